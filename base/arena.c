@@ -1,0 +1,48 @@
+#include "base/arena.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/die.h"
+
+Arena arena_measure(const char *name) { return (Arena){.name = name}; }
+
+void *arena_take(Arena *a, size_t n_bytes) {
+    size_t at = a->used;
+    if (n_bytes > SIZE_MAX / 2 - at) die("arena %s: size overflows", a->name);
+    a->used = at + (n_bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    if (!a->base) return NULL;
+    if (a->used > a->cap)
+        die("arena %s: %zu bytes taken of %zu measured: the two walks differ", a->name, a->used,
+            a->cap);
+    return a->base + at;
+}
+
+void arena_commit(Arena *a) {
+    assert(!a->base);
+    size_t n_bytes = a->used ? a->used : ARENA_ALIGN;
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        die("arena %s: cannot map %.1f MiB: %s", a->name, (double)n_bytes / 1048576.0,
+            strerror(errno));
+    // Weight matrices are walked with strides of several KiB: small pages would cost a TLB miss per row.
+    madvise(p, n_bytes, MADV_HUGEPAGE);
+    a->base = p;
+    a->cap = n_bytes;
+    a->used = 0;
+}
+
+size_t arena_mark(const Arena *a) { return a->used; }
+
+void arena_reset(Arena *a, size_t mark) {
+    assert(mark <= a->used);
+    a->used = mark;
+}
+
+void arena_free(Arena *a) {
+    if (a->base) munmap(a->base, a->cap);
+    *a = (Arena){.name = a->name};
+}

@@ -1,0 +1,41 @@
+/* die -- one way to fail: a single line that says who, what, where and what to do next.
+ *
+ *     train_gpt: rank 2 on node7: cannot open x.bin: No such file or directory (data/shard.c:41 shard_open)
+ *
+ * A training step has no recovery, so no error code climbs the stack: functions return values and the place
+ * that notices a failure ends the program. Parsers of foreign bytes are the exception: they are pure functions
+ * over memory that return false and fill an Err, so that tests and fuzzers can call them a million times;
+ * the function that opened the file turns that Err into die().
+ */
+#ifndef BASE_DIE_H
+#define BASE_DIE_H
+
+#include <stdbool.h>
+
+/* Text of a failure that is returned instead of ending the program. */
+typedef struct Err {
+    char text[512];
+} Err;
+
+/* Local. Prints one line on stderr with a single write and ends the process with status 1. */
+#define die(...) die_at(__FILE__, __LINE__, __func__, 1, __VA_ARGS__)
+/* Local. The same for a wrong command line: status 2, no source position. */
+#define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
+/* Local. Continues after printing one line "train_gpt: warning: ...". */
+#define warn(...) warn_at(__VA_ARGS__)
+/* Local. Fills e (which may be NULL) and yields false: `return err(e, "...")`. */
+#define err(e, ...) err_set((e), __VA_ARGS__)
+
+_Noreturn void die_at(const char *file, int line, const char *func, int status, const char *fmt,
+                      ...) __attribute__((format(printf, 5, 6)));
+void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Names the program in messages (argv[0] without its folder). */
+void die_set_program(const char *argv0);
+/* Names the rank in messages; node may be NULL. Without this call messages name no rank. */
+void die_set_rank(int rank, const char *node);
+/* Called once by die() before the process ends, e.g. to restore the terminal or to stop other ranks. */
+void die_set_hook(void (*hook)(int status));
+
+#endif

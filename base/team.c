@@ -1,0 +1,157 @@
+#include "base/team.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+
+enum { SPIN = 20000 }; // pause instructions before a waiting member sleeps: about half a millisecond
+
+struct Team {
+    int size;
+    TeamFn f;
+    void *ctx;
+    _Alignas(64) _Atomic uint32_t round; // grows by one per team_run: members wait for it to change
+    _Alignas(64) _Atomic uint32_t done;  // members that finished this round
+    _Alignas(64) _Atomic uint32_t arrived, phase; // barrier
+    _Alignas(64) _Atomic int64_t next;            // team_for: first item not handed out
+    _Atomic bool quit;
+    struct Member {
+        Team *team;
+        int index;
+        pthread_t thread;
+    } *members;
+};
+
+static inline void pause_cpu(void) {
+    __asm__ __volatile__("" ::: "memory");
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits until *word != old: spins, then sleeps in the kernel. */
+static void wait_change(_Atomic uint32_t *word, uint32_t old) {
+    for (int i = 0; i < SPIN; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != old) return;
+        pause_cpu();
+    }
+    while (atomic_load_explicit(word, memory_order_acquire) == old)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+}
+
+static void wake_all(_Atomic uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
+static void *member_main(void *arg) {
+    struct Member *m = arg;
+    Team *t = m->team;
+    uint32_t seen = 0;
+    for (;;) {
+        wait_change(&t->round, seen);
+        seen++;
+        if (atomic_load(&t->quit)) return NULL;
+        t->f(t->ctx, m->index, t->size);
+        atomic_fetch_add_explicit(&t->done, 1, memory_order_acq_rel);
+        wake_all(&t->done);
+    }
+}
+
+static int usable_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+Team *team_create(int n_threads) {
+    Team *t = mem_alloc_aligned(sizeof *t, 64);
+    memset(t, 0, sizeof *t);
+    t->size = n_threads > 0 ? n_threads : usable_cores();
+    t->members = mem_calloc((size_t)t->size, sizeof *t->members);
+    for (int i = 1; i < t->size; i++) {
+        t->members[i] = (struct Member){.team = t, .index = i};
+        int rc = pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]);
+        if (rc) die("cannot start thread %d of %d: %s", i, t->size, strerror(rc));
+    }
+    return t;
+}
+
+void team_destroy(Team *t) {
+    if (!t) return;
+    atomic_store(&t->quit, true);
+    atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
+    wake_all(&t->round);
+    for (int i = 1; i < t->size; i++) pthread_join(t->members[i].thread, NULL);
+    mem_free(t->members);
+    mem_free(t);
+}
+
+int team_size(const Team *t) { return t->size; }
+
+void team_run(Team *t, TeamFn f, void *ctx) {
+    if (t->size == 1) {
+        f(ctx, 0, 1);
+        return;
+    }
+    t->f = f;
+    t->ctx = ctx;
+    atomic_store_explicit(&t->done, 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
+    wake_all(&t->round);
+    f(ctx, 0, t->size);
+    for (uint32_t d; (d = atomic_load_explicit(&t->done, memory_order_acquire)) + 1 < (uint32_t)t->size;)
+        wait_change(&t->done, d);
+}
+
+void team_barrier(Team *t) {
+    if (t->size == 1) return;
+    uint32_t phase = atomic_load_explicit(&t->phase, memory_order_acquire);
+    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) + 1 == (uint32_t)t->size) {
+        atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+        atomic_fetch_add_explicit(&t->phase, 1, memory_order_release);
+        wake_all(&t->phase);
+    } else {
+        wait_change(&t->phase, phase);
+    }
+}
+
+struct ForJob {
+    Team *team;
+    int64_t n, grain;
+    TeamForFn f;
+    void *ctx;
+};
+
+static void for_member(void *arg, int member, int size) {
+    struct ForJob *j = arg;
+    (void)member, (void)size;
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&j->team->next, j->grain, memory_order_relaxed);
+        if (begin >= j->n) return;
+        int64_t end = begin + j->grain < j->n ? begin + j->grain : j->n;
+        j->f(j->ctx, begin, end);
+    }
+}
+
+void team_for(Team *t, int64_t n, int64_t grain, TeamForFn f, void *ctx) {
+    assert(grain >= 1);
+    if (n <= 0) return;
+    if (n <= grain || t->size == 1) {
+        f(ctx, 0, n);
+        return;
+    }
+    struct ForJob j = {t, n, grain, f, ctx};
+    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+    team_run(t, for_member, &j);
+}

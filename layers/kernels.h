@@ -1,0 +1,49 @@
+/* kernels -- the mathematics of one rank's block, as a table of functions. It knows no other rank.
+ *
+ * The training step is written against this table. `kernels_cpu` is complete and always built. Every entry is declared with
+ * its full contract in the header of its layer (product.h, attention.h, norm.h, ...); the table only lists them.
+ *
+ * All matrices are row-major, last index fastest, float (fp32) unless said otherwise; T = B*S tokens. All calls are local
+ * and complete when they return. Buffers come from the caller. Gradients of parameters accumulate (+=); gradients of
+ * activations are written (=) unless said otherwise.
+ */
+#ifndef LAYERS_KERNELS_H
+#define LAYERS_KERNELS_H
+
+#include "base/team.h"
+#include "layers/activation.h"
+#include "layers/adamw.h"
+#include "layers/attention.h"
+#include "layers/classifier.h"
+#include "layers/embedding.h"
+#include "layers/norm.h"
+#include "layers/product.h"
+#include "layers/rope.h"
+
+typedef struct Kernels {
+    const char *name;
+    void (*product)(Team *, const Product *);
+    size_t (*product_workspace)(int n_threads);
+    void (*embedding_forward)(Team *, const Embedding *, float *x);
+    void (*embedding_backward)(Team *, const Embedding *, const float *dx);
+    void (*norm_forward)(Team *, const Norm *, float *y, float *mean, float *rstd, const float *x);
+    void (*norm_backward)(Team *, const Norm *, float *dx, const float *dy, const float *x, const float *mean,
+                          const float *rstd);
+    void (*rope)(Team *, const Rope *, float *qkv, int direction);
+    void (*attention_forward)(Team *, const Attention *, float *out, float *lse, const float *qkv);
+    void (*attention_backward)(Team *, const Attention *, float *dqkv, const float *dout, const float *qkv,
+                               const float *out, const float *lse);
+    void (*attention_decode)(Team *, const Attention *, float *out, const float *q, const float *cache, int64_t pos);
+    void (*gelu_forward)(Team *, float *y, const float *x, int64_t n);
+    void (*gelu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t n);
+    void (*swiglu_forward)(Team *, float *y, const float *x, int64_t T, int64_t F);
+    void (*swiglu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t T, int64_t F);
+    void (*bias_backward)(Team *, float *dbias, const float *dy, int64_t T, int64_t N);
+    void (*classifier)(Team *, const Classifier *, float *loss, float *logits);
+    double (*sum_of_squares)(Team *, const float *x, int64_t n);
+    void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad, int64_t n, bool decay);
+} Kernels;
+
+extern const Kernels kernels_cpu;
+
+#endif

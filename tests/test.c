@@ -1,0 +1,149 @@
+#include "tests/test.h"
+
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+
+enum { MAX_TESTS = 4096 };
+static struct {
+    const char *name, *file;
+    TestFn f;
+} tests[MAX_TESTS];
+static int n_tests;
+static bool failed, skipped;
+static char tmpdir[64];
+
+void test_register(const char *name, const char *file, TestFn f) {
+    if (n_tests == MAX_TESTS) abort();
+    tests[n_tests].name = name, tests[n_tests].file = file, tests[n_tests++].f = f;
+}
+
+void test_fail(const char *file, int line, const char *fmt, ...) {
+    va_list ap;
+    failed = true;
+    printf("    %s:%d: ", file, line);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n");
+}
+
+void test_skip(const char *why) {
+    skipped = true;
+    printf("    skipped: %s\n", why);
+}
+
+bool test_failed(void) { return failed; }
+
+int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
+    int fd[2];
+    fflush(stdout);
+    if (pipe(fd)) abort();
+    pid_t pid = fork();
+    if (pid < 0) abort();
+    if (pid == 0) {
+        dup2(fd[1], STDERR_FILENO);
+        close(fd[0]), close(fd[1]);
+        f(arg);
+        _exit(0);
+    }
+    close(fd[1]);
+    size_t n = 0;
+    char drain[512];
+    for (;;) { // what does not fit is read and dropped, so that the child never blocks
+        ssize_t got = n + 1 < n_text ? read(fd[0], text + n, n_text - 1 - n) : read(fd[0], drain, sizeof drain);
+        if (got <= 0) break;
+        if (n + 1 < n_text) n += (size_t)got;
+    }
+    if (n_text) text[n] = 0;
+    close(fd[0]);
+    int status;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
+    (void)st, (void)flag, (void)ftw;
+    return remove(path);
+}
+
+static pid_t tmpdir_owner;
+static void remove_tmpdir(void) {
+    if (tmpdir[0] && getpid() == tmpdir_owner) nftw(tmpdir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *test_tmpdir(void) {
+    static char path[32][96];
+    static int n;
+    if (!tmpdir[0]) {
+        const char *base = getenv("TMPDIR");
+        snprintf(tmpdir, sizeof tmpdir, "%.40s/gpt_test_XXXXXX", base ? base : "/tmp");
+        if (!mkdtemp(tmpdir)) abort();
+        tmpdir_owner = getpid();
+        atexit(remove_tmpdir);
+    }
+    char *p = path[n % 32];
+    snprintf(p, sizeof path[0], "%s/%d_XXXXXX", tmpdir, n++);
+    if (!mkdtemp(p)) abort();
+    return p;
+}
+
+double test_nmse(const float *a, const float *b, size_t n) {
+    double num = 0, den = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        num += d * d, den += (double)b[i] * (double)b[i];
+    }
+    if (isnan(num)) return INFINITY;
+    return num == 0 ? 0 : num / (den > 0 ? den : 1e-30);
+}
+
+void test_fill(float *x, size_t n, float scale, unsigned seed) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = scale * (float)(2 * rng_uniform(seed, 0x7e57, i) - 1);
+}
+
+static bool wanted(const char *name, int n_words, char **words) {
+    for (int i = 0; i < n_words; i++)
+        if (strstr(name, words[i])) return true;
+    return n_words == 0;
+}
+
+static int by_file_then_name(const void *a, const void *b) {
+    const char *const *x = a, *const *y = b; // both begin with name, file
+    int c = strcmp(x[1], y[1]);
+    return c ? c : strcmp(x[0], y[0]);
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(int argc, char **argv) {
+    bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
+    int first = verbose ? 2 : 1, passed = 0, bad = 0, skips = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    qsort(tests, (size_t)n_tests, sizeof tests[0], by_file_then_name);
+    for (int i = 0; i < n_tests; i++) {
+        if (!wanted(tests[i].name, argc - first, argv + first)) continue;
+        failed = skipped = false;
+        double t0 = now_s();
+        tests[i].f();
+        double s = now_s() - t0;
+        if (failed) bad++, printf("FAIL %s (%s)\n", tests[i].name, tests[i].file);
+        else if (skipped) skips++, printf("skip %s\n", tests[i].name);
+        else if (passed++, verbose || s > 2) printf("ok   %s (%.1f s)\n", tests[i].name, s);
+    }
+    if (passed + bad == 0) printf("no test was run\n");
+    printf("%d passed, %d failed, %d skipped\n", passed, bad, skips);
+    return bad || passed == 0;
+}

@@ -1,0 +1,75 @@
+/* test -- the harness. To add a test, write TEST(name) in any tests/test_*.c; nothing else.
+ *
+ *     TEST(gelu_is_zero_at_zero) {
+ *         CHECK(gelu(0) == 0);
+ *         CHECK_NEAR(gelu(1), 0.841192, 1e-6);
+ *     }
+ *
+ * A failed CHECK prints file, line and values, marks the test failed and returns from the function it stands in.
+ * NaN is never near anything. `build/run_tests [-v] [word...]` runs the tests whose name contains one of the words
+ * (all without words) and ends with the line "N passed, N failed, N skipped"; it exits non-zero when one failed
+ * and when none ran.
+ */
+#ifndef TESTS_TEST_H
+#define TESTS_TEST_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+typedef void (*TestFn)(void);
+void test_register(const char *name, const char *file, TestFn f);
+void test_fail(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void test_skip(const char *why); // call and return: the test counts as skipped, with the reason printed
+bool test_failed(void);          // has the running test failed?
+
+/* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr (a die() line,
+ * for instance) is left in text. */
+int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
+/* A fresh folder, removed when the run ends. The string lives until then. */
+const char *test_tmpdir(void);
+/* Path of a file that is committed under tests/ (the tests run from the top of the tree). */
+#define TEST_DATA(name) ("tests/" name)
+
+#define TEST(name)                                                                                 \
+    static void test_##name(void);                                                                 \
+    __attribute__((constructor)) static void register_##name(void) {                               \
+        test_register(#name, __FILE__, test_##name);                                               \
+    }                                                                                              \
+    static void test_##name(void)
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            test_fail(__FILE__, __LINE__, "%s", #cond);                                            \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* |a - b| <= tol; tol's reason belongs in a comment beside it. */
+#define CHECK_NEAR(a, b, tol)                                                                      \
+    do {                                                                                           \
+        double a_ = (double)(a), b_ = (double)(b), t_ = (double)(tol);                             \
+        if (!(fabs(a_ - b_) <= t_)) {                                                              \
+            test_fail(__FILE__, __LINE__, "%s = %.9g, %s = %.9g: differ by %.3g > %.3g", #a, a_,   \
+                      #b, b_, fabs(a_ - b_), t_);                                                  \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_STR(a, b)                                                                            \
+    do {                                                                                           \
+        const char *a_ = (a), *b_ = (b);                                                           \
+        if (strcmp(a_, b_) != 0) {                                                                 \
+            test_fail(__FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #a, a_, b_);                 \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* Normalised mean square error sum (a-b)^2 / sum b^2 of n floats; infinite when a holds a NaN. */
+double test_nmse(const float *a, const float *b, size_t n);
+/* x[i] uniform in [-scale, scale), a function of seed and i alone. */
+void test_fill(float *x, size_t n, float scale, unsigned seed);
+
+#endif
