@@ -21,14 +21,19 @@ ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthr
 LDLIBS := -ljansson -lm -pthread
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
-# Kernels of other processors are neighbouring files; product_arch_none.c has none.
-LAYERS := $(filter-out %_avx512.c %_avx512_bf16.c %_avx2.c %_arch_none.c %_arch_x86.c,$(wildcard layers/*.c))
+# layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>.
 ifeq ($(ARCH),x86_64)
-LAYERS += $(wildcard layers/*_avx512.c layers/*_avx512_bf16.c layers/*_avx2.c layers/*_arch_x86.c)
+SETS := portable avx2 avx512 avx512_bf16
+SETS_FILE := layers/cpu/sets_x86_64.c
 else
-LAYERS += $(wildcard layers/*_arch_none.c)
+SETS := portable
+SETS_FILE := layers/cpu/sets_any.c
 endif
-LIB := $(wildcard base/*.c) $(LAYERS) $(wildcard data/*.c) $(wildcard parallel/*.c)
+FLAGS_avx2 := -mavx2 -mfma
+FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
+LAYERS := $(wildcard layers/*.c)
+LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c $(SETS_FILE) $(wildcard data/*.c) $(wildcard parallel/*.c)
 TESTS := $(wildcard tests/test*.c)
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 PROGRAMS := train_gpt $(TOOLS)
@@ -37,7 +42,7 @@ obj = $(patsubst %.c,$(B)/%.o,$(1))
 all: $(PROGRAMS:%=$(B)/%)
 	@$(if $(filter release,$(CONFIG)),ln -sf $(PROGRAMS:%=$(B)/%) .)
 
-$(B)/libgpt.a: $(call obj,$(LIB))
+$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o)
 	@rm -f $@ && ar rcs $@ $^
 $(B)/train_gpt: $(B)/train_gpt.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
@@ -46,12 +51,18 @@ $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 $(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 
-$(B)/%_avx512.o: ARCHFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
-$(B)/%_avx512_bf16.o: ARCHFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mprefer-vector-width=512
-$(B)/%_avx2.o: ARCHFLAGS := -mavx2 -mfma -mf16c
+define set_rules
+$(B)/$(1)/layers/%.o: layers/%.c Makefile
+	@mkdir -p $$(@D)
+	$$(CC) $$(ALL_CFLAGS) $$(FLAGS_$(1)) -c -o $$@ $$<
+$(B)/kernels_$(1).o: $(LAYERS:%.c=$(B)/$(1)/%.o)
+	@ld -r -o $$@ $$^
+	@objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
+endef
+$(foreach s,$(SETS),$(eval $(call set_rules,$(s))))
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ARCHFLAGS) -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 clean:
 	rm -rf build build-* $(PROGRAMS)

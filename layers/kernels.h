@@ -1,7 +1,11 @@
 /* kernels -- the mathematics of one rank's block, as a table of functions. It knows no other rank.
  *
- * The training step is written against this table. `kernels_cpu` is complete and always built. Every entry is declared with
- * its full contract in the header of its layer (product.h, attention.h, norm.h, ...); the table only lists them.
+ * The training step is written against this table. Every entry is declared with its full contract in the header of its layer
+ * (product.h, attention.h, norm.h, ...); the table only lists them.
+ *
+ * Each layer is one plain C file over base/simd.h. The build compiles all of them once per instruction set, joins each set
+ * into one object and hides all of its names but its table, `kernels_cpu_<set>`; kernels_cpu.c picks the best that this
+ * processor runs. So there is one source, no suffixes, and tests run every set against `portable` through its table.
  *
  * All matrices are row-major, last index fastest, float (fp32) unless said otherwise; T = B*S tokens. All calls are local
  * and complete when they return. Buffers come from the caller. Gradients of parameters accumulate (+=); gradients of
@@ -21,9 +25,10 @@
 #include "layers/rope.h"
 
 typedef struct Kernels {
-    const char *name;
     void (*product)(Team *, const Product *);
     size_t (*product_workspace)(int n_threads);
+    size_t (*attention_workspace)(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
+    size_t (*norm_workspace)(int64_t T, int64_t C);
     void (*embedding_forward)(Team *, const Embedding *, float *x);
     void (*embedding_backward)(Team *, const Embedding *, const float *dx);
     void (*norm_forward)(Team *, const Norm *, float *y, float *mean, float *rstd, const float *x);
@@ -44,6 +49,9 @@ typedef struct Kernels {
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad, int64_t n, bool decay);
 } Kernels;
 
-extern const Kernels kernels_cpu;
+/* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto" asks for the best. */
+const Kernels *kernels_cpu(const char *set);
+/* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16", "avx512", "avx2", "portable". */
+const char *const *kernels_cpu_sets(void);
 
 #endif

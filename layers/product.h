@@ -47,10 +47,5 @@ typedef struct Product {
 void product(Team *t, const Product *p);
 /* Local. Bytes of workspace that any product needs with this many threads. */
 size_t product_workspace(int n_threads);
-/* Local. The kernels this processor can run, best first, ended by NULL: "avx512_bf16", "avx512", "avx2", "portable".
- * product_use picks one for tests and --cpu-kernels; false when there is no such kernel here. product_used names the one in use. */
-const char *const *product_kernels(void);
-bool product_use(const char *name);
-const char *product_used(void);
 
 #endif

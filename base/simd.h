@@ -1,0 +1,165 @@
+/* simd -- short vectors of floats, one spelling for every instruction set.
+ *
+ * Everything in layers/ is compiled once per instruction set (see Makefile); VF is the number of lanes there:
+ *
+ *     set            VF   fused multiply-add   bf16 dot product
+ *     portable        4   a*b + c              widened to fp32
+ *     avx2            8   yes                  widened to fp32
+ *     avx512         16   yes                  widened to fp32
+ *     avx512_bf16    16   yes                  VDPBF16PS
+ *
+ * + - * / on vf are the compiler's vector extension. This is one of the few files with #if: the others stay plain C.
+ */
+#ifndef BASE_SIMD_H
+#define BASE_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define VF 16
+#elif defined(__AVX2__)
+#define VF 8
+#else
+#define VF 4
+#endif
+
+typedef float vf __attribute__((vector_size(VF * 4)));
+typedef int32_t vi __attribute__((vector_size(VF * 4)));
+typedef float vf_any __attribute__((vector_size(VF * 4), aligned(4), may_alias)); // unaligned memory
+typedef int32_t vi_any __attribute__((vector_size(VF * 4), aligned(4), may_alias));
+
+static inline vf vf_load(const float *p) { return *(const vf_any *)p; }
+static inline void vf_store(float *p, vf x) { *(vf_any *)p = x; }
+static inline vf vf_set1(float x) { return x - (vf){0}; }
+static inline vf vf_zero(void) { return (vf){0}; }
+static inline vi vi_set1(int32_t x) { return x - (vi){0}; }
+
+#if defined(__AVX512F__)
+
+static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+static inline vf vf_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+static inline vf vf_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+static inline vf vf_sqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
+static inline vf vf_load_n(const float *p, int n) { // lanes n.. are 0
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+static inline void vf_store_n(float *p, vf x, int n) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+}
+static inline vf vf_round(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, _MM_FROUND_TO_NEAREST_INT); }
+static inline vi vf_to_vi(vf a) { return (vi)_mm512_cvtps_epi32((__m512)a); }
+
+#else
+
+#if defined(__AVX2__) && defined(__FMA__)
+static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static inline vf vf_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+static inline vf vf_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+static inline vf vf_sqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
+static inline vf vf_round(vf a) {
+    return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+static inline vi vf_to_vi(vf a) { return (vi)_mm256_cvtps_epi32((__m256)a); }
+#else
+static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf vf_select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+static inline vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); } // like x86: b when one is NaN
+static inline vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+static inline vf vf_sqrt(vf a) {
+    for (int i = 0; i < VF; i++) a[i] = sqrtf(a[i]);
+    return a;
+}
+static inline vf vf_round(vf a) { // to nearest even for |a| < 2^22, by the rounding of an addition
+    vf magic = vf_set1(12582912.0f);
+    vf sum = a + magic;
+    __asm__("" : "+m"(sum)); // keeps a compiler from folding the two additions
+    return sum - magic;
+}
+static inline vi vf_to_vi(vf a) { return __builtin_convertvector(a, vi); } // of whole numbers
+#endif
+
+static inline vf vf_load_n(const float *p, int n) {
+    float x[VF] = {0};
+    memcpy(x, p, (size_t)n * sizeof *x);
+    return vf_load(x);
+}
+static inline void vf_store_n(float *p, vf x, int n) {
+    float y[VF];
+    vf_store(y, x);
+    memcpy(p, y, (size_t)n * sizeof *y);
+}
+
+#endif
+
+/* Sum and maximum of the lanes, by halves: the order is fixed. */
+static inline float vf_sum(vf x) {
+    float y[VF];
+    vf_store(y, x);
+    for (int h = VF / 2; h > 0; h /= 2)
+        for (int i = 0; i < h; i++) y[i] += y[i + h];
+    return y[0];
+}
+static inline float vf_hmax(vf x) {
+    float y[VF];
+    vf_store(y, x);
+    for (int h = VF / 2; h > 0; h /= 2)
+        for (int i = 0; i < h; i++) y[i] = y[i] > y[i + h] ? y[i] : y[i + h];
+    return y[0];
+}
+
+/* e^x to about 1 unit in the last place for x in [-87.3, 88.7]; below 0, above clamped; NaN stays NaN.
+ * x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients), 2^n through the exponent bits. */
+static inline vf vf_exp(vf x) {
+    vf lo = vf_set1(-87.33f), hi = vf_set1(88.72f);
+    vf t = vf_min(hi, vf_max(lo, x)); // operand order keeps NaN
+    vf n = vf_round(t * vf_set1(1.44269504088896341f));
+    vf r = vf_fma(n, vf_set1(-0.693359375f), t);
+    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+    vf p = vf_set1(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set1(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
+    p = vf_fma(p * r, r, r) + vf_set1(1.0f);
+    vi e = vf_to_vi(n);
+    vf y = p * (vf)((e + 126) << 23) * vf_set1(2.0f); // 2^n in two steps: n may be 128
+    return (vf)((vi)y & ~(vi)(x < lo));
+}
+
+/* tanh(x), to about 2 units in the last place: 1 - 2 / (e^(2|x|) + 1) away from 0, an odd polynomial near it. */
+static inline vf vf_tanh(vf x) {
+    vi sign = (vi)x & vi_set1(INT32_MIN);
+    vf a = (vf)((vi)x ^ sign);
+    vf big = vf_set1(1.0f) - vf_set1(2.0f) / (vf_exp(a + a) + vf_set1(1.0f));
+    vf s = x * x, p = vf_set1(-5.70498872745e-3f);
+    p = vf_fma(p, s, vf_set1(2.06390887954e-2f));
+    p = vf_fma(p, s, vf_set1(-5.37397155531e-2f));
+    p = vf_fma(p, s, vf_set1(1.33314422036e-1f));
+    p = vf_fma(p, s, vf_set1(-3.33332819422e-1f));
+    p = vf_fma(p * s, a, a);
+    vi near = a < vf_set1(0.625f);
+    return (vf)(((near & (vi)p) | (~near & (vi)big)) | sign);
+}
+
+/* bfloat16 of x: nearest, ties to even; NaN stays NaN. */
+static inline uint16_t bf16_from_float(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+static inline float bf16_to_float(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+#endif
