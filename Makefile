@@ -33,7 +33,7 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
-LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c $(SETS_FILE) $(wildcard data/*.c) $(wildcard parallel/*.c)
+LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) $(wildcard parallel/*.c)
 TESTS := $(wildcard tests/test*.c)
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 PROGRAMS := train_gpt $(TOOLS)
