@@ -1,0 +1,20 @@
+/* crc32c -- the Castagnoli checksum (polynomial 0x1edc6f41, reflected), as iSCSI, TensorBoard and
+ * ext4 use it.
+ *
+ *     uint32_t c = crc32c(0, p, n);         of one buffer
+ *     c = crc32c(crc32c(0, p, n), q, m);    of p followed by q
+ *
+ * The nine bytes "123456789" give 0xe3069283. Uses the processor's instruction where there is one.
+ */
+#ifndef BASE_CRC32C_H
+#define BASE_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Local. Continues `crc` (0 to start) over n bytes. Safe from any thread. */
+uint32_t crc32c(uint32_t crc, const void *p, size_t n);
+/* Local. The same by tables alone: what other processors run and tests compare with. */
+uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n);
+
+#endif
