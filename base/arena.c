@@ -8,7 +8,9 @@
 
 #include "base/die.h"
 
-Arena arena_measure(const char *name) { return (Arena){.name = name}; }
+Arena arena_measure(const char *name) {
+    return (Arena){.name = name};
+}
 
 void *arena_take(Arena *a, size_t n_bytes) {
     size_t at = a->used;
@@ -28,14 +30,17 @@ void arena_commit(Arena *a) {
     if (p == MAP_FAILED)
         die("arena %s: cannot map %.1f MiB: %s", a->name, (double)n_bytes / 1048576.0,
             strerror(errno));
-    // Weight matrices are walked with strides of several KiB: small pages would cost a TLB miss per row.
+    // Weight matrices are walked with strides of several KiB: small pages would cost a TLB miss per
+    // row.
     madvise(p, n_bytes, MADV_HUGEPAGE);
     a->base = p;
     a->cap = n_bytes;
     a->used = 0;
 }
 
-size_t arena_mark(const Arena *a) { return a->used; }
+size_t arena_mark(const Arena *a) {
+    return a->used;
+}
 
 void arena_reset(Arena *a, size_t mark) {
     assert(mark <= a->used);

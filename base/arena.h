@@ -1,11 +1,12 @@
 /* arena -- memory by lifetime: parameters, gradients, optimizer, activations, workspace.
  *
- *   measure   a = arena_measure("gradients")   base == NULL: arena_take only counts and returns NULL
- *   commit    arena_commit(&a)                 maps what was counted, zeroed, on huge pages where possible
- *   cut       the same walk again              arena_take now returns pointers, in the same order
+ *   measure   a = arena_measure("gradients")   base == NULL: arena_take only counts and returns
+ * NULL commit    arena_commit(&a)                 maps what was counted, zeroed, on huge pages
+ * where possible cut       the same walk again              arena_take now returns pointers, in the
+ * same order
  *
- * The walk that sizes is the walk that cuts, so the memory table printed before anything big is allocated
- * cannot disagree with what is allocated. Nothing allocates inside a training step.
+ * The walk that sizes is the walk that cuts, so the memory table printed before anything big is
+ * allocated cannot disagree with what is allocated. Nothing allocates inside a training step.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -23,9 +24,11 @@ typedef struct Arena {
 
 /* Local. An arena in measuring mode. */
 Arena arena_measure(const char *name);
-/* Local. Next block of n_bytes, aligned to ARENA_ALIGN; NULL while measuring. Dies on overflow of a committed arena. */
+/* Local. Next block of n_bytes, aligned to ARENA_ALIGN; NULL while measuring. Dies on overflow of a
+ * committed arena. */
 void *arena_take(Arena *a, size_t n_bytes);
-/* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses. */
+/* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses.
+ */
 void arena_commit(Arena *a);
 /* Local. Marks a place and returns to it: blocks taken in between are given back. */
 size_t arena_mark(const Arena *a);

@@ -1,9 +1,10 @@
 /* config -- the letters of one model.
  *
- *   B sequences, S positions, T = B*S tokens, C channels, H heads (of which Hkv hold keys and values), D = C/H head size,
- *   F hidden features of the MLP, V vocabulary, L layers.
+ *   B sequences, S positions, T = B*S tokens, C channels, H heads (of which Hkv hold keys and
+ * values), D = C/H head size, F hidden features of the MLP, V vocabulary, L layers.
  *
- * GPT-2 is the default shape; the LLaMA shape is norm=rms, pos=rope, act=swiglu, kv_heads, bias=0, tied=0.
+ * GPT-2 is the default shape; the LLaMA shape is norm=rms, pos=rope, act=swiglu, kv_heads, bias=0,
+ * tied=0.
  */
 #ifndef BASE_CONFIG_H
 #define BASE_CONFIG_H
@@ -28,22 +29,26 @@ typedef struct Config {
     double norm_eps, rope_theta;
 } Config;
 
-/* Local. Reads --model: a word d6 d12 d24 d36 d48 (GPT-2 sizes), or "llama", and k=v with keys layers, heads, kv_heads, channels,
- * ffn, seq, vocab, norm=layer|rms, pos=learned|rope, act=gelu|swiglu, bias=0|1, tied=0|1, eps, theta; joined by commas, later
- * ones win. false and a reason that names the nearest key when the text is wrong or the shape cannot be. */
+/* Local. Reads --model: a word d6 d12 d24 d36 d48 (GPT-2 sizes), or "llama", and k=v with keys
+ * layers, heads, kv_heads, channels, ffn, seq, vocab, norm=layer|rms, pos=learned|rope,
+ * act=gelu|swiglu, bias=0|1, tied=0|1, eps, theta; joined by commas, later ones win. false and a
+ * reason that names the nearest key when the text is wrong or the shape cannot be. */
 bool config_parse(Config *c, const char *text, Err *e);
-/* Local. Checks that heads divide channels, kv_heads divide heads, head size is even for rope, everything positive. */
+/* Local. Checks that heads divide channels, kv_heads divide heads, head size is even for rope,
+ * everything positive. */
 bool config_check(const Config *c, Err *e);
 /* Local. Text that config_parse reads back to the same Config. */
 void config_print(const Config *c, char *buf, size_t n);
 bool config_equal(const Config *a, const Config *b);
 /* Local. Parameters of the logical model (the head counted once when tied). */
 int64_t config_parameters(const Config *c);
-/* Local. FLOPs of one token, forward and backward: 6 N + 6 L C S, N without the position table (the attention term counts
- * the causal half; the formula llm.c prints). */
+/* Local. FLOPs of one token, forward and backward: 6 N + 6 L C S, N without the position table (the
+ * attention term counts the causal half; the formula llm.c prints). */
 double config_flops_per_token(const Config *c, int64_t seq);
 
-static inline int64_t config_head_size(const Config *c) { return c->channels / c->heads; }
+static inline int64_t config_head_size(const Config *c) {
+    return c->channels / c->heads;
+}
 /* Width of packed QKV rows: (H + 2 Hkv) D. */
 static inline int64_t config_qkv(const Config *c) {
     return (c->heads + 2 * c->kv_heads) * config_head_size(c);

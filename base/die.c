@@ -20,7 +20,9 @@ void die_set_rank(int rank, const char *node) {
     snprintf(who, sizeof who, "rank %d%s%s: ", rank, node ? " on " : "", node ? node : "");
 }
 
-void die_set_hook(void (*hook)(int status)) { exit_hook = hook; }
+void die_set_hook(void (*hook)(int status)) {
+    exit_hook = hook;
+}
 
 /* One write() per message: lines of several ranks never interleave. */
 static void put_line(const char *kind, const char *text, const char *where) {

@@ -1,11 +1,12 @@
 /* die -- one way to fail: a single line that says who, what, where and what to do next.
  *
- *     train_gpt: rank 2 on node7: cannot open x.bin: No such file or directory (data/shard.c:41 shard_open)
+ *     train_gpt: rank 2 on node7: cannot open x.bin: No such file or directory (data/shard.c:41
+ * shard_open)
  *
- * A training step has no recovery, so no error code climbs the stack: functions return values and the place
- * that notices a failure ends the program. Parsers of foreign bytes are the exception: they are pure functions
- * over memory that return false and fill an Err, so that tests and fuzzers can call them a million times;
- * the function that opened the file turns that Err into die().
+ * A training step has no recovery, so no error code climbs the stack: functions return values and
+ * the place that notices a failure ends the program. Parsers of foreign bytes are the exception:
+ * they are pure functions over memory that return false and fill an Err, so that tests and fuzzers
+ * can call them a million times; the function that opened the file turns that Err into die().
  */
 #ifndef BASE_DIE_H
 #define BASE_DIE_H
@@ -35,7 +36,8 @@ bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 void die_set_program(const char *argv0);
 /* Names the rank in messages; node may be NULL. Without this call messages name no rank. */
 void die_set_rank(int rank, const char *node);
-/* Called once by die() before the process ends, e.g. to restore the terminal or to stop other ranks. */
+/* Called once by die() before the process ends, e.g. to restore the terminal or to stop other
+ * ranks. */
 void die_set_hook(void (*hook)(int status));
 
 #endif

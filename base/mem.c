@@ -13,7 +13,9 @@ static void *check(void *p, size_t n_bytes) {
     return p;
 }
 
-void *mem_alloc(size_t n_bytes) { return check(malloc(n_bytes ? n_bytes : 1), n_bytes); }
+void *mem_alloc(size_t n_bytes) {
+    return check(malloc(n_bytes ? n_bytes : 1), n_bytes);
+}
 
 void *mem_calloc(size_t n, size_t n_bytes) {
     return check(calloc(n ? n : 1, n_bytes ? n_bytes : 1), n * n_bytes);
@@ -44,4 +46,6 @@ char *mem_printf(const char *fmt, ...) {
     return s;
 }
 
-void mem_free(void *p) { free(p); }
+void mem_free(void *p) {
+    free(p);
+}

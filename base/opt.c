@@ -11,7 +11,9 @@ enum { MAX_OPTIONS = 256, MAX_NAME = 64 };
 static const Opt *given[MAX_OPTIONS]; // rows that appeared on the command line
 static int n_given;
 
-static int min3(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+static int min3(int a, int b, int c) {
+    return a < b ? (a < c ? a : c) : (b < c ? b : c);
+}
 
 /* Levenshtein distance of two words of at most MAX_NAME letters. */
 static int edit_distance(const char *a, const char *b) {
@@ -62,7 +64,8 @@ static bool parse_choice(const Opt *o, const char *value, char *why, size_t n_wh
 }
 
 static bool parse_bool(const Opt *o, const char *value, char *why, size_t n_why) {
-    static const char *const yes[] = {"1", "true", "yes", "on"}, *const no[] = {"0", "false", "no", "off"};
+    static const char *const yes[] = {"1", "true", "yes", "on"}, *const no[] = {"0", "false", "no",
+                                                                                "off"};
     for (int i = 0; i < 4; i++) {
         if (strcmp(value, yes[i]) == 0) return *(bool *)o->at = true, true;
         if (strcmp(value, no[i]) == 0) return *(bool *)o->at = false, true;
@@ -77,48 +80,66 @@ static bool parse_number(const Opt *o, const char *value, char *why, size_t n_wh
     double x = strtod(value, &end);
     bool whole = o->type == OPT_INT;
     if (end == value || *end || errno == ERANGE || isnan(x) || (whole && x != floor(x))) {
-        snprintf(why, n_why, "--%s takes a %s, not \"%s\"", o->name, whole ? "whole number" : "number", value);
+        snprintf(why, n_why, "--%s takes a %s, not \"%s\"", o->name,
+                 whole ? "whole number" : "number", value);
         return false;
     }
     if (x < o->min || x > o->max) {
-        snprintf(why, n_why, "--%s must be between %.10g and %.10g, not %s", o->name, o->min, o->max, value);
+        snprintf(why, n_why, "--%s must be between %.10g and %.10g, not %s", o->name, o->min,
+                 o->max, value);
         return false;
     }
-    if (whole) *(int64_t *)o->at = (int64_t)x;
-    else *(double *)o->at = x;
+    if (whole)
+        *(int64_t *)o->at = (int64_t)x;
+    else
+        *(double *)o->at = x;
     return true;
 }
 
 bool opt_set(const Opt *o, const char *value, char *why, size_t n_why) {
     switch (o->type) {
-    case OPT_STR: *(const char **)o->at = value; return true;
-    case OPT_BOOL: return parse_bool(o, value, why, n_why);
-    case OPT_CHOICE: return parse_choice(o, value, why, n_why);
+    case OPT_STR:
+        *(const char **)o->at = value;
+        return true;
+    case OPT_BOOL:
+        return parse_bool(o, value, why, n_why);
+    case OPT_CHOICE:
+        return parse_choice(o, value, why, n_why);
     case OPT_INT:
-    case OPT_FLOAT: return parse_number(o, value, why, n_why);
-    case OPT_GROUP: break;
+    case OPT_FLOAT:
+        return parse_number(o, value, why, n_why);
+    case OPT_GROUP:
+        break;
     }
     return false;
 }
 
 const char *opt_text(const Opt *o, char *buf, size_t n) {
     switch (o->type) {
-    case OPT_INT: snprintf(buf, n, "%lld", (long long)*(int64_t *)o->at); break;
+    case OPT_INT:
+        snprintf(buf, n, "%lld", (long long)*(int64_t *)o->at);
+        break;
     case OPT_FLOAT:
         for (int digits = 1; digits <= 17; digits++) {
             snprintf(buf, n, "%.*g", digits, *(double *)o->at);
             if (strtod(buf, NULL) == *(double *)o->at) break;
         }
         break;
-    case OPT_STR: snprintf(buf, n, "%s", *(const char **)o->at); break;
-    case OPT_BOOL: snprintf(buf, n, "%d", *(bool *)o->at); break;
+    case OPT_STR:
+        snprintf(buf, n, "%s", *(const char **)o->at);
+        break;
+    case OPT_BOOL:
+        snprintf(buf, n, "%d", *(bool *)o->at);
+        break;
     case OPT_CHOICE: {
         const char *p = o->arg;
         for (int i = *(int *)o->at; i > 0; i--) p = strchr(p, '|') + 1;
         snprintf(buf, n, "%.*s", (int)strcspn(p, "|"), p);
         break;
     }
-    case OPT_GROUP: buf[0] = 0; break;
+    case OPT_GROUP:
+        buf[0] = 0;
+        break;
     }
     return buf;
 }
@@ -188,7 +209,8 @@ void opt_parse(const Opt *table, int argc, char **argv, const char *usage) {
     char why[512], name[MAX_NAME];
     n_given = 0;
     for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++)
-        if (o->type != OPT_GROUP && !opt_set(o, o->standard, why, sizeof why)) die("option table: %s", why);
+        if (o->type != OPT_GROUP && !opt_set(o, o->standard, why, sizeof why))
+            die("option table: %s", why);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             opt_print_help(table, usage, stdout);
@@ -200,13 +222,16 @@ void opt_parse(const Opt *table, int argc, char **argv, const char *usage) {
         const Opt *o = opt_find(table, name);
         if (!o && strncmp(name, "no-", 3) == 0 && !value) {
             o = opt_find(table, name + 3);
-            if (o && o->type == OPT_BOOL) value = "0";
-            else o = NULL;
+            if (o && o->type == OPT_BOOL)
+                value = "0";
+            else
+                o = NULL;
         }
         if (!o) unknown_option(table, name);
         if (opt_given(o)) die_usage("--%s is given twice", o->name);
         if (!value && o->type == OPT_BOOL) value = "1";
-        if (!value && ++i == argc) die_usage("--%s needs a value: --%s %s", o->name, o->name, o->arg);
+        if (!value && ++i == argc)
+            die_usage("--%s needs a value: --%s %s", o->name, o->name, o->arg);
         if (!value) value = argv[i];
         if (!opt_set(o, value, why, sizeof why)) die_usage("%s", why);
         if (n_given == MAX_OPTIONS) die("option table: more than %d rows", MAX_OPTIONS);

@@ -1,4 +1,5 @@
-/* opt -- one table of options makes --help, the run header, the record in checkpoints and the parser.
+/* opt -- one table of options makes --help, the run header, the record in checkpoints and the
+ * parser.
  *
  *     static const Opt options[] = {
  *         {"steps", OPT_INT, &o.steps, "1000", 1, 1e9, "N", "optimizer steps"},
@@ -6,9 +7,10 @@
  *         {0}};
  *     opt_parse(options, argc, argv);
  *
- * --name value, --name=value, --flag, --no-flag, --flag=0/1; nanoGPT's underscores are read as dashes. A word that is
- * no option, a value that does not parse or is out of bounds, and an option given twice end the program with status 2
- * and a line that names the nearest valid option or the bounds.
+ * --name value, --name=value, --flag, --no-flag, --flag=0/1; nanoGPT's underscores are read as
+ * dashes. A word that is no option, a value that does not parse or is out of bounds, and an option
+ * given twice end the program with status 2 and a line that names the nearest valid option or the
+ * bounds.
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -19,8 +21,9 @@
 
 typedef enum { OPT_INT, OPT_FLOAT, OPT_STR, OPT_BOOL, OPT_CHOICE, OPT_GROUP } OptType;
 
-/* One row. The value lives where `at` points: int64_t, double, const char * (never NULL: "" is unset), bool, or int (the
- * index of the word in `arg`, e.g. "cosine|linear", for OPT_CHOICE). OPT_GROUP rows are headings of --help. */
+/* One row. The value lives where `at` points: int64_t, double, const char * (never NULL: "" is
+ * unset), bool, or int (the index of the word in `arg`, e.g. "cosine|linear", for OPT_CHOICE).
+ * OPT_GROUP rows are headings of --help. */
 typedef struct Opt {
     const char *name;
     OptType type;
@@ -31,23 +34,27 @@ typedef struct Opt {
     const char *help;
 } Opt;
 
-/* Local. Sets every default, then reads argv; --help prints the table and exits with status 0. Strings point into argv or
- * the table. Dies (status 2) on anything wrong. `usage` is printed above the table by --help. */
+/* Local. Sets every default, then reads argv; --help prints the table and exits with status 0.
+ * Strings point into argv or the table. Dies (status 2) on anything wrong. `usage` is printed above
+ * the table by --help. */
 void opt_parse(const Opt *table, int argc, char **argv, const char *usage);
 /* Local. Sets one option from text; false and the reason in text[] when the value is wrong. */
 bool opt_set(const Opt *row, const char *value, char *why, size_t n_why);
 /* Local. The row of that name, or NULL. */
 const Opt *opt_find(const Opt *table, const char *name);
-/* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form). */
+/* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form).
+ */
 const char *opt_text(const Opt *row, char *buf, size_t n);
 /* Local. Was the option on the command line, and is the value other than the default? */
 bool opt_given(const Opt *row);
 bool opt_changed(const Opt *row);
-/* Local. --help's text; and the run header: every value, those that differ from the default marked. */
+/* Local. --help's text; and the run header: every value, those that differ from the default marked.
+ */
 void opt_print_help(const Opt *table, const char *usage, FILE *f);
 void opt_print_values(const Opt *table, FILE *f);
 
-/* Local. The candidate nearest to `word` by edit distance, or NULL when none is near; n candidates. */
+/* Local. The candidate nearest to `word` by edit distance, or NULL when none is near; n candidates.
+ */
 const char *opt_nearest(const char *word, const char *const *candidates, int n);
 
 #endif

@@ -49,8 +49,9 @@ void rng_normal(float *x, int64_t n, uint64_t first, float std, uint64_t seed, u
     }
 }
 
-/* A Feistel network permutes 0 .. 4^h - 1, the smallest such range that holds n; values >= n are fed through again
- * until they fall below n ("cycle walking": at most 4 passes are expected), which leaves a permutation of 0 .. n-1. */
+/* A Feistel network permutes 0 .. 4^h - 1, the smallest such range that holds n; values >= n are
+ * fed through again until they fall below n ("cycle walking": at most 4 passes are expected), which
+ * leaves a permutation of 0 .. n-1. */
 uint64_t rng_permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t stream) {
     assert(index < n);
     int half = 1;

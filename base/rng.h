@@ -1,8 +1,9 @@
 /* rng -- random numbers as a function of (seed, stream, index): Philox4x32-10.
  *
- * There is no state to carry: initial weights, shuffles and samples are functions of global indices, so they are the
- * same on any number of ranks and threads and a resumed run needs to remember nothing.
- * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11.
+ * There is no state to carry: initial weights, shuffles and samples are functions of global
+ * indices, so they are the same on any number of ranks and threads and a resumed run needs to
+ * remember nothing. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2,
+ * 3", SC11.
  */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
@@ -15,11 +16,13 @@ void rng_words(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1), 53 bits. */
 double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* x[i] = mean 0, standard deviation std, for global elements first .. first+n-1 (Box-Muller on words). */
+/* x[i] = mean 0, standard deviation std, for global elements first .. first+n-1 (Box-Muller on
+ * words). */
 void rng_normal(float *x, int64_t n, uint64_t first, float std, uint64_t seed, uint64_t stream);
 /* A stream number from a name (FNV-1a), e.g. of a tensor. */
 uint64_t rng_stream(const char *name);
-/* Position of `index` in a random permutation of 0 .. n-1 that depends on (seed, stream) alone. O(1), no table. */
+/* Position of `index` in a random permutation of 0 .. n-1 that depends on (seed, stream) alone.
+ * O(1), no table. */
 uint64_t rng_permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t stream);
 
 #endif

@@ -1,6 +1,7 @@
 /* simd -- short vectors of floats, one spelling for every instruction set.
  *
- * Everything in layers/ is compiled once per instruction set (see Makefile); VF is the number of lanes there:
+ * Everything in layers/ is compiled once per instruction set (see Makefile); VF is the number of
+ * lanes there:
  *
  *     set            VF   fused multiply-add   bf16 dot product
  *     portable        4   a*b + c              widened to fp32
@@ -8,7 +9,8 @@
  *     avx512         16   yes                  widened to fp32
  *     avx512_bf16    16   yes                  VDPBF16PS
  *
- * + - * / on vf are the compiler's vector extension. This is one of the few files with #if: the others stay plain C.
+ * + - * / on vf are the compiler's vector extension. This is one of the few files with #if: the
+ * others stay plain C.
  */
 #ifndef BASE_SIMD_H
 #define BASE_SIMD_H
@@ -31,46 +33,87 @@
 
 typedef float vf __attribute__((vector_size(VF * 4)));
 typedef int32_t vi __attribute__((vector_size(VF * 4)));
-typedef float vf_any __attribute__((vector_size(VF * 4), aligned(4), may_alias)); // unaligned memory
+typedef float vf_any
+    __attribute__((vector_size(VF * 4), aligned(4), may_alias)); // unaligned memory
 typedef int32_t vi_any __attribute__((vector_size(VF * 4), aligned(4), may_alias));
 
-static inline vf vf_load(const float *p) { return *(const vf_any *)p; }
-static inline void vf_store(float *p, vf x) { *(vf_any *)p = x; }
-static inline vf vf_set1(float x) { return x - (vf){0}; }
-static inline vf vf_zero(void) { return (vf){0}; }
-static inline vi vi_set1(int32_t x) { return x - (vi){0}; }
+static inline vf vf_load(const float *p) {
+    return *(const vf_any *)p;
+}
+static inline void vf_store(float *p, vf x) {
+    *(vf_any *)p = x;
+}
+static inline vf vf_set1(float x) {
+    return x - (vf){0};
+}
+static inline vf vf_zero(void) {
+    return (vf){0};
+}
+static inline vi vi_set1(int32_t x) {
+    return x - (vi){0};
+}
 
 #if defined(__AVX512F__)
 
-static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
-static inline vf vf_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-static inline vf vf_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
-static inline vf vf_sqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+static inline vf vf_max(vf a, vf b) {
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+}
+static inline vf vf_min(vf a, vf b) {
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+}
+static inline vf vf_sqrt(vf a) {
+    return (vf)_mm512_sqrt_ps((__m512)a);
+}
 static inline vf vf_load_n(const float *p, int n) { // lanes n.. are 0
     return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
 }
 static inline void vf_store_n(float *p, vf x, int n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 }
-static inline vf vf_round(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, _MM_FROUND_TO_NEAREST_INT); }
-static inline vi vf_to_vi(vf a) { return (vi)_mm512_cvtps_epi32((__m512)a); }
+static inline vf vf_round(vf a) {
+    return (vf)_mm512_roundscale_ps((__m512)a, _MM_FROUND_TO_NEAREST_INT);
+}
+static inline vi vf_to_vi(vf a) {
+    return (vi)_mm512_cvtps_epi32((__m512)a);
+}
 
 #else
 
 #if defined(__AVX2__) && defined(__FMA__)
-static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
-static inline vf vf_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
-static inline vf vf_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
-static inline vf vf_sqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+static inline vf vf_max(vf a, vf b) {
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+}
+static inline vf vf_min(vf a, vf b) {
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+}
+static inline vf vf_sqrt(vf a) {
+    return (vf)_mm256_sqrt_ps((__m256)a);
+}
 static inline vf vf_round(vf a) {
     return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-static inline vi vf_to_vi(vf a) { return (vi)_mm256_cvtps_epi32((__m256)a); }
+static inline vi vf_to_vi(vf a) {
+    return (vi)_mm256_cvtps_epi32((__m256)a);
+}
 #else
-static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-static inline vf vf_select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
-static inline vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); } // like x86: b when one is NaN
-static inline vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+static inline vf vf_fma(vf a, vf b, vf c) {
+    return a * b + c;
+}
+static inline vf vf_select(vi mask, vf a, vf b) {
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+static inline vf vf_max(vf a, vf b) {
+    return vf_select(a > b, a, b);
+} // like x86: b when one is NaN
+static inline vf vf_min(vf a, vf b) {
+    return vf_select(a < b, a, b);
+}
 static inline vf vf_sqrt(vf a) {
     for (int i = 0; i < VF; i++) a[i] = sqrtf(a[i]);
     return a;
@@ -81,7 +124,9 @@ static inline vf vf_round(vf a) { // to nearest even for |a| < 2^22, by the roun
     __asm__("" : "+m"(sum)); // keeps a compiler from folding the two additions
     return sum - magic;
 }
-static inline vi vf_to_vi(vf a) { return __builtin_convertvector(a, vi); } // of whole numbers
+static inline vi vf_to_vi(vf a) {
+    return __builtin_convertvector(a, vi);
+} // of whole numbers
 #endif
 
 static inline vf vf_load_n(const float *p, int n) {
@@ -113,8 +158,9 @@ static inline float vf_hmax(vf x) {
     return y[0];
 }
 
-/* e^x to about 1 unit in the last place for x in [-87.3, 88.7]; below 0, above clamped; NaN stays NaN.
- * x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients), 2^n through the exponent bits. */
+/* e^x to about 1 unit in the last place for x in [-87.3, 88.7]; below 0, above clamped; NaN stays
+ * NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients), 2^n
+ * through the exponent bits. */
 static inline vf vf_exp(vf x) {
     vf lo = vf_set1(-87.33f), hi = vf_set1(88.72f);
     vf t = vf_min(hi, vf_max(lo, x)); // operand order keeps NaN
@@ -133,7 +179,8 @@ static inline vf vf_exp(vf x) {
     return (vf)((vi)y & ~(vi)(x < lo));
 }
 
-/* tanh(x), to about 2 units in the last place: 1 - 2 / (e^(2|x|) + 1) away from 0, an odd polynomial near it. */
+/* tanh(x), to about 2 units in the last place: 1 - 2 / (e^(2|x|) + 1) away from 0, an odd
+ * polynomial near it. */
 static inline vf vf_tanh(vf x) {
     vi sign = (vi)x & vi_set1(INT32_MIN);
     vf a = (vf)((vi)x ^ sign);

@@ -14,7 +14,9 @@
 #include "base/die.h"
 #include "base/mem.h"
 
-enum { SPIN = 20000 }; // pause instructions before a waiting member sleeps: about half a millisecond
+enum {
+    SPIN = 20000
+}; // pause instructions before a waiting member sleeps: about half a millisecond
 
 struct Team {
     int size;
@@ -29,7 +31,7 @@ struct Team {
         Team *team;
         int index;
         pthread_t thread;
-    } *members;
+    } * members;
 };
 
 static inline void pause_cpu(void) {
@@ -97,7 +99,9 @@ void team_destroy(Team *t) {
     mem_free(t);
 }
 
-int team_size(const Team *t) { return t->size; }
+int team_size(const Team *t) {
+    return t->size;
+}
 
 void team_run(Team *t, TeamFn f, void *ctx) {
     if (t->size == 1) {
@@ -110,7 +114,8 @@ void team_run(Team *t, TeamFn f, void *ctx) {
     atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
     wake_all(&t->round);
     f(ctx, 0, t->size);
-    for (uint32_t d; (d = atomic_load_explicit(&t->done, memory_order_acquire)) + 1 < (uint32_t)t->size;)
+    for (uint32_t d;
+         (d = atomic_load_explicit(&t->done, memory_order_acquire)) + 1 < (uint32_t)t->size;)
         wait_change(&t->done, d);
 }
 

@@ -1,10 +1,12 @@
 /* team -- the threads of one rank.
  *
- * team_run is a fork and a join; the calling thread is member 0. Between runs the others spin briefly and then
- * sleep, so that a rank that waits for others does not steal their cores. There is one Team per rank.
+ * team_run is a fork and a join; the calling thread is member 0. Between runs the others spin
+ * briefly and then sleep, so that a rank that waits for others does not steal their cores. There is
+ * one Team per rank.
  *
- * Rule for every kernel: threads divide the output, never a sum. What must be summed over a divided dimension is
- * summed per fixed panel and the panel sums are added in order, so that results do not depend on team_size.
+ * Rule for every kernel: threads divide the output, never a sum. What must be summed over a divided
+ * dimension is summed per fixed panel and the panel sums are added in order, so that results do not
+ * depend on team_size.
  */
 #ifndef BASE_TEAM_H
 #define BASE_TEAM_H
@@ -13,17 +15,20 @@
 
 typedef struct Team Team;
 
-/* Local. n_threads >= 1; 0 means one per core that this process may use. Dies when threads cannot be made. */
+/* Local. n_threads >= 1; 0 means one per core that this process may use. Dies when threads cannot
+ * be made. */
 Team *team_create(int n_threads);
 void team_destroy(Team *t);
 int team_size(const Team *t);
 
-/* Local to the rank. Calls f(ctx, member, size) once on every member and returns when all have returned. */
+/* Local to the rank. Calls f(ctx, member, size) once on every member and returns when all have
+ * returned. */
 typedef void (*TeamFn)(void *ctx, int member, int size);
 void team_run(Team *t, TeamFn f, void *ctx);
 
-/* Local to the rank. Calls f(ctx, begin, end) for consecutive pieces that cover [0, n). The pieces are handed out
- * as members become free; `grain` items per piece (>= 1). Runs inline when one piece covers all or t has one member. */
+/* Local to the rank. Calls f(ctx, begin, end) for consecutive pieces that cover [0, n). The pieces
+ * are handed out as members become free; `grain` items per piece (>= 1). Runs inline when one piece
+ * covers all or t has one member. */
 typedef void (*TeamForFn)(void *ctx, int64_t begin, int64_t end);
 void team_for(Team *t, int64_t n, int64_t grain, TeamForFn f, void *ctx);
 

@@ -1,20 +1,22 @@
 /* tensor -- the one table that describes the parameters of the logical model.
  *
- * Sizing, initial weights, AdamW, the gradient norm, checkpoints, reports and tests all walk this table.
- * Matrices are stored w[K, N]: input features first, output features fastest (the embeddings are [V, C] and [S, C]).
+ * Sizing, initial weights, AdamW, the gradient norm, checkpoints, reports and tests all walk this
+ * table. Matrices are stored w[K, N]: input features first, output features fastest (the embeddings
+ * are [V, C] and [S, C]).
  *
- *   i  name                    shape             GPT-2 file                     LLaMA file (each [out, in]: transposed)
- *   0  wte                     [V, C]            wte.weight                     model.embed_tokens.weight (not transposed)
- *   1  wpe                     [S, C]            wpe.weight                     -
- *      h.i.ln1.weight .bias    [C]               h.i.ln_1.*                     model.layers.i.input_layernorm.weight
- *      h.i.qkv.weight          [C, (H+2Hkv)D]    h.i.attn.c_attn.weight         self_attn.{q,k,v}_proj.weight
- *      h.i.qkv.bias            [(H+2Hkv)D]       h.i.attn.c_attn.bias
- *      h.i.attn_out.weight     [H D, C]          h.i.attn.c_proj.weight         self_attn.o_proj.weight
- *      h.i.ln2.*               [C]               h.i.ln_2.*                     post_attention_layernorm.weight
- *      h.i.up.weight           [C, F] or [C, 2F] h.i.mlp.c_fc.weight            mlp.{gate,up}_proj.weight (gate first)
- *      h.i.down.weight         [F, C]            h.i.mlp.c_proj.weight          mlp.down_proj.weight
+ *   i  name                    shape             GPT-2 file                     LLaMA file (each
+ * [out, in]: transposed) 0  wte                     [V, C]            wte.weight
+ * model.embed_tokens.weight (not transposed) 1  wpe                     [S, C] wpe.weight -
+ *      h.i.ln1.weight .bias    [C]               h.i.ln_1.* model.layers.i.input_layernorm.weight
+ *      h.i.qkv.weight          [C, (H+2Hkv)D]    h.i.attn.c_attn.weight
+ * self_attn.{q,k,v}_proj.weight h.i.qkv.bias            [(H+2Hkv)D]       h.i.attn.c_attn.bias
+ *      h.i.attn_out.weight     [H D, C]          h.i.attn.c_proj.weight self_attn.o_proj.weight
+ *      h.i.ln2.*               [C]               h.i.ln_2.* post_attention_layernorm.weight
+ *      h.i.up.weight           [C, F] or [C, 2F] h.i.mlp.c_fc.weight mlp.{gate,up}_proj.weight
+ * (gate first) h.i.down.weight         [F, C]            h.i.mlp.c_proj.weight mlp.down_proj.weight
  *      lnf.*                   [C]               ln_f.*                         model.norm.weight
- *      head                    [V, C]            (tied) lm_head.weight          lm_head.weight (not transposed)
+ *      head                    [V, C]            (tied) lm_head.weight          lm_head.weight (not
+ * transposed)
  *
  * A file tensor is a Piece: a range of columns of a table tensor, transposed or not.
  */
@@ -33,7 +35,8 @@ typedef struct Tensor {
     bool decay;         // weight decay: 2-D weights only
     float init_std;     // 0: constant init_value instead
     float init_value;
-    // Where the values are, rows*cols floats each, row-major; NULL where the arena was not made (sampling needs no grad).
+    // Where the values are, rows*cols floats each, row-major; NULL where the arena was not made
+    // (sampling needs no grad).
     float *param, *grad, *m, *v;
 } Tensor;
 
@@ -54,13 +57,17 @@ typedef struct TensorTable {
     int n_pieces;
 } TensorTable;
 
-/* Local. Describes the parameters of a model; all pointers NULL. Freed by tensors_free (which frees the table, not the arenas). */
+/* Local. Describes the parameters of a model; all pointers NULL. Freed by tensors_free (which frees
+ * the table, not the arenas). */
 TensorTable tensors_describe(const Config *c);
 void tensors_free(TensorTable *t);
 /* Local. Index of a tensor by name, -1 when there is none. */
 int tensors_find(const TensorTable *t, const char *name);
-static inline int64_t tensor_size(const Tensor *t) { return t->rows * t->cols; }
-/* Local. Fills every param with its initial value: a function of (seed, name, element index) alone. */
+static inline int64_t tensor_size(const Tensor *t) {
+    return t->rows * t->cols;
+}
+/* Local. Fills every param with its initial value: a function of (seed, name, element index) alone.
+ */
 void tensors_init(TensorTable *t, uint64_t seed);
 
 #endif

@@ -1,7 +1,8 @@
 /* activation -- GELU (tanh form) and SwiGLU, forward and backward, and the gradient of a bias.
  *
- *   gelu    y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))                      Hendrycks, Gimpel 2016
- *   swiglu  y[T,F] = silu(gate) * up, x[T, 2F] holds gate then up in each row      Shazeer 2020
+ *   gelu    y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))                      Hendrycks,
+ * Gimpel 2016 swiglu  y[T,F] = silu(gate) * up, x[T, 2F] holds gate then up in each row Shazeer
+ * 2020
  */
 #ifndef LAYERS_ACTIVATION_H
 #define LAYERS_ACTIVATION_H

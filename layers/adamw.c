@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad, int64_t n, bool decay) {
+void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad, int64_t n,
+           bool decay) {
     (void)t;
     float c1 = 1 - powf(o->beta1, (float)o->step), c2 = 1 - powf(o->beta2, (float)o->step);
     for (int64_t i = 0; i < n; i++) {

@@ -1,9 +1,11 @@
-/* adamw -- AdamW with decoupled weight decay, and the sum of squares that the gradient norm is made of.
+/* adamw -- AdamW with decoupled weight decay, and the sum of squares that the gradient norm is made
+ * of.
  *
  *   g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   param = param (1 - lr * decay) - lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
  *
- * Order of operations as torch.optim.AdamW. Source: Loshchilov, Hutter, "Decoupled weight decay regularization", 2019.
+ * Order of operations as torch.optim.AdamW. Source: Loshchilov, Hutter, "Decoupled weight decay
+ * regularization", 2019.
  */
 #ifndef LAYERS_ADAMW_H
 #define LAYERS_ADAMW_H
@@ -20,7 +22,8 @@ typedef struct AdamW {
 } AdamW;
 
 /* Local. One pass over n elements. decay: whether weight_decay applies to this tensor. */
-void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad, int64_t n, bool decay);
+void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad, int64_t n,
+           bool decay);
 /* Local. Sum of x[i]^2 over fixed panels, in double: the same value for any number of threads. */
 double sum_of_squares(Team *t, const float *x, int64_t n);
 

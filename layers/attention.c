@@ -16,7 +16,8 @@ void attention_forward(Team *t, const Attention *a, float *out, float *lse, cons
         for (int64_t h = 0; h < a->H; h++)
             for (int64_t i = 0; i < a->S; i++) {
                 int64_t g = h / (a->H / a->Hkv);
-                const float *q = qkv + (b * a->S + i) * W + h * a->D, *k = qkv + b * a->S * W + (a->H + g) * a->D;
+                const float *q = qkv + (b * a->S + i) * W + h * a->D,
+                            *k = qkv + b * a->S * W + (a->H + g) * a->D;
                 const float *v = k + a->Hkv * a->D;
                 float *o = out + (b * a->S + i) * a->H * a->D + h * a->D, max = -INFINITY, sum = 0;
                 for (int64_t j = 0; j <= i; j++) {
@@ -33,8 +34,8 @@ void attention_forward(Team *t, const Attention *a, float *out, float *lse, cons
             }
 }
 
-void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout, const float *qkv, const float *out,
-                        const float *lse) {
+void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
+                        const float *qkv, const float *out, const float *lse) {
     int64_t W = (a->H + 2 * a->Hkv) * a->D;
     float scale = 1 / sqrtf((float)a->D);
     (void)t;
@@ -54,7 +55,8 @@ void attention_backward(Team *t, const Attention *a, float *dqkv, const float *d
                         s += qkv[at + d] * qkv[kat + j * W + d];
                         dp += go[d] * qkv[vat + j * W + d];
                     }
-                    float p = expf(s * scale - lse[(b * a->H + h) * a->S + i]), ds = p * (dp - delta) * scale;
+                    float p = expf(s * scale - lse[(b * a->H + h) * a->S + i]),
+                          ds = p * (dp - delta) * scale;
                     for (int64_t d = 0; d < a->D; d++) {
                         dqkv[at + d] += ds * qkv[kat + j * W + d];
                         dqkv[kat + j * W + d] += ds * qkv[at + d];
@@ -64,7 +66,8 @@ void attention_backward(Team *t, const Attention *a, float *dqkv, const float *d
             }
 }
 
-void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache, int64_t pos) {
+void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache,
+                      int64_t pos) {
     int64_t W = 2 * a->Hkv * a->D;
     float *s = a->workspace, scale = 1 / sqrtf((float)a->D);
     (void)t;
@@ -75,7 +78,8 @@ void attention_decode(Team *t, const Attention *a, float *out, const float *q, c
             float *o = out + (b * a->H + h) * a->D, max = -INFINITY, sum = 0;
             for (int64_t j = 0; j <= pos; j++) {
                 s[j] = 0;
-                for (int64_t d = 0; d < a->D; d++) s[j] += q[(b * a->H + h) * a->D + d] * k[j * W + d];
+                for (int64_t d = 0; d < a->D; d++)
+                    s[j] += q[(b * a->H + h) * a->D + d] * k[j * W + d];
                 s[j] *= scale;
                 max = fmaxf(max, s[j]);
             }

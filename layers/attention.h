@@ -1,8 +1,10 @@
-/* attention -- causal softmax(q k' / sqrt(D)) v by tiles, forward and backward; no S x S matrix is kept.
+/* attention -- causal softmax(q k' / sqrt(D)) v by tiles, forward and backward; no S x S matrix is
+ * kept.
  *
- * qkv[T, (H + 2 Hkv) D]: in a row first H query heads, then Hkv key heads, then Hkv value heads, D floats each; query head
- * h reads key and value head h / (H / Hkv). out[T, H D]. lse[B, H, S] = log of the sum of exponentials per query, all that
- * backward needs besides qkv and out. Source: Dao, "FlashAttention-2", 2023, algorithms 1 and 2.
+ * qkv[T, (H + 2 Hkv) D]: in a row first H query heads, then Hkv key heads, then Hkv value heads, D
+ * floats each; query head h reads key and value head h / (H / Hkv). out[T, H D]. lse[B, H, S] = log
+ * of the sum of exponentials per query, all that backward needs besides qkv and out. Source: Dao,
+ * "FlashAttention-2", 2023, algorithms 1 and 2.
  */
 #ifndef LAYERS_ATTENTION_H
 #define LAYERS_ATTENTION_H
@@ -20,13 +22,15 @@ typedef struct Attention {
 } Attention;
 
 size_t attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
-/* Local. Any B, S, H, D >= 1; Hkv divides H. The result does not depend on the number of threads. */
+/* Local. Any B, S, H, D >= 1; Hkv divides H. The result does not depend on the number of threads.
+ */
 void attention_forward(Team *t, const Attention *a, float *out, float *lse, const float *qkv);
 /* Local. dqkv[T, (H + 2 Hkv) D] is written. */
-void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout, const float *qkv, const float *out,
-                        const float *lse);
-/* Local. One new position `pos` of each of B sequences: q[B, H D], cache[B, S, 2 Hkv D] whose rows 0..pos hold keys and then
- * values, out[B, H D]. */
-void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache, int64_t pos);
+void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
+                        const float *qkv, const float *out, const float *lse);
+/* Local. One new position `pos` of each of B sequences: q[B, H D], cache[B, S, 2 Hkv D] whose rows
+ * 0..pos hold keys and then values, out[B, H D]. */
+void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache,
+                      int64_t pos);
 
 #endif

@@ -1,4 +1,5 @@
-/* classifier -- softmax and cross-entropy of logits[T,V], and their gradient in place of the logits.
+/* classifier -- softmax and cross-entropy of logits[T,V], and their gradient in place of the
+ * logits.
  *
  *   loss[t] = log(sum_v exp(logits[t,v])) - logits[t, target[t]]
  *   dlogits[t,v] = (softmax(logits[t])[v] - (v == target[t])) * scale

@@ -1,4 +1,5 @@
-/* embedding -- x[T,C] = wte[token] + wpe[position], and the two gradients, summed in token order. */
+/* embedding -- x[T,C] = wte[token] + wpe[position], and the two gradients, summed in token order.
+ */
 #ifndef LAYERS_EMBEDDING_H
 #define LAYERS_EMBEDDING_H
 
@@ -16,7 +17,8 @@ typedef struct Embedding {
 } Embedding;
 
 void embedding_forward(Team *t, const Embedding *e, float *x);
-/* Local. Deterministic: each thread owns a range of channels and goes through the tokens in order. */
+/* Local. Deterministic: each thread owns a range of channels and goes through the tokens in order.
+ */
 void embedding_backward(Team *t, const Embedding *e, const float *dx);
 
 #endif

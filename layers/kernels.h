@@ -1,15 +1,17 @@
 /* kernels -- the mathematics of one rank's block, as a table of functions. It knows no other rank.
  *
- * The training step is written against this table. Every entry is declared with its full contract in the header of its layer
- * (product.h, attention.h, norm.h, ...); the table only lists them.
+ * The training step is written against this table. Every entry is declared with its full contract
+ * in the header of its layer (product.h, attention.h, norm.h, ...); the table only lists them.
  *
- * Each layer is one plain C file over base/simd.h. The build compiles all of them once per instruction set, joins each set
- * into one object and hides all of its names but its table, `kernels_cpu_<set>`; kernels_cpu.c picks the best that this
- * processor runs. So there is one source, no suffixes, and tests run every set against `portable` through its table.
+ * Each layer is one plain C file over base/simd.h. The build compiles all of them once per
+ * instruction set, joins each set into one object and hides all of its names but its table,
+ * `kernels_cpu_<set>`; kernels_cpu.c picks the best that this processor runs. So there is one
+ * source, no suffixes, and tests run every set against `portable` through its table.
  *
- * All matrices are row-major, last index fastest, float (fp32) unless said otherwise; T = B*S tokens. All calls are local
- * and complete when they return. Buffers come from the caller. Gradients of parameters accumulate (+=); gradients of
- * activations are written (=) unless said otherwise.
+ * All matrices are row-major, last index fastest, float (fp32) unless said otherwise; T = B*S
+ * tokens. All calls are local and complete when they return. Buffers come from the caller.
+ * Gradients of parameters accumulate (+=); gradients of activations are written (=) unless said
+ * otherwise.
  */
 #ifndef LAYERS_KERNELS_H
 #define LAYERS_KERNELS_H
@@ -32,26 +34,31 @@ typedef struct Kernels {
     void (*embedding_forward)(Team *, const Embedding *, float *x);
     void (*embedding_backward)(Team *, const Embedding *, const float *dx);
     void (*norm_forward)(Team *, const Norm *, float *y, float *mean, float *rstd, const float *x);
-    void (*norm_backward)(Team *, const Norm *, float *dx, const float *dy, const float *x, const float *mean,
-                          const float *rstd);
+    void (*norm_backward)(Team *, const Norm *, float *dx, const float *dy, const float *x,
+                          const float *mean, const float *rstd);
     void (*rope)(Team *, const Rope *, float *qkv, int direction);
     void (*attention_forward)(Team *, const Attention *, float *out, float *lse, const float *qkv);
-    void (*attention_backward)(Team *, const Attention *, float *dqkv, const float *dout, const float *qkv,
-                               const float *out, const float *lse);
-    void (*attention_decode)(Team *, const Attention *, float *out, const float *q, const float *cache, int64_t pos);
+    void (*attention_backward)(Team *, const Attention *, float *dqkv, const float *dout,
+                               const float *qkv, const float *out, const float *lse);
+    void (*attention_decode)(Team *, const Attention *, float *out, const float *q,
+                             const float *cache, int64_t pos);
     void (*gelu_forward)(Team *, float *y, const float *x, int64_t n);
     void (*gelu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t n);
     void (*swiglu_forward)(Team *, float *y, const float *x, int64_t T, int64_t F);
-    void (*swiglu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t T, int64_t F);
+    void (*swiglu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t T,
+                            int64_t F);
     void (*bias_backward)(Team *, float *dbias, const float *dy, int64_t T, int64_t N);
     void (*classifier)(Team *, const Classifier *, float *loss, float *logits);
     double (*sum_of_squares)(Team *, const float *x, int64_t n);
-    void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad, int64_t n, bool decay);
+    void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
+                  int64_t n, bool decay);
 } Kernels;
 
-/* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto" asks for the best. */
+/* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto"
+ * asks for the best. */
 const Kernels *kernels_cpu(const char *set);
-/* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16", "avx512", "avx2", "portable". */
+/* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16",
+ * "avx512", "avx2", "portable". */
 const char *const *kernels_cpu_sets(void);
 
 #endif

@@ -2,7 +2,9 @@
 
 #include <math.h>
 
-size_t norm_workspace(int64_t T, int64_t C) { return (size_t)(T + C) * 4; }
+size_t norm_workspace(int64_t T, int64_t C) {
+    return (size_t)(T + C) * 4;
+}
 
 void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, const float *x) {
     (void)t;
@@ -20,7 +22,8 @@ void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, co
     }
 }
 
-void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x, const float *mean, const float *rstd) {
+void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                   const float *mean, const float *rstd) {
     (void)t;
     for (int64_t i = 0; i < n->T; i++) {
         float m = n->kind == NORM_LAYER ? mean[i] : 0, r = rstd[i], s1 = 0, s2 = 0;

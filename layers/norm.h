@@ -1,7 +1,8 @@
 /* norm -- layer norm and RMS norm over the C features of each token.
  *
  *   layer  y = (x - mean) * rstd * gamma + beta      rstd = 1 / sqrt(mean((x - mean)^2) + eps)
- *   rms    y = x * rstd * gamma                      rstd = 1 / sqrt(mean(x^2) + eps), mean is not used and may be NULL
+ *   rms    y = x * rstd * gamma                      rstd = 1 / sqrt(mean(x^2) + eps), mean is not
+ * used and may be NULL
  *
  * Source: Ba, Kiros, Hinton 2016; Zhang, Sennrich 2019.
  */
@@ -27,7 +28,9 @@ typedef struct Norm {
 size_t norm_workspace(int64_t T, int64_t C);
 /* Local. y[T,C], mean[T], rstd[T]; mean and rstd may be NULL (nothing is kept). y may be x. */
 void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, const float *x);
-/* Local. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by fixed panels of tokens. */
-void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x, const float *mean, const float *rstd);
+/* Local. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by
+ * fixed panels of tokens. */
+void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                   const float *mean, const float *rstd);
 
 #endif

@@ -2,9 +2,13 @@
 
 #include <math.h>
 
-size_t product_workspace(int n_threads) { return (size_t)n_threads * 64; }
+size_t product_workspace(int n_threads) {
+    return (size_t)n_threads * 64;
+}
 
-static float gelu1(float x) { return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x))); }
+static float gelu1(float x) {
+    return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
 static float dgelu1(float x) {
     float t = tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * x * x);
@@ -28,4 +32,6 @@ static void rows(void *ctx, int64_t m0, int64_t m1) {
         }
 }
 
-void product(Team *t, const Product *p) { team_for(t, p->M, 16, rows, (void *)(uintptr_t)p); }
+void product(Team *t, const Product *p) {
+    team_for(t, p->M, 16, rows, (void *)(uintptr_t)p);
+}

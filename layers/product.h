@@ -1,15 +1,18 @@
-/* product -- y[M,N] = a[M,K] b[K,N], the one product behind every linear layer, forward and backward.
+/* product -- y[M,N] = a[M,K] b[K,N], the one product behind every linear layer, forward and
+ * backward.
  *
  *   forward   y[T, N]  = x[T, K] w[K, N] (+ bias)       a = x   (K, 1)   b = w   (N, 1)
  *   backward  dx[T, K] = dy[T, N] w'                    a = dy  (N, 1)   b = w'  (1, N)
  *             dw[K, N] += x' dy                         a = x'  (1, K)   b = dy  (N, 1)
  *   head      logits[T, V] = x[T, C] wte'               a = x   (C, 1)   b = wte' (1, C)
  *
- * Strides say which operand is transposed, so the three products are one routine with two ways of packing. BLIS structure:
- * A and B are packed into panels, a register tile of y is summed over KC of K, panels of K are added in order.
+ * Strides say which operand is transposed, so the three products are one routine with two ways of
+ * packing. BLIS structure: A and B are packed into panels, a register tile of y is summed over KC
+ * of K, panels of K are added in order.
  *
- * bf16: operands are rounded to bfloat16 (nearest, ties to even) while they are packed; sums are fp32.
- * The result does not depend on the number of threads. Source: Van Zee, van de Geijn, "BLIS", TOMS 41(3), 2015.
+ * bf16: operands are rounded to bfloat16 (nearest, ties to even) while they are packed; sums are
+ * fp32. The result does not depend on the number of threads. Source: Van Zee, van de Geijn, "BLIS",
+ * TOMS 41(3), 2015.
  */
 #ifndef LAYERS_PRODUCT_H
 #define LAYERS_PRODUCT_H
@@ -35,7 +38,8 @@ typedef struct Product {
     int64_t b_row, b_col;
     float *y; // y(m,n) = y[m * ldy + n]
     int64_t ldy;
-    const float *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds it; rows of ldy
+    const float *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
+                         // it; rows of ldy
     const float *bias;   // [N] or NULL
     Epilogue epilogue;
     float *aux; // [M, N], rows of ldy

@@ -1,4 +1,5 @@
-/* table -- kernels_table as compiled for one instruction set; only table.c and the build know this name. */
+/* table -- kernels_table as compiled for one instruction set; only table.c and the build know this
+ * name. */
 #ifndef LAYERS_TABLE_H
 #define LAYERS_TABLE_H
 

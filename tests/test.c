@@ -40,7 +40,9 @@ void test_skip(const char *why) {
     printf("    skipped: %s\n", why);
 }
 
-bool test_failed(void) { return failed; }
+bool test_failed(void) {
+    return failed;
+}
 
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
     int fd[2];
@@ -58,7 +60,8 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
     size_t n = 0;
     char drain[512];
     for (;;) { // what does not fit is read and dropped, so that the child never blocks
-        ssize_t got = n + 1 < n_text ? read(fd[0], text + n, n_text - 1 - n) : read(fd[0], drain, sizeof drain);
+        ssize_t got = n + 1 < n_text ? read(fd[0], text + n, n_text - 1 - n)
+                                     : read(fd[0], drain, sizeof drain);
         if (got <= 0) break;
         if (n + 1 < n_text) n += (size_t)got;
     }
@@ -106,8 +109,7 @@ double test_nmse(const float *a, const float *b, size_t n) {
 }
 
 void test_fill(float *x, size_t n, float scale, unsigned seed) {
-    for (size_t i = 0; i < n; i++)
-        x[i] = scale * (float)(2 * rng_uniform(seed, 0x7e57, i) - 1);
+    for (size_t i = 0; i < n; i++) x[i] = scale * (float)(2 * rng_uniform(seed, 0x7e57, i) - 1);
 }
 
 static bool wanted(const char *name, int n_words, char **words) {
@@ -139,9 +141,12 @@ int main(int argc, char **argv) {
         double t0 = now_s();
         tests[i].f();
         double s = now_s() - t0;
-        if (failed) bad++, printf("FAIL %s (%s)\n", tests[i].name, tests[i].file);
-        else if (skipped) skips++, printf("skip %s\n", tests[i].name);
-        else if (passed++, verbose || s > 2) printf("ok   %s (%.1f s)\n", tests[i].name, s);
+        if (failed)
+            bad++, printf("FAIL %s (%s)\n", tests[i].name, tests[i].file);
+        else if (skipped)
+            skips++, printf("skip %s\n", tests[i].name);
+        else if (passed++, verbose || s > 2)
+            printf("ok   %s (%.1f s)\n", tests[i].name, s);
     }
     if (passed + bad == 0) printf("no test was run\n");
     printf("%d passed, %d failed, %d skipped\n", passed, bad, skips);

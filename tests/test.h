@@ -5,10 +5,10 @@
  *         CHECK_NEAR(gelu(1), 0.841192, 1e-6);
  *     }
  *
- * A failed CHECK prints file, line and values, marks the test failed and returns from the function it stands in.
- * NaN is never near anything. `build/run_tests [-v] [word...]` runs the tests whose name contains one of the words
- * (all without words) and ends with the line "N passed, N failed, N skipped"; it exits non-zero when one failed
- * and when none ran.
+ * A failed CHECK prints file, line and values, marks the test failed and returns from the function
+ * it stands in. NaN is never near anything. `build/run_tests [-v] [word...]` runs the tests whose
+ * name contains one of the words (all without words) and ends with the line "N passed, N failed, N
+ * skipped"; it exits non-zero when one failed and when none ran.
  */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
@@ -20,12 +20,14 @@
 
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f);
-void test_fail(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void test_skip(const char *why); // call and return: the test counts as skipped, with the reason printed
-bool test_failed(void);          // has the running test failed?
+void test_fail(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void test_skip(
+    const char *why);   // call and return: the test counts as skipped, with the reason printed
+bool test_failed(void); // has the running test failed?
 
-/* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr (a die() line,
- * for instance) is left in text. */
+/* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr
+ * (a die() line, for instance) is left in text. */
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
 /* A fresh folder, removed when the run ends. The string lives until then. */
 const char *test_tmpdir(void);

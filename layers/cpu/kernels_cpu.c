@@ -1,4 +1,5 @@
-/* Picks the instruction set. The tables come from layers/table.c, compiled once per set and renamed by the build. */
+/* Picks the instruction set. The tables come from layers/table.c, compiled once per set and renamed
+ * by the build. */
 #include "layers/cpu/sets.h"
 
 #include <string.h>

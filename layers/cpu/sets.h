@@ -1,4 +1,5 @@
-/* sets -- the instruction sets this build has kernels for, best first, ended by a NULL name. sets_x86_64.c or sets_any.c. */
+/* sets -- the instruction sets this build has kernels for, best first, ended by a NULL name.
+ * sets_x86_64.c or sets_any.c. */
 #ifndef LAYERS_CPU_SETS_H
 #define LAYERS_CPU_SETS_H
 

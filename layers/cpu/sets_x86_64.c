@@ -2,10 +2,15 @@
 
 #include <cpuid.h>
 
-extern const Kernels kernels_cpu_portable, kernels_cpu_avx2, kernels_cpu_avx512, kernels_cpu_avx512_bf16;
+extern const Kernels kernels_cpu_portable, kernels_cpu_avx2, kernels_cpu_avx512,
+    kernels_cpu_avx512_bf16;
 
-static bool always(void) { return true; }
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool always(void) {
+    return true;
+}
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -1,0 +1,198 @@
+#include "base/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/opt.h"
+
+static const struct {
+    const char *name;
+    int64_t layers, heads, channels;
+} sizes[] = {{"d6", 6, 6, 384},
+             {"d12", 12, 12, 768},
+             {"d24", 24, 16, 1024},
+             {"d36", 36, 20, 1280},
+             {"d48", 48, 25, 1600}};
+
+enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24 };
+
+/* Keys whose value is a whole number, and where it goes. */
+static const struct {
+    const char *name;
+    size_t offset;
+} whole[] = {{"layers", offsetof(Config, layers)},     {"heads", offsetof(Config, heads)},
+             {"kv_heads", offsetof(Config, kv_heads)}, {"channels", offsetof(Config, channels)},
+             {"ffn", offsetof(Config, ffn)},           {"seq", offsetof(Config, seq)},
+             {"vocab", offsetof(Config, vocab)}};
+
+enum { N_WHOLE = sizeof whole / sizeof whole[0] };
+
+static bool set_whole(Config *c, const char *key, const char *value, bool *found, Err *e) {
+    *found = false;
+    for (int i = 0; i < N_WHOLE; i++) {
+        if (strcmp(key, whole[i].name) != 0) continue;
+        *found = true;
+        char *end;
+        long long x = strtoll(value, &end, 10);
+        if (*end || end == value || x < 1 || x > MAX_DIM)
+            return err(e, "model: %s=%s: a whole number from 1 to %d is needed", key, value,
+                       MAX_DIM);
+        *(int64_t *)(void *)((char *)c + whole[i].offset) = x;
+    }
+    return true;
+}
+
+/* The index of value among two words, or -1. */
+static int which(const char *value, const char *zero, const char *one) {
+    return strcmp(value, zero) == 0 ? 0 : strcmp(value, one) == 0 ? 1 : -1;
+}
+
+static bool set_choice(Config *c, const char *key, const char *value, Err *e) {
+    int i;
+    if (strcmp(key, "norm") == 0) {
+        if ((i = which(value, "layer", "rms")) < 0)
+            return err(e, "model: norm=%s: layer or rms", value);
+        c->norm = (NormKind)i;
+    } else if (strcmp(key, "pos") == 0) {
+        if ((i = which(value, "learned", "rope")) < 0)
+            return err(e, "model: pos=%s: learned or rope", value);
+        c->pos = (PosKind)i;
+    } else if (strcmp(key, "act") == 0) {
+        if ((i = which(value, "gelu", "swiglu")) < 0)
+            return err(e, "model: act=%s: gelu or swiglu", value);
+        c->act = (ActKind)i;
+    } else if (strcmp(key, "bias") == 0 || strcmp(key, "tied") == 0) {
+        if ((i = which(value, "0", "1")) < 0) return err(e, "model: %s=%s: 0 or 1", key, value);
+        *(key[0] == 'b' ? &c->bias : &c->tied) = i == 1;
+    } else {
+        char *end;
+        double x = strtod(value, &end);
+        if (*end || end == value || !(x > 0) || isinf(x))
+            return err(e, "model: %s=%s: a positive number is needed", key, value);
+        *(strcmp(key, "eps") == 0 ? &c->norm_eps : &c->rope_theta) = x;
+    }
+    return true;
+}
+
+static bool set_word(Config *c, const char *word, Err *e) {
+    const char *names[N_SIZES + 1];
+    for (int i = 0; i < N_SIZES; i++) {
+        names[i] = sizes[i].name;
+        if (strcmp(word, sizes[i].name) != 0) continue;
+        c->layers = sizes[i].layers, c->heads = sizes[i].heads, c->channels = sizes[i].channels;
+        return true;
+    }
+    if (strcmp(word, "llama") == 0) {
+        c->norm = NORM_RMS, c->pos = POS_ROPE, c->act = ACT_SWIGLU;
+        c->bias = c->tied = false;
+        return true;
+    }
+    names[N_SIZES] = "llama";
+    const char *near = opt_nearest(word, names, N_SIZES + 1);
+    return err(e, "model: unknown word \"%s\"%s%s%s: d6 d12 d24 d36 d48 llama, or key=value", word,
+               near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static bool set_pair(Config *c, const char *key, const char *value, Err *e) {
+    static const char *const keys[] = {"layers", "heads", "kv_heads", "channels", "ffn",
+                                       "seq",    "vocab", "norm",     "pos",      "act",
+                                       "bias",   "tied",  "eps",      "theta"};
+    enum { N = sizeof keys / sizeof keys[0] };
+    for (int i = 0; i < N; i++) {
+        if (strcmp(key, keys[i]) != 0) continue;
+        bool found;
+        if (!set_whole(c, key, value, &found, e)) return false;
+        return found || set_choice(c, key, value, e);
+    }
+    const char *near = opt_nearest(key, keys, N);
+    return err(e, "model: unknown key \"%s\"%s%s%s", key, near ? ": did you mean \"" : "",
+               near ? near : "", near ? "\"?" : "");
+}
+
+bool config_parse(Config *c, const char *text, Err *e) {
+    *c = (Config){.layers = 12,
+                  .heads = 12,
+                  .channels = 768,
+                  .seq = 1024,
+                  .vocab = 50257,
+                  .bias = true,
+                  .tied = true,
+                  .norm_eps = 1e-5,
+                  .rope_theta = 10000};
+    char part[128];
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, ",");
+        if (n == 0 || n >= sizeof part)
+            return err(e, "model: \"%s\": words are joined by single commas", text);
+        memcpy(part, p, n);
+        part[n] = 0;
+        p += n + (p[n] == ',');
+        char *eq = strchr(part, '=');
+        if (eq) *eq = 0;
+        if (!(eq ? set_pair(c, part, eq + 1, e) : set_word(c, part, e))) return false;
+    }
+    if (!c->kv_heads) c->kv_heads = c->heads;
+    // SwiGLU has three matrices instead of two: 8/3 C keeps the parameters, rounded up to 64 as
+    // LLaMA does to 256.
+    if (!c->ffn)
+        c->ffn = c->act == ACT_SWIGLU ? (c->channels * 8 / 3 + 63) / 64 * 64 : 4 * c->channels;
+    return config_check(c, e);
+}
+
+bool config_check(const Config *c, Err *e) {
+    for (int i = 0; i < N_WHOLE; i++) {
+        int64_t x = *(const int64_t *)(const void *)((const char *)c + whole[i].offset);
+        if (x < 1 || x > MAX_DIM)
+            return err(e, "model: %s=%lld: from 1 to %d", whole[i].name, (long long)x, MAX_DIM);
+    }
+    if (c->channels % c->heads)
+        return err(e, "model: heads=%lld do not divide channels=%lld", (long long)c->heads,
+                   (long long)c->channels);
+    if (c->heads % c->kv_heads)
+        return err(e, "model: kv_heads=%lld do not divide heads=%lld", (long long)c->kv_heads,
+                   (long long)c->heads);
+    if (c->pos == POS_ROPE && config_head_size(c) % 2)
+        return err(e, "model: pos=rope needs an even head size, channels/heads is %lld",
+                   (long long)config_head_size(c));
+    if (!(c->norm_eps >= 0) || !(c->rope_theta > 0))
+        return err(e, "model: eps and theta must be positive");
+    return true;
+}
+
+void config_print(const Config *c, char *buf, size_t n) {
+    snprintf(buf, n,
+             "layers=%lld,heads=%lld,kv_heads=%lld,channels=%lld,ffn=%lld,seq=%lld,vocab=%lld,norm="
+             "%s,pos=%s,act=%s,"
+             "bias=%d,tied=%d,eps=%.17g,theta=%.17g",
+             (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
+             (long long)c->channels, (long long)c->ffn, (long long)c->seq, (long long)c->vocab,
+             c->norm == NORM_RMS ? "rms" : "layer", c->pos == POS_ROPE ? "rope" : "learned",
+             c->act == ACT_SWIGLU ? "swiglu" : "gelu", c->bias, c->tied, c->norm_eps,
+             c->rope_theta);
+}
+
+bool config_equal(const Config *a, const Config *b) {
+    char x[512], y[512];
+    config_print(a, x, sizeof x);
+    config_print(b, y, sizeof y);
+    return strcmp(x, y) == 0;
+}
+
+int64_t config_parameters(const Config *c) {
+    int64_t C = c->channels, attn = c->heads * config_head_size(c), qkv = config_qkv(c);
+    int64_t up = c->act == ACT_SWIGLU ? 2 * c->ffn : c->ffn;
+    int64_t norm = c->norm == NORM_LAYER && c->bias ? 2 * C : C;
+    int64_t block = C * qkv + attn * C + C * up + c->ffn * C + 2 * norm;
+    if (c->bias) block += qkv + C + up + C;
+    return c->vocab * C * (c->tied ? 1 : 2) + (c->pos == POS_LEARNED ? c->seq * C : 0) +
+           c->layers * block + norm;
+}
+
+double config_flops_per_token(const Config *c, int64_t seq) {
+    int64_t looked_up = (c->pos == POS_LEARNED ? c->seq : 0) +
+                        (c->tied ? 0 : c->vocab); // rows that no product reads
+    double n = (double)(config_parameters(c) - looked_up * c->channels);
+    return 6 * n + 6 * (double)(c->layers * c->channels) * (double)seq;
+}

@@ -1,0 +1,74 @@
+#include "tests/test.h"
+
+#include <string.h>
+
+#include "base/config.h"
+#include "base/mem.h"
+#include "base/tensor.h"
+
+TEST(config_sizes_have_the_published_parameter_counts) {
+    static const struct {
+        const char *text;
+        int64_t n;
+    } want[] = {{"d12", 124439808}, {"d24", 354823168}, {"d36", 774030080}, {"d48", 1557611200}};
+    for (int i = 0; i < 4; i++) {
+        Config c;
+        Err e;
+        CHECK(config_parse(&c, want[i].text, &e));
+        CHECK(config_parameters(&c) == want[i].n);
+    }
+}
+
+TEST(config_prints_what_it_parses) {
+    static const char *const texts[] = {
+        "d6", "llama,layers=3,heads=4,kv_heads=2,channels=64,seq=32,vocab=99",
+        "layers=1,heads=1,channels=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5"};
+    for (int i = 0; i < 4; i++) {
+        Config a, b;
+        char text[512];
+        Err e;
+        CHECK(config_parse(&a, texts[i], &e));
+        config_print(&a, text, sizeof text);
+        CHECK(config_parse(&b, text, &e));
+        CHECK(config_equal(&a, &b));
+    }
+}
+
+TEST(config_refuses_with_a_reason) {
+    static const struct {
+        const char *text, *reason;
+    } bad[] = {{"d13", "d12"},          {"layer=3", "layers"},  {"heads=5", "channels"},
+               {"layers=0", "from 1"},  {"layers=x", "whole"},  {"kv_heads=5", "heads"},
+               {"norm=batch", "layer"}, {"d12,,d6", "comma"},   {"bias=2", "0 or 1"},
+               {"eps=-1", "positive"},  {"vocab=1e9", "whole"}, {"llama,heads=256", "even"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        Config c;
+        Err e = {0};
+        CHECK(!config_parse(&c, bad[i].text, &e));
+        if (!strstr(e.text, bad[i].reason)) printf("    %s: %s\n", bad[i].text, e.text);
+        CHECK(strstr(e.text, bad[i].reason));
+    }
+}
+
+TEST(tensor_table_holds_every_parameter_once) {
+    static const char *const texts[] = {"d12",
+                                        "d48",
+                                        "llama,layers=3,heads=4,kv_heads=2,channels=64,vocab=99",
+                                        "layers=2,heads=2,channels=8,bias=0",
+                                        "layers=2,heads=2,channels=8,norm=rms",
+                                        "llama,tied=1,layers=1,bias=1"};
+    for (int i = 0; i < 6; i++) {
+        Config c;
+        Err e;
+        CHECK(config_parse(&c, texts[i], &e));
+        TensorTable t = tensors_describe(&c);
+        int64_t n = 0, in_pieces = 0;
+        for (int j = 0; j < t.n; j++) n += tensor_size(&t.t[j]);
+        for (int j = 0; j < t.n_pieces; j++)
+            in_pieces += t.t[t.pieces[j].tensor].rows * t.pieces[j].cols;
+        CHECK(n == config_parameters(&c));
+        CHECK(in_pieces == n);
+        CHECK(tensors_find(&t, "h.0.qkv.weight") > 0 && tensors_find(&t, "nothing") == -1);
+        tensors_free(&t);
+    }
+}
