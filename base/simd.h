@@ -52,6 +52,13 @@ static inline vf vf_zero(void) {
 static inline vi vi_set1(int32_t x) {
     return x - (vi){0};
 }
+static inline vf vf_abs(vf x) {
+    return (vf)((vi)x & vi_set1(INT32_MAX));
+}
+// a where the mask of a comparison such as x < y is set, b elsewhere
+static inline vf vf_select(vi mask, vf a, vf b) {
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
 
 #if defined(__AVX512F__)
 
@@ -79,6 +86,9 @@ static inline vf vf_round(vf a) {
 static inline vi vf_to_vi(vf a) {
     return (vi)_mm512_cvtps_epi32((__m512)a);
 }
+static inline vf vf_scale2(vf a, vf n) {
+    return (vf)_mm512_scalef_ps((__m512)a, (__m512)n);
+} // a 2^n
 
 #else
 
@@ -105,9 +115,6 @@ static inline vi vf_to_vi(vf a) {
 static inline vf vf_fma(vf a, vf b, vf c) {
     return a * b + c;
 }
-static inline vf vf_select(vi mask, vf a, vf b) {
-    return (vf)((mask & (vi)a) | (~mask & (vi)b));
-}
 static inline vf vf_max(vf a, vf b) {
     return vf_select(a > b, a, b);
 } // like x86: b when one is NaN
@@ -128,6 +135,11 @@ static inline vi vf_to_vi(vf a) {
     return __builtin_convertvector(a, vi);
 } // of whole numbers
 #endif
+
+static inline vf vf_scale2(vf a,
+                           vf n) { // a 2^n for whole n in [-125, 128], through the exponent bits
+    return a * (vf)((vf_to_vi(n) + 126) << 23) * vf_set1(2.0f); // in two steps: 2^128 is no float
+}
 
 static inline vf vf_load_n(const float *p, int n) {
     float x[VF] = {0};
@@ -158,11 +170,12 @@ static inline float vf_hmax(vf x) {
     return y[0];
 }
 
-/* e^x to about 1 unit in the last place for x in [-87.3, 88.7]; below 0, above clamped; NaN stays
- * NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients), 2^n
- * through the exponent bits. */
+/* e^x within 1.5 units in the last place for x in [-86.5, 88.7]; below that 0, above clamped; NaN
+ * stays NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients),
+ * then times 2^n. */
 static inline vf vf_exp(vf x) {
-    vf lo = vf_set1(-87.33f), hi = vf_set1(88.72f);
+    vf lo = vf_set1(-86.5f),
+       hi = vf_set1(88.72f);          // e^lo: the last whole n for which the result is no denormal
     vf t = vf_min(hi, vf_max(lo, x)); // operand order keeps NaN
     vf n = vf_round(t * vf_set1(1.44269504088896341f));
     vf r = vf_fma(n, vf_set1(-0.693359375f), t);
@@ -174,25 +187,14 @@ static inline vf vf_exp(vf x) {
     p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
     p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
     p = vf_fma(p * r, r, r) + vf_set1(1.0f);
-    vi e = vf_to_vi(n);
-    vf y = p * (vf)((e + 126) << 23) * vf_set1(2.0f); // 2^n in two steps: n may be 128
-    return (vf)((vi)y & ~(vi)(x < lo));
+    return (vf)((vi)vf_scale2(p, n) & ~(vi)(x < lo));
 }
 
-/* tanh(x), to about 2 units in the last place: 1 - 2 / (e^(2|x|) + 1) away from 0, an odd
- * polynomial near it. */
-static inline vf vf_tanh(vf x) {
-    vi sign = (vi)x & vi_set1(INT32_MIN);
-    vf a = (vf)((vi)x ^ sign);
-    vf big = vf_set1(1.0f) - vf_set1(2.0f) / (vf_exp(a + a) + vf_set1(1.0f));
-    vf s = x * x, p = vf_set1(-5.70498872745e-3f);
-    p = vf_fma(p, s, vf_set1(2.06390887954e-2f));
-    p = vf_fma(p, s, vf_set1(-5.37397155531e-2f));
-    p = vf_fma(p, s, vf_set1(1.33314422036e-1f));
-    p = vf_fma(p, s, vf_set1(-3.33332819422e-1f));
-    p = vf_fma(p * s, a, a);
-    vi near = a < vf_set1(0.625f);
-    return (vf)(((near & (vi)p) | (~near & (vi)big)) | sign);
+/* 1 / (1 + e^-x), from e^-|x| so that nothing overflows and both tails keep their relative
+ * accuracy. */
+static inline vf vf_sigmoid(vf x) {
+    vf e = vf_exp(-vf_abs(x)), s = vf_set1(1.0f) / (vf_set1(1.0f) + e);
+    return vf_select(x < vf_zero(), e * s, s);
 }
 
 /* bfloat16 of x: nearest, ties to even; NaN stays NaN. */

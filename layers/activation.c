@@ -1,40 +1,141 @@
 #include "layers/activation.h"
 
-#include <math.h>
+#include <stdlib.h>
+
+#include "layers/gelu.h"
+
+enum {
+    GRAIN = 16384, // elements per piece: big enough to hide the hand-out, small enough to balance
+    PANEL = 64, // tokens whose rows are summed together before they are added to a bias's gradient
+    COLUMNS = 512, // columns of a panel sum: 2 KiB, stays in L1
+};
+
+typedef struct Elements {
+    float *y;
+    const float *x, *dy;
+    int64_t F; // swiglu: features of y
+} Elements;
+
+static void gelu_forward_piece(void *ctx, int64_t begin, int64_t end) {
+    const Elements *e = ctx;
+    int64_t i = begin;
+    for (; i + VF <= end; i += VF) vf_store(e->y + i, gelu(vf_load(e->x + i)));
+    int n = (int)(end - i);
+    if (n > 0) vf_store_n(e->y + i, gelu(vf_load_n(e->x + i, n)), n);
+}
 
 void gelu_forward(Team *t, float *y, const float *x, int64_t n) {
-    (void)t;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = 0.5f * x[i] * (1 + tanhf(0.7978845608f * (x[i] + 0.044715f * x[i] * x[i] * x[i])));
+    team_for(t, n, GRAIN, gelu_forward_piece, &(Elements){.y = y, .x = x});
 }
+
+static void gelu_backward_piece(void *ctx, int64_t begin, int64_t end) {
+    const Elements *e = ctx;
+    int64_t i = begin;
+    for (; i + VF <= end; i += VF)
+        vf_store(e->y + i, vf_load(e->dy + i) * gelu_slope(vf_load(e->x + i)));
+    int n = (int)(end - i);
+    if (n > 0)
+        vf_store_n(e->y + i, vf_load_n(e->dy + i, n) * gelu_slope(vf_load_n(e->x + i, n)), n);
+}
+
 void gelu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t n) {
-    (void)t;
-    for (int64_t i = 0; i < n; i++) {
-        float th = tanhf(0.7978845608f * (x[i] + 0.044715f * x[i] * x[i] * x[i]));
-        dx[i] = dy[i] * (0.5f * (1 + th) + 0.5f * x[i] * (1 - th * th) * 0.7978845608f *
-                                               (1 + 3 * 0.044715f * x[i] * x[i]));
+    team_for(t, n, GRAIN, gelu_backward_piece, &(Elements){.y = dx, .x = x, .dy = dy});
+}
+
+/* Rows per piece of a [T, width] matrix. */
+static int64_t row_grain(int64_t width) {
+    return width < GRAIN ? GRAIN / width : 1;
+}
+
+static void swiglu_forward_rows(void *ctx, int64_t begin, int64_t end) {
+    const Elements *e = ctx;
+    int64_t F = e->F;
+    for (int64_t i = begin; i < end; i++) {
+        const float *gate = e->x + i * 2 * F, *up = gate + F;
+        float *y = e->y + i * F;
+        int64_t f = 0;
+        for (; f + VF <= F; f += VF) {
+            vf g = vf_load(gate + f);
+            vf_store(y + f, g * vf_sigmoid(g) * vf_load(up + f));
+        }
+        int n = (int)(F - f);
+        if (n > 0) {
+            vf g = vf_load_n(gate + f, n);
+            vf_store_n(y + f, g * vf_sigmoid(g) * vf_load_n(up + f, n), n);
+        }
     }
 }
+
 void swiglu_forward(Team *t, float *y, const float *x, int64_t T, int64_t F) {
-    (void)t;
-    for (int64_t i = 0; i < T; i++)
-        for (int64_t f = 0; f < F; f++) {
-            float g = x[i * 2 * F + f];
-            y[i * F + f] = g / (1 + expf(-g)) * x[i * 2 * F + F + f];
-        }
+    team_for(t, T, row_grain(F), swiglu_forward_rows, &(Elements){.y = y, .x = x, .F = F});
 }
+
+/* d (g sigmoid(g) u): *dg and *du for d = dy. */
+static inline void swiglu_slopes(vf g, vf u, vf d, vf *dg, vf *du) {
+    vf s = vf_sigmoid(g), one = vf_set1(1.0f);
+    *dg = d * u * s * vf_fma(g, one - s, one);
+    *du = d * (g * s);
+}
+
+static void swiglu_backward_rows(void *ctx, int64_t begin, int64_t end) {
+    const Elements *e = ctx;
+    int64_t F = e->F;
+    for (int64_t i = begin; i < end; i++) {
+        const float *gate = e->x + i * 2 * F, *up = gate + F, *dy = e->dy + i * F;
+        float *dgate = e->y + i * 2 * F, *dup = dgate + F;
+        vf dg, du;
+        int64_t f = 0;
+        for (; f + VF <= F; f += VF) {
+            swiglu_slopes(vf_load(gate + f), vf_load(up + f), vf_load(dy + f), &dg, &du);
+            vf_store(dgate + f, dg);
+            vf_store(dup + f, du);
+        }
+        int n = (int)(F - f);
+        if (n > 0) {
+            swiglu_slopes(vf_load_n(gate + f, n), vf_load_n(up + f, n), vf_load_n(dy + f, n), &dg,
+                          &du);
+            vf_store_n(dgate + f, dg, n);
+            vf_store_n(dup + f, du, n);
+        }
+    }
+}
+
 void swiglu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t T, int64_t F) {
-    (void)t;
-    for (int64_t i = 0; i < T; i++)
-        for (int64_t f = 0; f < F; f++) {
-            float g = x[i * 2 * F + f], u = x[i * 2 * F + F + f], s = 1 / (1 + expf(-g)),
-                  d = dy[i * F + f];
-            dx[i * 2 * F + f] = d * u * s * (1 + g * (1 - s));
-            dx[i * 2 * F + F + f] = d * g * s;
-        }
+    team_for(t, T, row_grain(2 * F), swiglu_backward_rows,
+             &(Elements){.y = dx, .x = x, .dy = dy, .F = F});
 }
+
+typedef struct ColumnSum {
+    float *sum;
+    const float *y;
+    int64_t T, N;
+} ColumnSum;
+
+/* sum[0 .. n) = the sum over `rows` rows of y; four rows at a time, so that sum is loaded and
+ * stored less often. */
+static void sum_rows(float *sum, const float *y, int64_t rows, int64_t n, int64_t ld) {
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float *a = y + r * ld, *b = a + ld, *c = b + ld, *d = c + ld;
+        for (int64_t i = 0; i < n; i++) sum[i] += (a[i] + b[i]) + (c[i] + d[i]);
+    }
+    for (; r < rows; r++)
+        for (int64_t i = 0; i < n; i++) sum[i] += y[r * ld + i];
+}
+
+static void bias_backward_columns(void *ctx, int64_t begin, int64_t end) {
+    const ColumnSum *c = ctx;
+    float sum[COLUMNS];
+    for (int64_t i = begin; i < end; i += COLUMNS) {
+        int64_t n = end - i < COLUMNS ? end - i : COLUMNS;
+        for (int64_t t = 0; t < c->T; t += PANEL) {
+            sum_rows(sum, c->y + t * c->N + i, c->T - t < PANEL ? c->T - t : PANEL, n, c->N);
+            for (int64_t j = 0; j < n; j++) c->sum[i + j] += sum[j];
+        }
+    }
+}
+
 void bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N) {
-    (void)t;
-    for (int64_t i = 0; i < T; i++)
-        for (int64_t n = 0; n < N; n++) dbias[n] += dy[i * N + n];
+    team_for(t, N, COLUMNS, bias_backward_columns, &(ColumnSum){dbias, dy, T, N});
 }

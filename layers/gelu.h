@@ -1,0 +1,30 @@
+/* gelu -- GELU in the tanh form on a vector of lanes: activation.c and the epilogues of product.c
+ * share it.
+ *
+ *   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
+ *
+ * The second form costs one exponential and keeps the relative accuracy of small results (1 + tanh
+ * u cancels at x < 0).
+ */
+#ifndef LAYERS_GELU_H
+#define LAYERS_GELU_H
+
+#include "base/simd.h"
+
+static inline vf gelu(vf x) {
+    vf inner = vf_fma(x * x, vf_set1(2 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
+    return x * vf_sigmoid(x * inner);
+}
+
+/* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u). */
+static inline vf gelu_slope(vf x) {
+    vf t = vf_min(vf_set1(12.0f),
+                  vf_max(vf_set1(-12.0f), x)); // beyond it is 0 or 1, but x^3 may be infinite
+    vf t2 = t * t;
+    vf inner = vf_fma(t2, vf_set1(2 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
+    vf slope = vf_fma(t2, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
+    vf s = vf_sigmoid(t * inner);
+    return vf_fma(t * s * (vf_set1(1.0f) - s), slope, s);
+}
+
+#endif
