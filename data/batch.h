@@ -1,0 +1,59 @@
+/* batch -- which tokens a step sees: a pure function of (shards, seed, S, sequences per step,
+ * step).
+ *
+ * A sample is S+1 consecutive tokens of one shard: sample i of a shard covers tokens [i S, i S +
+ * S], the inputs are the first S of them and the targets the last S. Samples are numbered through
+ * all shards; an epoch visits each exactly once, in an order that rng_permute derives from (seed,
+ * epoch). Sequence j of a step is the sample at place
+ *
+ *     g = step * per_step + j      epoch = g / n_samples      place in the epoch = g % n_samples
+ *
+ * There is no state and no rank count: whoever asks for sequences [j0, j1) of a step gets the same
+ * tokens on any mesh, and a resumed run needs only the step. Without shuffle the order is that of
+ * the files and nothing wraps: for validation.
+ */
+#ifndef DATA_BATCH_H
+#define DATA_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "data/shard.h"
+
+typedef struct Batches {
+    const ShardSet *set; // borrowed
+    int64_t seq;         // S
+    int64_t per_step;    // sequences of one step, over all ranks and micro-steps
+    uint64_t seed;
+    bool shuffle;
+    int64_t n_samples; // of one epoch
+    int64_t *before;   // [set->n + 1]: samples in the shards before this one
+} Batches;
+
+/* Local. Dies when no shard holds S+1 tokens. */
+Batches batches_make(const ShardSet *set, int64_t seq, int64_t per_step, uint64_t seed,
+                     bool shuffle);
+void batches_free(Batches *b);
+
+/* Local. Writes sequences first .. first+n-1 of a step: inputs [n, S] and targets [n, S], every id
+ * in [0, vocab). first + n <= batch_sequences(b, step). */
+void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,
+                int32_t *targets);
+/* Local. Asks the system to read the same sequences from disk in the background; never fails,
+ * changes no result. */
+void batch_prefetch(const Batches *b, int64_t step, int64_t first, int64_t n);
+
+/* Local. Sequences that a step has: per_step, or without shuffle what is left (0 after the end). */
+int64_t batch_sequences(const Batches *b, int64_t step);
+/* Local. Steps that see new sequences: whole steps per epoch with shuffle; without, the last one
+ * may be partly filled. */
+int64_t batch_steps(const Batches *b);
+/* Local. Epoch of a step's first sequence, counted from 0; as a fraction of epochs for the log;
+ * tokens of one epoch. */
+int64_t batch_epoch(const Batches *b, int64_t step);
+double batch_epochs(const Batches *b, int64_t step);
+int64_t batch_epoch_tokens(const Batches *b);
+/* Local. Where sequence j of a step lies: its shard, and the first token in it. */
+int batch_locate(const Batches *b, int64_t step, int64_t j, int64_t *first_token);
+
+#endif

@@ -1,0 +1,56 @@
+/* hellaswag -- multiple choice by likelihood, from llm.c's evaluation file (hellaswag_val.bin).
+ *
+ * The file: int32 header[256] = magic 20240522, version 1, examples, bytes of the longest example;
+ * then per example a uint16 stream
+ *
+ *     65535, bytes of this example, its index, label, 4, length and tokens of the context,
+ *     4 times length and tokens of a completion
+ *
+ * A model's answer is the completion whose tokens have the lowest mean loss after the context
+ * ("acc_norm"). Source: llm.c dev/data/data_common.py and llmc/dataloader.h (layout only).
+ */
+#ifndef DATA_HELLASWAG_H
+#define DATA_HELLASWAG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/die.h"
+
+enum { HELLASWAG_CHOICES = 4 };
+
+typedef struct HellaSwag {
+    int64_t n;           // examples
+    const uint8_t *data; // the file
+    int64_t *at;         // [n] byte offset of each example's delimiter; owned
+    int64_t longest_row; // tokens of the longest context + completion
+    int64_t max_id;      // largest token id
+    void *map;           // of the file; NULL when parsed from memory
+    size_t map_bytes;
+} HellaSwag;
+
+/* Local, pure but for the table it allocates (hellaswag_close frees it; on false nothing is left).
+ * Every length is checked: delimiter, size, running index, label, four completions, no empty
+ * context or completion, no bytes after the last example. */
+bool hellaswag_parse(const uint8_t *p, size_t n, HellaSwag *out, Err *e);
+/* Local. Maps and parses a file and checks its ids against the vocabulary; dies with a line that
+ * names the defect. */
+HellaSwag hellaswag_open(const char *path, int64_t vocab);
+void hellaswag_close(HellaSwag *h);
+
+/* Local. The right answer of an example, 0 .. 3. */
+int hellaswag_label(const HellaSwag *h, int64_t example);
+/* Local. Fills inputs and targets [4, S] of one example: row c is context + completion c; the
+ * target is the next token where it belongs to the completion, else -1; inputs after the end are 0
+ * (they cannot be seen from before). false, with nothing written, when a row is longer than S+1
+ * tokens: the caller skips and counts the example. */
+bool hellaswag_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *inputs,
+                    int32_t *targets);
+/* Local. Examples that hellaswag_rows refuses at this S. */
+int64_t hellaswag_too_long(const HellaSwag *h, int64_t S);
+/* Local. The row of loss [4, S] with the lowest mean over its targets >= 0; the first of equals; -1
+ * when no mean is finite. */
+int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S);
+
+#endif

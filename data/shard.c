@@ -1,0 +1,533 @@
+#include "data/shard.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "data/map.h"
+
+enum {
+    HEADER_BYTES = 1024, // llm.c: int32[256]
+    MAGIC_16 = 20240520,
+    VERSION_16 = 1,
+    MAGIC_32 = 20240801,
+    VERSION_32 = 7,
+    IDX_HEADER_BYTES = 34 // Megatron: magic 9, version 8, type 1, sequences 8, documents 8
+};
+static const char idx_magic[9] = "MMIDIDX\0";
+
+static int32_t get_i32(const uint8_t *p) {
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static int64_t get_i64(const uint8_t *p) {
+    int64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* ---- what else a file may be
+ * ---------------------------------------------------------------------------------- */
+
+static bool is_text(const uint8_t *p, size_t n) {
+    if (n < 32) return false;
+    for (size_t i = 0; i < n && i < 512; i++)
+        if (!(p[i] >= 0x20 && p[i] < 0x7f) && !(p[i] >= '\t' && p[i] <= '\r')) return false;
+    return true;
+}
+
+/* What the bytes are when they are known to be no tokens, else NULL. Raw uint16 accepts anything,
+ * so this is what stands between a mistyped file name and a model trained on noise. */
+static const char *known_foreign(const uint8_t *p, size_t n) {
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *what;
+    } starts[] = {
+        {"MMIDIDX\0", 8, "a Megatron index; name the .bin beside it"},
+        {"BIN.TOK\n", 8, "an llm.q token file, which is not supported"},
+        {"\x1f\x8b\x08\x00", 4, "gzip data; unpack it first"},
+        {"\x1f\x8b\x08\x08", 4, "gzip data; unpack it first"},
+        {"\x28\xb5\x2f\xfd", 4, "zstd data; unpack it first"},
+        {"PK\x03\x04", 4, "a zip file; unpack it first"},
+        {"PAR1", 4, "a parquet file; encode its text to tokens first"},
+        {"\x93NUMPY", 6, "a numpy file; write it with tofile() as uint16 instead"},
+        {"GGUF", 4, "a GGUF model"},
+    };
+    static const struct {
+        int32_t magic;
+        const char *what;
+    } magics[] = {
+        {20240326, "an llm.c GPT-2 model"},     {20240327, "an llm.c debug state"},
+        {20240328, "an llm.c tokenizer"},       {20240522, "an llm.c evaluation file"},
+        {20240527, "an llm.c optimizer state"}, {20240803, "an llm.c Llama model"},
+    };
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (n >= starts[i].n && memcmp(p, starts[i].bytes, starts[i].n) == 0) return starts[i].what;
+    for (size_t i = 0; n >= 4 && i < sizeof magics / sizeof *magics; i++)
+        if (get_i32(p) == magics[i].magic) return magics[i].what;
+    if (n >= 10 && p[8] == '{' && p[9] == '"' && get_i64(p) > 1 && (uint64_t)get_i64(p) <= n - 8)
+        return "a safetensors file";
+    return is_text(p, n) ? "text; encode it to tokens first" : NULL;
+}
+
+/* ---- llm.c and nanoGPT
+ * ---------------------------------------------------------------------------------------- */
+
+static bool parse_llmc(const uint8_t *p, size_t n, Shard *out, Err *e) {
+    bool wide = get_i32(p) == MAGIC_32;
+    int want = wide ? VERSION_32 : VERSION_16;
+    out->format = wide ? SHARD_LLMC32 : SHARD_LLMC16;
+    out->width = wide ? 4 : 2;
+    if (n < HEADER_BYTES)
+        return err(e,
+                   "an llm.c token file of %zu bytes, shorter than its header of %d: it was cut; "
+                   "copy or encode it again",
+                   n, HEADER_BYTES);
+    if (get_i32(p + 4) != want)
+        return err(e,
+                   "llm.c token file of version %d, but version %d is read here; encode it again",
+                   get_i32(p + 4), want);
+    int64_t said = get_i32(p + 8);
+    uint64_t have = n - HEADER_BYTES;
+    if (said < 0) return err(e, "its header says %" PRId64 " tokens: damaged; copy it again", said);
+    if ((uint64_t)said * (uint64_t)out->width != have)
+        return err(e,
+                   "its header says %" PRId64 " tokens (%" PRId64 " bytes) but %" PRIu64
+                   " bytes follow: %s; copy or encode it again",
+                   said, said * out->width, have,
+                   have < (uint64_t)said * (uint64_t)out->width ? "it was cut"
+                                                                : "too long or damaged");
+    if (said == 0) return err(e, "holds no tokens; encode it again");
+    out->tokens = p + HEADER_BYTES;
+    out->n_tokens = said;
+    return true;
+}
+
+bool shard_parse(const uint8_t *p, size_t n, bool raw, Shard *out, Err *e) {
+    *out = (Shard){0};
+    if (n == 0) return err(e, "is empty");
+    if (n >= 4 && (get_i32(p) == MAGIC_16 || get_i32(p) == MAGIC_32))
+        return parse_llmc(p, n, out, e);
+    const char *what = known_foreign(p, n);
+    if (what) return err(e, "is no token file but %s", what);
+    if (!raw)
+        return err(e,
+                   "is no token file: it has no llm.c magic, and raw uint16 tokens (nanoGPT) are "
+                   "read only from a name that ends in .bin");
+    if (n % 2)
+        return err(
+            e,
+            "read as raw uint16 tokens (it has no llm.c magic), but its %zu bytes are an odd "
+            "number: cut, or no token file",
+            n);
+    out->format = SHARD_NANOGPT;
+    out->width = 2;
+    out->tokens = p;
+    out->n_tokens = (int64_t)(n / 2);
+    return true;
+}
+
+/* ---- Megatron
+ * -------------------------------------------------------------------------------------------------
+ */
+
+static bool idx_type(int code, Shard *out, Err *e) {
+    static const struct {
+        int width;
+        bool is_signed;
+    } types[] = {{0, 0}, {1, 0}, {1, 1}, {2, 1}, {4, 1}, {8, 1}, {0, 0}, {0, 0}, {2, 0}};
+    if (code == 6 || code == 7)
+        return err(e,
+                   "its index says that tokens are floating-point numbers (type %d); "
+                   "it is no token file",
+                   code);
+    if (code < 1 || code > 8) return err(e, "its index has an unknown token type %d", code);
+    out->width = types[code].width;
+    out->is_signed = types[code].is_signed;
+    return true;
+}
+
+/* Sequences must follow each other without gaps and fill the .bin: then the file is one stream of
+ * tokens. */
+static bool idx_sequences(const uint8_t *lengths, const uint8_t *offsets, uint64_t n, Shard *out,
+                          uint64_t n_bin, Err *e) {
+    uint64_t at = 0, width = (uint64_t)out->width; // at: bytes so far, always <= n_bin
+    for (uint64_t i = 0; i < n; i++) {
+        int32_t len = get_i32(lengths + 4 * i);
+        int64_t offset = get_i64(offsets + 8 * i);
+        if (len < 0)
+            return err(e, "its index says that sequence %" PRIu64 " has %d tokens: damaged", i,
+                       len);
+        if (offset < 0 || (uint64_t)offset != at)
+            return err(e,
+                       "its index puts sequence %" PRIu64 " at byte %" PRId64 ", not at %" PRIu64
+                       " where the one before ends: damaged, or not written in order",
+                       i, offset, at);
+        if ((uint64_t)len * width > n_bin - at)
+            return err(e,
+                       "its index says that sequence %" PRIu64 " ends at byte %" PRIu64
+                       ", but the .bin has %" PRIu64 ": the .bin was cut, or the .idx is another's",
+                       i, at + (uint64_t)len * width, n_bin);
+        at += (uint64_t)len * width;
+    }
+    if (at != n_bin)
+        return err(e,
+                   "its index describes %" PRIu64 " bytes of tokens, but the .bin has %" PRIu64
+                   ": the .idx was cut, or it is another's",
+                   at, n_bin);
+    out->n_tokens = (int64_t)(at / width);
+    return true;
+}
+
+static bool idx_documents(const uint8_t *docs, uint64_t n, uint64_t n_sequences, Err *e) {
+    uint64_t before = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t d = get_i64(docs + 8 * i);
+        if (d < 0 || (uint64_t)d > n_sequences || (uint64_t)d < before)
+            return err(e,
+                       "its index starts document %" PRIu64 " at sequence %" PRId64
+                       ", not in %" PRIu64 "..%" PRIu64 ": damaged",
+                       i, d, before, n_sequences);
+        before = (uint64_t)d;
+    }
+    return true;
+}
+
+bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, size_t n_bin,
+                          Shard *out, Err *e) {
+    *out = (Shard){.format = SHARD_MEGATRON};
+    if (n_idx < IDX_HEADER_BYTES || memcmp(idx, idx_magic, sizeof idx_magic) != 0)
+        return err(e, "the .idx beside it is no Megatron index (it does not start with MMIDIDX); "
+                      "move it away if the .bin is raw uint16");
+    int64_t version = get_i64(idx + 9);
+    uint64_t n_seq = (uint64_t)get_i64(idx + 18), n_doc = (uint64_t)get_i64(idx + 26);
+    if (version != 1)
+        return err(e, "its index has version %" PRId64 ", but 1 is read here", version);
+    if (!idx_type(idx[17], out, e)) return false;
+    uint64_t left = n_idx - IDX_HEADER_BYTES;
+    if (n_seq > left / 12 || n_doc > (left - 12 * n_seq) / 8)
+        return err(e,
+                   "its index says %" PRIu64 " sequences and %" PRIu64
+                   " documents, more than its %zu "
+                   "bytes can hold: the .idx was cut",
+                   n_seq, n_doc, n_idx);
+    uint64_t over = left - 12 * n_seq - 8 * n_doc;
+    if (over != 0 && over != n_seq) // a mode byte per sequence may follow
+        return err(e, "its index has %" PRIu64 " bytes too many: damaged", over);
+    const uint8_t *lengths = idx + IDX_HEADER_BYTES, *offsets = lengths + 4 * n_seq;
+    if (!idx_sequences(lengths, offsets, n_seq, out, n_bin, e)) return false;
+    if (!idx_documents(offsets + 8 * n_seq, n_doc, n_seq, e)) return false;
+    if (out->n_tokens == 0) return err(e, "holds no tokens");
+    out->tokens = bin;
+    out->n_documents = n_doc ? (int64_t)n_doc - 1 : 0; // the list begins with 0 and ends with n_seq
+    return true;
+}
+
+/* ---- the ids
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* Largest of n little-endian unsigned integers; one function per width so that each becomes vector
+ * code. */
+#define LARGEST(bits)                                                                              \
+    static uint64_t largest_##bits(const uint8_t *p, int64_t n) {                                  \
+        uint##bits##_t most = 0;                                                                   \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            uint##bits##_t id;                                                                     \
+            memcpy(&id, p + i * (int64_t)sizeof id, sizeof id);                                    \
+            most = id > most ? id : most;                                                          \
+        }                                                                                          \
+        return most;                                                                               \
+    }
+LARGEST(8)
+LARGEST(16)
+LARGEST(32)
+LARGEST(64)
+
+/* Token i as an unsigned number. */
+static uint64_t get_token(const Shard *s, int64_t i) {
+    uint64_t v = 0;
+    memcpy(&v, s->tokens + i * s->width, (size_t)s->width);
+    return v;
+}
+
+static uint64_t largest(const Shard *s, int64_t first, int64_t n) {
+    const uint8_t *p = s->tokens + first * s->width;
+    switch (s->width) {
+    case 1:
+        return largest_8(p, n);
+    case 2:
+        return largest_16(p, n);
+    case 4:
+        return largest_32(p, n);
+    default:
+        return largest_64(p, n);
+    }
+}
+
+typedef struct CheckJob {
+    const Shard *s;
+    uint64_t limit;              // ids read as unsigned numbers must be below it
+    _Atomic int64_t first_wrong; // n_tokens: none
+} CheckJob;
+
+static void check_piece(void *ctx, int64_t begin, int64_t end) {
+    CheckJob *j = ctx;
+    enum { BLOCK = 1 << 16 };
+    for (int64_t b = begin; b < end; b += BLOCK) {
+        int64_t n = end - b < BLOCK ? end - b : BLOCK;
+        if (b >= atomic_load_explicit(&j->first_wrong, memory_order_relaxed)) return;
+        if (largest(j->s, b, n) < j->limit) continue;
+        while (get_token(j->s, b) < j->limit) b++;
+        int64_t seen = atomic_load(&j->first_wrong);
+        while (b < seen && !atomic_compare_exchange_weak(&j->first_wrong, &seen, b)) {
+        }
+        return;
+    }
+}
+
+/* A negative id is a large unsigned one, so one comparison sees both ends. */
+static uint64_t id_limit(const Shard *s, int64_t vocab) {
+    int bits = 8 * s->width - (s->is_signed ? 1 : 0);
+    return bits < 64 && (uint64_t)vocab > 1ull << bits ? 1ull << bits : (uint64_t)vocab;
+}
+
+bool shard_check(const Shard *s, int64_t vocab, Team *team, Err *e) {
+    CheckJob j = {.s = s, .limit = id_limit(s, vocab)};
+    int bits = 8 * s->width;
+    if (bits < 64 && j.limit == 1ull << bits) return true; // the type has no other values
+    atomic_init(&j.first_wrong, s->n_tokens);
+    if (team)
+        team_for(team, s->n_tokens, 1 << 21, check_piece, &j);
+    else
+        check_piece(&j, 0, s->n_tokens);
+    int64_t at = atomic_load(&j.first_wrong);
+    if (at == s->n_tokens) return true;
+    uint64_t id = get_token(s, at);
+    if (s->is_signed && bits < 64 && id >> (bits - 1)) id -= 1ull << bits;
+    return err(e,
+               "token %" PRId64 " of %" PRId64 " has id %" PRId64
+               ", but the vocabulary has ids 0..%" PRId64
+               " (%s): encode the text with the model's tokenizer, or give the model this "
+               "file's vocabulary",
+               at, s->n_tokens, (int64_t)id, vocab - 1, shard_format_name(s));
+}
+
+#define WIDEN(bits)                                                                                \
+    static void widen_##bits(const uint8_t *p, int64_t n, int32_t *out) {                          \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            uint##bits##_t id;                                                                     \
+            memcpy(&id, p + i * (int64_t)sizeof id, sizeof id);                                    \
+            out[i] = (int32_t)id;                                                                  \
+        }                                                                                          \
+    }
+WIDEN(8)
+WIDEN(16)
+WIDEN(32)
+WIDEN(64)
+
+void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out) {
+    if (first < 0 || n < 0 || first > s->n_tokens - n)
+        die("%s: tokens %" PRId64 "..%" PRId64 " asked of %" PRId64, s->path, first, first + n - 1,
+            s->n_tokens);
+    const uint8_t *p = s->tokens + first * s->width;
+    switch (s->width) {
+    case 1:
+        widen_8(p, n, out);
+        break;
+    case 2:
+        widen_16(p, n, out);
+        break;
+    case 4:
+        widen_32(p, n, out);
+        break;
+    default:
+        widen_64(p, n, out);
+        break;
+    }
+}
+
+const char *shard_format_name(const Shard *s) {
+    static const char *const megatron[2][4] = {
+        {"Megatron uint8", "Megatron uint16", "Megatron uint32", "Megatron uint64"},
+        {"Megatron int8", "Megatron int16", "Megatron int32", "Megatron int64"}};
+    switch (s->format) {
+    case SHARD_LLMC16:
+        return "llm.c uint16";
+    case SHARD_LLMC32:
+        return "llm.c uint32";
+    case SHARD_NANOGPT:
+        return "nanoGPT raw uint16";
+    default:
+        return megatron[s->is_signed][s->width == 8 ? 3 : s->width / 2];
+    }
+}
+
+/* ---- files
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && memcmp(s + n - m, end, m) == 0;
+}
+
+static bool exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+/* NAME.bin -> NAME.idx when there is such a file, else NULL. Fresh string. */
+static char *idx_beside(const char *path) {
+    if (!ends_with(path, ".bin")) return NULL;
+    char *idx = mem_printf("%.*s.idx", (int)(strlen(path) - 4), path);
+    if (exists(idx)) return idx;
+    mem_free(idx);
+    return NULL;
+}
+
+Shard shard_open(const char *path) {
+    if (ends_with(path, ".idx")) { // either half names a Megatron pair
+        char *bin = mem_printf("%.*s.bin", (int)(strlen(path) - 4), path);
+        Shard s = shard_open(bin);
+        mem_free(bin);
+        return s;
+    }
+    Err e;
+    Shard s;
+    Map m = map_open(path);
+    char *idx = idx_beside(path);
+    bool llmc = m.n >= 4 && (get_i32(m.p) == MAGIC_16 || get_i32(m.p) == MAGIC_32);
+    if (idx && !llmc) {
+        Map x = map_open(idx);
+        if (!shard_parse_megatron(x.p, x.n, m.p, m.n, &s, &e)) die("%s: %s", path, e.text);
+        map_close(&x);
+    } else if (!shard_parse(m.p, m.n, ends_with(path, ".bin"), &s, &e)) {
+        die("%s: %s", path, e.text);
+    }
+    mem_free(idx);
+    s.path = mem_strdup(path);
+    s.map = m.p;
+    s.map_bytes = m.n;
+    return s;
+}
+
+void shard_close(Shard *s) {
+    Map m = {s->map, s->map_bytes};
+    map_close(&m);
+    mem_free(s->path);
+    *s = (Shard){0};
+}
+
+/* ---- sets
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+typedef struct Names {
+    char **at;
+    int n;
+} Names;
+
+static void names_add(Names *names, char *path) {
+    names->at = mem_realloc(names->at, (size_t)names->n + 1, sizeof *names->at);
+    names->at[names->n++] = path;
+}
+
+/* A pair found twice by one pattern ("x*" finds x.bin and x.idx) counts once: .idx goes when its
+ * .bin is there. */
+static bool bin_was_found(const glob_t *g, const char *path) {
+    if (!ends_with(path, ".idx")) return false;
+    size_t stem = strlen(path) - 4;
+    for (size_t i = 0; i < g->gl_pathc; i++)
+        if (strlen(g->gl_pathv[i]) == stem + 4 && strncmp(g->gl_pathv[i], path, stem) == 0 &&
+            ends_with(g->gl_pathv[i], ".bin"))
+            return true;
+    return false;
+}
+
+static void names_expand(Names *names, const char *word) {
+    if (exists(word)) { // also when its name has brackets or stars
+        names_add(names, mem_strdup(word));
+        return;
+    }
+    char *bin = mem_printf("%s.bin", word), *idx = mem_printf("%s.idx", word);
+    if (exists(bin) && exists(idx)) { // as Megatron names its pairs
+        mem_free(idx);
+        names_add(names, bin);
+        return;
+    }
+    mem_free(bin);
+    mem_free(idx);
+    glob_t g;
+    int rc = glob(word, 0, NULL, &g);
+    if (rc == GLOB_NOMATCH) {
+        if (strpbrk(word, "*?[")) die("no file matches \"%s\"", word);
+        die("cannot open %s: %s", word, strerror(ENOENT));
+    }
+    if (rc) die("cannot search for \"%s\": %s", word, strerror(errno));
+    for (size_t i = 0; i < g.gl_pathc; i++)
+        if (!bin_was_found(&g, g.gl_pathv[i])) names_add(names, mem_strdup(g.gl_pathv[i]));
+    globfree(&g);
+}
+
+static Names names_of(const char *text) {
+    Names names = {0};
+    if (exists(text)) { // a comma may be part of a name
+        names_expand(&names, text);
+        return names;
+    }
+    char *copy = mem_strdup(text), *rest = copy;
+    for (char *word; (word = strsep(&rest, ",")) != NULL;)
+        if (*word) names_expand(&names, word);
+    mem_free(copy);
+    if (names.n == 0) die("no token files are named in \"%s\"", text);
+    return names;
+}
+
+/* A file that is listed twice would be seen twice per epoch; the same file under two names is found
+ * by its number. */
+static void check_distinct(const ShardSet *set) {
+    struct stat *st = mem_calloc((size_t)set->n, sizeof *st);
+    for (int i = 0; i < set->n; i++) {
+        if (stat(set->shards[i].path, &st[i]))
+            die("cannot read %s: %s", set->shards[i].path, strerror(errno));
+        for (int k = 0; k < i; k++)
+            if (st[k].st_ino == st[i].st_ino && st[k].st_dev == st[i].st_dev)
+                die("%s and %s are the same file: name it once", set->shards[k].path,
+                    set->shards[i].path);
+    }
+    mem_free(st);
+}
+
+ShardSet shards_open(const char *text, int64_t vocab, Team *team) {
+    if (vocab < 1 || vocab > INT32_MAX)
+        die("a vocabulary of %" PRId64 " ids is not possible", vocab);
+    Names names = names_of(text);
+    ShardSet set = {.n = names.n, .vocab = vocab};
+    set.shards = mem_calloc((size_t)names.n, sizeof *set.shards);
+    for (int i = 0; i < names.n; i++) set.shards[i] = shard_open(names.at[i]);
+    check_distinct(&set);
+    for (int i = 0; i < set.n;
+         i++) { // after all are open: a missing file is found before hours of reading
+        Err e;
+        Shard *s = &set.shards[i];
+        if (!shard_check(s, vocab, team, &e)) die("%s: %s", s->path, e.text);
+        set.n_tokens += s->n_tokens;
+        mem_free(names.at[i]);
+    }
+    mem_free(names.at);
+    return set;
+}
+
+void shards_close(ShardSet *set) {
+    for (int i = 0; i < set->n; i++) shard_close(&set->shards[i]);
+    mem_free(set->shards);
+    *set = (ShardSet){0};
+}

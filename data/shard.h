@@ -1,0 +1,76 @@
+/* shard -- files of token ids, read as they are.
+ *
+ *   format            how it is recognised                  tokens
+ *   llm.c 16          int32 magic 20240520, version 1       uint16 from byte 1024
+ *   llm.c 32          int32 magic 20240801, version 7       uint32 from byte 1024
+ *   Megatron          NAME.bin with NAME.idx beside it      u8 i8 i16 i32 i64 u16, as the .idx says
+ *   nanoGPT           NAME.bin, anything else               uint16 from byte 0
+ *
+ * A shard is a read-only view of a mapped file: nothing is copied until shard_read widens tokens to
+ * int32. All positions are 64-bit tokens. Integers in the files are little-endian, as on every
+ * machine this runs on. Sources: llm.c dev/data/data_common.py and llmc/dataloader.h; nanoGPT
+ * data/x/prepare.py; Megatron-LM megatron/core/datasets/indexed_dataset.py (layouts only).
+ */
+#ifndef DATA_SHARD_H
+#define DATA_SHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/die.h"
+#include "base/team.h"
+
+typedef enum { SHARD_LLMC16, SHARD_LLMC32, SHARD_MEGATRON, SHARD_NANOGPT } ShardFormat;
+
+typedef struct Shard {
+    ShardFormat format;
+    int width;             // bytes per token: 1, 2, 4, 8
+    bool is_signed;        // Megatron's i8 i16 i32 i64; a negative id is never valid
+    const uint8_t *tokens; // n_tokens * width bytes, perhaps not aligned
+    int64_t n_tokens;      // >= 1
+    int64_t n_documents;   // Megatron only, else 0
+    char *path;            // owned; NULL when parsed from memory
+    void *map;             // of the whole file; NULL when parsed from memory
+    size_t map_bytes;
+} Shard;
+
+/* The shards that --train or --val name, in the order of their names. */
+typedef struct ShardSet {
+    Shard *shards;
+    int n;
+    int64_t n_tokens; // sum
+    int64_t vocab;    // every id is in [0, vocab)
+} ShardSet;
+
+/* Local, pure. Reads an llm.c or nanoGPT file of n bytes at p; out's views point into p. `raw` says
+ * whether bytes without a known magic may be nanoGPT's. false and a reason without a file name when
+ * it is cut, too long, of another version, or something else altogether (which is named if it is
+ * known). */
+bool shard_parse(const uint8_t *p, size_t n, bool raw, Shard *out, Err *e);
+/* Local, pure. The same for Megatron: the index of n_idx bytes describes all n_bin bytes of tokens,
+ * without gaps. */
+bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, size_t n_bin,
+                          Shard *out, Err *e);
+/* Local, pure. Is every id in [0, vocab)? If not, the reason names the first position that is not.
+ * Runs on the team (NULL: on the caller alone) at the speed of memory. */
+bool shard_check(const Shard *s, int64_t vocab, Team *team, Err *e);
+
+/* Local. Maps and parses one file; ids are not checked. Dies with a line that names the file and
+ * the defect. */
+Shard shard_open(const char *path);
+void shard_close(Shard *s);
+/* Local. Tokens first .. first+n-1, widened; 0 <= first, first + n <= n_tokens. */
+void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
+/* Local. "llm.c uint16", "Megatron int32", ...: for headers and messages. */
+const char *shard_format_name(const Shard *s);
+
+/* Local. Opens every file that `names` means: file names and glob(3) patterns joined by commas,
+ * each pattern's files sorted. Formats may differ. A Megatron pair may be named by its .bin, its
+ * .idx, both, or without ending. Checks every id against vocab (1 .. 2^31-1) on the team, which may
+ * be NULL. Dies when nothing matches, when a file is named twice, and on the first defect of any
+ * file. */
+ShardSet shards_open(const char *names, int64_t vocab, Team *team);
+void shards_close(ShardSet *set);
+
+#endif

@@ -1,0 +1,487 @@
+#include "data/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "tests/test.h"
+
+/* ---- files written as their formats say
+ * ------------------------------------------------------------------------ */
+
+typedef struct Bytes {
+    uint8_t *p;
+    size_t n;
+} Bytes;
+
+static void put(Bytes *b, const void *p, size_t n) {
+    b->p = mem_realloc(b->p, b->n + n, 1);
+    memcpy(b->p + b->n, p, n);
+    b->n += n;
+}
+
+static void put_ids(Bytes *b, const int64_t *ids, int n, size_t width) {
+    for (int i = 0; i < n; i++) put(b, &ids[i], width); // little-endian: the low bytes come first
+}
+
+static Bytes llmc(int32_t magic, int32_t version, int32_t n, size_t width, const int64_t *ids) {
+    int32_t h[256] = {magic, version, n};
+    Bytes b = {0};
+    put(&b, h, sizeof h);
+    put_ids(&b, ids, n, width);
+    return b;
+}
+
+/* A Megatron index of n_seq sequences; the last document entry is n_seq. */
+static Bytes megatron_idx(uint8_t type, size_t width, const int32_t *lengths, int64_t n_seq) {
+    Bytes b = {0};
+    int64_t version = 1, n_doc = n_seq + 1, at = 0;
+    put(&b, "MMIDIDX\0", 9);
+    put(&b, &version, 8), put(&b, &type, 1), put(&b, &n_seq, 8), put(&b, &n_doc, 8);
+    put(&b, lengths, 4 * (size_t)n_seq);
+    for (int64_t i = 0; i < n_seq; i++) put(&b, &at, 8), at += lengths[i] * (int64_t)width;
+    for (int64_t i = 0; i <= n_seq; i++) put(&b, &i, 8);
+    return b;
+}
+
+static const char *save(const char *dir, const char *name, Bytes b) {
+    char *path = mem_printf("%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(b.p, 1, b.n, f) != b.n || fclose(f)) abort();
+    mem_free(b.p);
+    return path; // lives as long as the tests
+}
+
+static const int64_t ids[] = {0, 7, 300, 50256, 12, 99, 50256, 1};
+enum { N = sizeof ids / sizeof *ids };
+
+static bool tokens_equal(const Shard *s, const int64_t *want, int n) {
+    int32_t got[64];
+    if (s->n_tokens != n) return false;
+    shard_read(s, 0, n, got);
+    for (int i = 0; i < n; i++)
+        if (got[i] != want[i]) return false;
+    for (int i = 0; i < n; i++) { // and one at a time, so that positions are right too
+        shard_read(s, i, 1, got);
+        if (got[0] != want[i]) return false;
+    }
+    return true;
+}
+
+/* ---- each format is read back
+ * ---------------------------------------------------------------------------------- */
+
+TEST(shard_llmc_uint16) {
+    const char *dir = test_tmpdir();
+    Shard s = shard_open(save(dir, "a.bin", llmc(20240520, 1, N, 2, ids)));
+    CHECK(s.format == SHARD_LLMC16 && s.width == 2);
+    CHECK(tokens_equal(&s, ids, N));
+    CHECK_STR(shard_format_name(&s), "llm.c uint16");
+    shard_close(&s);
+    // the magic decides, not the name
+    s = shard_open(save(dir, "b.tokens", llmc(20240520, 1, N, 2, ids)));
+    CHECK(tokens_equal(&s, ids, N));
+    shard_close(&s);
+}
+
+TEST(shard_llmc_uint32) {
+    const int64_t wide[] = {128000, 0, 65536, 5, 128255};
+    Shard s = shard_open(save(test_tmpdir(), "a.bin", llmc(20240801, 7, 5, 4, wide)));
+    CHECK(s.format == SHARD_LLMC32 && s.width == 4);
+    CHECK(tokens_equal(&s, wide, 5));
+    shard_close(&s);
+}
+
+TEST(shard_nanogpt) {
+    Bytes b = {0};
+    put_ids(&b, ids, N, 2);
+    Shard s = shard_open(save(test_tmpdir(), "train.bin", b));
+    CHECK(s.format == SHARD_NANOGPT);
+    CHECK(tokens_equal(&s, ids, N));
+    shard_close(&s);
+}
+
+TEST(shard_megatron_every_type) {
+    static const struct {
+        uint8_t code;
+        size_t width;
+        const char *name;
+    } types[] = {{1, 1, "Megatron uint8"}, {2, 1, "Megatron int8"},  {3, 2, "Megatron int16"},
+                 {4, 4, "Megatron int32"}, {5, 8, "Megatron int64"}, {8, 2, "Megatron uint16"}};
+    const int64_t small[] = {1, 127, 0, 3, 5, 8};
+    const int32_t lengths[] = {2, 0, 4};
+    const char *dir = test_tmpdir();
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        Bytes bin = {0};
+        put_ids(&bin, small, 6, types[i].width);
+        save(dir, "m.idx", megatron_idx(types[i].code, types[i].width, lengths, 3));
+        const char *path = save(dir, "m.bin", bin);
+        Shard s = shard_open(path);
+        CHECK_STR(shard_format_name(&s), types[i].name);
+        CHECK(s.n_documents == 3);
+        CHECK(tokens_equal(&s, small, 6));
+        CHECK(shard_check(&s, 128, NULL, NULL));
+        Err e;
+        CHECK(!shard_check(&s, 127, NULL, &e));
+        CHECK(strstr(e.text, "token 1 of 6 has id 127, but the vocabulary has ids 0..126"));
+        shard_close(&s);
+    }
+}
+
+TEST(shard_megatron_with_modes) {
+    const int32_t lengths[] = {2, 1};
+    Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
+    put(&idx, "\0\0", 2); // multi-modal files add a byte per sequence
+    put_ids(&bin, ids, 3, 2);
+    Shard s;
+    CHECK(shard_parse_megatron(idx.p, idx.n, bin.p, bin.n, &s, NULL));
+    CHECK(tokens_equal(&s, ids, 3));
+    mem_free(idx.p), mem_free(bin.p);
+}
+
+/* ---- each defect has its sentence
+ * ------------------------------------------------------------------------------ */
+
+/* Checks that parsing fails with `text` in the reason, and frees b. */
+static bool refused(Bytes b, bool raw, const char *text) {
+    Shard s;
+    Err e = {{0}};
+    bool ok = shard_parse(b.p, b.n, raw, &s, &e);
+    mem_free(b.p);
+    if (!ok && strstr(e.text, text)) return true;
+    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e.text, text);
+    return false;
+}
+
+static Bytes cut(Bytes b, size_t n) {
+    b.n -= n;
+    return b;
+}
+
+static Bytes literal(const char *p, size_t n) {
+    Bytes b = {0};
+    put(&b, p, n);
+    return b;
+}
+
+TEST(shard_defects_llmc) {
+    CHECK(refused(cut(llmc(20240520, 1, N, 2, ids), 1), true, "it was cut"));
+    CHECK(refused(cut(llmc(20240520, 1, N, 2, ids), 2 * N), true, "it was cut"));
+    CHECK(refused(cut(llmc(20240520, 1, N, 2, ids), 2 * N + 1), true, "shorter than its header"));
+    CHECK(
+        refused(cut(llmc(20240520, 1, N, 2, ids), 2 * N + 1020), true, "shorter than its header"));
+    CHECK(refused(llmc(20240520, 2, N, 2, ids), true, "version 2, but version 1"));
+    CHECK(refused(llmc(20240801, 1, N, 4, ids), true, "version 1, but version 7"));
+    CHECK(refused(llmc(20240520, 1, 0, 2, ids), true, "no tokens"));
+    CHECK(refused(llmc(20240801, 7, N, 2, ids), true, "it was cut")); // uint16 under uint32's magic
+    CHECK(refused(llmc(20240520, 1, N, 4, ids), true, "too long or damaged"));
+    int32_t negative[256] = {20240520, 1, -5};
+    CHECK(refused(literal((char *)negative, sizeof negative), true, "damaged"));
+    int32_t most[257] = {20240801, 7, INT32_MAX};
+    CHECK(
+        refused(literal((char *)most, sizeof most), true, "8589934588 bytes) but 4 bytes follow"));
+}
+
+TEST(shard_defects_foreign) {
+    CHECK(refused((Bytes){0}, true, "is empty"));
+    CHECK(refused(literal("\1\0\2", 3), true, "odd"));
+    CHECK(refused(literal("\1\0\2\0", 4), false, "ends in .bin"));
+    CHECK(refused(literal("First Citizen:\nBefore we proceed any", 36), true, "text; encode it"));
+    CHECK(refused(literal("MMIDIDX\0\0\1\0\0\0\0", 14), true, "Megatron index"));
+    CHECK(refused(literal("BIN.TOK\n\1\0", 10), true, "llm.q"));
+    CHECK(refused(literal("\x40\0\0\0\0\0\0\0{\"a\":0                                  "
+                          "                              }",
+                          72),
+                  true, "safetensors"));
+    static const int32_t magics[] = {20240326, 20240327, 20240328, 20240522, 20240527, 20240803};
+    for (int i = 0; i < 6; i++) CHECK(refused(llmc(magics[i], 1, N, 2, ids), true, "llm.c"));
+}
+
+/* One field of a good Megatron index is changed (n bytes at `at`); the pair must be refused. */
+static bool pair_refused(size_t at, int64_t value, size_t n, size_t cut_idx, size_t cut_bin,
+                         const char *text) {
+    const int32_t lengths[] = {2, 4};
+    Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
+    put_ids(&bin, ids, 6, 2);
+    memcpy(idx.p + at, &value, n);
+    Shard s;
+    Err e = {{0}};
+    bool ok = shard_parse_megatron(idx.p, idx.n - cut_idx, bin.p, bin.n - cut_bin, &s, &e);
+    mem_free(idx.p), mem_free(bin.p);
+    if (!ok && strstr(e.text, text)) return true;
+    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e.text, text);
+    return false;
+}
+
+TEST(shard_defects_megatron) {
+    enum { VERSION = 9, TYPE = 17, SEQS = 18, DOCS = 26, LENGTHS = 34, OFFSETS = 42, DOC = 58 };
+    CHECK(pair_refused(0, 'm', 1, 0, 0, "no Megatron index"));
+    CHECK(pair_refused(0, 'M', 1, 80, 0, "no Megatron index"));
+    CHECK(pair_refused(VERSION, 2, 8, 0, 0, "version 2"));
+    CHECK(pair_refused(TYPE, 0, 1, 0, 0, "unknown token type 0"));
+    CHECK(pair_refused(TYPE, 6, 1, 0, 0, "floating-point"));
+    CHECK(pair_refused(TYPE, 7, 1, 0, 0, "floating-point"));
+    CHECK(pair_refused(TYPE, 9, 1, 0, 0, "unknown token type 9"));
+    CHECK(pair_refused(TYPE, 4, 1, 0, 0, "index"));
+    CHECK(pair_refused(TYPE, 1, 1, 0, 0, "index"));
+    CHECK(pair_refused(SEQS, -1, 8, 0, 0, "more than its"));
+    CHECK(pair_refused(SEQS, INT64_MAX / 4, 8, 0, 0, "more than its"));
+    CHECK(pair_refused(SEQS, 0x1555555555555556, 8, 0, 0, "more than its")); // * 12 wraps to 8
+    CHECK(pair_refused(DOCS, -1, 8, 0, 0, "more than its"));
+    CHECK(pair_refused(DOCS, 0x2000000000000001, 8, 0, 0, "more than its")); // * 8 wraps to 8
+    CHECK(pair_refused(DOCS, 2, 8, 0, 0, "too many"));
+    CHECK(pair_refused(LENGTHS, -1, 4, 0, 0, "sequence 0 has -1 tokens"));
+    CHECK(pair_refused(LENGTHS, 3, 4, 0, 0, "sequence 1 at byte 4, not at 6"));
+    CHECK(pair_refused(LENGTHS, INT32_MAX, 4, 0, 0, "sequence 0 ends at byte 4294967294"));
+    CHECK(pair_refused(LENGTHS + 4, 5, 4, 0, 0, "sequence 1 ends at byte 14, but the .bin has 12"));
+    CHECK(
+        pair_refused(LENGTHS + 4, 3, 4, 0, 0, "describes 10 bytes of tokens, but the .bin has 12"));
+    CHECK(pair_refused(OFFSETS, -2, 8, 0, 0, "sequence 0 at byte -2"));
+    CHECK(pair_refused(OFFSETS + 8, 6, 8, 0, 0, "sequence 1 at byte 6, not at 4"));
+    CHECK(pair_refused(DOC, 3, 8, 0, 0, "document 0 at sequence 3"));
+    CHECK(pair_refused(DOC + 8, -1, 8, 0, 0, "document 1 at sequence -1"));
+    CHECK(pair_refused(DOC + 16, 0, 8, 0, 0, "document 2 at sequence 0"));
+    CHECK(pair_refused(VERSION, 1, 8, 1, 0, "more than its"));
+    CHECK(pair_refused(VERSION, 1, 8, 0, 2, "the .bin was cut"));
+    CHECK(pair_refused(VERSION, 1, 8, 0, 1, "the .bin was cut"));
+}
+
+/* ---- ids against the vocabulary
+ * -------------------------------------------------------------------------------- */
+
+static bool wrong_at(const Shard *s, int64_t vocab, Team *team, int64_t position, int64_t id) {
+    Err e;
+    char want[128];
+    snprintf(want, sizeof want, "token %lld of %lld has id %lld, but", (long long)position,
+             (long long)s->n_tokens, (long long)id);
+    if (shard_check(s, vocab, team, &e)) return false;
+    return strstr(e.text, want) != NULL;
+}
+
+TEST(shard_check_finds_the_first_wrong_id) {
+    enum { MANY = 5000011 }; // several pieces per member, and a ragged end
+    Team *team = team_create(3);
+    uint8_t *p = mem_calloc(MANY * 4 + 1, 1);
+    for (int width = 1; width <= 4; width *= 2) {
+        for (int odd = 0; odd < 2; odd++) { // also where tokens are not aligned
+            Shard s = {.width = width, .tokens = p + odd, .n_tokens = MANY};
+            CHECK(shard_check(&s, 200, team, NULL) && shard_check(&s, 200, NULL, NULL));
+            static const int64_t places[] = {0, 1, 65535, 65536, 2097152, 4194303, MANY - 1};
+            for (size_t k = sizeof places / sizeof *places;
+                 k-- > 0;) { // from the end: the first must win
+                p[odd + places[k] * width] = 200;
+                CHECK(wrong_at(&s, 200, team, places[k], 200));
+                CHECK(wrong_at(&s, 200, NULL, places[k], 200));
+                CHECK(shard_check(&s, 201, team, NULL));
+            }
+            memset(p, 0, MANY * 4 + 1);
+        }
+    }
+    mem_free(p);
+    team_destroy(team);
+}
+
+TEST(shard_check_types) {
+    const int8_t i8[] = {5, -1};
+    const int16_t i16[] = {5, -300};
+    const int32_t i32[] = {5, INT32_MIN};
+    const int64_t i64[] = {5, -1}, high[] = {5, 1ll << 32};
+    const uint16_t u16[] = {5, 65535};
+    const uint32_t u32[] = {5, 4000000000u};
+    Shard s = {.is_signed = true, .width = 1, .tokens = (const uint8_t *)i8, .n_tokens = 2};
+    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, -1));
+    s.width = 2, s.tokens = (const uint8_t *)i16;
+    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, -300));
+    s.width = 4, s.tokens = (const uint8_t *)i32;
+    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, INT32_MIN));
+    s.width = 8, s.tokens = (const uint8_t *)i64;
+    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, -1));
+    s.tokens = (const uint8_t *)high; // its low 32 bits are a fine id
+    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, 1ll << 32));
+    s.is_signed = false, s.width = 4, s.tokens = (const uint8_t *)u32;
+    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, 4000000000));
+    s.width = 2, s.tokens = (const uint8_t *)u16;
+    CHECK(wrong_at(&s, 65535, NULL, 1, 65535));
+    CHECK(shard_check(&s, 65536, NULL, NULL) && shard_check(&s, 65537, NULL, NULL));
+}
+
+/* ---- big files
+ * -------------------------------------------------------------------------------------------------
+ */
+
+/* A file of holes, `size` bytes, with a header and a last token. */
+static bool sparse(const char *path, const void *header, size_t n, off_t size, const void *last,
+                   size_t width) {
+    FILE *f = fopen(path, "wb");
+    if (!f) return false;
+    bool ok = ftruncate(fileno(f), size) == 0 && fwrite(header, 1, n, f) == n &&
+              fseeko(f, size - (off_t)width, SEEK_SET) == 0 && fwrite(last, 1, width, f) == width;
+    return fclose(f) == 0 && ok;
+}
+
+static void open_one(void *path) {
+    Shard s = shard_open(path);
+    shard_close(&s);
+}
+
+TEST(shard_beyond_4_gib) {
+    const char *dir = test_tmpdir();
+    char *path = mem_printf("%s/big.bin", dir);
+    int32_t header[256] = {20240520, 1, INT32_MAX}, got[3];
+    off_t size = 1024 + 2ll * INT32_MAX; // 4 GiB + 1022
+    uint16_t last = 4242;
+    if (!sparse(path, header, sizeof header, size, &last, 2)) {
+        test_skip("this file system holds no sparse file of 4 GiB");
+        return;
+    }
+    Shard s = shard_open(path);
+    CHECK(s.n_tokens == INT32_MAX);
+    shard_read(&s, s.n_tokens - 3, 3, got);
+    CHECK(got[0] == 0 && got[1] == 0 && got[2] == 4242);
+    shard_close(&s);
+    // one token more than the header says, and one less
+    CHECK(truncate(path, size + 2) == 0);
+    char text[1024];
+    CHECK(test_in_child(open_one, path, text, sizeof text) == 1);
+    CHECK(strstr(text, "too long or damaged"));
+    CHECK(truncate(path, size - 2) == 0);
+    CHECK(test_in_child(open_one, path, text, sizeof text) == 1);
+    CHECK(strstr(text, "it was cut"));
+    // nanoGPT has no header: more than 2^31 tokens in one file
+    uint16_t first = 11;
+    size = 2 * (3ll << 30);
+    CHECK(sparse(path, &first, 2, size, &last, 2));
+    ShardSet set = shards_open(path, 65536, NULL);
+    CHECK(set.n_tokens == 3ll << 30);
+    shard_read(&set.shards[0], set.n_tokens - 1, 1, got);
+    CHECK(got[0] == 4242);
+    shard_read(&set.shards[0], 0, 1, got);
+    CHECK(got[0] == 11);
+    shards_close(&set);
+    mem_free(path);
+}
+
+TEST(shard_check_beyond_4_gib) {
+    size_t n = (4ull << 30) + 4096; // pages that are never written take no memory
+    uint8_t *p =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(p != MAP_FAILED);
+    madvise(p, n, MADV_HUGEPAGE);
+    Team *team = team_create(0);
+    Shard s = {.width = 2, .tokens = p, .n_tokens = (int64_t)(n / 2)};
+    uint16_t id = 50257;
+    memcpy(p + n - 2, &id, 2);
+    CHECK(wrong_at(&s, 50257, team, (int64_t)(n / 2) - 1, 50257));
+    CHECK(shard_check(&s, 50258, team, NULL));
+    team_destroy(team);
+    munmap(p, n);
+}
+
+/* ---- sets
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+TEST(shards_names) {
+    const char *dir = test_tmpdir();
+    save(dir, "x_02.bin", llmc(20240520, 1, 3, 2, ids));
+    save(dir, "x_01.bin", llmc(20240801, 7, 2, 4, ids));
+    const int32_t lengths[] = {4};
+    Bytes bin = {0}, raw = {0};
+    put_ids(&bin, ids, 4, 2), put_ids(&raw, ids, 5, 2);
+    save(dir, "x_03.idx", megatron_idx(8, 2, lengths, 1));
+    save(dir, "x_03.bin", bin);
+    save(dir, "odd,[name].bin", raw);
+    struct {
+        const char *pattern;
+        int64_t tokens[4]; // of each shard, in order
+    } cases[] = {
+        {"%s/x_*.bin", {2, 3, 4}},
+        {"%s/x_*", {2, 3, 4}}, // the pair counts once
+        {"%s/x_02.bin", {3}},
+        {"%1$s/x_02.bin,%1$s/x_01.bin", {3, 2}},
+        {"%1$s/x_01.bin,,%1$s/x_03", {2, 4}},
+        {"%s/x_03.idx", {4}},
+        {"%s/odd,[name].bin", {5}},
+        {"%s/x_0[12].bin,", {2, 3}},
+        {"%s/x_*.idx", {4}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        // the two %1$s are the same folder
+        char text[512] = "";
+        for (const char *c = cases[i].pattern; *c;) {
+            size_t n = strlen(text);
+            if (strncmp(c, "%s", 2) == 0)
+                strcpy(text + n, dir), c += 2;
+            else if (strncmp(c, "%1$s", 4) == 0)
+                strcpy(text + n, dir), c += 4;
+            else
+                text[n] = *c++, text[n + 1] = 0;
+        }
+        ShardSet set = shards_open(text, 50257, NULL);
+        int64_t sum = 0;
+        int n = 0;
+        while (n < 4 && cases[i].tokens[n]) n++;
+        CHECK(set.n == n);
+        for (int k = 0; k < n; k++) {
+            CHECK(set.shards[k].n_tokens == cases[i].tokens[k]);
+            CHECK(tokens_equal(&set.shards[k], ids, (int)cases[i].tokens[k]));
+            sum += cases[i].tokens[k];
+        }
+        CHECK(set.n_tokens == sum && set.vocab == 50257);
+        shards_close(&set);
+    }
+}
+
+typedef struct Call {
+    const char *names;
+    int64_t vocab;
+} Call;
+
+static void open_set(void *arg) {
+    const Call *c = arg;
+    ShardSet set = shards_open(c->names, c->vocab, NULL);
+    shards_close(&set);
+}
+
+/* Opening must end with status 1 and one line that contains `text`. */
+static bool dies(const char *names, int64_t vocab, const char *text) {
+    char line[2048];
+    Call c = {names, vocab};
+    int status = test_in_child(open_set, &c, line, sizeof line);
+    char *end = strchr(line, '\n');
+    if (status == 1 && end && end[1] == 0 && strstr(line, text)) return true;
+    printf("    status %d, \"%s\", wanted \"%s\"\n", status, line, text);
+    return false;
+}
+
+TEST(shards_failures_are_one_line) {
+    const char *dir = test_tmpdir();
+    const char *good = save(dir, "good.bin", llmc(20240520, 1, N, 2, ids));
+    const char *twice = mem_printf("%s,%s/../%s/good.bin", good, dir, strrchr(dir, '/') + 1);
+    CHECK(dies(mem_printf("%s/none.bin", dir), 50257, "none.bin: No such file"));
+    CHECK(dies(mem_printf("%s/none*.bin", dir), 50257, "no file matches"));
+    CHECK(dies(mem_printf("%s,%s/none.bin", good, dir), 50257, "none.bin: No such file"));
+    CHECK(dies(dir, 50257, "is a folder"));
+    CHECK(dies("", 50257, "no token files"));
+    CHECK(dies(",", 50257, "no token files"));
+    CHECK(dies(twice, 50257, "are the same file"));
+    CHECK(dies(good, 50256,
+               "good.bin: token 3 of 8 has id 50256, but the vocabulary has ids 0..50255"));
+    CHECK(dies(good, 0, "vocabulary of 0"));
+    CHECK(dies(good, 1ll << 31, "vocabulary of 2147483648"));
+    CHECK(dies(save(dir, "empty.bin", (Bytes){0}), 50257, "empty.bin: is empty"));
+    char *pipe_path = mem_printf("%s/pipe.bin", dir);
+    CHECK(mkfifo(pipe_path, 0600) == 0);
+    CHECK(dies(pipe_path, 50257, "no regular file"));
+    Bytes b = {0};
+    put_ids(&b, ids, N, 2);
+    save(dir, "pair.idx", literal("nothing of the kind, but long enough to be an index", 51));
+    CHECK(
+        dies(save(dir, "pair.bin", b), 50257, "pair.bin: the .idx beside it is no Megatron index"));
+    if (geteuid() == 0) return; // who may read everything cannot see the next one
+    CHECK(chmod(good, 0) == 0);
+    CHECK(dies(good, 50257, "good.bin: Permission denied"));
+}
