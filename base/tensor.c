@@ -156,12 +156,24 @@ int tensors_find(const TensorTable *t, const char *name) {
     return -1;
 }
 
-void tensors_init(TensorTable *t, uint64_t seed) {
+typedef struct Init {
+    Tensor *x;
+    uint64_t seed;
+} Init;
+
+static void init_range(void *ctx, int64_t begin, int64_t end) {
+    const Init *in = ctx;
+    const Tensor *x = in->x;
+    if (x->init_std > 0)
+        rng_normal(x->param + begin, end - begin, (uint64_t)begin, x->init_std, in->seed,
+                   rng_stream(x->name));
+    else
+        for (int64_t j = begin; j < end; j++) x->param[j] = x->init_value;
+}
+
+void tensors_init(TensorTable *t, Team *team, uint64_t seed) {
     for (int i = 0; i < t->n; i++) {
-        Tensor *x = &t->t[i];
-        if (x->init_std > 0)
-            rng_normal(x->param, tensor_size(x), 0, x->init_std, seed, rng_stream(x->name));
-        else
-            for (int64_t j = 0; j < tensor_size(x); j++) x->param[j] = x->init_value;
+        Init in = {&t->t[i], seed};
+        team_for(team, tensor_size(in.x), 1 << 15, init_range, &in);
     }
 }

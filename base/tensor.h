@@ -27,9 +27,10 @@
 #include <stdint.h>
 
 #include "base/config.h"
+#include "base/team.h"
 
 typedef struct Tensor {
-    char name[48];
+    char name[64];
     int layer;          // -1 outside the blocks
     int64_t rows, cols; // a vector is [1, n]
     bool decay;         // weight decay: 2-D weights only
@@ -68,6 +69,6 @@ static inline int64_t tensor_size(const Tensor *t) {
 }
 /* Local. Fills every param with its initial value: a function of (seed, name, element index) alone.
  */
-void tensors_init(TensorTable *t, uint64_t seed);
+void tensors_init(TensorTable *t, Team *team, uint64_t seed);
 
 #endif

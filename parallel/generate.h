@@ -1,0 +1,43 @@
+/* generate -- sampling with a key-value cache.
+ *
+ * Prefill runs the prompt through the blocks at once and keeps each block's keys and values; every
+ * further token costs one row of every product. A Generator has its own small model memory and
+ * borrows the weights of another Model, so sampling in the middle of training touches nothing that
+ * training needs.
+ */
+#ifndef PARALLEL_GENERATE_H
+#define PARALLEL_GENERATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "parallel/model.h"
+
+typedef struct Sampling {
+    double temperature; // 0: the likeliest token
+    int64_t top_k;      // 0: all
+    double top_p;       // 1: all
+    uint64_t seed;
+} Sampling;
+
+typedef struct Generator Generator;
+
+/* Local. Memory for one sequence of up to config.seq positions; weights are those of m and must
+ * outlive it. */
+Generator *generator_create(const Model *m);
+void generator_free(Generator *g);
+/* Local. Bytes that generator_create takes. */
+int64_t generator_bytes(const Model *m);
+
+/* Local. Forgets the sequence, runs tokens[0..n-1] (1 <= n <= config.seq) and returns logits[V] of
+ * the next token, valid until the next call. */
+const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n);
+/* Local. Appends one token; logits of the one after it. When the cache is full the older half of
+ * the sequence is forgotten and the rest is run again from position 0. */
+const float *generator_next(Generator *g, int32_t token);
+
+/* Local. Draws from softmax(logits / temperature) restricted to top_k and top_p; a pure function of
+ * logits, s and draw. Ties go to the smaller id. */
+int32_t sample_token(const float *logits, int64_t V, const Sampling *s, uint64_t draw);
+
+#endif

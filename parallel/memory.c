@@ -1,0 +1,86 @@
+#include "parallel/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/die.h"
+
+static int64_t read_number(const char *path, const char *key) {
+    FILE *f = fopen(path, "r");
+    char line[256];
+    int64_t x = -1;
+    if (!f) return -1;
+    while (x < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNd64, &x) != 1)
+            x = -1;
+    fclose(f);
+    return x;
+}
+
+int64_t memory_available(void) {
+    int64_t kib = read_number("/proc/meminfo", "MemAvailable:");
+    int64_t limit = read_number("/sys/fs/cgroup/memory.max", ""),
+            used = read_number("/sys/fs/cgroup/memory.current", "");
+    int64_t machine = kib > 0 ? kib * 1024 : 0;
+    if (limit > 0 && used >= 0 && limit > used && (!machine || limit - used < machine))
+        return limit - used;
+    return machine;
+}
+
+int64_t memory_needed(const Model *m) {
+    int64_t sum = 0;
+    for (int i = 0; i < N_ARENAS; i++) sum += (int64_t)m->arena[i].used;
+    return sum;
+}
+
+static double mib(int64_t n_bytes) {
+    return (double)n_bytes / 1048576.0;
+}
+
+void memory_print(const Model *m, FILE *f) {
+    static const char *const what[N_ARENAS] = {"weights, fp32", "fp32", "AdamW m and v, fp32",
+                                               "kept for backward", "logits, backward, packing"};
+    int64_t all = memory_needed(m), have = memory_available();
+    fprintf(f, "memory            MiB\n");
+    for (int i = 0; i < N_ARENAS; i++)
+        fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", m->arena[i].name,
+                mib((int64_t)m->arena[i].used), 100.0 * (double)m->arena[i].used / (double)all,
+                what[i]);
+    fprintf(f, "  %-12s %8.1f  of %.1f available\n", "all", mib(all), mib(have));
+}
+
+/* Bytes that the same model would need with another micro-batch and recompute. */
+static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
+    ModelShape s = m->shape;
+    Model other;
+    s.B = B;
+    s.recompute = recompute;
+    model_plan(&other, &s, m->k, m->team);
+    int64_t need = memory_needed(&other);
+    model_free(&other);
+    return need;
+}
+
+void memory_require(const Model *m, FILE *f) {
+    static const char *const words[] = {"none", "selective", "full"};
+    int64_t have = memory_available(), need = memory_needed(m);
+    int found = 0;
+    if (have == 0 || need <= have) return;
+    memory_print(m, f);
+    fprintf(f, "this does not fit; what would:\n");
+    for (int r = (int)m->shape.recompute; r <= RECOMPUTE_FULL && m->shape.training; r++)
+        for (int64_t B = m->shape.B; B >= 1; B = B / 2) {
+            int64_t with = needed_with(m, B, (Recompute)r);
+            if (with > have) continue;
+            fprintf(f, "  --micro %" PRId64 " --recompute %s  needs %.1f MiB\n", B, words[r],
+                    mib(with));
+            found++;
+            break; // smaller micro-batches fit as well
+        }
+    if (!found)
+        fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
+                   "does not fit\n");
+    fflush(f);
+    die("needs %.1f MiB of memory, %.1f MiB are available; nothing was allocated or written",
+        mib(need), mib(have));
+}

@@ -1,0 +1,23 @@
+/* memory -- the table of what a run needs, against what the machine has, before anything big is
+ * allocated. */
+#ifndef PARALLEL_MEMORY_H
+#define PARALLEL_MEMORY_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "parallel/model.h"
+
+/* Local. Bytes that this process may still take: available memory of the machine, less where a
+ * control group allows less. 0 when the system does not say. */
+int64_t memory_available(void);
+/* Local. Bytes of all arenas of a planned model. */
+int64_t memory_needed(const Model *m);
+/* Local. Prints the table: arena, bytes, share. */
+void memory_print(const Model *m, FILE *f);
+/* Local. Dies with status 1 when the planned model does not fit, after printing the table and the
+ * changes that would make it fit: more recompute, a smaller --micro. batch_seqs: sequences of a
+ * whole step. */
+void memory_require(const Model *m, FILE *f);
+
+#endif

@@ -1,0 +1,240 @@
+/* The whole model without reference numbers: finite differences, recompute, accumulation, threads,
+ * decoding. */
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/generate.h"
+#include "parallel/memory.h"
+#include "parallel/model.h"
+#include "parallel/schedule_lr.h"
+
+static const char *const shapes[] = {
+    "layers=2,heads=3,channels=24,seq=11,vocab=37",
+    "layers=2,heads=2,channels=16,seq=9,vocab=31,bias=0,tied=0",
+    "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,seq=10,vocab=29",
+    "llama,layers=1,heads=2,channels=8,seq=7,vocab=5,tied=1,bias=1",
+    "layers=1,heads=1,channels=6,seq=4,vocab=1"};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+typedef struct Setup {
+    Team *team;
+    Model m;
+    int32_t inputs[64], targets[64];
+} Setup;
+
+static void set_up(Setup *s, const char *config, int64_t B, Recompute r, int threads) {
+    ModelShape shape = {.B = B, .recompute = r, .training = true};
+    Err e;
+    if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
+    shape.S = shape.config.seq;
+    s->team = team_create(threads);
+    model_plan(&s->m, &shape, kernels_cpu(NULL), s->team);
+    model_allocate(&s->m);
+    tensors_init(&s->m.tensors, s->team, 42);
+    for (int i = 0; i < s->m.tensors.n;
+         i++) { // larger weights than a real start, so that every path carries signal
+        Tensor *t = &s->m.tensors.t[i];
+        for (int64_t j = 0; j < tensor_size(t); j++)
+            t->param[j] += 0.2f * (float)(rng_uniform(9, rng_stream(t->name), (uint64_t)j) - 0.5);
+    }
+    for (int i = 0; i < 64; i++) {
+        s->inputs[i] = (int32_t)(rng_u64(1, 1, (uint64_t)i) % (uint64_t)shape.config.vocab);
+        s->targets[i] = (int32_t)(rng_u64(1, 2, (uint64_t)i) % (uint64_t)shape.config.vocab);
+    }
+    s->targets[3] = -1;
+}
+
+static void tear_down(Setup *s) {
+    model_free(&s->m);
+    team_destroy(s->team);
+}
+
+static float *gradients(Model *m, int64_t *n) {
+    *n = 0;
+    for (int i = 0; i < m->tensors.n; i++) *n += tensor_size(&m->tensors.t[i]);
+    float *g = mem_alloc((size_t)*n * sizeof *g), *p = g;
+    for (int i = 0; i < m->tensors.n; p += tensor_size(&m->tensors.t[i++]))
+        memcpy(p, m->tensors.t[i].grad, (size_t)tensor_size(&m->tensors.t[i]) * sizeof *p);
+    return g;
+}
+
+/* The directional derivative along a tensor's own gradient is the gradient's squared length. */
+TEST(model_gradients_agree_with_finite_differences) {
+    for (int c = 0; c < N_SHAPES; c++) {
+        Setup s;
+        set_up(&s, shapes[c], 2, RECOMPUTE_NONE, 1);
+        model_zero_grads(&s.m);
+        model_step(&s.m, s.inputs, s.targets, 1);
+        for (int i = 0; i < s.m.tensors.n; i++) {
+            Tensor *t = &s.m.tensors.t[i];
+            int64_t n = tensor_size(t);
+            double len2 = 0, loss[2];
+            for (int64_t j = 0; j < n; j++) len2 += (double)t->grad[j] * (double)t->grad[j];
+            if (len2 < 1e-8) continue; // vocab=1: nothing depends on anything
+            float *saved = mem_alloc((size_t)n * sizeof *saved), h = (float)(2e-2 / sqrt(len2));
+            memcpy(saved, t->param, (size_t)n * sizeof *saved);
+            for (int side = 0; side < 2; side++) {
+                for (int64_t j = 0; j < n; j++)
+                    t->param[j] = saved[j] + (side ? h : -h) * t->grad[j];
+                loss[side] = model_loss(&s.m, s.inputs, s.targets, NULL);
+            }
+            memcpy(t->param, saved, (size_t)n * sizeof *saved);
+            mem_free(saved);
+            double slope = (loss[1] - loss[0]) / (2 * (double)h);
+            // fp32 losses of about 60 carry 1e-5; divided by 2h|g| = 4e-2 that is 2.5e-4 of |g|,
+            // plus curvature
+            if (!(fabs(slope - len2) <= 2e-2 * len2 + 1e-3 * sqrt(len2)))
+                printf("    %s %s\n", shapes[c], t->name);
+            CHECK_NEAR(slope, len2, 2e-2 * len2 + 1e-3 * sqrt(len2));
+        }
+        tear_down(&s);
+    }
+}
+
+TEST(model_recompute_and_threads_change_no_bit) {
+    for (int c = 0; c < N_SHAPES; c++) {
+        float *want = NULL;
+        double want_loss = 0;
+        int64_t n = 0;
+        for (int variant = 0; variant < 6; variant++) {
+            Setup s;
+            set_up(&s, shapes[c], 3, (Recompute)(variant % 3), variant / 3 + 1);
+            model_zero_grads(&s.m);
+            double loss = model_step(&s.m, s.inputs, s.targets, 0.1f);
+            float *g = gradients(&s.m, &n);
+            tear_down(&s);
+            if (!want) {
+                want = g, want_loss = loss;
+                continue;
+            }
+            CHECK(loss == want_loss);
+            CHECK(memcmp(g, want, (size_t)n * sizeof *g) == 0);
+            mem_free(g);
+        }
+        mem_free(want);
+    }
+}
+
+TEST(model_accumulates_over_micro_steps) {
+    Setup one, two;
+    int64_t n;
+    set_up(&one, shapes[2], 4, RECOMPUTE_NONE, 1);
+    set_up(&two, shapes[2], 2, RECOMPUTE_NONE, 1);
+    model_zero_grads(&one.m), model_zero_grads(&two.m);
+    double a = model_step(&one.m, one.inputs, one.targets, 1);
+    double b = model_step(&two.m, one.inputs, one.targets, 1);
+    b += model_step(&two.m, one.inputs + 20, one.targets + 20, 1);
+    float *x = gradients(&one.m, &n), *y = gradients(&two.m, &n);
+    double nmse = test_nmse(y, x, (size_t)n);
+    mem_free(x), mem_free(y);
+    tear_down(&one), tear_down(&two);
+    CHECK_NEAR(a, b, 1e-4);
+    CHECK_NEAR(nmse, 0, 1e-11); // another order of the same fp32 sums
+}
+
+TEST(model_decodes_what_it_computes_at_once) {
+    for (int c = 0; c < N_SHAPES; c++) {
+        Setup s;
+        set_up(&s, shapes[c], 1, RECOMPUTE_NONE, 2);
+        int64_t S = s.m.shape.S, V = s.m.shape.config.vocab;
+        float *all = mem_alloc((size_t)(S * V) * sizeof *all);
+        model_logits(&s.m, s.inputs, all);
+        Generator *g = generator_create(&s.m);
+        const float *got = generator_prompt(g, s.inputs, 2);
+        double worst = 0;
+        for (int64_t i = 1; i < S; i++) {
+            if (i > 1) got = generator_next(g, s.inputs[i]);
+            for (int64_t v = 0; v < V; v++)
+                worst = fmax(worst, fabs((double)(got[v] - all[i * V + v])));
+        }
+        for (int i = 0; i < 2 * S; i++)
+            generator_next(g, s.inputs[i % S]); // past the end of the cache
+        generator_free(g);
+        mem_free(all);
+        tear_down(&s);
+        CHECK_NEAR(worst, 0, 2e-5); // logits of order 1 in fp32, sums in another order
+    }
+}
+
+TEST(model_names_the_first_tensor_that_is_not_finite) {
+    Setup s;
+    char name[128];
+    set_up(&s, shapes[0], 1, RECOMPUTE_NONE, 1);
+    model_zero_grads(&s.m);
+    model_step(&s.m, s.inputs, s.targets, 1);
+    model_first_nonfinite(&s.m, name, sizeof name);
+    bool clean = name[0] == 0;
+    s.m.tensors.t[tensors_find(&s.m.tensors, "h.1.up.weight")].param[5] = INFINITY;
+    model_first_nonfinite(&s.m, name, sizeof name);
+    tear_down(&s);
+    CHECK(clean);
+    CHECK_STR(name, "parameter h.1.up.weight");
+}
+
+TEST(sampling_respects_its_limits) {
+    enum { V = 50 };
+    float logits[V];
+    test_fill(logits, V, 3, 1);
+    int best = 0, second = -1;
+    for (int i = 0; i < V; i++) best = logits[i] > logits[best] ? i : best;
+    for (int i = 0; i < V; i++)
+        if (i != best && (second < 0 || logits[i] > logits[second])) second = i;
+    Sampling greedy = {.temperature = 0, .top_p = 1},
+             two = {.temperature = 1, .top_k = 2, .top_p = 1, .seed = 3};
+    Sampling narrow = {.temperature = 1, .top_p = 1e-9, .seed = 3},
+             all = {.temperature = 1, .top_p = 1, .seed = 3};
+    int hits[V] = {0};
+    for (uint64_t i = 0; i < 20000; i++) {
+        int t = sample_token(logits, V, &two, i);
+        CHECK(t == best || t == second);
+        if (i < 100)
+            CHECK(sample_token(logits, V, &greedy, i) == best &&
+                  sample_token(logits, V, &narrow, i) == best);
+        hits[sample_token(logits, V, &all, i)]++;
+    }
+    double sum = 0;
+    for (int i = 0; i < V; i++) sum += exp((double)logits[i]);
+    for (int i = 0; i < V; i++) { // 5 standard deviations of a binomial count
+        double p = exp((double)logits[i]) / sum;
+        CHECK_NEAR(hits[i], 20000 * p, 5 * sqrt(20000 * p * (1 - p)) + 1);
+    }
+}
+
+TEST(schedules_have_the_right_ends) {
+    for (int kind = LR_COSINE; kind <= LR_WSD; kind++) {
+        LrSchedule s = {.kind = (LrKind)kind,
+                        .lr = 1,
+                        .min_lr = 0.1,
+                        .warmup = 10,
+                        .steps = 100,
+                        .wsd_decay = 0.2};
+        CHECK_NEAR(schedule_lr(&s, 0), 0.1, 1e-12);
+        CHECK_NEAR(schedule_lr(&s, 9), 1, 1e-12);
+        CHECK_NEAR(schedule_lr(&s, 10), 1, 1e-12);
+        CHECK_NEAR(schedule_lr(&s, 100), kind == LR_CONSTANT ? 1 : 0.1, 1e-12);
+        for (int i = 11; i < 100; i++) CHECK(schedule_lr(&s, i) <= schedule_lr(&s, i - 1));
+    }
+    LrSchedule s = {.kind = LR_COSINE, .lr = 1, .steps = 100};
+    CHECK_NEAR(schedule_lr(&s, 50), 0.5, 1e-12);
+}
+
+TEST(memory_shrinks_with_recompute) {
+    int64_t need[3];
+    for (int r = 0; r < 3; r++) {
+        ModelShape shape = {.B = 4, .S = 1024, .recompute = (Recompute)r, .training = true};
+        Team *t = team_create(2);
+        Model m;
+        Err e;
+        config_parse(&shape.config, "d12", &e);
+        model_plan(&m, &shape, kernels_cpu(NULL), t);
+        need[r] = memory_needed(&m);
+        model_free(&m);
+        team_destroy(t);
+    }
+    CHECK(need[0] > need[1] && need[1] > need[2]);
+    CHECK(need[2] > 16 * 124439808ll); // weights, gradients, m and v are fp32
+}
