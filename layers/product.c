@@ -1,18 +1,13 @@
 #include "layers/product.h"
 
-#include <math.h>
+#include "layers/gelu.h"
 
 size_t product_workspace(int n_threads) {
     return (size_t)n_threads * 64;
 }
 
-static float gelu1(float x) {
-    return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-}
-static float dgelu1(float x) {
-    float t = tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
-    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * x * x);
-}
+static float gelu1(float x) { return gelu(vf_set1(x))[0]; }
+static float dgelu1(float x) { return gelu_slope(vf_set1(x))[0]; }
 
 static void rows(void *ctx, int64_t m0, int64_t m1) {
     const Product *p = ctx;
