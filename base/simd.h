@@ -141,6 +141,17 @@ static inline vf vf_scale2(vf a,
     return a * (vf)((vf_to_vi(n) + 126) << 23) * vf_set1(2.0f); // in two steps: 2^128 is no float
 }
 
+#if defined(__AVX2__)
+static inline __m256i vf_first(int n) { // all ones in the first n lanes
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline vf vf_load_n(const float *p, int n) {
+    return (vf)_mm256_maskload_ps(p, vf_first(n));
+}
+static inline void vf_store_n(float *p, vf x, int n) {
+    _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
+}
+#else
 static inline vf vf_load_n(const float *p, int n) {
     float x[VF] = {0};
     memcpy(x, p, (size_t)n * sizeof *x);
@@ -151,6 +162,7 @@ static inline void vf_store_n(float *p, vf x, int n) {
     vf_store(y, x);
     memcpy(p, y, (size_t)n * sizeof *y);
 }
+#endif
 
 #endif
 

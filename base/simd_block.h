@@ -1,0 +1,102 @@
+/* simd_block -- what packing a matrix needs of vectors: transposing a block in registers, and
+ * bfloat16.
+ *
+ * One spelling for every instruction set, like simd.h; one of the few files with #if.
+ */
+#ifndef BASE_SIMD_BLOCK_H
+#define BASE_SIMD_BLOCK_H
+
+#include "base/simd.h"
+
+/* r[i] lane j <-> r[j] lane i: a VF x VF block of dwords is transposed in registers, by pairs of
+ * rows of growing distance. */
+#if defined(__AVX512F__)
+static inline void vf_transpose(vf r[VF]) {
+    __m512 t[16], u[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps((__m512)r[i], (__m512)r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps((__m512)r[i], (__m512)r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) // u[i + c]: column c of every 4 x 4 block of rows i..i+3
+        for (int h = 0; h < 2; h++) {
+            u[i + 2 * h] = _mm512_castpd_ps(
+                _mm512_unpacklo_pd(_mm512_castps_pd(t[i + h]), _mm512_castps_pd(t[i + 2 + h])));
+            u[i + 2 * h + 1] = _mm512_castpd_ps(
+                _mm512_unpackhi_pd(_mm512_castps_pd(t[i + h]), _mm512_castps_pd(t[i + 2 + h])));
+        }
+    for (int c = 0; c < 4;
+         c++) { // a 4 x 4 transpose of the 128-bit blocks of u[c], u[4 + c], u[8 + c], u[12 + c]
+        __m512 a = _mm512_shuffle_f32x4(u[c], u[4 + c], 0x88),
+               b = _mm512_shuffle_f32x4(u[c], u[4 + c], 0xdd);
+        __m512 d = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0x88);
+        __m512 e = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0xdd);
+        r[c] = (vf)_mm512_shuffle_f32x4(a, d, 0x88);
+        r[4 + c] = (vf)_mm512_shuffle_f32x4(b, e, 0x88);
+        r[8 + c] = (vf)_mm512_shuffle_f32x4(a, d, 0xdd);
+        r[12 + c] = (vf)_mm512_shuffle_f32x4(b, e, 0xdd);
+    }
+}
+#elif defined(__AVX2__)
+static inline void vf_transpose(vf r[VF]) {
+    __m256 t[8];
+    for (int i = 0; i < 8; i += 4) { // t[i + c]: column c of both 4 x 4 blocks of rows i..i+3
+        __m256 a = _mm256_unpacklo_ps((__m256)r[i], (__m256)r[i + 1]);
+        __m256 b = _mm256_unpackhi_ps((__m256)r[i], (__m256)r[i + 1]);
+        __m256 c = _mm256_unpacklo_ps((__m256)r[i + 2], (__m256)r[i + 3]);
+        __m256 d = _mm256_unpackhi_ps((__m256)r[i + 2], (__m256)r[i + 3]);
+        t[i] = _mm256_shuffle_ps(a, c, 0x44), t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm256_shuffle_ps(b, d, 0x44), t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    for (int c = 0; c < 4; c++) {
+        r[c] = (vf)_mm256_permute2f128_ps(t[c], t[4 + c], 0x20);
+        r[4 + c] = (vf)_mm256_permute2f128_ps(t[c], t[4 + c], 0x31);
+    }
+}
+#else
+static inline void vf_transpose(vf r[VF]) {
+    for (int i = 0; i < VF; i++)
+        for (int j = 0; j < i; j++) {
+            float x = r[i][j];
+            r[i][j] = r[j][i], r[j][i] = x;
+        }
+}
+#endif
+
+/* bfloat16, nearest, ties to even; NaN stays NaN. vf_round_bf16 keeps the value in a float. A dword
+ * of two bf16 holds the element with the smaller index in its low half: vf_pair_rows(x, y)   lane i
+ * = x[i], y[i] vf_pair_run(x, y)    lane i = elements 2i and 2i + 1 of the 2 VF elements x, y
+ *     vf_dot2(a, b, c)     c + a.low * b.low + a.high * b.high
+ * They exist where SIMD_BF16 is 1; VDPBF16PS and the conversion take subnormal numbers for 0. */
+static inline vf vf_round_bf16(vf x) {
+    vi u = (vi)x, odd = (u >> 16) & vi_set1(1);
+    vi rounded = (u + vi_set1(0x7fff) + odd) & vi_set1(~0xffff), nan = u | vi_set1(0x400000);
+    vi is_nan = x != x;
+    return (vf)((is_nan & nan & vi_set1(~0xffff)) | (~is_nan & rounded));
+}
+#if defined(__AVX512BF16__)
+enum { SIMD_BF16 = 1 };
+static inline vf vf_pair_run(vf x, vf y) {
+    return (vf)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+}
+static inline vf vf_pair_rows(vf x, vf y) {
+    __m512i lo = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)x));
+    __m512i hi = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)y));
+    return (vf)_mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
+}
+static inline vf vf_dot2(vf a, vf b, vf c) {
+    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+}
+#else
+enum { SIMD_BF16 = 0 };
+static inline vf vf_pair_run(vf x, vf y) {
+    return x + y;
+} // never called: SIMD_BF16 is 0
+static inline vf vf_pair_rows(vf x, vf y) {
+    return x + y;
+}
+static inline vf vf_dot2(vf a, vf b, vf c) {
+    return vf_fma(a, b, c);
+}
+#endif
+
+#endif

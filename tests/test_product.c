@@ -1,0 +1,266 @@
+/* The matrix product, in every instruction set this machine has, against sums in double. */
+#include "tests/test.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/simd.h"
+#include "base/team.h"
+#include "layers/kernels.h"
+
+enum { GUARD = 7 }; // columns between the rows of y that nobody may touch
+static const float untouched = -12345.5f;
+
+/* One random case: the product and what it reads and writes, every operand in a block of exactly
+ * its own size (so that the address sanitizer sees a read beyond it). */
+typedef struct Case {
+    Product p;
+    float *a, *b, *y, *addend, *bias, *aux;
+    double *want, *want_aux; // [M, N] by sums in double
+    double *size;            // [M, N] sum of |a b|: what rounding errors are measured by
+} Case;
+
+typedef struct Form {
+    int64_t M, N, K;
+    bool a_turned, b_turned, bf16, whole_numbers;
+    int addend; // 0 none, 1 y itself, 2 another matrix
+    bool bias;
+    Epilogue epilogue;
+    bool aux; // EPI_GELU: keep the value before the activation
+} Form;
+
+static double as_bf16(bool bf16, float x) {
+    return bf16 ? bf16_to_float(bf16_from_float(x)) : x;
+}
+static double gelu_exact(double x) {
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+static double slope_exact(double x) {
+    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
+static float *numbers(int64_t n, bool whole, unsigned seed) {
+    float *x = mem_alloc((size_t)n * sizeof *x);
+    test_fill(x, (size_t)n, whole ? 8 : 1, seed);
+    for (int64_t i = 0; whole && i < n; i++) x[i] = rintf(x[i]);
+    return x;
+}
+
+static Case case_make(const Form *f, unsigned seed) {
+    Case c = {0};
+    Product *p = &c.p;
+    p->M = f->M, p->N = f->N, p->K = f->K, p->bf16 = f->bf16, p->epilogue = f->epilogue;
+    p->a_row = f->a_turned ? 1 : f->K + 3, p->a_col = f->a_turned ? f->M + 5 : 1;
+    p->b_row = f->b_turned ? 1 : f->N + 1, p->b_col = f->b_turned ? f->K + 2 : 1;
+    p->ldy = f->N + GUARD;
+    int64_t n_y = (f->M - 1) * p->ldy + f->N;
+    int64_t n_a = f->K ? 1 + (f->M - 1) * p->a_row + (f->K - 1) * p->a_col : 0;
+    int64_t n_b = f->K ? 1 + (f->K - 1) * p->b_row + (f->N - 1) * p->b_col : 0;
+    p->a = c.a = numbers(n_a, f->whole_numbers, seed);
+    p->b = c.b = numbers(n_b, f->whole_numbers, seed + 1);
+    p->y = c.y = numbers(n_y, f->whole_numbers, seed + 2);
+    c.addend = numbers(n_y, f->whole_numbers, seed + 3);
+    c.aux = numbers(n_y, false, seed + 4);
+    c.bias = numbers(f->N, f->whole_numbers, seed + 5);
+    for (int64_t m = 0; m + 1 < f->M; m++)
+        for (int64_t n = f->N; n < p->ldy; n++)
+            c.y[m * p->ldy + n] = c.aux[m * p->ldy + n] = untouched;
+    p->addend = f->addend == 1 ? c.y : f->addend == 2 ? c.addend : NULL;
+    p->bias = f->bias ? c.bias : NULL;
+    p->aux = f->epilogue == EPI_DGELU || f->aux ? c.aux : NULL;
+    c.want = mem_calloc((size_t)(f->M * f->N), sizeof *c.want);
+    c.want_aux = mem_calloc((size_t)(f->M * f->N), sizeof *c.want_aux);
+    c.size = mem_calloc((size_t)(f->M * f->N), sizeof *c.size);
+    for (int64_t m = 0; m < f->M; m++)
+        for (int64_t n = 0; n < f->N; n++) {
+            double s = 0, size = 1;
+            for (int64_t k = 0; k < f->K; k++) {
+                double x = as_bf16(f->bf16, p->a[m * p->a_row + k * p->a_col]) *
+                           as_bf16(f->bf16, p->b[k * p->b_row + n * p->b_col]);
+                s += x, size += fabs(x);
+            }
+            if (p->addend) s += (double)p->addend[m * p->ldy + n];
+            if (p->bias) s += (double)p->bias[n];
+            c.want_aux[m * f->N + n] = s;
+            if (f->epilogue == EPI_GELU) s = gelu_exact(s);
+            if (f->epilogue == EPI_DGELU) s *= slope_exact((double)c.aux[m * p->ldy + n]);
+            c.want[m * f->N + n] = s, c.size[m * f->N + n] = size;
+        }
+    return c;
+}
+
+static void case_free(Case *c) {
+    mem_free(c->a), mem_free(c->b), mem_free(c->y), mem_free(c->addend), mem_free(c->bias),
+        mem_free(c->aux);
+    mem_free(c->want), mem_free(c->want_aux), mem_free(c->size);
+}
+
+static void run_product(const Kernels *k, const Product *p, int threads) {
+    Team *t = team_create(threads);
+    Product q = *p;
+    size_t n = k->product_workspace(threads);
+    q.workspace = mem_alloc_aligned(n, 64);
+    memset(q.workspace, 0xff, n); // NaN: what was not packed shows
+    k->product(t, &q);
+    mem_free(q.workspace);
+    team_destroy(t);
+}
+
+/* Sums of K products in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
+ * by sqrt(K) eps. The approximated gelu adds 4e-7 of its argument. */
+static void check_form(const char *set, const Form *f, int threads, unsigned seed) {
+    Case c = case_make(f, seed);
+    run_product(kernels_cpu(set), &c.p, threads);
+    double eps =
+        f->whole_numbers && f->epilogue == EPI_NONE ? 0 : 6e-8 * (4 + 2 * sqrt((double)f->K));
+    for (int64_t m = 0; m < f->M; m++)
+        for (int64_t n = 0; n < c.p.ldy && (m + 1 < f->M || n < f->N); n++) {
+            float y = c.y[m * c.p.ldy + n], aux = c.aux[m * c.p.ldy + n];
+            int64_t at = m * f->N + n;
+            double off =
+                n < f->N ? fabs((double)y - c.want[at]) : y != untouched || aux != untouched;
+            double limit = n < f->N ? eps * c.size[at] : 0;
+            if (n < f->N && f->epilogue == EPI_GELU && f->aux) {
+                double off_aux = fabs((double)aux - c.want_aux[at]);
+                if (!(off_aux <= off)) off = off_aux;
+            }
+            if (!(off <= limit)) {
+                test_fail(__FILE__, __LINE__,
+                          "%s M=%d N=%d K=%d a'=%d b'=%d bf16=%d addend=%d bias=%d epilogue=%d "
+                          "threads=%d: y[%d,%d] = %.9g "
+                          "is off by %.3g > %.3g",
+                          set, (int)f->M, (int)f->N, (int)f->K, f->a_turned, f->b_turned, f->bf16,
+                          f->addend, f->bias, (int)f->epilogue, threads, (int)m, (int)n, (double)y,
+                          off, limit);
+                case_free(&c);
+                return;
+            }
+        }
+    case_free(&c);
+}
+
+static const int64_t some_sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   12,
+                                     13, 14, 15, 16, 17, 24, 28,  29,  31,  32,
+                                     33, 47, 48, 49, 64, 65, 100, 127, 130, 200};
+
+static Form any_form(uint64_t i) {
+    enum { N_SIZES = sizeof some_sizes / sizeof *some_sizes };
+    uint64_t r = rng_u64(1, 2, i);
+    Form f = {.M = some_sizes[r % N_SIZES], .N = some_sizes[r / N_SIZES % N_SIZES]};
+    f.K = i % 29 == 0 ? 0 : some_sizes[r / N_SIZES / N_SIZES % N_SIZES];
+    f.a_turned = r >> 40 & 1, f.b_turned = r >> 41 & 1, f.bf16 = r >> 42 & 1;
+    f.addend = (int)((r >> 43) % 3), f.bias = r >> 46 & 1, f.epilogue = (Epilogue)((r >> 47) % 3),
+    f.aux = r >> 50 & 1;
+    return f;
+}
+
+TEST(product_equals_the_exact_sum) {
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        for (unsigned i = 0; i < 400 && !test_failed(); i++) {
+            Form f = any_form(i);
+            check_form(*set, &f, 1 + (int)(i % 3), i);
+        }
+}
+
+/* Whole numbers up to 8: every sum is below 2^24, so fp32 is exact and the order cannot matter. */
+TEST(product_of_whole_numbers_is_exact) {
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        for (unsigned i = 0; i < 200 && !test_failed(); i++) {
+            Form f = any_form(1000 + i);
+            f.whole_numbers = true, f.epilogue = EPI_NONE;
+            check_form(*set, &f, 2, i);
+        }
+}
+
+/* Several panels of K, blocks of rows and of columns, with the edges one short and one over. */
+TEST(product_crosses_every_block) {
+    static const struct {
+        int64_t M, N, K;
+    } big[] = {{1, 4099, 5},   {2051, 1, 9},    {1100, 70, 33},  {30, 2100, 40},
+               {17, 33, 1537}, {15, 400, 385},  {16, 390, 767},  {40, 384, 768},
+               {13, 50, 769},  {1023, 37, 383}, {5, 2048, 1153}, {1040, 2070, 3}};
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        for (unsigned i = 0; i < sizeof big / sizeof *big; i++)
+            for (unsigned how = 0; how < 8 && !test_failed(); how++) {
+                if ((i + how) % 3) continue;
+                Form f = {.M = big[i].M, .N = big[i].N, .K = big[i].K, .whole_numbers = true};
+                f.a_turned = how & 1, f.b_turned = how >> 1 & 1, f.bf16 = how >> 2,
+                f.addend = (int)(how % 3);
+                check_form(*set, &f, 1 + (int)(i % 4), i);
+                f.whole_numbers = false, f.bias = true, f.epilogue = how & 1 ? EPI_GELU : EPI_DGELU,
+                f.aux = true;
+                check_form(*set, &f, 2, i);
+            }
+}
+
+TEST(product_does_not_depend_on_threads) {
+    static const int threads[] = {2, 3, 5};
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        for (unsigned i = 0; i < 6; i++) {
+            Form f = {.M = 131 - (int64_t)i,
+                      .N = 300 + 37 * i,
+                      .K = 900,
+                      .addend = (int)(i % 3),
+                      .bias = true};
+            f.a_turned = i & 1, f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0,
+            f.epilogue = (Epilogue)(i % 3), f.aux = true;
+            Case one = case_make(&f, i);
+            run_product(kernels_cpu(*set), &one.p, 1);
+            size_t n = (size_t)((f.M - 1) * one.p.ldy + f.N) * sizeof(float);
+            for (unsigned j = 0; j < 3; j++) {
+                Case many = case_make(&f, i);
+                run_product(kernels_cpu(*set), &many.p, threads[j]);
+                bool same = memcmp(one.y, many.y, n) == 0 && memcmp(one.aux, many.aux, n) == 0;
+                case_free(&many);
+                if (!same)
+                    test_fail(__FILE__, __LINE__, "%s: case %u differs with %d threads", *set, i,
+                              threads[j]);
+            }
+            case_free(&one);
+            CHECK(!test_failed());
+        }
+}
+
+TEST(product_of_nothing_writes_nothing) {
+    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        float y[4] = {1, 2, 3, 4}, x[4] = {0};
+        Product p = {.M = 0,
+                     .N = 4,
+                     .K = 4,
+                     .a = x,
+                     .a_row = 4,
+                     .a_col = 1,
+                     .b = x,
+                     .b_row = 4,
+                     .b_col = 1,
+                     .y = y,
+                     .ldy = 4};
+        run_product(kernels_cpu(*set), &p, 2);
+        p.M = 1, p.N = 0;
+        run_product(kernels_cpu(*set), &p, 2);
+        CHECK(y[0] == 1 && y[1] == 2 && y[2] == 3 && y[3] == 4);
+        p.N = 4, p.K = 0; // an empty sum is 0
+        run_product(kernels_cpu(*set), &p, 2);
+        CHECK(y[0] == 0 && y[1] == 0 && y[2] == 0 && y[3] == 0);
+    }
+}
+
+/* A NaN or an infinity must reach y, in bf16 too: the step's guard against bad numbers looks there.
+ */
+TEST(product_passes_nan_and_infinity) {
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            Form f = {.M = 20, .N = 40, .K = 30, .bf16 = bf16};
+            Case c = case_make(&f, 1);
+            c.a[3 * c.p.a_row + 7] = NAN, c.a[5 * c.p.a_row + 8] = INFINITY;
+            run_product(kernels_cpu(*set), &c.p, 1);
+            bool good = true;
+            for (int n = 0; n < 40; n++)
+                good &= isnan(c.y[3 * c.p.ldy + n]) && isinf(c.y[5 * c.p.ldy + n]) &&
+                        isfinite(c.y[4 * c.p.ldy + n]);
+            case_free(&c);
+            CHECK(good);
+        }
+}
