@@ -1,0 +1,32 @@
+/* Any bytes as an evaluation file. What is accepted must give rows, labels and lengths that agree
+ * with each other. */
+#include <stdlib.h>
+
+#include "data/hellaswag.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
+    enum { S = 32 };
+    static int32_t inputs[HELLASWAG_CHOICES * S], targets[HELLASWAG_CHOICES * S];
+    static float loss[HELLASWAG_CHOICES * S];
+    HellaSwag h;
+    Err e;
+    if (!hellaswag_parse(p, n, &h, &e)) return 0;
+    int64_t refused = 0;
+    for (int64_t i = 0; i < h.n; i++) {
+        int label = hellaswag_label(&h, i);
+        if (label < 0 || label >= HELLASWAG_CHOICES) abort();
+        if (!hellaswag_rows(&h, i, S, inputs, targets)) {
+            refused++;
+            continue;
+        }
+        for (int k = 0; k < HELLASWAG_CHOICES * S; k++)
+            if (inputs[k] < 0 || inputs[k] > h.max_id || targets[k] > h.max_id) abort();
+        if (hellaswag_pick(loss, targets, S) != 0) abort(); // all losses equal: the first row
+    }
+    if (refused != hellaswag_too_long(&h, S)) abort();
+    if (hellaswag_too_long(&h, h.longest_row - 1) != 0) abort();
+    hellaswag_close(&h);
+    return 0;
+}

@@ -1,0 +1,206 @@
+#include "data/hellaswag.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/test.h"
+
+/* ---- a file written as the format says
+ * -------------------------------------------------------------------------- */
+
+enum { HEADER = 512, WORDS = 1024 }; // in uint16 words
+
+typedef struct File {
+    union {
+        int32_t header[256];
+        uint16_t words[HEADER + WORDS];
+    };
+    size_t n; // words
+} File;
+
+static void word(File *f, int w) {
+    f->words[f->n++] = (uint16_t)w;
+}
+
+/* Tokens are first, first+1, ... */
+static void tokens(File *f, int first, int n) {
+    word(f, n);
+    for (int i = 0; i < n; i++) word(f, first + i);
+}
+
+static void example(File *f, int label, int context, const int completions[4]) {
+    size_t start = f->n;
+    word(f, 65535);
+    word(f, 0);
+    word(f, f->header[2]);
+    word(f, label);
+    word(f, 4);
+    tokens(f, 100, context);
+    for (int c = 0; c < 4; c++) tokens(f, 1000 * (c + 1), completions[c]);
+    int bytes = (int)(2 * (f->n - start));
+    f->words[start + 1] = (uint16_t)bytes;
+    f->header[2]++;
+    if (bytes > f->header[3]) f->header[3] = bytes;
+}
+
+/* Two examples: 3 + (2 1 4 2) tokens with label 2; 1 + (1 1 1 6) tokens with label 0. */
+static File two(void) {
+    static const int a[4] = {2, 1, 4, 2}, b[4] = {1, 1, 1, 6};
+    File f = {.header = {20240522, 1}, .n = HEADER};
+    example(&f, 2, 3, a);
+    example(&f, 0, 1, b);
+    return f;
+}
+
+static bool parse(const File *f, HellaSwag *h, Err *e) {
+    return hellaswag_parse((const uint8_t *)f->words, 2 * f->n, h, e);
+}
+
+TEST(hellaswag_rows_and_masks) {
+    File f = two();
+    HellaSwag h;
+    CHECK(parse(&f, &h, NULL));
+    CHECK(h.n == 2 && h.longest_row == 7 && h.max_id == 4005);
+    CHECK(hellaswag_label(&h, 0) == 2 && hellaswag_label(&h, 1) == 0);
+    enum { S = 8 };
+    int32_t in[4 * S], to[4 * S];
+    CHECK(hellaswag_rows(&h, 0, S, in, to));
+    const int32_t want_in[4 * S] = {100,  101, 102, 1000, 1001, 0,    0,    0,   100,  101,  102,
+                                    2000, 0,   0,   0,    0,    100,  101,  102, 3000, 3001, 3002,
+                                    3003, 0,   100, 101,  102,  4000, 4001, 0,   0,    0};
+    const int32_t want_to[4 * S] = {-1, -1, 1000, 1001, -1,   -1,   -1, -1,   -1,   -1,   2000,
+                                    -1, -1, -1,   -1,   -1,   -1,   -1, 3000, 3001, 3002, 3003,
+                                    -1, -1, -1,   -1,   4000, 4001, -1, -1,   -1,   -1};
+    CHECK(memcmp(in, want_in, sizeof in) == 0);
+    CHECK(memcmp(to, want_to, sizeof to) == 0);
+    hellaswag_close(&h);
+}
+
+TEST(hellaswag_rows_at_the_limit) {
+    File f = two();
+    HellaSwag h;
+    CHECK(parse(&f, &h, NULL));
+    int32_t in[4 * 6], to[4 * 6];
+    // 7 tokens need 6 positions: the last token is only a target
+    CHECK(hellaswag_rows(&h, 0, 6, in, to));
+    CHECK(in[12 + 5] == 3002 && to[12 + 5] == 3003);
+    CHECK(hellaswag_rows(&h, 1, 6, in, to));
+    CHECK(in[0] == 100 && to[0] == 1000 && in[1] == 1000 && to[1] == -1);
+    CHECK(in[18 + 5] == 4004 && to[18 + 5] == 4005);
+    CHECK(hellaswag_too_long(&h, 6) == 0);
+    memset(in, 0x55, sizeof in);
+    CHECK(!hellaswag_rows(&h, 0, 5, in, to));
+    CHECK(in[0] == 0x55555555); // nothing was written
+    CHECK(hellaswag_too_long(&h, 5) == 2);
+    hellaswag_close(&h);
+}
+
+TEST(hellaswag_picks_the_lowest_mean) {
+    enum { S = 4 };
+    const int32_t to[4 * S] = {-1, 5, 5, 5, -1, 5, -1, -1, -1, -1, 5, 5, 5, -1, -1, -1};
+    float loss[4 * S];
+    // means 2, 3, 1.5, 4; sums 6, 3, 3, 4: the mean decides. What is masked is far lower and must
+    // not count.
+    const float want[4 * S] = {-99, 1, 2, 3, -99, 3, -99, -99, -99, -99, 1, 2, 4, -99, -99, -99};
+    memcpy(loss, want, sizeof loss);
+    CHECK(hellaswag_pick(loss, to, S) == 2);
+    loss[10] = 100;
+    CHECK(hellaswag_pick(loss, to, S) == 0);
+    loss[5] = 2; // equal to row 0
+    CHECK(hellaswag_pick(loss, to, S) == 0);
+    loss[1] = NAN;
+    CHECK(hellaswag_pick(loss, to, S) == 1);
+    loss[5] = loss[10] = loss[12] = NAN;
+    CHECK(hellaswag_pick(loss, to, S) == -1);
+}
+
+/* ---- defects
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static bool refused(const File *f, size_t n_bytes, const char *text) {
+    HellaSwag h;
+    Err e = {{0}};
+    // exactly n_bytes of heap, so that an address sanitizer sees a step beyond
+    uint8_t *p = memcpy(mem_alloc(n_bytes), f->words, n_bytes);
+    bool ok = hellaswag_parse(p, n_bytes, &h, &e);
+    if (ok) hellaswag_close(&h);
+    mem_free(p);
+    if (!ok && strstr(e.text, text)) return true;
+    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e.text, text);
+    return false;
+}
+
+static bool changed(size_t at, int value, const char *text) {
+    File f = two();
+    f.words[at] = (uint16_t)value;
+    return refused(&f, 2 * f.n, text);
+}
+
+TEST(hellaswag_defects) {
+    enum { MAGIC = 0, VERSION = 2, COUNT = 4, LONGEST = 6 };
+    enum { SECOND = HEADER + 5 + 4 + 3 + 2 + 5 + 3 }; // first word of example 1
+    File f = two();
+    CHECK(f.words[SECOND] == 65535);
+    CHECK(changed(MAGIC, 1, "no llm.c evaluation file"));
+    CHECK(changed(VERSION, 2, "version 2"));
+    CHECK(changed(COUNT, 0, "says 0 examples"));
+    CHECK(changed(COUNT + 1, 1, "says 65538 examples"));
+    CHECK(changed(COUNT + 1, 0xffff, "says -65534 examples"));
+    CHECK(changed(COUNT, 1, "bytes follow the last of 1 examples"));
+    CHECK(changed(COUNT, 3, "ends inside example 2 of 3"));
+    CHECK(changed(LONGEST, 20, "not an even number in 12..20"));
+    CHECK(changed(LONGEST + 1, 0xffff, "not an even number in 12..-"));
+    CHECK(changed(HEADER, 1, "starts with 1, not 65535"));
+    CHECK(changed(SECOND, 7, "example 1 at byte 1068 starts with 7"));
+    CHECK(changed(HEADER + 1, 0, "says it has 0 bytes"));
+    CHECK(changed(HEADER + 1, 43, "says it has 43 bytes"));
+    CHECK(changed(HEADER + 1, 42, "completion 3 is longer"));
+    CHECK(changed(SECOND + 1, 42, "ends inside example 1"));
+    CHECK(changed(SECOND + 2, 0, "example 1 says that it is number 0"));
+    CHECK(changed(HEADER + 3, 4, "label 4 is not in 0..3"));
+    CHECK(changed(HEADER + 4, 3, "has 3 completions"));
+    CHECK(changed(HEADER + 5, 0, "empty context"));
+    CHECK(changed(HEADER + 5, 65535, "context is longer"));
+    CHECK(changed(HEADER + 9, 0, "empty completion 0"));
+    CHECK(changed(HEADER + 9, 1, "example 0"));
+    CHECK(changed(HEADER + 9, 65535, "completion 0 is longer"));
+    for (size_t n = 0; n < 2 * f.n; n++) // every way to cut it
+        CHECK(refused(&f, n,
+                      n < 4      ? "no llm.c"
+                      : n < 1024 ? "fewer than its header"
+                                 : "ends inside"));
+    f.words[f.n++] = 0;
+    CHECK(refused(&f, 2 * f.n, "2 bytes follow"));
+    CHECK(refused(&f, 2 * f.n - 1, "1 bytes follow"));
+}
+
+typedef struct Call {
+    const char *path;
+    int64_t vocab;
+} Call;
+
+static void open_file(void *arg) {
+    const Call *c = arg;
+    HellaSwag h = hellaswag_open(c->path, c->vocab);
+    hellaswag_close(&h);
+}
+
+TEST(hellaswag_files) {
+    File f = two();
+    char *path = mem_printf("%s/eval.bin", test_tmpdir()), text[1024];
+    FILE *out = fopen(path, "wb");
+    CHECK(out && fwrite(f.words, 2, f.n, out) == f.n && fclose(out) == 0);
+    HellaSwag h = hellaswag_open(path, 4006);
+    CHECK(h.n == 2 && hellaswag_label(&h, 0) == 2);
+    hellaswag_close(&h);
+    Call small = {path, 4005}, none = {"no/such.bin", 4006}, folder = {test_tmpdir(), 4006};
+    CHECK(test_in_child(open_file, &small, text, sizeof text) == 1);
+    CHECK(strstr(text, "eval.bin: holds token id 4005, but the vocabulary has ids 0..4004"));
+    CHECK(test_in_child(open_file, &none, text, sizeof text) == 1);
+    CHECK(strstr(text, "cannot open no/such.bin: No such file"));
+    CHECK(test_in_child(open_file, &folder, text, sizeof text) == 1);
+    CHECK(strstr(text, "is a folder"));
+    mem_free(path);
+}
