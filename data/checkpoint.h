@@ -1,0 +1,55 @@
+/* checkpoint -- a training run on disk, from which it continues as if it had never stopped.
+ *
+ *   SAVE_DIR/step_00001000/
+ *       config.json             the model; with model.safetensors what `transformers` loads
+ *       model.safetensors       fp32 parameters under their Hugging Face names (data/weights.h)
+ *       optimizer.safetensors   fp32 moments, "m.NAME" and "v.NAME" as the table of tensors lays
+ * them out train_state.json        what the trainer handed over: step, tokens, seed, options,
+ * statistics
+ *       ...                     copies of further files (a tokenizer)
+ *       checkpoint.json         written last: step, model, and bytes and CRC-32C of every other
+ * file
+ *
+ * All of it is written to SAVE_DIR/.step_00001000.tmp-HOST-PID, synced, and renamed; so a folder
+ * named step_* is whole. A folder without a sound checkpoint.json, or with a file missing or of
+ * another size, is passed over with a warning. Left-overs of writers that died are removed by the
+ * next save. A failed save leaves no trace and touches no other checkpoint. One process at a time
+ * saves into a folder.
+ */
+#ifndef DATA_CHECKPOINT_H
+#define DATA_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/die.h"
+#include "base/tensor.h"
+
+typedef struct CheckpointOptions {
+    int keep_last;      // complete checkpoints that stay, the new one counted; 0: all
+    int64_t keep_every; // steps that are a multiple of it always stay and are not counted; 0: none
+    const char *const *files; // further files to copy in, ended by NULL; NULL: none
+} CheckpointOptions;
+
+/* Local. Saves params, and m and v where the table has them. state_json is a JSON object, stored as
+ * it is. An existing checkpoint of the same step is replaced. Then removes old checkpoints as the
+ * options say: only of earlier steps, only once the new one is durable; if that fails it warns.
+ * False: nothing is left behind. */
+bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
+                     const char *state_json, const CheckpointOptions *o, Err *e);
+
+/* Local. Path (freed by mem_free) and step of the newest complete checkpoint; NULL when there is
+ * none. `step` may be NULL. */
+char *checkpoint_latest(const char *save_dir, int64_t *step);
+
+/* Local. Checks every file against its checksum, naming the first that differs. */
+bool checkpoint_verify(const char *path, Err *e);
+/* Local. The model of a checkpoint: read it before the table of tensors is made. */
+bool checkpoint_config(const char *path, Config *c, Err *e);
+/* Local. Verifies, then fills params, and m and v where the table has them. A table of another
+ * model is refused with the first key that differs. state_json (may be NULL): the text of
+ * train_state.json, freed by mem_free. After a failure the values are undefined. */
+bool checkpoint_load(const char *path, const TensorTable *t, char **state_json, Err *e);
+
+#endif

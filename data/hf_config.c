@@ -1,0 +1,174 @@
+#include "data/hf_config.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+HfKind hf_config_kind(const Config *c) {
+    if (c->norm == NORM_LAYER && c->pos == POS_LEARNED && c->act == ACT_GELU && c->bias &&
+        c->kv_heads == c->heads)
+        return HF_GPT2;
+    if (c->norm == NORM_RMS && c->pos == POS_ROPE && c->act == ACT_SWIGLU) return HF_LLAMA;
+    return HF_OWN;
+}
+
+static json_t *gpt2_json(const Config *c) {
+    return json_pack("{s:s,s:[s],s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:s,s:b,s:f,s:f,s:f,s:f}",
+                     "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "n_layer",
+                     (json_int_t)c->layers, "n_head", (json_int_t)c->heads, "n_embd",
+                     (json_int_t)c->channels, "n_positions", (json_int_t)c->seq, "n_ctx",
+                     (json_int_t)c->seq, "n_inner", (json_int_t)c->ffn, "vocab_size",
+                     (json_int_t)c->vocab, "layer_norm_epsilon", c->norm_eps, "activation_function",
+                     "gelu_new", "tie_word_embeddings", c->tied, "resid_pdrop", 0.0, "embd_pdrop",
+                     0.0, "attn_pdrop", 0.0, "initializer_range", 0.02);
+}
+
+static json_t *llama_json(const Config *c) {
+    return json_pack(
+        "{s:s,s:[s],s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:s,s:b,s:b,s:b,s:f,s:f}", "model_type",
+        "llama", "architectures", "LlamaForCausalLM", "hidden_size", (json_int_t)c->channels,
+        "intermediate_size", (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers,
+        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
+        "head_dim", (json_int_t)config_head_size(c), "max_position_embeddings", (json_int_t)c->seq,
+        "vocab_size", (json_int_t)c->vocab, "rms_norm_eps", c->norm_eps, "rope_theta",
+        c->rope_theta, "hidden_act", "silu", "tie_word_embeddings", c->tied, "attention_bias",
+        c->bias, "mlp_bias", c->bias, "attention_dropout", 0.0, "initializer_range", 0.02);
+}
+
+char *hf_config_text(const Config *c) {
+    HfKind kind = hf_config_kind(c);
+    char ours[512];
+    config_print(c, ours, sizeof ours);
+    json_t *root = kind == HF_GPT2    ? gpt2_json(c)
+                   : kind == HF_LLAMA ? llama_json(c)
+                                      : json_pack("{s:s}", "model_type", "train_gpt");
+    json_object_set_new(root, "torch_dtype", json_string("float32"));
+    json_object_set_new(root, "train_gpt", json_string(ours));
+    char *text = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    return text;
+}
+
+/* A reader that remembers the first thing that was wrong. */
+typedef struct Reader {
+    const json_t *root;
+    bool ok;
+    Err *e;
+} Reader;
+
+enum { NEEDED = -1 };
+
+/* A whole number; `otherwise` when the key is absent or null. */
+static int64_t whole(Reader *r, const char *key, int64_t otherwise) {
+    const json_t *x = json_object_get(r->root, key);
+    if ((!x || json_is_null(x)) && otherwise != NEEDED) return otherwise;
+    if (!r->ok) return 1;
+    if (!x)
+        r->ok = err(r->e, "the key \"%s\" is missing", key);
+    else if (!json_is_integer(x) || json_integer_value(x) < 1)
+        r->ok = err(r->e, "\"%s\" is not a positive whole number", key);
+    return r->ok ? json_integer_value(x) : 1;
+}
+
+static double number(Reader *r, const json_t *from, const char *key, double otherwise) {
+    const json_t *x = json_object_get(from, key);
+    if (!x || json_is_null(x)) return otherwise;
+    if (r->ok && !json_is_number(x)) r->ok = err(r->e, "\"%s\" is not a number", key);
+    return json_number_value(x);
+}
+
+static bool truth(Reader *r, const char *key, bool otherwise) {
+    const json_t *x = json_object_get(r->root, key);
+    if (!x || json_is_null(x)) return otherwise;
+    if (r->ok && !json_is_boolean(x)) r->ok = err(r->e, "\"%s\" is neither true nor false", key);
+    return json_is_true(x);
+}
+
+/* Absent, or one of two words. */
+static void demand_word(Reader *r, const json_t *from, const char *key, const char *word,
+                        const char *other) {
+    const json_t *x = json_object_get(from, key);
+    const char *s = json_string_value(x);
+    if (!r->ok || !x || json_is_null(x)) return;
+    if (!s || (strcmp(s, word) != 0 && strcmp(s, other) != 0))
+        r->ok = err(r->e, "\"%s\" is \"%.60s\"; this trainer knows only \"%s\"", key,
+                    s ? s : "no text", word);
+}
+
+static void demand_truth(Reader *r, const char *key, bool value) {
+    if (truth(r, key, value) != value && r->ok)
+        r->ok = err(r->e, "\"%s\" is %s, which this trainer does not compute", key,
+                    value ? "false" : "true");
+}
+
+static void read_gpt2(Reader *r, Config *c) {
+    *c = (Config){.norm = NORM_LAYER, .pos = POS_LEARNED, .act = ACT_GELU, .bias = true};
+    c->layers = whole(r, "n_layer", NEEDED), c->heads = whole(r, "n_head", NEEDED);
+    c->kv_heads = c->heads, c->channels = whole(r, "n_embd", NEEDED);
+    c->seq = whole(r, "n_positions", whole(r, "n_ctx", 1024));
+    c->vocab = whole(r, "vocab_size", NEEDED);
+    c->ffn = whole(r, "n_inner", c->channels < INT64_MAX / 4 ? 4 * c->channels : 1);
+    c->norm_eps = number(r, r->root, "layer_norm_epsilon", 1e-5), c->rope_theta = 10000;
+    c->tied = truth(r, "tie_word_embeddings", true);
+    demand_word(r, r->root, "activation_function", "gelu_new", "gelu_pytorch_tanh");
+    demand_truth(r, "scale_attn_weights", true);
+    demand_truth(r, "scale_attn_by_inverse_layer_idx", false);
+    demand_truth(r, "add_cross_attention", false);
+}
+
+static void read_llama(Reader *r, Config *c) {
+    *c = (Config){.norm = NORM_RMS, .pos = POS_ROPE, .act = ACT_SWIGLU};
+    c->layers = whole(r, "num_hidden_layers", NEEDED);
+    c->heads = whole(r, "num_attention_heads", NEEDED);
+    c->kv_heads = whole(r, "num_key_value_heads", c->heads);
+    c->channels = whole(r, "hidden_size", NEEDED), c->ffn = whole(r, "intermediate_size", NEEDED);
+    c->seq = whole(r, "max_position_embeddings", 2048), c->vocab = whole(r, "vocab_size", NEEDED);
+    c->norm_eps = number(r, r->root, "rms_norm_eps", 1e-6);
+    c->rope_theta = number(r, r->root, "rope_theta", 10000);
+    c->tied = truth(r, "tie_word_embeddings", false);
+    c->bias = truth(r, "attention_bias", false);
+    demand_word(r, r->root, "hidden_act", "silu", "swish");
+    demand_truth(r, "mlp_bias", c->bias);
+    // Older files have rope_scaling, newer ones rope_parameters with the base inside.
+    const json_t *scaling = json_object_get(r->root, "rope_scaling");
+    const json_t *rope = json_object_get(r->root, "rope_parameters");
+    demand_word(r, scaling, "rope_type", "default", "default");
+    demand_word(r, scaling, "type", "default", "default");
+    demand_word(r, rope, "rope_type", "default", "default");
+    c->rope_theta = number(r, rope, "rope_theta", c->rope_theta);
+    int64_t head = whole(r, "head_dim", c->channels / c->heads);
+    if (r->ok && head != c->channels / c->heads)
+        r->ok = err(r->e,
+                    "\"head_dim\" is %lld; this trainer needs hidden_size / num_attention_heads = "
+                    "%lld",
+                    (long long)head, (long long)(c->channels / c->heads));
+}
+
+static void read_own(Reader *r, Config *c) {
+    const char *text = json_string_value(json_object_get(r->root, "train_gpt"));
+    if (!text)
+        r->ok = err(r->e, "the key \"train_gpt\" is missing");
+    else
+        r->ok = config_parse(c, text, r->e);
+}
+
+bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {
+    json_error_t je;
+    json_t *root = json_loadb(text, n, 0, &je);
+    if (!root) return err(e, "no JSON: line %d: %.150s", je.line, je.text);
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    Reader r = {.root = root, .ok = true, .e = e};
+    if (!type)
+        r.ok = err(e, "no model description: the key \"model_type\" is missing");
+    else if (strcmp(type, "gpt2") == 0)
+        read_gpt2(&r, c);
+    else if (strcmp(type, "llama") == 0)
+        read_llama(&r, c);
+    else if (strcmp(type, "train_gpt") == 0)
+        read_own(&r, c);
+    else
+        r.ok = err(e, "model_type \"%.60s\": only gpt2 and llama can be read", type);
+    json_decref(root);
+    return r.ok && config_check(c, e);
+}

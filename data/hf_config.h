@@ -1,0 +1,30 @@
+/* hf_config -- config.json, the description of a model beside its weights.
+ *
+ * Two shapes are Hugging Face's own and load in `transformers`:
+ *
+ *   gpt2    norm=layer pos=learned act=gelu bias=1 kv_heads=heads      GPT2LMHeadModel
+ *   llama   norm=rms   pos=rope    act=swiglu                          LlamaForCausalLM (bias=1:
+ * attention_bias and mlp_bias)
+ *
+ * Every other mixture (layer norm with rotary positions, say) is saved with model_type "train_gpt":
+ * nobody but us loads it. In all three the key "train_gpt" holds the text that config_parse reads;
+ * for the third it alone counts.
+ */
+#ifndef DATA_HF_CONFIG_H
+#define DATA_HF_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/config.h"
+
+typedef enum { HF_GPT2, HF_LLAMA, HF_OWN } HfKind;
+
+HfKind hf_config_kind(const Config *c);
+/* Local. The text of config.json, freed by mem_free. */
+char *hf_config_text(const Config *c);
+/* Local, pure. Refuses by name what this trainer would compute differently: another model_type,
+ * exact GELU, scaled rotary positions, a head size that is not channels/heads. */
+bool hf_config_parse(const char *text, size_t n, Config *c, Err *e);
+
+#endif

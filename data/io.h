@@ -1,0 +1,68 @@
+/* io -- files that are written once, whole or not at all.
+ *
+ * Every function returns false and fills Err with one line that names the path and the reason of
+ * the system; none dies, because a failed save must still tidy up. Writes go to known offsets, so
+ * several writers can fill one file. Tests make the n-th system call that changes the disk fail, or
+ * kill the process there (io_inject).
+ */
+#ifndef DATA_IO_H
+#define DATA_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/die.h"
+
+typedef struct IoFile {
+    int fd;
+    char *path;
+    uint64_t n_bytes; // end of what was written
+    uint32_t crc;     // of [0, n_bytes) while writes came in order
+    bool in_order;
+} IoFile;
+
+/* Local. Creates (or empties) a file for writing. After success exactly one of io_finish and
+ * io_abandon follows. */
+bool io_create(IoFile *f, const char *path, Err *e);
+/* Local. Writes n bytes at offset `at`. */
+bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e);
+/* Local. Syncs and closes; size and CRC-32C of the whole file to n_bytes and crc (either may be
+ * NULL). A file that was not written from front to back is read back for its checksum. On failure
+ * the file is closed and removed. */
+bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e);
+/* Local. Closes and removes. */
+void io_abandon(IoFile *f);
+/* Local. A whole small file in one go: create, put, finish. */
+bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err *e);
+
+/* A file mapped for reading; n == 0 maps nothing and p is not NULL. */
+typedef struct IoMap {
+    const uint8_t *p;
+    size_t n;
+    char *path;
+} IoMap;
+
+/* Local. Refuses what is not a regular file. Unmapped by io_unmap (of a zero IoMap: nothing). */
+bool io_map(IoMap *m, const char *path, Err *e);
+void io_unmap(IoMap *m);
+
+/* Local. The folder and its missing parents, durably; and one folder that must be new. */
+bool io_make_dirs(const char *path, Err *e);
+bool io_make_dir(const char *path, Err *e);
+bool io_rename(const char *from, const char *to, Err *e);
+/* Local. Two folders change places in one step; where the file system cannot, in three. */
+bool io_exchange(const char *a, const char *b, Err *e);
+/* Local. Makes the names in a folder durable. */
+bool io_sync_dir(const char *path, Err *e);
+/* Local. Removes a file or a folder with all it holds; what is not there is fine. Follows no links.
+ */
+bool io_remove_tree(const char *path, Err *e);
+bool io_exists(const char *path);
+
+/* For tests. The nth (1 = next) call that changes the disk fails with "No space left on device",
+ * or, with kill, ends the process as kill -9 would. 0 switches it off. Returns how many such calls
+ * were made since the last io_inject. */
+int io_inject(int nth, bool kill);
+
+#endif

@@ -1,0 +1,258 @@
+#include "data/llmc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/simd.h"
+#include "data/hf_config.h"
+#include "data/io.h"
+
+enum {
+    MODEL_MAGIC = 20240326,
+    STATE_MAGIC = 20240327,
+    LLAMA_MAGIC = 20240803,
+    HEADER_BYTES = 1024
+};
+
+/* Rows and columns in units of C (or 1, V, S), as the file stores one layer. */
+static const struct {
+    const char *theirs, *ours;
+    int rows, cols; // in C; 0 rows is a vector of one row; wte and wpe are set apart
+    bool layered, transposed;
+} kinds[LLMC_TENSORS] = {{"wte", "wte", 0, 1, false, false},
+                         {"wpe", "wpe", 0, 1, false, false},
+                         {"ln1w", "ln1.weight", 0, 1, true, false},
+                         {"ln1b", "ln1.bias", 0, 1, true, false},
+                         {"qkvw", "qkv.weight", 3, 1, true, true},
+                         {"qkvb", "qkv.bias", 0, 3, true, false},
+                         {"attprojw", "attn_out.weight", 1, 1, true, true},
+                         {"attprojb", "attn_out.bias", 0, 1, true, false},
+                         {"ln2w", "ln2.weight", 0, 1, true, false},
+                         {"ln2b", "ln2.bias", 0, 1, true, false},
+                         {"fcw", "up.weight", 4, 1, true, true},
+                         {"fcb", "up.bias", 0, 4, true, false},
+                         {"fcprojw", "down.weight", 1, 4, true, true},
+                         {"fcprojb", "down.bias", 0, 1, true, false},
+                         {"lnfw", "lnf.weight", 0, 1, false, false},
+                         {"lnfb", "lnf.bias", 0, 1, false, false}};
+
+static int64_t padded_vocab(int64_t vocab) {
+    return (vocab + 127) / 128 * 128;
+}
+
+LlmcTensor llmc_tensor(const Config *c, int k) {
+    LlmcTensor t = {0};
+    for (int64_t at = 0, i = 0; i <= k; i++) {
+        t = (LlmcTensor){.name = kinds[i].theirs, .offset = at, .transposed = kinds[i].transposed};
+        t.layers = kinds[i].layered ? c->layers : 1;
+        t.rows = i == 0 ? padded_vocab(c->vocab) : i == 1 ? c->seq : kinds[i].rows * c->channels;
+        if (t.rows == 0) t.rows = 1;
+        t.cols = kinds[i].cols * c->channels;
+        at += t.layers * t.rows * t.cols;
+    }
+    return t;
+}
+
+static int64_t all_elements(const Config *c) {
+    LlmcTensor last = llmc_tensor(c, LLMC_TENSORS - 1);
+    return last.offset + last.layers * last.rows * last.cols;
+}
+
+int llmc_find(const TensorTable *t, int k, int l) {
+    char name[64];
+    if (!kinds[k].layered) return tensors_find(t, kinds[k].ours);
+    snprintf(name, sizeof name, "h.%d.%s", l, kinds[k].ours);
+    return tensors_find(t, name);
+}
+
+static bool read_header(const uint8_t *p, size_t n, int32_t h[8], Err *e) {
+    if (n < HEADER_BYTES) return err(e, "not an llm.c file: %zu bytes", n);
+    memcpy(h, p, 8 * sizeof *h);
+    return true;
+}
+
+static bool check_model_version(const int32_t h[8], Err *e) {
+    if (h[0] == LLAMA_MAGIC)
+        return err(e, "an llm.c Llama checkpoint; convert it to safetensors (its layouts share one "
+                      "magic number and cannot be told apart)");
+    if (h[0] == STATE_MAGIC) return err(e, "an llm.c debug state, not a model");
+    if (h[0] != MODEL_MAGIC) return err(e, "not an llm.c model (magic %d)", h[0]);
+    if (h[1] == LLMC_FP32 || h[1] == LLMC_BF16) return true;
+    const char *was = h[1] == 1   ? "fp32 without vocabulary padding"
+                      : h[1] == 2 ? "bf16 without vocabulary padding"
+                      : h[1] == 4 ? "bf16 with fp32 layer norms"
+                                  : "unknown";
+    return err(e,
+               "version %d of an llm.c model (%s); 3 (fp32) and 5 (bf16) are read: write it again "
+               "with a current train_gpt2.py",
+               h[1], was);
+}
+
+bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
+    int32_t h[8];
+    if (!read_header(p, n, h, e) || !check_model_version(h, e)) return false;
+    Config c = {.seq = h[2],
+                .vocab = h[3],
+                .layers = h[4],
+                .heads = h[5],
+                .kv_heads = h[5],
+                .channels = h[6],
+                .bias = true,
+                .tied = true,
+                .norm_eps = 1e-5,
+                .rope_theta = 10000};
+    c.ffn = 4 * c.channels;
+    if (!config_check(&c, e)) return false;
+    if (h[7] != padded_vocab(c.vocab))
+        return err(e, "vocabulary %d padded to %d; %lld was expected", h[3], h[7],
+                   (long long)padded_vocab(c.vocab));
+    *out = (LlmcModel){.config = c, .version = h[1], .padded = h[7], .data = p + HEADER_BYTES};
+    // Every dimension is at most 2^24, so layers * 4C * C needs 74 bits: check by division.
+    uint64_t width = h[1] == LLMC_FP32 ? 4 : 2, have = (n - HEADER_BYTES) / width;
+    uint64_t C = (uint64_t)c.channels;
+    if ((uint64_t)c.layers > have / C / C || (uint64_t)all_elements(&c) != have ||
+        n != HEADER_BYTES + have * width)
+        return err(e,
+                   "the file has %zu bytes, not what a model of %d layers, %d channels and "
+                   "vocabulary %d takes: it is cut off or damaged",
+                   n, h[4], h[6], h[3]);
+    return true;
+}
+
+static float element(const LlmcModel *m, int64_t i) {
+    float x;
+    uint16_t half;
+    if (m->version == LLMC_FP32) {
+        memcpy(&x, m->data + i * 4, 4);
+        return x;
+    }
+    memcpy(&half, m->data + i * 2, 2);
+    return bf16_to_float(half);
+}
+
+void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
+    for (int k = 0; k < LLMC_TENSORS; k++) {
+        LlmcTensor x = llmc_tensor(&m->config, k);
+        for (int l = 0; l < x.layers; l++) {
+            const Tensor *to = &t->t[llmc_find(t, k, l)];
+            int64_t at = x.offset + l * x.rows * x.cols;
+            for (int64_t r = 0; r < to->rows; r++)
+                for (int64_t c = 0; c < to->cols; c++)
+                    to->param[r * to->cols + c] =
+                        element(m, at + (x.transposed ? c * x.cols + r : r * x.cols + c));
+        }
+    }
+}
+
+bool llmc_state_parse(const uint8_t *p, size_t n, const Config *c, LlmcState *out, Err *e) {
+    int32_t h[8];
+    if (!read_header(p, n, h, e)) return false;
+    if (h[0] != STATE_MAGIC) return err(e, "not an llm.c debug state (magic %d)", h[0]);
+    if (h[1] != 2) return err(e, "version %d of an llm.c debug state; 2 is read", h[1]);
+    *out = (LlmcState){.B = h[2], .T = h[3]};
+    if (h[2] < 1 || h[3] < 1 || h[3] > c->seq)
+        return err(e, "a debug state of %d sequences of %d tokens; the model takes up to %lld",
+                   h[2], h[3], (long long)c->seq);
+    uint64_t tokens = (uint64_t)h[2] * (uint64_t)h[3], words = (n - HEADER_BYTES) / 4;
+    uint64_t grads = (uint64_t)all_elements(c), per_token = 2 + (uint64_t)c->vocab;
+    if (n % 4 || tokens > words / per_token || words - tokens * per_token != grads + 1)
+        return err(e,
+                   "the debug state has %zu bytes, not what %d x %d tokens of this model take: it "
+                   "is cut off, or belongs to another model",
+                   n, h[2], h[3]);
+    out->x = p + HEADER_BYTES, out->y = out->x + 4 * tokens, out->logits = out->y + 4 * tokens;
+    const uint8_t *loss = out->logits + 4 * tokens * (uint64_t)c->vocab;
+    memcpy(&out->loss, loss, 4);
+    out->grads = loss + 4;
+    return true;
+}
+
+/* ---- files ---- */
+
+static bool open_model(const char *path, IoMap *map, LlmcModel *m, Err *e) {
+    Err why;
+    if (!io_map(map, path, e)) return false;
+    if (llmc_model_parse(map->p, map->n, m, &why)) return true;
+    io_unmap(map);
+    return err(e, "%.200s: %.300s", path, why.text);
+}
+
+bool llmc_model_config(const char *path, Config *c, Err *e) {
+    IoMap map;
+    LlmcModel m;
+    if (!open_model(path, &map, &m, e)) return false;
+    *c = m.config;
+    io_unmap(&map);
+    return true;
+}
+
+bool llmc_model_load(const char *path, const TensorTable *t, Err *e) {
+    IoMap map;
+    LlmcModel m;
+    if (!open_model(path, &map, &m, e)) return false;
+    char have[512], need[512];
+    bool ok = config_equal(&m.config, &t->config);
+    config_print(&m.config, have, sizeof have);
+    config_print(&t->config, need, sizeof need);
+    if (ok) llmc_model_read(&m, t);
+    io_unmap(&map);
+    return ok || err(e, "%.100s holds %.160s; the model is %.160s", path, have, need);
+}
+
+/* Columns of one output feature of the file, layer l of tensor k, `row` from 0. */
+static void file_row(const TensorTable *t, int k, int l, const LlmcTensor *x, int64_t row,
+                     float *out) {
+    const Tensor *from = &t->t[llmc_find(t, k, l)];
+    if (x->transposed)
+        for (int64_t c = 0; c < x->cols; c++) out[c] = from->param[c * from->cols + row];
+    else if (row < from->rows)
+        memcpy(out, from->param + row * from->cols, (size_t)x->cols * sizeof *out);
+    else
+        memset(out, 0, (size_t)x->cols * sizeof *out);
+}
+
+static bool put_tensors(IoFile *f, const TensorTable *t, int version, Err *e) {
+    int64_t width = version == LLMC_FP32 ? 4 : 2, widest = 4 * t->config.channels;
+    float *row = mem_alloc((size_t)widest * sizeof *row);
+    uint16_t *half = mem_alloc((size_t)widest * sizeof *half);
+    bool ok = true;
+    uint64_t at = HEADER_BYTES;
+    for (int k = 0; k < LLMC_TENSORS; k++) {
+        LlmcTensor x = llmc_tensor(&t->config, k);
+        for (int64_t r = 0; ok && r < x.layers * x.rows; r++) {
+            file_row(t, k, (int)(r / x.rows), &x, r % x.rows, row);
+            for (int64_t c = 0; width == 2 && c < x.cols; c++) half[c] = bf16_from_float(row[c]);
+            ok = io_put(f, at, width == 2 ? (const void *)half : row, (size_t)(x.cols * width), e);
+            at += (uint64_t)(x.cols * width);
+        }
+    }
+    mem_free(row);
+    mem_free(half);
+    return ok;
+}
+
+bool llmc_model_save(const char *path, const TensorTable *t, int version, Err *e) {
+    const Config *c = &t->config;
+    const char *key = hf_config_kind(c) != HF_GPT2        ? "norm, pos, act, bias, kv_heads"
+                      : c->ffn != 4 * c->channels         ? "ffn"
+                      : !c->tied                          ? "tied"
+                      : (float)c->norm_eps != (float)1e-5 ? "eps"
+                                                          : NULL;
+    if (key) return err(e, "an llm.c file cannot hold this model (%s): save safetensors", key);
+    int32_t h[256] = {MODEL_MAGIC,          version,
+                      (int32_t)c->seq,      (int32_t)c->vocab,
+                      (int32_t)c->layers,   (int32_t)c->heads,
+                      (int32_t)c->channels, (int32_t)padded_vocab(c->vocab)};
+    char *temporary = mem_printf("%s.tmp", path);
+    IoFile f;
+    bool ok = io_create(&f, temporary, e);
+    if (ok && !(io_put(&f, 0, h, sizeof h, e) && put_tensors(&f, t, version, e))) {
+        io_abandon(&f);
+        ok = false;
+    }
+    ok = ok && io_finish(&f, NULL, NULL, e);
+    if (ok && !io_rename(temporary, path, e)) ok = io_remove_tree(temporary, NULL) && false;
+    mem_free(temporary);
+    return ok;
+}

@@ -1,0 +1,73 @@
+/* safetensors -- Hugging Face's tensor files.
+ *
+ *   u64 n | n bytes of JSON {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin,
+ * end]}, ...} | bytes
+ *
+ * Little-endian, row-major, offsets count from the end of the JSON; the tensors cover the rest of
+ * the file without holes. Source: https://github.com/huggingface/safetensors (README, "Format").
+ */
+#ifndef DATA_SAFETENSORS_H
+#define DATA_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/die.h"
+#include "data/io.h"
+
+enum { SAFE_MAX_DIMS = 8 };
+
+typedef struct SafeTensor {
+    char *name;
+    const char
+        *dtype; // "F32", "BF16", "F16", or another name of the format whose values we do not read
+    int n_dims;
+    int64_t dims[SAFE_MAX_DIMS];
+    int64_t size;        // elements
+    uint64_t begin, end; // bytes in the file
+    const uint8_t *data; // when parsed: at `begin`, of any alignment
+} SafeTensor;
+
+typedef struct SafeTensors {
+    SafeTensor *t;
+    int n;
+} SafeTensors;
+
+/* Local, pure. Reads the table of a file that lies in memory, which must outlive `out` (freed by
+ * safetensors_free, also after failure). Checks every length: the header, offsets against file and
+ * shape, order, holes, repeated names, types. */
+bool safetensors_parse(const uint8_t *p, size_t n, SafeTensors *out, Err *e);
+void safetensors_free(SafeTensors *s);
+/* Local. NULL when there is none of that name. */
+const SafeTensor *safetensors_find(const SafeTensors *s, const char *name);
+/* Local. Can safetensors_get read it: F32, BF16 or F16? */
+bool safetensors_is_float(const SafeTensor *t);
+/* Local. Elements [first, first + n) as fp32. BF16 and F16 widen exactly. */
+void safetensors_get(const SafeTensor *t, int64_t first, int64_t n, float *out);
+/* Local. "[2, 3]" into buf. */
+const char *safetensors_shape(const SafeTensor *t, char *buf, size_t n);
+
+/* Local, pure. The file names of a model.safetensors.index.json, each once, at most max; their
+ * number, or -1 with the reason. The names are plain (no folders), freed by mem_free. */
+int safetensors_index_parse(const char *text, size_t n, char **files, int max, Err *e);
+
+/* Writing: the table first, so that every tensor has its place in the file; then the values, in any
+ * order and from any number of writers. What is never put stays zero. */
+typedef struct SafeWriter {
+    IoFile file;
+    SafeTensors list;
+} SafeWriter;
+
+/* Local. Adds a tensor to the list: dtype "F32" or "BF16". Returns its index. */
+int safetensors_add(SafeTensors *list, const char *name, const char *dtype, int n_dims,
+                    const int64_t *dims);
+/* Local. Takes over the list (also on failure), places the tensors and writes the header. */
+bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, Err *e);
+/* Local. Elements [first, first + n) of tensor i; BF16 rounds to nearest even. */
+bool safetensors_put(SafeWriter *w, int i, int64_t first, int64_t n, const float *x, Err *e);
+/* Local. Syncs and closes, as io_finish; or gives up and removes the file. */
+bool safetensors_finish(SafeWriter *w, uint64_t *n_bytes, uint32_t *crc, Err *e);
+void safetensors_abandon(SafeWriter *w);
+
+#endif

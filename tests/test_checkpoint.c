@@ -1,0 +1,360 @@
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "data/checkpoint.h"
+#include "data/io.h"
+#include "data/weights.h"
+
+static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
+static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
+static const char MIXED[] = "layers=1,heads=2,channels=8,seq=6,vocab=11,pos=rope,act=swiglu";
+
+/* A model with its values in one block: params, m, v. */
+typedef struct Model {
+    TensorTable t;
+    float *values;
+    size_t n;
+} Model;
+
+static Model model_make(const char *config, unsigned seed) {
+    Config c;
+    Err e;
+    if (!config_parse(&c, config, &e)) die("%s", e.text);
+    Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
+    m.values = mem_calloc(3 * m.n, sizeof *m.values);
+    if (seed) test_fill(m.values, 3 * m.n, 1.0f, seed);
+    float *at = m.values;
+    for (int i = 0; i < m.t.n; at += tensor_size(&m.t.t[i++])) {
+        m.t.t[i].param = at;
+        m.t.t[i].m = at + m.n;
+        m.t.t[i].v = at + 2 * m.n;
+    }
+    return m;
+}
+
+static void model_free(Model *m) {
+    mem_free(m->values);
+    tensors_free(&m->t);
+}
+
+static bool same(const Model *a, const Model *b, int parts) {
+    return memcmp(a->values, b->values, (size_t)parts * a->n * sizeof *a->values) == 0;
+}
+
+/* Names in a folder that begin so, hidden ones included. */
+static int count_names(const char *dir, const char *prefix) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));)
+        n += strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0 &&
+             strncmp(x->d_name, prefix, strlen(prefix)) == 0;
+    if (d) closedir(d);
+    return n;
+}
+
+static bool has_step(const char *dir, int step) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/step_%08d/checkpoint.json", dir, step);
+    return io_exists(path);
+}
+
+/* The newest checkpoint is that step and holds the same bits. */
+static bool newest_is(const char *dir, int64_t want_step, const Model *want) {
+    int64_t step = -1;
+    Err e = {""};
+    char *path = checkpoint_latest(dir, &step), *state = NULL;
+    char config[512];
+    config_print(&want->t.config, config, sizeof config);
+    Model got = model_make(config, 0);
+    bool ok = path && step == want_step && checkpoint_load(path, &got.t, &state, &e) &&
+              same(&got, want, 3);
+    if (e.text[0]) printf("    %s\n", e.text);
+    mem_free(path);
+    mem_free(state);
+    model_free(&got);
+    return ok;
+}
+
+static void round_trip(const char *config) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(config, 1), b = model_make(config, 0);
+    Err e = {""};
+    char *state = NULL;
+    int64_t step = 0;
+    a.values[0] = -0.0f, a.values[1] = NAN, a.values[2] = 1e-42f; // bits, not numbers
+    bool saved = checkpoint_save(dir, 7, &a.t, "{\"step\": 7, \"x\": [1.5]}", NULL, &e);
+    char *path = checkpoint_latest(dir, &step);
+    CHECK(saved && path && step == 7);
+    CHECK(checkpoint_verify(path, &e));
+    CHECK(checkpoint_load(path, &b.t, &state, &e));
+    CHECK_STR(state, "{\"step\": 7, \"x\": [1.5]}");
+    CHECK(same(&a, &b, 3));
+    Config c;
+    CHECK(checkpoint_config(path, &c, &e) && config_equal(&c, &a.t.config));
+    CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
+    CHECK(count_names(dir, "") == 1);
+    mem_free(path);
+    mem_free(state);
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(checkpoint_round_trip_gpt2) {
+    round_trip(GPT2);
+}
+TEST(checkpoint_round_trip_llama) {
+    round_trip(LLAMA);
+}
+TEST(checkpoint_round_trip_mixed) {
+    round_trip(MIXED);
+}
+
+TEST(checkpoint_names_the_difference_of_another_model) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1);
+    Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 0);
+    Err e = {""};
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+    char *path = checkpoint_latest(dir, NULL);
+    CHECK(!checkpoint_load(path, &b.t, NULL, &e));
+    CHECK(strstr(e.text, "another model: it has heads=2, this run heads=4"));
+    CHECK(!checkpoint_save(dir, 2, &a.t, "[]", NULL, &e));
+    CHECK(strstr(e.text, "JSON object"));
+    mem_free(path);
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(checkpoint_rotation_keeps_last_and_every) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1);
+    Err e = {""};
+    CheckpointOptions o = {.keep_last = 2, .keep_every = 4};
+    CHECK(checkpoint_save(dir, 100, &a.t, "{}", NULL, &e)); // another run's: later steps stay
+    for (int step = 1; step <= 7; step++) {
+        CHECK(checkpoint_save(dir, step, &a.t, "{}", &o, &e));
+        CHECK(has_step(dir, step));
+    }
+    for (int step = 1; step <= 7; step++) CHECK(has_step(dir, step) == (step == 4 || step >= 6));
+    CHECK(has_step(dir, 100));
+    CHECK(count_names(dir, "") == 4);
+    o.keep_last = 1, o.keep_every = 0;
+    CHECK(checkpoint_save(dir, 8, &a.t, "{}", &o, &e));
+    CHECK(has_step(dir, 8) && count_names(dir, "") == 2);
+    model_free(&a);
+}
+
+TEST(checkpoint_replaces_the_same_step) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Err e = {""};
+    CHECK(checkpoint_save(dir, 3, &a.t, "{}", NULL, &e));
+    CHECK(checkpoint_save(dir, 3, &b.t, "{}", NULL, &e));
+    CHECK(newest_is(dir, 3, &b));
+    CHECK(count_names(dir, "") == 1);
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(checkpoint_copies_further_files) {
+    const char *dir = test_tmpdir();
+    char file[160], copy[256], text[64];
+    Model a = model_make(GPT2, 1);
+    Err e = {""};
+    snprintf(file, sizeof file, "%s/tokenizer.json", test_tmpdir());
+    CHECK(io_write_file(file, "{\"a\":1}", 7, NULL, &e));
+    CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", &o, &e));
+    snprintf(copy, sizeof copy, "%s/step_00000001/tokenizer.json", dir);
+    IoMap m;
+    CHECK(io_map(&m, copy, &e));
+    snprintf(text, sizeof text, "%.*s", (int)m.n, (const char *)m.p);
+    io_unmap(&m);
+    CHECK_STR(text, "{\"a\":1}");
+    o.files = (const char *const[]){"/nowhere/vocab.json", NULL};
+    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &e));
+    CHECK(strstr(e.text, "/nowhere/vocab.json") && count_names(dir, "") == 1);
+    o.files = (const char *const[]){copy, copy, NULL};
+    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &e));
+    model_free(&a);
+}
+
+/* ---- damage ---- */
+
+static void overwrite(const char *path, long at, int flip) {
+    FILE *f = fopen(path, "r+b");
+    if (!f) die("%s", path);
+    fseek(f, at, SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(c ^ flip, f);
+    fclose(f);
+}
+
+TEST(checkpoint_notices_every_flipped_byte) {
+    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
+                                        "train_state.json"};
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Err e = {""};
+    CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &e));
+    for (int k = 0; k < 4; k++) {
+        char path[256], folder[192];
+        struct stat st;
+        snprintf(folder, sizeof folder, "%s/step_00000005", dir);
+        snprintf(path, sizeof path, "%s/%s", folder, files[k]);
+        CHECK(stat(path, &st) == 0);
+        long stride = st.st_size / 200 + 1;
+        for (long at = 0; at < st.st_size; at += stride) {
+            overwrite(path, at, 1 << at % 8);
+            CHECK(!checkpoint_load(folder, &b.t, NULL, &e));
+            CHECK(strstr(e.text, files[k]) && strstr(e.text, "checksum"));
+            overwrite(path, at, 1 << at % 8);
+        }
+        CHECK(checkpoint_verify(folder, &e));
+    }
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(checkpoint_passes_over_incomplete_ones) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Err e = {""};
+    char path[256];
+    CHECK(checkpoint_latest(dir, NULL) == NULL);
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+    for (int step = 2; step < 7; step++) CHECK(checkpoint_save(dir, step, &b.t, "{}", NULL, &e));
+    snprintf(path, sizeof path, "%s/step_00000002/checkpoint.json", dir);
+    CHECK(remove(path) == 0);
+    snprintf(path, sizeof path, "%s/step_00000003/model.safetensors", dir);
+    CHECK(truncate(path, 100) == 0);
+    snprintf(path, sizeof path, "%s/step_00000004/optimizer.safetensors", dir);
+    CHECK(remove(path) == 0);
+    snprintf(path, sizeof path, "%s/step_00000005/checkpoint.json", dir);
+    overwrite(path, 40, 1);
+    snprintf(path, sizeof path, "%s/step_00000006/checkpoint.json", dir);
+    CHECK(truncate(path, 0) == 0);
+    CHECK(newest_is(dir, 1, &a));
+    model_free(&a);
+    model_free(&b);
+}
+
+/* ---- failures while saving ---- */
+
+TEST(checkpoint_survives_a_failure_at_every_write) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Err e = {""};
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+    io_inject(0, false);
+    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &e));
+    int calls = io_inject(0, false);
+    CHECK(calls > 40); // a folder, five files of several writes and a sync each, renames
+    char path[256];
+    snprintf(path, sizeof path, "%s/step_00000002", dir);
+    CHECK(io_remove_tree(path, &e));
+    for (int i = 1; i < calls; i++) { // the last call syncs the folder's name: the new one is there
+        io_inject(i, false);
+        bool saved = checkpoint_save(dir, 2, &b.t, "{}", &(CheckpointOptions){.keep_last = 1}, &e);
+        io_inject(0, false);
+        CHECK(!saved);
+        CHECK(strstr(e.text, "No space left on device"));
+        CHECK(count_names(dir, "") == 1);
+    }
+    CHECK(newest_is(dir, 1, &a));
+    io_inject(calls, false);
+    CHECK(!checkpoint_save(dir, 2, &b.t, "{}", &(CheckpointOptions){.keep_last = 1}, &e));
+    io_inject(0, false);
+    CHECK(has_step(dir, 1) && newest_is(dir, 2, &b)); // not yet durable: the old one stays
+    model_free(&a);
+    model_free(&b);
+}
+
+typedef struct Victim {
+    const char *dir;
+    const Model *m;
+    int at;
+    int64_t step;
+} Victim;
+
+static void save_and_be_killed(void *arg) {
+    const Victim *v = arg;
+    Err e;
+    io_inject(v->at, true);
+    checkpoint_save(v->dir, v->step, &v->m->t, "{}", &(CheckpointOptions){.keep_last = 1}, &e);
+}
+
+TEST(checkpoint_survives_kill_at_every_write) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Err e = {""};
+    char text[256];
+    int killed = 0, status;
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+    for (int i = 1;; i++) {
+        status = test_in_child(save_and_be_killed, &(Victim){dir, &b, i, 2}, text, sizeof text);
+        if (status != 128 + 9) break;
+        killed++;
+        if (has_step(dir, 2)) { // killed after the rename: the new one is whole
+            CHECK(newest_is(dir, 2, &b));
+            snprintf(text, sizeof text, "%s/step_00000002", dir);
+            CHECK(io_remove_tree(text, &e));
+            CHECK(has_step(dir, 1) || checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+        } else
+            CHECK(newest_is(dir, 1, &a));
+    }
+    CHECK(status == 0 && killed > 40);
+    CHECK(newest_is(dir, 2, &b));
+    CHECK(count_names(dir, "") == 1); // every left-over was removed by a later save
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(checkpoint_replacement_survives_kill_at_every_write) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Err e = {""};
+    char text[256];
+    CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &e));
+    bool replaced = false;
+    for (int i = 1;; i++) {
+        if (test_in_child(save_and_be_killed, &(Victim){dir, &b, i, 2}, text, sizeof text) == 0)
+            break;
+        replaced = replaced || newest_is(dir, 2, &b);
+        CHECK(newest_is(dir, 2, replaced ? &b : &a));
+    }
+    CHECK(newest_is(dir, 2, &b) && count_names(dir, "") == 1);
+    model_free(&a);
+    model_free(&b);
+}
+
+static void save_over_the_limit(void *arg) {
+    const Victim *v = arg;
+    Err e;
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){2000, 2000});
+    if (!checkpoint_save(v->dir, v->step, &v->m->t, "{}", NULL, &e)) die("%s", e.text);
+}
+
+TEST(checkpoint_over_the_file_size_limit_is_one_line) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Err e = {""};
+    char text[1024];
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+    CHECK(test_in_child(save_over_the_limit, &(Victim){dir, &b, 0, 2}, text, sizeof text) == 1);
+    CHECK(strstr(text, "model.safetensors: File too large"));
+    CHECK(strchr(text, '\n') == text + strlen(text) - 1);
+    CHECK(count_names(dir, "") == 1 && newest_is(dir, 1, &a));
+    model_free(&a);
+    model_free(&b);
+}
