@@ -64,6 +64,11 @@ $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
+# the commit is part of every run record
+COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+$(B)/base/version.o: CFLAGS += -DCOMMIT='"$(COMMIT)"'
+$(B)/base/version.o: $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
+
 clean:
 	rm -rf build build-* $(PROGRAMS)
 

@@ -10,6 +10,7 @@
 static char program[64] = "train_gpt";
 static char who[128]; // "rank 2 on node7: " or empty
 static void (*exit_hook)(int status);
+static void (*wipe_line)(void);
 
 void die_set_program(const char *argv0) {
     const char *slash = strrchr(argv0, '/');
@@ -24,12 +25,17 @@ void die_set_hook(void (*hook)(int status)) {
     exit_hook = hook;
 }
 
+void die_set_wipe(void (*wipe)(void)) {
+    wipe_line = wipe;
+}
+
 /* One write() per message: lines of several ranks never interleave. */
 static void put_line(const char *kind, const char *text, const char *where) {
     char line[1536];
     int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, who, kind, text, where);
     size_t len = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
     line[len - 1] = '\n';
+    if (wipe_line) wipe_line();
     fflush(stdout);
     ssize_t done = write(STDERR_FILENO, line, len);
     (void)done; // nothing is left to report a failed report to

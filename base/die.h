@@ -39,5 +39,7 @@ void die_set_rank(int rank, const char *node);
 /* Called once by die() before the process ends, e.g. to restore the terminal or to stop other
  * ranks. */
 void die_set_hook(void (*hook)(int status));
+/* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends it. */
+void die_set_wipe(void (*wipe)(void));
 
 #endif

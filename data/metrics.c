@@ -1,0 +1,355 @@
+#include "data/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "data/logfile.h"
+#include "data/machine.h"
+#include "data/tfevents.h"
+
+struct Metrics {
+    LogFile json, csv, llmc, events;
+    int64_t resume_step;
+};
+
+/* --- JSON lines --- */
+
+/* Adds a number; one that is not finite becomes null and is named in "nonfinite". */
+static void add(json_t *o, const char *key, double x) {
+    if (isfinite(x)) {
+        json_object_set_new(o, key, json_real(x));
+        return;
+    }
+    json_object_set_new(o, key, json_null());
+    json_t *names = json_object_get(o, "nonfinite");
+    if (!names) {
+        names = json_object();
+        json_object_set_new(o, "nonfinite", names);
+    }
+    json_object_set_new(names, key, json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf"));
+}
+
+/* The same for a number that may be unknown, which leaves no trace. */
+static void add_known(json_t *o, const char *key, double x) {
+    if (isfinite(x)) add(o, key, x);
+}
+
+static void add_int(json_t *o, const char *key, int64_t x) {
+    json_object_set_new(o, key, json_integer(x));
+}
+
+static void write_json(LogFile *f, json_t *o) {
+    const size_t how = JSON_COMPACT | JSON_REAL_PRECISION(17);
+    size_t n = json_dumpb(o, NULL, 0, how); // measures
+    char *text = mem_alloc(n + 1);
+    json_dumpb(o, text, n, how);
+    json_decref(o);
+    text[n] = '\n';
+    logfile_write(f, text, n + 1);
+    mem_free(text);
+}
+
+/* Length of the UTF-8 sequence at p, 0 when it is none (overlong forms, surrogates and beyond
+ * U+10FFFF included). */
+static size_t utf8_length(const uint8_t *p) {
+    uint8_t a = p[0], low = 0x80, high = 0xbf;
+    size_t n = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
+    if (a == 0xe0) low = 0xa0;
+    if (a == 0xed) high = 0x9f;
+    if (a == 0xf0) low = 0x90;
+    if (a == 0xf4) high = 0x8f;
+    for (size_t i = 1; i < n; i++, low = 0x80, high = 0xbf)
+        if (p[i] < low || p[i] > high) return 0; // the end mark of the string is caught here too
+    return n;
+}
+
+/* A copy in which every byte that is not UTF-8 is U+FFFD. */
+static char *utf8_clean(const char *s) {
+    size_t n = strlen(s), used = 0;
+    char *out = mem_alloc(3 * n + 1);
+    for (size_t i = 0; i < n;) {
+        size_t len = utf8_length((const uint8_t *)s + i);
+        memcpy(out + used, len ? s + i : "\xef\xbf\xbd", len ? len : 3);
+        used += len ? len : 3, i += len ? len : 1;
+    }
+    out[used] = 0;
+    return out;
+}
+
+static json_t *clean_string(const char *s) {
+    char *clean = utf8_clean(s);
+    json_t *j = json_string(clean);
+    mem_free(clean);
+    return j;
+}
+
+static json_t *option_value(const Opt *o) {
+    switch (o->type) {
+    case OPT_INT:
+        return json_integer(*(int64_t *)o->at);
+    case OPT_FLOAT:
+        return isfinite(*(double *)o->at) ? json_real(*(double *)o->at) : json_null();
+    case OPT_BOOL:
+        return json_boolean(*(bool *)o->at);
+    case OPT_STR:
+        return clean_string(*(const char **)o->at);
+    case OPT_CHOICE: {
+        char text[64];
+        return json_string(opt_text(o, text, sizeof text));
+    }
+    case OPT_GROUP:
+        break;
+    }
+    return json_null();
+}
+
+static void add_options(json_t *run, const Opt *table) {
+    json_t *values = json_object(), *changed = json_array();
+    for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++) {
+        if (o->type == OPT_GROUP) continue;
+        json_object_set_new(values, o->name, option_value(o));
+        if (opt_changed(o)) json_array_append_new(changed, json_string(o->name));
+    }
+    json_object_set_new(run, "options", values);
+    json_object_set_new(run, "changed", changed);
+}
+
+void metrics_run(Metrics *m, const RunRecord *r) {
+    char text[256];
+    json_t *run = json_object(), *line = json_object();
+    json_object_set_new(line, "run", run);
+    json_object_set_new(run, "program", json_string("train_gpt"));
+    json_object_set_new(run, "commit", json_string(version_commit()));
+    machine_time(text, sizeof text);
+    json_object_set_new(run, "time", json_string(text));
+    machine_host(text, sizeof text);
+    json_object_set_new(run, "host", clean_string(text));
+    machine_cpu(text, sizeof text);
+    json_object_set_new(run, "cpu", clean_string(text));
+    add_int(run, "cores", machine_cores());
+    if (r->threads) add_int(run, "threads", r->threads);
+    if (r->kernels) json_object_set_new(run, "kernels", json_string(r->kernels));
+    if (r->model) json_object_set_new(run, "model", clean_string(r->model));
+    if (r->parameters) add_int(run, "parameters", r->parameters);
+    if (r->tokens_per_step) add_int(run, "tokens_per_step", r->tokens_per_step);
+    if (r->steps) add_int(run, "steps", r->steps);
+    if (r->flops_per_token > 0) add(run, "flops_per_token", r->flops_per_token);
+    if (r->peak_flops > 0) add(run, "peak_flops", r->peak_flops);
+    if (m->resume_step > 0) add_int(run, "resumed_step", m->resume_step);
+    if (r->options) add_options(run, r->options);
+    write_json(&m->json, line);
+}
+
+/* --- a resumed file: what stays --- */
+
+typedef bool Later(const char *line, size_t n, int64_t step);
+
+/* Bytes before the first whole line that is of a later step, or before a torn last line. */
+static size_t keep_lines(const char *p, size_t n, int64_t step, Later *is_later) {
+    size_t at = 0;
+    while (at < n) {
+        const char *newline = memchr(p + at, '\n', n - at);
+        if (!newline) break;
+        size_t len = (size_t)(newline - (p + at));
+        if (is_later(p + at, len, step)) break;
+        at += len + 1;
+    }
+    return at;
+}
+
+static bool json_is_later(const char *line, size_t n, int64_t step) {
+    json_t *o =
+        json_loadb(line, n, 0, NULL); // a line that is no JSON stays: it is not ours to judge
+    bool later = json_integer_value(json_object_get(o, "step")) > step;
+    json_decref(o);
+    return later;
+}
+
+/* Reads digits; -1 when there are none, saturating far below overflow. */
+static int64_t digits(const char *p, size_t n, size_t *used) {
+    int64_t x = -1;
+    for (*used = 0; *used < n && p[*used] >= '0' && p[*used] <= '9'; ++*used)
+        x = (x < 0 ? 0 : x > INT64_MAX / 100 ? INT64_MAX / 100 : x) * 10 + (p[*used] - '0');
+    return x;
+}
+
+static bool csv_is_later(const char *line, size_t n, int64_t step) {
+    size_t used;
+    int64_t x = digits(line, n, &used);
+    return x > step && used < n && line[used] == ',';
+}
+
+/* s:N counts from 0: "s:N trl:" is of our step N+1, "s:N tel:" and "s:N eval:" of step N. */
+static bool llmc_is_later(const char *line, size_t n, int64_t step) {
+    if (n < 3 || memcmp(line, "s:", 2) != 0) return false;
+    size_t used;
+    int64_t x = digits(line + 2, n - 2, &used);
+    if (x < 0 || used + 2 >= n || line[2 + used] != ' ') return false;
+    bool train = n - 2 - used >= 5 && memcmp(line + 2 + used, " trl:", 5) == 0;
+    return x + train > step;
+}
+
+size_t metrics_keep_json(const char *p, size_t n, int64_t step) {
+    return keep_lines(p, n, step, json_is_later);
+}
+size_t metrics_keep_csv(const char *p, size_t n, int64_t step) {
+    return keep_lines(p, n, step, csv_is_later);
+}
+size_t metrics_keep_llmc(const char *p, size_t n, int64_t step) {
+    return keep_lines(p, n, step, llmc_is_later);
+}
+
+/* --- opening, and the records --- */
+
+static const char csv_header[] =
+    "step,tokens,loss,loss_z,norm,norm_z,lr,ms,tokens_per_s,peak,skipped,val_loss,hellaswag\n";
+
+static void open_events(Metrics *m, const char *dir) {
+    if (!dir || !dir[0]) return;
+    char host[128];
+    uint8_t buf[256];
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        die("cannot make the folder %s: %s; its parent must exist", dir, strerror(errno));
+    machine_host(host, sizeof host);
+    double now = machine_clock();
+    // the process number keeps two runs of one second apart
+    char *path = mem_printf("%s/events.out.tfevents.%" PRId64 ".%s.%d.train_gpt", dir, (int64_t)now,
+                            host, (int)getpid());
+    logfile_open(&m->events, path, 0, NULL);
+    mem_free(path);
+    logfile_write(&m->events, buf, tfevents_version(buf, sizeof buf, now));
+    size_t n = tfevents_start(buf, sizeof buf, now, m->resume_step > 0 ? m->resume_step + 1 : 0);
+    logfile_write(&m->events, buf, n);
+}
+
+Metrics *metrics_open(const MetricsFiles *f, int64_t resume_step) {
+    Metrics *m = mem_calloc(1, sizeof *m);
+    m->resume_step = resume_step;
+    m->events.fd = -1;
+    logfile_open(&m->json, f->json, resume_step, metrics_keep_json);
+    logfile_open(&m->csv, f->csv, resume_step, metrics_keep_csv);
+    logfile_open(&m->llmc, f->llmc_log, resume_step, metrics_keep_llmc);
+    if (m->csv.size == 0) logfile_write(&m->csv, csv_header, sizeof csv_header - 1);
+    open_events(m, f->tensorboard);
+    return m;
+}
+
+static void step_json(LogFile *f, const StepRecord *s) {
+    json_t *o = json_object();
+    add_int(o, "step", s->step);
+    add_int(o, "tokens", s->tokens);
+    add(o, "loss", s->loss);
+    add_known(o, "loss_z", s->loss_z);
+    add(o, "norm", s->norm);
+    add_known(o, "norm_z", s->norm_z);
+    add(o, "lr", s->lr);
+    add(o, "ms", s->ms);
+    add(o, "tokens_per_s", s->tokens_per_s);
+    if (s->peak > 0) add(o, "peak", s->peak);
+    if (s->skipped) json_object_set_new(o, "skipped", json_true());
+    write_json(f, o);
+}
+
+/* "" for what is not known; nan and inf stay as words, which readers of CSV understand. */
+static const char *field(char buf[32], double x, bool known) {
+    if (known)
+        snprintf(buf, 32, "%.17g", x);
+    else
+        buf[0] = 0;
+    return buf;
+}
+
+static void step_csv(LogFile *f, const StepRecord *s) {
+    char line[512], loss_z[32], norm_z[32], peak[32];
+    int n = snprintf(line, sizeof line,
+                     "%" PRId64 ",%" PRId64 ",%.17g,%s,%.17g,%s,%.17g,%.17g,%.17g,%s,%d,,\n",
+                     s->step, s->tokens, s->loss, field(loss_z, s->loss_z, isfinite(s->loss_z)),
+                     s->norm, field(norm_z, s->norm_z, isfinite(s->norm_z)), s->lr, s->ms,
+                     s->tokens_per_s, field(peak, s->peak, s->peak > 0), s->skipped);
+    logfile_write(f, line, (size_t)n);
+}
+
+static void step_events(LogFile *f, const StepRecord *s) {
+    uint8_t buf[1024];
+    TfScalar v[6] = {{"train/loss", s->loss},
+                     {"train/norm", s->norm},
+                     {"train/lr", s->lr},
+                     {"speed/ms", s->ms},
+                     {"speed/tokens_per_s", s->tokens_per_s},
+                     {"speed/peak", s->peak}};
+    int count = s->peak > 0 ? 6 : 5;
+    size_t n = tfevents_scalars(buf, sizeof buf, machine_clock(), s->step, v, count);
+    logfile_write(f, buf, n);
+}
+
+void metrics_step(Metrics *m, const StepRecord *s) {
+    char line[128];
+    if (m->json.fd >= 0) step_json(&m->json, s);
+    if (m->csv.fd >= 0) step_csv(&m->csv, s);
+    if (m->events.fd >= 0) step_events(&m->events, s);
+    if (m->llmc.fd < 0) return;
+    int n = snprintf(line, sizeof line, "s:%" PRId64 " trl:%.4f lr:%.6f norm:%.2f\n", s->step - 1,
+                     s->loss, s->lr, s->norm);
+    if (n < (int)sizeof line) logfile_write(&m->llmc, line, (size_t)n);
+}
+
+void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
+    bool is_loss = strcmp(name, "val_loss") == 0;
+    if (!is_loss && strcmp(name, "hellaswag") != 0) die("no evaluation is called %s", name);
+    if (m->json.fd >= 0) {
+        json_t *o = json_object();
+        add_int(o, "step", step);
+        add(o, name, x);
+        write_json(&m->json, o);
+    }
+    char line[128];
+    int n = snprintf(line, sizeof line, "%" PRId64 ",,,,,,,,,,,%s%.17g%s\n", step,
+                     is_loss ? "" : ",", x, is_loss ? "," : "");
+    logfile_write(&m->csv, line, (size_t)n);
+    n = snprintf(line, sizeof line, "s:%" PRId64 " %s:%.4f\n", step, is_loss ? "tel" : "eval", x);
+    logfile_write(&m->llmc, line, (size_t)n);
+    uint8_t buf[256];
+    TfScalar v = {is_loss ? "val/loss" : "val/hellaswag", x};
+    if (m->events.fd >= 0)
+        logfile_write(&m->events, buf,
+                      tfevents_scalars(buf, sizeof buf, machine_clock(), step, &v, 1));
+}
+
+void metrics_sample(Metrics *m, int64_t step, const char *text) {
+    char *clean = utf8_clean(text);
+    if (m->json.fd >= 0) {
+        json_t *o = json_object();
+        add_int(o, "step", step);
+        json_object_set_new(o, "sample", json_string(clean));
+        write_json(&m->json, o);
+    }
+    if (m->events.fd >= 0) {
+        size_t room = strlen(clean) + 256;
+        uint8_t *buf = mem_alloc(room);
+        size_t n = tfevents_text(buf, room, machine_clock(), step, "sample", clean);
+        logfile_write(&m->events, buf, n);
+        mem_free(buf);
+    }
+    mem_free(clean);
+}
+
+void metrics_sync(Metrics *m) {
+    LogFile *files[] = {&m->json, &m->csv, &m->llmc, &m->events};
+    for (int i = 0; i < 4; i++) logfile_sync(files[i]);
+}
+
+void metrics_close(Metrics *m) {
+    if (!m) return;
+    LogFile *files[] = {&m->json, &m->csv, &m->llmc, &m->events};
+    for (int i = 0; i < 4; i++) logfile_close(files[i]);
+    mem_free(m);
+}

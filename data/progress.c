@@ -1,0 +1,144 @@
+#include "data/progress.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+
+enum { STAYING_LINES = 20, LINE = 512 };
+static const double DECAY = 0.95; // of the moving average: about 20 steps
+
+struct Progress {
+    FILE *f;
+    bool is_terminal;
+    int64_t steps, seen;     // of the run; of this process
+    double ms, tokens_per_s; // moving averages, before the correction of their start
+    double weight;           // 1 - DECAY^(values averaged)
+};
+
+static Progress *wiped; // whose bar warn() and die() wipe
+
+static void wipe(void) {
+    fputs("\r\033[K", wiped->f);
+    fflush(wiped->f);
+}
+
+static int columns(FILE *f) {
+    struct winsize w;
+    return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+void progress_time(char *buf, size_t n, double seconds) {
+    long long s = seconds < 0 || !(seconds < 1e15) ? 0 : (long long)(seconds + 0.5);
+    long long d = s / 86400, h = s / 3600 % 24, m = s / 60 % 60;
+    if (d > 0)
+        snprintf(buf, n, "%lldd %lldh", d, h);
+    else if (h > 0)
+        snprintf(buf, n, "%lld:%02lld:%02lld", h, m, s % 60);
+    else
+        snprintf(buf, n, "%lld:%02lld", m, s % 60);
+}
+
+void progress_line(char *buf, size_t n, const StepRecord *s, int64_t steps, double tokens_per_s,
+                   double eta_s) {
+    char peak[32] = "", eta[48] = "", time[32];
+    if (s->peak > 0) snprintf(peak, sizeof peak, "%.1f%% peak | ", 100 * s->peak);
+    if (eta_s >= 0) {
+        progress_time(time, sizeof time, eta_s);
+        snprintf(eta, sizeof eta, " | ETA %s", time);
+    }
+    snprintf(
+        buf, n,
+        "step %4lld/%lld | loss %.6f (%+.2fz) | norm %.4f (%+.2fz) | lr %.2e | %.2f ms | %s%.0f "
+        "tok/s%s%s",
+        (long long)s->step, (long long)steps, s->loss, s->loss_z, s->norm, s->norm_z, s->lr, s->ms,
+        peak, tokens_per_s, eta, s->skipped ? " | skipped" : "");
+}
+
+void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t steps,
+                  double tokens_per_s, double eta_s) {
+    char text[LINE], time[32], bar[64] = "";
+    progress_time(time, sizeof time, eta_s > 0 ? eta_s : 0);
+    double done = steps > 0 ? (double)s->step / (double)steps : 0;
+    int len = snprintf(text, sizeof text, "%3.0f%%  step %lld/%lld  loss %.4f  %.0f tok/s  ETA %s",
+                       floor(100 * done), (long long)s->step, (long long)steps, s->loss,
+                       tokens_per_s, time);
+    int cells = width - len - 4; // brackets and two spaces; the bar gives way first
+    if (cells > 40) cells = 40;
+    if (cells >= 8) {
+        int full = (int)(done * cells);
+        if (full > cells) full = cells;
+        bar[0] = '[';
+        for (int i = 0; i < cells; i++) bar[1 + i] = i < full ? '=' : i == full ? '>' : ' ';
+        snprintf(bar + 1 + cells, sizeof bar - 1 - (size_t)cells, "]  ");
+    }
+    if (n > (size_t)width + 1) n = (size_t)width + 1;
+    snprintf(buf, n, "%s%s", bar, text);
+}
+
+Progress *progress_open(FILE *f, int64_t steps) {
+    Progress *p = mem_calloc(1, sizeof *p);
+    const char *term = getenv("TERM");
+    p->f = f, p->steps = steps;
+    p->is_terminal = isatty(fileno(f)) && !(term && strcmp(term, "dumb") == 0);
+    if (p->is_terminal) {
+        wiped = p;
+        die_set_wipe(wipe);
+    }
+    return p;
+}
+
+/* Should a line of this step stay on the terminal? The first, the last, and each twentieth of the
+ * run. */
+static bool stays(const Progress *p, int64_t step) {
+    int64_t every = p->steps / STAYING_LINES > 0 ? p->steps / STAYING_LINES : 1;
+    return p->seen == 1 || step == p->steps || step % every == 0;
+}
+
+void progress_step(Progress *p, const StepRecord *s) {
+    char line[LINE];
+    double ms = s->ms, tokens_per_s = s->tokens_per_s;
+    if (p->seen++ > 0) {
+        p->ms = DECAY * p->ms + (1 - DECAY) * s->ms;
+        p->tokens_per_s = DECAY * p->tokens_per_s + (1 - DECAY) * s->tokens_per_s;
+        p->weight = DECAY * p->weight + (1 - DECAY);
+        ms = p->ms / p->weight, tokens_per_s = p->tokens_per_s / p->weight;
+    }
+    double eta_s = (double)(p->steps - s->step) * ms / 1000;
+    progress_line(line, sizeof line, s, p->steps, tokens_per_s, eta_s);
+    if (!p->is_terminal) {
+        fprintf(p->f, "%s\n", line);
+    } else {
+        if (stays(p, s->step)) fprintf(p->f, "\r\033[K%s\n", line);
+        // one column stays free: a full line would wrap, and the next redraw would leave a trail
+        progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
+        fprintf(p->f, "\r\033[K%s", s->step < p->steps ? line : "");
+    }
+    fflush(p->f);
+}
+
+void progress_note(Progress *p, const char *fmt, ...) {
+    va_list ap;
+    if (p->is_terminal) fputs("\r\033[K", p->f);
+    va_start(ap, fmt);
+    vfprintf(p->f, fmt, ap);
+    va_end(ap);
+    fputc('\n', p->f);
+    fflush(p->f);
+}
+
+void progress_close(Progress *p) {
+    if (!p) return;
+    if (wiped == p) {
+        wipe();
+        die_set_wipe(NULL);
+        wiped = NULL;
+    }
+    mem_free(p);
+}

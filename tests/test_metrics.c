@@ -1,0 +1,325 @@
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/mem.h"
+#include "data/logfile.h"
+#include "data/metrics.h"
+#include "data/tfevents.h"
+
+static char *path_in(const char *dir, const char *name) {
+    return mem_printf("%s/%s", dir, name);
+}
+
+/* The whole file as a string; NULL when it is not there. */
+static char *slurp(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    char *s = mem_calloc(1, 1 << 20);
+    size_t got = fread(s, 1, (1 << 20) - 1, f);
+    fclose(f);
+    if (n) *n = got;
+    return s;
+}
+
+static void spew(const char *path, const char *text) {
+    FILE *f = fopen(path, "wb");
+    if (!f) return;
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Line i of the text as JSON. */
+static json_t *line_of(const char *text, int i) {
+    for (; i > 0 && text; i--) {
+        text = strchr(text, '\n');
+        text = text ? text + 1 : NULL;
+    }
+    if (!text) return NULL;
+    return json_loadb(text, strcspn(text, "\n"), 0, NULL);
+}
+
+static double number(const json_t *o, const char *key) {
+    const json_t *x = json_object_get(o, key);
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+static StepRecord record(int64_t step) {
+    double x = (double)step;
+    return (StepRecord){.step = step,
+                        .loss = 1 / (x + 2),
+                        .loss_z = NAN,
+                        .norm = sqrt(x),
+                        .norm_z = -0.1 * x,
+                        .lr = 1e-5 / 3,
+                        .ms = 220.1,
+                        .tokens_per_s = 1.0 / 3,
+                        .tokens = step * 64};
+}
+
+static MetricsFiles files_in(const char *dir) {
+    return (MetricsFiles){path_in(dir, "log.jsonl"), path_in(dir, "log.csv"), path_in(dir, "board"),
+                          path_in(dir, "main.log")};
+}
+
+static void free_files(MetricsFiles f) {
+    mem_free((char *)f.json), mem_free((char *)f.csv);
+    mem_free((char *)f.tensorboard), mem_free((char *)f.llmc_log);
+}
+
+/* A run of `steps` steps after resume_step with an evaluation and a sample at each tenth. */
+static void run(MetricsFiles f, int64_t resume_step, int64_t steps) {
+    Metrics *m = metrics_open(&f, resume_step);
+    metrics_run(m, &(RunRecord){.model = "layers=2", .threads = 2});
+    for (int64_t i = resume_step + 1; i <= steps; i++) {
+        StepRecord s = record(i);
+        metrics_step(m, &s);
+        if (i % 10 == 0) metrics_eval(m, i, "val_loss", 2.5 / (double)i);
+        if (i % 10 == 0) metrics_sample(m, i, "say \"so\"\n\xff</script>\xc3\xa9");
+    }
+    metrics_close(m);
+}
+
+TEST(metrics_json_keeps_every_bit) {
+    MetricsFiles f = files_in(test_tmpdir());
+    run(f, 0, 10);
+    char *text = slurp(f.json, NULL);
+    CHECK(text);
+    json_t *o = line_of(text, 0);
+    CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "threads")) == 2);
+    json_decref(o);
+    for (int i = 1; i <= 10; i++) {
+        StepRecord s = record(i);
+        o = line_of(text, i);
+        CHECK(o && json_integer_value(json_object_get(o, "step")) == i);
+        CHECK(number(o, "loss") == s.loss && number(o, "norm") == s.norm &&
+              number(o, "lr") == s.lr);
+        CHECK(number(o, "ms") == s.ms && number(o, "tokens_per_s") == s.tokens_per_s);
+        CHECK(number(o, "norm_z") == s.norm_z && !json_object_get(o, "loss_z"));
+        json_decref(o);
+    }
+    o = line_of(text, 11);
+    CHECK(number(o, "val_loss") == 0.25);
+    json_decref(o);
+    o = line_of(text, 12);
+    CHECK_STR(json_string_value(json_object_get(o, "sample")),
+              "say \"so\"\n\xef\xbf\xbd</script>\xc3\xa9");
+    json_decref(o);
+    mem_free(text), free_files(f);
+}
+
+TEST(metrics_json_names_what_is_not_finite) {
+    MetricsFiles f = files_in(test_tmpdir());
+    Metrics *m = metrics_open(&f, 0);
+    metrics_step(m, &(StepRecord){.step = 1, .loss = NAN, .norm = -INFINITY});
+    metrics_eval(m, 1, "val_loss", INFINITY);
+    metrics_close(m);
+    char *text = slurp(f.json, NULL);
+    json_t *o = line_of(text, 0), *names = json_object_get(o, "nonfinite");
+    CHECK(json_is_null(json_object_get(o, "loss")) && json_is_null(json_object_get(o, "norm")));
+    CHECK_STR(json_string_value(json_object_get(names, "loss")), "nan");
+    CHECK_STR(json_string_value(json_object_get(names, "norm")), "-inf");
+    json_decref(o);
+    o = line_of(text, 1);
+    CHECK_STR(json_string_value(json_object_get(json_object_get(o, "nonfinite"), "val_loss")),
+              "inf");
+    json_decref(o), mem_free(text), free_files(f);
+}
+
+/* What a run that stopped at 27 and was resumed after 20 leaves equals what an uninterrupted one
+ * leaves. */
+TEST(metrics_files_continue_after_the_resumed_step) {
+    MetricsFiles whole = files_in(test_tmpdir()), cut = files_in(test_tmpdir());
+    run(whole, 0, 30);
+    run(cut, 0, 27);
+    FILE *torn = fopen(cut.json, "a");
+    CHECK(torn && fputs("{\"step\":28,\"lo", torn) >= 0 && fclose(torn) == 0);
+    run(cut, 20, 30);
+    const char *const pairs[][2] = {{whole.csv, cut.csv}, {whole.llmc_log, cut.llmc_log}};
+    for (int i = 0; i < 2; i++) {
+        char *a = slurp(pairs[i][0], NULL), *b = slurp(pairs[i][1], NULL);
+        CHECK(a && b);
+        CHECK_STR(a, b);
+        mem_free(a), mem_free(b);
+    }
+    char *a = slurp(whole.json, NULL), *b = slurp(cut.json, NULL);
+    int64_t next = 1, runs = 0;
+    for (int i = 0; i < 38; i++) { // 30 steps, 3 evaluations, 3 samples, 2 run lines
+        json_t *o = line_of(b, i);
+        CHECK(o);
+        runs += json_object_get(o, "run") != NULL;
+        if (json_object_get(o, "loss")) {
+            CHECK(json_integer_value(json_object_get(o, "step")) == next);
+            next++;
+        }
+        json_decref(o);
+    }
+    CHECK(runs == 2 && next == 31 && !line_of(b, 38));
+    json_t *o = line_of(b, 25); // the second run line: 1 + 20 + 2 + 2 lines are before it
+    CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "resumed_step")) == 20);
+    json_decref(o), mem_free(a), mem_free(b);
+    free_files(whole), free_files(cut);
+}
+
+TEST(metrics_resume_never_loses_older_records) {
+    static const char json[] = "{\"run\":{}}\nnot json\n{\"step\":5,\"loss\":1}\n{\"step\":5,\"val_"
+                               "loss\":1}\n{\"step\":6}\n{\"step\":4}\n";
+    CHECK(metrics_keep_json(json, sizeof json - 1, 9) == sizeof json - 1);
+    CHECK(metrics_keep_json(json, sizeof json - 1, 5) ==
+          (size_t)(strstr(json, "{\"step\":6") - json));
+    CHECK(metrics_keep_json(json, sizeof json - 2, 9) ==
+          (size_t)(strstr(json, "{\"step\":4") - json));
+    CHECK(metrics_keep_json(json, 0, 9) == 0);
+    static const char csv[] = "step,loss\n1,2\n10,3\n99999999999999999999999,1\n";
+    CHECK(metrics_keep_csv(csv, sizeof csv - 1, 10) == strlen("step,loss\n1,2\n10,3\n"));
+    CHECK(metrics_keep_csv(csv, sizeof csv - 1, 9) == strlen("step,loss\n1,2\n"));
+    static const char llmc[] = "s:0 tel:5\ns:0 trl:5\ns:1 trl:4\ns:2 tel:3\ns:2 trl:3\nrest\n";
+    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 2) == (size_t)(strstr(llmc, "s:2 trl") - llmc));
+    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 1) == (size_t)(strstr(llmc, "s:1 trl") - llmc));
+}
+
+TEST(metrics_new_run_keeps_the_old_file) {
+    MetricsFiles f = files_in(test_tmpdir());
+    spew(f.json, "{\"step\":1}\n");
+    Metrics *m = metrics_open(&f, 0);
+    metrics_close(m);
+    char *old = mem_printf("%s.old", f.json), *text = slurp(old, NULL);
+    CHECK(text);
+    CHECK_STR(text, "{\"step\":1}\n");
+    struct stat st;
+    CHECK(stat(f.json, &st) == 0 && st.st_size == 0);
+    mem_free(old), mem_free(text), free_files(f);
+}
+
+/* --- tfevents --- */
+
+static uint64_t little(const uint8_t *p, int n) {
+    uint64_t x = 0;
+    for (int i = 0; i < n; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
+}
+
+static uint32_t unmask(uint64_t m) {
+    uint32_t r = (uint32_t)m - 0xa282ead8u;
+    return r << 15 | r >> 17;
+}
+
+/* Number of records whose lengths and checksums hold; -1 when something is left over. */
+static int count_records(const uint8_t *p, size_t n) {
+    int count = 0;
+    for (; n >= 16; count++) {
+        uint64_t len = little(p, 8);
+        if (len > n - 16 || unmask(little(p + 8, 4)) != crc32c(0, p, 8)) return -1;
+        if (unmask(little(p + 12 + len, 4)) != crc32c(0, p + 12, len)) return -1;
+        p += 16 + len, n -= 16 + (size_t)len;
+    }
+    return n == 0 ? count : -1;
+}
+
+TEST(tfevents_first_record_is_the_known_one) {
+    // as TensorBoard's own writer makes it, with wall time 1.0
+    static const uint8_t want[] = {24,  0,   0,   0,   0,   0,   0,   0,    0xa3, 0x7f, 0x4b, 0x22,
+                                   9,   0,   0,   0,   0,   0,   0,   0xf0, 0x3f, 0x1a, 13,   'b',
+                                   'r', 'a', 'i', 'n', '.', 'E', 'v', 'e',  'n',  't',  ':',  '2'};
+    uint8_t buf[64];
+    size_t n = tfevents_version(buf, sizeof buf, 1.0);
+    CHECK(n == sizeof want + 4);
+    CHECK(memcmp(buf, want, sizeof want) == 0);
+    CHECK(count_records(buf, n) == 1);
+}
+
+TEST(tfevents_does_not_write_beyond_the_buffer) {
+    uint8_t buf[256];
+    TfScalar s[2] = {{"train/loss", 1.5}, {"train/norm", 2}};
+    size_t n = tfevents_scalars(buf, sizeof buf, 1, 7, s, 2);
+    CHECK(n > 0 && count_records(buf, n) == 1);
+    for (size_t room = 0; room < n; room++) {
+        memset(buf, 0xee, sizeof buf);
+        CHECK(tfevents_scalars(buf, room, 1, 7, s, 2) == 0);
+        for (size_t i = room; i < sizeof buf; i++) CHECK(buf[i] == 0xee);
+    }
+    CHECK(tfevents_scalars(buf, n, 1, 7, s, 2) == n);
+}
+
+TEST(metrics_event_file_is_whole) {
+    MetricsFiles f = files_in(test_tmpdir());
+    run(f, 0, 20);
+    DIR *d = opendir(f.tensorboard);
+    CHECK(d);
+    int found = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strncmp(e->d_name, "events.out.tfevents.", 20) != 0) continue;
+        size_t n = 0;
+        char *path = path_in(f.tensorboard, e->d_name), *p = slurp(path, &n);
+        // version, start, 20 steps, 2 evaluations, 2 samples
+        CHECK(count_records((uint8_t *)p, n) == 26);
+        mem_free(path), mem_free(p), found++;
+    }
+    closedir(d);
+    CHECK(found == 1);
+    free_files(f);
+}
+
+/* --- what must not stop a run, and what must --- */
+
+static void fill_the_disk(void *arg) {
+    MetricsFiles f = {.json = "/dev/full", .csv = arg};
+    Metrics *m = metrics_open(&f, 0);
+    for (int i = 1; i <= 3; i++) {
+        StepRecord s = record(i);
+        metrics_step(m, &s);
+    }
+    metrics_close(m);
+}
+
+TEST(metrics_full_disk_warns_once_and_goes_on) {
+    char text[1024], *csv = path_in(test_tmpdir(), "log.csv");
+    CHECK(test_in_child(fill_the_disk, csv, text, sizeof text) == 0);
+    const char *warning = strstr(text, "cannot write to /dev/full: No space left on device");
+    CHECK(warning && !strstr(warning + 1, "cannot write"));
+    CHECK(strstr(text, "/dev/full lacks 3 records"));
+    char *rows = slurp(csv, NULL); // the other file has everything
+    CHECK(rows && strstr(rows, "\n3,192,"));
+    mem_free(rows), mem_free(csv);
+}
+
+static void open_nowhere(void *arg) {
+    MetricsFiles f = {.json = arg};
+    metrics_open(&f, 0);
+}
+
+TEST(metrics_file_that_cannot_be_opened_ends_the_program) {
+    char text[1024];
+    CHECK(test_in_child(open_nowhere, "/nonexistent/x.jsonl", text, sizeof text) == 1);
+    CHECK(strstr(text, "/nonexistent/x.jsonl") && strstr(text, "No such file or directory"));
+}
+
+static void outgrow_the_limit(void *arg) {
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){10, 10}); // the third record fits by half
+    LogFile f;
+    logfile_open(&f, arg, 0, NULL);
+    logfile_write(&f, "one\n", 4);
+    logfile_write(&f, "two\n", 4);
+    logfile_write(&f, "three\n", 6);
+    logfile_write(&f, "4\n", 2);
+    logfile_close(&f);
+}
+
+TEST(logfile_cuts_off_a_record_that_did_not_fit) {
+    char text[1024], *path = path_in(test_tmpdir(), "x");
+    CHECK(test_in_child(outgrow_the_limit, path, text, sizeof text) == 0);
+    CHECK(strstr(text, "File too large") && strstr(text, "lacks 1 records"));
+    char *got = slurp(path, NULL);
+    CHECK(got);
+    CHECK_STR(got, "one\ntwo\n4\n");
+    mem_free(got), mem_free(path);
+}

@@ -1,0 +1,78 @@
+#include "tests/test.h"
+
+#include <string.h>
+
+#include "data/progress.h"
+
+static const StepRecord step40 = {.step = 40,
+                                  .loss = 6.5,
+                                  .loss_z = 0.12,
+                                  .norm = 1.2,
+                                  .norm_z = -0.3,
+                                  .lr = 1e-5,
+                                  .ms = 220.1,
+                                  .peak = 0.613};
+
+TEST(progress_line_has_the_columns_of_llmc) {
+    char line[512];
+    progress_line(line, sizeof line, &step40, 18865, 178000, 200);
+    CHECK_STR(line,
+              "step   40/18865 | loss 6.500000 (+0.12z) | norm 1.2000 (-0.30z) | lr 1.00e-05 | "
+              "220.10 ms | 61.3% peak | 178000 tok/s | ETA 3:20");
+    StepRecord s = step40;
+    s.loss_z = NAN, s.peak = 0, s.skipped = true;
+    progress_line(line, sizeof line, &s, 50, 178000, -1);
+    CHECK_STR(line, "step   40/50 | loss 6.500000 (+nanz) | norm 1.2000 (-0.30z) | lr 1.00e-05 | "
+                    "220.10 ms | 178000 tok/s | skipped");
+}
+
+TEST(progress_time_reads_like_a_clock) {
+    static const struct {
+        double s;
+        const char *text;
+    } rows[] = {{0, "0:00"},       {59.4, "0:59"}, {60, "1:00"}, {3725, "1:02:05"},
+                {100000, "1d 3h"}, {-5, "0:00"},   {NAN, "0:00"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[32];
+        progress_time(text, sizeof text, rows[i].s);
+        CHECK_STR(text, rows[i].text);
+    }
+}
+
+TEST(progress_bar_never_exceeds_the_width) {
+    char bar[512];
+    for (int width = 0; width < 200; width++)
+        for (int64_t step = 0; step <= 50; step += 10) {
+            StepRecord s = step40;
+            s.step = step;
+            progress_bar(bar, sizeof bar, width, &s, 50, 178000, 3);
+            CHECK((int)strlen(bar) <= width);
+        }
+    StepRecord s = step40;
+    progress_bar(bar, sizeof bar, 100, &s, 80, 178000, 3);
+    CHECK_STR(bar,
+              "[====================>                   ]   50%  step 40/80  loss 6.5000  178000 "
+              "tok/s  ETA 0:03");
+}
+
+TEST(progress_writes_a_line_per_step_into_a_file) {
+    char text[4096] = "";
+    FILE *f = tmpfile();
+    CHECK(f);
+    Progress *p = progress_open(f, 3);
+    for (int i = 1; i <= 3; i++) {
+        StepRecord s = step40;
+        s.step = i, s.ms = i == 1 ? 1e6 : 1000, s.tokens_per_s = i == 1 ? 1 : 64;
+        progress_step(p, &s);
+        if (i == 2) progress_note(p, "val loss %.6f", 2.5);
+    }
+    progress_close(p);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    CHECK(strstr(text, "step    1/3 |") == text);
+    CHECK(strstr(
+        text,
+        "64 tok/s | ETA 0:01\nval loss 2.500000\nstep    3/3")); // the slow first step is left out
+    CHECK(!strchr(text, '\r') && !strchr(text, 033));
+}
