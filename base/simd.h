@@ -86,9 +86,9 @@ static inline vf vf_round(vf a) {
 static inline vi vf_to_vi(vf a) {
     return (vi)_mm512_cvtps_epi32((__m512)a);
 }
-static inline vf vf_scale2(vf a, vf n) {
+static inline vf vf_scale2(vf a, vf n) { // a 2^n
     return (vf)_mm512_scalef_ps((__m512)a, (__m512)n);
-} // a 2^n
+}
 
 #else
 
@@ -136,9 +136,9 @@ static inline vi vf_to_vi(vf a) {
 } // of whole numbers
 #endif
 
-static inline vf vf_scale2(vf a,
-                           vf n) { // a 2^n for whole n in [-125, 128], through the exponent bits
-    return a * (vf)((vf_to_vi(n) + 126) << 23) * vf_set1(2.0f); // in two steps: 2^128 is no float
+// a 2^n for whole n in [-125, 128], through the exponent bits; in two steps, 2^128 is no float
+static inline vf vf_scale2(vf a, vf n) {
+    return a * (vf)((vf_to_vi(n) + 126) << 23) * vf_set1(2.0f);
 }
 
 #if defined(__AVX2__)
@@ -166,6 +166,13 @@ static inline void vf_store_n(float *p, vf x, int n) {
 
 #endif
 
+/* x with the lanes n.. set to 0. */
+static inline vf vf_first(vf x, int n) {
+    float y[VF];
+    vf_store(y, x);
+    return vf_load_n(y, n);
+}
+
 /* Sum and maximum of the lanes, by halves: the order is fixed. */
 static inline float vf_sum(vf x) {
     float y[VF];
@@ -186,9 +193,8 @@ static inline float vf_hmax(vf x) {
  * stays NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients),
  * then times 2^n. */
 static inline vf vf_exp(vf x) {
-    vf lo = vf_set1(-86.5f),
-       hi = vf_set1(88.72f);          // e^lo: the last whole n for which the result is no denormal
-    vf t = vf_min(hi, vf_max(lo, x)); // operand order keeps NaN
+    vf lo = vf_set1(-86.5f), hi = vf_set1(88.72f); // n = -125 .. 128: no denormal
+    vf t = vf_min(hi, vf_max(lo, x));              // operand order keeps NaN
     vf n = vf_round(t * vf_set1(1.44269504088896341f));
     vf r = vf_fma(n, vf_set1(-0.693359375f), t);
     r = vf_fma(n, vf_set1(2.12194440e-4f), r);
@@ -207,6 +213,15 @@ static inline vf vf_exp(vf x) {
 static inline vf vf_sigmoid(vf x) {
     vf e = vf_exp(-vf_abs(x)), s = vf_set1(1.0f) / (vf_set1(1.0f) + e);
     return vf_select(x < vf_zero(), e * s, s);
+}
+
+/* Vectors of VD doubles, as many bytes as vf. */
+#define VD (VF / 2)
+typedef double vd __attribute__((vector_size(VD * 8)));
+typedef float vf_half_any __attribute__((vector_size(VD * 4), aligned(4), may_alias));
+
+static inline vd vd_load_floats(const float *p) {
+    return __builtin_convertvector(*(const vf_half_any *)p, vd);
 }
 
 /* bfloat16 of x: nearest, ties to even; NaN stays NaN. */

@@ -16,9 +16,9 @@
 #include "base/team.h"
 
 typedef struct AdamW {
-    float lr, beta1, beta2, eps, weight_decay;
-    float grad_scale; // clipping factor
-    int64_t step;     // 1 for the first update
+    double lr, beta1, beta2, eps, weight_decay; // double: 1 - beta2 of a float has lost five digits
+    double grad_scale;                          // clipping factor
+    int64_t step;                               // 1 for the first update
 } AdamW;
 
 /* Local. One pass over n elements. decay: whether weight_decay applies to this tensor. */

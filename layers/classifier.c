@@ -1,16 +1,109 @@
 #include "layers/classifier.h"
 
+#include <float.h>
 #include <math.h>
 
-void classifier(Team *t, const Classifier *c, float *loss, float *logits) {
-    (void)t;
-    for (int64_t i = 0; i < c->T; i++) {
-        float *x = logits + i * c->ld, max = -INFINITY, sum = 0;
-        int32_t target = c->targets[i];
-        for (int64_t v = 0; v < c->V; v++) max = fmaxf(max, x[v]);
-        for (int64_t v = 0; v < c->V; v++) sum += expf(x[v] - max);
-        loss[i] = target < 0 ? 0 : max + logf(sum) - x[target];
-        for (int64_t v = 0; v < c->V && c->backward; v++)
-            x[v] = target < 0 ? 0 : (expf(x[v] - max) / sum - (v == target)) * c->scale;
+#include "base/simd.h"
+
+/* A row is read from memory once: the sums leave e^(x - max of its chunk) in its place, in L2,
+ * where the gradient finds it and needs only a factor per chunk. So there is one exponential per
+ * logit. */
+enum { CHUNK = 4096, CHUNKS = 256 }; // floats per chunk, at least; chunks of a row, at most
+
+typedef struct Row {
+    int64_t chunk;     // floats per chunk
+    float max[CHUNKS]; // of each chunk
+    float all_max;
+    double sum; // of e^(x - all_max)
+} Row;
+
+/* Maximum of a chunk. It starts from the smallest float, so that a chunk of -inf has sums of 0, not
+ * of NaN; a NaN is left to the sum. */
+static float chunk_max(const float *x, int64_t n) {
+    vf least = vf_set1(-FLT_MAX), m[4] = {least, least, least, least};
+    int64_t i = 0;
+    for (; i + 4 * VF <= n; i += 4 * VF)
+        for (int j = 0; j < 4; j++) m[j] = vf_max(vf_load(x + i + j * VF), m[j]);
+    for (; i + VF <= n; i += VF) m[0] = vf_max(vf_load(x + i), m[0]);
+    float max = vf_hmax(vf_max(vf_max(m[0], m[1]), vf_max(m[2], m[3])));
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+/* Sum of e^(x - max) over a chunk; keeps the exponentials in y unless y is NULL. */
+static float chunk_sum(float *y, const float *x, float max, int64_t n) {
+    vf m = vf_set1(max), s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int64_t i = 0;
+    for (; i + 4 * VF <= n; i += 4 * VF)
+        for (int j = 0; j < 4; j++) {
+            vf e = vf_exp(vf_load(x + i + j * VF) - m);
+            s[j] += e;
+            if (y) vf_store(y + i + j * VF, e);
+        }
+    for (; i < n; i += VF) {
+        int k = n - i < VF ? (int)(n - i) : VF;
+        vf e = vf_first(vf_exp(vf_load_n(x + i, k) - m), k);
+        s[0] += e;
+        if (y) vf_store_n(y + i, e, k);
     }
+    return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+/* Statistics of one row, merged from those of its chunks as those of ranks that hold parts of a row
+ * are. */
+static void row_sums(Row *r, float *x, int64_t V, bool keep) {
+    float sum[CHUNKS];
+    int n = 0;
+    r->all_max = -FLT_MAX;
+    for (int64_t i = 0; i < V; i += r->chunk, n++) {
+        int64_t len = V - i < r->chunk ? V - i : r->chunk;
+        r->max[n] = chunk_max(x + i, len);
+        sum[n] = chunk_sum(keep ? x + i : NULL, x + i, r->max[n], len);
+        if (r->max[n] > r->all_max) r->all_max = r->max[n];
+    }
+    r->sum = 0;
+    for (int i = 0; i < n; i++)
+        r->sum += (double)sum[i] * exp((double)r->max[i] - (double)r->all_max);
+}
+
+/* x holds the exponentials that row_sums kept. */
+static void row_gradient(const Row *r, float *x, int64_t V, float scale) {
+    int n = 0;
+    for (int64_t i = 0; i < V; i += r->chunk, n++) {
+        int64_t end = V - i < r->chunk ? V : i + r->chunk;
+        float f = (float)(exp((double)r->max[n] - (double)r->all_max) / r->sum * (double)scale);
+        for (int64_t v = i; v < end; v++) x[v] *= f;
+    }
+}
+
+typedef struct Rows {
+    const Classifier *c;
+    float *loss, *logits;
+} Rows;
+
+static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
+    const Rows *w = ctx;
+    const Classifier *c = w->c;
+    Row r;
+    r.chunk = (c->V + CHUNKS - 1) / CHUNKS;
+    if (r.chunk < CHUNK) r.chunk = CHUNK;
+    for (int64_t t = begin; t < end; t++) {
+        float *x = w->logits + t * c->ld;
+        int32_t target = c->targets[t];
+        if (target < 0) {
+            w->loss[t] = 0;
+            if (c->backward) memset(x, 0, (size_t)c->V * sizeof *x);
+            continue;
+        }
+        double logit = (double)x[target];
+        row_sums(&r, x, c->V, c->backward);
+        w->loss[t] = (float)(log(r.sum) + ((double)r.all_max - logit));
+        if (!c->backward) continue;
+        row_gradient(&r, x, c->V, c->scale);
+        x[target] -= c->scale;
+    }
+}
+
+void classifier(Team *t, const Classifier *c, float *loss, float *logits) {
+    team_for(t, c->T, 1, classifier_rows, &(Rows){c, loss, logits});
 }

@@ -1,19 +1,45 @@
 #include "layers/rope.h"
 
-#include <math.h>
+#include "base/simd.h"
+
+typedef struct Rows {
+    const Rope *r;
+    float *qkv;
+    float direction;
+} Rows;
+
+/* Turns the pairs (lo[d], lo[half + d]) of one head by the angles of its position. */
+static void rotate_head(float *lo, const float *cosine, float direction, int64_t half) {
+    const float *sine = cosine + half;
+    float *hi = lo + half;
+    vf dir = vf_set1(direction);
+    int64_t d = 0;
+    for (; d + VF <= half; d += VF) {
+        vf c = vf_load(cosine + d), s = vf_load(sine + d) * dir, a = vf_load(lo + d),
+           b = vf_load(hi + d);
+        vf_store(lo + d, vf_fma(a, c, -(b * s)));
+        vf_store(hi + d, vf_fma(b, c, a * s));
+    }
+    int n = (int)(half - d);
+    if (n > 0) {
+        vf c = vf_load_n(cosine + d, n), s = vf_load_n(sine + d, n) * dir;
+        vf a = vf_load_n(lo + d, n), b = vf_load_n(hi + d, n);
+        vf_store_n(lo + d, vf_fma(a, c, -(b * s)), n);
+        vf_store_n(hi + d, vf_fma(b, c, a * s), n);
+    }
+}
+
+static void rope_rows(void *ctx, int64_t begin, int64_t end) {
+    const Rows *w = ctx;
+    const Rope *r = w->r;
+    int64_t width = (r->H + 2 * r->Hkv) * r->D;
+    for (int64_t t = begin; t < end; t++) {
+        const float *angles = r->table + (r->first + t % r->S) * r->D;
+        for (int64_t h = 0; h < r->H + r->Hkv; h++) // queries and keys; values do not turn
+            rotate_head(w->qkv + t * width + h * r->D, angles, w->direction, r->D / 2);
+    }
+}
 
 void rope(Team *t, const Rope *r, float *qkv, int direction) {
-    int64_t W = (r->H + 2 * r->Hkv) * r->D, half = r->D / 2;
-    (void)t;
-    for (int64_t i = 0; i < r->B * r->S; i++) {
-        const float *cs = r->table + (r->first + i % r->S) * r->D, *sn = cs + half;
-        for (int64_t h = 0; h < r->H + r->Hkv; h++) {
-            float *x = qkv + i * W + h * r->D;
-            for (int64_t d = 0; d < half; d++) {
-                float s = (float)direction * sn[d], lo = x[d], hi = x[d + half];
-                x[d] = lo * cs[d] - hi * s;
-                x[d + half] = hi * cs[d] + lo * s;
-            }
-        }
-    }
+    team_for(t, r->B * r->S, 16, rope_rows, &(Rows){r, qkv, (float)direction});
 }
