@@ -1,0 +1,98 @@
+/* layers -- helpers of the tests of layers: memory with guards, double references, finite
+ * differences. */
+#ifndef TESTS_LAYERS_H
+#define TESTS_LAYERS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "layers/kernels.h"
+#include "tests/test.h"
+
+/* Every set this processor runs: for (EACH_SET(s)) kernels_cpu(*s)->... */
+#define EACH_SET(s)                                                                                \
+    const char *const *s = kernels_cpu_sets();                                                     \
+    *s;                                                                                            \
+    s++
+
+/* Threads that must give the same bits; 5 is more than cores, and more than panels of small inputs.
+ */
+enum { TEAMS = 4 };
+static const int team_sizes[TEAMS] = {1, 2, 3, 5};
+
+/* Memory of a test: taken piece by piece, given back together by scratch_end. Each piece is
+ * followed by a guard. */
+enum { SCRATCH = 256, GUARD = 64 };
+static struct {
+    unsigned char *p;
+    size_t n;
+} scratch[SCRATCH];
+static int n_scratch;
+
+static inline void *scratch_take(size_t n_bytes) {
+    unsigned char *p = mem_calloc(n_bytes + GUARD, 1);
+    if (n_scratch == SCRATCH)
+        test_fail(__FILE__, __LINE__, "more than %d pieces of scratch", SCRATCH);
+    else
+        scratch[n_scratch].p = p, scratch[n_scratch++].n = n_bytes;
+    memset(p + n_bytes, 0x77, GUARD);
+    return p;
+}
+/* Frees all; false when something was written behind a piece. */
+static inline bool scratch_end(void) {
+    bool intact = true;
+    while (n_scratch > 0) {
+        unsigned char *p = scratch[--n_scratch].p;
+        for (int i = 0; i < GUARD; i++)
+            intact = intact && p[scratch[n_scratch].n + (size_t)i] == 0x77;
+        mem_free(p);
+    }
+    return intact;
+}
+static inline float *floats(int64_t n, float scale, unsigned seed) { // uniform in [-scale, scale)
+    float *x = scratch_take((size_t)n * sizeof *x);
+    test_fill(x, (size_t)n, scale, seed);
+    return x;
+}
+static inline float *floats_copy(const float *x, int64_t n) {
+    return memcpy(scratch_take((size_t)n * sizeof *x), x, (size_t)n * sizeof *x);
+}
+static inline double *doubles_copy(const float *x, int64_t n) { // x NULL: zeros
+    double *d = scratch_take((size_t)n * sizeof *d);
+    for (int64_t i = 0; i < n && x; i++) d[i] = (double)x[i];
+    return d;
+}
+static inline bool same_bits(const float *a, const float *b, int64_t n) {
+    return memcmp(a, b, (size_t)n * sizeof *a) == 0;
+}
+
+/* |got - want| <= tol max(1, |want|) for all; says where it is not. */
+static inline bool near_all(const char *what, const float *got, const double *want, int64_t n,
+                            double tol) {
+    for (int64_t i = 0; i < n; i++) {
+        double bound = tol * fmax(1, fabs(want[i]));
+        if (fabs((double)got[i] - want[i]) <= bound) continue;
+        test_fail(__FILE__, __LINE__, "%s[%lld] is %.9g, not %.9g (+- %.2g)", what, (long long)i,
+                  (double)got[i], want[i], bound);
+        return false;
+    }
+    return true;
+}
+
+/* dx[i] = df/dx[i] by central differences in double: with h = 1e-5, right to about 1e-9 for
+ * functions of size 1. */
+static inline void slopes(double (*f)(const void *ctx, const double *x), const void *ctx, double *x,
+                          int64_t n, double *dx) {
+    for (int64_t i = 0; i < n; i++) {
+        double old = x[i], h = 1e-5;
+        x[i] = old + h;
+        double up = f(ctx, x);
+        x[i] = old - h;
+        double down = f(ctx, x);
+        x[i] = old;
+        dx[i] = (up - down) / (2 * h);
+    }
+}
+
+#endif

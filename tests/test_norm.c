@@ -1,0 +1,198 @@
+#include "tests/layers.h"
+
+typedef struct Case {
+    NormKind kind;
+    int64_t T, C;
+    bool beta;
+    float offset; // added to x: a large mean with a small variance
+} Case;
+
+static const double eps = 1e-5;
+
+/* y, mean and rstd as the header of norm states them. */
+static void forward(const Case *c, const double *x, const double *gamma, const double *beta,
+                    double *y, double *mean, double *rstd) {
+    for (int64_t t = 0; t < c->T; t++) {
+        double m = 0, v = 0;
+        for (int64_t i = 0; i < c->C && c->kind == NORM_LAYER; i++)
+            m += x[t * c->C + i] / (double)c->C;
+        for (int64_t i = 0; i < c->C; i++) v += pow(x[t * c->C + i] - m, 2) / (double)c->C;
+        double r = 1 / sqrt(v + eps);
+        for (int64_t i = 0; i < c->C; i++)
+            y[t * c->C + i] = (x[t * c->C + i] - m) * r * gamma[i] + (c->beta ? beta[i] : 0);
+        mean[t] = m, rstd[t] = r;
+    }
+}
+
+static void backward(const Case *c, const double *x, const double *gamma, const double *dy,
+                     const double *mean, const double *rstd, double *dx, double *dgamma,
+                     double *dbeta) {
+    double C = (double)c->C;
+    for (int64_t t = 0; t < c->T; t++) {
+        double sum_g = 0, sum_gh = 0;
+        for (int64_t i = 0; i < c->C; i++) {
+            double d = dy[t * c->C + i], h = (x[t * c->C + i] - mean[t]) * rstd[t];
+            sum_g += d * gamma[i], sum_gh += d * gamma[i] * h;
+            dgamma[i] += d * h;
+            if (c->beta) dbeta[i] += d;
+        }
+        if (c->kind == NORM_RMS) sum_g = 0;
+        for (int64_t i = 0; i < c->C; i++) {
+            double h = (x[t * c->C + i] - mean[t]) * rstd[t];
+            dx[t * c->C + i] +=
+                rstd[t] * (dy[t * c->C + i] * gamma[i] - sum_g / C - h * sum_gh / C);
+        }
+    }
+}
+
+typedef struct In {
+    float *x, *gamma, *beta, *dy;
+} In;
+
+typedef struct Out {
+    float *y, *mean, *rstd, *dx, *dgamma, *dbeta; // the gradients are added to what is there
+} Out;
+
+static In in_new(const Case *c) {
+    In in = {floats(c->T * c->C, 1, 1), floats(c->C, 1, 2), floats(c->C, 1, 3),
+             floats(c->T * c->C, 1, 4)};
+    for (int64_t i = 0; i < c->T * c->C; i++) in.x[i] += c->offset;
+    return in;
+}
+
+static Out out_new(const Case *c) {
+    return (Out){floats(c->T * c->C, 0, 0), floats(c->T, 0, 0), floats(c->T, 0, 0),
+                 floats(c->T * c->C, 1, 5), floats(c->C, 1, 6), floats(c->C, 1, 7)};
+}
+
+static bool out_same(const Out *a, const Out *b, const Case *c) {
+    int64_t T = c->T, C = c->C;
+    return same_bits(a->y, b->y, T * C) && same_bits(a->mean, b->mean, T) &&
+           same_bits(a->rstd, b->rstd, T) && same_bits(a->dx, b->dx, T * C) &&
+           same_bits(a->dgamma, b->dgamma, C) && same_bits(a->dbeta, b->dbeta, C);
+}
+
+static Out run(const Kernels *k, int threads, const Case *c, const In *in) {
+    Out o = out_new(c);
+    Team *t = team_create(threads);
+    Norm n = {.kind = c->kind,
+              .T = c->T,
+              .C = c->C,
+              .eps = (float)eps,
+              .gamma = in->gamma,
+              .beta = c->beta ? in->beta : NULL,
+              .dgamma = o.dgamma,
+              .dbeta = c->beta ? o.dbeta : NULL,
+              .workspace = scratch_take(k->norm_workspace(c->T, c->C))};
+    float *mean = c->kind == NORM_LAYER ? o.mean : NULL; // RMS norm has none
+    k->norm_forward(t, &n, o.y, mean, o.rstd, in->x);
+    k->norm_backward(t, &n, o.dx, in->dy, in->x, mean, o.rstd);
+    team_destroy(t);
+    return o;
+}
+
+static void check(const char *set, const Case *c, const Out *o, const In *in) {
+    int64_t n = c->T * c->C, C = c->C;
+    Out start = out_new(c);
+    double *x = doubles_copy(in->x, n), *g = doubles_copy(in->gamma, C),
+           *b = doubles_copy(in->beta, C);
+    double *dy = doubles_copy(in->dy, n), *y = doubles_copy(NULL, n);
+    double *mean = doubles_copy(NULL, c->T), *rstd = doubles_copy(NULL, c->T);
+    double *dx = doubles_copy(start.dx, n), *dg = doubles_copy(start.dgamma, C),
+           *db = doubles_copy(start.dbeta, C);
+    forward(c, x, g, b, y, mean, rstd);
+    backward(c, x, g, dy, mean, rstd, dx, dg, db);
+    // Values of size 1 and sums of at most 1,023 of them in 64 partial sums: some units of 6e-8.
+    // With a mean of 1000 the mean is known to some units of 6e-5 / 2, and so is all else; E[x^2] -
+    // E[x]^2 would be wrong by 0.1 and more.
+    double tol = c->offset != 0 ? 4e-4 : 4e-6,
+           sum_tol = tol * sqrt((double)c->T); // errors of tokens add up at random
+    bool fine = near_all("y", o->y, y, n, tol) && near_all("rstd", o->rstd, rstd, c->T, tol) &&
+                near_all("mean", o->mean, mean, c->T, 1e-6) &&
+                near_all("dx", o->dx, dx, n, tol * fmax(1, rstd[0])) &&
+                near_all("dgamma", o->dgamma, dg, C, sum_tol) &&
+                near_all("dbeta", o->dbeta, db, C, sum_tol);
+    if (!fine)
+        test_fail(__FILE__, __LINE__, "%s kind %d T %lld C %lld offset %g", set, c->kind,
+                  (long long)c->T, (long long)C, (double)c->offset);
+}
+
+/* Panels are 32 tokens, vectors up to 16 lanes and 4 at a time. */
+static const Case cases[] = {
+    {NORM_LAYER, 1, 1, true, 0},      {NORM_LAYER, 1, 768, true, 0},
+    {NORM_LAYER, 70, 5, true, 0},     {NORM_LAYER, 33, 768, true, 0},
+    {NORM_LAYER, 67, 100, false, 0},  {NORM_LAYER, 130, 63, true, 1000},
+    {NORM_LAYER, 3, 768, true, 1000}, {NORM_RMS, 1, 1, false, 0},
+    {NORM_RMS, 70, 5, true, 0},       {NORM_RMS, 33, 768, false, 0},
+    {NORM_RMS, 2, 1023, false, 0},    {NORM_LAYER, 0, 5, true, 0},
+};
+
+TEST(norm_matches_double_for_any_team) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !test_failed(); i++)
+        for (EACH_SET(s)) {
+            const Case *c = &cases[i];
+            In in = in_new(c);
+            Out first = run(kernels_cpu(*s), 1, c, &in);
+            check(*s, c, &first, &in);
+            for (int j = 1; j < TEAMS; j++) {
+                Out o = run(kernels_cpu(*s), team_sizes[j], c, &in);
+                CHECK(out_same(&first, &o, c));
+            }
+            CHECK(scratch_end());
+        }
+}
+
+TEST(norm_may_work_in_place_and_keep_nothing) {
+    Case c = {NORM_LAYER, 40, 37, true, 0};
+    for (EACH_SET(s)) {
+        In in = in_new(&c);
+        Out o = run(kernels_cpu(*s), 2, &c, &in);
+        Team *t = team_create(2);
+        Norm n = {.kind = c.kind,
+                  .T = c.T,
+                  .C = c.C,
+                  .eps = (float)eps,
+                  .gamma = in.gamma,
+                  .beta = in.beta};
+        kernels_cpu(*s)->norm_forward(t, &n, in.x, NULL, NULL, in.x);
+        team_destroy(t);
+        CHECK(same_bits(in.x, o.y, c.T * c.C));
+        CHECK(scratch_end());
+    }
+}
+
+/* sum(dy y) as a function of x[T C], gamma[C], beta[C] in one array. */
+static double loss(const void *ctx, const double *p) {
+    const Case *c = ctx;
+    int64_t n = c->T * c->C;
+    double y[64], mean[8], rstd[8], sum = 0;
+    float dy[64];
+    test_fill(dy, (size_t)n, 1, 4);
+    forward(c, p, p + n, p + n + c->C, y, mean, rstd);
+    for (int64_t i = 0; i < n; i++) sum += (double)dy[i] * y[i];
+    return sum;
+}
+
+TEST(norm_gradients_are_slopes) {
+    for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++)
+        for (EACH_SET(s)) {
+            Case c = {(NormKind)kind, 4, 5, true, 0};
+            In in = in_new(&c);
+            Out o = run(kernels_cpu(*s), 2, &c, &in), start = out_new(&c);
+            int64_t n = c.T * c.C, C = c.C, all = n + 2 * C;
+            float *p = floats(all, 0, 0);
+            memcpy(p, in.x, (size_t)n * 4), memcpy(p + n, in.gamma, (size_t)C * 4);
+            memcpy(p + n + C, in.beta, (size_t)C * 4);
+            double *slope = doubles_copy(NULL, all);
+            slopes(loss, &c, doubles_copy(p, all), all, slope);
+            for (int64_t i = 0; i < n; i++) slope[i] += (double)start.dx[i];
+            for (int64_t i = 0; i < C; i++) slope[n + i] += (double)start.dgamma[i];
+            for (int64_t i = 0; i < C; i++) slope[n + C + i] += (double)start.dbeta[i];
+            double tol =
+                1e-5; // fp32 rounding of values of size 1, times rstd of about 2 and sums of 5
+            CHECK(near_all("dx", o.dx, slope, n, tol));
+            CHECK(near_all("dgamma", o.dgamma, slope + n, C, tol));
+            CHECK(near_all("dbeta", o.dbeta, slope + n + C, C, tol));
+            CHECK(scratch_end());
+        }
+}
