@@ -167,7 +167,7 @@ static inline void vf_store_n(float *p, vf x, int n) {
 #endif
 
 /* x with the lanes n.. set to 0. */
-static inline vf vf_first(vf x, int n) {
+static inline vf vf_keep(vf x, int n) {
     float y[VF];
     vf_store(y, x);
     return vf_load_n(y, n);
