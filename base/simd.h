@@ -174,6 +174,14 @@ static inline vf vf_keep(vf x, int n) {
 }
 
 /* Sum and maximum of the lanes, by halves: the order is fixed. */
+#if defined(__AVX512F__)
+static inline float vf_sum(vf x) {
+    return _mm512_reduce_add_ps((__m512)x);
+}
+static inline float vf_hmax(vf x) {
+    return _mm512_reduce_max_ps((__m512)x);
+}
+#else
 static inline float vf_sum(vf x) {
     float y[VF];
     vf_store(y, x);
@@ -187,6 +195,15 @@ static inline float vf_hmax(vf x) {
     for (int h = VF / 2; h > 0; h /= 2)
         for (int i = 0; i < h; i++) y[i] = y[i] > y[i + h] ? y[i] : y[i + h];
     return y[0];
+}
+#endif
+
+/* The first n lanes of x and the others of fill; n may be negative or beyond VF. */
+static inline vf vf_first_lanes(vf x, int64_t n, vf fill) {
+    int32_t lane[VF];
+    for (int i = 0; i < VF; i++) lane[i] = i;
+    int32_t k = n < 0 ? 0 : n < VF ? (int32_t)n : VF;
+    return vf_select(*(const vi_any *)lane < vi_set1(k), x, fill);
 }
 
 /* e^x within 1.5 units in the last place for x in [-86.5, 88.7]; below that 0, above clamped; NaN
@@ -206,6 +223,18 @@ static inline vf vf_exp(vf x) {
     p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
     p = vf_fma(p * r, r, r) + vf_set1(1.0f);
     return (vf)((vi)vf_scale2(p, n) & ~(vi)(x < lo));
+}
+
+/* 2^x to a relative 1.5e-7 for x in [-125, 127]; below that 2^-125; NaN stays NaN. 2^n times a
+ * polynomial of degree 5 in the rest, |r| <= 1/2, that is exactly 1 at 0. */
+static inline vf vf_exp2(vf x) {
+    vf t = vf_max(vf_set1(-125.0f), x), n = vf_round(t), r = t - n; // operand order keeps NaN
+    vf p = vf_set1(1.3264727e-3f);
+    p = vf_fma(p, r, vf_set1(9.671513e-3f));
+    p = vf_fma(p, r, vf_set1(5.5507336e-2f));
+    p = vf_fma(p, r, vf_set1(2.4022242e-1f));
+    p = vf_fma(p, r, vf_set1(6.93147e-1f));
+    return vf_scale2(vf_fma(p, r, vf_set1(1.0f)), n);
 }
 
 /* 1 / (1 + e^-x), from e^-|x| so that nothing overflows and both tails keep their relative

@@ -1,91 +1,237 @@
 #include "layers/attention.h"
 
+#include <float.h>
 #include <math.h>
-#include <string.h>
+#include <stdatomic.h>
 
-size_t attention_workspace(int n, int64_t S, int64_t H, int64_t Hkv, int64_t D) {
-    (void)n, (void)H, (void)Hkv, (void)D;
-    return (size_t)S * 8;
+#include "layers/attention_tile.h"
+
+/* What one member of the team works with. */
+typedef struct Work {
+    float *k;   // keys, packed across
+    float *v;   // values, packed by rows
+    float *q;   // a tile of queries
+    float *c;   // [BR][LD] scores in units of log 2, then exp(scores - max)
+    float *o;   // [BR][Do] sums of values
+    float *max; // [BR] of the scores seen so far
+    float *sum; // [BR][VF] of exp(scores - max), by lanes
+} Work;
+
+static Work carve_work(const Shape *s, Carve *at) {
+    Work w;
+    w.k = carve(at, s->Sp * s->Dw);
+    w.v = carve(at, s->Dn * s->Sw * NR);
+    w.q = carve(at, tile_words(s));
+    w.c = carve(at, BR * LD);
+    w.o = carve(at, BR * s->Do);
+    w.max = carve(at, BR);
+    w.sum = carve(at, BR * VF);
+    return w;
+}
+
+static int64_t forward_floats(const Shape *s) {
+    Carve at = {0};
+    carve_work(s, &at);
+    return at.used;
+}
+
+size_t attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D) {
+    Attention a = {.B = 1, .S = S, .H = H, .Hkv = Hkv, .D = D}; // fp32 takes more than bf16
+    Shape s = attention_shape(&a);
+    int64_t n = forward_floats(&s), m = attention_backward_floats(&s);
+    return (size_t)n_threads * (size_t)(n > m ? n : m) * sizeof(float) + 64;
+}
+
+/* Adds one tile to the running softmax of its rows: c becomes exp(c - max); the sums and the rows
+ * of o so far are brought to the new maximum. */
+static void softmax_tile(const Shape *s, const Tile *t, const Work *w) {
+    float correction[BR] = {0};
+    for (int64_t r = 0; r < t->rows; r++) {
+        const float *row = w->c + r * LD;
+        int64_t n = tile_seen(t, r) < BC ? tile_seen(t, r) : BC, j = 0;
+        vf m = vf_set1(w->max[r]);
+        for (; j + VF <= n; j += VF) m = vf_max(m, vf_load(row + j));
+        if (j < n) m = vf_max(m, vf_first_lanes(vf_load(row + j), n - j, vf_set1(-FLT_MAX)));
+        correction[r] = vf_hmax(m);
+    }
+    for (int64_t r = 0; r < t->rows; r += VF) {
+        vf m = vf_load(correction + r);
+        vf_store(correction + r, vf_exp2(vf_load(w->max + r) - m));
+        vf_store(w->max + r, m);
+    }
+    for (int64_t r = 0; r < t->rows; r++) {
+        float *row = w->c + r * LD, *o = w->o + r * s->Do;
+        int64_t seen = tile_seen(t, r), end = tile_read(t, r);
+        vf m = vf_set1(w->max[r]), f = vf_set1(correction[r]);
+        vf total = vf_load(w->sum + r * VF) * f, none = vf_zero();
+        for (int64_t j = 0; j < end; j += NR) {
+            vf x = vf_exp2(vf_load(row + j) - m), y = vf_exp2(vf_load(row + j + VF) - m);
+            if (j + NR > seen) {
+                x = vf_first_lanes(x, seen - j, none);
+                y = vf_first_lanes(y, seen - j - VF, none);
+            }
+            total = total + (x + y);
+            if (s->pair) {
+                vf_store(row + j / 2, vf_pair_run(x, y));
+            } else {
+                vf_store(row + j, s->round ? vf_round_bf16(x) : x);
+                vf_store(row + j + VF, s->round ? vf_round_bf16(y) : y);
+            }
+        }
+        vf_store(w->sum + r * VF, total);
+        if (t->key0 > 0 && correction[r] != 1)
+            for (int64_t d = 0; d < s->Do; d += VF) vf_store(o + d, vf_load(o + d) * f);
+    }
+}
+
+/* log2 of positive normal numbers, absolute 1e-7 or relative 2e-7: x = 2^e m with m in
+ * [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). NaN stays NaN. */
+static inline vf log2_of(vf x) {
+    vi e = ((vi)x - vi_set1(0x3f3504f3)) >> 23;
+    vf m = (vf)((vi)x - (e << 23)), one = vf_set1(1);
+    vf t = (m - one) / (m + one), u = t * t, p = vf_set1(2 * LOG2E / 9);
+    p = vf_fma(p, u, vf_set1(2 * LOG2E / 7));
+    p = vf_fma(p, u, vf_set1(2 * LOG2E / 5));
+    p = vf_fma(p, u, vf_set1(2 * LOG2E / 3));
+    p = vf_fma(p, u, vf_set1(2 * LOG2E));
+    return vf_fma(p, t, __builtin_convertvector(e, vf)) + (x - x);
+}
+
+/* One call, shared by the members of the team. An item is a piece of the queries of the heads that
+ * share one key and value head. */
+typedef struct Forward {
+    const Attention *a;
+    Shape s;
+    float *out, *lse;
+    const float *qkv;
+    int64_t pieces, floats;
+    _Atomic int64_t next;
+} Forward;
+
+static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, int64_t row0) {
+    const Attention *a = f->a;
+    const Shape *s = &f->s;
+    int64_t stride = (a->H + 2 * a->Hkv) * a->D, rows = a->S - row0 < BR ? a->S - row0 : BR;
+    attention_pack_tile(s, w->q, f->qkv + (b * a->S + row0) * stride + h * a->D, stride, rows,
+                        LOG2E / sqrtf((float)a->D));
+    for (int64_t i = 0; i < BR; i++) w->max[i] = -FLT_MAX;
+    memset(w->sum, 0, BR * VF * sizeof(float));
+    memset(w->o, 0, (size_t)(BR * s->Do) * sizeof(float));
+    for (int64_t key0 = 0; key0 < row0 + rows; key0 += BC) {
+        Tile t = {row0, rows, key0};
+        attention_scores(s, &t, w->c, w->q, w->k + key0 * s->Dw);
+        softmax_tile(s, &t, w);
+        attention_sum_keys(s, &t, w->o, w->c, w->v + (s->pair ? key0 / 2 : key0) * NR);
+    }
+    float total[BR], *lse = f->lse + (b * a->H + h) * a->S + row0;
+    for (int64_t r = 0; r < rows; r++) {
+        total[r] = vf_sum(vf_load(w->sum + r * VF));
+        attention_store_row(f->out + ((b * a->S + row0 + r) * a->H + h) * a->D, w->o + r * s->Do,
+                            a->D, 1 / total[r]);
+    }
+    for (int64_t r = 0; r < rows; r += VF) {
+        int n = rows - r < VF ? (int)(rows - r) : VF;
+        vf x = vf_load(w->max + r) + log2_of(vf_load_n(total + r, n));
+        vf_store_n(lse + r, x * vf_set1(LN2), n);
+    }
+}
+
+static void forward_member(void *ctx, int member, int size) {
+    Forward *f = ctx;
+    const Attention *a = f->a;
+    const Shape *s = &f->s;
+    (void)size;
+    int64_t stride = (a->H + 2 * a->Hkv) * a->D, group = a->H / a->Hkv;
+    int64_t items = a->B * a->Hkv * f->pieces, item;
+    Carve slice = {member_slice(a, member, f->floats), 0};
+    Work w = carve_work(s, &slice);
+    while ((item = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed)) < items) {
+        int64_t piece = item % f->pieces, b = item / f->pieces / a->Hkv;
+        int64_t g = item / f->pieces % a->Hkv;
+        int64_t begin = attention_cut(a->S, BR, piece, f->pieces);
+        int64_t end = attention_cut(a->S, BR, piece + 1, f->pieces);
+        if (begin >= end) continue;
+        const float *k = f->qkv + b * a->S * stride + (a->H + g) * a->D;
+        attention_pack_across(s, w.k, k, stride, 0, end);
+        attention_pack_rows(s, w.v, s->Sw, k + a->Hkv * a->D, stride, end, 1);
+        for (int64_t h = g * group; h < (g + 1) * group; h++)
+            for (int64_t row0 = begin; row0 < end; row0 += BR) forward_tile(f, &w, b, h, row0);
+    }
 }
 
 void attention_forward(Team *t, const Attention *a, float *out, float *lse, const float *qkv) {
-    int64_t W = (a->H + 2 * a->Hkv) * a->D;
-    float *s = a->workspace, scale = 1 / sqrtf((float)a->D);
-    (void)t;
-    for (int64_t b = 0; b < a->B; b++)
-        for (int64_t h = 0; h < a->H; h++)
-            for (int64_t i = 0; i < a->S; i++) {
-                int64_t g = h / (a->H / a->Hkv);
-                const float *q = qkv + (b * a->S + i) * W + h * a->D,
-                            *k = qkv + b * a->S * W + (a->H + g) * a->D;
-                const float *v = k + a->Hkv * a->D;
-                float *o = out + (b * a->S + i) * a->H * a->D + h * a->D, max = -INFINITY, sum = 0;
-                for (int64_t j = 0; j <= i; j++) {
-                    s[j] = 0;
-                    for (int64_t d = 0; d < a->D; d++) s[j] += q[d] * k[j * W + d];
-                    s[j] *= scale;
-                    max = fmaxf(max, s[j]);
-                }
-                for (int64_t j = 0; j <= i; j++) sum += s[j] = expf(s[j] - max);
-                memset(o, 0, (size_t)a->D * sizeof *o);
-                for (int64_t j = 0; j <= i; j++)
-                    for (int64_t d = 0; d < a->D; d++) o[d] += s[j] / sum * v[j * W + d];
-                lse[(b * a->H + h) * a->S + i] = max + logf(sum);
-            }
+    Forward f = {.a = a, .s = attention_shape(a), .out = out, .lse = lse, .qkv = qkv};
+    f.floats = forward_floats(&f.s);
+    f.pieces = attention_pieces(team_size(t), a->B * a->Hkv, a->S, 8);
+    team_run(t, forward_member, &f);
 }
 
-void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
-                        const float *qkv, const float *out, const float *lse) {
-    int64_t W = (a->H + 2 * a->Hkv) * a->D;
-    float scale = 1 / sqrtf((float)a->D);
-    (void)t;
-    memset(dqkv, 0, (size_t)(a->B * a->S * W) * sizeof *dqkv);
-    for (int64_t b = 0; b < a->B; b++)
-        for (int64_t h = 0; h < a->H; h++)
-            for (int64_t i = 0; i < a->S; i++) {
-                int64_t g = h / (a->H / a->Hkv), at = (b * a->S + i) * W + h * a->D;
-                int64_t kat = b * a->S * W + (a->H + g) * a->D, vat = kat + a->Hkv * a->D;
-                const float *o = out + (b * a->S + i) * a->H * a->D + h * a->D;
-                const float *go = dout + (b * a->S + i) * a->H * a->D + h * a->D;
-                float delta = 0;
-                for (int64_t d = 0; d < a->D; d++) delta += o[d] * go[d];
-                for (int64_t j = 0; j <= i; j++) {
-                    float s = 0, dp = 0;
-                    for (int64_t d = 0; d < a->D; d++) {
-                        s += qkv[at + d] * qkv[kat + j * W + d];
-                        dp += go[d] * qkv[vat + j * W + d];
-                    }
-                    float p = expf(s * scale - lse[(b * a->H + h) * a->S + i]),
-                          ds = p * (dp - delta) * scale;
-                    for (int64_t d = 0; d < a->D; d++) {
-                        dqkv[at + d] += ds * qkv[kat + j * W + d];
-                        dqkv[kat + j * W + d] += ds * qkv[at + d];
-                        dqkv[vat + j * W + d] += p * go[d];
-                    }
-                }
-            }
+/* Decoding. An item is one head of one sequence: the cost is reading its part of the cache. */
+typedef struct Decode {
+    const Attention *a;
+    float *out;
+    const float *q, *cache;
+    int64_t n; // rows of the cache that count
+    _Atomic int64_t next;
+} Decode;
+
+/* score[j] = q . row j of k, in units of log 2. */
+static float decode_scores(const Decode *d, float *score, const float *q, const float *k,
+                           int64_t stride) {
+    int64_t D = d->a->D, whole = D / VF * VF;
+    float max = -FLT_MAX, scale = LOG2E / sqrtf((float)D);
+    vf tail = vf_load_n(q + whole, (int)(D - whole));
+    for (int64_t j = 0; j < d->n; j++, k += stride) {
+        vf sum = D > whole ? tail * vf_load_n(k + whole, (int)(D - whole)) : vf_zero();
+        for (int64_t i = 0; i < whole; i += VF) sum = vf_fma(vf_load(q + i), vf_load(k + i), sum);
+        score[j] = vf_sum(sum) * scale;
+        max = max > score[j] ? max : score[j];
+    }
+    return max;
+}
+
+/* out = sum of weight[j] times row j of v, times f; vectors of columns vecs at a time. */
+static inline void decode_values(const Decode *d, float *out, const float *weight, const float *v,
+                                 int64_t stride, float f, int vecs) {
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    for (int64_t j = 0; j < d->n; j++, v += stride)
+        for (int i = 0; i < vecs; i++)
+            sum[i] = vf_fma(vf_set1(weight[j]), vf_load(v + i * VF), sum[i]);
+    for (int i = 0; i < vecs; i++) vf_store(out + i * VF, sum[i] * vf_set1(f));
+}
+
+static void decode_member(void *ctx, int member, int size) {
+    Decode *d = ctx;
+    const Attention *a = d->a;
+    (void)size;
+    int64_t D = a->D, stride = 2 * a->Hkv * D, items = a->B * a->H, item;
+    float *weight = member_slice(a, member, (a->S + VF + 15) / 16 * 16);
+    while ((item = atomic_fetch_add_explicit(&d->next, 1, memory_order_relaxed)) < items) {
+        int64_t g = item % a->H / (a->H / a->Hkv);
+        const float *k = d->cache + item / a->H * a->S * stride + g * D, *v = k + a->Hkv * D;
+        float *out = d->out + item * D;
+        vf max = vf_set1(decode_scores(d, weight, d->q + item * D, k, stride)), sum = vf_zero();
+        for (int64_t j = 0; j < d->n; j += VF) {
+            vf x = vf_first_lanes(vf_exp2(vf_load(weight + j) - max), d->n - j, vf_zero());
+            vf_store(weight + j, x);
+            sum = sum + x;
+        }
+        float f = 1 / vf_sum(sum);
+        int64_t i = 0;
+        for (; i + 4 * VF <= D; i += 4 * VF) decode_values(d, out + i, weight, v + i, stride, f, 4);
+        for (; i + VF <= D; i += VF) decode_values(d, out + i, weight, v + i, stride, f, 1);
+        if (i < D) {
+            int n = (int)(D - i);
+            vf tail = vf_zero();
+            for (int64_t j = 0; j < d->n; j++)
+                tail = vf_fma(vf_set1(weight[j]), vf_load_n(v + j * stride + i, n), tail);
+            vf_store_n(out + i, tail * vf_set1(f), n);
+        }
+    }
 }
 
 void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache,
                       int64_t pos) {
-    int64_t W = 2 * a->Hkv * a->D;
-    float *s = a->workspace, scale = 1 / sqrtf((float)a->D);
-    (void)t;
-    for (int64_t b = 0; b < a->B; b++)
-        for (int64_t h = 0; h < a->H; h++) {
-            int64_t g = h / (a->H / a->Hkv);
-            const float *k = cache + b * a->S * W + g * a->D, *v = k + a->Hkv * a->D;
-            float *o = out + (b * a->H + h) * a->D, max = -INFINITY, sum = 0;
-            for (int64_t j = 0; j <= pos; j++) {
-                s[j] = 0;
-                for (int64_t d = 0; d < a->D; d++)
-                    s[j] += q[(b * a->H + h) * a->D + d] * k[j * W + d];
-                s[j] *= scale;
-                max = fmaxf(max, s[j]);
-            }
-            for (int64_t j = 0; j <= pos; j++) sum += s[j] = expf(s[j] - max);
-            memset(o, 0, (size_t)a->D * sizeof *o);
-            for (int64_t j = 0; j <= pos; j++)
-                for (int64_t d = 0; d < a->D; d++) o[d] += s[j] / sum * v[j * W + d];
-        }
+    Decode d = {.a = a, .out = out, .q = q, .cache = cache, .n = pos + 1};
+    team_run(t, decode_member, &d);
 }

@@ -1,0 +1,233 @@
+#include "layers/attention.h"
+
+#include <math.h>
+#include <stdatomic.h>
+
+#include "layers/attention_tile.h"
+
+/* What one member of the team works with. */
+typedef struct Work {
+    float *k, *v;       // keys and values, packed across: right matrices of scores and of dP
+    float *k_rows;      // keys packed by rows: right matrix of dQ
+    float *dk, *dv;     // [Sp][Do], sums over queries and over the heads of the group
+    float *q, *dout;    // a tile of queries and of the gradient of their output
+    float *q_rows;      // the same by rows: right matrix of dK
+    float *dout_rows;   // and of dV
+    float *p, *ds;      // [BR][LD]: scores, then P; dP, then dS
+    float *dq;          // [BR][Do]
+    float *lse, *delta; // [BR] log of the sum of exponentials in units of log 2; out . dout
+} Work;
+
+static Work carve_work(const Shape *s, Carve *at) {
+    Work w;
+    w.k = carve(at, s->Sp * s->Dw);
+    w.v = carve(at, s->Sp * s->Dw);
+    w.k_rows = carve(at, s->Dn * s->Sw * NR);
+    w.dk = carve(at, s->Sp * s->Do);
+    w.dv = carve(at, s->Sp * s->Do);
+    w.q = carve(at, tile_words(s));
+    w.dout = carve(at, tile_words(s));
+    w.q_rows = carve(at, BR * s->Do);
+    w.dout_rows = carve(at, BR * s->Do);
+    w.p = carve(at, BR * LD);
+    w.ds = carve(at, BR * LD);
+    w.dq = carve(at, BR * s->Do);
+    w.lse = carve(at, BR);
+    w.delta = carve(at, BR);
+    return w;
+}
+
+int64_t attention_backward_floats(const Shape *s) {
+    Carve at = {0};
+    carve_work(s, &at);
+    return at.used;
+}
+
+typedef struct Backward {
+    const Attention *a;
+    Shape s;
+    float *dqkv;
+    const float *dout, *qkv, *out, *lse;
+    int64_t stride, floats;
+    int64_t
+        pieces; // 0: an item is a key head with all gradients. n: dQ, and dK and dV, in n pieces
+    _Atomic int64_t next;
+} Backward;
+
+/* exp(scores - lse) and P (dP - delta) for NR columns of a row; 0 in columns that it does not see. */
+static inline void row_gradient(const Work *w, int64_t r, int64_t j, int64_t seen, vf p[2],
+                                vf ds[2]) {
+    vf lse = vf_set1(w->lse[r]), delta = vf_set1(w->delta[r]), none = vf_zero();
+    for (int i = 0; i < 2; i++) {
+        int64_t at = r * LD + j + i * VF;
+        p[i] = vf_exp2(vf_load(w->p + at) - lse);
+        ds[i] = p[i] * (vf_load(w->ds + at) - delta);
+        if (j + NR > seen) {
+            p[i] = vf_first_lanes(p[i], seen - j - i * VF, none);
+            ds[i] = vf_first_lanes(ds[i], seen - j - i * VF, none);
+        }
+    }
+}
+
+static void gradient_tile(const Tile *t, const Work *w, bool round) {
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t j = 0; j < tile_read(t, r); j += NR) {
+            vf p[2], ds[2];
+            row_gradient(w, r, j, tile_seen(t, r), p, ds);
+            for (int i = 0; i < 2; i++) {
+                vf_store(w->p + r * LD + j + i * VF, round ? vf_round_bf16(p[i]) : p[i]);
+                vf_store(w->ds + r * LD + j + i * VF, round ? vf_round_bf16(ds[i]) : ds[i]);
+            }
+        }
+}
+
+/* The same in pairs. Sums over keys want dS paired along a row: ds. Sums over queries want P and dS
+ * paired along a column: row r of p gets P and row r + 1 gets dS of queries r, r + 1. */
+static void gradient_tile_pair(const Tile *t, const Work *w) {
+    for (int64_t r = 0; r < t->rows; r += 2) {
+        int64_t seen1 = r + 1 < t->rows ? tile_seen(t, r + 1) : 0;
+        for (int64_t j = 0; j < tile_read(t, r + 1); j += NR) {
+            vf p0[2], p1[2], ds0[2], ds1[2];
+            row_gradient(w, r, j, tile_seen(t, r), p0, ds0);
+            row_gradient(w, r + 1, j, seen1, p1, ds1);
+            for (int i = 0; i < 2; i++) {
+                vf_store(w->p + r * LD + j + i * VF, vf_pair_rows(p0[i], p1[i]));
+                vf_store(w->p + (r + 1) * LD + j + i * VF, vf_pair_rows(ds0[i], ds1[i]));
+            }
+            vf_store(w->ds + r * LD + j / 2, vf_pair_run(ds0[0], ds0[1]));
+            vf_store(w->ds + (r + 1) * LD + j / 2, vf_pair_run(ds1[0], ds1[1]));
+        }
+    }
+}
+
+/* lse in units of log 2 and delta = out . dout for the rows of a tile; 0 beyond. */
+static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
+                            int64_t rows) {
+    const Attention *a = f->a;
+    int64_t D = a->D, whole = D / VF * VF;
+    const float *lse = f->lse + (b * a->H + h) * a->S + row0;
+    for (int64_t r = 0; r < BR; r++) {
+        w->lse[r] = w->delta[r] = 0;
+        if (r >= rows) continue;
+        const float *x = f->out + ((b * a->S + row0 + r) * a->H + h) * D;
+        const float *y = f->dout + ((b * a->S + row0 + r) * a->H + h) * D;
+        vf sum = vf_zero();
+        for (int64_t d = 0; d < whole; d += VF) sum = vf_fma(vf_load(x + d), vf_load(y + d), sum);
+        if (whole < D)
+            sum = vf_fma(vf_load_n(x + whole, (int)(D - whole)),
+                         vf_load_n(y + whole, (int)(D - whole)), sum);
+        w->delta[r] = vf_sum(sum);
+        w->lse[r] = lse[r] * LOG2E;
+    }
+}
+
+/* A rectangle of tiles of one head: queries from row0, keys key_begin .. key_end. */
+static void backward_rows(const Backward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
+                          int64_t key_begin, int64_t key_end, bool want_dq, bool want_dkv) {
+    const Attention *a = f->a;
+    const Shape *s = &f->s;
+    int64_t D = a->D, rows = a->S - row0 < BR ? a->S - row0 : BR, wide = a->H * D;
+    int64_t panel = s->pair ? BR / 2 : BR;
+    const float *q = f->qkv + (b * a->S + row0) * f->stride + h * D;
+    const float *dout = f->dout + (b * a->S + row0) * wide + h * D;
+    float scale = 1 / sqrtf((float)D);
+    attention_pack_tile(s, w->q, q, f->stride, rows, scale * LOG2E);
+    attention_pack_tile(s, w->dout, dout, wide, rows, 1);
+    if (want_dkv) {
+        attention_pack_rows(s, w->q_rows, panel, q, f->stride, rows, scale);
+        attention_pack_rows(s, w->dout_rows, panel, dout, wide, rows, 1);
+    }
+    load_statistics(f, w, b, h, row0, rows);
+    if (want_dq) memset(w->dq, 0, (size_t)(BR * s->Do) * sizeof(float));
+    for (int64_t key0 = key_begin; key0 < key_end && key0 < row0 + rows; key0 += BC) {
+        Tile t = {row0, rows, key0};
+        attention_scores(s, &t, w->p, w->q, w->k + key0 * s->Dw);
+        attention_scores(s, &t, w->ds, w->dout, w->v + key0 * s->Dw);
+        if (SIMD_BF16 && s->pair)
+            gradient_tile_pair(&t, w);
+        else
+            gradient_tile(&t, w, s->round);
+        if (want_dkv) {
+            attention_sum_queries(s, &t, w->dv + key0 * s->Do, w->p, w->dout_rows);
+            attention_sum_queries(s, &t, w->dk + key0 * s->Do, s->pair ? w->p + LD : w->ds,
+                                  w->q_rows);
+        }
+        if (want_dq)
+            attention_sum_keys(s, &t, w->dq, w->ds, w->k_rows + (s->pair ? key0 / 2 : key0) * NR);
+    }
+    if (want_dq)
+        for (int64_t r = 0; r < rows; r++)
+            attention_store_row(f->dqkv + (b * a->S + row0 + r) * f->stride + h * D,
+                                w->dq + r * s->Do, D, scale);
+}
+
+/* The gradients that queries row_begin .. row_end and keys key_begin .. key_end (multiples of BR and
+ * BC, or S) give each other, for all heads of a group. A whole sum is always taken here: of dQ by
+ * keys in order, of dK and dV by heads and then queries in order, so that the pieces of an item do
+ * not change a bit. */
+static void backward_item(const Backward *f, const Work *w, int64_t b, int64_t g, int64_t row_begin,
+                          int64_t row_end, int64_t key_begin, int64_t key_end, bool want_dq,
+                          bool want_dkv) {
+    const Attention *a = f->a;
+    const Shape *s = &f->s;
+    int64_t D = a->D, group = a->H / a->Hkv, at = b * a->S * f->stride + (a->H + g) * D;
+    const float *k = f->qkv + at, *v = k + a->Hkv * D;
+    attention_pack_across(s, w->k, k, f->stride, key_begin, key_end);
+    attention_pack_across(s, w->v, v, f->stride, key_begin, key_end);
+    if (want_dq)
+        attention_pack_rows(s, w->k_rows + (s->pair ? key_begin / 2 : key_begin) * NR, s->Sw,
+                            k + key_begin * f->stride, f->stride, key_end - key_begin, 1);
+    if (want_dkv) {
+        int64_t padded = (key_end + BC - 1) / BC * BC;
+        size_t n = (size_t)((padded - key_begin) * s->Do) * sizeof(float);
+        memset(w->dk + key_begin * s->Do, 0, n);
+        memset(w->dv + key_begin * s->Do, 0, n);
+    }
+    for (int64_t h = g * group; h < (g + 1) * group; h++)
+        for (int64_t row0 = row_begin; row0 < row_end; row0 += BR)
+            backward_rows(f, w, b, h, row0, key_begin, key_end, want_dq, want_dkv);
+    if (want_dkv)
+        for (int64_t j = key_begin; j < key_end; j++) {
+            float *to = f->dqkv + at + j * f->stride;
+            attention_store_row(to, w->dk + j * s->Do, D, 1);
+            attention_store_row(to + a->Hkv * D, w->dv + j * s->Do, D, 1);
+        }
+}
+
+static void backward_member(void *ctx, int member, int size) {
+    Backward *f = ctx;
+    const Attention *a = f->a;
+    (void)size;
+    int64_t each = f->pieces ? 2 * f->pieces : 1, items = a->B * a->Hkv * each, S = a->S, item;
+    Carve slice = {member_slice(a, member, f->floats), 0};
+    Work w = carve_work(&f->s, &slice);
+    while ((item = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed)) < items) {
+        int64_t b = item / each / a->Hkv, g = item / each % a->Hkv, n = f->pieces, i = item % each;
+        if (!n) {
+            backward_item(f, &w, b, g, 0, S, 0, S, true, true);
+        } else if (i < n) {
+            int64_t begin = attention_cut(S, BR, i, n), end = attention_cut(S, BR, i + 1, n);
+            if (begin < end) backward_item(f, &w, b, g, begin, end, 0, end, true, false);
+        } else { // the first keys are seen by most queries: mirrored
+            int64_t tiles = (S + BC - 1) / BC * BC;
+            int64_t begin = tiles - attention_cut(tiles, BC, 2 * n - i, n);
+            int64_t end = tiles - attention_cut(tiles, BC, 2 * n - i - 1, n);
+            if (end > S) end = S;
+            if (begin < end)
+                backward_item(f, &w, b, g, begin / BR * BR, S, begin, end, false, true);
+        }
+    }
+}
+
+void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
+                        const float *qkv, const float *out, const float *lse) {
+    Backward f = {.a = a, .s = attention_shape(a), .dqkv = dqkv, .dout = dout, .qkv = qkv};
+    f.out = out, f.lse = lse;
+    f.stride = (a->H + 2 * a->Hkv) * a->D;
+    f.floats = attention_backward_floats(&f.s);
+    /* Whole heads take 5 products of tiles, pieces 7, as both kinds need the scores and dP: pieces
+     * pay when whole heads would leave more than 2 in 7 members idle. */
+    int64_t heads = a->B * a->Hkv, n = team_size(t), rounds = (heads + n - 1) / n;
+    if (7 * heads < 5 * n * rounds) f.pieces = attention_pieces(team_size(t), heads, a->S, 4);
+    team_run(t, backward_member, &f);
+}

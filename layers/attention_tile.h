@@ -1,0 +1,125 @@
+/* attention_tile -- the inner parts of attention: packing of heads into panels and products of tiles.
+ *
+ * The papers' tiles are BR queries by BC keys. Inside them the unit of work is a register tile, MR
+ * rows by NR columns of sums, as in BLIS. A product reads its left matrix by broadcasts from rows of
+ * LD words and its right matrix from a panel, NR columns side by side for each step of the sum:
+ *
+ *      set             MR x NR   sums   loads for each step (24, 12, 12 FMA)
+ *      avx512[_bf16]   12 x 32    24    2 + 12
+ *      avx2             6 x 16    12    2 + 6
+ *      portable         6 x 8     12    2 + 6
+ *
+ * A word is one float, or where the set has a bf16 dot product and the caller asked for bf16, two
+ * neighbours along the sum: then the same loops take half the steps. Other sets round to bf16 while
+ * packing and keep one float to a word: the same products, exact in fp32.
+ */
+#ifndef LAYERS_ATTENTION_TILE_H
+#define LAYERS_ATTENTION_TILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/simd.h"
+#include "base/simd_block.h"
+#include "layers/attention.h"
+
+#define LOG2E 1.44269504088896341f
+#define LN2   0.693147180559945309f
+
+enum {
+    NR = 2 * VF,
+    MU = VF == 16 ? 4 : 2, // register tiles have MU, 2 MU or MR = 3 MU rows
+    MR = 3 * MU,
+    BR = 96,      // queries of a tile: a multiple of MR, and even
+    BC = 128,     // keys of a tile: a multiple of NR and of MU
+    LD = BC + 16, // words from row to row of a tile: no multiple of a page's set of cache lines
+};
+
+/* What is the same for every tile of one call. */
+typedef struct Shape {
+    int64_t S, D;
+    int64_t Dw;     // words along D: D, or (D + 1) / 2 pairs
+    int64_t Dn;     // panels along D
+    int64_t Do;     // floats from row to row of a sum over tiles: Dn NR
+    int64_t Sp, Sw; // S rounded up to whole tiles of keys, in elements and in words
+    bool pair, round;
+} Shape;
+
+Shape attention_shape(const Attention *a);
+
+/* Words that attention_pack_tile fills. */
+static inline int64_t tile_words(const Shape *s) {
+    return (s->Dw + BC - 1) / BC * BR * LD;
+}
+
+/* Hands out consecutive pieces of a member's slice of the workspace; with base NULL it only counts. */
+typedef struct Carve {
+    float *base;
+    int64_t used;
+} Carve;
+static inline float *carve(Carve *c, int64_t n) {
+    float *p = c->base ? c->base + c->used : NULL;
+    c->used += (n + 15) / 16 * 16; // whole cache lines
+    return p;
+}
+/* Local. Floats of a member's slice for the backward pass. */
+int64_t attention_backward_floats(const Shape *s);
+/* Local. Slice of a member, aligned to a cache line. */
+static inline float *member_slice(const Attention *a, int member, int64_t floats) {
+    return (float *)(((uintptr_t)a->workspace + 63) & ~(uintptr_t)63) + member * floats;
+}
+
+/* Local. Left matrix: rows of D elements, times scale, as dst[chunk of BC words][BR][LD]; rows
+ * n .. up to the next multiple of MU are 0. */
+void attention_pack_tile(const Shape *s, float *dst, const float *src, int64_t stride, int64_t n,
+                         float scale);
+/* Local. Right matrix of a sum over D, for rows begin .. end of a head (begin a multiple of BC):
+ * dst[row panel][Dw][NR], transposed; rows S .. up to a whole panel are 0. */
+void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t stride,
+                           int64_t begin, int64_t end);
+/* Local. Right matrix of a sum over n rows, times scale: dst[panel of D][panel_words][NR]; the row
+ * that completes a last pair is 0. */
+void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
+                         int64_t stride, int64_t n, float scale);
+
+/* A tile of queries row0 .. row0 + rows and keys key0 .. of the causal matrix: what of it lies on
+ * or below the diagonal is computed, in whole register tiles. */
+typedef struct Tile {
+    int64_t row0, rows, key0;
+} Tile;
+
+/* Local. c[BR][LD] = left[rows][D] right'[BC][D]: scores, or dP from dO and V. */
+void attention_scores(const Shape *s, const Tile *t, float *c, const float *left,
+                      const float *right);
+/* Local. o[rows][Do] += c right, a sum over the tile's keys: O from P and V, dQ from dS and K. */
+void attention_sum_keys(const Shape *s, const Tile *t, float *o, const float *c,
+                        const float *right);
+/* Local. o[BC][Do] += c' right, a sum over the tile's queries: dV from P and dO, dK from dS and Q.
+ * c[BR][LD], or for pairs c[BR / 2][2 LD] of words that hold queries 2i and 2i + 1. */
+void attention_sum_queries(const Shape *s, const Tile *t, float *o, const float *c,
+                           const float *right);
+
+/* How many keys of the tile its query r sees; may be negative or beyond BC. */
+static inline int64_t tile_seen(const Tile *t, int64_t r) {
+    return t->row0 + r + 1 - t->key0;
+}
+/* Columns of row r that a product may read: what is not seen of them must be 0. */
+static inline int64_t tile_read(const Tile *t, int64_t r) {
+    int64_t n = (tile_seen(t, r) + MR + NR - 1) / NR * NR;
+    return n < 0 ? 0 : n < BC ? n : BC;
+}
+
+/* to[D] = f times from[D] */
+static inline void attention_store_row(float *to, const float *from, int64_t D, float f) {
+    int64_t d = 0;
+    for (; d + VF <= D; d += VF) vf_store(to + d, vf_load(from + d) * vf_set1(f));
+    if (d < D) vf_store_n(to + d, vf_load(from + d) * vf_set1(f), (int)(D - d));
+}
+
+/* Pieces to cut each of n_heads into, so that every member of the team gets about `each` items. */
+int64_t attention_pieces(int n_members, int64_t n_heads, int64_t S, int64_t each);
+/* First query of piece i of n of about the same area below the diagonal: a multiple of tile, or S
+ * at the end. */
+int64_t attention_cut(int64_t S, int64_t tile, int64_t i, int64_t n);
+
+#endif

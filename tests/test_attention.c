@@ -1,0 +1,145 @@
+/* Attention of every instruction set against a plain one in double precision. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/simd_block.h"
+#include "layers/kernels.h"
+#include "tests/test.h"
+
+typedef struct Case {
+    int64_t B, S, H, Hkv, D;
+} Case;
+
+/* What one case reads and writes, with the truth beside it. */
+typedef struct Data {
+    Case c;
+    int64_t n_qkv, n_out, n_lse;
+    float *qkv, *dout;
+    float *out, *lse, *dqkv;                // of the kernels under test
+    float *true_out, *true_lse, *true_dqkv; // in double precision, rounded
+    void *workspace;
+    size_t n_workspace;
+} Data;
+
+static float *floats(int64_t n) {
+    return mem_calloc((size_t)n, sizeof(float));
+}
+
+static double dot(const float *x, const float *y, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* One query of one head: forward, and its share of the gradients. g holds dqkv in double. */
+static void truth_row(Data *t, double *g, int64_t b, int64_t h, int64_t i, double *p) {
+    Case c = t->c;
+    int64_t W = (c.H + 2 * c.Hkv) * c.D, at = (b * c.S + i) * W + h * c.D;
+    int64_t key = b * c.S * W + (c.H + h / (c.H / c.Hkv)) * c.D, value = key + c.Hkv * c.D;
+    const float *dout = t->dout + ((b * c.S + i) * c.H + h) * c.D;
+    double scale = 1 / sqrt((double)c.D), max = -INFINITY, sum = 0, delta = 0;
+    for (int64_t j = 0; j <= i; j++) {
+        p[j] = dot(t->qkv + at, t->qkv + key + j * W, c.D) * scale;
+        max = fmax(max, p[j]);
+    }
+    for (int64_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
+    t->true_lse[(b * c.H + h) * c.S + i] = (float)(max + log(sum));
+    for (int64_t d = 0; d < c.D; d++) {
+        double o = 0;
+        for (int64_t j = 0; j <= i; j++) o += p[j] / sum * (double)t->qkv[value + j * W + d];
+        t->true_out[((b * c.S + i) * c.H + h) * c.D + d] = (float)o;
+        delta += o * (double)dout[d];
+    }
+    for (int64_t j = 0; j <= i; j++) {
+        double pj = p[j] / sum, dp = dot(dout, t->qkv + value + j * W, c.D);
+        double ds = pj * (dp - delta) * scale;
+        for (int64_t d = 0; d < c.D; d++) {
+            g[at + d] += ds * (double)t->qkv[key + j * W + d];
+            g[key + j * W + d] += ds * (double)t->qkv[at + d];
+            g[value + j * W + d] += pj * (double)dout[d];
+        }
+    }
+}
+
+static Data data_create(Case c, float scale) {
+    Data t = {.c = c};
+    t.n_qkv = c.B * c.S * (c.H + 2 * c.Hkv) * c.D;
+    t.n_out = c.B * c.S * c.H * c.D, t.n_lse = c.B * c.H * c.S;
+    t.qkv = floats(t.n_qkv), t.dqkv = floats(t.n_qkv), t.true_dqkv = floats(t.n_qkv);
+    t.out = floats(t.n_out), t.dout = floats(t.n_out), t.true_out = floats(t.n_out);
+    t.lse = floats(t.n_lse), t.true_lse = floats(t.n_lse);
+    test_fill(t.qkv, (size_t)t.n_qkv, scale, (unsigned)(c.S * 131 + c.D));
+    test_fill(t.dout, (size_t)t.n_out, 1, (unsigned)(c.S * 131 + c.D + 1));
+    double *p = mem_calloc((size_t)c.S, sizeof *p), *g = mem_calloc((size_t)t.n_qkv, sizeof *g);
+    for (int64_t i = 0; i < c.B * c.H * c.S; i++)
+        truth_row(&t, g, i / (c.H * c.S), i / c.S % c.H, i % c.S, p);
+    for (int64_t i = 0; i < t.n_qkv; i++) t.true_dqkv[i] = (float)g[i];
+    mem_free(p), mem_free(g);
+    return t;
+}
+
+static void data_destroy(Data *t) {
+    float *all[] = {t->qkv,  t->dout,     t->out,      t->lse,
+                    t->dqkv, t->true_out, t->true_lse, t->true_dqkv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) mem_free(all[i]);
+    mem_free(t->workspace);
+}
+
+static void fill_nan(float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = NAN;
+}
+
+/* Forward and backward with nothing but the inputs and a workspace of exactly the stated size, both full of NaN: what is
+ * not written stays a NaN, what is read too far is a NaN or an address error. */
+static void compute(const Kernels *k, Data *t, int threads, bool bf16) {
+    Case c = t->c;
+    Team *team = team_create(threads);
+    Attention a = {.B = c.B, .S = c.S, .H = c.H, .Hkv = c.Hkv, .D = c.D, .bf16 = bf16};
+    mem_free(t->workspace);
+    t->n_workspace = k->attention_workspace(threads, c.S, c.H, c.Hkv, c.D);
+    a.workspace = t->workspace = mem_alloc(t->n_workspace);
+    fill_nan(t->workspace, (int64_t)(t->n_workspace / sizeof(float)));
+    fill_nan(t->out, t->n_out), fill_nan(t->lse, t->n_lse), fill_nan(t->dqkv, t->n_qkv);
+    k->attention_forward(team, &a, t->out, t->lse, t->qkv);
+    fill_nan(t->workspace, (int64_t)(t->n_workspace / sizeof(float)));
+    k->attention_backward(team, &a, t->dqkv, t->dout, t->qkv, t->out, t->lse);
+    team_destroy(team);
+}
+
+/* Largest difference in units of the root mean square of the truth; infinite for a NaN. */
+static double worst(const float *x, const float *truth, int64_t n) {
+    double most = 0, square = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)x[i] - (double)truth[i]);
+        if (!(d <= most)) most = isnan(d) ? INFINITY : d;
+        square += (double)truth[i] * (double)truth[i];
+    }
+    return most == 0 ? 0 : most / sqrt(square / (double)n + 1e-30);
+}
+
+static const Case cases[] = {
+    {1, 1, 1, 1, 1},     {2, 1, 3, 1, 5},     {1, 2, 1, 1, 1},    {1, 2, 2, 2, 32},
+    {2, 63, 2, 1, 48},   {1, 65, 3, 3, 64},   {1, 64, 2, 2, 64},  {1, 96, 1, 1, 16},
+    {1, 97, 2, 2, 17},   {1, 128, 1, 1, 80},  {1, 129, 2, 1, 1},  {1, 130, 4, 2, 5},
+    {2, 130, 2, 2, 64},  {1, 130, 3, 1, 128}, {1, 257, 2, 1, 33}, {1, 300, 1, 1, 64},
+    {1, 193, 1, 1, 130}, {1, 100, 2, 1, 257},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+TEST(attention_equals_double_precision) {
+    for (int i = 0; i < N_CASES; i++) {
+        Data t = data_create(cases[i], 2);
+        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+            compute(kernels_cpu(*set), &t, 2, false);
+            /* Rounding of sums of a few hundred fp32 terms: a few hundred times 6e-8 at worst, and exp(s - lse)
+             * has the rounding of s and lse, |s| up to about 20 here. */
+            double e[] = {worst(t.out, t.true_out, t.n_out), worst(t.lse, t.true_lse, t.n_lse),
+                          worst(t.dqkv, t.true_dqkv, t.n_qkv)};
+            if (!(e[0] < 1e-5 && e[1] < 2e-6 && e[2] < 2e-5))
+                test_fail(__FILE__, __LINE__, "%s S=%d H=%d D=%d: out %.2g lse %.2g dqkv %.2g",
+                          *set, (int)t.c.S, (int)t.c.H, (int)t.c.D, e[0], e[1], e[2]);
+        }
+        data_destroy(&t);
+    }
+}
