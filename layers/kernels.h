@@ -23,6 +23,7 @@
 #include "layers/classifier.h"
 #include "layers/embedding.h"
 #include "layers/norm.h"
+#include "layers/peak.h"
 #include "layers/product.h"
 #include "layers/rope.h"
 
@@ -50,6 +51,7 @@ typedef struct Kernels {
     void (*bias_backward)(Team *, float *dbias, const float *dy, int64_t T, int64_t N);
     void (*classifier)(Team *, const Classifier *, float *loss, float *logits);
     double (*sum_of_squares)(Team *, const float *x, int64_t n);
+    double (*peak)(Team *, bool bf16);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
                   int64_t n, bool decay);
 } Kernels;

@@ -21,5 +21,6 @@ const Kernels kernels_table = {
     .bias_backward = bias_backward,
     .classifier = classifier,
     .sum_of_squares = sum_of_squares,
+    .peak = peak,
     .adamw = adamw,
 };
