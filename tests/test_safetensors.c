@@ -1,0 +1,293 @@
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/mem.h"
+#include "base/simd.h"
+#include "data/hf_config.h"
+#include "data/io.h"
+#include "data/safetensors.h"
+#include "data/weights.h"
+
+/* A file of this header and n_data bytes 0, 1, 2, ... into buf; its length. */
+static size_t make(uint8_t *buf, const char *header, size_t n_data) {
+    uint64_t len = strlen(header);
+    memcpy(buf, &len, 8);
+    memcpy(buf + 8, header, len);
+    for (size_t i = 0; i < n_data; i++) buf[8 + len + i] = (uint8_t)i;
+    return 8 + len + n_data;
+}
+
+static bool parses(const char *header, size_t n_data, Err *e) {
+    uint8_t buf[2048];
+    SafeTensors s;
+    size_t n = make(buf, header, n_data);
+    uint8_t *exact = mem_alloc(n); // of this size, so that the sanitizer sees any byte read beyond
+    memcpy(exact, buf, n);
+    bool ok = safetensors_parse(exact, n, &s, e);
+    safetensors_free(&s);
+    mem_free(exact);
+    return ok;
+}
+
+static const char PAIR[] = "{\"__metadata__\":{\"format\":\"pt\"},"
+                           "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[4,12]},"
+                           "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ";
+
+TEST(safetensors_reads_a_table) {
+    uint8_t buf[512];
+    SafeTensors s;
+    Err e = {""};
+    size_t n = make(buf, PAIR, 12);
+    CHECK(safetensors_parse(buf, n, &s, &e));
+    const SafeTensor *a = safetensors_find(&s, "a"), *b = safetensors_find(&s, "b");
+    CHECK(s.n == 2 && a && b && !safetensors_find(&s, "c"));
+    CHECK(a->n_dims == 0 && a->size == 1 && b->n_dims == 2 && b->size == 4);
+    float x[4], want;
+    memcpy(&want, buf + n - 12, 4);
+    safetensors_get(a, 0, 1, x);
+    CHECK(memcmp(x, &want, 4) == 0);
+    safetensors_get(b, 1, 3, x);
+    CHECK(x[0] == bf16_to_float(0x0706) && x[2] == bf16_to_float(0x0b0a));
+    safetensors_free(&s);
+    CHECK(parses("{}", 0, &e));
+    CHECK(parses("{\"z\":{\"dtype\":\"U8\",\"shape\":[0,5],\"data_offsets\":[0,0]}}", 0, &e));
+}
+
+TEST(safetensors_refuses_every_truncation) {
+    uint8_t buf[512];
+    SafeTensors s;
+    Err e = {""};
+    size_t n = make(buf, PAIR, 12);
+    for (size_t cut = 0; cut < n; cut++) {
+        uint8_t *part = mem_alloc(cut);
+        memcpy(part, buf, cut);
+        e.text[0] = 0;
+        CHECK(!safetensors_parse(part, cut, &s, &e));
+        CHECK(e.text[0]);
+        safetensors_free(&s);
+        mem_free(part);
+    }
+}
+
+#define T(name, dtype, shape, from, to)                                                            \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]" \
+                                                                                               "}"
+
+TEST(safetensors_names_every_defect) {
+    static const struct {
+        const char *header;
+        size_t n_data;
+        const char *says;
+    } wrong[] = {
+        {"{" T("a", "F32", "[2]", "0", "8") "}", 4, "leave the 4 bytes"},
+        {"{" T("a", "F32", "[2]", "0", "8") "}", 9, "1 bytes follow"},
+        {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12,
+         "b overlaps"},
+        {"{" T("a", "F32", "[1]", "0", "4") "," T("b", "F32", "[1]", "8", "12") "}", 12,
+         "b leaves a hole"},
+        {"{" T("a", "F32", "[1]", "4", "8") "}", 8, "a leaves a hole"},
+        {"{" T("a", "F31", "[2]", "0", "8") "}", 8, "unknown dtype \"F31\""},
+        {"{" T("a", "F32", "[3]", "0", "8") "}", 8, "8 bytes do not hold F32 [3]"},
+        {"{" T("a", "F32", "[-2]", "0", "8") "}", 8, "shape cannot be"},
+        {"{" T("a", "F32", "[1.5]", "0", "8") "}", 8, "shape cannot be"},
+        {"{" T("a", "F32", "[4294967296,4294967296,4294967296]", "0", "8") "}", 8,
+         "shape cannot be"},
+        {"{" T("a", "F32", "[4611686018427387904,4]", "0", "0") "}", 0, "shape cannot be"},
+        {"{" T("a", "F32", "[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "at most 8"},
+        {"{" T("a", "F32", "7", "0", "4") "}", 4, "\"shape\""},
+        {"{" T("a", "F32", "[1]", "4", "0") "}", 4, "offsets [4, 0]"},
+        {"{" T("a", "F32", "[1]", "-4", "0") "}", 4, "offsets [-4, 0]"},
+        {"{" T("a", "F32", "[1]", "0", "9223372036854775807") "}", 4, "offsets"},
+        {"{" T("a", "F32", "[1]", "0", "18446744073709551616") "}", 4, "no JSON"},
+        {"{" T("a", "F32", "[1]", "0", "4") "," T("a", "F32", "[1]", "4", "8") "}", 8, "uplicate"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets"},
+        {"{\"a\":[]}", 0, "data_offsets"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4, "data_offsets"},
+        {"{\"a\":", 0, "no JSON"},
+        {"[1]", 0, "not a safetensors file"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        Err e = {""};
+        bool ok = parses(wrong[i].header, wrong[i].n_data, &e);
+        if (ok || !strstr(e.text, wrong[i].says))
+            printf("    case %zu: \"%s\" is not \"%s\"\n", i, e.text, wrong[i].says);
+        CHECK(!ok && strstr(e.text, wrong[i].says));
+    }
+    uint8_t huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{'};
+    SafeTensors s;
+    Err e = {""};
+    CHECK(!safetensors_parse(huge, sizeof huge, &s, &e));
+    CHECK(!safetensors_parse((const uint8_t *)"\x7f"
+                                              "ELF....{}",
+                             10, &s, &e));
+}
+
+TEST(safetensors_half_precision_widens_exactly) {
+    // value = (-1)^s 2^(e-15) (1 + f/1024), subnormal 2^-24 f: every finite half is exact in fp32
+    static const char header[] = "{" T("a", "F16", "[65536]", "0", "131072") "}";
+    uint8_t *buf = mem_alloc(8 + sizeof header + 131072);
+    float *x = mem_alloc(65536 * sizeof *x);
+    size_t n = make(buf, header, 131072);
+    for (size_t i = 0; i < 65536; i++) {
+        uint16_t h = (uint16_t)i;
+        memcpy(buf + n - 131072 + 2 * i, &h, 2);
+    }
+    SafeTensors s;
+    Err e;
+    bool ok = safetensors_parse(buf, n, &s, &e);
+    if (ok) safetensors_get(&s.t[0], 0, 65536, x);
+    int wrong = 0;
+    for (int i = 0; ok && i < 65536; i++) {
+        int exp = i >> 10 & 31, frac = i & 1023;
+        double want = exp ? ldexp(1 + frac / 1024.0, exp - 15) : ldexp(frac, -24);
+        if (exp == 31) want = frac ? NAN : INFINITY;
+        if (i >> 15) want = -want;
+        bool same =
+            isnan(want) ? isnan(x[i]) : (double)x[i] == want && !signbit(x[i]) == !(i >> 15);
+        wrong += !same;
+    }
+    safetensors_free(&s);
+    mem_free(buf);
+    mem_free(x);
+    CHECK(ok && wrong == 0);
+}
+
+TEST(safetensors_writes_in_any_order) {
+    char path[160];
+    float x[20], back[20];
+    uint32_t crc;
+    uint64_t n_bytes;
+    Err e = {""};
+    SafeTensors list = {0}, s;
+    SafeWriter w;
+    IoMap m;
+    snprintf(path, sizeof path, "%s/a.safetensors", test_tmpdir());
+    test_fill(x, 20, 1, 3);
+    CHECK(safetensors_add(&list, "one", "F32", 2, (int64_t[]){4, 5}) == 0);
+    CHECK(safetensors_add(&list, "two", "BF16", 1, (int64_t[]){20}) == 1);
+    CHECK(safetensors_create(&w, path, &list, &e));
+    CHECK(safetensors_put(&w, 1, 10, 10, x + 10, &e) && safetensors_put(&w, 0, 5, 15, x + 5, &e));
+    CHECK(safetensors_put(&w, 0, 0, 5, x, &e) && safetensors_put(&w, 1, 0, 10, x, &e));
+    CHECK(safetensors_finish(&w, &n_bytes, &crc, &e));
+    CHECK(io_map(&m, path, &e));
+    CHECK(m.n == n_bytes && crc32c(0, m.p, m.n) == crc);
+    CHECK(safetensors_parse(m.p, m.n, &s, &e));
+    CHECK(s.t[0].begin % 64 == 0);
+    safetensors_get(safetensors_find(&s, "one"), 0, 20, back);
+    CHECK(memcmp(back, x, sizeof x) == 0);
+    safetensors_get(safetensors_find(&s, "two"), 0, 20, back);
+    for (int i = 0; i < 20; i++) CHECK(back[i] == bf16_to_float(bf16_from_float(x[i])));
+    safetensors_free(&s);
+    io_unmap(&m);
+}
+
+TEST(safetensors_index_lists_each_file_once) {
+    char *files[2];
+    Err e = {""};
+    static const char good[] = "{\"weight_map\":{\"a\":\"x1\",\"b\":\"x2\",\"c\":\"x1\"}}";
+    CHECK(safetensors_index_parse(good, strlen(good), files, 2, &e) == 2);
+    CHECK_STR(files[0], "x1");
+    CHECK_STR(files[1], "x2");
+    mem_free(files[0]);
+    mem_free(files[1]);
+    CHECK(safetensors_index_parse(good, strlen(good), files, 1, &e) == -1);
+    static const char *const bad[] = {"",
+                                      "{}",
+                                      "{\"weight_map\":{}}",
+                                      "{\"weight_map\":{\"a\":1}}",
+                                      "{\"weight_map\":{\"a\":\"../x\"}}",
+                                      "{\"weight_map\":{\"a\":\"\"}}"};
+    for (int i = 0; i < 6; i++)
+        CHECK(safetensors_index_parse(bad[i], strlen(bad[i]), files, 2, &e) == -1);
+}
+
+/* ---- config.json ---- */
+
+static bool config_round_trips(const char *text, HfKind kind) {
+    Config c, back;
+    Err e = {""};
+    if (!config_parse(&c, text, &e)) return false;
+    char *json = hf_config_text(&c);
+    bool ok = hf_config_kind(&c) == kind && hf_config_parse(json, strlen(json), &back, &e);
+    if (!ok) printf("    %s\n", e.text);
+    // What a shape does not use (rope_theta of GPT-2) need not come back.
+    if (kind == HF_GPT2) back.rope_theta = c.rope_theta;
+    mem_free(json);
+    return ok && config_equal(&c, &back);
+}
+
+TEST(hf_config_round_trips) {
+    CHECK(config_round_trips("d12", HF_GPT2));
+    CHECK(config_round_trips("d6,ffn=100,vocab=256,eps=3e-6,tied=0,seq=77", HF_GPT2));
+    CHECK(config_round_trips("llama", HF_LLAMA));
+    CHECK(config_round_trips("llama,kv_heads=3,theta=500000,eps=0.1,tied=1,bias=1", HF_LLAMA));
+    CHECK(config_round_trips("d12,pos=rope", HF_OWN));
+    CHECK(config_round_trips("d12,kv_heads=4,theta=123.456", HF_OWN));
+    CHECK(config_round_trips("d12,bias=0", HF_OWN));
+    CHECK(config_round_trips("llama,norm=layer,bias=1", HF_OWN));
+}
+
+#define GPT2_KEYS                                                                                  \
+    "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"vocab_size\":11"
+#define LLAMA_KEYS                                                                                 \
+    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hidden_size\":"  \
+    "16,\"intermediate_size\":24,\"vocab_size\":13"
+
+TEST(hf_config_reads_what_others_wrote) {
+    Config c;
+    Err e = {""};
+    // gpt2's own file has n_ctx and n_positions and lacks n_inner and tie_word_embeddings
+    static const char gpt2[] =
+        "{" GPT2_KEYS ",\"n_ctx\":1024,\"n_positions\":1024,\"n_inner\":null}";
+    CHECK(hf_config_parse(gpt2, strlen(gpt2), &c, &e));
+    CHECK(c.ffn == 32 && c.tied && c.seq == 1024 && c.norm_eps == 1e-5 && c.kv_heads == 2);
+    static const char old[] =
+        "{" LLAMA_KEYS ",\"num_key_value_heads\":2,\"rope_theta\":5e5,\"rope_scaling\":null}";
+    CHECK(hf_config_parse(old, strlen(old), &c, &e));
+    CHECK(c.kv_heads == 2 && !c.tied && !c.bias && c.rope_theta == 5e5 && c.seq == 2048);
+    static const char new[] =
+        "{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"default\"}}";
+    CHECK(hf_config_parse(new, strlen(new), &c, &e));
+    CHECK(c.kv_heads == 4 && c.rope_theta == 1e6 && c.norm_eps == 1e-6);
+}
+
+TEST(hf_config_refuses_what_we_would_compute_wrongly) {
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"{" GPT2_KEYS ",\"activation_function\":\"gelu\"}", "\"activation_function\" is \"gelu\""},
+        {"{" GPT2_KEYS ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse"},
+        {"{" GPT2_KEYS ",\"n_head\":3}", "heads=3 do not divide"},
+        {"{" GPT2_KEYS ",\"n_layer\":0}", "\"n_layer\" is not a positive"},
+        {"{" GPT2_KEYS ",\"n_layer\":\"2\"}", "\"n_layer\" is not a positive"},
+        {"{" GPT2_KEYS ",\"n_embd\":9223372036854775806}", "channels="},
+        {"{" GPT2_KEYS ",\"layer_norm_epsilon\":\"x\"}", "layer_norm_epsilon"},
+        {"{\"model_type\":\"gpt2\"}", "\"n_layer\" is missing"},
+        {"{" LLAMA_KEYS ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}",
+         "\"rope_type\" is \"llama3\""},
+        {"{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}",
+         "\"rope_type\" is \"yarn\""},
+        {"{" LLAMA_KEYS ",\"head_dim\":8}", "\"head_dim\" is 8"},
+        {"{" LLAMA_KEYS ",\"mlp_bias\":true}", "\"mlp_bias\" is true"},
+        {"{" LLAMA_KEYS ",\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\""},
+        {"{\"model_type\":\"train_gpt\"}", "\"train_gpt\" is missing"},
+        {"{\"model_type\":\"train_gpt\",\"train_gpt\":\"layers=x\"}", "layers=x"},
+        {"{\"model_type\":\"mamba\"}", "\"mamba\""},
+        {"{\"architectures\":[]}", "\"model_type\" is missing"},
+        {"[]", "\"model_type\" is missing"},
+        {"{", "no JSON"},
+        {"", "no JSON"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        Config c;
+        Err e = {""};
+        bool ok = hf_config_parse(wrong[i].text, strlen(wrong[i].text), &c, &e);
+        if (ok || !strstr(e.text, wrong[i].says))
+            printf("    case %zu: \"%s\" is not \"%s\"\n", i, e.text, wrong[i].says);
+        CHECK(!ok && strstr(e.text, wrong[i].says));
+    }
+}

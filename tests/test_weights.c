@@ -1,0 +1,175 @@
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/simd.h"
+#include "data/io.h"
+#include "data/weights.h"
+
+static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
+static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
+
+typedef struct Model {
+    TensorTable t;
+    float *values;
+    size_t n;
+} Model;
+
+static Model model_make(const char *config, unsigned seed) {
+    Config c;
+    Err e;
+    if (!config_parse(&c, config, &e)) die("%s", e.text);
+    Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
+    m.values = mem_calloc(m.n, sizeof *m.values);
+    if (seed) test_fill(m.values, m.n, 1.0f, seed);
+    float *at = m.values;
+    for (int i = 0; i < m.t.n; at += tensor_size(&m.t.t[i++])) m.t.t[i].param = at;
+    return m;
+}
+
+static void model_free(Model *m) {
+    mem_free(m->values);
+    tensors_free(&m->t);
+}
+
+static void export_round_trip(const char *config, const char *dtype) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(config, 1), b = model_make(config, 0);
+    Err e = {""};
+    Config c;
+    CHECK(weights_export(dir, &a.t, dtype, &e));
+    CHECK(weights_config(dir, &c, &e) && config_equal(&c, &a.t.config));
+    CHECK(weights_load(dir, &b.t, &e));
+    for (size_t i = 0; i < a.n && dtype[0] == 'B'; i++)
+        a.values[i] = bf16_to_float(bf16_from_float(a.values[i]));
+    CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
+    char path[160];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    memset(b.values, 0, b.n * sizeof *b.values);
+    CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
+    CHECK(weights_load(path, &b.t, &e));
+    CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(weights_export_round_trips) {
+    export_round_trip(GPT2, "F32");
+    export_round_trip(GPT2, "BF16");
+    export_round_trip(LLAMA, "F32");
+    export_round_trip(LLAMA, "BF16");
+    // rows longer than a panel, and more than one panel of them
+    export_round_trip("llama,layers=1,heads=1,channels=1200,ffn=1300,seq=4,vocab=3", "F32");
+}
+
+TEST(weights_pieces_are_columns_transposed) {
+    Model m = model_make(LLAMA, 1);
+    int q = tensors_find(&m.t, "h.1.qkv.weight");
+    const Tensor *x = &m.t.t[q];
+    float row[16];
+    for (int i = 0; i < m.t.n_pieces; i++) {
+        const Piece *p = &m.t.pieces[i];
+        if (strcmp(p->name, "model.layers.1.self_attn.k_proj.weight") != 0) continue;
+        int64_t dims[2];
+        CHECK(p->tensor == q && piece_dims(p, x, dims) == 2 && dims[0] == 8 && dims[1] == 16);
+        piece_gather(p, x, x->param, 3, 1, row); // output feature 3 of K: column 16 + 3 of QKV
+        for (int c = 0; c < 16; c++) CHECK(row[c] == x->param[c * x->cols + 16 + 3]);
+        model_free(&m);
+        return;
+    }
+    CHECK(!"k_proj is there");
+}
+
+/* ---- files made by others: GPT-2's tensors under other names, of other types, in shards ---- */
+
+typedef struct Foreign {
+    const char *prefix, *dtype, *leave_out, *extra, *reshape;
+} Foreign;
+
+static bool write_foreign(const char *path, const Model *m, Foreign f, int from, int to) {
+    SafeTensors list = {0};
+    SafeWriter w;
+    Err e;
+    char name[128];
+    int ids[64], n = 0;
+    for (int i = from; i < to; i++) {
+        const Piece *p = &m->t.pieces[i];
+        int64_t dims[2];
+        int n_dims = piece_dims(p, &m->t.t[p->tensor], dims);
+        if (f.leave_out && strcmp(p->name, f.leave_out) == 0) continue;
+        if (f.reshape && strcmp(p->name, f.reshape) == 0) dims[0] *= dims[1], n_dims = 1;
+        snprintf(name, sizeof name, "%s%s", f.prefix, p->name);
+        ids[n++] = i;
+        safetensors_add(&list, name, f.dtype, n_dims, dims);
+    }
+    if (f.extra) safetensors_add(&list, f.extra, "F32", 2, (int64_t[]){1, 2});
+    if (!safetensors_create(&w, path, &list, &e)) return false;
+    for (int i = 0; i < n; i++) {
+        const Tensor *t = &m->t.t[m->t.pieces[ids[i]].tensor];
+        if (!safetensors_put(&w, i, 0, tensor_size(t), t->param, &e)) return false;
+    }
+    if (f.extra && !safetensors_put(&w, n, 0, 2, (float[]){1, 2}, &e)) return false;
+    return safetensors_finish(&w, NULL, NULL, &e);
+}
+
+static bool loads_foreign(Foreign f, Err *e) {
+    char path[160];
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    snprintf(path, sizeof path, "%s/x.safetensors", test_tmpdir());
+    bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) && weights_load(path, &b.t, e) &&
+              memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
+    model_free(&a);
+    model_free(&b);
+    return ok;
+}
+
+TEST(weights_names_prefixes_and_buffers) {
+    Err e = {""};
+    CHECK(loads_foreign((Foreign){"", "F32", 0, 0, 0}, &e));
+    CHECK(loads_foreign((Foreign){"transformer.", "F32", 0, 0, 0}, &e));
+    CHECK(loads_foreign((Foreign){"", "F32", 0, "h.0.attn.bias", 0}, &e));
+    CHECK(loads_foreign((Foreign){"", "F32", 0, "h.1.attn.masked_bias", 0}, &e));
+    CHECK(loads_foreign((Foreign){"transformer.", "F32", 0, "lm_head.weight", 0}, &e));
+}
+
+TEST(weights_names_what_does_not_fit) {
+    Err e = {""};
+    CHECK(!loads_foreign((Foreign){"", "F32", "h.1.mlp.c_fc.weight", 0, 0}, &e));
+    CHECK(strstr(e.text, "tensor h.1.mlp.c_fc.weight [8, 32] is missing"));
+    CHECK(!loads_foreign((Foreign){"", "F32", 0, "h.2.ln_1.weight", 0}, &e));
+    CHECK(strstr(e.text, "tensor h.2.ln_1.weight [1, 2] is no part of this model"));
+    CHECK(!loads_foreign((Foreign){"", "F32", 0, 0, "wte.weight"}, &e));
+    CHECK(strstr(e.text, "tensor wte.weight is [88], the model needs [11, 8]"));
+    CHECK(!loads_foreign((Foreign){"", "F32", 0, "transformer.wpe.weight", 0}, &e));
+    CHECK(strstr(e.text, "wpe.weight is there twice"));
+    CHECK(!weights_load("/nowhere", &(TensorTable){0}, &e));
+    CHECK(strstr(e.text, "/nowhere: no model.safetensors"));
+    Config c;
+    CHECK(!weights_config("/nowhere/x.safetensors", &c, &e));
+    CHECK(strstr(e.text, "cannot open /nowhere/config.json: No such file"));
+}
+
+TEST(weights_come_in_shards) {
+    const char *dir = test_tmpdir();
+    char path[192], index[192];
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Err e = {""};
+    Foreign f = {"transformer.", "F32", 0, 0, 0};
+    static const char map[] =
+        "{\"metadata\":{\"total_size\":1},\"weight_map\":{\"transformer.wte.weight\":"
+        "\"model-1-of-2.safetensors\",\"transformer.ln_f.bias\":\"model-2-of-2.safetensors\"}}";
+    snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
+    CHECK(io_write_file(index, map, strlen(map), NULL, &e));
+    snprintf(path, sizeof path, "%s/model-1-of-2.safetensors", dir);
+    CHECK(write_foreign(path, &a, f, 0, 10));
+    CHECK(!weights_load(dir, &b.t, &e) && strstr(e.text, "model-2-of-2.safetensors"));
+    snprintf(path, sizeof path, "%s/model-2-of-2.safetensors", dir);
+    CHECK(write_foreign(path, &a, f, 10, a.t.n_pieces));
+    CHECK(weights_load(dir, &b.t, &e));
+    CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
+    model_free(&a);
+    model_free(&b);
+}
