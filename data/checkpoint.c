@@ -125,8 +125,8 @@ static bool put_optimizer(Build *b, Err *e) {
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < b->t->n; i++) {
             const Tensor *x = &b->t->t[i];
-            char name[64];
-            snprintf(name, sizeof name, "%c.%s", "mv"[k], x -> name);
+            char name[80];
+            snprintf(name, sizeof name, k ? "v.%s" : "m.%s", x->name);
             safetensors_add(&list, name, "F32", 2, (int64_t[]){x->rows, x->cols});
         }
     uint64_t n = 0;
@@ -384,7 +384,7 @@ static bool check_same_model(const char *path, const Config *saved, const Config
 }
 
 static bool read_moment(const SafeTensors *s, char kind, const Tensor *x, float *to, Err *e) {
-    char name[64];
+    char name[80];
     snprintf(name, sizeof name, "%c.%s", kind, x->name);
     const SafeTensor *f = safetensors_find(s, name);
     if (!f || f->size != tensor_size(x) || strcmp(f->dtype, "F32") != 0)

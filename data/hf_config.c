@@ -43,6 +43,10 @@ char *hf_config_text(const Config *c) {
     json_t *root = kind == HF_GPT2    ? gpt2_json(c)
                    : kind == HF_LLAMA ? llama_json(c)
                                       : json_pack("{s:s}", "model_type", "train_gpt");
+    // Their defaults are the ids of GPT-2's and LLaMA's own vocabularies, which ours need not be.
+    bool gpt2_ids = kind == HF_GPT2 && c->vocab == 50257;
+    json_object_set_new(root, "bos_token_id", gpt2_ids ? json_integer(50256) : json_null());
+    json_object_set_new(root, "eos_token_id", gpt2_ids ? json_integer(50256) : json_null());
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     json_object_set_new(root, "train_gpt", json_string(ours));
     char *text = json_dumps(root, JSON_INDENT(2));
