@@ -166,13 +166,6 @@ static inline void vf_store_n(float *p, vf x, int n) {
 
 #endif
 
-/* x with the lanes n.. set to 0. */
-static inline vf vf_keep(vf x, int n) {
-    float y[VF];
-    vf_store(y, x);
-    return vf_load_n(y, n);
-}
-
 /* Sum and maximum of the lanes, by halves: the order is fixed. */
 #if defined(__AVX512F__)
 static inline float vf_sum(vf x) {
@@ -237,11 +230,17 @@ static inline vf vf_exp2(vf x) {
     return vf_scale2(vf_fma(p, r, vf_set1(1.0f)), n);
 }
 
-/* 1 / (1 + e^-x), from e^-|x| so that nothing overflows and both tails keep their relative
- * accuracy. */
+/* 1 / (1 + e^-x) and, in *rest, 1 minus that. Both come from e^-|x|, so that nothing overflows and each keeps its
+ * relative accuracy. */
+static inline vf vf_sigmoid_rest(vf x, vf *rest) {
+    vf e = vf_exp(-vf_abs(x)), big = vf_set1(1.0f) / (vf_set1(1.0f) + e), small = e * big;
+    vi negative = x < vf_zero();
+    *rest = vf_select(negative, big, small);
+    return vf_select(negative, small, big);
+}
 static inline vf vf_sigmoid(vf x) {
-    vf e = vf_exp(-vf_abs(x)), s = vf_set1(1.0f) / (vf_set1(1.0f) + e);
-    return vf_select(x < vf_zero(), e * s, s);
+    vf rest;
+    return vf_sigmoid_rest(x, &rest);
 }
 
 /* Vectors of VD doubles, as many bytes as vf. */

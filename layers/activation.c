@@ -72,8 +72,8 @@ void swiglu_forward(Team *t, float *y, const float *x, int64_t T, int64_t F) {
 
 /* d (g sigmoid(g) u): *dg and *du for d = dy. */
 static inline void swiglu_slopes(vf g, vf u, vf d, vf *dg, vf *du) {
-    vf s = vf_sigmoid(g), one = vf_set1(1.0f);
-    *dg = d * u * s * vf_fma(g, one - s, one);
+    vf rest, s = vf_sigmoid_rest(g, &rest);
+    *dg = d * u * s * vf_fma(g, rest, vf_set1(1.0f));
     *du = d * (g * s);
 }
 

@@ -42,7 +42,7 @@ static float chunk_sum(float *y, const float *x, float max, int64_t n) {
         }
     for (; i < n; i += VF) {
         int k = n - i < VF ? (int)(n - i) : VF;
-        vf e = vf_keep(vf_exp(vf_load_n(x + i, k) - m), k);
+        vf e = vf_first_lanes(vf_exp(vf_load_n(x + i, k) - m), k, vf_zero());
         s[0] += e;
         if (y) vf_store_n(y + i, e, k);
     }

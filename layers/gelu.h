@@ -23,8 +23,8 @@ static inline vf gelu_slope(vf x) {
     vf t2 = t * t;
     vf inner = vf_fma(t2, vf_set1(2 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
     vf slope = vf_fma(t2, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
-    vf s = vf_sigmoid(t * inner);
-    return vf_fma(t * s * (vf_set1(1.0f) - s), slope, s);
+    vf rest, s = vf_sigmoid_rest(t * inner, &rest);
+    return vf_fma(t * (s * rest), slope, s);
 }
 
 #endif

@@ -48,7 +48,7 @@ static float row_squares(const float *x, float mean, int64_t C) {
         s[0] = vf_fma(d, d, s[0]);
     }
     if (i < C) {
-        vf d = vf_keep(vf_load_n(x + i, (int)(C - i)) - m, (int)(C - i));
+        vf d = vf_first_lanes(vf_load_n(x + i, (int)(C - i)) - m, C - i, vf_zero());
         s[1] = vf_fma(d, d, s[1]);
     }
     return vf_sum((s[0] + s[1]) + (s[2] + s[3]));

@@ -1,0 +1,238 @@
+/* Activations, rope and embeddings; norm, classifier, AdamW, product and attention have files of their own. */
+#include "tests/layers.h"
+
+static double sigmoid(double x) {
+    return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+static double gelu(double x) {
+    double u = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
+    return x * sigmoid(2 * u); // = x/2 (1 + tanh u) without its cancellation
+}
+static double slope_of_gelu(double x) { // of x/2 (1 + tanh u), as a textbook has it
+    double k = sqrt(2 / acos(-1)), u = k * (x + 0.044715 * x * x * x), th = tanh(u);
+    return 0.5 * (1 + th) + 0.5 * x * (1 - th * th) * k * (1 + 3 * 0.044715 * x * x);
+}
+
+TEST(gelu_reference_is_the_tanh_form) {
+    CHECK_NEAR(gelu(1), 0.841191990608, 1e-12);
+    for (double x = -5; x <= 5; x += 0.37) {
+        double u = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x), h = 1e-5;
+        CHECK_NEAR(gelu(x), x / 2 * (1 + tanh(u)), 1e-15);
+        CHECK_NEAR(slope_of_gelu(x), (gelu(x + h) - gelu(x - h)) / (2 * h), 1e-9);
+    }
+}
+
+TEST(gelu_matches_double_over_its_range) {
+    enum { N = 40003 };
+    for (EACH_SET(s)) {
+        Team *t = team_create(2);
+        float *x = floats(N, 0, 0), *y = floats(N, 0, 0), *dy = floats(N, 1, 3),
+              *dx = floats(N, 0, 0);
+        for (int i = 0; i < N; i++) x[i] = ((float)i - 20000) * 5e-4f; // -10 .. 10
+        kernels_cpu(*s)->gelu_forward(t, y, x, N);
+        kernels_cpu(*s)->gelu_backward(t, dx, dy, x, N);
+        team_destroy(t);
+        for (int i = 0; i < N; i++) {
+            // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a relative error. Results
+            // below 1e-35 may be flushed to 0.
+            double v = (double)x[i], z = fabs(2 * sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v));
+            double bound = fabs(gelu(v)) * (5 + (v < 0 ? 3 * z : 0)) * 0x1p-24 + 1e-35;
+            CHECK_NEAR(y[i], gelu(v), bound);
+            CHECK_NEAR(dx[i], (double)dy[i] * slope_of_gelu(v),
+                       5e-7); // some roundings of 2^-24 of values up to 1.13
+        }
+        CHECK(scratch_end());
+    }
+}
+
+TEST(gelu_has_the_right_ends) {
+    static const float ends[] = {0,   -0.0f, 1e-30f, 20,  1e5f,    3e38f,
+                                 -20, -1e5f, -3e38f, NAN, INFINITY};
+    static const float want[] = {0, 0, 5e-31f, 20, 1e5f, 3e38f, 0, 0, 0, NAN, INFINITY};
+    static const float slope[] = {.5f, .5f, .5f, 1, 1, 1, 0, 0, 0, NAN, 1};
+    enum { N = sizeof ends / sizeof *ends };
+    for (EACH_SET(s)) {
+        Team *t = team_create(1);
+        float y[N], dx[N], one[N];
+        for (int i = 0; i < N; i++) one[i] = 1;
+        kernels_cpu(*s)->gelu_forward(t, y, ends, N);
+        kernels_cpu(*s)->gelu_backward(t, dx, one, ends, N);
+        team_destroy(t);
+        for (int i = 0; i < N; i++) {
+            CHECK(isnan(want[i]) ? isnan(y[i]) : y[i] == want[i]);
+            CHECK(isnan(slope[i]) ? isnan(dx[i]) : dx[i] == slope[i]);
+        }
+    }
+}
+
+TEST(gelu_is_the_same_for_any_team_and_in_place) {
+    static const int64_t sizes[] = {0, 1, 5, 17, 16384, 50001};
+    for (EACH_SET(s))
+        for (int i = 0; i < 6; i++) {
+            int64_t n = sizes[i];
+            float *x = floats(n, 4, 1), *dy = floats(n, 1, 2), *y = NULL, *dx = NULL;
+            for (int j = 0; j < TEAMS; j++) {
+                Team *t = team_create(team_sizes[j]);
+                float *y2 = floats(n, 0, 0), *dx2 = floats_copy(dy, n);
+                kernels_cpu(*s)->gelu_forward(t, y2, x, n);
+                kernels_cpu(*s)->gelu_backward(t, dx2, dx2, x, n); // in place
+                if (j == 0) {
+                    y = y2, dx = floats(n, 0, 0);
+                    kernels_cpu(*s)->gelu_backward(t, dx, dy, x, n);
+                }
+                team_destroy(t);
+                CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, n));
+            }
+            CHECK(scratch_end());
+        }
+}
+
+static const struct {
+    int64_t T, F;
+} swiglu_cases[] = {{1, 1}, {3, 5}, {40, 2048}, {7, 333}, {1, 40000}, {0, 3}};
+
+TEST(swiglu_matches_double_for_any_team) {
+    for (EACH_SET(s))
+        for (int i = 0; i < 6; i++) {
+            int64_t T = swiglu_cases[i].T, F = swiglu_cases[i].F, n = T * F;
+            float *x = floats(2 * n, 6, 1), *dy = floats(n, 1, 2), *y = NULL, *dx = NULL;
+            for (int j = 0; j < TEAMS; j++) {
+                Team *t = team_create(team_sizes[j]);
+                float *y2 = floats(n, 0, 0), *dx2 = floats(2 * n, 0, 0);
+                kernels_cpu(*s)->swiglu_forward(t, y2, x, T, F);
+                kernels_cpu(*s)->swiglu_backward(t, dx2, dy, x, T, F);
+                team_destroy(t);
+                if (j == 0) y = y2, dx = dx2;
+                CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, 2 * n));
+            }
+            for (int64_t k = 0; k < n; k++) {
+                int64_t at = k / F * 2 * F + k % F;
+                double g = (double)x[at], u = (double)x[at + F], d = (double)dy[k], h = 1e-5;
+                double slope = ((g + h) * sigmoid(g + h) - (g - h) * sigmoid(g - h)) / (2 * h);
+                double tol = 6e-6; // products of size 36 and less, some roundings of 2^-24 each
+                CHECK_NEAR(y[k], g * sigmoid(g) * u, tol);
+                CHECK_NEAR(dx[at], d * u * slope, tol);
+                CHECK_NEAR(dx[at + F], d * g * sigmoid(g), tol);
+            }
+            CHECK(scratch_end());
+        }
+}
+
+TEST(swiglu_gates_do_not_overflow) {
+    static const float x[] = {-3e38f, -200, 200, 3e38f, 1, 1, 1, 1};
+    for (EACH_SET(s)) {
+        Team *t = team_create(1);
+        float y[4], dx[8], dy[4] = {1, 1, 1, 1};
+        kernels_cpu(*s)->swiglu_forward(t, y, x, 1, 4);
+        kernels_cpu(*s)->swiglu_backward(t, dx, dy, x, 1, 4);
+        team_destroy(t);
+        CHECK(y[0] == 0 && y[1] == 0 && y[2] == 200 && y[3] == 3e38f);
+        CHECK(dx[0] == 0 && dx[1] == 0 && dx[2] == 1 && dx[3] == 1);
+    }
+}
+
+static const struct {
+    int64_t T, N;
+} bias_cases[] = {{1, 1}, {1, 768}, {64, 5}, {67, 2304}, {301, 513}, {0, 7}};
+
+TEST(bias_gradient_is_the_column_sum_for_any_team) {
+    for (EACH_SET(s))
+        for (int i = 0; i < 6; i++) {
+            int64_t T = bias_cases[i].T, N = bias_cases[i].N;
+            float *dy = floats(T * N, 1, 1), *start = floats(N, 1, 2), *sum = NULL;
+            double *want = doubles_copy(start, N);
+            for (int64_t t = 0; t < T; t++)
+                for (int64_t n = 0; n < N; n++) want[n] += (double)dy[t * N + n];
+            for (int j = 0; j < TEAMS; j++) {
+                Team *t = team_create(team_sizes[j]);
+                float *sum2 = floats_copy(start, N); // accumulates
+                kernels_cpu(*s)->bias_backward(t, sum2, dy, T, N);
+                team_destroy(t);
+                if (j == 0) sum = sum2;
+                CHECK(same_bits(sum, sum2, N));
+            }
+            CHECK(near_all("dbias", sum, want, N,
+                           1e-5)); // sums of 301 values below 1 reach 20: units of 2e-6
+            CHECK(scratch_end());
+        }
+}
+
+static const Rope ropes[] = {{.B = 1, .S = 1, .H = 1, .Hkv = 1, .D = 2},
+                             {.B = 2, .S = 19, .H = 4, .Hkv = 2, .D = 10},
+                             {.B = 3, .S = 33, .H = 6, .Hkv = 6, .D = 64},
+                             {.B = 2, .S = 1, .H = 5, .Hkv = 1, .D = 34, .first = 70}};
+
+TEST(rope_turns_pairs_and_back_for_any_team) {
+    for (EACH_SET(s))
+        for (int i = 0; i < 4; i++) {
+            Rope r = ropes[i];
+            int64_t T = r.B * r.S, W = (r.H + 2 * r.Hkv) * r.D, positions = r.first + r.S,
+                    half = r.D / 2;
+            float *table = floats(positions * r.D, 0, 0), *x = floats(T * W, 1, 1), *y = NULL;
+            rope_table(table, positions, r.D, 10000);
+            r.table = table;
+            for (int j = 0; j < TEAMS; j++) {
+                Team *t = team_create(team_sizes[j]);
+                float *y2 = floats_copy(x, T * W);
+                kernels_cpu(*s)->rope(t, &r, y2, 1);
+                if (j == 0) y = floats_copy(y2, T * W);
+                CHECK(same_bits(y, y2, T * W));
+                kernels_cpu(*s)->rope(t, &r, y2, -1); // backward is the turn back
+                CHECK(test_nmse(y2, x, (size_t)(T * W)) <
+                      1e-13); // cos^2 + sin^2 of rounded values: 1 +- 1e-7
+                team_destroy(t);
+            }
+            for (int64_t k = 0; k < T * W; k++) {
+                int64_t t = k / W, d = k % r.D, pair = d % half, first = k - d;
+                double a =
+                    (double)(r.first + t % r.S) * pow(10000, -2 * (double)pair / (double)r.D);
+                double lo = (double)x[first + pair], hi = (double)x[first + pair + half];
+                double want = d < half ? lo * cos(a) - hi * sin(a) : hi * cos(a) + lo * sin(a);
+                if (k % W >= (r.H + r.Hkv) * r.D) want = (double)x[k];
+                CHECK_NEAR(y[k], want, 3e-7); // values up to 1.4, rounded three times
+            }
+            CHECK(scratch_end());
+        }
+}
+
+static const Embedding embeddings[] = {{.B = 1, .S = 1, .C = 1, .V = 1},
+                                       {.B = 3, .S = 7, .C = 5, .V = 4},
+                                       {.B = 2, .S = 40, .C = 768, .V = 11},
+                                       {.B = 4, .S = 1, .C = 33, .V = 9, .first = 12}};
+
+TEST(embedding_matches_double_for_any_team) {
+    for (EACH_SET(s))
+        for (int i = 0; i < 8; i++) {
+            Embedding e = embeddings[i / 2];
+            bool learned = i % 2; // with and without a table of positions
+            int64_t T = e.B * e.S, n = T * e.C, nw = e.V * e.C, np = (e.first + e.S) * e.C;
+            int32_t *tokens = scratch_take((size_t)T * sizeof *tokens);
+            for (int64_t t = 0; t < T; t++)
+                tokens[t] = (int32_t)(t * t % e.V); // tokens come more than once
+            float *wte = floats(nw, 1, 1), *wpe = floats(np, 1, 2), *dx = floats(n, 1, 3);
+            float *x = NULL, *dw = NULL, *dp = NULL;
+            e.tokens = tokens, e.wte = wte, e.wpe = learned ? wpe : NULL;
+            for (int j = 0; j < TEAMS; j++) {
+                Team *t = team_create(team_sizes[j]);
+                float *x2 = floats(n, 0, 0), *dw2 = floats(nw, 1, 4), *dp2 = floats(np, 1, 5);
+                e.dwte = dw2, e.dwpe = learned ? dp2 : NULL;
+                kernels_cpu(*s)->embedding_forward(t, &e, x2);
+                kernels_cpu(*s)->embedding_backward(t, &e, dx);
+                team_destroy(t);
+                if (j == 0) x = x2, dw = dw2, dp = dp2;
+                CHECK(same_bits(x, x2, n) && same_bits(dw, dw2, nw) && same_bits(dp, dp2, np));
+            }
+            double *want_w = doubles_copy(floats(nw, 1, 4), nw),
+                   *want_p = doubles_copy(floats(np, 1, 5), np);
+            for (int64_t k = 0; k < n; k++) {
+                int64_t w = tokens[k / e.C] * e.C + k % e.C,
+                        p = (e.first + k / e.C % e.S) * e.C + k % e.C;
+                CHECK(x[k] == (learned ? wte[w] + wpe[p] : wte[w])); // one rounding
+                want_w[w] += (double)dx[k];
+                if (learned) want_p[p] += (double)dx[k];
+            }
+            CHECK(near_all("dwte", dw, want_w, nw, 2e-6)); // at most 20 additions of values below 1
+            CHECK(near_all("dwpe", dp, want_p, np, 5e-7));
+            CHECK(scratch_end());
+        }
+}
