@@ -237,7 +237,8 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
 /* Largest of n little-endian unsigned integers; one function per width so that each becomes vector
  * code. */
 #define LARGEST(bits)                                                                              \
-    static uint64_t largest_##bits(const uint8_t *p, int64_t n) {                                  \
+    __attribute__((no_sanitize("thread"))) static uint64_t largest_##bits(const uint8_t *p,        \
+                                                                          int64_t n) {             \
         uint##bits##_t most = 0;                                                                   \
         for (int64_t i = 0; i < n; i++) {                                                          \
             uint##bits##_t id;                                                                     \

@@ -189,7 +189,8 @@ static void open_file(void *arg) {
 
 TEST(hellaswag_files) {
     File f = two();
-    char *path = mem_printf("%s/eval.bin", test_tmpdir()), text[1024];
+    char path[160], text[1024];
+    snprintf(path, sizeof path, "%s/eval.bin", test_tmpdir());
     FILE *out = fopen(path, "wb");
     CHECK(out && fwrite(f.words, 2, f.n, out) == f.n && fclose(out) == 0);
     HellaSwag h = hellaswag_open(path, 4006);
@@ -202,5 +203,4 @@ TEST(hellaswag_files) {
     CHECK(strstr(text, "cannot open no/such.bin: No such file"));
     CHECK(test_in_child(open_file, &folder, text, sizeof text) == 1);
     CHECK(strstr(text, "is a folder"));
-    mem_free(path);
 }
