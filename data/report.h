@@ -1,0 +1,42 @@
+/* report -- the record of one run, or of several to compare, as one self-contained HTML page.
+ *
+ * No network, no foreign scripts: inline SVG, a little CSS (light and dark) and forty lines of script for the values
+ * under the pointer. The input are the JSON lines of data/metrics.h; what is missing is left out of the page, lines that are no
+ * JSON (a torn last one) are skipped, and where a step occurs again the later line wins.
+ */
+#ifndef DATA_REPORT_H
+#define DATA_REPORT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct Curve {
+    double *x, *y;
+    size_t n, cap;
+} Curve;
+
+typedef struct ReportSample {
+    int64_t step;
+    char *text;
+} ReportSample;
+
+typedef struct ReportRun {
+    const char *name; // of the file: its last part without ending; owned by the caller
+    json_t *header;   // the newest "run" object, or NULL
+    Curve loss, norm, lr, ms, speed, peak, val, hellaswag;
+    ReportSample *samples;
+    size_t n_samples;
+    int64_t tokens, steps, skipped;
+    int64_t nonfinite_step;   // first step whose loss or norm was not finite, or 0
+    int64_t lines, bad_lines; // read; of them no JSON objects
+} ReportRun;
+
+/* Pure: reads n bytes of JSON lines. */
+void report_read(ReportRun *run, const char *name, const char *p, size_t n);
+void report_free(ReportRun *run);
+/* Local. Writes the page. */
+void report_write(FILE *f, const char *title, const ReportRun *runs, int n_runs);
+
+#endif

@@ -1,0 +1,148 @@
+#include "tests/test.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/chart.h"
+#include "data/report.h"
+
+static const char canned[] =
+    "{\"run\":{\"model\":\"layers=2\",\"options\":{\"lr\":0.001,\"prompt\":\"</"
+    "td><b>\"},\"changed\":[\"lr\"]}}\n"
+    "{\"step\":1,\"tokens\":64,\"loss\":4.0,\"norm\":1.5,\"lr\":1e-4,\"ms\":20,\"tokens_per_s\":"
+    "3200}\n"
+    "{\"step\":2,\"tokens\":128,\"loss\":null,\"nonfinite\":{\"loss\":\"nan\"},\"norm\":1}\n"
+    "\n"
+    "{\"step\":3,\"tokens\":192,\"loss\":2.0,\"norm\":0.5,\"lr\":3e-4,\"ms\":20,\"tokens_per_s\":"
+    "3200}\n"
+    "{\"step\":4,\"loss\":1.5}\n"
+    "{\"step\":4,\"val_loss\":2.25}\n"
+    "{\"step\":4,\"sample\":\"<script>alert('x')</script> & so on\"}\n"
+    "[1,2]\n"
+    "{\"step\":5,\"lo";
+
+/* The page as a string, freed by the caller. */
+static char *page_of(const ReportRun *runs, int n) {
+    FILE *f = tmpfile();
+    if (!f) return NULL;
+    report_write(f, "A <title>", runs, n);
+    size_t size = (size_t)ftell(f);
+    char *text = mem_calloc(size + 1, 1);
+    rewind(f);
+    size_t got = fread(text, 1, size, f);
+    fclose(f);
+    text[got] = 0;
+    return text;
+}
+
+static int count(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text += strlen(word)) n++;
+    return n;
+}
+
+/* Every tag that is opened is closed in the right order; elements that stand alone are known by name. */
+static bool is_balanced(const char *html) {
+    char stack[64][16];
+    int depth = 0;
+    for (const char *p = strchr(html, '<'); p; p = strchr(p + 1, '<')) {
+        char name[16] = "";
+        bool closes = p[1] == '/';
+        if (p[1] == '!') continue;
+        sscanf(p + 1 + closes, "%15[a-zA-Z0-9]", name);
+        const char *end = strchr(p, '>');
+        if (!name[0] || !end) return false;
+        if (closes) {
+            if (depth == 0 || strcmp(stack[--depth], name) != 0) return false;
+        } else if (end[-1] != '/' && strcmp(name, "meta") != 0) {
+            if (depth == 64) return false;
+            strcpy(stack[depth++], name);
+        }
+        // the text of a script or a style is not markup
+        if (!closes && strcmp(name, "script") == 0) p = strstr(p, "</script") - 1;
+        if (!closes && strcmp(name, "style") == 0) p = strstr(p, "</style") - 1;
+    }
+    return depth == 0;
+}
+
+TEST(report_reads_what_is_there) {
+    ReportRun r;
+    report_read(&r, "a", canned, sizeof canned - 1);
+    CHECK(r.lines == 9 && r.bad_lines == 2);
+    CHECK(r.loss.n == 4 && r.loss.x[2] == 3 && r.loss.y[2] == 2.0 && isnan(r.loss.y[1]));
+    CHECK(r.norm.n == 3 && r.lr.n == 2 && r.val.n == 1 && r.val.y[0] == 2.25);
+    CHECK(r.tokens == 192 && r.steps == 4 && r.nonfinite_step == 2 && r.n_samples == 1);
+    report_free(&r);
+}
+
+TEST(report_takes_the_later_line_of_a_step) {
+    static const char twice[] =
+        "{\"step\":1,\"loss\":9}\n{\"step\":2,\"loss\":8}\n{\"step\":3,\"loss\":7}\n"
+        "{\"step\":2,\"loss\":5}\n";
+    ReportRun r;
+    report_read(&r, "a", twice, sizeof twice - 1);
+    CHECK(r.loss.n == 2 && r.loss.y[0] == 9 && r.loss.y[1] == 5);
+    report_free(&r);
+}
+
+TEST(report_page_is_whole_and_escaped) {
+    ReportRun r[2];
+    report_read(&r[0], "a<b", canned, sizeof canned - 1);
+    report_read(&r[1], "b&c", canned, sizeof canned - 1);
+    for (int n = 1; n <= 2; n++) {
+        char *page = page_of(r, n);
+        CHECK(page && strncmp(page, "<!DOCTYPE html>", 15) == 0);
+        CHECK(is_balanced(page));
+        CHECK(!strstr(page, "<script>alert"));
+        CHECK(count(page, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; so on") == n);
+        CHECK(!strstr(page, "</td><b>") && strstr(page, "&lt;/td&gt;&lt;b&gt;"));
+        CHECK(!strstr(page, "http:") && !strstr(page, "https:")); // no network
+        CHECK(!strstr(page, "nan") || strstr(page, "nan") > strstr(page, "<script>\n"));
+        CHECK(count(page, "<svg") == 4); // loss, speed, norm, learning rate
+        mem_free(page);
+    }
+    report_free(&r[0]), report_free(&r[1]);
+}
+
+TEST(report_of_nothing_is_still_a_page) {
+    static const char *const inputs[] = {"", "garbage\n", "{\"step\":1,\"loss\":2}\n",
+                                         "{\"run\":3}\n{\"step\":\"x\"}",
+                                         "{\"run\":{\"options\":[]}}\n"};
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        ReportRun r;
+        report_read(&r, "a", inputs[i], strlen(inputs[i]));
+        char *page = page_of(&r, 1);
+        CHECK(page && is_balanced(page));
+        CHECK(count(page, "<svg") == 0);
+        mem_free(page), report_free(&r);
+    }
+}
+
+TEST(report_of_a_long_run_stays_small) {
+    enum { STEPS = 50000 };
+    char *text = mem_calloc(STEPS, 64);
+    size_t n = 0;
+    for (int i = 1; i <= STEPS; i++)
+        n += (size_t)sprintf(text + n, "{\"step\":%d,\"loss\":%s}\n", i,
+                             i == 30001 ? "77.25" : "3.5");
+    ReportRun r;
+    report_read(&r, "a", text, n);
+    char *page = page_of(&r, 1);
+    CHECK(r.loss.n == STEPS && page && strlen(page) < 300000);
+    CHECK(strstr(page, "30001,77.25")); // the one spike is not lost
+    mem_free(text), mem_free(page), report_free(&r);
+}
+
+TEST(chart_ticks_are_one_two_five) {
+    CHECK_NEAR(chart_tick(10, 5), 2, 1e-12);
+    CHECK_NEAR(chart_tick(11, 5), 5, 1e-12);
+    CHECK_NEAR(chart_tick(0.03, 5), 0.01, 1e-12);
+    CHECK_NEAR(chart_tick(5000, 9), 1000, 1e-9);
+    char text[32];
+    chart_number(text, sizeof text, 1234567);
+    CHECK_STR(text, "1.23M");
+    chart_number(text, sizeof text, 0.00012);
+    CHECK_STR(text, "1.2e-04");
+    chart_number(text, sizeof text, -2500);
+    CHECK_STR(text, "-2.5k");
+}
