@@ -1,0 +1,50 @@
+/* convert -- a model from one format to another, values unchanged.
+ *
+ *     convert --init gpt2_124M.bin --out gpt2/            llm.c to a folder for `transformers`
+ *     convert --init run/step_00001000 --out model.bin    a checkpoint to llm.c, fp32 (version 3)
+ *     convert --init gpt2/ --out small/ --dtype bf16      half the bytes, rounded to nearest
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "data/io.h"
+#include "data/llmc.h"
+#include "data/weights.h"
+
+static const char *init_path, *out_path;
+static int dtype;
+
+static const Opt options[] = {
+    {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
+     "model: llm.c .bin, .safetensors, a folder or a checkpoint"},
+    {"out", OPT_STR, &out_path, "", 0, 0, "FILE", "NAME.bin for llm.c's format, else a new folder"},
+    {"dtype", OPT_CHOICE, &dtype, "fp32", 0, 0, "fp32|bf16", "type of the values in the file"},
+    {0}};
+
+int main(int argc, char **argv) {
+    die_set_program(argv[0]);
+    opt_parse(options, argc, argv, "usage: convert --init FILE --out FILE [--dtype bf16]");
+    if (!*init_path || !*out_path) die_usage("--init and --out are needed");
+    if (io_exists(out_path)) die("%s is there already: choose another name", out_path);
+    Config c;
+    Err e;
+    if (!weights_config(init_path, &c, &e)) die("%s", e.text);
+    TensorTable t = tensors_describe(&c);
+    float *values = mem_alloc((size_t)config_parameters(&c) * sizeof *values), *at = values;
+    for (int i = 0; i < t.n; at += tensor_size(&t.t[i++])) t.t[i].param = at;
+    if (!weights_load(init_path, &t, &e)) die("%s", e.text);
+    size_t n = strlen(out_path);
+    bool ok = n > 4 && strcmp(out_path + n - 4, ".bin") == 0
+                  ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &e)
+                  : io_make_dirs(out_path, &e) &&
+                        weights_export(out_path, &t, dtype ? "BF16" : "F32", &e);
+    if (!ok) die("%s", e.text);
+    printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),
+           dtype ? "bf16" : "fp32");
+    mem_free(values);
+    tensors_free(&t);
+    return 0;
+}
