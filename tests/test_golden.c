@@ -47,29 +47,30 @@ typedef struct Golden {
 
 /* How far from the truth a run may be. */
 typedef struct Tolerance {
-    double logit, loss, norm, grad_nmse, later_loss, later_norm, weight, sum;
+    double logit, loss, norm, grad_nmse, later_loss, later_norm, weight,
+        sum; // sum: share of the sum of magnitudes
 } Tolerance;
 
-/* fp32: about four times the distance of PyTorch's fp32. A loss of 4.5 has an ulp of 5e-7. AdamW divides a gradient by its
- * own size, so an element whose gradient is near eps turns a rounding error of 1e-8 into a part of lr: 1e-4 per weight. */
-static const Tolerance fp32_limits = {.logit = 1e-5,
-                                      .loss = 3e-6,
-                                      .norm = 3e-6,
-                                      .grad_nmse = 1e-11,
-                                      .later_loss = 5e-6,
-                                      .later_norm = 1e-5,
-                                      .weight = 1e-4,
-                                      .sum = 1e-4};
-/* bf16: operands carry 8 bits, a relative error of up to 2^-9 each (nmse about 2 * (2^-9)^2 / 3 = 2.5e-6 per product);
- * a gradient has some ten products behind it. In AdamW small gradients may change sign: 2 lr per step at worst. */
-static const Tolerance bf16_limits = {.logit = 5e-2,
-                                      .loss = 1e-2,
-                                      .norm = 1e-2,
-                                      .grad_nmse = 3e-4,
-                                      .later_loss = 1e-2,
-                                      .later_norm = 2e-2,
-                                      .weight = 1e-2,
-                                      .sum = 2e-1};
+/* fp32: a few times PyTorch's distance. A loss of 4.5 has an ulp of 5e-7. Of the sums: (float)(1 - lr * decay) is 3e-8
+ * off, the same way in each of ten steps, so a sum of magnitudes is 3e-7 of itself off. */
+static const Tolerance fp32_limits = {.logit = 8e-6,
+                                      .loss = 2e-6,
+                                      .norm = 2e-6,
+                                      .grad_nmse = 5e-12,
+                                      .later_loss = 2e-6,
+                                      .later_norm = 3e-6,
+                                      .weight = 2e-6,
+                                      .sum = 1e-6};
+/* bf16: operands carry 8 bits, each is up to 2^-9 of itself off: nmse 2 * 2^-18 / 3 = 2.5e-6 of one product, and the
+ * worst gradient has some forty such products before it. In AdamW the sign of a small gradient may change: 2 lr. */
+static const Tolerance bf16_limits = {.logit = 8e-2,
+                                      .loss = 6e-3,
+                                      .norm = 6e-3,
+                                      .grad_nmse = 5e-4,
+                                      .later_loss = 8e-3,
+                                      .later_norm = 1.5e-2,
+                                      .weight = 2e-3,
+                                      .sum = 1e-3};
 
 static char *read_file(const char *path, size_t *n) {
     FILE *f = fopen(path, "rb");
@@ -161,7 +162,7 @@ static Golden *read_golden(const char *kind) {
             read_final(&g->final[g->n_final++], rest);
     }
     mem_free(text);
-    if (g->B * g->S > MAX_TOKENS || inputs != g->steps || targets != g->steps || g->n_final < 20)
+    if (g->B * g->S > MAX_TOKENS || inputs != g->steps || targets != g->steps)
         die("%s is not whole: make it again with tests/golden_gpt.py", path);
     read_bin(&g->weights, kind, "weights");
     read_bin(&g->grads, kind, "grads");
@@ -215,8 +216,8 @@ static void check_weights(const Golden *g, const Model *m, const Tolerance *limi
             sum += (double)t->param[j];
             abs_sum += fabs((double)t->param[j]);
         }
-        CHECK_NEAR(sum, f->sum, limit->sum + slack(g, m, t, -1));
-        CHECK_NEAR(abs_sum, f->abs_sum, limit->sum + slack(g, m, t, -1));
+        CHECK_NEAR(sum, f->sum, limit->sum * f->abs_sum + slack(g, m, t, -1));
+        CHECK_NEAR(abs_sum, f->abs_sum, limit->sum * f->abs_sum + slack(g, m, t, -1));
         for (int j = 0; j < f->n; j++)
             CHECK_NEAR(t->param[f->place[j]], f->value[j],
                        limit->weight + slack(g, m, t, f->place[j]));
