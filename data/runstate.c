@@ -1,0 +1,67 @@
+#include "data/runstate.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static json_t *print_zscore(const ZScore *z) {
+    json_t *ring = json_array();
+    for (int i = 0; i < ZSCORE_WINDOW; i++) json_array_append_new(ring, json_real(z->ring[i]));
+    return json_pack("{s:o, s:I}", "ring", ring, "count", (json_int_t)z->count);
+}
+
+char *runstate_print(const RunState *s, const Opt *options) {
+    char text[4096];
+    json_t *record = json_object();
+    for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++)
+        if (o->name)
+            json_object_set_new(record, o->name, json_string(opt_text(o, text, sizeof text)));
+    json_t *root = json_pack("{s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "tokens",
+                             (json_int_t)s->tokens, "loss_z", print_zscore(&s->loss_z), "norm_z",
+                             print_zscore(&s->norm_z), "options", record);
+    char *out = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (!out) die("the state of the run cannot be written as JSON (an option that is not UTF-8?)");
+    return out;
+}
+
+static bool parse_zscore(const json_t *j, ZScore *z) {
+    const json_t *ring = json_object_get(j, "ring"), *count = json_object_get(j, "count");
+    if (json_array_size(ring) != ZSCORE_WINDOW || !json_is_integer(count) ||
+        json_integer_value(count) < 0)
+        return false;
+    z->count = json_integer_value(count);
+    for (size_t i = 0; i < ZSCORE_WINDOW; i++) {
+        if (!json_is_number(json_array_get(ring, i))) return false;
+        z->ring[i] = json_number_value(json_array_get(ring, i));
+    }
+    return true;
+}
+
+bool runstate_parse(const char *text, RunState *s, Err *e) {
+    json_error_t where;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &where);
+    if (!root) return err(e, "not JSON: line %d: %s", where.line, where.text);
+    const json_t *step = json_object_get(root, "step"), *tokens = json_object_get(root, "tokens");
+    bool ok = json_is_integer(step) && json_integer_value(step) >= 0 && json_is_integer(tokens) &&
+              parse_zscore(json_object_get(root, "loss_z"), &s->loss_z) &&
+              parse_zscore(json_object_get(root, "norm_z"), &s->norm_z);
+    if (ok) s->step = json_integer_value(step), s->tokens = json_integer_value(tokens);
+    json_decref(root);
+    return ok || err(e, "no state of a run: step, tokens, loss_z and norm_z are needed");
+}
+
+void runstate_differences(const char *text, const Opt *options, FILE *f) {
+    json_t *root = json_loads(text, 0, NULL);
+    const json_t *record = json_object_get(root, "options");
+    char now[4096];
+    for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
+        if (!o->name || strcmp(o->name, "resume") == 0) continue;
+        const char *then = json_string_value(json_object_get(record, o->name));
+        opt_text(o, now, sizeof now);
+        if (then && strcmp(then, now) != 0)
+            fprintf(f, "  --%s was \"%s\", is \"%s\"\n", o->name, then, now);
+    }
+    json_decref(root);
+}
