@@ -1,0 +1,107 @@
+#include "data/presplit.h"
+
+#include <string.h>
+
+#include "data/unicode_table.h"
+
+CharClass unicode_class(uint32_t code) {
+    if (code > 0x10FFFF) return CLASS_OTHER;
+    unsigned byte = unicode_bits[unicode_block[code >> 8] * 64 + (code >> 2 & 63)];
+    return (CharClass)(byte >> 2 * (code & 3) & 3);
+}
+
+static bool is_tail(uint8_t byte) {
+    return (byte & 0xC0) == 0x80;
+}
+
+CharClass utf8_class(const uint8_t *p, size_t n, int *len) {
+    uint32_t a = p[0];
+    *len = 1;
+    if (a < 0x80) return unicode_class(a);
+    if (a < 0xC2 || a > 0xF4) return CLASS_OTHER;
+    if (n < 2 || !is_tail(p[1])) return CLASS_OTHER;
+    if (a < 0xE0) {
+        *len = 2;
+        return unicode_class((a & 0x1F) << 6 | (p[1] & 0x3F));
+    }
+    if (n < 3 || !is_tail(p[2])) return CLASS_OTHER;
+    if (a < 0xF0) {
+        uint32_t code = (a & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
+        if (code < 0x800 || (code >= 0xD800 && code < 0xE000)) return CLASS_OTHER;
+        *len = 3;
+        return unicode_class(code);
+    }
+    if (n < 4 || !is_tail(p[3])) return CLASS_OTHER;
+    uint32_t code = (a & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
+                    (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
+    if (code < 0x10000 || code > 0x10FFFF) return CLASS_OTHER;
+    *len = 4;
+    return unicode_class(code);
+}
+
+/* utf8_class with ASCII answered in place. */
+static inline CharClass class_at(const uint8_t *p, size_t n, int *len) {
+    if (p[0] >= 0x80) return utf8_class(p, n, len);
+    *len = 1;
+    return unicode_class(p[0]);
+}
+
+/* Bytes of 's 't 're 've 'm 'll 'd at p, or 0. */
+static size_t contraction(const uint8_t *p, size_t n) {
+    if (n < 2) return 0;
+    if (p[1] == 's' || p[1] == 't' || p[1] == 'm' || p[1] == 'd') return 2;
+    if (n < 3) return 0;
+    bool two = (p[1] == 'r' && p[2] == 'e') || (p[1] == 'v' && p[2] == 'e') ||
+               (p[1] == 'l' && p[2] == 'l');
+    return two ? 3 : 0;
+}
+
+/* First place at i or later that is not of class c. */
+static inline size_t skip_class(const uint8_t *p, size_t n, size_t i, CharClass c) {
+    int len;
+    while (i < n && class_at(p + i, n - i, &len) == c) i += (size_t)len;
+    return i;
+}
+
+/* \s+(?!\S)|\s+ at p[0], a space: all spaces at the end of the text; before a character, all but
+ * the last of several. */
+static size_t spaces(const uint8_t *p, size_t n) {
+    size_t i = 0, last = 0; // begin of the last space of the run
+    int len;
+    while (i < n && class_at(p + i, n - i, &len) == CLASS_SPACE) last = i, i += (size_t)len;
+    return i < n && last > 0 ? last : i;
+}
+
+size_t presplit_next(const uint8_t *p, size_t n) {
+    if (p[0] == '\'') {
+        size_t c = contraction(p, n);
+        if (c) return c;
+    }
+    size_t begin = p[0] == ' ' && n > 1;
+    int len;
+    CharClass c = class_at(p + begin, n - begin, &len);
+    if (c == CLASS_SPACE) return spaces(p, n);
+    return skip_class(p, n, begin + (size_t)len, c);
+}
+
+static bool is_mark(uint8_t c) {
+    return c > ' ' && c < 0x7F;
+} // ASCII, not a space
+
+/* After a newline or another ASCII space that is not ' ', a mark begins a piece. So does ' ' after
+ * a mark. */
+size_t presplit_safe(const uint8_t *p, size_t n, size_t from) {
+    enum { SEARCH = 1 << 16 }; // bytes in which the begin of a line is looked for
+    if (from == 0) return 0;
+    size_t stop = n - from > SEARCH ? from + SEARCH : n;
+    for (size_t i = from; i < stop;) {
+        const uint8_t *line = memchr(p + i - 1, '\n', stop - i);
+        if (!line) break;
+        i = (size_t)(line - p) + 1;
+        if (is_mark(p[i])) return i;
+        i++;
+    }
+    for (size_t i = from; i < n; i++)
+        if (is_mark(p[i - 1]) && p[i] == ' ') return i;
+    return n;
+}

@@ -1,0 +1,277 @@
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/presplit.h"
+#include "data/tokenizer_merge.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "piece_key masks the low bytes of words");
+
+static const char separator[] = "<|endoftext|>";
+enum {
+    N_SEPARATOR = sizeof separator - 1,
+    MAX_KEY = 15,          // bytes of a piece that is remembered
+    MAX_IDS = 4,           // ids of a piece that is remembered
+    CACHE_SLOTS = 1 << 16, // of 32 bytes
+    SMALL_TEXT = 1 << 12,  // bytes under which nothing is remembered
+    PART = 1 << 18         // bytes that one thread encodes at a time
+};
+
+/* A growing array of ids. */
+typedef struct Ids {
+    int32_t *p;
+    size_t n, cap;
+} Ids;
+
+/* What a piece became, found by its bytes. The table forgets: of the two slots of a hash the newer
+ * piece takes the first, and the piece that was there moves to the second. */
+typedef struct Slot {
+    uint64_t low,
+        high; // the bytes, zero beyond them, and their number in the highest byte; 0, 0: free
+    int32_t ids[MAX_IDS]; // -1 beyond the last
+} Slot;
+
+static void ids_reserve(Ids *ids, size_t more) {
+    if (ids->n + more <= ids->cap) return;
+    ids->cap = (ids->n + more) * 3 / 2 + 64;
+    ids->p = mem_realloc(ids->p, ids->cap, sizeof *ids->p);
+}
+
+static void ids_put(Ids *ids, int32_t id) {
+    ids_reserve(ids, 1);
+    ids->p[ids->n++] = id;
+}
+
+/* The piece as two words; `room` bytes may be read at p. n <= MAX_KEY. */
+static inline void piece_key(const uint8_t *p, size_t n, size_t room, uint64_t *low,
+                             uint64_t *high) {
+    uint64_t w[2] = {0, 0};
+    if (room >= 16)
+        memcpy(w, p, 16);
+    else
+        memcpy(w, p, n);
+    if (n < 8)
+        w[0] &= ((uint64_t)1 << 8 * n) - 1, w[1] = 0;
+    else
+        w[1] &= ((uint64_t)1 << 8 * (n - 8)) - 1;
+    *low = w[0];
+    *high = w[1] | (uint64_t)n << 56;
+}
+
+static inline size_t key_slot(uint64_t low, uint64_t high) {
+    uint64_t h = (low ^ high * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+    h = (h ^ h >> 32) * 0x9E3779B97F4A7C15u;
+    return (size_t)(h >> 32) & (CACHE_SLOTS - 2);
+}
+
+static inline size_t put_slot(const Slot *s, int32_t *out) {
+    memcpy(out, s->ids, sizeof s->ids);
+    size_t n = 1;
+    while (n < MAX_IDS && s->ids[n] >= 0) n++;
+    return n;
+}
+
+static size_t merge_and_remember(const Tokenizer *t, Slot *pair, uint64_t low, uint64_t high,
+                                 const uint8_t *p, size_t n, int32_t *out) {
+    size_t count = merge_piece(t, p, n, out);
+    if (count > MAX_IDS) return count;
+    pair[1] = pair[0];
+    pair[0] = (Slot){low, high, {-1, -1, -1, -1}};
+    memcpy(pair[0].ids, out, count * sizeof *out);
+    return count;
+}
+
+/* Encodes the pieces that begin in text[begin..end) of a text of n bytes; a piece begins at begin
+ * and at end. cache may be NULL. */
+static void encode_pieces(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
+                          size_t end, size_t n, Ids *out) {
+    for (size_t i = begin; i < end;) {
+        size_t len = t->use_pieces ? presplit_next(text + i, n - i) : n - i;
+        ids_reserve(out, len + MAX_IDS);
+        int32_t *to = out->p + out->n;
+        if (!cache || len > MAX_KEY) {
+            out->n += merge_piece(t, text + i, len, to);
+        } else {
+            uint64_t low, high;
+            piece_key(text + i, len, n - i, &low, &high);
+            Slot *s = &cache[key_slot(low, high)];
+            if (s[0].low == low && s[0].high == high)
+                out->n += put_slot(&s[0], to);
+            else if (s[1].low == low && s[1].high == high)
+                out->n += put_slot(&s[1], to);
+            else
+                out->n += merge_and_remember(t, s, low, high, text + i, len, to);
+        }
+        i += len;
+    }
+}
+
+static void encode_bytes(const Tokenizer *t, const uint8_t *p, size_t n, Ids *out) {
+    ids_reserve(out, n);
+    for (size_t i = 0; i < n; i++) out->p[out->n + i] = t->byte_id[p[i]];
+    out->n += n;
+}
+
+/* Encodes text[begin..end) of one document text[0..n). */
+static void encode_range(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
+                         size_t end, size_t n, Ids *out) {
+    if (t->n_merges == 0) {
+        encode_bytes(t, text + begin, end - begin, out);
+        return;
+    }
+    if (begin > 0 || !t->add_prefix_space || n == 0 || text[0] == ' ') {
+        encode_pieces(t, cache, text, begin, end, n, out);
+        return;
+    }
+    Bytes with = {0};
+    bytes_put(&with, " ", 1);
+    bytes_put(&with, text, n);
+    encode_pieces(t, cache, with.p, 0, end + 1, n + 1, out);
+    mem_free(with.p);
+}
+
+/* Bytes of the line at p that is only the separator, its end included; 0 if there is none. */
+static size_t separator_at(const uint8_t *p, size_t n) {
+    if (n < N_SEPARATOR || memcmp(p, separator, N_SEPARATOR) != 0) return 0;
+    size_t i = N_SEPARATOR;
+    if (i < n && p[i] == '\r') i++;
+    if (i == n) return n;
+    return p[i] == '\n' ? i + 1 : 0;
+}
+
+/* The first separator line at `from`, the begin of a line, or later; n if there is none. */
+static size_t find_separator(const uint8_t *text, size_t n, size_t from) {
+    for (size_t i = from; i < n; i++) {
+        const uint8_t *hit = memmem(text + i, n - i, separator, N_SEPARATOR);
+        if (!hit) return n;
+        i = (size_t)(hit - text);
+        if ((i == from || text[i - 1] == '\n') && separator_at(hit, n - i)) return i;
+    }
+    return n;
+}
+
+/* A part of one document, cut where a piece begins. */
+typedef struct Span {
+    size_t doc, doc_end, from, to;
+} Span;
+
+/* The next span of about PART bytes; false at the end of the text. */
+static bool next_span(const Tokenizer *t, Documents *d, bool separators, Span *s) {
+    if (!d->inside) {
+        for (size_t skip; separators && (skip = separator_at(d->text + d->at, d->n - d->at));)
+            d->at += skip;
+        d->doc = d->at;
+        d->doc_end = separators ? find_separator(d->text, d->n, d->at) : d->n;
+    }
+    if (d->at == d->n) return false;
+    size_t left = d->doc_end - d->at, to = d->doc_end;
+    if (left > PART && t->n_merges == 0)
+        to = d->at + PART;
+    else if (left > PART && t->use_pieces)
+        to = d->doc + presplit_safe(d->text + d->doc, d->doc_end - d->doc, d->at - d->doc + PART);
+    *s = (Span){d->doc, d->doc_end, d->at, to};
+    d->at = to;
+    d->inside = to < d->doc_end;
+    return true;
+}
+
+/* Work of a team: part i is the spans first[i]..first[i + 1]; whoever is free takes the next part.
+ */
+typedef struct Job {
+    const Tokenizer *t;
+    const uint8_t *text;
+    bool eot;
+    Span *spans;
+    size_t n_spans, *first, n_parts, n_bytes;
+    Ids *done; // [n_parts]
+    atomic_size_t next;
+} Job;
+
+static void encode_part(Job *j, size_t part, Slot *cache) {
+    for (size_t i = j->first[part]; i < j->first[part + 1]; i++) {
+        const Span *s = &j->spans[i];
+        if (j->eot && s->from == s->doc) ids_put(&j->done[part], j->t->eot);
+        encode_range(j->t, cache, j->text + s->doc, s->from - s->doc, s->to - s->doc,
+                     s->doc_end - s->doc, &j->done[part]);
+    }
+}
+
+static void work(void *ctx, int member, int size) {
+    (void)member, (void)size;
+    Job *j = ctx;
+    bool remember = j->n_bytes >= SMALL_TEXT && j->t->n_merges > 0;
+    Slot *cache = remember ? mem_calloc(CACHE_SLOTS, sizeof(Slot)) : NULL;
+    for (size_t i; (i = atomic_fetch_add(&j->next, 1)) < j->n_parts;) encode_part(j, i, cache);
+    mem_free(cache);
+}
+
+/* Collects spans of about `most` bytes and groups them into parts. */
+static void plan(Job *j, Documents *d, bool separators, size_t most) {
+    size_t cap = 0, in_part = PART;
+    for (Span s; j->n_bytes < most && next_span(j->t, d, separators, &s);) {
+        if (j->n_spans == cap) {
+            cap = cap * 2 + 16;
+            j->spans = mem_realloc(j->spans, cap, sizeof(Span));
+            j->first = mem_realloc(j->first, cap + 1, sizeof(size_t));
+        }
+        if (in_part >= PART) j->first[j->n_parts++] = j->n_spans, in_part = 0;
+        j->spans[j->n_spans++] = s;
+        j->n_bytes += s.to - s.from;
+        in_part += s.to - s.from;
+    }
+    if (j->n_parts) j->first[j->n_parts] = j->n_spans;
+    j->done = mem_calloc(j->n_parts, sizeof(Ids));
+}
+
+/* Puts the parts' ids in one array, in order. */
+static int64_t join(Job *j, int32_t **ids) {
+    size_t total = 0;
+    for (size_t i = 0; i < j->n_parts; i++) total += j->done[i].n;
+    *ids = mem_alloc(total * sizeof(int32_t));
+    total = 0;
+    for (size_t i = 0; i < j->n_parts; i++) {
+        if (j->done[i].n) memcpy(*ids + total, j->done[i].p, j->done[i].n * sizeof(int32_t));
+        total += j->done[i].n;
+        mem_free(j->done[i].p);
+    }
+    mem_free(j->done);
+    mem_free(j->spans);
+    mem_free(j->first);
+    return (int64_t)total;
+}
+
+static int64_t encode(const Tokenizer *t, Team *team, Documents *d, bool separators, bool eot,
+                      size_t most, int32_t **ids) {
+    if (!t->can_encode)
+        die("this tokenizer can only decode: %s holds no merges; load a folder with vocab.json and "
+            "merges.txt, or a tokenizer.json",
+            t->format);
+    Job j = {.t = t, .text = d->text, .eot = eot};
+    plan(&j, d, separators, most);
+    atomic_init(&j.next, 0);
+    if (team && j.n_parts > 1)
+        team_run(team, work, &j);
+    else
+        work(&j, 0, 1);
+    return join(&j, ids);
+}
+
+int64_t tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids) {
+    return tokenizer_encode_team(t, NULL, text, n, ids);
+}
+
+int64_t tokenizer_encode_team(const Tokenizer *t, Team *team, const uint8_t *text, size_t n,
+                              int32_t **ids) {
+    Documents d = documents_of(text, n);
+    return encode(t, team, &d, false, false, SIZE_MAX, ids);
+}
+
+Documents documents_of(const uint8_t *text, size_t n) {
+    return (Documents){.text = text ? text : (const uint8_t *)"", .n = n};
+}
+
+int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot, size_t most,
+                         int32_t **ids) {
+    if (eot && t->eot < 0) die("the tokenizer has no token that ends a text: encode without it");
+    return encode(t, team, d, true, eot, most, ids);
+}

@@ -1,0 +1,320 @@
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/tokenizer_parts.h"
+
+/* Tokens as they are read, in any order of id. */
+typedef struct Vocab {
+    Bytes blob;
+    size_t n, *at, *len; // [n] where in blob; at SIZE_MAX: not yet seen
+} Vocab;
+
+static Vocab vocab_new(size_t n) {
+    Vocab v = {.n = n, .at = mem_alloc(n * sizeof(size_t)), .len = mem_calloc(n, sizeof(size_t))};
+    memset(v.at, 0xFF, n * sizeof(size_t));
+    return v;
+}
+
+static void vocab_free(Vocab *v) {
+    mem_free(v->blob.p);
+    mem_free(v->at);
+    mem_free(v->len);
+}
+
+/* Bytes of a token were appended to the blob from `begin` on: they are token `id`. */
+static bool vocab_set(Vocab *v, json_int_t id, size_t begin, Err *e) {
+    if (id < 0 || (uint64_t)id >= v->n)
+        return err(
+            e, "id %" JSON_INTEGER_FORMAT " among %zu tokens: ids must be 0 to %zu without gaps",
+            id, v->n, v->n - 1);
+    if (v->at[id] != SIZE_MAX) return err(e, "id %" JSON_INTEGER_FORMAT " is given twice", id);
+    v->at[id] = begin;
+    v->len[id] = v->blob.n - begin;
+    return true;
+}
+
+/* Every id is set, as n tokens have distinct ids below n. Frees v. */
+static Tokenizer *vocab_make(Vocab *v, const char *format) {
+    Bytes blob = {0};
+    size_t *first = mem_alloc((v->n + 1) * sizeof(size_t));
+    for (size_t i = 0; i < v->n; i++) {
+        first[i] = blob.n;
+        if (v->len[i]) bytes_put(&blob, v->blob.p + v->at[i], v->len[i]);
+    }
+    first[v->n] = blob.n;
+    Tokenizer *t = tokenizer_make(format, (int32_t)v->n, blob, first);
+    vocab_free(v);
+    return t;
+}
+
+/* The entries {"token": id} of model.vocab, in GPT-2's characters. */
+static bool read_vocab(Vocab *v, json_t *object, Err *e) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        size_t begin = v->blob.n;
+        if (!json_is_integer(value))
+            return err(e, "the id of token \"%.99s\" is no whole number", key);
+        if (!bytes_put_chars(&v->blob, key, strlen(key)))
+            return err(
+                e,
+                "token \"%.99s\" has a character that stands for no byte: only GPT-2's byte-level "
+                "vocabularies are read",
+                key);
+        if (!vocab_set(v, json_integer_value(value), begin, e)) return false;
+    }
+    return true;
+}
+
+/* Ids of the two tokens of a merge. */
+static bool add_merge(Tokenizer *t, const char *a, size_t n_a, const char *b, size_t n_b,
+                      size_t line, Err *e) {
+    Err why = {""};
+    Bytes left = {0}, right = {0};
+    int32_t l = -1, r = -1;
+    if (n_a && n_b && bytes_put_chars(&left, a, n_a) && bytes_put_chars(&right, b, n_b)) {
+        l = tokenizer_find(t, left.p, left.n);
+        r = tokenizer_find(t, right.p, right.n);
+    }
+    bool ok = l >= 0 && r >= 0;
+    if (!ok) err(&why, "it is not two tokens of the vocabulary");
+    ok = ok && tokenizer_add_merge(t, l, r, &why);
+    mem_free(left.p);
+    mem_free(right.p);
+    if (!ok)
+        err(e, "merge %zu (\"%.*s %.*s\"): %.200s", line, (int)(n_a < 60 ? n_a : 60), a,
+            (int)(n_b < 60 ? n_b : 60), b, why.text);
+    return ok;
+}
+
+/* "left right" in n bytes; false when there is not exactly one blank. */
+static bool add_merge_text(Tokenizer *t, const char *p, size_t n, size_t line, Err *e) {
+    const char *blank = n ? memchr(p, ' ', n) : NULL;
+    if (!blank || memchr(blank + 1, ' ', n - (size_t)(blank + 1 - p)))
+        return err(e, "merge %zu is not two tokens with one blank between them", line);
+    size_t n_a = (size_t)(blank - p);
+    return add_merge(t, p, n_a, blank + 1, n - n_a - 1, line, e);
+}
+
+static bool read_merges(Tokenizer *t, const char *p, size_t n, Err *e) {
+    size_t number = 0;
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        const char *newline = memchr(p + i, '\n', n - i);
+        end = newline ? (size_t)(newline - p) : n;
+        size_t len = end - i;
+        if (len && p[i + len - 1] == '\r') len--;
+        if (len == 0 || (len >= 8 && memcmp(p + i, "#version", 8) == 0)) continue;
+        if (!add_merge_text(t, p + i, len, ++number, e)) return false;
+    }
+    return true;
+}
+
+static json_t *load_json(const uint8_t *p, size_t n, Err *e) {
+    json_error_t why;
+    json_t *root = json_loadb((const char *)p, n, JSON_REJECT_DUPLICATES, &why);
+    if (!root)
+        err(e, "no JSON: line %d: %.300s", why.line, why.text);
+    else if (!json_is_object(root))
+        err(e, "no JSON object");
+    if (json_is_object(root)) return root;
+    json_decref(root);
+    return NULL;
+}
+
+static bool finish(Tokenizer *t, Err *e) {
+    t->can_encode = true;
+    return tokenizer_check_bytes(t, e);
+}
+
+bool tokenizer_parse_gpt2(const uint8_t *vocab, size_t n_vocab, const uint8_t *merges,
+                          size_t n_merges, Tokenizer **out, Err *e) {
+    json_t *root = load_json(vocab, n_vocab, e);
+    if (!root) return false;
+    size_t n = json_object_size(root);
+    if (n == 0 || n > INT32_MAX / 2) {
+        json_decref(root);
+        return err(e, "%zu tokens", n);
+    }
+    Vocab v = vocab_new(n);
+    bool ok = read_vocab(&v, root, e);
+    json_decref(root);
+    if (!ok) {
+        vocab_free(&v);
+        return false;
+    }
+    Tokenizer *t = vocab_make(&v, "GPT-2 vocab.json and merges.txt");
+    tokenizer_choose_eot(t);
+    if (!read_merges(t, (const char *)merges, n_merges, e) || !finish(t, e)) {
+        tokenizer_free(t);
+        return false;
+    }
+    *out = t;
+    return true;
+}
+
+/* tokenizer.json: every field that would change ids must be absent or have the one value that is
+ * implemented. */
+static bool is_nothing(const json_t *x) {
+    return !x || json_is_null(x) || json_is_false(x) ||
+           (json_is_string(x) && !json_string_value(x)[0]) ||
+           (json_is_number(x) && json_number_value(x) == 0);
+}
+
+static bool type_is(const json_t *x, const char *type) {
+    const char *is = json_string_value(json_object_get(x, "type"));
+    return is && strcmp(is, type) == 0;
+}
+
+static bool absent(const json_t *object, const char *where, const char *const *names, int n,
+                   Err *e) {
+    for (int i = 0; i < n; i++)
+        if (!is_nothing(json_object_get(object, names[i])))
+            return err(e, "%s\"%s\" is set: it changes ids in a way that is not implemented", where,
+                       names[i]);
+    return true;
+}
+
+static bool check_pipeline(const json_t *root, const json_t *model, Err *e) {
+    static const char *const outer[] = {"normalizer", "truncation", "padding"};
+    static const char *const inner[] = {"dropout", "continuing_subword_prefix",
+                                        "end_of_word_suffix", "ignore_merges"};
+    if (!json_is_object(model)) return err(e, "no \"model\": is this a tokenizer.json?");
+    if (!type_is(model, "BPE") && json_object_get(model, "type"))
+        return err(e, "model type \"%.60s\": only BPE is implemented",
+                   json_string_value(json_object_get(model, "type"))
+                       ? json_string_value(json_object_get(model, "type"))
+                       : "?");
+    if (!absent(root, "", outer, 3, e) || !absent(model, "model.", inner, 4, e)) return false;
+    static const char *const stages[] = {"pre_tokenizer", "post_processor", "decoder"};
+    for (int i = 0; i < 3; i++) {
+        const json_t *stage = json_object_get(root, stages[i]);
+        if (i > 0 && is_nothing(stage)) continue;
+        const char *type = json_string_value(json_object_get(stage, "type"));
+        if (!type || strcmp(type, "ByteLevel") != 0)
+            return err(e, "%s \"%.60s\": only ByteLevel is implemented", stages[i],
+                       type ? type : "none");
+    }
+    return true;
+}
+
+/* Special tokens: {"id": 50256, "content": "<|endoftext|>", "special": true}. Adds those that
+ * model.vocab lacks. */
+static bool read_added(Vocab *v, const json_t *added, const json_t *vocab, Err *e) {
+    size_t i;
+    json_t *token;
+    json_array_foreach(added, i, token) {
+        const json_t *id = json_object_get(token, "id"),
+                     *content = json_object_get(token, "content");
+        if (!json_is_integer(id) || !json_is_string(content))
+            return err(e, "added token %zu has no id or no content", i);
+        const char *text = json_string_value(content);
+        if (!json_is_true(json_object_get(token, "special")))
+            return err(e,
+                       "added token \"%.99s\" is not special: tokens that are cut out of text "
+                       "first are not implemented",
+                       text);
+        const json_t *same = json_object_get(vocab, text);
+        if (same && json_integer_value(same) != json_integer_value(id))
+            return err(e, "added token \"%.99s\" has another id in the vocabulary", text);
+        if (same) continue;
+        size_t begin = v->blob.n;
+        bytes_put(&v->blob, text, json_string_length(content));
+        if (!vocab_set(v, json_integer_value(id), begin, e)) return false;
+    }
+    return true;
+}
+
+static size_t count_added(const json_t *added, const json_t *vocab) {
+    size_t i, n = 0;
+    json_t *token;
+    json_array_foreach(added, i, token) {
+        const char *text = json_string_value(json_object_get(token, "content"));
+        n += text && !json_object_get(vocab, text);
+    }
+    return n;
+}
+
+static bool read_json_merges(Tokenizer *t, const json_t *merges, Err *e) {
+    size_t i;
+    json_t *m;
+    if (!json_is_array(merges)) return err(e, "no model.merges");
+    json_array_foreach(merges, i, m) {
+        const json_t *a = json_array_get(m, 0), *b = json_array_get(m, 1);
+        bool ok;
+        if (json_is_string(m)) {
+            ok = add_merge_text(t, json_string_value(m), json_string_length(m), i + 1, e);
+        } else if (json_is_string(a) && json_is_string(b) && json_array_size(m) == 2) {
+            ok = add_merge(t, json_string_value(a), json_string_length(a), json_string_value(b),
+                           json_string_length(b), i + 1, e);
+        } else {
+            ok = err(e, "merge %zu is neither \"a b\" nor [\"a\", \"b\"]", i + 1);
+        }
+        if (!ok) return false;
+    }
+    return true;
+}
+
+static Tokenizer *read_json(const json_t *root, Err *e) {
+    const json_t *model = json_object_get(root, "model"),
+                 *added = json_object_get(root, "added_tokens");
+    json_t *vocab = json_object_get(model, "vocab");
+    if (!check_pipeline(root, model, e)) return NULL;
+    size_t n = json_object_size(vocab) + count_added(added, vocab);
+    if (!json_is_object(vocab) || n == 0 || n > INT32_MAX / 2)
+        return err(e, "no model.vocab"), NULL;
+    Vocab v = vocab_new(n);
+    if (!read_vocab(&v, vocab, e) || !read_added(&v, added, vocab, e)) return vocab_free(&v), NULL;
+    Tokenizer *t = vocab_make(&v, "Hugging Face tokenizer.json");
+    tokenizer_choose_eot(t);
+    const json_t *level = json_object_get(root, "pre_tokenizer");
+    const json_t *regex = json_object_get(level, "use_regex"); // absent in old files: true
+    t->add_prefix_space = json_is_true(json_object_get(level, "add_prefix_space"));
+    t->use_pieces = !json_is_false(regex);
+    if (read_json_merges(t, json_object_get(model, "merges"), e) && finish(t, e)) return t;
+    return tokenizer_free(t), NULL;
+}
+
+bool tokenizer_parse_json(const uint8_t *p, size_t n, Tokenizer **out, Err *e) {
+    json_t *root = load_json(p, n, e);
+    if (!root) return false;
+    Tokenizer *t = read_json(root, e);
+    json_decref(root);
+    if (t) *out = t;
+    return t != NULL;
+}
+
+bool tokenizer_parse_bin(const uint8_t *p, size_t n, Tokenizer **out, Err *e) {
+    enum { HEADER = 1024, MAGIC = 20240328 };
+    uint32_t h[4] = {0};
+    if (n >= HEADER) memcpy(h, p, sizeof h); // little-endian, as everywhere in llm.c
+    if (h[0] != MAGIC)
+        return err(
+            e, "no llm.c tokenizer: its first number is not %d, or it is shorter than its header",
+            MAGIC);
+    if (h[1] != 1 && h[1] != 2) return err(e, "version %u: versions 1 and 2 are read", h[1]);
+    size_t vocab = h[2];
+    if (vocab == 0 || vocab > n - HEADER) return err(e, "%zu tokens in %zu bytes", vocab, n);
+    uint32_t eot = h[1] == 2 ? h[3] : 50256;
+    if (eot >= vocab) return err(e, "the end of text is token %u of %zu", eot, vocab);
+    size_t *first = mem_alloc((vocab + 1) * sizeof(size_t)), at = HEADER;
+    Bytes blob = {0};
+    for (size_t i = 0; i < vocab; i++) {
+        first[i] = blob.n;
+        size_t len = at < n ? p[at] : 0;
+        if (at >= n || len > n - at - 1) {
+            mem_free(first);
+            mem_free(blob.p);
+            return err(e, "the file ends inside token %zu of %zu", i, vocab);
+        }
+        bytes_put(&blob, p + at + 1, len);
+        at += 1 + len;
+    }
+    first[vocab] = blob.n;
+    *out = tokenizer_make("gpt2_tokenizer.bin", (int32_t)vocab, blob, first);
+    (*out)->eot = (int32_t)eot;
+    if (at == n) return true;
+    tokenizer_free(*out);
+    *out = NULL;
+    return err(e, "%zu bytes follow the last token", n - at);
+}
