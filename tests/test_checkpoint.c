@@ -1,10 +1,11 @@
 #include "tests/test.h"
 
 #include <dirent.h>
-#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -249,6 +250,50 @@ TEST(checkpoint_passes_over_incomplete_ones) {
     model_free(&b);
 }
 
+TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Err e = {""};
+    char path[256], folder[192];
+    struct stat st;
+    CHECK(checkpoint_save(dir, 5, &a.t, "{}", NULL, &e));
+    snprintf(folder, sizeof folder, "%s/step_00000005", dir);
+    snprintf(path, sizeof path, "%s/checkpoint.json", folder);
+    CHECK(stat(path, &st) == 0);
+    int refused = 0;
+    for (long at = 0; at < st.st_size; at++) {
+        overwrite(path, at, 1 << at % 8);
+        memset(b.values, 0, 3 * b.n * sizeof *b.values);
+        if (!checkpoint_load(folder, &b.t, NULL, &e))
+            refused++;
+        else
+            CHECK(same(&a, &b, 3)); // a space between words became a tab or the like
+        overwrite(path, at, 1 << at % 8);
+    }
+    CHECK(refused > st.st_size * 3 / 4); // the rest is indentation
+    model_free(&a);
+    model_free(&b);
+}
+
+TEST(checkpoint_serves_a_model_without_optimizer) {
+    const char *dir = test_tmpdir();
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0), c = model_make(GPT2, 0);
+    Err e = {""};
+    for (int i = 0; i < b.t.n; i++) b.t.t[i].m = b.t.t[i].v = NULL;
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &e));
+    char *path = checkpoint_latest(dir, NULL);
+    CHECK(checkpoint_load(path, &b.t, NULL, &e) && same(&a, &b, 1));
+    mem_free(path);
+    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &e)); // holds parameters alone
+    path = checkpoint_latest(dir, NULL);
+    CHECK(checkpoint_load(path, &b.t, NULL, &e) && same(&a, &b, 1));
+    CHECK(!checkpoint_load(path, &c.t, NULL, &e) && strstr(e.text, "optimizer.safetensors"));
+    mem_free(path);
+    model_free(&a);
+    model_free(&b);
+    model_free(&c);
+}
+
 /* ---- failures while saving ---- */
 
 TEST(checkpoint_survives_a_failure_at_every_write) {
@@ -336,6 +381,33 @@ TEST(checkpoint_replacement_survives_kill_at_every_write) {
     CHECK(newest_is(dir, 2, &b) && count_names(dir, "") == 1);
     model_free(&a);
     model_free(&b);
+}
+
+/* In a mount namespace of its own: a disk of 64 KiB on which one checkpoint fits and two do not. */
+static void save_on_a_small_disk(void *arg) {
+    const Victim *v = arg;
+    Err e;
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("tmpfs", v->dir, "tmpfs", 0, "size=64k"))
+        _exit(77);
+    if (!checkpoint_save(v->dir, 1, &v->m->t, "{}", NULL, &e)) die("first: %s", e.text);
+    if (checkpoint_save(v->dir, 2, &v->m->t, "{}", NULL, &e)) die("the second one fits");
+    if (!strstr(e.text, "No space left on device")) die("not the reason: %s", e.text);
+    if (count_names(v->dir, "") != 1 || !newest_is(v->dir, 1, v->m)) die("the first is not whole");
+}
+
+TEST(checkpoint_survives_a_full_disk) {
+    Model a = model_make(GPT2, 1);
+    char text[1024];
+    int status =
+        test_in_child(save_on_a_small_disk, &(Victim){test_tmpdir(), &a, 0, 0}, text, sizeof text);
+    model_free(&a);
+    if (status == 77) {
+        test_skip("mounting a small disk needs root");
+        return;
+    }
+    CHECK_STR(text, "");
+    CHECK(status == 0);
 }
 
 static void save_over_the_limit(void *arg) {

@@ -15,8 +15,9 @@
 #include "data/weights.h"
 #include "parallel/model.h"
 
-static const char V3[] = TEST_DATA("golden/llmc_v3.bin"), V5[] = TEST_DATA("golden/llmc_v5.bin");
-static const char STATE[] = TEST_DATA("golden/llmc_debug_state.bin");
+static const char *const V3 = TEST_DATA("golden/llmc_v3.bin");
+static const char *const V5 = TEST_DATA("golden/llmc_v5.bin");
+static const char *const STATE = TEST_DATA("golden/llmc_debug_state.bin");
 
 typedef struct Params {
     TensorTable t;
@@ -38,7 +39,7 @@ static void params_free(Params *p) {
 }
 
 TEST(llmc_models_round_trip_byte_for_byte) {
-    static const char *const files[] = {V3, V5};
+    const char *const files[] = {V3, V5};
     for (int i = 0; i < 2; i++) {
         Config c;
         Err e = {""};
