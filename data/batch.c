@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "data/map.h"
 
 Batches batches_make(const ShardSet *set, int64_t seq, int64_t per_step, uint64_t seed,
                      bool shuffle) {
@@ -64,7 +63,7 @@ void batch_prefetch(const Batches *b, int64_t step, int64_t first, int64_t n) {
     int64_t at, end = batch_sequences(b, step);
     for (int64_t j = first; j < first + n && j < end; j++) {
         const Shard *s = &b->set->shards[batch_locate(b, step, j, &at)];
-        if (s->map) map_prefetch(s->tokens + at * s->width, (size_t)((b->seq + 1) * s->width));
+        if (s->file.p) io_prefetch(s->tokens + at * s->width, (size_t)((b->seq + 1) * s->width));
     }
 }
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/map.h"
 
 enum {
     HEADER_BYTES = 1024,
@@ -125,20 +124,18 @@ bool hellaswag_parse(const uint8_t *p, size_t n, HellaSwag *out, Err *e) {
 HellaSwag hellaswag_open(const char *path, int64_t vocab) {
     Err e;
     HellaSwag h;
-    Map m = map_open(path);
+    IoMap m = io_open(path);
     if (!hellaswag_parse(m.p, m.n, &h, &e)) die("%s: %s", path, e.text);
     if (h.max_id >= vocab)
         die("%s: holds token id %" PRId64 ", but the vocabulary has ids 0..%" PRId64
             ": the file is encoded with another tokenizer than the model's",
             path, h.max_id, vocab - 1);
-    h.map = m.p;
-    h.map_bytes = m.n;
+    h.file = m;
     return h;
 }
 
 void hellaswag_close(HellaSwag *h) {
-    Map m = {h->map, h->map_bytes};
-    map_close(&m);
+    io_unmap(&h->file);
     mem_free(h->at);
     *h = (HellaSwag){0};
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/die.h"
+#include "data/io.h"
 
 enum { HELLASWAG_CHOICES = 4 };
 
@@ -26,8 +27,7 @@ typedef struct HellaSwag {
     int64_t *at;         // [n] byte offset of each example's delimiter; owned
     int64_t longest_row; // tokens of the longest context + completion
     int64_t max_id;      // largest token id
-    void *map;           // of the file; NULL when parsed from memory
-    size_t map_bytes;
+    IoMap file;          // zero when parsed from memory
 } HellaSwag;
 
 /* Local, pure but for the table it allocates (hellaswag_close frees it; on false nothing is left).

@@ -119,7 +119,8 @@ bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err
 
 bool io_map(IoMap *m, const char *path, Err *e) {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: to open a pipe must not wait for its writer
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st)) {
         fail(e, "open", path);
         if (fd >= 0) close(fd);
@@ -127,7 +128,8 @@ bool io_map(IoMap *m, const char *path, Err *e) {
     }
     if (!S_ISREG(st.st_mode)) {
         close(fd);
-        return err(e, "%s is not a regular file", path);
+        if (S_ISDIR(st.st_mode)) return err(e, "%s is a folder; name a file in it", path);
+        return err(e, "%s is not a regular file; copy it to one", path);
     }
     *m = (IoMap){.p = (const uint8_t *)"", .n = (size_t)st.st_size};
     if (m->n > 0) {
@@ -143,6 +145,22 @@ bool io_map(IoMap *m, const char *path, Err *e) {
     close(fd);
     m->path = mem_strdup(path);
     return true;
+}
+
+IoMap io_open(const char *path) {
+    IoMap m;
+    Err e;
+    if (!io_map(&m, path, &e)) die("%s", e.text);
+    return m;
+}
+
+void io_prefetch(const void *p, size_t n) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
+    union {
+        const uint8_t *in;
+        void *out;
+    } start = {(const uint8_t *)p - before};
+    madvise(start.out, n + before, MADV_WILLNEED);
 }
 
 void io_unmap(IoMap *m) {

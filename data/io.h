@@ -46,6 +46,10 @@ typedef struct IoMap {
 /* Local. Refuses what is not a regular file. Unmapped by io_unmap (of a zero IoMap: nothing). */
 bool io_map(IoMap *m, const char *path, Err *e);
 void io_unmap(IoMap *m);
+/* Local. io_map that dies. */
+IoMap io_open(const char *path);
+/* Local. Asks the system to read n bytes at p, inside some map, in the background. Advice: it cannot fail. */
+void io_prefetch(const void *p, size_t n);
 
 /* Local. The folder and its missing parents, durably; and one folder that must be new. */
 bool io_make_dirs(const char *path, Err *e);

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "data/map.h"
 
 enum {
     HEADER_BYTES = 1024, // llm.c: int32[256]
@@ -281,10 +280,13 @@ typedef struct CheckJob {
 
 static void check_piece(void *ctx, int64_t begin, int64_t end) {
     CheckJob *j = ctx;
-    enum { BLOCK = 1 << 16 };
+    enum { BLOCK = 1 << 20 };
     for (int64_t b = begin; b < end; b += BLOCK) {
         int64_t n = end - b < BLOCK ? end - b : BLOCK;
         if (b >= atomic_load_explicit(&j->first_wrong, memory_order_relaxed)) return;
+        int64_t ahead = j->s->n_tokens - b < 3 * BLOCK ? j->s->n_tokens - b : 3 * BLOCK;
+        if (j->s->file.p)
+            io_prefetch(j->s->tokens + b * j->s->width, (size_t)(ahead * j->s->width));
         if (largest(j->s, b, n) < j->limit) continue;
         while (get_token(j->s, b) < j->limit) b++;
         int64_t seen = atomic_load(&j->first_wrong);
@@ -403,27 +405,24 @@ Shard shard_open(const char *path) {
     }
     Err e;
     Shard s;
-    Map m = map_open(path);
+    IoMap m = io_open(path);
     char *idx = idx_beside(path);
     bool llmc = m.n >= 4 && (get_i32(m.p) == MAGIC_16 || get_i32(m.p) == MAGIC_32);
     if (idx && !llmc) {
-        Map x = map_open(idx);
+        IoMap x = io_open(idx);
         if (!shard_parse_megatron(x.p, x.n, m.p, m.n, &s, &e)) die("%s: %s", path, e.text);
-        map_close(&x);
+        io_unmap(&x);
     } else if (!shard_parse(m.p, m.n, ends_with(path, ".bin"), &s, &e)) {
         die("%s: %s", path, e.text);
     }
     mem_free(idx);
-    s.path = mem_strdup(path);
-    s.map = m.p;
-    s.map_bytes = m.n;
+    s.file = m;
+    s.path = s.file.path;
     return s;
 }
 
 void shard_close(Shard *s) {
-    Map m = {s->map, s->map_bytes};
-    map_close(&m);
-    mem_free(s->path);
+    io_unmap(&s->file);
     *s = (Shard){0};
 }
 

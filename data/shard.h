@@ -20,6 +20,7 @@
 
 #include "base/die.h"
 #include "base/team.h"
+#include "data/io.h"
 
 typedef enum { SHARD_LLMC16, SHARD_LLMC32, SHARD_MEGATRON, SHARD_NANOGPT } ShardFormat;
 
@@ -30,9 +31,8 @@ typedef struct Shard {
     const uint8_t *tokens; // n_tokens * width bytes, perhaps not aligned
     int64_t n_tokens;      // >= 1
     int64_t n_documents;   // Megatron only, else 0
-    char *path;            // owned; NULL when parsed from memory
-    void *map;             // of the whole file; NULL when parsed from memory
-    size_t map_bytes;
+    const char *path;      // for messages
+    IoMap file;            // zero when parsed from memory
 } Shard;
 
 /* The shards that --train or --val name, in the order of their names. */

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "data/map.h"
+#include "data/io.h"
 #include "data/replace.h"
 #include "data/tokenizer_parts.h"
 
@@ -21,11 +21,11 @@ static bool ends_with(const char *s, const char *end) {
 static Tokenizer *load_gpt2(const char *vocab, const char *merges) {
     Tokenizer *t = NULL;
     Err e;
-    Map v = map_open(vocab), m = map_open(merges);
+    IoMap v = io_open(vocab), m = io_open(merges);
     if (!tokenizer_parse_gpt2(v.p, v.n, m.p, m.n, &t, &e))
         die("%s and %s: %s", vocab, merges, e.text);
-    map_close(&v);
-    map_close(&m);
+    io_unmap(&v);
+    io_unmap(&m);
     return t;
 }
 
@@ -33,16 +33,16 @@ static Tokenizer *load_one(const char *path) {
     static const uint8_t magic[4] = {0xC8, 0xD7, 0x34, 0x01}; // 20240328
     Tokenizer *t = NULL;
     Err e;
-    Map m = map_open(path);
+    IoMap m = io_open(path);
     bool bin = m.n >= 4 && memcmp(m.p, magic, 4) == 0;
-    if (!bin && (m.n == 0 || !memchr("{ \t\r\n", *(uint8_t *)m.p, 5)))
+    if (!bin && (m.n == 0 || !memchr("{ \t\r\n", *m.p, 5)))
         die("%s is no tokenizer: neither JSON nor llm.c's gpt2_tokenizer.bin; name a folder with "
             "vocab.json and merges.txt, "
             "a tokenizer.json, or \"bytes\"",
             path);
     bool ok = bin ? tokenizer_parse_bin(m.p, m.n, &t, &e) : tokenizer_parse_json(m.p, m.n, &t, &e);
     if (!ok) die("%s: %s", path, e.text);
-    map_close(&m);
+    io_unmap(&m);
     return t;
 }
 

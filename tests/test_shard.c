@@ -484,7 +484,7 @@ TEST(shards_failures_are_one_line) {
     CHECK(dies(save(dir, "empty.bin", (Bytes){0}), 50257, "empty.bin: is empty"));
     char *pipe_path = path_of(dir, "pipe.bin");
     CHECK(mkfifo(pipe_path, 0600) == 0);
-    CHECK(dies(pipe_path, 50257, "no regular file"));
+    CHECK(dies(pipe_path, 50257, "not a regular file"));
     Bytes b = {0};
     put_ids(&b, ids, N, 2);
     save(dir, "pair.idx", literal("nothing of the kind, but long enough to be an index", 51));
