@@ -32,6 +32,7 @@
 #include "parallel/memory.h"
 #include "parallel/model.h"
 #include "parallel/options.h"
+#include "parallel/profile.h"
 #include "parallel/schedule_lr.h"
 
 static Options o;
@@ -439,15 +440,22 @@ static void after_step(Run *r) {
 }
 
 static void train(Run *r) {
+    int64_t measured =
+        0; // steps of the profile: the first one pays for page faults and does not count
+    double t0 = 0;
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     if (r->state.step >= o.steps)
         progress_note(r->progress, "step %" PRId64 " of --steps %" PRId64 " is done already",
                       r->state.step, o.steps);
     while (r->state.step < o.steps && !caught_signal) {
+        if (o.profile && measured++ == 1) profile_reset(), t0 = now_ms();
         train_step(r);
-        after_step(r);
+        if (!o.profile) after_step(r);
     }
+    if (o.profile)
+        profile_print(stdout, measured - 1, (now_ms() - t0) / (double)(measured - 1),
+                      r->peak_flops);
 }
 
 static void export_weights(Run *r) {
@@ -513,6 +521,7 @@ int main(int argc, char **argv) {
                   "model (--help lists all)");
     r.kernels = kernels_cpu(o.kernels);
     if (!r.kernels) die_usage("--kernels %s: this processor or build has no such set", o.kernels);
+    if (o.profile) r.kernels = profile_kernels(r.kernels);
     r.team = team_create((int)o.threads);
     find_tokenizer(&r);
     char *checkpoint = find_checkpoint(&r);

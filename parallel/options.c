@@ -86,6 +86,8 @@ const Opt *options_table(Options *o) {
          "at the end, write an llm.c .bin (bf16 with --dtype bf16)"},
         {"json", OPT_STR, &o->json, "", 0, 0, "FILE", "one JSON object per line, full precision"},
         {"csv", OPT_STR, &o->csv, "", 0, 0, "FILE", "the same as columns"},
+        {"profile", OPT_BOOL, &o->profile, "0", 0, 0, "",
+         "where the time of a step goes, at the end"},
         {"tensorboard", OPT_STR, &o->tensorboard, "", 0, 0, "DIR", "TensorBoard event file"},
         {"llmc-log", OPT_STR, &o->llmc_log, "", 0, 0, "FILE", "llm.c's main.log lines"},
         {0}};

@@ -1,0 +1,174 @@
+#include "parallel/profile.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_ROWS = 96 };
+
+typedef struct Row {
+    char name[64];
+    int64_t calls;
+    double s, flops;
+} Row;
+
+static const Kernels *inner;
+static Row rows[MAX_ROWS];
+static int n_rows;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Adds the time since t0 to a row; when the table is full the last row takes the rest. */
+static void add(const char *name, double t0, double flops) {
+    double s = now_s() - t0;
+    int i = 0;
+    while (i < n_rows && strcmp(rows[i].name, name) != 0) i++;
+    if (i == MAX_ROWS) i--;
+    if (i == n_rows) snprintf(rows[n_rows++].name, sizeof rows[i].name, "%s", name);
+    rows[i].calls++;
+    rows[i].s += s;
+    rows[i].flops += flops;
+}
+
+static void product_(Team *t, const Product *p) {
+    char name[64];
+    double t0 = now_s();
+    inner->product(t, p);
+    const char *form = p->a_col != 1 ? "x' dy" : p->b_col != 1 ? "x w'" : "x w";
+    snprintf(name, sizeof name, "product %-5s %" PRId64 " x %" PRId64 " x %" PRId64, form, p->M,
+             p->N, p->K);
+    add(name, t0, 2 * (double)p->M * (double)p->N * (double)p->K);
+}
+
+static void embedding_forward_(Team *t, const Embedding *e, float *x) {
+    double t0 = now_s();
+    inner->embedding_forward(t, e, x);
+    add("embedding forward", t0, 0);
+}
+static void embedding_backward_(Team *t, const Embedding *e, const float *dx) {
+    double t0 = now_s();
+    inner->embedding_backward(t, e, dx);
+    add("embedding backward", t0, 0);
+}
+static void norm_forward_(Team *t, const Norm *n, float *y, float *mean, float *rstd,
+                          const float *x) {
+    double t0 = now_s();
+    inner->norm_forward(t, n, y, mean, rstd, x);
+    add("norm forward", t0, 0);
+}
+static void norm_backward_(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                           const float *mean, const float *rstd) {
+    double t0 = now_s();
+    inner->norm_backward(t, n, dx, dy, x, mean, rstd);
+    add("norm backward", t0, 0);
+}
+static void rope_(Team *t, const Rope *r, float *qkv, int direction) {
+    double t0 = now_s();
+    inner->rope(t, r, qkv, direction);
+    add("rope", t0, 0);
+}
+/* FLOPs of one S x S x D product of every head, the causal half. */
+static double attention_flops(const Attention *a) {
+    return (double)(a->B * a->H * a->D) * (double)a->S * (double)(a->S + 1);
+}
+static void attention_forward_(Team *t, const Attention *a, float *out, float *lse,
+                               const float *qkv) {
+    double t0 = now_s();
+    inner->attention_forward(t, a, out, lse, qkv);
+    add("attention forward", t0, 2 * attention_flops(a));
+}
+static void attention_backward_(Team *t, const Attention *a, float *dqkv, const float *dout,
+                                const float *qkv, const float *out, const float *lse) {
+    double t0 = now_s();
+    inner->attention_backward(t, a, dqkv, dout, qkv, out, lse);
+    add("attention backward", t0, 5 * attention_flops(a));
+}
+static void gelu_forward_(Team *t, float *y, const float *x, int64_t n) {
+    double t0 = now_s();
+    inner->gelu_forward(t, y, x, n);
+    add("gelu forward", t0, 0);
+}
+static void swiglu_forward_(Team *t, float *y, const float *x, int64_t T, int64_t F) {
+    double t0 = now_s();
+    inner->swiglu_forward(t, y, x, T, F);
+    add("swiglu forward", t0, 0);
+}
+static void swiglu_backward_(Team *t, float *dx, const float *dy, const float *x, int64_t T,
+                             int64_t F) {
+    double t0 = now_s();
+    inner->swiglu_backward(t, dx, dy, x, T, F);
+    add("swiglu backward", t0, 0);
+}
+static void bias_backward_(Team *t, float *dbias, const float *dy, int64_t T, int64_t N) {
+    double t0 = now_s();
+    inner->bias_backward(t, dbias, dy, T, N);
+    add("bias backward", t0, 0);
+}
+static void classifier_(Team *t, const Classifier *c, float *loss, float *logits) {
+    double t0 = now_s();
+    inner->classifier(t, c, loss, logits);
+    add("classifier", t0, 0);
+}
+static double sum_of_squares_(Team *t, const float *x, int64_t n) {
+    double t0 = now_s(), sum = inner->sum_of_squares(t, x, n);
+    add("gradient norm", t0, 0);
+    return sum;
+}
+static void adamw_(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad,
+                   int64_t n, bool decay) {
+    double t0 = now_s();
+    inner->adamw(t, o, param, m, v, grad, n, decay);
+    add("AdamW", t0, 0);
+}
+
+const Kernels *profile_kernels(const Kernels *k) {
+    static Kernels table;
+    inner = k;
+    table = *k; // what is not measured stays as it is
+    table.product = product_;
+    table.embedding_forward = embedding_forward_, table.embedding_backward = embedding_backward_;
+    table.norm_forward = norm_forward_, table.norm_backward = norm_backward_;
+    table.rope = rope_;
+    table.attention_forward = attention_forward_, table.attention_backward = attention_backward_;
+    table.gelu_forward = gelu_forward_;
+    table.swiglu_forward = swiglu_forward_, table.swiglu_backward = swiglu_backward_;
+    table.bias_backward = bias_backward_;
+    table.classifier = classifier_;
+    table.sum_of_squares = sum_of_squares_;
+    table.adamw = adamw_;
+    return &table;
+}
+
+void profile_reset(void) {
+    n_rows = 0, memset(rows, 0, sizeof rows);
+}
+
+static int slower_first(const void *a, const void *b) {
+    const Row *x = a, *y = b;
+    return x->s > y->s ? -1 : x->s < y->s;
+}
+
+void profile_print(FILE *f, int64_t steps, double step_ms, double peak_flops) {
+    double sum_ms = 0;
+    if (steps <= 0) return;
+    qsort(rows, (size_t)n_rows, sizeof rows[0], slower_first);
+    fprintf(f, "per step, mean of %" PRId64 "%*scalls       ms  share  GFLOP/s  of peak\n", steps,
+            19, "");
+    for (int i = 0; i < n_rows; i++) {
+        const Row *r = &rows[i];
+        double ms = 1e3 * r->s / (double)steps;
+        sum_ms += ms;
+        fprintf(f, "  %-38s %6.1f %8.2f %5.1f%%", r->name, (double)r->calls / (double)steps, ms,
+                100 * ms / step_ms);
+        if (r->flops > 0)
+            fprintf(f, " %8.1f %7.1f%%", r->flops / r->s / 1e9, 100 * r->flops / r->s / peak_flops);
+        fprintf(f, "\n");
+    }
+    fprintf(f, "  %-38s %6s %8.2f %5.1f%%\n", "everything else", "", step_ms - sum_ms,
+            100 * (1 - sum_ms / step_ms));
+}

@@ -1,0 +1,21 @@
+/* profile -- where a step's time goes (--profile).
+ *
+ * profile_kernels wraps a table of kernels in one that measures each call and calls the wrapped one: the step itself knows
+ * nothing of it. Rows are kinds of work; products are told apart by their shape and form, so the table shows which of them
+ * run below the others.
+ */
+#ifndef PARALLEL_PROFILE_H
+#define PARALLEL_PROFILE_H
+
+#include <stdio.h>
+
+#include "layers/kernels.h"
+
+/* Local. The measuring table over `inner`; one at a time in a process. */
+const Kernels *profile_kernels(const Kernels *inner);
+/* Local. Forgets what was measured, e.g. after a first step with its page faults. */
+void profile_reset(void);
+/* Local. The table: calls and ms per step, share, GFLOP/s and share of peak (FLOP/s) where the work is counted in FLOPs. */
+void profile_print(FILE *f, int64_t steps, double step_ms, double peak_flops);
+
+#endif
