@@ -97,13 +97,16 @@ bool weights_save(const char *path, const TensorTable *t, const char *dtype, uin
 }
 
 bool weights_export(const char *dir, const TensorTable *t, const char *dtype, Err *e) {
-    char *config = mem_printf("%s/config.json", dir), *text = hf_config_text(&t->config);
-    char *model = mem_printf("%s/model.safetensors", dir);
-    bool ok = io_write_file(config, text, strlen(text), NULL, e) &&
-              weights_save(model, t, dtype, NULL, NULL, e) && io_sync_dir(dir, e);
-    mem_free(config);
+    char *paths[4] = {mem_printf("%s/config.json", dir), mem_printf("%s/model.safetensors", dir),
+                      mem_printf("%s/config.json.tmp", dir),
+                      mem_printf("%s/model.safetensors.tmp", dir)};
+    char *text = hf_config_text(&t->config);
+    bool ok = io_make_dirs(dir, e) && io_write_file(paths[2], text, strlen(text), NULL, e) &&
+              weights_save(paths[3], t, dtype, NULL, NULL, e) && io_rename(paths[2], paths[0], e) &&
+              io_rename(paths[3], paths[1], e) && io_sync_dir(dir, e);
+    if (!ok) io_remove_tree(paths[2], NULL), io_remove_tree(paths[3], NULL);
+    for (int i = 0; i < 4; i++) mem_free(paths[i]);
     mem_free(text);
-    mem_free(model);
     return ok;
 }
 

@@ -30,8 +30,8 @@ bool weights_load(const char *path, const TensorTable *t, Err *e);
  * "BF16". Size and checksum of the file as io_finish gives them. */
 bool weights_save(const char *path, const TensorTable *t, const char *dtype, uint64_t *n_bytes,
                   uint32_t *crc, Err *e);
-/* Local. Writes config.json and model.safetensors into a folder that exists: what `transformers`
- * loads. */
+/* Local. Writes config.json and model.safetensors into a folder, made where it is missing: what `transformers` loads. A
+ * failure leaves what was there. */
 bool weights_export(const char *dir, const TensorTable *t, const char *dtype, Err *e);
 
 /* Local. The shape of a piece in the file: 1 dimension for a vector, else 2. Returns their number.

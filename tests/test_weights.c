@@ -65,6 +65,31 @@ TEST(weights_export_round_trips) {
     export_round_trip("llama,layers=1,heads=1,channels=1200,ffn=1300,seq=4,vocab=3", "F32");
 }
 
+TEST(weights_failed_export_leaves_what_was_there) {
+    const char *dir = test_tmpdir();
+    char path[160], tmp[192];
+    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2), c = model_make(GPT2, 0);
+    Err e = {""};
+    snprintf(path, sizeof path, "%s/new/folder", dir);
+    CHECK(weights_export(path, &a.t, "F32", &e));
+    io_inject(0, false);
+    CHECK(weights_export(path, &a.t, "F32", &e));
+    int calls = io_inject(0, false);
+    CHECK(calls > 20);
+    for (int i = 1; i < calls - 1; i++) { // the last but one puts the new weights in place
+        io_inject(i, false);
+        bool saved = weights_export(path, &b.t, "F32", &e);
+        io_inject(0, false);
+        CHECK(!saved && weights_load(path, &c.t, &e));
+        CHECK(memcmp(a.values, c.values, a.n * sizeof *a.values) == 0);
+        snprintf(tmp, sizeof tmp, "%s/model.safetensors.tmp", path);
+        CHECK(!io_exists(tmp));
+    }
+    model_free(&a);
+    model_free(&b);
+    model_free(&c);
+}
+
 TEST(weights_pieces_are_columns_transposed) {
     Model m = model_make(LLAMA, 1);
     int q = tensors_find(&m.t, "h.1.qkv.weight");
