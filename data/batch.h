@@ -1,10 +1,9 @@
-/* batch -- which tokens a step sees: a pure function of (shards, seed, S, sequences per step,
- * step).
+/* batch -- which tokens a step sees, as a function of (shards, seed, S, sequences per step, step).
  *
- * A sample is S+1 consecutive tokens of one shard: sample i of a shard covers tokens [i S, i S +
- * S], the inputs are the first S of them and the targets the last S. Samples are numbered through
- * all shards; an epoch visits each exactly once, in an order that rng_permute derives from (seed,
- * epoch). Sequence j of a step is the sample at place
+ * A sample is S+1 consecutive tokens of one shard: sample i of a shard covers [i S, i S + S], the
+ * inputs are the first S of them and the targets the last S. Samples are numbered through all
+ * shards; an epoch visits each exactly once, in an order that rng_permute derives from seed and
+ * epoch. Sequence j of a step is the sample at place
  *
  *     g = step * per_step + j      epoch = g / n_samples      place in the epoch = g % n_samples
  *

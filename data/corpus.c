@@ -8,9 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-/* ---- the world
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the world ------------------------------------------------------------------------------- */
 
 typedef struct Person {
     const char *name, *job, *home;
@@ -82,16 +80,15 @@ const char *corpus_number(int i) {
     return i >= 0 && i <= 40 ? words[i] : NULL;
 }
 
-/* ---- the grammar
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the grammar ----------------------------------------------------------------------------- */
 
-/* In a rule:  [name] one of that rule's alternatives, by chance    ^ capital letter    @ a or an,
- * as the next word asks %A %B names   %1 %2 %3 he him his of A   %4 %5 %6 of B   %J %K their trades
- * %H %I their homes %O thing   %C its colour   %P its place   %Q another place   %D a day   %E the
- * next day %n %m numbers   %s their sum   %f %g %t the goods, one or many, as n, m, s ask   %v
- * is/are, %w was/were as n asks %b is/are as m asks   %X animal   %Y animals   %Z its sound   %z
- * theirs   %! draws new numbers */
+/* In a rule:
+ *   [name] one of that rule's alternatives   ^ capital letter   @ a or an, as the next word asks
+ *   %A %B names of two people    %1 %2 %3 he him his of A      %4 %5 %6 of B
+ *   %J %K their trades           %H %I their homes             %O a thing   %C its colour
+ *   %P its place   %Q another    %D a day   %E the next day    %n %m numbers   %s their sum
+ *   %f %g %t the goods: as n asks, many, as s asks             %v is/are %w was/were as n asks
+ *   %b is/are as m asks        %! draws new numbers          %X animal  %Y animals  %Z %z sounds */
 typedef struct Rule {
     const char *name;
     const char *options[12];
@@ -214,8 +211,7 @@ static const Rule rules[] = {
     {"well", {"well", "very well", "a little tired", "hungry", "happy"}},
 };
 
-/* ---- from rules to text
- * ------------------------------------------------------------------------------------------ */
+/* ---- from rules to text ---------------------------------------------------------------------- */
 
 typedef struct Writer {
     uint64_t seed, story, drawn;

@@ -1,5 +1,4 @@
-/* corpus -- English-like text from a small grammar: something to train on where no other text is at
- * hand.
+/* corpus -- English-like text from a small grammar, to train on where no other text is at hand.
  *
  * Short stories, one paragraph per line. There is enough to learn for a small model to show that it
  * learns: spelling and punctuation, "a" and "an", one apple and two apples, he and she, quotes that

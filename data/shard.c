@@ -31,13 +31,13 @@ static int64_t get_i64(const uint8_t *p) {
     return v;
 }
 
-/* ---- what else a file may be
- * ---------------------------------------------------------------------------------- */
+/* ---- what else a file may be ----------------------------------------------------------------- */
 
+/* ASCII or UTF-8: no control characters but white space; 256 tokens as uint16 surely have one. */
 static bool is_text(const uint8_t *p, size_t n) {
     if (n < 32) return false;
     for (size_t i = 0; i < n && i < 512; i++)
-        if (!(p[i] >= 0x20 && p[i] < 0x7f) && !(p[i] >= '\t' && p[i] <= '\r')) return false;
+        if ((p[i] < 0x20 && !(p[i] >= '\t' && p[i] <= '\r')) || p[i] == 0x7f) return false;
     return true;
 }
 
@@ -76,8 +76,7 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
     return is_text(p, n) ? "text; encode it to tokens first" : NULL;
 }
 
-/* ---- llm.c and nanoGPT
- * ---------------------------------------------------------------------------------------- */
+/* ---- llm.c and nanoGPT ----------------------------------------------------------------------- */
 
 static bool parse_llmc(const uint8_t *p, size_t n, Shard *out, Err *e) {
     bool wide = get_i32(p) == MAGIC_32;
@@ -133,9 +132,7 @@ bool shard_parse(const uint8_t *p, size_t n, bool raw, Shard *out, Err *e) {
     return true;
 }
 
-/* ---- Megatron
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Megatron -------------------------------------------------------------------------------- */
 
 static bool idx_type(int code, Shard *out, Err *e) {
     static const struct {
@@ -229,9 +226,7 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
     return true;
 }
 
-/* ---- the ids
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- the ids --------------------------------------------------------------------------------- */
 
 /* Largest of n little-endian unsigned integers; one function per width so that each becomes vector
  * code. */
@@ -373,9 +368,7 @@ const char *shard_format_name(const Shard *s) {
     }
 }
 
-/* ---- files
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *s, const char *end) {
     size_t n = strlen(s), m = strlen(end);
@@ -396,28 +389,39 @@ static char *idx_beside(const char *path) {
     return NULL;
 }
 
-Shard shard_open(const char *path) {
-    if (ends_with(path, ".idx")) { // either half names a Megatron pair
-        char *bin = mem_printf("%.*s.bin", (int)(strlen(path) - 4), path);
-        Shard s = shard_open(bin);
-        mem_free(bin);
-        return s;
+bool shard_map(const char *path, Shard *out, Err *e) {
+    *out = (Shard){0};
+    IoMap bin, idx = {0};
+    char *bin_path = ends_with(path, ".idx") // either half names a Megatron pair
+                         ? mem_printf("%.*s.bin", (int)(strlen(path) - 4), path)
+                         : mem_strdup(path);
+    char *idx_path = NULL;
+    bool ok = io_map(&bin, bin_path, e);
+    if (ok) {
+        Err why;
+        bool llmc = bin.n >= 4 && (get_i32(bin.p) == MAGIC_16 || get_i32(bin.p) == MAGIC_32);
+        if (!llmc) idx_path = idx_beside(bin_path);
+        if (!idx_path) {
+            ok = shard_parse(bin.p, bin.n, ends_with(bin_path, ".bin"), out, &why);
+            if (!ok) err(e, "%s: %.400s", bin_path, why.text);
+        } else if ((ok = io_map(&idx, idx_path, e))) {
+            ok = shard_parse_megatron(idx.p, idx.n, bin.p, bin.n, out, &why);
+            if (!ok) err(e, "%s: %.400s", bin_path, why.text);
+            io_unmap(&idx);
+        }
+        out->file = bin;
+        out->path = bin.path;
+        if (!ok) shard_close(out);
     }
+    mem_free(idx_path);
+    mem_free(bin_path);
+    return ok;
+}
+
+Shard shard_open(const char *path) {
     Err e;
     Shard s;
-    IoMap m = io_open(path);
-    char *idx = idx_beside(path);
-    bool llmc = m.n >= 4 && (get_i32(m.p) == MAGIC_16 || get_i32(m.p) == MAGIC_32);
-    if (idx && !llmc) {
-        IoMap x = io_open(idx);
-        if (!shard_parse_megatron(x.p, x.n, m.p, m.n, &s, &e)) die("%s: %s", path, e.text);
-        io_unmap(&x);
-    } else if (!shard_parse(m.p, m.n, ends_with(path, ".bin"), &s, &e)) {
-        die("%s: %s", path, e.text);
-    }
-    mem_free(idx);
-    s.file = m;
-    s.path = s.file.path;
+    if (!shard_map(path, &s, &e)) die("%s", e.text);
     return s;
 }
 
@@ -426,9 +430,7 @@ void shard_close(Shard *s) {
     *s = (Shard){0};
 }
 
-/* ---- sets
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- sets ------------------------------------------------------------------------------------ */
 
 typedef struct Names {
     char **at;

@@ -56,8 +56,9 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
  * Runs on the team (NULL: on the caller alone) at the speed of memory. */
 bool shard_check(const Shard *s, int64_t vocab, Team *team, Err *e);
 
-/* Local. Maps and parses one file; ids are not checked. Dies with a line that names the file and
- * the defect. */
+/* Local. Maps and parses one file; ids are not checked. shard_open dies with the line that
+ * shard_map returns, which names the file and the defect. */
+bool shard_map(const char *path, Shard *out, Err *e);
 Shard shard_open(const char *path);
 void shard_close(Shard *s);
 /* Local. Tokens first .. first+n-1, widened; 0 <= first, first + n <= n_tokens. */

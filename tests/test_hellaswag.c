@@ -6,8 +6,7 @@
 #include "base/mem.h"
 #include "tests/test.h"
 
-/* ---- a file written as the format says
- * -------------------------------------------------------------------------- */
+/* ---- a file written as the format says ------------------------------------------------------- */
 
 enum { HEADER = 512, WORDS = 1024 }; // in uint16 words
 
@@ -115,9 +114,7 @@ TEST(hellaswag_picks_the_lowest_mean) {
     CHECK(hellaswag_pick(loss, to, S) == -1);
 }
 
-/* ---- defects
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- defects --------------------------------------------------------------------------------- */
 
 static bool refused(const File *f, size_t n_bytes, const char *text) {
     HellaSwag h;

@@ -9,8 +9,7 @@
 #include "base/mem.h"
 #include "tests/test.h"
 
-/* ---- files written as their formats say
- * ------------------------------------------------------------------------ */
+/* ---- files written as their formats say ------------------------------------------------------ */
 
 typedef struct Bytes {
     uint8_t *p;
@@ -80,8 +79,7 @@ static bool tokens_equal(const Shard *s, const int64_t *want, int n) {
     return true;
 }
 
-/* ---- each format is read back
- * ---------------------------------------------------------------------------------- */
+/* ---- each format is read back ---------------------------------------------------------------- */
 
 TEST(shard_llmc_uint16) {
     const char *dir = test_tmpdir();
@@ -151,8 +149,7 @@ TEST(shard_megatron_with_modes) {
     mem_free(idx.p), mem_free(bin.p);
 }
 
-/* ---- each defect has its sentence
- * ------------------------------------------------------------------------------ */
+/* ---- each defect has its sentence ------------------------------------------------------------ */
 
 /* Checks that parsing fails with `text` in the reason, and frees b. */
 static bool refused(Bytes b, bool raw, const char *text) {
@@ -199,6 +196,8 @@ TEST(shard_defects_foreign) {
     CHECK(refused(literal("\1\0\2", 3), true, "odd"));
     CHECK(refused(literal("\1\0\2\0", 4), false, "ends in .bin"));
     CHECK(refused(literal("First Citizen:\nBefore we proceed any", 36), true, "text; encode it"));
+    CHECK(refused(literal("K\xc3\xb6nig Drosselbart sprach: sehr sch\xc3\xb6n", 38), true,
+                  "text; enc"));
     CHECK(refused(literal("MMIDIDX\0\0\1\0\0\0\0", 14), true, "Megatron index"));
     CHECK(refused(literal("BIN.TOK\n\1\0", 10), true, "llm.q"));
     CHECK(refused(literal("\x40\0\0\0\0\0\0\0{\"a\":0                                  "
@@ -258,8 +257,7 @@ TEST(shard_defects_megatron) {
     CHECK(pair_refused(VERSION, 1, 8, 0, 1, "the .bin was cut"));
 }
 
-/* ---- ids against the vocabulary
- * -------------------------------------------------------------------------------- */
+/* ---- ids against the vocabulary -------------------------------------------------------------- */
 
 static bool wrong_at(const Shard *s, int64_t vocab, Team *team, int64_t position, int64_t id) {
     Err e;
@@ -317,9 +315,7 @@ TEST(shard_check_types) {
     CHECK(shard_check(&s, 65536, NULL, NULL) && shard_check(&s, 65537, NULL, NULL));
 }
 
-/* ---- big files
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- big files ------------------------------------------------------------------------------- */
 
 /* A file of holes, `size` bytes, with a header and a last token. */
 static bool sparse(const char *path, const void *header, size_t n, off_t size, const void *last,
@@ -387,9 +383,7 @@ TEST(shard_check_beyond_4_gib) {
     munmap(p, n);
 }
 
-/* ---- sets
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- sets ------------------------------------------------------------------------------------ */
 
 TEST(shards_names) {
     const char *dir = test_tmpdir();

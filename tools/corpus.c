@@ -25,8 +25,8 @@ static bool write_text(FILE *f, int64_t n_bytes, uint64_t seed) {
     return fflush(f) == 0;
 }
 
-/* A pipe, device or link is written in place; a file under another name first, so that no cut text ever
- * carries its name. */
+/* A pipe, device or link is written in place; a file under another name first, so that no
+ * cut text carries its name. */
 static void write_file(const char *path, int64_t n_bytes, uint64_t seed) {
     struct stat st;
     bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);

@@ -1,0 +1,283 @@
+/* inspect -- says what a file is: token shards, models, tokenizers, evaluation files.
+ *
+ *     inspect data/train.bin run/step_00001000/model.safetensors
+ *     inspect --tokenizer gpt2/ data/train.bin         shows the first tokens as text
+ *
+ * A file that is none of them or is damaged gets one line that says so, and the exit status is 1.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "data/hellaswag.h"
+#include "data/io.h"
+#include "data/llmc.h"
+#include "data/safetensors.h"
+#include "data/shard.h"
+#include "data/tokenizer.h"
+
+enum {
+    MODEL = 20240326,
+    DEBUG_STATE = 20240327,
+    TOKENIZER = 20240328,
+    EVALUATION = 20240522,
+    OPTIMIZER = 20240527,
+    LLAMA = 20240803,
+    MOST_IDS = 1 << 24, // ids that are counted; no vocabulary is larger
+    SHOWN = 10
+};
+
+static const char *tokenizer_path;
+static Tokenizer *tokenizer; // NULL: ids are shown as numbers
+
+static const Opt options[] = {
+    {"tokenizer", OPT_STR, &tokenizer_path, "", 0, 0, "FILE", "shows tokens as text"}, {0}};
+
+/* 1234567 as 1,234,567; good for four numbers in one printf. */
+static const char *commas(int64_t n) {
+    static char bufs[4][32];
+    static int turn;
+    char *b = bufs[turn++ % 4], digits[24];
+    int len = snprintf(digits, sizeof digits, "%" PRId64, n), at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-') b[at++] = ',';
+        b[at++] = digits[i];
+    }
+    b[at] = 0;
+    return b;
+}
+
+static int32_t word(const IoMap *m, size_t i) {
+    int32_t v = 0;
+    if (m->n >= 4 * i + 4) memcpy(&v, m->p + 4 * i, 4);
+    return v;
+}
+
+/* ---- token shards ---------------------------------------------------------------------------- */
+
+static void print_token(int32_t id) {
+    size_t n;
+    const uint8_t *s = tokenizer ? tokenizer_token(tokenizer, id, &n) : NULL;
+    if (!s) {
+        printf("%" PRId32, id);
+        return;
+    }
+    putchar('"');
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\n')
+            printf("\\n");
+        else if (s[i] == '"' || s[i] == '\\')
+            printf("\\%c", s[i]);
+        else if (s[i] < ' ' || s[i] == 0x7f)
+            printf("\\x%02x", s[i]);
+        else
+            putchar(s[i]);
+    }
+    putchar('"');
+}
+
+static void print_frequent(int64_t *count, int32_t n_ids, int64_t n_tokens) {
+    printf("  frequent  ");
+    for (int k = 0; k < SHOWN; k++) {
+        int32_t best = 0;
+        for (int32_t i = 1; i < n_ids; i++)
+            if (count[i] > count[best]) best = i;
+        if (count[best] == 0) break;
+        printf(k ? ", " : "");
+        print_token(best);
+        printf(" %.1f %%", 100.0 * (double)count[best] / (double)n_tokens);
+        count[best] = 0;
+    }
+    printf("\n");
+}
+
+static void print_ids(const Shard *s) {
+    enum { PIECE = 1 << 16 };
+    int64_t *count = mem_calloc(MOST_IDS, sizeof *count), different = 0;
+    int32_t *ids = mem_alloc(PIECE * sizeof *ids), low = INT32_MAX, high = 0;
+    for (int64_t at = 0; at < s->n_tokens; at += PIECE) {
+        int64_t n = s->n_tokens - at < PIECE ? s->n_tokens - at : PIECE;
+        shard_read(s, at, n, ids);
+        for (int64_t i = 0; i < n; i++) {
+            count[ids[i]]++;
+            if (ids[i] < low) low = ids[i];
+            if (ids[i] > high) high = ids[i];
+        }
+    }
+    for (int32_t i = low; i <= high; i++) different += count[i] > 0;
+    printf("  ids       %" PRId32 " .. %" PRId32 ", %s of them in use; needs a vocabulary of %s\n",
+           low, high, commas(different), commas((int64_t)high + 1));
+    print_frequent(count, high + 1, s->n_tokens);
+    int64_t n = s->n_tokens < SHOWN ? s->n_tokens : SHOWN;
+    shard_read(s, 0, n, ids);
+    printf("  first    ");
+    for (int64_t i = 0; i < n; i++) putchar(' '), print_token(ids[i]);
+    printf("\n");
+    mem_free(ids);
+    mem_free(count);
+}
+
+static bool show_shard(const char *path, Err *e) {
+    Shard s;
+    Err why;
+    if (!shard_map(path, &s, e)) return false;
+    printf("%s: tokens, %s\n", s.path, shard_format_name(&s));
+    printf("  tokens    %s\n", commas(s.n_tokens));
+    if (s.n_documents) printf("  documents %s\n", commas(s.n_documents));
+    bool ok = shard_check(&s, MOST_IDS, NULL, &why);
+    if (ok)
+        print_ids(&s);
+    else
+        err(e, "%s: %.400s", path, why.text);
+    shard_close(&s);
+    return ok;
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static bool show_model(const IoMap *m, Err *e) {
+    LlmcModel model;
+    char text[512];
+    if (!llmc_model_parse(m->p, m->n, &model, e)) return false;
+    config_print(&model.config, text, sizeof text);
+    printf("%s: GPT-2 model, llm.c version %d (%s)\n", m->path, model.version,
+           model.version == LLMC_FP32 ? "fp32" : "bf16");
+    printf("  shape      %s\n", text);
+    printf("  parameters %s, vocabulary padded to %s\n", commas(config_parameters(&model.config)),
+           commas(model.padded));
+    return true;
+}
+
+static bool show_safetensors(const IoMap *m, Err *e) {
+    SafeTensors list;
+    bool ok = safetensors_parse(m->p, m->n, &list, e);
+    if (ok) {
+        int64_t elements = 0;
+        for (int i = 0; i < list.n; i++) elements += list.t[i].size;
+        printf("%s: safetensors\n  tensors   %d of %s elements, %s bytes in all\n", m->path, list.n,
+               commas(elements), commas((int64_t)m->n));
+        for (int i = 0; i < list.n && i < 2 * SHOWN; i++) {
+            char shape[128];
+            printf("  %-5s %-16s %s\n", list.t[i].dtype,
+                   safetensors_shape(&list.t[i], shape, sizeof shape), list.t[i].name);
+        }
+        if (list.n > 2 * SHOWN) printf("  ... and %d more\n", list.n - 2 * SHOWN);
+    }
+    safetensors_free(&list);
+    return ok;
+}
+
+/* llm.c's debug state and optimizer state: what their headers say. */
+static bool show_state(const IoMap *m, Err *e) {
+    if (m->n < 1024) return err(e, "%zu bytes, fewer than its header of 1024: it was cut", m->n);
+    if (word(m, 0) == DEBUG_STATE)
+        printf("%s: llm.c debug state, version %d, batch of %d x %d; check_debug_state compares "
+               "with it\n",
+               m->path, word(m, 1), word(m, 2), word(m, 3));
+    else
+        printf("%s: llm.c optimizer state, version %d, rank %d of %d, step %d (not read by "
+               "train_gpt)\n",
+               m->path, word(m, 1), word(m, 3), word(m, 2), word(m, 10));
+    return true;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static bool show_evaluation(const IoMap *m, Err *e) {
+    HellaSwag h;
+    int64_t labels[HELLASWAG_CHOICES] = {0};
+    if (!hellaswag_parse(m->p, m->n, &h, e)) return false;
+    for (int64_t i = 0; i < h.n; i++) labels[hellaswag_label(&h, i)]++;
+    printf("%s: llm.c evaluation file (HellaSwag)\n", m->path);
+    printf("  examples  %s of 4 completions; right is %s, %s, %s", commas(h.n), commas(labels[0]),
+           commas(labels[1]), commas(labels[2]));
+    printf(", %s times the first to fourth\n", commas(labels[3]));
+    printf("  longest   %s tokens: needs --seq of at least %s for all\n", commas(h.longest_row),
+           commas(h.longest_row - 1));
+    printf("  ids       up to %s\n", commas(h.max_id));
+    hellaswag_close(&h);
+    return true;
+}
+
+static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
+    Tokenizer *t;
+    bool ok =
+        json ? tokenizer_parse_json(m->p, m->n, &t, e) : tokenizer_parse_bin(m->p, m->n, &t, e);
+    if (!ok) return false;
+    printf("%s: tokenizer, %s\n", m->path, tokenizer_format(t));
+    printf("  tokens    %s, end of text is %" PRId32 "\n", commas(tokenizer_vocab(t)),
+           tokenizer_eot(t));
+    printf("  encodes   %s\n", tokenizer_can_encode(t) ? "yes" : "no: the file holds no merges");
+    tokenizer_free(t);
+    return true;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n > k && strcmp(s + n - k, end) == 0;
+}
+
+/* The reader that the first bytes, or the name, ask for; reasons without a file name get it. */
+static bool show(const char *path, Err *e) {
+    IoMap m;
+    Err why;
+    bool ok;
+    if (!io_map(&m, path, e)) return false;
+    int32_t magic = word(&m, 0);
+    if (magic == MODEL || magic == LLAMA)
+        ok = show_model(&m, &why);
+    else if (magic == DEBUG_STATE || magic == OPTIMIZER)
+        ok = show_state(&m, &why);
+    else if (magic == TOKENIZER)
+        ok = show_tokenizer(&m, false, &why);
+    else if (magic == EVALUATION)
+        ok = show_evaluation(&m, &why);
+    else if (ends_with(path, ".safetensors"))
+        ok = show_safetensors(&m, &why);
+    else if (ends_with(path, ".json") && m.n)
+        ok = show_tokenizer(&m, true, &why);
+    else {
+        io_unmap(&m);
+        return show_shard(path, e);
+    }
+    if (!ok) err(e, "%s: %.400s", path, why.text);
+    io_unmap(&m);
+    return ok;
+}
+
+int main(int argc, char **argv) {
+    char **files = mem_calloc((size_t)argc, sizeof *files);
+    char **rest = mem_calloc((size_t)argc + 1, sizeof *rest);
+    int n_files = 0, n_rest = 0, bad = 0;
+    for (int i = 0; i < argc;
+         i++) { // opt_parse takes options only: words that stand alone are files
+        if (i == 0 || argv[i][0] == '-')
+            rest[n_rest++] = argv[i];
+        else
+            files[n_files++] = argv[i];
+        if (strcmp(argv[i], "--tokenizer") == 0 && i + 1 < argc) rest[n_rest++] = argv[++i];
+    }
+    die_set_program(argv[0]);
+    opt_parse(
+        options, n_rest, rest,
+        "usage: inspect [--tokenizer FILE] FILE...\n"
+        "Says what each file is: tokens (llm.c, nanoGPT, Megatron), models (safetensors, llm.c),\n"
+        "tokenizers, evaluation files.\n\n");
+    if (n_files == 0) die_usage("no file is named: inspect FILE... (--help says more)");
+    if (*tokenizer_path) tokenizer = tokenizer_load(tokenizer_path);
+    for (int i = 0; i < n_files; i++) {
+        Err e;
+        if (show(files[i], &e)) continue;
+        fflush(stdout);
+        fprintf(stderr, "inspect: %s\n", e.text);
+        bad++;
+    }
+    tokenizer_free(tokenizer);
+    mem_free(files);
+    mem_free(rest);
+    return bad > 0;
+}
