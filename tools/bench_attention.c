@@ -1,0 +1,142 @@
+/* bench_attention -- attention beside the peak of the multiply units.
+ *
+ * Operations are those of the causal half alone: 2 products of S (S + 1) / 2 times D multiply-adds
+ * forward, 5 backward; the exponentials and what tiles compute above the diagonal count nothing.
+ * The matrices are read from and written to a pool that is larger than the second-level caches, as
+ * in training. Every figure is the median of several turns of at least 20 ms.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/rng.h"
+#include "layers/kernels.h"
+
+static struct {
+    const char *set;
+    int64_t threads, runs, S;
+    bool fp32, bf16, decode;
+} o;
+static const Opt options[] = {
+    {"set", OPT_STR, &o.set, "auto", 0, 0, "NAME",
+     "instruction set: avx512_bf16, avx512, avx2, portable"},
+    {"threads", OPT_INT, &o.threads, "0", 0, 1024, "N", "threads (0: one, and then two)"},
+    {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N", "turns per row; the median is shown"},
+    {"s", OPT_INT, &o.S, "0", 0, 1e6, "N", "one length of sequences only"},
+    {"fp32", OPT_BOOL, &o.fp32, "1", 0, 0, "", "tiles in fp32"},
+    {"bf16", OPT_BOOL, &o.bf16, "1", 0, 0, "", "tiles in bf16"},
+    {"decode", OPT_BOOL, &o.decode, "1", 0, 0, "", "single positions from a cache"},
+    {0}};
+
+static const struct {
+    int64_t B, S, H, D;
+} shapes[] = {{4, 64, 12, 64}, {4, 256, 12, 64}, {4, 1024, 12, 64}, {8, 256, 6, 64}};
+
+typedef enum { FORWARD, BACKWARD, DECODE } What;
+
+typedef struct Bench {
+    const Kernels *k;
+    Team *team;
+    Attention a;
+    float *qkv, *dqkv, *out, *dout, *lse;
+} Bench;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void call(Bench *b, What what) {
+    if (what == FORWARD)
+        b->k->attention_forward(b->team, &b->a, b->out, b->lse, b->qkv);
+    else if (what == BACKWARD)
+        b->k->attention_backward(b->team, &b->a, b->dqkv, b->dout, b->qkv, b->out, b->lse);
+    else
+        b->k->attention_decode(b->team, &b->a, b->out, b->dout, b->qkv, b->a.S - 1);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Seconds of one call: the median of turns. */
+static double seconds(Bench *b, What what) {
+    double turn[1000];
+    for (int i = 0; i < o.runs; i++) {
+        int calls = 0;
+        call(b, what);
+        double start = now_s(), spent;
+        do call(b, what), calls++, spent = now_s() - start;
+        while (spent < 0.02);
+        turn[i] = spent / calls;
+    }
+    qsort(turn, (size_t)o.runs, sizeof *turn, by_value);
+    return turn[o.runs / 2];
+}
+
+static float *numbers(int64_t n) {
+    float *x = mem_alloc_aligned((size_t)n * sizeof *x, 64);
+    rng_normal(x, n, 0, 1, 1, 1);
+    return x;
+}
+
+static void bench(Bench *b, double peak) {
+    Attention *a = &b->a;
+    int64_t T = a->B * a->S, W = (a->H + 2 * a->Hkv) * a->D;
+    int n = team_size(b->team);
+    b->qkv = numbers(T * W), b->dqkv = numbers(T * W), b->lse = numbers(a->B * a->H * a->S);
+    b->out = numbers(T * a->H * a->D), b->dout = numbers(T * a->H * a->D);
+    size_t bytes = b->k->attention_workspace(n, a->S, a->H, a->Hkv, a->D);
+    a->workspace = mem_alloc_aligned(bytes, 64);
+    double product = (double)(a->B * a->H) * (double)a->S * (double)(a->S + 1) * (double)a->D;
+    double f = seconds(b, FORWARD), g = seconds(b, BACKWARD);
+    double rate[3] = {2 * product / f, 5 * product / g, 7 * product / (f + g)};
+    printf("%s  %d  B=%-2d S=%-5d H=%-3d D=%-3d  %8.3f ms %5.0f %3.0f %%  %8.3f ms %5.0f %3.0f %%  "
+           "%3.0f %%  %5.1f MiB\n",
+           a->bf16 ? "bf16" : "fp32", n, (int)a->B, (int)a->S, (int)a->H, (int)a->D, f * 1e3,
+           rate[0] * 1e-9, 100 * rate[0] / peak, g * 1e3, rate[1] * 1e-9, 100 * rate[1] / peak,
+           100 * rate[2] / peak, (double)bytes / 1048576);
+    if (o.decode && !a->bf16) {
+        double d = seconds(b, DECODE), moved = 4.0 * 2 * (double)(T * a->Hkv * a->D);
+        printf("decode %d %29s %8.3f ms %5.1f GB/s\n", n, "", d * 1e3, moved / d * 1e-9);
+    }
+    float *all[] = {b->qkv, b->dqkv, b->lse, b->out, b->dout, a->workspace};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) mem_free(all[i]);
+}
+
+int main(int argc, char **argv) {
+    die_set_program(argv[0]);
+    opt_parse(options, argc, argv,
+              "bench_attention: causal attention beside the peak of the multiply units");
+    Bench b = {.k = kernels_cpu(o.set)};
+    if (!b.k) die_usage("--set: this processor does not run \"%s\"", o.set);
+    printf("type threads%24s forward  GFLOP/s peak   backward  GFLOP/s peak  both  workspace\n",
+           "");
+    for (int64_t n = o.threads ? o.threads : 1; n <= (o.threads ? o.threads : 2); n++) {
+        b.team = team_create((int)n);
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            if (!(bf16 ? o.bf16 : o.fp32)) continue;
+            double peak = b.k->peak(b.team, bf16);
+            printf("%s  %d  peak of the units %.0f GFLOP/s\n", bf16 ? "bf16" : "fp32", (int)n,
+                   peak * 1e-9);
+            for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+                if (o.S && shapes[i].S != o.S) continue;
+                b.a = (Attention){.B = shapes[i].B,
+                                  .S = shapes[i].S,
+                                  .H = shapes[i].H,
+                                  .Hkv = shapes[i].H,
+                                  .D = shapes[i].D,
+                                  .bf16 = bf16};
+                bench(&b, peak);
+            }
+        }
+        team_destroy(b.team);
+    }
+    return 0;
+}
