@@ -104,21 +104,46 @@ typedef struct Forward {
     Shape s;
     float *out, *lse;
     const float *qkv;
-    int64_t pieces, floats;
+    int64_t stride, pieces, floats; // of a row of qkv; of each key head; of a member's workspace
     _Atomic int64_t next;
 } Forward;
 
-static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, int64_t row0) {
+/* The queries begin .. end of the heads that share key and value head g of sequence b. */
+typedef struct Item {
+    int64_t b, g, begin, end;
+} Item;
+
+static bool next_item(Forward *f, Item *it) {
+    const Attention *a = f->a;
+    do {
+        int64_t i = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed), n = f->pieces;
+        if (i >= a->B * a->Hkv * n) return false;
+        it->b = i / n / a->Hkv, it->g = i / n % a->Hkv;
+        it->begin = attention_cut(a->S, BR, i % n, n);
+        it->end = attention_cut(a->S, BR, i % n + 1, n);
+    } while (it->begin == it->end);
+    return true;
+}
+
+static const float *queries(const Forward *f, int64_t b, int64_t h, int64_t row) {
+    return f->qkv + (b * f->a->S + row) * f->stride + h * f->a->D;
+}
+static float *outputs(const Forward *f, int64_t b, int64_t h, int64_t row) {
+    return f->out + ((b * f->a->S + row) * f->a->H + h) * f->a->D;
+}
+
+static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
+                         Ahead *ahead) {
     const Attention *a = f->a;
     const Shape *s = &f->s;
-    int64_t stride = (a->H + 2 * a->Hkv) * a->D, rows = a->S - row0 < BR ? a->S - row0 : BR;
-    attention_pack_tile(s, w->q, f->qkv + (b * a->S + row0) * stride + h * a->D, stride, rows,
+    int64_t rows = a->S - row0 < BR ? a->S - row0 : BR;
+    attention_pack_tile(s, w->q, queries(f, b, h, row0), f->stride, rows,
                         LOG2E / sqrtf((float)a->D));
     for (int64_t i = 0; i < BR; i++) w->max[i] = -FLT_MAX;
     memset(w->sum, 0, BR * VF * sizeof(float));
     memset(w->o, 0, (size_t)(BR * s->Do) * sizeof(float));
     for (int64_t key0 = 0; key0 < row0 + rows; key0 += BC) {
-        Tile t = {row0, rows, key0};
+        Tile t = {row0, rows, key0, ahead};
         attention_scores(s, &t, w->c, w->q, w->k + key0 * s->Dw);
         softmax_tile(s, &t, w);
         attention_sum_keys(s, &t, w->o, w->c, w->v + (s->pair ? key0 / 2 : key0) * NR);
@@ -126,8 +151,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
     float total[BR], *lse = f->lse + (b * a->H + h) * a->S + row0;
     for (int64_t r = 0; r < rows; r++) {
         total[r] = vf_sum(vf_load(w->sum + r * VF));
-        attention_store_row(f->out + ((b * a->S + row0 + r) * a->H + h) * a->D, w->o + r * s->Do,
-                            a->D, 1 / total[r]);
+        attention_store_row(outputs(f, b, h, row0 + r), w->o + r * s->Do, a->D, 1 / total[r]);
     }
     for (int64_t r = 0; r < rows; r += VF) {
         int n = rows - r < VF ? (int)(rows - r) : VF;
@@ -136,31 +160,49 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
     }
 }
 
+/* All tiles of an item; `after` is the item that follows, or NULL. */
+static void forward_item(const Forward *f, const Work *w, const Item *it, const Item *after) {
+    const Attention *a = f->a;
+    int64_t group = a->H / a->Hkv, h0 = it->g * group;
+    const float *k = queries(f, it->b, a->H + it->g, 0);
+    attention_pack_across(&f->s, w->k, k, f->stride, 0, it->end);
+    attention_pack_rows(&f->s, w->v, f->s.Sw, k + a->Hkv * a->D, f->stride, it->end, 1);
+    for (int64_t h = h0; h < h0 + group; h++)
+        for (int64_t row0 = it->begin; row0 < it->end; row0 += BR) {
+            int64_t next = row0 + BR, rows = a->S - row0 < BR ? a->S - row0 : BR;
+            Ahead ahead = {0};
+            ahead_add(&ahead, outputs(f, it->b, h, row0), a->H * a->D, rows);
+            if (next < it->end) {
+                ahead_add(&ahead, queries(f, it->b, h, next), f->stride,
+                          a->S - next < BR ? a->S - next : BR);
+            } else if (h + 1 < h0 + group) {
+                ahead_add(&ahead, queries(f, it->b, h + 1, it->begin), f->stride, rows);
+            } else if (after) {
+                const float *key = queries(f, after->b, a->H + after->g, 0);
+                ahead_add(&ahead, key, f->stride, after->end);
+                ahead_add(&ahead, key + a->Hkv * a->D, f->stride, after->end);
+                ahead_add(&ahead, queries(f, after->b, after->g * group, after->begin), f->stride,
+                          after->end - after->begin < BR ? after->end - after->begin : BR);
+            }
+            forward_tile(f, w, it->b, h, row0, &ahead);
+        }
+}
+
 static void forward_member(void *ctx, int member, int size) {
     Forward *f = ctx;
-    const Attention *a = f->a;
-    const Shape *s = &f->s;
     (void)size;
-    int64_t stride = (a->H + 2 * a->Hkv) * a->D, group = a->H / a->Hkv;
-    int64_t items = a->B * a->Hkv * f->pieces, item;
-    Carve slice = {member_slice(a, member, f->floats), 0};
-    Work w = carve_work(s, &slice);
-    while ((item = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed)) < items) {
-        int64_t piece = item % f->pieces, b = item / f->pieces / a->Hkv;
-        int64_t g = item / f->pieces % a->Hkv;
-        int64_t begin = attention_cut(a->S, BR, piece, f->pieces);
-        int64_t end = attention_cut(a->S, BR, piece + 1, f->pieces);
-        if (begin >= end) continue;
-        const float *k = f->qkv + b * a->S * stride + (a->H + g) * a->D;
-        attention_pack_across(s, w.k, k, stride, 0, end);
-        attention_pack_rows(s, w.v, s->Sw, k + a->Hkv * a->D, stride, end, 1);
-        for (int64_t h = g * group; h < (g + 1) * group; h++)
-            for (int64_t row0 = begin; row0 < end; row0 += BR) forward_tile(f, &w, b, h, row0);
+    Carve slice = {member_slice(f->a, member, f->floats), 0};
+    Work w = carve_work(&f->s, &slice);
+    Item now, after;
+    for (bool more = next_item(f, &now); more; now = after) {
+        more = next_item(f, &after);
+        forward_item(f, &w, &now, more ? &after : NULL);
     }
 }
 
 void attention_forward(Team *t, const Attention *a, float *out, float *lse, const float *qkv) {
     Forward f = {.a = a, .s = attention_shape(a), .out = out, .lse = lse, .qkv = qkv};
+    f.stride = (a->H + 2 * a->Hkv) * a->D;
     f.floats = forward_floats(&f.s);
     f.pieces = attention_pieces(team_size(t), a->B * a->Hkv, a->S, 8);
     team_run(t, forward_member, &f);

@@ -121,101 +121,165 @@ static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t
     }
 }
 
-/* A rectangle of tiles of one head: queries from row0, keys key_begin .. key_end. */
-static void backward_rows(const Backward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
-                          int64_t key_begin, int64_t key_end, bool want_dq, bool want_dkv) {
+/* What the queries row_begin .. row_end and the keys key_begin .. key_end of the heads that share
+ * key and value head g of sequence b give each other: dQ, or dK and dV, or all. Bounds are
+ * multiples of BR and BC, or S. The sums are always whole: dQ over keys in order, dK and dV over
+ * heads and then queries in order, so that cutting does not change a bit. */
+typedef struct Item {
+    int64_t b, g, row_begin, row_end, key_begin, key_end;
+    bool want_dq, want_dkv;
+} Item;
+
+static bool next_item(Backward *f, Item *it) {
+    const Attention *a = f->a;
+    int64_t n = f->pieces, each = n ? 2 * n : 1, S = a->S;
+    do {
+        int64_t next = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed);
+        int64_t i = next % each;
+        if (next >= a->B * a->Hkv * each) return false;
+        *it = (Item){next / each / a->Hkv, next / each % a->Hkv, 0, S, 0, S, i < n || !n, i >= n};
+        if (n && i < n) {
+            it->row_begin = attention_cut(S, BR, i, n);
+            it->row_end = it->key_end = attention_cut(S, BR, i + 1, n);
+        } else if (n) { // the first keys are seen by most queries: mirrored
+            int64_t whole = (S + BC - 1) / BC * BC;
+            it->key_begin = whole - attention_cut(whole, BC, 2 * n - i, n);
+            it->key_end = whole - attention_cut(whole, BC, 2 * n - i - 1, n);
+            if (it->key_end > S) it->key_end = S;
+            it->row_begin = it->key_begin / BR * BR;
+        }
+    } while (it->row_begin >= it->row_end || it->key_begin >= it->key_end);
+    return true;
+}
+
+/* Column block h of qkv, which counts query heads, then key heads, then value heads. */
+static int64_t in_qkv(const Backward *f, int64_t b, int64_t h, int64_t row) {
+    return (b * f->a->S + row) * f->stride + h * f->a->D;
+}
+static int64_t in_out(const Backward *f, int64_t b, int64_t h, int64_t row) {
+    return ((b * f->a->S + row) * f->a->H + h) * f->a->D;
+}
+
+/* One row of tiles: the queries from row0 of head h. */
+static void backward_rows(const Backward *f, const Work *w, const Item *it, int64_t h, int64_t row0,
+                          Ahead *ahead) {
     const Attention *a = f->a;
     const Shape *s = &f->s;
     int64_t D = a->D, rows = a->S - row0 < BR ? a->S - row0 : BR, wide = a->H * D;
     int64_t panel = s->pair ? BR / 2 : BR;
-    const float *q = f->qkv + (b * a->S + row0) * f->stride + h * D;
-    const float *dout = f->dout + (b * a->S + row0) * wide + h * D;
+    const float *q = f->qkv + in_qkv(f, it->b, h, row0);
+    const float *dout = f->dout + in_out(f, it->b, h, row0);
     float scale = 1 / sqrtf((float)D);
     attention_pack_tile(s, w->q, q, f->stride, rows, scale * LOG2E);
     attention_pack_tile(s, w->dout, dout, wide, rows, 1);
-    if (want_dkv) {
+    if (it->want_dkv) {
         attention_pack_rows(s, w->q_rows, panel, q, f->stride, rows, scale);
         attention_pack_rows(s, w->dout_rows, panel, dout, wide, rows, 1);
     }
-    load_statistics(f, w, b, h, row0, rows);
-    if (want_dq) memset(w->dq, 0, (size_t)(BR * s->Do) * sizeof(float));
-    for (int64_t key0 = key_begin; key0 < key_end && key0 < row0 + rows; key0 += BC) {
-        Tile t = {row0, rows, key0};
+    load_statistics(f, w, it->b, h, row0, rows);
+    if (it->want_dq) memset(w->dq, 0, (size_t)(BR * s->Do) * sizeof(float));
+    for (int64_t key0 = it->key_begin; key0 < it->key_end && key0 < row0 + rows; key0 += BC) {
+        Tile t = {row0, rows, key0, ahead};
         attention_scores(s, &t, w->p, w->q, w->k + key0 * s->Dw);
         attention_scores(s, &t, w->ds, w->dout, w->v + key0 * s->Dw);
         if (SIMD_BF16 && s->pair)
             gradient_tile_pair(&t, w);
         else
             gradient_tile(&t, w, s->round);
-        if (want_dkv) {
+        if (it->want_dkv) {
             attention_sum_queries(s, &t, w->dv + key0 * s->Do, w->p, w->dout_rows);
             attention_sum_queries(s, &t, w->dk + key0 * s->Do, s->pair ? w->p + LD : w->ds,
                                   w->q_rows);
         }
-        if (want_dq)
+        if (it->want_dq)
             attention_sum_keys(s, &t, w->dq, w->ds, w->k_rows + (s->pair ? key0 / 2 : key0) * NR);
     }
-    if (want_dq)
+    if (it->want_dq)
         for (int64_t r = 0; r < rows; r++)
-            attention_store_row(f->dqkv + (b * a->S + row0 + r) * f->stride + h * D,
-                                w->dq + r * s->Do, D, scale);
+            attention_store_row(f->dqkv + in_qkv(f, it->b, h, row0 + r), w->dq + r * s->Do, D,
+                                scale);
 }
 
-/* The gradients that queries row_begin .. row_end and keys key_begin .. key_end (multiples of BR and
- * BC, or S) give each other, for all heads of a group. A whole sum is always taken here: of dQ by
- * keys in order, of dK and dV by heads and then queries in order, so that the pieces of an item do
- * not change a bit. */
-static void backward_item(const Backward *f, const Work *w, int64_t b, int64_t g, int64_t row_begin,
-                          int64_t row_end, int64_t key_begin, int64_t key_end, bool want_dq,
-                          bool want_dkv) {
+static void pack_keys(const Backward *f, const Work *w, const Item *it) {
     const Attention *a = f->a;
     const Shape *s = &f->s;
-    int64_t D = a->D, group = a->H / a->Hkv, at = b * a->S * f->stride + (a->H + g) * D;
-    const float *k = f->qkv + at, *v = k + a->Hkv * D;
-    attention_pack_across(s, w->k, k, f->stride, key_begin, key_end);
-    attention_pack_across(s, w->v, v, f->stride, key_begin, key_end);
-    if (want_dq)
-        attention_pack_rows(s, w->k_rows + (s->pair ? key_begin / 2 : key_begin) * NR, s->Sw,
-                            k + key_begin * f->stride, f->stride, key_end - key_begin, 1);
-    if (want_dkv) {
-        int64_t padded = (key_end + BC - 1) / BC * BC;
-        size_t n = (size_t)((padded - key_begin) * s->Do) * sizeof(float);
-        memset(w->dk + key_begin * s->Do, 0, n);
-        memset(w->dv + key_begin * s->Do, 0, n);
+    const float *k = f->qkv + in_qkv(f, it->b, a->H + it->g, 0), *v = k + a->Hkv * a->D;
+    attention_pack_across(s, w->k, k, f->stride, it->key_begin, it->key_end);
+    attention_pack_across(s, w->v, v, f->stride, it->key_begin, it->key_end);
+    if (it->want_dq)
+        attention_pack_rows(s, w->k_rows + (s->pair ? it->key_begin / 2 : it->key_begin) * NR,
+                            s->Sw, k + it->key_begin * f->stride, f->stride,
+                            it->key_end - it->key_begin, 1);
+    if (it->want_dkv) {
+        int64_t whole = (it->key_end + BC - 1) / BC * BC;
+        size_t n = (size_t)((whole - it->key_begin) * s->Do) * sizeof(float);
+        memset(w->dk + it->key_begin * s->Do, 0, n);
+        memset(w->dv + it->key_begin * s->Do, 0, n);
     }
-    for (int64_t h = g * group; h < (g + 1) * group; h++)
-        for (int64_t row0 = row_begin; row0 < row_end; row0 += BR)
-            backward_rows(f, w, b, h, row0, key_begin, key_end, want_dq, want_dkv);
-    if (want_dkv)
-        for (int64_t j = key_begin; j < key_end; j++) {
-            float *to = f->dqkv + at + j * f->stride;
-            attention_store_row(to, w->dk + j * s->Do, D, 1);
-            attention_store_row(to + a->Hkv * D, w->dv + j * s->Do, D, 1);
+}
+
+static void ahead_queries(const Backward *f, Ahead *ahead, const Item *it, int64_t h,
+                          int64_t row0) {
+    int64_t rows = it->row_end - row0 < BR ? it->row_end - row0 : BR, wide = f->a->H * f->a->D;
+    ahead_add(ahead, f->qkv + in_qkv(f, it->b, h, row0), f->stride, rows);
+    ahead_add(ahead, f->dout + in_out(f, it->b, h, row0), wide, rows);
+    ahead_add(ahead, f->out + in_out(f, it->b, h, row0), wide, rows);
+}
+
+/* What is written at the end of this row of tiles and what is read after it. */
+static Ahead ahead_of(const Backward *f, const Item *it, int64_t h, int64_t row0,
+                      const Item *after) {
+    const Attention *a = f->a;
+    int64_t group = a->H / a->Hkv, keys = it->key_end - it->key_begin;
+    Ahead ahead = {0};
+    if (it->want_dq)
+        ahead_add(&ahead, f->dqkv + in_qkv(f, it->b, h, row0), f->stride,
+                  it->row_end - row0 < BR ? it->row_end - row0 : BR);
+    if (row0 + BR < it->row_end) {
+        ahead_queries(f, &ahead, it, h, row0 + BR);
+    } else if (h + 1 < (it->g + 1) * group) {
+        ahead_queries(f, &ahead, it, h + 1, it->row_begin);
+    } else {
+        float *dk = f->dqkv + in_qkv(f, it->b, a->H + it->g, it->key_begin);
+        ahead_add(&ahead, dk, f->stride, it->want_dkv ? keys : 0);
+        ahead_add(&ahead, dk + a->Hkv * a->D, f->stride, it->want_dkv ? keys : 0);
+        if (after) {
+            const float *k = f->qkv + in_qkv(f, after->b, a->H + after->g, after->key_begin);
+            ahead_add(&ahead, k, f->stride, after->key_end - after->key_begin);
+            ahead_add(&ahead, k + a->Hkv * a->D, f->stride, after->key_end - after->key_begin);
+            ahead_queries(f, &ahead, after, after->g * group, after->row_begin);
+        }
+    }
+    return ahead;
+}
+
+static void backward_item(const Backward *f, const Work *w, const Item *it, const Item *after) {
+    const Attention *a = f->a;
+    const Shape *s = &f->s;
+    int64_t group = a->H / a->Hkv;
+    pack_keys(f, w, it);
+    for (int64_t h = it->g * group; h < (it->g + 1) * group; h++)
+        for (int64_t row0 = it->row_begin; row0 < it->row_end; row0 += BR) {
+            Ahead ahead = ahead_of(f, it, h, row0, after);
+            backward_rows(f, w, it, h, row0, &ahead);
+        }
+    if (it->want_dkv)
+        for (int64_t j = it->key_begin; j < it->key_end; j++) {
+            float *to = f->dqkv + in_qkv(f, it->b, a->H + it->g, j);
+            attention_store_row(to, w->dk + j * s->Do, a->D, 1);
+            attention_store_row(to + a->Hkv * a->D, w->dv + j * s->Do, a->D, 1);
         }
 }
 
 static void backward_member(void *ctx, int member, int size) {
     Backward *f = ctx;
-    const Attention *a = f->a;
     (void)size;
-    int64_t each = f->pieces ? 2 * f->pieces : 1, items = a->B * a->Hkv * each, S = a->S, item;
-    Carve slice = {member_slice(a, member, f->floats), 0};
+    Carve slice = {member_slice(f->a, member, f->floats), 0};
     Work w = carve_work(&f->s, &slice);
-    while ((item = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed)) < items) {
-        int64_t b = item / each / a->Hkv, g = item / each % a->Hkv, n = f->pieces, i = item % each;
-        if (!n) {
-            backward_item(f, &w, b, g, 0, S, 0, S, true, true);
-        } else if (i < n) {
-            int64_t begin = attention_cut(S, BR, i, n), end = attention_cut(S, BR, i + 1, n);
-            if (begin < end) backward_item(f, &w, b, g, begin, end, 0, end, true, false);
-        } else { // the first keys are seen by most queries: mirrored
-            int64_t tiles = (S + BC - 1) / BC * BC;
-            int64_t begin = tiles - attention_cut(tiles, BC, 2 * n - i, n);
-            int64_t end = tiles - attention_cut(tiles, BC, 2 * n - i - 1, n);
-            if (end > S) end = S;
-            if (begin < end)
-                backward_item(f, &w, b, g, begin / BR * BR, S, begin, end, false, true);
-        }
+    Item now, after;
+    for (bool more = next_item(f, &now); more; now = after) {
+        more = next_item(f, &after);
+        backward_item(f, &w, &now, more ? &after : NULL);
     }
 }
 

@@ -145,6 +145,16 @@ TILE_FN(along_columns, false, 1, LD)
 TILE_FN(along_rows_pair, true, LD, 1)
 TILE_FN(along_columns_pair, true, 1, 2 * LD)
 
+/* The next few rows of what will be needed. */
+static inline void fetch_ahead(const Shape *s, Ahead *f) {
+    for (int n = 0; n < AHEAD_STEP && f->i < f->n; n++) {
+        struct AheadPart *p = &f->part[f->i];
+        for (int64_t d = 0; d < s->D; d += 16) __builtin_prefetch(p->at + d, 0, 2);
+        p->at += p->stride;
+        if (--p->rows == 0) f->i++;
+    }
+}
+
 static inline int64_t min64(int64_t x, int64_t y) {
     return x < y ? x : y;
 }
@@ -157,6 +167,7 @@ void attention_scores(const Shape *s, const Tile *t, float *c, const float *left
         for (int64_t r = 0; r < t->rows; r += MR) {
             int64_t rows = min64(MR, t->rows - r), seen = tile_seen(t, r + rows - 1) - j;
             if (seen <= 0) continue;
+            fetch_ahead(s, t->ahead);
             for (int64_t w = 0; w < s->Dw; w += BC)
                 tile((int)rows, seen > VF ? 2 : 1, min64(BC, s->Dw - w),
                      left + w * (BR * LD / BC) + r * LD, right + w * NR, c + r * LD + j, LD, w > 0);
@@ -169,6 +180,7 @@ void attention_sum_keys(const Shape *s, const Tile *t, float *o, const float *c,
     for (int64_t d = 0; d < s->D; d += NR, right += s->Sw * NR)
         for (int64_t r = 0; r < t->rows; r += MR) {
             int64_t rows = min64(MR, t->rows - r), n = min64(BC, tile_seen(t, r + rows - 1));
+            fetch_ahead(s, t->ahead);
             if (n > 0)
                 tile((int)rows, s->D - d > VF ? 2 : 1, s->pair ? (n + 1) / 2 : n, c + r * LD, right,
                      o + r * s->Do + d, s->Do, true);
@@ -183,6 +195,7 @@ void attention_sum_queries(const Shape *s, const Tile *t, float *o, const float 
         for (int64_t k = 0; k < keys; k += MR) {
             int64_t first = t->key0 + k - t->row0; // query that sees the first of these keys
             first = first < 0 ? 0 : s->pair ? first / 2 : first;
+            fetch_ahead(s, t->ahead);
             if (first < words)
                 tile((int)min64(MR, keys - k), s->D - d > VF ? 2 : 1, words - first,
                      c + first * (s->pair ? 2 * LD : LD) + k, right + first * NR, o + k * s->Do + d,

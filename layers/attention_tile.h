@@ -82,10 +82,28 @@ void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t
 void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
                          int64_t stride, int64_t n, float scale);
 
+/* Rows that will be read or written soon. The products of tiles fetch a few of them into the second
+ * level cache after every register tile, so that packing and storing need not wait for memory: rows
+ * of one head lie a whole row of qkv apart, where the processor does not fetch ahead by itself. */
+enum { AHEAD_PARTS = 8, AHEAD_ROWS = 512, AHEAD_STEP = 8 };
+typedef struct Ahead {
+    int n, i;
+    struct AheadPart {
+        const float *at;
+        int64_t stride, rows;
+    } part[AHEAD_PARTS];
+} Ahead;
+/* Adds rows of a matrix; no more than AHEAD_ROWS, which would push out what is in use. */
+static inline void ahead_add(Ahead *f, const float *at, int64_t stride, int64_t rows) {
+    if (f->n < AHEAD_PARTS && rows > 0)
+        f->part[f->n++] = (struct AheadPart){at, stride, rows < AHEAD_ROWS ? rows : AHEAD_ROWS};
+}
+
 /* A tile of queries row0 .. row0 + rows and keys key0 .. of the causal matrix: what of it lies on
  * or below the diagonal is computed, in whole register tiles. */
 typedef struct Tile {
     int64_t row0, rows, key0;
+    Ahead *ahead;
 } Tile;
 
 /* Local. c[BR][LD] = left[rows][D] right'[BC][D]: scores, or dP from dO and V. */
