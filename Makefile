@@ -1,7 +1,15 @@
 # make             build train_gpt and the tools
-# make quickstart  install what is missing, make a data set, train, sample, report   (TEXT=my.txt for your own text)
-# make test        install what is missing, build and run every test that needs no GPU
-# make help        all targets
+# make quickstart  install what is missing, make a data set, train, sample, report   (TEXT=my.txt: your own text)
+# make test        install what is missing, build, run every test that needs no GPU
+# make bench       measure this trainer beside its peers
+# make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
+# make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
+# make lint        sizes, rooms, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
+# make size        lines per room
+# make install     programs to $(PREFIX)/bin
+# make clean       remove what was built; run/ stays
+#
+# Variables: CC=clang, CONFIG=asan|tsan|debug (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX
 MAKEFLAGS += -r
 SHELL := /bin/bash
 CC ?= gcc
@@ -16,6 +24,7 @@ OPT_release := -O3
 OPT_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -fsanitize=thread
 OPT_debug := -O0
+OPT_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS ?=
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
 LDLIBS := -ljansson -lm -pthread
@@ -70,8 +79,43 @@ COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 $(B)/base/version.o: CFLAGS += -DCOMMIT='"$(COMMIT)"'
 $(B)/base/version.o: $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 
+# a fuzzer is one file tests/fuzz/fuzz_NAME.c; clang links them (CONFIG=fuzz CC=clang)
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+$(FUZZERS:%=$(B)/%): $(B)/%: $(B)/tests/fuzz/%.o $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+fuzzers: $(FUZZERS:%=$(B)/%)
+
+help:
+	@sed -n '/^#/!q; s/^# \?//p' Makefile
+quickstart:
+	@TEXT="$(TEXT)" tools/quickstart.sh
+test:
+	@tools/setup.sh test
+	@$(MAKE) -s -j$$(nproc) all build/run_tests
+	@tools/test.sh
+asan tsan:
+	@tools/setup.sh build
+	@$(MAKE) -s -j$$(nproc) CONFIG=$@ build-$@/run_tests
+	build-$@/run_tests
+SECONDS_EACH ?= 10
+fuzz-long: SECONDS_EACH := 600
+fuzz fuzz-long:
+	@tools/setup.sh test
+	@$(MAKE) -s -j$$(nproc) CONFIG=fuzz CC=clang fuzzers
+	@tools/fuzz.sh $(SECONDS_EACH)
+lint:
+	@tools/setup.sh test
+	@tools/lint.sh
+format:
+	clang-format -i $(wildcard *.c */*.[ch] */*/*.[ch])
+size:
+	@for room in . base layers layers/cpu data parallel tools tests; do \
+	    printf '%-12s %6d lines\n' $$room $$(cat $$room/*.[ch] 2>/dev/null | wc -l); done
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin && install $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(PREFIX)/bin
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all clean
+.PHONY: all help quickstart test asan tsan fuzz fuzz-long fuzzers lint format size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,105 @@
+#!/bin/bash
+# setup.sh [PROFILE]: installs what is missing, and nothing when all is there.
+#
+#   build       compiler, make, libjansson                          (default)
+#   quickstart  build, and the text of the King James Bible
+#   test        build, clang with its sanitizers and fuzzer, clang-format, cppcheck
+#   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
+#
+# Debian and Ubuntu: apt-get, as root or through sudo. Elsewhere it says what to install.
+set -u -o pipefail
+profile=${1:-build}
+
+# what is looked for | Debian, Ubuntu | Fedora | Arch | macOS (Homebrew)
+build='command gcc|gcc libc6-dev|gcc|gcc|gcc
+command make|make|make|make|make
+command objcopy|binutils|binutils|binutils|binutils
+header jansson.h|libjansson-dev|jansson-devel|jansson|jansson'
+quickstart='optional bible|bible-kjv|-|-|-'
+test='command clang|clang|clang|clang|llvm
+command clang-format|clang-format|clang-tools-extra|clang|clang-format
+command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
+command git|git|git|git|git
+fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm'
+bench='header cblas.h|libopenblas-dev|openblas-devel|openblas|openblas
+header dnnl.h|libdnnl-dev|onednn-devel|onednn|onednn
+command python3|python3|python3|python|python'
+
+case $profile in
+build) needs=$build ;;
+quickstart | test | bench) needs=$build$'\n'${!profile} ;;
+*) echo "setup.sh: no profile is called $profile: build, quickstart, test or bench" >&2; exit 2 ;;
+esac
+
+is_there() {
+    case $1 in
+    command) command -v "$2" >/dev/null ;;
+    optional) command -v "$2" >/dev/null || [ -x "/usr/games/$2" ] ;;
+    header) echo "#include <$2>" | gcc -E - -I/usr/include/openblas -I/usr/include/x86_64-linux-gnu/openblas-pthread >/dev/null 2>&1 ;;
+    fuzzer) echo 'int LLVMFuzzerTestOneInput(const char *p, long n){return !p || n;}' |
+        clang -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null ;;
+    esac
+}
+
+# Fills: missing (what a build cannot do without), wanted (its absence has a fallback), and their packages in one column.
+look() {
+    missing= wanted= packages=
+    while IFS='|' read -r what debian fedora arch mac; do
+        # shellcheck disable=SC2086
+        is_there $what && continue
+        case $what in optional*) wanted+=" ${what#* }" ;; *) missing+=" ${what#* }" ;; esac
+        case $1 in debian) p=$debian ;; fedora) p=$fedora ;; arch) p=$arch ;; mac) p=$mac ;; esac
+        [ "$p" = - ] || packages+=" $p"
+    done <<<"$needs"
+}
+
+system=other
+if command -v apt-get >/dev/null; then system=debian
+elif command -v dnf >/dev/null; then system=fedora
+elif command -v pacman >/dev/null; then system=arch
+elif [ "$(uname)" = Darwin ]; then system=mac
+fi
+look ${system/other/debian}
+[ -n "$missing$wanted" ] || exit 0
+
+case $system in
+debian) ;;
+fedora) how="dnf install$packages" ;;
+arch) how="pacman -S$packages" ;;
+mac) how="brew install$packages   (macOS is untested; a Linux container is the safer way)" ;;
+other) how="the packages that Debian calls$packages" ;;
+esac
+if [ $system != debian ]; then
+    [ -n "$missing" ] || exit 0
+    echo "setup.sh: missing:$missing; please install: $how" >&2
+    exit 1
+fi
+
+root=
+if [ "$(id -u)" != 0 ]; then
+    root=sudo
+    if ! command -v sudo >/dev/null || { [ ! -t 0 ] && ! sudo -n true 2>/dev/null; }; then
+        [ -n "$missing" ] || exit 0
+        echo "setup.sh: missing:$missing; please install as root: apt-get install$packages" >&2
+        exit 1
+    fi
+fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install_packages() {
+    # shellcheck disable=SC2086
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >>"$log" 2>&1
+}
+echo "setup.sh: installing$packages"
+# a fresh container has no package lists; a stale list names packages that are gone
+# shellcheck disable=SC2086
+if ! install_packages $packages; then
+    $root apt-get update -q >>"$log" 2>&1
+    # one by one: a package that this release does not have must not keep the others out
+    for p in $packages; do install_packages "$p"; done
+fi
+look debian
+[ -z "$missing" ] && exit 0
+tail -15 "$log" >&2
+echo "setup.sh: still missing:$missing; see the lines above, or install by hand:$packages" >&2
+exit 1

@@ -1,0 +1,55 @@
+#!/bin/bash
+# test.sh: what `make test` runs after the build, in this order; ends with the sum of all.
+#
+#   the suite            build/run_tests, every test
+#   the command lines    tests/cli.sh: each mistake gives one clear line
+#   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of threads under TSan
+#   fuzzers              every reader of foreign bytes, 5 seconds each
+#
+# `make asan`, `make tsan` and `make fuzz-long` run all of it longer.
+set -u -o pipefail
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Runs a stage and adds its "N passed, N failed[, N skipped]" line; a stage without that line counts as failed.
+stage() {
+    local title=$1 start=$SECONDS status line
+    shift
+    echo "== $title"
+    "$@" 2>&1 | tee "$log" | grep -v '^ok '
+    status=${PIPESTATUS[0]}
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
+    if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)? ]]; then
+        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
+        [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || failed=$((failed + 1))
+    else
+        echo "FAIL $title ended with status $status and no result"
+        failed=$((failed + 1))
+    fi
+    echo "   ($((SECONDS - start)) s)"
+}
+
+# CONFIG WORD...: builds the suite with a sanitizer and runs the tests that contain a word.
+sanitized() {
+    local config=$1
+    shift
+    make -s -j"$jobs" CONFIG="$config" "build-$config/run_tests" || return 1
+    UBSAN_OPTIONS=print_stacktrace=1 "build-$config/run_tests" "$@"
+}
+
+# What one instruction set computes is tested by the suite; here it is memory and threads that matter.
+files="batch checkpoint config corpus crc32c hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
+    token utf8 vocab weights zscore"
+threads="team attention_equals"
+
+stage "the suite" build/run_tests
+if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
+# shellcheck disable=SC2086
+stage "files and parsers under ASan and UBSan" sanitized asan $files
+# shellcheck disable=SC2086
+stage "threads under TSan" sanitized tsan $threads
+stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=5
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
