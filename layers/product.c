@@ -9,8 +9,11 @@ enum {
     BLOCK_M = 1024 / TILE_M * TILE_M, // rows of a packed at a time
     CHUNK_N = 384,                    // columns of b packed at a time by each thread
     BLOCK_N = 2048,                   // columns of y finished over all of K before the next
-    A_FLOATS = (BLOCK_M + TILE_M) * PANEL_K,
-    B_FLOATS = CHUNK_N * PANEL_K,
+    // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the same sets of the L1.
+    A_PANEL = TILE_M * PANEL_K + 3 * 16,
+    B_PANEL = TILE_N * PANEL_K + 5 * 16,
+    A_FLOATS = (BLOCK_M / TILE_M + 1) * A_PANEL,
+    B_FLOATS = CHUNK_N / TILE_N * B_PANEL,
 };
 
 size_t product_workspace(int n_threads) {
@@ -50,27 +53,6 @@ static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n,
     vf_store_n(p->y + at, sum, n);
 }
 
-static void finish_tile(const Product *p, Range m, Range n, const float *tile, bool first,
-                        bool last) {
-    const float *before = first ? p->addend : p->y;
-    bool plain = !last || (!p->bias && p->epilogue == EPI_NONE);
-    for (int64_t i = 0; i < length(m); i++) {
-        const float *sum = tile + i * TILE_N;
-        int64_t at = (m.begin + i) * p->ldy + n.begin;
-        if (plain && length(n) == TILE_N) {
-            for (int j = 0; j < TILE_N; j += VF) {
-                vf x = vf_load(sum + j);
-                vf_store(p->y + at + j, before ? vf_load(before + at + j) + x : x);
-            }
-            continue;
-        }
-        for (int64_t j = 0; j < length(n); j += VF) {
-            int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
-            finish_vector(p, m.begin + i, n.begin + j, lanes, vf_load(sum + j), first, last);
-        }
-    }
-}
-
 /* One step of the loops: a block of rows by a block of columns over one panel of K. */
 typedef struct Step {
     const Product *p;
@@ -78,38 +60,69 @@ typedef struct Step {
     Range m, n; // rows and columns of y; n begins at a multiple of TILE_N
     Range k;    // elements of K
     bool first, last;
-    const float *a; // the packed rows: panel i at i * TILE_M * PANEL_K
+    const float *a; // the packed rows: panel i at i * A_PANEL
     int64_t panels;
 } Step;
 
-static void pack_rows(const Step *s, Range panels, float *a) {
+static void pack_a(const Step *s, Range panels, float *to) {
+    enum { GROUP = 8 };
     const Product *p = s->p;
-    for (int64_t i = panels.begin; i < panels.end; i++) {
-        Range m = part(s->m, i, s->panels);
-        pack_panel(s->kind, a + i * TILE_M * PANEL_K, TILE_M,
-                   p->a + m.begin * p->a_row + s->k.begin * p->a_col, length(m), p->a_row, p->a_col,
-                   length(s->k));
+    Pack pack = {s->kind,  TILE_M,   A_PANEL, p->a + s->k.begin * p->a_col,
+                 p->a_row, p->a_col, length(s->k)};
+    for (int64_t i = panels.begin; i < panels.end; i += GROUP) {
+        int64_t edge[GROUP + 1], n = panels.end - i < GROUP ? panels.end - i : GROUP;
+        for (int64_t j = 0; j < n; j++) edge[j] = part(s->m, i + j, s->panels).begin;
+        edge[n] = part(s->m, i + n - 1, s->panels).end;
+        pack_panels(&pack, to + i * A_PANEL, edge, (int)n);
     }
 }
 
-static void multiply(const Step *s, Range panels, Range columns, float *b) {
+static void pack_b(const Step *s, Range columns, float *to) {
     const Product *p = s->p;
-    int64_t steps = pack_steps(s->kind, length(s->k));
-    for (int64_t n = columns.begin, j = 0; n < columns.end; n += TILE_N, j++)
-        pack_panel(
-            s->kind, b + j * TILE_N * PANEL_K, TILE_N, p->b + s->k.begin * p->b_row + n * p->b_col,
-            columns.end - n < TILE_N ? columns.end - n : TILE_N, p->b_col, p->b_row, length(s->k));
-    int64_t tiles = ceil_div(length(columns), TILE_N), fetch = ceil_div(steps * TILE_M, 16 * tiles);
+    int64_t edge[CHUNK_N / TILE_N + 1];
+    int n = 0;
+    Pack pack = {s->kind,  TILE_N,   B_PANEL, p->b + s->k.begin * p->b_row,
+                 p->b_col, p->b_row, length(s->k)};
+    for (int64_t at = columns.begin; at < columns.end; at += TILE_N) edge[n++] = at;
+    edge[n] = columns.end;
+    pack_panels(&pack, to, edge, n);
+}
+
+/* Tiles that are whole and need no more than adding go straight to y; others through a buffer. */
+static void tile_at(const Step *s, Range m, Range n, const float *a, const float *b) {
+    const Product *p = s->p;
+    bool direct = length(n) == TILE_N && (!s->last || (!p->bias && p->epilogue == EPI_NONE));
+    const float *before = s->first ? p->addend : p->y;
+    int64_t at = m.begin * p->ldy + n.begin;
+    float buffer[TILE_M * TILE_N] __attribute__((aligned(64)));
+    Tile t = {.pairs = s->kind == PACK_PAIR, .rows = (int)length(m), .a = a, .b = b};
+    t.steps = pack_steps(s->kind, length(s->k));
+    t.ld = direct ? p->ldy : TILE_N, t.y = direct ? p->y + at : buffer,
+    t.before = direct && before ? before + at : NULL;
+    for (int64_t i = 0; i < length(m); i++) // y comes from far away while the tile is summed
+        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(p->y + at + i * p->ldy + j, 1);
+    tile_multiply(&t);
+    for (int64_t i = 0; !direct && i < length(m); i++)
+        for (int64_t j = 0; j < length(n); j += VF) {
+            int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
+            finish_vector(p, m.begin + i, n.begin + j, lanes, vf_load(buffer + i * TILE_N + j),
+                          s->first, s->last);
+        }
+}
+
+static void multiply(const Step *s, Range panels, Range columns, float *b) {
+    pack_b(s, columns, b);
+    int64_t tiles = ceil_div(length(columns), TILE_N);
+    int64_t fetch = ceil_div(pack_steps(s->kind, length(s->k)) * TILE_M, 16 * tiles);
     for (int64_t i = panels.begin; i < panels.end; i++) {
         Range m = part(s->m, i, s->panels);
-        const float *a = s->a + i * TILE_M * PANEL_K;
+        const float *a = s->a + i * A_PANEL, *next = a + A_PANEL;
         for (int64_t j = 0; j < tiles; j++) {
-            float tile[TILE_M * TILE_N] __attribute__((aligned(64)));
             Range n = {columns.begin + j * TILE_N, columns.begin + (j + 1) * TILE_N};
             if (n.end > columns.end) n.end = columns.end;
-            tile_sum(s->kind == PACK_PAIR, (int)length(m), tile, a, b + j * TILE_N * PANEL_K, steps,
-                     a + TILE_M * PANEL_K + j * fetch * 16, i + 1 < panels.end ? fetch : 0);
-            finish_tile(p, m, n, tile, s->first, s->last);
+            for (int64_t l = 0; l < fetch && i + 1 < panels.end; l++, next += 16)
+                __builtin_prefetch(next, 0, 2);
+            tile_at(s, m, n, a, b + j * B_PANEL);
         }
     }
 }
@@ -164,7 +177,7 @@ static void member(void *ctx, int me, int size) {
                 s.k = (Range){k, k + panel_k < p->K ? k + panel_k : p->K};
                 s.first = k == 0, s.last = s.k.end == p->K;
                 s.panels = ceil_div(length(s.m), TILE_M), s.a = a[turn];
-                pack_rows(&s, part((Range){0, s.panels}, me, size), a[turn]);
+                pack_a(&s, part((Range){0, s.panels}, me, size), a[turn]);
                 if (size > 1) team_barrier(job->team);
                 work(&s, me, size, b);
             }

@@ -28,56 +28,76 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
     return vf_pair_run(x, y);
 }
 
-/* The n <= VF lanes of one vector in each row of the panel. A row of TILE_M may be narrower than
- * the vector that is stored: the surplus lanes fall on the next row, which is stored after; the
- * last row is stored exactly. */
-static inline __attribute__((always_inline)) void pack_vector(PackKind kind, float *dst, int width,
-                                                              int room, const float *src, int n,
-                                                              int64_t lane_stride, int64_t k_stride,
-                                                              int64_t K) {
-    int64_t steps = pack_steps(kind, K);
-    if (lane_stride == 1) {
-        for (int64_t k = 0; k < steps - 1; k++)
-            vf_store(dst + k * width, lanes(kind, src, n, k, k_stride, K));
-        if (steps)
-            vf_store_n(dst + (steps - 1) * width, lanes(kind, src, n, steps - 1, k_stride, K),
-                       room);
-        return;
-    }
+/* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read nearly in its order. A row
+ * of TILE_M may be narrower than the vector that is stored: the surplus lanes fall on the next row, which is stored later;
+ * the last row is stored exactly. */
+static inline __attribute__((always_inline)) void pack_rows(PackKind kind, const Pack *p, float *dst,
+                                                            const int64_t *edge, int n) {
+    enum { AT_ONCE = 8 };
+    int64_t steps = pack_steps(kind, p->K);
+    for (int64_t k0 = 0; k0 < steps; k0 += AT_ONCE)
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < p->width; j += VF) {
+                int room = p->width - j < VF ? p->width - j : VF;
+                int64_t left = edge[i + 1] - edge[i] - j;
+                int got = left < room ? (left < 0 ? 0 : (int)left) : room;
+                const float *src = p->src + edge[i] + (got ? j : 0);
+                float *to = dst + i * p->panel_floats + j;
+                int64_t end = k0 + AT_ONCE < steps ? k0 + AT_ONCE : steps - 1, k = k0;
+                if (got == VF)
+                    for (; k < end; k++) vf_store(to + k * p->width, lanes(kind, src, VF, k, p->k_stride, p->K));
+                else
+                    for (; k < end; k++) vf_store(to + k * p->width, lanes(kind, src, got, k, p->k_stride, p->K));
+                if (end == steps - 1) vf_store_n(to + k * p->width, lanes(kind, src, got, k, p->k_stride, p->K), room);
+            }
+}
+
+/* Steps beside each other in memory: VF x VF blocks are transposed in registers. */
+static inline __attribute__((always_inline)) void
+pack_turned(PackKind kind, const Pack *p, float *dst, const float *src, int64_t n, int room) {
+    int64_t steps = pack_steps(kind, p->K);
     for (int64_t k = 0; k < steps; k += VF) {
         vf r[VF];
         for (int i = 0; i < VF; i++)
-            r[i] = i < n ? run(kind, src + i * lane_stride, k, K) : vf_zero();
+            r[i] = i < n ? run(kind, src + i * p->lane_stride, k, p->K) : vf_zero();
         vf_transpose(r);
         int rows = steps - k < VF ? (int)(steps - k) : VF;
-        if (rows == VF && k + VF < steps) {
-            for (int i = 0; i < VF; i++) vf_store(dst + (k + i) * width, r[i]);
+        float *to = dst + k * p->width;
+        if (k + VF < steps) {
+            for (int i = 0; i < VF; i++) vf_store(to + i * p->width, r[i]);
         } else {
-            for (int i = 0; i < rows; i++) vf_store_n(dst + (k + i) * width, r[i], room);
+            for (int i = 0; i < rows; i++) vf_store_n(to + i * p->width, r[i], room);
         }
     }
 }
 
-void pack_panel(PackKind kind, float *dst, int width, const float *src, int64_t n,
-                int64_t lane_stride, int64_t k_stride, int64_t K) {
-    for (int j = 0; j < width; j += VF) {
-        int room = width - j < VF ? width - j : VF, got = n - j < room ? (int)(n - j) : room;
-        const float *s = src + j * lane_stride;
-        if (got <= 0) {
-            for (int64_t k = 0; k < pack_steps(kind, K); k++)
-                vf_store_n(dst + k * width + j, vf_zero(), room);
-        } else if (kind == PACK_FLOAT) {
-            pack_vector(PACK_FLOAT, dst + j, width, room, s, got, lane_stride, k_stride, K);
-        } else if (kind == PACK_ROUND) {
-            pack_vector(PACK_ROUND, dst + j, width, room, s, got, lane_stride, k_stride, K);
-        } else {
-            pack_vector(PACK_PAIR, dst + j, width, room, s, got, lane_stride, k_stride, K);
-        }
+static inline __attribute__((always_inline)) void pack(PackKind kind, const Pack *p, float *dst,
+                                                       const int64_t *edge, int n) {
+    if (p->lane_stride == 1) {
+        pack_rows(kind, p, dst, edge, n);
+        return;
     }
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < p->width; j += VF)
+            pack_turned(kind, p, dst + i * p->panel_floats + j,
+                        p->src + (edge[i] + j) * p->lane_stride, edge[i + 1] - edge[i] - j,
+                        p->width - j < VF ? p->width - j : VF);
 }
 
-static inline __attribute__((always_inline)) void
-sum_rows(bool pairs, int rows, float *tile, const float *a, const float *b, int64_t steps) {
+void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n) {
+    if (p->kind == PACK_FLOAT)
+        pack(PACK_FLOAT, p, dst, edge, n);
+    else if (p->kind == PACK_ROUND)
+        pack(PACK_ROUND, p, dst, edge, n);
+    else
+        pack(PACK_PAIR, p, dst, edge, n);
+}
+
+static inline __attribute__((always_inline)) void multiply_rows(bool pairs, int rows,
+                                                                const Tile *t) {
+    const float *a = t->a, *b = t->b, *before = t->before;
+    float *y = t->y;
+    int64_t steps = t->steps, ld = t->ld;
     vf acc[TILE_M][TILE_V];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
@@ -95,24 +115,28 @@ sum_rows(bool pairs, int rows, float *tile, const float *a, const float *b, int6
                 acc[i][j] = pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
         }
     }
+    if (before)
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < TILE_V; j++)
+                acc[i][j] = vf_load(before + i * ld + j * VF) + acc[i][j];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < TILE_V; j++) vf_store(tile + i * TILE_N + j * VF, acc[i][j]);
+        for (int j = 0; j < TILE_V; j++) vf_store(y + i * ld + j * VF, acc[i][j]);
 }
 
-void tile_sum(bool pairs, int rows, float *tile, const float *a, const float *b, int64_t steps,
-              const float *next, int64_t next_lines) {
-    for (int64_t i = 0; i < next_lines; i++) __builtin_prefetch(next + 16 * i, 0, 2);
+void tile_multiply(const Tile *t) {
 #define ROWS(r)                                                                                    \
     case r:                                                                                        \
         if (r > TILE_M) break;                                                                     \
-        if (SIMD_BF16 && pairs)                                                                    \
-            sum_rows(true, r <= TILE_M ? r : TILE_M, tile, a, b, steps);                           \
+        if (SIMD_BF16 && t->pairs)                                                                 \
+            multiply_rows(true, r <= TILE_M ? r : TILE_M, t);                                      \
         else                                                                                       \
-            sum_rows(false, r <= TILE_M ? r : TILE_M, tile, a, b, steps);                          \
+            multiply_rows(false, r <= TILE_M ? r : TILE_M, t);                                     \
         break
-    switch (rows) {
+    switch (t->rows) {
         ROWS(1);
         ROWS(2);
         ROWS(3);

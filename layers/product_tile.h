@@ -40,15 +40,27 @@ static inline int64_t pack_steps(PackKind kind, int64_t K) {
     return kind == PACK_PAIR ? (K + 1) / 2 : K;
 }
 
-/* Local. dst[steps][width] from the elements src[lane * lane_stride + k * k_stride], lane < n, k <
- * K; lanes n.. are 0. width is TILE_M or TILE_N, one of the strides is 1. Reads no element but
- * these. */
-void pack_panel(PackKind kind, float *dst, int width, const float *src, int64_t n,
-                int64_t lane_stride, int64_t k_stride, int64_t K);
+/* Local. Packs n neighbouring panels of `width` (TILE_M or TILE_N) lanes, panel i from the lanes edge[i] to edge[i + 1]
+ * (at most width; the rest of the row is 0) and at dst + i * panel_floats. Element: src[lane * lane_stride + k * k_stride],
+ * k < K; one of the strides is 1. Reads no others. */
+typedef struct Pack {
+    PackKind kind;
+    int width;
+    int64_t panel_floats;
+    const float *src;
+    int64_t lane_stride, k_stride, K;
+} Pack;
+void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
 
-/* Local. tile[rows][TILE_N] = sum over steps of a panel times b panel; rows <= TILE_M. `next` is a
- * place that will be read soon: its first next_lines cache lines are fetched on the way. */
-void tile_sum(bool pairs, int rows, float *tile, const float *a, const float *b, int64_t steps,
-              const float *next, int64_t next_lines);
+/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <= TILE_M and all j < TILE_N; rows of
+ * y and of before are ld apart, before may be y or NULL (0). pairs: the panels are PACK_PAIR. */
+typedef struct Tile {
+    bool pairs;
+    int rows;
+    int64_t steps, ld;
+    const float *a, *b, *before;
+    float *y;
+} Tile;
+void tile_multiply(const Tile *t);
 
 #endif

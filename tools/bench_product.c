@@ -1,0 +1,350 @@
+/* bench_product -- the matrix product beside the peak of the units and beside other libraries, all
+ * in one run.
+ *
+ * Peers are loaded at run time where they are installed (Debian: libopenblas0-pthread, libdnnl2).
+ * Every product runs as ours, OpenBLAS, oneDNN, ours, ... ; the table shows medians. A peer's
+ * threads spin for a while after a call, so each turn begins with a pause and a call that is not
+ * measured. bf16: ours reads and writes fp32 and rounds while packing; the peer is given operands
+ * in bf16 already.
+ */
+#include <dlfcn.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/simd.h"
+#include "base/team.h"
+#include "layers/kernels.h"
+
+typedef void (*CblasSgemm)(int order, int ta, int tb, int M, int N, int K, float alpha,
+                           const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                           int ldc);
+typedef int (*DnnlSgemm)(char ta, char tb, int64_t M, int64_t N, int64_t K, float alpha,
+                         const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                         float *c, int64_t ldc);
+typedef int (*DnnlBf16)(char ta, char tb, int64_t M, int64_t N, int64_t K, float alpha,
+                        const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, float beta,
+                        float *c, int64_t ldc);
+
+static struct {
+    CblasSgemm openblas;
+    DnnlSgemm dnnl;
+    DnnlBf16 dnnl_bf16;
+} peers;
+
+enum { OURS, OPENBLAS, ONEDNN, N_WHO };
+static const char *const who_name[N_WHO] = {"ours", "openblas", "onednn"};
+
+/* One product. Forms: forward y = x w; dx = dy w'; dw += x' dy; head is forward by a transposed
+ * matrix. */
+typedef struct Shape {
+    const char *form;
+    int64_t M, N, K;
+    bool a_turned, b_turned, add;
+} Shape;
+
+static struct {
+    const char *set, *json, *dtype, *form;
+    int64_t threads, runs, tokens, max_n;
+    bool small, gpt2, ours_only, best;
+} o;
+static const Opt options[] = {
+    {"set", OPT_STR, &o.set, "auto", 0, 0, "NAME",
+     "instruction set: avx512_bf16, avx512, avx2, portable"},
+    {"threads", OPT_INT, &o.threads, "2", 1, 1024, "N", "threads of every contender"},
+    {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N", "turns per product; the median is shown"},
+    {"tokens", OPT_INT, &o.tokens, "0", 0, 1e6, "N", "tokens (0: 256 and 1024)"},
+    {"dtype", OPT_STR, &o.dtype, "", 0, 0, "fp32|bf16", "one type only"},
+    {"form", OPT_STR, &o.form, "", 0, 0, "WORD", "forward, dx or dw only"},
+    {"max-n", OPT_INT, &o.max_n, "1000000", 1, 1e6, "N", "skip layers with more output features"},
+    {"gpt2", OPT_BOOL, &o.gpt2, "1", 0, 0, "", "products of GPT-2 124M"},
+    {"small", OPT_BOOL, &o.small, "1", 0, 0, "",
+     "products of a model of 384 channels, vocabulary 256"},
+    {"ours-only", OPT_BOOL, &o.ours_only, "0", 0, 0, "", "without the peers"},
+    {"best", OPT_BOOL, &o.best, "0", 0, 0, "",
+     "show the best turn instead of the median: for a machine that is not idle"},
+    {"json", OPT_STR, &o.json, "", 0, 0, "FILE",
+     "add these rows to FILE (rows of the same product are replaced)"},
+    {0}};
+
+/* One thread is timed by processor time: a machine that is not idle disturbs it less. */
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(o.threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void load_peers(void) {
+    char n[16];
+    snprintf(n, sizeof n, "%d", (int)o.threads);
+    setenv("OMP_NUM_THREADS", n, 1);
+    setenv("OPENBLAS_NUM_THREADS", n, 1);
+    if (__builtin_cpu_supports("avx512f"))
+        setenv("OPENBLAS_CORETYPE", "SkylakeX",
+               1); // releases older than the processor would take AVX2
+    void *blas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL), *dnnl = NULL;
+    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
+    for (int i = 0; i < 3 && !dnnl; i++) dnnl = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    void *f[3] = {blas ? dlsym(blas, "cblas_sgemm") : NULL, dnnl ? dlsym(dnnl, "dnnl_sgemm") : NULL,
+                  dnnl ? dlsym(dnnl, "dnnl_gemm_bf16bf16f32") : NULL};
+    memcpy(&peers.openblas, &f[0],
+           sizeof f[0]); // ISO C has no cast from an object to a function pointer
+    memcpy(&peers.dnnl, &f[1], sizeof f[1]);
+    memcpy(&peers.dnnl_bf16, &f[2], sizeof f[2]);
+    char *(*config)(void) = NULL, *(*core)(void) = NULL;
+    void *g[2] = {blas ? dlsym(blas, "openblas_get_config") : NULL,
+                  blas ? dlsym(blas, "openblas_get_corename") : NULL};
+    memcpy(&config, &g[0], sizeof g[0]), memcpy(&core, &g[1], sizeof g[1]);
+    printf("OpenBLAS: %s%s%s\n",
+           !blas    ? "peer absent"
+           : config ? config()
+                    : "present",
+           core ? ", kernels: " : "", core ? core() : "");
+    printf("oneDNN: %s%s\n", dnnl ? "present" : "peer absent",
+           dnnl && !peers.dnnl_bf16 ? ", no bf16 entry" : "");
+}
+
+/* Operands of one product in every form the contenders want. */
+typedef struct Data {
+    Product p;
+    float *a, *b, *y;
+    uint16_t *a16, *b16;
+    Team *team;
+    const Kernels *kernels;
+} Data;
+
+static bool can(int who, bool bf16) {
+    if (who == OURS) return true;
+    if (o.ours_only) return false;
+    if (who == OPENBLAS) return peers.openblas && !bf16;
+    return bf16 ? peers.dnnl_bf16 != NULL : peers.dnnl != NULL;
+}
+
+static void multiply(int who, const Shape *s, Data *d) {
+    int64_t lda = s->a_turned ? s->M : s->K, ldb = s->b_turned ? s->K : s->N;
+    char ta = s->a_turned ? 'T' : 'N', tb = s->b_turned ? 'T' : 'N';
+    float beta = s->add ? 1 : 0;
+    if (who == OURS)
+        d->kernels->product(d->team, &d->p);
+    else if (who == OPENBLAS)
+        peers.openblas(101, s->a_turned ? 112 : 111, s->b_turned ? 112 : 111, (int)s->M, (int)s->N,
+                       (int)s->K, 1, d->a, (int)lda, d->b, (int)ldb, beta, d->y, (int)s->N);
+    else if (d->p.bf16)
+        peers.dnnl_bf16(ta, tb, s->M, s->N, s->K, 1, d->a16, lda, d->b16, ldb, beta, d->y, s->N);
+    else
+        peers.dnnl(ta, tb, s->M, s->N, s->K, 1, d->a, lda, d->b, ldb, beta, d->y, s->N);
+}
+
+/* One turn: GFLOP/s over enough calls to fill 15 ms. */
+static double turn(int who, const Shape *s, Data *d) {
+    double flops = 2.0 * (double)s->M * (double)s->N * (double)s->K, start, spent;
+    struct timespec pause = {0, 30 * 1000 * 1000};
+    int calls = 0;
+    nanosleep(&pause, NULL);
+    multiply(who, s, d);
+    start = now_s();
+    do multiply(who, s, d), calls++, spent = now_s() - start;
+    while (spent < 15e-3);
+    return flops * calls / spent * 1e-9;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+static double median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    if (o.best) return x[n - 1];
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* Operands live as in the trainer, on huge pages where the system gives them. The first walk measures. */
+static void take_operands(Data *d, Arena *arena, const Shape *s, bool bf16) {
+    d->a = arena_take(arena, (size_t)(s->M * s->K) * sizeof *d->a);
+    d->b = arena_take(arena, (size_t)(s->K * s->N) * sizeof *d->b);
+    d->y = arena_take(arena, (size_t)(s->M * s->N) * sizeof *d->y);
+    if (!bf16) return;
+    d->a16 = arena_take(arena, (size_t)(s->M * s->K) * sizeof *d->a16);
+    d->b16 = arena_take(arena, (size_t)(s->K * s->N) * sizeof *d->b16);
+}
+
+static void fill(float *x, uint16_t *h, int64_t n) {
+    uint32_t r = 1;
+    for (int64_t i = 0; i < n; i++) {
+        r = r * 1664525 + 1013904223;
+        x[i] = (float)(int32_t)r * 0x1p-31f;
+        if (h) h[i] = bf16_from_float(x[i]);
+    }
+}
+
+/* The peers' answer must be ours, or the comparison means nothing. */
+static void check_same(const Shape *s, Data *d, const double want[4], int who) {
+    for (int i = 0; i < 4; i++) {
+        double got = (double)d->y[i * (s->M * s->N - 1) / 3];
+        if (!(fabs(got - want[i]) < 1e-2 * (1 + fabs(want[i])) + 2e-3 * sqrt((double)s->K)))
+            die("%s %s %d,%d,%d: y is %g, %s says %g", who_name[OURS], s->form, (int)s->M,
+                (int)s->K, (int)s->N, want[i], who_name[who], got);
+    }
+}
+
+static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
+    Shape once = *s; // for the comparison of answers: without adding
+    once.add = false;
+    Arena arena = arena_measure("operands");
+    take_operands(d, &arena, s, bf16);
+    arena_commit(&arena);
+    take_operands(d, &arena, s, bf16);
+    fill(d->a, d->a16, s->M * s->K), fill(d->b, d->b16, s->K * s->N);
+    d->p.M = s->M, d->p.N = s->N, d->p.K = s->K, d->p.bf16 = bf16;
+    d->p.a = d->a, d->p.a_row = s->a_turned ? 1 : s->K, d->p.a_col = s->a_turned ? s->M : 1;
+    d->p.b = d->b, d->p.b_row = s->b_turned ? 1 : s->N, d->p.b_col = s->b_turned ? s->K : 1;
+    d->p.y = d->y, d->p.ldy = s->N;
+    double want[4], rate[N_WHO][1000], result[N_WHO] = {0};
+    for (int who = 0; who < N_WHO; who++) {
+        if (!can(who, bf16)) continue;
+        multiply(who, &once, d);
+        if (who == OURS)
+            for (int i = 0; i < 4; i++) want[i] = (double)d->y[i * (s->M * s->N - 1) / 3];
+        else
+            check_same(s, d, want, who);
+    }
+    d->p.addend = s->add ? d->y : NULL;
+    for (int r = 0; r < o.runs; r++)
+        for (int who = 0; who < N_WHO; who++)
+            if (can(who, bf16)) rate[who][r] = turn(who, s, d);
+    for (int who = 0; who < N_WHO; who++)
+        if (can(who, bf16)) result[who] = median(rate[who], (int)o.runs);
+    d->p.addend = NULL;
+    double best = result[OPENBLAS] > result[ONEDNN] ? result[OPENBLAS] : result[ONEDNN];
+    printf("%-4s %-8s %6d %6d %6d %8.0f %6.1f%%", bf16 ? "bf16" : "fp32", s->form, (int)s->M,
+           (int)s->K, (int)s->N, result[OURS], 100e9 * result[OURS] / peak);
+    for (int who = OPENBLAS; who < N_WHO; who++)
+        if (result[who] > 0)
+            printf(" %9.0f", result[who]);
+        else
+            printf(" %9s", "-");
+    if (best > 0) printf(" %7.2f", result[OURS] / best);
+    printf("\n");
+    json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "dtype",
+                            bf16 ? "bf16" : "fp32", "form", s->form, "M", (json_int_t)s->M, "K",
+                            (json_int_t)s->K, "N", (json_int_t)s->N, "peak_gflops", peak * 1e-9,
+                            "share_of_peak", 1e9 * result[OURS] / peak, "best_peer_ratio",
+                            best > 0 ? result[OURS] / best : 0.0);
+    for (int who = 0; who < N_WHO; who++)
+        if (result[who] > 0) json_object_set_new(row, who_name[who], json_real(result[who]));
+    arena_free(&arena);
+    d->a16 = d->b16 = NULL;
+    return row;
+}
+
+/* First line of a command's output or of a file's line that begins with `key`, as a fresh string.
+ */
+static char *line_of(FILE *f, const char *key) {
+    char line[512];
+    char *found = NULL;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        char *value = *key && strchr(line, ':') ? strchr(line, ':') + 2 : line;
+        value[strcspn(value, "\n")] = 0;
+        found = mem_strdup(value);
+    }
+    return found ? found : mem_strdup("unknown");
+}
+
+static bool same_product(const json_t *x, const json_t *y) {
+    static const char *const keys[] = {"dtype", "form", "M", "K", "N"};
+    for (int i = 0; i < 5; i++)
+        if (!json_equal(json_object_get(x, keys[i]), json_object_get(y, keys[i]))) return false;
+    return true;
+}
+
+static void write_json(json_t *rows, int argc, char **argv) {
+    json_t *file = json_load_file(o.json, 0, NULL), *old = json_object_get(file, "rows"), *row;
+    size_t i, j;
+    json_t *all = json_array(), *x;
+    json_array_foreach(old, i, row) {
+        bool replaced = false;
+        json_array_foreach(rows, j, x) replaced |= same_product(row, x);
+        if (!replaced) json_array_append(all, row);
+    }
+    json_array_extend(all, rows);
+    FILE *cpu = fopen("/proc/cpuinfo", "r"),
+         *git = popen("git describe --always --dirty 2>/dev/null", "r");
+    char *model = line_of(cpu, "model name"), *commit = line_of(git, "");
+    char command[1024] = "";
+    for (int k = 0; k < argc; k++)
+        snprintf(command + strlen(command), sizeof command - strlen(command), "%s%s", k ? " " : "",
+                 argv[k]);
+    json_t *out = json_pack("{s:{s:s, s:I}, s:s, s:s, s:s, s:o}", "machine", "processor", model,
+                            "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "commit", commit,
+                            "command", command, "unit", "GFLOP/s, medians", "rows", all);
+    if (json_dump_file(out, o.json, JSON_INDENT(1) | JSON_REAL_PRECISION(5)))
+        die("cannot write %s", o.json);
+    if (cpu) fclose(cpu);
+    if (git) pclose(git);
+    mem_free(model), mem_free(commit);
+    json_decref(out), json_decref(file);
+}
+
+static void bench_layer(json_t *rows, Data *d, const double peak[2], int64_t T, int64_t K,
+                        int64_t N, bool head) {
+    Shape s[3] = {{"forward", T, N, K, false, head, false},
+                  {"dx", T, K, N, false, !head, false},
+                  {"dw", head ? N : K, head ? K : N, T, true, false, true}};
+    if (N > o.max_n) return;
+    for (int i = 0; i < 3; i++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            if (*o.form && strcmp(o.form, s[i].form) != 0) continue;
+            if (*o.dtype && strcmp(o.dtype, bf16 ? "bf16" : "fp32") != 0) continue;
+            json_array_append_new(rows, bench(&s[i], bf16, d, peak[bf16]));
+        }
+}
+
+int main(int argc, char **argv) {
+    static const int64_t tokens[] = {256, 1024};
+    static const struct {
+        int64_t K, N;
+        bool small, head;
+    } layer[] = {{768, 2304, 0, 0},  {768, 768, 0, 0},  {768, 3072, 0, 0}, {3072, 768, 0, 0},
+                 {768, 50257, 0, 1}, {384, 1152, 1, 0}, {384, 384, 1, 0},  {384, 1536, 1, 0},
+                 {1536, 384, 1, 0},  {384, 256, 1, 1}};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    opt_parse(options, argc, argv,
+              "bench_product: the matrix product beside OpenBLAS, oneDNN and the units' peak");
+    if (o.ours_only)
+        printf("without peers\n");
+    else
+        load_peers();
+    Data d = {.team = team_create((int)o.threads), .kernels = kernels_cpu(o.set)};
+    if (!d.kernels) die_usage("no kernels for --set %s on this machine", o.set);
+    Arena workspace = arena_measure("workspace");
+    size_t bytes = d.kernels->product_workspace((int)o.threads);
+    arena_take(&workspace, bytes);
+    arena_commit(&workspace);
+    d.p.workspace = arena_take(&workspace, bytes);
+    double peak[2];
+    for (int bf16 = 0; bf16 < 2; bf16++) peak[bf16] = d.kernels->peak(d.team, bf16);
+    printf("peak of the units, %d threads: fp32 %.0f, bf16 %.0f GFLOP/s\n", (int)o.threads,
+           peak[0] * 1e-9, peak[1] * 1e-9);
+    printf("type form          M      K      N     ours   peak   OpenBLAS    oneDNN   ratio\n");
+    json_t *rows = json_array();
+    for (int t = 0; t < (o.tokens ? 1 : 2); t++)
+        for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
+            if (layer[i].small ? !o.small : !o.gpt2) continue;
+            bench_layer(rows, &d, peak, o.tokens ? o.tokens : tokens[t], layer[i].K, layer[i].N,
+                        layer[i].head);
+        }
+    if (*o.json) write_json(rows, argc, argv);
+    json_decref(rows);
+    arena_free(&workspace);
+    team_destroy(d.team);
+    return 0;
+}
