@@ -28,6 +28,9 @@ static Range part(Range r, int64_t i, int64_t n) {
     int64_t len = r.end - r.begin;
     return (Range){r.begin + len * i / n, r.begin + len * (i + 1) / n};
 }
+static Range clip(Range r, int64_t end) {
+    return (Range){r.begin, r.end < end ? r.end : end};
+}
 static int64_t length(Range r) {
     return r.end - r.begin;
 }
@@ -55,80 +58,38 @@ static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n,
 
 /* One step of the loops: a block of rows by a block of columns over one panel of K. */
 typedef struct Step {
-    const Product *p;
-    PackKind kind;
     Range m, n; // rows and columns of y; n begins at a multiple of TILE_N
     Range k;    // elements of K
     bool first, last;
-    const float *a; // the packed rows: panel i at i * A_PANEL
-    int64_t panels;
+    int64_t panels; // of rows
 } Step;
 
-static void pack_a(const Step *s, Range panels, float *to) {
-    enum { GROUP = 8 };
-    const Product *p = s->p;
-    Pack pack = {s->kind,  TILE_M,   A_PANEL, p->a + s->k.begin * p->a_col,
-                 p->a_row, p->a_col, length(s->k)};
-    for (int64_t i = panels.begin; i < panels.end; i += GROUP) {
-        int64_t edge[GROUP + 1], n = panels.end - i < GROUP ? panels.end - i : GROUP;
-        for (int64_t j = 0; j < n; j++) edge[j] = part(s->m, i + j, s->panels).begin;
-        edge[n] = part(s->m, i + n - 1, s->panels).end;
-        pack_panels(&pack, to + i * A_PANEL, edge, (int)n);
-    }
+/* What one thread knows while it works. */
+typedef struct Member {
+    const Product *p;
+    PackKind kind;
+    int me, size;
+    int64_t blocks_m, blocks_n, panels_k, panel_k;
+    float *a[2],
+        *b; // packed rows, shared, of the step at hand and of the next; packed columns, its own
+} Member;
+
+/* Steps in their order: panels of K within blocks of rows within blocks of columns. */
+static Step step_at(const Member *w, int64_t i) {
+    const Product *p = w->p;
+    int64_t k = i % w->panels_k, m = i / w->panels_k % w->blocks_m,
+            n = i / w->panels_k / w->blocks_m;
+    Step s = {.m = part((Range){0, p->M}, m, w->blocks_m)};
+    Range tiles = part((Range){0, ceil_div(p->N, TILE_N)}, n, w->blocks_n);
+    s.n = clip((Range){tiles.begin * TILE_N, tiles.end * TILE_N}, p->N);
+    s.k = clip((Range){k * w->panel_k, (k + 1) * w->panel_k}, p->K);
+    s.first = k == 0, s.last = k == w->panels_k - 1;
+    s.panels = ceil_div(length(s.m), TILE_M);
+    return s;
 }
 
-static void pack_b(const Step *s, Range columns, float *to) {
-    const Product *p = s->p;
-    int64_t edge[CHUNK_N / TILE_N + 1];
-    int n = 0;
-    Pack pack = {s->kind,  TILE_N,   B_PANEL, p->b + s->k.begin * p->b_row,
-                 p->b_col, p->b_row, length(s->k)};
-    for (int64_t at = columns.begin; at < columns.end; at += TILE_N) edge[n++] = at;
-    edge[n] = columns.end;
-    pack_panels(&pack, to, edge, n);
-}
-
-/* Tiles that are whole and need no more than adding go straight to y; others through a buffer. */
-static void tile_at(const Step *s, Range m, Range n, const float *a, const float *b) {
-    const Product *p = s->p;
-    bool direct = length(n) == TILE_N && (!s->last || (!p->bias && p->epilogue == EPI_NONE));
-    const float *before = s->first ? p->addend : p->y;
-    int64_t at = m.begin * p->ldy + n.begin;
-    float buffer[TILE_M * TILE_N] __attribute__((aligned(64)));
-    Tile t = {.pairs = s->kind == PACK_PAIR, .rows = (int)length(m), .a = a, .b = b};
-    t.steps = pack_steps(s->kind, length(s->k));
-    t.ld = direct ? p->ldy : TILE_N, t.y = direct ? p->y + at : buffer,
-    t.before = direct && before ? before + at : NULL;
-    for (int64_t i = 0; i < length(m); i++) // y comes from far away while the tile is summed
-        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(p->y + at + i * p->ldy + j, 1);
-    tile_multiply(&t);
-    for (int64_t i = 0; !direct && i < length(m); i++)
-        for (int64_t j = 0; j < length(n); j += VF) {
-            int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
-            finish_vector(p, m.begin + i, n.begin + j, lanes, vf_load(buffer + i * TILE_N + j),
-                          s->first, s->last);
-        }
-}
-
-static void multiply(const Step *s, Range panels, Range columns, float *b) {
-    pack_b(s, columns, b);
-    int64_t tiles = ceil_div(length(columns), TILE_N);
-    int64_t fetch = ceil_div(pack_steps(s->kind, length(s->k)) * TILE_M, 16 * tiles);
-    for (int64_t i = panels.begin; i < panels.end; i++) {
-        Range m = part(s->m, i, s->panels);
-        const float *a = s->a + i * A_PANEL, *next = a + A_PANEL;
-        for (int64_t j = 0; j < tiles; j++) {
-            Range n = {columns.begin + j * TILE_N, columns.begin + (j + 1) * TILE_N};
-            if (n.end > columns.end) n.end = columns.end;
-            for (int64_t l = 0; l < fetch && i + 1 < panels.end; l++, next += 16)
-                __builtin_prefetch(next, 0, 2);
-            tile_at(s, m, n, a, b + j * B_PANEL);
-        }
-    }
-}
-
-/* The threads stand in a grid of rows x columns over a block of y. Of all grids the one whose
- * busiest thread does least; packing a tile's columns costs about as much as one tile. */
+/* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose busiest thread does least;
+ * packing a tile's columns costs about as much as one tile. */
 static int grid_columns(int size, int64_t panels, int64_t tiles) {
     int best = 1;
     int64_t least = INT64_MAX;
@@ -140,19 +101,119 @@ static int grid_columns(int size, int64_t panels, int64_t tiles) {
     return best;
 }
 
-static void work(const Step *s, int me, int size, float *b) {
+/* This thread's share of a step: panels of rows by chunks of columns. */
+typedef struct Share {
+    Range panels, tiles;
+    int64_t chunks;
+} Share;
+
+static Share share_of(const Member *w, const Step *s) {
     int64_t tiles = ceil_div(length(s->n), TILE_N);
-    int columns = grid_columns(size, s->panels, tiles);
-    Range panels = part((Range){0, s->panels}, me / columns, size / columns);
-    Range mine = part((Range){0, tiles}, me % columns, columns);
-    int64_t chunks = ceil_div(length(mine) * TILE_N, CHUNK_N);
-    if (length(panels) == 0) return;
-    for (int64_t c = 0; c < chunks; c++) {
-        Range chunk = part(mine, c, chunks);
-        Range n = {s->n.begin + chunk.begin * TILE_N, s->n.begin + chunk.end * TILE_N};
-        if (n.end > s->n.end) n.end = s->n.end;
-        multiply(s, panels, n, b);
+    int columns = grid_columns(w->size, s->panels, tiles);
+    Share h = {.panels = part((Range){0, s->panels}, w->me / columns, w->size / columns),
+               .tiles = part((Range){0, tiles}, w->me % columns, columns)};
+    int64_t most = (w->kind == PACK_PAIR ? CHUNK_N / 2 : CHUNK_N) / TILE_N;
+    h.chunks = length(h.panels) ? ceil_div(length(h.tiles), most) : 0;
+    return h;
+}
+
+static Range chunk_columns(const Step *s, const Share *h, int64_t i) {
+    Range tiles = part(h->tiles, i, h->chunks);
+    return clip((Range){s->n.begin + tiles.begin * TILE_N, s->n.begin + tiles.end * TILE_N},
+                s->n.end);
+}
+
+static void pack_a(const Member *w, const Step *s, float *to) {
+    enum { GROUP = 8 };
+    const Product *p = w->p;
+    Pack pack = {w->kind,  TILE_M,   A_PANEL,     p->a + s->k.begin * p->a_col,
+                 p->a_row, p->a_col, length(s->k)};
+    Range panels = part((Range){0, s->panels}, w->me, w->size);
+    for (int64_t i = panels.begin; i < panels.end; i += GROUP) {
+        int64_t edge[GROUP + 1], n = panels.end - i < GROUP ? panels.end - i : GROUP;
+        for (int64_t j = 0; j < n; j++) edge[j] = part(s->m, i + j, s->panels).begin;
+        edge[n] = part(s->m, i + n - 1, s->panels).end;
+        pack_panels(&pack, to + i * A_PANEL, edge, (int)n);
     }
+}
+
+static void pack_b(const Member *w, const Step *s, Range columns) {
+    const Product *p = w->p;
+    int64_t edge[CHUNK_N / TILE_N + 1];
+    int n = 0;
+    Pack pack = {w->kind,  TILE_N,   B_PANEL,     p->b + s->k.begin * p->b_row,
+                 p->b_col, p->b_row, length(s->k)};
+    for (int64_t at = columns.begin; at < columns.end; at += TILE_N) edge[n++] = at;
+    edge[n] = columns.end;
+    pack_panels(&pack, w->b, edge, n);
+}
+
+/* The columns of b that will be packed next, fetched by columns of cache lines: `rows` lines, one under the other. */
+typedef struct Ahead {
+    const float *from;
+    int64_t stride, rows, lines; // rows of `lines` lines
+    int64_t row, line;           // what is next
+    int64_t pieces;              // tiles that it takes
+} Ahead;
+
+static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
+    const Product *p = w->p;
+    bool rows = p->b_col == 1;
+    Ahead f = {.from = p->b + s->k.begin * p->b_row + columns.begin * p->b_col};
+    f.stride = rows ? p->b_row : p->b_col;
+    f.rows = rows ? length(s->k) : length(columns);
+    f.lines = (rows ? length(columns) : length(s->k)) / 16;
+    f.pieces = f.lines * ceil_div(f.rows, PANEL_K);
+    return f;
+}
+
+static Fetch ahead_take(Ahead *f) {
+    Fetch next = {f->from + 16 * f->line + f->row * f->stride, f->stride};
+    f->row += PANEL_K;
+    if (f->row >= f->rows) f->row = 0, f->line++;
+    return next;
+}
+
+/* Tiles that are whole and need no more than adding go straight to y; others through a buffer. */
+static void tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
+    const Product *p = w->p;
+    bool direct = length(n) == TILE_N && (!s->last || (!p->bias && p->epilogue == EPI_NONE));
+    const float *before = s->first ? p->addend : p->y;
+    int64_t at = m.begin * p->ldy + n.begin;
+    float buffer[TILE_M * TILE_N] __attribute__((aligned(64)));
+    t->rows = (int)length(m);
+    t->ld = direct ? p->ldy : TILE_N, t->y = direct ? p->y + at : buffer;
+    t->before = direct && before ? before + at : NULL;
+    for (int64_t i = 0; i < length(m); i++) // y comes from far away while the tile is summed
+        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(p->y + at + i * p->ldy + j, 1);
+    tile_multiply(t);
+    for (int64_t i = 0; !direct && i < length(m); i++)
+        for (int64_t j = 0; j < length(n); j += VF) {
+            int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
+            finish_vector(p, m.begin + i, n.begin + j, lanes, vf_load(buffer + i * TILE_N + j),
+                          s->first, s->last);
+        }
+}
+
+/* One chunk: its columns are packed and multiplied with all panels of rows. Meanwhile the next panel of rows and what
+ * `ahead` names come nearer. */
+static void multiply(const Member *w, const Step *s, Range panels, Range columns, const float *a,
+                     Ahead *ahead) {
+    int64_t tiles = ceil_div(length(columns), TILE_N), all = length(panels) * tiles, done = 0,
+            fetched = 0;
+    Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(s->k))};
+    pack_b(w, s, columns);
+    for (int64_t i = panels.begin; i < panels.end; i++)
+        for (int64_t j = 0; j < tiles; j++, done++) {
+            Range n = {columns.begin + j * TILE_N, columns.begin + (j + 1) * TILE_N};
+            t.a = a + i * A_PANEL, t.b = w->b + j * B_PANEL;
+            t.fetch = (Fetch){t.a, 0};
+            if (j == 0 && i + 1 < panels.end)
+                t.fetch = (Fetch){t.a + A_PANEL, 16};
+            else if (fetched < ahead->pieces && fetched * all <= ahead->pieces * done)
+                t.fetch = ahead_take(ahead), fetched++;
+            tile_at(w, s, part(s->m, i, s->panels), clip(n, columns.end), &t);
+        }
 }
 
 typedef struct Job {
@@ -163,24 +224,34 @@ typedef struct Job {
 static void member(void *ctx, int me, int size) {
     const Job *job = ctx;
     const Product *p = job->p;
-    PackKind kind = !p->bf16 ? PACK_FLOAT : SIMD_BF16 ? PACK_PAIR : PACK_ROUND;
-    int64_t panel_k = kind == PACK_PAIR ? 2 * PANEL_K : PANEL_K;
-    int64_t blocks_m = ceil_div(p->M, BLOCK_M);
-    float *a[2] = {p->workspace, (float *)p->workspace + A_FLOATS};
-    float *b = (float *)p->workspace + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
-    int turn = 0;
-    for (int64_t n = 0; n < p->N; n += BLOCK_N)
-        for (int64_t i = 0; i < blocks_m; i++)
-            for (int64_t k = 0; k == 0 || k < p->K; k += panel_k, turn ^= 1) {
-                Step s = {.p = p, .kind = kind, .m = part((Range){0, p->M}, i, blocks_m)};
-                s.n = (Range){n, n + BLOCK_N < p->N ? n + BLOCK_N : p->N};
-                s.k = (Range){k, k + panel_k < p->K ? k + panel_k : p->K};
-                s.first = k == 0, s.last = s.k.end == p->K;
-                s.panels = ceil_div(length(s.m), TILE_M), s.a = a[turn];
-                pack_a(&s, part((Range){0, s.panels}, me, size), a[turn]);
-                if (size > 1) team_barrier(job->team);
-                work(&s, me, size, b);
-            }
+    float *work = p->workspace;
+    Member w = {.p = p,
+                .kind = !p->bf16    ? PACK_FLOAT
+                        : SIMD_BF16 ? PACK_PAIR
+                                    : PACK_ROUND,
+                .me = me,
+                .size = size};
+    w.panel_k = w.kind == PACK_PAIR ? 2 * PANEL_K : PANEL_K;
+    w.panels_k = p->K ? ceil_div(p->K, w.panel_k) : 1;
+    w.blocks_m = ceil_div(p->M, BLOCK_M), w.blocks_n = ceil_div(p->N, BLOCK_N);
+    w.a[0] = work, w.a[1] = work + A_FLOATS, w.b = work + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
+    int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
+    Step next = step_at(&w, 0);
+    for (int64_t i = 0; i < steps; i++) {
+        Step s = next;
+        Share h = share_of(&w, &s), h_next = {0};
+        if (i + 1 < steps) next = step_at(&w, i + 1), h_next = share_of(&w, &next);
+        pack_a(&w, &s, w.a[i % 2]);
+        if (size > 1) team_barrier(job->team);
+        for (int64_t c = 0; c < h.chunks; c++) {
+            Ahead ahead = {0};
+            if (c + 1 < h.chunks)
+                ahead = ahead_of(&w, &s, chunk_columns(&s, &h, c + 1));
+            else if (h_next.chunks)
+                ahead = ahead_of(&w, &next, chunk_columns(&next, &h_next, 0));
+            multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], &ahead);
+        }
+    }
 }
 
 void product(Team *t, const Product *p) {

@@ -31,8 +31,8 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
 /* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read nearly in its order. A row
  * of TILE_M may be narrower than the vector that is stored: the surplus lanes fall on the next row, which is stored later;
  * the last row is stored exactly. */
-static inline __attribute__((always_inline)) void pack_rows(PackKind kind, const Pack *p, float *dst,
-                                                            const int64_t *edge, int n) {
+static inline __attribute__((always_inline)) void
+pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) {
     enum { AT_ONCE = 8 };
     int64_t steps = pack_steps(kind, p->K);
     for (int64_t k0 = 0; k0 < steps; k0 += AT_ONCE)
@@ -45,10 +45,14 @@ static inline __attribute__((always_inline)) void pack_rows(PackKind kind, const
                 float *to = dst + i * p->panel_floats + j;
                 int64_t end = k0 + AT_ONCE < steps ? k0 + AT_ONCE : steps - 1, k = k0;
                 if (got == VF)
-                    for (; k < end; k++) vf_store(to + k * p->width, lanes(kind, src, VF, k, p->k_stride, p->K));
+                    for (; k < end; k++)
+                        vf_store(to + k * p->width, lanes(kind, src, VF, k, p->k_stride, p->K));
                 else
-                    for (; k < end; k++) vf_store(to + k * p->width, lanes(kind, src, got, k, p->k_stride, p->K));
-                if (end == steps - 1) vf_store_n(to + k * p->width, lanes(kind, src, got, k, p->k_stride, p->K), room);
+                    for (; k < end; k++)
+                        vf_store(to + k * p->width, lanes(kind, src, got, k, p->k_stride, p->K));
+                if (end == steps - 1)
+                    vf_store_n(to + k * p->width, lanes(kind, src, got, k, p->k_stride, p->K),
+                               room);
             }
 }
 
@@ -98,12 +102,15 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, int 
     const float *a = t->a, *b = t->b, *before = t->before;
     float *y = t->y;
     int64_t steps = t->steps, ld = t->ld;
+    const float *fetch = t->fetch.from;
+    int64_t stride = t->fetch.stride;
     vf acc[TILE_M][TILE_V];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
-    for (int64_t k = 0; k < steps; k++, a += TILE_M, b += TILE_N) {
+    for (int64_t k = 0; k < steps; k++, a += TILE_M, b += TILE_N, fetch += stride) {
+        __builtin_prefetch(fetch, 0, 2);
         vf row[TILE_V];
 #pragma GCC unroll 4
         for (int j = 0; j < TILE_V; j++) row[j] = vf_load(b + j * VF);

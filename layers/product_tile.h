@@ -52,6 +52,12 @@ typedef struct Pack {
 } Pack;
 void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
 
+/* Memory that is wanted soon: each step of the sum asks for one cache line of it, `stride` floats after the one before. */
+typedef struct Fetch {
+    const float *from;
+    int64_t stride;
+} Fetch;
+
 /* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <= TILE_M and all j < TILE_N; rows of
  * y and of before are ld apart, before may be y or NULL (0). pairs: the panels are PACK_PAIR. */
 typedef struct Tile {
@@ -60,6 +66,7 @@ typedef struct Tile {
     int64_t steps, ld;
     const float *a, *b, *before;
     float *y;
+    Fetch fetch;
 } Tile;
 void tile_multiply(const Tile *t);
 
