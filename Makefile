@@ -57,8 +57,8 @@ $(B)/train_gpt: $(B)/train_gpt.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
-# the tests run the tools of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(TOOLS:%=$(B)/%)
+# the tests run the programs of their own build
+$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 
 define set_rules

@@ -1,0 +1,192 @@
+/* The program itself: a run that was stopped, killed or out of disk ends with the same bits as one that was not. */
+#include "tests/test.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "data/checkpoint.h"
+#include "data/io.h"
+
+static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
+static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
+
+/* Folder of this build's programs, and of this test's files with tokens in train.bin. */
+typedef struct Place {
+    char programs[1024];
+    const char *dir;
+} Place;
+
+static bool place_make(Place *p) {
+    uint16_t tokens[4000];
+    char path[160];
+    ssize_t n = readlink("/proc/self/exe", p->programs, sizeof p->programs - 1);
+    if (n < 0) return false;
+    p->programs[n] = 0;
+    *strrchr(p->programs, '/') = 0;
+    p->dir = test_tmpdir();
+    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61 + i % 3);
+    snprintf(path, sizeof path, "%s/train.bin", p->dir);
+    return io_write_file(path, tokens, sizeof tokens, NULL, NULL);
+}
+
+/* Runs a shell command in the test's folder, $RUN standing for the program and the options that all runs share. Its exit
+ * status; the end of what it printed is left in text. */
+static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...) {
+    char what[512], command[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    snprintf(command, sizeof command,
+             "cd '%s' && { RUN='%s/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
+             "--schedule constant "
+             "--eval-every 0'; %s; } 2>&1",
+             p->dir, p->programs, model, what);
+    FILE *f = popen(command, "r");
+    if (!f) return -1;
+    size_t have = 0, got;
+    char part[1024];
+    while ((got = fread(part, 1, sizeof part, f)) > 0) {
+        if (have + got >= n) have = 0; // only the end is of interest
+        memcpy(text + have, part, got < n ? got : n - 1);
+        have += got < n ? got : n - 1;
+    }
+    text[have] = 0;
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Do the two folders hold the same parameters and moments after that step? */
+static bool same_end(const Place *p, const char *a, const char *b, long long step) {
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
+                                        "config.json"};
+    for (int i = 0; i < 3; i++) {
+        char x[256], y[256];
+        IoMap m, k;
+        snprintf(x, sizeof x, "%s/%s/step_%08lld/%s", p->dir, a, step, files[i]);
+        snprintf(y, sizeof y, "%s/%s/step_%08lld/%s", p->dir, b, step, files[i]);
+        if (!io_map(&m, x, NULL)) return false;
+        bool ok = io_map(&k, y, NULL);
+        if (ok) {
+            ok = m.n == k.n && memcmp(m.p, k.p, m.n) == 0;
+            io_unmap(&k);
+        }
+        io_unmap(&m);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+static long long newest(const Place *p, const char *name) {
+    char path[160];
+    int64_t step = -1;
+    snprintf(path, sizeof path, "%s/%s", p->dir, name);
+    char *found = checkpoint_latest(path, &step);
+    mem_free(found);
+    return step;
+}
+
+static void resume(const char *model, const char *more) {
+    Place p;
+    char text[4096];
+    CHECK(place_make(&p));
+    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 14 --save whole", more) == 0);
+    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 3 --save parts", more) == 0);
+    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 4 --save parts --resume", more) ==
+          0);
+    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 14 --save parts --resume", more) ==
+          0);
+    CHECK(same_end(&p, "whole", "parts", 14));
+    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 14 --seed 2 --save other", more) ==
+          0);
+    CHECK(!same_end(&p, "whole", "other", 14)); // the comparison can tell runs apart
+}
+
+TEST(resume_is_bit_identical_gpt2) {
+    resume(GPT2, "");
+}
+TEST(resume_is_bit_identical_llama) {
+    resume(LLAMA, "--batch 64");
+} // two micro-steps a step
+TEST(resume_is_bit_identical_bf16) {
+    resume(GPT2, "--dtype bf16 --recompute full");
+}
+
+TEST(resume_after_a_signal_loses_no_step) {
+    static const char *const signals[] = {"TERM", "INT"};
+    for (int i = 0; i < 2; i++) {
+        Place p;
+        char text[4096];
+        CHECK(place_make(&p));
+        // INT is ignored by a background process of a shell without job control: exec through env resets it
+        CHECK(shell(&p, GPT2, text, sizeof text,
+                    "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --save stopped "
+                    "& P=$!; "
+                    "while kill -0 $P && [ ! -e stopped/step_00000007 ]; do sleep 0.01; done; kill "
+                    "-%s $P; "
+                    "wait $P",
+                    signals[i]) > 0);
+        long long step = newest(&p, "stopped");
+        CHECK(step >= 7);
+        CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save stopped --resume",
+                    step + 5) == 0);
+        CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
+        CHECK(same_end(&p, "whole", "stopped", step + 5));
+    }
+}
+
+TEST(resume_after_kill_is_bit_identical) {
+    Place p;
+    char text[4096];
+    long long step = 0;
+    CHECK(place_make(&p));
+    for (int i = 0; i < 4;
+         i++) { // saving after every step: some kills hit a half-written checkpoint
+        shell(&p, GPT2, text, sizeof text,
+              "$RUN --steps 100000000 --save-every 1 --save killed --resume & P=$!; "
+              "while kill -0 $P && [ ! -e killed/step_%08lld ]; do sleep 0.001; done; sleep 0.0%d; "
+              "kill -9 $P; wait $P",
+              step + 3, i);
+        CHECK(newest(&p, "killed") >= step + 3);
+        step = newest(&p, "killed");
+    }
+    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save killed --resume",
+                step + 5) == 0);
+    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
+    CHECK(same_end(&p, "whole", "killed", step + 5));
+    CHECK(shell(&p, GPT2, text, sizeof text, "ls -A killed | grep -c tmp") ==
+          1); // no left-overs: grep finds none
+}
+
+TEST(resume_refuses_in_one_line) {
+    Place p;
+    char text[4096];
+    CHECK(place_make(&p));
+    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps 4 --save-every 2 --save run") == 0);
+    CHECK(shell(&p, LLAMA, text, sizeof text, "$RUN --steps 8 --save run --resume >/dev/null") ==
+          1);
+    CHECK(strstr(text, "is a checkpoint of another model: it has") && strchr(text, '\n')[1] == 0);
+    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps 8 --save run") ==
+          1); // neither resumed nor overwritten
+    CHECK(shell(&p, GPT2, text, sizeof text,
+                "ulimit -f 8; $RUN --steps 8 --save run --resume >/dev/null") == 1);
+    CHECK(strstr(text, "cannot write") && strstr(text, "File too large"));
+    CHECK(strchr(text, '\n')[1] == 0);
+    CHECK(newest(&p, "run") == 4);
+    CHECK(shell(&p, GPT2, text, sizeof text,
+                "printf X | dd of=run/step_00000004/optimizer.safetensors bs=1 seek=5000 "
+                "conv=notrunc 2>/dev/null; "
+                "$RUN --steps 8 --save run --resume >/dev/null") == 1);
+    CHECK(strstr(text, "optimizer.safetensors is damaged: checksum") && strchr(text, '\n')[1] == 0);
+    CHECK(shell(&p, GPT2, text, sizeof text,
+                "mv run/step_00000004 aside; $RUN --steps 8 --save run --resume") == 0);
+    CHECK(newest(&p, "run") == 8);
+}
