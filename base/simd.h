@@ -191,6 +191,11 @@ static inline float vf_hmax(vf x) {
 }
 #endif
 
+/* Asks for the cache line of p[ahead], which may lie outside the array: nothing is read. */
+static inline void prefetch(const float *p, int64_t ahead) {
+    __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)ahead * sizeof *p));
+}
+
 /* The first n lanes of x and the others of fill; n may be negative or beyond VF. */
 static inline vf vf_first_lanes(vf x, int64_t n, vf fill) {
     int32_t lane[VF];

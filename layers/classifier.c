@@ -30,7 +30,8 @@ static float chunk_max(const float *x, int64_t n) {
     return max;
 }
 
-/* Sum of e^(x - max) over a chunk; keeps the exponentials in y unless y is NULL. */
+/* Sum of e^(x - max) over a chunk; keeps the exponentials in y unless y is NULL. Meanwhile the next chunk comes from memory:
+ * its maximum alone would wait for it. */
 static float chunk_sum(float *y, const float *x, float max, int64_t n) {
     vf m = vf_set1(max), s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
@@ -39,6 +40,7 @@ static float chunk_sum(float *y, const float *x, float max, int64_t n) {
             vf e = vf_exp(vf_load(x + i + j * VF) - m);
             s[j] += e;
             if (y) vf_store(y + i + j * VF, e);
+            prefetch(x + i + j * VF, CHUNK);
         }
     for (; i < n; i += VF) {
         int k = n - i < VF ? (int)(n - i) : VF;

@@ -30,10 +30,11 @@ void embedding_forward(Team *t, const Embedding *e, float *x) {
     team_for(t, e->B * e->S, 16, forward_rows, &(Rows){.e = e, .x = x});
 }
 
-static void backward_channels(void *ctx, int64_t begin, int64_t end) {
+static void backward_channels(void *ctx, int member, int size) {
     const Rows *r = ctx;
     const Embedding *e = r->e;
-    int64_t C = e->C;
+    int64_t C = e->C, share = ((C + size - 1) / size + LINE - 1) / LINE * LINE;
+    int64_t begin = member * share, end = begin + share < C ? begin + share : C;
     for (int64_t t = 0; t < e->B * e->S; t++) {
         const float *dx = r->dx + t * C;
         float *token = e->dwte + (int64_t)e->tokens[t] * C;
@@ -45,7 +46,5 @@ static void backward_channels(void *ctx, int64_t begin, int64_t end) {
 }
 
 void embedding_backward(Team *t, const Embedding *e, const float *dx) {
-    int64_t share = (e->C + team_size(t) - 1) / team_size(t);
-    team_for(t, e->C, (share + LINE - 1) / LINE * LINE, backward_channels,
-             &(Rows){.e = e, .dx = dx});
+    team_run(t, backward_channels, &(Rows){.e = e, .dx = dx});
 }

@@ -2,6 +2,8 @@
 
 #include "base/simd.h"
 
+enum { LINE = 16 }; // floats in a cache line
+
 typedef struct Rows {
     const Rope *r;
     float *qkv;
@@ -35,8 +37,12 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end) {
     int64_t width = (r->H + 2 * r->Hkv) * r->D;
     for (int64_t t = begin; t < end; t++) {
         const float *angles = r->table + (r->first + t % r->S) * r->D;
-        for (int64_t h = 0; h < r->H + r->Hkv; h++) // queries and keys; values do not turn
+        for (int64_t h = 0; h < r->H + r->Hkv; h++) { // queries and keys; values do not turn
+            for (int64_t d = 0; d < r->D;
+                 d += LINE) // values break the run that hardware would follow
+                prefetch(w->qkv + t * width + h * r->D + d, width);
             rotate_head(w->qkv + t * width + h * r->D, angles, w->direction, r->D / 2);
+        }
     }
 }
 
