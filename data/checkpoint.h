@@ -3,12 +3,10 @@
  *   SAVE_DIR/step_00001000/
  *       config.json             the model; with model.safetensors what `transformers` loads
  *       model.safetensors       fp32 parameters under their Hugging Face names (data/weights.h)
- *       optimizer.safetensors   fp32 moments, "m.NAME" and "v.NAME" as the table of tensors lays
- * them out train_state.json        what the trainer handed over: step, tokens, seed, options,
- * statistics
+ *       optimizer.safetensors   fp32 moments, "m.NAME" and "v.NAME", laid out as the table of tensors
+ *       train_state.json        what the trainer handed over: step, tokens, options, statistics
  *       ...                     copies of further files (a tokenizer)
- *       checkpoint.json         written last: step, model, and bytes and CRC-32C of every other
- * file
+ *       checkpoint.json         written last: step, model, bytes and CRC-32C of every other file
  *
  * All of it is written to SAVE_DIR/.step_00001000.tmp-HOST-PID, synced, and renamed; so a folder
  * named step_* is whole. A folder without a sound checkpoint.json, or with a file missing or of

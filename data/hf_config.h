@@ -3,8 +3,8 @@
  * Two shapes are Hugging Face's own and load in `transformers`:
  *
  *   gpt2    norm=layer pos=learned act=gelu bias=1 kv_heads=heads      GPT2LMHeadModel
- *   llama   norm=rms   pos=rope    act=swiglu                          LlamaForCausalLM (bias=1:
- * attention_bias and mlp_bias)
+ *   llama   norm=rms   pos=rope    act=swiglu                          LlamaForCausalLM
+ *                                                (bias=1 is attention_bias and mlp_bias)
  *
  * Every other mixture (layer norm with rotary positions, say) is saved with model_type "train_gpt":
  * nobody but us loads it. In all three the key "train_gpt" holds the text that config_parse reads;

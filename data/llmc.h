@@ -2,15 +2,17 @@
  *
  * Little-endian; 256 int32 of header, then the tensors without padding between them.
  *
- *   model   h = 20240326, version, longest sequence, V, L, H, C, Vp          version 3: fp32, 5:
- * bf16 state   h = 20240327, 2, B, T, then int32 x[B, T], y[B, T], fp32 logits[B, T, V], loss, the
- * gradients
+ *   model   h = 20240326, version, longest sequence, V, L, H, C, Vp; version 3 is fp32, 5 is bf16
+ *   state   h = 20240327, 2, B, T, then int32 x[B,T], y[B,T], fp32 logits[B,T,V], loss, gradients
  *
- * Sixteen tensors in both, those of the blocks stacked over layers: wte[Vp, C] wpe[S, C] ln1w[L, C]
- * ln1b[L, C] qkvw[L, 3C, C] qkvb[L, 3C] attprojw[L, C, C] attprojb[L, C] ln2w[L, C] ln2b[L, C]
- * fcw[L, 4C, C] fcb[L, 4C] fcprojw[L, C, 4C] fcprojb[L, C] lnfw[C] lnfb[C]. Vp is V rounded up to
- * 128, the rows from V on are zero; matrices are [out, in], ours are [in, out]. Source:
- * github.com/karpathy/llm.c, train_gpt2.py (write_model, write_state).
+ * Sixteen tensors in both, in this order, those of the blocks stacked over layers:
+ *
+ *   wte[Vp,C]    wpe[S,C]    ln1w[L,C]         ln1b[L,C]       qkvw[L,3C,C]  qkvb[L,3C]
+ *   attprojw[L,C,C]          attprojb[L,C]     ln2w[L,C]       ln2b[L,C]
+ *   fcw[L,4C,C]  fcb[L,4C]   fcprojw[L,C,4C]   fcprojb[L,C]    lnfw[C]       lnfb[C]
+ *
+ * Vp is V rounded up to 128, the rows from V on are zero; matrices are [out, in], ours are [in, out].
+ * Source: github.com/karpathy/llm.c, train_gpt2.py (write_model, write_state).
  */
 #ifndef DATA_LLMC_H
 #define DATA_LLMC_H

@@ -35,8 +35,8 @@ static bool place_make(Place *p) {
     return io_write_file(path, tokens, sizeof tokens, NULL, NULL);
 }
 
-/* Runs a shell command in the test's folder, $RUN standing for the program and the options that all runs share. Its exit
- * status; the end of what it printed is left in text. */
+/* Runs a shell command in the test's folder, $RUN standing for the program and the options that all
+ * runs share. Its exit status; the end of what it printed is left in text. */
 static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...) {

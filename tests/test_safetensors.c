@@ -75,7 +75,7 @@ TEST(safetensors_refuses_every_truncation) {
 
 #define T(name, dtype, shape, from, to)                                                            \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]" \
-                                                                                               "}"
+    "}"
 
 TEST(safetensors_names_every_defect) {
     static const struct {

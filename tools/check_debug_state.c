@@ -2,9 +2,10 @@
  *
  *     check_debug_state --init gpt2_124M.bin --state gpt2_124M_debug_state.bin
  *
- * Runs forward and backward on the tokens of a debug state and compares logits, loss and the sixteen gradients with those
- * in the file. One line per tensor; exit status 1 when one is off. The error is |ours - theirs| / |theirs| in the
- * Euclidean norm of the whole tensor, so a small gradient that is all wrong does not pass.
+ * Runs forward and backward on the tokens of a debug state and compares logits, loss and the sixteen
+ * gradients with those in the file. One line per tensor; exit status 1 when one is off. The error is
+ * |ours - theirs| / |theirs| in the Euclidean norm of the whole tensor, so a small gradient that is
+ * all wrong does not pass.
  */
 #include <math.h>
 #include <stdio.h>
