@@ -49,7 +49,7 @@ PROGRAMS := train_gpt $(TOOLS)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 
 all: $(PROGRAMS:%=$(B)/%)
-	@$(if $(filter release,$(CONFIG)),ln -sf $(PROGRAMS:%=$(B)/%) .)
+	@$(if $(filter release,$(CONFIG)),ln -sf $(filter-out %/bench_% %/logits %/check_debug_state,$(PROGRAMS:%=$(B)/%)) .)
 
 $(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o)
 	@rm -f $@ && ar rcs $@ $^
