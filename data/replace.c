@@ -83,6 +83,8 @@ void replace_finish(Replace *r) {
     flush(r);
     if (fsync(r->fd) != 0 && errno != EINVAL && errno != ENOTSUP)
         fail(r, "write"); // some systems cannot sync
+    mem_free(r->buffer);
+    r->buffer = NULL;
     int fd = r->fd;
     r->fd = -1;
     if (close(fd) != 0) fail(r, "write");
@@ -109,6 +111,5 @@ void replace_commit(Replace *r) {
     sync_folder_of(r->path);
     mem_free(r->path);
     mem_free(r->temp);
-    mem_free(r->buffer);
     mem_free(r);
 }

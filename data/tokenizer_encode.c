@@ -155,15 +155,28 @@ typedef struct Span {
     size_t doc, doc_end, from, to;
 } Span;
 
+/* Enters the document at d->at, unless it is inside of one. false at the end of the text. */
+static bool enter_document(Documents *d, bool separators) {
+    if (d->inside) return true;
+    for (size_t skip; separators && (skip = separator_at(d->text + d->at, d->n - d->at));)
+        d->at += skip;
+    d->doc = d->at;
+    d->doc_end = separators ? find_separator(d->text, d->n, d->at) : d->n;
+    return d->inside = d->at < d->n;
+}
+
+bool documents_next(Documents *d, const uint8_t **p, size_t *n) {
+    if (!enter_document(d, true)) return false;
+    *p = d->text + d->at;
+    *n = d->doc_end - d->at;
+    d->at = d->doc_end;
+    d->inside = false;
+    return true;
+}
+
 /* The next span of about PART bytes; false at the end of the text. */
 static bool next_span(const Tokenizer *t, Documents *d, bool separators, Span *s) {
-    if (!d->inside) {
-        for (size_t skip; separators && (skip = separator_at(d->text + d->at, d->n - d->at));)
-            d->at += skip;
-        d->doc = d->at;
-        d->doc_end = separators ? find_separator(d->text, d->n, d->at) : d->n;
-    }
-    if (d->at == d->n) return false;
+    if (!enter_document(d, separators)) return false;
     size_t left = d->doc_end - d->at, to = d->doc_end;
     if (left > PART && t->n_merges == 0)
         to = d->at + PART;

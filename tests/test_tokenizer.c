@@ -1,12 +1,17 @@
+#include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
+#include "base/team.h"
 #include "data/presplit.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer_merge.h"
 #include "tests/test.h"
 
-static const char vocab_path[] = "../shared/data/gpt2_vocab.json";
+static const char gpt2_path[] = "../shared/data/gpt2_vocab.json";
+#define SMALL_JSON TEST_DATA("golden/tokenizer/tokenizer.json")
+#define SMALL_PAIR TEST_DATA("golden/tokenizer/vocab.json")
 
 static bool same_ids(const int32_t *a, int64_t n, const int32_t *b, int64_t m) {
     return n == m && memcmp(a, b, (size_t)n * sizeof *a) == 0;
@@ -39,18 +44,289 @@ TEST(tokenizer_bytes_are_their_own_ids) {
     tokenizer_free(t);
 }
 
-TEST(tokenizer_gpt2_known_ids) {
-    if (access(vocab_path, R_OK) != 0) {
+/* tests/golden/tokenizer/cases.json: [text in hex, times, lengths of pieces, ids (small), ids (GPT-2)]. */
+static uint8_t *case_text(const json_t *c, size_t *n) {
+    const char *hex = json_string_value(json_array_get(c, 0));
+    size_t unit = strlen(hex) / 2, times = (size_t)json_integer_value(json_array_get(c, 1));
+    uint8_t *p = mem_alloc(unit * times);
+    *n = unit * times;
+    for (size_t i = 0; i < *n; i++) {
+        unsigned byte;
+        sscanf(hex + i % unit * 2, "%2x", &byte);
+        p[i] = (uint8_t)byte;
+    }
+    return p;
+}
+
+static void check_pieces(const json_t *c, size_t number, const uint8_t *p, size_t n) {
+    const json_t *want = json_array_get(c, 2);
+    size_t at = 0, i = 0;
+    for (; at < n && i < json_array_size(want); i++) {
+        size_t len = presplit_next(p + at, n - at);
+        if (len != (size_t)json_integer_value(json_array_get(want, i)))
+            test_fail(__FILE__, __LINE__, "case %zu: piece %zu at byte %zu has %zu bytes, not %lld",
+                      number, i, at, len, (long long)json_integer_value(json_array_get(want, i)));
+        at += len;
+    }
+    CHECK(at == n && i == json_array_size(want));
+}
+
+static void check_ids(const Tokenizer *t, const json_t *want, size_t number, const uint8_t *p,
+                      size_t n) {
+    int32_t *ids;
+    size_t n_ids = (size_t)tokenizer_encode(t, p, n, &ids), n_want = json_array_size(want);
+    if (n_ids != n_want)
+        test_fail(__FILE__, __LINE__, "case %zu: %zu ids, not %zu", number, n_ids, n_want);
+    for (size_t i = 0; i < n_ids && i < n_want; i++)
+        if (ids[i] != json_integer_value(json_array_get(want, i)))
+            test_fail(__FILE__, __LINE__, "case %zu: id %zu is %d, not %lld", number, i,
+                      (int)ids[i], (long long)json_integer_value(json_array_get(want, i)));
+    mem_free(ids);
+    check_round_trip(t, p, n);
+}
+
+/* column 3: ids of the small vocabulary, 4: of GPT-2's; 2: pieces */
+static void check_cases(const Tokenizer *t, int column) {
+    json_t *cases = json_load_file(TEST_DATA("golden/tokenizer/cases.json"), 0, NULL);
+    CHECK(json_array_size(cases) > 400);
+    for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
+        const json_t *c = json_array_get(cases, i);
+        size_t n;
+        uint8_t *p = case_text(c, &n);
+        if (column == 2)
+            check_pieces(c, i, p, n);
+        else
+            check_ids(t, json_array_get(c, (size_t)column), i, p, n);
+        mem_free(p);
+    }
+    json_decref(cases);
+}
+
+TEST(presplit_equals_regex_on_every_plane) {
+    check_cases(NULL, 2);
+}
+
+TEST(presplit_classes_of_all_code_points) {
+    FILE *f = fopen(TEST_DATA("golden/tokenizer/classes.txt"), "r");
+    CHECK(f);
+    unsigned first, next, class, next_class;
+    int runs = 0;
+    bool more = fscanf(f, "%u %u", &first, &class) == 2;
+    for (; more; first = next, class = next_class, runs++) {
+        more = fscanf(f, "%u %u", &next, &next_class) == 2;
+        if (!more) next = 0x110000, next_class = 0;
+        for (unsigned c = first; c < next; c++)
+            if (unicode_class(c) != class)
+                test_fail(__FILE__, __LINE__, "U+%04X has class %d, not %u", c,
+                          (int)unicode_class(c), class);
+    }
+    fclose(f);
+    CHECK(runs > 1000);
+    CHECK(unicode_class(0x110000) == CLASS_OTHER && unicode_class(UINT32_MAX) == CLASS_OTHER);
+}
+
+TEST(presplit_utf8_forms) {
+    /* every code point's own form is one character of its class; every other 2-byte string is what table 3-7 says */
+    for (uint32_t c = 0x80; c < 0x110000; c++) {
+        uint8_t b[4];
+        int len, want = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        bool surrogate = c >= 0xD800 && c < 0xE000;
+        b[0] = (uint8_t)(want == 2 ? 0xC0 | c >> 6 : want == 3 ? 0xE0 | c >> 12 : 0xF0 | c >> 18);
+        for (int i = 1; i < want; i++) b[i] = (uint8_t)(0x80 | (c >> 6 * (want - 1 - i) & 0x3F));
+        CharClass k = utf8_class(b, 4, &len);
+        CHECK(k == (surrogate ? CLASS_OTHER : unicode_class(c)) && len == (surrogate ? 1 : want));
+        CHECK(utf8_class(b, (size_t)want - 1, &len) == CLASS_OTHER && len == 1);
+    }
+    for (int a = 0x80; a < 256; a++)
+        for (int x = 0; x < 256; x++) {
+            uint8_t b[2] = {(uint8_t)a, (uint8_t)x};
+            int len;
+            utf8_class(b, 2, &len);
+            CHECK(len == 1 + (a >= 0xC2 && a < 0xE0 && x >= 0x80 && x < 0xC0));
+        }
+}
+
+TEST(tokenizer_equals_reference_small_vocabulary) {
+    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    check_cases(t, 3);
+    CHECK(tokenizer_vocab(t) == 700 && tokenizer_eot(t) == 699);
+    tokenizer_free(t);
+}
+
+TEST(tokenizer_equals_reference_tokenizer_json) {
+    Tokenizer *t = tokenizer_load(SMALL_JSON);
+    check_cases(t, 3);
+    CHECK(tokenizer_vocab(t) == 700 && tokenizer_eot(t) == 699);
+    tokenizer_free(t);
+}
+
+TEST(tokenizer_equals_reference_gpt2) {
+    if (access(gpt2_path, R_OK) != 0) {
         test_skip("../shared/data/gpt2_vocab.json is absent");
         return;
     }
-    static const char text[] = "Hello world, it's  me!\n\n";
-    static const int32_t want[] = {15496, 995, 11, 340, 338, 220, 502, 0, 628};
-    Tokenizer *t = tokenizer_load(vocab_path);
+    Tokenizer *t = tokenizer_load(gpt2_path);
+    CHECK(tokenizer_vocab(t) == 50257 && tokenizer_eot(t) == 50256 && tokenizer_merges(t) == 50000);
+    check_cases(t, 4);
+    tokenizer_free(t);
+}
+
+/* Merging by the definition: the leftmost pair of lowest rank, looked for from the start every time. */
+static int64_t slow_merge(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids) {
+    for (size_t i = 0; i < n; i++) ids[i] = t->byte_id[p[i]];
+    for (;;) {
+        const Merge *best = NULL;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            const Merge *m = tokenizer_merge(t, ids[i], ids[i + 1]);
+            if (m && (!best || m->rank < best->rank)) best = m, at = i;
+        }
+        if (!best) return (int64_t)n;
+        ids[at] = best->id;
+        for (size_t i = at + 1; i + 1 < n; i++) ids[i] = ids[i + 1];
+        n--;
+    }
+}
+
+TEST(tokenizer_merges_short_and_long_pieces) {
+    static const char letters[] = "theandoring s";
+    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    uint8_t p[400];
+    int32_t want[400], got[400];
+    for (uint64_t trial = 0; trial < 400; trial++) {
+        size_t n = 1 + rng_u64(7, trial, 0) % 400;
+        size_t kinds = trial % 3 ? sizeof letters - 1 : 2;
+        for (size_t i = 0; i < n; i++) p[i] = (uint8_t)letters[rng_u64(7, trial, i + 1) % kinds];
+        int64_t n_want = slow_merge(t, p, n, want);
+        CHECK(same_ids(got, (int64_t)merge_piece(t, p, n, got), want, n_want));
+    }
+    tokenizer_free(t);
+}
+
+TEST(tokenizer_long_piece_is_not_quadratic) {
+    enum { N = 4 << 20 }; // a quadratic merge would take hours
+    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    uint8_t *p = mem_alloc(N);
+    for (size_t i = 0; i < N; i++) p[i] = (uint8_t) "the"[i % 3];
     int32_t *ids;
-    int64_t n = tokenizer_encode(t, (const uint8_t *)text, sizeof text - 1, &ids);
-    CHECK(same_ids(ids, n, want, 9));
-    CHECK(tokenizer_vocab(t) == 50257 && tokenizer_eot(t) == 50256);
+    int64_t n = tokenizer_encode(t, p, N, &ids);
+    CHECK(n < N);
     mem_free(ids);
+    check_round_trip(t, p, N);
+    mem_free(p);
+    tokenizer_free(t);
+}
+
+/* Text that is cut in many parts: words, blanks of all kinds, bad bytes, separators. */
+static uint8_t *mixed_text(size_t n, uint64_t seed, bool separators) {
+    static const char *const bits[] = {"the ",
+                                       "king",
+                                       " of",
+                                       "\n",
+                                       "\r\n",
+                                       "  ",
+                                       "'s",
+                                       "\xc3\xa9",
+                                       "\xe2\x80\x83",
+                                       "\xff",
+                                       "1234",
+                                       "...",
+                                       "\t",
+                                       "\n\n",
+                                       "\xe4\xb8\xad",
+                                       "I'll",
+                                       "\xf0\x9f\x98\x80",
+                                       " ",
+                                       "\n<|endoftext|>\n"};
+    uint8_t *p = mem_alloc(n + 64);
+    for (size_t at = 0, i = 0; at < n; i++) {
+        const char *s = bits[rng_u64(seed, i, 0) % (separators ? 19 : 18)];
+        size_t len = strlen(s);
+        memcpy(p + at, s, len + 1);
+        at += len;
+    }
+    return p;
+}
+
+TEST(presplit_safe_places_are_begins_of_pieces) {
+    enum { N = 20000 };
+    uint8_t *p = mixed_text(N, 3, false), *begins = mem_calloc(N + 1, 1);
+    for (size_t at = 0; at < N; at += presplit_next(p + at, N - at)) begins[at] = 1;
+    begins[N] = 1;
+    bool ok = true;
+    for (size_t i = 0; i <= N; i++) {
+        size_t safe = presplit_safe(p, N, i);
+        ok = ok && safe >= i && safe <= N && begins[safe];
+    }
+    CHECK(ok);
+    mem_free(p);
+    mem_free(begins);
+}
+
+TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
+    enum { N = 3 << 20 };
+    Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes();
+    uint8_t *p = mixed_text(N, 4, true);
+    Team *team = team_create(3);
+    for (int which = 0; which < 2; which++) {
+        const Tokenizer *x = which ? bytes : t;
+        int32_t *one, *many, *part;
+        int64_t n_one = tokenizer_encode(x, p, N, &one),
+                n_many = tokenizer_encode_team(x, team, p, N, &many);
+        CHECK(same_ids(one, n_one, many, n_many));
+        mem_free(one);
+        mem_free(many);
+        Documents d = documents_of(p, N);
+        n_one = documents_encode(&d, x, NULL, true, SIZE_MAX, &one);
+        CHECK(d.at == N);
+        int64_t at = 0;
+        for (d = documents_of(p, N); d.at < d.n;) {
+            int64_t n = documents_encode(&d, x, team, true, 700000, &part);
+            CHECK(n >= 0 && at + n <= n_one && memcmp(part, one + at, (size_t)n * 4) == 0);
+            at += n;
+            mem_free(part);
+        }
+        CHECK(at == n_one);
+        mem_free(one);
+    }
+    team_destroy(team);
+    mem_free(p);
+    tokenizer_free(t);
+    tokenizer_free(bytes);
+}
+
+static void check_documents(const char *text, bool eot, const char *want) {
+    Tokenizer *t = tokenizer_bytes();
+    int32_t *ids;
+    Documents d = documents_of((const uint8_t *)text, strlen(text));
+    int64_t n = documents_encode(&d, t, NULL, eot, SIZE_MAX, &ids);
+    char got[256];
+    for (int64_t i = 0; i < n; i++) got[i] = ids[i] == 256 ? '$' : (char)ids[i];
+    got[n] = 0;
+    CHECK_STR(got, want);
+    mem_free(ids);
+    tokenizer_free(t);
+}
+
+TEST(tokenizer_documents) {
+    check_documents("", true, "");
+    check_documents("a", true, "$a");
+    check_documents("a\n<|endoftext|>\nb\n", true, "$a\n$b\n");
+    check_documents("a\n<|endoftext|>\r\nb\n", false, "a\nb\n");
+    check_documents("<|endoftext|>\n<|endoftext|>\na\n<|endoftext|>", true, "$a\n");
+    check_documents("a <|endoftext|>\nb", true, "$a <|endoftext|>\nb");
+    check_documents("a\n<|endoftext|> b", true, "$a\n<|endoftext|> b");
+    check_documents("<|endoftext|>x\n<|endoftext|><|endoftext|>\n", true,
+                    "$<|endoftext|>x\n<|endoftext|><|endoftext|>\n");
+}
+
+TEST(tokenizer_random_bytes_round_trip) {
+    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    uint8_t p[5000];
+    for (uint64_t trial = 0; trial < 200; trial++) {
+        size_t n = rng_u64(9, trial, 0) % sizeof p;
+        for (size_t i = 0; i < n; i++) p[i] = (uint8_t)rng_u64(9, trial, i + 1);
+        check_round_trip(t, p, n);
+    }
     tokenizer_free(t);
 }

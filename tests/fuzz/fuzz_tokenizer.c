@@ -1,0 +1,88 @@
+/* Any bytes as a tokenizer file or as text; the first byte selects:
+ *   0 tokenizer.json   1 vocab.json, a byte 0, merges.txt   2 gpt2_tokenizer.bin
+ *   3 text for a vocabulary of bytes and a few merges: what decodes must be what was encoded, however it is cut
+ *   4 text to learn a vocabulary from: it must encode that text */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/bpe_train.h"
+#include "data/presplit.h"
+#include "data/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+static void round_trip(const Tokenizer *t, const uint8_t *p, size_t n) {
+    int32_t *ids;
+    uint8_t *back;
+    int64_t n_ids = tokenizer_encode(t, p, n, &ids);
+    int64_t n_back = tokenizer_decode(t, ids, n_ids, &back);
+    size_t skip = n_back == (int64_t)n + 1; // add_prefix_space
+    if (n_back != (int64_t)(n + skip) || memcmp(back + skip, p, n) != 0) abort();
+    mem_free(ids);
+    mem_free(back);
+}
+
+static void use_tokenizer(Tokenizer *t) {
+    static const uint8_t text[] = "It's the  end,\n\nis it? \xc3\xa9\xff 1234";
+    size_t n;
+    for (int32_t i = 0; i < tokenizer_vocab(t); i++)
+        if (!tokenizer_token(t, i, &n)) abort();
+    if (tokenizer_eot(t) >= tokenizer_vocab(t)) abort();
+    if (tokenizer_can_encode(t)) round_trip(t, text, sizeof text - 1);
+    tokenizer_free(t);
+}
+
+/* The pieces cover the text, and do not change where it is cut at a safe place. */
+static void split(const uint8_t *p, size_t n) {
+    size_t safe = presplit_safe(p, n, n / 2);
+    bool met = safe == n;
+    for (size_t at = 0, len; at < n; at += len) {
+        met = met || at == safe;
+        len = presplit_next(p + at, n - at);
+        if (len == 0 || len > n - at) abort();
+    }
+    if (!met) abort();
+}
+
+static Tokenizer *learn(const uint8_t *p, size_t n, int32_t vocab) {
+    BpeTrain *b = bpe_train_open();
+    bpe_train_count(b, p, n);
+    return bpe_train_finish(b, vocab, 1, NULL, NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
+    static const char few[] = "the then there this is his it its  it's\n\nin and hand";
+    static Tokenizer *small;
+    Tokenizer *t = NULL;
+    Err e;
+    if (!small) small = learn((const uint8_t *)few, sizeof few - 1, 300);
+    if (n-- == 0) return 0;
+    const uint8_t *zero;
+    switch (*p++) {
+    case 0:
+        if (tokenizer_parse_json(p, n, &t, &e)) use_tokenizer(t);
+        break;
+    case 1:
+        zero = n ? memchr(p, 0, n) : NULL;
+        if (zero && tokenizer_parse_gpt2(p, (size_t)(zero - p), zero + 1,
+                                         n - 1 - (size_t)(zero - p), &t, &e))
+            use_tokenizer(t);
+        break;
+    case 2:
+        if (tokenizer_parse_bin(p, n, &t, &e)) use_tokenizer(t);
+        break;
+    case 3:
+        split(p, n);
+        round_trip(small, p, n);
+        break;
+    case 4:
+        t = learn(p, n, 400);
+        round_trip(t, p, n);
+        tokenizer_free(t);
+        break;
+    default:
+        break;
+    }
+    return 0;
+}

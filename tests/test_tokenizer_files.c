@@ -1,0 +1,358 @@
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "data/bpe_train.h"
+#include "data/replace.h"
+#include "data/shard_write.h"
+#include "data/tokenizer.h"
+#include "tests/test.h"
+
+#define SMALL_JSON TEST_DATA("golden/tokenizer/tokenizer.json")
+#define SMALL_PAIR TEST_DATA("golden/tokenizer/vocab.json")
+
+static char *read_text(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    char *p = mem_alloc(1 << 20);
+    *n = fread(p, 1, (1 << 20) - 1, f);
+    p[*n] = 0;
+    fclose(f);
+    return p;
+}
+
+static bool same_files(const char *a, const char *b) {
+    size_t n = 0, m = 0;
+    char *p = read_text(a, &n), *q = read_text(b, &m);
+    bool same = p && q && n == m && memcmp(p, q, n) == 0;
+    mem_free(p);
+    mem_free(q);
+    return same;
+}
+
+static bool same_tokens(const Tokenizer *a, const Tokenizer *b) {
+    if (tokenizer_vocab(a) != tokenizer_vocab(b) || tokenizer_eot(a) != tokenizer_eot(b))
+        return false;
+    for (int32_t i = 0; i < tokenizer_vocab(a); i++) {
+        size_t n, m;
+        const uint8_t *p = tokenizer_token(a, i, &n), *q = tokenizer_token(b, i, &m);
+        if (n != m || memcmp(p, q, n) != 0) return false;
+    }
+    return true;
+}
+
+TEST(tokenizer_formats_agree_and_round_trip) {
+    Tokenizer *pair = tokenizer_load(SMALL_PAIR), *json = tokenizer_load(SMALL_JSON);
+    CHECK(same_tokens(pair, json) && tokenizer_merges(pair) == tokenizer_merges(json));
+    char *dir = mem_printf("%s/vocabulary", test_tmpdir());
+    tokenizer_save(json, dir);
+    Tokenizer *saved = tokenizer_load(dir);
+    CHECK(same_tokens(pair, saved) && tokenizer_merges(saved) == tokenizer_merges(pair));
+    char *merges = mem_printf("%s/merges.txt", dir),
+         *bin = mem_printf("%s/gpt2_tokenizer.bin", dir);
+    CHECK(same_files(merges, TEST_DATA("golden/tokenizer/merges.txt")));
+    Tokenizer *decoder = tokenizer_load(bin);
+    CHECK(same_tokens(decoder, pair) && !tokenizer_can_encode(decoder));
+    size_t n;
+    CHECK(!tokenizer_token(pair, -1, &n) && !tokenizer_token(pair, tokenizer_vocab(pair), &n));
+    tokenizer_free(pair);
+    tokenizer_free(json);
+    tokenizer_free(saved);
+    tokenizer_free(decoder);
+    mem_free(dir);
+    mem_free(merges);
+    mem_free(bin);
+}
+
+TEST(tokenizer_gpt2_files_are_written_as_they_were) {
+    static const char gpt2[] = "../shared/data/gpt2_merges.txt";
+    if (access(gpt2, R_OK) != 0) {
+        test_skip("../shared/data/gpt2_merges.txt is absent");
+        return;
+    }
+    Tokenizer *t = tokenizer_load("../shared/data/gpt2_vocab.json");
+    char *dir = mem_printf("%s/gpt2", test_tmpdir()), *merges = mem_printf("%s/merges.txt", dir);
+    tokenizer_save(t, dir);
+    CHECK(same_files(merges, gpt2));
+    Tokenizer *again = tokenizer_load(dir);
+    CHECK(same_tokens(t, again));
+    tokenizer_free(t);
+    tokenizer_free(again);
+    mem_free(dir);
+    mem_free(merges);
+}
+
+/* What of the good tokenizer.json is replaced by what, and a word of the reason. */
+TEST(tokenizer_json_refuses_what_it_does_not_do) {
+    static const char *const cases[][3] = {
+        {"\"type\":\"BPE\"", "\"type\":\"WordPiece\"", "WordPiece"},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer"},
+        {"\"truncation\":null", "\"truncation\":{\"max_length\":5}", "truncation"},
+        {"\"padding\":null", "\"padding\":{\"strategy\":\"BatchLongest\"}", "padding"},
+        {"\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Metaspace\"",
+         "Metaspace"},
+        {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"Fuse\"", "Fuse"},
+        {"\"post_processor\":null", "\"post_processor\":{\"type\":\"TemplateProcessing\"}",
+         "TemplateProcessing"},
+        {"\"dropout\":null", "\"dropout\":0.1", "dropout"},
+        {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix"},
+        {"\"ignore_merges\":false", "\"ignore_merges\":true", "ignore_merges"},
+        {"\"special\":true", "\"special\":false", "not special"},
+        {"\"id\":699", "\"id\":700", "700"},
+        {"\"id\":699", "\"id\":5", "twice"},
+        {"\"!\":0", "\"!!!\":0", "byte 0x21"},
+        {"\"#\":2", "\"#\":1", "twice"},
+        {"\"#\":2", "\"#\":-2", "-2"},
+        {"\"#\":2", "\"#\":\"2\"", "whole number"},
+        {"\"#\":2", "\"\xe4\xb8\xad\":2", "character"},
+        {"[\"h\",\"e\"]", "[\"h\",\"eeee\"]", "two tokens"},
+        {"[\"h\",\"e\"]", "[\"h\"]", "neither"},
+        {"[\"h\",\"e\"]", "\"h  e\"", "blank"},
+        {"[\"h\",\"e\"]", "[\"z\",\"z\"]", "product"},
+        {"[\"h\",\"e\"]", "[\"h\",\"e\"],[\"h\",\"e\"]", "twice"},
+        {"\"model\":", "\"Model\":", "model"},
+        {"\"vocab\":", "\"words\":", "vocab"},
+        {"\"merges\":", "\"Merges\":", "merges"},
+        {"\"version\":", "{\"version\":", "JSON"}};
+    size_t n;
+    char *good = read_text(SMALL_JSON, &n);
+    CHECK(good);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *at = strstr(good, cases[i][0]);
+        if (!at) test_fail(__FILE__, __LINE__, "%s is not in the file", cases[i][0]);
+        CHECK(at);
+        char *bad =
+            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
+        Tokenizer *t = NULL;
+        Err e = {""};
+        bool ok = tokenizer_parse_json((uint8_t *)bad, strlen(bad), &t, &e);
+        mem_free(bad);
+        if (ok || !strstr(e.text, cases[i][2]))
+            test_fail(__FILE__, __LINE__, "%s: %s", cases[i][1], ok ? "was read" : e.text);
+        CHECK(!ok && !t);
+    }
+    for (size_t cut = 0; cut < n; cut += 97) { // truncated anywhere
+        Tokenizer *t = NULL;
+        Err e;
+        CHECK(!tokenizer_parse_json((uint8_t *)good, cut, &t, &e));
+    }
+    mem_free(good);
+}
+
+TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
+    json_t *root = json_load_file(SMALL_JSON, 0, NULL);
+    json_t *merges = json_object_get(json_object_get(root, "model"), "merges");
+    CHECK(json_array_size(merges) > 400);
+    for (size_t i = 0; i < json_array_size(merges); i++) { // ["a", "b"] -> "a b"
+        json_t *m = json_array_get(merges, i);
+        char *both = mem_printf("%s %s", json_string_value(json_array_get(m, 0)),
+                                json_string_value(json_array_get(m, 1)));
+        json_array_set_new(merges, i, json_string(both));
+        mem_free(both);
+    }
+    char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
+    Err e = {""};
+    bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
+    CHECK_STR(e.text, "");
+    CHECK(ok && tokenizer_merges(t) == tokenizer_merges(pair));
+    tokenizer_free(t);
+
+    char *at = strstr(text, "\"add_prefix_space\":false");
+    CHECK(at);
+    memcpy(at, "\"add_prefix_space\":true ", 24);
+    CHECK(tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
+    int32_t *a, *b;
+    int64_t n_a = tokenizer_encode(t, (const uint8_t *)"the king", 8, &a);
+    int64_t n_b = tokenizer_encode(pair, (const uint8_t *)" the king", 9, &b);
+    CHECK(n_a == n_b && memcmp(a, b, (size_t)n_a * 4) == 0);
+    mem_free(a);
+    mem_free(b);
+    mem_free(text);
+    tokenizer_free(t);
+    tokenizer_free(pair);
+}
+
+TEST(tokenizer_bin_refuses_damage) {
+    uint8_t file[1024 + 7] = {0};
+    int32_t header[4] = {20240328, 2, 3, 2};
+    static const uint8_t records[7] = {1, 'a', 2, 'b', 'c', 1, '$'};
+    memcpy(file + 1024, records, 7);
+    memcpy(file, header, sizeof header);
+    Tokenizer *t = NULL;
+    Err e;
+    CHECK(tokenizer_parse_bin(file, sizeof file, &t, &e));
+    size_t n;
+    CHECK(memcmp(tokenizer_token(t, 1, &n), "bc", 2) == 0 && n == 2 && tokenizer_eot(t) == 2);
+    tokenizer_free(t);
+    for (size_t cut = 0; cut < sizeof file; cut++) CHECK(!tokenizer_parse_bin(file, cut, &t, &e));
+    static const int32_t bad[][4] = {{20240327, 2, 3, 2}, {20240328, 3, 3, 2}, {20240328, 2, 0, 0},
+                                     {20240328, 2, 2, 1}, {20240328, 2, 4, 2}, {20240328, 2, -1, 2},
+                                     {20240328, 2, 3, 3}, {20240328, 1, 3, 2}};
+    for (int i = 0; i < 8; i++) {
+        memcpy(file, bad[i], sizeof bad[i]);
+        CHECK(!tokenizer_parse_bin(file, sizeof file, &t, &e));
+    }
+}
+
+static void load_it(void *path) {
+    tokenizer_load(path);
+}
+
+TEST(tokenizer_load_says_what_is_wrong) {
+    char text[1024];
+    char *junk = mem_printf("%s/junk", test_tmpdir());
+    FILE *f = fopen(junk, "w");
+    CHECK(f);
+    fputs("hello\n", f);
+    fclose(f);
+    CHECK(test_in_child(load_it, junk, text, sizeof text) == 1 && strstr(text, "is no tokenizer"));
+    CHECK(test_in_child(load_it, "/nowhere/at/all", text, sizeof text) == 1 &&
+          strstr(text, "/nowhere"));
+    CHECK(test_in_child(load_it, (void *)(size_t)test_tmpdir(), text, sizeof text) == 1);
+    CHECK(strstr(text, "holds no tokenizer"));
+    mem_free(junk);
+}
+
+static Tokenizer *learn(const char *text, int32_t vocab, int64_t min_count) {
+    BpeTrain *b = bpe_train_open();
+    bpe_train_count(b, (const uint8_t *)text, strlen(text));
+    return bpe_train_finish(b, vocab, min_count, NULL, NULL);
+}
+
+static void check_token(const Tokenizer *t, int32_t id, const char *want) {
+    size_t n;
+    const uint8_t *p = tokenizer_token(t, id, &n);
+    CHECK(p && n == strlen(want) && memcmp(p, want, n) == 0);
+}
+
+/* Worked out by hand. Pieces "aab" x4, " aab" x1, "xy" x2: a b 5 times, a a 5 times; a < b in GPT-2's order, so a a goes
+ * first. Then aa b 5, x y 2, and " " aab once. */
+TEST(bpe_train_by_hand) {
+    Tokenizer *t = learn("aab\n<|endoftext|>\naab\n<|endoftext|>\naab\n<|endoftext|>\naab "
+                         "aab\n<|endoftext|>\nxy\n<|endoftext|>\nxy",
+                         300, 2);
+    check_token(t, 256, "aa");
+    check_token(t, 257, "aab");
+    check_token(t, 258, "xy");
+    check_token(t, 259, "<|endoftext|>");
+    CHECK(tokenizer_vocab(t) == 260 && tokenizer_eot(t) == 259 && tokenizer_merges(t) == 3);
+    check_token(t, 0, "!");
+    check_token(t, 255, "\xad");
+    tokenizer_free(t);
+}
+
+TEST(bpe_train_overlapping_pairs) { // aaaaa: a a counted 4 times, then aa aa a
+    Tokenizer *t = learn("aaaaa", 300, 1);
+    check_token(t, 256, "aa");
+    check_token(t, 257, "aaa"); // aa a and aa aa once each; id of a < id of aa
+    check_token(t, 258, "aaaaa");
+    CHECK(tokenizer_vocab(t) == 260);
+    tokenizer_free(t);
+}
+
+TEST(bpe_train_of_nothing_is_bytes) {
+    Tokenizer *t = learn("", 1000, 2);
+    CHECK(tokenizer_vocab(t) == 257 && tokenizer_merges(t) == 0);
+    int32_t *ids;
+    CHECK(tokenizer_encode(t, (const uint8_t *)"!\"", 2, &ids) == 2 && ids[0] == 0 && ids[1] == 1);
+    mem_free(ids);
+    tokenizer_free(t);
+}
+
+/* tests/golden/tokenizer was trained by HF's BpeTrainer on this text. */
+TEST(bpe_train_equals_hf_trainer) {
+    static const char path[] = "../shared/data/tinyshakespeare.txt";
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        test_skip("../shared/data/tinyshakespeare.txt is absent");
+        return;
+    }
+    char *text = mem_calloc(2 << 20, 1);
+    size_t n = fread(text, 1, (2 << 20) - 1, f);
+    fclose(f);
+    CHECK(n > 1000000);
+    Tokenizer *t = learn(text, 700, 2);
+    Tokenizer *want = tokenizer_load(SMALL_PAIR);
+    CHECK(same_tokens(t, want) && tokenizer_merges(t) == tokenizer_merges(want));
+    tokenizer_free(t);
+    tokenizer_free(want);
+    mem_free(text);
+}
+
+static void check_shard(const char *path, ShardFormat format, const int32_t *want, int64_t n) {
+    int32_t got[64];
+    Shard s = shard_open(path);
+    CHECK(s.format == format && s.n_tokens == n);
+    shard_read(&s, 0, n, got);
+    shard_close(&s);
+    CHECK(memcmp(got, want, (size_t)n * 4) == 0);
+}
+
+TEST(shard_write_is_read_back) {
+    static const int32_t ids[7] = {50256, 0, 1, 65535, 300, 5, 6};
+    static const ShardFormat formats[] = {SHARD_LLMC16, SHARD_LLMC32, SHARD_NANOGPT};
+    for (int i = 0; i < 3; i++) {
+        char *prefix = mem_printf("%s/w%d", test_tmpdir(), i);
+        ShardWriter *w = shard_writer_open(prefix, "train", formats[i], 65536, 0);
+        shard_writer_put(w, ids, 3);
+        shard_writer_put(w, ids + 3, 4);
+        char *path = mem_printf("%s_train.bin", prefix);
+        CHECK(shard_writer_finish(w) == 7);
+        CHECK(access(path, F_OK) != 0);
+        CHECK(shard_writer_commit(w) == 1);
+        check_shard(path, formats[i], ids, 7);
+        mem_free(path);
+
+        w = shard_writer_open(prefix, "val", formats[i], 65536, 3);
+        for (int k = 0; k < 7; k++) shard_writer_put(w, ids + k, 1);
+        CHECK(shard_writer_commit(w) == 3);
+        for (int k = 0; k < 3; k++) {
+            path = mem_printf("%s_val_%06d.bin", prefix, k);
+            check_shard(path, formats[i], ids + 3 * k, k < 2 ? 3 : 1);
+            mem_free(path);
+        }
+        w = shard_writer_open(prefix, "none", formats[i], 65536, 0);
+        CHECK(shard_writer_commit(w) == 0);
+        mem_free(prefix);
+    }
+}
+
+/* A limit on the size of files stands for the full disk. */
+static void fill_disk(void *prefix) {
+    static int32_t ids[1 << 20];
+    struct rlimit most = {1 << 20, 1 << 20};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &most);
+    ShardWriter *w = shard_writer_open(prefix, "train", SHARD_LLMC16, 50257, 400000);
+    shard_writer_put(w, ids, 1 << 20); // the first two files fit
+    w = shard_writer_open(prefix, "val", SHARD_LLMC16, 50257, 0);
+    shard_writer_put(w, ids, 1 << 20);
+    shard_writer_commit(w);
+}
+
+TEST(shard_write_on_a_full_disk_leaves_nothing) {
+    char *dir = mem_printf("%s/full", test_tmpdir()), *prefix = mem_printf("%s/x", dir), text[1024];
+    CHECK(mkdir(dir, 0777) == 0);
+    CHECK(test_in_child(fill_disk, prefix, text, sizeof text) == 1);
+    CHECK(strstr(text, "cannot write") && strstr(text, "x_val.bin"));
+    CHECK(rmdir(dir) == 0); // that is, it is empty
+    mem_free(dir);
+    mem_free(prefix);
+}
+
+static void too_big(void *arg) {
+    (void)arg;
+    shard_writer_open("x", "train", SHARD_LLMC16, 65537, 0);
+}
+
+TEST(shard_write_checks_the_width) {
+    char text[1024];
+    CHECK(test_in_child(too_big, NULL, text, sizeof text) == 1 && strstr(text, "llmc32"));
+}

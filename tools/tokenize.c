@@ -1,0 +1,348 @@
+/* tokenize -- trains a byte-pair vocabulary, turns text into token shards and back. `tokenize --help` shows how. */
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/team.h"
+#include "data/bpe_train.h"
+#include "data/map.h"
+#include "data/replace.h"
+#include "data/shard_write.h"
+#include "data/tokenizer.h"
+
+static const char usage[] =
+    "tokenize -- text to token shards and back\n\n"
+    "  tokenize train   --text FILE --vocab N --out DIR            learn a byte-pair vocabulary\n"
+    "  tokenize encode  --tokenizer X --text FILE --out PREFIX     write PREFIX_train.bin and "
+    "PREFIX_val.bin\n"
+    "  tokenize decode  --tokenizer X --shard FILE                 print the text of a shard\n"
+    "  tokenize info    --tokenizer X                              say what a tokenizer is\n"
+    "  tokenize convert --tokenizer X --out DIR                    write vocab.json, merges.txt "
+    "and gpt2_tokenizer.bin\n\n"
+    "X is \"bytes\", a folder with vocab.json and merges.txt or with tokenizer.json, "
+    "NAMEvocab.json (NAMEmerges.txt beside it),\n"
+    "a Hugging Face tokenizer.json, or llm.c's gpt2_tokenizer.bin (which can only decode). In a "
+    "text, lines of only\n"
+    "<|endoftext|> separate documents. `tokenize COMMAND --help` lists the options of a command.\n";
+
+/* Progress on stderr: a line that rewrites itself on a terminal, else a line every ten seconds. */
+static struct {
+    double begin, last;
+    bool shown;
+} clock_of;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void progress_begin(void) {
+    clock_of.begin = clock_of.last = now_s();
+    clock_of.shown = false;
+}
+
+static void progress(const char *what, double done, double all, double unit, const char *name) {
+    bool terminal = isatty(STDERR_FILENO);
+    double t = now_s(), spent = t - clock_of.begin;
+    if (t - clock_of.last < (terminal ? 0.1 : 10) || done <= 0) return;
+    clock_of.last = t;
+    clock_of.shown = terminal;
+    fprintf(stderr, "%s%s: %.1f of %.1f %s, %.1f %s/s, %.0f s left%s", terminal ? "\r" : "", what,
+            done / unit, all / unit, name, done / unit / spent, name, (all - done) * spent / done,
+            terminal ? "\033[K" : "\n");
+}
+
+static void progress_end(void) {
+    if (clock_of.shown) fprintf(stderr, "\r\033[K");
+}
+
+/* The texts that --text names. */
+typedef struct Texts {
+    int n;
+    char **names;
+    Map *maps;
+    size_t n_bytes;
+} Texts;
+
+static Map read_stdin(void) {
+    size_t n = 0, cap = 1 << 16;
+    uint8_t *p = mem_alloc(cap);
+    for (size_t got; (got = fread(p + n, 1, cap - n, stdin)) > 0;) {
+        n += got;
+        if (n == cap) p = mem_realloc(p, cap *= 2, 1);
+    }
+    if (ferror(stdin)) die("cannot read the standard input");
+    return (Map){p, n};
+}
+
+static Texts open_texts(const char *pattern) {
+    Texts x = {0};
+    glob_t found = {0};
+    if (!pattern[0])
+        die_usage("--text FILE is missing: name the text, a pattern, or - for the standard input");
+    bool standard = strcmp(pattern, "-") == 0;
+    if (!standard && glob(pattern, 0, NULL, &found) != 0)
+        die("no file matches --text %s: check the name", pattern);
+    x.n = standard ? 1 : (int)found.gl_pathc;
+    x.names = mem_calloc((size_t)x.n, sizeof *x.names);
+    x.maps = mem_calloc((size_t)x.n, sizeof *x.maps);
+    for (int i = 0; i < x.n; i++) {
+        x.names[i] = mem_strdup(standard ? "the standard input" : found.gl_pathv[i]);
+        x.maps[i] = standard ? read_stdin() : map_open(x.names[i]);
+        x.n_bytes += x.maps[i].n;
+    }
+    globfree(&found);
+    if (x.n_bytes == 0) die("--text %s holds no bytes", pattern);
+    return x;
+}
+
+static void show_training(void *ctx, int32_t done, int32_t wanted) {
+    (void)ctx;
+    progress("merge", done - 257, wanted - 257, 1, "tokens");
+}
+
+static int train(int argc, char **argv) {
+    static const char *text, *out;
+    static int64_t vocab, min_count;
+    static const Opt options[] = {
+        {"text", OPT_STR, &text, "", 0, 0, "FILE", "text to learn from: a file, a pattern, or -"},
+        {"vocab", OPT_INT, &vocab, "4096", 257, 1 << 24, "N",
+         "tokens, the 256 bytes and <|endoftext|> included"},
+        {"out", OPT_STR, &out, "", 0, 0, "DIR",
+         "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
+        {"min-count", OPT_INT, &min_count, "2", 1, 1e15, "N", "merge no pair that is rarer"},
+        {0}};
+    opt_parse(options, argc, argv, "tokenize train: learn a byte-pair vocabulary\n\n");
+    if (!out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
+    Texts x = open_texts(text);
+    BpeTrain *b = bpe_train_open();
+    size_t done = 0;
+    progress_begin();
+    for (int i = 0; i < x.n; i++) {
+        bpe_train_count(b, x.maps[i].p, x.maps[i].n);
+        progress("count", (double)(done += x.maps[i].n), (double)x.n_bytes, 1e6, "MB");
+    }
+    double counted = now_s() - clock_of.begin;
+    clock_of.begin = clock_of.last = now_s();
+    Tokenizer *t = bpe_train_finish(b, (int32_t)vocab, min_count, show_training, NULL);
+    double merged = now_s() - clock_of.begin;
+    progress_end();
+    tokenizer_save(t, out);
+    printf("%s: %d tokens, %lld merges from %.1f MB of text; counted in %.2f s, merged in %.2f s\n",
+           out, (int)tokenizer_vocab(t), (long long)tokenizer_merges(t), (double)x.n_bytes / 1e6,
+           counted, merged);
+    if (tokenizer_vocab(t) < vocab)
+        warn("the text has pairs for %d tokens only: no other pair of neighbours occurs %lld times",
+             (int)tokenizer_vocab(t), (long long)min_count);
+    return 0;
+}
+
+enum { FORMAT_AUTO, FORMAT_LLMC16, FORMAT_LLMC32, FORMAT_NANOGPT };
+static struct {
+    const char *tokenizer, *text, *out, *shard;
+    double val_fraction;
+    int64_t val_tokens, shard_tokens, threads, from, count;
+    int format;
+    bool eot;
+} o;
+
+/* One run of encode. */
+typedef struct Encoding {
+    const Tokenizer *t;
+    Team *team;
+    ShardWriter *train, *val;
+    size_t done, all; // bytes
+    int64_t val_left; // of --val-tokens
+} Encoding;
+
+static void interrupted(int signal) {
+    replace_abandon_all(0);
+    _exit(128 + signal);
+}
+
+/* Encodes a text to one writer; NULL: prints the ids. */
+static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to) {
+    enum { BLOCK = 16 << 20 };
+    Documents d = documents_of(p, n);
+    while (d.at < n) {
+        int32_t *ids;
+        size_t before = d.at;
+        int64_t n_ids = documents_encode(&d, e->t, e->team, o.eot, BLOCK, &ids);
+        int64_t val = to == e->train && n_ids > e->val_left ? e->val_left
+                      : to == e->train                      ? n_ids
+                                                            : 0;
+        for (int64_t i = 0; !to && i < n_ids; i++) printf("%d\n", (int)ids[i]);
+        if (to && val) shard_writer_put(e->val, ids, val);
+        if (to) shard_writer_put(to, ids + val, n_ids - val);
+        e->val_left -= val;
+        e->done += d.at - before;
+        mem_free(ids);
+        progress("encode", (double)e->done, (double)e->all, 1e6, "MB");
+    }
+}
+
+/* Where the last `fraction` of the text begins: at the next begin of a line, if there is one. */
+static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
+    size_t at = n - (size_t)((double)n * fraction);
+    const uint8_t *newline = at && at < n ? memchr(p + at - 1, '\n', n - at) : NULL;
+    return newline ? (size_t)(newline - p) + 1 : at;
+}
+
+static ShardFormat choose_format(const Tokenizer *t) {
+    if (o.format == FORMAT_NANOGPT) return SHARD_NANOGPT;
+    if (o.format == FORMAT_AUTO) return tokenizer_vocab(t) > 65536 ? SHARD_LLMC32 : SHARD_LLMC16;
+    return o.format == FORMAT_LLMC16 ? SHARD_LLMC16 : SHARD_LLMC32;
+}
+
+static void report(const char *split, int files, int64_t tokens) {
+    if (files)
+        printf("%s%s%s%s.bin: %lld tokens", o.out, o.out[strlen(o.out) - 1] == '/' ? "" : "_",
+               split, o.shard_tokens ? "_*" : "", (long long)tokens);
+    if (files) printf(files > 1 ? " in %d files\n" : "\n", files);
+}
+
+static int encode(int argc, char **argv) {
+    static const Opt options[] = {
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
+        {"text", OPT_STR, &o.text, "", 0, 0, "FILE",
+         "a file, a pattern (each file is a document), or -"},
+        {"out", OPT_STR, &o.out, "", 0, 0, "PREFIX",
+         "begin of the names of the shards; without it ids are printed"},
+        {"val-fraction", OPT_FLOAT, &o.val_fraction, "0", 0, 1, "F",
+         "the last part of each file is for validation"},
+        {"val-tokens", OPT_INT, &o.val_tokens, "0", 0, 1e15, "N",
+         "the first N tokens are for validation"},
+        {"format", OPT_CHOICE, &o.format, "auto", 0, 0, "auto|llmc16|llmc32|nanogpt",
+         "auto: llmc16 where the vocabulary allows"},
+        {"shard-tokens", OPT_INT, &o.shard_tokens, "0", 0, 1e15, "N",
+         "tokens in one file; 0: one file for all"},
+        {"eot", OPT_BOOL, &o.eot, "1", 0, 0, "", "the end-of-text token before each document"},
+        {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "0: one per core"},
+        {0}};
+    opt_parse(options, argc, argv, "tokenize encode: text to token shards\n\n");
+    if (o.val_fraction > 0 && o.val_tokens > 0)
+        die_usage("--val-fraction and --val-tokens exclude each other");
+    Texts x = open_texts(o.text);
+    Tokenizer *t = tokenizer_load(o.tokenizer);
+    Encoding e = {
+        .t = t, .team = team_create((int)o.threads), .all = x.n_bytes, .val_left = o.val_tokens};
+    if (o.eot && tokenizer_eot(t) < 0) die("the tokenizer has no end-of-text token: use --no-eot");
+    ShardFormat format = choose_format(t);
+    if (o.out[0]) {
+        e.train = shard_writer_open(o.out, "train", format, tokenizer_vocab(t), o.shard_tokens);
+        e.val = shard_writer_open(o.out, "val", format, tokenizer_vocab(t), o.shard_tokens);
+    }
+    die_set_hook(replace_abandon_all);
+    signal(SIGINT, interrupted);
+    signal(SIGTERM, interrupted);
+    progress_begin();
+    for (int i = 0; i < x.n; i++) {
+        const uint8_t *p = x.maps[i].p;
+        size_t cut = validation_at(p, x.maps[i].n, o.val_fraction);
+        if (cut) encode_text(&e, p, cut, e.train);
+        if (cut < x.maps[i].n) encode_text(&e, p + cut, x.maps[i].n - cut, e.val);
+    }
+    double spent = now_s() - clock_of.begin;
+    progress_end();
+    if (!o.out[0]) return fflush(stdout) != 0;
+    int64_t n_train = shard_writer_finish(e.train), n_val = shard_writer_finish(e.val);
+    int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
+    report("train", f_train, n_train);
+    report("val", f_val, n_val);
+    printf("%.1f MB of text, %.2f bytes per token, %.1f MB/s, %d threads\n",
+           (double)x.n_bytes / 1e6,
+           (double)x.n_bytes / (double)(n_train + n_val ? n_train + n_val : 1),
+           (double)x.n_bytes / 1e6 / spent, team_size(e.team));
+    return 0;
+}
+
+static int decode(int argc, char **argv) {
+    static const Opt options[] = {
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
+        {"shard", OPT_STR, &o.shard, "", 0, 0, "FILE", "llm.c, nanoGPT or Megatron tokens"},
+        {"from", OPT_INT, &o.from, "0", 0, 1e18, "N", "first token, counted from 0"},
+        {"count", OPT_INT, &o.count, "-1", -1, 1e18, "N", "how many; -1: all"},
+        {0}};
+    enum { BLOCK = 1 << 16 };
+    opt_parse(options, argc, argv, "tokenize decode: tokens to text, on the standard output\n\n");
+    if (!o.shard[0]) die_usage("--shard FILE is missing: the tokens to decode");
+    Tokenizer *t = tokenizer_load(o.tokenizer);
+    Shard s = shard_open(o.shard);
+    Err why;
+    if (!shard_check(&s, tokenizer_vocab(t), NULL, &why))
+        die("%s: %s; is this the tokenizer that made it?", o.shard, why.text);
+    if (o.from > s.n_tokens)
+        die("--from %lld is beyond the %lld tokens", (long long)o.from, (long long)s.n_tokens);
+    int64_t left = s.n_tokens - o.from;
+    if (o.count >= 0 && o.count < left) left = o.count;
+    int32_t *ids = mem_alloc(BLOCK * sizeof *ids);
+    for (int64_t at = o.from, n; left > 0; at += n, left -= n) {
+        uint8_t *text;
+        n = left < BLOCK ? left : BLOCK;
+        shard_read(&s, at, n, ids);
+        size_t bytes = (size_t)tokenizer_decode(t, ids, n, &text);
+        if (fwrite(text, 1, bytes, stdout) != bytes)
+            die("cannot write the text: the standard output is full or closed");
+        mem_free(text);
+    }
+    if (fflush(stdout) != 0) die("cannot write the text: the standard output is full or closed");
+    shard_close(&s);
+    return 0;
+}
+
+static int info(int argc, char **argv) {
+    static const Opt options[] = {
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
+        {0}};
+    opt_parse(options, argc, argv, "tokenize info: say what a tokenizer is\n\n");
+    Tokenizer *t = tokenizer_load(o.tokenizer);
+    size_t longest = 0, sum = 0, n;
+    for (int32_t i = 0; i < tokenizer_vocab(t); i++) {
+        tokenizer_token(t, i, &n);
+        sum += n;
+        if (n > longest) longest = n;
+    }
+    printf("format       %s\ntokens       %d\nmerges       %lld\nend of text  %d\nencodes      %s\n"
+           "token bytes  %.2f on average, at most %zu\n",
+           tokenizer_format(t), (int)tokenizer_vocab(t), (long long)tokenizer_merges(t),
+           (int)tokenizer_eot(t), tokenizer_can_encode(t) ? "yes" : "no",
+           (double)sum / tokenizer_vocab(t), longest);
+    return 0;
+}
+
+static int convert(int argc, char **argv) {
+    static const Opt options[] = {
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
+        {"out", OPT_STR, &o.out, "", 0, 0, "DIR",
+         "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
+        {0}};
+    opt_parse(options, argc, argv, "tokenize convert: write a tokenizer as GPT-2's files\n\n");
+    if (!o.out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
+    tokenizer_save(tokenizer_load(o.tokenizer), o.out);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static const char *const names[] = {"train", "encode", "decode", "info", "convert"};
+    static int (*const commands[])(int, char **) = {train, encode, decode, info, convert};
+    die_set_program(argv[0]);
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        printf("%s", usage);
+        return 0;
+    }
+    if (argc < 2)
+        die_usage("name a command: train, encode, decode, info or convert (--help shows how)");
+    for (int i = 0; i < 5; i++)
+        if (strcmp(argv[1], names[i]) == 0) return commands[i](argc - 1, argv + 1);
+    const char *near = opt_nearest(argv[1], names, 5);
+    if (near) die_usage("unknown command %s: did you mean %s? (--help shows how)", argv[1], near);
+    die_usage("unknown command %s (--help shows how)", argv[1]);
+}
