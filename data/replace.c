@@ -1,18 +1,16 @@
 #include "data/replace.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/die.h"
 #include "base/mem.h"
+#include "data/io.h"
 
 struct Replace {
     char *path, *temp;
-    int fd;
-    uint8_t *buffer; // BUFFER bytes, used of which are not yet written
+    IoFile file;
+    uint8_t
+        *buffer; // BUFFER bytes, used of which are not yet written; NULL when the file is finished
     size_t used;
     Replace *next; // list of all that are open
 };
@@ -25,38 +23,28 @@ void replace_abandon_all(int status) {
     for (Replace *r = open_ones; r; r = r->next) unlink(r->temp);
 }
 
-static _Noreturn void fail(const Replace *r, const char *what) {
-    int why = errno;
+static void check(bool ok, const Err *e) {
+    if (ok) return;
     replace_abandon_all(0);
     open_ones = NULL;
-    die("cannot %s %s: %s; nothing was left behind%s", what, r->path, strerror(why),
-        why == ENOSPC ? ": free some space or write elsewhere" : "");
+    die("%s; no file was left half-written", e->text);
 }
 
 Replace *replace_open(const char *path) {
+    Err e;
     Replace *r = mem_calloc(1, sizeof *r);
     r->path = mem_strdup(path);
     r->temp = mem_printf("%s.%d.tmp", path, (int)getpid());
-    r->fd = open(r->temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (r->fd < 0) fail(r, "create");
     r->buffer = mem_alloc(BUFFER);
     r->next = open_ones;
-    open_ones = r;
+    open_ones = r; // first, so that a signal finds the file
+    check(io_create(&r->file, r->temp, &e), &e);
     return r;
 }
 
-static void put(Replace *r, const uint8_t *p, size_t n) {
-    while (n) {
-        ssize_t done = write(r->fd, p, n);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) fail(r, "write");
-        p += done;
-        n -= (size_t)done;
-    }
-}
-
 static void flush(Replace *r) {
-    put(r, r->buffer, r->used);
+    Err e;
+    check(io_put(&r->file, r->file.n_bytes, r->buffer, r->used, &e), &e);
     r->used = 0;
 }
 
@@ -72,39 +60,33 @@ void replace_write(Replace *r, const void *p, size_t n) {
     }
 }
 
-void replace_patch(Replace *r, int64_t offset, const void *p, size_t n) {
+void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n) {
+    Err e;
     flush(r);
-    if (lseek(r->fd, offset, SEEK_SET) < 0) fail(r, "write");
-    put(r, p, n);
-    if (lseek(r->fd, 0, SEEK_END) < 0) fail(r, "write");
+    check(io_put(&r->file, offset, p, n, &e), &e);
 }
 
 void replace_finish(Replace *r) {
+    Err e;
     flush(r);
-    if (fsync(r->fd) != 0 && errno != EINVAL && errno != ENOTSUP)
-        fail(r, "write"); // some systems cannot sync
     mem_free(r->buffer);
     r->buffer = NULL;
-    int fd = r->fd;
-    r->fd = -1;
-    if (close(fd) != 0) fail(r, "write");
+    check(io_finish(&r->file, NULL, NULL, &e), &e);
 }
 
-/* So that the new name survives a power cut, too. Failing is no loss of what was there. */
+/* So that the new name survives a power cut, too. */
 static void sync_folder_of(const char *path) {
+    Err e;
     char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = 0;
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
+    if (!io_sync_dir(slash ? folder : ".", &e)) warn("%s", e.text);
     mem_free(folder);
 }
 
 void replace_commit(Replace *r) {
-    if (r->fd >= 0) replace_finish(r);
-    if (rename(r->temp, r->path) != 0) fail(r, "rename the temporary file to");
+    Err e;
+    if (r->buffer) replace_finish(r);
+    check(io_rename(r->temp, r->path, &e), &e);
     Replace **link = &open_ones;
     while (*link != r) link = &(*link)->next;
     *link = r->next;

@@ -22,7 +22,7 @@ Replace *replace_open(const char *path);
 void replace_write(Replace *r, const void *p, size_t n);
 /* Local. Overwrites the n bytes at `offset`, which were written before: for numbers known only at
  * the end. */
-void replace_patch(Replace *r, int64_t offset, const void *p, size_t n);
+void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n);
 /* Local. Writes what is buffered and waits for the disk. */
 void replace_finish(Replace *r);
 /* Local. Renames the finished file into place and frees r. */

@@ -12,7 +12,7 @@
 #include "base/opt.h"
 #include "base/team.h"
 #include "data/bpe_train.h"
-#include "data/map.h"
+#include "data/io.h"
 #include "data/replace.h"
 #include "data/shard_write.h"
 #include "data/tokenizer.h"
@@ -68,11 +68,11 @@ static void progress_end(void) {
 typedef struct Texts {
     int n;
     char **names;
-    Map *maps;
+    IoMap *maps;
     size_t n_bytes;
 } Texts;
 
-static Map read_stdin(void) {
+static IoMap read_stdin(void) {
     size_t n = 0, cap = 1 << 16;
     uint8_t *p = mem_alloc(cap);
     for (size_t got; (got = fread(p + n, 1, cap - n, stdin)) > 0;) {
@@ -80,7 +80,7 @@ static Map read_stdin(void) {
         if (n == cap) p = mem_realloc(p, cap *= 2, 1);
     }
     if (ferror(stdin)) die("cannot read the standard input");
-    return (Map){p, n};
+    return (IoMap){.p = p, .n = n};
 }
 
 static Texts open_texts(const char *pattern) {
@@ -96,7 +96,7 @@ static Texts open_texts(const char *pattern) {
     x.maps = mem_calloc((size_t)x.n, sizeof *x.maps);
     for (int i = 0; i < x.n; i++) {
         x.names[i] = mem_strdup(standard ? "the standard input" : found.gl_pathv[i]);
-        x.maps[i] = standard ? read_stdin() : map_open(x.names[i]);
+        x.maps[i] = standard ? read_stdin() : io_open(x.names[i]);
         x.n_bytes += x.maps[i].n;
     }
     globfree(&found);
