@@ -1,7 +1,7 @@
 /* safetensors -- Hugging Face's tensor files.
  *
- *   u64 n | n bytes of JSON {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin,
- * end]}, ...} | bytes
+ *   u64 n, then n bytes of JSON, then the data
+ *   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
  *
  * Little-endian, row-major, offsets count from the end of the JSON; the tensors cover the rest of
  * the file without holes. Source: https://github.com/huggingface/safetensors (README, "Format").

@@ -1,12 +1,11 @@
 /* weights -- the values of a model, between the table of tensors and files.
  *
  * A file tensor is a Piece of a table tensor (base/tensor.h): some of its columns, as they are or
- * transposed.
- * `--init` takes
+ * transposed. `--init` takes
  *
- *   a folder                      config.json + model.safetensors, or model.safetensors.index.json
- * and its shards FILE.safetensors              with config.json beside it FILE.bin an llm.c GPT-2
- * checkpoint (data/llmc.h)
+ *   a folder            config.json + model.safetensors, or model.safetensors.index.json + shards
+ *   FILE.safetensors    with config.json beside it
+ *   FILE.bin            an llm.c GPT-2 checkpoint (data/llmc.h)
  *
  * Tensors of type F32, BF16 and F16 are read. Names may have Hugging Face's prefix "transformer."
  * or "model." or lack it; buffers (attn.bias, attn.masked_bias, rotary_emb.inv_freq) and, in a tied
