@@ -2,38 +2,216 @@
 
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/die.h"
+#include "base/mem.h"
 #include "base/rng.h"
-#include "base/team.h"
 #include "layers/kernels.h"
-
-TEST(rng_permute_is_a_permutation) {
-    enum { N = 1000 };
-    bool seen[N] = {0};
-    for (uint64_t i = 0; i < N; i++) {
-        uint64_t x = rng_permute(i, N, 1, 2);
-        CHECK(x < N && !seen[x]);
-        seen[x] = true;
-    }
-}
 
 TEST(kernel_sets_are_found_by_name) {
     const char *const *names = kernels_cpu_sets();
     CHECK(names[0]);
+    CHECK(kernels_cpu(NULL) == kernels_cpu(names[0]) &&
+          kernels_cpu("auto") == kernels_cpu(names[0]));
     for (; *names; names++) CHECK(kernels_cpu(*names) != NULL);
+    CHECK(kernels_cpu("portable") != NULL);
     CHECK(kernels_cpu("no such set") == NULL);
 }
 
-static void count(void *ctx, int64_t begin, int64_t end) {
-    int *hits = ctx;
-    for (int64_t i = begin; i < end; i++) hits[i]++;
+/* Known answers of philox4x32-10 from the Random123 distribution (kat_vectors): counter, key, output. */
+TEST(rng_words_are_philox) {
+    static const uint32_t known[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
+         0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
+         0x94fdcceb, 0x5001e420, 0x24126ea1}};
+    for (int i = 0; i < 3; i++) {
+        const uint32_t *k = known[i];
+        uint32_t out[4];
+        rng_words((uint64_t)k[5] << 32 | k[4], (uint64_t)k[3] << 32 | k[2],
+                  (uint64_t)k[1] << 32 | k[0], out);
+        CHECK(memcmp(out, k + 6, sizeof out) == 0);
+    }
 }
 
-TEST(team_for_covers_every_item_once) {
-    for (int threads = 1; threads <= 5; threads++) {
-        Team *t = team_create(threads);
-        int hits[1000] = {0};
-        for (int rep = 0; rep < 50; rep++) team_for(t, 1000, 7, count, hits);
-        team_destroy(t);
-        for (int i = 0; i < 1000; i++) CHECK(hits[i] == 50);
+TEST(rng_uniform_is_uniform) {
+    enum { N = 100000, BINS = 20 };
+    double sum = 0, squares = 0, chi = 0;
+    int bin[BINS] = {0};
+    for (uint64_t i = 0; i < N; i++) {
+        double u = rng_uniform(3, 4, i);
+        CHECK(u >= 0 && u < 1);
+        sum += u, squares += u * u, bin[(int)(u * BINS)]++;
     }
+    // Standard deviations of the two means: 1/sqrt(12 N) = 9.1e-4 and sqrt(4/45 / N) = 9.4e-4; four of each.
+    CHECK_NEAR(sum / N, 0.5, 3.7e-3);
+    CHECK_NEAR(squares / N, 1.0 / 3, 3.8e-3);
+    for (int b = 0; b < BINS; b++) chi += pow(bin[b] - N / BINS, 2) / (N / BINS);
+    CHECK(chi < 43.8); // 19 degrees of freedom: one seed in a thousand is worse
+}
+
+TEST(rng_normal_has_the_moments_of_a_normal) {
+    enum { N = 100000 };
+    float *x = mem_calloc(N, sizeof *x);
+    double m[5] = {0};
+    rng_normal(x, N, 0, 0.5f, 7, 8);
+    for (int i = 0; i < N; i++)
+        for (int k = 1; k <= 4; k++) m[k] += pow(2 * (double)x[i], k) / N;
+    mem_free(x);
+    // Standard deviations over sqrt(N) = 316: 1, sqrt(2), sqrt(15), sqrt(96); four of each.
+    CHECK_NEAR(m[1], 0, 0.0127);
+    CHECK_NEAR(m[2], 1, 0.018);
+    CHECK_NEAR(m[3], 0, 0.049);
+    CHECK_NEAR(m[4], 3, 0.124);
+}
+
+TEST(rng_normal_is_a_function_of_the_global_index) {
+    float all[37], part[37];
+    rng_normal(all, 37, 1000, 1, 5, 6);
+    for (int cut = 0; cut <= 37; cut++) {
+        rng_normal(part, cut, 1000, 1, 5, 6);
+        rng_normal(part + cut, 37 - cut, 1000 + (uint64_t)cut, 1, 5, 6);
+        CHECK(memcmp(all, part, sizeof all) == 0);
+    }
+    rng_normal(part, 37, 1000, 1, 5, rng_stream("other"));
+    CHECK(memcmp(all, part, sizeof all) != 0);
+}
+
+TEST(rng_permute_is_a_permutation) {
+    static const uint64_t sizes[] = {1, 2, 3, 4, 5, 1000, 1 << 20};
+    for (int s = 0; s < 7; s++) {
+        uint64_t n = sizes[s], fixed = 0;
+        bool *seen = mem_calloc(n, 1);
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t x = rng_permute(i, n, 1, 2);
+            if (x >= n || seen[x]) test_fail(__FILE__, __LINE__, "n %d: %d again", (int)n, (int)x);
+            if (x >= n || seen[x]) break;
+            seen[x] = true;
+            fixed += x == i;
+        }
+        mem_free(seen);
+        CHECK(n < 1000 || fixed < 12); // a random permutation has one fixed point on average
+    }
+}
+
+TEST(rng_permute_depends_on_the_seed) {
+    int same = 0;
+    for (uint64_t i = 0; i < 1000; i++)
+        same += rng_permute(i, 1000, 1, 2) == rng_permute(i, 1000, 2, 2);
+    CHECK(same < 12);
+}
+
+static void take_all(Arena *a, char *p[3]) {
+    p[0] = arena_take(a, 1);
+    p[1] = arena_take(a, 0);
+    p[2] = arena_take(a, 1000);
+}
+
+TEST(arena_cuts_what_it_measured) {
+    char *p[3];
+    Arena a = arena_measure("test");
+    take_all(&a, p);
+    CHECK(!p[0] && !p[1] && !p[2]);
+    size_t measured = a.used;
+    arena_commit(&a);
+    CHECK(a.used == 0 && a.cap == measured);
+    take_all(&a, p);
+    CHECK(a.used == measured);
+    for (int i = 0; i < 3; i++) CHECK(p[i] && (uintptr_t)p[i] % ARENA_ALIGN == 0);
+    CHECK(p[1] >= p[0] + 1 && p[2] >= p[1]);
+    for (int i = 0; i < 1000; i++) CHECK(p[2][i] == 0);
+    memset(p[2], 1, 1000);
+    arena_free(&a);
+    CHECK(!a.base && a.used == 0);
+}
+
+TEST(arena_reset_gives_back) {
+    Arena a = arena_measure("test");
+    arena_take(&a, 256);
+    arena_commit(&a);
+    size_t mark = arena_mark(&a);
+    void *first = arena_take(&a, 256);
+    arena_reset(&a, mark);
+    CHECK(arena_take(&a, 256) == first);
+    arena_free(&a);
+}
+
+static void take_too_much(void *arg) {
+    Arena a = arena_measure("gradients");
+    arena_take(&a, 100);
+    arena_commit(&a);
+    arena_take(&a, *(size_t *)arg);
+}
+
+TEST(arena_that_overflows_dies) {
+    char text[512];
+    size_t sizes[] = {129, SIZE_MAX - 100, SIZE_MAX};
+    for (int i = 0; i < 3; i++) {
+        CHECK(test_in_child(take_too_much, &sizes[i], text, sizeof text) == 1);
+        CHECK(strstr(text, "arena gradients"));
+    }
+}
+
+static void die_hard(void *arg) {
+    (void)arg;
+    die_set_program("some/folder/prog");
+    die_set_rank(3, "node7");
+    die("cannot open %s: %d", "file", 42);
+}
+
+TEST(die_writes_one_line_and_ends_with_1) {
+    char text[512];
+    CHECK(test_in_child(die_hard, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "prog: rank 3 on node7: cannot open file: 42 (tests/test_base.c:") == text);
+    CHECK(strstr(text, " die_hard)\n"));
+    CHECK(strchr(text, '\n') == text + strlen(text) - 1);
+}
+
+static void hook(int status) {
+    fprintf(stderr, "hook %d;", status);
+    die("a hook that dies itself"); // must not call the hook again
+}
+static void die_with_hook(void *arg) {
+    (void)arg;
+    die_set_hook(hook);
+    die_usage("first");
+}
+
+TEST(die_calls_the_hook_once) {
+    char text[512];
+    int status = test_in_child(die_with_hook, NULL, text, sizeof text);
+    CHECK(status == 1); // of the inner die
+    CHECK(strncmp(text, "hook 2;", 7) == 0 && !strstr(text + 7, "hook 1;"));
+}
+
+static void die_at_length(void *arg) {
+    char *word = arg;
+    die_usage("%s", word);
+}
+
+TEST(die_cuts_a_long_line_but_ends_it) {
+    char text[4096], word[3000];
+    memset(word, 'a', sizeof word - 1);
+    word[sizeof word - 1] = 0;
+    CHECK(test_in_child(die_at_length, word, text, sizeof text) == 2);
+    CHECK(strlen(text) > 500 && strchr(text, '\n') == text + strlen(text) - 1);
+}
+
+TEST(err_fills_the_text_and_yields_false) {
+    Err e;
+    CHECK(!err(&e, "byte %d", 7));
+    CHECK_STR(e.text, "byte 7");
+    CHECK(!err(NULL, "nobody listens"));
+}
+
+static void take_the_world(void *arg) {
+    (void)arg;
+    mem_realloc(NULL, SIZE_MAX / 2, 16);
+}
+
+TEST(mem_dies_on_overflow) {
+    char text[512];
+    CHECK(test_in_child(take_the_world, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "out of memory"));
 }

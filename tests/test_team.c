@@ -1,0 +1,98 @@
+#include "base/team.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+
+typedef struct Roll {
+    Team *team;
+    _Atomic int calls[16];
+    _Atomic int wrong, arrived;
+} Roll;
+
+static void roll_call(void *ctx, int member, int size) {
+    Roll *r = ctx;
+    if (size != team_size(r->team)) r->wrong++;
+    r->calls[member]++;
+}
+
+TEST(team_run_calls_every_member_once) {
+    for (int n = 1; n <= 8; n += 2) {
+        Roll r = {.team = team_create(n)};
+        CHECK(team_size(r.team) == n);
+        for (int i = 0; i < 40; i++) team_run(r.team, roll_call, &r);
+        team_destroy(r.team);
+        CHECK(r.wrong == 0);
+        for (int m = 0; m < 16; m++) CHECK(r.calls[m] == (m < n ? 40 : 0));
+    }
+}
+
+TEST(team_wakes_members_that_sleep) {
+    Roll r = {.team = team_create(3)};
+    for (int i = 0; i < 5; i++) {
+        usleep(20000); // far longer than they spin
+        team_run(r.team, roll_call, &r);
+    }
+    team_destroy(r.team);
+    for (int m = 0; m < 3; m++) CHECK(r.calls[m] == 5);
+}
+
+TEST(team_of_zero_takes_every_core) {
+    Team *t = team_create(0);
+    CHECK(team_size(t) >= 1 && team_size(t) <= sysconf(_SC_NPROCESSORS_ONLN));
+    team_destroy(t);
+    team_destroy(NULL);
+}
+
+/* Between two barriers all members see the same count of arrivals. */
+static void meet(void *ctx, int member, int size) {
+    Roll *r = ctx;
+    (void)member;
+    for (int round = 1; round <= 30; round++) {
+        r->arrived++;
+        team_barrier(r->team);
+        if (r->arrived != round * size) r->wrong++;
+        team_barrier(r->team);
+    }
+}
+
+TEST(team_barrier_holds_all_back) {
+    for (int n = 1; n <= 5; n++) {
+        Roll r = {.team = team_create(n)};
+        team_run(r.team, meet, &r);
+        team_run(r.team, roll_call, &r); // and the team is still whole
+        team_destroy(r.team);
+        CHECK(r.wrong == 0 && r.arrived == 30 * n && r.calls[n - 1] == 1);
+    }
+}
+
+typedef struct Pieces {
+    int64_t grain;
+    _Atomic int hits[300];
+    _Atomic int wrong;
+    bool whole; // a team of one gets everything in one piece
+} Pieces;
+
+static void mark(void *ctx, int64_t begin, int64_t end) {
+    Pieces *p = ctx;
+    if (begin >= end || (!p->whole && (begin % p->grain != 0 || end - begin > p->grain)))
+        p->wrong++;
+    for (int64_t i = begin; i < end; i++) p->hits[i]++;
+}
+
+TEST(team_for_cuts_at_multiples_of_the_grain) {
+    static const int64_t grains[] = {1, 7, 299, 300, 301, 1 << 20};
+    for (int n = 1; n <= 4; n++) {
+        Team *t = team_create(n);
+        for (int g = 0; g < 6; g++)
+            for (int64_t items = 0; items <= 300; items += 50) {
+                Pieces p = {.grain = grains[g], .whole = n == 1};
+                team_for(t, items, p.grain, mark, &p);
+                CHECK(p.wrong == 0);
+                for (int64_t i = 0; i < 300; i++) CHECK(p.hits[i] == (i < items));
+            }
+        team_destroy(t);
+    }
+}
