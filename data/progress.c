@@ -47,18 +47,18 @@ void progress_time(char *buf, size_t n, double seconds) {
 
 void progress_line(char *buf, size_t n, const StepRecord *s, int64_t steps, double tokens_per_s,
                    double eta_s) {
-    char peak[32] = "", eta[48] = "", time[32];
+    char peak[32] = "", eta[48] = "", time[32], loss_z[16] = "", norm_z[16] = "";
+    if (!isnan(s->loss_z)) snprintf(loss_z, sizeof loss_z, " (%+.2fz)", s->loss_z);
+    if (!isnan(s->norm_z)) snprintf(norm_z, sizeof norm_z, " (%+.2fz)", s->norm_z);
     if (s->peak > 0) snprintf(peak, sizeof peak, "%.1f%% peak | ", 100 * s->peak);
     if (eta_s >= 0) {
         progress_time(time, sizeof time, eta_s);
         snprintf(eta, sizeof eta, " | ETA %s", time);
     }
-    snprintf(
-        buf, n,
-        "step %4lld/%lld | loss %.6f (%+.2fz) | norm %.4f (%+.2fz) | lr %.2e | %.2f ms | %s%.0f "
-        "tok/s%s%s",
-        (long long)s->step, (long long)steps, s->loss, s->loss_z, s->norm, s->norm_z, s->lr, s->ms,
-        peak, tokens_per_s, eta, s->skipped ? " | skipped" : "");
+    snprintf(buf, n,
+             "step %4lld/%lld | loss %.6f%s | norm %.4f%s | lr %.2e | %.2f ms | %s%.0f tok/s%s%s",
+             (long long)s->step, (long long)steps, s->loss, loss_z, s->norm, norm_z, s->lr, s->ms,
+             peak, tokens_per_s, eta, s->skipped ? " | skipped" : "");
 }
 
 void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t steps,

@@ -5,6 +5,8 @@
  *     step   40/18865 | loss 6.500000 (+0.12z) | norm 1.2000 (-0.30z) | lr 1.00e-05 | 220.10 ms
  * | 61.3% peak | 178000 tok/s | ETA 3:20
  *
+ * A z-score appears once its window of 128 steps is full.
+ *
  * On a terminal, one bar redrawn in place, cut to the width of the window, and a line that stays
  * every twentieth of the run:
  *
