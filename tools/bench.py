@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Time whole training steps of train_gpt beside those of other programs: bench/results/train_cpu.json.
+
+    python3 tools/bench.py                                     train_gpt alone
+    python3 tools/bench.py --python /path/to/python            and PyTorch, if that Python has torch
+    python3 tools/bench.py --llmc 'cmd {B} {T}'                and a program that prints "(took X ms)" per step, as
+                                                               llm.c's train_gpt2 does, here for d12 at batch B x T
+    python3 tools/bench.py --rows t256,small --repeat 5        some rows only, more often
+
+Every measurement is one process: warm-up steps, then timed steps, of which the median counts. The contestants of a
+row take turns, --repeat times; a result is the median over its processes. While a process runs, the CPU time that all
+other processes use is watched: a measurement that more than 4 % of the machine was taken from is repeated (and marked
+when it stays so). Only the standard library is needed.
+
+PyTorch is measured twice. "torch" is as it is installed, the better one of eager and torch.compile. "torch tuned" has
+what makes it faster on this machine: memory that is kept and lies on huge pages, and on AMD processors a preloaded
+function that lets MKL take the AVX-512 kernels that it otherwise reserves for Intel's. Both do the same work as
+train_gpt: SDPA, fused AdamW, clipping; bf16 is autocast.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import re
+import shlex
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(HERE)
+D12 = dict(layers=12, heads=12, channels=768, vocab=50257)
+SMALL = dict(layers=6, heads=6, channels=384)
+# name, model, B, T, timed steps; d12 has 1024 positions as GPT-2
+ROWS = [
+    ("t64", D12, 4, 64, 6),
+    ("t256", D12, 4, 256, 5),
+    ("t1024", D12, 4, 1024, 2),
+    ("small", dict(SMALL, vocab=256), 8, 256, 8),
+    ("small_v", dict(SMALL, vocab=50257), 8, 256, 5),
+]
+TUNED = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
+         "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 30)}
+BUSY_LIMIT, RETRIES = 0.04, 3
+
+
+def positions(model, seq):
+    return 1024 if model is D12 else seq
+
+
+def busy_seconds():
+    """CPU time that anything on the machine has used, or a hypervisor has kept; 0 where /proc/stat is absent."""
+    try:
+        with open("/proc/stat") as f:
+            v = [int(x) for x in f.readline().split()[1:9]]
+    except OSError:
+        return 0.0
+    return (v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / os.sysconf("SC_CLK_TCK")
+
+
+def run(command, env, prefix):
+    """Output of a process, and the share of the machine that others used while it ran."""
+    def own():
+        t = os.times()
+        return t.children_user + t.children_system
+    with tempfile.TemporaryFile("w+") as err:
+        # The prefix may wait for its turn: the clock that counts starts when the command itself starts.
+        command = shlex.split(prefix) + [sys.executable, os.path.abspath(__file__), "--measure"] + command
+        p = subprocess.run(command, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=err, text=True)
+        err.seek(0)
+        log = err.read()
+    m = re.search(r"^bench-others ([-0-9.e]+)$", log, re.M)
+    if p.returncode or not m:
+        raise SystemExit(f"{shlex.join(command)}\nended with status {p.returncode}:\n{log}")
+    return p.stdout, float(m.group(1))
+
+
+def measure(command):
+    """What `run` starts behind the prefix: runs a command and reports how much CPU time others used meanwhile."""
+    start, busy = time.perf_counter(), busy_seconds()
+    code = subprocess.run(command).returncode
+    wall, t = time.perf_counter() - start, os.times()
+    others = busy_seconds() - busy - t.children_user - t.children_system
+    print(f"bench-others {max(others, 0) / wall / (os.cpu_count() or 1):.4f}", file=sys.stderr)
+    sys.exit(code)
+
+
+def write_tokens(path, vocab):
+    rng = random.Random(1)
+    tokens = array("H", (rng.randrange(vocab) for _ in range(200000)))
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, len(tokens), *([0] * 253)) + tokens.tobytes())
+
+
+class Contestant:
+    def __init__(self, name, dtype, command, env, parse, meta=None):
+        self.name, self.dtype, self.command, self.env = name, dtype, command, env
+        self.parse, self.meta, self.runs = parse, meta or {}, []
+
+    def measure(self, prefix):
+        best = None
+        for _ in range(RETRIES):
+            out, others = run(self.command, self.env, prefix)
+            ms, extra = self.parse(out)
+            if best is None or others < best["others"]:
+                best = {"ms": statistics.median(ms), "steps_ms": ms, "others": others, **extra}
+            if others <= BUSY_LIMIT:
+                break
+        self.runs.append(best)
+        mark = "" if best["others"] <= BUSY_LIMIT else f"   (others used {best['others']:.0%} of the machine)"
+        print(f"  {self.name:12} {self.dtype}  {best['ms']:9.1f} ms{mark}", file=sys.stderr, flush=True)
+
+    def result(self, tokens, flops, peak):
+        ms = statistics.median(r["ms"] for r in self.runs)
+        r = dict(self.meta, program=self.name, dtype=self.dtype, median_ms=ms, tokens_per_s=1e3 * tokens / ms,
+                 gflops=flops / ms / 1e6, runs=self.runs)
+        if peak.get(self.dtype):
+            r["peak_share"] = r["gflops"] / peak[self.dtype]
+        return r
+
+
+def ours(tmp, row, dtype, threads, steps, binary):
+    name, model, B, T, _ = row
+    out = os.path.join(tmp, f"{name}.{dtype}.{threads}.json")
+    spec = ",".join(f"{k}={v}" for k, v in model.items()) + f",seq={positions(model, T)}"
+    command = [binary, "--train", os.path.join(tmp, f"{model['vocab']}.bin"), "--model", spec, "--micro", str(B),
+               "--seq", str(T), "--steps", str(steps + 2), "--dtype", dtype, "--threads", str(threads), "--json", out]
+
+    def parse(_):
+        lines = [json.loads(x) for x in open(out)]
+        head = lines[0]["run"]
+        os.remove(out)
+        return ([x["ms"] for x in lines if "step" in x and "ms" in x][2:],
+                {"peak_gflops": head["peak_flops"] / 1e9, "flops_per_token": head["flops_per_token"]})
+    return Contestant("train_gpt" if threads == 2 else "1 thread", dtype, command, {}, parse,
+                      {"threads": threads, "command": shlex.join(command).replace(tmp, "TMP")})
+
+
+def torch_peer(args, row, dtype, mode, env, name):
+    _, model, B, T, steps = row
+    command = [args.python, os.path.join(HERE, "bench_torch.py"), "--batch", str(B), "--seq", str(T), "--dtype", dtype,
+               "--mode", mode, "--steps", str(steps), "--table", str(positions(model, T))]
+    for k, v in model.items():
+        command += [f"--{k}", str(v)]
+
+    def parse(out):
+        r = json.loads(out.strip().splitlines()[-1])
+        return r["ms"], {"torch": r["torch"], "warmup_s": r["warmup_s"]}
+    return Contestant(name, dtype, command, env, parse, {"mode": mode, "threads": 2})
+
+
+def better_mode(args, row, dtype, env, name, fixed):
+    """Eager or compiled, whichever is faster in one measurement each; `fixed` names one without a trial."""
+    modes = [fixed] if fixed else ["eager", "compile"]
+    trial = [torch_peer(args, row, dtype, m, env, name) for m in modes]
+    if len(trial) > 1:
+        for c in trial:
+            print(f"  trial {c.meta['mode']}:", end="", file=sys.stderr)
+            try:
+                c.measure(args.prefix)
+            except SystemExit as e:
+                if c is trial[0]:
+                    raise
+                print(f"  torch.compile does not work here: {str(e).splitlines()[-1]}", file=sys.stderr)
+                trial = trial[:1]
+    best = min(trial, key=lambda c: c.runs[0]["ms"] if c.runs else 0)
+    best.meta["trial_ms"] = {c.meta["mode"]: c.runs[0]["ms"] for c in trial if c.runs}
+    best.runs = []
+    return best
+
+
+def llmc_peer(args, row):
+    _, model, B, T, _ = row
+
+    def parse(out):
+        ms = [float(x) for x in re.findall(r"took ([0-9.]+) ms", out)]
+        if not ms:
+            raise SystemExit("--llmc: its output has no \"(took X ms)\"")
+        return ms[1:] or ms, {"steps": len(ms)}
+    command = shlex.split(args.llmc.replace("{B}", str(B)).replace("{T}", str(T)))
+    return Contestant("llm.c", "fp32", command, {"OMP_NUM_THREADS": "2"}, parse, {"threads": 2})
+
+
+def cpu_name():
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next(x.split(":")[1].strip() for x in f if x.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def first_line(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, cwd=TOP).stdout.strip().splitlines()[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def mkl_key(tmp):
+    """A library that answers MKL's question for an Intel processor with yes, or None."""
+    path = os.path.join(tmp, "key")
+    with open(path + ".c", "w") as f:
+        f.write("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    made = subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", path + ".so", path + ".c"])
+    return path + ".so" if made.returncode == 0 else None
+
+
+def bench_row(args, tmp, row, tuned, peak):
+    name, model, B, T, steps = row
+    print(f"{name}: {model}, B={B} T={T}", file=sys.stderr)
+    contestants = [ours(tmp, row, d, 2, steps, args.binary) for d in args.dtypes]
+    if name == "t256":
+        contestants += [ours(tmp, row, d, 1, max(2, steps // 2), args.binary) for d in args.dtypes]
+    if args.python:
+        for d in args.dtypes:
+            contestants.append(better_mode(args, row, d, tuned, "torch tuned", args.mode))
+            if not args.no_installed:
+                contestants.append(better_mode(args, row, d, {}, "torch", args.mode))
+    if args.llmc and model is D12:
+        contestants.append(llmc_peer(args, row))
+    for turn in range(args.repeat):
+        for c in contestants:
+            if c.name == "llm.c" and turn and T >= 256:
+                continue  # minutes a step: once is enough to see a factor
+            c.measure(args.prefix)
+    head = contestants[0].runs[0]
+    for c in contestants:
+        for r in c.runs:
+            if c.name == "train_gpt":
+                peak[c.dtype] = max(peak.get(c.dtype, 0), r["peak_gflops"])
+    return {"row": name, "model": dict(model, seq=positions(model, T)), "B": B, "T": T,
+            "flops_per_token": head["flops_per_token"]}, contestants
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--binary", default=os.path.join(TOP, "build", "train_gpt"))
+    p.add_argument("--python", default="", help="Python with torch (default: no PyTorch)")
+    p.add_argument("--llmc", default="", help="command with {B} and {T}")
+    p.add_argument("--rows", default=",".join(r[0] for r in ROWS))
+    p.add_argument("--dtypes", default="fp32,bf16")
+    p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--mode", choices=["eager", "compile"], help="of PyTorch (default: try both, keep the better)")
+    p.add_argument("--no-installed", action="store_true", help="only tuned PyTorch")
+    p.add_argument("--prefix", default="", help="words before every command, e.g. 'taskset -c 0,1'")
+    p.add_argument("--out", default=os.path.join(TOP, "bench", "results", "train_cpu.json"))
+    a = p.parse_args()
+    known, rows = {r[0] for r in ROWS}, a.rows.split(",")
+    if set(rows) - known:
+        p.error(f"--rows {a.rows}: the rows are {', '.join(sorted(known))}")
+    a.rows = [r for r in ROWS if r[0] in rows]
+    a.dtypes = a.dtypes.split(",")
+    if not os.access(a.binary, os.X_OK):
+        p.error(f"{a.binary} is missing: make")
+    if a.python and first_line([a.python, "-c", "import torch; print('ok')"]) != "ok":
+        print(f"peer absent: {a.python} has no torch", file=sys.stderr)
+        a.python = ""
+    return a
+
+
+def main():
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2:])
+    args, peak, rows = options(), {}, []
+    with tempfile.TemporaryDirectory() as tmp:
+        for vocab in {r[1]["vocab"] for r in args.rows}:
+            write_tokens(os.path.join(tmp, f"{vocab}.bin"), vocab)
+        tuned = dict(TUNED)
+        key = mkl_key(tmp) if args.python and "AMD" in cpu_name() else None
+        if key:
+            tuned["LD_PRELOAD"] = key
+        for row in args.rows:
+            rows.append(bench_row(args, tmp, row, tuned, peak))
+    record = {
+        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "kernel": platform.release()},
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": first_line(["git", "describe", "--always", "--dirty"]),
+        "command": "python3 tools/bench.py " + " ".join(
+            f"--{k} ..." if k in ("--python", "--llmc") else k for k in ["--repeat", str(args.repeat)]),
+        "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]), "python": platform.python_version()},
+        "repeat": args.repeat,
+        "peak_gflops": peak,
+        "rows": [],
+    }
+    for head, contestants in rows:
+        tokens = head["B"] * head["T"]
+        head["results"] = [c.result(tokens, tokens * head["flops_per_token"], peak) for c in contestants]
+        for r in head["results"]:
+            if r["runs"][0].get("torch"):
+                record["versions"]["torch"] = r["runs"][0]["torch"]
+        record["rows"].append(head)
+    os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
+    with open(args.out, "w") as f:
+        json.dump(record, f, indent=1)
+        f.write("\n")
+    subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), args.out], check=True)
+
+
+if __name__ == "__main__":
+    main()

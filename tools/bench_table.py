@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Print the table of bench/results/train_cpu.json, or put it into a page.
+
+    python3 tools/bench_table.py [FILE.json]                  prints Markdown
+    python3 tools/bench_table.py FILE.json --page README.md   replaces what stands between the lines
+                                                              <!-- bench --> and <!-- /bench -->
+    python3 tools/bench_table.py FILE.json --page README.md --check   fails when that would change the page
+"""
+import argparse
+import json
+import os
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def find(row, program, dtype):
+    return next((r for r in row["results"] if (r["program"], r["dtype"]) == (program, dtype)), None)
+
+
+def cell(ours, theirs):
+    if not theirs:
+        return "-"
+    ratio = theirs["median_ms"] / ours["median_ms"]
+    mode = {"compile": " c", "eager": " e"}.get(theirs.get("mode"), "")
+    return f"{theirs['tokens_per_s']:.4g}{mode} ({ratio:.2f}x)"
+
+
+def table(d):
+    out = ["| model, B x T | type | train_gpt, tokens/s | ms | share of peak | PyTorch | PyTorch tuned | llm.c |",
+           "|---|---|---|---|---|---|---|---|"]
+    for row in d["rows"]:
+        m = row["model"]
+        big = m["layers"] == 12 and m["channels"] == 768
+        name = "GPT-2 124M" if big else f"{m['layers']} layers, {m['channels']} channels, vocabulary {m['vocab']}"
+        for dtype in ("fp32", "bf16"):
+            ours = find(row, "train_gpt", dtype)
+            if not ours:
+                continue
+            out.append(f"| {name}, {row['B']} x {row['T']} | {dtype} | {ours['tokens_per_s']:.4g} "
+                       f"| {ours['median_ms']:.0f} | {ours['peak_share']:.0%} "
+                       f"| {cell(ours, find(row, 'torch', dtype))} | {cell(ours, find(row, 'torch tuned', dtype))} "
+                       f"| {cell(ours, find(row, 'llm.c', dtype))} |")
+    notes = []
+    for row in d["rows"]:
+        for dtype in ("fp32", "bf16"):
+            one, two = find(row, "1 thread", dtype), find(row, "train_gpt", dtype)
+            if one and two:
+                notes.append(f"{one['median_ms'] / two['median_ms']:.2f}x in {dtype}")
+    peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
+    text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['date'][:10]}, commit "
+            f"{d['commit']}, medians of {d['repeat']} alternating runs. In brackets: how many times as fast train_gpt "
+            f"is. Measured peak {peak}; a step counts 6 N + 6 L C T floating-point operations per token.")
+    if "torch" in d["versions"]:
+        text += (f" PyTorch {d['versions']['torch']}, the better of eager (e) and torch.compile (c); \"tuned\" as "
+                 "`tools/bench.py --help` says.")
+    if notes:
+        text += " Two threads against one: " + ", ".join(notes) + "."
+    return "\n".join(out) + "\n\n" + text + "\n"
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("file", nargs="?", default=os.path.join(TOP, "bench", "results", "train_cpu.json"))
+    p.add_argument("--page")
+    p.add_argument("--check", action="store_true")
+    a = p.parse_args()
+    with open(a.file) as f:
+        text = table(json.load(f))
+    if not a.page:
+        print(text, end="")
+        return
+    with open(a.page) as f:
+        page = f.read()
+    begin, end = "<!-- bench -->\n", "<!-- /bench -->"
+    if begin not in page or end not in page:
+        sys.exit(f"{a.page} has no lines {begin.strip()} and {end}")
+    new = page[: page.index(begin) + len(begin)] + text + page[page.index(end):]
+    if a.check and new != page:
+        sys.exit(f"{a.page}: the table is not the one of {a.file}: run tools/bench_table.py --page {a.page}")
+    if not a.check:
+        with open(a.page, "w") as f:
+            f.write(new)
+
+
+if __name__ == "__main__":
+    main()
