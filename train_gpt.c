@@ -22,6 +22,7 @@
 #include "data/batch.h"
 #include "data/checkpoint.h"
 #include "data/hellaswag.h"
+#include "data/io.h"
 #include "data/llmc.h"
 #include "data/metrics.h"
 #include "data/progress.h"
@@ -399,26 +400,30 @@ static void train_step(Run *r) {
     progress_step(r->progress, &rec);
 }
 
+static bool file_in(const char *dir, const char *name) {
+    char *path = mem_printf("%s/%s", dir, name);
+    bool yes = io_exists(path);
+    mem_free(path);
+    return yes;
+}
+
 static void save(Run *r) {
+    // What makes a checkpoint bring its tokenizer with it; those that exist are copied.
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer.json"};
+    char *copies[4] = {0};
     Err e;
-    const char *tokenizer_files[4] = {0};
-    char *paths[3] = {mem_printf("%s/vocab.json", o.tokenizer),
-                      mem_printf("%s/merges.txt", o.tokenizer),
-                      mem_printf("%s/tokenizer.json", o.tokenizer)};
-    int n = 0;
-    for (int i = 0; i < 3 && *o.tokenizer; i++) {
-        FILE *f = fopen(paths[i], "rb");
-        if (f) tokenizer_files[n++] = paths[i], fclose(f);
-    }
+    for (int i = 0, n = 0; i < 3 && *o.tokenizer; i++)
+        if (file_in(o.tokenizer, names[i]))
+            copies[n++] = mem_printf("%s/%s", o.tokenizer, names[i]);
     CheckpointOptions co = {
-        .keep_last = (int)o.keep, .keep_every = o.keep_every, .files = tokenizer_files};
+        .keep_last = (int)o.keep, .keep_every = o.keep_every, .files = (const char *const *)copies};
     char *text = runstate_print(&r->state, options);
     metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
     if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &e)) die("%s", e.text);
     r->saved_step = r->state.step;
     progress_note(r->progress, "step %" PRId64 ": saved in %s", r->state.step, o.save);
     mem_free(text);
-    for (int i = 0; i < 3; i++) mem_free(paths[i]);
+    for (int i = 0; i < 3; i++) mem_free(copies[i]);
 }
 
 static bool due(int64_t step, int64_t every, bool last) {
@@ -496,15 +501,14 @@ static void end(Run *r) {
     team_destroy(r->team);
 }
 
-/* A folder given as --init may bring its tokenizer with it. */
+/* A --save folder given as --init stands for its newest checkpoint; a folder may bring its tokenizer with it. */
 static void find_tokenizer(Run *r) {
-    static const char *const names[] = {"vocab.json", "tokenizer.json"};
-    for (int i = 0; i < 2 && !*o.tokenizer && *o.init; i++) {
-        char *path = mem_printf("%s/%s", o.init, names[i]);
-        FILE *f = fopen(path, "rb");
-        if (f) o.tokenizer = o.init, fclose(f);
-        mem_free(path);
-    }
+    char *newest =
+        *o.init && !file_in(o.init, "config.json") ? checkpoint_latest(o.init, NULL) : NULL;
+    if (newest) o.init = newest;
+    if (!*o.tokenizer && *o.init &&
+        (file_in(o.init, "vocab.json") || file_in(o.init, "tokenizer.json")))
+        o.tokenizer = o.init;
     if (*o.tokenizer) r->tokenizer = tokenizer_load(o.tokenizer);
     if (*o.prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
         die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "

@@ -1,9 +1,8 @@
 /* arena -- memory by lifetime: parameters, gradients, optimizer, activations, workspace.
  *
- *   measure   a = arena_measure("gradients")   base == NULL: arena_take only counts and returns
- * NULL commit    arena_commit(&a)                 maps what was counted, zeroed, on huge pages
- * where possible cut       the same walk again              arena_take now returns pointers, in the
- * same order
+ *   measure   a = arena_measure("gradients")   base is NULL: arena_take only counts, returns NULL
+ *   commit    arena_commit(&a)                 maps what was counted: zeroed, huge pages if possible
+ *   cut       the same walk again              arena_take now returns pointers, in the same order
  *
  * The walk that sizes is the walk that cuts, so the memory table printed before anything big is
  * allocated cannot disagree with what is allocated. Nothing allocates inside a training step.

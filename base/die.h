@@ -1,7 +1,6 @@
 /* die -- one way to fail: a single line that says who, what, where and what to do next.
  *
- *     train_gpt: rank 2 on node7: cannot open x.bin: No such file or directory (data/shard.c:41
- * shard_open)
+ *     train_gpt: rank 2 on node7: cannot open x.bin: No such file (data/shard.c:41 shard_open)
  *
  * A training step has no recovery, so no error code climbs the stack: functions return values and
  * the place that notices a failure ends the program. Parsers of foreign bytes are the exception:

@@ -4,21 +4,21 @@
  * table. Matrices are stored w[K, N]: input features first, output features fastest (the embeddings
  * are [V, C] and [S, C]).
  *
- *   i  name                    shape             GPT-2 file                     LLaMA file (each
- * [out, in]: transposed) 0  wte                     [V, C]            wte.weight
- * model.embed_tokens.weight (not transposed) 1  wpe                     [S, C] wpe.weight -
- *      h.i.ln1.weight .bias    [C]               h.i.ln_1.* model.layers.i.input_layernorm.weight
- *      h.i.qkv.weight          [C, (H+2Hkv)D]    h.i.attn.c_attn.weight
- * self_attn.{q,k,v}_proj.weight h.i.qkv.bias            [(H+2Hkv)D]       h.i.attn.c_attn.bias
- *      h.i.attn_out.weight     [H D, C]          h.i.attn.c_proj.weight self_attn.o_proj.weight
- *      h.i.ln2.*               [C]               h.i.ln_2.* post_attention_layernorm.weight
- *      h.i.up.weight           [C, F] or [C, 2F] h.i.mlp.c_fc.weight mlp.{gate,up}_proj.weight
- * (gate first) h.i.down.weight         [F, C]            h.i.mlp.c_proj.weight mlp.down_proj.weight
- *      lnf.*                   [C]               ln_f.*                         model.norm.weight
- *      head                    [V, C]            (tied) lm_head.weight          lm_head.weight (not
- * transposed)
+ *   name                     shape               GPT-2 file              LLaMA file
+ *   wte                      [V, C]              wte.weight              model.embed_tokens.weight
+ *   wpe                      [S, C]              wpe.weight              -
+ *   h.i.ln1.weight .bias     [C]                 h.i.ln_1.*              input_layernorm.weight
+ *   h.i.qkv.weight .bias     [C, (H+2Hkv)D]      h.i.attn.c_attn.*       self_attn.{q,k,v}_proj.*
+ *   h.i.attn_out.*           [H D, C]            h.i.attn.c_proj.*       self_attn.o_proj.*
+ *   h.i.ln2.*                [C]                 h.i.ln_2.*              post_attention_layernorm.weight
+ *   h.i.up.*                 [C, F] or [C, 2F]   h.i.mlp.c_fc.*          mlp.{gate,up}_proj.* (gate first)
+ *   h.i.down.*               [F, C]              h.i.mlp.c_proj.*        mlp.down_proj.*
+ *   lnf.*                    [C]                 ln_f.*                  model.norm.weight
+ *   head                     [V, C]              (tied: wte)             lm_head.weight
  *
- * A file tensor is a Piece: a range of columns of a table tensor, transposed or not.
+ * LLaMA's names of a block begin with model.layers.i; its matrices are [out, in] in the file, all
+ * but the two of [V, C]. A file tensor is a Piece: a range of columns of a table tensor, transposed
+ * or not.
  */
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H

@@ -1,9 +1,9 @@
 /* norm -- layer norm and RMS norm over the C features of each token.
  *
  *   layer  y = (x - mean) * rstd * gamma + beta      rstd = 1 / sqrt(mean((x - mean)^2) + eps)
- *   rms    y = x * rstd * gamma                      rstd = 1 / sqrt(mean(x^2) + eps), mean is not
- * used and may be NULL
+ *   rms    y = x * rstd * gamma                      rstd = 1 / sqrt(mean(x^2) + eps)
  *
+ * RMS norm uses no mean: it may be NULL.
  * Source: Ba, Kiros, Hinton 2016; Zhang, Sennrich 2019.
  */
 #ifndef LAYERS_NORM_H

@@ -4,15 +4,15 @@
  *
  *   block   h1 = norm(x)          qkv = h1 Wqkv + b     (rope)     att = attention(qkv)
  *           x2 = x + att Wo + b
- *           h2 = norm(x2)         pre = h2 Wup + b                 act = gelu(pre) or silu(gate) *
- * up x' = x2 + act Wdown + b
+ *           h2 = norm(x2)         pre = h2 Wup + b                 act = gelu(pre) or silu(gate) up
+ *           x' = x2 + act Wdown + b
  *
  * What forward keeps for backward is a question of memory (--recompute):
  *
  *                 kept per block                                    computed again in backward
  *   none          x h1 qkv att lse x2 h2 pre act, statistics        -
- *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no product is run
- * twice full          x                                                 the whole block
+ *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no product twice
+ *   full          x                                                 the whole block
  *
  * The step is written against the Kernels table alone. Life: model_plan (sizes, nothing big is
  * allocated) -> the memory table is printed and judged -> model_allocate -> model_step, model_loss,
