@@ -163,9 +163,10 @@ typedef struct Encoding {
     int64_t val_left; // of --val-tokens
 } Encoding;
 
-static void interrupted(int signal) {
+static void interrupted(int number) {
     replace_abandon_all(0);
-    _exit(128 + signal);
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 /* Encodes a text to one writer; NULL: prints the ids. */

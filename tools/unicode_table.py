@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes data/unicode_table.h: the class (letter, number, space, other) of every code point.
+"""Writes data/unicode_table.c: the class (letter, number, space, other) of every code point.
 
-    python3 tools/unicode_table.py > data/unicode_table.h
+    python3 tools/unicode_table.py > data/unicode_table.c
 
 Source of the classes: \\p{L}, \\p{N} and \\s of the Python module `regex`, the module GPT-2's own encoder splits with.
 regex 2026.11.15 follows Unicode 18.0.0. A later Unicode assigns more code points; run this again with a newer module,
@@ -22,7 +22,7 @@ def unicode_class(code):
 
 
 def print_numbers(name, ctype, values):
-    print(f"static const {ctype} {name}[{len(values)}] = {{")
+    print(f"const {ctype} {name}[{len(values)}] = {{")
     line = "   "
     for v in values:
         if len(line) + len(str(v)) + 2 > 100:
@@ -42,20 +42,13 @@ def main():
             blocks.append(packed)
         first.append(blocks.index(packed))
     assert len(blocks) <= 256
-    print(f"""/* unicode_table -- class of every code point of Unicode {VERSION}: 0 other, 1 letter, 2 number, 3 space.
- *
- * Made by tools/unicode_table.py (regex {regex.__version__}); do not edit. Two stages: the block of {BLOCK} code points,
- * then 2 bits for each code point of the block.
- */
+    print(f"""/* Unicode {VERSION}. Made by tools/unicode_table.py (regex {regex.__version__}); do not edit. */
 /* clang-format off */
-#ifndef DATA_UNICODE_TABLE_H
-#define DATA_UNICODE_TABLE_H
-
-#include <stdint.h>
+#include "data/unicode_table.h"
 """)
+    print(f'const char unicode_version[] = "{VERSION}";')
     print_numbers("unicode_block", "uint8_t", first)
     print_numbers("unicode_bits", "uint8_t", [b for block in blocks for b in block])
-    print("\n#endif")
 
 
 main()
