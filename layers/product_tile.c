@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
  * the last row is stored exactly. */
 static inline __attribute__((always_inline)) void
 pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) {
-    enum { AT_ONCE = 8 };
+    enum { AT_ONCE = 8, AHEAD = 16 };
     int64_t steps = pack_steps(kind, p->K);
     for (int64_t k0 = 0; k0 < steps; k0 += AT_ONCE)
         for (int i = 0; i < n; i++)
@@ -43,6 +43,9 @@ pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) 
                 int got = left < room ? (left < 0 ? 0 : (int)left) : room;
                 const float *src = p->src + edge[i] + (got ? j : 0);
                 float *to = dst + i * p->panel_floats + j;
+                int64_t per = kind == PACK_PAIR ? 2 : 1;
+                for (int64_t k1 = per * (k0 + AHEAD); k1 < per * (k0 + AHEAD + AT_ONCE) && k1 < p->K; k1++)
+                    __builtin_prefetch(src + k1 * p->k_stride);
                 int64_t end = k0 + AT_ONCE < steps ? k0 + AT_ONCE : steps - 1, k = k0;
                 if (got == VF)
                     for (; k < end; k++)
@@ -59,9 +62,16 @@ pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) 
 /* Steps beside each other in memory: VF x VF blocks are transposed in registers. */
 static inline __attribute__((always_inline)) void
 pack_turned(PackKind kind, const Pack *p, float *dst, const float *src, int64_t n, int room) {
+    enum { AHEAD = 8 * VF };
     int64_t steps = pack_steps(kind, p->K);
     for (int64_t k = 0; k < steps; k += VF) {
         vf r[VF];
+        int64_t per = kind == PACK_PAIR ? 2 : 1, far = per * (k + AHEAD);
+        const float *soon = far < p->K ? src + far : src + p->width * p->lane_stride + far - p->K;
+        for (int i = 0; i < n && i < VF; i++) {
+            __builtin_prefetch(soon + i * p->lane_stride);
+            if (kind == PACK_PAIR) __builtin_prefetch(soon + i * p->lane_stride + 16);
+        }
         for (int i = 0; i < VF; i++)
             r[i] = i < n ? run(kind, src + i * p->lane_stride, k, p->K) : vf_zero();
         vf_transpose(r);
