@@ -62,11 +62,13 @@ static inline void vf_transpose(vf r[VF]) {
 }
 #endif
 
-/* bfloat16, nearest, ties to even; NaN stays NaN. vf_round_bf16 keeps the value in a float. A dword
- * of two bf16 holds the element with the smaller index in its low half: vf_pair_rows(x, y)   lane i
- * = x[i], y[i] vf_pair_run(x, y)    lane i = elements 2i and 2i + 1 of the 2 VF elements x, y
- *     vf_dot2(a, b, c)     c + a.low * b.low + a.high * b.high
- * They exist where SIMD_BF16 is 1; VDPBF16PS and the conversion take subnormal numbers for 0. */
+/* bfloat16, nearest, ties to even; NaN stays NaN. vf_round_bf16 keeps the value in a float.
+ * A dword of two bf16 holds the element with the smaller index in its low half:
+ *
+ *     vf_pair_rows(x, y)   lane i is x[i], y[i]
+ *     vf_pair_run(x, y)    lane i is elements 2i, 2i + 1 of x followed by y
+ *
+ * and vf_dot2(a, b, c) is c + a.low * b.low + a.high * b.high. The pairs exist where SIMD_BF16 is 1; there subnormal numbers are taken for 0. */
 static inline vf vf_round_bf16(vf x) {
     vi u = (vi)x, odd = (u >> 16) & vi_set1(1);
     vi rounded = (u + vi_set1(0x7fff) + odd) & vi_set1(~0xffff), nan = u | vi_set1(0x400000);
@@ -75,6 +77,9 @@ static inline vf vf_round_bf16(vf x) {
 }
 #if defined(__AVX512BF16__)
 enum { SIMD_BF16 = 1 };
+static inline vf vf_dot2(vf a, vf b, vf c) {
+    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+}
 static inline vf vf_pair_run(vf x, vf y) {
     return (vf)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
 }
@@ -83,19 +88,16 @@ static inline vf vf_pair_rows(vf x, vf y) {
     __m512i hi = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)y));
     return (vf)_mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
 }
-static inline vf vf_dot2(vf a, vf b, vf c) {
-    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
-}
-#else
+#else // never called: SIMD_BF16 is 0
 enum { SIMD_BF16 = 0 };
-static inline vf vf_pair_run(vf x, vf y) {
-    return x + y;
-} // never called: SIMD_BF16 is 0
-static inline vf vf_pair_rows(vf x, vf y) {
-    return x + y;
-}
 static inline vf vf_dot2(vf a, vf b, vf c) {
     return vf_fma(a, b, c);
+}
+static inline vf vf_pair_run(vf x, vf y) {
+    return x + y;
+}
+static inline vf vf_pair_rows(vf x, vf y) {
+    return x + y;
 }
 #endif
 

@@ -137,7 +137,7 @@ static void pack_a(const Member *w, const Step *s, float *to) {
     }
 }
 
-static void pack_b(const Member *w, const Step *s, Range columns) {
+static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     const Product *p = w->p;
     int64_t edge[CHUNK_N / TILE_N + 1];
     int n = 0;
@@ -145,7 +145,7 @@ static void pack_b(const Member *w, const Step *s, Range columns) {
                  p->b_col, p->b_row, length(s->k)};
     for (int64_t at = columns.begin; at < columns.end; at += TILE_N) edge[n++] = at;
     edge[n] = columns.end;
-    pack_panels(&pack, w->b, edge, n);
+    pack_panels(&pack, to, edge, n);
 }
 
 /* The columns of b that will be packed next, fetched by columns of cache lines: `rows` lines, one under the other. */
@@ -202,11 +202,19 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
     int64_t tiles = ceil_div(length(columns), TILE_N), all = length(panels) * tiles, done = 0,
             fetched = 0;
     Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(s->k))};
-    pack_b(w, s, columns);
+    const Product *p = w->p;
+    bool raw =
+        p->b_col == 1 && w->kind != PACK_ROUND && (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
+    int64_t whole =
+        raw ? length(columns) / TILE_N : 0; // tiles that the first panel of rows packs on its way
+    if (whole < tiles)
+        pack_b(w, s, (Range){columns.begin + whole * TILE_N, columns.end}, w->b + whole * B_PANEL);
+    t.raw_stride = p->b_row;
     for (int64_t i = panels.begin; i < panels.end; i++)
         for (int64_t j = 0; j < tiles; j++, done++) {
             Range n = {columns.begin + j * TILE_N, columns.begin + (j + 1) * TILE_N};
             t.a = a + i * A_PANEL, t.b = w->b + j * B_PANEL;
+            t.raw = i == panels.begin && j < whole ? p->b + s->k.begin * p->b_row + n.begin : NULL;
             t.fetch = (Fetch){t.a, 0};
             if (j == 0 && i + 1 < panels.end)
                 t.fetch = (Fetch){t.a + A_PANEL, 16};

@@ -44,7 +44,8 @@ pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) 
                 const float *src = p->src + edge[i] + (got ? j : 0);
                 float *to = dst + i * p->panel_floats + j;
                 int64_t per = kind == PACK_PAIR ? 2 : 1;
-                for (int64_t k1 = per * (k0 + AHEAD); k1 < per * (k0 + AHEAD + AT_ONCE) && k1 < p->K; k1++)
+                for (int64_t k1 = per * (k0 + AHEAD);
+                     k1 < per * (k0 + AHEAD + AT_ONCE) && k1 < p->K; k1++)
                     __builtin_prefetch(src + k1 * p->k_stride);
                 int64_t end = k0 + AT_ONCE < steps ? k0 + AT_ONCE : steps - 1, k = k0;
                 if (got == VF)
@@ -107,9 +108,12 @@ void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n) {
         pack(PACK_PAIR, p, dst, edge, n);
 }
 
-static inline __attribute__((always_inline)) void multiply_rows(bool pairs, int rows,
+static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, int rows,
                                                                 const Tile *t) {
-    const float *a = t->a, *b = t->b, *before = t->before;
+    enum { AHEAD = 24 }; // steps between asking for a raw row and reading it: about 100 ns
+    const float *a = t->a, *before = t->before, *from = t->raw;
+    float *b = t->b;
+    int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
     float *y = t->y;
     int64_t steps = t->steps, ld = t->ld;
     const float *fetch = t->fetch.from;
@@ -123,7 +127,20 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, int 
         __builtin_prefetch(fetch, 0, 2);
         vf row[TILE_V];
 #pragma GCC unroll 4
-        for (int j = 0; j < TILE_V; j++) row[j] = vf_load(b + j * VF);
+        for (int j = 0; j < TILE_V; j++) {
+            if (!raw) {
+                row[j] = vf_load(b + j * VF);
+                continue;
+            }
+            row[j] = vf_load(from + j * VF);
+            __builtin_prefetch(from + j * VF + AHEAD * raw_step);
+            if (pairs) {
+                row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
+                __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step);
+            }
+            vf_store(b + j * VF, row[j]);
+        }
+        if (raw) from += raw_step;
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             vf x = vf_set1(a[i]);
@@ -148,10 +165,14 @@ void tile_multiply(const Tile *t) {
 #define ROWS(r)                                                                                    \
     case r:                                                                                        \
         if (r > TILE_M) break;                                                                     \
-        if (SIMD_BF16 && t->pairs)                                                                 \
-            multiply_rows(true, r <= TILE_M ? r : TILE_M, t);                                      \
+        if (SIMD_BF16 && t->pairs && t->raw)                                                       \
+            multiply_rows(true, true, r % (TILE_M + 1), t);                                        \
+        else if (SIMD_BF16 && t->pairs)                                                            \
+            multiply_rows(true, false, r % (TILE_M + 1), t);                                       \
+        else if (t->raw)                                                                           \
+            multiply_rows(false, true, r % (TILE_M + 1), t);                                       \
         else                                                                                       \
-            multiply_rows(false, r <= TILE_M ? r : TILE_M, t);                                     \
+            multiply_rows(false, false, r % (TILE_M + 1), t);                                      \
         break
     switch (t->rows) {
         ROWS(1);

@@ -64,9 +64,13 @@ typedef struct Tile {
     bool pairs;
     int rows;
     int64_t steps, ld;
-    const float *a, *b, *before;
-    float *y;
+    const float *a, *before;
+    float *b, *y;
     Fetch fetch;
+    // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to b on the way, which
+    // costs nothing beside the multiplications. TILE_N columns; with pairs an even number of rows.
+    const float *raw;
+    int64_t raw_stride;
 } Tile;
 void tile_multiply(const Tile *t);
 
