@@ -58,7 +58,7 @@ say "5/6 training"
 dtype=fp32
 grep -qs avx512_bf16 /proc/cpuinfo && dtype=bf16 # the processor multiplies bf16 twice as fast
 model=(--tokenizer $run/tokenizer --model layers=4,heads=4,channels=256,seq=128 --dtype $dtype
-    --train $run/tokens_train.bin --micro 16 --lr 3e-3)
+    --train $run/tokens_train.bin --micro 8 --lr 2e-3)
 if [ ! -s $run/steps ]; then
     if [ -n "${QUICK:-}" ]; then
         echo 30 >$run/steps
