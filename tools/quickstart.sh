@@ -69,7 +69,7 @@ if [ ! -s $run/steps ]; then
         awk -F, -v minutes="$minutes" '
             NR > 2 && $8 > 0 { ms[++n] = $8 }
             END { for (i in ms) { sum += ms[i] } steps = int(minutes * 60000 * n / sum)
-                  print steps < 60 ? 60 : steps > 3000 ? 3000 : steps }' $run/speed.csv >$run/steps
+                  print (steps < 60 ? 60 : steps > 3000 ? 3000 : steps) }' $run/speed.csv >$run/steps
         rm -f $run/speed.csv
     fi
 fi

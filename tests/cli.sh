@@ -1,0 +1,106 @@
+#!/bin/bash
+# cli.sh: every mistake on a command line gives exactly one line on stderr that names it, and a status that is not 0.
+# Run from the top of the tree after `make`; PROGRAMS names another folder of programs.
+set -u
+programs=${PROGRAMS:-$PWD/build}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+passed=0 failed=0
+
+fail() {
+    echo "FAIL $1: $2"
+    sed 's/^/     /' err | head -5
+    failed=$((failed + 1))
+}
+# refuses NAME STATUS WORDS COMMAND...: one line on stderr that contains WORDS, that exit status.
+refuses() {
+    local name=$1 want=$2 words=$3 status lines
+    shift 3
+    timeout 60 "$@" >out 2>err
+    status=$?
+    lines=$(wc -l <err)
+    if [ $status != "$want" ]; then fail "$name" "status $status, not $want"
+    elif [ "$lines" != 1 ]; then fail "$name" "$lines lines on stderr"
+    elif ! grep -qF -- "$words" err; then fail "$name" "the line lacks \"$words\""
+    else passed=$((passed + 1))
+    fi
+}
+# works NAME COMMAND...: status 0.
+works() {
+    local name=$1
+    shift
+    if timeout 60 "$@" >out 2>err; then passed=$((passed + 1)); else fail "$name" "status $?"; fi
+}
+# Little-endian 32-bit words of a shard's header.
+word() {
+    local x
+    printf -v x '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255))
+    printf "$x"
+}
+# shard FILE MAGIC VERSION SAYS TOKENS: llm.c's header that says SAYS tokens, then TOKENS of them below 64.
+shard() {
+    local x text=
+    for ((i = 0; i < $5; i++)); do printf -v x '\\x%02x\\x00' $((i * i % 61)) && text+=$x; done
+    { word "$2" && word "$3" && word "$4" && head -c 1012 /dev/zero && printf "$text"; } >"$1"
+}
+shard good.bin 20240520 1 2000 2000
+shard short.bin 20240520 1 5000 2000
+shard version.bin 20240520 9 2000 2000
+printf 'GIF89a' >picture.bin && head -c 3001 /dev/zero >>picture.bin
+model=layers=2,heads=2,channels=16,seq=16,vocab=64
+train=("$programs/train_gpt" --train good.bin --model $model --micro 2 --steps 4 --eval-every 0 --threads 1)
+
+works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv --llmc-log main.log --tensorboard board
+refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
+refuses "no option" 2 "is no option" "${train[@]}" word
+refuses "value missing" 2 "--lr needs a value" "${train[@]}" --lr
+refuses "value is no number" 2 "--lr takes a number" "${train[@]}" --lr fast
+refuses "out of bounds" 2 "--clip must be between" "${train[@]}" --clip -1
+refuses "option twice" 2 "given twice" "${train[@]}" --lr 1 --lr 2
+refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule cosin
+refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,haeds=2
+refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,heads=3,channels=16
+refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
+refuses "missing shard" 1 "nowhere.bin" "$programs/train_gpt" --train nowhere.bin --model $model
+refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model --micro 2
+refuses "version of a shard" 1 "version.bin" "$programs/train_gpt" --train version.bin --model $model --micro 2
+refuses "foreign file" 1 "picture.bin" "$programs/train_gpt" --train picture.bin --model $model --micro 2
+refuses "token beyond the vocabulary" 1 "good.bin" "$programs/train_gpt" --train good.bin --micro 2 \
+    --model layers=2,heads=2,channels=16,seq=16,vocab=50
+refuses "missing weights" 1 "nowhere" "${train[@]}" --init nowhere.bin
+refuses "weights that are none" 1 "picture.bin" "${train[@]}" --init picture.bin
+refuses "missing tokenizer" 1 "nowhere" "${train[@]}" --tokenizer nowhere
+refuses "folder holds a run" 1 "--resume" "${train[@]}" --save ckpt
+refuses "resume without a folder" 2 "--save" "${train[@]}" --resume
+refuses "checkpoint of another model" 1 "ckpt" "$programs/train_gpt" --train good.bin --micro 2 --threads 1 --save ckpt --resume \
+    --model layers=3,heads=2,channels=16,seq=16,vocab=64
+refuses "log in a folder that is not there" 1 "nowhere/log" "${train[@]}" --json nowhere/log.jsonl
+refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.jsonl
+refuses "report of a foreign file" 1 "no JSON lines" "$programs/report" picture.bin
+refuses "report of nothing" 2 "no file" "$programs/report"
+
+works "the report" "$programs/report" --out page.html log.jsonl
+works "the page" grep -q '</html>' page.html
+works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"
+
+# A full disk under the log: one warning, and the run goes on to its end and saves.
+"${train[@]}" --json /dev/full --save full >out 2>err
+[ $? = 0 ] && [ -d full/step_00000004 ] && [ "$(grep -c 'cannot write to /dev/full' err)" = 1 ] && passed=$((passed + 1)) ||
+    fail "full disk under the log" "the run did not go on"
+
+# A signal saves and leaves; resumed, the run comes to its end and its log has each step once.
+"${train[@]:0:5}" --micro 2 --threads 1 --steps 100000 --eval-every 0 --save stop --json stop.jsonl >out 2>err &
+pid=$!
+for ((i = 0; i < 100; i++)); do grep -qs '"step":20,' stop.jsonl && break; sleep 0.1; done
+kill -TERM $pid
+wait $pid
+status=$?
+at=$(tail -1 stop.jsonl | grep -o '"step":[0-9]*' | grep -o '[0-9]*')
+[ $status != 0 ] && [ -d "stop/$(printf step_%08d "$at")" ] && passed=$((passed + 1)) ||
+    fail "SIGTERM" "status $status, step $at, $(ls stop 2>&1)"
+works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eval-every 0 --save stop --resume --json stop.jsonl
+works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l) $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
