@@ -3,14 +3,14 @@
 #
 #   TEXT=my.txt     trains on your own text; without it on the King James Bible, or where that is missing on a text that
 #                   a grammar makes
-#   MINUTES=2.3     how long to train: the number of steps follows from the speed of this machine
+#   MINUTES=2.5     how long to train: the number of steps follows from the speed of this machine
 #   QUICK=1         a trial of a few steps, for checking that everything works
 #
 # Everything is written under run/. Interrupted (Ctrl-C saves first), the same command continues; finished, it starts anew.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 run=run
-minutes=${MINUTES:-2.3}
+minutes=${MINUTES:-2.5}
 text=${TEXT:-}
 say() { printf '\n== %s\n' "$*"; }
 
