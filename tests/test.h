@@ -29,6 +29,10 @@ bool test_failed(void); // has the running test failed?
 /* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr
  * (a die() line, for instance) is left in text. */
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
+/* Runs a shell command in a folder, $BUILD standing for the folder of this build's programs. Its exit status, -1 when a
+ * signal ended it; the end of what it printed on both streams is left in text. */
+int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* A fresh folder, removed when the run ends. The string lives until then. */
 const char *test_tmpdir(void);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */

@@ -16,19 +16,14 @@
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
 static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
 
-/* Folder of this build's programs, and of this test's files with tokens in train.bin. */
+/* Folder of this test's files, with tokens in train.bin. */
 typedef struct Place {
-    char programs[1024];
     const char *dir;
 } Place;
 
 static bool place_make(Place *p) {
     uint16_t tokens[4000];
     char path[160];
-    ssize_t n = readlink("/proc/self/exe", p->programs, sizeof p->programs - 1);
-    if (n < 0) return false;
-    p->programs[n] = 0;
-    *strrchr(p->programs, '/') = 0;
     p->dir = test_tmpdir();
     for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61 + i % 3);
     snprintf(path, sizeof path, "%s/train.bin", p->dir);
@@ -40,28 +35,15 @@ static bool place_make(Place *p) {
 static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...) {
-    char what[512], command[2048];
+    char what[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    snprintf(command, sizeof command,
-             "cd '%s' && { RUN='%s/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
-             "--schedule constant "
-             "--eval-every 0'; %s; } 2>&1",
-             p->dir, p->programs, model, what);
-    FILE *f = popen(command, "r");
-    if (!f) return -1;
-    size_t have = 0, got;
-    char part[1024];
-    while ((got = fread(part, 1, sizeof part, f)) > 0) {
-        if (have + got >= n) have = 0; // only the end is of interest
-        memcpy(text + have, part, got < n ? got : n - 1);
-        have += got < n ? got : n - 1;
-    }
-    text[have] = 0;
-    int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return test_shell(p->dir, text, n,
+                      "RUN=\"$BUILD/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
+                      "--schedule constant --eval-every 0\"; %s",
+                      model, what);
 }
 
 /* Do the two folders hold the same parameters and moments after that step? */
