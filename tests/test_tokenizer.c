@@ -264,7 +264,7 @@ TEST(presplit_safe_places_are_begins_of_pieces) {
 }
 
 TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
-    enum { N = 3 << 20 };
+    enum { N = 5 << 18 };
     Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes();
     uint8_t *p = mixed_text(N, 4, true);
     Team *team = team_create(3);
@@ -281,7 +281,7 @@ TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
         CHECK(d.at == N);
         int64_t at = 0;
         for (d = documents_of(p, N); d.at < d.n;) {
-            int64_t n = documents_encode(&d, x, team, true, 700000, &part);
+            int64_t n = documents_encode(&d, x, team, true, 400000, &part);
             CHECK(n >= 0 && at + n <= n_one && memcmp(part, one + at, (size_t)n * 4) == 0);
             at += n;
             mem_free(part);
