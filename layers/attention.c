@@ -42,18 +42,48 @@ size_t attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv, int
     return (size_t)n_threads * (size_t)(n > m ? n : m) * sizeof(float) + 64;
 }
 
+/* correction[r] = the maximum of row r with this tile. */
+static void tile_maximum(const Tile *t, const Work *w, float *correction) {
+    for (int64_t r = 0; r < t->rows; r++) {
+        const float *row = w->c + r * LD;
+        int64_t n = tile_seen(t, r) < BC ? tile_seen(t, r) : BC, j = 0;
+        vf m = vf_set1(w->max[r]), m1 = m;
+        for (; j + NR <= n; j += NR)
+            m = vf_max(m, vf_load(row + j)), m1 = vf_max(m1, vf_load(row + j + VF));
+        for (; j < n; j += VF)
+            m = vf_max(m, vf_first_lanes(vf_load(row + j), n - j, vf_set1(-FLT_MAX)));
+        correction[r] = vf_hmax(vf_max(m, m1));
+    }
+}
+
+/* row becomes exp(row - max) in the columns that it sees and 0 in the others up to `end`; returns
+ * the sum by lanes. */
+static inline __attribute__((always_inline)) vf
+exponentials(float *row, int64_t seen, int64_t end, vf max, const bool pair, const bool round) {
+    vf total = vf_zero(), none = vf_zero();
+    int64_t whole = (seen < BC ? seen : BC) / NR * NR;
+    for (int64_t j = 0; j < end; j += NR) {
+        vf x = vf_exp2(vf_load(row + j) - max), y = vf_exp2(vf_load(row + j + VF) - max);
+        if (j >= whole) {
+            x = vf_first_lanes(x, seen - j, none);
+            y = vf_first_lanes(y, seen - j - VF, none);
+        }
+        total = total + (x + y);
+        if (pair) {
+            vf_store(row + j / 2, vf_pair_run(x, y));
+        } else {
+            vf_store(row + j, round ? vf_round_bf16(x) : x);
+            vf_store(row + j + VF, round ? vf_round_bf16(y) : y);
+        }
+    }
+    return total;
+}
+
 /* Adds one tile to the running softmax of its rows: c becomes exp(c - max); the sums and the rows
  * of o so far are brought to the new maximum. */
 static void softmax_tile(const Shape *s, const Tile *t, const Work *w) {
     float correction[BR] = {0};
-    for (int64_t r = 0; r < t->rows; r++) {
-        const float *row = w->c + r * LD;
-        int64_t n = tile_seen(t, r) < BC ? tile_seen(t, r) : BC, j = 0;
-        vf m = vf_set1(w->max[r]);
-        for (; j + VF <= n; j += VF) m = vf_max(m, vf_load(row + j));
-        if (j < n) m = vf_max(m, vf_first_lanes(vf_load(row + j), n - j, vf_set1(-FLT_MAX)));
-        correction[r] = vf_hmax(m);
-    }
+    tile_maximum(t, w, correction);
     for (int64_t r = 0; r < t->rows; r += VF) {
         vf m = vf_load(correction + r);
         vf_store(correction + r, vf_exp2(vf_load(w->max + r) - m));
@@ -62,23 +92,14 @@ static void softmax_tile(const Shape *s, const Tile *t, const Work *w) {
     for (int64_t r = 0; r < t->rows; r++) {
         float *row = w->c + r * LD, *o = w->o + r * s->Do;
         int64_t seen = tile_seen(t, r), end = tile_read(t, r);
-        vf m = vf_set1(w->max[r]), f = vf_set1(correction[r]);
-        vf total = vf_load(w->sum + r * VF) * f, none = vf_zero();
-        for (int64_t j = 0; j < end; j += NR) {
-            vf x = vf_exp2(vf_load(row + j) - m), y = vf_exp2(vf_load(row + j + VF) - m);
-            if (j + NR > seen) {
-                x = vf_first_lanes(x, seen - j, none);
-                y = vf_first_lanes(y, seen - j - VF, none);
-            }
-            total = total + (x + y);
-            if (s->pair) {
-                vf_store(row + j / 2, vf_pair_run(x, y));
-            } else {
-                vf_store(row + j, s->round ? vf_round_bf16(x) : x);
-                vf_store(row + j + VF, s->round ? vf_round_bf16(y) : y);
-            }
-        }
-        vf_store(w->sum + r * VF, total);
+        vf m = vf_set1(w->max[r]), f = vf_set1(correction[r]), total;
+        if (SIMD_BF16 && s->pair)
+            total = exponentials(row, seen, end, m, true, false);
+        else if (s->round)
+            total = exponentials(row, seen, end, m, false, true);
+        else
+            total = exponentials(row, seen, end, m, false, false);
+        vf_store(w->sum + r * VF, vf_fma(vf_load(w->sum + r * VF), f, total));
         if (t->key0 > 0 && correction[r] != 1)
             for (int64_t d = 0; d < s->Do; d += VF) vf_store(o + d, vf_load(o + d) * f);
     }
@@ -141,7 +162,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
                         LOG2E / sqrtf((float)a->D));
     for (int64_t i = 0; i < BR; i++) w->max[i] = -FLT_MAX;
     memset(w->sum, 0, BR * VF * sizeof(float));
-    memset(w->o, 0, (size_t)(BR * s->Do) * sizeof(float));
+    memset(w->o, 0, (size_t)(rows * s->Do) * sizeof(float));
     for (int64_t key0 = 0; key0 < row0 + rows; key0 += BC) {
         Tile t = {row0, rows, key0, ahead};
         attention_scores(s, &t, w->c, w->q, w->k + key0 * s->Dw);

@@ -177,7 +177,7 @@ static void backward_rows(const Backward *f, const Work *w, const Item *it, int6
         attention_pack_rows(s, w->dout_rows, panel, dout, wide, rows, 1);
     }
     load_statistics(f, w, it->b, h, row0, rows);
-    if (it->want_dq) memset(w->dq, 0, (size_t)(BR * s->Do) * sizeof(float));
+    if (it->want_dq) memset(w->dq, 0, (size_t)(rows * s->Do) * sizeof(float));
     for (int64_t key0 = it->key_begin; key0 < it->key_end && key0 < row0 + rows; key0 += BC) {
         Tile t = {row0, rows, key0, ahead};
         attention_scores(s, &t, w->p, w->q, w->k + key0 * s->Dw);

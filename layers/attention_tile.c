@@ -104,13 +104,17 @@ register_tile(const int rows, const int vecs, const bool pair, const int row_ste
                     pair ? vf_dot2(left, right[j], sum[i][j]) : vf_fma(left, right[j], sum[i][j]);
         }
     }
+    if (add) {
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
+        for (int i = 0; i < rows; i++, c += ldc)
 #pragma GCC unroll 2
-        for (int j = 0; j < vecs; j++) {
-            float *p = c + i * ldc + j * VF;
-            vf_store(p, add ? vf_load(p) + sum[i][j] : sum[i][j]);
-        }
+            for (int j = 0; j < vecs; j++) vf_store(c + j * VF, vf_load(c + j * VF) + sum[i][j]);
+    } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++, c += ldc)
+#pragma GCC unroll 2
+            for (int j = 0; j < vecs; j++) vf_store(c + j * VF, sum[i][j]);
+    }
 }
 
 typedef void TileFn(int rows, int vecs, int64_t n, const float *a, const float *b, float *c,

@@ -85,7 +85,7 @@ void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const 
 /* Rows that will be read or written soon. The products of tiles fetch a few of them into the second
  * level cache after every register tile, so that packing and storing need not wait for memory: rows
  * of one head lie a whole row of qkv apart, where the processor does not fetch ahead by itself. */
-enum { AHEAD_PARTS = 8, AHEAD_ROWS = 512, AHEAD_STEP = 8 };
+enum { AHEAD_PARTS = 8, AHEAD_ROWS = 512, AHEAD_STEP = 16 };
 typedef struct Ahead {
     int n, i;
     struct AheadPart {
