@@ -143,3 +143,183 @@ TEST(attention_equals_double_precision) {
         data_destroy(&t);
     }
 }
+
+TEST(attention_in_bf16_is_near) {
+    for (int i = 0; i < N_CASES; i++) {
+        Data t = data_create(cases[i], 1);
+        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+            compute(kernels_cpu(*set), &t, 2, true);
+            /* Rounding to 8 bits: a relative error of at most 2^-9, with a mean square of about
+             * 1.3e-6, for q, k, v, P, and in the backward pass for dout, dS as well. Half a dozen
+             * such errors add up to 1e-5 of the mean square; with D = 1 two numbers may cancel. */
+            double e[] = {test_nmse(t.out, t.true_out, (size_t)t.n_out),
+                          test_nmse(t.dqkv, t.true_dqkv, (size_t)t.n_qkv),
+                          worst(t.lse, t.true_lse, t.n_lse)};
+            if (!(e[0] < 2e-5 && e[1] < 5e-5 && e[2] < 1e-2))
+                test_fail(__FILE__, __LINE__, "%s S=%d H=%d D=%d: out %.2g dqkv %.2g lse %.2g",
+                          *set, (int)t.c.S, (int)t.c.H, (int)t.c.D, e[0], e[1], e[2]);
+            if (t.c.D > 16 && t.c.S > 16 && e[0] < 1e-7)
+                test_fail(__FILE__, __LINE__, "%s: bf16 was not used", *set);
+        }
+        data_destroy(&t);
+    }
+}
+
+TEST(attention_survives_large_scores) { // of about 1e4: exp() of them is infinite
+    Data t = data_create((Case){1, 140, 2, 1, 64}, 70);
+    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        compute(kernels_cpu(*set), &t, 2, false);
+        /* Scores of 1e4 are rounded by 1e-3, and so are the logarithms of the probabilities. */
+        CHECK(worst(t.out, t.true_out, t.n_out) < 2e-2);
+        CHECK(worst(t.lse, t.true_lse, t.n_lse) < 1e-6);
+    }
+    data_destroy(&t);
+}
+
+/* A Data without its truth, for comparisons of the kernels with themselves. */
+static Data data_plain(Case c) {
+    Data t = {.c = c};
+    t.n_qkv = c.B * c.S * (c.H + 2 * c.Hkv) * c.D;
+    t.n_out = c.B * c.S * c.H * c.D, t.n_lse = c.B * c.H * c.S;
+    t.qkv = floats(t.n_qkv), t.dqkv = floats(t.n_qkv);
+    t.out = floats(t.n_out), t.dout = floats(t.n_out), t.lse = floats(t.n_lse);
+    test_fill(t.qkv, (size_t)t.n_qkv, 1, 1), test_fill(t.dout, (size_t)t.n_out, 1, 2);
+    return t;
+}
+
+TEST(attention_is_the_same_for_any_number_of_threads) {
+    /* One head, one group, more heads than threads: whole heads and pieces of heads. */
+    static const Case some[] = {{1, 700, 1, 1, 64},
+                                {1, 300, 4, 1, 20},
+                                {2, 200, 3, 3, 33},
+                                {1, 64, 2, 1, 64},
+                                {1, 1, 1, 1, 3}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+            for (int bf16 = 0; bf16 < 2; bf16++) {
+                Data one = data_plain(some[i]);
+                compute(kernels_cpu(*set), &one, 1, bf16);
+                for (int threads = 2; threads <= 7; threads += threads < 3 ? 1 : 4) {
+                    Data more = data_plain(some[i]);
+                    compute(kernels_cpu(*set), &more, threads, bf16);
+                    CHECK(memcmp(one.out, more.out, (size_t)one.n_out * 4) == 0);
+                    CHECK(memcmp(one.lse, more.lse, (size_t)one.n_lse * 4) == 0);
+                    CHECK(memcmp(one.dqkv, more.dqkv, (size_t)one.n_qkv * 4) == 0);
+                    data_destroy(&more);
+                }
+                CHECK(!isnan(one.out[0]) && !isnan(one.dqkv[0]));
+                data_destroy(&one);
+            }
+        }
+    }
+}
+
+TEST(attention_looks_at_no_later_position) {
+    Case c = {1, 200, 2, 1, 24};
+    int64_t keep = 131, W = (c.H + 2 * c.Hkv) * c.D;
+    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            Data a = data_plain(c), b = data_plain(c);
+            test_fill(b.qkv + keep * W, (size_t)((c.S - keep) * W), 3, 9);
+            compute(kernels_cpu(*set), &a, 2, bf16);
+            compute(kernels_cpu(*set), &b, 2, bf16);
+            CHECK(memcmp(a.out, b.out, (size_t)(keep * c.H * c.D) * 4) == 0);
+            CHECK(memcmp(a.out, b.out, (size_t)a.n_out * 4) != 0);
+            data_destroy(&a), data_destroy(&b);
+        }
+    }
+}
+
+/* sum of out times dout: the loss whose gradient the backward pass computes. */
+static double loss_at(const Kernels *k, Data *t, const float *direction, double step) {
+    float *saved = t->qkv;
+    t->qkv = floats(t->n_qkv);
+    for (int64_t i = 0; i < t->n_qkv; i++)
+        t->qkv[i] = (float)((double)saved[i] + step * (double)direction[i]);
+    compute(k, t, 1, false);
+    double loss = dot(t->out, t->dout, t->n_out);
+    mem_free(t->qkv);
+    t->qkv = saved;
+    return loss;
+}
+
+TEST(attention_gradient_equals_finite_differences) {
+    static const Case some[] = {{2, 67, 4, 2, 16}, {1, 131, 2, 2, 64}, {1, 2, 1, 1, 3}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+            const Kernels *k = kernels_cpu(*set);
+            Data t = data_plain(some[i]);
+            float *direction = floats(t.n_qkv);
+            for (unsigned seed = 0; seed < 4; seed++) {
+                test_fill(direction, (size_t)t.n_qkv, 1, 100 + seed);
+                double h = 1e-2, up = loss_at(k, &t, direction, h),
+                       down = loss_at(k, &t, direction, -h);
+                compute(k, &t, 1, false);
+                double slope = dot(t.dqkv, direction, t.n_qkv);
+                double size = sqrt(dot(t.dqkv, t.dqkv, t.n_qkv));
+                /* The slope is a sum of n_qkv terms, of about `size` in all. Cutting off at h^2
+                 * costs some 1e-4 of it, rounding of the loss 1e-6 / h. */
+                CHECK_NEAR((up - down) / (2 * h), slope, 2e-3 * size);
+            }
+            mem_free(direction);
+            data_destroy(&t);
+        }
+    }
+}
+
+TEST(attention_decode_equals_the_last_row_of_forward) {
+    static const Case some[] = {{2, 130, 4, 2, 64}, {1, 70, 3, 1, 5},   {1, 1, 2, 2, 16},
+                                {3, 33, 2, 2, 128}, {2, 300, 1, 1, 80}, {1, 9, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        Case c = some[i];
+        Data t = data_plain(c);
+        int64_t W = (c.H + 2 * c.Hkv) * c.D, R = 2 * c.Hkv * c.D, room = c.S + 7, last = c.S - 1;
+        float *q = floats(c.B * c.H * c.D), *out = floats(c.B * c.H * c.D);
+        float *cache = floats(c.B * room * R);
+        fill_nan(cache, c.B * room * R); // rows after the position are not looked at
+        for (int64_t b = 0; b < c.B; b++) {
+            for (int64_t j = 0; j < c.S; j++)
+                memcpy(cache + (b * room + j) * R, t.qkv + (b * c.S + j) * W + c.H * c.D,
+                       (size_t)R * sizeof(float));
+            memcpy(q + b * c.H * c.D, t.qkv + (b * c.S + last) * W,
+                   (size_t)(c.H * c.D) * sizeof(float));
+        }
+        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+            const Kernels *k = kernels_cpu(*set);
+            compute(k, &t, 2, false);
+            for (int threads = 1; threads <= 2; threads++) {
+                Team *team = team_create(threads);
+                size_t n = k->attention_workspace(threads, room, c.H, c.Hkv, c.D);
+                Attention a = {.B = c.B,
+                               .S = room,
+                               .H = c.H,
+                               .Hkv = c.Hkv,
+                               .D = c.D,
+                               .workspace = mem_alloc(n)};
+                fill_nan(a.workspace, (int64_t)(n / sizeof(float)));
+                fill_nan(out, c.B * c.H * c.D);
+                k->attention_decode(team, &a, out, q, cache, last);
+                team_destroy(team);
+                mem_free(a.workspace);
+                for (int64_t b = 0; b < c.B; b++)
+                    for (int64_t d = 0; d < c.H * c.D; d++) // both are sums of S products in fp32
+                        CHECK_NEAR(out[b * c.H * c.D + d], t.out[(b * c.S + last) * c.H * c.D + d],
+                                   2e-6);
+            }
+        }
+        mem_free(q), mem_free(out), mem_free(cache);
+        data_destroy(&t);
+    }
+}
+
+TEST(vf_exp2_is_accurate) {
+    double most = 0;
+    for (int i = 0; i < 400000; i++) {
+        float x = -124.9f + (float)i * (251.0f / 400000);
+        double y = exp2((double)x);
+        most = fmax(most, fabs((double)vf_exp2(vf_set1(x))[0] - y) / y);
+    }
+    CHECK(most < 2e-7); // 1.1e-7 of the polynomial, 0.6e-7 of rounding the result
+    CHECK(vf_exp2(vf_zero())[0] == 1 && vf_exp2(vf_set1(-1))[0] == 0.5f);
+    CHECK(vf_exp2(vf_set1(-1e30f))[0] < 1e-37f && isnan(vf_exp2(vf_set1(NAN))[0]));
+}
