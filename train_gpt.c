@@ -332,9 +332,10 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
                      ? mem_printf("; step %" PRId64 " in %s is whole: --resume continues from it",
                                   r->saved_step, o.save)
                      : mem_printf("; nothing was saved");
-    die("%s is %f at step %" PRId64
+    die("%s is %s at step %" PRId64
         "; first tensor that is not finite: %s%s. A lower --lr or --clip, or fp32, may help",
-        what, value, r->state.step + 1, name[0] ? name : "none (the sum itself overflowed)", last);
+        what, isnan(value) ? "not a number" : "infinite", r->state.step + 1,
+        name[0] ? name : "none (the sum itself overflowed)", last);
 }
 
 /* Gradients of batch(step), by micro-steps; the mean loss. */
