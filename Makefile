@@ -76,7 +76,7 @@ $(B)/%.o: %.c Makefile
 
 # the commit is part of every run record
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-$(B)/base/version.o: CFLAGS += -DCOMMIT='"$(COMMIT)"'
+$(B)/base/version.o: ALL_CFLAGS += -DCOMMIT='"$(COMMIT)"'
 $(B)/base/version.o: $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 
 # a fuzzer is one file tests/fuzz/fuzz_NAME.c; clang links them (CONFIG=fuzz CC=clang)

@@ -37,7 +37,7 @@ void chart_number(char *buf, size_t n, double x) {
             snprintf(buf, n, "%.3g%s", x / units[i].unit, units[i].letter);
             return;
         }
-    snprintf(buf, n, a > 0 && a < 1e-3 ? "%.1e" : "%.4g", x);
+    snprintf(buf, n, a > 0 && a < 1e-4 ? "%.1e" : "%.4g", x);
 }
 
 void chart_escape(FILE *f, const char *s) {

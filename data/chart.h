@@ -33,7 +33,7 @@ typedef struct Chart {
 bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_series);
 /* Local. Text with & < > " ' escaped for HTML; control characters other than newline and tab become U+FFFD. */
 void chart_escape(FILE *f, const char *text);
-/* Pure: 1234567 -> 1.23M, 0.00012 -> 1.2e-04. */
+/* Pure: 1234567 -> 1.23M, 0.000012 -> 1.2e-05. */
 void chart_number(char *buf, size_t n, double x);
 /* Pure: the step 1, 2 or 5 times a power of ten that cuts `range` into at most `most` pieces. */
 double chart_tick(double range, int most);

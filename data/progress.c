@@ -10,15 +10,18 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "data/machine.h"
 
 enum { STAYING_LINES = 20, LINE = 512 };
-static const double DECAY = 0.95; // of the moving average: about 20 steps
+static const double REDRAW_S = 0.05; // a terminal over a slow line must not hold up fast steps
+static const double DECAY = 0.95;    // of the moving average: about 20 steps
 
 struct Progress {
     FILE *f;
     bool is_terminal;
     int64_t steps, seen;     // of the run; of this process
     double ms, tokens_per_s; // moving averages, before the correction of their start
+    double drawn;            // when the bar was drawn last
     double weight;           // 1 - DECAY^(values averaged)
 };
 
@@ -115,10 +118,14 @@ void progress_step(Progress *p, const StepRecord *s) {
     if (!p->is_terminal) {
         fprintf(p->f, "%s\n", line);
     } else {
-        if (stays(p, s->step)) fprintf(p->f, "\r\033[K%s\n", line);
+        bool stay = stays(p, s->step);
+        if (stay) fprintf(p->f, "\r\033[K%s\n", line);
+        bool last = s->step >= p->steps;
+        if (!last && !stay && fabs(machine_clock() - p->drawn) < REDRAW_S) return;
+        p->drawn = machine_clock();
         // one column stays free: a full line would wrap, and the next redraw would leave a trail
         progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
-        fprintf(p->f, "\r\033[K%s", s->step < p->steps ? line : "");
+        fprintf(p->f, "\r\033[K%s", last ? "" : line);
     }
     fflush(p->f);
 }

@@ -141,8 +141,8 @@ TEST(chart_ticks_are_one_two_five) {
     char text[32];
     chart_number(text, sizeof text, 1234567);
     CHECK_STR(text, "1.23M");
-    chart_number(text, sizeof text, 0.00012);
-    CHECK_STR(text, "1.2e-04");
+    chart_number(text, sizeof text, 0.000012);
+    CHECK_STR(text, "1.2e-05");
     chart_number(text, sizeof text, -2500);
     CHECK_STR(text, "-2.5k");
 }

@@ -110,7 +110,8 @@ TEST(resume_after_a_signal_loses_no_step) {
         CHECK(place_make(&p));
         // INT is ignored by a background process of a shell without job control: exec through env resets it
         CHECK(shell(&p, GPT2, text, sizeof text,
-                    "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --save stopped "
+                    "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --keep 0 "
+                    "--save stopped "
                     "& P=$!; "
                     "while kill -0 $P && [ ! -e stopped/step_00000007 ]; do sleep 0.01; done; kill "
                     "-%s $P; "
@@ -133,7 +134,7 @@ TEST(resume_after_kill_is_bit_identical) {
     for (int i = 0; i < 4;
          i++) { // saving after every step: some kills hit a half-written checkpoint
         shell(&p, GPT2, text, sizeof text,
-              "$RUN --steps 100000000 --save-every 1 --save killed --resume & P=$!; "
+              "$RUN --steps 100000000 --save-every 1 --keep 0 --save killed --resume & P=$!; "
               "while kill -0 $P && [ ! -e killed/step_%08lld ]; do sleep 0.001; done; sleep 0.0%d; "
               "kill -9 $P; wait $P",
               step + 3, i);

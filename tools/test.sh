@@ -18,7 +18,7 @@ stage() {
     local title=$1 start=$SECONDS status line
     shift
     echo "== $title"
-    "$@" 2>&1 | tee "$log" | grep -v '^ok '
+    "$@" 2>&1 | tee "$log" | grep --line-buffered -v '^ok '
     status=${PIPESTATUS[0]}
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
     if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)? ]]; then
