@@ -4,10 +4,10 @@
  * of a (or TILE_N columns of b) side by side. A step is one element of K, or in bf16 on sets with a
  * dot product a dword with two elements of K, so that both types have the same loops:
  *
- *      a panel [steps][TILE_M]        b panel [steps][TILE_N]         tile of y in registers
- *      k=0  a0 a1 ... a13             b0 b1 ............ b31          14 x 2 vectors of 16: 28
- * sums, 2 for the row of b, k=1  a0 a1 ... a13             b0 b1 ............ b31          1 for
- * the broadcast element of a: 31 of 32 registers
+ *      a panel [steps][TILE_M]     b panel [steps][TILE_N]     tile of y in registers (AVX-512)
+ *      k=0  a0 a1 ... a13          b0 b1 ............ b31      14 x 2 vectors of 16: 28 sums,
+ *      k=1  a0 a1 ... a13          b0 b1 ............ b31      2 for the row of b, 1 for the
+ *      ...                                                     element of a: 31 of 32 registers
  *
  *      set             tile     sums   loads for each step (28, 12, 12 FMA)
  *      avx512[_bf16]   14 x 32   28    2 + 14
@@ -23,10 +23,8 @@
 #include "base/simd_block.h"
 
 enum {
-    TILE_M = VF == 16  ? 14
-             : VF == 8 ? 6
-                       : 4,
-    TILE_V = 2, // vectors in a row of the tile
+    TILE_M = VF == 16 ? 14 : VF / 2 + 2, // 14, 6 or 4 rows
+    TILE_V = 2,                          // vectors in a row of the tile
     TILE_N = TILE_V * VF,
 };
 

@@ -53,7 +53,7 @@ typedef struct Shape {
 
 static struct {
     const char *set, *json, *dtype, *form;
-    int64_t threads, runs, tokens, max_n;
+    int64_t threads, runs, tokens, min_n, max_n;
     bool small, gpt2, ours_only, best;
 } o;
 static const Opt options[] = {
@@ -65,6 +65,7 @@ static const Opt options[] = {
     {"dtype", OPT_STR, &o.dtype, "", 0, 0, "fp32|bf16", "one type only"},
     {"form", OPT_STR, &o.form, "", 0, 0, "WORD", "forward, dx or dw only"},
     {"max-n", OPT_INT, &o.max_n, "1000000", 1, 1e6, "N", "skip layers with more output features"},
+    {"min-n", OPT_INT, &o.min_n, "0", 0, 1e6, "N", "skip layers with fewer output features"},
     {"gpt2", OPT_BOOL, &o.gpt2, "1", 0, 0, "", "products of GPT-2 124M"},
     {"small", OPT_BOOL, &o.small, "1", 0, 0, "",
      "products of a model of 384 channels, vocabulary 256"},
@@ -299,7 +300,7 @@ static void bench_layer(json_t *rows, Data *d, const double peak[2], int64_t T, 
     Shape s[3] = {{"forward", T, N, K, false, head, false},
                   {"dx", T, K, N, false, !head, false},
                   {"dw", head ? N : K, head ? K : N, T, true, false, true}};
-    if (N > o.max_n) return;
+    if (N > o.max_n || N < o.min_n) return;
     for (int i = 0; i < 3; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             if (*o.form && strcmp(o.form, s[i].form) != 0) continue;
