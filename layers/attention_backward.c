@@ -54,7 +54,7 @@ typedef struct Backward {
     _Atomic int64_t next;
 } Backward;
 
-/* exp(scores - lse) and P (dP - delta) for NR columns of a row; 0 in columns that it does not see. */
+/* P = exp(scores - lse) and P (dP - delta) for NR columns of a row; 0 where it does not see. */
 static inline void row_gradient(const Work *w, int64_t r, int64_t j, int64_t seen, vf p[2],
                                 vf ds[2]) {
     vf lse = vf_set1(w->lse[r]), delta = vf_set1(w->delta[r]), none = vf_zero();

@@ -1,8 +1,8 @@
-/* attention_tile -- the inner parts of attention: packing of heads into panels and products of tiles.
+/* attention_tile -- the inner parts of attention: packing heads into panels, products of tiles.
  *
  * The papers' tiles are BR queries by BC keys. Inside them the unit of work is a register tile, MR
- * rows by NR columns of sums, as in BLIS. A product reads its left matrix by broadcasts from rows of
- * LD words and its right matrix from a panel, NR columns side by side for each step of the sum:
+ * rows by NR columns of sums, as in BLIS. A product reads its left matrix by broadcasts from rows
+ * of LD words and its right matrix from a panel, NR columns side by side for each step of the sum:
  *
  *      set             MR x NR   sums   loads for each step (24, 12, 12 FMA)
  *      avx512[_bf16]   12 x 32    24    2 + 12
@@ -52,7 +52,7 @@ static inline int64_t tile_words(const Shape *s) {
     return (s->Dw + BC - 1) / BC * BR * LD;
 }
 
-/* Hands out consecutive pieces of a member's slice of the workspace; with base NULL it only counts. */
+/* Hands out pieces of a member's slice of the workspace; with base NULL it only counts. */
 typedef struct Carve {
     float *base;
     int64_t used;

@@ -90,8 +90,8 @@ static void fill_nan(float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = NAN;
 }
 
-/* Forward and backward with nothing but the inputs and a workspace of exactly the stated size, both full of NaN: what is
- * not written stays a NaN, what is read too far is a NaN or an address error. */
+/* Forward and backward with nothing but the inputs and a workspace of exactly the stated size, both
+ * full of NaN: what is not written stays a NaN, what is read too far is a NaN or an address error. */
 static void compute(const Kernels *k, Data *t, int threads, bool bf16) {
     Case c = t->c;
     Team *team = team_create(threads);
@@ -132,8 +132,8 @@ TEST(attention_equals_double_precision) {
         Data t = data_create(cases[i], 2);
         for (const char *const *set = kernels_cpu_sets(); *set; set++) {
             compute(kernels_cpu(*set), &t, 2, false);
-            /* Rounding of sums of a few hundred fp32 terms: a few hundred times 6e-8 at worst, and exp(s - lse)
-             * has the rounding of s and lse, |s| up to about 20 here. */
+            /* Rounding of sums of a few hundred fp32 terms: a few hundred times 6e-8 at worst, and
+             * exp(s - lse) has the rounding of s and lse, |s| up to about 20 here. */
             double e[] = {worst(t.out, t.true_out, t.n_out), worst(t.lse, t.true_lse, t.n_lse),
                           worst(t.dqkv, t.true_dqkv, t.n_qkv)};
             if (!(e[0] < 1e-5 && e[1] < 2e-6 && e[2] < 2e-5))
