@@ -47,7 +47,7 @@ ROWS = [
 ]
 TUNED = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
          "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 30)}
-BUSY_LIMIT, RETRIES = 0.04, 3
+BUSY_LIMIT = 0.04
 
 
 def positions(model, seq):
@@ -101,13 +101,15 @@ def write_tokens(path, vocab):
 
 
 class Contestant:
+    tries = 3
+
     def __init__(self, name, dtype, command, env, parse, meta=None):
         self.name, self.dtype, self.command, self.env = name, dtype, command, env
         self.parse, self.meta, self.runs = parse, meta or {}, []
 
     def measure(self, prefix):
         best = None
-        for _ in range(RETRIES):
+        for _ in range(Contestant.tries):
             out, others = run(self.command, self.env, prefix)
             ms, extra = self.parse(out)
             if best is None or others < best["others"]:
@@ -248,6 +250,7 @@ def options():
     p.add_argument("--rows", default=",".join(r[0] for r in ROWS))
     p.add_argument("--dtypes", default="fp32,bf16")
     p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--tries", type=int, default=3, help="of a measurement that other processes disturb")
     p.add_argument("--mode", choices=["eager", "compile"], help="of PyTorch (default: try both, keep the better)")
     p.add_argument("--no-installed", action="store_true", help="only tuned PyTorch")
     p.add_argument("--prefix", default="", help="words before every command, e.g. 'taskset -c 0,1'")
@@ -257,7 +260,7 @@ def options():
     if set(rows) - known:
         p.error(f"--rows {a.rows}: the rows are {', '.join(sorted(known))}")
     a.rows = [r for r in ROWS if r[0] in rows]
-    a.dtypes = a.dtypes.split(",")
+    a.dtypes, Contestant.tries = a.dtypes.split(","), a.tries
     if not os.access(a.binary, os.X_OK):
         p.error(f"{a.binary} is missing: make")
     if a.python and first_line([a.python, "-c", "import torch; print('ok')"]) != "ok":
