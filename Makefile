@@ -9,7 +9,7 @@
 # make install     programs to $(PREFIX)/bin
 # make clean       remove what was built; run/ stays
 #
-# Variables: CC=clang, CONFIG=asan|tsan|debug (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX
+# Variables: CC=clang, CONFIG=asan|tsan|debug (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
 MAKEFLAGS += -r
 SHELL := /bin/bash
 CC ?= gcc
@@ -103,6 +103,10 @@ fuzz fuzz-long:
 	@tools/setup.sh test
 	@$(MAKE) -s -j$$(nproc) CONFIG=fuzz CC=clang fuzzers
 	@tools/fuzz.sh $(SECONDS_EACH)
+# PEERS='--python /path/to/python --llmc "command with {B} {T}"' measures others beside it (python3 tools/bench.py --help).
+bench: $(B)/train_gpt
+	python3 tools/bench.py $(PEERS)
+	python3 tools/bench_table.py --page README.md
 lint:
 	@tools/setup.sh test
 	@tools/lint.sh
@@ -117,5 +121,5 @@ install: all
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all help quickstart test asan tsan fuzz fuzz-long fuzzers lint format size install clean
+.PHONY: all help quickstart test bench asan tsan fuzz fuzz-long fuzzers lint format size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -3,7 +3,7 @@
 
     python3 tools/bench_table.py [FILE.json]                  prints Markdown
     python3 tools/bench_table.py FILE.json --page README.md   replaces what stands between the lines
-                                                              <!-- bench --> and <!-- /bench -->
+                                                              <!-- bench:begin --> and <!-- bench:end -->
     python3 tools/bench_table.py FILE.json --page README.md --check   fails when that would change the page
 """
 import argparse
@@ -65,6 +65,8 @@ def main():
     p.add_argument("--page")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
+    if not os.path.exists(a.file):
+        sys.exit(f"{a.file} is missing: make bench")
     with open(a.file) as f:
         text = table(json.load(f))
     if not a.page:
@@ -72,7 +74,7 @@ def main():
         return
     with open(a.page) as f:
         page = f.read()
-    begin, end = "<!-- bench -->\n", "<!-- /bench -->"
+    begin, end = "<!-- bench:begin -->\n", "<!-- bench:end -->"
     if begin not in page or end not in page:
         sys.exit(f"{a.page} has no lines {begin.strip()} and {end}")
     new = page[: page.index(begin) + len(begin)] + text + page[page.index(end):]
