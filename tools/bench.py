@@ -4,7 +4,8 @@
     python3 tools/bench.py                                     train_gpt alone
     python3 tools/bench.py --python /path/to/python            and PyTorch, if that Python has torch
     python3 tools/bench.py --llmc 'cmd {B} {T}'                and a program that prints "(took X ms)" per step, as
-                                                               llm.c's train_gpt2 does, here for d12 at batch B x T
+                                                               llm.c's train_gpt2 does, here for d12 at batch B x T; B and T
+                                                               are constants of its source: build one for each T
     python3 tools/bench.py --rows t256,small --repeat 5        some rows only, more often
 
 Every measurement is one process: warm-up steps, then timed steps, of which the median counts. The contestants of a

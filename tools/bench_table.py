@@ -54,6 +54,9 @@ def table(d):
     if "torch" in d["versions"]:
         text += (f" PyTorch {d['versions']['torch']}, the better of eager (e) and torch.compile (c); \"tuned\" as "
                  "`tools/bench.py --help` says.")
+    if any(find(row, "llm.c", "fp32") for row in d["rows"]):
+        text += (" llm.c is its train_gpt2, built by its own Makefile, with B and T set in its source and 2 threads; it "
+                 "has no bf16 on the CPU.")
     if notes:
         text += " Two threads against one: " + ", ".join(notes) + "."
     return "\n".join(out) + "\n\n" + text + "\n"
