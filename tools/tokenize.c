@@ -278,8 +278,7 @@ static int decode(int argc, char **argv) {
     Tokenizer *t = tokenizer_load(o.tokenizer);
     Shard s = shard_open(o.shard);
     Err why;
-    if (!shard_check(&s, tokenizer_vocab(t), NULL, &why))
-        die("%s: %s", o.shard, why.text);
+    if (!shard_check(&s, tokenizer_vocab(t), NULL, &why)) die("%s: %s", o.shard, why.text);
     if (o.from > s.n_tokens)
         die("--from %lld is beyond the %lld tokens", (long long)o.from, (long long)s.n_tokens);
     int64_t left = s.n_tokens - o.from;
