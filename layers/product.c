@@ -210,6 +210,12 @@ static Fetch ahead_take(Ahead *f) {
     return next;
 }
 
+/* Asks for the tile of a matrix like y that begins at x; x may be NULL. */
+static inline void fetch_tile(const float *x, int64_t ld, int64_t rows) {
+    for (int64_t i = 0; x && i < rows; i++)
+        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + i * ld + j, 1);
+}
+
 /* Tiles that are whole and need no more than adding go straight to y; others through a buffer. */
 static void tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
     const Product *p = w->p;
@@ -220,8 +226,10 @@ static void tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
     t->rows = (int)length(m);
     t->ld = direct ? p->ldy : TILE_N, t->y = direct ? p->y + at : buffer;
     t->before = direct && before ? before + at : NULL;
-    for (int64_t i = 0; i < length(m); i++) // y comes from far away while the tile is summed
-        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(p->y + at + i * p->ldy + j, 1);
+    // What the finished tile meets comes from far away while it is summed.
+    fetch_tile(p->y + at, p->ldy, length(m));
+    if (s->first && p->addend && p->addend != p->y) fetch_tile(p->addend + at, p->ldy, length(m));
+    if (s->last && p->aux) fetch_tile(p->aux + at, p->ldy, length(m));
     tile_multiply(t);
     for (int64_t i = 0; !direct && i < length(m); i++)
         for (int64_t j = 0; j < length(n); j += VF) {
