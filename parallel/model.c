@@ -82,8 +82,9 @@ static void cut_workspace(Model *m) {
     int64_t T = m->shape.B * m->shape.S, C = c->channels, F = c->ffn, D = config_head_size(c);
     int threads = team_size(m->team);
     m->ld_logits = (c->vocab + 15) / 16 * 16;
-    m->head_rows = HEAD_BYTES / (m->ld_logits * (int64_t)sizeof(float)) / 64 * 64;
-    if (m->head_rows < 64) m->head_rows = 64;
+    int64_t most = HEAD_BYTES / (m->ld_logits * (int64_t)sizeof(float));
+    int64_t chunks = most > 0 ? (T + most - 1) / most : T;
+    m->head_rows = ((T + chunks - 1) / chunks + 63) / 64 * 64; // chunks of about equal length
     if (m->head_rows > T) m->head_rows = T;
     m->logits = floats(a, m->head_rows * m->ld_logits);
     if (m->shape.training) {
