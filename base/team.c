@@ -14,9 +14,8 @@
 #include "base/die.h"
 #include "base/mem.h"
 
-enum {
-    SPIN = 20000
-}; // pause instructions before a waiting member sleeps: about half a millisecond
+/* Pause instructions before a waiting member sleeps: some tens of microseconds: with another program on a core that is better than spinning on. */
+enum { SPIN = 1000 };
 
 struct Team {
     int size;

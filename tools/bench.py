@@ -270,6 +270,20 @@ def options():
     return a
 
 
+def merged(path, record):
+    """Rows measured now, and those of an older record of the same machine that were not; each says when it was made."""
+    rows = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            old = json.load(f)
+        if old["machine"] == record["machine"]:
+            rows = {r["row"]: r for r in old["rows"]}
+    for r in record["rows"]:
+        r.update(date=record["date"], commit=record["commit"], repeat=record["repeat"])
+        rows[r["row"]] = r
+    return [rows[name] for name, *_ in ROWS if name in rows]
+
+
 def main():
     if sys.argv[1:2] == ["--measure"]:
         measure(sys.argv[2:])
@@ -301,6 +315,7 @@ def main():
             if r["runs"][0].get("torch"):
                 record["versions"]["torch"] = r["runs"][0]["torch"]
         record["rows"].append(head)
+    record["rows"] = merged(args.out, record)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     with open(args.out, "w") as f:
         json.dump(record, f, indent=1)
