@@ -271,19 +271,4 @@ static inline float bf16_to_float(uint16_t h) {
     return x;
 }
 
-/* acc + a.low * b.low + a.high * b.high for the pair of bf16 values in each 32-bit lane. VF_BF16_DOT: one instruction does it. */
-#if defined(__AVX512BF16__)
-#define VF_BF16_DOT 1
-static inline vf vf_bf16_dot(vf acc, vi a, vi b) {
-    return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
-}
-#else
-#define VF_BF16_DOT 0
-static inline vf vf_bf16_dot(vf acc, vi a, vi b) {
-    vi high = vi_set1(-65536);
-    acc = vf_fma((vf)(a << 16), (vf)(b << 16), acc);
-    return vf_fma((vf)(a & high), (vf)(b & high), acc);
-}
-#endif
-
 #endif

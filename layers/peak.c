@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "base/simd.h"
+#include "base/simd_block.h"
 
 enum {
     CHAINS = 24,
@@ -34,7 +34,7 @@ static void spin_bf16(void *ctx, int member, int size) {
     for (int i = 0; i < CHAINS; i++) acc[i] = vf_set1((float)i); // equal chains would be merged
     for (int turn = 0; turn < TURNS; turn++)
 #pragma GCC unroll 24
-        for (int i = 0; i < CHAINS; i++) acc[i] = vf_bf16_dot(acc[i], (vi)a, (vi)b);
+        for (int i = 0; i < CHAINS; i++) acc[i] = vf_dot2(a, b, acc[i]);
     for (int i = 0; i < CHAINS; i++) sum += acc[i];
     if (member == 0) j->sink = vf_sum(sum);
 }
@@ -47,7 +47,7 @@ static double now_s(void) {
 
 double peak(Team *t, bool bf16) {
     PeakJob j = {0};
-    bool pairs = bf16 && VF_BF16_DOT;
+    bool pairs = bf16 && SIMD_BF16;
     double best = 0, flops = (pairs ? 4.0 : 2.0) * VF * CHAINS * (double)TURNS * team_size(t);
     for (int round = 0; round < ROUNDS; round++) {
         double t0 = now_s();

@@ -279,7 +279,7 @@ def merged(path, record):
         if old["machine"] == record["machine"]:
             rows = {r["row"]: r for r in old["rows"]}
     for r in record["rows"]:
-        r.update(date=record["date"], commit=record["commit"], repeat=record["repeat"])
+        r.update(command=record["command"], date=record["date"], commit=record["commit"], repeat=record["repeat"])
         rows[r["row"]] = r
     return [rows[name] for name, *_ in ROWS if name in rows]
 
@@ -302,7 +302,9 @@ def main():
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": first_line(["git", "describe", "--always", "--dirty"]),
         "command": "python3 tools/bench.py " + " ".join(
-            f"--{k} ..." if k in ("--python", "--llmc") else k for k in ["--repeat", str(args.repeat)]),
+            ["--rows", ",".join(r[0] for r in args.rows), "--repeat", str(args.repeat)]
+            + (["--mode", args.mode] if args.mode else []) + (["--python", "PYTHON"] if args.python else [])
+            + (["--llmc", "COMMAND"] if args.llmc else [])),
         "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]), "python": platform.python_version()},
         "repeat": args.repeat,
         "peak_gflops": peak,

@@ -47,9 +47,11 @@ def table(d):
             one, two = find(row, "1 thread", dtype), find(row, "train_gpt", dtype)
             if one and two:
                 notes.append(f"{one['median_ms'] / two['median_ms']:.2f}x in {dtype}")
+    repeats = sorted({row.get("repeat", d["repeat"]) for row in d["rows"]})
+    turns = " or ".join(str(n) for n in repeats)
     peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
     text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['date'][:10]}, commit "
-            f"{d['commit']}, medians of {d['repeat']} alternating runs. In brackets: how many times as fast train_gpt "
+            f"{d['commit']}, medians of the steps of {turns} alternating run{'s' if turns != '1' else ''} per row. In brackets: how many times as fast train_gpt "
             f"is. Measured peak {peak}; a step counts 6 N + 6 L C T floating-point operations per token.")
     if "torch" in d["versions"]:
         text += (f" PyTorch {d['versions']['torch']}, the better of eager (e) and torch.compile (c); \"tuned\" as "
