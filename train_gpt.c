@@ -120,7 +120,8 @@ static void plan_model(Run *r) {
                     .S = o.seq,
                     .bf16 = o.dtype == 1,
                     .recompute = (Recompute)o.recompute,
-                    .training = *o.train != 0};
+                    .training = *o.train || !*o.init, // --memory alone is about training
+                    .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
     memory_require(&r->m, stdout);
     if (o.memory) {
@@ -181,16 +182,32 @@ static void open_data(Run *r) {
     r->losses = mem_calloc(n, sizeof *r->losses);
 }
 
+/* What a long run writes at its end must not be found impossible there. */
+static void check_outputs(const Run *r) {
+    Err e;
+    const char *const folders[] = {*o.train ? o.save : "", o.export_hf};
+    for (int i = 0; i < 2; i++) {
+        char *inside = mem_printf("%s/file", folders[i]);
+        if (*folders[i] && (!io_make_dirs(folders[i], &e) || !io_can_write(inside, &e)))
+            die("%s", e.text);
+        mem_free(inside);
+    }
+    if (*o.export_llmc && (!llmc_model_fits(&r->config, &e) || !io_can_write(o.export_llmc, &e)))
+        die("--export-llmc: %s", e.text);
+}
+
+static const char *kernels_name(void) {
+    return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
+}
+
 static void print_header(const Run *r) {
     char text[512];
     config_print(&r->config, text, sizeof text);
     printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
            (double)config_parameters(&r->config) / 1e6,
            config_flops_per_token(&r->config, o.seq) / 1e9);
-    const char *const *sets = kernels_cpu_sets();
     printf("machine  %d threads, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
-           team_size(r->team), strcmp(o.kernels, "auto") == 0 ? sets[0] : o.kernels,
-           o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
+           team_size(r->team), kernels_name(), o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
     if (*o.train)
         printf("data     %.2f M tokens in %d files, %.2f epochs in %" PRId64 " steps of %" PRId64
                " tokens\n",
@@ -328,10 +345,14 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
     model_first_nonfinite(&r->m, name, sizeof name);
     metrics_close(r->metrics);
     progress_close(r->progress);
-    char *last = *o.save && r->saved_step >= 0
-                     ? mem_printf("; step %" PRId64 " in %s is whole: --resume continues from it",
-                                  r->saved_step, o.save)
-                     : mem_printf("; nothing was saved");
+    char *last =
+        *o.save && r->saved_step >= 0
+            ? mem_printf(r->saved_step == r->state.step
+                             ? "; step %" PRId64 " in %s holds these very weights: move "
+                               "it away, and --resume continues from the one before"
+                             : "; step %" PRId64 " in %s is whole: --resume continues from it",
+                         r->saved_step, o.save)
+            : mem_printf("; nothing was saved");
     die("%s is %s at step %" PRId64
         "; first tensor that is not finite: %s%s. A lower --lr or --clip, or fp32, may help",
         what, isnan(value) ? "not a number" : "infinite", r->state.step + 1,
@@ -478,7 +499,7 @@ static void start_records(Run *r) {
     config_print(&r->config, text, sizeof text);
     RunRecord run = {.options = options,
                      .model = text,
-                     .kernels = o.kernels,
+                     .kernels = kernels_name(),
                      .parameters = config_parameters(&r->config),
                      .tokens_per_step = o.batch,
                      .steps = o.steps,
@@ -534,6 +555,7 @@ int main(int argc, char **argv) {
     choose_batch();
     plan_model(&r);
     open_data(&r);
+    check_outputs(&r);
     model_allocate(&r.m);
     load_weights(&r, checkpoint);
     mem_free(checkpoint);

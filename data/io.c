@@ -233,3 +233,15 @@ bool io_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
 }
+
+bool io_can_write(const char *path, Err *e) {
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return err(e, "%s is a folder: name a file", path);
+    char *beside = mem_printf("%s.try-%ld", path, (long)getpid());
+    IoFile f;
+    bool ok = io_create(&f, beside, e);
+    if (ok) io_abandon(&f);
+    mem_free(beside);
+    return ok;
+}

@@ -63,6 +63,8 @@ bool io_sync_dir(const char *path, Err *e);
  */
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
+/* Local. Could a file be written here at the end of a long run? Tried with a name beside it, which goes again. */
+bool io_can_write(const char *path, Err *e);
 
 /* For tests. The nth (1 = next) call that changes the disk fails with "No space left on device",
  * or, with kill, ends the process as kill -9 would. 0 switches it off. Returns how many such calls

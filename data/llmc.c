@@ -232,14 +232,18 @@ static bool put_tensors(IoFile *f, const TensorTable *t, int version, Err *e) {
     return ok;
 }
 
-bool llmc_model_save(const char *path, const TensorTable *t, int version, Err *e) {
-    const Config *c = &t->config;
+bool llmc_model_fits(const Config *c, Err *e) {
     const char *key = hf_config_kind(c) != HF_GPT2        ? "norm, pos, act, bias, kv_heads"
                       : c->ffn != 4 * c->channels         ? "ffn"
                       : !c->tied                          ? "tied"
                       : (float)c->norm_eps != (float)1e-5 ? "eps"
                                                           : NULL;
-    if (key) return err(e, "an llm.c file cannot hold this model (%s): save safetensors", key);
+    return !key || err(e, "an llm.c file cannot hold this model (%s): save safetensors", key);
+}
+
+bool llmc_model_save(const char *path, const TensorTable *t, int version, Err *e) {
+    const Config *c = &t->config;
+    if (!llmc_model_fits(c, e)) return false;
     int32_t h[256] = {MODEL_MAGIC,          version,
                       (int32_t)c->seq,      (int32_t)c->vocab,
                       (int32_t)c->layers,   (int32_t)c->heads,

@@ -66,6 +66,8 @@ int llmc_find(const TensorTable *t, int k, int l);
 /* Local. Files: weights_load and weights_config (data/weights.h) end here for FILE.bin. */
 bool llmc_model_config(const char *path, Config *c, Err *e);
 bool llmc_model_load(const char *path, const TensorTable *t, Err *e);
+/* Pure. Whether the format can hold such a model; if not, what it lacks. */
+bool llmc_model_fits(const Config *c, Err *e);
 /* Local. Writes every param to a temporary name, synced, then renamed. Refuses a model that the
  * format cannot hold: other than GPT-2's shape, ffn other than 4C, untied, eps other than 1e-5.
  * version is LLMC_FP32 or LLMC_BF16. */

@@ -22,7 +22,7 @@ static void plan(Generator *g, const Model *m) {
     ModelShape s = m->shape;
     s.B = 1;
     s.S = s.config.seq;
-    s.training = false;
+    s.training = s.samples = false;
     s.recompute = RECOMPUTE_NONE;
     s.borrow = &m->tensors;
     model_plan(&g->m, &s, m->k, m->team);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/die.h"
+#include "parallel/generate.h"
 
 static int64_t read_number(const char *path, const char *key) {
     FILE *f = fopen(path, "r");
@@ -30,7 +31,7 @@ int64_t memory_available(void) {
 int64_t memory_needed(const Model *m) {
     int64_t sum = 0;
     for (int i = 0; i < N_ARENAS; i++) sum += (int64_t)m->arena[i].used;
-    return sum;
+    return sum + (m->shape.samples ? generator_bytes(m) : 0);
 }
 
 static double mib(int64_t n_bytes) {
@@ -46,6 +47,9 @@ void memory_print(const Model *m, FILE *f) {
         fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", m->arena[i].name,
                 mib((int64_t)m->arena[i].used), 100.0 * (double)m->arena[i].used / (double)all,
                 what[i]);
+    if (m->shape.samples)
+        fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", "sampling", mib(generator_bytes(m)),
+                100.0 * (double)generator_bytes(m) / (double)all, "key-value cache, activations");
     fprintf(f, "  %-12s %8.1f  of %.1f available\n", "all", mib(all), mib(have));
 }
 

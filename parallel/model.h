@@ -37,6 +37,7 @@ typedef struct ModelShape {
     bool bf16;    // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
     bool training;             // false: no gradients, no optimizer state, nothing kept for backward
+    bool samples;              // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
 } ModelShape;
 

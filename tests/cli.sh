@@ -26,6 +26,11 @@ refuses() {
     else passed=$((passed + 1))
     fi
 }
+# refuses_early: and no step was trained before.
+refuses_early() {
+    refuses "$@"
+    if grep -q '^step' out; then fail "$1" "it trained first"; fi
+}
 # works NAME COMMAND...: status 0.
 works() {
     local name=$1
@@ -76,12 +81,24 @@ refuses "resume without a folder" 2 "--save" "${train[@]}" --resume
 refuses "checkpoint of another model" 1 "ckpt" "$programs/train_gpt" --train good.bin --micro 2 --threads 1 --save ckpt --resume \
     --model layers=3,heads=2,channels=16,seq=16,vocab=64
 refuses "log in a folder that is not there" 1 "nowhere/log" "${train[@]}" --json nowhere/log.jsonl
+refuses_early "a file where checkpoints should go" 1 "good.bin" "${train[@]}" --save good.bin
+refuses_early "a file where the export should go" 1 "good.bin" "${train[@]}" --export-hf good.bin
+refuses_early "an export in a folder that is not there" 1 "nowhere/x.bin" "${train[@]}" --export-llmc nowhere/x.bin
+refuses_early "a model that llm.c's file cannot hold" 1 "cannot hold" "$programs/train_gpt" --train good.bin --micro 2 --threads 1 \
+    --model llama,layers=1,heads=2,channels=16,seq=16,vocab=64 --export-llmc x.bin --steps 2
+refuses "a bad step right after a checkpoint" 1 "move it away" "${train[@]}" --lr 1e6 --clip 0 --save bad --save-every 1
 refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.jsonl
 refuses "report of a foreign file" 1 "no JSON lines" "$programs/report" picture.bin
 refuses "report of nothing" 2 "no file" "$programs/report"
 
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
+mkfifo pipe && { cat pipe >piped.html & }
+works "the page into a pipe" "$programs/report" --out pipe log.jsonl
+works "the pipe is still one" test -p pipe
+"$programs/train_gpt" --memory --model $model --sample-every 1 >memory
+works "the memory table is of training" grep -q '^  optimizer *[0-9.]*[1-9]' memory
+works "with what sampling takes" grep -q '^  sampling *[0-9.]*[1-9]' memory
 works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"
 
 # A full disk under the log: one warning, and the run goes on to its end and saves.

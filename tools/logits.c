@@ -43,7 +43,7 @@ static int32_t *read_tokens(const Config *c, int64_t *n) {
 
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
-    opt_parse(options, argc, argv, "usage: logits --init FILE --tokens 1,2,3 --out FILE");
+    opt_parse(options, argc, argv, "usage: logits --init FILE --tokens 1,2,3 --out FILE\n\n");
     if (!*init_path || !*tokens_text || !*out_path)
         die_usage("--init, --tokens and --out are needed");
     ModelShape shape = {.B = 1};

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -45,19 +46,22 @@ static char *run_name(const char *path) {
     return name;
 }
 
-/* Written beside its place and renamed: a page that is open in a browser is never half a page. */
+/* Written beside its place and renamed: a page that is open in a browser is never half a page. A name that is no
+ * regular file (/dev/stdout, a pipe) is written to and never replaced. */
 static void write_page(const char *out, const char *title, const ReportRun *runs, int n) {
-    char *part = mem_printf("%s.part", out);
+    struct stat st;
+    bool direct = stat(out, &st) == 0 && !S_ISREG(st.st_mode);
+    char *part = mem_printf(direct ? "%s" : "%s.part", out);
     FILE *f = fopen(part, "wb");
     if (!f) die("cannot write %s: %s", part, strerror(errno));
     report_write(f, title, runs, n);
     bool bad = ferror(f) != 0;
     if (fclose(f) || bad) {
         int why = errno;
-        remove(part);
+        if (!direct) remove(part);
         die("cannot write %s: %s", out, strerror(why));
     }
-    if (rename(part, out)) die("cannot rename %s to %s: %s", part, out, strerror(errno));
+    if (!direct && rename(part, out)) die("cannot rename %s to %s: %s", part, out, strerror(errno));
     mem_free(part);
 }
 
