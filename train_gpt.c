@@ -224,7 +224,7 @@ static double validate(Run *r) {
     int64_t n_batches = batch_steps(&r->val), n_targets = 0;
     double sum = 0;
     if (o.eval_batches && o.eval_batches < n_batches) n_batches = o.eval_batches;
-    for (int64_t i = 0; i < n_batches; i++) {
+    for (int64_t i = 0; i < n_batches && !caught_signal; i++) {
         int64_t n = batch_sequences(&r->val, i);
         batch_fill(&r->val, i, 0, n, r->inputs, r->targets);
         for (int64_t t = n * o.seq; t < o.micro * o.seq; t++) r->inputs[t] = 0, r->targets[t] = -1;
@@ -240,7 +240,7 @@ static double score_hellaswag(Run *r) {
     size_t rows = HELLASWAG_CHOICES * (size_t)S;
     int32_t *in = mem_alloc(rows * sizeof *in), *target = mem_alloc(rows * sizeof *target);
     float *loss = mem_alloc(rows * sizeof *loss);
-    for (int64_t i = 0; i < r->hellaswag.n; i++) {
+    for (int64_t i = 0; i < r->hellaswag.n && !caught_signal; i++) {
         if (!hellaswag_rows(&r->hellaswag, i, S, in, target)) continue;
         for (int64_t row = 0; row < HELLASWAG_CHOICES; row += o.micro) {
             int64_t n = HELLASWAG_CHOICES - row < o.micro ? HELLASWAG_CHOICES - row : o.micro;
@@ -255,7 +255,7 @@ static double score_hellaswag(Run *r) {
         scored++;
     }
     mem_free(in), mem_free(target), mem_free(loss);
-    if (scored < r->hellaswag.n)
+    if (scored < r->hellaswag.n && !caught_signal)
         progress_note(r->progress,
                       "hellaswag: %" PRId64 " of %" PRId64
                       " examples are longer than --seq %" PRId64 " and were left out",
@@ -263,14 +263,17 @@ static double score_hellaswag(Run *r) {
     return scored ? (double)right / (double)scored : NAN;
 }
 
+/* A signal ends it without a result: whoever sent it may not wait. */
 static void evaluate(Run *r) {
     if (*o.val) {
         double loss = validate(r);
+        if (caught_signal) return;
         progress_note(r->progress, "step %" PRId64 ": val loss %.6f", r->state.step, loss);
         metrics_eval(r->metrics, r->state.step, "val_loss", loss);
     }
     if (*o.hellaswag) {
         double share = score_hellaswag(r);
+        if (caught_signal) return;
         progress_note(r->progress, "step %" PRId64 ": HellaSwag %.4f", r->state.step, share);
         metrics_eval(r->metrics, r->state.step, "hellaswag", share);
     }
@@ -359,12 +362,14 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
         name[0] ? name : "none (the sum itself overflowed)", last);
 }
 
-/* Gradients of batch(step), by micro-steps; the mean loss. */
-static double accumulate(Run *r) {
+/* Gradients of batch(step), by micro-steps, and the mean loss. False when a signal came between them: the weights are
+ * still those after the last step, and --resume makes this one again. */
+static bool accumulate(Run *r, double *loss) {
     int64_t per_step = o.batch / o.seq, step = r->state.step;
     double sum = 0;
     model_zero_grads(&r->m);
     for (int64_t first = 0; first < per_step; first += o.micro) {
+        if (first && caught_signal) return false;
         batch_fill(&r->train, step, first, o.micro, r->inputs, r->targets);
         if (first + o.micro < per_step)
             batch_prefetch(&r->train, step, first + o.micro, o.micro);
@@ -374,7 +379,8 @@ static double accumulate(Run *r) {
         if (!isfinite(part)) stop_not_finite(r, "the loss", part);
         sum += part;
     }
-    return sum / (double)o.batch;
+    *loss = sum / (double)o.batch;
+    return true;
 }
 
 static void update(Run *r, double lr, double norm) {
@@ -398,7 +404,9 @@ static void train_step(Run *r) {
                     .steps = o.steps,
                     .wsd_decay = o.wsd_decay};
     double t0 = now_ms(), lr = schedule_lr(&s, r->state.step);
-    double loss = accumulate(r), norm = model_grad_norm(&r->m);
+    double loss;
+    if (!accumulate(r, &loss)) return;
+    double norm = model_grad_norm(&r->m);
     if (!isfinite(norm)) stop_not_finite(r, "the gradient norm", norm);
     double loss_z = zscore_add(&r->state.loss_z, loss), norm_z = zscore_add(&r->state.norm_z, norm);
     bool skip = (o.skip_loss_z > 0 && loss_z > o.skip_loss_z) ||
@@ -456,14 +464,18 @@ static bool due(int64_t step, int64_t every, bool last) {
 static void after_step(Run *r) {
     int64_t step = r->state.step;
     bool last = step >= o.steps;
-    if (due(step, o.eval_every, last)) evaluate(r);
-    if (due(step, o.sample_every, last && o.sample_every > 0)) {
+    if (due(step, o.eval_every, last) && !caught_signal) evaluate(r);
+    if (due(step, o.sample_every, last && o.sample_every > 0) && !caught_signal) {
         char *text = sample(r, false);
-        progress_note(r->progress, "---\n%s\n---", text);
-        metrics_sample(r->metrics, step, text);
+        if (!caught_signal) {
+            progress_note(r->progress, "---\n%s\n---", text);
+            metrics_sample(r->metrics, step, text);
+        }
         mem_free(text);
     }
-    if (*o.save && due(step, o.save_every, last || caught_signal) && r->saved_step != step) save(r);
+    if (*o.save && due(step, o.save_every, last || (caught_signal && step > 0)) &&
+        r->saved_step != step)
+        save(r);
 }
 
 static void train(Run *r) {

@@ -93,7 +93,7 @@ refuses "report of nothing" 2 "no file" "$programs/report"
 
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
-mkfifo pipe && { cat pipe >piped.html & }
+mkfifo pipe && { timeout 10 cat pipe >piped.html 2>/dev/null & }
 works "the page into a pipe" "$programs/report" --out pipe log.jsonl
 works "the pipe is still one" test -p pipe
 "$programs/train_gpt" --memory --model $model --sample-every 1 >memory
@@ -116,6 +116,23 @@ status=$?
 at=$(tail -1 stop.jsonl | grep -o '"step":[0-9]*' | grep -o '[0-9]*')
 [ $status != 0 ] && [ -d "stop/$(printf step_%08d "$at")" ] && passed=$((passed + 1)) ||
     fail "SIGTERM" "status $status, step $at, $(ls stop 2>&1)"
+# Neither a long step nor a long validation keeps it: both of these would take minutes.
+head -c 1024 good.bin >long.bin && word $((1 << 20)) | dd of=long.bin bs=1 seek=8 conv=notrunc status=none
+truncate -s $((1024 + (2 << 20))) long.bin
+slow=("$programs/train_gpt" --train long.bin --micro 1 --threads 1 --model layers=4,heads=4,channels=128,seq=256,vocab=64)
+for what in "--batch 1048576" "--batch 256 --val long.bin --eval-batches 0 --eval-every 1"; do
+    # shellcheck disable=SC2086
+    "${slow[@]}" $what --save slow --json slow.jsonl >out 2>err &
+    pid=$!
+    sleep 2
+    kill -TERM $pid
+    for ((i = 0; i < 30; i++)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
+    kill -KILL $pid 2>/dev/null && fail "SIGTERM while busy" "it went on after the signal: $what"
+    wait $pid
+    [ $? = 143 ] && passed=$((passed + 1)) || fail "SIGTERM while busy" "status $?: $what"
+    rm -rf slow.jsonl
+done
+[ -d slow/step_00000001 ] && passed=$((passed + 1)) || fail "SIGTERM in a validation" "the step was not saved"
 works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eval-every 0 --save stop --resume --json stop.jsonl
 works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l) $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
 
