@@ -14,7 +14,8 @@
 #include "base/die.h"
 #include "base/mem.h"
 
-/* Pause instructions before a waiting member sleeps: some tens of microseconds: with another program on a core that is better than spinning on. */
+/* Pause instructions before a waiting member sleeps, some tens of microseconds: where another program has a core, that is
+ * better than spinning on. */
 enum { SPIN = 1000 };
 
 struct Team {
