@@ -162,15 +162,17 @@ bool config_check(const Config *c, Err *e) {
 }
 
 void config_print(const Config *c, char *buf, size_t n) {
+    char eps[32], theta[32];
     snprintf(buf, n,
              "layers=%lld,heads=%lld,kv_heads=%lld,channels=%lld,ffn=%lld,seq=%lld,vocab=%lld,norm="
              "%s,pos=%s,act=%s,"
-             "bias=%d,tied=%d,eps=%.17g,theta=%.17g",
+             "bias=%d,tied=%d,eps=%s,theta=%s",
              (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
              (long long)c->channels, (long long)c->ffn, (long long)c->seq, (long long)c->vocab,
              c->norm == NORM_RMS ? "rms" : "layer", c->pos == POS_ROPE ? "rope" : "learned",
-             c->act == ACT_SWIGLU ? "swiglu" : "gelu", c->bias, c->tied, c->norm_eps,
-             c->rope_theta);
+             c->act == ACT_SWIGLU ? "swiglu" : "gelu", c->bias, c->tied,
+             opt_number(c->norm_eps, eps, sizeof eps),
+             opt_number(c->rope_theta, theta, sizeof theta));
 }
 
 bool config_equal(const Config *a, const Config *b) {

@@ -114,16 +114,21 @@ bool opt_set(const Opt *o, const char *value, char *why, size_t n_why) {
     return false;
 }
 
+const char *opt_number(double x, char *buf, size_t n) {
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, n, "%.*g", digits, x);
+        if (strtod(buf, NULL) == x) break;
+    }
+    return buf;
+}
+
 const char *opt_text(const Opt *o, char *buf, size_t n) {
     switch (o->type) {
     case OPT_INT:
         snprintf(buf, n, "%lld", (long long)*(int64_t *)o->at);
         break;
     case OPT_FLOAT:
-        for (int digits = 1; digits <= 17; digits++) {
-            snprintf(buf, n, "%.*g", digits, *(double *)o->at);
-            if (strtod(buf, NULL) == *(double *)o->at) break;
-        }
+        opt_number(*(double *)o->at, buf, n);
         break;
     case OPT_STR:
         snprintf(buf, n, "%s", *(const char **)o->at);

@@ -45,6 +45,8 @@ const Opt *opt_find(const Opt *table, const char *name);
 /* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form).
  */
 const char *opt_text(const Opt *row, char *buf, size_t n);
+/* Local. The shortest text that reads back to exactly x. */
+const char *opt_number(double x, char *buf, size_t n);
 /* Local. Was the option on the command line, and is the value other than the default? */
 bool opt_given(const Opt *row);
 bool opt_changed(const Opt *row);

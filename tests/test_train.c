@@ -42,7 +42,7 @@ static bool write_hellaswag(const char *dir) {
         for (int c = 0; c < 4; c++) {
             uint16_t u = (uint16_t)(c == label ? t : (t + 11 + c) % VOCAB);
             *w++ = 3;
-            for (int k = 0; k < 3; k++, u = c == label ? next(u) : (uint16_t)((u + 13) % VOCAB))
+            for (int k = 0; k < 3; k++, u = (uint16_t)(c == label ? next(u) : (u + 13) % VOCAB))
                 *w++ = u;
         }
     }
