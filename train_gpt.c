@@ -209,7 +209,7 @@ static void print_header(const Run *r) {
     printf("machine  %d threads, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
            team_size(r->team), kernels_name(), o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
     if (*o.train)
-        printf("data     %.2f M tokens in %d files, %.2f epochs in %" PRId64 " steps of %" PRId64
+        printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64
                " tokens\n",
                (double)r->train_set.n_tokens / 1e6, r->train_set.n,
                batch_epochs(&r->train, o.steps), o.steps, o.batch);

@@ -58,6 +58,7 @@ void runstate_differences(const char *text, const Opt *options, FILE *f) {
     char now[4096];
     for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
         if (!o->name || strcmp(o->name, "resume") == 0) continue;
+        if (strcmp(o->name, "model") == 0 && !opt_given(o)) continue; // then it is the checkpoint's
         const char *then = json_string_value(json_object_get(record, o->name));
         opt_text(o, now, sizeof now);
         if (then && strcmp(then, now) != 0)
