@@ -27,6 +27,8 @@ struct Team {
     _Alignas(64) _Atomic uint32_t arrived, phase; // barrier
     _Alignas(64) _Atomic int64_t next;            // team_for: first item not handed out
     _Atomic bool quit;
+    bool pinned;
+    cpu_set_t before; // the cores of the calling thread before it was pinned
     struct Member {
         Team *team;
         int index;
@@ -55,10 +57,21 @@ static void wake_all(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
+/* Ties the calling thread to the n-th core of a set. Without this a member that slept is often woken on the core of its
+ * waker, and the two take turns there while the other core idles. */
+static void pin(const cpu_set_t *cores, int n) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (size_t core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, cores) && n-- == 0) CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
 static void *member_main(void *arg) {
     struct Member *m = arg;
     Team *t = m->team;
     uint32_t seen = 0;
+    if (t->pinned) pin(&t->before, m->index);
     for (;;) {
         wait_change(&t->round, seen);
         seen++;
@@ -81,6 +94,9 @@ Team *team_create(int n_threads) {
     memset(t, 0, sizeof *t);
     t->size = n_threads > 0 ? n_threads : usable_cores();
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
+    t->pinned = t->size > 1 && sched_getaffinity(0, sizeof t->before, &t->before) == 0 &&
+                CPU_COUNT(&t->before) == t->size;
+    if (t->pinned) pin(&t->before, 0);
     for (int i = 1; i < t->size; i++) {
         t->members[i] = (struct Member){.team = t, .index = i};
         int rc = pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]);
@@ -95,6 +111,7 @@ void team_destroy(Team *t) {
     atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
     wake_all(&t->round);
     for (int i = 1; i < t->size; i++) pthread_join(t->members[i].thread, NULL);
+    if (t->pinned) sched_setaffinity(0, sizeof t->before, &t->before);
     mem_free(t->members);
     mem_free(t);
 }

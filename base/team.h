@@ -15,6 +15,8 @@
 
 typedef struct Team Team;
 
+/* A team that has as many members as the process has cores ties each to its own, the caller to the first, until
+ * team_destroy; a smaller or larger one is left to the system. */
 /* Local. n_threads >= 1; 0 means one per core that this process may use. Dies when threads cannot
  * be made. */
 Team *team_create(int n_threads);

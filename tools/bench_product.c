@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <jansson.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,11 +145,16 @@ static void multiply(int who, const Shape *s, Data *d) {
         peers.dnnl(ta, tb, s->M, s->N, s->K, 1, d->a, lda, d->b, ldb, beta, d->y, s->N);
 }
 
+/* Our team ties its threads to cores, the caller too; the peers' threads come from the caller and must be free of that. */
+static cpu_set_t free_cores, team_core;
+
 /* One turn: GFLOP/s over enough calls to fill 15 ms. */
 static double turn(int who, const Shape *s, Data *d) {
     double flops = 2.0 * (double)s->M * (double)s->N * (double)s->K, start, spent;
     struct timespec pause = {0, 30 * 1000 * 1000};
     int calls = 0;
+    const cpu_set_t *cores = who == OURS ? &team_core : &free_cores;
+    sched_setaffinity(0, sizeof *cores, cores);
     nanosleep(&pause, NULL);
     multiply(who, s, d);
     start = now_s();
@@ -324,7 +330,9 @@ int main(int argc, char **argv) {
         printf("without peers\n");
     else
         load_peers();
+    sched_getaffinity(0, sizeof free_cores, &free_cores);
     Data d = {.team = team_create((int)o.threads), .kernels = kernels_cpu(o.set)};
+    sched_getaffinity(0, sizeof team_core, &team_core);
     if (!d.kernels) die_usage("no kernels for --set %s on this machine", o.set);
     Arena workspace = arena_measure("workspace");
     size_t bytes = d.kernels->product_workspace((int)o.threads);
