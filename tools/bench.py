@@ -144,7 +144,7 @@ def ours(tmp, row, dtype, threads, steps, binary):
         return ([x["ms"] for x in lines if "step" in x and "ms" in x][2:],
                 {"peak_gflops": head["peak_flops"] / 1e9, "flops_per_token": head["flops_per_token"]})
     return Contestant("train_gpt" if threads == 2 else "1 thread", dtype, command, {}, parse,
-                      {"threads": threads, "command": shlex.join(command).replace(tmp, "TMP")})
+                      {"threads": threads, "command": shlex.join(command).replace(tmp, "TMP").replace(TOP + os.sep, "")})
 
 
 def torch_peer(args, row, dtype, mode, env, name):
