@@ -13,6 +13,7 @@ enum { PER_LAYER = 12, OUTSIDE = 5, PIECES_PER_LAYER = 12 };
 static Tensor *add(TensorTable *t, int layer, int64_t rows, int64_t cols, const char *name) {
     Tensor *x = &t->t[t->n++];
     *x = (Tensor){.layer = layer, .rows = rows, .cols = cols};
+    tensor_whole(x);
     if (layer < 0)
         snprintf(x->name, sizeof x->name, "%s", name);
     else
@@ -145,6 +146,7 @@ TensorTable tensors_describe(const Config *c) {
 }
 
 void tensors_free(TensorTable *t) {
+    for (int i = 0; i < t->n; i++) mem_free(t->t[i].rects);
     mem_free(t->t);
     mem_free(t->pieces);
     *t = (TensorTable){0};
@@ -156,24 +158,72 @@ int tensors_find(const TensorTable *t, const char *name) {
     return -1;
 }
 
+void tensor_whole(Tensor *t) {
+    if (!t->rects) t->rects = mem_calloc(1, sizeof *t->rects);
+    t->rects[0] = (TensorRect){.rows = t->rows, .cols = t->cols, .first = true};
+    t->n_rects = 1;
+    t->local_rows = t->rows, t->local_cols = t->cols;
+    for (int i = 0; i < N_PARTS; i++)
+        t->begin[i] = 0, t->end[i] = tensor_size(t), t->first[i] = true;
+}
+
+bool tensor_is_whole(const Tensor *t) {
+    bool whole = t->local_rows == t->rows && t->local_cols == t->cols && t->n_rects == 1 &&
+                 t->rects[0].rows == t->rows && t->rects[0].cols == t->cols;
+    for (int i = 0; i < N_PARTS; i++) whole &= t->begin[i] == 0 && t->end[i] == tensor_size(t);
+    return whole;
+}
+
+TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first) {
+    return (TensorRuns){.t = t, .part = part, .first = first};
+}
+
+bool tensor_next(TensorRuns *i, TensorRun *run) {
+    const Tensor *t = i->t;
+    if (i->first && !t->first[i->part]) return false;
+    for (; i->rect < t->n_rects; i->rect++, i->row = 0) {
+        const TensorRect *r = &t->rects[i->rect];
+        if (i->first && !r->first) continue;
+        while (i->row < r->rows) {
+            int64_t from = r->at + i->row * t->local_cols, to = from + r->cols;
+            int64_t begin = from > t->begin[i->part] ? from : t->begin[i->part];
+            int64_t end = to < t->end[i->part] ? to : t->end[i->part];
+            int64_t row = r->row + i->row++;
+            if (begin >= end) continue;
+            *run =
+                (TensorRun){row, r->col + (begin - from), end - begin, begin - t->begin[i->part]};
+            return true;
+        }
+    }
+    return false;
+}
+
+static void init_run(const Tensor *x, const TensorRun *r, uint64_t seed) {
+    float *p = x->param + r->at;
+    if (x->init_std > 0)
+        rng_normal(p, r->n, (uint64_t)(r->row * x->cols + r->col), x->init_std, seed,
+                   rng_stream(x->name));
+    else
+        for (int64_t j = 0; j < r->n; j++) p[j] = x->init_value;
+}
+
 typedef struct Init {
-    Tensor *x;
+    const Tensor *x;
     uint64_t seed;
 } Init;
 
-static void init_range(void *ctx, int64_t begin, int64_t end) {
+/* Rows [begin, end) of every rectangle. */
+static void init_rows(void *ctx, int64_t begin, int64_t end) {
     const Init *in = ctx;
-    const Tensor *x = in->x;
-    if (x->init_std > 0)
-        rng_normal(x->param + begin, end - begin, (uint64_t)begin, x->init_std, in->seed,
-                   rng_stream(x->name));
-    else
-        for (int64_t j = begin; j < end; j++) x->param[j] = x->init_value;
+    TensorRun run;
+    for (TensorRuns i = tensor_runs(in->x, PART_PARAM, false); tensor_next(&i, &run);)
+        if (run.row >= begin && run.row < end) init_run(in->x, &run, in->seed);
 }
 
 void tensors_init(TensorTable *t, Team *team, uint64_t seed) {
     for (int i = 0; i < t->n; i++) {
         Init in = {&t->t[i], seed};
-        team_for(team, tensor_size(in.x), 1 << 15, init_range, &in);
+        int64_t grain = t->t[i].rows / 64 + 1;
+        team_for(team, t->t[i].rows, grain, init_rows, &in);
     }
 }

@@ -29,15 +29,39 @@
 #include "base/config.h"
 #include "base/team.h"
 
+/* What a rank holds of a tensor. Of the logical [rows, cols] it works on a local block [local_rows,
+ * local_cols], row-major, padded with zeros; rectangles say which logical elements lie in it. Of the
+ * block it stores, flat, the elements [begin, end): of weights, gradients and moments each its own
+ * range (equal parts of the padded block; more than the block is more padding).
+ *
+ *   logical      c0 c1 c2 c3 c4      block of x=1 of 2      flat parts over z, 2 ranks
+ *          r0    .  .  .  a  b           a b 0              [a b 0 c | d 0 . .]
+ *          r1    .  .  .  c  d           c d 0
+ *
+ * One rank, or a tensor that is not cut: one rectangle, begin 0, end rows * cols. */
+typedef struct TensorRect {
+    int64_t row, col, rows, cols; // which logical elements
+    int64_t at;                   // where (row, col) lies in the block; rows of local_cols
+    bool first;                   // this rank is the first of those that hold these elements
+} TensorRect;
+
+typedef enum { PART_PARAM, PART_GRAD, PART_MOMENTS, N_PARTS } TensorPart;
+
 typedef struct Tensor {
     char name[64];
     int layer;          // -1 outside the blocks
-    int64_t rows, cols; // a vector is [1, n]
+    int64_t rows, cols; // of the logical model; a vector is [1, n]
     bool decay;         // weight decay: 2-D weights only
     float init_std;     // 0: constant init_value instead
     float init_value;
-    // Where the values are, rows*cols floats each, row-major; NULL where the arena was not made
-    // (sampling needs no grad).
+    int64_t local_rows, local_cols;
+    TensorRect *rects; // of the table: freed with it
+    int n_rects;
+    int64_t begin[N_PARTS], end[N_PARTS];
+    bool
+        first[N_PARTS]; // this rank is the first of those that hold the same part of the same block
+    // Where the values are, end - begin floats each; NULL where the arena was not made (sampling
+    // needs no grad).
     float *param, *grad, *m, *v;
 } Tensor;
 
@@ -64,11 +88,36 @@ TensorTable tensors_describe(const Config *c);
 void tensors_free(TensorTable *t);
 /* Local. Index of a tensor by name, -1 when there is none. */
 int tensors_find(const TensorTable *t, const char *name);
+/* Elements of the logical tensor; that this rank stores of it. */
 static inline int64_t tensor_size(const Tensor *t) {
     return t->rows * t->cols;
 }
-/* Local. Fills every param with its initial value: a function of (seed, name, element index) alone.
- */
+static inline int64_t tensor_part(const Tensor *t, TensorPart part) {
+    return t->end[part] - t->begin[part];
+}
+/* Local. Makes the local block the whole tensor: what tensors_describe leaves. */
+void tensor_whole(Tensor *t);
+/* Local. Is it so? */
+bool tensor_is_whole(const Tensor *t);
+
+/* n elements of one logical row, from (row, col) on, that lie at values[at], values[at + 1], ... */
+typedef struct TensorRun {
+    int64_t row, col, n, at;
+} TensorRun;
+typedef struct TensorRuns {
+    const Tensor *t;
+    TensorPart part;
+    bool first; // only what this rank is the first to hold: over all ranks each element once
+    int rect;
+    int64_t row;
+} TensorRuns;
+/* Local. Goes through what this rank stores of a tensor:
+ *     for (TensorRuns i = tensor_runs(t, PART_PARAM, false); tensor_next(&i, &run);) ... */
+TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first);
+bool tensor_next(TensorRuns *i, TensorRun *run);
+
+/* Local. Fills what this rank holds of every param with its initial value: a function of (seed, name,
+ * logical element index) alone. Padding stays as it is (zero). */
 void tensors_init(TensorTable *t, Team *team, uint64_t seed);
 
 #endif

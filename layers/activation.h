@@ -18,4 +18,8 @@ void swiglu_backward(Team *t, float *dx, const float *dy, const float *x, int64_
 /* Local. dbias[N] += column sums of dy[T,N], by fixed panels of tokens added in order. */
 void bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N);
 
+/* Local. y[T,N] += addend[T,N] + bias[N]; either may be NULL: what a product's epilogue does, for
+ * sums that were not complete when the product ended. */
+void bias_residual(Team *t, float *y, const float *addend, const float *bias, int64_t T, int64_t N);
+
 #endif

@@ -37,6 +37,24 @@ typedef struct Kernels {
     void (*norm_forward)(Team *, const Norm *, float *y, float *mean, float *rstd, const float *x);
     void (*norm_backward)(Team *, const Norm *, float *dx, const float *dy, const float *x,
                           const float *mean, const float *rstd);
+    void (*norm_statistics)(Team *, const Norm *, float *stats, const float *x);
+    void (*norm_merge)(const Norm *, float *mean, float *rstd, const float *parts,
+                       const int64_t *counts, int n_parts);
+    void (*norm_apply)(Team *, const Norm *, float *y, const float *x, const float *mean,
+                       const float *rstd);
+    void (*norm_backward_sums)(Team *, const Norm *, float *sums, const float *dy, const float *x,
+                               const float *mean, const float *rstd);
+    void (*norm_backward_apply)(Team *, const Norm *, float *dx, const float *dy, const float *x,
+                                const float *mean, const float *rstd, const float *sums);
+    void (*position_forward)(Team *, const Embedding *, int64_t T, int64_t t0, float *x);
+    void (*position_backward)(Team *, const Embedding *, int64_t T, int64_t t0, const float *dx);
+    void (*bias_residual)(Team *, float *y, const float *addend, const float *bias, int64_t T,
+                          int64_t N);
+    void (*classifier_statistics)(Team *, const Classifier *, float *stats, float *logits);
+    void (*classifier_merge)(const Classifier *, float *loss, float *log_sum, const float *parts,
+                             int n_parts);
+    void (*classifier_gradient)(Team *, const Classifier *, const float *stats,
+                                const float *log_sum, float *logits);
     void (*rope)(Team *, const Rope *, float *qkv, int direction);
     void (*attention_forward)(Team *, const Attention *, float *out, float *lse, const float *qkv);
     void (*attention_backward)(Team *, const Attention *, float *dqkv, const float *dout,

@@ -19,6 +19,8 @@
 typedef struct Norm {
     NormKind kind;
     int64_t T, C;
+    int64_t ld;    // floats between rows of x, y, dx, dy; 0: C
+    int64_t C_all; // features of the whole row, of which these C are a part; 0: C
     float eps;
     const float *gamma, *beta; // [C]; beta NULL: none
     float *dgamma, *dbeta;     // [C], accumulated by backward; dbeta NULL: none
@@ -32,5 +34,26 @@ void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, co
  * fixed panels of tokens. */
 void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
                    const float *mean, const float *rstd);
+
+/* The same in two steps, for rows that are cut: features C of C_all are here, possibly none. Between
+ * the steps the caller brings the statistics of all parts together.
+ *
+ *   forward    stats[T,2] = mean and sum of squared distances from it, of these C features (RMS: 0 and
+ *              the sum of squares)  ->  all parts' stats[n,T,2] are merged to mean[T], rstd[T]
+ *              (Chan, Golub, LeVeque 1979: never E[x^2] - E[x]^2)  ->  y
+ *   backward   sums[T,2] = sum of g = dy gamma and of g h, h = (x - mean) rstd; dgamma, dbeta +=
+ *              ->  the parts' sums are added  ->  dx[T,C] += rstd (g - sum_g / C_all - h sum_gh / C_all)
+ *
+ * Columns from C to ld are not touched. */
+void norm_statistics(Team *t, const Norm *n, float *stats, const float *x);
+/* Local. parts[n_parts,T,2] with counts[n_parts] features each; mean may be NULL for RMS norm. */
+void norm_merge(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
+                int n_parts);
+void norm_apply(Team *t, const Norm *n, float *y, const float *x, const float *mean,
+                const float *rstd);
+void norm_backward_sums(Team *t, const Norm *n, float *sums, const float *dy, const float *x,
+                        const float *mean, const float *rstd);
+void norm_backward_apply(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                         const float *mean, const float *rstd, const float *sums);
 
 #endif

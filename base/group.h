@@ -1,0 +1,27 @@
+/* group -- the ranks of a job, as far as rooms that know no collectives need them: who am I, wait for
+ * all, show all what I have. Files that all ranks write together (data/checkpoint.h) use it. parallel/coll.h
+ * makes one of a Comm; group_alone is that of one rank.
+ */
+#ifndef BASE_GROUP_H
+#define BASE_GROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct Group {
+    int rank, size;
+    void *ctx;
+    void (*barrier)(void *ctx); // NULL when size is 1
+    void (*all_gather)(void *ctx, const void *mine, size_t n_bytes,
+                       void *all); // all: size * n_bytes, by rank
+} Group;
+
+Group group_alone(void);
+/* Collective. Waits for all. */
+void group_barrier(const Group *g);
+/* Collective. n_bytes of every rank, by rank. */
+void group_all_gather(const Group *g, const void *mine, size_t n_bytes, void *all);
+/* Collective. True when ok is true on every rank. */
+bool group_all(const Group *g, bool ok);
+
+#endif

@@ -1,0 +1,62 @@
+/* mesh -- p ranks as a box d x z x x y, and who of them shares what.
+ *
+ *   d  data: tokens cut, weights replicated             x, y  the tensor axes: layers that widen (QKV, up)
+ *   z  depth: tokens cut, weights stored cut                  cut outputs over x and inputs over y, the
+ *                                                             others (attention output, down) exchange them
+ *
+ * The order in which a SPEC names the axes is the order of ranks: the last one is innermost, its
+ * neighbours are ranks r and r+1. d2.x3 on six ranks:
+ *
+ *             x=0 x=1 x=2
+ *      d=0     0   1   2
+ *      d=1     3   4   5
+ *
+ * A list of axes (Axes) cuts a dimension in nested blocks, the first axis outermost: T/d.z.x. The
+ * ranks that differ in those axes only form a group, and their index in it is the number of the
+ * block they hold.
+ */
+#ifndef PARALLEL_MESH_H
+#define PARALLEL_MESH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { AXIS_D, AXIS_Z, AXIS_X, AXIS_Y, N_AXES };
+
+/* Some axes, outermost first. */
+typedef struct Axes {
+    uint8_t n, axis[N_AXES];
+} Axes;
+
+typedef struct Mesh {
+    int size[N_AXES];  // of axis d, z, x, y
+    int order[N_AXES]; // all four axes, outermost first
+    int p;             // product of the sizes
+    int rank;          // of this rank
+    int coord[N_AXES]; // of this rank
+} Mesh;
+
+/* Local. A mesh of these sizes seen from a rank; order NULL: d, z, x, y. */
+Mesh mesh_make(const int size[N_AXES], const int order[N_AXES], int rank);
+/* Local. Coordinates of a rank, and back. */
+void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]);
+int mesh_rank(const Mesh *m, const int coord[N_AXES]);
+
+/* Local. "d.z.x" and the like; "" is no axis. Unknown or repeated letters: false. */
+bool axes_parse(Axes *a, const char *text);
+const char *axes_print(Axes a, char buf[2 * N_AXES + 1]);
+static inline Axes axes_none(void) {
+    return (Axes){0};
+}
+Axes axes_of(const char *text); // axes_parse of a constant
+bool axes_has(Axes a, int axis);
+bool axes_equal(Axes a, Axes b);
+Axes axes_join(Axes outer, Axes inner);
+/* Local. a without its axes of size 1 on this mesh: what really is cut. */
+Axes mesh_real(const Mesh *m, Axes a);
+/* Local. Number of blocks that these axes cut a dimension in, and the block of a rank (of this one). */
+int mesh_blocks(const Mesh *m, Axes a);
+int mesh_block(const Mesh *m, Axes a);
+int mesh_block_of(const Mesh *m, Axes a, int rank);
+
+#endif
