@@ -53,7 +53,8 @@ typedef struct CollCall {
     int dim;            // of all_gather, reduce_scatter: 0 or 1
     int64_t rows, cols; // of one block: all_gather's src, reduce_scatter's dst; else of the buffer
     int root;           // of broadcast, reduce: index in the group
-    const void *src;    // may be dst (all_reduce, broadcast), or its own block of dst (all_gather)
+    const void *src;    // may be dst (all_reduce, broadcast), or its own block of dst (all_gather);
+                        // dst may be its own block of src (reduce_scatter with dim 0)
     void *dst;          // reduce: of the root, NULL elsewhere. src stays untouched until the wait
     const char *what;   // "dx of qkv": for tables, traces, messages; a constant
     const char *file;   // call site
