@@ -13,10 +13,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read in fil
 // independent look-ups.
 static uint32_t table[8][256];
 
+/* A word is a polynomial over GF(2) of degree below 32, the coefficient of x^0 in the highest bit. One
+ * more bit of zeros after the data multiplies the checksum by x, modulo the polynomial. */
+static uint32_t times_x(uint32_t c) {
+    return c >> 1 ^ (c & 1 ? 0x82f63b78u : 0);
+}
+
 __attribute__((constructor)) static void fill_table(void) {
     for (uint32_t b = 0; b < 256; b++) {
         uint32_t c = b;
-        for (int i = 0; i < 8; i++) c = c >> 1 ^ (c & 1 ? 0x82f63b78u : 0);
+        for (int i = 0; i < 8; i++) c = times_x(c);
         table[0][b] = c;
     }
     for (int b = 0; b < 256; b++)
@@ -37,6 +43,20 @@ uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n) {
     }
     for (; n > 0; s++, n--) c = c >> 8 ^ table[0][(c ^ *s) & 255];
     return ~c;
+}
+
+static uint32_t times(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (int i = 31; i >= 0; i--, b = times_x(b))
+        if (a >> i & 1) product ^= b;
+    return product;
+}
+
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b) {
+    uint32_t power = 1u << 23; // x^8: one byte; squared from round to round
+    for (; n_b > 0; n_b >>= 1, power = times(power, power))
+        if (n_b & 1) a = times(a, power);
+    return a ^ b;
 }
 
 #if defined(__x86_64__)

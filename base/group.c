@@ -27,3 +27,35 @@ bool group_all(const Group *g, bool ok) {
     mem_free(all);
     return yes;
 }
+
+bool group_agree(const Group *g, bool ok, Err *e) {
+    if (group_all(g, ok)) return true;
+    struct {
+        bool ok;
+        char why[sizeof e->text];
+    } mine = {.ok = ok}, *all = mem_calloc((size_t)g->size, sizeof *all);
+    if (!ok && e) memcpy(mine.why, e->text, sizeof mine.why);
+    group_all_gather(g, &mine, sizeof mine, all);
+    int first = 0;
+    while (all[first].ok) first++;
+    if (ok) err(e, "rank %d: %.480s", first, all[first].why);
+    mem_free(all);
+    return false;
+}
+
+void group_share(const Group *g, void *p, size_t n_bytes) {
+    char *all = mem_alloc((size_t)g->size * n_bytes);
+    group_all_gather(g, p, n_bytes, all);
+    memcpy(p, all, n_bytes);
+    mem_free(all);
+}
+
+char *group_share_text(const Group *g, const char *text) {
+    size_t n = text ? strlen(text) + 1 : 0; // of rank 0
+    group_share(g, &n, sizeof n);
+    if (n == 0) return NULL;
+    char *copy = mem_calloc(n, 1);
+    if (g->rank == 0) memcpy(copy, text, n);
+    group_share(g, copy, n);
+    return copy;
+}

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/die.h"
+
 typedef struct Group {
     int rank, size;
     void *ctx;
@@ -23,5 +25,12 @@ void group_barrier(const Group *g);
 void group_all_gather(const Group *g, const void *mine, size_t n_bytes, void *all);
 /* Collective. True when ok is true on every rank. */
 bool group_all(const Group *g, bool ok);
+/* Collective. group_all that tells why: where this rank's part went well and another's did not, e names that
+ * rank and gives its reason; a rank that failed keeps its own. */
+bool group_agree(const Group *g, bool ok, Err *e);
+/* Collective. n_bytes of rank 0 to everyone. */
+void group_share(const Group *g, void *p, size_t n_bytes);
+/* Collective. A string of rank 0, or NULL when it has none; freed by mem_free. */
+char *group_share_text(const Group *g, const char *text);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/mem.h"
 
 TEST(crc32c_known_answers) {
     uint8_t zeros[32] = {0}, up[32];
@@ -24,4 +25,15 @@ TEST(crc32c_pieces_and_tables_agree) {
             CHECK(whole == crc32c_portable(5, x + from, n));
             CHECK(whole == crc32c(crc32c(5, x + from, n / 3), x + from + n / 3, n - n / 3));
         }
+}
+
+TEST(crc32c_of_two_pieces_is_joined) {
+    uint8_t x[301];
+    for (size_t i = 0; i < sizeof x; i++) x[i] = (uint8_t)(i * i + 7 * i);
+    uint32_t whole = crc32c(0, x, sizeof x);
+    for (size_t n = 0; n <= sizeof x; n++)
+        CHECK(crc32c_join(crc32c(0, x, n), crc32c(0, x + n, sizeof x - n), sizeof x - n) == whole);
+    uint8_t *zeros = mem_calloc(1, 100000); // many bits of the length
+    CHECK(crc32c_join(whole, crc32c(0, zeros, 100000), 100000) == crc32c(whole, zeros, 100000));
+    mem_free(zeros);
 }
