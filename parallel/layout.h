@@ -46,11 +46,12 @@ typedef enum {
     N_LINEARS
 } LinearKind;
 
-/* The tensors of one linear layer: as the local product wants them, and as they are stored. */
+/* The tensors of one linear layer: as the local product wants them, and as they are stored (w before
+ * its flat parts). The head's w is [V, C]: y = x w'. Axes of size 1 are left out. */
 typedef struct LinearDist {
     Dist x, w, y; // y = x w, with what it owes
     Dist dx, dw;  // dx = dy w', dw = x' dy, with what they owe
-    Dist x_stored, y_stored;
+    Dist x_stored, w_stored, y_stored;
 } LinearDist;
 
 /* Local, pure. Reads a SPEC or preset for p ranks (p = 0: as many as it says). Errors name the

@@ -1,0 +1,242 @@
+#include "parallel/dist.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- text ---------------------------------------------------------------------------------- */
+
+typedef struct Reader {
+    const char *text, *p; // the whole, and what is not read yet
+    unsigned seen;        // axes that were read, as bits
+    Err *e;
+} Reader;
+
+#define wrong(r, ...) wrong_at((r), (r)->p, __VA_ARGS__)
+static bool wrong_at(const Reader *r, const char *at, const char *what) {
+    return err(r->e, "\"%s\", column %d: %s", r->text, (int)(at - r->text) + 1, what);
+}
+
+static void spaces(Reader *r) {
+    while (*r->p == ' ') r->p++;
+}
+
+/* Letters, digits, _ and ': a name or a dimension. */
+static bool read_word(Reader *r, char *out, size_t n_out, const char *missing) {
+    size_t n = 0;
+    while (isalnum((unsigned char)r->p[n]) || r->p[n] == '_' || r->p[n] == '\'') n++;
+    if (n == 0) return wrong(r, missing);
+    if (n >= n_out) return wrong(r, "this word is too long");
+    memcpy(out, r->p, n);
+    out[n] = 0;
+    r->p += n;
+    return true;
+}
+
+static bool read_axes(Reader *r, Axes *a) {
+    for (*a = axes_none();; r->p++) {
+        Axes one;
+        char letter[2] = {*r->p, 0};
+        if (!axes_parse(&one, letter) || one.n != 1)
+            return wrong(r, "an axis is needed here: d, z, x or y");
+        if (r->seen & (1u << one.axis[0])) return wrong(r, "this axis is here twice");
+        r->seen |= 1u << one.axis[0];
+        *a = axes_join(*a, one);
+        if (*++r->p != '.') return true;
+    }
+}
+
+static bool read_dim(Reader *r, Dist *d) {
+    if (d->n_dims == DIST_DIMS) return wrong(r, "two dimensions are the most");
+    int i = d->n_dims++;
+    if (!read_word(r, d->dim[i], sizeof d->dim[i], "a dimension is needed here, like T or C"))
+        return false;
+    if (i && strcmp(d->dim[0], d->dim[i]) == 0)
+        return wrong_at(r, r->p - strlen(d->dim[i]), "this dimension is here twice");
+    if (*r->p != '/') return true;
+    r->p++;
+    return read_axes(r, &d->cut[i]);
+}
+
+bool dist_parse(Dist *d, const char *text, Err *e) {
+    Reader r = {text, text, 0, e};
+    *d = (Dist){0};
+    if (!read_word(&r, d->name, sizeof d->name, "a name is needed here")) return false;
+    if (*r.p != '[') return wrong(&r, "[ is needed here");
+    do {
+        r.p++;
+        spaces(&r);
+        if (!read_dim(&r, d)) return false;
+        spaces(&r);
+    } while (*r.p == ',');
+    if (*r.p != ']') return wrong(&r, "one of / , ] is needed here");
+    r.p++;
+    spaces(&r);
+    if (*r.p == '+') {
+        r.p++;
+        if (!read_axes(&r, &d->owed)) return false;
+    }
+    return *r.p ? wrong(&r, "nothing may follow but what is owed, like +x") : true;
+}
+
+const char *dist_print(const Dist *d, char buf[DIST_TEXT]) {
+    char axes[2 * N_AXES + 1];
+    int n = snprintf(buf, DIST_TEXT, "%s[", d->name);
+    for (int i = 0; i < d->n_dims; i++)
+        n += snprintf(buf + n, (size_t)(DIST_TEXT - n), "%s%s%s%s", i ? ", " : "", d->dim[i],
+                      d->cut[i].n ? "/" : "", axes_print(d->cut[i], axes));
+    snprintf(buf + n, (size_t)(DIST_TEXT - n), "]%s%s", d->owed.n ? " +" : "",
+             axes_print(d->owed, axes));
+    return buf;
+}
+
+Dist dist_of(const char *text) {
+    Dist d;
+    Err e;
+    if (!dist_parse(&d, text, &e)) die("%s", e.text);
+    return d;
+}
+
+/* --- the type ------------------------------------------------------------------------------ */
+
+static bool same_shape(const Dist *a, const Dist *b) {
+    if (a->n_dims != b->n_dims) return false;
+    for (int i = 0; i < a->n_dims; i++)
+        if (strcmp(a->dim[i], b->dim[i]) != 0) return false;
+    return true;
+}
+
+bool dist_equal(const Dist *a, const Dist *b) {
+    if (!same_shape(a, b)) return false;
+    for (int i = 0; i < a->n_dims; i++)
+        if (!axes_equal(a->cut[i], b->cut[i])) return false;
+    return axes_equal(a->owed, b->owed);
+}
+
+bool dist_check(const Dist *d, Err *e) {
+    char text[DIST_TEXT], letter[2 * N_AXES + 1];
+    for (int axis = 0; axis < N_AXES; axis++) {
+        Axes one = {1, {(uint8_t)axis}};
+        int n = axes_has(d->owed, axis);
+        for (int i = 0; i < d->n_dims; i++) n += axes_has(d->cut[i], axis);
+        if (n > 1)
+            return err(e, "%s: axis %s is here twice: an axis cuts one dimension or is owed",
+                       dist_print(d, text), axes_print(one, letter));
+    }
+    return true;
+}
+
+bool dist_product(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e) {
+    char tx[DIST_TEXT], tw[DIST_TEXT];
+    dist_print(x, tx);
+    dist_print(w, tw);
+    if (x->n_dims != 2 || w->n_dims != 2)
+        return err(e, "%s %s: a product is of two matrices", tx, tw);
+    if (x->owed.n || w->owed.n)
+        return err(e, "%s %s: an operand owes a sum; reduce it before the product", tx, tw);
+    if (strcmp(x->dim[1], w->dim[0]) != 0)
+        return err(e, "%s %s: a product contracts equal dimensions, not %s and %s", tx, tw,
+                   x->dim[1], w->dim[0]);
+    if (!axes_equal(x->cut[1], w->cut[0]))
+        return err(e, "%s %s: both operands must cut %s alike", tx, tw, x->dim[1]);
+    *y = (Dist){.n_dims = 2, .cut = {x->cut[0], w->cut[1]}, .owed = x->cut[1]};
+    snprintf(y->name, sizeof y->name, "%s", name);
+    memcpy(y->dim[0], x->dim[0], sizeof y->dim[0]);
+    memcpy(y->dim[1], w->dim[1], sizeof y->dim[1]);
+    return dist_check(y, e);
+}
+
+Dist dist_transposed(const Dist *x) {
+    assert(x->n_dims == 2);
+    Dist t = *x;
+    size_t n = strlen(t.name);
+    if (n && t.name[n - 1] == '\'') // x'' is x
+        t.name[n - 1] = 0;
+    else if (n + 1 < sizeof t.name)
+        memcpy(t.name + n, "'", 2);
+    for (int i = 0; i < 2; i++) {
+        t.cut[i] = x->cut[1 - i];
+        memcpy(t.dim[i], x->dim[1 - i], sizeof t.dim[i]);
+    }
+    return t;
+}
+
+/* --- changes ------------------------------------------------------------------------------- */
+
+static bool is_prefix(Axes a, Axes of) {
+    return a.n <= of.n && memcmp(a.axis, of.axis, a.n) == 0;
+}
+
+static void settle(Axes *owed, int axis) {
+    Axes left = axes_none();
+    for (int i = 0; i < owed->n; i++)
+        if (owed->axis[i] != axis) left.axis[left.n++] = owed->axis[i];
+    *owed = left;
+}
+
+static bool may_change(const Dist *from, const Dist *to, Err *e) {
+    char a[DIST_TEXT], b[DIST_TEXT];
+    dist_print(from, a);
+    dist_print(to, b);
+    if (!dist_check(from, e) || !dist_check(to, e)) return false;
+    if (!same_shape(from, to)) return err(e, "%s -> %s: not the same dimensions", a, b);
+    for (int i = 0; i < to->owed.n; i++)
+        if (!axes_has(from->owed, to->owed.axis[i]))
+            return err(e, "%s -> %s: a debt cannot appear", a, b);
+    for (int i = 0; i < to->n_dims; i++)
+        if (!is_prefix(from->cut[i], to->cut[i]) && !is_prefix(to->cut[i], from->cut[i]))
+            return err(e, "%s -> %s: the cut of %s would change its outer axis", a, b, to->dim[i]);
+    return true;
+}
+
+/* The axis that dimension i of `now` is to be cut over next; -1 when there is none. */
+static int next_cut(const Dist *now, const Dist *to, int i) {
+    return now->cut[i].n < to->cut[i].n ? to->cut[i].axis[now->cut[i].n] : -1;
+}
+
+static bool cut_anywhere(const Dist *d, int axis) {
+    for (int i = 0; i < d->n_dims; i++)
+        if (axes_has(d->cut[i], axis)) return true;
+    return false;
+}
+
+/* One step nearer: first what makes the block smaller (slice, scatter), then what keeps it (reduce),
+ * last what makes it larger (gather, innermost first): the fewest bytes. */
+static bool step(Dist *now, const Dist *to, Change *c) {
+    for (int i = 0; i < now->n_dims; i++) {
+        int axis = next_cut(now, to, i);
+        if (axis < 0 || cut_anywhere(now, axis)) continue;
+        bool owed = axes_has(now->owed, axis);
+        *c = (Change){owed ? CHANGE_SCATTER : CHANGE_SLICE, axis, i};
+        settle(&now->owed, axis);
+        now->cut[i].axis[now->cut[i].n++] = (uint8_t)axis;
+        return true;
+    }
+    for (int i = 0; i < now->owed.n; i++) {
+        int axis = now->owed.axis[i];
+        if (axes_has(to->owed, axis) || cut_anywhere(to, axis)) continue;
+        *c = (Change){CHANGE_REDUCE, axis, -1};
+        settle(&now->owed, axis);
+        return true;
+    }
+    for (int i = 0; i < now->n_dims; i++) {
+        if (now->cut[i].n <= to->cut[i].n) continue;
+        *c = (Change){CHANGE_GATHER, now->cut[i].axis[--now->cut[i].n], i};
+        return true;
+    }
+    return false;
+}
+
+int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e) {
+    if (!may_change(from, to, e)) return -1;
+    Dist now = *from;
+    int n = 0;
+    while (n < MAX_CHANGES && step(&now, to, &path[n])) n++;
+    return n;
+}
+
+const char *change_word(ChangeKind k) {
+    static const char *const words[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
+    return words[k];
+}

@@ -1,0 +1,254 @@
+/* parallel/dist: the notation as a type. */
+#include <string.h>
+
+#include "parallel/dist.h"
+#include "tests/test.h"
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+TEST(dist_texts_go_there_and_back) {
+    static const char *const good[] = {"x[T]",
+                                       "x[T, C]",
+                                       "x[T/d.z, C/y]",
+                                       "y[T/d.z, N/x] +y",
+                                       "dw[K/y, N/x] +d.z",
+                                       "w'[4C/x.y, C]",
+                                       "stats[T/d.z.x, 2]",
+                                       "h_1[T/d.z.x.y, C]",
+                                       "x[T, C] +d.z.x.y"};
+    for (size_t i = 0; i < N_OF(good); i++) {
+        Dist d;
+        Err e;
+        char text[DIST_TEXT];
+        if (!dist_parse(&d, good[i], &e)) test_fail(__FILE__, __LINE__, "%s", e.text);
+        CHECK_STR(dist_print(&d, text), good[i]);
+    }
+}
+
+TEST(dist_reads_spaces_where_they_do_no_harm) {
+    Dist a = dist_of("x[T/d,C/y]+x"), b = dist_of("x[ T/d ,  C/y ]  +x");
+    char text[DIST_TEXT];
+    CHECK_STR(dist_print(&a, text), "x[T/d, C/y] +x");
+    CHECK(dist_equal(&a, &b));
+}
+
+TEST(dist_names_the_column_of_each_mistake) {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"", "column 1: a name"},
+        {"[T]", "column 1: a name"},
+        {"x", "column 2: [ is needed"},
+        {"x[", "column 3: a dimension"},
+        {"x[]", "column 3: a dimension"},
+        {"x[T", "column 4: one of / , ]"},
+        {"x[T/]", "column 5: an axis"},
+        {"x[T/a]", "column 5: an axis"},
+        {"x[T/d z]", "column 7: one of / , ]"},
+        {"x[T/d.]", "column 7: an axis"},
+        {"x[T/dz]", "column 6: one of / , ]"},
+        {"x[T/d.d]", "column 7: this axis is here twice"},
+        {"x[T/d, C/d]", "column 10: this axis is here twice"},
+        {"x[T/d, C] +d", "column 12: this axis is here twice"},
+        {"x[T, T]", "column 6: this dimension is here twice"},
+        {"x[T, C, K]", "column 9: two dimensions"},
+        {"x[T,]", "column 5: a dimension"},
+        {"x[T, C] +", "column 10: an axis"},
+        {"x[T, C] -x", "column 9: nothing may follow"},
+        {"x[T, C] +x y", "column 11: nothing may follow"},
+        {"x[T, C]]", "column 8: nothing may follow"},
+        {"x(T, C)", "column 2: [ is needed"},
+        {"a_name_that_is_far_too_long[T]", "column 1: this word is too long"},
+        {"x[a_dimension_too_long]", "column 3: this word is too long"},
+    };
+    for (size_t i = 0; i < N_OF(bad); i++) {
+        Dist d;
+        Err e = {""};
+        if (dist_parse(&d, bad[i].text, &e) || !strstr(e.text, bad[i].says))
+            test_fail(__FILE__, __LINE__, "\"%s\": \"%s\", not \"%s\"", bad[i].text, e.text,
+                      bad[i].says);
+    }
+}
+
+TEST(dist_equal_looks_at_all_but_the_name) {
+    Dist a = dist_of("x[T/d, C/y] +x"), same = dist_of("h[T/d, C/y] +x");
+    static const char *const other[] = {"x[T/d, C/y]", "x[T/d, C] +x",     "x[T/d, K/y] +x",
+                                        "x[T/d] +x",   "x[T/d.z, C/y] +x", "x[C/y, T/d] +x"};
+    CHECK(dist_equal(&a, &same));
+    for (size_t i = 0; i < N_OF(other); i++) {
+        Dist b = dist_of(other[i]);
+        CHECK(!dist_equal(&a, &b));
+    }
+}
+
+/* The three products of a linear layer, from its two operands. */
+static const char *derive(const char *x, const char *w, char text[3 * DIST_TEXT]) {
+    char one[3][DIST_TEXT];
+    Dist X = dist_of(x), W = dist_of(w), y, dx, dw, wt = dist_transposed(&W),
+         xt = dist_transposed(&X);
+    Err e;
+    if (!dist_product(&y, "y", &X, &W, &e)) return "y refused";
+    Dist dy = y;
+    dy.owed = axes_none();
+    if (!dist_product(&dx, "dx", &dy, &wt, &e)) return "dx refused";
+    if (!dist_product(&dw, "dw", &xt, &dy, &e)) return "dw refused";
+    snprintf(text, 3 * DIST_TEXT, "%s; %s; %s", dist_print(&y, one[0]), dist_print(&dx, one[1]),
+             dist_print(&dw, one[2]));
+    return text;
+}
+
+TEST(dist_product_derives_the_three_products_of_a_linear_layer) {
+    char text[3 * DIST_TEXT];
+    CHECK_STR(derive("x[T/d.z, K/y]", "w[K/y, N/x]", text),
+              "y[T/d.z, N/x] +y; dx[T/d.z, K/y] +x; dw[K/y, N/x] +d.z");
+    CHECK_STR(derive("x[T/d.z, K/x]", "w[K/x, N/y]", text),
+              "y[T/d.z, N/y] +x; dx[T/d.z, K/x] +y; dw[K/x, N/y] +d.z");
+    CHECK_STR(derive("x[T/d.z.x, K]", "w[K, N/y]", text),
+              "y[T/d.z.x, N/y]; dx[T/d.z.x, K] +y; dw[K, N/y] +d.z.x");
+    CHECK_STR(derive("x[T, K]", "w[K, N]", text), "y[T, N]; dx[T, K]; dw[K, N]");
+}
+
+TEST(dist_product_refuses_wrong_ones) {
+    static const struct {
+        const char *x, *w, *says;
+    } bad[] = {
+        {"x[T, K/y]", "w[K/x, N]", "must cut K alike"},
+        {"x[T, K]", "w[K/x, N]", "must cut K alike"},
+        {"x[T, K/x.y]", "w[K/y.x, N]", "must cut K alike"},
+        {"x[T, K] +x", "w[K, N]", "owes"},
+        {"x[T, K]", "w[K, N] +d", "owes"},
+        {"x[T/x, K]", "w[K, N/x]", "axis x is here twice"},
+        {"x[T, K]", "w[C, N]", "contracts equal dimensions, not K and C"},
+        {"x[K]", "w[K, N]", "two matrices"},
+    };
+    for (size_t i = 0; i < N_OF(bad); i++) {
+        Dist x = dist_of(bad[i].x), w = dist_of(bad[i].w), y;
+        Err e = {""};
+        if (dist_product(&y, "y", &x, &w, &e) || !strstr(e.text, bad[i].says))
+            test_fail(__FILE__, __LINE__, "%s %s: \"%s\", not \"%s\"", bad[i].x, bad[i].w, e.text,
+                      bad[i].says);
+    }
+}
+
+TEST(dist_transposed_twice_is_the_same) {
+    char text[DIST_TEXT];
+    Dist w = dist_of("w[K/y, N/x]"), t = dist_transposed(&w), back = dist_transposed(&t);
+    CHECK_STR(dist_print(&t, text), "w'[N/x, K/y]");
+    CHECK_STR(dist_print(&back, text), "w[K/y, N/x]");
+}
+
+/* "all_gather y 1, reduce_scatter x 0", or the reason why there is no path. */
+static const char *path_text(const char *from, const char *to, char text[512]) {
+    Dist a = dist_of(from), b = dist_of(to);
+    Change path[MAX_CHANGES];
+    Err e = {""};
+    int n = dist_path(&a, &b, path, &e), at = 0;
+    if (n < 0) {
+        snprintf(text, 512, "%s", e.text);
+        return text;
+    }
+    text[0] = 0;
+    for (int i = 0; i < n; i++) {
+        char axis[2 * N_AXES + 1];
+        Axes one = {1, {(uint8_t)path[i].axis}};
+        at += snprintf(text + at, (size_t)(512 - at), "%s%s %s", i ? ", " : "",
+                       change_word(path[i].kind), axes_print(one, axis));
+        if (path[i].dim >= 0)
+            at += snprintf(text + at, (size_t)(512 - at), " %s", b.dim[path[i].dim]);
+    }
+    return text;
+}
+
+/* The schemes of the literature and the collectives of each of their tensors, in the letters of this
+ * mesh. r is d or z, and x for the token axis of SUMMA. */
+TEST(dist_path_gives_the_collectives_of_every_scheme) {
+    static const struct {
+        const char *scheme, *x_stored, *w_stored, *y_stored; // tensors as they are stored
+        const char *x, *w;                                   // as the local product wants them
+        const char *gather_x, *gather_w, *pay_y, *gather_dy, *pay_dx, *pay_dw;
+    } rows[] = {
+        {"one rank", "x[T, K]", "w[K, N]", "y[T, N]", "x[T, K]", "w[K, N]", "", "", "", "", "", ""},
+        {"data parallel", "x[T/d, K]", "w[K, N]", "y[T/d, N]", "x[T/d, K]", "w[K, N]", "", "", "",
+         "", "", "all_reduce d"},
+        {"ZeRO-3", "x[T/z, K]", "w[K/z, N]", "y[T/z, N]", "x[T/z, K]", "w[K, N]", "",
+         "all_gather z K", "", "", "", "reduce_scatter z K"},
+        {"Megatron column", "x[T, K]", "w[K, N/x]", "y[T, N/x]", "x[T, K]", "w[K, N/x]", "", "", "",
+         "", "all_reduce x", ""},
+        {"Megatron row", "x[T, K/x]", "w[K/x, N]", "y[T, N]", "x[T, K/x]", "w[K/x, N]", "", "",
+         "all_reduce x", "", "", ""},
+        {"column + sequence parallel", "x[T/x, K]", "w[K, N/x]", "y[T, N/x]", "x[T, K]",
+         "w[K, N/x]", "all_gather x T", "", "", "", "reduce_scatter x T", ""},
+        {"row + sequence parallel", "x[T, K/x]", "w[K/x, N]", "y[T/x, N]", "x[T, K/x]", "w[K/x, N]",
+         "", "", "reduce_scatter x T", "all_gather x T", "", ""},
+        {"ATP", "x[T, K/y]", "w[K/y, N/x]", "y[T, N/x]", "x[T, K/y]", "w[K/y, N/x]", "", "",
+         "all_reduce y", "", "all_reduce x", ""},
+        {"ATP, tokens over the idle axis", "x[T/x, K/y]", "w[K/y, N/x]", "y[T/y, N/x]", "x[T, K/y]",
+         "w[K/y, N/x]", "all_gather x T", "", "reduce_scatter y T", "all_gather y T",
+         "reduce_scatter x T", ""},
+        {"ATP, heads", "x[T, K/y]", "w[K/y, N/x]", "y[T, N/x.y]", "x[T, K/y]", "w[K/y, N/x]", "",
+         "", "reduce_scatter y N", "all_gather y N", "all_reduce x", ""},
+        {"Tensor3D", "x[T/d, K/y]", "w[K/y, N/x]", "y[T/d, N/x]", "x[T/d, K/y]", "w[K/y, N/x]", "",
+         "", "all_reduce y", "", "all_reduce x", "all_reduce d"},
+        {"AxoNN", "x[T/z, K/y]", "w[K/y.z, N/x]", "y[T/z, N/x]", "x[T/z, K/y]", "w[K/y, N/x]", "",
+         "all_gather z K", "all_reduce y", "", "all_reduce x", "reduce_scatter z K"},
+        {"Optimus", "x[T/x, K/y]", "w[K/x, N/y]", "y[T/x, N/y]", "x[T/x, K]", "w[K, N/y]",
+         "all_gather y K", "all_gather x K", "", "", "reduce_scatter y K", "reduce_scatter x K"},
+        {"Tesseract", "x[T/d.x, K/y]", "w[K/x, N/y]", "y[T/d.x, N/y]", "x[T/d.x, K]", "w[K, N/y]",
+         "all_gather y K", "all_gather x K", "", "", "reduce_scatter y K",
+         "reduce_scatter x K, all_reduce d"},
+        {"cube", "x[T/z.x, K/y]", "w[K/y.z, N/x]", "y[T/z.y, N/x]", "x[T/z, K/y]", "w[K/y, N/x]",
+         "all_gather x T", "all_gather z K", "reduce_scatter y T", "all_gather y T",
+         "reduce_scatter x T", "reduce_scatter z K"},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        char text[512], y[DIST_TEXT], dy[DIST_TEXT], dx[DIST_TEXT], dw[DIST_TEXT];
+        Dist X = dist_of(rows[i].x), W = dist_of(rows[i].w), Y, dY, dX, dW;
+        Dist wt = dist_transposed(&W), xt = dist_transposed(&X);
+        CHECK(dist_product(&Y, "y", &X, &W, NULL));
+        dY = Y;
+        dY.owed = axes_none();
+        CHECK(dist_product(&dX, "dx", &dY, &wt, NULL) && dist_product(&dW, "dw", &xt, &dY, NULL));
+        dist_print(&Y, y), dist_print(&dY, dy), dist_print(&dX, dx), dist_print(&dW, dw);
+        CHECK_STR(path_text(rows[i].x_stored, rows[i].x, text), rows[i].gather_x);
+        CHECK_STR(path_text(rows[i].w_stored, rows[i].w, text), rows[i].gather_w);
+        CHECK_STR(path_text(y, rows[i].y_stored, text), rows[i].pay_y);
+        CHECK_STR(path_text(rows[i].y_stored, dy, text), rows[i].gather_dy);
+        CHECK_STR(path_text(dx, rows[i].x_stored, text), rows[i].pay_dx);
+        CHECK_STR(path_text(dw, rows[i].w_stored, text), rows[i].pay_dw);
+    }
+}
+
+TEST(dist_path_shrinks_first_and_gathers_last_innermost_first) {
+    char text[512];
+    CHECK_STR(path_text("x[T/d.z.x, C]", "x[T, C]", text),
+              "all_gather x T, all_gather z T, all_gather d T");
+    CHECK_STR(path_text("x[T, C]", "x[T/d.z.x, C]", text), "slice d T, slice z T, slice x T");
+    CHECK_STR(path_text("x[T, C] +x.y", "x[T/x, C/y]", text),
+              "reduce_scatter x T, reduce_scatter y C");
+    CHECK_STR(path_text("x[T/d, C] +x", "x[T/d.z.x, C]", text), "slice z T, reduce_scatter x T");
+    CHECK_STR(path_text("x[T/d, C] +x.y", "x[T, C/y]", text),
+              "reduce_scatter y C, all_reduce x, all_gather d T");
+    CHECK_STR(path_text("x[T/x, C]", "x[T, C/x]", text), "all_gather x T, slice x C");
+    CHECK_STR(path_text("x[T, C] +x", "x[T, C] +x", text), ""); // may go on owing
+}
+
+TEST(dist_path_refuses_what_cannot_be) {
+    char text[512];
+    CHECK_STR(path_text("x[T, C]", "x[T, C] +x", text),
+              "x[T, C] -> x[T, C] +x: a debt cannot appear");
+    CHECK_STR(path_text("x[T/x, C]", "x[T/y.x, C]", text),
+              "x[T/x, C] -> x[T/y.x, C]: the cut of T would change its outer axis");
+    CHECK_STR(path_text("x[T/x]", "x[T/y]", text),
+              "x[T/x] -> x[T/y]: the cut of T would change its outer axis");
+    CHECK_STR(path_text("x[T, C]", "x[T, K]", text), "x[T, C] -> x[T, K]: not the same dimensions");
+    CHECK_STR(path_text("x[T, C]", "x[T]", text), "x[T, C] -> x[T]: not the same dimensions");
+}
+
+TEST(dist_path_refuses_an_axis_that_is_used_twice) {
+    Dist from = dist_of("x[T/x, C]"), to = dist_of("x[T/x, C]");
+    Change path[MAX_CHANGES];
+    Err e;
+    to.cut[1] = axes_of("x"); // no text says so
+    CHECK(dist_path(&from, &to, path, &e) == -1);
+    CHECK_STR(e.text, "x[T/x, C/x]: axis x is here twice: an axis cuts one dimension or is owed");
+}

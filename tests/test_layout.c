@@ -1,0 +1,264 @@
+/* parallel/layout: SPECs, presets, and the three products of each layer. */
+#include <string.h>
+
+#include "parallel/layout.h"
+#include "tests/test.h"
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+static Layout layout_of(const char *text) {
+    Layout l;
+    Err e = {""};
+    if (!layout_parse(&l, text, 0, &e)) test_fail(__FILE__, __LINE__, "%s", e.text);
+    return l;
+}
+
+static bool same(const Layout *a, const Layout *b) {
+    return memcmp(a->size, b->size, sizeof a->size) == 0 &&
+           memcmp(a->order, b->order, sizeof a->order) == 0 && a->sp == b->sp &&
+           a->heads == b->heads && a->stay == b->stay && a->zero == b->zero;
+}
+
+/* All SPECs of up to three axes with sizes 1, 2 and 12, in all orders, with all words that go
+ * together. */
+TEST(layout_texts_go_there_and_back) {
+    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
+    static const int sizes[] = {1, 2, 12};
+    int n = 0;
+    for (int code = 0; code < 4 * 4 * 4 * 27; code++) {
+        int c = code, made = 1, at = 0;
+        char spec[64] = "";
+        bool twice = false;
+        for (int i = 0; i < 3; i++) {
+            char letter = "dzxy"[c % 4];
+            int size = sizes[c / 4 % 3];
+            c /= 12;
+            twice |= strchr(spec, letter) != NULL;
+            at +=
+                snprintf(spec + at, sizeof spec - (size_t)at, "%s%c%d", i ? "." : "", letter, size);
+            made *= size;
+        }
+        if (twice) continue;
+        for (int w = 0; w < 5 * 4; w++) {
+            char text[64], printed[64], again[64];
+            Layout l, back;
+            snprintf(text, sizeof text, "%s%s", spec, words[w % 5]);
+            if (w / 5) snprintf(text + strlen(text), sizeof text - strlen(text), "+zero%d", w / 5);
+            CHECK(layout_parse(&l, text, made, NULL));
+            CHECK(layout_ranks(&l) == made && l.zero == w / 5);
+            CHECK(layout_parse(&back, layout_print(&l, printed), 0, NULL));
+            CHECK(same(&l, &back));
+            CHECK_STR(layout_print(&back, again), printed);
+            n++;
+        }
+    }
+    CHECK(n == 24 * 27 * 20);
+}
+
+TEST(layout_prints_what_is_cut_in_the_order_of_ranks) {
+    static const char *const rows[][2] = {
+        {"d2.z1.x4.y2+heads+zero1", "d2.x4.y2+heads+zero1"},
+        {"x4.d2", "x4.d2"},
+        {"y2.x3.z5.d7", "y2.x3.z5.d7"},
+        {"d1", "d1"},
+        {"x1.y1+sp", "d1+sp"},
+        {"x2+heads+sp", "x2+sp+heads"},
+        {"x2.y2+sp+stay=y", "x2.y2+stay=y"}, // stay says it already
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        Layout l = layout_of(rows[i][0]);
+        char text[64];
+        CHECK_STR(layout_print(&l, text), rows[i][1]);
+    }
+}
+
+TEST(layout_order_is_the_order_of_ranks) {
+    Layout l = layout_of("x4.d2");
+    Mesh m = mesh_make(l.size, l.order, 1);
+    CHECK(m.p == 8 && m.coord[AXIS_D] == 1 && m.coord[AXIS_X] == 0);
+    l = layout_of("d2.x4");
+    m = mesh_make(l.size, l.order, 1);
+    CHECK(m.coord[AXIS_D] == 0 && m.coord[AXIS_X] == 1);
+}
+
+TEST(layout_presets_are_the_schemes_of_the_literature) {
+    static const struct {
+        const char *preset;
+        int p;
+        const char *spec;
+    } rows[] = {
+        {"dp", 4, "d4"},
+        {"fsdp", 4, "z4"},
+        {"megatron", 4, "x4"},
+        {"megatron-sp", 4, "x4+sp"},
+        {"megatron", 1, "d1"},
+        {"megatron:3", 0, "x3"},
+        {"atp:4x2", 8, "x4.y2+heads"},
+        {"tensor3d:2x4x2", 16, "d2.x4.y2+heads"},
+        {"axonn:2x2x4x2", 32, "d2.z2.x4.y2+heads"},
+        {"optimus:2x2", 4, "x2.y2+stay=y"},
+        {"tesseract:2x3x3", 18, "d2.x3.y3+stay=y"},
+        {"cube:2", 8, "z2.x2.y2+sp+heads"},
+        {"fsdp+zero1", 4, "z4+zero1"},
+        {"atp:4x2+sp+zero3", 8, "x4.y2+sp+heads+zero3"},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        Layout l;
+        Err e = {""};
+        char text[64];
+        if (!layout_parse(&l, rows[i].preset, rows[i].p, &e))
+            test_fail(__FILE__, __LINE__, "%s", e.text);
+        CHECK_STR(layout_print(&l, text), rows[i].spec);
+    }
+}
+
+TEST(layout_mistakes_are_named_with_what_was_meant) {
+    static const struct {
+        const char *text;
+        int p;
+        const char *says;
+    } rows[] = {
+        {"", 4, "empty"},
+        {"d2.x3", 4, "layout: d2.x3 makes 6 ranks, there are 4"},
+        {"d1", 4, "layout: d1 makes 1 rank, there are 4"},
+        {"x2", 1, "layout: x2 makes 2 ranks, there is 1"},
+        {"cube:2", 4, "layout: cube:2 makes 8 ranks, there are 4"},
+        {"megatorn", 4, "column 1: unknown preset \"megatorn\", did you mean \"megatron\"?"},
+        {"megatron_sp", 4, "did you mean \"megatron-sp\"?"},
+        {"optimsu:2x2", 4, "did you mean \"optimus\"?"},
+        {"auto", 4, "unknown preset \"auto\""},
+        {"q2.x2", 4, "column 1: an axis is needed here"},
+        {"d2.q2", 4, "column 4: an axis is needed here"},
+        {"d2.", 4, "column 4: an axis is needed here"},
+        {".d2", 4, "column 1: an axis is needed here"},
+        {"2", 4, "column 1: an axis is needed here"},
+        {"d", 4, "column 2: a size is needed here"},
+        {"d.x4", 4, "column 2: a size is needed here"},
+        {"d2.x", 4, "column 5: a size is needed here"},
+        {"d-2", 4, "column 2: a size is needed here"},
+        {"d0", 4, "column 2: a size is from 1"},
+        {"d99999999999999999999", 4, "column 2: a size is from 1"},
+        {"d1000000.x1000000", 0, "makes more than"},
+        {"d2.d2", 4, "column 4: axis d is here twice"},
+        {"d2x2", 4, "column 3: one of . and + is needed here"},
+        {"d2 x2", 4, "column 3: one of . and + is needed here"},
+        {"x4+", 4, "column 4: a word is needed here"},
+        {"x4++sp", 4, "column 4: a word is needed here"},
+        {"x4+hedas", 4, "column 4: unknown word \"hedas\", did you mean \"heads\"?"},
+        {"x4+sp+stay=x", 4, "column 7: unknown word \"stay=x\", did you mean \"stay=y\"?"},
+        {"x4+zero4", 4, "did you mean \"zero1\"?"},
+        {"x4+banana", 4, "unknown word \"banana\" (words are sp heads stay=y"},
+        {"x4+sp+sp", 4, "column 7: sp is here twice"},
+        {"x4+zero1+zero3", 4, "column 10: one of zero1, zero2, zero3 is enough"},
+        {"x2.y2+stay=y+heads", 4, "column 14: stay=y cuts every output over y already"},
+        {"optimus:2x2+heads", 4, "column 13: stay=y cuts every output over y already"},
+        {"atp", 8, "column 4: atp takes 2 sizes: atp:2x2"},
+        {"axonn", 8, "axonn takes 4 sizes: axonn:2x2x2x2"},
+        {"cube", 8, "column 5: cube takes 1 size: cube:2"},
+        {"atp:4", 8, "column 4: atp takes 2 sizes, not 1"},
+        {"atp:4x2x2", 8, "column 4: atp takes 2 sizes, not 3"},
+        {"atp:4x2x2x2x2", 8, "atp takes 2 sizes"},
+        {"atp:4x", 8, "column 7: a size is needed here"},
+        {"atp:4,2", 8, "column 6: sizes are joined by x"},
+        {"megatron", 0, "column 9: the number of ranks is needed: megatron:4"},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        Layout l;
+        Err e = {""};
+        if (layout_parse(&l, rows[i].text, rows[i].p, &e) || !strstr(e.text, rows[i].says))
+            test_fail(__FILE__, __LINE__, "\"%s\": \"%s\", not \"%s\"", rows[i].text, e.text,
+                      rows[i].says);
+    }
+}
+
+/* The table in layout.h, row by row. */
+TEST(layout_linear_derives_the_products_of_every_layer) {
+    static const struct {
+        const char *spec;
+        LinearKind kind;
+        const char *x, *w, *y, *dx, *dw, *x_stored, *w_stored, *y_stored;
+    } rows[] = {
+        {"d2.z3.x4.y5", LINEAR_QKV, "x[T/d.z, C/y]", "w[C/y, N/x]", "y[T/d.z, N/x] +y",
+         "dx[T/d.z, C/y] +x", "dw[C/y, N/x] +d.z", "x[T/d.z, C/y]", "w[C/y, N/x]", "y[T/d.z, N/x]"},
+        {"d2.z3.x4.y5", LINEAR_DOWN, "x[T/d.z, K/x]", "w[K/x, C/y]", "y[T/d.z, C/y] +x",
+         "dx[T/d.z, K/x] +y", "dw[K/x, C/y] +d.z", "x[T/d.z, K/x]", "w[K/x, C/y]", "y[T/d.z, C/y]"},
+        {"d2.z3.x4.y5", LINEAR_HEAD, "x[T/d.z, C]", "w[V/x.y, C]", "y[T/d.z, V/x.y]",
+         "dx[T/d.z, C] +x.y", "dw[V/x.y, C] +d.z", "x[T/d.z, C/y]", "w[V/x.y, C]",
+         "y[T/d.z, V/x.y]"},
+        {"d2.x4.y5+sp+heads", LINEAR_UP, "x[T/d, C/y]", "w[C/y, N/x]", "y[T/d, N/x] +y",
+         "dx[T/d, C/y] +x", "dw[C/y, N/x] +d", "x[T/d.x, C/y]", "w[C/y, N/x]", "y[T/d, N/x.y]"},
+        {"d2.x4.y5+sp+heads", LINEAR_ATTN_OUT, "x[T/d, K/x]", "w[K/x, C/y]", "y[T/d, C/y] +x",
+         "dx[T/d, K/x] +y", "dw[K/x, C/y] +d", "x[T/d, K/x.y]", "w[K/x, C/y]", "y[T/d.x, C/y]"},
+        {"d2.x4.y5+sp", LINEAR_HEAD, "x[T/d, C]", "w[V/x.y, C]", "y[T/d, V/x.y]", "dx[T/d, C] +x.y",
+         "dw[V/x.y, C] +d", "x[T/d.x, C/y]", "w[V/x.y, C]", "y[T/d, V/x.y]"},
+        {"d2.x3.y3+stay=y", LINEAR_QKV, "x[T/d.x, C]", "w[C, N/y]", "y[T/d.x, N/y]",
+         "dx[T/d.x, C] +y", "dw[C, N/y] +d.x", "x[T/d.x, C/y]", "w[C/x, N/y]", "y[T/d.x, N/y]"},
+        {"d2.x3.y3+stay=y", LINEAR_DOWN, "x[T/d.x, K]", "w[K, C/y]", "y[T/d.x, C/y]",
+         "dx[T/d.x, K] +y", "dw[K, C/y] +d.x", "x[T/d.x, K/y]", "w[K/x, C/y]", "y[T/d.x, C/y]"},
+        {"x3", LINEAR_QKV, "x[T, C]", "w[C, N/x]", "y[T, N/x]", "dx[T, C] +x", "dw[C, N/x]",
+         "x[T, C]", "w[C, N/x]", "y[T, N/x]"},
+        {"d1", LINEAR_UP, "x[T, C]", "w[C, N]", "y[T, N]", "dx[T, C]", "dw[C, N]", "x[T, C]",
+         "w[C, N]", "y[T, N]"},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        Layout l = layout_of(rows[i].spec);
+        LinearDist d = layout_linear(&l, rows[i].kind);
+        char t[DIST_TEXT];
+        CHECK_STR(dist_print(&d.x, t), rows[i].x);
+        CHECK_STR(dist_print(&d.w, t), rows[i].w);
+        CHECK_STR(dist_print(&d.y, t), rows[i].y);
+        CHECK_STR(dist_print(&d.dx, t), rows[i].dx);
+        CHECK_STR(dist_print(&d.dw, t), rows[i].dw);
+        CHECK_STR(dist_print(&d.x_stored, t), rows[i].x_stored);
+        CHECK_STR(dist_print(&d.w_stored, t), rows[i].w_stored);
+        CHECK_STR(dist_print(&d.y_stored, t), rows[i].y_stored);
+    }
+}
+
+/* What one layer stores the next one reads, and a path leads from every storage to its product and
+ * back: no layout needs anything but these collectives. */
+TEST(layout_layers_fit_together_on_every_layout) {
+    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
+    for (int sizes = 0; sizes < 16; sizes++)
+        for (size_t w = 0; w < N_OF(words); w++) {
+            char text[64];
+            snprintf(text, sizeof text, "d%d.z%d.x%d.y%d%s", 1 + (sizes & 1), 1 + (sizes >> 1 & 1),
+                     1 + (sizes >> 2 & 1), 1 + (sizes >> 3), words[w]);
+            Layout l = layout_of(text);
+            Dist residual = layout_residual(&l);
+            for (int kind = 0; kind < N_LINEARS; kind++) {
+                LinearDist d = layout_linear(&l, (LinearKind)kind);
+                Change path[MAX_CHANGES];
+                bool widens = kind != LINEAR_ATTN_OUT && kind != LINEAR_DOWN;
+                CHECK(dist_equal(widens ? &d.x_stored : &d.y_stored, &residual));
+                Dist dy = d.y;
+                dy.owed = axes_none();
+                CHECK(dist_path(&d.x_stored, &d.x, path, NULL) >= 0);
+                CHECK(dist_path(&d.w_stored, &d.w, path, NULL) >= 0);
+                CHECK(dist_path(&d.y, &d.y_stored, path, NULL) >= 0);
+                CHECK(dist_path(&d.y_stored, &dy, path, NULL) >= 0);
+                CHECK(dist_path(&d.dx, &d.x_stored, path, NULL) >= 0);
+            }
+        }
+}
+
+TEST(layout_zero_stores_over_d_what_its_number_says) {
+    static const char *const rows[][4] = {
+        {"d2.z2", "z", "z", "z"},           {"d2.z2+zero1", "z", "z", "z.d"},
+        {"d2.z2+zero2", "z", "z.d", "z.d"}, {"d2.z2+zero3", "z.d", "z.d", "z.d"},
+        {"d2+zero3", "d", "d", "d"},        {"x2+zero3", "", "", ""},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        Layout l = layout_of(rows[i][0]);
+        char text[2 * N_AXES + 1];
+        CHECK_STR(axes_print(layout_store(&l, STORE_PARAM), text), rows[i][1]);
+        CHECK_STR(axes_print(layout_store(&l, STORE_GRAD), text), rows[i][2]);
+        CHECK_STR(axes_print(layout_store(&l, STORE_MOMENTS), text), rows[i][3]);
+    }
+}
+
+TEST(layout_one_is_one_rank) {
+    Layout l = layout_one(), parsed = layout_of("d1");
+    CHECK(layout_ranks(&l) == 1);
+    CHECK(same(&l, &parsed));
+}
