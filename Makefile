@@ -21,10 +21,10 @@ B := build$(if $(filter release,$(CONFIG)),,-$(CONFIG))
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla $(WERROR)
 OPT_release := -O3
-OPT_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-OPT_tsan := -O1 -fsanitize=thread
-OPT_debug := -O0
-OPT_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+OPT_asan := -DGPT_DEBUG -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_tsan := -DGPT_DEBUG -O1 -fsanitize=thread
+OPT_debug := -DGPT_DEBUG -O0
+OPT_fuzz := -DGPT_DEBUG -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS ?=
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
 LDLIBS := -ljansson -lm -pthread

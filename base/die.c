@@ -2,13 +2,17 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static char program[64] = "train_gpt";
-static char who[128]; // "rank 2 on node7: " or empty
+static _Thread_local DieRank who; // "rank 2 on node7: " or empty
+static _Atomic bool has_ranks;
+static _Atomic bool ending;            // somebody dies;
+static _Thread_local bool ending_here; // this thread does
 static void (*exit_hook)(int status);
 static void (*wipe_line)(void);
 
@@ -18,7 +22,17 @@ void die_set_program(const char *argv0) {
 }
 
 void die_set_rank(int rank, const char *node) {
-    snprintf(who, sizeof who, "rank %d%s%s: ", rank, node ? " on " : "", node ? node : "");
+    snprintf(who.text, sizeof who.text, "rank %d%s%s: ", rank, node ? " on " : "",
+             node ? node : "");
+    atomic_store(&has_ranks, true);
+}
+
+DieRank die_rank(void) {
+    return who;
+}
+
+void die_adopt_rank(DieRank rank) {
+    who = rank;
 }
 
 void die_set_hook(void (*hook)(int status)) {
@@ -32,7 +46,7 @@ void die_set_wipe(void (*wipe)(void)) {
 /* One write() per message: lines of several ranks never interleave. */
 static void put_line(const char *kind, const char *text, const char *where) {
     char line[1536];
-    int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, who, kind, text, where);
+    int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, who.text, kind, text, where);
     size_t len = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
     line[len - 1] = '\n';
     if (wipe_line) wipe_line();
@@ -41,20 +55,41 @@ static void put_line(const char *kind, const char *text, const char *where) {
     (void)done; // nothing is left to report a failed report to
 }
 
-void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...) {
-    char text[1024], where[256] = "";
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
+void die_end(int status) {
+    if (atomic_exchange(&ending, true) && !ending_here)
+        for (;;) pause(); // another thread was first
+    ending_here = true;
     if (exit_hook) {
         void (*hook)(int) = exit_hook;
         exit_hook = NULL; // a hook that dies itself must not come back here
         hook(status);
     }
-    put_line("", text, where);
+    // exit() runs handlers and closes files that other ranks of this process still use
+    if (atomic_load(&has_ranks)) _exit(status);
     exit(status);
+}
+
+void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...) {
+    char text[1024], where[256] = "";
+    va_list ap;
+    if (atomic_exchange(&ending, true) && !ending_here)
+        for (;;) pause(); // another thread was first, and its line is the one
+    ending_here = true;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
+    put_line("", text, where);
+    die_end(status);
+}
+
+void die_line(const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    put_line("", text, "");
 }
 
 void warn_at(const char *fmt, ...) {

@@ -17,7 +17,8 @@ typedef struct Err {
     char text[512];
 } Err;
 
-/* Local. Prints one line on stderr with a single write and ends the process with status 1. */
+/* Local. Prints one line on stderr with a single write and ends the process with status 1. When several
+ * threads die, the first one prints. */
 #define die(...) die_at(__FILE__, __LINE__, __func__, 1, __VA_ARGS__)
 /* Local. The same for a wrong command line: status 2, no source position. */
 #define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
@@ -33,10 +34,22 @@ bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 
 /* Names the program in messages (argv[0] without its folder). */
 void die_set_program(const char *argv0);
-/* Names the rank in messages; node may be NULL. Without this call messages name no rank. */
+/* Names the rank of this thread in messages; node may be NULL. Without this call messages name no
+ * rank. From then on the process ends without the handlers of atexit: other ranks may be using what
+ * they take away. */
 void die_set_rank(int rank, const char *node);
-/* Called once by die() before the process ends, e.g. to restore the terminal or to stop other
- * ranks. */
+/* A rank's name for the threads that it starts. */
+typedef struct DieRank {
+    char text[128];
+} DieRank;
+DieRank die_rank(void);
+void die_adopt_rank(DieRank rank);
+
+/* The two halves of die(): the line (of any number of threads), and the end (of the first one; others
+ * wait for it). */
+void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn void die_end(int status);
+/* Called once by die() after its line and before the process ends, e.g. to stop other ranks. */
 void die_set_hook(void (*hook)(int status));
 /* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends it. */
 void die_set_wipe(void (*wipe)(void));

@@ -33,6 +33,7 @@ struct Team {
         Team *team;
         int index;
         pthread_t thread;
+        DieRank rank; // messages of members name the rank, too
     } * members;
 };
 
@@ -71,6 +72,7 @@ static void *member_main(void *arg) {
     struct Member *m = arg;
     Team *t = m->team;
     uint32_t seen = 0;
+    die_adopt_rank(m->rank);
     if (t->pinned) pin(&t->before, m->index);
     for (;;) {
         wait_change(&t->round, seen);
@@ -82,7 +84,7 @@ static void *member_main(void *arg) {
     }
 }
 
-static int usable_cores(void) {
+int team_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
     long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -92,13 +94,13 @@ static int usable_cores(void) {
 Team *team_create(int n_threads) {
     Team *t = mem_alloc_aligned(sizeof *t, 64);
     memset(t, 0, sizeof *t);
-    t->size = n_threads > 0 ? n_threads : usable_cores();
+    t->size = n_threads > 0 ? n_threads : team_cores();
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
     t->pinned = t->size > 1 && sched_getaffinity(0, sizeof t->before, &t->before) == 0 &&
                 CPU_COUNT(&t->before) == t->size;
     if (t->pinned) pin(&t->before, 0);
     for (int i = 1; i < t->size; i++) {
-        t->members[i] = (struct Member){.team = t, .index = i};
+        t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank()};
         int rc = pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]);
         if (rc) die("cannot start thread %d of %d: %s", i, t->size, strerror(rc));
     }

@@ -22,6 +22,8 @@ typedef struct Team Team;
 Team *team_create(int n_threads);
 void team_destroy(Team *t);
 int team_size(const Team *t);
+/* Local. Cores that the calling thread may use. */
+int team_cores(void);
 
 /* Local to the rank. Calls f(ctx, member, size) once on every member and returns when all have
  * returned. */

@@ -1,0 +1,309 @@
+#include "parallel/coll.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/coll_backend.h"
+
+static const char *const words[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
+                                              "broadcast", "reduce"};
+
+const char *coll_op_word(CollOp op) {
+    return words[op];
+}
+
+double coll_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- worlds and groups */
+
+static Comm *comm_new(World *w, const char *label, int size) {
+    Comm *c = mem_calloc(1, sizeof *c);
+    c->world = w;
+    snprintf(c->label, sizeof c->label, "%s", label);
+    c->size = size;
+    c->member = mem_calloc((size_t)size, sizeof *c->member);
+    c->backend = size == 1 ? &coll_self : w->backend;
+    if (w->last) w->last->next = c;
+    return w->last = c;
+}
+
+World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl) {
+    World *w = mem_calloc(1, sizeof *w);
+    *w = (World){.backend = b, .rank = rank, .size = size, .threads = threads, .impl = impl};
+    if (gethostname(w->node, sizeof w->node - 1)) snprintf(w->node, sizeof w->node, "unknown");
+    w->all = comm_new(w, "all", size);
+    w->all->rank = rank;
+    for (int i = 0; i < size; i++) w->all->member[i] = i;
+    b->open(w->all, 0, rank);
+    return w;
+}
+
+void world_free(World *w) {
+    for (Comm *c = w->all, *next; c; c = next) {
+        next = c->next;
+        w->backend->close(c);
+        mem_free(c->member);
+        mem_free(c);
+    }
+    w->backend->leave(w);
+    mem_free(w->rows);
+    mem_free(w);
+}
+
+typedef struct Seat {
+    int color, key;
+} Seat;
+
+/* The ranks of a color, by (key, rank). */
+static int seat_all(const Seat *seats, int n, int color, int *member) {
+    int size = 0;
+    for (int r = 0; r < n; r++) {
+        if (seats[r].color != color) continue;
+        int at = size++;
+        for (; at > 0 && seats[member[at - 1]].key > seats[r].key; at--)
+            member[at] = member[at - 1];
+        member[at] = r;
+    }
+    return size;
+}
+
+Comm *world_split(World *w, int color, int key, const char *label) {
+    Seat mine = {color, key}, *seats = mem_calloc((size_t)w->size, sizeof *seats);
+    int *member = mem_calloc((size_t)w->size, sizeof *member);
+    Group all = comm_group(w->all);
+    group_all_gather(&all, &mine, sizeof mine, seats);
+    Comm *c = comm_new(w, label, seat_all(seats, w->size, color, member));
+    memcpy(c->member, member, (size_t)c->size * sizeof *member);
+    while (c->member[c->rank] != w->rank) c->rank++;
+    w->backend->open(c, color, key);
+    mem_free(member);
+    mem_free(seats);
+    return c;
+}
+
+int world_rank(const World *w) {
+    return w->rank;
+}
+int world_size(const World *w) {
+    return w->size;
+}
+const char *world_backend(const World *w) {
+    return w->backend->name;
+}
+const char *world_node(const World *w) {
+    return w->node;
+}
+Comm *world_comm(World *w) {
+    return w->all;
+}
+int comm_rank(const Comm *c) {
+    return c->rank;
+}
+int comm_size(const Comm *c) {
+    return c->size;
+}
+const char *comm_label(const Comm *c) {
+    return c->label;
+}
+void world_set_team(World *w, Team *team) {
+    w->team = team;
+}
+void world_set_limit(World *w, double seconds) {
+    w->limit = seconds;
+}
+void world_set_phase(World *w, const char *phase) {
+    snprintf(w->phase, sizeof w->phase, "%s", phase);
+}
+
+static void group_wait(void *ctx) {
+    coll_barrier(ctx);
+}
+
+static void group_gather(void *ctx, const void *mine, size_t n_bytes, void *all) {
+    coll_run(ctx, &(CollCall){.op = COLL_ALL_GATHER,
+                              .type = COLL_U8,
+                              .rows = 1,
+                              .cols = (int64_t)n_bytes,
+                              .src = mine,
+                              .dst = all,
+                              .what = "group",
+                              .file = __FILE__,
+                              .line = __LINE__});
+}
+
+Group comm_group(Comm *c) {
+    return (Group){.rank = c->rank,
+                   .size = c->size,
+                   .ctx = c,
+                   .barrier = group_wait,
+                   .all_gather = group_gather};
+}
+
+/* ---- calls */
+
+int64_t coll_bytes(const CollCall *call, int rank, int size) {
+    int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type);
+    int64_t mine = coll_part(n, size, rank + 1) - coll_part(n, size, rank);
+    switch (call->op) {
+    case COLL_ALL_GATHER:
+    case COLL_REDUCE_SCATTER:
+        return (size - 1) * n * bytes;
+    case COLL_ALL_REDUCE:
+        return ((size - 1) * mine + (n - mine)) * bytes; // scatter, then gather
+    case COLL_BROADCAST:
+        return rank == call->root ? 0 : n * bytes;
+    case COLL_REDUCE:
+        return rank == call->root ? (size - 1) * n * bytes : 0;
+    case N_COLL_OPS:
+        break;
+    }
+    return 0;
+}
+
+void *coll_own_block(const CollCall *call, int rank) {
+    int64_t at = rank * (call->dim == 0 ? coll_elements(call) : call->cols);
+    return (char *)call->dst + at * coll_type_bytes(call->type);
+}
+
+int64_t coll_src_stride(const CollCall *call, int rank, int size) {
+    bool in_place = call->src == coll_own_block(call, rank);
+    return call->dim == 1 && in_place ? size * call->cols : call->cols;
+}
+
+static void check_call(const Comm *c, const CollCall *call) {
+    const char *wrong = NULL;
+    bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
+    bool needs_dst = call->op != COLL_REDUCE || c->rank == call->root;
+    if ((unsigned)call->op >= N_COLL_OPS)
+        wrong = "op";
+    else if ((unsigned)call->type > COLL_U8)
+        wrong = "type";
+    else if ((unsigned)call->fold > COLL_MAX)
+        wrong = "fold";
+    else if (call->dim != 0 && call->dim != 1)
+        wrong = "dim";
+    else if (call->rows < 0 || call->cols < 0)
+        wrong = "rows or cols";
+    else if (rooted && (call->root < 0 || call->root >= c->size))
+        wrong = "root";
+    else if (coll_elements(call) > 0 && (!call->src || (needs_dst && !call->dst)))
+        wrong = "src or dst";
+    else if (!call->what || !call->file)
+        wrong = "what or file";
+    if (wrong)
+        die_at(call->file ? call->file : __FILE__, call->line, "coll_start", 1,
+               "collective \"%s\" along %s: wrong %s", call->what ? call->what : "", c->label,
+               wrong);
+    if (c->started - c->waited == COLL_IN_FLIGHT)
+        die_at(call->file, call->line, "coll_start", 1,
+               "collective \"%s\" along %s: %d others are open already", call->what, c->label,
+               COLL_IN_FLIGHT);
+}
+
+/* The counters' row of (what, op, group). Names are constants: mostly the pointers decide. */
+static int count_row(World *w, const Comm *c, const CollCall *call) {
+    for (int by_text = 0; by_text < 2; by_text++)
+        for (int i = 0; i < w->n_rows; i++) {
+            const CountRow *r = &w->rows[i];
+            if (r->comm == c && r->count.op == call->op &&
+                (by_text ? strcmp(r->count.what, call->what) == 0 : r->count.what == call->what))
+                return i;
+        }
+    if (w->n_rows == w->max_rows) {
+        w->max_rows = w->max_rows ? 2 * w->max_rows : 64;
+        w->rows = mem_realloc(w->rows, (size_t)w->max_rows, sizeof *w->rows);
+    }
+    w->rows[w->n_rows] = (CountRow){
+        .comm = c,
+        .count = {.what = call->what, .label = c->label, .op = call->op, .size = c->size}};
+    return w->n_rows++;
+}
+
+Ticket coll_start(Comm *c, const CollCall *call) {
+    check_call(c, call);
+    double begin = coll_now();
+    uint64_t number = ++c->started;
+    int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
+    c->open[at].call = *call;
+    c->open[at].row = row;
+    c->backend->start(c, number, &c->open[at].call);
+    CollCount *count = &c->world->rows[row].count;
+    count->calls++;
+    count->bytes += coll_bytes(call, c->rank, c->size);
+    count->seconds += coll_now() - begin;
+    return (Ticket){c, number};
+}
+
+void coll_wait(Ticket t) {
+    if (t.number == 0) return;
+    Comm *c = t.comm;
+    int at = (int)(t.number % COLL_IN_FLIGHT);
+    if (t.number != c->waited + 1)
+        die("tickets along %s are waited for out of order: number %" PRIu64 " after %" PRIu64,
+            c->label, t.number, c->waited);
+    double begin = coll_now();
+    c->backend->wait(c, t.number, &c->open[at].call);
+    c->waited++;
+    c->world->rows[c->open[at].row].count.seconds += coll_now() - begin;
+}
+
+void coll_progress(World *w) {
+    w->backend->progress(w);
+}
+
+void coll_barrier(Comm *c) {
+    c->backend->barrier(c);
+}
+
+/* ---- counters */
+
+void world_count_reset(World *w) {
+    for (int i = 0; i < w->n_rows; i++) {
+        CollCount *c = &w->rows[i].count;
+        c->calls = c->bytes = 0, c->seconds = 0;
+    }
+}
+
+int world_counts(const World *w, CollCount *rows, int max) {
+    int n = 0;
+    for (int i = 0; i < w->n_rows; i++) {
+        if (w->rows[i].count.calls == 0) continue;
+        if (n < max) rows[n] = w->rows[i].count;
+        n++;
+    }
+    return n;
+}
+
+/* ---- the limit */
+
+static _Atomic bool expired;
+
+bool coll_expired(void) {
+    return atomic_load(&expired);
+}
+
+void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+    const World *w = c->world;
+    bool first = !atomic_exchange(&expired, true);
+    char what[256];
+    if (call)
+        snprintf(what, sizeof what, "%s \"%s\" along %s (%s:%d)", words[call->op], call->what,
+                 c->label, call->file, call->line);
+    else
+        snprintf(what, sizeof what, "barrier along %s", c->label);
+    die_line("waited %.1f s for %s%s%s; not there: %s", seconds, what, w->phase[0] ? " in " : "",
+             w->phase, missing[0] ? missing : "nobody, but not all have finished");
+    if (!first) // the first one ends the job
+        for (;;) pause();
+    usleep(400 * 1000); // the others look at coll_expired() far more often than that
+    die_end(COLL_EXPIRED);
+}

@@ -1,0 +1,106 @@
+/* coll_backend -- what coll.c and its backends share.
+ *
+ * coll.c does what is common: it checks, numbers and counts calls and keeps the open ones; a backend
+ * moves bytes. It sees each call twice, when it starts and when it is waited for, and may do its work
+ * in either. Groups of one rank are served by coll_self.c in every backend.
+ *
+ * Whoever does the sum, it is ((b0 + b1) + b2) + ... over the ranks of the group in that order, in the
+ * type of the call: coll_fold.
+ */
+#ifndef PARALLEL_COLL_BACKEND_H
+#define PARALLEL_COLL_BACKEND_H
+
+#include "parallel/coll.h"
+
+typedef struct CollBackend {
+    const char *name;
+    /* Collective over the world. The group is known (rank, size, member); makes c->impl. */
+    void (*open)(Comm *c, int color, int key);
+    void (*close)(Comm *c); // Collective over the world, in the order in which they were opened
+    /* Local. Must not block. Calls of a group are numbered 1, 2, ...; *call lives until its wait. */
+    void (*start)(Comm *c, uint64_t number, const CollCall *call);
+    /* Collective. Returns when src may be reused and dst is complete. */
+    void (*wait)(Comm *c, uint64_t number, const CollCall *call);
+    void (*progress)(World *w);
+    void (*barrier)(Comm *c);
+    void (*leave)(World *w); // the last call: gives w->impl back
+} CollBackend;
+
+typedef struct CountRow {
+    CollCount count;
+    const Comm *comm;
+} CountRow;
+
+struct Comm {
+    World *world;
+    const CollBackend *backend; // coll_self when size is 1
+    Comm *next;                 // of the world, in the order of world_split
+    char label[24];
+    int rank, size;
+    int *member;              // [size] ranks in the world
+    uint64_t started, waited; // calls so far; the difference is open
+    struct {
+        CollCall call; // number k is kept in open[k % COLL_IN_FLIGHT]
+        int row;       // of the counters
+    } open[COLL_IN_FLIGHT];
+    void *impl; // the backend's
+};
+
+struct World {
+    const CollBackend *backend;
+    int rank, size;
+    int threads; // for this rank's team: its share of the cores
+    char node[64], phase[64];
+    Team *team;
+    double limit; // seconds, 0: none
+    Comm *all, *last;
+    CountRow *rows;
+    int n_rows, max_rows;
+    void *impl;
+};
+
+/* Collective over the world. rank and size of this rank; threads: for its team. */
+World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl);
+/* Collective over the world. */
+void world_free(World *w);
+
+/* The worlds of one rank, and of a launcher; the latter dies where the build has no MPI. */
+extern const CollBackend coll_self;
+World *world_self_open(void);
+World *world_mpi_open(void);
+
+static inline int64_t coll_type_bytes(CollType t) {
+    static const int64_t bytes[] = {[COLL_F32] = 4, [COLL_F64] = 8, [COLL_I64] = 8, [COLL_I32] = 4};
+    return t == COLL_U8 ? 1 : bytes[t];
+}
+/* Elements of one block, or of the buffer. */
+static inline int64_t coll_elements(const CollCall *call) {
+    return call->rows * call->cols;
+}
+/* First of n elements that part r of p owns: [coll_part(n, p, r), coll_part(n, p, r + 1)). */
+static inline int64_t coll_part(int64_t n, int p, int r) {
+    return n / p * r + (n % p * r) / p;
+}
+/* Bytes that a rank receives from others. */
+int64_t coll_bytes(const CollCall *call, int rank, int size);
+/* all_gather: where this rank's block begins in dst, and where the next row of src begins, in elements:
+ * src may be that very block. Blocks of dim 1 are size * cols apart in the whole. */
+void *coll_own_block(const CollCall *call, int rank);
+int64_t coll_src_stride(const CollCall *call, int rank, int size);
+/* Local. Rows of row_bytes bytes from one matrix to another; strides in bytes. The team helps. */
+void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
+               int64_t rows, int64_t row_bytes);
+/* Local. dst[i] = dst[i] + src[i] (or the greater one) for n elements; they must not overlap. Integers
+ * wrap around. A NaN in dst stays, one in src is no maximum. */
+void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n);
+
+double coll_now(void); // seconds
+/* Local. Has a rank of this process given up waiting? Then the others shall, too. */
+bool coll_expired(void);
+/* Local. Prints the line of a rank that waited too long for call (NULL: a barrier) and, after giving the
+ * others time for theirs, ends the job with status COLL_EXPIRED. missing: "rank 2, rank 5". */
+enum { COLL_EXPIRED = 75 };
+_Noreturn void coll_expire(const Comm *c, const CollCall *call, double seconds,
+                           const char *missing);
+
+#endif

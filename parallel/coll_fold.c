@@ -1,0 +1,65 @@
+/* coll_fold -- the arithmetic and the copies of collectives, alike in every backend. */
+#include <string.h>
+
+#include "parallel/coll_backend.h"
+
+typedef void (*FoldFn)(void *dst, const void *src, int64_t n);
+
+/* Plain loops: compilers make vectors of them, and they wait for memory. */
+#define FOLD(name, T, expression)                                                                  \
+    static void name(void *dst, const void *src, int64_t n) {                                      \
+        T *restrict to = dst;                                                                      \
+        const T *restrict from = src;                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T a = to[i], b = from[i];                                                              \
+            to[i] = (T)(expression);                                                               \
+        }                                                                                          \
+    }
+FOLD(sum_f32, float, a + b)
+FOLD(sum_f64, double, a + b)
+FOLD(sum_i64, uint64_t, a + b) // unsigned: sums that overflow wrap around
+FOLD(sum_i32, uint32_t, a + b)
+FOLD(sum_u8, uint8_t, a + b)
+FOLD(max_f32, float, b > a ? b : a)
+FOLD(max_f64, double, b > a ? b : a)
+FOLD(max_i64, int64_t, b > a ? b : a)
+FOLD(max_i32, int32_t, b > a ? b : a)
+FOLD(max_u8, uint8_t, b > a ? b : a)
+
+void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n) {
+    static const FoldFn table[][2] = {[COLL_F32] = {sum_f32, max_f32},
+                                      [COLL_F64] = {sum_f64, max_f64},
+                                      [COLL_I64] = {sum_i64, max_i64},
+                                      [COLL_I32] = {sum_i32, max_i32},
+                                      [COLL_U8] = {sum_u8, max_u8}};
+    table[type][fold](dst, src, n);
+}
+
+typedef struct Copy {
+    char *dst;
+    const char *src;
+    int64_t dst_stride, src_stride, row_bytes;
+} Copy;
+
+/* Bytes begin..end of the rows laid one behind the other. */
+static void copy_piece(void *ctx, int64_t begin, int64_t end) {
+    const Copy *c = ctx;
+    int64_t row = begin / c->row_bytes, at = begin % c->row_bytes;
+    for (int64_t n; begin < end; begin += n, row++, at = 0) {
+        n = c->row_bytes - at < end - begin ? c->row_bytes - at : end - begin;
+        memcpy(c->dst + row * c->dst_stride + at, c->src + row * c->src_stride + at, (size_t)n);
+    }
+}
+
+void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
+               int64_t rows, int64_t row_bytes) {
+    enum { GRAIN = 1 << 18 }; // bytes: below, waking another thread costs more than it gives
+    if (rows * row_bytes == 0) return;
+    if (dst_stride == row_bytes && src_stride == row_bytes) // one long row
+        row_bytes *= rows, rows = 1;
+    Copy c = {dst, src, dst_stride, src_stride, row_bytes};
+    if (team)
+        team_for(team, rows * row_bytes, GRAIN, copy_piece, &c);
+    else
+        copy_piece(&c, 0, rows * row_bytes);
+}

@@ -1,0 +1,121 @@
+/* What coll.c does for every backend, on one rank: checks, tickets, counters. */
+#include <string.h>
+
+#include "parallel/coll_backend.h"
+#include "tests/test.h"
+
+static CollCall call_of(CollOp op, const void *src, void *dst, int64_t n) {
+    return (CollCall){.op = op,
+                      .type = COLL_F32,
+                      .rows = 1,
+                      .cols = n,
+                      .src = src,
+                      .dst = dst,
+                      .what = "numbers",
+                      .file = __FILE__,
+                      .line = __LINE__};
+}
+
+TEST(coll_of_one_rank_is_a_copy) {
+    World *w = world_self_open();
+    CHECK(world_size(w) == 1 && world_rank(w) == 0 && strlen(world_node(w)) > 0);
+    CHECK_STR(world_backend(w), "self");
+    Comm *c = world_split(w, 7, 3, "x");
+    CHECK(comm_size(c) == 1 && comm_rank(c) == 0);
+    CHECK_STR(comm_label(c), "x");
+    for (int op = 0; op < N_COLL_OPS; op++) {
+        float src[3] = {1, -2, 3}, dst[3] = {0};
+        CollCall call = call_of((CollOp)op, src, dst, 3);
+        coll_run(c, &call);
+        CHECK(memcmp(src, dst, sizeof src) == 0);
+        call.src = dst;
+        coll_run(c, &call);
+        CHECK(memcmp(src, dst, sizeof src) == 0);
+    }
+    coll_barrier(c);
+    coll_wait((Ticket){0});
+    world_free(w);
+}
+
+TEST(coll_counts_by_what_op_and_group) {
+    World *w = world_self_open();
+    Comm *x = world_split(w, 0, 0, "x"), *y = world_split(w, 0, 0, "y");
+    world_count_reset(w);
+    float v[4] = {0};
+    char same[] = "numbers"; // the same text at another place
+    CollCall call = call_of(COLL_ALL_REDUCE, v, v, 4);
+    coll_run(x, &call);
+    call.what = same;
+    coll_run(x, &call);
+    coll_run(y, &call);
+    call.what = "others";
+    coll_run(x, &call);
+    CollCount rows[8];
+    CHECK(world_counts(w, rows, 1) == 3);
+    CHECK(world_counts(w, rows, 8) == 3);
+    CHECK(rows[0].calls == 2 && rows[1].calls == 1 && rows[2].calls == 1 && rows[0].bytes == 0);
+    CHECK_STR(rows[1].label, "y");
+    CHECK_STR(rows[2].what, "others");
+    world_count_reset(w);
+    CHECK(world_counts(w, rows, 8) == 0);
+    world_free(w);
+}
+
+TEST(coll_bytes_are_ring_volumes) {
+    CollCall c = call_of(COLL_ALL_GATHER, NULL, NULL, 60);
+    for (int p = 1; p <= 6; p++) {
+        int64_t whole = 60 * 4;
+        c.cols = 60 / p, c.op = COLL_ALL_GATHER;
+        CHECK(coll_bytes(&c, p - 1, p) == whole / p * (p - 1));
+        c.op = COLL_REDUCE_SCATTER;
+        CHECK(coll_bytes(&c, p - 1, p) == whole / p * (p - 1));
+        c.cols = 60, c.op = COLL_ALL_REDUCE;
+        CHECK(coll_bytes(&c, p - 1, p) == 2 * whole / p * (p - 1));
+    }
+    c.cols = 7; // does not divide: the ranks together receive what a ring moves
+    CHECK(coll_bytes(&c, 0, 3) + coll_bytes(&c, 1, 3) + coll_bytes(&c, 2, 3) == 4 * 2 * 7 * 2);
+}
+
+static void open_too_many(void *arg) {
+    Comm *c = world_comm(world_self_open());
+    float v[1] = {0};
+    CollCall call = call_of(COLL_ALL_REDUCE, v, v, 1);
+    (void)arg;
+    for (int i = 0; i <= COLL_IN_FLIGHT; i++) coll_start(c, &call);
+}
+
+static void wait_out_of_order(void *arg) {
+    Comm *c = world_comm(world_self_open());
+    float v[1] = {0};
+    CollCall call = call_of(COLL_ALL_REDUCE, v, v, 1);
+    (void)arg;
+    coll_start(c, &call);
+    coll_wait(coll_start(c, &call));
+}
+
+static void start_wrong(void *arg) {
+    Comm *c = world_comm(world_self_open());
+    float v[1] = {0};
+    CollCall call = call_of(COLL_BROADCAST, v, v, 1);
+    int field = *(int *)arg;
+    if (field == 0) call.root = 1;
+    if (field == 1) call.rows = -1;
+    if (field == 2) call.dim = 2;
+    if (field == 3) call.dst = NULL;
+    coll_start(c, &call);
+}
+
+TEST(coll_wrong_calls_die_at_their_call_site) {
+    static const char *const word[] = {"wrong root", "wrong rows or cols", "wrong dim",
+                                       "wrong src or dst"};
+    char text[512];
+    for (int i = 0; i < 4; i++) {
+        CHECK(test_in_child(start_wrong, &i, text, sizeof text) == 1);
+        CHECK(strstr(text, word[i]) && strstr(text, "\"numbers\" along all"));
+        CHECK(strstr(text, "(tests/test_coll_self.c:"));
+    }
+    CHECK(test_in_child(open_too_many, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "8 others are open"));
+    CHECK(test_in_child(wait_out_of_order, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "out of order: number 2 after 0"));
+}
