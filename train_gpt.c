@@ -36,6 +36,7 @@
 #include "parallel/profile.h"
 #include "parallel/schedule_lr.h"
 
+static const Group alone = {.size = 1};
 static Options o;
 static const Opt *options; // the table of o
 
@@ -138,7 +139,7 @@ static char *find_checkpoint(Run *r) {
         return NULL;
     }
     int64_t step;
-    char *path = checkpoint_latest(o.save, &step);
+    char *path = checkpoint_latest(o.save, &step, &alone);
     if (path && !o.resume)
         die("--save %s holds a run already, up to step %" PRId64
             ": --resume continues it, or name another folder",
@@ -152,14 +153,14 @@ static void load_weights(Run *r, const char *checkpoint) {
     Err e;
     if (checkpoint) {
         char *text;
-        if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &e)) die("%s", e.text);
+        if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &alone, &e)) die("%s", e.text);
         if (!runstate_parse(text, &r->state, &e))
             die("%s/train_state.json: %s", checkpoint, e.text);
         printf("resuming from %s\n", checkpoint);
         runstate_differences(text, options, stdout);
         mem_free(text);
     } else if (*o.init) {
-        if (!weights_load(o.init, &r->m.tensors, &e)) die("%s", e.text);
+        if (!weights_load(o.init, &r->m.tensors, &alone, &e)) die("%s", e.text);
     } else {
         tensors_init(&r->m.tensors, r->team, (uint64_t)o.seed);
     }
@@ -449,7 +450,8 @@ static void save(Run *r) {
         .keep_last = (int)o.keep, .keep_every = o.keep_every, .files = (const char *const *)copies};
     char *text = runstate_print(&r->state, options);
     metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
-    if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &e)) die("%s", e.text);
+    if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &alone, &e))
+        die("%s", e.text);
     r->saved_step = r->state.step;
     progress_note(r->progress, "step %" PRId64 ": saved in %s", r->state.step, o.save);
     mem_free(text);
@@ -499,9 +501,10 @@ static void train(Run *r) {
 
 static void export_weights(Run *r) {
     Err e;
-    if (*o.export_hf && !weights_export(o.export_hf, &r->m.tensors, "F32", &e)) die("%s", e.text);
+    if (*o.export_hf && !weights_export(o.export_hf, &r->m.tensors, "F32", &alone, &e))
+        die("%s", e.text);
     if (*o.export_llmc &&
-        !llmc_model_save(o.export_llmc, &r->m.tensors, o.dtype ? LLMC_BF16 : LLMC_FP32, &e))
+        !llmc_model_save(o.export_llmc, &r->m.tensors, o.dtype ? LLMC_BF16 : LLMC_FP32, &alone, &e))
         die("%s", e.text);
 }
 
@@ -538,7 +541,7 @@ static void end(Run *r) {
 /* A --save folder given as --init stands for its newest checkpoint; a folder may bring its tokenizer with it. */
 static void find_tokenizer(Run *r) {
     char *newest =
-        *o.init && !file_in(o.init, "config.json") ? checkpoint_latest(o.init, NULL) : NULL;
+        *o.init && !file_in(o.init, "config.json") ? checkpoint_latest(o.init, NULL, &alone) : NULL;
     if (newest) o.init = newest;
     if (!*o.tokenizer && *o.init &&
         (file_in(o.init, "vocab.json") || file_in(o.init, "tokenizer.json")))

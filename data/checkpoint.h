@@ -8,10 +8,14 @@
  *       ...                     copies of further files (a tokenizer)
  *       checkpoint.json         written last: step, model, bytes and CRC-32C of every other file
  *
+ * All ranks write together, each what it is the first to hold, and any number of ranks reads: the files
+ * are those of the logical model, byte for byte the same whatever the mesh. Rank 0 makes names and texts;
+ * a failure on one rank is a failure on all, with its reason.
+ *
  * All of it is written to SAVE_DIR/.step_00001000.tmp-HOST-PID, synced, and renamed; so a folder
  * named step_* is whole. A folder without a sound checkpoint.json, or with a file missing or of
  * another size, is passed over with a warning. Left-overs of writers that died are removed by the
- * next save. A failed save leaves no trace and touches no other checkpoint. One process at a time
+ * next save. A failed save leaves no trace and touches no other checkpoint. One run at a time
  * saves into a folder.
  */
 #ifndef DATA_CHECKPOINT_H
@@ -22,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/die.h"
+#include "base/group.h"
 #include "base/tensor.h"
 
 typedef struct CheckpointOptions {
@@ -30,24 +35,26 @@ typedef struct CheckpointOptions {
     const char *const *files; // further files to copy in, ended by NULL; NULL: none
 } CheckpointOptions;
 
-/* Local. Saves params, and m and v where the table has them. state_json is a JSON object, stored as
- * it is. An existing checkpoint of the same step is replaced. Then removes old checkpoints as the
- * options say: only of earlier steps, only once the new one is durable; if that fails it warns.
- * False: nothing is left behind. */
+/* Collective. Saves params, and m and v where the table has them. state_json, of rank 0, is a JSON object,
+ * stored as it is; options, too, are those of rank 0. An existing checkpoint of the same step is replaced.
+ * Then removes old checkpoints as the options say: only of earlier steps, only once the new one is durable;
+ * if that fails it warns. False: nothing is left behind. */
 bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
-                     const char *state_json, const CheckpointOptions *o, Err *e);
+                     const char *state_json, const CheckpointOptions *o, const Group *g, Err *e);
 
-/* Local. Path (freed by mem_free) and step of the newest complete checkpoint; NULL when there is
- * none. `step` may be NULL. */
-char *checkpoint_latest(const char *save_dir, int64_t *step);
+/* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees it; NULL
+ * when there is none. `step` may be NULL. */
+char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g);
 
 /* Local. Checks every file against its checksum, naming the first that differs. */
 bool checkpoint_verify(const char *path, Err *e);
 /* Local. The model of a checkpoint: read it before the table of tensors is made. */
 bool checkpoint_config(const char *path, Config *c, Err *e);
-/* Local. Verifies, then fills params, and m and v where the table has them. A table of another
- * model is refused with the first key that differs. state_json (may be NULL): the text of
- * train_state.json, freed by mem_free. After a failure the values are undefined. */
-bool checkpoint_load(const char *path, const TensorTable *t, char **state_json, Err *e);
+/* Collective. Verifies, each rank a part of the bytes, then fills what this rank holds of params, and of m
+ * and v where the table has them. A table of another model is refused with the first key that differs.
+ * state_json (may be NULL): the text of train_state.json, freed by mem_free. After a failure the values are
+ * undefined. */
+bool checkpoint_load(const char *path, const TensorTable *t, char **state_json, const Group *g,
+                     Err *e);
 
 #endif

@@ -13,10 +13,12 @@
 #include "base/crc32c.h"
 #include "base/mem.h"
 
-static struct {
+static _Thread_local struct { // ranks are threads, and one of them fails
     int calls, fail_at;
     bool kill;
 } inject;
+
+enum { BUFFER = 1 << 18, SMALL = BUFFER / 4 }; // larger stretches are written without a copy
 
 int io_inject(int nth, bool kill) {
     int calls = inject.calls;
@@ -40,20 +42,36 @@ static bool fail(Err *e, const char *verb, const char *path) {
     return err(e, "cannot %s %s: %s%s", verb, path, strerror(code), next);
 }
 
-bool io_create(IoFile *f, const char *path, Err *e) {
+static bool open_file(IoFile *f, const char *path, int flags, Err *e) {
     // Over the file size limit a write shall fail with EFBIG, not end the process without a word.
     signal(SIGXFSZ, SIG_IGN);
-    int fd = injected() ? -1 : open(path, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0666);
-    if (fd < 0) return fail(e, "create", path);
-    *f = (IoFile){.fd = fd, .path = mem_strdup(path), .in_order = true};
+    *f = (IoFile){.fd = injected() ? -1 : open(path, flags | O_RDWR | O_CLOEXEC, 0666)};
+    if (f->fd < 0) return fail(e, flags & O_CREAT ? "create" : "open", path);
+    f->path = mem_strdup(path);
+    f->in_order = true;
     return true;
 }
 
-bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e) {
-    const uint8_t *s = p;
-    if (at != f->n_bytes) f->in_order = false;
-    if (f->in_order) f->crc = crc32c(f->crc, p, n);
-    if (at + n > f->n_bytes) f->n_bytes = at + n;
+bool io_create(IoFile *f, const char *path, Err *e) {
+    return open_file(f, path, O_CREAT | O_TRUNC, e);
+}
+
+bool io_join(IoFile *f, const char *path, Err *e) {
+    bool ok = open_file(f, path, 0, e);
+    if (ok) f->guest = true;
+    return ok;
+}
+
+bool io_resize(IoFile *f, uint64_t n_bytes, Err *e) {
+    if (injected() || ftruncate(f->fd, (off_t)n_bytes)) return fail(e, "write", f->path);
+    f->n_bytes = n_bytes;
+    return true;
+}
+
+static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e) {
+    f->in_order = f->in_order && at == f->crc_end && !f->guest;
+    f->crc_end = at + n;
+    if (f->in_order) f->crc = crc32c(f->crc, s, n);
     while (n > 0) {
         ssize_t done = injected() ? -1 : pwrite(f->fd, s, n, (off_t)at);
         if (done < 0 && errno == EINTR) continue;
@@ -63,24 +81,54 @@ bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e) {
     return true;
 }
 
-static bool read_back(IoFile *f, Err *e) {
-    enum { CHUNK = 1 << 20 };
-    uint8_t *buf = mem_alloc(CHUNK);
-    uint64_t at = 0;
-    f->crc = 0;
-    while (at < f->n_bytes) {
-        ssize_t got = pread(f->fd, buf, CHUNK, (off_t)at);
+static bool flush(IoFile *f, Err *e) {
+    size_t n = f->used;
+    f->used = 0;
+    return n == 0 || write_now(f, f->buffer_at, f->buffer, n, e);
+}
+
+bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e) {
+    bool follows = f->used > 0 && at == f->buffer_at + f->used && n <= BUFFER - f->used;
+    if (!follows && !flush(f, e)) return false;
+    if (at + n > f->n_bytes) f->n_bytes = at + n;
+    if (n > SMALL && !follows) return write_now(f, at, p, n, e);
+    if (!f->buffer) f->buffer = mem_alloc(BUFFER);
+    if (!follows) f->buffer_at = at;
+    memcpy(f->buffer + f->used, p, n);
+    f->used += n;
+    return true;
+}
+
+/* A pass over the file in pieces that stay in the cache between copy and checksum. */
+static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e) {
+    uint8_t *buf = mem_alloc(BUFFER);
+    bool ok = true;
+    *crc = 0;
+    while (ok && n > 0) {
+        ssize_t got = pread(fd, buf, n < BUFFER ? (size_t)n : BUFFER, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
+        if (got < 0) ok = fail(e, "read", path);
+        if (got == 0) ok = err(e, "%s is cut off", path);
         if (got <= 0) break;
-        f->crc = crc32c(f->crc, buf, (size_t)got);
-        at += (uint64_t)got;
+        *crc = crc32c(*crc, buf, (size_t)got);
+        at += (uint64_t)got, n -= (uint64_t)got;
     }
     mem_free(buf);
-    return at == f->n_bytes || fail(e, "read back", f->path);
+    return ok;
+}
+
+bool io_checksum(const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(e, "open", path);
+    bool ok = checksum(fd, path, at, n, crc, e);
+    close(fd);
+    return ok;
 }
 
 bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e) {
-    bool ok = f->in_order || !crc || read_back(f, e);
+    bool ok = flush(f, e);
+    bool known = f->in_order && f->crc_end == f->n_bytes;
+    if (ok && crc && !known) ok = checksum(f->fd, f->path, 0, f->n_bytes, &f->crc, e);
     if (ok && (injected() || fsync(f->fd))) ok = fail(e, "write", f->path);
     if (!ok) {
         io_abandon(f);
@@ -96,14 +144,16 @@ bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e) {
     if (n_bytes) *n_bytes = f->n_bytes;
     if (crc) *crc = f->crc;
     mem_free(f->path);
+    mem_free(f->buffer);
     *f = (IoFile){.fd = -1};
     return true;
 }
 
 void io_abandon(IoFile *f) {
     if (f->fd >= 0) close(f->fd);
-    if (f->path) unlink(f->path);
+    if (f->path && !f->guest) unlink(f->path);
     mem_free(f->path);
+    mem_free(f->buffer);
     *f = (IoFile){.fd = -1};
 }
 

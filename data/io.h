@@ -17,15 +17,23 @@
 typedef struct IoFile {
     int fd;
     char *path;
-    uint64_t n_bytes; // end of what was written
-    uint32_t crc;     // of [0, n_bytes) while writes came in order
-    bool in_order;
+    uint64_t n_bytes;     // size; of a new file the end of what was put
+    uint32_t crc;         // of [0, crc_end) while writes came in order
+    uint64_t crc_end;     // end of the last write
+    bool in_order, guest; // guest: another rank made the file
+    uint8_t *buffer;      // neighbours, on their way to one write at buffer_at
+    uint64_t buffer_at;
+    size_t used;
 } IoFile;
 
 /* Local. Creates (or empties) a file for writing. After success exactly one of io_finish and
  * io_abandon follows. */
 bool io_create(IoFile *f, const char *path, Err *e);
-/* Local. Writes n bytes at offset `at`. */
+/* Local. The same for a file that another rank has created: io_finish and io_abandon leave it in place. */
+bool io_join(IoFile *f, const char *path, Err *e);
+/* Local. Makes the file n_bytes long; what is never put stays zero. */
+bool io_resize(IoFile *f, uint64_t n_bytes, Err *e);
+/* Local. Writes n bytes at offset `at`: at once, or, a small stretch, together with those that follow on it. */
 bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e);
 /* Local. Syncs and closes; size and CRC-32C of the whole file to n_bytes and crc (either may be
  * NULL). A file that was not written from front to back is read back for its checksum. On failure
@@ -33,6 +41,8 @@ bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e);
 bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e);
 /* Local. Closes and removes. */
 void io_abandon(IoFile *f);
+/* Local. CRC-32C of n bytes from offset `at` of a file that has as many. */
+bool io_checksum(const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e);
 /* Local. A whole small file in one go: create, put, finish. */
 bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err *e);
 
@@ -66,7 +76,7 @@ bool io_exists(const char *path);
 /* Local. Could a file be written here at the end of a long run? Tried with a name beside it, which goes again. */
 bool io_can_write(const char *path, Err *e);
 
-/* For tests. The nth (1 = next) call that changes the disk fails with "No space left on device",
+/* For tests. The nth (1 = next) call of this thread that changes the disk fails with "No space left on device",
  * or, with kill, ends the process as kill -9 would. 0 switches it off. Returns how many such calls
  * were made since the last io_inject. */
 int io_inject(int nth, bool kill);

@@ -7,6 +7,8 @@
 #include "base/simd.h"
 #include "data/hf_config.h"
 #include "data/io.h"
+#include "data/io_share.h"
+#include "data/piece.h"
 
 enum {
     MODEL_MAGIC = 20240326,
@@ -120,15 +122,13 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     return true;
 }
 
-static float element(const LlmcModel *m, int64_t i) {
-    float x;
-    uint16_t half;
-    if (m->version == LLMC_FP32) {
-        memcpy(&x, m->data + i * 4, 4);
-        return x;
-    }
-    memcpy(&half, m->data + i * 2, 2);
-    return bf16_to_float(half);
+/* Tensor k of layer l of a file, as an array without a name: its place, and what this rank holds of it. */
+static SafeTensor place(const Config *c, int version, int k, int l) {
+    LlmcTensor x = llmc_tensor(c, k);
+    uint64_t width = version == LLMC_FP32 ? 4 : 2;
+    uint64_t first = (uint64_t)(x.offset + l * x.rows * x.cols);
+    return (SafeTensor){.dtype = version == LLMC_FP32 ? "F32" : "BF16",
+                        .begin = HEADER_BYTES + first * width};
 }
 
 void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
@@ -136,11 +136,10 @@ void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
         LlmcTensor x = llmc_tensor(&m->config, k);
         for (int l = 0; l < x.layers; l++) {
             const Tensor *to = &t->t[llmc_find(t, k, l)];
-            int64_t at = x.offset + l * x.rows * x.cols;
-            for (int64_t r = 0; r < to->rows; r++)
-                for (int64_t c = 0; c < to->cols; c++)
-                    to->param[r * to->cols + c] =
-                        element(m, at + (x.transposed ? c * x.cols + r : r * x.cols + c));
+            SafeTensor from = place(&m->config, m->version, k, l);
+            from.data = m->data + (from.begin - HEADER_BYTES);
+            Piece p = piece_whole(to, x.transposed);
+            piece_get(&(PieceHeld){&p, to, PART_PARAM, to->param}, &from);
         }
     }
 }
@@ -200,36 +199,19 @@ bool llmc_model_load(const char *path, const TensorTable *t, Err *e) {
     return ok || err(e, "%.100s holds %.160s; the model is %.160s", path, have, need);
 }
 
-/* Columns of one output feature of the file, layer l of tensor k, `row` from 0. */
-static void file_row(const TensorTable *t, int k, int l, const LlmcTensor *x, int64_t row,
-                     float *out) {
-    const Tensor *from = &t->t[llmc_find(t, k, l)];
-    if (x->transposed)
-        for (int64_t c = 0; c < x->cols; c++) out[c] = from->param[c * from->cols + row];
-    else if (row < from->rows)
-        memcpy(out, from->param + row * from->cols, (size_t)x->cols * sizeof *out);
-    else
-        memset(out, 0, (size_t)x->cols * sizeof *out);
-}
-
+/* The rows that pad the vocabulary are never put: zero. */
 static bool put_tensors(IoFile *f, const TensorTable *t, int version, Err *e) {
-    int64_t width = version == LLMC_FP32 ? 4 : 2, widest = 4 * t->config.channels;
-    float *row = mem_alloc((size_t)widest * sizeof *row);
-    uint16_t *half = mem_alloc((size_t)widest * sizeof *half);
-    bool ok = true;
-    uint64_t at = HEADER_BYTES;
     for (int k = 0; k < LLMC_TENSORS; k++) {
         LlmcTensor x = llmc_tensor(&t->config, k);
-        for (int64_t r = 0; ok && r < x.layers * x.rows; r++) {
-            file_row(t, k, (int)(r / x.rows), &x, r % x.rows, row);
-            for (int64_t c = 0; width == 2 && c < x.cols; c++) half[c] = bf16_from_float(row[c]);
-            ok = io_put(f, at, width == 2 ? (const void *)half : row, (size_t)(x.cols * width), e);
-            at += (uint64_t)(x.cols * width);
+        for (int l = 0; l < x.layers; l++) {
+            const Tensor *from = &t->t[llmc_find(t, k, l)];
+            SafeTensor to = place(&t->config, version, k, l);
+            Piece p = piece_whole(from, x.transposed);
+            if (!piece_put(&(PieceHeld){&p, from, PART_PARAM, from->param}, f, &to, e))
+                return false;
         }
     }
-    mem_free(row);
-    mem_free(half);
-    return ok;
+    return true;
 }
 
 bool llmc_model_fits(const Config *c, Err *e) {
@@ -241,7 +223,7 @@ bool llmc_model_fits(const Config *c, Err *e) {
     return !key || err(e, "an llm.c file cannot hold this model (%s): save safetensors", key);
 }
 
-bool llmc_model_save(const char *path, const TensorTable *t, int version, Err *e) {
+bool llmc_model_save(const char *path, const TensorTable *t, int version, const Group *g, Err *e) {
     const Config *c = &t->config;
     if (!llmc_model_fits(c, e)) return false;
     int32_t h[256] = {MODEL_MAGIC,          version,
@@ -250,13 +232,17 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, Err *e
                       (int32_t)c->channels, (int32_t)padded_vocab(c->vocab)};
     char *temporary = mem_printf("%s.tmp", path);
     IoFile f;
-    bool ok = io_create(&f, temporary, e);
-    if (ok && !(io_put(&f, 0, h, sizeof h, e) && put_tensors(&f, t, version, e))) {
-        io_abandon(&f);
+    uint64_t width = version == LLMC_FP32 ? 4 : 2;
+    bool first = g->rank == 0;
+    bool ok = io_share(&f, temporary, HEADER_BYTES + (uint64_t)all_elements(c) * width, g, e);
+    if (ok) {
+        bool put = (!first || io_put(&f, 0, h, sizeof h, e)) && put_tensors(&f, t, version, e);
+        ok = io_share_finish(&f, put, g, NULL, e);
+    }
+    if (ok && !group_agree(g, !first || io_rename(temporary, path, e), e)) {
+        if (first) io_remove_tree(temporary, NULL);
         ok = false;
     }
-    ok = ok && io_finish(&f, NULL, NULL, e);
-    if (ok && !io_rename(temporary, path, e)) ok = io_remove_tree(temporary, NULL) && false;
     mem_free(temporary);
     return ok;
 }

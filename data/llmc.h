@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/die.h"
+#include "base/group.h"
 #include "base/tensor.h"
 
 enum { LLMC_TENSORS = 16, LLMC_FP32 = 3, LLMC_BF16 = 5 };
@@ -36,7 +37,7 @@ typedef struct LlmcModel {
 /* Local, pure. Checks magic, version and that the file has exactly the bytes its header promises.
  */
 bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e);
-/* Local. Every param of the table, whose config must be the model's. */
+/* Local. Fills what this rank holds of every param of the table, whose config must be the model's. */
 void llmc_model_read(const LlmcModel *m, const TensorTable *t);
 
 typedef struct LlmcState {
@@ -68,9 +69,9 @@ bool llmc_model_config(const char *path, Config *c, Err *e);
 bool llmc_model_load(const char *path, const TensorTable *t, Err *e);
 /* Pure. Whether the format can hold such a model; if not, what it lacks. */
 bool llmc_model_fits(const Config *c, Err *e);
-/* Local. Writes every param to a temporary name, synced, then renamed. Refuses a model that the
+/* Collective. Writes every param to a temporary name, synced, then renamed. Refuses a model that the
  * format cannot hold: other than GPT-2's shape, ffn other than 4C, untied, eps other than 1e-5.
  * version is LLMC_FP32 or LLMC_BF16. */
-bool llmc_model_save(const char *path, const TensorTable *t, int version, Err *e);
+bool llmc_model_save(const char *path, const TensorTable *t, int version, const Group *g, Err *e);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/simd.h"
+#include "data/io_share.h"
 
 enum { MAX_HEADER = 100000000 }; // the limit of the reference reader
 
@@ -244,8 +245,9 @@ static char *make_header(SafeTensors *list) {
     return text;
 }
 
-bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, Err *e) {
-    *w = (SafeWriter){.list = *list, .file.fd = -1};
+bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, const Group *g,
+                        Err *e) {
+    *w = (SafeWriter){.list = *list, .group = g};
     *list = (SafeTensors){0};
     char *json = make_header(&w->list);
     // Spaces after the JSON put the data on a multiple of 64 bytes: mapped, it is aligned for any
@@ -257,33 +259,30 @@ bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, Err 
     memcpy(header + 8, json, n_json);
     mem_free(json);
     for (int i = 0; i < w->list.n; i++) w->list.t[i].begin += 8 + len, w->list.t[i].end += 8 + len;
-    bool ok = io_create(&w->file, path, e) && io_put(&w->file, 0, header, 8 + len, e);
+    w->n_bytes = w->list.n > 0 ? w->list.t[w->list.n - 1].end : 8 + len;
+    bool ok = io_share(&w->file, path, w->n_bytes, g, e);
+    if (ok && !group_agree(g, g->rank > 0 || io_put(&w->file, 0, header, 8 + len, e), e))
+        ok = io_share_finish(&w->file, false, g, NULL, e);
     mem_free(header);
-    if (!ok) safetensors_abandon(w);
+    if (!ok) safetensors_free(&w->list);
     return ok;
 }
 
-bool safetensors_put(SafeWriter *w, int i, int64_t first, int64_t n, const float *x, Err *e) {
-    const SafeTensor *t = &w->list.t[i];
-    if (t->dtype[0] == 'F')
-        return io_put(&w->file, t->begin + (uint64_t)first * 4, x, (size_t)n * 4, e);
+bool safetensors_put(IoFile *f, const SafeTensor *t, int64_t first, int64_t n, const float *x,
+                     Err *e) {
+    if (t->dtype[0] == 'F') return io_put(f, t->begin + (uint64_t)first * 4, x, (size_t)n * 4, e);
     enum { CHUNK = 16384 };
     uint16_t half[CHUNK];
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
         for (int64_t j = 0; j < m; j++) half[j] = bf16_from_float(x[at + j]);
-        if (!io_put(&w->file, t->begin + (uint64_t)(first + at) * 2, half, (size_t)m * 2, e))
-            return false;
+        if (!io_put(f, t->begin + (uint64_t)(first + at) * 2, half, (size_t)m * 2, e)) return false;
     }
     return true;
 }
 
-bool safetensors_finish(SafeWriter *w, uint64_t *n_bytes, uint32_t *crc, Err *e) {
+bool safetensors_finish(SafeWriter *w, bool ok, uint64_t *n_bytes, uint32_t *crc, Err *e) {
     safetensors_free(&w->list);
-    return io_finish(&w->file, n_bytes, crc, e);
-}
-
-void safetensors_abandon(SafeWriter *w) {
-    safetensors_free(&w->list);
-    io_abandon(&w->file);
+    if (n_bytes) *n_bytes = w->n_bytes;
+    return io_share_finish(&w->file, ok, w->group, crc, e);
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/die.h"
+#include "base/group.h"
 #include "data/io.h"
 
 enum { SAFE_MAX_DIMS = 8 };
@@ -52,22 +53,27 @@ const char *safetensors_shape(const SafeTensor *t, char *buf, size_t n);
  * number, or -1 with the reason. The names are plain (no folders), freed by mem_free. */
 int safetensors_index_parse(const char *text, size_t n, char **files, int max, Err *e);
 
-/* Writing: the table first, so that every tensor has its place in the file; then the values, in any
- * order and from any number of writers. What is never put stays zero. */
+/* Writing: the table first, so that every tensor has its place in the file; then the values, by all
+ * ranks, in any order. What is never put stays zero. */
 typedef struct SafeWriter {
     IoFile file;
     SafeTensors list;
+    uint64_t n_bytes; // of the file
+    const Group *group;
 } SafeWriter;
 
 /* Local. Adds a tensor to the list: dtype "F32" or "BF16". Returns its index. */
 int safetensors_add(SafeTensors *list, const char *name, const char *dtype, int n_dims,
                     const int64_t *dims);
-/* Local. Takes over the list (also on failure), places the tensors and writes the header. */
-bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, Err *e);
-/* Local. Elements [first, first + n) of tensor i; BF16 rounds to nearest even. */
-bool safetensors_put(SafeWriter *w, int i, int64_t first, int64_t n, const float *x, Err *e);
-/* Local. Syncs and closes, as io_finish; or gives up and removes the file. */
-bool safetensors_finish(SafeWriter *w, uint64_t *n_bytes, uint32_t *crc, Err *e);
-void safetensors_abandon(SafeWriter *w);
+/* Collective. Takes over the list, the same on all ranks (also on failure), places the tensors and writes
+ * the header. */
+bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, const Group *g, Err *e);
+/* Local. Elements [first, first + n) of a tensor with its place (of the writer: w.list.t[i], w.file);
+ * BF16 rounds to nearest even. */
+bool safetensors_put(IoFile *f, const SafeTensor *t, int64_t first, int64_t n, const float *x,
+                     Err *e);
+/* Collective. Syncs and closes; removes the file when ok, whether all puts succeeded, is false on one
+ * rank. Size and checksum of the file to n_bytes and crc (either may be NULL). */
+bool safetensors_finish(SafeWriter *w, bool ok, uint64_t *n_bytes, uint32_t *crc, Err *e);
 
 #endif

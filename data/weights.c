@@ -6,79 +6,20 @@
 #include "base/mem.h"
 #include "data/hf_config.h"
 #include "data/llmc.h"
+#include "data/piece.h"
+#include "data/safetensors.h"
 
-enum { PANEL = 1 << 20, MAX_SHARDS = 1024 }; // floats in a panel on its way between table and file
-
-/* ---- pieces ---- */
-
-int piece_dims(const Piece *p, const Tensor *t, int64_t dims[2]) {
-    dims[0] = p->vector || p->transposed ? p->cols : t->rows;
-    dims[1] = p->vector ? 1 : p->transposed ? t->rows : p->cols;
-    return p->vector ? 1 : 2;
-}
-
-/* Length of a row of the file tensor; a vector is one row. */
-static int64_t row_length(const Piece *p, const Tensor *t) {
-    return p->transposed ? t->rows : p->cols;
-}
-static int64_t row_count(const Piece *p, const Tensor *t) {
-    return p->transposed ? p->cols : t->rows;
-}
-
-/* Tiles of 16 columns: 16 streams in step, each line of memory touched once. */
-enum { TILE = 16 };
-
-static int64_t rows_per_panel(const Piece *p, const Tensor *t) {
-    int64_t n = PANEL / row_length(p, t);
-    return n < 1 ? 1 : n < row_count(p, t) ? n : row_count(p, t);
-}
-
-void piece_gather(const Piece *p, const Tensor *t, const float *values, int64_t row, int64_t n,
-                  float *file_rows) {
-    const float *from = values + p->col;
-    if (p->transposed)
-        for (int64_t j0 = 0; j0 < n; j0 += TILE)
-            for (int64_t r = 0; r < t->rows; r++)
-                for (int64_t j = j0; j < n && j < j0 + TILE; j++)
-                    file_rows[j * t->rows + r] = from[r * t->cols + row + j];
-    else
-        for (int64_t r = 0; r < n; r++)
-            memcpy(file_rows + r * p->cols, from + (row + r) * t->cols,
-                   (size_t)p->cols * sizeof *from);
-}
-
-void piece_scatter(const Piece *p, const Tensor *t, float *values, int64_t row, int64_t n,
-                   const float *file_rows) {
-    float *to = values + p->col;
-    if (p->transposed)
-        for (int64_t j0 = 0; j0 < n; j0 += TILE)
-            for (int64_t r = 0; r < t->rows; r++)
-                for (int64_t j = j0; j < n && j < j0 + TILE; j++)
-                    to[r * t->cols + row + j] = file_rows[j * t->rows + r];
-    else
-        for (int64_t r = 0; r < n; r++)
-            memcpy(to + (row + r) * t->cols, file_rows + r * p->cols, (size_t)p->cols * sizeof *to);
-}
+enum { MAX_SHARDS = 1024 };
 
 /* ---- writing ---- */
 
-static bool put_piece(SafeWriter *w, int i, const Piece *p, const Tensor *t, Err *e) {
-    if (!p->transposed && p->cols == t->cols)
-        return safetensors_put(w, i, 0, tensor_size(t), t->param, e);
-    int64_t len = row_length(p, t), step = rows_per_panel(p, t), rows = row_count(p, t);
-    float *panel = mem_alloc((size_t)(step * len) * sizeof *panel);
-    bool ok = true;
-    for (int64_t row = 0; ok && row < rows; row += step) {
-        int64_t n = rows - row < step ? rows - row : step;
-        piece_gather(p, t, t->param, row, n, panel);
-        ok = safetensors_put(w, i, row * len, n * len, panel, e);
-    }
-    mem_free(panel);
-    return ok;
+static PieceHeld held(const TensorTable *t, int i) {
+    const Piece *p = &t->pieces[i];
+    return (PieceHeld){p, &t->t[p->tensor], PART_PARAM, t->t[p->tensor].param};
 }
 
-bool weights_save(const char *path, const TensorTable *t, const char *dtype, uint64_t *n_bytes,
-                  uint32_t *crc, Err *e) {
+bool weights_save(const char *path, const TensorTable *t, const char *dtype, const Group *g,
+                  uint64_t *n_bytes, uint32_t *crc, Err *e) {
     SafeTensors list = {0};
     SafeWriter w;
     for (int i = 0; i < t->n_pieces; i++) {
@@ -87,24 +28,32 @@ bool weights_save(const char *path, const TensorTable *t, const char *dtype, uin
         int n_dims = piece_dims(p, &t->t[p->tensor], dims);
         safetensors_add(&list, p->name, dtype, n_dims, dims);
     }
-    if (!safetensors_create(&w, path, &list, e)) return false;
-    for (int i = 0; i < t->n_pieces; i++)
-        if (!put_piece(&w, i, &t->pieces[i], &t->t[t->pieces[i].tensor], e)) {
-            safetensors_abandon(&w);
-            return false;
-        }
-    return safetensors_finish(&w, n_bytes, crc, e);
+    if (!safetensors_create(&w, path, &list, g, e)) return false;
+    bool ok = true;
+    for (int i = 0; i < t->n_pieces && ok; i++) {
+        PieceHeld h = held(t, i);
+        ok = piece_put(&h, &w.file, &w.list.t[i], e);
+    }
+    return safetensors_finish(&w, ok, n_bytes, crc, e);
 }
 
-bool weights_export(const char *dir, const TensorTable *t, const char *dtype, Err *e) {
+bool weights_export(const char *dir, const TensorTable *t, const char *dtype, const Group *g,
+                    Err *e) {
     char *paths[4] = {mem_printf("%s/config.json", dir), mem_printf("%s/model.safetensors", dir),
                       mem_printf("%s/config.json.tmp", dir),
                       mem_printf("%s/model.safetensors.tmp", dir)};
     char *text = hf_config_text(&t->config);
-    bool ok = io_make_dirs(dir, e) && io_write_file(paths[2], text, strlen(text), NULL, e) &&
-              weights_save(paths[3], t, dtype, NULL, NULL, e) && io_rename(paths[2], paths[0], e) &&
-              io_rename(paths[3], paths[1], e) && io_sync_dir(dir, e);
-    if (!ok) io_remove_tree(paths[2], NULL), io_remove_tree(paths[3], NULL);
+    bool first = g->rank == 0;
+    bool ok = group_agree(g,
+                          !first || (io_make_dirs(dir, e) &&
+                                     io_write_file(paths[2], text, strlen(text), NULL, e)),
+                          e) &&
+              weights_save(paths[3], t, dtype, g, NULL, NULL, e) &&
+              group_agree(g,
+                          !first || (io_rename(paths[2], paths[0], e) &&
+                                     io_rename(paths[3], paths[1], e) && io_sync_dir(dir, e)),
+                          e);
+    if (!ok && first) io_remove_tree(paths[2], NULL), io_remove_tree(paths[3], NULL);
     for (int i = 0; i < 4; i++) mem_free(paths[i]);
     mem_free(text);
     return ok;
@@ -193,9 +142,9 @@ static bool ignored(const char *name, const Config *c) {
            (c->tied && strcmp(name, "lm_head.weight") == 0);
 }
 
-static bool read_piece(const SafeTensor *x, const Piece *p, const Tensor *t, Err *e) {
-    int64_t dims[2], len = row_length(p, t), rows = row_count(p, t), step = rows_per_panel(p, t);
-    SafeTensor want = {.n_dims = piece_dims(p, t, dims), .dims = {dims[0], dims[1]}};
+static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
+    int64_t dims[2];
+    SafeTensor want = {.n_dims = piece_dims(h->piece, h->tensor, dims), .dims = {dims[0], dims[1]}};
     char have[160], need[64];
     if (x->n_dims != want.n_dims || memcmp(x->dims, dims, (size_t)x->n_dims * sizeof *dims) != 0)
         return err(e, "tensor %.100s is %s, the model needs %s", x->name,
@@ -203,13 +152,7 @@ static bool read_piece(const SafeTensor *x, const Piece *p, const Tensor *t, Err
                    safetensors_shape(&want, need, sizeof need));
     if (!safetensors_is_float(x))
         return err(e, "tensor %.100s is %s; F32, BF16 or F16 is needed", x->name, x->dtype);
-    float *panel = mem_alloc((size_t)(step * len) * sizeof *panel);
-    for (int64_t row = 0; row < rows; row += step) {
-        int64_t n = rows - row < step ? rows - row : step;
-        safetensors_get(x, row * len, n * len, panel);
-        piece_scatter(p, t, t->param, row, n, panel);
-    }
-    mem_free(panel);
+    piece_get(h, x);
     return true;
 }
 
@@ -254,21 +197,24 @@ static bool match(const Source *s, const TensorTable *t, Named *named, Err *e) {
     return true;
 }
 
-bool weights_load(const char *path, const TensorTable *t, Err *e) {
-    if (ends_with(path, ".bin")) return llmc_model_load(path, t, e);
+static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
     Named *named = mem_calloc((size_t)t->n_pieces, sizeof *named);
     Err why;
     bool ok = source_open(s, path, e);
     if (ok && !match(s, t, named, &why)) ok = err(e, "%.250s: %.250s", path, why.text);
     for (int i = 0; ok && i < t->n_pieces; i++) {
-        const Piece *p = &t->pieces[named[i].piece];
-        if (!read_piece(named[i].from, p, &t->t[p->tensor], &why))
-            ok = err(e, "%.250s: %.250s", path, why.text);
+        PieceHeld h = held(t, named[i].piece);
+        if (!read_piece(named[i].from, &h, &why)) ok = err(e, "%.250s: %.250s", path, why.text);
     }
     mem_free(named);
     source_close(s);
     return ok;
+}
+
+bool weights_load(const char *path, const TensorTable *t, const Group *g, Err *e) {
+    bool bin = ends_with(path, ".bin");
+    return group_agree(g, bin ? llmc_model_load(path, t, e) : load_here(path, t, e), e);
 }
 
 bool weights_config(const char *path, Config *c, Err *e) {
@@ -284,4 +230,69 @@ bool weights_config(const char *path, Config *c, Err *e) {
     }
     mem_free(config);
     return ok;
+}
+
+/* ---- the digest ---- */
+
+/* Elements [at, at + n) of the logical tensor, row after row; in a message n floats follow. */
+typedef struct Section {
+    int64_t at, n;
+} Section;
+
+/* What this rank is the first to hold of a tensor's elements [begin, end), as sections; bytes. Counts
+ * alone where out is NULL. */
+static size_t pack(const Tensor *t, int64_t begin, int64_t end, uint8_t *out) {
+    size_t used = 0;
+    TensorRun r;
+    for (TensorRuns i = tensor_runs(t, PART_PARAM, true); tensor_next(&i, &r);) {
+        int64_t at = r.row * t->cols + r.col, skip = at < begin ? begin - at : 0;
+        Section s = {at + skip, (at + r.n < end ? at + r.n : end) - at - skip};
+        if (s.n <= 0) continue;
+        if (out) {
+            memcpy(out + used, &s, sizeof s);
+            memcpy(out + used + sizeof s, t->param + r.at + skip, (size_t)s.n * sizeof(float));
+        }
+        used += sizeof s + (size_t)s.n * sizeof(float);
+    }
+    return used;
+}
+
+/* Collective. The logical elements [begin, end) of a tensor, on rank 0. */
+static void gather(const Tensor *t, int64_t begin, int64_t end, const Group *g, float *out) {
+    size_t *sizes = mem_alloc((size_t)g->size * sizeof *sizes), longest = 0;
+    size_t mine = pack(t, begin, end, NULL);
+    group_all_gather(g, &mine, sizeof mine, sizes);
+    for (int i = 0; i < g->size; i++) longest = sizes[i] > longest ? sizes[i] : longest;
+    uint8_t *message = mem_calloc(longest, 1), *all = mem_alloc((size_t)g->size * longest);
+    pack(t, begin, end, message);
+    group_all_gather(g, message, longest, all);
+    for (int i = 0; i < g->size && g->rank == 0; i++)
+        for (size_t at = 0; at < sizes[i];) {
+            Section s;
+            memcpy(&s, all + (size_t)i * longest + at, sizeof s);
+            memcpy(out + s.at - begin, all + (size_t)i * longest + at + sizeof s,
+                   (size_t)s.n * sizeof *out);
+            at += sizeof s + (size_t)s.n * sizeof *out;
+        }
+    mem_free(sizes);
+    mem_free(message);
+    mem_free(all);
+}
+
+void weights_digest(const TensorTable *t, const Group *g, uint8_t digest[SHA256_BYTES]) {
+    enum {
+        ALL = 1 << 22
+    }; // elements of the messages of all ranks, if one rank holds a whole chunk
+    int64_t chunk = ALL / g->size;
+    float *values = mem_alloc((size_t)chunk * sizeof *values);
+    Sha256 h = sha256_start();
+    for (int i = 0; i < t->n; i++)
+        for (int64_t at = 0, n = tensor_size(&t->t[i]); at < n; at += chunk) {
+            int64_t end = n - at < chunk ? n : at + chunk;
+            gather(&t->t[i], at, end, g, values);
+            if (g->rank == 0) sha256_add(&h, values, (size_t)(end - at) * sizeof *values);
+        }
+    sha256_end(&h, digest);
+    group_share(g, digest, SHA256_BYTES);
+    mem_free(values);
 }

@@ -169,10 +169,13 @@ TEST(safetensors_writes_in_any_order) {
     test_fill(x, 20, 1, 3);
     CHECK(safetensors_add(&list, "one", "F32", 2, (int64_t[]){4, 5}) == 0);
     CHECK(safetensors_add(&list, "two", "BF16", 1, (int64_t[]){20}) == 1);
-    CHECK(safetensors_create(&w, path, &list, &e));
-    CHECK(safetensors_put(&w, 1, 10, 10, x + 10, &e) && safetensors_put(&w, 0, 5, 15, x + 5, &e));
-    CHECK(safetensors_put(&w, 0, 0, 5, x, &e) && safetensors_put(&w, 1, 0, 10, x, &e));
-    CHECK(safetensors_finish(&w, &n_bytes, &crc, &e));
+    CHECK(safetensors_create(&w, path, &list, &(Group){.size = 1}, &e));
+    const SafeTensor *one = &w.list.t[0], *two = &w.list.t[1];
+    CHECK(safetensors_put(&w.file, two, 10, 10, x + 10, &e));
+    CHECK(safetensors_put(&w.file, one, 5, 15, x + 5, &e));
+    CHECK(safetensors_put(&w.file, one, 0, 5, x, &e));
+    CHECK(safetensors_put(&w.file, two, 0, 10, x, &e));
+    CHECK(safetensors_finish(&w, true, &n_bytes, &crc, &e));
     CHECK(io_map(&m, path, &e));
     CHECK(m.n == n_bytes && crc32c(0, m.p, m.n) == crc);
     CHECK(safetensors_parse(m.p, m.n, &s, &e));

@@ -16,6 +16,7 @@
 #include "parallel/model.h"
 
 static const char *init_path, *tokens_text, *out_path;
+static const Group alone = {.size = 1};
 
 static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
@@ -54,7 +55,7 @@ int main(int argc, char **argv) {
     Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
-    if (!weights_load(init_path, &m.tensors, &e)) die("%s", e.text);
+    if (!weights_load(init_path, &m.tensors, &alone, &e)) die("%s", e.text);
     size_t bytes = (size_t)(shape.S * shape.config.vocab) * sizeof(float);
     float *logits = mem_alloc(bytes);
     model_logits(&m, ids, logits);

@@ -1,0 +1,138 @@
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "data/checkpoint_parts.h"
+#include "data/io.h"
+
+/* ---- names ---- */
+
+/* The step of "step_00001000", or -1. */
+static int64_t step_of(const char *name) {
+    char *end;
+    if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    long long step = strtoll(name + 5, &end, 10);
+    return *end ? -1 : step;
+}
+
+/* "HOST-" of this machine: a process id means nothing elsewhere. */
+static void host_prefix(char *buf, size_t n) {
+    char host[64] = "host";
+    gethostname(host, sizeof host - 1);
+    snprintf(buf, n, "%s-", host);
+}
+
+char *step_build_path(const char *save_dir, int64_t step) {
+    char host[80];
+    host_prefix(host, sizeof host);
+    return mem_printf("%s/.step_%08lld.tmp-%s%ld", save_dir, (long long)step, host, (long)getpid());
+}
+
+/* Removes ".step_*.tmp-HOST-PID" of processes of this machine that are no more, and our own. */
+void steps_clean(const char *save_dir) {
+    char host[80];
+    host_prefix(host, sizeof host);
+    DIR *d = opendir(save_dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        const char *tail = strstr(x->d_name, ".tmp-");
+        if (strncmp(x->d_name, ".step_", 6) != 0 || !tail) continue;
+        if (strncmp(tail + 5, host, strlen(host)) != 0) continue;
+        char *end;
+        long pid = strtol(tail + 5 + strlen(host), &end, 10);
+        if (*end) continue;
+        bool alive = pid <= 0 || kill((pid_t)pid, 0) == 0 || errno == EPERM;
+        if (alive && pid != (long)getpid()) continue;
+        char *path = mem_printf("%s/%s", save_dir, x->d_name);
+        if (!io_remove_tree(path, NULL)) warn("cannot remove the left-over %s", path);
+        mem_free(path);
+    }
+    if (d) closedir(d);
+}
+
+static int newest_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Steps of all folders step_*, newest first; freed by mem_free. */
+static int64_t *list_steps(const char *save_dir, int *n) {
+    int64_t *steps = NULL;
+    *n = 0;
+    DIR *d = opendir(save_dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        int64_t step = step_of(x->d_name);
+        if (step < 0) continue;
+        steps = mem_realloc(steps, (size_t)*n + 1, sizeof *steps);
+        steps[(*n)++] = step;
+    }
+    if (d) closedir(d);
+    if (*n) qsort(steps, (size_t)*n, sizeof *steps, newest_first);
+    return steps;
+}
+
+char *step_path(const char *save_dir, int64_t step) {
+    return mem_printf("%s/step_%08lld", save_dir, (long long)step);
+}
+
+/* ---- the newest ---- */
+
+/* Of this machine's view; what is not whole is named. */
+static char *latest(const char *save_dir, int64_t *step) {
+    int n;
+    int64_t *steps = list_steps(save_dir, &n);
+    char *found = NULL;
+    for (int i = 0; i < n && !found; i++) {
+        Err why;
+        char *path = step_path(save_dir, steps[i]);
+        json_t *m = manifest_read(path, &why);
+        if (m) {
+            found = path;
+            *step = steps[i];
+        } else {
+            warn("passed over: %s", why.text);
+            mem_free(path);
+        }
+        json_decref(m);
+    }
+    mem_free(steps);
+    return found;
+}
+
+char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
+    int64_t newest = -1;
+    char *mine = g->rank == 0 ? latest(save_dir, &newest) : NULL, *path = group_share_text(g, mine);
+    group_share(g, &newest, sizeof newest);
+    if (step && path) *step = newest;
+    mem_free(mine);
+    return path;
+}
+
+/* ---- rotation ---- */
+
+/* Renamed first: a folder that is half removed must not look like a checkpoint. */
+static void remove_checkpoint(const char *path, const char *aside) {
+    Err e;
+    if (!io_rename(path, aside, &e) || !io_remove_tree(aside, &e))
+        warn("old checkpoint not removed: %s", e.text);
+}
+
+void steps_rotate(const char *save_dir, int64_t newest, const CheckpointOptions *o,
+                  const char *aside) {
+    if (!o || o->keep_last <= 0) return;
+    int n, kept = 1;
+    int64_t *steps = list_steps(save_dir, &n);
+    for (int i = 0; i < n; i++) {
+        if (steps[i] >= newest || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
+        char *path = step_path(save_dir, steps[i]);
+        json_t *m = manifest_read(path, NULL);
+        if (m && ++kept > o->keep_last) remove_checkpoint(path, aside);
+        json_decref(m);
+        mem_free(path);
+    }
+    mem_free(steps);
+}
