@@ -1,17 +1,16 @@
 #include "base/team.h"
 
 #include <assert.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/die.h"
+#include "base/futex.h"
 #include "base/mem.h"
 
 /* Pause instructions before a waiting member sleeps, some tens of microseconds: where another program has a core, that is
@@ -37,35 +36,30 @@ struct Team {
     } * members;
 };
 
-static inline void pause_cpu(void) {
-    __asm__ __volatile__("" ::: "memory");
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Waits until *word != old: spins, then sleeps in the kernel. */
 static void wait_change(_Atomic uint32_t *word, uint32_t old) {
     for (int i = 0; i < SPIN; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != old) return;
         pause_cpu();
     }
-    while (atomic_load_explicit(word, memory_order_acquire) == old)
-        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (atomic_load_explicit(word, memory_order_acquire) == old) futex_wait(word, old, 0);
 }
 
-static void wake_all(_Atomic uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
-}
-
-/* Ties the calling thread to the n-th core of a set. Without this a member that slept is often woken on the core of its
- * waker, and the two take turns there while the other core idles. */
-static void pin(const cpu_set_t *cores, int n) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
+/* Ties the calling thread to n cores of a set, from the first-th on. Without this a member that slept is often woken on the
+ * core of its waker, and the two take turns there while the other core idles. */
+static void pin(const cpu_set_t *cores, int first, int n) {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
     for (size_t core = 0; core < CPU_SETSIZE; core++)
-        if (CPU_ISSET(core, cores) && n-- == 0) CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof one, &one);
+        if (CPU_ISSET(core, cores) && first-- <= 0 && n-- > 0) CPU_SET(core, &mine);
+    sched_setaffinity(0, sizeof mine, &mine);
+}
+
+void team_confine(int part, int parts) {
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) % parts) return;
+    int share = CPU_COUNT(&cores) / parts;
+    if (share > 0) pin(&cores, part * share, share);
 }
 
 static void *member_main(void *arg) {
@@ -73,14 +67,14 @@ static void *member_main(void *arg) {
     Team *t = m->team;
     uint32_t seen = 0;
     die_adopt_rank(m->rank);
-    if (t->pinned) pin(&t->before, m->index);
+    if (t->pinned) pin(&t->before, m->index, 1);
     for (;;) {
         wait_change(&t->round, seen);
         seen++;
         if (atomic_load(&t->quit)) return NULL;
         t->f(t->ctx, m->index, t->size);
         atomic_fetch_add_explicit(&t->done, 1, memory_order_acq_rel);
-        wake_all(&t->done);
+        futex_wake(&t->done);
     }
 }
 
@@ -98,7 +92,7 @@ Team *team_create(int n_threads) {
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
     t->pinned = t->size > 1 && sched_getaffinity(0, sizeof t->before, &t->before) == 0 &&
                 CPU_COUNT(&t->before) == t->size;
-    if (t->pinned) pin(&t->before, 0);
+    if (t->pinned) pin(&t->before, 0, 1);
     for (int i = 1; i < t->size; i++) {
         t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank()};
         int rc = pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]);
@@ -111,7 +105,7 @@ void team_destroy(Team *t) {
     if (!t) return;
     atomic_store(&t->quit, true);
     atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
-    wake_all(&t->round);
+    futex_wake(&t->round);
     for (int i = 1; i < t->size; i++) pthread_join(t->members[i].thread, NULL);
     if (t->pinned) sched_setaffinity(0, sizeof t->before, &t->before);
     mem_free(t->members);
@@ -131,7 +125,7 @@ void team_run(Team *t, TeamFn f, void *ctx) {
     t->ctx = ctx;
     atomic_store_explicit(&t->done, 0, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
-    wake_all(&t->round);
+    futex_wake(&t->round);
     f(ctx, 0, t->size);
     for (uint32_t d;
          (d = atomic_load_explicit(&t->done, memory_order_acquire)) + 1 < (uint32_t)t->size;)
@@ -144,7 +138,7 @@ void team_barrier(Team *t) {
     if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) + 1 == (uint32_t)t->size) {
         atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
         atomic_fetch_add_explicit(&t->phase, 1, memory_order_release);
-        wake_all(&t->phase);
+        futex_wake(&t->phase);
     } else {
         wait_change(&t->phase, phase);
     }

@@ -24,6 +24,9 @@ void team_destroy(Team *t);
 int team_size(const Team *t);
 /* Local. Cores that the calling thread may use. */
 int team_cores(void);
+/* Local. Ties the calling thread, and all that it starts from now on, to one of equal parts of its cores, where
+ * they divide; a team as large as the part then ties each member to its own core. */
+void team_confine(int part, int parts);
 
 /* Local to the rank. Calls f(ctx, member, size) once on every member and returns when all have
  * returned. */

@@ -264,6 +264,31 @@ void coll_barrier(Comm *c) {
     c->backend->barrier(c);
 }
 
+bool coll_agree(const CollCall *a, const CollCall *b) {
+    bool folds = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_REDUCE || a->op == COLL_REDUCE;
+    bool blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER;
+    bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE;
+    return a->op == b->op && a->type == b->type && (!folds || a->fold == b->fold) &&
+           (!blocks || a->dim == b->dim) && (!rooted || a->root == b->root) && a->rows == b->rows &&
+           a->cols == b->cols && strcmp(a->what, b->what) == 0;
+}
+
+static const char *describe(const CollCall *c, char text[256]) {
+    static const char *const type[] = {"f32", "f64", "i64", "i32", "u8"};
+    snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d (%s:%d)",
+             words[c->op], c->what, c->rows, c->cols, type[c->type], c->fold ? "max" : "sum",
+             c->dim, c->root, c->file, c->line);
+    return text;
+}
+
+void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
+                   const CollCall *theirs) {
+    char a[256], b[256];
+    die_at(mine->file, mine->line, "coll_start", 1,
+           "collective %" PRIu64 " along %s differs: rank %d starts %s, but rank %d %s", number,
+           c->label, c->member[c->rank], describe(mine, a), c->member[other], describe(theirs, b));
+}
+
 /* ---- counters */
 
 void world_count_reset(World *w) {

@@ -65,9 +65,17 @@ World *world_create(const CollBackend *b, int rank, int size, int threads, void 
 void world_free(World *w);
 
 /* The worlds of one rank, and of a launcher; the latter dies where the build has no MPI. */
-extern const CollBackend coll_self;
+extern const CollBackend coll_self, coll_threads;
 World *world_self_open(void);
 World *world_mpi_open(void);
+/* What n ranks that are threads share. Each opens its own World of it, and says when it will start
+ * nothing more; it is freed when all Worlds are. */
+typedef struct ThreadsJob ThreadsJob;
+enum { MAX_THREAD_RANKS = 64 };
+ThreadsJob *threads_job_create(int n);
+void threads_job_free(ThreadsJob *job);
+World *world_threads_open(ThreadsJob *job, int rank, int threads);
+void world_threads_left(World *w);
 
 static inline int64_t coll_type_bytes(CollType t) {
     static const int64_t bytes[] = {[COLL_F32] = 4, [COLL_F64] = 8, [COLL_I64] = 8, [COLL_I32] = 4};
@@ -93,6 +101,12 @@ void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64
 /* Local. dst[i] = dst[i] + src[i] (or the greater one) for n elements; they must not overlap. Integers
  * wrap around. A NaN in dst stays, one in src is no maximum. */
 void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n);
+
+/* Are these the same call, as far as two ranks of a group must agree? Checked in debug builds. */
+bool coll_agree(const CollCall *a, const CollCall *b);
+/* Local. Ends the job with both call sites. other: index of the other rank in the group. */
+_Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
+                             const CollCall *theirs);
 
 double coll_now(void); // seconds
 /* Local. Has a rank of this process given up waiting? Then the others shall, too. */

@@ -1,0 +1,308 @@
+/* coll_threads -- ranks are threads of one process: they publish their calls and read each other's
+ * memory. Nothing is packed, and nothing is copied twice.
+ *
+ * A call has two gates that count the ranks of the group: arrived (all calls are published) and done
+ * (all have read what they need). all_reduce of three ranks; time goes down:
+ *
+ *      rank 0                  rank 1                  rank 2
+ *      start: publish          start: publish          start: publish          never waits
+ *      ...computes...          ...computes...          ...computes...
+ *      wait: arrived 3         wait: arrived 3         wait: arrived 3
+ *      b0+b1+b2 of part 0      b0+b1+b2 of part 1      b0+b1+b2 of part 2      into dst of all ranks
+ *      done 3                  done 3                  done 3                  src is free, dst complete
+ *
+ * Each rank reads a part that no other writes, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT;
+ * gates count on from lap to lap, and nobody is in the next lap before all have left this one's wait.
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/die.h"
+#include "base/futex.h"
+#include "base/mem.h"
+#include "parallel/coll_backend.h"
+
+enum { ARRIVED, DONE, BARRIER, N_STAGES };
+static const double slice = 0.05; // seconds that a waiter sleeps before it looks at limits
+
+/* A cache line of its own: ranks write it. */
+typedef struct Gate {
+    _Alignas(64) _Atomic uint32_t count;
+} Gate;
+
+typedef struct Slot {
+    _Alignas(64) _Atomic uint32_t passed[N_STAGES]; // number of the last call; of barriers
+    CollCall call[COLL_IN_FLIGHT];
+} Slot;
+
+/* What the ranks of a group share. */
+typedef struct Meet {
+    int size;
+    _Atomic int users;
+    _Alignas(64) _Atomic uint32_t sleepers;
+    Gate gate[2][COLL_IN_FLIGHT], barrier;
+    Slot slot[];
+} Meet;
+
+struct ThreadsJob {
+    int size, spin;
+    Meet *all;
+    void *board[MAX_THREAD_RANKS]; // world_split: leaders show their group's Meet
+    _Atomic bool left[MAX_THREAD_RANKS];
+};
+
+static Meet *meet_create(int size) {
+    size_t bytes = sizeof(Meet) + (size_t)size * sizeof(Slot);
+    Meet *m = mem_alloc_aligned(bytes, 64);
+    memset(m, 0, bytes);
+    m->size = size;
+    atomic_store(&m->users, size);
+    return m;
+}
+
+ThreadsJob *threads_job_create(int n) {
+    ThreadsJob *job = mem_calloc(1, sizeof *job);
+    job->size = n;
+    // some tens of microseconds; where ranks share cores, spinning keeps the awaited one from running
+    job->spin = n <= team_cores() ? 1000 : 20;
+    job->all = meet_create(n);
+    return job;
+}
+
+void threads_job_free(ThreadsJob *job) {
+    mem_free(job);
+}
+
+World *world_threads_open(ThreadsJob *job, int rank, int threads) {
+    return world_create(&coll_threads, rank, job->size, threads, job);
+}
+
+void world_threads_left(World *w) {
+    ThreadsJob *job = w->impl;
+    atomic_store(&job->left[w->rank], true);
+}
+
+/* ---- gates */
+
+/* Counts this rank in; the last one wakes those who sleep. Sequential consistency of the count and of
+ * sleepers makes sure that either sees the other. */
+static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target) {
+    Meet *m = c->impl;
+    atomic_store(&m->slot[c->rank].passed[stage], number);
+    if (atomic_fetch_add(&g->count, 1) + 1 == target && atomic_load(&m->sleepers) > 0)
+        futex_wake(&g->count);
+}
+
+/* The members that have not passed a stage, by their ranks in the world; is one of them gone for ever? */
+static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, size_t n) {
+    const Meet *m = c->impl;
+    const ThreadsJob *job = c->world->impl;
+    bool gone = false;
+    text[0] = 0;
+    for (int i = 0; i < c->size; i++) {
+        bool left = atomic_load(&job->left[c->member[i]]);
+        if ((int32_t)(atomic_load(&m->slot[i].passed[stage]) - number) >= 0) continue;
+        gone |= left;
+        size_t at = strlen(text);
+        snprintf(text + at, n - at, "%srank %d%s", at ? ", " : "", c->member[i],
+                 left ? " (has ended)" : "");
+    }
+    return gone;
+}
+
+static void look_at_limits(const Comm *c, int stage, uint32_t number, const CollCall *call,
+                           double seconds) {
+    char missing[MAX_THREAD_RANKS * 24];
+    double limit = c->world->limit;
+    if (list_missing(c, stage, number, missing, sizeof missing) || coll_expired() ||
+        (limit > 0 && seconds > limit))
+        coll_expire(c, call, seconds, missing);
+}
+
+/* Returns when `target` entries were counted: spins, then sleeps. */
+static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
+                      const CollCall *call) {
+    Meet *m = c->impl;
+    const ThreadsJob *job = c->world->impl;
+    for (int i = 0; i < job->spin; i++) {
+        if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0) return;
+        pause_cpu();
+    }
+    double begin = coll_now();
+    for (;;) {
+        atomic_fetch_add(&m->sleepers, 1);
+        uint32_t count = atomic_load(&g->count);
+        bool open = (int32_t)(count - target) >= 0;
+        if (!open) futex_wait(&g->count, count, slice);
+        atomic_fetch_sub(&m->sleepers, 1);
+        if (open) return;
+        double seconds = coll_now() - begin;
+        if (seconds >= slice) look_at_limits(c, stage, number, call, seconds);
+    }
+}
+
+/* ---- groups */
+
+static void threads_barrier(Comm *c) {
+    Meet *m = c->impl;
+    uint32_t number = atomic_load(&m->slot[c->rank].passed[BARRIER]) + 1;
+    uint32_t target = number * (uint32_t)c->size;
+    gate_enter(c, BARRIER, &m->barrier, number, target);
+    gate_wait(c, BARRIER, &m->barrier, number, target, NULL);
+}
+
+static void threads_open(Comm *c, int color, int key) {
+    World *w = c->world;
+    ThreadsJob *job = w->impl;
+    (void)color, (void)key;
+    c->impl = job->all;
+    if (c == w->all) return;
+    if (c->rank == 0) job->board[w->rank] = meet_create(c->size);
+    threads_barrier(w->all);
+    c->impl = job->board[c->member[0]];
+    threads_barrier(w->all); // the board may be written again
+}
+
+static void threads_close(Comm *c) {
+    Meet *m = c->impl;
+    if (atomic_fetch_sub(&m->users, 1) == 1) mem_free(m);
+}
+
+static void threads_leave(World *w) {
+    (void)w;
+}
+
+static void threads_progress(World *w) {
+    (void)w;
+}
+
+/* ---- calls */
+
+static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
+    const Meet *m = c->impl;
+    return &m->slot[rank].call[number % COLL_IN_FLIGHT];
+}
+
+/* Counts at a gate when all of the group have entered it for this call. */
+static uint32_t lap_end(const Comm *c, uint64_t number) {
+    return (uint32_t)(((number - 1) / COLL_IN_FLIGHT + 1) * (uint64_t)c->size);
+}
+
+static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
+    Meet *m = c->impl;
+    m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
+    gate_enter(c, ARRIVED, &m->gate[ARRIVED][number % COLL_IN_FLIGHT], (uint32_t)number,
+               lap_end(c, number));
+}
+
+/* Block o of the whole comes from the src of rank o. */
+static void all_gather(Comm *c, uint64_t number, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), row = call->cols * bytes;
+    int64_t stride = call->dim == 1 ? c->size * row : row;
+    for (int i = 1; i <= c->size; i++) { // the neighbour's first: not all read the same one
+        int o = (c->rank + i) % c->size;
+        const CollCall *theirs = call_of(c, o, number);
+        void *to = coll_own_block(call, o);
+        if (theirs->src != to)
+            coll_copy(c->world->team, to, stride, theirs->src,
+                      coll_src_stride(theirs, o, c->size) * bytes, call->rows, row);
+    }
+}
+
+static void broadcast(Comm *c, uint64_t number, const CollCall *call) {
+    const void *src = call_of(c, call->root, number)->src;
+    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    if (src != call->dst) coll_copy(c->world->team, call->dst, bytes, src, bytes, 1, bytes);
+}
+
+/* A matrix of rows x cols that is summed over all ranks' src and written to some ranks' dst. */
+typedef struct Sum {
+    CollType type;
+    CollFold fold;
+    int n_src, n_dst;
+    const char *src[MAX_THREAD_RANKS]; // rows are src_stride bytes apart
+    char *dst[MAX_THREAD_RANKS];       // rows follow each other
+    int64_t row_bytes, src_stride, rows;
+} Sum;
+
+/* Sums bytes begin..end of the rows laid one behind the other, by chunks that stay in the first cache.
+ * The sum is made apart: dst may be the src of any rank. */
+static void sum_piece(void *ctx, int64_t begin, int64_t end) {
+    enum { CHUNK = 8192 };
+    const Sum *s = ctx;
+    _Alignas(64) char sum[CHUNK];
+    int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
+    while (begin < end) {
+        int64_t n = s->row_bytes - at < CHUNK ? s->row_bytes - at : CHUNK;
+        if (n > end - begin) n = end - begin;
+        int64_t from = row * s->src_stride + at;
+        memcpy(sum, s->src[0] + from, (size_t)n);
+        for (int i = 1; i < s->n_src; i++)
+            coll_fold(s->type, s->fold, sum, s->src[i] + from, n / bytes);
+        for (int i = 0; i < s->n_dst; i++) memcpy(s->dst[i] + begin, sum, (size_t)n);
+        begin += n, at += n;
+        if (at == s->row_bytes) row++, at = 0;
+    }
+}
+
+static void sum_run(Comm *c, Sum *s) {
+    enum { GRAIN = 1 << 17 }; // bytes
+    if (s->rows * s->row_bytes == 0) return;
+    if (s->src_stride == s->row_bytes) s->src_stride = s->row_bytes *= s->rows, s->rows = 1;
+    if (c->world->team)
+        team_for(c->world->team, s->rows * s->row_bytes, GRAIN, sum_piece, s);
+    else
+        sum_piece(s, 0, s->rows * s->row_bytes);
+}
+
+/* reduce_scatter: my block; all_reduce: my part, for all; reduce: all of it, at the root. */
+static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), n = coll_elements(call), begin = 0, end = n;
+    Sum s = {.type = call->type, .fold = call->fold, .n_src = c->size, .n_dst = 1, .rows = 1};
+    if (call->op == COLL_ALL_REDUCE)
+        begin = coll_part(n, c->size, c->rank), end = coll_part(n, c->size, c->rank + 1);
+    int64_t src_at = begin, dst_at = begin;
+    s.row_bytes = s.src_stride = (end - begin) * bytes;
+    if (call->op == COLL_REDUCE_SCATTER) {
+        src_at = c->rank * (call->dim == 0 ? n : call->cols), dst_at = 0;
+        s.rows = call->rows, s.row_bytes = call->cols * bytes;
+        s.src_stride = call->dim == 0 ? s.row_bytes : c->size * s.row_bytes;
+    }
+    for (int i = 0; i < c->size; i++)
+        s.src[i] = (const char *)call_of(c, i, number)->src + src_at * bytes;
+    s.dst[0] = (char *)call->dst + dst_at * bytes;
+    if (call->op == COLL_ALL_REDUCE)
+        for (s.n_dst = 0; s.n_dst < c->size; s.n_dst++)
+            s.dst[s.n_dst] = (char *)call_of(c, s.n_dst, number)->dst + dst_at * bytes;
+    sum_run(c, &s);
+}
+
+static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
+    Meet *m = c->impl;
+    uint32_t at = number % COLL_IN_FLIGHT, target = lap_end(c, number);
+    bool root = c->rank == call->root;
+    gate_wait(c, ARRIVED, &m->gate[ARRIVED][at], (uint32_t)number, target, call);
+    for (int i = 0; BASE_DEBUG && i < c->size; i++)
+        if (!coll_agree(call, call_of(c, i, number)))
+            coll_mismatch(c, number, call, i, call_of(c, i, number));
+    if (call->op == COLL_ALL_GATHER)
+        all_gather(c, number, call);
+    else if (call->op == COLL_BROADCAST)
+        broadcast(c, number, call);
+    else if (call->op != COLL_REDUCE || root)
+        sum_of_calls(c, number, call);
+    gate_enter(c, DONE, &m->gate[DONE][at], (uint32_t)number, target);
+    // whose src nobody reads, and whose dst nobody else writes, may go; in debug builds their call is read
+    bool free = (call->op == COLL_BROADCAST && !root) || (call->op == COLL_REDUCE && root);
+    if (BASE_DEBUG || !free) gate_wait(c, DONE, &m->gate[DONE][at], (uint32_t)number, target, call);
+}
+
+const CollBackend coll_threads = {.name = "threads",
+                                  .open = threads_open,
+                                  .close = threads_close,
+                                  .start = threads_start,
+                                  .wait = threads_wait,
+                                  .progress = threads_progress,
+                                  .barrier = threads_barrier,
+                                  .leave = threads_leave};

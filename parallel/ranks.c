@@ -1,0 +1,89 @@
+#include "parallel/ranks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/coll_backend.h"
+
+/* Variables that say how many ranks a launcher made; the last one is believed only in a step of srun
+ * that speaks PMIx: an interactive allocation sets it, too. */
+static const struct {
+    const char *size, *with;
+} launchers[] = {{"OMPI_COMM_WORLD_SIZE", NULL},
+                 {"PMI_SIZE", NULL},
+                 {"MV2_COMM_WORLD_SIZE", NULL},
+                 {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
+
+int ranks_launched(void) {
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+        const char *size = getenv(launchers[i].size), *with = launchers[i].with;
+        if (size && atoi(size) > 0 && (!with || getenv(with))) return atoi(size);
+    }
+    return 0;
+}
+
+int ranks_threads(const World *w) {
+    return w->threads;
+}
+
+typedef int RankMain(World *w, void *ctx);
+
+typedef struct RankThread {
+    ThreadsJob *job;
+    int rank, size, threads, result;
+    RankMain *rank_main;
+    void *ctx;
+    pthread_t thread;
+} RankThread;
+
+static void *rank_thread(void *arg) {
+    RankThread *t = arg;
+    die_set_rank(t->rank, NULL);
+    team_confine(t->rank, t->size);
+    World *w = world_threads_open(t->job, t->rank, t->threads);
+    t->result = t->rank_main(w, t->ctx);
+    world_threads_left(w);
+    world_free(w);
+    return NULL;
+}
+
+static int run_threads(int n, RankMain *rank_main, void *ctx) {
+    RankThread *t = mem_calloc((size_t)n, sizeof *t);
+    ThreadsJob *job = threads_job_create(n);
+    int threads = team_cores() / n, result = 0;
+    for (int r = 0; r < n; r++) {
+        t[r] = (RankThread){.job = job,
+                            .rank = r,
+                            .size = n,
+                            .threads = threads > 0 ? threads : 1,
+                            .rank_main = rank_main,
+                            .ctx = ctx};
+        int rc = pthread_create(&t[r].thread, NULL, rank_thread, &t[r]);
+        if (rc) die("cannot start rank %d of %d as a thread: %s", r, n, strerror(rc));
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(t[r].thread, NULL);
+        if (result == 0) result = t[r].result;
+    }
+    threads_job_free(job);
+    mem_free(t);
+    return result;
+}
+
+int ranks_run(int n, RankMain *rank_main, void *ctx) {
+    int launched = ranks_launched();
+    if (launched > 0 && n > 0 && n != launched)
+        die_usage("%d ranks are wanted, but the launcher started %d: leave --ranks away, or start "
+                  "without a launcher",
+                  n, launched);
+    if (launched == 0 && n > MAX_THREAD_RANKS)
+        die_usage("%d ranks as threads of one process: at most %d", n, MAX_THREAD_RANKS);
+    if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
+    World *w = launched > 0 ? world_mpi_open() : world_self_open();
+    int result = rank_main(w, ctx);
+    world_free(w);
+    return result;
+}

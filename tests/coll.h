@@ -1,0 +1,29 @@
+/* coll -- a collective with its data and its right answer, computed from the definition: for the tests
+ * of every backend. Values are small integers, so sums are exact and compared bit for bit. */
+#ifndef TESTS_COLL_H
+#define TESTS_COLL_H
+
+#include "parallel/coll_backend.h"
+
+typedef struct Case {
+    CollCall call;
+    bool in_place;
+    int salt; // another one, other data
+    int rank, size;
+    unsigned char *src, *dst; // with a margin that must stay as it was
+    int64_t n_src, n_dst;     // elements
+} Case;
+
+/* Local. The case of this number for a group: ops, types, folds, dims, shapes, roots and in-place or not
+ * in turn. Numbers 0 .. COLL_CASES - 1 meet every combination of op, type, fold, dim and shape. */
+enum { COLL_CASES = N_COLL_OPS * 5 * 2 * 2 * 7 * 2 };
+Case case_make(int number, const Comm *c);
+/* Local. Is dst what it must be, and nothing else touched? Frees the buffers. */
+bool case_check(Case *x);
+/* Collective. All cases, one after the other; the number of the first wrong one + 1, or 0. */
+int case_run_all(Comm *c);
+/* Collective. `calls` random cases on two groups with up to COLL_IN_FLIGHT open on each, with random
+ * delays of random ranks; 0 when all are right. */
+int case_run_in_flight(World *w, Comm *a, Comm *b, int calls, unsigned seed);
+
+#endif

@@ -1,0 +1,161 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tests/coll.h"
+#include "tests/test.h"
+
+enum { MARGIN = 64, MARK = 0xA5 };
+
+/* Element i of rank r's src. */
+static int64_t value(CollType type, int r, int64_t i, int salt) {
+    int64_t v = (r * 7 + i * 3 + i / 5 + salt * 5) % 13;
+    return type == COLL_U8 ? v : v - 6;
+}
+
+static void put(CollType type, unsigned char *at, int64_t i, int64_t v) {
+    float f = (float)v;
+    double d = (double)v;
+    int32_t w = (int32_t)v;
+    unsigned char b = (unsigned char)v;
+    const void *from[] = {&f, &d, &v, &w, &b};
+    int64_t n = coll_type_bytes(type);
+    memcpy(at + i * n, from[type], (size_t)n);
+}
+
+static int64_t fold_of(const Case *x, int64_t i) {
+    int64_t v = value(x->call.type, 0, i, x->salt);
+    for (int r = 1; r < x->size; r++) {
+        int64_t o = value(x->call.type, r, i, x->salt);
+        v = x->call.fold == COLL_SUM ? v + o : v > o ? v : o;
+    }
+    return v;
+}
+
+/* Index in the whole of element i of block b. */
+static int64_t in_whole(const Case *x, int b, int64_t i) {
+    const CollCall *c = &x->call;
+    if (c->dim == 0 || c->cols == 0) return b * coll_elements(c) + i;
+    return i / c->cols * (x->size * c->cols) + b * c->cols + i % c->cols;
+}
+
+static unsigned char *buffer(const Case *x, int64_t n) {
+    size_t bytes = (size_t)(n * coll_type_bytes(x->call.type));
+    unsigned char *p = malloc(bytes + MARGIN);
+    memset(p, MARK, bytes + MARGIN);
+    return p;
+}
+
+static int64_t source_index(const Case *x, int64_t i) {
+    return x->in_place && x->call.op == COLL_ALL_GATHER ? in_whole(x, x->rank, i) : i;
+}
+
+Case case_make(int number, const Comm *c) {
+    static const int64_t shapes[7][2] = {{1, 1},    {0, 5},   {3, 7},  {4, 0},
+                                         {2, 1031}, {61, 33}, {12, 60}};
+    int n = number;
+    Case x = {.rank = comm_rank(c), .size = comm_size(c), .salt = number % 17};
+    CollCall *call = &x.call;
+    *call = (CollCall){.what = "case", .file = __FILE__, .line = __LINE__};
+    call->op = (CollOp)(n % N_COLL_OPS), n /= N_COLL_OPS;
+    call->type = (CollType)(n % 5), n /= 5;
+    call->fold = (CollFold)(n % 2), n /= 2;
+    call->dim = n % 2, n /= 2;
+    call->rows = shapes[n % 7][0], call->cols = shapes[n % 7][1], n /= 7;
+    call->root = number / 3 % x.size;
+    x.in_place =
+        n % 2 && call->op != COLL_REDUCE && !(call->op == COLL_REDUCE_SCATTER && call->dim == 1);
+    int64_t block = coll_elements(call), whole = block * x.size;
+    x.n_src = call->op == COLL_REDUCE_SCATTER ? whole : block;
+    x.n_dst = call->op == COLL_ALL_GATHER ? whole : block;
+    int64_t larger = x.n_src > x.n_dst ? x.n_src : x.n_dst, bytes = coll_type_bytes(call->type);
+    x.src = buffer(&x, larger);
+    x.dst = x.in_place ? x.src : buffer(&x, x.n_dst);
+    for (int64_t i = 0; i < x.n_src; i++)
+        put(call->type, x.src, source_index(&x, i), value(call->type, x.rank, i, x.salt));
+    call->src = x.src, call->dst = x.dst;
+    if (x.in_place && call->op == COLL_ALL_GATHER) call->src = coll_own_block(call, x.rank);
+    if (x.in_place && call->op == COLL_REDUCE_SCATTER) call->dst = x.dst + x.rank * block * bytes;
+    if (call->op == COLL_REDUCE && x.rank != call->root) call->dst = NULL;
+    return x;
+}
+
+static int64_t right_answer(const Case *x, int64_t i) {
+    const CollCall *c = &x->call;
+    if (c->op == COLL_BROADCAST) return value(c->type, c->root, i, x->salt);
+    return fold_of(x, c->op == COLL_REDUCE_SCATTER ? in_whole(x, x->rank, i) : i);
+}
+
+bool case_check(Case *x) {
+    const CollCall *c = &x->call;
+    int64_t bytes = coll_type_bytes(c->type), n = x->n_dst;
+    const unsigned char *dst = c->op == COLL_REDUCE ? x->dst : c->dst;
+    unsigned char *right = buffer(x, n);
+    bool ok = true;
+    if (c->op == COLL_ALL_GATHER) {
+        for (int b = 0; b < x->size; b++)
+            for (int64_t j = 0; j < coll_elements(c); j++)
+                put(c->type, right, in_whole(x, b, j), value(c->type, b, j, x->salt));
+    } else if (c->dst) {
+        for (int64_t i = 0; i < n; i++) put(c->type, right, i, right_answer(x, i));
+    }
+    ok &= memcmp(dst, right, (size_t)(n * bytes)) == 0; // a reduce leaves others' dst alone
+    if (!x->in_place) {
+        ok &= memcmp(dst + n * bytes, right + n * bytes, MARGIN) == 0;
+        for (int64_t i = 0; i < x->n_src && ok; i++) {
+            put(c->type, right, 0, value(c->type, x->rank, i, x->salt));
+            ok = memcmp(right, x->src + i * bytes, (size_t)bytes) == 0;
+        }
+        free(x->dst);
+    }
+    free(x->src);
+    free(right);
+    return ok;
+}
+
+int case_run_all(Comm *c) {
+    int wrong = 0;
+    for (int i = 0; i < COLL_CASES; i++) {
+        Case x = case_make(i, c);
+        coll_run(c, &x.call);
+        if (!case_check(&x) && wrong == 0) wrong = i + 1;
+    }
+    return wrong;
+}
+
+/* One group's open cases. */
+typedef struct Line {
+    Comm *comm;
+    Case open[COLL_IN_FLIGHT];
+    Ticket ticket[COLL_IN_FLIGHT];
+    int started, waited;
+} Line;
+
+static bool finish_one(Line *l) {
+    int at = l->waited++ % COLL_IN_FLIGHT;
+    coll_wait(l->ticket[at]);
+    return case_check(&l->open[at]);
+}
+
+int case_run_in_flight(World *w, Comm *a, Comm *b, int calls, unsigned seed) {
+    Line line[2] = {{.comm = a}, {.comm = b}};
+    bool ok = true;
+    for (int i = 0; i < calls; i++) {
+        uint64_t dice = rng_u64(seed, 0xD1CE, (uint64_t)i); // the same on all ranks
+        Line *l = &line[dice % 2];
+        dice /= 2;
+        if (l->started - l->waited == COLL_IN_FLIGHT || (l->started > l->waited && dice % 3 == 0))
+            ok &= finish_one(l);
+        dice /= 3;
+        int at = l->started++ % COLL_IN_FLIGHT;
+        l->open[at] = case_make((int)(dice % COLL_CASES), l->comm);
+        l->ticket[at] = coll_start(l->comm, &l->open[at].call);
+        uint64_t mine = rng_u64(seed, 100 + (uint64_t)world_rank(w), (uint64_t)i);
+        if (mine % 16 == 0) usleep((unsigned)(mine / 16 % 300));
+        coll_progress(w);
+    }
+    for (int k = 0; k < 2; k++)
+        while (line[k].waited < line[k].started) ok &= finish_one(&line[k]);
+    return !ok;
+}
