@@ -1,0 +1,49 @@
+/* simulated -- all ranks of a mesh in one place, with whole numbers: what dist and layout derive is carried
+ * out step by step, and must give what one rank computes. */
+#ifndef TESTS_SIMULATED_H
+#define TESTS_SIMULATED_H
+
+#include <stddef.h>
+
+#include "parallel/dist.h"
+
+enum { SIM_RANKS = 64, SIM_SIZE = 36 };
+
+typedef struct Whole {
+    int rows, cols;
+    long v[SIM_SIZE * SIM_SIZE];
+} Whole;
+
+/* A tensor on every rank; n: elements that each rank has received since it was cut. */
+typedef struct Cut {
+    Dist dist;
+    Whole rank[SIM_RANKS];
+    int n;
+} Cut;
+
+void whole_fill(Whole *m, int rows, int cols, unsigned seed); // numbers from -3 to 3
+void whole_product(Whole *y, const Whole *a, const Whole *b);
+void whole_transpose(Whole *t, const Whole *m);
+bool whole_equal(const Whole *a, const Whole *b);
+
+/* Each rank's block of a tensor; the sizes must divide. */
+void cut_whole(Cut *c, const Mesh *m, const Dist *d, const Whole *w);
+/* Each rank's product of its blocks, distributed as dist_product says. */
+void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b);
+void cut_transpose(Cut *t, const Mesh *m, const Cut *c);
+/* One collective, and all from one storage to another. */
+void cut_change(Cut *c, const Mesh *m, const Change *change);
+void cut_bring(Cut *c, const Mesh *m, const Dist *to);
+
+/* Text that is made line by line. */
+typedef struct Text {
+    char s[1 << 14];
+    size_t n;
+} Text;
+void text_put(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_end_line(Text *t); // without spaces at its end
+/* Does it stand in parallel/README.md between the lines "```text NAME" and "```"? Where not, what should
+ * stand there is printed. */
+bool text_stands_in_readme(const Text *t, const char *name);
+
+#endif

@@ -1,0 +1,341 @@
+/* The theory on simulated ranks: every layout's three products, and the worked example of parallel/README.md. */
+#include "tests/simulated.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/layout.h"
+#include "tests/test.h"
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+/* --- the simulator --------------------------------------------------------------------------- */
+
+void whole_fill(Whole *m, int rows, int cols, unsigned seed) {
+    *m = (Whole){.rows = rows, .cols = cols};
+    for (int i = 0; i < rows * cols; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        m->v[i] = (long)(seed >> 16) % 7 - 3;
+    }
+}
+
+void whole_product(Whole *y, const Whole *a, const Whole *b) {
+    *y = (Whole){.rows = a->rows, .cols = b->cols};
+    for (int i = 0; i < a->rows; i++)
+        for (int j = 0; j < b->cols; j++)
+            for (int k = 0; k < a->cols; k++)
+                y->v[i * y->cols + j] += a->v[i * a->cols + k] * b->v[k * b->cols + j];
+}
+
+void whole_transpose(Whole *t, const Whole *m) {
+    t->rows = m->cols, t->cols = m->rows;
+    for (int i = 0; i < m->rows; i++)
+        for (int j = 0; j < m->cols; j++) t->v[j * t->cols + i] = m->v[i * m->cols + j];
+}
+
+bool whole_equal(const Whole *a, const Whole *b) {
+    return a->rows == b->rows && a->cols == b->cols &&
+           memcmp(a->v, b->v, (size_t)(a->rows * a->cols) * sizeof *a->v) == 0;
+}
+
+/* Block i of n along a dimension. */
+static void take_block(Whole *out, const Whole *m, int dim, int i, int n) {
+    Whole b = {.rows = dim ? m->rows : m->rows / n, .cols = dim ? m->cols / n : m->cols};
+    for (int r = 0; r < b.rows; r++)
+        for (int c = 0; c < b.cols; c++)
+            b.v[r * b.cols + c] =
+                m->v[(dim ? r : i * b.rows + r) * m->cols + (dim ? i * b.cols + c : c)];
+    *out = b;
+}
+
+static void put_block(Whole *m, const Whole *b, int dim, int i) {
+    for (int r = 0; r < b->rows; r++)
+        for (int c = 0; c < b->cols; c++)
+            m->v[(dim ? r : i * b->rows + r) * m->cols + (dim ? i * b->cols + c : c)] =
+                b->v[r * b->cols + c];
+}
+
+void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
+    out->dist = *d;
+    out->n = 0;
+    for (int r = 0; r < m->p; r++) {
+        take_block(&out->rank[r], w, 0, mesh_block_of(m, d->cut[0], r), mesh_blocks(m, d->cut[0]));
+        take_block(&out->rank[r], &out->rank[r], 1, mesh_block_of(m, d->cut[1], r),
+                   mesh_blocks(m, d->cut[1]));
+    }
+}
+
+void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
+    Err e;
+    if (!dist_product(&y->dist, name, &a->dist, &b->dist, &e)) die("%s", e.text);
+    y->n = 0;
+    for (int r = 0; r < m->p; r++) whole_product(&y->rank[r], &a->rank[r], &b->rank[r]);
+}
+
+void cut_transpose(Cut *t, const Mesh *m, const Cut *c) {
+    t->dist = dist_transposed(&c->dist);
+    for (int r = 0; r < m->p; r++) whole_transpose(&t->rank[r], &c->rank[r]);
+}
+
+/* The rank that differs from rank r by coordinate i along an axis. */
+static int partner(const Mesh *m, int r, int axis, int i) {
+    int coord[N_AXES];
+    mesh_coords(m, r, coord);
+    coord[axis] = i;
+    return mesh_rank(m, coord);
+}
+
+static void sum_along(Whole *sum, const Cut *c, const Mesh *m, int r, int axis) {
+    *sum = c->rank[partner(m, r, axis, 0)];
+    for (int i = 1; i < m->size[axis]; i++)
+        for (int k = 0; k < sum->rows * sum->cols; k++)
+            sum->v[k] += c->rank[partner(m, r, axis, i)].v[k];
+}
+
+static void gather_along(Whole *all, const Cut *c, const Mesh *m, int r, int axis, int dim) {
+    int n = m->size[axis];
+    const Whole *own = &c->rank[r];
+    all->rows = dim ? own->rows : own->rows * n, all->cols = dim ? own->cols * n : own->cols;
+    for (int i = 0; i < n; i++) put_block(all, &c->rank[partner(m, r, axis, i)], dim, i);
+}
+
+static void forget(Axes *a, int axis) {
+    Axes left = axes_none();
+    for (int i = 0; i < a->n; i++)
+        if (a->axis[i] != axis) left.axis[left.n++] = a->axis[i];
+    *a = left;
+}
+
+void cut_change(Cut *c, const Mesh *m, const Change *ch) {
+    static Whole next[SIM_RANKS];
+    int n = m->size[ch->axis], whole = c->rank[0].rows * c->rank[0].cols, own[N_AXES];
+    Axes one = {1, {(uint8_t)ch->axis}};
+    for (int r = 0; r < m->p; r++) {
+        mesh_coords(m, r, own);
+        if (ch->kind == CHANGE_GATHER) gather_along(&next[r], c, m, r, ch->axis, ch->dim);
+        if (ch->kind == CHANGE_REDUCE || ch->kind == CHANGE_SCATTER)
+            sum_along(&next[r], c, m, r, ch->axis);
+        if (ch->kind == CHANGE_SCATTER) take_block(&next[r], &next[r], ch->dim, own[ch->axis], n);
+        if (ch->kind == CHANGE_SLICE) take_block(&next[r], &c->rank[r], ch->dim, own[ch->axis], n);
+    }
+    memcpy(c->rank, next, (size_t)m->p * sizeof *next);
+    if (ch->kind == CHANGE_GATHER) {
+        c->n += (n - 1) * whole;
+        c->dist.cut[ch->dim].n--;
+    } else {
+        c->n += ch->kind == CHANGE_REDUCE    ? 2 * (n - 1) * whole / n
+                : ch->kind == CHANGE_SCATTER ? (n - 1) * whole / n
+                                             : 0;
+        forget(&c->dist.owed, ch->axis);
+        if (ch->dim >= 0) c->dist.cut[ch->dim] = axes_join(c->dist.cut[ch->dim], one);
+    }
+}
+
+void cut_bring(Cut *c, const Mesh *m, const Dist *to) {
+    Change path[MAX_CHANGES];
+    Err e;
+    int n = dist_path(&c->dist, to, path, &e);
+    if (n < 0) die("%s", e.text);
+    for (int i = 0; i < n; i++) cut_change(c, m, &path[i]);
+}
+
+/* --- text of the page ------------------------------------------------------------------------- */
+
+void text_put(Text *t, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    t->n += (size_t)vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
+    va_end(ap);
+}
+
+void text_end_line(Text *t) {
+    while (t->n && t->s[t->n - 1] == ' ') t->n--;
+    t->n += (size_t)snprintf(t->s + t->n, sizeof t->s - t->n, "\n");
+}
+
+bool text_stands_in_readme(const Text *want, const char *name) {
+    static char have[sizeof want->s];
+    char line[512], open[64];
+    size_t n = 0;
+    bool inside = false;
+    FILE *f = fopen("parallel/README.md", "r");
+    if (!f) return false;
+    snprintf(open, sizeof open, "```text %s\n", name);
+    for (have[0] = 0; fgets(line, sizeof line, f); inside |= strcmp(line, open) == 0) {
+        if (strncmp(line, "```", 3) == 0) inside = false;
+        if (inside) n += (size_t)snprintf(have + n, sizeof have - n, "%s", line);
+    }
+    fclose(f);
+    if (strcmp(want->s, have) == 0) return true;
+    fprintf(stderr, "parallel/README.md should say\n%s%s```\n", open, want->s);
+    return false;
+}
+
+/* --- every layout ---------------------------------------------------------------------------- */
+
+/* Is the tensor on every rank what cutting the whole one gives? */
+static bool lies_as(const Cut *c, const Mesh *m, const Dist *d, const Whole *whole) {
+    static Cut want;
+    if (!dist_equal(&c->dist, d)) return false;
+    cut_whole(&want, m, d, whole);
+    for (int r = 0; r < m->p; r++)
+        if (!whole_equal(&c->rank[r], &want.rank[r])) return false;
+    return true;
+}
+
+/* One linear layer forward and backward as its distributions say, against the products on one rank.
+ * The head's weight is [V, C] and enters transposed. */
+static bool layer_is_right(const Mesh *m, const LinearDist *d, bool head) {
+    enum { T = 36, K = 12, N = 24 };
+    static Whole X, W, Wt, DY, DYt, Xt, Y, DX, DW;
+    static Cut x, w, dy, a, b, y, dx, dw;
+    whole_fill(&X, T, K, 1), whole_fill(&W, K, N, 2), whole_fill(&DY, T, N, 3);
+    whole_transpose(&Wt, &W), whole_transpose(&Xt, &X), whole_transpose(&DYt, &DY);
+    whole_product(&Y, &X, &W), whole_product(&DX, &DY, &Wt);
+    whole_product(&DW, head ? &DYt : &Xt, head ? &X : &DY);
+    Dist whole_dy = d->y;
+    whole_dy.owed = axes_none();
+
+    cut_whole(&x, m, &d->x_stored, &X), cut_bring(&x, m, &d->x);
+    cut_whole(&w, m, &d->w_stored, head ? &Wt : &W), cut_bring(&w, m, &d->w);
+    cut_whole(&dy, m, &d->y_stored, &DY), cut_bring(&dy, m, &whole_dy);
+    if (head) {
+        cut_transpose(&a, m, &w), cut_product(&y, m, "y", &x, &a);
+        cut_product(&dx, m, "dx", &dy, &w);
+        cut_transpose(&b, m, &dy), cut_product(&dw, m, "dw", &b, &x);
+    } else {
+        cut_product(&y, m, "y", &x, &w);
+        cut_transpose(&a, m, &w), cut_product(&dx, m, "dx", &dy, &a);
+        cut_transpose(&b, m, &x), cut_product(&dw, m, "dw", &b, &dy);
+    }
+    if (!dist_equal(&y.dist, &d->y) || !dist_equal(&dx.dist, &d->dx) ||
+        !dist_equal(&dw.dist, &d->dw))
+        return false;
+    cut_bring(&y, m, &d->y_stored), cut_bring(&dx, m, &d->x_stored);
+    cut_bring(&dw, m, &d->w_stored);
+    return lies_as(&y, m, &d->y_stored, &Y) && lies_as(&dx, m, &d->x_stored, &DX) &&
+           lies_as(&dw, m, &d->w_stored, &DW);
+}
+
+TEST(simulated_layers_give_on_every_layout_what_one_rank_gives) {
+    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
+    static const char *const meshes[] = {
+        "d1",    "d2",    "z3",       "x2",       "y3",       "x2.y3",       "y3.x2",
+        "d2.x3", "z2.y2", "d2.z3.x2", "z2.x2.y2", "y2.d3.x2", "x3.y2.d2.z3", "d2.z3.x2.y2"};
+    int n = 0;
+    for (size_t i = 0; i < N_OF(meshes); i++)
+        for (size_t w = 0; w < N_OF(words); w++)
+            for (int kind = 0; kind < N_LINEARS; kind++) {
+                char text[64];
+                Layout l;
+                snprintf(text, sizeof text, "%s%s", meshes[i], words[w]);
+                CHECK(layout_parse(&l, text, 0, NULL));
+                Mesh m = mesh_make(l.size, l.order, 0);
+                LinearDist d = layout_linear(&l, (LinearKind)kind);
+                if (!layer_is_right(&m, &d, kind == LINEAR_HEAD))
+                    test_fail(__FILE__, __LINE__, "layer %d of %s is wrong", kind, text);
+                n++;
+            }
+    CHECK(n == 14 * 5 * 5);
+}
+
+/* --- the worked example of parallel/README.md ------------------------------------------------ */
+
+static void put_whole(Text *t, const char *name, const Whole *m) {
+    for (int r = 0; r < m->rows; r++) {
+        text_put(t, "%-22s", r ? "" : name);
+        for (int c = 0; c < m->cols; c++) text_put(t, "%3ld", m->v[r * m->cols + c]);
+        text_end_line(t);
+    }
+}
+
+/* The blocks of all ranks side by side, with their distribution. */
+static void put_cut(Text *t, const Mesh *m, const Cut *c) {
+    char name[DIST_TEXT];
+    for (int row = 0; row < c->rank[0].rows; row++) {
+        text_put(t, "%-22s", row ? "" : dist_print(&c->dist, name));
+        for (int r = 0; r < m->p; r++) {
+            int at = 0;
+            char line[64] = "";
+            for (int k = 0; k < c->rank[r].cols; k++)
+                at += snprintf(line + at, sizeof line - (size_t)at, "%3ld",
+                               c->rank[r].v[row * c->rank[r].cols + k]);
+            text_put(t, "%-13s", line);
+        }
+        text_end_line(t);
+    }
+}
+
+static void put_path(Text *t, const Mesh *m, Cut *c, const Dist *to) {
+    Change path[MAX_CHANGES];
+    int n = dist_path(&c->dist, to, path, NULL);
+    for (int i = 0; i < n; i++) {
+        char axis[2 * N_AXES + 1];
+        int before = c->n;
+        Axes one = {1, {(uint8_t)path[i].axis}};
+        cut_change(c, m, &path[i]);
+        text_put(t, "  %s along %s: each rank receives %d numbers\n", change_word(path[i].kind),
+                 axes_print(one, axis), c->n - before);
+    }
+    put_cut(t, m, c);
+}
+
+static void whole_set(Whole *m, int rows, int cols, const long *v) {
+    *m = (Whole){.rows = rows, .cols = cols};
+    memcpy(m->v, v, (size_t)(rows * cols) * sizeof *v);
+}
+
+/* Layer 1 widens, layer 2 narrows: up and down of an MLP without its activation. */
+static void example(Text *t) {
+    static const long vx[] = {1, 2, 0, 1, 3, 1, 2, 0}, vdy[] = {1, 0, 0, 2, 0, 1, 1, 0};
+    static const long vw[] = {1, 0, 2, 1, 0, 1, 1, 0, 2, 1, 0, 1, 1, 0, 1, 2};
+    static const long vv[] = {1, 0, 0, 1, 0, 1, 1, 0, 2, 0, 1, 0, 0, 1, 0, 1};
+    static Whole X, W, V, DY;
+    static Cut x, w, v, y, z, dy, dx, dw, wt, xt;
+    Layout l;
+    if (!layout_parse(&l, "x2.y2", 4, NULL)) die("x2.y2");
+    Mesh m = mesh_make(l.size, l.order, 0);
+    LinearDist up = layout_linear(&l, LINEAR_UP), down = layout_linear(&l, LINEAR_DOWN);
+    whole_set(&X, 2, 4, vx), whole_set(&W, 4, 4, vw), whole_set(&V, 4, 4, vv);
+    whole_set(&DY, 2, 4, vdy);
+    put_whole(t, "x", &X);
+    put_whole(t, "w", &W);
+    text_put(t, "\n%-22s", "");
+    for (int r = 0; r < m.p; r++)
+        text_put(t, "%-13s", (char[]){'r', 'a', 'n', 'k', ' ', (char)('0' + r), 0});
+    text_end_line(t);
+    text_put(t, "%-22s", "");
+    for (int r = 0; r < m.p; r++) {
+        int coord[N_AXES];
+        mesh_coords(&m, r, coord);
+        text_put(t, "x=%d y=%d      ", coord[AXIS_X], coord[AXIS_Y]);
+    }
+    text_end_line(t);
+    cut_whole(&x, &m, &up.x, &X), cut_whole(&w, &m, &up.w, &W);
+    put_cut(t, &m, &x), put_cut(t, &m, &w);
+    text_put(t, "\ny = x w\n");
+    cut_product(&y, &m, "y", &x, &w), put_cut(t, &m, &y);
+    put_path(t, &m, &y, &up.y_stored);
+    text_put(t, "\nz = y v: x and y have exchanged their roles\n");
+    cut_whole(&v, &m, &down.w, &V);
+    snprintf(v.dist.name, sizeof v.dist.name, "v");
+    memcpy(v.dist.dim[0], y.dist.dim[1], sizeof v.dist.dim[0]);
+    put_cut(t, &m, &v);
+    cut_product(&z, &m, "z", &y, &v), put_cut(t, &m, &z);
+    put_path(t, &m, &z, &down.y_stored);
+    text_put(t, "\nbackward of y = x w\n");
+    Dist ddy = up.y_stored;
+    snprintf(ddy.name, sizeof ddy.name, "dy");
+    cut_whole(&dy, &m, &ddy, &DY), put_cut(t, &m, &dy);
+    cut_transpose(&wt, &m, &w), cut_product(&dx, &m, "dx", &dy, &wt), put_cut(t, &m, &dx);
+    put_path(t, &m, &dx, &up.x_stored);
+    cut_transpose(&xt, &m, &x), cut_product(&dw, &m, "dw", &xt, &dy), put_cut(t, &m, &dw);
+}
+
+TEST(the_worked_example_of_the_readme_is_what_the_code_computes) {
+    static Text want;
+    want.n = 0;
+    example(&want);
+    CHECK(text_stands_in_readme(&want, "example"));
+}
