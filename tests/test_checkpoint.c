@@ -310,9 +310,7 @@ TEST(checkpoint_survives_a_failure_at_every_write) {
     io_inject(0, false);
     CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &alone, &e));
     int calls = io_inject(0, false);
-    CHECK(
-        calls >
-        25); // a folder, five files of some writes and a sync each, renames // a folder, five files of several writes and a sync each, renames
+    CHECK(calls > 25); // a folder, five files of some writes and a sync each, renames
     char path[256];
     snprintf(path, sizeof path, "%s/step_00000002", dir);
     CHECK(io_remove_tree(path, &e));

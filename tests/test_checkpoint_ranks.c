@@ -1,0 +1,551 @@
+/* Checkpoints of several ranks: threads here, each with a table of its own that holds cuts of every kind. */
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "data/checkpoint.h"
+#include "data/io.h"
+#include "data/llmc.h"
+#include "data/weights.h"
+
+enum { MAX_RANKS = 6 };
+
+static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
+static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
+static const char MIXED[] = "layers=1,heads=2,channels=24,seq=6,vocab=37,pos=rope,act=swiglu";
+
+/* ---- ranks as threads ---- */
+
+typedef struct Hall {
+    pthread_barrier_t barrier;
+    const void *shown[MAX_RANKS];
+} Hall;
+
+typedef struct Seat {
+    Hall *hall;
+    int rank, size;
+} Seat;
+
+static void hall_barrier(void *ctx) {
+    const Seat *s = ctx;
+    pthread_barrier_wait(&s->hall->barrier);
+}
+
+static void hall_all_gather(void *ctx, const void *mine, size_t n_bytes, void *all) {
+    const Seat *s = ctx;
+    s->hall->shown[s->rank] = mine;
+    hall_barrier(ctx);
+    for (int i = 0; i < s->size; i++)
+        memcpy((char *)all + (size_t)i * n_bytes, s->hall->shown[i], n_bytes);
+    hall_barrier(ctx);
+}
+
+/* ---- a table that is cut ---- */
+
+/* Ranks as [z][x][y]: flat parts over z, blocks over x and y. */
+static const int meshes[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1, 1, 3}, {3, 1, 1}, {1, 2, 2},
+                                {2, 2, 1}, {2, 1, 2}, {5, 1, 1}, {1, 5, 1}, {2, 3, 1}, {1, 2, 3}};
+enum { N_MESHES = sizeof meshes / sizeof meshes[0] };
+
+static int mesh_ranks(int mesh) {
+    return meshes[mesh][0] * meshes[mesh][1] * meshes[mesh][2];
+}
+
+typedef enum { CUT_NOT, CUT_ROWS, CUT_BOTH, CUT_BANDS, CUT_OVERLAP, N_CUTS } Cut;
+
+static int64_t part_begin(int64_t n, int i, int parts) {
+    int64_t step = (n + parts - 1) / parts;
+    return step * i < n ? step * i : n;
+}
+
+static void add_rect(Tensor *t, TensorRect r) {
+    t->rects[t->n_rects++] = r;
+}
+
+/* Columns over x: three bands of them (as Q, K and V), or blocks that share a column with their neighbour. */
+static void cut_columns(Tensor *t, Cut cut, int x, int X) {
+    int64_t at = 0, bands = cut == CUT_BANDS ? 3 : 1;
+    for (int64_t k = 0; k < bands; k++) {
+        int64_t begin = k * t->cols / bands, n = (k + 1) * t->cols / bands - begin;
+        int64_t from = begin + part_begin(n, x, X), to = begin + part_begin(n, x + 1, X);
+        if (cut == CUT_OVERLAP && x > 0 && from < to)
+            add_rect(t, (TensorRect){0, from - 1, t->rows, 1, at++, false});
+        add_rect(t, (TensorRect){0, from, t->rows, to - from, at, true});
+        at += to - from;
+    }
+    t->local_rows = t->rows + 1, t->local_cols = at + 2;
+}
+
+static void cut_tensor(Tensor *t, Cut cut, const int size[3], int rank) {
+    int y = rank % size[2], x = rank / size[2] % size[1], z = rank / size[2] / size[1];
+    bool first = true;
+    t->rects = mem_realloc(t->rects, 8, sizeof *t->rects);
+    t->n_rects = 0;
+    if (cut == CUT_NOT) {
+        add_rect(t, (TensorRect){0, 0, t->rows, t->cols, 0, true});
+        first = x == 0 && y == 0;
+    } else if (cut == CUT_ROWS || cut == CUT_BOTH) {
+        int Y = cut == CUT_BOTH ? size[2] : 1, j = cut == CUT_BOTH ? y : 0;
+        int64_t r0 = part_begin(t->rows, x, size[1]), r1 = part_begin(t->rows, x + 1, size[1]);
+        int64_t c0 = part_begin(t->cols, j, Y), c1 = part_begin(t->cols, j + 1, Y);
+        t->local_rows = (t->rows + size[1] - 1) / size[1], t->local_cols = (t->cols + Y - 1) / Y;
+        add_rect(t, (TensorRect){r0, c0, r1 - r0, c1 - c0, 0, true});
+        first = cut == CUT_BOTH || y == 0;
+    } else {
+        cut_columns(t, cut, x, size[1]);
+        first = y == 0;
+    }
+    int64_t n = t->local_rows * t->local_cols, step = (n + size[0] - 1) / size[0];
+    for (int part = 0; part < N_PARTS; part++) {
+        bool flat = cut != CUT_NOT && (part == PART_MOMENTS || cut != CUT_BOTH);
+        t->begin[part] = flat ? z * step : 0;
+        t->end[part] = flat ? (z + 1) * step : n;
+        t->first[part] = first && (flat || z == 0);
+    }
+}
+
+/* ---- values: a function of the logical element, and something else in the padding ---- */
+
+static const float PADDING = 777;
+
+static float value(int tensor, int kind, int64_t index, unsigned seed) {
+    uint64_t x = (uint64_t)index * 0x9e3779b97f4a7c15u + (uint64_t)(3 * tensor + kind) * 1000003 +
+                 seed * 0xd1b54a32d192ed03u;
+    x = (x ^ x >> 32) * 0xbf58476d1ce4e5b9u;
+    return (float)(int32_t)(x >> 32) * 0x1p-31f;
+}
+
+typedef struct Model {
+    TensorTable t;
+    unsigned cut; // shifts which tensor is cut how
+} Model;
+
+static float **values_of(Tensor *t, int kind) {
+    return kind == 0 ? &t->param : kind == 1 ? &t->m : &t->v;
+}
+static TensorPart part_of(int kind) {
+    return kind == 0 ? PART_PARAM : PART_MOMENTS;
+}
+
+static Model model_make(const char *config, int mesh, int rank, unsigned cut) {
+    Config c;
+    Err e;
+    if (!config_parse(&c, config, &e)) die("%s", e.text);
+    Model m = {tensors_describe(&c), cut};
+    for (int i = 0; i < m.t.n; i++) {
+        cut_tensor(&m.t.t[i], (Cut)(((unsigned)i + cut) % N_CUTS), meshes[mesh], rank);
+        for (int kind = 0; kind < 3; kind++) {
+            int64_t n = tensor_part(&m.t.t[i], part_of(kind));
+            float *x = *values_of(&m.t.t[i], kind) = mem_alloc((size_t)n * sizeof *x);
+            for (int64_t j = 0; j < n; j++) x[j] = PADDING;
+        }
+    }
+    return m;
+}
+
+static void model_free(Model *m) {
+    for (int i = 0; i < m->t.n; i++)
+        for (int kind = 0; kind < 3; kind++) mem_free(*values_of(&m->t.t[i], kind));
+    tensors_free(&m->t);
+}
+
+static void model_fill(Model *m, unsigned seed) {
+    for (int i = 0; i < m->t.n; i++)
+        for (int kind = 0; kind < 3; kind++) {
+            Tensor *t = &m->t.t[i];
+            float *x = *values_of(t, kind);
+            TensorRun r;
+            for (TensorRuns k = tensor_runs(t, part_of(kind), false); tensor_next(&k, &r);)
+                for (int64_t j = 0; j < r.n; j++)
+                    x[r.at + j] = value(i, kind, r.row * t->cols + r.col + j, seed);
+        }
+}
+
+/* Are all values of the first `kinds` those of the seed, and the padding as it was? */
+static bool model_is(Model *m, unsigned seed, int kinds) {
+    bool same = true;
+    for (int i = 0; i < m->t.n; i++)
+        for (int kind = 0; kind < kinds; kind++) {
+            Tensor *t = &m->t.t[i];
+            float *x = *values_of(t, kind);
+            TensorRun r;
+            int64_t held = 0, padding = 0;
+            for (TensorRuns k = tensor_runs(t, part_of(kind), false); tensor_next(&k, &r);)
+                for (int64_t j = 0; j < r.n; j++, held++)
+                    same &= x[r.at + j] == value(i, kind, r.row * t->cols + r.col + j, seed);
+            for (int64_t j = 0; j < tensor_part(t, part_of(kind)); j++) padding += x[j] == PADDING;
+            same &= held + padding == tensor_part(t, part_of(kind));
+        }
+    return same;
+}
+
+/* ---- what the ranks do ---- */
+
+typedef struct Job {
+    enum { SAVE, LOAD, EXPORT, LLMC_SAVE, LLMC_LOAD, LATEST, DIGEST, TEXT } what;
+    const char *config, *path;
+    int mesh;
+    int64_t step;
+    int keep;
+    unsigned seed, cut;
+    int fail_rank, fail_at; // a call of that rank fails, or kills the process
+    bool kill;
+    // results
+    bool ok[MAX_RANKS];
+    Err e[MAX_RANKS];
+    char *text[MAX_RANKS];
+    uint8_t digest[MAX_RANKS][SHA256_BYTES];
+} Job;
+
+typedef struct Rank {
+    Job *job;
+    Seat seat;
+    Group group;
+    pthread_t thread;
+} Rank;
+
+static bool work(Job *j, Model *m, const Group *g, Err *e) {
+    int64_t step = 0;
+    int r = g->rank;
+    const char *dir = r == 0 ? j->path : "/nowhere"; // what rank 0 alone decides
+    CheckpointOptions o = {.keep_last = j->keep};
+    switch (j->what) {
+    case SAVE:
+        return checkpoint_save(j->path, j->step, &m->t, "{\"x\":1}", &o, g, e);
+    case LOAD:
+        return checkpoint_load(j->path, &m->t, &j->text[r], g, e) && model_is(m, j->seed, 3);
+    case EXPORT:
+        return weights_export(j->path, &m->t, "BF16", g, e);
+    case LLMC_SAVE:
+        return llmc_model_save(j->path, &m->t, LLMC_FP32, g, e);
+    case LLMC_LOAD:
+        return weights_load(j->path, &m->t, g, e) && model_is(m, j->seed, 1);
+    case LATEST:
+        j->text[r] = checkpoint_latest(dir, &step, g);
+        return step == j->step;
+    case DIGEST:
+        weights_digest(&m->t, g, j->digest[r]);
+        return true;
+    default:
+        return group_agree(g, r != j->fail_rank || err(e, "the reason of %d", r), e);
+    }
+}
+
+static void *rank_main(void *arg) {
+    Rank *x = arg;
+    Job *j = x->job;
+    Model m = model_make(j->config, j->mesh, x->group.rank, j->cut);
+    if (j->what != LOAD && j->what != LLMC_LOAD) model_fill(&m, j->seed);
+    if (j->fail_at && j->fail_rank == x->group.rank) io_inject(j->fail_at, j->kill);
+    j->ok[x->group.rank] = work(j, &m, &x->group, &j->e[x->group.rank]);
+    io_inject(0, false);
+    model_free(&m);
+    return NULL;
+}
+
+/* True when all ranks succeeded; j->text of the ranks is to be freed by job_free. */
+static bool job_run(Job *j) {
+    Hall hall;
+    Rank ranks[MAX_RANKS];
+    int n = mesh_ranks(j->mesh);
+    bool ok = true;
+    pthread_barrier_init(&hall.barrier, NULL, (unsigned)n);
+    for (int i = 0; i < n; i++) {
+        Rank *x = &ranks[i];
+        *x = (Rank){.job = j, .seat = {&hall, i, n}};
+        x->group = (Group){i, n, &x->seat, n > 1 ? hall_barrier : NULL, hall_all_gather};
+        pthread_create(&x->thread, NULL, rank_main, x);
+    }
+    for (int i = 0; i < n; i++) pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < n; i++) {
+        ok &= j->ok[i];
+        if (!j->ok[i] && !j->fail_at) printf("    rank %d: %s\n", i, j->e[i].text);
+    }
+    pthread_barrier_destroy(&hall.barrier);
+    return ok;
+}
+
+static void job_free(Job *j) {
+    for (int i = 0; i < MAX_RANKS; i++) mem_free(j->text[i]), j->text[i] = NULL;
+}
+
+static bool same_file(const char *a, const char *b, const char *name) {
+    char paths[2][256];
+    IoMap x, y;
+    Err e;
+    snprintf(paths[0], sizeof paths[0], "%s%s", a, name);
+    snprintf(paths[1], sizeof paths[1], "%s%s", b, name);
+    if (!io_map(&x, paths[0], &e) || !io_map(&y, paths[1], &e)) return false;
+    bool same = x.n == y.n && memcmp(x.p, y.p, x.n) == 0;
+    io_unmap(&x);
+    io_unmap(&y);
+    return same;
+}
+
+/* Names in a folder, hidden ones included. */
+static int count_names(const char *dir) {
+    int n = -2; // . and ..
+    DIR *d = opendir(dir);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+/* ---- the tests ---- */
+
+TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests stand on
+    Config c;
+    Err e;
+    CHECK(config_parse(&c, MIXED, &e));
+    TensorTable logical = tensors_describe(&c);
+    for (int mesh = 0; mesh < N_MESHES; mesh++)
+        for (int i = 0; i < logical.n; i++)
+            for (int kind = 0; kind < 2; kind++) {
+                int64_t n = tensor_size(&logical.t[i]), wrong = 0;
+                int *times = mem_calloc((size_t)n, sizeof *times);
+                for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
+                    Model m = model_make(MIXED, mesh, rank, (unsigned)mesh);
+                    const Tensor *t = &m.t.t[i];
+                    TensorRun r;
+                    for (TensorRuns k = tensor_runs(t, part_of(kind), true); tensor_next(&k, &r);)
+                        for (int64_t j = 0; j < r.n; j++) times[r.row * t->cols + r.col + j]++;
+                    model_free(&m);
+                }
+                for (int64_t j = 0; j < n; j++) wrong += times[j] != 1;
+                mem_free(times);
+                CHECK(wrong == 0);
+            }
+    tensors_free(&logical);
+}
+
+static void any_ranks(const char *config) {
+    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
+                                        "train_state.json", "checkpoint.json"};
+    char dir[N_MESHES][128], path[192];
+    for (int p = 0; p < N_MESHES; p++) {
+        snprintf(dir[p], sizeof dir[p], "%s", test_tmpdir());
+        Job save = {
+            .what = SAVE, .config = config, .path = dir[p], .mesh = p, .step = 7, .seed = 5};
+        save.cut = (unsigned)p;
+        CHECK(job_run(&save));
+        CHECK(count_names(dir[p]) == 1);
+        for (int k = 0; k < 5; k++) {
+            snprintf(path, sizeof path, "/step_00000007/%s", files[k]);
+            CHECK(same_file(dir[0], dir[p], path)); // whoever wrote it
+        }
+    }
+    for (int q = 0; q < N_MESHES; q++) {
+        snprintf(path, sizeof path, "%s/step_00000007", dir[N_MESHES - 1 - q]);
+        Job load = {.what = LOAD, .config = config, .path = path, .mesh = q, .seed = 5};
+        load.cut = (unsigned)q + 2;
+        bool ok = job_run(&load);
+        for (int r = 0; ok && r < mesh_ranks(q); r++) ok = strcmp(load.text[r], "{\"x\":1}") == 0;
+        job_free(&load);
+        CHECK(ok);
+    }
+}
+
+TEST(checkpoint_of_any_ranks_is_the_same_and_any_ranks_read_it_gpt2) {
+    any_ranks(GPT2);
+}
+TEST(checkpoint_of_any_ranks_is_the_same_and_any_ranks_read_it_llama) {
+    any_ranks(LLAMA);
+}
+TEST(checkpoint_of_any_ranks_is_the_same_and_any_ranks_read_it_mixed) {
+    any_ranks(MIXED);
+}
+
+TEST(checkpoint_newest_is_what_rank_0_finds) {
+    const char *dir = test_tmpdir();
+    Job save = {.what = SAVE, .config = GPT2, .path = dir, .mesh = 6, .step = 12, .seed = 1};
+    CHECK(job_run(&save));
+    Job latest = {.what = LATEST, .config = GPT2, .path = dir, .mesh = 10, .step = 12};
+    char want[256];
+    snprintf(want, sizeof want, "%s/step_00000012", dir);
+    bool ok = job_run(&latest);
+    for (int r = 0; r < mesh_ranks(10); r++) ok &= latest.text[r] && !strcmp(latest.text[r], want);
+    job_free(&latest);
+    CHECK(ok);
+    Job none = {.what = LATEST, .config = GPT2, .path = "/nowhere", .mesh = 10};
+    CHECK(job_run(&none) && !none.text[0] && !none.text[5]);
+}
+
+TEST(checkpoint_damage_is_noticed_by_all_ranks) {
+    const char *dir = test_tmpdir();
+    char folder[192], path[256];
+    Job save = {.what = SAVE, .config = LLAMA, .path = dir, .mesh = 7, .step = 1, .seed = 1};
+    CHECK(job_run(&save));
+    snprintf(folder, sizeof folder, "%s/step_00000001", dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    struct stat st;
+    CHECK(stat(path, &st) == 0);
+    for (long at = 0; at < st.st_size; at += st.st_size / 17) { // in every rank's share
+        FILE *f = fopen(path, "r+b");
+        CHECK(f);
+        fseek(f, at, SEEK_SET);
+        int c = fgetc(f);
+        fseek(f, at, SEEK_SET);
+        fputc(c ^ 4, f);
+        fflush(f);
+        Job load = {.what = LOAD, .config = LLAMA, .path = folder, .mesh = 9, .fail_at = -1};
+        bool ok = job_run(&load);
+        fseek(f, at, SEEK_SET);
+        fputc(c, f);
+        fclose(f);
+        CHECK(!ok);
+        for (int r = 0; r < mesh_ranks(9); r++)
+            CHECK(!load.ok[r] && strstr(load.e[r].text, "model.safetensors is damaged"));
+    }
+    Job load = {.what = LOAD, .config = LLAMA, .path = folder, .mesh = 9, .seed = 1};
+    bool ok = job_run(&load);
+    job_free(&load);
+    CHECK(ok);
+}
+
+TEST(group_gives_the_reason_of_the_rank_that_failed) {
+    Job j = {.what = TEXT, .config = GPT2, .mesh = 5, .fail_rank = 2, .fail_at = -1};
+    CHECK(!job_run(&j));
+    for (int r = 0; r < 4; r++) {
+        CHECK(!j.ok[r]);
+        CHECK_STR(j.e[r].text, r == 2 ? "the reason of 2" : "rank 2: the reason of 2");
+    }
+    j.fail_rank = -1;
+    CHECK(job_run(&j));
+}
+
+/* ---- failures ---- */
+
+static const char TINY[] = "llama,layers=1,heads=2,channels=4,ffn=6,seq=4,vocab=5";
+
+static bool newest_is(const char *dir, int64_t step, unsigned seed) {
+    char path[192];
+    snprintf(path, sizeof path, "%s/step_%08d", dir, (int)step);
+    Job latest = {.what = LATEST, .config = TINY, .path = dir, .step = step};
+    Job load = {.what = LOAD, .config = TINY, .path = path, .seed = seed};
+    bool ok = job_run(&latest) && job_run(&load);
+    job_free(&latest);
+    job_free(&load);
+    return ok;
+}
+
+TEST(checkpoint_of_ranks_survives_a_failure_of_any_rank_at_any_write) {
+    const char *dir = test_tmpdir();
+    char step_2[192];
+    Err e;
+    snprintf(step_2, sizeof step_2, "%s/step_00000002", dir);
+    Job first = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 1, .seed = 1};
+    CHECK(job_run(&first));
+    for (int rank = 0; rank < 4; rank++) {
+        int at = 1;
+        for (;; at++) {
+            Job j = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 2, .seed = 2};
+            j.cut = 1, j.fail_rank = rank, j.fail_at = at;
+            char who[16];
+            snprintf(who, sizeof who, "rank %d: ", rank);
+            if (job_run(&j)) break;
+            for (int r = 0; r < 4; r++) { // all ranks fail, with the reason and whose it is
+                CHECK(!j.ok[r] && strstr(j.e[r].text, "No space left on device"));
+                CHECK((strncmp(j.e[r].text, who, strlen(who)) == 0) == (r != rank));
+            }
+            if (io_exists(step_2)) // only its name was not yet durable
+                CHECK(rank == 0 && newest_is(dir, 2, 2) && io_remove_tree(step_2, &e));
+            CHECK(count_names(dir) == 1 && newest_is(dir, 1, 1));
+        }
+        CHECK(at > (rank == 0 ? 25 : 6)); // two files joined, written to and synced by each
+        CHECK(newest_is(dir, 2, 2) && count_names(dir) == 2 && io_remove_tree(step_2, &e));
+    }
+}
+
+static void save_and_be_killed(void *arg) {
+    Job *j = arg;
+    job_run(j);
+}
+
+TEST(checkpoint_of_ranks_survives_a_kill_at_any_write) {
+    const char *dir = test_tmpdir();
+    char text[256], step_2[192];
+    Err e;
+    snprintf(step_2, sizeof step_2, "%s/step_00000002", dir);
+    Job first = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 1, .seed = 1};
+    CHECK(job_run(&first));
+    for (int rank = 0; rank < 4; rank += 3)
+        for (int at = 1;; at++) {
+            Job j = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 2, .seed = 2};
+            j.fail_rank = rank, j.fail_at = at, j.kill = true, j.keep = 1;
+            int status = test_in_child(save_and_be_killed, &j, text, sizeof text);
+            if (status == 128 + 9 && !io_exists(step_2)) {
+                CHECK(newest_is(dir, 1, 1));
+                continue;
+            }
+            CHECK(newest_is(dir, 2, 2));
+            CHECK(io_remove_tree(step_2, &e) && job_run(&first));
+            if (status == 0) break;
+        }
+    CHECK(count_names(dir) == 1); // every left-over was removed by a later save
+}
+
+/* ---- weights alone ---- */
+
+TEST(weights_of_any_ranks_are_exported_alike) {
+    char dir[2][128];
+    for (int p = 0; p < N_MESHES; p++) { // and nothing of a failed one replaces what was there
+        snprintf(dir[p > 0], sizeof dir[0], "%s", test_tmpdir());
+        Job j = {.what = EXPORT, .config = MIXED, .path = dir[p > 0], .mesh = p, .seed = 3};
+        CHECK(job_run(&j));
+        CHECK(same_file(dir[0], dir[p > 0], "/model.safetensors") && count_names(dir[p > 0]) == 2);
+        j.fail_rank = mesh_ranks(p) - 1, j.fail_at = 2, j.seed = 4;
+        CHECK(!job_run(&j));
+        CHECK(same_file(dir[0], dir[p > 0], "/model.safetensors") && count_names(dir[p > 0]) == 2);
+    }
+}
+
+TEST(llmc_of_any_ranks_is_the_same_and_any_ranks_read_it) {
+    char path[N_MESHES][160];
+    for (int p = 0; p < N_MESHES; p++) {
+        snprintf(path[p], sizeof path[p], "%s/model.bin", test_tmpdir());
+        Job j = {.what = LLMC_SAVE, .config = GPT2, .path = path[p], .mesh = p, .seed = 3};
+        j.cut = (unsigned)p;
+        CHECK(job_run(&j) && same_file(path[0], path[p], ""));
+    }
+    for (int q = 0; q < N_MESHES; q++) {
+        Job j = {.what = LLMC_LOAD, .config = GPT2, .path = path[N_MESHES - 1 - q], .mesh = q};
+        j.seed = 3, j.cut = (unsigned)q + 1;
+        CHECK(job_run(&j));
+    }
+}
+
+TEST(weights_digest_is_that_of_the_logical_model) {
+    Config c;
+    Err e;
+    CHECK(config_parse(&c, MIXED, &e));
+    TensorTable t = tensors_describe(&c);
+    uint8_t want[SHA256_BYTES];
+    Sha256 h = sha256_start();
+    for (int i = 0; i < t.n; i++)
+        for (int64_t k = 0; k < tensor_size(&t.t[i]); k++) {
+            float x = value(i, 0, k, 9);
+            sha256_add(&h, &x, sizeof x);
+        }
+    sha256_end(&h, want);
+    tensors_free(&t);
+    for (int p = 0; p < N_MESHES; p++) {
+        Job j = {.what = DIGEST, .config = MIXED, .mesh = p, .seed = 9, .cut = (unsigned)p};
+        CHECK(job_run(&j));
+        for (int r = 0; r < mesh_ranks(p); r++) CHECK(!memcmp(j.digest[r], want, sizeof want));
+        j.seed = 10;
+        CHECK(job_run(&j) && memcmp(j.digest[0], want, sizeof want) != 0);
+    }
+}
+
+TEST(weights_digest_goes_through_large_tensors_in_chunks) {
+    static const char large[] = "layers=1,heads=1,channels=64,seq=4,vocab=70001"; // 4.5 M elements
+    Job one = {.what = DIGEST, .config = large, .seed = 1};
+    Job six = {.what = DIGEST, .config = large, .seed = 1, .mesh = 11, .cut = 2};
+    CHECK(job_run(&one) && job_run(&six));
+    CHECK(memcmp(one.digest[0], six.digest[3], SHA256_BYTES) == 0);
+}
