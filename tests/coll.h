@@ -20,8 +20,10 @@ enum { COLL_CASES = N_COLL_OPS * 5 * 2 * 2 * 7 * 2 };
 Case case_make(int number, const Comm *c);
 /* Local. Is dst what it must be, and nothing else touched? Frees the buffers. */
 bool case_check(Case *x);
-/* Collective. All cases, one after the other; the number of the first wrong one + 1, or 0. */
-int case_run_all(Comm *c);
+/* Collective. Every step-th case, one after the other, from one on that depends on the group's size; the
+ * number of the first wrong one + 1, or 0. Sanitizers are slow: a step that is prime to COLL_CASES
+ * meets every value of every property. */
+int case_run_all(Comm *c, int step);
 /* Collective. `calls` random cases on two groups with up to COLL_IN_FLIGHT open on each, with random
  * delays of random ranks; 0 when all are right. */
 int case_run_in_flight(World *w, Comm *a, Comm *b, int calls, unsigned seed);

@@ -114,9 +114,9 @@ bool case_check(Case *x) {
     return ok;
 }
 
-int case_run_all(Comm *c) {
+int case_run_all(Comm *c, int step) {
     int wrong = 0;
-    for (int i = 0; i < COLL_CASES; i++) {
+    for (int i = comm_size(c) % step; i < COLL_CASES; i += step) {
         Case x = case_make(i, c);
         coll_run(c, &x.call);
         if (!case_check(&x) && wrong == 0) wrong = i + 1;
