@@ -139,3 +139,25 @@ static void bias_backward_columns(void *ctx, int64_t begin, int64_t end) {
 void bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N) {
     team_for(t, N, COLUMNS, bias_backward_columns, &(ColumnSum){dbias, dy, T, N});
 }
+
+typedef struct Residual {
+    float *y;
+    const float *addend, *bias;
+    int64_t N;
+} Residual;
+
+/* (addend + y) + bias, in the order of a product's epilogue. */
+static void bias_residual_rows(void *ctx, int64_t begin, int64_t end) {
+    const Residual *r = ctx;
+    for (int64_t t = begin; t < end; t++) {
+        float *y = r->y + t * r->N;
+        const float *addend = r->addend ? r->addend + t * r->N : NULL;
+        for (int64_t n = 0; n < r->N && addend; n++) y[n] = addend[n] + y[n];
+        for (int64_t n = 0; n < r->N && r->bias; n++) y[n] += r->bias[n];
+    }
+}
+
+void bias_residual(Team *t, float *y, const float *addend, const float *bias, int64_t T,
+                   int64_t N) {
+    if (N > 0) team_for(t, T, row_grain(N), bias_residual_rows, &(Residual){y, addend, bias, N});
+}

@@ -81,6 +81,8 @@ static void row_gradient(const Row *r, float *x, int64_t V, float scale) {
 typedef struct Rows {
     const Classifier *c;
     float *loss, *logits;
+    float *stats;
+    const float *max, *log_sum; // max: every third
 } Rows;
 
 static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
@@ -107,5 +109,72 @@ static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
 }
 
 void classifier(Team *t, const Classifier *c, float *loss, float *logits) {
-    team_for(t, c->T, 1, classifier_rows, &(Rows){c, loss, logits});
+    team_for(t, c->T, 1, classifier_rows, &(Rows){.c = c, .loss = loss, .logits = logits});
+}
+
+/* Whether the column of this token's target is here. */
+static bool has_target(const Classifier *c, int64_t t) {
+    int64_t v = (int64_t)c->targets[t] - c->first;
+    return c->targets[t] >= 0 && v >= 0 && v < c->V;
+}
+
+/* All exponentials are relative to one maximum here, so that the gradient needs one factor: the row
+ * is read once more for it, out of the cache. */
+static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
+    const Rows *w = ctx;
+    const Classifier *c = w->c;
+    for (int64_t t = begin; t < end; t++) {
+        float *x = w->logits + t * c->ld, *stats = w->stats + 3 * t;
+        stats[0] = -FLT_MAX, stats[1] = 0, stats[2] = 0;
+        if (c->targets[t] < 0) continue;
+        if (has_target(c, t)) stats[2] = x[c->targets[t] - c->first];
+        stats[0] = chunk_max(x, c->V);
+        double sum = 0;
+        for (int64_t i = 0; i < c->V; i += CHUNK)
+            sum += (double)chunk_sum(c->backward ? x + i : NULL, x + i, stats[0],
+                                     c->V - i < CHUNK ? c->V - i : CHUNK);
+        stats[1] = (float)sum;
+    }
+}
+
+void classifier_statistics(Team *t, const Classifier *c, float *stats, float *logits) {
+    team_for(t, c->T, 1, statistics_rows, &(Rows){.c = c, .stats = stats, .logits = logits});
+}
+
+void classifier_merge(const Classifier *c, float *loss, float *log_sum, const float *parts,
+                      int n_parts) {
+    for (int64_t t = 0; t < c->T; t++) {
+        double max = -(double)FLT_MAX, sum = 0, logit = 0;
+        for (int i = 0; i < n_parts; i++) {
+            double m = (double)parts[3 * (i * c->T + t)];
+            if (m > max) max = m;
+        }
+        for (int i = 0; i < n_parts; i++) {
+            const float *s = parts + 3 * (i * c->T + t);
+            sum += (double)s[1] * exp((double)s[0] - max);
+            logit += (double)s[2];
+        }
+        bool counts = c->targets[t] >= 0;
+        loss[t] = counts ? (float)(log(sum) + (max - logit)) : 0;
+        log_sum[t] = counts ? (float)(log(sum) + max) : 0;
+    }
+}
+
+static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
+    const Rows *w = ctx;
+    const Classifier *c = w->c;
+    for (int64_t t = begin; t < end; t++) {
+        float *x = w->logits + t * c->ld;
+        int64_t n = c->targets[t] < 0 ? 0 : c->V; // columns whose gradient is not 0
+        float f = (float)(exp((double)w->max[3 * t] - (double)w->log_sum[t]) * (double)c->scale);
+        for (int64_t v = 0; v < n; v++) x[v] *= f;
+        for (int64_t v = n; v < c->ld; v++) x[v] = 0;
+        if (has_target(c, t)) x[c->targets[t] - c->first] -= c->scale;
+    }
+}
+
+void classifier_gradient(Team *t, const Classifier *c, const float *stats, const float *log_sum,
+                         float *logits) {
+    team_for(t, c->T, 1, gradient_rows,
+             &(Rows){.c = c, .logits = logits, .max = stats, .log_sum = log_sum});
 }

@@ -8,21 +8,30 @@ typedef struct Rows {
     const Embedding *e;
     float *x;
     const float *dx;
+    int64_t T, t0; // of the position table on its own
 } Rows;
+
+/* Row of the token table, or -1 where its token is not here. */
+static inline int64_t token_row(const Embedding *e, int64_t t) {
+    int64_t row = (int64_t)e->tokens[t] - e->token0;
+    return row >= 0 && row < e->V ? row : -1;
+}
 
 static void forward_rows(void *ctx, int64_t begin, int64_t end) {
     const Rows *r = ctx;
     const Embedding *e = r->e;
     int64_t C = e->C;
     for (int64_t t = begin; t < end; t++) {
-        const float *token = e->wte + (int64_t)e->tokens[t] * C;
+        int64_t row = token_row(e, t);
         float *x = r->x + t * C;
-        if (!e->wpe) {
-            memcpy(x, token, (size_t)C * sizeof *x);
+        const float *position = e->wpe ? e->wpe + (e->first + t % e->S) * C : NULL;
+        if (row < 0) {
+            for (int64_t c = 0; c < C; c++) x[c] = position ? position[c] : 0;
             continue;
         }
-        const float *position = e->wpe + (e->first + t % e->S) * C;
-        for (int64_t c = 0; c < C; c++) x[c] = token[c] + position[c];
+        const float *token = e->wte + row * C;
+        for (int64_t c = 0; c < C && !position; c++) x[c] = token[c];
+        for (int64_t c = 0; c < C && position; c++) x[c] = token[c] + position[c];
     }
 }
 
@@ -30,21 +39,62 @@ void embedding_forward(Team *t, const Embedding *e, float *x) {
     team_for(t, e->B * e->S, 16, forward_rows, &(Rows){.e = e, .x = x});
 }
 
+/* The channels that a member of the team owns. */
+typedef struct Channels {
+    int64_t begin, end;
+} Channels;
+
+static Channels member_channels(int64_t C, int member, int size) {
+    int64_t share = ((C + size - 1) / size + LINE - 1) / LINE * LINE, begin = member * share;
+    return (Channels){begin, begin + share < C ? begin + share : C};
+}
+
+static inline void add_channels(float *sum, const float *x, Channels own) {
+    for (int64_t c = own.begin; c < own.end; c++) sum[c] += x[c];
+}
+
 static void backward_channels(void *ctx, int member, int size) {
     const Rows *r = ctx;
     const Embedding *e = r->e;
-    int64_t C = e->C, share = ((C + size - 1) / size + LINE - 1) / LINE * LINE;
-    int64_t begin = member * share, end = begin + share < C ? begin + share : C;
+    Channels own = member_channels(e->C, member, size);
     for (int64_t t = 0; t < e->B * e->S; t++) {
-        const float *dx = r->dx + t * C;
-        float *token = e->dwte + (int64_t)e->tokens[t] * C;
-        for (int64_t c = begin; c < end; c++) token[c] += dx[c];
-        if (!e->dwpe) continue;
-        float *position = e->dwpe + (e->first + t % e->S) * C;
-        for (int64_t c = begin; c < end; c++) position[c] += dx[c];
+        const float *dx = r->dx + t * e->C;
+        int64_t row = e->dwte ? token_row(e, t) : -1;
+        if (row >= 0) add_channels(e->dwte + row * e->C, dx, own);
+        if (e->dwpe) add_channels(e->dwpe + (e->first + t % e->S) * e->C, dx, own);
     }
 }
 
 void embedding_backward(Team *t, const Embedding *e, const float *dx) {
     team_run(t, backward_channels, &(Rows){.e = e, .dx = dx});
+}
+
+/* Rows of x that are tokens: those beyond the batch are padding. */
+static int64_t token_rows(const Embedding *e, int64_t T, int64_t t0) {
+    int64_t left = e->B * e->S - t0;
+    return left < 0 ? 0 : left < T ? left : T;
+}
+
+static void position_rows(void *ctx, int64_t begin, int64_t end) {
+    const Rows *r = ctx;
+    const Embedding *e = r->e;
+    for (int64_t t = begin; t < end; t++)
+        add_channels(r->x + t * e->C, e->wpe + (e->first + (r->t0 + t) % e->S) * e->C,
+                     (Channels){0, e->C});
+}
+
+void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, float *x) {
+    team_for(t, token_rows(e, T, t0), 16, position_rows, &(Rows){.e = e, .x = x, .t0 = t0});
+}
+
+static void position_channels(void *ctx, int member, int size) {
+    const Rows *r = ctx;
+    const Embedding *e = r->e;
+    Channels own = member_channels(e->C, member, size);
+    for (int64_t t = 0; t < r->T; t++)
+        add_channels(e->dwpe + (e->first + (r->t0 + t) % e->S) * e->C, r->dx + t * e->C, own);
+}
+
+void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const float *dx) {
+    team_run(t, position_channels, &(Rows){.e = e, .dx = dx, .T = token_rows(e, T, t0), .t0 = t0});
 }

@@ -71,34 +71,102 @@ static void row_apply(const Norm *n, float *y, const float *x, float mean, float
     }
 }
 
+static int64_t row_stride(const Norm *n) {
+    return n->ld ? n->ld : n->C;
+}
+/* Features of the whole row. */
+static float n_features(const Norm *n) {
+    return (float)(n->C_all ? n->C_all : n->C);
+}
+/* Rows per piece: enough to hide the hand-out. */
+static int64_t row_grain(const Norm *n) {
+    return 16384 / (n->C < 1 ? 1 : n->C < 16384 ? n->C : 16384);
+}
+
 typedef struct Forward {
     const Norm *n;
     float *y, *mean, *rstd;
     const float *x;
+    float *stats;                         // of norm_statistics
+    const float *mean_given, *rstd_given; // of norm_apply
 } Forward;
+
+/* Mean and sum of squared distances of the features that are here; 0 and 0 where there are none. */
+static inline void row_statistics(const Norm *n, const float *x, float *mean, float *squares) {
+    *mean = n->kind == NORM_LAYER && n->C > 0 ? row_sum(x, n->C) / (float)n->C : 0;
+    *squares = row_squares(x, *mean, n->C);
+}
 
 static void forward_rows(void *ctx, int64_t begin, int64_t end) {
     const Forward *f = ctx;
-    int64_t C = f->n->C;
+    int64_t ld = row_stride(f->n);
     for (int64_t t = begin; t < end; t++) {
-        const float *x = f->x + t * C;
-        float mean = f->n->kind == NORM_LAYER ? row_sum(x, C) / (float)C : 0;
-        float rstd = 1 / sqrtf(row_squares(x, mean, C) / (float)C + f->n->eps);
-        row_apply(f->n, f->y + t * C, x, mean, rstd);
+        float mean, squares;
+        row_statistics(f->n, f->x + t * ld, &mean, &squares);
+        float rstd = 1 / sqrtf(squares / (float)f->n->C + f->n->eps);
+        row_apply(f->n, f->y + t * ld, f->x + t * ld, mean, rstd);
         if (f->mean) f->mean[t] = mean;
         if (f->rstd) f->rstd[t] = rstd;
     }
 }
 
 void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, const float *x) {
-    int64_t grain = 16384 / (n->C < 16384 ? n->C : 16384);
-    team_for(t, n->T, grain, forward_rows, &(Forward){n, y, mean, rstd, x});
+    Forward f = {.n = n, .y = y, .mean = mean, .rstd = rstd, .x = x};
+    team_for(t, n->T, row_grain(n), forward_rows, &f);
+}
+
+static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
+    const Forward *f = ctx;
+    for (int64_t t = begin; t < end; t++)
+        row_statistics(f->n, f->x + t * row_stride(f->n), f->stats + 2 * t, f->stats + 2 * t + 1);
+}
+
+void norm_statistics(Team *t, const Norm *n, float *stats, const float *x) {
+    team_for(t, n->T, row_grain(n), statistics_rows, &(Forward){.n = n, .x = x, .stats = stats});
+}
+
+/* Distances from the mean of all are those from a part's own mean, and the distance of that mean:
+ * no square of the mean itself appears, so nothing cancels where it is large. */
+void norm_merge(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
+                int n_parts) {
+    for (int64_t t = 0; t < n->T; t++) {
+        double count = 0, m = 0, squares = 0;
+        for (int i = 0; i < n_parts; i++) {
+            count += (double)counts[i];
+            m += (double)counts[i] * (double)parts[2 * (i * n->T + t)];
+        }
+        m /= count;
+        for (int i = 0; i < n_parts; i++) {
+            const float *s = parts + 2 * (i * n->T + t);
+            double d = (double)s[0] - m;
+            squares += (double)s[1] + (double)counts[i] * d * d;
+        }
+        if (mean) mean[t] = (float)m;
+        rstd[t] = (float)(1 / sqrt(squares / count + (double)n->eps));
+    }
+}
+
+static void apply_rows(void *ctx, int64_t begin, int64_t end) {
+    const Forward *f = ctx;
+    int64_t ld = row_stride(f->n);
+    for (int64_t t = begin; t < end; t++) {
+        float mean = f->n->kind == NORM_LAYER ? f->mean_given[t] : 0;
+        row_apply(f->n, f->y + t * ld, f->x + t * ld, mean, f->rstd_given[t]);
+    }
+}
+
+void norm_apply(Team *t, const Norm *n, float *y, const float *x, const float *mean,
+                const float *rstd) {
+    Forward f = {.n = n, .y = y, .x = x, .mean_given = mean, .rstd_given = rstd};
+    if (n->C > 0) team_for(t, n->T, row_grain(n), apply_rows, &f);
 }
 
 typedef struct Backward {
     const Norm *n;
-    float *dx;
+    float *dx;   // NULL: only the sums
+    float *sums; // RowSums of every token, or NULL: they are used at once
     const float *dy, *x, *mean, *rstd;
+    const float *sums_given;
 } Backward;
 
 typedef struct RowSums {
@@ -133,7 +201,8 @@ static RowSums backward_sums(const Norm *n, float *dgamma, float *dbeta, const f
 static void backward_apply(const Norm *n, float *dx, const float *dy, const float *x, float mean,
                            float rstd, RowSums s) {
     vf m = vf_set1(mean), r = vf_set1(rstd);
-    vf a = vf_set1(n->kind == NORM_LAYER ? s.g / (float)n->C : 0), b = vf_set1(s.gh / (float)n->C);
+    float C = n_features(n);
+    vf a = vf_set1(n->kind == NORM_LAYER ? s.g / C : 0), b = vf_set1(s.gh / C);
     int64_t i = 0;
     for (; i + VF <= n->C; i += VF) {
         vf h = (vf_load(x + i) - m) * r, g = vf_load(dy + i) * vf_load(n->gamma + i);
@@ -149,16 +218,17 @@ static void backward_apply(const Norm *n, float *dx, const float *dy, const floa
 static void backward_panels(void *ctx, int64_t begin, int64_t end) {
     const Backward *b = ctx;
     const Norm *n = b->n;
-    int64_t C = n->C;
+    int64_t C = n->C, ld = row_stride(n);
     for (int64_t p = begin; p < end; p++) {
         float *dgamma = (float *)n->workspace + p * 2 * C, *dbeta = dgamma + C;
         memset(dgamma, 0, (size_t)(2 * C) * sizeof *dgamma);
         int64_t last = (p + 1) * PANEL < n->T ? (p + 1) * PANEL : n->T;
         for (int64_t t = p * PANEL; t < last; t++) {
-            const float *dy = b->dy + t * C, *x = b->x + t * C;
+            const float *dy = b->dy + t * ld, *x = b->x + t * ld;
             float mean = n->kind == NORM_LAYER ? b->mean[t] : 0;
             RowSums s = backward_sums(n, dgamma, dbeta, dy, x, mean, b->rstd[t]);
-            backward_apply(n, b->dx + t * C, dy, x, mean, b->rstd[t], s);
+            if (b->sums) b->sums[2 * t] = s.g, b->sums[2 * t + 1] = s.gh;
+            if (b->dx) backward_apply(n, b->dx + t * ld, dy, x, mean, b->rstd[t], s);
         }
     }
 }
@@ -180,9 +250,39 @@ static void add_panels(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
+static void backward(Team *t, Backward *b) {
+    team_for(t, n_panels(b->n->T), 1, backward_panels, b);
+    Norm panels = *b->n;
+    team_for(t, panels.C, COLUMNS, add_panels, &panels);
+}
+
 void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
                    const float *mean, const float *rstd) {
-    team_for(t, n_panels(n->T), 1, backward_panels, &(Backward){n, dx, dy, x, mean, rstd});
-    Norm sums = *n;
-    team_for(t, n->C, COLUMNS, add_panels, &sums);
+    backward(t, &(Backward){.n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
+}
+
+void norm_backward_sums(Team *t, const Norm *n, float *sums, const float *dy, const float *x,
+                        const float *mean, const float *rstd) {
+    if (n->C > 0)
+        backward(t,
+                 &(Backward){.n = n, .sums = sums, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
+    else
+        memset(sums, 0, (size_t)(2 * n->T) * sizeof *sums);
+}
+
+static void backward_apply_rows(void *ctx, int64_t begin, int64_t end) {
+    const Backward *b = ctx;
+    int64_t ld = row_stride(b->n);
+    for (int64_t t = begin; t < end; t++) {
+        RowSums s = {b->sums_given[2 * t], b->sums_given[2 * t + 1]};
+        float mean = b->n->kind == NORM_LAYER ? b->mean[t] : 0;
+        backward_apply(b->n, b->dx + t * ld, b->dy + t * ld, b->x + t * ld, mean, b->rstd[t], s);
+    }
+}
+
+void norm_backward_apply(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                         const float *mean, const float *rstd, const float *sums) {
+    Backward b = {
+        .n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd, .sums_given = sums};
+    if (n->C > 0) team_for(t, n->T, row_grain(n), backward_apply_rows, &b);
 }

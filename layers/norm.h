@@ -28,9 +28,10 @@ typedef struct Norm {
 } Norm;
 
 size_t norm_workspace(int64_t T, int64_t C);
-/* Local. y[T,C], mean[T], rstd[T]; mean and rstd may be NULL (nothing is kept). y may be x. */
+/* Local. Whole rows. y[T,C], mean[T], rstd[T]; mean and rstd may be NULL (nothing is kept). y may
+ * be x. */
 void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, const float *x);
-/* Local. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by
+/* Local. Whole rows. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by
  * fixed panels of tokens. */
 void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
                    const float *mean, const float *rstd);

@@ -67,6 +67,52 @@ static void norm_backward_(Team *t, const Norm *n, float *dx, const float *dy, c
     inner->norm_backward(t, n, dx, dy, x, mean, rstd);
     add("norm backward", t0, 0);
 }
+static void norm_statistics_(Team *t, const Norm *n, float *stats, const float *x) {
+    double t0 = now_s();
+    inner->norm_statistics(t, n, stats, x);
+    add("norm statistics", t0, 0);
+}
+static void norm_merge_(const Norm *n, float *mean, float *rstd, const float *parts,
+                        const int64_t *counts, int n_parts) {
+    double t0 = now_s();
+    inner->norm_merge(n, mean, rstd, parts, counts, n_parts);
+    add("norm merge", t0, 0);
+}
+static void norm_apply_(Team *t, const Norm *n, float *y, const float *x, const float *mean,
+                        const float *rstd) {
+    double t0 = now_s();
+    inner->norm_apply(t, n, y, x, mean, rstd);
+    add("norm apply", t0, 0);
+}
+static void norm_backward_sums_(Team *t, const Norm *n, float *sums, const float *dy,
+                                const float *x, const float *mean, const float *rstd) {
+    double t0 = now_s();
+    inner->norm_backward_sums(t, n, sums, dy, x, mean, rstd);
+    add("norm backward sums", t0, 0);
+}
+static void norm_backward_apply_(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                                 const float *mean, const float *rstd, const float *sums) {
+    double t0 = now_s();
+    inner->norm_backward_apply(t, n, dx, dy, x, mean, rstd, sums);
+    add("norm backward apply", t0, 0);
+}
+static void position_forward_(Team *t, const Embedding *e, int64_t T, int64_t first, float *x) {
+    double t0 = now_s();
+    inner->position_forward(t, e, T, first, x);
+    add("position forward", t0, 0);
+}
+static void position_backward_(Team *t, const Embedding *e, int64_t T, int64_t first,
+                               const float *dx) {
+    double t0 = now_s();
+    inner->position_backward(t, e, T, first, dx);
+    add("position backward", t0, 0);
+}
+static void bias_residual_(Team *t, float *y, const float *addend, const float *bias, int64_t T,
+                           int64_t N) {
+    double t0 = now_s();
+    inner->bias_residual(t, y, addend, bias, T, N);
+    add("bias and residual", t0, 0);
+}
 static void rope_(Team *t, const Rope *r, float *qkv, int direction) {
     double t0 = now_s();
     inner->rope(t, r, qkv, direction);
@@ -114,6 +160,23 @@ static void classifier_(Team *t, const Classifier *c, float *loss, float *logits
     inner->classifier(t, c, loss, logits);
     add("classifier", t0, 0);
 }
+static void classifier_statistics_(Team *t, const Classifier *c, float *stats, float *logits) {
+    double t0 = now_s();
+    inner->classifier_statistics(t, c, stats, logits);
+    add("classifier statistics", t0, 0);
+}
+static void classifier_merge_(const Classifier *c, float *loss, float *log_sum, const float *parts,
+                              int n_parts) {
+    double t0 = now_s();
+    inner->classifier_merge(c, loss, log_sum, parts, n_parts);
+    add("classifier merge", t0, 0);
+}
+static void classifier_gradient_(Team *t, const Classifier *c, const float *stats,
+                                 const float *log_sum, float *logits) {
+    double t0 = now_s();
+    inner->classifier_gradient(t, c, stats, log_sum, logits);
+    add("classifier gradient", t0, 0);
+}
 static double sum_of_squares_(Team *t, const float *x, int64_t n) {
     double t0 = now_s(), sum = inner->sum_of_squares(t, x, n);
     add("gradient norm", t0, 0);
@@ -133,12 +196,21 @@ const Kernels *profile_kernels(const Kernels *k) {
     table.product = product_;
     table.embedding_forward = embedding_forward_, table.embedding_backward = embedding_backward_;
     table.norm_forward = norm_forward_, table.norm_backward = norm_backward_;
+    table.norm_statistics = norm_statistics_, table.norm_merge = norm_merge_;
+    table.norm_apply = norm_apply_;
+    table.norm_backward_sums = norm_backward_sums_;
+    table.norm_backward_apply = norm_backward_apply_;
+    table.position_forward = position_forward_, table.position_backward = position_backward_;
+    table.bias_residual = bias_residual_;
     table.rope = rope_;
     table.attention_forward = attention_forward_, table.attention_backward = attention_backward_;
     table.gelu_forward = gelu_forward_;
     table.swiglu_forward = swiglu_forward_, table.swiglu_backward = swiglu_backward_;
     table.bias_backward = bias_backward_;
     table.classifier = classifier_;
+    table.classifier_statistics = classifier_statistics_;
+    table.classifier_merge = classifier_merge_;
+    table.classifier_gradient = classifier_gradient_;
     table.sum_of_squares = sum_of_squares_;
     table.adamw = adamw_;
     return &table;

@@ -67,6 +67,31 @@ static inline bool same_bits(const float *a, const float *b, int64_t n) {
     return memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
+/* Ways to cut a row of n columns into parts, of awkward widths and none: fills width, returns how
+ * many. */
+enum { CUTS = 6, MAX_PARTS = 8 };
+static inline int cut(int how, int64_t n, int64_t width[MAX_PARTS]) {
+    int64_t at = 0;
+    switch (how) {
+    case 0:
+        return width[0] = n, 1;
+    case 1:
+        return width[0] = 0, width[1] = n, 2;
+    case 2:
+        return width[0] = 1, width[1] = n - 1, 2;
+    case 3:
+        return width[0] = n / 2, width[1] = 0, width[2] = n - n / 2, 3;
+    case 4:
+        return width[0] = n - n / 3 - n / 5, width[1] = n / 3, width[2] = n / 5, 3;
+    }
+    for (int i = 0; i < 7; i++) { // blocks of one length: the last are shorter, or padding alone
+        int64_t block = (n + 6) / 7;
+        width[i] = n - at < block ? n - at : block;
+        at += width[i];
+    }
+    return 7;
+}
+
 /* |got - want| <= tol max(1, |want|) for all; says where it is not. */
 static inline bool near_all(const char *what, const float *got, const double *want, int64_t n,
                             double tol) {

@@ -43,8 +43,42 @@ static void run(const char *set, int threads, const Case *c, const int32_t *targ
     team_destroy(t);
 }
 
+/* As run, with the columns in parts as ranks hold them. Columns of a part beyond V are 0 after
+ * backward. */
+static void run_cut(const char *set, int threads, const Case *c, const int32_t *targets, bool grad,
+                    float *loss, float *x, int how) {
+    const Kernels *k = kernels_cpu(set);
+    Team *t = team_create(threads);
+    int64_t width[MAX_PARTS], first = 0, T = c->T;
+    int n_parts = cut(how, c->V, width);
+    float *stats = floats(n_parts * T * 3, 0, 0), *log_sum = floats(T, 0, 0), *part[MAX_PARTS];
+    Classifier p[MAX_PARTS];
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        int64_t ld = width[i] + i;
+        p[i] = (Classifier){.T = T, .V = width[i], .ld = ld, .targets = targets, .backward = grad};
+        p[i].scale = 1.0f / (float)T, p[i].first = first;
+        part[i] = floats(T * ld, 0, 0);
+        for (int64_t j = 0; j < T * ld; j++)
+            part[i][j] = j % ld < width[i] ? x[j / ld * c->ld + first + j % ld] : pad;
+        k->classifier_statistics(t, &p[i], stats + i * 3 * T, part[i]);
+    }
+    k->classifier_merge(&p[0], loss, log_sum, stats, n_parts);
+    first = 0;
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        int64_t ld = p[i].ld;
+        if (grad) k->classifier_gradient(t, &p[i], stats + i * 3 * T, log_sum, part[i]);
+        for (int64_t j = 0; j < T * ld; j++) {
+            if (j % ld < width[i])
+                x[j / ld * c->ld + first + j % ld] = part[i][j];
+            else if (part[i][j] != (grad ? 0 : pad))
+                test_fail(__FILE__, __LINE__, "padding holds %g", (double)part[i][j]);
+        }
+    }
+    team_destroy(t);
+}
+
 static bool row_matches(const Case *c, const float *x, int32_t target, float loss,
-                        const float *grad) {
+                        const float *grad, bool in_parts) {
     double *dx = doubles_copy(NULL, c->V), scale = (double)(1.0f / (float)c->T),
            want = reference(x, c->V, target, scale, dx);
     // The loss is worked out in double from sums that fp32 exponentials (2e-7) went into; it is
@@ -55,7 +89,9 @@ static bool row_matches(const Case *c, const float *x, int32_t target, float los
     for (int64_t v = 0; v < c->V; v++) {
         // x - max is rounded to fp32, which is a relative error of its exponential; a softmax below
         // 1e-37 may be flushed to 0; the target's gradient is a difference from 1.
-        double p = dx[v] + (v == target ? scale : 0), rel = 1e-6 + 6e-8 * (max - (double)x[v]);
+        // In parts, the logarithm of the sum is rounded to fp32 between the steps.
+        double p = dx[v] + (v == target ? scale : 0),
+               rel = 1e-6 + 6e-8 * (max - (double)x[v]) + (in_parts ? 6e-8 * (fabs(max) + 12) : 0);
         double bound = rel * p + 1e-37 + (v == target ? 1.2e-7 * scale : 0);
         if (fabs((double)grad[v] - dx[v]) <= bound) continue;
         test_fail(__FILE__, __LINE__, "gradient[%lld] is %.9g, not %.9g", (long long)v,
@@ -89,9 +125,63 @@ TEST(classifier_matches_double_for_any_team) {
                 CHECK(same_bits(first, y, c->T * c->ld) && same_bits(first_loss, loss, c->T));
             }
             for (int64_t t = 0; t < c->T; t++)
-                CHECK(row_matches(c, x + t * c->ld, targets[t], first_loss[t], first + t * c->ld));
+                CHECK(row_matches(c, x + t * c->ld, targets[t], first_loss[t], first + t * c->ld,
+                                  false));
             CHECK(scratch_end());
         }
+}
+
+TEST(classifier_in_parts_matches_double_for_any_team) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (EACH_SET(s))
+            for (int how = 0; how < CUTS; how++) {
+                const Case *c = &cases[i];
+                if (c->V > 1000000 && how != 4) continue; // slow, and nothing new
+                int32_t *targets = targets_new(c);
+                float *x = logits_new(c), *y = floats_copy(x, c->T * c->ld),
+                      *z = floats_copy(x, c->T * c->ld);
+                float *loss = floats(c->T, 0, 0), *loss5 = floats(c->T, 0, 0);
+                run_cut(*s, 1, c, targets, false, loss, y, how);
+                CHECK(same_bits(x, y, c->T * c->ld)); // without backward the logits stay
+                run_cut(*s, 1, c, targets, true, loss5, y, how);
+                CHECK(same_bits(loss, loss5, c->T));
+                run_cut(*s, 5, c, targets, true, loss5, z, how);
+                CHECK(same_bits(loss, loss5, c->T) && same_bits(y, z, c->T * c->ld));
+                for (int64_t t = 0; t < c->T; t++)
+                    CHECK(row_matches(c, x + t * c->ld, targets[t], loss[t], y + t * c->ld, true));
+                CHECK(scratch_end());
+            }
+}
+
+/* Equal, or both NaN. */
+static bool alike(const float *a, const float *b, int64_t n, float tol) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabsf(a[i] - b[i]) <= tol))
+            return false;
+    return true;
+}
+
+/* Infinities and NaN, in any part, come out as they do of the whole row. */
+TEST(classifier_in_parts_treats_extremes_as_the_fused_one) {
+    enum { V = 40 };
+    static const float odd[] = {-INFINITY, INFINITY, NAN, -3e38f, 3e38f};
+    Case c = {1, V, V, 3};
+    for (EACH_SET(s))
+        for (int how = 0; how < CUTS; how++)
+            for (int i = 0; i < 5 * 3; i++) {
+                int from = i / 5 == 0 ? 7 : 0, to = i / 5 == 2 ? V : 8; // one, a block, all
+                int32_t target = i % 2 ? 7 : V - 1;
+                float *x = logits_new(&c), *y, loss, loss_cut;
+                for (int v = from; v < to; v++) x[v] = odd[i % 5];
+                y = floats_copy(x, V);
+                run(*s, 1, &c, &target, true, &loss, x);
+                run_cut(*s, 1, &c, &target, true, &loss_cut, y, how);
+                CHECK(alike(&loss, &loss_cut, 1, 1e-6f)); // losses of size 8
+                // The cut one rounds log_sum of size 4 to fp32. Where several logits are 3e38 it rounds
+                // away the logarithm of their number, and each exponential counts as 1.
+                CHECK(alike(x, y, V, fabsf(odd[i % 5]) == 3e38f && i >= 5 ? 1 : 1e-6f));
+                CHECK(scratch_end());
+            }
 }
 
 TEST(classifier_keeps_its_head_at_extremes) {

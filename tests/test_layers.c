@@ -157,6 +157,26 @@ TEST(bias_gradient_is_the_column_sum_for_any_team) {
         }
 }
 
+TEST(bias_and_residual_are_added_in_the_order_of_a_product) {
+    for (EACH_SET(s))
+        for (int i = 0; i < 6 * 4; i++) {
+            int64_t T = bias_cases[i % 6].T, N = bias_cases[i % 6].N;
+            float *y = floats(T * N, 1, 1), *addend = i / 6 & 1 ? floats(T * N, 1, 2) : NULL,
+                  *bias = i / 6 & 2 ? floats(N, 1, 3) : NULL;
+            for (int j = 0; j < TEAMS; j++) {
+                Team *t = team_create(team_sizes[j]);
+                float *z = floats_copy(y, T * N);
+                kernels_cpu(*s)->bias_residual(t, z, addend, bias, T, N);
+                team_destroy(t);
+                for (int64_t k = 0; k < T * N; k++) {
+                    float want = addend ? addend[k] + y[k] : y[k];
+                    CHECK(z[k] == (bias ? want + bias[k % N] : want));
+                }
+            }
+            CHECK(scratch_end());
+        }
+}
+
 static const Rope ropes[] = {{.B = 1, .S = 1, .H = 1, .Hkv = 1, .D = 2},
                              {.B = 2, .S = 19, .H = 4, .Hkv = 2, .D = 10},
                              {.B = 3, .S = 33, .H = 6, .Hkv = 6, .D = 64},
@@ -233,6 +253,66 @@ TEST(embedding_matches_double_for_any_team) {
             }
             CHECK(near_all("dwte", dw, want_w, nw, 2e-6)); // at most 20 additions of values below 1
             CHECK(near_all("dwpe", dp, want_p, np, 5e-7));
+            CHECK(scratch_end());
+        }
+}
+
+/* The token table in parts: each gives the rows of its own tokens, the others' are 0, so the sum of
+ * all is the whole, and so are the gradients. A part may hold no tokens at all. */
+TEST(embedding_by_vocabulary_adds_up_to_the_whole) {
+    for (EACH_SET(s))
+        for (int how = 0; how < CUTS; how++) {
+            Embedding e = {.B = 3, .S = 14, .C = 33, .V = 11};
+            int64_t n = e.B * e.S * e.C, width[MAX_PARTS], first = 0;
+            int32_t *tokens = scratch_take((size_t)(e.B * e.S) * sizeof *tokens);
+            for (int64_t t = 0; t < e.B * e.S; t++) tokens[t] = (int32_t)(t * t % e.V);
+            float *wte = floats(e.V * e.C, 1, 1), *dx = floats(n, 1, 3), *x = floats(n, 0, 0),
+                  *sum = floats(n, 0, 0), *part = floats(n, 1, 9);
+            float *dw = floats(e.V * e.C, 1, 4), *dw_parts = floats_copy(dw, e.V * e.C);
+            int n_parts = cut(how, e.V, width);
+            Team *t = team_create(2);
+            e.tokens = tokens, e.wte = wte, e.dwte = dw;
+            kernels_cpu(*s)->embedding_forward(t, &e, x);
+            kernels_cpu(*s)->embedding_backward(t, &e, dx);
+            for (int i = 0; i < n_parts; first += width[i++]) {
+                e.token0 = first, e.V = width[i];
+                e.wte = width[i] ? wte + first * e.C : NULL;
+                e.dwte = width[i] ? dw_parts + first * e.C : NULL;
+                kernels_cpu(*s)->embedding_forward(t, &e, part);
+                kernels_cpu(*s)->embedding_backward(t, &e, dx);
+                for (int64_t k = 0; k < n; k++) sum[k] += part[k];
+            }
+            team_destroy(t);
+            CHECK(same_bits(x, sum, n) && same_bits(dw, dw_parts, 11 * e.C));
+            CHECK(scratch_end());
+        }
+}
+
+/* The table of positions on its own, on blocks of tokens that begin and end anywhere; the last
+ * blocks hold rows beyond the batch. */
+TEST(positions_by_blocks_of_tokens_are_those_of_the_embedding) {
+    for (EACH_SET(s))
+        for (int64_t block = 1; block <= 50; block += 7) {
+            Embedding e = {.B = 3, .S = 14, .C = 33, .V = 2, .first = 5};
+            int64_t T = e.B * e.S, n = T * e.C, np = (e.first + e.S) * e.C,
+                    rows = (T / block + 2) * block;
+            int32_t *tokens = scratch_take((size_t)T * sizeof *tokens);
+            float *wte = floats(2 * e.C, 1, 1), *wpe = floats(np, 1, 2), *dw = floats(np, 1, 4),
+                  *dw2 = floats_copy(dw, np), *x = floats(n, 0, 0), *x2 = floats(rows * e.C, 0, 0),
+                  *dx = floats(rows * e.C, 1, 3);
+            Team *t = team_create(3);
+            e.tokens = tokens, e.wte = wte, e.wpe = wpe, e.dwpe = dw;
+            kernels_cpu(*s)->embedding_forward(t, &e, x);
+            kernels_cpu(*s)->embedding_backward(t, &e, dx);
+            Embedding p = {.B = 3, .S = 14, .C = 33, .first = 5, .wpe = wpe, .dwpe = dw2};
+            for (int64_t k = 0; k < n; k++) x2[k] = wte[k % e.C];
+            for (int64_t t0 = 0; t0 < rows; t0 += block) {
+                kernels_cpu(*s)->position_forward(t, &p, block, t0, x2 + t0 * e.C);
+                kernels_cpu(*s)->position_backward(t, &p, block, t0, dx + t0 * e.C);
+            }
+            team_destroy(t);
+            for (int64_t k = n; k < rows * e.C; k++) CHECK(x2[k] == 0);
+            CHECK(same_bits(x, x2, n) && same_bits(dw, dw2, np));
             CHECK(scratch_end());
         }
 }

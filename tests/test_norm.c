@@ -117,6 +117,69 @@ static void check(const char *set, const Case *c, const Out *o, const In *in) {
                   (long long)c->T, (long long)C, (double)c->offset);
 }
 
+enum { GAP = 3 }; // columns between rows of a part, which nobody may touch
+static const float untouched = -12345.5f;
+
+/* Columns first .. first + width of x[T,C], rows of width + GAP. */
+static float *part_of(const float *x, int64_t T, int64_t C, int64_t first, int64_t width) {
+    int64_t ld = width + GAP;
+    float *part = floats(T * ld, 0, 0);
+    for (int64_t i = 0; i < T * ld; i++)
+        part[i] = i % ld < width ? x[i / ld * C + first + i % ld] : untouched;
+    return part;
+}
+/* The way back; false when the gap was touched. */
+static bool part_back(const float *part, float *x, int64_t T, int64_t C, int64_t first,
+                      int64_t width) {
+    int64_t ld = width + GAP;
+    bool intact = true;
+    for (int64_t i = 0; i < T * ld; i++) {
+        if (i % ld < width)
+            x[i / ld * C + first + i % ld] = part[i];
+        else
+            intact = intact && part[i] == untouched;
+    }
+    return intact;
+}
+
+/* As run, with the rows in parts as ranks hold them, each part with memory of its own. */
+static Out run_cut(const Kernels *k, int threads, const Case *c, const In *in, int how) {
+    Out o = out_new(c);
+    Team *t = team_create(threads);
+    int64_t T = c->T, C = c->C, width[MAX_PARTS], first = 0;
+    int n_parts = cut(how, C, width);
+    float *stats = floats(n_parts * T * 2, 0, 0), *sums = floats(T * 2, 0, 0);
+    float *mean = c->kind == NORM_LAYER ? o.mean : NULL, *x[MAX_PARTS], *dy[MAX_PARTS];
+    Norm n[MAX_PARTS];
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        n[i] = (Norm){.kind = c->kind, .T = T, .C = width[i], .ld = width[i] + GAP, .C_all = C};
+        n[i].eps = (float)eps, n[i].gamma = in->gamma + first;
+        n[i].beta = c->beta ? in->beta + first : NULL;
+        n[i].dgamma = o.dgamma + first, n[i].dbeta = c->beta ? o.dbeta + first : NULL;
+        n[i].workspace = scratch_take(k->norm_workspace(T, width[i]));
+        x[i] = part_of(in->x, T, C, first, width[i]);
+        dy[i] = part_of(in->dy, T, C, first, width[i]);
+        k->norm_statistics(t, &n[i], stats + i * 2 * T, x[i]);
+    }
+    k->norm_merge(&n[0], mean, o.rstd, stats, width, n_parts);
+    for (int i = 0; i < n_parts; i++) {
+        float *part = stats + i * 2 * T; // used again for the sums
+        k->norm_backward_sums(t, &n[i], part, dy[i], x[i], mean, o.rstd);
+        for (int64_t j = 0; j < 2 * T; j++) sums[j] += part[j];
+    }
+    first = 0;
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        float *dx = part_of(o.dx, T, C, first, width[i]);
+        k->norm_backward_apply(t, &n[i], dx, dy[i], x[i], mean, o.rstd, sums);
+        k->norm_apply(t, &n[i], x[i], x[i], mean, o.rstd); // in place
+        if (!part_back(dx, o.dx, T, C, first, width[i]) ||
+            !part_back(x[i], o.y, T, C, first, width[i]))
+            test_fail(__FILE__, __LINE__, "columns beyond C were touched");
+    }
+    team_destroy(t);
+    return o;
+}
+
 /* Panels are 32 tokens, vectors up to 16 lanes and 4 at a time. */
 static const Case cases[] = {
     {NORM_LAYER, 1, 1, true, 0},      {NORM_LAYER, 1, 768, true, 0},
@@ -138,6 +201,44 @@ TEST(norm_matches_double_for_any_team) {
                 Out o = run(kernels_cpu(*s), team_sizes[j], c, &in);
                 CHECK(out_same(&first, &o, c));
             }
+            CHECK(scratch_end());
+        }
+}
+
+TEST(norm_of_rows_in_parts_matches_double_for_any_team) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !test_failed(); i++)
+        for (EACH_SET(s))
+            for (int how = 0; how < CUTS; how++) {
+                const Case *c = &cases[i];
+                In in = in_new(c);
+                Out first = run_cut(kernels_cpu(*s), 1, c, &in, how);
+                check(*s, c, &first, &in);
+                Out o = run_cut(kernels_cpu(*s), 5, c, &in, how);
+                CHECK(out_same(&first, &o, c));
+                CHECK(scratch_end());
+            }
+}
+
+/* The fused norm and the one in two steps are one mathematics: the same bits where nothing is cut. */
+TEST(norm_in_two_steps_is_the_fused_one) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (EACH_SET(s)) {
+            const Case *c = &cases[i];
+            const Kernels *k = kernels_cpu(*s);
+            In in = in_new(c);
+            Out fused = run(k, 2, c, &in), o = out_new(c);
+            Norm n = {.kind = c->kind, .T = c->T, .C = c->C, .eps = (float)eps};
+            n.gamma = in.gamma, n.beta = c->beta ? in.beta : NULL;
+            n.dgamma = o.dgamma, n.dbeta = c->beta ? o.dbeta : NULL;
+            n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
+            float *sums = floats(2 * c->T, 0, 0);
+            Team *t = team_create(2);
+            o.mean = fused.mean, o.rstd = fused.rstd;
+            k->norm_apply(t, &n, o.y, in.x, o.mean, o.rstd);
+            k->norm_backward_sums(t, &n, sums, in.dy, in.x, o.mean, o.rstd);
+            k->norm_backward_apply(t, &n, o.dx, in.dy, in.x, o.mean, o.rstd, sums);
+            team_destroy(t);
+            CHECK(out_same(&fused, &o, c));
             CHECK(scratch_end());
         }
 }
@@ -174,11 +275,14 @@ static double loss(const void *ctx, const double *p) {
 }
 
 TEST(norm_gradients_are_slopes) {
-    for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++)
+    for (int how = 0; how < 4; how++)
         for (EACH_SET(s)) {
-            Case c = {(NormKind)kind, 4, 5, true, 0};
+            bool cut_too = how >= 2;
+            Case c = {how % 2 ? NORM_RMS : NORM_LAYER, 4, 5, true, 0};
             In in = in_new(&c);
-            Out o = run(kernels_cpu(*s), 2, &c, &in), start = out_new(&c);
+            Out o = cut_too ? run_cut(kernels_cpu(*s), 2, &c, &in, 4)
+                            : run(kernels_cpu(*s), 2, &c, &in),
+                start = out_new(&c);
             int64_t n = c.T * c.C, C = c.C, all = n + 2 * C;
             float *p = floats(all, 0, 0);
             memcpy(p, in.x, (size_t)n * 4), memcpy(p + n, in.gamma, (size_t)C * 4);
