@@ -43,7 +43,7 @@ FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
 LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) $(wildcard parallel/*.c)
-TESTS := $(wildcard tests/test*.c)
+TESTS := $(wildcard tests/test*.c) tests/mesh_run.c
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 PROGRAMS := train_gpt $(TOOLS)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -53,7 +53,7 @@ all: $(PROGRAMS:%=$(B)/%)
 
 $(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o)
 	@rm -f $@ && ar rcs $@ $^
-$(B)/train_gpt: $(B)/train_gpt.o $(B)/libgpt.a
+$(B)/train_gpt: $(B)/train_gpt.o $(B)/train_eval.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)

@@ -1,12 +1,16 @@
 /* train_gpt -- trains a GPT from token shards. This file is the algorithm; what it calls is in the rooms:
  *
- *     options -> model of the run -> memory table -> weights (new, --init or --resume) -> data
- *     for each step:   evaluate, sample, save when it is time
- *                      micro-steps add gradients of batch(step); norm; clip; AdamW at lr(step)
+ *     options -> ranks -> mesh -> model of the run -> memory table -> weights (new, --init or --resume) -> data
+ *     for each step:   micro-steps add gradients of batch(step); sums over the mesh; norm; clip; AdamW at lr(step)
+ *                      evaluate, sample, save when it is time
+ *
+ * All ranks run this same program, each on its part of the model and of the batch; rank 0 speaks.
  *
  * Steps count from 1 in everything a person or a file sees: step n is the n-th update, a checkpoint "step n" holds the
  * weights after it, and batch(n-1) made it. A run that resumes from step n therefore continues with batch(n).
  */
+#include "train_gpt.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -19,49 +23,21 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/zscore.h"
-#include "data/batch.h"
 #include "data/checkpoint.h"
-#include "data/hellaswag.h"
 #include "data/io.h"
 #include "data/llmc.h"
-#include "data/metrics.h"
-#include "data/progress.h"
-#include "data/runstate.h"
-#include "data/tokenizer.h"
 #include "data/weights.h"
-#include "parallel/generate.h"
 #include "parallel/memory.h"
-#include "parallel/model.h"
-#include "parallel/options.h"
 #include "parallel/profile.h"
+#include "parallel/ranks.h"
 #include "parallel/schedule_lr.h"
 
-static const Group alone = {.size = 1};
-static Options o;
+Options o;
 static const Opt *options; // the table of o
 
 static const char usage[] = "usage: train_gpt --train GLOB [options]      train\n"
                             "       train_gpt --init DIR --prompt TEXT   sample\n"
                             "       train_gpt --init DIR --val GLOB      evaluate\n";
-
-/* Everything that lives as long as the run. */
-typedef struct Run {
-    Team *team;
-    const Kernels *kernels;
-    Config config;
-    Model m;
-    Tokenizer *tokenizer; // NULL: samples are printed as ids
-    ShardSet train_set, val_set;
-    Batches train, val;
-    HellaSwag hellaswag;
-    RunState state;
-    Metrics *metrics;
-    Progress *progress;
-    double peak_flops;
-    int64_t saved_step;        // of the newest checkpoint, -1 when there is none
-    int32_t *inputs, *targets; // [micro, S]
-    float *losses;             // [micro, S]
-} Run;
 
 static volatile sig_atomic_t caught_signal;
 
@@ -69,6 +45,12 @@ static volatile sig_atomic_t caught_signal;
 static void on_signal(int sig) {
     caught_signal = sig;
     signal(sig, SIG_DFL);
+}
+
+bool stopping(void *ctx) {
+    Run *r = ctx;
+    if (!r->stopping) r->stopping = !group_all(&r->group, !caught_signal);
+    return r->stopping;
 }
 
 static double now_ms(void) {
@@ -99,36 +81,46 @@ static void choose_config(Run *r, const char *checkpoint) {
     if (r->tokenizer && tokenizer_vocab(r->tokenizer) > r->config.vocab)
         die_usage("--tokenizer %s has %d tokens, the model's vocabulary %" PRId64, o.tokenizer,
                   tokenizer_vocab(r->tokenizer), r->config.vocab);
-    if (o.seq == 0) o.seq = r->config.seq;
-    if (o.seq > r->config.seq)
+    r->seq = o.seq ? o.seq : r->config.seq;
+    if (r->seq > r->config.seq)
         die_usage("--seq %" PRId64 " is more than the model's %" PRId64 " positions (--model seq=)",
-                  o.seq, r->config.seq);
+                  r->seq, r->config.seq);
 }
 
-static void choose_batch(void) {
-    int64_t micro_tokens = o.micro * o.seq;
-    if (o.batch == 0) o.batch = micro_tokens;
-    if (o.batch % micro_tokens)
+/* Where the sequences of a step do not divide, the last coordinates of d x z see padding. */
+static void choose_batch(Run *r) {
+    int64_t micro_tokens = o.micro * r->seq;
+    r->places = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
+    r->batch = o.batch ? o.batch : micro_tokens * r->places;
+    if (r->batch % micro_tokens)
         die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
                   " x --seq %" PRId64 " = %" PRId64 "; the nearest are %" PRId64 " and %" PRId64,
-                  o.batch, o.micro, o.seq, micro_tokens, o.batch / micro_tokens * micro_tokens,
-                  (o.batch / micro_tokens + 1) * micro_tokens);
+                  r->batch, o.micro, r->seq, micro_tokens, r->batch / micro_tokens * micro_tokens,
+                  (r->batch / micro_tokens + 1) * micro_tokens);
+    int64_t share = (r->batch / r->seq + r->places - 1) / r->places;
+    r->micro = o.micro < share ? o.micro : share;
+}
+
+static void make_grid(Run *r) {
+    Layout l;
+    Err e;
+    const char *spec = strcmp(o.layout, "auto") == 0 ? "dp" : o.layout;
+    if (!layout_parse(&l, spec, world_size(r->world), &e)) die_usage("--%s", e.text);
+    grid_make(&r->grid, r->world, &l, &r->config);
 }
 
 static void plan_model(Run *r) {
     ModelShape s = {.config = r->config,
-                    .B = o.micro,
-                    .S = o.seq,
+                    .B = r->micro,
+                    .S = r->seq,
+                    .grid = &r->grid,
                     .bf16 = o.dtype == 1,
                     .recompute = (Recompute)o.recompute,
                     .training = *o.train || !*o.init, // --memory alone is about training
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
-    memory_require(&r->m, stdout);
-    if (o.memory) {
-        memory_print(&r->m, stdout);
-        exit(0);
-    }
+    int neighbours = ranks_on_node(r->world);
+    if (r->lead) memory_require(&r->m, neighbours, stdout);
 }
 
 /* A checkpoint to continue from (mem_free), or NULL. Refuses to train over someone else's run. */
@@ -139,12 +131,13 @@ static char *find_checkpoint(Run *r) {
         return NULL;
     }
     int64_t step;
-    char *path = checkpoint_latest(o.save, &step, &alone);
+    char *path = checkpoint_latest(o.save, &step, &r->group);
     if (path && !o.resume)
         die("--save %s holds a run already, up to step %" PRId64
             ": --resume continues it, or name another folder",
             o.save, step);
-    if (!path && o.resume) printf("nothing to resume in %s: starting at step 0\n", o.save);
+    if (!path && o.resume && r->lead)
+        printf("nothing to resume in %s: starting at step 0\n", o.save);
     if (path) r->saved_step = step;
     return path;
 }
@@ -153,34 +146,32 @@ static void load_weights(Run *r, const char *checkpoint) {
     Err e;
     if (checkpoint) {
         char *text;
-        if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &alone, &e)) die("%s", e.text);
+        if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &r->group, &e)) die("%s", e.text);
         if (!runstate_parse(text, &r->state, &e))
             die("%s/train_state.json: %s", checkpoint, e.text);
-        printf("resuming from %s\n", checkpoint);
-        runstate_differences(text, options, stdout);
+        if (r->lead) printf("resuming from %s\n", checkpoint);
+        if (r->lead) runstate_differences(text, options, stdout);
         mem_free(text);
     } else if (*o.init) {
-        if (!weights_load(o.init, &r->m.tensors, &alone, &e)) die("%s", e.text);
+        if (!weights_load(o.init, &r->m.tensors, &r->group, &e)) die("%s", e.text);
     } else {
         tensors_init(&r->m.tensors, r->team, (uint64_t)o.seed);
     }
 }
 
 static void open_data(Run *r) {
-    int64_t sequences = o.batch / o.seq;
     if (*o.train) {
         r->train_set = shards_open(o.train, r->config.vocab, r->team);
-        r->train = batches_make(&r->train_set, o.seq, sequences, (uint64_t)o.seed, true);
+        r->train = batches_make(&r->train_set, r->seq, r->batch / r->seq, (uint64_t)o.seed, true);
     }
     if (*o.val) {
         r->val_set = shards_open(o.val, r->config.vocab, r->team);
-        r->val = batches_make(&r->val_set, o.seq, o.micro, 0, false);
+        r->val = batches_make(&r->val_set, r->seq, 1, 0, false);
     }
     if (*o.hellaswag) r->hellaswag = hellaswag_open(o.hellaswag, r->config.vocab);
-    size_t n = (size_t)(o.micro * o.seq);
+    size_t n = (size_t)(r->micro * r->seq);
     r->inputs = mem_calloc(n, sizeof *r->inputs);
     r->targets = mem_calloc(n, sizeof *r->targets);
-    r->losses = mem_calloc(n, sizeof *r->losses);
 }
 
 /* What a long run writes at its end must not be found impossible there. */
@@ -201,145 +192,33 @@ static const char *kernels_name(void) {
     return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
 }
 
+/* Share of the sequences that the ranks compute and nobody asked for. */
+static double batch_waste(const Run *r) {
+    int64_t round = r->micro * r->places, n = r->batch / r->seq;
+    return 1 - (double)n / (double)((n + round - 1) / round * round);
+}
+
 static void print_header(const Run *r) {
-    char text[512];
+    char text[512], spec[64];
     config_print(&r->config, text, sizeof text);
     printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
            (double)config_parameters(&r->config) / 1e6,
-           config_flops_per_token(&r->config, o.seq) / 1e9);
-    printf("machine  %d threads, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
-           team_size(r->team), kernels_name(), o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
+           config_flops_per_token(&r->config, r->seq) / 1e9);
+    if (r->group.size > 1)
+        printf("mesh     %d ranks (%s), %s; padding: %.1f %% of the weights, %.1f %% of the "
+               "sequences\n",
+               r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
+               100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
+    printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
+           team_size(r->team), r->group.size > 1 ? " a rank" : "", kernels_name(),
+           o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
     if (*o.train)
         printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64
                " tokens\n",
                (double)r->train_set.n_tokens / 1e6, r->train_set.n,
-               batch_epochs(&r->train, o.steps), o.steps, o.batch);
+               batch_epochs(&r->train, o.steps), o.steps, r->batch);
     memory_print(&r->m, stdout);
     fflush(stdout);
-}
-
-/* ---- evaluation and sampling ------------------------------------------------------------------------------------ */
-
-/* Mean loss over the first micro-batches of the validation shards; the last one may be partly filled. */
-static double validate(Run *r) {
-    int64_t n_batches = batch_steps(&r->val), n_targets = 0;
-    double sum = 0;
-    if (o.eval_batches && o.eval_batches < n_batches) n_batches = o.eval_batches;
-    for (int64_t i = 0; i < n_batches && !caught_signal; i++) {
-        int64_t n = batch_sequences(&r->val, i);
-        batch_fill(&r->val, i, 0, n, r->inputs, r->targets);
-        for (int64_t t = n * o.seq; t < o.micro * o.seq; t++) r->inputs[t] = 0, r->targets[t] = -1;
-        sum += model_loss(&r->m, r->inputs, r->targets, NULL);
-        n_targets += n * o.seq;
-    }
-    return sum / (double)n_targets;
-}
-
-/* Share of examples whose right ending has the lowest mean loss. Rows go through the model --micro at a time. */
-static double score_hellaswag(Run *r) {
-    int64_t S = o.seq, right = 0, scored = 0;
-    size_t rows = HELLASWAG_CHOICES * (size_t)S;
-    int32_t *in = mem_alloc(rows * sizeof *in), *target = mem_alloc(rows * sizeof *target);
-    float *loss = mem_alloc(rows * sizeof *loss);
-    for (int64_t i = 0; i < r->hellaswag.n && !caught_signal; i++) {
-        if (!hellaswag_rows(&r->hellaswag, i, S, in, target)) continue;
-        for (int64_t row = 0; row < HELLASWAG_CHOICES; row += o.micro) {
-            int64_t n = HELLASWAG_CHOICES - row < o.micro ? HELLASWAG_CHOICES - row : o.micro;
-            for (int64_t t = 0; t < o.micro * S; t++) {
-                r->inputs[t] = t < n * S ? in[row * S + t] : 0;
-                r->targets[t] = t < n * S ? target[row * S + t] : -1;
-            }
-            model_loss(&r->m, r->inputs, r->targets, r->losses);
-            memcpy(loss + row * S, r->losses, (size_t)(n * S) * sizeof *loss);
-        }
-        right += hellaswag_pick(loss, target, S) == hellaswag_label(&r->hellaswag, i);
-        scored++;
-    }
-    mem_free(in), mem_free(target), mem_free(loss);
-    if (scored < r->hellaswag.n && !caught_signal)
-        progress_note(r->progress,
-                      "hellaswag: %" PRId64 " of %" PRId64
-                      " examples are longer than --seq %" PRId64 " and were left out",
-                      r->hellaswag.n - scored, r->hellaswag.n, S);
-    return scored ? (double)right / (double)scored : NAN;
-}
-
-/* A signal ends it without a result: whoever sent it may not wait. */
-static void evaluate(Run *r) {
-    if (*o.val) {
-        double loss = validate(r);
-        if (caught_signal) return;
-        progress_note(r->progress, "step %" PRId64 ": val loss %.6f", r->state.step, loss);
-        metrics_eval(r->metrics, r->state.step, "val_loss", loss);
-    }
-    if (*o.hellaswag) {
-        double share = score_hellaswag(r);
-        if (caught_signal) return;
-        progress_note(r->progress, "step %" PRId64 ": HellaSwag %.4f", r->state.step, share);
-        metrics_eval(r->metrics, r->state.step, "hellaswag", share);
-    }
-}
-
-/* Text of n ids (mem_free): bytes of the tokens, or the numbers themselves without a tokenizer. */
-static char *text_of(const Run *r, const int32_t *ids, int64_t n) {
-    size_t used = 0, room = 64;
-    char *text = mem_alloc(room);
-    for (int64_t i = 0; i < n; i++) {
-        char number[16];
-        size_t len = (size_t)snprintf(number, sizeof number, "%d ", ids[i]);
-        const uint8_t *bytes = r->tokenizer ? tokenizer_token(r->tokenizer, ids[i], &len) : NULL;
-        if (r->tokenizer && !bytes) len = 0; // rows of the embedding that no token uses
-        if (used + len + 1 > room) text = mem_realloc(text, 1, room = 2 * (used + len + 1));
-        memcpy(text + used, bytes ? (const void *)bytes : number, len);
-        used += len;
-    }
-    text[used] = 0;
-    return text;
-}
-
-/* The prompt's ids (mem_free), shortened to what the model can see; end-of-text alone when there is no prompt. */
-static int64_t prompt_ids(const Run *r, int32_t **ids) {
-    int64_t n = 0, S = r->config.seq;
-    if (*o.prompt)
-        n = tokenizer_encode(r->tokenizer, (const uint8_t *)o.prompt, strlen(o.prompt), ids);
-    if (n == 0) {
-        int32_t eot = r->tokenizer ? tokenizer_eot(r->tokenizer) : -1;
-        *ids = mem_alloc(sizeof **ids);
-        (*ids)[0] = eot >= 0 && eot < r->config.vocab ? eot : 0;
-        return 1;
-    }
-    if (n > S) memmove(*ids, *ids + n - S, (size_t)S * sizeof **ids);
-    return n < S ? n : S;
-}
-
-/* One sample: prompt and continuation (mem_free). live: printed token by token. */
-static char *sample(Run *r, bool live) {
-    Sampling s = {
-        .temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .seed = (uint64_t)o.seed};
-    int32_t *prompt, eot = r->tokenizer ? tokenizer_eot(r->tokenizer) : -1, *out;
-    int64_t n_prompt = prompt_ids(r, &prompt), n = 0;
-    out = mem_alloc((size_t)o.sample_tokens * sizeof *out);
-    Generator *g = generator_create(&r->m);
-    const float *logits = generator_prompt(g, prompt, n_prompt);
-    if (live) printf("%s", o.prompt);
-    while (n < o.sample_tokens && !caught_signal) {
-        uint64_t draw = (uint64_t)r->state.step << 32 | (uint64_t)n;
-        int32_t id = sample_token(logits, r->config.vocab, &s, draw);
-        if (id == eot) break;
-        out[n++] = id;
-        if (live) {
-            char *piece = text_of(r, &id, 1);
-            printf("%s", piece);
-            fflush(stdout);
-            mem_free(piece);
-        }
-        if (n < o.sample_tokens) logits = generator_next(g, id);
-    }
-    if (live) printf("\n");
-    generator_free(g);
-    char *text = text_of(r, out, n), *whole = mem_printf("%s%s", o.prompt, text);
-    mem_free(text), mem_free(prompt), mem_free(out);
-    return whole;
 }
 
 /* ---- the step --------------------------------------------------------------------------------------------------- */
@@ -347,6 +226,7 @@ static char *sample(Run *r, bool live) {
 static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
     char name[160];
     model_first_nonfinite(&r->m, name, sizeof name);
+    if (!r->lead) ranks_follow(r->world);
     metrics_close(r->metrics);
     progress_close(r->progress);
     char *last =
@@ -366,21 +246,22 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
 /* Gradients of batch(step), by micro-steps, and the mean loss. False when a signal came between them: the weights are
  * still those after the last step, and --resume makes this one again. */
 static bool accumulate(Run *r, double *loss) {
-    int64_t per_step = o.batch / o.seq, step = r->state.step;
+    int64_t per_step = r->batch / r->seq, round = r->micro * r->places, step = r->state.step;
+    int64_t place = mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
     double sum = 0;
     model_zero_grads(&r->m);
-    for (int64_t first = 0; first < per_step; first += o.micro) {
-        if (first && caught_signal) return false;
-        batch_fill(&r->train, step, first, o.micro, r->inputs, r->targets);
-        if (first + o.micro < per_step)
-            batch_prefetch(&r->train, step, first + o.micro, o.micro);
-        else
-            batch_prefetch(&r->train, step + 1, 0, o.micro);
-        double part = model_step(&r->m, r->inputs, r->targets, 1.0f / (float)o.batch);
-        if (!isfinite(part)) stop_not_finite(r, "the loss", part);
-        sum += part;
+    for (int64_t first = 0; first < per_step; first += round) {
+        if (first && stopping(r)) return false;
+        batch_fill_padded(&r->train, step, first + place, r->micro, r->inputs, r->targets);
+        int64_t next = first + round < per_step ? first + round + place : place;
+        if (next + r->micro <= per_step)
+            batch_prefetch(&r->train, first + round < per_step ? step : step + 1, next, r->micro);
+        sum += model_step(&r->m, r->inputs, r->targets, 1.0f / (float)r->batch);
     }
-    *loss = sum / (double)o.batch;
+    sum = model_sum(&r->m, sum);
+    if (!isfinite(sum)) stop_not_finite(r, "the loss", sum);
+    model_reduce_grads(&r->m);
+    *loss = sum / (double)r->batch;
     return true;
 }
 
@@ -414,8 +295,9 @@ static void train_step(Run *r) {
                 (o.skip_norm_z > 0 && norm_z > o.skip_norm_z);
     if (!skip) update(r, lr, norm);
     r->state.step++;
-    r->state.tokens += o.batch;
-    double ms = now_ms() - t0, rate = 1e3 * (double)o.batch / ms;
+    r->state.tokens += r->batch;
+    if (!r->lead) return;
+    double ms = now_ms() - t0, rate = 1e3 * (double)r->batch / ms;
     StepRecord rec = {.step = r->state.step,
                       .loss = loss,
                       .loss_z = loss_z,
@@ -426,7 +308,7 @@ static void train_step(Run *r) {
                       .tokens_per_s = rate,
                       .tokens = r->state.tokens,
                       .skipped = skip,
-                      .peak = rate * config_flops_per_token(&r->config, o.seq) / r->peak_flops};
+                      .peak = rate * config_flops_per_token(&r->config, r->seq) / r->peak_flops};
     metrics_step(r->metrics, &rec);
     progress_step(r->progress, &rec);
 }
@@ -449,11 +331,11 @@ static void save(Run *r) {
     CheckpointOptions co = {
         .keep_last = (int)o.keep, .keep_every = o.keep_every, .files = (const char *const *)copies};
     char *text = runstate_print(&r->state, options);
-    metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
-    if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &alone, &e))
+    if (r->lead) metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
+    if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &r->group, &e))
         die("%s", e.text);
     r->saved_step = r->state.step;
-    progress_note(r->progress, "step %" PRId64 ": saved in %s", r->state.step, o.save);
+    note(r, "step %" PRId64 ": saved in %s", r->state.step, o.save);
     mem_free(text);
     for (int i = 0; i < 3; i++) mem_free(copies[i]);
 }
@@ -466,16 +348,16 @@ static bool due(int64_t step, int64_t every, bool last) {
 static void after_step(Run *r) {
     int64_t step = r->state.step;
     bool last = step >= o.steps;
-    if (due(step, o.eval_every, last) && !caught_signal) evaluate(r);
-    if (due(step, o.sample_every, last && o.sample_every > 0) && !caught_signal) {
+    if (due(step, o.eval_every, last) && !r->stopping) evaluate_all(r);
+    if (due(step, o.sample_every, last && o.sample_every > 0) && !r->stopping) {
         char *text = sample(r, false);
-        if (!caught_signal) {
-            progress_note(r->progress, "---\n%s\n---", text);
+        if (!r->stopping && r->lead) {
+            note(r, "---\n%s\n---", text);
             metrics_sample(r->metrics, step, text);
         }
         mem_free(text);
     }
-    if (*o.save && due(step, o.save_every, last || (caught_signal && step > 0)) &&
+    if (*o.save && due(step, o.save_every, last || (stopping(r) && step > 0)) &&
         r->saved_step != step)
         save(r);
 }
@@ -484,42 +366,42 @@ static void train(Run *r) {
     int64_t measured =
         0; // steps of the profile: the first one pays for page faults and does not count
     double t0 = 0;
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
     if (r->state.step >= o.steps)
-        progress_note(r->progress, "step %" PRId64 " of --steps %" PRId64 " is done already",
-                      r->state.step, o.steps);
-    while (r->state.step < o.steps && !caught_signal) {
+        note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
+    while (r->state.step < o.steps && !stopping(r)) {
         if (o.profile && measured++ == 1) profile_reset(), t0 = now_ms();
         train_step(r);
         if (!o.profile) after_step(r);
     }
-    if (o.profile)
+    if (o.profile && r->lead)
         profile_print(stdout, measured - 1, (now_ms() - t0) / (double)(measured - 1),
                       r->peak_flops);
 }
 
 static void export_weights(Run *r) {
     Err e;
-    if (*o.export_hf && !weights_export(o.export_hf, &r->m.tensors, "F32", &alone, &e))
+    if (*o.export_hf && !weights_export(o.export_hf, &r->m.tensors, "F32", &r->group, &e))
         die("%s", e.text);
-    if (*o.export_llmc &&
-        !llmc_model_save(o.export_llmc, &r->m.tensors, o.dtype ? LLMC_BF16 : LLMC_FP32, &alone, &e))
+    if (*o.export_llmc && !llmc_model_save(o.export_llmc, &r->m.tensors,
+                                           o.dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))
         die("%s", e.text);
 }
 
 static void start_records(Run *r) {
-    char text[512];
+    char text[512], spec[64];
     MetricsFiles files = {o.json, o.csv, o.tensorboard, o.llmc_log};
     config_print(&r->config, text, sizeof text);
+    o.seq = r->seq, o.batch = r->batch; // for the record
     RunRecord run = {.options = options,
                      .model = text,
                      .kernels = kernels_name(),
+                     .ranks = r->group.size,
+                     .layout = layout_print(&r->grid.layout, spec),
                      .parameters = config_parameters(&r->config),
-                     .tokens_per_step = o.batch,
+                     .tokens_per_step = r->batch,
                      .steps = o.steps,
                      .threads = team_size(r->team),
-                     .flops_per_token = config_flops_per_token(&r->config, o.seq),
+                     .flops_per_token = config_flops_per_token(&r->config, r->seq),
                      .peak_flops = r->peak_flops};
     r->metrics = metrics_open(&files, r->state.step);
     metrics_run(r->metrics, &run);
@@ -532,63 +414,94 @@ static void end(Run *r) {
     if (*o.train) batches_free(&r->train), shards_close(&r->train_set);
     if (*o.val) batches_free(&r->val), shards_close(&r->val_set);
     if (*o.hellaswag) hellaswag_close(&r->hellaswag);
-    mem_free(r->inputs), mem_free(r->targets), mem_free(r->losses);
+    mem_free(r->inputs), mem_free(r->targets);
     model_free(&r->m);
-    tokenizer_free(r->tokenizer);
+    world_set_team(r->world, NULL);
     team_destroy(r->team);
 }
 
 /* A --save folder given as --init stands for its newest checkpoint; a folder may bring its tokenizer with it. */
-static void find_tokenizer(Run *r) {
+static Tokenizer *find_tokenizer(void) {
+    Group alone = group_alone();
     char *newest =
         *o.init && !file_in(o.init, "config.json") ? checkpoint_latest(o.init, NULL, &alone) : NULL;
     if (newest) o.init = newest;
     if (!*o.tokenizer && *o.init &&
         (file_in(o.init, "vocab.json") || file_in(o.init, "tokenizer.json")))
         o.tokenizer = o.init;
-    if (*o.tokenizer) r->tokenizer = tokenizer_load(o.tokenizer);
-    if (*o.prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
+    Tokenizer *t = *o.tokenizer ? tokenizer_load(o.tokenizer) : NULL;
+    if (*o.prompt && !(t && tokenizer_can_encode(t)))
         die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "
                   "tokenizer.json)");
+    return t;
+}
+
+/* From options to a model with weights and data; --memory ends after the table. */
+static bool prepare(Run *r) {
+    char *checkpoint = find_checkpoint(r);
+    choose_config(r, checkpoint);
+    make_grid(r);
+    choose_batch(r);
+    plan_model(r);
+    if (o.memory) {
+        if (r->lead) memory_print(&r->m, stdout);
+        return false;
+    }
+    open_data(r);
+    check_outputs(r);
+    model_allocate(&r->m);
+    load_weights(r, checkpoint);
+    mem_free(checkpoint);
+    r->peak_flops = group_sum(&r->group, r->kernels->peak(r->team, o.dtype == 1));
+    return true;
+}
+
+/* The life of one rank. */
+static int rank_main(World *w, void *tokenizer) {
+    Run run = {.world = w,
+               .group = comm_group(world_comm(w)),
+               .lead = world_rank(w) == 0,
+               .tokenizer = tokenizer};
+    Run *r = &run;
+    r->kernels = kernels_cpu(o.kernels);
+    if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
+    r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
+    world_set_team(w, r->team);
+    world_set_limit(w, (double)o.timeout);
+    if (prepare(r)) {
+        bool only_sample = !*o.train && *o.prompt;
+        if (!only_sample && r->lead) print_header(r);
+        if (r->lead) start_records(r);
+        if (*o.train)
+            train(r);
+        else if (*o.val || *o.hellaswag)
+            evaluate_all(r);
+        if (only_sample) mem_free(sample(r, true));
+        if (!r->stopping) export_weights(r);
+    }
+    int64_t step = r->state.step;
+    end(r);
+    if (!r->stopping) return 0;
+    if (r->lead)
+        fprintf(stderr, "train_gpt: stopped by signal %d after step %" PRId64 "%s\n",
+                (int)(caught_signal ? caught_signal : SIGTERM), step,
+                *o.save ? "; --resume continues" : "; nothing was saved (no --save)");
+    return 128 + (caught_signal ? caught_signal : SIGTERM);
 }
 
 int main(int argc, char **argv) {
-    static Run r;
     die_set_program(argv[0]);
     options = options_table(&o);
     opt_parse(options, argc, argv, usage);
     if (!*o.train && !*o.init && !o.memory)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
-    r.kernels = kernels_cpu(o.kernels);
-    if (!r.kernels) die_usage("--kernels %s: this processor or build has no such set", o.kernels);
-    if (o.profile) r.kernels = profile_kernels(r.kernels);
-    r.team = team_create((int)o.threads);
-    find_tokenizer(&r);
-    char *checkpoint = find_checkpoint(&r);
-    choose_config(&r, checkpoint);
-    choose_batch();
-    plan_model(&r);
-    open_data(&r);
-    check_outputs(&r);
-    model_allocate(&r.m);
-    load_weights(&r, checkpoint);
-    mem_free(checkpoint);
-    r.peak_flops = r.kernels->peak(r.team, o.dtype == 1);
-    bool only_sample = !*o.train && *o.prompt;
-    if (!only_sample) print_header(&r);
-    start_records(&r);
-    if (*o.train)
-        train(&r);
-    else if (*o.val || *o.hellaswag)
-        evaluate(&r);
-    if (only_sample) mem_free(sample(&r, true));
-    if (!caught_signal) export_weights(&r);
-    int64_t step = r.state.step;
-    end(&r);
-    if (!caught_signal) return 0;
-    fprintf(stderr, "train_gpt: stopped by signal %d after step %" PRId64 "%s\n",
-            (int)caught_signal, step,
-            *o.save ? "; --resume continues" : "; nothing was saved (no --save)");
-    return 128 + caught_signal;
+    if (!kernels_cpu(o.kernels))
+        die_usage("--kernels %s: this processor or build has no such set", o.kernels);
+    Tokenizer *tokenizer = find_tokenizer();
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    int status = ranks_run((int)o.ranks, rank_main, tokenizer);
+    tokenizer_free(tokenizer);
+    return status;
 }

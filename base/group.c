@@ -59,3 +59,11 @@ char *group_share_text(const Group *g, const char *text) {
     group_share(g, copy, n);
     return copy;
 }
+
+double group_sum(const Group *g, double x) {
+    double *all = mem_alloc((size_t)g->size * sizeof *all), sum = 0;
+    group_all_gather(g, &x, sizeof x, all);
+    for (int i = 0; i < g->size; i++) sum += all[i];
+    mem_free(all);
+    return sum;
+}

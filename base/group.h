@@ -28,6 +28,8 @@ bool group_all(const Group *g, bool ok);
 /* Collective. group_all that tells why: where this rank's part went well and another's did not, e names that
  * rank and gives its reason; a rank that failed keeps its own. */
 bool group_agree(const Group *g, bool ok, Err *e);
+/* Collective. Sum over the ranks, in their order. */
+double group_sum(const Group *g, double x);
 /* Collective. n_bytes of rank 0 to everyone. */
 void group_share(const Group *g, void *p, size_t n_bytes);
 /* Collective. A string of rank 0, or NULL when it has none; freed by mem_free. */

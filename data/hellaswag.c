@@ -203,3 +203,19 @@ int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S) {
     }
     return best;
 }
+
+HellaSwagRows hellaswag_rows_make(int64_t S) {
+    size_t n = HELLASWAG_CHOICES * (size_t)S * sizeof(int32_t);
+    return (HellaSwagRows){mem_alloc(n), mem_alloc(n), S};
+}
+
+void hellaswag_rows_free(HellaSwagRows *r) {
+    mem_free(r->in);
+    mem_free(r->target);
+}
+
+void hellaswag_fill(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
+    const HellaSwagRows *r = ctx;
+    memcpy(inputs, r->in + i * r->S, (size_t)r->S * sizeof *inputs);
+    memcpy(targets, r->target + i * r->S, (size_t)r->S * sizeof *targets);
+}

@@ -53,4 +53,14 @@ int64_t hellaswag_too_long(const HellaSwag *h, int64_t S);
  * when no mean is finite. */
 int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S);
 
+/* Room for the rows of one example, filled by hellaswag_rows; hellaswag_fill hands out row i: ctx is the
+ * HellaSwagRows. */
+typedef struct HellaSwagRows {
+    int32_t *in, *target; // [HELLASWAG_CHOICES, S]
+    int64_t S;
+} HellaSwagRows;
+HellaSwagRows hellaswag_rows_make(int64_t S);
+void hellaswag_rows_free(HellaSwagRows *r);
+void hellaswag_fill(void *ctx, int64_t i, int32_t *inputs, int32_t *targets);
+
 #endif

@@ -69,7 +69,7 @@ bool io_resize(IoFile *f, uint64_t n_bytes, Err *e) {
 }
 
 static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e) {
-    f->in_order = f->in_order && at == f->crc_end;
+    f->in_order = f->in_order && at == f->crc_end && !f->guest;
     f->crc_end = at + n;
     if (f->in_order) f->crc = crc32c(f->crc, s, n);
     while (n > 0) {

@@ -20,7 +20,7 @@ typedef struct IoFile {
     uint64_t n_bytes;     // size; of a new file the end of what was put
     uint32_t crc;         // of [0, crc_end) while writes came in order
     uint64_t crc_end;     // end of the last write
-    bool in_order, guest; // guest: another rank made the file, and removes it
+    bool in_order, guest; // guest: another rank made the file
     uint8_t *buffer;      // neighbours, on their way to one write at buffer_at
     uint64_t buffer_at;
     size_t used;

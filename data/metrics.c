@@ -137,6 +137,8 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     json_object_set_new(run, "cpu", clean_string(text));
     add_int(run, "cores", machine_cores());
     if (r->threads) add_int(run, "threads", r->threads);
+    if (r->ranks) add_int(run, "ranks", r->ranks);
+    if (r->layout) json_object_set_new(run, "layout", json_string(r->layout));
     if (r->kernels) json_object_set_new(run, "kernels", json_string(r->kernels));
     if (r->model) json_object_set_new(run, "model", clean_string(r->model));
     if (r->parameters) add_int(run, "parameters", r->parameters);

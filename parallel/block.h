@@ -5,33 +5,43 @@
 
 #include "parallel/model.h"
 
-/* Local. x_next[T,C] = block l of acts->x, for B sequences of S positions that begin at position
- * `first`. Fills acts. */
-void block_forward(Model *m, int l, BlockActs *a, float *x_next, int64_t B, int64_t S,
-                   int64_t first);
-/* Local. The part before attention: qkv, rotated, of B x S tokens from position `first` on. */
-void block_forward_qkv(Model *m, int l, BlockActs *a, int64_t B, int64_t S, int64_t first);
+/* Collective over x and y, as everything here. x_next = block l of acts->x: the tokens tk. Fills acts. */
+void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_next);
+/* The part before attention: qkv, rotated. */
+void block_forward_qkv(Model *m, int l, const Tokens *tk, BlockActs *a);
 /* Local. The part in between, of one token at position pos: att = attention of qkv's queries over
  * cache[S, 2 Hkv D]. */
 void block_attend_cache(Model *m, BlockActs *a, const float *cache, int64_t pos);
-/* Local. The part of a block behind attention: x_next = x2 + MLP(norm(x2)), x2 = x + att Wo. T
- * tokens. */
-void block_forward_mlp(Model *m, int l, BlockActs *a, float *x_next, int64_t T);
-/* Local. m->dx[T,C]: gradient of the block's output in, of its input out. Adds the gradients of the
- * block's weights. */
+/* The part of a block behind attention: x_next = x2 + MLP(norm(x2)), x2 = x + att Wo. */
+void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_next);
+/* m->dx: gradient of the block's output in, of its input out. Adds the gradients of the block's
+ * weights. */
 void block_backward(Model *m, int l, BlockActs *a);
 
-/* Local. Norm with weight w and bias b of the table; mean and rstd may be NULL. */
-void norm_of(Model *m, int w, int b, int64_t T, float *y, float *mean, float *rstd, const float *x);
-/* Local. dx += gradient. */
-void norm_of_backward(Model *m, int w, int b, int64_t T, float *dx, const float *dy, const float *x,
-                      const float *mean, const float *rstd);
+/* Norm with weight w and bias b of the table over rows [T_x, C/y] of the stream; mean and rstd are
+ * kept. */
+void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, float *rstd,
+             const float *x);
+/* dx += gradient. */
+void norm_of_backward(Model *m, int w, int b, const Tokens *tk, float *dx, const float *dy,
+                      const float *x, const float *mean, const float *rstd);
 
-/* Local. Sum of the losses of h[T,C], by chunks of head_rows tokens. backward: also dh[T,C] and the
- * head's gradient. */
-double head_loss(Model *m, const float *h, float *dh, const int32_t *targets, int64_t T,
+/* ---- parallel/head.c ---- */
+
+/* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
+Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first);
+/* x = embedding of tokens[T] (padded), at positions first, first+1, ... of every sequence: the stream. */
+void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x);
+/* Adds the gradients of the tables, of dx: the stream's gradient. */
+void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const float *dx);
+/* Sum of the losses of h (the stream, after the last norm), by chunks of head_rows tokens; m->losses[T].
+ * backward: also dh and the head's gradient. targets[T]. */
+double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const int32_t *targets,
                  float scale, bool backward);
-/* Local. logits[T, ld] of h[T,C]. */
-void head_logits(Model *m, float *logits, int64_t ld, const float *h, int64_t T);
+/* Logits of rows [row, row + n) of h (the stream, after the last norm): [n, head_columns], all columns
+ * on all ranks, the V real ones first. */
+void head_logits(Model *m, const Tokens *tk, float *logits, const float *h, int64_t row, int64_t n);
+/* Local. Columns of head_logits: the vocabulary, padded to equal blocks. */
+int64_t head_columns(const Model *m);
 
 #endif

@@ -30,16 +30,17 @@ static void plan(Generator *g, const Model *m) {
     g->cache = mem_calloc((size_t)s.config.layers, sizeof *g->cache);
 }
 
-/* Keys and values of one position. */
-static int64_t cache_row(const Config *c) {
-    return 2 * c->kv_heads * config_head_size(c);
+/* Keys and values of one position: of the heads that this rank holds. */
+static int64_t cache_row(const Model *m) {
+    return 2 * m->w.Hkv * m->w.D;
 }
 
 static void cut_cache(Generator *g) {
     const Config *c = &g->m.shape.config;
     for (int l = 0; l < c->layers; l++)
-        g->cache[l] = arena_take(&g->cache_arena, (size_t)(c->seq * cache_row(c)) * sizeof(float));
-    g->logits = arena_take(&g->cache_arena, (size_t)c->vocab * sizeof(float));
+        g->cache[l] =
+            arena_take(&g->cache_arena, (size_t)(c->seq * cache_row(&g->m)) * sizeof(float));
+    g->logits = arena_take(&g->cache_arena, (size_t)head_columns(&g->m) * sizeof(float));
     g->seen = arena_take(&g->cache_arena, (size_t)c->seq * sizeof(int32_t));
 }
 
@@ -72,17 +73,17 @@ void generator_free(Generator *g) {
     mem_free(g);
 }
 
-static const float *logits_of(Generator *g, const float *x) {
+/* Logits after row `row` of the last block's output. */
+static const float *logits_of(Generator *g, const Tokens *tk, int64_t row) {
     Model *m = &g->m;
-    norm_of(m, m->lnf_w, m->lnf_b, 1, m->h_last, NULL, NULL, x);
-    head_logits(m, g->logits, m->shape.config.vocab, m->h_last, 1);
+    norm_of(m, m->lnf_w, m->lnf_b, tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
+    head_logits(m, tk, g->logits, m->h_last, row, 1);
     return g->logits;
 }
 
 /* The keys and values of rows 0..n-1 of qkv go to positions first.. of block l's cache. */
 static void remember(Generator *g, int l, const float *qkv, int64_t first, int64_t n) {
-    const Config *c = &g->m.shape.config;
-    int64_t row = cache_row(c), wide = config_qkv(c), skip = wide - row;
+    int64_t row = cache_row(&g->m), wide = g->m.w.qkv, skip = wide - row;
     for (int64_t i = 0; i < n; i++)
         memcpy(g->cache[l] + (first + i) * row, qkv + i * wide + skip, (size_t)row * sizeof(float));
 }
@@ -93,13 +94,15 @@ const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
     assert(n >= 1 && n <= c->seq);
     memmove(g->seen, tokens, (size_t)n * sizeof *tokens);
     g->n = n;
-    model_embed(m, g->seen, 1, n, 0, m->acts[0].x);
+    Tokens tk = tokens_of(m, 1, n, 0);
+    model_tokens(m, &tk, n, g->seen, NULL);
+    embed(m, &tk, m->inputs, m->acts[0].x);
     for (int l = 0; l < c->layers; l++) {
         float *next = l + 1 < c->layers ? m->acts[l + 1].x : m->x_last;
-        block_forward(m, l, &m->acts[l], next, 1, n, 0);
+        block_forward(m, l, &tk, &m->acts[l], next);
         remember(g, l, m->acts[l].qkv, 0, n);
     }
-    return logits_of(g, m->x_last + (n - 1) * c->channels);
+    return logits_of(g, &tk, n - 1);
 }
 
 const float *generator_next(Generator *g, int32_t token) {
@@ -113,15 +116,17 @@ const float *generator_next(Generator *g, int32_t token) {
     }
     int64_t pos = g->n++;
     g->seen[pos] = token;
-    model_embed(m, g->seen + pos, 1, 1, pos, m->acts[0].x);
+    Tokens tk = tokens_of(m, 1, 1, pos);
+    model_tokens(m, &tk, 1, &token, NULL);
+    embed(m, &tk, m->inputs, m->acts[0].x);
     for (int l = 0; l < c->layers; l++) {
         BlockActs *a = &m->acts[l];
-        block_forward_qkv(m, l, a, 1, 1, pos);
+        block_forward_qkv(m, l, &tk, a);
         remember(g, l, a->qkv, pos, 1);
         block_attend_cache(m, a, g->cache[l], pos);
-        block_forward_mlp(m, l, a, l + 1 < c->layers ? m->acts[l + 1].x : m->x_last, 1);
+        block_forward_mlp(m, l, &tk, a, l + 1 < c->layers ? m->acts[l + 1].x : m->x_last);
     }
-    return logits_of(g, m->x_last);
+    return logits_of(g, &tk, 0);
 }
 
 typedef struct Candidate {
@@ -165,4 +170,21 @@ int32_t sample_token(const float *logits, int64_t V, const Sampling *s, uint64_t
     mem_free(c);
     mem_free(w);
     return pick;
+}
+
+int64_t generate(Model *m, const int32_t *prompt, int64_t n_prompt, const Sampling *s,
+                 uint64_t draw, int32_t eot, int32_t *out, int64_t n,
+                 bool (*each)(void *ctx, int32_t id), void *ctx) {
+    Generator *g = generator_create(m);
+    const float *logits = generator_prompt(g, prompt, n_prompt);
+    int64_t made = 0;
+    while (made < n) {
+        int32_t id = sample_token(logits, m->shape.config.vocab, s, draw << 32 | (uint64_t)made);
+        if (id == eot) break;
+        out[made++] = id;
+        if (!each(ctx, id)) break;
+        if (made < n) logits = generator_next(g, id);
+    }
+    generator_free(g);
+    return made;
 }

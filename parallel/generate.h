@@ -29,12 +29,19 @@ void generator_free(Generator *g);
 /* Local. Bytes that generator_create takes. */
 int64_t generator_bytes(const Model *m);
 
-/* Local. Forgets the sequence, runs tokens[0..n-1] (1 <= n <= config.seq) and returns logits[V] of
+/* Collective over the mesh; every coordinate of d x z does the same. Forgets the sequence, runs tokens[0..n-1] (1 <= n <= config.seq) and returns logits[V] of
  * the next token, valid until the next call. */
 const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n);
-/* Local. Appends one token; logits of the one after it. When the cache is full the older half of
+/* Collective over the mesh. Appends one token; logits of the one after it. When the cache is full the older half of
  * the sequence is forgotten and the rest is run again from position 0. */
 const float *generator_next(Generator *g, int32_t token);
+
+/* Collective over the mesh. Continues prompt[n_prompt] (1 to config.seq tokens) by at most n tokens into
+ * out and returns how many; stops before `eot`, and when each returns false, which is called with every
+ * token. draw numbers the sample: the same numbers give the same text on any mesh. */
+int64_t generate(Model *m, const int32_t *prompt, int64_t n_prompt, const Sampling *s,
+                 uint64_t draw, int32_t eot, int32_t *out, int64_t n,
+                 bool (*each)(void *ctx, int32_t id), void *ctx);
 
 /* Local. Draws from softmax(logits / temperature) restricted to top_k and top_p; a pure function of
  * logits, s and draw. Ties go to the smaller id. */

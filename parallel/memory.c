@@ -65,9 +65,9 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     return need;
 }
 
-void memory_require(const Model *m, FILE *f) {
+void memory_require(const Model *m, int ranks, FILE *f) {
     static const char *const words[] = {"none", "selective", "full"};
-    int64_t have = memory_available(), need = memory_needed(m);
+    int64_t have = memory_available() / ranks, need = memory_needed(m);
     int found = 0;
     if (have == 0 || need <= have) return;
     memory_print(m, f);
@@ -85,6 +85,6 @@ void memory_require(const Model *m, FILE *f) {
         fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
                    "does not fit\n");
     fflush(f);
-    die("needs %.1f MiB of memory, %.1f MiB are available; nothing was allocated or written",
-        mib(need), mib(have));
+    die("needs %.1f MiB of memory%s, %.1f MiB are available; nothing was allocated or written",
+        mib(need), ranks > 1 ? " a rank" : "", mib(have));
 }

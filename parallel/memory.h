@@ -15,9 +15,8 @@ int64_t memory_available(void);
 int64_t memory_needed(const Model *m);
 /* Local. Prints the table: arena, bytes, share. */
 void memory_print(const Model *m, FILE *f);
-/* Local. Dies with status 1 when the planned model does not fit, after printing the table and the
- * changes that would make it fit: more recompute, a smaller --micro. batch_seqs: sequences of a
- * whole step. */
-void memory_require(const Model *m, FILE *f);
+/* Local. Dies with status 1 when the planned model does not fit `ranks` times (ranks on this node), after
+ * printing the table and the changes that would make it fit: more recompute, a smaller --micro. */
+void memory_require(const Model *m, int ranks, FILE *f);
 
 #endif

@@ -15,51 +15,86 @@ static float *floats(Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * sizeof(float));
 }
 
+/* Gradients lie in the order of their last sums: matrices of a layer together, then vectors by the axes
+ * along which they owe, so that one all_reduce completes a region. */
+static void add_region(Model *m, size_t begin, Axes owed, const char *what) {
+    Arena *a = &m->arena[ARENA_GRADS];
+    Comm *comm = grid_comm(m->grid, owed);
+    if (!a->base || !comm || a->used == begin) return;
+    m->regions[m->n_regions++] =
+        (GradRegion){(float *)(void *)(a->base + begin),
+                     (int64_t)(a->used - begin) / (int64_t)sizeof(float), comm, what};
+}
+
+static void cut_gradients(Model *m) {
+    static const char *const owed[] = {"d.z", "d.z.x"};
+    Arena *a = &m->arena[ARENA_GRADS];
+    const Layout *l = &m->grid->layout;
+    Axes over = l->zero == 0 ? axes_of("d") : axes_none(); // else reduce_scatter, tensor by tensor
+    size_t begin = a->used;
+    int layer = -1;
+    m->n_regions = 0;
+    for (int i = 0; i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        if (!shard_stored(&m->tensors, i)) continue;
+        if (t->layer != layer) {
+            add_region(m, begin, over, "gradients of matrices");
+            begin = a->used, layer = t->layer;
+        }
+        t->grad = floats(a, tensor_part(t, PART_GRAD));
+    }
+    add_region(m, begin, over, "gradients of matrices");
+    for (int k = 0; k < 2; k++) {
+        begin = a->used;
+        for (int i = 0; i < m->tensors.n; i++)
+            if (!shard_stored(&m->tensors, i) &&
+                axes_equal(shard_owed(&m->tensors, i, l), axes_of(owed[k])))
+                m->tensors.t[i].grad = floats(a, tensor_part(&m->tensors.t[i], PART_GRAD));
+        add_region(m, begin, axes_of(owed[k]), "gradients of vectors");
+    }
+}
+
 static void cut_tensors(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        int64_t n = tensor_size(t);
-        t->param =
-            m->shape.borrow ? m->shape.borrow->t[i].param : floats(&m->arena[ARENA_PARAMS], n);
+        t->param = m->shape.borrow ? m->shape.borrow->t[i].param
+                                   : floats(&m->arena[ARENA_PARAMS], tensor_part(t, PART_PARAM));
         if (!m->shape.training) continue;
-        t->grad = floats(&m->arena[ARENA_GRADS], n);
-        t->m = floats(&m->arena[ARENA_OPTIMIZER], n);
-        t->v = floats(&m->arena[ARENA_OPTIMIZER], n);
+        t->m = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
+        t->v = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
     }
+    if (m->shape.training) cut_gradients(m);
 }
 
 /* What backward needs and only a product or attention can make again. */
 static void cut_products(Model *m, BlockActs *b, Arena *a) {
-    const Config *c = &m->shape.config;
-    int64_t T = m->shape.B * m->shape.S, F = c->ffn;
-    b->qkv = floats(a, T * config_qkv(c));
-    b->att = floats(a, T * c->channels);
-    b->lse = floats(a, T * c->heads);
-    b->x2 = floats(a, T * c->channels);
-    b->pre = floats(a, T * (c->act == ACT_SWIGLU ? 2 * F : F));
-    b->mean1 = floats(a, T), b->rstd1 = floats(a, T);
-    b->mean2 = floats(a, T), b->rstd2 = floats(a, T);
+    const Tokens *tk = &m->tk;
+    b->qkv = floats(a, tk->rows * m->w.qkv);
+    b->att = floats(a, tk->rows * m->w.att);
+    b->lse = floats(a, tk->B * tk->S * m->w.H);
+    b->x2 = floats(a, tk->T_x * m->w.C);
+    b->pre = floats(a, tk->rows * m->w.up);
+    b->mean1 = floats(a, tk->T_x), b->rstd1 = floats(a, tk->T_x);
+    b->mean2 = floats(a, tk->T_x), b->rstd2 = floats(a, tk->T_x);
 }
 
 /* What is cheap to make again: norms and activation functions. */
 static void cut_cheap(Model *m, BlockActs *b, Arena *a) {
-    const Config *c = &m->shape.config;
-    int64_t T = m->shape.B * m->shape.S;
-    b->h1 = floats(a, T * c->channels);
-    b->h2 = floats(a, T * c->channels);
-    b->act = floats(a, T * c->ffn);
+    b->h1 = floats(a, m->tk.T_x * m->w.C);
+    b->h2 = floats(a, m->tk.T_x * m->w.C);
+    b->act = floats(a, m->tk.rows * m->w.F);
 }
 
 static void cut_activations(Model *m) {
     const ModelShape *s = &m->shape;
     Arena *a = &m->arena[ARENA_ACTS];
-    int64_t T = s->B * s->S, TC = T * s->config.channels;
+    int64_t T = m->tk.T, T_x = m->tk.T_x, stream = T_x * m->w.C;
     bool keep_cheap = s->training && s->recompute == RECOMPUTE_NONE;
     bool keep_products = s->training && s->recompute != RECOMPUTE_FULL;
     BlockActs shared = {0};
     if (!keep_products) cut_products(m, &shared, a);
     if (!keep_cheap) cut_cheap(m, &shared, a);
-    float *x = floats(a, TC);
+    float *x = floats(a, stream);
     for (int64_t l = 0; l < s->config.layers; l++) {
         BlockActs *b = &m->acts[l];
         *b = shared;
@@ -68,36 +103,46 @@ static void cut_activations(Model *m) {
         if (keep_cheap) cut_cheap(m, b, a);
         // Without backward two buffers are enough for the stream: a block reads one and writes the
         // other.
-        x = s->training || l == 0 ? floats(a, TC) : m->acts[l - 1].x;
+        x = s->training || l == 0 ? floats(a, stream) : m->acts[l - 1].x;
     }
     m->x_last = x;
-    m->h_last = floats(a, TC);
-    m->mean_last = floats(a, T), m->rstd_last = floats(a, T);
+    m->h_last = floats(a, stream);
+    m->mean_last = floats(a, T_x), m->rstd_last = floats(a, T_x);
     m->losses = floats(a, T);
+    m->inputs = arena_take(a, (size_t)T * sizeof *m->inputs);
+    m->targets = arena_take(a, (size_t)T * sizeof *m->targets);
+}
+
+/* Tokens per chunk of the head, chunks of about equal length. */
+static void plan_head(Model *m) {
+    int64_t T = m->tk.T;
+    m->ld_logits = (m->w.V + 15) / 16 * 16;
+    int64_t most = HEAD_BYTES / (m->ld_logits * (int64_t)sizeof(float));
+    int64_t chunks = most > 0 ? (T + most - 1) / most : T;
+    m->head_rows = ((T + chunks - 1) / chunks + 63) / 64 * 64;
+    if (m->head_rows > T) m->head_rows = T;
 }
 
 static void cut_workspace(Model *m) {
     const Config *c = &m->shape.config;
     Arena *a = &m->arena[ARENA_WORK];
-    int64_t T = m->shape.B * m->shape.S, C = c->channels, F = c->ffn, D = config_head_size(c);
+    int64_t T_x = m->tk.T_x, rows = m->tk.rows;
     int threads = team_size(m->team);
-    m->ld_logits = (c->vocab + 15) / 16 * 16;
-    int64_t most = HEAD_BYTES / (m->ld_logits * (int64_t)sizeof(float));
-    int64_t chunks = most > 0 ? (T + most - 1) / most : T;
-    m->head_rows = ((T + chunks - 1) / chunks + 63) / 64 * 64; // chunks of about equal length
-    if (m->head_rows > T) m->head_rows = T;
+    plan_head(m);
     m->logits = floats(a, m->head_rows * m->ld_logits);
     if (m->shape.training) {
-        m->dx = floats(a, T * C), m->dh = floats(a, T * C), m->datt = floats(a, T * C);
-        m->dqkv = floats(a, T * config_qkv(c));
-        m->dwide = floats(a, T * (c->act == ACT_SWIGLU ? 2 * F : F));
-        m->dact = c->act == ACT_SWIGLU ? floats(a, T * F) : NULL;
-        m->norm_work = arena_take(a, m->k->norm_workspace(T, C));
+        m->dx = floats(a, T_x * m->w.C), m->dh = floats(a, T_x * m->w.C);
+        m->datt = floats(a, rows * m->w.att);
+        m->dqkv = floats(a, rows * m->w.qkv);
+        m->dwide = floats(a, rows * m->w.up);
+        m->dact = c->act == ACT_SWIGLU ? floats(a, rows * m->w.F) : NULL;
+        m->norm_work = arena_take(a, m->k->norm_workspace(T_x, m->w.C));
     }
-    if (c->pos == POS_ROPE) m->rope_table = floats(a, c->seq * D);
+    if (c->pos == POS_ROPE) m->rope_table = floats(a, c->seq * m->w.D);
     m->product_work = arena_take(a, m->k->product_workspace(threads));
     m->attention_work =
-        arena_take(a, m->k->attention_workspace(threads, c->seq, c->heads, c->kv_heads, D));
+        arena_take(a, m->k->attention_workspace(threads, c->seq, m->w.H, m->w.Hkv, m->w.D));
+    linear_workspace(m, a);
 }
 
 /* The one walk over everything: measures while the arenas measure, cuts once they are committed. */
@@ -134,9 +179,15 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     assert(shape->S <= shape->config.seq);
     *m =
         (Model){.shape = *shape, .k = k, .team = team, .tensors = tensors_describe(&shape->config)};
+    m->grid = shape->grid ? shape->grid : grid_one();
+    m->w = widths_of(&shape->config, m->grid);
+    m->tk = tokens_of(m, shape->B, shape->S, 0);
+    shard_tensors(&m->tensors, m->grid);
+    for (int i = 0; i < N_LINEARS; i++) linear_plan(&m->linear[i], (LinearKind)i, m->grid, &m->w);
     size_t L = (size_t)shape->config.layers;
     m->blocks = mem_calloc(L, sizeof *m->blocks);
     m->acts = mem_calloc(L, sizeof *m->acts);
+    m->regions = mem_calloc(L + 4, sizeof *m->regions);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
     m->lnf_b = tensors_find(&m->tensors, "lnf.bias");
@@ -157,6 +208,7 @@ void model_free(Model *m) {
     for (int i = 0; i < N_ARENAS; i++) arena_free(&m->arena[i]);
     mem_free(m->blocks);
     mem_free(m->acts);
+    mem_free(m->regions);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }
@@ -167,81 +219,58 @@ void model_zero_grads(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
-        if (t->rows == 1 || looked_up) memset(t->grad, 0, (size_t)tensor_size(t) * sizeof(float));
+        if (t->rows == 1 || looked_up)
+            memset(t->grad, 0, (size_t)tensor_part(t, PART_GRAD) * sizeof(float));
     }
     m->grads_fresh = true;
 }
 
-static Embedding embedding_args(Model *m, const int32_t *tokens, int64_t B, int64_t S,
-                                int64_t first) {
-    const Config *c = &m->shape.config;
-    const Tensor *e = &m->tensors.t[m->wte], *p = m->wpe < 0 ? NULL : &m->tensors.t[m->wpe];
-    return (Embedding){.B = B,
-                       .S = S,
-                       .C = c->channels,
-                       .V = c->vocab,
-                       .first = first,
-                       .tokens = tokens,
-                       .wte = e->param,
-                       .wpe = p ? p->param : NULL,
-                       .dwte = e->grad,
-                       .dwpe = p ? p->grad : NULL};
-}
-
-void model_embed(Model *m, const int32_t *tokens, int64_t B, int64_t S, int64_t first, float *x) {
-    Embedding e = embedding_args(m, tokens, B, S, first);
-    m->k->embedding_forward(m->team, &e, x);
+void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
+                  const int32_t *targets) {
+    memcpy(m->inputs, inputs, (size_t)n * sizeof *inputs);
+    if (targets) memcpy(m->targets, targets, (size_t)n * sizeof *targets);
+    for (int64_t t = n; t < tk->T; t++) m->inputs[t] = 0, m->targets[t] = -1;
 }
 
 /* x_last, and h_last = norm(x_last), of a whole micro-step. */
-static void forward(Model *m, const int32_t *inputs) {
+static void forward(Model *m, const int32_t *inputs, const int32_t *targets) {
     const ModelShape *s = &m->shape;
-    model_embed(m, inputs, s->B, s->S, 0, m->acts[0].x);
+    model_tokens(m, &m->tk, s->B * s->S, inputs, targets);
+    embed(m, &m->tk, m->inputs, m->acts[0].x);
     for (int l = 0; l < s->config.layers; l++) {
         float *next = l + 1 < s->config.layers ? m->acts[l + 1].x : m->x_last;
-        block_forward(m, l, &m->acts[l], next, s->B, s->S, 0);
+        block_forward(m, l, &m->tk, &m->acts[l], next);
     }
-    norm_of(m, m->lnf_w, m->lnf_b, s->B * s->S, m->h_last, m->mean_last, m->rstd_last, m->x_last);
+    norm_of(m, m->lnf_w, m->lnf_b, &m->tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
 }
 
 double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
-    const ModelShape *s = &m->shape;
-    int64_t T = s->B * s->S;
-    assert(s->training);
-    forward(m, inputs);
-    double sum = head_loss(m, m->h_last, m->dh, targets, T, scale, true);
-    memset(m->dx, 0, (size_t)(T * s->config.channels) * sizeof(float));
-    norm_of_backward(m, m->lnf_w, m->lnf_b, T, m->dx, m->dh, m->x_last, m->mean_last, m->rstd_last);
-    for (int l = (int)s->config.layers - 1; l >= 0; l--) block_backward(m, l, &m->acts[l]);
-    Embedding e = embedding_args(m, inputs, s->B, s->S, 0);
-    m->k->embedding_backward(m->team, &e, m->dx);
+    assert(m->shape.training);
+    forward(m, inputs, targets);
+    double sum = head_loss(m, &m->tk, m->h_last, m->dh, m->targets, scale, true);
+    memset(m->dx, 0, (size_t)(m->tk.T_x * m->w.C) * sizeof(float));
+    norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
+                     m->rstd_last);
+    for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) block_backward(m, l, &m->acts[l]);
+    embed_backward(m, &m->tk, m->inputs, m->dx);
     m->grads_fresh = false;
     return sum;
 }
 
 double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
-    int64_t T = m->shape.B * m->shape.S;
-    forward(m, inputs);
-    double sum = head_loss(m, m->h_last, NULL, targets, T, 0, false);
-    if (losses) memcpy(losses, m->losses, (size_t)T * sizeof *losses);
+    forward(m, inputs, targets);
+    double sum = head_loss(m, &m->tk, m->h_last, NULL, m->targets, 0, false);
+    if (losses) memcpy(losses, m->losses, (size_t)(m->shape.B * m->shape.S) * sizeof *losses);
     return sum;
 }
 
 void model_logits(Model *m, const int32_t *inputs, float *logits) {
-    forward(m, inputs);
-    head_logits(m, logits, m->shape.config.vocab, m->h_last, m->shape.B * m->shape.S);
-}
-
-double model_grad_norm(Model *m) {
-    double sum = 0;
-    for (int i = 0; i < m->tensors.n; i++)
-        sum += m->k->sum_of_squares(m->team, m->tensors.t[i].grad, tensor_size(&m->tensors.t[i]));
-    return sqrt(sum);
-}
-
-void model_update(Model *m, const AdamW *o) {
-    for (int i = 0; i < m->tensors.n; i++) {
-        Tensor *t = &m->tensors.t[i];
-        m->k->adamw(m->team, o, t->param, t->m, t->v, t->grad, tensor_size(t), t->decay);
+    int64_t V = m->shape.config.vocab, all = head_columns(m);
+    float *row = mem_alloc((size_t)all * sizeof *row);
+    forward(m, inputs, NULL);
+    for (int64_t t = 0; t < m->shape.B * m->shape.S; t++) {
+        head_logits(m, &m->tk, row, m->h_last, t, 1);
+        memcpy(logits + t * V, row, (size_t)V * sizeof *row);
     }
+    mem_free(row);
 }

@@ -1,4 +1,4 @@
-/* model -- one GPT on this rank: the table of tensors, five arenas, and the training step.
+/* model -- one GPT on this rank of a mesh: the table of tensors, five arenas, and the training step.
  *
  *   tokens[B,S] -> embedding -> x[T,C] -> L blocks -> norm -> head (chunks of tokens) -> loss
  *
@@ -14,7 +14,10 @@
  *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no product twice
  *   full          x                                                 the whole block
  *
- * The step is written against the Kernels table alone. Life: model_plan (sizes, nothing big is
+ * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
+ * (parallel/shard.h), and parallel/linear.h brings them together for every product.
+ *
+ * The step is written against the Kernels table and the collectives of parallel/coll.h alone. Life: model_plan (sizes, nothing big is
  * allocated) -> the memory table is printed and judged -> model_allocate -> model_step, model_loss,
  * ... -> model_free.
  */
@@ -27,26 +30,43 @@
 #include "base/arena.h"
 #include "base/tensor.h"
 #include "layers/kernels.h"
+#include "parallel/grid.h"
+#include "parallel/linear.h"
+#include "parallel/shard.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 
 /* What the memory depends on. */
 typedef struct ModelShape {
     Config config;
-    int64_t B, S; // sequences of a micro-step and positions: S <= config.seq
-    bool bf16;    // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
+    int64_t B,
+        S; // sequences of a micro-step at each coordinate of d x z, and positions: S <= config.seq
+    bool bf16; // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
     bool training;             // false: no gradients, no optimizer state, nothing kept for backward
     bool samples;              // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
+    const Grid *grid;          // NULL: one rank
 } ModelShape;
 
-/* Tensors of a block that lie between its stages; see the table above. */
+/* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z; where
+ * the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for stay=y). */
+typedef struct Tokens {
+    int64_t B, S;  // sequences whose attention runs here
+    int64_t T;     // T/d.z
+    int64_t T_x;   // T/d.z.x where the stream is stored by tokens, else T: rows of the stream here
+    int64_t t0;    // the first of them
+    int64_t rows;  // of products, qkv, att, pre, act: T, or T_x for stay=y
+    int64_t first; // position of the first token of every sequence
+} Tokens;
+
+/* Tensors of a block that lie between its stages; see the table above. Stream: [T_x, C/y]; in the
+ * middle [rows, stored widths]. */
 typedef struct BlockActs {
-    float *x;                                   // [T,C] input of the block
-    float *h1, *qkv, *att, *x2, *h2;            // [T,C] [T,(H+2Hkv)D] [T,HD] [T,C] [T,C]
-    float *pre, *act;                           // [T,F] or [T,2F] for swiglu; [T,F]
-    float *mean1, *rstd1, *mean2, *rstd2, *lse; // [T] ..., [B,H,S]
+    float *x;                                   // input of the block: stream
+    float *h1, *qkv, *att, *x2, *h2;            // h1, x2, h2: stream
+    float *pre, *act;                           // [rows, up] (gate and up for swiglu), [rows, F]
+    float *mean1, *rstd1, *mean2, *rstd2, *lse; // [T_x] ..., [B,H,S]
 } BlockActs;
 
 /* Weights and gradients of a block, as indices into the table of tensors; -1 where there is none.
@@ -58,23 +78,39 @@ typedef struct BlockTensors {
 
 enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, N_ARENAS };
 
+/* A stretch of the gradient arena that one all_reduce at the end of a step completes. */
+typedef struct GradRegion {
+    float *p;
+    int64_t n;
+    Comm *comm;
+    const char *what;
+} GradRegion;
+
 typedef struct Model {
     ModelShape shape;
+    const Grid *grid; // never NULL
     const Kernels *k;
     Team *team;
+    Widths w;
+    Tokens tk; // of a whole micro-step
+    Linear linear[N_LINEARS];
     TensorTable tensors;
     Arena arena[N_ARENAS];
     int wte, wpe, lnf_w, lnf_b,
         head;             // indices into the table; -1 where there is none; head == wte when tied
     BlockTensors *blocks; // [L]
     BlockActs *acts;      // [L]
+    GradRegion *regions;  // [n_regions]
+    int n_regions;
+    int32_t *inputs, *targets;                      // [T] of a micro-step, padded
     float *x_last, *h_last, *mean_last, *rstd_last; // input and output of the last norm
     float *dx, *dh, *dwide, *dact, *dqkv, *datt;    // workspace of backward
     float *logits, *losses;                         // [head_rows, ld_logits], [T]
     float *rope_table;
     int64_t head_rows,
-        ld_logits; // tokens per chunk of the head; vocabulary rounded up to whole vectors
+        ld_logits; // tokens per chunk of the head; vocabulary here rounded up to whole vectors
     void *product_work, *attention_work, *norm_work;
+    MeshWork work;    // what is gathered or partial: parallel/linear.h
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 } Model;
 
@@ -88,24 +124,34 @@ void model_free(Model *m);
 
 /* Local. Starts a new step: gradients count as zero. */
 void model_zero_grads(Model *m);
-/* Local. Forward and backward of one micro-step: inputs, targets [B,S]; gradients are added for a
- * loss of sum(losses) * scale. Returns the sum of losses over the targets (a target of -1 is not
- * counted). */
+/* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
+ * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale.
+ * Returns the sum of losses over the targets of this coordinate (a target of -1 is not counted). */
 double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
-/* Local. Forward only; the sum of losses; when losses is not NULL each token's loss is left there
- * ([B,S]). */
+/* Collective over the mesh. Forward only; the sum of losses; when losses is not NULL each token's loss
+ * is left there ([B,S]). */
 double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
-/* Local. Forward only; logits[B*S, V] of every token (for tests and tools: big). */
+/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them to
+ * tk->T. */
+void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
+                  const int32_t *targets);
+/* Collective over d x z. The sum of a number of each coordinate, such as model_step's. */
+double model_sum(Model *m, double x);
+void model_sum_floats(Model *m, float *x, int64_t n);
+/* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools: big). */
 void model_logits(Model *m, const int32_t *inputs, float *logits);
-/* Local. x[B*S, C] = embedding of tokens[B,S] at positions first, first+1, ... */
-void model_embed(Model *m, const int32_t *tokens, int64_t B, int64_t S, int64_t first, float *x);
-/* Local. Square root of the sum of squares of all gradients. */
+
+/* Collective over the mesh, once after the last micro-step: sums the gradients over the axes along which
+ * they are still partial. */
+void model_reduce_grads(Model *m);
+/* Collective over the mesh, after model_reduce_grads. Square root of the sum of squares of all
+ * gradients, every parameter counted once. */
 double model_grad_norm(Model *m);
-/* Local. One AdamW step on every tensor. */
+/* Collective over the mesh. One AdamW step on every tensor. */
 void model_update(Model *m, const AdamW *o);
-/* Local. Name of the first tensor that holds a value that is not finite, in the order in which a
- * step computes them: parameters, activations of the last micro-step, gradients from the head back
- * to the embedding. "" when all are finite. */
+/* Collective over the mesh. Name of the first tensor that holds a value that is not finite on any rank, in
+ * the order in which a step computes them: parameters, activations of the last micro-step, gradients from
+ * the head back to the embedding. "" when all are finite. */
 void model_first_nonfinite(Model *m, char *name, size_t n);
 
 #endif

@@ -54,6 +54,17 @@ const Opt *options_table(Options *o) {
         {"seed", OPT_INT, &o->seed, "1337", 0, 9e15, "N",
          "initial weights, order of the data, sampling"},
         {"threads", OPT_INT, &o->threads, "0", 0, 4096, "N", "0 is one per core"},
+        {.type = OPT_GROUP, .help = "Ranks"},
+        {"ranks", OPT_INT, &o->ranks, "0", 0, 4096, "N",
+         "ranks as threads of this process; under mpirun or srun the launcher decides"},
+        {"layout", OPT_STR, &o->layout, "auto", 0, 0, "auto|SPEC",
+         "d2.z1.x4.y2 with words: sp, heads, stay=y, zero1 zero2 zero3; or megatron, megatron-sp, "
+         "dp, "
+         "fsdp, atp:4x2, tensor3d:2x4x2, axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
+        {"timeout", OPT_INT, &o->timeout, "60", 0, 1e9, "S",
+         "seconds that a rank waits for another before the job ends; 0 is for ever"},
+        {"count", OPT_BOOL, &o->count, "0", 0, 0, "",
+         "at the end, every collective of a step with bytes and time"},
         {"kernels", OPT_STR, &o->kernels, "auto", 0, 0, "SET",
          "auto, avx512_bf16, avx512, avx2 or portable"},
         {.type = OPT_GROUP, .help = "Evaluation and sampling"},

@@ -5,15 +5,16 @@
 #include "base/opt.h"
 
 typedef struct Options {
-    const char *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt, *kernels;
+    const char *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt, *kernels,
+        *layout;
     const char *json, *csv, *tensorboard, *llmc_log, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
         eval_every, eval_batches;
-    int64_t sample_every, sample_tokens, top_k;
+    int64_t ranks, timeout, sample_every, sample_tokens, top_k;
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
     int backend, dtype, recompute, schedule;
-    bool resume, memory, profile;
+    bool resume, memory, profile, count;
 } Options;
 
 /* Local. The table whose rows point into o. One at a time: the next call returns the same memory. */

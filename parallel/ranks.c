@@ -1,8 +1,10 @@
 #include "parallel/ranks.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -86,4 +88,20 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     int result = rank_main(w, ctx);
     world_free(w);
     return result;
+}
+
+int ranks_on_node(World *w) {
+    Group g = comm_group(world_comm(w));
+    char mine[64] = "", *all = mem_calloc((size_t)g.size, sizeof mine);
+    int n = 0;
+    snprintf(mine, sizeof mine, "%s", world_node(w));
+    group_all_gather(&g, mine, sizeof mine, all);
+    for (int i = 0; i < g.size; i++) n += strcmp(all + (size_t)i * sizeof mine, mine) == 0;
+    mem_free(all);
+    return n;
+}
+
+_Noreturn void ranks_follow(const World *w) {
+    sleep(30); // rank 0 needs a moment for its line; it ends this rank, too
+    die("rank 0 of %d was to end this job", world_size(w));
 }

@@ -19,5 +19,9 @@ int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 int ranks_launched(void);
 /* Local. Threads for the team of this rank: its share of the cores that this process may use, at least 1. */
 int ranks_threads(const World *w);
+/* Collective over the world. Ranks on this node, this one counted. */
+int ranks_on_node(World *w);
+/* Local. For ranks other than 0 that know that rank 0 is about to end the job with its line: waits for that. */
+_Noreturn void ranks_follow(const World *w);
 
 #endif

@@ -1,0 +1,68 @@
+#include "parallel/grid.h"
+
+#include "base/die.h"
+
+const Grid *grid_one(void) {
+    static const Grid one = {.layout = {.size = {1, 1, 1, 1}, .order = {0, 1, 2, 3}},
+                             .mesh = {.size = {1, 1, 1, 1}, .order = {0, 1, 2, 3}, .p = 1}};
+    return &one;
+}
+
+HeadBlocks head_blocks(const Config *c, int64_t n, bool whole) {
+    int64_t group = c->heads / c->kv_heads; // query heads that read one key head
+    for (int64_t h = 1;; h++) {
+        bool fits = (c->heads + h - 1) / h <= n;
+        if (fits && h % group == 0) return (HeadBlocks){h, h / group, 1};
+        if (fits && group % h == 0 && !whole) return (HeadBlocks){h, 1, group / h};
+    }
+}
+
+Axes grid_middle(const Grid *g) {
+    return axes_of(g->layout.stay ? "y" : g->layout.heads ? "x.y" : "x");
+}
+
+/* The ranks that agree in all other axes, in the order of the blocks that these axes cut. */
+static Comm *make(Grid *g, Axes axes, const char *label) {
+    int coord[N_AXES];
+    mesh_coords(&g->mesh, g->mesh.rank, coord);
+    for (int i = 0; i < axes.n; i++) coord[axes.axis[i]] = 0;
+    return world_split(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes), label);
+}
+
+/* Neighbouring blocks of heads share a key head. Every rank takes part in the split. */
+static Comm *make_kv(Grid *g, const Config *c) {
+    Axes middle = grid_middle(g);
+    int coord[N_AXES], block = mesh_block(&g->mesh, middle);
+    HeadBlocks h = head_blocks(c, mesh_blocks(&g->mesh, middle), g->layout.heads);
+    if (h.copies == 1) return NULL;
+    mesh_coords(&g->mesh, g->mesh.rank, coord);
+    for (int i = 0; i < middle.n; i++) coord[middle.axis[i]] = 0;
+    return world_split(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + block / (int)h.copies,
+                       block, "kv");
+}
+
+void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
+    static const char *const lists[] = {"d", "z", "x", "y", "x.y", "d.z", "z.d", "d.z.x"};
+    *g = (Grid){.layout = *l, .world = w};
+    g->mesh = mesh_make(l->size, l->order, world_rank(w));
+    if (g->mesh.p != world_size(w))
+        die("the layout has %d ranks, the job %d", g->mesh.p, world_size(w));
+    if (g->mesh.p == 1) return;
+    g->all = world_comm(w);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        Axes axes = axes_of(lists[i]);
+        if (mesh_blocks(&g->mesh, axes) == 1) continue;
+        g->comms[g->n_comms].axes = axes;
+        g->comms[g->n_comms++].comm = make(g, axes, lists[i]);
+    }
+    g->kv = make_kv(g, c);
+}
+
+Comm *grid_comm(const Grid *g, Axes axes) {
+    char text[2 * N_AXES + 1];
+    Axes real = mesh_real(&g->mesh, axes);
+    if (real.n == 0) return NULL;
+    for (int i = 0; i < g->n_comms; i++)
+        if (axes_equal(mesh_real(&g->mesh, g->comms[i].axes), real)) return g->comms[i].comm;
+    die("no group was made for the axes %s", axes_print(axes, text));
+}

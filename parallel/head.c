@@ -1,0 +1,203 @@
+/* Embedding, head and loss: the two ends of the model, with the vocabulary cut over x and y.
+ *
+ *   embedding   every rank looks up the tokens that it holds:  x[T/d.z, C] +x +y
+ *               the debt over y is scattered by features, that over x reduced, or scattered by tokens
+ *               positions are added after that, once
+ *   head        h[T/d.z(.x), C/y] is gathered to [T/d.z, C]; logits[T/d.z, V/x.y] are whole
+ *               sums: an output of size V is never reduced, only three numbers per token are
+ *               (largest logit, sum of exponentials, the target's logit)
+ *
+ * Source: Megatron-LM (Shoeybi et al. 2019), section 3; design/mesh_matmul for the paths.
+ */
+#include <string.h>
+
+#include "parallel/block.h"
+
+static int64_t up_to(int64_t n, int64_t part) {
+    return (n + part - 1) / part;
+}
+
+Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
+    const Layout *l = &m->grid->layout;
+    int64_t X = m->grid->mesh.size[AXIS_X], x = m->grid->mesh.coord[AXIS_X], T = B * S;
+    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
+    if (l->stay) { // whole sequences
+        t.B = up_to(B, X), t.T_x = t.B * S, t.rows = t.T_x;
+    } else if (l->sp) {
+        t.T_x = up_to(T, X), t.rows = X * t.T_x;
+    } else {
+        return t;
+    }
+    t.T = X * t.T_x, t.t0 = x * t.T_x;
+    return t;
+}
+
+void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
+    Embedding e = {
+        .B = 1, .S = tk->T, .C = m->w.C_all, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = tokens};
+    bool cut = m->linear[LINEAR_HEAD].dx.n > 0;
+    e.wte = weight_whole(m, m->wte, "w of embedding");
+    const float *wpe = m->wpe < 0 ? NULL : m->tensors.t[m->wpe].param;
+    if (!cut) {
+        e.B = tk->B, e.S = tk->S, e.wpe = wpe, e.first = tk->first;
+        m->k->embedding_forward(m->team, &e, x);
+        return;
+    }
+    m->k->embedding_forward(m->team, &e, m->work.h);
+    Path p = m->linear[LINEAR_HEAD].dx;
+    p.what = "x of embedding";
+    path_run(&p, m->work.h, tk->T, m->w.C_all, x, m->work.tmp);
+    Embedding pos = {.B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first, .wpe = wpe};
+    if (wpe) m->k->position_forward(m->team, &pos, tk->T_x, tk->t0, x);
+}
+
+void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const float *dx) {
+    Embedding e = {
+        .B = 1, .S = tk->T, .C = m->w.C_all, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = tokens};
+    float *dwpe = m->wpe < 0 ? NULL : m->tensors.t[m->wpe].grad;
+    Path p = m->linear[LINEAR_HEAD].x; // from the stream to [T/d.z, C], as the head wants it
+    p.what = "dx of embedding";
+    bool add;
+    e.dwte = grad_open(m, m->wte, &add);
+    // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or to the zeros of
+    // model_zero_grads.
+    if (e.dwte != m->tensors.t[m->wte].grad)
+        memset(e.dwte, 0, (size_t)(m->w.V * m->w.C_all) * sizeof(float));
+    if (m->linear[LINEAR_HEAD].dx.n == 0) {
+        e.B = tk->B, e.S = tk->S, e.first = tk->first, e.dwpe = dwpe;
+        m->k->embedding_backward(m->team, &e, dx);
+    } else {
+        m->k->embedding_backward(m->team, &e,
+                                 path_run(&p, dx, tk->T_x, m->w.C, m->work.h, m->work.tmp));
+        Embedding pos = {
+            .B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first, .dwpe = dwpe};
+        if (dwpe) m->k->position_backward(m->team, &pos, tk->T_x, tk->t0, dx);
+    }
+    bool fresh = m->grads_fresh; // the head's part is there already when the tables are tied
+    m->grads_fresh = fresh && m->head != m->wte;
+    grad_done(m, m->wte, "dw of embedding");
+    m->grads_fresh = fresh;
+}
+
+/* ---- head ---- */
+
+/* logits[T, V/x.y] of h[T, C]: the head's weight is [V,C], used transposed. */
+static void logits_here(Model *m, float *logits, int64_t ld, const float *h, int64_t T,
+                        const float *w) {
+    product_run(m, (Product){.M = T,
+                             .N = m->w.V_n,
+                             .K = m->w.C_all,
+                             .a = h,
+                             .a_row = m->w.C_all,
+                             .a_col = 1,
+                             .b = w,
+                             .b_row = 1,
+                             .b_col = m->w.C_all,
+                             .y = logits,
+                             .ldy = ld});
+}
+
+int64_t head_columns(const Model *m) {
+    Comm *over = grid_comm(m->grid, axes_of("x.y"));
+    return m->w.V * (over ? comm_size(over) : 1);
+}
+
+void head_logits(Model *m, const Tokens *tk, float *logits, const float *h, int64_t row,
+                 int64_t n) {
+    const Linear *l = &m->linear[LINEAR_HEAD];
+    Comm *over = grid_comm(m->grid, axes_of("x.y"));
+    int64_t V = m->w.V, all = head_columns(m), first = over ? V * comm_rank(over) : 0;
+    const float *whole = path_run(&l->x, h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    logits_here(m, logits + first, all, whole + row * m->w.C_all, n,
+                weight_whole(m, m->head, l->what_w));
+    for (int64_t t = 0; over && t < n; t++)
+        coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
+                                   .rows = 1,
+                                   .cols = V,
+                                   .src = logits + t * all + first,
+                                   .dst = logits + t * all,
+                                   .what = "logits",
+                                   .file = __FILE__,
+                                   .line = __LINE__});
+}
+
+/* dh[T,C] = dlogits w, and dw[V,C] += dlogits' h, of this rank's columns. */
+static void head_backward(Model *m, float *dh, const float *h, int64_t T, const float *w, float *dw,
+                          bool add) {
+    int64_t V = m->w.V_n, C = m->w.C_all, ld = m->ld_logits;
+    product_run(m, (Product){.M = T,
+                             .N = C,
+                             .K = V,
+                             .a = m->logits,
+                             .a_row = ld,
+                             .a_col = 1,
+                             .b = w,
+                             .b_row = C,
+                             .b_col = 1,
+                             .y = dh,
+                             .ldy = C});
+    product_run(m, (Product){.M = V,
+                             .N = C,
+                             .K = T,
+                             .a = m->logits,
+                             .a_row = 1,
+                             .a_col = ld,
+                             .b = h,
+                             .b_row = C,
+                             .b_col = 1,
+                             .y = dw,
+                             .ldy = C,
+                             .addend = add ? dw : NULL});
+}
+
+/* Losses of some rows whose logits are in m->logits, which become their gradient. */
+static void classify(Model *m, int64_t rows, const int32_t *targets, float *loss, float scale,
+                     bool backward) {
+    Comm *over = grid_comm(m->grid, axes_of("x.y"));
+    Classifier c = {.T = rows,
+                    .V = m->w.V_n,
+                    .ld = m->ld_logits,
+                    .targets = targets,
+                    .scale = scale,
+                    .backward = backward,
+                    .first = m->w.V_0};
+    if (!over) {
+        m->k->classifier(m->team, &c, loss, m->logits);
+        return;
+    }
+    m->k->classifier_statistics(m->team, &c, m->work.stats, m->logits);
+    coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
+                               .rows = 1,
+                               .cols = 3 * rows,
+                               .src = m->work.stats,
+                               .dst = m->work.parts,
+                               .what = "statistics of loss",
+                               .file = __FILE__,
+                               .line = __LINE__});
+    m->k->classifier_merge(&c, loss, m->work.log_sum, m->work.parts, comm_size(over));
+    if (backward) m->k->classifier_gradient(m->team, &c, m->work.stats, m->work.log_sum, m->logits);
+}
+
+double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const int32_t *targets,
+                 float scale, bool backward) {
+    const Linear *l = &m->linear[LINEAR_HEAD];
+    int64_t C = m->w.C_all, T = tk->T;
+    const float *whole = path_run(&l->x, h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    const float *w = weight_whole(m, m->head, l->what_w);
+    float *part = backward && l->dx.n ? m->work.dlast : dh;
+    bool add = false;
+    float *dw = backward ? grad_open(m, m->head, &add) : NULL;
+    for (int64_t t = 0; t < T; t += m->head_rows) {
+        int64_t rows = T - t < m->head_rows ? T - t : m->head_rows;
+        logits_here(m, m->logits, m->ld_logits, whole + t * C, rows, w);
+        classify(m, rows, targets + t, m->losses + t, scale, backward);
+        if (backward) head_backward(m, part + t * C, whole + t * C, rows, w, dw, add || t > 0);
+    }
+    if (backward) {
+        grad_done(m, m->head, l->what_dw);
+        path_run(&l->dx, part, T, C, dh, m->work.tmp);
+    }
+    double sum = 0;
+    for (int64_t t = 0; t < T; t++) sum += (double)m->losses[t];
+    return sum;
+}

@@ -1,0 +1,316 @@
+#include "parallel/linear.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "parallel/model.h"
+
+/* ---- paths ---- */
+
+Path path_make(const Grid *g, const Dist *from, const Dist *to, const char *what) {
+    Path p = {.what = what};
+    Err e;
+    p.n = dist_path(from, to, p.change, &e);
+    if (p.n < 0) die("%s: %s", what, e.text);
+    for (int i = 0; i < p.n; i++) {
+        p.comm[i] = grid_comm(g, (Axes){.n = 1, .axis = {(uint8_t)p.change[i].axis}});
+        assert(p.comm[i] && p.change[i].kind != CHANGE_SLICE);
+    }
+    return p;
+}
+
+const float *path_run(const Path *p, const float *src, int64_t rows, int64_t cols, float *dst,
+                      float *tmp) {
+    int moves = 0; // changes that need another place
+    for (int i = 0; i < p->n; i++) moves += p->change[i].kind != CHANGE_REDUCE;
+    const float *at = src;
+    for (int i = 0; i < p->n; i++) {
+        const Change *c = &p->change[i];
+        bool moving = c->kind != CHANGE_REDUCE, here = !moving && at != src;
+        moves -= moving;
+        float *to = moves > 0 ? tmp : dst;
+        int64_t n = comm_size(p->comm[i]), *cut = c->dim == 0 ? &rows : &cols;
+        if (c->kind == CHANGE_SCATTER) *cut /= n;
+        CollCall call = {.op = c->kind == CHANGE_GATHER    ? COLL_ALL_GATHER
+                               : c->kind == CHANGE_SCATTER ? COLL_REDUCE_SCATTER
+                                                           : COLL_ALL_REDUCE,
+                         .dim = moving ? c->dim : 0,
+                         .rows = rows,
+                         .cols = cols,
+                         .src = at,
+                         .dst = here ? (void *)(uintptr_t)at : to,
+                         .what = p->what,
+                         .file = __FILE__,
+                         .line = __LINE__};
+        coll_run(p->comm[i], &call);
+        if (c->kind == CHANGE_GATHER) *cut *= n;
+        at = call.dst;
+    }
+    return at;
+}
+
+static bool scatters(const Path *p) {
+    return p->n > 0 && p->change[0].kind == CHANGE_SCATTER;
+}
+
+void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w) {
+    static const char *const what[N_LINEARS][6] = {
+        {"x of qkv", "y of qkv", "dy of qkv", "dx of qkv", "w of qkv", "dw of qkv"},
+        {"x of attn_out", "y of attn_out", "dy of attn_out", "dx of attn_out", "w of attn_out",
+         "dw of attn_out"},
+        {"x of up", "y of up", "dy of up", "dx of up", "w of up", "dw of up"},
+        {"x of down", "y of down", "dy of down", "dx of down", "w of down", "dw of down"},
+        {"x of head", "y of head", "dy of head", "dx of head", "w of head", "dw of head"}};
+    const int64_t widths[N_LINEARS][4] = {{w->K_C, w->blocks * w->qkv, w->C, w->qkv},
+                                          {w->K_att, w->C, w->att, w->C},
+                                          {w->K_C, w->blocks * w->up, w->C, w->up},
+                                          {w->K_F, w->C, w->F, w->C},
+                                          {w->C_all, w->V, w->C, w->V}};
+    LinearDist d = layout_linear(&g->layout, kind);
+    Dist y = d.y;
+    y.owed = axes_none();
+    *l = (Linear){.kind = kind,
+                  .K = widths[kind][0],
+                  .N = widths[kind][1],
+                  .K_stored = widths[kind][2],
+                  .N_stored = widths[kind][3],
+                  .x = path_make(g, &d.x_stored, &d.x, what[kind][0]),
+                  .y = path_make(g, &d.y, &d.y_stored, what[kind][1]),
+                  .dy = path_make(g, &d.y_stored, &y, what[kind][2]),
+                  .dx = path_make(g, &d.dx, &d.x_stored, what[kind][3]),
+                  .what_w = what[kind][4],
+                  .what_dw = what[kind][5]};
+}
+
+/* ---- room ---- */
+
+static Comm *stored_over(Model *m, int i, StoreKind kind) {
+    return shard_stored(&m->tensors, i) ? grid_comm(m->grid, layout_store(&m->grid->layout, kind))
+                                        : NULL;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static float *room(Arena *a, int64_t n) {
+    return n ? arena_take(a, (size_t)n * sizeof(float)) : NULL;
+}
+
+/* stay=y: one panel of each operand, and what a reduction of one leaves. */
+static void panel_room(Model *m, Arena *a) {
+    int64_t n[4] = {0};
+    for (int kind = 0; kind < LINEAR_HEAD; kind++) {
+        const Linear *l = &m->linear[kind];
+        n[0] = larger(n[0], m->tk.rows * l->K_stored);
+        n[1] = larger(n[1], l->K_stored * l->N);
+    }
+    m->work.panel[0] = room(a, n[0]), m->work.panel[1] = room(a, n[1]);
+    m->work.dx = m->shape.training ? room(a, n[0]) : NULL;
+    m->work.y = m->shape.training ? room(a, n[1]) : NULL;
+}
+
+static void gathered_room(Model *m, Arena *a) {
+    int64_t x = 0, y = 0, dx = 0, rows = m->tk.rows;
+    for (int kind = 0; kind < LINEAR_HEAD; kind++) {
+        const Linear *l = &m->linear[kind];
+        if (l->x.n) x = larger(x, rows * l->K);
+        if (scatters(&l->y)) y = larger(y, rows * l->N);
+        if (scatters(&l->dx)) dx = larger(dx, rows * l->K);
+    }
+    m->work.x = room(a, x), m->work.y = room(a, y);
+    m->work.dx = m->shape.training ? room(a, dx) : NULL;
+}
+
+static void weights_room(Model *m, Arena *a) {
+    int64_t w = 0, dw = 0, part = 0;
+    for (int i = 0; i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.t[i];
+        int64_t block = shard_block(&m->tensors, i, m->grid);
+        if (stored_over(m, i, STORE_PARAM)) w = larger(w, block);
+        if (stored_over(m, i, STORE_GRAD))
+            dw = larger(dw, block), part = larger(part, tensor_part(t, PART_GRAD));
+    }
+    m->work.w = room(a, w);
+    if (!m->shape.training) return;
+    m->work.dw = room(a, dw), m->work.part = room(a, part);
+    if (m->grid->kv) m->work.kv = room(a, m->w.rows_C * 2 * m->w.Hkv * m->w.D);
+}
+
+void linear_workspace(Model *m, Arena *a) {
+    const Mesh *mesh = &m->grid->mesh;
+    int64_t T = m->tk.T * m->w.C_all, X = mesh->size[AXIS_X], Y = mesh->size[AXIS_Y];
+    if (mesh->p == 1) return;
+    if (m->grid->layout.stay)
+        panel_room(m, a);
+    else
+        gathered_room(m, a);
+    weights_room(m, a);
+    if (X * Y == 1) return;
+    m->work.h = room(a, T), m->work.tmp = room(a, T);
+    m->work.dlast = m->shape.training ? room(a, T) : NULL;
+    m->work.stats = room(a, larger(2 * m->tk.T_x, 3 * m->head_rows));
+    m->work.parts = room(a, larger(Y * 2 * m->tk.T_x, X * Y * 3 * m->head_rows));
+    m->work.log_sum = room(a, m->head_rows);
+}
+
+/* ---- weights and gradients that are stored cut over z ---- */
+
+const float *weight_whole(Model *m, int i, const char *what) {
+    const Tensor *t = &m->tensors.t[i];
+    Comm *over = stored_over(m, i, STORE_PARAM);
+    if (!over) return t->param;
+    coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
+                               .rows = 1,
+                               .cols = tensor_part(t, PART_PARAM),
+                               .src = t->param,
+                               .dst = m->work.w,
+                               .what = what,
+                               .file = __FILE__,
+                               .line = __LINE__});
+    return m->work.w;
+}
+
+float *grad_open(Model *m, int i, bool *add) {
+    Tensor *t = &m->tensors.t[i];
+    if (stored_over(m, i, STORE_GRAD)) {
+        int64_t n = t->local_rows * t->local_cols, all = shard_block(&m->tensors, i, m->grid);
+        if (m->grid->layout.stay) n = 0; // rows of padding are in no panel
+        memset(m->work.dw + n, 0, (size_t)(all - n) * sizeof(float));
+        *add = false;
+        return m->work.dw;
+    }
+    *add = !m->grads_fresh;
+    return t->grad;
+}
+
+void grad_done(Model *m, int i, const char *what) {
+    Tensor *t = &m->tensors.t[i];
+    Comm *over = stored_over(m, i, STORE_GRAD);
+    if (!over) return;
+    int64_t n = tensor_part(t, PART_GRAD);
+    float *part = m->grads_fresh ? t->grad : m->work.part;
+    coll_run(over, &(CollCall){.op = COLL_REDUCE_SCATTER,
+                               .rows = 1,
+                               .cols = n,
+                               .src = m->work.dw,
+                               .dst = part,
+                               .what = what,
+                               .file = __FILE__,
+                               .line = __LINE__});
+    if (part != t->grad) m->k->bias_residual(m->team, t->grad, part, NULL, 1, n);
+}
+
+/* ---- the three products ---- */
+
+void product_run(Model *m, Product p) {
+    p.bf16 = m->shape.bf16;
+    p.workspace = m->product_work;
+    m->k->product(m->team, &p);
+}
+
+/* Rows of the stored x, and of the stored y: the stream's, or the middle's. */
+static int64_t rows_in(LinearKind kind, const Tokens *tk) {
+    return kind == LINEAR_QKV || kind == LINEAR_UP ? tk->T_x : tk->rows;
+}
+static int64_t rows_out(LinearKind kind, const Tokens *tk) {
+    return kind == LINEAR_ATTN_OUT || kind == LINEAR_DOWN ? tk->T_x : tk->rows;
+}
+
+static const float *bias_of(const Model *m, int b) {
+    return b < 0 ? NULL : m->tensors.t[b].param;
+}
+
+/* y[rows,N] = x w, with what an epilogue may do where nothing is owed. */
+static void forward_product(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x,
+                            int w, Product epilogue) {
+    Product p = epilogue;
+    p.M = tk->rows, p.N = l->N, p.K = l->K;
+    p.a = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL), p.a_row = l->K,
+    p.a_col = 1;
+    p.b = weight_whole(m, w, l->what_w), p.b_row = l->N, p.b_col = 1;
+    p.y = y, p.ldy = l->N;
+    product_run(m, p);
+}
+
+void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x, int w,
+                    int b, const float *addend, Epilogue epilogue, float *aux) {
+    const Linear *l = &m->linear[kind];
+    bool stay = m->grid->layout.stay;
+    if (!stay && l->y.n == 0) {
+        Product p = {.addend = addend, .bias = bias_of(m, b), .epilogue = epilogue, .aux = aux};
+        forward_product(m, l, tk, y, x, w, p);
+        return;
+    }
+    float *sum = epilogue == EPI_GELU ? aux : y; // before the activation
+    int64_t rows = rows_out(kind, tk), N = l->N_stored;
+    if (stay) {
+        summa_forward(m, l, tk, sum, x, w);
+    } else {
+        float *part = scatters(&l->y) ? m->work.y : sum;
+        forward_product(m, l, tk, part, x, w, (Product){0});
+        path_run(&l->y, part, tk->rows, l->N, sum, NULL);
+    }
+    if (addend || b >= 0) m->k->bias_residual(m->team, sum, addend, bias_of(m, b), rows, N);
+    if (epilogue == EPI_GELU) m->k->gelu_forward(m->team, y, sum, rows * N);
+}
+
+/* dx = dy w', its debt paid. */
+static void backward_dx(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
+                        int w, Epilogue epilogue, float *aux) {
+    bool owed = l->dx.n > 0;
+    float *part = scatters(&l->dx) ? m->work.dx : dx;
+    product_run(m, (Product){.M = tk->rows,
+                             .N = l->K,
+                             .K = l->N,
+                             .a = dy,
+                             .a_row = l->N,
+                             .a_col = 1,
+                             .b = weight_whole(m, w, l->what_w),
+                             .b_row = 1,
+                             .b_col = l->N,
+                             .y = part,
+                             .ldy = l->K,
+                             .epilogue = owed ? EPI_NONE : epilogue,
+                             .aux = owed ? NULL : aux});
+    path_run(&l->dx, part, tk->rows, l->K, dx, NULL);
+    if (owed && epilogue == EPI_DGELU)
+        m->k->gelu_backward(m->team, dx, dx, aux, rows_in(l->kind, tk) * l->K_stored);
+}
+
+static void backward_dw(Model *m, const Linear *l, const Tokens *tk, const float *dy,
+                        const float *x, int w) {
+    bool add;
+    float *dw = grad_open(m, w, &add);
+    product_run(
+        m, (Product){.M = l->K,
+                     .N = l->N,
+                     .K = tk->rows,
+                     .a = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL),
+                     .a_row = 1,
+                     .a_col = l->K,
+                     .b = dy,
+                     .b_row = l->N,
+                     .b_col = 1,
+                     .y = dw,
+                     .ldy = l->N,
+                     .addend = add ? dw : NULL});
+    grad_done(m, w, l->what_dw);
+}
+
+void linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, const float *dy,
+                     const float *x, int w, int b, Epilogue epilogue, float *aux) {
+    const Linear *l = &m->linear[kind];
+    int64_t rows = rows_out(kind, tk);
+    if (m->grid->layout.stay) {
+        summa_backward(m, l, tk, dx, dy, x, w);
+        if (epilogue == EPI_DGELU)
+            m->k->gelu_backward(m->team, dx, dx, aux, tk->rows * l->K_stored);
+    } else {
+        const float *whole = path_run(&l->dy, dy, rows, l->N_stored, m->work.y, NULL);
+        backward_dx(m, l, tk, dx, whole, w, epilogue, aux);
+        backward_dw(m, l, tk, whole, x, w);
+    }
+    if (b >= 0) m->k->bias_backward(m->team, m->tensors.t[b].grad, dy, rows, l->N_stored);
+}

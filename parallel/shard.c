@@ -1,0 +1,214 @@
+#include "parallel/shard.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static int64_t up_to(int64_t n, int64_t blocks) {
+    return (n + blocks - 1) / blocks;
+}
+
+/* How much of [begin, begin + n) lies below `all`. */
+static int64_t real(int64_t begin, int64_t n, int64_t all) {
+    return begin >= all ? 0 : begin + n > all ? all - begin : n;
+}
+
+Widths widths_of(const Config *c, const Grid *g) {
+    const Mesh *m = &g->mesh;
+    Axes middle = grid_middle(g);
+    int n = mesh_blocks(m, middle), X = m->size[AXIS_X], Y = m->size[AXIS_Y];
+    HeadBlocks h = head_blocks(c, n, g->layout.heads);
+    Widths w = {.H = h.heads, .Hkv = h.kv_heads, .D = config_head_size(c)};
+    w.C = up_to(c->channels, Y);
+    w.C_0 = m->coord[AXIS_Y] * w.C, w.C_n = real(w.C_0, w.C, c->channels);
+    w.C_all = w.C * Y;
+    w.V = up_to(c->vocab, X * Y);
+    w.V_0 = mesh_block(m, axes_of("x.y")) * w.V, w.V_n = real(w.V_0, w.V, c->vocab);
+    w.qkv = (w.H + 2 * w.Hkv) * w.D, w.att = w.H * w.D;
+    w.F = up_to(c->ffn, n), w.up = c->act == ACT_SWIGLU ? 2 * w.F : w.F;
+    w.blocks = g->layout.heads && !g->layout.stay ? Y : 1;
+    w.K_C = g->layout.stay ? w.C_all : w.C;
+    w.K_att = g->layout.stay ? n * w.att : w.blocks * w.att;
+    w.K_F = g->layout.stay ? n * w.F : w.blocks * w.F;
+    int cut = g->layout.stay ? X : 1;
+    w.rows_C = up_to(w.K_C, cut), w.rows_att = up_to(w.K_att, cut), w.rows_F = up_to(w.K_F, cut);
+    return w;
+}
+
+/* One dimension of a local block: stretches of logical indices, each with its place. */
+typedef struct Stretch {
+    int64_t global, n, local;
+    bool first;
+} Stretch;
+
+typedef struct Side {
+    int64_t size; // padded
+    int n;
+    Stretch *s;
+} Side;
+
+static Side side(int64_t size) {
+    return (Side){.size = size};
+}
+
+static void add(Side *d, int64_t global, int64_t n, int64_t local, bool first) {
+    if (n <= 0) return;
+    d->s = mem_realloc(d->s, (size_t)d->n + 1, sizeof *d->s);
+    d->s[d->n++] = (Stretch){global, n, local, first};
+}
+
+/* The block [begin, begin + size) of a dimension of `all` elements, in a block of `padded`. */
+static Side block(int64_t begin, int64_t size, int64_t all, int64_t padded) {
+    Side d = side(padded);
+    add(&d, begin, real(begin, size, all), 0, true);
+    return d;
+}
+
+/* n blocks from number `from` on, each [q | k | v] of its heads. */
+static Side qkv_side(const Config *c, const Widths *w, int64_t copies, int64_t from, int64_t n) {
+    Side d = side(n * w->qkv);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t b = from + i, at = i * w->qkv, D = w->D, kv = b / copies * w->Hkv;
+        int64_t q_n = real(b * w->H, w->H, c->heads),
+                kv_n = q_n ? real(kv, w->Hkv, c->kv_heads) : 0;
+        bool first = b % copies == 0;
+        add(&d, b * w->att, q_n * D, at, true);
+        add(&d, (c->heads + kv) * D, kv_n * D, at + w->H * D, first);
+        add(&d, (c->heads + c->kv_heads + kv) * D, kv_n * D, at + (w->H + w->Hkv) * D, first);
+    }
+    return d;
+}
+
+/* n blocks of the MLP's features, each [gate | up] for swiglu. */
+static Side up_side(const Config *c, const Widths *w, int64_t from, int64_t n) {
+    Side d = side(n * w->up);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t part = 0; part < w->up / w->F; part++) {
+            int64_t f = (from + i) * w->F;
+            add(&d, part * c->ffn + f, real(f, w->F, c->ffn), i * w->up + part * w->F, true);
+        }
+    return d;
+}
+
+static bool is(const Tensor *t, const char *tail) {
+    size_t n = strlen(t->name), k = strlen(tail);
+    return n >= k && strcmp(t->name + n - k, tail) == 0;
+}
+
+bool shard_stored(const TensorTable *t, int i) {
+    return t->t[i].decay && !is(&t->t[i], "wpe");
+}
+
+Axes shard_owed(const TensorTable *t, int i, const Layout *l) {
+    const Tensor *x = &t->t[i];
+    if (shard_stored(t, i)) return axes_of("d");
+    bool of_middle = is(x, "qkv.bias") || is(x, "up.bias");
+    bool tokens_over_x = l->stay || (l->sp && !of_middle);
+    return axes_of(tokens_over_x ? "d.z.x" : "d.z");
+}
+
+/* The rows and columns of a tensor that lie in this rank's block, and the axes that cut it. */
+static void sides(const TensorTable *table, const Tensor *t, const Grid *g, Side *rows, Side *cols,
+                  Axes *cut) {
+    const Config *c = &table->config;
+    const Mesh *m = &g->mesh;
+    Widths w = widths_of(c, g);
+    bool stay = g->layout.stay;
+    int64_t copies = head_blocks(c, mesh_blocks(m, grid_middle(g)), g->layout.heads).copies;
+    int64_t own = mesh_block(m, grid_middle(g)), from = own / w.blocks * w.blocks;
+    int64_t x = m->coord[AXIS_X], qkv = c->heads * w.D;
+    *rows = side(1), *cols = block(w.C_0, w.C, c->channels, w.C), *cut = axes_of("y");
+    if (t->rows == 1) add(rows, 0, 1, 0, true);
+    if (is(t, "wpe")) {
+        *rows = block(0, t->rows, t->rows, t->rows);
+    } else if (is(t, "wte") || is(t, "head")) {
+        mem_free(cols->s);
+        *rows = block(w.V_0, w.V, c->vocab, w.V),
+        *cols = block(0, c->channels, c->channels, w.C_all);
+        *cut = axes_of("x.y");
+    } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
+        bool q = is(t, "qkv.weight");
+        mem_free(cols->s);
+        *cols = q ? qkv_side(c, &w, copies, from, w.blocks) : up_side(c, &w, from, w.blocks);
+        *rows = stay ? block(x * w.rows_C, w.rows_C, c->channels, w.rows_C)
+                     : block(w.C_0, w.C, c->channels, w.C);
+        *cut = axes_of("x.y");
+    } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
+        mem_free(cols->s);
+        *cols = is(t, "qkv.bias") ? qkv_side(c, &w, copies, own, 1) : up_side(c, &w, own, 1);
+        *cut = grid_middle(g);
+    } else if (is(t, "attn_out.weight")) {
+        *rows = stay ? block(x * w.rows_att, w.rows_att, qkv, w.rows_att)
+                     : block(from * w.att, w.K_att, qkv, w.K_att);
+        *cut = axes_of("x.y");
+    } else if (is(t, "down.weight")) {
+        *rows = stay ? block(x * w.rows_F, w.rows_F, c->ffn, w.rows_F)
+                     : block(from * w.F, w.K_F, c->ffn, w.K_F);
+        *cut = axes_of("x.y");
+    }
+}
+
+/* Equal flat parts of the block; the finest are the moments', coarser ones are whole numbers of them. */
+static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut) {
+    static const StoreKind kinds[N_PARTS] = {STORE_PARAM, STORE_GRAD, STORE_MOMENTS};
+    Tensor *t = &table->t[i];
+    bool stored = shard_stored(table, i);
+    int64_t n = t->local_rows * t->local_cols;
+    int all = stored ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
+    int64_t fine = up_to(n, all);
+    for (int part = 0; part < N_PARTS; part++) {
+        Axes a = stored ? layout_store(&g->layout, kinds[part]) : axes_none();
+        int64_t size = fine * (all / mesh_blocks(&g->mesh, a));
+        t->begin[part] = mesh_block(&g->mesh, a) * size;
+        t->end[part] = t->begin[part] + size;
+        t->first[part] = true;
+        for (int axis = 0; axis < N_AXES; axis++)
+            if (g->mesh.coord[axis] && !axes_has(a, axis) && !axes_has(cut, axis))
+                t->first[part] = false;
+    }
+}
+
+void shard_tensors(TensorTable *table, const Grid *g) {
+    if (g->mesh.p == 1) return;
+    for (int i = 0; i < table->n; i++) {
+        Tensor *t = &table->t[i];
+        Side rows, cols;
+        Axes cut;
+        sides(table, t, g, &rows, &cols, &cut);
+        t->local_rows = rows.size, t->local_cols = cols.size;
+        t->n_rects = 0;
+        t->rects = mem_realloc(t->rects, (size_t)(rows.n * cols.n) + 1, sizeof *t->rects);
+        for (int r = 0; r < rows.n; r++)
+            for (int k = 0; k < cols.n; k++)
+                t->rects[t->n_rects++] =
+                    (TensorRect){.row = rows.s[r].global,
+                                 .col = cols.s[k].global,
+                                 .rows = rows.s[r].n,
+                                 .cols = cols.s[k].n,
+                                 .at = rows.s[r].local * cols.size + cols.s[k].local,
+                                 .first = cols.s[k].first};
+        mem_free(rows.s), mem_free(cols.s);
+        cut_flat(table, i, g, cut);
+    }
+}
+
+int64_t shard_block(const TensorTable *t, int i, const Grid *g) {
+    int all =
+        shard_stored(t, i) ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
+    return tensor_part(&t->t[i], PART_MOMENTS) * all;
+}
+
+double shard_waste(const Config *c, const Grid *g) {
+    TensorTable t = tensors_describe(c);
+    shard_tensors(&t, g);
+    double held = 0, all = 0;
+    for (int i = 0; i < t.n; i++) {
+        const Tensor *x = &t.t[i];
+        if (!shard_stored(&t, i)) continue;
+        held +=
+            (double)(x->local_rows * x->local_cols) * g->mesh.size[AXIS_X] * g->mesh.size[AXIS_Y];
+        all += (double)tensor_size(x);
+    }
+    tensors_free(&t);
+    return 1 - all / held;
+}

@@ -1,0 +1,140 @@
+/* The end of a step: gradients become whole, their norm, AdamW on every parameter. model.h has the
+ * contracts.
+ *
+ *   kv        gradients of key and value heads that neighbours hold in copies are added
+ *   d         matrices: all_reduce, or with zero1 a reduce_scatter of the flat parts (zero2 and zero3 did it
+ *             after every product)
+ *   d.z(.x)   vectors: all_reduce
+ *   norm      of what this rank is the first to hold, so that every parameter counts once
+ *   AdamW     on the part whose moments are here; the new weights are gathered where it is smaller than
+ *             what is stored of them
+ */
+#include <math.h>
+
+#include "parallel/model.h"
+
+static void all_reduce(Comm *c, float *x, int64_t n, const char *what) {
+    coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
+                            .rows = 1,
+                            .cols = n,
+                            .src = x,
+                            .dst = x,
+                            .what = what,
+                            .file = __FILE__,
+                            .line = __LINE__});
+}
+
+/* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The ranks that
+ * hold copies hold the same runs in the same order. */
+static int64_t pack_kv(Model *m, int i, float *buffer, bool pack) {
+    Tensor *t = &m->tensors.t[i];
+    int64_t n = 0, queries = m->shape.config.heads * m->w.D;
+    TensorRun r;
+    for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next(&it, &r);) {
+        if (r.col < queries) continue;
+        for (int64_t j = 0; j < r.n; j++)
+            if (pack)
+                buffer[n++] = t->grad[r.at + j];
+            else
+                t->grad[r.at + j] = buffer[n++];
+    }
+    return n;
+}
+
+static void reduce_kv(Model *m) {
+    for (int l = 0; m->grid->kv && l < m->shape.config.layers; l++) {
+        const int list[] = {m->blocks[l].qkv_w, m->blocks[l].qkv_b};
+        for (int k = 0; k < 2; k++) {
+            if (list[k] < 0) continue;
+            int64_t n = pack_kv(m, list[k], m->work.kv, true);
+            all_reduce(m->grid->kv, m->work.kv, n, "gradients of copied heads");
+            pack_kv(m, list[k], m->work.kv, false);
+        }
+    }
+}
+
+/* zero1: this rank keeps the sum of its part only. */
+static void scatter_over_d(Model *m) {
+    Comm *d = grid_comm(m->grid, axes_of("d"));
+    for (int i = 0; d && m->grid->layout.zero == 1 && i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        if (!shard_stored(&m->tensors, i)) continue;
+        coll_run(d, &(CollCall){.op = COLL_REDUCE_SCATTER,
+                                .rows = 1,
+                                .cols = tensor_part(t, PART_MOMENTS),
+                                .src = t->grad,
+                                .dst = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]),
+                                .what = "gradients of matrices",
+                                .file = __FILE__,
+                                .line = __LINE__});
+    }
+}
+
+void model_reduce_grads(Model *m) {
+    reduce_kv(m);
+    scatter_over_d(m);
+    for (int i = 0; i < m->n_regions; i++)
+        all_reduce(m->regions[i].comm, m->regions[i].p, m->regions[i].n, m->regions[i].what);
+}
+
+static double all_sum(Comm *c, double x, const char *what) {
+    if (c)
+        coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
+                                .type = COLL_F64,
+                                .rows = 1,
+                                .cols = 1,
+                                .src = &x,
+                                .dst = &x,
+                                .what = what,
+                                .file = __FILE__,
+                                .line = __LINE__});
+    return x;
+}
+
+double model_sum(Model *m, double x) {
+    return all_sum(grid_comm(m->grid, axes_of("d.z")), x, "sum of losses");
+}
+
+void model_sum_floats(Model *m, float *x, int64_t n) {
+    Comm *c = grid_comm(m->grid, axes_of("d.z"));
+    if (c) all_reduce(c, x, n, "losses of tokens");
+}
+
+/* Of what this rank is the first to hold of a tensor's gradient. */
+static double squares(Model *m, const Tensor *t) {
+    double sum = 0;
+    TensorRun r;
+    const float *g = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]);
+    bool all_first = t->first[PART_MOMENTS];
+    for (int i = 0; i < t->n_rects; i++) all_first &= t->rects[i].first;
+    if (all_first)
+        return m->k->sum_of_squares(m->team, g, tensor_part(t, PART_MOMENTS)); // padding is zero
+    for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
+        sum += m->k->sum_of_squares(m->team, g + r.at, r.n);
+    return sum;
+}
+
+double model_grad_norm(Model *m) {
+    double sum = 0;
+    for (int i = 0; i < m->tensors.n; i++) sum += squares(m, &m->tensors.t[i]);
+    return sqrt(all_sum(m->grid->all, sum, "gradient norm"));
+}
+
+void model_update(Model *m, const AdamW *o) {
+    for (int i = 0; i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        int64_t n = tensor_part(t, PART_MOMENTS), begin = t->begin[PART_MOMENTS];
+        float *param = t->param + (begin - t->begin[PART_PARAM]);
+        m->k->adamw(m->team, o, param, t->m, t->v, t->grad + (begin - t->begin[PART_GRAD]), n,
+                    t->decay);
+        if (n == tensor_part(t, PART_PARAM)) continue;
+        coll_run(grid_comm(m->grid, axes_of("d")), &(CollCall){.op = COLL_ALL_GATHER,
+                                                               .rows = 1,
+                                                               .cols = n,
+                                                               .src = param,
+                                                               .dst = t->param,
+                                                               .what = "new weights",
+                                                               .file = __FILE__,
+                                                               .line = __LINE__});
+    }
+}

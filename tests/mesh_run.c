@@ -1,0 +1,177 @@
+#include "tests/mesh_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/ranks.h"
+
+typedef struct Job {
+    MeshRun *r;
+    Config config;
+    Layout layout;
+    double (*losses)[MESH_STEPS], (*norms)[MESH_STEPS]; // [ranks]
+} Job;
+
+/* Larger weights than a real start, so that every path carries signal: biases and norms too. */
+static void perturb(TensorTable *table) {
+    TensorRun r;
+    for (int i = 0; i < table->n; i++) {
+        Tensor *t = &table->t[i];
+        for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &r);)
+            for (int64_t j = 0; j < r.n; j++)
+                t->param[r.at + j] +=
+                    0.2f * (float)(rng_uniform(9, rng_stream(t->name),
+                                               (uint64_t)(r.row * t->cols + r.col + j)) -
+                                   0.5);
+    }
+}
+
+/* Every logical element is written by the rank that is the first to hold it. */
+static void collect(const TensorTable *table, float *out) {
+    TensorRun r;
+    for (int i = 0; i < table->n; out += tensor_size(&table->t[i++])) {
+        const Tensor *t = &table->t[i];
+        for (TensorRuns it = tensor_runs(t, PART_PARAM, true); tensor_next(&it, &r);)
+            memcpy(out + r.row * t->cols + r.col, t->param + r.at, (size_t)r.n * sizeof *out);
+    }
+}
+
+/* Sequences [first, first + n) of a step; those that it does not have are padding. */
+static void tokens(const Job *job, int step, int64_t first, int64_t n, int32_t *inputs,
+                   int32_t *targets) {
+    int64_t S = job->r->S, V = job->config.vocab;
+    for (int64_t b = 0; b < n; b++)
+        for (int64_t s = 0; s < S; s++) {
+            int64_t g = first + b;
+            uint64_t at = (uint64_t)((step * job->r->sequences + g) * S + s);
+            bool real = g < job->r->sequences;
+            inputs[b * S + s] = real ? (int32_t)(rng_u64(1, 1, at) % (uint64_t)V) : 0;
+            targets[b * S + s] = real ? (int32_t)(rng_u64(1, 2, at) % (uint64_t)V) : -1;
+        }
+}
+
+static double one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_t *targets) {
+    const Mesh *mesh = &m->grid->mesh;
+    int64_t n = mesh_blocks(mesh, axes_of("d.z")), here = mesh_block(mesh, axes_of("d.z")),
+            B = m->shape.B;
+    int64_t all = job->r->sequences, count = all * job->r->S;
+    double sum = 0;
+    model_zero_grads(m);
+    for (int64_t first = 0; first < all; first += n * B) {
+        tokens(job, step, first + here * B, B, inputs, targets);
+        sum += model_step(m, inputs, targets, 1.0f / (float)count);
+    }
+    model_reduce_grads(m);
+    return model_sum(m, sum) / (double)count;
+}
+
+static int rank_main(World *w, void *ctx) {
+    Job *job = ctx;
+    MeshRun *r = job->r;
+    Grid grid;
+    grid_make(&grid, w, &job->layout, &job->config);
+    int n = mesh_blocks(&grid.mesh, axes_of("d.z")), rank = world_rank(w);
+    ModelShape shape = {.config = job->config,
+                        .S = r->S,
+                        .recompute = r->recompute,
+                        .training = true,
+                        .grid = &grid};
+    shape.B = r->micro ? r->micro : (r->sequences + n - 1) / n;
+    Model m;
+    Team *team = team_create(1);
+    model_plan(&m, &shape, kernels_cpu(r->kernels), team);
+    model_allocate(&m);
+    tensors_init(&m.tensors, team, 42);
+    perturb(&m.tensors);
+    collect(&m.tensors, r->start);
+    size_t n_tokens = (size_t)(shape.B * r->S);
+    int32_t *inputs = mem_alloc(n_tokens * sizeof *inputs),
+            *targets = mem_alloc(n_tokens * sizeof *targets);
+    for (int step = 0; step < MESH_STEPS; step++) {
+        job->losses[rank][step] = one_step(job, &m, step, inputs, targets);
+        double norm = job->norms[rank][step] = model_grad_norm(&m);
+        model_update(
+            &m,
+            &(AdamW){
+                .lr = 0.01f,
+                .beta1 = 0.9f,
+                .beta2 = 0.95f,
+                .eps = 1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
+                .weight_decay = 0.1f,
+                .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
+                .step = step + 1});
+    }
+    collect(&m.tensors, r->weights);
+    mem_free(inputs), mem_free(targets);
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+void mesh_run(MeshRun *r) {
+    Job job = {.r = r};
+    Err e;
+    if (!config_parse(&job.config, r->model, &e)) die("%s", e.text);
+    if (!layout_parse(&job.layout, r->layout, 0, &e)) die("%s", e.text);
+    int p = layout_ranks(&job.layout);
+    r->n_params = config_parameters(&job.config);
+    r->start = mem_calloc((size_t)r->n_params, sizeof *r->start);
+    r->weights = mem_calloc((size_t)r->n_params, sizeof *r->weights);
+    job.losses = mem_calloc((size_t)p, sizeof *job.losses);
+    job.norms = mem_calloc((size_t)p, sizeof *job.norms);
+    ranks_run(p, rank_main, &job);
+    memcpy(r->loss, job.losses[0], sizeof r->loss);
+    memcpy(r->norm, job.norms[0], sizeof r->norm);
+    r->agreed = true;
+    for (int i = 0; i < p; i++)
+        r->agreed &= memcmp(job.losses[i], r->loss, sizeof r->loss) == 0 &&
+                     memcmp(job.norms[i], r->norm, sizeof r->norm) == 0;
+    mem_free(job.losses), mem_free(job.norms);
+}
+
+void mesh_run_free(MeshRun *r) {
+    mem_free(r->start);
+    mem_free(r->weights);
+    r->start = r->weights = NULL;
+}
+
+MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
+    MeshDiff d = {0};
+    double far = 0, moved = 0;
+    for (int i = 0; i < MESH_STEPS; i++) {
+        d.loss = fmax(d.loss, fabs(a->loss[i] - b->loss[i]) / fabs(b->loss[i]));
+        d.norm = fmax(d.norm, fabs(a->norm[i] - b->norm[i]) / fabs(b->norm[i]));
+    }
+    for (int64_t i = 0; i < a->n_params; i++) {
+        far += pow((double)a->weights[i] - (double)b->weights[i], 2);
+        moved += pow((double)b->weights[i] - (double)b->start[i], 2);
+    }
+    d.weights = sqrt(far / moved);
+    if (!isfinite(d.loss + d.norm + d.weights)) d.loss = INFINITY;
+    return d;
+}
+
+void mesh_every_layout(int p, void (*f)(const char *, void *), void *ctx) {
+    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
+    for (int d = 1; d <= p; d++)
+        for (int z = 1; z <= p / d; z++)
+            for (int x = 1; x <= p / d / z; x++) {
+                if (p % (d * z * x)) continue;
+                int y = p / d / z / x;
+                for (int w = 0; w < 5; w++)
+                    for (int zero = 0; zero <= (d > 1 ? 3 : 0); zero++) {
+                        char spec[64], tail[16] = "";
+                        bool sp = w == 1 || w == 3, heads = w == 2 || w == 3;
+                        if ((sp && x == 1) || (heads && y == 1) || (w == 4 && x * y == 1)) continue;
+                        if (zero) snprintf(tail, sizeof tail, "+zero%d", zero);
+                        snprintf(spec, sizeof spec, "d%d.z%d.x%d.y%d%s%s", d, z, x, y, words[w],
+                                 tail);
+                        f(spec, ctx);
+                    }
+            }
+}

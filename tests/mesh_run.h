@@ -1,0 +1,43 @@
+/* mesh_run -- a few steps of training a tiny model on a mesh of thread ranks, for tests that compare
+ * meshes. Everything is a function of global indices: weights, tokens, targets. */
+#ifndef TESTS_MESH_RUN_H
+#define TESTS_MESH_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "parallel/model.h"
+
+enum { MESH_STEPS = 5 };
+
+typedef struct MeshRun {
+    // what
+    const char *model, *layout; // --model, --layout
+    int64_t sequences, S;       // of a step, over the whole mesh
+    int64_t micro;       // sequences of a micro-step at each coordinate of d x z; 0: all at once
+    const char *kernels; // NULL: the best
+    Recompute recompute;
+    // results, of rank 0 but the weights, which all ranks fill in
+    double loss[MESH_STEPS], norm[MESH_STEPS];
+    int64_t n_params;
+    float *start,
+        *weights; // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
+    bool agreed;  // every rank saw the same losses and norms, bit for bit
+} MeshRun;
+
+/* Trains MESH_STEPS steps. */
+void mesh_run(MeshRun *r);
+void mesh_run_free(MeshRun *r);
+
+/* How far two runs of the same model are apart: the largest relative difference of a loss, of a gradient
+ * norm, and the distance of the weights relative to how far training moved them. */
+typedef struct MeshDiff {
+    double loss, norm, weights;
+} MeshDiff;
+MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b);
+
+/* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d, z,
+ * x, y. */
+void mesh_every_layout(int p, void (*f)(const char *spec, void *ctx), void *ctx);
+
+#endif

@@ -1,0 +1,84 @@
+/* Every layout trains the same model as one rank: losses, gradient norms, weights. */
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/mesh_run.h"
+
+/* Awkward on purpose: nothing divides. */
+static const char *const models[] = {
+    "layers=2,heads=5,channels=20,seq=6,vocab=37",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
+    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0",
+};
+enum { N_MODELS = sizeof models / sizeof *models, SEQUENCES = 5 };
+
+static MeshRun run_on(const char *model, const char *layout, int64_t micro) {
+    MeshRun r = {.model = model, .layout = layout, .sequences = SEQUENCES, .S = 4, .micro = micro};
+    mesh_run(&r);
+    return r;
+}
+
+/* What another order of the same sums makes of a run on one rank: the largest of some reorderings, by
+ * smaller micro-steps and by narrower vectors. */
+static MeshDiff reordering(const char *model, const MeshRun *one) {
+    MeshDiff worst = {0};
+    const char *const *sets = kernels_cpu_sets();
+    for (int set = 0; sets[set]; set++)
+        for (int micro = 1; micro <= 3; micro++) {
+            MeshRun r = {
+                .model = model, .layout = "d1", .sequences = SEQUENCES, .S = 4, .micro = micro};
+            r.kernels = sets[set];
+            mesh_run(&r);
+            MeshDiff d = mesh_diff(&r, one);
+            worst.loss = fmax(worst.loss, d.loss), worst.norm = fmax(worst.norm, d.norm);
+            worst.weights = fmax(worst.weights, d.weights);
+            mesh_run_free(&r);
+        }
+    return worst;
+}
+
+typedef struct Compare {
+    const char *model;
+    MeshRun one;
+    MeshDiff bound; // 10 times what reordering gives
+    int64_t micro;
+    int n, bad;
+} Compare;
+
+static void compare(const char *spec, void *ctx) {
+    Compare *c = ctx;
+    MeshRun r = run_on(c->model, spec, c->micro);
+    MeshDiff d = mesh_diff(&r, &c->one);
+    c->n++;
+    if (!r.agreed || !(d.loss <= c->bound.loss) || !(d.norm <= c->bound.norm) ||
+        !(d.weights <= c->bound.weights)) {
+        printf("    %s on %s: loss %.2g (%.2g), norm %.2g (%.2g), weights %.2g (%.2g)%s\n",
+               c->model, spec, d.loss, c->bound.loss, d.norm, c->bound.norm, d.weights,
+               c->bound.weights, r.agreed ? "" : "; ranks disagree");
+        c->bad++;
+    }
+    mesh_run_free(&r);
+}
+
+static Compare comparison(const char *model) {
+    Compare c = {.model = model};
+    c.one = run_on(model, "d1", 0);
+    MeshDiff d = reordering(model, &c.one);
+    // A reordering may hit the same bits by chance in so few numbers: at least a unit in the last place.
+    c.bound =
+        (MeshDiff){10 * fmax(d.loss, 6e-8), 10 * fmax(d.norm, 6e-8), 10 * fmax(d.weights, 1e-6)};
+    return c;
+}
+
+TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
+    for (int i = 0; i < N_MODELS; i++) {
+        Compare c = comparison(models[i]);
+        for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare, &c);
+        mesh_run_free(&c.one);
+        CHECK(c.n > 300);
+        CHECK(c.bad == 0);
+    }
+}

@@ -1,0 +1,60 @@
+/* train_gpt -- a run of the trainer as one rank has it; shared by train_gpt.c (options, mesh, loop) and
+ * train_eval.c (what a run does with its model besides training). The only files that know both data/ and
+ * parallel/.
+ */
+#ifndef TRAIN_GPT_H
+#define TRAIN_GPT_H
+
+#include "base/group.h"
+#include "data/batch.h"
+#include "data/hellaswag.h"
+#include "data/metrics.h"
+#include "data/progress.h"
+#include "data/runstate.h"
+#include "data/tokenizer.h"
+#include "parallel/model.h"
+#include "parallel/options.h"
+
+/* Everything that lives as long as the run, as one rank has it. */
+typedef struct Run {
+    World *world;
+    Group group; // all ranks, for data/
+    bool lead;   // rank 0: prints and writes the records
+    Grid grid;
+    Team *team;
+    const Kernels *kernels;
+    Config config;
+    Model m;
+    Tokenizer *tokenizer; // shared by the ranks of a process; NULL: samples are printed as ids
+    int64_t seq, batch;   // positions; tokens of a step
+    int64_t micro;        // sequences of a micro-step at each coordinate of d x z
+    int64_t places;       // coordinates of d x z
+    ShardSet train_set, val_set;
+    Batches train, val;
+    HellaSwag hellaswag;
+    RunState state;
+    Metrics *metrics; // of rank 0, as is progress
+    Progress *progress;
+    double peak_flops;         // of all ranks
+    int64_t saved_step;        // of the newest checkpoint, -1 when there is none
+    bool stopping;             // a signal came, and all ranks know
+    int32_t *inputs, *targets; // [micro, S]
+} Run;
+
+extern Options o; // of the process
+
+/* Rank 0 speaks. */
+#define note(r, ...)                                                                               \
+    do {                                                                                           \
+        if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
+    } while (0)
+
+/* Collective. Has a signal come to any rank? So that all leave together. */
+bool stopping(void *run);
+/* Collective. Validation loss and HellaSwag, as the options say, printed and recorded. A signal ends it without
+ * a result: whoever sent it may not wait. */
+void evaluate_all(Run *r);
+/* Collective. One sample: prompt and continuation (mem_free). live: printed token by token. */
+char *sample(Run *r, bool live);
+
+#endif
