@@ -16,7 +16,7 @@
  * named step_* is whole. A folder without a sound checkpoint.json, or with a file missing or of
  * another size, is passed over with a warning. Left-overs of writers that died are removed by the
  * next save. A failed save leaves no trace and touches no other checkpoint. One run at a time
- * saves into a folder.
+ * saves into a folder: it holds the lock of SAVE_DIR/.lock, a file that says who it is.
  */
 #ifndef DATA_CHECKPOINT_H
 #define DATA_CHECKPOINT_H
@@ -41,6 +41,12 @@ typedef struct CheckpointOptions {
  * if that fails it warns. False: nothing is left behind. */
 bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
                      const char *state_json, const CheckpointOptions *o, const Group *g, Err *e);
+
+/* Collective. Takes the folder, made where it is missing, for this run, until checkpoint_unlock or until rank 0's
+ * process ends, however that comes. Refuses, naming the process and its host, when another run has it. Where
+ * the file system knows no locks, it warns. */
+bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e);
+void checkpoint_unlock(int lock);
 
 /* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees it; NULL
  * when there is none. `step` may be NULL. */

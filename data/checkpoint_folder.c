@@ -1,9 +1,11 @@
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -77,6 +79,44 @@ static int64_t *list_steps(const char *save_dir, int *n) {
 
 char *step_path(const char *save_dir, int64_t step) {
     return mem_printf("%s/step_%08lld", save_dir, (long long)step);
+}
+
+/* ---- one run at a time ---- */
+
+/* The file is never removed: who opened it before and locks it after its removal would hold nothing. */
+static bool lock_file(const char *path, int *lock, Err *e) {
+    char who[160] = "", host[64] = "host";
+    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*lock < 0) return err(e, "cannot create %s: %s", path, strerror(errno));
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) {
+        gethostname(host, sizeof host - 1);
+        int n = snprintf(who, sizeof who, "process %ld on %s\n", (long)getpid(), host);
+        if (ftruncate(*lock, 0) || pwrite(*lock, who, (size_t)n, 0) != n)
+            warn("%s: %s", path, strerror(errno)); // locked all the same, without a name
+        return true;
+    }
+    if (errno != EWOULDBLOCK) {
+        warn("%s: %s; see to it that no other run saves there", path, strerror(errno));
+        return true;
+    }
+    ssize_t n = pread(*lock, who, sizeof who - 1, 0);
+    who[n > 0 ? n : 0] = 0;
+    who[strcspn(who, "\n")] = 0;
+    checkpoint_unlock(*lock), *lock = -1;
+    return err(e, "%.300s is held by %s, another run: wait for its end, or name another folder",
+               path, *who ? who : "some process");
+}
+
+bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
+    char *path = mem_printf("%s/.lock", save_dir);
+    *lock = -1;
+    bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(path, lock, e));
+    mem_free(path);
+    return group_agree(g, mine, e);
+}
+
+void checkpoint_unlock(int lock) {
+    if (lock >= 0) close(lock);
 }
 
 /* ---- the newest ---- */

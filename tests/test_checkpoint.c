@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,31 @@ TEST(checkpoint_copies_further_files) {
     o.files = (const char *const[]){copy, copy, NULL};
     CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &alone, &e));
     model_free(&a);
+}
+
+/* ---- two runs ---- */
+
+static void lock_and_be_killed(void *dir) {
+    Err e;
+    int lock;
+    if (checkpoint_lock(dir, &alone, &lock, &e)) raise(SIGKILL);
+}
+
+TEST(checkpoint_folder_is_one_runs_at_a_time) {
+    char dir[160], text[256], me[32];
+    Err e;
+    int lock, other;
+    snprintf(dir, sizeof dir, "%s/new", test_tmpdir());
+    CHECK(test_in_child(lock_and_be_killed, dir, text, sizeof text) == 128 + 9); // leaves no lock
+    CHECK(checkpoint_lock(dir, &alone, &lock, &e));
+    CHECK(!checkpoint_lock(dir, &alone, &other, &e) && strstr(e.text, "new/.lock is held by"));
+    snprintf(me, sizeof me, "process %ld on ", (long)getpid());
+    CHECK(strstr(e.text, me));
+    CHECK(test_in_child(lock_and_be_killed, dir, text, sizeof text) == 0);
+    checkpoint_unlock(lock);
+    CHECK(checkpoint_lock(dir, &alone, &lock, &e));
+    checkpoint_unlock(lock);
+    CHECK(!checkpoint_lock("/proc/new", &alone, &lock, &e) && strstr(e.text, "/proc/new"));
 }
 
 /* ---- damage ---- */
