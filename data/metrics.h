@@ -48,8 +48,8 @@ typedef struct RunRecord {
     const char *model;   // config_print's text
     const char *kernels; // instruction set in use
     int64_t parameters, tokens_per_step, steps;
-    int threads, ranks;  // threads of a rank
-    const char *layout;  // SPEC of the mesh
+    int threads, ranks; // threads of a rank
+    const char *layout; // SPEC of the mesh
     double flops_per_token, peak_flops;
 } RunRecord;
 

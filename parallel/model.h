@@ -17,9 +17,9 @@
  * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
  * (parallel/shard.h), and parallel/linear.h brings them together for every product.
  *
- * The step is written against the Kernels table and the collectives of parallel/coll.h alone. Life: model_plan (sizes, nothing big is
- * allocated) -> the memory table is printed and judged -> model_allocate -> model_step, model_loss,
- * ... -> model_free.
+ * The step is written against the Kernels table and the collectives of parallel/coll.h alone. Life:
+ * model_plan (sizes, nothing big is allocated) -> the memory table is printed and judged ->
+ * model_allocate -> model_step, model_loss, ... -> model_free.
  */
 #ifndef PARALLEL_MODEL_H
 #define PARALLEL_MODEL_H
@@ -48,17 +48,6 @@ typedef struct ModelShape {
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
-
-/* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z; where
- * the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for stay=y). */
-typedef struct Tokens {
-    int64_t B, S;  // sequences whose attention runs here
-    int64_t T;     // T/d.z
-    int64_t T_x;   // T/d.z.x where the stream is stored by tokens, else T: rows of the stream here
-    int64_t t0;    // the first of them
-    int64_t rows;  // of products, qkv, att, pre, act: T, or T_x for stay=y
-    int64_t first; // position of the first token of every sequence
-} Tokens;
 
 /* Tensors of a block that lie between its stages; see the table above. Stream: [T_x, C/y]; in the
  * middle [rows, stored widths]. */

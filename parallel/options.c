@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-const Opt *options_table(Options *o) {
-    static Opt table[96];
+/* What is trained, on what, and how. */
+static size_t training_rows(Options *o, Opt *table) {
     const Opt rows[] = {
         {.type = OPT_GROUP, .help = "Data"},
         {"train", OPT_STR, &o->train, "", 0, 0, "GLOB",
@@ -54,6 +54,14 @@ const Opt *options_table(Options *o) {
         {"seed", OPT_INT, &o->seed, "1337", 0, 9e15, "N",
          "initial weights, order of the data, sampling"},
         {"threads", OPT_INT, &o->threads, "0", 0, 4096, "N", "0 is one per core"},
+    };
+    memcpy(table, rows, sizeof rows);
+    return sizeof rows / sizeof rows[0];
+}
+
+/* Where it runs, and what it writes. */
+static size_t running_rows(Options *o, Opt *table) {
+    const Opt rows[] = {
         {.type = OPT_GROUP, .help = "Ranks"},
         {"ranks", OPT_INT, &o->ranks, "0", 0, 4096, "N",
          "ranks as threads of this process; under mpirun or srun the launcher decides"},
@@ -101,8 +109,16 @@ const Opt *options_table(Options *o) {
          "where the time of a step goes, at the end"},
         {"tensorboard", OPT_STR, &o->tensorboard, "", 0, 0, "DIR", "TensorBoard event file"},
         {"llmc-log", OPT_STR, &o->llmc_log, "", 0, 0, "FILE", "llm.c's main.log lines"},
-        {0}};
-    static_assert(sizeof rows <= sizeof table, "make the table larger");
+    };
     memcpy(table, rows, sizeof rows);
+    return sizeof rows / sizeof rows[0];
+}
+
+const Opt *options_table(Options *o) {
+    static Opt table[128];
+    size_t n = training_rows(o, table);
+    n += running_rows(o, table + n);
+    assert(n < sizeof table / sizeof table[0]);
+    table[n] = (Opt){0};
     return table;
 }

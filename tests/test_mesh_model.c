@@ -67,7 +67,7 @@ static Compare comparison(const char *model) {
     Compare c = {.model = model};
     c.one = run_on(model, "d1", 0);
     MeshDiff d = reordering(model, &c.one);
-    // A reordering may hit the same bits by chance in so few numbers: at least a unit in the last place.
+    // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the last place.
     c.bound =
         (MeshDiff){10 * fmax(d.loss, 6e-8), 10 * fmax(d.norm, 6e-8), 10 * fmax(d.weights, 1e-6)};
     return c;
