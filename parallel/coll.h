@@ -17,7 +17,8 @@
  * Sums are taken in the order of ranks in the group, whoever arrives first, and alike in every
  * backend: the same layout gives the same bits with threads and with MPI. Counted bytes are those
  * that this rank receives from others: ring volumes, (p-1)/p of the whole for all_gather and
- * reduce_scatter, twice that for all_reduce.
+ * reduce_scatter, twice that for all_reduce; a broadcast is received once by all but its root, a reduce
+ * (p-1) times by its root alone.
  *
  * All ranks of a group start the same collectives in the same order. In debug builds (CONFIG=debug,
  * asan, tsan) a start with other arguments than its partners' ends the job with both call sites.

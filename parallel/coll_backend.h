@@ -98,9 +98,12 @@ int64_t coll_src_stride(const CollCall *call, int rank, int size);
 /* Local. Rows of row_bytes bytes from one matrix to another; strides in bytes. The team helps. */
 void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
                int64_t rows, int64_t row_bytes);
-/* Local. dst[i] = dst[i] + src[i] (or the greater one) for n elements; they must not overlap. Integers
- * wrap around. A NaN in dst stays, one in src is no maximum. */
-void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n);
+/* Local. dst[i] = a[i] + b[i] (or the greater one) for n elements; dst may be a or b. Integers wrap
+ * around. A NaN in a stays, one in b is no maximum. */
+void coll_fold_to(CollType type, CollFold fold, void *dst, const void *a, const void *b, int64_t n);
+static inline void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n) {
+    coll_fold_to(type, fold, dst, dst, src, n);
+}
 
 /* Are these the same call, as far as two ranks of a group must agree? Checked in debug builds. */
 bool coll_agree(const CollCall *a, const CollCall *b);

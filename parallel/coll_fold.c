@@ -3,15 +3,24 @@
 
 #include "parallel/coll_backend.h"
 
-typedef void (*FoldFn)(void *dst, const void *src, int64_t n);
+typedef void (*FoldFn)(void *dst, const void *x, const void *y, int64_t n);
 
-/* Plain loops: compilers make vectors of them, and they wait for memory. */
+/* A cache line at a time goes through an array that nothing else can be: so compilers make vectors of
+ * it although dst may be x or y. */
 #define FOLD(name, T, expression)                                                                  \
-    static void name(void *dst, const void *src, int64_t n) {                                      \
-        T *restrict to = dst;                                                                      \
-        const T *restrict from = src;                                                              \
+    static void name(void *dst, const void *x, const void *y, int64_t n) {                         \
+        enum { LINE = 64 / sizeof(T) };                                                            \
+        T *to = dst, line[LINE];                                                                   \
+        const T *p = x, *q = y;                                                                    \
+        for (; n >= LINE; n -= LINE, to += LINE, p += LINE, q += LINE) {                           \
+            for (int i = 0; i < LINE; i++) {                                                       \
+                T a = p[i], b = q[i];                                                              \
+                line[i] = (T)(expression);                                                         \
+            }                                                                                      \
+            memcpy(to, line, sizeof line);                                                         \
+        }                                                                                          \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            T a = to[i], b = from[i];                                                              \
+            T a = p[i], b = q[i];                                                                  \
             to[i] = (T)(expression);                                                               \
         }                                                                                          \
     }
@@ -26,13 +35,14 @@ FOLD(max_i64, int64_t, b > a ? b : a)
 FOLD(max_i32, int32_t, b > a ? b : a)
 FOLD(max_u8, uint8_t, b > a ? b : a)
 
-void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n) {
+void coll_fold_to(CollType type, CollFold fold, void *dst, const void *a, const void *b,
+                  int64_t n) {
     static const FoldFn table[][2] = {[COLL_F32] = {sum_f32, max_f32},
                                       [COLL_F64] = {sum_f64, max_f64},
                                       [COLL_I64] = {sum_i64, max_i64},
                                       [COLL_I32] = {sum_i32, max_i32},
                                       [COLL_U8] = {sum_u8, max_u8}};
-    table[type][fold](dst, src, n);
+    table[type][fold](dst, a, b, n);
 }
 
 typedef struct Copy {

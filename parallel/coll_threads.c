@@ -46,7 +46,8 @@ typedef struct Meet {
 } Meet;
 
 struct ThreadsJob {
-    int size, spin;
+    int size;
+    double spin; // seconds
     Meet *all;
     void *board[MAX_THREAD_RANKS]; // world_split: leaders show their group's Meet
     _Atomic bool left[MAX_THREAD_RANKS];
@@ -64,8 +65,8 @@ static Meet *meet_create(int size) {
 ThreadsJob *threads_job_create(int n) {
     ThreadsJob *job = mem_calloc(1, sizeof *job);
     job->size = n;
-    // some tens of microseconds; where ranks share cores, spinning keeps the awaited one from running
-    job->spin = n <= team_cores() ? 1000 : 20;
+    // sleeping and waking cost some 100 us; where ranks share cores, spinning keeps the awaited from running
+    job->spin = n <= team_cores() ? 200e-6 : 0;
     job->all = meet_create(n);
     return job;
 }
@@ -125,11 +126,14 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
                       const CollCall *call) {
     Meet *m = c->impl;
     const ThreadsJob *job = c->world->impl;
-    for (int i = 0; i < job->spin; i++) {
-        if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0) return;
-        pause_cpu();
-    }
-    double begin = coll_now();
+    double begin = coll_now(), spin = job->spin;
+    do
+        for (int i = 0; i < 32; i++) {
+            if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0)
+                return;
+            pause_cpu();
+        }
+    while (spin > 0 && coll_now() - begin < spin);
     for (;;) {
         atomic_fetch_add(&m->sleepers, 1);
         uint32_t count = atomic_load(&g->count);
@@ -227,22 +231,26 @@ typedef struct Sum {
 } Sum;
 
 /* Sums bytes begin..end of the rows laid one behind the other, by chunks that stay in the first cache.
- * The sum is made apart: dst may be the src of any rank. */
+ * Each is read from all before it is written to any: dst may be the src of any rank. */
 static void sum_piece(void *ctx, int64_t begin, int64_t end) {
     enum { CHUNK = 8192 };
     const Sum *s = ctx;
     _Alignas(64) char sum[CHUNK];
     int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
-    while (begin < end) {
-        int64_t n = s->row_bytes - at < CHUNK ? s->row_bytes - at : CHUNK;
+    for (int64_t n; begin < end; begin += n, at += n) {
+        if (at == s->row_bytes) row++, at = 0;
+        n = s->row_bytes - at < CHUNK ? s->row_bytes - at : CHUNK;
         if (n > end - begin) n = end - begin;
         int64_t from = row * s->src_stride + at;
-        memcpy(sum, s->src[0] + from, (size_t)n);
-        for (int i = 1; i < s->n_src; i++)
-            coll_fold(s->type, s->fold, sum, s->src[i] + from, n / bytes);
-        for (int i = 0; i < s->n_dst; i++) memcpy(s->dst[i] + begin, sum, (size_t)n);
-        begin += n, at += n;
-        if (at == s->row_bytes) row++, at = 0;
+        const char *so_far = s->src[0] + from;
+        for (int i = 1; i < s->n_src; i++) {
+            bool straight = i == s->n_src - 1 && s->n_dst == 1; // the last one goes to its place
+            void *to = straight ? s->dst[0] + begin : sum;
+            coll_fold_to(s->type, s->fold, to, so_far, s->src[i] + from, n / bytes);
+            so_far = sum;
+        }
+        for (int i = 0; i < s->n_dst && s->n_dst > 1; i++)
+            memcpy(s->dst[i] + begin, sum, (size_t)n);
     }
 }
 
