@@ -184,6 +184,8 @@ static void check_outputs(const Run *r) {
             die("%s", e.text);
         mem_free(inside);
     }
+    int lock; // held until the process ends
+    if (*folders[0] && !checkpoint_lock(o.save, &r->group, &lock, &e)) die("--save: %s", e.text);
     if (*o.export_llmc && (!llmc_model_fits(&r->config, &e) || !io_can_write(o.export_llmc, &e)))
         die("--export-llmc: %s", e.text);
 }

@@ -110,6 +110,7 @@ works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep
 "${train[@]:0:5}" --micro 2 --threads 1 --steps 100000 --eval-every 0 --save stop --json stop.jsonl >out 2>err &
 pid=$!
 for ((i = 0; i < 100; i++)); do grep -qs '"step":20,' stop.jsonl && break; sleep 0.1; done
+refuses "a folder that another run saves into" 1 "stop/.lock is held by process $pid on" "${train[@]}" --save stop --resume
 kill -TERM $pid
 wait $pid
 status=$?
