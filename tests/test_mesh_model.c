@@ -69,7 +69,7 @@ static Compare comparison(const char *model) {
     MeshDiff d = reordering(model, &c.one);
     // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the last place.
     c.bound =
-        (MeshDiff){10 * fmax(d.loss, 6e-8), 10 * fmax(d.norm, 6e-8), 10 * fmax(d.weights, 1e-6)};
+        (MeshDiff){10 * fmax(d.loss, 6e-8), 10 * fmax(d.norm, 2e-7), 10 * fmax(d.weights, 1e-6)};
     return c;
 }
 
