@@ -41,6 +41,13 @@ static Comm *make_kv(Grid *g, const Config *c) {
                        block, "kv");
 }
 
+/* The group along axes of more than one rank each. */
+static Comm *find(const Grid *g, Axes real) {
+    for (int i = 0; i < g->n_comms; i++)
+        if (axes_equal(g->comms[i].axes, real)) return g->comms[i].comm;
+    return NULL;
+}
+
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     static const char *const lists[] = {"d", "z", "x", "y", "x.y", "d.z", "z.d", "d.z.x"};
     *g = (Grid){.layout = *l, .world = w};
@@ -50,10 +57,11 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     if (g->mesh.p == 1) return;
     g->all = world_comm(w);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        Axes axes = axes_of(lists[i]);
-        if (mesh_blocks(&g->mesh, axes) == 1) continue;
-        g->comms[g->n_comms].axes = axes;
-        g->comms[g->n_comms++].comm = make(g, axes, lists[i]);
+        char label[2 * N_AXES + 1];
+        Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z is d where z has one rank
+        if (real.n == 0 || find(g, real)) continue;
+        g->comms[g->n_comms].axes = real;
+        g->comms[g->n_comms++].comm = make(g, real, axes_print(real, label));
     }
     g->kv = make_kv(g, c);
 }
@@ -62,7 +70,7 @@ Comm *grid_comm(const Grid *g, Axes axes) {
     char text[2 * N_AXES + 1];
     Axes real = mesh_real(&g->mesh, axes);
     if (real.n == 0) return NULL;
-    for (int i = 0; i < g->n_comms; i++)
-        if (axes_equal(mesh_real(&g->mesh, g->comms[i].axes), real)) return g->comms[i].comm;
+    Comm *c = find(g, real);
+    if (c) return c;
     die("no group was made for the axes %s", axes_print(axes, text));
 }

@@ -81,6 +81,19 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const flo
 
 /* ---- head ---- */
 
+enum { HEAD_BYTES = 256 << 20 }; // logits of one chunk of tokens; larger chunks gain nothing
+
+int64_t head_ld(int64_t V) {
+    return up_to(V, 16) * 16;
+}
+
+int64_t head_chunk(int64_t T, int64_t V) {
+    int64_t most = HEAD_BYTES / (head_ld(V) * (int64_t)sizeof(float));
+    int64_t chunks = most > 0 ? up_to(T, most) : T;
+    int64_t rows = up_to(up_to(T, chunks), 64) * 64; // chunks of about equal length
+    return rows < T ? rows : T;
+}
+
 /* logits[T, V/x.y] of h[T, C]: the head's weight is [V,C], used transposed. */
 static void logits_here(Model *m, float *logits, int64_t ld, const float *h, int64_t T,
                         const float *w) {

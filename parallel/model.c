@@ -9,8 +9,6 @@
 #include "base/mem.h"
 #include "parallel/block.h"
 
-enum { HEAD_BYTES = 256 << 20 }; // logits of one chunk of tokens; larger chunks gain nothing
-
 static float *floats(Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * sizeof(float));
 }
@@ -113,22 +111,13 @@ static void cut_activations(Model *m) {
     m->targets = arena_take(a, (size_t)T * sizeof *m->targets);
 }
 
-/* Tokens per chunk of the head, chunks of about equal length. */
-static void plan_head(Model *m) {
-    int64_t T = m->tk.T;
-    m->ld_logits = (m->w.V + 15) / 16 * 16;
-    int64_t most = HEAD_BYTES / (m->ld_logits * (int64_t)sizeof(float));
-    int64_t chunks = most > 0 ? (T + most - 1) / most : T;
-    m->head_rows = ((T + chunks - 1) / chunks + 63) / 64 * 64;
-    if (m->head_rows > T) m->head_rows = T;
-}
-
 static void cut_workspace(Model *m) {
     const Config *c = &m->shape.config;
     Arena *a = &m->arena[ARENA_WORK];
     int64_t T_x = m->tk.T_x, rows = m->tk.rows;
     int threads = team_size(m->team);
-    plan_head(m);
+    m->ld_logits = head_ld(m->w.V);
+    m->head_rows = head_chunk(m->tk.T, m->w.V);
     m->logits = floats(a, m->head_rows * m->ld_logits);
     if (m->shape.training) {
         m->dx = floats(a, T_x * m->w.C), m->dh = floats(a, T_x * m->w.C);

@@ -39,7 +39,8 @@ static void rule(char line[160], const char *const corner[3], int blocks, int ce
 }
 
 static void draw(Column *c, const Mesh *m, const Dist *d, int lines) {
-    static const char *const corners[3][3] = {{"┌", "┬", "┐"}, {"├", "┼", "┤"}, {"└", "┴", "┘"}};
+    static const char *const top[] = {"┌", "┬", "┐"}, *const mid[] = {"├", "┼", "┤"},
+                             *const end[] = {"└", "┴", "┘"};
     int rows = mesh_blocks(m, d->cut[0]), cols = mesh_blocks(m, d->cut[1]);
     int inner = (lines - 1 - rows) / rows, cell = cols > 1 ? 3 : 7;
     char text[LABEL];
@@ -51,7 +52,7 @@ static void draw(Column *c, const Mesh *m, const Dist *d, int lines) {
     for (int k = 0; k < lines; k++) {
         int i = k / (inner + 1), at = k % (inner + 1);
         if (at == 0) {
-            rule(c->line[k], corners[k == 0 ? 0 : k == lines - 1 ? 2 : 1], cols, cell);
+            rule(c->line[k], k == 0 ? top : k == lines - 1 ? end : mid, cols, cell);
             continue;
         }
         for (int j = 0; j < cols; j++) {

@@ -1,0 +1,338 @@
+/* parallel/count: against the closed formulas, and against what a run counts. */
+#include "parallel/count.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/ranks.h"
+#include "tests/mesh_run.h"
+#include "tests/simulated.h"
+#include "tests/test.h"
+
+/* The grid of a rank without a world, as a planner has it. */
+static Grid paper_grid(const char *spec, int rank) {
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.mesh = mesh_make(g.layout.size, g.layout.order, rank);
+    return g;
+}
+
+static ModelShape shape_of(const char *model, const Grid *g, int64_t B, int64_t S) {
+    ModelShape s = {.B = B, .S = S, .training = true, .grid = g};
+    Err e;
+    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    return s;
+}
+
+/* --- the closed formulas --------------------------------------------------------------------- */
+
+/* Numbers that a rank receives in one block, by hand: parallel/README.md, section 6. */
+static double by_hand(const Layout *l, double T, double C) {
+    double D = l->size[AXIS_D], Z = l->size[AXIS_Z], X = l->size[AXIS_X], Y = l->size[AXIS_Y];
+    double P = D * Z * X * Y, W = 12 * C * C / (X * Y);                 // weights of a local block
+    double w = l->zero == 3 ? Z * D : Z, dw = l->zero >= 2 ? Z * D : Z; // cut flat so many times
+    double v = 2 * W * (w - 1) / w + W * (dw - 1) / dw;
+    if (l->stay)
+        v += 3 * (7 * T * C * (Y - 1) / P + W * (X - 1));
+    else
+        v += 2 * (4 * T * C * (X - 1) + 12 * T * C * (Y - 1)) / P;
+    if (l->sp) v += 2 * T * C * (X - 1) / P;    // x of qkv and up once more
+    if (l->heads) v += 5 * T * C * (Y - 1) / P; // x of attn_out and down once more
+    double stream = l->sp || l->stay ? T / (D * Z * X) : T / (D * Z);
+    return v + 2 * (2 * stream * (Y - 1) + 2 * 2 * stream * (Y - 1) / Y); // two norms
+}
+
+static void check_formula(const char *spec, void *ctx) {
+    const int64_t B = 12, S = 10, C = 240; // they divide by all meshes of up to 8 ranks but 7
+    Grid g = paper_grid(spec, 0);
+    ModelShape s = shape_of("layers=1,heads=120,channels=240,vocab=240", &g, B, S);
+    Count c = {.n = 0};
+    count_block(&c, &s);
+    int64_t T = B * S * mesh_blocks(&g.mesh, axes_of("d.z"));
+    double want = 4 * by_hand(&g.layout, (double)T, (double)C);
+    int *n = ctx;
+    ++*n;
+    // whole numbers below 2^53: exact but for the order of divisions
+    if (fabs((double)count_bytes(&c) - want) > 0.5)
+        test_fail(__FILE__, __LINE__, "%s: %lld bytes, by hand %.1f", spec,
+                  (long long)count_bytes(&c), want);
+}
+
+TEST(count_of_a_block_is_the_closed_formula) {
+    int n = 0;
+    for (int p = 1; p <= 8; p++)
+        if (p != 7) mesh_every_layout(p, check_formula, &n);
+    CHECK(n > 300);
+}
+
+/* Collectives of a block, and how many of each kind. */
+TEST(count_of_collectives_is_what_the_literature_counts) {
+    static const struct {
+        const char *layout;
+        int64_t all, ops[N_COLL_OPS]; // gather, scatter, all_reduce, broadcast, reduce
+    } rows[] = {
+        {"d1", 0, {0}},
+        {"dp:4", 0, {0}},
+        {"fsdp:4", 12, {8, 4, 0}},              // weights twice, gradients once
+        {"megatron:4", 4, {0, 0, 4}},           // 2 forward, 2 backward
+        {"megatron-sp:4", 10, {6, 4, 0}},       // each in two, and 2 gathers again
+        {"x2.y2", 8, {0, 0, 8}},                // one for each product
+        {"atp:2x2", 14, {6, 4, 4}},             // the wide tensor: in two, and 2 gathers again
+        {"z2.x2.y2", 20, {8, 4, 8}},            // AxoNN: 8 sums, 8 gathers, 4 scatters
+        {"cube:2", 32, {20, 12, 0}},            // 3 + 3 of each product, x and w again
+        {"optimus:2x2", 48, {0, 0, 0, 32, 16}}, // 4 layers x 6 streams x 2 panels
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Grid g = paper_grid(rows[i].layout, 0);
+        ModelShape s = shape_of("layers=1,heads=8,channels=64,vocab=64", &g, 4, 8);
+        Count c = {.n = 0};
+        int64_t ops[N_COLL_OPS] = {0}, norms = 0;
+        count_block(&c, &s);
+        for (int k = 0; k < c.n; k++) {
+            bool norm = strstr(c.row[k].what, "norm") != NULL;
+            if (norm) norms += c.row[k].calls;
+            if (!norm) ops[c.row[k].op] += c.row[k].calls;
+        }
+        CHECK(norms == (g.mesh.size[AXIS_Y] > 1 ? 4 : 0));
+        if (count_calls(&c) - norms != rows[i].all || memcmp(ops, rows[i].ops, sizeof ops) != 0)
+            test_fail(__FILE__, __LINE__, "%s: %lld gathers, %lld scatters, %lld all_reduces",
+                      rows[i].layout, (long long)ops[0], (long long)ops[1], (long long)ops[2]);
+    }
+}
+
+/* --- the table of parallel/README.md --------------------------------------------------------- */
+
+typedef struct Cost {
+    double calls, received, at_end, states, kept; // of one block; MiB
+} Cost;
+
+typedef struct Costs {
+    Layout layout;
+    int layers;
+    Cost c; // of rank 0
+} Costs;
+
+static int cost_main(World *w, void *ctx) {
+    const double mib = 1048576;
+    Costs *of = ctx;
+    char model[64];
+    snprintf(model, sizeof model, "d24,layers=%d", of->layers);
+    ModelShape s = shape_of(model, NULL, 0, 1024);
+    Grid g;
+    grid_make(&g, w, &of->layout, &s.config);
+    s.grid = &g, s.B = 8 / mesh_blocks(&g.mesh, axes_of("d.z"));
+    Count step = {.n = 0}, end = {.n = 0};
+    Team *team = team_create(1);
+    Model m;
+    model_plan(&m, &s, kernels_cpu(NULL), team);
+    count_micro_step(&step, &s);
+    count_update(&end, &s);
+    if (g.mesh.rank == 0) {
+        of->c = (Cost){(double)count_calls(&step), (double)count_bytes(&step) / mib,
+                       (double)count_bytes(&end) / mib, 0, (double)m.arena[ARENA_ACTS].used / mib};
+        for (int i = ARENA_PARAMS; i <= ARENA_OPTIMIZER; i++)
+            of->c.states += (double)m.arena[i].used / mib;
+    }
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+/* Of a model of n layers: the difference of two is a block. */
+static Cost cost_of(const char *layout, int layers) {
+    Costs of = {.layers = layers};
+    Err e;
+    if (!layout_parse(&of.layout, layout, 0, &e)) die("%s", e.text);
+    ranks_run(layout_ranks(&of.layout), cost_main, &of);
+    return of.c;
+}
+
+TEST(costs_of_the_readme_are_what_the_code_counts) {
+    static const char *const layouts[] = {
+        "dp:8",          "d8+zero1",        "d4.x2",      "fsdp:8",  "megatron:8",
+        "megatron-sp:8", "z2.x4+sp",        "x4.y2",      "atp:4x2", "axonn:1x2x2x2",
+        "cube:2",        "tesseract:2x2x2", "d2.z2.x2+sp"};
+    static Text t;
+    t.n = 0;
+    text_put(
+        &t, "                   a micro-step        end of step   held by a rank, MiB\n"
+            "                   calls  MiB received    MiB received   states  kept for backward\n");
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        Cost a = cost_of(layouts[i], 1), b = cost_of(layouts[i], 2);
+        text_put(&t, "%-18s %5.0f %13.1f %15.1f %8.1f %18.1f\n", layouts[i], b.calls - a.calls,
+                 b.received - a.received, b.at_end - a.at_end, b.states - a.states,
+                 b.kept - a.kept);
+    }
+    CHECK(text_stands_in_readme(&t, "costs"));
+}
+
+/* --- a run ----------------------------------------------------------------------------------- */
+
+typedef struct Job {
+    const char *model, *layout;
+    Recompute recompute;
+    int micro_steps, bad;
+    Config config;
+    Layout l;
+} Job;
+
+static void differ(Job *job, int rank, const CollCount *a, const char *why) {
+    printf("    %s on %s, rank %d: %s %s along %s of %d: %lld calls, %lld bytes: %s\n", job->model,
+           job->layout, rank, coll_op_word(a->op), a->what, a->label, a->size, (long long)a->calls,
+           (long long)a->bytes, why);
+    job->bad++;
+}
+
+/* All rows of a that b has otherwise, or not at all. */
+static void compare(Job *job, int rank, const CollCount *a, int n, const CollCount *b, int n_b,
+                    const char *why) {
+    for (int i = 0; i < n; i++) {
+        bool found = false;
+        for (int j = 0; j < n_b; j++)
+            found |= a[i].op == b[j].op && strcmp(a[i].what, b[j].what) == 0 &&
+                     strcmp(a[i].label, b[j].label) == 0 && a[i].size == b[j].size &&
+                     a[i].calls == b[j].calls && a[i].bytes == b[j].bytes;
+        if (!found) differ(job, rank, &a[i], why);
+    }
+}
+
+static void train(Job *job, World *w, Model *m) {
+    int64_t n = m->shape.B * m->shape.S;
+    int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
+    for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * i % job->config.vocab);
+    world_count_reset(w);
+    double sum = 0;
+    model_zero_grads(m);
+    for (int i = 0; i < job->micro_steps; i++) sum += model_step(m, tokens, tokens, 0.01f);
+    model_reduce_grads(m);
+    model_sum(m, sum);
+    model_grad_norm(m);
+    model_update(m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1});
+    mem_free(tokens);
+}
+
+static int rank_main(World *w, void *ctx) {
+    Job *job = ctx;
+    Grid grid;
+    grid_make(&grid, w, &job->l, &job->config);
+    ModelShape s = {.config = job->config,
+                    .B = 3,
+                    .S = 4,
+                    .recompute = job->recompute,
+                    .training = true,
+                    .grid = &grid};
+    Team *team = team_create(1);
+    Model m;
+    model_plan(&m, &s, kernels_cpu(NULL), team);
+    model_allocate(&m);
+    tensors_init(&m.tensors, team, 1);
+    train(job, w, &m);
+    CollCount met[COUNT_ROWS];
+    int n = world_counts(w, met, COUNT_ROWS);
+    Count told = {.n = 0};
+    count_micro_step(&told, &s);
+    for (int i = 0; i < told.n; i++)
+        told.row[i].calls *= job->micro_steps, told.row[i].bytes *= job->micro_steps;
+    count_update(&told, &s);
+    coll_barrier(world_comm(w));
+    for (int r = 0; r < world_size(w); r++) { // one at a time: they print
+        if (r == world_rank(w)) {
+            compare(job, r, met, n, told.row, told.n, "counted, not foretold");
+            compare(job, r, told.row, told.n, met, n, "foretold, not counted");
+        }
+        coll_barrier(world_comm(w));
+    }
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+static int run(const char *model, const char *layout, Recompute recompute, int micro_steps) {
+    Job job = {
+        .model = model, .layout = layout, .recompute = recompute, .micro_steps = micro_steps};
+    Err e;
+    if (!config_parse(&job.config, model, &e)) die("%s", e.text);
+    if (!layout_parse(&job.l, layout, 0, &e)) die("%s", e.text);
+    ranks_run(layout_ranks(&job.l), rank_main, &job);
+    return job.bad;
+}
+
+static const char divides[] = "layers=2,heads=8,channels=48,ffn=96,seq=8,vocab=96";
+static const char awkward[] =
+    "layers=2,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0";
+
+TEST(count_foretells_every_preset_to_the_byte) {
+    static const char *const presets[] = {"d1",
+                                          "dp:4",
+                                          "fsdp:3",
+                                          "megatron:4",
+                                          "megatron-sp:2",
+                                          "atp:2x2",
+                                          "atp:4x2",
+                                          "tensor3d:2x2x2",
+                                          "axonn:1x2x2x2",
+                                          "optimus:2x2",
+                                          "optimus:3x2",
+                                          "tesseract:2x2x2",
+                                          "cube:2",
+                                          "d2.z2+zero3",
+                                          "d2.x2+sp+zero1",
+                                          "d2.z2.y2+zero2"};
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        CHECK(run(divides, presets[i], RECOMPUTE_NONE, 2) == 0);
+        CHECK(run(awkward, presets[i], RECOMPUTE_NONE, 1) == 0);
+    }
+}
+
+static void check_run(const char *spec, void *ctx) {
+    int *bad = ctx;
+    *bad += run(awkward, spec, RECOMPUTE_NONE, 1);
+}
+
+TEST(count_foretells_every_layout_of_1_to_6_ranks) {
+    int bad = 0;
+    for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_run, &bad);
+    CHECK(bad == 0);
+}
+
+TEST(count_foretells_recomputation) {
+    CHECK(run(divides, "z2.x2.y2+heads", RECOMPUTE_SELECTIVE, 1) == 0);
+    CHECK(run(divides, "z2.x2.y2+sp", RECOMPUTE_FULL, 1) == 0);
+    CHECK(run(awkward, "x3.y2+stay=y", RECOMPUTE_FULL, 1) == 0);
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+TEST(count_prints_both_and_what_nobody_foretold) {
+    Grid g = paper_grid("megatron:2", 1);
+    ModelShape s = shape_of("layers=1,heads=2,channels=8,vocab=16,seq=4", &g, 1, 4);
+    CollCount met[] = {{.what = "y of down",
+                        .label = "x",
+                        .op = COLL_ALL_REDUCE,
+                        .size = 2,
+                        .calls = 1,
+                        .bytes = 128},
+                       {.what = "surprise",
+                        .label = "all",
+                        .op = COLL_BROADCAST,
+                        .size = 2,
+                        .calls = 3,
+                        .bytes = 7}};
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    count_print(f, &s, 1, met, 2);
+    fclose(f);
+    bool down = strstr(text, "y of down                  all_reduce     x          2        1"
+                             "          128        1          128      0.00\n"),
+         up = strstr(text, "dx of up                   all_reduce     x          2        1"
+                           "          128        -            -         -\n"),
+         surprise = strstr(text, "surprise                   broadcast      all        2        -"
+                                 "            -        3            7      0.00\n");
+    if (!down || !up || !surprise) printf("%s", text);
+    free(text);
+    CHECK(down && up && surprise);
+}
