@@ -9,8 +9,10 @@
 # make install     programs to $(PREFIX)/bin
 # make clean       remove what was built; run/ stays
 #
-# Variables: CC=clang, CONFIG=asan|tsan|debug (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
+# Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
+#            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none
 MAKEFLAGS += -r
+comma := ,
 SHELL := /bin/bash
 CC ?= gcc
 ifeq ($(origin CC),default)
@@ -24,10 +26,21 @@ OPT_release := -O3
 OPT_asan := -DGPT_DEBUG -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -DGPT_DEBUG -O1 -fsanitize=thread
 OPT_debug := -DGPT_DEBUG -O0
+OPT_mpich := $(OPT_release)
 OPT_fuzz := -DGPT_DEBUG -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS ?=
+
+# MPI: what its compiler wrapper would add. --showme is Open MPI's word, -show that of MPICH and its kin, whose first word is a compiler.
+MPICC ?= $(if $(filter mpich,$(CONFIG)),mpicc.mpich,mpicc)
+ifneq ($(MPI),0)
+MPI_SAYS := $(shell { $(MPICC) --showme:compile && $(MPICC) --showme:link || $(MPICC) -show; } 2>/dev/null)
+endif
+MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(MPI_SAYS)))
+MPI_LIBS := $(if $(MPI_SAYS),-Wl$(comma)--as-needed $(filter -L% -l% -Wl%,$(MPI_SAYS)))
+COLL_MPI := $(if $(MPI_SAYS),mpi mpi_job,mpi_absent)
+
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
-LDLIBS := -ljansson -lm -pthread
+LDLIBS := -ljansson -lm -pthread $(MPI_LIBS)
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
 # layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>.
@@ -42,7 +55,8 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
-LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) $(wildcard parallel/*.c)
+LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
+    $(filter-out parallel/coll_mpi%,$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c)
 TESTS := $(wildcard tests/test*.c) tests/mesh_run.c
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 PROGRAMS := train_gpt $(TOOLS)
@@ -51,14 +65,16 @@ obj = $(patsubst %.c,$(B)/%.o,$(1))
 all: $(PROGRAMS:%=$(B)/%)
 	@$(if $(filter release,$(CONFIG)),ln -sf $(filter-out %/bench_% %/logits %/check_debug_state,$(PROGRAMS:%=$(B)/%)) .)
 
-$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o)
-	@rm -f $@ && ar rcs $@ $^
+$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt
+	@rm -f $@ && ar rcs $@ $(filter %.o,$^)
 $(B)/train_gpt: $(B)/train_gpt.o $(B)/train_eval.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%)
+$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/ranks_job
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+$(B)/ranks_job: $(B)/tests/ranks_job.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 
 define set_rules
@@ -73,6 +89,12 @@ $(foreach s,$(SETS),$(eval $(call set_rules,$(s))))
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+# with another MPI than last time, what calls it is built again
+$(COLL_MPI:%=$(B)/parallel/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
+$(COLL_MPI:%=$(B)/parallel/coll_%.o): $(B)/mpi.txt
+$(B)/mpi.txt: always
+	@mkdir -p $(@D); echo '$(MPI_SAYS)' | cmp -s - $@ || echo '$(MPI_SAYS)' >$@
 
 # the commit is part of every run record
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
@@ -121,5 +143,5 @@ install: all
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all help quickstart test bench asan tsan fuzz fuzz-long fuzzers lint format size install clean
+.PHONY: all always help quickstart test bench asan tsan fuzz fuzz-long fuzzers lint format size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -13,6 +13,7 @@ static _Thread_local DieRank who; // "rank 2 on node7: " or empty
 static _Atomic bool has_ranks;
 static _Atomic bool ending;            // somebody dies;
 static _Thread_local bool ending_here; // this thread does
+static bool copy_of_command;           // another process has the same one, and prints its mistakes
 static void (*exit_hook)(int status);
 static void (*wipe_line)(void);
 
@@ -25,6 +26,10 @@ void die_set_rank(int rank, const char *node) {
     snprintf(who.text, sizeof who.text, "rank %d%s%s: ", rank, node ? " on " : "",
              node ? node : "");
     atomic_store(&has_ranks, true);
+}
+
+void die_set_copy(bool is_copy) {
+    copy_of_command = is_copy;
 }
 
 DieRank die_rank(void) {
@@ -79,7 +84,10 @@ void die_at(const char *file, int line, const char *func, int status, const char
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
-    put_line("", text, where);
+    if (status == 2 && copy_of_command)
+        usleep(500 * 1000); // a launcher that sees one process end may end the others at once
+    else
+        put_line("", text, where);
     die_end(status);
 }
 

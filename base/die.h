@@ -38,6 +38,9 @@ void die_set_program(const char *argv0);
  * rank. From then on the process ends without the handlers of atexit: other ranks may be using what
  * they take away. */
 void die_set_rank(int rank, const char *node);
+/* This process is one of several with the same command line, and not the first: die_usage() leaves the
+ * line to that one, and gives it time to print. */
+void die_set_copy(bool is_copy);
 /* A rank's name for the threads that it starts. */
 typedef struct DieRank {
     char text[128];

@@ -316,9 +316,8 @@ bool coll_expired(void) {
     return atomic_load(&expired);
 }
 
-void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing) {
     const World *w = c->world;
-    bool first = !atomic_exchange(&expired, true);
     char what[256];
     if (call)
         snprintf(what, sizeof what, "%s \"%s\" along %s (%s:%d)", words[call->op], call->what,
@@ -327,6 +326,11 @@ void coll_expire(const Comm *c, const CollCall *call, double seconds, const char
         snprintf(what, sizeof what, "barrier along %s", c->label);
     die_line("waited %.1f s for %s%s%s; not there: %s", seconds, what, w->phase[0] ? " in " : "",
              w->phase, missing[0] ? missing : "nobody, but not all have finished");
+}
+
+void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+    bool first = !atomic_exchange(&expired, true);
+    coll_say_waiting(c, call, seconds, missing);
     if (!first) // the first one ends the job
         for (;;) pause();
     usleep(400 * 1000); // the others look at coll_expired() far more often than that

@@ -114,8 +114,9 @@ _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *min
 double coll_now(void); // seconds
 /* Local. Has a rank of this process given up waiting? Then the others shall, too. */
 bool coll_expired(void);
-/* Local. Prints the line of a rank that waited too long for call (NULL: a barrier) and, after giving the
- * others time for theirs, ends the job with status COLL_EXPIRED. missing: "rank 2, rank 5". */
+/* Local. Prints the line of a rank that waits for call (NULL: a barrier). missing: "rank 2, rank 5". */
+void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing);
+/* Local. The same and, after giving the others time for theirs, ends the job with status COLL_EXPIRED. */
 enum { COLL_EXPIRED = 75 };
 _Noreturn void coll_expire(const Comm *c, const CollCall *call, double seconds,
                            const char *missing);

@@ -10,21 +10,36 @@
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
 
-/* Variables that say how many ranks a launcher made; the last one is believed only in a step of srun
- * that speaks PMIx: an interactive allocation sets it, too. */
+/* Variables that say how many ranks a launcher made, and which one this is: Open MPI; MPICH, Intel MPI and
+ * srun --mpi=pmi2; MVAPICH; any srun. The last ones are of the step, which srun alone makes: in a batch
+ * script or an interactive allocation of many tasks, SLURM_NTASKS is set, and there is one process. */
 static const struct {
-    const char *size, *with;
-} launchers[] = {{"OMPI_COMM_WORLD_SIZE", NULL},
-                 {"PMI_SIZE", NULL},
-                 {"MV2_COMM_WORLD_SIZE", NULL},
-                 {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
+    const char *size, *rank;
+} launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                 {"PMI_SIZE", "PMI_RANK"},
+                 {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+                 {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+
+static int launched_as(int *rank) {
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+        const char *size = getenv(launchers[i].size), *text = getenv(launchers[i].rank);
+        if (!size || !text || atoi(size) < 1) continue;
+        *rank = atoi(text);
+        return atoi(size);
+    }
+    *rank = 0;
+    return 0;
+}
 
 int ranks_launched(void) {
-    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
-        const char *size = getenv(launchers[i].size), *with = launchers[i].with;
-        if (size && atoi(size) > 0 && (!with || getenv(with))) return atoi(size);
-    }
-    return 0;
+    int rank;
+    return launched_as(&rank);
+}
+
+void ranks_share_usage(void) {
+    int rank;
+    launched_as(&rank);
+    die_set_copy(rank > 0);
 }
 
 int ranks_threads(const World *w) {
@@ -77,6 +92,7 @@ static int run_threads(int n, RankMain *rank_main, void *ctx) {
 
 int ranks_run(int n, RankMain *rank_main, void *ctx) {
     int launched = ranks_launched();
+    ranks_share_usage();
     if (launched > 0 && n > 0 && n != launched)
         die_usage("%d ranks are wanted, but the launcher started %d: leave --ranks away, or start "
                   "without a launcher",
@@ -84,7 +100,7 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     if (launched == 0 && n > MAX_THREAD_RANKS)
         die_usage("%d ranks as threads of one process: at most %d", n, MAX_THREAD_RANKS);
     if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
-    World *w = launched > 0 ? world_mpi_open() : world_self_open();
+    World *w = launched > 1 ? world_mpi_open() : world_self_open();
     int result = rank_main(w, ctx);
     world_free(w);
     return result;

@@ -17,6 +17,9 @@
 int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 /* Local. Is there a launcher, and how many ranks does it say? 0: none. */
 int ranks_launched(void);
+/* Local. Wrong command lines are reported by the first process alone; for main() to call before it reads
+ * its options. */
+void ranks_share_usage(void);
 /* Local. Threads for the team of this rank: its share of the cores that this process may use, at least 1. */
 int ranks_threads(const World *w);
 /* Collective over the world. Ranks on this node, this one counted. */

@@ -3,7 +3,8 @@
 #
 #   build       compiler, make, libjansson                          (default)
 #   quickstart  build, and the text of the King James Bible
-#   test        build, clang with its sanitizers and fuzzer, clang-format, cppcheck
+#   test        build, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
+#               tests of several processes and of an emulated cluster are skipped
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
 # Debian and Ubuntu: apt-get, as root or through sudo. Elsewhere it says what to install.
@@ -20,7 +21,9 @@ test='command clang|clang|clang|clang|llvm
 command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
 command git|git|git|git|git
-fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm'
+fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm
+optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
+optional tc|iproute2|iproute-tc|iproute2|-'
 bench='header cblas.h|libopenblas-dev|openblas-devel|openblas|openblas
 header dnnl.h|libdnnl-dev|onednn-devel|onednn|onednn
 command python3|python3|python3|python|python'

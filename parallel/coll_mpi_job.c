@@ -1,0 +1,149 @@
+#include "parallel/coll_mpi_job.h"
+
+#include <fcntl.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/coll_backend.h"
+#include "parallel/ranks.h"
+
+static MPI_Comm notice; // who dies says so here
+static bool terminated; // SIGTERM came
+
+/* ---- SIGTERM. A launcher sends it to the survivors when a rank is gone, or a person who wants the run to
+ * stop after this step. It is blocked but for moments between two calls, so that a wait can say what it
+ * waited for before it ends. */
+
+static sigset_t term_set(void) {
+    sigset_t s;
+    sigemptyset(&s);
+    sigaddset(&s, SIGTERM);
+    return s;
+}
+
+bool mpi_job_nap(void) {
+    const struct timespec nap = {.tv_nsec = 50 * 1000}; // the kernel's slack adds as much
+    sigset_t s = term_set();
+    if (sigtimedwait(&s, NULL, &nap) == SIGTERM) terminated = true;
+    return terminated;
+}
+
+void mpi_job_deliver(void) {
+    sigset_t s = term_set();
+    if (terminated) raise(SIGTERM);
+    terminated = false;
+    pthread_sigmask(SIG_UNBLOCK, &s, NULL);
+    pthread_sigmask(SIG_BLOCK, &s, NULL);
+}
+
+/* ---- the end */
+
+bool mpi_job_is_dying(void) {
+    int yes = 0;
+    for (int i = 0; i < 100 && !yes; i++) // each takes a few messages from the wire
+        MPI_Iprobe(MPI_ANY_SOURCE, 0, notice, &yes, MPI_STATUS_IGNORE);
+    return yes;
+}
+
+/* Ends all ranks. MPI_Abort needs the launcher, which may be out of reach: then the alarm ends this one. */
+static void end_all(int status) {
+    int size;
+    alarm(5);
+    MPI_Comm_size(notice, &size);
+    // who waited in vain says so on every rank: COLL_EXPIRED needs no notice
+    for (int j = 0; j < size && status != COLL_EXPIRED; j++) {
+        MPI_Request r;
+        int done;
+        MPI_Isend(NULL, 0, MPI_BYTE, j, 0, notice, &r);
+        MPI_Test(&r, &done, MPI_STATUS_IGNORE);
+    }
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+void mpi_job_end(void) {
+    die_set_hook(NULL);
+    MPI_Comm_free(&notice);
+    MPI_Finalize();
+}
+
+/* ---- the start */
+
+_Noreturn static void die_of_launcher(const char *why) {
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n;
+    MPI_Get_library_version(library, &n);
+    library[strcspn(library, ",\n")] = 0;
+    for (char *c = library; *c; c++)
+        if (*c == '\t') *c = ' ';
+    die_usage("the launcher started %d processes, but %s: this program is built with %s; start it "
+              "with that "
+              "MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2",
+              ranks_launched(), why, library);
+}
+
+/* srun starts processes that MPI cannot join when it is not told how (--mpi). Some MPIs then take each for a
+ * job of its own; Open MPI ends it, with a page of text from every one. That page is not shown; a child that
+ * sees this process end has a line in its place. */
+static void init_under_srun(int *provided) {
+    int ends[2], all = dup(STDERR_FILENO), none = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+    if (child == 0) {
+        char c;
+        close(ends[1]);
+        if (read(ends[0], &c, 1) <= 0) die_of_launcher("MPI cannot start in them");
+    }
+    dup2(none, STDERR_FILENO);
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, provided);
+    dup2(all, STDERR_FILENO);
+    close(all);
+    close(none);
+    if (child < 0) return;
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+void mpi_job_begin(int *rank, int *size) {
+    int provided;
+    sigset_t s = term_set();
+    pthread_sigmask(SIG_BLOCK, &s, NULL); // before there are other threads, which inherit it
+    if (getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMIX_RANK") && !getenv("OMPI_COMM_WORLD_SIZE"))
+        init_under_srun(&provided);
+    else
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, rank);
+    MPI_Comm_size(MPI_COMM_WORLD, size);
+    if (*size != ranks_launched()) die_of_launcher("each of them is alone");
+    // errors come back; MPICH asks these two when an error belongs to none of the program's groups
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Comm_dup(MPI_COMM_WORLD, &notice);
+    die_set_hook(end_all);
+}
+
+int mpi_job_threads(void) {
+    cpu_set_t mine, *all;
+    MPI_Comm node;
+    int n, same = 0;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &n);
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    all = mem_calloc((size_t)n, sizeof *all);
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, node);
+    for (int i = 0; i < n; i++) same += CPU_EQUAL(&mine, &all[i]) != 0;
+    MPI_Comm_free(&node);
+    mem_free(all);
+    int threads = CPU_COUNT(&mine) / same;
+    return threads > 0 ? threads : 1;
+}

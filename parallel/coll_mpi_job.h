@@ -1,0 +1,24 @@
+/* coll_mpi_job -- one process of an MPI job: how it starts, sleeps, hears of the end, and ends all others.
+ * For coll_mpi.c alone.
+ */
+#ifndef PARALLEL_COLL_MPI_JOB_H
+#define PARALLEL_COLL_MPI_JOB_H
+
+#include <stdbool.h>
+
+/* Collective over the world. Starts MPI; dies where the launcher and this MPI do not know each other. From
+ * here on die() ends all ranks, and SIGTERM waits for mpi_job_deliver. */
+void mpi_job_begin(int *rank, int *size);
+/* Collective over the world. */
+void mpi_job_end(void);
+/* Collective over the world. Threads for this rank: its cores, shared with those that may use the same ones. */
+int mpi_job_threads(void);
+
+/* Local. Sleeps for about 100 us; true when a SIGTERM has come, now or in an earlier nap. */
+bool mpi_job_nap(void);
+/* Local. A SIGTERM that has come has its effect: the program's handler runs, or the process ends. */
+void mpi_job_deliver(void);
+/* Local. Has another rank called die()? It has told why. */
+bool mpi_job_is_dying(void);
+
+#endif
