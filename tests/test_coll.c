@@ -363,15 +363,16 @@ TEST(ranks_of_a_process_start_fast) {
 static void launched_by(void *arg) {
     char *const *variable = arg;
     setenv(variable[0], "2", 1);
-    if (variable[1]) setenv(variable[1], "0", 1);
+    if (ranks_launched() != 0) _exit(8); // an allocation, but no process of it
+    setenv(variable[1], "0", 1);
     if (ranks_launched() != 2) _exit(9);
     _exit(ranks_run(3, result_of, (int[]){0, 0, 0}));
 }
 
 TEST(ranks_other_than_the_launcher_says_are_refused) {
-    char text[512], *const variables[][2] = {{"OMPI_COMM_WORLD_SIZE", NULL},
-                                             {"PMI_SIZE", NULL},
-                                             {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
+    char text[512], *const variables[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                             {"PMI_SIZE", "PMI_RANK"},
+                                             {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     CHECK(ranks_launched() == 0);
     for (int i = 0; i < 3; i++) {
         CHECK(test_in_child(launched_by, (void *)variables[i], text, sizeof text) == 2);
