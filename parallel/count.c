@@ -388,23 +388,25 @@ static bool same_row(const CollCount *a, const CollCount *b) {
     return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
 }
 
+/* measured: of `steps` steps; each of the two may be NULL. */
 static void print_row(FILE *f, const CollCount *name, const CollCount *foretold,
-                      const CollCount *measured) {
-    fprintf(f, "%-26s %-14s %-6s %5d", name->what, coll_op_word(name->op), name->label, name->size);
+                      const CollCount *measured, int64_t steps) {
+    fprintf(f, "%-26s %-14s %-6s %5d", name->what, *name->label ? coll_op_word(name->op) : "",
+            name->label, name->size);
     if (foretold)
         fprintf(f, " %8" PRId64 " %12" PRId64, foretold->calls, foretold->bytes);
     else
         fprintf(f, " %8s %12s", "-", "-");
     if (measured)
-        fprintf(f, " %8" PRId64 " %12" PRId64 " %9.2f", measured->calls, measured->bytes,
-                1000 * measured->seconds);
+        fprintf(f, " %8" PRId64 " %12" PRId64 " %9.2f", measured->calls / steps,
+                measured->bytes / steps, 1000 * measured->seconds / (double)steps);
     else
         fprintf(f, " %8s %12s %9s", "-", "-", "-");
     fprintf(f, "\n");
 }
 
-void count_print(FILE *f, const ModelShape *s, int64_t micro_steps, const CollCount *measured,
-                 int n) {
+void count_print(FILE *f, const ModelShape *s, int64_t micro_steps, int64_t steps,
+                 const CollCount *measured, int n) {
     Count c = {.n = 0};
     CollCount told = {.what = "all", .label = "", .size = s->grid ? s->grid->mesh.p : 1},
               met = told;
@@ -418,16 +420,14 @@ void count_print(FILE *f, const ModelShape *s, int64_t micro_steps, const CollCo
         const CollCount *seen = NULL;
         for (int j = 0; j < n && !seen; j++)
             if (same_row(&measured[j], &c.row[i])) seen = &measured[j];
-        print_row(f, &c.row[i], &c.row[i], seen);
+        print_row(f, &c.row[i], &c.row[i], seen, steps);
     }
     for (int j = 0; j < n; j++) {
         bool known = false;
         for (int i = 0; i < c.n; i++) known |= same_row(&measured[j], &c.row[i]);
-        if (!known) print_row(f, &measured[j], NULL, &measured[j]);
+        if (!known) print_row(f, &measured[j], NULL, &measured[j], steps);
         met.calls += measured[j].calls, met.bytes += measured[j].bytes;
         met.seconds += measured[j].seconds;
     }
-    fprintf(f, "%-26s %-14s %-6s %5d %8" PRId64 " %12" PRId64 " %8" PRId64 " %12" PRId64 " %9.2f\n",
-            "all", "", "", told.size, told.calls, told.bytes, met.calls, met.bytes,
-            1000 * met.seconds);
+    print_row(f, &told, &told, &met, steps);
 }

@@ -1,9 +1,9 @@
 /* count -- every collective of a training step, foretold from the distributions alone, and beside them
  * those that a run has counted (--count).
  *
- *   what             op               along  ranks   calls     received   measured
- *   x of qkv         all_gather           x      2      24    36.00 MiB   36.00 MiB
- *   dx of qkv        reduce_scatter       x      2      12    18.00 MiB   18.00 MiB
+ *   collective                                along  ranks foretold      bytes measured      bytes     ms
+ *   x of qkv                   all_gather     x          2       24   37748736       24   37748736  12.04
+ *   dx of qkv                  reduce_scatter x          2       12   18874368       12   18874368   7.31
  *
  * The model is walked as parallel/model.h does, but nothing is allocated and nobody is asked: sizes
  * follow from layout_linear, collectives from dist_path, bytes from the ring volumes of
@@ -36,9 +36,10 @@ void count_update(Count *c, const ModelShape *s);
 int64_t count_calls(const Count *c);
 int64_t count_bytes(const Count *c);
 
-/* Local. Prints the prediction for `micro_steps` micro-steps and one update beside what was counted
- * since the last reset (measured[n]), with seconds, and what was counted but not foretold. */
-void count_print(FILE *f, const ModelShape *s, int64_t micro_steps, const CollCount *measured,
-                 int n);
+/* Local. Prints what a step of `micro_steps` micro-steps is foretold to do beside what was counted in
+ * `steps` steps since the last reset (measured[n]), both for one step, with milliseconds; and what was
+ * counted but not foretold. */
+void count_print(FILE *f, const ModelShape *s, int64_t micro_steps, int64_t steps,
+                 const CollCount *measured, int n);
 
 #endif

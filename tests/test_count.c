@@ -313,18 +313,18 @@ TEST(count_prints_both_and_what_nobody_foretold) {
                         .label = "x",
                         .op = COLL_ALL_REDUCE,
                         .size = 2,
-                        .calls = 1,
-                        .bytes = 128},
+                        .calls = 2,
+                        .bytes = 256},
                        {.what = "surprise",
                         .label = "all",
                         .op = COLL_BROADCAST,
                         .size = 2,
-                        .calls = 3,
-                        .bytes = 7}};
+                        .calls = 6,
+                        .bytes = 14}};
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    count_print(f, &s, 1, met, 2);
+    count_print(f, &s, 1, 2, met, 2); // two steps were counted
     fclose(f);
     bool down = strstr(text, "y of down                  all_reduce     x          2        1"
                              "          128        1          128      0.00\n"),

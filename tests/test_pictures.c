@@ -1,5 +1,6 @@
 /* The pictures of parallel/README.md: every scheme's MLP, each tensor with the ranks that hold its blocks, and the
  * collective at each arrow; drawn from the distributions that the trainer uses. */
+#include <dirent.h>
 #include <string.h>
 
 #include "parallel/layout.h"
@@ -181,4 +182,24 @@ TEST(pictures_of_the_readme_are_what_the_code_does) {
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
         if (!picture(schemes[i][0], schemes[i][1]))
             test_fail(__FILE__, __LINE__, "the picture of %s", schemes[i][0]);
+}
+
+/* Every interface of this room has its row in the map of files. */
+TEST(the_map_of_parallel_is_complete) {
+    static char page[1 << 17];
+    FILE *f = fopen("parallel/README.md", "r");
+    CHECK(f);
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+    DIR *d = opendir("parallel");
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        char row[600];
+        size_t n = strlen(e->d_name);
+        snprintf(row, sizeof row, "[%s](%s)", e->d_name, e->d_name);
+        if (n > 2 && strcmp(e->d_name + n - 2, ".h") == 0 && !strstr(page, row))
+            test_fail(__FILE__, __LINE__, "%s is not in the map at the end of parallel/README.md",
+                      e->d_name);
+    }
+    closedir(d);
 }
