@@ -15,8 +15,8 @@
  *      +a  -> X                      all_reduce       2 S (p-1)/p
  *      X   -> X/a                    slice            0
  *
- * The code that runs, --count, error messages and tests all ask this file. Source: Elemental's
- * distributions (Poulson et al. 2013), and mesh_matmul of the design.
+ * The code that runs, --count, error messages and tests all ask this file. The chapter for readers is
+ * parallel/README.md. Source: Elemental's distributions (Poulson et al. 2013).
  */
 #ifndef PARALLEL_DIST_H
 #define PARALLEL_DIST_H
@@ -58,7 +58,8 @@ enum { MAX_CHANGES = 2 * N_AXES };
 
 /* Local, pure. The collectives from `from` to `to`, in order; their number, or -1 with the reason
  * (another shape; a debt that would appear; a cut that would change its outer axis). Debts that `to`
- * cuts are scattered, others reduced; debts before gathers. */
+ * cuts are scattered, others reduced. What makes blocks smaller comes first (slice, scatter), then
+ * reductions, then gathers, innermost axis first. */
 int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e);
 const char *change_word(ChangeKind k); // "all_gather", ...
 

@@ -7,7 +7,7 @@
  *               sums: an output of size V is never reduced, only three numbers per token are
  *               (largest logit, sum of exponentials, the target's logit)
  *
- * Source: Megatron-LM (Shoeybi et al. 2019), section 3; design/mesh_matmul for the paths.
+ * Source: Megatron-LM (Shoeybi et al. 2019), section 3.
  */
 #include <string.h>
 

@@ -9,7 +9,10 @@
  *            atp:4x2 = x4.y2+heads           tensor3d:2x4x2 = d2.x4.y2+heads
  *            axonn:2x2x4x2 = d2.z2.x4.y2+heads
  *            optimus:2x2 = x2.y2+stay=y      tesseract:2x2x2 = d2.x2.y2+stay=y
- *            cube:2 = z2.x2.y2+sp+heads
+ *            cube:2 = z2.x2.y2+sp+heads      more words may follow: fsdp+zero1
+ *
+ * Axes of size 1 have no neighbours: they come first in `order`, and no Dist names them. With stay=y, sp
+ * says nothing more and is dropped, and heads is refused.
  *
  * A linear layer's three products on it (r: tokens, a: input features, b: output features):
  *
@@ -22,7 +25,7 @@
  *   stay=y, in blocks   d.z.x  -   y      [T/d.z.x, C/y]       [K/x, N/y]        [T/d.z.x, N/y]
  *
  * Matrices are stored cut over z as well (and over d with zero3), in equal flat parts of the local
- * block; with their gradients and moments. Source: DESIGN sections 2 and 6.
+ * block; with their gradients and moments. Source: parallel/README.md, and the papers it names.
  */
 #ifndef PARALLEL_LAYOUT_H
 #define PARALLEL_LAYOUT_H
@@ -47,7 +50,7 @@ typedef enum {
 } LinearKind;
 
 /* The tensors of one linear layer: as the local product wants them, and as they are stored (w before
- * its flat parts). The head's w is [V, C]: y = x w'. Axes of size 1 are left out. */
+ * its flat parts). The head's w is [V, C]: y = x w'. */
 typedef struct LinearDist {
     Dist x, w, y; // y = x w, with what it owes
     Dist dx, dw;  // dx = dy w', dw = x' dy, with what they owe

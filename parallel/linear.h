@@ -13,7 +13,7 @@
  * Which of these there are, along which axis and which dimension, follows from dist_path between the
  * distributions of parallel/layout.h. What is stored as the product wants it is used in place: on one
  * rank a linear layer is three products. With stay=y the products are streamed in panels
- * (parallel/summa.c). Source: DESIGN section 2.
+ * (parallel/summa.c). Source: parallel/README.md, section 4.
  */
 #ifndef PARALLEL_LINEAR_H
 #define PARALLEL_LINEAR_H
