@@ -27,6 +27,7 @@
 #include "data/io.h"
 #include "data/llmc.h"
 #include "data/weights.h"
+#include "parallel/audit.h"
 #include "parallel/memory.h"
 #include "parallel/profile.h"
 #include "parallel/ranks.h"
@@ -346,10 +347,21 @@ static bool due(int64_t step, int64_t every, bool last) {
     return last || (every > 0 && step > 0 && step % every == 0);
 }
 
+/* Before anything is saved: a checkpoint never holds weights that an audit would have refused. */
+static void audit(Run *r) {
+    Err e;
+    if (audit_replicas(&r->m, &e)) return;
+    if (!r->lead) ranks_follow(r->world);
+    die("after step %" PRId64 ": %s; memory, a link or a collective went wrong: go back to a "
+        "checkpoint before it",
+        r->state.step, e.text);
+}
+
 /* Everything that happens between steps. */
 static void after_step(Run *r) {
     int64_t step = r->state.step;
     bool last = step >= o.steps;
+    if (due(step, o.audit_every, last && o.audit_every > 0)) audit(r);
     if (due(step, o.eval_every, last) && !r->stopping) evaluate_all(r);
     if (due(step, o.sample_every, last && o.sample_every > 0) && !r->stopping) {
         char *text = sample(r, false);

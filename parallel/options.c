@@ -71,6 +71,8 @@ static size_t running_rows(Options *o, Opt *table) {
          "fsdp, atp:4x2, tensor3d:2x4x2, axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
         {"timeout", OPT_INT, &o->timeout, "60", 0, 1e9, "S",
          "seconds that a rank waits for another before the job ends; 0 is for ever"},
+        {"audit-every", OPT_INT, &o->audit_every, "0", 0, 1e12, "N",
+         "steps between comparisons of weights and moments that several ranks hold; 0 is never"},
         {"count", OPT_BOOL, &o->count, "0", 0, 0, "",
          "at the end, every collective of a step with bytes and time"},
         {"kernels", OPT_STR, &o->kernels, "auto", 0, 0, "SET",

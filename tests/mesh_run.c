@@ -105,6 +105,7 @@ static int rank_main(World *w, void *ctx) {
                 .weight_decay = 0.1f,
                 .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
                 .step = step + 1});
+        if (r->after) r->after(&m, step, r->ctx);
     }
     collect(&m.tensors, r->weights);
     mem_free(inputs), mem_free(targets);

@@ -17,6 +17,9 @@ typedef struct MeshRun {
     int64_t micro;       // sequences of a micro-step at each coordinate of d x z; 0: all at once
     const char *kernels; // NULL: the best
     Recompute recompute;
+    void (*after)(Model *m, int step,
+                  void *ctx); // called by every rank after step 0, 1, ...; or NULL
+    void *ctx;
     // results, of rank 0 but the weights, which all ranks fill in
     double loss[MESH_STEPS], norm[MESH_STEPS];
     int64_t n_params;

@@ -1,0 +1,101 @@
+/* parallel/audit: a bit that flips in one of several replicas is found, and whose it is. */
+#include "parallel/audit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static const char model[] = "layers=2,heads=8,kv_heads=2,channels=32,ffn=22,seq=5,vocab=29";
+
+typedef struct Flip {
+    const char *tensor; // NULL: none
+    int rank;
+    char part;       // p, m, v
+    int64_t element; // of the logical tensor
+    int step;
+    int alarms[MESH_STEPS]; // ranks that see a difference, by step
+    char said[512];         // what rank 0 was told first
+} Flip;
+
+/* Turns the lowest bit of one logical element where this rank stores it. */
+static void flip_bit(const Model *m, const Flip *f) {
+    const Tensor *t = &m->tensors.t[tensors_find(&m->tensors, f->tensor)];
+    float *values = f->part == 'p' ? t->param : f->part == 'm' ? t->m : t->v;
+    TensorRun r;
+    for (TensorRuns it = tensor_runs(t, f->part == 'p' ? PART_PARAM : PART_MOMENTS, false);
+         tensor_next(&it, &r);) {
+        int64_t at = f->element - (r.row * t->cols + r.col);
+        if (at >= 0 && at < r.n) ((unsigned char *)(values + r.at + at))[0] ^= 1;
+    }
+}
+
+static void after(Model *m, int step, void *ctx) {
+    Flip *f = ctx;
+    Err e = {{0}};
+    if (f->tensor && step == f->step && m->grid->mesh.rank == f->rank) flip_bit(m, f);
+    if (audit_replicas(m, &e)) return;
+    __atomic_add_fetch(&f->alarms[step], 1, __ATOMIC_RELAXED);
+    if (m->grid->mesh.rank == 0 && !f->said[0]) snprintf(f->said, sizeof f->said, "%s", e.text);
+}
+
+static Flip run(const char *layout, Flip f) {
+    MeshRun r = {
+        .model = model, .layout = layout, .sequences = 5, .S = 4, .after = after, .ctx = &f};
+    mesh_run(&r);
+    mesh_run_free(&r);
+    return f;
+}
+
+static void check_quiet(const char *spec, void *ctx) {
+    Flip f = run(spec, (Flip){0});
+    int *bad = ctx;
+    for (int i = 0; i < MESH_STEPS; i++) *bad += f.alarms[i];
+    if (f.said[0]) printf("    %s: %s\n", spec, f.said);
+}
+
+TEST(audit_is_quiet_while_replicas_agree) {
+    int bad = 0;
+    for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_quiet, &bad);
+    CHECK(bad == 0);
+}
+
+TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
+    static const struct {
+        const char *layout;
+        Flip flip;
+        int ranks;
+        const char *says;
+    } rows[] = {
+        {"dp:3",
+         {.tensor = "h.1.up.weight", .rank = 2, .part = 'p', .element = 77},
+         3,
+         "weights of h.1.up.weight differ between replicas: rank 2 from rank 0, 1"},
+        {"megatron:4",
+         {.tensor = "h.0.ln1.weight", .rank = 1, .part = 'm', .element = 31},
+         4,
+         "first moments of h.0.ln1.weight differ between replicas: rank 1 from rank 0, 2, 3"},
+        // columns 32 to 35 and 36 to 39 are two key heads; four ranks hold each of them twice
+        {"megatron:4",
+         {.tensor = "h.1.qkv.weight", .rank = 3, .part = 'v', .element = 37},
+         4,
+         "second moments of h.1.qkv.weight differ between replicas: rank 3 from rank 2"},
+        // cut over x, stored in parts over z: only d has replicas, ranks 0 and 4 of this element
+        {"d2.z2.x2",
+         {.tensor = "h.0.down.weight", .rank = 4, .part = 'p', .element = 0},
+         8,
+         "weights of h.0.down.weight differ between replicas: rank 4 from rank 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Flip f = rows[i].flip;
+        f.step = 2;
+        f = run(rows[i].layout, f);
+        if (strcmp(f.said, rows[i].says) != 0)
+            printf("    %s: it says \"%s\"\n", rows[i].layout, f.said);
+        CHECK(f.alarms[0] + f.alarms[1] == 0);
+        CHECK(f.alarms[2] == rows[i].ranks);
+        CHECK(strcmp(f.said, rows[i].says) == 0);
+    }
+}
