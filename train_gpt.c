@@ -28,6 +28,7 @@
 #include "data/llmc.h"
 #include "data/weights.h"
 #include "parallel/audit.h"
+#include "parallel/count.h"
 #include "parallel/memory.h"
 #include "parallel/profile.h"
 #include "parallel/ranks.h"
@@ -376,6 +377,25 @@ static void after_step(Run *r) {
         save(r);
 }
 
+/* --count: a step, and what it sent beside what was foretold. */
+static void train_step_counted(Run *r) {
+    CollCount before[COUNT_ROWS], rows[COUNT_ROWS];
+    int64_t round = r->micro * r->places, micro_steps = (r->batch / r->seq + round - 1) / round;
+    int n = world_counts(r->world, before, COUNT_ROWS);
+    train_step(r);
+    n = count_since(rows, world_counts(r->world, rows, COUNT_ROWS), before, n);
+    if (!r->lead) return;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) die("no memory for the table of --count");
+    count_print(f, &r->m.shape, micro_steps, 1, rows, n);
+    fclose(f);
+    text[size - 1] = 0; // progress_note ends the line
+    note(r, "%s", text);
+    mem_free(text);
+}
+
 static void train(Run *r) {
     int64_t measured =
         0; // steps of the profile: the first one pays for page faults and does not count
@@ -384,7 +404,10 @@ static void train(Run *r) {
         note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
     while (r->state.step < o.steps && !stopping(r)) {
         if (o.profile && measured++ == 1) profile_reset(), t0 = now_ms();
-        train_step(r);
+        if (o.count && r->state.step + 1 == o.steps)
+            train_step_counted(r);
+        else
+            train_step(r);
         if (!o.profile) after_step(r);
     }
     if (o.profile && r->lead)

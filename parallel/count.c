@@ -384,6 +384,19 @@ int64_t count_bytes(const Count *c) {
     return n;
 }
 
+int count_since(CollCount *now, int n, const CollCount *before, int n_before) {
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        CollCount c = now[i];
+        if (i < n_before) { // rows keep their places
+            c.calls -= before[i].calls, c.bytes -= before[i].bytes;
+            c.seconds -= before[i].seconds;
+        }
+        if (c.calls) now[left++] = c;
+    }
+    return left;
+}
+
 static bool same_row(const CollCount *a, const CollCount *b) {
     return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
 }

@@ -36,6 +36,9 @@ void count_update(Count *c, const ModelShape *s);
 int64_t count_calls(const Count *c);
 int64_t count_bytes(const Count *c);
 
+/* Local. now[n] becomes what was counted after before[n_before], both from world_counts; its rows that
+ * are left. */
+int count_since(CollCount *now, int n, const CollCount *before, int n_before);
 /* Local. Prints what a step of `micro_steps` micro-steps is foretold to do beside what was counted in
  * `steps` steps since the last reset (measured[n]), both for one step, with milliseconds; and what was
  * counted but not foretold. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
+#include "data/io.h"
 #include "parallel/ranks.h"
 #include "tests/mesh_run.h"
 #include "tests/simulated.h"
@@ -335,4 +335,34 @@ TEST(count_prints_both_and_what_nobody_foretold) {
     if (!down || !up || !surprise) printf("%s", text);
     free(text);
     CHECK(down && up && surprise);
+}
+
+/* The program: every row of its table but those of its own groups (has a signal come?) is foretold. */
+TEST(count_of_a_run_is_printed_beside_what_was_foretold) {
+    const char *dir = test_tmpdir();
+    char text[16384], path[256];
+    uint16_t tokens[4000];
+    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61);
+    snprintf(path, sizeof path, "%s/count.bin", dir);
+    CHECK(io_write_file(path, tokens, sizeof tokens, NULL, NULL));
+    int status = test_shell(dir, text, sizeof text,
+                            "$BUILD/train_gpt --train count.bin --model "
+                            "layers=1,heads=4,channels=32,seq=16,vocab=61 --batch 288 --micro 3 "
+                            "--steps 2 --ranks 4 --layout z2.x2+sp --count --eval-every 0");
+    if (status) printf("%s\n", text);
+    CHECK(status == 0);
+    int equal = 0, other = 0;
+    char *line = strstr(text, "\ncollective ");
+    CHECK(line);
+    for (line = strtok(line + 1, "\n"); (line = strtok(NULL, "\n"));) {
+        long long told, told_bytes, met, met_bytes;
+        bool whole =
+            sscanf(line + 55, "%lld %lld %lld %lld", &told, &told_bytes, &met, &met_bytes) == 4;
+        if (strncmp(line, "all ", 4) == 0) continue;
+        if (whole && told == met && told_bytes == met_bytes)
+            equal++;
+        else if (strncmp(line, "group ", 6) != 0)
+            other++, printf("    %s\n", line);
+    }
+    CHECK(equal > 20 && other == 0);
 }
