@@ -31,12 +31,13 @@
 enum {
     KEPT_BYTES = 16 << 20, // for the fold of one call
     MESSAGE_BYTES = 1 << 30,
-    SPIN_NS = 50000,
+    VOLLEY = 16,
     TAGS =
         4096, // a call's tags come again after so many calls; 2 * TAGS * TAGS_PER_CALL < 32767, MPI's least
     TAGS_PER_CALL = 3,
     KEEPS = 16,
 };
+static const double spin = 20e-6;     // seconds without a message before the first nap
 static const double term_grace = 0.3; // seconds; after a SIGTERM shorter waits are not worth a line
 static const double longest_nap = 1;  // seconds; when it was longer, this rank itself was stopped
 
@@ -78,7 +79,8 @@ static const CollCall nothing = {.op = COLL_ALL_GATHER};
 static struct {
     MpiComm *comms;
     int n_flying;
-    double revived; // when this process found that it had been stopped
+    uint64_t n_messages; // that have come or gone
+    double revived;      // when this process found that it had been stopped
     struct {
         char *at;
         size_t bytes;
@@ -391,6 +393,7 @@ static void advance(Flight *f, Team *team) {
                "says which",
                coll_op_word(f->call->op), f->call->what, m->group->label);
     if (n != MPI_UNDEFINED) {
+        job.n_messages += (uint64_t)n;
         for (int i = 0; i < n; i++)
             if (m->done[i] < size) f->heard[m->done[i]] = true;
         return;
@@ -453,22 +456,26 @@ static void terminated(const Flight *f, double waited) {
     mpi_job_deliver();
 }
 
+/* Spins while messages come, then sleeps between volleys of tests: one test moves MPI on by a step only,
+ * and a large message takes many. */
 static void fly(Flight *f) {
     const Comm *c = f->home->group;
     const World *w = c->world;
-    double begin = coll_now(), last = begin;
-    for (;;) {
+    double begin = coll_now(), last = begin, moved = begin;
+    for (int tests = 1;; tests++) {
+        uint64_t before = job.n_messages;
         advance_all(w->team);
         if (f->step == STEP_DONE) break;
         double now = coll_now();
         if (now - last > longest_nap) begin += now - last, job.revived = now;
         last = now;
         double waited = now - begin;
-        if (waited * 1e9 < SPIN_NS) {
+        if (job.n_messages != before) moved = now;
+        if (now - moved < spin || tests % VOLLEY) {
             sched_yield();
             continue;
         }
-        if (mpi_job_nap() && waited > term_grace) terminated(f, waited);
+        if (mpi_job_nap(now - moved) && waited > term_grace) terminated(f, waited);
         char text[256];
         if (w->limit > 0 && waited > w->limit)
             coll_expire(c, named(f), waited, missing(f, text, sizeof text));

@@ -14,8 +14,9 @@ void mpi_job_end(void);
 /* Collective over the world. Threads for this rank: its cores, shared with those that may use the same ones. */
 int mpi_job_threads(void);
 
-/* Local. Sleeps for about 100 us; true when a SIGTERM has come, now or in an earlier nap. */
-bool mpi_job_nap(void);
+/* Local. Sleeps for a quarter of the seconds waited until now, 5 to 100 us: a test comes late by that share.
+ * True when a SIGTERM has come, now or in an earlier nap. */
+bool mpi_job_nap(double waited);
 /* Local. A SIGTERM that has come has its effect: the program's handler runs, or the process ends. */
 void mpi_job_deliver(void);
 /* Local. Has another rank called die()? It has told why. */
