@@ -528,6 +528,7 @@ static int rank_main(World *w, void *tokenizer) {
 
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
+    ranks_share_usage();
     options = options_table(&o);
     opt_parse(options, argc, argv, usage);
     if (!*o.train && !*o.init && !o.memory)

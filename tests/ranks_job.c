@@ -50,7 +50,7 @@ static void print_all(World *w, const char *text) {
 
 /* ---- sums */
 
-enum { ROUNDS = 400, OPEN = 4 };
+enum { ROUNDS = 200, OPEN = 4 };
 
 /* Uniform in [0, n), alike on all ranks. */
 static int pick(uint64_t *at, int n) {

@@ -3,6 +3,7 @@
 #
 #   the suite            build/run_tests, every test
 #   the command lines    tests/cli.sh: each mistake gives one clear line
+#   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends them, and how
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of threads under TSan
 #   fuzzers              every reader of foreign bytes, 5 seconds each
 #
@@ -46,6 +47,7 @@ threads="team attention_equals coll_ ranks_ die_of"
 
 stage "the suite" build/run_tests
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
+if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
 # shellcheck disable=SC2086
 stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086

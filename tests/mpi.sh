@@ -1,0 +1,251 @@
+#!/bin/bash
+# mpi.sh: ranks as processes. The same sums as those of threads, bit for bit; and every way in which a rank or a
+# link can fail ends the job in time, with lines that say what was waited for. Run from the top of the tree after
+# `make all build/run_tests`; PROGRAMS names another folder of programs. Three parts:
+#
+#   this machine        mpirun on it
+#   launchers           variables of launchers, without one
+#   emulated cluster    tests/netlab: a host is a network namespace; a link is cut. Needs root and iproute2
+set -u
+programs=${PROGRAMS:-$PWD/build}
+lab=$PWD/tests/netlab/lab.sh
+job=$programs/ranks_job
+dir=$(mktemp -d)
+cd "$dir" || exit 1
+passed=0 failed=0 skipped=0
+export LIMIT=3 # seconds that a wait may last
+slack=6        # and how much later the job is gone: mpirun gives its ranks a second, and this machine may be busy
+lab_is_up=0
+trap '[ $lab_is_up = 0 ] || "$lab" down; rm -rf "$dir"' EXIT
+
+ok() { passed=$((passed + 1)); }
+fail() {
+    echo "FAIL $1: $2"
+    sed 's/^/     /' err | head -8
+    failed=$((failed + 1))
+}
+skip() {
+    echo "skip $1: $2"
+    skipped=$((skipped + 1))
+}
+# verdict NAME: passes when $why is empty; else that is what failed.
+verdict() { if [ -z "$why" ]; then ok; else fail "$1" "$why"; fi; }
+lines() { grep -c -- "$1" err; }
+
+# mpi RANKS COMMAND...: processes of this machine, which may have fewer cores than there are ranks.
+mpi() {
+    local n=$1
+    shift
+    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 60 --mca pml ob1 --mca btl self,vader,tcp \
+        --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
+}
+# The same on an emulated cluster of two hosts.
+cluster() { LIMIT_S=60 "$lab" mpirun 2 2 "$@"; }
+
+# gone PID...: true when they have ended, or do so within three seconds.
+gone() {
+    local pid i
+    for pid; do
+        for ((i = 0; i < 30; i++)); do kill -0 "$pid" 2>/dev/null || continue 2; sleep 0.1; done
+        return 1
+    done
+}
+
+# fault NAME DO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then DO, which finds the
+# pid of rank 2 in $victim. The job ends in time with that status and that many lines of ranks that waited; some name
+# rank 2; nothing is left running.
+fault() {
+    local name=$1 action=$2 want=$3 least=$4 job_pid pids= start status i n
+    shift 4
+    why=
+    "$@" >out 2>err &
+    job_pid=$!
+    for ((i = 0; i < 150; i++)); do
+        pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
+        [ "$(wc -w <<<"$pids")" -lt 4 ] || break
+        sleep 0.1
+    done
+    victim=$(awk '$1 == "rank" && $2 == 2 { print $4 }' out)
+    sleep 0.3
+    start=$SECONDS
+    $action
+    wait $job_pid
+    status=$?
+    n=$(lines 'waited [0-9.]* s for all_reduce "gradient" along all (.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ')
+    [ $status = "$want" ] || why="status $status, not $want"
+    [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
+    [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
+    grep -q 'not there: .*rank 2' err || why="no line names rank 2"
+    # shellcheck disable=SC2086
+    gone $pids || why="a rank is left"
+    verdict "$name"
+}
+kill_victim() { kill -KILL "$victim"; }
+stop_victim() { kill -STOP "$victim"; }
+
+# ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr, which contains the words.
+ends() {
+    local name=$1 want=$2 words=$3 status
+    shift 3
+    why=
+    "$@" >out 2>err
+    status=$?
+    [ $status = "$want" ] || why="status $status, not $want"
+    [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines on stderr"
+    grep -qF -- "$words" err || why="no line has \"$words\""
+    verdict "$name"
+}
+
+# ---- this machine
+
+same_sums() {
+    local n why
+    for n in 2 3 5; do
+        why=
+        "$job" sums "$n" >threads 2>err || why="threads: status $?"
+        mpi "$n" "$job" sums >processes 2>err || why="processes: status $?"
+        { [ -s threads ] && cmp -s threads processes; } || why="sums of $n processes are not those of $n threads"
+        verdict "sums of $n ranks"
+    done
+}
+
+word() {
+    local x
+    printf -v x '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255))
+    printf "$x"
+}
+# A shard of 4000 tokens below 64 with llm.c's header.
+shard() {
+    local i x text=
+    for ((i = 0; i < 4000; i++)); do printf -v x '\\x%02x\\x00' $((i * i % 61)) && text+=$x; done
+    { word 20240520 && word 1 && word 4000 && head -c 1012 /dev/zero && printf "$text"; } >shard.bin
+}
+train=("$programs/train_gpt" --train shard.bin --model layers=2,heads=4,channels=32,seq=16,vocab=64 --micro 2 --batch 128
+    --eval-every 0 --threads 1 --timeout $LIMIT)
+# What a step computed, without its times.
+losses() { sed -n 's/^\({"step":[0-9]*,.*"lr":[^,]*\),.*/\1/p' "$1"; }
+
+same_losses() {
+    local layout
+    for layout in d4 d2.x2+sp x2.y2; do
+        why=
+        "${train[@]}" --steps 8 --ranks 4 --layout $layout --json threads.json >out 2>err || why="threads: status $?"
+        mpi 4 "${train[@]}" --steps 8 --layout $layout --json processes.json >out 2>err || why="processes: status $?"
+        [ "$(losses threads.json | wc -l)" = 8 ] || why="$(losses threads.json | wc -l) steps are recorded, not 8"
+        [ "$(losses threads.json)" = "$(losses processes.json)" ] || why="losses differ from those of threads"
+        verdict "training with $layout"
+    done
+}
+
+# interrupted NAME SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is whole: threads
+# continue it.
+interrupted() {
+    local name=$1 signal=$2 job_pid victim i start
+    why=
+    rm -rf save
+    mpi 4 "${train[@]}" --steps 1000000 --save save --save-every 20 --layout d2.x2 >out 2>err &
+    job_pid=$!
+    for ((i = 0; i < 150; i++)); do [ ! -e save/step_00000040 ] || break; sleep 0.1; done
+    victim=$(pgrep -f "^$programs/train_gpt .*--steps 1000000" | tail -1)
+    start=$SECONDS
+    kill -"$signal" "$victim"
+    wait $job_pid && why="status 0"
+    [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
+    [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] || why="no survivor said what it waited for"
+    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >out 2>>err &
+    job_pid=$!
+    for ((i = 0; i < 150; i++)); do [ "$(grep -c '^step' out)" -lt 3 ] || break; sleep 0.1; done
+    kill $job_pid
+    wait $job_pid
+    [ "$(grep -c '^step' out)" -ge 3 ] || why="the newest checkpoint cannot be continued"
+    verdict "$name"
+}
+
+on_this_machine() {
+    same_sums
+    ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
+    fault "a rank is killed" kill_victim 137 1 mpi 4 "$job" loop
+    fault "a rank is stopped" stop_victim 75 3 mpi 4 "$job" loop
+    ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
+    why=
+    mpi 4 "$job" compute >out 2>err || why="status $?"
+    verdict "nobody waits, all compute"
+    ends "another number of ranks" 2 "4 ranks are wanted, but the launcher started 3" mpi 3 "$job" sums 4
+    shard
+    same_losses
+    ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
+    interrupted "a rank of a training run is killed" KILL
+    interrupted "a rank of a training run is stopped" STOP
+}
+
+# ---- launchers that are not there
+
+launchers() {
+    local step=(SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4
+        SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODELIST=here SLURM_STEP_NODELIST=here SLURM_TASKS_PER_NODE=4)
+    why=
+    env "${step[@]}" SLURM_PROCID=0 "$job" sums >out 2>err && why="status 0"
+    [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines"
+    grep -q 'started 4 processes.*srun --mpi=pmix or --mpi=pmi2' err || why="the line does not say what to do"
+    verdict "srun without PMI"
+    why=
+    env "${step[@]}" SLURM_PROCID=1 "$job" sums >out 2>err && why="status 0"
+    [ ! -s err ] || why="the second process has lines, too"
+    verdict "srun without PMI, second process"
+    why=
+    env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 "$job" bytes >out 2>err || why="status $?"
+    grep -q '^rank 0 on .* received 0$' out || why="not one rank"
+    verdict "a batch script of four tasks runs one process"
+}
+
+# ---- emulated cluster
+
+cut_link() { "$lab" cut h1; }
+# all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB; the two others 3/4 each. Two ranks of four are
+# on the other host: of what a rank gets, two thirds cross the link. Headers of frames take 5 % more at most.
+counted_bytes() {
+    local counted=$((3 * 4 * 1048576)) before after crossed
+    why=
+    before=$("$lab" bytes h0)
+    cluster "$job" bytes >out 2>err || why="status $?"
+    after=$("$lab" bytes h0)
+    crossed=$((2 * counted * 2 / 3))
+    [ "$(grep -c " received $counted\$" out)" = 4 ] || why="counted: $(head -1 out), not $counted"
+    [ $((after - before)) -ge $crossed ] && [ $((after - before)) -le $((crossed * 105 / 100)) ] ||
+        why="the card sent $((after - before)) bytes, not $crossed"
+    verdict "bytes on the link"
+}
+
+on_a_cluster() {
+    local missing
+    if ! missing=$("$lab" can); then
+        skip "an emulated cluster" "$missing"
+        return
+    fi
+    lab_is_up=1
+    "$lab" up 2 1gbit
+    why=
+    "$job" sums 4 >threads 2>err
+    cluster "$job" sums >processes 2>err || why="status $?"
+    cmp -s threads processes || why="sums differ from those of threads"
+    verdict "sums on two hosts"
+    counted_bytes
+    fault "a link is cut" cut_link 75 4 cluster "$job" loop
+    "$lab" mend h1
+    "$lab" stop
+    fault "a rank on another host is killed" kill_victim 137 1 cluster "$job" loop
+    "$lab" stop
+    fault "a rank on another host is stopped" stop_victim 75 3 cluster "$job" loop
+}
+
+if ! [ -s "$programs/mpi.txt" ]; then
+    skip "all" "this build has no MPI (tools/setup.sh test installs Open MPI, then build again)"
+elif ! mpirun --version 2>/dev/null | grep -q "Open MPI"; then
+    skip "all" "these tests use Open MPI's mpirun, which is not here"
+else
+    on_this_machine
+    launchers
+    on_a_cluster
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
