@@ -164,8 +164,7 @@ static void threads_open(Comm *c, int color, int key) {
     if (c == w->all) return;
     if (c->rank == 0) job->board[w->rank] = meet_create(c->size);
     threads_barrier(w->all);
-    c->impl = job->board[c->member[0]];
-    threads_barrier(w->all); // the board may be written again
+    c->impl = job->board[c->member[0]]; // world_split gathers before the board is written again
 }
 
 static void threads_close(Comm *c) {
