@@ -91,3 +91,12 @@ char *sample(Run *r, bool live) {
     mem_free(text), mem_free(prompt), mem_free(out);
     return whole;
 }
+
+void show_sample(Run *r) {
+    char *text = sample(r, false);
+    if (!r->stopping && r->lead) {
+        note(r, "---\n%s\n---", text);
+        metrics_sample(r->metrics, r->state.step, text);
+    }
+    mem_free(text);
+}

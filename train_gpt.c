@@ -2,7 +2,7 @@
  *
  *     options -> ranks -> mesh -> model of the run -> memory table -> weights (new, --init or --resume) -> data
  *     for each step:   micro-steps add gradients of batch(step); sums over the mesh; norm; clip; AdamW at lr(step)
- *                      evaluate, sample, save when it is time
+ *                      replicas that train apart meet (parallel/outer.h); evaluate, sample, save when it is time
  *
  * All ranks run this same program, each on its part of the model and of the batch; rank 0 speaks.
  *
@@ -40,6 +40,8 @@ static const Opt *options; // the table of o
 static const char usage[] = "usage: train_gpt --train GLOB [options]      train\n"
                             "       train_gpt --init DIR --prompt TEXT   sample\n"
                             "       train_gpt --init DIR --val GLOB      evaluate\n";
+
+static Outer outer; // as the options say
 
 static volatile sig_atomic_t caught_signal;
 
@@ -101,6 +103,10 @@ static void choose_batch(Run *r) {
                   (r->batch / micro_tokens + 1) * micro_tokens);
     int64_t share = (r->batch / r->seq + r->places - 1) / r->places;
     r->micro = o.micro < share ? o.micro : share;
+    if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->places))
+        die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
+                  " sequences are no multiple of %" PRId64 " places x %" PRId64 " of a micro-step",
+                  o.sync_every, r->batch / r->seq, r->places, r->micro);
 }
 
 static void make_grid(Run *r) {
@@ -108,7 +114,13 @@ static void make_grid(Run *r) {
     Err e;
     const char *spec = strcmp(o.layout, "auto") == 0 ? "dp" : o.layout;
     if (!layout_parse(&l, spec, world_size(r->world), &e)) die_usage("--%s", e.text);
+    if (r->outer.every > 1 && l.zero && l.size[AXIS_D] > 1)
+        die_usage("--layout %s: zero%d cuts the state of one model over d, but with --sync-every "
+                  "%" PRId64
+                  " each coordinate of d has its own: take z instead of d, or leave it out",
+                  o.layout, l.zero, o.sync_every);
     grid_make(&r->grid, r->world, &l, &r->config);
+    if (r->outer.every > 1) grid_set_apart(&r->grid);
 }
 
 static void plan_model(Run *r) {
@@ -119,6 +131,7 @@ static void plan_model(Run *r) {
                     .bf16 = o.dtype == 1,
                     .recompute = (Recompute)o.recompute,
                     .training = *o.train || !*o.init, // --memory alone is about training
+                    .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
     int neighbours = ranks_on_node(r->world);
@@ -159,6 +172,7 @@ static void load_weights(Run *r, const char *checkpoint) {
     } else {
         tensors_init(&r->m.tensors, r->team, (uint64_t)o.seed);
     }
+    outer_begin(&r->outer, &r->m, r->state.step);
 }
 
 static void open_data(Run *r) {
@@ -221,6 +235,10 @@ static void print_header(const Run *r) {
                " tokens\n",
                (double)r->train_set.n_tokens / 1e6, r->train_set.n,
                batch_epochs(&r->train, o.steps), o.steps, r->batch);
+    if (r->m.anchor)
+        printf("outer    %d replicas meet every %" PRId64 " steps%s; rate %g, momentum %g\n",
+               grid_replicas(&r->grid), o.sync_every,
+               o.fragments > 1 ? ", a fragment at a time" : "", o.outer_lr, o.outer_momentum);
     memory_print(&r->m, stdout);
     fflush(stdout);
 }
@@ -252,6 +270,8 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
 static bool accumulate(Run *r, double *loss) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->places, step = r->state.step;
     int64_t place = mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
+    float scale =
+        (float)grid_replicas(&r->grid) / (float)r->batch; // mean over a model's own tokens
     double sum = 0;
     model_zero_grads(&r->m);
     for (int64_t first = 0; first < per_step; first += round) {
@@ -260,7 +280,7 @@ static bool accumulate(Run *r, double *loss) {
         int64_t next = first + round < per_step ? first + round + place : place;
         if (next + r->micro <= per_step)
             batch_prefetch(&r->train, first + round < per_step ? step : step + 1, next, r->micro);
-        sum += model_step(&r->m, r->inputs, r->targets, 1.0f / (float)r->batch);
+        sum += model_step(&r->m, r->inputs, r->targets, scale);
     }
     sum = model_sum(&r->m, sum);
     if (!isfinite(sum)) stop_not_finite(r, "the loss", sum);
@@ -282,6 +302,15 @@ static void update(Run *r, double lr, double norm) {
     model_update(&r->m, &a);
 }
 
+/* Bytes that this rank got from others so far. */
+static int64_t received(const Run *r) {
+    CollCount rows[COUNT_ROWS];
+    int n = world_counts(r->world, rows, COUNT_ROWS);
+    int64_t sum = 0;
+    for (int i = 0; i < n && i < COUNT_ROWS; i++) sum += rows[i].bytes;
+    return sum;
+}
+
 static void train_step(Run *r) {
     LrSchedule s = {.kind = (LrKind)o.schedule,
                     .lr = o.lr,
@@ -291,14 +320,17 @@ static void train_step(Run *r) {
                     .wsd_decay = o.wsd_decay};
     double t0 = now_ms(), lr = schedule_lr(&s, r->state.step);
     double loss;
+    int64_t before = received(r);
     if (!accumulate(r, &loss)) return;
-    double norm = model_grad_norm(&r->m);
+    double own = model_grad_norm(&r->m), norm = outer_mean(&r->m, own);
     if (!isfinite(norm)) stop_not_finite(r, "the gradient norm", norm);
     double loss_z = zscore_add(&r->state.loss_z, loss), norm_z = zscore_add(&r->state.norm_z, norm);
     bool skip = (o.skip_loss_z > 0 && loss_z > o.skip_loss_z) ||
                 (o.skip_norm_z > 0 && norm_z > o.skip_norm_z);
-    if (!skip) update(r, lr, norm);
+    if (!skip) update(r, lr, own);
     r->state.step++;
+    outer_step(&r->outer, &r->m, r->state.step);
+    if (r->state.step == o.steps) outer_meet(&r->outer, &r->m, r->state.step);
     r->state.tokens += r->batch;
     if (!r->lead) return;
     double ms = now_ms() - t0, rate = 1e3 * (double)r->batch / ms;
@@ -311,6 +343,7 @@ static void train_step(Run *r) {
                       .ms = ms,
                       .tokens_per_s = rate,
                       .tokens = r->state.tokens,
+                      .received = received(r) - before,
                       .skipped = skip,
                       .peak = rate * config_flops_per_token(&r->config, r->seq) / r->peak_flops};
     metrics_step(r->metrics, &rec);
@@ -335,6 +368,8 @@ static void save(Run *r) {
     CheckpointOptions co = {
         .keep_last = (int)o.keep, .keep_every = o.keep_every, .files = (const char *const *)copies};
     char *text = runstate_print(&r->state, options);
+    outer_meet(&r->outer, &r->m, r->state.step);
+    outer_mean_moments(&r->m);
     if (r->lead) metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
     if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &r->group, &e))
         die("%s", e.text);
@@ -361,17 +396,13 @@ static void audit(Run *r) {
 /* Everything that happens between steps. */
 static void after_step(Run *r) {
     int64_t step = r->state.step;
-    bool last = step >= o.steps;
+    bool last = step >= o.steps, eval = due(step, o.eval_every, last),
+         show = due(step, o.sample_every, last && o.sample_every > 0);
     if (due(step, o.audit_every, last && o.audit_every > 0)) audit(r);
-    if (due(step, o.eval_every, last) && !r->stopping) evaluate_all(r);
-    if (due(step, o.sample_every, last && o.sample_every > 0) && !r->stopping) {
-        char *text = sample(r, false);
-        if (!r->stopping && r->lead) {
-            note(r, "---\n%s\n---", text);
-            metrics_sample(r->metrics, step, text);
-        }
-        mem_free(text);
-    }
+    if (eval || show) outer_swap(&r->m); // what all replicas last agreed on
+    if (eval && !r->stopping) evaluate_all(r);
+    if (show && !r->stopping) show_sample(r);
+    if (eval || show) outer_swap(&r->m);
     if (*o.save && due(step, o.save_every, last || (stopping(r) && step > 0)) &&
         r->saved_step != step)
         save(r);
@@ -498,6 +529,7 @@ static int rank_main(World *w, void *tokenizer) {
     Run run = {.world = w,
                .group = comm_group(world_comm(w)),
                .lead = world_rank(w) == 0,
+               .outer = outer,
                .tokenizer = tokenizer};
     Run *r = &run;
     r->kernels = kernels_cpu(o.kernels);
@@ -534,6 +566,7 @@ int main(int argc, char **argv) {
     if (!*o.train && !*o.init && !o.memory)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
+    outer = outer_of(&o);
     if (!kernels_cpu(o.kernels))
         die_usage("--kernels %s: this processor or build has no such set", o.kernels);
     Tokenizer *tokenizer = find_tokenizer();

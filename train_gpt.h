@@ -14,6 +14,7 @@
 #include "data/tokenizer.h"
 #include "parallel/model.h"
 #include "parallel/options.h"
+#include "parallel/outer.h"
 
 /* Everything that lives as long as the run, as one rank has it. */
 typedef struct Run {
@@ -21,6 +22,7 @@ typedef struct Run {
     Group group; // all ranks, for data/
     bool lead;   // rank 0: prints and writes the records
     Grid grid;
+    Outer outer; // what replicas along d do with one another
     Team *team;
     const Kernels *kernels;
     Config config;
@@ -56,5 +58,7 @@ bool stopping(void *run);
 void evaluate_all(Run *r);
 /* Collective. One sample: prompt and continuation (mem_free). live: printed token by token. */
 char *sample(Run *r, bool live);
+/* Collective. One sample between steps, noted and recorded. */
+void show_sample(Run *r);
 
 #endif

@@ -63,6 +63,7 @@ typedef struct Tensor {
     // Where the values are, end - begin floats each; NULL where the arena was not made (sampling
     // needs no grad).
     float *param, *grad, *m, *v;
+    float *velocity; // of the outer loop over replicas, as long as param; NULL without it
 } Tensor;
 
 /* One tensor of the Hugging Face file: columns [col, col + cols) of table tensor `tensor`. */

@@ -46,13 +46,26 @@ static bool put_model(Build *b, Err *e) {
     return ok;
 }
 
-static bool put_moments(const TensorTable *t, SafeWriter *w, Err *e) {
-    for (int k = 0; k < 2 * t->n; k++) {
-        const Tensor *x = &t->t[k % t->n];
-        Piece p = piece_whole(x, false);
-        PieceHeld h = {&p, x, PART_MOMENTS, k < t->n ? x->m : x->v};
-        if (!piece_put(&h, &w->file, &w->list.t[k], e)) return false;
-    }
+/* What an optimizer remembers of a tensor: AdamW's moments, and the velocity of the outer loop where there is
+ * one. False: no such state. */
+enum { N_STATES = 3 };
+static bool state_of(const Tensor *x, int k, char name[80], PieceHeld *h) {
+    static const char *const names[N_STATES] = {"m", "v", "velocity"};
+    float *const values[N_STATES] = {x->m, x->v, x->velocity};
+    *h = (PieceHeld){.tensor = x, .part = k < 2 ? PART_MOMENTS : PART_PARAM, .values = values[k]};
+    snprintf(name, 80, "%s.%s", names[k], x->name);
+    return values[k] != NULL;
+}
+
+static bool put_states(const TensorTable *t, SafeWriter *w, Err *e) {
+    char name[80];
+    PieceHeld h;
+    for (int k = 0, n = 0; k < N_STATES; k++)
+        for (int i = 0; i < t->n && state_of(&t->t[i], k, name, &h); i++) {
+            Piece p = piece_whole(&t->t[i], false);
+            h.piece = &p;
+            if (!piece_put(&h, &w->file, &w->list.t[n++], e)) return false;
+        }
     return true;
 }
 
@@ -61,18 +74,19 @@ static bool put_optimizer(Build *b, Err *e) {
     char *path = mem_printf("%s/optimizer.safetensors", b->dir);
     SafeTensors list = {0};
     SafeWriter w;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < N_STATES; k++)
         for (int i = 0; i < b->t->n; i++) {
             const Tensor *x = &b->t->t[i];
             char name[80];
-            snprintf(name, sizeof name, k ? "v.%s" : "m.%s", x->name);
-            safetensors_add(&list, name, "F32", 2, (int64_t[]){x->rows, x->cols});
+            PieceHeld h;
+            if (state_of(x, k, name, &h))
+                safetensors_add(&list, name, "F32", 2, (int64_t[]){x->rows, x->cols});
         }
     uint64_t n = 0;
     uint32_t crc = 0;
     bool ok = safetensors_create(&w, path, &list, b->g, e);
     mem_free(path);
-    return ok && safetensors_finish(&w, put_moments(b->t, &w, e), &n, &crc, e) &&
+    return ok && safetensors_finish(&w, put_states(b->t, &w, e), &n, &crc, e) &&
            record(b, "optimizer.safetensors", n, crc);
 }
 
@@ -165,15 +179,18 @@ static bool check_same_model(const char *path, const Config *saved, const Config
     return true;
 }
 
-static bool get_moment(const SafeTensors *s, char kind, const Tensor *x, float *to, Err *e) {
+/* A run without an outer loop leaves no velocity: it begins at zero, as this one does. */
+static bool get_state(const SafeTensors *s, int k, const Tensor *x, Err *e) {
     char name[80];
-    snprintf(name, sizeof name, "%c.%s", kind, x->name);
+    PieceHeld h;
+    if (!state_of(x, k, name, &h) || (k == 2 && !safetensors_find(s, name))) return true;
     const SafeTensor *f = safetensors_find(s, name);
     if (!f || f->size != tensor_size(x) || strcmp(f->dtype, "F32") != 0)
         return err(e, "tensor %s [%lld, %lld] is missing or of another shape", name,
                    (long long)x->rows, (long long)x->cols);
     Piece p = piece_whole(x, false);
-    piece_get(&(PieceHeld){&p, x, PART_MOMENTS, to}, f);
+    h.piece = &p;
+    piece_get(&h, f);
     return true;
 }
 
@@ -186,9 +203,8 @@ static bool load_optimizer(const char *path, const TensorTable *t, Err *e) {
     bool ok = io_map(&map, file, e);
     if (ok) {
         bool good = safetensors_parse(map.p, map.n, &s, &why);
-        for (int i = 0; good && i < t->n; i++)
-            good = get_moment(&s, 'm', &t->t[i], t->t[i].m, &why) &&
-                   get_moment(&s, 'v', &t->t[i], t->t[i].v, &why);
+        for (int i = 0; good && i < t->n * N_STATES; i++)
+            good = get_state(&s, i % N_STATES, &t->t[i / N_STATES], &why);
         if (!good) ok = err(e, "%.250s: %.240s", file, why.text);
     }
     safetensors_free(&s);

@@ -3,7 +3,8 @@
  *   SAVE_DIR/step_00001000/
  *       config.json             the model; with model.safetensors what `transformers` loads
  *       model.safetensors       fp32 parameters under their Hugging Face names (data/weights.h)
- *       optimizer.safetensors   fp32 moments, "m.NAME" and "v.NAME", laid out as the table of tensors
+ *       optimizer.safetensors   fp32 moments, "m.NAME" and "v.NAME", laid out as the table of tensors; of an
+ *                               outer loop with momentum also "velocity.NAME"
  *       train_state.json        what the trainer handed over: step, tokens, options, statistics
  *       ...                     copies of further files (a tokenizer)
  *       checkpoint.json         written last: step, model, bytes and CRC-32C of every other file
@@ -35,7 +36,7 @@ typedef struct CheckpointOptions {
     const char *const *files; // further files to copy in, ended by NULL; NULL: none
 } CheckpointOptions;
 
-/* Collective. Saves params, and m and v where the table has them. state_json, of rank 0, is a JSON object,
+/* Collective. Saves params, and m, v and velocity where the table has them. state_json, of rank 0, is a JSON object,
  * stored as it is; options, too, are those of rank 0. An existing checkpoint of the same step is replaced.
  * Then removes old checkpoints as the options say: only of earlier steps, only once the new one is durable;
  * if that fails it warns. False: nothing is left behind. */
@@ -57,7 +58,7 @@ bool checkpoint_verify(const char *path, Err *e);
 /* Local. The model of a checkpoint: read it before the table of tensors is made. */
 bool checkpoint_config(const char *path, Config *c, Err *e);
 /* Collective. Verifies, each rank a part of the bytes, then fills what this rank holds of params, and of m
- * and v where the table has them. A table of another model is refused with the first key that differs.
+ * and v where the table has them, and velocity where the file has it too. A table of another model is refused with the first key that differs.
  * state_json (may be NULL): the text of train_state.json, freed by mem_free. After a failure the values are
  * undefined. */
 bool checkpoint_load(const char *path, const TensorTable *t, char **state_json, const Group *g,

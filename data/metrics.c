@@ -257,6 +257,7 @@ static void step_json(LogFile *f, const StepRecord *s) {
     add(o, "ms", s->ms);
     add(o, "tokens_per_s", s->tokens_per_s);
     if (s->peak > 0) add(o, "peak", s->peak);
+    if (s->received > 0) add_int(o, "received", s->received);
     if (s->skipped) json_object_set_new(o, "skipped", json_true());
     write_json(f, o);
 }

@@ -61,6 +61,7 @@ typedef struct StepRecord {
     double tokens_per_s; // of this step
     double peak;         // share of the machine's peak, 0.61 is 61 %
     int64_t tokens;      // trained on so far
+    int64_t received;    // bytes from other ranks in this step, by rank 0; 0: left out
     bool skipped;        // the update was left out (z-score limits)
 } StepRecord;
 

@@ -15,7 +15,7 @@ typedef struct Entry {
     uint64_t where; // hash of which logical elements these are: the same for all their replicas
 } Entry;
 
-typedef enum { WEIGHTS, MOMENTS_M, MOMENTS_V, N_KINDS } Kind;
+typedef enum { WEIGHTS, MOMENTS_M, MOMENTS_V, ANCHOR, VELOCITY, N_KINDS } Kind;
 
 typedef struct Audit {
     const Model *m;
@@ -29,13 +29,20 @@ static void sum_up(void *ctx, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         const Tensor *t = &a->m->tensors.t[i / N_KINDS];
         int kind = (int)(i % N_KINDS);
-        const float *values[N_KINDS] = {t->param, t->m, t->v};
+        const float *anchor = a->m->anchor;
+        if (anchor) anchor += t->param - a->m->tensors.t[0].param;
+        const float *values[N_KINDS] = {t->param, t->m, t->v, anchor, t->velocity};
+        // Replicas that train apart share the anchor and its velocity only.
+        bool own = a->m->grid->apart && kind <= MOMENTS_V;
         Entry *e = a->entries + a->first[i / N_KINDS] + kind * t->n_rects;
         for (int k = 0; k < t->n_rects; k++)
-            e[k] = (Entry){
-                .tensor = (int32_t)(i / N_KINDS), .kind = kind, .rank = a->m->grid->mesh.rank};
+            e[k] = (Entry){.tensor = (int32_t)(i / N_KINDS),
+                           .kind = kind,
+                           .rank = a->m->grid->mesh.rank,
+                           .where = own ? (uint64_t)a->m->grid->mesh.coord[AXIS_D] + 1 : 0};
         TensorRun r;
-        for (TensorRuns it = tensor_runs(t, kind == WEIGHTS ? PART_PARAM : PART_MOMENTS, false);
+        bool moments = kind == MOMENTS_M || kind == MOMENTS_V;
+        for (TensorRuns it = tensor_runs(t, moments ? PART_MOMENTS : PART_PARAM, false);
              values[kind] && tensor_next(&it, &r);) {
             Entry *x = &e[it.rect];
             x->where = rng_u64(x->where, (uint64_t)(r.row * t->cols + r.col), (uint64_t)r.n);
@@ -81,7 +88,7 @@ static void list_ranks(const Entry *e, int n, uint32_t bits, bool equal, char *t
 /* Looks at the replicas of all elements, sorted. */
 static bool compare(const Model *m, const Entry *e, int n, Err *why) {
     static const char *const names[N_KINDS] = {"weights of", "first moments of",
-                                               "second moments of"};
+                                               "second moments of", "anchor of", "velocity of"};
     for (int i = 0, next; i < n; i = next) {
         bool differ = false;
         for (next = i; next < n && same_elements(&e[i], &e[next]); next++)

@@ -4,7 +4,8 @@
  * or of a moment, or a collective that gave its ranks different sums, lets the copies drift apart and the
  * loss get slowly worse. The audit takes a CRC-32C of every rectangle that a rank stores of weights and
  * moments, shows it to all, and compares those of the same logical elements: bit for bit, for equal
- * inputs give equal bits wherever the same instructions run.
+ * inputs give equal bits wherever the same instructions run. Replicas that train apart (parallel/outer.h) are
+ * compared each within itself, and all of them by the anchor and its velocity.
  */
 #ifndef PARALLEL_AUDIT_H
 #define PARALLEL_AUDIT_H

@@ -331,7 +331,8 @@ static void matrices(Walk *k, const TensorTable *t) {
         }
         together += gradient(&t->t[i]);
         if (next < t->n && t->t[next].layer == t->t[i].layer) continue;
-        call(k, "gradients of matrices", COLL_ALL_REDUCE, d, together, F32);
+        call(k, "gradients of matrices", COLL_ALL_REDUCE, grid_summed(k->s->grid, d), together,
+             F32);
         together = 0;
     }
 }
@@ -344,7 +345,8 @@ static void vectors(Walk *k, const TensorTable *t) {
         for (int i = 0; i < t->n; i++)
             if (!shard_stored(t, i) && axes_equal(shard_owed(t, i, k->l), axes))
                 n += gradient(&t->t[i]);
-        if (n) call(k, "gradients of vectors", COLL_ALL_REDUCE, axes, n, F32);
+        if (n)
+            call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_summed(k->s->grid, axes), n, F32);
     }
 }
 
@@ -365,7 +367,11 @@ void count_update(Count *c, const ModelShape *s) {
     copied_heads(&k, &t);
     matrices(&k, &t);
     vectors(&k, &t);
-    call_group(&k, "gradient norm", COLL_ALL_REDUCE, "all", k.m->p, k.m->rank, 1, F64);
+    if (s->grid->apart) {
+        call(&k, "gradient norm", COLL_ALL_REDUCE, axes_of("z.x.y"), 1, F64);
+        call(&k, "mean of replicas", COLL_ALL_REDUCE, axes_of("d"), 1, F64);
+    } else
+        call_group(&k, "gradient norm", COLL_ALL_REDUCE, "all", k.m->p, k.m->rank, 1, F64);
     new_weights(&k, &t);
     tensors_free(&t);
 }

@@ -48,6 +48,16 @@ static Comm *find(const Grid *g, Axes real) {
     return NULL;
 }
 
+static void add_groups(Grid *g, const char *const *lists, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char label[2 * N_AXES + 1];
+        Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z is d where z has one rank
+        if (real.n == 0 || find(g, real)) continue;
+        g->comms[g->n_comms].axes = real;
+        g->comms[g->n_comms++].comm = make(g, real, axes_print(real, label));
+    }
+}
+
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     static const char *const lists[] = {"d", "z", "x", "y", "x.y", "d.z", "z.d", "d.z.x"};
     *g = (Grid){.layout = *l, .world = w};
@@ -56,14 +66,25 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
         die("the layout has %d ranks, the job %d", g->mesh.p, world_size(w));
     if (g->mesh.p == 1) return;
     g->all = world_comm(w);
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        char label[2 * N_AXES + 1];
-        Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z is d where z has one rank
-        if (real.n == 0 || find(g, real)) continue;
-        g->comms[g->n_comms].axes = real;
-        g->comms[g->n_comms++].comm = make(g, real, axes_print(real, label));
-    }
+    add_groups(g, lists, sizeof lists / sizeof *lists);
     g->kv = make_kv(g, c);
+}
+
+void grid_set_apart(Grid *g) {
+    static const char *const lists[] = {"z.x", "z.x.y"};
+    g->apart = g->mesh.size[AXIS_D] > 1;
+    add_groups(g, lists, sizeof lists / sizeof *lists);
+}
+
+Axes grid_summed(const Grid *g, Axes axes) {
+    Axes sum = {0};
+    for (int i = 0; i < axes.n; i++)
+        if (!g->apart || axes.axis[i] != AXIS_D) sum.axis[sum.n++] = axes.axis[i];
+    return sum;
+}
+
+int grid_replicas(const Grid *g) {
+    return g->apart ? g->mesh.size[AXIS_D] : 1;
 }
 
 Comm *grid_comm(const Grid *g, Axes axes) {

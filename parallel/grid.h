@@ -21,14 +21,22 @@ typedef struct Grid {
         Comm *comm;
     } comms[MAX_COMMS];
     int n_comms;
-    Comm *all; // NULL: one rank
-    Comm *kv;  // ranks that hold copies of the same key and value heads; NULL: there is one copy
+    Comm *all;  // NULL: one rank
+    Comm *kv;   // ranks that hold copies of the same key and value heads; NULL: there is one copy
+    bool apart; // each of several coordinates of d trains a model of its own: grid_set_apart
 } Grid;
 
 /* Collective over the world, whose size is layout_ranks. Dies when it is not. */
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c);
 /* Local. The grid of one rank. */
 const Grid *grid_one(void);
+/* Collective over the world, after grid_make: from now on a step is of the ranks of one coordinate of d alone
+ * (parallel/outer.h). */
+void grid_set_apart(Grid *g);
+/* Local. Those of the axes over which a step sums: all, but for d where replicas are apart. */
+Axes grid_summed(const Grid *g, Axes axes);
+/* Local. How many models train: the size of d where replicas are apart, else 1. */
+int grid_replicas(const Grid *g);
 /* Local. The group along these axes, NULL when it has one rank. Dies for a list that was not made. */
 Comm *grid_comm(const Grid *g, Axes axes);
 

@@ -39,14 +39,19 @@ static double mib(int64_t n_bytes) {
 }
 
 void memory_print(const Model *m, FILE *f) {
-    static const char *const what[N_ARENAS] = {"weights, fp32", "fp32", "AdamW m and v, fp32",
-                                               "kept for backward", "logits, backward, packing"};
+    static const char *const what[N_ARENAS] = {"weights, fp32",
+                                               "fp32",
+                                               "AdamW m and v, fp32",
+                                               "kept for backward",
+                                               "logits, backward, packing",
+                                               "anchor and velocity, fp32"};
     int64_t all = memory_needed(m), have = memory_available();
     fprintf(f, "memory            MiB\n");
     for (int i = 0; i < N_ARENAS; i++)
-        fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", m->arena[i].name,
-                mib((int64_t)m->arena[i].used), 100.0 * (double)m->arena[i].used / (double)all,
-                what[i]);
+        if (i != ARENA_OUTER || m->shape.outer)
+            fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", m->arena[i].name,
+                    mib((int64_t)m->arena[i].used), 100.0 * (double)m->arena[i].used / (double)all,
+                    what[i]);
     if (m->shape.samples)
         fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", "sampling", mib(generator_bytes(m)),
                 100.0 * (double)generator_bytes(m) / (double)all, "key-value cache, activations");

@@ -17,7 +17,7 @@ static float *floats(Arena *a, int64_t n) {
  * along which they owe, so that one all_reduce completes a region. */
 static void add_region(Model *m, size_t begin, Axes owed, const char *what) {
     Arena *a = &m->arena[ARENA_GRADS];
-    Comm *comm = grid_comm(m->grid, owed);
+    Comm *comm = grid_comm(m->grid, grid_summed(m->grid, owed));
     if (!a->base || !comm || a->used == begin) return;
     m->regions[m->n_regions++] =
         (GradRegion){(float *)(void *)(a->base + begin),
@@ -52,6 +52,15 @@ static void cut_gradients(Model *m) {
     }
 }
 
+/* Each a copy of the arena of parameters. */
+static void cut_outer(Model *m) {
+    size_t n = m->arena[ARENA_PARAMS].used;
+    m->anchor = arena_take(&m->arena[ARENA_OUTER], n);
+    m->velocity = m->shape.outer == 2 ? arena_take(&m->arena[ARENA_OUTER], n) : NULL;
+    for (int i = 0; m->velocity && i < m->tensors.n; i++)
+        m->tensors.t[i].velocity = m->velocity + (m->tensors.t[i].param - m->tensors.t[0].param);
+}
+
 static void cut_tensors(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
@@ -62,6 +71,7 @@ static void cut_tensors(Model *m) {
         t->v = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
     }
     if (m->shape.training) cut_gradients(m);
+    if (m->shape.outer) cut_outer(m);
 }
 
 /* What backward needs and only a product or attention can make again. */
@@ -163,8 +173,8 @@ static BlockTensors find_block(const Model *m, int l) {
 }
 
 void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team) {
-    static const char *const names[N_ARENAS] = {"parameters", "gradients", "optimizer",
-                                                "activations", "workspace"};
+    static const char *const names[N_ARENAS] = {"parameters",  "gradients", "optimizer",
+                                                "activations", "workspace", "outer loop"};
     assert(shape->S <= shape->config.seq);
     *m =
         (Model){.shape = *shape, .k = k, .team = team, .tensors = tensors_describe(&shape->config)};

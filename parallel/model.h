@@ -1,4 +1,4 @@
-/* model -- one GPT on this rank of a mesh: the table of tensors, five arenas, and the training step.
+/* model -- one GPT on this rank of a mesh: the table of tensors, six arenas, and the training step.
  *
  *   tokens[B,S] -> embedding -> x[T,C] -> L blocks -> norm -> head (chunks of tokens) -> loss
  *
@@ -43,8 +43,9 @@ typedef struct ModelShape {
         S; // sequences of a micro-step at each coordinate of d x z, and positions: S <= config.seq
     bool bf16; // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
-    bool training;             // false: no gradients, no optimizer state, nothing kept for backward
-    bool samples;              // a Generator will be made beside it: counted by memory_needed
+    bool training; // false: no gradients, no optimizer state, nothing kept for backward
+    int outer;     // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
+    bool samples;  // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
@@ -65,7 +66,7 @@ typedef struct BlockTensors {
         down_b;
 } BlockTensors;
 
-enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, N_ARENAS };
+enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, ARENA_OUTER, N_ARENAS };
 
 /* A stretch of the gradient arena that one all_reduce at the end of a step completes. */
 typedef struct GradRegion {
@@ -99,7 +100,8 @@ typedef struct Model {
     int64_t head_rows,
         ld_logits; // tokens per chunk of the head; vocabulary here rounded up to whole vectors
     void *product_work, *attention_work, *norm_work;
-    MeshWork work;    // what is gathered or partial: parallel/linear.h
+    MeshWork work;            // what is gathered or partial: parallel/linear.h
+    float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 } Model;
 
@@ -134,7 +136,7 @@ void model_logits(Model *m, const int32_t *inputs, float *logits);
  * they are still partial. */
 void model_reduce_grads(Model *m);
 /* Collective over the mesh, after model_reduce_grads. Square root of the sum of squares of all
- * gradients, every parameter counted once. */
+ * gradients, every parameter counted once; of this replica where replicas are apart. */
 double model_grad_norm(Model *m);
 /* Collective over the mesh. One AdamW step on every tensor. */
 void model_update(Model *m, const AdamW *o);

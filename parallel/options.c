@@ -69,6 +69,15 @@ static size_t running_rows(Options *o, Opt *table) {
          "d2.z1.x4.y2 with words: sp, heads, stay=y, zero1 zero2 zero3; or megatron, megatron-sp, "
          "dp, "
          "fsdp, atp:4x2, tensor3d:2x4x2, axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
+        {"sync-every", OPT_INT, &o->sync_every, "1", 1, 1e9, "H",
+         "steps that the replicas along d train apart before their parameters meet; 1 averages "
+         "gradients"},
+        {"outer-lr", OPT_FLOAT, &o->outer_lr, "1", 0, 1e3, "X",
+         "rate of a meeting; 1 is the mean of the replicas (DiLoCo: 0.7)"},
+        {"outer-momentum", OPT_FLOAT, &o->outer_momentum, "0", 0, 0.999999, "X",
+         "Nesterov's, of the meetings (DiLoCo: 0.9)"},
+        {"fragments", OPT_INT, &o->fragments, "1", 1, 1e6, "N",
+         "groups of tensors whose meetings are spread over the H steps"},
         {"timeout", OPT_INT, &o->timeout, "60", 0, 1e9, "S",
          "seconds that a rank waits for another before the job ends; 0 is for ever"},
         {"audit-every", OPT_INT, &o->audit_every, "0", 0, 1e12, "N",

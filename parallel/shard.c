@@ -163,7 +163,8 @@ static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut) {
         t->end[part] = t->begin[part] + size;
         t->first[part] = true;
         for (int axis = 0; axis < N_AXES; axis++)
-            if (g->mesh.coord[axis] && !axes_has(a, axis) && !axes_has(cut, axis))
+            if (g->mesh.coord[axis] && !axes_has(a, axis) && !axes_has(cut, axis) &&
+                !(part == PART_GRAD && axis == AXIS_D && g->apart)) // each replica has its own
                 t->first[part] = false;
     }
 }

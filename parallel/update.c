@@ -100,16 +100,17 @@ void model_sum_floats(Model *m, float *x, int64_t n) {
     if (c) all_reduce(c, x, n, "losses of tokens");
 }
 
-/* Of what this rank is the first to hold of a tensor's gradient. */
+/* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its moments is
+ * whole; replicas that are apart have gradients of their own. */
 static double squares(Model *m, const Tensor *t) {
+    TensorPart part = m->grid->apart ? PART_GRAD : PART_MOMENTS;
     double sum = 0;
     TensorRun r;
-    const float *g = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]);
-    bool all_first = t->first[PART_MOMENTS];
+    const float *g = t->grad + (t->begin[part] - t->begin[PART_GRAD]);
+    bool all_first = t->first[part];
     for (int i = 0; i < t->n_rects; i++) all_first &= t->rects[i].first;
-    if (all_first)
-        return m->k->sum_of_squares(m->team, g, tensor_part(t, PART_MOMENTS)); // padding is zero
-    for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
+    if (all_first) return m->k->sum_of_squares(m->team, g, tensor_part(t, part)); // padding is zero
+    for (TensorRuns it = tensor_runs(t, part, true); tensor_next(&it, &r);)
         sum += m->k->sum_of_squares(m->team, g + r.at, r.n);
     return sum;
 }
@@ -117,7 +118,8 @@ static double squares(Model *m, const Tensor *t) {
 double model_grad_norm(Model *m) {
     double sum = 0;
     for (int i = 0; i < m->tensors.n; i++) sum += squares(m, &m->tensors.t[i]);
-    return sqrt(all_sum(m->grid->all, sum, "gradient norm"));
+    Comm *all = m->grid->apart ? grid_comm(m->grid, axes_of("z.x.y")) : m->grid->all;
+    return sqrt(all_sum(all, sum, "gradient norm"));
 }
 
 void model_update(Model *m, const AdamW *o) {

@@ -67,6 +67,11 @@ refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,haeds=2
 refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
+refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" --sync-every 4 --fragments 5
+refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
+refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer-lr 0.7
+refuses "replicas that share one state" 2 "zero1 cuts the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
+refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
 refuses "missing shard" 1 "nowhere.bin" "$programs/train_gpt" --train nowhere.bin --model $model
 refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model --micro 2
 refuses "version of a shard" 1 "version.bin" "$programs/train_gpt" --train version.bin --model $model --micro 2
@@ -97,6 +102,10 @@ mkfifo pipe && { timeout 10 cat pipe >piped.html 2>/dev/null & }
 works "the page into a pipe" "$programs/report" --out pipe log.jsonl
 works "the pipe is still one" test -p pipe
 "$programs/train_gpt" --memory --model $model --sample-every 1 >memory
+works "without replicas that train apart" test "$(grep -c 'outer loop' memory)" = 0
+"$programs/train_gpt" --memory --model $model --sync-every 4 --outer-momentum 0.9 >memory_outer
+works "anchor and velocity, as m and v" test "$(awk '/outer loop/ { print $3, $4 }' memory_outer)" = \
+    "$(awk '/optimizer/ { print $2, $3 }' memory_outer)"
 works "the memory table is of training" grep -q '^  optimizer *[0-9.]*[1-9]' memory
 works "with what sampling takes" grep -q '^  sampling *[0-9.]*[1-9]' memory
 works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"

@@ -45,10 +45,11 @@ static void collect(const TensorTable *table, float *out) {
 static void tokens(const Job *job, int step, int64_t first, int64_t n, int32_t *inputs,
                    int32_t *targets) {
     int64_t S = job->r->S, V = job->config.vocab;
+    int64_t stream = job->r->stream ? job->r->stream : job->r->sequences;
     for (int64_t b = 0; b < n; b++)
         for (int64_t s = 0; s < S; s++) {
             int64_t g = first + b;
-            uint64_t at = (uint64_t)((step * job->r->sequences + g) * S + s);
+            uint64_t at = (uint64_t)((step * stream + job->r->skip + g) * S + s);
             bool real = g < job->r->sequences;
             inputs[b * S + s] = real ? (int32_t)(rng_u64(1, 1, at) % (uint64_t)V) : 0;
             targets[b * S + s] = real ? (int32_t)(rng_u64(1, 2, at) % (uint64_t)V) : -1;
@@ -57,29 +58,43 @@ static void tokens(const Job *job, int step, int64_t first, int64_t n, int32_t *
 
 static double one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_t *targets) {
     const Mesh *mesh = &m->grid->mesh;
-    int64_t n = mesh_blocks(mesh, axes_of("d.z")), here = mesh_block(mesh, axes_of("d.z")),
-            B = m->shape.B;
-    int64_t all = job->r->sequences, count = all * job->r->S;
+    Axes places = axes_of(job->r->alike ? "z" : "d.z");
+    int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places), B = m->shape.B;
+    int64_t all = job->r->sequences,
+            count = all * job->r->S * (job->r->alike ? mesh->size[AXIS_D] : 1);
     double sum = 0;
     model_zero_grads(m);
     for (int64_t first = 0; first < all; first += n * B) {
         tokens(job, step, first + here * B, B, inputs, targets);
-        sum += model_step(m, inputs, targets, 1.0f / (float)count);
+        sum += model_step(m, inputs, targets, (float)grid_replicas(m->grid) / (float)count);
     }
     model_reduce_grads(m);
     return model_sum(m, sum) / (double)count;
+}
+
+static int64_t received(const World *w, const char *what) {
+    CollCount rows[64];
+    int n = world_counts(w, rows, 64);
+    int64_t bytes = 0;
+    for (int i = 0; i < n && i < 64; i++)
+        if (strcmp(rows[i].what, what) == 0) bytes += rows[i].bytes;
+    return bytes;
 }
 
 static int rank_main(World *w, void *ctx) {
     Job *job = ctx;
     MeshRun *r = job->r;
     Grid grid;
+    Outer outer = r->outer;
     grid_make(&grid, w, &job->layout, &job->config);
-    int n = mesh_blocks(&grid.mesh, axes_of("d.z")), rank = world_rank(w);
+    if (!outer.every) outer.every = 1;
+    if (outer.every > 1) grid_set_apart(&grid);
+    int n = mesh_blocks(&grid.mesh, axes_of(r->alike ? "z" : "d.z")), rank = world_rank(w);
     ModelShape shape = {.config = job->config,
                         .S = r->S,
                         .recompute = r->recompute,
                         .training = true,
+                        .outer = outer_copies(&outer),
                         .grid = &grid};
     shape.B = r->micro ? r->micro : (r->sequences + n - 1) / n;
     Model m;
@@ -89,12 +104,14 @@ static int rank_main(World *w, void *ctx) {
     tensors_init(&m.tensors, team, 42);
     perturb(&m.tensors);
     collect(&m.tensors, r->start);
+    outer_begin(&outer, &m, 0);
     size_t n_tokens = (size_t)(shape.B * r->S);
     int32_t *inputs = mem_alloc(n_tokens * sizeof *inputs),
             *targets = mem_alloc(n_tokens * sizeof *targets);
     for (int step = 0; step < MESH_STEPS; step++) {
         job->losses[rank][step] = one_step(job, &m, step, inputs, targets);
-        double norm = job->norms[rank][step] = model_grad_norm(&m);
+        double norm = model_grad_norm(&m);
+        job->norms[rank][step] = outer_mean(&m, norm);
         model_update(
             &m,
             &(AdamW){
@@ -105,8 +122,11 @@ static int rank_main(World *w, void *ctx) {
                 .weight_decay = 0.1f,
                 .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
                 .step = step + 1});
+        outer_step(&outer, &m, step + 1);
         if (r->after) r->after(&m, step, r->ctx);
     }
+    outer_meet(&outer, &m, MESH_STEPS);
+    if (rank == 0) r->received = received(w, "parameters of replicas");
     collect(&m.tensors, r->weights);
     mem_free(inputs), mem_free(targets);
     model_free(&m);

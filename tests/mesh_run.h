@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "parallel/model.h"
+#include "parallel/outer.h"
 
 enum { MESH_STEPS = 5 };
 
@@ -20,12 +20,17 @@ typedef struct MeshRun {
     void (*after)(Model *m, int step,
                   void *ctx); // called by every rank after step 0, 1, ...; or NULL
     void *ctx;
+    Outer outer; // .every 0 is 1
+    int64_t skip,
+        stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
+    bool alike; // every coordinate of d sees the same `sequences`
     // results, of rank 0 but the weights, which all ranks fill in
     double loss[MESH_STEPS], norm[MESH_STEPS];
     int64_t n_params;
     float *start,
-        *weights; // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
-    bool agreed;  // every rank saw the same losses and norms, bit for bit
+        *weights;     // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
+    bool agreed;      // every rank saw the same losses and norms, bit for bit
+    int64_t received; // bytes, by rank 0, for meetings
 } MeshRun;
 
 /* Trains MESH_STEPS steps. */

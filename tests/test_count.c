@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "data/io.h"
+#include "parallel/outer.h"
 #include "parallel/ranks.h"
 #include "tests/mesh_run.h"
 #include "tests/simulated.h"
@@ -175,6 +176,7 @@ typedef struct Job {
     const char *model, *layout;
     Recompute recompute;
     int micro_steps, bad;
+    bool apart; // replicas along d
     Config config;
     Layout l;
 } Job;
@@ -209,7 +211,7 @@ static void train(Job *job, World *w, Model *m) {
     for (int i = 0; i < job->micro_steps; i++) sum += model_step(m, tokens, tokens, 0.01f);
     model_reduce_grads(m);
     model_sum(m, sum);
-    model_grad_norm(m);
+    outer_mean(m, model_grad_norm(m));
     model_update(m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1});
     mem_free(tokens);
 }
@@ -218,6 +220,7 @@ static int rank_main(World *w, void *ctx) {
     Job *job = ctx;
     Grid grid;
     grid_make(&grid, w, &job->l, &job->config);
+    if (job->apart) grid_set_apart(&grid);
     ModelShape s = {.config = job->config,
                     .B = 3,
                     .S = 4,
@@ -250,14 +253,18 @@ static int rank_main(World *w, void *ctx) {
     return 0;
 }
 
+static int run_job(Job *job) {
+    Err e;
+    if (!config_parse(&job->config, job->model, &e)) die("%s", e.text);
+    if (!layout_parse(&job->l, job->layout, 0, &e)) die("%s", e.text);
+    ranks_run(layout_ranks(&job->l), rank_main, job);
+    return job->bad;
+}
+
 static int run(const char *model, const char *layout, Recompute recompute, int micro_steps) {
     Job job = {
         .model = model, .layout = layout, .recompute = recompute, .micro_steps = micro_steps};
-    Err e;
-    if (!config_parse(&job.config, model, &e)) die("%s", e.text);
-    if (!layout_parse(&job.l, layout, 0, &e)) die("%s", e.text);
-    ranks_run(layout_ranks(&job.l), rank_main, &job);
-    return job.bad;
+    return run_job(&job);
 }
 
 static const char divides[] = "layers=2,heads=8,channels=48,ffn=96,seq=8,vocab=96";
@@ -296,6 +303,15 @@ TEST(count_foretells_every_layout_of_1_to_6_ranks) {
     int bad = 0;
     for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_run, &bad);
     CHECK(bad == 0);
+}
+
+TEST(count_foretells_a_step_of_replicas_apart) {
+    static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
+                                          "x2.d2+stay=y"};
+    for (int i = 0; i < 5; i++) {
+        Job job = {.model = awkward, .layout = layouts[i], .micro_steps = 2, .apart = true};
+        CHECK(run_job(&job) == 0);
+    }
 }
 
 TEST(count_foretells_recomputation) {

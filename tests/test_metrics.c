@@ -62,6 +62,7 @@ static StepRecord record(int64_t step) {
                         .lr = 1e-5 / 3,
                         .ms = 220.1,
                         .tokens_per_s = 1.0 / 3,
+                        .received = step % 2 ? INT64_C(9007199254740993) : 0, // 2^53 + 1
                         .tokens = step * 64};
 }
 
@@ -104,6 +105,8 @@ TEST(metrics_json_keeps_every_bit) {
               number(o, "lr") == s.lr);
         CHECK(number(o, "ms") == s.ms && number(o, "tokens_per_s") == s.tokens_per_s);
         CHECK(number(o, "norm_z") == s.norm_z && !json_object_get(o, "loss_z"));
+        CHECK(json_integer_value(json_object_get(o, "received")) == s.received);
+        CHECK((json_object_get(o, "received") != NULL) == (i % 2 == 1));
         json_decref(o);
     }
     o = line_of(text, 11);

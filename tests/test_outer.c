@@ -1,0 +1,278 @@
+/* parallel/outer: the formula of a meeting, its schedule, and what it does to training. */
+#include "parallel/outer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/ranks.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static const char MODEL[] = "layers=2,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0";
+enum { STEPS = 11, MAX_REPLICAS = 3 };
+
+/* ---- meetings of replicas that a random walk moves, beside the same in double precision ---- */
+
+typedef struct Walk {
+    const char *layout;
+    Outer outer;
+    Config config;
+    Layout l;
+    // results, of the worst rank
+    double error;                                // largest distance from the reference
+    int disagree, unmoved, wrong_swap, meetings; // elements; tensors that met
+} Walk;
+
+/* What moves element e of replica d in a step: alike in the program and in the reference. */
+static float noise(int step, int d, int64_t e) {
+    return 0.1f * (float)(rng_uniform(3, (uint64_t)(100 * step + d), (uint64_t)e) - 0.5);
+}
+
+/* The reference knows all replicas of the logical model. */
+typedef struct Reference {
+    int D;
+    int64_t n;
+    double *theta[MAX_REPLICAS], *anchor, *velocity;
+} Reference;
+
+static Reference reference_make(int D, int64_t n) {
+    Reference r = {.D = D, .n = n};
+    for (int d = 0; d < D; d++) r.theta[d] = mem_calloc((size_t)n, sizeof(double));
+    r.anchor = mem_calloc((size_t)n, sizeof(double));
+    r.velocity = mem_calloc((size_t)n, sizeof(double));
+    return r;
+}
+
+static void reference_free(Reference *r) {
+    for (int d = 0; d < r->D; d++) mem_free(r->theta[d]);
+    mem_free(r->anchor), mem_free(r->velocity);
+}
+
+static void reference_meet(Reference *r, int64_t begin, int64_t end, double rate, double mu) {
+    for (int64_t e = begin; e < end; e++) {
+        double mean = 0;
+        for (int d = 0; d < r->D; d++) mean += r->theta[d][e] / r->D;
+        double delta = r->anchor[e] - mean;
+        r->velocity[e] = mu * r->velocity[e] + delta;
+        r->anchor[e] -= rate * (delta + mu * r->velocity[e]);
+        for (int d = 0; d < r->D; d++) r->theta[d][e] = r->anchor[e];
+    }
+}
+
+/* The group of tensor i of n: where its middle lies. */
+static int group_of(const TensorTable *t, int i, int n) {
+    int64_t before = 0, all = 0;
+    for (int k = 0; k < t->n; k++) {
+        if (k < i) before += tensor_size(&t->t[k]);
+        all += tensor_size(&t->t[k]);
+    }
+    return (int)((2 * before + tensor_size(&t->t[i])) * n / (2 * all));
+}
+
+/* Adds the noise of a step to what this rank holds, and to the reference of all replicas. */
+static void move(Model *m, Reference *r, int step) {
+    int64_t at = 0;
+    TensorRun run;
+    int own = m->grid->mesh.coord[AXIS_D];
+    for (int i = 0; i < m->tensors.n; at += tensor_size(&m->tensors.t[i++])) {
+        Tensor *t = &m->tensors.t[i];
+        for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &run);)
+            for (int64_t j = 0; j < run.n; j++)
+                t->param[run.at + j] += noise(step, own, at + run.row * t->cols + run.col + j);
+    }
+    for (int d = 0; d < r->D; d++)
+        for (int64_t e = 0; e < r->n; e++) r->theta[d][e] += (double)noise(step, d, e);
+}
+
+/* Element by element against the reference; among the replicas to the bit. */
+static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bool met) {
+    const Tensor *t = &m->tensors.t[i];
+    const double *want = r->theta[m->grid->mesh.coord[AXIS_D]] + at;
+    int64_t n = tensor_part(t, PART_PARAM);
+    TensorRun run;
+    for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &run);)
+        for (int64_t j = 0; j < run.n; j++)
+            w->error = fmax(w->error, fabs((double)t->param[run.at + j] -
+                                           want[run.row * t->cols + run.col + j]));
+    Comm *d = grid_comm(m->grid, axes_of("d"));
+    if (!d) return;
+    Group g = comm_group(d);
+    float *all = mem_calloc((size_t)(g.size * n), sizeof *all);
+    group_all_gather(&g, t->param, (size_t)n * sizeof *all, all);
+    for (int k = 1; k < g.size; k++) {
+        bool same = memcmp(all, all + k * n, (size_t)n * sizeof *all) == 0;
+        if (met && !same) w->disagree++;
+        if (!met && same && t->n_rects) w->unmoved++;
+    }
+    mem_free(all);
+}
+
+static void check_swap(Walk *w, Model *m) {
+    size_t n = m->arena[ARENA_PARAMS].used;
+    float *before = mem_alloc(n), *param = m->tensors.t[0].param;
+    memcpy(before, param, n);
+    outer_swap(m);
+    w->wrong_swap += memcmp(m->anchor, before, n) != 0;
+    outer_swap(m);
+    w->wrong_swap += memcmp(param, before, n) != 0;
+    mem_free(before);
+}
+
+/* Moments that differ by replica become their mean. */
+static void check_moments(Walk *w, Model *m, int step) {
+    const Tensor *t = &m->tensors.t[1];
+    int D = grid_replicas(m->grid);
+    outer_mean_moments(m);
+    for (int64_t e = 0; e < tensor_part(t, PART_MOMENTS); e++) {
+        double mean = 0;
+        for (int d = 0; d < D; d++) mean += (double)noise(-1, d, e) / D;
+        w->error = fmax(w->error, fabs((double)t->v[e] - mean));
+    }
+    float first = m->tensors.t[0].param[0];
+    outer_meet(&w->outer, m, step); // once a step
+    w->wrong_swap += m->tensors.t[0].param[0] != first;
+}
+
+static int walk_main(World *world, void *ctx) {
+    Walk *all = ctx, w = *all;
+    Grid grid;
+    grid_make(&grid, world, &w.l, &w.config);
+    grid_set_apart(&grid);
+    ModelShape shape = {.config = w.config,
+                        .B = 1,
+                        .S = 4,
+                        .training = true,
+                        .grid = &grid,
+                        .outer = outer_copies(&w.outer)};
+    Model m;
+    Team *team = team_create(2);
+    model_plan(&m, &shape, kernels_cpu(NULL), team);
+    model_allocate(&m);
+    Reference r = reference_make(grid_replicas(&grid), config_parameters(&w.config));
+    outer_begin(&w.outer, &m, 0);
+    for (int64_t e = 0; e < tensor_part(&m.tensors.t[1], PART_MOMENTS); e++)
+        m.tensors.t[1].v[e] = noise(-1, grid.mesh.coord[AXIS_D], e);
+    for (int step = 1; step <= STEPS; step++) {
+        move(&m, &r, step);
+        outer_step(&w.outer, &m, step);
+        if (step == STEPS) outer_meet(&w.outer, &m, step);
+        int64_t at = 0;
+        for (int i = 0; i < m.tensors.n; at += tensor_size(&m.tensors.t[i++])) {
+            int64_t turn = (group_of(&m.tensors, i, w.outer.fragments) + 1) * w.outer.every /
+                           w.outer.fragments;
+            bool met = step == STEPS || step % w.outer.every == turn % w.outer.every;
+            if (met)
+                reference_meet(&r, at, at + tensor_size(&m.tensors.t[i]), (double)w.outer.rate,
+                               (double)w.outer.momentum);
+            compare(&w, &m, &r, i, at, met);
+            w.meetings += met;
+        }
+        check_swap(&w, &m);
+    }
+    check_moments(&w, &m, STEPS);
+    reference_free(&r);
+    model_free(&m);
+    team_destroy(team);
+    Group g = comm_group(world_comm(world));
+    Walk *of = mem_calloc((size_t)g.size, sizeof *of);
+    group_all_gather(&g, &w, sizeof w, of);
+    for (int i = 0; g.rank == 0 && i < g.size; i++) {
+        all->error = fmax(all->error, of[i].error), all->disagree += of[i].disagree;
+        all->unmoved += of[i].unmoved, all->wrong_swap += of[i].wrong_swap;
+        all->meetings += of[i].meetings;
+    }
+    mem_free(of);
+    return 0;
+}
+
+TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
+    static const char *const layouts[] = {"d1",    "d2",          "d3",   "d2.z2",
+                                          "d2.x2", "d2.y2+heads", "x2.d2"};
+    static const Outer settings[] = {
+        {2, 1, 1, 0, 0}, {4, 1, 0.7f, 0.9f, 0}, {4, 3, 0.7f, 0.9f, 0}, {5, 5, 0.5f, 0, 0}};
+    for (int i = 0; i < 7; i++)
+        for (int k = 0; k < 4; k++) {
+            Walk w = {.layout = layouts[i], .outer = settings[k]};
+            Err e;
+            CHECK(config_parse(&w.config, MODEL, &e) && layout_parse(&w.l, w.layout, 0, &e));
+            ranks_run(layout_ranks(&w.l), walk_main, &w);
+            // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum adds up tenfold
+            CHECK_NEAR(w.error, 0, 1e-5);
+            CHECK(w.meetings > 0 && w.disagree == 0 && w.unmoved == 0 && w.wrong_swap == 0);
+        }
+}
+
+/* ---- training ---- */
+
+static MeshRun train(const char *layout, int64_t every, int fragments, bool alike) {
+    MeshRun r = {.model = MODEL,
+                 .layout = layout,
+                 .sequences = 4,
+                 .S = 4,
+                 .alike = alike,
+                 .outer = {every, fragments, 1, 0, 0}};
+    mesh_run(&r);
+    return r;
+}
+
+static bool same_weights(const MeshRun *a, const MeshRun *b) {
+    return memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
+}
+
+TEST(outer_loop_of_one_replica_is_plain_training) {
+    static const char *const layouts[] = {"d1", "z2", "x2+sp", "x2.y2+heads", "x2.y2+stay=y"};
+    for (int i = 0; i < 5; i++) {
+        MeshRun a = train(layouts[i], 1, 1, false), b = train(layouts[i], 2, 2, false);
+        CHECK(a.agreed && b.agreed && same_weights(&a, &b));
+        CHECK(memcmp(a.loss, b.loss, sizeof a.loss) == 0);
+        CHECK(memcmp(a.norm, b.norm, sizeof a.norm) == 0);
+        mesh_run_free(&a), mesh_run_free(&b);
+    }
+}
+
+TEST(outer_loop_of_replicas_with_the_same_data_trains_what_one_does) {
+    static const char *const layouts[][2] = {
+        {"d2", "d1"},          {"d2.z2", "z2"},
+        {"d2.x2+sp", "x2+sp"}, {"d2.y2+heads", "y2+heads"},
+        {"x2.d2", "x2"},       {"d2.x2.y2+stay=y", "x2.y2+stay=y"}};
+    for (int i = 0; i < 6; i++) {
+        MeshRun one = train(layouts[i][1], 1, 1, false), apart = train(layouts[i][0], 2, 2, true),
+                together = train(layouts[i][0], 1, 1, true);
+        // the mean of two equal numbers is that number
+        CHECK(apart.agreed && same_weights(&apart, &one));
+        // with H = 1 the sums over d and z are one sum, in another order
+        MeshDiff d = mesh_diff(&apart, &together);
+        CHECK_NEAR(d.loss, 0, 1e-6);
+        CHECK_NEAR(d.norm, 0, 1e-6);
+        CHECK_NEAR(d.weights, 0, 2e-5);
+        mesh_run_free(&one), mesh_run_free(&apart), mesh_run_free(&together);
+    }
+}
+
+TEST(outer_loop_makes_the_mean_of_runs_on_shares_of_the_data) {
+    MeshRun apart = train("d2", MESH_STEPS, 1, false), half[2];
+    for (int d = 0; d < 2; d++) {
+        half[d] = (MeshRun){
+            .model = MODEL, .layout = "d1", .sequences = 2, .S = 4, .skip = 2 * d, .stream = 4};
+        mesh_run(&half[d]);
+    }
+    for (int step = 0; step < MESH_STEPS; step++) { // sums in double, in another order
+        CHECK_NEAR(apart.loss[step], (half[0].loss[step] + half[1].loss[step]) / 2, 1e-12);
+        CHECK_NEAR(apart.norm[step], (half[0].norm[step] + half[1].norm[step]) / 2, 1e-12);
+    }
+    for (int64_t e = 0; e < apart.n_params; e++)
+        CHECK(apart.weights[e] == (half[0].weights[e] + half[1].weights[e]) / 2);
+    CHECK(!same_weights(&apart, &half[0]));
+    mesh_run_free(&apart), mesh_run_free(&half[0]), mesh_run_free(&half[1]);
+}
+
+TEST(outer_fragments_receive_the_same_bytes) {
+    MeshRun one = train("d2", 2, 1, false), two = train("d2", 2, 2, false);
+    int64_t meetings = 3; // after steps 2, 4 and, the last one, 5
+    int64_t least = meetings * one.n_params * (int64_t)sizeof(float); // 2 (D-1)/D = 1
+    CHECK(one.received >= least && one.received < least + meetings * 32 * ARENA_ALIGN);
+    CHECK(two.received == one.received);
+    mesh_run_free(&one), mesh_run_free(&two);
+}
