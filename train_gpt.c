@@ -91,11 +91,12 @@ static void choose_config(Run *r, const char *checkpoint) {
                   r->seq, r->config.seq);
 }
 
-/* Where the sequences of a step do not divide, the last coordinates of d x z see padding. */
+/* A run that resumes keeps its batch, whatever its mesh is now; otherwise batch(step) would be another one. Where the
+ * sequences of a step do not divide, the last coordinates of d x z see padding. */
 static void choose_batch(Run *r) {
-    int64_t micro_tokens = o.micro * r->seq;
+    int64_t micro_tokens = o.micro * r->seq, before = r->state.batch;
     r->places = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
-    r->batch = o.batch ? o.batch : micro_tokens * r->places;
+    r->batch = o.batch ? o.batch : before ? before : micro_tokens * r->places;
     if (r->batch % micro_tokens)
         die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
                   " x --seq %" PRId64 " = %" PRId64 "; the nearest are %" PRId64 " and %" PRId64,
@@ -135,7 +136,17 @@ static void plan_model(Run *r) {
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
     int neighbours = ranks_on_node(r->world);
+    r->state.batch = r->batch;
+    if (r->lead) o.seq = r->seq, o.batch = r->batch; // for the records; no rank asks for them again
     if (r->lead) memory_require(&r->m, neighbours, stdout);
+}
+
+static void read_state(Run *r, const char *checkpoint) {
+    Err e;
+    char *text = checkpoint_state(checkpoint, &e);
+    if (!text) die("%s", e.text);
+    if (!runstate_parse(text, &r->state, &e)) die("%s/train_state.json: %s", checkpoint, e.text);
+    mem_free(text);
 }
 
 /* A checkpoint to continue from (mem_free), or NULL. Refuses to train over someone else's run. */
@@ -153,7 +164,7 @@ static char *find_checkpoint(Run *r) {
             o.save, step);
     if (!path && o.resume && r->lead)
         printf("nothing to resume in %s: starting at step 0\n", o.save);
-    if (path) r->saved_step = step;
+    if (path) r->saved_step = step, read_state(r, path);
     return path;
 }
 
@@ -162,8 +173,6 @@ static void load_weights(Run *r, const char *checkpoint) {
     if (checkpoint) {
         char *text;
         if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &r->group, &e)) die("%s", e.text);
-        if (!runstate_parse(text, &r->state, &e))
-            die("%s/train_state.json: %s", checkpoint, e.text);
         if (r->lead) printf("resuming from %s\n", checkpoint);
         if (r->lead) runstate_differences(text, options, stdout);
         mem_free(text);
@@ -210,10 +219,10 @@ static const char *kernels_name(void) {
     return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
 }
 
-/* Share of the sequences that the ranks compute and nobody asked for. */
+/* Share of the tokens that the ranks compute and nobody asked for. */
 static double batch_waste(const Run *r) {
-    int64_t round = r->micro * r->places, n = r->batch / r->seq;
-    return 1 - (double)n / (double)((n + round - 1) / round * round);
+    int64_t round = r->micro * r->places, n = r->batch / r->seq, rounds = (n + round - 1) / round;
+    return 1 - (double)r->batch / (double)(rounds * r->places * r->m.tk.T);
 }
 
 static void print_header(const Run *r) {
@@ -224,7 +233,7 @@ static void print_header(const Run *r) {
            config_flops_per_token(&r->config, r->seq) / 1e9);
     if (r->group.size > 1)
         printf("mesh     %d ranks (%s), %s; padding: %.1f %% of the weights, %.1f %% of the "
-               "sequences\n",
+               "tokens\n",
                r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
                100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
     printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
@@ -431,8 +440,10 @@ static void train(Run *r) {
     int64_t measured =
         0; // steps of the profile: the first one pays for page faults and does not count
     double t0 = 0;
-    if (r->state.step >= o.steps)
+    if (r->state.step >= o.steps) {
         note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
+        if (*o.save && r->saved_step != r->state.step) save(r);
+    }
     while (r->state.step < o.steps && !stopping(r)) {
         if (o.profile && measured++ == 1) profile_reset(), t0 = now_ms();
         if (o.count && r->state.step + 1 == o.steps)
@@ -459,7 +470,6 @@ static void start_records(Run *r) {
     char text[512], spec[64];
     MetricsFiles files = {o.json, o.csv, o.tensorboard, o.llmc_log};
     config_print(&r->config, text, sizeof text);
-    o.seq = r->seq, o.batch = r->batch; // for the record
     RunRecord run = {.options = options,
                      .model = text,
                      .kernels = kernels_name(),

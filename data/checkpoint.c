@@ -213,17 +213,19 @@ static bool load_optimizer(const char *path, const TensorTable *t, Err *e) {
     return ok;
 }
 
-static bool load_state(const char *path, char **state_json, Err *e) {
-    if (!state_json) return true;
-    char *file = mem_printf("%s/train_state.json", path);
+char *checkpoint_state(const char *path, Err *e) {
+    char *file = mem_printf("%s/train_state.json", path), *text = NULL;
     IoMap map;
-    bool ok = io_map(&map, file, e);
-    if (ok) {
-        *state_json = mem_printf("%.*s", (int)map.n, (const char *)map.p);
+    if (io_map(&map, file, e)) {
+        text = mem_printf("%.*s", (int)map.n, (const char *)map.p);
         io_unmap(&map);
     }
     mem_free(file);
-    return ok;
+    return text;
+}
+
+static bool load_state(const char *path, char **state_json, Err *e) {
+    return !state_json || (*state_json = checkpoint_state(path, e));
 }
 
 bool checkpoint_load(const char *path, const TensorTable *t, char **state_json, const Group *g,

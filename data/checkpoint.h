@@ -57,6 +57,9 @@ char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g);
 bool checkpoint_verify(const char *path, Err *e);
 /* Local. The model of a checkpoint: read it before the table of tensors is made. */
 bool checkpoint_config(const char *path, Config *c, Err *e);
+/* Local. The text of its train_state.json (mem_free), not verified yet; NULL and a reason when it cannot be
+ * read. */
+char *checkpoint_state(const char *path, Err *e);
 /* Collective. Verifies, each rank a part of the bytes, then fills what this rank holds of params, and of m
  * and v where the table has them, and velocity where the file has it too. A table of another model is refused with the first key that differs.
  * state_json (may be NULL): the text of train_state.json, freed by mem_free. After a failure the values are

@@ -17,9 +17,10 @@ char *runstate_print(const RunState *s, const Opt *options) {
     for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++)
         if (o->name)
             json_object_set_new(record, o->name, json_string(opt_text(o, text, sizeof text)));
-    json_t *root = json_pack("{s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "tokens",
-                             (json_int_t)s->tokens, "loss_z", print_zscore(&s->loss_z), "norm_z",
-                             print_zscore(&s->norm_z), "options", record);
+    json_t *root =
+        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "tokens",
+                  (json_int_t)s->tokens, "batch", (json_int_t)s->batch, "loss_z",
+                  print_zscore(&s->loss_z), "norm_z", print_zscore(&s->norm_z), "options", record);
     char *out = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     if (!out) die("the state of the run cannot be written as JSON (an option that is not UTF-8?)");
@@ -47,6 +48,8 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
     bool ok = json_is_integer(step) && json_integer_value(step) >= 0 && json_is_integer(tokens) &&
               parse_zscore(json_object_get(root, "loss_z"), &s->loss_z) &&
               parse_zscore(json_object_get(root, "norm_z"), &s->norm_z);
+    s->batch = json_integer_value(json_object_get(root, "batch")); // 0 in older records
+    ok = ok && s->batch >= 0;
     if (ok) s->step = json_integer_value(step), s->tokens = json_integer_value(tokens);
     json_decref(root);
     return ok || err(e, "no state of a run: step, tokens, loss_z and norm_z are needed");

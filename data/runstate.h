@@ -17,6 +17,7 @@
 typedef struct RunState {
     int64_t step;   // updates made (skipped ones counted)
     int64_t tokens; // trained on
+    int64_t batch;  // tokens of a step; 0: not known
     ZScore loss_z, norm_z;
 } RunState;
 
