@@ -253,9 +253,42 @@ static inline vf vf_sigmoid(vf x) {
 typedef double vd __attribute__((vector_size(VD * 8)));
 typedef float vf_half_any __attribute__((vector_size(VD * 4), aligned(4), may_alias));
 
+/* VD floats from memory, and the lower and the upper half of a vector, as doubles. */
+#if defined(__AVX512DQ__)
+static inline vd vd_load_floats(const float *p) {
+    return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
+static inline vd vd_low(vf x) {
+    return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
+}
+static inline vd vd_high(vf x) {
+    return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
+}
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+static inline vd vd_load_floats(const float *p) {
+    return (vd)_mm256_cvtps_pd(_mm_loadu_ps(p));
+}
+static inline vd vd_low(vf x) {
+    return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
+}
+static inline vd vd_high(vf x) {
+    return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+}
+#else
 static inline vd vd_load_floats(const float *p) {
     return __builtin_convertvector(*(const vf_half_any *)p, vd);
 }
+static inline vd vd_low(vf x) {
+    float y[VF];
+    vf_store(y, x);
+    return vd_load_floats(y);
+}
+static inline vd vd_high(vf x) {
+    float y[VF];
+    vf_store(y, x);
+    return vd_load_floats(y + VD);
+}
+#endif
 
 /* bfloat16 of x: nearest, ties to even; NaN stays NaN. */
 static inline uint16_t bf16_from_float(float x) {

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/simd.h"
+#include "layers/exact.h"
 
 /* A row is read from memory once: the sums leave e^(x - max of its chunk) in its place, in L2,
  * where the gradient finds it and needs only a factor per chunk. So there is one exponential per
@@ -82,7 +83,8 @@ typedef struct Rows {
     const Classifier *c;
     float *loss, *logits;
     float *stats;
-    const float *max, *log_sum; // max: every third
+    const float *max, *log_sum;
+    int64_t max_stride;
 } Rows;
 
 static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
@@ -166,7 +168,8 @@ static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++) {
         float *x = w->logits + t * c->ld;
         int64_t n = c->targets[t] < 0 ? 0 : c->V; // columns whose gradient is not 0
-        float f = (float)(exp((double)w->max[3 * t] - (double)w->log_sum[t]) * (double)c->scale);
+        double max = (double)w->max[w->max_stride * t];
+        float f = (float)(exp(max - (double)w->log_sum[t]) * (double)c->scale);
         for (int64_t v = 0; v < n; v++) x[v] *= f;
         for (int64_t v = n; v < c->ld; v++) x[v] = 0;
         if (has_target(c, t)) x[c->targets[t] - c->first] -= c->scale;
@@ -176,5 +179,11 @@ static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
 void classifier_gradient(Team *t, const Classifier *c, const float *stats, const float *log_sum,
                          float *logits) {
     team_for(t, c->T, 1, gradient_rows,
-             &(Rows){.c = c, .logits = logits, .max = stats, .log_sum = log_sum});
+             &(Rows){.c = c, .logits = logits, .max = stats, .log_sum = log_sum, .max_stride = 3});
+}
+
+void exact_classifier_gradient(Team *t, const Classifier *c, float *logits, const float *max,
+                               const float *log_sum) {
+    team_for(t, c->T, 1, gradient_rows,
+             &(Rows){.c = c, .logits = logits, .max = max, .log_sum = log_sum, .max_stride = 1});
 }

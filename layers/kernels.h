@@ -22,6 +22,7 @@
 #include "layers/attention.h"
 #include "layers/classifier.h"
 #include "layers/embedding.h"
+#include "layers/exact.h"
 #include "layers/norm.h"
 #include "layers/peak.h"
 #include "layers/product.h"
@@ -70,6 +71,32 @@ typedef struct Kernels {
     void (*classifier)(Team *, const Classifier *, float *loss, float *logits);
     double (*sum_of_squares)(Team *, const float *x, int64_t n);
     double (*peak)(Team *, bool bf16);
+    void (*product_exact)(Team *, const Product *, const ProductExact *);
+    void (*exact_to_float)(Team *, float *y, const int64_t *y_64, int64_t n, int exponent);
+    void (*exact_wide_to_float)(float *y, const int64_t *sum_64, int64_t n, double factor);
+    double (*exact_wide_to_double)(const int64_t *sum_64);
+    void (*exact_sum)(Team *, int64_t *sum_64, const float *x, int64_t n);
+    void (*exact_sum_of_squares)(Team *, int64_t *sum_64, const float *x, int64_t n);
+    void (*exact_bias_backward)(Team *, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
+                                int exponent);
+    void (*exact_embedding_backward)(Team *, const Embedding *, int64_t *dwte_64, int64_t *dwpe_64,
+                                     const float *dx, int exponent);
+    void (*exact_position_backward)(Team *, const Embedding *, int64_t *dwpe_64, int64_t T,
+                                    int64_t t0, const float *dx, int exponent);
+    void (*exact_norm_sum)(Team *, const Norm *, int64_t *sums_64, const float *x);
+    void (*exact_norm_squares)(Team *, const Norm *, int64_t *sums_64, const float *x,
+                               const float *mean);
+    void (*exact_norm_rstd)(const Norm *, float *rstd, const int64_t *sums_64);
+    void (*exact_norm_backward_sums)(Team *, const Norm *, int64_t *sums_64, int64_t *dgamma_64,
+                                     int64_t *dbeta_64, const float *dy, const float *x,
+                                     const float *mean, const float *rstd);
+    void (*exact_classifier_max)(Team *, const Classifier *, float *max, const float *logits);
+    void (*exact_classifier_sums)(Team *, const Classifier *, int64_t *sums_64, float *target,
+                                  float *logits, const float *max);
+    void (*exact_classifier_loss)(const Classifier *, float *loss, float *log_sum,
+                                  const int64_t *sums_64, const float *target, const float *max);
+    void (*exact_classifier_gradient)(Team *, const Classifier *, float *logits, const float *max,
+                                      const float *log_sum);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
                   int64_t n, bool decay);
 } Kernels;

@@ -35,13 +35,23 @@ static void add(const char *name, double t0, double flops) {
     rows[i].flops += flops;
 }
 
+static void product_name(char name[64], const char *word, const Product *p) {
+    const char *form = p->a_col != 1 ? "x' dy" : p->b_col != 1 ? "x w'" : "x w";
+    snprintf(name, 64, "%s %-5s %" PRId64 " x %" PRId64 " x %" PRId64, word, form, p->M, p->N,
+             p->K);
+}
 static void product_(Team *t, const Product *p) {
     char name[64];
     double t0 = now_s();
     inner->product(t, p);
-    const char *form = p->a_col != 1 ? "x' dy" : p->b_col != 1 ? "x w'" : "x w";
-    snprintf(name, sizeof name, "product %-5s %" PRId64 " x %" PRId64 " x %" PRId64, form, p->M,
-             p->N, p->K);
+    product_name(name, "product", p);
+    add(name, t0, 2 * (double)p->M * (double)p->N * (double)p->K);
+}
+static void product_exact_(Team *t, const Product *p, const ProductExact *x) {
+    char name[64];
+    double t0 = now_s();
+    inner->product_exact(t, p, x);
+    product_name(name, "exact  ", p);
     add(name, t0, 2 * (double)p->M * (double)p->N * (double)p->K);
 }
 
@@ -182,11 +192,96 @@ static double sum_of_squares_(Team *t, const float *x, int64_t n) {
     add("gradient norm", t0, 0);
     return sum;
 }
+static void exact_to_float_(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent) {
+    double t0 = now_s();
+    inner->exact_to_float(t, y, y_64, n, exponent);
+    add("exact to float", t0, 0);
+}
+static void exact_sum_(Team *t, int64_t *sum_64, const float *x, int64_t n) {
+    double t0 = now_s();
+    inner->exact_sum(t, sum_64, x, n);
+    add("exact sum", t0, 0);
+}
+static void exact_sum_of_squares_(Team *t, int64_t *sum_64, const float *x, int64_t n) {
+    double t0 = now_s();
+    inner->exact_sum_of_squares(t, sum_64, x, n);
+    add("gradient norm", t0, 0);
+}
+static void exact_bias_backward_(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
+                                 int exponent) {
+    double t0 = now_s();
+    inner->exact_bias_backward(t, dbias_64, dy, T, N, exponent);
+    add("bias backward", t0, 0);
+}
+static void exact_embedding_backward_(Team *t, const Embedding *e, int64_t *dwte_64,
+                                      int64_t *dwpe_64, const float *dx, int exponent) {
+    double t0 = now_s();
+    inner->exact_embedding_backward(t, e, dwte_64, dwpe_64, dx, exponent);
+    add("embedding backward", t0, 0);
+}
+static void exact_position_backward_(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T,
+                                     int64_t first, const float *dx, int exponent) {
+    double t0 = now_s();
+    inner->exact_position_backward(t, e, dwpe_64, T, first, dx, exponent);
+    add("position backward", t0, 0);
+}
+static void exact_norm_sum_(Team *t, const Norm *n, int64_t *sums_64, const float *x) {
+    double t0 = now_s();
+    inner->exact_norm_sum(t, n, sums_64, x);
+    add("norm statistics", t0, 0);
+}
+static void exact_norm_squares_(Team *t, const Norm *n, int64_t *sums_64, const float *x,
+                                const float *mean) {
+    double t0 = now_s();
+    inner->exact_norm_squares(t, n, sums_64, x, mean);
+    add("norm statistics", t0, 0);
+}
+static void exact_norm_backward_sums_(Team *t, const Norm *n, int64_t *sums_64, int64_t *dgamma_64,
+                                      int64_t *dbeta_64, const float *dy, const float *x,
+                                      const float *mean, const float *rstd) {
+    double t0 = now_s();
+    inner->exact_norm_backward_sums(t, n, sums_64, dgamma_64, dbeta_64, dy, x, mean, rstd);
+    add("norm backward sums", t0, 0);
+}
+static void exact_classifier_max_(Team *t, const Classifier *c, float *max, const float *logits) {
+    double t0 = now_s();
+    inner->exact_classifier_max(t, c, max, logits);
+    add("classifier statistics", t0, 0);
+}
+static void exact_classifier_sums_(Team *t, const Classifier *c, int64_t *sums_64, float *target,
+                                   float *logits, const float *max) {
+    double t0 = now_s();
+    inner->exact_classifier_sums(t, c, sums_64, target, logits, max);
+    add("classifier statistics", t0, 0);
+}
+static void exact_classifier_gradient_(Team *t, const Classifier *c, float *logits,
+                                       const float *max, const float *log_sum) {
+    double t0 = now_s();
+    inner->exact_classifier_gradient(t, c, logits, max, log_sum);
+    add("classifier gradient", t0, 0);
+}
 static void adamw_(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad,
                    int64_t n, bool decay) {
     double t0 = now_s();
     inner->adamw(t, o, param, m, v, grad, n, decay);
     add("AdamW", t0, 0);
+}
+
+/* Those of --exact, in rows of the same names. */
+static void exact_rows(Kernels *table) {
+    table->product_exact = product_exact_;
+    table->exact_to_float = exact_to_float_;
+    table->exact_sum = exact_sum_;
+    table->exact_sum_of_squares = exact_sum_of_squares_;
+    table->exact_bias_backward = exact_bias_backward_;
+    table->exact_embedding_backward = exact_embedding_backward_;
+    table->exact_position_backward = exact_position_backward_;
+    table->exact_norm_sum = exact_norm_sum_;
+    table->exact_norm_squares = exact_norm_squares_;
+    table->exact_norm_backward_sums = exact_norm_backward_sums_;
+    table->exact_classifier_max = exact_classifier_max_;
+    table->exact_classifier_sums = exact_classifier_sums_;
+    table->exact_classifier_gradient = exact_classifier_gradient_;
 }
 
 const Kernels *profile_kernels(const Kernels *k) {
@@ -213,6 +308,7 @@ const Kernels *profile_kernels(const Kernels *k) {
     table.classifier_gradient = classifier_gradient_;
     table.sum_of_squares = sum_of_squares_;
     table.adamw = adamw_;
+    exact_rows(&table);
     return &table;
 }
 

@@ -1,0 +1,187 @@
+/* Sums that are exact by columns and of everything, and floats of them. */
+#include "layers/exact.h"
+
+#include <assert.h>
+
+#include "layers/exact_grid.h"
+
+enum {
+    GRAIN = 16384, // elements per piece
+    VECTORS = 4,   // vectors of neighbouring columns that are summed together
+    PANELS = 256,  // partial sums of a sum of everything
+    LINE = 16,     // floats in a cache line
+};
+
+/* v 2^-exponent as a double: exact, since 2^51 counts fit in one. */
+static double narrow_value(int64_t v, double step) {
+    return out_of_range((uint64_t)v) >> (EXACT_BITS + 1) ? (double)NAN : (double)v * step;
+}
+
+typedef struct Floats {
+    float *y;
+    const int64_t *y_64;
+    double magic, step;
+} Floats;
+
+/* Back as there: the whole number is added to the bits of the constant, which is then taken off. */
+static void to_float_piece(void *ctx, int64_t begin, int64_t end) {
+    const Floats *f = ctx;
+    vu out = {0};
+    int64_t i = begin;
+    for (; i + VD <= end; i += VD) {
+        vu v = vu_load(f->y_64 + i);
+        vd d = (vd)(v + double_bits(f->magic)) - f->magic;
+        out |= vu_out_of_range(v);
+        *(vf_half_any *)(f->y + i) = __builtin_convertvector(d, vf_half_any);
+    }
+    if (vu_any_out(out)) i = begin;
+    for (; i < end; i++) f->y[i] = (float)narrow_value(f->y_64[i], f->step);
+}
+
+void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent) {
+    Floats f = {y, y_64, grid_of(exponent).magic, ldexp(1, -exponent)};
+    team_for(t, n, GRAIN, to_float_piece, &f);
+}
+
+double exact_wide_to_double(const int64_t sum_64[WIDE]) {
+    int64_t sum[WIDE] = {0};
+    wide_join(sum, sum_64); // parts that were added may not have carried
+    return narrow_value(sum[0], 0x1p-14) + (double)sum[1] * 0x1p-64;
+}
+
+void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double factor) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)(exact_wide_to_double(sum_64 + WIDE * i) * factor);
+}
+
+typedef struct Everything {
+    const float *x;
+    int64_t n, panel;
+    bool squares;
+    int64_t sum[PANELS][WIDE];
+} Everything;
+
+static void sum_panels(void *ctx, int64_t begin, int64_t end) {
+    Everything *e = ctx;
+    for (int64_t p = begin; p < end; p++) {
+        int64_t i = p * e->panel, last = i + e->panel < e->n ? i + e->panel : e->n;
+        WideSum s = wide_start();
+        for (; i < last; i += VF) {
+            vf x = i + VF <= last ? vf_load(e->x + i) : vf_load_n(e->x + i, (int)(last - i));
+            wide_add(&s, e->squares ? x * x : x);
+        }
+        wide_end(&s, e->sum[p]);
+    }
+}
+
+static void sum_everything(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n, bool squares) {
+    Everything e = {.x = x, .n = n, .squares = squares, .panel = n / PANELS + GRAIN};
+    int64_t panels = (n + e.panel - 1) / e.panel;
+    team_for(t, panels, 1, sum_panels, &e);
+    for (int64_t p = 0; p < panels; p++) wide_join(sum_64, e.sum[p]);
+}
+
+void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n) {
+    sum_everything(t, sum_64, x, n, false);
+}
+void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n) {
+    sum_everything(t, sum_64, x, n, true);
+}
+
+typedef struct Columns {
+    int64_t *sum_64;
+    const float *x;
+    int64_t T, N;
+    Grid grid;
+} Columns;
+
+static void bias_columns(void *ctx, int64_t begin, int64_t end) {
+    const Columns *c = ctx;
+    for (int64_t n = begin; n < end; n += VECTORS * VF)
+        for (int64_t t = 0; t < c->T;) {
+            Lanes s[VECTORS] = {0};
+            int64_t first = t, last = t + LANES_MOST < c->T ? t + LANES_MOST : c->T;
+            for (; t < last; t++)
+                for (int j = 0; j < VECTORS; j++) {
+                    int64_t at = n + j * VF, left = end - at;
+                    const float *x = c->x + t * c->N + at;
+                    if (left > 0)
+                        lanes_add(&s[j], &c->grid,
+                                  left < VF ? vf_load_n(x, (int)left) : vf_load(x));
+                }
+            for (int j = 0; j < VECTORS && n + j * VF < end; j++)
+                lanes_join(&s[j], &c->grid, c->sum_64 + n + j * VF, end - n - j * VF, t - first);
+        }
+}
+
+void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
+                         int exponent) {
+    team_for(t, N, VECTORS * VF, bias_columns, &(Columns){dbias_64, dy, T, N, grid_of(exponent)});
+}
+
+/* Whole numbers of grid steps of VD lanes; any bits where they are out of range. */
+static inline vu steps_of(vd x, double magic) {
+    return (vu)(x + magic) - double_bits(magic);
+}
+
+/* What the vectors below made of elements that are out of range, or were, is put right. */
+static void repair(int64_t *sum_64, const float *x, int64_t n, const Grid *g) {
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t v = double_bits((double)x[i] + g->magic) - double_bits(g->magic);
+        sum_64[i] = grid_good(g, x[i]) ? exact_join((int64_t)((uint64_t)sum_64[i] - v), (int64_t)v)
+                                       : EXACT_POISON;
+    }
+}
+
+/* sum_64[n] += x[n] */
+static void add_row(int64_t *sum_64, const float *x, int64_t n, const Grid *g) {
+    vu out = {0};
+    uint32_t over = 0;
+    int64_t i = 0;
+    for (; i + VD <= n; i += VD) {
+        vu old = vu_load(sum_64 + i), sum = old + steps_of(vd_load_floats(x + i), g->magic);
+        vu_store(sum_64 + i, sum);
+        out |= vu_out_of_range(old) | vu_out_of_range(sum);
+    }
+    for (int64_t j = 0; j < i; j++) over |= (float_bits(x[j]) & 0x7fffffffu) + g->over;
+    if (over >> 31 || vu_any_out(out)) repair(sum_64, x, i, g);
+    for (; i < n; i++) {
+        int64_t v = (int64_t)(double_bits((double)x[i] + g->magic) - double_bits(g->magic));
+        sum_64[i] = exact_join(sum_64[i], grid_good(g, x[i]) ? v : EXACT_POISON);
+    }
+}
+
+typedef struct Rows {
+    const Embedding *e;
+    int64_t *dwte_64, *dwpe_64;
+    const float *dx;
+    int64_t T, t0;
+    Grid grid;
+} Rows;
+
+static void table_channels(void *ctx, int member, int size) {
+    const Rows *r = ctx;
+    const Embedding *e = r->e;
+    int64_t C = e->C, share = ((C + size - 1) / size + LINE - 1) / LINE * LINE;
+    int64_t begin = member * share, n = (begin + share < C ? begin + share : C) - begin;
+    for (int64_t t = 0; t < r->T && n > 0; t++) {
+        const float *dx = r->dx + t * C + begin;
+        int64_t row = r->dwte_64 ? (int64_t)e->tokens[t] - e->token0 : -1;
+        if (row >= 0 && row < e->V) add_row(r->dwte_64 + row * C + begin, dx, n, &r->grid);
+        row = e->first + (r->t0 + t) % e->S;
+        if (r->dwpe_64) add_row(r->dwpe_64 + row * C + begin, dx, n, &r->grid);
+    }
+}
+
+void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
+                              const float *dx, int exponent) {
+    Rows r = {e, dwte_64, dwpe_64, dx, e->B * e->S, 0, grid_of(exponent)};
+    team_run(t, table_channels, &r);
+}
+
+void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
+                             const float *dx, int exponent) {
+    int64_t left = e->B * e->S - t0;
+    Rows r = {e, NULL, dwpe_64, dx, left < T ? left : T, t0, grid_of(exponent)};
+    team_run(t, table_channels, &r);
+}

@@ -1,0 +1,127 @@
+/* exact -- sums whose bits do not depend on who holds which of the terms (--exact; fp32).
+ *
+ * Additions of floats do not associate, additions of integers do. So every term becomes a whole
+ * number of grid steps, integers are added in whatever order threads and ranks come to it, and the
+ * sum becomes a float once. A term is an element, or in products the fp32 sum over a small panel of
+ * K, which must not be cut.
+ *
+ *   narrow  int64 v means v 2^-e, for tensors. In range: |v| < 2^51. A term is rounded to the grid
+ *           once, by at most 2^-(e+1); the sum adds no error; the float at its end is rounded once.
+ *   wide    int64 hi, lo mean hi 2^-14 + lo 2^-64, for sums of rows and of everything: |v| < 2^37
+ *           with steps of 2^-64, so that neither squares nor gradients need a grid of their own.
+ *
+ *   grid of a narrow sum          e                    range, scale           steps
+ *     activations, logits         36                   32768                  1.5e-11
+ *     gradients of activations    40 - log2(scale)     2048 scale             9e-13 scale
+ *     gradients of weights        44                   128                    6e-14
+ *
+ * scale = 1 / (targets of the whole batch) is what gradients of activations grow with; weights'
+ * gradients are sums over all tokens and do not. Nothing here depends on the mesh. Beside the 2^-24
+ * of a value of fp32 a step is small for activations above 2^-12, for gradients above scale 2^-16,
+ * and for weights' gradients above 1e-6; below it counts as noise of that absolute size, without bias.
+ *
+ * A term out of range, an infinity or a NaN, and a sum that leaves the range make the sum
+ * EXACT_POISON, which no further term mends and which becomes NaN. Parts of up to 4,095 ranks may
+ * be added as plain integers: the sum of parts in range cannot wrap, and if it is out of range it becomes NaN;
+ * so it does when any number of parts is poisoned and the others' sum is in range, because
+ * multiples of 2^52 up to 4095 are never nearer than 2^52 to 0 modulo 2^64.
+ *
+ * Integers *_64 are added to (+=) unless said otherwise. All calls are local.
+ * Source: Demmel, Nguyen, "Parallel reproducible summation", 2015, for the idea of a fixed grid.
+ */
+#ifndef LAYERS_EXACT_H
+#define LAYERS_EXACT_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "base/team.h"
+#include "layers/classifier.h"
+#include "layers/embedding.h"
+#include "layers/norm.h"
+#include "layers/product.h"
+
+enum { EXACT_BITS = 51, EXACT_ACTIVATIONS = 36, EXACT_GRADIENTS = 40, EXACT_WEIGHTS = 44 };
+#define EXACT_POISON (INT64_C(1) << (EXACT_BITS + 1))
+enum { WIDE = 2 }; // integers of a wide sum
+
+/* Local, pure. Grid of the gradients of activations. */
+static inline int exact_gradients(double scale) {
+    int exponent;
+    frexp(scale, &exponent); // scale < 2^exponent
+    return EXACT_GRADIENTS - exponent;
+}
+
+/* y_64[M,N] += a b, a sum over K of panels' fp32 sums, each a chain of multiply-adds in order. Panels
+ * are k_panel elements (at most 384), counted from the start of every unit of k_unit; the last of a
+ * unit may be shorter. k_first is the place of k = 0 in its unit, the start of a panel. The same panels must exist on every mesh:
+ * for sums over tokens a unit is a sequence, for sums over features a head, or the whole. */
+typedef struct ProductExact {
+    int64_t *y_64;                    // rows of ldy, as the product's y
+    int64_t k_panel, k_unit, k_first; // k_unit 0: one unit
+    int exponent;                     // e
+    bool fresh;                       // y_64 = a b
+} ProductExact;
+/* Of the product M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and applies
+ * the activation once the sum is complete (bias_residual, gelu_forward, gelu_backward). */
+void product_exact(Team *t, const Product *p, const ProductExact *x);
+
+/* y[i] = y_64[i] 2^-exponent, rounded once; NaN where poisoned or out of range. */
+void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent);
+/* y[i] = factor times the wide sum sum_64[i, WIDE], rounded to double and then to float; likewise. */
+void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double factor);
+double exact_wide_to_double(const int64_t sum_64[WIDE]);
+
+/* sum_64[WIDE] += sum of x[n], of x[n]^2 (squared in fp32): losses, and the gradient norm. */
+void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n);
+void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n);
+
+/* dbias_64[N] += column sums of dy[T,N]. */
+void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
+                         int exponent);
+/* As embedding_backward and position_backward; dwte_64[V,C], dwpe_64[positions,C] may be NULL. e's own
+ * dwte and dwpe are not used. */
+void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
+                              const float *dx, int exponent);
+void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
+                             const float *dx, int exponent);
+
+/* Norm of rows that may be cut. Of n kind, T, C, ld, C_all, eps and gamma are used. Between the lines
+ * marked + the parts are added.
+ *
+ *   exact_norm_sum              sums_64[T,WIDE] = sum of x             (RMS: leave out both)
+ * + exact_wide_to_float         mean[T], factor 1 / C_all
+ *   exact_norm_squares          sums_64[T,WIDE] = sum of (x - mean)^2; mean NULL for RMS
+ * + exact_norm_rstd             rstd[T]
+ *   norm_apply
+ *
+ *   exact_norm_backward_sums    sums_64[T,2,WIDE] = the sums of norm_backward_sums;
+ *                               dgamma_64[C], dbeta_64[C] (or NULL) += with the grid of weights
+ * + exact_wide_to_float         sums[T,2], factor 1
+ *   norm_backward_apply */
+void exact_norm_sum(Team *t, const Norm *n, int64_t *sums_64, const float *x);
+void exact_norm_squares(Team *t, const Norm *n, int64_t *sums_64, const float *x,
+                        const float *mean);
+void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64);
+void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t *dgamma_64,
+                              int64_t *dbeta_64, const float *dy, const float *x, const float *mean,
+                              const float *rstd);
+
+/* Classifier of a vocabulary that may be cut: exponentials are relative to the largest logit of all.
+ *
+ *   exact_classifier_max        max[T] of these columns; -FLT_MAX where there are none
+ * + the larger of all parts
+ *   exact_classifier_sums       sums_64[T,WIDE] = sum of exp(logit - max), kept in place with backward;
+ *                               target[T] = the target's logit, 0 where it is not here
+ * + added, target as floats: all terms but one are 0
+ *   exact_classifier_loss       loss[T], log_sum[T]
+ *   exact_classifier_gradient   in place, as classifier_gradient */
+void exact_classifier_max(Team *t, const Classifier *c, float *max, const float *logits);
+void exact_classifier_sums(Team *t, const Classifier *c, int64_t *sums_64, float *target,
+                           float *logits, const float *max);
+void exact_classifier_loss(const Classifier *c, float *loss, float *log_sum, const int64_t *sums_64,
+                           const float *target, const float *max);
+void exact_classifier_gradient(Team *t, const Classifier *c, float *logits, const float *max,
+                               const float *log_sum);
+
+#endif

@@ -1,0 +1,151 @@
+/* exact_grid -- the inner parts of exact sums: lanes of floats to whole numbers of grid steps.
+ *
+ * Adding 1.5 2^(52-e) to a double x leaves it in a binade whose neighbours are 2^-e apart: the
+ * addition rounds x to the grid, and the bits of the result, less those of the constant, are the
+ * whole number. Sums keep the constant in and take its multiple off once at their end; unsigned, so
+ * that it may wrap.
+ *
+ *     bits   0x4338...0  +-  x 2^e        (e = 0; |x| 2^e < 2^51)
+ */
+#ifndef LAYERS_EXACT_GRID_H
+#define LAYERS_EXACT_GRID_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/simd.h"
+#include "layers/exact.h"
+
+typedef uint64_t vu __attribute__((vector_size(VD * 8)));
+typedef uint64_t vu_any __attribute__((vector_size(VD * 8), aligned(8), may_alias));
+static inline vu vu_load(const void *p) {
+    return *(const vu_any *)p;
+}
+static inline void vu_store(void *p, vu x) {
+    *(vu_any *)p = x;
+}
+typedef uint32_t vb __attribute__((vector_size(VF * 4))); // sign bit: this lane is out of range
+
+static inline uint64_t double_bits(double x) {
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline uint32_t float_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+typedef struct Grid {
+    double magic;
+    uint32_t over; // added to the bits of |x|, sets the sign bit where x is out of range or NaN
+} Grid;
+static inline Grid grid_of(int exponent) {
+    return (Grid){ldexp(1.5, EXACT_BITS + 1 - exponent),
+                  0x80000000u - float_bits(ldexpf(1, EXACT_BITS - exponent))};
+}
+
+static inline vb grid_over(const Grid *g, vf x) {
+    return ((vb)x & 0x7fffffffu) + g->over;
+}
+static inline bool grid_good(const Grid *g, float x) {
+    return ((float_bits(x) & 0x7fffffffu) + g->over) >> 31 == 0;
+}
+static inline bool vb_any(vb over) {
+    uint32_t any = 0;
+    for (int i = 0; i < VF; i++) any |= over[i];
+    return any >> 31;
+}
+
+/* Is v in range? As bits at and above 2^52 of what this returns; those of several may be joined by |. */
+static inline uint64_t out_of_range(uint64_t v) {
+    return v + (UINT64_C(1) << EXACT_BITS);
+}
+static inline vu vu_out_of_range(vu v) {
+    return v + (UINT64_C(1) << EXACT_BITS);
+}
+static inline bool vu_any_out(vu out) {
+    uint64_t any = 0;
+    for (int i = 0; i < VD; i++) any |= out[i];
+    return any >> (EXACT_BITS + 1);
+}
+/* The sum of two parts, poisoned if one is or if it leaves the range. */
+static inline int64_t exact_join(int64_t a, int64_t b) {
+    uint64_t sum = (uint64_t)a + (uint64_t)b;
+    uint64_t out = out_of_range((uint64_t)a) | out_of_range((uint64_t)b) | out_of_range(sum);
+    return out >> (EXACT_BITS + 1) ? EXACT_POISON : (int64_t)sum;
+}
+
+/* Narrow sums of VF lanes, each its own: of columns. */
+typedef struct Lanes {
+    vu bits[2]; // of the low and the high half
+    vb over;
+} Lanes;
+enum { LANES_MOST = 4096 }; // terms that cannot wrap: below 2^51 each
+
+static inline void lanes_add(Lanes *s, const Grid *g, vf x) {
+    s->bits[0] += (vu)(vd_low(x) + g->magic);
+    s->bits[1] += (vu)(vd_high(x) + g->magic);
+    s->over |= grid_over(g, x);
+}
+/* sum_64[n] += the sums of `terms` terms each. */
+static inline void lanes_join(const Lanes *s, const Grid *g, int64_t *sum_64, int64_t n,
+                              int64_t terms) {
+    for (int i = 0; i < n && i < VF; i++) {
+        int64_t v = (int64_t)(s->bits[i / VD][i % VD] - (uint64_t)terms * double_bits(g->magic));
+        sum_64[i] = exact_join(sum_64[i], s->over[i] >> 31 ? EXACT_POISON : v);
+    }
+}
+
+/* A wide sum of all lanes. */
+enum { WIDE_HI = 14, WIDE_LO = 64 };
+typedef struct WideSum {
+    Grid hi, lo;
+    vu bits[4]; // of both halves: hi, then lo
+    vb over;
+    int64_t terms;     // in the lanes
+    int64_t sum[WIDE]; // of terms before them
+} WideSum;
+
+static inline WideSum wide_start(void) {
+    return (WideSum){.hi = grid_of(WIDE_HI), .lo = grid_of(WIDE_LO)};
+}
+/* to += from; lo is carried into hi, so that it stays below 2^50. */
+static inline void wide_join(int64_t to[WIDE], const int64_t from[WIDE]) {
+    int64_t lo = to[1] + from[1], carry = (lo + (INT64_C(1) << 49)) >> (WIDE_LO - WIDE_HI);
+    to[1] = lo - carry * (INT64_C(1) << (WIDE_LO - WIDE_HI));
+    to[0] = exact_join(exact_join(to[0], from[0]), carry);
+}
+static inline void wide_flush(WideSum *s) {
+    uint64_t hi = 0, lo = 0;
+    for (int i = 0; i < VD; i++) {
+        hi += s->bits[0][i] + s->bits[1][i];
+        lo += s->bits[2][i] + s->bits[3][i];
+    }
+    int64_t part[WIDE] = {(int64_t)(hi - (uint64_t)s->terms * double_bits(s->hi.magic)),
+                          (int64_t)(lo - (uint64_t)s->terms * double_bits(s->lo.magic))};
+    if (vb_any(s->over)) part[0] = EXACT_POISON, part[1] = 0;
+    wide_join(s->sum, part);
+    for (int i = 0; i < 4; i++) s->bits[i] = (vu){0};
+    s->terms = 0;
+}
+/* The rest that hi leaves is exact, and lo rounds it. */
+static inline void wide_add(WideSum *s, vf x) {
+    vd half[2] = {vd_low(x), vd_high(x)};
+    for (int i = 0; i < 2; i++) {
+        vd hi = half[i] + s->hi.magic, rest = half[i] - (hi - s->hi.magic);
+        s->bits[i] += (vu)hi;
+        s->bits[2 + i] += (vu)(rest + s->lo.magic);
+    }
+    s->over |= grid_over(&s->hi, x);
+    s->terms += VF;
+    if (s->terms == LANES_MOST) wide_flush(s);
+}
+/* sum_64[WIDE] = the sum. */
+static inline void wide_end(WideSum *s, int64_t *sum_64) {
+    wide_flush(s);
+    sum_64[0] = s->sum[0], sum_64[1] = s->sum[1];
+}
+
+#endif
