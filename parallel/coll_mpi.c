@@ -12,7 +12,8 @@
  *
  * What comes for a fold is kept until all of it is there, so that the order of arrival has no part in the
  * sum. Parts go in pieces: that bounds what is kept, and no message comes near MPI's 2^31 elements. Blocks
- * of dim 1 go as strided MPI types. Empty parts are sent, too: who has sent nothing is whom others wait for.
+ * of dim 1 are packed: as MPI's own types for strided memory they took three to five times as long. Empty
+ * parts are sent, too: who has sent nothing is whom the others wait for.
  *
  * Waiting is testing: MPI_Wait would hold a core, and for ever when a rank is stopped or a link is cut;
  * MPI's error handlers notice neither. So a wait spins for as long as a message between two running
@@ -29,13 +30,12 @@
 #include "parallel/coll_mpi_job.h"
 
 enum {
-    KEPT_BYTES = 16 << 20, // for the fold of one call
-    MESSAGE_BYTES = 1 << 30,
-    VOLLEY = 16,
-    TAGS =
-        4096, // a call's tags come again after so many calls; 2 * TAGS * TAGS_PER_CALL < 32767, MPI's least
-    TAGS_PER_CALL = 3,
-    KEEPS = 16,
+    KEPT_BYTES = 16 << 20,   // for the fold of one call, and for its packed blocks
+    MESSAGE_BYTES = 1 << 30, // of the others
+    VOLLEY = 16,             // tests between two naps
+    TAGS_PER_CALL = 3,       // one for each step
+    TAGS = 4096,             // calls until tags come again; twice that, times three: MPI has 32767
+    KEEPS = 64,
 };
 static const double spin = 20e-6;     // seconds without a message before the first nap
 static const double term_grace = 0.3; // seconds; after a SIGTERM shorter waits are not worth a line
@@ -56,7 +56,8 @@ typedef struct Flight {
     uint64_t number;
     int tag;
     int64_t lines, piece, from; // of the largest part; of one piece; before this piece
-    char *kept;                 // [size - 1, piece, width]
+    char *kept;                 // [size - 1, piece, width] for the fold
+    char *packed;               // [size, piece, width] of dim 1
     Signature *signed_by;       // [size]; NULL in builds that do not check
     bool *heard;                // [size] has this rank sent anything?
     MPI_Request *request;       // [2 size] from each, to each
@@ -195,6 +196,20 @@ static int tag_of(const Flight *f) {
     return f->tag + (int)f->step - STEP_SIGN;
 }
 
+/* Where a part that is not contiguous is packed: one room for each rank. */
+static Part packed(const Flight *f, int j, const Part *p) {
+    Part slot = *p;
+    slot.at = f->packed + j * f->piece * p->width * coll_type_bytes(f->call->type);
+    slot.stride = p->width;
+    return slot;
+}
+
+static void copy_part(const Flight *f, Team *team, const Part *to, const Part *from) {
+    int64_t bytes = coll_type_bytes(f->call->type);
+    coll_copy(team, to->at, to->stride * bytes, from->at, from->stride * bytes, to->lines,
+              to->width * bytes);
+}
+
 static void post_one(Flight *f, int j, const Part *p, bool receive) {
     const MPI_Datatype types[] = {[COLL_F32] = MPI_FLOAT,
                                   [COLL_F64] = MPI_DOUBLE,
@@ -202,34 +217,45 @@ static void post_one(Flight *f, int j, const Part *p, bool receive) {
                                   [COLL_I32] = MPI_INT32_T,
                                   [COLL_U8] = MPI_UINT8_T};
     MpiComm *m = f->home;
-    MPI_Datatype type = types[f->call->type], lines;
-    bool strided = p->stride != p->width && p->lines > 1;
-    int n = strided ? 1 : (int)(p->lines * p->width), tag = tag_of(f);
-    if (strided) {
-        check_mpi(MPI_Type_vector((int)p->lines, (int)p->width, (int)p->stride, type, &lines) ||
-                      MPI_Type_commit(&lines),
-                  "MPI_Type_vector");
-        type = lines;
-    }
-    if (receive)
-        check_mpi(MPI_Irecv(p->at, n, type, j, tag, m->mpi, &f->request[j]), "MPI_Irecv");
-    else
-        check_mpi(MPI_Isend(p->at, n, type, j, tag, m->mpi, &f->request[m->group->size + j]),
-                  "MPI_Isend");
-    if (strided) MPI_Type_free(&lines); // MPI keeps it until the message is through
+    MPI_Datatype type = types[f->call->type];
+    int n = (int)(p->lines * p->width);
+    check_mpi(
+        receive ? MPI_Irecv(p->at, n, type, j, tag_of(f), m->mpi, &f->request[j])
+                : MPI_Isend(p->at, n, type, j, tag_of(f), m->mpi, &f->request[m->group->size + j]),
+        receive ? "MPI_Irecv" : "MPI_Isend");
 }
 
 /* Receives first; then each rank begins with another one, so that none is everybody's first. */
-static void post(Flight *f) {
+static void post(Flight *f, Team *team) {
     const Comm *c = f->home->group;
-    Part p;
+    Part p, slot;
     for (int k = 1; k < c->size; k++) {
         int j = (c->rank - k + c->size) % c->size;
-        if (incoming(f, j, &p)) post_one(f, j, &p, true);
+        if (!incoming(f, j, &p)) continue;
+        if (p.stride != p.width) p = packed(f, j, &p);
+        post_one(f, j, &p, true);
     }
     for (int k = 1; k < c->size; k++) {
         int j = (c->rank + k) % c->size;
-        if (outgoing(f, j, &p)) post_one(f, j, &p, false);
+        if (!outgoing(f, j, &p)) continue;
+        if (p.stride != p.width) {
+            bool same = f->step == STEP_COLLECT; // all are sent this rank's part
+            slot = packed(f, same ? c->rank : j, &p);
+            if (!same || k == 1) copy_part(f, team, &slot, &p);
+            p = slot;
+        }
+        post_one(f, j, &p, false);
+    }
+}
+
+/* What was received packed goes to its place. */
+static void unpack(Flight *f, Team *team) {
+    const Comm *c = f->home->group;
+    Part p;
+    for (int j = 0; j < c->size; j++) {
+        if (j == c->rank || !incoming(f, j, &p) || p.stride == p.width) continue;
+        Part slot = packed(f, j, &p);
+        copy_part(f, team, &p, &slot);
     }
 }
 
@@ -321,7 +347,7 @@ static char *keep_take(size_t bytes) {
         size_t have = job.keep[i].bytes, other = job.keep[best].bytes;
         if (other < bytes ? have > other : have >= bytes && have < other) best = i;
     }
-    if (best < 0) die("more than %d folds at the same time", KEEPS);
+    if (best < 0) die("more than %d collectives with staging at the same time", KEEPS);
     job.keep[best].taken = true;
     if (job.keep[best].bytes < bytes) {
         mem_free(job.keep[best].at);
@@ -336,9 +362,9 @@ static void keep_give(const char *at) {
         if (at && job.keep[i].at == at) job.keep[i].taken = false;
 }
 
-static void first_exchange(Flight *f) {
+static void first_exchange(Flight *f, Team *team) {
     f->step = spreads(f->call->op) ? STEP_SPREAD : STEP_COLLECT;
-    post(f);
+    post(f, team);
 }
 
 static void take_off(Flight *f, uint64_t number, const CollCall *call) {
@@ -354,15 +380,17 @@ static void take_off(Flight *f, uint64_t number, const CollCall *call) {
     int64_t line_bytes = lines_are_rows ? call->cols * bytes : bytes;
     f->lines = lines_are_rows ? call->rows : n;
     if (call->op == COLL_ALL_REDUCE) f->lines = (n + c->size - 1) / c->size;
-    int64_t room = spreads(call->op) ? KEPT_BYTES / (c->size - 1) : MESSAGE_BYTES;
+    bool strided = lines_are_rows && f->lines > 0;
+    int64_t room = spreads(call->op) || strided ? KEPT_BYTES / c->size : MESSAGE_BYTES;
     f->piece = line_bytes < room ? room / (line_bytes ? line_bytes : 1) : 1;
     f->piece = min_i64(f->piece, f->lines);
-    f->kept = NULL;
-    if (f->piece > 0 && spreads(call->op) && (call->op != COLL_REDUCE || c->rank == call->root))
-        f->kept = keep_take((size_t)((c->size - 1) * f->piece * line_bytes));
+    size_t piece_bytes = (size_t)(f->piece * line_bytes), size = (size_t)c->size;
+    bool folds = spreads(call->op) && (call->op != COLL_REDUCE || c->rank == call->root);
+    f->kept = folds && piece_bytes ? keep_take((size - 1) * piece_bytes) : NULL;
+    f->packed = strided && piece_bytes ? keep_take(size * piece_bytes) : NULL;
     job.n_flying++;
     if (!f->signed_by || barrier) {
-        first_exchange(f);
+        first_exchange(f, c->world->team);
     } else {
         f->step = STEP_SIGN;
         post_signatures(f);
@@ -379,6 +407,7 @@ static void land(Flight *f, Team *team) {
     if (call->op == COLL_BROADCAST && c->rank == call->root && call->src != call->dst)
         coll_copy(team, call->dst, row, call->src, row, call->rows, row);
     keep_give(f->kept);
+    keep_give(f->packed);
     f->step = STEP_DONE;
     job.n_flying--;
 }
@@ -399,19 +428,20 @@ static void advance(Flight *f, Team *team) {
         return;
     }
     if (f->step == STEP_SIGN) {
-        if (signatures_agree(f)) first_exchange(f);
+        if (signatures_agree(f)) first_exchange(f, team);
         return;
     }
     bool spread = f->step == STEP_SPREAD;
     if (spread) fold(f, team);
+    if (f->step == STEP_COLLECT && f->packed) unpack(f, team);
     if (spread && collects(f->call->op)) {
         f->step = STEP_COLLECT;
-        post(f);
+        post(f, team);
         return;
     }
     f->from += f->piece;
     if (f->from < f->lines)
-        first_exchange(f);
+        first_exchange(f, team);
     else
         land(f, team);
 }
@@ -450,8 +480,7 @@ static const CollCall *named(const Flight *f) {
  * was stopped is whom the others waited for. */
 static void terminated(const Flight *f, double waited) {
     char text[256];
-    bool revived = job.revived > 0 && coll_now() - job.revived < 5;
-    if (!revived && !mpi_job_is_dying())
+    if (coll_now() - job.revived > 5 && !mpi_job_is_dying())
         coll_say_waiting(f->home->group, named(f), waited, missing(f, text, sizeof text));
     mpi_job_deliver();
 }
