@@ -27,10 +27,13 @@ typedef struct Run {
     const Kernels *kernels;
     Config config;
     Model m;
-    Tokenizer *tokenizer; // shared by the ranks of a process; NULL: samples are printed as ids
-    int64_t seq, batch;   // positions; tokens of a step
-    int64_t micro;        // sequences of a micro-step at each coordinate of d x z
-    int64_t places;       // coordinates of d x z
+    char *init;             // --init, or its newest checkpoint
+    const char *vocabulary; // folder or file of the tokenizer, or ""
+    const Tokenizer
+        *tokenizer;     // shared by the ranks of a process; NULL: samples are printed as ids
+    int64_t seq, batch; // positions; tokens of a step
+    int64_t micro;      // sequences of a micro-step at each coordinate of d x z
+    int64_t places;     // coordinates of d x z
     ShardSet train_set, val_set;
     Batches train, val;
     HellaSwag hellaswag;
@@ -43,13 +46,21 @@ typedef struct Run {
     int32_t *inputs, *targets; // [micro, S]
 } Run;
 
-extern Options o; // of the process
+extern Options o;          // of the process
+extern const Opt *options; // the table of o
 
 /* Rank 0 speaks. */
 #define note(r, ...)                                                                               \
     do {                                                                                           \
         if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
     } while (0)
+
+/* Collective. From options to a model with weights and data; false when --memory ended it after the table. */
+bool prepare(Run *r);
+/* Local, of rank 0. What the run is, for its reader and for the records, which are opened. */
+void print_header(const Run *r);
+void start_records(Run *r);
+bool file_in(const char *dir, const char *name);
 
 /* Collective. Has a signal come to any rank? So that all leave together. */
 bool stopping(void *run);

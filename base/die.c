@@ -84,6 +84,7 @@ void die_at(const char *file, int line, const char *func, int status, const char
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
+    if (status == 2) who.text[0] = 0; // the command line is that of all ranks
     if (status == 2 && copy_of_command)
         usleep(500 * 1000); // a launcher that sees one process end may end the others at once
     else

@@ -92,6 +92,40 @@ refuses_early "an export in a folder that is not there" 1 "nowhere/x.bin" "${tra
 refuses_early "a model that llm.c's file cannot hold" 1 "cannot hold" "$programs/train_gpt" --train good.bin --micro 2 --threads 1 \
     --model llama,layers=1,heads=2,channels=16,seq=16,vocab=64 --export-llmc x.bin --steps 2
 refuses "a bad step right after a checkpoint" 1 "move it away" "${train[@]}" --lr 1e6 --clip 0 --save bad --save-every 1
+ranks() { # RANKS LAYOUT WORDS: a mesh that cannot be
+    refuses_early "--ranks $1 --layout $2" 2 "$3" "${train[@]}" --ranks "$1" --layout "$2"
+    if grep -q 'rank [0-9]*:' err; then fail "--ranks $1 --layout $2" "a rank is named"; fi
+}
+ranks -1 auto "--ranks must be between 0 and 4096"
+ranks 5000 auto "--ranks must be between 0 and 4096"
+ranks 3 optimus:2x2 "layout: optimus:2x2 makes 4 ranks, there are 3"
+ranks 1 x2 "layout: x2 makes 2 ranks, there is 1"
+ranks 0 x2.y2 "layout: x2.y2 makes 4 ranks, there is 1"
+ranks 6 d2.x4 "layout: d2.x4 makes 8 ranks, there are 6"
+ranks 4 megatorn 'did you mean "megatron"?'
+ranks 4 optmus:2x2 'did you mean "optimus"?'
+ranks 4 x2.y2+head 'did you mean "heads"?'
+ranks 4 x2.y2+stay 'did you mean "stay=y"?'
+ranks 4 x2.y2+sp+sp "sp is here twice"
+ranks 4 x2.x2 "axis x is here twice"
+ranks 4 x2.y "column 5: a size is needed here"
+ranks 4 x2y2 "column 3: one of . and + is needed here"
+ranks 4 w4 "column 1: an axis is needed here"
+ranks 4 x0.y4 "column 2: a size is from 1 to"
+ranks 4 cube "cube takes 1 size: cube:2"
+ranks 4 cube:2 "layout: cube:2 makes 8 ranks, there are 4"
+ranks 4 atp:4 "atp takes 2 sizes, not 1"
+ranks 4 x4+stay=y+heads "leave heads out"
+ranks 4 d4+zero1+zero2 "one of zero1, zero2, zero3 is enough"
+ranks 4 "" "layout: empty"
+refuses_early "a batch on ranks" 2 "no multiple of a micro-step" "${train[@]}" --ranks 3 --batch 40
+refuses_early "a prompt without a tokenizer on ranks" 2 "--prompt needs" "${train[@]}" --ranks 3 --prompt word
+refuses_early "ranks and no number" 2 "--ranks takes" "${train[@]}" --ranks four
+refuses_early "more ranks than threads can be" 2 "at most" "${train[@]}" --ranks 2000
+# Under a launcher the first process alone has the line.
+refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
+OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3 >out 2>err
+[ "$? $(wc -c <err)" = "2 0" ] && passed=$((passed + 1)) || fail "the second process of a launcher" "it is not silent"
 refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.jsonl
 refuses "report of a foreign file" 1 "no JSON lines" "$programs/report" picture.bin
 refuses "report of nothing" 2 "no file" "$programs/report"

@@ -168,6 +168,19 @@ TEST(die_writes_one_line_and_ends_with_1) {
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);
 }
 
+static void die_of_usage(void *arg) {
+    (void)arg;
+    die_set_program("prog");
+    die_set_rank(3, "node7");
+    die_usage("--lr must be between 0 and 1");
+}
+
+TEST(die_of_a_wrong_command_line_names_no_rank) {
+    char text[512];
+    CHECK(test_in_child(die_of_usage, NULL, text, sizeof text) == 2);
+    CHECK_STR(text, "prog: --lr must be between 0 and 1\n");
+}
+
 static void hook(int status) {
     fprintf(stderr, "hook %d;", status);
     die("a hook that dies itself"); // must not call the hook again

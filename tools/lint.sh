@@ -85,7 +85,7 @@ if [ $light = 0 ]; then
     done
     cppcheck -q -j"$jobs" --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=3 -I. -D__x86_64__ \
         --library=tools/cppcheck.cfg --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=uninitvar --suppress=nullPointerRedundantCheck --suppress=nullPointerArithmeticRedundantCheck \
-        --template='{file}:{line}: {message} ({id})' base data parallel tools train_gpt.c 2>&1 | violations
+        --template='{file}:{line}: {message} ({id})' base data parallel tools train_*.c 2>&1 | violations
 fi
 [ $bad = 0 ] && echo "lint: no violation" && exit 0
 echo "lint: $bad violations"

@@ -1,0 +1,278 @@
+/* What a run is before its first step: options, mesh, model, memory, weights, data, records. */
+#include "train_gpt.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "data/checkpoint.h"
+#include "data/io.h"
+#include "data/llmc.h"
+#include "data/weights.h"
+#include "parallel/memory.h"
+#include "parallel/ranks.h"
+
+bool file_in(const char *dir, const char *name) {
+    char *path = mem_printf("%s/%s", dir, name);
+    bool yes = io_exists(path);
+    mem_free(path);
+    return yes;
+}
+
+/* A --save folder given as --init stands for its newest checkpoint, as rank 0 sees it. */
+static void find_init(Run *r) {
+    bool model = group_all(&r->group, !*o.init || file_in(o.init, "config.json"));
+    char *newest = model ? NULL : checkpoint_latest(o.init, NULL, &r->group);
+    r->init = newest ? newest : mem_printf("%s", o.init);
+}
+
+/* The first rank of a process that comes here loads it for all of them. */
+static const Tokenizer *load_tokenizer(const char *path) {
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    static const Tokenizer *t;
+    pthread_mutex_lock(&one);
+    if (!t && *path) t = tokenizer_load(path);
+    pthread_mutex_unlock(&one);
+    return t;
+}
+
+/* --tokenizer, or what the folder of --init brings with it. */
+static void find_tokenizer(Run *r) {
+    bool brings = file_in(r->init, "vocab.json") || file_in(r->init, "tokenizer.json");
+    r->vocabulary = *o.tokenizer ? o.tokenizer : *r->init && brings ? r->init : "";
+    r->tokenizer = load_tokenizer(r->vocabulary);
+    if (*o.prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
+        die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "
+                  "tokenizer.json)");
+}
+
+/* --model; a vocabulary that it does not name is the tokenizer's. */
+static void config_from_options(Run *r) {
+    Err e;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", o.model);
+    if (r->tokenizer && !strstr(o.model, "vocab="))
+        snprintf(text, sizeof text, "%s,vocab=%d", o.model, tokenizer_vocab(r->tokenizer));
+    if (!config_parse(&r->config, text, &e)) die_usage("--%s", e.text);
+}
+
+static void choose_config(Run *r, const char *checkpoint) {
+    Err e;
+    const char *from = checkpoint ? checkpoint : r->init;
+    bool named = opt_given(opt_find(options, "model"));
+    config_from_options(r);
+    if (*from && !named && !(checkpoint ? checkpoint_config : weights_config)(from, &r->config, &e))
+        die("%s", e.text);
+    if (r->tokenizer && tokenizer_vocab(r->tokenizer) > r->config.vocab)
+        die_usage("--tokenizer %s has %d tokens, the model's vocabulary %" PRId64, r->vocabulary,
+                  tokenizer_vocab(r->tokenizer), r->config.vocab);
+    r->seq = o.seq ? o.seq : r->config.seq;
+    if (r->seq > r->config.seq)
+        die_usage("--seq %" PRId64 " is more than the model's %" PRId64 " positions (--model seq=)",
+                  r->seq, r->config.seq);
+}
+
+/* A run that resumes keeps its batch, whatever its mesh is now; otherwise batch(step) would be another one. Where the
+ * sequences of a step do not divide, the last coordinates of d x z see padding. */
+static void choose_batch(Run *r) {
+    int64_t micro_tokens = o.micro * r->seq, before = r->state.batch;
+    r->places = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
+    r->batch = o.batch ? o.batch : before ? before : micro_tokens * r->places;
+    if (r->batch % micro_tokens)
+        die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
+                  " x --seq %" PRId64 " = %" PRId64 "; the nearest are %" PRId64 " and %" PRId64,
+                  r->batch, o.micro, r->seq, micro_tokens, r->batch / micro_tokens * micro_tokens,
+                  (r->batch / micro_tokens + 1) * micro_tokens);
+    int64_t share = (r->batch / r->seq + r->places - 1) / r->places;
+    r->micro = o.micro < share ? o.micro : share;
+    if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->places))
+        die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
+                  " sequences are no multiple of %" PRId64 " places x %" PRId64 " of a micro-step",
+                  o.sync_every, r->batch / r->seq, r->places, r->micro);
+}
+
+static void make_grid(Run *r) {
+    Layout l;
+    Err e;
+    const char *spec = strcmp(o.layout, "auto") == 0 ? "dp" : o.layout;
+    if (!layout_parse(&l, spec, world_size(r->world), &e)) die_usage("--%s", e.text);
+    if (r->outer.every > 1 && l.zero && l.size[AXIS_D] > 1)
+        die_usage("--layout %s: zero%d cuts the state of one model over d, but with --sync-every "
+                  "%" PRId64
+                  " each coordinate of d has its own: take z instead of d, or leave it out",
+                  o.layout, l.zero, o.sync_every);
+    grid_make(&r->grid, r->world, &l, &r->config);
+    if (r->outer.every > 1) grid_set_apart(&r->grid);
+}
+
+static void plan_model(Run *r) {
+    ModelShape s = {.config = r->config,
+                    .B = r->micro,
+                    .S = r->seq,
+                    .grid = &r->grid,
+                    .bf16 = o.dtype == 1,
+                    .recompute = (Recompute)o.recompute,
+                    .training = *o.train || !*o.init, // --memory alone is about training
+                    .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
+                    .samples = o.sample_every > 0 || *o.prompt};
+    model_plan(&r->m, &s, r->kernels, r->team);
+    int neighbours = ranks_on_node(r->world);
+    r->state.batch = r->batch;
+    if (r->lead) o.seq = r->seq, o.batch = r->batch; // for the records; no rank asks for them again
+    if (r->lead) memory_require(&r->m, neighbours, stdout);
+}
+
+static void read_state(Run *r, const char *checkpoint) {
+    Err e;
+    char *text = checkpoint_state(checkpoint, &e);
+    if (!text) die("%s", e.text);
+    if (!runstate_parse(text, &r->state, &e)) die("%s/train_state.json: %s", checkpoint, e.text);
+    mem_free(text);
+}
+
+/* A checkpoint to continue from (mem_free), or NULL. Refuses to train over someone else's run. */
+static char *find_checkpoint(Run *r) {
+    r->saved_step = -1;
+    if (!*o.save) {
+        if (o.resume) die_usage("--resume needs --save DIR");
+        return NULL;
+    }
+    int64_t step;
+    char *path = checkpoint_latest(o.save, &step, &r->group);
+    if (path && !o.resume)
+        die("--save %s holds a run already, up to step %" PRId64
+            ": --resume continues it, or name another folder",
+            o.save, step);
+    if (!path && o.resume && r->lead)
+        printf("nothing to resume in %s: starting at step 0\n", o.save);
+    if (path) r->saved_step = step, read_state(r, path);
+    return path;
+}
+
+static void load_weights(Run *r, const char *checkpoint) {
+    Err e;
+    if (checkpoint) {
+        char *text;
+        if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &r->group, &e)) die("%s", e.text);
+        if (r->lead) printf("resuming from %s\n", checkpoint);
+        if (r->lead) runstate_differences(text, options, stdout);
+        mem_free(text);
+    } else if (*r->init) {
+        if (!weights_load(r->init, &r->m.tensors, &r->group, &e)) die("%s", e.text);
+    } else {
+        tensors_init(&r->m.tensors, r->team, (uint64_t)o.seed);
+    }
+    outer_begin(&r->outer, &r->m, r->state.step);
+}
+
+static void open_data(Run *r) {
+    if (*o.train) {
+        r->train_set = shards_open(o.train, r->config.vocab, r->team);
+        r->train = batches_make(&r->train_set, r->seq, r->batch / r->seq, (uint64_t)o.seed, true);
+    }
+    if (*o.val) {
+        r->val_set = shards_open(o.val, r->config.vocab, r->team);
+        r->val = batches_make(&r->val_set, r->seq, 1, 0, false);
+    }
+    if (*o.hellaswag) r->hellaswag = hellaswag_open(o.hellaswag, r->config.vocab);
+    size_t n = (size_t)(r->micro * r->seq);
+    r->inputs = mem_calloc(n, sizeof *r->inputs);
+    r->targets = mem_calloc(n, sizeof *r->targets);
+}
+
+/* What a long run writes at its end must not be found impossible there. */
+static void check_outputs(const Run *r) {
+    Err e;
+    const char *const folders[] = {*o.train ? o.save : "", o.export_hf};
+    for (int i = 0; i < 2; i++) {
+        char *inside = mem_printf("%s/file", folders[i]);
+        if (*folders[i] && (!io_make_dirs(folders[i], &e) || !io_can_write(inside, &e)))
+            die("%s", e.text);
+        mem_free(inside);
+    }
+    int lock; // held until the process ends
+    if (*folders[0] && !checkpoint_lock(o.save, &r->group, &lock, &e)) die("--save: %s", e.text);
+    if (*o.export_llmc && (!llmc_model_fits(&r->config, &e) || !io_can_write(o.export_llmc, &e)))
+        die("--export-llmc: %s", e.text);
+}
+
+static const char *kernels_name(void) {
+    return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
+}
+
+/* Share of the tokens that the ranks compute and nobody asked for. */
+static double batch_waste(const Run *r) {
+    int64_t round = r->micro * r->places, n = r->batch / r->seq, rounds = (n + round - 1) / round;
+    return 1 - (double)r->batch / (double)(rounds * r->places * r->m.tk.T);
+}
+
+void print_header(const Run *r) {
+    char text[512], spec[64];
+    config_print(&r->config, text, sizeof text);
+    printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
+           (double)config_parameters(&r->config) / 1e6,
+           config_flops_per_token(&r->config, r->seq) / 1e9);
+    if (r->group.size > 1)
+        printf("mesh     %d ranks (%s), %s; padding: %.1f %% of the weights, %.1f %% of the "
+               "tokens\n",
+               r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
+               100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
+    printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
+           team_size(r->team), r->group.size > 1 ? " a rank" : "", kernels_name(),
+           o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
+    if (*o.train)
+        printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64
+               " tokens\n",
+               (double)r->train_set.n_tokens / 1e6, r->train_set.n,
+               batch_epochs(&r->train, o.steps), o.steps, r->batch);
+    if (r->m.anchor)
+        printf("outer    %d replicas meet every %" PRId64 " steps%s; rate %g, momentum %g\n",
+               grid_replicas(&r->grid), o.sync_every,
+               o.fragments > 1 ? ", a fragment at a time" : "", o.outer_lr, o.outer_momentum);
+    memory_print(&r->m, stdout);
+    fflush(stdout);
+}
+
+void start_records(Run *r) {
+    char text[512], spec[64];
+    MetricsFiles files = {o.json, o.csv, o.tensorboard, o.llmc_log};
+    config_print(&r->config, text, sizeof text);
+    RunRecord run = {.options = options,
+                     .model = text,
+                     .kernels = kernels_name(),
+                     .ranks = r->group.size,
+                     .layout = layout_print(&r->grid.layout, spec),
+                     .parameters = config_parameters(&r->config),
+                     .tokens_per_step = r->batch,
+                     .steps = o.steps,
+                     .threads = team_size(r->team),
+                     .flops_per_token = config_flops_per_token(&r->config, r->seq),
+                     .peak_flops = r->peak_flops};
+    r->metrics = metrics_open(&files, r->state.step);
+    metrics_run(r->metrics, &run);
+    r->progress = progress_open(stdout, o.steps);
+}
+
+bool prepare(Run *r) {
+    find_init(r);
+    find_tokenizer(r);
+    char *checkpoint = find_checkpoint(r);
+    choose_config(r, checkpoint);
+    make_grid(r);
+    choose_batch(r);
+    plan_model(r);
+    if (o.memory) {
+        if (r->lead) memory_print(&r->m, stdout);
+        return false;
+    }
+    open_data(r);
+    check_outputs(r);
+    model_allocate(&r->m);
+    load_weights(r, checkpoint);
+    mem_free(checkpoint);
+    r->peak_flops = group_sum(&r->group, r->kernels->peak(r->team, o.dtype == 1));
+    return true;
+}
