@@ -18,14 +18,14 @@
 
 typedef uint64_t vu __attribute__((vector_size(VD * 8)));
 typedef uint64_t vu_any __attribute__((vector_size(VD * 8), aligned(8), may_alias));
+typedef uint32_t vb __attribute__((vector_size(VF * 4))); // sign bit: this lane is out of range
+
 static inline vu vu_load(const void *p) {
     return *(const vu_any *)p;
 }
 static inline void vu_store(void *p, vu x) {
     *(vu_any *)p = x;
 }
-typedef uint32_t vb __attribute__((vector_size(VF * 4))); // sign bit: this lane is out of range
-
 static inline uint64_t double_bits(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -58,7 +58,7 @@ static inline bool vb_any(vb over) {
     return any >> 31;
 }
 
-/* Is v in range? As bits at and above 2^52 of what this returns; those of several may be joined by |. */
+/* Is v out of range? Bits at and above 2^52 say so; those of several may be joined by |. */
 static inline uint64_t out_of_range(uint64_t v) {
     return v + (UINT64_C(1) << EXACT_BITS);
 }
@@ -127,10 +127,9 @@ static inline void wide_flush(WideSum *s) {
                           (int64_t)(lo - (uint64_t)s->terms * double_bits(s->lo.magic))};
     if (vb_any(s->over)) part[0] = EXACT_POISON, part[1] = 0;
     wide_join(s->sum, part);
-    for (int i = 0; i < 4; i++) s->bits[i] = (vu){0};
-    s->terms = 0;
+    memset(s->bits, 0, sizeof s->bits), s->terms = 0;
 }
-/* The rest that hi leaves is exact, and lo rounds it. */
+// The rest that hi leaves is exact, and lo rounds it.
 static inline void wide_add(WideSum *s, vf x) {
     vd half[2] = {vd_low(x), vd_high(x)};
     for (int i = 0; i < 2; i++) {

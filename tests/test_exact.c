@@ -189,7 +189,7 @@ TEST(exact_product_shows_what_is_out_of_range) {
 /* The bits of these two, added to the grid as if they were in range, would come to 0. */
 TEST(exact_product_keeps_bad_panels_apart) {
     for (EACH_SET(s)) {
-        float a[] = {-65536, -131072}, b[] = {1, 1};
+        float a[] = {-163840, -229376}, b[] = {1, 1};
         int64_t y = 0;
         Product p = {.M = 1, .N = 1, .K = 2, .a = a, .a_row = 2, .a_col = 1, .b = b, .b_row = 1};
         p.b_col = 1, p.ldy = 1;

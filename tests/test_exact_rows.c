@@ -1,0 +1,370 @@
+/* Norms, the classifier and gradients of tables and biases by exact sums: right, and with the same bits
+ * however rows, columns and tokens are cut into parts. */
+#include <float.h>
+
+#include "tests/layers.h"
+
+static void add_parts(int64_t *to, const int64_t *from, int64_t n) { // as a collective adds
+    for (int64_t i = 0; i < n; i++) to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]);
+}
+static int64_t *whole_numbers(int64_t n) {
+    return scratch_take((size_t)n * sizeof(int64_t));
+}
+/* Columns first .. first + width of x[T,C], in rows of ld. */
+static float *part_of(const float *x, int64_t T, int64_t C, int64_t first, int64_t width,
+                      int64_t ld) {
+    float *part = floats(T * ld, 0, 0);
+    for (int64_t i = 0; i < T * ld; i++)
+        part[i] = i % ld < width ? x[i / ld * C + first + i % ld] : 12345;
+    return part;
+}
+
+typedef struct NormCase {
+    NormKind kind;
+    int64_t T, C;
+    float offset, scale; // x = offset + [-1, 1), dy in scale [-1, 1)
+} NormCase;
+static const NormCase norm_cases[] = {
+    {NORM_LAYER, 5, 1, 0, 1},  {NORM_LAYER, 33, 100, 0, 1e-6f}, {NORM_LAYER, 20, 768, 1000, 1},
+    {NORM_RMS, 33, 100, 0, 1}, {NORM_RMS, 7, 1023, 100, 1e-3f}, {NORM_LAYER, 4200, 5, 0, 1e-3f}};
+enum { N_NORMS = sizeof norm_cases / sizeof *norm_cases };
+
+typedef struct NormOut {
+    float *y, *mean, *rstd, *dx, *dgamma, *dbeta;
+} NormOut;
+
+static NormOut norm_out(const NormCase *c) {
+    return (NormOut){floats(c->T * c->C, 0, 0), floats(c->T, 0, 0), floats(c->T, 0, 0),
+                     floats(c->T * c->C, 1, 5), floats(c->C, 0, 0), floats(c->C, 0, 0)};
+}
+
+/* Features cut one way, and tokens of the gradients of gamma and beta in two calls. */
+static NormOut norm_in_parts(const Kernels *k, int threads, const NormCase *c, int how) {
+    NormOut o = norm_out(c);
+    Team *t = team_create(threads);
+    int64_t T = c->T, C = c->C, half = T / 3, width[MAX_PARTS], first = 0;
+    int n_parts = cut(how, C, width);
+    float *x_all = floats(T * C, 1, 1), *dy_all = floats(T * C, c->scale, 4),
+          *gamma = floats(C, 1, 2), *beta = floats(C, 1, 3), *sums = floats(2 * T, 0, 0);
+    float *x[MAX_PARTS], *dy[MAX_PARTS], *mean = c->kind == NORM_LAYER ? o.mean : NULL;
+    int64_t *all = whole_numbers(2 * T * WIDE), *part = whole_numbers(2 * T * WIDE),
+            *dgamma = whole_numbers(C), *dbeta = whole_numbers(C);
+    Norm n[MAX_PARTS];
+    for (int64_t i = 0; i < T * C; i++) x_all[i] += c->offset;
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        n[i] = (Norm){.kind = c->kind, .T = T, .C = width[i], .ld = width[i] + i, .C_all = C};
+        n[i].eps = 1e-5f, n[i].gamma = gamma + first, n[i].beta = beta + first;
+        x[i] = part_of(x_all, T, C, first, width[i], n[i].ld);
+        dy[i] = part_of(dy_all, T, C, first, width[i], n[i].ld);
+        k->exact_norm_sum(t, &n[i], part, x[i]);
+        add_parts(all, part, T * WIDE);
+    }
+    if (mean) k->exact_wide_to_float(mean, all, T, 1 / (double)C);
+    memset(all, 0, (size_t)(T * WIDE) * sizeof *all);
+    for (int i = n_parts - 1; i >= 0; i--) {
+        k->exact_norm_squares(t, &n[i], part, x[i], mean);
+        add_parts(all, part, T * WIDE);
+    }
+    k->exact_norm_rstd(&n[0], o.rstd, all);
+    memset(all, 0, (size_t)(2 * T * WIDE) * sizeof *all);
+    first = 0;
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        Norm rows = n[i]; // the first tokens, and the others
+        rows.T = half;
+        k->exact_norm_backward_sums(t, &rows, part, dgamma + first, dbeta + first, dy[i], x[i],
+                                    mean, o.rstd);
+        rows.T = T - half;
+        k->exact_norm_backward_sums(t, &rows, part + half * 2 * WIDE, dgamma + first, dbeta + first,
+                                    dy[i] + half * n[i].ld, x[i] + half * n[i].ld,
+                                    mean ? mean + half : NULL, o.rstd + half);
+        add_parts(all, part, 2 * T * WIDE);
+    }
+    k->exact_wide_to_float(sums, all, 2 * T, 1);
+    k->exact_to_float(t, o.dgamma, dgamma, C, EXACT_WEIGHTS);
+    k->exact_to_float(t, o.dbeta, dbeta, C, EXACT_WEIGHTS);
+    first = 0;
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        float *dx = part_of(o.dx, T, C, first, width[i], n[i].ld);
+        k->norm_backward_apply(t, &n[i], dx, dy[i], x[i], mean, o.rstd, sums);
+        k->norm_apply(t, &n[i], x[i], x[i], mean, o.rstd);
+        for (int64_t j = 0; j < T * width[i]; j++) {
+            int64_t from = j / width[i] * n[i].ld + j % width[i],
+                    to = j / width[i] * C + first + j % width[i];
+            o.dx[to] = dx[from], o.y[to] = x[i][from];
+        }
+    }
+    team_destroy(t);
+    return o;
+}
+
+static bool norm_same(const NormOut *a, const NormOut *b, const NormCase *c) {
+    return same_bits(a->y, b->y, c->T * c->C) && same_bits(a->mean, b->mean, c->T) &&
+           same_bits(a->rstd, b->rstd, c->T) && same_bits(a->dx, b->dx, c->T * c->C) &&
+           same_bits(a->dgamma, b->dgamma, c->C) && same_bits(a->dbeta, b->dbeta, c->C);
+}
+
+TEST(exact_norm_in_parts_has_the_bits_of_the_whole) {
+    for (EACH_SET(s))
+        for (int i = 0; i < N_NORMS; i++) {
+            const NormCase *c = &norm_cases[i];
+            NormOut whole = norm_in_parts(kernels_cpu(*s), 1, c, 0);
+            for (int how = 1; how < CUTS; how++) {
+                NormOut parts = norm_in_parts(kernels_cpu(*s), how == 2 ? 5 : 2, c, how);
+                CHECK(norm_same(&whole, &parts, c));
+            }
+            CHECK(scratch_end());
+        }
+}
+
+/* The fused norm is tested against double and against slopes; the exact one must be as near to it as
+ * rounding lets them be. */
+TEST(exact_norm_is_the_norm) {
+    for (EACH_SET(s))
+        for (int i = 0; i < N_NORMS; i++) {
+            const NormCase *c = &norm_cases[i];
+            const Kernels *k = kernels_cpu(*s);
+            int64_t n_x = c->T * c->C;
+            NormOut o = norm_in_parts(k, 2, c, 4), want = norm_out(c);
+            float *x = floats(n_x, 1, 1);
+            for (int64_t j = 0; j < n_x; j++) x[j] += c->offset;
+            Norm n = {.kind = c->kind, .T = c->T, .C = c->C, .eps = 1e-5f};
+            n.gamma = floats(c->C, 1, 2), n.beta = floats(c->C, 1, 3);
+            n.dgamma = want.dgamma, n.dbeta = want.dbeta;
+            n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
+            float *mean = c->kind == NORM_LAYER ? want.mean : NULL;
+            Team *t = team_create(2);
+            k->norm_forward(t, &n, want.y, mean, want.rstd, x);
+            k->norm_backward(t, &n, want.dx, floats(n_x, c->scale, 4), x, mean, want.rstd);
+            team_destroy(t);
+            // Rounding of a mean of 1000 is 3e-5, of which y has rstd = 1.7 times; E[x^2] - E[x]^2
+            // would be off by 0.1 and more. Sums over tokens: rounding of each term, at random.
+            double tol = c->offset == 1000 ? 4e-4 : 4e-6, sum_tol = tol * sqrt((double)c->T);
+            double *y = doubles_copy(want.y, n_x), *dx = doubles_copy(want.dx, n_x),
+                   *rstd = doubles_copy(want.rstd, c->T), *m = doubles_copy(want.mean, c->T),
+                   *dg = doubles_copy(want.dgamma, c->C), *db = doubles_copy(want.dbeta, c->C);
+            double slope = 0;
+            for (int64_t j = 0; j < c->T; j++) slope = fmax(slope, rstd[j]);
+            CHECK(near_all("y", o.y, y, n_x, tol) && near_all("mean", o.mean, m, c->T, 1e-6));
+            CHECK(near_all("rstd", o.rstd, rstd, c->T, tol));
+            CHECK(near_all("dx", o.dx, dx, n_x, tol * fmax(1, slope)));
+            for (int64_t j = 0; j < c->C;
+                 j++) { // relative to the size of dy, but for the step of the grid
+                CHECK(fabs((double)o.dgamma[j] - dg[j]) <=
+                      (sum_tol + 1e-13) * (double)c->scale *
+                              fmax(1, fabs(dg[j] / (double)c->scale)) +
+                          1e-12);
+                CHECK(fabs((double)o.dbeta[j] - db[j]) <=
+                      (sum_tol + 1e-13) * (double)c->scale *
+                              fmax(1, fabs(db[j] / (double)c->scale)) +
+                          1e-12);
+            }
+            CHECK(scratch_end());
+        }
+}
+
+typedef struct ClassifierOut {
+    float *loss, *gradient;
+} ClassifierOut;
+
+/* Logits x[T,V] as they are, columns cut one way. */
+static ClassifierOut classify(const Kernels *k, int threads, int64_t T, int64_t V,
+                              const int32_t *targets, const float *logits, int how) {
+    ClassifierOut o = {floats(T, 0, 0), floats(T * V, 0, 0)};
+    Team *t = team_create(threads);
+    int64_t width[MAX_PARTS], first = 0, *all = whole_numbers(T * WIDE),
+                              *part = whole_numbers(T * WIDE);
+    int n_parts = cut(how, V, width);
+    float *max = floats(T, 0, 0), *one = floats(T, 0, 0), *target = floats(T, 0, 0),
+          *log_sum = floats(T, 0, 0), *x[MAX_PARTS];
+    Classifier c[MAX_PARTS];
+    for (int64_t i = 0; i < T; i++) max[i] = -FLT_MAX;
+    for (int i = 0; i < n_parts; first += width[i++]) {
+        c[i] = (Classifier){.T = T, .V = width[i], .ld = width[i] + i, .targets = targets};
+        c[i].scale = 1.0f / (float)T, c[i].backward = true, c[i].first = first;
+        x[i] = part_of(logits, T, V, first, width[i], c[i].ld);
+        k->exact_classifier_max(t, &c[i], one, x[i]);
+        for (int64_t j = 0; j < T; j++) max[j] = one[j] > max[j] ? one[j] : max[j];
+    }
+    for (int i = n_parts - 1; i >= 0; i--) {
+        k->exact_classifier_sums(t, &c[i], part, one, x[i], max);
+        add_parts(all, part, T * WIDE);
+        for (int64_t j = 0; j < T; j++) target[j] += one[j];
+    }
+    k->exact_classifier_loss(&c[0], o.loss, log_sum, all, target, max);
+    for (int i = 0; i < n_parts; i++) {
+        k->exact_classifier_gradient(t, &c[i], x[i], max, log_sum);
+        for (int64_t j = 0; j < T * c[i].ld; j++) {
+            if (j % c[i].ld < width[i])
+                o.gradient[j / c[i].ld * V + c[i].first + j % c[i].ld] = x[i][j];
+            else if (x[i][j] != 0)
+                test_fail(__FILE__, __LINE__, "padding holds %g", (double)x[i][j]);
+        }
+    }
+    team_destroy(t);
+    return o;
+}
+
+static ClassifierOut classify_fused(const Kernels *k, int64_t T, int64_t V, const int32_t *targets,
+                                    const float *logits) {
+    ClassifierOut o = {floats(T, 0, 0), floats_copy(logits, T * V)};
+    Classifier c = {.T = T, .V = V, .ld = V, .targets = targets, .scale = 1.0f / (float)T};
+    Team *t = team_create(1);
+    c.backward = true;
+    k->classifier(t, &c, o.loss, o.gradient);
+    team_destroy(t);
+    return o;
+}
+
+static bool alike(const float *a, const float *b, int64_t n, float tol) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabsf(a[i] - b[i]) <= tol))
+            return false;
+    return true;
+}
+
+TEST(exact_classifier_in_parts_has_the_bits_of_the_whole) {
+    static const int64_t sizes[][2] = {{3, 50257}, {9, 5}, {4, 4113}, {7, 1}};
+    for (EACH_SET(s))
+        for (int i = 0; i < 4; i++) {
+            int64_t T = sizes[i][0], V = sizes[i][1];
+            const Kernels *k = kernels_cpu(*s);
+            float *x = floats(T * V, i == 2 ? 80 : 5, 1);
+            int32_t *targets = scratch_take((size_t)T * sizeof *targets);
+            for (int64_t t = 0; t < T; t++) targets[t] = t % 5 == 3 ? -1 : (int32_t)(t * 7919 % V);
+            ClassifierOut whole = classify(k, 1, T, V, targets, x, 0),
+                          fused = classify_fused(k, T, V, targets, x);
+            // Both are right to some 1e-6 (losses up to 160, gradients up to 1).
+            CHECK(alike(whole.loss, fused.loss, T, i == 2 ? 3e-5f : 2e-6f));
+            CHECK(alike(whole.gradient, fused.gradient, T * V, 5e-6f));
+            for (int how = 1; how < CUTS; how++) {
+                ClassifierOut parts = classify(k, how == 2 ? 5 : 2, T, V, targets, x, how);
+                CHECK(same_bits(whole.loss, parts.loss, T));
+                CHECK(same_bits(whole.gradient, parts.gradient, T * V));
+            }
+            CHECK(scratch_end());
+        }
+}
+
+TEST(exact_classifier_treats_extremes_as_the_fused_one) {
+    enum { V = 40 };
+    static const float odd[] = {-INFINITY, INFINITY, NAN, -3e38f, 1e30f};
+    for (EACH_SET(s))
+        for (int how = 0; how < CUTS; how++)
+            for (int i = 0; i < 5 * 2; i++) { // one of them, or a block
+                const Kernels *k = kernels_cpu(*s);
+                int32_t target = i % 2 ? 7 : V - 1;
+                float *x = floats(V, 3, 1);
+                for (int v = i / 5 ? 0 : 7; v < 8; v++) x[v] = odd[i % 5];
+                ClassifierOut whole = classify_fused(k, 1, V, &target, x),
+                              parts = classify(k, 1, 1, V, &target, x, how);
+                CHECK(alike(whole.loss, parts.loss, 1, 1e-6f)); // losses of size 8
+                // log_sum in fp32 rounds away the logarithm of how many logits are 1e30.
+                CHECK(alike(whole.gradient, parts.gradient, V, i == 9 ? 1 : 2e-6f));
+                CHECK(scratch_end());
+            }
+}
+
+static const int64_t bias_cases[][2] = {{1, 1}, {67, 100}, {5000, 33}, {300, 513}, {0, 7}};
+
+TEST(exact_bias_gradient_is_the_sum_in_any_parts) {
+    for (EACH_SET(s))
+        for (int i = 0; i < 5; i++) {
+            int64_t T = bias_cases[i][0], N = bias_cases[i][1], width[MAX_PARTS];
+            float *dy = floats(T * N, 1, 1);
+            int64_t *want = whole_numbers(N);
+            for (int64_t j = 0; j < T * N; j++)
+                want[j % N] += llrint(ldexp((double)dy[j], EXACT_WEIGHTS));
+            for (int how = 0; how < CUTS && T > 0; how++) {
+                int64_t *sum = whole_numbers(N), first = 0;
+                int n_parts = cut(how, T, width);
+                Team *t = team_create(team_sizes[how % TEAMS]);
+                for (int j = 0; j < n_parts; first += width[j++])
+                    kernels_cpu(*s)->exact_bias_backward(t, sum, dy + first * N, width[j], N,
+                                                         EXACT_WEIGHTS);
+                team_destroy(t);
+                CHECK(memcmp(sum, want, (size_t)N * sizeof *sum) == 0);
+            }
+            CHECK(scratch_end());
+        }
+}
+
+TEST(exact_bias_gradient_shows_what_is_out_of_range) {
+    enum { T = 16384, N = 19 };
+    for (EACH_SET(s)) {
+        float *dy = floats(T * N, 0, 0), y[N];
+        int64_t *sum = whole_numbers(N);
+        for (int t = 0; t < T; t++) dy[t * N + 3] = 64; // 2^50 steps: all of them are 2^64
+        dy[7000 * N + 5] = NAN, dy[16383 * N + 18] = -INFINITY, dy[9] = 128;
+        Team *t = team_create(2);
+        kernels_cpu(*s)->exact_bias_backward(t, sum, dy, T, N, EXACT_WEIGHTS);
+        dy[9] = 0;
+        kernels_cpu(*s)->exact_bias_backward(t, sum, dy, 1, N, EXACT_WEIGHTS); // is not mended
+        kernels_cpu(*s)->exact_to_float(t, y, sum, N, EXACT_WEIGHTS);
+        team_destroy(t);
+        for (int n = 0; n < N; n++)
+            CHECK(n == 3 || n == 5 || n == 18 || n == 9 ? isnan(y[n]) : y[n] == 0);
+        CHECK(scratch_end());
+    }
+}
+
+/* By vocabulary and by blocks of tokens, with rows beyond the batch. */
+TEST(exact_embedding_gradient_is_the_sum_in_any_parts) {
+    for (EACH_SET(s))
+        for (int how = 0; how < CUTS; how++) {
+            enum { B = 3, S = 14, C = 37, V = 11, T = B * S, FIRST = 5, ROWS = 60 };
+            const Kernels *k = kernels_cpu(*s);
+            int32_t tokens[T];
+            float *dx = floats(ROWS * C, 1, 3);
+            int64_t width[MAX_PARTS], first = 0, *want_w = whole_numbers(V * C),
+                                      *want_p = whole_numbers((FIRST + S) * C);
+            int64_t *dw = whole_numbers(V * C), *dp = whole_numbers((FIRST + S) * C),
+                    *dp2 = whole_numbers((FIRST + S) * C);
+            for (int t = 0; t < T; t++) tokens[t] = t * t % V;
+            for (int j = 0; j < T * C; j++) {
+                int64_t v = llrint(ldexp((double)dx[j], EXACT_WEIGHTS));
+                want_w[tokens[j / C] * C + j % C] += v;
+                want_p[(FIRST + j / C % S) * C + j % C] += v;
+            }
+            Team *t = team_create(team_sizes[how % TEAMS]);
+            int n_parts = cut(how, V, width);
+            for (int i = 0; i < n_parts; first += width[i++]) {
+                Embedding e = {.B = B, .S = S, .C = C, .V = width[i], .first = FIRST};
+                e.token0 = first, e.tokens = tokens;
+                k->exact_embedding_backward(t, &e, width[i] ? dw + first * C : NULL, i ? NULL : dp,
+                                            dx, EXACT_WEIGHTS);
+            }
+            Embedding e = {.B = B, .S = S, .C = C, .first = FIRST};
+            n_parts = cut(how, ROWS, width), first = 0;
+            for (int i = 0; i < n_parts; first += width[i++])
+                k->exact_position_backward(t, &e, dp2, width[i], first, dx + first * C,
+                                           EXACT_WEIGHTS);
+            team_destroy(t);
+            CHECK(memcmp(dw, want_w, V * C * sizeof *dw) == 0);
+            CHECK(memcmp(dp, want_p, (FIRST + S) * C * sizeof *dp) == 0);
+            CHECK(memcmp(dp2, want_p, (FIRST + S) * C * sizeof *dp) == 0);
+            CHECK(scratch_end());
+        }
+}
+
+TEST(exact_embedding_gradient_shows_what_is_out_of_range) {
+    enum { C = 21 };
+    for (EACH_SET(s))
+        for (int at = 0; at < C; at += 5) {
+            int32_t tokens[3] = {1, 1, 0};
+            float dx[3 * C], y[2 * C];
+            int64_t dw[2 * C] = {0};
+            Embedding e = {.B = 1, .S = 3, .C = C, .V = 2, .tokens = tokens};
+            Team *t = team_create(1);
+            for (int i = 0; i < 3 * C; i++) dx[i] = 1;
+            dx[at] =
+                at % 2 ? NAN : 127; // 127 twice is more than the range of 128, one of them is not
+            dx[C + at] = 127, dx[2 * C + at] = 127;
+            kernels_cpu(*s)->exact_embedding_backward(t, &e, dw, NULL, dx, EXACT_WEIGHTS);
+            kernels_cpu(*s)->exact_to_float(t, y, dw, 2 * C, EXACT_WEIGHTS);
+            team_destroy(t);
+            for (int i = 0; i < 2 * C; i++) {
+                float want = i < C ? i == at ? 127 : 1 : 2;
+                CHECK(i == C + at ? isnan(y[i]) : y[i] == want);
+            }
+        }
+}
