@@ -65,7 +65,7 @@ void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64) {
         rstd[t] = (float)(1 / sqrt(exact_wide_to_double(sums_64 + WIDE * t) / C + (double)n->eps));
 }
 
-/* h of a vector of row t; any value in lanes beyond the row. */
+/* h of a vector of row t; lanes beyond the row meet a dy of 0. */
 static inline vf normal(const NormRows *r, int64_t t, int64_t i, int64_t left) {
     vf x = load_up_to(r->x + t * row_stride(r->n) + i, left);
     vf mean = vf_set1(r->n->kind == NORM_LAYER ? r->mean[t] : 0);
@@ -82,7 +82,6 @@ static void backward_rows(void *ctx, int64_t begin, int64_t end) {
             int64_t left = n->C - i;
             vf g = load_up_to(dy + i, left) * load_up_to(n->gamma + i, left);
             vf gh = g * normal(r, t, i, left);
-            if (left < VF) gh = vf_first_lanes(gh, left, vf_zero());
             wide_add(&sum_g, g);
             wide_add(&sum_gh, gh);
         }

@@ -99,8 +99,9 @@ static int64_t panel_start(const Case *c, int64_t k) {
 /* Part i of n of the sum, of rows and columns in pieces of their own, as other tiles meet them. */
 static void add_part(const char *set, const Case *c, const Product *whole, int64_t *y_64,
                      int64_t begin, int64_t end, uint64_t random) {
-    int64_t rows = 1 + (int64_t)(random % (uint64_t)c->M),
-            columns = 1 + (int64_t)(random / 7 % (uint64_t)c->N), n_y = c->M * whole->ldy;
+    int64_t rows = 1 + c->M / 4 + (int64_t)(random % (uint64_t)c->M),
+            columns = 1 + c->N / 4 + (int64_t)(random / 7 % (uint64_t)c->N),
+            n_y = c->M * whole->ldy;
     int64_t *part = mem_calloc((size_t)n_y, sizeof *part);
     for (int64_t m = 0; m < c->M; m += rows)
         for (int64_t n = 0; n < c->N; n += columns) {

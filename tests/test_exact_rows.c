@@ -230,6 +230,7 @@ TEST(exact_classifier_in_parts_has_the_bits_of_the_whole) {
             const Kernels *k = kernels_cpu(*s);
             float *x = floats(T * V, i == 2 ? 80 : 5, 1);
             int32_t *targets = scratch_take((size_t)T * sizeof *targets);
+            for (int64_t j = 0; j < T * V && i == 1; j++) x[j] -= 200; // the largest is below 0
             for (int64_t t = 0; t < T; t++) targets[t] = t % 5 == 3 ? -1 : (int32_t)(t * 7919 % V);
             ClassifierOut whole = classify(k, 1, T, V, targets, x, 0),
                           fused = classify_fused(k, T, V, targets, x);
@@ -350,20 +351,20 @@ TEST(exact_embedding_gradient_shows_what_is_out_of_range) {
     enum { C = 21 };
     for (EACH_SET(s))
         for (int at = 0; at < C; at += 5) {
-            int32_t tokens[3] = {1, 1, 0};
-            float dx[3 * C], y[2 * C];
+            int32_t tokens[4] = {1, 1, 1, 0};
+            float dx[4 * C], y[2 * C];
             int64_t dw[2 * C] = {0};
-            Embedding e = {.B = 1, .S = 3, .C = C, .V = 2, .tokens = tokens};
+            Embedding e = {.B = 1, .S = 4, .C = C, .V = 2, .tokens = tokens};
             Team *t = team_create(1);
-            for (int i = 0; i < 3 * C; i++) dx[i] = 1;
+            for (int i = 0; i < 4 * C; i++) dx[i] = 1;
             dx[at] =
-                at % 2 ? NAN : 127; // 127 twice is more than the range of 128, one of them is not
-            dx[C + at] = 127, dx[2 * C + at] = 127;
+                at % 2 ? NAN : 127; // twice 127 leaves the range of 128, and nothing leads back
+            dx[C + at] = 127, dx[2 * C + at] = -127, dx[3 * C + at] = 127;
             kernels_cpu(*s)->exact_embedding_backward(t, &e, dw, NULL, dx, EXACT_WEIGHTS);
             kernels_cpu(*s)->exact_to_float(t, y, dw, 2 * C, EXACT_WEIGHTS);
             team_destroy(t);
             for (int i = 0; i < 2 * C; i++) {
-                float want = i < C ? i == at ? 127 : 1 : 2;
+                float want = i < C ? i == at ? 127 : 1 : 3;
                 CHECK(i == C + at ? isnan(y[i]) : y[i] == want);
             }
         }
