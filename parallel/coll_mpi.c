@@ -340,14 +340,13 @@ static void fold(const Flight *f, Team *team) {
 /* What is kept for a fold: the smallest free buffer that is large enough, else a new one in the place of
  * the largest free one. After a step or two every call finds one. */
 static char *keep_take(size_t bytes) {
-    int best = -1;
-    for (int i = 0; i < KEEPS; i++) {
-        if (job.keep[i].taken) continue;
-        if (best < 0) best = i;
+    int best = 0;
+    for (int i = 1; i < KEEPS; i++) {
         size_t have = job.keep[i].bytes, other = job.keep[best].bytes;
-        if (other < bytes ? have > other : have >= bytes && have < other) best = i;
+        bool better = other < bytes ? have > other : have >= bytes && have < other;
+        if (!job.keep[i].taken && (job.keep[best].taken || better)) best = i;
     }
-    if (best < 0) die("more than %d collectives with staging at the same time", KEEPS);
+    if (job.keep[best].taken) die("%d collectives keep something at the same time", KEEPS);
     job.keep[best].taken = true;
     if (job.keep[best].bytes < bytes) {
         mem_free(job.keep[best].at);

@@ -126,7 +126,7 @@ void mpi_job_begin(int *rank, int *size) {
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
-    if (*size != ranks_launched()) die_of_launcher("each of them is alone");
+    if (ranks_launched() > 0 && *size != ranks_launched()) die_of_launcher("each of them is alone");
     // errors come back; MPICH asks these two when an error belongs to none of the program's groups
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);

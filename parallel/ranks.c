@@ -20,6 +20,8 @@ static const struct {
                  {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
                  {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
 
+enum { UNSAID = -1 }; // a launcher that gives ranks but not their number: MPI knows it
+
 static int launched_as(int *rank) {
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
         const char *size = getenv(launchers[i].size), *text = getenv(launchers[i].rank);
@@ -27,13 +29,14 @@ static int launched_as(int *rank) {
         *rank = atoi(text);
         return atoi(size);
     }
-    *rank = 0;
-    return 0;
+    const char *pmix = getenv("PMIX_RANK");
+    *rank = pmix ? atoi(pmix) : 0;
+    return pmix ? UNSAID : 0;
 }
 
 int ranks_launched(void) {
-    int rank;
-    return launched_as(&rank);
+    int rank, size = launched_as(&rank);
+    return size == UNSAID ? 0 : size;
 }
 
 void ranks_share_usage(void) {
@@ -90,17 +93,23 @@ static int run_threads(int n, RankMain *rank_main, void *ctx) {
     return result;
 }
 
-int ranks_run(int n, RankMain *rank_main, void *ctx) {
-    int launched = ranks_launched();
-    ranks_share_usage();
-    if (launched > 0 && n > 0 && n != launched)
+static void check_wanted(int n, int launched) {
+    if (n > 0 && n != launched)
         die_usage("%d ranks are wanted, but the launcher started %d: leave --ranks away, or start "
                   "without a launcher",
                   n, launched);
+}
+
+int ranks_run(int n, RankMain *rank_main, void *ctx) {
+    int rank, launched = launched_as(&rank);
+    ranks_share_usage();
+    if (launched > 0) check_wanted(n, launched);
     if (launched == 0 && n > MAX_THREAD_RANKS)
         die_usage("%d ranks as threads of one process: at most %d", n, MAX_THREAD_RANKS);
     if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
-    World *w = launched > 1 ? world_mpi_open() : world_self_open();
+    bool processes = launched > 1 || launched == UNSAID;
+    World *w = processes ? world_mpi_open() : world_self_open();
+    if (processes) check_wanted(n, world_size(w));
     int result = rank_main(w, ctx);
     world_free(w);
     return result;

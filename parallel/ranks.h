@@ -15,7 +15,7 @@
  * first non-zero result is returned. n: ranks wanted, 0 for what the launcher says or 1; dies (usage)
  * when a launcher says otherwise. */
 int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
-/* Local. Is there a launcher, and how many ranks does it say? 0: none. */
+/* Local. Is there a launcher, and how many ranks does it say? 0: none, or it does not say. */
 int ranks_launched(void);
 /* Local. Wrong command lines are reported by the first process alone; for main() to call before it reads
  * its options. */

@@ -193,6 +193,12 @@ launchers() {
     [ ! -s err ] || why="the second process has lines, too"
     verdict "srun without PMI, second process"
     why=
+    mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums >out 2>err || why="status $?"
+    [ "$(grep -c ' of 3: ' out)" = 3 ] || why="not three ranks"
+    verdict "a launcher that does not say how many"
+    ends "a launcher that does not say how many, wrongly asked" 2 "2 ranks are wanted, but the launcher started 3" \
+        mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums 2
+    why=
     env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 "$job" bytes >out 2>err || why="status $?"
     grep -q '^rank 0 on .* received 0$' out || why="not one rank"
     verdict "a batch script of four tasks runs one process"
