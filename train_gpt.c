@@ -91,17 +91,17 @@ static bool accumulate(Run *r, double *loss) {
     int64_t place = mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
     float scale =
         (float)grid_replicas(&r->grid) / (float)r->batch; // mean over a model's own tokens
-    double sum = 0;
     model_zero_grads(&r->m);
+    model_zero_losses(&r->m);
     for (int64_t first = 0; first < per_step; first += round) {
         if (first && stopping(r)) return false;
         batch_fill_padded(&r->train, step, first + place, r->micro, r->inputs, r->targets);
         int64_t next = first + round < per_step ? first + round + place : place;
         if (next + r->micro <= per_step)
             batch_prefetch(&r->train, first + round < per_step ? step : step + 1, next, r->micro);
-        sum += model_step(&r->m, r->inputs, r->targets, scale);
+        model_step(&r->m, r->inputs, r->targets, scale);
     }
-    sum = model_sum(&r->m, sum);
+    double sum = model_losses(&r->m);
     if (!isfinite(sum)) stop_not_finite(r, "the loss", sum);
     model_reduce_grads(&r->m);
     *loss = sum / (double)r->batch;
@@ -239,6 +239,26 @@ static void train_step_counted(Run *r) {
     mem_free(text);
 }
 
+/* What --exact costs: the faster of two micro-steps with it and without. */
+static void price_exact(Run *r) {
+    double ms[2];
+    batch_fill_padded(&r->train, 0, 0, r->micro, r->inputs, r->targets);
+    for (int exact = 0; exact < 2; exact++)
+        for (int i = 0; i < 2; i++) {
+            r->m.exact = exact;
+            group_barrier(&r->group);
+            double t0 = now_ms();
+            model_zero_grads(&r->m);
+            model_step(&r->m, r->inputs, r->targets, 1);
+            group_barrier(&r->group);
+            if (i == 0 || now_ms() - t0 < ms[exact]) ms[exact] = now_ms() - t0;
+        }
+    note(
+        r,
+        "exact: a micro-step takes %.2f ms instead of %.2f: the price is %.0f %% of the throughput",
+        ms[1], ms[0], 100 * (1 - ms[0] / ms[1]));
+}
+
 static void train(Run *r) {
     int64_t measured =
         0; // steps of the profile: the first one pays for page faults and does not count
@@ -297,6 +317,7 @@ static int rank_main(World *w, void *ctx) {
         bool only_sample = !*o.train && *o.prompt;
         if (!only_sample && r->lead) print_header(r);
         if (r->lead) start_records(r);
+        if (*o.train && o.exact) price_exact(r);
         if (*o.train)
             train(r);
         else if (*o.val || *o.hellaswag)
@@ -325,6 +346,8 @@ int main(int argc, char **argv) {
     outer = outer_of(&o);
     if (!kernels_cpu(o.kernels))
         die_usage("--kernels %s: this processor or build has no such set", o.kernels);
+    if (o.exact && o.dtype == 1)
+        die_usage("--exact needs --dtype fp32: products in bf16 round too early");
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     return ranks_run((int)o.ranks, rank_main, NULL);

@@ -104,6 +104,7 @@ static void make_grid(Run *r) {
                   "%" PRId64
                   " each coordinate of d has its own: take z instead of d, or leave it out",
                   o.layout, l.zero, o.sync_every);
+    l.exact = o.exact;
     grid_make(&r->grid, r->world, &l, &r->config);
     if (r->outer.every > 1) grid_set_apart(&r->grid);
 }

@@ -1,5 +1,7 @@
 #include "parallel/block.h"
 
+#include "parallel/exact.h"
+
 static float *param(Model *m, int i) {
     return i < 0 ? NULL : m->tensors.t[i].param;
 }
@@ -28,6 +30,10 @@ void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, fl
              const float *x) {
     Norm n = norm_args(m, w, b, tk->T_x);
     Comm *over = grid_comm(m->grid, axes_of("y"));
+    if (m->exact) {
+        exact_norm(m, &n, y, mean, rstd, x);
+        return;
+    }
     if (!over) {
         m->k->norm_forward(m->team, &n, y, mean, rstd, x);
         return;
@@ -55,6 +61,10 @@ void norm_of_backward(Model *m, int w, int b, const Tokens *tk, float *dx, const
                       const float *x, const float *mean, const float *rstd) {
     Norm n = norm_args(m, w, b, tk->T_x);
     Comm *over = grid_comm(m->grid, axes_of("y"));
+    if (m->exact) {
+        exact_norm_backward(m, &n, w, b, dx, dy, x, mean, rstd);
+        return;
+    }
     if (!over) {
         m->k->norm_backward(m->team, &n, dx, dy, x, mean, rstd);
         return;

@@ -27,14 +27,15 @@ EvalSum evaluate(Model *m, const Sequences *s, int64_t n, float *losses, bool (*
             *target = mem_alloc((size_t)(B * S) * sizeof *target);
     float *loss = mem_alloc((size_t)(B * S) * sizeof *loss);
     EvalSum sum = {0};
+    model_zero_losses(m);
     if (losses) memset(losses, 0, (size_t)(n * S) * sizeof *losses);
     for (int64_t round = 0; round < n && !(stop && stop(ctx)); round += places * B) {
         int64_t first = round + place * B, here = n - first < B ? n - first : B;
         sum.n += fill(m, s, first, n, in, target);
-        sum.loss += model_loss(m, in, target, loss);
+        model_loss(m, in, target, loss);
         if (losses && here > 0) memcpy(losses + first * S, loss, (size_t)(here * S) * sizeof *loss);
     }
-    sum.loss = model_sum(m, sum.loss);
+    sum.loss = model_losses(m);
     sum.n = (int64_t)model_sum(m, (double)sum.n);
     if (losses) model_sum_floats(m, losses, n * S);
     mem_free(in), mem_free(target), mem_free(loss);

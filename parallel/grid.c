@@ -33,7 +33,8 @@ static Comm *make(Grid *g, Axes axes, const char *label) {
 static Comm *make_kv(Grid *g, const Config *c) {
     Axes middle = grid_middle(g);
     int coord[N_AXES], block = mesh_block(&g->mesh, middle);
-    HeadBlocks h = head_blocks(c, mesh_blocks(&g->mesh, middle), g->layout.heads);
+    HeadBlocks h =
+        head_blocks(c, mesh_blocks(&g->mesh, middle), g->layout.heads || g->layout.exact);
     if (h.copies == 1) return NULL;
     mesh_coords(&g->mesh, g->mesh.rank, coord);
     for (int i = 0; i < middle.n; i++) coord[middle.axis[i]] = 0;
@@ -94,4 +95,8 @@ Comm *grid_comm(const Grid *g, Axes axes) {
     Comm *c = find(g, real);
     if (c) return c;
     die("no group was made for the axes %s", axes_print(axes, text));
+}
+
+Comm *grid_model(const Grid *g) {
+    return g->apart ? grid_comm(g, axes_of("z.x.y")) : g->all;
 }

@@ -35,6 +35,8 @@ const Grid *grid_one(void);
 void grid_set_apart(Grid *g);
 /* Local. Those of the axes over which a step sums: all, but for d where replicas are apart. */
 Axes grid_summed(const Grid *g, Axes axes);
+/* Local. The ranks of one model: all, or those of one replica where replicas are apart; NULL: one rank. */
+Comm *grid_model(const Grid *g);
 /* Local. How many models train: the size of d where replicas are apart, else 1. */
 int grid_replicas(const Grid *g);
 /* Local. The group along these axes, NULL when it has one rank. Dies for a list that was not made. */

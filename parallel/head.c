@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "parallel/block.h"
+#include "parallel/exact.h"
 
 static int64_t up_to(int64_t n, int64_t part) {
     return (n + part - 1) / part;
@@ -54,26 +55,23 @@ void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
 void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const float *dx) {
     Embedding e = {
         .B = 1, .S = tk->T, .C = m->w.C_all, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = tokens};
-    float *dwpe = m->wpe < 0 ? NULL : m->tensors.t[m->wpe].grad;
+    Embedding pos = {.B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first};
     Path p = m->linear[LINEAR_HEAD].x; // from the stream to [T/d.z, C], as the head wants it
     p.what = "dx of embedding";
-    bool add;
+    const float *whole = path_run(&p, dx, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    if (m->exact) {
+        exact_embed_backward(m, tk, &e, &pos, dx, whole);
+        return;
+    }
+    bool add, fresh = m->grads_fresh; // the head's part is there already when the tables are tied
     e.dwte = grad_open(m, m->wte, &add);
     // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or to the zeros of
     // model_zero_grads.
     if (e.dwte != m->tensors.t[m->wte].grad)
         memset(e.dwte, 0, (size_t)(m->w.V * m->w.C_all) * sizeof(float));
-    if (m->linear[LINEAR_HEAD].dx.n == 0) {
-        e.B = tk->B, e.S = tk->S, e.first = tk->first, e.dwpe = dwpe;
-        m->k->embedding_backward(m->team, &e, dx);
-    } else {
-        m->k->embedding_backward(m->team, &e,
-                                 path_run(&p, dx, tk->T_x, m->w.C, m->work.h, m->work.tmp));
-        Embedding pos = {
-            .B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first, .dwpe = dwpe};
-        if (dwpe) m->k->position_backward(m->team, &pos, tk->T_x, tk->t0, dx);
-    }
-    bool fresh = m->grads_fresh; // the head's part is there already when the tables are tied
+    m->k->embedding_backward(m->team, &e, whole);
+    pos.dwpe = m->wpe < 0 ? NULL : m->tensors.t[m->wpe].grad;
+    if (pos.dwpe) m->k->position_backward(m->team, &pos, tk->T_x, tk->t0, dx);
     m->grads_fresh = fresh && m->head != m->wte;
     grad_done(m, m->wte, "dw of embedding");
     m->grads_fresh = fresh;
@@ -174,6 +172,10 @@ static void classify(Model *m, int64_t rows, const int32_t *targets, float *loss
                     .scale = scale,
                     .backward = backward,
                     .first = m->w.V_0};
+    if (m->exact) {
+        exact_classify(m, &c, loss);
+        return;
+    }
     if (!over) {
         m->k->classifier(m->team, &c, loss, m->logits);
         return;
@@ -197,16 +199,18 @@ double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const in
     int64_t C = m->w.C_all, T = tk->T;
     const float *whole = path_run(&l->x, h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
     const float *w = weight_whole(m, m->head, l->what_w);
-    float *part = backward && l->dx.n ? m->work.dlast : dh;
+    float *part = backward && l->dx.n ? m->work.dlast : dh, *dw = NULL;
     bool add = false;
-    float *dw = backward ? grad_open(m, m->head, &add) : NULL;
+    if (backward && !m->exact) dw = grad_open(m, m->head, &add);
     for (int64_t t = 0; t < T; t += m->head_rows) {
         int64_t rows = T - t < m->head_rows ? T - t : m->head_rows;
         logits_here(m, m->logits, m->ld_logits, whole + t * C, rows, w);
         classify(m, rows, targets + t, m->losses + t, scale, backward);
-        if (backward) head_backward(m, part + t * C, whole + t * C, rows, w, dw, add || t > 0);
+        if (backward && m->exact) exact_head_backward(m, tk, t, rows, whole + t * C, w);
+        if (dw) head_backward(m, part + t * C, whole + t * C, rows, w, dw, add || t > 0);
     }
-    if (backward) {
+    if (backward && m->exact) exact_head_done(m, tk, dh);
+    if (dw) {
         grad_done(m, m->head, l->what_dw);
         path_run(&l->dx, part, T, C, dh, m->work.tmp);
     }

@@ -38,6 +38,7 @@ typedef struct Layout {
     int size[N_AXES], order[N_AXES];
     bool sp, heads, stay; // stay implies that the residual is stored by tokens over x
     int zero;             // 0 to 3
+    bool exact; // no word of a SPEC: blocks end where panels of --exact do (parallel/exact.h)
 } Layout;
 
 typedef enum {

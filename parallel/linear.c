@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/die.h"
+#include "parallel/exact.h"
 #include "parallel/model.h"
 
 /* ---- paths ---- */
@@ -22,19 +23,25 @@ Path path_make(const Grid *g, const Dist *from, const Dist *to, const char *what
 
 const float *path_run(const Path *p, const float *src, int64_t rows, int64_t cols, float *dst,
                       float *tmp) {
+    return path_run_of(p, COLL_F32, src, rows, cols, dst, tmp);
+}
+
+const void *path_run_of(const Path *p, CollType type, const void *src, int64_t rows, int64_t cols,
+                        void *dst, void *tmp) {
     int moves = 0; // changes that need another place
     for (int i = 0; i < p->n; i++) moves += p->change[i].kind != CHANGE_REDUCE;
-    const float *at = src;
+    const void *at = src;
     for (int i = 0; i < p->n; i++) {
         const Change *c = &p->change[i];
         bool moving = c->kind != CHANGE_REDUCE, here = !moving && at != src;
         moves -= moving;
-        float *to = moves > 0 ? tmp : dst;
+        void *to = moves > 0 ? tmp : dst;
         int64_t n = comm_size(p->comm[i]), *cut = c->dim == 0 ? &rows : &cols;
         if (c->kind == CHANGE_SCATTER) *cut /= n;
         CollCall call = {.op = c->kind == CHANGE_GATHER    ? COLL_ALL_GATHER
                                : c->kind == CHANGE_SCATTER ? COLL_REDUCE_SCATTER
                                                            : COLL_ALL_REDUCE,
+                         .type = type,
                          .dim = moving ? c->dim : 0,
                          .rows = rows,
                          .cols = cols,
@@ -85,7 +92,7 @@ void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w) {
 
 /* ---- room ---- */
 
-static Comm *stored_over(Model *m, int i, StoreKind kind) {
+Comm *stored_over(Model *m, int i, StoreKind kind) {
     return shard_stored(&m->tensors, i) ? grid_comm(m->grid, layout_store(&m->grid->layout, kind))
                                         : NULL;
 }
@@ -211,10 +218,10 @@ void product_run(Model *m, Product p) {
 }
 
 /* Rows of the stored x, and of the stored y: the stream's, or the middle's. */
-static int64_t rows_in(LinearKind kind, const Tokens *tk) {
+int64_t rows_in(LinearKind kind, const Tokens *tk) {
     return kind == LINEAR_QKV || kind == LINEAR_UP ? tk->T_x : tk->rows;
 }
-static int64_t rows_out(LinearKind kind, const Tokens *tk) {
+int64_t rows_out(LinearKind kind, const Tokens *tk) {
     return kind == LINEAR_ATTN_OUT || kind == LINEAR_DOWN ? tk->T_x : tk->rows;
 }
 
@@ -237,6 +244,10 @@ static void forward_product(Model *m, const Linear *l, const Tokens *tk, float *
 void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x, int w,
                     int b, const float *addend, Epilogue epilogue, float *aux) {
     const Linear *l = &m->linear[kind];
+    if (m->exact) {
+        exact_linear_forward(m, kind, tk, y, x, w, b, addend, epilogue, aux);
+        return;
+    }
     bool stay = m->grid->layout.stay;
     if (!stay && l->y.n == 0) {
         Product p = {.addend = addend, .bias = bias_of(m, b), .epilogue = epilogue, .aux = aux};
@@ -303,6 +314,10 @@ void linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, con
                      const float *x, int w, int b, Epilogue epilogue, float *aux) {
     const Linear *l = &m->linear[kind];
     int64_t rows = rows_out(kind, tk);
+    if (m->exact) {
+        exact_linear_backward(m, kind, tk, dx, dy, x, w, b, epilogue, aux);
+        return;
+    }
     if (m->grid->layout.stay) {
         summa_backward(m, l, tk, dx, dy, x, w);
         if (epilogue == EPI_DGELU)

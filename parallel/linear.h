@@ -63,6 +63,17 @@ typedef struct MeshWork {
     float *kv;              // gradients of copied key and value heads
 } MeshWork;
 
+/* The same under --exact, where sums are integers: parallel/exact.h. */
+typedef struct ExactWork {
+    int64_t *sum, *part, *tmp; // of a product, on its way to storage
+    int64_t *dw, *dw_part;     // as in MeshWork
+    int64_t *panel[2];         // stay=y: of dw, and its sum
+    int64_t *stats;            // wide sums of norms and of the classifier
+    float *sums, *max, *target, *log_sum;
+    int64_t *head_dw; // between the chunks of the head
+    bool head_fresh;
+} ExactWork;
+
 /* Local. The linear layers of a grid, for widths w. */
 void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w);
 
@@ -90,10 +101,27 @@ void grad_done(Model *m, int i, const char *what);
  * between two steps. With an empty path src itself is returned. */
 const float *path_run(const Path *p, const float *src, int64_t rows, int64_t cols, float *dst,
                       float *tmp);
+const void *path_run_of(const Path *p, CollType type, const void *src, int64_t rows, int64_t cols,
+                        void *dst, void *tmp);
 Path path_make(const Grid *g, const Dist *from, const Dist *to, const char *what);
 void product_run(Model *m, Product p);
+/* Local. The group over which such parts of a matrix are cut; NULL: not cut. */
+Comm *stored_over(Model *m, int i, StoreKind kind);
+/* Local. Rows of the stored x, and of the stored y: the stream's, or the middle's. */
+int64_t rows_in(LinearKind kind, const Tokens *tk);
+int64_t rows_out(LinearKind kind, const Tokens *tk);
 
-/* stay=y: parallel/summa.c */
+/* stay=y: parallel/summa.c. A panel of input features, and the pieces of x and w that belong to it, here or
+ * broadcast by their owners (collective over y, over x). */
+typedef struct Panel {
+    int64_t begin, n;     // input features
+    int64_t in_x, in_w;   // where it begins in its owner's block of x, of w
+    int owner_x, owner_w; // index along y, along x
+} Panel;
+Panel summa_panel(const Model *m, const Linear *l, int64_t k, int w);
+const float *summa_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p, const float *x,
+                     int64_t *ld);
+const float *summa_w(Model *m, const Linear *l, const Panel *p, const float *w);
 void summa_forward(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x, int w);
 void summa_backward(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
                     const float *x, int w);

@@ -8,6 +8,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/block.h"
+#include "parallel/exact.h"
 
 static float *floats(Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * sizeof(float));
@@ -18,10 +19,19 @@ static float *floats(Arena *a, int64_t n) {
 static void add_region(Model *m, size_t begin, Axes owed, const char *what) {
     Arena *a = &m->arena[ARENA_GRADS];
     Comm *comm = grid_comm(m->grid, grid_summed(m->grid, owed));
+    size_t size = m->exact ? sizeof(int64_t) : sizeof(float);
     if (!a->base || !comm || a->used == begin) return;
     m->regions[m->n_regions++] =
-        (GradRegion){(float *)(void *)(a->base + begin),
-                     (int64_t)(a->used - begin) / (int64_t)sizeof(float), comm, what};
+        (GradRegion){a->base + begin, (int64_t)((a->used - begin) / size), comm, what};
+}
+
+static void take_gradient(Model *m, int i) {
+    Tensor *t = &m->tensors.t[i];
+    int64_t n = tensor_part(t, PART_GRAD);
+    if (m->exact)
+        m->grad_64[i] = arena_take(&m->arena[ARENA_GRADS], (size_t)n * sizeof(int64_t));
+    else
+        t->grad = floats(&m->arena[ARENA_GRADS], n);
 }
 
 static void cut_gradients(Model *m) {
@@ -29,17 +39,18 @@ static void cut_gradients(Model *m) {
     Arena *a = &m->arena[ARENA_GRADS];
     const Layout *l = &m->grid->layout;
     Axes over = l->zero == 0 ? axes_of("d") : axes_none(); // else reduce_scatter, tensor by tensor
-    size_t begin = a->used;
     int layer = -1;
     m->n_regions = 0;
+    for (int i = 0; m->exact && i < m->tensors.n; i++) // what the integers become in the end
+        m->tensors.t[i].grad = floats(a, tensor_part(&m->tensors.t[i], PART_GRAD));
+    size_t begin = a->used;
     for (int i = 0; i < m->tensors.n; i++) {
-        Tensor *t = &m->tensors.t[i];
         if (!shard_stored(&m->tensors, i)) continue;
-        if (t->layer != layer) {
+        if (m->tensors.t[i].layer != layer) {
             add_region(m, begin, over, "gradients of matrices");
-            begin = a->used, layer = t->layer;
+            begin = a->used, layer = m->tensors.t[i].layer;
         }
-        t->grad = floats(a, tensor_part(t, PART_GRAD));
+        take_gradient(m, i);
     }
     add_region(m, begin, over, "gradients of matrices");
     for (int k = 0; k < 2; k++) {
@@ -47,7 +58,7 @@ static void cut_gradients(Model *m) {
         for (int i = 0; i < m->tensors.n; i++)
             if (!shard_stored(&m->tensors, i) &&
                 axes_equal(shard_owed(&m->tensors, i, l), axes_of(owed[k])))
-                m->tensors.t[i].grad = floats(a, tensor_part(&m->tensors.t[i], PART_GRAD));
+                take_gradient(m, i);
         add_region(m, begin, axes_of(owed[k]), "gradients of vectors");
     }
 }
@@ -142,6 +153,7 @@ static void cut_workspace(Model *m) {
     m->attention_work =
         arena_take(a, m->k->attention_workspace(threads, c->seq, m->w.H, m->w.Hkv, m->w.D));
     linear_workspace(m, a);
+    if (m->exact) exact_workspace(m, a);
 }
 
 /* The one walk over everything: measures while the arenas measure, cuts once they are committed. */
@@ -179,6 +191,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     *m =
         (Model){.shape = *shape, .k = k, .team = team, .tensors = tensors_describe(&shape->config)};
     m->grid = shape->grid ? shape->grid : grid_one();
+    m->exact = m->grid->layout.exact;
     m->w = widths_of(&shape->config, m->grid);
     m->tk = tokens_of(m, shape->B, shape->S, 0);
     shard_tensors(&m->tensors, m->grid);
@@ -187,6 +200,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->blocks = mem_calloc(L, sizeof *m->blocks);
     m->acts = mem_calloc(L, sizeof *m->acts);
     m->regions = mem_calloc(L + 4, sizeof *m->regions);
+    m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
     m->lnf_b = tensors_find(&m->tensors, "lnf.bias");
@@ -208,6 +222,7 @@ void model_free(Model *m) {
     mem_free(m->blocks);
     mem_free(m->acts);
     mem_free(m->regions);
+    mem_free(m->grad_64);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }
@@ -221,6 +236,7 @@ void model_zero_grads(Model *m) {
         if (t->rows == 1 || looked_up)
             memset(t->grad, 0, (size_t)tensor_part(t, PART_GRAD) * sizeof(float));
     }
+    if (m->exact) exact_zero_grads(m);
     m->grads_fresh = true;
 }
 
@@ -243,10 +259,27 @@ static void forward(Model *m, const int32_t *inputs, const int32_t *targets) {
     norm_of(m, m->lnf_w, m->lnf_b, &m->tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
 }
 
+/* Tokens of this coordinate of d x z, as the loss counts them; with --exact as integers. */
+static void add_losses(Model *m, double sum) {
+    m->loss_sum += sum;
+    if (m->exact) exact_add_losses(m, m->tk.T);
+}
+
+void model_zero_losses(Model *m) {
+    m->loss_sum = 0;
+    memset(m->loss_64, 0, sizeof m->loss_64);
+}
+
+double model_losses(Model *m) {
+    return m->exact ? exact_loss_total(m) : model_sum(m, m->loss_sum);
+}
+
 double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training);
+    m->scale = scale;
     forward(m, inputs, targets);
     double sum = head_loss(m, &m->tk, m->h_last, m->dh, m->targets, scale, true);
+    add_losses(m, sum);
     memset(m->dx, 0, (size_t)(m->tk.T_x * m->w.C) * sizeof(float));
     norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
                      m->rstd_last);
@@ -259,6 +292,7 @@ double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float
 double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     forward(m, inputs, targets);
     double sum = head_loss(m, &m->tk, m->h_last, NULL, m->targets, 0, false);
+    add_losses(m, sum);
     if (losses) memcpy(losses, m->losses, (size_t)(m->shape.B * m->shape.S) * sizeof *losses);
     return sum;
 }

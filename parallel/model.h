@@ -70,7 +70,7 @@ enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, ARENA
 
 /* A stretch of the gradient arena that one all_reduce at the end of a step completes. */
 typedef struct GradRegion {
-    float *p;
+    void *p; // floats, or integers with --exact
     int64_t n;
     Comm *comm;
     const char *what;
@@ -100,6 +100,12 @@ typedef struct Model {
     int64_t head_rows,
         ld_logits; // tokens per chunk of the head; vocabulary here rounded up to whole vectors
     void *product_work, *attention_work, *norm_work;
+    bool exact;        // grid->layout.exact, but while its price is measured
+    int64_t **grad_64; // [tensors.n]
+    ExactWork ex;
+    float scale;     // of the last model_step
+    double loss_sum; // since model_zero_losses
+    int64_t loss_64[2];
     MeshWork work;            // what is gathered or partial: parallel/linear.h
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
@@ -128,6 +134,10 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
                   const int32_t *targets);
 /* Collective over d x z. The sum of a number of each coordinate, such as model_step's. */
 double model_sum(Model *m, double x);
+/* The losses of every model_step and model_loss are added up: local, from zero; collective over d x z, their sum
+ * over all coordinates, the same on all ranks and, with --exact, on all meshes. */
+void model_zero_losses(Model *m);
+double model_losses(Model *m);
 void model_sum_floats(Model *m, float *x, int64_t n);
 /* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools: big). */
 void model_logits(Model *m, const int32_t *inputs, float *logits);

@@ -13,25 +13,37 @@ static int64_t real(int64_t begin, int64_t n, int64_t all) {
     return begin >= all ? 0 : begin + n > all ? all - begin : n;
 }
 
+int64_t exact_panel(int64_t n) {
+    int64_t panel = 1;
+    while (panel < 64 && 32 * panel <= n) panel *= 2;
+    return panel;
+}
+
 Widths widths_of(const Config *c, const Grid *g) {
     const Mesh *m = &g->mesh;
     Axes middle = grid_middle(g);
     int n = mesh_blocks(m, middle), X = m->size[AXIS_X], Y = m->size[AXIS_Y];
-    HeadBlocks h = head_blocks(c, n, g->layout.heads);
+    bool exact = g->layout.exact;
+    HeadBlocks h = head_blocks(c, n, g->layout.heads || exact);
+    // Blocks are whole numbers of panels: of one element without --exact.
+    int64_t in_C = exact ? exact_panel(c->channels) : 1, in_F = exact ? exact_panel(c->ffn) : 1;
+    int64_t in_V = exact ? exact_panel(c->vocab) : 1, in_att = exact ? config_head_size(c) : 1;
     Widths w = {.H = h.heads, .Hkv = h.kv_heads, .D = config_head_size(c)};
-    w.C = up_to(c->channels, Y);
+    w.C = up_to(up_to(c->channels, in_C), Y) * in_C;
     w.C_0 = m->coord[AXIS_Y] * w.C, w.C_n = real(w.C_0, w.C, c->channels);
     w.C_all = w.C * Y;
-    w.V = up_to(c->vocab, X * Y);
+    w.V = up_to(up_to(c->vocab, in_V), X * Y) * in_V;
     w.V_0 = mesh_block(m, axes_of("x.y")) * w.V, w.V_n = real(w.V_0, w.V, c->vocab);
     w.qkv = (w.H + 2 * w.Hkv) * w.D, w.att = w.H * w.D;
-    w.F = up_to(c->ffn, n), w.up = c->act == ACT_SWIGLU ? 2 * w.F : w.F;
+    w.F = up_to(up_to(c->ffn, in_F), n) * in_F, w.up = c->act == ACT_SWIGLU ? 2 * w.F : w.F;
     w.blocks = g->layout.heads && !g->layout.stay ? Y : 1;
     w.K_C = g->layout.stay ? w.C_all : w.C;
     w.K_att = g->layout.stay ? n * w.att : w.blocks * w.att;
     w.K_F = g->layout.stay ? n * w.F : w.blocks * w.F;
     int cut = g->layout.stay ? X : 1;
-    w.rows_C = up_to(w.K_C, cut), w.rows_att = up_to(w.K_att, cut), w.rows_F = up_to(w.K_F, cut);
+    w.rows_C = up_to(w.K_C / in_C, cut) * in_C;
+    w.rows_att = up_to(w.K_att / in_att, cut) * in_att;
+    w.rows_F = up_to(w.K_F / in_F, cut) * in_F;
     return w;
 }
 
@@ -114,7 +126,8 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, Side
     const Mesh *m = &g->mesh;
     Widths w = widths_of(c, g);
     bool stay = g->layout.stay;
-    int64_t copies = head_blocks(c, mesh_blocks(m, grid_middle(g)), g->layout.heads).copies;
+    int64_t copies =
+        head_blocks(c, mesh_blocks(m, grid_middle(g)), g->layout.heads || g->layout.exact).copies;
     int64_t own = mesh_block(m, grid_middle(g)), from = own / w.blocks * w.blocks;
     int64_t x = m->coord[AXIS_X], qkv = c->heads * w.D;
     *rows = side(1), *cols = block(w.C_0, w.C, c->channels, w.C), *cut = axes_of("y");
@@ -170,7 +183,7 @@ static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut) {
 }
 
 void shard_tensors(TensorTable *table, const Grid *g) {
-    if (g->mesh.p == 1) return;
+    if (g->mesh.p == 1 && !g->layout.exact) return;
     for (int i = 0; i < table->n; i++) {
         Tensor *t = &table->t[i];
         Side rows, cols;

@@ -36,6 +36,9 @@ typedef struct Widths {
 } Widths;
 
 Widths widths_of(const Config *c, const Grid *g);
+/* Local, pure. --exact: features of a dimension of n whose products are summed together, a function of n
+ * alone; blocks are whole numbers of them. */
+int64_t exact_panel(int64_t n);
 
 /* Local. Cuts every tensor of the table for this rank. */
 void shard_tensors(TensorTable *t, const Grid *g);

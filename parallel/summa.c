@@ -13,12 +13,6 @@
 
 #include "parallel/model.h"
 
-typedef struct Panel {
-    int64_t begin, n;     // input features
-    int64_t in_x, in_w;   // where it begins in its owner's block of x, of w
-    int owner_x, owner_w; // index along y, along x
-} Panel;
-
 /* The panel that begins at feature k; x is cut in blocks of `x`, w in blocks of `w` features. */
 static Panel panel_at(int64_t k, int64_t x, int64_t w, int64_t K) {
     Panel p = {
@@ -49,14 +43,8 @@ static void stream(Comm *c, CollOp op, const void *src, void *dst, int64_t rows,
                             .line = __LINE__});
 }
 
-/* Both operands of a panel, from their owners. */
-typedef struct Operands {
-    const float *x, *w; // [T_x, n], [n, N]; rows of ld_x
-    int64_t ld_x;
-} Operands;
-
-static const float *panel_of_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p,
-                               const float *x, int64_t *ld) {
+const float *summa_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p, const float *x,
+                     int64_t *ld) {
     Comm *y = grid_comm(m->grid, axes_of("y"));
     *ld = y ? p->n : l->K_stored;
     if (!y) return x + p->in_x;
@@ -67,7 +55,7 @@ static const float *panel_of_x(Model *m, const Linear *l, const Tokens *tk, cons
     return m->work.panel[0];
 }
 
-static const float *panel_of_w(Model *m, const Linear *l, const Panel *p, const float *w) {
+const float *summa_w(Model *m, const Linear *l, const Panel *p, const float *w) {
     Comm *x = grid_comm(m->grid, axes_of("x"));
     const float *own = w + p->in_w * l->N;
     if (!x) return own;
@@ -78,8 +66,8 @@ static const float *panel_of_w(Model *m, const Linear *l, const Panel *p, const 
     return dst;
 }
 
-static int64_t rows_of_w(const Model *m, int w) {
-    return m->tensors.t[w].local_rows;
+Panel summa_panel(const Model *m, const Linear *l, int64_t k, int w) {
+    return panel_at(k, l->K_stored, m->tensors.t[w].local_rows, l->K);
 }
 
 void summa_forward(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x, int w) {
@@ -87,8 +75,8 @@ void summa_forward(Model *m, const Linear *l, const Tokens *tk, float *y, const 
     Panel p;
     for (int64_t k = 0; k < l->K; k += p.n) {
         int64_t ld;
-        p = panel_at(k, l->K_stored, rows_of_w(m, w), l->K);
-        const float *xp = panel_of_x(m, l, tk, &p, x, &ld), *wp = panel_of_w(m, l, &p, own);
+        p = summa_panel(m, l, k, w);
+        const float *xp = summa_x(m, l, tk, &p, x, &ld), *wp = summa_w(m, l, &p, own);
         product_run(m, (Product){.M = tk->rows,
                                  .N = l->N,
                                  .K = p.n,
@@ -116,7 +104,7 @@ static void panel_dx(Model *m, const Linear *l, const Tokens *tk, const Panel *p
                              .a = dy,
                              .a_row = l->N,
                              .a_col = 1,
-                             .b = panel_of_w(m, l, p, w),
+                             .b = summa_w(m, l, p, w),
                              .b_row = 1,
                              .b_col = l->N,
                              .y = part,
@@ -129,7 +117,7 @@ static void panel_dw(Model *m, const Linear *l, const Tokens *tk, const Panel *p
                      bool add, const float *dy, const float *x) {
     Comm *c = grid_comm(m->grid, axes_of("x"));
     int64_t ld;
-    const float *xp = panel_of_x(m, l, tk, p, x, &ld);
+    const float *xp = summa_x(m, l, tk, p, x, &ld);
     bool mine = !c || comm_rank(c) == p->owner_w;
     float *own = dw + p->in_w * l->N, *part = c ? m->work.panel[1] : own,
           *sum = add ? m->work.y : own;
@@ -156,7 +144,7 @@ void summa_backward(Model *m, const Linear *l, const Tokens *tk, float *dx, cons
     float *dw = grad_open(m, w, &add);
     Panel p;
     for (int64_t k = 0; k < l->K; k += p.n) {
-        p = panel_at(k, l->K_stored, rows_of_w(m, w), l->K);
+        p = summa_panel(m, l, k, w);
         panel_dx(m, l, tk, &p, dx, dy, own);
         panel_dw(m, l, tk, &p, dw, add, dy, x);
     }

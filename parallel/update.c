@@ -11,10 +11,12 @@
  */
 #include <math.h>
 
+#include "parallel/exact.h"
 #include "parallel/model.h"
 
-static void all_reduce(Comm *c, float *x, int64_t n, const char *what) {
+static void all_reduce(Comm *c, CollType type, void *x, int64_t n, const char *what) {
     coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
+                            .type = type,
                             .rows = 1,
                             .cols = n,
                             .src = x,
@@ -47,7 +49,7 @@ static void reduce_kv(Model *m) {
         for (int k = 0; k < 2; k++) {
             if (list[k] < 0) continue;
             int64_t n = pack_kv(m, list[k], m->work.kv, true);
-            all_reduce(m->grid->kv, m->work.kv, n, "gradients of copied heads");
+            all_reduce(m->grid->kv, COLL_F32, m->work.kv, n, "gradients of copied heads");
             pack_kv(m, list[k], m->work.kv, false);
         }
     }
@@ -59,11 +61,14 @@ static void scatter_over_d(Model *m) {
     for (int i = 0; d && m->grid->layout.zero == 1 && i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         if (!shard_stored(&m->tensors, i)) continue;
+        int64_t own = t->begin[PART_MOMENTS] - t->begin[PART_GRAD];
+        void *dst = m->exact ? (void *)(m->grad_64[i] + own) : t->grad + own;
         coll_run(d, &(CollCall){.op = COLL_REDUCE_SCATTER,
+                                .type = m->exact ? COLL_I64 : COLL_F32,
                                 .rows = 1,
                                 .cols = tensor_part(t, PART_MOMENTS),
-                                .src = t->grad,
-                                .dst = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]),
+                                .src = m->exact ? (void *)m->grad_64[i] : t->grad,
+                                .dst = dst,
                                 .what = "gradients of matrices",
                                 .file = __FILE__,
                                 .line = __LINE__});
@@ -74,7 +79,9 @@ void model_reduce_grads(Model *m) {
     reduce_kv(m);
     scatter_over_d(m);
     for (int i = 0; i < m->n_regions; i++)
-        all_reduce(m->regions[i].comm, m->regions[i].p, m->regions[i].n, m->regions[i].what);
+        all_reduce(m->regions[i].comm, m->exact ? COLL_I64 : COLL_F32, m->regions[i].p,
+                   m->regions[i].n, m->regions[i].what);
+    if (m->exact) exact_reduce_grads(m);
 }
 
 static double all_sum(Comm *c, double x, const char *what) {
@@ -97,7 +104,7 @@ double model_sum(Model *m, double x) {
 
 void model_sum_floats(Model *m, float *x, int64_t n) {
     Comm *c = grid_comm(m->grid, axes_of("d.z"));
-    if (c) all_reduce(c, x, n, "losses of tokens");
+    if (c) all_reduce(c, COLL_F32, x, n, "losses of tokens");
 }
 
 /* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its moments is
@@ -117,9 +124,9 @@ static double squares(Model *m, const Tensor *t) {
 
 double model_grad_norm(Model *m) {
     double sum = 0;
+    if (m->exact) return exact_grad_norm(m);
     for (int i = 0; i < m->tensors.n; i++) sum += squares(m, &m->tensors.t[i]);
-    Comm *all = m->grid->apart ? grid_comm(m->grid, axes_of("z.x.y")) : m->grid->all;
-    return sqrt(all_sum(all, sum, "gradient norm"));
+    return sqrt(all_sum(grid_model(m->grid), sum, "gradient norm"));
 }
 
 void model_update(Model *m, const AdamW *o) {

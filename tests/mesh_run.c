@@ -62,14 +62,14 @@ static double one_step(const Job *job, Model *m, int step, int32_t *inputs, int3
     int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places), B = m->shape.B;
     int64_t all = job->r->sequences,
             count = all * job->r->S * (job->r->alike ? mesh->size[AXIS_D] : 1);
-    double sum = 0;
     model_zero_grads(m);
+    model_zero_losses(m);
     for (int64_t first = 0; first < all; first += n * B) {
         tokens(job, step, first + here * B, B, inputs, targets);
-        sum += model_step(m, inputs, targets, (float)grid_replicas(m->grid) / (float)count);
+        model_step(m, inputs, targets, (float)grid_replicas(m->grid) / (float)count);
     }
     model_reduce_grads(m);
-    return model_sum(m, sum) / (double)count;
+    return model_losses(m) / (double)count;
 }
 
 static int64_t received(const World *w, const char *what) {
@@ -139,6 +139,7 @@ void mesh_run(MeshRun *r) {
     Err e;
     if (!config_parse(&job.config, r->model, &e)) die("%s", e.text);
     if (!layout_parse(&job.layout, r->layout, 0, &e)) die("%s", e.text);
+    job.layout.exact = r->exact;
     int p = layout_ranks(&job.layout);
     r->n_params = config_parameters(&job.config);
     r->start = mem_calloc((size_t)r->n_params, sizeof *r->start);

@@ -24,6 +24,7 @@ typedef struct MeshRun {
     int64_t skip,
         stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
     bool alike; // every coordinate of d sees the same `sequences`
+    bool exact;
     // results, of rank 0 but the weights, which all ranks fill in
     double loss[MESH_STEPS], norm[MESH_STEPS];
     int64_t n_params;

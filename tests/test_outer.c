@@ -11,7 +11,7 @@
 #include "tests/test.h"
 
 static const char MODEL[] = "layers=2,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0";
-enum { STEPS = 12, MAX_REPLICAS = 3 };
+enum { STEPS = 11, MAX_REPLICAS = 3 };
 
 /* ---- meetings of replicas that a random walk moves, beside the same in double precision ---- */
 

@@ -135,20 +135,6 @@ TEST(resume_is_bit_identical_with_averaged_parameters) {
     resume_outer("--ranks 3 --fragments 2");
 }
 
-/* Four steps apart show one model, then four another: what is said of it comes from the anchor. */
-TEST(outer_loop_shows_the_model_on_which_replicas_last_agreed) {
-    Place p;
-    char text[8192];
-    CHECK(place_make(&p));
-    CHECK(shell(&p, GPT2, text, sizeof text,
-                "$(echo $RUN | sed 's/every 0/every 1/') --ranks 2 --sync-every 4 --steps 11 --lr "
-                "0.03 --val train.bin --sample-every 1 --sample-tokens 40 --temperature 0 "
-                "--json log.json >/dev/null; "
-                "for what in val_loss sample; do grep -o \"$what.:.*\" log.json | uniq -c | "
-                "awk '{ printf \"%%d \", $1 }'; done") == 0);
-    CHECK_STR(text, "3 4 3 1 3 4 3 1 "); // the last step makes them meet
-}
-
 TEST(resume_after_a_signal_loses_no_step) {
     static const char *const signals[] = {"TERM", "INT"};
     for (int i = 0; i < 2; i++) {
@@ -171,24 +157,6 @@ TEST(resume_after_a_signal_loses_no_step) {
         CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
         CHECK(same_end(&p, "whole", "stopped", step + 5));
     }
-}
-
-/* A period has 1000 steps: the signal comes between meetings, and makes one. */
-TEST(resume_after_a_signal_between_meetings) {
-    Place p;
-    char text[4096];
-    const char *run = "$RUN --ranks 2 --sync-every 1000 --outer-momentum 0.5 --save stopped";
-    CHECK(place_make(&p));
-    CHECK(shell(&p, GPT2, text, sizeof text,
-                "%s --steps 100000000 --save-every 0 --json log.json & P=$!; "
-                "while kill -0 $P && ! grep -qs '\"step\":9,' log.json; do sleep 0.01; done; "
-                "kill -TERM $P; wait $P",
-                run) > 0);
-    long long step = newest(&p, "stopped");
-    CHECK(step >= 9 && step % 1000 != 0);
-    CHECK(shell(&p, GPT2, text, sizeof text, "%s --steps %lld --resume --audit-every 1", run,
-                step + 5) == 0);
-    CHECK(newest(&p, "stopped") == step + 5);
 }
 
 TEST(resume_after_kill_is_bit_identical) {
