@@ -154,6 +154,7 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
               group_agree(g, !first || complete(&b, place, step, state_json, o, e), e);
     if (!ok && first) io_remove_tree(b.dir, NULL);
     ok = ok && group_agree(g, !first || io_sync_dir(save_dir, e), e);
+    if (!ok) group_barrier(g); // nothing is left behind before any rank ends the program
     if (ok && first) steps_rotate(save_dir, step, o, b.dir);
     json_decref(b.files);
     mem_free(b.dir);

@@ -243,6 +243,7 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
         if (first) io_remove_tree(temporary, NULL);
         ok = false;
     }
+    if (!ok) group_barrier(g); // what was begun is removed before any rank ends the program
     mem_free(temporary);
     return ok;
 }

@@ -54,6 +54,7 @@ bool weights_export(const char *dir, const TensorTable *t, const char *dtype, co
                                      io_rename(paths[3], paths[1], e) && io_sync_dir(dir, e)),
                           e);
     if (!ok && first) io_remove_tree(paths[2], NULL), io_remove_tree(paths[3], NULL);
+    if (!ok) group_barrier(g); // before any rank ends the program
     for (int i = 0; i < 4; i++) mem_free(paths[i]);
     mem_free(text);
     return ok;

@@ -200,6 +200,7 @@ typedef struct Job {
     Err e[MAX_RANKS];
     char *text[MAX_RANKS];
     uint8_t digest[MAX_RANKS][SHA256_BYTES];
+    int left[MAX_RANKS]; // names in the folder the moment a rank knows: it may end the program then
 } Job;
 
 typedef struct Rank {
@@ -236,6 +237,15 @@ static bool work(Job *j, Model *m, const Group *g, Err *e) {
     }
 }
 
+/* Names in a folder, hidden ones included. */
+static int count_names(const char *dir) {
+    int n = -2; // . and ..
+    DIR *d = opendir(dir);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
 static void *rank_main(void *arg) {
     Rank *x = arg;
     Job *j = x->job;
@@ -244,6 +254,7 @@ static void *rank_main(void *arg) {
     if (j->fail_at && j->fail_rank == x->group.rank) io_inject(j->fail_at, j->kill);
     j->ok[x->group.rank] = work(j, &m, &x->group, &j->e[x->group.rank]);
     io_inject(0, false);
+    j->left[x->group.rank] = j->ok[x->group.rank] ? 0 : count_names(j->path);
     model_free(&m);
     return NULL;
 }
@@ -285,15 +296,6 @@ static bool same_file(const char *a, const char *b, const char *name) {
     io_unmap(&x);
     io_unmap(&y);
     return same;
-}
-
-/* Names in a folder, hidden ones included. */
-static int count_names(const char *dir) {
-    int n = -2; // . and ..
-    DIR *d = opendir(dir);
-    while (d && readdir(d)) n++;
-    if (d) closedir(d);
-    return n;
 }
 
 /* ---- the tests ---- */
@@ -452,7 +454,9 @@ TEST(checkpoint_of_ranks_survives_a_failure_of_any_rank_at_any_write) {
                 CHECK(!j.ok[r] && strstr(j.e[r].text, "No space left on device"));
                 CHECK((strncmp(j.e[r].text, who, strlen(who)) == 0) == (r != rank));
             }
-            if (io_exists(step_2)) // only its name was not yet durable
+            bool there = io_exists(step_2);
+            for (int r = 0; r < 4; r++) CHECK(j.left[r] == 1 + there); // no left-overs
+            if (there) // only its name was not yet durable
                 CHECK(rank == 0 && newest_is(dir, 2, 2) && io_remove_tree(step_2, &e));
             CHECK(count_names(dir) == 1 && newest_is(dir, 1, 1));
         }
@@ -501,6 +505,7 @@ TEST(weights_of_any_ranks_are_exported_alike) {
         j.fail_rank = mesh_ranks(p) - 1, j.fail_at = 2, j.seed = 4;
         CHECK(!job_run(&j));
         CHECK(same_file(dir[0], dir[p > 0], "/model.safetensors") && count_names(dir[p > 0]) == 2);
+        for (int r = 0; r < mesh_ranks(p); r++) CHECK(j.left[r] == 2);
     }
 }
 

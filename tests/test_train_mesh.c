@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "data/io.h"
 
-enum { MAX_STEPS = 32, VOCAB = 61 };
+enum { MAX_STEPS = 256, VOCAB = 61 };
 
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=16,vocab=64",
@@ -20,11 +20,12 @@ static const char *const models[] = {
     "RUN=\"$BUILD/train_gpt --train train.bin --threads 1 --schedule constant --eval-every 0 "     \
     "--lr 1e-2 --eps 1e-4\"; "
 
-static bool write_tokens(const char *dir, const char *name, int n) {
+/* n tokens below `below`, no two neighbourhoods alike. */
+static bool write_tokens(const char *dir, int n, int below) {
     uint16_t tokens[4000];
     char path[160];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    for (int i = 0; i < n; i++) tokens[i] = (uint16_t)((i * i + i / 7) % VOCAB);
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    for (int i = 0; i < n; i++) tokens[i] = (uint16_t)((i * i + i / 7) % below);
     return io_write_file(path, tokens, (size_t)n * sizeof *tokens, NULL, NULL);
 }
 
@@ -33,9 +34,6 @@ typedef struct Log {
     int n; // steps
     double loss[MAX_STEPS], norm[MAX_STEPS];
     int64_t tokens[MAX_STEPS];
-    bool skipped[MAX_STEPS];
-    double val_loss, hellaswag;
-    char sample[4096];
 } Log;
 
 static void read_record(Log *log, const json_t *j) {
@@ -46,15 +44,10 @@ static void read_record(Log *log, const json_t *j) {
         log->norm[step - 1] = json_number_value(json_object_get(j, "norm"));
         log->tokens[step - 1] = json_integer_value(json_object_get(j, "tokens"));
     }
-    const json_t *val = json_object_get(j, "val_loss"), *share = json_object_get(j, "hellaswag"),
-                 *sample = json_object_get(j, "sample");
-    if (val) log->val_loss = json_number_value(val);
-    if (share) log->hellaswag = json_number_value(share);
-    if (sample) snprintf(log->sample, sizeof log->sample, "%s", json_string_value(sample));
 }
 
 static Log read_log(const char *dir, const char *name) {
-    Log log = {.val_loss = NAN, .hellaswag = NAN};
+    Log log = {0};
     char path[160], line[8192];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *f = fopen(path, "r");
@@ -115,7 +108,7 @@ static void moves(const char *model) {
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
     const char *dir = test_tmpdir();
     char what[256], command[512];
-    CHECK(write_tokens(dir, "train.bin", 55 * 16 + 1));
+    CHECK(write_tokens(dir, 55 * 16 + 1, VOCAB));
     snprintf(what, sizeof what, "--model %s --micro 1 --batch 80 --steps 18", model);
     snprintf(command, sizeof command, "$RUN %s --json one.jsonl", what);
     CHECK(runs(dir, command));
@@ -148,7 +141,7 @@ TEST(train_moves_between_meshes_within_an_epoch_llama) {
 /* The batch is the same as before even where --batch was left to the first mesh. */
 TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir, "train.bin", 2000));
+    CHECK(write_tokens(dir, 2000, VOCAB));
     char command[512];
     snprintf(command, sizeof command,
              "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
@@ -178,7 +171,7 @@ TEST(train_writes_the_same_first_checkpoint_on_every_mesh) {
     for (int i = 0; i < 2; i++) {
         const char *dir = test_tmpdir();
         char command[1024];
-        CHECK(write_tokens(dir, "train.bin", 1000));
+        CHECK(write_tokens(dir, 1000, VOCAB));
         snprintf(command, sizeof command,
                  "$RUN --model %s --micro 1 --batch 80 --steps 0 --save one", models[i]);
         CHECK(runs(dir, command));
@@ -191,4 +184,181 @@ TEST(train_writes_the_same_first_checkpoint_on_every_mesh) {
             CHECK(runs(dir, command));
         }
     }
+}
+
+/* ---- awkward sizes ---- */
+
+/* Where nothing divides: a few steps like those of one rank, and the padding in the header of the run, in percent of
+ * the weights that products read and of the tokens. Weights by hand, stored against logical, as qkv + attn_out +
+ * up + down + wte (or wte and head):
+ *
+ *   5 heads on 3       20*72 + 24*20 + 2*20*81 + 39*20 = 5940               5540
+ *   25 heads on 8      50*192 + 64*50 + 2*50*200 + 40*50 = 34800            32000
+ *   V=50257 on 7       14*42 + 14*14 + 2*14*56 + 50260*14 = 705992          705950
+ *   2 heads on 5       8*60 + 20*8 + 2*8*35 + 35*8 = 1480                   1024
+ *   6 channels on 8    8*18 + 6*8 + 2*8*24 + 32*8 = 832                     624
+ *   optimus:3x2        21*72 + 24*20 + 21*80 + 81*20 + 42*20 = 6132         5540
+ *   1 key head on 4    8*24 + 8*8 + 8*24 + 12*8 + 2*32*8 = 1056             960: copies of the key head
+ */
+static const struct {
+    const char *model, *options, *mesh, *padding;
+} awkward[] = {
+    {"layers=1,heads=5,channels=20,seq=8,vocab=37", "--micro 2", "3 --layout megatron",
+     "6.7 % of the weights, 0.0 % of the tokens"},
+    {"layers=1,heads=25,channels=50,seq=9,vocab=40", "--micro 1", // 9 positions in 8 parts of 2
+     "8 --layout megatron-sp", "8.0 % of the weights, 43.8 % of the tokens"},
+    {"layers=1,heads=7,channels=14,seq=8,vocab=50257", "--micro 2", "7 --layout megatron",
+     "0.0 % of the weights, 0.0 % of the tokens"},
+    {"layers=1,heads=2,channels=8,seq=8,vocab=32", "--micro 7", // 3, 3 and 1 sequences
+     "3 --layout dp", "0.0 % of the weights, 22.2 % of the tokens"},
+    {"layers=1,heads=2,channels=8,seq=8,vocab=32",
+     "--micro 2 --batch 16", // nobody's turn for three
+     "5 --layout z5", "0.0 % of the weights, 60.0 % of the tokens"},
+    {"layers=1,heads=2,channels=8,seq=7,vocab=32",
+     "--micro 1 --batch 21", // 7 positions in 2 parts of 4
+     "2 --layout x2+sp", "0.0 % of the weights, 12.5 % of the tokens"},
+    {"layers=1,heads=2,channels=8,seq=8,vocab=32", "--micro 2", "5 --layout x5",
+     "30.8 % of the weights, 0.0 % of the tokens"},
+    {"layers=1,heads=2,channels=6,seq=8,vocab=32", "--micro 2", "8 --layout y8",
+     "25.0 % of the weights, 0.0 % of the tokens"},
+    {"layers=1,heads=5,channels=20,seq=8,vocab=37", "--micro 2", // a sequence for each of 3 on x
+     "6 --layout optimus:3x2", "9.7 % of the weights, 33.3 % of the tokens"},
+    {"llama,layers=1,heads=4,kv_heads=1,channels=8,ffn=12,seq=8,vocab=32", "--micro 2",
+     "4 --layout x4", "9.1 % of the weights, 0.0 % of the tokens"},
+};
+
+TEST(train_awkward_sizes_are_those_of_one_rank_and_padding_is_told) {
+    const char *dir = test_tmpdir();
+    char what[256], command[768], text[8192];
+    CHECK(write_tokens(dir, 1000, 31));
+    for (size_t i = 0; i < sizeof awkward / sizeof *awkward; i++) {
+        snprintf(what, sizeof what, "--model %s %s --steps 4", awkward[i].model,
+                 awkward[i].options);
+        // without --batch a mesh takes one micro-step of its own: that of one rank is asked for
+        bool batch = strstr(what, "--batch");
+        int64_t tokens = strtol(strstr(what, "--micro ") + 8, NULL, 10) *
+                         strtol(strstr(what, ",seq=") + 5, NULL, 10);
+        if (!batch)
+            snprintf(what + strlen(what), sizeof what - strlen(what), " --batch %d", (int)tokens);
+        snprintf(command, sizeof command, "$RUN %s --json one.jsonl", what);
+        CHECK(runs(dir, command));
+        Log one = read_log(dir, "one.jsonl");
+        Apart bound = reordered(dir, &one, what);
+        int status = test_shell(dir, text, sizeof text, RUN "$RUN %s --json run.jsonl --ranks %s",
+                                what, awkward[i].mesh);
+        Log run = read_log(dir, "run.jsonl");
+        Apart d = apart(&run, &one);
+        snprintf(command, sizeof command, "; padding: %s\n", awkward[i].padding);
+        bool ok = status == 0 && strstr(text, command) && one.n == 4 && d.loss <= bound.loss &&
+                  d.norm <= bound.norm;
+        if (!ok)
+            printf("    %s --ranks %s: loss %.1e (%.1e), norm %.1e (%.1e), wanted%s    %s\n", what,
+                   awkward[i].mesh, d.loss, bound.loss, d.norm, bound.norm, command, text);
+        CHECK(ok);
+    }
+}
+
+/* ---- signals and full disks ---- */
+
+/* Starts a command, sends SIGTERM once a condition of the shell is true, and returns the exit status: 124 when it had to
+ * be killed a minute later. */
+static int terminated(const char *dir, char *text, size_t n, const char *command,
+                      const char *condition) {
+    return test_shell(dir, text, n,
+                      RUN "timeout --foreground -k 5 60 %s >out 2>err & P=$!; "
+                          "for i in $(seq 1000); do { %s; } && break; sleep 0.02; done; "
+                          "kill -TERM $P; wait $P; S=$?; cat err; exit $S",
+                      command, condition);
+}
+
+#define MESHED "--ranks 4 --layout x2.y2+sp --model "
+
+TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
+    const char *dir = test_tmpdir();
+    char text[4096], what[256], command[768];
+    CHECK(write_tokens(dir, 4000, VOCAB));
+    snprintf(what, sizeof what, "--model %s --micro 1 --batch 1024", models[0]); // 64 micro-steps
+    snprintf(command, sizeof command,
+             "$RUN %s --ranks 4 --layout x2.y2+sp --steps 100000 --save run --json run.jsonl",
+             what);
+    CHECK(terminated(dir, text, sizeof text, command, "grep -qs '\"step\":3,' run.jsonl") == 143);
+    Log run = read_log(dir, "run.jsonl");
+    CHECK(run.n >= 3 && run.n < MAX_STEPS - 3);
+    snprintf(command, sizeof command, "stopped by signal 15 after step %d; --resume", run.n);
+    CHECK(strstr(text, command) && !strchr(strchr(text, '\n') + 1, '\n'));
+    snprintf(command, sizeof command,
+             "test -d run/step_%08d && $RUN %s --ranks 3 --layout x3 --steps %d --save run "
+             "--resume --json run.jsonl && $RUN %s --steps %d --json one.jsonl",
+             run.n, what, run.n + 3, what, run.n + 3);
+    CHECK(runs(dir, command));
+    Log one = read_log(dir, "one.jsonl");
+    snprintf(what + strlen(what), sizeof what - strlen(what), " --steps %d", run.n + 3);
+    Apart bound = reordered(dir, &one, what);
+    run = read_log(dir, "run.jsonl");
+    Apart d = apart(&run, &one);
+    CHECK(d.loss <= bound.loss && d.norm <= bound.norm);
+}
+
+/* Validation of a million tokens, samples of ten: each would take minutes. */
+TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
+    static const char *const busy[] = {"--val long.bin --eval-batches 0 --eval-every 1",
+                                       "--sample-every 1 --sample-tokens 10000000"};
+    const char *dir = test_tmpdir();
+    char text[4096], command[512];
+    CHECK(write_tokens(dir, 4000, VOCAB));
+    CHECK(runs(dir, "truncate -s 64M long.bin"));
+    for (int i = 0; i < 2; i++) {
+        char condition[64];
+        snprintf(command, sizeof command,
+                 "$BUILD/train_gpt --train train.bin " MESHED "%s --save run%d --json log%d %s",
+                 models[0], i, i, busy[i]);
+        snprintf(condition, sizeof condition, "grep -qs '\"step\":1,' log%d && sleep 0.2", i);
+        CHECK(terminated(dir, text, sizeof text, command, condition) == 143);
+        CHECK(strstr(text, "stopped by signal 15 after step 1; --resume continues"));
+        snprintf(command, sizeof command, "test -d run%d/step_00000001", i);
+        CHECK(runs(dir, command));
+    }
+    CHECK(terminated(dir, text, sizeof text,
+                     "$BUILD/train_gpt --ranks 4 --layout optimus:2x2 --init run0 --val long.bin "
+                     "--eval-batches 0",
+                     "grep -qs available out && sleep 0.2") == 143);
+    CHECK(strstr(text, "stopped by signal 15") && strstr(text, "nothing was saved"));
+    snprintf(command, sizeof command,
+             "$RUN --model layers=1,heads=2,channels=8,seq=16 --tokenizer bytes --steps 1 "
+             "--save bytes");
+    CHECK(runs(dir, command));
+    CHECK(terminated(dir, text, sizeof text,
+                     "$BUILD/train_gpt --ranks 4 --layout d2.x2 --init bytes --tokenizer bytes "
+                     "--prompt word --sample-tokens 10000000",
+                     "[ -s out ]") == 143);
+    CHECK(strstr(text, "stopped by signal 15"));
+}
+
+/* On a file system of 128 KiB the first ranks that write have room and the others do not. */
+TEST(train_on_ranks_ends_with_one_line_when_the_disk_is_full) {
+    static const char full[] =
+        "unshare -rm sh -c 'mkdir -p disk && mount -t tmpfs -o size=%s none disk && ";
+    const char *dir = test_tmpdir();
+    char text[4096], mount[256];
+    snprintf(mount, sizeof mount, full, "64k");
+    if (test_shell(dir, text, sizeof text, "%s true'", mount) != 0) {
+        test_skip("no file system can be made here: unshare -rm and tmpfs are needed");
+        return;
+    }
+    CHECK(write_tokens(dir, 1000, VOCAB));
+    // room for one checkpoint and part of the next
+    int status = test_shell(
+        dir, text, sizeof text,
+        RUN
+        "export RUN; unshare -rm sh -c 'mkdir -p disk && mount -t tmpfs -o size=300k none disk && "
+        "$RUN " MESHED "%s --steps 2 --save disk/run >/dev/null && "
+        "du -a disk/run >before; "
+        "$RUN " MESHED "%s --steps 4 --save disk/run --resume >out; S=$?; du -a disk/run >after; "
+        "cmp before after && rm -rf aside && "
+        "$RUN --steps 2 --save disk/run --resume --val train.bin >out || S=99; exit $S'",
+        models[0], models[0]);
+    printf("    %s", text);
+    CHECK(status == 1);
+    CHECK(strstr(text, "cannot write disk/run/") && strstr(text, "No space left on device"));
+    CHECK(!strchr(strchr(text, '\n') + 1, '\n'));
 }
