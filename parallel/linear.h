@@ -20,21 +20,11 @@
 
 #include "base/arena.h"
 #include "layers/kernels.h"
+#include "parallel/acts.h"
 #include "parallel/grid.h"
 #include "parallel/shard.h"
 
 typedef struct Model Model;
-
-/* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z; where
- * the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for stay=y). */
-typedef struct Tokens {
-    int64_t B, S;  // sequences whose attention runs here
-    int64_t T;     // T/d.z
-    int64_t T_x;   // T/d.z.x where the stream is stored by tokens, else T: rows of the stream here
-    int64_t t0;    // the first of them
-    int64_t rows;  // of products, qkv, att, pre, act: T, or T_x for stay=y
-    int64_t first; // position of the first token of every sequence
-} Tokens;
 
 /* Collectives between two distributions of a matrix, in order. */
 typedef struct Path {

@@ -30,6 +30,7 @@
 #include "base/arena.h"
 #include "base/tensor.h"
 #include "layers/kernels.h"
+#include "parallel/acts.h"
 #include "parallel/grid.h"
 #include "parallel/linear.h"
 #include "parallel/shard.h"
@@ -49,22 +50,6 @@ typedef struct ModelShape {
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
-
-/* Tensors of a block that lie between its stages; see the table above. Stream: [T_x, C/y]; in the
- * middle [rows, stored widths]. */
-typedef struct BlockActs {
-    float *x;                                   // input of the block: stream
-    float *h1, *qkv, *att, *x2, *h2;            // h1, x2, h2: stream
-    float *pre, *act;                           // [rows, up] (gate and up for swiglu), [rows, F]
-    float *mean1, *rstd1, *mean2, *rstd2, *lse; // [T_x] ..., [B,H,S]
-} BlockActs;
-
-/* Weights and gradients of a block, as indices into the table of tensors; -1 where there is none.
- */
-typedef struct BlockTensors {
-    int ln1_w, ln1_b, qkv_w, qkv_b, attn_out_w, attn_out_b, ln2_w, ln2_b, up_w, up_b, down_w,
-        down_b;
-} BlockTensors;
 
 enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, ARENA_OUTER, N_ARENAS };
 
