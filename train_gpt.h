@@ -6,6 +6,7 @@
 #define TRAIN_GPT_H
 
 #include "base/group.h"
+#include "base/sha256.h"
 #include "data/batch.h"
 #include "data/hellaswag.h"
 #include "data/metrics.h"
@@ -40,10 +41,11 @@ typedef struct Run {
     RunState state;
     Metrics *metrics; // of rank 0, as is progress
     Progress *progress;
-    double peak_flops;         // of all ranks
-    int64_t saved_step;        // of the newest checkpoint, -1 when there is none
-    bool stopping;             // a signal came, and all ranks know
-    int32_t *inputs, *targets; // [micro, S]
+    double peak_flops;                 // of all ranks
+    char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
+    int64_t saved_step;                // of the newest checkpoint, -1 when there is none
+    bool stopping;                     // a signal came, and all ranks know
+    int32_t *inputs, *targets;         // [micro, S]
 } Run;
 
 extern Options o;          // of the process

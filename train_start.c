@@ -233,6 +233,7 @@ void print_header(const Run *r) {
         printf("outer    %d replicas meet every %" PRId64 " steps%s; rate %g, momentum %g\n",
                grid_replicas(&r->grid), o.sync_every,
                o.fragments > 1 ? ", a fragment at a time" : "", o.outer_lr, o.outer_momentum);
+    if (*r->digest) printf("weights  sha256 %s\n", r->digest);
     memory_print(&r->m, stdout);
     fflush(stdout);
 }
@@ -246,6 +247,7 @@ void start_records(Run *r) {
                      .kernels = kernels_name(),
                      .ranks = r->group.size,
                      .layout = layout_print(&r->grid.layout, spec),
+                     .digest = *r->digest ? r->digest : NULL,
                      .parameters = config_parameters(&r->config),
                      .tokens_per_step = r->batch,
                      .steps = o.steps,
@@ -255,6 +257,13 @@ void start_records(Run *r) {
     r->metrics = metrics_open(&files, r->state.step);
     metrics_run(r->metrics, &run);
     r->progress = progress_open(stdout, o.steps);
+}
+
+/* The same on every mesh: what a run starts from can be compared without its files. */
+static void digest_weights(Run *r) {
+    uint8_t digest[SHA256_BYTES];
+    weights_digest(&r->m.tensors, &r->group, digest);
+    sha256_print(digest, r->digest);
 }
 
 bool prepare(Run *r) {
@@ -274,6 +283,7 @@ bool prepare(Run *r) {
     model_allocate(&r->m);
     load_weights(r, checkpoint);
     mem_free(checkpoint);
+    if (o.count) digest_weights(r);
     r->peak_flops = group_sum(&r->group, r->kernels->peak(r->team, o.dtype == 1));
     return true;
 }

@@ -61,9 +61,9 @@ bool checkpoint_config(const char *path, Config *c, Err *e);
  * read. */
 char *checkpoint_state(const char *path, Err *e);
 /* Collective. Verifies, each rank a part of the bytes, then fills what this rank holds of params, and of m
- * and v where the table has them, and velocity where the file has it too. A table of another model is refused with the first key that differs.
- * state_json (may be NULL): the text of train_state.json, freed by mem_free. After a failure the values are
- * undefined. */
+ * and v where the table has them, and velocity where the file has it too. A table of another model is refused
+ * with the first key that differs. state_json (may be NULL): the text of train_state.json, freed by mem_free.
+ * After a failure the values are undefined. */
 bool checkpoint_load(const char *path, const TensorTable *t, char **state_json, const Group *g,
                      Err *e);
 

@@ -139,6 +139,7 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     if (r->threads) add_int(run, "threads", r->threads);
     if (r->ranks) add_int(run, "ranks", r->ranks);
     if (r->layout) json_object_set_new(run, "layout", json_string(r->layout));
+    if (r->digest) json_object_set_new(run, "weights_sha256", json_string(r->digest));
     if (r->kernels) json_object_set_new(run, "kernels", json_string(r->kernels));
     if (r->model) json_object_set_new(run, "model", clean_string(r->model));
     if (r->parameters) add_int(run, "parameters", r->parameters);

@@ -50,6 +50,7 @@ typedef struct RunRecord {
     int64_t parameters, tokens_per_step, steps;
     int threads, ranks; // threads of a rank
     const char *layout; // SPEC of the mesh
+    const char *digest; // SHA-256 of the weights before the first step, as text
     double flops_per_token, peak_flops;
 } RunRecord;
 

@@ -85,7 +85,7 @@ static size_t running_rows(Options *o, Opt *table) {
         {"exact", OPT_BOOL, &o->exact, "0", 0, 0, "",
          "the same bits on every mesh: sums as integers; fp32, slower"},
         {"count", OPT_BOOL, &o->count, "0", 0, 0, "",
-         "at the end, every collective of a step with bytes and time"},
+         "first the SHA-256 of the weights; at the end every collective of a step, bytes and time"},
         {"kernels", OPT_STR, &o->kernels, "auto", 0, 0, "SET",
          "auto, avx512_bf16, avx512, avx2 or portable"},
         {.type = OPT_GROUP, .help = "Evaluation and sampling"},

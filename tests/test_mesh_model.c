@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/weights.h"
+#include "parallel/ranks.h"
 #include "tests/mesh_run.h"
 
 /* Awkward on purpose: nothing divides. */
@@ -80,6 +82,57 @@ TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
         mesh_run_free(&c.one);
         CHECK(c.n > 300);
         CHECK(c.bad == 0);
+    }
+}
+
+/* ---- before the first step ---- */
+
+typedef struct Start {
+    Config config;
+    Layout layout;
+    uint8_t digest[SHA256_BYTES], one[SHA256_BYTES]; // of rank 0; of one rank
+    int n, bad;
+} Start;
+
+static int start_main(World *w, void *ctx) {
+    Start *s = ctx;
+    Grid grid;
+    Model m;
+    uint8_t digest[SHA256_BYTES];
+    grid_make(&grid, w, &s->layout, &s->config);
+    Group all = comm_group(world_comm(w));
+    Team *team = team_create(1);
+    model_plan(&m,
+               &(ModelShape){.config = s->config, .B = 1, .S = 4, .training = true, .grid = &grid},
+               kernels_cpu(NULL), team);
+    model_allocate(&m);
+    tensors_init(&m.tensors, team, 42);
+    weights_digest(&m.tensors, &all, digest);
+    if (world_rank(w) == 0) memcpy(s->digest, digest, sizeof digest);
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+static void compare_start(const char *spec, void *ctx) {
+    Start *s = ctx;
+    Err e;
+    if (!layout_parse(&s->layout, spec, 0, &e)) die("%s", e.text);
+    ranks_run(layout_ranks(&s->layout), start_main, s);
+    if (s->n++ == 0) memcpy(s->one, s->digest, sizeof s->one);
+    if (memcmp(s->digest, s->one, sizeof s->one) == 0) return;
+    printf("    %s starts from other weights\n", spec);
+    s->bad++;
+}
+
+TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
+    for (int i = 0; i < 2; i++) {
+        Start s = {0};
+        Err e;
+        CHECK(config_parse(&s.config, models[i], &e));
+        for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_start, &s);
+        CHECK(s.n > 300);
+        CHECK(s.bad == 0);
     }
 }
 

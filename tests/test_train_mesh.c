@@ -138,6 +138,30 @@ TEST(train_moves_between_meshes_within_an_epoch_llama) {
     moves(models[1]);
 }
 
+/* With --exact not a bit of weights or moments tells the run that moved from the one that stayed. */
+TEST(train_exact_moves_between_meshes_bit_for_bit) {
+    static const char *const legs[] = {"--steps 3 --ranks 4 --layout x2.y2+sp",
+                                       "--steps 7 --ranks 3 --layout x3", "--steps 13",
+                                       "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
+    for (int i = 0; i < 2; i++) {
+        const char *dir = test_tmpdir();
+        char command[512];
+        CHECK(write_tokens(dir, 55 * 16 + 1, VOCAB));
+        snprintf(command, sizeof command,
+                 "$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one", models[i]);
+        CHECK(runs(dir, command));
+        for (int k = 0; k < 4; k++) {
+            snprintf(command, sizeof command,
+                     "$RUN --exact --model %s --micro 1 --batch 160 --save run %s --resume",
+                     models[i], legs[k]);
+            CHECK(runs(dir, command));
+        }
+        CHECK(runs(dir, "for f in model optimizer; do "
+                        "cmp one/step_00000018/$f.safetensors run/step_00000018/$f.safetensors || "
+                        "exit 1; done"));
+    }
+}
+
 /* The batch is the same as before even where --batch was left to the first mesh. */
 TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     const char *dir = test_tmpdir();
@@ -183,6 +207,25 @@ TEST(train_writes_the_same_first_checkpoint_on_every_mesh) {
                      models[i], k, meshes[k], k);
             CHECK(runs(dir, command));
         }
+    }
+}
+
+/* The digest that --count prints is that of the logical model, in the records too. */
+TEST(train_counts_with_the_digest_of_the_weights) {
+    const char *dir = test_tmpdir();
+    char text[8192], digest[80] = "";
+    CHECK(write_tokens(dir, 1000, VOCAB));
+    for (int i = -1; i < N_MESHES; i++) {
+        int status = test_shell(dir, text, sizeof text,
+                                RUN "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --json "
+                                    "%d.jsonl --ranks %s",
+                                models[1], i, i < 0 ? "1" : meshes[i]);
+        const char *line = strstr(text, "\nweights  sha256 ");
+        CHECK(status == 0 && line);
+        if (i < 0) snprintf(digest, sizeof digest, "%.64s", line + 17);
+        CHECK(strlen(digest) == 64 && strncmp(line + 17, digest, 64) == 0);
+        snprintf(text, sizeof text, "grep -q '\"weights_sha256\":\"%s\"' ./%d.jsonl", digest, i);
+        CHECK(runs(dir, text));
     }
 }
 
