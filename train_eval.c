@@ -1,4 +1,4 @@
-/* What a run does with its model besides training: validation loss, HellaSwag, samples. */
+/* What a run does with its model besides training: validation loss, HellaSwag, samples, checks. */
 #include "train_gpt.h"
 
 #include <inttypes.h>
@@ -8,6 +8,8 @@
 
 #include "base/mem.h"
 #include "data/sample_text.h"
+#include "data/weights.h"
+#include "parallel/check.h"
 #include "parallel/evaluate.h"
 #include "parallel/generate.h"
 
@@ -99,4 +101,37 @@ void show_sample(Run *r) {
         metrics_sample(r->metrics, r->state.step, text);
     }
     mem_free(text);
+}
+
+/* ---- --check-tp */
+
+static void load_to_check(void *ctx, TensorTable *t, Team *team, const Group *g) {
+    const Run *r = ctx;
+    Err e;
+    if (!*r->init)
+        tensors_init(t, team, (uint64_t)o.seed);
+    else if (!weights_load(r->init, t, g, &e))
+        die("%s", e.text);
+}
+
+static void batch_to_check(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,
+                           int32_t *targets) {
+    Run *r = ctx;
+    batch_fill_padded(&r->train, step, first, n, inputs, targets);
+}
+
+static AdamW rule_to_check(void *ctx, int64_t step, double norm) {
+    (void)ctx;
+    return update_rule(step, norm);
+}
+
+bool check(Run *r) {
+    CheckJob job = {.steps = o.check_tp,
+                    .sequences = r->batch / r->seq,
+                    .ctx = r,
+                    .load = load_to_check,
+                    .batch = batch_to_check,
+                    .rule = rule_to_check,
+                    .limit = (double)o.timeout};
+    return check_run(&r->m, &job, stdout);
 }

@@ -108,17 +108,26 @@ static bool accumulate(Run *r, double *loss) {
     return true;
 }
 
-static void update(Run *r, double lr, double norm) {
+static double learning_rate(int64_t step) {
+    LrSchedule s = {.kind = (LrKind)o.schedule,
+                    .lr = o.lr,
+                    .min_lr = o.min_lr,
+                    .warmup = o.warmup,
+                    .steps = o.steps,
+                    .wsd_decay = o.wsd_decay};
+    return schedule_lr(&s, step);
+}
+
+AdamW update_rule(int64_t step, double norm) {
     double scale = o.clip > 0 && norm > o.clip ? o.clip / (norm + 1e-6)
                                                : 1; // as torch.nn.utils.clip_grad_norm_
-    AdamW a = {.lr = (float)lr,
-               .beta1 = (float)o.beta1,
-               .beta2 = (float)o.beta2,
-               .eps = (float)o.eps,
-               .weight_decay = (float)o.weight_decay,
-               .grad_scale = (float)scale,
-               .step = r->state.step + 1};
-    model_update(&r->m, &a);
+    return (AdamW){.lr = (float)learning_rate(step),
+                   .beta1 = (float)o.beta1,
+                   .beta2 = (float)o.beta2,
+                   .eps = (float)o.eps,
+                   .weight_decay = (float)o.weight_decay,
+                   .grad_scale = (float)scale,
+                   .step = step + 1};
 }
 
 /* Bytes that this rank got from others so far. */
@@ -131,14 +140,8 @@ static int64_t received(const Run *r) {
 }
 
 static void train_step(Run *r) {
-    LrSchedule s = {.kind = (LrKind)o.schedule,
-                    .lr = o.lr,
-                    .min_lr = o.min_lr,
-                    .warmup = o.warmup,
-                    .steps = o.steps,
-                    .wsd_decay = o.wsd_decay};
-    double t0 = now_ms(), lr = schedule_lr(&s, r->state.step);
-    double loss;
+    double t0 = now_ms(), loss;
+    AdamW rule;
     int64_t before = received(r);
     if (!accumulate(r, &loss)) return;
     double own = model_grad_norm(&r->m), norm = outer_mean(&r->m, own);
@@ -146,7 +149,8 @@ static void train_step(Run *r) {
     double loss_z = zscore_add(&r->state.loss_z, loss), norm_z = zscore_add(&r->state.norm_z, norm);
     bool skip = (o.skip_loss_z > 0 && loss_z > o.skip_loss_z) ||
                 (o.skip_norm_z > 0 && norm_z > o.skip_norm_z);
-    if (!skip) update(r, lr, own);
+    rule = update_rule(r->state.step, own);
+    if (!skip) model_update(&r->m, &rule);
     r->state.step++;
     outer_step(&r->outer, &r->m, r->state.step);
     if (r->state.step == o.steps) outer_meet(&r->outer, &r->m, r->state.step);
@@ -158,7 +162,7 @@ static void train_step(Run *r) {
                       .loss_z = loss_z,
                       .norm = norm,
                       .norm_z = norm_z,
-                      .lr = lr,
+                      .lr = learning_rate(r->state.step - 1),
                       .ms = ms,
                       .tokens_per_s = rate,
                       .tokens = r->state.tokens,
@@ -302,6 +306,22 @@ static void end(Run *r) {
     team_destroy(r->team);
 }
 
+/* Collective. The exit status. */
+static int run_as_asked(Run *r) {
+    bool only_sample = !*o.train && *o.prompt;
+    if (!only_sample && r->lead) print_header(r);
+    if (o.check_tp) return check(r) ? 0 : 1;
+    if (r->lead) start_records(r);
+    if (*o.train && o.exact) price_exact(r);
+    if (*o.train)
+        train(r);
+    else if (*o.val || *o.hellaswag)
+        evaluate_all(r);
+    if (only_sample) mem_free(sample(r, true));
+    if (!r->stopping) export_weights(r);
+    return 0;
+}
+
 /* The life of one rank. */
 static int rank_main(World *w, void *ctx) {
     (void)ctx;
@@ -313,21 +333,10 @@ static int rank_main(World *w, void *ctx) {
     r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
     world_set_team(w, r->team);
     world_set_limit(w, (double)o.timeout);
-    if (prepare(r)) {
-        bool only_sample = !*o.train && *o.prompt;
-        if (!only_sample && r->lead) print_header(r);
-        if (r->lead) start_records(r);
-        if (*o.train && o.exact) price_exact(r);
-        if (*o.train)
-            train(r);
-        else if (*o.val || *o.hellaswag)
-            evaluate_all(r);
-        if (only_sample) mem_free(sample(r, true));
-        if (!r->stopping) export_weights(r);
-    }
+    int status = prepare(r) ? run_as_asked(r) : 0;
     int64_t step = r->state.step;
     end(r);
-    if (!r->stopping) return 0;
+    if (!r->stopping) return status;
     if (r->lead)
         fprintf(stderr, "train_gpt: stopped by signal %d after step %" PRId64 "%s\n",
                 (int)(caught_signal ? caught_signal : SIGTERM), step,
@@ -343,6 +352,9 @@ int main(int argc, char **argv) {
     if (!*o.train && !*o.init && !o.memory)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
+    if (o.check_tp && (!*o.train || *o.save || o.sync_every > 1 || o.exact))
+        die_usage("--check-tp compares a few steps of --train and keeps nothing: leave --save, "
+                  "--sync-every and --exact away");
     outer = outer_of(&o);
     if (!kernels_cpu(o.kernels))
         die_usage("--kernels %s: this processor or build has no such set", o.kernels);

@@ -69,6 +69,10 @@ bool stopping(void *run);
 /* Collective. Validation loss and HellaSwag, as the options say, printed and recorded. A signal ends it without
  * a result: whoever sent it may not wait. */
 void evaluate_all(Run *r);
+/* Collective. --check-tp: do this mesh and one rank train the same? Rank 0 prints the table. */
+bool check(Run *r);
+/* Local. What the options say of the update after `step` steps, for a gradient of this norm. */
+AdamW update_rule(int64_t step, double norm);
 /* Collective. One sample: prompt and continuation (mem_free). live: printed token by token. */
 char *sample(Run *r, bool live);
 /* Collective. One sample between steps, noted and recorded. */

@@ -12,6 +12,7 @@
 #include "data/io.h"
 #include "data/llmc.h"
 #include "data/weights.h"
+#include "parallel/check.h"
 #include "parallel/memory.h"
 #include "parallel/ranks.h"
 
@@ -123,7 +124,9 @@ static void plan_model(Run *r) {
     int neighbours = ranks_on_node(r->world);
     r->state.batch = r->batch;
     if (r->lead) o.seq = r->seq, o.batch = r->batch; // for the records; no rank asks for them again
-    if (r->lead) memory_require(&r->m, neighbours, stdout);
+    if (!r->lead) return;
+    memory_require(&r->m, neighbours, stdout);
+    if (o.check_tp) check_memory(&r->m, neighbours, stdout);
 }
 
 static void read_state(Run *r, const char *checkpoint) {

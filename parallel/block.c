@@ -1,6 +1,7 @@
 #include "parallel/block.h"
 
 #include "parallel/exact.h"
+#include "parallel/probe.h"
 
 static float *param(Model *m, int i) {
     return i < 0 ? NULL : m->tensors.t[i].param;
@@ -103,9 +104,20 @@ static void rotate(Model *m, float *qkv, const Tokens *tk, int direction) {
     m->k->rope(m->team, &r, qkv, direction);
 }
 
+void probe_norm(Model *m, const char *name, int l, const float *at, bool backward) {
+    if (!m->probing) return;
+    Cause cause = {grid_comm(m->grid, axes_of("y")), COLL_ALL_GATHER, "statistics of norm"};
+    if (backward) cause.op = COLL_ALL_REDUCE, cause.what = "sums of dnorm";
+    probe(m, &(Probe){.name = name, .layer = l, .at = at, .side = SIDE_STREAM, .cause = {cause}});
+}
+static void probe_middle(Model *m, const char *name, int l, const float *at, SideKind side) {
+    probe(m, &(Probe){.name = name, .layer = l, .at = at, .rows = ROWS_MIDDLE, .side = side});
+}
+
 void block_forward_qkv(Model *m, int l, const Tokens *tk, BlockActs *a) {
     const BlockTensors *w = &m->blocks[l];
     norm_of(m, w->ln1_w, w->ln1_b, tk, a->h1, a->mean1, a->rstd1, a->x);
+    probe_norm(m, "h1", l, a->h1, false);
     linear_forward(m, LINEAR_QKV, tk, a->qkv, a->h1, w->qkv_w, w->qkv_b, NULL, EPI_NONE, NULL);
     rotate(m, a->qkv, tk, +1);
 }
@@ -120,12 +132,14 @@ void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, float *x
     linear_forward(m, LINEAR_ATTN_OUT, tk, a->x2, a->att, w->attn_out_w, w->attn_out_b, a->x,
                    EPI_NONE, NULL);
     norm_of(m, w->ln2_w, w->ln2_b, tk, a->h2, a->mean2, a->rstd2, a->x2);
+    probe_norm(m, "h2", l, a->h2, false);
     if (m->shape.config.act == ACT_GELU) { // act = gelu(pre) inside the product
         linear_forward(m, LINEAR_UP, tk, a->act, a->h2, w->up_w, w->up_b, NULL, EPI_GELU, a->pre);
     } else {
         linear_forward(m, LINEAR_UP, tk, a->pre, a->h2, w->up_w, w->up_b, NULL, EPI_NONE, NULL);
         m->k->swiglu_forward(m->team, a->act, a->pre, tk->rows, m->w.F);
     }
+    probe_middle(m, "act", l, a->act, SIDE_ACT);
     linear_forward(m, LINEAR_DOWN, tk, x_next, a->act, w->down_w, w->down_b, a->x2, EPI_NONE, NULL);
 }
 
@@ -133,6 +147,7 @@ void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_nex
     block_forward_qkv(m, l, tk, a);
     Attention at = attention_args(m, tk->B, tk->S);
     m->k->attention_forward(m->team, &at, a->att, a->lse, a->qkv);
+    probe_middle(m, "att", l, a->att, SIDE_ATT);
     block_forward_mlp(m, l, tk, a, x_next);
 }
 
@@ -164,10 +179,12 @@ static void mlp_backward(Model *m, int l, BlockActs *a) {
         linear_backward(m, LINEAR_DOWN, tk, m->dact, m->dx, a->act, w->down_w, w->down_b, EPI_NONE,
                         NULL);
         m->k->swiglu_backward(m->team, m->dwide, m->dact, a->pre, tk->rows, m->w.F);
+        probe_middle(m, "dpre", l, m->dwide, SIDE_UP);
     }
     bring_back_norm(m, w->ln2_w, w->ln2_b, a->h2, a->x2, a->mean2, a->rstd2);
     linear_backward(m, LINEAR_UP, tk, m->dh, m->dwide, a->h2, w->up_w, w->up_b, EPI_NONE, NULL);
     norm_of_backward(m, w->ln2_w, w->ln2_b, tk, m->dx, m->dh, a->x2, a->mean2, a->rstd2);
+    probe_norm(m, "dx2", l, m->dx, true);
 }
 
 void block_backward(Model *m, int l, BlockActs *a) {
@@ -181,7 +198,14 @@ void block_backward(Model *m, int l, BlockActs *a) {
     Attention at = attention_args(m, tk->B, tk->S);
     m->k->attention_backward(m->team, &at, m->dqkv, m->datt, a->qkv, a->att, a->lse);
     rotate(m, m->dqkv, tk, -1);
+    probe(m, &(Probe){.name = "dqkv",
+                      .layer = l,
+                      .at = m->dqkv,
+                      .rows = ROWS_MIDDLE,
+                      .side = SIDE_QKV,
+                      .copies_owe = true});
     bring_back_norm(m, w->ln1_w, w->ln1_b, a->h1, a->x, a->mean1, a->rstd1);
     linear_backward(m, LINEAR_QKV, tk, m->dh, m->dqkv, a->h1, w->qkv_w, w->qkv_b, EPI_NONE, NULL);
     norm_of_backward(m, w->ln1_w, w->ln1_b, tk, m->dx, m->dh, a->x, a->mean1, a->rstd1);
+    probe_norm(m, "dx", l, m->dx, true);
 }

@@ -26,6 +26,9 @@ void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, fl
 void norm_of_backward(Model *m, int w, int b, const Tokens *tk, float *dx, const float *dy,
                       const float *x, const float *mean, const float *rstd);
 
+/* For those who look (parallel/probe.h): the output of a norm, or the stream's gradient behind it. */
+void probe_norm(Model *m, const char *name, int l, const float *at, bool backward);
+
 /* ---- parallel/head.c ---- */
 
 /* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */

@@ -13,6 +13,7 @@
 
 #include "parallel/block.h"
 #include "parallel/exact.h"
+#include "parallel/probe.h"
 
 static int64_t up_to(int64_t n, int64_t part) {
     return (n + part - 1) / part;
@@ -33,6 +34,17 @@ Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
     return t;
 }
 
+/* What the path has gathered to [T, C]. */
+static void probe_whole(Model *m, const char *name, int layer, const float *at, const Path *path) {
+    probe(m, &(Probe){.name = name,
+                      .layer = layer,
+                      .gathered = true,
+                      .at = at,
+                      .rows = ROWS_ALL,
+                      .side = SIDE_CHANNELS,
+                      .path = path});
+}
+
 void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
     Embedding e = {
         .B = 1, .S = tk->T, .C = m->w.C_all, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = tokens};
@@ -42,6 +54,7 @@ void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
     if (!cut) {
         e.B = tk->B, e.S = tk->S, e.wpe = wpe, e.first = tk->first;
         m->k->embedding_forward(m->team, &e, x);
+        probe(m, &(Probe){.name = "x", .at = x, .side = SIDE_STREAM});
         return;
     }
     m->k->embedding_forward(m->team, &e, m->work.h);
@@ -50,6 +63,7 @@ void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
     path_run(&p, m->work.h, tk->T, m->w.C_all, x, m->work.tmp);
     Embedding pos = {.B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first, .wpe = wpe};
     if (wpe) m->k->position_forward(m->team, &pos, tk->T_x, tk->t0, x);
+    probe(m, &(Probe){.name = "x", .at = x, .side = SIDE_STREAM, .path = &p});
 }
 
 void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const float *dx) {
@@ -59,6 +73,7 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const flo
     Path p = m->linear[LINEAR_HEAD].x; // from the stream to [T/d.z, C], as the head wants it
     p.what = "dx of embedding";
     const float *whole = path_run(&p, dx, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    probe_whole(m, "dx", 0, whole, &p);
     if (m->exact) {
         exact_embed_backward(m, tk, &e, &pos, dx, whole);
         return;
@@ -198,6 +213,7 @@ double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const in
     const Linear *l = &m->linear[LINEAR_HEAD];
     int64_t C = m->w.C_all, T = tk->T;
     const float *whole = path_run(&l->x, h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    probe_whole(m, "h", -1, whole, &l->x);
     const float *w = weight_whole(m, m->head, l->what_w);
     float *part = backward && l->dx.n ? m->work.dlast : dh, *dw = NULL;
     bool add = false;
@@ -210,9 +226,18 @@ double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const in
         if (dw) head_backward(m, part + t * C, whole + t * C, rows, w, dw, add || t > 0);
     }
     if (backward && m->exact) exact_head_done(m, tk, dh);
+    probe(m, &(Probe){.name = "losses",
+                      .layer = -1,
+                      .at = m->losses,
+                      .rows = ROWS_ALL,
+                      .side = SIDE_ONE,
+                      .cause = {{grid_comm(m->grid, axes_of("x.y")), COLL_ALL_GATHER,
+                                 "statistics of loss"}}});
     if (dw) {
         grad_done(m, m->head, l->what_dw);
         path_run(&l->dx, part, T, C, dh, m->work.tmp);
+        probe(m,
+              &(Probe){.name = "dh", .layer = -1, .at = dh, .side = SIDE_STREAM, .path = &l->dx});
     }
     double sum = 0;
     for (int64_t t = 0; t < T; t++) sum += (double)m->losses[t];

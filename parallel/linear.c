@@ -6,6 +6,7 @@
 #include "base/die.h"
 #include "parallel/exact.h"
 #include "parallel/model.h"
+#include "parallel/probe.h"
 
 /* ---- paths ---- */
 
@@ -176,6 +177,11 @@ const float *weight_whole(Model *m, int i, const char *what) {
                                .what = what,
                                .file = __FILE__,
                                .line = __LINE__});
+    probe(m, &(Probe){.name = t->name,
+                      .layer = t->layer,
+                      .at = m->work.w,
+                      .weight = t,
+                      .cause = {{over, COLL_ALL_GATHER, what}}});
     return m->work.w;
 }
 
@@ -209,6 +215,64 @@ void grad_done(Model *m, int i, const char *what) {
     if (part != t->grad) m->k->bias_residual(m->team, t->grad, part, NULL, 1, n);
 }
 
+/* ---- for those who look ---- */
+
+/* Names of x, y, dy, dx of each layer, and the features of x and y where they are stored; where products want
+ * them they are "_WIDE", the stream is not. */
+typedef struct Look {
+    const char *x, *y, *dy, *dx;
+    SideKind x_stored, y_stored, x_wide, y_wide;
+} Look;
+
+static const Look looks[N_LINEARS] = {
+    [LINEAR_QKV] = {"h1", "qkv", "dqkv", "dh1", SIDE_STREAM, SIDE_QKV, SIDE_STREAM, SIDE_QKV_WIDE},
+    [LINEAR_ATTN_OUT] = {"att", "x2", "dx2", "datt", SIDE_ATT, SIDE_STREAM, SIDE_ATT_WIDE,
+                         SIDE_STREAM},
+    [LINEAR_UP] = {"h2", "pre", "dpre", "dh2", SIDE_STREAM, SIDE_UP, SIDE_STREAM, SIDE_UP_WIDE},
+    [LINEAR_DOWN] = {"act", "x'", "dx'", "dact", SIDE_ACT, SIDE_STREAM, SIDE_ACT_WIDE,
+                     SIDE_STREAM}};
+
+static void probe_gathered(Model *m, const char *name, int w, const float *at, SideKind side,
+                           const Path *path) {
+    probe(m, &(Probe){.name = name,
+                      .layer = m->tensors.t[w].layer,
+                      .gathered = true,
+                      .copies_owe = side == SIDE_QKV_WIDE,
+                      .at = at,
+                      .rows = ROWS_MIDDLE,
+                      .side = side,
+                      .path = path});
+}
+
+/* With stay=y operands and results travel in panels. */
+static void probe_product(Model *m, const Linear *l, int w, Probe p, const Path *path, Cause x) {
+    p.layer = m->tensors.t[w].layer;
+    p.rows = p.side == SIDE_STREAM ? ROWS_STREAM : ROWS_MIDDLE;
+    p.path = m->grid->layout.stay ? NULL : path;
+    if (m->grid->layout.stay) {
+        p.cause[0] = x;
+        p.cause[1] = (Cause){grid_comm(m->grid, axes_of("x")), COLL_BROADCAST, l->what_w};
+    }
+    probe(m, &p);
+}
+
+static void probe_y(Model *m, const Linear *l, int w, const float *y, const float *addend,
+                    const float *bias) {
+    if (!m->probing) return;
+    const Look *k = &looks[l->kind];
+    Probe p = {.name = k->y, .at = y, .side = k->y_stored, .addend = addend, .bias = bias};
+    Cause panels = {grid_comm(m->grid, axes_of("y")), COLL_BROADCAST, l->x.what};
+    probe_product(m, l, w, p, &l->y, panels);
+}
+
+static void probe_dx(Model *m, const Linear *l, int w, const float *dx, Epilogue epilogue) {
+    if (!m->probing) return;
+    const Look *k = &looks[l->kind];
+    const char *name = epilogue == EPI_DGELU ? "dpre" : k->dx;
+    Cause panels = {grid_comm(m->grid, axes_of("y")), COLL_REDUCE, l->dx.what};
+    probe_product(m, l, w, (Probe){.name = name, .at = dx, .side = k->x_stored}, &l->dx, panels);
+}
+
 /* ---- the three products ---- */
 
 void product_run(Model *m, Product p) {
@@ -236,6 +300,7 @@ static void forward_product(Model *m, const Linear *l, const Tokens *tk, float *
     p.M = tk->rows, p.N = l->N, p.K = l->K;
     p.a = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL), p.a_row = l->K,
     p.a_col = 1;
+    probe_gathered(m, looks[l->kind].x, w, p.a, looks[l->kind].x_wide, &l->x);
     p.b = weight_whole(m, w, l->what_w), p.b_row = l->N, p.b_col = 1;
     p.y = y, p.ldy = l->N;
     product_run(m, p);
@@ -252,6 +317,7 @@ void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const
     if (!stay && l->y.n == 0) {
         Product p = {.addend = addend, .bias = bias_of(m, b), .epilogue = epilogue, .aux = aux};
         forward_product(m, l, tk, y, x, w, p);
+        probe_y(m, l, w, epilogue == EPI_GELU ? aux : y, addend, p.bias);
         return;
     }
     float *sum = epilogue == EPI_GELU ? aux : y; // before the activation
@@ -264,6 +330,7 @@ void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const
         path_run(&l->y, part, tk->rows, l->N, sum, NULL);
     }
     if (addend || b >= 0) m->k->bias_residual(m->team, sum, addend, bias_of(m, b), rows, N);
+    probe_y(m, l, w, sum, addend, bias_of(m, b));
     if (epilogue == EPI_GELU) m->k->gelu_forward(m->team, y, sum, rows * N);
 }
 
@@ -324,8 +391,10 @@ void linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, con
             m->k->gelu_backward(m->team, dx, dx, aux, tk->rows * l->K_stored);
     } else {
         const float *whole = path_run(&l->dy, dy, rows, l->N_stored, m->work.y, NULL);
+        probe_gathered(m, looks[kind].dy, w, whole, looks[kind].y_wide, &l->dy);
         backward_dx(m, l, tk, dx, whole, w, epilogue, aux);
         backward_dw(m, l, tk, whole, x, w);
     }
+    probe_dx(m, l, w, dx, epilogue);
     if (b >= 0) m->k->bias_backward(m->team, m->tensors.t[b].grad, dy, rows, l->N_stored);
 }

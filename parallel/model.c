@@ -257,6 +257,7 @@ static void forward(Model *m, const int32_t *inputs, const int32_t *targets) {
         block_forward(m, l, &m->tk, &m->acts[l], next);
     }
     norm_of(m, m->lnf_w, m->lnf_b, &m->tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
+    probe_norm(m, "h", -1, m->h_last, false);
 }
 
 /* Tokens of this coordinate of d x z, as the loss counts them; with --exact as integers. */
@@ -283,6 +284,7 @@ double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float
     memset(m->dx, 0, (size_t)(m->tk.T_x * m->w.C) * sizeof(float));
     norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
                      m->rstd_last);
+    probe_norm(m, "dx'", -1, m->dx, true);
     for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) block_backward(m, l, &m->acts[l]);
     embed_backward(m, &m->tk, m->inputs, m->dx);
     m->grads_fresh = false;

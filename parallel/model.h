@@ -93,6 +93,7 @@ typedef struct Model {
     int64_t loss_64[2];
     MeshWork work;            // what is gathered or partial: parallel/linear.h
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
+    const struct Probing *probing; // who looks at every tensor of a step: parallel/probe.h; or NULL
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 } Model;
 

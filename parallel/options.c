@@ -80,6 +80,8 @@ static size_t running_rows(Options *o, Opt *table) {
          "groups of tensors whose meetings are spread over the H steps"},
         {"timeout", OPT_INT, &o->timeout, "60", 0, 1e9, "S",
          "seconds that a rank waits for another before the job ends; 0 is for ever"},
+        {"check-tp", OPT_INT, &o->check_tp, "0", 0, 1e6, "K",
+         "train K steps on one rank as well, compare every tensor, say what is wrong and exit"},
         {"audit-every", OPT_INT, &o->audit_every, "0", 0, 1e12, "N",
          "steps between comparisons of weights and moments that several ranks hold; 0 is never"},
         {"exact", OPT_BOOL, &o->exact, "0", 0, 0, "",

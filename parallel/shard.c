@@ -47,18 +47,6 @@ Widths widths_of(const Config *c, const Grid *g) {
     return w;
 }
 
-/* One dimension of a local block: stretches of logical indices, each with its place. */
-typedef struct Stretch {
-    int64_t global, n, local;
-    bool first;
-} Stretch;
-
-typedef struct Side {
-    int64_t size; // padded
-    int n;
-    Stretch *s;
-} Side;
-
 static Side side(int64_t size) {
     return (Side){.size = size};
 }
@@ -102,6 +90,39 @@ static Side up_side(const Config *c, const Widths *w, int64_t from, int64_t n) {
     return d;
 }
 
+Side shard_side(const Config *c, const Grid *g, SideKind kind) {
+    Widths w = widths_of(c, g);
+    int n = mesh_blocks(&g->mesh, grid_middle(g));
+    int64_t copies = head_blocks(c, n, g->layout.heads || g->layout.exact).copies;
+    int64_t own = mesh_block(&g->mesh, grid_middle(g)), from = own / w.blocks * w.blocks;
+    int64_t C = c->channels, att = c->heads * w.D, F = c->ffn;
+    switch (kind) {
+    case SIDE_STREAM:
+        return block(w.C_0, w.C, C, w.C);
+    case SIDE_CHANNELS:
+        return block(0, C, C, w.C_all);
+    case SIDE_QKV:
+        return qkv_side(c, &w, copies, own, 1);
+    case SIDE_ATT:
+        return block(own * w.att, w.att, att, w.att);
+    case SIDE_UP:
+        return up_side(c, &w, own, 1);
+    case SIDE_ACT:
+        return block(own * w.F, w.F, F, w.F);
+    case SIDE_QKV_WIDE:
+        return qkv_side(c, &w, copies, from, w.blocks);
+    case SIDE_ATT_WIDE:
+        return block(from * w.att, w.K_att, att, w.K_att);
+    case SIDE_UP_WIDE:
+        return up_side(c, &w, from, w.blocks);
+    case SIDE_ACT_WIDE:
+        return block(from * w.F, w.K_F, F, w.K_F);
+    case SIDE_ONE:
+        break;
+    }
+    return block(0, 1, 1, 1);
+}
+
 static bool is(const Tensor *t, const char *tail) {
     size_t n = strlen(t->name), k = strlen(tail);
     return n >= k && strcmp(t->name + n - k, tail) == 0;
@@ -119,46 +140,36 @@ Axes shard_owed(const TensorTable *t, int i, const Layout *l) {
     return axes_of(tokens_over_x ? "d.z.x" : "d.z");
 }
 
+/* The rows of a matrix whose input features have this side; with stay=y they are cut over x instead. */
+static Side rows_in(const Config *c, const Grid *g, SideKind kind, int64_t cut, int64_t all) {
+    int64_t x = g->mesh.coord[AXIS_X];
+    return g->layout.stay ? block(x * cut, cut, all, cut) : shard_side(c, g, kind);
+}
+
 /* The rows and columns of a tensor that lie in this rank's block, and the axes that cut it. */
 static void sides(const TensorTable *table, const Tensor *t, const Grid *g, Side *rows, Side *cols,
                   Axes *cut) {
     const Config *c = &table->config;
-    const Mesh *m = &g->mesh;
     Widths w = widths_of(c, g);
-    bool stay = g->layout.stay;
-    int64_t copies =
-        head_blocks(c, mesh_blocks(m, grid_middle(g)), g->layout.heads || g->layout.exact).copies;
-    int64_t own = mesh_block(m, grid_middle(g)), from = own / w.blocks * w.blocks;
-    int64_t x = m->coord[AXIS_X], qkv = c->heads * w.D;
-    *rows = side(1), *cols = block(w.C_0, w.C, c->channels, w.C), *cut = axes_of("y");
-    if (t->rows == 1) add(rows, 0, 1, 0, true);
-    if (is(t, "wpe")) {
-        *rows = block(0, t->rows, t->rows, t->rows);
-    } else if (is(t, "wte") || is(t, "head")) {
-        mem_free(cols->s);
-        *rows = block(w.V_0, w.V, c->vocab, w.V),
-        *cols = block(0, c->channels, c->channels, w.C_all);
-        *cut = axes_of("x.y");
-    } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
-        bool q = is(t, "qkv.weight");
-        mem_free(cols->s);
-        *cols = q ? qkv_side(c, &w, copies, from, w.blocks) : up_side(c, &w, from, w.blocks);
-        *rows = stay ? block(x * w.rows_C, w.rows_C, c->channels, w.rows_C)
-                     : block(w.C_0, w.C, c->channels, w.C);
-        *cut = axes_of("x.y");
+    SideKind across = SIDE_STREAM;
+    *rows = side(0), *cut = axes_of("x.y"); // of a matrix of a product
+    if (is(t, "wte") || is(t, "head")) {
+        *rows = block(w.V_0, w.V, c->vocab, w.V);
+        across = SIDE_CHANNELS;
     } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
-        mem_free(cols->s);
-        *cols = is(t, "qkv.bias") ? qkv_side(c, &w, copies, own, 1) : up_side(c, &w, own, 1);
-        *cut = grid_middle(g);
+        across = is(t, "qkv.bias") ? SIDE_QKV : SIDE_UP, *cut = grid_middle(g);
+    } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
+        *rows = rows_in(c, g, SIDE_STREAM, w.rows_C, c->channels);
+        across = is(t, "qkv.weight") ? SIDE_QKV_WIDE : SIDE_UP_WIDE;
     } else if (is(t, "attn_out.weight")) {
-        *rows = stay ? block(x * w.rows_att, w.rows_att, qkv, w.rows_att)
-                     : block(from * w.att, w.K_att, qkv, w.K_att);
-        *cut = axes_of("x.y");
+        *rows = rows_in(c, g, SIDE_ATT_WIDE, w.rows_att, c->heads * w.D);
     } else if (is(t, "down.weight")) {
-        *rows = stay ? block(x * w.rows_F, w.rows_F, c->ffn, w.rows_F)
-                     : block(from * w.F, w.K_F, c->ffn, w.K_F);
-        *cut = axes_of("x.y");
+        *rows = rows_in(c, g, SIDE_ACT_WIDE, w.rows_F, c->ffn);
+    } else {
+        *cut = axes_of("y");
     }
+    if (rows->size == 0) *rows = block(0, t->rows, t->rows, t->rows);
+    *cols = shard_side(c, g, across);
 }
 
 /* Equal flat parts of the block; the finest are the moments', coarser ones are whole numbers of them. */

@@ -40,6 +40,33 @@ Widths widths_of(const Config *c, const Grid *g);
  * alone; blocks are whole numbers of them. */
 int64_t exact_panel(int64_t n);
 
+/* One dimension of a local block: stretches of logical indices, each with its place. */
+typedef struct Stretch {
+    int64_t global, n, local;
+    bool first; // this rank is the first of those that hold it
+} Stretch;
+typedef struct Side {
+    int64_t size; // padded
+    int n;
+    Stretch *s; // freed by mem_free
+} Side;
+
+/* Features of tokens as a rank holds them. */
+typedef enum {
+    SIDE_STREAM,   // C/y
+    SIDE_CHANNELS, // C, padded to Y equal blocks
+    SIDE_QKV,      // of the middle, as stored
+    SIDE_ATT,
+    SIDE_UP,
+    SIDE_ACT,
+    SIDE_QKV_WIDE, // as a product gives or wants them: with `heads` the Y blocks of its group
+    SIDE_ATT_WIDE,
+    SIDE_UP_WIDE,
+    SIDE_ACT_WIDE,
+    SIDE_ONE // one number for each token
+} SideKind;
+Side shard_side(const Config *c, const Grid *g, SideKind kind);
+
 /* Local. Cuts every tensor of the table for this rank. */
 void shard_tensors(TensorTable *t, const Grid *g);
 /* Local. Is it a matrix of a product, cut flat over z (and d with zero)? Not the positions. */

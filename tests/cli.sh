@@ -71,6 +71,7 @@ refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${tr
 refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
 refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer-lr 0.7
 refuses "replicas that share one state" 2 "zero1 cuts the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
+refuses "a check that is to save" 2 "leave --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
 refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
 refuses "missing shard" 1 "nowhere.bin" "$programs/train_gpt" --train nowhere.bin --model $model
 refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model --micro 2
@@ -131,6 +132,8 @@ refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.
 refuses "report of a foreign file" 1 "no JSON lines" "$programs/report" picture.bin
 refuses "report of nothing" 2 "no file" "$programs/report"
 
+"${train[@]}" --ranks 4 --layout x2.y2+sp+heads --check-tp 2 >checked
+works "a check of a mesh against one rank" grep -qx 'all agree' checked
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
 mkfifo pipe && { timeout 10 cat pipe >piped.html 2>/dev/null & }

@@ -1,0 +1,265 @@
+/* parallel/check: it passes what is right on every layout, and of each collective that is left out it names the
+ * tensor that suffers first and what is missing. */
+#include "parallel/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/coll_backend.h"
+#include "parallel/ranks.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+/* --- a fault: one collective whose result is thrown away -------------------------------------- */
+
+static struct {
+    const char *what, *label; // of the collective; NULL: none
+    CollBackend backend;      // of the threads, with another wait
+} fault;
+
+static bool is_fault(const Comm *c, const CollCall *call) {
+    return fault.what && strcmp(call->what, fault.what) == 0 &&
+           (!fault.label || strcmp(comm_label(c), fault.label) == 0);
+}
+
+/* The true call, its result into a buffer that nobody reads. */
+static void faulty_start(Comm *c, uint64_t number, const CollCall *call) {
+    CollCall *x = &c->open[number % COLL_IN_FLIGHT].call;
+    int64_t n = coll_elements(call) * (call->op == COLL_ALL_GATHER ? comm_size(c) : 1);
+    if (is_fault(c, call)) x->dst = mem_calloc((size_t)n, (size_t)coll_type_bytes(call->type));
+    coll_threads.start(c, number, x);
+}
+
+static void faulty_wait(Comm *c, uint64_t number, const CollCall *call) {
+    coll_threads.wait(c, number, call);
+    if (is_fault(c, call)) mem_free(call->dst);
+}
+
+static void make_faulty(World *w) {
+    for (Comm *c = w->all; c; c = c->next)
+        if (c->size > 1) c->backend = &fault.backend;
+}
+
+/* --- a check on threads ----------------------------------------------------------------------- */
+
+typedef struct Job {
+    const char *model, *layout;
+    int64_t sequences, S, micro, steps;
+    Recompute recompute;
+    Config config;
+    Layout l;
+    bool ok[16];
+    char *text;
+    size_t n_text;
+} Job;
+
+static void load(void *ctx, TensorTable *table, Team *team, const Group *g) {
+    TensorRun r;
+    (void)ctx, (void)g;
+    tensors_init(table, team, 42);
+    for (int i = 0; i < table->n; i++) { // biases and norms carry signal, too
+        Tensor *t = &table->t[i];
+        for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &r);)
+            for (int64_t k = 0; k < r.n; k++)
+                t->param[r.at + k] +=
+                    0.2f * (float)(rng_uniform(9, rng_stream(t->name),
+                                               (uint64_t)(r.row * t->cols + r.col + k)) -
+                                   0.5);
+    }
+}
+
+static void batch(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,
+                  int32_t *targets) {
+    const Job *j = ctx;
+    for (int64_t i = 0; i < n * j->S; i++) {
+        bool real = first + i / j->S < j->sequences;
+        uint64_t at = (uint64_t)((step * j->sequences + first) * j->S + i);
+        inputs[i] = real ? (int32_t)(rng_u64(1, 1, at) % (uint64_t)j->config.vocab) : 0;
+        targets[i] = real ? (int32_t)(rng_u64(1, 2, at) % (uint64_t)j->config.vocab) : -1;
+    }
+}
+
+static AdamW rule(void *ctx, int64_t step, double norm) {
+    (void)ctx;
+    return (AdamW){.lr = 0.01f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.95f,
+                   .eps =
+                       1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
+                   .weight_decay = 0.1f,
+                   .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
+                   .step = step + 1};
+}
+
+static int rank_main(World *w, void *ctx) {
+    Job *j = ctx;
+    Grid grid;
+    Model m;
+    Team *team = team_create(1);
+    grid_make(&grid, w, &j->l, &j->config);
+    if (fault.what) make_faulty(w);
+    int64_t places = mesh_blocks(&grid.mesh, axes_of("d.z"));
+    ModelShape s = {.config = j->config,
+                    .B = j->micro ? j->micro : (j->sequences + places - 1) / places,
+                    .S = j->S,
+                    .recompute = j->recompute,
+                    .training = true,
+                    .grid = &grid};
+    model_plan(&m, &s, kernels_cpu(NULL), team);
+    model_allocate(&m);
+    CheckJob job = {.steps = j->steps,
+                    .sequences = j->sequences,
+                    .ctx = j,
+                    .load = load,
+                    .batch = batch,
+                    .rule = rule,
+                    .limit = 60};
+    FILE *f = world_rank(w) == 0 ? open_memstream(&j->text, &j->n_text) : NULL;
+    j->ok[world_rank(w)] = check_run(&m, &job, f);
+    if (f) fclose(f);
+    for (Comm *c = w->all; c; c = c->next)
+        if (c->size > 1) c->backend = w->backend;
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+/* Did all ranks hear the same? The table is in j->text, freed by the caller. */
+static bool run(Job *j) {
+    Err e;
+    if (!config_parse(&j->config, j->model, &e)) die("%s", e.text);
+    if (!layout_parse(&j->l, j->layout, 0, &e)) die("%s", e.text);
+    int p = layout_ranks(&j->l);
+    j->text = NULL;
+    ranks_run(p, rank_main, j);
+    for (int i = 1; i < p; i++)
+        if (j->ok[i] != j->ok[0]) return false;
+    return true;
+}
+
+static const char *const models[] = {
+    "layers=2,heads=5,channels=20,seq=6,vocab=37",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
+    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0",
+};
+
+typedef struct Tally {
+    const char *model;
+    int n, bad;
+} Tally;
+
+static void check_good(const char *spec, void *ctx) {
+    Tally *t = ctx;
+    Job j = {.model = t->model, .layout = spec, .sequences = 5, .S = 4, .steps = 2};
+    bool heard = run(&j);
+    t->n++;
+    if (!heard || !j.ok[0]) {
+        const char *bad = strstr(j.text, "BAD in step");
+        printf("    %s on %s: %s\n", t->model, spec, bad ? bad : "ranks disagree");
+        t->bad++;
+    }
+    free(j.text);
+}
+
+TEST(check_passes_what_is_right_on_every_layout) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        Tally t = {.model = models[i]};
+        for (int p = 1; p <= (i == 0 ? 6 : 4); p++) mesh_every_layout(p, check_good, &t);
+        CHECK(t.n > (i == 0 ? 150 : 70));
+        CHECK(t.bad == 0);
+    }
+}
+
+/* --- faults ------------------------------------------------------------------------------------ */
+
+/* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
+static char *verdict(const char *model, const char *layout, const char *what, const char *label) {
+    Job j = {.model = model, .layout = layout, .sequences = 5, .S = 4, .steps = 2};
+    fault.what = what, fault.label = label;
+    fault.backend = coll_threads;
+    fault.backend.start = faulty_start, fault.backend.wait = faulty_wait;
+    bool heard = run(&j);
+    fault.what = fault.label = NULL;
+    const char *bad = heard && !j.ok[0] ? strstr(j.text, "BAD in step") : NULL;
+    char *said = bad ? mem_strdup(bad) : NULL;
+    free(j.text);
+    return said;
+}
+
+/* One row: what is left out along which group, and what is to be said. */
+typedef struct Fault {
+    const char *layout, *what, *label, *tensor, *op;
+    bool partial; // it is known for a partial sum
+} Fault;
+
+static bool named(const char *model, const Fault *f) {
+    char first[128], missing[128];
+    char *said = verdict(model, f->layout, f->what, f->label);
+    snprintf(first, sizeof first, "BAD in step 1: %s", f->tensor);
+    snprintf(missing, sizeof missing, "%s \"%s\"", f->op, f->what);
+    bool ok = said && strncmp(said, first, strlen(first)) == 0 && strstr(said, missing) &&
+              f->partial == !!strstr(said, "partial sums look unreduced: expected");
+    if (!ok)
+        printf("    %s without %s over %s: %s\n", f->layout, f->what, f->label,
+               said ? said : "passed");
+    mem_free(said);
+    return ok;
+}
+
+TEST(check_names_the_sum_that_is_missing) {
+    static const Fault faults[] = {
+        {"x2", "y of attn_out", "x", "x2 of block 0: ", "all_reduce", true},
+        {"x2.y2", "y of attn_out", "x", "x2 of block 0: ", "all_reduce", true},
+        {"x2.y2", "y of qkv", "y", "qkv of block 0: ", "all_reduce", true},
+        {"x2", "dx of qkv", "x", "dh1 of block 1: ", "all_reduce", true},
+        {"x2", "dx of up", "x", "dh2 of block 1: ", "all_reduce", true},
+        {"y2", "dx of down", "y", "dpre of block 1: ", "all_reduce", true},
+        {"x2.y2", "dx of head", "x", "dh: ", "all_reduce", true},
+        {"d2", "gradients of vectors", "d", "gradient of lnf.bias: ", "all_reduce", true},
+        {"d2.z2.x2+sp", "gradients of vectors", "d.z.x", "gradient of lnf.bias: ", "all_reduce",
+         true},
+        {"d2.z2.x2+sp", "gradients of vectors", "d.z", "gradient of h.1.up.bias: ", "all_reduce",
+         true},
+        {"d3", "gradients of matrices", "d", "gradient of h.1.down.weight: ", "all_reduce", true},
+        // the positions were added in between, or the sum was to go elsewhere
+        {"x2", "x of embedding", "x", "x of block 0: ", "all_reduce", false},
+        {"x2+sp", "y of down", "x", "x' of block 0: ", "reduce_scatter", false},
+        {"y2+heads", "y of up", "y", "pre of block 0: ", "reduce_scatter", false},
+        {"z2", "dw of up", "z", "gradient of h.1.up.weight: ", "reduce_scatter", false},
+        {"d2+zero1", "gradients of matrices", "d",
+         "gradient of h.1.down.weight: ", "reduce_scatter", false},
+        {"x2.y2+stay=y", "dx of down", "y", "dpre of block 1: ", "reduce", false},
+        {"x2.y2+stay=y", "dw of up", "x", "gradient of h.1.up.weight: ", "reduce", false},
+    };
+    int bad = 0;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        bad += !named(models[0], &faults[i]);
+    CHECK(bad == 0);
+    CHECK(named(models[1], &(Fault){"x6", "gradients of copied heads", "kv",
+                                    "gradient of h.1.qkv.weight: ", "all_reduce", false}));
+}
+
+TEST(check_names_statistics_and_gathers_that_are_missing) {
+    static const Fault faults[] = {
+        {"y2", "statistics of norm", "y", "h1 of block 0: ", "all_gather", false},
+        {"y2", "sums of dnorm", "y", "dx': ", "all_reduce", false},
+        {"x2.y2", "statistics of loss", "x.y", "losses: ", "all_gather", false},
+        {"d2", "sum of losses", "d", "loss: ", "all_reduce", false},
+        {"x2", "gradient norm", "all", "gradient norm: ", "all_reduce", false},
+        {"z2", "w of up", "z", "h.0.up.weight, gathered: ", "all_gather", false},
+        {"z2", "w of embedding", "z", "wte, gathered: ", "all_gather", false},
+        {"d2+zero1", "new weights", "d", "parameter wte after the update: ", "all_gather", false},
+        {"x2+sp", "x of qkv", "x", "h1 of block 0, gathered: ", "all_gather", false},
+        {"x2+sp", "dy of down", "x", "dx' of block 1, gathered: ", "all_gather", false},
+        {"x2.y2", "x of head", "y", "h, gathered: ", "all_gather", false},
+        {"y2", "dx of embedding", "y", "dx of block 0, gathered: ", "all_gather", false},
+        {"x2.y2+stay=y", "x of up", "y", "pre of block 0: ", "broadcast", false},
+        {"x2.y2+stay=y", "w of down", "x", "x' of block 0: ", "broadcast", false},
+    };
+    int bad = 0;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        bad += !named(models[0], &faults[i]);
+    CHECK(bad == 0);
+}
