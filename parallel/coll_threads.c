@@ -263,11 +263,11 @@ static void sum_run(Comm *c, Sum *s) {
         sum_piece(s, 0, s->rows * s->row_bytes);
 }
 
-/* reduce_scatter: my block; all_reduce: my part, for all; reduce: all of it, at the root. */
+/* reduce_scatter: my block; all_reduce: my part, for all; reduce: my part, for the root. */
 static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
     int64_t bytes = coll_type_bytes(call->type), n = coll_elements(call), begin = 0, end = n;
     Sum s = {.type = call->type, .fold = call->fold, .n_src = c->size, .n_dst = 1, .rows = 1};
-    if (call->op == COLL_ALL_REDUCE)
+    if (call->op == COLL_ALL_REDUCE || call->op == COLL_REDUCE)
         begin = coll_part(n, c->size, c->rank), end = coll_part(n, c->size, c->rank + 1);
     int64_t src_at = begin, dst_at = begin;
     s.row_bytes = s.src_stride = (end - begin) * bytes;
@@ -278,7 +278,8 @@ static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
     }
     for (int i = 0; i < c->size; i++)
         s.src[i] = (const char *)call_of(c, i, number)->src + src_at * bytes;
-    s.dst[0] = (char *)call->dst + dst_at * bytes;
+    bool for_root = call->op == COLL_REDUCE;
+    s.dst[0] = (char *)(for_root ? call_of(c, call->root, number) : call)->dst + dst_at * bytes;
     if (call->op == COLL_ALL_REDUCE)
         for (s.n_dst = 0; s.n_dst < c->size; s.n_dst++)
             s.dst[s.n_dst] = (char *)call_of(c, s.n_dst, number)->dst + dst_at * bytes;
@@ -288,7 +289,6 @@ static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
 static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
     Meet *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, target = lap_end(c, number);
-    bool root = c->rank == call->root;
     gate_wait(c, ARRIVED, &m->gate[ARRIVED][at], (uint32_t)number, target, call);
     for (int i = 0; BASE_DEBUG && i < c->size; i++)
         if (!coll_agree(call, call_of(c, i, number)))
@@ -297,11 +297,11 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
         all_gather(c, number, call);
     else if (call->op == COLL_BROADCAST)
         broadcast(c, number, call);
-    else if (call->op != COLL_REDUCE || root)
+    else
         sum_of_calls(c, number, call);
     gate_enter(c, DONE, &m->gate[DONE][at], (uint32_t)number, target);
     // whose src nobody reads, and whose dst nobody else writes, may go; in debug builds their call is read
-    bool free = (call->op == COLL_BROADCAST && !root) || (call->op == COLL_REDUCE && root);
+    bool free = call->op == COLL_BROADCAST && c->rank != call->root;
     if (BASE_DEBUG || !free) gate_wait(c, DONE, &m->gate[DONE][at], (uint32_t)number, target, call);
 }
 

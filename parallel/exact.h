@@ -20,8 +20,7 @@
 
 #include "parallel/model.h"
 
-/* Local. Cuts the integers of gradients (of the gradient arena), and the workspace. */
-void exact_gradients_cut(Model *m, Arena *a);
+/* Local. Cuts the workspace. */
 void exact_workspace(Model *m, Arena *a);
 /* Local. The tokens of a chunk of the head must be whole sequences: rounds rows up. */
 int64_t exact_head_rows(const Model *m, int64_t rows);

@@ -137,6 +137,19 @@ same_losses() {
     done
 }
 
+# --exact: processes on any mesh print the bits of one rank.
+exact_losses() {
+    local job
+    "${train[@]}" --steps 5 --exact --json one.json >out 2>err
+    for job in "2 x2+sp" "3 y3" "4 d2.x2" "4 x2.y2+stay=y"; do
+        why=
+        mpi "${job% *}" "${train[@]}" --steps 5 --exact --layout "${job#* }" --json processes.json >out 2>err || why="status $?"
+        [ "$(losses one.json | wc -l)" = 5 ] || why="one rank: $(losses one.json | wc -l) steps"
+        [ "$(losses one.json)" = "$(losses processes.json)" ] || why="losses differ from those of one rank"
+        verdict "the same bits with ${job#* } on ${job% *} processes"
+    done
+}
+
 # interrupted NAME SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is whole: threads
 # continue it.
 interrupted() {
@@ -173,6 +186,7 @@ on_this_machine() {
     ends "another number of ranks" 2 "4 ranks are wanted, but the launcher started 3" mpi 3 "$job" sums 4
     shard
     same_losses
+    exact_losses
     ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
     interrupted "a rank of a training run is killed" KILL
     interrupted "a rank of a training run is stopped" STOP

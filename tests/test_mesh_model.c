@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/debug.h"
 #include "base/mem.h"
 #include "data/weights.h"
 #include "parallel/ranks.h"
@@ -47,11 +48,17 @@ typedef struct Compare {
     MeshRun one;
     MeshDiff bound; // 10 times what reordering gives
     int64_t micro;
-    int n, bad;
+    int seen, n, bad;
 } Compare;
+
+/* Sanitizers take every 23rd layout: it is threads and memory that they look at. */
+static bool left_out(Compare *c) {
+    return c->seen++ % 23 && BASE_DEBUG;
+}
 
 static void compare(const char *spec, void *ctx) {
     Compare *c = ctx;
+    if (left_out(c)) return;
     MeshRun r = run_on(c->model, spec, c->micro);
     MeshDiff d = mesh_diff(&r, &c->one);
     c->n++;
@@ -80,7 +87,7 @@ TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
         Compare c = comparison(models[i]);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare, &c);
         mesh_run_free(&c.one);
-        CHECK(c.n > 300);
+        CHECK(c.n > (BASE_DEBUG ? 12 : 300));
         CHECK(c.bad == 0);
     }
 }
@@ -134,6 +141,39 @@ TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
         CHECK(s.n > 300);
         CHECK(s.bad == 0);
     }
+/* More ranks, primes among them, and axes in other orders: which one is innermost must not matter. */
+static const char *const others[] = {"x11",
+                                     "z13",
+                                     "x16+sp",
+                                     "y9",
+                                     "d4.x4",
+                                     "d3.z3",
+                                     "x5.y3+heads",
+                                     "y2.x2.d3",
+                                     "x3.d2.z2",
+                                     "z2.y3.x2+sp+heads",
+                                     "y4.x3+stay=y",
+                                     "x2.d2.y2.z2",
+                                     "y2.z2.x2.d2+sp+heads+zero1",
+                                     "z7.d2+zero3"};
+enum { N_OTHERS = sizeof others / sizeof *others };
+
+TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
+    Compare c = comparison(models[0]);
+    MeshRun exact = {
+        .model = models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
+    mesh_run(&exact);
+    for (int i = 0; i < N_OTHERS; i += BASE_DEBUG ? 5 : 1) {
+        MeshRun r = {
+            .model = models[0], .layout = others[i], .sequences = SEQUENCES, .S = 4, .exact = true};
+        c.seen = 0;
+        compare(others[i], &c);
+        mesh_run(&r);
+        c.bad += !r.agreed || memcmp(r.loss, exact.loss, sizeof r.loss) != 0;
+        mesh_run_free(&r);
+    }
+    mesh_run_free(&exact), mesh_run_free(&c.one);
+    CHECK(c.n > 0 && c.bad == 0);
 }
 
 /* ---- --exact ---- */
@@ -153,6 +193,7 @@ static bool same_bits(const MeshRun *a, const MeshRun *b) {
 
 static void compare_bits(const char *spec, void *ctx) {
     Compare *c = ctx;
+    if (left_out(c)) return;
     // every layout with some other micro-step and recompute: none of it may matter
     MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
     if (!r.agreed || !same_bits(&r, &c->one)) {
@@ -172,7 +213,7 @@ TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
         CHECK(d.loss <= c.bound.loss && d.norm <= c.bound.norm && d.weights <= c.bound.weights);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_bits, &c);
         mesh_run_free(&c.one), mesh_run_free(&plain);
-        CHECK(c.n > 300);
+        CHECK(c.n > (BASE_DEBUG ? 12 : 300));
         CHECK(c.bad == 0);
     }
 }

@@ -43,7 +43,7 @@ sanitized() {
 # What one instruction set computes is tested by the suite; here it is memory and threads that matter.
 files="batch checkpoint config corpus crc32c hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
     token utf8 vocab weights zscore"
-threads="team attention_equals coll_ ranks_run ranks_are ranks_of_a die_of"
+threads="team attention_equals coll_ ranks_run ranks_are ranks_of_a die_of mesh_"
 
 stage "the suite" build/run_tests
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
