@@ -98,7 +98,7 @@ typedef struct Start {
     Config config;
     Layout layout;
     uint8_t digest[SHA256_BYTES], one[SHA256_BYTES]; // of rank 0; of one rank
-    int n, bad;
+    int seen, n, bad;
 } Start;
 
 static int start_main(World *w, void *ctx) {
@@ -124,6 +124,7 @@ static int start_main(World *w, void *ctx) {
 static void compare_start(const char *spec, void *ctx) {
     Start *s = ctx;
     Err e;
+    if (s->seen++ % 23 && BASE_DEBUG) return;
     if (!layout_parse(&s->layout, spec, 0, &e)) die("%s", e.text);
     ranks_run(layout_ranks(&s->layout), start_main, s);
     if (s->n++ == 0) memcpy(s->one, s->digest, sizeof s->one);
@@ -138,9 +139,11 @@ TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
         Err e;
         CHECK(config_parse(&s.config, models[i], &e));
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_start, &s);
-        CHECK(s.n > 300);
+        CHECK(s.n > (BASE_DEBUG ? 12 : 300));
         CHECK(s.bad == 0);
     }
+}
+
 /* More ranks, primes among them, and axes in other orders: which one is innermost must not matter. */
 static const char *const others[] = {"x11",
                                      "z13",
