@@ -14,7 +14,8 @@ in what a meeting does (parallel/outer.h):
     DiLoCo        H > 1       --sync-every H --outer-lr 0.7 --outer-momentum 0.9
 
 Bytes are those that rank 0 received in its steps, as the run itself counts them ("received" of --json). Theory: 2 (D-1)/D
-of the fp32 parameters for each meeting, so 1/H of the bytes of H = 1. The loss is that of 512 sequences of the validation
+of the fp32 parameters for each meeting, so 1/H of the bytes of H = 1; fragments that are not due meet once more after
+the last step, which is therefore left out of the largest one. The loss is that of 512 sequences of the validation
 text, for the model on which the replicas last agreed. Only the standard library is needed.
 """
 import argparse
@@ -75,7 +76,7 @@ def train(tmp, setting, args):
     for r in records:
         if "loss" in r:
             received += r["received"]
-            largest = max(largest, r["received"])
+            largest = max(largest, r["received"] if r["step"] < args.steps else 0)
             losses.append(r["loss"])
         elif "val_loss" in r:
             points.append({"step": r["step"], "received": received, "val_loss": r["val_loss"]})
