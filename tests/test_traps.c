@@ -1,0 +1,245 @@
+/* Mistakes that published implementations of tensor parallelism made, and the test that fails when one of them is made
+ * here. Each was put into the code once, to see it fail.
+ *
+ *   trap                                                   caught by
+ *   norm with the statistics of its own features           trap_norms_take_statistics_of_whole_rows, check_names_statistics_...
+ *   variance as E[x^2] - E[x]^2                            norm_of_rows_in_parts_matches_double_for_any_team (mean 1000)
+ *   no sum of dw over the depth axis; tested at depth 1    trap_depth_sums_its_gradients
+ *   gradients of biases and norms not summed over all      trap_biases_are_added_once_and_their_gradients_are_whole,
+ *     axes that cut tokens; bias added before the sum        trap_norms_...
+ *   positions added before the sum                         trap_positions_are_added_once
+ *   gradients of copied key heads not added                trap_copies_of_a_key_head_share_its_gradient
+ *   gradient norm counts copies as often as they are held  trap_gradient_norm_counts_copies_once
+ *   tied head: one of its two gradients lost               trap_tied_head_gets_both_gradients
+ *   no gradient of a layer's input, or a partial one       trap_inputs_get_whole_gradients
+ *   gathered x and w kept for backward: 1/q^2 for 1/q^3    trap_memory_of_every_preset_is_that_of_its_scheme
+ *   attention on all ranks of the second axis              the same: heads over x.y
+ *   gathers over all ranks instead of along an axis        trap_blocks_talk_along_one_axis_at_a_time
+ *   head: sums of the size of the logits                   trap_no_bytes_of_activations_depend_on_the_vocabulary
+ *   costs of K x N taken for N x K; broadcasts priced as   count_of_a_block_is_the_closed_formula,
+ *     if they were not pipelined                             count_foretells_every_preset_to_the_byte
+ *   only squares and cubes; sizes that must divide         mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
+ */
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "parallel/count.h"
+#include "parallel/ranks.h"
+#include "tests/mesh_run.h"
+
+/* --- what is trained --------------------------------------------------------------------------- */
+
+static const char gpt2[] = "layers=2,heads=5,channels=20,seq=6,vocab=37";
+static const char llama[] = "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29";
+
+/* Do these layouts (ended by NULL) train what one rank trains? A trap changes a gradient by a good part of itself;
+ * rounding gives 1e-5 at most, to which mesh_every_layout_... holds every layout. */
+static bool train_the_same(const char *model, int64_t micro, const char *const *layouts) {
+    MeshRun one = {.model = model, .layout = "d1", .sequences = 5, .S = 4};
+    bool same = true;
+    mesh_run(&one);
+    for (; *layouts; layouts++) {
+        MeshRun r = {.model = model, .layout = *layouts, .sequences = 5, .S = 4, .micro = micro};
+        mesh_run(&r);
+        MeshDiff d = mesh_diff(&r, &one);
+        if (!r.agreed || !(d.loss < 1e-4 && d.norm < 1e-3 && d.weights < 1e-2)) {
+            printf("    %s: loss %.1g, norm %.1g, weights %.1g%s\n", *layouts, d.loss, d.norm,
+                   d.weights, r.agreed ? "" : "; ranks disagree");
+            same = false;
+        }
+        mesh_run_free(&r);
+    }
+    mesh_run_free(&one);
+    return same;
+}
+#define LAYOUTS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+TEST(trap_norms_take_statistics_of_whole_rows) {
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("y2", "y3", "x2.y2+sp", "optimus:2x2")));
+    CHECK(train_the_same(llama, 0, LAYOUTS("y2", "optimus:2x2")));
+}
+
+TEST(trap_depth_sums_its_gradients) {
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("tesseract:2x2x2", "tesseract:3x1x2")));
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("axonn:2x2x2x1", "z3", "d2.z2", "d2.z2+zero1")));
+}
+
+TEST(trap_biases_are_added_once_and_their_gradients_are_whole) {
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("x2", "y2", "x2.y2", "x2+sp", "y2+heads")));
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("d2.x2+sp", "cube:2", "optimus:2x2", "tesseract:2x2x2")));
+}
+
+TEST(trap_positions_are_added_once) {
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("x2", "y2", "x2+sp", "x3.y2+sp", "z2.x2+sp")));
+}
+
+TEST(trap_copies_of_a_key_head_share_its_gradient) {
+    CHECK(train_the_same(llama, 0, LAYOUTS("x6", "x6+sp", "y6+stay=y", "z2.x6")));
+}
+
+TEST(trap_tied_head_gets_both_gradients) { // in several micro-steps, stored whole and cut
+    CHECK(train_the_same(gpt2, 1, LAYOUTS("d2", "z2", "x2.y2", "d2+zero1", "d2+zero2", "fsdp:3")));
+}
+
+TEST(trap_inputs_get_whole_gradients) {
+    CHECK(train_the_same(gpt2, 0, LAYOUTS("x2", "y2", "x2+sp", "y2+heads", "optimus:2x2")));
+    CHECK(train_the_same(llama, 0, LAYOUTS("x2", "y2", "x2.y2+sp+heads", "optimus:2x2")));
+}
+
+TEST(trap_gradient_norm_counts_copies_once) {
+    static const char *const layouts[] = {"d3", "x4", "y3", "z2.x2", "x6", "d2.x2+sp+zero1"};
+    MeshRun one = {.model = llama, .layout = "d1", .sequences = 5, .S = 4};
+    mesh_run(&one);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        MeshRun r = {.model = llama, .layout = layouts[i], .sequences = 5, .S = 4};
+        mesh_run(&r);
+        CHECK_NEAR(r.norm[0] / one.norm[0], 1, 1e-5); // rounding; a copy counted twice gives 1e-2
+        mesh_run_free(&r);
+    }
+    mesh_run_free(&one);
+}
+
+/* --- what is sent ------------------------------------------------------------------------------ */
+
+/* Collectives of one micro-step of rank 0 of a layout. */
+static void micro_step_of(Count *c, const char *spec, const char *model) {
+    Grid g = {0};
+    Err e;
+    ModelShape s = {.B = 4, .S = 8, .training = true, .grid = &g};
+    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.mesh = mesh_make(g.layout.size, g.layout.order, 0);
+    c->n = 0;
+    count_micro_step(c, &s);
+}
+
+/* Three numbers of a token go over x.y, and nothing over more. */
+TEST(trap_blocks_talk_along_one_axis_at_a_time) {
+    static const char *const layouts[] = {"d2.z2.x2.y2+sp+heads", "d2.z2.x2.y2+stay=y",
+                                          "d2.z2.x4.y2"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        Count c;
+        micro_step_of(&c, layouts[i], "layers=2,heads=8,channels=64,seq=8,vocab=96");
+        CHECK(c.n > 20);
+        for (int k = 0; k < c.n; k++) {
+            bool statistics = strcmp(c.row[k].what, "statistics of loss") == 0;
+            if (strcmp(c.label[k], statistics ? "x.y" : "") != 0 && strlen(c.label[k]) != 1)
+                test_fail(__FILE__, __LINE__, "%s: %s goes over %s", layouts[i], c.row[k].what,
+                          c.label[k]);
+        }
+    }
+}
+
+TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
+    static const char *const layouts[] = {"megatron:4", "megatron-sp:4", "atp:2x2", "optimus:2x2",
+                                          "tesseract:2x2x2"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        Count small, large;
+        micro_step_of(&small, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=96");
+        micro_step_of(&large, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=9600");
+        CHECK(count_bytes(&small) > 0);
+        CHECK(count_bytes(&small) == count_bytes(&large)); // weights move in none of these
+    }
+}
+
+/* --- what is held ------------------------------------------------------------------------------ */
+
+enum { L = 3, C = 64, HEADS = 8, V = 128, POSITIONS = 8, BATCH = 4 }; // they divide by all below
+
+/* The denominators of a scheme on its mesh: of weights and optimizer; of the residual stream (4 T C a block), of
+ * attention (4 T C: q k v, output) and of the MLP (8 T C) with T the tokens of all ranks; and of tokens where the
+ * stream is stored, for what is kept of each token. Beside them, of vectors along the stream and in the middle. */
+typedef struct Scheme {
+    const char *layout;
+    int weights, optimizer, residual, attention, mlp, tokens, stream, middle;
+} Scheme;
+
+typedef struct Held {
+    Scheme scheme;
+    Layout l;
+    Config config;
+    int layers, bad;
+    size_t work; // bytes, of rank 0
+} Held;
+
+/* Bytes between want floats and that with each of n arrays rounded up to ARENA_ALIGN. */
+static bool holds(Held *h, int rank, const char *what, const Arena *a, double want, int n) {
+    double bytes = (double)a->used, least = 4 * want;
+    bool ok = bytes >= least && bytes <= least + (double)n * (ARENA_ALIGN - 1);
+    if (!ok)
+        test_fail(__FILE__, __LINE__, "%s, rank %d: %s take %.0f bytes, by the formula %.0f",
+                  h->scheme.layout, rank, what, bytes, least);
+    return ok;
+}
+
+static int plan_main(World *w, void *ctx) {
+    Held *h = ctx;
+    const Scheme *s = &h->scheme;
+    Grid grid;
+    Model m;
+    Team *team = team_create(1);
+    grid_make(&grid, w, &h->l, &h->config);
+    ModelShape shape = {
+        .config = h->config, .B = BATCH, .S = POSITIONS, .training = true, .grid = &grid};
+    model_plan(&m, &shape, kernels_cpu(NULL), team);
+    double here = BATCH * POSITIONS, T = here * mesh_blocks(&grid.mesh, axes_of("d.z"));
+    double TC = T * C, layers = h->layers;
+    double matrices = layers * 12 * C * C + V * C;
+    // Biases and norms, 13 C of a block, are small: cut along the stream or in the middle, else copied.
+    double vectors =
+        layers * C * (6.0 / s->stream + 7.0 / s->middle) + (2.0 * C + POSITIONS * C) / s->stream;
+    double kept = layers * (4 * TC / s->residual + 4 * TC / s->attention + 8 * TC / s->mlp +
+                            4 * T / s->tokens + T * HEADS / s->attention);
+    double ends = 2 * TC / s->residual + 2 * T / s->tokens + 3 * here;
+    int n = m.tensors.n, rank = world_rank(w);
+    bool ok =
+        holds(h, rank, "weights", &m.arena[ARENA_PARAMS], matrices / s->weights + vectors, n) &&
+        holds(h, rank, "optimizer", &m.arena[ARENA_OPTIMIZER],
+              2 * (matrices / s->optimizer + vectors), 2 * n) &&
+        holds(h, rank, "activations", &m.arena[ARENA_ACTS], kept + ends, 12 * h->layers + 8);
+    if (!ok) __atomic_add_fetch(&h->bad, 1, __ATOMIC_RELAXED);
+    if (rank == 0) h->work = m.arena[ARENA_WORK].used;
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+static Held plan(const Scheme *s, int layers) {
+    Held h = {.scheme = *s, .layers = layers};
+    char model[96];
+    Err e;
+    snprintf(model, sizeof model, "layers=%d,heads=%d,channels=%d,seq=%d,vocab=%d", layers, HEADS,
+             C, POSITIONS, V);
+    if (!config_parse(&h.config, model, &e)) die("%s", e.text);
+    if (!layout_parse(&h.l, s->layout, 0, &e)) die("%s", e.text);
+    ranks_run(layout_ranks(&h.l), plan_main, &h);
+    return h;
+}
+
+TEST(trap_memory_of_every_preset_is_that_of_its_scheme) {
+    static const Scheme schemes[] = {
+        //                weights opt  residual att mlp  tokens  stream middle
+        {"d1", 1, 1, 1, 1, 1, 1, 1, 1},
+        {"dp:4", 1, 1, 4, 4, 4, 4, 1, 1},
+        {"d4+zero1", 1, 4, 4, 4, 4, 4, 1, 1},
+        {"fsdp:4", 4, 4, 4, 4, 4, 4, 1, 1},
+        {"megatron:4", 4, 4, 1, 4, 4, 1, 1, 4},       // p; 1, p, p
+        {"megatron-sp:4", 4, 4, 4, 4, 4, 4, 1, 4},    // p; p
+        {"atp:4x2", 8, 8, 2, 8, 8, 1, 2, 8},          // p; d2, p, p
+        {"tensor3d:2x4x2", 8, 8, 4, 16, 16, 2, 2, 8}, // the same, tokens over d
+        {"axonn:2x2x2x2", 8, 8, 8, 16, 16, 4, 2, 4},  // Gr Gc Gd; Gc, p, p, each times d z
+        {"optimus:2x2", 4, 4, 4, 4, 4, 2, 2, 2},      // q^2
+        {"tesseract:2x2x2", 4, 4, 8, 8, 8, 4, 2, 2},  // q^2; d q^2
+        {"cube:2", 8, 8, 8, 8, 8, 4, 2, 4},           // q^3, what is saved of x, too
+    };
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        Held h = plan(&schemes[i], L), deeper = plan(&schemes[i], 2 * L);
+        CHECK(h.bad == 0);
+        CHECK(deeper.bad == 0);
+        CHECK(h.work == deeper.work); // what is gathered is gathered for one layer at a time
+    }
+}
