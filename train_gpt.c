@@ -42,7 +42,7 @@ static const char usage[] = "usage: train_gpt --train GLOB [options]      train\
                             "       train_gpt --init DIR --prompt TEXT   sample\n"
                             "       train_gpt --init DIR --val GLOB      evaluate\n";
 
-static volatile sig_atomic_t caught_signal;
+static _Atomic int caught_signal; // lock-free: handlers and rank threads may both use it
 
 /* The first signal asks for a checkpoint after this step; a second one ends the program as usual. */
 static void on_signal(int sig) {
