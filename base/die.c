@@ -1,6 +1,7 @@
 #include "base/die.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -74,6 +75,16 @@ void die_end(int status) {
     exit(status);
 }
 
+/* What stops all processes is told by the first one, whose end the launcher answers with SIGTERM to the others. */
+static void wait_for_the_first(void) {
+    sigset_t term;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    signal(SIGTERM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &term, NULL);
+    usleep(500 * 1000);
+}
+
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...) {
     char text[1024], where[256] = "";
     va_list ap;
@@ -85,10 +96,8 @@ void die_at(const char *file, int line, const char *func, int status, const char
     va_end(ap);
     if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
     if (status == 2) who.text[0] = 0; // the command line is that of all ranks
-    if (status == 2 && copy_of_command)
-        usleep(500 * 1000); // a launcher that sees one process end may end the others at once
-    else
-        put_line("", text, where);
+    if (copy_of_command) wait_for_the_first();
+    if (status != 2 || !copy_of_command) put_line("", text, where);
     die_end(status);
 }
 

@@ -39,7 +39,7 @@ void die_set_program(const char *argv0);
  * they take away. */
 void die_set_rank(int rank, const char *node);
 /* This process is one of several with the same command line, and not the first: die_usage() leaves the
- * line to that one, and gives it time to print. */
+ * line to that one. die() prints half a second later: what the first one finds as well is told once. */
 void die_set_copy(bool is_copy);
 /* A rank's name for the threads that it starts. */
 typedef struct DieRank {

@@ -174,6 +174,38 @@ interrupted() {
     verdict "$name"
 }
 
+# The disk is full for one process of four: one line says whose, the checkpoint before is whole, and nothing else is left.
+failed_save() {
+    # MPI's own shared memory is a file, too: the limit must not kill it
+    local limited='[ $OMPI_COMM_WORLD_RANK != 2 ] || { trap "" XFSZ; ulimit -f 1; }; exec "$@"'
+    why=
+    rm -rf save
+    mpi 4 "${train[@]}" --steps 4 --save save --layout x4 >out 2>err || why="status $? of the run before"
+    mpi 4 sh -c "$limited" sh "${train[@]}" --steps 8 --save save --resume --layout x4 >out 2>err && why="status 0"
+    [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines on stderr"
+    grep -q 'rank 2.*cannot write save/.*File too large' err || why="the line does not name rank 2 and the file: $(cat err)"
+    [ "$(ls -A save | tr '\n' ' ')" = ".lock step_00000004 " ] || why="left in the folder: $(ls -A save | tr '\n' ' ')"
+    mpi 3 "${train[@]}" --steps 8 --save save --resume --layout x3 >out 2>>err || why="status $? of the run after"
+    [ -d save/step_00000008 ] || why="the checkpoint before cannot be continued"
+    verdict "a save fails on one rank"
+}
+
+# A signal to the launcher reaches all ranks: they save and leave. A folder of checkpoints as --init is the newest of them.
+signalled() {
+    local job_pid i status
+    why=
+    rm -rf save
+    mpi 4 "${train[@]}" --steps 1000000 --save save --layout x2.y2 >out 2>err &
+    job_pid=$!
+    for ((i = 0; i < 150; i++)); do [ "$(grep -c '^step' out)" -lt 5 ] || break; sleep 0.1; done
+    pkill -TERM -P $job_pid mpirun || kill -TERM $job_pid
+    wait $job_pid && why="status 0"
+    ls save/step_* >/dev/null 2>&1 || why="nothing was saved"
+    mpi 4 "$programs/train_gpt" --init save --val shard.bin --layout d4 --micro 2 --threads 1 >out 2>>err || why="status $? of --init"
+    grep -q 'val loss' out || why="no validation of the newest checkpoint"
+    verdict "a signal to the launcher"
+}
+
 on_this_machine() {
     same_sums
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
@@ -188,6 +220,11 @@ on_this_machine() {
     same_losses
     exact_losses
     ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
+    ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8
+    ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere
+    failed_save
+    ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" --save save
+    signalled
     interrupted "a rank of a training run is killed" KILL
     interrupted "a rank of a training run is stopped" STOP
 }
