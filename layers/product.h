@@ -47,6 +47,48 @@ typedef struct Product {
     void *workspace; // product_workspace() bytes, aligned to 64; one product at a time may use it
 } Product;
 
+/* The three products of a linear layer: y[T,N] = x w, dx[T,K] = dy w', dw[K,N] = x' dy. Rows of the first
+ * operand lie ld apart; where the result goes and what is added is the caller's. */
+static inline Product product_xw(int64_t T, int64_t K, int64_t N, const float *x, int64_t ld,
+                                 const float *w) {
+    return (Product){.M = T,
+                     .N = N,
+                     .K = K,
+                     .a = x,
+                     .a_row = ld,
+                     .a_col = 1,
+                     .b = w,
+                     .b_row = N,
+                     .b_col = 1,
+                     .ldy = N};
+}
+static inline Product product_dx(int64_t T, int64_t K, int64_t N, const float *dy, int64_t ld,
+                                 const float *w) {
+    return (Product){.M = T,
+                     .N = K,
+                     .K = N,
+                     .a = dy,
+                     .a_row = ld,
+                     .a_col = 1,
+                     .b = w,
+                     .b_row = 1,
+                     .b_col = N,
+                     .ldy = K};
+}
+static inline Product product_dw(int64_t T, int64_t K, int64_t N, const float *x, int64_t ld,
+                                 const float *dy) {
+    return (Product){.M = K,
+                     .N = N,
+                     .K = T,
+                     .a = x,
+                     .a_row = 1,
+                     .a_col = ld,
+                     .b = dy,
+                     .b_row = N,
+                     .b_col = 1,
+                     .ldy = N};
+}
+
 /* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b. */
 void product(Team *t, const Product *p);
 /* Local. Bytes of workspace that any product needs with this many threads. */

@@ -1,4 +1,5 @@
 #include "parallel/block.h"
+#include "parallel/coll_call.h"
 
 #include "parallel/exact.h"
 #include "parallel/probe.h"
@@ -46,14 +47,7 @@ void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, fl
         counts[i] = left < 0 ? 0 : left < m->w.C ? left : m->w.C;
     }
     m->k->norm_statistics(m->team, &n, m->work.stats, x);
-    coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
-                               .rows = 1,
-                               .cols = 2 * tk->T_x,
-                               .src = m->work.stats,
-                               .dst = m->work.parts,
-                               .what = "statistics of norm",
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_gather(over, COLL_F32, m->work.stats, 2 * tk->T_x, m->work.parts, "statistics of norm");
     m->k->norm_merge(&n, mean, rstd, m->work.parts, counts, Y);
     m->k->norm_apply(m->team, &n, y, x, mean, rstd);
 }
@@ -71,14 +65,7 @@ void norm_of_backward(Model *m, int w, int b, const Tokens *tk, float *dx, const
         return;
     }
     m->k->norm_backward_sums(m->team, &n, m->work.stats, dy, x, mean, rstd);
-    coll_run(over, &(CollCall){.op = COLL_ALL_REDUCE,
-                               .rows = 1,
-                               .cols = 2 * tk->T_x,
-                               .src = m->work.stats,
-                               .dst = m->work.stats,
-                               .what = "sums of dnorm",
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_sum(over, COLL_F32, m->work.stats, 2 * tk->T_x, "sums of dnorm");
     m->k->norm_backward_apply(m->team, &n, dx, dy, x, mean, rstd, m->work.stats);
 }
 

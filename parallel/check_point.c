@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "parallel/check_parts.h"
+#include "parallel/coll_call.h"
 
 /* A sum of a few thousand numbers, each rounded to half a unit in the last place (6e-8), errs by some
  * such units of its size; elements of several times the RMS by more. An operand in bf16 that falls on the other
@@ -188,14 +189,7 @@ static Diff difference(Check *c, const float *local, const float *want, Limit li
 static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want, Limit limit) {
     float *sum = room(&c->sum, &c->sum_room, s->n);
     for (int64_t i = 0; i < s->n; i++) sum[i] = s->local[i] - (s->base ? s->base[i] : 0);
-    coll_run(over, &(CollCall){.op = COLL_ALL_REDUCE,
-                               .rows = 1,
-                               .cols = s->n,
-                               .src = sum,
-                               .dst = sum,
-                               .what = "check",
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_sum(over, COLL_F32, sum, s->n, "check");
     for (int64_t i = 0; i < s->n; i++) sum[i] += s->base ? s->base[i] : 0;
     int beyond;
     difference(c, sum, want, limit, &beyond);

@@ -1,4 +1,5 @@
 #include "parallel/exact.h"
+#include "parallel/coll_call.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,21 +46,6 @@ static void product_64(Model *m, Product p, int64_t *y, Panels k, int exponent, 
         m->team, &p,
         &(ProductExact){
             .y_64 = y, .k_panel = k.size, .k_unit = k.unit, .exponent = exponent, .fresh = fresh});
-}
-
-static void all_reduce(Comm *c, CollType type, CollFold fold, void *x, int64_t n,
-                       const char *what) {
-    if (!c) return;
-    coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
-                            .type = type,
-                            .fold = fold,
-                            .rows = 1,
-                            .cols = n,
-                            .src = x,
-                            .dst = x,
-                            .what = what,
-                            .file = __FILE__,
-                            .line = __LINE__});
 }
 
 /* ---- room ---- */
@@ -125,15 +111,7 @@ static void grad_done_64(Model *m, int i, bool fresh, const char *what) {
     int64_t n = tensor_part(&m->tensors.t[i], PART_GRAD);
     if (!over) return;
     int64_t *part = fresh ? m->grad_64[i] : m->ex.dw_part;
-    coll_run(over, &(CollCall){.op = COLL_REDUCE_SCATTER,
-                               .type = COLL_I64,
-                               .rows = 1,
-                               .cols = n,
-                               .src = m->ex.dw,
-                               .dst = part,
-                               .what = what,
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_scatter(over, COLL_I64, m->ex.dw, n, part, what);
     if (!fresh) add_64(m->grad_64[i], part, n);
 }
 
@@ -157,34 +135,16 @@ static const int64_t *stay_forward(Model *m, const Linear *l, const Tokens *tk, 
         int64_t ld;
         p = summa_panel(m, l, k, w);
         const float *xp = summa_x(m, l, tk, &p, x, &ld), *wp = summa_w(m, l, &p, own);
-        product_64(m,
-                   (Product){.M = tk->rows,
-                             .N = l->N,
-                             .K = p.n,
-                             .a = xp,
-                             .a_row = ld,
-                             .a_col = 1,
-                             .b = wp,
-                             .b_row = l->N,
-                             .b_col = 1,
-                             .ldy = l->N},
-                   m->ex.sum, of_input(m, l->kind), EXACT_ACTIVATIONS, k == 0);
+        product_64(m, product_xw(tk->rows, p.n, l->N, xp, ld, wp), m->ex.sum, of_input(m, l->kind),
+                   EXACT_ACTIVATIONS, k == 0);
     }
     return m->ex.sum;
 }
 
 static const int64_t *forward_sum(Model *m, const Linear *l, const Tokens *tk, const float *x,
                                   int w) {
-    Product p = {.M = tk->rows,
-                 .N = l->N,
-                 .K = l->K,
-                 .a_row = l->K,
-                 .a_col = 1,
-                 .b_row = l->N,
-                 .b_col = 1,
-                 .ldy = l->N};
-    p.a = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
-    p.b = weight_whole(m, w, l->what_w);
+    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
+    Product p = product_xw(tk->rows, l->K, l->N, in, l->K, weight_whole(m, w, l->what_w));
     product_64(m, p, m->ex.sum, of_input(m, l->kind), EXACT_ACTIVATIONS, true);
     return path_run_of(&l->y, COLL_I64, m->ex.sum, tk->rows, l->N, m->ex.part, m->ex.tmp);
 }
@@ -223,18 +183,8 @@ static const int64_t *reduce_panel(Comm *c, int owner, const int64_t *panel, int
 static void stay_dx(Model *m, const Linear *l, const Tokens *tk, const Panel *p, float *dx,
                     const float *dy, const float *w) {
     int exponent = exact_gradients((double)m->scale);
-    product_64(m,
-               (Product){.M = tk->rows,
-                         .N = p->n,
-                         .K = l->N,
-                         .a = dy,
-                         .a_row = l->N,
-                         .a_col = 1,
-                         .b = summa_w(m, l, p, w),
-                         .b_row = 1,
-                         .b_col = l->N,
-                         .ldy = p->n},
-               m->ex.sum, of_output(m, l->kind), exponent, true);
+    product_64(m, product_dx(tk->rows, p->n, l->N, dy, l->N, summa_w(m, l, p, w)), m->ex.sum,
+               of_output(m, l->kind), exponent, true);
     const int64_t *sum = reduce_panel(grid_comm(m->grid, axes_of("y")), p->owner_x, m->ex.sum,
                                       m->ex.part, tk->rows, p->n, l->dx.what);
     for (int64_t t = 0; sum && t < tk->rows; t++)
@@ -246,18 +196,8 @@ static void stay_dw(Model *m, const Linear *l, const Tokens *tk, const Panel *p,
                     bool fresh, const float *dy, const float *x) {
     int64_t ld, n = p->n * l->N;
     const float *xp = summa_x(m, l, tk, p, x, &ld);
-    product_64(m,
-               (Product){.M = p->n,
-                         .N = l->N,
-                         .K = tk->rows,
-                         .a = xp,
-                         .a_row = 1,
-                         .a_col = ld,
-                         .b = dy,
-                         .b_row = l->N,
-                         .b_col = 1,
-                         .ldy = l->N},
-               m->ex.panel[0], of_tokens(tk->S), EXACT_WEIGHTS, true);
+    product_64(m, product_dw(tk->rows, p->n, l->N, xp, ld, dy), m->ex.panel[0], of_tokens(tk->S),
+               EXACT_WEIGHTS, true);
     const int64_t *sum = reduce_panel(grid_comm(m->grid, axes_of("x")), p->owner_w, m->ex.panel[0],
                                       m->ex.panel[1], p->n, l->N, l->what_dw);
     int64_t *own = dw + p->in_w * l->N;
@@ -283,17 +223,7 @@ static void backward(Model *m, const Linear *l, const Tokens *tk, float *dx, con
                      const float *x, int w) {
     int exponent = exact_gradients((double)m->scale);
     const float *whole = path_run(&l->dy, dy, rows_out(l->kind, tk), l->N_stored, m->work.y, NULL);
-    product_64(m,
-               (Product){.M = tk->rows,
-                         .N = l->K,
-                         .K = l->N,
-                         .a = whole,
-                         .a_row = l->N,
-                         .a_col = 1,
-                         .b = weight_whole(m, w, l->what_w),
-                         .b_row = 1,
-                         .b_col = l->N,
-                         .ldy = l->K},
+    product_64(m, product_dx(tk->rows, l->K, l->N, whole, l->N, weight_whole(m, w, l->what_w)),
                m->ex.sum, of_output(m, l->kind), exponent, true);
     const int64_t *sum =
         path_run_of(&l->dx, COLL_I64, m->ex.sum, tk->rows, l->K, m->ex.part, m->ex.tmp);
@@ -301,18 +231,8 @@ static void backward(Model *m, const Linear *l, const Tokens *tk, float *dx, con
     bool fresh;
     int64_t *dw = grad_open_64(m, w, &fresh);
     const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
-    product_64(m,
-               (Product){.M = l->K,
-                         .N = l->N,
-                         .K = tk->rows,
-                         .a = in,
-                         .a_row = 1,
-                         .a_col = l->K,
-                         .b = whole,
-                         .b_row = l->N,
-                         .b_col = 1,
-                         .ldy = l->N},
-               dw, of_tokens(tk->S), EXACT_WEIGHTS, fresh);
+    product_64(m, product_dw(tk->rows, l->K, l->N, in, l->K, whole), dw, of_tokens(tk->S),
+               EXACT_WEIGHTS, fresh);
     grad_done_64(m, w, m->grads_fresh, l->what_dw);
 }
 
@@ -338,11 +258,11 @@ void exact_norm(Model *m, const Norm *n, float *y, float *mean, float *rstd, con
     bool layer = n->kind == NORM_LAYER;
     if (layer) {
         m->k->exact_norm_sum(m->team, n, sums, x);
-        all_reduce(over, COLL_I64, COLL_SUM, sums, WIDE * n->T, "statistics of norm");
+        coll_sum(over, COLL_I64, sums, WIDE * n->T, "statistics of norm");
         m->k->exact_wide_to_float(mean, sums, n->T, 1.0 / (double)n->C_all);
     }
     m->k->exact_norm_squares(m->team, n, sums, x, layer ? mean : NULL);
-    all_reduce(over, COLL_I64, COLL_SUM, sums, WIDE * n->T, "statistics of norm");
+    coll_sum(over, COLL_I64, sums, WIDE * n->T, "statistics of norm");
     m->k->exact_norm_rstd(n, rstd, sums);
     m->k->norm_apply(m->team, n, y, x, mean, rstd);
 }
@@ -352,8 +272,7 @@ void exact_norm_backward(Model *m, const Norm *n, int w, int b, float *dx, const
     int64_t *sums = m->ex.stats;
     m->k->exact_norm_backward_sums(m->team, n, sums, m->grad_64[w], b < 0 ? NULL : m->grad_64[b],
                                    dy, x, mean, rstd);
-    all_reduce(grid_comm(m->grid, axes_of("y")), COLL_I64, COLL_SUM, sums, 2 * WIDE * n->T,
-               "sums of dnorm");
+    coll_sum(grid_comm(m->grid, axes_of("y")), COLL_I64, sums, 2 * WIDE * n->T, "sums of dnorm");
     m->k->exact_wide_to_float(m->ex.sums, sums, 2 * n->T, 1);
     m->k->norm_backward_apply(m->team, n, dx, dy, x, mean, rstd, m->ex.sums);
 }
@@ -374,10 +293,10 @@ void exact_embed_backward(Model *m, const Tokens *tk, const Embedding *tokens,
 void exact_classify(Model *m, const Classifier *c, float *loss) {
     Comm *over = grid_comm(m->grid, axes_of("x.y"));
     m->k->exact_classifier_max(m->team, c, m->ex.max, m->logits);
-    all_reduce(over, COLL_F32, COLL_MAX, m->ex.max, c->T, "statistics of loss");
+    coll_max(over, COLL_F32, m->ex.max, c->T, "statistics of loss");
     m->k->exact_classifier_sums(m->team, c, m->ex.stats, m->ex.target, m->logits, m->ex.max);
-    all_reduce(over, COLL_I64, COLL_SUM, m->ex.stats, WIDE * c->T, "statistics of loss");
-    all_reduce(over, COLL_F32, COLL_SUM, m->ex.target, c->T, "statistics of loss");
+    coll_sum(over, COLL_I64, m->ex.stats, WIDE * c->T, "statistics of loss");
+    coll_sum(over, COLL_F32, m->ex.target, c->T, "statistics of loss");
     m->k->exact_classifier_loss(c, loss, m->ex.log_sum, m->ex.stats, m->ex.target, m->ex.max);
     if (c->backward)
         m->k->exact_classifier_gradient(m->team, c, m->logits, m->ex.max, m->ex.log_sum);
@@ -387,31 +306,11 @@ void exact_head_backward(Model *m, const Tokens *tk, int64_t t, int64_t rows, co
                          const float *w) {
     int64_t C = m->w.C_all, V = m->w.V_n, ld = m->ld_logits;
     int exponent = exact_gradients((double)m->scale);
-    product_64(m,
-               (Product){.M = rows,
-                         .N = C,
-                         .K = V,
-                         .a = m->logits,
-                         .a_row = ld,
-                         .a_col = 1,
-                         .b = w,
-                         .b_row = C,
-                         .b_col = 1,
-                         .ldy = C},
-               m->ex.sum + t * C, of_features(m->shape.config.vocab), exponent, true);
+    product_64(m, product_xw(rows, V, C, m->logits, ld, w), m->ex.sum + t * C,
+               of_features(m->shape.config.vocab), exponent, true);
     if (t == 0) m->ex.head_dw = grad_open_64(m, m->head, &m->ex.head_fresh);
-    product_64(m,
-               (Product){.M = V,
-                         .N = C,
-                         .K = rows,
-                         .a = m->logits,
-                         .a_row = 1,
-                         .a_col = ld,
-                         .b = h,
-                         .b_row = C,
-                         .b_col = 1,
-                         .ldy = C},
-               m->ex.head_dw, of_tokens(tk->S), EXACT_WEIGHTS, m->ex.head_fresh && t == 0);
+    product_64(m, product_dw(rows, V, C, m->logits, ld, h), m->ex.head_dw, of_tokens(tk->S),
+               EXACT_WEIGHTS, m->ex.head_fresh && t == 0);
 }
 
 void exact_head_done(Model *m, const Tokens *tk, float *dh) {
@@ -437,8 +336,7 @@ void exact_add_losses(Model *m, int64_t n) {
 }
 
 double exact_loss_total(Model *m) {
-    all_reduce(grid_comm(m->grid, axes_of("d.z")), COLL_I64, COLL_SUM, m->loss_64, WIDE,
-               "sum of losses");
+    coll_sum(grid_comm(m->grid, axes_of("d.z")), COLL_I64, m->loss_64, WIDE, "sum of losses");
     return m->k->exact_wide_to_double(m->loss_64);
 }
 
@@ -451,6 +349,6 @@ double exact_grad_norm(Model *m) {
         for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
             m->k->exact_sum_of_squares(m->team, sum, g + r.at, r.n);
     }
-    all_reduce(grid_model(m->grid), COLL_I64, COLL_SUM, sum, WIDE, "gradient norm");
+    coll_sum(grid_model(m->grid), COLL_I64, sum, WIDE, "gradient norm");
     return sqrt(m->k->exact_wide_to_double(sum));
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "parallel/block.h"
+#include "parallel/coll_call.h"
 #include "parallel/exact.h"
 #include "parallel/probe.h"
 
@@ -110,17 +111,9 @@ int64_t head_chunk(int64_t T, int64_t V) {
 /* logits[T, V/x.y] of h[T, C]: the head's weight is [V,C], used transposed. */
 static void logits_here(Model *m, float *logits, int64_t ld, const float *h, int64_t T,
                         const float *w) {
-    product_run(m, (Product){.M = T,
-                             .N = m->w.V_n,
-                             .K = m->w.C_all,
-                             .a = h,
-                             .a_row = m->w.C_all,
-                             .a_col = 1,
-                             .b = w,
-                             .b_row = 1,
-                             .b_col = m->w.C_all,
-                             .y = logits,
-                             .ldy = ld});
+    Product p = product_dx(T, m->w.V_n, m->w.C_all, h, m->w.C_all, w);
+    p.y = logits, p.ldy = ld;
+    product_run(m, p);
 }
 
 int64_t head_columns(const Model *m) {
@@ -137,43 +130,19 @@ void head_logits(Model *m, const Tokens *tk, float *logits, const float *h, int6
     logits_here(m, logits + first, all, whole + row * m->w.C_all, n,
                 weight_whole(m, m->head, l->what_w));
     for (int64_t t = 0; over && t < n; t++)
-        coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
-                                   .rows = 1,
-                                   .cols = V,
-                                   .src = logits + t * all + first,
-                                   .dst = logits + t * all,
-                                   .what = "logits",
-                                   .file = __FILE__,
-                                   .line = __LINE__});
+        coll_gather(over, COLL_F32, logits + t * all + first, V, logits + t * all, "logits");
 }
 
 /* dh[T,C] = dlogits w, and dw[V,C] += dlogits' h, of this rank's columns. */
 static void head_backward(Model *m, float *dh, const float *h, int64_t T, const float *w, float *dw,
                           bool add) {
     int64_t V = m->w.V_n, C = m->w.C_all, ld = m->ld_logits;
-    product_run(m, (Product){.M = T,
-                             .N = C,
-                             .K = V,
-                             .a = m->logits,
-                             .a_row = ld,
-                             .a_col = 1,
-                             .b = w,
-                             .b_row = C,
-                             .b_col = 1,
-                             .y = dh,
-                             .ldy = C});
-    product_run(m, (Product){.M = V,
-                             .N = C,
-                             .K = T,
-                             .a = m->logits,
-                             .a_row = 1,
-                             .a_col = ld,
-                             .b = h,
-                             .b_row = C,
-                             .b_col = 1,
-                             .y = dw,
-                             .ldy = C,
-                             .addend = add ? dw : NULL});
+    Product to_h = product_xw(T, V, C, m->logits, ld, w),
+            to_w = product_dw(T, V, C, m->logits, ld, h);
+    to_h.y = dh;
+    to_w.y = dw, to_w.addend = add ? dw : NULL;
+    product_run(m, to_h);
+    product_run(m, to_w);
 }
 
 /* Losses of some rows whose logits are in m->logits, which become their gradient. */
@@ -196,14 +165,7 @@ static void classify(Model *m, int64_t rows, const int32_t *targets, float *loss
         return;
     }
     m->k->classifier_statistics(m->team, &c, m->work.stats, m->logits);
-    coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
-                               .rows = 1,
-                               .cols = 3 * rows,
-                               .src = m->work.stats,
-                               .dst = m->work.parts,
-                               .what = "statistics of loss",
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_gather(over, COLL_F32, m->work.stats, 3 * rows, m->work.parts, "statistics of loss");
     m->k->classifier_merge(&c, loss, m->work.log_sum, m->work.parts, comm_size(over));
     if (backward) m->k->classifier_gradient(m->team, &c, m->work.stats, m->work.log_sum, m->logits);
 }

@@ -1,4 +1,5 @@
 #include "parallel/linear.h"
+#include "parallel/coll_call.h"
 
 #include <assert.h>
 #include <string.h>
@@ -169,14 +170,7 @@ const float *weight_whole(Model *m, int i, const char *what) {
     const Tensor *t = &m->tensors.t[i];
     Comm *over = stored_over(m, i, STORE_PARAM);
     if (!over) return t->param;
-    coll_run(over, &(CollCall){.op = COLL_ALL_GATHER,
-                               .rows = 1,
-                               .cols = tensor_part(t, PART_PARAM),
-                               .src = t->param,
-                               .dst = m->work.w,
-                               .what = what,
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_gather(over, COLL_F32, t->param, tensor_part(t, PART_PARAM), m->work.w, what);
     probe(m, &(Probe){.name = t->name,
                       .layer = t->layer,
                       .at = m->work.w,
@@ -204,14 +198,7 @@ void grad_done(Model *m, int i, const char *what) {
     if (!over) return;
     int64_t n = tensor_part(t, PART_GRAD);
     float *part = m->grads_fresh ? t->grad : m->work.part;
-    coll_run(over, &(CollCall){.op = COLL_REDUCE_SCATTER,
-                               .rows = 1,
-                               .cols = n,
-                               .src = m->work.dw,
-                               .dst = part,
-                               .what = what,
-                               .file = __FILE__,
-                               .line = __LINE__});
+    coll_scatter(over, COLL_F32, m->work.dw, n, part, what);
     if (part != t->grad) m->k->bias_residual(m->team, t->grad, part, NULL, 1, n);
 }
 
@@ -295,14 +282,12 @@ static const float *bias_of(const Model *m, int b) {
 
 /* y[rows,N] = x w, with what an epilogue may do where nothing is owed. */
 static void forward_product(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x,
-                            int w, Product epilogue) {
-    Product p = epilogue;
-    p.M = tk->rows, p.N = l->N, p.K = l->K;
-    p.a = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL), p.a_row = l->K,
-    p.a_col = 1;
-    probe_gathered(m, looks[l->kind].x, w, p.a, looks[l->kind].x_wide, &l->x);
-    p.b = weight_whole(m, w, l->what_w), p.b_row = l->N, p.b_col = 1;
-    p.y = y, p.ldy = l->N;
+                            int w, const float *addend, const float *bias, Epilogue epilogue,
+                            float *aux) {
+    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
+    probe_gathered(m, looks[l->kind].x, w, in, looks[l->kind].x_wide, &l->x);
+    Product p = product_xw(tk->rows, l->K, l->N, in, l->K, weight_whole(m, w, l->what_w));
+    p.y = y, p.addend = addend, p.bias = bias, p.epilogue = epilogue, p.aux = aux;
     product_run(m, p);
 }
 
@@ -315,9 +300,8 @@ void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const
     }
     bool stay = m->grid->layout.stay;
     if (!stay && l->y.n == 0) {
-        Product p = {.addend = addend, .bias = bias_of(m, b), .epilogue = epilogue, .aux = aux};
-        forward_product(m, l, tk, y, x, w, p);
-        probe_y(m, l, w, epilogue == EPI_GELU ? aux : y, addend, p.bias);
+        forward_product(m, l, tk, y, x, w, addend, bias_of(m, b), epilogue, aux);
+        probe_y(m, l, w, epilogue == EPI_GELU ? aux : y, addend, bias_of(m, b));
         return;
     }
     float *sum = epilogue == EPI_GELU ? aux : y; // before the activation
@@ -326,7 +310,7 @@ void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const
         summa_forward(m, l, tk, sum, x, w);
     } else {
         float *part = scatters(&l->y) ? m->work.y : sum;
-        forward_product(m, l, tk, part, x, w, (Product){0});
+        forward_product(m, l, tk, part, x, w, NULL, NULL, EPI_NONE, NULL);
         path_run(&l->y, part, tk->rows, l->N, sum, NULL);
     }
     if (addend || b >= 0) m->k->bias_residual(m->team, sum, addend, bias_of(m, b), rows, N);
@@ -339,19 +323,9 @@ static void backward_dx(Model *m, const Linear *l, const Tokens *tk, float *dx, 
                         int w, Epilogue epilogue, float *aux) {
     bool owed = l->dx.n > 0;
     float *part = scatters(&l->dx) ? m->work.dx : dx;
-    product_run(m, (Product){.M = tk->rows,
-                             .N = l->K,
-                             .K = l->N,
-                             .a = dy,
-                             .a_row = l->N,
-                             .a_col = 1,
-                             .b = weight_whole(m, w, l->what_w),
-                             .b_row = 1,
-                             .b_col = l->N,
-                             .y = part,
-                             .ldy = l->K,
-                             .epilogue = owed ? EPI_NONE : epilogue,
-                             .aux = owed ? NULL : aux});
+    Product p = product_dx(tk->rows, l->K, l->N, dy, l->N, weight_whole(m, w, l->what_w));
+    p.y = part, p.epilogue = owed ? EPI_NONE : epilogue, p.aux = owed ? NULL : aux;
+    product_run(m, p);
     path_run(&l->dx, part, tk->rows, l->K, dx, NULL);
     if (owed && epilogue == EPI_DGELU)
         m->k->gelu_backward(m->team, dx, dx, aux, rows_in(l->kind, tk) * l->K_stored);
@@ -361,19 +335,10 @@ static void backward_dw(Model *m, const Linear *l, const Tokens *tk, const float
                         const float *x, int w) {
     bool add;
     float *dw = grad_open(m, w, &add);
-    product_run(
-        m, (Product){.M = l->K,
-                     .N = l->N,
-                     .K = tk->rows,
-                     .a = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL),
-                     .a_row = 1,
-                     .a_col = l->K,
-                     .b = dy,
-                     .b_row = l->N,
-                     .b_col = 1,
-                     .y = dw,
-                     .ldy = l->N,
-                     .addend = add ? dw : NULL});
+    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
+    Product p = product_dw(tk->rows, l->K, l->N, in, l->K, dy);
+    p.y = dw, p.addend = add ? dw : NULL;
+    product_run(m, p);
     grad_done(m, w, l->what_dw);
 }
 

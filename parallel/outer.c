@@ -1,4 +1,5 @@
 #include "parallel/outer.h"
+#include "parallel/coll_call.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,16 +26,7 @@ int outer_copies(const Outer *o) {
 
 static void sum_over_d(Model *m, CollType type, void *x, int64_t n, const char *what) {
     Comm *d = grid_comm(m->grid, axes_of("d"));
-    if (d)
-        coll_run(d, &(CollCall){.op = COLL_ALL_REDUCE,
-                                .type = type,
-                                .rows = 1,
-                                .cols = n,
-                                .src = x,
-                                .dst = x,
-                                .what = what,
-                                .file = __FILE__,
-                                .line = __LINE__});
+    coll_sum(d, type, x, n, what);
 }
 
 double outer_mean(Model *m, double x) {

@@ -77,18 +77,9 @@ void summa_forward(Model *m, const Linear *l, const Tokens *tk, float *y, const 
         int64_t ld;
         p = summa_panel(m, l, k, w);
         const float *xp = summa_x(m, l, tk, &p, x, &ld), *wp = summa_w(m, l, &p, own);
-        product_run(m, (Product){.M = tk->rows,
-                                 .N = l->N,
-                                 .K = p.n,
-                                 .a = xp,
-                                 .a_row = ld,
-                                 .a_col = 1,
-                                 .b = wp,
-                                 .b_row = l->N,
-                                 .b_col = 1,
-                                 .y = y,
-                                 .ldy = l->N,
-                                 .addend = k ? y : NULL});
+        Product part = product_xw(tk->rows, p.n, l->N, xp, ld, wp);
+        part.y = y, part.addend = k ? y : NULL;
+        product_run(m, part);
     }
 }
 
@@ -98,17 +89,9 @@ static void panel_dx(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     float *part = y ? m->work.panel[0] : dx + p->in_x;
     int64_t ld = y ? p->n : l->K_stored;
     bool mine = !y || comm_rank(y) == p->owner_x;
-    product_run(m, (Product){.M = tk->rows,
-                             .N = p->n,
-                             .K = l->N,
-                             .a = dy,
-                             .a_row = l->N,
-                             .a_col = 1,
-                             .b = summa_w(m, l, p, w),
-                             .b_row = 1,
-                             .b_col = l->N,
-                             .y = part,
-                             .ldy = ld});
+    Product to_x = product_dx(tk->rows, p->n, l->N, dy, l->N, summa_w(m, l, p, w));
+    to_x.y = part, to_x.ldy = ld;
+    product_run(m, to_x);
     stream(y, COLL_REDUCE, part, mine ? m->work.dx : NULL, tk->rows, p->n, p->owner_x, l->dx.what);
     if (y && mine) copy_columns(dx + p->in_x, l->K_stored, m->work.dx, p->n, tk->rows, p->n);
 }
@@ -121,18 +104,9 @@ static void panel_dw(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     bool mine = !c || comm_rank(c) == p->owner_w;
     float *own = dw + p->in_w * l->N, *part = c ? m->work.panel[1] : own,
           *sum = add ? m->work.y : own;
-    product_run(m, (Product){.M = p->n,
-                             .N = l->N,
-                             .K = tk->rows,
-                             .a = xp,
-                             .a_row = 1,
-                             .a_col = ld,
-                             .b = dy,
-                             .b_row = l->N,
-                             .b_col = 1,
-                             .y = part,
-                             .ldy = l->N,
-                             .addend = !c && add ? own : NULL});
+    Product to_w = product_dw(tk->rows, p->n, l->N, xp, ld, dy);
+    to_w.y = part, to_w.addend = !c && add ? own : NULL;
+    product_run(m, to_w);
     stream(c, COLL_REDUCE, part, mine ? sum : NULL, p->n, l->N, p->owner_w, l->what_dw);
     if (c && mine && add) m->k->bias_residual(m->team, own, sum, NULL, p->n, l->N);
 }

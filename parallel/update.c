@@ -11,20 +11,9 @@
  */
 #include <math.h>
 
+#include "parallel/coll_call.h"
 #include "parallel/exact.h"
 #include "parallel/model.h"
-
-static void all_reduce(Comm *c, CollType type, void *x, int64_t n, const char *what) {
-    coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
-                            .type = type,
-                            .rows = 1,
-                            .cols = n,
-                            .src = x,
-                            .dst = x,
-                            .what = what,
-                            .file = __FILE__,
-                            .line = __LINE__});
-}
 
 /* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The ranks that
  * hold copies hold the same runs in the same order. */
@@ -49,7 +38,7 @@ static void reduce_kv(Model *m) {
         for (int k = 0; k < 2; k++) {
             if (list[k] < 0) continue;
             int64_t n = pack_kv(m, list[k], m->work.kv, true);
-            all_reduce(m->grid->kv, COLL_F32, m->work.kv, n, "gradients of copied heads");
+            coll_sum(m->grid->kv, COLL_F32, m->work.kv, n, "gradients of copied heads");
             pack_kv(m, list[k], m->work.kv, false);
         }
     }
@@ -63,15 +52,8 @@ static void scatter_over_d(Model *m) {
         if (!shard_stored(&m->tensors, i)) continue;
         int64_t own = t->begin[PART_MOMENTS] - t->begin[PART_GRAD];
         void *dst = m->exact ? (void *)(m->grad_64[i] + own) : t->grad + own;
-        coll_run(d, &(CollCall){.op = COLL_REDUCE_SCATTER,
-                                .type = m->exact ? COLL_I64 : COLL_F32,
-                                .rows = 1,
-                                .cols = tensor_part(t, PART_MOMENTS),
-                                .src = m->exact ? (void *)m->grad_64[i] : t->grad,
-                                .dst = dst,
-                                .what = "gradients of matrices",
-                                .file = __FILE__,
-                                .line = __LINE__});
+        coll_scatter(d, m->exact ? COLL_I64 : COLL_F32, m->exact ? (void *)m->grad_64[i] : t->grad,
+                     tensor_part(t, PART_MOMENTS), dst, "gradients of matrices");
     }
 }
 
@@ -79,22 +61,13 @@ void model_reduce_grads(Model *m) {
     reduce_kv(m);
     scatter_over_d(m);
     for (int i = 0; i < m->n_regions; i++)
-        all_reduce(m->regions[i].comm, m->exact ? COLL_I64 : COLL_F32, m->regions[i].p,
-                   m->regions[i].n, m->regions[i].what);
+        coll_sum(m->regions[i].comm, m->exact ? COLL_I64 : COLL_F32, m->regions[i].p,
+                 m->regions[i].n, m->regions[i].what);
     if (m->exact) exact_reduce_grads(m);
 }
 
 static double all_sum(Comm *c, double x, const char *what) {
-    if (c)
-        coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
-                                .type = COLL_F64,
-                                .rows = 1,
-                                .cols = 1,
-                                .src = &x,
-                                .dst = &x,
-                                .what = what,
-                                .file = __FILE__,
-                                .line = __LINE__});
+    coll_sum(c, COLL_F64, &x, 1, what);
     return x;
 }
 
@@ -104,7 +77,7 @@ double model_sum(Model *m, double x) {
 
 void model_sum_floats(Model *m, float *x, int64_t n) {
     Comm *c = grid_comm(m->grid, axes_of("d.z"));
-    if (c) all_reduce(c, COLL_F32, x, n, "losses of tokens");
+    coll_sum(c, COLL_F32, x, n, "losses of tokens");
 }
 
 /* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its moments is
@@ -137,13 +110,6 @@ void model_update(Model *m, const AdamW *o) {
         m->k->adamw(m->team, o, param, t->m, t->v, t->grad + (begin - t->begin[PART_GRAD]), n,
                     t->decay);
         if (n == tensor_part(t, PART_PARAM)) continue;
-        coll_run(grid_comm(m->grid, axes_of("d")), &(CollCall){.op = COLL_ALL_GATHER,
-                                                               .rows = 1,
-                                                               .cols = n,
-                                                               .src = param,
-                                                               .dst = t->param,
-                                                               .what = "new weights",
-                                                               .file = __FILE__,
-                                                               .line = __LINE__});
+        coll_gather(grid_comm(m->grid, axes_of("d")), COLL_F32, param, n, t->param, "new weights");
     }
 }
