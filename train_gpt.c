@@ -330,6 +330,7 @@ static int rank_main(World *w, void *ctx) {
     Run *r = &run;
     r->kernels = kernels_cpu(o.kernels);
     if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
+    r->cores = ranks_cores(w);
     r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
     world_set_team(w, r->team);
     world_set_limit(w, (double)o.timeout);

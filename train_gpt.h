@@ -24,6 +24,7 @@ typedef struct Run {
     bool lead;   // rank 0: prints and writes the records
     Grid grid;
     Outer outer; // what replicas along d do with one another
+    int cores;   // of this node, for all ranks on it
     Team *team;
     const Kernels *kernels;
     Config config;

@@ -269,6 +269,15 @@ static void digest_weights(Run *r) {
     sha256_print(digest, r->digest);
 }
 
+/* FLOP/s of all cores. Ranks that share cores would each measure the whole of one: then rank 0 measures, alone. */
+static double measure_peak(Run *r) {
+    int neighbours = ranks_on_node(r->world), threads = team_size(r->team);
+    bool shared = !group_all(&r->group, neighbours * threads <= r->cores);
+    double peak = !shared || r->lead ? r->kernels->peak(r->team, o.dtype == 1) : 0;
+    peak = group_sum(&r->group, peak);
+    return shared ? peak / threads * group_sum(&r->group, (double)r->cores / neighbours) : peak;
+}
+
 bool prepare(Run *r) {
     find_init(r);
     find_tokenizer(r);
@@ -287,6 +296,6 @@ bool prepare(Run *r) {
     load_weights(r, checkpoint);
     mem_free(checkpoint);
     if (o.count) digest_weights(r);
-    r->peak_flops = group_sum(&r->group, r->kernels->peak(r->team, o.dtype == 1));
+    r->peak_flops = measure_peak(r);
     return true;
 }

@@ -1,6 +1,7 @@
 #include "parallel/ranks.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,24 @@ int ranks_on_node(World *w) {
     for (int i = 0; i < g.size; i++) n += strcmp(all + (size_t)i * sizeof mine, mine) == 0;
     mem_free(all);
     return n;
+}
+
+int ranks_cores(World *w) {
+    typedef struct Seat {
+        char node[64];
+        cpu_set_t cores;
+    } Seat;
+    Group g = comm_group(world_comm(w));
+    Seat mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
+    cpu_set_t together;
+    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
+    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
+    group_all_gather(&g, &mine, sizeof mine, all);
+    CPU_ZERO(&together);
+    for (int i = 0; i < g.size; i++)
+        if (strcmp(all[i].node, mine.node) == 0) CPU_OR(&together, &together, &all[i].cores);
+    mem_free(all);
+    return CPU_COUNT(&together);
 }
 
 _Noreturn void ranks_follow(const World *w) {

@@ -22,8 +22,10 @@ int ranks_launched(void);
 void ranks_share_usage(void);
 /* Local. Threads for the team of this rank: its share of the cores that this process may use, at least 1. */
 int ranks_threads(const World *w);
-/* Collective over the world. Ranks on this node, this one counted. */
+/* Collective over the world. Ranks on this node, this one counted; the cores that they may use together (before
+ * their teams are pinned). */
 int ranks_on_node(World *w);
+int ranks_cores(World *w);
 /* Local. For ranks other than 0 that know that rank 0 is about to end the job with its line: waits for that. */
 _Noreturn void ranks_follow(const World *w);
 

@@ -229,6 +229,26 @@ TEST(train_counts_with_the_digest_of_the_weights) {
     }
 }
 
+/* 16 ranks share the cores that one rank has alone: what they can do together is not more. */
+TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
+    const char *dir = test_tmpdir();
+    char text[8192];
+    double peak[2];
+    CHECK(write_tokens(dir, 1000, VOCAB));
+    for (int i = 0; i < 2; i++) {
+        CHECK(test_shell(dir, text, sizeof text,
+                         "$BUILD/train_gpt --train train.bin --model %s --micro 1 --batch 80 "
+                         "--steps 0 --ranks %d",
+                         models[0], i ? 16 : 1) == 0);
+        const char *at = strstr(text, " peak ");
+        CHECK(at);
+        peak[i] = strtod(at + 6, NULL);
+    }
+    CHECK(peak[0] > 0 && peak[1] > 0);
+    // a busy machine may halve one of the two; each of 16 ranks with a core of its own would be 8 times as much on two cores
+    CHECK(peak[1] < 4 * peak[0]);
+}
+
 /* ---- awkward sizes ---- */
 
 /* Where nothing divides: a few steps like those of one rank, and the padding in the header of the run, in percent of
