@@ -187,7 +187,7 @@ void mesh_every_layout(int p, void (*f)(const char *, void *), void *ctx) {
                 int y = p / d / z / x;
                 for (int w = 0; w < 5; w++)
                     for (int zero = 0; zero <= (d > 1 ? 3 : 0); zero++) {
-                        char spec[64], tail[16] = "";
+                        char spec[80], tail[24] = "";
                         bool sp = w == 1 || w == 3, heads = w == 2 || w == 3;
                         if ((sp && x == 1) || (heads && y == 1) || (w == 4 && x * y == 1)) continue;
                         if (zero) snprintf(tail, sizeof tail, "+zero%d", zero);
