@@ -78,10 +78,13 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
                              : "; step %" PRId64 " in %s is whole: --resume continues from it",
                          r->saved_step, o.save)
             : mem_printf("; nothing was saved");
-    die("%s is %s at step %" PRId64
-        "; first tensor that is not finite: %s%s. A lower --lr or --clip, or fp32, may help",
-        what, isnan(value) ? "not a number" : "infinite", r->state.step + 1,
-        name[0] ? name : "none (the sum itself overflowed)", last);
+    die("%s is %s at step %" PRId64 "; first tensor that is not finite: %s%s. %s", what,
+        isnan(value) ? "not a number" : "infinite", r->state.step + 1,
+        name[0] ? name : "none (the sum itself overflowed)", last,
+        o.exact
+            ? "--exact holds sums up to 32768, those of gradients of weights up to 128: a lower "
+              "--lr or --clip may help, or leave it out"
+            : "A lower --lr or --clip, or fp32, may help");
 }
 
 /* Gradients of batch(step), by micro-steps, and the mean loss. False when a signal came between them: the weights are

@@ -449,4 +449,8 @@ void count_print(FILE *f, const ModelShape *s, int64_t micro_steps, int64_t step
         met.seconds += measured[j].seconds;
     }
     print_row(f, &told, &told, &met, steps);
+    if (s->grid && s->grid->layout.exact)
+        fprintf(f, "--exact sums integers of 8 bytes, and statistics in other ways: what is "
+                   "foretold is the "
+                   "step without it\n");
 }

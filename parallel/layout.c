@@ -54,7 +54,8 @@ __attribute__((format(printf, 3, 4))) static bool wrong(const Reader *r, const c
 
 /* ", did you mean "near"?" or nothing. */
 static const char *mean(const char *near, char buf[64]) {
-    snprintf(buf, 64, near ? ", did you mean \"%s\"?" : "", near);
+    buf[0] = 0;
+    if (near) snprintf(buf, 64, ", did you mean \"%s\"?", near);
     return buf;
 }
 

@@ -85,7 +85,8 @@ static size_t running_rows(Options *o, Opt *table) {
         {"audit-every", OPT_INT, &o->audit_every, "0", 0, 1e12, "N",
          "steps between comparisons of weights and moments that several ranks hold; 0 is never"},
         {"exact", OPT_BOOL, &o->exact, "0", 0, 0, "",
-         "the same bits on every mesh: sums as integers; fp32, slower"},
+         "the same bits on every mesh: sums as integers, of a limited range; fp32, a quarter "
+         "slower"},
         {"count", OPT_BOOL, &o->count, "0", 0, 0, "",
          "first the SHA-256 of the weights; at the end every collective of a step, bytes and time"},
         {"kernels", OPT_STR, &o->kernels, "auto", 0, 0, "SET",

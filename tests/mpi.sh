@@ -60,12 +60,12 @@ fault() {
     why=
     "$@" >out 2>err &
     job_pid=$!
-    for ((i = 0; i < 150; i++)); do
+    for ((i = 0; i < 600; i++)); do # a busy machine takes its time to start four processes
         pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
-        [ "$(wc -w <<<"$pids")" -lt 4 ] || break
+        victim=$(awk '$1 == "rank" && $2 == 2 && $3 == "pid" { print $4 }' out)
+        [ "$(wc -w <<<"$pids")" -lt 4 ] || [ -z "$victim" ] || break
         sleep 0.1
     done
-    victim=$(awk '$1 == "rank" && $2 == 2 { print $4 }' out)
     sleep 0.3
     start=$SECONDS
     $action
