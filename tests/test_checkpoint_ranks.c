@@ -239,7 +239,7 @@ static bool work(Job *j, Model *m, const Group *g, Err *e) {
 
 /* Names in a folder, hidden ones included. */
 static int count_names(const char *dir) {
-    int n = -2; // . and ..
+    int n = -2;                         // . and ..
     DIR *d = dir ? opendir(dir) : NULL; // a job that only agrees has no folder
     while (d && readdir(d)) n++;
     if (d) closedir(d);
