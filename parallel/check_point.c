@@ -145,6 +145,13 @@ void check_reorder(void *ctx, Model *m, const Probe *p) {
     if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, x->n));
 }
 
+/* What reordering made of a point or of any before it: rounding is handed on, and one tensor may be lucky. */
+static double noise(const Check *c, const Point *x) {
+    double most = 0;
+    for (const Point *p = c->points; p <= x; p++) most = fmax(most, p->max);
+    return most;
+}
+
 /* ---- the mesh */
 
 static float *room(float **p, int64_t *have, int64_t n) {
@@ -308,7 +315,7 @@ void check_mesh(void *ctx, Model *m, const Probe *p) {
     Suspect s = {
         .name = name, .local = p->at, .n = rows * width, .base = base, .may_be_partial = true};
     add_causes(&s, p);
-    Limit limit = x ? check_limit(check_accepted(c, x->max), x->values, n) : (Limit){0};
+    Limit limit = x ? check_limit(check_accepted(c, noise(c, x)), x->values, n) : (Limit){0};
     check_tensor(c, &s, x ? x->values : NULL, n, limit, &d);
     mem_free(base);
 }
