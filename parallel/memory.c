@@ -46,7 +46,7 @@ void memory_print(const Model *m, FILE *f) {
                                                "logits, backward, packing",
                                                "anchor and velocity, fp32"};
     int64_t all = memory_needed(m), have = memory_available();
-    fprintf(f, "memory            MiB\n");
+    fprintf(f, "memory            MiB%s\n", m->grid->mesh.p > 1 ? " a rank" : "");
     for (int i = 0; i < N_ARENAS; i++)
         if (i != ARENA_OUTER || m->shape.outer)
             fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", m->arena[i].name,
@@ -55,7 +55,8 @@ void memory_print(const Model *m, FILE *f) {
     if (m->shape.samples)
         fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", "sampling", mib(generator_bytes(m)),
                 100.0 * (double)generator_bytes(m) / (double)all, "key-value cache, activations");
-    fprintf(f, "  %-12s %8.1f  of %.1f available\n", "all", mib(all), mib(have));
+    fprintf(f, "  %-12s %8.1f  of %.1f available%s\n", "all", mib(all), mib(have),
+            m->grid->mesh.p > 1 ? " here" : "");
 }
 
 /* Bytes that the same model would need with another micro-batch and recompute. */
