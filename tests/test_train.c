@@ -24,7 +24,7 @@ static bool write_file(const char *dir, const char *name, const void *p, size_t 
 static bool write_tokens(const char *dir) {
     uint16_t tokens[N_TOKENS];
     for (int i = 0; i < N_TOKENS; i++)
-        tokens[i] = i % 20 ? next(tokens[i - 1]) : (uint16_t)(i / 20 * 7 % VOCAB);
+        tokens[i] = (uint16_t)(i % 20 ? next(tokens[i - 1]) : i / 20 * 7 % VOCAB);
     return write_file(dir, "train.bin", tokens, sizeof tokens);
 }
 
