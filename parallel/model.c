@@ -139,6 +139,7 @@ static void cut_workspace(Model *m) {
     int threads = team_size(m->team);
     m->ld_logits = head_ld(m->w.V);
     m->head_rows = head_chunk(m->tk.T, m->w.V);
+    if (m->exact) m->head_rows = exact_head_rows(m, m->head_rows);
     m->logits = floats(a, m->head_rows * m->ld_logits);
     if (m->shape.training) {
         m->dx = floats(a, T_x * m->w.C), m->dh = floats(a, T_x * m->w.C);

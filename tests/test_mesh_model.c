@@ -220,3 +220,19 @@ TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
         CHECK(c.bad == 0);
     }
 }
+
+/* So many logits that the head goes through them in chunks, fewer where the vocabulary is cut: chunks end
+ * between sequences, or the panels of its gradient would be others. */
+TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
+    if (BASE_DEBUG) test_skip("half a gigabyte of logits: nothing for a sanitizer");
+    static const char *const layouts[] = {"d1", "x2", "y3"};
+    MeshRun r[3];
+    for (int i = 0; i < 3 && !BASE_DEBUG; i++) {
+        r[i] = (MeshRun){.model = "layers=1,heads=1,channels=8,seq=60,vocab=50257",
+                         .layout = layouts[i]};
+        r[i].sequences = 24, r[i].S = 60, r[i].exact = true;
+        mesh_run(&r[i]);
+        CHECK(i == 0 || same_bits(&r[i], &r[0]));
+    }
+    for (int i = 0; i < 3 && !BASE_DEBUG; i++) mesh_run_free(&r[i]);
+}
