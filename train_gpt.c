@@ -143,6 +143,9 @@ static int64_t received(const Run *r) {
 }
 
 static void train_step(Run *r) {
+    char phase[32];
+    snprintf(phase, sizeof phase, "step %" PRId64, r->state.step + 1);
+    world_set_phase(r->world, phase); // for the line of a rank that waits in vain
     double t0 = now_ms(), loss;
     AdamW rule;
     int64_t before = received(r);

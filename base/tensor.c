@@ -167,13 +167,6 @@ void tensor_whole(Tensor *t) {
         t->begin[i] = 0, t->end[i] = tensor_size(t), t->first[i] = true;
 }
 
-bool tensor_is_whole(const Tensor *t) {
-    bool whole = t->local_rows == t->rows && t->local_cols == t->cols && t->n_rects == 1 &&
-                 t->rects[0].rows == t->rows && t->rects[0].cols == t->cols;
-    for (int i = 0; i < N_PARTS; i++) whole &= t->begin[i] == 0 && t->end[i] == tensor_size(t);
-    return whole;
-}
-
 TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first) {
     return (TensorRuns){.t = t, .part = part, .first = first};
 }

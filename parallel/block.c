@@ -40,7 +40,7 @@ void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, fl
         m->k->norm_forward(m->team, &n, y, mean, rstd, x);
         return;
     }
-    int64_t counts[256];
+    int64_t counts[MAX_Y];
     int Y = comm_size(over);
     for (int i = 0; i < Y; i++) {
         int64_t left = n.C_all - i * m->w.C;

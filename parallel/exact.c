@@ -115,15 +115,6 @@ static void grad_done_64(Model *m, int i, bool fresh, const char *what) {
     if (!fresh) add_64(m->grad_64[i], part, n);
 }
 
-void exact_zero_grads(Model *m) {
-    for (int i = 0; i < m->tensors.n; i++) {
-        bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
-        if (m->tensors.t[i].rows == 1 || looked_up)
-            memset(m->grad_64[i], 0,
-                   (size_t)tensor_part(&m->tensors.t[i], PART_GRAD) * sizeof(int64_t));
-    }
-}
-
 /* ---- linear layers ---- */
 
 /* With stay=y: the sum over all panels of K that pass by. */
@@ -167,16 +158,7 @@ static const int64_t *reduce_panel(Comm *c, int owner, const int64_t *panel, int
                                    int64_t rows, int64_t n, const char *what) {
     if (!c) return panel;
     bool mine = comm_rank(c) == owner;
-    coll_run(c, &(CollCall){.op = COLL_REDUCE,
-                            .type = COLL_I64,
-                            .rows = rows,
-                            .cols = n,
-                            .root = owner,
-                            .src = panel,
-                            .dst = mine ? to : NULL,
-                            .what = what,
-                            .file = __FILE__,
-                            .line = __LINE__});
+    summa_stream(c, COLL_REDUCE, COLL_I64, panel, mine ? to : NULL, rows, n, owner, what);
     return mine ? to : NULL;
 }
 

@@ -24,8 +24,6 @@
 void exact_workspace(Model *m, Arena *a);
 /* Local. The tokens of a chunk of the head must be whole sequences: rounds rows up. */
 int64_t exact_head_rows(const Model *m, int64_t rows);
-/* Local. A step begins: integers that are always added to become zero. */
-void exact_zero_grads(Model *m);
 
 /* As their namesakes in linear.h, block.h and head.c. */
 void exact_linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x,

@@ -65,6 +65,8 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     g->mesh = mesh_make(l->size, l->order, world_rank(w));
     if (g->mesh.p != world_size(w))
         die("the layout has %d ranks, the job %d", g->mesh.p, world_size(w));
+    if (l->size[AXIS_Y] > MAX_Y)
+        die_usage("--layout: axis y has %d ranks, at most %d", l->size[AXIS_Y], MAX_Y);
     if (g->mesh.p == 1) return;
     g->all = world_comm(w);
     add_groups(g, lists, sizeof lists / sizeof *lists);

@@ -10,7 +10,7 @@
 #include "parallel/coll.h"
 #include "parallel/layout.h"
 
-enum { MAX_COMMS = 16 };
+enum { MAX_COMMS = 16, MAX_Y = 256 }; // ranks on y: each merges the statistics of all
 
 typedef struct Grid {
     Layout layout;

@@ -112,6 +112,9 @@ Panel summa_panel(const Model *m, const Linear *l, int64_t k, int w);
 const float *summa_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p, const float *x,
                      int64_t *ld);
 const float *summa_w(Model *m, const Linear *l, const Panel *p, const float *w);
+/* Collective over a group (NULL: nothing): a broadcast or a reduce of one panel [rows, cols]. */
+void summa_stream(Comm *c, CollOp op, CollType type, const void *src, void *dst, int64_t rows,
+                  int64_t cols, int root, const char *what);
 void summa_forward(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x, int w);
 void summa_backward(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
                     const float *x, int w);

@@ -234,10 +234,11 @@ void model_zero_grads(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
-        if (t->rows == 1 || looked_up)
-            memset(t->grad, 0, (size_t)tensor_part(t, PART_GRAD) * sizeof(float));
+        if (t->rows != 1 && !looked_up) continue;
+        size_t n = (size_t)tensor_part(t, PART_GRAD);
+        memset(t->grad, 0, n * sizeof *t->grad);
+        if (m->exact) memset(m->grad_64[i], 0, n * sizeof **m->grad_64);
     }
-    if (m->exact) exact_zero_grads(m);
     m->grads_fresh = true;
 }
 

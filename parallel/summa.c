@@ -29,10 +29,11 @@ static void copy_columns(float *to, int64_t to_ld, const float *from, int64_t fr
         memcpy(to + i * to_ld, from + i * from_ld, (size_t)n * sizeof *to);
 }
 
-static void stream(Comm *c, CollOp op, const void *src, void *dst, int64_t rows, int64_t cols,
-                   int root, const char *what) {
+void summa_stream(Comm *c, CollOp op, CollType type, const void *src, void *dst, int64_t rows,
+                  int64_t cols, int root, const char *what) {
     if (!c) return;
     coll_run(c, &(CollCall){.op = op,
+                            .type = type,
                             .rows = rows,
                             .cols = cols,
                             .src = src,
@@ -50,8 +51,8 @@ const float *summa_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     if (!y) return x + p->in_x;
     if (comm_rank(y) == p->owner_x)
         copy_columns(m->work.panel[0], p->n, x + p->in_x, l->K_stored, tk->rows, p->n);
-    stream(y, COLL_BROADCAST, m->work.panel[0], m->work.panel[0], tk->rows, p->n, p->owner_x,
-           l->x.what);
+    summa_stream(y, COLL_BROADCAST, COLL_F32, m->work.panel[0], m->work.panel[0], tk->rows, p->n,
+                 p->owner_x, l->x.what);
     return m->work.panel[0];
 }
 
@@ -62,7 +63,7 @@ const float *summa_w(Model *m, const Linear *l, const Panel *p, const float *w) 
     float *dst = m->work.panel[1];
     bool mine = comm_rank(x) == p->owner_w;
     if (mine) memcpy(dst, own, (size_t)(p->n * l->N) * sizeof *dst);
-    stream(x, COLL_BROADCAST, dst, dst, p->n, l->N, p->owner_w, l->what_w);
+    summa_stream(x, COLL_BROADCAST, COLL_F32, dst, dst, p->n, l->N, p->owner_w, l->what_w);
     return dst;
 }
 
@@ -92,7 +93,8 @@ static void panel_dx(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     Product to_x = product_dx(tk->rows, p->n, l->N, dy, l->N, summa_w(m, l, p, w));
     to_x.y = part, to_x.ldy = ld;
     product_run(m, to_x);
-    stream(y, COLL_REDUCE, part, mine ? m->work.dx : NULL, tk->rows, p->n, p->owner_x, l->dx.what);
+    summa_stream(y, COLL_REDUCE, COLL_F32, part, mine ? m->work.dx : NULL, tk->rows, p->n,
+                 p->owner_x, l->dx.what);
     if (y && mine) copy_columns(dx + p->in_x, l->K_stored, m->work.dx, p->n, tk->rows, p->n);
 }
 
@@ -107,7 +109,8 @@ static void panel_dw(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     Product to_w = product_dw(tk->rows, p->n, l->N, xp, ld, dy);
     to_w.y = part, to_w.addend = !c && add ? own : NULL;
     product_run(m, to_w);
-    stream(c, COLL_REDUCE, part, mine ? sum : NULL, p->n, l->N, p->owner_w, l->what_dw);
+    summa_stream(c, COLL_REDUCE, COLL_F32, part, mine ? sum : NULL, p->n, l->N, p->owner_w,
+                 l->what_dw);
     if (c && mine && add) m->k->bias_residual(m->team, own, sum, NULL, p->n, l->N);
 }
 
