@@ -1,0 +1,68 @@
+/* machine -- what a cluster costs: described in a few numbers, or measured.
+ *
+ * Levels nest, innermost first: ranks of one socket, of one node, of all nodes. What two ranks send each
+ * other crosses the level of the smallest unit that holds both. A unit reaches the world outside
+ * through a port, which all its ranks share.
+ *
+ *     h100     level 0  "NVLink"     8 ranks       450 GB/s a rank
+ *              level 1  "network"    8 x nodes      50 GB/s a rank, 400 GB/s a node
+ *
+ * A work costs max(flops / rate, bytes / memory bandwidth) + the time of a call; a collective what its
+ * slowest level costs (machine.c has the formulas). Where parallel/calibrate.h has measured, its
+ * tables go first.
+ */
+#ifndef PARALLEL_MACHINE_H
+#define PARALLEL_MACHINE_H
+
+#include <stdio.h>
+
+#include "base/die.h"
+#include "parallel/tape.h"
+
+enum { MAX_LEVELS = 4 };
+
+/* How collectives travel: every rank sends to every other (the trainer's own with processes and threads), or
+ * in rings and trees of nodes (NCCL). */
+typedef enum { TRAVEL_DIRECT, TRAVEL_RING } Travel;
+
+typedef struct Level {
+    char name[24];
+    int ranks;        // in one unit of this level
+    double latency;   // seconds of one message
+    double rank_rate; // bytes/s that one rank can send at this level
+    double
+        port_rate; // bytes/s into and out of a unit of the level below, all its ranks together; 0: no limit
+} Level;
+
+typedef struct Calibration Calibration;
+
+struct Machine {
+    char name[48];
+    int ranks, nodes, ranks_per_node;
+    int n_levels;
+    Level level[MAX_LEVELS]; // innermost first; the last one holds all ranks
+    double flops[2];         // FLOP/s that a rank's large products reach, in fp32 and bf16
+    double flops_half;       // size of the smallest dimension of a product that reaches half of it
+    double memory_rate;      // bytes/s a rank
+    double call;             // seconds of a call of a kernel
+    int64_t memory;          // bytes a rank may take; 0: not known
+    int threads;     // of a rank's team, for which flops and memory_rate hold; fewer do less
+    double slowdown; // of kernels while a collective is under way: 1 is none
+    double slowest;  // time of the slowest rank's kernels, by this rank's: 1 is alike
+    Travel travel;
+    const Calibration *measured; // or NULL
+};
+
+/* Local, pure. Seconds. */
+double machine_work(const Machine *m, const Work *w);
+double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
+/* Local, pure. A number of seconds that no placement of a group of `size` ranks can undercut. */
+double machine_send_least(const Machine *m, int size, CollOp op, int64_t bytes);
+
+/* Local, pure. Reads a description ("key = value" lines; machine_print writes one): false with line and reason. */
+bool machine_parse(Machine *m, const char *text, size_t n, Err *e);
+/* Local. FILE, or NAME:NODES of a preset: h100 a100 v100 consumer cpu. False with the nearest name. */
+bool machine_open(Machine *m, const char *file_or_preset, Err *e);
+void machine_print(const Machine *m, FILE *f);
+
+#endif

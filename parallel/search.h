@@ -1,0 +1,55 @@
+/* search -- every layout of p ranks, priced: the fastest that fits.
+ *
+ * All factorizations of p into d, z, x, y; every order of the axes that differs; words of storage and heads; stages of
+ * ZeRO; micro-batch, recompute, threads. A candidate is first judged by a bound that no price of it undercuts
+ * (search_bound); the best bounds are recorded and priced until no bound is left below what was found. So the search
+ * is exhaustive: brute force finds the same (tests). Source of the family: DESIGN, section 2; parallel/README.md.
+ */
+#ifndef PARALLEL_SEARCH_H
+#define PARALLEL_SEARCH_H
+
+#include "parallel/machine.h"
+#include "parallel/price.h"
+
+/* What may be chosen. */
+typedef struct Space {
+    PriceShape shape;   // micro, recompute, threads: used where they are fixed
+    int p;              // ranks, all of which are used
+    const Layout *only; // this layout; NULL: any
+    bool free_micro, free_recompute;
+    int threads[4], n_threads; // numbers of threads to choose from
+    bool no_zero;              // with --sync-every zero1 to zero3 over d are refused
+} Space;
+
+typedef struct Choice {
+    Layout layout;
+    int64_t micro;
+    Recompute recompute;
+    int threads;
+    Price price;
+    bool fits; // into the machine's memory
+} Choice;
+
+typedef struct SearchCount {
+    int64_t candidates; // in the space
+    int64_t too_large;  // refused by memory
+    int64_t priced;     // recorded and played
+    double seconds;
+} SearchCount;
+
+/* Local. The fastest `max` that fit, best first; returns how many there are, 0: nothing fits. Among equals the one
+ * with less memory, then the earlier in the order of enumeration. */
+int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
+/* Local. The same, without bounds: for tests. */
+int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
+/* Local. Prices one choice; fits is set. */
+void search_price(const Space *s, const Machine *m, Choice *c);
+/* Local, pure. Seconds that no price of the choice, in any order of its axes, undercuts; bytes of memory likewise. */
+double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory);
+/* Local. Calls f for every candidate, in order. */
+void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
+/* Local. The named schemes that p ranks allow, the best factorization of each, priced: name[i] of them. Returns how
+ * many of at most max. */
+int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max);
+
+#endif

@@ -1,0 +1,94 @@
+/* work -- one call of a kernel as numbers: what the planner prices and the calibration measures.
+ *
+ * The cost of a call is affine in `rows` (tokens, sequences or elements) and depends on the other sizes in
+ * its own way: a cost table needs two entries for each (kind, flags, a, b, c, d).
+ *
+ *                        rows     a       b    c     d
+ *   products             T        K       N                of y[T,N] = x w and its two derivatives
+ *   attention            B        S       H    Hkv   D
+ *   norms                T        C                        (MERGE: b parts)
+ *   gelu, zero, squares, n
+ *     adamw
+ *   copy                 rows     columns
+ *   swiglu               T        F
+ *   bias, residual       T        N
+ *   classifiers          T        V                        (MERGE: b parts)
+ *   embedding, position  T        C       V
+ *   rope                 T        H       Hkv  D
+ */
+#ifndef PARALLEL_WORK_H
+#define PARALLEL_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layers/kernels.h"
+
+typedef enum {
+    WORK_XW, // y = x w
+    WORK_DX, // dx = dy w'
+    WORK_DW, // dw = x' dy
+    WORK_ATTENTION,
+    WORK_ATTENTION_BACKWARD,
+    WORK_NORM,
+    WORK_NORM_BACKWARD,
+    WORK_NORM_STATISTICS,
+    WORK_NORM_MERGE,
+    WORK_NORM_APPLY,
+    WORK_NORM_BACKWARD_SUMS,
+    WORK_NORM_BACKWARD_APPLY,
+    WORK_GELU,
+    WORK_GELU_BACKWARD,
+    WORK_SWIGLU,
+    WORK_SWIGLU_BACKWARD,
+    WORK_BIAS_RESIDUAL,
+    WORK_BIAS_BACKWARD,
+    WORK_CLASSIFIER,
+    WORK_CLASSIFIER_STATISTICS,
+    WORK_CLASSIFIER_MERGE,
+    WORK_CLASSIFIER_GRADIENT,
+    WORK_EMBEDDING,
+    WORK_EMBEDDING_BACKWARD,
+    WORK_POSITION,
+    WORK_POSITION_BACKWARD,
+    WORK_ROPE,
+    WORK_SQUARES,
+    WORK_ADAMW,
+    WORK_ZERO,
+    WORK_COPY,
+    N_WORKS
+} WorkKind;
+
+/* flags */
+enum {
+    WORK_BF16 = 1,   // product or attention in bf16
+    WORK_ADDEND = 2, // something is added to the result
+    WORK_BIAS = 4,
+    WORK_EPI_GELU = 8,
+    WORK_EPI_DGELU = 16,
+    WORK_RMS = 32,     // a norm without mean
+    WORK_BACKWARD = 64 // of a classifier: its gradient, too
+};
+
+typedef struct Work {
+    WorkKind kind;
+    uint32_t flags;
+    int32_t threads; // of the team that does it
+    int64_t rows, a, b, c, d;
+} Work;
+
+/* Local, pure. Multiplications and additions of products and attention (0 of others); bytes that a call
+ * must at least read and write in memory; a name for tables: "xw 768x2304". */
+double work_flops(const Work *w);
+double work_bytes(const Work *w);
+const char *work_name(const Work *w, char buf[64]);
+/* Local, pure. Alike but for rows? */
+bool work_alike(const Work *a, const Work *b);
+
+/* Local. Does that work on scratch memory with real kernels, for the clock: work_scratch(w, threads)
+ * bytes, aligned to 128, zeroed or of any finite floats. */
+size_t work_scratch(const Work *w, const Kernels *k, int threads);
+void work_run(const Work *w, const Kernels *k, Team *team, void *scratch);
+
+#endif
