@@ -23,6 +23,7 @@
 #include "layers/classifier.h"
 #include "layers/embedding.h"
 #include "layers/exact.h"
+#include "layers/move.h"
 #include "layers/norm.h"
 #include "layers/peak.h"
 #include "layers/product.h"
@@ -97,6 +98,11 @@ typedef struct Kernels {
                                   const int64_t *sums_64, const float *target, const float *max);
     void (*exact_classifier_gradient)(Team *, const Classifier *, float *logits, const float *max,
                                       const float *log_sum);
+    void (*zero)(Team *, float *x, int64_t n);
+    void (*copy)(Team *, float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
+                 int64_t n);
+    void (*copy_tokens)(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
+    double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
                   int64_t n, bool decay);
 } Kernels;

@@ -50,5 +50,9 @@ const Kernels kernels_table = {
     .exact_classifier_sums = exact_classifier_sums,
     .exact_classifier_loss = exact_classifier_loss,
     .exact_classifier_gradient = exact_classifier_gradient,
+    .zero = zero,
+    .copy = copy,
+    .copy_tokens = copy_tokens,
+    .sum_of = sum_of,
     .adamw = adamw,
 };

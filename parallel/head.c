@@ -9,8 +9,6 @@
  *
  * Source: Megatron-LM (Shoeybi et al. 2019), section 3.
  */
-#include <string.h>
-
 #include "parallel/block.h"
 #include "parallel/coll_call.h"
 #include "parallel/exact.h"
@@ -83,8 +81,7 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const flo
     e.dwte = grad_open(m, m->wte, &add);
     // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or to the zeros of
     // model_zero_grads.
-    if (e.dwte != m->tensors.t[m->wte].grad)
-        memset(e.dwte, 0, (size_t)(m->w.V * m->w.C_all) * sizeof(float));
+    if (e.dwte != m->tensors.t[m->wte].grad) m->k->zero(m->team, e.dwte, m->w.V * m->w.C_all);
     m->k->embedding_backward(m->team, &e, whole);
     pos.dwpe = m->wpe < 0 ? NULL : m->tensors.t[m->wpe].grad;
     if (pos.dwpe) m->k->position_backward(m->team, &pos, tk->T_x, tk->t0, dx);
@@ -201,7 +198,5 @@ double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const in
         probe(m,
               &(Probe){.name = "dh", .layer = -1, .at = dh, .side = SIDE_STREAM, .path = &l->dx});
     }
-    double sum = 0;
-    for (int64_t t = 0; t < T; t++) sum += (double)m->losses[t];
-    return sum;
+    return m->k->sum_of(m->losses, T);
 }

@@ -2,7 +2,6 @@
 #include "parallel/coll_call.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/die.h"
 #include "parallel/exact.h"
@@ -184,7 +183,7 @@ float *grad_open(Model *m, int i, bool *add) {
     if (stored_over(m, i, STORE_GRAD)) {
         int64_t n = t->local_rows * t->local_cols, all = shard_block(&m->tensors, i, m->grid);
         if (m->grid->layout.stay) n = 0; // rows of padding are in no panel
-        memset(m->work.dw + n, 0, (size_t)(all - n) * sizeof(float));
+        m->k->zero(m->team, m->work.dw + n, all - n);
         *add = false;
         return m->work.dw;
     }

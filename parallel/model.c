@@ -235,18 +235,17 @@ void model_zero_grads(Model *m) {
         Tensor *t = &m->tensors.t[i];
         bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
         if (t->rows != 1 && !looked_up) continue;
-        size_t n = (size_t)tensor_part(t, PART_GRAD);
-        memset(t->grad, 0, n * sizeof *t->grad);
-        if (m->exact) memset(m->grad_64[i], 0, n * sizeof **m->grad_64);
+        int64_t n = tensor_part(t, PART_GRAD);
+        m->k->zero(m->team, t->grad, n);
+        if (m->exact) memset(m->grad_64[i], 0, (size_t)n * sizeof **m->grad_64);
     }
     m->grads_fresh = true;
 }
 
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
                   const int32_t *targets) {
-    memcpy(m->inputs, inputs, (size_t)n * sizeof *inputs);
-    if (targets) memcpy(m->targets, targets, (size_t)n * sizeof *targets);
-    for (int64_t t = n; t < tk->T; t++) m->inputs[t] = 0, m->targets[t] = -1;
+    m->k->copy_tokens(m->inputs, tk->T, inputs, n, 0);
+    m->k->copy_tokens(m->targets, tk->T, targets, n, -1);
 }
 
 /* x_last, and h_last = norm(x_last), of a whole micro-step. */
@@ -283,7 +282,7 @@ double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float
     forward(m, inputs, targets);
     double sum = head_loss(m, &m->tk, m->h_last, m->dh, m->targets, scale, true);
     add_losses(m, sum);
-    memset(m->dx, 0, (size_t)(m->tk.T_x * m->w.C) * sizeof(float));
+    m->k->zero(m->team, m->dx, m->tk.T_x * m->w.C);
     norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
                      m->rstd_last);
     probe_norm(m, "dx'", -1, m->dx, true);

@@ -260,6 +260,17 @@ static void exact_classifier_gradient_(Team *t, const Classifier *c, float *logi
     inner->exact_classifier_gradient(t, c, logits, max, log_sum);
     add("classifier gradient", t0, 0);
 }
+static void zero_(Team *t, float *x, int64_t n) {
+    double t0 = now_s();
+    inner->zero(t, x, n);
+    add("zero", t0, 0);
+}
+static void copy_(Team *t, float *to, int64_t to_ld, const float *from, int64_t from_ld,
+                  int64_t height, int64_t n) {
+    double t0 = now_s();
+    inner->copy(t, to, to_ld, from, from_ld, height, n);
+    add("copy", t0, 0);
+}
 static void adamw_(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad,
                    int64_t n, bool decay) {
     double t0 = now_s();
@@ -307,6 +318,7 @@ const Kernels *profile_kernels(const Kernels *k) {
     table.classifier_merge = classifier_merge_;
     table.classifier_gradient = classifier_gradient_;
     table.sum_of_squares = sum_of_squares_;
+    table.zero = zero_, table.copy = copy_;
     table.adamw = adamw_;
     exact_rows(&table);
     return &table;

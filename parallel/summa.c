@@ -9,8 +9,6 @@
  * any X x Y works. Only one panel of x and one of w are here besides the rank's own. Source: van de
  * Geijn, Watts, "SUMMA", 1997; Xu et al., Optimus, 2021, section 3.
  */
-#include <string.h>
-
 #include "parallel/model.h"
 
 /* The panel that begins at feature k; x is cut in blocks of `x`, w in blocks of `w` features. */
@@ -21,12 +19,6 @@ static Panel panel_at(int64_t k, int64_t x, int64_t w, int64_t K) {
     p.n = left_x < left_w ? left_x : left_w;
     if (k + p.n > K) p.n = K - k;
     return p;
-}
-
-static void copy_columns(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
-                         int64_t n) {
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(to + i * to_ld, from + i * from_ld, (size_t)n * sizeof *to);
 }
 
 void summa_stream(Comm *c, CollOp op, CollType type, const void *src, void *dst, int64_t rows,
@@ -50,7 +42,7 @@ const float *summa_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     *ld = y ? p->n : l->K_stored;
     if (!y) return x + p->in_x;
     if (comm_rank(y) == p->owner_x)
-        copy_columns(m->work.panel[0], p->n, x + p->in_x, l->K_stored, tk->rows, p->n);
+        m->k->copy(m->team, m->work.panel[0], p->n, x + p->in_x, l->K_stored, tk->rows, p->n);
     summa_stream(y, COLL_BROADCAST, COLL_F32, m->work.panel[0], m->work.panel[0], tk->rows, p->n,
                  p->owner_x, l->x.what);
     return m->work.panel[0];
@@ -62,7 +54,7 @@ const float *summa_w(Model *m, const Linear *l, const Panel *p, const float *w) 
     if (!x) return own;
     float *dst = m->work.panel[1];
     bool mine = comm_rank(x) == p->owner_w;
-    if (mine) memcpy(dst, own, (size_t)(p->n * l->N) * sizeof *dst);
+    if (mine) m->k->copy(m->team, dst, l->N, own, l->N, p->n, l->N);
     summa_stream(x, COLL_BROADCAST, COLL_F32, dst, dst, p->n, l->N, p->owner_w, l->what_w);
     return dst;
 }
@@ -95,7 +87,7 @@ static void panel_dx(Model *m, const Linear *l, const Tokens *tk, const Panel *p
     product_run(m, to_x);
     summa_stream(y, COLL_REDUCE, COLL_F32, part, mine ? m->work.dx : NULL, tk->rows, p->n,
                  p->owner_x, l->dx.what);
-    if (y && mine) copy_columns(dx + p->in_x, l->K_stored, m->work.dx, p->n, tk->rows, p->n);
+    if (y && mine) m->k->copy(m->team, dx + p->in_x, l->K_stored, m->work.dx, p->n, tk->rows, p->n);
 }
 
 static void panel_dw(Model *m, const Linear *l, const Tokens *tk, const Panel *p, float *dw,

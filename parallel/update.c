@@ -23,11 +23,9 @@ static int64_t pack_kv(Model *m, int i, float *buffer, bool pack) {
     TensorRun r;
     for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next(&it, &r);) {
         if (r.col < queries) continue;
-        for (int64_t j = 0; j < r.n; j++)
-            if (pack)
-                buffer[n++] = t->grad[r.at + j];
-            else
-                t->grad[r.at + j] = buffer[n++];
+        float *grad = t->grad + r.at, *kept = buffer + n;
+        m->k->copy(m->team, pack ? kept : grad, r.n, pack ? grad : kept, r.n, 1, r.n);
+        n += r.n;
     }
     return n;
 }
