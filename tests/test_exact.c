@@ -262,7 +262,7 @@ TEST(exact_poison_survives_the_addition_of_parts) {
 __extension__ typedef __int128 Big;
 
 /* Sum in steps of 2^-64, of which every float from 2^-40 on is a multiple. */
-static double sum_of(const float *x, int64_t n, bool squares) {
+static double sum_with(const float *x, int64_t n, bool squares) {
     Big sum = 0;
     for (int64_t i = 0; i < n; i++) {
         float v = squares ? x[i] * x[i] : x[i];
@@ -291,7 +291,7 @@ TEST(exact_sum_is_the_sum_in_any_parts) {
                 void (*f)(Team *, int64_t *, const float *, int64_t) =
                     squares ? k->exact_sum_of_squares : k->exact_sum;
                 f(t, whole, x, n);
-                double want = sum_of(x, n, squares);
+                double want = sum_with(x, n, squares);
                 CHECK(k->exact_wide_to_double(whole) == want);
                 for (int how = 0; how < CUTS && n > 0; how++) {
                     int64_t sum[WIDE] = {0}, first = 0;
