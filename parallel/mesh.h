@@ -59,4 +59,16 @@ int mesh_blocks(const Mesh *m, Axes a);
 int mesh_block(const Mesh *m, Axes a);
 int mesh_block_of(const Mesh *m, Axes a, int rank);
 
+/* Where the ranks of a group are in the job: nested stretches, outermost first. The members are
+ * base + i0 stride[0] + i1 stride[1] + ... with 0 <= i_k < size[k], base the lowest of them. Stretches
+ * that continue each other are one: all p ranks are {1, {p}, {1}}, one rank is {0}. The groups along the
+ * same axes differ in base alone and cover the job: siblings. */
+typedef struct Placement {
+    int n;
+    int32_t size[2 * N_AXES], stride[2 * N_AXES];
+} Placement;
+
+/* Local, pure. Where the ranks are that differ in these axes only: a set, in whatever order a names them. */
+Placement placement_of(const Mesh *m, Axes a);
+
 #endif

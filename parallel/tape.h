@@ -13,14 +13,6 @@
 #include "parallel/model.h"
 #include "parallel/work.h"
 
-/* The ranks of a group in the order of the job: nested stretches, outermost first. Its members are
- * base + i0 stride[0] + i1 stride[1] + ... with i_k < size[k]; stretches that continue each other are
- * one: all ranks are {1, {p}, {1}}. All groups of one kind together cover the job: siblings. */
-typedef struct Placement {
-    int n;
-    int32_t size[N_AXES * 2], stride[N_AXES * 2];
-} Placement;
-
 /* A kind of collective. bytes: of the whole (all_gather's dst, reduce_scatter's src, else the buffer). */
 typedef struct Send {
     CollOp op;

@@ -95,3 +95,99 @@ TEST(axes_are_joined_outer_first) {
     CHECK(!axes_equal(axes_of("x.y"), axes_of("x")));
     CHECK(axes_has(axes_of("d.x"), AXIS_X) && !axes_has(axes_of("d.x"), AXIS_Y));
 }
+
+/* --- where the ranks of a group are ---------------------------------------------------------- */
+
+enum { RANKS_MAX = 256 };
+
+/* in[r]: rank r belongs to the group along a that `of` is in: it agrees with it in the other axes. */
+static void members_by_coordinates(const Mesh *m, Axes a, int of, bool in[RANKS_MAX]) {
+    int mine[N_AXES], other[N_AXES];
+    mesh_coords(m, of, mine);
+    for (int r = 0; r < m->p; r++) {
+        mesh_coords(m, r, other);
+        in[r] = true;
+        for (int axis = 0; axis < N_AXES; axis++)
+            in[r] &= axes_has(a, axis) || mine[axis] == other[axis];
+    }
+}
+
+static int placement_size(const Placement *g) {
+    int n = 1;
+    for (int k = 0; k < g->n; k++) n *= g->size[k];
+    return n;
+}
+
+/* The i-th member above its base. */
+static int placement_member(const Placement *g, int i) {
+    int at = 0;
+    for (int k = g->n - 1; k >= 0; i /= g->size[k--]) at += i % g->size[k] * g->stride[k];
+    return at;
+}
+
+/* Ascending strides inwards would be another order, and two stretches that continue each other are one. */
+static bool placement_is_shortest(const Placement *g) {
+    for (int k = 0; k < g->n; k++) {
+        if (g->size[k] < 2 || g->stride[k] < 1) return false;
+        if (k && g->stride[k - 1] <= g->size[k] * g->stride[k]) return false;
+    }
+    return true;
+}
+
+static bool placements_are_right(const Mesh *m) {
+    for (int set = 0; set < 1 << N_AXES; set++) {
+        Axes a = axes_none();
+        for (int axis = 0; axis < N_AXES; axis++)
+            if (set >> axis & 1) a = axes_join((Axes){1, {(uint8_t)axis}}, a);
+        Placement g = placement_of(m, a);
+        if (!placement_is_shortest(&g) || placement_size(&g) != mesh_blocks(m, a)) return false;
+        bool covered[RANKS_MAX] = {false};
+        for (int base = 0; base < m->p; base++) {
+            bool in[RANKS_MAX];
+            if (covered[base]) continue; // a member of a group already seen
+            members_by_coordinates(m, a, base, in);
+            for (int i = 0; i < placement_size(&g); i++) {
+                int rank = base + placement_member(&g, i);
+                if (rank >= m->p || !in[rank] || covered[rank]) return false;
+                covered[rank] = true;
+            }
+        }
+    }
+    return true;
+}
+
+TEST(placement_lists_the_ranks_that_agree_in_the_other_axes) {
+    for (int code = 0; code < 256 * 81; code++) {
+        int size[N_AXES], order[N_AXES], seen = 0;
+        for (int i = 0, c = code, s = code / 256; i < N_AXES; i++, c /= 4, s /= 3) {
+            order[i] = c % 4, size[i] = 1 + s % 3;
+            seen |= 1 << order[i];
+        }
+        if (seen != 15) continue; // an axis is missing
+        Mesh m = mesh_make(size, order, 0);
+        if (!placements_are_right(&m)) test_fail(__FILE__, __LINE__, "mesh %d", code);
+    }
+}
+
+TEST(placement_merges_what_continues) {
+    static const struct {
+        const char *axes;
+        Placement is;
+    } rows[] = {
+        // on d2.z3.x4
+        {"", {0}},
+        {"y", {0}},
+        {"x", {1, {4}, {1}}},
+        {"z", {1, {3}, {4}}},
+        {"d", {1, {2}, {12}}},
+        {"d.z.x", {1, {24}, {1}}},
+        {"x.z", {1, {12}, {1}}}, // the set of ranks, whatever the nesting of blocks
+        {"d.z", {1, {6}, {4}}},
+        {"x.y.d", {2, {2, 4}, {12, 1}}},
+    };
+    Mesh m = mesh_make((const int[N_AXES]){2, 3, 4, 1}, NULL, 5);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Placement g = placement_of(&m, axes_of(rows[i].axes));
+        CHECK(memcmp(&g, &rows[i].is, sizeof g) == 0);
+    }
+}

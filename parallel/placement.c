@@ -1,0 +1,16 @@
+#include "parallel/mesh.h"
+
+Placement placement_of(const Mesh *m, Axes a) {
+    Placement g = {0};
+    int stride = m->p;
+    for (int i = 0; i < N_AXES; i++) {
+        int axis = m->order[i], size = m->size[axis];
+        stride /= size;
+        if (size == 1 || !axes_has(a, axis)) continue;
+        bool continues = g.n && g.stride[g.n - 1] == size * stride; // nothing lies between the two
+        if (!continues) g.size[g.n++] = 1;
+        g.size[g.n - 1] *= size;
+        g.stride[g.n - 1] = stride;
+    }
+    return g;
+}
