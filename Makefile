@@ -67,7 +67,7 @@ all: $(PROGRAMS:%=$(B)/%)
 
 $(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt
 	@rm -f $@ && ar rcs $@ $(filter %.o,$^)
-$(B)/train_gpt: $(B)/train_gpt.o $(B)/train_start.o $(B)/train_eval.o $(B)/libgpt.a
+$(B)/train_gpt: $(call obj,$(wildcard train_*.c)) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)

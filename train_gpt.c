@@ -175,6 +175,7 @@ static void train_step(Run *r) {
                       .received = received(r) - before,
                       .skipped = skip,
                       .peak = rate * config_flops_per_token(&r->config, r->seq) / r->peak_flops};
+    measure_step(r, &rec);
     metrics_step(r->metrics, &rec);
     progress_step(r->progress, &rec);
 }
@@ -319,9 +320,10 @@ static int run_as_asked(Run *r) {
     if (o.check_tp) return check(r) ? 0 : 1;
     if (r->lead) start_records(r);
     if (*o.train && o.exact) price_exact(r);
-    if (*o.train)
+    if (*o.train) {
         train(r);
-    else if (*o.val || *o.hellaswag)
+        if (r->lead) write_ledger(r);
+    } else if (*o.val || *o.hellaswag)
         evaluate_all(r);
     if (only_sample) mem_free(sample(r, true));
     if (!r->stopping) export_weights(r);
@@ -337,6 +339,7 @@ static int rank_main(World *w, void *ctx) {
     r->kernels = kernels_cpu(o.kernels);
     if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
     r->cores = ranks_cores(w);
+    r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
     r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
     world_set_team(w, r->team);
     world_set_limit(w, (double)o.timeout);

@@ -17,6 +17,13 @@
 #include "parallel/options.h"
 #include "parallel/outer.h"
 
+/* The last steps, on rank 0: for the ledger. */
+typedef struct Measured {
+    int64_t n; // steps so far
+    double ms[50];
+    int64_t received[50];
+} Measured;
+
 /* Everything that lives as long as the run, as one rank has it. */
 typedef struct Run {
     World *world;
@@ -25,6 +32,7 @@ typedef struct Run {
     Grid grid;
     Outer outer; // what replicas along d do with one another
     int cores;   // of this node, for all ranks on it
+    int nodes;
     Team *team;
     const Kernels *kernels;
     Config config;
@@ -45,8 +53,10 @@ typedef struct Run {
     double peak_flops;                 // of all ranks
     char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
     int64_t saved_step;                // of the newest checkpoint, -1 when there is none
-    bool stopping;                     // a signal came, and all ranks know
-    int32_t *inputs, *targets;         // [micro, S]
+    Measured measured;
+    double predicted_ms;       // of a step; 0: nobody has predicted it
+    bool stopping;             // a signal came, and all ranks know
+    int32_t *inputs, *targets; // [micro, S]
 } Run;
 
 extern Options o;          // of the process
@@ -67,6 +77,12 @@ bool file_in(const char *dir, const char *name);
 
 /* Collective. Has a signal come to any rank? So that all leave together. */
 bool stopping(void *run);
+/* Local, of rank 0. Notes a step for the ledger; writes its line at the end of training. */
+void measure_step(Run *r, const StepRecord *s);
+void write_ledger(const Run *r);
+/* Local. Which computer: "2 x AMD EPYC 9575F 64-Core Processor, 8 cores". */
+void machine_words(const Run *r, char *buf, size_t n);
+
 /* Collective. Validation loss and HellaSwag, as the options say, printed and recorded. A signal ends it without
  * a result: whoever sent it may not wait. */
 void evaluate_all(Run *r);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/die.h"
 
@@ -45,6 +46,18 @@ size_t arena_mark(const Arena *a) {
 void arena_reset(Arena *a, size_t mark) {
     assert(mark <= a->used);
     a->used = mark;
+}
+
+size_t arena_resident(const Arena *a) {
+    enum { PAGES = 4096 };
+    unsigned char in_memory[PAGES]; // a byte for each page: bit 0
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), sum = 0;
+    for (size_t at = 0; a->base && at < a->cap; at += PAGES * page) {
+        size_t n = a->cap - at < PAGES * page ? a->cap - at : PAGES * page;
+        if (mincore(a->base + at, n, in_memory)) die("mincore: %s", strerror(errno));
+        for (size_t i = 0; i < (n + page - 1) / page; i++) sum += in_memory[i] & 1 ? page : 0;
+    }
+    return sum;
 }
 
 void arena_free(Arena *a) {

@@ -32,6 +32,8 @@ void arena_commit(Arena *a);
 /* Local. Marks a place and returns to it: blocks taken in between are given back. */
 size_t arena_mark(const Arena *a);
 void arena_reset(Arena *a, size_t mark);
+/* Local. Bytes of it that lie in memory: pages that somebody has touched. 0 while measuring. */
+size_t arena_resident(const Arena *a);
 /* Local. Unmaps. */
 void arena_free(Arena *a);
 

@@ -125,6 +125,8 @@ static size_t running_rows(Options *o, Opt *table) {
          "where the time of a step goes, at the end"},
         {"tensorboard", OPT_STR, &o->tensorboard, "", 0, 0, "DIR", "TensorBoard event file"},
         {"llmc-log", OPT_STR, &o->llmc_log, "", 0, 0, "FILE", "llm.c's main.log lines"},
+        {"ledger", OPT_STR, &o->ledger, "", 0, 0, "FILE|none",
+         "gets a line with what was predicted of the run and measured; default: the user's cache"},
     };
     memcpy(table, rows, sizeof rows);
     return sizeof rows / sizeof rows[0];

@@ -7,7 +7,7 @@
 typedef struct Options {
     const char *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt, *kernels,
         *layout;
-    const char *json, *csv, *tensorboard, *llmc_log, *export_hf, *export_llmc;
+    const char *json, *csv, *tensorboard, *llmc_log, *ledger, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
         eval_every, eval_batches;
     int64_t ranks, timeout, check_tp, audit_every, sample_every, sample_tokens, top_k;

@@ -6,6 +6,7 @@ programs=${PROGRAMS:-$PWD/build}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
+export XDG_CACHE_HOME=$dir # what runs leave for others
 passed=0 failed=0
 
 fail() {

@@ -126,6 +126,20 @@ TEST(arena_cuts_what_it_measured) {
     CHECK(!a.base && a.used == 0);
 }
 
+TEST(arena_knows_what_of_it_lies_in_memory) {
+    enum { MIB = 1 << 20 }; // huge pages may come: 2 MiB each
+    Arena a = arena_measure("test");
+    arena_take(&a, 64 * MIB);
+    CHECK(arena_resident(&a) == 0);
+    arena_commit(&a);
+    CHECK(arena_resident(&a) == 0);
+    memset(a.base + 20 * MIB, 1, 10 * MIB);
+    CHECK(arena_resident(&a) >= 10 * MIB && arena_resident(&a) <= 14 * MIB);
+    memset(a.base, 1, a.cap);
+    CHECK(arena_resident(&a) == a.cap);
+    arena_free(&a);
+}
+
 TEST(arena_reset_gives_back) {
     Arena a = arena_measure("test");
     arena_take(&a, 256);

@@ -1,0 +1,208 @@
+#include "parallel/ledger.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "tests/test.h"
+
+static const LedgerLine some = {.time = "2026-01-31T12:00:00Z",
+                                .machine = "a \"processor\"\nwith words",
+                                .model = "layers=2",
+                                .layout = "d2.x3+sp",
+                                .backend = "threads",
+                                .dtype = "bf16",
+                                .recompute = "full",
+                                .ranks = 6,
+                                .threads = 2,
+                                .micro = 4,
+                                .batch = INT64_C(1) << 40,
+                                .steps = 50,
+                                .predicted_ms = 1.0 / 3, // all digits must come back
+                                .measured_ms = 0.1,
+                                .predicted_bytes = 123456789012345,
+                                .measured_bytes = 123456789012344,
+                                .predicted_memory = 7,
+                                .measured_memory = 8};
+
+static const char *fresh(void) {
+    static char path[160];
+    snprintf(path, sizeof path, "%s/ledger.jsonl", test_tmpdir());
+    return path;
+}
+
+static void append_text(const char *path, const char *text) {
+    FILE *f = fopen(path, "a");
+    if (!f) abort();
+    fputs(text, f);
+    fclose(f);
+}
+
+TEST(ledger_reads_what_was_appended) {
+    char path[200];
+    LedgerLine l[3];
+    int damaged;
+    Err e;
+    snprintf(path, sizeof path, "%s/a/b/ledger.jsonl", test_tmpdir()); // folders are made
+    CHECK(ledger_read(path, l, 3, &damaged, &e) == 0 && damaged == 0);
+    CHECK(ledger_append(path, &some, &e) && ledger_append(path, &some, &e));
+    CHECK(ledger_read(path, l, 3, &damaged, &e) == 2 && damaged == 0);
+    CHECK(memcmp(&l[0], &some, sizeof some) == 0 && memcmp(&l[1], &some, sizeof some) == 0);
+}
+
+TEST(ledger_keeps_the_order_of_the_newest_lines) {
+    const char *path = fresh();
+    LedgerLine l[4], one = some;
+    int damaged;
+    for (one.steps = 1; one.steps <= 10; one.steps++) CHECK(ledger_append(path, &one, NULL));
+    CHECK(ledger_read(path, l, 4, &damaged, NULL) == 4);
+    for (int i = 0; i < 4; i++) CHECK(l[i].steps == 7 + i);
+}
+
+TEST(ledger_passes_over_damaged_lines) {
+    const char *path = fresh();
+    LedgerLine l[8], nameless = some;
+    int damaged;
+    CHECK(ledger_append(path, &some, NULL));
+    append_text(path, "no json\n\n[1]\n{\"ranks\": 2}\n");                         // 4 of them
+    append_text(path, "{\"time\": \"now\", \"ranks\": \"two\"}\n{\"time\": 1}\n"); // and 2
+    append_text(path, "{\"time\": \"now\", \"from\": \"the future\"}\n"); // this one is fine
+    append_text(path, "{\"time\": \"20");                                 // one that lost its end
+    nameless.predicted_ms = NAN, strcpy(nameless.machine, "\xff");
+    CHECK(ledger_append(path, &nameless, NULL));
+    CHECK(ledger_read(path, l, 8, &damaged, NULL) == 3 && damaged == 7);
+    CHECK_STR(l[1].time, "now");
+    CHECK(l[1].ranks == 0 && l[2].ranks == some.ranks);
+    CHECK(l[2].predicted_ms == 0 && l[2].machine[0] == 0); // what has no words in JSON
+}
+
+TEST(ledger_lines_of_several_processes_do_not_mix) {
+    enum { PROCESSES = 3, LINES = 150 };
+    const char *path = fresh();
+    LedgerLine *l = mem_alloc(PROCESSES * LINES * sizeof *l), one = some;
+    int damaged, status, seen[PROCESSES] = {0};
+    memset(one.model, 'm', sizeof one.model - 1);
+    for (int p = 0; p < PROCESSES; p++)
+        if (fork() == 0) {
+            bool ok = true;
+            one.ranks = p;
+            for (one.steps = 0; one.steps < LINES; one.steps++)
+                ok = ok && ledger_append(path, &one, NULL);
+            _exit(!ok);
+        }
+    for (int p = 0; p < PROCESSES; p++) CHECK(wait(&status) > 0 && status == 0);
+    CHECK(ledger_read(path, l, PROCESSES * LINES, &damaged, NULL) == PROCESSES * LINES);
+    CHECK(damaged == 0);
+    for (int i = 0; i < PROCESSES * LINES; i++) CHECK(l[i].steps == seen[l[i].ranks]++);
+    mem_free(l);
+}
+
+TEST(ledger_says_why_it_cannot_be_written) {
+    Err e;
+    int damaged;
+    LedgerLine l;
+    const char *path = fresh();
+    char below[200];
+    append_text(path, "a file\n");
+    snprintf(below, sizeof below, "%s/ledger.jsonl", path);
+    CHECK(!ledger_append(below, &some, &e) && strstr(e.text, path));
+    CHECK(!ledger_append(test_tmpdir(), &some, &e) && strstr(e.text, "Is a directory"));
+    CHECK(!ledger_append("/dev/full", &some, &e) && strstr(e.text, "No space left"));
+    CHECK(ledger_read(test_tmpdir(), &l, 1, &damaged, &e) == -1 && strstr(e.text, "cannot read"));
+}
+
+static void find(void *arg) {
+    bool ok = true;
+    char *p;
+    setenv("XDG_CACHE_HOME", "/x", 1), setenv("HOME", "/h", 1);
+    ok = (p = ledger_path()) && strcmp(p, "/x/train_gpt/ledger.jsonl") == 0, mem_free(p);
+    setenv("XDG_CACHE_HOME", "relative", 1);
+    ok &= (p = ledger_path()) && strcmp(p, "/h/.cache/train_gpt/ledger.jsonl") == 0, mem_free(p);
+    unsetenv("XDG_CACHE_HOME"), unsetenv("HOME");
+    ok &= !ledger_path();
+    (void)arg;
+    _exit(ok ? 0 : 1);
+}
+TEST(ledger_lies_in_the_cache_of_the_user) {
+    char text[64];
+    CHECK(test_in_child(find, NULL, text, sizeof text) == 0);
+}
+
+TEST(ledger_errors_are_medians_by_machine) {
+    LedgerLine l[6] = {{.machine = "a", .predicted_ms = 100, .measured_ms = 110},
+                       {.machine = "b", .predicted_ms = 100, .measured_ms = 300},
+                       {.machine = "a", .predicted_ms = 100, .measured_ms = 70},
+                       {.machine = "a", .predicted_ms = 0, .measured_ms = 70},
+                       {.machine = "a", .predicted_ms = 100, .measured_ms = 0},
+                       {.machine = "a", .predicted_ms = 100, .measured_ms = 120}};
+    CHECK_NEAR(ledger_median_error(l, 6, "a"), 0.2, 1e-12); // of 0.1 0.3 0.2; rounding of doubles
+    CHECK_NEAR(ledger_median_error(l, 3, "a"), 0.2, 1e-12); // of 0.1 0.3
+    CHECK_NEAR(ledger_median_error(l, 2, "a"), 0.1, 1e-12);
+    CHECK(isnan(ledger_median_error(l, 6, "c")) && isnan(ledger_error(0, 1)));
+}
+
+/* The program itself. */
+static int train(const char *dir, const char *more) {
+    char text[4096], run[512];
+    uint16_t tokens[4000];
+    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61);
+    snprintf(run, sizeof run, "%s/train.bin", dir);
+    FILE *f = fopen(run, "wb");
+    if (!f || fwrite(tokens, sizeof tokens, 1, f) != 1 || fclose(f)) return -1;
+    return test_shell(
+        dir, text, sizeof text,
+        "XDG_CACHE_HOME=$PWD/cache $BUILD/train_gpt --train train.bin --model "
+        "layers=2,heads=2,channels=16,seq=16,vocab=64 --ranks 2 --threads 1 --micro 2 "
+        "%s",
+        more);
+}
+
+TEST(ledger_gets_a_line_from_every_run_that_trains) {
+    const char *dir = test_tmpdir();
+    char path[200], text[4096];
+    LedgerLine l[4];
+    int damaged;
+    CHECK(train(dir, "--layout x2 --steps 7 --ledger none") == 0);
+    CHECK(train(dir, "--layout x2 --steps 2") == 0); // both steps pay for page faults
+    CHECK(test_shell(dir, text, sizeof text, "test ! -e cache") == 0);
+    CHECK(train(dir, "--layout x2 --steps 60") == 0);
+    snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
+    CHECK(ledger_read(path, l, 4, &damaged, NULL) == 1 && damaged == 0);
+    CHECK(l[0].steps == 50 && l[0].ranks == 2 && l[0].micro == 2 && l[0].batch == 32);
+    CHECK(l[0].measured_ms > 0 && l[0].measured_bytes > 0);
+    CHECK(l[0].measured_bytes == l[0].predicted_bytes); // parallel/count.h is exact
+    CHECK(l[0].measured_memory > 0 && l[0].measured_memory <= l[0].predicted_memory);
+    CHECK_STR(l[0].layout, "x2");
+    CHECK(train(dir, "--layout d2 --steps 5 --ledger other/l.jsonl") == 0);
+    snprintf(path, sizeof path, "%s/other/l.jsonl", dir);
+    CHECK(ledger_read(path, l, 4, &damaged, NULL) == 1 && l[0].steps == 3);
+    CHECK(train(dir, "--layout d2 --steps 5 --ledger train.bin/x") ==
+          0); // a run does not end for it
+}
+
+TEST(ledger_tool_prints_errors_and_their_median) {
+    const char *path = fresh();
+    char dir[160], text[8192];
+    LedgerLine slower = some, faster = some, other = some;
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
+    strcpy(slower.machine, "here"), strcpy(faster.machine, "here"), strcpy(other.machine, "there");
+    slower.predicted_ms = 100, slower.measured_ms = 120;
+    faster.predicted_ms = 100, faster.measured_ms = 90;
+    other.predicted_ms = 0;
+    CHECK(ledger_append(path, &slower, NULL) && ledger_append(path, &faster, NULL));
+    append_text(path, "torn\n");
+    CHECK(ledger_append(path, &other, NULL));
+    CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file ledger.jsonl") == 0);
+    CHECK(strstr(text, "+20.0 %            |====\n") && strstr(text, "-10.0 %          ==|\n"));
+    CHECK(strstr(text, "15.0 %  here\n") && strstr(text, "-    there (nothing was foretold)\n"));
+    CHECK(strstr(text, "1 damaged line(s)"));
+    CHECK(test_shell(dir, text, sizeof text,
+                     "$BUILD/ledger --file ledger.jsonl --last 2 --json "
+                     "2>/dev/null") == 0);
+    CHECK(strstr(text, "\"here\": 0.0999") || strstr(text, "\"here\": 0.1"));
+    CHECK(strstr(text, "\"there\": null") && !strstr(text, "120.0"));
+    CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file no.jsonl") == 1);
+}

@@ -1,0 +1,93 @@
+/* What a run tells the next ones: predicted and measured, a line of parallel/ledger.h. */
+#include "train_gpt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/machine.h"
+#include "parallel/count.h"
+#include "parallel/ledger.h"
+
+enum {
+    FIRST = 2,
+    LAST = sizeof((Measured *)0)->ms / sizeof(double)
+}; // the first steps pay for page faults and cold caches
+
+void measure_step(Run *r, const StepRecord *s) {
+    Measured *m = &r->measured;
+    if (m->n++ < FIRST) return;
+    int64_t at = (m->n - 1 - FIRST) % LAST;
+    m->ms[at] = s->ms;
+    m->received[at] = s->received;
+}
+
+static int64_t measured_steps(const Measured *m) {
+    int64_t n = m->n - FIRST;
+    return n < 0 ? 0 : n < LAST ? n : LAST;
+}
+
+static int by_size(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(const double *x, int64_t n) {
+    double sorted[LAST];
+    memcpy(sorted, x, (size_t)n * sizeof *x);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+void machine_words(const Run *r, char *buf, size_t n) {
+    char cpu[256], nodes[24] = "";
+    machine_cpu(cpu, sizeof cpu);
+    if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
+    snprintf(buf, n, "%s%.40s, %d cores", nodes, cpu, r->cores);
+}
+
+/* What a step receives, as parallel/count.h foretells it. */
+static int64_t foretold_bytes(const Run *r) {
+    Count micro = {0}, update = {0};
+    int64_t round = r->micro * r->places, n = (r->batch / r->seq + round - 1) / round;
+    count_micro_step(&micro, &r->m.shape);
+    count_update(&update, &r->m.shape);
+    return n * count_bytes(&micro) + count_bytes(&update);
+}
+
+static void fill(const Run *r, int64_t steps, LedgerLine *l) {
+    double received[LAST];
+    for (int64_t i = 0; i < steps; i++) received[i] = (double)r->measured.received[i];
+    *l = (LedgerLine){.ranks = r->group.size,
+                      .threads = team_size(r->team),
+                      .micro = r->micro,
+                      .batch = r->batch,
+                      .steps = steps,
+                      .predicted_ms = r->predicted_ms,
+                      .measured_ms = median(r->measured.ms, steps),
+                      .predicted_bytes = foretold_bytes(r),
+                      .measured_bytes = (int64_t)median(received, steps)};
+    for (int i = 0; i < N_ARENAS; i++) {
+        l->predicted_memory += (int64_t)r->m.arena[i].used;
+        l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);
+    }
+    machine_time(l->time, sizeof l->time);
+    machine_words(r, l->machine, sizeof l->machine);
+    config_print(&r->config, l->model, sizeof l->model);
+    layout_print(&r->grid.layout, l->layout);
+    snprintf(l->backend, sizeof l->backend, "%s", world_backend(r->world));
+    opt_text(opt_find(options, "dtype"), l->dtype, sizeof l->dtype);
+    opt_text(opt_find(options, "recompute"), l->recompute, sizeof l->recompute);
+}
+
+void write_ledger(const Run *r) {
+    Err e;
+    LedgerLine l;
+    int64_t steps = measured_steps(&r->measured);
+    if (!steps || o.profile || strcmp(o.ledger, "none") == 0) return; // --profile takes time itself
+    char *path = *o.ledger ? mem_strdup(o.ledger) : ledger_path();
+    fill(r, steps, &l);
+    if (path && !ledger_append(path, &l, &e)) warn("no line in the ledger: %s", e.text);
+    mem_free(path);
+}
