@@ -1,0 +1,124 @@
+/* Works as numbers, and done on scratch memory. */
+#include "parallel/work.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/test.h"
+
+static Work work_of(WorkKind kind, int64_t rows, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return (Work){.kind = kind, .threads = 2, .rows = rows, .a = a, .b = b, .c = c, .d = d};
+}
+
+TEST(work_flops_of_products_and_attention_are_their_closed_forms) {
+    for (int kind = WORK_XW; kind <= WORK_DW; kind++) {
+        Work w = work_of((WorkKind)kind, 7, 5, 3, 0, 0);
+        CHECK(work_flops(&w) == 2 * 7 * 5 * 3);
+    }
+    int64_t B = 2, S = 11, H = 3, D = 4, pairs = 0;
+    for (int64_t query = 0; query < S; query++) pairs += query + 1; // of the causal half
+    Work f = work_of(WORK_ATTENTION, B, S, H, 1, D),
+         b = work_of(WORK_ATTENTION_BACKWARD, B, S, H, 1, D), g = work_of(WORK_GELU, 9, 0, 0, 0, 0);
+    CHECK(work_flops(&f) == (double)(B * H * pairs * 2 * (2 * D)));
+    CHECK(work_flops(&b) == (double)(B * H * pairs * 5 * (2 * D)));
+    CHECK(work_flops(&g) == 0);
+}
+
+TEST(work_bytes_count_what_is_read_and_written) {
+    Work xw = work_of(WORK_XW, 7, 5, 3, 0, 0), dw = work_of(WORK_DW, 7, 5, 3, 0, 0);
+    CHECK(work_bytes(&xw) == 4 * (7 * 5 + 5 * 3 + 7 * 3));
+    xw.flags = WORK_ADDEND | WORK_EPI_GELU; // the residual is read, the sum before gelu written
+    CHECK(work_bytes(&xw) == 4 * (7 * 5 + 5 * 3 + 3 * 7 * 3));
+    dw.flags = WORK_ADDEND;
+    CHECK(work_bytes(&dw) == 4 * (7 * 5 + 2 * 5 * 3 + 7 * 3));
+    Work adamw = work_of(WORK_ADAMW, 10, 0, 0, 0, 0), norm = work_of(WORK_NORM, 7, 5, 0, 0, 0);
+    CHECK(work_bytes(&adamw) == 4 * 7 * 10);
+    CHECK(work_bytes(&norm) == 4 * (2 * 7 * 5 + 2 * 7)); // x, y; mean, rstd
+    Work att = work_of(WORK_ATTENTION, 2, 11, 4, 2, 8);  // qkv, out, lse
+    CHECK(work_bytes(&att) == 4 * 22 * ((4 + 2 * 2) * 8 + 4 * 8 + 4));
+    Work rope = work_of(WORK_ROPE, 7, 4, 2, 8, 0); // queries and keys, both ways
+    CHECK(work_bytes(&rope) == 4 * 7 * 2 * (4 + 2) * 8);
+}
+
+/* A work of every kind, of sizes that divide by nothing. */
+static Work odd_work(int kind) {
+    static const int64_t sizes[N_WORKS][5] = {
+        [WORK_XW] = {37, 53, 71},
+        [WORK_DX] = {37, 53, 71},
+        [WORK_DW] = {37, 53, 71},
+        [WORK_ATTENTION] = {3, 37, 6, 2, 7},
+        [WORK_ATTENTION_BACKWARD] = {3, 37, 6, 2, 7},
+        [WORK_NORM_MERGE] = {37, 53, 3},
+        [WORK_CLASSIFIER_MERGE] = {37, 53, 3},
+        [WORK_EMBEDDING] = {37, 53, 71},
+        [WORK_EMBEDDING_BACKWARD] = {37, 53, 71},
+        [WORK_ROPE] = {37, 6, 2, 10},
+    };
+    const int64_t *s = sizes[kind];
+    if (s[0] == 0) return work_of((WorkKind)kind, 37, 53, 0, 0, 0);
+    return work_of((WorkKind)kind, s[0], s[1], s[2], s[3], s[4]);
+}
+
+static bool all_finite(const float *x, size_t n) {
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) finite &= isfinite(x[i]);
+    return finite;
+}
+
+/* Three times on exactly the scratch memory that was asked for, which small positive numbers fill. */
+static bool runs(const Work *w, const Kernels *k, Team *team) {
+    size_t bytes = work_scratch(w, k, w->threads), n = bytes / sizeof(float);
+    float *x = mem_alloc_aligned(bytes, 128), *before = mem_alloc(bytes);
+    test_fill(x, n, 0.04f, 1);
+    for (size_t i = 0; i < n; i++) x[i] += 0.05f;
+    memcpy(before, x, bytes);
+    for (int i = 0; i < 3; i++) work_run(w, k, team, x);
+    bool well = memcmp(before, x, bytes) != 0;
+    // tokens and workspaces (in bf16) are words of other kinds: as floats they may be anything
+    bool floats = !(w->flags & WORK_BF16) &&
+                  !(w->kind >= WORK_CLASSIFIER && w->kind <= WORK_EMBEDDING_BACKWARD);
+    if (floats) well &= all_finite(x, n);
+    mem_free(x), mem_free(before);
+    return well;
+}
+
+TEST(work_run_of_every_kind_stays_inside_its_scratch_and_finite) {
+    const uint32_t flags[] = {0, WORK_BF16 | WORK_RMS, WORK_ADDEND | WORK_BIAS,
+                              WORK_EPI_GELU | WORK_BIAS, WORK_EPI_DGELU | WORK_BACKWARD};
+    char name[64], wrong[64] = "";
+    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        const Kernels *k = kernels_cpu(*set);
+        Team *team = team_create(2);
+        for (int kind = 0; kind < N_WORKS; kind++)
+            for (size_t f = 0; f < sizeof flags / sizeof *flags; f++) {
+                Work w = odd_work(kind);
+                w.flags = flags[f];
+                if (kind == WORK_BIAS_RESIDUAL) w.flags |= WORK_ADDEND; // else y stays y
+                if (!runs(&w, k, team)) snprintf(wrong, sizeof wrong, "%s", work_name(&w, name));
+            }
+        team_destroy(team);
+    }
+    CHECK_STR(wrong, "");
+}
+
+TEST(work_scratch_does_not_grow_with_a_vocabulary_beyond_the_caches) {
+    const Kernels *k = kernels_cpu(NULL);
+    Work small = work_of(WORK_EMBEDDING, 64, 768, 50257, 0, 0), large = small;
+    large.b = 10 * small.b;
+    CHECK(work_scratch(&small, k, 1) == work_scratch(&large, k, 1));
+    CHECK(work_scratch(&small, k, 1) < (size_t)128 << 20);
+}
+
+TEST(works_are_alike_but_for_rows) {
+    char name[64];
+    Work x = work_of(WORK_XW, 7, 768, 2304, 0, 0), y = x;
+    y.rows = 9;
+    CHECK(work_alike(&x, &y));
+    y.flags = WORK_BIAS;
+    CHECK(!work_alike(&x, &y));
+    y = x, y.threads = 1;
+    CHECK(!work_alike(&x, &y));
+    y = x, y.b = 768;
+    CHECK(!work_alike(&x, &y));
+    CHECK_STR(work_name(&x, name), "xw 768x2304");
+}
