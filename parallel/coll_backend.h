@@ -64,10 +64,11 @@ World *world_create(const CollBackend *b, int rank, int size, int threads, void 
 /* Collective over the world. */
 void world_free(World *w);
 
-/* The worlds of one rank, and of a launcher; the latter dies where the build has no MPI. */
+/* The worlds of one rank, and of a launcher, which says what rank this is; the latter ends the job when not all
+ * ranks are there after so many seconds (0: waits), and dies where the build has no MPI. */
 extern const CollBackend coll_self, coll_threads;
 World *world_self_open(void);
-World *world_mpi_open(void);
+World *world_mpi_open(int launched_as, double limit);
 /* What n ranks that are threads share. Each opens its own World of it, and says when it will start
  * nothing more; it is freed when all Worlds are. */
 typedef struct ThreadsJob ThreadsJob;

@@ -22,6 +22,7 @@
 #include <mpi.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/debug.h"
 #include "base/die.h"
@@ -516,7 +517,10 @@ static void fly(Flight *f) {
 static void mpi_open(Comm *c, int color, int key) {
     MpiComm *m = mem_calloc(1, sizeof *m);
     m->group = c;
+    bool starting = c == c->world->all; // the whole start is watched
+    if (!starting) mpi_job_watch("MPI_Comm_split has not returned", c->world->limit);
     check_mpi(MPI_Comm_split(MPI_COMM_WORLD, color, key, &m->mpi), "MPI_Comm_split");
+    if (!starting) mpi_job_watched();
     MPI_Comm_set_errhandler(m->mpi, MPI_ERRORS_RETURN);
     size_t size = (size_t)c->size;
     m->done = mem_calloc(2 * size, sizeof *m->done);
@@ -589,10 +593,15 @@ static const CollBackend coll_mpi = {.name = "mpi",
                                      .barrier = mpi_barrier,
                                      .leave = mpi_leave};
 
-World *world_mpi_open(void) {
+World *world_mpi_open(int launched_as, double limit) {
+    char node[64] = "unknown";
     int rank, size;
+    gethostname(node, sizeof node - 1);
+    die_set_rank(launched_as, node);
+    mpi_job_watch("MPI has not started", limit);
     mpi_job_begin(&rank, &size);
     World *w = world_create(&coll_mpi, rank, size, mpi_job_threads(), NULL);
+    mpi_job_watched();
     die_set_rank(rank, w->node);
     return w;
 }

@@ -77,6 +77,44 @@ void mpi_job_end(void) {
     MPI_Finalize();
 }
 
+/* ---- calls of MPI that wait for other ranks and know no limit */
+
+static struct {
+    pthread_t thread;
+    const char *not_yet;
+    double limit;
+    DieRank who;
+} watch;
+
+/* Without die_end: MPI is in the hands of the first thread. The launcher ends the other ranks. */
+static void *watch_call(void *arg) {
+    time_t whole = (time_t)watch.limit;
+    long rest = (long)((watch.limit - (double)whole) * 1e9);
+    (void)arg;
+    nanosleep(&(struct timespec){.tv_sec = whole, .tv_nsec = rest}, NULL);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    die_adopt_rank(watch.who);
+    die_line("%s after %g s: a rank is missing, or hosts cannot reach each other through the "
+             "network that MPI chose (Open MPI: --mca btl_tcp_if_include NAME of a card); "
+             "--timeout allows more time",
+             watch.not_yet, watch.limit);
+    sleep(1); // for the lines of ranks that started later
+    _exit(COLL_EXPIRED);
+}
+
+void mpi_job_watch(const char *not_yet, double seconds) {
+    watch.not_yet = not_yet, watch.limit = seconds, watch.who = die_rank();
+    if (seconds <= 0) return;
+    int rc = pthread_create(&watch.thread, NULL, watch_call, NULL);
+    if (rc) die("cannot start a thread: %s", strerror(rc));
+}
+
+void mpi_job_watched(void) {
+    if (watch.limit <= 0) return;
+    pthread_cancel(watch.thread);
+    pthread_join(watch.thread, NULL);
+}
+
 /* ---- the start */
 
 _Noreturn static void die_of_launcher(const char *why) {

@@ -14,6 +14,11 @@ void mpi_job_end(void);
 /* Collective over the world. Threads for this rank: its cores, shared with those that may use the same ones. */
 int mpi_job_threads(void);
 
+/* Local. Between these two the thread waits for other ranks inside MPI. When that takes longer than so many seconds
+ * (0: it may), a line begins with not_yet ("MPI has not started"), and the job ends with status COLL_EXPIRED. */
+void mpi_job_watch(const char *not_yet, double seconds);
+void mpi_job_watched(void);
+
 /* Local. Sleeps for a quarter of the seconds waited until now, 5 to 100 us: a test comes late by that share.
  * True when a SIGTERM has come, now or in an earlier nap. */
 bool mpi_job_nap(double waited);

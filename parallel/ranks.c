@@ -46,6 +46,12 @@ void ranks_share_usage(void) {
     die_set_copy(rank > 0);
 }
 
+static double start_limit = 60;
+
+void ranks_set_start_limit(double seconds) {
+    start_limit = seconds;
+}
+
 int ranks_threads(const World *w) {
     return w->threads;
 }
@@ -109,7 +115,7 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
         die_usage("%d ranks as threads of one process: at most %d", n, MAX_THREAD_RANKS);
     if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
     bool processes = launched > 1 || launched == UNSAID;
-    World *w = processes ? world_mpi_open() : world_self_open();
+    World *w = processes ? world_mpi_open(rank, start_limit) : world_self_open();
     if (processes) check_wanted(n, world_size(w));
     int result = rank_main(w, ctx);
     world_free(w);

@@ -15,6 +15,9 @@
  * first non-zero result is returned. n: ranks wanted, 0 for what the launcher says or 1; dies (usage)
  * when a launcher says otherwise. */
 int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
+/* Local. Seconds that processes of a launcher may take to find each other (60; 0: as long as it takes), before
+ * ranks_run. */
+void ranks_set_start_limit(double seconds);
 /* Local. Is there a launcher, and how many ranks does it say? 0: none, or it does not say. */
 int ranks_launched(void);
 /* Local. Wrong command lines are reported by the first process alone; for main() to call before it reads

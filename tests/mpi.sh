@@ -14,7 +14,8 @@ dir=$(mktemp -d)
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir # what runs leave for others
 passed=0 failed=0 skipped=0
-export LIMIT=3 # seconds that a wait may last
+export LIMIT=3  # seconds that a wait may last
+export START=40 # and that the start may take on a busy machine
 slack=6        # and how much later the job is gone: mpirun gives its ranks a second, and this machine may be busy
 lab_is_up=0
 trap '[ $lab_is_up = 0 ] || "$lab" down; rm -rf "$dir"' EXIT
@@ -52,21 +53,32 @@ gone() {
     done
 }
 
+# started JOB: waits for the line "rank 2 pid N" of each of four ranks; $pids are all, $victim is rank 2. False when the
+# job ends without them.
+started() {
+    while true; do
+        pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
+        victim=$(awk '$1 == "rank" && $2 == 2 && $3 == "pid" { print $4 }' out)
+        [ "$(wc -w <<<"$pids")" -lt 4 ] || [ -z "$victim" ] || return 0
+        kill -0 "$1" 2>/dev/null || return 1
+        sleep 0.1
+    done
+}
+
 # fault NAME DO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then DO, which finds the
 # pid of rank 2 in $victim. The job ends in time with that status and that many lines of ranks that waited; some name
 # rank 2; nothing is left running.
 fault() {
-    local name=$1 action=$2 want=$3 least=$4 job_pid pids= start status i n
+    local name=$1 action=$2 want=$3 least=$4 job_pid pids victim start status n
     shift 4
     why=
     "$@" >out 2>err &
     job_pid=$!
-    for ((i = 0; i < 600; i++)); do # a busy machine takes its time to start four processes
-        pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
-        victim=$(awk '$1 == "rank" && $2 == 2 && $3 == "pid" { print $4 }' out)
-        [ "$(wc -w <<<"$pids")" -lt 4 ] || [ -z "$victim" ] || break
-        sleep 0.1
-    done
+    if ! started $job_pid; then
+        wait $job_pid
+        fail "$name" "status $?: the ranks did not start"
+        return
+    fi
     sleep 0.3
     start=$SECONDS
     $action
@@ -162,8 +174,9 @@ interrupted() {
     for ((i = 0; i < 150; i++)); do [ ! -e save/step_00000040 ] || break; sleep 0.1; done
     victim=$(pgrep -f "^$programs/train_gpt .*--steps 1000000" | tail -1)
     start=$SECONDS
-    kill -"$signal" "$victim"
+    if [ -n "$victim" ]; then kill -"$signal" "$victim"; fi
     wait $job_pid && why="status 0"
+    [ -n "$victim" ] || why="the ranks did not start"
     [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] || why="no survivor said what it waited for"
     "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >out 2>>err &
@@ -274,6 +287,18 @@ counted_bytes() {
     verdict "bytes on the link"
 }
 
+# With a link that is cut already MPI itself waits, and tells nobody.
+without_a_link() {
+    local start=$SECONDS status
+    why=
+    START=$LIMIT cluster "$job" loop >out 2>err
+    status=$?
+    [ $status = 75 ] || why="status $status, not 75"
+    [ $((SECONDS - start)) -le $((LIMIT + slack + 2)) ] || why="it took $((SECONDS - start)) s"
+    [ "$(lines "rank [0-3] on h[01]: MPI has not started after $LIMIT s: ")" -ge 1 ] || why="no line says that MPI has not started"
+    verdict "a link is cut before the start"
+}
+
 on_a_cluster() {
     local missing
     if ! missing=$("$lab" can); then
@@ -289,8 +314,10 @@ on_a_cluster() {
     verdict "sums on two hosts"
     counted_bytes
     fault "a link is cut" cut_link 75 4 cluster "$job" loop
-    "$lab" mend h1
     "$lab" stop
+    without_a_link
+    # a new one: sockets of killed processes live on in the old one, and meet the next job
+    "$lab" up 2 1gbit
     fault "a rank on another host is killed" kill_victim 137 1 cluster "$job" loop
     "$lab" stop
     fault "a rank on another host is stopped" stop_victim 75 3 cluster "$job" loop

@@ -10,7 +10,7 @@
  *   ranks_job bytes      one all_reduce of 4 MB, an all_gather and a reduce_scatter of 4 MB wholes; prints
  *                        the bytes that each rank counted
  *
- * LIMIT in the environment: seconds that a wait may last (3).
+ * LIMIT in the environment: seconds that a wait may last (3). START: until all ranks are there (60).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -222,5 +222,6 @@ int main(int argc, char **argv) {
     die_set_program(argv[0]);
     ranks_share_usage();
     if (argc < 2) die_usage("usage: ranks_job VERB [RANKS]");
+    if (getenv("START")) ranks_set_start_limit(atof(getenv("START")));
     return ranks_run(argc > 2 ? atoi(argv[2]) : 0, rank_main, argv[1]);
 }

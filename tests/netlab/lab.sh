@@ -19,7 +19,7 @@
 #   lab.sh down                       removes it all
 set -eu
 me=$(realpath "$0")
-name=meshlab
+name=${LAB:-meshlab}
 switch=$name-switch
 state=/run/$name
 
