@@ -10,6 +10,7 @@
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { ARENA_ALIGN = 128 }; // bytes; two cache lines, a multiple of every vector width
@@ -19,6 +20,7 @@ typedef struct Arena {
     char *base;  // NULL while measuring
     size_t used; // bytes taken so far in this walk
     size_t cap;  // bytes mapped
+    bool imagined;
 } Arena;
 
 /* Local. An arena in measuring mode. */
@@ -29,6 +31,9 @@ void *arena_take(Arena *a, size_t n_bytes);
 /* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses.
  */
 void arena_commit(Arena *a);
+/* Local. The second walk at addresses where no memory is: for who wants to know what would be done with it, and
+ * follows no pointer. place: 0, 1, ... of arenas that are imagined together. */
+void arena_imagine(Arena *a, int place);
 /* Local. Marks a place and returns to it: blocks taken in between are given back. */
 size_t arena_mark(const Arena *a);
 void arena_reset(Arena *a, size_t mark);

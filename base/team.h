@@ -21,7 +21,7 @@ typedef struct Team Team;
  * be made. */
 Team *team_create(int n_threads);
 void team_destroy(Team *t);
-int team_size(const Team *t);
+int team_size(const Team *t); // 1 for NULL
 /* Local. Cores that the calling thread may use. */
 int team_cores(void);
 /* Local. Ties the calling thread, and all that it starts from now on, to one of equal parts of its cores, where

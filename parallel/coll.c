@@ -30,8 +30,8 @@ static Comm *comm_new(World *w, const char *label, int size) {
     c->world = w;
     snprintf(c->label, sizeof c->label, "%s", label);
     c->size = size;
-    c->member = mem_calloc((size_t)size, sizeof *c->member);
-    c->backend = size == 1 ? &coll_self : w->backend;
+    if (!w->backend->alone) c->member = mem_calloc((size_t)size, sizeof *c->member);
+    c->backend = size == 1 && !w->backend->alone ? &coll_self : w->backend;
     if (w->last) w->last->next = c;
     return w->last = c;
 }
@@ -43,6 +43,15 @@ World *world_create(const CollBackend *b, int rank, int size, int threads, void 
     w->all = comm_new(w, "all", size);
     w->all->rank = rank;
     for (int i = 0; i < size; i++) w->all->member[i] = i;
+    b->open(w->all, 0, rank);
+    return w;
+}
+
+World *world_imagine(const CollBackend *b, int rank, int size, void *impl) {
+    World *w = mem_calloc(1, sizeof *w);
+    *w = (World){.backend = b, .rank = rank, .size = size, .threads = 1, .impl = impl};
+    w->all = comm_new(w, "all", size);
+    w->all->rank = rank;
     b->open(w->all, 0, rank);
     return w;
 }
@@ -87,6 +96,14 @@ Comm *world_split(World *w, int color, int key, const char *label) {
     w->backend->open(c, color, key);
     mem_free(member);
     mem_free(seats);
+    return c;
+}
+
+Comm *world_group(World *w, int color, int rank, int size, const char *label) {
+    if (!w->backend->alone) return world_split(w, color, rank, label);
+    Comm *c = comm_new(w, label, size);
+    c->rank = rank;
+    w->backend->open(c, color, rank);
     return c;
 }
 

@@ -77,6 +77,8 @@ const char *world_node(const World *w);    // host name
 /* Collective over the world. The ranks of one color form a group, in the order of (key, rank); label
  * ("x", "d.z") names it in tables and messages. Freed with the world. */
 Comm *world_split(World *w, int color, int key, const char *label);
+/* The same where the caller knows its place in the group, which a world that is imagined must be told. */
+Comm *world_group(World *w, int color, int rank, int size, const char *label);
 Comm *world_comm(World *w); // all ranks; label "all"
 int comm_rank(const Comm *c);
 int comm_size(const Comm *c);

@@ -14,6 +14,7 @@
 
 typedef struct CollBackend {
     const char *name;
+    bool alone; // there are no other ranks: groups are imagined (parallel/price.c)
     /* Collective over the world. The group is known (rank, size, member); makes c->impl. */
     void (*open)(Comm *c, int color, int key);
     void (*close)(Comm *c); // Collective over the world, in the order in which they were opened
@@ -63,6 +64,8 @@ struct World {
 World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl);
 /* Collective over the world. */
 void world_free(World *w);
+/* Local. A world of which only this rank exists: its groups have sizes, but no members. */
+World *world_imagine(const CollBackend *b, int rank, int size, void *impl);
 
 /* The worlds of one rank, and of a launcher, which says what rank this is; the latter ends the job when not all
  * ranks are there after so many seconds (0: waits), and dies where the build has no MPI. */

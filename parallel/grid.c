@@ -26,20 +26,21 @@ static Comm *make(Grid *g, Axes axes, const char *label) {
     int coord[N_AXES];
     mesh_coords(&g->mesh, g->mesh.rank, coord);
     for (int i = 0; i < axes.n; i++) coord[axes.axis[i]] = 0;
-    return world_split(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes), label);
+    return world_group(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes),
+                       mesh_blocks(&g->mesh, axes), label);
 }
 
 /* Neighbouring blocks of heads share a key head. Every rank takes part in the split. */
 static Comm *make_kv(Grid *g, const Config *c) {
     Axes middle = grid_middle(g);
-    int coord[N_AXES], block = mesh_block(&g->mesh, middle);
-    HeadBlocks h =
-        head_blocks(c, mesh_blocks(&g->mesh, middle), g->layout.heads || g->layout.exact);
+    int coord[N_AXES], block = mesh_block(&g->mesh, middle), n = mesh_blocks(&g->mesh, middle);
+    HeadBlocks h = head_blocks(c, n, g->layout.heads || g->layout.exact);
     if (h.copies == 1) return NULL;
+    int copies = (int)h.copies, first = block / copies * copies;
     mesh_coords(&g->mesh, g->mesh.rank, coord);
     for (int i = 0; i < middle.n; i++) coord[middle.axis[i]] = 0;
-    return world_split(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + block / (int)h.copies,
-                       block, "kv");
+    return world_group(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + block / copies,
+                       block - first, n - first < copies ? n - first : copies, "kv");
 }
 
 /* The group along axes of more than one rank each. */

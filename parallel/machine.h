@@ -56,6 +56,8 @@ struct Machine {
 /* Local, pure. Seconds. */
 double machine_work(const Machine *m, const Work *w);
 double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
+/* Local, pure. The level whose links a group uses: that of the smallest unit which holds it. */
+int machine_level(const Machine *m, const TapeGroup *g);
 /* Local, pure. A number of seconds that no placement of a group of `size` ranks can undercut. */
 double machine_send_least(const Machine *m, int size, CollOp op, int64_t bytes);
 

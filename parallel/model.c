@@ -218,6 +218,11 @@ void model_allocate(Model *m) {
     if (c->pos == POS_ROPE) rope_table(m->rope_table, c->seq, config_head_size(c), c->rope_theta);
 }
 
+void model_imagine(Model *m) {
+    for (int i = 0; i < N_ARENAS; i++) arena_imagine(&m->arena[i], i);
+    walk(m);
+}
+
 void model_free(Model *m) {
     for (int i = 0; i < N_ARENAS; i++) arena_free(&m->arena[i]);
     mem_free(m->blocks);

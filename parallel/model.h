@@ -103,6 +103,9 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
 /* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint
  * fills them. */
 void model_allocate(Model *m);
+/* Local. The same without memory: the step may then run on kernels that follow no pointer
+ * (parallel/price.h). */
+void model_imagine(Model *m);
 void model_free(Model *m);
 
 /* Local. Starts a new step: gradients count as zero. */

@@ -1,0 +1,245 @@
+#include "parallel/price_kernels.h"
+
+static _Thread_local Tape *tape; // the table's functions have no room for it
+
+static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
+                 int64_t d) {
+    tape_work(tape, (Work){.kind = kind,
+                           .flags = flags,
+                           .threads = tape->threads,
+                           .rows = rows,
+                           .a = a,
+                           .b = b,
+                           .c = c,
+                           .d = d});
+}
+
+/* ---- products and attention */
+
+static void price_product(Team *t, const Product *p) {
+    (void)t;
+    uint32_t flags = (p->bf16 ? WORK_BF16 : 0u) | (p->addend ? WORK_ADDEND : 0u) |
+                     (p->bias ? WORK_BIAS : 0u) | (p->epilogue == EPI_GELU ? WORK_EPI_GELU : 0u) |
+                     (p->epilogue == EPI_DGELU ? WORK_EPI_DGELU : 0u);
+    if (p->a_col != 1) // dw[K,N] = x' dy: M is K, K is T
+        work(WORK_DW, flags, p->K, p->M, p->N, 0, 0);
+    else if (p->b_col != 1) // dx[T,K] = dy w': N is K, K is N
+        work(WORK_DX, flags, p->M, p->N, p->K, 0, 0);
+    else
+        work(WORK_XW, flags, p->M, p->K, p->N, 0, 0);
+}
+
+static void attention_work(const Attention *a, WorkKind kind) {
+    work(kind, a->bf16 ? WORK_BF16 : 0, a->B, a->S, a->H, a->Hkv, a->D);
+}
+static void price_attention_forward(Team *t, const Attention *a, float *out, float *lse,
+                                    const float *qkv) {
+    (void)t, (void)out, (void)lse, (void)qkv;
+    attention_work(a, WORK_ATTENTION);
+}
+static void price_attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
+                                     const float *qkv, const float *out, const float *lse) {
+    (void)t, (void)dqkv, (void)dout, (void)qkv, (void)out, (void)lse;
+    attention_work(a, WORK_ATTENTION_BACKWARD);
+}
+static void price_rope(Team *t, const Rope *r, float *qkv, int direction) {
+    (void)t, (void)qkv, (void)direction;
+    work(WORK_ROPE, 0, r->B * r->S, r->H, r->Hkv, r->D, 0);
+}
+
+/* ---- norms */
+
+static void norm_work(const Norm *n, WorkKind kind, int64_t parts) {
+    work(kind, n->kind == NORM_RMS ? WORK_RMS : 0, n->T, n->C, parts, 0, 0);
+}
+static void price_norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd,
+                               const float *x) {
+    (void)t, (void)y, (void)mean, (void)rstd, (void)x;
+    norm_work(n, WORK_NORM, 0);
+}
+static void price_norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+                                const float *mean, const float *rstd) {
+    (void)t, (void)dx, (void)dy, (void)x, (void)mean, (void)rstd;
+    norm_work(n, WORK_NORM_BACKWARD, 0);
+}
+static void price_norm_statistics(Team *t, const Norm *n, float *stats, const float *x) {
+    (void)t, (void)stats, (void)x;
+    norm_work(n, WORK_NORM_STATISTICS, 0);
+}
+static void price_norm_merge(const Norm *n, float *mean, float *rstd, const float *parts,
+                             const int64_t *counts, int n_parts) {
+    (void)mean, (void)rstd, (void)parts, (void)counts;
+    norm_work(n, WORK_NORM_MERGE, n_parts);
+}
+static void price_norm_apply(Team *t, const Norm *n, float *y, const float *x, const float *mean,
+                             const float *rstd) {
+    (void)t, (void)y, (void)x, (void)mean, (void)rstd;
+    norm_work(n, WORK_NORM_APPLY, 0);
+}
+static void price_norm_backward_sums(Team *t, const Norm *n, float *sums, const float *dy,
+                                     const float *x, const float *mean, const float *rstd) {
+    (void)t, (void)sums, (void)dy, (void)x, (void)mean, (void)rstd;
+    norm_work(n, WORK_NORM_BACKWARD_SUMS, 0);
+}
+static void price_norm_backward_apply(Team *t, const Norm *n, float *dx, const float *dy,
+                                      const float *x, const float *mean, const float *rstd,
+                                      const float *sums) {
+    (void)t, (void)dx, (void)dy, (void)x, (void)mean, (void)rstd, (void)sums;
+    norm_work(n, WORK_NORM_BACKWARD_APPLY, 0);
+}
+
+/* ---- activations, biases */
+
+static void price_gelu_forward(Team *t, float *y, const float *x, int64_t n) {
+    (void)t, (void)y, (void)x;
+    work(WORK_GELU, 0, n, 0, 0, 0, 0);
+}
+static void price_gelu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t n) {
+    (void)t, (void)dx, (void)dy, (void)x;
+    work(WORK_GELU_BACKWARD, 0, n, 0, 0, 0, 0);
+}
+static void price_swiglu_forward(Team *t, float *y, const float *x, int64_t T, int64_t F) {
+    (void)t, (void)y, (void)x;
+    work(WORK_SWIGLU, 0, T, F, 0, 0, 0);
+}
+static void price_swiglu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t T,
+                                  int64_t F) {
+    (void)t, (void)dx, (void)dy, (void)x;
+    work(WORK_SWIGLU_BACKWARD, 0, T, F, 0, 0, 0);
+}
+static void price_bias_residual(Team *t, float *y, const float *addend, const float *bias,
+                                int64_t T, int64_t N) {
+    (void)t, (void)y;
+    work(WORK_BIAS_RESIDUAL, (addend ? WORK_ADDEND : 0u) | (bias ? WORK_BIAS : 0u), T, N, 0, 0, 0);
+}
+static void price_bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N) {
+    (void)t, (void)dbias, (void)dy;
+    work(WORK_BIAS_BACKWARD, 0, T, N, 0, 0, 0);
+}
+
+/* ---- embedding and loss */
+
+static void embedding_work(const Embedding *e, WorkKind kind, int64_t T) {
+    work(kind, 0, T, e->C, e->V, 0, 0);
+}
+static void price_embedding_forward(Team *t, const Embedding *e, float *x) {
+    (void)t, (void)x;
+    embedding_work(e, WORK_EMBEDDING, e->B * e->S);
+}
+static void price_embedding_backward(Team *t, const Embedding *e, const float *dx) {
+    (void)t, (void)dx;
+    embedding_work(e, WORK_EMBEDDING_BACKWARD, e->B * e->S);
+}
+static void price_position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, float *x) {
+    (void)t, (void)t0, (void)x;
+    embedding_work(e, WORK_POSITION, T);
+}
+static void price_position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0,
+                                    const float *dx) {
+    (void)t, (void)t0, (void)dx;
+    embedding_work(e, WORK_POSITION_BACKWARD, T);
+}
+static void classifier_work(const Classifier *c, WorkKind kind, int64_t parts) {
+    work(kind, c->backward ? WORK_BACKWARD : 0, c->T, c->V, parts, 0, 0);
+}
+static void price_classifier(Team *t, const Classifier *c, float *loss, float *logits) {
+    (void)t, (void)loss, (void)logits;
+    classifier_work(c, WORK_CLASSIFIER, 0);
+}
+static void price_classifier_statistics(Team *t, const Classifier *c, float *stats, float *logits) {
+    (void)t, (void)stats, (void)logits;
+    classifier_work(c, WORK_CLASSIFIER_STATISTICS, 0);
+}
+static void price_classifier_merge(const Classifier *c, float *loss, float *log_sum,
+                                   const float *parts, int n_parts) {
+    (void)loss, (void)log_sum, (void)parts;
+    classifier_work(c, WORK_CLASSIFIER_MERGE, n_parts);
+}
+static void price_classifier_gradient(Team *t, const Classifier *c, const float *stats,
+                                      const float *log_sum, float *logits) {
+    (void)t, (void)stats, (void)log_sum, (void)logits;
+    classifier_work(c, WORK_CLASSIFIER_GRADIENT, 0);
+}
+
+/* ---- moves and the update */
+
+static double price_sum_of_squares(Team *t, const float *x, int64_t n) {
+    (void)t, (void)x;
+    work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
+    return 1;
+}
+static void price_zero(Team *t, float *x, int64_t n) {
+    (void)t, (void)x;
+    work(WORK_ZERO, 0, n, 0, 0, 0, 0);
+}
+static void price_copy(Team *t, float *to, int64_t to_ld, const float *from, int64_t from_ld,
+                       int64_t rows, int64_t n) {
+    (void)t, (void)to, (void)to_ld, (void)from, (void)from_ld;
+    work(WORK_COPY, 0, rows, n, 0, 0, 0);
+}
+static void price_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {
+    (void)to, (void)T, (void)from, (void)n, (void)pad; // a few KiB: nothing
+}
+static double price_sum_of(const float *x, int64_t n) {
+    (void)x, (void)n;
+    return 1;
+}
+static void price_adamw(Team *t, const AdamW *o, float *param, float *m, float *v,
+                        const float *grad, int64_t n, bool decay) {
+    (void)t, (void)o, (void)param, (void)m, (void)v, (void)grad, (void)decay;
+    work(WORK_ADAMW, 0, n, 0, 0, 0, 0);
+}
+
+/* ---- sizes are those of the real kernels, for as many threads as the rank will have */
+
+static size_t price_product_workspace(int n_threads) {
+    (void)n_threads;
+    return kernels_cpu(NULL)->product_workspace(tape->threads);
+}
+static size_t price_attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv,
+                                        int64_t D) {
+    (void)n_threads;
+    return kernels_cpu(NULL)->attention_workspace(tape->threads, S, H, Hkv, D);
+}
+static size_t price_norm_workspace(int64_t T, int64_t C) {
+    return kernels_cpu(NULL)->norm_workspace(T, C);
+}
+
+const Kernels *price_kernels(Tape *t) {
+    static const Kernels table = {.product = price_product,
+                                  .product_workspace = price_product_workspace,
+                                  .attention_workspace = price_attention_workspace,
+                                  .norm_workspace = price_norm_workspace,
+                                  .embedding_forward = price_embedding_forward,
+                                  .embedding_backward = price_embedding_backward,
+                                  .norm_forward = price_norm_forward,
+                                  .norm_backward = price_norm_backward,
+                                  .norm_statistics = price_norm_statistics,
+                                  .norm_merge = price_norm_merge,
+                                  .norm_apply = price_norm_apply,
+                                  .norm_backward_sums = price_norm_backward_sums,
+                                  .norm_backward_apply = price_norm_backward_apply,
+                                  .position_forward = price_position_forward,
+                                  .position_backward = price_position_backward,
+                                  .bias_residual = price_bias_residual,
+                                  .classifier_statistics = price_classifier_statistics,
+                                  .classifier_merge = price_classifier_merge,
+                                  .classifier_gradient = price_classifier_gradient,
+                                  .rope = price_rope,
+                                  .attention_forward = price_attention_forward,
+                                  .attention_backward = price_attention_backward,
+                                  .gelu_forward = price_gelu_forward,
+                                  .gelu_backward = price_gelu_backward,
+                                  .swiglu_forward = price_swiglu_forward,
+                                  .swiglu_backward = price_swiglu_backward,
+                                  .bias_backward = price_bias_backward,
+                                  .classifier = price_classifier,
+                                  .sum_of_squares = price_sum_of_squares,
+                                  .zero = price_zero,
+                                  .copy = price_copy,
+                                  .copy_tokens = price_copy_tokens,
+                                  .sum_of = price_sum_of,
+                                  .adamw = price_adamw};
+    tape = t;
+    return &table;
+}

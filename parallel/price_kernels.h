@@ -1,0 +1,14 @@
+/* price_kernels -- the table of kernels that do nothing but write on a tape what they were asked. */
+#ifndef PARALLEL_PRICE_KERNELS_H
+#define PARALLEL_PRICE_KERNELS_H
+
+#include "parallel/tape.h"
+
+/* Local. The table, for one tape at a time in each thread: the model's pointers are never followed. */
+const Kernels *price_kernels(Tape *t);
+/* Local. Writes one entry. */
+void tape_work(Tape *t, Work w);
+void tape_event(Tape *t, EventKind kind, int index);
+int tape_send(Tape *t, const Send *s); // index
+
+#endif
