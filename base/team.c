@@ -113,7 +113,7 @@ void team_destroy(Team *t) {
 }
 
 int team_size(const Team *t) {
-    return t->size;
+    return t ? t->size : 1;
 }
 
 void team_run(Team *t, TeamFn f, void *ctx) {

@@ -181,6 +181,13 @@ static void set_order(Layout *l, int n_named) {
         if (l->size[named[i]] > 1) l->order[n++] = named[i];
 }
 
+Layout layout_of_sizes(const int32_t size[N_AXES]) {
+    Layout l = layout_one();
+    for (int axis = 0; axis < N_AXES; axis++) l.size[axis] = size[axis];
+    set_order(&l, N_AXES);
+    return l;
+}
+
 bool layout_parse(Layout *l, const char *text, int p, Err *e) {
     Reader r = {.text = text, .l = l, .e = e};
     *l = layout_one();

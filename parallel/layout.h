@@ -64,6 +64,8 @@ bool layout_parse(Layout *l, const char *text, int p, Err *e);
 /* Local, pure. The canonical SPEC, which layout_parse reads back. */
 const char *layout_print(const Layout *l, char buf[64]);
 int layout_ranks(const Layout *l);
+/* Local. A layout of these sizes without words, its axes in the order d, z, x, y. */
+Layout layout_of_sizes(const int32_t size[N_AXES]);
 /* Local. The layout of one rank. */
 Layout layout_one(void);
 

@@ -37,6 +37,7 @@ static void price_start(Comm *c, uint64_t number, const CollCall *call) {
     Send s = {.op = call->op,
               .group = p->group,
               .bytes = whole_bytes(c, call),
+              .type_bytes = (int32_t)coll_type_bytes(call->type),
               .received = coll_bytes(call, c->rank, c->size),
               .what = call->what};
     p->event[number % COLL_IN_FLIGHT] = t->n_events;
@@ -68,27 +69,36 @@ static const CollBackend coll_price = {.name = "price",
 
 /* ---- the mesh */
 
-static void add_group(Tape *t, Comm *c, Placement place) {
+/* Where the ranks of a group lie; the copies of key heads are the innermost ranks along the axes that cut heads. */
+static void place_group(TapeGroup *g, const Mesh *mesh, Axes middle) {
+    if (strcmp(g->label, "kv") == 0) {
+        Placement p = placement_of(mesh, middle);
+        g->place = (Placement){1, {g->size}, {p.n ? p.stride[p.n - 1] : 1}};
+    } else if (g->axes.n) {
+        g->place = placement_of(mesh, g->axes);
+    } else {
+        g->place = (Placement){1, {mesh->p}, {1}};
+    }
+}
+
+static void add_group(Tape *t, Comm *c, Axes axes, const Grid *g) {
     PriceComm *p = c->impl;
-    p->group = t->n_groups;
-    TapeGroup *g = &t->group[t->n_groups++];
-    *g = (TapeGroup){.place = place, .size = c->size};
-    snprintf(g->label, sizeof g->label, "%s", c->label);
+    TapeGroup *to = &t->group[p->group = t->n_groups++];
+    *to = (TapeGroup){.axes = axes, .size = comm_size(c), .rank = comm_rank(c)};
+    snprintf(to->label, sizeof to->label, "%s", comm_label(c));
+    place_group(to, &g->mesh, grid_middle(g));
 }
 
-/* The innermost ranks along the axes that cut heads. */
-static Placement kv_placement(const Grid *g) {
-    Placement p = placement_of(&g->mesh, grid_middle(g));
-    Placement kv = {.n = 1, .size = {comm_size(g->kv)}, .stride = {p.n ? p.stride[p.n - 1] : 1}};
-    return kv;
-}
-
-static void place_groups(Tape *t, const Grid *g) {
+static void add_groups(Tape *t, const Grid *g) {
     t->n_groups = 0;
-    for (int i = 0; i < g->n_comms; i++)
-        add_group(t, g->comms[i].comm, placement_of(&g->mesh, g->comms[i].axes));
-    if (g->kv) add_group(t, g->kv, kv_placement(g));
-    add_group(t, world_comm(g->world), (Placement){1, {g->mesh.p}, {1}});
+    for (int i = 0; i < g->n_comms; i++) add_group(t, g->comms[i].comm, g->comms[i].axes, g);
+    if (g->kv) add_group(t, g->kv, axes_none(), g);
+    add_group(t, world_comm(g->world), axes_none(), g);
+}
+
+void price_reorder(Tape *t, const Layout *l) {
+    Grid g = {.layout = *l, .mesh = mesh_make(l->size, l->order, 0)};
+    for (int i = 0; i < t->n_groups; i++) place_group(&t->group[i], &g.mesh, grid_middle(&g));
 }
 
 /* ---- the step */
@@ -149,7 +159,7 @@ void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank) {
     if (w) {
         grid_make(&g, w, l, &s->config);
         if (s->apart) grid_set_apart(&g);
-        place_groups(t, &g);
+        add_groups(t, &g);
     } else {
         g = *grid_one();
         t->n_groups = 0;
@@ -161,40 +171,50 @@ void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank) {
 
 /* ---- counters */
 
-/* Adds what `times` the events [begin, end) send to the rows. */
-static int count_part(const Tape *t, int begin, int end, int64_t times, CollCount *rows, int n,
-                      int max) {
-    for (int i = begin; i < end; i++) {
-        if (t->event[i].kind != EVENT_START) continue;
-        const Send *s = &t->send[t->event[i].index];
-        const TapeGroup *g = &t->group[s->group];
-        int at = 0;
-        while (at < n && !(rows[at].op == s->op && strcmp(rows[at].what, s->what) == 0 &&
-                           strcmp(rows[at].label, g->label) == 0))
-            at++;
-        if (at == max) continue;
-        if (at == n)
-            rows[n++] =
-                (CollCount){.what = s->what, .label = g->label, .op = s->op, .size = g->size};
-        rows[at].calls += times, rows[at].bytes += times * s->received;
-    }
-    return n;
+typedef struct Rows {
+    const Tape *t;
+    CollCount *row;
+    int n, max;
+} Rows;
+
+static void count_send(Rows *r, const Send *s, int64_t calls, int64_t bytes) {
+    const TapeGroup *g = &r->t->group[s->group];
+    int at = 0;
+    while (at < r->n && !(r->row[at].op == s->op && strcmp(r->row[at].what, s->what) == 0 &&
+                          strcmp(r->row[at].label, g->label) == 0))
+        at++;
+    if (at == r->max) return;
+    if (at == r->n)
+        r->row[r->n++] =
+            (CollCount){.what = s->what, .label = g->label, .op = s->op, .size = g->size};
+    r->row[at].calls += calls, r->row[at].bytes += bytes;
 }
 
-static int count_run(const Tape *t, const TapeRun *r, int64_t times, CollCount *rows, int n,
-                     int max) {
-    const int *at = r->begin;
-    int64_t again = t->micro_steps > 1 ? t->micro_steps - 1 : 0;
-    n = count_part(t, at[PART_ZERO], at[PART_MICRO_2], times, rows, n, max);
-    n = count_part(t, at[PART_MICRO_2], at[PART_END], times * again, rows, n, max);
-    return count_part(t, at[PART_END], at[N_TAPE_PARTS], times, rows, n, max);
+/* What the events [begin, end) send, so many times. */
+static void count_part(Rows *r, int begin, int end, int64_t times) {
+    for (int i = begin; i < end; i++) {
+        if (r->t->event[i].kind != EVENT_START) continue;
+        const Send *s = &r->t->send[r->t->event[i].index];
+        count_send(r, s, times, times * s->received);
+    }
+}
+
+static void count_run(Rows *r, const TapeRun *run, int64_t times) {
+    const int *at = run->begin;
+    int64_t again = r->t->micro_steps > 1 ? r->t->micro_steps - 1 : 0;
+    count_part(r, at[PART_ZERO], at[PART_MICRO_2], times);
+    count_part(r, at[PART_MICRO_2], at[PART_END], times * again);
+    count_part(r, at[PART_END], at[N_TAPE_PARTS], times);
 }
 
 int price_counts(const Tape *t, CollCount *rows, int max) {
+    Rows r = {.t = t, .row = rows, .max = max};
     int more = t->recorded[1] - t->recorded[0];
-    if (more == 0) return count_run(t, &t->run[0], 1, rows, 0, max);
     // run 0 + (layers - 2) (run 1 - run 0), in order of first use
-    int64_t extra = (t->layers - t->recorded[0]) / more;
-    int n = count_run(t, &t->run[0], 1 - extra, rows, 0, max);
-    return count_run(t, &t->run[1], extra, rows, n, max);
+    int64_t extra = more ? (t->layers - t->recorded[0]) / more : 0, bytes;
+    count_run(&r, &t->run[0], 1 - extra);
+    if (extra) count_run(&r, &t->run[1], extra);
+    for (int i = 0, k; (k = tape_uneven(t, i, &bytes)) >= 0; i++)
+        count_send(&r, &t->send[k], 0, bytes);
+    return r.n;
 }

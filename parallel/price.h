@@ -26,6 +26,8 @@ typedef struct PriceShape {
 /* Local. Records the step of `rank` on this layout; the tape is emptied first (zero it before its first use) and
  * keeps its memory. */
 void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank);
+/* Local. The tape of the same layout with its axes in another order: only where groups lie differs. */
+void price_reorder(Tape *t, const Layout *l);
 /* Local, pure. Micro-steps of a step. */
 int64_t price_micro_steps(const PriceShape *s, const Layout *l);
 

@@ -18,7 +18,8 @@ typedef struct Send {
     CollOp op;
     int group; // index into the tape's groups
     int64_t bytes;
-    int64_t received; // by this rank, as world_counts counts
+    int64_t received;   // by this rank, as world_counts counts
+    int32_t type_bytes; // of an element
     const char *what;
 } Send;
 
@@ -30,7 +31,9 @@ typedef struct Event {
 
 typedef struct TapeGroup {
     Placement place;
+    Axes axes; // along which its ranks differ; none: all ranks, or copies of key heads
     int size;
+    int rank; // of the recorded rank in it
     char label[12];
 } TapeGroup;
 
@@ -47,7 +50,7 @@ typedef struct Tape {
     Work *work;
     Send *send;
     int n_events, max_events, n_works, max_works, n_sends, max_sends;
-    TapeGroup group[16];
+    TapeGroup group[MAX_COMMS + 2]; // those of a Grid, copies of key heads, all ranks
     int n_groups;
     int64_t layers, micro_steps; // of the real step
     int recorded[2];             // layers of the two runs; equal when the model has as few
@@ -80,6 +83,11 @@ typedef struct Interval {
 } Interval;
 /* Local. At most max intervals of run 0, in order of their beginning; returns how many there are. */
 int tape_intervals(const Tape *t, const Machine *m, Interval *out, int max);
+
+/* Local, pure. Most of what a step receives grows by the same bytes with every layer; an all_reduce over the vectors
+ * of all layers grows by the parts that ranks sum, which are not all alike. The i-th such send (from 0): its index, how
+ * many bytes the line through the two runs misses; -1: there are no more. */
+int tape_uneven(const Tape *t, int i, int64_t *bytes);
 
 void tape_free(Tape *t);
 

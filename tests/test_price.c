@@ -1,0 +1,188 @@
+/* parallel/price: the recorded step is the step that runs. What it sends is held against parallel/count.h, which other
+ * tests hold against runs; what it allocates against the model itself; what it computes against the closed form. */
+#include "parallel/price.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/count.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static const char divides[] = "layers=5,heads=8,channels=48,ffn=96,seq=8,vocab=96";
+static const char awkward[] =
+    "layers=4,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0";
+
+typedef struct Case {
+    PriceShape shape;
+    const char *model;
+    int bad, n;
+} Case;
+
+static Case case_of(const char *model, int64_t batch, int64_t micro, Recompute recompute) {
+    Case c = {.model = model,
+              .shape = {.S = 8, .batch = batch, .micro = micro, .recompute = recompute}};
+    Err e;
+    c.shape.threads = 3;
+    if (!config_parse(&c.shape.config, model, &e)) die("%s", e.text);
+    return c;
+}
+
+static void foretell(Count *c, const PriceShape *s, const Grid *g) {
+    ModelShape m = {.config = s->config,
+                    .B = s->micro,
+                    .S = s->S,
+                    .recompute = s->recompute,
+                    .training = true,
+                    .grid = g};
+    int64_t micro_steps = price_micro_steps(s, &g->layout);
+    c->n = 0;
+    count_micro_step(c, &m);
+    for (int i = 0; i < c->n; i++) c->row[i].calls *= micro_steps, c->row[i].bytes *= micro_steps;
+    count_update(c, &m);
+}
+
+static void same_rows(Case *k, const char *spec, int rank, const CollCount *a, int n,
+                      const CollCount *b, int n_b) {
+    for (int i = 0; i < n; i++) {
+        int j = 0;
+        while (j < n_b && !(a[i].op == b[j].op && strcmp(a[i].what, b[j].what) == 0 &&
+                            strcmp(a[i].label, b[j].label) == 0))
+            j++;
+        if (j < n_b && a[i].calls == b[j].calls && a[i].bytes == b[j].bytes) continue;
+        k->bad++;
+        printf("    %s on %s, rank %d: %s along %s: %lld calls, %lld bytes, not %lld, %lld\n",
+               k->model, spec, rank, a[i].what, a[i].label, (long long)a[i].calls,
+               (long long)a[i].bytes, j < n_b ? (long long)b[j].calls : -1,
+               j < n_b ? (long long)b[j].bytes : -1);
+    }
+}
+
+static void check_counts(const char *spec, void *ctx) {
+    Case *k = ctx;
+    Tape t = {0};
+    Layout l;
+    Err e;
+    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    int p = layout_ranks(&l);
+    for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
+        Count told;
+        CollCount rows[COUNT_ROWS];
+        Grid g = {.layout = l};
+        g.mesh = mesh_make(l.size, l.order, rank);
+        price_record(&t, &k->shape, &l, rank);
+        int n = price_counts(&t, rows, COUNT_ROWS);
+        foretell(&told, &k->shape, &g);
+        same_rows(k, spec, rank, rows, n, told.row, told.n);
+        same_rows(k, spec, rank, told.row, told.n, rows, n);
+        k->n++;
+    }
+    tape_free(&t);
+}
+
+TEST(price_sends_what_count_foretells_on_every_layout) {
+    Case cases[] = {case_of(divides, 8 * 24, 4, RECOMPUTE_NONE),
+                    case_of(awkward, 8 * 7, 1, RECOMPUTE_SELECTIVE),
+                    case_of(divides, 8 * 12, 3, RECOMPUTE_FULL)};
+    for (int i = 0; i < 3; i++) {
+        for (int p = 1; p <= 8; p++) mesh_every_layout(p, check_counts, &cases[i]);
+        CHECK(cases[i].bad == 0);
+        CHECK(cases[i].n > 600);
+    }
+}
+
+static void check_memory(const char *spec, void *ctx) {
+    Case *k = ctx;
+    Tape t = {0}, whole = {0};
+    Layout l;
+    Err e;
+    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    PriceShape all = k->shape;
+    all.all_layers = true;
+    price_record(&t, &k->shape, &l, 0);
+    price_record(&whole, &all, &l, 0);
+    CHECK(whole.recorded[0] == k->shape.config.layers && t.recorded[0] == 2);
+    for (int i = 0; i < N_ARENAS; i++) {
+        int64_t more = t.run[1].memory[i] - t.run[0].memory[i];
+        int64_t want = whole.run[0].memory[i],
+                got = t.run[0].memory[i] + (k->shape.config.layers - 2) * more;
+        if (want != got)
+            k->bad++, printf("    %s on %s: arena %d: %lld, not %lld\n", k->model, spec, i,
+                             (long long)got, (long long)want);
+    }
+    k->n++;
+    tape_free(&t);
+    tape_free(&whole);
+}
+
+TEST(price_of_two_and_three_layers_tells_the_memory_of_all) {
+    Case k = case_of("layers=9,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29", 8 * 12, 3,
+                     RECOMPUTE_SELECTIVE);
+    k.shape.samples = true;
+    for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_memory, &k);
+    CHECK(k.bad == 0 && k.n > 100);
+}
+
+/* Multiplications and additions of all products of a step. */
+static double products(const Tape *t) {
+    double sum = 0;
+    for (int i = 0; i < t->n_events; i++) {
+        if (t->event[i].kind != EVENT_WORK) continue;
+        const Work *w = &t->work[t->event[i].index];
+        if (w->kind <= WORK_DW) sum += 2 * (double)w->rows * (double)w->a * (double)w->b;
+    }
+    return sum;
+}
+
+TEST(price_computes_what_the_model_computes) {
+    Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, RECOMPUTE_NONE);
+    Tape t = {0};
+    Layout one = layout_one(), four;
+    Err e;
+    k.shape.all_layers = true;
+    price_record(&t, &k.shape, &one, 0);
+    const double T = 32, C = 64, V = 128,
+                 L = 3; // y, dx and dw of 12 C^2 weights a layer, and of the head
+    double want = 3 * 2 * T * (12 * C * C * L + C * V);
+    CHECK(products(&t) == want);
+    CHECK(layout_parse(&four, "x2.y2", 0, &e));
+    price_record(&t, &k.shape, &four, 0);
+    CHECK(products(&t) == want / 4);
+    k.shape.recompute = RECOMPUTE_FULL;
+    price_record(&t, &k.shape, &one, 0);
+    CHECK(products(&t) == want + 2 * T * 12 * C * C * L);
+    tape_free(&t);
+}
+
+/* Every ticket is waited for, after it was started. */
+TEST(price_records_starts_and_waits_in_pairs) {
+    Case k = case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE);
+    Tape t = {0};
+    Layout l;
+    Err e;
+    CHECK(layout_parse(&l, "d2.z2.x3.y2+sp+heads+zero1", 0, &e));
+    price_record(&t, &k.shape, &l, 5);
+    int starts = 0, waits = 0;
+    for (int i = 0; i < t.n_events; i++) {
+        if (t.event[i].kind == EVENT_START) starts++;
+        if (t.event[i].kind != EVENT_WAIT) continue;
+        waits++;
+        CHECK(t.event[i].index < i && t.event[t.event[i].index].kind == EVENT_START);
+    }
+    CHECK(starts == waits && starts > 50);
+    tape_free(&t);
+}
+
+TEST(price_of_a_thousand_ranks_needs_one) {
+    Case k = case_of("layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 2048 * 1536, 1,
+                     RECOMPUTE_FULL);
+    k.shape.S = 2048;
+    Tape t = {0};
+    Layout l;
+    Err e;
+    CHECK(layout_parse(&l, "d16.z8.x8.y16+sp+heads", 0, &e));
+    price_record(&t, &k.shape, &l, 16383);
+    CHECK(layout_ranks(&l) == 16384 && t.n_events > 200 && t.n_events < 4000);
+    tape_free(&t);
+}
