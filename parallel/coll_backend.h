@@ -71,7 +71,7 @@ World *world_imagine(const CollBackend *b, int rank, int size, void *impl);
  * ranks are there after so many seconds (0: waits), and dies where the build has no MPI. */
 extern const CollBackend coll_self, coll_threads;
 World *world_self_open(void);
-World *world_mpi_open(int launched_as, double limit);
+World *world_mpi_open(int rank, double limit);
 /* What n ranks that are threads share. Each opens its own World of it, and says when it will start
  * nothing more; it is freed when all Worlds are. */
 typedef struct ThreadsJob ThreadsJob;

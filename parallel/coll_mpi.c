@@ -22,7 +22,6 @@
 #include <mpi.h>
 #include <sched.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/debug.h"
 #include "base/die.h"
@@ -539,14 +538,12 @@ static void mpi_open(Comm *c, int color, int key) {
 }
 
 static void mpi_start(Comm *c, uint64_t number, const CollCall *call) {
-    MpiComm *m = c->impl;
-    take_off(&m->flight[number % COLL_IN_FLIGHT], number, call);
+    take_off(&((MpiComm *)c->impl)->flight[number % COLL_IN_FLIGHT], number, call);
 }
 
 static void mpi_wait(Comm *c, uint64_t number, const CollCall *call) {
-    MpiComm *m = c->impl;
     (void)call;
-    fly(&m->flight[number % COLL_IN_FLIGHT]);
+    fly(&((MpiComm *)c->impl)->flight[number % COLL_IN_FLIGHT]);
 }
 
 /* Inside a computation the team is busy. */
@@ -593,13 +590,9 @@ static const CollBackend coll_mpi = {.name = "mpi",
                                      .barrier = mpi_barrier,
                                      .leave = mpi_leave};
 
-World *world_mpi_open(int launched_as, double limit) {
-    char node[64] = "unknown";
-    int rank, size;
-    gethostname(node, sizeof node - 1);
-    die_set_rank(launched_as, node);
-    mpi_job_watch("MPI has not started", limit);
-    mpi_job_begin(&rank, &size);
+World *world_mpi_open(int rank, double limit) {
+    int size;
+    mpi_job_begin(&rank, &size, limit);
     World *w = world_create(&coll_mpi, rank, size, mpi_job_threads(), NULL);
     mpi_job_watched();
     die_set_rank(rank, w->node);

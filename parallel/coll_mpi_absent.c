@@ -2,8 +2,8 @@
 #include "base/die.h"
 #include "parallel/coll_backend.h"
 
-World *world_mpi_open(int launched_as, double limit) {
-    (void)launched_as, (void)limit;
+World *world_mpi_open(int rank, double limit) {
+    (void)rank, (void)limit;
     die_usage("a launcher started this program, but it was built without MPI: install "
               "libopenmpi-dev and build again, or use --ranks");
 }

@@ -86,7 +86,7 @@ static struct {
     DieRank who;
 } watch;
 
-/* Without die_end: MPI is in the hands of the first thread. The launcher ends the other ranks. */
+/* MPI is in the hands of the first thread: without the hook. The launcher ends the other ranks. */
 static void *watch_call(void *arg) {
     time_t whole = (time_t)watch.limit;
     long rest = (long)((watch.limit - (double)whole) * 1e9);
@@ -99,7 +99,8 @@ static void *watch_call(void *arg) {
              "--timeout allows more time",
              watch.not_yet, watch.limit);
     sleep(1); // for the lines of ranks that started later
-    _exit(COLL_EXPIRED);
+    die_set_hook(NULL);
+    die_end(COLL_EXPIRED);
 }
 
 void mpi_job_watch(const char *not_yet, double seconds) {
@@ -153,11 +154,15 @@ static void init_under_srun(int *provided) {
     close(ends[1]);
 }
 
-void mpi_job_begin(int *rank, int *size) {
+void mpi_job_begin(int *rank, int *size, double limit) {
+    char node[64] = "unknown";
     int provided;
     sigset_t s = term_set();
     prctl(PR_SET_TIMERSLACK, 1000L);      // nanoseconds: else the shortest nap takes 55 us
     pthread_sigmask(SIG_BLOCK, &s, NULL); // before there are other threads, which inherit it
+    gethostname(node, sizeof node - 1);
+    die_set_rank(*rank, node);
+    mpi_job_watch("MPI has not started", limit);
     if (getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMIX_RANK") && !getenv("OMPI_COMM_WORLD_SIZE"))
         init_under_srun(&provided);
     else

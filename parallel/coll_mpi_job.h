@@ -6,9 +6,10 @@
 
 #include <stdbool.h>
 
-/* Collective over the world. Starts MPI; dies where the launcher and this MPI do not know each other. From
- * here on die() ends all ranks, and SIGTERM waits for mpi_job_deliver. */
-void mpi_job_begin(int *rank, int *size);
+/* Collective over the world. Starts MPI; dies where the launcher, which says that this is *rank, and this MPI do not
+ * know each other. From here on die() ends all ranks, and SIGTERM waits for mpi_job_deliver. The start is watched for
+ * so many seconds until mpi_job_watched. */
+void mpi_job_begin(int *rank, int *size, double limit);
 /* Collective over the world. */
 void mpi_job_end(void);
 /* Collective over the world. Threads for this rank: its cores, shared with those that may use the same ones. */

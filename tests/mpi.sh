@@ -65,12 +65,12 @@ started() {
     done
 }
 
-# fault NAME DO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then DO, which finds the
-# pid of rank 2 in $victim. The job ends in time with that status and that many lines of ranks that waited; some name
-# rank 2; nothing is left running.
+# fault NAME DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then DO, which finds
+# the pid of rank 2 in $victim. The job ends in time with that status and that many lines of ranks that waited; some
+# name WHO; nothing is left running.
 fault() {
-    local name=$1 action=$2 want=$3 least=$4 job_pid pids victim start status n
-    shift 4
+    local name=$1 action=$2 who=$3 want=$4 least=$5 job_pid pids victim start status n
+    shift 5
     why=
     "$@" >out 2>err &
     job_pid=$!
@@ -88,7 +88,7 @@ fault() {
     [ $status = "$want" ] || why="status $status, not $want"
     [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
-    grep -q 'not there: .*rank 2' err || why="no line names rank 2"
+    grep -q "not there: .*$who" err || why="no line names $who"
     # shellcheck disable=SC2086
     gone $pids || why="a rank is left"
     verdict "$name"
@@ -223,8 +223,8 @@ signalled() {
 on_this_machine() {
     same_sums
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
-    fault "a rank is killed" kill_victim 137 1 mpi 4 "$job" loop
-    fault "a rank is stopped" stop_victim 75 3 mpi 4 "$job" loop
+    fault "a rank is killed" kill_victim 'rank 2' 137 1 mpi 4 "$job" loop
+    fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
     why=
     mpi 4 "$job" compute >out 2>err || why="status $?"
@@ -313,14 +313,14 @@ on_a_cluster() {
     cmp -s threads processes || why="sums differ from those of threads"
     verdict "sums on two hosts"
     counted_bytes
-    fault "a link is cut" cut_link 75 4 cluster "$job" loop
+    fault "a link is cut" cut_link 'rank [23]' 75 4 cluster "$job" loop
     "$lab" stop
     without_a_link
     # a new one: sockets of killed processes live on in the old one, and meet the next job
     "$lab" up 2 1gbit
-    fault "a rank on another host is killed" kill_victim 137 1 cluster "$job" loop
+    fault "a rank on another host is killed" kill_victim 'rank 2' 137 1 cluster "$job" loop
     "$lab" stop
-    fault "a rank on another host is stopped" stop_victim 75 3 cluster "$job" loop
+    fault "a rank on another host is stopped" stop_victim 'rank 2' 75 3 cluster "$job" loop
 }
 
 if ! [ -s "$programs/mpi.txt" ]; then
