@@ -1,6 +1,7 @@
 #include "parallel/price_kernels.h"
 
-static _Thread_local Tape *tape; // the table's functions have no room for it
+static _Thread_local Tape *tape;          // the table's functions have no room for it
+static _Thread_local const Kernels *real; // asking what this processor can takes longer than a block
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
@@ -194,15 +195,15 @@ static void price_adamw(Team *t, const AdamW *o, float *param, float *m, float *
 
 static size_t price_product_workspace(int n_threads) {
     (void)n_threads;
-    return kernels_cpu(NULL)->product_workspace(tape->threads);
+    return real->product_workspace(tape->threads);
 }
 static size_t price_attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv,
                                         int64_t D) {
     (void)n_threads;
-    return kernels_cpu(NULL)->attention_workspace(tape->threads, S, H, Hkv, D);
+    return real->attention_workspace(tape->threads, S, H, Hkv, D);
 }
 static size_t price_norm_workspace(int64_t T, int64_t C) {
-    return kernels_cpu(NULL)->norm_workspace(T, C);
+    return real->norm_workspace(T, C);
 }
 
 const Kernels *price_kernels(Tape *t) {
@@ -241,5 +242,6 @@ const Kernels *price_kernels(Tape *t) {
                                   .sum_of = price_sum_of,
                                   .adamw = price_adamw};
     tape = t;
+    if (!real) real = kernels_cpu(NULL);
     return &table;
 }
