@@ -127,21 +127,27 @@ bool dist_check(const Dist *d, Err *e) {
     return true;
 }
 
+void dist_name(char to[DIST_NAME], const char *name) {
+    size_t n = strnlen(name, DIST_NAME - 1);
+    memcpy(to, name, n);
+    to[n] = 0;
+}
+
 bool dist_product(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e) {
     char tx[DIST_TEXT], tw[DIST_TEXT];
-    dist_print(x, tx);
-    dist_print(w, tw);
     if (x->n_dims != 2 || w->n_dims != 2)
-        return err(e, "%s %s: a product is of two matrices", tx, tw);
+        return err(e, "%s %s: a product is of two matrices", dist_print(x, tx), dist_print(w, tw));
     if (x->owed.n || w->owed.n)
-        return err(e, "%s %s: an operand owes a sum; reduce it before the product", tx, tw);
+        return err(e, "%s %s: an operand owes a sum; reduce it before the product",
+                   dist_print(x, tx), dist_print(w, tw));
     if (strcmp(x->dim[1], w->dim[0]) != 0)
-        return err(e, "%s %s: a product contracts equal dimensions, not %s and %s", tx, tw,
-                   x->dim[1], w->dim[0]);
+        return err(e, "%s %s: a product contracts equal dimensions, not %s and %s",
+                   dist_print(x, tx), dist_print(w, tw), x->dim[1], w->dim[0]);
     if (!axes_equal(x->cut[1], w->cut[0]))
-        return err(e, "%s %s: both operands must cut %s alike", tx, tw, x->dim[1]);
+        return err(e, "%s %s: both operands must cut %s alike", dist_print(x, tx),
+                   dist_print(w, tw), x->dim[1]);
     *y = (Dist){.n_dims = 2, .cut = {x->cut[0], w->cut[1]}, .owed = x->cut[1]};
-    snprintf(y->name, sizeof y->name, "%s", name);
+    dist_name(y->name, name);
     memcpy(y->dim[0], x->dim[0], sizeof y->dim[0]);
     memcpy(y->dim[1], w->dim[1], sizeof y->dim[1]);
     return dist_check(y, e);
@@ -177,16 +183,16 @@ static void settle(Axes *owed, int axis) {
 
 static bool may_change(const Dist *from, const Dist *to, Err *e) {
     char a[DIST_TEXT], b[DIST_TEXT];
-    dist_print(from, a);
-    dist_print(to, b);
     if (!dist_check(from, e) || !dist_check(to, e)) return false;
-    if (!same_shape(from, to)) return err(e, "%s -> %s: not the same dimensions", a, b);
+    if (!same_shape(from, to))
+        return err(e, "%s -> %s: not the same dimensions", dist_print(from, a), dist_print(to, b));
     for (int i = 0; i < to->owed.n; i++)
         if (!axes_has(from->owed, to->owed.axis[i]))
-            return err(e, "%s -> %s: a debt cannot appear", a, b);
+            return err(e, "%s -> %s: a debt cannot appear", dist_print(from, a), dist_print(to, b));
     for (int i = 0; i < to->n_dims; i++)
         if (!is_prefix(from->cut[i], to->cut[i]) && !is_prefix(to->cut[i], from->cut[i]))
-            return err(e, "%s -> %s: the cut of %s would change its outer axis", a, b, to->dim[i]);
+            return err(e, "%s -> %s: the cut of %s would change its outer axis",
+                       dist_print(from, a), dist_print(to, b), to->dim[i]);
     return true;
 }
 

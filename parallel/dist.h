@@ -24,21 +24,22 @@
 #include "base/die.h"
 #include "parallel/mesh.h"
 
-enum { DIST_DIMS = 2, DIST_TEXT = 96 };
+enum { DIST_DIMS = 2, DIST_TEXT = 96, DIST_NAME = 24, DIST_DIM = 16 };
 
 typedef struct Dist {
-    char name[24];
+    char name[DIST_NAME];
     int n_dims;
-    char dim[DIST_DIMS][16]; // "T", "C", "4C", ...
-    Axes cut[DIST_DIMS];     // outermost first
-    Axes owed;               // sums that are still to be made
+    char dim[DIST_DIMS][DIST_DIM]; // "T", "C", "4C", ...
+    Axes cut[DIST_DIMS];           // outermost first
+    Axes owed;                     // sums that are still to be made
 } Dist;
 
 /* Local, pure. Reads "x[T/d.z, K/y] +x"; false with the column of the mistake. */
 bool dist_parse(Dist *d, const char *text, Err *e);
 const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
-Dist dist_of(const char *text);                // dist_parse of a constant
-bool dist_equal(const Dist *a, const Dist *b); // but for the name
+void dist_name(char to[DIST_NAME], const char *name); // cut off where it is longer
+Dist dist_of(const char *text);                       // dist_parse of a constant
+bool dist_equal(const Dist *a, const Dist *b);        // but for the name
 /* Local, pure. Rule 2. */
 bool dist_check(const Dist *d, Err *e);
 

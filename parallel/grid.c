@@ -10,7 +10,7 @@ const Grid *grid_one(void) {
 
 HeadBlocks head_blocks(const Config *c, int64_t n, bool whole) {
     int64_t group = c->heads / c->kv_heads; // query heads that read one key head
-    for (int64_t h = 1;; h++) {
+    for (int64_t h = (c->heads + n - 1) / n;; h++) {
         bool fits = (c->heads + h - 1) / h <= n;
         if (fits && h % group == 0) return (HeadBlocks){h, h / group, 1};
         if (fits && group % h == 0 && !whole) return (HeadBlocks){h, 1, group / h};

@@ -244,9 +244,9 @@ static Axes axes_here(const Layout *l, const char *text) {
 static Dist matrix(const Layout *l, const char *name, const char *dim0, const char *cut0,
                    const char *dim1, const char *cut1) {
     Dist d = {.n_dims = 2, .cut = {axes_here(l, cut0), axes_here(l, cut1)}};
-    snprintf(d.name, sizeof d.name, "%s", name);
-    snprintf(d.dim[0], sizeof d.dim[0], "%s", dim0);
-    snprintf(d.dim[1], sizeof d.dim[1], "%s", dim1);
+    dist_name(d.name, name);
+    memcpy(d.dim[0], dim0, strlen(dim0) + 1); // one letter, or two
+    memcpy(d.dim[1], dim1, strlen(dim1) + 1);
     return d;
 }
 
@@ -298,7 +298,7 @@ LinearDist layout_linear(const Layout *l, LinearKind kind) {
     dy.owed = axes_none(); // the gradient of y is whole
     d.dx = product("dx", dy, dist_transposed(&d.w));
     d.dw = product("dw", dist_transposed(&d.x), dy);
-    snprintf(d.y_stored.name, sizeof d.y_stored.name, "y");
+    dist_name(d.y_stored.name, "y");
     return d;
 }
 

@@ -36,8 +36,11 @@ int mesh_rank(const Mesh *m, const int coord[N_AXES]) {
 bool axes_parse(Axes *a, const char *text) {
     *a = axes_none();
     for (const char *p = text; *p; p++) {
-        const char *letter = strchr(letters, *p);
-        int axis = letter ? (int)(letter - letters) : -1;
+        int axis = *p == 'd'   ? AXIS_D
+                   : *p == 'z' ? AXIS_Z
+                   : *p == 'x' ? AXIS_X
+                   : *p == 'y' ? AXIS_Y
+                               : -1;
         if (axis < 0 || axes_has(*a, axis)) return false;
         a->axis[a->n++] = (uint8_t)axis;
         if (!p[1]) return true;
@@ -69,7 +72,10 @@ bool axes_has(Axes a, int axis) {
 }
 
 bool axes_equal(Axes a, Axes b) {
-    return a.n == b.n && memcmp(a.axis, b.axis, a.n) == 0;
+    if (a.n != b.n) return false;
+    for (int i = 0; i < a.n; i++)
+        if (a.axis[i] != b.axis[i]) return false;
+    return true;
 }
 
 Axes axes_join(Axes outer, Axes inner) {
