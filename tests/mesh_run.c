@@ -9,11 +9,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/ranks.h"
+#include "parallel/relayout.h"
 
 typedef struct Job {
     MeshRun *r;
     Config config;
-    Layout layout;
+    Layout layout, next;
     double (*losses)[MESH_STEPS], (*norms)[MESH_STEPS]; // [ranks]
 } Job;
 
@@ -81,39 +82,63 @@ static int64_t received(const World *w, const char *what) {
     return bytes;
 }
 
-static int rank_main(World *w, void *ctx) {
-    Job *job = ctx;
-    MeshRun *r = job->r;
+/* A rank's place on one of the layouts. */
+typedef struct Place {
     Grid grid;
-    Outer outer = r->outer;
-    grid_make(&grid, w, &job->layout, &job->config);
-    if (!outer.every) outer.every = 1;
-    if (outer.every > 1) grid_set_apart(&grid);
-    int n = mesh_blocks(&grid.mesh, axes_of(r->alike ? "z" : "d.z")), rank = world_rank(w);
+    Model m;
+    int32_t *inputs, *targets;
+} Place;
+
+static void place_make(Place *p, World *w, const Job *job, const Layout *layout, const Outer *outer,
+                       Team *team) {
+    const MeshRun *r = job->r;
+    grid_make(&p->grid, w, layout, &job->config);
+    if (outer->every > 1) grid_set_apart(&p->grid);
+    int n = mesh_blocks(&p->grid.mesh, axes_of(r->alike ? "z" : "d.z"));
     ModelShape shape = {.config = job->config,
                         .S = r->S,
                         .recompute = r->recompute,
                         .training = true,
-                        .outer = outer_copies(&outer),
-                        .grid = &grid};
+                        .outer = outer_copies(outer),
+                        .grid = &p->grid};
     shape.B = r->micro ? r->micro : (r->sequences + n - 1) / n;
-    Model m;
-    Team *team = team_create(1);
-    model_plan(&m, &shape, kernels_cpu(r->kernels), team);
-    model_allocate(&m);
-    tensors_init(&m.tensors, team, 42);
-    perturb(&m.tensors);
-    collect(&m.tensors, r->start);
-    outer_begin(&outer, &m, 0);
+    model_plan(&p->m, &shape, kernels_cpu(r->kernels), team);
+    model_allocate(&p->m);
     size_t n_tokens = (size_t)(shape.B * r->S);
-    int32_t *inputs = mem_alloc(n_tokens * sizeof *inputs),
-            *targets = mem_alloc(n_tokens * sizeof *targets);
+    p->inputs = mem_alloc(n_tokens * sizeof *p->inputs);
+    p->targets = mem_alloc(n_tokens * sizeof *p->targets);
+}
+
+static void place_free(Place *p) {
+    mem_free(p->inputs), mem_free(p->targets);
+    model_free(&p->m);
+}
+
+static int rank_main(World *w, void *ctx) {
+    Job *job = ctx;
+    MeshRun *r = job->r;
+    Place place[2], *p = place;
+    Outer outer = r->outer;
+    int rank = world_rank(w);
+    Team *team = team_create(1);
+    if (!outer.every) outer.every = 1;
+    place_make(p, w, job, &job->layout, &outer, team);
+    tensors_init(&p->m.tensors, team, 42);
+    perturb(&p->m.tensors);
+    collect(&p->m.tensors, r->start);
+    outer_begin(&outer, &p->m, 0);
     for (int step = 0; step < MESH_STEPS; step++) {
-        job->losses[rank][step] = one_step(job, &m, step, inputs, targets);
-        double norm = model_grad_norm(&m);
-        job->norms[rank][step] = outer_mean(&m, norm);
+        if (r->next && step == r->move) {
+            place_make(&place[1], w, job, &job->next, &outer, team);
+            relayout(&place[1].m, &p->m);
+            place_free(p);
+            p = &place[1];
+        }
+        job->losses[rank][step] = one_step(job, &p->m, step, p->inputs, p->targets);
+        double norm = model_grad_norm(&p->m);
+        job->norms[rank][step] = outer_mean(&p->m, norm);
         model_update(
-            &m,
+            &p->m,
             &(AdamW){
                 .lr = 0.01f,
                 .beta1 = 0.9f,
@@ -122,14 +147,13 @@ static int rank_main(World *w, void *ctx) {
                 .weight_decay = 0.1f,
                 .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
                 .step = step + 1});
-        outer_step(&outer, &m, step + 1);
-        if (r->after) r->after(&m, step, r->ctx);
+        outer_step(&outer, &p->m, step + 1);
+        if (r->after) r->after(&p->m, step, r->ctx);
     }
-    outer_meet(&outer, &m, MESH_STEPS);
+    outer_meet(&outer, &p->m, MESH_STEPS);
     if (rank == 0) r->received = received(w, "parameters of replicas");
-    collect(&m.tensors, r->weights);
-    mem_free(inputs), mem_free(targets);
-    model_free(&m);
+    collect(&p->m.tensors, r->weights);
+    place_free(p);
     team_destroy(team);
     return 0;
 }
@@ -139,7 +163,9 @@ void mesh_run(MeshRun *r) {
     Err e;
     if (!config_parse(&job.config, r->model, &e)) die("%s", e.text);
     if (!layout_parse(&job.layout, r->layout, 0, &e)) die("%s", e.text);
-    job.layout.exact = r->exact;
+    if (r->next && !layout_parse(&job.next, r->next, layout_ranks(&job.layout), &e))
+        die("%s", e.text);
+    job.layout.exact = job.next.exact = r->exact;
     int p = layout_ranks(&job.layout);
     r->n_params = config_parameters(&job.config);
     r->start = mem_calloc((size_t)r->n_params, sizeof *r->start);

@@ -25,6 +25,9 @@ typedef struct MeshRun {
         stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
     bool alike; // every coordinate of d sees the same `sequences`
     bool exact;
+    const char *
+        next; // another layout of the same ranks, to which the model moves before step `move`; or NULL
+    int move;
     // results, of rank 0 but the weights, which all ranks fill in
     double loss[MESH_STEPS], norm[MESH_STEPS];
     int64_t n_params;

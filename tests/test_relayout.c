@@ -1,0 +1,187 @@
+/* A model that moves between layouts in memory is the model that stayed. */
+#include "parallel/relayout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "data/weights.h"
+#include "parallel/audit.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+/* Awkward on purpose: nothing divides; key heads that ranks hold in copies; no biases, an untied head. */
+static const char *const models[] = {
+    "layers=2,heads=5,channels=20,seq=6,vocab=37",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
+    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0",
+};
+enum { N_MODELS = sizeof models / sizeof *models, MAX_SPECS = 2048 };
+
+typedef struct Specs {
+    char text[MAX_SPECS][64];
+    int n;
+} Specs;
+static void take(const char *spec, void *ctx) {
+    Specs *s = ctx;
+    if (s->n < MAX_SPECS) snprintf(s->text[s->n++], sizeof s->text[0], "%s", spec);
+}
+
+static MeshRun run_on(const char *model, const char *layout, const char *next, bool exact) {
+    MeshRun r = {.model = model,
+                 .layout = layout,
+                 .next = next,
+                 .move = 2,
+                 .sequences = 5,
+                 .S = 4,
+                 .exact = exact};
+    mesh_run(&r);
+    return r;
+}
+
+/* There and back: all that this rank stores of weights and moments, padding included, is as it was; on the way
+ * the logical weights are the same, and what several ranks hold they hold alike. */
+typedef struct Trip {
+    const char *there;
+    _Atomic int bad, n;
+} Trip;
+
+static void build(Model *m, Grid *g, World *w, const Layout *l, const Model *like) {
+    grid_make(g, w, l, &like->shape.config);
+    ModelShape s = like->shape;
+    s.grid = g;
+    model_plan(m, &s, like->k, like->team);
+    model_allocate(m);
+}
+
+static bool same(const Model *a, const Model *b, int arena) {
+    return a->arena[arena].used == b->arena[arena].used &&
+           memcmp(a->arena[arena].base, b->arena[arena].base, a->arena[arena].used) == 0;
+}
+
+static void there_and_back(Model *m, int step, void *ctx) {
+    Trip *t = ctx;
+    World *w = m->grid->world;
+    Layout l;
+    Grid g[2];
+    Model there, back;
+    Err e;
+    uint8_t before[32], after[32];
+    if (step != 1) return; // moments of two steps
+    if (!layout_parse(&l, t->there, m->grid->mesh.p, &e)) die("%s", e.text);
+    build(&there, &g[0], w, &l, m);
+    build(&back, &g[1], w, &m->grid->layout, m);
+    relayout(&there, m);
+    relayout(&back, &there);
+    Group all = comm_group(m->grid->all);
+    weights_digest(&m->tensors, &all, before);
+    weights_digest(&there.tensors, &all, after);
+    bool ok = audit_replicas(&there, &e) && memcmp(before, after, sizeof before) == 0;
+    if (!ok || !same(m, &back, ARENA_PARAMS) || !same(m, &back, ARENA_OPTIMIZER)) t->bad++;
+    t->n++;
+    model_free(&there), model_free(&back);
+}
+
+TEST(relayout_there_and_back_restores_every_bit) {
+    static Specs specs[7];
+    int pairs = BASE_DEBUG ? 1 : 8, bad = 0;
+    for (int p = 2; p <= 6; p++)
+        for (int i = 0; i < pairs * N_MODELS; i++) {
+            if (i == 0) specs[p].n = 0, mesh_every_layout(p, take, &specs[p]);
+            const Specs *s = &specs[p];
+            uint64_t at = (uint64_t)(100 * p + i);
+            const char *a = s->text[rng_u64(3, 1, at) % (uint64_t)s->n];
+            Trip trip = {.there = s->text[rng_u64(3, 2, at) % (uint64_t)s->n]};
+            MeshRun r = {.model = models[i % N_MODELS],
+                         .layout = a,
+                         .sequences = 5,
+                         .S = 4,
+                         .after = there_and_back,
+                         .ctx = &trip};
+            mesh_run(&r);
+            mesh_run_free(&r);
+            CHECK(trip.n == p);
+            if (trip.bad) printf("    %s to %s and back\n", a, trip.there), bad++;
+        }
+    CHECK(bad == 0);
+}
+
+/* Where sums do not depend on the mesh, nobody can tell that it changed. */
+TEST(relayout_is_not_noticed_by_an_exact_run) {
+    static const char *const moves[][2] = {{"d2", "x2"},
+                                           {"d2+zero3", "y2+heads"},
+                                           {"x3", "d3+zero1"},
+                                           {"z2.x2", "x2.y2+stay=y"},
+                                           {"d2.y2+zero2", "x4+sp"},
+                                           {"d2.x3+zero1", "z3.y2+heads"}};
+    for (int model = 0; model < N_MODELS; model++)
+        for (int i = 0; i < (BASE_DEBUG ? 2 : 6); i++) {
+            MeshRun stays = run_on(models[model], moves[i][0], NULL, true),
+                    goes = run_on(models[model], moves[i][0], moves[i][1], true);
+            size_t n = (size_t)stays.n_params * sizeof *stays.weights;
+            bool equal = memcmp(stays.loss, goes.loss, sizeof stays.loss) == 0 &&
+                         memcmp(stays.norm, goes.norm, sizeof stays.norm) == 0 &&
+                         memcmp(stays.weights, goes.weights, n) == 0;
+            mesh_run_free(&stays), mesh_run_free(&goes);
+            CHECK(equal);
+        }
+}
+
+TEST(relayout_keeps_losses_within_reordering) {
+    for (int model = 0; model < N_MODELS; model++) {
+        MeshRun stays = run_on(models[model], "d2.x2", NULL, false),
+                other = run_on(models[model], "z2.y2+heads", NULL, false),
+                goes = run_on(models[model], "d2.x2", "z2.y2+heads", false);
+        CHECK(memcmp(stays.loss, goes.loss, 2 * sizeof stays.loss[0]) == 0); // before it moves
+        CHECK(stays.loss[4] != other.loss[4]);
+        // What another order of the same sums makes of the whole run is what it may make of the last three
+        // steps; ten times that, as few numbers may agree by chance.
+        MeshDiff bound = mesh_diff(&other, &stays), d = mesh_diff(&goes, &stays);
+        mesh_run_free(&stays), mesh_run_free(&other), mesh_run_free(&goes);
+        CHECK(goes.agreed && d.loss <= 10 * bound.loss + 6e-8 && d.norm <= 10 * bound.norm + 2e-7);
+        CHECK(d.weights <= 10 * bound.weights);
+    }
+}
+
+/* Tensors of more than one piece; what goes round is what was foretold, but for its last numbers. */
+static void large(Model *m, int step, void *ctx) {
+    Trip *t = ctx;
+    CollCount rows[128];
+    int64_t before = 0, after = 0;
+    World *w = m->grid->world;
+    for (int k = 0, n = world_counts(w, rows, 128); k < n; k++) before += rows[k].bytes;
+    Layout l;
+    Grid g;
+    Model there;
+    Err e;
+    if (step != 0) return;
+    if (!layout_parse(&l, t->there, 0, &e)) die("%s", e.text);
+    build(&there, &g, w, &l, m);
+    relayout(&there, m);
+    for (int k = 0, n = world_counts(w, rows, 128); k < n; k++) after += rows[k].bytes;
+    t->n += llabs(after - before - relayout_bytes(&m->shape.config, m->grid->mesh.p)) < 1 << 12;
+    if (!audit_replicas(&there, &e)) t->bad++;
+    relayout(m, &there); // and the run goes on with what came back
+    model_free(&there);
+}
+
+TEST(relayout_moves_tensors_of_several_pieces) {
+    if (BASE_DEBUG) {
+        test_skip("large tensors take sanitizers long");
+        return;
+    }
+    const char *model = "layers=1,heads=2,channels=40,seq=4,vocab=250007";
+    Trip trip = {.there = "y2"};
+    MeshRun r = {.model = model, .layout = "x2", .sequences = 1, .S = 4, .exact = true};
+    mesh_run(&r);
+    MeshRun moved = r;
+    moved.after = large, moved.ctx = &trip;
+    mesh_run(&moved);
+    CHECK(trip.n == 2 && trip.bad == 0 && r.n_params > 2 * RELAYOUT_PIECE);
+    bool equal = memcmp(r.weights, moved.weights, (size_t)r.n_params * sizeof(float)) == 0;
+    mesh_run_free(&r), mesh_run_free(&moved);
+    CHECK(equal);
+}
