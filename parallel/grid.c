@@ -3,8 +3,8 @@
 #include "base/die.h"
 
 const Grid *grid_one(void) {
-    static const Grid one = {.layout = {.size = {1, 1, 1, 1}, .order = {0, 1, 2, 3}},
-                             .mesh = {.size = {1, 1, 1, 1}, .order = {0, 1, 2, 3}, .p = 1}};
+    static const Grid one = {.layout = {.size = {1, 1, 1, 1}},
+                             .mesh = {.size = {1, 1, 1, 1}, .p = 1}};
     return &one;
 }
 
@@ -63,7 +63,7 @@ static void add_groups(Grid *g, const char *const *lists, size_t n) {
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     static const char *const lists[] = {"d", "z", "x", "y", "x.y", "d.z", "z.d", "d.z.x"};
     *g = (Grid){.layout = *l, .world = w};
-    g->mesh = mesh_make(l->size, l->order, world_rank(w));
+    g->mesh = mesh_make(&l->factors, world_rank(w));
     if (g->mesh.p != world_size(w))
         die("the layout has %d ranks, the job %d", g->mesh.p, world_size(w));
     if (l->size[AXIS_Y] > MAX_Y)

@@ -37,7 +37,6 @@ enum { N_PRESETS = sizeof presets / sizeof presets[0] };
 typedef struct Reader {
     const char *text; // the whole
     Layout *l;
-    int n; // axes named so far: order[0 .. n-1]
     Err *e;
 } Reader;
 
@@ -74,11 +73,10 @@ static bool add_axis(Reader *r, const char *at, char letter, int size) {
     const char *found = strchr(letters, letter);
     if (!letter || !found)
         return wrong(r, at, "an axis is needed here, d, z, x or y, with its size: d2.x4");
-    int axis = (int)(found - letters);
-    for (int i = 0; i < r->n; i++)
-        if (r->l->order[i] == axis) return wrong(r, at, "axis %c is here twice", letter);
-    r->l->order[r->n++] = axis;
-    r->l->size[axis] = size;
+    if ((int64_t)layout_ranks(r->l) * size > MAX_RANKS)
+        return err(r->e, "layout: %.80s makes more than %d ranks", r->text, MAX_RANKS);
+    if (!layout_add(r->l, (int)(found - letters), size))
+        return wrong(r, at, "an order of ranks has at most %d factors", MAX_FACTORS);
     return true;
 }
 
@@ -171,23 +169,6 @@ static bool read_preset(Reader *r, const char **p, int ranks) {
     return !*presets[which].words || read_words(r, presets[which].words);
 }
 
-/* The order with axes of size 1 outermost, as d, z, x, y: they have no neighbours to order. */
-static void set_order(Layout *l, int n_named) {
-    int named[N_AXES], n = 0;
-    memcpy(named, l->order, sizeof named);
-    for (int axis = 0; axis < N_AXES; axis++)
-        if (l->size[axis] == 1) l->order[n++] = axis;
-    for (int i = 0; i < n_named; i++)
-        if (l->size[named[i]] > 1) l->order[n++] = named[i];
-}
-
-Layout layout_of_sizes(const int32_t size[N_AXES]) {
-    Layout l = layout_one();
-    for (int axis = 0; axis < N_AXES; axis++) l.size[axis] = size[axis];
-    set_order(&l, N_AXES);
-    return l;
-}
-
 bool layout_parse(Layout *l, const char *text, int p, Err *e) {
     Reader r = {.text = text, .l = l, .e = e};
     *l = layout_one();
@@ -197,25 +178,19 @@ bool layout_parse(Layout *l, const char *text, int p, Err *e) {
     bool axes = !isalpha((unsigned char)text[0]) || !isalpha((unsigned char)text[1]);
     if (!(axes ? read_axes(&r, &at) : read_preset(&r, &at, p))) return false;
     if (*at == '+' && !read_words(&r, at + 1)) return false;
-    int64_t made = 1;
-    for (int i = 0; i < N_AXES && made <= MAX_RANKS; i++) made *= l->size[i];
-    if (made > MAX_RANKS) return err(e, "layout: %.80s makes more than %d ranks", text, MAX_RANKS);
-    if (p && made != p) {
-        bool one = made == 1;
-        return err(e, "layout: %.80s makes %d rank%s, there %s %d", text, (int)made, one ? "" : "s",
-                   p == 1 ? "is" : "are", p);
-    }
+    int made = layout_ranks(l);
+    if (p && made != p)
+        return err(e, "layout: %.80s makes %d rank%s, there %s %d", text, made,
+                   made == 1 ? "" : "s", p == 1 ? "is" : "are", p);
     if (l->stay) l->sp = false; // stay says it already
-    set_order(l, r.n);
     return true;
 }
 
 const char *layout_print(const Layout *l, char buf[64]) {
     int n = 0;
-    for (int i = 0; i < N_AXES; i++)
-        if (l->size[l->order[i]] > 1)
-            n += snprintf(buf + n, (size_t)(64 - n), "%s%c%d", n ? "." : "", letters[l->order[i]],
-                          l->size[l->order[i]]);
+    for (int i = 0; i < l->factors.n; i++)
+        n += snprintf(buf + n, (size_t)(64 - n), "%s%c%d", n ? "." : "",
+                      letters[l->factors.at[i].axis], l->factors.at[i].size);
     if (n == 0) n = snprintf(buf, 64, "d1");
     n += snprintf(buf + n, (size_t)(64 - n), "%s%s%s", l->sp ? "+sp" : "", l->heads ? "+heads" : "",
                   l->stay ? "+stay=y" : "");
@@ -228,7 +203,19 @@ int layout_ranks(const Layout *l) {
 }
 
 Layout layout_one(void) {
-    return (Layout){.size = {1, 1, 1, 1}, .order = {AXIS_D, AXIS_Z, AXIS_X, AXIS_Y}};
+    return (Layout){.size = {1, 1, 1, 1}};
+}
+
+bool layout_add(Layout *l, int axis, int size) {
+    if (!factors_add(&l->factors, axis, size)) return false;
+    l->size[axis] *= size;
+    return true;
+}
+
+Layout layout_of_sizes(const int32_t size[N_AXES]) {
+    Layout l = layout_one();
+    for (int axis = 0; axis < N_AXES; axis++) layout_add(&l, axis, size[axis]);
+    return l;
 }
 
 /* --- what lies where ------------------------------------------------------------------------- */

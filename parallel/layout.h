@@ -1,6 +1,7 @@
 /* layout -- one member of the family of all tensor-parallel schemes: a mesh and a few words.
  *
  *   SPEC     d2.z1.x4.y2+heads+zero1     axes in the order of ranks, outermost first; missing ones are 1
+ *            x2.y2.x2.y2                 an axis may come again: x 4 by y 4, in tiles of 2 by 2 ranks
  *   words    sp       residual stream stored by tokens over x between the tensor-parallel parts
  *            heads    QKV, attention and the MLP's hidden tensor cut by features over y as well
  *            stay=y   the output of a product stays where it is: tokens over x, features over y (SUMMA)
@@ -11,8 +12,8 @@
  *            optimus:2x2 = x2.y2+stay=y      tesseract:2x2x2 = d2.x2.y2+stay=y
  *            cube:2 = z2.x2.y2+sp+heads      more words may follow: fsdp+zero1
  *
- * Axes of size 1 have no neighbours: they come first in `order`, and no Dist names them. With stay=y, sp
- * says nothing more and is dropped, and heads is refused.
+ * Axes of size 1 are no factors, and no Dist names them. With stay=y, sp says nothing more and is dropped,
+ * and heads is refused.
  *
  * A linear layer's three products on it (r: tokens, a: input features, b: output features):
  *
@@ -35,7 +36,8 @@
 #include "parallel/mesh.h"
 
 typedef struct Layout {
-    int size[N_AXES], order[N_AXES];
+    int size[N_AXES];     // of axis d, z, x, y
+    Factors factors;      // the order of ranks, which makes these sizes: layout_add
     bool sp, heads, stay; // stay implies that the residual is stored by tokens over x
     int zero;             // 0 to 3
     bool exact; // no word of a SPEC: blocks end where panels of --exact do (parallel/exact.h)
@@ -68,6 +70,8 @@ int layout_ranks(const Layout *l);
 Layout layout_of_sizes(const int32_t size[N_AXES]);
 /* Local. The layout of one rank. */
 Layout layout_one(void);
+/* Local. One more factor of an axis, inside the others; false when there are too many. */
+bool layout_add(Layout *l, int axis, int size);
 
 /* Local, pure. Derived by dist_product: wrong products cannot be named here. */
 LinearDist layout_linear(const Layout *l, LinearKind kind);

@@ -7,29 +7,51 @@
 
 static const char letters[N_AXES + 1] = "dzxy";
 
-Mesh mesh_make(const int size[N_AXES], const int order[N_AXES], int rank) {
-    Mesh m = {.p = 1, .rank = rank};
-    for (int i = 0; i < N_AXES; i++) {
-        m.size[i] = size[i];
-        m.order[i] = order ? order[i] : i;
-        m.p *= size[i];
+bool factors_add(Factors *f, int axis, int size) {
+    if (size == 1) return true;
+    if (f->n && f->at[f->n - 1].axis == axis) {
+        f->at[f->n - 1].size *= size;
+        return true;
+    }
+    if (f->n == MAX_FACTORS) return false;
+    f->at[f->n].axis = axis;
+    f->at[f->n++].size = size;
+    return true;
+}
+
+Mesh mesh_make(const Factors *f, int rank) {
+    Mesh m = {.size = {1, 1, 1, 1}, .factors = *f, .p = 1, .rank = rank};
+    for (int i = 0; i < f->n; i++) {
+        m.size[f->at[i].axis] *= f->at[i].size;
+        m.p *= f->at[i].size;
     }
     assert(rank >= 0 && rank < m.p);
     mesh_coords(&m, rank, m.coord);
     return m;
 }
 
+/* A rank is a number with a digit for each factor, the last digit for the innermost; so is a coordinate,
+ * with the digits of its axis. */
 void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]) {
-    for (int i = N_AXES - 1; i >= 0; i--) { // the last axis is innermost: its digit comes first
-        int axis = m->order[i];
-        coord[axis] = rank % m->size[axis];
-        rank /= m->size[axis];
+    int unit[N_AXES] = {1, 1, 1, 1}; // what the next digit of an axis counts in
+    memset(coord, 0, N_AXES * sizeof *coord);
+    for (int i = m->factors.n - 1; i >= 0; i--) {
+        int axis = m->factors.at[i].axis, size = m->factors.at[i].size;
+        coord[axis] += rank % size * unit[axis];
+        unit[axis] *= size;
+        rank /= size;
     }
 }
 
 int mesh_rank(const Mesh *m, const int coord[N_AXES]) {
-    int rank = 0;
-    for (int i = 0; i < N_AXES; i++) rank = rank * m->size[m->order[i]] + coord[m->order[i]];
+    int rank = 0, unit = 1, rest[N_AXES];
+    memcpy(rest, coord, sizeof rest);
+    for (int i = m->factors.n - 1; i >= 0; i--) {
+        int axis = m->factors.at[i].axis, size = m->factors.at[i].size;
+        rank += rest[axis] % size * unit;
+        rest[axis] /= size;
+        unit *= size;
+    }
     return rank;
 }
 

@@ -11,6 +11,17 @@
  *      d=0     0   1   2
  *      d=1     3   4   5
  *
+ * So the order is a list of factors, an axis with a size each. An axis may come again: its size is the
+ * product of its factors, the outer one counting in steps of the inner. x2.y2.x2.y2 on sixteen ranks is
+ * a mesh of 4 x 4 in tiles of 2 x 2, and a node of four ranks holds a tile:
+ *
+ *             y=0 y=1   y=2 y=3
+ *      x=0     0   1  |  4   5
+ *      x=1     2   3  |  6   7       x = 2 (first digit) + (second digit)
+ *            ---------+---------
+ *      x=2     8   9  | 12  13
+ *      x=3    10  11  | 14  15
+ *
  * A list of axes (Axes) cuts a dimension in nested blocks, the first axis outermost: T/d.z.x. The
  * ranks that differ in those axes only form a group, and their index in it is the number of the
  * block they hold.
@@ -28,16 +39,28 @@ typedef struct Axes {
     uint8_t n, axis[N_AXES];
 } Axes;
 
+/* The order of ranks: factors, outermost first. */
+enum { MAX_FACTORS = 8 };
+typedef struct Factors {
+    int n;
+    struct {
+        int axis, size;
+    } at[MAX_FACTORS];
+} Factors;
+
 typedef struct Mesh {
-    int size[N_AXES];  // of axis d, z, x, y
-    int order[N_AXES]; // all four axes, outermost first
+    int size[N_AXES]; // of axis d, z, x, y
+    Factors factors;
     int p;             // product of the sizes
     int rank;          // of this rank
     int coord[N_AXES]; // of this rank
 } Mesh;
 
-/* Local. A mesh of these sizes seen from a rank; order NULL: d, z, x, y. */
-Mesh mesh_make(const int size[N_AXES], const int order[N_AXES], int rank);
+/* Local. One more factor, inside the others: none of size 1, one with its neighbour of the same axis. So
+ * lists that mean the same order are equal. False, and nothing is changed, when there are MAX_FACTORS. */
+bool factors_add(Factors *f, int axis, int size);
+/* Local. The mesh of these factors seen from a rank; axes that are not named have size 1. */
+Mesh mesh_make(const Factors *f, int rank);
 /* Local. Coordinates of a rank, and back. */
 void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]);
 int mesh_rank(const Mesh *m, const int coord[N_AXES]);
@@ -65,7 +88,7 @@ int mesh_block_of(const Mesh *m, Axes a, int rank);
  * same axes differ in base alone and cover the job: siblings. */
 typedef struct Placement {
     int n;
-    int32_t size[2 * N_AXES], stride[2 * N_AXES];
+    int32_t size[MAX_FACTORS], stride[MAX_FACTORS];
 } Placement;
 
 /* Local, pure. Where the ranks are that differ in these axes only: a set, in whatever order a names them. */

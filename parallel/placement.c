@@ -3,10 +3,10 @@
 Placement placement_of(const Mesh *m, Axes a) {
     Placement g = {0};
     int stride = m->p;
-    for (int i = 0; i < N_AXES; i++) {
-        int axis = m->order[i], size = m->size[axis];
+    for (int i = 0; i < m->factors.n; i++) {
+        int size = m->factors.at[i].size;
         stride /= size;
-        if (size == 1 || !axes_has(a, axis)) continue;
+        if (size == 1 || !axes_has(a, m->factors.at[i].axis)) continue;
         bool continues = g.n && g.stride[g.n - 1] == size * stride; // nothing lies between the two
         if (!continues) g.size[g.n++] = 1;
         g.size[g.n - 1] *= size;

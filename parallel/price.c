@@ -97,7 +97,7 @@ static void add_groups(Tape *t, const Grid *g) {
 }
 
 void price_reorder(Tape *t, const Layout *l) {
-    Grid g = {.layout = *l, .mesh = mesh_make(l->size, l->order, 0)};
+    Grid g = {.layout = *l, .mesh = mesh_make(&l->factors, 0)};
     for (int i = 0; i < t->n_groups; i++) place_group(&t->group[i], &g.mesh, grid_middle(&g));
 }
 

@@ -17,7 +17,7 @@ static Grid paper_grid(const char *spec, int rank) {
     Grid g = {0};
     Err e;
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(g.layout.size, g.layout.order, rank);
+    g.mesh = mesh_make(&g.layout.factors, rank);
     return g;
 }
 

@@ -1,14 +1,39 @@
 /* parallel/mesh: coordinates, blocks, lists of axes. */
 #include <string.h>
 
+#include "base/rng.h"
 #include "parallel/mesh.h"
 #include "tests/test.h"
 
+/* d2.x3 is factors_of("d2.x3"): one digit for each size, and no normalising. */
+static Factors factors_of(const char *text) {
+    Factors f = {0};
+    for (const char *p = text; *p; p += p[2] ? 3 : 2) {
+        f.at[f.n].axis = axes_of((char[]){*p, 0}).axis[0];
+        f.at[f.n++].size = p[1] - '0';
+    }
+    return f;
+}
+
+enum { RANKS_MAX = 256, LISTS = 200 };
+
+/* The i-th of some random lists: up to MAX_FACTORS factors of sizes 1 to 3, at most RANKS_MAX ranks. */
+static Factors random_factors(int i) {
+    Factors f = {0};
+    int ranks = 1, most = (int)(rng_u64(1, 0, (uint64_t)i) % (MAX_FACTORS + 1));
+    for (; f.n < most; f.n++) {
+        uint64_t u = rng_u64(1, 1, (uint64_t)(MAX_FACTORS * i + f.n));
+        f.at[f.n].axis = (int)(u % N_AXES);
+        f.at[f.n].size = (int)(u / N_AXES % 3) + 1;
+        if ((ranks *= f.at[f.n].size) > RANKS_MAX) break;
+    }
+    return f;
+}
+
 TEST(mesh_the_last_axis_is_innermost) {
-    const int size[N_AXES] = {[AXIS_D] = 2, [AXIS_Z] = 1, [AXIS_X] = 3, [AXIS_Y] = 1};
-    // the picture in mesh.h: d2.x3
+    Factors f = factors_of("d2.x3"); // the picture in mesh.h
     for (int rank = 0; rank < 6; rank++) {
-        Mesh m = mesh_make(size, NULL, rank);
+        Mesh m = mesh_make(&f, rank);
         CHECK(m.p == 6 && m.rank == rank);
         CHECK(m.coord[AXIS_D] == rank / 3 && m.coord[AXIS_X] == rank % 3);
         CHECK(m.coord[AXIS_Z] == 0 && m.coord[AXIS_Y] == 0);
@@ -16,45 +41,108 @@ TEST(mesh_the_last_axis_is_innermost) {
 }
 
 TEST(mesh_a_spec_may_name_the_axes_in_any_order) {
-    const int size[N_AXES] = {[AXIS_D] = 2, [AXIS_Z] = 1, [AXIS_X] = 3, [AXIS_Y] = 1};
-    const int order[N_AXES] = {AXIS_X, AXIS_Z, AXIS_D, AXIS_Y}; // x3.d2
-    Mesh m = mesh_make(size, order, 3);
+    Factors f = factors_of("x3.d2");
+    Mesh m = mesh_make(&f, 3);
     CHECK(m.coord[AXIS_X] == 1 && m.coord[AXIS_D] == 1);
-    m = mesh_make(size, order, 2);
+    m = mesh_make(&f, 2);
     CHECK(m.coord[AXIS_X] == 1 && m.coord[AXIS_D] == 0); // neighbours 2 and 3 differ in d
 }
 
+TEST(mesh_a_node_holds_a_tile) {
+    static const int picture[4][4] = {
+        {0, 1, 4, 5}, {2, 3, 6, 7}, {8, 9, 12, 13}, {10, 11, 14, 15}}; // in mesh.h
+    Factors f = factors_of("x2.y2.x2.y2");
+    Mesh m = mesh_make(&f, 0);
+    CHECK(m.p == 16 && m.size[AXIS_X] == 4 && m.size[AXIS_Y] == 4);
+    for (int x = 0; x < 4; x++)
+        for (int y = 0; y < 4; y++) {
+            const int coord[N_AXES] = {[AXIS_X] = x, [AXIS_Y] = y};
+            int rank = mesh_rank(&m, coord);
+            CHECK(rank == picture[x][y]);
+            CHECK(rank / 4 == x / 2 * 2 + y / 2); // the node
+            CHECK(mesh_block_of(&m, axes_of("x"), rank) == x);
+            CHECK(mesh_block_of(&m, axes_of("y.x"), rank) == 4 * y + x);
+        }
+}
+
 TEST(mesh_rank_is_the_inverse_of_coordinates_in_every_order) {
-    const int size[N_AXES] = {2, 3, 4, 5};
-    int orders = 0;
-    for (int a = 0; a < N_AXES; a++)
-        for (int b = 0; b < N_AXES; b++)
-            for (int c = 0; c < N_AXES; c++) {
-                if (a == b || a == c || b == c) continue;
-                const int order[N_AXES] = {a, b, c, 6 - a - b - c};
-                orders++;
-                for (int rank = 0; rank < 120; rank++) {
-                    int coord[N_AXES];
-                    Mesh m = mesh_make(size, order, rank);
-                    mesh_coords(&m, rank, coord);
-                    CHECK(memcmp(coord, m.coord, sizeof coord) == 0);
-                    for (int i = 0; i < N_AXES; i++) CHECK(coord[i] >= 0 && coord[i] < size[i]);
-                    CHECK(mesh_rank(&m, coord) == rank);
-                }
+    int most = 0, again = 0;
+    for (int i = 0; i < LISTS; i++) {
+        Factors f = random_factors(i);
+        bool seen[RANKS_MAX] = {false};
+        Mesh m = mesh_make(&f, 0);
+        CHECK(m.p == m.size[0] * m.size[1] * m.size[2] * m.size[3]);
+        for (int rank = 0; rank < m.p; rank++) {
+            int coord[N_AXES];
+            Mesh here = mesh_make(&f, rank);
+            mesh_coords(&m, rank, coord);
+            CHECK(memcmp(coord, here.coord, sizeof coord) == 0);
+            for (int axis = 0; axis < N_AXES; axis++)
+                CHECK(coord[axis] >= 0 && coord[axis] < m.size[axis]);
+            CHECK(mesh_rank(&m, coord) == rank);
+            int block = mesh_block_of(&m, axes_of("d.z.x.y"), rank);
+            CHECK(!seen[block]);
+            seen[block] = true;
+        }
+        if (f.n > most) most = f.n;
+        again += f.n > N_AXES; // an axis came twice
+    }
+    CHECK(most == MAX_FACTORS && again > LISTS / 10);
+}
+
+/* Ranks that differ in one axis only are in ascending order of its coordinate: the order of the sums. */
+TEST(mesh_ranks_ascend_along_every_axis) {
+    for (int i = 0; i < LISTS; i++) {
+        Factors f = random_factors(i);
+        Mesh m = mesh_make(&f, 0);
+        for (int rank = 0; rank < m.p; rank++)
+            for (int axis = 0; axis < N_AXES; axis++) {
+                int coord[N_AXES];
+                mesh_coords(&m, rank, coord);
+                if (++coord[axis] < m.size[axis]) CHECK(mesh_rank(&m, coord) > rank);
             }
-    CHECK(orders == 24);
+    }
+}
+
+TEST(mesh_factors_that_mean_the_same_are_the_same) {
+    for (int i = 0; i < LISTS; i++) {
+        Factors f = random_factors(i), shorter = {0}, again = {0};
+        for (int k = 0; k < f.n; k++) CHECK(factors_add(&shorter, f.at[k].axis, f.at[k].size));
+        for (int k = 0; k < shorter.n; k++) {
+            CHECK(shorter.at[k].size > 1 &&
+                  (k == 0 || shorter.at[k].axis != shorter.at[k - 1].axis));
+            CHECK(factors_add(&again, shorter.at[k].axis, shorter.at[k].size));
+        }
+        CHECK(memcmp(&again, &shorter, sizeof again) == 0);
+        Mesh long_way = mesh_make(&f, 0), short_way = mesh_make(&shorter, 0);
+        CHECK(long_way.p == short_way.p);
+        for (int rank = 0; rank < long_way.p; rank++) {
+            int one[N_AXES], other[N_AXES];
+            mesh_coords(&long_way, rank, one), mesh_coords(&short_way, rank, other);
+            CHECK(memcmp(one, other, sizeof one) == 0);
+        }
+    }
+}
+
+TEST(mesh_has_a_limit_of_factors) {
+    Factors f = {0}, full;
+    for (int i = 0; i < MAX_FACTORS; i++) CHECK(factors_add(&f, i % 2 ? AXIS_X : AXIS_Y, 2));
+    full = f;
+    CHECK(!factors_add(&f, AXIS_Y, 2) && memcmp(&f, &full, sizeof f) == 0);
+    CHECK(factors_add(&f, AXIS_X, 2) && f.at[MAX_FACTORS - 1].size == 4); // it needs no room
+    CHECK(factors_add(&f, AXIS_Y, 1) && f.n == MAX_FACTORS);
 }
 
 TEST(mesh_blocks_are_nested_first_axis_outermost) {
-    const int size[N_AXES] = {[AXIS_D] = 2, [AXIS_Z] = 3, [AXIS_X] = 2, [AXIS_Y] = 1};
+    Factors f = factors_of("d2.z3.x2");
     int seen[6] = {0};
     for (int rank = 0; rank < 12; rank++) {
-        Mesh m = mesh_make(size, NULL, rank);
+        Mesh m = mesh_make(&f, rank);
         Axes a = axes_of("x.z");
         CHECK(mesh_blocks(&m, a) == 6);
         CHECK(mesh_block(&m, a) == m.coord[AXIS_X] * 3 + m.coord[AXIS_Z]);
         CHECK(mesh_block(&m, axes_of("z.x")) == m.coord[AXIS_Z] * 2 + m.coord[AXIS_X]);
-        Mesh zero = mesh_make(size, NULL, 0);
+        Mesh zero = mesh_make(&f, 0);
         CHECK(mesh_block_of(&zero, a, rank) == mesh_block(&m, a));
         seen[mesh_block(&m, a)]++;
         CHECK(mesh_blocks(&m, axes_none()) == 1 && mesh_block(&m, axes_none()) == 0);
@@ -63,8 +151,8 @@ TEST(mesh_blocks_are_nested_first_axis_outermost) {
 }
 
 TEST(mesh_real_axes_are_those_that_cut) {
-    const int size[N_AXES] = {[AXIS_D] = 2, [AXIS_Z] = 1, [AXIS_X] = 1, [AXIS_Y] = 3};
-    Mesh m = mesh_make(size, NULL, 0);
+    Factors f = factors_of("d2.y3");
+    Mesh m = mesh_make(&f, 0);
     char text[2 * N_AXES + 1];
     CHECK_STR(axes_print(mesh_real(&m, axes_of("y.z.d.x")), text), "y.d");
     CHECK_STR(axes_print(mesh_real(&m, axes_of("z.x")), text), "");
@@ -97,8 +185,6 @@ TEST(axes_are_joined_outer_first) {
 }
 
 /* --- where the ranks of a group are ---------------------------------------------------------- */
-
-enum { RANKS_MAX = 256 };
 
 /* in[r]: rank r belongs to the group along a that `of` is in: it agrees with it in the other axes. */
 static void members_by_coordinates(const Mesh *m, Axes a, int of, bool in[RANKS_MAX]) {
@@ -157,36 +243,36 @@ static bool placements_are_right(const Mesh *m) {
 }
 
 TEST(placement_lists_the_ranks_that_agree_in_the_other_axes) {
-    for (int code = 0; code < 256 * 81; code++) {
-        int size[N_AXES], order[N_AXES], seen = 0;
-        for (int i = 0, c = code, s = code / 256; i < N_AXES; i++, c /= 4, s /= 3) {
-            order[i] = c % 4, size[i] = 1 + s % 3;
-            seen |= 1 << order[i];
-        }
-        if (seen != 15) continue; // an axis is missing
-        Mesh m = mesh_make(size, order, 0);
-        if (!placements_are_right(&m)) test_fail(__FILE__, __LINE__, "mesh %d", code);
+    for (int i = 0; i < LISTS; i++) {
+        Factors f = random_factors(i);
+        Mesh m = mesh_make(&f, 0);
+        if (!placements_are_right(&m)) test_fail(__FILE__, __LINE__, "list %d", i);
     }
 }
 
 TEST(placement_merges_what_continues) {
     static const struct {
-        const char *axes;
+        const char *factors, *axes;
         Placement is;
     } rows[] = {
-        // on d2.z3.x4
-        {"", {0}},
-        {"y", {0}},
-        {"x", {1, {4}, {1}}},
-        {"z", {1, {3}, {4}}},
-        {"d", {1, {2}, {12}}},
-        {"d.z.x", {1, {24}, {1}}},
-        {"x.z", {1, {12}, {1}}}, // the set of ranks, whatever the nesting of blocks
-        {"d.z", {1, {6}, {4}}},
-        {"x.y.d", {2, {2, 4}, {12, 1}}},
+        {"d2.z3.x4", "", {0}},
+        {"d2.z3.x4", "y", {0}},
+        {"d2.z3.x4", "x", {1, {4}, {1}}},
+        {"d2.z3.x4", "z", {1, {3}, {4}}},
+        {"d2.z3.x4", "d", {1, {2}, {12}}},
+        {"d2.z3.x4", "d.z.x", {1, {24}, {1}}},
+        {"d2.z3.x4", "x.z", {1, {12}, {1}}}, // the set of ranks, whatever the nesting of blocks
+        {"d2.z3.x4", "d.z", {1, {6}, {4}}},
+        {"d2.z3.x4", "x.y.d", {2, {2, 4}, {12, 1}}},
+        {"x2.y2.x2.y2", "x", {2, {2, 2}, {8, 2}}},
+        {"x2.y2.x2.y2", "y", {2, {2, 2}, {4, 1}}},
+        {"x2.y2.x2.y2", "x.y", {1, {16}, {1}}},
+        {"x2.d2.y2.x2", "x.y", {2, {2, 4}, {8, 1}}},
+        {"x2.d1.x3", "x", {1, {6}, {1}}},
     };
-    Mesh m = mesh_make((const int[N_AXES]){2, 3, 4, 1}, NULL, 5);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Factors f = factors_of(rows[i].factors);
+        Mesh m = mesh_make(&f, 1);
         Placement g = placement_of(&m, axes_of(rows[i].axes));
         CHECK(memcmp(&g, &rows[i].is, sizeof g) == 0);
     }

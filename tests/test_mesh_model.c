@@ -144,21 +144,13 @@ TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
     }
 }
 
-/* More ranks, primes among them, and axes in other orders: which one is innermost must not matter. */
-static const char *const others[] = {"x11",
-                                     "z13",
-                                     "x16+sp",
-                                     "y9",
-                                     "d4.x4",
-                                     "d3.z3",
-                                     "x5.y3+heads",
-                                     "y2.x2.d3",
-                                     "x3.d2.z2",
-                                     "z2.y3.x2+sp+heads",
-                                     "y4.x3+stay=y",
-                                     "x2.d2.y2.z2",
-                                     "y2.z2.x2.d2+sp+heads+zero1",
-                                     "z7.d2+zero3"};
+/* More ranks, primes among them, and axes in other orders: where the ranks of a group are must not matter. */
+static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.z3", "x5.y3+heads",
+                                     "y2.x2.d3", "x3.d2.z2", "z2.y3.x2+sp+heads", "y4.x3+stay=y",
+                                     "x2.d2.y2.z2", "y2.z2.x2.d2+sp+heads+zero1", "z7.d2+zero3",
+                                     // tiles: an axis comes again further in
+                                     "x2.d2.x2", "x2.y2.x2+heads", "y2.x2.y2+sp", "y2.x2.y2+stay=y",
+                                     "d2.z2.d2.z2+zero3", "x2.y2.x2.y2+sp+heads"};
 enum { N_OTHERS = sizeof others / sizeof *others };
 
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {

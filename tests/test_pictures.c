@@ -130,7 +130,7 @@ static void put_way(Text *t, const char *head, const char *name, Dist from, Dist
 
 static void put_layer(Text *t, const Layout *l, LinearKind kind) {
     static Column c[16];
-    Mesh m = mesh_make(l->size, l->order, 0);
+    Mesh m = mesh_make(&l->factors, 0);
     LinearDist d = layout_linear(l, kind);
     Dist w = flat(l, &d), *all[] = {&d.x, &w, &d.y, &d.x_stored, &d.y_stored};
     int n = 0, lines = 5;

@@ -70,7 +70,7 @@ static void check_counts(const char *spec, void *ctx) {
         Count told;
         CollCount rows[COUNT_ROWS];
         Grid g = {.layout = l};
-        g.mesh = mesh_make(l.size, l.order, rank);
+        g.mesh = mesh_make(&l.factors, rank);
         price_record(&t, &k->shape, &l, rank);
         int n = price_counts(&t, rows, COUNT_ROWS);
         foretell(&told, &k->shape, &g);

@@ -220,9 +220,10 @@ static bool layer_is_right(const Mesh *m, const LinearDist *d, bool head) {
 
 TEST(simulated_layers_give_on_every_layout_what_one_rank_gives) {
     static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
-    static const char *const meshes[] = {
-        "d1",    "d2",    "z3",       "x2",       "y3",       "x2.y3",       "y3.x2",
-        "d2.x3", "z2.y2", "d2.z3.x2", "z2.x2.y2", "y2.d3.x2", "x3.y2.d2.z3", "d2.z3.x2.y2"};
+    static const char *const meshes[] = {"d1",          "d2",          "z3",       "x2",
+                                         "y3",          "x2.y3",       "y3.x2",    "d2.x3",
+                                         "z2.y2",       "d2.z3.x2",    "z2.x2.y2", "y2.d3.x2",
+                                         "x3.y2.d2.z3", "d2.z3.x2.y2", "x2.y3.x2"};
     int n = 0;
     for (size_t i = 0; i < N_OF(meshes); i++)
         for (size_t w = 0; w < N_OF(words); w++)
@@ -231,13 +232,13 @@ TEST(simulated_layers_give_on_every_layout_what_one_rank_gives) {
                 Layout l;
                 snprintf(text, sizeof text, "%s%s", meshes[i], words[w]);
                 CHECK(layout_parse(&l, text, 0, NULL));
-                Mesh m = mesh_make(l.size, l.order, 0);
+                Mesh m = mesh_make(&l.factors, 0);
                 LinearDist d = layout_linear(&l, (LinearKind)kind);
                 if (!layer_is_right(&m, &d, kind == LINEAR_HEAD))
                     test_fail(__FILE__, __LINE__, "layer %d of %s is wrong", kind, text);
                 n++;
             }
-    CHECK(n == 14 * 5 * 5);
+    CHECK(n == 15 * 5 * 5);
 }
 
 /* --- the worked example of parallel/README.md ------------------------------------------------ */
@@ -295,7 +296,7 @@ static void example(Text *t) {
     static Cut x, w, v, y, z, dy, dx, dw, wt, xt;
     Layout l;
     if (!layout_parse(&l, "x2.y2", 4, NULL)) die("x2.y2");
-    Mesh m = mesh_make(l.size, l.order, 0);
+    Mesh m = mesh_make(&l.factors, 0);
     LinearDist up = layout_linear(&l, LINEAR_UP), down = layout_linear(&l, LINEAR_DOWN);
     whole_set(&X, 2, 4, vx), whole_set(&W, 4, 4, vw), whole_set(&V, 4, 4, vv);
     whole_set(&DY, 2, 4, vdy);

@@ -112,7 +112,7 @@ static void micro_step_of(Count *c, const char *spec, const char *model) {
     ModelShape s = {.B = 4, .S = 8, .training = true, .grid = &g};
     if (!config_parse(&s.config, model, &e)) die("%s", e.text);
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(g.layout.size, g.layout.order, 0);
+    g.mesh = mesh_make(&g.layout.factors, 0);
     c->n = 0;
     count_micro_step(c, &s);
 }
