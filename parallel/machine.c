@@ -1,0 +1,206 @@
+/* machine -- the time of one kernel and of one collective, from a few numbers.
+ *
+ * A group of p ranks lies in nested units; m is how many of its ranks a unit below level l holds (one rank
+ * for l = 0), N the bytes of the whole. Nothing gets quicker outwards: what leaves a unit has come through
+ * all levels inside it. So the rates at level l [bytes/s] are the least ones up to l,
+ *
+ *     R  rank_rate                         of one rank
+ *     P  port_rate / ranks of the unit     of one rank while all ranks of the unit send: all sibling groups do
+ *
+ * and the latency a [s] is the greatest. A time of bytes is the larger one of bytes/R and bytes/P.
+ *
+ *                         bytes that leave a unit, per rank             on the way
+ *   direct
+ *     all_gather,         N (p - m) / p: its block to all outside       largest of all levels
+ *     reduce_scatter
+ *     all_reduce          twice that
+ *     broadcast, reduce   N (p - m): the root's; for P (p/m - 1) N: the unit of the roots has one for
+ *                         each m of its ranks
+ *     latency             of the farthest rank; half of it is work of the processor, for each of p - 1 messages
+ *   ring
+ *     all_gather, ...     N (p-1)/p / m: the stream enters and leaves   largest of all levels: all links are
+ *                         a unit once, in as many parts as m            busy at the same time
+ *     broadcast, reduce   N / m
+ *     latency             of p - 1 steps, p/m of them leave a unit
+ *   by levels (instead of the ring where it is quicker: inside a node, for small messages, between few nodes)
+ *     all_gather, ...     N (1/m - 1/p): each rank what no other of     sum: one level after the other
+ *                         its unit brings in
+ *     latency             log2 of the units that meet at a level: doubling
+ *
+ * Every line falls when m grows. So the placement with the most neighbours at every level at once is the
+ * cheapest, and machine_send_least is its cost.
+ *
+ * Source: Hockney's alpha-beta model; Thakur et al., "Optimization of collective communication operations
+ * in MPICH", 2005; rings and trees of NCCL (src/graph/tuning.cc); parallel/coll_mpi.c.
+ */
+#include "parallel/machine.h"
+
+#include <math.h>
+
+/* Share of a message's latency that is work of the processor: messages to many wait for it one after the
+ * other, and for the rest of the latency together. About so with kernels' TCP and with shared memory. */
+static const double busy = 0.5;
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+static double smaller(double a, double b) {
+    return a < b ? a : b;
+}
+
+/* ---- works ---- */
+
+/* A matrix unit is full when every dimension of a product is large; the smallest decides. */
+static double smallest_dimension(const Work *w) {
+    bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
+    if (attention) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
+    int64_t small = w->rows < w->a ? w->rows : w->a;
+    return (double)(w->b < small ? w->b : small);
+}
+
+double machine_work(const Machine *m, const Work *w) {
+    bool fewer = w->threads > 0 && w->threads < m->threads;
+    double team = fewer ? (double)w->threads / m->threads : 1;
+    double flops = work_flops(w), compute = 0, memory = work_bytes(w) / m->memory_rate;
+    if (flops > 0) {
+        double size = smallest_dimension(w);
+        double rate = m->flops[w->flags & WORK_BF16 ? 1 : 0] * size / (size + m->flops_half);
+        compute = flops / rate;
+    }
+    return larger(compute, memory) / team + m->call;
+}
+
+/* ---- where a group's ranks are ---- */
+
+/* How many of a group are in a unit below each level. Where sizes do not divide some units hold fewer than
+ * others: a rank among the fewest sends most, and a port carries what the mean sends. */
+typedef struct Spread {
+    double fewest[MAX_LEVELS + 1], mean[MAX_LEVELS + 1]; // the last one: p, all of them
+} Spread;
+
+static int32_t divisor(int32_t a, int32_t b) {
+    while (b) {
+        int32_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+static int32_t unit_below(const Machine *m, int level) {
+    return level == 0 ? 1 : m->level[level - 1].ranks;
+}
+
+/* Of `size` ranks that are `stride` apart, beginning at a multiple of size x stride (siblings fill the gaps),
+ * those in one of the units of `unit` ranks. Units end at multiples of d = gcd(size x stride, unit) from
+ * the beginning, at every one of them in some group: the shortest piece is d long. A group that is cut in
+ * two, m and s - m, sends 2 m (s - m); at worst both ends of a unit cut one in halves: mean. */
+static void in_unit(int32_t size, int32_t stride, int32_t unit, double *fewest, double *mean) {
+    int32_t span = size * stride;
+    if (unit <= stride) {
+        *fewest = *mean = 1;
+    } else if (unit % span == 0) {
+        *fewest = *mean = size;
+    } else if (span % unit == 0 && unit % stride == 0) {
+        *fewest = *mean = unit / stride;
+    } else {
+        int32_t few = divisor(span, unit) / stride;
+        double s = size, room = (double)unit / stride;
+        *fewest = few > 1 ? few : 1;
+        *mean = larger(1, s < room ? s - s * s / (2 * room) : room / 2);
+    }
+}
+
+static void spread_of(Spread *s, const Machine *m, const TapeGroup *g) {
+    for (int l = 0; l < m->n_levels; l++) {
+        s->fewest[l] = s->mean[l] = 1;
+        for (int k = 0; k < g->place.n && l > 0; k++) {
+            double fewest, mean;
+            in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
+            s->fewest[l] *= fewest, s->mean[l] *= mean;
+        }
+    }
+    s->fewest[m->n_levels] = s->mean[m->n_levels] = g->size;
+}
+
+/* ---- collectives ---- */
+
+/* What is known of the way out of a unit, from the inside to a level. */
+typedef struct Way {
+    double rank, port, latency;
+} Way;
+
+static Way inside(void) {
+    return (Way){INFINITY, INFINITY, 0};
+}
+
+static void pass(Way *w, const Machine *m, int l) {
+    const Level *level = &m->level[l];
+    double port = level->port_rate > 0 ? level->port_rate / unit_below(m, l) : INFINITY;
+    w->rank = smaller(w->rank, level->rank_rate);
+    w->port = smaller(w->port, port);
+    w->latency = larger(w->latency, level->latency);
+}
+
+static bool rooted(CollOp op) {
+    return op == COLL_BROADCAST || op == COLL_REDUCE;
+}
+
+static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    Way w = inside();
+    double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
+        if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
+        bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
+        messages += (s->fewest[l + 1] - s->fewest[l]) * w.latency;
+    }
+    return turns * (bytes + (1 - busy) * w.latency + busy * messages);
+}
+
+static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    Way w = inside();
+    double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    double stream = rooted(op) ? N : N * (p - 1) / p;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        bytes = larger(bytes, larger(stream / s->fewest[l] / w.rank, stream / s->mean[l] / w.port));
+        steps += (p / s->fewest[l] - p / s->fewest[l + 1]) * w.latency;
+    }
+    return turns * (bytes + steps);
+}
+
+/* Where units hold different numbers the fewest set the pace of all. */
+static double by_levels(const Machine *m, const double *in, CollOp op, double p, double N) {
+    Way w = inside();
+    double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    for (int l = 0; l < m->n_levels && in[l] < p; l++) {
+        pass(&w, m, l);
+        bytes += N * (1 / in[l] - 1 / in[l + 1]) / smaller(w.rank, w.port);
+        steps += log2(in[l + 1] / in[l]) * w.latency;
+    }
+    return turns * (bytes + steps);
+}
+
+static double travel(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
+    double p = size, N = (double)bytes;
+    if (m->travel == TRAVEL_DIRECT) return direct(m, s, op, p, N);
+    double t = ring(m, s, op, p, N);
+    return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));
+}
+
+double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
+    Spread s;
+    if (g->size < 2) return 0;
+    spread_of(&s, m, g);
+    return travel(m, &s, send->op, g->size, send->bytes);
+}
+
+/* As many neighbours at every level as there is room for. */
+double machine_send_least(const Machine *m, int size, CollOp op, int64_t bytes) {
+    Spread s;
+    if (size < 2) return 0;
+    for (int l = 0; l < m->n_levels; l++) s.fewest[l] = s.mean[l] = smaller(size, unit_below(m, l));
+    s.fewest[m->n_levels] = s.mean[m->n_levels] = size;
+    return travel(m, &s, op, size, bytes) * (1 - 1e-12); // sums round
+}

@@ -1,0 +1,342 @@
+/* machine_file -- descriptions of clusters, read and written.
+ *
+ *     # two racks of eight nodes
+ *     name           = lab
+ *     nodes          = 16
+ *     ranks_per_node = 2
+ *     threads        = 4                  of a rank's team
+ *     flops_fp32     = 400G               that large products reach, a rank
+ *     flops_bf16     = 800G
+ *     flops_half     = 16                 smallest dimension of a product that reaches half of it
+ *     memory         = 32GiB              a rank may take
+ *     memory_rate    = 20GB/s             a rank
+ *     call           = 2us
+ *     slowdown       = 1.1                of kernels while a collective is under way
+ *     slowest        = 1.05               rank, by the others
+ *     travel         = direct             or ring
+ *     level          = node    ranks=2   latency=2us  rank_rate=10GB/s
+ *     level          = rack    ranks=16  latency=15us rank_rate=1Gb/s port_rate=1Gb/s
+ *     level          = trunk   ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s
+ *
+ * Numbers take k M G T (Ki Mi Gi Ti are powers of 1024) and the unit of what they are; B/s are bytes and
+ * b/s bits, and the rates of a level must say which. A level's ranks are those of one of its units.
+ */
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/opt.h"
+#include "parallel/machine.h"
+
+enum { MAX_LINE = 256, MAX_RANKS = 1 << 20 };
+
+/* ---- quantities ---- */
+
+typedef enum { AS_COUNT, AS_FACTOR, AS_FLOPS, AS_BYTES, AS_RATE, AS_LINK, AS_SECONDS } Quantity;
+
+/* How a quantity is written: x of the text is x * times / by of ours. Dividing makes 5us the same number
+ * as 5e-6. */
+typedef struct Unit {
+    const char *text;
+    double times, by;
+} Unit;
+
+static const Unit none[] = {{"", 1, 1}, {0}};
+static const Unit flops[] = {{"FLOP/s", 1, 1}, {"", 1, 1}, {0}};
+static const Unit bytes[] = {{"B", 1, 1}, {"", 1, 1}, {0}};
+static const Unit rate[] = {{"B/s", 1, 1}, {"b/s", 1, 8}, {"", 1, 1}, {0}};
+static const Unit link[] = {{"B/s", 1, 1}, {"b/s", 1, 8}, {0}};
+static const Unit seconds[] = {{"s", 1, 1}, {"ms", 1, 1e3}, {"us", 1, 1e6}, {"ns", 1, 1e9}, {0}};
+static const Unit prefixes[] = {{"T", 1e12, 1}, {"G", 1e9, 1}, {"M", 1e6, 1}, {"k", 1e3, 1}, {0}};
+
+static const struct {
+    const Unit *units; // the first one is printed
+    bool prefix;
+    const char *example;
+} writing[] = {
+    [AS_COUNT] = {none, false, "a whole number from 1 to 1048576"},
+    [AS_FACTOR] = {none, false, "a number like 1.1"},
+    [AS_FLOPS] = {flops, true, "a rate like 60T or 60TFLOP/s"},
+    [AS_BYTES] = {bytes, true, "a size like 80G or 80GiB"},
+    [AS_RATE] = {rate, true, "a rate like 3.35TB/s"},
+    [AS_LINK] = {link, true, "a rate like 50GB/s (bytes) or 400Gb/s (bits)"},
+    [AS_SECONDS] = {seconds, false, "a time like 5us"},
+};
+
+/* k M G T in front of a unit; Ki Mi Gi Ti are powers of 1024. */
+static double take_prefix(const char **p) {
+    static const char letters[] = "KMGT";
+    char letter = **p == 'k' ? 'K' : **p;
+    const char *found = letter ? strchr(letters, letter) : NULL;
+    double scale = 1;
+    if (!found) return 1;
+    bool binary = (*p)[1] == 'i';
+    for (const char *c = letters; c <= found; c++) scale *= binary ? 1024 : 1000;
+    *p += binary ? 2 : 1;
+    return scale;
+}
+
+static bool read_quantity(double *x, Quantity q, const char *text) {
+    char *end;
+    if (!isdigit((unsigned char)text[0]) || text[1] == 'x' || text[1] == 'X') return false;
+    *x = strtod(text, &end);
+    const char *rest = end + strspn(end, " ");
+    if (writing[q].prefix) *x *= take_prefix(&rest);
+    const Unit *u = writing[q].units;
+    while (u->text && strcmp(rest, u->text) != 0) u++;
+    if (!u->text) return false;
+    *x = *x * u->times / u->by;
+    if (q == AS_COUNT) return *x >= 1 && *x <= MAX_RANKS && *x == floor(*x);
+    return *x <= 1e18; // 2^63 bytes are more
+}
+
+/* The shortest text that reads back to the same number. */
+static const char *print_quantity(double x, Quantity q, char buf[64]) {
+    bool time = q == AS_SECONDS;
+    const char *unit = time ? "" : writing[q].units->text;
+    const Unit *u = time ? seconds : writing[q].prefix ? prefixes : none;
+    for (; u->text; u++) {
+        double n = x * u->by / u->times, back;
+        snprintf(buf, 64, "%.9g%s%s", n, u->text, unit);
+        if (n >= 1 && read_quantity(&back, q, buf) && back == x) return buf;
+    }
+    size_t n = strlen(opt_number(x, buf, 32));
+    snprintf(buf + n, 64 - n, "%s", time ? "s" : unit);
+    return buf;
+}
+
+/* ---- reading ---- */
+
+typedef struct Key {
+    const char *name;
+    Quantity as;
+    size_t offset;
+    enum { IN_DOUBLE, IN_INT, IN_INT64 } type;
+    bool needed, zero; // must be there; may be 0
+} Key;
+
+#define FIELD(name, member, as, ...)                                                               \
+    { name, as, offsetof(Machine, member), __VA_ARGS__ }
+static const Key keys[] = {
+    FIELD("nodes", nodes, AS_COUNT, IN_INT, true, false),
+    FIELD("ranks_per_node", ranks_per_node, AS_COUNT, IN_INT, true, false),
+    FIELD("ranks", ranks, AS_COUNT, IN_INT, false, false),
+    FIELD("threads", threads, AS_COUNT, IN_INT, false, false),
+    FIELD("flops_fp32", flops[0], AS_FLOPS, IN_DOUBLE, true, false),
+    FIELD("flops_bf16", flops[1], AS_FLOPS, IN_DOUBLE, false, false),
+    FIELD("flops_half", flops_half, AS_FACTOR, IN_DOUBLE, false, true),
+    FIELD("memory", memory, AS_BYTES, IN_INT64, false, true),
+    FIELD("memory_rate", memory_rate, AS_RATE, IN_DOUBLE, true, false),
+    FIELD("call", call, AS_SECONDS, IN_DOUBLE, false, true),
+    FIELD("slowdown", slowdown, AS_FACTOR, IN_DOUBLE, false, false),
+    FIELD("slowest", slowest, AS_FACTOR, IN_DOUBLE, false, false),
+};
+#undef FIELD
+enum { N_KEYS = sizeof keys / sizeof *keys, KEY_NAME = N_KEYS, KEY_TRAVEL, KEY_LEVEL, N_NAMES };
+
+/* What a description is made of, its place for messages, and what was there already. */
+typedef struct Reader {
+    Machine *m;
+    Err *e;
+    int line, seen[N_NAMES]; // lines
+} Reader;
+
+__attribute__((format(printf, 2, 3))) static bool wrong(const Reader *r, const char *fmt, ...) {
+    char why[384];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    return err(r->e, "line %d: %s", r->line, why);
+}
+
+static bool unknown(const Reader *r, const char *what, const char *word, const char *const *names,
+                    int n) {
+    const char *near = opt_nearest(word, names, n);
+    return near ? wrong(r, "unknown %s \"%.60s\", did you mean \"%s\"?", what, word, near)
+                : wrong(r, "unknown %s \"%.60s\"", what, word);
+}
+
+static bool read_value(const Reader *r, const char *name, double *x, Quantity as, bool zero,
+                       const char *text) {
+    if (!read_quantity(x, as, text))
+        return wrong(r, "%s = %.60s: %s is needed", name, text, writing[as].example);
+    return zero || *x > 0 || wrong(r, "%s is 0", name);
+}
+
+static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
+    if (strlen(text) >= n)
+        return wrong(r, "the name \"%.60s\" has more than %d letters", text, (int)n - 1);
+    return !!memcpy(to, text, strlen(text) + 1);
+}
+
+enum { LEVEL_RANKS, LEVEL_LATENCY, LEVEL_RANK_RATE, LEVEL_PORT_RATE, N_LEVEL_KEYS };
+static const char *const level_keys[] = {"ranks", "latency", "rank_rate", "port_rate"};
+
+/* One "key=value" of a level; ranks=all is 0 until all lines are read. */
+static bool level_pair(const Reader *r, Level *l, char *pair, bool seen[N_LEVEL_KEYS]) {
+    char *value = strchr(pair, '=');
+    int k = 0;
+    double x = 0;
+    if (!value) return wrong(r, "a level's \"%.60s\" should be like ranks=8", pair);
+    *value++ = 0;
+    while (k < N_LEVEL_KEYS && strcmp(pair, level_keys[k]) != 0) k++;
+    if (k == N_LEVEL_KEYS) return unknown(r, "key of a level", pair, level_keys, k);
+    if (seen[k]) return wrong(r, "%s is there twice", pair);
+    seen[k] = true;
+    if (k == LEVEL_RANKS && strcmp(value, "all") == 0) return true;
+    Quantity as = k == LEVEL_RANKS ? AS_COUNT : k == LEVEL_LATENCY ? AS_SECONDS : AS_LINK;
+    if (!read_value(r, pair, &x, as, k == LEVEL_LATENCY, value)) return false;
+    if (k == LEVEL_RANKS) l->ranks = (int)x;
+    if (k == LEVEL_LATENCY) l->latency = x;
+    if (k == LEVEL_RANK_RATE) l->rank_rate = x;
+    if (k == LEVEL_PORT_RATE) l->port_rate = x;
+    return true;
+}
+
+/* NVLink ranks=8 latency=5us rank_rate=450GB/s */
+static bool read_level(const Reader *r, char *text) {
+    Machine *m = r->m;
+    bool seen[N_LEVEL_KEYS] = {false};
+    char *rest, *word = strtok_r(text, " \t", &rest);
+    if (m->n_levels == MAX_LEVELS) return wrong(r, "more than %d levels", MAX_LEVELS);
+    Level *l = &m->level[m->n_levels++];
+    if (strchr(word, '=')) return wrong(r, "a level begins with its name: node %.60s ...", word);
+    if (!read_name(r, l->name, sizeof l->name, word)) return false;
+    while ((word = strtok_r(NULL, " \t", &rest)))
+        if (!level_pair(r, l, word, seen)) return false;
+    for (int k = 0; k < LEVEL_PORT_RATE; k++)
+        if (!seen[k]) return wrong(r, "level %s has no %s=", l->name, level_keys[k]);
+    return true;
+}
+
+static bool read_field(const Reader *r, const Key *key, const char *value) {
+    double x;
+    void *at = (char *)r->m + key->offset;
+    if (!read_value(r, key->name, &x, key->as, key->zero, value)) return false;
+    if (key->type == IN_DOUBLE) *(double *)at = x;
+    if (key->type == IN_INT) *(int *)at = (int)x;
+    if (key->type == IN_INT64) *(int64_t *)at = (int64_t)x;
+    return true;
+}
+
+static bool read_pair(Reader *r, const char *name, char *value) {
+    const char *names[N_NAMES] = {
+        [KEY_NAME] = "name", [KEY_TRAVEL] = "travel", [KEY_LEVEL] = "level"};
+    int k = 0;
+    for (int i = 0; i < N_KEYS; i++) names[i] = keys[i].name;
+    while (k < N_NAMES && strcmp(name, names[k]) != 0) k++;
+    if (k == N_NAMES) return unknown(r, "key", name, names, N_NAMES);
+    if (!*value) return wrong(r, "%s has no value", name);
+    if (k == KEY_LEVEL) return read_level(r, value);
+    if (r->seen[k]) return wrong(r, "%s is in line %d already", name, r->seen[k]);
+    r->seen[k] = r->line;
+    if (k < N_KEYS) return read_field(r, &keys[k], value);
+    if (k == KEY_NAME) return read_name(r, r->m->name, sizeof r->m->name, value);
+    r->m->travel = strcmp(value, "ring") == 0 ? TRAVEL_RING : TRAVEL_DIRECT;
+    if (r->m->travel == TRAVEL_RING || strcmp(value, "direct") == 0) return true;
+    return wrong(r, "travel is direct or ring, not \"%.60s\"", value);
+}
+
+static char *trim(char *text) {
+    text += strspn(text, " \t\r");
+    size_t n = strlen(text);
+    while (n > 0 && strchr(" \t\r", text[n - 1])) text[--n] = 0;
+    return text;
+}
+
+static bool read_line(Reader *r, const char *p, size_t n) {
+    char line[MAX_LINE];
+    if (n >= sizeof line) return wrong(r, "more than %d letters", MAX_LINE - 1);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)p[i] < ' ' && p[i] != '\t' && p[i] != '\r')
+            return wrong(r, "byte %d is no text", p[i]);
+    memcpy(line, p, n);
+    line[n] = 0;
+    line[strcspn(line, "#")] = 0;
+    char *at = trim(line), *value = strchr(at, '=');
+    if (!*at) return true;
+    if (!value) return wrong(r, "\"%.60s\": key = value is needed", at);
+    *value++ = 0;
+    return read_pair(r, trim(at), trim(value));
+}
+
+/* Do the numbers of ranks fit each other? */
+static bool fits(const Machine *m, Err *e) {
+    int below = 1, node = m->ranks_per_node;
+    for (int l = 0; l < m->n_levels; l++) {
+        int unit = m->level[l].ranks;
+        const char *name = m->level[l].name;
+        if (unit % below)
+            return err(e,
+                       "levels do not nest: %s has %d ranks, which %d of the level inside it do "
+                       "not make",
+                       name, unit, below);
+        if (unit % node && node % unit)
+            return err(e, "level %s has %d ranks, a node %d: neither is a multiple of the other",
+                       name, unit, node);
+        below = unit;
+    }
+    if (below != m->ranks)
+        return err(e, "the last level, %s, has %d ranks, all are %d: write ranks=all",
+                   m->level[m->n_levels - 1].name, below, m->ranks);
+    return true;
+}
+
+static bool finish(const Reader *r) {
+    Machine *m = r->m;
+    for (int i = 0; i < N_KEYS; i++)
+        if (keys[i].needed && !r->seen[i])
+            return err(r->e, "%s is missing: %s", keys[i].name, writing[keys[i].as].example);
+    if (m->n_levels == 0)
+        return err(r->e, "no level: level = network ranks=all latency=15us rank_rate=1Gb/s");
+    int64_t made = (int64_t)m->nodes * m->ranks_per_node;
+    if (made > MAX_RANKS) return err(r->e, "%lld ranks, at most %d", (long long)made, MAX_RANKS);
+    if (m->ranks && m->ranks != made)
+        return err(r->e, "ranks = %d, but %d nodes of %d ranks are %d", m->ranks, m->nodes,
+                   m->ranks_per_node, (int)made);
+    m->ranks = (int)made;
+    for (int l = 0; l < m->n_levels; l++)
+        if (m->level[l].ranks == 0) m->level[l].ranks = m->ranks;
+    if (m->flops[1] == 0) m->flops[1] = m->flops[0];
+    return fits(m, r->e);
+}
+
+bool machine_parse(Machine *m, const char *text, size_t n, Err *e) {
+    Reader r = {.m = m, .e = e};
+    *m = (Machine){.name = "cluster", .threads = 1, .slowdown = 1, .slowest = 1};
+    for (const char *p = text, *end = text + n; p < end;) {
+        const char *stop = memchr(p, '\n', (size_t)(end - p));
+        if (!stop) stop = end;
+        r.line++;
+        if (!read_line(&r, p, (size_t)(stop - p))) return false;
+        p = stop + 1;
+    }
+    return finish(&r);
+}
+
+/* ---- writing ---- */
+
+void machine_print(const Machine *m, FILE *f) {
+    char buf[64];
+    fprintf(f, "%-14s = %s\n", "name", m->name);
+    for (int i = 0; i < N_KEYS; i++) {
+        const void *at = (const char *)m + keys[i].offset;
+        double x = keys[i].type == IN_DOUBLE ? *(const double *)at
+                   : keys[i].type == IN_INT  ? *(const int *)at
+                                             : (double)*(const int64_t *)at;
+        fprintf(f, "%-14s = %s\n", keys[i].name, print_quantity(x, keys[i].as, buf));
+    }
+    fprintf(f, "%-14s = %s\n", "travel", m->travel == TRAVEL_RING ? "ring" : "direct");
+    for (int l = 0; l < m->n_levels; l++) {
+        const Level *v = &m->level[l];
+        fprintf(f, "%-14s = %s ranks=%d", "level", v->name, v->ranks);
+        fprintf(f, " latency=%s", print_quantity(v->latency, AS_SECONDS, buf));
+        fprintf(f, " rank_rate=%s", print_quantity(v->rank_rate, AS_LINK, buf));
+        if (v->port_rate > 0)
+            fprintf(f, " port_rate=%s", print_quantity(v->port_rate, AS_LINK, buf));
+        fputc('\n', f);
+    }
+}

@@ -1,0 +1,241 @@
+/* parallel/machine: descriptions of clusters as text, and those with a name. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/machine.h"
+#include "tests/test.h"
+
+static const char lab[] = "# two racks\n"
+                          "name = the lab   # on the table\n"
+                          "nodes = 16\n"
+                          "\tranks_per_node=2\r\n"
+                          "threads = 4\n"
+                          "flops_fp32 = 400G\n"
+                          "flops_bf16 = 0.8 TFLOP/s\n"
+                          "flops_half = 16\n"
+                          "memory = 32GiB\n"
+                          "memory_rate = 20GB/s\n"
+                          "call = 2us\n"
+                          "slowdown = 1.1\n"
+                          "slowest = 1.05\n"
+                          "travel = ring\n"
+                          "\n"
+                          "level = node ranks=2 latency=800ns rank_rate=10GB/s\n"
+                          "level = rack ranks=16 latency=15us rank_rate=1Gb/s port_rate=2Gb/s\n"
+                          "level = trunk latency=0.02ms rank_rate=1Gb/s port_rate=10Gb/s ranks=all";
+
+TEST(machine_file_says_what_it_says) {
+    Machine m;
+    Err e;
+    if (!machine_parse(&m, lab, sizeof lab - 1, &e)) die("%s", e.text);
+    CHECK_STR(m.name, "the lab");
+    CHECK(m.nodes == 16 && m.ranks_per_node == 2 && m.ranks == 32 && m.threads == 4);
+    CHECK(m.flops[0] == 400e9 && m.flops[1] == 800e9 && m.flops_half == 16);
+    CHECK(m.memory == (int64_t)32 << 30 && m.memory_rate == 20e9 && m.call == 2e-6);
+    CHECK(m.slowdown == 1.1 && m.slowest == 1.05 && m.travel == TRAVEL_RING && !m.measured);
+    CHECK(m.n_levels == 3 && m.level[0].ranks == 2 && m.level[1].ranks == 16);
+    CHECK(m.level[2].ranks == 32);
+    CHECK_STR(m.level[2].name, "trunk");
+    CHECK(m.level[0].latency == 800e-9 && m.level[2].latency == 20e-6);
+    CHECK(m.level[0].rank_rate == 10e9 && m.level[0].port_rate == 0);
+    CHECK(m.level[1].rank_rate == 125e6 && m.level[1].port_rate == 250e6); // bits
+}
+
+TEST(machine_file_needs_only_what_nobody_can_guess) {
+    static const char text[] = "nodes=3\nranks_per_node=1\nflops_fp32=1T\nmemory_rate=1G\n"
+                               "level=net ranks=all latency=0us rank_rate=1kB/s";
+    Machine m;
+    Err e;
+    if (!machine_parse(&m, text, sizeof text - 1, &e)) die("%s", e.text);
+    CHECK(m.ranks == 3 && m.level[0].ranks == 3 && m.threads == 1 && m.flops[1] == 1e12);
+    CHECK(m.slowdown == 1 && m.slowest == 1 && m.memory == 0 && m.travel == TRAVEL_DIRECT);
+}
+
+/* The description with `from` replaced by `to`, and the words that the message must have. */
+TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
+    static const struct {
+        const char *from, *to, *words;
+    } rows[] = {
+        {"memory =", "memry =", "line 9: unknown key \"memry\", did you mean \"memory\"?"},
+        {"memory =", "zzzzzzzzzz =", "line 9: unknown key \"zzzzzzzzzz\""},
+        {"latency=15us", "latncy=15us", "line 17: unknown key of a level \"latncy\", did you mean"},
+        {"latency=15us", "", "line 17: level rack has no latency="},
+        {"latency=15us", "ranks=4", "line 17: ranks is there twice"},
+        {"latency=15us", "latency", "line 17: a level's \"latency\" should be like ranks=8"},
+        {"latency=15us", "latency=15u", "latency = 15u: a time like 5us is needed"},
+        {"rank_rate=10GB/s", "rank_rate=10G", "50GB/s (bytes) or 400Gb/s (bits) is needed"},
+        {"rank_rate=10GB/s", "rank_rate=0GB/s", "line 16: rank_rate is 0"},
+        {"level = node ", "level = ", "line 16: a level begins with its name"},
+        {"level = node ", "level = 456789012345678901234567 ", "has more than 23 letters"},
+        {"nodes = 16", "nodes = 16.5", "line 3: nodes = 16.5: a whole number from 1"},
+        {"nodes = 16", "nodes = -1", "line 3: nodes = -1: a whole number from 1"},
+        {"nodes = 16", "nodes = 0", "line 3: nodes = 0: a whole number from 1"},
+        {"nodes = 16", "nodes =", "line 3: nodes has no value"},
+        {"nodes = 16", "nodes 16", "line 3: \"nodes 16\": key = value is needed"},
+        {"nodes = 16", "nodes = 1000000", "2000000 ranks, at most 1048576"},
+        {"nodes = 16", "ranks = 32", "nodes is missing"},
+        {"nodes = 16", "nodes = 16\nranks = 33", "ranks = 33, but 16 nodes of 2 ranks are 32"},
+        {"nodes = 16", "nodes = 16\nnodes = 16", "line 4: nodes is in line 3 already"},
+        {"nodes = 16", "nodes = 20", "levels do not nest: trunk has 40 ranks, which 16 of"},
+        {"ranks=16", "ranks=15", "levels do not nest: rack has 15 ranks, which 2 of"},
+        {"ranks=all", "ranks=64", "the last level, trunk, has 64 ranks, all are 32"},
+        {"ranks_per_node=2", "ranks_per_node=3", "node has 2 ranks, a node 3: neither"},
+        {"400G", "400", "flops_fp32"}, // no mistake: see below
+        {"400G", "0x4G", "flops_fp32 = 0x4G: a rate like 60T"},
+        {"400G", "inf", "flops_fp32 = inf: a rate like 60T"},
+        {"400G", "1e30", "flops_fp32 = 1e30: a rate like 60T"},
+        {"400G", "400GB/s", "flops_fp32 = 400GB/s: a rate like 60T"},
+        {"32GiB", "32GiB/s", "memory = 32GiB/s: a size like 80G"},
+        {"= ring", "= rings", "line 14: travel is direct or ring, not \"rings\""},
+        {"\n\nlevel",
+         "\nlevel = a ranks=1 latency=1s rank_rate=1B/s\nlevel = b ranks=1 latency=1s "
+         "rank_rate=1B/s\nlevel",
+         "line 19: more than 4 levels"},
+        {"the lab", "the \001", "line 2: byte 1 is no text"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Machine m;
+        Err e = {""};
+        const char *at = strstr(lab, rows[i].from);
+        if (!at) die("%s is not in the description", rows[i].from);
+        char *text =
+            mem_printf("%.*s%s%s", (int)(at - lab), lab, rows[i].to, at + strlen(rows[i].from));
+        bool ok = machine_parse(&m, text, strlen(text), &e), good = strcmp(rows[i].to, "400") == 0;
+        mem_free(text);
+        if (ok != good || (!ok && !strstr(e.text, rows[i].words)))
+            test_fail(__FILE__, __LINE__, "\"%s\": \"%s\", not \"%s\"", rows[i].to,
+                      ok ? "accepted" : e.text, rows[i].words);
+    }
+}
+
+TEST(machine_file_without_levels_is_refused_with_an_example_that_works) {
+    static const char text[] = "nodes=3\nranks_per_node=1\nflops_fp32=1T\nmemory_rate=1G\n";
+    char line[512];
+    Machine m;
+    Err e;
+    CHECK(!machine_parse(&m, text, sizeof text - 1, &e));
+    CHECK(strstr(e.text, "no level: "));
+    snprintf(line, sizeof line, "%s%s", text, strchr(e.text, ':') + 1);
+    CHECK(machine_parse(&m, line, strlen(line), &e));
+}
+
+/* ---- written and read again ---- */
+
+static char *printed(const Machine *m) {
+    char *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) die("open_memstream");
+    machine_print(m, f);
+    fclose(f);
+    return text;
+}
+
+static bool same_level(const Level *a, const Level *b) {
+    return strcmp(a->name, b->name) == 0 && a->ranks == b->ranks && a->latency == b->latency &&
+           a->rank_rate == b->rank_rate && a->port_rate == b->port_rate;
+}
+
+static bool same(const Machine *a, const Machine *b) {
+    bool levels = a->n_levels == b->n_levels;
+    for (int l = 0; levels && l < a->n_levels; l++) levels = same_level(&a->level[l], &b->level[l]);
+    return levels && strcmp(a->name, b->name) == 0 && a->ranks == b->ranks &&
+           a->nodes == b->nodes && a->ranks_per_node == b->ranks_per_node &&
+           a->flops[0] == b->flops[0] && a->flops[1] == b->flops[1] &&
+           a->flops_half == b->flops_half && a->memory_rate == b->memory_rate &&
+           a->call == b->call && a->memory == b->memory && a->threads == b->threads &&
+           a->slowdown == b->slowdown && a->slowest == b->slowest && a->travel == b->travel;
+}
+
+static void check_round(const Machine *m) {
+    Machine back;
+    Err e;
+    char *text = printed(m);
+    if (!machine_parse(&back, text, strlen(text), &e))
+        test_fail(__FILE__, __LINE__, "%s: %s", m->name, e.text);
+    else if (!same(m, &back))
+        test_fail(__FILE__, __LINE__, "%s is not the same after being written:\n%s", m->name, text);
+    free(text);
+}
+
+TEST(machine_is_the_same_after_being_written_and_read) {
+    static const char *const names[] = {"h100:128", "a100:1", "v100:3", "consumer:4", "cpu:17"};
+    Machine m;
+    Err e;
+    for (int i = 0; i < 5; i++) {
+        if (!machine_open(&m, names[i], &e)) die("%s", e.text);
+        check_round(&m);
+        m.flops[0] /= 3, m.memory_rate /= 7, m.call /= 3, m.memory /= 3, m.level[0].latency *= 1e-5;
+        m.level[0].rank_rate = 1e9 / 3, m.level[0].port_rate = 1e-3 / 7, m.slowest = 4 / 3.;
+        check_round(&m); // numbers that have no short text
+    }
+}
+
+TEST(machine_is_written_as_people_write) {
+    Machine m;
+    Err e;
+    if (!machine_open(&m, "h100:2", &e)) die("%s", e.text);
+    char *text = printed(&m);
+    CHECK(strstr(text, "flops_bf16     = 700TFLOP/s\n"));
+    CHECK(strstr(text, "memory         = 80GB\n"));
+    CHECK(strstr(text, "call           = 5us\n"));
+    CHECK(strstr(text, "level          = network ranks=16 latency=10us rank_rate=46GB/s "
+                       "port_rate=368GB/s\n"));
+    free(text);
+}
+
+/* ---- files and presets ---- */
+
+TEST(machine_preset_is_of_so_many_nodes) {
+    Machine m;
+    Err e;
+    CHECK(machine_open(&m, "h100:128", &e));
+    CHECK(m.nodes == 128 && m.ranks_per_node == 8 && m.ranks == 1024);
+    CHECK(m.level[0].ranks == 8 && m.level[m.n_levels - 1].ranks == 1024);
+    CHECK(machine_open(&m, "v100:1", &e) && m.ranks == 4);
+    static const char *const bad[] = {"h100",   "h100:",   "h100:0",     "h100:-1",
+                                      "h100:x", "h100:8x", "h100:131073"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!machine_open(&m, bad[i], &e));
+        CHECK(strstr(e.text, "the number of nodes is needed, from 1 to 131072: h100:16"));
+    }
+}
+
+TEST(machine_neither_file_nor_preset_names_the_nearest) {
+    Machine m;
+    Err e;
+    CHECK(!machine_open(&m, "h10:128", &e));
+    CHECK(strstr(e.text, "no such file (No such file or directory), and no preset"));
+    CHECK(strstr(e.text, "Did you mean h100:128?"));
+    CHECK(!machine_open(&m, "consumr", &e));
+    CHECK(strstr(e.text, "Did you mean consumer:16?"));
+    CHECK(!machine_open(&m, "/nowhere/x.txt", &e));
+    CHECK(!strstr(e.text, "Did you mean"));
+}
+
+TEST(machine_is_read_from_a_file_that_messages_name) {
+    char *path = mem_printf("%s/lab.txt", test_tmpdir());
+    Machine m;
+    Err e;
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fputs(lab, f);
+    fclose(f);
+    CHECK(machine_open(&m, path, &e));
+    CHECK_STR(m.name, "the lab");
+    f = fopen(path, "a");
+    CHECK(f);
+    fputs("\nnodes = 17\n", f);
+    fclose(f);
+    CHECK(!machine_open(&m, path, &e));
+    CHECK(strstr(e.text, "lab.txt: line 19: nodes is in line 3 already"));
+    CHECK(truncate(path, 1 << 17) == 0);
+    CHECK(!machine_open(&m, path, &e));
+    CHECK(strstr(e.text, "lab.txt: 65536 bytes or more"));
+    CHECK(!machine_open(&m, test_tmpdir(), &e)); // a folder opens, but has nothing to read
+    CHECK(strstr(e.text, "Is a directory"));
+    mem_free(path);
+}
