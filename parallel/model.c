@@ -223,6 +223,11 @@ void model_imagine(Model *m) {
     walk(m);
 }
 
+void model_keep_state(Model *m) {
+    for (int i = 0; i < N_ARENAS; i++)
+        if (i != ARENA_PARAMS && i != ARENA_OPTIMIZER) arena_free(&m->arena[i]);
+}
+
 void model_free(Model *m) {
     for (int i = 0; i < N_ARENAS; i++) arena_free(&m->arena[i]);
     mem_free(m->blocks);

@@ -107,6 +107,8 @@ void model_allocate(Model *m);
  * (parallel/price.h). */
 void model_imagine(Model *m);
 void model_free(Model *m);
+/* Local. Gives back everything but weights and moments: until model_free they can only be copied. */
+void model_keep_state(Model *m);
 
 /* Local. Starts a new step: gradients count as zero. */
 void model_zero_grads(Model *m);

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 #include "parallel/coll_call.h"
+#include "parallel/memory.h"
+#include "parallel/ranks.h"
 
 /* Weights and both moments. */
 enum { N_VALUES = 3 };
@@ -46,6 +48,47 @@ void relayout(Model *to, const Model *from) {
     for (int i = 0; i < from->tensors.n; i++)
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
     mem_free(piece);
+}
+
+static int64_t resident(const Model *m, bool state) {
+    size_t sum = 0;
+    for (int i = 0; i < N_ARENAS; i++)
+        if (state || (i != ARENA_PARAMS && i != ARENA_OPTIMIZER))
+            sum += arena_resident(&m->arena[i]);
+    return (int64_t)sum;
+}
+
+/* Pages are taken when they are touched: during the move both states lie in memory, afterwards the new model alone. */
+static bool fits(const Model *to, const Model *from, int neighbours) {
+    int64_t have = memory_available() / neighbours;
+    int64_t state = (int64_t)(to->arena[ARENA_PARAMS].used + to->arena[ARENA_OPTIMIZER].used);
+    return have == 0 ||
+           (state + RELAYOUT_PIECE * (int64_t)sizeof(float) <= have + resident(from, false) &&
+            memory_needed(to) <= have + resident(from, true));
+}
+
+bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape, Team *team) {
+    Model old = *m;
+    Grid old_grid = *g;
+    Layout layout = *l;
+    ModelShape s = *shape;
+    Group all = comm_group(world_comm(g->world));
+    int neighbours = ranks_on_node(g->world);
+    layout.exact = old_grid.layout.exact;
+    s.grid = g;
+    grid_make(g, old_grid.world, &layout, &s.config);
+    model_plan(m, &s, old.k, team);
+    if (!group_all(&all, fits(m, &old, neighbours))) {
+        model_free(m);
+        *m = old, *g = old_grid;
+        return false;
+    }
+    old.grid = old.shape.grid = &old_grid;
+    model_keep_state(&old);
+    model_allocate(m);
+    relayout(m, &old);
+    model_free(&old);
+    return true;
 }
 
 int64_t relayout_bytes(const Config *c, int p) {

@@ -24,6 +24,10 @@ enum { RELAYOUT_PIECE = 1 << 22 }; // numbers that go round at a time
 /* Collective over the world. Both models are allocated, for training, and on grids of the same world where replicas
  * do not train apart. What `to` held is lost; `from` stays as it is. */
 void relayout(Model *to, const Model *from);
+/* Collective over the world. m, whose grid is g, goes over to layout l (whose exact stays as it was) and to B, recompute
+ * and threads as `shape` and `team` say: g and all buffers are made anew, weights and moments move. False, on all ranks
+ * alike, where the memory does not hold both states or not the new model: then nothing has changed. */
+bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape, Team *team);
 /* Local, pure. Bytes that each of p ranks receives. */
 int64_t relayout_bytes(const Config *c, int p);
 

@@ -89,24 +89,38 @@ typedef struct Place {
     int32_t *inputs, *targets;
 } Place;
 
-static void place_make(Place *p, World *w, const Job *job, const Layout *layout, const Outer *outer,
-                       Team *team) {
+static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) {
     const MeshRun *r = job->r;
-    grid_make(&p->grid, w, layout, &job->config);
-    if (outer->every > 1) grid_set_apart(&p->grid);
-    int n = mesh_blocks(&p->grid.mesh, axes_of(r->alike ? "z" : "d.z"));
-    ModelShape shape = {.config = job->config,
+    int n = l->size[AXIS_Z] * (r->alike ? 1 : l->size[AXIS_D]);
+    return (ModelShape){.config = job->config,
+                        .B = r->micro ? r->micro : (r->sequences + n - 1) / n,
                         .S = r->S,
                         .recompute = r->recompute,
                         .training = true,
-                        .outer = outer_copies(outer),
-                        .grid = &p->grid};
-    shape.B = r->micro ? r->micro : (r->sequences + n - 1) / n;
-    model_plan(&p->m, &shape, kernels_cpu(r->kernels), team);
+                        .outer = outer_copies(outer)};
+}
+
+static void take_tokens(Place *p) {
+    size_t n = (size_t)(p->m.shape.B * p->m.shape.S);
+    p->inputs = mem_realloc(p->inputs, n, sizeof *p->inputs);
+    p->targets = mem_realloc(p->targets, n, sizeof *p->targets);
+}
+
+static void place_make(Place *p, World *w, const Job *job, const Outer *outer, Team *team) {
+    ModelShape shape = shape_on(job, &job->layout, outer);
+    *p = (Place){0};
+    grid_make(&p->grid, w, &job->layout, &job->config);
+    if (outer->every > 1) grid_set_apart(&p->grid);
+    shape.grid = &p->grid;
+    model_plan(&p->m, &shape, kernels_cpu(job->r->kernels), team);
     model_allocate(&p->m);
-    size_t n_tokens = (size_t)(shape.B * r->S);
-    p->inputs = mem_alloc(n_tokens * sizeof *p->inputs);
-    p->targets = mem_alloc(n_tokens * sizeof *p->targets);
+    take_tokens(p);
+}
+
+static void place_move(Place *p, const Job *job, const Outer *outer) {
+    ModelShape shape = shape_on(job, &job->next, outer);
+    if (!relayout_model(&p->m, &p->grid, &job->next, &shape, p->m.team)) die("no memory to move");
+    take_tokens(p);
 }
 
 static void place_free(Place *p) {
@@ -117,23 +131,18 @@ static void place_free(Place *p) {
 static int rank_main(World *w, void *ctx) {
     Job *job = ctx;
     MeshRun *r = job->r;
-    Place place[2], *p = place;
+    Place place, *p = &place;
     Outer outer = r->outer;
     int rank = world_rank(w);
     Team *team = team_create(1);
     if (!outer.every) outer.every = 1;
-    place_make(p, w, job, &job->layout, &outer, team);
+    place_make(p, w, job, &outer, team);
     tensors_init(&p->m.tensors, team, 42);
     perturb(&p->m.tensors);
     collect(&p->m.tensors, r->start);
     outer_begin(&outer, &p->m, 0);
     for (int step = 0; step < MESH_STEPS; step++) {
-        if (r->next && step == r->move) {
-            place_make(&place[1], w, job, &job->next, &outer, team);
-            relayout(&place[1].m, &p->m);
-            place_free(p);
-            p = &place[1];
-        }
+        if (r->next && step == r->move) place_move(p, job, &outer);
         job->losses[rank][step] = one_step(job, &p->m, step, p->inputs, p->targets);
         double norm = model_grad_norm(&p->m);
         job->norms[rank][step] = outer_mean(&p->m, norm);

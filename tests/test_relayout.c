@@ -185,3 +185,27 @@ TEST(relayout_moves_tensors_of_several_pieces) {
     mesh_run_free(&r), mesh_run_free(&moved);
     CHECK(equal);
 }
+
+/* More tokens at once than any machine has memory for. */
+static void too_large(Model *m, int step, void *ctx) {
+    Trip *t = ctx;
+    Layout l;
+    Err e;
+    ModelShape s = m->shape;
+    if (step != 1) return;
+    if (!layout_parse(&l, t->there, m->grid->mesh.p, &e)) die("%s", e.text);
+    s.B = INT64_C(1) << 34;
+    t->n += relayout_model(m, (Grid *)m->grid, &l, &s, m->team);
+}
+
+TEST(relayout_that_does_not_fit_changes_nothing) {
+    Trip trip = {.there = "x3"};
+    MeshRun stays = run_on(models[0], "d3+zero1", NULL, false), refused = stays;
+    refused.after = too_large, refused.ctx = &trip;
+    mesh_run(&refused);
+    size_t n = (size_t)stays.n_params * sizeof *stays.weights;
+    bool equal = memcmp(stays.loss, refused.loss, sizeof stays.loss) == 0 &&
+                 memcmp(stays.weights, refused.weights, n) == 0;
+    mesh_run_free(&stays), mesh_run_free(&refused);
+    CHECK(trip.n == 0 && equal);
+}
