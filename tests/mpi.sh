@@ -299,6 +299,18 @@ without_a_link() {
     verdict "a link is cut before the start"
 }
 
+# An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 35 ms at 1 Gbit/s when both directions
+# flow at once, 70 when they take turns.
+both_directions() {
+    local us
+    why=
+    LIMIT_S=60 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_reduce --from 4194304 --to 4194304 --pool 16 \
+        --reps 5 >out 2>err || why="status $?"
+    us=$(awk '$1 == "all_reduce" { print int($3) }' out)
+    [ "${us:-0}" -gt 0 ] && [ "$us" -le 50000 ] || why="4 MiB took ${us:-no} us, not 35000"
+    verdict "both directions of a link at once"
+}
+
 on_a_cluster() {
     local missing
     if ! missing=$("$lab" can); then
@@ -313,6 +325,7 @@ on_a_cluster() {
     cmp -s threads processes || why="sums differ from those of threads"
     verdict "sums on two hosts"
     counted_bytes
+    both_directions
     fault "a link is cut" cut_link 'rank [23]' 75 4 cluster "$job" loop
     "$lab" stop
     without_a_link

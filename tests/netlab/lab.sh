@@ -84,7 +84,6 @@ on() {
         exec bash -c "$*"' on "$host" $state "$@"
 }
 
-# btl_tcp_flags 1: large messages in fragments, so that both directions of an exchange flow at the same time.
 # mpi_yield_when_idle 1: each host believes that it owns all cores.
 run_mpi() {
     local hosts=$1 ranks=$2 list
@@ -92,7 +91,7 @@ run_mpi() {
     list=$(for ((i = 0; i < hosts; i++)); do printf 'h%d:%d,' $i "$ranks"; done)
     on h0 "cd $(printf '%q' "$PWD"); exec mpirun -q --allow-run-as-root --timeout ${LIMIT_S:-60} --host ${list%,} -np $((hosts * ranks)) \
         --map-by ppr:$ranks:node --bind-to none --oversubscribe --mca plm_rsh_agent '$me on' --mca oob_tcp_if_include ctl \
-        --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include data --mca btl_tcp_flags 1 \
+        --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include data \
         --mca mpi_yield_when_idle 1 $(printf '%q ' "$@")" </dev/null
 }
 
