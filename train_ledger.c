@@ -66,7 +66,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
                       .steps = steps,
                       .predicted_ms = r->predicted_ms,
                       .measured_ms = median(r->measured.ms, steps),
-                      .predicted_bytes = foretold_bytes(r),
+                      .predicted_bytes = o.exact ? 0 : foretold_bytes(r), // not of its integers
                       .measured_bytes = (int64_t)median(received, steps)};
     for (int i = 0; i < N_ARENAS; i++) {
         l->predicted_memory += (int64_t)r->m.arena[i].used;

@@ -174,7 +174,8 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
     CHECK(l[0].steps == 50 && l[0].ranks == 2 && l[0].micro == 2 && l[0].batch == 32);
     CHECK(l[0].measured_ms > 0 && l[0].measured_bytes > 0);
     CHECK(l[0].measured_bytes == l[0].predicted_bytes); // parallel/count.h is exact
-    CHECK(l[0].measured_memory > 0 && l[0].measured_memory <= l[0].predicted_memory);
+    int64_t pages = 6 * 65536; // what is measured is whole pages, of each arena
+    CHECK(l[0].measured_memory > 0 && l[0].measured_memory <= l[0].predicted_memory + pages);
     CHECK_STR(l[0].layout, "x2");
     CHECK(train(dir, "--layout d2 --steps 5 --ledger other/l.jsonl") == 0);
     snprintf(path, sizeof path, "%s/other/l.jsonl", dir);
