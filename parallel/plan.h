@@ -1,13 +1,16 @@
-/* plan -- the startup search as a run sees it: detect, calibrate, search, say why.
+/* plan -- the startup search as a run sees it: what to measure, the choice, and why.
  *
- * The plan is the same on all ranks. */
+ *   detect (detect.h) -> plan_list: what matters -> calibrate (calibrate.h) -> plan_search -> plan_print
+ *
+ * All of it is local and a pure function of what was detected and measured, which is alike on all ranks: so is the plan.
+ */
 #ifndef PARALLEL_PLAN_H
 #define PARALLEL_PLAN_H
 
-#include "parallel/detect.h"
+#include "parallel/calibrate.h"
 #include "parallel/search.h"
 
-enum { PLAN_TOP = 8 };
+enum { PLAN_TOP = 8, PLAN_PRESETS = 16 };
 
 typedef struct Plan {
     Space space;
@@ -15,21 +18,33 @@ typedef struct Plan {
     Choice best[PLAN_TOP]; // the chosen one first
     int n_best;
     SearchCount count;
-    Choice preset[16];
-    const char *preset_name[16];
+    Choice preset[PLAN_PRESETS];
+    const char *preset_name[PLAN_PRESETS];
     int n_presets;
-    double
-        error; // of predictions in the ledger for this machine, as a share: 0.1 where there is none
+    double error; // of predictions, as a share: half of them are nearer to what was measured
 } Plan;
 
-/* Local, but for what --plan with the detected machine needs: see train_start.c. Searches; dies when nothing fits, with
- * what comes nearest and how much memory it takes. */
-void plan_search(Plan *p);
-/* Local. Table of the chosen plan, three runners-up and every preset; the reasons; one line per JSON object. */
-void plan_print(const Plan *p, FILE *f);
-void plan_reasons(const Plan *p, FILE *f);
-void plan_json(const Plan *p, FILE *f);
-/* Local, pure. How many of the best are within the prediction's own error of the first: candidates for real steps. */
+/* Local. The works and groups of the space's candidates, those that weigh most on a machine as described first:
+ * of all candidates when there are few, else of the best by that description and of the named schemes. */
+void plan_list(const Space *s, const Machine *described, CalibrateList *list);
+void plan_list_free(CalibrateList *list);
+
+/* Local. Searches; false when nothing fits, with what comes nearest and how much memory it takes. */
+bool plan_search(Plan *p, Err *e);
+/* Local, pure. How many of the best are within the prediction's own error of the first: candidates for real
+ * steps. */
 int plan_close(const Plan *p);
+
+/* ---- parallel/plan_print.c */
+
+/* Local. The chosen plan, three runners-up and every named scheme: predicted milliseconds of a step, split, and memory;
+ * then the reasons. */
+void plan_print(const Plan *p, FILE *f);
+/* Local. Two or three sentences. */
+void plan_reasons(const Plan *p, FILE *f);
+/* Local. One line: {"plan":{"layout":...,"micro":...,"predicted_ms":...,"candidates":[...],"presets":[...]}} */
+void plan_json(const Plan *p, FILE *f);
+/* Local, pure. "x4.y2+sp, micro 4, recompute none" */
+const char *choice_print(const Choice *c, char text[128]);
 
 #endif

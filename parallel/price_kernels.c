@@ -1,7 +1,8 @@
 #include "parallel/price_kernels.h"
 
-static _Thread_local Tape *tape;          // the table's functions have no room for it
-static _Thread_local const Kernels *real; // asking what this processor can takes longer than a block
+static _Thread_local Tape *tape; // the table's functions have no room for it
+static _Thread_local const Kernels
+    *real; // asking what this processor can takes longer than a block
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {

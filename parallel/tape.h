@@ -74,6 +74,11 @@ typedef struct Machine Machine;
 /* Local, pure. */
 void tape_play(const Tape *t, const Machine *m, Price *price);
 
+/* Local, pure. Bytes of all arenas of the real model. */
+int64_t tape_memory(const Tape *t);
+/* Local, pure. Seconds of a step that the collectives of each group take (t->n_groups of them). */
+void tape_by_group(const Tape *t, const Machine *m, double *seconds);
+
 /* One interval of a played step, for pictures: of the first run, all its layers. */
 typedef struct Interval {
     double begin, end;

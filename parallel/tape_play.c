@@ -129,8 +129,6 @@ static Price play_run(const Tape *t, const TapeRun *r, const Machine *m, const C
     play(&c, r->begin[PART_END], r->begin[N_TAPE_PARTS], ends);
     c.p.hidden = c.sum - c.p.exposed;
     if (t->micro_steps > 2) add_times(&c.p, &again, t->micro_steps - 2, 1);
-    for (int i = 0; i < N_ARENAS; i++) c.p.memory += r->memory[i];
-    c.p.memory += r->sampling;
     return c.p;
 }
 
@@ -147,8 +145,41 @@ void tape_play(const Tape *t, const Machine *m, Price *price) {
         for (int i = 0; tape_uneven(t, i, &bytes) >= 0; i++) price->received += bytes;
     }
     costs_free(&cost);
+    price->memory = tape_memory(t);
     price->waiting = price->compute * (m->slowest - 1);
     price->seconds = price->compute + price->exposed + price->waiting;
+}
+
+int64_t tape_memory(const Tape *t) {
+    int64_t bytes[2];
+    for (int k = 0; k < 2; k++) {
+        bytes[k] = t->run[k].sampling;
+        for (int i = 0; i < N_ARENAS; i++) bytes[k] += t->run[k].memory[i];
+    }
+    int more = t->recorded[1] - t->recorded[0];
+    return more ? bytes[0] + (t->layers - t->recorded[0]) / more * (bytes[1] - bytes[0]) : bytes[0];
+}
+
+static void sum_groups(const Tape *t, const TapeRun *r, const Costs *cost, double times,
+                       double *seconds) {
+    for (int i = r->begin[0]; i < r->begin[N_TAPE_PARTS]; i++) {
+        if (t->event[i].kind != EVENT_START) continue;
+        bool again = i >= r->begin[PART_MICRO_2] && i < r->begin[PART_END];
+        double n = again ? (double)(t->micro_steps - 1) : 1;
+        int send = t->event[i].index;
+        seconds[t->send[send].group] += times * n * cost->send[send];
+    }
+}
+
+void tape_by_group(const Tape *t, const Machine *m, double *seconds) {
+    Costs cost;
+    int more = t->recorded[1] - t->recorded[0];
+    double extra = more ? (double)(t->layers - t->recorded[0]) / more : 0;
+    costs_of(&cost, t, m);
+    for (int i = 0; i < t->n_groups; i++) seconds[i] = 0;
+    sum_groups(t, &t->run[0], &cost, 1 - extra, seconds);
+    if (more) sum_groups(t, &t->run[1], &cost, extra, seconds);
+    costs_free(&cost);
 }
 
 int tape_intervals(const Tape *t, const Machine *m, Interval *out, int max) {

@@ -1,0 +1,141 @@
+/* Which candidates there are. */
+#include <string.h>
+
+#include "parallel/search_parts.h"
+
+const Family families[N_FAMILIES] = {
+    {"dp", "d", 0, -1},
+    {"fsdp", "z", 0, 0},
+    {"megatron", "x", 0, 0},
+    {"megatron-sp", "x", SEED_SP, 0},
+    {"atp", "xy", SEED_HEADS, 0},
+    {"tensor3d", "dxy", SEED_HEADS, -1},
+    {"axonn", "dzxy", SEED_HEADS, -1},
+    {"optimus", "xy", SEED_STAY, 0},
+    {"tesseract", "dxy", SEED_STAY, -1},
+    {"cube", "zxy", SEED_SP | SEED_HEADS, 0},
+};
+
+typedef struct Walk {
+    const Space *s;
+    const Family *family;
+    Seed seed;
+    int32_t number;
+    void (*f)(const Seed *seed, void *ctx);
+    void *ctx;
+} Walk;
+
+static void emit(Walk *w) {
+    w->seed.number = w->number++;
+    w->f(&w->seed, w->ctx);
+}
+
+static void each_threads(Walk *w) {
+    const Space *s = w->s;
+    w->seed.threads = (uint8_t)s->shape.threads;
+    if (s->n_threads == 0) emit(w);
+    for (int i = 0; i < s->n_threads; i++) {
+        w->seed.threads = (uint8_t)s->threads[i];
+        emit(w);
+    }
+}
+
+static void each_recompute(Walk *w) {
+    w->seed.recompute = (uint8_t)w->s->shape.recompute;
+    if (!w->s->free_recompute) {
+        each_threads(w);
+        return;
+    }
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        w->seed.recompute = (uint8_t)r;
+        each_threads(w);
+    }
+}
+
+/* Sequences of a micro-step: powers of two, and the whole share of a coordinate of d x z. */
+static void each_micro(Walk *w) {
+    const Space *s = w->s;
+    int64_t places = (int64_t)w->seed.size[AXIS_D] * w->seed.size[AXIS_Z];
+    int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
+    if (!s->free_micro) {
+        w->seed.micro = (int32_t)(fixed < share ? fixed : share);
+        each_recompute(w);
+        return;
+    }
+    for (int64_t n = 1; n < 2 * share; n *= 2) {
+        w->seed.micro = (int32_t)(n < share ? n : share);
+        each_recompute(w);
+    }
+}
+
+static void each_zero(Walk *w) {
+    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
+    // zero3 would cut weights over d as z does: d4.z2+zero3 is z8
+    for (int zero = 0; zero <= (none ? 0 : 2); zero++) {
+        if (w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
+        w->seed.zero = (uint8_t)zero;
+        each_micro(w);
+    }
+}
+
+/* Words without an effect would make the same candidate twice. */
+static void each_words(Walk *w) {
+    static const int words[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
+    int X = w->seed.size[AXIS_X], Y = w->seed.size[AXIS_Y];
+    int all = (X > 1 ? SEED_SP : 0) | (Y > 1 ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (w->family ? words[i] != (w->family->words & all) : (words[i] & ~all) != 0) continue;
+        w->seed.words = (uint8_t)words[i];
+        each_zero(w);
+    }
+}
+
+static bool allowed(const Family *family, int axis, int size) {
+    return !family || size == 1 || strchr(family->axes, "dzxy"[axis]);
+}
+
+void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
+               void *ctx) {
+    Walk w = {.s = s, .family = family, .f = f, .ctx = ctx};
+    bool cube = family && strcmp(family->name, "cube") == 0;
+    if (s->only) {
+        memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
+        w.seed.words = (uint8_t)((s->only->sp ? SEED_SP : 0) | (s->only->heads ? SEED_HEADS : 0) |
+                                 (s->only->stay ? SEED_STAY : 0));
+        w.seed.zero = (uint8_t)s->only->zero;
+        each_micro(&w);
+        return;
+    }
+    int32_t *size = w.seed.size;
+    for (int d = 1; d <= s->p; d++)
+        for (int z = 1; s->p % d == 0 && z <= s->p / d; z++)
+            for (int x = 1; s->p / d % z == 0 && x <= s->p / d / z; x++) {
+                if (s->p / d / z % x) continue;
+                size[AXIS_D] = d, size[AXIS_Z] = z, size[AXIS_X] = x;
+                size[AXIS_Y] = s->p / d / z / x;
+                bool ok = size[AXIS_Y] <= MAX_Y && (!cube || (z == x && x == size[AXIS_Y]));
+                for (int axis = 0; axis < N_AXES; axis++)
+                    ok = ok && allowed(family, axis, size[axis]);
+                if (ok) each_words(&w);
+            }
+}
+
+Choice seed_choice(const Seed *seed) {
+    Choice c = {.layout = layout_of_sizes(seed->size),
+                .micro = seed->micro,
+                .recompute = (Recompute)seed->recompute,
+                .threads = seed->threads};
+    c.layout.sp = seed->words & SEED_SP;
+    c.layout.heads = seed->words & SEED_HEADS;
+    c.layout.stay = seed->words & SEED_STAY;
+    c.layout.zero = seed->zero;
+    return c;
+}
+
+PriceShape seed_shape(const Space *s, const Choice *c) {
+    PriceShape p = s->shape;
+    p.micro = c->micro;
+    p.recompute = c->recompute;
+    p.threads = c->threads;
+    return p;
+}
