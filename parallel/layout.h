@@ -68,7 +68,6 @@ const char *layout_print(const Layout *l, char buf[64]);
 int layout_ranks(const Layout *l);
 /* Local. A layout of these sizes without words, its axes in the order d, z, x, y. */
 Layout layout_of_sizes(const int32_t size[N_AXES]);
-int layout_orders(const Layout *l, int ranks_per_node, Layout *out, int max);
 /* Local. The layout of one rank. */
 Layout layout_one(void);
 /* Local. One more factor of an axis, inside the others; false when there are too many. */

@@ -150,7 +150,7 @@ static void update(const Walk *b, int64_t weights) {
 /* Local sizes, as parallel/block.h has them. */
 static Walk walk_of(Bound *to, const Space *s, const Machine *m, const Choice *c) {
     const Layout *l = &c->layout;
-    Grid g = {.layout = *l, .mesh = mesh_make(l->size, l->order, 0)};
+    Grid g = {.layout = *l, .mesh = mesh_make(&l->factors, 0)};
     Walk b = {.m = m, .s = s, .c = c, .to = to, .w = widths_of(&s->shape.config, &g)};
     int64_t S = s->shape.S, T = c->micro * S;
     b.X = l->size[AXIS_X], b.Y = l->size[AXIS_Y];
@@ -226,7 +226,7 @@ void orders_of(Orders *o, const Space *s, const Machine *m, const int32_t size[N
     o->layout[0] = s->only ? *s->only : l;
     if (!s->only) o->n = layout_orders(&l, m->ranks_per_node, o->layout, SEARCH_ORDERS);
     for (int k = 0; k < o->n; k++) {
-        Mesh mesh = mesh_make(o->layout[k].size, o->layout[k].order, 0);
+        Mesh mesh = mesh_make(&o->layout[k].factors, 0);
         for (int i = 0; i < N_ALONG; i++) {
             const double much = 0x1p50; // bytes, of which the start is no part
             Axes real = mesh_real(&mesh, axes_of(along[i]));

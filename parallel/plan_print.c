@@ -1,0 +1,181 @@
+/* What the search found, and why. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "parallel/plan.h"
+#include "parallel/search_parts.h"
+
+static const char *const recomputes[] = {"none", "selective", "full"};
+
+const char *choice_print(const Choice *c, char text[128]) {
+    char spec[64];
+    snprintf(text, 128, "%s, micro %" PRId64 ", recompute %s", layout_print(&c->layout, spec),
+             c->micro, recomputes[c->recompute]);
+    return text;
+}
+
+/* ---- the table */
+
+enum { RUNNERS = 3 };
+
+static double ms(double seconds) {
+    return 1e3 * seconds;
+}
+
+static void print_row(FILE *f, const char *name, const Choice *c, const Choice *chosen) {
+    char spec[64], more[16] = "";
+    if (c != chosen)
+        snprintf(more, sizeof more, "%+.0f %%",
+                 100 * (c->price.seconds / chosen->price.seconds - 1));
+    fprintf(f, "%-12s %-26s %5" PRId64 " %-9s %10.2f %7s %9.2f %8.2f %7.2f %8.2f %10.1f %9.1f%s\n",
+            name, layout_print(&c->layout, spec), c->micro, recomputes[c->recompute],
+            ms(c->price.seconds), more, ms(c->price.compute), ms(c->price.exposed),
+            ms(c->price.hidden), ms(c->price.waiting), (double)c->price.received / 1048576.0,
+            (double)c->price.memory / 1048576.0, c->fits ? "" : "  does not fit");
+}
+
+void plan_print(const Plan *p, FILE *f) {
+    const SearchCount *n = &p->count;
+    fprintf(f,
+            "plan     %d ranks on %s: %" PRId64 " candidates, %" PRId64
+            " too large for %.1f GiB a rank, %" PRId64 " priced, %.0f ms\n",
+            p->space.p, p->machine.name, n->candidates, n->too_large,
+            (double)p->machine.memory / 1073741824.0, n->priced, ms(n->seconds));
+    fprintf(f, "%-12s %-26s %5s %-9s %10s %7s %9s %8s %7s %8s %10s %9s\n", "a step", "layout",
+            "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting", "MiB recv",
+            "MiB rank");
+    print_row(f, "chosen", &p->best[0], &p->best[0]);
+    for (int i = 1; i < p->n_best && i <= RUNNERS; i++)
+        print_row(f, i == 1 ? "runners-up" : "", &p->best[i], &p->best[0]);
+    for (int i = 0; i < p->n_presets; i++)
+        print_row(f, p->preset_name[i], &p->preset[i], &p->best[0]);
+    plan_reasons(p, f);
+}
+
+/* ---- the reasons */
+
+static double share(double part, double whole) {
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* The group that takes most of the time of collectives. */
+static void say_where(const Plan *p, FILE *f) {
+    const Choice *c = &p->best[0];
+    Tape t = {0};
+    double seconds[MAX_COMMS + 2], all = 0;
+    PriceShape shape = seed_shape(&p->space, c);
+    price_record(&t, &shape, &c->layout, 0);
+    tape_by_group(&t, &p->machine, seconds);
+    int most = -1;
+    for (int i = 0; i < t.n_groups; i++) {
+        all += seconds[i];
+        if (most < 0 || seconds[i] > seconds[most]) most = i;
+    }
+    fprintf(f, "A step is %.0f %% computing and %.0f %% waiting for collectives",
+            share(c->price.compute, c->price.seconds), share(c->price.exposed, c->price.seconds));
+    if (most >= 0 && all > 0)
+        fprintf(f, ", %.0f %% of them along %s, %d ranks on %s", share(seconds[most], all),
+                t.group[most].label, t.group[most].size,
+                p->machine.level[machine_level(&p->machine, &t.group[most])].name);
+    fprintf(f, ".\n");
+    tape_free(&t);
+}
+
+/* The best other scheme, and what it pays for: time to compute, or to communicate. */
+static void say_against(const Plan *p, FILE *f) {
+    const Choice *c = &p->best[0], *other = NULL;
+    const char *name = "";
+    for (int i = 0; i < p->n_presets; i++) {
+        const Choice *o = &p->preset[i];
+        if (!o->fits || o->price.seconds <= c->price.seconds) continue;
+        if (!other || o->price.seconds < other->price.seconds) other = o, name = p->preset_name[i];
+    }
+    if (!other) {
+        fprintf(f, "No named scheme that fits is slower, or none fits.\n");
+        return;
+    }
+    char spec[64];
+    double compute = other->price.compute - c->price.compute,
+           exposed = other->price.exposed - c->price.exposed;
+    fprintf(
+        f,
+        "The best named scheme, %s (%s), takes %.0f %% longer: %.2f ms %s computing, %.2f ms %s "
+        "communicating, for %.1f MiB received instead of %.1f.\n",
+        name, layout_print(&other->layout, spec),
+        100 * (other->price.seconds / c->price.seconds - 1), ms(fabs(compute)),
+        compute >= 0 ? "more" : "less", ms(fabs(exposed)), exposed >= 0 ? "more" : "less",
+        (double)other->price.received / 1048576.0, (double)c->price.received / 1048576.0);
+}
+
+/* What more memory would buy. */
+static void say_memory(const Plan *p, FILE *f) {
+    const Choice *c = &p->best[0], *faster = NULL;
+    const char *name = "";
+    for (int i = 0; i < p->n_presets; i++) {
+        const Choice *o = &p->preset[i];
+        if (o->fits || o->price.seconds >= c->price.seconds) continue;
+        if (!faster || o->price.seconds < faster->price.seconds)
+            faster = o, name = p->preset_name[i];
+    }
+    if (faster)
+        fprintf(f,
+                "With memory for it %s would be %.0f %% faster, but it takes %.1f GiB a rank of "
+                "%.1f.\n",
+                name, 100 * (1 - faster->price.seconds / c->price.seconds),
+                (double)faster->price.memory / 1073741824.0,
+                (double)p->machine.memory / 1073741824.0);
+}
+
+void plan_reasons(const Plan *p, FILE *f) {
+    int close = plan_close(p);
+    say_where(p, f);
+    say_against(p, f);
+    say_memory(p, f);
+    if (close > 1)
+        fprintf(
+            f,
+            "%d candidates are within the error of predictions, %.0f %%: only real steps can tell "
+            "them apart.\n",
+            close, 100 * p->error);
+}
+
+/* ---- JSON */
+
+static json_t *json_choice(const Choice *c, const char *name) {
+    char spec[64];
+    json_t *o = json_pack("{s:s,s:I,s:s,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
+                          layout_print(&c->layout, spec), "micro", (json_int_t)c->micro,
+                          "recompute", recomputes[c->recompute], "threads", c->threads,
+                          "predicted_ms", ms(c->price.seconds), "compute_ms", ms(c->price.compute),
+                          "exposed_ms", ms(c->price.exposed), "hidden_ms", ms(c->price.hidden),
+                          "waiting_ms", ms(c->price.waiting), "received_bytes",
+                          (json_int_t)c->price.received, "collectives", (json_int_t)c->price.calls,
+                          "memory_bytes", (json_int_t)c->price.memory, "fits", c->fits);
+    if (name) json_object_set_new(o, "scheme", json_string(name));
+    return o;
+}
+
+void plan_json(const Plan *p, FILE *f) {
+    json_t *plan = json_choice(&p->best[0], NULL), *best = json_array(), *presets = json_array();
+    for (int i = 0; i < p->n_best; i++) json_array_append_new(best, json_choice(&p->best[i], NULL));
+    for (int i = 0; i < p->n_presets; i++)
+        json_array_append_new(presets, json_choice(&p->preset[i], p->preset_name[i]));
+    json_t *search = json_pack("{s:I,s:I,s:I,s:f}", "candidates", (json_int_t)p->count.candidates,
+                               "too_large", (json_int_t)p->count.too_large, "priced",
+                               (json_int_t)p->count.priced, "ms", ms(p->count.seconds));
+    json_object_set_new(plan, "ranks", json_integer(p->space.p));
+    json_object_set_new(plan, "machine", json_string(p->machine.name));
+    json_object_set_new(plan, "error", json_real(p->error));
+    json_object_set_new(plan, "search", search);
+    json_object_set_new(plan, "candidates", best);
+    json_object_set_new(plan, "presets", presets);
+    json_t *line = json_pack("{s:o}", "plan", plan);
+    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fprintf(f, "%s\n", text);
+    mem_free(text);
+    json_decref(line);
+}
