@@ -72,11 +72,10 @@ Layout layout_of_sizes(const int32_t size[N_AXES]);
 Layout layout_one(void);
 /* Local. One more factor of an axis, inside the others; false when there are too many. */
 bool layout_add(Layout *l, int axis, int size);
-/* Local, pure. The layout in other orders of its ranks, whatever its own is: every order of its axes (d, z,
- * x, y first), then those in which two axes are split so that a node is a tile of a x b >= 2 x 2 ranks.
- * None twice. Writes the first max of them, returns how many it wrote. Four axes have 24 orders, and at most
- * 288 tiled ones for each way to write ranks_per_node as a x b (2 x 4 and 4 x 2 are two). */
-int layout_orders(const Layout *l, int ranks_per_node, Layout *out, int max);
+/* Local, pure. The layout in every order of its ranks that a cluster can tell apart, whatever its own is: units hold
+ * unit[0] ranks, larger ones unit[1], ... (a socket, a node; those that the job does not fill evenly count for
+ * nothing), and a unit may be any tile of the mesh. Writes at most max of them, returns how many. */
+int layout_orders(const Layout *l, const int *unit, int n_units, Layout *out, int max);
 
 /* Local, pure. Derived by dist_product: wrong products cannot be named here. */
 LinearDist layout_linear(const Layout *l, LinearKind kind);

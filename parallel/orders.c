@@ -1,62 +1,64 @@
-#include <string.h>
-
+/* A cluster knows who shares a node with whom, not who is first: all orders in which the same ranks fill its units cost the
+ * same. So what is enumerated is how many ranks of each axis a unit of every level holds: a tile d x z x x x y of it.
+ */
 #include "parallel/layout.h"
+
+enum { MAX_UNITS = 4 };
 
 typedef struct Orders {
     const Layout *l;
     Layout *out;
-    int n, max;
+    int n, max, n_units;
+    int tile[MAX_UNITS + 1][N_AXES]; // ranks along each axis, innermost level first
 } Orders;
 
-static void put(Orders *o, const Factors *f) {
+/* The levels from the outermost in, each with its axes as d, z, x, y; but one that goes on inside comes last, so that it
+ * is not split. */
+static void put(Orders *o) {
+    Layout *l = &o->out[o->n];
     if (o->n == o->max) return;
-    for (int i = 0; i < o->n;
-         i++) // factors_add keeps lists canonical: equal orders are equal bytes
-        if (memcmp(&o->out[i].factors, f, sizeof *f) == 0) return;
-    o->out[o->n] = *o->l;
-    o->out[o->n++].factors = *f;
+    *l = *o->l;
+    l->factors = (Factors){0};
+    for (int level = o->n_units; level >= 0; level--)
+        for (int k = 0; k < 2 * N_AXES; k++) {
+            int axis = k % N_AXES;
+            bool goes_on = level > 0 && o->tile[level - 1][axis] > 1;
+            if (goes_on != (k >= N_AXES)) continue;
+            bool room = factors_add(&l->factors, axis, o->tile[level][axis]);
+            if (!room) return; // not this one
+        }
+    o->n++;
 }
 
-/* f with two of its axes split: what is left of them where it was, and a x b = ranks innermost. */
-static void put_tiles(Orders *o, const Factors *f, int ranks) {
-    for (int i = 0; i < f->n; i++)
-        for (int j = 0; j < f->n; j++)
-            for (int a = 2; i != j && a <= ranks / 2; a++) {
-                int b = ranks / a;
-                if (ranks % a || f->at[i].size % a || f->at[j].size % b) continue;
-                Factors tile = {0};
-                for (int k = 0; k < f->n; k++)
-                    factors_add(&tile, f->at[k].axis,
-                                f->at[k].size / (k == i   ? a
-                                                 : k == j ? b
-                                                          : 1));
-                factors_add(&tile, f->at[i].axis, a);
-                factors_add(&tile, f->at[j].axis, b);
-                put(o, &tile);
-            }
-}
-
-/* Puts f with the axes that are left inside it, in every order; or the tiles of those orders. */
-static void each_order(Orders *o, Factors f, unsigned left, int tile) {
-    for (int axis = 0; axis < N_AXES; axis++) {
-        if (!(left >> axis & 1)) continue;
-        Factors next = f;
-        factors_add(&next, axis, o->l->size[axis]);
-        each_order(o, next, left & ~(1u << axis), tile);
+/* Fills `ranks` of the unit of a level with axes from `axis` on; left[]: ranks that are not in a unit yet. */
+static void fill(Orders *o, const int *unit, int level, int ranks, int axis, int left[N_AXES]) {
+    if (level == o->n_units) {
+        for (int i = 0; i < N_AXES; i++) o->tile[level][i] = left[i];
+        put(o);
+        return;
     }
-    if (left) return;
-    if (tile)
-        put_tiles(o, &f, tile);
-    else
-        put(o, &f);
+    if (axis == N_AXES) {
+        int next = level + 1 < o->n_units ? unit[level + 1] / unit[level] : 0;
+        if (ranks == 1) fill(o, unit, level + 1, next, 0, left);
+        return;
+    }
+    for (int n = ranks; n >= 1; n--) { // whole axes first
+        if (ranks % n || left[axis] % n) continue;
+        o->tile[level][axis] = n;
+        left[axis] /= n;
+        fill(o, unit, level, ranks / n, axis + 1, left);
+        left[axis] *= n;
+    }
 }
 
-int layout_orders(const Layout *l, int ranks_per_node, Layout *out, int max) {
+int layout_orders(const Layout *l, const int *unit, int n_units, Layout *out, int max) {
     Orders o = {.l = l, .out = out, .max = max};
-    unsigned real = 0;
-    for (int axis = 0; axis < N_AXES; axis++)
-        if (l->size[axis] > 1) real |= 1u << axis;
-    each_order(&o, (Factors){0}, real, 0);
-    if (ranks_per_node > 1) each_order(&o, (Factors){0}, real, ranks_per_node);
+    int left[N_AXES], p = layout_ranks(l), inner = 1, kept[MAX_UNITS];
+    for (int i = 0; i < N_AXES; i++) left[i] = l->size[i];
+    for (int i = 0; i < n_units && o.n_units < MAX_UNITS;
+         i++) // units that the job fills, each in the next
+        if (unit[i] > inner && unit[i] < p && p % unit[i] == 0 && unit[i] % inner == 0)
+            kept[o.n_units++] = inner = unit[i];
+    fill(&o, kept, 0, o.n_units ? kept[0] : 0, 0, left);
     return o.n;
 }

@@ -69,16 +69,30 @@ static const CollBackend coll_price = {.name = "price",
 
 /* ---- the mesh */
 
-/* Where the ranks of a group lie; the copies of key heads are the innermost ranks along the axes that cut heads. */
-static void place_group(TapeGroup *g, const Mesh *mesh, Axes middle) {
-    if (strcmp(g->label, "kv") == 0) {
-        Placement p = placement_of(mesh, middle);
-        g->place = (Placement){1, {g->size}, {p.n ? p.stride[p.n - 1] : 1}};
-    } else if (g->axes.n) {
-        g->place = placement_of(mesh, g->axes);
-    } else {
-        g->place = (Placement){1, {mesh->p}, {1}};
+/* n ranks that follow each other along the axes, the last axis first: as many of its innermost factors as it takes. */
+static Placement innermost(const Mesh *m, Axes axes, int n) {
+    Placement out = {.n = 0}, reversed = {.n = 0};
+    for (int i = axes.n; i-- > 0 && n > 1;) {
+        Placement p = placement_of(m, mesh_real(m, (Axes){1, {axes.axis[i]}}));
+        for (int k = p.n; k-- > 0 && n > 1;) {
+            int size = p.size[k] < n ? p.size[k] : n;
+            reversed.size[reversed.n] = size, reversed.stride[reversed.n++] = p.stride[k];
+            n = (n + size - 1) / size;
+        }
     }
+    for (int i = reversed.n; i-- > 0; out.n++)
+        out.size[out.n] = reversed.size[i], out.stride[out.n] = reversed.stride[i];
+    return out;
+}
+
+/* Where the ranks of a group lie; copies of a key head are neighbours along the axes that cut heads. */
+static void place_group(TapeGroup *g, const Mesh *mesh, Axes middle) {
+    if (strcmp(g->label, "kv") == 0)
+        g->place = innermost(mesh, middle, g->size);
+    else if (g->axes.n)
+        g->place = placement_of(mesh, g->axes);
+    else
+        g->place = (Placement){1, {mesh->p}, {1}};
 }
 
 static void add_group(Tape *t, Comm *c, Axes axes, const Grid *g) {

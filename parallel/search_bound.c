@@ -224,7 +224,9 @@ void orders_of(Orders *o, const Space *s, const Machine *m, const int32_t size[N
     Layout l = layout_of_sizes(size);
     o->n = 1;
     o->layout[0] = s->only ? *s->only : l;
-    if (!s->only) o->n = layout_orders(&l, m->ranks_per_node, o->layout, SEARCH_ORDERS);
+    int unit[MAX_LEVELS];
+    for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
+    if (!s->only) o->n = layout_orders(&l, unit, m->n_levels, o->layout, SEARCH_ORDERS);
     for (int k = 0; k < o->n; k++) {
         Mesh mesh = mesh_make(&o->layout[k].factors, 0);
         for (int i = 0; i < N_ALONG; i++) {

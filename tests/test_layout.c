@@ -277,25 +277,26 @@ enum { ORDERS_MAX = 1024 };
 TEST(layout_orders_of_small_meshes_can_be_listed) {
     static const struct {
         const char *spec;
-        int node;
+        int unit[2];
         const char *orders;
     } rows[] = {
-        {"d1", 8, "d1"},
-        {"x8", 4, "x8"},
-        {"x2.y2", 4, "x2.y2 y2.x2"}, // the tile is the whole mesh
-        {"y4.x4+sp", 0, "x4.y4+sp y4.x4+sp"},
-        {"x4.y4", 2, "x4.y4 y4.x4"}, // no tile of 2 ranks
-        {"x4.y4", 3, "x4.y4 y4.x4"},
-        {"x4.y4", 4, "x4.y4 y4.x4 x2.y2.x2.y2 x2.y4.x2 y2.x2.y2.x2 y2.x4.y2"},
-        {"x4.y4", 8, "x4.y4 y4.x4 y2.x4.y2 x2.y4.x2"},
-        {"x2.y2.x2", 4, "x4.y2 y2.x4 x2.y2.x2"},
-        {"d3.y6", 9, "d3.y6 y6.d3 y2.d3.y3"},
-        {"x3.y2.z5", 4, "z5.x3.y2 z5.y2.x3 x3.z5.y2 x3.y2.z5 y2.z5.x3 y2.x3.z5"},
+        {"d1", {8}, "d1"},
+        {"x8", {4}, "x8"},
+        {"y2.x2", {4}, "x2.y2"}, // the tile is the whole mesh
+        {"y4.x4+sp", {0}, "x4.y4+sp"},
+        {"x4.y4", {2}, "y4.x4 x4.y4"},
+        {"x4.y4", {3}, "x4.y4"}, // 3 does not divide 16
+        {"x4.y4", {4}, "y4.x4 x2.y2.x2.y2 x4.y4"},
+        {"x4.y4", {2, 4}, "y4.x4 x2.y2.x2.y2 x2.y2.x2.y2 x4.y4"},
+        {"x3.y2.z5", {6}, "z5.x3.y2"},
+        {"d4.x2", {2}, "x2.d4 d4.x2"},
+        {"d3.y6", {9}, "y2.d3.y3"},
+        {"d2.z2.x2", {4}, "x2.d2.z2 z2.d2.x2 d2.z2.x2"},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
         Layout l = layout_of(rows[i].spec), out[ORDERS_MAX];
         char all[1024] = "";
-        int n = layout_orders(&l, rows[i].node, out, ORDERS_MAX);
+        int n = layout_orders(&l, rows[i].unit, rows[i].unit[1] ? 2 : 1, out, ORDERS_MAX);
         for (int k = 0; k < n; k++) {
             size_t at = strlen(all);
             char spec[64];
@@ -305,66 +306,58 @@ TEST(layout_orders_of_small_meshes_can_be_listed) {
     }
 }
 
-TEST(layout_orders_are_as_many_as_counted_by_hand) {
-    static const struct {
-        const char *spec;
-        int node, n;
-    } rows[] = {
-        // of 24 = 6 + 18: d2 x x2 leaves x2 and y4, 2 orders by 2, less y4.x4.d2; so does d2 x y2; x2 x y2
-        // leaves three factors, 6 orders by 2
-        {"d2.x4.y4", 4, 6 + 3 + 3 + 12},
-        {"d4.z4.x4.y4", 4,
-         24 + 6 * 2 * 24}, // pairs of axes, which one is inner, orders of what is left
-        {"d8.z8.x8.y8", 8, 24 + 6 * 2 * 24 * 2}, // a node is 2 x 4 or 4 x 2
-        {"d8.z8.x8.y8", 1, 24},
-    };
-    for (size_t i = 0; i < N_OF(rows); i++) {
-        Layout l = layout_of(rows[i].spec), out[ORDERS_MAX];
-        CHECK(layout_orders(&l, rows[i].node, out, ORDERS_MAX) == rows[i].n);
-        CHECK(layout_orders(&l, rows[i].node, out, 7) == (rows[i].n < 7 ? rows[i].n : 7));
-    }
-}
-
-/* The axes in which ranks 0 .. node - 1 differ; 0 when they do not fill the box of their coordinates. */
-static int axes_of_node(const Layout *l, int node) {
+/* How many ranks of each axis the first unit holds. */
+static void tile_of(const Layout *l, int unit, int tile[N_AXES]) {
     Mesh m = mesh_make(&l->factors, 0);
-    int n = 0, box = 1, most[N_AXES] = {0}, coord[N_AXES];
-    for (int rank = 0; rank < node; rank++) {
+    int coord[N_AXES];
+    for (int axis = 0; axis < N_AXES; axis++) tile[axis] = 1;
+    for (int rank = 0; rank < unit; rank++) {
         mesh_coords(&m, rank, coord);
         for (int axis = 0; axis < N_AXES; axis++)
-            if (coord[axis] > most[axis]) most[axis] = coord[axis];
+            if (coord[axis] >= tile[axis]) tile[axis] = coord[axis] + 1;
     }
-    for (int axis = 0; axis < N_AXES; axis++) n += most[axis] > 0, box *= most[axis] + 1;
-    return box == node ? n : 0;
 }
 
-static bool orders_are_right(const Layout *l, int node) {
+/* Every way to write the unit as a tile is there, once. */
+static bool orders_are_right(const Layout *l, int unit) {
     static Layout out[ORDERS_MAX];
-    int real = 0, n = layout_orders(l, node, out, ORDERS_MAX);
-    for (int axis = 0; axis < N_AXES; axis++) real += l->size[axis] > 1;
+    int n = layout_orders(l, &unit, 1, out, ORDERS_MAX), tiles = 0, p = layout_ranks(l);
+    bool fills = unit > 1 && unit < p && p % unit == 0;
+    for (int d = 1; d <= unit; d++)
+        for (int z = 1; z <= unit; z++)
+            for (int x = 1; x <= unit; x++)
+                for (int y = 1; y <= unit; y++)
+                    tiles += d * z * x * y == unit && l->size[AXIS_D] % d == 0 &&
+                             l->size[AXIS_Z] % z == 0 && l->size[AXIS_X] % x == 0 &&
+                             l->size[AXIS_Y] % y == 0;
+    if (n != (fills ? tiles : 1)) return false;
     for (int i = 0; i < n; i++) {
         char spec[64];
         Layout back;
-        if (!layout_parse(&back, layout_print(&out[i], spec), layout_ranks(l), NULL)) return false;
+        int a[N_AXES], b[N_AXES];
+        if (!layout_parse(&back, layout_print(&out[i], spec), p, NULL)) return false;
         if (!same(&back, &out[i]) || memcmp(back.size, l->size, sizeof back.size) != 0)
             return false;
         if (back.sp != l->sp || back.heads != l->heads || back.zero != l->zero) return false;
-        if (back.factors.n > real && axes_of_node(&back, node) != 2) return false;
-        for (int k = 0; k < i; k++)
-            if (same(&out[k], &out[i])) return false;
+        tile_of(&back, unit < p ? unit : p, a);
+        if (fills && a[0] * a[1] * a[2] * a[3] != unit) return false;
+        for (int k = 0; fills && k < i; k++) {
+            tile_of(&out[k], unit, b);
+            if (memcmp(a, b, sizeof a) == 0) return false;
+        }
     }
-    return n > 0;
+    return true;
 }
 
-TEST(layout_orders_are_layouts_of_the_same_sizes_and_a_node_of_a_split_one_is_a_tile) {
+TEST(layout_orders_are_all_the_tiles_that_fill_a_unit) {
     static const int sizes[] = {1, 2, 4, 6};
     for (int code = 0; code < 256; code++)
-        for (int node = 0; node <= 12; node++) {
+        for (int unit = 0; unit <= 12; unit++) {
             char spec[64];
             snprintf(spec, sizeof spec, "d%d.z%d.x%d.y%d+sp+heads+zero2", sizes[code & 3],
                      sizes[code >> 2 & 3], sizes[code >> 4 & 3], sizes[code >> 6]);
             Layout l = layout_of(spec);
-            if (!orders_are_right(&l, node))
-                test_fail(__FILE__, __LINE__, "%s, nodes of %d", spec, node);
+            if (!orders_are_right(&l, unit))
+                test_fail(__FILE__, __LINE__, "%s, units of %d", spec, unit);
         }
 }
