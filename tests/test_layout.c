@@ -287,7 +287,7 @@ TEST(layout_orders_of_small_meshes_can_be_listed) {
         {"x4.y4", {2}, "y4.x4 x4.y4"},
         {"x4.y4", {3}, "x4.y4"}, // 3 does not divide 16
         {"x4.y4", {4}, "y4.x4 x2.y2.x2.y2 x4.y4"},
-        {"x4.y4", {2, 4}, "y4.x4 x2.y2.x2.y2 x2.y2.x2.y2 x4.y4"},
+        {"x4.y4", {2, 4}, "y4.x4 x2.y4.x2 y2.x4.y2 x4.y4"},
         {"x3.y2.z5", {6}, "z5.x3.y2"},
         {"d4.x2", {2}, "x2.d4 d4.x2"},
         {"d3.y6", {9}, "y2.d3.y3"},
