@@ -270,22 +270,27 @@ static void price_exact(Run *r) {
         ms[1], ms[0], 100 * (1 - ms[0] / ms[1]));
 }
 
+bool train_on(Run *r) {
+    int64_t before = r->state.step;
+    if (before >= o.steps || stopping(r)) return false;
+    if (o.count && before + 1 == o.steps)
+        train_step_counted(r);
+    else
+        train_step(r);
+    if (!o.profile) after_step(r);
+    return r->state.step > before;
+}
+
 static void train(Run *r) {
-    int64_t measured =
-        0; // steps of the profile: the first one pays for page faults and does not count
-    double t0 = 0;
+    int64_t measured = 0;
+    double t0 = now_ms();
     if (r->state.step >= o.steps) {
         note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
         if (*o.save && r->saved_step != r->state.step) save(r);
     }
-    while (r->state.step < o.steps && !stopping(r)) {
-        if (o.profile && measured++ == 1) profile_reset(), t0 = now_ms();
-        if (o.count && r->state.step + 1 == o.steps)
-            train_step_counted(r);
-        else
-            train_step(r);
-        if (!o.profile) after_step(r);
-    }
+    if (r->plan && !o.profile) refine(r);
+    while (train_on(r)) // the first step of a profile pays for page faults and does not count
+        if (o.profile && measured++ == 0) profile_reset(), t0 = now_ms();
     if (o.profile && r->lead)
         profile_print(stdout, measured - 1, (now_ms() - t0) / (double)(measured - 1),
                       r->peak_flops);

@@ -16,10 +16,12 @@
 #include "parallel/model.h"
 #include "parallel/options.h"
 #include "parallel/outer.h"
+#include "parallel/plan.h"
 
 /* The last steps, on rank 0: for the ledger. */
 typedef struct Measured {
-    int64_t n; // steps so far
+    int64_t n;      // steps so far
+    double last_ms; // of the last one
     double ms[50];
     int64_t received[50];
 } Measured;
@@ -54,6 +56,7 @@ typedef struct Run {
     char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
     int64_t saved_step;                // of the newest checkpoint, -1 when there is none
     Measured measured;
+    const Plan *plan;          // of --layout auto, alike on all ranks; NULL: the layout was given
     double predicted_ms;       // of a step; 0: nobody has predicted it
     bool stopping;             // a signal came, and all ranks know
     int32_t *inputs, *targets; // [micro, S]
@@ -77,6 +80,12 @@ bool file_in(const char *dir, const char *name);
 
 /* Collective. Has a signal come to any rank? So that all leave together. */
 bool stopping(void *run);
+/* Collective. The next step, and what follows it: records, evaluations, samples, saves. False where there is none: the
+ * last one is made, or a signal came. */
+bool train_on(Run *r);
+/* Collective. The first steps, on each of the layouts that the plan cannot tell apart; the run stays on the fastest. */
+void refine(Run *r);
+
 /* Local, of rank 0. Notes a step for the ledger; writes its line at the end of training. */
 void measure_step(Run *r, const StepRecord *s);
 void write_ledger(const Run *r);

@@ -17,6 +17,7 @@ enum {
 
 void measure_step(Run *r, const StepRecord *s) {
     Measured *m = &r->measured;
+    m->last_ms = s->ms;
     if (m->n++ < FIRST) return;
     int64_t at = (m->n - 1 - FIRST) % LAST;
     m->ms[at] = s->ms;
@@ -57,6 +58,7 @@ static int64_t foretold_bytes(const Run *r) {
 }
 
 static void fill(const Run *r, int64_t steps, LedgerLine *l) {
+    static const char *const recompute[] = {"none", "selective", "full"};
     double received[LAST];
     for (int64_t i = 0; i < steps; i++) received[i] = (double)r->measured.received[i];
     *l = (LedgerLine){.ranks = r->group.size,
@@ -78,7 +80,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
     layout_print(&r->grid.layout, l->layout);
     snprintf(l->backend, sizeof l->backend, "%s", world_backend(r->world));
     opt_text(opt_find(options, "dtype"), l->dtype, sizeof l->dtype);
-    opt_text(opt_find(options, "recompute"), l->recompute, sizeof l->recompute);
+    snprintf(l->recompute, sizeof l->recompute, "%s", recompute[r->m.shape.recompute]);
 }
 
 void write_ledger(const Run *r) {

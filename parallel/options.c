@@ -69,6 +69,9 @@ static size_t running_rows(Options *o, Opt *table) {
          "d2.z1.x4.y2 (innermost last; x2.y2.x2.y2 is 4x4 in tiles of 2x2) with words: sp, heads, "
          "stay=y, zero1 zero2 zero3; or megatron, megatron-sp, dp, fsdp, atp:4x2, tensor3d:2x4x2, "
          "axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
+        {"refine", OPT_INT, &o->refine, "3", 0, 8, "N",
+         "candidates of --layout auto that the first steps are made on, where predictions cannot "
+         "tell them apart; 0 is none"},
         {"sync-every", OPT_INT, &o->sync_every, "1", 1, 1e9, "H",
          "steps that the replicas along d train apart before their parameters meet; 1 averages "
          "gradients"},
