@@ -109,7 +109,6 @@ ranks 4 optmus:2x2 'did you mean "optimus"?'
 ranks 4 x2.y2+head 'did you mean "heads"?'
 ranks 4 x2.y2+stay 'did you mean "stay=y"?'
 ranks 4 x2.y2+sp+sp "sp is here twice"
-ranks 4 x2.x2 "axis x is here twice"
 ranks 4 x2.y "column 5: a size is needed here"
 ranks 4 x2y2 "column 3: one of . and + is needed here"
 ranks 4 w4 "column 1: an axis is needed here"
