@@ -1,0 +1,103 @@
+/* bench_search -- how long the search for a layout takes, on one core.
+ *
+ *     bench_search                       GPT-2 and GPT-3 shapes, 8 to 16,384 ranks, 12 to 960 layers
+ *     bench_search --only gpt-3 --to 1024
+ *
+ * One line of JSON for each case:
+ *     layers       with 12 and 960 the same model has so many of them
+ *     memory       limited: to what a rank of the cluster has; any: as if all candidates fitted, so that
+ *                  models of all depths have the same ones
+ *     search_ms    search_best for as many as a plan keeps: median of --rounds
+ *     plan_ms      plan_search: and each named scheme
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "parallel/coll_backend.h"
+#include "parallel/plan.h"
+
+enum { MAX_ROUNDS = 101 };
+static struct {
+    int64_t rounds, from, to;
+    const char *only;
+} o;
+
+static const struct {
+    const char *name, *shape;
+    int64_t layers, batch; // of the real model
+} models[] = {
+    {"gpt-2", "heads=12,channels=768,seq=1024,vocab=50257", 12, 524288},
+    {"gpt-3", "heads=96,channels=12288,seq=2048,vocab=50257", 96, 3145728},
+};
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *s, int n) {
+    qsort(s, (size_t)n, sizeof *s, ascending);
+    return s[n / 2];
+}
+
+static void measure(Plan *p, const char *model, bool limited) {
+    static double search[MAX_ROUNDS], plan[MAX_ROUNDS];
+    int rounds = (int)o.rounds;
+    char text[128];
+    Err e;
+    bool found = false;
+    for (int i = -1; i < rounds; i++) { // one to warm up
+        double begin = coll_now();
+        found = plan_search(p, &e);
+        double seconds = coll_now() - begin;
+        if (i >= 0) search[i] = p->count.seconds, plan[i] = seconds;
+    }
+    printf("{\"model\":\"%s\",\"layers\":%" PRId64 ",\"ranks\":%d,\"memory\":\"%s\","
+           "\"candidates\":%" PRId64 ",\"too_large\":%" PRId64 ",\"priced\":%" PRId64
+           ",\"search_ms\":%.3f,\"plan_ms\":%.3f,\"best\":\"%s\"}\n",
+           model, p->space.shape.config.layers, p->space.p, limited ? "limited" : "any",
+           p->count.candidates, p->count.too_large, p->count.priced, 1e3 * median(search, rounds),
+           1e3 * median(plan, rounds), found ? choice_print(&p->best[0], text) : "");
+    fflush(stdout);
+}
+
+static void measure_case(int model, int64_t layers, int64_t ranks, bool limited) {
+    Plan *p = mem_calloc(1, sizeof *p);
+    Machine *m = &p->machine;
+    Space *s = &p->space;
+    Err e;
+    char cluster[64], shape[128];
+    snprintf(cluster, sizeof cluster, "h100:%" PRId64, ranks / 8);
+    if (!machine_open(m, cluster, &e)) die("%s", e.text);
+    snprintf(shape, sizeof shape, "layers=%" PRId64 ",%s", layers, models[model].shape);
+    if (!config_parse(&s->shape.config, shape, &e)) die("%s", e.text);
+    s->p = m->ranks, s->free_micro = s->free_recompute = true;
+    s->shape.S = s->shape.config.seq, s->shape.batch = models[model].batch;
+    s->shape.bf16 = true, s->shape.threads = m->threads;
+    if (!limited) m->memory = 0;
+    measure(p, models[model].name, limited);
+    mem_free(p);
+}
+
+int main(int argc, char **argv) {
+    static const int64_t layers[] = {12, 96, 960}, ranks[] = {8, 64, 1024, 16384};
+    const Opt options[] = {
+        {"rounds", OPT_INT, &o.rounds, "5", 1, MAX_ROUNDS, "N", "searches; the median is printed"},
+        {"from", OPT_INT, &o.from, "8", 8, 1 << 20, "N", "ranks of the smallest cluster"},
+        {"to", OPT_INT, &o.to, "16384", 8, 1 << 20, "N", "of the largest"},
+        {"only", OPT_STR, &o.only, "", 0, 0, "WORD", "only models whose name contains WORD"},
+        {0}};
+    die_set_program(argv[0]);
+    opt_parse(options, argc, argv, "bench_search: how long the search for a layout takes\n\n");
+    for (int model = 0; model < 2; model++)
+        for (int r = 0; r < 4 && strstr(models[model].name, o.only); r++)
+            for (int i = 0; i < 3 && ranks[r] >= o.from && ranks[r] <= o.to; i++) {
+                if (layers[i] == models[model].layers)
+                    measure_case(model, layers[i], ranks[r], true);
+                measure_case(model, layers[i], ranks[r], false);
+            }
+    return 0;
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""How long the search for a layout takes on one core: runs build/bench_search, writes bench/results/search_time.json.
+
+    python3 tools/bench_search.py [--rounds 5] [--out bench/results/search_time.json]
+    python3 tools/bench_search.py --page README.md     puts the table of that file between the page's lines
+                                                       <!-- search:begin --> and <!-- search:end -->
+
+Needs Python's standard library and a built bench_search, whose --help says what its numbers are.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def table(d):
+    names = {"gpt-2": "GPT-2 124M", "gpt-3": "GPT-3 175B"}
+    out = ["| model | ranks | candidates | priced | ms | with named schemes, ms | 12 / 96 / 960 layers, ms |", "|---|---|---|---|---|---|---|"]
+    for r in d["rows"]:
+        if r["memory"] != "limited":
+            continue
+        deep = [s for s in d["rows"] if s["memory"] == "any" and (s["model"], s["ranks"]) == (r["model"], r["ranks"])]
+        deep.sort(key=lambda s: s["layers"])
+        fits = "" if r["best"] else " (nothing fits)"
+        out.append(f"| {names[r['model']]} | {r['ranks']:,} | {r['candidates']:,} | {r['priced']:,}{fits} | {r['search_ms']:.0f} "
+                   f"| {r['plan_ms']:.0f} | {' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
+    text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`. The last column is for "
+            "ranks with any memory: otherwise deeper models have fewer candidates.")
+    return "\n".join(out) + "\n\n" + text + "\n"
+
+
+def page(args):
+    begin, end = "<!-- search:begin -->\n", "<!-- search:end -->"
+    with open(args.out) as f:
+        text = table(json.load(f))
+    with open(args.page) as f:
+        old = f.read()
+    if begin not in old or end not in old:
+        sys.exit(f"{args.page} has no lines {begin.strip()} and {end}")
+    with open(args.page, "w") as f:
+        f.write(old[: old.index(begin) + len(begin)] + text + old[old.index(end):])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--out", default=os.path.join(TOP, "bench/results/search_time.json"))
+    p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
+    args = p.parse_args()
+    if args.page:
+        return page(args)
+    run = subprocess.run([os.path.join(TOP, "build/bench_search"), "--rounds", str(args.rounds)], check=True, capture_output=True, text=True)
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    commit = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    result = {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
+              "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": f"python3 tools/bench_search.py --rounds {args.rounds}",
+              "rows": [json.loads(line) for line in run.stdout.splitlines()]}
+    with open(args.out, "w") as f:
+        json.dump(result, f, indent=1)
+        f.write("\n")
+    print(table(result), end="")
+
+
+if __name__ == "__main__":
+    main()
