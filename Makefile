@@ -1,6 +1,7 @@
 # make             build train_gpt and the tools
 # make quickstart  install what is missing, make a data set, train, sample, report   (TEXT=my.txt: your own text)
-# make test        install what is missing, build, run every test that needs no GPU
+# make test        install what is missing, build, run every test that needs no GPU; sweeps over layouts are sampled
+# make test-long   the same with all of every sweep
 # make bench       measure this trainer beside its peers
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
@@ -115,10 +116,12 @@ test:
 	@tools/setup.sh test
 	@$(MAKE) -s -j$$(nproc) all build/run_tests
 	@tools/test.sh
+test-long:
+	@TEST_LONG=1 $(MAKE) test
 asan tsan:
 	@tools/setup.sh build
 	@$(MAKE) -s -j$$(nproc) CONFIG=$@ build-$@/run_tests
-	build-$@/run_tests
+	TEST_LONG=1 build-$@/run_tests
 SECONDS_EACH ?= 10
 fuzz-long: SECONDS_EACH := 600
 fuzz fuzz-long:
@@ -143,5 +146,5 @@ install: all
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all always help quickstart test bench asan tsan fuzz fuzz-long fuzzers lint format size install clean
+.PHONY: all always help quickstart test test-long bench asan tsan fuzz fuzz-long fuzzers lint format size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/debug.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/ranks.h"
 #include "parallel/relayout.h"
+#include "tests/test.h"
 
 typedef struct Job {
     MeshRun *r;
@@ -211,6 +213,11 @@ MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
     d.weights = sqrt(far / moved);
     if (!isfinite(d.loss + d.norm + d.weights)) d.loss = INFINITY;
     return d;
+}
+
+bool mesh_sampled(int i, int model) {
+    if (BASE_DEBUG) return i % (test_long() ? 23 : 46) == 0;
+    return test_long() || i % 3 == model;
 }
 
 void mesh_every_layout(int p, void (*f)(const char *, void *), void *ctx) {

@@ -44,6 +44,10 @@ bool test_failed(void) {
     return failed;
 }
 
+bool test_long(void) {
+    return getenv("TEST_LONG") != NULL;
+}
+
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
     int fd[2];
     fflush(stdout);

@@ -25,6 +25,9 @@ void test_fail(const char *file, int line, const char *fmt, ...)
 void test_skip(
     const char *why);   // call and return: the test counts as skipped, with the reason printed
 bool test_failed(void); // has the running test failed?
+/* Is there time for all cases (TEST_LONG in the environment: make test-long, asan, tsan)? Else a sweep over thousands
+ * of alike cases takes a sample of them, the same one each time. */
+bool test_long(void);
 
 /* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr
  * (a die() line, for instance) is left in text. */

@@ -45,20 +45,16 @@ static MeshDiff reordering(const char *model, const MeshRun *one) {
 
 typedef struct Compare {
     const char *model;
+    int number; // of the model
     MeshRun one;
     MeshDiff bound; // 10 times what reordering gives
     int64_t micro;
     int seen, n, bad;
 } Compare;
 
-/* Sanitizers take every 23rd layout: it is threads and memory that they look at. */
-static bool left_out(Compare *c) {
-    return c->seen++ % 23 && BASE_DEBUG;
-}
-
 static void compare(const char *spec, void *ctx) {
     Compare *c = ctx;
-    if (left_out(c)) return;
+    if (!mesh_sampled(c->seen++, c->number)) return;
     MeshRun r = run_on(c->model, spec, c->micro);
     MeshDiff d = mesh_diff(&r, &c->one);
     c->n++;
@@ -72,10 +68,10 @@ static void compare(const char *spec, void *ctx) {
     mesh_run_free(&r);
 }
 
-static Compare comparison(const char *model) {
-    Compare c = {.model = model};
-    c.one = run_on(model, "d1", 0);
-    MeshDiff d = reordering(model, &c.one);
+static Compare comparison(int number) {
+    Compare c = {.model = models[number], .number = number};
+    c.one = run_on(c.model, "d1", 0);
+    MeshDiff d = reordering(c.model, &c.one);
     // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the last place.
     c.bound =
         (MeshDiff){10 * fmax(d.loss, 6e-8), 10 * fmax(d.norm, 2e-7), 10 * fmax(d.weights, 1e-6)};
@@ -84,10 +80,10 @@ static Compare comparison(const char *model) {
 
 TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
     for (int i = 0; i < N_MODELS; i++) {
-        Compare c = comparison(models[i]);
+        Compare c = comparison(i);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare, &c);
         mesh_run_free(&c.one);
-        CHECK(c.n > (BASE_DEBUG ? 12 : 300));
+        CHECK(c.n > (BASE_DEBUG ? 6 : 100));
         CHECK(c.bad == 0);
     }
 }
@@ -98,7 +94,7 @@ typedef struct Start {
     Config config;
     Layout layout;
     uint8_t digest[SHA256_BYTES], one[SHA256_BYTES]; // of rank 0; of one rank
-    int seen, n, bad;
+    int number, seen, n, bad;
 } Start;
 
 static int start_main(World *w, void *ctx) {
@@ -124,7 +120,7 @@ static int start_main(World *w, void *ctx) {
 static void compare_start(const char *spec, void *ctx) {
     Start *s = ctx;
     Err e;
-    if (s->seen++ % 23 && BASE_DEBUG) return;
+    if (s->seen++ && !mesh_sampled(s->seen - 1, s->number)) return; // the first one is the measure
     if (!layout_parse(&s->layout, spec, 0, &e)) die("%s", e.text);
     ranks_run(layout_ranks(&s->layout), start_main, s);
     if (s->n++ == 0) memcpy(s->one, s->digest, sizeof s->one);
@@ -134,12 +130,12 @@ static void compare_start(const char *spec, void *ctx) {
 }
 
 TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
-    for (int i = 0; i < 2; i++) {
-        Start s = {0};
+    for (int i = 0; i < N_MODELS; i++) {
+        Start s = {.number = i};
         Err e;
         CHECK(config_parse(&s.config, models[i], &e));
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_start, &s);
-        CHECK(s.n > (BASE_DEBUG ? 12 : 300));
+        CHECK(s.n > (BASE_DEBUG ? 6 : 100));
         CHECK(s.bad == 0);
     }
 }
@@ -154,7 +150,7 @@ static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.
 enum { N_OTHERS = sizeof others / sizeof *others };
 
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
-    Compare c = comparison(models[0]);
+    Compare c = comparison(0);
     MeshRun exact = {
         .model = models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
@@ -188,7 +184,7 @@ static bool same_bits(const MeshRun *a, const MeshRun *b) {
 
 static void compare_bits(const char *spec, void *ctx) {
     Compare *c = ctx;
-    if (left_out(c)) return;
+    if (!mesh_sampled(c->seen++, c->number)) return;
     // every layout with some other micro-step and recompute: none of it may matter
     MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
     if (!r.agreed || !same_bits(&r, &c->one)) {
@@ -201,14 +197,14 @@ static void compare_bits(const char *spec, void *ctx) {
 
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
     for (int i = 0; i < N_MODELS; i++) {
-        Compare c = comparison(models[i]);
+        Compare c = comparison(i);
         MeshRun plain = c.one;
         c.one = exact_on(models[i], "d1", 0, RECOMPUTE_NONE);
         MeshDiff d = mesh_diff(&c.one, &plain); // and it is the same model
         CHECK(d.loss <= c.bound.loss && d.norm <= c.bound.norm && d.weights <= c.bound.weights);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_bits, &c);
         mesh_run_free(&c.one), mesh_run_free(&plain);
-        CHECK(c.n > (BASE_DEBUG ? 12 : 300));
+        CHECK(c.n > (BASE_DEBUG ? 6 : 100));
         CHECK(c.bad == 0);
     }
 }

@@ -1,5 +1,6 @@
 #!/bin/bash
-# test.sh: what `make test` runs after the build, in this order; ends with the sum of all.
+# test.sh: what `make test` runs after the build, in this order; ends with the sum of all. With TEST_LONG=1 (`make
+# test-long`) every case of the sweeps that are else sampled: all layouts with all models.
 #
 #   the suite            build/run_tests, every test
 #   the command lines    tests/cli.sh: each mistake gives one clear line
@@ -7,7 +8,8 @@
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of threads under TSan
 #   fuzzers              every reader of foreign bytes, 5 seconds each
 #
-# `make asan`, `make tsan` and `make fuzz-long` run all of it longer.
+# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly wait: the builds of the
+# last three stages use that time, behind everything else.
 set -u -o pipefail
 jobs=$(nproc)
 passed=0 failed=0 skipped=0
@@ -45,9 +47,17 @@ files="batch checkpoint config corpus crc32c hellaswag json llmc logfile metrics
     token utf8 vocab weights zscore"
 threads="team attention_equals coll_ ranks_run ranks_are ranks_of_a die_of mesh_"
 
+build_the_rest() {
+    make -s -j"$jobs" CONFIG=asan build-asan/run_tests
+    make -s -j"$jobs" CONFIG=tsan build-tsan/run_tests
+    make -s -j"$jobs" CONFIG=fuzz CC=clang fuzzers
+}
+
 stage "the suite" build/run_tests
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
+(renice -n 19 -p $BASHPID && build_the_rest) >/dev/null 2>&1 & # what fails is shown by its stage
 if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
+wait $!
 # shellcheck disable=SC2086
 stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086

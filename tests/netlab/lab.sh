@@ -3,20 +3,25 @@
 # of some speed, and a second card for the launcher; both switches live in one more namespace, so nothing
 # reaches the machine's own network. Needs root and iproute2.
 #
-#        h0            h1            h2
-#     data  ctl     data  ctl     data  ctl         data 10.91.0.x, ctl 10.92.0.x
-#      |     |       |     |       |     |
-#      |     +-------|-----+-------|-----+----  switch ctl       as fast as the machine
-#      +-------------+-------------+----------  switch data      shaped, both directions
+#        h0            h1            h2            h3
+#     data  ctl     data  ctl     data  ctl     data  ctl      data 10.91.0.x, ctl 10.92.0.x
+#      |     |       |     |       |     |       |     |
+#      |     +-------|-----+-------|-----+-------|-----+----   switch ctl      as fast as the machine
+#      +----+--------+             +----+--------+             switches r0, r1 a rack each; cards of RATE
+#           +------------core-----------+                      switch core     between racks; trunks of TRUNK
 #
 #   lab.sh can                        status 0 when this machine can do it, else a line that says what is missing
-#   lab.sh up HOSTS [RATE]            1gbit when RATE is not given
-#   lab.sh mpirun HOSTS RANKS COMMAND...   Open MPI, RANKS on each of the hosts; LIMIT_S ends it (60)
+#   lab.sh up HOSTS [RATE [TRUNK]]    4: four hosts; "2 2": in two racks. RATE 1gbit, TRUNK like RATE when not given;
+#                                     both directions are shaped
+#   lab.sh mpirun HOSTS RANKS COMMAND...   Open MPI, RANKS on each of the first HOSTS; LIMIT_S ends it (60)
 #   lab.sh on HOST COMMAND...         runs a command there (also what mpirun reaches the hosts with)
 #   lab.sh cut HOST, mend HOST        its data cable
-#   lab.sh bytes HOST                 that its data card has sent
+#   lab.sh bytes HOST|RACK            that the card of h1, or the trunk of r0, has sent
 #   lab.sh stop                       ends every process on the hosts
 #   lab.sh down                       removes it all
+#
+# What is obeyed is 0.956 of a rate, the share of frames that is no header, up to 1gbit on a quiet machine. LAB names
+# one of several clusters.
 set -eu
 me=$(realpath "$0")
 name=${LAB:-meshlab}
@@ -45,28 +50,66 @@ plug() {
     ip -n "$name-$1" link set "$2" up
     ip -n $switch link set "$2-$1" master "$4" up
 }
-# A bucket smaller than two of TCP's super-packets would have the kernel cut each in software, a large one lets
-# short messages pass unshaped: small packets, small bucket.
-shape() { tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst 32kb limit 1mb; }
+# What depends on a rate (200mbit, 1gbit): TCP's super-packets, the bucket of each shaper, and what may wait in a card's
+# queue. A bucket smaller than two super-packets would have the kernel cut each in software, a large one lets short
+# messages pass unshaped; a long queue has acknowledgements of rendezvous stand behind megabytes.
+set_limits() {
+    local mbit=${1%%[a-z]*}
+    [[ $1 != *gbit ]] || mbit=$((mbit * 1000))
+    if [ "$mbit" -le 300 ]; then
+        packet=8192 bucket=16kb queue=32768
+    elif [ "$mbit" -le 2000 ]; then
+        packet=16384 bucket=32kb queue=65536
+    else
+        packet=65536 bucket=256kb queue=1048576
+    fi
+}
+shape() { tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst $bucket limit 1mb; }
+
+add_switch() { ip -n $switch link add "$1" type bridge && ip -n $switch link set "$1" up; }
+
+# Host $1 with the last byte of its addresses $2, in rack $3, with a card of rate $4.
+add_host() {
+    ip netns add "$name-$1"
+    ip -n "$name-$1" link set lo up
+    plug "$1" data "10.91.0.$2" "$3"
+    plug "$1" ctl "10.92.0.$2" ctl
+    ip -n "$name-$1" link set dev data gso_max_size $packet
+    shape "$name-$1" data "$4"
+    shape $switch "data-$1" "$4"
+    ip netns exec "$name-$1" sysctl -qw net.ipv4.tcp_limit_output_bytes=$queue
+    echo "10.91.0.$2 $1" >>$state/hosts
+}
+
+# The cable from rack $1 to the core: its ends are up-r0 in the rack, down-r0 in the core.
+add_trunk() {
+    local end
+    ip -n $switch link add "up-$1" type veth peer name "down-$1"
+    ip -n $switch link set "up-$1" master "$1"
+    ip -n $switch link set "down-$1" master core
+    for end in "up-$1" "down-$1"; do
+        ip -n $switch link set "$end" up
+        shape $switch "$end" "$2"
+    done
+}
 
 up() {
-    local hosts=$1 rate=${2:-1gbit} i s
+    local racks=($1) rate=${2:-1gbit} r i n=0
+    local trunk=${3:-$rate}
     down
     mkdir -p $state
     echo "127.0.0.1 localhost" >$state/hosts
     ip netns add $switch
-    for s in data ctl; do ip -n $switch link add $s type bridge && ip -n $switch link set $s up; done
-    for ((i = 0; i < hosts; i++)); do
-        ip netns add $name-h$i
-        ip -n $name-h$i link set lo up
-        plug h$i data 10.91.0.$((i + 1)) data
-        plug h$i ctl 10.92.0.$((i + 1)) ctl
-        ip -n $name-h$i link set dev data gso_max_size 16384
-        shape $name-h$i data "$rate"
-        shape $switch data-h$i "$rate"
-        # what waits in the card's queue stays short: else acknowledgements of rendezvous stand behind megabytes
-        ip netns exec $name-h$i sysctl -qw net.ipv4.tcp_limit_output_bytes=65536
-        echo "10.91.0.$((i + 1)) h$i" >>$state/hosts
+    set_limits "$rate"
+    add_switch ctl
+    [ ${#racks[@]} = 1 ] || add_switch core
+    for r in "${!racks[@]}"; do
+        add_switch "r$r"
+        [ ${#racks[@]} = 1 ] || add_trunk "r$r" "$trunk"
+        for ((i = 0; i < racks[r]; i++)); do
+            add_host h$n $((n + 1)) "r$r" "$rate"
+            n=$((n + 1))
+        done
     done
 }
 
@@ -95,7 +138,12 @@ run_mpi() {
         --mca mpi_yield_when_idle 1 $(printf '%q ' "$@")" </dev/null
 }
 
-bytes() { ip netns exec "$name-$1" cat /sys/class/net/data/statistics/tx_bytes; }
+bytes() {
+    case $1 in
+    h*) ip netns exec "$name-$1" cat /sys/class/net/data/statistics/tx_bytes ;;
+    r*) ip netns exec $switch cat "/sys/class/net/up-$1/statistics/tx_bytes" ;;
+    esac
+}
 pids() { for h in $(host_names); do ip netns pids "$name-$h"; done; }
 # mpirun returns a second or two before the last remote rank is gone
 stop() {
