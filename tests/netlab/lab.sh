@@ -64,7 +64,7 @@ set_limits() {
         packet=65536 bucket=256kb queue=1048576
     fi
 }
-shape() { tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst $bucket limit 1mb; }
+shape() { tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst $bucket limit "$4"; }
 
 add_switch() { ip -n $switch link add "$1" type bridge && ip -n $switch link set "$1" up; }
 
@@ -75,8 +75,10 @@ add_host() {
     plug "$1" data "10.91.0.$2" "$3"
     plug "$1" ctl "10.92.0.$2" ctl
     ip -n "$name-$1" link set dev data gso_max_size $packet
-    shape "$name-$1" data "$4"
-    shape $switch "data-$1" "$4"
+    # BBR, a default of some kernels, paces both directions of an exchange down where they meet in a trunk's queue
+    ip -n "$name-$1" route change 10.91.0.0/24 dev data congctl cubic
+    shape "$name-$1" data "$4" 1mb
+    shape $switch "data-$1" "$4" 1mb
     ip netns exec "$name-$1" sysctl -qw net.ipv4.tcp_limit_output_bytes=$queue
     echo "10.91.0.$2 $1" >>$state/hosts
 }
@@ -89,7 +91,7 @@ add_trunk() {
     ip -n $switch link set "down-$1" master core
     for end in "up-$1" "down-$1"; do
         ip -n $switch link set "$end" up
-        shape $switch "$end" "$2"
+        shape $switch "$end" "$2" 256kb
     done
 }
 
