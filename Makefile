@@ -11,7 +11,7 @@
 # make clean       remove what was built; run/ stays
 #
 # Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
-#            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none
+#            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none; HWLOC=0: no hwloc
 MAKEFLAGS += -r
 comma := ,
 SHELL := /bin/bash
@@ -38,10 +38,17 @@ MPI_SAYS := $(shell { $(MPICC) --showme:compile && $(MPICC) --showme:link || $(M
 endif
 MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(MPI_SAYS)))
 MPI_LIBS := $(if $(MPI_SAYS),-Wl$(comma)--as-needed $(filter -L% -l% -Wl%,$(MPI_SAYS)))
+# hwloc: where it is not, files of /sys say where cores are.
+ifneq ($(HWLOC),0)
+HWLOC_SAYS := $(shell pkg-config --cflags --libs hwloc 2>/dev/null)
+endif
+HWLOC_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(HWLOC_SAYS)))
+HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
+DETECT_HWLOC := parallel/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_job,mpi_absent)
 
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
-LDLIBS := -ljansson -lm -pthread $(MPI_LIBS)
+LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS) $(HWLOC_LIBS)
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
 # layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>.
@@ -57,24 +64,29 @@ FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
 LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
-    $(filter-out parallel/coll_mpi%,$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c)
+    $(filter-out parallel/coll_mpi% parallel/detect_hwloc%,$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
 TESTS := $(wildcard tests/test*.c) tests/mesh_run.c
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
+FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
 PROGRAMS := train_gpt $(TOOLS)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 
 all: $(PROGRAMS:%=$(B)/%)
 	@$(if $(filter release,$(CONFIG)),ln -sf $(filter-out %/bench_% %/logits %/check_debug_state,$(PROGRAMS:%=$(B)/%)) .)
 
-$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt
+$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt $(B)/hwloc.txt
 	@rm -f $@ && ar rcs $@ $(filter %.o,$^)
 $(B)/train_gpt: $(call obj,$(wildcard train_*.c)) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/ranks_job
+$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/ranks_job $(FAKE_NVML)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+# loaded as the driver's library is: no sanitizer in it
+$(FAKE_NVML): tests/fake_nvml.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -shared -fPIC -o $@ $<
 $(B)/ranks_job: $(B)/tests/ranks_job.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -91,11 +103,14 @@ $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
-# with another MPI than last time, what calls it is built again
+# with another MPI than last time, what calls it is built again; with or without hwloc, the library
 $(COLL_MPI:%=$(B)/parallel/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/coll_%.o): $(B)/mpi.txt
-$(B)/mpi.txt: always
-	@mkdir -p $(@D); echo '$(MPI_SAYS)' | cmp -s - $@ || echo '$(MPI_SAYS)' >$@
+$(B)/$(DETECT_HWLOC).o: ALL_CFLAGS += $(HWLOC_CFLAGS)
+$(B)/mpi.txt: SAYS := $(MPI_SAYS)
+$(B)/hwloc.txt: SAYS := $(HWLOC_SAYS)
+$(B)/mpi.txt $(B)/hwloc.txt: always
+	@mkdir -p $(@D); echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
 
 # the commit is part of every run record
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)

@@ -348,6 +348,12 @@ static int rank_main(World *w, void *ctx) {
     r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
     world_set_team(w, r->team);
     world_set_limit(w, (double)o.timeout);
+    if (o.matrix) {
+        show_machine(r);
+        world_set_team(w, NULL);
+        team_destroy(r->team);
+        return 0;
+    }
     int status = prepare(r) ? run_as_asked(r) : 0;
     int64_t step = r->state.step;
     end(r);
@@ -364,7 +370,7 @@ int main(int argc, char **argv) {
     ranks_share_usage();
     options = options_table(&o);
     opt_parse(options, argc, argv, usage);
-    if (!*o.train && !*o.init && !o.memory)
+    if (!*o.train && !*o.init && !o.memory && !o.matrix)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
     if (o.check_tp && (!*o.train || *o.save || o.sync_every > 1 || o.exact))

@@ -73,6 +73,8 @@ extern const Opt *options; // the table of o
 
 /* Collective. From options to a model with weights and data; false when --memory ended it after the table. */
 bool prepare(Run *r);
+/* Collective. --matrix: rank 0 prints what the ranks run on, and what they can send one another. */
+void show_machine(Run *r);
 /* Local, of rank 0. What the run is, for its reader and for the records, which are opened. */
 void print_header(const Run *r);
 void start_records(Run *r);

@@ -13,6 +13,7 @@
 #include "data/llmc.h"
 #include "data/weights.h"
 #include "parallel/check.h"
+#include "parallel/detect.h"
 #include "parallel/memory.h"
 #include "parallel/ranks.h"
 
@@ -298,4 +299,13 @@ bool prepare(Run *r) {
     if (o.count) digest_weights(r);
     r->peak_flops = measure_peak(r);
     return true;
+}
+
+void show_machine(Run *r) {
+    Detected d;
+    detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
+    if (r->lead) detect_print(&d, stdout);
+    detect_free(&d);
+    detect_matrix(r->world, stdout);
+    fflush(stdout);
 }

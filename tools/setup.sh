@@ -4,7 +4,7 @@
 #   build       compiler, make, libjansson                          (default)
 #   quickstart  build, and the text of the King James Bible
 #   test        build, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
-#               tests of several processes and of an emulated cluster are skipped
+#               tests of several processes and of an emulated cluster are skipped; hwloc, which knows more processors than /sys
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
 # Debian and Ubuntu: apt-get, as root or through sudo. Elsewhere it says what to install.
@@ -22,6 +22,7 @@ command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
 command git|git|git|git|git
 fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm
+pkg_config hwloc|libhwloc-dev pkg-config|hwloc-devel pkgconf|hwloc pkgconf|hwloc pkg-config
 optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
 optional tc|iproute2|iproute-tc|iproute2|-'
 bench='header cblas.h|libopenblas-dev|openblas-devel|openblas|openblas
@@ -37,6 +38,7 @@ esac
 is_there() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
+    pkg_config) pkg-config --exists "$2" 2>/dev/null ;;
     optional) command -v "$2" >/dev/null || [ -x "/usr/games/$2" ] ;;
     header) echo "#include <$2>" | gcc -E - -I/usr/include/openblas -I/usr/include/x86_64-linux-gnu/openblas-pthread >/dev/null 2>&1 ;;
     fuzzer) echo 'int LLVMFuzzerTestOneInput(const char *p, long n){return !p || n;}' |
@@ -50,7 +52,7 @@ look() {
     while IFS='|' read -r what debian fedora arch mac; do
         # shellcheck disable=SC2086
         is_there $what && continue
-        case $what in optional*) wanted+=" ${what#* }" ;; *) missing+=" ${what#* }" ;; esac
+        case $what in optional* | pkg_config*) wanted+=" ${what#* }" ;; *) missing+=" ${what#* }" ;; esac
         case $1 in debian) p=$debian ;; fedora) p=$fedora ;; arch) p=$arch ;; mac) p=$mac ;; esac
         [ "$p" = - ] || packages+=" $p"
     done <<<"$needs"

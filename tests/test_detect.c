@@ -1,0 +1,617 @@
+/* Detection: files of made-up machines, a driver that is not NVIDIA's, warnings, the tree, the Machine; and ranks as threads. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/debug.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/coll_backend.h"
+#include "parallel/detect_parts.h"
+#include "parallel/ranks.h"
+#include "tests/test.h"
+
+/* ---- files ---- */
+
+/* A root folder with the files of: two sockets, numbered 0 and 3, of two cores with two hardware threads each, numbered
+ * as Intel does (first all first threads, sockets in turn); hardware thread 7 is off; a NUMA node for each. */
+static const char *two_sockets(void) {
+    const char *root = test_tmpdir();
+    char text[256];
+    int rc = test_shell(
+        root, text, sizeof text,
+        "c=sys/devices/system/cpu; n=sys/devices/system/node; mkdir -p $c $n; "
+        "for i in 0 1 2 3 4 5 6; do mkdir -p $c/cpu$i/topology; "
+        "echo $((i %% 2 * 3)) >$c/cpu$i/topology/physical_package_id; "
+        "echo $((i %% 4)),$((i %% 4 + 4)) >$c/cpu$i/topology/thread_siblings_list; done; "
+        "echo 3 >$c/cpu3/topology/thread_siblings_list; echo 0-6 >$c/online; "
+        "mkdir -p $n/node0 $n/node8; echo 0,8 >$n/online; echo 0,2,4,6 >$n/node0/cpulist; "
+        "echo 1,3,5,7 >$n/node8/cpulist");
+    return rc == 0 ? root : NULL;
+}
+
+static cpu_set_t set_of(const char *numbers) {
+    cpu_set_t s;
+    CPU_ZERO(&s);
+    for (; *numbers; numbers++) CPU_SET((size_t)(*numbers - '0'), &s);
+    return s;
+}
+
+TEST(detect_numbers_cores_along_sockets) {
+    static const int core[] = {0, 2, 1, 3, 0, 2, 1}, socket[] = {0, 1, 0, 1, 0, 1, 0};
+    static const int numa[] = {0, 8, 0, 8, 0, 8, 0};
+    const char *root = two_sockets();
+    Cpus c;
+    CHECK(root);
+    CHECK(cpus_sysfs(&c, root));
+    for (int i = 0; i < 7; i++) {
+        CHECK(c.cpu[i].core == core[i]);
+        CHECK(c.cpu[i].socket == socket[i]);
+        CHECK(c.cpu[i].numa == numa[i]);
+    }
+    CHECK(c.cpu[7].core == -1);
+    CHECK(!cpus_sysfs(&c, "/nowhere"));
+}
+
+TEST(detect_counts_what_a_node_and_a_rank_may_use) {
+    const char *root = two_sockets();
+    Cpus c;
+    NodeFacts n = {0};
+    RankFacts r = {0}, both = {0};
+    cpu_set_t all = set_of("0123456"), some = set_of("02456"), mine = set_of("15"),
+              across = set_of("34");
+    CHECK(root && cpus_sysfs(&c, root));
+    node_cpus(&n, &c, &all);
+    CHECK(n.sockets == 2 && n.numa == 2 && n.cores == 4 && n.threads == 7);
+    node_cpus(&n, &c, &some);
+    CHECK(n.sockets == 2 && n.numa == 2 && n.cores == 3 && n.threads == 5);
+    rank_cores(&r, &c, &mine);
+    CHECK(r.n_cores == 1 && r.first_core == 2 && r.socket == 1 && r.sockets == 1);
+    CHECK(rank_has(&r, 2) && r.core[0] == 4);
+    rank_cores(&both, &c, &across);
+    CHECK(both.n_cores == 2 && both.first_core == 0 && both.socket == 0 && both.sockets == 2);
+}
+
+TEST(detect_by_hwloc_is_detect_by_files) {
+    Cpus a, b;
+    if (!cpus_hwloc(&a)) {
+        test_skip("this build has no hwloc (tools/setup.sh test installs it, then build again)");
+        return;
+    }
+    if (!cpus_sysfs(&b, "")) {
+        test_skip("this system has no /sys/devices/system/cpu");
+        return;
+    }
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        CHECK(a.cpu[i].core == b.cpu[i].core);
+        CHECK(a.cpu[i].core < 0 || a.cpu[i].socket == b.cpu[i].socket);
+        CHECK(a.cpu[i].core < 0 || a.cpu[i].numa == b.cpu[i].numa);
+    }
+    setenv("HWLOC_SYNTHETIC", "package:2 numa:1 core:3 pu:2", 1);
+    bool ok = cpus_hwloc(&a);
+    unsetenv("HWLOC_SYNTHETIC");
+    CHECK(ok);
+    for (int i = 0; i < 12; i++)
+        CHECK(a.cpu[i].core == i / 2 && a.cpu[i].socket == i / 6 && a.cpu[i].numa == i / 6);
+    CHECK(a.cpu[12].core == -1);
+}
+
+TEST(detect_finds_cards_that_lead_out) {
+    const char *root = test_tmpdir();
+    char text[256];
+    NodeFacts n = {0};
+    int rc =
+        test_shell(root, text, sizeof text,
+                   "d=sys/class/net; "
+                   "card() { mkdir -p $d/$1; echo $2 >$d/$1/type; echo $3 >$d/$1/carrier; "
+                   "echo $4 >$d/$1/speed; [ -z \"$5\" ] || mkdir $d/$1/$5; }; "
+                   "card lo 772 1 0; card eth0 1 1 -1; card eth1 1 0 1000; card ib0 32 1 100000; "
+                   "card docker0 1 1 10000 bridge; card veth7 1 1 10000 brport; "
+                   "card tun0 65534 1 10 tun_flags; card bond0 1 1 50000; "
+                   "card eth2 1 1 25000 bonding_slave; card eth9 1 1 2500 brport; "
+                   "mkdir $d/eth9/device");
+    CHECK(rc == 0);
+    node_nics(&n, root);
+    CHECK(n.n_nics == 4);
+    CHECK_STR(n.nic[0].name, "bond0");
+    CHECK(n.nic[0].mbit == 50000);
+    CHECK_STR(n.nic[1].name, "eth0");
+    CHECK(n.nic[1].mbit == 0); // a virtual machine's, which does not say
+    CHECK_STR(n.nic[2].name, "eth9");
+    CHECK(n.nic[2].mbit == 2500);
+    CHECK_STR(n.nic[3].name, "ib0");
+    CHECK(n.nic[3].mbit == 100000);
+}
+
+TEST(detect_reads_model_and_quota) {
+    const char *root = test_tmpdir();
+    char text[256];
+    NodeFacts n = {0}, none = {0};
+    int rc =
+        test_shell(root, text, sizeof text,
+                   "mkdir -p proc sys/fs/cgroup; echo 150000 100000 "
+                   ">sys/fs/cgroup/cpu.max; printf 'vendor_id\\t: GenuineIntel\\nmodel "
+                   "name\\t: Intel(R) Xeon(R)  CPU E5-2690 v4 @ 2.60GHz\\nmodel name\\t: no\\n' "
+                   ">proc/cpuinfo");
+    CHECK(rc == 0);
+    node_model(&n, root);
+    CHECK_STR(n.cpu, "Intel Xeon E5-2690 v4");
+    node_quota(&n, root);
+    CHECK(n.quota == 2);
+    node_model(&none, "/nowhere");
+    CHECK(*none.cpu); // at least the architecture
+    node_quota(&none, "/nowhere");
+    CHECK(none.quota == 0);
+    CHECK(test_shell(root, text, sizeof text, "echo max 100000 >sys/fs/cgroup/cpu.max") == 0);
+    node_quota(&n, root);
+    CHECK(n.quota == 0);
+}
+
+TEST(detect_asks_the_drivers_library_for_gpus) {
+    char path[1024] = "";
+    NodeFacts n = {0};
+    CHECK(readlink("/proc/self/exe", path, sizeof path - 64) > 0);
+    strcpy(strrchr(path, '/'), "/tests/fake_nvml/libnvidia-ml.so.1");
+    node_gpus(&n, path);
+    CHECK(n.n_gpus == 2); // the third one is lost
+    CHECK_STR(n.gpu[0].name, "NVIDIA H200");
+    CHECK(n.gpu[0].memory == 150754820096 && n.gpu[0].links == 18);
+    CHECK_STR(n.gpu[1].name, "NVIDIA A100-SXM4-40GB");
+    CHECK(n.gpu[1].memory == 42949672960 && n.gpu[1].links == 11); // one of 12 is down
+    node_gpus(&n, "libjansson.so.4");                              // another library
+    CHECK(n.n_gpus == 0);
+    node_gpus(&n, "libnowhere.so.1");
+    CHECK(n.n_gpus == 0);
+}
+
+/* ---- jobs that are made up ---- */
+
+enum { MOST_NODES = 16, MOST_RANKS = 128 };
+typedef struct Job {
+    Detected d;
+    NodeFacts node[MOST_NODES];
+    RankFacts rank[MOST_RANKS];
+} Job;
+
+/* Nodes of two sockets with 4 cores each, and per_node ranks that divide them. */
+static Job *job_make(int nodes, int per_node) {
+    Job *j = mem_calloc(1, sizeof *j);
+    j->d = (Detected){.n_ranks = nodes * per_node,
+                      .n_nodes = nodes,
+                      .node = j->node,
+                      .rank = j->rank,
+                      .backend = "mpi",
+                      .kernels = "avx2",
+                      .flops = 50e9};
+    for (int i = 0; i < nodes; i++) {
+        NodeFacts *n = &j->node[i];
+        *n = (NodeFacts){.cpu = "AMD EPYC 7543",
+                         .sockets = 2,
+                         .numa = 2,
+                         .cores = 8,
+                         .threads = 8,
+                         .memory = (int64_t)32 << 30,
+                         .n_nics = 2,
+                         .nic = {{"eth0", 1000}, {"ib0", 100000}}};
+        snprintf(n->name, sizeof n->name, "h%d", i);
+    }
+    for (int r = 0; r < nodes * per_node; r++) {
+        int n = 8 / per_node, first = r % per_node * n;
+        j->rank[r] = (RankFacts){.node = r / per_node,
+                                 .n_cores = n,
+                                 .first_core = first,
+                                 .socket = first / 4,
+                                 .sockets = n > 4 ? 2 : 1,
+                                 .threads = n,
+                                 .speed = 1,
+                                 .core = {((1ull << n) - 1) << first}};
+    }
+    return j;
+}
+
+static void bind_to(RankFacts *r, uint64_t cores, int threads) {
+    r->core[0] = cores;
+    r->n_cores = __builtin_popcountll(cores);
+    r->first_core = __builtin_ctzll(cores);
+    r->socket = r->first_core / 4;
+    r->sockets = (cores & 0xf) && (cores & 0xf0) ? 2 : 1;
+    r->threads = threads;
+}
+
+/* The warnings, one a line. */
+static const char *warnings(Job *j) {
+    static char text[MAX_WARNINGS * 200];
+    size_t n = 0;
+    *text = 0;
+    detect_warn(&j->d);
+    for (int i = 0; i < j->d.n_warnings; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s\n", j->d.warning[i]);
+    return text;
+}
+
+TEST(detect_has_nothing_to_say_of_good_bindings) {
+    static const int per_node[] = {1, 2, 4, 8};
+    for (int i = 0; i < 4; i++) {
+        Job *j = job_make(3, per_node[i]);
+        CHECK_STR(warnings(j), "");
+        mem_free(j);
+    }
+}
+
+TEST(detect_names_ranks_on_one_core_while_others_idle) {
+    Job *j = job_make(1, 2);
+    bind_to(&j->rank[0], 2, 1), bind_to(&j->rank[1], 2, 1);
+    CHECK_STR(warnings(j), "ranks 0 and 1 are bound to core 1 of h0, and 7 of its 8 cores to none: "
+                           "mpirun --map-by slot:PE=4, srun --cpus-per-task 4\n");
+    mem_free(j);
+}
+
+TEST(detect_tells_cores_without_a_rank) { // as mpirun -n 2 leaves them
+    Job *j = job_make(3, 2);
+    for (int r = 0; r < 6; r++) bind_to(&j->rank[r], 1u << (r % 2), 1);
+    CHECK_STR(warnings(j), "no rank may use 6 of the 8 cores of h0: mpirun --map-by slot:PE=4, "
+                           "srun --cpus-per-task 4 (and so on 2 more)\n");
+    mem_free(j);
+}
+
+TEST(detect_tells_more_ranks_or_threads_than_cores) {
+    Job *j = job_make(1, 8);
+    j->node[0].cores = j->node[0].threads = 6;
+    for (int r = 0; r < 8; r++) bind_to(&j->rank[r], 0x3f, 1);
+    j->node[0].sockets = 1;
+    CHECK_STR(warnings(j),
+              "8 ranks with 8 threads share 6 cores of h0 and take turns: fewer ranks\n");
+    mem_free(j);
+    j = job_make(1, 2);
+    j->rank[0].threads = 5;
+    CHECK_STR(warnings(j),
+              "2 ranks with 9 threads share 8 cores of h0 and take turns: fewer --threads\n");
+    j->node[0].threads = 16; // two to a core
+    CHECK_STR(warnings(j), "");
+    mem_free(j);
+}
+
+TEST(detect_tells_a_rank_on_two_sockets_that_could_have_one) {
+    Job *j = job_make(1, 2);
+    bind_to(&j->rank[0], 0x33, 4), bind_to(&j->rank[1], 0xcc, 4);
+    CHECK_STR(warnings(j), "rank 0 on h0 runs 4 threads on 2 sockets, and one has room: mpirun "
+                           "--map-by slot:PE=4, srun --cpus-per-task 4\n");
+    mem_free(j);
+}
+
+TEST(detect_tells_uneven_shares_of_cores) {
+    Job *j = job_make(1, 2);
+    bind_to(&j->rank[0], 0x7, 3), bind_to(&j->rank[1], 0xf0, 4);
+    CHECK_STR(
+        warnings(j),
+        "cores of h0 are dealt unevenly, 3 to rank 0, 4 to rank 1: all wait for the slowest\n");
+    mem_free(j);
+}
+
+TEST(detect_tells_what_a_control_group_does_not_grant) {
+    Job *j = job_make(1, 2);
+    j->node[0].quota = 8;
+    CHECK_STR(warnings(j), "");
+    j->node[0].quota = 2;
+    CHECK_STR(warnings(j), "a control group grants h0 the time of 2 cores, and 8 threads will be "
+                           "stopped in between: --threads\n");
+    mem_free(j);
+}
+
+TEST(detect_names_stragglers) {
+    Job *j = job_make(4, 2);
+    j->rank[5].speed = 0.81;
+    CHECK_STR(warnings(j), "");
+    j->rank[5].speed = 0.62;
+    CHECK_STR(warnings(j), "rank 5 on h2 reaches 62 % of the median rank's speed: all wait\n");
+    j->rank[3].speed = 0.7;
+    CHECK_STR(warnings(j),
+              "rank 5 on h2 reaches 62 % of the median rank's speed: all wait (slow: 3 5)\n");
+    mem_free(j);
+}
+
+TEST(detect_tells_nodes_that_differ) {
+    Job *j = job_make(3, 2);
+    strcpy(j->node[2].cpu, "AMD EPYC 7351");
+    CHECK_STR(warnings(j),
+              "nodes differ: h0 has 8 cores of AMD EPYC 7543, h2 8 of AMD EPYC 7351\n");
+    mem_free(j);
+    j = job_make(2, 2);
+    j->d.n_ranks = 3;
+    bind_to(&j->rank[2], 0xf, 4);
+    CHECK(
+        strstr(warnings(j), "h0 has 2 ranks, h1 1: costs are those of a cluster with the fewest"));
+    mem_free(j);
+    j = job_make(2, 2);
+    for (int r = 0; r < 4; r++)
+        j->rank[r].node = r % 2, bind_to(&j->rank[r], r < 2 ? 0xf : 0xf0, 4);
+    CHECK(strstr(warnings(j), "ranks are dealt out to the nodes in turn"));
+    CHECK(j->d.n_warnings == 1);
+    mem_free(j);
+}
+
+/* ---- the tree ---- */
+
+static const char *tree(Job *j) {
+    static char text[8192];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    if (!f) return "";
+    detect_warn(&j->d);
+    detect_print(&j->d, f);
+    fclose(f);
+    return text;
+}
+
+TEST(detect_prints_nodes_and_ranks) {
+    Job *j = job_make(2, 2);
+    j->node[1].memory = (int64_t)64 << 30;
+    j->node[1].threads = 16;
+    j->node[1].nic[0].mbit = 0, j->node[1].nic[1].mbit = 100;
+    bind_to(&j->rank[0], 0x6d, 4), bind_to(&j->rank[1], 0x6d, 4);
+    j->node[0].sockets = 1; // no word about them
+    CHECK_STR(tree(j),
+              "2 nodes, 4 ranks (mpi) of 4 threads, avx2 kernels\n"
+              "h0        AMD EPYC 7543, 1 socket, 2 NUMA nodes, 8 cores, 32.0 GiB free, eth0 1 "
+              "Gbit/s, ib0 100 Gbit/s\n"
+              "          ranks 0-1  cores 0 2-3 5-6\n"
+              "h1        AMD EPYC 7543, 2 sockets, 8 cores (16 hardware threads), 64.0 GiB free, "
+              "eth0, ib0 100 Mbit/s\n"
+              "          rank 2  cores 0-3       rank 3  cores 4-7\n"
+              "warning: no rank may use 3 of the 8 cores of h0: mpirun --map-by slot:PE=4, srun "
+              "--cpus-per-task 4\n");
+    mem_free(j);
+}
+
+TEST(detect_prints_equal_nodes_and_gpus_once) {
+    Job *j = job_make(8, 8);
+    for (int i = 0; i < 8; i++) {
+        j->node[i].n_nics = 0, j->node[i].n_gpus = 8;
+        for (int g = 0; g < 8; g++) {
+            strcpy(j->node[i].gpu[g].name, g < 6 ? "NVIDIA H100 80GB HBM3" : "NVIDIA L4");
+            j->node[i].gpu[g].memory = (int64_t)(g < 6 ? 80 : 24) << 30;
+            j->node[i].gpu[g].links = g < 6 ? 18 : 0;
+        }
+        j->node[i].memory -= i << 20; // what is free is never quite the same
+    }
+    bind_to(&j->rank[7 * 8], 2, 1), bind_to(&j->rank[7 * 8 + 1], 1, 1);
+    CHECK_STR(tree(j),
+              "8 nodes, 64 ranks (mpi) of 1 thread, avx2 kernels\n"
+              "h0        AMD EPYC 7543, 2 sockets, 8 cores, 32.0 GiB free\n"
+              "          6 x NVIDIA H100 80GB HBM3, 80 GiB, 18 NVLinks\n"
+              "          2 x NVIDIA L4, 24 GiB\n"
+              "          rank 0  core 0          rank 1  core 1          rank 2  core 2          "
+              "rank 3  core 3\n"
+              "          rank 4  core 4          rank 5  core 5          rank 6  core 6          "
+              "rank 7  core 7\n"
+              "h1 ... h6 like h0: ranks 8-55\n"
+              "h7        AMD EPYC 7543, 2 sockets, 8 cores, 32.0 GiB free\n"
+              "          6 x NVIDIA H100 80GB HBM3, 80 GiB, 18 NVLinks\n"
+              "          2 x NVIDIA L4, 24 GiB\n"
+              "          rank 56  core 1         rank 57  core 0         rank 58  core 2         "
+              "rank 59  core 3\n"
+              "          rank 60  core 4         rank 61  core 5         rank 62  core 6         "
+              "rank 63  core 7\n");
+    mem_free(j);
+}
+
+TEST(detect_lists_are_shortened) {
+    static const int item[] = {0, 1, 2, 4, 6, 8, 9, 100};
+    char text[32];
+    detect_list(text, sizeof text, item, 8);
+    CHECK_STR(text, "0-2 4 6 8-9 100");
+    detect_list(text, 12, item, 8);
+    CHECK_STR(text, "0-2 4 6 ...");
+    detect_list(text, sizeof text, item, 0);
+    CHECK_STR(text, "");
+}
+
+/* ---- the Machine ---- */
+
+TEST(detect_machine_has_the_levels_of_the_job) {
+    Job *j = job_make(3, 4);
+    Machine m;
+    detect_machine(&j->d, &m);
+    CHECK(m.ranks == 12 && m.nodes == 3 && m.ranks_per_node == 4 && m.threads == 2);
+    CHECK(m.n_levels == 3);
+    CHECK_STR(m.level[0].name, "socket");
+    CHECK_STR(m.level[1].name, "node");
+    CHECK_STR(m.level[2].name, "network");
+    CHECK(m.level[0].ranks == 2 && m.level[1].ranks == 4 && m.level[2].ranks == 12);
+    CHECK(m.memory == (int64_t)8 << 30);              // a quarter of a node's
+    CHECK(m.level[2].port_rate == 0.956 * 100e9 / 8); // of the faster card
+    CHECK(m.flops[0] == 50e9 && m.flops[1] == 50e9 && m.slowest == 1);
+    CHECK(m.travel == TRAVEL_DIRECT && !m.measured);
+    mem_free(j);
+}
+
+TEST(detect_machine_reads_as_a_description) {
+    static const int jobs[][2] = {{1, 1}, {1, 2}, {1, 8}, {2, 1}, {3, 2}, {5, 8}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        Job *j = job_make(jobs[i][0], jobs[i][1]);
+        char text[4096] = "";
+        Machine m, back;
+        Err e = {""};
+        detect_machine(&j->d, &m);
+        FILE *f = fmemopen(text, sizeof text, "w");
+        CHECK(f);
+        machine_print(&m, f);
+        fclose(f);
+        if (!machine_parse(&back, text, strlen(text), &e))
+            test_fail(__FILE__, __LINE__, "%s", e.text);
+        CHECK(back.ranks == m.ranks && back.n_levels == m.n_levels);
+        mem_free(j);
+    }
+}
+
+TEST(detect_machine_goes_by_the_smallest_and_slowest) {
+    Job *j = job_make(2, 2);
+    Machine m;
+    j->d.n_ranks = 3; // two on h0, one on h1
+    j->rank[1].speed = 0.5;
+    j->rank[1].threads = 3;
+    j->node[0].memory = (int64_t)10 << 30;
+    j->node[1].n_nics = 1;
+    strcpy(j->d.kernels, "avx512_bf16");
+    j->d.bf16 = true;
+    detect_machine(&j->d, &m);
+    CHECK(m.ranks == 3 && m.ranks_per_node == 1 && m.n_levels == 1);
+    CHECK(m.level[0].ranks == 3 && m.level[0].rank_rate == 0.956 * 1e9 / 8);
+    CHECK(m.threads == 3 && m.slowest == 2 && m.memory == (int64_t)5 << 30);
+    CHECK(m.flops[0] == 25e9 && m.flops[1] == 50e9); // 50 were measured in bf16
+    mem_free(j);
+}
+
+TEST(detect_machine_knows_no_near_ranks_where_they_are_dealt_out) {
+    Job *j = job_make(2, 2);
+    Machine m;
+    for (int r = 0; r < 4; r++) j->rank[r].node = r % 2;
+    detect_machine(&j->d, &m);
+    CHECK(m.n_levels == 1 && m.level[0].ranks == 4 && m.level[0].port_rate == 0);
+    CHECK(m.level[0].rank_rate == 0.956 * 100e9 / 8 / 2); // two ranks share a card
+    mem_free(j);
+}
+
+/* ---- the key ---- */
+
+TEST(detect_key_is_of_what_costs_depend_on) {
+    Job *j = job_make(2, 2);
+    char key[256], other[256];
+    detect_key(&j->d, key);
+    CHECK(strncmp(key, "h0-2nodes-AMD_EPYC_7543-4ranks-4threads-avx2-mpi-", 49) == 0);
+    CHECK(strlen(key) < 200 && !strpbrk(key, "/ \n"));
+    j->node[0].memory /= 2, j->rank[1].speed = 0.5;
+    detect_key(&j->d, other);
+    CHECK_STR(key, other);
+    bind_to(&j->rank[1], 0xe0, 4);
+    detect_key(&j->d, other);
+    CHECK(strcmp(key, other) != 0);
+    bind_to(&j->rank[1], 0xf0, 4);
+    strcpy(j->node[1].name, "h9");
+    detect_key(&j->d, other);
+    CHECK(strcmp(key, other) != 0);
+    mem_free(j);
+}
+
+/* ---- ranks ---- */
+
+static int detect_here(World *w, void *ctx) {
+    const Kernels *k = kernels_cpu(NULL);
+    Team *team = team_create(2);
+    Group g = comm_group(world_comm(w));
+    Detected d;
+    char key[256], keys[4][256];
+    cpu_set_t allowed;
+    (void)ctx;
+    cpus_allowed(&allowed);
+    detect(&d, w, k, team, false);
+    detect_key(&d, key);
+    group_all_gather(&g, key, sizeof key, keys);
+    int wrong = strcmp(keys[0], key) != 0;
+    wrong += d.n_ranks != 4 || d.n_nodes != 1 || strcmp(d.node[0].name, world_node(w)) != 0;
+    wrong += d.node[0].threads != CPU_COUNT(&allowed) || d.node[0].cores < 1;
+    wrong += d.node[0].sockets < 1 || d.node[0].memory <= 0 || !*d.node[0].cpu;
+    wrong += strcmp(d.backend, "threads") != 0 || strcmp(d.kernels, kernels_cpu_sets()[0]) != 0;
+    double least = 1, most = 1;
+    for (int r = 0; r < 4; r++) {
+        const RankFacts *f = &d.rank[r];
+        wrong += f->node != 0 || f->n_cores < 1 || f->threads != 2 || !rank_has(f, f->first_core);
+        least = f->speed < least ? f->speed : least, most = f->speed > most ? f->speed : most;
+    }
+    wrong += !(least > 0) || !(d.flops > 1e6);
+    wrong += least == 1 && most == 1; // four measurements are never the same
+    detect_free(&d);
+    team_destroy(team);
+    return wrong;
+}
+
+TEST(detect_finds_threads_on_this_machine) {
+    CHECK(ranks_run(4, detect_here, NULL) == 0);
+}
+
+static int cores_of_a_pinned_team(World *w, void *ctx) {
+    Team *team = team_create(0); // one thread for each core, each tied to its own
+    Detected d;
+    detect(&d, w, kernels_cpu(NULL), team, false);
+    *(int *)ctx = d.rank[0].n_cores == d.node[0].cores;
+    detect_free(&d);
+    team_destroy(team);
+    return 0;
+}
+
+TEST(detect_counts_all_cores_of_a_team) {
+    int all = 0;
+    if (team_cores() < 2) {
+        test_skip("one core");
+        return;
+    }
+    CHECK(ranks_run(1, cores_of_a_pinned_team, &all) == 0);
+    CHECK(all);
+}
+
+/* ---- the matrix ---- */
+
+TEST(detect_matrix_is_a_tournament) {
+    for (int p = 2; p <= 33; p++) {
+        bool met[33][33] = {{0}};
+        for (int round = 0; round < p - 1 + p % 2; round++)
+            for (int r = 0; r < p; r++) {
+                int other = matrix_partner(r, p, round);
+                if (other < 0 && p % 2) continue; // rests
+                CHECK(other >= 0 && other < p && other != r);
+                CHECK(matrix_partner(other, p, round) == r);
+                CHECK(!met[r][other]);
+                met[r][other] = true;
+            }
+        for (int r = 0; r < p; r++)
+            for (int c = 0; c < p; c++) CHECK(met[r][c] == (r != c));
+    }
+}
+
+static int print_matrix(World *w, void *ctx) {
+    detect_matrix(w, ctx);
+    return 0;
+}
+
+/* Numbers above 0 in the rows of ranks; -1 when a row has another number of columns. */
+static int cells(const char *text, int p) {
+    int n = 0;
+    for (int r = 0; r < p; r++) {
+        char begin[16], field[16];
+        int used;
+        snprintf(begin, sizeof begin, "%4d ", r);
+        const char *row = text;
+        for (int line = 0; line < 3 + r && row; line++) row = strchr(row, '\n') + 1;
+        row = strstr(row, begin) + 4;
+        for (int c = 0; c < p; c++, row += used) {
+            if (sscanf(row, "%15s%n", field, &used) != 1) return -1;
+            if ((r == c) != (strcmp(field, ".") == 0)) return -1;
+            n += r != c && atof(field) > 0;
+        }
+        if (*row != '\n') return -1;
+    }
+    return n;
+}
+
+TEST(detect_matrix_measures_every_pair) {
+    for (int p = 2; p <= 5; p++) {
+        char text[4096] = "", pairs[32];
+        FILE *f = fmemopen(text, sizeof text, "w");
+        CHECK(f);
+        CHECK(ranks_run(p, print_matrix, f) == 0);
+        fclose(f);
+        CHECK(cells(text, p) == p * (p - 1));
+        snprintf(pairs, sizeof pairs, "same node   %6d ", p * (p - 1) / 2);
+        CHECK(strstr(text, pairs));
+        CHECK(!strstr(text, "other node"));
+    }
+}
+
+TEST(detect_matrix_of_many_ranks_is_a_sample) {
+    char text[4096] = "";
+    FILE *f = fmemopen(text, sizeof text, "w");
+    CHECK(f);
+    CHECK(ranks_run(19, print_matrix, f) == 0); // 19 rounds of 9 pairs, of which 16 are played
+    fclose(f);
+    CHECK(strncmp(text, "GB/s         pairs", 18) == 0);
+    CHECK(strstr(text, "same node      144 "));
+}
