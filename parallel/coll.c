@@ -107,6 +107,19 @@ Comm *world_group(World *w, int color, int rank, int size, const char *label) {
     return c;
 }
 
+void comm_free(Comm *c) {
+    World *w = c->world;
+    Comm *before = w->all;
+    while (before->next != c) before = before->next;
+    before->next = c->next;
+    if (w->last == c) w->last = before;
+    for (int i = 0; i < w->n_rows; i++)
+        if (w->rows[i].comm == c) w->rows[i] = (CountRow){0};
+    w->backend->close(c);
+    mem_free(c->member);
+    mem_free(c);
+}
+
 int world_rank(const World *w) {
     return w->rank;
 }
@@ -228,6 +241,7 @@ static void check_call(const Comm *c, const CollCall *call) {
 
 /* The counters' row of (what, op, group). Names are constants: mostly the pointers decide. */
 static int count_row(World *w, const Comm *c, const CollCall *call) {
+    int free_row = -1; // of a group that is gone
     for (int by_text = 0; by_text < 2; by_text++)
         for (int i = 0; i < w->n_rows; i++) {
             const CountRow *r = &w->rows[i];
@@ -235,14 +249,17 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
                 (by_text ? strcmp(r->count.what, call->what) == 0 : r->count.what == call->what))
                 return i;
         }
-    if (w->n_rows == w->max_rows) {
+    for (int i = 0; i < w->n_rows && free_row < 0; i++)
+        if (!w->rows[i].comm) free_row = i;
+    if (free_row < 0 && w->n_rows == w->max_rows) {
         w->max_rows = w->max_rows ? 2 * w->max_rows : 64;
         w->rows = mem_realloc(w->rows, (size_t)w->max_rows, sizeof *w->rows);
     }
-    w->rows[w->n_rows] = (CountRow){
+    if (free_row < 0) free_row = w->n_rows++;
+    w->rows[free_row] = (CountRow){
         .comm = c,
         .count = {.what = call->what, .label = c->label, .op = call->op, .size = c->size}};
-    return w->n_rows++;
+    return free_row;
 }
 
 /* What nobody sends takes no time. */

@@ -75,11 +75,14 @@ const char *world_backend(const World *w); // "self", "threads", "mpi"
 const char *world_node(const World *w);    // host name
 
 /* Collective over the world. The ranks of one color form a group, in the order of (key, rank); label
- * ("x", "d.z") names it in tables and messages. Freed with the world. */
+ * ("x", "d.z") names it in tables and messages. Freed with the world, or before. */
 Comm *world_split(World *w, int color, int key, const char *label);
 /* The same where the caller knows its place in the group, which a world that is imagined must be told. */
 Comm *world_group(World *w, int color, int rank, int size, const char *label);
 Comm *world_comm(World *w); // all ranks; label "all"
+/* Collective over the world. Gives back a group of world_split that nobody uses any more, with its counters; none of
+ * its tickets is open. */
+void comm_free(Comm *c);
 int comm_rank(const Comm *c);
 int comm_size(const Comm *c);
 const char *comm_label(const Comm *c);

@@ -17,7 +17,7 @@ typedef struct CollBackend {
     bool alone; // there are no other ranks: groups are imagined (parallel/price.c)
     /* Collective over the world. The group is known (rank, size, member); makes c->impl. */
     void (*open)(Comm *c, int color, int key);
-    void (*close)(Comm *c); // Collective over the world, in the order in which they were opened
+    void (*close)(Comm *c); // Collective over the world, in the same order everywhere
     /* Local. Must not block. Calls of a group are numbered 1, 2, ...; *call lives until its wait. */
     void (*start)(Comm *c, uint64_t number, const CollCall *call);
     /* Collective. Returns when src may be reused and dst is complete. */

@@ -74,6 +74,12 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     g->kv = make_kv(g, c);
 }
 
+void grid_free(Grid *g) {
+    while (g->n_comms > 0) comm_free(g->comms[--g->n_comms].comm);
+    if (g->kv) comm_free(g->kv);
+    g->kv = NULL;
+}
+
 void grid_set_apart(Grid *g) {
     static const char *const lists[] = {"z.x", "z.x.y"};
     g->apart = g->mesh.size[AXIS_D] > 1;

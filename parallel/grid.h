@@ -28,6 +28,8 @@ typedef struct Grid {
 
 /* Collective over the world, whose size is layout_ranks. Dies when it is not. */
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c);
+/* Collective over the world. Gives its groups back. */
+void grid_free(Grid *g);
 /* Local. The grid of one rank. */
 const Grid *grid_one(void);
 /* Collective over the world, after grid_make: from now on a step is of the ranks of one coordinate of d alone

@@ -80,6 +80,7 @@ bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape,
     model_plan(m, &s, old.k, team);
     if (!group_all(&all, fits(m, &old, neighbours))) {
         model_free(m);
+        grid_free(g);
         *m = old, *g = old_grid;
         return false;
     }
@@ -88,6 +89,7 @@ bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape,
     model_allocate(m);
     relayout(m, &old);
     model_free(&old);
+    grid_free(&old_grid);
     return true;
 }
 

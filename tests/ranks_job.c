@@ -125,6 +125,11 @@ static int run_sums(World *w) {
     Comm *groups[] = {world_comm(w), world_split(w, rank % 2, -rank, "parity"),
                       world_split(w, rank / 2, rank, "pairs"), world_split(w, 0, -rank, "back")};
     uint32_t crc = 0;
+    for (int i = 0; i < 20; i++) { // groups may come and go
+        Comm *gone = world_split(w, rank % 3, i, "gone");
+        coll_barrier(gone);
+        comm_free(gone);
+    }
     uint64_t at = 0;
     for (uint64_t round = 0; round < ROUNDS; round += OPEN) {
         CollCall k[OPEN];

@@ -145,6 +145,36 @@ TEST(coll_threads_counts_ring_volumes) {
     for (int p = 2; p <= 6; p++) CHECK(ranks_run(p, counted, NULL) == 0);
 }
 
+/* Groups that come and go leave nothing: neither counters nor, as leak checkers see, memory. */
+static int come_and_go(World *w, void *ctx) {
+    bool ok = true;
+    CollCount rows[8];
+    for (int i = 0; i < 100 && ok; i++) {
+        Comm *kept = world_split(w, world_rank(w) / 3, 0, "kept"),
+             *gone = world_split(w, world_rank(w) % 2, 0, "gone");
+        int32_t x[2] = {1, 1}, *size = ctx;
+        CollCall k = {.op = COLL_ALL_REDUCE, .type = COLL_I32, .rows = 1, .cols = 1};
+        k.what = "count", k.file = __FILE__, k.src = k.dst = &x[0];
+        world_count_reset(w);
+        coll_run(gone, &k);
+        comm_free(gone);
+        k.src = k.dst = &x[1];
+        coll_run(kept, &k);
+        coll_run(kept, &k);
+        int n = world_counts(w, rows, 8);
+        for (int j = 0; j < n && j < 8; j++) ok = ok && strcmp(rows[j].label, "gone") != 0;
+        for (int j = 0; j < n && j < 8; j++)
+            if (strcmp(rows[j].label, "kept") == 0) ok = ok && rows[j].calls == 2;
+        ok = ok && x[0] == 3 && x[1] == 9 && comm_size(kept) == *size;
+        comm_free(kept);
+    }
+    return !ok;
+}
+
+TEST(coll_groups_come_and_go) {
+    CHECK(ranks_run(6, come_and_go, &(int){3}) == 0);
+}
+
 static int as_group(World *w, void *ctx) {
     (void)ctx;
     Group g = comm_group(world_comm(w));
