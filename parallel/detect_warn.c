@@ -183,7 +183,7 @@ void detect_warn(Detected *d) {
     static NodeCheck *const of_node[] = {crowded,        on_one_core, idle_cores,
                                          across_sockets, uneven,      quota};
     static JobCheck *const of_job[] = {unlike_processors, unlike_numbers, dealt_out, straggler};
-    char text[TEXT], more[40];
+    char text[TEXT] = "", more[40];
     d->n_warnings = 0;
     for (size_t c = 0; c < sizeof of_node / sizeof *of_node; c++) {
         int n = 0;

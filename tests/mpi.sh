@@ -327,6 +327,15 @@ both_directions() {
     verdict "both directions of a link at once"
 }
 
+# Two hosts are two nodes, the second like the first; four pairs of ranks lie on both.
+detected() {
+    why=
+    cluster "$programs/train_gpt" --matrix >out 2>err || why="status $?"
+    grep -q '^2 nodes, 4 ranks (mpi)' out && grep -q '^h1  *like h0: ranks 2-3$' out || why="nodes: $(head -5 out)"
+    grep -q '^same node *2 ' out && grep -q '^other node *4 ' out || why="pairs: $(tail -2 out)"
+    verdict "two hosts are detected"
+}
+
 on_a_cluster() {
     local missing
     if ! missing=$("$lab" can); then
