@@ -2,16 +2,16 @@
  *
  * Every rank runs each work at the same time as the others, as in training: ranks that share cores or
  * memory slow each other. Works are measured at two numbers of rows, collectives at up to 8 sizes with all sibling
- * groups active, and their data are checked. The result is the same on all ranks (rank 0's), and kept
- * under the user's cache directory ($XDG_CACHE_HOME or ~/.cache, train_gpt/) by what it depends on.
+ * groups active, and their data are checked. The result is the same on all ranks, and kept in the user's
+ * cache (base/cache.h) by what it depends on.
  */
 #ifndef PARALLEL_CALIBRATE_H
 #define PARALLEL_CALIBRATE_H
 
 #include "parallel/machine.h"
 
-/* What shall be measured: works (rows: the most that occur) and kinds of groups, of which `use` says in which
- * collectives and up to how many bytes they occur. */
+/* What shall be measured, each in the order of importance: works (rows: the most that occur; of the team's number of
+ * threads, others are passed over) and kinds of groups, of which `most` says in which collectives they occur. */
 typedef struct CalibrateList {
     Work *work;
     int n_works;
@@ -27,15 +27,18 @@ typedef struct CalibrateWhere {
     const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
     double budget;   // seconds
     bool again;      // measure although the cache has it
+    bool crowded;    // ranks share cores: a work takes until the last of them is through
 } CalibrateWhere;
 
-/* Collective over the world. Reads the cache, measures what it lacks within the budget (the list is in order of
- * importance), writes the cache. Dies when a collective brings wrong data. Free with calibration_free. */
+/* Collective over the world. Reads the cache, measures what it lacks within the budget, writes the cache; what a file
+ * cannot give is measured. Dies when a collective brings wrong data. Free with calibration_free. */
 Calibration *calibrate(const CalibrateWhere *w, const CalibrateList *list);
 void calibration_free(Calibration *c);
 double calibration_seconds(const Calibration *c); // that measuring took, 0 from the cache
 
-/* Local, pure. False where nothing alike was measured; between and beyond what was measured costs are lines. */
+/* Local, pure. Between and beyond what was measured costs are lines. A work of sizes that were not measured costs what
+ * the nearest of its kind, threads and type does, by FLOPs or bytes: sizes are compared by their logarithms. False
+ * where its kind, or that op of that group, was not measured. */
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);
 bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64_t bytes,
                       double *seconds);

@@ -22,7 +22,7 @@ static bool has(const Run *r, uint32_t flag) {
 }
 
 /* Tables that are looked up: beyond so many floats another row is no farther from the caches. */
-enum { TABLE_FLOATS = 1 << 24 };
+enum { TABLE_FLOATS = 1 << 22 };
 
 static int64_t table_rows(int64_t V, int64_t C) {
     int64_t most = C > 0 ? TABLE_FLOATS / C : V;

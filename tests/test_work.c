@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/price_kernels.h"
 #include "tests/test.h"
 
 static Work work_of(WorkKind kind, int64_t rows, int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -98,6 +99,36 @@ TEST(work_run_of_every_kind_stays_inside_its_scratch_and_finite) {
             }
         team_destroy(team);
     }
+    CHECK_STR(wrong, "");
+}
+
+/* Kernels that write down what they are asked are asked for that very work: what is measured under a name is what the
+ * recorded step means by it. */
+TEST(work_run_asks_the_kernels_for_that_work) {
+    char name[64], wrong[64] = "";
+    Team *team = team_create(2);
+    Tape tape = {.threads = 2};
+    const Kernels *k = price_kernels(&tape);
+    for (int kind = 0; kind < N_WORKS; kind++) {
+        Work w = odd_work(kind);
+        w.flags = kind <= WORK_DW ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DGELU
+                  : kind <= WORK_ATTENTION_BACKWARD                             ? WORK_BF16
+                  : kind <= WORK_NORM_BACKWARD_APPLY                            ? WORK_RMS
+                  : kind == WORK_BIAS_RESIDUAL                                  ? WORK_ADDEND
+                  : kind >= WORK_CLASSIFIER && kind <= WORK_CLASSIFIER_GRADIENT ? WORK_BACKWARD
+                                                                                : 0;
+        if (w.kind >= WORK_GELU && w.kind <= WORK_GELU_BACKWARD) w.a = 0;
+        if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.a = 0;
+        void *memory = mem_alloc_aligned(work_scratch(&w, k, 2), 128);
+        tape.n_works = tape.n_events = 0;
+        work_run(&w, k, team, memory);
+        mem_free(memory);
+        const Work *said = tape.work;
+        if (tape.n_works != 1 || !work_alike(said, &w) || said->rows != w.rows)
+            snprintf(wrong, sizeof wrong, "%s", work_name(&w, name));
+    }
+    tape_free(&tape);
+    team_destroy(team);
     CHECK_STR(wrong, "");
 }
 

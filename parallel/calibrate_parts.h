@@ -1,0 +1,97 @@
+/* calibrate_parts -- what the files of the calibration share: its tables, its clock, its memory.
+ *
+ *   calibrate.c        what is missing is measured, in order, while the budget lasts
+ *   calibrate_meter.c  the clock: one call on all ranks at once
+ *   calibrate_work.c   works, on memory as cold as in training
+ *   calibrate_send.c   collectives, and whether their data are right
+ *   calibrate_cost.c   the tables read
+ *   calibrate_cache.c  the tables kept in a file
+ */
+#ifndef PARALLEL_CALIBRATE_PARTS_H
+#define PARALLEL_CALIBRATE_PARTS_H
+
+#include "parallel/calibrate.h"
+
+/* Seconds = fixed + per_row * rows. */
+typedef struct WorkCost {
+    Work work; // rows: the most that was asked for
+    double fixed, per_row;
+} WorkCost;
+
+enum { SEND_POINTS = 8 };
+typedef struct SendCost {
+    Placement place;
+    CollOp op;
+    int n;
+    int64_t most;                                    // bytes that were asked for
+    double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
+} SendCost;
+
+struct Calibration {
+    WorkCost *work;
+    SendCost *send;
+    int n_works, max_works, n_sends, max_sends;
+    double slowdown, slowest;
+    double seconds; // that measuring took
+};
+
+/* Local. An empty table; entries are added or take the place of what measured the same. */
+Calibration *calibration_new(void);
+void calibration_add_work(Calibration *c, const WorkCost *w);
+void calibration_add_send(Calibration *c, const SendCost *s);
+/* Local, pure. NULL: none. */
+const WorkCost *calibration_find_work(const Calibration *c, const Work *alike);
+const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op);
+
+/* Local. The table as JSON (mem_free), and back: false when it is damaged or made for another key. */
+char *calibration_print(const Calibration *c, const char *key);
+bool calibration_parse(Calibration *c, const char *text, size_t n, const char *key, Err *e);
+/* Local. From and to the file of this key; what cannot be had is told in a line and left. */
+void calibration_load(Calibration *c, const char *key);
+void calibration_save(const Calibration *c, const char *key);
+
+/* Local. The lower quartile of x[n], which is sorted: what else runs on a machine only adds. */
+double quartile(double *x, int n);
+
+/* The clock. All ranks agree in what it says. */
+typedef void MeterCall(void *ctx);
+typedef struct Meter {
+    World *world;
+    Group all;
+    bool crowded;
+    double begin, elapsed; // seconds since the beginning, by rank 0
+    double barrier;        // seconds of one
+    MeterCall *tidy;       // called after calls, while the clock stands; NULL: nothing to do
+    double *rank;          // [size][2] of the last measurement: seconds, elapsed
+} Meter;
+/* Seconds of a call: by the mean of the ranks, of the slowest one. */
+typedef struct Took {
+    double mean, most;
+} Took;
+/* Collective over the world. */
+void meter_start(Meter *m, World *w, bool crowded);
+void meter_end(Meter *m);
+/* Collective over the world. The mean and the largest of what each rank says. */
+Took meter_agree(Meter *m, double seconds);
+/* Collective over the world. One call, for a first idea; then the lower quartile of some that last long enough for the
+ * clock, `about` seconds each. together: a call is over when it is on all ranks that share cores. */
+Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together);
+Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together);
+
+/* Bytes that measuring a work takes. */
+size_t calibrate_work_bytes(const CalibrateWhere *where, const Work *w);
+/* Collective over the world. Adds what the works cost, until so many seconds have elapsed; works go round in `window`
+ * bytes of memory, as many as the largest needs at least. Returns the time of the slowest rank by the mean. */
+double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
+                       size_t window, double until, Calibration *c);
+
+/* Collective over the world. Measures the collective at sizes up to `most` bytes; memory: calibrate_send_bytes(). */
+void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,
+                    SendCost *cost);
+int64_t calibrate_send_bytes(int64_t most);
+/* Collective over the group. Starts one of so many bytes. */
+Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory);
+/* Collective over the world. This rank's group of those at such a place. */
+Comm *calibrate_comm(World *w, const TapeGroup *g);
+
+#endif

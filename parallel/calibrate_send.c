@@ -1,0 +1,156 @@
+/* Collectives measured: every group of a kind at once, each size with data whose result is known. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "parallel/calibrate_parts.h"
+#include "parallel/coll_backend.h"
+#include "parallel/ranks.h"
+
+enum { SMALLEST = 256 };                       // bytes
+static const int64_t most_measured = 64 << 20; // bytes; beyond it time is a line
+static const double longest = 25e-3;           // seconds of a size that is still measured
+
+Comm *calibrate_comm(World *w, const TapeGroup *g) {
+    int rank = world_rank(w), base = rank, index = 0, size = 1;
+    const Placement *p = &g->place;
+    for (int i = 0; i < p->n; i++) {
+        int at = rank / p->stride[i] % p->size[i];
+        base -= at * p->stride[i];
+        index = index * p->size[i] + at;
+        size *= p->size[i];
+    }
+    Comm *c = world_split(w, base, index, g->label);
+    if (comm_size(c) != size || size != g->size)
+        die("ranks along %s: %d of %d form no groups of %d", g->label, comm_size(c), world_size(w),
+            g->size);
+    return c;
+}
+
+/* One collective of some size again and again. */
+typedef struct Sender {
+    Comm *comm;
+    CollCall call;
+    int64_t n; // floats of the whole
+} Sender;
+
+static bool in_blocks(CollOp op) {
+    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
+}
+
+/* The whole and, behind it, a block: all_reduce and broadcast work in place, as in training. */
+static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
+    int64_t size = comm_size(c), n = bytes / (int64_t)sizeof(float);
+    int64_t block = !in_blocks(op) ? n : n / size > 0 ? n / size : 1;
+    int64_t whole = in_blocks(op) ? block * size : n;
+    float *all = memory, *beside = all + (whole + 31) / 32 * 32;
+    bool gather = op == COLL_ALL_GATHER, apart = gather || op == COLL_REDUCE_SCATTER;
+    return (Sender){.comm = c,
+                    .n = whole,
+                    .call = {.op = op,
+                             .type = COLL_F32,
+                             .rows = 1,
+                             .cols = block,
+                             .src = gather ? beside : all,
+                             .dst = gather || !(apart || op == COLL_REDUCE) ? all : beside,
+                             .what = "calibration",
+                             .file = __FILE__,
+                             .line = __LINE__}};
+}
+
+int64_t calibrate_send_bytes(int64_t most) {
+    int64_t whole = most < most_measured ? most : most_measured;
+    return 2 * (whole + 4096); // with up to 1000 ranks, whose blocks have a float at least
+}
+
+static void send_once(void *ctx) {
+    const Sender *s = ctx;
+    coll_run(s->comm, &s->call);
+}
+
+Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory) {
+    Sender s = sender_of(c, op, bytes, memory);
+    return coll_start(c, &s.call);
+}
+
+/* Element i of what rank r of the group brings: sums of them are exact. */
+static float value(int64_t i, int r) {
+    return (float)(i % 251 + r);
+}
+static float sum_of_values(int64_t i, int size) {
+    return (float)(i % 251 * size + size * (size - 1) / 2);
+}
+
+/* Source and place of the result, the latter of numbers that are wrong. */
+static void fill(const Sender *s) {
+    const CollCall *call = &s->call;
+    int me = comm_rank(s->comm), size = comm_size(s->comm);
+    int64_t block = call->cols, first = call->op == COLL_ALL_GATHER ? me * block : 0;
+    int64_t n_src = call->op == COLL_REDUCE_SCATTER ? block * size : block,
+            n_dst = call->op == COLL_ALL_GATHER ? block * size : block;
+    float *src = (float *)(uintptr_t)call->src, *dst = call->dst;
+    for (int64_t i = 0; i < n_dst; i++) dst[i] = -1;
+    bool brings = call->op != COLL_BROADCAST || me == call->root;
+    for (int64_t i = 0; i < n_src && brings; i++) src[i] = value(first + i, me);
+}
+
+static bool right(const Sender *s) {
+    const CollCall *call = &s->call;
+    int me = comm_rank(s->comm), size = comm_size(s->comm);
+    int64_t block = call->cols, wrong = 0;
+    const float *dst = call->dst;
+    if (call->op == COLL_REDUCE && me != call->root) return true;
+    if (call->op == COLL_ALL_GATHER) {
+        for (int r = 0; r < size; r++)
+            for (int64_t i = r * block; i < (r + 1) * block; i++) wrong += dst[i] != value(i, r);
+        return wrong == 0;
+    }
+    int64_t first = call->op == COLL_REDUCE_SCATTER ? me * block : 0;
+    for (int64_t i = 0; i < block; i++)
+        wrong += dst[i] != (call->op == COLL_BROADCAST ? value(i, call->root)
+                                                       : sum_of_values(first + i, size));
+    return wrong == 0;
+}
+
+/* Runs it once; ends the job when a rank got wrong data. */
+static double check(Meter *m, Sender *s, const TapeGroup *g) {
+    fill(s);
+    double seconds = meter_once(m, send_once, s, false).most;
+    bool mine = right(s);
+    if (meter_agree(m, mine ? 0 : 1).most == 0) return seconds;
+    char who[160] = "";
+    size_t at = 0;
+    for (int r = 0; r < m->all.size; r++)
+        if (m->rank[2 * r] > 0 && at < sizeof who - 16)
+            at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
+    if (m->all.rank > 0) ranks_follow(m->world);
+    die("%s of %" PRId64 " bytes along %s (groups of %d ranks) brings wrong data to rank %s: the "
+        "network or its software is broken; try another one",
+        coll_op_word(s->call.op), s->n * (int64_t)sizeof(float), g->label, g->size, who);
+}
+
+/* Size i of n, from SMALLEST to most by equal factors. */
+static int64_t size_at(int i, int n, int64_t most) {
+    if (i == n - 1) return most;
+    return (int64_t)(SMALLEST * pow((double)most / SMALLEST, (double)i / (n - 1))) / 64 * 64;
+}
+
+void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,
+                    SendCost *cost) {
+    int64_t top = most < most_measured ? most : most_measured, bytes = 0;
+    int n = 1;
+    while (n < SEND_POINTS && SMALLEST << n <= top) n++;
+    *cost = (SendCost){.place = g->place, .op = op, .most = most};
+    for (int i = 0; i < n; i++) {
+        Sender s = sender_of(c, op, size_at(i, n, top), memory);
+        int64_t before = bytes;
+        bytes = s.n * (int64_t)sizeof(float);
+        if (i > 0 && cost->seconds[cost->n - 1] * (double)bytes > longest * (double)before) break;
+        if (bytes <= before) continue; // one float for each rank of many
+        double about = check(m, &s, g), last = i > 0 ? cost->seconds[cost->n - 1] : 0;
+        memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // sums of sums stay 0
+        double seconds = meter_run(m, send_once, &s, about, 5, false).most;
+        cost->bytes[cost->n] = (double)bytes;
+        cost->seconds[cost->n++] = seconds > last ? seconds : last;
+    }
+}

@@ -1,0 +1,337 @@
+/* Calibration: measured on ranks that are threads, kept in a file, read as lines. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cache.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/calibrate_parts.h"
+#include "parallel/coll_backend.h"
+#include "parallel/ranks.h"
+#include "tests/test.h"
+
+/* ---- a small list, on ranks that share no cache with anybody */
+
+enum { RANKS = 3, N_SMALL = 3 };
+static Work small_works[N_SMALL] = {
+    {.kind = WORK_XW, .threads = 1, .rows = 40, .a = 24, .b = 48},
+    {.kind = WORK_NORM, .threads = 1, .rows = 40, .a = 24},
+    {.kind = WORK_GELU, .threads = 1, .rows = 2000},
+};
+static TapeGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
+static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000}};
+
+typedef struct Run {
+    CalibrateList list;
+    const char *key;
+    double budget;
+    bool again;
+    Calibration *c[RANKS]; // results
+    double seconds;
+    const CollBackend *backend; // NULL: the true one
+} Run;
+
+static Run small_run(const char *key) {
+    return (Run){.list = {small_works, N_SMALL, &all_ranks, all_ops, 1}, .key = key, .budget = 20};
+}
+
+static int rank_main(World *w, void *ctx) {
+    Run *r = ctx;
+    Team *team = team_create(1);
+    if (r->backend) w->backend = r->backend;
+    double begin = coll_now();
+    r->c[world_rank(w)] = calibrate(&(CalibrateWhere){.world = w,
+                                                      .kernels = kernels_cpu(NULL),
+                                                      .team = team,
+                                                      .key = r->key,
+                                                      .budget = r->budget,
+                                                      .again = r->again},
+                                    &r->list);
+    if (world_rank(w) == 0) r->seconds = coll_now() - begin;
+    team_destroy(team);
+    return 0;
+}
+
+/* Caches in this folder from now on. */
+static void cache_in(const char *folder) {
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
+static void run(Run *r) {
+    ranks_run(RANKS, rank_main, r);
+}
+static void run_free(Run *r) {
+    for (int i = 0; i < RANKS; i++) calibration_free(r->c[i]);
+}
+
+/* As JSON, in which every number of the table is. */
+static bool same_table(const Calibration *a, const Calibration *b) {
+    char *x = calibration_print(a, ""), *y = calibration_print(b, "");
+    bool same = strcmp(x, y) == 0;
+    mem_free(x), mem_free(y);
+    return same;
+}
+
+TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
+    double s;
+    cache_in(test_tmpdir());
+    Run r = small_run("a machine");
+    run(&r);
+    for (int i = 0; i < RANKS; i++) {
+        CHECK(same_table(r.c[0], r.c[i]));
+        CHECK(calibration_seconds(r.c[i]) > 0);
+        for (int k = 0; k < N_SMALL; k++)
+            CHECK(calibration_work(r.c[i], &small_works[k], &s) && s > 0 && s < 1);
+        for (int op = 0; op < N_COLL_OPS; op++)
+            CHECK(calibration_send(r.c[i], &all_ranks, (CollOp)op, 5000, &s) && s > 0 && s < 1);
+    }
+    CHECK(calibration_slowdown(r.c[0]) >= 1 && calibration_slowest(r.c[0]) >= 1);
+    run_free(&r);
+}
+
+TEST(calibration_is_measured_once_for_each_key) {
+    cache_in(test_tmpdir());
+    Run first = small_run("a machine"), again = first, other = small_run("another machine");
+    run(&first), run(&again), run(&other);
+    CHECK(calibration_seconds(again.c[1]) == 0);
+    CHECK(same_table(first.c[0], again.c[1]));
+    CHECK(calibration_seconds(other.c[0]) > 0);
+    Run forced = small_run("a machine");
+    forced.again = true;
+    run(&forced);
+    CHECK(calibration_seconds(forced.c[0]) > 0 && forced.c[0]->n_works == N_SMALL);
+    run_free(&first), run_free(&again), run_free(&other), run_free(&forced);
+}
+
+TEST(calibration_measures_only_what_is_missing) {
+    cache_in(test_tmpdir());
+    Run few = small_run("a machine"), all = small_run("a machine");
+    int64_t one_op[1][N_COLL_OPS] = {{9000}};
+    few.list.n_works = 1, few.list.most = one_op;
+    run(&few), run(&all);
+    CHECK(few.c[0]->n_works == 1 && few.c[0]->n_sends == 1);
+    CHECK(all.c[0]->n_works == N_SMALL && all.c[0]->n_sends == N_COLL_OPS);
+    const WorkCost *a = calibration_find_work(few.c[0], &small_works[0]),
+                   *b = calibration_find_work(all.c[0], &small_works[0]);
+    CHECK(a->fixed == b->fixed && a->per_row == b->per_row);
+    run_free(&few), run_free(&all);
+}
+
+TEST(calibration_keeps_its_budget) {
+    enum { MANY = 400 };
+    Work work[MANY];
+    for (int i = 0; i < MANY; i++)
+        work[i] = (Work){.kind = WORK_XW, .threads = 1, .rows = 400, .a = 200, .b = 200 + i};
+    cache_in(test_tmpdir());
+    Run r = small_run("a machine");
+    r.list.work = work, r.list.n_works = MANY, r.budget = 1;
+    run(&r);
+    int n = r.c[0]->n_works;
+    CHECK(n > 0 && n < MANY);
+    CHECK(calibration_find_work(r.c[0], &work[0])); // the most important one is there
+    CHECK(r.c[0]->n_sends > 0);                     // and so are collectives
+    CHECK(r.seconds < 5); // the last work, the last collective; other programs run, too
+    run_free(&r);
+}
+
+/* ---- wrong data */
+
+static CollBackend broken;
+static CollOp broken_op;
+
+static void broken_wait(Comm *c, uint64_t number, const CollCall *call) {
+    coll_threads.wait(c, number, call);
+    bool here = c->rank == (call->op == COLL_REDUCE ? 0 : 1); // the root of a reduce has the result
+    if (call->op == broken_op && here && coll_elements(call) > 100) ((float *)call->dst)[7] += 1;
+}
+
+static void run_broken(void *arg) {
+    broken = coll_threads;
+    broken_op = *(CollOp *)arg;
+    broken.wait = broken_wait;
+    Run r = small_run("a broken machine");
+    r.backend = &broken;
+    run(&r);
+}
+
+TEST(calibration_finds_collectives_that_bring_wrong_data) {
+    char text[1024], words[64];
+    cache_in(test_tmpdir());
+    for (CollOp op = 0; op < N_COLL_OPS; op++) {
+        CHECK(test_in_child(run_broken, &op, text, sizeof text) == 1);
+        snprintf(words, sizeof words, "brings wrong data to rank %d:", op == COLL_REDUCE ? 0 : 1);
+        CHECK(strstr(text, coll_op_word(op)) && strstr(text, words));
+    }
+}
+
+/* ---- the file */
+
+static Calibration *some_table(void) {
+    Calibration *c = calibration_new();
+    for (int i = 0; i < 9; i++) {
+        WorkCost w = {.work = {.kind = (WorkKind)(i % 4), .threads = 2, .rows = 40, .a = 90 - i},
+                      .fixed = 1e-6 / 3,
+                      .per_row = 1e-7 / (i + 1)};
+        calibration_add_work(c, &w);
+    }
+    for (int i = 0; i < 3; i++) {
+        SendCost s = {.place = {2, {2, 3}, {12, i + 1}},
+                      .op = (CollOp)i,
+                      .n = 3,
+                      .most = 5000,
+                      .bytes = {256, 1000, 5000},
+                      .seconds = {1e-6, 1e-6, 1e-5 / 3}};
+        calibration_add_send(c, &s);
+    }
+    c->slowdown = 1.25, c->slowest = 1.5;
+    return c;
+}
+
+TEST(calibration_is_read_back_as_it_was_written) {
+    Err e;
+    Calibration *a = some_table(), *b = calibration_new();
+    char *text = calibration_print(a, "key");
+    CHECK(calibration_parse(b, text, strlen(text), "key", &e));
+    CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3 && b->slowdown == 1.25);
+    CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
+    CHECK_STR(e.text, "a calibration of \"key\"");
+    CHECK(same_table(a, b)); // left as it was
+    mem_free(text);
+    calibration_free(a), calibration_free(b);
+}
+
+/* Costs that a search would believe: whatever a file says, they are finite and not negative. */
+static bool sane(const Calibration *c) {
+    bool ok = c->slowdown >= 1 && c->slowest >= 1;
+    for (int i = 0; i < c->n_works; i++) {
+        double s;
+        ok &= calibration_work(c, &c->work[i].work, &s) && isfinite(s) && s >= 0;
+    }
+    for (int i = 0; i < c->n_sends; i++) {
+        TapeGroup g = {.place = c->send[i].place};
+        for (int64_t bytes = 1; bytes < 1 << 20; bytes *= 7) {
+            double s;
+            ok &= calibration_send(c, &g, c->send[i].op, bytes, &s) && isfinite(s) && s >= 0;
+        }
+    }
+    return ok;
+}
+
+TEST(calibration_of_a_damaged_file_is_refused_or_sane) {
+    Err e;
+    Calibration *c = some_table();
+    char *text = calibration_print(c, "key");
+    size_t n = strlen(text), read = 0;
+    for (size_t i = 0; i < n; i++) CHECK(!calibration_parse(c, text, i, "key", &e));
+    for (uint64_t i = 0; i < 20000; i++) {
+        char *bad = mem_strdup(text);
+        bad[rng_u64(1, 1, i) % n] = (char)("0123456789-e.,[]{}\"x"[rng_u64(1, 2, i) % 20]);
+        Calibration *b = calibration_new();
+        read += calibration_parse(b, bad, n, "key", &e);
+        CHECK(sane(b));
+        calibration_free(b), mem_free(bad);
+    }
+    CHECK(read > 0 && read < 20000); // another digit is no damage that can be seen
+    mem_free(text);
+    calibration_free(c);
+}
+
+TEST(calibration_refuses_numbers_that_no_measurement_gives) {
+    static const char *const bad[][2] = {{"\"kind\": 0", "\"kind\": 99"},
+                                         {"\"threads\": 2", "\"threads\": 0"},
+                                         {"\"rows\": 40", "\"rows\": -1"},
+                                         {"\"slowdown\": 1.25", "\"slowdown\": 0.5"},
+                                         {"256.0", "1000.0"},
+                                         {"all_gather", "all_scatter"},
+                                         {"\"calibration\": 1", "\"calibration\": 2"},
+                                         {"1e-6", "-1e-6"},
+                                         {"\"most\": 5000", "\"most\": \"5000\""}};
+    Calibration *c = some_table();
+    Err e;
+    char *text = calibration_print(c, "key");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *at = strstr(text, bad[i][0]);
+        if (!at && strcmp(bad[i][0], "1e-6") == 0) continue; // printed in another way
+        CHECK(at);
+        char *damaged =
+            mem_printf("%.*s%s%s", (int)(at - text), text, bad[i][1], at + strlen(bad[i][0]));
+        CHECK(!calibration_parse(c, damaged, strlen(damaged), "key", &e));
+        mem_free(damaged);
+    }
+    mem_free(text);
+    calibration_free(c);
+}
+
+static void damage_and_run(void *arg) {
+    (void)arg;
+    char out[256];
+    Run r = small_run("a machine"), again = r;
+    run(&r);
+    test_shell(".", out, sizeof out, "echo '{' >$(ls %s/train_gpt/calibration-*.json)",
+               getenv("XDG_CACHE_HOME"));
+    run(&again);
+    if (calibration_seconds(again.c[0]) > 0) warn("measured");
+}
+
+TEST(calibration_measures_again_where_the_file_is_damaged) {
+    char text[1024];
+    cache_in(test_tmpdir());
+    CHECK(test_in_child(damage_and_run, NULL, text, sizeof text) == 0);
+    CHECK(strstr(text, "measuring again") && strstr(text, "warning: measured"));
+}
+
+static void run_small(void *arg) {
+    (void)arg;
+    Run r = small_run("a machine");
+    run(&r);
+    if (r.c[0]->n_works == N_SMALL) warn("measured");
+}
+
+TEST(calibration_works_where_nothing_can_be_kept) {
+    char text[1024];
+    cache_in("/dev/null");
+    int status = test_in_child(run_small, NULL, text, sizeof text);
+    cache_in(test_tmpdir());
+    CHECK(status == 0);
+    CHECK(strstr(text, "the calibration is not kept") && strstr(text, "warning: measured"));
+    const char *first = strstr(text, "not kept");
+    CHECK(first && !strstr(first + 1, "not kept")); // one line, of rank 0
+}
+
+/* ---- reading */
+
+TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
+    Calibration *c = some_table();
+    TapeGroup g = {.place = c->send[0].place};
+    double s, last = 0;
+    for (int64_t bytes = 1; bytes < 20000; bytes += 7) {
+        CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s) && s >= last);
+        last = s;
+    }
+    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 5000, &s));
+    CHECK_NEAR(s, 1e-5 / 3, 1e-18); // rounding
+    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 9000, &s));
+    CHECK_NEAR(s, 1e-5 / 3 + (1e-5 / 3 - 1e-6), 1e-18); // the last slope goes on
+    g.place.stride[1] = 7;
+    CHECK(!calibration_send(c, &g, COLL_ALL_GATHER, 5000, &s));
+    calibration_free(c);
+}
+
+TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
+    Calibration *c = calibration_new();
+    Work w = {.kind = WORK_XW, .threads = 2, .rows = 100, .a = 64, .b = 32}, x = w;
+    double s;
+    calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1e-3, .per_row = 1e-5});
+    w.b = 3200;
+    calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1, .per_row = 1});
+    x.rows = 500;
+    CHECK(calibration_work(c, &x, &s));
+    CHECK_NEAR(s, 1e-3 + 500e-5, 1e-15);
+    x.b = 64, x.flags = WORK_BIAS; // twice the FLOPs of the nearer one
+    CHECK(calibration_work(c, &x, &s));
+    CHECK_NEAR(s, 2 * (1e-3 + 500e-5), 1e-15);
+    x.flags = WORK_BF16;
+    CHECK(!calibration_work(c, &x, &s));
+    x.flags = 0, x.threads = 1;
+    CHECK(!calibration_work(c, &x, &s));
+    calibration_free(c);
+}
