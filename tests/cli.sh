@@ -187,5 +187,8 @@ done
 works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eval-every 0 --save stop --resume --json stop.jsonl
 works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l) $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
 
+refuses "bench_layouts: a layout of other ranks" 2 "--layouts: layout" "$programs/bench_layouts" --ranks 4 --layouts d2.x2,d3
+refuses "bench_layouts: no unit" 2 "--units 2,x" "$programs/bench_layouts" --ranks 4 --units 2,x
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

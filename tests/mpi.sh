@@ -163,6 +163,19 @@ exact_losses() {
     done
 }
 
+# A job that goes through all layouts: the same ones, the same bytes and the same memory as with threads.
+every_layout() {
+    local bench=("$programs/bench_layouts" --model layers=1,heads=2,channels=12,seq=4,vocab=31 --micro 1 --steps 1 --rounds 2
+        --threads 1 --timeout $LIMIT)
+    local what='s/"ms".*"received"/"received"/; s/,"resident".*//; /^{"layout"/p'
+    why=
+    "${bench[@]}" --ranks 4 2>err | sed -n "$what" >threads
+    mpi 4 "${bench[@]}" 2>err | sed -n "$what" >processes
+    [ "$(wc -l <threads)" -ge 40 ] || why="$(wc -l <threads) layouts, not all"
+    cmp -s threads processes || why="processes differ from threads: $(diff threads processes | head -2)"
+    verdict "every layout in one job"
+}
+
 # interrupted NAME SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is whole: threads
 # continue it.
 interrupted() {
@@ -232,6 +245,7 @@ on_this_machine() {
     ends "another number of ranks" 2 "4 ranks are wanted, but the launcher started 3" mpi 3 "$job" sums 4
     shard
     same_losses
+    every_layout
     exact_losses
     ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
     ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8
