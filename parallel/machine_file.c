@@ -21,91 +21,15 @@
  * Numbers take k M G T (Ki Mi Gi Ti are powers of 1024) and the unit of what they are; B/s are bytes and
  * b/s bits, and the rates of a level must say which. A level's ranks are those of one of its units.
  */
-#include <ctype.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/opt.h"
 #include "parallel/machine.h"
+#include "parallel/quantity.h"
 
-enum { MAX_LINE = 256, MAX_RANKS = 1 << 20 };
-
-/* ---- quantities ---- */
-
-typedef enum { AS_COUNT, AS_FACTOR, AS_FLOPS, AS_BYTES, AS_RATE, AS_LINK, AS_SECONDS } Quantity;
-
-/* How a quantity is written: x of the text is x * times / by of ours. Dividing makes 5us the same number
- * as 5e-6. */
-typedef struct Unit {
-    const char *text;
-    double times, by;
-} Unit;
-
-static const Unit none[] = {{"", 1, 1}, {0}};
-static const Unit flops[] = {{"FLOP/s", 1, 1}, {"", 1, 1}, {0}};
-static const Unit bytes[] = {{"B", 1, 1}, {"", 1, 1}, {0}};
-static const Unit rate[] = {{"B/s", 1, 1}, {"b/s", 1, 8}, {"", 1, 1}, {0}};
-static const Unit link[] = {{"B/s", 1, 1}, {"b/s", 1, 8}, {0}};
-static const Unit seconds[] = {{"s", 1, 1}, {"ms", 1, 1e3}, {"us", 1, 1e6}, {"ns", 1, 1e9}, {0}};
-static const Unit prefixes[] = {{"T", 1e12, 1}, {"G", 1e9, 1}, {"M", 1e6, 1}, {"k", 1e3, 1}, {0}};
-
-static const struct {
-    const Unit *units; // the first one is printed
-    bool prefix;
-    const char *example;
-} writing[] = {
-    [AS_COUNT] = {none, false, "a whole number from 1 to 1048576"},
-    [AS_FACTOR] = {none, false, "a number like 1.1"},
-    [AS_FLOPS] = {flops, true, "a rate like 60T or 60TFLOP/s"},
-    [AS_BYTES] = {bytes, true, "a size like 80G or 80GiB"},
-    [AS_RATE] = {rate, true, "a rate like 3.35TB/s"},
-    [AS_LINK] = {link, true, "a rate like 50GB/s (bytes) or 400Gb/s (bits)"},
-    [AS_SECONDS] = {seconds, false, "a time like 5us"},
-};
-
-/* k M G T in front of a unit; Ki Mi Gi Ti are powers of 1024. */
-static double take_prefix(const char **p) {
-    static const char letters[] = "KMGT";
-    char letter = **p == 'k' ? 'K' : **p;
-    const char *found = letter ? strchr(letters, letter) : NULL;
-    double scale = 1;
-    if (!found) return 1;
-    bool binary = (*p)[1] == 'i';
-    for (const char *c = letters; c <= found; c++) scale *= binary ? 1024 : 1000;
-    *p += binary ? 2 : 1;
-    return scale;
-}
-
-static bool read_quantity(double *x, Quantity q, const char *text) {
-    char *end;
-    if (!isdigit((unsigned char)text[0]) || text[1] == 'x' || text[1] == 'X') return false;
-    *x = strtod(text, &end);
-    const char *rest = end + strspn(end, " ");
-    if (writing[q].prefix) *x *= take_prefix(&rest);
-    const Unit *u = writing[q].units;
-    while (u->text && strcmp(rest, u->text) != 0) u++;
-    if (!u->text) return false;
-    *x = *x * u->times / u->by;
-    if (q == AS_COUNT) return *x >= 1 && *x <= MAX_RANKS && *x == floor(*x);
-    return *x <= 1e18; // 2^63 bytes are more
-}
-
-/* The shortest text that reads back to the same number. */
-static const char *print_quantity(double x, Quantity q, char buf[64]) {
-    bool time = q == AS_SECONDS;
-    const char *unit = time ? "" : writing[q].units->text;
-    const Unit *u = time ? seconds : writing[q].prefix ? prefixes : none;
-    for (; u->text; u++) {
-        double n = x * u->by / u->times, back;
-        snprintf(buf, 64, "%.9g%s%s", n, u->text, unit);
-        if (n >= 1 && read_quantity(&back, q, buf) && back == x) return buf;
-    }
-    size_t n = strlen(opt_number(x, buf, 32));
-    snprintf(buf + n, 64 - n, "%s", time ? "s" : unit);
-    return buf;
-}
+enum { MAX_LINE = 256 };
 
 /* ---- reading ---- */
 
@@ -161,8 +85,8 @@ static bool unknown(const Reader *r, const char *what, const char *word, const c
 
 static bool read_value(const Reader *r, const char *name, double *x, Quantity as, bool zero,
                        const char *text) {
-    if (!read_quantity(x, as, text))
-        return wrong(r, "%s = %.60s: %s is needed", name, text, writing[as].example);
+    if (!quantity_read(x, as, text))
+        return wrong(r, "%s = %.60s: %s is needed", name, text, quantity_example(as));
     return zero || *x > 0 || wrong(r, "%s is 0", name);
 }
 
@@ -289,11 +213,11 @@ static bool finish(const Reader *r) {
     Machine *m = r->m;
     for (int i = 0; i < N_KEYS; i++)
         if (keys[i].needed && !r->seen[i])
-            return err(r->e, "%s is missing: %s", keys[i].name, writing[keys[i].as].example);
+            return err(r->e, "%s is missing: %s", keys[i].name, quantity_example(keys[i].as));
     if (m->n_levels == 0)
         return err(r->e, "no level: level = network ranks=all latency=15us rank_rate=1Gb/s");
     int64_t made = (int64_t)m->nodes * m->ranks_per_node;
-    if (made > MAX_RANKS) return err(r->e, "%lld ranks, at most %d", (long long)made, MAX_RANKS);
+    if (made > MAX_COUNT) return err(r->e, "%lld ranks, at most %d", (long long)made, MAX_COUNT);
     if (m->ranks && m->ranks != made)
         return err(r->e, "ranks = %d, but %d nodes of %d ranks are %d", m->ranks, m->nodes,
                    m->ranks_per_node, (int)made);
@@ -327,16 +251,16 @@ void machine_print(const Machine *m, FILE *f) {
         double x = keys[i].type == IN_DOUBLE ? *(const double *)at
                    : keys[i].type == IN_INT  ? *(const int *)at
                                              : (double)*(const int64_t *)at;
-        fprintf(f, "%-14s = %s\n", keys[i].name, print_quantity(x, keys[i].as, buf));
+        fprintf(f, "%-14s = %s\n", keys[i].name, quantity_print(x, keys[i].as, buf));
     }
     fprintf(f, "%-14s = %s\n", "travel", m->travel == TRAVEL_RING ? "ring" : "direct");
     for (int l = 0; l < m->n_levels; l++) {
         const Level *v = &m->level[l];
         fprintf(f, "%-14s = %s ranks=%d", "level", v->name, v->ranks);
-        fprintf(f, " latency=%s", print_quantity(v->latency, AS_SECONDS, buf));
-        fprintf(f, " rank_rate=%s", print_quantity(v->rank_rate, AS_LINK, buf));
+        fprintf(f, " latency=%s", quantity_print(v->latency, AS_SECONDS, buf));
+        fprintf(f, " rank_rate=%s", quantity_print(v->rank_rate, AS_LINK, buf));
         if (v->port_rate > 0)
-            fprintf(f, " port_rate=%s", print_quantity(v->port_rate, AS_LINK, buf));
+            fprintf(f, " port_rate=%s", quantity_print(v->port_rate, AS_LINK, buf));
         fputc('\n', f);
     }
 }

@@ -1,6 +1,7 @@
 #include "parallel/search.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
@@ -206,18 +207,26 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
     seed_each(s, NULL, each_choice, &e);
 }
 
-int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max) {
+/* What does not fit is shown as well. */
+static bool search_family(const Space *s, const Machine *m, const Family *f, Choice *out) {
     Machine any = *m;
+    any.memory = 0;
+    if (search_in(s, m, f, false, out, 1, NULL) == 0 &&
+        search_in(s, &any, f, false, out, 1, NULL) == 0)
+        return false;
+    out->fits = m->memory == 0 || out->price.memory <= m->memory;
+    return true;
+}
+
+int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max) {
     int n = 0;
-    any.memory = 0; // what does not fit is shown as well
-    for (int i = 0; i < N_FAMILIES && n < max; i++) {
-        Choice fits;
-        if (search_in(s, m, &families[i], false, &fits, 1, NULL) == 1)
-            out[n] = fits;
-        else if (search_in(s, &any, &families[i], false, &out[n], 1, NULL) == 0)
-            continue;
-        out[n].fits = m->memory == 0 || out[n].price.memory <= m->memory;
-        name[n++] = families[i].name;
-    }
+    for (int i = 0; i < N_FAMILIES && n < max; i++)
+        if (search_family(s, m, &families[i], &out[n])) name[n++] = families[i].name;
     return n;
+}
+
+bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
+    for (int i = 0; i < N_FAMILIES; i++)
+        if (strcmp(families[i].name, name) == 0) return search_family(s, m, &families[i], out);
+    return false;
 }

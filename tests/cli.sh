@@ -134,6 +134,16 @@ refuses "report of nothing" 2 "no file" "$programs/report"
 
 "${train[@]}" --ranks 4 --layout x2.y2+sp+heads --check-tp 2 >checked
 works "a check of a mesh against one rank" grep -qx 'all agree' checked
+whatif=("$programs/whatif" --cluster cpu:4 --model $model)
+refuses "vary nothing" 2 "--vary is needed" "${whatif[@]}"
+refuses "mistyped number" 2 "did you mean network?" "${whatif[@]}" --vary netwrk=1..2Gb/s
+refuses "a range backwards" 2 "the higher end comes last" "${whatif[@]}" --vary nodes=4..2
+refuses "a layout of other ranks" 2 "4" "${whatif[@]}" --vary layers=2..4 --layout x3
+refuses "a scheme that is none" 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
+refuses "no such cluster" 2 "Did you mean cpu:4?" "$programs/whatif" --cluster cpuu:4 --vary nodes=1..2
+refuses "a picture nowhere" 1 "cannot write none/x.svg" "${whatif[@]}" --vary nodes=1..2 --svg none/x.svg
+works "what if" "${whatif[@]}" --vary network=1..64Gb/s --svg x.svg --json x.json
+works "a row for each value" test "$(grep -c ' [┌│└─] ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
 mkfifo pipe && { timeout 10 cat pipe >piped.html 2>/dev/null & }

@@ -1,0 +1,34 @@
+/* quantity -- numbers with units, as people write them: 80GiB, 400Gb/s, 5us.
+ *
+ * k M G T stand before a unit; Ki Mi Gi Ti are powers of 1024. B/s are bytes and b/s bits; ours are bytes, seconds
+ * and FLOP/s.
+ */
+#ifndef PARALLEL_QUANTITY_H
+#define PARALLEL_QUANTITY_H
+
+#include <stdbool.h>
+
+/* AS_LINK: a rate that must say whether it counts bits; AS_NUMBER: a whole number of any size. */
+typedef enum {
+    AS_COUNT,
+    AS_NUMBER,
+    AS_FACTOR,
+    AS_FLOPS,
+    AS_BYTES,
+    AS_RATE,
+    AS_LINK,
+    AS_SECONDS
+} Quantity;
+enum { MAX_COUNT = 1 << 20 };
+
+/* Local, pure. Reads the whole text; false when it is no such quantity. */
+bool quantity_read(double *x, Quantity q, const char *text);
+/* Local, pure. The shortest text that reads back to the same number. */
+const char *quantity_print(double x, Quantity q, char buf[64]);
+/* Local, pure. For tables: "83.2 Gb/s", three digits, whole numbers whole; bits and powers of 1024 if `like`, a text that
+ * was read, has them. */
+const char *quantity_short(double x, Quantity q, const char *like, char buf[64]);
+/* Local, pure. Words for a message: "a time like 5us". */
+const char *quantity_example(Quantity q);
+
+#endif

@@ -1,0 +1,73 @@
+/* whatif -- one number varied, and the best layout at each of its values.
+ *
+ *     network=10Gb/s..1600Gb/s     what a rank can send at the level of that name; the level's ports grow alike
+ *     latency=1us..100us           of the outermost level
+ *     flops=  memory=  memory_rate=  call=      of a rank
+ *     nodes=1..64                  the batch stays: strong scaling
+ *     batch=64Ki..4Mi              tokens of a step, in whole sequences
+ *     seq=1024..16384              positions; the batch stays
+ *     layers=12..96
+ *     channels=768..12288          in whole heads of the model's size; the MLP grows alike
+ *
+ * The values double, or are `points` geometric steps. Everything else stays as it is; every value is a search of its own.
+ */
+#ifndef PARALLEL_WHATIF_H
+#define PARALLEL_WHATIF_H
+
+#include "parallel/quantity.h"
+#include "parallel/search.h"
+
+enum { WHATIF_POINTS = 257, WHATIF_SCHEMES = 8 };
+
+/* The numbers that belong to no level, and those of levels. */
+typedef enum {
+    VARY_NODES,
+    VARY_BATCH,
+    VARY_SEQ,
+    VARY_LAYERS,
+    VARY_CHANNELS,
+    VARY_FLOPS,
+    VARY_MEMORY,
+    VARY_MEMORY_RATE,
+    VARY_CALL,
+    VARY_LATENCY,
+    VARY_LEVEL,
+    N_VARY = VARY_LEVEL
+} VaryKind;
+
+typedef struct WhatIf {
+    Space space;        // shape, and what is free; p and only are set for each value
+    Machine machine;    // as it is
+    const char *layout; // "auto" or the only one
+    const char *scheme[WHATIF_SCHEMES]; // to compare with: a named scheme, or a SPEC
+    int n_schemes;
+    // whatif_vary sets these
+    VaryKind kind;
+    int level;
+    char name[24], like[64]; // of the number; how its values were written
+    double value[WHATIF_POINTS];
+    int n;
+} WhatIf;
+
+typedef struct WhatIfPoint {
+    Space space;
+    Machine machine;
+    bool found; // a layout that fits
+    Choice best;
+    bool has[WHATIF_SCHEMES]; // these ranks and this memory allow the scheme
+    Choice scheme[WHATIF_SCHEMES];
+} WhatIfPoint;
+
+/* Local, pure. Reads NAME=LOW..HIGH; points 0: doublings. False when a value of it cannot be, or with the nearest name. */
+bool whatif_vary(WhatIf *w, const char *text, int points, Err *e);
+/* Local. Searches at the i-th value. False when the layout or a scheme is none of so many ranks. */
+bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e);
+
+/* Local, pure. "83.2 Gb/s"; "bandwidth of a rank: network" */
+const char *whatif_value(const WhatIf *w, int i, char buf[64]);
+const char *whatif_words(const WhatIf *w, char buf[64]);
+/* Local, pure. What makes two layouts one to the eye: the SPEC; where the number of ranks varies, without the size of the
+ * outermost axis, which follows from it: d.x8+sp. */
+const char *whatif_form(const WhatIf *w, const Layout *l, char buf[64]);
+
+#endif

@@ -1,0 +1,231 @@
+/* parallel/whatif: what must hold of the best layout when one number varies; data/bands: the picture of it. */
+#include "parallel/whatif.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/bands.h"
+#include "tests/test.h"
+
+static WhatIf question(const char *cluster, const char *model, int64_t sequences) {
+    WhatIf w = {.space = {.free_micro = true, .free_recompute = true}, .layout = "auto"};
+    PriceShape *s = &w.space.shape;
+    Err e;
+    if (!machine_open(&w.machine, cluster, &e) || !config_parse(&s->config, model, &e))
+        die("%s", e.text);
+    s->S = s->config.seq, s->batch = sequences * s->S, s->bf16 = true;
+    s->threads = w.machine.threads;
+    w.space.p = w.machine.ranks;
+    return w;
+}
+
+static const char *const small = "layers=4,heads=6,channels=96,seq=64,vocab=257",
+                         *const large = "layers=24,heads=32,channels=4096,seq=1024,vocab=50257";
+
+static const struct {
+    const char *cluster, *vary;
+    double sign; // 1: more of it is never slower
+} numbers[] = {
+    {"cpu:6", "network=10Mb/s..100Gb/s", 1},
+    {"h100:2", "network=10..1600Gb/s", 1},
+    {"h100:2", "NVLink=10..500GB/s", 1},
+    {"h100:2", "flops=50T..2000T", 1},
+    {"h100:2", "memory_rate=100GB/s..10TB/s", 1},
+    {"h100:2", "memory=6GiB..400GiB", 1},
+    {"h100:2", "latency=1..1000us", -1},
+    {"cpu:6", "call=100ns..1ms", -1},
+    {"h100:2", "layers=2..96", -1},
+    {"h100:2", "channels=512..16384", -1},
+};
+
+TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
+    int changes = 0;
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        bool cpu = numbers[k].cluster[0] == 'c';
+        WhatIf w = question(numbers[k].cluster, cpu ? small : large, cpu ? 24 : 32);
+        WhatIfPoint at, before = {.found = false};
+        Err e;
+        CHECK(whatif_vary(&w, numbers[k].vary, 9, &e));
+        CHECK(w.n == 9);
+        for (int i = 0; i < w.n; i++) {
+            CHECK(whatif_at(&w, i, &at, &e));
+            double now = at.best.price.seconds, then = before.best.price.seconds;
+            char form[64], last[64];
+            // sums round
+            if (before.found && at.found && numbers[k].sign * (now - then) > 1e-12 * then)
+                test_fail(__FILE__, __LINE__, "%s on %s: %g s, then %g s", numbers[k].vary,
+                          numbers[k].cluster, then, now);
+            if (numbers[k].sign > 0 && before.found) CHECK(at.found);
+            changes += before.found && at.found &&
+                       strcmp(whatif_form(&w, &at.best.layout, form),
+                              whatif_form(&w, &before.best.layout, last)) != 0;
+            before = at;
+        }
+        CHECK(before.found || numbers[k].sign < 0);
+    }
+    CHECK(changes >= 8); // the numbers matter
+}
+
+/* Without latency and slowdown the time of a layout is A + B / rate on a cluster of one level. The least of such lines
+ * has a greater B where the rate is higher: who has better links shares more. */
+TEST(whatif_a_faster_network_moves_the_best_layout_to_more_traffic) {
+    WhatIf w = question("cpu:8", small, 4);
+    WhatIfPoint at;
+    Err e;
+    w.machine.level[0].latency = 0, w.machine.slowdown = 1;
+    CHECK(whatif_vary(&w, "network=10Mb/s..1000Gb/s", 24, &e));
+    double least = 0;
+    int grown = 0;
+    for (int i = 0; i < w.n; i++) {
+        CHECK(whatif_at(&w, i, &at, &e) && at.found);
+        double traffic = at.best.price.exposed * w.value[i];
+        CHECK(traffic >= least * (1 - 1e-9)); // differences of sums
+        grown += i > 0 && traffic > least * (1 + 1e-6);
+        least = traffic;
+    }
+    CHECK(grown >= 2);
+}
+
+TEST(whatif_values_double_or_are_as_many_as_asked) {
+    WhatIf w = question("h100:2", large, 32);
+    Err e;
+    char text[64];
+    CHECK(whatif_vary(&w, "nodes=1..24", 0, &e));
+    CHECK(w.n == 6 && w.value[0] == 1 && w.value[4] == 16 && w.value[5] == 24);
+    CHECK(whatif_vary(&w, "network=10G..1600G", 9, &e)); // as networks are sold: bits
+    CHECK(w.n == 9 && w.value[0] == 10e9 / 8 && fabs(w.value[8] - 200e9) < 1);
+    CHECK(strcmp(whatif_value(&w, 0, text), "10 Gb/s") == 0);
+    CHECK(whatif_vary(&w, "nvlink=50..450GB/s", 0, &e));
+    CHECK(strcmp(whatif_value(&w, w.n - 1, text), "450 GB/s") == 0);
+    CHECK(whatif_vary(&w, "memory=16..80GiB", 0, &e));
+    CHECK(strcmp(whatif_value(&w, 1, text), "32 GiB") == 0);
+    CHECK(whatif_vary(&w, "batch=5000..64Ki", 0, &e)); // whole sequences
+    for (int i = 0; i < w.n; i++) CHECK(fmod(w.value[i], 1024) == 0);
+    CHECK(w.value[0] == 5120 && w.value[w.n - 1] == 65536);
+    CHECK(whatif_vary(&w, "channels=1000..4000", 40, &e)); // whole heads of 128
+    for (int i = 0; i < w.n; i++) CHECK(fmod(w.value[i], 128) == 0);
+    CHECK(w.n == 24 && w.value[0] == 1024 && w.value[23] == 3968);
+    CHECK(whatif_vary(&w, "layers=7..7", 0, &e) && w.n == 1);
+}
+
+TEST(whatif_a_value_changes_what_it_names) {
+    WhatIf w = question("h100:4", large, 32);
+    WhatIfPoint at;
+    Err e;
+    CHECK(whatif_vary(&w, "nodes=1..2", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.machine.ranks == 8 && at.space.p == 8 && layout_ranks(&at.best.layout) == 8);
+    CHECK(at.machine.level[1].ranks == 8 && at.space.shape.batch == 32 * 1024);
+    CHECK(whatif_vary(&w, "network=736Gb/s..736Gb/s", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.machine.level[1].rank_rate == 92e9 && at.machine.level[1].port_rate == 736e9);
+    CHECK(whatif_vary(&w, "seq=512..512", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.space.shape.S == 512 && at.space.shape.batch == 32 * 1024);
+    CHECK(whatif_vary(&w, "channels=1024..1024", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.space.shape.config.heads == 8 && at.space.shape.config.ffn == 4096);
+}
+
+TEST(whatif_schemes_are_named_or_spelled) {
+    WhatIf w = question("h100:2", large, 32);
+    WhatIfPoint at;
+    Err e;
+    char spec[64];
+    CHECK(whatif_vary(&w, "memory=24GiB..200GiB", 2, &e));
+    w.scheme[0] = "dp", w.scheme[1] = "d2.x8+sp", w.scheme[2] = "fsdp", w.n_schemes = 3;
+    CHECK(whatif_at(&w, 0, &at, &e) && at.found);
+    CHECK(!at.has[0] && at.has[2]); // all of the weights do not fit, parts of them do
+    CHECK(whatif_at(&w, 1, &at, &e) && at.has[0] && at.has[1]);
+    CHECK(strcmp(layout_print(&at.scheme[1].layout, spec), "d2.x8+sp") == 0);
+    for (int i = 0; i < 3; i++) CHECK(at.scheme[i].price.seconds >= at.best.price.seconds);
+    w.layout = "fsdp";
+    CHECK(whatif_at(&w, 1, &at, &e) && strcmp(layout_print(&at.best.layout, spec), "z16") == 0);
+    w.layout = "x3";
+    CHECK(!whatif_at(&w, 1, &at, &e));
+}
+
+static bool refused(const char *text, const char *words) {
+    WhatIf w = question("h100:2", large, 32);
+    Err e;
+    return !whatif_vary(&w, text, 0, &e) && strstr(e.text, words);
+}
+
+TEST(whatif_refuses_what_cannot_vary_and_bad_ranges) {
+    CHECK(refused("netwrok=1..2Gb/s", "did you mean network?"));
+    CHECK(refused("lat=1..2us", "did you mean latency?"));
+    CHECK(refused("zzzzzzzz=1..2", "one of nodes batch"));
+    CHECK(refused("network", "NAME=LOW..HIGH"));
+    CHECK(refused("network=10Gb/s", "LOW..HIGH"));
+    CHECK(refused("network=20..10Gb/s", "the higher end comes last"));
+    CHECK(refused("network=0..10Gb/s", "should be a rate like"));
+    CHECK(refused("nodes=1..2.5", "\"2.5\" should be a whole number"));
+    CHECK(refused("nodes=0..4", "should be a whole number"));
+    CHECK(refused("latency=1..5", "should be a time like"));
+    CHECK(refused("memory=1..5furlongs", "should be a size like"));
+    CHECK(refused("nodes=1..999999", "more than 1048576 ranks"));
+    CHECK(refused("seq=1024..65536", "less than one sequence"));
+}
+
+/* ---- the picture */
+
+static char page[1 << 17];
+
+static void draw(const Bands *b) {
+    FILE *f = tmpfile();
+    CHECK(f);
+    bands_write(f, b);
+    rewind(f);
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+}
+
+static int times(const char *word) {
+    int n = 0;
+    for (const char *at = page; (at = strstr(at, word)); at++) n++;
+    return n;
+}
+
+/* The y of the label that says s; -1: there is none. */
+static double label_y(const char *s) {
+    char word[64];
+    snprintf(word, sizeof word, ">%s<", s);
+    char *at = strstr(page, word);
+    if (!at) return -1;
+    while (at > page && strncmp(at, " y=\"", 4) != 0) at--;
+    return strtod(at + 4, NULL);
+}
+
+TEST(bands_names_are_apart_and_escaped_and_holes_are_not_drawn) {
+    const double x[] = {1, 2, 4, 8}, line[] = {2, 1.5, 1.2, 1.001}, same[] = {1, 1, 1, 1},
+                 far[] = {50, 60, 70, 80}, none[] = {NAN, NAN, NAN, NAN},
+                 rate[] = {NAN, 1e3, 2e3, 3e3}, part[] = {0, 1, 0.5, 0.5},
+                 rest[] = {0, 0, 0.5, 0.5}, zero[] = {0, 0, 0, 0};
+    const char *const text[] = {"1", "2", "4", "8"}, *const names[] = {"d<8>", "x8"};
+    const int band[] = {-1, 0, 1, 0};
+    Bands b = {.title = "T",
+               .subtitle = "S",
+               .x_name = "X",
+               .rate_name = "R",
+               .n = 4,
+               .x = x,
+               .x_text = text,
+               .band = band,
+               .name = names,
+               .n_names = 2,
+               .rate = rate,
+               .part = {part, rest, zero},
+               .part_name = {"a", "b", "c"},
+               .line = {line, same, far, none},
+               .line_name = {"near", "best", "off", "absent"},
+               .n_lines = 4};
+    draw(&b);
+    CHECK(strstr(page, "</svg>") && strstr(page, "d&lt;8&gt;") && !strstr(page, "d<8>"));
+    CHECK(!strstr(page, "nan") && !strstr(page, "inf"));
+    CHECK(strstr(page, ">2, 8<"));                            // where the first layout is the best
+    CHECK(times("<polyline") == 4 && times("<circle") == 11); // those above the top have none
+    double near = label_y("near"), best = label_y("best"), off = label_y("off 80x");
+    CHECK(near >= 0 && best >= 0 && off >= 0 && label_y("absent") < 0);
+    CHECK(fabs(near - best) >= 14 && off < near && off < best);
+    b.n = 1; // a single value
+    draw(&b);
+    CHECK(!strstr(page, "nan") && !strstr(page, "inf"));
+}

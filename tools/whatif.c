@@ -1,0 +1,323 @@
+/* whatif -- varies one number and draws how the best layout changes.
+ *
+ *     whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s
+ *     whatif --cluster a100:8 --model d24 --vary nodes=1..64 --svg nodes.svg
+ *
+ * A row for each value: the best layout, and beside it named schemes by its time. A bracket joins rows with the same
+ * layout.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "data/bands.h"
+#include "parallel/whatif.h"
+
+static const char usage[] =
+    "whatif: how the best layout changes with one number\n"
+    "\n"
+    "    whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s\n"
+    "\n"
+    "--vary takes nodes batch seq layers channels, flops memory memory_rate call of a rank, "
+    "latency\n"
+    "(of the outermost level), or the name of a level: what a rank can send there.\n\n";
+
+static struct {
+    const char *cluster, *vary, *model, *layout, *schemes, *svg, *json;
+    int64_t points, batch, micro, seq;
+    int dtype, recompute;
+} o;
+
+static const Opt options[] = {
+    {.type = OPT_GROUP, .help = "What is varied"},
+    {"vary", OPT_STR, &o.vary, "", 0, 0, "NAME=LOW..HIGH", "the number and its values"},
+    {"points", OPT_INT, &o.points, "0", 0, WHATIF_POINTS, "N",
+     "geometric steps; 0: each value is twice the one before"},
+    {.type = OPT_GROUP, .help = "What stays"},
+    {"cluster", OPT_STR, &o.cluster, "", 0, 0, "FILE|NAME:NODES",
+     "a description, or a preset: h100 a100 v100 consumer cpu"},
+    {"model", OPT_STR, &o.model, "d12", 0, 0, "NAME|k=v,...", "as train_gpt has it"},
+    {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions of a sequence; 0 is the model's"},
+    {"batch", OPT_INT, &o.batch, "0", 0, 1e12, "TOKENS",
+     "of a step; 0 is 4 sequences for each rank"},
+    {"dtype", OPT_CHOICE, &o.dtype, "bf16", 0, 0, "fp32|bf16", "of products"},
+    {"micro", OPT_INT, &o.micro, "0", 0, 1e9, "N", "sequences per micro-step; 0 is any"},
+    {"recompute", OPT_CHOICE, &o.recompute, "any", 0, 0, "none|selective|full|any",
+     "what backward computes again"},
+    {"layout", OPT_STR, &o.layout, "auto", 0, 0, "auto|SPEC", "only this one"},
+    {.type = OPT_GROUP, .help = "What is shown"},
+    {"schemes", OPT_STR, &o.schemes, "dp,fsdp,megatron-sp", 0, 0, "A,B,...",
+     "named schemes or layouts to compare with"},
+    {"svg", OPT_STR, &o.svg, "", 0, 0, "FILE", "a picture"},
+    {"json", OPT_STR, &o.json, "", 0, 0, "FILE", "all numbers"},
+    {0}};
+
+static const char *const recomputes[] = {"none", "selective", "full"};
+
+/* ---- the question */
+
+/* Cuts a copy of the list into words. */
+static void read_schemes(WhatIf *w, char *list) {
+    char *rest;
+    for (char *s = strtok_r(list, ",", &rest); s; s = strtok_r(NULL, ",", &rest)) {
+        if (w->n_schemes == WHATIF_SCHEMES) die_usage("--schemes: at most %d", WHATIF_SCHEMES);
+        w->scheme[w->n_schemes++] = s;
+    }
+}
+
+static void read_question(WhatIf *w) {
+    Err e;
+    Machine *m = &w->machine;
+    PriceShape *p = &w->space.shape;
+    if (!*o.cluster) die_usage("--cluster is needed, like --cluster h100:16");
+    if (!*o.vary) die_usage("--vary is needed, like --vary network=10Gb/s..1600Gb/s");
+    if (!machine_open(m, o.cluster, &e)) die_usage("--cluster: %s", e.text);
+    if (!config_parse(&p->config, o.model, &e)) die_usage("--%s", e.text);
+    p->S = o.seq ? o.seq : p->config.seq;
+    if (p->S > p->config.seq)
+        die_usage("--seq %" PRId64 " is more than the model's %" PRId64 " positions (--model seq=)",
+                  p->S, p->config.seq);
+    p->batch = o.batch ? o.batch : 4 * p->S * m->ranks;
+    if (p->batch % p->S)
+        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, p->batch, p->S);
+    p->bf16 = o.dtype == 1, p->threads = m->threads;
+    p->micro = o.micro, p->recompute = (Recompute)(o.recompute % 3);
+    w->space.p = m->ranks;
+    w->space.free_micro = o.micro == 0, w->space.free_recompute = o.recompute == 3;
+    w->layout = o.layout;
+    if (!whatif_vary(w, o.vary, (int)o.points, &e)) die_usage("--vary: %s", e.text);
+}
+
+/* The band of every point: the index of its layout among the different ones. */
+typedef struct Forms {
+    int band[WHATIF_POINTS], n;
+    char name[WHATIF_POINTS][64];
+} Forms;
+
+static void add_form(Forms *f, const WhatIf *w, int i, const WhatIfPoint *p) {
+    char text[64];
+    int k = 0;
+    f->band[i] = -1;
+    if (!p->found) return;
+    whatif_form(w, &p->best.layout, text);
+    while (k < f->n && strcmp(f->name[k], text) != 0) k++;
+    if (k == f->n) memcpy(f->name[f->n++], text, sizeof text);
+    f->band[i] = k;
+}
+
+/* ---- the table */
+
+/* computing, waiting for collectives, waiting for slower ranks */
+static void shares(const Price *p, double part[BANDS_PARTS]) {
+    part[0] = p->compute / p->seconds;
+    part[1] = p->exposed / p->seconds;
+    part[2] = fmax(0, 1 - part[0] - part[1]);
+}
+
+static void print_bar(const Price *p) {
+    static const char *const cell[BANDS_PARTS] = {"█", "▒", "·"};
+    enum { CELLS = 20 };
+    double part[BANDS_PARTS], end = 0;
+    int at = 0;
+    shares(p, part);
+    for (int k = 0; k < BANDS_PARTS; k++)
+        for (end += CELLS * part[k]; at < lround(end); at++) printf("%s", cell[k]);
+}
+
+/* What does not vary (mem_free). */
+static char *others(const WhatIf *w) {
+    const PriceShape *s = &w->space.shape;
+    const Machine *m = &w->machine;
+    char batch[64] = "", seq[64] = "", ranks[64];
+    if (w->kind != VARY_BATCH)
+        snprintf(batch, sizeof batch, ", %" PRId64 " tokens a step", s->batch);
+    if (w->kind != VARY_SEQ) snprintf(seq, sizeof seq, ", sequences of %" PRId64, s->S);
+    if (w->kind == VARY_NODES)
+        snprintf(ranks, sizeof ranks, "nodes of %d ranks", m->ranks_per_node);
+    else
+        snprintf(ranks, sizeof ranks, "%d ranks", m->ranks);
+    return mem_printf("%s%s%s, %s, on %s: %s", o.model, batch, seq, s->bf16 ? "bf16" : "fp32",
+                      m->name, ranks);
+}
+
+/* Of the widest layout, and of a scheme's column. */
+static int layout_width(const WhatIf *w, const WhatIfPoint *p) {
+    char spec[64];
+    size_t widest = strlen("best layout");
+    for (int i = 0; i < w->n; i++) {
+        size_t n = p[i].found ? strlen(layout_print(&p[i].best.layout, spec)) : 0;
+        if (n > widest) widest = n;
+    }
+    return (int)widest;
+}
+
+static int scheme_width(const char *name) {
+    int n = (int)strlen(name);
+    return n > 7 ? n : 7;
+}
+
+static void print_head(const WhatIf *w, int wide) {
+    char *stays = others(w);
+    printf("%s\n", stays);
+    mem_free(stays);
+    printf("%12s   %-*s %5s %-9s %10s %9s  %s", w->name, wide, "best layout", "micro", "recompute",
+           "ms", "tokens/s", "█ computes ▒ waits  ");
+    for (int k = 0; k < w->n_schemes; k++)
+        printf("  %*s", scheme_width(w->scheme[k]), w->scheme[k]);
+    printf("\n");
+}
+
+/* ┌ │ └ join the rows of one layout; ─ stands alone. */
+static const char *bracket(const Forms *f, const WhatIf *w, int i) {
+    bool above = i > 0 && f->band[i - 1] == f->band[i];
+    bool below = i + 1 < w->n && f->band[i + 1] == f->band[i];
+    return above ? below ? "│" : "└" : below ? "┌" : "─";
+}
+
+static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint *p, int wide) {
+    char value[64], spec[64];
+    const Choice *c = &p->best;
+    printf("%12s %s ", whatif_value(w, i, value), bracket(f, w, i));
+    if (!p->found) {
+        printf("nothing fits\n");
+        return;
+    }
+    printf("%-*s %5" PRId64 " %-9s %10.2f %9.0f  ", wide, layout_print(&c->layout, spec), c->micro,
+           recomputes[c->recompute], 1e3 * c->price.seconds,
+           (double)p->space.shape.batch / c->price.seconds);
+    print_bar(&c->price);
+    for (int k = 0; k < w->n_schemes; k++) {
+        int width = scheme_width(w->scheme[k]);
+        if (p->has[k])
+            printf("  %*.2fx", width - 1, p->scheme[k].price.seconds / c->price.seconds);
+        else
+            printf("  %*s", width, "-");
+    }
+    printf("\n");
+}
+
+static void print_table(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
+    int wide = layout_width(w, p);
+    print_head(w, wide);
+    for (int i = 0; i < w->n; i++) print_row(w, f, i, &p[i], wide);
+}
+
+/* ---- files */
+
+static FILE *open_file(const char *option, const char *path) {
+    FILE *f = fopen(path, "w");
+    if (!f) die("--%s: cannot write %s: %s", option, path, strerror(errno));
+    return f;
+}
+
+static void close_file(FILE *f, const char *option, const char *path) {
+    bool bad = ferror(f) != 0;
+    if (fclose(f) || bad) die("--%s: cannot write %s: %s", option, path, strerror(errno));
+}
+
+static json_t *json_choice(const Choice *c) {
+    char spec[64];
+    return json_pack("{s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I}", "layout",
+                     layout_print(&c->layout, spec), "micro", (json_int_t)c->micro, "recompute",
+                     recomputes[c->recompute], "ms", 1e3 * c->price.seconds, "compute_ms",
+                     1e3 * c->price.compute, "exposed_ms", 1e3 * c->price.exposed, "hidden_ms",
+                     1e3 * c->price.hidden, "waiting_ms", 1e3 * c->price.waiting, "received_bytes",
+                     (json_int_t)c->price.received, "memory_bytes", (json_int_t)c->price.memory);
+}
+
+static json_t *json_point(const WhatIf *w, int i, const WhatIfPoint *p) {
+    json_t *schemes = json_object();
+    for (int k = 0; k < w->n_schemes; k++)
+        json_object_set_new(schemes, w->scheme[k],
+                            p->has[k] ? json_choice(&p->scheme[k]) : json_null());
+    return json_pack("{s:f,s:i,s:I,s:o,s:o}", "value", w->value[i], "ranks", p->space.p, "batch",
+                     (json_int_t)p->space.shape.batch, "best",
+                     p->found ? json_choice(&p->best) : json_null(), "schemes", schemes);
+}
+
+static void write_json(const WhatIf *w, const WhatIfPoint *p) {
+    json_t *points = json_array();
+    for (int i = 0; i < w->n; i++) json_array_append_new(points, json_point(w, i, &p[i]));
+    json_t *all = json_pack("{s:s,s:s,s:s,s:o}", "vary", w->name, "cluster", o.cluster, "model",
+                            o.model, "points", points);
+    FILE *f = open_file("json", o.json);
+    json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fprintf(f, "\n");
+    close_file(f, "json", o.json);
+    json_decref(all);
+}
+
+/* The numbers of the picture. */
+typedef struct Columns {
+    double rate[WHATIF_POINTS], part[BANDS_PARTS][WHATIF_POINTS],
+        line[WHATIF_SCHEMES][WHATIF_POINTS];
+    char text[WHATIF_POINTS][64];
+    const char *x_text[WHATIF_POINTS], *name[WHATIF_POINTS];
+} Columns;
+
+static void fill_columns(Columns *c, const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
+    for (int i = 0; i < w->n; i++) {
+        double part[BANDS_PARTS] = {0}, seconds = p[i].found ? p[i].best.price.seconds : NAN;
+        if (p[i].found) shares(&p[i].best.price, part);
+        for (int k = 0; k < BANDS_PARTS; k++) c->part[k][i] = part[k];
+        c->rate[i] = (double)p[i].space.shape.batch / seconds;
+        for (int k = 0; k < w->n_schemes; k++)
+            c->line[k][i] = p[i].has[k] ? p[i].scheme[k].price.seconds / seconds : NAN;
+        c->x_text[i] = whatif_value(w, i, c->text[i]);
+    }
+    for (int k = 0; k < f->n; k++) c->name[k] = f->name[k];
+}
+
+static void write_svg(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
+    Columns *c = mem_calloc(1, sizeof *c);
+    fill_columns(c, w, f, p);
+    char words[64];
+    char *title = mem_printf("The best layout, by %s", whatif_words(w, words));
+    char *subtitle = others(w);
+    Bands b = {.title = title,
+               .subtitle = subtitle,
+               .x_name = words,
+               .rate_name = "tokens/s of the best layout",
+               .n = w->n,
+               .x = w->value,
+               .x_text = c->x_text,
+               .band = f->band,
+               .name = c->name,
+               .rate = c->rate,
+               .part = {c->part[0], c->part[1], c->part[2]},
+               .part_name = {"computing", "communicating", "slower ranks"},
+               .n_names = f->n,
+               .n_lines = w->n_schemes};
+    for (int k = 0; k < w->n_schemes; k++) b.line[k] = c->line[k], b.line_name[k] = w->scheme[k];
+    FILE *file = open_file("svg", o.svg);
+    bands_write(file, &b);
+    close_file(file, "svg", o.svg);
+    mem_free(title), mem_free(subtitle), mem_free(c);
+}
+
+int main(int argc, char **argv) {
+    Err e;
+    die_set_program(argv[0]);
+    opt_parse(options, argc, argv, usage);
+    WhatIf *w = mem_calloc(1, sizeof *w);
+    Forms *f = mem_calloc(1, sizeof *f);
+    char *schemes = mem_strdup(o.schemes);
+    read_question(w);
+    read_schemes(w, schemes);
+    WhatIfPoint *p = mem_calloc((size_t)w->n, sizeof *p);
+    for (int i = 0; i < w->n; i++) {
+        if (!whatif_at(w, i, &p[i], &e)) die_usage("%s", e.text);
+        add_form(f, w, i, &p[i]);
+    }
+    print_table(w, f, p);
+    if (*o.json) write_json(w, p);
+    if (*o.svg) write_svg(w, f, p);
+    mem_free(p), mem_free(f), mem_free(w), mem_free(schemes);
+    return 0;
+}
