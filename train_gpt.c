@@ -314,6 +314,7 @@ static void end(Run *r) {
     mem_free(r->inputs), mem_free(r->targets);
     mem_free(r->init);
     model_free(&r->m);
+    plan_free(r);
     world_set_team(r->world, NULL);
     team_destroy(r->team);
 }
@@ -370,7 +371,8 @@ int main(int argc, char **argv) {
     ranks_share_usage();
     options = options_table(&o);
     opt_parse(options, argc, argv, usage);
-    if (!*o.train && !*o.init && !o.memory && !o.matrix)
+    if (*o.cluster && !o.plan) die_usage("--cluster describes where to plan for: it needs --plan");
+    if (!*o.train && !*o.init && !o.memory && !o.matrix && !o.plan)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
     if (o.check_tp && (!*o.train || *o.save || o.sync_every > 1 || o.exact))

@@ -56,6 +56,8 @@ typedef struct Run {
     char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
     int64_t saved_step;                // of the newest checkpoint, -1 when there is none
     Measured measured;
+    Calibration *calibration;  // of the plan; NULL: none
+    Layout fixed;              // --layout, where the plan must keep it
     const Plan *plan;          // of --layout auto, alike on all ranks; NULL: the layout was given
     double predicted_ms;       // of a step; 0: nobody has predicted it
     bool stopping;             // a signal came, and all ranks know
@@ -85,6 +87,12 @@ bool stopping(void *run);
 /* Collective. The next step, and what follows it: records, evaluations, samples, saves. False where there is none: the
  * last one is made, or a signal came. */
 bool train_on(Run *r);
+/* Collective. The startup search, where --layout auto or --plan asks for it: r->plan. False when --plan has printed it
+ * and the run is over. */
+bool plan_run(Run *r);
+/* Local, of rank 0. A line of the header. */
+void plan_say(const Run *r);
+void plan_free(Run *r);
 /* Collective. The first steps, on each of the layouts that the plan cannot tell apart; the run stays on the fastest. */
 void refine(Run *r);
 

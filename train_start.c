@@ -80,16 +80,18 @@ static void choose_config(Run *r, const char *checkpoint) {
 /* A run that resumes keeps its batch, whatever its mesh is now; otherwise batch(step) would be another one. Where the
  * sequences of a step do not divide, the last coordinates of d x z see padding. */
 static void choose_batch(Run *r) {
-    int64_t micro_tokens = o.micro * r->seq, before = r->state.batch;
+    int64_t micro_tokens = o.micro * r->seq, before = r->state.batch, micro = o.micro;
     r->places = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
     r->batch = o.batch ? o.batch : before ? before : micro_tokens * r->places;
-    if (r->batch % micro_tokens)
+    if (r->plan)
+        micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
+    else if (r->batch % micro_tokens)
         die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
                   " x --seq %" PRId64 " = %" PRId64 "; the nearest are %" PRId64 " and %" PRId64,
                   r->batch, o.micro, r->seq, micro_tokens, r->batch / micro_tokens * micro_tokens,
                   (r->batch / micro_tokens + 1) * micro_tokens);
     int64_t share = (r->batch / r->seq + r->places - 1) / r->places;
-    r->micro = o.micro < share ? o.micro : share;
+    r->micro = micro < share ? micro : share;
     if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->places))
         die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
                   " sequences are no multiple of %" PRId64 " places x %" PRId64 " of a micro-step",
@@ -100,7 +102,10 @@ static void make_grid(Run *r) {
     Layout l;
     Err e;
     const char *spec = strcmp(o.layout, "auto") == 0 ? "dp" : o.layout;
-    if (!layout_parse(&l, spec, world_size(r->world), &e)) die_usage("--%s", e.text);
+    if (r->plan)
+        l = r->plan->best[0].layout;
+    else if (!layout_parse(&l, spec, world_size(r->world), &e))
+        die_usage("--%s", e.text);
     if (r->outer.every > 1 && l.zero && l.size[AXIS_D] > 1)
         die_usage("--layout %s: zero%d cuts the state of one model over d, but with --sync-every "
                   "%" PRId64
@@ -117,7 +122,7 @@ static void plan_model(Run *r) {
                     .S = r->seq,
                     .grid = &r->grid,
                     .bf16 = o.dtype == 1,
-                    .recompute = (Recompute)o.recompute,
+                    .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)o.recompute,
                     .training = *o.train || !*o.init, // --memory alone is about training
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
@@ -237,6 +242,7 @@ void print_header(const Run *r) {
         printf("outer    %d replicas meet every %" PRId64 " steps%s; rate %g, momentum %g\n",
                grid_replicas(&r->grid), o.sync_every,
                o.fragments > 1 ? ", a fragment at a time" : "", o.outer_lr, o.outer_momentum);
+    if (r->plan) plan_say(r);
     if (*r->digest) printf("weights  sha256 %s\n", r->digest);
     memory_print(&r->m, stdout);
     fflush(stdout);
@@ -284,6 +290,10 @@ bool prepare(Run *r) {
     find_tokenizer(r);
     char *checkpoint = find_checkpoint(r);
     choose_config(r, checkpoint);
+    if (!plan_run(r)) {
+        mem_free(checkpoint);
+        return false;
+    }
     make_grid(r);
     choose_batch(r);
     plan_model(r);

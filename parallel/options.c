@@ -69,6 +69,13 @@ static size_t running_rows(Options *o, Opt *table) {
          "d2.z1.x4.y2 (innermost last; x2.y2.x2.y2 is 4x4 in tiles of 2x2) with words: sp, heads, "
          "stay=y, zero1 zero2 zero3; or megatron, megatron-sp, dp, fsdp, atp:4x2, tensor3d:2x4x2, "
          "axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
+        {"plan", OPT_BOOL, &o->plan, "0", 0, 0, "",
+         "search, print the best layouts, every named scheme and the reasons, and exit; with "
+         "--json as JSON"},
+        {"cluster", OPT_STR, &o->cluster, "", 0, 0, "FILE|NAME:NODES",
+         "with --plan: for a described cluster, or h100:128, a100:8, v100:4, consumer:2, cpu:4"},
+        {"calibrate", OPT_CHOICE, &o->calibrate, "auto", 0, 0, "auto|again|none",
+         "measure kernels and collectives for --layout auto: once, anew, or go by what is known"},
         {"refine", OPT_INT, &o->refine, "3", 0, 8, "N",
          "candidates of --layout auto that the first steps are made on, where predictions cannot "
          "tell them apart; 0 is none"},

@@ -5,7 +5,7 @@
 #include "base/opt.h"
 
 typedef struct Options {
-    const char *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt, *kernels,
+    const char *cluster, *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt, *kernels,
         *layout;
     const char *json, *csv, *tensorboard, *llmc_log, *ledger, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
@@ -15,8 +15,8 @@ typedef struct Options {
     double outer_lr, outer_momentum;
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
-    int backend, dtype, recompute, schedule;
-    bool resume, memory, matrix, profile, count, exact;
+    int backend, calibrate, dtype, recompute, schedule;
+    bool plan, resume, memory, matrix, profile, count, exact;
 } Options;
 
 /* Local. The table whose rows point into o. One at a time: the next call returns the same memory. */

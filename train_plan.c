@@ -1,0 +1,174 @@
+/* The startup search of a run: --layout auto asks it, --plan prints it, and the first steps may overrule it.
+ *
+ * Rank 0 searches; all ranks get its choices. */
+#include "train_gpt.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/detect.h"
+#include "parallel/ledger.h"
+#include "parallel/ranks.h"
+
+static bool given(const char *option) {
+    return opt_given(opt_find(options, option));
+}
+
+enum { CALIBRATE_SECONDS = 10 };
+
+/* What may be chosen: all that the command line does not say. */
+static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
+    Space s = {.p = ranks,
+               .shape = {.config = r->config,
+                         .S = r->seq,
+                         .micro = o.micro,
+                         .bf16 = o.dtype == 1,
+                         .samples = o.sample_every > 0 || *o.prompt,
+                         .recompute = (Recompute)o.recompute,
+                         .threads = threads,
+                         .outer = outer_copies(&r->outer),
+                         .apart = r->outer.every > 1},
+               .free_micro = !given("micro"),
+               .free_recompute = !given("recompute"),
+               .no_zero = r->outer.every > 1};
+    int64_t batch = o.batch ? o.batch : r->state.batch;
+    s.shape.batch = batch ? batch : o.micro * r->seq * ranks; // as plain data parallelism takes it
+    if (s.shape.batch % r->seq)
+        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, s.shape.batch,
+                  r->seq);
+    if (strcmp(o.layout, "auto") != 0) {
+        Err e;
+        if (!layout_parse(fixed, o.layout, ranks, &e)) die_usage("--%s", e.text);
+        s.only = fixed;
+    }
+    return s;
+}
+
+/* ---- costs of the machine at hand */
+
+static void share_list(Run *r, CalibrateList *l) {
+    group_share(&r->group, &l->n_works, sizeof l->n_works);
+    group_share(&r->group, &l->n_groups, sizeof l->n_groups);
+    if (!r->lead) {
+        l->work = mem_calloc((size_t)l->n_works, sizeof *l->work);
+        l->group = mem_calloc((size_t)l->n_groups, sizeof *l->group);
+        l->most = mem_calloc((size_t)l->n_groups, sizeof *l->most);
+    }
+    group_share(&r->group, l->work, (size_t)l->n_works * sizeof *l->work);
+    group_share(&r->group, l->group, (size_t)l->n_groups * sizeof *l->group);
+    group_share(&r->group, l->most, (size_t)l->n_groups * sizeof *l->most);
+}
+
+/* Predictions for this machine were wrong by so much, in half of the runs that the ledger remembers. */
+static double known_error(const Run *r) {
+    enum { LINES = 64 };
+    char machine[64];
+    Err e;
+    int damaged;
+    LedgerLine *lines = mem_calloc(LINES, sizeof *lines);
+    char *path = *o.ledger ? mem_strdup(o.ledger) : ledger_path();
+    int n = path ? ledger_read(path, lines, LINES, &damaged, &e) : 0;
+    machine_words(r, machine, sizeof machine);
+    double error = n > 0 ? ledger_median_error(lines, n, machine) : NAN;
+    mem_free(path);
+    mem_free(lines);
+    return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : 0.1;
+}
+
+/* Collective. Detects, and measures what the space's candidates do. */
+static void measure(Run *r, Plan *p) {
+    Detected d;
+    CalibrateList list = {0};
+    char key[256];
+    detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
+    detect_machine(&d, &p->machine);
+    detect_key(&d, key);
+    if (r->lead && o.plan) detect_print(&d, stdout);
+    for (int i = 0; i < d.n_warnings && r->lead && !o.plan; i++)
+        fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
+    if (o.calibrate == 2) {
+        detect_free(&d);
+        return;
+    }
+    if (r->lead) plan_list(&p->space, &p->machine, &list);
+    share_list(r, &list);
+    CalibrateWhere where = {.world = r->world,
+                            .kernels = r->kernels,
+                            .team = r->team,
+                            .key = key,
+                            .budget = CALIBRATE_SECONDS,
+                            .again = o.calibrate == 1,
+                            .crowded = ranks_on_node(r->world) * team_size(r->team) > r->cores};
+    Calibration *c = r->calibration = calibrate(&where, &list);
+    p->machine.measured = c;
+    p->machine.slowdown = calibration_slowdown(c);
+    p->machine.slowest = calibration_slowest(c);
+    double took = calibration_seconds(c);
+    if (r->lead && took > 0.05)
+        printf("measured %d kernels and %d groups of ranks in %.1f s%s\n", list.n_works,
+               list.n_groups, took, o.plan ? "" : " (kept for the next run; --plan shows more)");
+    plan_list_free(&list);
+    detect_free(&d);
+}
+
+/* ---- the plan */
+
+static void search(Run *r, Plan *p) {
+    Err e;
+    bool found = !r->lead || plan_search(p, &e);
+    if (!group_agree(&r->group, found, &e)) {
+        if (!r->lead) ranks_follow(r->world);
+        die("%s", e.text);
+    }
+    group_share(&r->group, p->best, sizeof p->best);
+    group_share(&r->group, &p->n_best, sizeof p->n_best);
+    group_share(&r->group, &p->error, sizeof p->error);
+}
+
+static void print_plan(const Plan *p) {
+    plan_print(p, stdout);
+    fflush(stdout);
+    if (!*o.json) return;
+    FILE *f = fopen(o.json, "w");
+    if (!f) die("--json: cannot write %s", o.json);
+    plan_json(p, f);
+    if (fclose(f)) die("--json: cannot write %s", o.json);
+}
+
+bool plan_run(Run *r) {
+    Err e;
+    bool described = *o.cluster, wanted = strcmp(o.layout, "auto") == 0 && r->group.size > 1;
+    if (!o.plan && (!wanted || (!*o.train && *o.init))) return true;
+    Plan *p = mem_calloc(1, sizeof *p);
+    r->plan = p;
+    if (described && !machine_open(&p->machine, o.cluster, &e)) die_usage("--cluster: %s", e.text);
+    int ranks = described ? p->machine.ranks : r->group.size;
+    int threads = described ? p->machine.threads : team_size(r->team);
+    p->space = space_of(r, ranks, threads, &r->fixed);
+    p->error = described ? 0.1 : known_error(r);
+    if (!described) measure(r, p);
+    search(r, p);
+    r->predicted_ms = 1e3 * p->best[0].price.seconds;
+    if (!o.plan) return true;
+    if (r->lead) print_plan(p);
+    return false;
+}
+
+void plan_say(const Run *r) {
+    const Choice *c = &r->plan->best[0];
+    char text[128];
+    printf("plan     %s: %.2f ms a step foretold, %.0f %% computing; %" PRId64
+           " candidates in %.0f ms\n",
+           choice_print(c, text), 1e3 * c->price.seconds, 100 * c->price.compute / c->price.seconds,
+           r->plan->count.candidates, 1e3 * r->plan->count.seconds);
+}
+
+void plan_free(Run *r) {
+    if (!r->plan) return;
+    if (r->calibration) calibration_free(r->calibration);
+    mem_free((void *)(uintptr_t)r->plan);
+}
