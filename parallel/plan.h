@@ -10,7 +10,7 @@
 #include "parallel/calibrate.h"
 #include "parallel/search.h"
 
-enum { PLAN_TOP = 8, PLAN_PRESETS = 16 };
+enum { PLAN_TOP = 12, PLAN_PRESETS = 16 };
 
 typedef struct Plan {
     Space space;

@@ -38,6 +38,18 @@ static void print_row(FILE *f, const char *name, const Choice *c, const Choice *
             (double)c->price.memory / 1048576.0, c->fits ? "" : "  does not fit");
 }
 
+static bool same_layout(const Choice *a, const Choice *b) {
+    char x[64], y[64];
+    return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0;
+}
+
+/* Is it no layout that stands above, with other micro-steps? */
+static bool new_layout(const Plan *p, int i) {
+    for (int k = 0; k < i; k++)
+        if (same_layout(&p->best[k], &p->best[i])) return false;
+    return true;
+}
+
 void plan_print(const Plan *p, FILE *f) {
     const SearchCount *n = &p->count;
     fprintf(f,
@@ -49,8 +61,9 @@ void plan_print(const Plan *p, FILE *f) {
             "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting", "MiB recv",
             "MiB rank");
     print_row(f, "chosen", &p->best[0], &p->best[0]);
-    for (int i = 1; i < p->n_best && i <= RUNNERS; i++)
-        print_row(f, i == 1 ? "runners-up" : "", &p->best[i], &p->best[0]);
+    for (int i = 1, shown = 0; i < p->n_best && shown < RUNNERS; i++)
+        if (new_layout(p, i))
+            print_row(f, shown++ == 0 ? "runners-up" : "", &p->best[i], &p->best[0]);
     for (int i = 0; i < p->n_presets; i++)
         print_row(f, p->preset_name[i], &p->preset[i], &p->best[0]);
     plan_reasons(p, f);
@@ -88,24 +101,23 @@ static void say_where(const Plan *p, FILE *f) {
 /* The best other scheme, and what it pays for: time to compute, or to communicate. */
 static void say_against(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0], *other = NULL;
-    const char *name = "";
+    const char *name = "", *own = NULL;
     for (int i = 0; i < p->n_presets; i++) {
         const Choice *o = &p->preset[i];
-        if (!o->fits || o->price.seconds <= c->price.seconds) continue;
+        if (same_layout(o, c) && !own) own = p->preset_name[i];
+        if (!o->fits || o->price.seconds <= c->price.seconds || same_layout(o, c)) continue;
         if (!other || o->price.seconds < other->price.seconds) other = o, name = p->preset_name[i];
     }
-    if (!other) {
-        fprintf(f, "No named scheme that fits is slower, or none fits.\n");
-        return;
-    }
+    if (own) fprintf(f, "It is what %s makes of these ranks.\n", own);
+    if (!other) return;
     char spec[64];
     double compute = other->price.compute - c->price.compute,
            exposed = other->price.exposed - c->price.exposed;
     fprintf(
         f,
-        "The best named scheme, %s (%s), takes %.0f %% longer: %.2f ms %s computing, %.2f ms %s "
+        "The best %snamed scheme, %s (%s), takes %.0f %% longer: %.2f ms %s computing, %.2f ms %s "
         "communicating, for %.1f MiB received instead of %.1f.\n",
-        name, layout_print(&other->layout, spec),
+        own ? "other " : "", name, layout_print(&other->layout, spec),
         100 * (other->price.seconds / c->price.seconds - 1), ms(fabs(compute)),
         compute >= 0 ? "more" : "less", ms(fabs(exposed)), exposed >= 0 ? "more" : "less",
         (double)other->price.received / 1048576.0, (double)c->price.received / 1048576.0);

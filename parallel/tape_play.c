@@ -145,6 +145,7 @@ void tape_play(const Tape *t, const Machine *m, Price *price) {
         for (int i = 0; tape_uneven(t, i, &bytes) >= 0; i++) price->received += bytes;
     }
     costs_free(&cost);
+    price->hidden = price->hidden > 1e-9 * price->exposed ? price->hidden : 0; // what rounding left
     price->memory = tape_memory(t);
     price->waiting = price->compute * (m->slowest - 1);
     price->seconds = price->compute + price->exposed + price->waiting;
