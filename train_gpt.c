@@ -233,21 +233,26 @@ static void after_step(Run *r) {
 
 /* --count: a step, and what it sent beside what was foretold. */
 static void train_step_counted(Run *r) {
-    CollCount before[COUNT_ROWS], rows[COUNT_ROWS];
-    int64_t round = r->micro * r->places, micro_steps = (r->batch / r->seq + round - 1) / round;
+    CollCount before[COUNT_ROWS], rows[COUNT_ROWS], told[COUNT_ROWS];
     int n = world_counts(r->world, before, COUNT_ROWS);
     train_step(r);
     n = count_since(rows, world_counts(r->world, rows, COUNT_ROWS), before, n);
     if (!r->lead) return;
     char *text = NULL;
     size_t size = 0;
+    Tape t = {0};
     FILE *f = open_memstream(&text, &size);
     if (!f) die("no memory for the table of --count");
-    count_print(f, &r->m.shape, micro_steps, 1, rows, n);
+    record_step(r, &t);
+    count_print(f, r->group.size, told, price_counts(&t, told, COUNT_ROWS), rows, n, 1);
+    if (o.exact)
+        fprintf(f, "--exact sums integers of 8 bytes, and statistics in other ways: what is "
+                   "foretold is the step without it\n");
     fclose(f);
     text[size - 1] = 0; // progress_note ends the line
     note(r, "%s", text);
     mem_free(text);
+    tape_free(&t);
 }
 
 /* What --exact costs: the faster of two micro-steps with it and without. */

@@ -48,13 +48,16 @@ void machine_words(const Run *r, char *buf, size_t n) {
     snprintf(buf, n, "%s%.40s, %d cores", nodes, cpu, r->cores);
 }
 
-/* What a step receives, as parallel/count.h foretells it. */
+/* What a step receives, as it is recorded. */
 static int64_t foretold_bytes(const Run *r) {
-    Count micro = {0}, update = {0};
-    int64_t round = r->micro * r->places, n = (r->batch / r->seq + round - 1) / round;
-    count_micro_step(&micro, &r->m.shape);
-    count_update(&update, &r->m.shape);
-    return n * count_bytes(&micro) + count_bytes(&update);
+    Tape t = {0};
+    CollCount rows[COUNT_ROWS];
+    int64_t bytes = 0;
+    record_step(r, &t);
+    int n = price_counts(&t, rows, COUNT_ROWS);
+    for (int i = 0; i < n; i++) bytes += rows[i].bytes;
+    tape_free(&t);
+    return bytes;
 }
 
 static void fill(const Run *r, int64_t steps, LedgerLine *l) {

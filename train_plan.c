@@ -48,6 +48,21 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     return s;
 }
 
+void record_step(const Run *r, Tape *t) {
+    const ModelShape *m = &r->m.shape;
+    PriceShape s = {.config = r->config,
+                    .S = r->seq,
+                    .batch = r->batch,
+                    .micro = r->micro,
+                    .bf16 = m->bf16,
+                    .samples = m->samples,
+                    .recompute = m->recompute,
+                    .threads = team_size(r->team),
+                    .outer = m->outer,
+                    .apart = r->grid.apart};
+    price_record(t, &s, &r->grid.layout, world_rank(r->world));
+}
+
 /* ---- costs of the machine at hand */
 
 static void share_list(Run *r, CalibrateList *l) {

@@ -160,8 +160,10 @@ static void record(Tape *t, const PriceShape *s, const Grid *g, int64_t layers, 
     model_free(&m);
 }
 
-void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank) {
+void price_record(Tape *t, const PriceShape *s, const Layout *layout, int rank) {
     Grid g;
+    Layout plain = *layout, *l = &plain;
+    plain.exact = false; // sums of integers follow pointers
     World *w = layout_ranks(l) > 1 ? world_imagine(&coll_price, rank, layout_ranks(l), t) : NULL;
     t->n_events = t->n_works = t->n_sends = 0;
     t->threads = s->threads > 0 ? s->threads : 1;

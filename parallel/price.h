@@ -23,7 +23,7 @@ typedef struct PriceShape {
     bool all_layers; // record every layer: for pictures
 } PriceShape;
 
-/* Local. Records the step of `rank` on this layout; the tape is emptied first (zero it before its first use) and
+/* Local. Records the step of `rank` on this layout, without --exact; the tape is emptied first (zero it before its first use) and
  * keeps its memory. */
 void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank);
 /* Local. The tape of the same layout with its axes in another order: only where groups lie differs. */

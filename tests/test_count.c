@@ -1,4 +1,4 @@
-/* parallel/count: against the closed formulas, and against what a run counts. */
+/* tests/theory: against the closed formulas, and against what a run counts; parallel/count: its table. */
 #include "parallel/count.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "tests/mesh_run.h"
 #include "tests/simulated.h"
 #include "tests/test.h"
+#include "tests/theory.h"
 
 /* The grid of a rank without a world, as a planner has it. */
 static Grid paper_grid(const char *spec, int rank) {
@@ -50,16 +51,16 @@ static void check_formula(const char *spec, void *ctx) {
     const int64_t B = 12, S = 10, C = 240; // they divide by all meshes of up to 8 ranks but 7
     Grid g = paper_grid(spec, 0);
     ModelShape s = shape_of("layers=1,heads=120,channels=240,vocab=240", &g, B, S);
-    Count c = {.n = 0};
-    count_block(&c, &s);
+    Theory c = {.n = 0};
+    theory_block(&c, &s);
     int64_t T = B * S * mesh_blocks(&g.mesh, axes_of("d.z"));
     double want = 4 * by_hand(&g.layout, (double)T, (double)C);
     int *n = ctx;
     ++*n;
     // whole numbers below 2^53: exact but for the order of divisions
-    if (fabs((double)count_bytes(&c) - want) > 0.5)
+    if (fabs((double)theory_bytes(&c) - want) > 0.5)
         test_fail(__FILE__, __LINE__, "%s: %lld bytes, by hand %.1f", spec,
-                  (long long)count_bytes(&c), want);
+                  (long long)theory_bytes(&c), want);
 }
 
 TEST(count_of_a_block_is_the_closed_formula) {
@@ -89,16 +90,16 @@ TEST(count_of_collectives_is_what_the_literature_counts) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Grid g = paper_grid(rows[i].layout, 0);
         ModelShape s = shape_of("layers=1,heads=8,channels=64,vocab=64", &g, 4, 8);
-        Count c = {.n = 0};
+        Theory c = {.n = 0};
         int64_t ops[N_COLL_OPS] = {0}, norms = 0;
-        count_block(&c, &s);
+        theory_block(&c, &s);
         for (int k = 0; k < c.n; k++) {
             bool norm = strstr(c.row[k].what, "norm") != NULL;
             if (norm) norms += c.row[k].calls;
             if (!norm) ops[c.row[k].op] += c.row[k].calls;
         }
         CHECK(norms == (g.mesh.size[AXIS_Y] > 1 ? 4 : 0));
-        if (count_calls(&c) - norms != rows[i].all || memcmp(ops, rows[i].ops, sizeof ops) != 0)
+        if (theory_calls(&c) - norms != rows[i].all || memcmp(ops, rows[i].ops, sizeof ops) != 0)
             test_fail(__FILE__, __LINE__, "%s: %lld gathers, %lld scatters, %lld all_reduces",
                       rows[i].layout, (long long)ops[0], (long long)ops[1], (long long)ops[2]);
     }
@@ -125,15 +126,15 @@ static int cost_main(World *w, void *ctx) {
     Grid g;
     grid_make(&g, w, &of->layout, &s.config);
     s.grid = &g, s.B = 8 / mesh_blocks(&g.mesh, axes_of("d.z"));
-    Count step = {.n = 0}, end = {.n = 0};
+    Theory step = {.n = 0}, end = {.n = 0};
     Team *team = team_create(1);
     Model m;
     model_plan(&m, &s, kernels_cpu(NULL), team);
-    count_micro_step(&step, &s);
-    count_update(&end, &s);
+    theory_micro_step(&step, &s);
+    theory_update(&end, &s);
     if (g.mesh.rank == 0) {
-        of->c = (Cost){(double)count_calls(&step), (double)count_bytes(&step) / mib,
-                       (double)count_bytes(&end) / mib, 0, (double)m.arena[ARENA_ACTS].used / mib};
+        of->c = (Cost){(double)theory_calls(&step), (double)theory_bytes(&step) / mib,
+                       (double)theory_bytes(&end) / mib, 0, (double)m.arena[ARENA_ACTS].used / mib};
         for (int i = ARENA_PARAMS; i <= ARENA_OPTIMIZER; i++)
             of->c.states += (double)m.arena[i].used / mib;
     }
@@ -235,11 +236,11 @@ static int rank_main(World *w, void *ctx) {
     train(job, w, &m);
     CollCount met[COUNT_ROWS];
     int n = world_counts(w, met, COUNT_ROWS);
-    Count told = {.n = 0};
-    count_micro_step(&told, &s);
+    Theory told = {.n = 0};
+    theory_micro_step(&told, &s);
     for (int i = 0; i < told.n; i++)
         told.row[i].calls *= job->micro_steps, told.row[i].bytes *= job->micro_steps;
-    count_update(&told, &s);
+    theory_update(&told, &s);
     coll_barrier(world_comm(w));
     for (int r = 0; r < world_size(w); r++) { // one at a time: they print
         if (r == world_rank(w)) {
@@ -323,8 +324,18 @@ TEST(count_foretells_recomputation) {
 /* --- the table ------------------------------------------------------------------------------- */
 
 TEST(count_prints_both_and_what_nobody_foretold) {
-    Grid g = paper_grid("megatron:2", 1);
-    ModelShape s = shape_of("layers=1,heads=2,channels=8,vocab=16,seq=4", &g, 1, 4);
+    CollCount told[] = {{.what = "y of down",
+                         .label = "x",
+                         .op = COLL_ALL_REDUCE,
+                         .size = 2,
+                         .calls = 1,
+                         .bytes = 128},
+                        {.what = "dx of up",
+                         .label = "x",
+                         .op = COLL_ALL_REDUCE,
+                         .size = 2,
+                         .calls = 1,
+                         .bytes = 128}};
     CollCount met[] = {{.what = "y of down",
                         .label = "x",
                         .op = COLL_ALL_REDUCE,
@@ -340,7 +351,7 @@ TEST(count_prints_both_and_what_nobody_foretold) {
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    count_print(f, &s, 1, 2, met, 2); // two steps were counted
+    count_print(f, 2, told, 2, met, 2, 2); // two steps were counted
     fclose(f);
     bool down = strstr(text, "y of down                  all_reduce     x          2        1"
                              "          128        1          128      0.00\n"),

@@ -1,4 +1,4 @@
-/* parallel/price: the recorded step is the step that runs. What it sends is held against parallel/count.h, which other
+/* parallel/price: the recorded step is the step that runs. What it sends is held against tests/theory.h, which other
  * tests hold against runs; what it allocates against the model itself; what it computes against the closed form. */
 #include "parallel/price.h"
 
@@ -9,6 +9,7 @@
 #include "parallel/count.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
+#include "tests/theory.h"
 
 static const char divides[] = "layers=5,heads=8,channels=48,ffn=96,seq=8,vocab=96";
 static const char awkward[] =
@@ -29,7 +30,7 @@ static Case case_of(const char *model, int64_t batch, int64_t micro, Recompute r
     return c;
 }
 
-static void foretell(Count *c, const PriceShape *s, const Grid *g) {
+static void foretell(Theory *c, const PriceShape *s, const Grid *g) {
     ModelShape m = {.config = s->config,
                     .B = s->micro,
                     .S = s->S,
@@ -38,9 +39,9 @@ static void foretell(Count *c, const PriceShape *s, const Grid *g) {
                     .grid = g};
     int64_t micro_steps = price_micro_steps(s, &g->layout);
     c->n = 0;
-    count_micro_step(c, &m);
+    theory_micro_step(c, &m);
     for (int i = 0; i < c->n; i++) c->row[i].calls *= micro_steps, c->row[i].bytes *= micro_steps;
-    count_update(c, &m);
+    theory_update(c, &m);
 }
 
 static void same_rows(Case *k, const char *spec, int rank, const CollCount *a, int n,
@@ -67,7 +68,7 @@ static void check_counts(const char *spec, void *ctx) {
     if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
     int p = layout_ranks(&l);
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
-        Count told;
+        Theory told;
         CollCount rows[COUNT_ROWS];
         Grid g = {.layout = l};
         g.mesh = mesh_make(&l.factors, rank);
@@ -81,7 +82,7 @@ static void check_counts(const char *spec, void *ctx) {
     tape_free(&t);
 }
 
-TEST(price_sends_what_count_foretells_on_every_layout) {
+TEST(price_sends_what_theory_foretells_on_every_layout) {
     Case cases[] = {case_of(divides, 8 * 24, 4, RECOMPUTE_NONE),
                     case_of(awkward, 8 * 7, 1, RECOMPUTE_SELECTIVE),
                     case_of(divides, 8 * 12, 3, RECOMPUTE_FULL)};

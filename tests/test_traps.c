@@ -21,13 +21,13 @@
  *   only squares and cubes; sizes that must divide         mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
  */
 #include "tests/test.h"
+#include "tests/theory.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/die.h"
-#include "parallel/count.h"
 #include "parallel/ranks.h"
 #include "tests/mesh_run.h"
 
@@ -106,7 +106,7 @@ TEST(trap_gradient_norm_counts_copies_once) {
 /* --- what is sent ------------------------------------------------------------------------------ */
 
 /* Collectives of one micro-step of rank 0 of a layout. */
-static void micro_step_of(Count *c, const char *spec, const char *model) {
+static void micro_step_of(Theory *c, const char *spec, const char *model) {
     Grid g = {0};
     Err e;
     ModelShape s = {.B = 4, .S = 8, .training = true, .grid = &g};
@@ -114,7 +114,7 @@ static void micro_step_of(Count *c, const char *spec, const char *model) {
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
     g.mesh = mesh_make(&g.layout.factors, 0);
     c->n = 0;
-    count_micro_step(c, &s);
+    theory_micro_step(c, &s);
 }
 
 /* Three numbers of a token go over x.y, and nothing over more. */
@@ -122,7 +122,7 @@ TEST(trap_blocks_talk_along_one_axis_at_a_time) {
     static const char *const layouts[] = {"d2.z2.x2.y2+sp+heads", "d2.z2.x2.y2+stay=y",
                                           "d2.z2.x4.y2"};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        Count c;
+        Theory c;
         micro_step_of(&c, layouts[i], "layers=2,heads=8,channels=64,seq=8,vocab=96");
         CHECK(c.n > 20);
         for (int k = 0; k < c.n; k++) {
@@ -138,11 +138,11 @@ TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
     static const char *const layouts[] = {"megatron:4", "megatron-sp:4", "atp:2x2", "optimus:2x2",
                                           "tesseract:2x2x2"};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        Count small, large;
+        Theory small, large;
         micro_step_of(&small, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=96");
         micro_step_of(&large, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=9600");
-        CHECK(count_bytes(&small) > 0);
-        CHECK(count_bytes(&small) == count_bytes(&large)); // weights move in none of these
+        CHECK(theory_bytes(&small) > 0);
+        CHECK(theory_bytes(&small) == theory_bytes(&large)); // weights move in none of these
     }
 }
 

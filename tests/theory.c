@@ -1,0 +1,391 @@
+#include "tests/theory.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/die.h"
+#include "parallel/block.h"
+
+enum { F32 = 4, F64 = 8 };
+
+/* What the walk needs to know everywhere. Capital sizes are whole, with the padding that makes equal
+ * blocks of them. */
+typedef struct Walk {
+    Theory *c;
+    const ModelShape *s;
+    const Layout *l;
+    const Mesh *m;
+    Widths w;
+    int64_t T, T_x; // tokens of this coordinate of d x z; rows of the stream here
+} Walk;
+
+/* ---- rows ---- */
+
+static CollCount *row(Walk *k, const char *what, CollOp op, const char *label, int size) {
+    Theory *c = k->c;
+    for (int i = 0; i < c->n; i++)
+        if (c->row[i].op == op && strcmp(c->row[i].what, what) == 0 &&
+            strcmp(c->label[i], label) == 0)
+            return &c->row[i];
+    if (c->n == COUNT_ROWS_OF_THEORY)
+        die("more than %d kinds of collectives in a step", COUNT_ROWS_OF_THEORY);
+    snprintf(c->label[c->n], sizeof c->label[c->n], "%s", label);
+    c->row[c->n] = (CollCount){.what = what, .label = c->label[c->n], .op = op, .size = size};
+    return &c->row[c->n++];
+}
+
+/* A collective of the p ranks of a group, of which this is rank r, over n elements in all: the whole of a
+ * gather or a scatter, the buffer of an all_reduce. */
+static void call_group(Walk *k, const char *what, CollOp op, const char *label, int p, int r,
+                       int64_t n, int n_bytes) {
+    CollCount *to = row(k, what, op, label, p);
+    int64_t own = n / p; // blocks of gathers and scatters are equal
+    if (op == COLL_ALL_REDUCE) own += (n % p * (r + 1)) / p - (n % p * r) / p;
+    to->calls++;
+    to->bytes += n_bytes * (op == COLL_ALL_REDUCE ? (p - 1) * own + n - own : n - own);
+}
+
+/* The same along axes; nothing where they have one rank. */
+static void call(Walk *k, const char *what, CollOp op, Axes axes, int64_t n, int n_bytes) {
+    char label[2 * N_AXES + 1];
+    Axes real = mesh_real(k->m, axes);
+    if (real.n == 0) return;
+    call_group(k, what, op, axes_print(real, label), mesh_blocks(k->m, real),
+               mesh_block(k->m, real), n, n_bytes);
+}
+
+static int64_t local(const Walk *k, Axes cut, int64_t whole) {
+    return whole / mesh_blocks(k->m, cut);
+}
+
+/* ---- linear layers ---- */
+
+/* Whole sizes of the tensors of a layer. T of all coordinates of d x z, so that T/d.z is this one's. */
+typedef struct Sizes {
+    int64_t T, K, N;
+} Sizes;
+
+static Sizes sizes(const Walk *k, LinearKind kind) {
+    const Widths *w = &k->w;
+    int64_t n = mesh_blocks(k->m, grid_middle(k->s->grid));
+    int64_t V = w->V * mesh_blocks(k->m, axes_of("x.y"));
+    Sizes s = {.T = k->T * mesh_blocks(k->m, axes_of("d.z"))};
+    switch (kind) {
+    case LINEAR_QKV:
+        s.K = w->C_all, s.N = n * w->qkv;
+        break;
+    case LINEAR_ATTN_OUT:
+        s.K = n * w->att, s.N = w->C_all;
+        break;
+    case LINEAR_UP:
+        s.K = w->C_all, s.N = n * w->up;
+        break;
+    case LINEAR_DOWN:
+        s.K = n * w->F, s.N = w->C_all;
+        break;
+    case LINEAR_HEAD:
+    case N_LINEARS:
+        s.K = w->C_all, s.N = V;
+    }
+    return s;
+}
+
+/* The collectives that take a matrix of rows x cols in all from one storage to another. */
+static void path(Walk *k, const char *what, const Dist *from, const Dist *to, int64_t rows,
+                 int64_t cols) {
+    static const CollOp ops[] = {[CHANGE_GATHER] = COLL_ALL_GATHER,
+                                 [CHANGE_SCATTER] = COLL_REDUCE_SCATTER,
+                                 [CHANGE_REDUCE] = COLL_ALL_REDUCE};
+    Change change[MAX_CHANGES];
+    Err e;
+    int n = dist_path(from, to, change, &e);
+    if (n < 0) die("%s: %s", what, e.text);
+    int64_t here = local(k, from->cut[0], rows) * local(k, from->cut[1], cols);
+    for (int i = 0; i < n; i++) {
+        Axes one = {1, {(uint8_t)change[i].axis}};
+        int size = mesh_blocks(k->m, one);
+        if (change[i].kind == CHANGE_GATHER) here *= size;
+        if (change[i].kind != CHANGE_SLICE) call(k, what, ops[change[i].kind], one, here, F32);
+        if (change[i].kind == CHANGE_SCATTER || change[i].kind == CHANGE_SLICE) here /= size;
+    }
+}
+
+/* Floats of the local block of a weight, rounded up to the equal flat parts of its moments. */
+static int64_t weight_block(const Walk *k, LinearKind kind) {
+    Sizes s = sizes(k, kind);
+    LinearDist d = layout_linear(k->l, kind);
+    int64_t parts = mesh_blocks(k->m, layout_store(k->l, STORE_MOMENTS)),
+            X = mesh_blocks(k->m, d.w_stored.cut[0]), rows = kind == LINEAR_HEAD ? s.N : s.K,
+            cols = kind == LINEAR_HEAD ? s.K : s.N;
+    int64_t n = (rows + X - 1) / X * local(k, d.w_stored.cut[1], cols);
+    return (n + parts - 1) / parts * parts;
+}
+
+static void weight(Walk *k, LinearKind kind, const char *what) {
+    call(k, what, COLL_ALL_GATHER, layout_store(k->l, STORE_PARAM), weight_block(k, kind), F32);
+}
+
+static void weight_gradient(Walk *k, LinearKind kind, const char *what) {
+    call(k, what, COLL_REDUCE_SCATTER, layout_store(k->l, STORE_GRAD), weight_block(k, kind), F32);
+}
+
+static const char *const names[N_LINEARS][6] = {
+    {"x of qkv", "w of qkv", "y of qkv", "dy of qkv", "dx of qkv", "dw of qkv"},
+    {"x of attn_out", "w of attn_out", "y of attn_out", "dy of attn_out", "dx of attn_out",
+     "dw of attn_out"},
+    {"x of up", "w of up", "y of up", "dy of up", "dx of up", "dw of up"},
+    {"x of down", "w of down", "y of down", "dy of down", "dx of down", "dw of down"},
+    {"x of head", "w of head", "y of head", "dy of head", "dx of head", "dw of head"}};
+enum { NAME_X, NAME_W, NAME_Y, NAME_DY, NAME_DX, NAME_DW };
+
+/* stay=y: all panels of one operand, of `each` floats per feature; this rank owns `own` of the K
+ * features. A broadcast brings what others own, a reduce the others' parts of what is its own. */
+static void panels(Walk *k, const char *what, CollOp op, const char *axis, int64_t n_panels,
+                   int64_t K, int64_t own, int64_t each) {
+    Axes a = axes_of(axis);
+    int p = mesh_blocks(k->m, a);
+    if (p == 1) return;
+    CollCount *to = row(k, what, op, axis, p);
+    to->calls += n_panels;
+    to->bytes += F32 * each * (op == COLL_BROADCAST ? K - own : (p - 1) * own);
+}
+
+static int64_t at_most(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* SUMMA: x is cut in Y blocks of features, w in X; a panel ends where either block does. */
+static void summa(Walk *k, LinearKind kind, bool backward) {
+    const char *const *name = names[kind];
+    Sizes s = sizes(k, kind);
+    int64_t X = k->m->size[AXIS_X], Y = k->m->size[AXIS_Y], x = k->m->coord[AXIS_X];
+    int64_t of_x = s.K / Y, of_w = (s.K + X - 1) / X, n = 0;
+    for (int64_t at = 0; at < s.K; n++)
+        at = at_most(s.K, at_most((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
+    int64_t own_w = s.K > x * of_w ? at_most(of_w, s.K - x * of_w) : 0, N = s.N / Y;
+    weight(k, kind, name[NAME_W]);
+    panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x);
+    panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N);
+    if (!backward) return;
+    panels(k, name[NAME_DX], COLL_REDUCE, "y", n, s.K, of_x, k->T_x);
+    panels(k, name[NAME_DW], COLL_REDUCE, "x", n, s.K, own_w, N);
+    weight_gradient(k, kind, name[NAME_DW]);
+}
+
+static void forward(Walk *k, LinearKind kind) {
+    if (k->l->stay) {
+        summa(k, kind, false);
+        return;
+    }
+    LinearDist d = layout_linear(k->l, kind);
+    Sizes s = sizes(k, kind);
+    path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
+    weight(k, kind, names[kind][NAME_W]);
+    path(k, names[kind][NAME_Y], &d.y, &d.y_stored, s.T, s.N);
+}
+
+static void backward(Walk *k, LinearKind kind) {
+    if (k->l->stay) {
+        summa(k, kind, true);
+        return;
+    }
+    LinearDist d = layout_linear(k->l, kind);
+    Sizes s = sizes(k, kind);
+    Dist dy = d.y;
+    dy.owed = axes_none();
+    path(k, names[kind][NAME_DY], &d.y_stored, &dy, s.T, s.N);
+    weight(k, kind, names[kind][NAME_W]);
+    path(k, names[kind][NAME_DX], &d.dx, &d.x_stored, s.T, s.K);
+    path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
+    weight_gradient(k, kind, names[kind][NAME_DW]);
+}
+
+/* ---- the rest of a micro-step ---- */
+
+static void norm_stats(Walk *k) {
+    Axes y = axes_of("y");
+    call(k, "statistics of norm", COLL_ALL_GATHER, y, 2 * k->T_x * mesh_blocks(k->m, y), F32);
+}
+
+static void norm_sums(Walk *k) {
+    call(k, "sums of dnorm", COLL_ALL_REDUCE, axes_of("y"), 2 * k->T_x, F32);
+}
+
+static void block_forward_walk(Walk *k) {
+    norm_stats(k);
+    forward(k, LINEAR_QKV);
+    forward(k, LINEAR_ATTN_OUT);
+    norm_stats(k);
+    forward(k, LINEAR_UP);
+    forward(k, LINEAR_DOWN);
+}
+
+static void block_backward_walk(Walk *k) {
+    if (k->s->recompute == RECOMPUTE_FULL) block_forward_walk(k);
+    backward(k, LINEAR_DOWN);
+    backward(k, LINEAR_UP);
+    norm_sums(k);
+    backward(k, LINEAR_ATTN_OUT);
+    backward(k, LINEAR_QKV);
+    norm_sums(k);
+}
+
+/* The embedding is the head read the other way: its output lies as the head's dx, with its debts. */
+static void embedding(Walk *k, bool backward) {
+    LinearDist d = layout_linear(k->l, LINEAR_HEAD);
+    Sizes s = sizes(k, LINEAR_HEAD);
+    if (backward) {
+        path(k, "dx of embedding", &d.x_stored, &d.x, s.T, s.K);
+        weight_gradient(k, LINEAR_HEAD, "dw of embedding");
+    } else {
+        weight(k, LINEAR_HEAD, "w of embedding");
+        path(k, "x of embedding", &d.dx, &d.x_stored, s.T, s.K);
+    }
+}
+
+/* Logits are made in chunks of tokens; three numbers of each token and rank make the loss. */
+static void head(Walk *k) {
+    LinearDist d = layout_linear(k->l, LINEAR_HEAD);
+    Sizes s = sizes(k, LINEAR_HEAD);
+    int64_t chunk = head_chunk(k->T, k->w.V);
+    Axes xy = axes_of("x.y");
+    path(k, names[LINEAR_HEAD][NAME_X], &d.x_stored, &d.x, s.T, s.K);
+    weight(k, LINEAR_HEAD, names[LINEAR_HEAD][NAME_W]);
+    for (int64_t t = 0; t < k->T; t += chunk)
+        call(k, "statistics of loss", COLL_ALL_GATHER, xy,
+             3 * at_most(chunk, k->T - t) * mesh_blocks(k->m, xy), F32);
+    weight_gradient(k, LINEAR_HEAD, names[LINEAR_HEAD][NAME_DW]);
+    path(k, names[LINEAR_HEAD][NAME_DX], &d.dx, &d.x_stored, s.T, s.K);
+}
+
+static Walk walk(Theory *c, const ModelShape *s) {
+    const Grid *g = s->grid ? s->grid : grid_one();
+    Walk k = {.c = c, .s = s, .l = &g->layout, .m = &g->mesh};
+    k.w = widths_of(&s->config, g);
+    int64_t X = k.m->size[AXIS_X], T = s->B * s->S;
+    k.T_x = k.l->stay ? (s->B + X - 1) / X * s->S : k.l->sp ? (T + X - 1) / X : T;
+    k.T = k.l->stay || k.l->sp ? X * k.T_x : T; // padded to equal parts
+    return k;
+}
+
+void theory_block(Theory *c, const ModelShape *s) {
+    Walk k = walk(c, s);
+    block_forward_walk(&k);
+    block_backward_walk(&k);
+}
+
+void theory_micro_step(Theory *c, const ModelShape *s) {
+    Walk k = walk(c, s);
+    embedding(&k, false);
+    for (int64_t l = 0; l < s->config.layers; l++) block_forward_walk(&k);
+    norm_stats(&k);
+    head(&k);
+    norm_sums(&k);
+    for (int64_t l = 0; l < s->config.layers; l++) block_backward_walk(&k);
+    embedding(&k, true);
+}
+
+/* ---- the end of a step ---- */
+
+/* Elements of key and value heads in what this rank stores of a gradient. */
+static int64_t kv_elements(const Tensor *t, int64_t queries) {
+    int64_t n = 0;
+    TensorRun r;
+    for (TensorRuns i = tensor_runs(t, PART_GRAD, false); tensor_next(&i, &r);)
+        if (r.col >= queries) n += r.n;
+    return n;
+}
+
+/* Neighbouring blocks of heads that hold copies of a key head add its gradients. */
+static void copied_heads(Walk *k, const TensorTable *t) {
+    const Config *c = &k->s->config;
+    Axes middle = grid_middle(k->s->grid);
+    int n = mesh_blocks(k->m, middle), own = mesh_block(k->m, middle);
+    int copies = (int)head_blocks(c, n, k->l->heads).copies, first = own / copies * copies;
+    if (copies == 1) return;
+    for (int i = 0; i < t->n; i++)
+        if (strstr(t->t[i].name, ".qkv."))
+            call_group(k, "gradients of copied heads", COLL_ALL_REDUCE, "kv",
+                       n - first < copies ? n - first : copies, own - first,
+                       kv_elements(&t->t[i], c->heads * k->w.D), F32);
+}
+
+/* Floats that a gradient takes in its arena. */
+static int64_t gradient(const Tensor *t) {
+    int64_t align = ARENA_ALIGN / F32;
+    return (tensor_part(t, PART_GRAD) + align - 1) / align * align;
+}
+
+/* Matrices over d: those of a layer together, or one by one where moments are cut over d; what the
+ * gradients are cut over is paid already. */
+static void matrices(Walk *k, const TensorTable *t) {
+    int64_t together = 0;
+    Axes d = axes_of("d");
+    for (int i = 0, next; k->l->zero < 2 && i < t->n; i = next) {
+        for (next = i + 1; next < t->n && !shard_stored(t, next);) next++;
+        if (!shard_stored(t, i)) continue;
+        if (k->l->zero == 1) {
+            call(k, "gradients of matrices", COLL_REDUCE_SCATTER, d,
+                 tensor_part(&t->t[i], PART_MOMENTS) * k->m->size[AXIS_D], F32);
+            continue;
+        }
+        together += gradient(&t->t[i]);
+        if (next < t->n && t->t[next].layer == t->t[i].layer) continue;
+        call(k, "gradients of matrices", COLL_ALL_REDUCE, grid_summed(k->s->grid, d), together,
+             F32);
+        together = 0;
+    }
+}
+
+static void vectors(Walk *k, const TensorTable *t) {
+    static const char *const owed[] = {"d.z", "d.z.x"};
+    for (int a = 0; a < 2; a++) {
+        int64_t n = 0;
+        Axes axes = axes_of(owed[a]);
+        for (int i = 0; i < t->n; i++)
+            if (!shard_stored(t, i) && axes_equal(shard_owed(t, i, k->l), axes))
+                n += gradient(&t->t[i]);
+        if (n)
+            call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_summed(k->s->grid, axes), n, F32);
+    }
+}
+
+static void new_weights(Walk *k, const TensorTable *t) {
+    for (int i = 0; i < t->n; i++) {
+        int64_t n = tensor_part(&t->t[i], PART_MOMENTS);
+        if (n != tensor_part(&t->t[i], PART_PARAM))
+            call(k, "new weights", COLL_ALL_GATHER, axes_of("d"), n * k->m->size[AXIS_D], F32);
+    }
+}
+
+void theory_update(Theory *c, const ModelShape *s) {
+    Walk k = walk(c, s);
+    if (k.m->p == 1) return;
+    TensorTable t = tensors_describe(&s->config);
+    shard_tensors(&t, s->grid);
+    call(&k, "sum of losses", COLL_ALL_REDUCE, axes_of("d.z"), 1, F64);
+    copied_heads(&k, &t);
+    matrices(&k, &t);
+    vectors(&k, &t);
+    if (s->grid->apart) {
+        call(&k, "gradient norm", COLL_ALL_REDUCE, axes_of("z.x.y"), 1, F64);
+        call(&k, "mean of replicas", COLL_ALL_REDUCE, axes_of("d"), 1, F64);
+    } else
+        call_group(&k, "gradient norm", COLL_ALL_REDUCE, "all", k.m->p, k.m->rank, 1, F64);
+    new_weights(&k, &t);
+    tensors_free(&t);
+}
+
+/* ---- the table ---- */
+
+int64_t theory_calls(const Theory *c) {
+    int64_t n = 0;
+    for (int i = 0; i < c->n; i++) n += c->row[i].calls;
+    return n;
+}
+
+int64_t theory_bytes(const Theory *c) {
+    int64_t n = 0;
+    for (int i = 0; i < c->n; i++) n += c->row[i].bytes;
+    return n;
+}
