@@ -37,6 +37,8 @@
 
 #include <math.h>
 
+#include "parallel/calibrate.h"
+
 /* Share of a message's latency that is work of the processor: messages to many wait for it one after the
  * other, and for the rest of the latency together. About so with kernels' TCP and with shared memory. */
 static const double busy = 0.5;
@@ -59,6 +61,8 @@ static double smallest_dimension(const Work *w) {
 }
 
 double machine_work(const Machine *m, const Work *w) {
+    double seconds;
+    if (m->measured && calibration_work(m->measured, w, &seconds)) return seconds;
     bool fewer = w->threads > 0 && w->threads < m->threads;
     double team = fewer ? (double)w->threads / m->threads : 1;
     double flops = work_flops(w), compute = 0, memory = work_bytes(w) / m->memory_rate;
@@ -191,7 +195,10 @@ static double travel(const Machine *m, const Spread *s, CollOp op, int size, int
 
 double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
     Spread s;
+    double seconds;
     if (g->size < 2) return 0;
+    if (m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds))
+        return seconds;
     spread_of(&s, m, g);
     return travel(m, &s, send->op, g->size, send->bytes);
 }
@@ -199,7 +206,7 @@ double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
 /* As many neighbours at every level as there is room for. */
 double machine_send_least(const Machine *m, int size, CollOp op, int64_t bytes) {
     Spread s;
-    if (size < 2) return 0;
+    if (size < 2 || m->measured) return 0;
     for (int l = 0; l < m->n_levels; l++) s.fewest[l] = s.mean[l] = smaller(size, unit_below(m, l));
     s.fewest[m->n_levels] = s.mean[m->n_levels] = size;
     return travel(m, &s, op, size, bytes) * (1 - 1e-12); // sums round

@@ -1,0 +1,150 @@
+/* parallel/plan: the choice and its explanation, on described clusters; the program's --plan. */
+#include "parallel/plan.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/io.h"
+#include "tests/test.h"
+
+static void plan_of(Plan *p, const char *cluster, const char *model, int64_t sequences) {
+    Err e;
+    *p = (Plan){.error = 0.1};
+    if (!machine_open(&p->machine, cluster, &e)) die("%s", e.text);
+    p->space = (Space){.p = p->machine.ranks, .free_micro = true, .free_recompute = true};
+    if (!config_parse(&p->space.shape.config, model, &e)) die("%s", e.text);
+    p->space.shape.S = p->space.shape.config.seq;
+    p->space.shape.batch = sequences * p->space.shape.S;
+    p->space.shape.threads = p->machine.threads;
+}
+
+TEST(plan_chooses_the_fastest_that_fits_and_shows_every_scheme) {
+    Plan p;
+    Err e;
+    plan_of(&p, "a100:2", "d24", 64);
+    CHECK(plan_search(&p, &e));
+    CHECK(p.n_best > 3 && p.n_presets >= 9);
+    for (int i = 1; i < p.n_best; i++)
+        CHECK(p.best[i - 1].price.seconds <= p.best[i].price.seconds);
+    for (int i = 0; i < p.n_presets; i++)
+        if (p.preset[i].fits) CHECK(p.preset[i].price.seconds >= p.best[0].price.seconds);
+    const Price *c = &p.best[0].price; // a step is its parts
+    CHECK(fabs(c->compute + c->exposed + c->waiting - c->seconds) <= 1e-9 * c->seconds);
+}
+
+TEST(plan_that_does_not_fit_says_what_comes_nearest) {
+    Plan p;
+    Err e;
+    plan_of(&p, "consumer:1", "layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 8);
+    CHECK(!plan_search(&p, &e));
+    CHECK(strstr(e.text, "no layout of 8 ranks fits into") && strstr(e.text, "the smallest, "));
+    CHECK(p.count.candidates == p.count.too_large);
+}
+
+TEST(plan_counts_who_is_within_its_error) {
+    Plan p = {.n_best = 3, .error = 0.1};
+    p.best[0].price.seconds = 1, p.best[1].price.seconds = 1.05, p.best[2].price.seconds = 1.2;
+    CHECK(plan_close(&p) == 2);
+    p.error = 0.25;
+    CHECK(plan_close(&p) == 3);
+    p.error = 0;
+    CHECK(plan_close(&p) == 1);
+}
+
+TEST(plan_as_json_is_what_is_printed) {
+    Plan p;
+    Err e;
+    char *text = NULL, *table = NULL, spec[64];
+    size_t n;
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    CHECK(plan_search(&p, &e));
+    FILE *f = open_memstream(&text, &n);
+    plan_json(&p, f);
+    fclose(f);
+    f = open_memstream(&table, &n);
+    plan_print(&p, f);
+    fclose(f);
+    json_t *all = json_loads(text, 0, NULL), *plan = json_object_get(all, "plan");
+    CHECK(plan);
+    CHECK_STR(json_string_value(json_object_get(plan, "layout")),
+              layout_print(&p.best[0].layout, spec));
+    CHECK(json_integer_value(json_object_get(plan, "ranks")) == 4);
+    CHECK((int)json_array_size(json_object_get(plan, "candidates")) == p.n_best);
+    CHECK((int)json_array_size(json_object_get(plan, "presets")) == p.n_presets);
+    double ms = json_number_value(json_object_get(plan, "predicted_ms"));
+    CHECK(fabs(ms - 1e3 * p.best[0].price.seconds) < 1e-6 * ms);
+    CHECK(strstr(table, "chosen") && strstr(table, "runners-up") && strstr(table, "megatron-sp"));
+    CHECK(strstr(table, "A step is ") && strstr(table, "named scheme"));
+    json_decref(all);
+    mem_free(text);
+    mem_free(table);
+}
+
+/* What candidates do is listed once, the largest rows of each, the heaviest first. */
+TEST(plan_lists_what_its_candidates_do) {
+    Plan p;
+    CalibrateList list;
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    plan_list(&p.space, &p.machine, &list);
+    CHECK(list.n_works > 40 && list.n_groups >= 2);
+    CHECK(list.work[0].kind <= WORK_DW); // a product
+    for (int i = 0; i < list.n_works; i++)
+        for (int k = 0; k < i; k++) CHECK(!work_alike(&list.work[i], &list.work[k]));
+    bool all = false;
+    for (int i = 0; i < list.n_groups; i++) all |= list.group[i].size == 4;
+    CHECK(all);
+    int64_t rows = 0; // all tokens of the batch on one coordinate of d x z
+    for (int i = 0; i < list.n_works; i++)
+        if (list.work[i].kind == WORK_XW && list.work[i].rows > rows) rows = list.work[i].rows;
+    CHECK(rows == 32 * 128);
+    plan_list_free(&list);
+}
+
+/* ---- the program */
+
+static int plan_program(char *text, size_t n, const char *options) {
+    char command[600];
+    snprintf(command, sizeof command, "$BUILD/train_gpt --plan %s", options);
+    return test_shell(test_tmpdir(), text, n, command);
+}
+
+TEST(plan_of_the_program_explains_a_described_cluster) {
+    char text[16384];
+    int status = plan_program(text, sizeof text,
+                              "--cluster h100:2 --model d36 --batch 131072 --json plan.json");
+    if (status) printf("%s\n", text);
+    CHECK(status == 0);
+    CHECK(strstr(text, "plan     16 ranks on h100") && strstr(text, "chosen"));
+    CHECK(strstr(text, "tesseract") && strstr(text, "A step is "));
+    CHECK(plan_program(text, sizeof text, "--cluster h1000:2 --model d12") == 2);
+    CHECK(strstr(text, "h100"));
+    CHECK(plan_program(text, sizeof text, "--cluster nowhere.txt --model d12") != 0);
+    CHECK(plan_program(text, sizeof text,
+                       "--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1") == 0);
+    CHECK(strstr(text, "chosen       x2.y2+stay=y"));
+}
+
+/* The choice changes how a step is computed, not what: --exact makes that bits. */
+TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
+    const char *dir = test_tmpdir();
+    char text[16384], path[256];
+    uint16_t tokens[6000];
+    for (int i = 0; i < 6000; i++) tokens[i] = (uint16_t)(i * i % 61);
+    snprintf(path, sizeof path, "%s/plan.bin", dir);
+    CHECK(io_write_file(path, tokens, sizeof tokens, NULL, NULL));
+    int status = test_shell(
+        dir, text, sizeof text,
+        "run() { $BUILD/train_gpt --train plan.bin --model "
+        "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256 --steps 14 --ranks 4 --exact "
+        "--eval-every 0 --json $1 $2 && sed -n 's/^\\({\"step\":[0-9]*,.*\"lr\":[^,]*\\),.*/\\1/p' "
+        "$1 "
+        ">$1.steps; }; "
+        "rm -f auto.json given.json; run auto.json '--layout auto --refine 3' && run given.json "
+        "'--layout x4' && wc -l <auto.json.steps && cmp auto.json.steps given.json.steps");
+    if (status) printf("%s\n", text);
+    CHECK(status == 0);
+    CHECK(strstr(text, "plan     ") && strstr(text, "ms a step foretold"));
+    CHECK(strstr(text, "\n14\n"));
+}
