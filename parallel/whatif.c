@@ -129,8 +129,8 @@ static bool find_number(WhatIf *w, const char *name, Err *e) {
     return true;
 }
 
-/* LOW and HIGH; a unit may be written once, at the end (not so the k of a number), and rates of levels without one are bits, as those of networks
- * are sold. */
+/* LOW and HIGH. A unit may be written once, at the end (not so the k of a number); rates of levels without one are
+ * bits, as networks are sold. */
 static bool read_ends(WhatIf *w, const char *text, double *low, double *high, Err *e) {
     char first[64], last[64];
     const char *dots = strstr(text, "..");

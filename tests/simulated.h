@@ -42,6 +42,8 @@ typedef struct Text {
 } Text;
 void text_put(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_end_line(Text *t); // without spaces at its end
+/* What stands in parallel/README.md between the lines "```text NAME" and "```". */
+void text_of_readme(Text *t, const char *name);
 /* Does it stand in parallel/README.md between the lines "```text NAME" and "```"? Where not, what should
  * stand there is printed. */
 bool text_stands_in_readme(const Text *t, const char *name);

@@ -154,21 +154,25 @@ void text_end_line(Text *t) {
     t->n += (size_t)snprintf(t->s + t->n, sizeof t->s - t->n, "\n");
 }
 
-bool text_stands_in_readme(const Text *want, const char *name) {
-    static char have[sizeof want->s];
+void text_of_readme(Text *t, const char *name) {
     char line[512], open[64];
-    size_t n = 0;
     bool inside = false;
     FILE *f = fopen("parallel/README.md", "r");
-    if (!f) return false;
+    t->s[t->n = 0] = 0;
+    if (!f) return;
     snprintf(open, sizeof open, "```text %s\n", name);
-    for (have[0] = 0; fgets(line, sizeof line, f); inside |= strcmp(line, open) == 0) {
+    for (; fgets(line, sizeof line, f); inside |= strcmp(line, open) == 0) {
         if (strncmp(line, "```", 3) == 0) inside = false;
-        if (inside) n += (size_t)snprintf(have + n, sizeof have - n, "%s", line);
+        if (inside) text_put(t, "%s", line);
     }
     fclose(f);
-    if (strcmp(want->s, have) == 0) return true;
-    fprintf(stderr, "parallel/README.md should say\n%s%s```\n", open, want->s);
+}
+
+bool text_stands_in_readme(const Text *want, const char *name) {
+    static Text have;
+    text_of_readme(&have, name);
+    if (strcmp(want->s, have.s) == 0) return true;
+    fprintf(stderr, "parallel/README.md should say\n```text %s\n%s```\n", name, want->s);
     return false;
 }
 

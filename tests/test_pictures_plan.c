@@ -1,0 +1,98 @@
+/* The plan in parallel/README.md: the cluster that the page describes, a stretch of a tape with its clock, the prices of
+ * the layouts of its ranks. */
+#include <string.h>
+
+#include "parallel/plan.h"
+#include "tests/simulated.h"
+#include "tests/test.h"
+
+/* The page's cluster and model. */
+static Space lab(Machine *m) {
+    static Text t;
+    Space s = {.free_micro = true, .free_recompute = true};
+    Err e;
+    text_of_readme(&t, "lab");
+    if (!machine_parse(m, t.s, t.n, &e) ||
+        !config_parse(&s.shape.config, "layers=4,heads=8,channels=512,seq=256,vocab=4096", &e))
+        die("%s", e.text);
+    s.p = m->ranks, s.shape.threads = m->threads;
+    s.shape.S = 256, s.shape.batch = 16 * 256;
+    return s;
+}
+
+static double ms(double seconds) {
+    return 1e3 * seconds;
+}
+
+static void put_interval(Text *t, const Tape *tape, const Machine *m, const Interval *i,
+                         double begin) {
+    const Event *e = &tape->event[i->event];
+    char name[64];
+    if (!i->communication) {
+        const Work *w = &tape->work[e->index];
+        text_put(t, "%8.3f  %-26s %8lld %8.3f", ms(i->begin - begin), work_name(w, name),
+                 (long long)w->rows, ms(i->end - i->begin));
+        text_put(t, "   %.0f MFLOP, %.1f MiB", work_flops(w) / 1e6, work_bytes(w) / 1048576);
+    } else {
+        const Send *s = &tape->send[e->index];
+        const TapeGroup *g = &tape->group[s->group];
+        text_put(t, "%8.3f    %-14s along %-11s %9.3f   %.1f MiB on %s: %s", ms(i->begin - begin),
+                 coll_op_word(s->op), g->label, ms(i->end - i->begin), (double)s->bytes / 1048576,
+                 m->level[machine_level(m, g)].name, s->what);
+    }
+    text_end_line(t);
+}
+
+TEST(the_tape_of_the_readme_is_what_the_code_records) {
+    static Text t;
+    static Interval of[4096];
+    Tape tape = {0};
+    Machine m;
+    Layout l;
+    Space s = lab(&m);
+    CHECK(layout_parse(&l, "d2.x2+sp", s.p, NULL));
+    s.shape.micro = 2;
+    price_record(&tape, &s.shape, &l, 0);
+    int n = tape_intervals(&tape, &m, of, 4096), norms = 0;
+    double begin = -1;
+    t.n = 0;
+    text_put(&t, "%8s  %-26s %8s %8s\n", "at, ms", "", "rows", "ms");
+    for (int i = 0; i < n && norms < 3;
+         i++) { // the first block, forward: from its first norm to the next one's
+        const Event *e = &tape.event[of[i].event];
+        norms += e->kind == EVENT_WORK && tape.work[e->index].kind == WORK_NORM;
+        if (norms == 1 && begin < 0) begin = of[i].begin;
+        if (norms == 1 || norms == 2) put_interval(&t, &tape, &m, &of[i], begin);
+    }
+    tape_free(&tape);
+    CHECK(text_stands_in_readme(&t, "tape"));
+}
+
+static void put_choice(Text *t, const char *name, const Choice *c, const Choice *best) {
+    static const char *const again[] = {"none", "selective", "full"};
+    char spec[64];
+    text_put(t, "%-12s %-16s %5lld %-9s %8.1f %8.1f %8.1f %7.0f %% %9.1f %8.1f", name,
+             layout_print(&c->layout, spec), (long long)c->micro, again[c->recompute],
+             ms(c->price.seconds), ms(c->price.compute), ms(c->price.exposed),
+             100 * (c->price.seconds / best->price.seconds - 1),
+             (double)c->price.received / 1048576, (double)c->price.memory / 1048576);
+    text_end_line(t);
+}
+
+TEST(the_plan_of_the_readme_is_what_the_search_finds) {
+    static Text t;
+    static Plan p;
+    Err e;
+    p.space = lab(&p.machine);
+    CHECK(plan_search(&p, &e));
+    t.n = 0;
+    text_put(&t, "%lld candidates, %lld too large, %lld priced\n\n", (long long)p.count.candidates,
+             (long long)p.count.too_large, (long long)p.count.priced);
+    text_put(&t, "%-12s %-16s %5s %-9s %8s %8s %8s %9s %9s %8s\n", "", "layout", "micro",
+             "recompute", "ms", "compute", "exposed", "", "MiB recv", "MiB held");
+    put_choice(&t, "chosen", &p.best[0], &p.best[0]);
+    for (int i = 1; i < 4; i++) put_choice(&t, "", &p.best[i], &p.best[0]);
+    for (int i = 0; i < p.n_presets; i++)
+        put_choice(&t, p.preset_name[i], &p.preset[i], &p.best[0]);
+    CHECK(text_stands_in_readme(&t, "plan"));
+}
