@@ -18,8 +18,6 @@ static bool given(const char *option) {
     return opt_given(opt_find(options, option));
 }
 
-enum { CALIBRATE_SECONDS = 10 };
-
 /* What may be chosen: all that the command line does not say. */
 static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     Space s = {.p = ranks,
@@ -65,19 +63,6 @@ void record_step(const Run *r, Tape *t) {
 
 /* ---- costs of the machine at hand */
 
-static void share_list(Run *r, CalibrateList *l) {
-    group_share(&r->group, &l->n_works, sizeof l->n_works);
-    group_share(&r->group, &l->n_groups, sizeof l->n_groups);
-    if (!r->lead) {
-        l->work = mem_calloc((size_t)l->n_works, sizeof *l->work);
-        l->group = mem_calloc((size_t)l->n_groups, sizeof *l->group);
-        l->most = mem_calloc((size_t)l->n_groups, sizeof *l->most);
-    }
-    group_share(&r->group, l->work, (size_t)l->n_works * sizeof *l->work);
-    group_share(&r->group, l->group, (size_t)l->n_groups * sizeof *l->group);
-    group_share(&r->group, l->most, (size_t)l->n_groups * sizeof *l->most);
-}
-
 /* Predictions for this machine were wrong by so much, in half of the runs that the ledger remembers. */
 static double known_error(const Run *r) {
     enum { LINES = 64 };
@@ -94,39 +79,23 @@ static double known_error(const Run *r) {
     return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : 0.1;
 }
 
-/* Collective. Detects, and measures what the space's candidates do. */
+/* Collective. */
 static void measure(Run *r, Plan *p) {
     Detected d;
-    CalibrateList list = {0};
-    char key[256];
     detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
-    detect_machine(&d, &p->machine);
-    detect_key(&d, key);
     if (r->lead && o.plan) detect_print(&d, stdout);
     for (int i = 0; i < d.n_warnings && r->lead && !o.plan; i++)
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
-    if (o.calibrate == 2) {
-        detect_free(&d);
-        return;
-    }
-    if (r->lead) plan_list(&p->space, &p->machine, &list);
-    share_list(r, &list);
-    CalibrateWhere where = {.world = r->world,
-                            .kernels = r->kernels,
-                            .team = r->team,
-                            .key = key,
-                            .budget = CALIBRATE_SECONDS,
-                            .again = o.calibrate == 1,
-                            .crowded = ranks_on_node(r->world) * team_size(r->team) > r->cores};
-    Calibration *c = r->calibration = calibrate(&where, &list);
-    p->machine.measured = c;
-    p->machine.slowdown = calibration_slowdown(c);
-    p->machine.slowest = calibration_slowest(c);
-    double took = calibration_seconds(c);
+    PlanWhere where = {.world = r->world,
+                       .kernels = r->kernels,
+                       .team = r->team,
+                       .measure = o.calibrate != 2,
+                       .again = o.calibrate == 1};
+    r->calibration = plan_measure(p, &where, &d);
+    double took = r->calibration ? calibration_seconds(r->calibration) : 0;
     if (r->lead && took > 0.05)
-        printf("measured %d kernels and %d groups of ranks in %.1f s%s\n", list.n_works,
-               list.n_groups, took, o.plan ? "" : " (kept for the next run; --plan shows more)");
-    plan_list_free(&list);
+        printf("measured kernels and collectives in %.1f s%s\n", took,
+               o.plan ? "" : " (kept for the next run; --plan shows more)");
     detect_free(&d);
 }
 

@@ -8,6 +8,7 @@
 #define PARALLEL_PLAN_H
 
 #include "parallel/calibrate.h"
+#include "parallel/detect.h"
 #include "parallel/search.h"
 
 enum { PLAN_TOP = 12, PLAN_PRESETS = 16 };
@@ -28,6 +29,17 @@ typedef struct Plan {
  * of all candidates when there are few, else of the best by that description and of the named schemes. */
 void plan_list(const Space *s, const Machine *described, CalibrateList *list);
 void plan_list_free(CalibrateList *list);
+
+/* Collective over the world. p->machine becomes what was detected, at the costs that are measured here for what p->space's
+ * candidates do: 10 s at most, and only what the user's cache does not know. NULL without `measure`: the machine as
+ * described. Alike on all ranks; freed by calibration_free, when the plan is no longer needed. */
+typedef struct PlanWhere {
+    World *world;
+    const Kernels *kernels;
+    Team *team;
+    bool measure, again; // again: even what the cache knows
+} PlanWhere;
+Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d);
 
 /* Local. Searches; false when nothing fits, with what comes nearest and how much memory it takes. */
 bool plan_search(Plan *p, Err *e);

@@ -13,8 +13,12 @@
  *     received     bytes of a step that rank 0 gets from others
  *     memory       bytes of rank 0's arenas; resident: those of them that lie in memory after the last step
  *     ms null      it does not fit
+ *     predicted_*  with --foretell: kernels and collectives are measured first, as a run with --layout auto does; and a
+ *                  last line has the layout that is foretold to be the fastest, the one that was, and how much
+ *                  longer a step of the former takes
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,8 +30,8 @@
 #include "base/version.h"
 #include "parallel/coll_backend.h"
 #include "parallel/memory.h"
+#include "parallel/plan.h"
 #include "parallel/ranks.h"
-#include "parallel/search.h"
 
 enum { MAX_ORDERS = 64, MAX_UNITS = 3, MAX_ROWS = 512 };
 static const char *const recompute_words[] = {"none", "selective", "full"};
@@ -36,6 +40,8 @@ static struct {
     int64_t ranks, seq, batch, micro, threads, steps, rounds, timeout;
     const char *model, *layouts, *units;
     int recompute, dtype;
+    bool foretell;
+    double within;
 } o;
 
 /* A candidate and what was measured. */
@@ -44,6 +50,7 @@ typedef struct Entry {
     double *ms; // [rounds * steps] of rank 0
     int n_ms;
     int64_t received, memory, resident;
+    double median;
 } Entry;
 
 /* All of it, as one rank has it. */
@@ -52,6 +59,7 @@ typedef struct Bench {
     Group group;
     Space space;
     Team *team;
+    Plan plan;      // its machine, with --foretell
     int neighbours; // ranks on this node
     int unit[MAX_UNITS], n_units;
     Entry *entry;
@@ -138,6 +146,27 @@ static void list_candidates(Bench *b) {
         search_each(s, add_orders, b);
     else
         add_list(b);
+}
+
+static Calibration *foretell(Bench *b) {
+    Detected d;
+    const Kernels *k = kernels_cpu(NULL);
+    b->plan.space = b->space;
+    detect(&d, b->world, k, b->team, b->space.shape.bf16);
+    PlanWhere where = {.world = b->world, .kernels = k, .team = b->team, .measure = true};
+    Calibration *c = plan_measure(&b->plan, &where, &d);
+    detect_free(&d);
+    for (int i = 0; i < b->n; i++) search_price(&b->space, &b->plan.machine, &b->entry[i].choice);
+    double best = INFINITY;
+    for (int i = 0; i < b->n; i++) best = fmin(best, b->entry[i].choice.price.seconds);
+    int kept = 0;
+    for (int i = 0; i < b->n; i++)
+        if (o.within == 0 || b->entry[i].choice.price.seconds <= o.within * best)
+            b->entry[kept++] = b->entry[i];
+        else
+            mem_free(b->entry[i].ms);
+    b->n = kept;
+    return c;
 }
 
 /* ---- a layout */
@@ -259,19 +288,42 @@ static void print_run(const Bench *b) {
     fflush(stdout);
 }
 
-static void print_entry(const Entry *e) {
+static void print_entry(Entry *e) {
     const Choice *c = &e->choice;
-    char spec[64], ms[80] = "\"ms\":null";
+    char spec[64], ms[80] = "\"ms\":null", told[200] = "";
     if (e->n_ms) {
-        double middle = median(e); // which sorts them
-        snprintf(ms, sizeof ms, "\"ms\":%.3f,\"fastest_ms\":%.3f", middle, e->ms[0]);
+        e->median = median(e); // which sorts them
+        snprintf(ms, sizeof ms, "\"ms\":%.3f,\"fastest_ms\":%.3f", e->median, e->ms[0]);
     }
+    if (o.foretell)
+        snprintf(
+            told, sizeof told,
+            ",\"predicted_ms\":%.3f,\"predicted_compute_ms\":%.3f,\"predicted_received\":%" PRId64
+            ",\"predicted_memory\":%" PRId64,
+            1e3 * c->price.seconds, 1e3 * c->price.compute, c->price.received, c->price.memory);
     printf("{\"layout\":\"%s\",\"micro\":%" PRId64
            ",\"recompute\":\"%s\",\"threads\":%d,%s,\"received\":%" PRId64 ",\"memory\":%" PRId64
-           ",\"resident\":%" PRId64 "}\n",
+           ",\"resident\":%" PRId64 "%s}\n",
            layout_print(&c->layout, spec), c->micro, recompute_words[c->recompute], c->threads, ms,
-           e->received, e->memory, e->resident);
+           e->received, e->memory, e->resident, told);
     fflush(stdout);
+}
+
+static void print_regret(const Bench *b, double calibrated) {
+    const Entry *pick = NULL, *best = NULL;
+    char a[64], z[64];
+    for (int i = 0; i < b->n; i++) {
+        const Entry *e = &b->entry[i];
+        if (!e->n_ms) continue;
+        if (!pick || e->choice.price.seconds < pick->choice.price.seconds) pick = e;
+        if (!best || e->median < best->median) best = e;
+    }
+    if (!pick) return;
+    printf("{\"pick\":\"%s\",\"pick_ms\":%.3f,\"best\":\"%s\",\"best_ms\":%.3f,\"regret\":%.4f,"
+           "\"calibrate_s\":%.2f}\n",
+           layout_print(&pick->choice.layout, a), pick->median,
+           layout_print(&best->choice.layout, z), best->median, pick->median / best->median - 1,
+           calibrated);
 }
 
 /* On a terminal one line that changes, else one every ten seconds. */
@@ -299,6 +351,7 @@ static int rank_main(World *w, void *ctx) {
     list_candidates(b);
     b->team = team_create(b->space.shape.threads);
     world_set_team(w, b->team);
+    Calibration *c = o.foretell ? foretell(b) : NULL;
     if (lead) print_run(b);
     for (int64_t round = 0; round < o.rounds; round++)
         for (int i = 0; i < b->n; i++) {
@@ -306,6 +359,8 @@ static int rank_main(World *w, void *ctx) {
             if (lead) tell(b, round, i);
             if (lead && round == o.rounds - 1) print_entry(&b->entry[i]);
         }
+    if (lead && c) print_regret(b, calibration_seconds(c));
+    if (c) calibration_free(c);
     for (int i = 0; i < b->n; i++) mem_free(b->entry[i].ms);
     mem_free(b->entry);
     world_set_team(w, NULL);
@@ -330,6 +385,11 @@ int main(int argc, char **argv) {
         {"layouts", OPT_STR, &o.layouts, "all", 0, 0, "LIST", "SPECs and presets, or all"},
         {"units", OPT_STR, &o.units, "", 0, 0, "LIST",
          "every order of axes that units of so many ranks tell apart: 2,4 (empty: nodes; none)"},
+        {"foretell", OPT_BOOL, &o.foretell, "0", 0, 0, "",
+         "what the planner says of each, as well"},
+        {"within", OPT_FLOAT, &o.within, "0", 0, 1e9, "X",
+         "with --foretell: only layouts that are foretold to take X times the best, or less; 0: "
+         "all"},
         {"steps", OPT_INT, &o.steps, "3", 1, 1e6, "N", "measured in each round"},
         {"rounds", OPT_INT, &o.rounds, "3", 1, 1e6, "N", "over all layouts"},
         {"timeout", OPT_INT, &o.timeout, "60", 0, 1e9, "S",

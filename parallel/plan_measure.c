@@ -1,0 +1,69 @@
+/* What the machine at hand costs: measured for what the candidates of a plan do. */
+#include <math.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+#include "parallel/coll_backend.h"
+#include "parallel/plan.h"
+
+enum { BUDGET = 10 }; // seconds
+
+/* Rank 0's list, to all. */
+static void share_list(const Group *g, CalibrateList *l) {
+    group_share(g, &l->n_works, sizeof l->n_works);
+    group_share(g, &l->n_groups, sizeof l->n_groups);
+    if (g->rank > 0) {
+        l->work = mem_calloc((size_t)l->n_works, sizeof *l->work);
+        l->group = mem_calloc((size_t)l->n_groups, sizeof *l->group);
+        l->most = mem_calloc((size_t)l->n_groups, sizeof *l->most);
+    }
+    group_share(g, l->work, (size_t)l->n_works * sizeof *l->work);
+    group_share(g, l->group, (size_t)l->n_groups * sizeof *l->group);
+    group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
+}
+
+/* Do ranks take turns on cores? Containers and virtual machines do not say: a product of some milliseconds on all ranks at
+ * once, until the last one is through, against rank 0's alone. */
+static bool take_turns(const PlanWhere *w, const Group *all) {
+    const Work work = {
+        .kind = WORK_XW, .threads = team_size(w->team), .rows = 512, .a = 512, .b = 768};
+    double least[2] = {INFINITY, INFINITY}; // alone, together
+    Arena a = arena_measure("product");
+    size_t bytes = work_scratch(&work, w->kernels, team_size(w->team));
+    arena_take(&a, bytes);
+    arena_commit(&a);
+    for (int i = 0; i < 10; i++) {
+        bool together = i % 2, mine = together || all->rank == 0;
+        group_barrier(all);
+        double begin = coll_now();
+        if (mine) work_run(&work, w->kernels, w->team, a.base);
+        group_barrier(all);
+        if (i > 1) least[together] = fmin(least[together], coll_now() - begin);
+    }
+    arena_free(&a);
+    return !group_all(all, least[1] < 1.5 * least[0]); // alike on all: one that sees it is enough
+}
+
+Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
+    CalibrateList list = {0};
+    Group all = comm_group(world_comm(w->world));
+    char key[256];
+    detect_machine(d, &p->machine);
+    detect_key(d, key);
+    if (!w->measure) return NULL;
+    if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
+    share_list(&all, &list);
+    CalibrateWhere where = {.world = w->world,
+                            .kernels = w->kernels,
+                            .team = w->team,
+                            .key = key,
+                            .budget = BUDGET,
+                            .again = w->again,
+                            .crowded = take_turns(w, &all)};
+    Calibration *c = calibrate(&where, &list);
+    p->machine.measured = c;
+    p->machine.slowdown = calibration_slowdown(c);
+    p->machine.slowest = calibration_slowest(c);
+    plan_list_free(&list);
+    return c;
+}
