@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Is the planner right? Every layout trained on emulated clusters, beside what was foretold; adds "regret" to bench/results/search.json.
+
+    python3 tools/bench_regret.py [--only TEXT] [--steps 2] [--out bench/results/search.json]
+    python3 tools/bench_regret.py --page README.md     puts the table of that file between the page's lines
+                                                       <!-- regret:begin --> and <!-- regret:end -->
+
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. regret: how much longer a step of the layout that
+the search chooses takes than one of the layout that was measured to be the fastest; error: median over the layouts of
+|measured / predicted - 1|. On the largest cluster only layouts that are foretold to take up to --within times the best are trained.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LAB = os.path.join(TOP, "tests/netlab/lab.sh")
+
+# name, hosts (in racks), ranks of a host, rate of a card, of the trunk between racks, within
+CLUSTERS = [
+    ("4 hosts x 1, 1 Gbit/s", "4", 1, "1gbit", "", 0),
+    ("2 hosts x 2, 200 Mbit/s", "2", 2, "200mbit", "", 0),
+    ("2 racks x 2 hosts x 2, 1 Gbit/s, trunk 200 Mbit/s", "2 2", 2, "1gbit", "200mbit", 3),
+]
+# name, --model, tokens of a step, sequences of a micro-step
+SHAPES = [
+    ("deep", "layers=4,heads=8,channels=128,seq=64,vocab=1024", 2048, 4),
+    ("wide", "layers=2,heads=8,channels=256,seq=64,vocab=512", 512, 2),
+    ("many tokens", "layers=4,heads=8,channels=64,seq=128,vocab=1024", 16384, 8),
+]
+
+
+def measure(cluster, shape, args, cache):
+    name, hosts, ranks, rate, trunk, within = cluster
+    what, model, batch, micro = shape
+    n = sum(int(h) for h in hosts.split())
+    bench = [os.path.join(TOP, "build/bench_layouts"), "--foretell", "--model", model, "--batch", str(batch), "--micro", str(micro),
+             "--steps", str(args.steps), "--rounds", str(args.rounds)] + (["--within", str(within)] if within else [])
+    env = dict(os.environ, LIMIT_S="1500", XDG_CACHE_HOME=cache)
+    run = subprocess.run([LAB, "mpirun", str(n), str(ranks), "env", f"XDG_CACHE_HOME={cache}"] + bench, env=env, cwd=TOP, stdout=subprocess.PIPE)
+    lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
+    if run.returncode or "regret" not in lines[-1]:
+        sys.exit(f"{name}, {what}: bench_layouts ended with status {run.returncode}")
+    last, rows = lines[-1], [r for r in lines[1:-1] if r["ms"]]
+    return {
+        "cluster": name, "shape": what, "model": model, "batch": batch, "ranks": n * ranks, "within": within,
+        "layouts": len(rows), "pick": last["pick"], "pick_ms": last["pick_ms"], "best": last["best"], "best_ms": last["best_ms"],
+        "regret": last["regret"], "error": round(statistics.median(abs(r["ms"] / r["predicted_ms"] - 1) for r in rows), 4),
+        "slowest_ms": max(r["ms"] for r in rows), "dp_ms": next((r["ms"] for r in rows if r["layout"] == f"d{n * ranks}"), None),
+        "bytes_equal": sum(r["received"] == r["predicted_received"] for r in rows),
+        "memory_error": round(max(abs(r["memory"] / r["predicted_memory"] - 1) for r in rows), 4),
+        "resident_error": round(statistics.median(abs(r["resident"] / r["predicted_memory"] - 1) for r in rows), 4),
+        "calibrate_s": last["calibrate_s"], "rows": rows,
+    }
+
+
+def table(d):
+    out = ["| cluster | shape | layouts | choice | ms | fastest measured | ms | regret | error of ms | bytes equal |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for r in d["cases"]:
+        out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {r['best']} | {r['best_ms']:.0f} "
+                   f"| {100 * r['regret']:.1f} % | {100 * r['error']:.0f} % | {r['bytes_equal']} of {r['layouts']} |")
+    near = sum(r["regret"] <= 0.05 for r in d["cases"])
+    out.append("")
+    out.append(f"The choice is within 5 % of the fastest in {near} of {len(d['cases'])} cases, {100 * max(r['regret'] for r in d['cases']):.0f} % "
+               f"at worst; predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median). "
+               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`.")
+    return "\n".join(out) + "\n"
+
+
+def page(args):
+    begin, end = "<!-- regret:begin -->\n", "<!-- regret:end -->"
+    with open(args.out) as f:
+        text = table(json.load(f)["regret"])
+    with open(args.page) as f:
+        old = f.read()
+    if begin not in old or end not in old:
+        sys.exit(f"{args.page} has no lines {begin.strip()} and {end}")
+    with open(args.page, "w") as f:
+        f.write(old[: old.index(begin) + len(begin)] + text + old[old.index(end):])
+
+
+def save(args, cases):
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    commit = subprocess.run(["git", "-C", TOP, "describe", "--always"], capture_output=True, text=True).stdout.strip()
+    data = {}
+    if os.path.exists(args.out):
+        with open(args.out) as f:
+            data = json.load(f)
+    data["regret"] = {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
+                      "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                      "command": f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds}", "cases": cases}
+    with open(args.out, "w") as f:
+        json.dump(data, f, indent=1)
+        f.write("\n")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="", help="clusters and shapes whose names contain this")
+    p.add_argument("--steps", type=int, default=2)
+    p.add_argument("--rounds", type=int, default=1)
+    p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
+    p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
+    args = p.parse_args()
+    if args.page:
+        return page(args)
+    cases = []
+    with tempfile.TemporaryDirectory() as cache:
+        for cluster in CLUSTERS:
+            for shape in SHAPES:
+                if args.only not in f"{cluster[0]}, {shape[0]}":
+                    continue
+                subprocess.run([LAB, "up", cluster[1], cluster[3]] + ([cluster[4]] if cluster[4] else []), check=True)
+                begin = time.time()
+                case = measure(cluster, shape, args, os.path.join(cache, f"{len(cases)}"))
+                cases.append(case)
+                print(f"{case['cluster']}, {case['shape']}: {case['layouts']} layouts, {case['pick']} {case['pick_ms']:.0f} ms, "
+                      f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error {100 * case['error']:.0f} %, "
+                      f"{case['bytes_equal']} equal in bytes; {time.time() - begin:.0f} s", flush=True)
+                save(args, cases)
+    subprocess.run([LAB, "down"], check=True)
+
+
+main()
