@@ -104,7 +104,9 @@ static void measure(Run *r, Plan *p) {
 static void search(Run *r, Plan *p) {
     Err e;
     bool found = !r->lead || plan_search(p, &e);
+    group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
+        if (p->count.candidates == 0) die_usage("%s", strstr(e.text, "replicas"));
         if (!r->lead) ranks_follow(r->world);
         die("%s", e.text);
     }

@@ -52,6 +52,13 @@ static void each_recompute(Walk *w) {
     }
 }
 
+/* Replicas that train apart are at least two, and need equal shares of a step. */
+static bool shares_equal(const Walk *w, int64_t places) {
+    int64_t sequences = w->s->shape.batch / w->s->shape.S;
+    return !w->s->shape.apart ||
+           (w->seed.size[AXIS_D] > 1 && sequences % (w->seed.micro * places) == 0);
+}
+
 /* Sequences of a micro-step: powers of two, and the whole share of a coordinate of d x z. */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
@@ -59,12 +66,12 @@ static void each_micro(Walk *w) {
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
     if (!s->free_micro) {
         w->seed.micro = (int32_t)(fixed < share ? fixed : share);
-        each_recompute(w);
+        if (shares_equal(w, places)) each_recompute(w);
         return;
     }
     for (int64_t n = 1; n < 2 * share; n *= 2) {
         w->seed.micro = (int32_t)(n < share ? n : share);
-        each_recompute(w);
+        if (shares_equal(w, places)) each_recompute(w);
     }
 }
 

@@ -119,7 +119,7 @@ ranks 4 atp:4 "atp takes 2 sizes, not 1"
 ranks 4 x4+stay=y+heads "leave heads out"
 ranks 4 d4+zero1+zero2 "one of zero1, zero2, zero3 is enough"
 ranks 4 "" "layout: empty"
-refuses_early "a batch on ranks" 2 "no multiple of a micro-step" "${train[@]}" --ranks 3 --batch 40
+refuses_early "a batch on ranks" 2 "no multiple of a micro-step" "${train[@]}" --ranks 3 --layout dp --batch 40
 refuses_early "a prompt without a tokenizer on ranks" 2 "--prompt needs" "${train[@]}" --ranks 3 --prompt word
 refuses_early "ranks and no number" 2 "--ranks takes" "${train[@]}" --ranks four
 refuses_early "more ranks than threads can be" 2 "at most" "${train[@]}" --ranks 2000

@@ -165,3 +165,16 @@ TEST(search_of_more_layers_prices_as_many_tapes) {
     }
     CHECK(count[0].candidates == count[2].candidates);
 }
+
+static void check_shares(const Choice *c, void *ctx) {
+    const Space *s = ctx;
+    int64_t places = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
+    CHECK(c->layout.size[AXIS_D] > 1 && 6 % (c->micro * places) == 0);
+    CHECK(c->layout.zero == 0 && layout_ranks(&c->layout) == s->p);
+}
+
+TEST(search_gives_replicas_apart_equal_shares) {
+    Space s = space_of(models[0], 6, 6);
+    s.shape.apart = s.no_zero = true;
+    search_each(&s, check_shares, &s);
+}
