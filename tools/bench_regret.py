@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Is the planner right? Every layout trained on emulated clusters, beside what was foretold; adds "regret" to bench/results/search.json.
 
-    python3 tools/bench_regret.py [--only TEXT] [--steps 2] [--out bench/results/search.json]
+    python3 tools/bench_regret.py [--only TEXT] [--steps 2] [--finals 4] [--out bench/results/search.json]
     python3 tools/bench_regret.py --page README.md     puts the table of that file between the page's lines
                                                        <!-- regret:begin --> and <!-- regret:end -->
 
@@ -40,7 +40,7 @@ def measure(cluster, shape, args, cache):
     what, model, batch, micro = shape
     n = sum(int(h) for h in hosts.split())
     bench = [os.path.join(TOP, "build/bench_layouts"), "--foretell", "--model", model, "--batch", str(batch), "--micro", str(micro),
-             "--steps", str(args.steps), "--rounds", str(args.rounds)] + (["--within", str(within)] if within else [])
+             "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals)] + (["--within", str(within)] if within else [])
     env = dict(os.environ, LIMIT_S="1500", XDG_CACHE_HOME=cache)
     run = subprocess.run([LAB, "mpirun", str(n), str(ranks), "env", f"XDG_CACHE_HOME={cache}"] + bench, env=env, cwd=TOP, stdout=subprocess.PIPE)
     lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
@@ -93,7 +93,7 @@ def save(args, cases):
             data = json.load(f)
     data["regret"] = {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
                       "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                      "command": f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds}", "cases": cases}
+                      "command": f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds} --finals {args.finals}", "cases": cases}
     with open(args.out, "w") as f:
         json.dump(data, f, indent=1)
         f.write("\n")
@@ -104,6 +104,7 @@ def main():
     p.add_argument("--only", default="", help="clusters and shapes whose names contain this")
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--rounds", type=int, default=1)
+    p.add_argument("--finals", type=int, default=4)
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
     p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
     args = p.parse_args()
