@@ -27,8 +27,8 @@
  *                         its unit brings in
  *     latency             log2 of the units that meet at a level: doubling
  *
- * Every line falls when m grows. So the placement with the most neighbours at every level at once is the
- * cheapest, and machine_send_least is its cost.
+ * Every line falls when m grows. Each is a start and a slope in N, and a collective costs the least of one or two of
+ * them: never less than the least start and the least slope together, which the search uses as its bound.
  *
  * Source: Hockney's alpha-beta model; Thakur et al., "Optimization of collective communication operations
  * in MPICH", 2005; rings and trees of NCCL (src/graph/tuning.cc); parallel/coll_mpi.c.
@@ -201,13 +201,4 @@ double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
         return seconds;
     spread_of(&s, m, g);
     return travel(m, &s, send->op, g->size, send->bytes);
-}
-
-/* As many neighbours at every level as there is room for. */
-double machine_send_least(const Machine *m, int size, CollOp op, int64_t bytes) {
-    Spread s;
-    if (size < 2 || m->measured) return 0;
-    for (int l = 0; l < m->n_levels; l++) s.fewest[l] = s.mean[l] = smaller(size, unit_below(m, l));
-    s.fewest[m->n_levels] = s.mean[m->n_levels] = size;
-    return travel(m, &s, op, size, bytes) * (1 - 1e-12); // sums round
 }

@@ -55,11 +55,10 @@ struct Machine {
 
 /* Local, pure. Seconds. */
 double machine_work(const Machine *m, const Work *w);
+/* As described a collective costs the least of some lines in its bytes: c(n) >= c(0) + n lim c(k)/k. */
 double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
 /* Local, pure. The level whose links a group uses: that of the smallest unit which holds it. */
 int machine_level(const Machine *m, const TapeGroup *g);
-/* Local, pure. A number of seconds that no placement of a group of `size` ranks can undercut. */
-double machine_send_least(const Machine *m, int size, CollOp op, int64_t bytes);
 
 /* Local, pure. Reads a description ("key = value" lines; machine_print writes one): false with line and reason. */
 bool machine_parse(Machine *m, const char *text, size_t n, Err *e);

@@ -203,16 +203,19 @@ double bound_in(const Bound *b, const Orders *o, int order) {
 
 /* ---- orders */
 
-/* What so many bytes take along a group at least. The cost of a collective is the least of some lines (machine.h), and
- * so is never below the line of the least start and the least slope. */
-static double least_cost(const Machine *m, const TapeGroup *g, bool stream, int64_t bytes) {
+/* The least start, or slope a byte, of the collectives along a group: what one costs is never below that line (machine.h).
+ * An all_reduce is a scatter and a gather. */
+static double least_of(const Machine *m, const TapeGroup *g, bool stream, bool slope) {
     static const CollOp ops[2][3] = {{COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE},
                                      {COLL_BROADCAST, COLL_REDUCE, COLL_REDUCE}};
+    const int64_t much = (int64_t)1 << 50; // bytes, beyond which nothing bends any more
     double least = INFINITY;
     for (int i = 0; i < 3; i++) {
-        Send s = {.op = ops[stream][i], .bytes = bytes, .type_bytes = 4};
+        Send s = {.op = ops[stream][i], .type_bytes = 4}, more = s;
+        s.bytes = slope ? much : 0, more.bytes = 2 * much;
         double cost = machine_send(m, g, &s);
-        least = fmin(least, s.op == COLL_ALL_REDUCE ? cost / 2 : cost); // a scatter and a gather
+        if (slope) cost = (machine_send(m, g, &more) - cost) / (double)much;
+        least = fmin(least, s.op == COLL_ALL_REDUCE ? cost / 2 : cost);
     }
     return least * (1 - 1e-9); // what follows from one division is not what follows from another
 }
@@ -230,13 +233,12 @@ void orders_of(Orders *o, const Space *s, const Machine *m, const int32_t size[N
     for (int k = 0; k < o->n; k++) {
         Mesh mesh = mesh_make(&o->layout[k].factors, 0);
         for (int i = 0; i < N_ALONG; i++) {
-            const double much = 0x1p50; // bytes, of which the start is no part
             Axes real = mesh_real(&mesh, axes_of(along[i]));
             o->start[k][i] = o->rate[k][i] = 0;
             if (real.n == 0 || m->measured) continue; // measured lines bend as they like
             TapeGroup g = {.place = placement_of(&mesh, real), .size = mesh_blocks(&mesh, real)};
-            o->start[k][i] = least_cost(m, &g, i >= STREAM_X, 0);
-            o->rate[k][i] = least_cost(m, &g, i >= STREAM_X, (int64_t)much) / much;
+            o->start[k][i] = least_of(m, &g, i >= STREAM_X, false);
+            o->rate[k][i] = least_of(m, &g, i >= STREAM_X, true);
         }
     }
 }
