@@ -90,6 +90,9 @@ bool train_on(Run *r);
 /* Collective. The startup search, where --layout auto or --plan asks for it: r->plan. False when --plan has printed it
  * and the run is over. */
 bool plan_run(Run *r);
+/* Local. A team of n threads instead of the one that there is: one at a time, for a team ties the threads of its rank to
+ * cores. */
+void use_threads(Run *r, int n);
 /* Local. Writes down a step of this run as it is laid out (--exact: as it would be without). */
 void record_step(const Run *r, Tape *t);
 /* Local, of rank 0. A line of the header. */

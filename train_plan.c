@@ -38,6 +38,9 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     if (s.shape.batch % r->seq)
         die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, s.shape.batch,
                   r->seq);
+    if (!given("threads") &&
+        threads > 1) // half of them may be quicker, where cores are shared or work is small
+        s.n_threads = 2, s.threads[0] = threads, s.threads[1] = threads / 2;
     if (strcmp(o.layout, "auto") != 0) {
         Err e;
         if (!layout_parse(fixed, o.layout, ranks, &e)) die_usage("--%s", e.text);
@@ -88,7 +91,7 @@ static void measure(Run *r, Plan *p) {
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
     PlanWhere where = {.world = r->world,
                        .kernels = r->kernels,
-                       .team = r->team,
+                       .team = &r->team,
                        .measure = o.calibrate != 2,
                        .again = o.calibrate == 1};
     r->calibration = plan_measure(p, &where, &d);
@@ -139,6 +142,7 @@ bool plan_run(Run *r) {
     if (!described) measure(r, p);
     search(r, p);
     r->predicted_ms = 1e3 * p->best[0].price.seconds;
+    if (!o.plan) use_threads(r, p->best[0].threads);
     if (!o.plan) return true;
     if (r->lead) print_plan(p);
     return false;

@@ -15,8 +15,7 @@ typedef struct Trial {
     const Choice *choice; // [n]
 } Trial;
 
-/* One team at a time: a team ties the threads of its rank to cores. */
-static void use_threads(Run *r, int n) {
+void use_threads(Run *r, int n) {
     if (team_size(r->team) == n) return;
     team_destroy(r->team);
     r->team = team_create(n);

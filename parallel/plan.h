@@ -36,7 +36,7 @@ void plan_list_free(CalibrateList *list);
 typedef struct PlanWhere {
     World *world;
     const Kernels *kernels;
-    Team *team;
+    Team **team;         // of this rank; made anew where other numbers of threads are measured, too
     bool measure, again; // again: even what the cache knows
 } PlanWhere;
 Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d);

@@ -26,17 +26,17 @@ static void share_list(const Group *g, CalibrateList *l) {
  * once, until the last one is through, against rank 0's alone. */
 static bool take_turns(const PlanWhere *w, const Group *all) {
     const Work work = {
-        .kind = WORK_XW, .threads = team_size(w->team), .rows = 512, .a = 512, .b = 768};
+        .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
     double least[2] = {INFINITY, INFINITY}; // alone, together
     Arena a = arena_measure("product");
-    size_t bytes = work_scratch(&work, w->kernels, team_size(w->team));
+    size_t bytes = work_scratch(&work, w->kernels, team_size(*w->team));
     arena_take(&a, bytes);
     arena_commit(&a);
     for (int i = 0; i < 10; i++) {
         bool together = i % 2, mine = together || all->rank == 0;
         group_barrier(all);
         double begin = coll_now();
-        if (mine) work_run(&work, w->kernels, w->team, a.base);
+        if (mine) work_run(&work, w->kernels, *w->team, a.base);
         group_barrier(all);
         if (i > 1) least[together] = fmin(least[together], coll_now() - begin);
     }
@@ -44,23 +44,55 @@ static bool take_turns(const PlanWhere *w, const Group *all) {
     return !group_all(all, least[1] < 1.5 * least[0]); // alike on all: one that sees it is enough
 }
 
+/* One number of threads; what others have measured comes from the cache. */
+static Calibration *measure_with(const PlanWhere *w, const CalibrateList *list, const char *key,
+                                 double budget) {
+    Group all = comm_group(world_comm(w->world));
+    CalibrateWhere where = {.world = w->world,
+                            .kernels = w->kernels,
+                            .team = *w->team,
+                            .key = key,
+                            .budget = budget,
+                            .again = w->again,
+                            .crowded = take_turns(w, &all)};
+    return calibrate(&where, list);
+}
+
+/* One team at a time: a team ties the threads of its rank to cores. */
+static void use_team(const PlanWhere *w, int threads) {
+    team_destroy(*w->team);
+    *w->team = team_create(threads);
+    world_set_team(w->world, *w->team);
+}
+
+/* Without a cache the first measurements are lost: then the team stays as it is. */
+static bool knows(const Calibration *c, const CalibrateList *list) {
+    double seconds;
+    for (int i = 0; i < list->n_works && i < 8; i++)
+        if (!calibration_work(c, &list->work[i], &seconds)) return false;
+    return true;
+}
+
 Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
+    Space *s = &p->space;
     char key[256];
     detect_machine(d, &p->machine);
     detect_key(d, key);
     if (!w->measure) return NULL;
-    if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
+    if (all.rank == 0) plan_list(s, &p->machine, &list);
     share_list(&all, &list);
-    CalibrateWhere where = {.world = w->world,
-                            .kernels = w->kernels,
-                            .team = w->team,
-                            .key = key,
-                            .budget = BUDGET,
-                            .again = w->again,
-                            .crowded = take_turns(w, &all)};
-    Calibration *c = calibrate(&where, &list);
+    double budget = BUDGET / (s->n_threads > 1 ? s->n_threads : 1);
+    int threads = team_size(*w->team);
+    for (int i = 0; i < s->n_threads; i++) {
+        if (s->threads[i] == threads) continue;
+        use_team(w, s->threads[i]);
+        calibration_free(measure_with(w, &list, key, budget));
+        use_team(w, threads);
+    }
+    Calibration *c = measure_with(w, &list, key, budget);
+    if (!group_all(&all, knows(c, &list))) s->n_threads = 0;
     p->machine.measured = c;
     p->machine.slowdown = calibration_slowdown(c);
     p->machine.slowest = calibration_slowest(c);

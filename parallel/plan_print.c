@@ -43,11 +43,22 @@ static bool same_layout(const Choice *a, const Choice *b) {
     return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0;
 }
 
-/* Is it no layout that stands above, with other micro-steps? */
-static bool new_layout(const Plan *p, int i) {
-    for (int k = 0; k < i; k++)
-        if (same_layout(&p->best[k], &p->best[i])) return false;
-    return true;
+/* Runners-up: other layouts first, then the same ones with other micro-steps. */
+static void print_runners(const Plan *p, FILE *f) {
+    bool shown[PLAN_TOP] = {true};
+    int n = 0;
+    for (int again = 0; again < 2; again++)
+        for (int i = 1; i < p->n_best && n < RUNNERS; i++) {
+            bool above = false;
+            for (int k = 0; k < i; k++) above |= same_layout(&p->best[k], &p->best[i]);
+            if (shown[i] || (above && !again)) continue;
+            shown[i] = true, n++;
+        }
+    for (int i = 1, first = 1; i < p->n_best; i++) {
+        if (!shown[i]) continue;
+        print_row(f, first ? "runners-up" : "", &p->best[i], &p->best[0]);
+        first = 0;
+    }
 }
 
 void plan_print(const Plan *p, FILE *f) {
@@ -61,9 +72,7 @@ void plan_print(const Plan *p, FILE *f) {
             "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting", "MiB recv",
             "MiB rank");
     print_row(f, "chosen", &p->best[0], &p->best[0]);
-    for (int i = 1, shown = 0; i < p->n_best && shown < RUNNERS; i++)
-        if (new_layout(p, i))
-            print_row(f, shown++ == 0 ? "runners-up" : "", &p->best[i], &p->best[0]);
+    print_runners(p, f);
     for (int i = 0; i < p->n_presets; i++)
         print_row(f, p->preset_name[i], &p->preset[i], &p->best[0]);
     plan_reasons(p, f);

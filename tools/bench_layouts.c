@@ -154,7 +154,7 @@ static Calibration *foretell(Bench *b) {
     const Kernels *k = kernels_cpu(NULL);
     b->plan.space = b->space;
     detect(&d, b->world, k, b->team, b->space.shape.bf16);
-    PlanWhere where = {.world = b->world, .kernels = k, .team = b->team, .measure = true};
+    PlanWhere where = {.world = b->world, .kernels = k, .team = &b->team, .measure = true};
     Calibration *c = plan_measure(&b->plan, &where, &d);
     detect_free(&d);
     for (int i = 0; i < b->n; i++) search_price(&b->space, &b->plan.machine, &b->entry[i].choice);

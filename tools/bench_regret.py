@@ -7,7 +7,7 @@
 
 Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. regret: how much longer a step of the layout that
 the search chooses takes than one of the layout that was measured to be the fastest; error: median over the layouts of
-|measured / predicted - 1|. On the largest cluster only layouts that are foretold to take up to --within times the best are trained.
+|measured / predicted - 1|. On slow links only layouts that are foretold to take no more than some times the best are trained ("within").
 """
 import argparse
 import json
@@ -24,14 +24,14 @@ LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 # name, hosts (in racks), ranks of a host, rate of a card, of the trunk between racks, within
 CLUSTERS = [
     ("4 hosts x 1, 1 Gbit/s", "4", 1, "1gbit", "", 0),
-    ("2 hosts x 2, 200 Mbit/s", "2", 2, "200mbit", "", 0),
+    ("2 hosts x 2, 200 Mbit/s", "2", 2, "200mbit", "", 6),
     ("2 racks x 2 hosts x 2, 1 Gbit/s, trunk 200 Mbit/s", "2 2", 2, "1gbit", "200mbit", 3),
 ]
 # name, --model, tokens of a step, sequences of a micro-step
 SHAPES = [
     ("deep", "layers=4,heads=8,channels=128,seq=64,vocab=1024", 2048, 4),
     ("wide", "layers=2,heads=8,channels=256,seq=64,vocab=512", 512, 2),
-    ("many tokens", "layers=4,heads=8,channels=64,seq=128,vocab=1024", 16384, 8),
+    ("many tokens", "layers=4,heads=8,channels=64,seq=128,vocab=1024", 4096, 4),
 ]
 
 
