@@ -151,9 +151,10 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
 
 TEST(plan_for_the_cluster_of_the_example) {
     char text[16384];
-    int status = test_shell(".", text, sizeof text,
-                            "$BUILD/train_gpt --plan --cluster bench/clusters/two_racks.txt --model "
-                            "d48 --batch 524288 --dtype bf16");
+    int status =
+        test_shell(".", text, sizeof text,
+                   "$BUILD/train_gpt --plan --cluster bench/clusters/two_racks.txt --model "
+                   "d48 --batch 524288 --dtype bf16");
     if (status) printf("%s\n", text);
     CHECK(status == 0 && strstr(text, "plan     64 ranks on two racks"));
 }
