@@ -58,7 +58,7 @@ typedef struct Run {
     Measured measured;
     Calibration *calibration;  // of the plan; NULL: none
     Layout fixed;              // --layout, where the plan must keep it
-    const Plan *plan;          // of --layout auto, alike on all ranks; NULL: the layout was given
+    Plan *plan;                // of --layout auto, alike on all ranks; NULL: the layout was given
     double predicted_ms;       // of a step; 0: nobody has predicted it
     bool stopping;             // a signal came, and all ranks know
     int32_t *inputs, *targets; // [micro, S]

@@ -109,7 +109,11 @@ static void search(Run *r, Plan *p) {
     bool found = !r->lead || plan_search(p, &e);
     group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
-        if (p->count.candidates == 0) die_usage("%s", strstr(e.text, "replicas"));
+        if (p->count.candidates == 0) // --sync-every alone forbids any
+            die_usage("--sync-every %" PRId64
+                      ": replicas need equal shares of a step: no layout of "
+                      "%d ranks gives them of %" PRId64 " sequences",
+                      o.sync_every, p->space.p, p->space.shape.batch / p->space.shape.S);
         if (!r->lead) ranks_follow(r->world);
         die("%s", e.text);
     }
@@ -132,8 +136,7 @@ bool plan_run(Run *r) {
     Err e;
     bool described = *o.cluster, wanted = strcmp(o.layout, "auto") == 0 && r->group.size > 1;
     if (!o.plan && (!wanted || (!*o.train && *o.init))) return true;
-    Plan *p = mem_calloc(1, sizeof *p);
-    r->plan = p;
+    Plan *p = r->plan = mem_calloc(1, sizeof *p);
     if (described && !machine_open(&p->machine, o.cluster, &e)) die_usage("--cluster: %s", e.text);
     int ranks = described ? p->machine.ranks : r->group.size;
     int threads = described ? p->machine.threads : team_size(r->team);
@@ -160,5 +163,5 @@ void plan_say(const Run *r) {
 void plan_free(Run *r) {
     if (!r->plan) return;
     if (r->calibration) calibration_free(r->calibration);
-    mem_free((void *)(uintptr_t)r->plan);
+    mem_free(r->plan);
 }

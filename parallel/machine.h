@@ -49,6 +49,9 @@ struct Machine {
     int threads;     // of a rank's team, for which flops and memory_rate hold; fewer do less
     double slowdown; // of kernels while a collective is under way: 1 is none
     double slowest;  // time of the slowest rank's kernels, by this rank's: 1 is alike
+    double
+        crowd; // time of kernels when all ranks compute at once, by that of one alone: 2 where two
+               // ranks share each core; 0 or 1: none do
     Travel travel;
     const Calibration *measured; // or NULL
 };

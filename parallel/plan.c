@@ -1,6 +1,5 @@
 #include "parallel/plan.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,10 +147,7 @@ bool plan_search(Plan *p, Err *e) {
     char text[128];
     p->n_best = search_best(&p->space, &p->machine, p->best, PLAN_TOP, &p->count);
     if (p->count.candidates == 0)
-        return err(e,
-                   "replicas that train apart need equal shares of a step: no layout of %d ranks "
-                   "gives them of %" PRId64 " sequences",
-                   p->space.p, p->space.shape.batch / p->space.shape.S);
+        return err(e, "no layout of %d ranks has what is asked for", p->space.p);
     if (p->n_best == 0) {
         Least l = {.s = &p->space};
         search_each(&p->space, least_memory, &l);

@@ -22,9 +22,9 @@ static void share_list(const Group *g, CalibrateList *l) {
     group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
 }
 
-/* Do ranks take turns on cores? Containers and virtual machines do not say: a product of some milliseconds on all ranks at
- * once, until the last one is through, against rank 0's alone. */
-static bool take_turns(const PlanWhere *w, const Group *all) {
+/* Do ranks take turns on cores? Containers and virtual machines do not say. The time of a product of some milliseconds on
+ * all ranks at once, until the last one is through, by that of rank 0's alone; 1: they do not. */
+static double take_turns(const PlanWhere *w, const Group *all) {
     const Work work = {
         .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
     double least[2] = {INFINITY, INFINITY}; // alone, together
@@ -41,20 +41,23 @@ static bool take_turns(const PlanWhere *w, const Group *all) {
         if (i > 1) least[together] = fmin(least[together], coll_now() - begin);
     }
     arena_free(&a);
-    return !group_all(all, least[1] < 1.5 * least[0]); // alike on all: one that sees it is enough
+    double ratio = least[1] / least[0];
+    group_share(all, &ratio, sizeof ratio); // rank 0 was the one alone
+    return ratio < 1.5 ? 1 : ratio;         // memory that they share is no core
 }
 
 /* One number of threads; what others have measured comes from the cache. */
 static Calibration *measure_with(const PlanWhere *w, const CalibrateList *list, const char *key,
-                                 double budget) {
+                                 double budget, double *crowd) {
     Group all = comm_group(world_comm(w->world));
+    *crowd = take_turns(w, &all);
     CalibrateWhere where = {.world = w->world,
                             .kernels = w->kernels,
                             .team = *w->team,
                             .key = key,
                             .budget = budget,
                             .again = w->again,
-                            .crowded = take_turns(w, &all)};
+                            .crowded = *crowd > 1};
     return calibrate(&where, list);
 }
 
@@ -85,15 +88,17 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     share_list(&all, &list);
     double budget = BUDGET / (s->n_threads > 1 ? s->n_threads : 1);
     int threads = team_size(*w->team);
+    double crowd;
     for (int i = 0; i < s->n_threads; i++) {
         if (s->threads[i] == threads) continue;
         use_team(w, s->threads[i]);
-        calibration_free(measure_with(w, &list, key, budget));
+        calibration_free(measure_with(w, &list, key, budget, &crowd));
         use_team(w, threads);
     }
-    Calibration *c = measure_with(w, &list, key, budget);
+    Calibration *c = measure_with(w, &list, key, budget, &crowd);
     if (!group_all(&all, knows(c, &list))) s->n_threads = 0;
     p->machine.measured = c;
+    p->machine.crowd = crowd;
     p->machine.slowdown = calibration_slowdown(c);
     p->machine.slowest = calibration_slowest(c);
     plan_list_free(&list);

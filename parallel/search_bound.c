@@ -192,6 +192,7 @@ void seed_bound(Bound *to, const Space *s, const Machine *m, const Choice *c) {
     to->memory = 4 * (weights / (l->zero == 3 ? ZD : Z) + weights / (l->zero >= 2 ? ZD : Z) +
                       2 * (weights / (l->zero ? ZD : Z)) + kept(&b));
     to->compute *= m->slowest;
+    if (m->crowd > 1) to->compute /= m->crowd; // as if the others always waited
 }
 
 double bound_in(const Bound *b, const Orders *o, int order) {

@@ -132,6 +132,17 @@ static Price play_run(const Tape *t, const TapeRun *r, const Machine *m, const C
     return c.p;
 }
 
+/* Ranks that share cores. What was measured is the time k a of kernels when all compute at once, a alone; but while one
+ * waits for a collective, E in all, others have its core. In a step of time t a core is busy for a share k a / t of it,
+ * and kernels are slowed by those that run beside them:
+ *
+ *     t = a (1 + (k-1) k a / t) + E        which is k a without collectives, and a + E with long ones
+ */
+static double crowded(double compute, double exposed, double k) {
+    double a = compute / k, b = a + exposed;
+    return (b + sqrt(b * b + 4 * k * (k - 1) * a * a)) / 2 - exposed;
+}
+
 void tape_play(const Tape *t, const Machine *m, Price *price) {
     Costs cost;
     costs_of(&cost, t, m);
@@ -147,6 +158,7 @@ void tape_play(const Tape *t, const Machine *m, Price *price) {
     costs_free(&cost);
     price->hidden = price->hidden > 1e-9 * price->exposed ? price->hidden : 0; // what rounding left
     price->memory = tape_memory(t);
+    if (m->crowd > 1) price->compute = crowded(price->compute, price->exposed, m->crowd);
     price->waiting = price->compute * (m->slowest - 1);
     price->seconds = price->compute + price->exposed + price->waiting;
 }

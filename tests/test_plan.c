@@ -158,3 +158,25 @@ TEST(plan_for_the_cluster_of_the_example) {
     if (status) printf("%s\n", text);
     CHECK(status == 0 && strstr(text, "plan     64 ranks on two racks"));
 }
+
+/* Ranks that share cores: between all at once and one after the other. */
+TEST(plan_of_ranks_that_share_cores_lets_one_compute_while_another_waits) {
+    Plan p;
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    Choice alone = {.micro = 4, .threads = p.machine.threads}, shared;
+    Err e;
+    CHECK(layout_parse(&alone.layout, "d2.x2", 4, &e));
+    shared = alone;
+    search_price(&p.space, &p.machine, &alone);
+    p.machine.crowd = 2;
+    search_price(&p.space, &p.machine,
+                 &shared); // its kernels take as long, when both ranks of a core compute
+    CHECK(shared.price.exposed == alone.price.exposed && alone.price.exposed > 0);
+    CHECK(shared.price.compute < alone.price.compute);
+    CHECK(shared.price.compute > alone.price.compute / 2);
+    for (int i = 0; i < p.machine.n_levels; i++) // nothing to wait for
+        p.machine.level[i].rank_rate = 1e30, p.machine.level[i].port_rate = 0,
+        p.machine.level[i].latency = 0;
+    search_price(&p.space, &p.machine, &shared);
+    CHECK(fabs(shared.price.compute / alone.price.compute - 1) < 1e-6);
+}
