@@ -6,15 +6,16 @@
 #include "parallel/coll_backend.h"
 
 static const double works_share = 0.6;        // of the budget; the rest is for collectives
-static const size_t most_scratch = 1u << 30;  // bytes of a work; larger ones are not measured
-static const size_t most_window = 128u << 20; // bytes that works go round in
+static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
+static const size_t most_window = 256u << 20,
+                    least_window = 32u << 20; // bytes: of all ranks, of a rank
 
 typedef struct Bench {
     const CalibrateWhere *where;
     const CalibrateList *list;
     Work *work; // those that are missing
     int n_works;
-    size_t window;
+    WorkMemory bytes; // for works
     Arena memory;
     Meter meter;
     Calibration *c;
@@ -24,7 +25,7 @@ typedef struct Bench {
 
 static bool lacks_work(const Bench *b, const Work *w) {
     if (w->rows < 1 || w->threads != team_size(b->where->team)) return false;
-    if (calibrate_work_bytes(b->where, w) > most_scratch) return false;
+    if (calibrate_work_memory(b->where, w).operands > most_operands) return false;
     const WorkCost *have = calibration_find_work(b->c, w);
     return b->where->again || !have || have->work.rows * 2 < w->rows;
 }
@@ -45,23 +46,30 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* What is missing, and memory for it; false: nothing is. */
-static bool find_missing(Bench *b) {
-    size_t all = 0, most = 0,
-           memory = calibrate_work_bytes(b->where, &product_beside) +
-                    (size_t)calibrate_send_bytes(BESIDE_BYTES);
-    bool sends = false;
+/* The works that are missing; the memory for them. */
+static void find_works(Bench *b) {
+    size_t all = 0, most = 0, window = most_window / (size_t)world_size(b->where->world);
     b->work = mem_calloc((size_t)b->list->n_works + 1, sizeof *b->work);
     for (int i = 0; i < b->list->n_works; i++) {
         const Work *w = &b->list->work[i];
-        size_t bytes = calibrate_work_bytes(b->where, w);
-        if (bytes <= most_scratch) all += bytes;
+        WorkMemory bytes = calibrate_work_memory(b->where, w);
+        if (bytes.operands <= most_operands) all += bytes.operands;
         if (!lacks_work(b, w)) continue;
-        most = larger(most, bytes);
+        most = larger(most, bytes.operands);
+        b->bytes.workspace = larger(b->bytes.workspace, bytes.workspace);
         b->work[b->n_works++] = *w;
     }
-    b->window = larger(all < most_window ? all : most_window, most);
-    memory = larger(memory, b->window);
+    window = larger(window, least_window);
+    b->bytes.operands = larger(all < window ? all : window, most);
+}
+
+/* What is missing, and memory for it; false: nothing is. */
+static bool find_missing(Bench *b) {
+    WorkMemory beside = calibrate_work_memory(b->where, &product_beside);
+    size_t memory = beside.workspace + beside.operands + (size_t)calibrate_send_bytes(BESIDE_BYTES);
+    bool sends = false;
+    find_works(b);
+    memory = larger(memory, b->bytes.workspace + b->bytes.operands);
     for (int g = 0; g < b->list->n_groups; g++)
         for (int op = 0; op < N_COLL_OPS; op++) {
             if (!lacks_send(b, g, op)) continue;
@@ -78,14 +86,15 @@ static bool find_missing(Bench *b) {
 /* Seconds of the product, while a collective is under way where comm is not NULL. */
 static double product_seconds(Bench *b, Comm *comm, CollOp op) {
     const CalibrateWhere *w = b->where;
-    char *beside = b->memory.base + calibrate_work_bytes(w, &product_beside);
+    WorkMemory bytes = calibrate_work_memory(w, &product_beside);
+    char *operands = b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
     double s[BESIDE_TIMES];
     for (int i = 0; i < BESIDE_TIMES; i++) {
         coll_barrier(world_comm(w->world));
         Ticket t = comm ? calibrate_send_start(comm, op, BESIDE_BYTES, beside) : (Ticket){0};
         coll_progress(w->world);
         double begin = coll_now();
-        work_run(&product_beside, w->kernels, w->team, b->memory.base);
+        work_run(&product_beside, w->kernels, w->team, operands, b->memory.base);
         s[i] = coll_now() - begin;
         coll_progress(w->world);
         coll_wait(t);
@@ -124,7 +133,7 @@ static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
     arena_commit(&b->memory);
     meter_start(&b->meter, w->world, w->crowded);
-    double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->window,
+    double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = w->crowded ? 1 : slowest;
     measure_sends(b);

@@ -78,12 +78,13 @@ Took meter_agree(Meter *m, double seconds);
 Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together);
 Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together);
 
-/* Bytes that measuring a work takes. */
-size_t calibrate_work_bytes(const CalibrateWhere *where, const Work *w);
-/* Collective over the world. Adds what the works cost, until so many seconds have elapsed; works go round in `window`
- * bytes of memory, as many as the largest needs at least. Returns the time of the slowest rank by the mean. */
+/* Local, pure. Bytes that measuring a work takes. */
+WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
+/* Collective over the world. Adds what the works cost, until so many seconds have elapsed. memory: a workspace for all, and
+ * behind it the operands that works go round in, as many bytes as the largest needs at least. Returns the time of the slowest
+ * rank by the mean. */
 double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
-                       size_t window, double until, Calibration *c);
+                       WorkMemory bytes, double until, Calibration *c);
 
 /* Collective over the world. Measures the collective at sizes up to `most` bytes; memory: calibrate_send_bytes(). */
 void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,

@@ -16,7 +16,7 @@ enum { PATTERN = 4096 }; // floats
 
 typedef struct Pool {
     const CalibrateWhere *where;
-    char *memory;
+    char *workspace, *memory;
     size_t window, begin, end; // begin .. end is to be cleaned; beyond the window: it goes on at 0
     float pattern[PATTERN];
 } Pool;
@@ -31,11 +31,12 @@ static void pool_fill(Pool *p, size_t begin, size_t end) {
     w->kernels->copy(w->team, x + rows * PATTERN, PATTERN, p->pattern, 0, 1, n - rows * PATTERN);
 }
 
-static void pool_open(Pool *p, const CalibrateWhere *w, void *memory, size_t window) {
-    p->where = w, p->memory = memory, p->window = window;
+static void pool_open(Pool *p, const CalibrateWhere *w, void *memory, WorkMemory bytes) {
+    p->where = w, p->workspace = memory, p->memory = p->workspace + bytes.workspace;
+    p->window = bytes.operands;
     for (int i = 0; i < PATTERN; i++)
         p->pattern[i] = 0.01f + 1e-4f * (float)((uint32_t)i * 2654435761u >> 22);
-    pool_fill(p, 0, window);
+    pool_fill(p, 0, p->window);
 }
 
 static void *pool_take(Pool *p, size_t bytes) {
@@ -87,17 +88,17 @@ static Work part_of(const Work *w, double *scale) {
     return part;
 }
 
-size_t calibrate_work_bytes(const CalibrateWhere *where, const Work *w) {
+WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w) {
     double scale;
     Work most = part_of(w, &scale);
     most.rows = last_rows(w);
-    return work_scratch(&most, where->kernels, team_size(where->team));
+    return work_memory(&most, where->kernels, team_size(where->team));
 }
 
 typedef struct Job {
     Pool *pool;
     Work whole, work; // what is asked for; what runs
-    size_t scratch;
+    size_t bytes;     // of operands
     int64_t rows, fewer;
     double scale, about, many, few; // seconds
 } Job;
@@ -105,7 +106,8 @@ typedef struct Job {
 static void work_once(void *ctx) {
     Job *j = ctx;
     const CalibrateWhere *w = j->pool->where;
-    work_run(&j->work, w->kernels, w->team, pool_take(j->pool, j->scratch));
+    void *operands = pool_take(j->pool, j->bytes);
+    work_run(&j->work, w->kernels, w->team, operands, j->pool->workspace);
 }
 static void work_done(void *ctx) {
     pool_clean(((Job *)ctx)->pool);
@@ -114,7 +116,7 @@ static void work_done(void *ctx) {
 static void set_rows(Job *j, int64_t rows) {
     const CalibrateWhere *w = j->pool->where;
     j->work.rows = rows;
-    j->scratch = work_scratch(&j->work, w->kernels, team_size(w->team));
+    j->bytes = work_memory(&j->work, w->kernels, team_size(w->team)).operands;
 }
 
 /* From a few rows on to four times as many until the clock can tell; a third of them are the fewer. */
@@ -152,12 +154,12 @@ static WorkCost line(const Job *j) {
 }
 
 double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
-                       size_t window, double until, Calibration *c) {
+                       WorkMemory bytes, double until, Calibration *c) {
     Pool pool = {0};
     Job *job = mem_calloc((size_t)n, sizeof *job);
     double *busy = mem_calloc((size_t)m->all.size, sizeof *busy), sum = 0, most = 0;
     int done = 0;
-    if (n > 0) pool_open(&pool, where, memory, window);
+    if (n > 0) pool_open(&pool, where, memory, bytes);
     m->tidy = work_done;
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < (round ? done : n) && m->elapsed < until; i++) {

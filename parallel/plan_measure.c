@@ -29,14 +29,14 @@ static double take_turns(const PlanWhere *w, const Group *all) {
         .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
     double least[2] = {INFINITY, INFINITY}; // alone, together
     Arena a = arena_measure("product");
-    size_t bytes = work_scratch(&work, w->kernels, team_size(*w->team));
-    arena_take(&a, bytes);
+    WorkMemory n = work_memory(&work, w->kernels, team_size(*w->team));
+    arena_take(&a, n.operands + n.workspace);
     arena_commit(&a);
     for (int i = 0; i < 10; i++) {
         bool together = i % 2, mine = together || all->rank == 0;
         group_barrier(all);
         double begin = coll_now();
-        if (mine) work_run(&work, w->kernels, *w->team, a.base);
+        if (mine) work_run(&work, w->kernels, *w->team, a.base, a.base + n.operands);
         group_barrier(all);
         if (i > 1) least[together] = fmin(least[together], coll_now() - begin);
     }

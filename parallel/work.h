@@ -86,9 +86,12 @@ const char *work_name(const Work *w, char buf[64]);
 /* Local, pure. Alike but for rows? */
 bool work_alike(const Work *a, const Work *b);
 
-/* Local. Does that work on scratch memory with real kernels, for the clock: work_scratch(w, threads)
- * bytes, aligned to 128, zeroed or of any finite floats. */
-size_t work_scratch(const Work *w, const Kernels *k, int threads);
-void work_run(const Work *w, const Kernels *k, Team *team, void *scratch);
+/* Local. Does that work with real kernels, for the clock: on operands, any finite floats, and with the workspace that its
+ * kernel needs besides, which works may share. So many bytes, aligned to 128. */
+typedef struct WorkMemory {
+    size_t operands, workspace;
+} WorkMemory;
+WorkMemory work_memory(const Work *w, const Kernels *k, int threads);
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
 
 #endif

@@ -1,5 +1,5 @@
-/* Works done for the clock. One walk takes the operands from the scratch memory and, when there is memory, calls the
- * kernel: the walk that sizes is the walk that runs. */
+/* Works done for the clock. One walk takes the operands and, when there is memory for them, calls the kernel:
+ * the walk that sizes is the walk that runs. */
 #include "base/arena.h"
 #include "parallel/work.h"
 
@@ -8,11 +8,11 @@ typedef struct Run {
     const Kernels *k;
     Team *team; // NULL: only sizes
     int threads;
-    Arena arena;
+    Arena operands, workspace;
 } Run;
 
 static float *room(Run *r, int64_t n) {
-    return arena_take(&r->arena, (size_t)(n > 0 ? n : 0) * sizeof(float));
+    return arena_take(&r->operands, (size_t)(n > 0 ? n : 0) * sizeof(float));
 }
 static bool sizing(const Run *r) {
     return !r->team;
@@ -29,7 +29,7 @@ static int64_t table_rows(int64_t V, int64_t C) {
     return V < most ? V : most > 0 ? most : 1;
 }
 
-/* Tokens below n that follow no order, in T words of scratch memory. */
+/* Tokens below n that follow no order, in T words. */
 static int32_t *tokens(Run *r, int64_t T, int64_t n) {
     int32_t *t = (int32_t *)(void *)room(r, T);
     for (int64_t i = 0; t && i < T; i++)
@@ -55,7 +55,7 @@ static void run_product(Run *r) {
         p.aux = room(r, p.M * p.N);
     }
     p.bf16 = has(r, WORK_BF16);
-    p.workspace = arena_take(&r->arena, r->k->product_workspace(r->threads));
+    p.workspace = arena_take(&r->workspace, r->k->product_workspace(r->threads));
     if (!sizing(r)) r->k->product(r->team, &p);
 }
 
@@ -68,7 +68,7 @@ static void run_attention(Run *r) {
     float *dqkv = room(r, backward ? wide : 0), *dout = room(r, backward ? n : 0);
     a.bf16 = has(r, WORK_BF16);
     a.workspace =
-        arena_take(&r->arena, r->k->attention_workspace(r->threads, a.S, a.H, a.Hkv, a.D));
+        arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.S, a.H, a.Hkv, a.D));
     if (sizing(r)) return;
     if (backward)
         r->k->attention_backward(r->team, &a, dqkv, dout, qkv, out, lse);
@@ -97,7 +97,7 @@ static Norm norm_of(Run *r) {
                   .beta = rms ? NULL : room(r, C),
                   .dgamma = room(r, C),
                   .dbeta = rms ? NULL : room(r, C),
-                  .workspace = arena_take(&r->arena, r->k->norm_workspace(r->w->rows, C))};
+                  .workspace = arena_take(&r->workspace, r->k->norm_workspace(r->w->rows, C))};
 }
 
 static void run_norm(Run *r) {
@@ -122,7 +122,7 @@ static void run_norm_merge(Run *r) {
     Norm n = norm_of(r);
     int64_t parts = r->w->b;
     float *stats = room(r, 2 * parts * n.T), *mean = room(r, n.T), *rstd = room(r, n.T);
-    int64_t *counts = arena_take(&r->arena, (size_t)parts * sizeof *counts);
+    int64_t *counts = arena_take(&r->operands, (size_t)parts * sizeof *counts);
     if (sizing(r)) return;
     for (int64_t i = 0; i < parts; i++) counts[i] = n.C + 1; // whole rows have some
     r->k->norm_merge(&n, mean, rstd, stats, counts, (int)parts);
@@ -252,15 +252,23 @@ static void run(Run *r) {
         run_move(r);
 }
 
-size_t work_scratch(const Work *w, const Kernels *k, int threads) {
-    Run r = {.w = w, .k = k, .threads = threads, .arena = arena_measure("a work's scratch")};
+WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {
+    Run r = {.w = w,
+             .k = k,
+             .threads = threads,
+             .operands = arena_measure("a work's operands"),
+             .workspace = arena_measure("a work's workspace")};
     run(&r);
-    return r.arena.used;
+    return (WorkMemory){r.operands.used, r.workspace.used};
 }
 
-void work_run(const Work *w, const Kernels *k, Team *team, void *scratch) {
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
     int threads = team_size(team);
-    Arena memory = {
-        .name = "a work's scratch", .base = scratch, .cap = work_scratch(w, k, threads)};
-    run(&(Run){.w = w, .k = k, .team = team, .threads = threads, .arena = memory});
+    WorkMemory n = work_memory(w, k, threads);
+    run(&(Run){.w = w,
+               .k = k,
+               .team = team,
+               .threads = threads,
+               .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
+               .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}});
 }

@@ -1,4 +1,4 @@
-/* Works as numbers, and done on scratch memory. */
+/* Works as numbers, and done for the clock. */
 #include "parallel/work.h"
 
 #include <string.h>
@@ -66,24 +66,25 @@ static bool all_finite(const float *x, size_t n) {
     return finite;
 }
 
-/* Three times on exactly the scratch memory that was asked for, which small positive numbers fill. */
+/* Three times on exactly the memory that was asked for, which small positive numbers fill. */
 static bool runs(const Work *w, const Kernels *k, Team *team) {
-    size_t bytes = work_scratch(w, k, w->threads), n = bytes / sizeof(float);
+    WorkMemory m = work_memory(w, k, w->threads);
+    size_t bytes = m.operands, n = bytes / sizeof(float);
+    void *workspace = mem_alloc_aligned(m.workspace + 128, 128);
     float *x = mem_alloc_aligned(bytes, 128), *before = mem_alloc(bytes);
     test_fill(x, n, 0.04f, 1);
     for (size_t i = 0; i < n; i++) x[i] += 0.05f;
     memcpy(before, x, bytes);
-    for (int i = 0; i < 3; i++) work_run(w, k, team, x);
+    for (int i = 0; i < 3; i++) work_run(w, k, team, x, workspace);
     bool well = memcmp(before, x, bytes) != 0;
-    // tokens and workspaces (in bf16) are words of other kinds: as floats they may be anything
-    bool floats = !(w->flags & WORK_BF16) &&
-                  !(w->kind >= WORK_CLASSIFIER && w->kind <= WORK_EMBEDDING_BACKWARD);
+    // tokens are words of another kind: as floats they may be anything
+    bool floats = !(w->kind >= WORK_CLASSIFIER && w->kind <= WORK_EMBEDDING_BACKWARD);
     if (floats) well &= all_finite(x, n);
-    mem_free(x), mem_free(before);
+    mem_free(x), mem_free(before), mem_free(workspace);
     return well;
 }
 
-TEST(work_run_of_every_kind_stays_inside_its_scratch_and_finite) {
+TEST(work_run_of_every_kind_stays_inside_its_memory_and_finite) {
     const uint32_t flags[] = {0, WORK_BF16 | WORK_RMS, WORK_ADDEND | WORK_BIAS,
                               WORK_EPI_GELU | WORK_BIAS, WORK_EPI_DGELU | WORK_BACKWARD};
     char name[64], wrong[64] = "";
@@ -119,10 +120,12 @@ TEST(work_run_asks_the_kernels_for_that_work) {
                                                                                 : 0;
         if (w.kind >= WORK_GELU && w.kind <= WORK_GELU_BACKWARD) w.a = 0;
         if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.a = 0;
-        void *memory = mem_alloc_aligned(work_scratch(&w, k, 2), 128);
+        WorkMemory m = work_memory(&w, k, 2);
+        void *operands = mem_alloc_aligned(m.operands, 128),
+             *workspace = mem_alloc_aligned(m.workspace + 128, 128);
         tape.n_works = tape.n_events = 0;
-        work_run(&w, k, team, memory);
-        mem_free(memory);
+        work_run(&w, k, team, operands, workspace);
+        mem_free(operands), mem_free(workspace);
         const Work *said = tape.work;
         if (tape.n_works != 1 || !work_alike(said, &w) || said->rows != w.rows)
             snprintf(wrong, sizeof wrong, "%s", work_name(&w, name));
@@ -132,12 +135,12 @@ TEST(work_run_asks_the_kernels_for_that_work) {
     CHECK_STR(wrong, "");
 }
 
-TEST(work_scratch_does_not_grow_with_a_vocabulary_beyond_the_caches) {
+TEST(work_memory_does_not_grow_with_a_vocabulary_beyond_the_caches) {
     const Kernels *k = kernels_cpu(NULL);
     Work small = work_of(WORK_EMBEDDING, 64, 768, 50257, 0, 0), large = small;
     large.b = 10 * small.b;
-    CHECK(work_scratch(&small, k, 1) == work_scratch(&large, k, 1));
-    CHECK(work_scratch(&small, k, 1) < (size_t)128 << 20);
+    CHECK(work_memory(&small, k, 1).operands == work_memory(&large, k, 1).operands);
+    CHECK(work_memory(&small, k, 1).operands < (size_t)128 << 20);
 }
 
 TEST(works_are_alike_but_for_rows) {
