@@ -248,8 +248,8 @@ on_this_machine() {
     every_layout
     exact_losses
     ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
-    ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8
-    ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere
+    ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
+    ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
     failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" --save save
     signalled

@@ -126,13 +126,13 @@ static void resume_outer(const char *more) {
 }
 
 TEST(resume_is_bit_identical_with_an_outer_loop) {
-    resume_outer("--ranks 2 --outer-momentum 0.9");
+    resume_outer("--ranks 2 --layout dp --outer-momentum 0.9");
 }
 TEST(resume_is_bit_identical_with_an_outer_loop_in_fragments) {
     resume_outer("--ranks 4 --layout d2.x2 --outer-momentum 0.9 --fragments 3 --batch 64");
 }
 TEST(resume_is_bit_identical_with_averaged_parameters) {
-    resume_outer("--ranks 3 --fragments 2");
+    resume_outer("--ranks 3 --layout dp --fragments 2");
 }
 
 TEST(resume_after_a_signal_loses_no_step) {

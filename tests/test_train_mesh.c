@@ -170,7 +170,7 @@ TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     snprintf(command, sizeof command,
              "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
              "$RUN --ranks 3 --layout dp --steps 2 && $RUN --steps 3 --resume && "
-             "$RUN --ranks 2 --steps 4 --resume",
+             "$RUN --ranks 2 --layout dp --steps 4 --resume",
              models[0]);
     CHECK(runs(dir, command));
     Log run = read_log(dir, "run.jsonl");
@@ -238,7 +238,7 @@ TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
     for (int i = 0; i < 2; i++) {
         CHECK(test_shell(dir, text, sizeof text,
                          "$BUILD/train_gpt --train train.bin --model %s --micro 1 --batch 80 "
-                         "--steps 0 --ranks %d",
+                         "--steps 0 --ranks %d --layout dp",
                          models[0], i ? 16 : 1) == 0);
         const char *at = strstr(text, " peak ");
         CHECK(at);
