@@ -13,7 +13,7 @@ const Kernels *kernels_cpu(const char *set) {
 }
 
 const char *const *kernels_cpu_sets(void) {
-    static const char *names[16];
+    static _Thread_local const char *names[16]; // ranks may be threads
     int n = 0;
     for (const CpuSet *s = cpu_sets; s->name && n < 15; s++)
         if (s->runs_here()) names[n++] = s->name;
