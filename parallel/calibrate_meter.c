@@ -51,7 +51,7 @@ Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
 }
 
 Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together) {
-    double least = m->crowded ? 2e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
+    double least = m->crowded ? 1e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
     int64_t batch = about >= least / 10 ? 1 : about > 0 ? (int64_t)(least / about) + 1 : 1000;
     if (batch > 1000) batch = 1000;
     double round = about * (double)batch, s[MOST_REPEATS];

@@ -7,9 +7,10 @@
 #include "parallel/coll_backend.h"
 #include "parallel/ranks.h"
 
-enum { SMALLEST = 256 };                       // bytes
+enum { SMALLEST = 256 }; // bytes
+enum { REPEATS = 4 };
 static const int64_t most_measured = 64 << 20; // bytes; beyond it time is a line
-static const double longest = 25e-3;           // seconds of a size that is still measured
+static const double longest = 15e-3;           // seconds of a size that is still measured
 
 Comm *calibrate_comm(World *w, const TapeGroup *g) {
     int rank = world_rank(w), base = rank, index = 0, size = 1;
@@ -149,7 +150,7 @@ void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t mo
         if (bytes <= before) continue; // one float for each rank of many
         double about = check(m, &s, g), last = i > 0 ? cost->seconds[cost->n - 1] : 0;
         memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // sums of sums stay 0
-        double seconds = meter_run(m, send_once, &s, about, 5, false).most;
+        double seconds = meter_run(m, send_once, &s, about, REPEATS, false).most;
         cost->bytes[cost->n] = (double)bytes;
         cost->seconds[cost->n++] = seconds > last ? seconds : last;
     }

@@ -7,6 +7,7 @@
 /* Short disturbances hit one round of a work, not all: the least of them counts. */
 enum { ROUNDS = 3, REPEATS = 2 };
 static const double short_time = 2e-3; // seconds: a longer work needs no more rows
+static const double long_time = 5e-3;  // the first call of a longer one is measurement enough
 
 /* ---- memory: works follow each other through a window as large as all of them together, up to a limit: what
  * lies in the caches during a step does so here. What they leave is cleaned, outside of the clock, and has left the
@@ -119,8 +120,12 @@ static void set_rows(Job *j, int64_t rows) {
     j->bytes = work_memory(&j->work, w->kernels, team_size(w->team)).operands;
 }
 
+static void add_busy(const Meter *m, double *busy) {
+    for (int r = 0; r < m->all.size; r++) busy[r] += m->rank[2 * r];
+}
+
 /* From a few rows on to four times as many until the clock can tell; a third of them are the fewer. */
-static void choose_rows(Meter *m, Job *j) {
+static void choose_rows(Meter *m, Job *j, double *busy) {
     int64_t rows = first_rows(&j->whole), last = last_rows(&j->whole);
     for (;; rows = 4 * rows < last ? 4 * rows : last) {
         set_rows(j, rows);
@@ -131,16 +136,22 @@ static void choose_rows(Meter *m, Job *j) {
     }
     j->rows = rows, j->fewer = (rows + 2) / 3;
     j->many = j->few = INFINITY;
+    if (j->about <= long_time) return;
+    j->many = j->about;
+    add_busy(m, busy);
 }
 
-static void measure(Meter *m, Job *j, double *busy) {
-    set_rows(j, j->rows);
-    j->many = fmin(j->many, meter_run(m, work_once, j, j->about, REPEATS, true).mean);
-    for (int r = 0; r < m->all.size; r++) busy[r] += m->rank[2 * r];
+static void measure(Meter *m, Job *j, double *busy, bool first) {
+    int repeats = m->crowded ? 1 : REPEATS;
+    if (!first || j->many == INFINITY) {
+        set_rows(j, j->rows);
+        j->many = fmin(j->many, meter_run(m, work_once, j, j->about, repeats, true).mean);
+        add_busy(m, busy);
+    }
     if (j->fewer == j->rows) return;
     set_rows(j, j->fewer);
     double about = j->about * (double)j->fewer / (double)j->rows;
-    j->few = fmin(j->few, meter_run(m, work_once, j, about, REPEATS, true).mean);
+    j->few = fmin(j->few, meter_run(m, work_once, j, about, repeats, true).mean);
 }
 
 /* The line through both measurements, with neither a negative beginning nor a negative slope. */
@@ -167,10 +178,10 @@ double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, 
             if (round == 0) {
                 *j = (Job){.pool = &pool, .whole = list[i]};
                 j->work = part_of(&list[i], &j->scale);
-                choose_rows(m, j);
+                choose_rows(m, j, busy);
                 done++;
             }
-            measure(m, j, busy);
+            measure(m, j, busy, round == 0);
         }
     m->tidy = NULL;
     for (int i = 0; i < done; i++) {
