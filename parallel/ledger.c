@@ -66,10 +66,12 @@ static bool field_parse(const Field *f, const json_t *x, LedgerLine *l) {
         snprintf(p, f->size, "%s", json_string_value(x));
     } else if (f->type == WHOLE) {
         if (!json_is_integer(x)) return false;
-        memcpy(p, &(int64_t){json_integer_value(x)}, f->size);
+        int64_t whole = json_integer_value(x);
+        memcpy(p, &whole, f->size);
     } else {
         if (!json_is_number(x)) return false;
-        memcpy(p, &(double){json_number_value(x)}, f->size);
+        double real = json_number_value(x);
+        memcpy(p, &real, f->size);
     }
     return true;
 }

@@ -107,7 +107,7 @@ TEST(plan_lists_what_its_candidates_do) {
 static int plan_program(char *text, size_t n, const char *options) {
     char command[600];
     snprintf(command, sizeof command, "$BUILD/train_gpt --plan %s", options);
-    return test_shell(test_tmpdir(), text, n, command);
+    return test_shell(test_tmpdir(), text, n, "%s", command);
 }
 
 TEST(plan_of_the_program_explains_a_described_cluster) {

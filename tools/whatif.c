@@ -175,8 +175,9 @@ static void print_head(const WhatIf *w, int wide) {
 
 /* ┌ │ └ join the rows of one layout; ─ stands alone. */
 static const char *bracket(const Forms *f, const WhatIf *w, int i) {
-    bool above = i > 0 && f->band[i - 1] == f->band[i];
-    bool below = i + 1 < w->n && f->band[i + 1] == f->band[i];
+    const int *band = f->band + i;
+    bool above = i > 0 && band[-1] == band[0];
+    bool below = i + 1 < w->n && band[1] == band[0];
     return above ? below ? "│" : "└" : below ? "┌" : "─";
 }
 
