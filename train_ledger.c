@@ -69,7 +69,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
                       .micro = r->micro,
                       .batch = r->batch,
                       .steps = steps,
-                      .predicted_ms = r->predicted_ms,
+                      .predicted_ms = o.exact ? 0 : r->predicted_ms,
                       .measured_ms = median(r->measured.ms, steps),
                       .predicted_bytes = o.exact ? 0 : foretold_bytes(r), // not of its integers
                       .measured_bytes = (int64_t)median(received, steps)};

@@ -216,6 +216,8 @@ static bool finish(const Reader *r) {
             return err(r->e, "%s is missing: %s", keys[i].name, quantity_example(keys[i].as));
     if (m->n_levels == 0)
         return err(r->e, "no level: level = network ranks=all latency=15us rank_rate=1Gb/s");
+    if (m->slowdown < 1 || m->slowest < 1)
+        return err(r->e, "slowdown and slowest are factors of time: 1 is none, 1.1 a tenth more");
     int64_t made = (int64_t)m->nodes * m->ranks_per_node;
     if (made > MAX_COUNT) return err(r->e, "%lld ranks, at most %d", (long long)made, MAX_COUNT);
     if (m->ranks && m->ranks != made)

@@ -2,9 +2,11 @@
 #include <math.h>
 
 #include "base/arena.h"
+#include "base/die.h"
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
 #include "parallel/plan.h"
+#include "parallel/ranks.h"
 
 enum { BUDGET = 10 }; // seconds
 
@@ -22,12 +24,18 @@ static void share_list(const Group *g, CalibrateList *l) {
     group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
 }
 
-/* Do ranks take turns on cores? Containers and virtual machines do not say. The time of a product of some milliseconds on
- * all ranks at once, until the last one is through, by that of rank 0's alone; 1: they do not. */
+/* The time of kernels when all ranks compute at once, by that of one alone; 1: they do not take turns on cores. Where a
+ * node has more threads than cores that is known; containers and virtual machines may share what they do not know of: then a
+ * product of some milliseconds tells, on all ranks at once until the last one is through, and on rank 0 alone. */
 static double take_turns(const PlanWhere *w, const Group *all) {
     const Work work = {
         .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
     double least[2] = {INFINITY, INFINITY}; // alone, together
+    double known = (double)(ranks_on_node(w->world) * team_size(*w->team)) / ranks_cores(w->world);
+    if (!group_all(all, known <= 1)) {
+        group_share(all, &known, sizeof known);
+        return known > 1 ? known : 2; // another node's ranks do
+    }
     Arena a = arena_measure("product");
     WorkMemory n = work_memory(&work, w->kernels, team_size(*w->team));
     arena_take(&a, n.operands + n.workspace);
@@ -50,11 +58,13 @@ static double take_turns(const PlanWhere *w, const Group *all) {
 static Calibration *measure_with(const PlanWhere *w, const CalibrateList *list, const char *key,
                                  double budget, double *crowd) {
     Group all = comm_group(world_comm(w->world));
+    char mode[300]; // tables of ranks that take turns are others
     *crowd = take_turns(w, &all);
+    snprintf(mode, sizeof mode, "%s%s", key, *crowd > 1 ? "-turns" : "");
     CalibrateWhere where = {.world = w->world,
                             .kernels = w->kernels,
                             .team = *w->team,
-                            .key = key,
+                            .key = mode,
                             .budget = budget,
                             .again = w->again,
                             .crowded = *crowd > 1};
@@ -76,6 +86,18 @@ static bool knows(const Calibration *c, const CalibrateList *list) {
     return true;
 }
 
+/* Kernels are measured by all ranks together: their teams must be alike. */
+static bool teams_alike(const PlanWhere *w, const Group *all) {
+    int mine = team_size(*w->team), first = mine;
+    group_share(all, &first, sizeof first);
+    if (group_all(all, mine == first)) return true;
+    if (all->rank == 0)
+        warn("ranks have different numbers of threads: nothing is measured, and the plan goes by "
+             "what is known of the "
+             "nodes; --threads makes them alike");
+    return false;
+}
+
 Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
@@ -83,7 +105,10 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     char key[256];
     detect_machine(d, &p->machine);
     detect_key(d, key);
-    if (!w->measure) return NULL;
+    if (!w->measure || !teams_alike(w, &all)) {
+        s->n_threads = 0;
+        return NULL;
+    }
     if (all.rank == 0) plan_list(s, &p->machine, &list);
     share_list(&all, &list);
     double budget = BUDGET / (s->n_threads > 1 ? s->n_threads : 1);

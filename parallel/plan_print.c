@@ -157,11 +157,11 @@ void plan_reasons(const Plan *p, FILE *f) {
     say_against(p, f);
     say_memory(p, f);
     if (close > 1)
-        fprintf(
-            f,
-            "%d candidates are within the error of predictions, %.0f %%: only real steps can tell "
-            "them apart.\n",
-            close, 100 * p->error);
+        fprintf(f,
+                "%d candidates%s are within the error of predictions, %.0f %%: only real steps can "
+                "tell "
+                "them apart.\n",
+                close, close == PLAN_TOP ? " or more" : "", 100 * p->error);
 }
 
 /* ---- JSON */

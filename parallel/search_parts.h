@@ -10,7 +10,8 @@ typedef struct Seed {
     double bound; // seconds that none of its prices undercuts
     int32_t size[N_AXES];
     int32_t micro, number; // number: in the order of enumeration
-    uint8_t words, zero, recompute, threads;
+    int32_t threads;
+    uint8_t words, zero, recompute;
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
 

@@ -32,10 +32,10 @@ static void emit(Walk *w) {
 
 static void each_threads(Walk *w) {
     const Space *s = w->s;
-    w->seed.threads = (uint8_t)s->shape.threads;
+    w->seed.threads = s->shape.threads;
     if (s->n_threads == 0) emit(w);
     for (int i = 0; i < s->n_threads; i++) {
-        w->seed.threads = (uint8_t)s->threads[i];
+        w->seed.threads = s->threads[i];
         emit(w);
     }
 }

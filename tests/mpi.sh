@@ -233,6 +233,18 @@ signalled() {
     verdict "a signal to the launcher"
 }
 
+# Ranks with one and with two threads: nothing can be measured by all of them together, and the plan goes without.
+unlike_teams() {
+    why=
+    local unlike=("$programs/train_gpt" --train shard.bin --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
+        --eval-every 0 --steps 2)
+    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 60 -n 1 taskset -c 0 "${unlike[@]}" : \
+        -n 1 taskset -c 0,1 "${unlike[@]}" </dev/null >out 2>err || why="status $?"
+    [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err || why="no line says that nothing is measured"
+    [ "$(grep -c '^step' out)" = 2 ] || why="$(grep -c '^step' out) steps"
+    verdict "ranks with different numbers of threads"
+}
+
 on_this_machine() {
     same_sums
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
@@ -250,6 +262,7 @@ on_this_machine() {
     ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
     ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
     ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
+    unlike_teams
     failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" --save save
     signalled
