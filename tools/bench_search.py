@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How long the search for a layout takes on one core: runs build/bench_search, writes bench/results/search_time.json.
+"""How long the search for a layout takes on one core: runs build/bench_search, writes "time" of bench/results/search.json.
 
-    python3 tools/bench_search.py [--rounds 5] [--out bench/results/search_time.json]
+    python3 tools/bench_search.py [--rounds 5] [--out bench/results/search.json]
     python3 tools/bench_search.py --page README.md     puts the table of that file between the page's lines
                                                        <!-- search:begin --> and <!-- search:end -->
 
@@ -36,7 +36,7 @@ def table(d):
 def page(args):
     begin, end = "<!-- search:begin -->\n", "<!-- search:end -->"
     with open(args.out) as f:
-        text = table(json.load(f))
+        text = table(json.load(f)["time"])
     with open(args.page) as f:
         old = f.read()
     if begin not in old or end not in old:
@@ -48,7 +48,7 @@ def page(args):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/search_time.json"))
+    p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
     p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
     args = p.parse_args()
     if args.page:
@@ -59,8 +59,13 @@ def main():
     result = {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
               "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": f"python3 tools/bench_search.py --rounds {args.rounds}",
               "rows": [json.loads(line) for line in run.stdout.splitlines()]}
+    data = {}
+    if os.path.exists(args.out):
+        with open(args.out) as f:
+            data = json.load(f)  # tools/bench_regret.py keeps its cases there, too
+    data["time"] = result
     with open(args.out, "w") as f:
-        json.dump(result, f, indent=1)
+        json.dump(data, f, indent=1)
         f.write("\n")
     print(table(result), end="")
 
