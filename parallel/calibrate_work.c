@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "parallel/calibrate_parts.h"
 
-/* Short disturbances hit one round of a work, not all: the least of them counts. */
-enum { ROUNDS = 3, REPEATS = 2 };
+/* Short disturbances hit one round of a work, not all: the least of them counts. What still looks disturbed gets more. */
+enum { ROUNDS = 3, MORE_ROUNDS = 5, REPEATS = 2 };
 static const double short_time = 2e-3; // seconds: a longer work needs no more rows
 static const double long_time = 5e-3;  // the first call of a longer one is measurement enough
 
@@ -76,8 +76,9 @@ static int64_t last_rows(const Work *w) {
     return rows < w->rows ? rows : w->rows;
 }
 
-/* Products with more weights than this are measured on a part of their longer side: what they cost is proportional. */
-enum { MOST_WEIGHTS = 8 << 20 };
+/* Products with more weights than this are measured on a part of their longer side: what they cost is proportional. So a
+ * call lasts some milliseconds, less than the turn that another program takes on a core. */
+enum { MOST_WEIGHTS = 2 << 20 };
 static Work part_of(const Work *w, double *scale) {
     Work part = *w;
     *scale = 1;
@@ -154,6 +155,30 @@ static void measure(Meter *m, Job *j, double *busy, bool first) {
     j->few = fmin(j->few, meter_run(m, work_once, j, about, repeats, true).mean);
 }
 
+/* Seconds for each FLOP of a product that takes its time; 0 of other works. */
+static double pace(const Job *j) {
+    Work w = j->work;
+    w.rows = j->rows;
+    return w.kind <= WORK_DW && j->about > short_time / 2 ? j->many / work_flops(&w) : 0;
+}
+static double usual_pace(const Job *job, int n) {
+    double *x = mem_calloc((size_t)n + 1, sizeof *x);
+    int known = 0;
+    for (int i = 0; i < n; i++)
+        if (pace(&job[i]) > 0) x[known++] = pace(&job[i]);
+    double usual = known ? quartile(x, known) : 0;
+    mem_free(x);
+    return usual;
+}
+
+/* Products differ by less: one that is far slower than most was disturbed, and where more rows take hardly longer the
+ * fewer were. */
+static bool looks_disturbed(const Job *j, double usual) {
+    double more = (double)(j->rows - j->fewer) /
+                  (double)j->rows; // of the rows, and of the time at least half of that
+    return pace(j) > 1.4 * usual || (pace(j) > 0 && j->many - j->few < 0.5 * more * j->many);
+}
+
 /* The line through both measurements, with neither a negative beginning nor a negative slope. */
 static WorkCost line(const Job *j) {
     double rows = (double)j->rows, fewer = (double)j->fewer;
@@ -183,6 +208,11 @@ double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, 
             }
             measure(m, j, busy, round == 0);
         }
+    for (int round = 0; round < MORE_ROUNDS; round++) {
+        double usual = usual_pace(job, done);
+        for (int i = 0; i < done && m->elapsed < until; i++)
+            if (looks_disturbed(&job[i], usual)) measure(m, &job[i], busy, false);
+    }
     m->tidy = NULL;
     for (int i = 0; i < done; i++) {
         WorkCost cost = line(&job[i]);

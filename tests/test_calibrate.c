@@ -1,6 +1,7 @@
 /* Calibration: measured on ranks that are threads, kept in a file, read as lines. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cache.h"
 #include "base/mem.h"
@@ -29,6 +30,7 @@ typedef struct Run {
     Calibration *c[RANKS]; // results
     double seconds;
     const CollBackend *backend; // NULL: the true one
+    const Kernels *kernels;     // likewise
 } Run;
 
 static Run small_run(const char *key) {
@@ -40,13 +42,14 @@ static int rank_main(World *w, void *ctx) {
     Team *team = team_create(1);
     if (r->backend) w->backend = r->backend;
     double begin = coll_now();
-    r->c[world_rank(w)] = calibrate(&(CalibrateWhere){.world = w,
-                                                      .kernels = kernels_cpu(NULL),
-                                                      .team = team,
-                                                      .key = r->key,
-                                                      .budget = r->budget,
-                                                      .again = r->again},
-                                    &r->list);
+    r->c[world_rank(w)] =
+        calibrate(&(CalibrateWhere){.world = w,
+                                    .kernels = r->kernels ? r->kernels : kernels_cpu(NULL),
+                                    .team = team,
+                                    .key = r->key,
+                                    .budget = r->budget,
+                                    .again = r->again},
+                  &r->list);
     if (world_rank(w) == 0) r->seconds = coll_now() - begin;
     team_destroy(team);
     return 0;
@@ -130,6 +133,44 @@ TEST(calibration_keeps_its_budget) {
     CHECK(calibration_find_work(r.c[0], &work[0])); // the most important one is there
     CHECK(r.c[0]->n_sends > 0);                     // and so are collectives
     CHECK(r.seconds < 5); // the last work, the last collective; other programs run, too
+    run_free(&r);
+}
+
+/* ---- kernels whose time is known: they sleep, so that ranks do not wait for cores */
+
+static _Thread_local int n_calls, n_disturbed;
+
+static void sleep_s(double seconds) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * seconds)}, NULL);
+}
+static double asleep(int64_t rows) {
+    return 1e-3 + 30e-6 * (double)rows;
+}
+/* Every third call is disturbed; those of 67 columns are at first, for longer than the usual rounds last. */
+static void product_asleep(Team *t, const Product *p) {
+    (void)t;
+    bool third = n_calls++ % 3 == 0, at_first = p->N == 67 && n_disturbed++ < 7;
+    sleep_s(asleep(p->M) + (third || at_first ? 30e-3 : 0));
+}
+
+TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
+    enum { N = 5 };
+    Kernels k = *kernels_cpu(NULL);
+    Work work[N];
+    double s;
+    k.product = product_asleep;
+    for (int i = 0; i < N; i++)
+        work[i] = (Work){.kind = WORK_XW, .threads = 1, .rows = 400, .a = 64, .b = 64 + i};
+    cache_in(test_tmpdir());
+    Run r = small_run("a disturbed machine");
+    r.kernels = &k, r.list.work = work, r.list.n_works = N;
+    run(&r);
+    for (int i = 0; i < N; i++)
+        for (int64_t rows = 28; rows <= 448; rows *= 2) {
+            work[i].rows = rows;
+            CHECK(calibration_work(r.c[0], &work[i], &s));
+            CHECK_NEAR(s, asleep(rows), 0.25 * asleep(rows)); // a sleeper wakes late
+        }
     run_free(&r);
 }
 
