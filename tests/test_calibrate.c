@@ -132,7 +132,8 @@ TEST(calibration_keeps_its_budget) {
     CHECK(n > 0 && n < MANY);
     CHECK(calibration_find_work(r.c[0], &work[0])); // the most important one is there
     CHECK(r.c[0]->n_sends > 0);                     // and so are collectives
-    CHECK(r.seconds < 5); // the last work, the last collective; other programs run, too
+    CHECK(r.seconds <
+          20); // the last work and collective, a sanitizer, other programs; all would take minutes
     run_free(&r);
 }
 
