@@ -1,5 +1,6 @@
 /* What the machine at hand costs: measured for what the candidates of a plan do. */
 #include <math.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/die.h"
@@ -54,23 +55,6 @@ static double take_turns(const PlanWhere *w, const Group *all) {
     return ratio < 1.5 ? 1 : ratio;         // memory that they share is no core
 }
 
-/* One number of threads; what others have measured comes from the cache. */
-static Calibration *measure_with(const PlanWhere *w, const CalibrateList *list, const char *key,
-                                 double budget, double *crowd) {
-    Group all = comm_group(world_comm(w->world));
-    char mode[300]; // tables of ranks that take turns are others
-    *crowd = take_turns(w, &all);
-    snprintf(mode, sizeof mode, "%s%s", key, *crowd > 1 ? "-turns" : "");
-    CalibrateWhere where = {.world = w->world,
-                            .kernels = w->kernels,
-                            .team = *w->team,
-                            .key = mode,
-                            .budget = budget,
-                            .again = w->again,
-                            .crowded = *crowd > 1};
-    return calibrate(&where, list);
-}
-
 /* One team at a time: a team ties the threads of its rank to cores. */
 static void use_team(const PlanWhere *w, int threads) {
     team_destroy(*w->team);
@@ -102,7 +86,7 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
     Space *s = &p->space;
-    char key[256];
+    char key[256 + sizeof "-turns"];
     detect_machine(d, &p->machine);
     detect_key(d, key);
     if (!w->measure || !teams_alike(w, &all)) {
@@ -111,16 +95,24 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     }
     if (all.rank == 0) plan_list(s, &p->machine, &list);
     share_list(&all, &list);
-    double budget = BUDGET / (s->n_threads > 1 ? s->n_threads : 1);
     int threads = team_size(*w->team);
-    double crowd;
-    for (int i = 0; i < s->n_threads; i++) {
+    double crowd = take_turns(w, &all);
+    if (crowd > 1) strcat(key, "-turns"); // other costs, in another table
+    CalibrateWhere where = {.world = w->world,
+                            .kernels = w->kernels,
+                            .key = key,
+                            .budget = (double)BUDGET / (s->n_threads > 1 ? s->n_threads : 1),
+                            .again = w->again,
+                            .crowded = crowd > 1};
+    for (int i = 0; i < s->n_threads; i++) { // what these measure comes from the cache in the end
         if (s->threads[i] == threads) continue;
         use_team(w, s->threads[i]);
-        calibration_free(measure_with(w, &list, key, budget, &crowd));
+        where.team = *w->team;
+        calibration_free(calibrate(&where, &list));
         use_team(w, threads);
     }
-    Calibration *c = measure_with(w, &list, key, budget, &crowd);
+    where.team = *w->team;
+    Calibration *c = calibrate(&where, &list);
     if (!group_all(&all, knows(c, &list))) s->n_threads = 0;
     p->machine.measured = c;
     p->machine.crowd = crowd;
