@@ -6,6 +6,7 @@
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, rooms, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
+# make cuda-check  registers and spills of every CUDA kernel (where nvcc is)
 # make size        lines per room
 # make install     programs to $(PREFIX)/bin
 # make clean       remove what was built; run/ stays
@@ -19,6 +20,8 @@ CC ?= gcc
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+# the C++ compiler of the same kind: it builds the CUDA kernels for the tests
+CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(if $(findstring gcc,$(CC)),$(subst gcc,g++,$(CC)),g++))
 CONFIG ?= release
 B := build$(if $(filter release,$(CONFIG)),,-$(CONFIG))
 
@@ -45,11 +48,15 @@ endif
 HWLOC_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(HWLOC_SAYS)))
 HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
 DETECT_HWLOC := parallel/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
-COLL_MPI := $(if $(MPI_SAYS),mpi mpi_job,mpi_absent)
+COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
 LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS) $(HWLOC_LIBS)
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+# CUDA sources for g++ and clang++: no exceptions and no library of C++, so that C links them. Signs: indices of threads are unsigned
+# in CUDA, those of elements are not; C++ of gcc does not count that among conversions, that of clang would.
+CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) -Wmissing-declarations -Wno-unknown-pragmas -Wno-sign-conversion
+CXX_FLAGS = -std=c++17 $(filter-out -std=c11 $(WARN),$(ALL_CFLAGS)) $(CXX_WARN) -fno-exceptions -fno-rtti -fno-threadsafe-statics
 
 # layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>.
 ifeq ($(ARCH),x86_64)
@@ -63,9 +70,16 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
-LIB := $(wildcard base/*.c) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
+LIB := $(wildcard base/*.c) layers/cuda/kernels_cuda_absent.c layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
     $(filter-out parallel/coll_mpi% parallel/detect_hwloc%,$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
 TESTS := $(wildcard tests/test*.c) tests/mesh_run.c tests/theory.c
+# CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
+FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
+CUDA_C := $(filter-out layers/cuda/kernels_cuda_absent.c,$(wildcard layers/cuda/*.c))
+EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
+CUDA := $(wildcard layers/*.cu layers/cuda/*.cu)
+EMU_CUDA := $(CUDA) $(wildcard tests/test*.cu)
+EMU_OBJECTS = $(call obj,$(EMU)) $(EMU_CUDA:%.cu=$(B)/emu/%.o)
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
 PROGRAMS := train_gpt $(TOOLS)
@@ -81,7 +95,7 @@ $(B)/train_gpt: $(call obj,$(wildcard train_*.c)) $(B)/libgpt.a
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/ranks_job $(FAKE_NVML)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/ranks_job $(FAKE_NVML)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as the driver's library is: no sanitizer in it
 $(FAKE_NVML): tests/fake_nvml.c
@@ -102,6 +116,11 @@ $(foreach s,$(SETS),$(eval $(call set_rules,$(s))))
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
+# kernels change stacks a million times a second: ThreadSanitizer, told of each change, would take a hundred times as long
+$(EMU_OBJECTS): ALL_CFLAGS := $(filter-out -fsanitize=thread,$(ALL_CFLAGS))
+$(B)/emu/%.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(CXX) -Itests/emu/include $(CXX_FLAGS) -x c++ -c -o $@ $<
 
 # with another MPI than last time, what calls it is built again; with or without hwloc, the library
 $(COLL_MPI:%=$(B)/parallel/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
@@ -151,15 +170,19 @@ lint:
 	@tools/setup.sh test
 	@tools/lint.sh
 format:
-	clang-format -i $(wildcard *.c */*.[ch] */*/*.[ch])
+	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+# with nvcc alone: registers and spills of every kernel, for two architectures
+NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+cuda-check:
+	@$(if $(NVCC),tools/cuda_check.sh $(NVCC) build-cuda $(CUDA) tests/cuda_headers.cu,echo "cuda-check: no nvcc here")
 size:
-	@for room in . base layers layers/cpu data parallel tools tests; do \
-	    printf '%-12s %6d lines\n' $$room $$(cat $$room/*.[ch] 2>/dev/null | wc -l); done
+	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \
+	    printf '%-12s %6d lines\n' $$room $$(cat $$room/*.[ch] $$room/*.cu $$room/*.cuh 2>/dev/null | wc -l); done
 PREFIX ?= /usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin && install $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(PREFIX)/bin
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all always help quickstart test test-long bench asan tsan fuzz fuzz-long fuzzers lint format size install clean
+.PHONY: all always help quickstart test test-long bench asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

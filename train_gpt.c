@@ -96,6 +96,7 @@ static bool accumulate(Run *r, double *loss) {
         (float)grid_replicas(&r->grid) / (float)r->batch; // mean over a model's own tokens
     model_zero_grads(&r->m);
     model_zero_losses(&r->m);
+    model_expect(&r->m, (per_step + round - 1) / round);
     for (int64_t first = 0; first < per_step; first += round) {
         if (first && stopping(r)) return false;
         batch_fill_padded(&r->train, step, first + place, r->micro, r->inputs, r->targets);
@@ -145,8 +146,10 @@ static int64_t received(const Run *r) {
 }
 
 static void train_step(Run *r) {
-    char phase[32];
-    snprintf(phase, sizeof phase, "step %" PRId64, r->state.step + 1);
+    char phase[96], saved[64] = "";
+    if (*o.save && r->saved_step >= 0)
+        snprintf(saved, sizeof saved, " (--resume goes on from %" PRId64 ")", r->saved_step);
+    snprintf(phase, sizeof phase, "step %" PRId64 "%s", r->state.step + 1, saved);
     world_set_phase(r->world, phase); // for the line of a rank that waits in vain
     double t0 = now_ms(), loss;
     AdamW rule;
@@ -196,7 +199,7 @@ static void save(Run *r) {
     outer_meet(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
     if (r->lead) metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
-    if (!checkpoint_save(o.save, r->state.step, &r->m.tensors, text, &co, &r->group, &e))
+    if (!checkpoint_save(o.save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e))
         die("%s", e.text);
     r->saved_step = r->state.step;
     note(r, "step %" PRId64 ": saved in %s", r->state.step, o.save);
@@ -280,10 +283,12 @@ static void price_exact(Run *r) {
 bool train_on(Run *r) {
     int64_t before = r->state.step;
     if (before >= o.steps || stopping(r)) return false;
+    trace_before(r);
     if (o.count && before + 1 == o.steps)
         train_step_counted(r);
     else
         train_step(r);
+    trace_after(r);
     if (!o.profile) after_step(r);
     return r->state.step > before;
 }
@@ -296,6 +301,7 @@ static void train(Run *r) {
         if (*o.save && r->saved_step != r->state.step) save(r);
     }
     if (r->plan && !o.profile) refine(r);
+    trace_prepare(r);
     while (train_on(r)) // the first step of a profile pays for page faults and does not count
         if (o.profile && measured++ == 0) profile_reset(), t0 = now_ms();
     if (o.profile && r->lead)
@@ -305,9 +311,9 @@ static void train(Run *r) {
 
 static void export_weights(Run *r) {
     Err e;
-    if (*o.export_hf && !weights_export(o.export_hf, &r->m.tensors, "F32", &r->group, &e))
+    if (*o.export_hf && !weights_export(o.export_hf, model_pull(&r->m), "F32", &r->group, &e))
         die("%s", e.text);
-    if (*o.export_llmc && !llmc_model_save(o.export_llmc, &r->m.tensors,
+    if (*o.export_llmc && !llmc_model_save(o.export_llmc, model_pull(&r->m),
                                            o.dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))
         die("%s", e.text);
 }
@@ -322,6 +328,7 @@ static void end(Run *r) {
     mem_free(r->init);
     model_free(&r->m);
     plan_free(r);
+    if (r->trace) trace_free(r->trace), mem_free(r->trace);
     world_set_team(r->world, NULL);
     team_destroy(r->team);
 }
@@ -356,6 +363,7 @@ static int rank_main(World *w, void *ctx) {
     r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
     world_set_team(w, r->team);
     world_set_limit(w, (double)o.timeout);
+    world_set_wait(w, (WaitHow)o.wait);
     if (o.matrix) {
         show_machine(r);
         world_set_team(w, NULL);
@@ -385,6 +393,8 @@ int main(int argc, char **argv) {
     if (o.check_tp && (!*o.train || *o.save || o.sync_every > 1 || o.exact))
         die_usage("--check-tp compares a few steps of --train and keeps nothing: leave --save, "
                   "--sync-every and --exact away");
+    if (*o.trace && (!*o.train || o.profile))
+        die_usage("--trace is of steps of --train, without --profile");
     outer = outer_of(&o);
     if (!kernels_cpu(o.kernels))
         die_usage("--kernels %s: this processor or build has no such set", o.kernels);

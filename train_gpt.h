@@ -13,10 +13,13 @@
 #include "data/progress.h"
 #include "data/runstate.h"
 #include "data/tokenizer.h"
+#include "parallel/ledger.h"
+#include "parallel/mirror.h"
 #include "parallel/model.h"
 #include "parallel/options.h"
 #include "parallel/outer.h"
 #include "parallel/plan.h"
+#include "parallel/trace.h"
 
 /* The last steps, on rank 0: for the ledger. */
 typedef struct Measured {
@@ -60,6 +63,8 @@ typedef struct Run {
     Layout fixed;              // --layout, where the plan must keep it
     Plan *plan;                // of --layout auto, alike on all ranks; NULL: the layout was given
     double predicted_ms;       // of a step; 0: nobody has predicted it
+    Trace *trace;              // of --trace, until its file is written; or NULL
+    int64_t trace_after;       // its first step follows this one
     bool stopping;             // a signal came, and all ranks know
     int32_t *inputs, *targets; // [micro, S]
 } Run;
@@ -95,11 +100,27 @@ bool plan_run(Run *r);
 void use_threads(Run *r, int n);
 /* Local. Writes down a step of this run as it is laid out (--exact: as it would be without). */
 void record_step(const Run *r, Tape *t);
+PriceShape shape_of_step(const Run *r);
+/* Local. Refuses halves of an odd number of sequences. */
+void check_halves(int64_t micro);
+/* Local. --overlap, but "auto": the plan's choice, or bulk. */
+Overlap run_overlap(const Run *r);
 /* Local, of rank 0. A line of the header. */
 void plan_say(const Run *r);
 void plan_free(Run *r);
 /* Collective. The first steps, on each of the layouts that the plan cannot tell apart; the run stays on the fastest. */
 void refine(Run *r);
+
+/* --trace (train_trace.c). Collective, each: before the first step, before and after every step; rank 0 writes the file
+ * and prints the table after the second one that is traced. */
+void trace_prepare(Run *r);
+void trace_before(Run *r);
+void trace_after(Run *r);
+
+/* Collective. r->calibration: what the plan asks for, of this machine; rank 0 says what it does meanwhile. */
+void measure_machine(Run *r, Plan *p, const Detected *d);
+/* Local. The newest lines of the ledger, oldest first; returns how many. */
+int last_lines(LedgerLine lines[], int max);
 
 /* Local, of rank 0. Notes a step for the ledger; writes its line at the end of training. */
 void measure_step(Run *r, const StepRecord *s);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/machine.h"
 #include "parallel/count.h"
 #include "parallel/ledger.h"
@@ -46,6 +47,7 @@ void machine_words(const Run *r, char *buf, size_t n) {
     machine_cpu(cpu, sizeof cpu);
     if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
     snprintf(buf, n, "%s%.40s, %d cores", nodes, cpu, r->cores);
+    utf8_mend(buf); // a letter that was cut
 }
 
 /* What a step receives, as it is recorded. */
@@ -60,19 +62,34 @@ static int64_t foretold_bytes(const Run *r) {
     return bytes;
 }
 
+/* The measured steps; apart: without those in which replicas meet, which receive more. */
+static int64_t take_steps(const Measured *m, int64_t steps, bool apart, double *ms,
+                          double *received) {
+    int64_t n = 0, least = m->received[0];
+    for (int64_t i = 1; i < steps; i++)
+        if (m->received[i] < least) least = m->received[i];
+    for (int64_t i = 0; i < steps; i++) {
+        if (apart && m->received[i] > least) continue;
+        ms[n] = m->ms[i], received[n++] = (double)m->received[i];
+    }
+    return n;
+}
+
 static void fill(const Run *r, int64_t steps, LedgerLine *l) {
-    static const char *const recompute[] = {"none", "selective", "full"};
-    double received[LAST];
-    for (int64_t i = 0; i < steps; i++) received[i] = (double)r->measured.received[i];
+    double ms[LAST], received[LAST];
+    const Outer *outer =
+        &r->outer; // where some fragment meets in every step no step is as foretold
+    bool foretold = !o.exact && (outer->every == 1 || outer->fragments < outer->every);
+    int64_t n = take_steps(&r->measured, steps, outer->every > 1, ms, received);
     *l = (LedgerLine){.ranks = r->group.size,
                       .threads = team_size(r->team),
                       .micro = r->micro,
                       .batch = r->batch,
-                      .steps = steps,
-                      .predicted_ms = o.exact ? 0 : r->predicted_ms,
-                      .measured_ms = median(r->measured.ms, steps),
-                      .predicted_bytes = o.exact ? 0 : foretold_bytes(r), // not of its integers
-                      .measured_bytes = (int64_t)median(received, steps)};
+                      .steps = n,
+                      .predicted_ms = foretold ? r->predicted_ms : 0,
+                      .measured_ms = median(ms, n),
+                      .predicted_bytes = foretold ? foretold_bytes(r) : 0, // --exact: integers
+                      .measured_bytes = (int64_t)median(received, n)};
     for (int i = 0; i < N_ARENAS; i++) {
         l->predicted_memory += (int64_t)r->m.arena[i].used;
         l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);
@@ -81,9 +98,11 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
     machine_words(r, l->machine, sizeof l->machine);
     config_print(&r->config, l->model, sizeof l->model);
     layout_print(&r->grid.layout, l->layout);
+    if (r->calibration)
+        snprintf(l->calibration, sizeof l->calibration, "%s", calibration_measured(r->calibration));
     snprintf(l->backend, sizeof l->backend, "%s", world_backend(r->world));
     opt_text(opt_find(options, "dtype"), l->dtype, sizeof l->dtype);
-    snprintf(l->recompute, sizeof l->recompute, "%s", recompute[r->m.shape.recompute]);
+    snprintf(l->recompute, sizeof l->recompute, "%s", recompute_word(r->m.shape.recompute));
 }
 
 void write_ledger(const Run *r) {

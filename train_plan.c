@@ -18,6 +18,22 @@ static bool given(const char *option) {
     return opt_given(opt_find(options, option));
 }
 
+void check_halves(int64_t micro) {
+    if (micro % 2)
+        die_usage("--overlap %s: halves take turns, and a micro-step of %" PRId64
+                  " sequence%s has none: an even --micro, or other words",
+                  o.overlap, micro, micro > 1 ? "s" : "");
+}
+
+Overlap run_overlap(const Run *r) {
+    Overlap words = {.bulk = true}; // which changes no sum
+    Err e;
+    if (r->plan && r->plan->n_best > 0) return r->plan->best[0].overlap;
+    if (strcmp(o.overlap, "auto") == 0) return r->group.size > 1 ? words : (Overlap){0};
+    if (!overlap_parse(&words, o.overlap, &e)) die_usage("--%s", e.text);
+    return words;
+}
+
 /* What may be chosen: all that the command line does not say. */
 static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     Space s = {.p = ranks,
@@ -29,10 +45,15 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .recompute = (Recompute)o.recompute,
                          .threads = threads,
                          .outer = outer_copies(&r->outer),
-                         .apart = r->outer.every > 1},
+                         .apart = r->outer.every > 1,
+                         .every = r->outer.every > 1 ? r->outer.every : 0,
+                         .fragments = r->outer.fragments},
                .free_micro = !given("micro"),
                .free_recompute = !given("recompute"),
+               .free_overlap = strcmp(o.overlap, "auto") == 0,
                .no_zero = r->outer.every > 1};
+    if (!s.free_overlap) s.shape.overlap = run_overlap(r);
+    if (s.shape.overlap.halves && !s.free_micro) check_halves(o.micro);
     int64_t batch = o.batch ? o.batch : r->state.batch;
     s.shape.batch = batch ? batch : o.micro * r->seq * ranks; // as plain data parallelism takes it
     if (s.shape.batch % r->seq)
@@ -49,18 +70,23 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     return s;
 }
 
-void record_step(const Run *r, Tape *t) {
+PriceShape shape_of_step(const Run *r) {
     const ModelShape *m = &r->m.shape;
-    PriceShape s = {.config = r->config,
-                    .S = r->seq,
-                    .batch = r->batch,
-                    .micro = r->micro,
-                    .bf16 = m->bf16,
-                    .samples = m->samples,
-                    .recompute = m->recompute,
-                    .threads = team_size(r->team),
-                    .outer = m->outer,
-                    .apart = r->grid.apart};
+    return (PriceShape){.config = r->config,
+                        .S = r->seq,
+                        .batch = r->batch,
+                        .micro = r->micro,
+                        .bf16 = m->bf16,
+                        .samples = m->samples,
+                        .recompute = m->recompute,
+                        .overlap = m->overlap,
+                        .threads = team_size(r->team),
+                        .outer = m->outer,
+                        .apart = r->grid.apart};
+}
+
+void record_step(const Run *r, Tape *t) {
+    PriceShape s = shape_of_step(r);
     price_record(t, &s, &r->grid.layout, world_rank(r->world));
 }
 
@@ -70,36 +96,11 @@ void record_step(const Run *r, Tape *t) {
 static double known_error(const Run *r) {
     enum { LINES = 64 };
     char machine[64];
-    Err e;
-    int damaged;
     LedgerLine *lines = mem_calloc(LINES, sizeof *lines);
-    char *path = *o.ledger ? mem_strdup(o.ledger) : ledger_path();
-    int n = path ? ledger_read(path, lines, LINES, &damaged, &e) : 0;
     machine_words(r, machine, sizeof machine);
-    double error = n > 0 ? ledger_median_error(lines, n, machine) : NAN;
-    mem_free(path);
+    double error = ledger_median_error(lines, last_lines(lines, LINES), machine);
     mem_free(lines);
     return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : 0.1;
-}
-
-/* Collective. */
-static void measure(Run *r, Plan *p) {
-    Detected d;
-    detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
-    if (r->lead && o.plan) detect_print(&d, stdout);
-    for (int i = 0; i < d.n_warnings && r->lead && !o.plan; i++)
-        fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
-    PlanWhere where = {.world = r->world,
-                       .kernels = r->kernels,
-                       .team = &r->team,
-                       .measure = o.calibrate != 2,
-                       .again = o.calibrate == 1};
-    r->calibration = plan_measure(p, &where, &d);
-    double took = r->calibration ? calibration_seconds(r->calibration) : 0;
-    if (r->lead && took > 0.05)
-        printf("measured kernels and collectives in %.1f s%s\n", took,
-               o.plan ? "" : " (kept for the next run; --plan shows more)");
-    detect_free(&d);
 }
 
 /* ---- the plan */
@@ -109,17 +110,31 @@ static void search(Run *r, Plan *p) {
     bool found = !r->lead || plan_search(p, &e);
     group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
-        if (p->count.candidates == 0) // --sync-every alone forbids any
+        int64_t sequences = p->space.shape.batch / p->space.shape.S;
+        if (p->count.candidates == 0 && r->outer.every > 1)
             die_usage("--sync-every %" PRId64
                       ": replicas need equal shares of a step: no layout of "
-                      "%d ranks gives them of %" PRId64 " sequences",
-                      o.sync_every, p->space.p, p->space.shape.batch / p->space.shape.S);
+                      "%d ranks gives them of %" PRId64 " sequence%s",
+                      o.sync_every, p->space.p, sequences, sequences > 1 ? "s" : "");
         if (!r->lead) ranks_follow(r->world);
         die("%s", e.text);
     }
     group_share(&r->group, p->best, sizeof p->best);
     group_share(&r->group, &p->n_best, sizeof p->n_best);
     group_share(&r->group, &p->error, sizeof p->error);
+}
+
+/* Collective. */
+static void measure(Run *r, Plan *p) {
+    Detected d;
+    detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
+    if (r->lead && o.plan) detect_print(&d, stdout);
+    for (int i = 0; i < d.n_warnings && r->lead && !o.plan; i++)
+        fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
+    detect_machine(&d, &p->machine);
+    if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p); // which says why it ends
+    measure_machine(r, p, &d);
+    detect_free(&d);
 }
 
 static void print_plan(const Plan *p) {
@@ -135,8 +150,12 @@ static void print_plan(const Plan *p) {
 bool plan_run(Run *r) {
     Err e;
     bool described = *o.cluster, wanted = strcmp(o.layout, "auto") == 0 && r->group.size > 1;
+    if (described && !o.plan) die_usage("--cluster describes other ranks than these: add --plan");
     if (!o.plan && (!wanted || (!*o.train && *o.init))) return true;
     Plan *p = r->plan = mem_calloc(1, sizeof *p);
+    if (described && (given("ranks") || given("threads")))
+        die_usage("--cluster %s says how many ranks there are, and threads of each: leave --%s out",
+                  o.cluster, given("ranks") ? "ranks" : "threads");
     if (described && !machine_open(&p->machine, o.cluster, &e)) die_usage("--cluster: %s", e.text);
     int ranks = described ? p->machine.ranks : r->group.size;
     int threads = described ? p->machine.threads : team_size(r->team);
@@ -144,7 +163,8 @@ bool plan_run(Run *r) {
     p->error = described ? 0.1 : known_error(r);
     if (!described) measure(r, p);
     search(r, p);
-    r->predicted_ms = 1e3 * p->best[0].price.seconds;
+    // the ledger is about steps; meetings of replicas are not in their median
+    r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.meeting);
     if (!o.plan) use_threads(r, p->best[0].threads);
     if (!o.plan) return true;
     if (r->lead) print_plan(p);

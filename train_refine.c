@@ -20,6 +20,7 @@ void use_threads(Run *r, int n) {
     team_destroy(r->team);
     r->team = team_create(n);
     r->m.team = r->team;
+    if (r->m.twin) r->m.twin->team = r->team;
     world_set_team(r->world, r->team);
 }
 
@@ -31,7 +32,7 @@ static bool move(void *ctx, int candidate) {
     int threads = team_size(r->team);
     double begin = machine_clock();
     ModelShape s = r->m.shape;
-    s.B = c->micro, s.recompute = c->recompute;
+    s.B = c->micro, s.recompute = c->recompute, s.overlap = c->overlap;
     use_threads(r, c->threads);
     if (!relayout_model(&r->m, &r->grid, &c->layout, &s, r->team)) {
         use_threads(r, threads);

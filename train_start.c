@@ -77,6 +77,15 @@ static void choose_config(Run *r, const char *checkpoint) {
                   r->seq, r->config.seq);
 }
 
+static _Noreturn void refuse_batch(int64_t batch, int64_t seq) {
+    int64_t round = o.micro * seq, below = batch / round * round;
+    char nearest[64] = "the next is";
+    if (below) snprintf(nearest, sizeof nearest, "the nearest are %" PRId64 " and", below);
+    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
+              " x --seq %" PRId64 " = %" PRId64 "; %s %" PRId64,
+              batch, o.micro, seq, round, nearest, below + round);
+}
+
 /* A run that resumes keeps its batch, whatever its mesh is now; otherwise batch(step) would be another one. Where the
  * sequences of a step do not divide, the last coordinates of d x z see padding. */
 static void choose_batch(Run *r) {
@@ -86,16 +95,14 @@ static void choose_batch(Run *r) {
     if (r->plan)
         micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
     else if (r->batch % micro_tokens)
-        die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
-                  " x --seq %" PRId64 " = %" PRId64 "; the nearest are %" PRId64 " and %" PRId64,
-                  r->batch, o.micro, r->seq, micro_tokens, r->batch / micro_tokens * micro_tokens,
-                  (r->batch / micro_tokens + 1) * micro_tokens);
+        refuse_batch(r->batch, r->seq);
     int64_t share = (r->batch / r->seq + r->places - 1) / r->places;
     r->micro = micro < share ? micro : share;
     if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->places))
         die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
-                  " sequences are no multiple of %" PRId64 " places x %" PRId64 " of a micro-step",
-                  o.sync_every, r->batch / r->seq, r->places, r->micro);
+                  " sequence%s no multiple of %" PRId64 " places x %" PRId64 " of a micro-step",
+                  o.sync_every, r->batch / r->seq, r->batch / r->seq > 1 ? "s are" : " is",
+                  r->places, r->micro);
 }
 
 static void make_grid(Run *r) {
@@ -117,12 +124,15 @@ static void make_grid(Run *r) {
 }
 
 static void plan_model(Run *r) {
+    Overlap overlap = run_overlap(r);
+    if (overlap.halves) check_halves(r->micro);
     ModelShape s = {.config = r->config,
                     .B = r->micro,
                     .S = r->seq,
                     .grid = &r->grid,
                     .bf16 = o.dtype == 1,
                     .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)o.recompute,
+                    .overlap = overlap,
                     .training = *o.train || !*o.init, // --memory alone is about training
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
@@ -166,15 +176,17 @@ static void load_weights(Run *r, const char *checkpoint) {
     Err e;
     if (checkpoint) {
         char *text;
-        if (!checkpoint_load(checkpoint, &r->m.tensors, &text, &r->group, &e)) die("%s", e.text);
+        if (!checkpoint_load(checkpoint, model_host(&r->m), &text, &r->group, &e))
+            die("%s", e.text);
         if (r->lead) printf("resuming from %s\n", checkpoint);
         if (r->lead) runstate_differences(text, options, stdout);
         mem_free(text);
     } else if (*r->init) {
-        if (!weights_load(r->init, &r->m.tensors, &r->group, &e)) die("%s", e.text);
+        if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) die("%s", e.text);
     } else {
-        tensors_init(&r->m.tensors, r->team, (uint64_t)o.seed);
+        tensors_init(model_host(&r->m), r->team, (uint64_t)o.seed);
     }
+    model_push(&r->m);
     outer_begin(&r->outer, &r->m, r->state.step);
 }
 
@@ -207,6 +219,7 @@ static void check_outputs(const Run *r) {
     if (*folders[0] && !checkpoint_lock(o.save, &r->group, &lock, &e)) die("--save: %s", e.text);
     if (*o.export_llmc && (!llmc_model_fits(&r->config, &e) || !io_can_write(o.export_llmc, &e)))
         die("--export-llmc: %s", e.text);
+    if (*o.trace && !io_can_write(o.trace, &e)) die("--trace: %s", e.text);
 }
 
 static const char *kernels_name(void) {
@@ -215,21 +228,24 @@ static const char *kernels_name(void) {
 
 /* Share of the tokens that the ranks compute and nobody asked for. */
 static double batch_waste(const Run *r) {
-    int64_t round = r->micro * r->places, n = r->batch / r->seq, rounds = (n + round - 1) / round;
-    return 1 - (double)r->batch / (double)(rounds * r->places * r->m.tk.T);
+    int64_t round = r->micro * r->places, n = r->batch / r->seq, rounds = (n + round - 1) / round,
+            tokens = r->m.tk.T * (r->m.twin ? 2 : 1); // of a micro-step
+    return 1 - (double)r->batch / (double)(rounds * r->places * tokens);
 }
 
 void print_header(const Run *r) {
-    char text[512], spec[64];
+    char text[512], spec[64], words[OVERLAP_TEXT];
     config_print(&r->config, text, sizeof text);
     printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
            (double)config_parameters(&r->config) / 1e6,
            config_flops_per_token(&r->config, r->seq) / 1e9);
     if (r->group.size > 1)
-        printf("mesh     %d ranks (%s), %s; padding: %.1f %% of the weights, %.1f %% of the "
-               "tokens\n",
-               r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
-               100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
+        printf(
+            "mesh     %d ranks (%s), %s, overlap %s; padding: %.1f %% of the weights, %.1f %% of "
+            "the tokens\n",
+            r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
+            overlap_print(&r->m.shape.overlap, words), 100 * shard_waste(&r->config, &r->grid),
+            100 * batch_waste(r));
     printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
            team_size(r->team), r->group.size > 1 ? " a rank" : "", kernels_name(),
            o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
@@ -249,7 +265,7 @@ void print_header(const Run *r) {
 }
 
 void start_records(Run *r) {
-    char text[512], spec[64];
+    char text[512], spec[64], words[OVERLAP_TEXT];
     MetricsFiles files = {o.json, o.csv, o.tensorboard, o.llmc_log};
     config_print(&r->config, text, sizeof text);
     RunRecord run = {.options = options,
@@ -257,6 +273,7 @@ void start_records(Run *r) {
                      .kernels = kernels_name(),
                      .ranks = r->group.size,
                      .layout = layout_print(&r->grid.layout, spec),
+                     .overlap = overlap_print(&r->m.shape.overlap, words),
                      .digest = *r->digest ? r->digest : NULL,
                      .parameters = config_parameters(&r->config),
                      .tokens_per_step = r->batch,
@@ -272,7 +289,7 @@ void start_records(Run *r) {
 /* The same on every mesh: what a run starts from can be compared without its files. */
 static void digest_weights(Run *r) {
     uint8_t digest[SHA256_BYTES];
-    weights_digest(&r->m.tensors, &r->group, digest);
+    weights_digest(model_pull(&r->m), &r->group, digest);
     sha256_print(digest, r->digest);
 }
 

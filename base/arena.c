@@ -27,6 +27,12 @@ void *arena_take(Arena *a, size_t n_bytes) {
 void arena_commit(Arena *a) {
     assert(!a->base);
     size_t n_bytes = a->used ? a->used : ARENA_ALIGN;
+    a->cap = n_bytes;
+    a->used = 0;
+    if (a->memory) {
+        a->base = a->memory->map(n_bytes);
+        return;
+    }
     void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         die("arena %s: cannot map %.1f MiB: %s", a->name, (double)n_bytes / 1048576.0,
@@ -35,8 +41,6 @@ void arena_commit(Arena *a) {
     // row.
     madvise(p, n_bytes, MADV_HUGEPAGE);
     a->base = p;
-    a->cap = n_bytes;
-    a->used = 0;
 }
 
 void arena_imagine(Arena *a, int place) {
@@ -60,6 +64,7 @@ size_t arena_resident(const Arena *a) {
     enum { PAGES = 4096 };
     unsigned char in_memory[PAGES]; // a byte for each page: bit 0
     size_t page = (size_t)sysconf(_SC_PAGESIZE), sum = 0;
+    if (a->memory) return a->base ? a->cap : 0;
     for (size_t at = 0; a->base && at < a->cap; at += PAGES * page) {
         size_t n = a->cap - at < PAGES * page ? a->cap - at : PAGES * page;
         if (mincore(a->base + at, n, in_memory)) die("mincore: %s", strerror(errno));
@@ -69,6 +74,9 @@ size_t arena_resident(const Arena *a) {
 }
 
 void arena_free(Arena *a) {
-    if (a->base && !a->imagined) munmap(a->base, a->cap);
+    if (a->base && !a->imagined && a->memory)
+        a->memory->unmap(a->base);
+    else if (a->base && !a->imagined)
+        munmap(a->base, a->cap);
     *a = (Arena){.name = a->name};
 }

@@ -15,11 +15,22 @@
 
 enum { ARENA_ALIGN = 128 }; // bytes; two cache lines, a multiple of every vector width
 
+/* Memory that is not the host's: a GPU's. put and get copy to it and from it; they return when the host may use its side
+ * again. Each dies when it fails. */
+typedef struct ArenaMemory {
+    void *(*map)(size_t n_bytes); // zeroed, aligned to ARENA_ALIGN
+    void (*unmap)(void *p);
+    void (*put)(void *to, const void *from, size_t n_bytes);
+    void (*get)(void *to, const void *from, size_t n_bytes);
+    size_t (*available)(void); // bytes
+} ArenaMemory;
+
 typedef struct Arena {
     const char *name;
-    char *base;  // NULL while measuring
-    size_t used; // bytes taken so far in this walk
-    size_t cap;  // bytes mapped
+    const ArenaMemory *memory; // NULL: the host's; set before arena_commit
+    char *base;                // NULL while measuring
+    size_t used;               // bytes taken so far in this walk
+    size_t cap;                // bytes mapped
     bool imagined;
 } Arena;
 
@@ -37,7 +48,8 @@ void arena_imagine(Arena *a, int place);
 /* Local. Marks a place and returns to it: blocks taken in between are given back. */
 size_t arena_mark(const Arena *a);
 void arena_reset(Arena *a, size_t mark);
-/* Local. Bytes of it that lie in memory: pages that somebody has touched. 0 while measuring. */
+/* Local. Bytes of it that lie in memory: pages that somebody has touched; all where memory is not the host's. 0 while
+ * measuring. */
 size_t arena_resident(const Arena *a);
 /* Local. Unmaps. */
 void arena_free(Arena *a);

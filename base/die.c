@@ -82,7 +82,7 @@ static void wait_for_the_first(void) {
     sigaddset(&term, SIGTERM);
     signal(SIGTERM, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &term, NULL);
-    usleep(500 * 1000);
+    sleep(2); // busy launchers take their time
 }
 
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...) {

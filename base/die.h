@@ -27,8 +27,8 @@ typedef struct Err {
 /* Local. Fills e (which may be NULL) and yields false: `return err(e, "...")`. */
 #define err(e, ...) err_set((e), __VA_ARGS__)
 
-_Noreturn void die_at(const char *file, int line, const char *func, int status, const char *fmt,
-                      ...) __attribute__((format(printf, 5, 6)));
+void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 5, 6)));
 void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -39,7 +39,7 @@ void die_set_program(const char *argv0);
  * they take away. */
 void die_set_rank(int rank, const char *node);
 /* This process is one of several with the same command line, and not the first: die_usage() leaves the
- * line to that one. die() prints half a second later: what the first one finds as well is told once. */
+ * line to that one. die() prints two seconds later: what the first one finds as well is told once. */
 void die_set_copy(bool is_copy);
 /* A rank's name for the threads that it starts. */
 typedef struct DieRank {
@@ -51,7 +51,7 @@ void die_adopt_rank(DieRank rank);
 /* The two halves of die(): the line (of any number of threads), and the end (of the first one; others
  * wait for it). */
 void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-_Noreturn void die_end(int status);
+void die_end(int status) __attribute__((noreturn));
 /* Called once by die() after its line and before the process ends, e.g. to stop other ranks. */
 void die_set_hook(void (*hook)(int status));
 /* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends it. */

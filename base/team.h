@@ -39,6 +39,14 @@ void team_run(Team *t, TeamFn f, void *ctx);
 typedef void (*TeamForFn)(void *ctx, int64_t begin, int64_t end);
 void team_for(Team *t, int64_t n, int64_t grain, TeamForFn f, void *ctx);
 
+/* Local. Something that wants a moment of the caller's processor now and then while the team computes, such as messages
+ * under way: while *wanted is not 0, member 0 calls f(ctx) between pieces of work, about every half millisecond. Until the
+ * team ends; f starts no work of the team. */
+void team_set_poll(Team *t, const int *wanted, void (*f)(void *ctx), void *ctx);
+/* Local, of member 0 alone: it is between two pieces. team_for does this by itself; whoever gives team_run long loops
+ * does it in them. Nothing for NULL, so that the other members may have that in the place of the team. */
+void team_poll(Team *t);
+
 /* Collective over the members of a running team_run: returns when all have called it. */
 void team_barrier(Team *t);
 

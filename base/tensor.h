@@ -63,6 +63,8 @@ typedef struct Tensor {
     // Where the values are, end - begin floats each; NULL where the arena was not made (sampling
     // needs no grad).
     float *param, *grad, *m, *v;
+    void *
+        words; // param as products read it, in words of the kernels: param itself where they are floats
     float *velocity; // of the outer loop over replicas, as long as param; NULL without it
 } Tensor;
 

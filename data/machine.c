@@ -7,9 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 void machine_host(char *buf, size_t n) {
     if (gethostname(buf, n)) snprintf(buf, n, "unknown");
     buf[n - 1] = 0;
+    utf8_mend(buf);
 }
 
 void machine_cpu(char *buf, size_t n) {
@@ -27,6 +30,7 @@ void machine_cpu(char *buf, size_t n) {
         break;
     }
     fclose(f);
+    utf8_mend(buf);
 }
 
 int machine_cores(void) {

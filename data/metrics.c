@@ -11,6 +11,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/version.h"
 #include "data/logfile.h"
 #include "data/machine.h"
@@ -58,26 +59,12 @@ static void write_json(LogFile *f, json_t *o) {
     mem_free(text);
 }
 
-/* Length of the UTF-8 sequence at p, 0 when it is none (overlong forms, surrogates and beyond
- * U+10FFFF included). */
-static size_t utf8_length(const uint8_t *p) {
-    uint8_t a = p[0], low = 0x80, high = 0xbf;
-    size_t n = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
-    if (a == 0xe0) low = 0xa0;
-    if (a == 0xed) high = 0x9f;
-    if (a == 0xf0) low = 0x90;
-    if (a == 0xf4) high = 0x8f;
-    for (size_t i = 1; i < n; i++, low = 0x80, high = 0xbf)
-        if (p[i] < low || p[i] > high) return 0; // the end mark of the string is caught here too
-    return n;
-}
-
 /* A copy in which every byte that is not UTF-8 is U+FFFD. */
 static char *utf8_clean(const char *s) {
     size_t n = strlen(s), used = 0;
     char *out = mem_alloc(3 * n + 1);
     for (size_t i = 0; i < n;) {
-        size_t len = utf8_length((const uint8_t *)s + i);
+        size_t len = utf8_length(s + i);
         memcpy(out + used, len ? s + i : "\xef\xbf\xbd", len ? len : 3);
         used += len ? len : 3, i += len ? len : 1;
     }
@@ -139,6 +126,7 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     if (r->threads) add_int(run, "threads", r->threads);
     if (r->ranks) add_int(run, "ranks", r->ranks);
     if (r->layout) json_object_set_new(run, "layout", json_string(r->layout));
+    if (r->overlap) json_object_set_new(run, "overlap", json_string(r->overlap));
     if (r->digest) json_object_set_new(run, "weights_sha256", json_string(r->digest));
     if (r->kernels) json_object_set_new(run, "kernels", json_string(r->kernels));
     if (r->model) json_object_set_new(run, "model", clean_string(r->model));

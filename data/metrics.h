@@ -48,9 +48,10 @@ typedef struct RunRecord {
     const char *model;   // config_print's text
     const char *kernels; // instruction set in use
     int64_t parameters, tokens_per_step, steps;
-    int threads, ranks; // threads of a rank
-    const char *layout; // SPEC of the mesh
-    const char *digest; // SHA-256 of the weights before the first step, as text
+    int threads, ranks;  // threads of a rank
+    const char *layout;  // SPEC of the mesh
+    const char *overlap; // its words
+    const char *digest;  // SHA-256 of the weights before the first step, as text
     double flops_per_token, peak_flops;
 } RunRecord;
 

@@ -64,15 +64,10 @@ void progress_line(char *buf, size_t n, const StepRecord *s, int64_t steps, doub
              peak, tokens_per_s, eta, s->skipped ? " | skipped" : "");
 }
 
-void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t steps,
-                  double tokens_per_s, double eta_s) {
-    char text[LINE], time[32], bar[64] = "";
-    progress_time(time, sizeof time, eta_s > 0 ? eta_s : 0);
-    double done = steps > 0 ? (double)s->step / (double)steps : 0;
-    int len = snprintf(text, sizeof text, "%3.0f%%  step %lld/%lld  loss %.4f  %.0f tok/s  ETA %s",
-                       floor(100 * done), (long long)s->step, (long long)steps, s->loss,
-                       tokens_per_s, time);
-    int cells = width - len - 4; // brackets and two spaces; the bar gives way first
+/* "[===>   ]  text", at most `width` columns; brackets and bar give way first. */
+static void put_bar(char *buf, size_t n, int width, double done, const char *text) {
+    char bar[64] = "";
+    int cells = width - (int)strlen(text) - 4; // brackets and two spaces
     if (cells > 40) cells = 40;
     if (cells >= 8) {
         int full = (int)(done * cells);
@@ -83,6 +78,23 @@ void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t s
     }
     if (n > (size_t)width + 1) n = (size_t)width + 1;
     snprintf(buf, n, "%s%s", bar, text);
+}
+
+void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t steps,
+                  double tokens_per_s, double eta_s) {
+    char text[LINE], time[32];
+    progress_time(time, sizeof time, eta_s > 0 ? eta_s : 0);
+    double done = steps > 0 ? (double)s->step / (double)steps : 0;
+    snprintf(text, sizeof text, "%3.0f%%  step %lld/%lld  loss %.4f  %.0f tok/s  ETA %s",
+             floor(100 * done), (long long)s->step, (long long)steps, s->loss, tokens_per_s, time);
+    put_bar(buf, n, width, done, text);
+}
+
+void progress_wait_bar(char *buf, size_t n, int width, const char *what, double seconds,
+                       double most) {
+    char text[LINE];
+    snprintf(text, sizeof text, "%s  %.0f of at most %.0f s", what, seconds, most);
+    put_bar(buf, n, width, seconds / most, text);
 }
 
 Progress *progress_open(FILE *f, int64_t steps) {
@@ -127,6 +139,15 @@ void progress_step(Progress *p, const StepRecord *s) {
         progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
         fprintf(p->f, "\r\033[K%s", last ? "" : line);
     }
+    fflush(p->f);
+}
+
+void progress_wait(Progress *p, const char *what, double seconds, double most) {
+    char line[LINE];
+    if (!p->is_terminal || fabs(machine_clock() - p->drawn) < REDRAW_S) return;
+    p->drawn = machine_clock();
+    progress_wait_bar(line, sizeof line, columns(p->f) - 1, what, seconds, most);
+    fprintf(p->f, "\r\033[K%s", line);
     fflush(p->f);
 }
 

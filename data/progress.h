@@ -34,6 +34,8 @@ void progress_step(Progress *p, const StepRecord *s);
 /* Local. Lines of other things (losses, samples, saved checkpoints): printed as they are, above the
  * bar. */
 void progress_note(Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Local. Something other than steps takes so many seconds of `most`: a bar on a terminal, nothing elsewhere. */
+void progress_wait(Progress *p, const char *what, double seconds, double most);
 /* Local. Wipes the bar and frees. NULL is fine. */
 void progress_close(Progress *p);
 
@@ -45,5 +47,9 @@ void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t s
                   double tokens_per_s, double eta_s);
 /* Pure: 59 -> 0:59, 3725 -> 1:02:05, 100000 -> 1d 3h. */
 void progress_time(char *buf, size_t n, double seconds);
+
+/* Pure: "[=====>    ]  measuring  4 of at most 10 s". */
+void progress_wait_bar(char *buf, size_t n, int width, const char *what, double seconds,
+                       double most);
 
 #endif

@@ -24,7 +24,7 @@ static void gelu_forward_piece(void *ctx, int64_t begin, int64_t end) {
     if (n > 0) vf_store_n(e->y + i, gelu(vf_load_n(e->x + i, n)), n);
 }
 
-void gelu_forward(Team *t, float *y, const float *x, int64_t n) {
+void gelu_forward(Team *t, Act *y, const Act *x, int64_t n) {
     team_for(t, n, GRAIN, gelu_forward_piece, &(Elements){.y = y, .x = x});
 }
 
@@ -38,7 +38,7 @@ static void gelu_backward_piece(void *ctx, int64_t begin, int64_t end) {
         vf_store_n(e->y + i, vf_load_n(e->dy + i, n) * gelu_slope(vf_load_n(e->x + i, n)), n);
 }
 
-void gelu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t n) {
+void gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n) {
     team_for(t, n, GRAIN, gelu_backward_piece, &(Elements){.y = dx, .x = x, .dy = dy});
 }
 
@@ -66,7 +66,7 @@ static void swiglu_forward_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void swiglu_forward(Team *t, float *y, const float *x, int64_t T, int64_t F) {
+void swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
     team_for(t, T, row_grain(F), swiglu_forward_rows, &(Elements){.y = y, .x = x, .F = F});
 }
 
@@ -100,7 +100,7 @@ static void swiglu_backward_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void swiglu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t T, int64_t F) {
+void swiglu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t T, int64_t F) {
     team_for(t, T, row_grain(2 * F), swiglu_backward_rows,
              &(Elements){.y = dx, .x = x, .dy = dy, .F = F});
 }
@@ -136,7 +136,7 @@ static void bias_backward_columns(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N) {
+void bias_backward(Team *t, float *dbias, const Act *dy, int64_t T, int64_t N) {
     team_for(t, N, COLUMNS, bias_backward_columns, &(ColumnSum){dbias, dy, T, N});
 }
 
@@ -157,7 +157,6 @@ static void bias_residual_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void bias_residual(Team *t, float *y, const float *addend, const float *bias, int64_t T,
-                   int64_t N) {
+void bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T, int64_t N) {
     if (N > 0) team_for(t, T, row_grain(N), bias_residual_rows, &(Residual){y, addend, bias, N});
 }

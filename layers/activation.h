@@ -10,16 +10,17 @@
 #include <stdint.h>
 
 #include "base/team.h"
+#include "layers/act.h"
 
-void gelu_forward(Team *t, float *y, const float *x, int64_t n);
-void gelu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t n); // dx may be dy
-void swiglu_forward(Team *t, float *y, const float *x, int64_t T, int64_t F);
-void swiglu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t T, int64_t F);
+void gelu_forward(Team *t, Act *y, const Act *x, int64_t n);
+void gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n); // dx may be dy
+void swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F);
+void swiglu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t T, int64_t F);
 /* Local. dbias[N] += column sums of dy[T,N], by fixed panels of tokens added in order. */
-void bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N);
+void bias_backward(Team *t, float *dbias, const Act *dy, int64_t T, int64_t N);
 
 /* Local. y[T,N] += addend[T,N] + bias[N]; either may be NULL: what a product's epilogue does, for
  * sums that were not complete when the product ended. */
-void bias_residual(Team *t, float *y, const float *addend, const float *bias, int64_t T, int64_t N);
+void bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T, int64_t N);
 
 #endif

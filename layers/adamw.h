@@ -15,10 +15,29 @@
 
 #include "base/team.h"
 
+/* Of an update whose calls are recorded once and repeated (a CUDA graph), what differs from step to step; on the device.
+ * The host writes lr and step; adamw_begin(o, now, squares, clip) of the table works out the rest: grad_scale is
+ * clip / (norm + 1e-6) where norm = sqrt(*squares), on the device as well, is larger than clip, else 1 (as it is without
+ * squares, or with clip 0). */
+typedef struct AdamWNow {
+    double lr;
+    int64_t step;
+    float grad_scale;
+    float shrink, inv_root2,
+        rate; // 1 - lr weight_decay, 1 / sqrt(1 - beta2^step), lr / (1 - beta1^step)
+} AdamWNow;
+
 typedef struct AdamW {
     double lr, beta1, beta2, eps, weight_decay; // double: 1 - beta2 of a float has lost five digits
     double grad_scale;                          // clipping factor
     int64_t step;                               // 1 for the first update
+    // CUDA; elsewhere none of them is set.
+    const AdamWNow *now; // lr, step and grad_scale are those that lie there
+    void *words;         // [n] a copy of param in words of storage, which products read
+    bool
+        stochastic; // bf16 words: up with the probability of what rounding down cuts off, else to nearest
+    uint64_t seed; // of that chance, with the step and first + i of element i
+    int64_t first;
 } AdamW;
 
 /* Local. One pass over n elements. decay: whether weight_decay applies to this tensor. */

@@ -44,13 +44,14 @@
 
 /* What one member of the team works with. */
 typedef struct Work {
-    float *k;   // keys, packed across
-    float *v;   // values, packed by rows
-    float *q;   // a tile of queries
-    float *c;   // [BR][LD] scores in units of log 2, then exp(scores - max)
-    float *o;   // [BR][Do] sums of values
-    float *max; // [BR] of the scores seen so far
-    float *sum; // [BR][VF] of exp(scores - max), by lanes
+    float *k;     // keys, packed across
+    float *v;     // values, packed by rows
+    float *q;     // a tile of queries
+    float *c;     // [BR][LD] scores in units of log 2, then exp(scores - max)
+    float *o;     // [BR][Do] sums of values
+    float *max;   // [BR] of the scores seen so far
+    float *sum;   // [BR][VF] of exp(scores - max), by lanes
+    Team *polled; // of member 0, NULL of others
 } Work;
 
 static Work carve_work(const Shape *s, Carve *at) {
@@ -157,6 +158,7 @@ static inline vf log2_of(vf x) {
 /* One call, shared by the members of the team. An item is a piece of the queries of the heads that
  * share one key and value head. */
 typedef struct Forward {
+    Team *team;
     const Attention *a;
     Shape s;
     float *out, *lse;
@@ -242,6 +244,7 @@ static void forward_item(const Forward *f, const Work *w, const Item *it, const 
                           after->end - after->begin < BR ? after->end - after->begin : BR);
             }
             forward_tile(f, w, it->b, h, row0, &ahead);
+            team_poll(w->polled);
         }
 }
 
@@ -250,6 +253,7 @@ static void forward_member(void *ctx, int member, int size) {
     (void)size;
     Carve slice = {member_slice(f->a, member, f->floats), 0};
     Work w = carve_work(&f->s, &slice);
+    w.polled = member == 0 ? f->team : NULL;
     Item now, after;
     for (bool more = next_item(f, &now); more; now = after) {
         more = next_item(f, &after);
@@ -257,8 +261,8 @@ static void forward_member(void *ctx, int member, int size) {
     }
 }
 
-void attention_forward(Team *t, const Attention *a, float *out, float *lse, const float *qkv) {
-    Forward f = {.a = a, .s = attention_shape(a), .out = out, .lse = lse, .qkv = qkv};
+void attention_forward(Team *t, const Attention *a, Act *out, float *lse, const Act *qkv) {
+    Forward f = {.team = t, .a = a, .s = attention_shape(a), .out = out, .lse = lse, .qkv = qkv};
     f.stride = (a->H + 2 * a->Hkv) * a->D;
     f.floats = forward_floats(&f.s);
     f.pieces = attention_pieces(team_size(t), a->B * a->Hkv, a->S, 8);
@@ -329,7 +333,7 @@ static void decode_member(void *ctx, int member, int size) {
     }
 }
 
-void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache,
+void attention_decode(Team *t, const Attention *a, Act *out, const Act *q, const Act *cache,
                       int64_t pos) {
     Decode d = {.a = a, .out = out, .q = q, .cache = cache, .n = pos + 1};
     team_run(t, decode_member, &d);

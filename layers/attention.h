@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/team.h"
+#include "layers/act.h"
 
 typedef struct Attention {
     int64_t B, S, H, Hkv, D;
@@ -24,13 +25,13 @@ typedef struct Attention {
 size_t attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
 /* Local. Any B, S, H, D >= 1; Hkv divides H. The result does not depend on the number of threads.
  */
-void attention_forward(Team *t, const Attention *a, float *out, float *lse, const float *qkv);
+void attention_forward(Team *t, const Attention *a, Act *out, float *lse, const Act *qkv);
 /* Local. dqkv[T, (H + 2 Hkv) D] is written. */
-void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
-                        const float *qkv, const float *out, const float *lse);
+void attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout, const Act *qkv,
+                        const Act *out, const float *lse);
 /* Local. One new position `pos` of each of B sequences: q[B, H D], cache[B, S, 2 Hkv D] whose rows
  * 0..pos hold keys and then values, out[B, H D]. */
-void attention_decode(Team *t, const Attention *a, float *out, const float *q, const float *cache,
+void attention_decode(Team *t, const Attention *a, Act *out, const Act *q, const Act *cache,
                       int64_t pos);
 
 #endif

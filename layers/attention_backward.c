@@ -16,6 +16,7 @@ typedef struct Work {
     float *p, *ds;      // [BR][LD]: scores, then P; dP, then dS
     float *dq;          // [BR][Do]
     float *lse, *delta; // [BR] log of the sum of exponentials in units of log 2; out . dout
+    Team *polled;       // of member 0, NULL of others
 } Work;
 
 static Work carve_work(const Shape *s, Carve *at) {
@@ -44,6 +45,7 @@ int64_t attention_backward_floats(const Shape *s) {
 }
 
 typedef struct Backward {
+    Team *team;
     const Attention *a;
     Shape s;
     float *dqkv;
@@ -262,6 +264,7 @@ static void backward_item(const Backward *f, const Work *w, const Item *it, cons
         for (int64_t row0 = it->row_begin; row0 < it->row_end; row0 += BR) {
             Ahead ahead = ahead_of(f, it, h, row0, after);
             backward_rows(f, w, it, h, row0, &ahead);
+            team_poll(w->polled);
         }
     if (it->want_dkv)
         for (int64_t j = it->key_begin; j < it->key_end; j++) {
@@ -276,6 +279,7 @@ static void backward_member(void *ctx, int member, int size) {
     (void)size;
     Carve slice = {member_slice(f->a, member, f->floats), 0};
     Work w = carve_work(&f->s, &slice);
+    w.polled = member == 0 ? f->team : NULL;
     Item now, after;
     for (bool more = next_item(f, &now); more; now = after) {
         more = next_item(f, &after);
@@ -283,9 +287,10 @@ static void backward_member(void *ctx, int member, int size) {
     }
 }
 
-void attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
-                        const float *qkv, const float *out, const float *lse) {
-    Backward f = {.a = a, .s = attention_shape(a), .dqkv = dqkv, .dout = dout, .qkv = qkv};
+void attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout, const Act *qkv,
+                        const Act *out, const float *lse) {
+    Backward f = {
+        .team = t, .a = a, .s = attention_shape(a), .dqkv = dqkv, .dout = dout, .qkv = qkv};
     f.out = out, f.lse = lse;
     f.stride = (a->H + 2 * a->Hkv) * a->D;
     f.floats = attention_backward_floats(&f.s);

@@ -110,7 +110,7 @@ static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void classifier(Team *t, const Classifier *c, float *loss, float *logits) {
+void classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
     team_for(t, c->T, 1, classifier_rows, &(Rows){.c = c, .loss = loss, .logits = logits});
 }
 
@@ -139,7 +139,7 @@ static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void classifier_statistics(Team *t, const Classifier *c, float *stats, float *logits) {
+void classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits) {
     team_for(t, c->T, 1, statistics_rows, &(Rows){.c = c, .stats = stats, .logits = logits});
 }
 
@@ -177,7 +177,7 @@ static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
 }
 
 void classifier_gradient(Team *t, const Classifier *c, const float *stats, const float *log_sum,
-                         float *logits) {
+                         Act *logits) {
     team_for(t, c->T, 1, gradient_rows,
              &(Rows){.c = c, .logits = logits, .max = stats, .log_sum = log_sum, .max_stride = 3});
 }

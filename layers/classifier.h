@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/team.h"
+#include "layers/act.h"
 
 typedef struct Classifier {
     int64_t T, V, ld;       // rows of ld >= V floats
@@ -22,7 +23,7 @@ typedef struct Classifier {
     int64_t first;          // first token of these columns (of classifier_*; classifier: 0)
 } Classifier;
 
-void classifier(Team *t, const Classifier *c, float *loss, float *logits);
+void classifier(Team *t, const Classifier *c, float *loss, Act *logits);
 
 /* The same in two steps, where the vocabulary is cut: these V columns are the tokens first .. first+V-1,
  * possibly none. Between the steps the caller brings all parts' statistics together.
@@ -34,10 +35,10 @@ void classifier(Team *t, const Classifier *c, float *loss, float *logits);
  *   gradient          dlogits = (exp(m - log_sum) e - (v == target)) scale, in place
  *
  * Columns from V to ld are set to 0 by the gradient. */
-void classifier_statistics(Team *t, const Classifier *c, float *stats, float *logits);
+void classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits);
 void classifier_merge(const Classifier *c, float *loss, float *log_sum, const float *parts,
                       int n_parts);
 void classifier_gradient(Team *t, const Classifier *c, const float *stats, const float *log_sum,
-                         float *logits);
+                         Act *logits);
 
 #endif

@@ -5,6 +5,7 @@
 enum { LINE = 16 }; // floats in a cache line: threads that own channels share no line
 
 typedef struct Rows {
+    Team *team;
     const Embedding *e;
     float *x;
     const float *dx;
@@ -29,13 +30,13 @@ static void forward_rows(void *ctx, int64_t begin, int64_t end) {
             for (int64_t c = 0; c < C; c++) x[c] = position ? position[c] : 0;
             continue;
         }
-        const float *token = e->wte + row * C;
+        const float *token = (const float *)e->wte + row * C;
         for (int64_t c = 0; c < C && !position; c++) x[c] = token[c];
         for (int64_t c = 0; c < C && position; c++) x[c] = token[c] + position[c];
     }
 }
 
-void embedding_forward(Team *t, const Embedding *e, float *x) {
+void embedding_forward(Team *t, const Embedding *e, Act *x) {
     team_for(t, e->B * e->S, 16, forward_rows, &(Rows){.e = e, .x = x});
 }
 
@@ -57,7 +58,8 @@ static void backward_channels(void *ctx, int member, int size) {
     const Rows *r = ctx;
     const Embedding *e = r->e;
     Channels own = member_channels(e->C, member, size);
-    for (int64_t t = 0; t < e->B * e->S; t++) {
+    Team *polled = member == 0 ? r->team : NULL;
+    for (int64_t t = 0; t < e->B * e->S; t++, team_poll(polled)) {
         const float *dx = r->dx + t * e->C;
         int64_t row = e->dwte ? token_row(e, t) : -1;
         if (row >= 0) add_channels(e->dwte + row * e->C, dx, own);
@@ -65,8 +67,8 @@ static void backward_channels(void *ctx, int member, int size) {
     }
 }
 
-void embedding_backward(Team *t, const Embedding *e, const float *dx) {
-    team_run(t, backward_channels, &(Rows){.e = e, .dx = dx});
+void embedding_backward(Team *t, const Embedding *e, const Act *dx) {
+    team_run(t, backward_channels, &(Rows){.team = t, .e = e, .dx = dx});
 }
 
 /* Rows of x that are tokens: those beyond the batch are padding. */
@@ -83,7 +85,7 @@ static void position_rows(void *ctx, int64_t begin, int64_t end) {
                      (Channels){0, e->C});
 }
 
-void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, float *x) {
+void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x) {
     team_for(t, token_rows(e, T, t0), 16, position_rows, &(Rows){.e = e, .x = x, .t0 = t0});
 }
 
@@ -91,10 +93,12 @@ static void position_channels(void *ctx, int member, int size) {
     const Rows *r = ctx;
     const Embedding *e = r->e;
     Channels own = member_channels(e->C, member, size);
-    for (int64_t t = 0; t < r->T; t++)
+    Team *polled = member == 0 ? r->team : NULL;
+    for (int64_t t = 0; t < r->T; t++, team_poll(polled))
         add_channels(e->dwpe + (e->first + (r->t0 + t) % e->S) * e->C, r->dx + t * e->C, own);
 }
 
-void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const float *dx) {
-    team_run(t, position_channels, &(Rows){.e = e, .dx = dx, .T = token_rows(e, T, t0), .t0 = t0});
+void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const Act *dx) {
+    team_run(t, position_channels,
+             &(Rows){.team = t, .e = e, .dx = dx, .T = token_rows(e, T, t0), .t0 = t0});
 }

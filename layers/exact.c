@@ -152,6 +152,7 @@ static void add_row(int64_t *sum_64, const float *x, int64_t n, const Grid *g) {
 }
 
 typedef struct Rows {
+    Team *team;
     const Embedding *e;
     int64_t *dwte_64, *dwpe_64;
     const float *dx;
@@ -164,7 +165,8 @@ static void table_channels(void *ctx, int member, int size) {
     const Embedding *e = r->e;
     int64_t C = e->C, share = ((C + size - 1) / size + LINE - 1) / LINE * LINE;
     int64_t begin = member * share, n = (begin + share < C ? begin + share : C) - begin;
-    for (int64_t t = 0; t < r->T && n > 0; t++) {
+    Team *polled = member == 0 ? r->team : NULL;
+    for (int64_t t = 0; t < r->T && n > 0; t++, team_poll(polled)) {
         const float *dx = r->dx + t * C + begin;
         int64_t row = r->dwte_64 ? (int64_t)e->tokens[t] - e->token0 : -1;
         if (row >= 0 && row < e->V) add_row(r->dwte_64 + row * C + begin, dx, n, &r->grid);
@@ -175,13 +177,13 @@ static void table_channels(void *ctx, int member, int size) {
 
 void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
                               const float *dx, int exponent) {
-    Rows r = {e, dwte_64, dwpe_64, dx, e->B * e->S, 0, grid_of(exponent)};
+    Rows r = {t, e, dwte_64, dwpe_64, dx, e->B * e->S, 0, grid_of(exponent)};
     team_run(t, table_channels, &r);
 }
 
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
                              const float *dx, int exponent) {
     int64_t left = e->B * e->S - t0;
-    Rows r = {e, NULL, dwpe_64, dx, left < T ? left : T, t0, grid_of(exponent)};
+    Rows r = {t, e, NULL, dwpe_64, dx, left < T ? left : T, t0, grid_of(exponent)};
     team_run(t, table_channels, &r);
 }

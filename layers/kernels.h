@@ -8,15 +8,17 @@
  * `kernels_cpu_<set>`; kernels_cpu.c picks the best that this processor runs. So there is one
  * source, no suffixes, and tests run every set against `portable` through its table.
  *
- * All matrices are row-major, last index fastest, float (fp32) unless said otherwise; T = B*S
- * tokens. All calls are local and complete when they return. Buffers come from the caller.
- * Gradients of parameters accumulate (+=); gradients of activations are written (=) unless said
- * otherwise.
+ * All matrices are row-major, last index fastest; activations are words of the table (layers/act.h), everything
+ * else is fp32 unless said otherwise; T = B*S tokens. All calls are local and complete when they return. Buffers
+ * come from the caller. Gradients of parameters accumulate (+=); gradients of activations are written (=) unless
+ * said otherwise.
  */
 #ifndef LAYERS_KERNELS_H
 #define LAYERS_KERNELS_H
 
+#include "base/arena.h"
 #include "base/team.h"
+#include "layers/act.h"
 #include "layers/activation.h"
 #include "layers/adamw.h"
 #include "layers/attention.h"
@@ -30,46 +32,47 @@
 #include "layers/rope.h"
 
 typedef struct Kernels {
+    size_t word;               // bytes of an activation
+    const ArenaMemory *memory; // where all buffers lie; NULL: the host's
     void (*product)(Team *, const Product *);
     size_t (*product_workspace)(int n_threads);
     size_t (*attention_workspace)(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
     size_t (*norm_workspace)(int64_t T, int64_t C);
-    void (*embedding_forward)(Team *, const Embedding *, float *x);
-    void (*embedding_backward)(Team *, const Embedding *, const float *dx);
-    void (*norm_forward)(Team *, const Norm *, float *y, float *mean, float *rstd, const float *x);
-    void (*norm_backward)(Team *, const Norm *, float *dx, const float *dy, const float *x,
+    void (*embedding_forward)(Team *, const Embedding *, Act *x);
+    void (*embedding_backward)(Team *, const Embedding *, const Act *dx);
+    void (*norm_forward)(Team *, const Norm *, Act *y, float *mean, float *rstd, const Act *x);
+    void (*norm_backward)(Team *, const Norm *, Act *dx, const Act *dy, const Act *x,
                           const float *mean, const float *rstd);
-    void (*norm_statistics)(Team *, const Norm *, float *stats, const float *x);
+    void (*norm_statistics)(Team *, const Norm *, float *stats, const Act *x);
     void (*norm_merge)(const Norm *, float *mean, float *rstd, const float *parts,
                        const int64_t *counts, int n_parts);
-    void (*norm_apply)(Team *, const Norm *, float *y, const float *x, const float *mean,
+    void (*norm_apply)(Team *, const Norm *, Act *y, const Act *x, const float *mean,
                        const float *rstd);
-    void (*norm_backward_sums)(Team *, const Norm *, float *sums, const float *dy, const float *x,
+    void (*norm_backward_sums)(Team *, const Norm *, float *sums, const Act *dy, const Act *x,
                                const float *mean, const float *rstd);
-    void (*norm_backward_apply)(Team *, const Norm *, float *dx, const float *dy, const float *x,
+    void (*norm_backward_apply)(Team *, const Norm *, Act *dx, const Act *dy, const Act *x,
                                 const float *mean, const float *rstd, const float *sums);
-    void (*position_forward)(Team *, const Embedding *, int64_t T, int64_t t0, float *x);
-    void (*position_backward)(Team *, const Embedding *, int64_t T, int64_t t0, const float *dx);
-    void (*bias_residual)(Team *, float *y, const float *addend, const float *bias, int64_t T,
+    void (*position_forward)(Team *, const Embedding *, int64_t T, int64_t t0, Act *x);
+    void (*position_backward)(Team *, const Embedding *, int64_t T, int64_t t0, const Act *dx);
+    void (*bias_residual)(Team *, Act *y, const Act *addend, const float *bias, int64_t T,
                           int64_t N);
-    void (*classifier_statistics)(Team *, const Classifier *, float *stats, float *logits);
+    void (*classifier_statistics)(Team *, const Classifier *, float *stats, Act *logits);
     void (*classifier_merge)(const Classifier *, float *loss, float *log_sum, const float *parts,
                              int n_parts);
     void (*classifier_gradient)(Team *, const Classifier *, const float *stats,
-                                const float *log_sum, float *logits);
-    void (*rope)(Team *, const Rope *, float *qkv, int direction);
-    void (*attention_forward)(Team *, const Attention *, float *out, float *lse, const float *qkv);
-    void (*attention_backward)(Team *, const Attention *, float *dqkv, const float *dout,
-                               const float *qkv, const float *out, const float *lse);
-    void (*attention_decode)(Team *, const Attention *, float *out, const float *q,
-                             const float *cache, int64_t pos);
-    void (*gelu_forward)(Team *, float *y, const float *x, int64_t n);
-    void (*gelu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t n);
-    void (*swiglu_forward)(Team *, float *y, const float *x, int64_t T, int64_t F);
-    void (*swiglu_backward)(Team *, float *dx, const float *dy, const float *x, int64_t T,
-                            int64_t F);
-    void (*bias_backward)(Team *, float *dbias, const float *dy, int64_t T, int64_t N);
-    void (*classifier)(Team *, const Classifier *, float *loss, float *logits);
+                                const float *log_sum, Act *logits);
+    void (*rope)(Team *, const Rope *, Act *qkv, int direction);
+    void (*attention_forward)(Team *, const Attention *, Act *out, float *lse, const Act *qkv);
+    void (*attention_backward)(Team *, const Attention *, Act *dqkv, const Act *dout,
+                               const Act *qkv, const Act *out, const float *lse);
+    void (*attention_decode)(Team *, const Attention *, Act *out, const Act *q, const Act *cache,
+                             int64_t pos);
+    void (*gelu_forward)(Team *, Act *y, const Act *x, int64_t n);
+    void (*gelu_backward)(Team *, Act *dx, const Act *dy, const Act *x, int64_t n);
+    void (*swiglu_forward)(Team *, Act *y, const Act *x, int64_t T, int64_t F);
+    void (*swiglu_backward)(Team *, Act *dx, const Act *dy, const Act *x, int64_t T, int64_t F);
+    void (*bias_backward)(Team *, float *dbias, const Act *dy, int64_t T, int64_t N);
+    void (*classifier)(Team *, const Classifier *, float *loss, Act *logits);
     double (*sum_of_squares)(Team *, const float *x, int64_t n);
     double (*peak)(Team *, bool bf16);
     void (*product_exact)(Team *, const Product *, const ProductExact *);
@@ -98,13 +101,21 @@ typedef struct Kernels {
                                   const int64_t *sums_64, const float *target, const float *max);
     void (*exact_classifier_gradient)(Team *, const Classifier *, float *logits, const float *max,
                                       const float *log_sum);
-    void (*zero)(Team *, float *x, int64_t n);
-    void (*copy)(Team *, float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
-                 int64_t n);
+    void (*zero)(Team *, void *x, size_t n_bytes);
+    void (*copy)(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
+                 int64_t n, size_t word);
+    void (*add_to)(Team *, float *y, const float *x, int64_t n);
+    void (*to_floats)(float *to, const Act *from, int64_t n);
+    void (*to_words)(Act *to, const float *from, int64_t n); // NULL where words are floats
     void (*copy_tokens)(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
     double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
                   int64_t n, bool decay);
+    // Where the host does not wait for numbers (CUDA; NULL elsewhere): sums that stay on the device, and what the
+    // update makes of them.
+    void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
+    void (*squares_to)(double *sum, const float *x, int64_t n, bool add);
+    void (*adamw_begin)(const AdamW *, AdamWNow *now, const double *squares, double clip);
 } Kernels;
 
 /* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto"
@@ -113,5 +124,8 @@ const Kernels *kernels_cpu(const char *set);
 /* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16",
  * "avx512", "avx2", "portable". */
 const char *const *kernels_cpu_sets(void);
+/* Local. The kernels of a GPU whose activations are float or bf16 words (layers/cuda/families.h), or NULL when this
+ * program was built without. */
+const Kernels *kernels_cuda(bool bf16);
 
 #endif

@@ -2,32 +2,51 @@
 
 #include <string.h>
 
-enum { GRAIN = 1 << 16 }; // floats: less is not worth another thread
+enum { GRAIN = 1 << 18 }; // bytes: less is not worth another thread
 
 typedef struct Move {
-    float *to;
-    const float *from;
-    int64_t to_ld, from_ld, n;
+    char *to;
+    const char *from;
+    int64_t to_step, from_step, n_bytes; // of a row
 } Move;
 
+typedef struct Sum {
+    float *y;
+    const float *x;
+} Sum;
+
 static void zero_part(void *ctx, int64_t begin, int64_t end) {
-    memset((float *)ctx + begin, 0, (size_t)(end - begin) * sizeof(float));
+    memset((char *)ctx + begin, 0, (size_t)(end - begin));
 }
 
-void zero(Team *t, float *x, int64_t n) {
-    team_for(t, n, GRAIN, zero_part, x);
+void zero(Team *t, void *x, size_t n_bytes) {
+    team_for(t, (int64_t)n_bytes, GRAIN, zero_part, x);
 }
 
 static void copy_rows(void *ctx, int64_t begin, int64_t end) {
     const Move *m = ctx;
     for (int64_t i = begin; i < end; i++)
-        memcpy(m->to + i * m->to_ld, m->from + i * m->from_ld, (size_t)m->n * sizeof(float));
+        memcpy(m->to + i * m->to_step, m->from + i * m->from_step, (size_t)m->n_bytes);
 }
 
-void copy(Team *t, float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
-          int64_t n) {
-    Move m = {to, from, to_ld, from_ld, n};
-    if (n > 0) team_for(t, rows, n < GRAIN ? GRAIN / n : 1, copy_rows, &m);
+void copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
+          int64_t n, size_t word) {
+    int64_t w = (int64_t)word, n_bytes = n * w;
+    Move m = {to, from, to_ld * w, from_ld * w, n_bytes};
+    if (n > 0) team_for(t, rows, n_bytes < GRAIN ? GRAIN / n_bytes : 1, copy_rows, &m);
+}
+
+static void add_part(void *ctx, int64_t begin, int64_t end) {
+    const Sum *s = ctx;
+    for (int64_t i = begin; i < end; i++) s->y[i] += s->x[i];
+}
+
+void add_to(Team *t, float *y, const float *x, int64_t n) {
+    team_for(t, n, GRAIN / (int64_t)sizeof *y, add_part, &(Sum){y, x});
+}
+
+void to_floats(float *to, const Act *from, int64_t n) {
+    memcpy(to, from, (size_t)n * sizeof *to);
 }
 
 void copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {

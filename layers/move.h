@@ -4,15 +4,21 @@
 #ifndef LAYERS_MOVE_H
 #define LAYERS_MOVE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/team.h"
+#include "layers/act.h"
 
-/* Local. x[n] = 0. */
-void zero(Team *t, float *x, int64_t n);
-/* Local. Rows of n floats from one matrix to another; rows lie to_ld and from_ld floats apart. */
-void copy(Team *t, float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows,
-          int64_t n);
+/* Local. So many bytes become 0. */
+void zero(Team *t, void *x, size_t n_bytes);
+/* Local. Rows of n elements of `word` bytes from one matrix to another; rows lie to_ld and from_ld elements apart. */
+void copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
+          int64_t n, size_t word);
+/* Local. y[n] += x[n]. */
+void add_to(Team *t, float *y, const float *x, int64_t n);
+/* Local. Activations as floats, in memory of the host. */
+void to_floats(float *to, const Act *from, int64_t n);
 /* Local. to[T] = from[n], then `pad`. Nothing when from is NULL. */
 void copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
 /* Local. The sum of x[n] in double, in order. */

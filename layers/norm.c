@@ -110,7 +110,7 @@ static void forward_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, const float *x) {
+void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
     Forward f = {.n = n, .y = y, .mean = mean, .rstd = rstd, .x = x};
     team_for(t, n->T, row_grain(n), forward_rows, &f);
 }
@@ -121,7 +121,7 @@ static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
         row_statistics(f->n, f->x + t * row_stride(f->n), f->stats + 2 * t, f->stats + 2 * t + 1);
 }
 
-void norm_statistics(Team *t, const Norm *n, float *stats, const float *x) {
+void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
     team_for(t, n->T, row_grain(n), statistics_rows, &(Forward){.n = n, .x = x, .stats = stats});
 }
 
@@ -155,7 +155,7 @@ static void apply_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void norm_apply(Team *t, const Norm *n, float *y, const float *x, const float *mean,
+void norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
                 const float *rstd) {
     Forward f = {.n = n, .y = y, .x = x, .mean_given = mean, .rstd_given = rstd};
     if (n->C > 0) team_for(t, n->T, row_grain(n), apply_rows, &f);
@@ -256,12 +256,12 @@ static void backward(Team *t, Backward *b) {
     team_for(t, panels.C, COLUMNS, add_panels, &panels);
 }
 
-void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
-                   const float *mean, const float *rstd) {
+void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x, const float *mean,
+                   const float *rstd) {
     backward(t, &(Backward){.n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
 }
 
-void norm_backward_sums(Team *t, const Norm *n, float *sums, const float *dy, const float *x,
+void norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy, const Act *x,
                         const float *mean, const float *rstd) {
     if (n->C > 0)
         backward(t,
@@ -280,7 +280,7 @@ static void backward_apply_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void norm_backward_apply(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+void norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                          const float *mean, const float *rstd, const float *sums) {
     Backward b = {
         .n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd, .sums_given = sums};

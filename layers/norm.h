@@ -15,6 +15,7 @@
 
 #include "base/config.h"
 #include "base/team.h"
+#include "layers/act.h"
 
 typedef struct Norm {
     NormKind kind;
@@ -30,11 +31,11 @@ typedef struct Norm {
 size_t norm_workspace(int64_t T, int64_t C);
 /* Local. Whole rows. y[T,C], mean[T], rstd[T]; mean and rstd may be NULL (nothing is kept). y may
  * be x. */
-void norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd, const float *x);
+void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x);
 /* Local. Whole rows. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by
  * fixed panels of tokens. */
-void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
-                   const float *mean, const float *rstd);
+void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x, const float *mean,
+                   const float *rstd);
 
 /* The same in two steps, for rows that are cut: features C of C_all are here, possibly none. Between
  * the steps the caller brings the statistics of all parts together.
@@ -46,15 +47,14 @@ void norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const flo
  *              ->  the parts' sums are added  ->  dx[T,C] += rstd (g - sum_g / C_all - h sum_gh / C_all)
  *
  * Columns from C to ld are not touched. */
-void norm_statistics(Team *t, const Norm *n, float *stats, const float *x);
+void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x);
 /* Local. parts[n_parts,T,2] with counts[n_parts] features each; mean may be NULL for RMS norm. */
 void norm_merge(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
                 int n_parts);
-void norm_apply(Team *t, const Norm *n, float *y, const float *x, const float *mean,
-                const float *rstd);
-void norm_backward_sums(Team *t, const Norm *n, float *sums, const float *dy, const float *x,
+void norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean, const float *rstd);
+void norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy, const Act *x,
                         const float *mean, const float *rstd);
-void norm_backward_apply(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+void norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                          const float *mean, const float *rstd, const float *sums);
 
 #endif

@@ -82,21 +82,30 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 /* n <= VF finished sums of one row of a tile go to y(m, n0..). */
+/* Here words are fp32. */
+static inline const float *a_at(const Product *p, int64_t m, int64_t k) {
+    return (const float *)p->a + m * p->a_row + k * p->a_col;
+}
+static inline const float *b_at(const Product *p, int64_t k, int64_t n) {
+    return (const float *)p->b + k * p->b_row + n * p->b_col;
+}
+
 static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n, vf sum, bool first,
                                  bool last) {
     int64_t at = m * p->ldy + n0;
     const float *before = first ? p->addend : p->y;
+    float *y = p->y, *aux = p->aux;
     if (before) sum = vf_load_n(before + at, n) + sum;
     if (last) {
         if (p->bias) sum += vf_load_n(p->bias + n0, n);
         if (p->epilogue == EPI_GELU) {
-            if (p->aux) vf_store_n(p->aux + at, sum, n);
+            if (aux) vf_store_n(aux + at, sum, n);
             sum = gelu(sum);
         } else if (p->epilogue == EPI_DGELU) {
-            sum *= gelu_slope(vf_load_n(p->aux + at, n));
+            sum *= gelu_slope(vf_load_n(aux + at, n));
         }
     }
-    vf_store_n(p->y + at, sum, n);
+    vf_store_n(y + at, sum, n);
 }
 
 /* One step of the loops: a block of rows by a block of columns over one panel of K. */
@@ -111,6 +120,7 @@ typedef struct Step {
 typedef struct Member {
     const Product *p;
     const ProductExact *exact; // or NULL
+    Team *polled;              // of member 0, NULL of others
     Grid grid;
     int64_t unit, first; // of exact: elements of K in a unit, the place of k = 0 in the first
     PackKind kind;
@@ -184,7 +194,7 @@ static Range chunk_columns(const Step *s, const Share *h, int64_t i) {
 static void pack_a(const Member *w, const Step *s, float *to) {
     enum { GROUP = 8 };
     const Product *p = w->p;
-    Pack pack = {w->kind,  TILE_M,   A_PANEL,     p->a + s->k.begin * p->a_col,
+    Pack pack = {w->kind,  TILE_M,   A_PANEL,     a_at(p, 0, s->k.begin),
                  p->a_row, p->a_col, length(s->k)};
     Range panels = part((Range){0, s->panels}, w->me, w->size);
     for (int64_t i = panels.begin; i < panels.end; i += GROUP) {
@@ -199,7 +209,7 @@ static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     const Product *p = w->p;
     int64_t edge[CHUNK_N / TILE_N + 1];
     int n = 0;
-    Pack pack = {w->kind,  TILE_N,   B_PANEL,     p->b + s->k.begin * p->b_row,
+    Pack pack = {w->kind,  TILE_N,   B_PANEL,     b_at(p, s->k.begin, 0),
                  p->b_col, p->b_row, length(s->k)};
     for (int64_t at = columns.begin; at < columns.end; at += TILE_N) edge[n++] = at;
     edge[n] = columns.end;
@@ -217,7 +227,7 @@ typedef struct Ahead {
 static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     const Product *p = w->p;
     bool rows = p->b_col == 1;
-    Ahead f = {.from = p->b + s->k.begin * p->b_row + columns.begin * p->b_col};
+    Ahead f = {.from = b_at(p, s->k.begin, columns.begin)};
     f.stride = rows ? p->b_row : p->b_col;
     f.rows = rows ? length(s->k) : length(columns);
     f.lines = (rows ? length(columns) : length(s->k)) / 16;
@@ -242,16 +252,17 @@ static inline void fetch_tile(const float *x, int64_t ld, int64_t rows) {
 static void tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
     const Product *p = w->p;
     bool direct = length(n) == TILE_N && (!s->last || (!p->bias && p->epilogue == EPI_NONE));
-    const float *before = s->first ? p->addend : p->y;
+    const float *addend = p->addend, *aux = p->aux, *before = s->first ? addend : p->y;
+    float *y = p->y;
     int64_t at = m.begin * p->ldy + n.begin;
     float buffer[TILE_M * TILE_N] __attribute__((aligned(64)));
     t->rows = (int)length(m);
-    t->ld = direct ? p->ldy : TILE_N, t->y = direct ? p->y + at : buffer;
+    t->ld = direct ? p->ldy : TILE_N, t->y = direct ? y + at : buffer;
     t->before = direct && before ? before + at : NULL;
     // What the finished tile meets comes from far away while it is summed.
-    fetch_tile(p->y + at, p->ldy, length(m));
-    if (s->first && p->addend && p->addend != p->y) fetch_tile(p->addend + at, p->ldy, length(m));
-    if (s->last && p->aux) fetch_tile(p->aux + at, p->ldy, length(m));
+    fetch_tile(y + at, p->ldy, length(m));
+    if (s->first && addend && addend != y) fetch_tile(addend + at, p->ldy, length(m));
+    if (s->last && aux) fetch_tile(aux + at, p->ldy, length(m));
     tile_multiply(t);
     for (int64_t i = 0; !direct && i < length(m); i++)
         for (int64_t j = 0; j < length(n); j += VF) {
@@ -345,11 +356,11 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
     if (whole < tiles)
         pack_b(w, s, (Range){columns.begin + whole * TILE_N, columns.end}, w->b + whole * B_PANEL);
     t.raw_stride = p->b_row;
-    for (int64_t i = panels.begin; i < panels.end; i++)
+    for (int64_t i = panels.begin; i < panels.end; i++, team_poll(w->polled))
         for (int64_t j = 0; j < tiles; j++, done++) {
             Range n = {columns.begin + j * TILE_N, columns.begin + (j + 1) * TILE_N};
             t.a = a + i * A_PANEL, t.b = w->b + j * B_PANEL;
-            t.raw = i == panels.begin && j < whole ? p->b + s->k.begin * p->b_row + n.begin : NULL;
+            t.raw = i == panels.begin && j < whole ? b_at(p, s->k.begin, n.begin) : NULL;
             t.fetch = (Fetch){t.a, 0};
             if (j == 0 && i + 1 < panels.end)
                 t.fetch = (Fetch){t.a + A_PANEL, 16};
@@ -393,6 +404,7 @@ static void member(void *ctx, int me, int size) {
     float *work = p->workspace;
     Member w = {.p = p,
                 .exact = job->exact,
+                .polled = me == 0 ? job->team : NULL,
                 .kind = !p->bf16 || job->exact ? PACK_FLOAT
                         : SIMD_BF16            ? PACK_PAIR
                                                : PACK_ROUND,

@@ -20,8 +20,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/team.h"
+#include "layers/act.h"
 
 /* What is done with a finished element y(m,n) before it is stored. */
 typedef enum {
@@ -32,61 +34,51 @@ typedef enum {
 
 typedef struct Product {
     int64_t M, N, K;
-    const float *a; // a(m,k) = a[m * a_row + k * a_col]; one of the strides is 1
+    const Act *a; // a(m,k) = a[m * a_row + k * a_col]; one of the strides is 1
     int64_t a_row, a_col;
-    const float *b; // b(k,n) = b[k * b_row + n * b_col]; one of the strides is 1
+    const Act *b; // b(k,n) = b[k * b_row + n * b_col]; one of the strides is 1
     int64_t b_row, b_col;
-    float *y; // y(m,n) = y[m * ldy + n]
+    Act *y; // y(m,n) = y[m * ldy + n]
     int64_t ldy;
-    const float *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
-                         // it; rows of ldy
-    const float *bias;   // [N] or NULL
+    const Act *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
+                       // it; rows of ldy
+    const float *bias; // [N] or NULL
     Epilogue epilogue;
-    float *aux; // [M, N], rows of ldy
+    Act *aux; // [M, N], rows of ldy
     bool bf16;
+    bool wide;       // y and addend are fp32 whatever the word of activations: gradients of weights
     void *workspace; // product_workspace() bytes, aligned to 64; one product at a time may use it
 } Product;
 
 /* The three products of a linear layer: y[T,N] = x w, dx[T,K] = dy w', dw[K,N] = x' dy. Rows of the first
  * operand lie ld apart; where the result goes and what is added is the caller's. */
-static inline Product product_xw(int64_t T, int64_t K, int64_t N, const float *x, int64_t ld,
-                                 const float *w) {
-    return (Product){.M = T,
-                     .N = N,
-                     .K = K,
-                     .a = x,
-                     .a_row = ld,
-                     .a_col = 1,
-                     .b = w,
-                     .b_row = N,
-                     .b_col = 1,
-                     .ldy = N};
+static inline Product product_sized(int64_t M, int64_t N, int64_t K) {
+    Product p;
+    memset(&p, 0, sizeof p);
+    p.M = M, p.N = N, p.K = K, p.ldy = N;
+    return p;
 }
-static inline Product product_dx(int64_t T, int64_t K, int64_t N, const float *dy, int64_t ld,
-                                 const float *w) {
-    return (Product){.M = T,
-                     .N = K,
-                     .K = N,
-                     .a = dy,
-                     .a_row = ld,
-                     .a_col = 1,
-                     .b = w,
-                     .b_row = 1,
-                     .b_col = N,
-                     .ldy = K};
+static inline Product product_xw(int64_t T, int64_t K, int64_t N, const Act *x, int64_t ld,
+                                 const Act *w) {
+    Product p = product_sized(T, N, K);
+    p.a = x, p.a_row = ld, p.a_col = 1;
+    p.b = w, p.b_row = N, p.b_col = 1;
+    return p;
 }
-static inline Product product_dw(int64_t T, int64_t K, int64_t N, const float *x, int64_t ld,
-                                 const float *dy) {
-    return (Product){.M = K,
-                     .N = N,
-                     .K = T,
-                     .a = x,
-                     .a_row = 1,
-                     .a_col = ld,
-                     .b = dy,
-                     .b_row = N,
-                     .b_col = 1,
-                     .ldy = N};
+static inline Product product_dx(int64_t T, int64_t K, int64_t N, const Act *dy, int64_t ld,
+                                 const Act *w) {
+    Product p = product_sized(T, K, N);
+    p.a = dy, p.a_row = ld, p.a_col = 1;
+    p.b = w, p.b_row = 1, p.b_col = N;
+    return p;
+}
+static inline Product product_dw(int64_t T, int64_t K, int64_t N, const Act *x, int64_t ld,
+                                 const Act *dy) {
+    Product p = product_sized(K, N, T);
+    p.a = x, p.a_row = 1, p.a_col = ld;
+    p.b = dy, p.b_row = N, p.b_col = 1;
+    p.wide = true;
+    return p;
 }
 
 /* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b. */

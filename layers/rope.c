@@ -46,6 +46,6 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-void rope(Team *t, const Rope *r, float *qkv, int direction) {
+void rope(Team *t, const Rope *r, Act *qkv, int direction) {
     team_for(t, r->B * r->S, 16, rope_rows, &(Rows){r, qkv, (float)direction});
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/team.h"
+#include "layers/act.h"
 
 typedef struct Rope {
     int64_t B, S, H, Hkv, D;
@@ -21,6 +22,6 @@ typedef struct Rope {
 /* Local. Fills table[positions, D]. */
 void rope_table(float *table, int64_t positions, int64_t D, double theta);
 /* Local. */
-void rope(Team *t, const Rope *r, float *qkv, int direction);
+void rope(Team *t, const Rope *r, Act *qkv, int direction);
 
 #endif

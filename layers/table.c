@@ -2,6 +2,7 @@
 #include "layers/table.h"
 
 const Kernels kernels_table = {
+    .word = sizeof(float),
     .product = product,
     .product_workspace = product_workspace,
     .embedding_forward = embedding_forward,
@@ -52,6 +53,8 @@ const Kernels kernels_table = {
     .exact_classifier_gradient = exact_classifier_gradient,
     .zero = zero,
     .copy = copy,
+    .add_to = add_to,
+    .to_floats = to_floats,
     .copy_tokens = copy_tokens,
     .sum_of = sum_of,
     .adamw = adamw,

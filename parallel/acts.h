@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "layers/act.h"
+
 /* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z; where
  * the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for stay=y). */
 typedef struct Tokens {
@@ -20,9 +22,9 @@ typedef struct Tokens {
 /* Tensors of a block that lie between its stages; see the table above. Stream: [T_x, C/y]; in the
  * middle [rows, stored widths]. */
 typedef struct BlockActs {
-    float *x;                                   // input of the block: stream
-    float *h1, *qkv, *att, *x2, *h2;            // h1, x2, h2: stream
-    float *pre, *act;                           // [rows, up] (gate and up for swiglu), [rows, F]
+    Act *x;                                     // input of the block: stream
+    Act *h1, *qkv, *att, *x2, *h2;              // h1, x2, h2: stream
+    Act *pre, *act;                             // [rows, up] (gate and up for swiglu), [rows, F]
     float *mean1, *rstd1, *mean2, *rstd2, *lse; // [T_x] ..., [B,H,S]
 } BlockActs;
 

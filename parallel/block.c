@@ -28,8 +28,8 @@ static Norm norm_args(Model *m, int w, int b, int64_t T) {
 
 /* Features are cut over y: every rank's statistics of its part are gathered and merged, in the same
  * order everywhere. */
-void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, float *rstd,
-             const float *x) {
+void norm_of(Model *m, int w, int b, const Tokens *tk, Act *y, float *mean, float *rstd,
+             const Act *x) {
     Norm n = norm_args(m, w, b, tk->T_x);
     Comm *over = grid_comm(m->grid, axes_of("y"));
     if (m->exact) {
@@ -52,8 +52,8 @@ void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, fl
     m->k->norm_apply(m->team, &n, y, x, mean, rstd);
 }
 
-void norm_of_backward(Model *m, int w, int b, const Tokens *tk, float *dx, const float *dy,
-                      const float *x, const float *mean, const float *rstd) {
+void norm_of_backward(Model *m, int w, int b, const Tokens *tk, Act *dx, const Act *dy,
+                      const Act *x, const float *mean, const float *rstd) {
     Norm n = norm_args(m, w, b, tk->T_x);
     Comm *over = grid_comm(m->grid, axes_of("y"));
     if (m->exact) {
@@ -79,7 +79,7 @@ static Attention attention_args(Model *m, int64_t B, int64_t S) {
                        .workspace = m->attention_work};
 }
 
-static void rotate(Model *m, float *qkv, const Tokens *tk, int direction) {
+static void rotate(Model *m, Act *qkv, const Tokens *tk, int direction) {
     if (m->shape.config.pos != POS_ROPE) return;
     Rope r = {.B = tk->B,
               .S = tk->S,
@@ -91,13 +91,13 @@ static void rotate(Model *m, float *qkv, const Tokens *tk, int direction) {
     m->k->rope(m->team, &r, qkv, direction);
 }
 
-void probe_norm(Model *m, const char *name, int l, const float *at, bool backward) {
+void probe_norm(Model *m, const char *name, int l, const Act *at, bool backward) {
     if (!m->probing) return;
     Cause cause = {grid_comm(m->grid, axes_of("y")), COLL_ALL_GATHER, "statistics of norm"};
     if (backward) cause.op = COLL_ALL_REDUCE, cause.what = "sums of dnorm";
     probe(m, &(Probe){.name = name, .layer = l, .at = at, .side = SIDE_STREAM, .cause = {cause}});
 }
-static void probe_middle(Model *m, const char *name, int l, const float *at, SideKind side) {
+static void probe_middle(Model *m, const char *name, int l, const Act *at, SideKind side) {
     probe(m, &(Probe){.name = name, .layer = l, .at = at, .rows = ROWS_MIDDLE, .side = side});
 }
 
@@ -109,15 +109,21 @@ void block_forward_qkv(Model *m, int l, const Tokens *tk, BlockActs *a) {
     rotate(m, a->qkv, tk, +1);
 }
 
-void block_attend_cache(Model *m, BlockActs *a, const float *cache, int64_t pos) {
+void block_attend_cache(Model *m, BlockActs *a, const Act *cache, int64_t pos) {
     Attention at = attention_args(m, 1, m->shape.config.seq); // rows of the cache lie seq apart
     m->k->attention_decode(m->team, &at, a->att, a->qkv, cache, pos);
 }
 
-void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_next) {
+/* x2 = x + att Wo. */
+static void attn_out(Model *m, int l, const Tokens *tk, BlockActs *a) {
     const BlockTensors *w = &m->blocks[l];
     linear_forward(m, LINEAR_ATTN_OUT, tk, a->x2, a->att, w->attn_out_w, w->attn_out_b, a->x,
                    EPI_NONE, NULL);
+}
+
+/* act(norm(x2) Wup) */
+static void up(Model *m, int l, const Tokens *tk, BlockActs *a) {
+    const BlockTensors *w = &m->blocks[l];
     norm_of(m, w->ln2_w, w->ln2_b, tk, a->h2, a->mean2, a->rstd2, a->x2);
     probe_norm(m, "h2", l, a->h2, false);
     if (m->shape.config.act == ACT_GELU) { // act = gelu(pre) inside the product
@@ -127,15 +133,37 @@ void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, float *x
         m->k->swiglu_forward(m->team, a->act, a->pre, tk->rows, m->w.F);
     }
     probe_middle(m, "act", l, a->act, SIDE_ACT);
+}
+
+void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next) {
+    const BlockTensors *w = &m->blocks[l];
+    attn_out(m, l, tk, a);
+    up(m, l, tk, a);
     linear_forward(m, LINEAR_DOWN, tk, x_next, a->act, w->down_w, w->down_b, a->x2, EPI_NONE, NULL);
 }
 
-void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_next) {
-    block_forward_qkv(m, l, tk, a);
+static void attend(Model *m, int l, const Tokens *tk, BlockActs *a) {
     Attention at = attention_args(m, tk->B, tk->S);
     m->k->attention_forward(m->team, &at, a->att, a->lse, a->qkv);
     probe_middle(m, "att", l, a->att, SIDE_ATT);
+}
+
+void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next) {
+    block_forward_qkv(m, l, tk, a);
+    attend(m, l, tk, a);
     block_forward_mlp(m, l, tk, a, x_next);
+}
+
+/* Full recompute: all that backward of the block reads. Its last product is the next block's input, which is there; and
+ * where x2 was kept, the sum that made it is not made again. Source: Oases (2023), section 4. */
+static void block_again(Model *m, int l, BlockActs *a) {
+    const Tokens *tk = &m->tk;
+    m->stored.recompute = true;
+    block_forward_qkv(m, l, tk, a);
+    attend(m, l, tk, a);
+    if (!m->keeps_x2) attn_out(m, l, tk, a);
+    up(m, l, tk, a);
+    m->stored.recompute = false;
 }
 
 /* Selective recompute: h1, h2 and act are shared between blocks; those of this block are made again
@@ -148,7 +176,7 @@ static void bring_back_act(Model *m, BlockActs *a) {
         m->k->swiglu_forward(m->team, a->act, a->pre, m->tk.rows, m->w.F);
 }
 
-static void bring_back_norm(Model *m, int w, int b, float *h, const float *x, const float *mean,
+static void bring_back_norm(Model *m, int w, int b, Act *h, const Act *x, const float *mean,
                             const float *rstd) {
     if (m->shape.recompute != RECOMPUTE_SELECTIVE) return;
     Norm n = norm_args(m, w, b, m->tk.T_x);
@@ -157,30 +185,26 @@ static void bring_back_norm(Model *m, int w, int b, float *h, const float *x, co
 
 static void mlp_backward(Model *m, int l, BlockActs *a) {
     const BlockTensors *w = &m->blocks[l];
-    const Tokens *tk = &m->tk;
     bring_back_act(m, a);
     if (m->shape.config.act == ACT_GELU) {
-        linear_backward(m, LINEAR_DOWN, tk, m->dwide, m->dx, a->act, w->down_w, w->down_b,
-                        EPI_DGELU, a->pre);
+        linear_backward(m, LINEAR_DOWN, m->dwide, m->dx, a->act, w->down_w, w->down_b, EPI_DGELU,
+                        a->pre);
     } else {
-        linear_backward(m, LINEAR_DOWN, tk, m->dact, m->dx, a->act, w->down_w, w->down_b, EPI_NONE,
+        linear_backward(m, LINEAR_DOWN, m->dact, m->dx, a->act, w->down_w, w->down_b, EPI_NONE,
                         NULL);
-        m->k->swiglu_backward(m->team, m->dwide, m->dact, a->pre, tk->rows, m->w.F);
+        m->k->swiglu_backward(m->team, m->dwide, m->dact, a->pre, m->tk.rows, m->w.F);
         probe_middle(m, "dpre", l, m->dwide, SIDE_UP);
     }
     bring_back_norm(m, w->ln2_w, w->ln2_b, a->h2, a->x2, a->mean2, a->rstd2);
-    linear_backward(m, LINEAR_UP, tk, m->dh, m->dwide, a->h2, w->up_w, w->up_b, EPI_NONE, NULL);
-    norm_of_backward(m, w->ln2_w, w->ln2_b, tk, m->dx, m->dh, a->x2, a->mean2, a->rstd2);
+    linear_backward(m, LINEAR_UP, m->dh, m->dwide, a->h2, w->up_w, w->up_b, EPI_NONE, NULL);
+    norm_of_backward(m, w->ln2_w, w->ln2_b, &m->tk, m->dx, m->dh, a->x2, a->mean2, a->rstd2);
     probe_norm(m, "dx2", l, m->dx, true);
 }
 
-void block_backward(Model *m, int l, BlockActs *a) {
+static void attend_backward(Model *m, int l, BlockActs *a) {
     const BlockTensors *w = &m->blocks[l];
     const Tokens *tk = &m->tk;
-    // The block's output goes to any buffer of the stream that is free by now.
-    if (m->shape.recompute == RECOMPUTE_FULL) block_forward(m, l, tk, a, m->h_last);
-    mlp_backward(m, l, a);
-    linear_backward(m, LINEAR_ATTN_OUT, tk, m->datt, m->dx, a->att, w->attn_out_w, w->attn_out_b,
+    linear_backward(m, LINEAR_ATTN_OUT, m->datt, m->dx, a->att, w->attn_out_w, w->attn_out_b,
                     EPI_NONE, NULL);
     Attention at = attention_args(m, tk->B, tk->S);
     m->k->attention_backward(m->team, &at, m->dqkv, m->datt, a->qkv, a->att, a->lse);
@@ -192,7 +216,21 @@ void block_backward(Model *m, int l, BlockActs *a) {
                       .side = SIDE_QKV,
                       .copies_owe = true});
     bring_back_norm(m, w->ln1_w, w->ln1_b, a->h1, a->x, a->mean1, a->rstd1);
-    linear_backward(m, LINEAR_QKV, tk, m->dh, m->dqkv, a->h1, w->qkv_w, w->qkv_b, EPI_NONE, NULL);
-    norm_of_backward(m, w->ln1_w, w->ln1_b, tk, m->dx, m->dh, a->x, a->mean1, a->rstd1);
+}
+
+void block_backward(Model *m, int l, BlockActs *acts) {
+    const BlockTensors *w = &m->blocks[l];
+    BlockActs *a = &acts[l];
+    bool full = m->shape.recompute == RECOMPUTE_FULL, last = l + 1 == m->shape.config.layers;
+    bool early =
+        full && m->shape.overlap.bulk && !m->shape.overlap.ring; // a ring's buffer is in use
+    if (full && (last || !early)) block_again(m, l, a);
+    mlp_backward(m, l, a);
+    attend_backward(m, l, a);
+    LinearBack qkv = {.kind = LINEAR_QKV, .w = w->qkv_w, .dx = m->dh, .dy = m->dqkv, .x = a->h1};
+    linear_backward_begin(m, &qkv, w->qkv_b);
+    if (early && l > 0) block_again(m, l - 1, &acts[l - 1]);
+    linear_backward_end(m, &qkv);
+    norm_of_backward(m, w->ln1_w, w->ln1_b, &m->tk, m->dx, m->dh, a->x, a->mean1, a->rstd1);
     probe_norm(m, "dx", l, m->dx, true);
 }

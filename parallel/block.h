@@ -6,44 +6,45 @@
 #include "parallel/model.h"
 
 /* Collective over x and y, as everything here. x_next = block l of acts->x: the tokens tk. Fills acts. */
-void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_next);
+void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next);
 /* The part before attention: qkv, rotated. */
 void block_forward_qkv(Model *m, int l, const Tokens *tk, BlockActs *a);
 /* Local. The part in between, of one token at position pos: att = attention of qkv's queries over
  * cache[S, 2 Hkv D]. */
-void block_attend_cache(Model *m, BlockActs *a, const float *cache, int64_t pos);
+void block_attend_cache(Model *m, BlockActs *a, const Act *cache, int64_t pos);
 /* The part of a block behind attention: x_next = x2 + MLP(norm(x2)), x2 = x + att Wo. */
-void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, float *x_next);
-/* m->dx: gradient of the block's output in, of its input out. Adds the gradients of the block's
- * weights. */
-void block_backward(Model *m, int l, BlockActs *a);
+void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next);
+/* m->dx: gradient of the output of block l in, of its input out. Adds the gradients of the block's weights. With full
+ * recompute and bulk the block before it is made again while the last sum of this one is on its way. acts: of all
+ * blocks. */
+void block_backward(Model *m, int l, BlockActs *acts);
 
 /* Norm with weight w and bias b of the table over rows [T_x, C/y] of the stream; mean and rstd are
  * kept. */
-void norm_of(Model *m, int w, int b, const Tokens *tk, float *y, float *mean, float *rstd,
-             const float *x);
+void norm_of(Model *m, int w, int b, const Tokens *tk, Act *y, float *mean, float *rstd,
+             const Act *x);
 /* dx += gradient. */
-void norm_of_backward(Model *m, int w, int b, const Tokens *tk, float *dx, const float *dy,
-                      const float *x, const float *mean, const float *rstd);
+void norm_of_backward(Model *m, int w, int b, const Tokens *tk, Act *dx, const Act *dy,
+                      const Act *x, const float *mean, const float *rstd);
 
 /* For those who look (parallel/probe.h): the output of a norm, or the stream's gradient behind it. */
-void probe_norm(Model *m, const char *name, int l, const float *at, bool backward);
+void probe_norm(Model *m, const char *name, int l, const Act *at, bool backward);
 
 /* ---- parallel/head.c ---- */
 
 /* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
 Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first);
 /* x = embedding of tokens[T] (padded), at positions first, first+1, ... of every sequence: the stream. */
-void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x);
+void embed(Model *m, const Tokens *tk, const int32_t *tokens, Act *x);
 /* Adds the gradients of the tables, of dx: the stream's gradient. */
-void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const float *dx);
+void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act *dx);
 /* Sum of the losses of h (the stream, after the last norm), by chunks of head_rows tokens; m->losses[T].
  * backward: also dh and the head's gradient. targets[T]. */
-double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const int32_t *targets,
+double head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
                  float scale, bool backward);
 /* Logits of rows [row, row + n) of h (the stream, after the last norm): [n, head_columns], all columns
  * on all ranks, the V real ones first. */
-void head_logits(Model *m, const Tokens *tk, float *logits, const float *h, int64_t row, int64_t n);
+void head_logits(Model *m, const Tokens *tk, Act *logits, const Act *h, int64_t row, int64_t n);
 /* Local. Of a head of V columns here: floats between rows of logits; tokens in one chunk of T. */
 int64_t head_ld(int64_t V);
 int64_t head_chunk(int64_t T, int64_t V);

@@ -1,9 +1,12 @@
+#include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/arena.h"
 #include "base/mem.h"
 #include "parallel/calibrate_parts.h"
 #include "parallel/coll_backend.h"
+#include "parallel/ranks.h"
 
 static const double works_share = 0.6;        // of the budget; the rest is for collectives
 static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
@@ -18,7 +21,11 @@ typedef struct Bench {
     WorkMemory bytes; // for works
     Arena memory;
     Meter meter;
+    int neighbours; // ranks on this node
+    double beside
+        [2]; // of groups inside a node, across nodes: kernels while their collectives are under way; 0: not known
     Calibration *c;
+    bool doubted; // on rank 0: what c was
 } Bench;
 
 /* ---- what is missing */
@@ -27,7 +34,7 @@ static bool lacks_work(const Bench *b, const Work *w) {
     if (w->rows < 1 || w->threads != team_size(b->where->team)) return false;
     if (calibrate_work_memory(b->where, w).operands > most_operands) return false;
     const WorkCost *have = calibration_find_work(b->c, w);
-    return b->where->again || !have || have->work.rows * 2 < w->rows;
+    return b->where->talk.again || !have || have->work.rows * 2 < w->rows;
 }
 
 static bool lacks_send(const Bench *b, int group, int op) {
@@ -35,11 +42,13 @@ static bool lacks_send(const Bench *b, int group, int op) {
     int64_t most = b->list->most[group][op];
     if (most < 1 || g->size < 2) return false;
     const SendCost *have = calibration_find_send(b->c, &g->place, (CollOp)op);
-    return b->where->again || !have || have->most * 2 < most;
+    return b->where->talk.again || !have || have->most * 2 < most;
 }
 
-/* A product of about a millisecond, and a collective that is to run beside it. */
-enum { BESIDE_BYTES = 1 << 20, BESIDE_TIMES = 7 };
+/* A product of about a millisecond, and the largest collective that is to run beside such. A smaller one does where it takes
+ * long enough. */
+enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5 };
+static const double beside_least = 5e-3;
 static const Work product_beside = {.kind = WORK_XW, .rows = 128, .a = 512, .b = 512};
 
 static size_t larger(size_t a, size_t b) {
@@ -83,71 +92,144 @@ static bool find_missing(Bench *b) {
 
 /* ---- collectives, and products beside them */
 
-/* Seconds of the product, while a collective is under way where comm is not NULL. */
-static double product_seconds(Bench *b, Comm *comm, CollOp op) {
-    const CalibrateWhere *w = b->where;
+/* A collective, and products that take a little longer than it: alone or together. */
+typedef struct Beside {
+    Bench *b;
+    Comm *comm;
+    CollOp op;
+    int64_t bytes;
+    int products;
+} Beside;
+
+/* What the collective takes, what the products take, and both at once: the least of some times, in turns, for what else
+ * runs on the machine only adds. NULL: not wanted. */
+static void beside_seconds(const Beside *x, double *sends, double *computes, double *both) {
+    const CalibrateWhere *w = x->b->where;
     WorkMemory bytes = calibrate_work_memory(w, &product_beside);
-    char *operands = b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
-    double s[BESIDE_TIMES];
-    for (int i = 0; i < BESIDE_TIMES; i++) {
+    char *operands = x->b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
+    double *const wanted[] = {sends, computes, both};
+    for (int i = 0; i < 3 * BESIDE_TIMES; i++) {
+        int which = i % 3;
+        if (!wanted[which]) continue;
         coll_barrier(world_comm(w->world));
-        Ticket t = comm ? calibrate_send_start(comm, op, BESIDE_BYTES, beside) : (Ticket){0};
-        coll_progress(w->world);
         double begin = coll_now();
-        work_run(&product_beside, w->kernels, w->team, operands, b->memory.base);
-        s[i] = coll_now() - begin;
-        coll_progress(w->world);
+        Ticket t = {0};
+        if (which != 1) t = calibrate_send_start(x->comm, x->op, x->bytes, beside);
+        for (int k = 0; which > 0 && k < x->products; k++)
+            work_run(&product_beside, w->kernels, w->team, operands, x->b->memory.base);
         coll_wait(t);
+        double s = coll_now() - begin;
+        *wanted[which] = i < 3 ? s : fmin(*wanted[which], s);
     }
-    return meter_agree(&b->meter, quartile(s, BESIDE_TIMES)).mean;
+    for (int i = 0; i < 3; i++)
+        if (wanted[i]) *wanted[i] = meter_agree(&x->b->meter, *wanted[i]).mean;
 }
 
-static void measure_slowdown(Bench *b, Comm *comm, CollOp op) {
-    if (b->where->crowded) return; // who runs beside whom is the system's choice
-    double alone = product_seconds(b, NULL, op), beside = product_seconds(b, comm, op);
-    b->c->slowdown = beside > alone ? beside / alone : 1;
+/* Of a collective of C seconds, h C ran under W > C seconds of kernels, when both took C + W - h C: while it was under way
+ * kernels did h of what they do alone. */
+static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t most) {
+    const double nothing = 100;
+    Beside x = {.b = b, .comm = comm, .op = op, .products = 1};
+    double C = 0, W = 0, both = 0;
+    if (most > BESIDE_BYTES) most = BESIDE_BYTES;
+    for (int64_t n = BESIDE_BYTES / 16; C < beside_least && x.bytes < most; n *= 4) {
+        x.bytes = n < most ? n : most;
+        beside_seconds(&x, &C, &W, NULL);
+    }
+    x.products = (int)(1.2 * C / W) + 1;
+    beside_seconds(&x, &C, &W, &both);
+    double hidden = fmin(fmax(C + W - both, C / nothing), C);
+    return C / hidden;
+}
+
+/* Groups inside a node are alike in this, and groups across nodes: measured once, by the largest collective of any, for
+ * of a small one most time is handshakes and the first half millisecond, which are nobody's. Nothing runs by itself between
+ * threads; and where ranks share cores, what stays on the node takes the cores that compute, and of what leaves it the
+ * network's own work does. */
+static double beside_of(Bench *b, const TapeGroup *g) {
+    const double nothing = 100;
+    bool across = placement_extent(&g->place) >= b->neighbours;
+    double *known = &b->beside[across];
+    int group;
+    CollOp op;
+    if (!b->where->world->backend->polled) return nothing;
+    if (b->where->crowded && !across) return nothing;
+    if (*known > 0) return *known;
+    int64_t most = calibrate_largest(b->list, b->neighbours, across, &group, &op);
+    Comm *comm = calibrate_comm(b->where->world, &b->list->group[group]);
+    return *known = measure_beside(b, comm, op, most);
 }
 
 static void measure_sends(Bench *b) {
-    bool first = true;
     double until = b->meter.elapsed + (1 - works_share) * b->where->budget;
     if (until < b->where->budget) until = b->where->budget;
     for (int g = 0; g < b->list->n_groups; g++) {
         Comm *comm = NULL;
         for (int op = 0; op < N_COLL_OPS && b->meter.elapsed < until; op++) {
+            const TapeGroup *group = &b->list->group[g];
             SendCost cost;
             if (!lacks_send(b, g, op)) continue;
-            if (!comm) comm = calibrate_comm(b->where->world, &b->list->group[g]);
-            calibrate_send(&b->meter, &b->list->group[g], comm, (CollOp)op, b->list->most[g][op],
-                           b->memory.base, &cost);
+            if (!comm) comm = calibrate_comm(b->where->world, group);
+            calibrate_send(&b->meter, group, comm, (CollOp)op, b->list->most[g][op], b->memory.base,
+                           &cost);
+            cost.beside = beside_of(b, group);
             calibration_add_send(b->c, &cost);
-            if (first) measure_slowdown(b, comm, (CollOp)op);
-            first = false;
         }
     }
 }
 
 /* ---- all of it */
 
+bool calibration_doubt(const Calibration *c, const CalibrateTalk *talk) {
+    const int least = 3, most = 4; // doublings: as many lines as a ledger is asked for
+    return *c->measured && strcmp(c->measured, talk->doubtful) == 0 &&
+           talk->doubtful_times >= least << (c->doubts < most ? c->doubts : most);
+}
+
+/* Rank 0's table, and whether it is believed. */
+static void load(Bench *b) {
+    const CalibrateWhere *w = b->where;
+    Calibration *c = b->c;
+    calibration_load(c, w->key);
+    if (w->talk.again) c->doubts = 0;
+    b->doubted = calibration_doubt(c, &w->talk);
+    if (b->doubted) c->n_works = c->n_sends = 0, c->doubts++;
+}
+
+static void set_time(Calibration *c, const Group *all) {
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm)) strftime(c->measured, sizeof c->measured, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    group_share(all, c->measured, sizeof c->measured);
+}
+
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
+    char *path = calibration_path(w->key);
     arena_commit(&b->memory);
     meter_start(&b->meter, w->world, w->crowded);
+    b->neighbours = ranks_on_node(w->world);
+    b->meter.news = (CalibrateNews){.path = path, .doubted = b->doubted};
+    b->meter.talk = &w->talk;
+    meter_agree(&b->meter, 0); // rank 0 is told
     double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = w->crowded ? 1 : slowest;
     measure_sends(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
+    set_time(b->c, &b->meter.all);
     meter_end(&b->meter);
     arena_free(&b->memory);
+    mem_free(path);
 }
 
 /* What rank 0 has read, to all. */
 static void share(const Group *g, Calibration *c) {
     Calibration head = *c;
     group_share(g, &head, sizeof head);
-    c->slowdown = head.slowdown, c->slowest = head.slowest;
+    c->slowest = head.slowest, c->doubts = head.doubts;
+    memcpy(c->measured, head.measured, sizeof c->measured);
     if (g->rank > 0) {
         c->n_works = c->max_works = head.n_works, c->n_sends = c->max_sends = head.n_sends;
         c->work = mem_calloc((size_t)c->n_works + 1, sizeof *c->work);
@@ -160,7 +242,7 @@ static void share(const Group *g, Calibration *c) {
 Calibration *calibrate(const CalibrateWhere *w, const CalibrateList *list) {
     Bench b = {.where = w, .list = list, .c = calibration_new()};
     Group all = comm_group(world_comm(w->world));
-    if (all.rank == 0) calibration_load(b.c, w->key);
+    if (all.rank == 0) load(&b);
     share(&all, b.c);
     if (find_missing(&b)) {
         measure(&b);

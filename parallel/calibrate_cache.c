@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "parallel/calibrate_parts.h"
 
-enum { VERSION = 1, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 3, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -37,18 +37,20 @@ static json_t *print_work(const WorkCost *w) {
 }
 
 static json_t *print_send(const SendCost *s) {
-    return json_pack("{ss so so sI so so}", "op", coll_op_word(s->op), "size",
+    return json_pack("{ss so so sI sf so so}", "op", coll_op_word(s->op), "size",
                      print_whole(s->place.size, s->place.n), "stride",
-                     print_whole(s->place.stride, s->place.n), "most", (json_int_t)s->most, "bytes",
-                     print_numbers(s->bytes, s->n), "seconds", print_numbers(s->seconds, s->n));
+                     print_whole(s->place.stride, s->place.n), "most", (json_int_t)s->most,
+                     "beside", s->beside, "bytes", print_numbers(s->bytes, s->n), "seconds",
+                     print_numbers(s->seconds, s->n));
 }
 
 char *calibration_print(const Calibration *c, const char *key) {
     json_t *works = json_array(), *sends = json_array();
     for (int i = 0; i < c->n_works; i++) json_array_append_new(works, print_work(&c->work[i]));
     for (int i = 0; i < c->n_sends; i++) json_array_append_new(sends, print_send(&c->send[i]));
-    json_t *o = json_pack("{si ss sf sf so so}", "calibration", VERSION, "key", key, "slowdown",
-                          c->slowdown, "slowest", c->slowest, "works", works, "sends", sends);
+    json_t *o = json_pack("{si ss ss si sf so so}", "calibration", VERSION, "key", key, "measured",
+                          c->measured, "doubts", c->doubts, "slowest", c->slowest, "works", works,
+                          "sends", sends);
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     return text;
@@ -109,8 +111,8 @@ static bool parse_send(json_t *o, SendCost *s) {
     json_t *size, *stride, *bytes, *seconds;
     json_int_t most;
     *s = (SendCost){.op = N_COLL_OPS};
-    if (json_unpack(o, "{ss so so sI so so}", "op", &op, "size", &size, "stride", &stride, "most",
-                    &most, "bytes", &bytes, "seconds", &seconds))
+    if (json_unpack(o, "{ss so so sI sF so so}", "op", &op, "size", &size, "stride", &stride,
+                    "most", &most, "beside", &s->beside, "bytes", &bytes, "seconds", &seconds))
         return false;
     for (int i = 0; i < N_COLL_OPS; i++)
         if (strcmp(op, coll_op_word((CollOp)i)) == 0) s->op = (CollOp)i;
@@ -120,18 +122,23 @@ static bool parse_send(json_t *o, SendCost *s) {
         if (s->bytes[i] <= s->bytes[i - 1]) return false; // a slope is asked for
     return s->op < N_COLL_OPS && most > 0 && s->n > 0 && s->bytes[0] > 0 &&
            parse_numbers(seconds, s->seconds, SEND_POINTS) == s->n &&
-           is_time(s->seconds[s->n - 1]) && parse_place(size, stride, &s->place);
+           is_time(s->seconds[s->n - 1]) && s->beside >= 1 && s->beside < 1e3 &&
+           parse_place(size, stride, &s->place);
 }
 
 static bool parse_all(json_t *o, const char *key, Calibration *c, Err *e) {
     json_t *works, *sends;
-    const char *theirs;
+    const char *theirs, *measured;
     int version;
-    if (json_unpack(o, "{si ss sF sF so so}", "calibration", &version, "key", &theirs, "slowdown",
-                    &c->slowdown, "slowest", &c->slowest, "works", &works, "sends", &sends))
+    if (json_unpack(o, "{si ss ss si sF so so}", "calibration", &version, "key", &theirs,
+                    "measured", &measured, "doubts", &c->doubts, "slowest", &c->slowest, "works",
+                    &works, "sends", &sends))
         return err(e, "not a calibration");
     if (version != VERSION) return err(e, "a calibration of version %d, not %d", version, VERSION);
     if (strcmp(theirs, key) != 0) return err(e, "a calibration of \"%s\"", theirs);
+    if (strlen(measured) >= sizeof c->measured || c->doubts < 0)
+        return err(e, "no time when it was measured");
+    strcpy(c->measured, measured);
     if (json_array_size(works) > MOST_ENTRIES || json_array_size(sends) > MOST_ENTRIES)
         return err(e, "more entries than a calibration has");
     for (size_t i = 0; i < json_array_size(works); i++) {
@@ -144,8 +151,8 @@ static bool parse_all(json_t *o, const char *key, Calibration *c, Err *e) {
         if (!parse_send(json_array_get(sends, i), &s)) return err(e, "send %zu is damaged", i);
         calibration_add_send(c, &s);
     }
-    bool factors = c->slowdown >= 1 && c->slowest >= 1 && c->slowdown < 1e3 && c->slowest < 1e3;
-    return factors || err(e, "slowdown and slowest are no factors");
+    bool factor = c->slowest >= 1 && c->slowest < 1e3;
+    return factor || err(e, "slowest is no factor");
 }
 
 bool calibration_parse(Calibration *c, const char *text, size_t n, const char *key, Err *e) {
@@ -161,7 +168,7 @@ bool calibration_parse(Calibration *c, const char *text, size_t n, const char *k
 
 /* ---- files */
 
-static char *path_of(const char *key) {
+char *calibration_path(const char *key) {
     uint8_t digest[SHA256_BYTES];
     char hash[2 * SHA256_BYTES + 1], name[64];
     Sha256 h = sha256_start();
@@ -172,7 +179,7 @@ static char *path_of(const char *key) {
 }
 
 void calibration_load(Calibration *c, const char *key) {
-    char *path = path_of(key);
+    char *path = calibration_path(key);
     FILE *f = path ? fopen(path, "re") : NULL;
     if (f) {
         char *text = mem_alloc(MOST_BYTES);
@@ -199,7 +206,7 @@ static bool write_file(const char *path, const char *text, Err *e) {
 }
 
 void calibration_save(const Calibration *c, const char *key) {
-    char *path = path_of(key), *text = calibration_print(c, key);
+    char *path = calibration_path(key), *text = calibration_print(c, key);
     Err e = {.text = "neither XDG_CACHE_HOME nor HOME is set"};
     if (!path || !text || !write_file(path, text, &e))
         warn("the calibration is not kept: %s", e.text);

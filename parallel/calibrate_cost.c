@@ -7,7 +7,7 @@
 
 Calibration *calibration_new(void) {
     Calibration *c = mem_calloc(1, sizeof *c);
-    c->slowdown = c->slowest = 1;
+    c->slowest = 1;
     return c;
 }
 
@@ -18,11 +18,12 @@ void calibration_free(Calibration *c) {
     mem_free(c);
 }
 
+const char *calibration_measured(const Calibration *c) {
+    return c->measured;
+}
+
 double calibration_seconds(const Calibration *c) {
     return c->seconds;
-}
-double calibration_slowdown(const Calibration *c) {
-    return c->slowdown;
 }
 double calibration_slowest(const Calibration *c) {
     return c->slowest;
@@ -150,5 +151,25 @@ bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64
     while (i + 1 < s->n && s->bytes[i] < b) i++;
     double slope = (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
     *seconds = s->seconds[i] + slope * (b - s->bytes[i]);
+    return true;
+}
+
+bool calibration_beside(const Calibration *c, const TapeGroup *g, CollOp op, double *slow) {
+    const SendCost *s = calibration_find_send(c, &g->place, op);
+    if (s) *slow = s->beside;
+    return s != NULL;
+}
+
+bool calibration_line(const Calibration *c, const TapeGroup *g, CollOp op, double *start,
+                      double *rate) {
+    const SendCost *s = calibration_find_send(c, &g->place, op);
+    if (!s) return false;
+    double least = s->seconds[0] / s->bytes[0]; // through the origin; else it would begin below 0
+    for (int i = 1; i < s->n; i++)
+        least = fmin(least, (s->seconds[i] - s->seconds[0]) / (s->bytes[i] - s->bytes[0]));
+    if (s->n > 1) // goes on beyond the last
+        least = fmin(least, (s->seconds[s->n - 1] - s->seconds[s->n - 2]) /
+                                (s->bytes[s->n - 1] - s->bytes[s->n - 2]));
+    *start = s->seconds[0] - least * s->bytes[0], *rate = least;
     return true;
 }

@@ -23,7 +23,8 @@ typedef struct SendCost {
     Placement place;
     CollOp op;
     int n;
-    int64_t most;                                    // bytes that were asked for
+    int64_t most;  // bytes that were asked for
+    double beside; // time of kernels while it is under way, by that of them alone
     double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
 } SendCost;
 
@@ -31,10 +32,15 @@ struct Calibration {
     WorkCost *work;
     SendCost *send;
     int n_works, max_works, n_sends, max_sends;
-    double slowdown, slowest;
-    double seconds; // that measuring took
+    double slowest;
+    double seconds;    // that measuring took
+    char measured[24]; // when, last
+    int doubts;        // how often it was forgotten for foretelling badly
 };
 
+/* Local. Is a table that foretold so many runs badly to be forgotten? Where measuring again has not mended it before, twice
+ * as many are asked for each time: then the machine is not what was wrong. */
+bool calibration_doubt(const Calibration *c, const CalibrateTalk *talk);
 /* Local. An empty table; entries are added or take the place of what measured the same. */
 Calibration *calibration_new(void);
 void calibration_add_work(Calibration *c, const WorkCost *w);
@@ -47,6 +53,7 @@ const SendCost *calibration_find_send(const Calibration *c, const Placement *p, 
 char *calibration_print(const Calibration *c, const char *key);
 bool calibration_parse(Calibration *c, const char *text, size_t n, const char *key, Err *e);
 /* Local. From and to the file of this key; what cannot be had is told in a line and left. */
+char *calibration_path(const char *key); // mem_free; NULL: nowhere
 void calibration_load(Calibration *c, const char *key);
 void calibration_save(const Calibration *c, const char *key);
 
@@ -56,6 +63,8 @@ double quartile(double *x, int n);
 /* The clock. All ranks agree in what it says. */
 typedef void MeterCall(void *ctx);
 typedef struct Meter {
+    const CalibrateTalk *talk; // NULL: nobody listens
+    CalibrateNews news;
     World *world;
     Group all;
     bool crowded;
@@ -92,6 +101,9 @@ void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t mo
 int64_t calibrate_send_bytes(int64_t most);
 /* Collective over the group. Starts one of so many bytes. */
 Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory);
+/* Local, pure. Bytes of the largest collective of all groups inside a node of so many neighbours, or across nodes. */
+int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
+                          CollOp *op);
 /* Collective over the world. This rank's group of those at such a place. */
 Comm *calibrate_comm(World *w, const TapeGroup *g);
 

@@ -12,6 +12,19 @@ enum { REPEATS = 4 };
 static const int64_t most_measured = 64 << 20; // bytes; beyond it time is a line
 static const double longest = 15e-3;           // seconds of a size that is still measured
 
+int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
+                          CollOp *op) {
+    int64_t most = 0;
+    *group = 0, *op = COLL_ALL_REDUCE;
+    for (int i = 0; i < list->n_groups; i++) {
+        const TapeGroup *g = &list->group[i];
+        if (g->size < 2 || (placement_extent(&g->place) >= neighbours) != across) continue;
+        for (int k = 0; k < N_COLL_OPS; k++)
+            if (list->most[i][k] > most) most = list->most[i][k], *group = i, *op = (CollOp)k;
+    }
+    return most;
+}
+
 Comm *calibrate_comm(World *w, const TapeGroup *g) {
     int rank = world_rank(w), base = rank, index = 0, size = 1;
     const Placement *p = &g->place;
@@ -45,15 +58,16 @@ static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
     int64_t block = !in_blocks(op) ? n : n / size > 0 ? n / size : 1;
     int64_t whole = in_blocks(op) ? block * size : n;
     float *all = memory, *beside = all + (whole + 31) / 32 * 32;
-    bool gather = op == COLL_ALL_GATHER, apart = gather || op == COLL_REDUCE_SCATTER;
+    bool gather = op == COLL_ALL_GATHER, in_place = op == COLL_ALL_REDUCE || op == COLL_BROADCAST;
     return (Sender){.comm = c,
                     .n = whole,
                     .call = {.op = op,
                              .type = COLL_F32,
                              .rows = 1,
                              .cols = block,
+                             .root = op == COLL_SHIFT ? 1 : 0,
                              .src = gather ? beside : all,
-                             .dst = gather || !(apart || op == COLL_REDUCE) ? all : beside,
+                             .dst = gather || in_place ? all : beside,
                              .what = "calibration",
                              .file = __FILE__,
                              .line = __LINE__}};
@@ -107,9 +121,10 @@ static bool right(const Sender *s) {
         return wrong == 0;
     }
     int64_t first = call->op == COLL_REDUCE_SCATTER ? me * block : 0;
+    bool taken = call->op == COLL_BROADCAST || call->op == COLL_SHIFT;
+    int from = call->op == COLL_SHIFT ? (me - call->root + size) % size : call->root;
     for (int64_t i = 0; i < block; i++)
-        wrong += dst[i] != (call->op == COLL_BROADCAST ? value(i, call->root)
-                                                       : sum_of_values(first + i, size));
+        wrong += dst[i] != (taken ? value(i, from) : sum_of_values(first + i, size));
     return wrong == 0;
 }
 

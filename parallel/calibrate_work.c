@@ -28,8 +28,9 @@ static void pool_fill(Pool *p, size_t begin, size_t end) {
     const CalibrateWhere *w = p->where;
     float *x = (float *)(void *)p->memory + begin / sizeof *x;
     int64_t n = (int64_t)((end - begin) / sizeof *x), rows = n / PATTERN;
-    w->kernels->copy(w->team, x, PATTERN, p->pattern, 0, rows, PATTERN);
-    w->kernels->copy(w->team, x + rows * PATTERN, PATTERN, p->pattern, 0, 1, n - rows * PATTERN);
+    w->kernels->copy(w->team, x, PATTERN, p->pattern, 0, rows, PATTERN, sizeof *x);
+    w->kernels->copy(w->team, x + rows * PATTERN, PATTERN, p->pattern, 0, 1, n - rows * PATTERN,
+                     sizeof *x);
 }
 
 static void pool_open(Pool *p, const CalibrateWhere *w, void *memory, WorkMemory bytes) {

@@ -28,7 +28,7 @@ typedef struct Table {
 
 static ModelShape whole_shape(const Model *m, int64_t sequences) {
     ModelShape s = m->shape;
-    s.B = sequences, s.grid = NULL, s.samples = false;
+    s.B = sequences, s.grid = NULL, s.samples = false, s.overlap = (Overlap){0};
     return s;
 }
 
@@ -104,14 +104,18 @@ static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *target
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
     double sum = 0;
-    c->at = 0;
+    c->at = c->at_second = 0;
     model_zero_grads(m);
+    model_expect(m, (j->sequences + c->round - 1) /
+                        c->round); // sums under backward are looked at, too
     for (int64_t first = 0; first < j->sequences; first += c->round) {
         j->batch(j->ctx, step, first + place, m->shape.B, inputs, targets);
         m->probing = first == 0 ? &looking : NULL;
+        if (m->twin) m->twin->probing = m->probing;
         sum += model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
     m->probing = NULL;
+    if (m->twin) m->twin->probing = NULL;
     model_reduce_grads(m);
     return model_sum(m, sum) / (double)tokens;
 }

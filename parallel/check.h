@@ -9,10 +9,10 @@
  *     the tensors of the first micro-step, in the order in which it makes them (parallel/probe.h)
  *     loss, gradient norm, every gradient, every parameter after the update
  *
- * each rank what it holds, copies too; then the mesh goes on with the reference's parameters, so that
- * every step is measured by itself. The first tensor that differs is explained by the distributions:
- * it is a partial sum when its sum along an axis is the reference; else the collectives that lie
- * between it and the tensors that agree are named.
+ * each rank what it holds, copies too, and of both halves where they take turns; then the mesh goes on with the
+ * reference's parameters, so that every step is measured by itself. The first tensor that differs is explained by
+ * the distributions: it is a partial sum when its sum along an axis is the reference; else the collectives that
+ * lie between it and the tensors that agree are named.
  */
 #ifndef PARALLEL_CHECK_H
 #define PARALLEL_CHECK_H

@@ -39,6 +39,7 @@ typedef struct Check {
     Model one, other;  // of rank 0: the reference, and its sums in another order
     Point *points;     // [n_points] of rank 0
     int n_points, at;  // the next one
+    int at_second;     // that of the second half, where halves take turns
     int64_t first;     // sequence of the micro-step at which `other` is
     float *want, *sum; // room for a logical tensor, for a local one
     int64_t want_room, sum_room;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/turns.h"
 #include "parallel/check_parts.h"
 #include "parallel/coll_call.h"
 
@@ -90,9 +91,10 @@ static int64_t width_of(const Model *m, const Probe *p) {
 static int64_t stretches_of_tokens(Check *c, const Model *m, const Probe *p) {
     Side side = shard_side(&m->shape.config, m->grid, p->side);
     bool by_tokens = p->rows == ROWS_STREAM || (p->rows == ROWS_MIDDLE && m->grid->layout.stay);
-    int64_t width = width_of(m, p), here = m->shape.B * m->shape.S;
+    int64_t width = width_of(m, p), here = m->B * m->shape.S; // tokens of a pass
     int64_t first = by_tokens ? m->tk.t0 : 0;
-    int64_t before = mesh_block(&m->grid->mesh, axes_of("d.z")) * here;
+    int64_t before = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B * m->shape.S;
+    if (m != c->m) before += here;
     if (p->copies_owe && m->grid->kv && side.n > 1) side.n = 1; // queries come first
     c->stretches.n = 0;
     for (int64_t r = 0; r < rows_of(m, p) && first + r < here; r++)
@@ -124,11 +126,11 @@ void check_keep(void *ctx, Model *m, const Probe *p) {
 }
 
 /* The next point of that name; NULL, and nothing moves on, when there is none. */
-static Point *find(Check *c, const Probe *p) {
-    for (int i = c->at; i < c->n_points; i++)
+static Point *find(Check *c, int *at, const Probe *p) {
+    for (int i = *at; i < c->n_points; i++)
         if (c->points[i].layer == p->layer && c->points[i].gathered == p->gathered &&
             strcmp(c->points[i].name, p->name) == 0) {
-            c->at = i + 1;
+            *at = i + 1;
             return &c->points[i];
         }
     return NULL;
@@ -136,7 +138,7 @@ static Point *find(Check *c, const Probe *p) {
 
 void check_reorder(void *ctx, Model *m, const Probe *p) {
     Check *c = ctx;
-    Point *x = find(c, p);
+    Point *x = find(c, &c->at, p);
     if (!x) return;
     Diff d = {0};
     int64_t begin = c->first * m->shape.S * x->width, n = m->shape.B * m->shape.S * x->width;
@@ -276,8 +278,9 @@ static void add_causes(Suspect *s, const Probe *p) {
 static float *base_of(const Probe *p, int64_t rows, int64_t width) {
     if (!p->addend && !p->bias) return NULL;
     float *base = mem_calloc((size_t)(rows * width), sizeof *base);
+    const float *addend = p->addend;
     for (int64_t i = 0; i < rows * width; i++)
-        base[i] = (p->addend ? p->addend[i] : 0) + (p->bias ? p->bias[i % width] : 0);
+        base[i] = (addend ? addend[i] : 0) + (p->bias ? p->bias[i % width] : 0);
     return base;
 }
 
@@ -295,21 +298,17 @@ static void check_weight(Check *c, Model *m, const Probe *p) {
     check_tensor(c, &s, whole, tensor_size(t), (Limit){0, INFINITY}, &d);
 }
 
-void check_mesh(void *ctx, Model *m, const Probe *p) {
-    Check *c = ctx;
-    if (c->verdict[0]) return;
-    if (p->weight) {
-        check_weight(c, m, p);
-        return;
-    }
-    const Point *x = c->group.rank == 0 ? find(c, p) : NULL;
+static void check_tokens(Check *c, Model *m, const Probe *p) {
+    bool second = m != c->m;
+    const Point *x = c->group.rank == 0 ? find(c, second ? &c->at_second : &c->at, p) : NULL;
     int64_t n = x ? x->n : 0;
     group_share(&c->group, &n, sizeof n);
     if (n == 0) return;
-    char name[64], block[32] = "";
+    char name[96], block[32] = "";
     Diff d;
     if (p->layer >= 0) snprintf(block, sizeof block, " of block %d", p->layer);
-    snprintf(name, sizeof name, "%s%s%s", p->name, block, p->gathered ? ", gathered" : "");
+    snprintf(name, sizeof name, "%s%s%s%s", p->name, block, p->gathered ? ", gathered" : "",
+             second ? ", second half" : "");
     int64_t width = stretches_of_tokens(c, m, p), rows = rows_of(m, p);
     float *base = base_of(p, rows, width);
     Suspect s = {
@@ -318,4 +317,17 @@ void check_mesh(void *ctx, Model *m, const Probe *p) {
     Limit limit = x ? check_limit(check_accepted(c, noise(c, x)), x->values, n) : (Limit){0};
     check_tensor(c, &s, x ? x->values : NULL, n, limit, &d);
     mem_free(base);
+}
+
+void check_mesh(void *ctx, Model *m, const Probe *p) {
+    Check *c = ctx;
+    World *world = c->m->grid->world;
+    bool turns = c->m->twin && world; // none of them while a tensor is looked at
+    if (c->verdict[0]) return;
+    if (turns) world_set_yield(world, NULL, NULL);
+    if (p->weight)
+        check_weight(c, m, p);
+    else
+        check_tokens(c, m, p);
+    if (turns) world_set_yield(world, turns_yield, c->m->turns);
 }

@@ -11,7 +11,7 @@
 #include "parallel/coll_backend.h"
 
 static const char *const words[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
-                                              "broadcast", "reduce"};
+                                              "broadcast",  "reduce",         "shift"};
 
 const char *coll_op_word(CollOp op) {
     return words[op];
@@ -144,8 +144,16 @@ int comm_size(const Comm *c) {
 const char *comm_label(const Comm *c) {
     return c->label;
 }
+static void poll(void *ctx) {
+    coll_progress(ctx);
+}
+
 void world_set_team(World *w, Team *team) {
     w->team = team;
+    if (team && w->backend->polled) team_set_poll(team, &w->wanted, poll, w);
+}
+void world_set_wait(World *w, WaitHow how) {
+    w->wait = how;
 }
 void world_set_limit(World *w, double seconds) {
     w->limit = seconds;
@@ -193,6 +201,8 @@ int64_t coll_bytes(const CollCall *call, int rank, int size) {
         return rank == call->root ? 0 : n * bytes;
     case COLL_REDUCE:
         return rank == call->root ? (size - 1) * n * bytes : 0;
+    case COLL_SHIFT:
+        return n * bytes;
     case N_COLL_OPS:
         break;
     }
@@ -200,7 +210,7 @@ int64_t coll_bytes(const CollCall *call, int rank, int size) {
 }
 
 void *coll_own_block(const CollCall *call, int rank) {
-    int64_t at = rank * (call->dim == 0 ? coll_elements(call) : call->cols);
+    int64_t at = rank * (call->dim == 0 ? coll_block_stride(call) : call->cols);
     return (char *)call->dst + at * coll_type_bytes(call->type);
 }
 
@@ -212,10 +222,11 @@ int64_t coll_src_stride(const CollCall *call, int rank, int size) {
 static void check_call(const Comm *c, const CollCall *call) {
     const char *wrong = NULL;
     bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
+    bool shift = call->op == COLL_SHIFT;
     bool needs_dst = call->op != COLL_REDUCE || c->rank == call->root;
     if ((unsigned)call->op >= N_COLL_OPS)
         wrong = "op";
-    else if ((unsigned)call->type > COLL_U8)
+    else if ((unsigned)call->type > COLL_BF16)
         wrong = "type";
     else if ((unsigned)call->fold > COLL_MAX)
         wrong = "fold";
@@ -225,7 +236,12 @@ static void check_call(const Comm *c, const CollCall *call) {
         wrong = "rows or cols";
     else if (rooted && (call->root < 0 || call->root >= c->size))
         wrong = "root";
-    else if (coll_elements(call) > 0 && (!call->src || (needs_dst && !call->dst)))
+    else if (shift && (call->root < 1 || call->root >= c->size))
+        wrong = "root";
+    else if (call->stride && (call->dim != 0 || call->stride < coll_elements(call)))
+        wrong = "stride";
+    else if (coll_elements(call) > 0 &&
+             (!call->src || (needs_dst && !call->dst) || (shift && call->src == call->dst)))
         wrong = "src or dst";
     else if (!call->what || !call->file)
         wrong = "what or file";
@@ -233,10 +249,10 @@ static void check_call(const Comm *c, const CollCall *call) {
         die_at(call->file ? call->file : __FILE__, call->line, "coll_start", 1,
                "collective \"%s\" along %s: wrong %s", call->what ? call->what : "", c->label,
                wrong);
-    if (c->started - c->waited == COLL_IN_FLIGHT)
+    if (c->open[(c->started + 1) % COLL_IN_FLIGHT].number)
         die_at(call->file, call->line, "coll_start", 1,
-               "collective \"%s\" along %s: %d others are open already", call->what, c->label,
-               COLL_IN_FLIGHT);
+               "collective \"%s\" along %s: the one %d before it is still open", call->what,
+               c->label, COLL_IN_FLIGHT);
 }
 
 /* The counters' row of (what, op, group). Names are constants: mostly the pointers decide. */
@@ -267,6 +283,41 @@ static double clock_of(const Comm *c) {
     return c->backend->alone ? 0 : coll_now();
 }
 
+static void tell_watcher(const Comm *c, int at, double wait, double end) {
+    const CollCall *call = &c->open[at].call;
+    double complete = c->open[at].complete > 0 ? c->open[at].complete : end;
+    CollSpan s = {call,
+                  c,
+                  coll_bytes(call, c->rank, c->size),
+                  c->open[at].begin,
+                  c->open[at].started,
+                  wait,
+                  end,
+                  complete};
+    c->world->watch(c->world->watch_ctx, &s);
+}
+
+/* Around calls of the backend: it may use the team, whose polls would enter it again. */
+static void enter(World *w) {
+    w->wanted = 0;
+}
+static void leave(World *w) {
+    w->wanted = w->n_open;
+}
+
+/* Returns when a call is complete; its time is the row's. */
+static void finish(Comm *c, int at) {
+    double wait = clock_of(c);
+    enter(c->world);
+    c->backend->wait(c, c->open[at].number, &c->open[at].call);
+    c->world->n_open--;
+    leave(c->world);
+    double end = clock_of(c);
+    c->open[at].number = 0;
+    c->world->rows[c->open[at].row].count.seconds += end - wait;
+    if (c->world->watch) tell_watcher(c, at, wait, end);
+}
+
 Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
     double begin = clock_of(c);
@@ -274,39 +325,59 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
     c->open[at].call = *call;
     c->open[at].row = row;
+    c->open[at].number = number;
+    c->open[at].begin = begin, c->open[at].complete = 0;
+    enter(c->world);
     c->backend->start(c, number, &c->open[at].call);
+    c->world->n_open++;
+    leave(c->world);
     CollCount *count = &c->world->rows[row].count;
     count->calls++;
     count->bytes += coll_bytes(call, c->rank, c->size);
-    count->seconds += clock_of(c) - begin;
+    c->open[at].started = clock_of(c);
+    count->seconds += c->open[at].started - begin;
+    if (c->world->blocking) finish(c, at);
     return (Ticket){c, number};
 }
 
 void coll_wait(Ticket t) {
     if (t.number == 0) return;
     Comm *c = t.comm;
+    World *w = c->world;
     int at = (int)(t.number % COLL_IN_FLIGHT);
-    if (t.number != c->waited + 1)
-        die("tickets along %s are waited for out of order: number %" PRIu64 " after %" PRIu64,
-            c->label, t.number, c->waited);
-    double begin = clock_of(c);
-    c->backend->wait(c, t.number, &c->open[at].call);
-    c->waited++;
-    c->world->rows[c->open[at].row].count.seconds += clock_of(c) - begin;
+    if (w->yield) w->yield(w->yield_ctx);
+    if (w->blocking && c->open[at].number == 0) return;
+    if (c->open[at].number != t.number)
+        die("ticket %" PRIu64 " along %s is waited for twice", t.number, c->label);
+    finish(c, at);
+}
+
+void world_set_yield(World *w, void (*f)(void *ctx), void *ctx) {
+    w->yield = f, w->yield_ctx = ctx;
+}
+void world_set_watch(World *w, void (*f)(void *ctx, const CollSpan *s), void *ctx) {
+    w->watch = f, w->watch_ctx = ctx;
+}
+void world_set_blocking(World *w, bool blocking) {
+    w->blocking = blocking;
 }
 
 void coll_progress(World *w) {
+    enter(w);
     w->backend->progress(w);
+    leave(w);
 }
 
 void coll_barrier(Comm *c) {
+    enter(c->world);
     c->backend->barrier(c);
+    leave(c->world);
 }
 
 bool coll_agree(const CollCall *a, const CollCall *b) {
     bool folds = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_REDUCE || a->op == COLL_REDUCE;
     bool blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER;
-    bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE;
+    bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE || a->op == COLL_SHIFT;
     return a->op == b->op && a->type == b->type && (!folds || a->fold == b->fold) &&
            (!blocks || a->dim == b->dim) && (!rooted || a->root == b->root) && a->rows == b->rows &&
            a->cols == b->cols && strcmp(a->what, b->what) == 0;

@@ -14,13 +14,16 @@
  *               [ b1 ]
  *               [ b2 ]
  *
- * Sums are taken in the order of ranks in the group, whoever arrives first, and alike in every
- * backend: the same layout gives the same bits with threads and with MPI. Counted bytes are those
- * that this rank receives from others: ring volumes, (p-1)/p of the whole for all_gather and
- * reduce_scatter, twice that for all_reduce; a broadcast is received once by all but its root, a reduce
- * (p-1) times by its root alone.
+ * Sums are taken in an order that depends on the group alone, whoever arrives first: that of its ranks; but where processes have
+ * several ranks of it on each of several nodes, over every node's ranks, then over nodes (coll_parts.h). So the same layout gives
+ * the same bits with threads and with processes on one node, and the same again on the same nodes. After an all_reduce all ranks
+ * have the same bits; of bf16 every sum is rounded. Counted bytes are those that this rank receives from others, as ring volumes
+ * whatever way they come: (p-1)/p of the whole for all_gather and reduce_scatter, twice that for all_reduce; a broadcast is
+ * received once by all but its root, a reduce (p-1) times by its root alone, a shift once by all.
  *
- * All ranks of a group start the same collectives in the same order. In debug builds (CONFIG=debug,
+ * All ranks of a group start the same collectives in the same order, and wait for them in the same order,
+ * which may be another one. Between the two they go on by themselves as far as the backend can: while kernels run,
+ * the first member of the team looks after them about every half millisecond (world_set_team). In debug builds (CONFIG=debug,
  * asan, tsan) a start with other arguments than its partners' ends the job with both call sites.
  * A wait that lasts longer than the World's limit ends the job with a line that says what it waited
  * for, and for whom.
@@ -42,9 +45,10 @@ typedef enum {
     COLL_ALL_REDUCE,
     COLL_BROADCAST,
     COLL_REDUCE,
+    COLL_SHIFT,
     N_COLL_OPS
 } CollOp;
-typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8 } CollType;
+typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8, COLL_BF16 } CollType;
 typedef enum { COLL_SUM, COLL_MAX } CollFold;
 
 typedef struct CollCall {
@@ -53,13 +57,15 @@ typedef struct CollCall {
     CollFold fold;      // of reduce_scatter, all_reduce, reduce
     int dim;            // of all_gather, reduce_scatter: 0 or 1
     int64_t rows, cols; // of one block: all_gather's src, reduce_scatter's dst; else of the buffer
-    int root;           // of broadcast, reduce: index in the group
-    const void *src;    // may be dst (all_reduce, broadcast), or its own block of dst (all_gather);
-                        // dst may be its own block of src (reduce_scatter with dim 0)
-    void *dst;          // reduce: of the root, NULL elsewhere. src stays untouched until the wait
-    const char *what;   // "dx of qkv": for tables, traces, messages; a constant
-    const char *file;   // call site
+    int root; // of broadcast, reduce: index in the group. shift: dst is the src of the rank so many before, 1 <= root < size
+    const void *src;  // may be dst (all_reduce, broadcast), or its own block of dst (all_gather);
+                      // dst may be its own block of src (reduce_scatter with dim 0)
+    void *dst;        // reduce: of the root, NULL elsewhere. src stays untouched until the wait
+    const char *what; // "dx of qkv": for tables, traces, messages; a constant
+    const char *file; // call site
     int line;
+    // all_gather, reduce_scatter with dim 0: elements from one block of this rank's whole to the next; 0: they touch
+    int64_t stride;
 } CollCall;
 
 typedef struct World World;
@@ -73,24 +79,22 @@ int world_rank(const World *w);
 int world_size(const World *w);
 const char *world_backend(const World *w); // "self", "threads", "mpi"
 const char *world_node(const World *w);    // host name
-
 /* Collective over the world. The ranks of one color form a group, in the order of (key, rank); label
  * ("x", "d.z") names it in tables and messages. Freed with the world, or before. */
 Comm *world_split(World *w, int color, int key, const char *label);
 /* The same where the caller knows its place in the group, which a world that is imagined must be told. */
 Comm *world_group(World *w, int color, int rank, int size, const char *label);
 Comm *world_comm(World *w); // all ranks; label "all"
-/* Collective over the world. Gives back a group of world_split that nobody uses any more, with its counters; none of
- * its tickets is open. */
+/* Collective over the world. Gives back a group of world_split, and its counters; none of its tickets is open. */
 void comm_free(Comm *c);
 int comm_rank(const Comm *c);
 int comm_size(const Comm *c);
 const char *comm_label(const Comm *c);
 
-/* Collective over the group, in the same order on all its ranks. Up to COLL_IN_FLIGHT tickets of a
- * group may be open. Tickets of one group are waited for in the order in which they were started.
+/* Collective over the group, in the same order on all its ranks. Of the last COLL_IN_FLIGHT tickets of a
+ * group any may be open; who starts one more while the oldest of them is, dies. A ticket is waited for once.
  * The team, where one is given to the world, does large copies and sums. */
-enum { COLL_IN_FLIGHT = 8 };
+enum { COLL_IN_FLIGHT = 32 };
 Ticket coll_start(Comm *c, const CollCall *call);
 void coll_wait(Ticket t);
 /* Local. Lets communication progress from inside a computation; returns at once. */
@@ -103,11 +107,32 @@ void coll_barrier(Comm *c);
 /* Local. The group as base/group.h shows it to rooms that know no collectives. */
 Group comm_group(Comm *c);
 
-/* Local. The team that helps this rank's copies and sums; NULL: none. */
+/* Local. The team that helps with copies and sums; NULL: none. While it computes, it calls coll_progress. */
 void world_set_team(World *w, Team *team);
+/* Local. Whoever waits calls f first, each time: another half of the batch may compute (base/turns.h); NULL: nobody. */
+void world_set_yield(World *w, void (*f)(void *ctx), void *ctx);
+/* Local. Every start waits at once, so nothing is hidden: to measure what overlap hides. */
+void world_set_blocking(World *w, bool blocking);
+/* Local. How a rank waits for others. auto: it spins for as long as a message takes, then sleeps between looks; threads that
+ * share cores do not spin. spin: it holds its core. sleep: it leaves the core to others, and short waits get longer. */
+typedef enum { WAIT_AUTO, WAIT_SPIN, WAIT_SLEEP } WaitHow;
+void world_set_wait(World *w, WaitHow how);
 /* Local. Seconds that a wait may last, 0: for ever; and text put into the message ("step 12"). */
 void world_set_limit(World *w, double seconds);
 void world_set_phase(World *w, const char *phase);
+
+/* A collective that this rank has waited for, in seconds of CLOCK_MONOTONIC. The rank was held up in [begin, started) and
+ * in [wait, end), which is what the counters' seconds add up. */
+typedef struct CollSpan {
+    const CollCall *call;
+    const Comm *comm;
+    int64_t bytes;         // received from other ranks
+    double begin, started; // coll_start was called, and had returned
+    double wait, end;      // coll_wait was waiting, and had returned
+    double complete;       // nothing was under way any more; before `wait` where it was hidden
+} CollSpan;
+/* Local. f sees every collective when it has been waited for (parallel/trace.h); NULL: nobody. */
+void world_set_watch(World *w, void (*f)(void *ctx, const CollSpan *s), void *ctx);
 
 /* Counters of this rank since the last reset: one row per (what, op, group). */
 typedef struct CollCount {

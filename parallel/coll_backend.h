@@ -5,7 +5,7 @@
  * in either. Groups of one rank are served by coll_self.c in every backend.
  *
  * Whoever does the sum, it is ((b0 + b1) + b2) + ... over the ranks of the group in that order, in the
- * type of the call: coll_fold.
+ * type of the call: coll_fold. Processes on several nodes do so for each node, then for these sums (coll_parts.h).
  */
 #ifndef PARALLEL_COLL_BACKEND_H
 #define PARALLEL_COLL_BACKEND_H
@@ -14,7 +14,8 @@
 
 typedef struct CollBackend {
     const char *name;
-    bool alone; // there are no other ranks: groups are imagined (parallel/price.c)
+    bool alone;  // there are no other ranks: groups are imagined (parallel/price.c)
+    bool polled; // what is under way goes on inside progress and wait alone
     /* Collective over the world. The group is known (rank, size, member); makes c->impl. */
     void (*open)(Comm *c, int color, int key);
     void (*close)(Comm *c); // Collective over the world, in the same order everywhere
@@ -22,7 +23,7 @@ typedef struct CollBackend {
     void (*start)(Comm *c, uint64_t number, const CollCall *call);
     /* Collective. Returns when src may be reused and dst is complete. */
     void (*wait)(Comm *c, uint64_t number, const CollCall *call);
-    void (*progress)(World *w);
+    void (*progress)(World *w); // Local. Takes what has come, without the team, which is busy
     void (*barrier)(Comm *c);
     void (*leave)(World *w); // the last call: gives w->impl back
 } CollBackend;
@@ -38,11 +39,14 @@ struct Comm {
     Comm *next;                 // of the world, in the order of world_split
     char label[24];
     int rank, size;
-    int *member;              // [size] ranks in the world
-    uint64_t started, waited; // calls so far; the difference is open
+    int *member;      // [size] ranks in the world
+    uint64_t started; // calls so far
     struct {
-        CollCall call; // number k is kept in open[k % COLL_IN_FLIGHT]
-        int row;       // of the counters
+        CollCall call;         // number k is kept in open[k % COLL_IN_FLIGHT]
+        int row;               // of the counters
+        uint64_t number;       // of the call that is not waited for yet; 0: none
+        double begin, started; // as in CollSpan
+        double complete;       // the backend notes it; 0: at the end of the wait
     } open[COLL_IN_FLIGHT];
     void *impl; // the backend's
 };
@@ -54,9 +58,16 @@ struct World {
     char node[64], phase[64];
     Team *team;
     double limit; // seconds, 0: none
+    WaitHow wait;
     Comm *all, *last;
     CountRow *rows;
     int n_rows, max_rows;
+    void (*yield)(void *ctx); // or NULL
+    void *yield_ctx;
+    void (*watch)(void *ctx, const CollSpan *s); // or NULL
+    void *watch_ctx;
+    bool blocking;
+    int n_open, wanted; // tickets; the same for the team's polls, but 0 inside a call of this world
     void *impl;
 };
 
@@ -82,8 +93,7 @@ World *world_threads_open(ThreadsJob *job, int rank, int threads);
 void world_threads_left(World *w);
 
 static inline int64_t coll_type_bytes(CollType t) {
-    static const int64_t bytes[] = {[COLL_F32] = 4, [COLL_F64] = 8, [COLL_I64] = 8, [COLL_I32] = 4};
-    return t == COLL_U8 ? 1 : bytes[t];
+    return (const int64_t[]){4, 8, 8, 4, 1, 2}[t];
 }
 /* Elements of one block, or of the buffer. */
 static inline int64_t coll_elements(const CollCall *call) {
@@ -93,8 +103,19 @@ static inline int64_t coll_elements(const CollCall *call) {
 static inline int64_t coll_part(int64_t n, int p, int r) {
     return n / p * r + (n % p * r) / p;
 }
+/* Does every rank bring a part of a sum; is the whole made of blocks? */
+static inline bool coll_spreads(CollOp op) {
+    return op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE || op == COLL_REDUCE;
+}
+static inline bool coll_has_blocks(CollOp op) {
+    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
+}
 /* Bytes that a rank receives from others. */
 int64_t coll_bytes(const CollCall *call, int rank, int size);
+/* Elements from one block of the whole to the next, of calls with blocks and dim 0. */
+static inline int64_t coll_block_stride(const CollCall *call) {
+    return call->stride ? call->stride : coll_elements(call);
+}
 /* all_gather: where this rank's block begins in dst, and where the next row of src begins, in elements:
  * src may be that very block. Blocks of dim 1 are size * cols apart in the whole. */
 void *coll_own_block(const CollCall *call, int rank);

@@ -19,19 +19,31 @@
 #define coll_scatter(c, type, src, n, dst, what)                                                   \
     coll_flat(c, COLL_REDUCE_SCATTER, type, COLL_SUM, src, n, dst, what, __FILE__, __LINE__)
 
+/* The last two, started only. */
+#define coll_gather_start(c, type, src, n, dst, what)                                              \
+    coll_flat_start(c, COLL_ALL_GATHER, type, COLL_SUM, src, n, dst, what, __FILE__, __LINE__)
+#define coll_scatter_start(c, type, src, n, dst, what)                                             \
+    coll_flat_start(c, COLL_REDUCE_SCATTER, type, COLL_SUM, src, n, dst, what, __FILE__, __LINE__)
+
+static inline Ticket coll_flat_start(Comm *c, CollOp op, CollType type, CollFold fold,
+                                     const void *src, int64_t n, void *dst, const char *what,
+                                     const char *file, int line) {
+    if (!c) return (Ticket){0};
+    return coll_start(c, &(CollCall){.op = op,
+                                     .type = type,
+                                     .fold = fold,
+                                     .rows = 1,
+                                     .cols = n,
+                                     .src = src,
+                                     .dst = dst,
+                                     .what = what,
+                                     .file = file,
+                                     .line = line});
+}
+
 static inline void coll_flat(Comm *c, CollOp op, CollType type, CollFold fold, const void *src,
                              int64_t n, void *dst, const char *what, const char *file, int line) {
-    if (!c) return;
-    coll_run(c, &(CollCall){.op = op,
-                            .type = type,
-                            .fold = fold,
-                            .rows = 1,
-                            .cols = n,
-                            .src = src,
-                            .dst = dst,
-                            .what = what,
-                            .file = file,
-                            .line = line});
+    coll_wait(coll_flat_start(c, op, type, fold, src, n, dst, what, file, line));
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* coll_fold -- the arithmetic and the copies of collectives, alike in every backend. */
 #include <string.h>
 
+#include "base/bf16.h"
 #include "parallel/coll_backend.h"
 
 typedef void (*FoldFn)(void *dst, const void *x, const void *y, int64_t n);
@@ -35,13 +36,25 @@ FOLD(max_i64, int64_t, b > a ? b : a)
 FOLD(max_i32, int32_t, b > a ? b : a)
 FOLD(max_u8, uint8_t, b > a ? b : a)
 
+/* Each sum is rounded, as ranks are added in turn. */
+static void sum_bf16(void *dst, const void *x, const void *y, int64_t n) {
+    uint16_t *to = dst;
+    const uint16_t *p = x, *q = y;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = bf16_from_float(bf16_to_float(p[i]) + bf16_to_float(q[i]));
+}
+static void max_bf16(void *dst, const void *x, const void *y, int64_t n) {
+    uint16_t *to = dst;
+    const uint16_t *p = x, *q = y;
+    for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(q[i]) > bf16_to_float(p[i]) ? q[i] : p[i];
+}
+
 void coll_fold_to(CollType type, CollFold fold, void *dst, const void *a, const void *b,
                   int64_t n) {
-    static const FoldFn table[][2] = {[COLL_F32] = {sum_f32, max_f32},
-                                      [COLL_F64] = {sum_f64, max_f64},
-                                      [COLL_I64] = {sum_i64, max_i64},
-                                      [COLL_I32] = {sum_i32, max_i32},
-                                      [COLL_U8] = {sum_u8, max_u8}};
+    static const FoldFn table[][2] = {
+        [COLL_F32] = {sum_f32, max_f32}, [COLL_F64] = {sum_f64, max_f64},
+        [COLL_I64] = {sum_i64, max_i64}, [COLL_I32] = {sum_i32, max_i32},
+        [COLL_U8] = {sum_u8, max_u8},    [COLL_BF16] = {sum_bf16, max_bf16}};
     table[type][fold](dst, a, b, n);
 }
 

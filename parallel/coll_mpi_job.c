@@ -17,6 +17,14 @@
 #include "parallel/coll_backend.h"
 #include "parallel/ranks.h"
 
+void mpi_job_check(int rc, const char *function) {
+    if (rc == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n;
+    MPI_Error_string(rc, text, &n);
+    die("%s: %s", function, text);
+}
+
 static MPI_Comm notice; // who dies says so here
 static bool terminated; // SIGTERM came
 
@@ -31,10 +39,9 @@ static sigset_t term_set(void) {
     return s;
 }
 
-bool mpi_job_nap(double waited) {
-    double nap = waited / 4 < 5e-6 ? 5e-6 : waited / 4 > 1e-4 ? 1e-4 : waited / 4;
+bool mpi_job_nap(double seconds) {
     sigset_t s = term_set();
-    if (sigtimedwait(&s, NULL, &(struct timespec){.tv_nsec = (long)(nap * 1e9)}) == SIGTERM)
+    if (sigtimedwait(&s, NULL, &(struct timespec){.tv_nsec = (long)(seconds * 1e9)}) == SIGTERM)
         terminated = true;
     return terminated;
 }
@@ -185,11 +192,40 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     die_set_hook(end_all);
 }
 
+static MPI_Comm ranks_beside(void) {
+    MPI_Comm node;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    return node;
+}
+
+/* False, and nothing else, where the variable does not say it. */
+static bool nodes_as_told(int *node, int size) {
+    const char *text = getenv("MESH_NODES");
+    for (int r = 0; r < size && text; r++) {
+        char *end;
+        node[r] = (int)strtol(text, &end, 10);
+        if (end == text || *end != (r < size - 1 ? ',' : 0))
+            die_usage("MESH_NODES=%s is not the nodes of %d ranks", getenv("MESH_NODES"), size);
+        text = end + 1;
+    }
+    return text != NULL;
+}
+
+void mpi_job_nodes(int *node) {
+    int size, mine;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (nodes_as_told(node, size)) return;
+    MPI_Comm beside = ranks_beside();
+    MPI_Comm_rank(MPI_COMM_WORLD, &mine);
+    MPI_Bcast(&mine, 1, MPI_INT, 0, beside); // its first rank names a node
+    MPI_Allgather(&mine, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
+    MPI_Comm_free(&beside);
+}
+
 int mpi_job_threads(void) {
     cpu_set_t mine, *all;
-    MPI_Comm node;
+    MPI_Comm node = ranks_beside();
     int n, same = 0;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
     MPI_Comm_size(node, &n);
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);

@@ -14,6 +14,7 @@
  * Each rank reads a part that no other writes, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT;
  * gates count on from lap to lap, and nobody is in the next lap before all have left this one's wait.
  */
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
 
-enum { ARRIVED, DONE, BARRIER, N_STAGES };
+enum { ARRIVED, DONE, BARRIER };
 static const double slice = 0.05; // seconds that a waiter sleeps before it looks at limits
 
 /* A cache line of its own: ranks write it. */
@@ -32,7 +33,8 @@ typedef struct Gate {
 } Gate;
 
 typedef struct Slot {
-    _Alignas(64) _Atomic uint32_t passed[N_STAGES]; // number of the last call; of barriers
+    // numbers of the calls that have passed a gate, of each place the last one: waits go in any order; of barriers
+    _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
     CollCall call[COLL_IN_FLIGHT];
 } Slot;
 
@@ -47,7 +49,7 @@ typedef struct Meet {
 
 struct ThreadsJob {
     int size;
-    double spin; // seconds
+    double spin; // seconds, where --wait says nothing else
     Meet *all;
     void *board[MAX_THREAD_RANKS]; // world_split: leaders show their group's Meet
     _Atomic bool left[MAX_THREAD_RANKS];
@@ -86,24 +88,29 @@ void world_threads_left(World *w) {
 
 /* ---- gates */
 
+/* Where a rank's number is kept when it passes a stage. */
+static _Atomic uint32_t *passed(const Comm *c, int rank, int stage, uint32_t number) {
+    Slot *s = &((Meet *)c->impl)->slot[rank];
+    return stage == BARRIER ? &s->barriers : &s->passed[stage][number % COLL_IN_FLIGHT];
+}
+
 /* Counts this rank in; the last one wakes those who sleep. Sequential consistency of the count and of
  * sleepers makes sure that either sees the other. */
 static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target) {
     Meet *m = c->impl;
-    atomic_store(&m->slot[c->rank].passed[stage], number);
+    atomic_store(passed(c, c->rank, stage, number), number);
     if (atomic_fetch_add(&g->count, 1) + 1 == target && atomic_load(&m->sleepers) > 0)
         futex_wake(&g->count);
 }
 
 /* The members that have not passed a stage, by their ranks in the world; is one of them gone for ever? */
 static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, size_t n) {
-    const Meet *m = c->impl;
     const ThreadsJob *job = c->world->impl;
     bool gone = false;
     text[0] = 0;
     for (int i = 0; i < c->size; i++) {
         bool left = atomic_load(&job->left[c->member[i]]);
-        if ((int32_t)(atomic_load(&m->slot[i].passed[stage]) - number) >= 0) continue;
+        if ((int32_t)(atomic_load(passed(c, i, stage, number)) - number) >= 0) continue;
         gone |= left;
         size_t at = strlen(text);
         snprintf(text + at, n - at, "%srank %d%s", at ? ", " : "", c->member[i],
@@ -125,24 +132,26 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
 static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
                       const CollCall *call) {
     Meet *m = c->impl;
-    const ThreadsJob *job = c->world->impl;
-    double begin = coll_now(), spin = job->spin;
-    do
+    const World *w = c->world;
+    const ThreadsJob *job = w->impl;
+    double spin = w->wait == WAIT_SPIN ? INFINITY : w->wait == WAIT_SLEEP ? 0 : job->spin;
+    double begin = coll_now(), looked = 0;
+    for (;;) {
         for (int i = 0; i < 32; i++) {
             if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0)
                 return;
             pause_cpu();
         }
-    while (spin > 0 && coll_now() - begin < spin);
-    for (;;) {
+        double seconds = coll_now() - begin;
+        if (seconds >= looked + slice)
+            look_at_limits(c, stage, number, call, seconds), looked = seconds;
+        if (seconds < spin) continue;
         atomic_fetch_add(&m->sleepers, 1);
         uint32_t count = atomic_load(&g->count);
         bool open = (int32_t)(count - target) >= 0;
         if (!open) futex_wait(&g->count, count, slice);
         atomic_fetch_sub(&m->sleepers, 1);
         if (open) return;
-        double seconds = coll_now() - begin;
-        if (seconds >= slice) look_at_limits(c, stage, number, call, seconds);
     }
 }
 
@@ -150,7 +159,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
 
 static void threads_barrier(Comm *c) {
     Meet *m = c->impl;
-    uint32_t number = atomic_load(&m->slot[c->rank].passed[BARRIER]) + 1;
+    uint32_t number = atomic_load(&m->slot[c->rank].barriers) + 1;
     uint32_t target = number * (uint32_t)c->size;
     gate_enter(c, BARRIER, &m->barrier, number, target);
     gate_wait(c, BARRIER, &m->barrier, number, target, NULL);
@@ -213,8 +222,9 @@ static void all_gather(Comm *c, uint64_t number, const CollCall *call) {
     }
 }
 
-static void broadcast(Comm *c, uint64_t number, const CollCall *call) {
-    const void *src = call_of(c, call->root, number)->src;
+/* broadcast: the root's; shift: that of the rank so many places before. */
+static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call) {
+    const void *src = call_of(c, rank, number)->src;
     int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
     if (src != call->dst) coll_copy(c->world->team, call->dst, bytes, src, bytes, 1, bytes);
 }
@@ -272,12 +282,16 @@ static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
     int64_t src_at = begin, dst_at = begin;
     s.row_bytes = s.src_stride = (end - begin) * bytes;
     if (call->op == COLL_REDUCE_SCATTER) {
-        src_at = c->rank * (call->dim == 0 ? n : call->cols), dst_at = 0;
+        dst_at = 0;
         s.rows = call->rows, s.row_bytes = call->cols * bytes;
         s.src_stride = call->dim == 0 ? s.row_bytes : c->size * s.row_bytes;
     }
-    for (int i = 0; i < c->size; i++)
-        s.src[i] = (const char *)call_of(c, i, number)->src + src_at * bytes;
+    for (int i = 0; i < c->size; i++) {
+        const CollCall *theirs = call_of(c, i, number);
+        if (call->op == COLL_REDUCE_SCATTER)
+            src_at = c->rank * (call->dim == 0 ? coll_block_stride(theirs) : call->cols);
+        s.src[i] = (const char *)theirs->src + src_at * bytes;
+    }
     bool for_root = call->op == COLL_REDUCE;
     s.dst[0] = (char *)(for_root ? call_of(c, call->root, number) : call)->dst + dst_at * bytes;
     if (call->op == COLL_ALL_REDUCE)
@@ -296,7 +310,9 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
     if (call->op == COLL_ALL_GATHER)
         all_gather(c, number, call);
     else if (call->op == COLL_BROADCAST)
-        broadcast(c, number, call);
+        take_from(c, call->root, number, call);
+    else if (call->op == COLL_SHIFT)
+        take_from(c, (c->rank - call->root + c->size) % c->size, number, call);
     else
         sum_of_calls(c, number, call);
     gate_enter(c, DONE, &m->gate[DONE][at], (uint32_t)number, target);

@@ -16,7 +16,7 @@ int count_since(CollCount *now, int n, const CollCount *before, int n_before) {
     return left;
 }
 
-static bool same_row(const CollCount *a, const CollCount *b) {
+bool count_same(const CollCount *a, const CollCount *b) {
     return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
 }
 
@@ -49,13 +49,13 @@ void count_print(FILE *f, int ranks, const CollCount *told, int n_told, const Co
     for (int i = 0; i < n_told; i++) {
         const CollCount *seen = NULL;
         for (int j = 0; j < n && !seen; j++)
-            if (same_row(&met[j], &told[i])) seen = &met[j];
+            if (count_same(&met[j], &told[i])) seen = &met[j];
         print_row(f, &told[i], &told[i], seen, steps);
         add_to(&told_all, &told[i]);
     }
     for (int j = 0; j < n; j++) {
         bool known = false;
-        for (int i = 0; i < n_told; i++) known |= same_row(&met[j], &told[i]);
+        for (int i = 0; i < n_told; i++) known |= count_same(&met[j], &told[i]);
         if (!known) print_row(f, &met[j], NULL, &met[j], steps);
         add_to(&met_all, &met[j]);
     }

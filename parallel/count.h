@@ -14,6 +14,8 @@
 
 enum { COUNT_ROWS = 128 };
 
+/* Local, pure. Do two rows count the same: op, what and along? */
+bool count_same(const CollCount *a, const CollCount *b);
 /* Local. now[n] becomes what was counted after before[n_before], both from world_counts; its rows that
  * are left. */
 int count_since(CollCount *now, int n, const CollCount *before, int n_before);

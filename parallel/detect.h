@@ -61,7 +61,7 @@ void detect_free(Detected *d);
 void detect_print(const Detected *d, FILE *f);
 /* Local, pure. Levels, memory and speeds where they are known; the rest by the preset for processors. */
 void detect_machine(const Detected *d, Machine *m);
-/* Local, pure. What a calibration depends on, in letters that a file's name may have. */
+/* Local. What a calibration depends on, this very program included, in letters that a file's name may have. */
 void detect_key(const Detected *d, char key[256]);
 
 /* Collective over the world. Measures the bandwidth between every pair of ranks and prints it as a matrix, by level:

@@ -2,6 +2,7 @@
  * node, which has no such level. All of it holds until something is measured. */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "parallel/detect_parts.h"
 
 /* Of the fastest card of the slowest node, in bytes/s of payload: headers of Ethernet, IP and TCP take 4.4 %. */
@@ -73,6 +74,7 @@ static void add_levels(const Detected *d, Machine *m) {
 void detect_machine(const Detected *d, Machine *m) {
     machine_open(m, "cpu:1", NULL);
     snprintf(m->name, sizeof m->name, "%d x %.30s", d->n_nodes, d->node[0].cpu);
+    utf8_mend(m->name); // a letter that was cut
     m->ranks = d->n_ranks;
     m->nodes = d->n_nodes;
     m->ranks_per_node = fewest_ranks(d);

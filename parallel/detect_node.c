@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "parallel/detect_parts.h"
 
 /* ---- files of one line ---- */
@@ -184,6 +185,7 @@ void node_model(NodeFacts *n, const char *root) {
     n->cpu[strcspn(n->cpu, "@\n")] = 0;
     for (char *two; (two = strstr(n->cpu, "  "));) memmove(two, two + 1, strlen(two));
     for (size_t l = strlen(n->cpu); l > 0 && n->cpu[l - 1] == ' '; l--) n->cpu[l - 1] = 0;
+    utf8_mend(n->cpu);
 }
 
 void node_quota(NodeFacts *n, const char *root) {

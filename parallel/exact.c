@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "parallel/block.h"
+#include "parallel/summa.h"
 
 /* ---- where sums are cut ---- */
 
@@ -117,27 +118,30 @@ static void grad_done_64(Model *m, int i, bool fresh, const char *what) {
 
 /* ---- linear layers ---- */
 
-/* With stay=y: the sum over all panels of K that pass by. */
+typedef struct Forward {
+    Model *m;
+    LinearKind kind;
+} Forward;
+
+static void forward_panel(void *ctx, Product part, int64_t begin) {
+    const Forward *f = ctx;
+    product_64(f->m, part, f->m->ex.sum, of_input(f->m, f->kind), EXACT_ACTIVATIONS, begin == 0);
+}
+
+/* With stay=y: the sum over all panels of K that pass by, as in summa_forward. */
 static const int64_t *stay_forward(Model *m, const Linear *l, const Tokens *tk, const float *x,
                                    int w) {
-    const float *own = weight_whole(m, w, l->what_w);
-    Panel p;
-    for (int64_t k = 0; k < l->K; k += p.n) {
-        int64_t ld;
-        p = summa_panel(m, l, k, w);
-        const float *xp = summa_x(m, l, tk, &p, x, &ld), *wp = summa_w(m, l, &p, own);
-        product_64(m, product_xw(tk->rows, p.n, l->N, xp, ld, wp), m->ex.sum, of_input(m, l->kind),
-                   EXACT_ACTIVATIONS, k == 0);
-    }
+    summa_pass(m, l, tk, x, w, forward_panel, &(Forward){m, l->kind});
     return m->ex.sum;
 }
 
 static const int64_t *forward_sum(Model *m, const Linear *l, const Tokens *tk, const float *x,
                                   int w) {
-    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
+    const float *in =
+        path_run(&l->x, COLL_F32, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
     Product p = product_xw(tk->rows, l->K, l->N, in, l->K, weight_whole(m, w, l->what_w));
     product_64(m, p, m->ex.sum, of_input(m, l->kind), EXACT_ACTIVATIONS, true);
-    return path_run_of(&l->y, COLL_I64, m->ex.sum, tk->rows, l->N, m->ex.part, m->ex.tmp);
+    return path_run(&l->y, COLL_I64, m->ex.sum, tk->rows, l->N, m->ex.part, m->ex.tmp);
 }
 
 void exact_linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x,
@@ -153,50 +157,52 @@ void exact_linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y,
     if (epilogue == EPI_GELU) m->k->gelu_forward(m->team, y, sum, rows * N);
 }
 
-/* Sums panel [rows, n] over a group at its owner, who gets it in `to`; NULL elsewhere. */
-static const int64_t *reduce_panel(Comm *c, int owner, const int64_t *panel, int64_t *to,
-                                   int64_t rows, int64_t n, const char *what) {
+/* Sums a panel over a group at its owner, who gets it in `to`; NULL elsewhere. */
+static const int64_t *reduce_panel(Model *m, Comm *c, const Slice *p, const int64_t *panel,
+                                   int64_t *to, const char *what) {
     if (!c) return panel;
-    bool mine = comm_rank(c) == owner;
-    summa_stream(c, COLL_REDUCE, COLL_I64, panel, mine ? to : NULL, rows, n, owner, what);
-    return mine ? to : NULL;
+    coll_wait(summa_reduce(m, c, COLL_I64, panel, to, p, what));
+    return comm_rank(c) == p->owner ? to : NULL;
 }
 
-static void stay_dx(Model *m, const Linear *l, const Tokens *tk, const Panel *p, float *dx,
-                    const float *dy, const float *w) {
+static void stay_dx(Model *m, const Linear *l, const Slice *p, float *dx, const float *dy,
+                    const float *w) {
     int exponent = exact_gradients((double)m->scale);
-    product_64(m, product_dx(tk->rows, p->n, l->N, dy, l->N, summa_w(m, l, p, w)), m->ex.sum,
-               of_output(m, l->kind), exponent, true);
-    const int64_t *sum = reduce_panel(grid_comm(m->grid, axes_of("y")), p->owner_x, m->ex.sum,
-                                      m->ex.part, tk->rows, p->n, l->dx.what);
-    for (int64_t t = 0; sum && t < tk->rows; t++)
-        m->k->exact_to_float(m->team, dx + t * l->K_stored + p->in_x, sum + t * p->n, p->n,
-                             exponent);
+    product_64(m, product_dx(p->rows, p->cols, l->N, dy, l->N, w), m->ex.sum, of_output(m, l->kind),
+               exponent, true);
+    const int64_t *sum =
+        reduce_panel(m, grid_comm(m->grid, axes_of("y")), p, m->ex.sum, m->ex.part, l->dx.what);
+    for (int64_t t = 0; sum && t < p->rows; t++)
+        m->k->exact_to_float(m->team, dx + t * p->ld + p->at, sum + t * p->cols, p->cols, exponent);
 }
 
-static void stay_dw(Model *m, const Linear *l, const Tokens *tk, const Panel *p, int64_t *dw,
-                    bool fresh, const float *dy, const float *x) {
-    int64_t ld, n = p->n * l->N;
-    const float *xp = summa_x(m, l, tk, p, x, &ld);
-    product_64(m, product_dw(tk->rows, p->n, l->N, xp, ld, dy), m->ex.panel[0], of_tokens(tk->S),
+static void stay_dw(Model *m, const Linear *l, const Tokens *tk, const Slice *p, int64_t *dw,
+                    bool fresh, const float *dy, const float *x, int64_t ld) {
+    product_64(m, product_dw(tk->rows, p->rows, l->N, x, ld, dy), m->ex.panel[0], of_tokens(tk->S),
                EXACT_WEIGHTS, true);
-    const int64_t *sum = reduce_panel(grid_comm(m->grid, axes_of("x")), p->owner_w, m->ex.panel[0],
-                                      m->ex.panel[1], p->n, l->N, l->what_dw);
-    int64_t *own = dw + p->in_w * l->N;
+    const int64_t *sum = reduce_panel(m, grid_comm(m->grid, axes_of("x")), p, m->ex.panel[0],
+                                      m->ex.panel[1], l->what_dw);
+    int64_t n = p->rows * p->cols, *own = dw + p->at;
     if (sum && fresh) memcpy(own, sum, (size_t)n * sizeof *own);
     if (sum && !fresh) add_64(own, sum, n);
 }
 
+/* Results have rooms of their own here, so panels of x and w come one ahead as in forward. */
 static void stay_backward(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
                           const float *x, int w) {
-    const float *own = weight_whole(m, w, l->what_w);
+    Inflow x_in = summa_x(m, l, x), w_in = summa_w(m, l, weight_whole(m, w, l->what_w));
     bool fresh;
     int64_t *dw = grad_open_64(m, w, &fresh);
-    Panel p;
-    for (int64_t k = 0; k < l->K; k += p.n) {
-        p = summa_panel(m, l, k, w);
-        stay_dx(m, l, tk, &p, dx, dy, own);
-        stay_dw(m, l, tk, &p, dw, fresh, dy, x);
+    Panel p = summa_panel(m, l, tk, w, 0);
+    inflow_ahead(&w_in, &p.w), inflow_ahead(&x_in, &p.x);
+    for (Panel next; p.n; p = next) {
+        next = summa_panel(m, l, tk, w, p.begin + p.n);
+        const float *wp = inflow_take(&w_in, &p.w);
+        inflow_ahead(&w_in, &next.w);
+        stay_dx(m, l, &p.x, dx, dy, wp);
+        const float *xp = inflow_take(&x_in, &p.x);
+        inflow_ahead(&x_in, &next.x);
+        stay_dw(m, l, tk, &p.w, dw, fresh, dy, xp, inflow_ld(&x_in, &p.x));
     }
     grad_done_64(m, w, m->grads_fresh, l->what_dw);
 }
@@ -204,15 +210,17 @@ static void stay_backward(Model *m, const Linear *l, const Tokens *tk, float *dx
 static void backward(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
                      const float *x, int w) {
     int exponent = exact_gradients((double)m->scale);
-    const float *whole = path_run(&l->dy, dy, rows_out(l->kind, tk), l->N_stored, m->work.y, NULL);
+    const float *whole =
+        path_run(&l->dy, COLL_F32, dy, rows_out(l->kind, tk), l->N_stored, m->work.y, NULL);
     product_64(m, product_dx(tk->rows, l->K, l->N, whole, l->N, weight_whole(m, w, l->what_w)),
                m->ex.sum, of_output(m, l->kind), exponent, true);
     const int64_t *sum =
-        path_run_of(&l->dx, COLL_I64, m->ex.sum, tk->rows, l->K, m->ex.part, m->ex.tmp);
+        path_run(&l->dx, COLL_I64, m->ex.sum, tk->rows, l->K, m->ex.part, m->ex.tmp);
     m->k->exact_to_float(m->team, dx, sum, rows_in(l->kind, tk) * l->K_stored, exponent);
     bool fresh;
     int64_t *dw = grad_open_64(m, w, &fresh);
-    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
+    const float *in =
+        path_run(&l->x, COLL_F32, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
     product_64(m, product_dw(tk->rows, l->K, l->N, in, l->K, whole), dw, of_tokens(tk->S),
                EXACT_WEIGHTS, fresh);
     grad_done_64(m, w, m->grads_fresh, l->what_dw);
@@ -299,7 +307,7 @@ void exact_head_done(Model *m, const Tokens *tk, float *dh) {
     const Linear *l = &m->linear[LINEAR_HEAD];
     grad_done_64(m, m->head, m->grads_fresh, l->what_dw);
     const int64_t *sum =
-        path_run_of(&l->dx, COLL_I64, m->ex.sum, tk->T, m->w.C_all, m->ex.part, m->ex.tmp);
+        path_run(&l->dx, COLL_I64, m->ex.sum, tk->T, m->w.C_all, m->ex.part, m->ex.tmp);
     m->k->exact_to_float(m->team, dh, sum, tk->T_x * m->w.C, exact_gradients((double)m->scale));
 }
 
@@ -313,8 +321,8 @@ void exact_reduce_grads(Model *m) {
     }
 }
 
-void exact_add_losses(Model *m, int64_t n) {
-    m->k->exact_sum(m->team, m->loss_64, m->losses, n);
+void exact_add_losses(Model *m, const float *losses, int64_t n) {
+    m->k->exact_sum(m->team, m->loss_64, losses, n);
 }
 
 double exact_loss_total(Model *m) {

@@ -44,7 +44,7 @@ void exact_head_done(Model *m, const Tokens *tk, float *dh);
 /* Collective. The end of a step: sums of the integers over the mesh, and the floats of them. */
 void exact_reduce_grads(Model *m);
 /* Collective over d x z. Adds the losses of tokens to those of the step (or evaluation); their sum over the mesh. */
-void exact_add_losses(Model *m, int64_t n);
+void exact_add_losses(Model *m, const float *losses, int64_t n);
 double exact_loss_total(Model *m);
 double exact_grad_norm(Model *m);
 

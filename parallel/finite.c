@@ -10,6 +10,17 @@ static bool finite_all(Model *m, const float *x, int64_t n) {
     return !x || isfinite(m->k->sum_of_squares(m->team, x, n));
 }
 
+static bool acts_finite(Model *m, const Act *x, int64_t n) {
+    float some[1024];
+    bool all = true;
+    for (int64_t i = 0; x && i < n; i += 1024) {
+        int64_t here = n - i < 1024 ? n - i : 1024;
+        m->k->to_floats(some, acts_at(m, x, i), here);
+        for (int64_t k = 0; k < here; k++) all &= isfinite(some[k]) != 0;
+    }
+    return all;
+}
+
 static bool block_finite(Model *m, int l, char *name, size_t n) {
     const BlockActs *a = &m->acts[l];
     int64_t stream = m->tk.T_x * m->w.C, rows = m->tk.rows;
@@ -17,7 +28,7 @@ static bool block_finite(Model *m, int l, char *name, size_t n) {
                 RECOMPUTE_FULL; // else what lies between the stages belongs to another block
     const struct {
         const char *what;
-        const float *x;
+        const Act *x;
         int64_t n;
     } list[] = {{"input", a->x, stream},
                 {"qkv", kept ? a->qkv : NULL, rows * m->w.qkv},
@@ -25,7 +36,7 @@ static bool block_finite(Model *m, int l, char *name, size_t n) {
                 {"residual after attention", kept ? a->x2 : NULL, stream},
                 {"MLP before the activation", kept ? a->pre : NULL, rows * m->w.up}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        if (finite_all(m, list[i].x, list[i].n)) continue;
+        if (acts_finite(m, list[i].x, list[i].n)) continue;
         snprintf(name, n, "activation h.%d %s", l, list[i].what);
         return false;
     }
@@ -45,7 +56,7 @@ static int64_t first_here(Model *m, char *name, size_t n) {
         }
     for (int l = 0; l < c->layers; l++, place++)
         if (!block_finite(m, l, name, n)) return place;
-    if (!finite_all(m, m->x_last, m->tk.T_x * m->w.C)) {
+    if (!acts_finite(m, m->x_last, m->tk.T_x * m->w.C)) {
         snprintf(name, n, "output of the last block");
         return place;
     }

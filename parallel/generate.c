@@ -13,9 +13,10 @@ struct Generator {
     Model m;       // inference shapes; its parameters point into the trained model
     int64_t n;     // positions in the cache
     int32_t *seen; // [S] the tokens of those positions
-    float **cache; // [L] each [S, 2 Hkv D]: keys, then values of a position
+    Act **cache;   // [L] each [S, 2 Hkv D]: keys, then values of a position
     Arena cache_arena;
-    float *logits;
+    Act *row;      // logits of one token
+    float *logits; // the same for the host
 };
 
 static void plan(Generator *g, const Model *m) {
@@ -24,9 +25,12 @@ static void plan(Generator *g, const Model *m) {
     s.S = s.config.seq;
     s.training = s.samples = false;
     s.recompute = RECOMPUTE_NONE;
+    s.overlap =
+        (Overlap){0}; // weights may change between two passes, and single tokens hide nothing
     s.borrow = &m->tensors;
     model_plan(&g->m, &s, m->k, m->team);
     g->cache_arena = arena_measure("key-value cache");
+    g->cache_arena.memory = m->k->memory;
     g->cache = mem_calloc((size_t)s.config.layers, sizeof *g->cache);
 }
 
@@ -39,9 +43,8 @@ static void cut_cache(Generator *g) {
     const Config *c = &g->m.shape.config;
     for (int l = 0; l < c->layers; l++)
         g->cache[l] =
-            arena_take(&g->cache_arena, (size_t)(c->seq * cache_row(&g->m)) * sizeof(float));
-    g->logits = arena_take(&g->cache_arena, (size_t)head_columns(&g->m) * sizeof(float));
-    g->seen = arena_take(&g->cache_arena, (size_t)c->seq * sizeof(int32_t));
+            arena_take(&g->cache_arena, (size_t)(c->seq * cache_row(&g->m)) * g->m.k->word);
+    g->row = arena_take(&g->cache_arena, (size_t)head_columns(&g->m) * g->m.k->word);
 }
 
 int64_t generator_bytes(const Model *m) {
@@ -62,6 +65,8 @@ Generator *generator_create(const Model *m) {
     cut_cache(g);
     arena_commit(&g->cache_arena);
     cut_cache(g);
+    g->logits = mem_alloc((size_t)g->m.shape.config.vocab * sizeof *g->logits);
+    g->seen = mem_alloc((size_t)g->m.shape.config.seq * sizeof *g->seen);
     return g;
 }
 
@@ -69,6 +74,7 @@ void generator_free(Generator *g) {
     if (!g) return;
     arena_free(&g->cache_arena);
     mem_free(g->cache);
+    mem_free(g->logits), mem_free(g->seen);
     model_free(&g->m);
     mem_free(g);
 }
@@ -77,15 +83,17 @@ void generator_free(Generator *g) {
 static const float *logits_of(Generator *g, const Tokens *tk, int64_t row) {
     Model *m = &g->m;
     norm_of(m, m->lnf_w, m->lnf_b, tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
-    head_logits(m, tk, g->logits, m->h_last, row, 1);
+    head_logits(m, tk, g->row, m->h_last, row, 1);
+    m->k->to_floats(g->logits, g->row, m->shape.config.vocab);
     return g->logits;
 }
 
 /* The keys and values of rows 0..n-1 of qkv go to positions first.. of block l's cache. */
-static void remember(Generator *g, int l, const float *qkv, int64_t first, int64_t n) {
-    int64_t row = cache_row(&g->m), wide = g->m.w.qkv, skip = wide - row;
-    for (int64_t i = 0; i < n; i++)
-        memcpy(g->cache[l] + (first + i) * row, qkv + i * wide + skip, (size_t)row * sizeof(float));
+static void remember(Generator *g, int l, const Act *qkv, int64_t first, int64_t n) {
+    const Model *m = &g->m;
+    int64_t row = cache_row(m), wide = m->w.qkv;
+    m->k->copy(m->team, acts_at(m, g->cache[l], first * row), row, acts_at(m, qkv, wide - row),
+               wide, n, row, m->k->word);
 }
 
 const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
@@ -98,7 +106,7 @@ const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
     model_tokens(m, &tk, n, g->seen, NULL);
     embed(m, &tk, m->inputs, m->acts[0].x);
     for (int l = 0; l < c->layers; l++) {
-        float *next = l + 1 < c->layers ? m->acts[l + 1].x : m->x_last;
+        Act *next = l + 1 < c->layers ? m->acts[l + 1].x : m->x_last;
         block_forward(m, l, &tk, &m->acts[l], next);
         remember(g, l, m->acts[l].qkv, 0, n);
     }

@@ -34,7 +34,7 @@ Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
 }
 
 /* What the path has gathered to [T, C]. */
-static void probe_whole(Model *m, const char *name, int layer, const float *at, const Path *path) {
+static void probe_whole(Model *m, const char *name, int layer, const Act *at, const Path *path) {
     probe(m, &(Probe){.name = name,
                       .layer = layer,
                       .gathered = true,
@@ -44,7 +44,7 @@ static void probe_whole(Model *m, const char *name, int layer, const float *at, 
                       .path = path});
 }
 
-void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
+void embed(Model *m, const Tokens *tk, const int32_t *tokens, Act *x) {
     Embedding e = {
         .B = 1, .S = tk->T, .C = m->w.C_all, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = tokens};
     bool cut = m->linear[LINEAR_HEAD].dx.n > 0;
@@ -59,19 +59,19 @@ void embed(Model *m, const Tokens *tk, const int32_t *tokens, float *x) {
     m->k->embedding_forward(m->team, &e, m->work.h);
     Path p = m->linear[LINEAR_HEAD].dx;
     p.what = "x of embedding";
-    path_run(&p, m->work.h, tk->T, m->w.C_all, x, m->work.tmp);
+    path_run(&p, acts_type(m), m->work.h, tk->T, m->w.C_all, x, m->work.tmp);
     Embedding pos = {.B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first, .wpe = wpe};
     if (wpe) m->k->position_forward(m->team, &pos, tk->T_x, tk->t0, x);
     probe(m, &(Probe){.name = "x", .at = x, .side = SIDE_STREAM, .path = &p});
 }
 
-void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const float *dx) {
+void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act *dx) {
     Embedding e = {
         .B = 1, .S = tk->T, .C = m->w.C_all, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = tokens};
     Embedding pos = {.B = tk->T / tk->S, .S = tk->S, .C = m->w.C, .first = tk->first};
     Path p = m->linear[LINEAR_HEAD].x; // from the stream to [T/d.z, C], as the head wants it
     p.what = "dx of embedding";
-    const float *whole = path_run(&p, dx, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    const Act *whole = path_run(&p, acts_type(m), dx, tk->T_x, m->w.C, m->work.h, m->work.tmp);
     probe_whole(m, "dx", 0, whole, &p);
     if (m->exact) {
         exact_embed_backward(m, tk, &e, &pos, dx, whole);
@@ -81,7 +81,8 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const flo
     e.dwte = grad_open(m, m->wte, &add);
     // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or to the zeros of
     // model_zero_grads.
-    if (e.dwte != m->tensors.t[m->wte].grad) m->k->zero(m->team, e.dwte, m->w.V * m->w.C_all);
+    if (e.dwte != m->tensors.t[m->wte].grad)
+        m->k->zero(m->team, e.dwte, (size_t)(m->w.V * m->w.C_all) * sizeof(float));
     m->k->embedding_backward(m->team, &e, whole);
     pos.dwpe = m->wpe < 0 ? NULL : m->tensors.t[m->wpe].grad;
     if (pos.dwpe) m->k->position_backward(m->team, &pos, tk->T_x, tk->t0, dx);
@@ -99,15 +100,14 @@ int64_t head_ld(int64_t V) {
 }
 
 int64_t head_chunk(int64_t T, int64_t V) {
-    int64_t most = HEAD_BYTES / (head_ld(V) * (int64_t)sizeof(float));
+    int64_t most = HEAD_BYTES / (head_ld(V) * (int64_t)sizeof(float)); // whatever the word
     int64_t chunks = most > 0 ? up_to(T, most) : T;
     int64_t rows = up_to(up_to(T, chunks), 64) * 64; // chunks of about equal length
     return rows < T ? rows : T;
 }
 
 /* logits[T, V/x.y] of h[T, C]: the head's weight is [V,C], used transposed. */
-static void logits_here(Model *m, float *logits, int64_t ld, const float *h, int64_t T,
-                        const float *w) {
+static void logits_here(Model *m, Act *logits, int64_t ld, const Act *h, int64_t T, const Act *w) {
     Product p = product_dx(T, m->w.V_n, m->w.C_all, h, m->w.C_all, w);
     p.y = logits, p.ldy = ld;
     product_run(m, p);
@@ -118,28 +118,28 @@ int64_t head_columns(const Model *m) {
     return m->w.V * (over ? comm_size(over) : 1);
 }
 
-void head_logits(Model *m, const Tokens *tk, float *logits, const float *h, int64_t row,
-                 int64_t n) {
+void head_logits(Model *m, const Tokens *tk, Act *logits, const Act *h, int64_t row, int64_t n) {
     const Linear *l = &m->linear[LINEAR_HEAD];
     Comm *over = grid_comm(m->grid, axes_of("x.y"));
     int64_t V = m->w.V, all = head_columns(m), first = over ? V * comm_rank(over) : 0;
-    const float *whole = path_run(&l->x, h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
-    logits_here(m, logits + first, all, whole + row * m->w.C_all, n,
+    const Act *whole = path_run(&l->x, acts_type(m), h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    logits_here(m, acts_at(m, logits, first), all, acts_at(m, whole, row * m->w.C_all), n,
                 weight_whole(m, m->head, l->what_w));
     for (int64_t t = 0; over && t < n; t++)
-        coll_gather(over, COLL_F32, logits + t * all + first, V, logits + t * all, "logits");
+        coll_gather(over, acts_type(m), acts_at(m, logits, t * all + first), V,
+                    acts_at(m, logits, t * all), "logits");
 }
 
 /* dh[T,C] = dlogits w, and dw[V,C] += dlogits' h, of this rank's columns. */
-static void head_backward(Model *m, float *dh, const float *h, int64_t T, const float *w, float *dw,
-                          bool add) {
-    int64_t V = m->w.V_n, C = m->w.C_all, ld = m->ld_logits;
-    Product to_h = product_xw(T, V, C, m->logits, ld, w),
-            to_w = product_dw(T, V, C, m->logits, ld, h);
-    to_h.y = dh;
-    to_w.y = dw, to_w.addend = add ? dw : NULL;
-    product_run(m, to_h);
-    product_run(m, to_w);
+static void head_dh(Model *m, Act *dh, int64_t T, const Act *w) {
+    Product p = product_xw(T, m->w.V_n, m->w.C_all, m->logits, m->ld_logits, w);
+    p.y = dh;
+    product_run(m, p);
+}
+static void head_dw(Model *m, const Act *h, int64_t T, float *dw, bool add) {
+    Product p = product_dw(T, m->w.V_n, m->w.C_all, m->logits, m->ld_logits, h);
+    p.y = dw, p.addend = add ? dw : NULL;
+    product_run(m, p);
 }
 
 /* Losses of some rows whose logits are in m->logits, which become their gradient. */
@@ -167,22 +167,30 @@ static void classify(Model *m, int64_t rows, const int32_t *targets, float *loss
     if (backward) m->k->classifier_gradient(m->team, &c, m->work.stats, m->work.log_sum, m->logits);
 }
 
-double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const int32_t *targets,
+/* With bulk the sum of dh runs under the last product dw. */
+double head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
                  float scale, bool backward) {
     const Linear *l = &m->linear[LINEAR_HEAD];
     int64_t C = m->w.C_all, T = tk->T;
-    const float *whole = path_run(&l->x, h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
+    const Act *whole = path_run(&l->x, acts_type(m), h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
     probe_whole(m, "h", -1, whole, &l->x);
-    const float *w = weight_whole(m, m->head, l->what_w);
-    float *part = backward && l->dx.n ? m->work.dlast : dh, *dw = NULL;
-    bool add = false;
+    const Act *w = weight_whole(m, m->head, l->what_w);
+    Act *part = backward && l->dx.n ? m->work.dlast : dh;
+    float *dw = NULL;
+    PathRun sum = {0};
+    bool add = false, bulk = m->shape.overlap.bulk;
     if (backward && !m->exact) dw = grad_open(m, m->head, &add);
     for (int64_t t = 0; t < T; t += m->head_rows) {
         int64_t rows = T - t < m->head_rows ? T - t : m->head_rows;
-        logits_here(m, m->logits, m->ld_logits, whole + t * C, rows, w);
+        const Act *h_t = acts_at(m, whole, t * C);
+        logits_here(m, m->logits, m->ld_logits, h_t, rows, w);
         classify(m, rows, targets + t, m->losses + t, scale, backward);
-        if (backward && m->exact) exact_head_backward(m, tk, t, rows, whole + t * C, w);
-        if (dw) head_backward(m, part + t * C, whole + t * C, rows, w, dw, add || t > 0);
+        if (backward && m->exact) exact_head_backward(m, tk, t, rows, h_t, w);
+        if (!dw) continue;
+        head_dh(m, acts_at(m, part, t * C), rows, w);
+        if (bulk && t + rows == T)
+            sum = path_begin(&l->dx, acts_type(m), part, T, C, dh, m->work.tmp);
+        head_dw(m, h_t, rows, dw, add || t > 0);
     }
     if (backward && m->exact) exact_head_done(m, tk, dh);
     probe(m, &(Probe){.name = "losses",
@@ -194,7 +202,8 @@ double head_loss(Model *m, const Tokens *tk, const float *h, float *dh, const in
                                  "statistics of loss"}}});
     if (dw) {
         grad_done(m, m->head, l->what_dw);
-        path_run(&l->dx, part, T, C, dh, m->work.tmp);
+        if (!bulk) sum = path_begin(&l->dx, acts_type(m), part, T, C, dh, m->work.tmp);
+        path_end(&sum);
         probe(m,
               &(Probe){.name = "dh", .layer = -1, .at = dh, .side = SIDE_STREAM, .path = &l->dx});
     }

@@ -212,7 +212,7 @@ bool layout_add(Layout *l, int axis, int size) {
     return true;
 }
 
-Layout layout_of_sizes(const int32_t size[N_AXES]) {
+Layout layout_of_sizes(const int size[N_AXES]) {
     Layout l = layout_one();
     for (int axis = 0; axis < N_AXES; axis++) layout_add(&l, axis, size[axis]);
     return l;

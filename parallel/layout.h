@@ -67,7 +67,7 @@ bool layout_parse(Layout *l, const char *text, int p, Err *e);
 const char *layout_print(const Layout *l, char buf[64]);
 int layout_ranks(const Layout *l);
 /* Local. A layout of these sizes without words, its axes in the order d, z, x, y. */
-Layout layout_of_sizes(const int32_t size[N_AXES]);
+Layout layout_of_sizes(const int size[N_AXES]);
 /* Local. The layout of one rank. */
 Layout layout_one(void);
 /* Local. One more factor of an axis, inside the others; false when there are too many. */

@@ -12,6 +12,7 @@
 
 #include "base/cache.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 /* The fields of a line, in the order in which they are written. */
 typedef enum { TEXT, WHOLE, REAL } Type;
@@ -30,6 +31,7 @@ static const Field fields[] = {
     FIELD(TEXT, backend),
     FIELD(TEXT, dtype),
     FIELD(TEXT, recompute),
+    FIELD(TEXT, calibration),
     FIELD(WHOLE, ranks),
     FIELD(WHOLE, threads),
     FIELD(WHOLE, micro),
@@ -48,12 +50,17 @@ char *ledger_path(void) {
     return cache_path("ledger.jsonl");
 }
 
-/* What JSON has no word for (NaN, text that is not UTF-8) is left out: not known. */
+/* What JSON has no word for is left out (NaN), or mended (text that is not UTF-8). */
 static json_t *field_print(const Field *f, const LedgerLine *l) {
     const void *p = (const char *)l + f->at;
     double real;
     int64_t whole;
-    if (f->type == TEXT) return json_string(p);
+    if (f->type == TEXT) {
+        char text[sizeof l->model]; // the longest
+        memcpy(text, p, f->size);
+        utf8_mend(text);
+        return json_string(text);
+    }
     memcpy(f->type == REAL ? (void *)&real : (void *)&whole, p, f->size);
     return f->type == REAL ? json_real(real) : json_integer(whole);
 }
@@ -160,15 +167,38 @@ static int by_size(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
+/* Of the n known ones among x[]; sorts. NAN: there are none. */
+static double median(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return n ? (x[(n - 1) / 2] + x[n / 2]) / 2 : NAN;
+}
+
 double ledger_median_error(const LedgerLine *l, int n, const char *machine) {
-    double *error = mem_alloc((size_t)(n + 1) * sizeof *error), median = NAN;
+    double *error = mem_alloc((size_t)(n + 1) * sizeof *error);
     int known = 0;
     for (int i = 0; i < n; i++) {
         double x = fabs(ledger_error(l[i].predicted_ms, l[i].measured_ms));
         if (strcmp(l[i].machine, machine) == 0 && !isnan(x)) error[known++] = x;
     }
-    qsort(error, (size_t)known, sizeof *error, by_size);
-    if (known) median = (error[(known - 1) / 2] + error[known / 2]) / 2;
+    double all = median(error, known);
     mem_free(error);
-    return median;
+    return all;
+}
+
+int ledger_foretold(const LedgerLine *l, int n, const LedgerLine *like, char calibration[24],
+                    double *error) {
+    double *errors = mem_alloc((size_t)(n + 1) * sizeof *errors);
+    int known = 0;
+    *calibration = 0;
+    for (int i = n; i-- > 0;) { // the newest first
+        double x = fabs(ledger_error(l[i].predicted_ms, l[i].measured_ms));
+        if (!*l[i].calibration || isnan(x) || l[i].ranks != like->ranks ||
+            strcmp(l[i].machine, like->machine) != 0 || strcmp(l[i].backend, like->backend) != 0)
+            continue;
+        if (!*calibration) strcpy(calibration, l[i].calibration);
+        if (strcmp(calibration, l[i].calibration) == 0) errors[known++] = x;
+    }
+    *error = median(errors, known);
+    mem_free(errors);
+    return known;
 }

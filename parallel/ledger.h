@@ -17,6 +17,7 @@
 /* Numbers of 0 and texts of "" are not known. */
 typedef struct LedgerLine {
     char time[32], machine[64], model[256], layout[64], backend[16], dtype[8], recompute[16];
+    char calibration[24];     // when the costs were measured by which it was foretold
     int64_t ranks, threads;   // threads: of a rank
     int64_t micro, batch;     // sequences of a micro-step; tokens of a step
     int64_t steps;            // measured ones
@@ -41,6 +42,11 @@ char *ledger_path(void);
 
 /* Local, pure. measured / predicted - 1: 0.1 is 10 % slower, or more, than foretold; NAN where one is not known. */
 double ledger_error(double predicted, double measured);
+/* Local, pure. How many of the lines were foretold by the costs that foretold the newest of those on a machine, a backend
+ * and a number of ranks (machine, backend, ranks of `like`), and by which ones; *error: the median of their |ledger_error|.
+ * 0: there is none. */
+int ledger_foretold(const LedgerLine *l, int n, const LedgerLine *like, char calibration[24],
+                    double *error);
 /* Local, pure. Median of |ledger_error| of the milliseconds of lines about this machine; NAN: there are none. */
 double ledger_median_error(const LedgerLine *l, int n, const char *machine);
 

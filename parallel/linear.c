@@ -7,60 +7,7 @@
 #include "parallel/exact.h"
 #include "parallel/model.h"
 #include "parallel/probe.h"
-
-/* ---- paths ---- */
-
-Path path_make(const Grid *g, const Dist *from, const Dist *to, const char *what) {
-    Path p = {.what = what};
-    Err e;
-    p.n = dist_path(from, to, p.change, &e);
-    if (p.n < 0) die("%s: %s", what, e.text);
-    for (int i = 0; i < p.n; i++) {
-        p.comm[i] = grid_comm(g, (Axes){.n = 1, .axis = {(uint8_t)p.change[i].axis}});
-        assert(p.comm[i] && p.change[i].kind != CHANGE_SLICE);
-    }
-    return p;
-}
-
-const float *path_run(const Path *p, const float *src, int64_t rows, int64_t cols, float *dst,
-                      float *tmp) {
-    return path_run_of(p, COLL_F32, src, rows, cols, dst, tmp);
-}
-
-const void *path_run_of(const Path *p, CollType type, const void *src, int64_t rows, int64_t cols,
-                        void *dst, void *tmp) {
-    int moves = 0; // changes that need another place
-    for (int i = 0; i < p->n; i++) moves += p->change[i].kind != CHANGE_REDUCE;
-    const void *at = src;
-    for (int i = 0; i < p->n; i++) {
-        const Change *c = &p->change[i];
-        bool moving = c->kind != CHANGE_REDUCE, here = !moving && at != src;
-        moves -= moving;
-        void *to = moves > 0 ? tmp : dst;
-        int64_t n = comm_size(p->comm[i]), *cut = c->dim == 0 ? &rows : &cols;
-        if (c->kind == CHANGE_SCATTER) *cut /= n;
-        CollCall call = {.op = c->kind == CHANGE_GATHER    ? COLL_ALL_GATHER
-                               : c->kind == CHANGE_SCATTER ? COLL_REDUCE_SCATTER
-                                                           : COLL_ALL_REDUCE,
-                         .type = type,
-                         .dim = moving ? c->dim : 0,
-                         .rows = rows,
-                         .cols = cols,
-                         .src = at,
-                         .dst = here ? (void *)(uintptr_t)at : to,
-                         .what = p->what,
-                         .file = __FILE__,
-                         .line = __LINE__};
-        coll_run(p->comm[i], &call);
-        if (c->kind == CHANGE_GATHER) *cut *= n;
-        at = call.dst;
-    }
-    return at;
-}
-
-static bool scatters(const Path *p) {
-    return p->n > 0 && p->change[0].kind == CHANGE_SCATTER;
-}
+#include "parallel/summa.h"
 
 void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w) {
     static const char *const what[N_LINEARS][6] = {
@@ -93,11 +40,6 @@ void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w) {
 
 /* ---- room ---- */
 
-Comm *stored_over(Model *m, int i, StoreKind kind) {
-    return shard_stored(&m->tensors, i) ? grid_comm(m->grid, layout_store(&m->grid->layout, kind))
-                                        : NULL;
-}
-
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -105,44 +47,60 @@ static int64_t larger(int64_t a, int64_t b) {
 static float *room(Arena *a, int64_t n) {
     return n ? arena_take(a, (size_t)n * sizeof(float)) : NULL;
 }
+static Act *act_room(const Model *m, Arena *a, int64_t n) {
+    return n ? arena_take(a, (size_t)n * m->k->word) : NULL;
+}
 
-/* stay=y: one panel of each operand, and what a reduction of one leaves. */
+/* stay=y: panels of each operand, and what a reduction of one leaves. */
 static void panel_room(Model *m, Arena *a) {
-    int64_t n[4] = {0};
+    int64_t n[2] = {0};
     for (int kind = 0; kind < LINEAR_HEAD; kind++) {
         const Linear *l = &m->linear[kind];
         n[0] = larger(n[0], m->tk.rows * l->K_stored);
         n[1] = larger(n[1], l->K_stored * l->N);
     }
-    m->work.panel[0] = room(a, n[0]), m->work.panel[1] = room(a, n[1]);
-    m->work.dx = m->shape.training ? room(a, n[0]) : NULL;
-    m->work.y = m->shape.training ? room(a, n[1]) : NULL;
+    for (int i = 0; i < 2; i++) {
+        bool alias = i > 0 && !m->shape.overlap.bulk;
+        m->work.panel_x[i] = alias ? m->work.panel_x[0] : act_room(m, a, n[0]);
+        m->work.panel_w[i] = alias ? m->work.panel_w[0] : room(a, n[1]);
+    }
+    m->work.dx = m->shape.training ? act_room(m, a, n[0]) : NULL;
+    m->work.y = m->shape.training ? room(a, n[1]) : NULL; // sums of dw
 }
 
 static void gathered_room(Model *m, Arena *a) {
-    int64_t x = 0, y = 0, dx = 0, rows = m->tk.rows;
+    int64_t x = 0, y = 0, dx = 0, ring = 0, rows = m->tk.rows;
     for (int kind = 0; kind < LINEAR_HEAD; kind++) {
         const Linear *l = &m->linear[kind];
         if (l->x.n) x = larger(x, rows * l->K);
-        if (scatters(&l->y)) y = larger(y, rows * l->N);
-        if (scatters(&l->dx)) dx = larger(dx, rows * l->K);
+        if (path_scatters(&l->y)) y = larger(y, rows * l->N);
+        if (path_scatters(&l->dx)) dx = larger(dx, rows * l->K);
+        ring = larger(ring, pieces_room(m, &l->y, rows, l->N));
+        if (m->shape.training) ring = larger(ring, pieces_room(m, &l->dx, rows, l->K));
     }
-    m->work.x = room(a, x), m->work.y = room(a, y);
-    m->work.dx = m->shape.training ? room(a, dx) : NULL;
+    m->work.x = act_room(m, a, x), m->work.y = act_room(m, a, y);
+    m->work.dx = m->shape.training ? act_room(m, a, dx) : NULL;
+    m->work.ring = act_room(m, a, ring);
 }
 
 static void weights_room(Model *m, Arena *a) {
-    int64_t w = 0, dw = 0, part = 0;
+    int64_t w[2] = {0}, dw[2] = {0}, part[2] = {0};
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         int64_t block = shard_block(&m->tensors, i, m->grid);
-        if (stored_over(m, i, STORE_PARAM)) w = larger(w, block);
-        if (stored_over(m, i, STORE_GRAD))
-            dw = larger(dw, block), part = larger(part, tensor_part(t, PART_GRAD));
+        // the tables of embedding and head have no neighbour whose product could hide them
+        for (int k = 0; k < (m->shape.overlap.bulk && t->layer >= 0 ? 2 : 1); k++) {
+            if (stored_over(m, i, STORE_PARAM)) w[k] = larger(w[k], block);
+            if (stored_over(m, i, STORE_GRAD))
+                dw[k] = larger(dw[k], block), part[k] = larger(part[k], tensor_part(t, PART_GRAD));
+        }
     }
-    m->work.w = room(a, w);
+    for (int k = 0; k < 2; k++) {
+        m->work.w[k] = act_room(m, a, w[k]);
+        if (!m->shape.training) continue;
+        m->work.dw[k] = room(a, dw[k]), m->work.part[k] = room(a, part[k]);
+    }
     if (!m->shape.training) return;
-    m->work.dw = room(a, dw), m->work.part = room(a, part);
     if (m->grid->kv) m->work.kv = room(a, m->w.rows_C * 2 * m->w.Hkv * m->w.D);
 }
 
@@ -156,49 +114,11 @@ void linear_workspace(Model *m, Arena *a) {
         gathered_room(m, a);
     weights_room(m, a);
     if (X * Y == 1) return;
-    m->work.h = room(a, T), m->work.tmp = room(a, T);
-    m->work.dlast = m->shape.training ? room(a, T) : NULL;
+    m->work.h = act_room(m, a, T), m->work.tmp = act_room(m, a, T);
+    m->work.dlast = m->shape.training ? act_room(m, a, T) : NULL;
     m->work.stats = room(a, larger(2 * m->tk.T_x, 3 * m->head_rows));
     m->work.parts = room(a, larger(Y * 2 * m->tk.T_x, X * Y * 3 * m->head_rows));
     m->work.log_sum = room(a, m->head_rows);
-}
-
-/* ---- weights and gradients that are stored cut over z ---- */
-
-const float *weight_whole(Model *m, int i, const char *what) {
-    const Tensor *t = &m->tensors.t[i];
-    Comm *over = stored_over(m, i, STORE_PARAM);
-    if (!over) return t->param;
-    coll_gather(over, COLL_F32, t->param, tensor_part(t, PART_PARAM), m->work.w, what);
-    probe(m, &(Probe){.name = t->name,
-                      .layer = t->layer,
-                      .at = m->work.w,
-                      .weight = t,
-                      .cause = {{over, COLL_ALL_GATHER, what}}});
-    return m->work.w;
-}
-
-float *grad_open(Model *m, int i, bool *add) {
-    Tensor *t = &m->tensors.t[i];
-    if (stored_over(m, i, STORE_GRAD)) {
-        int64_t n = t->local_rows * t->local_cols, all = shard_block(&m->tensors, i, m->grid);
-        if (m->grid->layout.stay) n = 0; // rows of padding are in no panel
-        m->k->zero(m->team, m->work.dw + n, all - n);
-        *add = false;
-        return m->work.dw;
-    }
-    *add = !m->grads_fresh;
-    return t->grad;
-}
-
-void grad_done(Model *m, int i, const char *what) {
-    Tensor *t = &m->tensors.t[i];
-    Comm *over = stored_over(m, i, STORE_GRAD);
-    if (!over) return;
-    int64_t n = tensor_part(t, PART_GRAD);
-    float *part = m->grads_fresh ? t->grad : m->work.part;
-    coll_scatter(over, COLL_F32, m->work.dw, n, part, what);
-    if (part != t->grad) m->k->bias_residual(m->team, t->grad, part, NULL, 1, n);
 }
 
 /* ---- for those who look ---- */
@@ -218,7 +138,7 @@ static const Look looks[N_LINEARS] = {
     [LINEAR_DOWN] = {"act", "x'", "dx'", "dact", SIDE_ACT, SIDE_STREAM, SIDE_ACT_WIDE,
                      SIDE_STREAM}};
 
-static void probe_gathered(Model *m, const char *name, int w, const float *at, SideKind side,
+static void probe_gathered(Model *m, const char *name, int w, const Act *at, SideKind side,
                            const Path *path) {
     probe(m, &(Probe){.name = name,
                       .layer = m->tensors.t[w].layer,
@@ -242,7 +162,7 @@ static void probe_product(Model *m, const Linear *l, int w, Probe p, const Path 
     probe(m, &p);
 }
 
-static void probe_y(Model *m, const Linear *l, int w, const float *y, const float *addend,
+static void probe_y(Model *m, const Linear *l, int w, const Act *y, const Act *addend,
                     const float *bias) {
     if (!m->probing) return;
     const Look *k = &looks[l->kind];
@@ -251,7 +171,7 @@ static void probe_y(Model *m, const Linear *l, int w, const float *y, const floa
     probe_product(m, l, w, p, &l->y, panels);
 }
 
-static void probe_dx(Model *m, const Linear *l, int w, const float *dx, Epilogue epilogue) {
+static void probe_dx(Model *m, const Linear *l, int w, const Act *dx, Epilogue epilogue) {
     if (!m->probing) return;
     const Look *k = &looks[l->kind];
     const char *name = epilogue == EPI_DGELU ? "dpre" : k->dx;
@@ -279,86 +199,115 @@ static const float *bias_of(const Model *m, int b) {
     return b < 0 ? NULL : m->tensors.t[b].param;
 }
 
-/* y[rows,N] = x w, with what an epilogue may do where nothing is owed. */
-static void forward_product(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x,
-                            int w, const float *addend, const float *bias, Epilogue epilogue,
-                            float *aux) {
-    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
-    probe_gathered(m, looks[l->kind].x, w, in, looks[l->kind].x_wide, &l->x);
-    Product p = product_xw(tk->rows, l->K, l->N, in, l->K, weight_whole(m, w, l->what_w));
-    p.y = y, p.addend = addend, p.bias = bias, p.epilogue = epilogue, p.aux = aux;
-    product_run(m, p);
+/* y = x w, whole or cut; with what an epilogue may do where nothing is owed. */
+static Pieces forward_pieces(Model *m, const Linear *l, const Tokens *tk, Act *y, const Act *x,
+                             int w) {
+    Pieces c = {.m = m,
+                .in = &l->x,
+                .out = &l->y,
+                .src = x,
+                .src_rows = rows_in(l->kind, tk),
+                .src_cols = l->K_stored,
+                .whole = m->work.x,
+                .dst = y,
+                .p = product_xw(tk->rows, l->K, l->N, NULL, l->K, weight_whole(m, w, l->what_w))};
+    c.p.y = path_scatters(&l->y) ? m->work.y : y;
+    return c;
 }
 
-void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x, int w,
-                    int b, const float *addend, Epilogue epilogue, float *aux) {
+void linear_forward(Model *m, LinearKind kind, const Tokens *tk, Act *y, const Act *x, int w, int b,
+                    const Act *addend, Epilogue epilogue, Act *aux) {
     const Linear *l = &m->linear[kind];
+    const float *bias = bias_of(m, b);
     if (m->exact) {
         exact_linear_forward(m, kind, tk, y, x, w, b, addend, epilogue, aux);
         return;
     }
-    bool stay = m->grid->layout.stay;
-    if (!stay && l->y.n == 0) {
-        forward_product(m, l, tk, y, x, w, addend, bias_of(m, b), epilogue, aux);
-        probe_y(m, l, w, epilogue == EPI_GELU ? aux : y, addend, bias_of(m, b));
-        return;
-    }
-    float *sum = epilogue == EPI_GELU ? aux : y; // before the activation
+    bool stay = m->grid->layout.stay, owed = stay || l->y.n > 0, gelu = epilogue == EPI_GELU;
+    Act *sum = gelu ? aux : y; // before the activation
     int64_t rows = rows_out(kind, tk), N = l->N_stored;
     if (stay) {
         summa_forward(m, l, tk, sum, x, w);
     } else {
-        float *part = scatters(&l->y) ? m->work.y : sum;
-        forward_product(m, l, tk, part, x, w, NULL, NULL, EPI_NONE, NULL);
-        path_run(&l->y, part, tk->rows, l->N, sum, NULL);
+        Pieces c = forward_pieces(m, l, tk, owed ? sum : y, x, w);
+        if (!owed) c.p.addend = addend, c.p.bias = bias, c.p.epilogue = epilogue, c.p.aux = aux;
+        const Act *in = pieces_begin(&c);
+        probe_gathered(m, looks[kind].x, w, in, looks[kind].x_wide, &l->x);
+        pieces_end(&c);
     }
-    if (addend || b >= 0) m->k->bias_residual(m->team, sum, addend, bias_of(m, b), rows, N);
-    probe_y(m, l, w, sum, addend, bias_of(m, b));
-    if (epilogue == EPI_GELU) m->k->gelu_forward(m->team, y, sum, rows * N);
+    if (owed && (addend || bias)) m->k->bias_residual(m->team, sum, addend, bias, rows, N);
+    probe_y(m, l, w, sum, addend, bias);
+    if (owed && gelu) m->k->gelu_forward(m->team, y, sum, rows * N);
 }
 
-/* dx = dy w', its debt paid. */
-static void backward_dx(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
-                        int w, Epilogue epilogue, float *aux) {
-    bool owed = l->dx.n > 0;
-    float *part = scatters(&l->dx) ? m->work.dx : dx;
-    Product p = product_dx(tk->rows, l->K, l->N, dy, l->N, weight_whole(m, w, l->what_w));
-    p.y = part, p.epilogue = owed ? EPI_NONE : epilogue, p.aux = owed ? NULL : aux;
-    product_run(m, p);
-    path_run(&l->dx, part, tk->rows, l->K, dx, NULL);
-    if (owed && epilogue == EPI_DGELU)
-        m->k->gelu_backward(m->team, dx, dx, aux, rows_in(l->kind, tk) * l->K_stored);
-}
-
-static void backward_dw(Model *m, const Linear *l, const Tokens *tk, const float *dy,
-                        const float *x, int w) {
+static void backward_dw(Model *m, const Linear *l, const Tokens *tk, const Act *dy, const Act *x,
+                        int w) {
     bool add;
     float *dw = grad_open(m, w, &add);
-    const float *in = path_run(&l->x, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
-    Product p = product_dw(tk->rows, l->K, l->N, in, l->K, dy);
+    Product p = product_dw(tk->rows, l->K, l->N, x, l->K, dy);
     p.y = dw, p.addend = add ? dw : NULL;
     product_run(m, p);
     grad_done(m, w, l->what_dw);
 }
 
-void linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, const float *dy,
-                     const float *x, int w, int b, Epilogue epilogue, float *aux) {
-    const Linear *l = &m->linear[kind];
-    int64_t rows = rows_out(kind, tk);
+/* dx = dy w', and dw = x' dy. With bulk x comes again under the product dx, and dx is summed under the product dw. */
+static void backward_products(Model *m, LinearBack *b) {
+    const Linear *l = &m->linear[b->kind];
+    const Tokens *tk = &m->tk;
+    bool bulk = m->shape.overlap.bulk, owed = l->dx.n > 0;
+    int64_t rows_x = rows_in(b->kind, tk);
+    b->product = (Pieces){
+        .m = m,
+        .in = &l->dy,
+        .out = &l->dx,
+        .src = b->dy,
+        .src_rows = rows_out(b->kind, tk),
+        .src_cols = l->N_stored,
+        .whole = m->work.y,
+        .dst = b->dx,
+        .p = product_dx(tk->rows, l->K, l->N, NULL, l->N, weight_whole(m, b->w, l->what_w))};
+    Product *p = &b->product.p;
+    PathRun x = {0};
+    p->y = path_scatters(&l->dx) ? m->work.dx : b->dx;
+    if (!owed) p->epilogue = b->epilogue, p->aux = b->aux;
+    if (bulk) x = path_begin(&l->x, acts_type(m), b->x, rows_x, l->K_stored, m->work.x, NULL);
+    const Act *whole = pieces_begin(&b->product);
+    probe_gathered(m, looks[b->kind].dy, b->w, whole, looks[b->kind].y_wide, &l->dy);
+    if (!bulk) pieces_end(&b->product);
+    if (!bulk) x = path_begin(&l->x, acts_type(m), b->x, rows_x, l->K_stored, m->work.x, NULL);
+    backward_dw(m, l, tk, whole, path_end(&x), b->w);
+}
+
+void linear_backward_begin(Model *m, LinearBack *b, int bias) {
+    const Linear *l = &m->linear[b->kind];
+    const Tokens *tk = &m->tk;
+    b->open = false;
     if (m->exact) {
-        exact_linear_backward(m, kind, tk, dx, dy, x, w, b, epilogue, aux);
+        exact_linear_backward(m, b->kind, tk, b->dx, b->dy, b->x, b->w, bias, b->epilogue, b->aux);
         return;
     }
-    if (m->grid->layout.stay) {
-        summa_backward(m, l, tk, dx, dy, x, w);
-        if (epilogue == EPI_DGELU)
-            m->k->gelu_backward(m->team, dx, dx, aux, tk->rows * l->K_stored);
-    } else {
-        const float *whole = path_run(&l->dy, dy, rows, l->N_stored, m->work.y, NULL);
-        probe_gathered(m, looks[kind].dy, w, whole, looks[kind].y_wide, &l->dy);
-        backward_dx(m, l, tk, dx, whole, w, epilogue, aux);
-        backward_dw(m, l, tk, whole, x, w);
-    }
-    probe_dx(m, l, w, dx, epilogue);
-    if (b >= 0) m->k->bias_backward(m->team, m->tensors.t[b].grad, dy, rows, l->N_stored);
+    if (m->grid->layout.stay)
+        summa_backward(m, l, tk, b->dx, b->dy, b->x, b->w);
+    else
+        backward_products(m, b), b->open = m->shape.overlap.bulk;
+    if (bias >= 0)
+        m->k->bias_backward(m->team, m->tensors.t[bias].grad, b->dy, rows_out(b->kind, tk),
+                            l->N_stored);
+}
+
+void linear_backward_end(Model *m, LinearBack *b) {
+    const Linear *l = &m->linear[b->kind];
+    if (m->exact) return;
+    if (b->open) pieces_end(&b->product);
+    if (b->epilogue == EPI_DGELU && (m->grid->layout.stay || l->dx.n > 0))
+        m->k->gelu_backward(m->team, b->dx, b->dx, b->aux, rows_in(b->kind, &m->tk) * l->K_stored);
+    probe_dx(m, l, b->w, b->dx, b->epilogue);
+}
+
+void linear_backward(Model *m, LinearKind kind, Act *dx, const Act *dy, const Act *x, int w, int b,
+                     Epilogue epilogue, Act *aux) {
+    LinearBack l = {
+        .kind = kind, .w = w, .dx = dx, .aux = aux, .dy = dy, .x = x, .epilogue = epilogue};
+    linear_backward_begin(m, &l, b);
+    linear_backward_end(m, &l);
 }

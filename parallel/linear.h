@@ -13,7 +13,7 @@
  * Which of these there are, along which axis and which dimension, follows from dist_path between the
  * distributions of parallel/layout.h. What is stored as the product wants it is used in place: on one
  * rank a linear layer is three products. With stay=y the products are streamed in panels
- * (parallel/summa.c). Source: parallel/README.md, section 4.
+ * (parallel/summa.h). Source: parallel/README.md, section 4.
  */
 #ifndef PARALLEL_LINEAR_H
 #define PARALLEL_LINEAR_H
@@ -21,18 +21,9 @@
 #include "base/arena.h"
 #include "layers/kernels.h"
 #include "parallel/acts.h"
-#include "parallel/grid.h"
+#include "parallel/path.h"
+#include "parallel/pieces.h"
 #include "parallel/shard.h"
-
-typedef struct Model Model;
-
-/* Collectives between two distributions of a matrix, in order. */
-typedef struct Path {
-    int n;
-    Change change[MAX_CHANGES];
-    Comm *comm[MAX_CHANGES];
-    const char *what;
-} Path;
 
 typedef struct Linear {
     LinearKind kind;
@@ -44,12 +35,15 @@ typedef struct Linear {
 
 /* Room for what is gathered or partial; NULL where nothing is. */
 typedef struct MeshWork {
-    float *x, *y, *dx;      // gathered x, partial y or gathered dy, partial dx
-    float *w, *dw, *part;   // gathered weight, whole gradient, its scattered part
+    Act *x, *y, *dx;        // gathered x, partial y or gathered dy, partial dx
+    Act *ring;              // parts of other ranks that a ring brings
+    Act *w[2];              // gathered weights: of the product at hand, and of the next (bulk)
+    float *dw[2], *part[2]; // whole gradient, its scattered part: of two tensors (bulk)
     float *stats, *parts;   // of norms: [T_x,2], [Y,T_x,2]; of the classifier: [rows,3], [n,rows,3]
     float *log_sum;         // [rows]
-    float *h, *dlast, *tmp; // of embedding and head: [T, C_all], and on the way
-    float *panel[2];        // stay=y: of x or dx [T_x, panel]; of w or dw [panel, N]
+    Act *h, *dlast, *tmp;   // of embedding and head: [T, C_all], and on the way
+    Act *panel_x[2];        // stay=y: of x or dx [T_x, panel]; without bulk both are one
+    Act *panel_w[2];        // of w or dw [panel, N]
     float *kv;              // gradients of copied key and value heads
 } MeshWork;
 
@@ -69,54 +63,33 @@ void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w);
 
 /* Collective over the axes of the layer. y = addend + x w + b, or aux = that and y = gelu(aux). w, b:
  * indices into the table of tensors, b may be -1; addend and aux may be NULL. */
-void linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x, int w,
-                    int b, const float *addend, Epilogue epilogue, float *aux);
+void linear_forward(Model *m, LinearKind kind, const Tokens *tk, Act *y, const Act *x, int w, int b,
+                    const Act *addend, Epilogue epilogue, Act *aux);
 /* Collective over the axes of the layer. dx = dy w' (times gelu'(aux) with EPI_DGELU), dw += x' dy,
  * db += column sums of dy. */
-void linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, const float *dy,
-                     const float *x, int w, int b, Epilogue epilogue, float *aux);
+void linear_backward(Model *m, LinearKind kind, Act *dx, const Act *dy, const Act *x, int w, int b,
+                     Epilogue epilogue, Act *aux);
+/* The same in two parts: with bulk dx may be on its way in between, and nothing else is. */
+typedef struct LinearBack {
+    LinearKind kind;
+    int w;
+    Act *dx, *aux;
+    const Act *dy, *x;
+    Epilogue epilogue;
+    Pieces product;
+    bool open;
+} LinearBack;
+void linear_backward_begin(Model *m, LinearBack *b, int bias);
+void linear_backward_end(Model *m, LinearBack *b);
 
 /* Local. Cuts m->work out of an arena, for m's tokens. */
 void linear_workspace(Model *m, Arena *a);
 
-/* The pieces, which embedding and head use as well. */
+/* The pieces, which embedding and head use as well (parallel/path.h, stored.h). */
 
-/* Collective over z. The whole local block of a weight: in place, or gathered into work.w. */
-const float *weight_whole(Model *m, int i, const char *what);
-/* Where the gradient of the whole block goes, and whether it is added to what is there. grad_done:
- * collective over the axes that its storage cuts; adds it to what is stored. */
-float *grad_open(Model *m, int i, bool *add);
-void grad_done(Model *m, int i, const char *what);
-/* Collective. Takes src [rows, cols], one rank's block, along a path to dst; tmp holds what lies
- * between two steps. With an empty path src itself is returned. */
-const float *path_run(const Path *p, const float *src, int64_t rows, int64_t cols, float *dst,
-                      float *tmp);
-const void *path_run_of(const Path *p, CollType type, const void *src, int64_t rows, int64_t cols,
-                        void *dst, void *tmp);
-Path path_make(const Grid *g, const Dist *from, const Dist *to, const char *what);
 void product_run(Model *m, Product p);
-/* Local. The group over which such parts of a matrix are cut; NULL: not cut. */
-Comm *stored_over(Model *m, int i, StoreKind kind);
 /* Local. Rows of the stored x, and of the stored y: the stream's, or the middle's. */
 int64_t rows_in(LinearKind kind, const Tokens *tk);
 int64_t rows_out(LinearKind kind, const Tokens *tk);
-
-/* stay=y: parallel/summa.c. A panel of input features, and the pieces of x and w that belong to it, here or
- * broadcast by their owners (collective over y, over x). */
-typedef struct Panel {
-    int64_t begin, n;     // input features
-    int64_t in_x, in_w;   // where it begins in its owner's block of x, of w
-    int owner_x, owner_w; // index along y, along x
-} Panel;
-Panel summa_panel(const Model *m, const Linear *l, int64_t k, int w);
-const float *summa_x(Model *m, const Linear *l, const Tokens *tk, const Panel *p, const float *x,
-                     int64_t *ld);
-const float *summa_w(Model *m, const Linear *l, const Panel *p, const float *w);
-/* Collective over a group (NULL: nothing): a broadcast or a reduce of one panel [rows, cols]. */
-void summa_stream(Comm *c, CollOp op, CollType type, const void *src, void *dst, int64_t rows,
-                  int64_t cols, int root, const char *what);
-void summa_forward(Model *m, const Linear *l, const Tokens *tk, float *y, const float *x, int w);
-void summa_backward(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
-                    const float *x, int w);
 
 #endif

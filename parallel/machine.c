@@ -13,10 +13,16 @@
  *   direct
  *     all_gather,         N (p - m) / p: its block to all outside       largest of all levels
  *     reduce_scatter
- *     all_reduce          twice that
+ *     all_reduce          twice that, or N (p - m) in one turn: all of it to all, where that is quicker
  *     broadcast, reduce   N (p - m): the root's; for P (p/m - 1) N: the unit of the roots has one for
  *                         each m of its ranks
  *     latency             of the farthest rank; half of it is work of the processor, for each of p - 1 messages
+ *     shift               N; for P N (p - m) / (p - 1), the mean over all distances. So in rings, too; one latency
+ *   direct by nodes, k ranks of the group in each (instead, where it is quicker: parallel/coll_parts.h)
+ *     all_gather, ...     inside   N (k - m) / k, as in a direct one of k ranks     sum: inside a node, then
+ *                         outside  N (p - m) / p / k: k ranks share its bytes       between nodes
+ *     broadcast, reduce   the same of N (k - m) and N (p - m) / k
+ *     latency             of both; outside p/k - 1 messages, inside (k - 1) p/k: each of the p parts by itself
  *   ring
  *     all_gather, ...     N (p-1)/p / m: the stream enters and leaves   largest of all levels: all links are
  *                         a unit once, in as many parts as m            busy at the same time
@@ -162,6 +168,38 @@ static double direct(const Machine *m, const Spread *s, CollOp op, double p, dou
     return turns * (bytes + (1 - busy) * w.latency + busy * messages);
 }
 
+/* The level whose units are nodes; -1: the description has none, or all ranks are in one. */
+static int level_of_nodes(const Machine *m) {
+    for (int l = 0; l < m->n_levels - 1; l++)
+        if (m->level[l].ranks == m->ranks_per_node && m->ranks_per_node > 1) return l;
+    return -1;
+}
+
+/* Levels [from, to) of a direct collective by nodes: of what a direct one of p ranks sends, a k-th. */
+static double stage(const Machine *m, const Spread *s, CollOp op, int from, int to, double N,
+                    double parts) {
+    double p = s->fewest[to], p_mean = s->mean[to], k = s->fewest[from], k_mean = s->mean[from];
+    double bytes = 0, messages = 0;
+    Way w = inside();
+    for (int l = 0; l < to && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        if (l < from) continue;
+        double by_rank = N * (p - s->fewest[l]) / k,
+               by_port = N * (p_mean / s->mean[l] - 1) / k_mean;
+        if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p_mean;
+        bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
+        messages += parts * (s->fewest[l + 1] - s->fewest[l]) / k * w.latency;
+    }
+    return bytes + (1 - busy) * w.latency + busy * messages;
+}
+
+static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    int out = level_of_nodes(m) + 1;
+    if (out == 0 || s->fewest[out] <= 1 || s->fewest[out] >= p) return INFINITY;
+    double turns = op == COLL_ALL_REDUCE ? 2 : 1, parts = rooted(op) ? 1 : p / s->fewest[out];
+    return turns * (stage(m, s, op, 0, out, N, parts) + stage(m, s, op, out, m->n_levels, N, 1));
+}
+
 static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
     Way w = inside();
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
@@ -172,6 +210,16 @@ static double ring(const Machine *m, const Spread *s, CollOp op, double p, doubl
         steps += (p / s->fewest[l] - p / s->fewest[l + 1]) * w.latency;
     }
     return turns * (bytes + steps);
+}
+
+static double shift(const Machine *m, const Spread *s, double p, double N) {
+    Way w = inside();
+    double bytes = 0;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        bytes = larger(bytes, larger(N / w.rank, N * (p - s->mean[l]) / (p - 1) / w.port));
+    }
+    return bytes + w.latency;
 }
 
 /* Where units hold different numbers the fewest set the pace of all. */
@@ -188,9 +236,18 @@ static double by_levels(const Machine *m, const double *in, CollOp op, double p,
 
 static double travel(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
     double p = size, N = (double)bytes;
-    if (m->travel == TRAVEL_DIRECT) return direct(m, s, op, p, N);
+    if (op == COLL_SHIFT) return shift(m, s, p, N);
+    if (m->travel == TRAVEL_DIRECT) {
+        double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
+        return op == COLL_ALL_REDUCE ? smaller(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
+    }
     double t = ring(m, s, op, p, N);
     return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));
+}
+
+double machine_beside(const Machine *m, const TapeGroup *g, const Send *send) {
+    double slow;
+    return m->measured && calibration_beside(m->measured, g, send->op, &slow) ? slow : m->slowdown;
 }
 
 double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {

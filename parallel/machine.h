@@ -21,8 +21,8 @@
 
 enum { MAX_LEVELS = 4 };
 
-/* How collectives travel: every rank sends to every other (the trainer's own with processes and threads), or
- * in rings and trees of nodes (NCCL). */
+/* How collectives travel: every rank sends to every other, or inside nodes first (the trainer's own with processes and
+ * threads), or in rings and trees of nodes (NCCL). */
 typedef enum { TRAVEL_DIRECT, TRAVEL_RING } Travel;
 
 typedef struct Level {
@@ -60,6 +60,12 @@ struct Machine {
 double machine_work(const Machine *m, const Work *w);
 /* As described a collective costs the least of some lines in its bytes: c(n) >= c(0) + n lim c(k)/k. */
 double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
+/* Local, pure. Has a rank room for so many bytes? */
+static inline bool machine_fits(const Machine *m, int64_t bytes) {
+    return m->memory == 0 || bytes <= m->memory;
+}
+/* Local, pure. Time of kernels while such a collective is under way, by that of them alone; 1: it takes nothing from them. */
+double machine_beside(const Machine *m, const TapeGroup *g, const Send *s);
 /* Local, pure. The level whose links a group uses: that of the smallest unit which holds it. */
 int machine_level(const Machine *m, const TapeGroup *g);
 

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "base/opt.h"
+#include "base/utf8.h"
 #include "parallel/machine.h"
 #include "parallel/quantity.h"
 
@@ -93,7 +94,9 @@ static bool read_value(const Reader *r, const char *name, double *x, Quantity as
 static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
     if (strlen(text) >= n)
         return wrong(r, "the name \"%.60s\" has more than %d letters", text, (int)n - 1);
-    return !!memcpy(to, text, strlen(text) + 1);
+    memcpy(to, text, strlen(text) + 1);
+    utf8_mend(to); // plans are JSON
+    return true;
 }
 
 enum { LEVEL_RANKS, LEVEL_LATENCY, LEVEL_RANK_RATE, LEVEL_PORT_RATE, N_LEVEL_KEYS };

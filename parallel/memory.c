@@ -71,8 +71,12 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     return need;
 }
 
-void memory_require(const Model *m, int ranks, FILE *f) {
+const char *recompute_word(Recompute r) {
     static const char *const words[] = {"none", "selective", "full"};
+    return words[r];
+}
+
+void memory_require(const Model *m, int ranks, FILE *f) {
     int64_t have = memory_available() / ranks, need = memory_needed(m);
     int found = 0;
     if (have == 0 || need <= have) return;
@@ -82,8 +86,8 @@ void memory_require(const Model *m, int ranks, FILE *f) {
         for (int64_t B = m->shape.B; B >= 1; B = B / 2) {
             int64_t with = needed_with(m, B, (Recompute)r);
             if (with > have) continue;
-            fprintf(f, "  --micro %" PRId64 " --recompute %s  needs %.1f MiB\n", B, words[r],
-                    mib(with));
+            fprintf(f, "  --micro %" PRId64 " --recompute %s  needs %.1f MiB\n", B,
+                    recompute_word((Recompute)r), mib(with));
             found++;
             break; // smaller micro-batches fit as well
         }

@@ -131,3 +131,9 @@ int mesh_block_of(const Mesh *m, Axes a, int rank) {
     for (int i = 0; i < a.n; i++) block = block * m->size[a.axis[i]] + coord[a.axis[i]];
     return block;
 }
+
+int64_t placement_extent(const Placement *p) {
+    int64_t extent = 0;
+    for (int i = 0; i < p->n; i++) extent += (int64_t)(p->size[i] - 1) * p->stride[i];
+    return extent;
+}

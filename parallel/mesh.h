@@ -93,5 +93,7 @@ typedef struct Placement {
 
 /* Local, pure. Where the ranks are that differ in these axes only: a set, in whatever order a names them. */
 Placement placement_of(const Mesh *m, Axes a);
+/* Local, pure. Ranks from the first to the last of them, less one. */
+int64_t placement_extent(const Placement *p);
 
 #endif

@@ -2,27 +2,30 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "base/turns.h"
 #include "parallel/block.h"
 #include "parallel/exact.h"
+#include "parallel/mirror.h"
 
 static float *floats(Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * sizeof(float));
 }
+static Act *acts(const Model *m, Arena *a, int64_t n) {
+    return arena_take(a, (size_t)n * m->k->word);
+}
 
 /* Gradients lie in the order of their last sums: matrices of a layer together, then vectors by the axes
  * along which they owe, so that one all_reduce completes a region. */
-static void add_region(Model *m, size_t begin, Axes owed, const char *what) {
+static void add_region(Model *m, size_t begin, Axes owed, int layer, const char *what) {
     Arena *a = &m->arena[ARENA_GRADS];
     Comm *comm = grid_comm(m->grid, grid_summed(m->grid, owed));
     size_t size = m->exact ? sizeof(int64_t) : sizeof(float);
     if (!a->base || !comm || a->used == begin) return;
-    m->regions[m->n_regions++] =
-        (GradRegion){a->base + begin, (int64_t)((a->used - begin) / size), comm, what};
+    grad_sums_add(m, a->base + begin, (int64_t)((a->used - begin) / size), comm, layer, what);
 }
 
 static void take_gradient(Model *m, int i) {
@@ -40,26 +43,27 @@ static void cut_gradients(Model *m) {
     const Layout *l = &m->grid->layout;
     Axes over = l->zero == 0 ? axes_of("d") : axes_none(); // else reduce_scatter, tensor by tensor
     int layer = -1;
-    m->n_regions = 0;
+    m->sums.n = 0;
     for (int i = 0; m->exact && i < m->tensors.n; i++) // what the integers become in the end
         m->tensors.t[i].grad = floats(a, tensor_part(&m->tensors.t[i], PART_GRAD));
     size_t begin = a->used;
     for (int i = 0; i < m->tensors.n; i++) {
         if (!shard_stored(&m->tensors, i)) continue;
         if (m->tensors.t[i].layer != layer) {
-            add_region(m, begin, over, "gradients of matrices");
+            add_region(m, begin, over, layer, "gradients of matrices");
             begin = a->used, layer = m->tensors.t[i].layer;
         }
         take_gradient(m, i);
     }
-    add_region(m, begin, over, "gradients of matrices");
+    add_region(m, begin, over, layer, "gradients of matrices");
+    if (a->base) grad_sums_scatter(m);
     for (int k = 0; k < 2; k++) {
         begin = a->used;
         for (int i = 0; i < m->tensors.n; i++)
             if (!shard_stored(&m->tensors, i) &&
                 axes_equal(shard_owed(&m->tensors, i, l), axes_of(owed[k])))
                 take_gradient(m, i);
-        add_region(m, begin, axes_of(owed[k]), "gradients of vectors");
+        add_region(m, begin, axes_of(owed[k]), -1, "gradients of vectors");
     }
 }
 
@@ -72,6 +76,19 @@ static void cut_outer(Model *m) {
         m->tensors.t[i].velocity = m->velocity + (m->tensors.t[i].param - m->tensors.t[0].param);
 }
 
+/* Of matrices: what products read, where that is not the weights themselves. */
+static void cut_words(Model *m) {
+    for (int i = 0; i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        if (m->k->word == sizeof(float) || t->rows == 1)
+            t->words = t->param;
+        else
+            t->words = m->shape.borrow
+                           ? m->shape.borrow->t[i].words
+                           : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_PARAM));
+    }
+}
+
 static void cut_tensors(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
@@ -81,6 +98,7 @@ static void cut_tensors(Model *m) {
         t->m = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
         t->v = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
     }
+    cut_words(m);
     if (m->shape.training) cut_gradients(m);
     if (m->shape.outer) cut_outer(m);
 }
@@ -88,68 +106,69 @@ static void cut_tensors(Model *m) {
 /* What backward needs and only a product or attention can make again. */
 static void cut_products(Model *m, BlockActs *b, Arena *a) {
     const Tokens *tk = &m->tk;
-    b->qkv = floats(a, tk->rows * m->w.qkv);
-    b->att = floats(a, tk->rows * m->w.att);
+    b->qkv = acts(m, a, tk->rows * m->w.qkv);
+    b->att = acts(m, a, tk->rows * m->w.att);
     b->lse = floats(a, tk->B * tk->S * m->w.H);
-    b->x2 = floats(a, tk->T_x * m->w.C);
-    b->pre = floats(a, tk->rows * m->w.up);
-    b->mean1 = floats(a, tk->T_x), b->rstd1 = floats(a, tk->T_x);
+    if (!m->keeps_x2) b->x2 = acts(m, a, tk->T_x * m->w.C);
+    b->pre = acts(m, a, tk->rows * m->w.up);
     b->mean2 = floats(a, tk->T_x), b->rstd2 = floats(a, tk->T_x);
 }
 
 /* What is cheap to make again: norms and activation functions. */
 static void cut_cheap(Model *m, BlockActs *b, Arena *a) {
-    b->h1 = floats(a, m->tk.T_x * m->w.C);
-    b->h2 = floats(a, m->tk.T_x * m->w.C);
-    b->act = floats(a, m->tk.rows * m->w.F);
+    b->h1 = acts(m, a, m->tk.T_x * m->w.C);
+    b->h2 = acts(m, a, m->tk.T_x * m->w.C);
+    b->act = acts(m, a, m->tk.rows * m->w.F);
 }
 
-static void cut_activations(Model *m) {
+static void cut_activations(Model *m, Arena *a) {
     const ModelShape *s = &m->shape;
-    Arena *a = &m->arena[ARENA_ACTS];
     int64_t T = m->tk.T, T_x = m->tk.T_x, stream = T_x * m->w.C;
     bool keep_cheap = s->training && s->recompute == RECOMPUTE_NONE;
     bool keep_products = s->training && s->recompute != RECOMPUTE_FULL;
     BlockActs shared = {0};
     if (!keep_products) cut_products(m, &shared, a);
     if (!keep_cheap) cut_cheap(m, &shared, a);
-    float *x = floats(a, stream);
+    Act *x = acts(m, a, stream);
     for (int64_t l = 0; l < s->config.layers; l++) {
         BlockActs *b = &m->acts[l];
         *b = shared;
         b->x = x;
+        if (s->training || l == 0) // the next block may be made again before this one is through
+            b->mean1 = floats(a, T_x), b->rstd1 = floats(a, T_x);
+        else
+            b->mean1 = m->acts[0].mean1, b->rstd1 = m->acts[0].rstd1;
+        if (m->keeps_x2) b->x2 = acts(m, a, stream);
         if (keep_products) cut_products(m, b, a);
         if (keep_cheap) cut_cheap(m, b, a);
         // Without backward two buffers are enough for the stream: a block reads one and writes the
         // other.
-        x = s->training || l == 0 ? floats(a, stream) : m->acts[l - 1].x;
+        x = s->training || l == 0 ? acts(m, a, stream) : m->acts[l - 1].x;
     }
     m->x_last = x;
-    m->h_last = floats(a, stream);
+    m->h_last = acts(m, a, stream);
     m->mean_last = floats(a, T_x), m->rstd_last = floats(a, T_x);
     m->losses = floats(a, T);
     m->inputs = arena_take(a, (size_t)T * sizeof *m->inputs);
     m->targets = arena_take(a, (size_t)T * sizeof *m->targets);
 }
 
-static void cut_workspace(Model *m) {
+static void cut_workspace(Model *m, Arena *a) {
     const Config *c = &m->shape.config;
-    Arena *a = &m->arena[ARENA_WORK];
     int64_t T_x = m->tk.T_x, rows = m->tk.rows;
     int threads = team_size(m->team);
     m->ld_logits = head_ld(m->w.V);
     m->head_rows = head_chunk(m->tk.T, m->w.V);
     if (m->exact) m->head_rows = exact_head_rows(m, m->head_rows);
-    m->logits = floats(a, m->head_rows * m->ld_logits);
+    m->logits = acts(m, a, m->head_rows * m->ld_logits);
     if (m->shape.training) {
-        m->dx = floats(a, T_x * m->w.C), m->dh = floats(a, T_x * m->w.C);
-        m->datt = floats(a, rows * m->w.att);
-        m->dqkv = floats(a, rows * m->w.qkv);
-        m->dwide = floats(a, rows * m->w.up);
-        m->dact = c->act == ACT_SWIGLU ? floats(a, rows * m->w.F) : NULL;
+        m->dx = acts(m, a, T_x * m->w.C), m->dh = acts(m, a, T_x * m->w.C);
+        m->datt = acts(m, a, rows * m->w.att);
+        m->dqkv = acts(m, a, rows * m->w.qkv);
+        m->dwide = acts(m, a, rows * m->w.up);
+        m->dact = c->act == ACT_SWIGLU ? acts(m, a, rows * m->w.F) : NULL;
         m->norm_work = arena_take(a, m->k->norm_workspace(T_x, m->w.C));
     }
-    if (c->pos == POS_ROPE) m->rope_table = floats(a, c->seq * m->w.D);
     m->product_work = arena_take(a, m->k->product_workspace(threads));
     m->attention_work =
         arena_take(a, m->k->attention_workspace(threads, c->seq, m->w.H, m->w.Hkv, m->w.D));
@@ -157,17 +176,29 @@ static void cut_workspace(Model *m) {
     if (m->exact) exact_workspace(m, a);
 }
 
-/* The one walk over everything: measures while the arenas measure, cuts once they are committed. */
+/* The one walk over everything: measures while the arenas measure, cuts once they are committed. The twin is the same
+ * model with other activations and another workspace. */
 static void walk(Model *m) {
+    Arena *acts = &m->arena[ARENA_ACTS], *work = &m->arena[ARENA_WORK];
     cut_tensors(m);
-    cut_activations(m);
-    cut_workspace(m);
+    if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
+    cut_activations(m, acts);
+    cut_workspace(m, work);
+    if (!m->twin) return;
+    BlockActs *own = m->twin->acts;
+    *m->twin = *m;
+    m->twin->acts = own, m->twin->twin = NULL;
+    cut_activations(m->twin, acts);
+    cut_workspace(m->twin, work);
 }
 
+/* "h.LAYER.WHAT" */
 static int find(const Model *m, int l, const char *what) {
-    char name[64];
-    snprintf(name, sizeof name, "h.%d.%s", l, what);
-    return tensors_find(&m->tensors, name);
+    for (int i = 0; i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.t[i];
+        if (t->layer == l && strcmp(strchr(t->name + 2, '.') + 1, what) == 0) return i;
+    }
+    return -1;
 }
 
 static BlockTensors find_block(const Model *m, int l) {
@@ -194,28 +225,51 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->grid = shape->grid ? shape->grid : grid_one();
     m->exact = m->grid->layout.exact;
     m->w = widths_of(&shape->config, m->grid);
-    m->tk = tokens_of(m, shape->B, shape->S, 0);
+    bool halves = shape->overlap.halves && shape->training && shape->B % 2 == 0;
+    m->B = halves ? shape->B / 2 : shape->B;
+    m->tk = tokens_of(m, m->B, shape->S, 0);
     shard_tensors(&m->tensors, m->grid);
     for (int i = 0; i < N_LINEARS; i++) linear_plan(&m->linear[i], (LinearKind)i, m->grid, &m->w);
     size_t L = (size_t)shape->config.layers;
     m->blocks = mem_calloc(L, sizeof *m->blocks);
     m->acts = mem_calloc(L, sizeof *m->acts);
-    m->regions = mem_calloc(L + 4, sizeof *m->regions);
+    m->sums.sum = mem_calloc((size_t)m->tensors.n + L + 4, sizeof *m->sums.sum);
+    if (halves) {
+        m->turns = turns_create();
+        m->twin = mem_calloc(1, sizeof *m->twin);
+        m->twin->acts = mem_calloc(L, sizeof *m->acts);
+    }
+    m->keeps_x2 = shape->training && shape->recompute == RECOMPUTE_FULL &&
+                  (m->grid->layout.stay || m->linear[LINEAR_ATTN_OUT].y.n > 0);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
     m->lnf_b = tensors_find(&m->tensors, "lnf.bias");
     m->head = shape->config.tied ? m->wte : tensors_find(&m->tensors, "head");
     for (int l = 0; l < (int)L; l++) m->blocks[l] = find_block(m, l);
-    for (int i = 0; i < N_ARENAS; i++) m->arena[i] = arena_measure(names[i]);
+    for (int i = 0; i < N_ARENAS; i++) {
+        m->arena[i] = arena_measure(names[i]);
+        m->arena[i].memory = k->memory;
+    }
     walk(m);
+}
+
+static void make_rope(Model *m) {
+    const Config *c = &m->shape.config;
+    int64_t D = config_head_size(c);
+    size_t n_bytes = (size_t)(c->seq * D) * sizeof(float);
+    float *table = mem_alloc(n_bytes);
+    rope_table(table, c->seq, D, c->rope_theta);
+    model_put(m, m->rope_table, table, n_bytes);
+    mem_free(table);
 }
 
 void model_allocate(Model *m) {
     const Config *c = &m->shape.config;
     for (int i = 0; i < N_ARENAS; i++) arena_commit(&m->arena[i]);
     walk(m);
-    if (c->pos == POS_ROPE) rope_table(m->rope_table, c->seq, config_head_size(c), c->rope_theta);
+    if (c->pos == POS_ROPE) make_rope(m);
+    if (m->k->memory && !m->shape.borrow) mirror_make(m);
 }
 
 void model_imagine(Model *m) {
@@ -231,9 +285,13 @@ void model_keep_state(Model *m) {
 void model_free(Model *m) {
     for (int i = 0; i < N_ARENAS; i++) arena_free(&m->arena[i]);
     mem_free(m->blocks);
+    if (m->twin) mem_free(m->twin->acts);
+    mem_free(m->twin);
+    turns_free(m->turns);
     mem_free(m->acts);
-    mem_free(m->regions);
+    mem_free(m->sums.sum);
     mem_free(m->grad_64);
+    mirror_free(m);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }
@@ -246,10 +304,15 @@ void model_zero_grads(Model *m) {
         bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
         if (t->rows != 1 && !looked_up) continue;
         int64_t n = tensor_part(t, PART_GRAD);
-        m->k->zero(m->team, t->grad, n);
+        m->k->zero(m->team, t->grad, (size_t)n * sizeof(float));
         if (m->exact) memset(m->grad_64[i], 0, (size_t)n * sizeof **m->grad_64);
     }
     m->grads_fresh = true;
+    m->sums.started = m->sums.done = 0, m->sums.left = 0;
+}
+
+void model_expect(Model *m, int64_t n) {
+    m->sums.left = n;
 }
 
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
@@ -258,23 +321,88 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
     m->k->copy_tokens(m->targets, tk->T, targets, n, -1);
 }
 
-/* x_last, and h_last = norm(x_last), of a whole micro-step. */
+/* ---- one pass over the sequences of a model ---- */
+
+/* x_last, and h_last = norm(x_last). */
 static void forward(Model *m, const int32_t *inputs, const int32_t *targets) {
-    const ModelShape *s = &m->shape;
-    model_tokens(m, &m->tk, s->B * s->S, inputs, targets);
+    int L = (int)m->shape.config.layers;
+    stored_begin(m);
+    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, targets);
     embed(m, &m->tk, m->inputs, m->acts[0].x);
-    for (int l = 0; l < s->config.layers; l++) {
-        float *next = l + 1 < s->config.layers ? m->acts[l + 1].x : m->x_last;
-        block_forward(m, l, &m->tk, &m->acts[l], next);
-    }
+    for (int l = 0; l < L; l++)
+        block_forward(m, l, &m->tk, &m->acts[l], l + 1 < L ? m->acts[l + 1].x : m->x_last);
     norm_of(m, m->lnf_w, m->lnf_b, &m->tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
     probe_norm(m, "h", -1, m->h_last, false);
 }
 
+/* The gradients of a layer are final when the last pass of a step has left the layer before it: then none is on its way to
+ * its storage any more. */
+static void backward(Model *m, bool last) {
+    last &= m->shape.overlap.bulk && !m->grid->kv;
+    m->stored.back = true;
+    m->k->zero(m->team, m->dx, (size_t)(m->tk.T_x * m->w.C) * m->k->word);
+    norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
+                     m->rstd_last);
+    probe_norm(m, "dx'", -1, m->dx, true);
+    for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) {
+        block_backward(m, l, m->acts);
+        if (last) grad_sums_start(m, l + 1);
+    }
+    embed_backward(m, &m->tk, m->inputs, m->dx);
+    stored_end(m);
+    m->grads_fresh = false;
+}
+
+/* The sequences of one model. */
+typedef struct Pass {
+    Model *m;
+    const int32_t *inputs, *targets;
+    bool backward, last; // pass of its step
+    double sum;          // of losses
+} Pass;
+
+static void pass_run(void *ctx) {
+    Pass *p = ctx;
+    Model *m = p->m;
+    forward(m, p->inputs, p->targets);
+    p->sum = head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
+    if (p->backward)
+        backward(m, p->last);
+    else
+        stored_end(m);
+}
+
 /* Tokens of this coordinate of d x z, as the loss counts them; with --exact as integers. */
-static void add_losses(Model *m, double sum) {
-    m->loss_sum += sum;
-    if (m->exact) exact_add_losses(m, m->tk.T);
+static void add_losses(Model *m, const Pass *p) {
+    m->loss_sum += p->sum;
+    if (m->exact) exact_add_losses(m, p->m->losses, p->m->tk.T);
+}
+
+/* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a collective, the other
+ * computes. The first is ahead everywhere, so it is the one that finds gradients fresh. */
+static double run(Model *m, Pass p) {
+    int64_t n = m->B * m->shape.S;
+    Model *twin = m->twin;
+    p.m = m;
+    if (!twin) {
+        pass_run(&p);
+        add_losses(m, &p);
+        return p.sum;
+    }
+    Pass q = p;
+    q.m = twin, p.last = false;
+    if (p.inputs) q.inputs += n;
+    if (p.targets) q.targets += n;
+    twin->scale = m->scale, twin->exact = m->exact, twin->grads_fresh = false;
+    twin->sums = m->sums;
+    World *world = m->grid->world;
+    if (world) world_set_yield(world, turns_yield, m->turns);
+    turns_run(m->turns, pass_run, &p, &q);
+    if (world) world_set_yield(world, NULL, NULL);
+    m->sums = twin->sums;
+    add_losses(m, &p);
+    add_losses(m, &q);
+    return p.sum + q.sum;
 }
 
 void model_zero_losses(Model *m) {
@@ -289,34 +417,39 @@ double model_losses(Model *m) {
 double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training);
     m->scale = scale;
-    forward(m, inputs, targets);
-    double sum = head_loss(m, &m->tk, m->h_last, m->dh, m->targets, scale, true);
-    add_losses(m, sum);
-    m->k->zero(m->team, m->dx, m->tk.T_x * m->w.C);
-    norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
-                     m->rstd_last);
-    probe_norm(m, "dx'", -1, m->dx, true);
-    for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) block_backward(m, l, &m->acts[l]);
-    embed_backward(m, &m->tk, m->inputs, m->dx);
-    m->grads_fresh = false;
+    bool last = m->sums.left == 1;
+    double sum =
+        run(m, (Pass){.inputs = inputs, .targets = targets, .backward = true, .last = last});
+    if (m->sums.left > 0) m->sums.left--;
     return sum;
 }
 
 double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
-    forward(m, inputs, targets);
-    double sum = head_loss(m, &m->tk, m->h_last, NULL, m->targets, 0, false);
-    add_losses(m, sum);
-    if (losses) memcpy(losses, m->losses, (size_t)(m->shape.B * m->shape.S) * sizeof *losses);
+    size_t n = (size_t)(m->B * m->shape.S);
+    double sum = run(m, (Pass){.inputs = inputs, .targets = targets});
+    if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
+    if (losses && m->twin) model_get(m, losses + n, m->twin->losses, n * sizeof *losses);
     return sum;
 }
 
-void model_logits(Model *m, const int32_t *inputs, float *logits) {
+static void pass_logits(Model *m, const int32_t *inputs, float *logits) {
     int64_t V = m->shape.config.vocab, all = head_columns(m);
-    float *row = mem_alloc((size_t)all * sizeof *row);
+    Arena a = arena_measure("logits of a token");
+    a.memory = m->k->memory;
+    acts(m, &a, all);
+    arena_commit(&a);
+    Act *row = acts(m, &a, all);
     forward(m, inputs, NULL);
-    for (int64_t t = 0; t < m->shape.B * m->shape.S; t++) {
+    for (int64_t t = 0; t < m->B * m->shape.S; t++) {
         head_logits(m, &m->tk, row, m->h_last, t, 1);
-        memcpy(logits + t * V, row, (size_t)V * sizeof *row);
+        m->k->to_floats(logits + t * V, row, V);
     }
-    mem_free(row);
+    stored_end(m);
+    arena_free(&a);
+}
+
+void model_logits(Model *m, const int32_t *inputs, float *logits) {
+    int64_t n = m->B * m->shape.S;
+    pass_logits(m, inputs, logits);
+    if (m->twin) pass_logits(m->twin, inputs + n, logits + n * m->shape.config.vocab);
 }

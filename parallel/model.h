@@ -12,14 +12,13 @@
  *                 kept per block                                    computed again in backward
  *   none          x h1 qkv att lse x2 h2 pre act, statistics        -
  *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no product twice
- *   full          x                                                 the whole block
+ *   full          x, statistics; x2 where a sum along the mesh      the block but its last product
+ *                 made it (then recompute needs none: Oases)
  *
- * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
- * (parallel/shard.h), and parallel/linear.h brings them together for every product.
- *
- * The step is written against the Kernels table and the collectives of parallel/coll.h alone. Life:
- * model_plan (sizes, nothing big is allocated) -> the memory table is printed and judged ->
- * model_allocate -> model_step, model_loss, ... -> model_free.
+ * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says (parallel/shard.h),
+ * and parallel/linear.h brings them together for every product. The step is written against the Kernels table and
+ * the collectives of parallel/coll.h alone. Life: model_plan (sizes, nothing big is allocated) -> the memory table
+ * is printed and judged -> model_allocate -> model_step, model_loss, ... -> model_free.
  */
 #ifndef PARALLEL_MODEL_H
 #define PARALLEL_MODEL_H
@@ -31,35 +30,31 @@
 #include "base/tensor.h"
 #include "layers/kernels.h"
 #include "parallel/acts.h"
+#include "parallel/grad_sums.h"
 #include "parallel/grid.h"
 #include "parallel/linear.h"
+#include "parallel/overlap.h"
 #include "parallel/shard.h"
+#include "parallel/stored.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
+const char *recompute_word(Recompute r); // as --recompute has it
 
 /* What the memory depends on. */
 typedef struct ModelShape {
     Config config;
-    int64_t B,
-        S; // sequences of a micro-step at each coordinate of d x z, and positions: S <= config.seq
-    bool bf16; // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
+    int64_t B, S; // sequences of a micro-step at each coordinate of d x z, positions <= config.seq
+    bool bf16;    // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
-    bool training; // false: no gradients, no optimizer state, nothing kept for backward
-    int outer;     // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
-    bool samples;  // a Generator will be made beside it: counted by memory_needed
+    Overlap overlap; // halves needs an even B
+    bool training;   // false: no gradients, no optimizer state, nothing kept for backward
+    int outer;    // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
+    bool samples; // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
 
 enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, ARENA_OUTER, N_ARENAS };
-
-/* A stretch of the gradient arena that one all_reduce at the end of a step completes. */
-typedef struct GradRegion {
-    void *p; // floats, or integers with --exact
-    int64_t n;
-    Comm *comm;
-    const char *what;
-} GradRegion;
 
 typedef struct Model {
     ModelShape shape;
@@ -67,23 +62,28 @@ typedef struct Model {
     const Kernels *k;
     Team *team;
     Widths w;
-    Tokens tk; // of a whole micro-step
+    int64_t B; // sequences of a pass: of a micro-step, or of half of it
+    Tokens tk; // of a pass
     Linear linear[N_LINEARS];
     TensorTable tensors;
+    struct Mirror *mirror; // parallel/mirror.h; NULL where kernels compute in memory of the host
     Arena arena[N_ARENAS];
-    int wte, wpe, lnf_w, lnf_b,
-        head;             // indices into the table; -1 where there is none; head == wte when tied
-    BlockTensors *blocks; // [L]
-    BlockActs *acts;      // [L]
-    GradRegion *regions;  // [n_regions]
-    int n_regions;
-    int32_t *inputs, *targets;                      // [T] of a micro-step, padded
-    float *x_last, *h_last, *mean_last, *rstd_last; // input and output of the last norm
-    float *dx, *dh, *dwide, *dact, *dqkv, *datt;    // workspace of backward
-    float *logits, *losses;                         // [head_rows, ld_logits], [T]
-    float *rope_table;
-    int64_t head_rows,
-        ld_logits; // tokens per chunk of the head; vocabulary here rounded up to whole vectors
+    int wte, wpe, lnf_w, lnf_b, head; // indices into the table; -1: none; head == wte when tied
+    BlockTensors *blocks;             // [L]
+    BlockActs *acts;                  // [L]
+    GradSums sums;
+    Stored stored;
+    struct Model
+        *twin; // the other half of the batch, with activations and workspace of its own; or NULL
+    struct Turns *turns;
+    bool keeps_x2; // full recompute keeps it, as making it again would take a collective
+    int32_t *inputs, *targets; // [T] of a micro-step, padded
+    Act *x_last, *h_last;      // input and output of the last norm
+    float *mean_last, *rstd_last;
+    Act *dx, *dh, *dwide, *dact, *dqkv, *datt; // workspace of backward
+    Act *logits;                               // [head_rows, ld_logits]
+    float *losses, *rope_table;                // [T]
+    int64_t head_rows, ld_logits; // tokens per chunk of the head; vocabulary here in whole vectors
     void *product_work, *attention_work, *norm_work;
     bool exact;        // grid->layout.exact, but while its price is measured
     int64_t **grad_64; // [tensors.n]
@@ -97,14 +97,15 @@ typedef struct Model {
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 } Model;
 
-/* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the
- * caller's. */
+/* Local, pure. Activations n elements after x, and how collectives take them: in words of the kernels. */
+#define acts_at(m, x, n) act_at(x, n, (m)->k->word)
+#define acts_type(m)     ((m)->k->word == 2 ? COLL_BF16 : COLL_F32)
+
+/* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the caller's. */
 void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team);
-/* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint
- * fills them. */
+/* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint fills them. */
 void model_allocate(Model *m);
-/* Local. The same without memory: the step may then run on kernels that follow no pointer
- * (parallel/price.h). */
+/* Local. The same without memory: the step may then run on kernels that follow no pointer (parallel/price.h). */
 void model_imagine(Model *m);
 void model_free(Model *m);
 /* Local. Gives back everything but weights and moments: until model_free they can only be copied. */
@@ -112,15 +113,15 @@ void model_keep_state(Model *m);
 
 /* Local. Starts a new step: gradients count as zero. */
 void model_zero_grads(Model *m);
+/* Local, after it. The step has n micro-steps: in the last one sums of gradients may begin early. */
+void model_expect(Model *m, int64_t n);
 /* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
  * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale.
  * Returns the sum of losses over the targets of this coordinate (a target of -1 is not counted). */
 double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
-/* Collective over the mesh. Forward only; the sum of losses; when losses is not NULL each token's loss
- * is left there ([B,S]). */
+/* Collective over the mesh. Forward only; the sum of losses; losses[B,S] of each token where it is not NULL. */
 double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
-/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them to
- * tk->T. */
+/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them to tk->T. */
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
                   const int32_t *targets);
 /* Collective over d x z. The sum of a number of each coordinate, such as model_step's. */
@@ -136,14 +137,13 @@ void model_logits(Model *m, const int32_t *inputs, float *logits);
 /* Collective over the mesh, once after the last micro-step: sums the gradients over the axes along which
  * they are still partial. */
 void model_reduce_grads(Model *m);
-/* Collective over the mesh, after model_reduce_grads. Square root of the sum of squares of all
- * gradients, every parameter counted once; of this replica where replicas are apart. */
+/* Collective over the mesh, after model_reduce_grads. Norm of all gradients, every parameter counted once; of this
+ * replica where replicas are apart. */
 double model_grad_norm(Model *m);
 /* Collective over the mesh. One AdamW step on every tensor. */
 void model_update(Model *m, const AdamW *o);
-/* Collective over the mesh. Name of the first tensor that holds a value that is not finite on any rank, in
- * the order in which a step computes them: parameters, activations of the last micro-step, gradients from
- * the head back to the embedding. "" when all are finite. */
+/* Collective over the mesh. Name of the first tensor with a value that is not finite on any rank, in the order of a step:
+ * parameters, activations of the last micro-step, gradients from the head back to the embedding. "": all are finite. */
 void model_first_nonfinite(Model *m, char *name, size_t n);
 
 #endif

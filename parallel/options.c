@@ -69,6 +69,9 @@ static size_t running_rows(Options *o, Opt *table) {
          "d2.z1.x4.y2 (innermost last; x2.y2.x2.y2 is 4x4 in tiles of 2x2) with words: sp, heads, "
          "stay=y, zero1 zero2 zero3; or megatron, megatron-sp, dp, fsdp, atp:4x2, tensor3d:2x4x2, "
          "axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
+        {"overlap", OPT_STR, &o->overlap, "auto", 0, 0, "auto|none|WORDS",
+         "what is computed while collectives are under way: bulk chunk=n ring halves, joined by "
+         "'+'; auto is the search's choice with --layout auto, else bulk"},
         {"plan", OPT_BOOL, &o->plan, "0", 0, 0, "",
          "search, print the best layouts, every named scheme and the reasons, and exit; with "
          "--json as JSON"},
@@ -90,6 +93,10 @@ static size_t running_rows(Options *o, Opt *table) {
          "groups of tensors whose meetings are spread over the H steps"},
         {"timeout", OPT_INT, &o->timeout, "60", 0, 1e9, "S",
          "seconds that a rank waits for another before the job ends; 0 is for ever"},
+        {"wait", OPT_CHOICE, &o->wait, "auto", 0, 0, "auto|spin|sleep",
+         "how a rank waits for another: spinning holds its core, sleeping leaves it to others; "
+         "auto "
+         "spins for a moment, then sleeps"},
         {"check-tp", OPT_INT, &o->check_tp, "0", 0, 1e6, "K",
          "train K steps on one rank as well, compare every tensor, say what is wrong and exit"},
         {"audit-every", OPT_INT, &o->audit_every, "0", 0, 1e12, "N",
@@ -135,6 +142,9 @@ static size_t running_rows(Options *o, Opt *table) {
         {"csv", OPT_STR, &o->csv, "", 0, 0, "FILE", "the same as columns"},
         {"profile", OPT_BOOL, &o->profile, "0", 0, 0, "",
          "where the time of a step goes, at the end"},
+        {"trace", OPT_STR, &o->trace, "", 0, 0, "FILE",
+         "timeline of two steps of every rank, for Perfetto and tools/timeline, and what overlap "
+         "hides: one step without it, one with it"},
         {"tensorboard", OPT_STR, &o->tensorboard, "", 0, 0, "DIR", "TensorBoard event file"},
         {"llmc-log", OPT_STR, &o->llmc_log, "", 0, 0, "FILE", "llm.c's main.log lines"},
         {"ledger", OPT_STR, &o->ledger, "", 0, 0, "FILE|none",

@@ -6,8 +6,8 @@
 
 typedef struct Options {
     const char *cluster, *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt,
-        *kernels, *layout;
-    const char *json, *csv, *tensorboard, *llmc_log, *ledger, *export_hf, *export_llmc;
+        *kernels, *layout, *overlap;
+    const char *json, *csv, *tensorboard, *llmc_log, *trace, *ledger, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
         eval_every, eval_batches;
     int64_t ranks, timeout, check_tp, audit_every, sample_every, sample_tokens, top_k;
@@ -15,7 +15,7 @@ typedef struct Options {
     double outer_lr, outer_momentum;
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
-    int backend, calibrate, dtype, recompute, schedule;
+    int backend, calibrate, wait, dtype, recompute, schedule;
     bool plan, resume, memory, matrix, profile, count, exact;
 } Options;
 

@@ -80,16 +80,27 @@ static void update_piece(void *ctx, int64_t begin, int64_t end) {
 
 enum { GRAIN = 32768 }; // floats of a piece
 
+/* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
+static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
+    *begin = fragment_begin(o, m, f);
+    int64_t n = fragment_begin(o, m, f + 1) - *begin;
+    if (n > 0) sum_over_d(m, COLL_F32, params(m) + *begin, n, "parameters of replicas");
+    return n;
+}
+
+void outer_sums(const Outer *o, Model *m) {
+    int64_t begin;
+    for (int f = 0; f < o->fragments; f++) sum_fragment(o, m, f, &begin);
+}
+
 static void meet(const Outer *o, Model *m, int f) {
-    int64_t begin = fragment_begin(o, m, f), n = fragment_begin(o, m, f + 1) - begin;
+    int64_t begin, n = sum_fragment(o, m, f, &begin);
     Meeting u = {.param = params(m) + begin,
                  .anchor = m->anchor + begin,
                  .velocity = m->velocity ? m->velocity + begin : NULL,
                  .replicas = (float)grid_replicas(m->grid),
                  .rate = o->rate,
                  .momentum = o->momentum};
-    if (n == 0) return;
-    sum_over_d(m, COLL_F32, u.param, n, "parameters of replicas");
     team_for(m->team, n, GRAIN, update_piece, &u);
 }
 

@@ -55,6 +55,8 @@ void outer_begin(Outer *o, Model *m, int64_t step);
 /* Collective over the mesh, after the update of each step (the first one is 1). The fragments whose turn it is
  * meet. */
 void outer_step(const Outer *o, Model *m, int64_t step);
+/* Collective over the mesh. What meetings of all fragments send, without what they compute: parallel/price.h. */
+void outer_sums(const Outer *o, Model *m);
 /* Collective over the mesh, after outer_step: those that did not meet in this step do. Once a step: further
  * calls do nothing. */
 void outer_meet(Outer *o, Model *m, int64_t step);

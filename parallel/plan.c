@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/quantity.h"
 #include "parallel/search_parts.h"
 
 /* ---- what to measure */
@@ -16,6 +17,7 @@ typedef struct Lister {
     CalibrateList *list;
     double *weight; // [list->n_works] seconds in all candidates
     int max_works, max_groups;
+    int64_t n_choices;
     Tape tape;
     Orders orders;
 } Lister;
@@ -57,28 +59,37 @@ static void list_send(Lister *l, const TapeGroup *g, const Send *s) {
     if (s->bytes > to->most[i][s->op]) to->most[i][s->op] = s->bytes;
 }
 
+/* The words of overlap divide rows and make the same works; but rings shift, and sum themselves. */
+static bool listed(const Space *s, const Choice *c) {
+    return !s->free_overlap || !c->overlap.bulk || c->overlap.ring;
+}
+
 /* All orders of the axes: a group lies elsewhere in each. */
 static void list_choice(const Choice *c, void *ctx) {
     Lister *l = ctx;
     Tape *t = &l->tape;
+    if (!listed(l->s, c)) return;
     PriceShape shape = seed_shape(l->s, c);
-    int32_t size[N_AXES];
-    for (int i = 0; i < N_AXES; i++) size[i] = c->layout.size[i];
-    orders_of(&l->orders, l->s, l->m, size);
+    orders_of(&l->orders, l->s, l->m, c->layout.size);
     price_record(t, &shape, &c->layout, 0);
     for (int i = 0; i < t->n_works; i++) list_work(l, &t->work[i], machine_work(l->m, &t->work[i]));
     for (int k = 0; k < l->orders.n; k++) {
-        Layout ordered = l->orders.layout[k];
-        ordered.heads = c->layout.heads,
-        ordered.stay = c->layout.stay; // they say what kv copies are
+        Layout ordered = reorder(&c->layout, &l->orders.layout[k]);
         price_reorder(t, &ordered);
         for (int i = 0; i < t->n_sends; i++) list_send(l, &t->group[t->send[i].group], &t->send[i]);
     }
 }
 
+/* With whole products, whatever hides them. */
+static void list_plain(const Choice *c, Lister *l) {
+    Choice plain = *c;
+    if (!listed(l->s, c)) plain.overlap = (Overlap){0};
+    list_choice(&plain, l);
+}
+
 static void count_choice(const Choice *c, void *ctx) {
-    (void)c;
-    ++*(int64_t *)ctx;
+    Lister *l = ctx;
+    l->n_choices += listed(l->s, c);
 }
 
 /* Heaviest first. */
@@ -96,18 +107,17 @@ static void sort_works(Lister *l) {
 
 void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     Lister l = {.s = s, .m = described, .list = list};
-    int64_t n = 0;
     *list = (CalibrateList){0};
-    search_each(s, count_choice, &n);
-    if (n <= FEW) {
+    search_each(s, count_choice, &l);
+    if (l.n_choices <= FEW) {
         search_each(s, list_choice, &l);
     } else {
         Choice best[LISTED], preset[PLAN_PRESETS];
         const char *name[PLAN_PRESETS];
         int n_best = search_best(s, described, best, LISTED, NULL);
         int n_presets = search_presets(s, described, preset, name, PLAN_PRESETS);
-        for (int i = 0; i < n_best; i++) list_choice(&best[i], &l);
-        for (int i = 0; i < n_presets; i++) list_choice(&preset[i], &l);
+        for (int i = 0; i < n_best; i++) list_plain(&best[i], &l);
+        for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }
     sort_works(&l);
     mem_free(l.weight);
@@ -127,24 +137,44 @@ typedef struct Least {
     const Space *s;
     Tape tape;
     Choice c;
+    int64_t most; // bytes, with which one would be smaller; 0: any
 } Least;
 
-/* Only what can be the smallest: all is made again, one sequence at a time. */
+/* Only what can be the smallest: all is made again, one sequence at a time, without room for what is under way. */
 static void least_memory(const Choice *c, void *ctx) {
     Least *l = ctx;
     bool small = (!l->s->free_micro || c->micro == 1) &&
-                 (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL);
+                 (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
+                 (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
     if (!small) return;
     PriceShape shape = seed_shape(l->s, c);
-    price_record(&l->tape, &shape, &c->layout, 0);
-    int64_t memory = tape_memory(&l->tape);
-    if (l->c.price.memory && memory >= l->c.price.memory) return;
+    if (!price_record_within(&l->tape, &shape, &c->layout, l->most)) return;
     l->c = *c;
-    l->c.price.memory = memory;
+    l->c.price.memory = tape_memory(&l->tape);
+    l->most = l->c.price.memory - 1;
+}
+
+typedef struct Fit {
+    const Plan *p;
+    bool any;
+} Fit;
+
+static void note_fit(const Choice *c, void *ctx) {
+    Fit *f = ctx;
+    int64_t memory;
+    if (f->any) return;
+    search_bound(&f->p->space, &f->p->machine, c, &memory);
+    f->any = machine_fits(&f->p->machine, memory);
+}
+
+bool plan_may_fit(const Plan *p) {
+    Fit f = {.p = p};
+    search_each(&p->space, note_fit, &f);
+    return f.any;
 }
 
 bool plan_search(Plan *p, Err *e) {
-    char text[128];
+    char text[128], has[64], takes[64];
     p->n_best = search_best(&p->space, &p->machine, p->best, PLAN_TOP, &p->count);
     if (p->count.candidates == 0)
         return err(e, "no layout of %d ranks has what is asked for", p->space.p);
@@ -153,10 +183,11 @@ bool plan_search(Plan *p, Err *e) {
         search_each(&p->space, least_memory, &l);
         tape_free(&l.tape);
         return err(e,
-                   "no layout of %d ranks fits into %.2f GiB a rank; the smallest, %s, takes %.2f "
-                   "GiB: more ranks, a smaller model, or a shorter --seq",
-                   p->space.p, (double)p->machine.memory / 1073741824.0, choice_print(&l.c, text),
-                   (double)l.c.price.memory / 1073741824.0);
+                   "no layout of %d ranks fits into %s a rank; the smallest, %s, takes %s: more "
+                   "ranks, a smaller model, or a shorter --seq",
+                   p->space.p, quantity_short((double)p->machine.memory, AS_BYTES, "GiB", has),
+                   choice_print(&l.c, text),
+                   quantity_short((double)l.c.price.memory, AS_BYTES, "GiB", takes));
     }
     p->n_presets = search_presets(&p->space, &p->machine, p->preset, p->preset_name, PLAN_PRESETS);
     return true;

@@ -11,7 +11,7 @@
 #include "parallel/detect.h"
 #include "parallel/search.h"
 
-enum { PLAN_TOP = 12, PLAN_PRESETS = 16 };
+enum { PLAN_TOP = 12, PLAN_PRESETS = 16, PLAN_MEASURE_S = 10 };
 
 typedef struct Plan {
     Space space;
@@ -31,16 +31,20 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list);
 void plan_list_free(CalibrateList *list);
 
 /* Collective over the world. p->machine becomes what was detected, at the costs that are measured here for what p->space's
- * candidates do: 10 s at most, and only what the user's cache does not know. NULL without `measure`: the machine as
+ * candidates do: PLAN_MEASURE_S at most, and only what the user's cache does not know. NULL without `measure`: the machine as
  * described. Alike on all ranks; freed by calibration_free, when the plan is no longer needed. */
 typedef struct PlanWhere {
     World *world;
     const Kernels *kernels;
-    Team **team;         // of this rank; made anew where other numbers of threads are measured, too
-    bool measure, again; // again: even what the cache knows
+    Team **team; // of this rank; made anew where other numbers of threads are measured, too
+    bool measure;
+    CalibrateTalk talk;
 } PlanWhere;
 Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d);
 
+/* Local, pure. False where plan_search will find nothing, whatever works and collectives cost: the machine as described is
+ * enough to know. */
+bool plan_may_fit(const Plan *p);
 /* Local. Searches; false when nothing fits, with what comes nearest and how much memory it takes. */
 bool plan_search(Plan *p, Err *e);
 /* Local, pure. How many of the best are within the prediction's own error of the first: candidates for real
@@ -52,11 +56,11 @@ int plan_close(const Plan *p);
 /* Local. The chosen plan, three runners-up and every named scheme: predicted milliseconds of a step, split, and memory;
  * then the reasons. */
 void plan_print(const Plan *p, FILE *f);
-/* Local. Two or three sentences. */
+/* Local. Some sentences. */
 void plan_reasons(const Plan *p, FILE *f);
-/* Local. One line: {"plan":{"layout":...,"micro":...,"predicted_ms":...,"candidates":[...],"presets":[...]}} */
+/* Local. One line: {"plan":{"layout":...,"overlap":...,"micro":...,"predicted_ms":...,"candidates":[...],"presets":[...]}} */
 void plan_json(const Plan *p, FILE *f);
-/* Local, pure. "x4.y2+sp, micro 4, recompute none" */
+/* Local, pure. "x4.y2+sp, bulk+halves, micro 4, recompute none" */
 const char *choice_print(const Choice *c, char text[128]);
 
 #endif

@@ -9,8 +9,6 @@
 #include "parallel/plan.h"
 #include "parallel/ranks.h"
 
-enum { BUDGET = 10 }; // seconds
-
 /* Rank 0's list, to all. */
 static void share_list(const Group *g, CalibrateList *l) {
     group_share(g, &l->n_works, sizeof l->n_works);
@@ -25,13 +23,26 @@ static void share_list(const Group *g, CalibrateList *l) {
     group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
 }
 
+/* Collective. Seconds until the last rank is through with so many products of its own. */
+static double products(const PlanWhere *w, const Group *all, const Work *work, const Arena *a,
+                       int times) {
+    char *workspace = a->base + work_memory(work, w->kernels, team_size(*w->team)).operands;
+    group_barrier(all);
+    double begin = coll_now();
+    for (int i = 0; i < times; i++) work_run(work, w->kernels, *w->team, a->base, workspace);
+    group_barrier(all);
+    return coll_now() - begin;
+}
+
 /* The time of kernels when all ranks compute at once, by that of one alone; 1: they do not take turns on cores. Where a
- * node has more threads than cores that is known; containers and virtual machines may share what they do not know of: then a
- * product of some milliseconds tells, on all ranks at once until the last one is through, and on rank 0 alone. */
+ * node has more threads than cores that is known; containers and virtual machines may share what they do not know of: then
+ * products tell, on all ranks at once until the last one is through, and on rank 0 alone. So many that they take longer
+ * than a turn: rank 0 may leave the first barrier when others have had theirs. */
 static double take_turns(const PlanWhere *w, const Group *all) {
+    const double enough = 20e-3;
     const Work work = {
         .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
-    double least[2] = {INFINITY, INFINITY}; // alone, together
+    double alone = INFINITY, together = INFINITY;
     double known = (double)(ranks_on_node(w->world) * team_size(*w->team)) / ranks_cores(w->world);
     if (!group_all(all, known <= 1)) {
         group_share(all, &known, sizeof known);
@@ -41,16 +52,17 @@ static double take_turns(const PlanWhere *w, const Group *all) {
     WorkMemory n = work_memory(&work, w->kernels, team_size(*w->team));
     arena_take(&a, n.operands + n.workspace);
     arena_commit(&a);
-    for (int i = 0; i < 10; i++) {
-        bool together = i % 2, mine = together || all->rank == 0;
-        group_barrier(all);
-        double begin = coll_now();
-        if (mine) work_run(&work, w->kernels, *w->team, a.base, a.base + n.operands);
-        group_barrier(all);
-        if (i > 1) least[together] = fmin(least[together], coll_now() - begin);
+    bool lead = all->rank == 0;
+    for (int i = 0; i < 2; i++) alone = fmin(alone, products(w, all, &work, &a, lead));
+    int times = (int)fmax(1, fmin(16, enough / alone));
+    group_share(all, &times, sizeof times);
+    alone = INFINITY;
+    for (int i = 0; i < 4; i++) {
+        alone = fmin(alone, products(w, all, &work, &a, lead ? times : 0));
+        together = fmin(together, products(w, all, &work, &a, times));
     }
     arena_free(&a);
-    double ratio = least[1] / least[0];
+    double ratio = together / alone;
     group_share(all, &ratio, sizeof ratio); // rank 0 was the one alone
     return ratio < 1.5 ? 1 : ratio;         // memory that they share is no core
 }
@@ -101,8 +113,9 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     CalibrateWhere where = {.world = w->world,
                             .kernels = w->kernels,
                             .key = key,
-                            .budget = (double)BUDGET / (s->n_threads > 1 ? s->n_threads : 1),
-                            .again = w->again,
+                            .budget =
+                                (double)PLAN_MEASURE_S / (s->n_threads > 1 ? s->n_threads : 1),
+                            .talk = w->talk,
                             .crowded = crowd > 1};
     for (int i = 0; i < s->n_threads; i++) { // what these measure comes from the cache in the end
         if (s->threads[i] == threads) continue;
@@ -116,7 +129,6 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     if (!group_all(&all, knows(c, &list))) s->n_threads = 0;
     p->machine.measured = c;
     p->machine.crowd = crowd;
-    p->machine.slowdown = calibration_slowdown(c);
     p->machine.slowest = calibration_slowest(c);
     plan_list_free(&list);
     return c;

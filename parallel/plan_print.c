@@ -7,14 +7,15 @@
 
 #include "base/mem.h"
 #include "parallel/plan.h"
+#include "parallel/quantity.h"
 #include "parallel/search_parts.h"
 
-static const char *const recomputes[] = {"none", "selective", "full"};
-
 const char *choice_print(const Choice *c, char text[128]) {
-    char spec[64];
-    snprintf(text, 128, "%s, micro %" PRId64 ", recompute %s", layout_print(&c->layout, spec),
-             c->micro, recomputes[c->recompute]);
+    char spec[64], words[OVERLAP_TEXT];
+    bool none = overlap_equal(&c->overlap, &(Overlap){0});
+    snprintf(text, 128, "%s, %s%s, micro %" PRId64 ", recompute %s", layout_print(&c->layout, spec),
+             none ? "overlap " : "", overlap_print(&c->overlap, words), c->micro,
+             recompute_word(c->recompute));
     return text;
 }
 
@@ -26,16 +27,26 @@ static double ms(double seconds) {
     return 1e3 * seconds;
 }
 
-static void print_row(FILE *f, const char *name, const Choice *c, const Choice *chosen) {
-    char spec[64], more[16] = "";
+static const char *gib(int64_t bytes, char buf[64]) {
+    return quantity_short((double)bytes, AS_BYTES, "GiB", buf);
+}
+
+/* Threads are a column where they are chosen. */
+static void print_row(FILE *f, const Plan *p, const char *name, const Choice *c) {
+    const Choice *chosen = &p->best[0];
+    char spec[64], words[OVERLAP_TEXT], more[16] = "", threads[16] = "";
+    if (p->space.n_threads > 1) snprintf(threads, sizeof threads, " %7d", c->threads);
     if (c != chosen)
         snprintf(more, sizeof more, "%+.0f %%",
                  100 * (c->price.seconds / chosen->price.seconds - 1));
-    fprintf(f, "%-12s %-26s %5" PRId64 " %-9s %10.2f %7s %9.2f %8.2f %7.2f %8.2f %10.1f %9.1f%s\n",
-            name, layout_print(&c->layout, spec), c->micro, recomputes[c->recompute],
-            ms(c->price.seconds), more, ms(c->price.compute), ms(c->price.exposed),
-            ms(c->price.hidden), ms(c->price.waiting), (double)c->price.received / 1048576.0,
-            (double)c->price.memory / 1048576.0, c->fits ? "" : "  does not fit");
+    fprintf(f,
+            "%-12s %-26s %-13s %5" PRId64
+            " %-9s%s %10.2f %7s %9.2f %8.2f %8.2f %8.2f %10.1f %9.1f%s\n",
+            name, layout_print(&c->layout, spec), overlap_print(&c->overlap, words), c->micro,
+            recompute_word(c->recompute), threads, ms(c->price.seconds), more, ms(c->price.compute),
+            ms(c->price.exposed), ms(c->price.hidden), ms(c->price.waiting),
+            (double)c->price.received / 1048576.0, (double)c->price.memory / 1048576.0,
+            c->fits ? "" : "  does not fit");
 }
 
 static bool same_layout(const Choice *a, const Choice *b) {
@@ -43,7 +54,7 @@ static bool same_layout(const Choice *a, const Choice *b) {
     return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0;
 }
 
-/* Runners-up: other layouts first, then the same ones with other micro-steps. */
+/* Runners-up: other layouts first, then the same ones with other micro-steps, or another overlap. */
 static void print_runners(const Plan *p, FILE *f) {
     bool shown[PLAN_TOP] = {true};
     int n = 0;
@@ -56,25 +67,25 @@ static void print_runners(const Plan *p, FILE *f) {
         }
     for (int i = 1, first = 1; i < p->n_best; i++) {
         if (!shown[i]) continue;
-        print_row(f, first ? "runners-up" : "", &p->best[i], &p->best[0]);
+        print_row(f, p, first ? "runners-up" : "", &p->best[i]);
         first = 0;
     }
 }
 
 void plan_print(const Plan *p, FILE *f) {
     const SearchCount *n = &p->count;
+    char memory[64];
     fprintf(f,
             "plan     %d ranks on %s: %" PRId64 " candidates, %" PRId64
-            " too large for %.1f GiB a rank, %" PRId64 " priced, %.0f ms\n",
+            " too large for %s a rank, %" PRId64 " priced, %.0f ms\n",
             p->space.p, p->machine.name, n->candidates, n->too_large,
-            (double)p->machine.memory / 1073741824.0, n->priced, ms(n->seconds));
-    fprintf(f, "%-12s %-26s %5s %-9s %10s %7s %9s %8s %7s %8s %10s %9s\n", "a step", "layout",
-            "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting", "MiB recv",
-            "MiB rank");
-    print_row(f, "chosen", &p->best[0], &p->best[0]);
+            gib(p->machine.memory, memory), n->priced, ms(n->seconds));
+    fprintf(f, "%-12s %-26s %-13s %5s %-9s%s %10s %7s %9s %8s %8s %8s %10s %9s\n", "a step",
+            "layout", "overlap", "micro", "recompute", p->space.n_threads > 1 ? " threads" : "",
+            "ms", "", "compute", "exposed", "hidden", "waiting", "MiB recv", "MiB rank");
+    print_row(f, p, "chosen", &p->best[0]);
     print_runners(p, f);
-    for (int i = 0; i < p->n_presets; i++)
-        print_row(f, p->preset_name[i], &p->preset[i], &p->best[0]);
+    for (int i = 0; i < p->n_presets; i++) print_row(f, p, p->preset_name[i], &p->preset[i]);
     plan_reasons(p, f);
 }
 
@@ -107,6 +118,22 @@ static void say_where(const Plan *p, FILE *f) {
     tape_free(&t);
 }
 
+/* What overlap hides, and what the same step costs without it. */
+static void say_hidden(const Plan *p, FILE *f) {
+    const Choice *c = &p->best[0];
+    Choice without = *c;
+    char words[OVERLAP_TEXT];
+    double all = c->price.hidden + c->price.exposed;
+    without.overlap = (Overlap){0};
+    if (overlap_equal(&c->overlap, &without.overlap) || all == 0) return;
+    search_price(&p->space, &p->machine, &without);
+    fprintf(f,
+            "Overlap %s hides %.2f ms of collectives, %.0f %% of them; without it the same step "
+            "would take %.2f ms, %.0f %% longer.\n",
+            overlap_print(&c->overlap, words), ms(c->price.hidden), share(c->price.hidden, all),
+            ms(without.price.seconds), 100 * (without.price.seconds / c->price.seconds - 1));
+}
+
 /* The best other scheme, and what it pays for: time to compute, or to communicate. */
 static void say_against(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0], *other = NULL;
@@ -136,6 +163,7 @@ static void say_against(const Plan *p, FILE *f) {
 static void say_memory(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0], *faster = NULL;
     const char *name = "";
+    char takes[64], has[64];
     for (int i = 0; i < p->n_presets; i++) {
         const Choice *o = &p->preset[i];
         if (o->fits || o->price.seconds >= c->price.seconds) continue;
@@ -143,17 +171,15 @@ static void say_memory(const Plan *p, FILE *f) {
             faster = o, name = p->preset_name[i];
     }
     if (faster)
-        fprintf(f,
-                "With memory for it %s would be %.0f %% faster, but it takes %.1f GiB a rank of "
-                "%.1f.\n",
+        fprintf(f, "With memory for it %s would be %.0f %% faster, but it takes %s a rank of %s.\n",
                 name, 100 * (1 - faster->price.seconds / c->price.seconds),
-                (double)faster->price.memory / 1073741824.0,
-                (double)p->machine.memory / 1073741824.0);
+                gib(faster->price.memory, takes), gib(p->machine.memory, has));
 }
 
 void plan_reasons(const Plan *p, FILE *f) {
     int close = plan_close(p);
     say_where(p, f);
+    say_hidden(p, f);
     say_against(p, f);
     say_memory(p, f);
     if (close > 1)
@@ -167,15 +193,15 @@ void plan_reasons(const Plan *p, FILE *f) {
 /* ---- JSON */
 
 static json_t *json_choice(const Choice *c, const char *name) {
-    char spec[64];
-    json_t *o = json_pack("{s:s,s:I,s:s,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
-                          layout_print(&c->layout, spec), "micro", (json_int_t)c->micro,
-                          "recompute", recomputes[c->recompute], "threads", c->threads,
-                          "predicted_ms", ms(c->price.seconds), "compute_ms", ms(c->price.compute),
-                          "exposed_ms", ms(c->price.exposed), "hidden_ms", ms(c->price.hidden),
-                          "waiting_ms", ms(c->price.waiting), "received_bytes",
-                          (json_int_t)c->price.received, "collectives", (json_int_t)c->price.calls,
-                          "memory_bytes", (json_int_t)c->price.memory, "fits", c->fits);
+    char spec[64], words[OVERLAP_TEXT];
+    json_t *o = json_pack(
+        "{s:s,s:s,s:I,s:s,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
+        layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, words), "micro",
+        (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "threads", c->threads,
+        "predicted_ms", ms(c->price.seconds), "compute_ms", ms(c->price.compute), "exposed_ms",
+        ms(c->price.exposed), "hidden_ms", ms(c->price.hidden), "waiting_ms", ms(c->price.waiting),
+        "received_bytes", (json_int_t)c->price.received, "collectives", (json_int_t)c->price.calls,
+        "memory_bytes", (json_int_t)c->price.memory, "fits", c->fits);
     if (name) json_object_set_new(o, "scheme", json_string(name));
     return o;
 }

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
+#include "parallel/count.h"
 #include "parallel/generate.h"
 #include "parallel/outer.h"
 #include "parallel/price_kernels.h"
@@ -31,6 +32,10 @@ static int64_t whole_bytes(const Comm *c, const CollCall *call) {
     return blocks ? n * c->size : n;
 }
 
+static int slot_of(const PriceComm *p, uint64_t number) {
+    return p->group * COLL_IN_FLIGHT + (int)(number % COLL_IN_FLIGHT);
+}
+
 static void price_start(Comm *c, uint64_t number, const CollCall *call) {
     PriceComm *p = c->impl;
     Tape *t = c->world->impl;
@@ -41,13 +46,13 @@ static void price_start(Comm *c, uint64_t number, const CollCall *call) {
               .received = coll_bytes(call, c->rank, c->size),
               .what = call->what};
     p->event[number % COLL_IN_FLIGHT] = t->n_events;
-    tape_event(t, EVENT_START, tape_send(t, &s));
+    tape_event(t, EVENT_START, tape_send(t, &s), slot_of(p, number));
 }
 
 static void price_wait(Comm *c, uint64_t number, const CollCall *call) {
     (void)call;
     PriceComm *p = c->impl;
-    tape_event(c->world->impl, EVENT_WAIT, p->event[number % COLL_IN_FLIGHT]);
+    tape_event(c->world->impl, EVENT_WAIT, p->event[number % COLL_IN_FLIGHT], slot_of(p, number));
 }
 
 static void price_world(World *w) {
@@ -123,66 +128,102 @@ int64_t price_micro_steps(const PriceShape *s, const Layout *l) {
     return (sequences + round - 1) / round;
 }
 
-/* What train_gpt.c does in a step. */
-static void step(Model *m, Tape *t, TapeRun *r) {
+/* What train_gpt.c does in a step. The last micro-step differs where it begins to sum over d. */
+static void step(Model *m, Tape *t, const PriceShape *s, TapeRun *r) {
+    int64_t n = t->micro_steps, d = m->grid->layout.size[AXIS_D];
+    bool last = n > 2 && m->shape.overlap.bulk && d > 1;
+    int64_t middle = s->whole ? n - 1 - last : n > 1; // of PART_MICRO_2
+    t->repeats = n < 2 || s->whole ? 1 : n - 1 - last;
     r->begin[PART_ZERO] = t->n_events;
     model_zero_grads(m);
     model_zero_losses(m);
-    for (int i = 0; i < 2; i++) {
-        r->begin[PART_MICRO_1 + i] = t->n_events;
-        if (i < t->micro_steps) model_step(m, NULL, NULL, 1);
-    }
+    model_expect(m, 1 + middle + last);
+    r->begin[PART_MICRO_1] = t->n_events;
+    model_step(m, NULL, NULL, 1);
+    r->begin[PART_MICRO_2] = t->n_events;
+    for (int64_t i = 0; i < middle; i++) model_step(m, NULL, NULL, 1);
+    r->begin[PART_LAST] = t->n_events;
+    if (last) model_step(m, NULL, NULL, 1);
     r->begin[PART_END] = t->n_events;
     model_losses(m);
     model_reduce_grads(m);
     outer_mean(m, model_grad_norm(m));
     AdamW rule = {.step = 1};
     model_update(m, &rule);
-    r->begin[N_TAPE_PARTS] = t->n_events;
+    r->begin[N_TAPE_PARTS] = r->met = t->n_events;
+    if (!m->grid->apart || s->every == 0) return;
+    outer_sums(&(Outer){.every = s->every, .fragments = s->fragments}, m);
+    r->met = t->n_events;
 }
 
-static void record(Tape *t, const PriceShape *s, const Grid *g, int64_t layers, TapeRun *r) {
-    Model m;
+/* A model of so many layers, and what it takes. */
+static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t layers,
+                 TapeRun *r) {
     ModelShape shape = {.config = s->config,
                         .B = s->micro,
                         .S = s->S,
                         .bf16 = s->bf16,
                         .recompute = s->recompute,
+                        .overlap = s->overlap,
                         .training = true,
                         .outer = s->outer,
                         .grid = g};
     shape.config.layers = layers;
-    model_plan(&m, &shape, price_kernels(t), NULL);
-    for (int i = 0; i < N_ARENAS; i++) r->memory[i] = (int64_t)m.arena[i].used;
-    r->sampling = s->samples ? generator_bytes(&m) : 0;
-    model_imagine(&m);
-    step(&m, t, r);
-    model_free(&m);
+    model_plan(m, &shape, price_kernels(t), NULL);
+    for (int i = 0; i < N_ARENAS; i++) r->memory[i] = (int64_t)m->arena[i].used;
+    r->sampling = s->samples ? generator_bytes(m) : 0;
+    for (int i = 0; i <= N_TAPE_PARTS; i++) r->begin[i] = 0;
+    r->met = 0;
 }
 
-void price_record(Tape *t, const PriceShape *s, const Layout *layout, int rank) {
+/* One model or two: the first and the last block of a step may differ from those between, and two layers have one of
+ * each; three do where a block is made again in the backward of the one behind it, which the first does not. False,
+ * and no step, where the real model takes more than `bytes` (0: any). */
+static bool record(Tape *t, const PriceShape *s, const Grid *g, int64_t bytes) {
+    Model m[2];
+    bool early = s->overlap.bulk && s->recompute == RECOMPUTE_FULL;
+    int alike = early ? 3 : 2;
+    t->recorded[0] = (int)(s->whole || t->layers < alike ? t->layers : alike);
+    t->recorded[1] = t->recorded[0] + (t->layers > t->recorded[0]);
+    int n = t->recorded[1] > t->recorded[0] ? 2 : 1;
+    for (int i = 0; i < n; i++) plan(&m[i], t, s, g, t->recorded[i], &t->run[i]);
+    bool fits = bytes == 0 || tape_memory(t) <= bytes;
+    for (int i = 0; i < n; i++) {
+        if (fits) model_imagine(&m[i]), step(&m[i], t, s, &t->run[i]);
+        model_free(&m[i]);
+    }
+    return fits;
+}
+
+static bool record_rank(Tape *t, const PriceShape *s, const Layout *layout, int rank,
+                        int64_t bytes) {
     Grid g;
     Layout plain = *layout, *l = &plain;
     plain.exact = false; // sums of integers follow pointers
     World *w = layout_ranks(l) > 1 ? world_imagine(&coll_price, rank, layout_ranks(l), t) : NULL;
-    t->n_events = t->n_works = t->n_sends = 0;
+    t->n_events = t->n_works = t->n_sends = t->n_groups = 0;
+    t->every = s->every;
     t->threads = s->threads > 0 ? s->threads : 1;
     t->layers = s->config.layers;
     t->micro_steps = price_micro_steps(s, l);
-    // The first and the last block of a step may differ from those between: two layers have one of each.
-    t->recorded[0] = (int)(s->all_layers || t->layers < 2 ? t->layers : 2);
-    t->recorded[1] = (int)(t->layers > t->recorded[0] ? 3 : t->recorded[0]);
     if (w) {
         grid_make(&g, w, l, &s->config);
         if (s->apart) grid_set_apart(&g);
         add_groups(t, &g);
     } else {
         g = *grid_one();
-        t->n_groups = 0;
     }
-    for (int i = 0; i < 2; i++)
-        if (i == 0 || t->recorded[1] > t->recorded[0]) record(t, s, &g, t->recorded[i], &t->run[i]);
+    bool fits = record(t, s, &g, bytes);
     if (w) world_free(w);
+    return fits;
+}
+
+void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank) {
+    record_rank(t, s, l, rank, 0);
+}
+
+bool price_record_within(Tape *t, const PriceShape *s, const Layout *l, int64_t bytes) {
+    return record_rank(t, s, l, 0, bytes);
 }
 
 /* ---- counters */
@@ -195,14 +236,11 @@ typedef struct Rows {
 
 static void count_send(Rows *r, const Send *s, int64_t calls, int64_t bytes) {
     const TapeGroup *g = &r->t->group[s->group];
+    CollCount row = {.what = s->what, .label = g->label, .op = s->op, .size = g->size};
     int at = 0;
-    while (at < r->n && !(r->row[at].op == s->op && strcmp(r->row[at].what, s->what) == 0 &&
-                          strcmp(r->row[at].label, g->label) == 0))
-        at++;
+    while (at < r->n && !count_same(&r->row[at], &row)) at++;
     if (at == r->max) return;
-    if (at == r->n)
-        r->row[r->n++] =
-            (CollCount){.what = s->what, .label = g->label, .op = s->op, .size = g->size};
+    if (at == r->n) r->row[r->n++] = row;
     r->row[at].calls += calls, r->row[at].bytes += bytes;
 }
 
@@ -217,10 +255,9 @@ static void count_part(Rows *r, int begin, int end, int64_t times) {
 
 static void count_run(Rows *r, const TapeRun *run, int64_t times) {
     const int *at = run->begin;
-    int64_t again = r->t->micro_steps > 1 ? r->t->micro_steps - 1 : 0;
     count_part(r, at[PART_ZERO], at[PART_MICRO_2], times);
-    count_part(r, at[PART_MICRO_2], at[PART_END], times * again);
-    count_part(r, at[PART_END], at[N_TAPE_PARTS], times);
+    count_part(r, at[PART_MICRO_2], at[PART_LAST], times * r->t->repeats);
+    count_part(r, at[PART_LAST], at[N_TAPE_PARTS], times);
 }
 
 int price_counts(const Tape *t, CollCount *rows, int max) {

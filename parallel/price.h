@@ -17,15 +17,21 @@ typedef struct PriceShape {
     int64_t micro;    // sequences of a micro-step at each coordinate of d x z
     bool bf16, samples;
     Recompute recompute;
-    int threads;     // of a rank's team
-    int outer;       // ModelShape.outer
-    bool apart;      // replicas along d meet seldom (grid_set_apart)
-    bool all_layers; // record every layer: for pictures
+    Overlap overlap;
+    int threads;   // of a rank's team
+    int outer;     // ModelShape.outer
+    bool apart;    // replicas along d meet seldom (grid_set_apart):
+    int64_t every; // once in so many steps; 0: what they send then is not counted
+    int fragments; // in so many parts
+    bool whole;    // record every layer and every micro-step: for pictures
 } PriceShape;
 
 /* Local. Records the step of `rank` on this layout, without --exact; the tape is emptied first (zero it before its first use) and
  * keeps its memory. */
 void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank);
+/* Local. The same of rank 0, where that takes at most so many bytes (0: any). False where it takes more: the tape then knows
+ * its memory and has no events. */
+bool price_record_within(Tape *t, const PriceShape *s, const Layout *l, int64_t bytes);
 /* Local. The tape of the same layout with its axes in another order: only where groups lie differs. */
 void price_reorder(Tape *t, const Layout *l);
 /* Local, pure. Micro-steps of a step. */

@@ -6,14 +6,15 @@ static _Thread_local const Kernels
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
-    tape_work(tape, (Work){.kind = kind,
-                           .flags = flags,
-                           .threads = tape->threads,
-                           .rows = rows,
-                           .a = a,
-                           .b = b,
-                           .c = c,
-                           .d = d});
+    Work w = {.kind = kind,
+              .flags = flags,
+              .threads = tape->threads,
+              .rows = rows,
+              .a = a,
+              .b = b,
+              .c = c,
+              .d = d};
+    tape_work(tape, &w);
 }
 
 /* ---- products and attention */
@@ -34,17 +35,17 @@ static void price_product(Team *t, const Product *p) {
 static void attention_work(const Attention *a, WorkKind kind) {
     work(kind, a->bf16 ? WORK_BF16 : 0, a->B, a->S, a->H, a->Hkv, a->D);
 }
-static void price_attention_forward(Team *t, const Attention *a, float *out, float *lse,
-                                    const float *qkv) {
+static void price_attention_forward(Team *t, const Attention *a, Act *out, float *lse,
+                                    const Act *qkv) {
     (void)t, (void)out, (void)lse, (void)qkv;
     attention_work(a, WORK_ATTENTION);
 }
-static void price_attention_backward(Team *t, const Attention *a, float *dqkv, const float *dout,
-                                     const float *qkv, const float *out, const float *lse) {
+static void price_attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout,
+                                     const Act *qkv, const Act *out, const float *lse) {
     (void)t, (void)dqkv, (void)dout, (void)qkv, (void)out, (void)lse;
     attention_work(a, WORK_ATTENTION_BACKWARD);
 }
-static void price_rope(Team *t, const Rope *r, float *qkv, int direction) {
+static void price_rope(Team *t, const Rope *r, Act *qkv, int direction) {
     (void)t, (void)qkv, (void)direction;
     work(WORK_ROPE, 0, r->B * r->S, r->H, r->Hkv, r->D, 0);
 }
@@ -54,17 +55,17 @@ static void price_rope(Team *t, const Rope *r, float *qkv, int direction) {
 static void norm_work(const Norm *n, WorkKind kind, int64_t parts) {
     work(kind, n->kind == NORM_RMS ? WORK_RMS : 0, n->T, n->C, parts, 0, 0);
 }
-static void price_norm_forward(Team *t, const Norm *n, float *y, float *mean, float *rstd,
-                               const float *x) {
+static void price_norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd,
+                               const Act *x) {
     (void)t, (void)y, (void)mean, (void)rstd, (void)x;
     norm_work(n, WORK_NORM, 0);
 }
-static void price_norm_backward(Team *t, const Norm *n, float *dx, const float *dy, const float *x,
+static void price_norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                                 const float *mean, const float *rstd) {
     (void)t, (void)dx, (void)dy, (void)x, (void)mean, (void)rstd;
     norm_work(n, WORK_NORM_BACKWARD, 0);
 }
-static void price_norm_statistics(Team *t, const Norm *n, float *stats, const float *x) {
+static void price_norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
     (void)t, (void)stats, (void)x;
     norm_work(n, WORK_NORM_STATISTICS, 0);
 }
@@ -73,48 +74,47 @@ static void price_norm_merge(const Norm *n, float *mean, float *rstd, const floa
     (void)mean, (void)rstd, (void)parts, (void)counts;
     norm_work(n, WORK_NORM_MERGE, n_parts);
 }
-static void price_norm_apply(Team *t, const Norm *n, float *y, const float *x, const float *mean,
+static void price_norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
                              const float *rstd) {
     (void)t, (void)y, (void)x, (void)mean, (void)rstd;
     norm_work(n, WORK_NORM_APPLY, 0);
 }
-static void price_norm_backward_sums(Team *t, const Norm *n, float *sums, const float *dy,
-                                     const float *x, const float *mean, const float *rstd) {
+static void price_norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy,
+                                     const Act *x, const float *mean, const float *rstd) {
     (void)t, (void)sums, (void)dy, (void)x, (void)mean, (void)rstd;
     norm_work(n, WORK_NORM_BACKWARD_SUMS, 0);
 }
-static void price_norm_backward_apply(Team *t, const Norm *n, float *dx, const float *dy,
-                                      const float *x, const float *mean, const float *rstd,
-                                      const float *sums) {
+static void price_norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
+                                      const float *mean, const float *rstd, const float *sums) {
     (void)t, (void)dx, (void)dy, (void)x, (void)mean, (void)rstd, (void)sums;
     norm_work(n, WORK_NORM_BACKWARD_APPLY, 0);
 }
 
 /* ---- activations, biases */
 
-static void price_gelu_forward(Team *t, float *y, const float *x, int64_t n) {
+static void price_gelu_forward(Team *t, Act *y, const Act *x, int64_t n) {
     (void)t, (void)y, (void)x;
     work(WORK_GELU, 0, n, 0, 0, 0, 0);
 }
-static void price_gelu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t n) {
+static void price_gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n) {
     (void)t, (void)dx, (void)dy, (void)x;
     work(WORK_GELU_BACKWARD, 0, n, 0, 0, 0, 0);
 }
-static void price_swiglu_forward(Team *t, float *y, const float *x, int64_t T, int64_t F) {
+static void price_swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
     (void)t, (void)y, (void)x;
     work(WORK_SWIGLU, 0, T, F, 0, 0, 0);
 }
-static void price_swiglu_backward(Team *t, float *dx, const float *dy, const float *x, int64_t T,
+static void price_swiglu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t T,
                                   int64_t F) {
     (void)t, (void)dx, (void)dy, (void)x;
     work(WORK_SWIGLU_BACKWARD, 0, T, F, 0, 0, 0);
 }
-static void price_bias_residual(Team *t, float *y, const float *addend, const float *bias,
-                                int64_t T, int64_t N) {
+static void price_bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T,
+                                int64_t N) {
     (void)t, (void)y;
     work(WORK_BIAS_RESIDUAL, (addend ? WORK_ADDEND : 0u) | (bias ? WORK_BIAS : 0u), T, N, 0, 0, 0);
 }
-static void price_bias_backward(Team *t, float *dbias, const float *dy, int64_t T, int64_t N) {
+static void price_bias_backward(Team *t, float *dbias, const Act *dy, int64_t T, int64_t N) {
     (void)t, (void)dbias, (void)dy;
     work(WORK_BIAS_BACKWARD, 0, T, N, 0, 0, 0);
 }
@@ -124,31 +124,31 @@ static void price_bias_backward(Team *t, float *dbias, const float *dy, int64_t 
 static void embedding_work(const Embedding *e, WorkKind kind, int64_t T) {
     work(kind, 0, T, e->C, e->V, 0, 0);
 }
-static void price_embedding_forward(Team *t, const Embedding *e, float *x) {
+static void price_embedding_forward(Team *t, const Embedding *e, Act *x) {
     (void)t, (void)x;
     embedding_work(e, WORK_EMBEDDING, e->B * e->S);
 }
-static void price_embedding_backward(Team *t, const Embedding *e, const float *dx) {
+static void price_embedding_backward(Team *t, const Embedding *e, const Act *dx) {
     (void)t, (void)dx;
     embedding_work(e, WORK_EMBEDDING_BACKWARD, e->B * e->S);
 }
-static void price_position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, float *x) {
+static void price_position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x) {
     (void)t, (void)t0, (void)x;
     embedding_work(e, WORK_POSITION, T);
 }
 static void price_position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0,
-                                    const float *dx) {
+                                    const Act *dx) {
     (void)t, (void)t0, (void)dx;
     embedding_work(e, WORK_POSITION_BACKWARD, T);
 }
 static void classifier_work(const Classifier *c, WorkKind kind, int64_t parts) {
     work(kind, c->backward ? WORK_BACKWARD : 0, c->T, c->V, parts, 0, 0);
 }
-static void price_classifier(Team *t, const Classifier *c, float *loss, float *logits) {
+static void price_classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
     (void)t, (void)loss, (void)logits;
     classifier_work(c, WORK_CLASSIFIER, 0);
 }
-static void price_classifier_statistics(Team *t, const Classifier *c, float *stats, float *logits) {
+static void price_classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits) {
     (void)t, (void)stats, (void)logits;
     classifier_work(c, WORK_CLASSIFIER_STATISTICS, 0);
 }
@@ -158,7 +158,7 @@ static void price_classifier_merge(const Classifier *c, float *loss, float *log_
     classifier_work(c, WORK_CLASSIFIER_MERGE, n_parts);
 }
 static void price_classifier_gradient(Team *t, const Classifier *c, const float *stats,
-                                      const float *log_sum, float *logits) {
+                                      const float *log_sum, Act *logits) {
     (void)t, (void)stats, (void)log_sum, (void)logits;
     classifier_work(c, WORK_CLASSIFIER_GRADIENT, 0);
 }
@@ -170,14 +170,18 @@ static double price_sum_of_squares(Team *t, const float *x, int64_t n) {
     work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
     return 1;
 }
-static void price_zero(Team *t, float *x, int64_t n) {
+static void price_zero(Team *t, void *x, size_t n_bytes) {
     (void)t, (void)x;
-    work(WORK_ZERO, 0, n, 0, 0, 0, 0);
+    work(WORK_ZERO, 0, (int64_t)(n_bytes / sizeof(float)), 0, 0, 0, 0);
 }
-static void price_copy(Team *t, float *to, int64_t to_ld, const float *from, int64_t from_ld,
-                       int64_t rows, int64_t n) {
+static void price_copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld,
+                       int64_t rows, int64_t n, size_t word) {
     (void)t, (void)to, (void)to_ld, (void)from, (void)from_ld;
-    work(WORK_COPY, 0, rows, n, 0, 0, 0);
+    work(WORK_COPY, 0, rows, n * (int64_t)word / (int64_t)sizeof(float), 0, 0, 0);
+}
+static void price_add_to(Team *t, float *y, const float *x, int64_t n) {
+    (void)t, (void)y, (void)x;
+    work(WORK_BIAS_RESIDUAL, WORK_ADDEND, 1, n, 0, 0, 0);
 }
 static void price_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {
     (void)to, (void)T, (void)from, (void)n, (void)pad; // a few KiB: nothing
@@ -208,7 +212,8 @@ static size_t price_norm_workspace(int64_t T, int64_t C) {
 }
 
 const Kernels *price_kernels(Tape *t) {
-    static const Kernels table = {.product = price_product,
+    static const Kernels table = {.word = sizeof(float),
+                                  .product = price_product,
                                   .product_workspace = price_product_workspace,
                                   .attention_workspace = price_attention_workspace,
                                   .norm_workspace = price_norm_workspace,
@@ -239,6 +244,7 @@ const Kernels *price_kernels(Tape *t) {
                                   .sum_of_squares = price_sum_of_squares,
                                   .zero = price_zero,
                                   .copy = price_copy,
+                                  .add_to = price_add_to,
                                   .copy_tokens = price_copy_tokens,
                                   .sum_of = price_sum_of,
                                   .adamw = price_adamw};

@@ -7,8 +7,8 @@
 /* Local. The table, for one tape at a time in each thread: the model's pointers are never followed. */
 const Kernels *price_kernels(Tape *t);
 /* Local. Writes one entry. */
-void tape_work(Tape *t, Work w);
-void tape_event(Tape *t, EventKind kind, int index);
+void tape_work(Tape *t, const Work *w);
+void tape_event(Tape *t, EventKind kind, int index, int slot);
 int tape_send(Tape *t, const Send *s); // index
 
 #endif

@@ -31,14 +31,15 @@ typedef struct Probe {
     bool gathered; // for a product: the stored one was seen before
     bool
         copies_owe; // columns of key and value heads that others hold as well are partial, and stay so
-    const float *at;
+    const Act *at;
     ProbeRows rows;
     SideKind side;
     const Tensor *weight; // at is the whole local block of this weight instead
     // What made it of the tensors of earlier points.
     const Path *path;
     Cause cause[2];
-    const float *addend, *bias; // added after its sums were made: as the tensor, one row; or NULL
+    const Act *addend;
+    const float *bias; // added after its sums were made: as the tensor, one row; or NULL
 } Probe;
 
 typedef struct Probing {

@@ -1,8 +1,7 @@
 /* profile -- where a step's time goes (--profile).
  *
- * profile_kernels wraps a table of kernels in one that measures each call and calls the wrapped one: the step itself knows
- * nothing of it. Rows are kinds of work; products are told apart by their shape and form, so the table shows which of them
- * run below the others.
+ * profile_kernels watches a table of kernels (parallel/watch.h). Rows are kinds of work; products are told apart by their
+ * shape and form, so the table shows which of them run below the others.
  */
 #ifndef PARALLEL_PROFILE_H
 #define PARALLEL_PROFILE_H
@@ -11,7 +10,7 @@
 
 #include "layers/kernels.h"
 
-/* Local. The measuring table over `inner`; one at a time in a process. */
+/* Local. The watched table; one at a time in a process. */
 const Kernels *profile_kernels(const Kernels *inner);
 /* Local. Forgets what was measured, e.g. after a first step with its page faults. */
 void profile_reset(void);

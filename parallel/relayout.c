@@ -27,7 +27,7 @@ static void exchange(const Model *m, const Tensor *t, int which, int64_t begin, 
         if (to > begin + n) to = begin + n;
         if (from >= to) continue;
         float *own = values(t, which) + r.at + (from - run), *at = piece + (from - begin);
-        m->k->copy(m->team, give ? at : own, 0, give ? own : at, 0, 1, to - from);
+        m->k->copy(m->team, give ? at : own, 0, give ? own : at, 0, 1, to - from, sizeof(float));
     }
 }
 
@@ -35,7 +35,7 @@ static void move(Model *to, const Model *from, int i, int which, float *piece) {
     const Tensor *a = &from->tensors.t[i], *b = &to->tensors.t[i];
     for (int64_t begin = 0; begin < tensor_size(a); begin += RELAYOUT_PIECE) {
         int64_t left = tensor_size(a) - begin, n = left < RELAYOUT_PIECE ? left : RELAYOUT_PIECE;
-        from->k->zero(from->team, piece, n);
+        from->k->zero(from->team, piece, (size_t)n * sizeof(float));
         exchange(from, a, which, begin, n, piece, true);
         coll_sum(from->grid->all, COLL_I32, piece, n, "weights and moments that move");
         exchange(to, b, which, begin, n, piece, false);

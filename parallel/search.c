@@ -12,27 +12,29 @@
 /* Is a better than b? Among equals the one with less memory, then the earlier. */
 typedef struct Found {
     Choice c;
-    int32_t number; // of the candidate, then of the order of its axes
-    int order;
+    int32_t number; // of the candidate, of its schedule, of the order of its axes
+    int schedule, order;
 } Found;
 
 static bool better(const Found *a, const Found *b) {
     if (a->c.price.seconds != b->c.price.seconds) return a->c.price.seconds < b->c.price.seconds;
     if (a->c.price.memory != b->c.price.memory) return a->c.price.memory < b->c.price.memory;
-    return a->number != b->number ? a->number < b->number : a->order < b->order;
+    if (a->number != b->number) return a->number < b->number;
+    return a->schedule != b->schedule ? a->schedule < b->schedule : a->order < b->order;
 }
 
 typedef struct Search {
     const Space *s;
     const Machine *m;
-    const Family *family;
-    Found *best; // [max]
+    const Family *family; // of which what does not fit is searched, too, where nothing does
+    Found *best;          // [max]
     int n, max;
     Seed *seed; // a heap: the least bound first
     int64_t n_seeds, max_seeds;
     bool brute;
     Tape tape;
-    Orders orders;
+    Orders **orders; // of each place
+    int n_orders;
     SearchCount count;
 } Search;
 
@@ -43,53 +45,63 @@ static void keep(Search *w, const Found *f) {
     w->best[at] = *f;
 }
 
-/* The words of one layout in the order of another. */
-static Layout reorder(const Layout *words, const Layout *order) {
-    Layout l = *order;
-    l.sp = words->sp, l.heads = words->heads, l.stay = words->stay, l.zero = words->zero;
-    l.exact = words->exact;
-    return l;
+/* Of a seed's sizes: its place among them. */
+static const Orders *orders_at(Search *w, const Seed *s) {
+    if (s->place >= w->n_orders) { // some have no candidates
+        w->orders = mem_realloc(w->orders, (size_t)s->place + 1, sizeof *w->orders);
+        while (w->n_orders <= s->place) w->orders[w->n_orders++] = NULL;
+    }
+    if (!w->orders[s->place]) {
+        Orders *o = w->orders[s->place] = mem_alloc(sizeof *o);
+        o->n = 0;
+        orders_of(o, w->s, w->m, s->size);
+    }
+    return w->orders[s->place];
 }
 
-/* Prices a candidate in the orders of its axes, the most promising first; the best is kept. */
-static void price_orders(Search *w, Choice c, int32_t number) {
+/* Prices a candidate in the orders of its axes, the most promising first; the best is kept. False, and nothing is
+ * priced, when it turns out not to fit. */
+static bool price_orders(Search *w, const Seed *seed) {
     Bound bound;
+    Choice c = seed_choice(w->s, seed);
     PriceShape shape = seed_shape(w->s, &c);
-    Found best = {.number = number};
-    bool priced[SEARCH_ORDERS] = {false};
-    Orders *o = &w->orders;
-    int32_t size[N_AXES];
-    for (int i = 0; i < N_AXES; i++) size[i] = c.layout.size[i];
-    seed_bound(&bound, w->s, w->m, &c);
-    orders_of(o, w->s, w->m, size);
-    for (int n = 0; n < o->n; n++) {
-        int next = -1;
-        for (int k = 0; k < o->n; k++)
-            if (!priced[k] && (next < 0 || bound_in(&bound, o, k) < bound_in(&bound, o, next)))
-                next = k;
-        if (n > 0 && !w->brute && bound_in(&bound, o, next) > best.c.price.seconds) break;
-        priced[next] = true;
-        Found f = {.c = c, .number = number, .order = next};
-        f.c.layout = reorder(&c.layout, &o->layout[next]);
-        if (n == 0)
-            price_record(&w->tape, &shape, &f.c.layout, 0);
-        else
-            price_reorder(&w->tape, &f.c.layout);
-        tape_play(&w->tape, w->m, &f.c.price);
-        if (n == 0 || better(&f, &best)) best = f;
-    }
+    Found best = {.number = seed->number, .schedule = seed->schedule};
+    const Orders *o = orders_at(w, seed);
+    double in[SEARCH_ORDERS]; // INFINITY: priced
+    bool quick[SEARCH_ORDERS];
+    if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
+        return false;
     w->count.priced++;
-    best.c.fits = w->m->memory == 0 || best.c.price.memory <= w->m->memory;
-    if (best.c.fits)
-        keep(w, &best);
-    else
-        w->count.too_large++;
+    seed_bound(&bound, w->s, w->m, &c, false);
+    for (int k = 0; k < o->n; k++) in[k] = bound_under(&bound, o, k), quick[k] = true;
+    for (int n = 0; n < o->n;) {
+        int next = 0;
+        for (int k = 1; k < o->n; k++)
+            if (in[k] < in[next]) next = k;
+        if (n > 0 && !w->brute && in[next] > best.c.price.seconds) break;
+        if (quick[next]) {
+            in[next] = bound_in(&bound, o, next), quick[next] = false;
+            continue;
+        }
+        in[next] = INFINITY;
+        Found f = best;
+        f.c = c, f.order = next;
+        f.c.layout = reorder(&c.layout, &o->layout[next]);
+        price_reorder(&w->tape, &f.c.layout);
+        tape_play(&w->tape, w->m, &f.c.price);
+        if (n++ == 0 || better(&f, &best)) best = f;
+    }
+    best.c.fits = machine_fits(w->m, best.c.price.memory);
+    keep(w, &best);
+    return true;
 }
 
 /* ---- the heap of bounds */
 
 static bool sooner(const Seed *a, const Seed *b) {
-    return a->bound != b->bound ? a->bound < b->bound : a->number < b->number;
+    if (a->large != b->large) return b->large;
+    if (a->bound != b->bound) return a->bound < b->bound;
+    return a->number != b->number ? a->number < b->number : a->schedule < b->schedule;
 }
 
 static void sink(Seed *s, int64_t n, int64_t i) {
@@ -102,43 +114,86 @@ static void sink(Seed *s, int64_t n, int64_t i) {
     s[i] = x;
 }
 
-static void add_seed(const Seed *seed, void *ctx) {
-    Search *w = ctx;
-    Choice c = seed_choice(seed);
-    Bound bound;
-    w->count.candidates++;
-    seed_bound(&bound, w->s, w->m, &c);
-    if (w->m->memory && bound.memory > w->m->memory) {
-        w->count.too_large++;
-        return;
-    }
+static void push(Search *w, const Seed *seed) {
     if (w->n_seeds == w->max_seeds) {
         w->max_seeds = w->max_seeds ? 2 * w->max_seeds : 4096;
         w->seed = mem_realloc(w->seed, (size_t)w->max_seeds, sizeof *w->seed);
     }
-    orders_of(&w->orders, w->s, w->m, seed->size);
-    double least = bound_in(&bound, &w->orders, 0);
-    for (int k = 1; k < w->orders.n; k++) least = fmin(least, bound_in(&bound, &w->orders, k));
-    w->seed[w->n_seeds] = *seed;
-    w->seed[w->n_seeds++].bound = least;
+    int64_t i = w->n_seeds++;
+    for (; i > 0 && sooner(seed, &w->seed[(i - 1) / 2]); i = (i - 1) / 2)
+        w->seed[i] = w->seed[(i - 1) / 2];
+    w->seed[i] = *seed;
 }
 
-static void search_bounded(Search *w) {
-    seed_each(w->s, w->family, add_seed, w);
-    for (int64_t i = w->n_seeds / 2; i-- > 0;) sink(w->seed, w->n_seeds, i);
-    while (w->n_seeds > 0) {
-        Seed next = w->seed[0];
-        if (w->n == w->max && next.bound > w->best[w->max - 1].c.price.seconds) break;
-        w->seed[0] = w->seed[--w->n_seeds];
-        sink(w->seed, w->n_seeds, 0);
-        price_orders(w, seed_choice(&next), next.number);
+static Seed pop(Search *w) {
+    Seed first = w->seed[0];
+    w->seed[0] = w->seed[--w->n_seeds];
+    sink(w->seed, w->n_seeds, 0);
+    return first;
+}
+
+/* One that does not fit. */
+static void push_large(Search *w, Seed seed) {
+    uint8_t schedule[N_SCHEDULES];
+    w->count.too_large += seed.schedule == ANY_SCHEDULE ? seed_schedules(w->s, &seed, schedule) : 1;
+    seed.large = true;
+    if (w->family) push(w, &seed);
+}
+
+static void add_seed(Search *w, Seed s) {
+    Choice c = seed_choice(w->s, &s);
+    Bound bound;
+    seed_bound(&bound, w->s, w->m, &c, s.schedule == ANY_SCHEDULE);
+    s.bound = bound_least(&bound, orders_at(w, &s));
+    if (machine_fits(w->m, bound.memory))
+        push(w, &s);
+    else
+        push_large(w, s);
+}
+
+/* A seed of one schedule is that; one of more takes their place until it is its turn. */
+static void add_schedules(const Seed *seed, void *ctx) {
+    Search *w = ctx;
+    uint8_t schedule[N_SCHEDULES];
+    Seed s = *seed;
+    int n = seed_schedules(w->s, seed, schedule);
+    w->count.candidates += n;
+    if (n == 1) s.schedule = schedule[0];
+    if (n > 0) add_seed(w, s);
+}
+
+static void split_seed(Search *w, Seed s) {
+    uint8_t schedule[N_SCHEDULES];
+    int n = seed_schedules(w->s, &s, schedule);
+    for (int i = 0; i < n; i++) {
+        s.schedule = schedule[i];
+        add_seed(w, s);
     }
 }
 
-static void price_seed(const Seed *seed, void *ctx) {
+static void search_bounded(Search *w) {
+    seed_each(w->s, w->family, add_schedules, w);
+    while (w->n_seeds > 0) {
+        Seed next = pop(w);
+        const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
+        if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
+        if (next.schedule == ANY_SCHEDULE)
+            split_seed(w, next);
+        else if (!price_orders(w, &next))
+            push_large(w, next);
+    }
+}
+
+static void price_schedules(const Seed *seed, void *ctx) {
     Search *w = ctx;
-    w->count.candidates++;
-    price_orders(w, seed_choice(seed), seed->number);
+    uint8_t schedule[N_SCHEDULES];
+    Seed s = *seed;
+    int n = seed_schedules(w->s, seed, schedule);
+    w->count.candidates += n;
+    for (int i = 0; i < n; i++) {
+        s.schedule = schedule[i];
+        if (!price_orders(w, &s)) w->count.too_large++;
+    }
 }
 
 /* ---- the searches */
@@ -149,13 +204,15 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     if (brute)
-        seed_each(s, family, price_seed, &w);
+        seed_each(s, family, price_schedules, &w);
     else
         search_bounded(&w);
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
     tape_free(&w.tape);
+    for (int i = 0; i < w.n_orders; i++) mem_free(w.orders[i]);
+    mem_free(w.orders);
     mem_free(w.seed);
     mem_free(w.best);
     return w.n;
@@ -174,36 +231,39 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
     PriceShape shape = seed_shape(s, c);
     price_record(&t, &shape, &c->layout, 0);
     tape_play(&t, m, &c->price);
-    c->fits = m->memory == 0 || c->price.memory <= m->memory;
+    c->fits = machine_fits(m, c->price.memory);
     tape_free(&t);
 }
 
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
     Bound b;
     Orders o = {.n = 0};
-    int32_t size[N_AXES];
-    for (int i = 0; i < N_AXES; i++) size[i] = c->layout.size[i];
-    seed_bound(&b, s, m, c);
-    orders_of(&o, s, m, size);
-    double least = bound_in(&b, &o, 0);
-    for (int k = 1; k < o.n; k++) least = fmin(least, bound_in(&b, &o, k));
+    seed_bound(&b, s, m, c, false);
+    orders_of(&o, s, m, c->layout.size);
     *memory = b.memory;
-    return least;
+    return bound_least(&b, &o);
 }
 
 typedef struct Each {
+    const Space *s;
     void (*f)(const Choice *c, void *ctx);
     void *ctx;
 } Each;
 
 static void each_choice(const Seed *seed, void *ctx) {
     Each *e = ctx;
-    Choice c = seed_choice(seed);
-    e->f(&c, e->ctx);
+    uint8_t schedule[N_SCHEDULES];
+    Seed s = *seed;
+    int n = seed_schedules(e->s, seed, schedule);
+    for (int i = 0; i < n; i++) {
+        s.schedule = schedule[i];
+        Choice c = seed_choice(e->s, &s);
+        e->f(&c, e->ctx);
+    }
 }
 
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx) {
-    Each e = {f, ctx};
+    Each e = {s, f, ctx};
     seed_each(s, NULL, each_choice, &e);
 }
 

@@ -1,9 +1,10 @@
 /* search -- every layout of p ranks, priced: the fastest that fits.
  *
  * All factorizations of p into d, z, x, y; every order of the axes that differs; words of storage and heads; stages of
- * ZeRO; micro-batch, recompute, threads. A candidate is first judged by a bound that no price of it undercuts
- * (search_bound); the best bounds are recorded and priced until no bound is left below what was found. So the search
- * is exhaustive: brute force finds the same (tests). Source of the family: DESIGN, section 2; parallel/README.md.
+ * ZeRO; micro-batch, recompute, threads; and what runs under what (parallel/overlap.h). A candidate is first judged by
+ * a bound that no price of it undercuts (search_bound); the best bounds are recorded and priced until no bound is left
+ * below what was found. So the search is exhaustive: brute force finds the same (tests). Source of the family: DESIGN,
+ * section 2; parallel/README.md.
  */
 #ifndef PARALLEL_SEARCH_H
 #define PARALLEL_SEARCH_H
@@ -13,10 +14,10 @@
 
 /* What may be chosen. */
 typedef struct Space {
-    PriceShape shape;   // micro, recompute, threads: used where they are fixed
+    PriceShape shape;   // micro, recompute, threads, overlap: used where they are fixed
     int p;              // ranks, all of which are used
     const Layout *only; // this layout; NULL: any
-    bool free_micro, free_recompute;
+    bool free_micro, free_recompute, free_overlap;
     int threads[4], n_threads; // numbers of threads to choose from
     bool no_zero;              // with --sync-every zero1 to zero3 over d are refused
 } Space;
@@ -25,6 +26,7 @@ typedef struct Choice {
     Layout layout;
     int64_t micro;
     Recompute recompute;
+    Overlap overlap;
     int threads;
     Price price;
     bool fits; // into the machine's memory
@@ -44,7 +46,8 @@ int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchC
 int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
 /* Local. Prices one choice; fits is set. */
 void search_price(const Space *s, const Machine *m, Choice *c);
-/* Local, pure. Seconds that no price of the choice, in any order of its axes, undercuts; bytes of memory likewise. */
+/* Local, pure. Seconds that no price of the choice undercuts, in any order of its axes that layout_orders tells apart (or in
+ * that of s->only); bytes of memory likewise. */
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory);
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);

@@ -27,6 +27,7 @@ typedef struct Walk {
 
 static void emit(Walk *w) {
     w->seed.number = w->number++;
+    w->seed.schedule = ANY_SCHEDULE;
     w->f(&w->seed, w->ctx);
 }
 
@@ -113,7 +114,7 @@ void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed,
         each_micro(&w);
         return;
     }
-    int32_t *size = w.seed.size;
+    int *size = w.seed.size;
     for (int d = 1; d <= s->p; d++)
         for (int z = 1; s->p % d == 0 && z <= s->p / d; z++)
             for (int x = 1; s->p / d % z == 0 && x <= s->p / d / z; x++) {
@@ -123,14 +124,43 @@ void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed,
                 bool ok = size[AXIS_Y] <= MAX_Y && (!cube || (z == x && x == size[AXIS_Y]));
                 for (int axis = 0; axis < N_AXES; axis++)
                     ok = ok && allowed(family, axis, size[axis]);
-                if (ok) each_words(&w);
+                if (!ok) continue;
+                each_words(&w);
+                w.seed.place++;
             }
 }
 
-Choice seed_choice(const Seed *seed) {
+const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
+                                        {.bulk = true},
+                                        {.bulk = true, .chunks = 2},
+                                        {.bulk = true, .chunks = 4},
+                                        {.bulk = true, .ring = true},
+                                        {.bulk = true, .halves = true}};
+
+int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
+    bool tensor = seed->size[AXIS_X] * seed->size[AXIS_Y] > 1, stay = seed->words & SEED_STAY;
+    int n = 0;
+    if (!s->free_overlap) {
+        out[0] = 0;
+        return !s->shape.overlap.halves || seed->micro % 2 == 0;
+    }
+    for (uint8_t i = 0; i < N_SCHEDULES; i++) {
+        const Overlap *o = &schedules[i];
+        if ((o->bulk && s->p == 1) || (o->halves && (!tensor || seed->micro % 2)) ||
+            (o->chunks && (!tensor || stay)) ||
+            (o->ring && (!(seed->words & SEED_SP) || seed->size[AXIS_X] > MAX_RING)))
+            continue;
+        out[n++] = i;
+    }
+    return n;
+}
+
+Choice seed_choice(const Space *s, const Seed *seed) {
+    bool known = s->free_overlap && seed->schedule < N_SCHEDULES;
     Choice c = {.layout = layout_of_sizes(seed->size),
                 .micro = seed->micro,
                 .recompute = (Recompute)seed->recompute,
+                .overlap = known ? schedules[seed->schedule] : s->shape.overlap,
                 .threads = seed->threads};
     c.layout.sp = seed->words & SEED_SP;
     c.layout.heads = seed->words & SEED_HEADS;
@@ -143,6 +173,7 @@ PriceShape seed_shape(const Space *s, const Choice *c) {
     PriceShape p = s->shape;
     p.micro = c->micro;
     p.recompute = c->recompute;
+    p.overlap = c->overlap;
     p.threads = c->threads;
     return p;
 }

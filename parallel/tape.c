@@ -11,9 +11,10 @@
         (list) = mem_realloc(list, (size_t)(max), sizeof *(list));                                 \
     } while (0)
 
-void tape_event(Tape *t, EventKind kind, int index) {
+void tape_event(Tape *t, EventKind kind, int index, int slot) {
     grow(t->event, t->n_events, t->max_events);
-    t->event[t->n_events++] = (Event){.kind = (uint8_t)kind, .index = index};
+    t->event[t->n_events++] =
+        (Event){.kind = (uint8_t)kind, .slot = (uint16_t)slot, .index = index};
 }
 
 static bool same_work(const Work *a, const Work *b) {
@@ -21,15 +22,23 @@ static bool same_work(const Work *a, const Work *b) {
            a->c == b->c && a->d == b->d && a->flags == b->flags && a->threads == b->threads;
 }
 
-void tape_work(Tape *t, Work w) {
-    int i = t->n_works;
-    while (i > 0 && !same_work(&t->work[i - 1], &w)) i--; // what was asked last is asked again
+/* Where a work was found last. */
+static uint16_t *found_of(Tape *t, const Work *w) {
+    uint64_t h = (uint64_t)w->kind + 3 * w->flags + (uint64_t)(w->rows + 5 * w->a + 7 * w->b);
+    return &t->found[h * 0x9e3779b97f4a7c15u >> 56];
+}
+
+void tape_work(Tape *t, const Work *w) {
+    uint16_t *found = found_of(t, w);
+    int i = *found < t->n_works && same_work(&t->work[*found], w) ? *found + 1 : t->n_works;
+    while (i > 0 && !same_work(&t->work[i - 1], w)) i--; // what was asked last is asked again
     if (i == 0) {
         grow(t->work, t->n_works, t->max_works);
-        t->work[t->n_works++] = w;
+        t->work[t->n_works++] = *w;
         i = t->n_works;
     }
-    tape_event(t, EVENT_WORK, i - 1);
+    *found = (uint16_t)(i - 1);
+    tape_event(t, EVENT_WORK, i - 1, 0);
 }
 
 int tape_send(Tape *t, const Send *s) {
@@ -76,6 +85,31 @@ int tape_uneven(const Tape *t, int i, int64_t *bytes) {
         if (i-- == 0) return k;
     }
     return -1;
+}
+
+/* Bytes that a run's meeting sums up; the last of its sends. */
+static int64_t met_bytes(const Tape *t, const TapeRun *r, Send *last, int *calls) {
+    int64_t bytes = 0;
+    *calls = 0;
+    for (int i = r->begin[N_TAPE_PARTS]; i < r->met; i++) {
+        if (t->event[i].kind != EVENT_START) continue;
+        *last = t->send[t->event[i].index];
+        bytes += last->bytes, ++*calls;
+    }
+    return bytes;
+}
+
+bool tape_meeting(const Tape *t, Send *s, int *calls) {
+    int more = t->recorded[1] - t->recorded[0], n[2] = {0};
+    int64_t bytes[2] = {0}, all;
+    for (int i = 0; i < (more ? 2 : 1); i++) bytes[i] = met_bytes(t, &t->run[i], s, &n[i]);
+    if (n[0] == 0) return false;
+    all = bytes[0] + (more ? (t->layers - t->recorded[0]) / more * (bytes[1] - bytes[0]) : 0);
+    *calls =
+        n[1] > n[0] ? n[1] : n[0]; // small models may have less tensors than there are fragments
+    s->received = received(t, s, all);
+    s->bytes = all / *calls;
+    return true;
 }
 
 void tape_free(Tape *t) {

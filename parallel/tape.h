@@ -2,9 +2,10 @@
  * and waits for, in order. parallel/price.h records it from the trainer's own step; a Machine
  * (parallel/machine.h) says what each entry costs; tape_play runs the clocks.
  *
- * Identical blocks are recorded once: a tape holds the step of a model of two layers and one of three, and
- * of at most two micro-steps; what a further layer and a further micro-step add is their difference.
- * So neither the memory nor the time of a tape grows with the model.
+ * Identical blocks are recorded once: a tape holds the step of a model of two layers and one of three (or three and
+ * four), and what a further layer adds is their difference. It holds the first micro-step, one that stands for
+ * all further ones, and the
+ * last one, where that is not like them. So neither the memory nor the time of a tape grows with the model.
  */
 #ifndef PARALLEL_TAPE_H
 #define PARALLEL_TAPE_H
@@ -26,6 +27,8 @@ typedef struct Send {
 typedef enum { EVENT_WORK, EVENT_START, EVENT_WAIT, EVENT_BARRIER } EventKind;
 typedef struct Event {
     uint8_t kind;
+    uint16_t
+        slot; // of START and WAIT: of a ticket; those that are open at the same time have different ones
     int32_t index; // of the work, of the send; WAIT: of the START among the events
 } Event;
 
@@ -38,11 +41,13 @@ typedef struct TapeGroup {
 } TapeGroup;
 
 /* A step of some layers and micro-steps is parts[0..N_PARTS) of the events, one after the other. */
-enum { PART_ZERO, PART_MICRO_1, PART_MICRO_2, PART_END, N_TAPE_PARTS };
+enum { PART_ZERO, PART_MICRO_1, PART_MICRO_2, PART_LAST, PART_END, N_TAPE_PARTS };
+enum { TAPE_SLOTS = (MAX_COMMS + 2) * COLL_IN_FLIGHT };
 typedef struct TapeRun {
     int begin[N_TAPE_PARTS + 1]; // stretches of Tape.event
-    int64_t memory[N_ARENAS];    // bytes
-    int64_t sampling;            // bytes of a Generator beside it
+    int met; // where a meeting of replicas ends, which begins where the step does not go on
+    int64_t memory[N_ARENAS]; // bytes
+    int64_t sampling;         // bytes of a Generator beside it
 } TapeRun;
 
 typedef struct Tape {
@@ -50,9 +55,12 @@ typedef struct Tape {
     Work *work;
     Send *send;
     int n_events, max_events, n_works, max_works, n_sends, max_sends;
+    uint16_t found[256];            // of works like one: which may be it
     TapeGroup group[MAX_COMMS + 2]; // those of a Grid, copies of key heads, all ranks
     int n_groups;
     int64_t layers, micro_steps; // of the real step
+    int64_t every;               // steps between meetings
+    int64_t repeats;             // of PART_MICRO_2 in it
     int recorded[2];             // layers of the two runs; equal when the model has as few
     TapeRun run[2];
     int threads; // of the rank's team
@@ -63,17 +71,25 @@ typedef struct Price {
     double seconds;   // = compute + exposed + waiting
     double compute;   // kernels, slowed where communication runs beside them
     double exposed;   // waits for collectives
-    double hidden;    // the part of collectives that ran under kernels
+    double hidden;    // the part of collectives that ran under kernels, or beside each other
     double waiting;   // for ranks that are slower
     int64_t received; // bytes
     int64_t calls;    // of collectives
     int64_t memory;   // bytes of all arenas
+    double
+        meeting; // the part of `exposed` that is a step's share in meetings of replicas, and not in its tape
 } Price;
 
 typedef struct Machine Machine;
+/* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute at once, beside `exposed`
+ * seconds in which one waits for a collective and the others have its core. k <= 1: none share. */
+double tape_crowded(double compute, double exposed, double k);
 /* Local, pure. */
 void tape_play(const Tape *t, const Machine *m, Price *price);
 
+/* Local, pure. What replicas that train apart send when they meet, of which a step has the every-th part: *calls of one
+ * kind, each *s, which receive s->received together. False: they do not meet. */
+bool tape_meeting(const Tape *t, Send *s, int *calls);
 /* Local, pure. Bytes of all arenas of the real model. */
 int64_t tape_memory(const Tape *t);
 /* Local, pure. Seconds of a step that the collectives of each group take (t->n_groups of them). */

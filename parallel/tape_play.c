@@ -5,14 +5,13 @@
  * started and its links are free; who waits for it waits until it has ended.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "parallel/machine.h"
 
 int machine_level(const Machine *m, const TapeGroup *g) {
-    int64_t extent = 0; // from the first to the last rank of the group
-    for (int i = 0; i < g->place.n; i++)
-        extent += (int64_t)(g->place.size[i] - 1) * g->place.stride[i];
+    int64_t extent = placement_extent(&g->place);
     int l = 0;
     while (l < m->n_levels - 1 && extent >= m->level[l].ranks) l++;
     return l;
@@ -24,6 +23,8 @@ enum { MAX_LOCAL = 256 };
 typedef struct Costs {
     double work_local[MAX_LOCAL], send_local[MAX_LOCAL];
     double *work, *send;
+    double beside[MAX_COMMS + 2]; // kernels while a collective of the group is under way
+    int level[MAX_COMMS + 2];     // of each group
 } Costs;
 
 static void costs_of(Costs *c, const Tape *t, const Machine *m) {
@@ -32,8 +33,12 @@ static void costs_of(Costs *c, const Tape *t, const Machine *m) {
     c->send =
         t->n_sends <= MAX_LOCAL ? c->send_local : mem_alloc((size_t)t->n_sends * sizeof *c->send);
     for (int i = 0; i < t->n_works; i++) c->work[i] = machine_work(m, &t->work[i]);
-    for (int i = 0; i < t->n_sends; i++)
-        c->send[i] = machine_send(m, &t->group[t->send[i].group], &t->send[i]);
+    for (int i = 0; i < t->n_groups; i++) c->level[i] = machine_level(m, &t->group[i]);
+    for (int i = 0; i < t->n_sends; i++) {
+        const TapeGroup *g = &t->group[t->send[i].group];
+        c->send[i] = machine_send(m, g, &t->send[i]);
+        c->beside[t->send[i].group] = machine_beside(m, g, &t->send[i]);
+    }
 }
 
 static void costs_free(Costs *c) {
@@ -41,15 +46,20 @@ static void costs_free(Costs *c) {
     if (c->send != c->send_local) mem_free(c->send);
 }
 
+/* What is added up. */
+typedef struct Played {
+    double compute, exposed, busy[MAX_LEVELS]; // busy: seconds of each level's links
+    int64_t received, calls;
+} Played;
+
 typedef struct Clocks {
     const Tape *t;
     const Machine *m;
     const Costs *cost;
     double now;              // of the kernels
     double free[MAX_LEVELS]; // when the links of a level are free
-    double end;              // of the last collective under way
-    double sum;              // of all collectives
-    Price p;
+    double slow[MAX_LEVELS]; // what kernels take until then, by what they take alone
+    Played p;
     Interval *out; // or NULL
     int n_out, max_out;
 } Clocks;
@@ -66,20 +76,26 @@ static void note(Clocks *c, int event, double begin, double end, bool communicat
     c->n_out++;
 }
 
-/* Kernels are slower while a collective is under way. */
+/* Kernels are slower while a collective is under way: the slowest of those that are decides. */
 static void play_work(Clocks *c, int event) {
     double s = c->cost->work[c->t->event[event].index], begin = c->now;
-    double beside = c->end - c->now, slow = c->m->slowdown;
-    if (beside > 0 && slow > 1) s = s * slow <= beside ? s * slow : beside + (s - beside / slow);
-    c->now += s;
-    c->p.compute += s;
+    while (s > 0) {
+        double slow = 1, until = INFINITY; // the slowest level, and when the first one is through
+        for (int l = 0; l < c->m->n_levels; l++)
+            if (c->free[l] > c->now) slow = fmax(slow, c->slow[l]), until = fmin(until, c->free[l]);
+        if (c->now + s * slow <= until) {
+            c->now += s * slow;
+            break;
+        }
+        s -= (until - c->now) / slow;
+        c->now = until;
+    }
+    c->p.compute += c->now - begin;
     note(c, event, begin, c->now, false, 0);
 }
 
-/* A collective in the ring of those that are open: the event that started it, and its end. */
-enum { OPEN = 1024 };
-
-static void play(Clocks *c, int begin, int end, double *ends) {
+/* ends: of the collectives that are open. */
+static void play(Clocks *c, int begin, int end, double ends[TAPE_SLOTS]) {
     const Tape *t = c->t;
     for (int i = begin; i < end; i++) {
         const Event *e = &t->event[i];
@@ -87,15 +103,15 @@ static void play(Clocks *c, int begin, int end, double *ends) {
             play_work(c, i);
         } else if (e->kind == EVENT_START) {
             const Send *s = &t->send[e->index];
-            double *link = &c->free[machine_level(c->m, &t->group[s->group])];
-            double from = fmax(c->now, *link), cost = c->cost->send[e->index];
-            *link = ends[i % OPEN] = from + cost;
-            c->end = fmax(c->end, *link);
-            c->sum += cost;
+            int level = c->cost->level[s->group];
+            double cost = c->cost->send[e->index], *link = &c->free[level];
+            *link = ends[e->slot] = fmax(c->now, *link) + cost;
+            c->slow[level] = c->cost->beside[s->group];
+            c->p.busy[level] += cost;
             c->p.received += s->received;
             c->p.calls++;
         } else if (e->kind == EVENT_WAIT) {
-            double until = ends[e->index % OPEN], wait = fmax(until - c->now, 0);
+            double until = ends[e->slot], wait = fmax(until - c->now, 0);
             double cost = c->cost->send[t->event[e->index].index];
             note(c, e->index, until - cost, until, true, wait);
             c->p.exposed += wait;
@@ -104,31 +120,26 @@ static void play(Clocks *c, int begin, int end, double *ends) {
     }
 }
 
-static void subtract(Price *a, const Price *b) {
-    a->compute -= b->compute, a->exposed -= b->exposed, a->hidden -= b->hidden;
-    a->received -= b->received, a->calls -= b->calls, a->memory -= b->memory;
-}
-static void add_times(Price *a, const Price *b, int64_t times, int64_t of) {
-    double f = (double)times / (double)of;
-    a->compute += f * b->compute, a->exposed += f * b->exposed, a->hidden += f * b->hidden;
-    a->received += b->received / of * times, a->calls += b->calls / of * times;
-    a->memory += b->memory / of * times;
+/* a += times * (b - before) */
+static void add_times(Played *a, const Played *b, const Played *before, int64_t times) {
+    double f = (double)times;
+    a->compute += f * (b->compute - before->compute);
+    a->exposed += f * (b->exposed - before->exposed);
+    for (int i = 0; i < MAX_LEVELS; i++) a->busy[i] += f * (b->busy[i] - before->busy[i]);
+    a->received += times * (b->received - before->received);
+    a->calls += times * (b->calls - before->calls);
 }
 
-/* A whole step of the layers that were recorded. */
-static Price play_run(const Tape *t, const TapeRun *r, const Machine *m, const Costs *cost) {
+/* A whole step of the layers that were recorded. Nothing is under way between two micro-steps. */
+static Played play_run(const Tape *t, const TapeRun *r, const Machine *m, const Costs *cost) {
     Clocks c = {.t = t, .m = m, .cost = cost};
-    double ends[OPEN];
+    double ends[TAPE_SLOTS];
     play(&c, r->begin[PART_ZERO], r->begin[PART_MICRO_2], ends);
-    Price before = c.p;
-    before.hidden = c.sum - c.p.exposed;
-    play(&c, r->begin[PART_MICRO_2], r->begin[PART_END], ends);
-    Price again = c.p;
-    again.hidden = c.sum - c.p.exposed;
-    subtract(&again, &before);
-    play(&c, r->begin[PART_END], r->begin[N_TAPE_PARTS], ends);
-    c.p.hidden = c.sum - c.p.exposed;
-    if (t->micro_steps > 2) add_times(&c.p, &again, t->micro_steps - 2, 1);
+    Played before = c.p;
+    play(&c, r->begin[PART_MICRO_2], r->begin[PART_LAST], ends);
+    Played again = c.p;
+    play(&c, r->begin[PART_LAST], r->begin[N_TAPE_PARTS], ends);
+    add_times(&c.p, &again, &before, t->repeats - 1);
     return c.p;
 }
 
@@ -138,27 +149,47 @@ static Price play_run(const Tape *t, const TapeRun *r, const Machine *m, const C
  *
  *     t = a (1 + (k-1) k a / t) + E        which is k a without collectives, and a + E with long ones
  */
-static double crowded(double compute, double exposed, double k) {
+double tape_crowded(double compute, double exposed, double k) {
+    if (k <= 1) return compute;
     double a = compute / k, b = a + exposed;
     return (b + sqrt(b * b + 4 * k * (k - 1) * a * a)) / 2 - exposed;
+}
+
+/* A step's share in the next meeting, which nothing hides: seconds. */
+static double add_meeting(const Tape *t, const Machine *m, Played *p) {
+    Send s;
+    int calls;
+    if (!tape_meeting(t, &s, &calls)) return 0;
+    p->received += s.received / t->every;
+    return calls * machine_send(m, &t->group[s.group], &s) / (double)t->every;
 }
 
 void tape_play(const Tape *t, const Machine *m, Price *price) {
     Costs cost;
     costs_of(&cost, t, m);
-    *price = play_run(t, &t->run[0], m, &cost);
+    Played p = play_run(t, &t->run[0], m, &cost);
     int more = t->recorded[1] - t->recorded[0];
     if (more > 0) {
-        Price each = play_run(t, &t->run[1], m, &cost);
-        subtract(&each, price);
-        add_times(price, &each, t->layers - t->recorded[0], more);
+        Played two = p, three = play_run(t, &t->run[1], m, &cost);
         int64_t bytes;
-        for (int i = 0; tape_uneven(t, i, &bytes) >= 0; i++) price->received += bytes;
+        add_times(&p, &three, &two, (t->layers - t->recorded[0]) / more);
+        for (int i = 0; tape_uneven(t, i, &bytes) >= 0; i++) p.received += bytes;
     }
     costs_free(&cost);
-    price->hidden = price->hidden > 1e-9 * price->exposed ? price->hidden : 0; // what rounding left
-    price->memory = tape_memory(t);
-    if (m->crowd > 1) price->compute = crowded(price->compute, price->exposed, m->crowd);
+    double all = 0, meeting = add_meeting(t, m, &p), exposed;
+    for (int i = 0; i < MAX_LEVELS; i++) {
+        // a third layer may have filled gaps that a hundredth does not find
+        p.exposed = fmax(p.exposed, p.busy[i] - p.compute);
+        all += p.busy[i];
+    }
+    exposed = p.exposed + meeting;
+    *price = (Price){.compute = tape_crowded(p.compute, exposed, m->crowd),
+                     .exposed = exposed,
+                     .meeting = meeting,
+                     .hidden = all - p.exposed > 1e-9 * all ? all - p.exposed : 0, // or rounding
+                     .received = p.received,
+                     .calls = p.calls,
+                     .memory = tape_memory(t)};
     price->waiting = price->compute * (m->slowest - 1);
     price->seconds = price->compute + price->exposed + price->waiting;
 }
@@ -177,8 +208,8 @@ static void sum_groups(const Tape *t, const TapeRun *r, const Costs *cost, doubl
                        double *seconds) {
     for (int i = r->begin[0]; i < r->begin[N_TAPE_PARTS]; i++) {
         if (t->event[i].kind != EVENT_START) continue;
-        bool again = i >= r->begin[PART_MICRO_2] && i < r->begin[PART_END];
-        double n = again ? (double)(t->micro_steps - 1) : 1;
+        bool again = i >= r->begin[PART_MICRO_2] && i < r->begin[PART_LAST];
+        double n = again ? (double)t->repeats : 1;
         int send = t->event[i].index;
         seconds[t->send[send].group] += times * n * cost->send[send];
     }
@@ -195,12 +226,19 @@ void tape_by_group(const Tape *t, const Machine *m, double *seconds) {
     costs_free(&cost);
 }
 
+static int sooner(const void *a, const void *b) {
+    const Interval *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
 int tape_intervals(const Tape *t, const Machine *m, Interval *out, int max) {
     Costs cost;
-    double ends[OPEN];
+    double ends[TAPE_SLOTS];
     costs_of(&cost, t, m);
     Clocks c = {.t = t, .m = m, .cost = &cost, .out = out, .max_out = max};
     play(&c, t->run[0].begin[0], t->run[0].begin[N_TAPE_PARTS], ends);
     costs_free(&cost);
+    if (out) qsort(out, (size_t)(c.n_out < max ? c.n_out : max), sizeof *out, sooner);
     return c.n_out;
 }

@@ -7,7 +7,7 @@
  *   d.z(.x)   vectors: all_reduce
  *   norm      of what this rank is the first to hold, so that every parameter counts once
  *   AdamW     on the part whose moments are here; the new weights are gathered where it is smaller than
- *             what is stored of them
+ *             what is stored of them; products get their copy, where they have one
  */
 #include <math.h>
 
@@ -24,7 +24,8 @@ static int64_t pack_kv(Model *m, int i, float *buffer, bool pack) {
     for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next(&it, &r);) {
         if (r.col < queries) continue;
         float *grad = t->grad + r.at, *kept = buffer + n;
-        m->k->copy(m->team, pack ? kept : grad, r.n, pack ? grad : kept, r.n, 1, r.n);
+        m->k->copy(m->team, pack ? kept : grad, r.n, pack ? grad : kept, r.n, 1, r.n,
+                   sizeof(float));
         n += r.n;
     }
     return n;
@@ -42,25 +43,9 @@ static void reduce_kv(Model *m) {
     }
 }
 
-/* zero1: this rank keeps the sum of its part only. */
-static void scatter_over_d(Model *m) {
-    Comm *d = grid_comm(m->grid, axes_of("d"));
-    for (int i = 0; d && m->grid->layout.zero == 1 && i < m->tensors.n; i++) {
-        Tensor *t = &m->tensors.t[i];
-        if (!shard_stored(&m->tensors, i)) continue;
-        int64_t own = t->begin[PART_MOMENTS] - t->begin[PART_GRAD];
-        void *dst = m->exact ? (void *)(m->grad_64[i] + own) : t->grad + own;
-        coll_scatter(d, m->exact ? COLL_I64 : COLL_F32, m->exact ? (void *)m->grad_64[i] : t->grad,
-                     tensor_part(t, PART_MOMENTS), dst, "gradients of matrices");
-    }
-}
-
 void model_reduce_grads(Model *m) {
     reduce_kv(m);
-    scatter_over_d(m);
-    for (int i = 0; i < m->n_regions; i++)
-        coll_sum(m->regions[i].comm, m->exact ? COLL_I64 : COLL_F32, m->regions[i].p,
-                 m->regions[i].n, m->regions[i].what);
+    grad_sums_end(m);
     if (m->exact) exact_reduce_grads(m);
 }
 
@@ -100,14 +85,36 @@ double model_grad_norm(Model *m) {
     return sqrt(all_sum(grid_model(m->grid), sum, "gradient norm"));
 }
 
+static bool has_words(const Tensor *t) {
+    return t->words != t->param;
+}
+
+/* With bulk the new weights of a tensor are on their way while the next ones are made. */
 void model_update(Model *m, const AdamW *o) {
+    enum { MOST_OPEN = 8 };
+    Ticket open[MOST_OPEN] = {{0}};
+    int n_open = 0;
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         int64_t n = tensor_part(t, PART_MOMENTS), begin = t->begin[PART_MOMENTS];
         float *param = t->param + (begin - t->begin[PART_PARAM]);
-        m->k->adamw(m->team, o, param, t->m, t->v, t->grad + (begin - t->begin[PART_GRAD]), n,
+        bool whole = n == tensor_part(t, PART_PARAM);
+        AdamW own = *o;
+        own.words = whole && has_words(t) ? t->words : NULL;
+        m->k->adamw(m->team, &own, param, t->m, t->v, t->grad + (begin - t->begin[PART_GRAD]), n,
                     t->decay);
-        if (n == tensor_part(t, PART_PARAM)) continue;
-        coll_gather(grid_comm(m->grid, axes_of("d")), COLL_F32, param, n, t->param, "new weights");
+        if (whole) continue;
+        Ticket *next = &open[n_open++ % MOST_OPEN];
+        coll_wait(*next);
+        *next = coll_gather_start(grid_comm(m->grid, axes_of("d")), COLL_F32, param, n, t->param,
+                                  "new weights");
+        if (!m->shape.overlap.bulk) coll_wait(*next), *next = (Ticket){0};
+    }
+    for (int i = 0; i < MOST_OPEN; i++) coll_wait(open[(n_open + i) % MOST_OPEN]);
+    for (int i = 0; n_open && i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.t[i];
+        int64_t n = tensor_part(t, PART_PARAM);
+        if (has_words(t) && n != tensor_part(t, PART_MOMENTS))
+            m->k->to_words(t->words, t->param, n);
     }
 }

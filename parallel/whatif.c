@@ -240,8 +240,11 @@ const char *whatif_words(const WhatIf *w, char buf[64]) {
     return buf;
 }
 
-const char *whatif_form(const WhatIf *w, const Layout *l, char buf[64]) {
-    layout_print(l, buf);
+const char *whatif_form(const WhatIf *w, const Choice *c, char buf[96]) {
+    char spec[64], words[OVERLAP_TEXT];
+    bool none = overlap_equal(&c->overlap, &(Overlap){0});
+    snprintf(buf, 96, "%s%s%s", layout_print(&c->layout, spec), none ? "" : " ",
+             none ? "" : overlap_print(&c->overlap, words));
     if (w->kind != VARY_NODES) return buf;
     char *digits = buf + 1;
     size_t n = strspn(digits, "0123456789");

@@ -66,8 +66,8 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e);
 /* Local, pure. "83.2 Gb/s"; "bandwidth of a rank: network" */
 const char *whatif_value(const WhatIf *w, int i, char buf[64]);
 const char *whatif_words(const WhatIf *w, char buf[64]);
-/* Local, pure. What makes two layouts one to the eye: the SPEC; where the number of ranks varies, without the size of the
- * outermost axis, which follows from it: d.x8+sp. */
-const char *whatif_form(const WhatIf *w, const Layout *l, char buf[64]);
+/* Local, pure. What makes two choices one to the eye: SPEC and overlap; where the number of ranks varies, without the size
+ * of the outermost axis, which follows from it: "d.x8+sp bulk". */
+const char *whatif_form(const WhatIf *w, const Choice *c, char buf[96]);
 
 #endif

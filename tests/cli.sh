@@ -69,12 +69,32 @@ refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,haeds=2
 refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
+refuses "a batch that is less than a micro-step" 2 "= 32; the next is 32" "${train[@]}" --batch 16
 refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" --sync-every 4 --fragments 5
 refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
 refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer-lr 0.7
 refuses "replicas that share one state" 2 "zero1 cuts the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
 refuses "a check that is to save" 2 "leave --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
 refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
+refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]}" --ranks 2 --layout auto --batch 16 --calibrate none --sync-every 4
+refuses "replicas and one sequence, by layout" 2 " 1 sequence is no multiple of 2 places" "$programs/train_gpt" --train good.bin --model $model \
+    --steps 2 --micro 1 --ranks 2 --layout d2 --batch 16 --sync-every 4
+refuses "halves of one sequence, and nothing else to choose" 1 "no layout of 2 ranks has what is asked for" "$programs/train_gpt" --plan \
+    --train good.bin --model $model --ranks 2 --layout d2 --batch 32 --calibrate none --overlap halves
+refuses "a model that fits nowhere" 1 "no layout of 2 ranks fits" "$programs/train_gpt" --train good.bin --ranks 2 --layout auto --calibrate again \
+    --model layers=96,heads=96,channels=12288,seq=2048,vocab=50257
+if grep -q measur out; then fail "a model that fits nowhere" "it measured first"; fi
+refuses "a trace of nothing" 2 "--trace is of steps of --train" "$programs/train_gpt" --init . --prompt a --trace trace.json
+refuses "a trace and a profile" 2 "without --profile" "${train[@]}" --trace trace.json --profile
+refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@]}" --trace nowhere/trace.json
+echo '{}' >other.json
+works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
+if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" "it is not whole"; fi
+refuses "a picture of no file" 2 "no file: timeline FILE" "$programs/timeline" --svg x.svg
+refuses "a picture of nothing" 1 "nowhere.json" "$programs/timeline" nowhere.json
+refuses "a picture of something else" 1 "no \"traceEvents\"" "$programs/timeline" other.json
+refuses "a picture that cannot be written" 1 "nowhere/x.svg" "$programs/timeline" trace.json --svg nowhere/x.svg
+works "a picture" "$programs/timeline" trace.json --svg trace.svg --step overlap
 refuses "missing shard" 1 "nowhere.bin" "$programs/train_gpt" --train nowhere.bin --model $model
 refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model --micro 2
 refuses "version of a shard" 1 "version.bin" "$programs/train_gpt" --train version.bin --model $model --micro 2
@@ -101,6 +121,8 @@ ranks() { # RANKS LAYOUT WORDS: a mesh that cannot be
 }
 ranks -1 auto "--ranks must be between 0 and 4096"
 ranks 5000 auto "--ranks must be between 0 and 4096"
+refuses_early "an overlap of no such word" 2 "did you mean bulk" "${train[@]}" --ranks 2 --layout d2 --overlap bulkk
+refuses_early "halves of one sequence" 2 "an even --micro" "${train[@]:0:5}" --ranks 2 --layout x2 --micro 1 --overlap bulk+halves
 ranks 3 optimus:2x2 "layout: optimus:2x2 makes 4 ranks, there are 3"
 ranks 1 x2 "layout: x2 makes 2 ranks, there is 1"
 ranks 0 x2.y2 "layout: x2.y2 makes 4 ranks, there is 1"
@@ -199,6 +221,10 @@ works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eva
 works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l) $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
 
 refuses "bench_layouts: a layout of other ranks" 2 "--layouts: layout" "$programs/bench_layouts" --ranks 4 --layouts d2.x2,d3
+refuses "bench_layouts: a schedule of nothing" 2 "did you mean bulk" "$programs/bench_layouts" --ranks 4 --layouts d4@bulb
+refuses "bench_layouts: a recompute of nothing" 2 "recompute is none, selective or full" "$programs/bench_layouts" --ranks 4 --layouts d4@bulk@half
+refuses "bench_layouts: a micro-step of nothing" 2 "a number from 1, not 0" "$programs/bench_layouts" --ranks 4 --layouts d4@none@none@0
+refuses "bench_layouts: halves of one sequence" 2 "halves need an even number" "$programs/bench_layouts" --ranks 4 --layouts x4@halves@none@1
 refuses "bench_layouts: no unit" 2 "--units 2,x" "$programs/bench_layouts" --ranks 4 --units 2,x
 
 echo "$passed passed, $failed failed"

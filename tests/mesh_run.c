@@ -17,6 +17,7 @@ typedef struct Job {
     MeshRun *r;
     Config config;
     Layout layout, next;
+    Overlap overlap;
     double (*losses)[MESH_STEPS], (*norms)[MESH_STEPS]; // [ranks]
 } Job;
 
@@ -59,17 +60,25 @@ static void tokens(const Job *job, int step, int64_t first, int64_t n, int32_t *
         }
 }
 
+static int64_t parts(const MeshRun *r) {
+    return r->in_halves ? 2 : 1;
+}
+
 static double one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_t *targets) {
     const Mesh *mesh = &m->grid->mesh;
     Axes places = axes_of(job->r->alike ? "z" : "d.z");
-    int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places), B = m->shape.B;
+    int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places),
+            B = m->shape.B * parts(job->r), part = m->shape.B * m->shape.S;
     int64_t all = job->r->sequences,
             count = all * job->r->S * (job->r->alike ? mesh->size[AXIS_D] : 1);
     model_zero_grads(m);
     model_zero_losses(m);
+    model_expect(m, (all + n * B - 1) / (n * B) * parts(job->r));
     for (int64_t first = 0; first < all; first += n * B) {
         tokens(job, step, first + here * B, B, inputs, targets);
-        model_step(m, inputs, targets, (float)grid_replicas(m->grid) / (float)count);
+        for (int64_t i = 0; i < parts(job->r); i++)
+            model_step(m, inputs + i * part, targets + i * part,
+                       (float)grid_replicas(m->grid) / (float)count);
     }
     model_reduce_grads(m);
     return model_losses(m) / (double)count;
@@ -95,15 +104,16 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
     const MeshRun *r = job->r;
     int n = l->size[AXIS_Z] * (r->alike ? 1 : l->size[AXIS_D]);
     return (ModelShape){.config = job->config,
-                        .B = r->micro ? r->micro : (r->sequences + n - 1) / n,
+                        .B = (r->micro ? r->micro : (r->sequences + n - 1) / n) / parts(r),
                         .S = r->S,
                         .recompute = r->recompute,
+                        .overlap = job->overlap,
                         .training = true,
                         .outer = outer_copies(outer)};
 }
 
-static void take_tokens(Place *p) {
-    size_t n = (size_t)(p->m.shape.B * p->m.shape.S);
+static void take_tokens(Place *p, const Job *job) {
+    size_t n = (size_t)(p->m.shape.B * parts(job->r) * p->m.shape.S);
     p->inputs = mem_realloc(p->inputs, n, sizeof *p->inputs);
     p->targets = mem_realloc(p->targets, n, sizeof *p->targets);
 }
@@ -116,13 +126,13 @@ static void place_make(Place *p, World *w, const Job *job, const Outer *outer, T
     shape.grid = &p->grid;
     model_plan(&p->m, &shape, kernels_cpu(job->r->kernels), team);
     model_allocate(&p->m);
-    take_tokens(p);
+    take_tokens(p, job);
 }
 
 static void place_move(Place *p, const Job *job, const Outer *outer) {
     ModelShape shape = shape_on(job, &job->next, outer);
     if (!relayout_model(&p->m, &p->grid, &job->next, &shape, p->m.team)) die("no memory to move");
-    take_tokens(p);
+    take_tokens(p, job);
 }
 
 static void place_free(Place *p) {
@@ -136,7 +146,7 @@ static int rank_main(World *w, void *ctx) {
     Place place, *p = &place;
     Outer outer = r->outer;
     int rank = world_rank(w);
-    Team *team = team_create(1);
+    Team *team = team_create(r->threads ? r->threads : 1);
     if (!outer.every) outer.every = 1;
     place_make(p, w, job, &outer, team);
     tensors_init(&p->m.tensors, team, 42);
@@ -176,6 +186,7 @@ void mesh_run(MeshRun *r) {
     if (!layout_parse(&job.layout, r->layout, 0, &e)) die("%s", e.text);
     if (r->next && !layout_parse(&job.next, r->next, layout_ranks(&job.layout), &e))
         die("%s", e.text);
+    if (r->overlap && !overlap_parse(&job.overlap, r->overlap, &e)) die("%s", e.text);
     job.layout.exact = job.next.exact = r->exact;
     int p = layout_ranks(&job.layout);
     r->n_params = config_parameters(&job.config);

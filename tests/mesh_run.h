@@ -16,7 +16,10 @@ typedef struct MeshRun {
     int64_t sequences, S;       // of a step, over the whole mesh
     int64_t micro;       // sequences of a micro-step at each coordinate of d x z; 0: all at once
     const char *kernels; // NULL: the best
+    int threads;         // of each rank; 0: 1
     Recompute recompute;
+    const char *overlap; // words of --overlap; NULL: none
+    bool in_halves; // a micro-step is two, of half of its sequences each, which are even in number
     void (*after)(Model *m, int step,
                   void *ctx); // called by every rank after step 0, 1, ...; or NULL
     void *ctx;

@@ -1,8 +1,9 @@
 /* ranks_job -- a job that does nothing but collectives, for the tests that need processes (tests/mpi.sh).
  *
- *   ranks_job sums [N]   random calls of every op, type and shape, several open at a time. One line per rank
- *                        with the checksum of all its results. Without a launcher N threads are the ranks:
- *                        bit for bit they print the same lines
+ *   ranks_job sums [N]   random calls of every op, type and shape, several open at a time and waited for in any
+ *                        order. One line per rank with the checksum of all its results. Without a launcher N
+ *                        threads are the ranks: bit for bit they print the same lines. With MESH_NODES=0,0,1 in the
+ *                        environment sums are taken by nodes: processes do so, of threads' sums it is done here
  *   ranks_job loop [N]   all_reduces without end; before, the line "rank 2 pid 4711" of each rank
  *   ranks_job die        the same, but rank 1 calls die()
  *   ranks_job compute    nobody calls anything for longer than the limit; then all_reduces
@@ -10,31 +11,30 @@
  *   ranks_job bytes      one all_reduce of 4 MB, an all_gather and a reduce_scatter of 4 MB wholes; prints
  *                        the bytes that each rank counted
  *
- * LIMIT in the environment: seconds that a wait may last (3). START: until all ranks are there (60).
+ *   ranks_job overlap    an all_reduce of 4 MB, products that take about 0.8 of its time, and both at once: what
+ *                        share of the shorter one is hidden when the products look after the message between their panels, and
+ *                        when they do not
+ *
+ *   ranks_job wait       how often rank 0 gives its core up while it waits for 0.3 s, in each way
+ *
+ * LIMIT in the environment: seconds that a wait may last (3). SPIN: waits spin. START: until all ranks are there (60).
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/crc32c.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/team.h"
+#include "layers/kernels.h"
 #include "parallel/coll_backend.h"
+#include "parallel/coll_call.h"
 #include "parallel/ranks.h"
-
-/* An all_reduce of n floats in place. */
-static void add(Comm *c, float *x, int64_t n, const char *what) {
-    coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
-                            .rows = 1,
-                            .cols = n,
-                            .src = x,
-                            .dst = x,
-                            .what = what,
-                            .file = __FILE__,
-                            .line = __LINE__});
-}
 
 /* Prints the ranks' lines in their order, all from rank 0. */
 static void print_all(World *w, const char *text) {
@@ -50,7 +50,7 @@ static void print_all(World *w, const char *text) {
 
 /* ---- sums */
 
-enum { ROUNDS = 200, OPEN = 4 };
+enum { ROUNDS = 416, OPEN = 16 };
 
 /* Uniform in [0, n), alike on all ranks. */
 static int pick(uint64_t *at, int n) {
@@ -78,6 +78,9 @@ static void fill(void *x, CollType type, int64_t n, uint64_t round, int rank) {
         case COLL_U8:
             ((uint8_t *)x)[i] = (uint8_t)u;
             break;
+        case COLL_BF16:
+            ((uint16_t *)x)[i] = bf16_from_float((float)f);
+            break;
         }
     }
 }
@@ -87,26 +90,31 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     static const char *const names[] = {"a", "b", "c"};
     CollCall k = {.file = __FILE__, .line = __LINE__};
     k.op = (CollOp)pick(at, N_COLL_OPS);
-    k.type = (CollType)pick(at, 5);
+    k.type = (CollType)pick(at, 6);
     k.fold = (CollFold)pick(at, 2);
     k.dim = pick(at, 2);
     bool large = round % 50 == 49; // more than one piece, and beyond what MPI sends at once
-    k.rows = pick(at, large ? 1500 : 40);
-    k.cols = pick(at, large ? 1500 : 40);
+    int most = large ? 1500 : round % 2 ? 120 : 40; // among them such as go directly, and by nodes
+    k.rows = pick(at, most);
+    k.cols = pick(at, most);
     if (round == 7) // more than one piece of what is kept for a fold
         k.op = COLL_ALL_REDUCE, k.type = COLL_F32, k.rows = 2003, k.cols = 3001;
     if (round == 9)
         k.op = COLL_REDUCE_SCATTER, k.type = COLL_F32, k.rows = 1501, k.cols = 1001, k.dim = 1;
     k.root = pick(at, comm_size(c));
+    if (k.op == COLL_SHIFT && k.root == 0) k.op = COLL_BROADCAST; // in a group of one, too
     k.what = names[pick(at, 3)];
     bool in_place = pick(at, 2);
-    int64_t bytes = coll_type_bytes(k.type), n = coll_elements(&k), whole = n * comm_size(c);
+    int64_t bytes = coll_type_bytes(k.type), n = coll_elements(&k);
+    bool blocks = k.op == COLL_ALL_GATHER || k.op == COLL_REDUCE_SCATTER;
+    if (blocks && k.dim == 0 && k.rows % 2) k.stride = n + k.cols;
+    int64_t whole = coll_block_stride(&k) * comm_size(c);
     char *m = *memory = mem_calloc((size_t)(2 * whole + 1), (size_t)bytes);
     k.src = m, k.dst = m + whole * bytes;
     if (in_place && k.op == COLL_ALL_GATHER)
         k.src = coll_own_block(&k, comm_rank(c));
     else if (in_place && k.op == COLL_REDUCE_SCATTER && k.dim == 0)
-        k.dst = m + comm_rank(c) * n * bytes;
+        k.dst = m + comm_rank(c) * coll_block_stride(&k) * bytes;
     else if (in_place && (k.op == COLL_ALL_REDUCE || k.op == COLL_BROADCAST))
         k.src = k.dst;
     int64_t row = coll_src_stride(&k, comm_rank(c), comm_size(c));
@@ -120,8 +128,51 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     return k;
 }
 
+/* What node the ranks of the world are on: numbers of MESH_NODES. Returns how many there are. */
+static int read_nodes(int node[64]) {
+    int n = 0;
+    for (const char *at = getenv("MESH_NODES"); at && n < 64; at = strchr(at, ',')) {
+        at += n > 0;
+        node[n++] = atoi(at);
+    }
+    return n;
+}
+
+/* What a sum by nodes leaves in dst, from its definition: over each node's ranks in their order, then over nodes in the order
+ * of their first ranks. */
+static void sum_by_nodes(const Comm *c, const CollCall *k, uint64_t round, const int *node) {
+    int64_t bytes = coll_type_bytes(k->type), block = coll_elements(k), n = block;
+    if (k->op == COLL_REDUCE_SCATTER) n = coll_block_stride(k) * c->size;
+    char *room = mem_calloc((size_t)(3 * n + 1), (size_t)bytes);
+    char *one = room, *some = one + n * bytes, *all = some + n * bytes;
+    bool done[64] = {false};
+    for (int first = 0; first < c->size; first++) {
+        if (done[first]) continue;
+        for (int r = first; r < c->size; r++) {
+            if (node[c->member[r]] != node[c->member[first]]) continue;
+            done[r] = true;
+            fill(r == first ? some : one, k->type, n, round, r);
+            if (r > first) coll_fold(k->type, k->fold, some, one, n);
+        }
+        if (first == 0)
+            memcpy(all, some, (size_t)(n * bytes));
+        else
+            coll_fold(k->type, k->fold, all, some, n);
+    }
+    int64_t begin = 0, row = block, rows = 1, step = 0;
+    if (k->op == COLL_REDUCE_SCATTER) {
+        begin = c->rank * (k->dim ? k->cols : coll_block_stride(k));
+        if (k->dim) row = k->cols, rows = k->rows, step = c->size * k->cols;
+    }
+    for (int64_t i = 0; i < rows && k->dst; i++)
+        memcpy((char *)k->dst + i * row * bytes, all + (begin + i * step) * bytes,
+               (size_t)(row * bytes));
+    mem_free(room);
+}
+
 static int run_sums(World *w) {
-    int rank = world_rank(w), size = world_size(w);
+    int rank = world_rank(w), size = world_size(w), node[64];
+    bool by_nodes = read_nodes(node) == size && strcmp(world_backend(w), "threads") == 0;
     Comm *groups[] = {world_comm(w), world_split(w, rank % 2, -rank, "parity"),
                       world_split(w, rank / 2, rank, "pairs"), world_split(w, 0, -rank, "back")};
     uint32_t crc = 0;
@@ -142,12 +193,17 @@ static int run_sums(World *w) {
             if (round % 3 == 0) coll_progress(w);
             if (round % 40 == 0 && i == 1) coll_barrier(world_comm(w));
         }
-        for (int i = 0; i < OPEN; i++) {
+        for (int n_open = OPEN, i; n_open > 0; n_open--) {
+            for (i = pick(&at, OPEN); !memory[i];) i = (i + 1) % OPEN;
             coll_wait(t[i]);
+            if (by_nodes && coll_spreads(k[i].op))
+                sum_by_nodes(t[i].comm, &k[i], round + (uint64_t)i, node);
             int64_t n = coll_elements(&k[i]) * coll_type_bytes(k[i].type);
-            if (k[i].op == COLL_ALL_GATHER) n *= comm_size(t[i].comm);
+            if (k[i].op == COLL_ALL_GATHER)
+                n = coll_block_stride(&k[i]) * comm_size(t[i].comm) * coll_type_bytes(k[i].type);
             if (k[i].dst) crc = crc32c(crc, k[i].dst, (size_t)n);
             mem_free(memory[i]);
+            memory[i] = NULL;
         }
     }
     char line[80];
@@ -167,7 +223,7 @@ static int run_loop(World *w, int dies) {
     for (int step = 1;; step++) {
         snprintf(line, sizeof line, "step %d", step);
         world_set_phase(w, line);
-        add(world_comm(w), x, N, "gradient");
+        coll_sum(world_comm(w), COLL_F32, x, N, "gradient");
         if (step == 20 && world_rank(w) == dies) die("the disk is full");
     }
 }
@@ -175,7 +231,7 @@ static int run_loop(World *w, int dies) {
 static int run_compute(World *w, double limit) {
     float x = 1;
     usleep((useconds_t)(1.5e6 * limit));
-    add(world_comm(w), &x, 1, "after a long computation");
+    coll_sum(world_comm(w), COLL_F32, &x, 1, "after a long computation");
     char line[80];
     snprintf(line, sizeof line, "rank %d: %g", world_rank(w), x);
     print_all(w, line);
@@ -184,7 +240,7 @@ static int run_compute(World *w, double limit) {
 
 static int run_uneven(World *w) {
     float x[4] = {0};
-    add(world_comm(w), x, world_rank(w) == 1 ? 3 : 4, "gradient");
+    coll_sum(world_comm(w), COLL_F32, x, world_rank(w) == 1 ? 3 : 4, "gradient");
     return 0;
 }
 
@@ -194,7 +250,7 @@ static int run_bytes(World *w) {
     CollCall k = {.rows = 1, .cols = N / world_size(w), .src = x, .dst = x + N, .what = "bytes"};
     k.file = __FILE__, k.line = __LINE__;
     world_count_reset(w);
-    add(world_comm(w), x, N, "gradient");
+    coll_sum(world_comm(w), COLL_F32, x, N, "gradient");
     k.op = COLL_ALL_GATHER;
     coll_run(world_comm(w), &k);
     k.op = COLL_REDUCE_SCATTER;
@@ -210,17 +266,99 @@ static int run_bytes(World *w) {
     return 0;
 }
 
+/* ---- overlap */
+
+enum { REDUCED = 1 << 20, SIDE = 384, REPEATS = 5 };
+
+typedef struct Both {
+    World *w;
+    Team *team;
+    float *reduced;
+    Product product;
+    int products;
+} Both;
+
+/* Seconds, the mean of all ranks, the median of some times; with or without the all_reduce and the products. */
+static double both_seconds(Both *b, bool reduces, bool computes) {
+    double s[REPEATS];
+    Group all = comm_group(world_comm(b->w));
+    for (int i = 0; i < REPEATS; i++) {
+        CollCall k = {.op = COLL_ALL_REDUCE, .rows = 1, .cols = REDUCED, .what = "gradient"};
+        k.file = __FILE__, k.line = __LINE__, k.src = k.dst = b->reduced;
+        coll_barrier(world_comm(b->w));
+        double begin = coll_now();
+        Ticket t = reduces ? coll_start(world_comm(b->w), &k) : (Ticket){0};
+        for (int n = 0; n < b->products && computes; n++)
+            kernels_cpu("auto")->product(b->team, &b->product);
+        coll_wait(t);
+        s[i] = group_sum(&all, coll_now() - begin) / all.size;
+    }
+    for (int i = 1; i < REPEATS; i++)
+        for (int j = i; j > 0 && s[j] < s[j - 1]; j--) {
+            double x = s[j];
+            s[j] = s[j - 1], s[j - 1] = x;
+        }
+    return s[REPEATS / 2];
+}
+
+static void print_hidden(Both *b, const char *how) {
+    double reduce = both_seconds(b, true, false), compute = both_seconds(b, false, true),
+           both = both_seconds(b, true, true), least = reduce < compute ? reduce : compute;
+    if (world_rank(b->w) == 0)
+        printf("%s: all_reduce %.1f ms, products %.1f ms, both %.1f ms: %.0f %% hidden\n", how,
+               1e3 * reduce, 1e3 * compute, 1e3 * both, 100 * (reduce + compute - both) / least);
+}
+
+static int run_overlap(World *w) {
+    const Kernels *k = kernels_cpu("auto");
+    float *m = mem_calloc(3 * SIDE * SIDE, sizeof *m);
+    Both b = {.w = w, .team = team_create(1), .reduced = mem_calloc(REDUCED, 4), .products = 20};
+    b.product = (Product){.M = SIDE, .N = SIDE, .K = SIDE, .a = m, .a_row = SIDE, .a_col = 1};
+    b.product.b = m + SIDE * SIDE, b.product.b_row = SIDE, b.product.b_col = 1;
+    b.product.y = m + 2 * SIDE * SIDE, b.product.ldy = SIDE;
+    b.product.workspace = mem_alloc_aligned(k->product_workspace(1), 64);
+    double reduce = both_seconds(&b, true, false), some = both_seconds(&b, false, true);
+    b.products = (int)(0.8 * b.products * reduce / some) + 1;
+    print_hidden(&b, "without polls");
+    world_set_team(w, b.team);
+    print_hidden(&b, "with polls");
+    world_set_team(w, NULL);
+    team_destroy(b.team);
+    mem_free(b.product.workspace), mem_free(b.reduced), mem_free(m);
+    return 0;
+}
+
+/* ---- waiting */
+
+static int run_wait(World *w) {
+    static const char *const how[] = {"auto", "spin", "sleep"};
+    for (int i = 0; i < 3; i++) {
+        world_set_wait(w, (WaitHow)i);
+        coll_barrier(world_comm(w));
+        struct rusage begin, end;
+        getrusage(RUSAGE_THREAD, &begin);
+        if (world_rank(w) == 1) usleep(300 * 1000);
+        coll_barrier(world_comm(w));
+        getrusage(RUSAGE_THREAD, &end);
+        if (world_rank(w) == 0) printf("%s %ld\n", how[i], end.ru_nvcsw - begin.ru_nvcsw);
+    }
+    return 0;
+}
+
 static int rank_main(World *w, void *ctx) {
     const char *verb = ctx, *text = getenv("LIMIT");
     double limit = text ? atof(text) : 3;
     world_set_limit(w, limit);
+    if (getenv("SPIN")) world_set_wait(w, WAIT_SPIN);
     if (strcmp(verb, "sums") == 0) return run_sums(w);
     if (strcmp(verb, "loop") == 0) return run_loop(w, -1);
     if (strcmp(verb, "die") == 0) return run_loop(w, 1);
     if (strcmp(verb, "compute") == 0) return run_compute(w, limit);
     if (strcmp(verb, "uneven") == 0) return run_uneven(w);
     if (strcmp(verb, "bytes") == 0) return run_bytes(w);
-    die_usage("\"%s\" is none of sums, loop, die, compute, uneven, bytes", verb);
+    if (strcmp(verb, "overlap") == 0) return run_overlap(w);
+    if (strcmp(verb, "wait") == 0) return run_wait(w);
+    die_usage("\"%s\" is none of wait, overlap, sums, loop, die, compute, uneven, bytes", verb);
 }
 
 int main(int argc, char **argv) {

@@ -181,3 +181,26 @@ int main(int argc, char **argv) {
     printf("%d passed, %d failed, %d skipped\n", passed, bad, skips);
     return bad || passed == 0;
 }
+
+bool test_balanced(const char *html) {
+    char stack[64][16];
+    int depth = 0;
+    for (const char *p = strchr(html, '<'); p; p = strchr(p + 1, '<')) {
+        char name[16] = "";
+        bool closes = p[1] == '/';
+        if (p[1] == '!') continue;
+        sscanf(p + 1 + closes, "%15[a-zA-Z0-9]", name);
+        const char *end = strchr(p, '>');
+        if (!name[0] || !end) return false;
+        if (closes) {
+            if (depth == 0 || strcmp(stack[--depth], name) != 0) return false;
+        } else if (end[-1] != '/' && strcmp(name, "meta") != 0) {
+            if (depth == 64) return false;
+            strcpy(stack[depth++], name);
+        }
+        // the text of a script or a style is not markup
+        if (!closes && strcmp(name, "script") == 0) p = strstr(p, "</script") - 1;
+        if (!closes && strcmp(name, "style") == 0) p = strstr(p, "</style") - 1;
+    }
+    return depth == 0;
+}

@@ -1,11 +1,14 @@
 #include "tests/test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
+#include "base/version.h"
 #include "layers/kernels.h"
 
 TEST(kernel_sets_are_found_by_name) {
@@ -236,6 +239,41 @@ TEST(err_fills_the_text_and_yields_false) {
 static void take_the_world(void *arg) {
     (void)arg;
     mem_realloc(NULL, SIZE_MAX / 2, 16);
+}
+
+TEST(utf8_mends_what_belongs_to_no_character) {
+    static const char *const pairs[][2] = {
+        {"", ""},
+        {"a\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80z", "a\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80z"},
+        {"\xff \xe4", "? ?"},
+        {"\xc0\xaf \xe0\x80\x80", "?? ???"},           // overlong
+        {"\xed\xa0\x80 \xf4\x90\x80\x80", "??? ????"}, // a surrogate; beyond U+10FFFF
+        {"cut \xe2\x82", "cut ??"},
+        {"cut \xe2 here", "cut ? here"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char text[32];
+        strcpy(text, pairs[i][0]);
+        utf8_mend(text);
+        CHECK_STR(text, pairs[i][1]);
+    }
+}
+
+static void put_file(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f)) abort();
+}
+
+TEST(version_tells_builds_apart_by_their_files) {
+    char path[200], a[16], b[16];
+    snprintf(path, sizeof path, "%s/program", test_tmpdir());
+    CHECK(!version_of(path, a));
+    put_file(path, "123456789");
+    CHECK(version_of(path, a));
+    CHECK_STR(a, "e3069283"); // base/crc32c.h
+    put_file(path, "123456780");
+    CHECK(version_of(path, b) && strcmp(a, b) != 0);
+    CHECK(version_of("/proc/self/exe", a));
+    CHECK_STR(version_build(), a);
 }
 
 TEST(mem_dies_on_overflow) {

@@ -17,6 +17,8 @@
 
 static struct {
     const char *what, *label; // of the collective; NULL: none
+    const char *overlap;      // of the step; NULL: none
+    bool second;              // those of the second half alone: every other one
     CollBackend backend;      // of the threads, with another wait
 } fault;
 
@@ -25,17 +27,26 @@ static bool is_fault(const Comm *c, const CollCall *call) {
            (!fault.label || strcmp(comm_label(c), fault.label) == 0);
 }
 
+/* Of this rank: such calls so far (where halves take turns the first is always ahead); results that nobody gets. */
+static _Thread_local int64_t calls;
+static _Thread_local void *lost[COLL_IN_FLIGHT];
+
 /* The true call, its result into a buffer that nobody reads. */
 static void faulty_start(Comm *c, uint64_t number, const CollCall *call) {
     CollCall *x = &c->open[number % COLL_IN_FLIGHT].call;
     int64_t n = coll_elements(call) * (call->op == COLL_ALL_GATHER ? comm_size(c) : 1);
-    if (is_fault(c, call)) x->dst = mem_calloc((size_t)n, (size_t)coll_type_bytes(call->type));
+    bool bad = is_fault(c, call) && (!fault.second || calls++ % 2);
+    if (bad)
+        x->dst = lost[number % COLL_IN_FLIGHT] =
+            mem_calloc((size_t)n, (size_t)coll_type_bytes(call->type));
     coll_threads.start(c, number, x);
 }
 
 static void faulty_wait(Comm *c, uint64_t number, const CollCall *call) {
     coll_threads.wait(c, number, call);
-    if (is_fault(c, call)) mem_free(call->dst);
+    if (!is_fault(c, call)) return;
+    mem_free(lost[number % COLL_IN_FLIGHT]);
+    lost[number % COLL_IN_FLIGHT] = NULL;
 }
 
 static void make_faulty(World *w) {
@@ -49,6 +60,7 @@ typedef struct Job {
     const char *model, *layout;
     int64_t sequences, S, micro, steps;
     Recompute recompute;
+    const char *overlap; // NULL: none
     Config config;
     Layout l;
     bool ok[16];
@@ -101,6 +113,7 @@ static int rank_main(World *w, void *ctx) {
     Team *team = team_create(1);
     grid_make(&grid, w, &j->l, &j->config);
     if (fault.what) make_faulty(w);
+    calls = 0;
     int64_t places = mesh_blocks(&grid.mesh, axes_of("d.z"));
     ModelShape s = {.config = j->config,
                     .B = j->micro ? j->micro : (j->sequences + places - 1) / places,
@@ -108,6 +121,8 @@ static int rank_main(World *w, void *ctx) {
                     .recompute = j->recompute,
                     .training = true,
                     .grid = &grid};
+    Err e;
+    if (j->overlap && !overlap_parse(&s.overlap, j->overlap, &e)) die("%s", e.text);
     model_plan(&m, &s, kernels_cpu(NULL), team);
     model_allocate(&m);
     CheckJob job = {.steps = j->steps,
@@ -147,14 +162,20 @@ static const char *const models[] = {
 };
 
 typedef struct Tally {
-    const char *model;
+    const char *model, *overlap;
     int number, seen, n, bad;
 } Tally;
 
 static void check_good(const char *spec, void *ctx) {
     Tally *t = ctx;
     if (!mesh_sampled(t->seen++, t->number)) return;
-    Job j = {.model = t->model, .layout = spec, .sequences = 5, .S = 4, .steps = 2};
+    Job j = {.model = t->model,
+             .layout = spec,
+             .sequences = 5,
+             .S = 4,
+             .steps = 2,
+             .overlap = t->overlap};
+    if (t->overlap) j.micro = 2; // halves of one sequence
     bool heard = run(&j);
     t->n++;
     if (!heard || !j.ok[0]) {
@@ -174,11 +195,22 @@ TEST(check_passes_what_is_right_on_every_layout) {
     }
 }
 
+TEST(check_passes_halves_on_every_layout) {
+    for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
+        Tally t = {.model = models[i], .number = i, .overlap = i ? "bulk+halves" : "halves"};
+        for (int p = 1; p <= 4; p++) mesh_every_layout(p, check_good, &t);
+        CHECK(t.n > (BASE_DEBUG ? 1 : 15));
+        CHECK(t.bad == 0);
+    }
+}
+
 /* --- faults ------------------------------------------------------------------------------------ */
 
 /* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
 static char *verdict(const char *model, const char *layout, const char *what, const char *label) {
     Job j = {.model = model, .layout = layout, .sequences = 5, .S = 4, .steps = 2};
+    j.overlap = fault.overlap;
+    if (fault.second) j.micro = 4;
     fault.what = what, fault.label = label;
     fault.backend = coll_threads;
     fault.backend.start = faulty_start, fault.backend.wait = faulty_wait;
@@ -241,6 +273,37 @@ TEST(check_names_the_sum_that_is_missing) {
     CHECK(bad == 0);
     CHECK(named(models[1], &(Fault){"x6", "gradients of copied heads", "kv",
                                     "gradient of h.1.qkv.weight: ", "all_reduce", false}));
+}
+
+/* Each half of a batch is looked at, and what the second one alone lacks is named for it. */
+TEST(check_names_the_half_that_lacks_a_sum) {
+    static const Fault faults[] = {
+        {"x2", "y of attn_out", "x", "x2 of block 0, second half: ", "all_reduce", true},
+        {"d2.x2+sp", "x of up", "x", "h2 of block 0, gathered, second half: ", "all_gather", false},
+        {"x2.y2+heads", "dx of up", "x", "dh2 of block 1, second half: ", "all_reduce", true},
+        {"y2", "statistics of norm", "y", "h1 of block 0, second half: ", "all_gather", false},
+    };
+    int bad = 0;
+    fault.second = true, fault.overlap = "bulk+halves";
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        bad += !named(models[0], &faults[i]);
+    fault.second = false, fault.overlap = NULL;
+    CHECK(bad == 0);
+}
+
+TEST(check_names_sums_that_are_missing_under_others) {
+    static const Fault faults[] = {
+        {"x2", "dx of qkv", "x", "dh1 of block 1: ", "all_reduce", true},
+        {"d3", "gradients of matrices", "d", "gradient of h.1.down.weight: ", "all_reduce", true},
+        {"z2", "dw of up", "z", "gradient of h.1.up.weight: ", "reduce_scatter", false},
+        {"z2", "w of up", "z", "h.0.up.weight, gathered: ", "all_gather", false},
+    };
+    int bad = 0;
+    fault.overlap = "bulk";
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        bad += !named(models[0], &faults[i]);
+    fault.overlap = NULL;
+    CHECK(bad == 0);
 }
 
 TEST(check_names_statistics_and_gathers_that_are_missing) {

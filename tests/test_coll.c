@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/debug.h"
@@ -57,7 +58,7 @@ static int with_team(World *w, void *ctx) {
     float *mine = malloc((size_t)(n * p) * 4), *all = malloc((size_t)(n * p) * 4);
     for (int64_t i = 0; i < n; i++) mine[i] = (float)(i % 1000 + me);
     CollCall call = {COLL_ALL_GATHER, COLL_F32, COLL_SUM, 1, ROWS, COLS, 0, mine, all,
-                     "large",         __FILE__, __LINE__};
+                     "large",         __FILE__, __LINE__, 0};
     coll_run(c, &call);
     for (int64_t i = 0; i < n * p; i++) {
         int64_t col = i % (COLS * p), in_block = i / (COLS * p) * COLS + col % COLS;
@@ -132,8 +133,8 @@ static int counted(World *w, void *ctx) {
     CollCount row[N_COLL_OPS + 1];
     if (world_counts(w, row, N_COLL_OPS + 1) != N_COLL_OPS) return 1;
     int64_t whole = 2 * 960, root = world_rank(w) == 1; // two calls of 240 floats
-    int64_t right[] = {whole / p * (p - 1), whole / p * (p - 1), 2 * whole / p * (p - 1),
-                       root ? 0 : whole, root ? whole * (p - 1) : 0};
+    int64_t right[] = {whole / p * (p - 1), whole / p * (p - 1),        2 * whole / p * (p - 1),
+                       root ? 0 : whole,    root ? whole * (p - 1) : 0, whole};
     for (int op = 0; op < N_COLL_OPS; op++) {
         if (row[op].calls != 2 || row[op].bytes != right[op] || row[op].size != p) return 2 + op;
         if (strcmp(row[op].label, "x") != 0 || !(row[op].seconds > 0)) return 10 + op;
@@ -173,6 +174,25 @@ static int come_and_go(World *w, void *ctx) {
 
 TEST(coll_groups_come_and_go) {
     CHECK(ranks_run(6, come_and_go, &(int){3}) == 0);
+}
+
+/* Rank 1 has what it waited for, in another order than it was started, and ends; rank 0 waits for rank 2. */
+static int second_before_first(World *w, void *ctx) {
+    float x[2] = {1, 2};
+    CollCall call = {.op = COLL_BROADCAST, .rows = 1, .cols = 1, .what = "x", .file = __FILE__};
+    Ticket t[2];
+    (void)ctx;
+    for (int i = 0; i < 2; i++) {
+        call.src = call.dst = &x[i];
+        t[i] = coll_start(world_comm(w), &call);
+    }
+    if (world_rank(w) == 2) usleep(200 * 1000);
+    coll_wait(t[1]), coll_wait(t[0]);
+    return 0;
+}
+
+TEST(coll_threads_who_waits_in_another_order_may_end_first) {
+    CHECK(ranks_run(3, second_before_first, NULL) == 0);
 }
 
 static int as_group(World *w, void *ctx) {
@@ -268,6 +288,41 @@ static int one_leaves(World *w, void *ctx) {
     if (world_rank(w) == 2) return 9;
     coll_barrier(world_comm(w));
     return 0;
+}
+
+static int one_stalls_others_spin(World *w, void *ctx) {
+    world_set_wait(w, WAIT_SPIN);
+    return one_stalls(w, ctx);
+}
+
+TEST(coll_limit_ends_the_job_of_ranks_that_spin) {
+    char text[4096];
+    CHECK(in_child(one_stalls_others_spin, text) == COLL_EXPIRED);
+    CHECK(lines(text) == 3);
+}
+
+/* How often rank 0 gives its core up of its own accord while it waits for 0.2 s: however busy the machine is, a
+   spinning wait only loses it. */
+static int waits_long(World *w, void *ctx) {
+    long *given_up = ctx;
+    for (WaitHow how = WAIT_AUTO; how <= WAIT_SLEEP; how++) {
+        struct rusage begin, end;
+        world_set_wait(w, how);
+        coll_barrier(world_comm(w));
+        getrusage(RUSAGE_THREAD, &begin);
+        if (world_rank(w) == 1) usleep(200 * 1000);
+        coll_barrier(world_comm(w));
+        getrusage(RUSAGE_THREAD, &end);
+        if (world_rank(w) == 0) given_up[how] = end.ru_nvcsw - begin.ru_nvcsw;
+    }
+    return 0;
+}
+
+TEST(coll_threads_that_spin_hold_their_core_and_those_that_sleep_do_not) {
+    long given_up[3];
+    CHECK(ranks_run(2, waits_long, given_up) == 0);
+    CHECK(given_up[WAIT_SPIN] == 0);
+    CHECK(given_up[WAIT_SLEEP] > 0 && given_up[WAIT_AUTO] > 0);
 }
 
 TEST(coll_wait_for_a_rank_that_has_ended_ends_the_job) {

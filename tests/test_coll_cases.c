@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "tests/coll.h"
 #include "tests/test.h"
@@ -19,7 +20,8 @@ static void put(CollType type, unsigned char *at, int64_t i, int64_t v) {
     double d = (double)v;
     int32_t w = (int32_t)v;
     unsigned char b = (unsigned char)v;
-    const void *from[] = {&f, &d, &v, &w, &b};
+    uint16_t h = bf16_from_float(f);
+    const void *from[] = {&f, &d, &v, &w, &b, &h};
     int64_t n = coll_type_bytes(type);
     memcpy(at + i * n, from[type], (size_t)n);
 }
@@ -47,8 +49,16 @@ static unsigned char *buffer(const Case *x, int64_t n) {
     return p;
 }
 
-static int64_t source_index(const Case *x, int64_t i) {
-    return x->in_place && x->call.op == COLL_ALL_GATHER ? in_whole(x, x->rank, i) : i;
+/* Where element i of this rank's whole lies: what is between its blocks is nobody's. */
+static int64_t place(const Case *x, int64_t i) {
+    int64_t block = coll_elements(&x->call);
+    return x->call.stride ? i / block * x->call.stride + i % block : i;
+}
+
+static int64_t source_place(const Case *x, int64_t i) {
+    if (x->call.op == COLL_REDUCE_SCATTER) return place(x, i);
+    bool in_dst = x->in_place && x->call.op == COLL_ALL_GATHER;
+    return in_dst ? place(x, in_whole(x, x->rank, i)) : i;
 }
 
 Case case_make(int number, const Comm *c) {
@@ -64,25 +74,35 @@ Case case_make(int number, const Comm *c) {
     call->dim = n % 2, n /= 2;
     call->rows = shapes[n % 7][0], call->cols = shapes[n % 7][1], n /= 7;
     call->root = number / 3 % x.size;
-    x.in_place =
-        n % 2 && call->op != COLL_REDUCE && !(call->op == COLL_REDUCE_SCATTER && call->dim == 1);
-    int64_t block = coll_elements(call), whole = block * x.size;
-    x.n_src = call->op == COLL_REDUCE_SCATTER ? whole : block;
+    if (call->op == COLL_SHIFT && x.size == 1) call->op = COLL_BROADCAST;
+    if (call->op == COLL_SHIFT) call->root = 1 + number / 3 % (x.size - 1);
+    x.in_place = n % 2 && call->op != COLL_REDUCE && call->op != COLL_SHIFT &&
+                 !(call->op == COLL_REDUCE_SCATTER && call->dim == 1);
+    n /= 2;
+    bool blocks = call->op == COLL_ALL_GATHER || call->op == COLL_REDUCE_SCATTER;
+    int64_t block = coll_elements(call), bytes = coll_type_bytes(call->type);
+    if (n % 2 && blocks && call->dim == 0 && block > 0)
+        call->stride = block + x.rank; // each its own
+    int64_t whole = coll_block_stride(call) * x.size;
+    x.n_src = call->op == COLL_REDUCE_SCATTER ? block * x.size : block;
     x.n_dst = call->op == COLL_ALL_GATHER ? whole : block;
-    int64_t larger = x.n_src > x.n_dst ? x.n_src : x.n_dst, bytes = coll_type_bytes(call->type);
+    int64_t larger = blocks ? whole : block;
     x.src = buffer(&x, larger);
     x.dst = x.in_place ? x.src : buffer(&x, x.n_dst);
     for (int64_t i = 0; i < x.n_src; i++)
-        put(call->type, x.src, source_index(&x, i), value(call->type, x.rank, i, x.salt));
+        put(call->type, x.src, source_place(&x, i), value(call->type, x.rank, i, x.salt));
     call->src = x.src, call->dst = x.dst;
     if (x.in_place && call->op == COLL_ALL_GATHER) call->src = coll_own_block(call, x.rank);
-    if (x.in_place && call->op == COLL_REDUCE_SCATTER) call->dst = x.dst + x.rank * block * bytes;
+    if (x.in_place && call->op == COLL_REDUCE_SCATTER)
+        call->dst = x.dst + x.rank * coll_block_stride(call) * bytes;
     if (call->op == COLL_REDUCE && x.rank != call->root) call->dst = NULL;
     return x;
 }
 
 static int64_t right_answer(const Case *x, int64_t i) {
     const CollCall *c = &x->call;
+    int before = (x->rank - c->root + x->size) % x->size;
+    if (c->op == COLL_SHIFT) return value(c->type, before, i, x->salt);
     if (c->op == COLL_BROADCAST) return value(c->type, c->root, i, x->salt);
     return fold_of(x, c->op == COLL_REDUCE_SCATTER ? in_whole(x, x->rank, i) : i);
 }
@@ -96,7 +116,7 @@ bool case_check(Case *x) {
     if (c->op == COLL_ALL_GATHER) {
         for (int b = 0; b < x->size; b++)
             for (int64_t j = 0; j < coll_elements(c); j++)
-                put(c->type, right, in_whole(x, b, j), value(c->type, b, j, x->salt));
+                put(c->type, right, place(x, in_whole(x, b, j)), value(c->type, b, j, x->salt));
     } else if (c->dst) {
         for (int64_t i = 0; i < n; i++) put(c->type, right, i, right_answer(x, i));
     }
@@ -105,7 +125,7 @@ bool case_check(Case *x) {
         ok &= memcmp(dst + n * bytes, right + n * bytes, MARGIN) == 0;
         for (int64_t i = 0; i < x->n_src && ok; i++) {
             put(c->type, right, 0, value(c->type, x->rank, i, x->salt));
-            ok = memcmp(right, x->src + i * bytes, (size_t)bytes) == 0;
+            ok = memcmp(right, x->src + source_place(x, i) * bytes, (size_t)bytes) == 0;
         }
         free(x->dst);
     }
@@ -124,18 +144,21 @@ int case_run_all(Comm *c, int step) {
     return wrong;
 }
 
-/* One group's open cases. */
+/* One group's open cases: call number k is in place k % COLL_IN_FLIGHT. */
 typedef struct Line {
     Comm *comm;
     Case open[COLL_IN_FLIGHT];
-    Ticket ticket[COLL_IN_FLIGHT];
-    int started, waited;
+    Ticket ticket[COLL_IN_FLIGHT]; // of number 0: the place is free
+    int started, n_open;
 } Line;
 
-static bool finish_one(Line *l) {
-    int at = l->waited++ % COLL_IN_FLIGHT;
-    coll_wait(l->ticket[at]);
-    return case_check(&l->open[at]);
+/* The first one that is open, from a place on. */
+static bool finish_one(Line *l, int from) {
+    while (l->ticket[from % COLL_IN_FLIGHT].number == 0) from++;
+    Ticket *t = &l->ticket[from % COLL_IN_FLIGHT];
+    coll_wait(*t);
+    t->number = 0, l->n_open--;
+    return case_check(&l->open[from % COLL_IN_FLIGHT]);
 }
 
 int case_run_in_flight(World *w, Comm *a, Comm *b, int calls, unsigned seed) {
@@ -145,17 +168,19 @@ int case_run_in_flight(World *w, Comm *a, Comm *b, int calls, unsigned seed) {
         uint64_t dice = rng_u64(seed, 0xD1CE, (uint64_t)i); // the same on all ranks
         Line *l = &line[dice % 2];
         dice /= 2;
-        if (l->started - l->waited == COLL_IN_FLIGHT || (l->started > l->waited && dice % 3 == 0))
-            ok &= finish_one(l);
-        dice /= 3;
+        int from = (int)(dice / 3 % COLL_IN_FLIGHT);
+        if (l->n_open > 0 && dice % 3 == 0) ok &= finish_one(l, from);
+        dice /= 3 * COLL_IN_FLIGHT;
         int at = l->started++ % COLL_IN_FLIGHT;
+        if (l->ticket[at].number) ok &= finish_one(l, at); // so long before: no more may be open
         l->open[at] = case_make((int)(dice % COLL_CASES), l->comm);
-        l->ticket[at] = coll_start(l->comm, &l->open[at].call);
+        l->ticket[at] = coll_start(l->comm, &l->open[at].call), l->n_open++;
         uint64_t mine = rng_u64(seed, 100 + (uint64_t)world_rank(w), (uint64_t)i);
         if (mine % 16 == 0) usleep((unsigned)(mine / 16 % 300));
         coll_progress(w);
     }
     for (int k = 0; k < 2; k++)
-        while (line[k].waited < line[k].started) ok &= finish_one(&line[k]);
+        for (int i = 0; line[k].n_open > 0; i++)
+            ok &= finish_one(&line[k], (int)(rng_u64(seed, 0xD1CE, (uint64_t)(calls + i)) % 99));
     return !ok;
 }

@@ -1,7 +1,7 @@
 /* What coll.c does for every backend, on one rank: checks, tickets, counters. */
 #include <string.h>
 
-#include "parallel/coll_backend.h"
+#include "tests/coll.h"
 #include "tests/test.h"
 
 static CollCall call_of(CollOp op, const void *src, void *dst, int64_t n) {
@@ -23,7 +23,7 @@ TEST(coll_of_one_rank_is_a_copy) {
     Comm *c = world_split(w, 7, 3, "x");
     CHECK(comm_size(c) == 1 && comm_rank(c) == 0);
     CHECK_STR(comm_label(c), "x");
-    for (int op = 0; op < N_COLL_OPS; op++) {
+    for (int op = 0; op < COLL_SHIFT; op++) { // which is none of a single rank's
         float src[3] = {1, -2, 3}, dst[3] = {0};
         CollCall call = call_of((CollOp)op, src, dst, 3);
         coll_run(c, &call);
@@ -34,6 +34,13 @@ TEST(coll_of_one_rank_is_a_copy) {
     }
     coll_barrier(c);
     coll_wait((Ticket){0});
+    world_free(w);
+}
+
+TEST(coll_of_one_rank_many_tickets_in_any_order) {
+    World *w = world_self_open();
+    Comm *x = world_split(w, 0, 0, "x"), *y = world_split(w, 0, 0, "y");
+    CHECK(case_run_in_flight(w, x, y, 300, 5) == 0);
     world_free(w);
 }
 
@@ -84,13 +91,15 @@ static void open_too_many(void *arg) {
     for (int i = 0; i <= COLL_IN_FLIGHT; i++) coll_start(c, &call);
 }
 
-static void wait_out_of_order(void *arg) {
+static void wait_twice(void *arg) {
     Comm *c = world_comm(world_self_open());
     float v[1] = {0};
     CollCall call = call_of(COLL_ALL_REDUCE, v, v, 1);
     (void)arg;
     coll_start(c, &call);
-    coll_wait(coll_start(c, &call));
+    Ticket second = coll_start(c, &call);
+    coll_wait(second);
+    coll_wait(second);
 }
 
 static void start_wrong(void *arg) {
@@ -102,20 +111,24 @@ static void start_wrong(void *arg) {
     if (field == 1) call.rows = -1;
     if (field == 2) call.dim = 2;
     if (field == 3) call.dst = NULL;
+    if (field == 4) call.op = COLL_SHIFT;
+    if (field == 5) call.op = COLL_ALL_GATHER, call.cols = 2, call.stride = 1;
+    if (field == 6) call.op = COLL_ALL_GATHER, call.dim = 1, call.stride = 1;
     coll_start(c, &call);
 }
 
 TEST(coll_wrong_calls_die_at_their_call_site) {
-    static const char *const word[] = {"wrong root", "wrong rows or cols", "wrong dim",
-                                       "wrong src or dst"};
+    static const char *const word[] = {"wrong root",       "wrong rows or cols", "wrong dim",
+                                       "wrong src or dst", "wrong root",         "wrong stride",
+                                       "wrong stride"};
     char text[512];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 7; i++) {
         CHECK(test_in_child(start_wrong, &i, text, sizeof text) == 1);
         CHECK(strstr(text, word[i]) && strstr(text, "\"numbers\" along all"));
         CHECK(strstr(text, "(tests/test_coll_self.c:"));
     }
     CHECK(test_in_child(open_too_many, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "8 others are open"));
-    CHECK(test_in_child(wait_out_of_order, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "out of order: number 2 after 0"));
+    CHECK(strstr(text, "the one 32 before it is still open"));
+    CHECK(test_in_child(wait_twice, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "ticket 2 along all is waited for twice"));
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/version.h"
 #include "parallel/detect_parts.h"
 #include "parallel/ranks.h"
 #include "tests/test.h"
@@ -118,6 +119,18 @@ TEST(detect_finds_cards_that_lead_out) {
     CHECK(n.nic[2].mbit == 2500);
     CHECK_STR(n.nic[3].name, "ib0");
     CHECK(n.nic[3].mbit == 100000);
+}
+
+TEST(detect_mends_names_that_are_not_utf8) {
+    const char *root = test_tmpdir();
+    char text[256];
+    NodeFacts n = {0};
+    CHECK(test_shell(
+              root, text, sizeof text,
+              "mkdir -p proc; printf 'model name\\t: Z\\303\\274se \\344 7\\n' >proc/cpuinfo") ==
+          0);
+    node_model(&n, root);
+    CHECK_STR(n.cpu, "Z\303\274se ? 7");
 }
 
 TEST(detect_reads_model_and_quota) {
@@ -476,6 +489,7 @@ TEST(detect_key_is_of_what_costs_depend_on) {
     detect_key(&j->d, key);
     CHECK(strncmp(key, "h0-2nodes-AMD_EPYC_7543-4ranks-4threads-avx2-mpi-", 49) == 0);
     CHECK(strlen(key) < 200 && !strpbrk(key, "/ \n"));
+    CHECK(strstr(key, version_commit()) && strstr(key, version_build())); // and of the program
     j->node[0].memory /= 2, j->rank[1].speed = 0.5;
     detect_key(&j->d, other);
     CHECK_STR(key, other);

@@ -56,7 +56,8 @@ static bool is_the_sum_of_chains(const char *set, const Case *c, const Product *
             int64_t want = 0;
             float sum = 0;
             for (int64_t k = 0; k < c->K; k++) {
-                float a = p->a[m * p->a_row + k * p->a_col], b = p->b[k * p->b_row + n * p->b_col];
+                const float *p_a = p->a, *p_b = p->b;
+                float a = p_a[m * p->a_row + k * p->a_col], b = p_b[k * p->b_row + n * p->b_col];
                 sum = fused ? fmaf(a, b, sum) : a * b + sum;
                 int64_t next = c->unit ? (k + 1) % c->unit : k + 1;
                 if (next % c->panel == 0 || k + 1 == c->K)
@@ -108,7 +109,8 @@ static void add_part(const char *set, const Case *c, const Product *whole, int64
             Product p = *whole;
             p.M = c->M - m < rows ? c->M - m : rows, p.N = c->N - n < columns ? c->N - n : columns;
             p.K = end - begin;
-            p.a += m * p.a_row + begin * p.a_col, p.b += n * p.b_col + begin * p.b_row;
+            p.a = act_at(p.a, m * p.a_row + begin * p.a_col, sizeof(float));
+            p.b = act_at(p.b, n * p.b_col + begin * p.b_row, sizeof(float));
             ProductExact x = {part + m * p.ldy + n, c->panel, c->unit, begin, EXPONENT, random & 1};
             if (c->unit) x.k_first %= c->unit;
             run(set, 1 + (int)(random % 3), p, x);

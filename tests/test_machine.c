@@ -1,4 +1,5 @@
 /* parallel/machine: against bytes counted rank by rank, against formulas by hand, and the bound. */
+#include "parallel/coll_parts.h"
 #include "parallel/machine.h"
 
 #include <string.h>
@@ -201,6 +202,70 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
     CHECK(same > 1000 && other > 300);
 }
 
+/* Bytes that each rank sends out of each unit in one step of a reduce_scatter by nodes: what parallel/coll_parts lists. */
+enum { FEW_RANKS = 128 };
+static double out_of[MAX_LEVELS][FEW_RANKS];
+
+static void send_step(const Machine *m, const TapeGroup *g, CollStep step, double block) {
+    static CollMove move[4 * FEW_RANKS];
+    memset(out_of, 0, sizeof out_of);
+    for (int base = 0; base < m->ranks; base++) {
+        int member[FEW_RANKS], node[FEW_RANKS], size = 0;
+        for (int r = base; r < m->ranks; r++)
+            if (base_of(&g->place, r) == base)
+                node[size] = r / m->ranks_per_node, member[size++] = r;
+        if (size == 0) continue;
+        CollNodes n = coll_nodes_make(node, size);
+        CollWay w = {.nodes = &n, .hops = &n, .op = COLL_REDUCE_SCATTER};
+        for (w.rank = 0; w.rank < size; w.rank++)
+            for (int i = coll_moves(&w, step, move); i-- > 0;)
+                for (int l = 0, r = member[w.rank]; l < m->n_levels && !move[i].receive; l++) {
+                    int unit = l == 0 ? 1 : m->level[l - 1].ranks;
+                    if (member[move[i].peer] / unit != r / unit) out_of[l][r] += block;
+                }
+        coll_nodes_free(&n);
+    }
+}
+
+static double brute_nodes(const Machine *m, const TapeGroup *g, int64_t bytes) {
+    double seconds = 0;
+    for (CollStep step = SPREAD_NEAR; step <= SPREAD_FAR; step++) {
+        double t = 0, rank_rate = INFINITY, port_rate = INFINITY;
+        send_step(m, g, step, (double)bytes / g->size);
+        for (int l = 0; l < m->n_levels; l++) {
+            int unit = l == 0 ? 1 : m->level[l - 1].ranks;
+            double port[FEW_RANKS] = {0};
+            rank_rate = fmin(rank_rate, m->level[l].rank_rate);
+            if (m->level[l].port_rate > 0)
+                port_rate = fmin(port_rate, m->level[l].port_rate / unit);
+            for (int r = 0; r < m->ranks; r++) {
+                t = fmax(t, out_of[l][r] / rank_rate);
+                t = fmax(t, (port[r / unit] += out_of[l][r]) / (port_rate * unit));
+            }
+        }
+        seconds += t;
+    }
+    return seconds;
+}
+
+TEST(machine_a_collective_by_nodes_costs_what_its_messages_take) {
+    Dice d = {3, 0};
+    int same = 0, quicker = 0;
+    for (int i = 0; i < 3000; i++) {
+        Machine m = any_machine(&d, TRAVEL_DIRECT);
+        TapeGroup g = any_group(&d, &m);
+        for (int l = 0; l < m.n_levels; l++) m.level[l].latency = 0;
+        m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
+        if (m.ranks > FEW_RANKS || g.size < 2 || !divides(&m, &g)) continue;
+        double each = brute_gather(&m, &g, 1000000), nodes = brute_nodes(&m, &g, 1000000);
+        double t = send_of(&m, &g, COLL_REDUCE_SCATTER, 1000000);
+        CHECK_SAME(t, fmin(each, nodes));
+        CHECK_SAME(send_of(&m, &g, COLL_ALL_GATHER, 1000000), t);
+        same++, quicker += t < each * (1 - 1e-6);
+    }
+    CHECK(same > 1000 && quicker > 200);
+}
+
 /* ---- by hand ---- */
 
 /* Four nodes of eight: 100 GB/s inside, 10 GB/s a rank and 40 GB/s a node outside. */
@@ -216,8 +281,45 @@ TEST(machine_direct_messages_wait_for_the_processor_one_by_one) {
     TapeGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, 0), 1e-6 * (0.5 + 0.5 * 7));
     CHECK_SAME(send_of(&m, &across, COLL_BROADCAST, 0), 10e-6 * (0.5 + 0.5 * 3));
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, 0),
-               2 * (0.5 * 10e-6 + 0.5 * (7 * 1e-6 + 24 * 10e-6)));
+    CHECK_SAME(send_of(&m, &all, COLL_REDUCE_SCATTER, 0),
+               0.5 * 10e-6 + 0.5 * (7 * 1e-6 + 24 * 10e-6));
+}
+
+TEST(machine_a_small_all_reduce_is_one_exchange_of_all_of_it) {
+    Machine m = small_cluster(TRAVEL_DIRECT);
+    TapeGroup across = stretch(4, 8);
+    double start = 10e-6 * (0.5 + 0.5 * 3);
+    CHECK_SAME(send_of(&m, &across, COLL_ALL_REDUCE, 0), start);
+    CHECK_SAME(send_of(&m, &across, COLL_ALL_REDUCE, 100), start + 8 * 3 * 100. / 40e9);
+    CHECK_SAME(send_of(&m, &across, COLL_ALL_REDUCE, 1000000),
+               2 * (start + 8 * 3 / 4. * 1e6 / 40e9));
+}
+
+/* 24 ranks, eight in each of three nodes: one copy of a part crosses for each node, by an eighth of it a rank. */
+TEST(machine_by_nodes_an_eighth_of_the_bytes_leaves_a_node_of_eight) {
+    Machine m = small_cluster(TRAVEL_DIRECT);
+    m.ranks = m.level[1].ranks = 24, m.ranks_per_node = 8;
+    TapeGroup all = stretch(24, 1);
+    const double N = 240e6;
+    double near = 7 / 8. * N / 100e9 + 1e-6 * (0.5 + 0.5 * 7 * 3), // each part a message
+        far = 2 / 3. * N / 40e9 + 10e-6 * (0.5 + 0.5 * 2);         // eight share the port
+    CHECK_SAME(send_of(&m, &all, COLL_ALL_GATHER, (int64_t)N), near + far);
+    CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, (int64_t)N), 2 * (near + far));
+    // the root's to two other nodes, then to seven ranks of each
+    near = 7 * N / 100e9 + 1e-6 * (0.5 + 0.5 * 7), far = 2 * N / 10e9 + 10e-6 * (0.5 + 0.5 * 2);
+    CHECK_SAME(send_of(&m, &all, COLL_BROADCAST, (int64_t)N), near + far);
+}
+
+TEST(machine_a_shift_is_one_message_of_every_rank) {
+    Machine m = small_cluster(TRAVEL_DIRECT);
+    TapeGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
+    CHECK_SAME(send_of(&m, &node, COLL_SHIFT, 1000000), 1e-6 + 1e6 / 100e9);
+    CHECK_SAME(send_of(&m, &across, COLL_SHIFT, 0), 10e-6);
+    for (int l = 0; l < 2; l++) m.level[l].latency = 0;
+    CHECK_SAME(send_of(&m, &across, COLL_SHIFT, 1000000), 8 * 1e6 / 40e9); // all eight groups
+    // round all the distances: what an all_gather of such blocks brings
+    CHECK_SAME(31 * send_of(&m, &all, COLL_SHIFT, 1000000),
+               send_of(&m, &all, COLL_ALL_GATHER, 32000000));
 }
 
 TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighbours) {
@@ -295,6 +397,7 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
     for (int i = 0; i < 50000; i++) {
         Machine m = any_machine(&d, pick(&d, 2) ? TRAVEL_RING : TRAVEL_DIRECT);
         TapeGroup g = any_group(&d, &m);
+        m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
         CollOp op = (CollOp)pick(&d, N_COLL_OPS);
         int64_t bytes = 1 << pick(&d, 30), much = (int64_t)1 << 50;
         double t = send_of(&m, &g, op, bytes), start = send_of(&m, &g, op, 0),

@@ -44,6 +44,15 @@ TEST(machine_file_says_what_it_says) {
     CHECK(m.level[1].rank_rate == 125e6 && m.level[1].port_rate == 250e6); // bits
 }
 
+TEST(machine_file_may_have_a_name_that_is_not_utf8) {
+    static const char text[] = "name = Z\xfcrich\nnodes=3\nranks_per_node=1\nflops_fp32=1T\n"
+                               "memory_rate=1G\nlevel=net ranks=all latency=0us rank_rate=1kB/s";
+    Machine m;
+    Err e;
+    if (!machine_parse(&m, text, sizeof text - 1, &e)) die("%s", e.text);
+    CHECK_STR(m.name, "Z?rich"); // a plan is JSON
+}
+
 TEST(machine_file_needs_only_what_nobody_can_guess) {
     static const char text[] = "nodes=3\nranks_per_node=1\nflops_fp32=1T\nmemory_rate=1G\n"
                                "level=net ranks=all latency=0us rank_rate=1kB/s";

@@ -11,13 +11,13 @@ TEST(copy_moves_rows_and_nothing_between_them) {
     float from[ROWS * FROM_LD], to[ROWS * TO_LD];
     for (int i = 0; i < ROWS * FROM_LD; i++) from[i] = (float)(i + 1);
     for (int i = 0; i < ROWS * TO_LD; i++) to[i] = -1;
-    k->copy(team, to, TO_LD, from, FROM_LD, ROWS, N);
+    k->copy(team, to, TO_LD, from, FROM_LD, ROWS, N, sizeof *to);
     for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < TO_LD; j++) {
             float want = j < N ? from[r * FROM_LD + j] : -1;
             CHECK(to[r * TO_LD + j] == want);
         }
-    k->copy(team, to, TO_LD, from, FROM_LD, ROWS, 0); // no columns: nothing
+    k->copy(team, to, TO_LD, from, FROM_LD, ROWS, 0, sizeof *to); // no columns: nothing
     CHECK(to[0] == 1);
     team_destroy(team);
 }
@@ -29,7 +29,7 @@ TEST(zero_clears_n_floats_with_any_number_of_threads) {
     for (int threads = 1; threads <= 4; threads += 3) {
         Team *team = team_create(threads);
         for (int64_t i = 0; i < n + GUARD; i++) x[i] = 3;
-        k->zero(team, x, n);
+        k->zero(team, x, (size_t)n * sizeof *x);
         CHECK(k->sum_of(x, n) == 0);
         CHECK(k->sum_of(x + n, GUARD) == 3 * GUARD);
         team_destroy(team);
@@ -44,4 +44,20 @@ TEST(tokens_are_copied_and_padded) {
     CHECK(to[0] == 4 && to[2] == 6 && to[3] == -1 && to[4] == -1 && to[5] == 9);
     k->copy_tokens(to, 5, NULL, 3, 7);
     CHECK(to[0] == 4 && to[4] == -1);
+}
+
+TEST(add_to_adds_every_element_once) {
+    const int64_t n = 200003;
+    const Kernels *k = kernels_cpu(NULL);
+    float *x = mem_alloc((size_t)n * sizeof *x), *y = mem_alloc((size_t)(n + GUARD) * sizeof *y);
+    Team *team = team_create(3);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7);
+    for (int64_t i = 0; i < n + GUARD; i++) y[i] = (float)(i % 5);
+    k->add_to(team, y, x, n);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < n + GUARD; i++)
+        wrong += y[i] != (float)(i % 5) + (i < n ? (float)(i % 7) : 0);
+    CHECK(wrong == 0);
+    team_destroy(team);
+    mem_free(x), mem_free(y);
 }

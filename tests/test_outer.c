@@ -6,6 +6,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "parallel/machine.h"
+#include "parallel/price.h"
 #include "parallel/ranks.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
@@ -202,6 +204,105 @@ TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
             CHECK_NEAR(w.error, 0, 1e-5);
             CHECK(w.meetings > 0 && w.disagree == 0 && w.unmoved == 0 && w.wrong_swap == 0);
         }
+}
+
+/* ---- meetings foretold ---- */
+
+enum { MAX_FORETOLD = 8 };
+typedef struct Foretold {
+    PriceShape shape;
+    Outer outer;
+    Layout l;
+    int64_t extra[MAX_FORETOLD]; // by rank: bytes that were counted and not foretold
+    int64_t bytes[MAX_FORETOLD];
+    int extra_calls[MAX_FORETOLD];
+} Foretold;
+
+static int foretold_main(World *w, void *ctx) {
+    Foretold *f = ctx;
+    Outer outer = f->outer; // a rank's own
+    int rank = world_rank(w), calls = 0;
+    Team *team = team_create(1);
+    Grid grid;
+    Model m;
+    Tape t = {0};
+    Send s;
+    CollCount row[8];
+    grid_make(&grid, w, &f->l, &f->shape.config);
+    grid_set_apart(&grid);
+    ModelShape shape = {
+        .config = f->shape.config, .B = 1, .S = 4, .training = true, .grid = &grid, .outer = 1};
+    model_plan(&m, &shape, kernels_cpu(NULL), team);
+    model_allocate(&m);
+    outer_begin(&outer, &m, 0);
+    world_count_reset(w);
+    for (int step = 1; step <= outer.every; step++) outer_step(&outer, &m, step);
+    int n = world_counts(w, row, 8);
+    price_record(&t, &f->shape, &f->l, rank);
+    if (n != 1 || !tape_meeting(&t, &s, &calls)) die("%d kinds of collectives in a meeting", n);
+    f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - s.received;
+    f->extra_calls[rank] = (int)row[0].calls - calls;
+    tape_free(&t);
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+static Foretold foretold_of(const char *layout, int64_t every, int fragments) {
+    Foretold f = {.outer = {every, fragments, 1, 0, 0},
+                  .shape = {.S = 4,
+                            .batch = 48,
+                            .micro = 1,
+                            .outer = 1,
+                            .apart = true,
+                            .every = every,
+                            .fragments = fragments}};
+    Err e;
+    if (!config_parse(&f.shape.config,
+                      "layers=5,heads=6,kv_heads=2,channels=30,ffn=22,seq=4,vocab=29,act=swiglu",
+                      &e))
+        die("%s", e.text);
+    if (!layout_parse(&f.l, layout, 0, &e)) die("%s", e.text);
+    return f;
+}
+
+TEST(outer_meetings_receive_what_the_tape_foretells) {
+    static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
+                                          "x2.d2+stay=y"};
+    for (int i = 0; i < 5; i++)
+        for (int fragments = 1; fragments <= 3; fragments += 2) {
+            Foretold f = foretold_of(layouts[i], 4, fragments);
+            // fragments are no equal parts: each is cut into blocks for itself, sent and received
+            int64_t rounding = fragments == 1 ? 0 : 2 * fragments * (int64_t)sizeof(float);
+            ranks_run(layout_ranks(&f.l), foretold_main, &f);
+            for (int r = 0; r < layout_ranks(&f.l); r++) {
+                CHECK(f.bytes[r] > 0 && llabs(f.extra[r]) <= rounding);
+                CHECK(f.extra_calls[r] == 0);
+            }
+        }
+}
+
+TEST(outer_meetings_are_shared_among_the_steps_between_them) {
+    Foretold f = foretold_of("d3.x2", 5, 1);
+    Machine m;
+    Tape t = {0};
+    Price alone, apart;
+    Send s;
+    int calls;
+    machine_open(&m, "cpu:3", NULL);
+    price_record(&t, &f.shape, &f.l, 1);
+    tape_play(&t, &m, &apart);
+    CHECK(tape_meeting(&t, &s, &calls) && calls == 1);
+    f.shape.every = 0;
+    price_record(&t, &f.shape, &f.l, 1);
+    CHECK(!tape_meeting(&t, &s, &calls));
+    tape_play(&t, &m, &alone);
+    double meeting = machine_send(&m, &t.group[s.group], &s);
+    CHECK(meeting > 0 && alone.meeting == 0);
+    CHECK_NEAR(apart.meeting, meeting / 5, 1e-15);
+    CHECK_NEAR(apart.seconds - alone.seconds, meeting / 5, 1e-12); // of milliseconds, a rounding
+    CHECK(apart.received - alone.received == s.received / 5);
+    tape_free(&t);
 }
 
 /* ---- training ---- */

@@ -203,3 +203,13 @@ TEST(the_map_of_parallel_is_complete) {
     }
     closedir(d);
 }
+
+TEST(tables_of_the_readme_are_those_of_the_measurements) {
+    static const char *const tools[] = {"table", "ranks", "search", "regret"};
+    char text[512];
+    if (test_shell(".", text, sizeof text, "python3 --version")) test_skip("no python3");
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
+        if (test_shell(".", text, sizeof text,
+                       "python3 -B tools/bench_%s.py --page README.md --check", tools[i]))
+            test_fail(__FILE__, __LINE__, "%s", text);
+}

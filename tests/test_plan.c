@@ -7,17 +7,29 @@
 
 #include "base/mem.h"
 #include "data/io.h"
+#include "parallel/options.h"
 #include "tests/test.h"
 
 static void plan_of(Plan *p, const char *cluster, const char *model, int64_t sequences) {
     Err e;
     *p = (Plan){.error = 0.1};
     if (!machine_open(&p->machine, cluster, &e)) die("%s", e.text);
-    p->space = (Space){.p = p->machine.ranks, .free_micro = true, .free_recompute = true};
+    p->space = (Space){
+        .p = p->machine.ranks, .free_micro = true, .free_recompute = true, .free_overlap = true};
     if (!config_parse(&p->space.shape.config, model, &e)) die("%s", e.text);
     p->space.shape.S = p->space.shape.config.seq;
     p->space.shape.batch = sequences * p->space.shape.S;
     p->space.shape.threads = p->machine.threads;
+}
+
+TEST(recompute_has_the_words_of_its_option) {
+    Options o;
+    char word[16], why[64];
+    const Opt *row = opt_find(options_table(&o), "recompute");
+    for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        CHECK(opt_set(row, recompute_word(r), why, sizeof why) && o.recompute == (int)r);
+        CHECK_STR(opt_text(row, word, sizeof word), recompute_word(r));
+    }
 }
 
 TEST(plan_chooses_the_fastest_that_fits_and_shows_every_scheme) {
@@ -41,6 +53,9 @@ TEST(plan_that_does_not_fit_says_what_comes_nearest) {
     CHECK(!plan_search(&p, &e));
     CHECK(strstr(e.text, "no layout of 8 ranks fits into") && strstr(e.text, "the smallest, "));
     CHECK(p.count.candidates == p.count.too_large);
+    CHECK(!plan_may_fit(&p)); // known before anything is measured
+    plan_of(&p, "consumer:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+    CHECK(plan_may_fit(&p) && plan_search(&p, &e));
 }
 
 TEST(plan_counts_who_is_within_its_error) {
@@ -56,7 +71,7 @@ TEST(plan_counts_who_is_within_its_error) {
 TEST(plan_as_json_is_what_is_printed) {
     Plan p;
     Err e;
-    char *text = NULL, *table = NULL, spec[64];
+    char *text = NULL, *table = NULL, spec[64], words[OVERLAP_TEXT];
     size_t n;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
@@ -70,6 +85,9 @@ TEST(plan_as_json_is_what_is_printed) {
     CHECK(plan);
     CHECK_STR(json_string_value(json_object_get(plan, "layout")),
               layout_print(&p.best[0].layout, spec));
+    CHECK_STR(json_string_value(json_object_get(plan, "overlap")),
+              overlap_print(&p.best[0].overlap, words));
+    CHECK(strstr(table, "Overlap bulk") && p.best[0].price.hidden > 0);
     CHECK(json_integer_value(json_object_get(plan, "ranks")) == 4);
     CHECK((int)json_array_size(json_object_get(plan, "candidates")) == p.n_best);
     CHECK((int)json_array_size(json_object_get(plan, "presets")) == p.n_presets);
@@ -124,6 +142,10 @@ TEST(plan_of_the_program_explains_a_described_cluster) {
     CHECK(plan_program(text, sizeof text,
                        "--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1") == 0);
     CHECK(strstr(text, "chosen       x2.y2+stay=y"));
+    CHECK(plan_program(text, sizeof text, "--cluster cpu:4 --ranks 2 --model d12") == 2);
+    CHECK(strstr(text, "leave --ranks out"));
+    CHECK(plan_program(text, sizeof text, "--cluster cpu:4 --model d12 --overlap bulk+ring") == 0);
+    CHECK(strstr(text, " bulk+ring ") && !strstr(text, " bulk+halves "));
 }
 
 /* The choice changes how a step is computed, not what: --exact makes that bits. */

@@ -55,6 +55,17 @@ TEST(progress_bar_never_exceeds_the_width) {
               "tok/s  ETA 0:03");
 }
 
+TEST(progress_of_waiting_never_exceeds_the_width) {
+    char bar[512];
+    for (int width = 0; width < 120; width++)
+        for (double s = 0; s < 20; s += 3) { // longer than foretold, too
+            progress_wait_bar(bar, sizeof bar, width, "measuring", s, 10);
+            CHECK((int)strlen(bar) <= width);
+        }
+    progress_wait_bar(bar, sizeof bar, 60, "measuring", 5, 10);
+    CHECK_STR(bar, "[==============>             ]  measuring  5 of at most 10 s");
+}
+
 TEST(progress_writes_a_line_per_step_into_a_file) {
     char text[4096] = "";
     FILE *f = tmpfile();
@@ -64,6 +75,7 @@ TEST(progress_writes_a_line_per_step_into_a_file) {
         StepRecord s = step40;
         s.step = i, s.ms = i == 1 ? 1e6 : 1000, s.tokens_per_s = i == 1 ? 1 : 64;
         progress_step(p, &s);
+        progress_wait(p, "waiting", 1, 2); // nothing but on a terminal
         if (i == 2) progress_note(p, "val loss %.6f", 2.5);
     }
     progress_close(p);

@@ -1,5 +1,6 @@
 #include "base/team.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,4 +96,47 @@ TEST(team_for_cuts_at_multiples_of_the_grain) {
             }
         team_destroy(t);
     }
+}
+
+/* ---- polls */
+
+typedef struct Polls {
+    pthread_t caller;
+    int wanted, calls, wrong;
+} Polls;
+
+static void count_poll(void *ctx) {
+    Polls *p = ctx;
+    p->calls++;
+    p->wrong += !pthread_equal(pthread_self(), p->caller) || !p->wanted;
+}
+
+static void sleep_ms(void *ctx, int64_t begin, int64_t end) {
+    (void)ctx;
+    usleep((unsigned)(end - begin) * 1000);
+}
+
+TEST(team_polls_between_pieces_while_it_is_wanted) {
+    for (int n = 1; n <= 3; n++) {
+        Team *t = team_create(n);
+        Polls p = {.caller = pthread_self()};
+        team_set_poll(t, &p.wanted, count_poll, &p);
+        team_for(t, 12, 1, sleep_ms, NULL);
+        CHECK(p.calls == 0);
+        p.wanted = 1;
+        team_for(t, 12, 1, sleep_ms, NULL);
+        // of twelve pieces of more than half a millisecond the caller takes all, or its share; a busy machine may
+        // give it less, but never none
+        CHECK(p.calls == 12 || (n > 1 && p.calls >= 1 && p.calls < 12));
+        p.calls = 0;
+        team_for(t, 3, 100, sleep_ms, NULL);
+        CHECK(p.calls == 1 && p.wrong == 0); // one piece
+        p.calls = 0;
+        for (int i = 0; i < 1000; i++) team_poll(t);
+        CHECK(
+            p.calls <
+            100); // not as often as it could, even if something else has the processor now and then
+        team_destroy(t);
+    }
+    team_poll(NULL);
 }

@@ -2,6 +2,7 @@
 #include "tests/test.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,24 +230,31 @@ TEST(train_counts_with_the_digest_of_the_weights) {
     }
 }
 
-/* 16 ranks share the cores that one rank has alone: what they can do together is not more. */
+static double peak_of(const char *dir, int ranks) {
+    char text[8192];
+    if (test_shell(dir, text, sizeof text,
+                   "$BUILD/train_gpt --train train.bin --model %s --micro 1 --batch 80 --steps 0 "
+                   "--ranks %d --layout dp",
+                   models[0], ranks))
+        return 0;
+    const char *at = strstr(text, " peak ");
+    return at ? strtod(at + 6, NULL) : 0;
+}
+
+/* 16 ranks share the cores that one rank has alone: what they can do together is not more. Other programs may slow down
+ * either measurement, never make it faster: the best of a few tells. Each of 16 ranks with a core of its own would be
+ * 8 times as much on two cores. */
 TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
     const char *dir = test_tmpdir();
-    char text[8192];
-    double peak[2];
+    double alone = 0, together = 0;
     CHECK(write_tokens(dir, 1000, VOCAB));
-    for (int i = 0; i < 2; i++) {
-        CHECK(test_shell(dir, text, sizeof text,
-                         "$BUILD/train_gpt --train train.bin --model %s --micro 1 --batch 80 "
-                         "--steps 0 --ranks %d --layout dp",
-                         models[0], i ? 16 : 1) == 0);
-        const char *at = strstr(text, " peak ");
-        CHECK(at);
-        peak[i] = strtod(at + 6, NULL);
+    for (int i = 0; i < 8; i++) {
+        alone = fmax(alone, peak_of(dir, 1));
+        if (i == 0) together = peak_of(dir, 16);
+        if (together < 4 * alone) break;
     }
-    CHECK(peak[0] > 0 && peak[1] > 0);
-    // a busy machine may halve one of the two; each of 16 ranks with a core of its own would be 8 times as much on two cores
-    CHECK(peak[1] < 4 * peak[0]);
+    CHECK(together > 0 && alone > 0);
+    CHECK(together < 4 * alone);
 }
 
 /* ---- awkward sizes ---- */

@@ -52,15 +52,15 @@ TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
         for (int i = 0; i < w.n; i++) {
             CHECK(whatif_at(&w, i, &at, &e));
             double now = at.best.price.seconds, then = before.best.price.seconds;
-            char form[64], last[64];
+            char form[96], last[96];
             // sums round
             if (before.found && at.found && numbers[k].sign * (now - then) > 1e-12 * then)
                 test_fail(__FILE__, __LINE__, "%s on %s: %g s, then %g s", numbers[k].vary,
                           numbers[k].cluster, then, now);
             if (numbers[k].sign > 0 && before.found) CHECK(at.found);
-            changes += before.found && at.found &&
-                       strcmp(whatif_form(&w, &at.best.layout, form),
-                              whatif_form(&w, &before.best.layout, last)) != 0;
+            changes +=
+                before.found && at.found &&
+                strcmp(whatif_form(&w, &at.best, form), whatif_form(&w, &before.best, last)) != 0;
             before = at;
         }
         CHECK(before.found || numbers[k].sign < 0);

@@ -220,8 +220,17 @@ static void block_forward_walk(Walk *k) {
     forward(k, LINEAR_DOWN);
 }
 
+/* All but what is there: the next block's input, and x2 where a collective made it. */
+static void block_again_walk(Walk *k) {
+    norm_stats(k);
+    forward(k, LINEAR_QKV);
+    if (!k->l->stay && k->m->size[AXIS_X] == 1) forward(k, LINEAR_ATTN_OUT);
+    norm_stats(k);
+    forward(k, LINEAR_UP);
+}
+
 static void block_backward_walk(Walk *k) {
-    if (k->s->recompute == RECOMPUTE_FULL) block_forward_walk(k);
+    if (k->s->recompute == RECOMPUTE_FULL) block_again_walk(k);
     backward(k, LINEAR_DOWN);
     backward(k, LINEAR_UP);
     norm_sums(k);

@@ -5,7 +5,7 @@
  *
  *     bytes   of the whole: all_gather's dst, reduce_scatter's src, else the buffer
  *     algbw   bytes / time
- *     busbw   algbw x (p-1)/p, for all_reduce x 2(p-1)/p, for broadcast and reduce x 1: what the links
+ *     busbw   algbw x (p-1)/p, for all_reduce x 2(p-1)/p, for broadcast, reduce and shift x 1: what the links
  *             of a ring carry, as nccl-tests count it
  *     copy    the time that the same ranks, all at once and with the same teams, need to memcpy as many
  *             bytes as the op has to bring into each rank's dst: what it receives from others, and out of
@@ -32,6 +32,7 @@ enum { MAX_REPS = 1001 };
 static struct {
     int64_t ranks, threads, from, to, pool_mib, reps, dim;
     const char *only;
+    int wait;
     bool in_place;
 } o;
 
@@ -58,6 +59,7 @@ static Row row_of(const Bench *b, CollOp op, int64_t whole) {
     int p = world_size(b->w);
     bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
     Row r = {.call = {.op = op, .rows = 32, .dim = (int)o.dim, .what = "bench", .file = __FILE__}};
+    r.call.root = op == COLL_SHIFT; // from the rank before
     r.call.cols = whole / 4 / r.call.rows / (blocks ? p : 1);
     r.whole = coll_elements(&r.call) * 4 * (blocks ? p : 1);
     r.span = r.whole * (op == COLL_REDUCE ? p : op == COLL_ALL_REDUCE ? 2 : 1); // what is copied
@@ -153,6 +155,7 @@ static int bench(World *w, void *ctx) {
     }
     Team *team = team_create(o.threads > 0 ? (int)o.threads : ranks_threads(w));
     world_set_team(w, team);
+    world_set_wait(w, (WaitHow)o.wait);
     memset(b.src, 1, (size_t)b.pool), memset(b.dst, 2, (size_t)b.pool);
     if (world_rank(w) == 0)
         printf(
@@ -160,7 +163,7 @@ static int bench(World *w, void *ctx) {
             world_size(w), world_backend(w), team_size(team), team_size(team) > 1 ? "s" : "",
             (int)o.dim, o.in_place ? ", in place" : "", "", "bytes", "us", "algbw", "busbw",
             "copy us", "of copy");
-    for (int op = 0; op < N_COLL_OPS; op++)
+    for (int op = 0; op < (world_size(w) > 1 ? N_COLL_OPS : COLL_SHIFT); op++)
         for (int64_t n = o.from; n <= o.to; n *= 4)
             if (strstr(coll_op_word((CollOp)op), o.only)) {
                 Row r = row_of(&b, (CollOp)op, n);
@@ -183,6 +186,7 @@ int main(int argc, char **argv) {
         {"reps", OPT_INT, &o.reps, "11", 1, MAX_REPS, "N", "repetitions; the median is printed"},
         {"dim", OPT_INT, &o.dim, "0", 0, 1, "N", "blocks below each other (0) or side by side (1)"},
         {"in-place", OPT_BOOL, &o.in_place, "0", 0, 0, "", "src and dst overlap where they may"},
+        {"wait", OPT_CHOICE, &o.wait, "auto", 0, 0, "auto|spin|sleep", "how ranks wait"},
         {"only", OPT_STR, &o.only, "", 0, 0, "WORD", "only ops whose name contains WORD"},
         {0}};
     die_set_program(argv[0]);

@@ -3,16 +3,25 @@
  *     bench_layouts --ranks 4 --model d6                            ranks as threads
  *     mpirun -n 8 bench_layouts --model d6 --recompute all          ranks as processes
  *     bench_layouts --ranks 4 --layouts d4,x2.y2+sp,fsdp            these alone
+ *     bench_layouts --ranks 4 --layouts megatron@none@full,x4@bulk+halves     LAYOUT@OVERLAP@RECOMPUTE[@MICRO]
+ *     bench_layouts --ranks 4 --overlap all                         each under all that may hide its collectives
+ *     bench_layouts --ranks 4 --foretell --best 3                   all, and beside them what a search would choose
  *
  * One job measures them all: layouts of separate jobs would see other minutes of a shared machine. It goes round
  * several times, so that what drifts meets all of them. The step is the trainer's (train_gpt.c); tokens are random.
  * Lines of JSON on standard output, the run first, then one for each layout; progress on standard error.
  *
  *     ms           median of --steps steps in each of --rounds rounds, on rank 0; one more to warm up each time
+ *     error_ms     standard error of that median, by the quartiles of those steps
  *     fastest_ms   the least of them
+ *     tensor_ms    of a step that rank 0 was held up by collectives along x and y; other_ms: by all others
+ *     update_ms    of a step, from the end of its last micro-step on
+ *     each_ms      with --alternate: all those steps, in the order in which they were made
+ *     serial_*     with --serial: the same of steps in which every collective is waited for where it starts
  *     received     bytes of a step that rank 0 gets from others
  *     memory       bytes of rank 0's arenas; resident: those of them that lie in memory after the last step
  *     ms null      it does not fit
+ *     best         with --best: its place among the best of a search, from 1
  *     predicted_*  with --foretell: kernels and collectives are measured first, as a run with --layout auto does; and a
  *                  last line has the layout that is foretold to be the fastest, the one that was, and how much
  *                  longer a step of the former takes
@@ -33,24 +42,31 @@
 #include "parallel/plan.h"
 #include "parallel/ranks.h"
 
-enum { MAX_ORDERS = 64, MAX_UNITS = 3, MAX_ROWS = 512 };
-static const char *const recompute_words[] = {"none", "selective", "full"};
+enum { MAX_ORDERS = 64, MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
 
 static struct {
-    int64_t ranks, seq, batch, micro, threads, steps, rounds, finals, timeout;
-    const char *model, *layouts, *units;
+    int64_t ranks, seq, batch, micro, threads, best, steps, rounds, finals, timeout;
+    const char *model, *layouts, *units, *overlap;
     int recompute, dtype;
-    bool foretell;
+    bool foretell, serial, alternate;
     double within;
 } o;
+
+/* Steps of rank 0: how long they took, how long collectives of two sorts held it up, and the update. */
+typedef enum { TIME_ALL, TIME_TENSOR, TIME_OTHER, TIME_UPDATE, N_TIMES } TimeKind;
+typedef struct Times {
+    double *ms[N_TIMES]; // [n]
+    int n;
+} Times;
 
 /* A candidate and what was measured. */
 typedef struct Entry {
     Choice choice;
-    double *ms; // [rounds * steps] of rank 0
-    int n_ms;
+    Times steps, serial;
     int64_t received, memory, resident;
     double median;
+    int best; // place in a search; 0: unknown
+    bool far; // foretold beyond --within
     bool final;
 } Entry;
 
@@ -70,6 +86,11 @@ typedef struct Bench {
 
 /* ---- candidates */
 
+static void room_for(Times *t, int64_t n) {
+    for (int i = 0; i < N_TIMES; i++) t->ms[i] = mem_realloc(t->ms[i], (size_t)n, sizeof *t->ms[i]);
+    t->n = 0;
+}
+
 static void add(Bench *b, const Choice *c, const Layout *l) {
     if (b->n == b->max) {
         b->max = b->max ? 2 * b->max : 64;
@@ -78,7 +99,8 @@ static void add(Bench *b, const Choice *c, const Layout *l) {
     Entry *e = &b->entry[b->n++];
     *e = (Entry){.choice = *c};
     e->choice.layout = *l;
-    e->ms = mem_calloc((size_t)(o.rounds * o.steps), sizeof *e->ms);
+    room_for(&e->steps, o.rounds * o.steps);
+    room_for(&e->serial, o.rounds * o.steps);
 }
 
 static void add_orders(const Choice *c, void *ctx) {
@@ -94,16 +116,50 @@ static void add_given(const Choice *c, void *ctx) {
     add(b, c, b->space.only); // the search itself knows one order of it
 }
 
+static void read_overlap(Space *s, const char *words) {
+    Err e;
+    s->free_overlap = strcmp(words, "all") == 0;
+    if (!s->free_overlap && !overlap_parse(&s->shape.overlap, words, &e)) die_usage("--%s", e.text);
+}
+
+static Recompute read_recompute(const char *word) {
+    for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
+        if (strcmp(word, recompute_word(r)) == 0) return r;
+    die_usage("--layouts: recompute is none, selective or full, not %s", word);
+}
+
+static int64_t read_micro(const char *text) {
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1)
+        die_usage("--layouts: sequences of a micro-step are a number from 1, not %s", text);
+    return n;
+}
+
+/* LAYOUT@OVERLAP@RECOMPUTE@MICRO; what is not said is as the options have it. */
+static void add_one(Bench *b, char *text) {
+    Space said = b->space;
+    Layout l;
+    Err e;
+    int before = b->n;
+    const char *spec = strsep(&text, "@"), *words = strsep(&text, "@"),
+               *recompute = strsep(&text, "@");
+    if (!layout_parse(&l, spec, b->space.p, &e)) die_usage("--layouts: %s", e.text);
+    b->space.only = &l;
+    if (words) read_overlap(&b->space, words);
+    if (recompute)
+        b->space.shape.recompute = read_recompute(recompute), b->space.free_recompute = false;
+    if (text) b->space.shape.micro = read_micro(text), b->space.free_micro = false;
+    search_each(&b->space, add_given, b);
+    if (b->n == before)
+        die_usage("--layouts: %s@%s: halves need an even number of sequences in a micro-step", spec,
+                  words ? words : o.overlap);
+    b->space = said;
+}
+
 static void add_list(Bench *b) {
     char *list = mem_strdup(o.layouts), *rest = list;
-    for (char *spec; (spec = strsep(&rest, ",")) != NULL;) {
-        Layout l;
-        Err e;
-        if (!layout_parse(&l, spec, b->space.p, &e)) die_usage("--layouts: %s", e.text);
-        b->space.only = &l;
-        search_each(&b->space, add_given, b);
-    }
-    b->space.only = NULL;
+    for (char *one; (one = strsep(&rest, ",")) != NULL;) add_one(b, one);
     mem_free(list);
 }
 
@@ -141,6 +197,7 @@ static void list_candidates(Bench *b) {
     shape->threads = o.threads ? (int)o.threads : ranks_threads(b->world);
     s->free_micro = o.micro == 0;
     s->free_recompute = o.recompute == 3;
+    read_overlap(s, o.overlap);
     if (!s->free_recompute) shape->recompute = (Recompute)o.recompute;
     read_units(b);
     if (strcmp(o.layouts, "all") == 0)
@@ -149,24 +206,40 @@ static void list_candidates(Bench *b) {
         add_list(b);
 }
 
+static bool same(const Choice *a, const Choice *b) {
+    char x[64], y[64];
+    return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0 &&
+           a->micro == b->micro && a->recompute == b->recompute && a->threads == b->threads &&
+           overlap_equal(&a->overlap, &b->overlap);
+}
+
+/* What a search would choose. */
+static void add_best(Bench *b) {
+    Choice best[MAX_BEST];
+    int n = search_best(&b->plan.space, &b->plan.machine, best, (int)o.best, NULL);
+    for (int k = 0; k < n; k++) {
+        int i = 0;
+        while (i < b->n && !same(&b->entry[i].choice, &best[k])) i++;
+        if (i == b->n) add(b, &best[k], &best[k].layout);
+        b->entry[i].best = k + 1;
+    }
+}
+
 static Calibration *foretell(Bench *b) {
     Detected d;
     const Kernels *k = kernels_cpu(NULL);
     b->plan.space = b->space;
+    if (o.best) b->plan.space.free_overlap = true;
     detect(&d, b->world, k, b->team, b->space.shape.bf16);
     PlanWhere where = {.world = b->world, .kernels = k, .team = &b->team, .measure = true};
     Calibration *c = plan_measure(&b->plan, &where, &d);
     detect_free(&d);
+    if (o.best) add_best(b);
     for (int i = 0; i < b->n; i++) search_price(&b->space, &b->plan.machine, &b->entry[i].choice);
     double best = INFINITY;
     for (int i = 0; i < b->n; i++) best = fmin(best, b->entry[i].choice.price.seconds);
-    int kept = 0;
     for (int i = 0; i < b->n; i++)
-        if (o.within == 0 || b->entry[i].choice.price.seconds <= o.within * best)
-            b->entry[kept++] = b->entry[i];
-        else
-            mem_free(b->entry[i].ms);
-    b->n = kept;
+        b->entry[i].far = o.within > 0 && b->entry[i].choice.price.seconds > o.within * best;
     return c;
 }
 
@@ -180,13 +253,15 @@ typedef struct Trial {
     int64_t micro_steps, step;
 } Trial;
 
-/* As train_gpt.c has it. */
-static void train_step(Trial *t) {
+/* As train_gpt.c has it. Seconds of its last part. */
+static double train_step(Trial *t) {
     int64_t batch = t->b->space.shape.batch;
     model_zero_grads(&t->m);
     model_zero_losses(&t->m);
+    model_expect(&t->m, t->micro_steps);
     for (int64_t i = 0; i < t->micro_steps; i++)
         model_step(&t->m, t->inputs, t->targets, 1 / (float)batch);
+    double update = coll_now();
     model_losses(&t->m);
     model_reduce_grads(&t->m);
     double norm = model_grad_norm(&t->m);
@@ -194,25 +269,46 @@ static void train_step(Trial *t) {
     rule.grad_scale = norm > 1 ? 1 / norm : 1;
     rule.step = ++t->step;
     model_update(&t->m, &rule);
+    return coll_now() - update;
 }
 
-static int64_t received(const World *w) {
+/* Of the step that is just over: bytes that came, and how long the rank was held up. */
+static int64_t look(const World *w, double held[N_TIMES]) {
     static _Thread_local CollCount rows[MAX_ROWS];
     int64_t sum = 0;
-    for (int i = world_counts(w, rows, MAX_ROWS); i-- > 0;) sum += rows[i].bytes;
+    held[TIME_TENSOR] = held[TIME_OTHER] = 0;
+    for (int i = world_counts(w, rows, MAX_ROWS); i-- > 0;) {
+        bool tensor = strspn(rows[i].label, "xy.") == strlen(rows[i].label);
+        held[tensor ? TIME_TENSOR : TIME_OTHER] += rows[i].seconds;
+        sum += rows[i].bytes;
+    }
     return sum;
 }
 
-static void take_time(Trial *t, Entry *e) {
+/* n steps; NULL: they only warm up. */
+static void take_times(Trial *t, Entry *e, int64_t n, Times *times) {
     World *w = t->b->world;
-    for (int64_t i = -1; i < o.steps; i++) { // one to warm up
-        if (i == 0) group_barrier(&t->b->group);
+    for (int64_t i = 0; i < n; i++) {
+        double s[N_TIMES];
         world_count_reset(w);
         double begin = coll_now();
-        train_step(t);
-        if (i >= 0) e->ms[e->n_ms++] = 1e3 * (coll_now() - begin);
+        s[TIME_UPDATE] = train_step(t);
+        s[TIME_ALL] = coll_now() - begin;
+        e->received = look(w, s);
+        for (int k = 0; times && k < N_TIMES; k++) times->ms[k][times->n] = 1e3 * s[k];
+        if (times) times->n++;
     }
-    e->received = received(w);
+}
+
+static void take_turn(Trial *t, Entry *e) {
+    Bench *b = t->b;
+    int64_t steps = e->far ? 1 : o.steps;
+    if (!e->far) take_times(t, e, 1, NULL);
+    group_barrier(&b->group);
+    take_times(t, e, steps, &e->steps);
+    world_set_blocking(b->world, true);
+    if (o.serial) take_times(t, e, steps, &e->serial);
+    world_set_blocking(b->world, false);
     e->resident = 0;
     for (int i = 0; i < N_ARENAS; i++) e->resident += (int64_t)arena_resident(&t->m.arena[i]);
 }
@@ -230,18 +326,18 @@ static void fill_tokens(Trial *t) {
     }
 }
 
-/* One round of one candidate, from nothing to nothing. */
-static void measure(Bench *b, Entry *e) {
+/* A model from nothing, its memory included. False: there is no room for it. */
+static bool trial_open(Trial *t, Bench *b, Entry *e) {
     Choice *c = &e->choice;
-    Trial t = {.b = b};
     char spec[64];
+    *t = (Trial){.b = b};
     world_set_phase(b->world, layout_print(&c->layout, spec));
     if (team_size(b->team) != c->threads) {
         team_destroy(b->team);
         world_set_team(b->world, b->team = team_create(c->threads));
     }
-    grid_make(&t.grid, b->world, &c->layout, &b->space.shape.config);
-    t.micro_steps = price_micro_steps(
+    grid_make(&t->grid, b->world, &c->layout, &b->space.shape.config);
+    t->micro_steps = price_micro_steps(
         &(PriceShape){.S = b->space.shape.S, .batch = b->space.shape.batch, .micro = c->micro},
         &c->layout);
     ModelShape s = {.config = b->space.shape.config,
@@ -249,20 +345,48 @@ static void measure(Bench *b, Entry *e) {
                     .S = b->space.shape.S,
                     .bf16 = b->space.shape.bf16,
                     .recompute = c->recompute,
+                    .overlap = c->overlap,
                     .training = true,
-                    .grid = &t.grid};
-    model_plan(&t.m, &s, kernels_cpu(NULL), b->team);
-    e->memory = memory_needed(&t.m);
+                    .grid = &t->grid};
+    model_plan(&t->m, &s, kernels_cpu(NULL), b->team);
+    e->memory = memory_needed(&t->m);
     int64_t have = memory_available();
-    if (group_all(&b->group, have == 0 || e->memory * b->neighbours <= have)) {
-        model_allocate(&t.m);
-        tensors_init(&t.m.tensors, b->team, 42);
-        fill_tokens(&t);
-        take_time(&t, e);
-        mem_free(t.inputs), mem_free(t.targets);
+    if (!group_all(&b->group, have == 0 || e->memory * b->neighbours <= have)) return false;
+    model_allocate(&t->m);
+    tensors_init(&t->m.tensors, b->team, 42);
+    fill_tokens(t);
+    return true;
+}
+
+static void trial_close(Trial *t) {
+    mem_free(t->inputs), mem_free(t->targets);
+    model_free(&t->m);
+    grid_free(&t->grid);
+}
+
+/* One round of one candidate, from nothing to nothing. */
+static void measure(Bench *b, Entry *e) {
+    Trial t;
+    if (trial_open(&t, b, e)) take_turn(&t, e);
+    trial_close(&t);
+}
+
+/* One round of all of them: single steps in turns, there and back, so that what drifts meets all alike. */
+static void measure_all(Bench *b) {
+    Trial *t = mem_calloc((size_t)b->n, sizeof *t);
+    for (int i = 0; i < b->n; i++) {
+        if (b->entry[i].choice.threads != b->entry[0].choice.threads)
+            die_usage("--alternate: all layouts have as many threads");
+        if (!trial_open(&t[i], b, &b->entry[i])) die("no room for all of them at once");
+        take_times(&t[i], &b->entry[i], 1, NULL);
     }
-    model_free(&t.m);
-    grid_free(&t.grid);
+    for (int64_t step = 0; step < o.steps; step++)
+        for (int k = 0; k < b->n; k++) {
+            int i = step % 2 ? b->n - 1 - k : k;
+            take_times(&t[i], &b->entry[i], 1, &b->entry[i].steps);
+        }
+    for (int i = 0; i < b->n; i++) trial_close(&t[i]);
+    mem_free(t);
 }
 
 /* ---- what it says */
@@ -272,9 +396,16 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double median(const Entry *e) {
-    qsort(e->ms, (size_t)e->n_ms, sizeof *e->ms, ascending);
-    return (e->ms[(e->n_ms - 1) / 2] + e->ms[e->n_ms / 2]) / 2;
+static double median(const Times *t, TimeKind kind) {
+    double *ms = t->ms[kind];
+    qsort(ms, (size_t)t->n, sizeof *ms, ascending);
+    return (ms[(t->n - 1) / 2] + ms[t->n / 2]) / 2;
+}
+
+/* Of values in ascending order: a normal distribution's median has an error of 1.253 sigma / sqrt(n), and its quartiles lie
+ * 1.349 sigma apart. */
+static double median_error(const double *ms, int n) {
+    return 1.253 / 1.349 * (ms[3 * (n - 1) / 4] - ms[(n - 1) / 4]) / sqrt((double)n);
 }
 
 static void print_run(const Bench *b) {
@@ -289,24 +420,45 @@ static void print_run(const Bench *b) {
     fflush(stdout);
 }
 
+/* Before they are sorted. */
+static void print_each(const Times *t) {
+    for (int i = 0; o.alternate && i < t->n; i++)
+        printf("%s%.4f%s", i ? "," : ",\"each_ms\":[", t->ms[TIME_ALL][i], i + 1 < t->n ? "" : "]");
+}
+
+/* prefix_ms, prefix_tensor_ms, prefix_other_ms, prefix_update_ms */
+static void print_times(const Times *t, const char *prefix) {
+    static const char *const name[N_TIMES] = {"ms", "tensor_ms", "other_ms", "update_ms"};
+    for (int k = 0; t->n && k < N_TIMES; k++)
+        printf(",\"%s%s\":%.3f", prefix, name[k], median(t, (TimeKind)k));
+}
+
 static void print_entry(Entry *e) {
     const Choice *c = &e->choice;
-    char spec[64], ms[80] = "\"ms\":null", told[200] = "";
-    if (e->n_ms) {
-        e->median = median(e); // which sorts them
-        snprintf(ms, sizeof ms, "\"ms\":%.3f,\"fastest_ms\":%.3f", e->median, e->ms[0]);
+    char spec[64], words[OVERLAP_TEXT];
+    printf("{\"layout\":\"%s\",\"overlap\":\"%s\",\"micro\":%" PRId64
+           ",\"recompute\":\"%s\",\"threads\":%d",
+           layout_print(&c->layout, spec), overlap_print(&c->overlap, words), c->micro,
+           recompute_word(c->recompute), c->threads);
+    if (e->steps.n) {
+        print_each(&e->steps);
+        print_times(&e->steps, "");
+        e->median = median(&e->steps, TIME_ALL); // which sorts them
+        const double *ms = e->steps.ms[TIME_ALL];
+        printf(",\"error_ms\":%.3f,\"fastest_ms\":%.3f", median_error(ms, e->steps.n), ms[0]);
+    } else {
+        printf(",\"ms\":null");
     }
+    print_times(&e->serial, "serial_");
+    printf(",\"received\":%" PRId64 ",\"memory\":%" PRId64 ",\"resident\":%" PRId64, e->received,
+           e->memory, e->resident);
+    if (e->best) printf(",\"best\":%d", e->best);
     if (o.foretell)
-        snprintf(
-            told, sizeof told,
+        printf(
             ",\"predicted_ms\":%.3f,\"predicted_compute_ms\":%.3f,\"predicted_received\":%" PRId64
             ",\"predicted_memory\":%" PRId64,
             1e3 * c->price.seconds, 1e3 * c->price.compute, c->price.received, c->price.memory);
-    printf("{\"layout\":\"%s\",\"micro\":%" PRId64
-           ",\"recompute\":\"%s\",\"threads\":%d,%s,\"received\":%" PRId64 ",\"memory\":%" PRId64
-           ",\"resident\":%" PRId64 "%s}\n",
-           layout_print(&c->layout, spec), c->micro, recompute_words[c->recompute], c->threads, ms,
-           e->received, e->memory, e->resident, told);
+    printf("}\n");
     fflush(stdout);
 }
 
@@ -315,7 +467,7 @@ static void print_regret(const Bench *b, double calibrated) {
     char a[64], z[64];
     for (int i = 0; i < b->n; i++) {
         const Entry *e = &b->entry[i];
-        if (!e->n_ms) continue;
+        if (!e->steps.n) continue;
         if (!pick || e->choice.price.seconds < pick->choice.price.seconds) pick = e;
         if (o.finals > 0 && !e->final) continue;
         if (!best || e->median < best->median) best = e;
@@ -339,28 +491,31 @@ static void tell(Bench *b, int64_t round, int i) {
     b->told = now;
     fprintf(stderr, "%sround %" PRId64 "/%" PRId64 ", %d/%d: %s, %.2f ms; %.0f s, %.0f to go%s",
             terminal ? "\r\033[K" : "", round + 1, o.rounds, i + 1, b->n,
-            layout_print(&e->choice.layout, spec), e->n_ms ? e->ms[e->n_ms - 1] : 0, now - b->begin,
-            left, terminal && !last ? "" : "\n");
+            layout_print(&e->choice.layout, spec),
+            e->steps.n ? e->steps.ms[TIME_ALL][e->steps.n - 1] : 0, now - b->begin, left,
+            terminal && !last ? "" : "\n");
 }
 
 /* The fastest are a draw of a few noisy steps: those that come near, and the planner's choice, take more turns, and only
  * these count. */
 static void play_finals(Bench *b) {
+    if (o.finals == 0) return;
     double *ms = mem_calloc((size_t)b->n, sizeof *ms), best = INFINITY;
     int pick = 0, n = 0;
     for (int i = 0; i < b->n; i++) {
         const Entry *e = &b->entry[i];
-        ms[i] = e->n_ms ? median(e) : INFINITY;
+        ms[i] = e->steps.n ? median(&e->steps, TIME_ALL) : INFINITY;
         if (e->choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
     }
     group_share(&b->group, ms, (size_t)b->n * sizeof *ms);
     for (int i = 0; i < b->n; i++) best = fmin(best, ms[i]);
-    for (int i = 0; o.finals > 0 && i < b->n; i++) {
+    for (int i = 0; i < b->n; i++) {
         Entry *e = &b->entry[i];
         e->final = (o.foretell && i == pick) || ms[i] <= 1.1 * best;
         if (!e->final) continue;
-        n++, e->n_ms = 0;
-        e->ms = mem_realloc(e->ms, (size_t)(o.finals * o.steps), sizeof *e->ms);
+        n++;
+        room_for(&e->steps, o.finals * o.steps);
+        room_for(&e->serial, o.finals * o.steps);
     }
     for (int64_t round = 0; round < o.finals; round++)
         for (int i = 0; i < b->n; i++)
@@ -381,7 +536,8 @@ static int rank_main(World *w, void *ctx) {
     world_set_team(w, b->team);
     Calibration *c = o.foretell ? foretell(b) : NULL;
     if (lead) print_run(b);
-    for (int64_t round = 0; round < o.rounds; round++)
+    for (int64_t round = 0; o.alternate && round < o.rounds; round++) measure_all(b);
+    for (int64_t round = 0; !o.alternate && round < o.rounds; round++)
         for (int i = 0; i < b->n; i++) {
             measure(b, &b->entry[i]);
             if (lead) tell(b, round, i);
@@ -390,7 +546,9 @@ static int rank_main(World *w, void *ctx) {
     for (int i = 0; i < b->n && lead; i++) print_entry(&b->entry[i]);
     if (lead && c) print_regret(b, calibration_seconds(c));
     if (c) calibration_free(c);
-    for (int i = 0; i < b->n; i++) mem_free(b->entry[i].ms);
+    for (int i = 0; i < b->n; i++)
+        for (int k = 0; k < N_TIMES; k++)
+            mem_free(b->entry[i].steps.ms[k]), mem_free(b->entry[i].serial.ms[k]);
     mem_free(b->entry);
     world_set_team(w, NULL);
     team_destroy(b->team);
@@ -407,18 +565,26 @@ int main(int argc, char **argv) {
          "sequences of a micro-step at each coordinate of d x z; 0: all powers of two"},
         {"recompute", OPT_CHOICE, &o.recompute, "none", 0, 0, "none|selective|full|all",
          "activations that are computed again"},
+        {"overlap", OPT_STR, &o.overlap, "none", 0, 0, "none|WORDS|all",
+         "bulk chunk=n ring halves, joined by '+'; all: whatever a search tries"},
         {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16", "of products"},
         {"ranks", OPT_INT, &o.ranks, "0", 0, MAX_THREAD_RANKS, "N",
          "as threads (0: the launcher's, or 1)"},
         {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "of a rank; 0: its share of the cores"},
-        {"layouts", OPT_STR, &o.layouts, "all", 0, 0, "LIST", "SPECs and presets, or all"},
+        {"layouts", OPT_STR, &o.layouts, "all", 0, 0, "LIST",
+         "SPEC[@OVERLAP[@RECOMPUTE[@MICRO]]] or presets, or all"},
         {"units", OPT_STR, &o.units, "", 0, 0, "LIST",
          "every order of axes that units of so many ranks tell apart: 2,4 (empty: nodes; none)"},
         {"foretell", OPT_BOOL, &o.foretell, "0", 0, 0, "",
          "what the planner says of each, as well"},
+        {"best", OPT_INT, &o.best, "0", 0, MAX_BEST, "N",
+         "with --foretell: the N best of a search as well, whatever their --overlap"},
+        {"serial", OPT_BOOL, &o.serial, "0", 0, 0, "", "as many steps more that hide nothing"},
+        {"alternate", OPT_BOOL, &o.alternate, "0", 0, 0, "",
+         "all in memory at once, one step each in turns"},
         {"within", OPT_FLOAT, &o.within, "0", 0, 1e9, "X",
-         "with --foretell: only layouts that are foretold to take X times the best, or less; 0: "
-         "all"},
+         "with --foretell: one step of layouts that are foretold to take more than X times the "
+         "best; 0: all alike"},
         {"steps", OPT_INT, &o.steps, "3", 1, 1e6, "N", "measured in each round"},
         {"rounds", OPT_INT, &o.rounds, "3", 1, 1e6, "N", "over all layouts"},
         {"finals", OPT_INT, &o.finals, "0", 0, 1e6, "N",

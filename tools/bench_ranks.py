@@ -18,9 +18,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import bench_page
+from bench_page import TOP
+
 EXTRA = ["megatron", "fsdp", "dp+exact"]
 
 
@@ -51,20 +52,13 @@ def run(args, extra, folder):
     return [s["ms"] for s in steps if "ms" in s][1:], [s["loss"] for s in steps if "loss" in s]
 
 
-def page(args):
-    with open(args.out) as f:
-        d = json.load(f)
-    table = ["| | ms a step | tokens/s | against one rank |", "|---|---|---|---|"]
+def table(d):
+    out = ["| | ms a step | tokens/s | against one rank |", "|---|---|---|---|"]
     for r in d["rows"]:
-        table.append(f"| {r['name']} | {r['median_ms']:.0f} | {r['tokens_per_s']:.0f} | {r['ratio']:.2f}x |")
+        out.append(f"| {r['name']} | {r['median_ms']:.0f} | {r['tokens_per_s']:.0f} | {r['ratio']:.2f}x |")
     text = (f"{d['model']}, on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: "
             f"`{d['command']}`, medians of {d['rows'][0]['steps']} steps each, in turns.")
-    begin, end = "<!-- ranks:begin -->", "<!-- ranks:end -->"
-    with open(args.page) as f:
-        old = f.read()
-    head, rest = old.split(begin)
-    with open(args.page, "w") as f:
-        f.write(head + begin + "\n" + "\n".join(table) + "\n\n" + text + "\n" + end + rest.split(end)[1])
+    return "\n".join(out) + "\n\n" + text + "\n"
 
 
 def main():
@@ -72,10 +66,10 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=5, help="steps of a run that count")
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/ranks.json"))
-    p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
+    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
-        return page(args)
+        return bench_page.put(args, "ranks", table(bench_page.load(args.out)))
     cores = len(os.sched_getaffinity(0))
     times, losses = {}, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -90,14 +84,8 @@ def main():
     rows = [{"name": n, "median_ms": round(statistics.median(t), 1), "tokens_per_s": round(1024e3 / statistics.median(t), 1),
              "ratio": round(one / statistics.median(t), 3), "steps": len(t),
              "loss_difference": max(abs(a - b) for a, b in zip(losses[n], losses["1 rank"]))} for n, t in times.items()]
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    commit = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    result = {"machine": {"cpu": cpu, "cores": cores}, "commit": commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-              "command": f"python3 tools/bench_ranks.py --rounds {args.rounds} --steps {args.steps}",
-              "model": "GPT-2 124M, 1,024 tokens a step (4 sequences of 256), fp32", "rows": rows}
-    with open(args.out, "w") as f:
-        json.dump(result, f, indent=1)
-        f.write("\n")
+    stamp = bench_page.stamp(f"python3 tools/bench_ranks.py --rounds {args.rounds} --steps {args.steps}")
+    bench_page.save(args.out, None, {**stamp, "model": "GPT-2 124M, 1,024 tokens a step (4 sequences of 256), fp32", "rows": rows})
     for r in rows:
         print(f"{r['name']:24s} {r['median_ms']:8.1f} ms  {r['tokens_per_s']:7.1f} tokens/s  {r['ratio']:.3f}x")
 

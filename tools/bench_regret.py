@@ -7,7 +7,7 @@
 
 Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. regret: how much longer a step of the layout that
 the search chooses takes than one of the layout that was measured to be the fastest; error: median over the layouts of
-|measured / predicted - 1|. On slow links only layouts that are foretold to take no more than some times the best are trained ("within").
+|measured / predicted - 1|. On slow links layouts that are foretold to take more than some times the best ("within") are trained for a single step.
 """
 import argparse
 import json
@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import bench_page
+from bench_page import TOP
+
 LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 
 # name, hosts (in racks), ranks of a host, rate of a card, of the trunk between racks, within
@@ -72,33 +74,6 @@ def table(d):
     return "\n".join(out) + "\n"
 
 
-def page(args):
-    begin, end = "<!-- regret:begin -->\n", "<!-- regret:end -->"
-    with open(args.out) as f:
-        text = table(json.load(f)["regret"])
-    with open(args.page) as f:
-        old = f.read()
-    if begin not in old or end not in old:
-        sys.exit(f"{args.page} has no lines {begin.strip()} and {end}")
-    with open(args.page, "w") as f:
-        f.write(old[: old.index(begin) + len(begin)] + text + old[old.index(end):])
-
-
-def save(args, cases):
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    commit = subprocess.run(["git", "-C", TOP, "describe", "--always"], capture_output=True, text=True).stdout.strip()
-    data = {}
-    if os.path.exists(args.out):
-        with open(args.out) as f:
-            data = json.load(f)
-    data["regret"] = {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
-                      "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                      "command": f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds} --finals {args.finals}", "cases": cases}
-    with open(args.out, "w") as f:
-        json.dump(data, f, indent=1)
-        f.write("\n")
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", help="clusters and shapes whose names contain this")
@@ -106,10 +81,11 @@ def main():
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--finals", type=int, default=4)
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
-    p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
+    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
-        return page(args)
+        return bench_page.put(args, "regret", table(bench_page.load(args.out)["regret"]))
+    command = f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds} --finals {args.finals}"
     cases = []
     with tempfile.TemporaryDirectory() as cache:
         for cluster in CLUSTERS:
@@ -123,7 +99,7 @@ def main():
                 print(f"{case['cluster']}, {case['shape']}: {case['layouts']} layouts, {case['pick']} {case['pick_ms']:.0f} ms, "
                       f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error {100 * case['error']:.0f} %, "
                       f"{case['bytes_equal']} equal in bytes; {time.time() - begin:.0f} s", flush=True)
-                save(args, cases)
+                bench_page.save(args.out, "regret", {**bench_page.stamp(command), "cases": cases})
     subprocess.run([LAB, "down"], check=True)
 
 

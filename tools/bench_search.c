@@ -74,7 +74,7 @@ static void measure_case(int model, int64_t layers, int64_t ranks, bool limited)
     if (!machine_open(m, cluster, &e)) die("%s", e.text);
     snprintf(shape, sizeof shape, "layers=%" PRId64 ",%s", layers, models[model].shape);
     if (!config_parse(&s->shape.config, shape, &e)) die("%s", e.text);
-    s->p = m->ranks, s->free_micro = s->free_recompute = true;
+    s->p = m->ranks, s->free_micro = s->free_recompute = s->free_overlap = true;
     s->shape.S = s->shape.config.seq, s->shape.batch = models[model].batch;
     s->shape.bf16 = true, s->shape.threads = m->threads;
     if (!limited) m->memory = 0;

@@ -11,10 +11,9 @@ import argparse
 import json
 import os
 import subprocess
-import sys
-import time
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import bench_page
+from bench_page import TOP
 
 
 def table(d):
@@ -33,40 +32,18 @@ def table(d):
     return "\n".join(out) + "\n\n" + text + "\n"
 
 
-def page(args):
-    begin, end = "<!-- search:begin -->\n", "<!-- search:end -->"
-    with open(args.out) as f:
-        text = table(json.load(f)["time"])
-    with open(args.page) as f:
-        old = f.read()
-    if begin not in old or end not in old:
-        sys.exit(f"{args.page} has no lines {begin.strip()} and {end}")
-    with open(args.page, "w") as f:
-        f.write(old[: old.index(begin) + len(begin)] + text + old[old.index(end):])
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
-    p.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
+    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
-        return page(args)
+        return bench_page.put(args, "search", table(bench_page.load(args.out)["time"]))
     run = subprocess.run([os.path.join(TOP, "build/bench_search"), "--rounds", str(args.rounds)], check=True, capture_output=True, text=True)
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    commit = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    result = {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
-              "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": f"python3 tools/bench_search.py --rounds {args.rounds}",
+    result = {**bench_page.stamp(f"python3 tools/bench_search.py --rounds {args.rounds}"),
               "rows": [json.loads(line) for line in run.stdout.splitlines()]}
-    data = {}
-    if os.path.exists(args.out):
-        with open(args.out) as f:
-            data = json.load(f)  # tools/bench_regret.py keeps its cases there, too
-    data["time"] = result
-    with open(args.out, "w") as f:
-        json.dump(data, f, indent=1)
-        f.write("\n")
+    bench_page.save(args.out, "time", result)
     print(table(result), end="")
 
 

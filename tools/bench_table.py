@@ -7,11 +7,11 @@
     python3 tools/bench_table.py FILE.json --page README.md --check   fails when that would change the page
 """
 import argparse
-import json
 import os
 import sys
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import bench_page
+from bench_page import TOP
 
 
 def find(row, program, dtype):
@@ -67,27 +67,14 @@ def table(d):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file", nargs="?", default=os.path.join(TOP, "bench", "results", "train_cpu.json"))
-    p.add_argument("--page")
-    p.add_argument("--check", action="store_true")
+    bench_page.add_page(p)
     a = p.parse_args()
     if not os.path.exists(a.file):
         sys.exit(f"{a.file} is missing: make bench")
-    with open(a.file) as f:
-        text = table(json.load(f))
-    if not a.page:
-        print(text, end="")
-        return
-    with open(a.page) as f:
-        page = f.read()
-    begin, end = "<!-- bench:begin -->\n", "<!-- bench:end -->"
-    if begin not in page or end not in page:
-        sys.exit(f"{a.page} has no lines {begin.strip()} and {end}")
-    new = page[: page.index(begin) + len(begin)] + text + page[page.index(end):]
-    if a.check and new != page:
-        sys.exit(f"{a.page}: the table is not the one of {a.file}: run tools/bench_table.py --page {a.page}")
-    if not a.check:
-        with open(a.page, "w") as f:
-            f.write(new)
+    text = table(bench_page.load(a.file))
+    if a.page:
+        return bench_page.put(a, "bench", text)
+    print(text, end="")
 
 
 if __name__ == "__main__":

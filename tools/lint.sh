@@ -1,12 +1,12 @@
 #!/bin/bash
 # lint.sh [--light]: the rules of this tree that a machine can check; every violation is printed as file:line: rule.
 #
-#   sizes      a source has at most 600 lines, a header 150; a function at most 100 lines (over 60 it is named, no failure);
+#   sizes      a source has at most 600 lines, a header 150 (of device code, .cuh: 300); a function at most 100 lines (over 60 it is named, no failure);
 #              a line at most 100 columns of code, 130 with its comment
 #   rooms      #if and #ifdef only in base/; malloc and free only in base/, exit there and in programs; MPI_ and nccl only in parallel/
 #   leftovers  no #if 0, no folder old/, no TODO without a name: TODO(name)
 #   format     clang-format
-#   compilers  gcc and clang, warnings are errors; cppcheck        (not with --light)
+#   compilers  gcc and clang, warnings are errors; cppcheck; nvcc where it is: no spills        (not with --light)
 set -u -o pipefail
 shopt -s lastpipe # the last command of a pipe runs here, so that violations can count
 light=0
@@ -14,8 +14,8 @@ light=0
 bad=0
 cd "$(dirname "$0")/.." || exit 1
 
-mapfile -t sources < <(git ls-files '*.c' '*.h')
-if [ ${#sources[@]} = 0 ]; then mapfile -t sources < <(find . -name build\* -prune -o -name '*.[ch]' -print | sed 's|^\./||'); fi
+mapfile -t sources < <(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+if [ ${#sources[@]} = 0 ]; then mapfile -t sources < <(find . -name build\* -prune -o \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print | sed 's|^\./||'); fi
 
 # Functions that are longer than 100 lines for a reason: file:function
 exceptions='^(none)$'
@@ -31,8 +31,8 @@ violations() {
 in_rooms() { printf '%s\n' "${sources[@]}" | grep -Ev "$1" | tr '\n' '\0' | xargs -0 -r "${@:2}"; }
 
 # --- sizes
-wc -l "${sources[@]}" | awk '$2 != "total" && ($1 > 600 || ($2 ~ /\.h$/ && $1 > 150)) && $2 !~ /^(base\/simd|data\/unicode_table)\.h$/ {
-    print $2 ":" $1 ": longer than " ($2 ~ /\.h$/ ? 150 : 600) " lines" }' | violations
+wc -l "${sources[@]}" | awk '$2 != "total" && ($1 > 600 || ($2 ~ /\.h$/ && $1 > 150) || ($2 ~ /\.cuh$/ && $1 > 300)) && $2 !~ /^(base\/simd|data\/unicode_table)\.h$/ {
+    print $2 ":" $1 ": longer than " ($2 ~ /\.h$/ ? 150 : $2 ~ /\.cuh$/ ? 300 : 600) " lines" }' | violations
 awk 'FNR == 1 { start = 0 }
     /^[a-zA-Z_].*\) *\{$/ || /^ .*\) *\{$/ && !start && head { if (!start) { start = FNR; name = head ? head : $0 } }
     /^[a-zA-Z_].*\($|^[a-zA-Z_].*,$/ { head = $0 } /^\}/ || /;$/ && !start { head = "" }
@@ -47,7 +47,7 @@ LC_ALL=C.UTF-8 awk '{ code = $0; sub(/ *\/\/.*/, "", code) }
     length($0) > 130 { print FILENAME ":" FNR ": " length($0) " columns" }' "${sources[@]}" | violations
 
 # --- rooms
-in_rooms '^base/' awk '/^# *(if|ifdef|ifndef|elif)/ && !(FILENAME ~ /\.h$/ && /^#ifndef [A-Z0-9_]*_H$/) {
+in_rooms '^base/' awk '/^# *(if|ifdef|ifndef|elif)/ && !(FILENAME ~ /\.(h|cuh)$/ && /^#ifndef [A-Z0-9_]*_(H|CUH)$/) {
     print FILENAME ":" FNR ": " $1 " outside base/" }' | violations
 not_in_base='   <- only base\/ does this: mem.h, die.h'
 in_rooms '^(base|tests)/' grep -nE '(^|[^a-zA-Z0-9_.>])(malloc|calloc|realloc|aligned_alloc|free|strdup)\(' |
@@ -86,6 +86,8 @@ if [ $light = 0 ]; then
     cppcheck -q -j"$jobs" --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=3 -I. -D__x86_64__ \
         --library=tools/cppcheck.cfg --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=uninitvar --suppress=nullPointerRedundantCheck --suppress=nullPointerArithmeticRedundantCheck \
         --template='{file}:{line}: {message} ({id})' base data parallel tools train_*.c 2>&1 | violations
+    make -s cuda-check >/tmp/lint.$$ 2>&1 || violations </tmp/lint.$$
+    rm -f /tmp/lint.$$
 fi
 [ $bad = 0 ] && echo "lint: no violation" && exit 0
 echo "lint: $bad violations"

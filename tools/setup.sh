@@ -3,7 +3,7 @@
 #
 #   build       compiler, make, libjansson                          (default)
 #   quickstart  build, and the text of the King James Bible
-#   test        build, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
+#   test        build, g++, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
 #               tests of several processes and of an emulated cluster are skipped; hwloc, which knows more processors than /sys
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
@@ -17,7 +17,8 @@ command make|make|make|make|make
 command objcopy|binutils|binutils|binutils|binutils
 header jansson.h|libjansson-dev|jansson-devel|jansson|jansson'
 quickstart='optional bible|bible-kjv|-|-|-'
-test='command clang|clang|clang|clang|llvm
+test='command g++|g++|gcc-c++|gcc|gcc
+command clang|clang|clang|clang|llvm
 command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
 command git|git|git|git|git

@@ -43,7 +43,7 @@ sanitized() {
 }
 
 # What one instruction set computes is tested by the suite; here it is memory and threads that matter.
-files="batch checkpoint config corpus crc32c hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
+files="batch checkpoint config corpus crc32c cuda_embedding cuda_emulation hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
     token utf8 vocab weights zscore"
 threads="team attention_equals coll_ ranks_run ranks_are ranks_of_a die_of mesh_ plan_of_a_run"
 

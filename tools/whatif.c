@@ -3,8 +3,8 @@
  *     whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s
  *     whatif --cluster a100:8 --model d24 --vary nodes=1..64 --svg nodes.svg
  *
- * A row for each value: the best layout, and beside it named schemes by its time. A bracket joins rows with the same
- * layout.
+ * A row for each value: the best layout and what it computes under what, and beside it named schemes by its time. A
+ * bracket joins rows with the same of both.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static const char usage[] =
     "(of the outermost level), or the name of a level: what a rank can send there.\n\n";
 
 static struct {
-    const char *cluster, *vary, *model, *layout, *schemes, *svg, *json;
+    const char *cluster, *vary, *model, *layout, *overlap, *schemes, *svg, *json;
     int64_t points, batch, micro, seq;
     int dtype, recompute;
 } o;
@@ -50,6 +50,8 @@ static const Opt options[] = {
     {"micro", OPT_INT, &o.micro, "0", 0, 1e9, "N", "sequences per micro-step; 0 is any"},
     {"recompute", OPT_CHOICE, &o.recompute, "any", 0, 0, "none|selective|full|any",
      "what backward computes again"},
+    {"overlap", OPT_STR, &o.overlap, "any", 0, 0, "any|none|WORDS",
+     "what is computed while collectives are under way: bulk chunk=n ring halves"},
     {"layout", OPT_STR, &o.layout, "auto", 0, 0, "auto|SPEC", "only this one"},
     {.type = OPT_GROUP, .help = "What is shown"},
     {"schemes", OPT_STR, &o.schemes, "dp,fsdp,megatron-sp", 0, 0, "A,B,...",
@@ -57,8 +59,6 @@ static const Opt options[] = {
     {"svg", OPT_STR, &o.svg, "", 0, 0, "FILE", "a picture"},
     {"json", OPT_STR, &o.json, "", 0, 0, "FILE", "all numbers"},
     {0}};
-
-static const char *const recomputes[] = {"none", "selective", "full"};
 
 /* ---- the question */
 
@@ -90,6 +90,9 @@ static void read_question(WhatIf *w) {
     p->micro = o.micro, p->recompute = (Recompute)(o.recompute % 3);
     w->space.p = m->ranks;
     w->space.free_micro = o.micro == 0, w->space.free_recompute = o.recompute == 3;
+    w->space.free_overlap = strcmp(o.overlap, "any") == 0;
+    if (!w->space.free_overlap && !overlap_parse(&p->overlap, o.overlap, &e))
+        die_usage("--%s", e.text);
     w->layout = o.layout;
     if (!whatif_vary(w, o.vary, (int)o.points, &e)) die_usage("--vary: %s", e.text);
 }
@@ -97,15 +100,15 @@ static void read_question(WhatIf *w) {
 /* The band of every point: the index of its layout among the different ones. */
 typedef struct Forms {
     int band[WHATIF_POINTS], n;
-    char name[WHATIF_POINTS][64];
+    char name[WHATIF_POINTS][96];
 } Forms;
 
 static void add_form(Forms *f, const WhatIf *w, int i, const WhatIfPoint *p) {
-    char text[64];
+    char text[96];
     int k = 0;
     f->band[i] = -1;
     if (!p->found) return;
-    whatif_form(w, &p->best.layout, text);
+    whatif_form(w, &p->best, text);
     while (k < f->n && strcmp(f->name[k], text) != 0) k++;
     if (k == f->n) memcpy(f->name[f->n++], text, sizeof text);
     f->band[i] = k;
@@ -166,8 +169,8 @@ static void print_head(const WhatIf *w, int wide) {
     char *stays = others(w);
     printf("%s\n", stays);
     mem_free(stays);
-    printf("%12s   %-*s %5s %-9s %10s %9s  %s", w->name, wide, "best layout", "micro", "recompute",
-           "ms", "tokens/s", "█ computes ▒ waits  ");
+    printf("%12s   %-*s %-13s %5s %-9s %10s %9s  %s", w->name, wide, "best layout", "overlap",
+           "micro", "recompute", "ms", "tokens/s", "█ computes ▒ waits  ");
     for (int k = 0; k < w->n_schemes; k++)
         printf("  %*s", scheme_width(w->scheme[k]), w->scheme[k]);
     printf("\n");
@@ -182,16 +185,16 @@ static const char *bracket(const Forms *f, const WhatIf *w, int i) {
 }
 
 static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint *p, int wide) {
-    char value[64], spec[64];
+    char value[64], spec[64], words[OVERLAP_TEXT];
     const Choice *c = &p->best;
     printf("%12s %s ", whatif_value(w, i, value), bracket(f, w, i));
     if (!p->found) {
         printf("nothing fits\n");
         return;
     }
-    printf("%-*s %5" PRId64 " %-9s %10.2f %9.0f  ", wide, layout_print(&c->layout, spec), c->micro,
-           recomputes[c->recompute], 1e3 * c->price.seconds,
-           (double)p->space.shape.batch / c->price.seconds);
+    printf("%-*s %-13s %5" PRId64 " %-9s %10.2f %9.0f  ", wide, layout_print(&c->layout, spec),
+           overlap_print(&c->overlap, words), c->micro, recompute_word(c->recompute),
+           1e3 * c->price.seconds, (double)p->space.shape.batch / c->price.seconds);
     print_bar(&c->price);
     for (int k = 0; k < w->n_schemes; k++) {
         int width = scheme_width(w->scheme[k]);
@@ -223,13 +226,14 @@ static void close_file(FILE *f, const char *option, const char *path) {
 }
 
 static json_t *json_choice(const Choice *c) {
-    char spec[64];
-    return json_pack("{s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I}", "layout",
-                     layout_print(&c->layout, spec), "micro", (json_int_t)c->micro, "recompute",
-                     recomputes[c->recompute], "ms", 1e3 * c->price.seconds, "compute_ms",
-                     1e3 * c->price.compute, "exposed_ms", 1e3 * c->price.exposed, "hidden_ms",
-                     1e3 * c->price.hidden, "waiting_ms", 1e3 * c->price.waiting, "received_bytes",
-                     (json_int_t)c->price.received, "memory_bytes", (json_int_t)c->price.memory);
+    char spec[64], words[OVERLAP_TEXT];
+    return json_pack("{s:s,s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I}", "layout",
+                     layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, words),
+                     "micro", (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "ms",
+                     1e3 * c->price.seconds, "compute_ms", 1e3 * c->price.compute, "exposed_ms",
+                     1e3 * c->price.exposed, "hidden_ms", 1e3 * c->price.hidden, "waiting_ms",
+                     1e3 * c->price.waiting, "received_bytes", (json_int_t)c->price.received,
+                     "memory_bytes", (json_int_t)c->price.memory);
 }
 
 static json_t *json_point(const WhatIf *w, int i, const WhatIfPoint *p) {

@@ -1,0 +1,232 @@
+/* activation on CUDA. All of it is bound by memory: a thread moves W words of 16 bytes at a time, W = 1 where rows are
+ * not aligned to that, which is also the plain version of each kernel. Bytes per token in bf16, with F features:
+ *
+ *     gelu     forward  read 2F, write 2F      backward  read 4F, write 2F
+ *     swiglu   forward  read 4F, write 2F      backward  read 6F, write 4F
+ *     bias     backward  read 2N               residual  read 2N to 4N, write 2N
+ */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/panels.cuh"
+#include "layers/cuda/vec.cuh"
+#include "layers/gelu.cuh"
+
+extern "C" {
+#include "layers/cuda/families.h"
+}
+
+namespace {
+
+enum { THREADS = 256 };
+
+__device__ __forceinline__ int64_t this_thread() {
+    return static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+}
+
+/* --- elements */
+
+template <class E, int W> __global__ void gelu_forward(E *y, const E *x, int64_t n) {
+    int64_t i = this_thread() * W;
+    if (i >= n) return;
+    float v[W];
+    load<E, W>(v, x + i);
+#pragma unroll
+    for (int j = 0; j < W; j++) v[j] = gelu(v[j]);
+    store<E, W>(y + i, v);
+}
+
+template <class E, int W> __global__ void gelu_backward(E *dx, const E *dy, const E *x, int64_t n) {
+    int64_t i = this_thread() * W;
+    if (i >= n) return;
+    float v[W], d[W];
+    load<E, W>(v, x + i);
+    load<E, W>(d, dy + i);
+#pragma unroll
+    for (int j = 0; j < W; j++) d[j] *= gelu_slope(v[j]);
+    store<E, W>(dx + i, d);
+}
+
+/* --- rows of a gate and what it lets through: blockIdx.x is the row, blockIdx.y a piece of it */
+
+__device__ __forceinline__ int64_t this_feature() {
+    return static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
+}
+
+template <class E, int W> __global__ void swiglu_forward(E *y, const E *x, int64_t F) {
+    int64_t t = blockIdx.x, f = this_feature() * W;
+    if (f >= F) return;
+    float gate[W], up[W];
+    load<E, W>(gate, x + t * 2 * F + f);
+    load<E, W>(up, x + t * 2 * F + F + f);
+#pragma unroll
+    for (int j = 0; j < W; j++) up[j] *= gate[j] * sigmoid(gate[j]);
+    store<E, W>(y + t * F + f, up);
+}
+
+template <class E, int W>
+__global__ void swiglu_backward(E *dx, const E *dy, const E *x, int64_t F) {
+    int64_t t = blockIdx.x, f = this_feature() * W;
+    if (f >= F) return;
+    float gate[W], up[W], d[W];
+    load<E, W>(gate, x + t * 2 * F + f);
+    load<E, W>(up, x + t * 2 * F + F + f);
+    load<E, W>(d, dy + t * F + f);
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        float rest, s = sigmoid(gate[j], rest), g = gate[j];
+        gate[j] = d[j] * up[j] * s * fmaf(g, rest, 1.0f);
+        up[j] = d[j] * (g * s);
+    }
+    store<E, W>(dx + t * 2 * F + f, gate);
+    store<E, W>(dx + t * 2 * F + F + f, up);
+}
+
+/* (addend + y) + bias, in the order of a product's epilogue. */
+template <class E, int W>
+__global__ void residual(E *y, const E *addend, const float *bias, int64_t N) {
+    int64_t t = blockIdx.x, n = this_feature() * W;
+    if (n >= N) return;
+    float v[W], a[W];
+    load<E, W>(v, y + t * N + n);
+    if (addend) {
+        load<E, W>(a, addend + t * N + n);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] = a[j] + v[j];
+    }
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        if (bias) v[j] += bias[n + j];
+    store<E, W>(y + t * N + n, v);
+}
+
+/* --- the gradient of a bias: column sums, by panels of rows whose number depends on T alone
+ *
+ *                    columns: 32 lanes of W
+ *     warp 0   rows 0, 8, 16, ...  |
+ *     warp 1   rows 1, 9, 17, ...  |  sums of one panel: each lane down its columns, then over the 8 warps
+ *     ...                          |
+ *
+ * and panels.cuh adds the panels. */
+enum { WARPS = THREADS / WARP, PANEL = 64, PANELS = 128 };
+
+template <int W> struct PanelSums { float of[WARPS][WARP * W]; };
+
+template <class E, int W>
+__global__ void column_sums(float *sums, const E *y, int64_t T, int64_t N, int64_t rows) {
+    int warp = this_warp(), lane = this_lane();
+    int64_t n0 = static_cast<int64_t>(blockIdx.x) * WARP * W, n = n0 + lane * W;
+    int64_t begin = blockIdx.y * rows, end = begin + rows < T ? begin + rows : T;
+    float sum[W] = {0}, v[W];
+    for (int64_t t = begin + warp; t < end && n < N; t += WARPS) {
+        load<E, W>(v, y + t * N + n);
+#pragma unroll
+        for (int j = 0; j < W; j++) sum[j] += v[j];
+    }
+    auto &panel = shared<PanelSums<W>>();
+#pragma unroll
+    for (int j = 0; j < W; j++) panel.of[warp][lane * W + j] = sum[j];
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < WARP * W && n0 + i < N; i += THREADS) {
+        float s = 0;
+        for (int w = 0; w < WARPS; w++) s += panel.of[w][i];
+        sums[blockIdx.y * N + n0 + i] = s;
+    }
+}
+
+/* --- launchers */
+
+template <class E> struct Launchers {
+    static const E *in(const Act *x) { return static_cast<const E *>(x); }
+    static E *out(Act *x) { return static_cast<E *>(x); }
+    static constexpr int W = width<E>;
+
+    /* Elements at a time: W, or 1 where one of the pointers is not aligned. */
+    static bool wide(const void *a, const void *b, const void *c, int64_t n) {
+        return whole_words<E>(a, n) && whole_words<E>(b, n) && whole_words<E>(c, n);
+    }
+
+    static void gelu_forward_of(Team *, Act *y, const Act *x, int64_t n) {
+        int64_t whole = wide(y, x, x, 0) ? n / W * W : 0, rest = n - whole;
+        if (whole)
+            LAUNCH((gelu_forward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, out(y), in(x),
+                   whole);
+        if (rest)
+            LAUNCH((gelu_forward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, out(y) + whole,
+                   in(x) + whole, rest);
+    }
+
+    static void gelu_backward_of(Team *, Act *dx, const Act *dy, const Act *x, int64_t n) {
+        int64_t whole = wide(dx, dy, x, 0) ? n / W * W : 0, rest = n - whole;
+        if (whole)
+            LAUNCH((gelu_backward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, out(dx),
+                   in(dy), in(x), whole);
+        if (rest)
+            LAUNCH((gelu_backward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, out(dx) + whole,
+                   in(dy) + whole, in(x) + whole, rest);
+    }
+
+    static dim3 row_pieces(int64_t T, int64_t n, int w) {
+        return dim3(static_cast<unsigned>(T), blocks_for(n, static_cast<int64_t>(THREADS) * w));
+    }
+
+    static void swiglu_forward_of(Team *, Act *y, const Act *x, int64_t T, int64_t F) {
+        if (T == 0 || F == 0) return;
+        if (wide(y, x, x, F))
+            LAUNCH((swiglu_forward<E, W>), row_pieces(T, F, W), THREADS, 0, out(y), in(x), F);
+        else
+            LAUNCH((swiglu_forward<E, 1>), row_pieces(T, F, 1), THREADS, 0, out(y), in(x), F);
+    }
+
+    static void swiglu_backward_of(Team *, Act *dx, const Act *dy, const Act *x, int64_t T,
+                                   int64_t F) {
+        if (T == 0 || F == 0) return;
+        if (wide(dx, dy, x, F))
+            LAUNCH((swiglu_backward<E, W>), row_pieces(T, F, W), THREADS, 0, out(dx), in(dy), in(x),
+                   F);
+        else
+            LAUNCH((swiglu_backward<E, 1>), row_pieces(T, F, 1), THREADS, 0, out(dx), in(dy), in(x),
+                   F);
+    }
+
+    static void bias_residual_of(Team *, Act *y, const Act *addend, const float *bias, int64_t T,
+                                 int64_t N) {
+        if (T == 0 || N == 0 || (!addend && !bias)) return;
+        if (wide(y, addend, y, N))
+            LAUNCH((residual<E, W>), row_pieces(T, N, W), THREADS, 0, out(y), in(addend), bias, N);
+        else
+            LAUNCH((residual<E, 1>), row_pieces(T, N, 1), THREADS, 0, out(y), in(addend), bias, N);
+    }
+
+    static void bias_backward_of(Team *, float *dbias, const Act *dy, int64_t T, int64_t N) {
+        if (T == 0 || N == 0) return;
+        int64_t rows = (T + PANELS - 1) / PANELS;
+        if (rows < PANEL) rows = PANEL;
+        unsigned panels = blocks_for(T, rows);
+        auto *sums =
+            static_cast<float *>(device_scratch(panels * static_cast<size_t>(N) * sizeof(float)));
+        if (whole_words<E>(dy, N))
+            LAUNCH((column_sums<E, W>), dim3(blocks_for(N, WARP * W), panels), THREADS, 0, sums,
+                   in(dy), T, N, rows);
+        else
+            LAUNCH((column_sums<E, 1>), dim3(blocks_for(N, WARP), panels), THREADS, 0, sums, in(dy),
+                   T, N, rows);
+        launch_add_panels(dbias, nullptr, sums, panels, N, N);
+    }
+
+    static void fill(Kernels *k) {
+        k->gelu_forward = gelu_forward_of;
+        k->gelu_backward = gelu_backward_of;
+        k->swiglu_forward = swiglu_forward_of;
+        k->swiglu_backward = swiglu_backward_of;
+        k->bias_residual = bias_residual_of;
+        k->bias_backward = bias_backward_of;
+    }
+};
+
+} // namespace
+
+extern "C" void activation_cuda(Kernels *k, bool bf16_words) {
+    if (bf16_words)
+        Launchers<bf16>::fill(k);
+    else
+        Launchers<float>::fill(k);
+}

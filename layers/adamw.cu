@@ -1,0 +1,136 @@
+/* adamw on CUDA: one pass, 16 bytes of each array in a thread. Bound by memory: 28 bytes per parameter (param, m, v read and
+ * written, the gradient read) and 2 more for the copy in bf16. The sum of squares reads 4. */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/sums.cuh"
+#include "layers/cuda/vec.cuh"
+
+extern "C" {
+#include "layers/cuda/families.h"
+}
+
+namespace {
+
+enum { THREADS = 256 };
+
+struct Update {
+    float *param, *m, *v;
+    const float *grad;
+    const AdamWNow *now; // NULL: the four of this struct
+    float grad_scale, shrink, inv_root2, rate;
+    float rest1, beta2, rest2, eps; // 1 - beta1, beta2, 1 - beta2
+    bool decay, stochastic;
+    uint64_t seed;
+    int64_t first, step, n;
+};
+
+/* A word that depends on all bits of (seed, step, index): the finalizer of SplitMix64 (Steele, Lea, Flood 2014). */
+__device__ __forceinline__ uint32_t chance(uint64_t seed, int64_t step, int64_t index) {
+    uint64_t z = seed + static_cast<uint64_t>(step) * 0xd1342543de82ef95u +
+                 static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
+}
+
+__device__ __forceinline__ void round_word(float &y, float x, bool, uint64_t, int64_t, int64_t) {
+    y = x;
+}
+/* Of the 16 bits that are cut off, as many parts in 65536 round up. */
+__device__ __forceinline__ void round_word(bf16 &y, float x, bool stochastic, uint64_t seed,
+                                           int64_t step, int64_t index) {
+    if (stochastic && fabsf(x) < 3e38f) {
+        uint32_t bits = __float_as_uint(x) + (chance(seed, step, index) & 0xffff);
+        x = __uint_as_float(bits & 0xffff0000u);
+    }
+    from_float(y, x);
+}
+
+template <class E, int W> __global__ void update(Update u, E *words) {
+    int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
+    if (i >= u.n) return;
+    if (u.now) {
+        u.grad_scale = u.now->grad_scale, u.rate = u.now->rate, u.inv_root2 = u.now->inv_root2;
+        u.shrink = u.decay ? u.now->shrink : 1.0f, u.step = u.now->step;
+    }
+    float p[W], m[W], v[W], g[W];
+    load<float, W>(p, u.param + i);
+    load<float, W>(m, u.m + i);
+    load<float, W>(v, u.v + i);
+    load<float, W>(g, u.grad + i);
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        g[j] *= u.grad_scale;
+        m[j] = fmaf(u.rest1, g[j] - m[j], m[j]);
+        v[j] = fmaf(u.rest2 * g[j], g[j], u.beta2 * v[j]);
+        p[j] = p[j] * u.shrink - u.rate * m[j] / fmaf(sqrtf(v[j]), u.inv_root2, u.eps);
+    }
+    store<float, W>(u.param + i, p);
+    store<float, W>(u.m + i, m);
+    store<float, W>(u.v + i, v);
+    if (!words) return;
+    Words<E, W> w;
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        round_word(w.at[j], p[j], u.stochastic, u.seed, u.step, u.first + i + j);
+    *reinterpret_cast<Words<E, W> *>(words + i) = w;
+}
+
+/* What a step makes of its number and learning rate; in double, as torch.optim.AdamW does. */
+__host__ __device__ inline void work_out(AdamWNow &now, double beta1, double beta2, double decay) {
+    double step = static_cast<double>(now.step);
+    now.shrink = static_cast<float>(1 - now.lr * decay);
+    now.inv_root2 = static_cast<float>(1 / sqrt(1 - pow(beta2, step)));
+    now.rate = static_cast<float>(now.lr / (1 - pow(beta1, step)));
+}
+
+__global__ void begin(AdamWNow *now, const double *squares, double clip, double beta1, double beta2,
+                      double decay) {
+    double norm = squares ? sqrt(*squares) : 0;
+    now->grad_scale = clip > 0 && norm > clip ? static_cast<float>(clip / (norm + 1e-6)) : 1.0f;
+    work_out(*now, beta1, beta2, decay);
+}
+
+void begin_of(const AdamW *o, AdamWNow *now, const double *squares, double clip) {
+    LAUNCH(begin, 1, 1, 0, now, squares, clip, o->beta1, o->beta2, o->weight_decay);
+}
+
+template <class E>
+void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const float *grad,
+              int64_t n, bool decay) {
+    AdamWNow now = {o->lr, o->step, static_cast<float>(o->grad_scale), 0, 0, 0};
+    Update u = {};
+    work_out(now, o->beta1, o->beta2, o->weight_decay);
+    u.param = param, u.m = m, u.v = v, u.grad = grad, u.now = o->now, u.n = n;
+    u.grad_scale = now.grad_scale, u.shrink = decay ? now.shrink : 1.0f;
+    u.inv_root2 = now.inv_root2, u.rate = now.rate, u.eps = static_cast<float>(o->eps);
+    u.rest1 = static_cast<float>(1 - o->beta1), u.beta2 = static_cast<float>(o->beta2);
+    u.rest2 = static_cast<float>(1 - o->beta2);
+    u.decay = decay, u.stochastic = o->stochastic;
+    u.seed = o->seed, u.first = o->first, u.step = o->step;
+    auto *words = static_cast<E *>(o->words);
+    constexpr int W = 4;
+    bool aligned = whole_words<float>(param, n) && whole_words<float>(m, 0) &&
+                   whole_words<float>(v, 0) && whole_words<float>(grad, 0) &&
+                   reinterpret_cast<uintptr_t>(words) % (W * sizeof(E)) == 0;
+    if (n == 0) return;
+    if (aligned)
+        LAUNCH((update<E, W>), blocks_for(n, THREADS * W), THREADS, 0, u, words);
+    else
+        LAUNCH((update<E, 1>), blocks_for(n, THREADS), THREADS, 0, u, words);
+}
+
+void squares_to(double *sum, const float *x, int64_t n, bool add) {
+    launch_sum<Squared>(sum, x, n, add);
+}
+double sum_of_squares_of(Team *, const float *x, int64_t n) {
+    return wait_for_sum<Squared>(x, n);
+}
+
+} // namespace
+
+extern "C" void adamw_cuda(Kernels *k, bool bf16_words) {
+    k->adamw = bf16_words ? adamw_of<bf16> : adamw_of<float>;
+    k->adamw_begin = begin_of;
+    k->squares_to = squares_to;
+    k->sum_of_squares = sum_of_squares_of;
+}

@@ -1,0 +1,281 @@
+/* classifier on CUDA. Bound by memory; bytes per token in bf16, beside which all else is small:
+ *
+ *     classifier   read 2V, write 2V: the row waits in shared memory for the sum of its exponentials
+ *                  plain (rows too long for that, or not aligned), and in two steps: read 4V, write 2V
+ *
+ * A block for each row. Threads keep a maximum and a sum of exponentials relative to it, which grow together over the
+ * row (Milakov, Gimelshein 2018), and are merged at the end. Logits stay as they are between the two steps of a cut row:
+ * the gradient takes its exponentials anew, so that they are rounded once.
+ */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/vec.cuh"
+
+#include <cfloat>
+
+extern "C" {
+#include "layers/cuda/families.h"
+}
+
+namespace {
+
+enum { THREADS = 512, MERGE_THREADS = 128 };
+
+/* The largest logit, and the sum of the exponentials relative to it; of no logits: -FLT_MAX and 0. */
+struct Stats {
+    float max, sum;
+};
+
+/* A row of -inf, or of no columns, keeps -FLT_MAX and so sums of 0, not of NaN. */
+__device__ __forceinline__ Stats merged(Stats a, Stats b) {
+    float max = fmaxf(a.max, b.max);
+    return {max, a.sum * __expf(a.max - max) + b.sum * __expf(b.max - max)};
+}
+
+struct WarpStats {
+    Stats of[THREADS / WARP];
+};
+
+/* The statistics of the block's row, in all threads: of pairs of lanes, then of the warps in order. */
+__device__ __forceinline__ Stats block_merged(Stats s) {
+    auto &warps = shared<WarpStats>();
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        Stats other = {__shfl_xor_sync(static_cast<unsigned>(FULL), s.max, d),
+                       __shfl_xor_sync(static_cast<unsigned>(FULL), s.sum, d)};
+        s = merged(s, other);
+    }
+    if (this_lane() == 0) warps.of[this_warp()] = s;
+    __syncthreads();
+    s = warps.of[0];
+    for (int w = 1; w < THREADS / WARP; w++) s = merged(s, warps.of[w]);
+    return s;
+}
+
+/* use(v, words) for the columns of a row: W at a time, and the last few, where V is no multiple of W, one at a time; each
+ * thread takes the same in every pass. Some loads are under way at once. */
+template <class E, int W, class Use>
+__device__ __forceinline__ void over_row(const E *x, int64_t V, Use use) {
+    constexpr int BATCH = 4;
+    for (int64_t v = static_cast<int64_t>(threadIdx.x) * W; v + W <= V; v += BATCH * THREADS * W) {
+        Words<E, W> words[BATCH] = {};
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (v + i * THREADS * W + W <= V)
+                words[i] = *reinterpret_cast<const Words<E, W> *>(x + v + i * THREADS * W);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (v + i * THREADS * W + W <= V) use(v + i * THREADS * W, words[i]);
+    }
+    for (int64_t v = V / W * W + threadIdx.x; v < V; v += THREADS) {
+        Words<E, 1> word = {{x[v]}};
+        use(v, word);
+    }
+}
+
+template <class E, int W> __device__ __forceinline__ void take_in(Stats &s, const Words<E, W> &w) {
+    float x[W], max = s.max;
+#pragma unroll
+    for (int j = 0; j < W; j++) max = fmaxf(max, x[j] = to_float(w.at[j]));
+    s.sum *= __expf(s.max - max);
+    s.max = max;
+#pragma unroll
+    for (int j = 0; j < W; j++) s.sum += __expf(x[j] - max);
+}
+
+template <class E, int W> __device__ __forceinline__ Stats row_stats(const E *x, int64_t V) {
+    Stats s = {-FLT_MAX, 0};
+    over_row<E, W>(x, V, [&](int64_t, const auto &w) { take_in(s, w); });
+    return block_merged(s);
+}
+
+/* What dlogits of one row are: (e^(x - log_sum) - (v == target)) scale; target -1: none. */
+struct Gradient {
+    int64_t target;
+    float log_sum, scale;
+};
+template <class E, int W>
+__device__ __forceinline__ Words<E, W> slopes(const Gradient &g, int64_t v, Words<E, W> w) {
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        float p = __expf(to_float(w.at[j]) - g.log_sum);
+        from_float(w.at[j], (v + j == g.target ? p - 1.0f : p) * g.scale);
+    }
+    return w;
+}
+template <class E, int W> __device__ __forceinline__ void put(E *p, const Words<E, W> &w) {
+    *reinterpret_cast<Words<E, W> *>(p) = w;
+}
+/* From x to y, which may be one. */
+template <class E, int W>
+__device__ __forceinline__ void row_gradient(E *y, const E *x, int64_t V, Gradient g) {
+    over_row<E, W>(x, V, [&](int64_t v, const auto &w) { put(y + v, slopes(g, v, w)); });
+}
+
+template <class E> __device__ __forceinline__ void row_zero(E *y, int64_t from, int64_t to) {
+    for (int64_t v = from + threadIdx.x; v < to; v += THREADS) from_float(y[v], 0);
+}
+
+/* --- whole rows */
+
+struct Rows {
+    const int32_t *targets;
+    float *loss;
+    int64_t V, ld;
+    float scale;
+    bool backward;
+};
+
+/* Writes the loss; e^(x - the result) are the probabilities. */
+__device__ __forceinline__ float row_loss(const Rows &r, Stats s, float logit) {
+    float log_of_sum = logf(s.sum);
+    if (threadIdx.x == 0) r.loss[blockIdx.x] = log_of_sum + (s.max - logit);
+    return log_of_sum + s.max;
+}
+
+/* Goes over the row in memory twice. */
+template <class E, int W>
+__global__ void __launch_bounds__(THREADS) whole_plain(E *logits, Rows r) {
+    E *x = logits + blockIdx.x * r.ld;
+    int target = r.targets[blockIdx.x];
+    if (target < 0) {
+        if (threadIdx.x == 0) r.loss[blockIdx.x] = 0;
+        if (r.backward) row_zero<E>(x, 0, r.V);
+        return;
+    }
+    float logit = to_float(x[target]); // before anything is written
+    Stats s = row_stats<E, W>(x, r.V);
+    float log_sum = row_loss(r, s, logit);
+    if (r.backward) row_gradient<E, W>(x, x, r.V, {target, log_sum, r.scale});
+}
+
+/* Once: the row's words wait in shared memory; each thread reads there what it wrote itself. */
+template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *logits, Rows r) {
+    constexpr int W = width<E>;
+    E *x = logits + blockIdx.x * r.ld, *row = dynamic_shared<E>();
+    int target = r.targets[blockIdx.x];
+    if (target < 0) {
+        if (threadIdx.x == 0) r.loss[blockIdx.x] = 0;
+        if (r.backward) row_zero<E>(x, 0, r.V);
+        return;
+    }
+    float logit = to_float(x[target]);
+    Stats s = {-FLT_MAX, 0};
+    over_row<E, W>(x, r.V, [&](int64_t v, const auto &w) {
+        put(row + v, w);
+        take_in(s, w);
+    });
+    s = block_merged(s); // also waits until all have read the target's logit
+    float log_sum = row_loss(r, s, logit);
+    if (r.backward) row_gradient<E, W>(x, row, r.V, {target, log_sum, r.scale});
+}
+
+/* --- cut rows */
+
+/* Column of this row's target, -1 where it is not here. */
+__device__ __forceinline__ int64_t target_column(const Classifier &c) {
+    int64_t target = c.targets[blockIdx.x], v = target - c.first;
+    return target >= 0 && v >= 0 && v < c.V ? v : -1;
+}
+
+template <class E, int W>
+__global__ void __launch_bounds__(THREADS) statistics(float *stats, const E *logits, Classifier c) {
+    const E *x = logits + blockIdx.x * c.ld;
+    int64_t target = target_column(c);
+    Stats s = {-FLT_MAX, 0};
+    if (c.targets[blockIdx.x] >= 0) s = row_stats<E, W>(x, c.V);
+    if (threadIdx.x > 0) return;
+    float *out = stats + 3 * static_cast<int64_t>(blockIdx.x);
+    out[0] = s.max, out[1] = s.sum, out[2] = target >= 0 ? to_float(x[target]) : 0;
+}
+
+__global__ void merge(float *loss, float *log_sum, const float *parts, const int32_t *targets,
+                      int64_t T, int n_parts) {
+    int64_t t = static_cast<int64_t>(blockIdx.x) * MERGE_THREADS + threadIdx.x;
+    if (t >= T) return;
+    double max = -static_cast<double>(FLT_MAX), sum = 0, logit = 0;
+    for (int i = 0; i < n_parts; i++) max = fmax(max, static_cast<double>(parts[3 * (i * T + t)]));
+    for (int i = 0; i < n_parts; i++) {
+        const float *s = parts + 3 * (i * T + t);
+        sum += static_cast<double>(s[1]) * exp(static_cast<double>(s[0]) - max);
+        logit += static_cast<double>(s[2]);
+    }
+    bool counts = targets[t] >= 0;
+    loss[t] = counts ? static_cast<float>(log(sum) + (max - logit)) : 0;
+    log_sum[t] = counts ? static_cast<float>(log(sum) + max) : 0;
+}
+
+/* Columns from V to ld are padding. */
+template <class E, int W>
+__global__ void __launch_bounds__(THREADS) gradient(E *logits, const float *log_sum, Classifier c) {
+    E *x = logits + blockIdx.x * c.ld;
+    int64_t n = c.targets[blockIdx.x] < 0 ? 0 : c.V; // columns whose gradient is not 0
+    row_gradient<E, W>(x, x, n, {target_column(c), log_sum[blockIdx.x], c.scale});
+    row_zero<E>(x, n, c.ld);
+}
+
+/* --- launchers */
+
+void merge_of(const Classifier *c, float *loss, float *log_sum, const float *parts, int n_parts) {
+    if (c->T > 0)
+        LAUNCH(merge, blocks_for(c->T, MERGE_THREADS), MERGE_THREADS, 0, loss, log_sum, parts,
+               c->targets, c->T, n_parts);
+}
+
+template <class E> struct Launchers {
+    static constexpr int W = width<E>;
+    static bool wide(const Classifier *c, const Act *logits) {
+        return whole_words<E>(logits, c->ld);
+    }
+
+    static void classifier_of(Team *, const Classifier *c, float *loss, Act *logits) {
+        Rows r = {c->targets, loss, c->V, c->ld, c->scale, c->backward};
+        auto *x = static_cast<E *>(logits);
+        auto T = static_cast<unsigned>(c->T);
+        size_t row_bytes = static_cast<size_t>(c->V) * sizeof(E);
+        if (T == 0) return;
+        bool fits = row_bytes + 1024 <= device_shared(); // 1024: what else is there, aligned
+        if (wide(c, logits) && c->backward && fits)
+            LAUNCH((whole_staged<E>), T, THREADS, row_bytes, x, r);
+        else if (wide(c, logits))
+            LAUNCH((whole_plain<E, W>), T, THREADS, 0, x, r);
+        else
+            LAUNCH((whole_plain<E, 1>), T, THREADS, 0, x, r);
+    }
+
+    static void statistics_of(Team *, const Classifier *c, float *stats, Act *logits) {
+        auto *x = static_cast<const E *>(logits);
+        auto T = static_cast<unsigned>(c->T);
+        if (T == 0) return;
+        if (wide(c, logits))
+            LAUNCH((statistics<E, W>), T, THREADS, 0, stats, x, *c);
+        else
+            LAUNCH((statistics<E, 1>), T, THREADS, 0, stats, x, *c);
+    }
+
+    static void gradient_of(Team *, const Classifier *c, const float *, const float *log_sum,
+                            Act *logits) {
+        auto *x = static_cast<E *>(logits);
+        auto T = static_cast<unsigned>(c->T);
+        if (T == 0 || c->ld == 0) return;
+        if (wide(c, logits))
+            LAUNCH((gradient<E, W>), T, THREADS, 0, x, log_sum, *c);
+        else
+            LAUNCH((gradient<E, 1>), T, THREADS, 0, x, log_sum, *c);
+    }
+
+    static void fill(Kernels *k) {
+        k->classifier = classifier_of;
+        k->classifier_statistics = statistics_of;
+        k->classifier_merge = merge_of;
+        k->classifier_gradient = gradient_of;
+    }
+};
+
+} // namespace
+
+extern "C" void classifier_cuda(Kernels *k, bool bf16_words) {
+    if (bf16_words)
+        Launchers<bf16>::fill(k);
+    else
+        Launchers<float>::fill(k);
+}

@@ -1,0 +1,66 @@
+#include "layers/cuda/cublaslt.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+static const char *const names[] = {
+    "cublasLtGetVersion",
+    "cublasLtGetStatusString",
+    "cublasLtCreate",
+    "cublasLtDestroy",
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescDestroy",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatrixLayoutCreate",
+    "cublasLtMatrixLayoutDestroy",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceDestroy",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmul",
+};
+enum { NAMES = sizeof names / sizeof *names };
+_Static_assert(sizeof(CublasLt) == NAMES * sizeof(void *), "a name for each function");
+
+bool cublaslt_load(const char *library, CublasLt *lt, Err *e) {
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL), *f[NAMES];
+    if (!handle) return err(e, "%s", dlerror());
+    for (int i = 0; i < NAMES; i++) {
+        f[i] = dlsym(handle, names[i]);
+        if (f[i]) continue;
+        dlclose(handle);
+        return err(e, "%s has no %s", library, names[i]);
+    }
+    memcpy(lt, f, sizeof f); // POSIX: an address of a function has the bits of one of data
+    return true;
+}
+
+static CublasLt loaded;
+static const CublasLt *found;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The file names of the library, without the toolkit's link and with it. */
+static void find(void) {
+    static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                          "libcublasLt.so"};
+    Err e[3];
+    if (found) return; // one was given
+    for (int i = 0; i < 3; i++)
+        if (cublaslt_load(library[i], &loaded, &e[i])) {
+            found = &loaded;
+            return;
+        }
+    warn("no cuBLASLt here (%s): products run on kernels of this program, many times slower; put "
+         "the folder of libcublasLt.so.13 into LD_LIBRARY_PATH",
+         e[0].text);
+}
+
+const CublasLt *cublaslt(void) {
+    pthread_once(&once, find);
+    return found;
+}
+
+void cublaslt_give(const CublasLt *lt) {
+    found = lt;
+}

@@ -1,0 +1,98 @@
+/* cublaslt -- what this program uses of NVIDIA's cuBLASLt, without its header and without linking to it: the library has
+ * half a gigabyte, and is loaded by the first product on a device. Names and numbers are those of the cuBLAS reference,
+ * checked against the toolkit's header where there is one (tests/cuda_headers.cu, by make cuda-check).
+ *
+ *     y = epilogue(a b + beta c + bias)          matrices lie column by column
+ */
+#ifndef LAYERS_CUDA_CUBLASLT_H
+#define LAYERS_CUDA_CUBLASLT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/die.h"
+#include "layers/cuda/device.h"
+
+typedef enum LtStatus {
+    LT_SUCCESS = 0,
+    LT_NOT_INITIALIZED = 1,
+    LT_INVALID_VALUE = 7,
+    LT_ARCH_MISMATCH = 8,
+    LT_NOT_SUPPORTED = 15,
+} LtStatus;
+enum LtType { LT_R_32F = 0, LT_R_16BF = 14 };
+enum LtCompute { LT_32F = 68, LT_32F_FAST_16BF = 75, LT_32F_FAST_TF32 = 77 };
+enum LtOperation { LT_OP_N = 0, LT_OP_T = 1 };
+/* Attributes of a product, and how many bytes each has. */
+enum LtDescAttribute {
+    LT_DESC_TRANSA = 3,           // 4: LtOperation
+    LT_DESC_TRANSB = 4,           // 4
+    LT_DESC_EPILOGUE = 7,         // 4: LtEpilogue
+    LT_DESC_BIAS_POINTER = 8,     // 8: [rows of y], of y's type
+    LT_DESC_AUX_POINTER = 11,     // 8: of y's type and shape
+    LT_DESC_AUX_LD = 12,          // 8: a multiple of 8
+    LT_DESC_SM_COUNT_TARGET = 15, // 4: 0 all
+};
+enum LtEpilogue {
+    LT_EPILOGUE_DEFAULT = 1,
+    LT_EPILOGUE_BIAS = 4,
+    LT_EPILOGUE_GELU = 32,
+    LT_EPILOGUE_GELU_BIAS = 36,
+    LT_EPILOGUE_GELU_AUX = 160,
+    LT_EPILOGUE_GELU_AUX_BIAS = 164,
+    LT_EPILOGUE_DGELU = 192,
+};
+/* What a choice of algorithms may ask for. */
+enum LtPreferenceAttribute {
+    LT_PREF_MAX_WORKSPACE_BYTES = 1, // 8
+    LT_PREF_MIN_ALIGNMENT_A = 5,     // 4 each
+    LT_PREF_MIN_ALIGNMENT_B = 6,
+    LT_PREF_MIN_ALIGNMENT_C = 7,
+    LT_PREF_MIN_ALIGNMENT_D = 8,
+};
+typedef struct LtAlgorithm {
+    uint64_t data[8];
+} LtAlgorithm;
+typedef struct LtHeuristic {
+    LtAlgorithm algorithm;
+    size_t workspace_bytes;
+    int status; // LtStatus
+    float waves;
+    int reserved[4];
+} LtHeuristic;
+
+typedef struct LtHandleOf *LtHandle;
+typedef struct LtDescOf *LtDesc;
+typedef struct LtLayoutOf *LtLayout;
+typedef struct LtPreferenceOf *LtPreference;
+
+/* Functions of the library, in the order of their names in cublaslt.c; those that return int return a LtStatus. */
+typedef struct CublasLt {
+    size_t (*version)(void);
+    const char *(*status_string)(int status);
+    int (*create)(LtHandle *h);
+    int (*destroy)(LtHandle h);
+    int (*desc_create)(LtDesc *d, int compute, int scale_type);
+    int (*desc_destroy)(LtDesc d);
+    int (*desc_set)(LtDesc d, int attribute, const void *value, size_t n_bytes);
+    int (*layout_create)(LtLayout *l, int type, uint64_t rows, uint64_t cols, int64_t ld);
+    int (*layout_destroy)(LtLayout l);
+    int (*preference_create)(LtPreference *p);
+    int (*preference_destroy)(LtPreference p);
+    int (*preference_set)(LtPreference p, int attribute, const void *value, size_t n_bytes);
+    int (*heuristic)(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
+                     LtPreference p, int most, LtHeuristic *out, int *n);
+    int (*matmul)(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la,
+                  const void *b, LtLayout lb, const void *beta, const void *c, LtLayout lc, void *y,
+                  LtLayout ly, const LtAlgorithm *algorithm, void *workspace,
+                  size_t workspace_bytes, Stream s);
+} CublasLt;
+
+/* Local. Loads a library of this name or path; false when it is not there or lacks a function. */
+bool cublaslt_load(const char *library, CublasLt *lt, Err *e);
+/* Local. The library of this machine, loaded once per process; NULL, after a warning, when there is none. */
+const CublasLt *cublaslt(void);
+/* Local. From now on this one is the library of this machine. */
+void cublaslt_give(const CublasLt *lt);
+
+#endif

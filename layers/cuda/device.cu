@@ -1,0 +1,124 @@
+#include "layers/cuda/launch.cuh"
+
+#include <cstring>
+
+namespace {
+
+/* Of a rank: what its thread was opened with. */
+struct Rank {
+    int sms;
+    size_t shared_bytes;
+    Stream stream; // NULL: not open
+    void *scratch;
+    size_t scratch_bytes;
+    int n_at_close;
+    void (*at_close[4])(void);
+};
+thread_local Rank rank;
+
+} // namespace
+
+extern "C" {
+
+void device_check_at(int error, const char *what, const char *file, int line) {
+    if (error != cudaSuccess)
+        die_at(file, line, what, 1, "CUDA: %s",
+               cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+int device_count(void) {
+    int n = 0;
+    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0; // without a driver it is an error
+}
+
+DeviceFacts device_facts(int device) {
+    cudaDeviceProp p;
+    DeviceFacts f;
+    device_check(cudaGetDeviceProperties(&p, device));
+    memcpy(f.name, p.name, sizeof f.name);
+    f.major = p.major, f.minor = p.minor, f.sms = p.multiProcessorCount;
+    f.memory_bytes = p.totalGlobalMem, f.l2_bytes = static_cast<size_t>(p.l2CacheSize);
+    f.shared_bytes = p.sharedMemPerBlockOptin;
+    return f;
+}
+
+void device_open(int device, size_t scratch_bytes) {
+    if (rank.stream) die("this thread has a device already");
+    device_check(cudaSetDevice(device));
+    DeviceFacts f = device_facts(device);
+    rank.sms = f.sms, rank.shared_bytes = f.shared_bytes;
+    device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
+    rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
+}
+
+void device_at_close(void (*f)(void)) {
+    if (rank.n_at_close == sizeof rank.at_close / sizeof *rank.at_close)
+        die("more than %d things to do when a device is closed", rank.n_at_close);
+    rank.at_close[rank.n_at_close++] = f;
+}
+
+void device_close(void) {
+    device_wait();
+    while (rank.n_at_close > 0) rank.at_close[--rank.n_at_close]();
+    device_free(rank.scratch);
+    device_check(cudaStreamDestroy(rank.stream));
+    rank = Rank();
+}
+
+Stream device_stream(void) {
+    return rank.stream;
+}
+
+int device_sms(void) {
+    return rank.sms;
+}
+
+size_t device_shared(void) {
+    return rank.shared_bytes;
+}
+
+void *device_scratch(size_t n_bytes) {
+    if (n_bytes > rank.scratch_bytes)
+        die("a kernel needs %zu bytes of scratch; this rank has %zu", n_bytes, rank.scratch_bytes);
+    return rank.scratch;
+}
+
+void *device_alloc(size_t n_bytes) {
+    void *p = nullptr;
+    cudaError_t e = cudaMalloc(&p, n_bytes);
+    if (e != cudaSuccess)
+        die("no %.1f MiB of memory on the device: %s", static_cast<double>(n_bytes) / (1 << 20),
+            cudaGetErrorString(e));
+    return p;
+}
+
+void device_free(void *p) {
+    device_check(cudaFree(p));
+}
+
+void device_put(void *to, const void *from, size_t n_bytes) {
+    device_check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice, rank.stream));
+}
+
+void device_get(void *to, const void *from, size_t n_bytes) {
+    device_check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, rank.stream));
+}
+
+void device_copy(void *to, const void *from, size_t n_bytes) {
+    device_check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice, rank.stream));
+}
+
+void device_zero(void *p, size_t n_bytes) {
+    device_check(cudaMemsetAsync(p, 0, n_bytes, rank.stream));
+}
+
+size_t device_available(void) {
+    size_t some = 0, all = 0;
+    device_check(cudaMemGetInfo(&some, &all));
+    return some;
+}
+
+void device_wait(void) {
+    device_check(cudaStreamSynchronize(rank.stream));
+}
+}

@@ -1,0 +1,60 @@
+/* device -- one rank's GPU: its memory, its stream, copies to and from it.
+ *
+ * A rank is a thread of the host. device_open ties the calling thread to a device; from then on all that this thread
+ * starts goes, in order, into one stream of that device and is complete in the order of that stream, not when the call
+ * returns. Kernels and copies need no waits between them; the host waits (device_wait) before it reads.
+ *
+ * Errors of CUDA end the program with the library's own words: a step has no recovery. Used by layers/ and parallel/.
+ */
+#ifndef LAYERS_CUDA_DEVICE_H
+#define LAYERS_CUDA_DEVICE_H
+
+#include <stddef.h>
+
+typedef struct CUstream_st *Stream; // CUDA's cudaStream_t, for C
+
+typedef struct DeviceFacts {
+    char name[256];
+    int major, minor; // compute capability: 9, 0 is Hopper
+    int sms;          // multiprocessors
+    size_t memory_bytes, l2_bytes;
+    size_t shared_bytes; // that a block may have
+} DeviceFacts;
+
+/* Local. Devices here; 0 without a driver. */
+int device_count(void);
+DeviceFacts device_facts(int device);
+
+/* Local. The calling thread is a rank on this device from now on, with so many bytes of scratch. */
+void device_open(int device, size_t scratch_bytes);
+void device_close(void);
+/* Local. device_close of this thread calls it before the device goes: for what a library keeps of a device. */
+void device_at_close(void (*f)(void));
+/* Local. Of the calling thread's device: its stream; its multiprocessors; bytes of shared memory that a block may have. */
+Stream device_stream(void);
+int device_sms(void);
+size_t device_shared(void);
+/* Local. Memory for one call of a kernel family between its kernels: the next call may overwrite it. Dies when it is
+ * more than device_open got. */
+enum { DEVICE_SCRATCH = 32 << 20 }; // enough for every family of layers/
+void *device_scratch(size_t n_bytes);
+
+/* Local. Device memory, aligned to 256 bytes, of any value. Not inside a step. */
+void *device_alloc(size_t n_bytes);
+void device_free(void *p);
+/* Local. Host to device, device to host, device to device, in the order of the stream. put may still read, and get
+ * still write, host memory that is pinned when they return; other host memory they are done with. */
+void device_put(void *to, const void *from, size_t n_bytes);
+void device_get(void *to, const void *from, size_t n_bytes);
+void device_copy(void *to, const void *from, size_t n_bytes);
+void device_zero(void *p, size_t n_bytes);
+/* Local. Bytes that are free on the calling thread's device. */
+size_t device_available(void);
+/* Local. The stream has done all that was put in. */
+void device_wait(void);
+
+/* Local. Dies when `error` (a cudaError_t) is not 0. */
+void device_check_at(int error, const char *what, const char *file, int line);
+#define device_check(call) device_check_at((call), #call, __FILE__, __LINE__)
+
+#endif

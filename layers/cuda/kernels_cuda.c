@@ -1,0 +1,45 @@
+/* The tables of CUDA kernels. */
+#include <pthread.h>
+
+#include "layers/cuda/device.h"
+#include "layers/cuda/families.h"
+
+/* Arenas on the device. */
+static void *map(size_t n_bytes) {
+    void *p = device_alloc(n_bytes);
+    device_zero(p, n_bytes);
+    return p;
+}
+static void put(void *to, const void *from, size_t n_bytes) {
+    device_put(to, from, n_bytes);
+    device_wait();
+}
+static void get(void *to, const void *from, size_t n_bytes) {
+    device_get(to, from, n_bytes);
+    device_wait();
+}
+static const ArenaMemory memory = {map, device_free, put, get, device_available};
+
+static Kernels table[2]; // of float words, of bf16 words
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void fill(void) {
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        table[bf16].word = bf16 ? 2 : 4;
+        table[bf16].memory = &memory;
+        activation_cuda(&table[bf16], bf16);
+        adamw_cuda(&table[bf16], bf16);
+        attention_cuda(&table[bf16], bf16);
+        classifier_cuda(&table[bf16], bf16);
+        embedding_cuda(&table[bf16], bf16);
+        move_cuda(&table[bf16], bf16);
+        norm_cuda(&table[bf16], bf16);
+        product_cuda(&table[bf16], bf16);
+        rope_cuda(&table[bf16], bf16);
+    }
+}
+
+const Kernels *kernels_cuda(bool bf16) {
+    pthread_once(&once, fill);
+    return &table[bf16];
+}

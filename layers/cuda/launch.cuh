@@ -1,0 +1,52 @@
+/* launch -- how a kernel is started on this rank's stream, and how it gets its shared memory.
+ *
+ * The tests compile the same kernels with g++ against their own launch.cuh, which runs them on the CPU: what differs
+ * between the two compilers is here and in ptx.cuh, nowhere else.
+ */
+#ifndef LAYERS_CUDA_LAUNCH_CUH
+#define LAYERS_CUDA_LAUNCH_CUH
+
+#include <cmath>
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "base/debug.h"
+#include "base/die.h"
+#include "layers/cuda/device.h"
+}
+
+enum { STATIC_SHARED = 48 << 10 }; // bytes; a kernel that wants more must say so first
+
+template <class... P, class... A>
+void launch(const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
+            dim3 block, size_t shared_bytes, A... args) {
+    if (shared_bytes > STATIC_SHARED) {
+        int e = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(shared_bytes));
+        device_check_at(e, name, file, line);
+    }
+    kernel<<<grid, block, shared_bytes, device_stream()>>>(static_cast<P>(args)...);
+    device_check_at(cudaGetLastError(), name, file, line);
+    if (BASE_DEBUG) device_check_at(cudaStreamSynchronize(device_stream()), name, file, line);
+}
+
+/* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several template arguments
+ * stands in parentheses. */
+#define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
+    launch(#kernel, __FILE__, __LINE__, kernel, grid, block, shared_bytes, __VA_ARGS__)
+
+/* The block's object of type S in shared memory, one per type and kernel, of any value at first:
+ *     auto &tile = shared<Tile>(); */
+template <class S> __device__ __forceinline__ S &shared() {
+    __shared__ S object;
+    return object;
+}
+
+/* The block's dynamic shared memory, aligned to 1024 bytes (as 128-byte swizzles want it). */
+template <class S> __device__ __forceinline__ S *dynamic_shared() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared_bytes[];
+    return reinterpret_cast<S *>(dynamic_shared_bytes);
+}
+
+#endif

@@ -1,0 +1,341 @@
+#include "layers/cuda/product_plan.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "layers/cuda/cublaslt.h"
+
+/* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its first matrix is b and its
+ * rows are our columns. An operand whose second stride is not 1 is one that it shall transpose. */
+typedef struct Side {
+    int64_t rows, cols, ld; // as it lies in memory, column by column
+    int operation;
+} Side;
+
+/* All that a choice of algorithms depends on. Compared as bytes. */
+typedef struct Key {
+    int64_t M, N, K, ldy;
+    Side a, b;
+    int sms, compute, word, y_word, epilogue;
+    int align_a, align_b, align_c, align_y; // bytes
+    int bias, aux, addend;                  // is it there; aligned as an epilogue wants it: 2
+} Key;
+
+enum { MOST = 8, PLANS = 512, ALIGNED = 16 };
+
+struct ProductPlan {
+    Key key;
+    bool whole; // with the epilogue; else the sum alone
+    LtDesc desc;
+    LtLayout a, b, y;
+    LtHeuristic choice[MOST]; // of algorithms: the best first
+    int n;                    // 0: the library does not take it
+};
+
+/* Of a rank. */
+typedef struct Plans {
+    LtHandle handle;
+    const CublasLt *lt;
+    ProductPlan *slot[PLANS];
+} Plans;
+static _Thread_local Plans *plans;
+static _Thread_local ProductSettings settings;
+static _Thread_local ProductCounts counts;
+
+void product_set(ProductSettings s) {
+    settings = s;
+}
+ProductSettings product_settings(void) {
+    return settings;
+}
+ProductCounts *product_counts_mine(void) {
+    return &counts;
+}
+ProductCounts product_counts(void) {
+    return counts;
+}
+
+static void check(const Key *k, int status, const char *what) {
+    if (status == LT_SUCCESS) return;
+    die("cuBLASLt: %s of y[%lld,%lld] = a b over %lld, words of %d and %d bytes, epilogue %d: %s",
+        what, (long long)k->M, (long long)k->N, (long long)k->K, k->word, k->y_word, k->epilogue,
+        plans->lt->status_string(status));
+}
+
+/* --- what is asked for */
+
+/* Of x(r, c) = x[r row + c col] the transpose, as the library is to read it; ld 0: it cannot. */
+static Side side(int64_t r, int64_t c, int64_t row, int64_t col) {
+    Side s = {0};
+    if (col == 1 && (row >= c || r == 1)) {
+        s.rows = c, s.cols = r, s.ld = r == 1 ? c : row, s.operation = LT_OP_N;
+    } else if (row == 1 && (col >= r || c == 1)) {
+        s.rows = r, s.cols = c, s.ld = c == 1 ? r : col, s.operation = LT_OP_T;
+    }
+    return s;
+}
+
+static int alignment(const void *p) {
+    uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
+    return p && low < ALIGNED ? (int)low : ALIGNED;
+}
+static int present(const void *p) {
+    return !p ? 0 : alignment(p) == ALIGNED ? 2 : 1;
+}
+
+static Key key_of(const Product *p, size_t word) {
+    Key k;
+    memset(&k, 0, sizeof k); // holes too
+    k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
+    k.a = side(p->M, p->K, p->a_row, p->a_col);
+    k.b = side(p->K, p->N, p->b_row, p->b_col);
+    k.sms = settings.sms, k.word = (int)word, k.y_word = p->wide ? 4 : (int)word;
+    k.compute = word == 2       ? LT_32F
+                : p->bf16       ? LT_32F_FAST_16BF
+                : settings.tf32 ? LT_32F_FAST_TF32
+                                : LT_32F;
+    k.epilogue = (int)p->epilogue;
+    k.align_a = alignment(p->a), k.align_b = alignment(p->b), k.align_y = alignment(p->y);
+    k.align_c = p->addend ? alignment(p->addend) : k.align_y;
+    k.bias = present(p->bias), k.aux = p->epilogue == EPI_NONE ? 0 : present(p->aux);
+    k.addend = p->addend ? 1 : 0;
+    return k;
+}
+
+/* Dimensions that the library can be asked for at all. */
+static bool possible(const Key *k) {
+    const int64_t most = INT32_MAX;
+    return k->M > 0 && k->N > 0 && k->K > 0 && k->M <= most && k->N <= most && k->K <= most &&
+           k->a.ld > 0 && k->b.ld > 0 && k->ldy >= k->N && k->align_a >= k->word &&
+           k->align_b >= k->word && k->align_y >= k->y_word && k->align_c >= k->y_word;
+}
+
+/* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its GELU' takes neither bias nor
+ * addend, and fp32 gradients of bf16 words have no activation. */
+static int epilogue_of(const Key *k) {
+    bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
+    switch (k->epilogue) {
+    case EPI_NONE:
+        return k->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
+    case EPI_GELU:
+        if (!k->aux) return k->bias ? LT_EPILOGUE_GELU_BIAS : LT_EPILOGUE_GELU;
+        return !aux ? 0 : k->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
+    case EPI_DGELU:
+        return aux && !k->bias && !k->addend ? LT_EPILOGUE_DGELU : 0;
+    }
+    return 0;
+}
+
+/* --- the plan */
+
+static void set(const ProductPlan *plan, int attribute, const void *value, size_t n_bytes) {
+    check(&plan->key, plans->lt->desc_set(plan->desc, attribute, value, n_bytes), "an attribute");
+}
+
+static int type_of(int word) {
+    return word == 2 ? LT_R_16BF : LT_R_32F;
+}
+
+static void layout(const Key *k, LtLayout *l, int type, int64_t rows, int64_t cols, int64_t ld) {
+    check(k, plans->lt->layout_create(l, type, (uint64_t)rows, (uint64_t)cols, ld), "a layout");
+}
+
+static void describe(ProductPlan *plan) {
+    const Key *k = &plan->key;
+    check(k, plans->lt->desc_create(&plan->desc, k->compute, LT_R_32F), "a description");
+    int32_t sms = k->sms;
+    set(plan, LT_DESC_TRANSA, &k->b.operation, sizeof k->b.operation);
+    set(plan, LT_DESC_TRANSB, &k->a.operation, sizeof k->a.operation);
+    if (sms > 0) set(plan, LT_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
+    layout(k, &plan->a, type_of(k->word), k->a.rows, k->a.cols, k->a.ld);
+    layout(k, &plan->b, type_of(k->word), k->b.rows, k->b.cols, k->b.ld);
+    layout(k, &plan->y, type_of(k->y_word), k->N, k->M, k->ldy);
+}
+
+/* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are aligned. */
+static void set_addresses(const ProductPlan *plan, const Product *p, const void *bias) {
+    if (!plan->whole) return;
+    if (plan->key.bias) set(plan, LT_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (plan->key.aux) set(plan, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
+}
+
+static LtPreference preference(const Key *k) {
+    const CublasLt *lt = plans->lt;
+    LtPreference f;
+    uint64_t bytes = PRODUCT_WORKSPACE;
+    const int align[] = {k->align_b, k->align_a, k->align_c,
+                         k->align_y}; // A, B, C, D of the library
+    check(k, lt->preference_create(&f), "a preference");
+    check(k, lt->preference_set(f, LT_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
+          "the size of the workspace");
+    for (int i = 0; i < 4; i++) {
+        uint32_t n = (uint32_t)align[i];
+        check(k, lt->preference_set(f, LT_PREF_MIN_ALIGNMENT_A + i, &n, sizeof n), "an alignment");
+    }
+    return f;
+}
+
+/* Asks for algorithms, with the epilogue or without. */
+static void ask(ProductPlan *plan, bool whole, const Product *p) {
+    const Key *k = &plan->key;
+    const CublasLt *lt = plans->lt;
+    uint32_t epilogue = (uint32_t)(whole ? epilogue_of(k) : LT_EPILOGUE_DEFAULT);
+    int64_t ld = k->ldy;
+    plan->n = 0, plan->whole = whole;
+    if (!epilogue) return;
+    set(plan, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (whole && k->aux) set(plan, LT_DESC_AUX_LD, &ld, sizeof ld);
+    set_addresses(plan, p, p->bias); // rounded ones are aligned as well as these or better
+    LtPreference f = preference(k);
+    int n = 0, status = lt->heuristic(plans->handle, plan->desc, plan->b, plan->a, plan->y, plan->y,
+                                      f, MOST, plan->choice, &n);
+    lt->preference_destroy(f);
+    counts.heuristics++;
+    if (status == LT_NOT_SUPPORTED || status == LT_INVALID_VALUE) return;
+    check(k, status, "a choice of algorithms");
+    for (int i = 0; i < n; i++)
+        if (plan->choice[i].status == LT_SUCCESS &&
+            plan->choice[i].workspace_bytes <= PRODUCT_WORKSPACE)
+            plan->choice[plan->n++] = plan->choice[i];
+}
+
+static void plan_free(ProductPlan *plan) {
+    const CublasLt *lt = plans->lt;
+    if (plan->desc) {
+        lt->desc_destroy(plan->desc);
+        lt->layout_destroy(plan->a), lt->layout_destroy(plan->b), lt->layout_destroy(plan->y);
+    }
+    mem_free(plan);
+}
+
+static void forget(void) {
+    for (int i = 0; i < PLANS; i++)
+        if (plans->slot[i]) plan_free(plans->slot[i]);
+    plans->lt->destroy(plans->handle);
+    mem_free(plans);
+    plans = NULL;
+    counts.plans = 0;
+}
+
+static ProductPlan *plan_new(const Key *k, const Product *p) {
+    ProductPlan *plan = mem_calloc(1, sizeof *plan);
+    plan->key = *k;
+    counts.plans++;
+    if (!possible(k)) return plan;
+    describe(plan);
+    ask(plan, true, p);
+    if (!plan->n && (p->bias || p->epilogue != EPI_NONE)) ask(plan, false, p);
+    return plan;
+}
+
+/* FNV-1a. */
+static unsigned hash(const Key *k) {
+    const unsigned char *byte = (const unsigned char *)k;
+    uint64_t h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < sizeof *k; i++) h = (h ^ byte[i]) * 0x100000001b3;
+    return (unsigned)(h >> 40) % PLANS;
+}
+
+ProductPlan *product_plan(const Product *p, size_t word) {
+    const CublasLt *lt = plans ? plans->lt : cublaslt();
+    if (!lt) return NULL;
+    Key k = key_of(p, word);
+    if (!plans) {
+        plans = mem_calloc(1, sizeof *plans);
+        plans->lt = lt;
+        check(&k, lt->create(&plans->handle), "the start");
+        device_at_close(forget);
+    }
+    unsigned at = hash(&k);
+    for (int tries = 0; tries < PLANS; tries++, at = (at + 1) % PLANS) {
+        ProductPlan **slot = &plans->slot[at];
+        if (!*slot) *slot = plan_new(&k, p);
+        if (memcmp(&(*slot)->key, &k, sizeof k) == 0) return *slot;
+    }
+    die("products of more than %d shapes: the one of y[%lld,%lld] over %lld has no place", PLANS,
+        (long long)p->M, (long long)p->N, (long long)p->K);
+}
+
+bool product_plan_rounds_bias(const ProductPlan *plan) {
+    return plan->n && plan->whole && plan->key.bias && plan->key.y_word == 2;
+}
+
+/* --- running it */
+
+static void *workspace_of(const Product *p) {
+    uintptr_t at = (uintptr_t)p->workspace + WORKSPACE_ALIGN - 1;
+    return (void *)(at - at % WORKSPACE_ALIGN);
+}
+
+/* Puts algorithm i into the stream. False when the library refuses: not all that is proposed is also done. */
+static bool start(const ProductPlan *plan, int i, const Product *p) {
+    const float one = 1, beta = p->addend ? 1 : 0;
+    const LtHeuristic *h = &plan->choice[i];
+    int status =
+        plans->lt->matmul(plans->handle, plan->desc, &one, p->b, plan->b, p->a, plan->a, &beta,
+                          p->addend ? p->addend : p->y, plan->y, p->y, plan->y, &h->algorithm,
+                          workspace_of(p), h->workspace_bytes, device_stream());
+    if (status == LT_NOT_SUPPORTED || status == LT_INVALID_VALUE || status == LT_ARCH_MISMATCH)
+        return false;
+    check(&plan->key, status, "the product");
+    return true;
+}
+
+static void drop(ProductPlan *plan, int i) {
+    plan->n--;
+    memmove(&plan->choice[i], &plan->choice[i + 1], (size_t)(plan->n - i) * sizeof *plan->choice);
+}
+
+ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *bias) {
+    set_addresses(plan, p, bias);
+    while (plan->n > 0) {
+        if (start(plan, 0, p)) return plan->whole ? DONE_ALL : DONE_SUM;
+        drop(plan, 0);
+        if (!plan->n && plan->whole && (p->bias || p->epilogue != EPI_NONE)) ask(plan, false, p);
+    }
+    return DONE_NOTHING;
+}
+
+/* Seconds of n runs of an algorithm. */
+static double seconds(const ProductPlan *plan, int i, const Product *p, int n) {
+    struct timespec begin, end;
+    device_wait();
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int run = 0; run < n; run++) start(plan, i, p);
+    device_wait();
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+}
+
+/* The least time of one run, of some rounds of about a millisecond: runs stand in line, so that what a launch costs the
+ * host is not in it. */
+static double time_of(const ProductPlan *plan, int i, const Product *p) {
+    enum { ROUNDS = 3, MOST_RUNS = 50 };
+    double once = seconds(plan, i, p, 1), best = 1e30;
+    int n = once < 1e-3 / MOST_RUNS ? MOST_RUNS : once < 1e-3 ? (int)(1e-3 / once) : 1;
+    for (int round = 0; round < ROUNDS; round++) {
+        double t = seconds(plan, i, p, n) / n;
+        if (t < best) best = t;
+    }
+    return best;
+}
+
+void product_plan_time(ProductPlan *plan, const Product *p, const void *bias) {
+    set_addresses(plan, p, bias);
+    double least = 1e30;
+    int best = 0;
+    for (int i = 0; i < plan->n;) {
+        if (!start(plan, i, p)) { // and warm
+            drop(plan, i);
+            continue;
+        }
+        double t = time_of(plan, i, p);
+        if (t < 0.98 * least) least = t, best = i;
+        i++;
+    }
+    if (!plan->n) return;
+    LtHeuristic h = plan->choice[best];
+    memmove(&plan->choice[1], &plan->choice[0], (size_t)best * sizeof h);
+    plan->choice[0] = h;
+}

@@ -1,0 +1,44 @@
+/* products -- how this rank's products are done on its device.
+ *
+ * A product of the table (layers/product.h) goes to cuBLASLt by a plan: what is to be done, of one shape, with the
+ * algorithms that the library proposes for it, the likely best first. A plan is made by the first product of its shape,
+ * which is the only one that allocates; product_prepare makes it ahead.
+ *
+ * The ladder: what the library does whole, epilogue included; what it does without the epilogue, which a pass over y
+ * then does (rows of aux that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).
+ *
+ * Everything here is of the calling thread, that is, of a rank. device_close forgets it.
+ */
+#ifndef LAYERS_CUDA_PRODUCTS_H
+#define LAYERS_CUDA_PRODUCTS_H
+
+#include "layers/product.h"
+
+typedef enum ProductRung {
+    PRODUCT_LIBRARY, // where it takes the shape
+    PRODUCT_TILED,   // kernels of this program: tiles in shared memory
+    PRODUCT_PLAIN,   // a thread for each element
+} ProductRung;
+
+typedef struct ProductSettings {
+    ProductRung rung;
+    bool tf32; // fp32 words: operands may be rounded to 10 bits of fraction, for the tensor units
+    int sms;   // multiprocessors that a product may use, to leave others to communication; 0: all
+} ProductSettings;
+/* Local. From the next product on. Plans of other settings are kept. */
+void product_set(ProductSettings s);
+ProductSettings product_settings(void);
+
+/* Local. Makes the plan of p in words of 4 or 2 bytes, and runs each of its algorithms some times: the fastest is taken from
+ * now on; the library's own order decides where times differ by less than 2 %. Overwrites y and aux. Waits; not inside a
+ * step. Two runs may then differ in the last bits, as times do; without it they do not. */
+void product_prepare(const Product *p, size_t word);
+
+/* Products so far, by who did them, and the plans there are. */
+typedef struct ProductCounts {
+    int64_t fused, bare, tiled, plain; // by the library whole, without its epilogue; by own kernels
+    int64_t plans, heuristics;         // times that the library was asked for algorithms
+} ProductCounts;
+ProductCounts product_counts(void);
+
+#endif

@@ -1,0 +1,115 @@
+/* ptx -- instructions that the language lacks: products of a warp, loads of their fragments, copies under way.
+ *
+ * All assembly is here. The tests have a twin of this file (tests/emu/include/layers/cuda/ptx.cuh), which says in C++ what each
+ * of these does.
+ *
+ * The product of a warp, mma m16n8k16: D[16, 8] += A[16, 16] B[16, 8], bf16 in, fp32 sums. No lane holds a row; the lanes share
+ * the matrices in pieces, the fragments. With g = lane / 4 and t = lane % 4, a pair of neighbours to a register:
+ *
+ *     A, 4 registers               k = 2t, 2t+1   k = 2t+8, 2t+9         D, 4 floats     n = 2t   n = 2t+1
+ *                       row g          a[0]           a[2]                       row g      d[0]     d[1]
+ *                       row g+8        a[1]           a[3]                       row g+8    d[2]     d[3]
+ *     B, 2 registers    column g       b0             b1
+ *
+ * So two D of neighbouring columns, rounded to bf16, are the A of a product that sums over these columns: the weights of
+ * attention go from one product into the next without leaving their lanes.
+ *
+ * ldmatrix fetches 8 x 8 matrices of bf16 from shared memory, 4 at once: lane i gives the address of row i % 8 of matrix i / 8,
+ * 16 bytes; register r of a lane becomes elements (g, 2t), (g, 2t+1) of matrix r, and with .trans (2t, g), (2t+1, g). Without it,
+ * matrices are stored as A's rows or B's columns; with it, as B's rows.
+ */
+#ifndef LAYERS_CUDA_PTX_CUH
+#define LAYERS_CUDA_PTX_CUH
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+/* Shared memory has addresses of its own, half as long as a pointer; + counts bytes. */
+using Shared = unsigned;
+__device__ __forceinline__ Shared shared_address(const void *p) {
+    return static_cast<Shared>(__cvta_generic_to_shared(p));
+}
+
+/* The address with these bits turned over. */
+__device__ __forceinline__ Shared flipped(Shared at, int bits) {
+    return at ^ static_cast<Shared>(bits);
+}
+
+/* d += a b. All lanes of the warp. */
+__device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                         unsigned b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* 1, 2 or 4 matrices; lanes 0 .. 8 N - 1 give addresses. All lanes of the warp. */
+__device__ __forceinline__ void ldmatrix(unsigned (&r)[1], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix(unsigned (&r)[2], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix(unsigned (&r)[4], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[1], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[2], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[4], Shared row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+/* Of a thread: begins a copy of 4 or 16 bytes, aligned to that, from global to shared memory; zeros where it is not `there`,
+ * and then `from` is not read. The bytes have any value until this thread has waited; other threads need a barrier after. */
+template <int BYTES>
+__device__ __forceinline__ void copy_async(Shared to, const void *from, bool there) {
+    static_assert(BYTES == 4 || BYTES == 16, "what is used");
+    int n = there ? BYTES : 0;
+    if constexpr (BYTES == 16) // past L1: each byte is fetched once by a block
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(n)
+                     : "memory");
+}
+/* Copies begun since the last commit are a group. */
+__device__ __forceinline__ void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* All groups of this thread but the last LEFT have arrived. */
+template <int LEFT> __device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+/* 2^x to 2 units in the last place; 0 where that is not normal. */
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* vec -- words of storage and the 128 bits that a thread moves at once; sums over a warp and over a block.
+ *
+ * E is the word in memory, float or bf16; computing is in float. A thread that takes W = width<E> words, 16 bytes, from an
+ * address that is a multiple of 16 uses the widest access there is; W = 1 serves what is not aligned. A warp then
+ * moves 512 bytes side by side.
+ */
+#ifndef LAYERS_CUDA_VEC_CUH
+#define LAYERS_CUDA_VEC_CUH
+
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+using bf16 = __nv_bfloat16;
+
+template <class E> constexpr int width = 16 / static_cast<int>(sizeof(E));
+enum { WARP = 32, FULL = -1 }; // lanes; the mask of all of them
+
+__device__ __forceinline__ float to_float(float x) {
+    return x;
+}
+__device__ __forceinline__ float to_float(bf16 x) {
+    return __bfloat162float(x);
+}
+__device__ __forceinline__ void from_float(float &y, float x) {
+    y = x;
+}
+__device__ __forceinline__ void from_float(bf16 &y, float x) {
+    y = __float2bfloat16_rn(x);
+}
+
+/* W words that are moved by one instruction. */
+template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
+
+/* x[W] = p[0 .. W) */
+template <class E, int W> __device__ __forceinline__ void load(float (&x)[W], const E *p) {
+    Words<E, W> w = *reinterpret_cast<const Words<E, W> *>(p);
+#pragma unroll
+    for (int i = 0; i < W; i++) x[i] = to_float(w.at[i]);
+}
+template <class E, int W> __device__ __forceinline__ void store(E *p, const float (&x)[W]) {
+    Words<E, W> w;
+#pragma unroll
+    for (int i = 0; i < W; i++) from_float(w.at[i], x[i]);
+    *reinterpret_cast<Words<E, W> *>(p) = w;
+}
+
+/* May a row of n words at p, and rows that follow it, be moved W at a time? */
+template <class E> bool whole_words(const void *p, int64_t n) {
+    return reinterpret_cast<uintptr_t>(p) % 16 == 0 && n % width<E> == 0;
+}
+
+__device__ __forceinline__ int this_lane() {
+    return static_cast<int>(threadIdx.x) % WARP;
+}
+__device__ __forceinline__ int this_warp() {
+    return static_cast<int>(threadIdx.x) / WARP;
+}
+
+/* Blocks of `each` that cover n. */
+inline unsigned blocks_for(int64_t n, int64_t each) {
+    return static_cast<unsigned>((n + each - 1) / each);
+}
+
+/* Sums and maxima over the lanes of a warp, in all of them. */
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) x += __shfl_xor_sync(static_cast<unsigned>(FULL), x, d);
+    return x;
+}
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, d));
+    return x;
+}
+
+/* Sums of N numbers over the warps of a block, in the order of the warps, in all threads. Two calls in turn need two
+ * of these; a third may use the first again. */
+template <int N> struct BlockSums { float of[WARP][N]; };
+template <int N> __device__ __forceinline__ void block_sum(float (&x)[N], BlockSums<N> &s) {
+    int warps = static_cast<int>(blockDim.x) / WARP;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[i] = warp_sum(x[i]);
+        if (this_lane() == 0) s.of[this_warp()][i] = x[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[i] = 0;
+        for (int w = 0; w < warps; w++) x[i] += s.of[w][i];
+    }
+}
+
+#endif

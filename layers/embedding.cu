@@ -1,0 +1,273 @@
+/* embedding on CUDA. Bound by memory; bytes per token with words of bf16:
+ *
+ *     forward    read 2C of wte (4C of wpe from L2), write 2C
+ *     backward   read 2C once for dwte and once for dwpe; rows of dwte that occur: read and write 4C
+ *
+ * Many tokens add to one row of dwte. So tokens are sorted (sort.cuh), and the sum over each row's tokens has a fixed order:
+ * a block takes CHUNK sorted tokens and adds up runs of one token in registers. A run that lies within the chunk is added
+ * to dwte there; the pieces of a run that crosses chunks are left behind and joined by a second kernel:
+ *
+ *     sorted    5 5 5 5 | 5 5 8 9 | 9 9 9 9 | 9 20 20 21
+ *     pieces          ->|->     ->|->  9  ->|->
+ */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/sort.cuh"
+#include "layers/cuda/vec.cuh"
+
+extern "C" {
+#include "layers/cuda/families.h"
+}
+
+namespace {
+
+enum { THREADS = 128, CHUNK = 128 };
+
+/* Row of the token table, or -1 where its token is not here. */
+__device__ __forceinline__ int64_t token_row(const Embedding &e, int64_t t) {
+    int64_t row = static_cast<int64_t>(e.tokens[t]) - e.token0;
+    return row >= 0 && row < e.V ? row : -1;
+}
+
+/* blockIdx.x is the row of a matrix, blockIdx.y a piece of it. */
+__device__ __forceinline__ int64_t this_column() {
+    return static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
+}
+
+template <class E, int W> __global__ void forward_rows(E *x, Embedding e) {
+    int64_t t = blockIdx.x, c = this_column() * W, row = token_row(e, t);
+    if (c >= e.C) return;
+    float v[W] = {0}, p[W];
+    if (row >= 0) load<E, W>(v, static_cast<const E *>(e.wte) + row * e.C + c);
+    if (e.wpe) {
+        load<float, W>(p, e.wpe + (e.first + t % e.S) * e.C + c);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] += p[j];
+    }
+    store<E, W>(x + t * e.C + c, v);
+}
+
+/* x += wpe, row t of x being token t0 + t. */
+template <class E, int W> __global__ void position_rows(E *x, Embedding e, int64_t t0) {
+    int64_t t = blockIdx.x, c = this_column() * W;
+    if (c >= e.C) return;
+    float v[W], p[W];
+    load<E, W>(v, x + t * e.C + c);
+    load<float, W>(p, e.wpe + (e.first + (t0 + t) % e.S) * e.C + c);
+#pragma unroll
+    for (int j = 0; j < W; j++) v[j] += p[j];
+    store<E, W>(x + t * e.C + c, v);
+}
+
+/* dwpe of a position: its tokens, one of each sequence, in order. Row t of dx is token t0 + t; T rows. */
+template <class E, int W>
+__global__ void position_sums(const E *dx, Embedding e, int64_t T, int64_t t0) {
+    int64_t c = this_column() * W, s = (t0 + blockIdx.x) % e.S;
+    if (c >= e.C) return;
+    float sum[W] = {0}, v[W];
+#pragma unroll 4
+    for (int64_t t = blockIdx.x; t < T; t += e.S) {
+        load<E, W>(v, dx + t * e.C + c);
+#pragma unroll
+        for (int j = 0; j < W; j++) sum[j] += v[j];
+    }
+    float *dwpe = e.dwpe + (e.first + s) * e.C + c;
+    load<float, W>(v, dwpe);
+#pragma unroll
+    for (int j = 0; j < W; j++) v[j] += sum[j];
+    store<float, W>(dwpe, v);
+}
+
+/* --- dwte */
+
+/* Keys for the sort: rows; V of those that are not here, so they come last. */
+__global__ void list_tokens(int *keys, int *numbers, Embedding e, int T) {
+    int t = static_cast<int>(blockIdx.x * THREADS + threadIdx.x);
+    if (t >= T) return;
+    int64_t row = token_row(e, t);
+    keys[t] = static_cast<int>(row < 0 ? e.V : row), numbers[t] = t;
+}
+
+struct Chunk {
+    int key[CHUNK + 2], token[CHUNK]; // keys of the chunk, with those before and behind it
+};
+
+/* Adds W sums to where they belong. */
+template <int W> __device__ __forceinline__ void add_to(float *to, const float (&sum)[W]) {
+    float v[W];
+    load<float, W>(v, to);
+#pragma unroll
+    for (int j = 0; j < W; j++) v[j] += sum[j];
+    store<float, W>(to, v);
+}
+
+/* pieces[chunks, 2, C]: of the run that comes from the chunk before, and of the one that goes on in the next. */
+template <class E, int W>
+__global__ void sum_runs(float *dwte, float *pieces, const E *dx, const int *keys,
+                         const int *numbers, int T, int64_t V, int64_t C) {
+    auto &chunk = shared<Chunk>();
+    int begin = static_cast<int>(blockIdx.x) * CHUNK, n = begin + CHUNK < T ? CHUNK : T - begin;
+    for (int i = static_cast<int>(threadIdx.x); i < n + 2; i += THREADS) {
+        int at = begin + i - 1;
+        chunk.key[i] = at >= 0 && at < T ? keys[at] : -1;
+        if (i < n) chunk.token[i] = numbers[begin + i];
+    }
+    __syncthreads();
+    int64_t c = this_column() * W;
+    if (c >= C) return;
+    bool from_before = chunk.key[0] == chunk.key[1];
+    for (int i = 0; i < n;) {
+        int key = chunk.key[1 + i], end = i + 1;
+        if (key == V) return; // and so are all that follow
+        while (end < n && chunk.key[1 + end] == key) end++;
+        float sum[W] = {0}, v[W];
+#pragma unroll 4
+        for (int j = i; j < end; j++) {
+            load<E, W>(v, dx + chunk.token[j] * C + c);
+#pragma unroll
+            for (int k = 0; k < W; k++) sum[k] += v[k];
+        }
+        bool goes_on = end == n && chunk.key[1 + n] == key;
+        float *piece = pieces + blockIdx.x * 2 * C + c;
+        if (i == 0 && from_before)
+            store<float, W>(piece, sum);
+        else if (goes_on)
+            store<float, W>(piece + C, sum);
+        else
+            add_to<W>(dwte + key * C + c, sum);
+        i = end;
+    }
+}
+
+/* A run that begins in this chunk and goes on: its pieces, in order. */
+template <int W>
+__global__ void join_runs(float *dwte, const float *pieces, const int *keys, int T, int64_t V,
+                          int64_t C) {
+    int begin = static_cast<int>(blockIdx.x) * CHUNK, end = begin + CHUNK;
+    int64_t c = this_column() * W;
+    if (end >= T || c >= C) return;
+    int key = keys[end - 1];
+    bool begins = begin == 0 || keys[begin - 1] != key || keys[begin] != key;
+    if (key == V || keys[end] != key || !begins) return;
+    float sum[W], v[W];
+    load<float, W>(sum, pieces + (blockIdx.x * 2 + 1) * C + c);
+    for (int64_t p = blockIdx.x + 1; end < T && keys[end] == key; p++, end += CHUNK) {
+        load<float, W>(v, pieces + p * 2 * C + c);
+#pragma unroll
+        for (int j = 0; j < W; j++) sum[j] += v[j];
+    }
+    add_to<W>(dwte + key * C + c, sum);
+}
+
+/* --- launchers */
+
+/* What the sort and the pieces take of the scratch, one behind the other. */
+struct Scratch {
+    Sort sort;
+    float *pieces;
+};
+Scratch scratch_for(int64_t T, int64_t C) {
+    Scratch s;
+    auto n = static_cast<size_t>(blocks_for(T, 4)) * 4; // so that each list is aligned
+    s.sort.n = static_cast<int>(T), s.sort.warps = sort_warps(T);
+    size_t counts = static_cast<size_t>(DIGITS) * static_cast<size_t>(s.sort.warps);
+    size_t pieces = static_cast<size_t>(blocks_for(T, CHUNK)) * 2 * static_cast<size_t>(C);
+    auto *at = static_cast<int *>(device_scratch((4 * n + counts + pieces) * sizeof(int)));
+    s.sort.keys[0] = at, s.sort.keys[1] = at + n;
+    s.sort.numbers[0] = at + 2 * n, s.sort.numbers[1] = at + 3 * n, s.sort.counts = at + 4 * n;
+    s.pieces = reinterpret_cast<float *>(at + 4 * n + counts);
+    return s;
+}
+
+int bits_of(int64_t largest) {
+    int bits = 0;
+    while (largest >> bits) bits++;
+    return bits;
+}
+
+template <class E> struct Launchers {
+    static constexpr int W = width<E>;
+    static const E *in(const Act *x) { return static_cast<const E *>(x); }
+
+    static dim3 pieces(int64_t rows, int64_t C, int w) {
+        return dim3(static_cast<unsigned>(rows), blocks_for(C, static_cast<int64_t>(THREADS) * w));
+    }
+    static bool wide(const void *x, const void *w, int64_t C) {
+        return whole_words<E>(x, C) && whole_words<float>(w, C);
+    }
+    /* Rows that are tokens: those beyond the batch are padding. */
+    static int64_t token_rows(const Embedding *e, int64_t T, int64_t t0) {
+        int64_t left = e->B * e->S - t0;
+        return left < 0 ? 0 : left < T ? left : T;
+    }
+
+    static void forward_of(Team *, const Embedding *e, Act *x) {
+        int64_t T = e->B * e->S;
+        if (T == 0 || e->C == 0) return;
+        auto *to = static_cast<E *>(x);
+        if (wide(x, e->wpe, e->C) && whole_words<E>(e->wte, 0))
+            LAUNCH((forward_rows<E, W>), pieces(T, e->C, W), THREADS, 0, to, *e);
+        else
+            LAUNCH((forward_rows<E, 1>), pieces(T, e->C, 1), THREADS, 0, to, *e);
+    }
+
+    static void position_forward_of(Team *, const Embedding *e, int64_t T, int64_t t0, Act *x) {
+        int64_t rows = token_rows(e, T, t0);
+        if (rows == 0 || e->C == 0) return;
+        auto *to = static_cast<E *>(x);
+        if (wide(x, e->wpe, e->C))
+            LAUNCH((position_rows<E, W>), pieces(rows, e->C, W), THREADS, 0, to, *e, t0);
+        else
+            LAUNCH((position_rows<E, 1>), pieces(rows, e->C, 1), THREADS, 0, to, *e, t0);
+    }
+
+    static void position_backward_of(Team *, const Embedding *e, int64_t T, int64_t t0,
+                                     const Act *dx) {
+        int64_t rows = token_rows(e, T, t0), positions = rows < e->S ? rows : e->S;
+        if (rows == 0 || e->C == 0) return;
+        if (wide(dx, e->dwpe, e->C))
+            LAUNCH((position_sums<E, W>), pieces(positions, e->C, W), THREADS, 0, in(dx), *e, rows,
+                   t0);
+        else
+            LAUNCH((position_sums<E, 1>), pieces(positions, e->C, 1), THREADS, 0, in(dx), *e, rows,
+                   t0);
+    }
+
+    template <int w> static void runs(const Embedding *e, const Scratch &s, const Act *dx) {
+        const Sort &o = s.sort;
+        dim3 grid = pieces(blocks_for(o.n, CHUNK), e->C, w);
+        LAUNCH((sum_runs<E, w>), grid, THREADS, 0, e->dwte, s.pieces, in(dx), o.keys[0],
+               o.numbers[0], o.n, e->V, e->C);
+        LAUNCH((join_runs<w>), grid, THREADS, 0, e->dwte, s.pieces, o.keys[0], o.n, e->V, e->C);
+    }
+
+    static void backward_of(Team *, const Embedding *e, const Act *dx) {
+        int64_t T = e->B * e->S;
+        if (T == 0 || e->C == 0) return;
+        if (e->dwpe) position_backward_of(nullptr, e, T, 0, dx);
+        if (!e->dwte || e->V == 0) return;
+        Scratch s = scratch_for(T, e->C);
+        LAUNCH(list_tokens, blocks_for(T, THREADS), THREADS, 0, s.sort.keys[0], s.sort.numbers[0],
+               *e, s.sort.n);
+        launch_sort(s.sort, bits_of(e->V));
+        if (wide(dx, e->dwte, e->C) && e->C % W == 0)
+            runs<W>(e, s, dx);
+        else
+            runs<1>(e, s, dx);
+    }
+
+    static void fill(Kernels *k) {
+        k->embedding_forward = forward_of;
+        k->embedding_backward = backward_of;
+        k->position_forward = position_forward_of;
+        k->position_backward = position_backward_of;
+    }
+};
+
+} // namespace
+
+extern "C" void embedding_cuda(Kernels *k, bool bf16_words) {
+    if (bf16_words)
+        Launchers<bf16>::fill(k);
+    else
+        Launchers<float>::fill(k);
+}

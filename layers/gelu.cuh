@@ -1,0 +1,31 @@
+/* gelu -- the sigmoid, and GELU in the tanh form, of one number; formulas as in gelu.h. */
+#ifndef LAYERS_GELU_CUH
+#define LAYERS_GELU_CUH
+
+#include <cuda_runtime.h>
+
+/* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. */
+__device__ __forceinline__ float sigmoid(float x, float &rest) {
+    float e = __expf(-fabsf(x)), big = 1.0f / (1.0f + e), small = e * big;
+    rest = x < 0 ? big : small;
+    return x < 0 ? small : big;
+}
+__device__ __forceinline__ float sigmoid(float x) {
+    float rest;
+    return sigmoid(x, rest);
+}
+
+__device__ __forceinline__ float gelu(float x) {
+    const float a = 2 * 0.7978845608f, b = a * 0.044715f;
+    return x * sigmoid(x * fmaf(x * x, b, a));
+}
+
+/* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u). */
+__device__ __forceinline__ float gelu_slope(float x) {
+    const float a = 2 * 0.7978845608f, b = a * 0.044715f;
+    float t = fminf(12.0f, fmaxf(-12.0f, x)); // beyond it is 0 or 1, but x^3 may be infinite
+    float t2 = t * t, rest, s = sigmoid(t * fmaf(t2, b, a), rest);
+    return fmaf(t * (s * rest), fmaf(t2, 3 * b, a), s);
+}
+
+#endif

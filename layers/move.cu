@@ -1,0 +1,136 @@
+/* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/sums.cuh"
+#include "layers/cuda/vec.cuh"
+
+extern "C" {
+#include "layers/cuda/families.h"
+}
+
+namespace {
+
+enum { THREADS = 256, WARPS = THREADS / WARP };
+
+/* A warp for each row; a Piece is what a lane moves at a time. */
+template <class Piece>
+__global__ void copy_rows(Piece *to, int64_t to_ld, const Piece *from, int64_t from_ld,
+                          int64_t rows, int64_t n) {
+    int64_t r = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
+    if (r >= rows) return;
+    for (int64_t i = this_lane(); i < n; i += WARP) to[r * to_ld + i] = from[r * from_ld + i];
+}
+
+template <int W> __global__ void add_floats(float *y, const float *x, int64_t n) {
+    int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
+    if (i >= n) return;
+    float a[W], b[W];
+    load<float, W>(a, y + i);
+    load<float, W>(b, x + i);
+#pragma unroll
+    for (int j = 0; j < W; j++) a[j] += b[j];
+    store<float, W>(y + i, a);
+}
+
+__global__ void fill_tokens(int32_t *to, int64_t n, int32_t pad) {
+    int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+    if (i < n) to[i] = pad;
+}
+
+void zero_of(Team *, void *x, size_t n_bytes) {
+    device_zero(x, n_bytes);
+}
+
+template <class Piece>
+void launch_copy(void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
+                 int64_t n, int64_t in_piece) {
+    LAUNCH((copy_rows<Piece>), blocks_for(rows, WARPS), THREADS, 0, static_cast<Piece *>(to),
+           to_ld / in_piece, static_cast<const Piece *>(from), from_ld / in_piece, rows,
+           n / in_piece);
+}
+
+void copy_of(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
+             int64_t n, size_t word) {
+    if (n == 0 || rows == 0) return;
+    if (rows == 1 || (to_ld == n && from_ld == n))
+        return device_copy(to, from, static_cast<size_t>(rows * n) * word);
+    int64_t words = 16 / static_cast<int64_t>(word);
+    bool whole = reinterpret_cast<uintptr_t>(to) % 16 == 0 &&
+                 reinterpret_cast<uintptr_t>(from) % 16 == 0 && to_ld % words == 0 &&
+                 from_ld % words == 0 && n % words == 0;
+    if (whole)
+        launch_copy<uint4>(to, to_ld, from, from_ld, rows, n, words);
+    else if (word == 4)
+        launch_copy<uint32_t>(to, to_ld, from, from_ld, rows, n, 1);
+    else if (word == 2)
+        launch_copy<uint16_t>(to, to_ld, from, from_ld, rows, n, 1);
+    else
+        die("copy of words of %zu bytes", word);
+}
+
+void add_to_of(Team *, float *y, const float *x, int64_t n) {
+    int64_t whole = whole_words<float>(y, 0) && whole_words<float>(x, 0) ? n / 4 * 4 : 0;
+    if (whole) LAUNCH((add_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, y, x, whole);
+    if (whole < n)
+        LAUNCH((add_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, y + whole, x + whole,
+               n - whole);
+}
+
+template <int W> __global__ void round_floats(bf16 *to, const float *from, int64_t n) {
+    int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
+    if (i >= n) return;
+    float a[W];
+    load<float, W>(a, from + i);
+    store<bf16, W>(to + i, a);
+}
+
+void to_words_of(Act *to, const float *from, int64_t n) {
+    auto *words = static_cast<bf16 *>(to);
+    bool aligned = whole_words<float>(from, 0) && reinterpret_cast<uintptr_t>(to) % 8 == 0;
+    int64_t whole = aligned ? n / 4 * 4 : 0;
+    if (whole)
+        LAUNCH((round_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, words, from, whole);
+    if (whole < n)
+        LAUNCH((round_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, words + whole,
+               from + whole, n - whole);
+}
+
+/* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread from its beginning:
+ * word i lies at 2n + 2i, behind all that the floats before it fill. */
+template <class E> void to_floats_of(float *to, const Act *from, int64_t n) {
+    auto bytes = static_cast<size_t>(n) * sizeof(E);
+    char *at = reinterpret_cast<char *>(to) + static_cast<size_t>(n) * sizeof *to - bytes;
+    device_get(at, from, bytes);
+    device_wait();
+    for (int64_t i = 0; i < n; i++) {
+        E word;
+        memcpy(static_cast<void *>(&word), at + static_cast<size_t>(i) * sizeof word, sizeof word);
+        to[i] = to_float(word);
+    }
+}
+
+/* From the host, where batches are made. */
+void copy_tokens_of(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {
+    if (!from) return;
+    device_put(to, from, static_cast<size_t>(n) * sizeof *to);
+    if (n < T) LAUNCH(fill_tokens, blocks_for(T - n, THREADS), THREADS, 0, to + n, T - n, pad);
+}
+
+void sum_to(double *sum, const float *x, int64_t n, bool add) {
+    launch_sum<Itself>(sum, x, n, add);
+}
+double sum_of_floats(const float *x, int64_t n) {
+    return wait_for_sum<Itself>(x, n);
+}
+
+} // namespace
+
+extern "C" void move_cuda(Kernels *k, bool bf16_words) {
+    k->to_floats = bf16_words ? to_floats_of<bf16> : to_floats_of<float>;
+    k->to_words = bf16_words ? to_words_of : nullptr;
+    k->add_to = add_to_of;
+    k->zero = zero_of;
+    k->copy = copy_of;
+    k->copy_tokens = copy_tokens_of;
+    k->sum_of = sum_of_floats;
+    k->sum_to = sum_to;
+}

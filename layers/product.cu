@@ -1,0 +1,249 @@
+/* product on CUDA. The ladder: cuBLASLt where it takes the shape (layers/cuda/products.h); tiles in shared memory; a
+ * thread for each element. All three end alike: addend, bias, epilogue, one rounding to the word of y.
+ *
+ * FLOPs 2MNK. A tile of 64 x 64 reads 128 numbers of shared memory for 4,096 multiply-adds of fp32: it serves what the
+ * library does not take, and what is checked against something that is not the library; the tensor units it leaves alone.
+ */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/vec.cuh"
+#include "layers/gelu.cuh"
+
+extern "C" {
+#include "layers/cuda/families.h"
+#include "layers/cuda/product_plan.h"
+}
+
+namespace {
+
+/* A product in words E of activations, with a result in words Y. */
+template <class E, class Y> struct Task {
+    int64_t M, N, K;
+    const E *a, *b;
+    int64_t a_row, a_col, b_row, b_col, ldy;
+    Y *y;
+    const Y *addend;
+    const float *bias;
+    E *aux;
+    Epilogue epilogue;
+    bool rounds; // operands to bf16
+};
+
+__device__ __forceinline__ float operand(float x, bool rounds) {
+    return rounds ? __bfloat162float(__float2bfloat16_rn(x)) : x;
+}
+__device__ __forceinline__ float operand(bf16 x, bool) {
+    return __bfloat162float(x);
+}
+
+/* The sum of y(m, n) is there. */
+template <class E, class Y>
+__device__ __forceinline__ void finish(const Task<E, Y> &p, int64_t m, int64_t n, float sum) {
+    int64_t at = m * p.ldy + n;
+    if (p.addend) sum = to_float(p.addend[at]) + sum;
+    if (p.bias) sum += p.bias[n];
+    if (p.epilogue == EPI_GELU) {
+        if (p.aux) from_float(p.aux[at], sum);
+        sum = gelu(sum);
+    } else if (p.epilogue == EPI_DGELU) {
+        sum *= gelu_slope(to_float(p.aux[at]));
+    }
+    from_float(p.y[at], sum);
+}
+
+/* --- plain: a thread for each element; 8 rows of 32 columns in a block */
+
+enum { ROWS = 8, COLUMNS = 32 };
+
+template <class E, class Y>
+__device__ __forceinline__ bool this_element(const Task<E, Y> &p, int64_t &m, int64_t &n) {
+    int64_t across = (p.N + COLUMNS - 1) / COLUMNS, block = blockIdx.x;
+    m = block / across * ROWS + threadIdx.y, n = block % across * COLUMNS + threadIdx.x;
+    return m < p.M && n < p.N;
+}
+
+template <class E, class Y> __global__ void product_plain(Task<E, Y> p) {
+    int64_t m, n;
+    if (!this_element(p, m, n)) return;
+    float sum = 0;
+    for (int64_t k = 0; k < p.K; k++)
+        sum = fmaf(operand(p.a[m * p.a_row + k * p.a_col], p.rounds),
+                   operand(p.b[k * p.b_row + n * p.b_col], p.rounds), sum);
+    finish(p, m, n, sum);
+}
+
+/* y holds the sums, addend included: what is left of a product that the library did without its epilogue. */
+template <class E, class Y> __global__ void product_end(Task<E, Y> p) {
+    int64_t m, n;
+    if (this_element(p, m, n)) finish(p, m, n, to_float(p.y[m * p.ldy + n]));
+}
+
+/* --- tiled: a block of 16 x 16 threads makes a tile of y of 64 x 64, 16 of K at a time through shared memory. A thread
+ * makes every 16th row and column of it, so that the lanes of a warp read and write side by side:
+ *
+ *         b  | STEP x TILE      thread (x, y): rows y, y + 16, ..., columns x, x + 16, ...
+ *     ---+--------------
+ *      a |  y  TILE x TILE
+ */
+enum { TILE = 64, STEP = 16, SIDE = 16, EACH = TILE / SIDE, THREADS = SIDE * SIDE };
+
+struct Tiles {
+    float a[STEP][TILE + 1], b[STEP][TILE + 1]; // one more: columns begin in different banks
+};
+
+/* Rows r0.. and steps k0.. of x(r, k) = x[r row + k col], zeros beyond its ends; neighbours in memory go to neighbours
+ * among the lanes. */
+template <class E>
+__device__ __forceinline__ void fetch(float (&tile)[STEP][TILE + 1], const E *x, int64_t r0,
+                                      int64_t rows, int64_t row, int64_t k0, int64_t steps,
+                                      int64_t col, bool rounds) {
+    int t = static_cast<int>(threadIdx.y * SIDE + threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < TILE * STEP / THREADS; i++) {
+        int j = t + i * THREADS, r = col == 1 ? j / STEP : j % TILE,
+            k = col == 1 ? j % STEP : j / TILE;
+        bool inside = r0 + r < rows && k0 + k < steps;
+        tile[k][r] = inside ? operand(x[(r0 + r) * row + (k0 + k) * col], rounds) : 0;
+    }
+}
+
+template <class E, class Y> __global__ void __launch_bounds__(THREADS) product_tiled(Task<E, Y> p) {
+    auto &tile = shared<Tiles>();
+    int64_t across = (p.N + TILE - 1) / TILE, block = blockIdx.x;
+    int64_t m0 = block / across * TILE, n0 = block % across * TILE;
+    int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
+    float sum[EACH][EACH] = {{0}};
+    for (int64_t k0 = 0; k0 < p.K; k0 += STEP) {
+        fetch(tile.a, p.a, m0, p.M, p.a_row, k0, p.K, p.a_col, p.rounds);
+        fetch(tile.b, p.b, n0, p.N, p.b_col, k0, p.K, p.b_row, p.rounds);
+        __syncthreads();
+        for (int k = 0; k < STEP; k++) {
+            float a[EACH], b[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                a[i] = tile.a[k][y + i * SIDE], b[i] = tile.b[k][x + i * SIDE];
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+#pragma unroll
+                for (int j = 0; j < EACH; j++) sum[i][j] = fmaf(a[i], b[j], sum[i][j]);
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int64_t m = m0 + y + i * SIDE, n = n0 + x + j * SIDE;
+            if (m < p.M && n < p.N) finish(p, m, n, sum[i][j]);
+        }
+}
+
+/* --- launchers */
+
+template <class E> __global__ void round_bias(E *to, const float *bias, int64_t N) {
+    int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+    if (i < N) from_float(to[i], bias[i]);
+}
+
+unsigned tiles(const Product *p, int64_t rows, int64_t columns) {
+    return blocks_for(p->M, rows) * blocks_for(p->N, columns);
+}
+
+template <class E, class Y> Task<E, Y> task_of(const Product *p) {
+    return Task<E, Y>{p->M,
+                      p->N,
+                      p->K,
+                      static_cast<const E *>(p->a),
+                      static_cast<const E *>(p->b),
+                      p->a_row,
+                      p->a_col,
+                      p->b_row,
+                      p->b_col,
+                      p->ldy,
+                      static_cast<Y *>(p->y),
+                      static_cast<const Y *>(p->addend),
+                      p->bias,
+                      static_cast<E *>(p->aux),
+                      p->epilogue,
+                      p->bf16};
+}
+
+template <class E> struct Launchers {
+    /* By kernels of ours; tiles where a tile is not mostly empty. */
+    template <class Y> static void own(const Product *p) {
+        Task<E, Y> t = task_of<E, Y>(p);
+        bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
+        if (thin || product_settings().rung == PRODUCT_PLAIN) {
+            LAUNCH((product_plain<E, Y>), tiles(p, ROWS, COLUMNS), dim3(COLUMNS, ROWS), 0, t);
+            product_counts_mine()->plain++;
+        } else {
+            LAUNCH((product_tiled<E, Y>), tiles(p, TILE, TILE), dim3(SIDE, SIDE), 0, t);
+            product_counts_mine()->tiled++;
+        }
+    }
+
+    /* The bias as the library wants it: of y's type. */
+    static const void *bias_of(const ProductPlan *plan, const Product *p) {
+        if (!product_plan_rounds_bias(plan)) return p->bias;
+        auto *to = static_cast<E *>(device_scratch(static_cast<size_t>(p->N) * sizeof(E)));
+        LAUNCH((round_bias<E>), blocks_for(p->N, THREADS), THREADS, 0, to, p->bias, p->N);
+        return to;
+    }
+
+    template <class Y> static void end(const Product *p) {
+        product_counts_mine()->bare++;
+        if (!p->bias && p->epilogue == EPI_NONE) return;
+        Task<E, Y> t = task_of<E, Y>(p);
+        t.addend = nullptr;
+        LAUNCH((product_end<E, Y>), tiles(p, ROWS, COLUMNS), dim3(COLUMNS, ROWS), 0, t);
+    }
+
+    template <class Y> static void run(const Product *p) {
+        bool own_only = product_settings().rung != PRODUCT_LIBRARY || p->K == 0;
+        ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
+        switch (plan ? product_plan_run(plan, p, bias_of(plan, p)) : DONE_NOTHING) {
+        case DONE_ALL:
+            product_counts_mine()->fused++;
+            return;
+        case DONE_SUM:
+            return end<Y>(p);
+        case DONE_NOTHING:
+            return own<Y>(p);
+        }
+    }
+
+    static void product_of(Team *, const Product *p) {
+        if (p->M == 0 || p->N == 0) return;
+        if (p->wide)
+            run<float>(p);
+        else
+            run<E>(p);
+    }
+
+    static void prepare(const Product *p) {
+        ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, sizeof(E)) : nullptr;
+        if (plan) product_plan_time(plan, p, bias_of(plan, p));
+    }
+
+    static size_t workspace(int) { return PRODUCT_WORKSPACE + WORKSPACE_ALIGN; }
+
+    static void fill(Kernels *k) {
+        k->product = product_of;
+        k->product_workspace = workspace;
+    }
+};
+
+} // namespace
+
+extern "C" void product_cuda(Kernels *k, bool bf16_words) {
+    if (bf16_words)
+        Launchers<bf16>::fill(k);
+    else
+        Launchers<float>::fill(k);
+}
+
+extern "C" void product_prepare(const Product *p, size_t word) {
+    if (word == sizeof(bf16))
+        Launchers<bf16>::prepare(p);
+    else
+        Launchers<float>::prepare(p);
+}

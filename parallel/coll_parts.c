@@ -1,0 +1,244 @@
+#include "parallel/coll_parts.h"
+
+#include "base/mem.h"
+
+CollNodes coll_nodes_make(const int *name, int size) {
+    size_t room = (size_t)size;
+    CollNodes c = {.size = size,
+                   .of = mem_calloc(room, sizeof *c.of),
+                   .place = mem_calloc(room, sizeof *c.place),
+                   .first = mem_calloc(room + 1, sizeof *c.first),
+                   .rank = mem_calloc(room, sizeof *c.rank)};
+    for (int r = 0, like; r < size; r++) {
+        for (like = 0; like < r && !(name && name[like] == name[r]);) like++;
+        c.of[r] = like < r ? c.of[like] : c.n++;
+        c.place[r] = c.first[c.of[r] + 1]++; // counts first
+    }
+    for (int i = 0; i < c.n; i++) c.first[i + 1] += c.first[i];
+    for (int r = 0; r < size; r++) c.rank[c.first[c.of[r]] + c.place[r]] = r;
+    return c;
+}
+
+void coll_nodes_free(CollNodes *n) {
+    mem_free(n->of);
+    mem_free(n->place);
+    mem_free(n->first);
+    mem_free(n->rank);
+}
+
+/* ---- who carries what */
+
+static int ranks_of(const CollNodes *n, int node) {
+    return n->first[node + 1] - n->first[node];
+}
+
+/* The rank of a node that carries the part of an owner. */
+static int carrier(const CollNodes *n, int node, int owner) {
+    if (n->of[owner] == node) return owner;
+    return n->rank[n->first[node] + n->place[owner] % ranks_of(n, node)];
+}
+
+static bool has_root(CollOp op) {
+    return op == COLL_REDUCE || op == COLL_BROADCAST;
+}
+static int parts_of(const CollWay *w) {
+    return has_root(w->op) ? 1 : w->hops->size;
+}
+static int owner_of(const CollWay *w, int part) {
+    return has_root(w->op) ? w->root : part;
+}
+
+static int my_node(const CollWay *w) {
+    return w->hops->of[w->rank];
+}
+static bool carries(const CollWay *w, int rank, int part) {
+    return carrier(w->hops, w->hops->of[rank], owner_of(w, part)) == rank;
+}
+/* Does the part belong to a rank of another node? */
+static bool comes_from_far(const CollWay *w, int part) {
+    return w->hops->of[owner_of(w, part)] != my_node(w);
+}
+/* How many of the parts [0, end) this rank carries. */
+static int carried(const CollWay *w, int end) {
+    int n = 0;
+    for (int j = 0; j < end; j++) n += carries(w, w->rank, j);
+    return n;
+}
+
+/* ---- slots: those of each mate for all carried parts, then one of each other node */
+
+/* Mates are the other ranks of a node; the i-th of n others, without `me`. */
+static int among_others(int i, int me) {
+    return i < me ? i : i - 1;
+}
+static int near_slot(const CollWay *w, int mate, int i, int n_carried) {
+    const CollNodes *h = w->hops;
+    return among_others(h->place[mate], h->place[w->rank]) * n_carried + i;
+}
+static int far_slot(const CollWay *w, int node, int n_carried) {
+    return (ranks_of(w->hops, my_node(w)) - 1) * n_carried + among_others(node, my_node(w));
+}
+
+/* ---- messages */
+
+static int spread_near(const CollWay *w, CollMove *list) {
+    const CollNodes *h = w->hops;
+    int node = my_node(w), k = ranks_of(h, node), me = h->place[w->rank], n = 0;
+    int n_parts = parts_of(w), n_carried = carried(w, n_parts);
+    const int *mates = h->rank + h->first[node];
+    for (int d = 1; d < k; d++) {
+        int mate = mates[(me - d + k) % k];
+        for (int j = 0, i = 0; j < n_parts; j++)
+            if (carries(w, w->rank, j))
+                list[n++] = (CollMove){j, mate, near_slot(w, mate, i++, n_carried), true};
+    }
+    for (int d = 1; d < k; d++) {
+        int mate = mates[(me + d) % k];
+        for (int j = 0; j < n_parts; j++)
+            if (carries(w, mate, j)) list[n++] = (CollMove){j, mate, -1, false};
+    }
+    return n;
+}
+
+static int spread_far(const CollWay *w, CollMove *list) {
+    const CollNodes *h = w->hops;
+    int node = my_node(w), n_parts = parts_of(w), n_carried = carried(w, n_parts), n = 0;
+    bool owns = !has_root(w->op) || w->rank == w->root, alone = ranks_of(h, node) == 1;
+    for (int d = 1; d < h->n && owns; d++) {
+        int from = (node - d + h->n) % h->n;
+        list[n++] =
+            (CollMove){w->rank, carrier(h, from, w->rank), far_slot(w, from, n_carried), true};
+        if (has_root(w->op)) list[n - 1].part = 0;
+    }
+    for (int d = 0; d < n_parts;
+         d++) { // each rank begins with another owner, so that none is everybody's first
+        int j = (w->rank + d) % n_parts;
+        if (comes_from_far(w, j) && carries(w, w->rank, j))
+            list[n++] = (CollMove){j, owner_of(w, j), alone ? -1 : carried(w, j), false};
+    }
+    return n;
+}
+
+/* Is a part that `from` owns sent to this rank by the owner itself? */
+static bool sent_by_owner(const CollNodes *h, int from, int to) {
+    return from != to && (h->of[from] == h->of[to] || carrier(h, h->of[to], from) == to);
+}
+
+static int collect_far(const CollWay *w, CollMove *list) {
+    const CollNodes *h = w->hops;
+    int n = 0, size = h->size, n_parts = parts_of(w);
+    if (w->op == COLL_SHIFT) {
+        int from = (w->rank - w->root + size) % size, to = (w->rank + w->root) % size;
+        list[0] = (CollMove){from, from, -1, true};
+        list[1] = (CollMove){w->rank, to, -1, false};
+        return 2;
+    }
+    for (int d = 0; d < n_parts; d++) {
+        int j = (w->rank + n_parts - d) % n_parts, from = owner_of(w, j);
+        if (sent_by_owner(h, from, w->rank)) list[n++] = (CollMove){j, from, -1, true};
+    }
+    if (has_root(w->op) && w->rank != w->root) return n;
+    for (int d = 1; d < size; d++) {
+        int to = (w->rank + d) % size;
+        if (sent_by_owner(h, w->rank, to))
+            list[n++] = (CollMove){has_root(w->op) ? 0 : w->rank, to, -1, false};
+    }
+    return n;
+}
+
+static int collect_near(const CollWay *w, CollMove *list) {
+    const CollNodes *h = w->hops;
+    int node = my_node(w), k = ranks_of(h, node), me = h->place[w->rank], n = 0;
+    int n_parts = parts_of(w);
+    const int *mates = h->rank + h->first[node];
+    for (int receive = 1; receive >= 0; receive--)
+        for (int d = 1; d < k; d++) {
+            int mate = mates[(receive ? me - d + k : me + d) % k];
+            for (int j = 0; j < n_parts; j++)
+                if (comes_from_far(w, j) && carries(w, receive ? mate : w->rank, j))
+                    list[n++] = (CollMove){j, mate, -1, receive};
+        }
+    return n;
+}
+
+CollStep coll_step_from(const CollWay *w, int step) {
+    bool spreads = coll_spreads(w->op), nests = w->hops->n < w->hops->size && w->op != COLL_SHIFT;
+    bool collects = !spreads || (w->op == COLL_ALL_REDUCE && !w->whole);
+    const bool made[] = {[SPREAD_NEAR] = spreads && nests,
+                         [SPREAD_FAR] = spreads,
+                         [COLLECT_FAR] = collects,
+                         [COLLECT_NEAR] = collects && nests};
+    while (step < N_COLL_STEPS && !made[step]) step++;
+    return (CollStep)step;
+}
+
+int coll_moves(const CollWay *w, CollStep step, CollMove *list) {
+    static int (*const moves[])(const CollWay *, CollMove *) = {[SPREAD_NEAR] = spread_near,
+                                                                [SPREAD_FAR] = spread_far,
+                                                                [COLLECT_FAR] = collect_far,
+                                                                [COLLECT_NEAR] = collect_near};
+    return moves[step](w, list);
+}
+
+/* ---- sums */
+
+int coll_sums(const CollWay *w, CollStep step, int *part) {
+    int n = 0;
+    for (int j = 0; j < parts_of(w); j++) {
+        bool mine = step == SPREAD_NEAR ? carries(w, w->rank, j) : owner_of(w, j) == w->rank;
+        if (mine) part[n++] = j;
+    }
+    return step == SPREAD_NEAR && ranks_of(w->hops, my_node(w)) == 1 ? 0 : n;
+}
+
+static int near_terms(const CollWay *w, int i, CollTerm *list) {
+    const CollNodes *h = w->hops;
+    int node = my_node(w), k = ranks_of(h, node), n_carried = carried(w, parts_of(w));
+    for (int t = 0; t < k; t++) {
+        int r = h->rank[h->first[node] + t];
+        list[t] = (CollTerm){r == w->rank ? -1 : near_slot(w, r, i, n_carried), t == 0};
+    }
+    return k;
+}
+
+/* Of each hop one term, in the order of nodes. */
+static int far_terms(const CollWay *w, CollTerm *list) {
+    const CollNodes *h = w->hops, *s = w->nodes;
+    int n = 0, n_parts = parts_of(w), n_carried = carried(w, n_parts);
+    bool alone = ranks_of(h, my_node(w)) == 1;
+    int own = alone ? -1 : carried(w, has_root(w->op) ? 0 : w->rank);
+    for (int node = 0; node < s->n; node++)
+        for (int k = s->first[node], before = -1; k < s->first[node + 1]; k++) {
+            int hop = h->of[s->rank[k]];
+            if (hop == before) continue;
+            int slot = hop == my_node(w) ? own : far_slot(w, hop, n_carried);
+            list[n++] = (CollTerm){slot, k == s->first[node]};
+            before = hop;
+        }
+    return n;
+}
+
+int coll_terms(const CollWay *w, CollStep step, int i, CollTerm *list) {
+    return step == SPREAD_NEAR ? near_terms(w, i, list) : far_terms(w, list);
+}
+
+/* ---- how much there is at most */
+
+static int most_carried(const CollNodes *h, int rank) {
+    return carried(&(CollWay){.hops = h, .op = COLL_ALL_REDUCE, .rank = rank}, h->size);
+}
+
+int coll_most_slots(const CollNodes *hops) {
+    int most = 0;
+    for (int r = 0; r < hops->size; r++) {
+        int k = ranks_of(hops, hops->of[r]);
+        int n = (k > 1 ? (k - 1) * most_carried(hops, r) : 0) + hops->n - 1;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+int coll_most_moves(const CollNodes *hops, int rank) {
+    int near = ranks_of(hops, hops->of[rank]) * most_carried(hops, rank);
+    return hops->size + (near > hops->size ? near : hops->size);
+}

@@ -1,0 +1,24 @@
+/* watch -- a table of kernels that tells of every call: what --profile adds up and --trace writes down. The step itself
+ * knows nothing of it.
+ */
+#ifndef PARALLEL_WATCH_H
+#define PARALLEL_WATCH_H
+
+#include "layers/kernels.h"
+
+/* A call of a kernel, in seconds of CLOCK_MONOTONIC. */
+typedef struct KernelSpan {
+    const char *name;       // "product", "norm forward": a constant
+    const Product *product; // of products; else NULL
+    double flops;           // 0: not counted in FLOPs
+    double begin, end;
+} KernelSpan;
+
+typedef void (*KernelWatch)(void *ctx, const KernelSpan *s);
+
+/* Local. The table that runs `inner` and then calls f; one at a time in a thread. */
+const Kernels *kernels_watched(const Kernels *inner, KernelWatch f, void *ctx);
+/* Local, pure. "x w", "x w'" or "x' dy": which of the three products of a linear layer it is. */
+const char *product_form(const Product *p);
+
+#endif

@@ -1,0 +1,118 @@
+/* cuda -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/.
+ *
+ *     for (EACH_WORD(bf16)) for (EACH_ORDER(o)) {
+ *         cuda_begin(*o);
+ *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host is what the words hold
+ *         Words y = words_empty(n, bf16, skew);         NaN
+ *         kernels_cuda(bf16)->gelu_forward(NULL, y.device, x.device, n);
+ *         words_get(&y);                                y.host
+ *         CHECK(cuda_end());
+ *     }
+ */
+#ifndef TESTS_CUDA_H
+#define TESTS_CUDA_H
+
+#include <stdlib.h>
+
+#include "layers/cuda/device.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/runtime.h"
+#include "tests/layers.h"
+
+/* Orders in which threads run; the last one also makes streams run late. */
+typedef struct CudaOrder {
+    EmuOrder order;
+    unsigned seed;
+    bool late;
+} CudaOrder;
+static const CudaOrder cuda_orders[] = {
+    {EMU_FORWARD, 0, false}, {EMU_REVERSE, 0, false}, {EMU_RANDOM, 1, true}};
+#define EACH_ORDER(o)                                                                              \
+    const CudaOrder *o = cuda_orders;                                                              \
+    o < cuda_orders + sizeof cuda_orders / sizeof *cuda_orders;                                    \
+    o++
+#define EACH_WORD(bf16)                                                                            \
+    int bf16 = 0;                                                                                  \
+    bf16 < 2;                                                                                      \
+    bf16++
+
+static inline bool cuda_end(void);
+static inline void cuda_begin(CudaOrder o) {
+    enum { ENOUGH = 1 << 20 };       // of scratch for a test: all of it is poisoned each time
+    if (device_stream()) cuda_end(); // a test that failed has left it open
+    emu_set_order(o.order, o.seed);
+    emu_set_late(o.late);
+    device_open(0, ENOUGH);
+}
+
+/* The float that a word holds. */
+static inline float rounded(float x, bool bf16) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if (bf16) u = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000;
+    memcpy(&x, &u, sizeof u);
+    return x;
+}
+/* What rounding to a word costs, relative. */
+static inline double word_error(bool bf16) {
+    return bf16 ? 0x1p-8 : 0x1p-24;
+}
+
+/* n words on the device, and the floats they stand for. */
+typedef struct Words {
+    float *device; // of bf16 words an address all the same
+    float *host;
+    int64_t n;
+    bool bf16;
+} Words;
+
+static void *cuda_piece[SCRATCH];
+static int n_cuda_pieces;
+
+/* `skew` words behind an aligned address. */
+static inline void *cuda_take(int64_t n, size_t word_bytes, int64_t skew) {
+    char *p = device_alloc((size_t)(n + skew + 1) * word_bytes);
+    if (n_cuda_pieces == SCRATCH) abort();
+    cuda_piece[n_cuda_pieces++] = p;
+    return p + (size_t)skew * word_bytes;
+}
+static inline Words words_empty(int64_t n, bool bf16, int64_t skew) {
+    return (Words){cuda_take(n, bf16 ? 2 : 4, skew), floats(n, 0, 0), n, bf16};
+}
+/* host -> device, rounding host on the way. */
+static inline void words_put(Words *w) {
+    uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
+    for (int64_t i = 0; i < w->n; i++) {
+        uint32_t u;
+        w->host[i] = rounded(w->host[i], w->bf16);
+        memcpy(&u, &w->host[i], sizeof u);
+        half[i] = (uint16_t)(u >> 16);
+    }
+    device_put(w->device, w->bf16 ? (void *)half : w->host, (size_t)w->n * (w->bf16 ? 2 : 4));
+}
+static inline void words_get(Words *w) {
+    uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
+    device_get(w->bf16 ? (void *)half : w->host, w->device, (size_t)w->n * (w->bf16 ? 2 : 4));
+    device_wait();
+    for (int64_t i = 0; i < w->n && w->bf16; i++) {
+        uint32_t u = (uint32_t)half[i] << 16;
+        memcpy(&w->host[i], &u, sizeof u);
+    }
+}
+static inline Words words(int64_t n, float scale, unsigned seed, bool bf16, int64_t skew) {
+    Words w = words_empty(n, bf16, skew);
+    test_fill(w.host, (size_t)n, scale, seed);
+    words_put(&w);
+    return w;
+}
+
+/* Gives all back; false when host memory was written beyond its end (device memory ends the program). */
+static inline bool cuda_end(void) {
+    device_close();
+    while (n_cuda_pieces > 0) device_free(cuda_piece[--n_cuda_pieces]);
+    emu_set_late(false);
+    emu_set_order(EMU_FORWARD, 0);
+    return scratch_end();
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* Copies from device to shared memory that a thread begins, and waits for later.
+ *
+ *     begin       bytes in shared memory are poisoned: on hardware they may change from now on
+ *     commit      what was begun since the last commit is a group
+ *     wait(n)     all groups but the last n are done, here and now
+ *
+ * So what is read too early is NaN, and so is what is overwritten while others still read it. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/emu/block.h"
+
+enum { POISON = 0xff, FIRST_ROOM = 64 };
+
+void emu_copy_later(void *to, const void *from, size_t n_bytes, EmuPlace place) {
+    Copies *c = &emu_self()->copies;
+    if (emu_shared_offset(to) < 0 || (uintptr_t)to % n_bytes || (uintptr_t)from % n_bytes)
+        emu_fail(place, "cp.async of %zu bytes: not from aligned memory to aligned shared memory",
+                 n_bytes);
+    if (c->n == c->room) {
+        c->room = c->room ? 2 * c->room : FIRST_ROOM;
+        c->at = mem_realloc(c->at, (size_t)c->room, sizeof *c->at);
+    }
+    memset(to, POISON, n_bytes);
+    c->at[c->n++] = (CopyLater){to, from, n_bytes, c->group, place};
+}
+
+void emu_copy_commit(void) {
+    emu_self()->copies.group++;
+}
+
+void emu_copy_wait(int left) {
+    Copies *c = &emu_self()->copies;
+    int done = 0;
+    for (; done < c->n && c->at[done].group < c->group - left; done++) {
+        const CopyLater *one = &c->at[done];
+        if (one->from)
+            memcpy(one->to, one->from, one->n_bytes);
+        else
+            memset(one->to, 0, one->n_bytes);
+    }
+    c->n -= done;
+    if (c->n) memmove(c->at, c->at + done, (size_t)c->n * sizeof *c->at);
+}
+
+void copies_end(EmuThread *t) {
+    if (t->copies.n) emu_fail(t->copies.at[0].place, "cp.async that nobody waited for");
+    t->copies.group = 0;
+}

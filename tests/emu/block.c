@@ -1,0 +1,314 @@
+/* The threads of a block: who runs, who waits, and where they meet. */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "tests/emu/block.h"
+
+__thread EmuPosition emu_at;
+__thread Block *emu_block;
+
+static EmuOrder chosen_order;
+static unsigned chosen_seed;
+
+void emu_set_order(EmuOrder order, unsigned seed) {
+    chosen_order = order, chosen_seed = seed;
+}
+
+/* One Block per thread of the host, kept for its next launch. */
+static pthread_key_t blocks_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void free_block(void *p) {
+    Block *b = p;
+    for (int i = 0; i < b->n_fibers; i++) {
+        fiber_close(&b->thread[i].fiber);
+        mem_free(b->thread[i].copies.at);
+    }
+    shared_free(&b->shared);
+    mem_free(b);
+}
+static void make_key(void) {
+    if (pthread_key_create(&blocks_key, free_block)) die("no key for a thread's data");
+}
+static Block *this_block(void) {
+    pthread_once(&once, make_key);
+    Block *b = pthread_getspecific(blocks_key);
+    if (!b) {
+        b = mem_calloc(1, sizeof *b);
+        pthread_setspecific(blocks_key, b);
+    }
+    return b;
+}
+
+void emu_fail(EmuPlace place, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    uint3 b = emu_at.block, t = emu_at.thread;
+    die_at(place.file, place.line, emu_block ? emu_block->name : "host", 1,
+           "block (%u,%u,%u), thread (%u,%u,%u): %s", b.x, b.y, b.z, t.x, t.y, t.z, text);
+}
+
+/* --- who runs */
+
+static void push(Block *b, EmuThread *t, bool in_front) {
+    unsigned short i = (unsigned short)(t - b->thread);
+    if (in_front)
+        b->ready[--b->first % MAX_THREADS] = i;
+    else
+        b->ready[(b->first + (unsigned)b->n_ready) % MAX_THREADS] = i;
+    b->n_ready++;
+}
+
+/* The next thread in the order, NULL when all wait. */
+static EmuThread *take(Block *b) {
+    if (b->n_ready == 0) return NULL;
+    unsigned at = b->first;
+    if (b->order == EMU_REVERSE) at += (unsigned)b->n_ready - 1;
+    if (b->order == EMU_RANDOM) {
+        b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+        at += (unsigned)((b->random >> 33) % (unsigned)b->n_ready);
+    }
+    unsigned short i = b->ready[at % MAX_THREADS];
+    if (b->order == EMU_REVERSE) {
+        b->n_ready--;
+        return &b->thread[i];
+    }
+    b->ready[at % MAX_THREADS] = b->ready[b->first % MAX_THREADS];
+    b->first++, b->n_ready--;
+    return &b->thread[i];
+}
+
+/* All that live wait: for what, and how many of them. */
+static void report_deadlock(Block *b) {
+    char text[900];
+    size_t n = 0;
+    for (int i = 0; i < b->n_threads && n + 160 < sizeof text; i++) {
+        const EmuThread *t = &b->thread[i];
+        int same = 0, first = -1;
+        for (int j = 0; j < b->n_threads && !t->ended; j++) {
+            const EmuThread *o = &b->thread[j];
+            if (o->ended || o->what != t->what || o->place.line != t->place.line) continue;
+            if (first < 0) first = j;
+            same++;
+        }
+        if (first != i) continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "; %d from thread %d at %s (%s:%d)", same,
+                              i, t->what, t->place.file, t->place.line);
+    }
+    emu_fail(b->self->place, "%d of %d threads wait for ever%s", b->n_live, b->n_threads, text);
+}
+
+static void enter(Block *b, EmuThread *t) {
+    b->self = t;
+    emu_at.thread = t->index;
+}
+
+/* The thread that runs gives way to the next; it goes on when it is taken again. */
+static void give_way(Block *b) {
+    EmuThread *me = b->self, *next = take(b);
+    if (!next) report_deadlock(b);
+    if (next == me) return;
+    enter(b, next);
+    fiber_change(&me->fiber, &next->fiber, false);
+}
+
+void emu_sleep(const char *what, EmuPlace place) {
+    EmuThread *me = emu_block->self;
+    me->what = what, me->place = place;
+    give_way(emu_block);
+}
+
+EmuThread *emu_self(void) {
+    return emu_block->self;
+}
+
+void emu_wake(EmuThread *t) {
+    push(emu_block, t, false);
+}
+
+void emu_yield(void) {
+    push(emu_block, emu_block->self, emu_block->order == EMU_REVERSE);
+    give_way(emu_block);
+}
+
+/* --- barriers */
+
+static void release(Block *b, Barrier *r) {
+    r->result = r->said;
+    r->arrived = r->said = 0;
+    for (int i = 0; i < r->n_waiting; i++) emu_wake(&b->thread[r->waiting[i]]);
+    r->n_waiting = 0;
+}
+
+int emu_sync(bool said, EmuPlace place) {
+    Block *b = emu_block;
+    Barrier *r = &b->barrier[0];
+    if (r->arrived && r->place.line != place.line)
+        emu_fail(place, "__syncthreads here, but others of the block wait at %s:%d", r->place.file,
+                 r->place.line);
+    r->place = place, r->arrived++, r->said += said;
+    if (r->arrived == b->n_live) {
+        release(b, r);
+    } else {
+        r->waiting[r->n_waiting++] = (unsigned short)(b->self - b->thread);
+        emu_sleep("__syncthreads", place);
+    }
+    return r->result;
+}
+
+void emu_barrier(int id, int count, bool wait, EmuPlace place) {
+    Block *b = emu_block;
+    if (id < 0 || id >= BARRIERS) emu_fail(place, "there is no barrier %d", id);
+    Barrier *r = &b->barrier[id];
+    if (count % 32 || count <= 0 || count > b->n_threads)
+        emu_fail(place, "barrier %d of %d threads: not whole warps of this block", id, count);
+    if (r->arrived && r->count != count)
+        emu_fail(place, "barrier %d of %d threads here, of %d at %s:%d", id, count, r->count,
+                 r->place.file, r->place.line);
+    r->place = place, r->count = count;
+    if (++r->arrived == count) {
+        release(b, r);
+    } else if (wait) {
+        r->waiting[r->n_waiting++] = (unsigned short)(b->self - b->thread);
+        emu_sleep("named barrier", place);
+    }
+}
+
+/* --- warps */
+
+/* Whoever is expected and has not ended is here: do what they met for. */
+static void finish_if_all(Block *b, Warp *w, int i) {
+    Meeting *m = &w->meeting[i];
+    if (m->mask & ~(m->arrived | w->ended)) return;
+    m->work(m->lane);
+    w->open &= ~(1u << i);
+    int first = (int)(w - b->warp) * 32;
+    for (int l = 0; l < 32; l++)
+        if (m->arrived >> l & 1 && &b->thread[first + l] != b->self)
+            emu_wake(&b->thread[first + l]);
+}
+
+void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlace place) {
+    Block *b = emu_block;
+    int index = (int)(b->self - b->thread), lane = index % 32, i;
+    Warp *w = &b->warp[index / 32];
+    if (!(mask >> lane & 1))
+        emu_fail(place, "%s with mask %08x, in which lane %d is not", what, mask, lane);
+    for (i = 0; i < 32; i++) {
+        const Meeting *m = &w->meeting[i];
+        if (!(w->open >> i & 1 && m->mask >> lane & 1)) continue;
+        if (m->mask == mask && m->work == work && m->place.line == place.line) break;
+        if (m->arrived & mask) // else they wait for a later meeting of this lane
+            emu_fail(place, "%s with mask %08x, but other lanes wait in %s with mask %08x at %s:%d",
+                     what, mask, m->what, m->mask, m->place.file, m->place.line);
+    }
+    if (i == 32) {
+        i = __builtin_ctz(~w->open);
+        w->open |= 1u << i;
+        w->meeting[i] = (Meeting){.mask = mask, .what = what, .place = place, .work = work};
+    }
+    Meeting *m = &w->meeting[i];
+    m->arrived |= 1u << lane;
+    m->lane[lane] = mine;
+    bool others = (m->mask & ~(m->arrived | w->ended)) != 0;
+    if (others)
+        emu_sleep(what, place);
+    else
+        finish_if_all(b, w, i);
+}
+
+/* --- a block from its first thread to its last */
+
+/* Those who wait for this thread wait no longer. */
+static void leave(Block *b) {
+    EmuThread *me = b->self;
+    int index = (int)(me - b->thread);
+    Warp *w = &b->warp[index / 32];
+    me->ended = true;
+    b->n_live--;
+    w->ended |= 1u << index % 32;
+    for (uint32_t left = w->open; left; left &= left - 1) finish_if_all(b, w, __builtin_ctz(left));
+    if (b->barrier[0].arrived && b->barrier[0].arrived == b->n_live) release(b, &b->barrier[0]);
+}
+
+static void thread_main(void) {
+    Block *b = emu_block;
+    EmuThread *me = b->self;
+    fiber_arrive(&me->fiber);
+    b->body(b->ctx);
+    copies_end(me);
+    leave(b);
+    EmuThread *next = take(b);
+    if (!next && b->n_live) report_deadlock(b);
+    if (next) enter(b, next);
+    fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
+    __builtin_unreachable();
+}
+
+static void run_block(Block *b, uint3 index) {
+    b->n_live = b->n_threads, b->n_ready = 0, b->first = 0;
+    memset(b->warp, 0, sizeof b->warp);
+    for (int i = 0; i < BARRIERS; i++)
+        b->barrier[i].arrived = b->barrier[i].said = b->barrier[i].n_waiting = 0;
+    shared_poison(&b->shared);
+    for (int i = 0; i < b->n_threads; i++) {
+        b->thread[i].ended = false;
+        fiber_begin(&b->thread[i].fiber, thread_main);
+        push(b, &b->thread[i], false);
+    }
+    for (int i = b->n_threads; i % 32; i++) b->warp[i / 32].ended |= 1u << i % 32;
+    emu_at.block = index;
+    enter(b, take(b));
+    fiber_change(&b->host, &b->self->fiber, false);
+    shared_check(&b->shared);
+}
+
+static void refuse_if_impossible(const EmuLaunch *l) {
+    uint64_t threads = (uint64_t)l->block.x * l->block.y * l->block.z;
+    bool grid = l->grid.x && l->grid.y && l->grid.z && l->grid.x <= 0x7fffffff &&
+                l->grid.y <= 65535 && l->grid.z <= 65535;
+    if (!grid || threads == 0 || threads > MAX_THREADS || l->block.z > 64)
+        die("kernel %s: no GPU launches a grid of (%u,%u,%u) blocks of (%u,%u,%u) threads", l->name,
+            l->grid.x, l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z);
+}
+
+/* Threads are numbered x first. */
+static void number_threads(Block *b, uint3 dim) {
+    uint3 at = {0, 0, 0};
+    b->n_threads = (int)(dim.x * dim.y * dim.z);
+    for (int i = 0; i < b->n_threads; i++) {
+        b->thread[i].index = at;
+        if (i >= b->n_fibers) fiber_open(&b->thread[b->n_fibers++].fiber);
+        if (++at.x == dim.x) at.x = 0, at.y++;
+        if (at.y == dim.y) at.y = 0, at.z++;
+    }
+}
+
+void emu_run(const EmuLaunch *l) {
+    refuse_if_impossible(l);
+    Block *b = emu_block = this_block();
+    b->name = l->name, b->body = l->body, b->ctx = l->ctx;
+    b->order = chosen_order, b->random = chosen_seed;
+    b->host = (Fiber){0};
+    number_threads(b, l->block);
+    shared_size(&b->shared, l->dynamic_bytes);
+    emu_at.grid_dim = l->grid, emu_at.block_dim = l->block;
+    uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t at = b->order == EMU_FORWARD   ? i
+                      : b->order == EMU_REVERSE ? n - 1 - i
+                                                : rng_permute(i, n, chosen_seed, 0);
+        uint64_t row = at / l->grid.x;
+        run_block(b, (uint3){(unsigned)(at % l->grid.x), (unsigned)(row % l->grid.y),
+                             (unsigned)(row / l->grid.y)});
+    }
+    emu_block = NULL;
+}

@@ -1,0 +1,90 @@
+/* block -- what a block is made of while it runs: block.c moves its threads, shared.c keeps its memory, async.c its
+ * copies under way. */
+#ifndef TESTS_EMU_BLOCK_H
+#define TESTS_EMU_BLOCK_H
+
+#include "tests/emu/emu.h"
+#include "tests/emu/fiber.h"
+
+enum { MAX_THREADS = 1024, BARRIERS = 16, MAX_SHARED = 227 << 10, MAX_STATIC = 48 << 10 };
+
+/* Copies of a thread that are under way, oldest first: async.c does them. */
+typedef struct CopyLater {
+    void *to;
+    const void *from;
+    size_t n_bytes;
+    int group;
+    EmuPlace place;
+} CopyLater;
+typedef struct Copies {
+    CopyLater *at;
+    int n, room, group;
+} Copies;
+void copies_end(EmuThread *t);
+
+struct EmuThread {
+    Fiber fiber;
+    uint3 index;
+    bool ended;
+    const char *what; // it waits for
+    EmuPlace place;
+    Copies copies;
+};
+
+/* Lanes of a warp that wait for each other. A lane is in one meeting at a time, so 32 are enough. */
+typedef struct Meeting {
+    uint32_t mask, arrived;
+    const char *what;
+    EmuPlace place;
+    EmuWork work;
+    void *lane[32];
+} Meeting;
+typedef struct Warp {
+    uint32_t ended, open; // lanes; meetings
+    Meeting meeting[32];
+} Warp;
+
+typedef struct Barrier {
+    int arrived, count, said, result, n_waiting;
+    EmuPlace place;
+    unsigned short waiting[MAX_THREADS];
+} Barrier;
+
+/* Shared memory: the dynamic part first, then each static object where it is first asked for; behind each lies a strip
+ * that nobody may write. */
+enum { OBJECTS = 64 };
+typedef struct Shared {
+    char *memory;
+    size_t dynamic_bytes, used;
+    struct {
+        const void *tag;
+        size_t begin, end;
+    } object[OBJECTS];
+    int n_objects;
+} Shared;
+void shared_size(Shared *s, size_t dynamic_bytes);
+void shared_poison(Shared *s);
+void shared_check(const Shared *s);
+void shared_free(Shared *s);
+
+typedef struct Block {
+    const char *name; // of the kernel
+    void (*body)(void *ctx);
+    void *ctx;
+    EmuThread thread[MAX_THREADS];
+    int n_threads, n_live, n_fibers;
+    Warp warp[MAX_THREADS / 32];
+    Barrier barrier[BARRIERS];
+    EmuThread *self; // runs
+    Fiber host;
+    // Threads that could run, a ring from `first`.
+    unsigned short ready[MAX_THREADS];
+    unsigned first;
+    int n_ready;
+    EmuOrder order;
+    uint64_t random;
+    Shared shared;
+} Block;
+extern __thread Block *emu_block; // NULL: no kernel runs on this thread
+
+#endif

@@ -1,0 +1,29 @@
+/* cublaslt -- a cuBLASLt for the emulator. It computes plainly and refuses strictly: what the library's reference says of
+ * layouts, types, epilogues, alignments and workspaces is checked in every call, and what would be undefined ends the
+ * program with a line.
+ *
+ * It proposes five algorithms, in this order, where the alignments allow them:
+ *
+ *     0   marked as not supported in its own proposal
+ *     1   proposed, but refused when it is run with beta = 1
+ *     2   sums K from the last to the first; wants 16-byte alignment
+ *     3   sums two halves of K apart; needs 1 MiB of workspace
+ *     4   sums K from the first to the last
+ */
+#ifndef TESTS_EMU_CUBLASLT_H
+#define TESTS_EMU_CUBLASLT_H
+
+#include <stdbool.h>
+
+/* Local. How often each algorithm was run; the latest cap on multiprocessors and epilogue. */
+typedef struct EmuLt {
+    int runs[5], sms, epilogue;
+} EmuLt;
+extern EmuLt emu_lt;
+/* Local. The slow algorithm takes a millisecond more; -1: none. */
+void emu_lt_slow(int algorithm);
+/* Local. The library refuses every epilogue but bias (as some devices do when it is run), or everything; it breaks down. */
+typedef enum EmuLtMood { EMU_LT_FINE, EMU_LT_BARE, EMU_LT_NOTHING, EMU_LT_BROKEN } EmuLtMood;
+void emu_lt_mood(EmuLtMood mood);
+
+#endif

@@ -1,0 +1,40 @@
+#include "tests/emu/fiber.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/debug.h"
+#include "base/die.h"
+
+/* Kernels keep little on their stacks; code built for sanitizers and debuggers keeps more. */
+enum { STACK = BASE_DEBUG ? 256 << 10 : 64 << 10 };
+
+static __thread Fiber *came_from;
+
+void fiber_open(Fiber *f) {
+    f->memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (f->memory == MAP_FAILED) die("no memory for a stack of %d bytes", STACK);
+    mprotect(f->memory, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE);
+    stack_note_open(&f->note, f->memory, STACK);
+}
+
+void fiber_close(Fiber *f) {
+    stack_note_close(&f->note);
+    munmap(f->memory, STACK);
+}
+
+void fiber_begin(Fiber *f, void (*main)(void)) {
+    f->sp = fiber_prepare(f->memory, STACK, main);
+}
+
+void fiber_change(Fiber *from, Fiber *to, bool last) {
+    came_from = from;
+    stack_note_leave(&from->note, &to->note, last);
+    fiber_jump(&from->sp, to->sp);
+    fiber_arrive(from);
+}
+
+void fiber_arrive(Fiber *self) {
+    stack_note_arrive(&self->note, &came_from->note);
+}

@@ -1,0 +1,66 @@
+/* cuda_runtime -- the emulator under CUDA's names, for g++ in the place of nvcc and the toolkit's header. It holds
+ * what this program uses, and no more: what is not here does not compile. */
+#ifndef TESTS_EMU_CUDA_RUNTIME_H
+#define TESTS_EMU_CUDA_RUNTIME_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+extern "C" {
+#include "tests/emu/emu.h"
+#include "tests/emu/runtime.h"
+}
+
+/* A shared variable is asked for by shared<T>() of launch.cuh, which poisons it: `__shared__` is not here. */
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+#define threadIdx (emu_at.thread)
+#define blockIdx  (emu_at.block)
+#define blockDim  (emu_at.block_dim)
+#define gridDim   (emu_at.grid_dim)
+
+struct dim3 : uint3 {
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : uint3{x_, y_, z_} {}
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) int2 {
+    int x, y;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+inline float2 make_float2(float x, float y) {
+    return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+inline uint2 make_uint2(unsigned x, unsigned y) {
+    return {x, y};
+}
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+    return {x, y, z, w};
+}
+
+#include "tests/emu/include/emu_math.h"
+#include "tests/emu/include/emu_warp.h"
+
+#endif

@@ -1,0 +1,137 @@
+/* emu_warp -- where threads meet: barriers of a block, and exchanges between the lanes of a warp.
+ *
+ * A lane brings a value and takes the value of another:
+ *
+ *     __shfl_xor_sync, 4 lanes, 1     lane 0  1  2  3
+ *                              bring       a  b  c  d
+ *                              take        b  a  d  c
+ *
+ * A lane that is not in the mask, or has ended, has no value: what is taken from it is all ones, NaN. */
+#ifndef TESTS_EMU_WARP_H
+#define TESTS_EMU_WARP_H
+
+#include <type_traits>
+
+/* Where a function was called: its last two parameters. */
+#define EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+constexpr int warpSize = 32;
+
+inline void __syncthreads(EMU_HERE) {
+    emu_sync(false, {file, line});
+}
+inline int __syncthreads_count(int said, EMU_HERE) {
+    return emu_sync(said != 0, {file, line});
+}
+inline int __syncthreads_or(int said, EMU_HERE) {
+    return emu_sync(said != 0, {file, line}) > 0;
+}
+inline int __syncthreads_and(int said, EMU_HERE) {
+    return emu_sync(said == 0, {file, line}) == 0;
+}
+
+inline void emu_no_work(void *const *) {}
+inline void __syncwarp(unsigned mask = 0xffffffff, EMU_HERE) {
+    emu_meet(mask, "__syncwarp", nullptr, emu_no_work, {file, line});
+}
+
+/* What a lane brings to a shuffle: its value, and which lane's it wants. */
+template <class T> struct EmuShuffle {
+    T value, taken;
+    int from;
+};
+template <class T> void emu_shuffle(void *const lane[32]) {
+    for (int i = 0; i < 32; i++) {
+        if (!lane[i]) continue;
+        auto *me = static_cast<EmuShuffle<T> *>(lane[i]);
+        auto *other = static_cast<EmuShuffle<T> *>(lane[me->from]);
+        if (other)
+            me->taken = other->value;
+        else
+            memset(static_cast<void *>(&me->taken), 0xff, sizeof me->taken);
+    }
+}
+template <class T> T emu_take(unsigned mask, T value, int from, const char *what, EmuPlace at) {
+    static_assert(std::is_arithmetic<T>::value && sizeof(T) >= 4, "what CUDA can shuffle");
+    EmuShuffle<T> s = {value, value, from};
+    emu_meet(mask, what, &s, emu_shuffle<T>, at);
+    return s.taken;
+}
+inline int emu_lane() {
+    uint3 t = threadIdx, d = blockDim;
+    return static_cast<int>((t.z * d.y + t.y) * d.x + t.x) % 32;
+}
+
+/* Groups of `width` lanes exchange among themselves; a lane that would reach outside keeps its own value. */
+template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, EMU_HERE) {
+    int lane = emu_lane(), group = lane / width * width;
+    return emu_take(mask, x, group + (from & (width - 1)), "__shfl_sync", {file, line});
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32, EMU_HERE) {
+    int lane = emu_lane(), from = lane ^ with; // lower groups can be read, higher ones not
+    return emu_take(mask, x, from / width <= lane / width ? from : lane, "__shfl_xor_sync",
+                    {file, line});
+}
+template <class T> T __shfl_down_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
+    int lane = emu_lane(), from = lane + by;
+    return emu_take(mask, x, from / width == lane / width ? from : lane, "__shfl_down_sync",
+                    {file, line});
+}
+template <class T> T __shfl_up_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
+    int lane = emu_lane(), from = lane - by;
+    return emu_take(mask, x, from >= lane / width * width ? from : lane, "__shfl_up_sync",
+                    {file, line});
+}
+
+/* What a lane brings to a vote: what it says; what it takes: who said so. */
+struct EmuVote {
+    bool said;
+    unsigned who, present;
+};
+inline void emu_vote(void *const lane[32]) {
+    unsigned who = 0, present = 0;
+    for (int i = 0; i < 32; i++) {
+        if (!lane[i]) continue;
+        present |= 1u << i;
+        if (static_cast<EmuVote *>(lane[i])->said) who |= 1u << i;
+    }
+    for (int i = 0; i < 32; i++)
+        if (lane[i]) {
+            static_cast<EmuVote *>(lane[i])->who = who;
+            static_cast<EmuVote *>(lane[i])->present = present;
+        }
+}
+inline unsigned __ballot_sync(unsigned mask, int said, EMU_HERE) {
+    EmuVote v = {said != 0, 0, 0};
+    emu_meet(mask, "__ballot_sync", &v, emu_vote, {file, line});
+    return v.who;
+}
+inline int __any_sync(unsigned mask, int said, EMU_HERE) {
+    EmuVote v = {said != 0, 0, 0};
+    emu_meet(mask, "__any_sync", &v, emu_vote, {file, line});
+    return v.who != 0;
+}
+/* What a lane brings: a number; what it takes: the lanes with the same. */
+struct EmuMatch {
+    int value;
+    unsigned same;
+};
+inline void emu_match(void *const lane[32]) {
+    for (int i = 0; i < 32; i++)
+        for (int j = 0; j < 32 && lane[i]; j++) {
+            auto *me = static_cast<EmuMatch *>(lane[i]), *other = static_cast<EmuMatch *>(lane[j]);
+            if (other && other->value == me->value) me->same |= 1u << j;
+        }
+}
+inline unsigned __match_any_sync(unsigned mask, int value, EMU_HERE) {
+    EmuMatch m = {value, 0};
+    emu_meet(mask, "__match_any_sync", &m, emu_match, {file, line});
+    return m.same;
+}
+inline int __all_sync(unsigned mask, int said, EMU_HERE) {
+    EmuVote v = {said != 0, 0, 0};
+    emu_meet(mask, "__all_sync", &v, emu_vote, {file, line});
+    return v.who == v.present;
+}
+
+#endif

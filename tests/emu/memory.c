@@ -1,0 +1,142 @@
+#include "tests/emu/memory.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "tests/emu/runtime.h"
+
+/*  pages:   | .. strip | memory ................ | strip | nobody's page
+ *                      ^ p, a multiple of 256           */
+enum { ALIGN = 256, STRIP = 256, POISON = 0xff, STRIP_BYTE = 0x77, PIECES = 4096 };
+
+typedef struct Memory {
+    char *pages, *p;
+    size_t mapped, n_bytes; // without the last page
+    int device;
+} Memory;
+static Memory memory[PIECES];
+static int n_memory, n_inside;
+static struct {
+    char *p;
+    size_t n_bytes;
+} pinned[PIECES];
+static int n_pinned;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t round_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static void allow(const Memory *m, bool yes) {
+    if (mprotect(m->pages, m->mapped, yes ? PROT_READ | PROT_WRITE : PROT_NONE))
+        die("mprotect refused %zu bytes", m->mapped);
+}
+
+void *memory_take(size_t n_bytes, int device) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = round_up(n_bytes, ALIGN);
+    Memory m = {.n_bytes = n_bytes, .device = device, .mapped = round_up(room + STRIP, page)};
+    m.pages = mmap(NULL, m.mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m.pages == MAP_FAILED) return NULL;
+    m.p = m.pages + m.mapped - room;
+    allow(&m, true);
+    memset(m.p - STRIP, STRIP_BYTE, STRIP + room);
+    memset(m.p, POISON, n_bytes);
+    pthread_mutex_lock(&lock);
+    if (n_memory == PIECES) die("more than %d pieces of device memory", PIECES);
+    memory[n_memory++] = m;
+    if (n_inside == 0) allow(&m, false);
+    pthread_mutex_unlock(&lock);
+    return m.p;
+}
+
+static void check_edges(const Memory *m, const char *what) {
+    const unsigned char *p = (const unsigned char *)m->p,
+                        *end = (unsigned char *)m->pages + m->mapped;
+    for (const unsigned char *q = p - STRIP; q < end; q++) {
+        if (q == p) q += m->n_bytes;
+        if (q < end && *q != STRIP_BYTE)
+            die("%s: device memory was written %td bytes from the beginning of a piece of %zu "
+                "bytes",
+                what, q - p, m->n_bytes);
+    }
+}
+
+void memory_give(void *p) {
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < n_memory && memory[i].p != p) i++;
+    if (i == n_memory) die("cudaFree of %p, which cudaMalloc did not give", p);
+    Memory m = memory[i];
+    memory[i] = memory[--n_memory];
+    pthread_mutex_unlock(&lock);
+    allow(&m, true);
+    check_edges(&m, "cudaFree");
+    munmap(m.pages, m.mapped + (size_t)sysconf(_SC_PAGESIZE));
+}
+
+void memory_enter(void) {
+    pthread_mutex_lock(&lock);
+    if (n_inside++ == 0)
+        for (int i = 0; i < n_memory; i++) allow(&memory[i], true);
+    pthread_mutex_unlock(&lock);
+}
+
+void memory_leave(const char *what) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_memory; i++) check_edges(&memory[i], what);
+    if (--n_inside == 0)
+        for (int i = 0; i < n_memory; i++) allow(&memory[i], false);
+    pthread_mutex_unlock(&lock);
+}
+
+bool emu_is_device(const void *p, size_t n_bytes) {
+    const char *at = p;
+    bool is = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_memory && !is; i++)
+        is = at >= memory[i].p && at + n_bytes <= memory[i].p + memory[i].n_bytes;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+size_t memory_in_use(int device) {
+    size_t sum = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_memory; i++) sum += memory[i].device == device ? memory[i].n_bytes : 0;
+    pthread_mutex_unlock(&lock);
+    return sum;
+}
+
+void *memory_pin(size_t n_bytes) {
+    char *p = mem_alloc_aligned(n_bytes ? n_bytes : 1, 64);
+    pthread_mutex_lock(&lock);
+    if (n_pinned == PIECES) die("more than %d pieces of pinned memory", PIECES);
+    pinned[n_pinned].p = p, pinned[n_pinned++].n_bytes = n_bytes;
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+void memory_unpin(void *p) {
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < n_pinned && pinned[i].p != p) i++;
+    if (i == n_pinned) die("cudaFreeHost of %p, which cudaHostAlloc did not give", p);
+    pinned[i] = pinned[--n_pinned];
+    pthread_mutex_unlock(&lock);
+    mem_free(p);
+}
+
+bool memory_is_pinned(const void *p, size_t n_bytes) {
+    const char *at = p;
+    bool is = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_pinned && !is; i++)
+        is = at >= pinned[i].p && at + n_bytes <= pinned[i].p + pinned[i].n_bytes;
+    pthread_mutex_unlock(&lock);
+    return is;
+}

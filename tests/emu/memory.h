@@ -1,0 +1,19 @@
+/* memory -- memory of devices, and pinned memory of the host. */
+#ifndef TESTS_EMU_MEMORY_H
+#define TESTS_EMU_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+void *memory_take(size_t n_bytes, int device);
+void memory_give(void *p); // dies when p was not taken, or its edges were written
+/* Between these, of one thread or several, device memory can be read and written. leave looks at its edges. */
+void memory_enter(void);
+void memory_leave(const char *what);
+size_t memory_in_use(int device);
+/* Host memory that a device reads by itself. */
+void *memory_pin(size_t n_bytes);
+void memory_unpin(void *p);
+bool memory_is_pinned(const void *p, size_t n_bytes);
+
+#endif

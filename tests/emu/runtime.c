@@ -1,0 +1,153 @@
+/* Devices, memory and copies under CUDA's names. */
+#include "tests/emu/runtime.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "tests/emu/memory.h"
+
+static int n_devices = 1;
+static __thread int device;
+enum { GIB = 1 << 30 };
+
+void emu_set_devices(int n) {
+    n_devices = n;
+}
+
+const char *cudaGetErrorString(cudaError_t e) {
+    switch (e) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorNotReady:
+        return "device not ready";
+    }
+    return "unknown error";
+}
+
+cudaError_t cudaGetLastError(void) {
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = n_devices;
+    return n_devices ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaSetDevice(int d) {
+    if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
+    device = d;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *d) {
+    *d = device;
+    return cudaSuccess;
+}
+/* A small one of the kind of an H200. */
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
+    if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
+    *p = (cudaDeviceProp){
+        .name = "emulated", .totalGlobalMem = (size_t)16 * GIB, .sharedMemPerBlock = 48 << 10};
+    p->sharedMemPerBlockOptin = 227 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
+    p->regsPerBlock = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024;
+    p->maxThreadsPerMultiProcessor = 2048;
+    p->major = 9, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
+    p->pciBusID = d + 1;
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
+    *all_bytes = (size_t)16 * GIB;
+    *free_bytes = *all_bytes - memory_in_use(device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t n_bytes) {
+    *p = n_bytes ? memory_take(n_bytes, device) : NULL;
+    return *p || !n_bytes ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void *p) {
+    if (p) memory_give(p);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {
+    (void)flags;
+    *p = memory_pin(n_bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void *p) {
+    if (p) memory_unpin(p);
+    return cudaSuccess;
+}
+
+/* Rows of `width` bytes from one place to another; or, with no `from`, set to `byte`. */
+typedef struct Copy {
+    char *to;
+    const char *from;
+    size_t to_pitch, from_pitch, width, rows;
+    int byte;
+    char staged[];
+} Copy;
+
+static void do_copy(void *ctx) {
+    const Copy *c = ctx;
+    for (size_t r = 0; r < c->rows; r++)
+        if (c->from)
+            memmove(c->to + r * c->to_pitch, c->from + r * c->from_pitch, c->width);
+        else
+            memset(c->to + r * c->to_pitch, c->byte, c->width);
+}
+
+/* Bytes from the first to the last of the rows. */
+static size_t extent(size_t pitch, size_t width, size_t rows) {
+    return rows ? (rows - 1) * pitch + width : 0;
+}
+
+static void check_side(const void *p, size_t n_bytes, bool on_device, const char *side) {
+    if (emu_is_device(p, n_bytes) != on_device)
+        die("cudaMemcpy: %zu bytes %s %p, which is %s memory of a device", n_bytes, side, p,
+            on_device ? "no" : "the");
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t s) {
+    if (!width || !rows) return cudaSuccess;
+    size_t to_bytes = extent(to_pitch, width, rows), from_bytes = extent(from_pitch, width, rows);
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (kind != cudaMemcpyDefault) {
+        check_side(to, to_bytes, to_device, "to");
+        check_side(from, from_bytes, from_device, "from");
+    }
+    // what the host might change before the copy runs is copied at once
+    bool stage = !emu_is_device(from, 1) && !memory_is_pinned(from, from_bytes);
+    Copy *c = mem_alloc(sizeof *c + (stage ? from_bytes : 0));
+    *c = (Copy){.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch};
+    c->width = width, c->rows = rows;
+    if (stage) c->from = memcpy(c->staged, from, from_bytes);
+    emu_enqueue(s, "cudaMemcpy", do_copy, c);
+    // and what the host might read must be there
+    if (!emu_is_device(to, 1) && !memory_is_pinned(to, to_bytes)) cudaStreamSynchronize(s);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind,
+                            cudaStream_t s) {
+    return cudaMemcpy2DAsync(to, n_bytes, from, n_bytes, n_bytes, 1, kind, s);
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
+    return cudaMemcpyAsync(to, from, n_bytes, kind, NULL);
+}
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n_bytes, cudaStream_t s) {
+    if (!n_bytes) return cudaSuccess;
+    check_side(p, n_bytes, true, "at");
+    Copy *c = mem_alloc(sizeof *c);
+    *c = (Copy){.to = p, .to_pitch = n_bytes, .width = n_bytes, .rows = 1, .byte = byte};
+    emu_enqueue(s, "cudaMemset", do_copy, c);
+    return cudaSuccess;
+}

@@ -1,0 +1,87 @@
+/* runtime -- CUDA's runtime library as far as this program calls it, with device memory in this process.
+ *
+ *   memory    filled with NaN when allocated; behind it lies a page that nobody may touch, around it strips that
+ *             nobody may write (looked at after every kernel). Host code may not touch it at all: it is readable only
+ *             while a kernel or a copy runs.
+ *   streams   what is put into a stream runs at once; or, after emu_set_late(true), not before somebody waits for it:
+ *             what lacks a wait then finds NaN, or what was there before.
+ *
+ * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse ends the program
+ * with a line, where the library would return an error or do something undefined.
+ */
+#ifndef TESTS_EMU_RUNTIME_H
+#define TESTS_EMU_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorNotReady = 600,
+} cudaError_t;
+typedef enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault,
+} cudaMemcpyKind;
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+enum { cudaStreamDefault, cudaStreamNonBlocking };
+enum { cudaEventDefault, cudaEventBlockingSync, cudaEventDisableTiming };
+enum { cudaHostAllocDefault, cudaHostAllocPortable };
+enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+typedef struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
+    int regsPerBlock, warpSize, maxThreadsPerBlock, major, minor, multiProcessorCount, l2CacheSize;
+    int maxThreadsPerMultiProcessor, pciBusID, pciDeviceID, pciDomainID;
+} cudaDeviceProp;
+
+/* Local. Of the emulation: devices there are (1 at first); whether streams run late. */
+void emu_set_devices(int n);
+void emu_set_late(bool late);
+/* Local. Is all of [p, p + n_bytes) memory of a device? */
+bool emu_is_device(const void *p, size_t n_bytes);
+/* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written where it may not
+ * be. */
+void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
+
+const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes);
+cudaError_t cudaMalloc(void **p, size_t n_bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind,
+                            cudaStream_t s);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n_bytes, cudaStream_t s);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaStreamQuery(cudaStream_t s);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
+
+#endif

@@ -1,0 +1,186 @@
+/* layers/adamw.cu: the update against torch.optim.AdamW in double, its copy in words of storage, and sums of squares. */
+#include "tests/cuda.h"
+
+static const AdamW usual = {
+    .lr = 6e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.7};
+
+static void reference(const AdamW *o, double *p, double *m, double *v, double grad, bool decay) {
+    double g = grad * o->grad_scale;
+    if (decay) *p *= 1 - o->lr * o->weight_decay;
+    *m += (g - *m) * (1 - o->beta1);
+    *v = *v * o->beta2 + g * g * (1 - o->beta2);
+    double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
+    *p -= o->lr / c1 * *m / (sqrt(*v) / sqrt(c2) + o->eps);
+}
+
+typedef struct Model {
+    Words param, m, v, grad, words;
+    double *p, *m_want, *v_want;
+} Model;
+
+static Model model_new(int64_t n, bool bf16, int64_t skew) {
+    Model a = {words(n, 1, 1, false, skew),
+               words(n, 0, 2, false, skew),
+               words(n, 0, 3, false, skew),
+               words_empty(n, false, skew),
+               words_empty(n, bf16, skew),
+               NULL,
+               NULL,
+               NULL};
+    a.p = doubles_copy(a.param.host, n), a.m_want = doubles_copy(NULL, n);
+    a.v_want = doubles_copy(NULL, n);
+    return a;
+}
+static void model_get(Model *a) {
+    words_get(&a->param), words_get(&a->m), words_get(&a->v), words_get(&a->words);
+}
+static void gradients(Model *a, unsigned seed) {
+    test_fill(a->grad.host, (size_t)a->grad.n, 1, seed);
+    words_put(&a->grad);
+}
+
+static const struct {
+    int64_t n, skew;
+} sizes[] = {{1, 0}, {5, 0}, {1024, 0}, {1024, 1}, {3333, 0}};
+
+TEST(cuda_adamw_matches_double) {
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(order))
+            for (int i = 0; i < 10; i++) {
+                int64_t n = sizes[i / 2].n;
+                bool decay = i % 2;
+                AdamW o = usual;
+                cuda_begin(*order);
+                Model a = model_new(n, bf16, sizes[i / 2].skew);
+                o.words = a.words.device;
+                for (o.step = 1; o.step <= 5; o.step++) {
+                    gradients(&a, (unsigned)o.step);
+                    kernels_cuda(bf16)->adamw(NULL, &o, a.param.device, a.m.device, a.v.device,
+                                              a.grad.device, n, decay);
+                    device_wait(); // the gradients of this step are overwritten
+                    for (int64_t j = 0; j < n; j++)
+                        reference(&o, a.p + j, a.m_want + j, a.v_want + j, (double)a.grad.host[j],
+                                  decay);
+                }
+                model_get(&a);
+                // Five updates, each rounded a few times: units of 6e-8 of values up to 1.
+                CHECK(near_all("param", a.param.host, a.p, n, 6e-7));
+                CHECK(near_all("m", a.m.host, a.m_want, n, 3e-7));
+                for (int64_t j = 0; j < n; j++) {
+                    CHECK_NEAR(a.v.host[j], a.v_want[j], 6e-7 * a.v_want[j] + 1e-12);
+                    CHECK(a.words.host[j] == rounded(a.param.host[j], bf16));
+                }
+                CHECK(cuda_end());
+            }
+}
+
+/* Step, rate and clipping read from the device give the bits that they give as arguments. */
+TEST(cuda_adamw_reads_the_step_from_the_device) {
+    enum { N = 1000 };
+    const Kernels *k = kernels_cuda(false);
+    for (int clipped = 0; clipped < 2; clipped++)
+        for (EACH_ORDER(order)) {
+            AdamW o = usual;
+            AdamWNow now = {.lr = o.lr, .step = 3};
+            double squares = 6.25, clip = clipped ? 0.5 : 0;
+            o.step = 3, o.grad_scale = clipped ? 0.5 / (2.5 + 1e-6) : 1;
+            cuda_begin(*order);
+            Model a = model_new(N, false, 0), b = model_new(N, false, 0);
+            AdamWNow *at = cuda_take(1, sizeof *at, 0);
+            double *sum = cuda_take(1, sizeof *sum, 0);
+            device_put(at, &now, sizeof now), device_put(sum, &squares, sizeof squares);
+            gradients(&a, 1), gradients(&b, 1);
+            k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, true);
+            AdamW recorded = usual;
+            recorded.now = at, recorded.lr = NAN, recorded.step = -1, recorded.grad_scale = NAN;
+            k->adamw_begin(&recorded, at, sum, clip);
+            k->adamw(NULL, &recorded, b.param.device, b.m.device, b.v.device, b.grad.device, N,
+                     true);
+            words_get(&a.param), words_get(&b.param);
+            CHECK(same_bits(a.param.host, b.param.host, N));
+            device_get(&now, at, sizeof now), device_wait();
+            CHECK(now.grad_scale == (float)o.grad_scale && now.step == 3);
+            CHECK(cuda_end());
+        }
+}
+
+/* Words lie beside the number on either side, as often on each as the distances say; another step, other words; the same
+ * step the same words, also when the elements are updated in two calls. */
+TEST(cuda_adamw_rounds_by_chance_without_bias) {
+    enum { N = 20000, CUT = 7000 };
+    const Kernels *k = kernels_cuda(true);
+    AdamW o = usual;
+    o.lr = 0, o.weight_decay = 0, o.step = 1, o.stochastic = true, o.seed = 99;
+    cuda_begin(cuda_orders[0]);
+    Model a = model_new(N, true, 0);
+    Words again = words_empty(N, true, 0);
+    gradients(&a, 1);
+    o.words = a.words.device;
+    k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, false);
+    o.words = again.device;
+    k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, CUT, false);
+    o.words = (char *)again.device + CUT * 2, o.first = CUT;
+    k->adamw(NULL, &o, a.param.device + CUT, a.m.device + CUT, a.v.device + CUT,
+             a.grad.device + CUT, N - CUT, false);
+    model_get(&a), words_get(&again);
+    CHECK(same_bits(a.words.host, again.host, N));
+    double sum = 0, variance = 0;
+    int up = 0;
+    for (int i = 0; i < N; i++) {
+        double p = (double)a.param.host[i], w = (double)a.words.host[i];
+        double step = ldexp(1, ilogb(p) - 7); // between words
+        CHECK(fabs(w - p) < step);
+        double part = fabs(p) / step - floor(fabs(p) / step);
+        sum += (w - p) / step, variance += part * (1 - part);
+        up += w > p;
+    }
+    CHECK(fabs(sum) < 4 * sqrt(variance)); // 4 standard deviations of the sum of N chances
+    CHECK(up > N / 3 && up < 2 * N / 3);
+    o.step = 2, o.first = 0, o.words = again.device;
+    k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, false);
+    words_get(&again);
+    CHECK(!same_bits(a.words.host, again.host, N));
+    CHECK(cuda_end());
+}
+
+TEST(cuda_sums_are_those_of_double) {
+    static const struct {
+        int64_t n, skew;
+    } of[] = {{0, 0}, {1, 0}, {3, 1}, {4097, 0}, {100003, 1}, {100003, 0}};
+    const Kernels *k = kernels_cuda(true);
+    for (EACH_ORDER(order))
+        for (int i = 0; i < 6; i++) {
+            int64_t n = of[i].n;
+            double want = 0, squares = 0, got[2] = {0}, first = 0;
+            cuda_begin(*order);
+            Words x = words(n, 1, 1, false, of[i].skew);
+            double *sum = cuda_take(2, sizeof *sum, 0);
+            for (int64_t j = 0; j < n; j++) {
+                want += (double)x.host[j];
+                squares += (double)x.host[j] * (double)x.host[j];
+            }
+            k->squares_to(sum, x.device, n, false);
+            k->squares_to(sum, x.device, n, true);
+            k->sum_to(sum + 1, x.device, n, false);
+            device_get(got, sum, sizeof got), device_wait();
+            CHECK_NEAR(got[0], 2 * squares, 1e-12 * squares); // orders of additions in double
+            CHECK_NEAR(got[1], want, 1e-12 * (double)n);
+            CHECK(k->sum_of(x.device, n) == got[1]);
+            first = k->sum_of_squares(NULL, x.device, n);
+            CHECK(2 * first == got[0]);
+            CHECK(cuda_end());
+        }
+}
+
+TEST(cuda_sum_of_squares_does_not_overflow_and_shows_nan) {
+    const Kernels *k = kernels_cuda(true);
+    cuda_begin(cuda_orders[0]);
+    Words x = words(10000, 0, 1, false, 0);
+    x.host[1] = 3e38f, x.host[9999] = 2e38f; // squares that no float holds
+    words_put(&x);
+    CHECK_NEAR(k->sum_of_squares(NULL, x.device, x.n) / 1.3e77, 1, 1e-6);
+    x.host[7777] = NAN;
+    words_put(&x);
+    CHECK(isnan(k->sum_of_squares(NULL, x.device, x.n)));
+    CHECK(cuda_end());
+}

@@ -1,0 +1,236 @@
+/* layers/attention*.cu against double precision: the plain kernels in both words of storage, those by tiles in bf16. */
+#include "tests/cuda.h"
+
+typedef struct Case {
+    int64_t B, S, H, Hkv, D, skew;
+    float scale; // of qkv: with 4, some weights are near 1
+} Case;
+
+/* What attention.h says, in double. */
+typedef struct Truth {
+    double *out, *lse, *dqkv;
+} Truth;
+
+static double dot(const float *x, const float *y, int64_t D) {
+    double s = 0;
+    for (int64_t d = 0; d < D; d++) s += (double)x[d] * (double)y[d];
+    return s;
+}
+
+/* Query i of head h of sequence b. */
+static void truth_row(const Case *c, Truth *t, const float *qkv, const float *dout, int64_t b,
+                      int64_t h, int64_t i, double *p) {
+    int64_t W = (c->H + 2 * c->Hkv) * c->D, D = c->D, g = h / (c->H / c->Hkv);
+    int64_t q = (b * c->S + i) * W + h * D, o = ((b * c->S + i) * c->H + h) * D;
+    int64_t k = b * c->S * W + (c->H + g) * D, v = k + c->Hkv * D;
+    double scale = 1 / sqrt((double)D), max = -INFINITY, sum = 0, delta = 0;
+    for (int64_t j = 0; j <= i; j++) {
+        p[j] = dot(qkv + q, qkv + k + j * W, D) * scale;
+        max = fmax(max, p[j]);
+    }
+    for (int64_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
+    t->lse[(b * c->H + h) * c->S + i] = max + log(sum);
+    for (int64_t j = 0; j <= i; j++) {
+        p[j] /= sum;
+        for (int64_t d = 0; d < D; d++) t->out[o + d] += p[j] * (double)qkv[v + j * W + d];
+    }
+    for (int64_t d = 0; d < D; d++) delta += t->out[o + d] * (double)dout[o + d];
+    for (int64_t j = 0; j <= i; j++) {
+        double ds = p[j] * (dot(dout + o, qkv + v + j * W, D) - delta) * scale;
+        for (int64_t d = 0; d < D; d++) {
+            t->dqkv[q + d] += ds * (double)qkv[k + j * W + d];
+            t->dqkv[k + j * W + d] += ds * (double)qkv[q + d];
+            t->dqkv[v + j * W + d] += p[j] * (double)dout[o + d];
+        }
+    }
+}
+
+static Truth truth(const Case *c, const float *qkv, const float *dout) {
+    int64_t rows = c->B * c->S;
+    Truth t = {doubles_copy(NULL, rows * c->H * c->D), doubles_copy(NULL, rows * c->H),
+               doubles_copy(NULL, rows * (c->H + 2 * c->Hkv) * c->D)};
+    double *p = doubles_copy(NULL, c->S);
+    for (int64_t i = 0; i < rows * c->H; i++)
+        truth_row(c, &t, qkv, dout, i / (c->H * c->S), i / c->S % c->H, i % c->S, p);
+    return t;
+}
+
+static double rms(const double *x, int64_t n) {
+    double square = 0;
+    for (int64_t i = 0; i < n; i++) square += x[i] * x[i];
+    return sqrt(square / (double)n) + 1e-30;
+}
+
+/* Is each of x as near to what it should be as tol units, or tol of itself where that is more? */
+static bool near_units(const char *what, const float *x, const double *want, int64_t n, double unit,
+                       double tol) {
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double e = fabs((double)x[i] - want[i]) / fmax(unit, fabs(want[i]));
+        if (!(e <= most)) most = isnan(e) ? INFINITY : e;
+    }
+    if (most <= tol) return true;
+    test_fail(__FILE__, __LINE__, "%s: %.3g units off, not %.3g", what, most, tol);
+    return false;
+}
+
+/* Of out in units of the largest value: a mean of values is off by what the weights are, and is rounded itself: 2^-9 each in
+ * bf16; in float by the exponent, some units of 2^-24 times 20. */
+static double tolerance(bool bf16) {
+    return bf16 ? 1.05 * 0x1p-8 : 1e-5;
+}
+/* Of dqkv in units of its root mean square. In bf16, delta is made of the rounded out, weights and dS are rounded as operands:
+ * sums of errors of 2^-9 with weights of up to some tens of units. */
+static double tolerance_of_gradients(bool bf16) {
+    return bf16 ? 0x1p-4 : 2e-5;
+}
+
+typedef struct Run {
+    Words qkv, dout, out, lse, dqkv;
+} Run;
+
+static Run forward(const Case *c, bool bf16) {
+    const Kernels *k = kernels_cuda(bf16);
+    int64_t rows = c->B * c->S, n_out = rows * c->H * c->D;
+    int64_t n_qkv = rows * (c->H + 2 * c->Hkv) * c->D;
+    Attention a = {.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D, .bf16 = bf16};
+    Run r = {words(n_qkv, c->scale, (unsigned)(c->S + c->D), bf16, c->skew),
+             words(n_out, 1, (unsigned)(c->S + c->D + 1), bf16, c->skew),
+             words_empty(n_out, bf16, c->skew), words_empty(rows * c->H, false, 0),
+             words_empty(n_qkv, bf16, c->skew)};
+    k->attention_forward(NULL, &a, r.out.device, r.lse.device, r.qkv.device);
+    words_get(&r.out), words_get(&r.lse);
+    return r;
+}
+static Run compute(const Case *c, bool bf16) {
+    Attention a = {.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D, .bf16 = bf16};
+    Run r = forward(c, bf16);
+    kernels_cuda(bf16)->attention_backward(NULL, &a, r.dqkv.device, r.dout.device, r.qkv.device,
+                                           r.out.device, r.lse.device);
+    words_get(&r.dqkv);
+    return r;
+}
+
+static bool check(const Case *c, bool bf16) {
+    Run r = compute(c, bf16);
+    Truth t = truth(c, r.qkv.host, r.dout.host);
+    return near_units("out", r.out.host, t.out, r.out.n, (double)c->scale, tolerance(bf16)) &&
+           near_units("lse", r.lse.host, t.lse, r.lse.n, 1, 1e-5) &&
+           near_units("dqkv", r.dqkv.host, t.dqkv, r.dqkv.n, rms(t.dqkv, r.dqkv.n),
+                      tolerance_of_gradients(bf16));
+}
+
+static void check_all(const Case *cases, size_t n, bool bf16, CudaOrder o) {
+    for (size_t i = 0; i < n; i++) {
+        cuda_begin(o);
+        if (!check(&cases[i], bf16)) {
+            test_fail(__FILE__, __LINE__, "case %zu, bf16 %d, order %d", i, bf16, (int)o.order);
+            return;
+        }
+        CHECK(cuda_end());
+    }
+}
+
+/* Any D; more tokens than a block takes at once; skew 1: rows that are not aligned. */
+static const Case plain[] = {
+    {1, 1, 1, 1, 1, 0, 2},  {2, 1, 3, 1, 5, 0, 2},  {1, 2, 2, 2, 33, 0, 2},
+    {2, 9, 4, 2, 48, 0, 2}, {1, 5, 2, 1, 64, 1, 2}, {1, 131, 1, 1, 3, 0, 4},
+};
+TEST(cuda_attention_plain_matches_double) {
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(o)) check_all(plain, sizeof plain / sizeof *plain, bf16, *o);
+}
+
+/* D of the tiles, S around their edges; heads alone and in groups; both sizes of blocks. */
+static const Case tiles[] = {
+    {1, 1, 1, 1, 64, 0, 2},   {2, 17, 3, 3, 64, 0, 2},   {1, 64, 2, 1, 64, 0, 4},
+    {1, 65, 2, 2, 64, 0, 2},  {1, 130, 3, 1, 64, 0, 2},  {1, 1, 2, 1, 128, 0, 2},
+    {1, 70, 2, 2, 128, 0, 2}, {1, 129, 2, 1, 128, 0, 2},
+};
+TEST(cuda_attention_by_tiles_matches_double) {
+    for (EACH_ORDER(o)) check_all(tiles, sizeof tiles / sizeof *tiles, true, *o);
+}
+
+/* Sequences long enough for blocks of 128 queries. */
+static const Case longer[] = {{1, 257, 1, 1, 64, 0, 2},
+                              {1, 330, 2, 1, 64, 0, 2},
+                              {1, 257, 1, 1, 128, 0, 2},
+                              {1, 330, 1, 1, 128, 0, 2}};
+TEST(cuda_attention_of_longer_sequences_matches_double) {
+    size_t n = sizeof longer / sizeof *longer;
+    for (size_t i = 0; i < n; i++) check_all(longer + i, 1, true, cuda_orders[i % 3]);
+}
+
+/* Word for word, the order of threads does not matter. */
+TEST(cuda_attention_has_the_same_bits_in_any_order) {
+    const Case cases[] = {{2, 70, 4, 2, 64, 0, 2}, {1, 70, 2, 1, 24, 0, 2}};
+    for (size_t i = 0; i < 2; i++) {
+        float *first = mem_alloc(2 * 70 * 8 * 64 * sizeof *first);
+        for (EACH_ORDER(o)) {
+            cuda_begin(*o);
+            Run r = compute(&cases[i], true);
+            if (o == cuda_orders) memcpy(first, r.dqkv.host, (size_t)r.dqkv.n * sizeof *first);
+            CHECK(same_bits(first, r.dqkv.host, r.dqkv.n));
+            CHECK(cuda_end());
+        }
+        mem_free(first);
+    }
+}
+
+/* One position after the other gives what the whole pass gives. */
+TEST(cuda_attention_decodes_what_forward_gives) {
+    static const Case cases[] = {
+        {2, 5, 4, 2, 64, 0, 2}, {1, 140, 2, 2, 16, 0, 2}, {2, 3, 3, 1, 7, 0, 2}};
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(o))
+            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                const Case *c = &cases[i];
+                cuda_begin(*o);
+                Run r = forward(c, bf16);
+                int64_t W = (c->H + 2 * c->Hkv) * c->D, Q = c->H * c->D, n = W - Q;
+                Attention a = {.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D};
+                Words cache = words_empty(c->B * c->S * n, bf16, 0);
+                for (int64_t j = 0; j < c->B * c->S * n; j++)
+                    cache.host[j] = r.qkv.host[j / n * W + Q + j % n];
+                for (int64_t pos = 0; pos<c->S; pos += c->S> 100 ? 46 : 1) {
+                    // what lies after the position must not be read
+                    Words some = words_empty(c->B * c->S * n, bf16, 0);
+                    Words q = words_empty(c->B * Q, bf16, 0), out = words_empty(c->B * Q, bf16, 0);
+                    for (int64_t j = 0; j < some.n; j++)
+                        some.host[j] = j / n % c->S <= pos ? cache.host[j] : NAN;
+                    double *want = doubles_copy(NULL, c->B * Q);
+                    for (int64_t j = 0; j < c->B * Q; j++) {
+                        int64_t row = j / Q * c->S + pos;
+                        q.host[j] = r.qkv.host[row * W + j % Q];
+                        want[j] = (double)r.out.host[row * Q + j % Q];
+                    }
+                    words_put(&some), words_put(&q);
+                    kernels_cuda(bf16)->attention_decode(NULL, &a, out.device, q.device,
+                                                         some.device, pos);
+                    words_get(&out);
+                    CHECK(near_units("decoded", out.host, want, out.n, (double)c->scale,
+                                     2 * tolerance(bf16)));
+                }
+                CHECK(cuda_end());
+            }
+}
+
+/* The table of the CPU means the same. */
+TEST(cuda_attention_means_what_the_cpu_means) {
+    const Case c = {2, 37, 4, 2, 16, 0, 2};
+    Attention a = {.B = c.B, .S = c.S, .H = c.H, .Hkv = c.Hkv, .D = c.D};
+    const Kernels *cpu = kernels_cpu("portable");
+    cuda_begin(cuda_orders[0]);
+    Run r = compute(&c, false);
+    float *out = floats(r.out.n, 0, 0), *lse = floats(r.lse.n, 0, 0), *d = floats(r.dqkv.n, 0, 0);
+    Team *team = team_create(1);
+    a.workspace = scratch_take(cpu->attention_workspace(1, c.S, c.H, c.Hkv, c.D));
+    cpu->attention_forward(team, &a, out, lse, r.qkv.host);
+    cpu->attention_backward(team, &a, d, r.dout.host, r.qkv.host, out, lse);
+    team_destroy(team);
+    double *d_64 = doubles_copy(d, r.dqkv.n);
+    CHECK(near_units("out", r.out.host, doubles_copy(out, r.out.n), r.out.n, 1, 1e-5));
+    CHECK(near_units("lse", r.lse.host, doubles_copy(lse, r.lse.n), r.lse.n, 1, 1e-5));
+    CHECK(near_units("dqkv", r.dqkv.host, d_64, r.dqkv.n, rms(d_64, r.dqkv.n), 4e-5));
+    CHECK(cuda_end());
+}

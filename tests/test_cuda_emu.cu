@@ -1,0 +1,251 @@
+/* The emulator itself: kernels that are right give the right numbers in every order of threads, and each mistake that
+ * it is there to find is found, with the place. */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/vec.cuh"
+
+#include <cstring>
+
+extern "C" {
+#include "tests/test.h"
+}
+
+namespace {
+
+enum { N = 96 };
+
+struct Device {
+    explicit Device(EmuOrder order = EMU_FORWARD, bool late = false) {
+        emu_set_order(order, 7);
+        emu_set_late(late);
+        device_open(0, 4096);
+        p = static_cast<int *>(device_alloc(N * sizeof(int)));
+    }
+    ~Device() {
+        device_free(p);
+        device_close();
+        emu_set_order(EMU_FORWARD, 0);
+        emu_set_late(false);
+    }
+    int *p;
+};
+
+struct Slots {
+    int at[N];
+};
+
+/* Reverses N numbers through shared memory; without `wait` it needs luck. */
+__global__ void reverse(int *x, bool wait) {
+    auto &s = shared<Slots>();
+    s.at[threadIdx.x] = x[threadIdx.x];
+    if (wait) __syncthreads();
+    x[threadIdx.x] = s.at[N - 1 - threadIdx.x];
+}
+
+void reverse_numbers(EmuOrder order, bool wait, int out[N]) {
+    Device d(order);
+    for (int i = 0; i < N; i++) out[i] = i;
+    device_put(d.p, out, N * sizeof *out);
+    LAUNCH(reverse, 1, N, 0, d.p, wait);
+    device_get(out, d.p, N * sizeof *out);
+    device_wait();
+}
+
+/* Every exchange of a warp, checked by each lane against what it should take. */
+__global__ void exchange(int *wrong) {
+    int i = static_cast<int>(threadIdx.x), lane = i % 32, bad = 0;
+    unsigned all = 0xffffffff, half = lane < 16 ? 0x0000ffff : 0xffff0000;
+    bad += __shfl_sync(all, i, 5) != i / 32 * 32 + 5;
+    bad += __shfl_sync(all, i, 3, 8) != i / 8 * 8 + 3;
+    bad += __shfl_xor_sync(all, i, 17) != (i ^ 17);
+    bad += __shfl_down_sync(all, i, 3) != (lane < 29 ? i + 3 : i);
+    bad += __shfl_up_sync(all, i, 4) != (lane >= 4 ? i - 4 : i);
+    bad += __shfl_xor_sync(half, i, 8) != (i ^ 8); // two halves apart
+    bad += __ballot_sync(all, lane % 3 == 0) != 0x49249249u;
+    bad += __any_sync(all, lane == 31) != 1 || __any_sync(all, 0) != 0;
+    bad += __all_sync(all, lane < 31) != 0 || __all_sync(all, 1) != 1;
+    bad += __match_any_sync(all, lane / 5) != (lane < 30 ? 31u << lane / 5 * 5 : 0xc0000000u);
+    bad += warp_sum(static_cast<float>(lane)) != 496.0f;
+    bad += warp_max(static_cast<float>(lane ^ 9)) != 31.0f;
+    bad += __syncthreads_count(i % 2) != N / 2 || __syncthreads_or(i == 95) != 1 ||
+           __syncthreads_and(i < 95) != 0;
+    if (lane < 8) bad += __shfl_sync(0xff, i, 7) != i / 32 * 32 + 7; // the others have ended
+    wrong[i] = bad;
+}
+
+/* Half of the block hands a number over to the other half and goes on without waiting. */
+__global__ void hand_over(int *x) {
+    auto &s = shared<Slots>();
+    int i = static_cast<int>(threadIdx.x);
+    EmuPlace here = {__FILE__, __LINE__};
+    if (i < 32) {
+        s.at[i] = 100 + i;
+        emu_barrier(1, 64, false, here);
+    } else {
+        emu_barrier(1, 64, true, here);
+        x[i - 32] = s.at[i - 32];
+    }
+}
+
+const EmuOrder orders[] = {EMU_FORWARD, EMU_REVERSE, EMU_RANDOM};
+
+TEST(cuda_emulation_runs_barriers_in_any_order) {
+    int x[N];
+    for (EmuOrder o : orders) {
+        reverse_numbers(o, true, x);
+        for (int i = 0; i < N; i++) CHECK(x[i] == N - 1 - i);
+    }
+}
+
+TEST(cuda_emulation_shows_a_missing_barrier_in_some_order) {
+    int x[N];
+    bool shown = false;
+    for (EmuOrder o : orders) {
+        reverse_numbers(o, false, x);
+        for (int i = 0; i < N; i++) shown = shown || x[i] != N - 1 - i;
+    }
+    CHECK(shown);
+}
+
+TEST(cuda_emulation_exchanges_lanes) {
+    int wrong[N];
+    for (EmuOrder o : orders) {
+        Device d(o);
+        LAUNCH(exchange, 1, N, 0, d.p);
+        device_get(wrong, d.p, sizeof wrong);
+        device_wait();
+        for (int i = 0; i < N; i++) CHECK(wrong[i] == 0);
+    }
+}
+
+TEST(cuda_emulation_hands_over_at_a_named_barrier) {
+    int x[32];
+    for (EmuOrder o : orders) {
+        Device d(o);
+        LAUNCH(hand_over, 1, 64, 0, d.p);
+        device_get(x, d.p, sizeof x);
+        device_wait();
+        for (int i = 0; i < 32; i++) CHECK(x[i] == 100 + i);
+    }
+}
+
+__global__ void number_blocks(int *x) {
+    unsigned b = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    x[b * 4 + t] = static_cast<int>(b * 4 + t);
+}
+
+TEST(cuda_emulation_runs_every_thread_of_every_block_once) {
+    int x[N];
+    for (EmuOrder o : orders) {
+        Device d(o);
+        LAUNCH(number_blocks, dim3(4, 3, 2), dim3(1, 2, 2), 0, d.p);
+        device_get(x, d.p, sizeof x);
+        device_wait();
+        for (int i = 0; i < N; i++) CHECK(x[i] == i);
+    }
+}
+
+/* --- mistakes */
+
+__global__ void waits_for_ever(int *) {
+    int warp = static_cast<int>(threadIdx.x) / WARP;
+    emu_barrier(1 + warp, 64, true, {__FILE__, 100 + warp});
+}
+__global__ void different_barriers(int *) {
+    if (threadIdx.x < 32)
+        __syncthreads();
+    else
+        __syncthreads();
+}
+__global__ void different_masks(int *) {
+    __syncwarp(threadIdx.x % 2 ? 0xffffffff : 0x7fffffff);
+}
+__global__ void mask_without_me(int *) {
+    __syncwarp(0xfffffffe);
+}
+__global__ void beyond_shared(int *x) {
+    auto &s = shared<Slots>();
+    s.at[threadIdx.x + 1 + (x ? 0 : 1)] = 0;
+}
+__global__ void beyond_device(int *x) {
+    x[threadIdx.x + 1] = 0;
+}
+__global__ void nothing(int *) {}
+
+struct Mistake {
+    const char *name;
+    void (*kernel)(int *);
+    unsigned threads;
+    const char *says;
+};
+const Mistake mistakes[] = {
+    {"waits_for_ever", waits_for_ever, 64,
+     "64 of 64 threads wait for ever; 32 from thread 0 at named barrier "
+     "(tests/test_cuda_emu.cu:100)"},
+    {"different_barriers", different_barriers, 64, "__syncthreads here, but others of the block"},
+    {"different_masks", different_masks, 32, "mask ffffffff, but other lanes wait in __syncwarp"},
+    {"mask_without_me", mask_without_me, 32, "mask fffffffe, in which lane 0 is not"},
+    {"beyond_shared", beyond_shared, N, "written 0 bytes behind the end of an object of 384 bytes"},
+    {"beyond_device", beyond_device, N, "written 384 bytes from the beginning of a piece of 384"},
+    {"nothing", nothing, 1025, "no GPU launches a grid of (1,1,1) blocks of (1025,1,1)"},
+};
+
+void make_mistake(void *arg) {
+    const auto *m = static_cast<const Mistake *>(arg);
+    Device d;
+    launch(m->name, __FILE__, __LINE__, m->kernel, 1, m->threads, 0, d.p);
+}
+void pass_host_memory(void *) {
+    Device d;
+    int x = 0;
+    LAUNCH(nothing, 1, 1, 0, &x);
+}
+void follow_device_pointer(void *) {
+    Device d;
+    *static_cast<volatile int *>(d.p) = 1;
+}
+
+TEST(cuda_emulation_names_each_mistake) {
+    char text[2048];
+    for (const Mistake &m : mistakes) {
+        Mistake copy = m;
+        CHECK(test_in_child(make_mistake, &copy, text, sizeof text) == 1);
+        CHECK(strstr(text, m.name));
+        if (!strstr(text, m.says)) test_fail(__FILE__, __LINE__, "%s: %s", m.name, text);
+    }
+    CHECK(test_in_child(pass_host_memory, nullptr, text, sizeof text) == 1);
+    CHECK(strstr(text, "points to memory of the host"));
+    CHECK(test_in_child(follow_device_pointer, nullptr, text, sizeof text) != 0);
+}
+
+/* --- streams */
+
+__global__ void put_number(int *x, int number) {
+    *x = number;
+}
+
+TEST(cuda_emulation_of_late_streams_shows_what_nobody_waited_for) {
+    for (int waits = 0; waits < 2; waits++) {
+        Device d(EMU_FORWARD, true);
+        cudaStream_t other;
+        cudaEvent_t done;
+        int *x = nullptr;
+        device_check(cudaHostAlloc(reinterpret_cast<void **>(&x), sizeof *x, 0));
+        device_check(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+        device_check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+        *x = -5;
+        LAUNCH(put_number, 1, 1, 0, d.p, 42);
+        device_check(cudaEventRecord(done, device_stream()));
+        if (waits) device_check(cudaStreamWaitEvent(other, done, 0));
+        device_check(cudaMemcpyAsync(x, d.p, sizeof *x, cudaMemcpyDeviceToHost, other));
+        CHECK(*x == -5); // nothing has run
+        device_check(cudaStreamSynchronize(other));
+        CHECK(*x == (waits ? 42 : -1)); // fresh memory is all ones
+        CHECK(cudaEventQuery(done) == (waits ? cudaSuccess : cudaErrorNotReady));
+        device_check(cudaEventDestroy(done));
+        device_check(cudaStreamDestroy(other));
+        device_check(cudaFreeHost(x));
+    }
+}
+
+} // namespace

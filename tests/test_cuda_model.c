@@ -1,0 +1,98 @@
+/* The training step on the CUDA kernels, emulated: the losses of the CPU, and the same bits twice. */
+#include "tests/test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "parallel/generate.h"
+#include "parallel/mirror.h"
+#include "tests/cuda.h"
+
+enum { STEPS = 3, TOKENS = 2 * 12 };
+
+typedef struct Losses {
+    double of[STEPS], norm[STEPS], evaluated;
+    float logit;
+} Losses;
+
+/* Some steps with larger weights than a real start, so that every path carries signal. */
+static Losses train(const char *config, const Kernels *k, bool bf16, Recompute recompute) {
+    ModelShape shape = {.B = 2, .training = true, .bf16 = bf16, .recompute = recompute};
+    Model m;
+    Err e;
+    Losses l;
+    if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
+    shape.S = shape.config.seq;
+    Team *team = team_create(1);
+    model_plan(&m, &shape, k, team);
+    model_allocate(&m);
+    TensorTable *host = model_host(&m);
+    tensors_init(host, team, 7);
+    for (int i = 0; i < host->n; i++)
+        for (int64_t j = 0; j < tensor_size(&host->t[i]); j++)
+            host->t[i].param[j] +=
+                0.2f * (float)(rng_uniform(9, rng_stream(host->t[i].name), (uint64_t)j) - 0.5);
+    model_push(&m);
+    int32_t inputs[TOKENS], targets[TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        inputs[i] = (int32_t)(rng_u64(1, 1, (uint64_t)i) % (uint64_t)shape.config.vocab);
+        targets[i] = (int32_t)(rng_u64(1, 2, (uint64_t)i) % (uint64_t)shape.config.vocab);
+    }
+    targets[3] = -1;
+    for (int s = 0; s < STEPS; s++) {
+        AdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+        o.grad_scale = 1, o.step = s + 1;
+        model_zero_grads(&m);
+        l.of[s] = model_step(&m, inputs, targets, 1.0f / TOKENS);
+        model_reduce_grads(&m);
+        l.norm[s] = model_grad_norm(&m);
+        model_update(&m, &o);
+    }
+    l.evaluated = model_loss(&m, inputs, targets, NULL);
+    Generator *g = generator_create(&m);
+    generator_prompt(g, inputs, 5);
+    l.logit = generator_next(g, inputs[5])[1];
+    generator_free(g);
+    model_free(&m);
+    team_destroy(team);
+    return l;
+}
+
+static void close_to(const Losses *got, const Losses *want, double bound) {
+    for (int s = 0; s < STEPS; s++) {
+        CHECK_NEAR(got->of[s], want->of[s], bound * want->of[s]);
+        CHECK_NEAR(got->norm[s], want->norm[s], 10 * bound * want->norm[s]);
+    }
+    CHECK_NEAR(got->evaluated, want->evaluated, bound * want->evaluated);
+    CHECK_NEAR((double)got->logit, (double)want->logit, 20 * bound);
+}
+
+TEST(cuda_model_trains_as_on_the_cpu) {
+    static const char *const configs[] = {
+        "layers=2,heads=3,channels=24,seq=12,vocab=37",
+        "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,seq=12,vocab=29"};
+    for (int i = 0; i < 2; i++)
+        for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+            Losses want = train(configs[i], kernels_cpu(NULL), false, r);
+            cuda_begin(cuda_orders[r]);
+            Losses fp32 = train(configs[i], kernels_cuda(false), false, r);
+            CHECK(cuda_end());
+            cuda_begin(cuda_orders[r]);
+            Losses bf16 = train(configs[i], kernels_cuda(true), true, r);
+            CHECK(cuda_end());
+            close_to(&fp32, &want, 1e-5);
+            close_to(&bf16, &want, 1e-2);
+        }
+}
+
+TEST(cuda_model_gives_the_same_bits_in_any_order_of_threads) {
+    Losses l[2];
+    for (int i = 0; i < 2; i++) {
+        cuda_begin(cuda_orders[2 * i]);
+        l[i] = train("layers=1,heads=2,channels=16,seq=12,vocab=37", kernels_cuda(true), true,
+                     RECOMPUTE_NONE);
+        CHECK(cuda_end());
+    }
+    CHECK(memcmp(&l[0], &l[1], sizeof l[0]) == 0);
+}

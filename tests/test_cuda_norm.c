@@ -1,0 +1,256 @@
+/* layers/norm.cu against double precision: whole rows and rows that are cut, in both words of storage. */
+#include "tests/cuda.h"
+
+typedef struct Case {
+    NormKind kind;
+    int64_t T, C, skew;
+    bool beta;
+    float offset; // added to x: a large mean with a small variance
+} Case;
+
+static const double eps = 1e-5;
+
+/* Sizes that take each kernel: rows of a warp, of a block, in single words; several batches of rows in a panel. */
+static const Case cases[] = {
+    {NORM_LAYER, 1, 1, 0, true, 0},     {NORM_LAYER, 5, 33, 0, true, 0},
+    {NORM_LAYER, 19, 64, 0, true, 0},   {NORM_RMS, 19, 64, 0, false, 0},
+    {NORM_LAYER, 19, 64, 1, true, 0},   {NORM_LAYER, 4, 96, 0, true, 30},
+    {NORM_RMS, 37, 400, 0, false, 0},   {NORM_LAYER, 3, 768, 0, false, 0},
+    {NORM_LAYER, 2, 1600, 0, true, 0},  {NORM_RMS, 3, 4096, 0, true, 0},
+    {NORM_LAYER, 2, 8192, 0, true, 0},  {NORM_LAYER, 2, 16384, 0, true, 0},
+    {NORM_LAYER, 1, 16392, 0, true, 0}, {NORM_RMS, 9, 31, 0, false, 0},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+typedef struct Reference {
+    double *y, *mean, *rstd, *dx, *dgamma, *dbeta;
+} Reference;
+
+static Reference reference(const Case *c, const Words *x, const Words *gamma, const Words *beta,
+                           const Words *dy, const Words *dx, const Words *dgamma,
+                           const Words *dbeta) {
+    int64_t T = c->T, C = c->C;
+    Reference r = {doubles_copy(NULL, T * C),     doubles_copy(NULL, T),
+                   doubles_copy(NULL, T),         doubles_copy(dx->host, T * C),
+                   doubles_copy(dgamma->host, C), doubles_copy(dbeta->host, C)};
+    for (int64_t t = 0; t < T; t++) {
+        double m = 0, v = 0, sum_g = 0, sum_gh = 0;
+        const float *row = x->host + t * C, *d = dy->host + t * C;
+        for (int64_t i = 0; i < C && c->kind == NORM_LAYER; i++) m += (double)row[i] / (double)C;
+        for (int64_t i = 0; i < C; i++) v += pow((double)row[i] - m, 2) / (double)C;
+        double s = 1 / sqrt(v + eps);
+        r.mean[t] = m, r.rstd[t] = s;
+        for (int64_t i = 0; i < C; i++) {
+            double h = ((double)row[i] - m) * s, g = (double)d[i] * (double)gamma->host[i];
+            r.y[t * C + i] = h * (double)gamma->host[i] + (c->beta ? (double)beta->host[i] : 0);
+            sum_g += g, sum_gh += g * h;
+            r.dgamma[i] += (double)d[i] * h;
+            r.dbeta[i] += c->beta ? (double)d[i] : 0;
+        }
+        if (c->kind == NORM_RMS) sum_g = 0;
+        for (int64_t i = 0; i < C; i++) {
+            double h = ((double)row[i] - m) * s, g = (double)d[i] * (double)gamma->host[i];
+            r.dx[t * C + i] += s * (g - sum_g / (double)C - h * sum_gh / (double)C);
+        }
+    }
+    return r;
+}
+
+static Words moved(int64_t n, float scale, float offset, unsigned seed, bool bf16, int64_t skew) {
+    Words w = words_empty(n, bf16, skew);
+    test_fill(w.host, (size_t)n, scale, seed);
+    for (int64_t i = 0; i < n; i++) w.host[i] += offset;
+    words_put(&w);
+    return w;
+}
+
+/* Sums of thousands of numbers in dozens of partial sums; with an offset of 30 the mean is known to some units of 2e-6,
+ * and what is divided by a deviation of 0.5 likewise. Then the word of storage rounds. */
+static double tolerance(const Case *c, bool bf16) {
+    return word_error(bf16) + (c->offset != 0 ? 2e-5 : 4e-6);
+}
+
+static bool check_case(const Case *c, bool bf16) {
+    int64_t T = c->T, C = c->C, n = T * C;
+    const Kernels *k = kernels_cuda(bf16);
+    Words x = moved(n, 1, c->offset, 1, bf16, c->skew), dy = words(n, 1, 4, bf16, c->skew);
+    Words gamma = words(C, 1, 2, false, 0), beta = words(C, 1, 3, false, 0);
+    Words y = words_empty(n, bf16, c->skew), dx = words(n, 1, 5, bf16, c->skew);
+    Words mean = words_empty(T, false, 0), rstd = words_empty(T, false, 0);
+    Words dgamma = words(C, 1, 6, false, 0), dbeta = words(C, 1, 7, false, 0);
+    Reference r = reference(c, &x, &gamma, &beta, &dy, &dx, &dgamma, &dbeta);
+    Norm norm = {.kind = c->kind, .T = T, .C = C, .eps = (float)eps, .gamma = gamma.device};
+    norm.beta = c->beta ? beta.device : NULL;
+    norm.dgamma = dgamma.device, norm.dbeta = c->beta ? dbeta.device : NULL;
+    norm.workspace = cuda_take((int64_t)k->norm_workspace(T, C), 1, 0);
+    float *m = c->kind == NORM_LAYER ? mean.device : NULL;
+    k->norm_forward(NULL, &norm, y.device, m, rstd.device, x.device);
+    k->norm_backward(NULL, &norm, dx.device, dy.device, x.device, m, rstd.device);
+    words_get(&y), words_get(&rstd), words_get(&dx), words_get(&dgamma), words_get(&dbeta);
+    double tol = tolerance(c, bf16), exact = tolerance(c, false);
+    bool fine = near_all("y", y.host, r.y, n, tol) &&
+                near_all("rstd", rstd.host, r.rstd, T, exact) &&
+                near_all("dx", dx.host, r.dx, n, tol * fmax(1, r.rstd[0])) &&
+                near_all("dgamma", dgamma.host, r.dgamma, C, exact * sqrt((double)T)) &&
+                near_all("dbeta", dbeta.host, r.dbeta, C, exact * sqrt((double)T));
+    if (m) words_get(&mean), fine = fine && near_all("mean", mean.host, r.mean, T, exact);
+    k->norm_forward(NULL, &norm, x.device, NULL, NULL, x.device); // in place
+    words_get(&x);
+    return fine && same_bits(x.host, y.host, n);
+}
+
+TEST(cuda_norm_matches_double) {
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(o))
+            for (int i = 0; i < CASES; i++) {
+                const Case *c = &cases[i];
+                if (c->C > 1000 && o->order != EMU_RANDOM && !test_long()) continue;
+                cuda_begin(*o);
+                if (!check_case(c, bf16)) {
+                    test_fail(__FILE__, __LINE__, "case %d bf16 %d", i, bf16);
+                    return;
+                }
+                CHECK(cuda_end());
+            }
+}
+
+/* A part of the columns of a matrix, in rows of ld. */
+static Words part_of(const Words *x, int64_t T, int64_t C, int64_t first, int64_t width,
+                     int64_t ld) {
+    Words p = words_empty(T * ld, x->bf16, 0);
+    for (int64_t i = 0; i < T * ld; i++)
+        p.host[i] = i % ld < width ? x->host[i / ld * C + first + i % ld] : -12;
+    words_put(&p);
+    return p;
+}
+/* Are these columns as they should be, and what lies between rows as it was? */
+static bool part_is(Words *p, const double *want, int64_t T, int64_t C, int64_t first,
+                    int64_t width, int64_t ld, double tol) {
+    words_get(p);
+    for (int64_t i = 0; i < T * ld; i++) {
+        bool inside = i % ld < width;
+        double w = inside ? want[i / ld * C + first + i % ld] : -12;
+        if (fabs((double)p->host[i] - w) <= (inside ? tol * fmax(1, fabs(w)) : 0)) continue;
+        test_fail(__FILE__, __LINE__, "part from %lld, at %lld: %g, not %g", (long long)first,
+                  (long long)i, (double)p->host[i], w);
+        return false;
+    }
+    return true;
+}
+
+typedef struct Part {
+    Words x, y, dy, dx, gamma, beta, dgamma, dbeta;
+    Norm norm;
+} Part;
+
+static Part part_new(const Case *c, const Kernels *k, const Words all[7], int64_t first,
+                     int64_t width) {
+    Part p;
+    int64_t T = c->T, C = c->C, ld = (width + 15) / 8 * 8;
+    p.x = part_of(&all[0], T, C, first, width, ld), p.dy = part_of(&all[1], T, C, first, width, ld);
+    p.dx = part_of(&all[2], T, C, first, width, ld), p.y = part_of(&all[0], T, C, first, 0, ld);
+    p.gamma = part_of(&all[3], 1, C, first, width, width);
+    p.beta = part_of(&all[4], 1, C, first, width, width);
+    p.dgamma = part_of(&all[5], 1, C, first, width, width);
+    p.dbeta = part_of(&all[6], 1, C, first, width, width);
+    p.norm = (Norm){.kind = c->kind, .T = T, .C = width, .ld = ld, .C_all = C, .eps = (float)eps};
+    p.norm.gamma = p.gamma.device, p.norm.dgamma = p.dgamma.device;
+    p.norm.beta = c->beta ? p.beta.device : NULL, p.norm.dbeta = c->beta ? p.dbeta.device : NULL;
+    p.norm.workspace = cuda_take((int64_t)k->norm_workspace(T, width), 1, 0);
+    return p;
+}
+
+/* The two steps of both directions with the columns in parts, as ranks would take them. */
+static bool check_parts(const Case *c, bool bf16, int how) {
+    int64_t T = c->T, C = c->C, n = T * C, width[MAX_PARTS], first[MAX_PARTS];
+    const Kernels *k = kernels_cuda(bf16);
+    int parts = cut(how, C, width);
+    const Words all[] = {moved(n, 1, c->offset, 1, bf16, 0),
+                         words(n, 1, 4, bf16, 0),
+                         words(n, 1, 5, bf16, 0),
+                         words(C, 1, 2, false, 0),
+                         words(C, 1, 3, false, 0),
+                         words(C, 1, 6, false, 0),
+                         words(C, 1, 7, false, 0)};
+    Reference r = reference(c, &all[0], &all[3], &all[4], &all[1], &all[2], &all[5], &all[6]);
+    Words stats = words_empty(parts * 2 * T, false, 0), sums = words_empty(parts * 2 * T, false, 0);
+    Words mean = words_empty(T, false, 0), rstd = words_empty(T, false, 0);
+    float *m = c->kind == NORM_LAYER ? mean.device : NULL;
+    Part part[MAX_PARTS];
+    for (int i = 0; i < parts; i++) {
+        first[i] = i ? first[i - 1] + width[i - 1] : 0;
+        part[i] = part_new(c, k, all, first[i], width[i]);
+        k->norm_statistics(NULL, &part[i].norm, stats.device + i * 2 * T, part[i].x.device);
+    }
+    k->norm_merge(&part[0].norm, m, rstd.device, stats.device, width, parts);
+    for (int i = 0; i < parts; i++) {
+        Part *p = &part[i];
+        k->norm_apply(NULL, &p->norm, p->y.device, p->x.device, m, rstd.device);
+        k->norm_backward_sums(NULL, &p->norm, sums.device + i * 2 * T, p->dy.device, p->x.device, m,
+                              rstd.device);
+    }
+    words_get(&sums);
+    Words total = words(2 * T, 0, 0, false, 0);
+    for (int64_t i = 0; i < parts * 2 * T; i++) total.host[i % (2 * T)] += sums.host[i];
+    words_put(&total);
+    double tol = tolerance(c, bf16), exact = tolerance(c, false) * sqrt((double)T);
+    bool fine = true;
+    for (int i = 0; i < parts && fine; i++) {
+        Part *p = &part[i];
+        int64_t w = width[i], ld = p->norm.ld, at = first[i];
+        k->norm_backward_apply(NULL, &p->norm, p->dx.device, p->dy.device, p->x.device, m,
+                               rstd.device, total.device);
+        fine = part_is(&p->y, r.y, T, C, at, w, ld, tol) &&
+               part_is(&p->dx, r.dx, T, C, at, w, ld, tol * fmax(1, r.rstd[0])) &&
+               part_is(&p->dgamma, r.dgamma, 1, C, at, w, w, exact) &&
+               part_is(&p->dbeta, r.dbeta, 1, C, at, w, w, exact);
+    }
+    return fine;
+}
+
+TEST(cuda_norm_of_cut_rows_is_that_of_whole_rows) {
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(o))
+            for (int i = 1; i < 7; i++)
+                for (int how = 0; how < CUTS; how++) {
+                    Case c = cases[i];
+                    if ((i + how + (int)(o - cuda_orders)) % 3 && !test_long()) continue;
+                    c.skew = 0;
+                    cuda_begin(*o);
+                    if (!check_parts(&c, bf16, how)) {
+                        test_fail(__FILE__, __LINE__, "case %d cut %d bf16 %d", i, how, bf16);
+                        return;
+                    }
+                    CHECK(cuda_end());
+                }
+}
+
+/* More panels of tokens than one warp of panels.cuh adds, and rows per panel that are no multiple of a batch. */
+TEST(cuda_norm_backward_has_the_same_bits_in_any_order) {
+    enum { T = 512 * 16 + 700, C = 8 };
+    static float first[2 * C];
+    Case c = {NORM_LAYER, T, C, 0, true, 0};
+    for (EACH_ORDER(o)) {
+        cuda_begin(*o);
+        const Kernels *k = kernels_cuda(true);
+        Words x = words((int64_t)T * C, 1, 1, true, 0), dy = words((int64_t)T * C, 1, 2, true, 0);
+        Words dx = words((int64_t)T * C, 0, 2, true, 0), gamma = words(C, 1, 3, false, 0);
+        Words sums = words(2 * C, 0, 3, false, 0), rstd = words_empty(T, false, 0);
+        Words mean = words_empty(T, false, 0);
+        Norm norm = {.kind = c.kind, .T = T, .C = C, .eps = (float)eps, .gamma = gamma.device};
+        norm.dgamma = sums.device, norm.dbeta = sums.device + C;
+        norm.workspace = cuda_take((int64_t)k->norm_workspace(T, C), 1, 0);
+        Words stats = words_empty(2 * T, false, 0);
+        k->norm_statistics(NULL, &norm, stats.device, x.device);
+        const int64_t all[] = {C};
+        k->norm_merge(&norm, mean.device, rstd.device, stats.device, all, 1);
+        k->norm_backward(NULL, &norm, dx.device, dy.device, x.device, mean.device, rstd.device);
+        words_get(&sums);
+        if (o == cuda_orders) memcpy(first, sums.host, sizeof first);
+        CHECK(same_bits(first, sums.host, 2 * C));
+        double want[C] = {0};
+        for (int64_t i = 0; i < (int64_t)T * C; i++) want[i % C] += (double)dy.host[i];
+        CHECK(near_all("dbeta", sums.host + C, want, C, 1e-5));
+        CHECK(cuda_end());
+    }
+}

@@ -1,0 +1,338 @@
+/* layers/product.cu and its plans for cuBLASLt against double precision: every rung of the ladder, all transposes and
+ * epilogues, in both words; what the library refuses; how often it is asked. */
+#include <string.h>
+#include <unistd.h>
+
+#include "layers/cuda/cublaslt.h"
+#include "layers/cuda/products.h"
+#include "tests/cuda.h"
+#include "tests/emu/cublaslt.h"
+
+typedef struct Form {
+    int64_t M, N, K, gap, skew; // gap: of words between rows of y; skew: of each address
+    bool a_turned, b_turned;
+    int addend; // 0 none, 1 y itself, 2 another matrix
+    bool bias;
+    Epilogue epilogue;
+    bool aux, wide, rounds; // rounds: fp32 operands to bf16
+} Form;
+
+/* Shapes that take each kernel (a tile and parts of tiles, less than a tile, a single row) with something of all. */
+static const Form forms[] = {
+    {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false},
+    {70, 72, 19, 8, 0, false, false, 0, true, EPI_GELU, true, false, false},
+    {70, 72, 19, 0, 0, false, false, 0, true, EPI_GELU, false, false, false},
+    {17, 80, 33, 0, 0, true, false, 2, false, EPI_GELU, true, false, false},
+    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DGELU, true, false, false},
+    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DGELU, true, false, false},
+    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DGELU, true, false, true},
+    {65, 31, 20, 2, 0, false, false, 0, true, EPI_GELU, true, false, false},
+    {40, 65, 50, 3, 1, true, true, 1, true, EPI_NONE, false, false, false},
+    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false},
+    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false},
+    {21, 24, 70, 0, 0, true, false, 2, true, EPI_NONE, false, true, true},
+    {1, 50, 40, 0, 0, false, false, 0, true, EPI_NONE, false, false, false},
+    {50, 1, 40, 4, 0, false, true, 2, false, EPI_NONE, false, false, true},
+    {65, 31, 20, 1, 1, false, false, 0, true, EPI_GELU, true, false, false},
+    {9, 7, 1, 0, 1, true, true, 2, true, EPI_GELU, true, false, false},
+    {5, 6, 0, 2, 0, false, false, 2, true, EPI_GELU, true, false, false},
+    {20, 17, 0, 0, 0, false, false, 0, false, EPI_NONE, false, true, false},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+typedef struct Case {
+    Product p;
+    Words a, b, y, addend, bias, aux;
+} Case;
+
+static const float untouched = -12;
+
+/* Rows of y, aux or addend with untouched words between them. */
+static Words rows(const Form *f, unsigned seed, bool bf16) {
+    int64_t ld = f->N + f->gap;
+    Words w = words_empty(f->M * ld, bf16, f->skew);
+    test_fill(w.host, (size_t)w.n, 2, seed);
+    for (int64_t i = 0; i < w.n; i++)
+        if (i % ld >= f->N) w.host[i] = untouched;
+    words_put(&w);
+    return w;
+}
+
+/* Of the test that runs: as much as the emulated library asks for, not all that it may ask for. */
+enum { WORKSPACE = (1 << 20) + 256 };
+static void *workspace;
+
+static Case case_make(const Form *f, bool bf16) {
+    Case c;
+    memset(&c, 0, sizeof c);
+    Product *p = &c.p;
+    int64_t pad = f->skew ? 3 : 0, rows_a = f->a_turned ? f->K : f->M,
+            cols_a = (f->a_turned ? f->M : f->K) + pad, rows_b = f->b_turned ? f->N : f->K,
+            cols_b = (f->b_turned ? f->K : f->N) + pad;
+    c.a = words(rows_a * cols_a + 1, 1, 1, bf16, f->skew);
+    c.b = words(rows_b * cols_b + 1, 1, 2, bf16, f->skew);
+    c.y = rows(f, 3, bf16 && !f->wide), c.addend = rows(f, 4, bf16 && !f->wide);
+    c.aux = rows(f, 5, bf16), c.bias = words(f->N, 1, 6, false, 0);
+    *p = product_sized(f->M, f->N, f->K);
+    p->ldy = f->N + f->gap;
+    p->a = c.a.device, p->a_row = f->a_turned ? 1 : cols_a, p->a_col = f->a_turned ? cols_a : 1;
+    p->b = c.b.device, p->b_row = f->b_turned ? 1 : cols_b, p->b_col = f->b_turned ? cols_b : 1;
+    p->y = c.y.device, p->bias = f->bias ? c.bias.device : NULL;
+    p->addend = f->addend == 1 ? c.y.device : f->addend == 2 ? c.addend.device : NULL;
+    p->epilogue = f->epilogue, p->aux = f->aux ? c.aux.device : NULL;
+    p->bf16 = f->rounds, p->wide = f->wide, p->workspace = workspace;
+    return c;
+}
+
+static double gelu_of(double x) {
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+static double slope_of(double x) {
+    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* What y and aux must be, and how far off they may be. */
+typedef struct Want {
+    double y, aux, y_off, aux_off;
+} Want;
+
+/* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11 bits of each operand.
+ * Words of bf16 round y, and what the library may round besides: the bias, and y before a pass of its own ends it. */
+static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t m, int64_t n) {
+    const Product *p = &c->p;
+    double sum = 0, size = 1, add = 0, bias = 0;
+    bool halves = !bf16 && f->rounds;
+    for (int64_t k = 0; k < f->K; k++) {
+        double x = (double)rounded(c->a.host[m * p->a_row + k * p->a_col], halves) *
+                   (double)rounded(c->b.host[k * p->b_row + n * p->b_col], halves);
+        sum += x, size += fabs(x);
+    }
+    int64_t at = m * p->ldy + n;
+    if (f->addend) add = (double)(f->addend == 1 ? c->y.host : c->addend.host)[at];
+    if (f->bias) bias = (double)c->bias.host[n];
+    double s = sum + add + bias, eps = 6e-8 * (4 + 2 * sqrt((double)f->K)) + (tf32 ? 0x1p-10 : 0);
+    double off = eps * (size + fabs(add) + fabs(bias)) + 2e-6 * fabs(s);
+    if (bf16 && !f->wide) off += 0x1p-8 * (fabs(s) + fabs(bias) + fabs(sum + add));
+    Want w = {s, s, off, off};
+    if (f->epilogue == EPI_GELU) w.y = gelu_of(s);
+    if (f->epilogue == EPI_DGELU) w.y = s * slope_of((double)c->aux.host[at]);
+    w.y_off *= 1.2; // the largest slope
+    if (bf16 && !f->wide) w.y_off += 0x1p-8 * fabs(w.y);
+    return w;
+}
+
+/* y and aux as they came back, against what they must be. Host copies still hold what was there before. */
+static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char *what) {
+    Words y = c->y, aux = c->aux;
+    y.host = floats(y.n, 0, 0), aux.host = floats(aux.n, 0, 0);
+    words_get(&y), words_get(&aux);
+    for (int64_t i = 0; i < y.n; i++) {
+        int64_t m = i / c->p.ldy, n = i % c->p.ldy;
+        bool inside = n < f->N;
+        Want w = {(double)untouched, (double)untouched, 0, 0};
+        if (inside) w = want_at(f, c, bf16, tf32, m, n);
+        if (inside && (f->epilogue != EPI_GELU || !f->aux))
+            w.aux = (double)c->aux.host[i], w.aux_off = 0;
+        if (fabs((double)y.host[i] - w.y) <= w.y_off &&
+            fabs((double)aux.host[i] - w.aux) <= w.aux_off)
+            continue;
+        test_fail(__FILE__, __LINE__,
+                  "%s: form %d bf16 %d: y(%d,%d) is %.9g, not %.9g (+- %.2g); aux %.9g, not %.9g",
+                  what, (int)(f - forms), bf16, (int)m, (int)n, (double)y.host[i], w.y, w.y_off,
+                  (double)aux.host[i], w.aux);
+        return false;
+    }
+    return true;
+}
+
+static void begin(CudaOrder o) {
+    cuda_begin(o);
+    emu_lt_mood(EMU_LT_FINE);
+    emu_lt_slow(-1);
+    product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
+    workspace = cuda_take(WORKSPACE, 1, 0);
+}
+
+static bool run_form(const Form *f, bool bf16, const char *what) {
+    Case c = case_make(f, bf16);
+    kernels_cuda(bf16)->product(NULL, &c.p);
+    return check_case(f, &c, bf16, !bf16 && !f->rounds && product_settings().tf32, what);
+}
+
+/* Pieces of memory that a test may hold are not endless: some forms at a time. */
+static bool run_forms(CudaOrder o, bool bf16, ProductSettings s, const char *what) {
+    bool fine = true;
+    for (int i = 0; i < FORMS && fine; i++) {
+        if (i % 8 == 0) begin(o), product_set(s);
+        fine = run_form(&forms[i], bf16, what);
+        if (i % 8 == 7 || i == FORMS - 1) fine = cuda_end() && fine;
+    }
+    product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
+    return fine;
+}
+
+TEST(cuda_product_by_the_library_matches_double) {
+    for (EACH_WORD(bf16)) {
+        CHECK(run_forms(cuda_orders[0], bf16, (ProductSettings){.rung = PRODUCT_LIBRARY}, "eager"));
+        CHECK(run_forms(cuda_orders[2], bf16, (ProductSettings){.rung = PRODUCT_LIBRARY, .sms = 3},
+                        "late"));
+    }
+    CHECK(run_forms(cuda_orders[0], false, (ProductSettings){.rung = PRODUCT_LIBRARY, .tf32 = true},
+                    "tf32"));
+}
+
+TEST(cuda_product_by_own_kernels_matches_double) {
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(o)) {
+            CHECK(run_forms(*o, bf16, (ProductSettings){.rung = PRODUCT_TILED}, "tiled"));
+            CHECK(run_forms(*o, bf16, (ProductSettings){.rung = PRODUCT_PLAIN}, "plain"));
+        }
+}
+
+/* Which rung did form i take? */
+typedef struct Took {
+    int64_t fused, bare, tiled, plain, heuristics;
+} Took;
+static Took took(int i, bool bf16) {
+    ProductCounts b = product_counts();
+    if (!run_form(&forms[i], bf16, "took")) return (Took){-1, -1, -1, -1, -1};
+    ProductCounts e = product_counts();
+    return (Took){e.fused - b.fused, e.bare - b.bare, e.tiled - b.tiled, e.plain - b.plain,
+                  e.heuristics - b.heuristics};
+}
+
+TEST(cuda_product_workspace_has_room_for_the_librarys) {
+    for (EACH_WORD(bf16)) CHECK(kernels_cuda(bf16)->product_workspace(4) >= (32 << 20) + 255);
+}
+
+TEST(cuda_product_takes_the_highest_rung_that_serves) {
+    for (EACH_WORD(bf16)) {
+        begin(cuda_orders[0]);
+        CHECK(took(0, bf16).fused == 1);
+        CHECK(took(1, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_GELU_AUX_BIAS);
+        CHECK(took(2, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_GELU_BIAS);
+        CHECK(took(3, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_GELU_AUX);
+        CHECK(took(4, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_DGELU);
+        CHECK(took(5, bf16).bare == 1 && took(6, bf16).bare == 1); // a bias; an addend
+        CHECK(took(7, bf16).bare == 1); // rows of aux that are no multiple of 8
+        CHECK(took(10, bf16).fused == 1 && emu_lt.runs[1] > 0);
+        CHECK(took(16, bf16).plain == 1); // K = 0
+        product_set((ProductSettings){.rung = PRODUCT_TILED});
+        CHECK(took(0, bf16).tiled == 1 && took(12, bf16).plain == 1);
+        CHECK(cuda_end());
+    }
+}
+
+TEST(cuda_product_goes_on_where_the_library_refuses) {
+    begin(cuda_orders[2]);
+    int refused = emu_lt.runs[2];
+    Took t = took(9, true); // algorithm 1 is proposed, and refused with beta = 1
+    CHECK(t.fused == 1 && emu_lt.runs[2] == refused + 1);
+    t = took(9, true);
+    CHECK(t.fused == 1 && t.heuristics == 0); // and not tried again
+    emu_lt_mood(EMU_LT_BARE);
+    t = took(1, true);
+    CHECK(t.bare == 1 && t.heuristics == 2);
+    t = took(1, true);
+    CHECK(t.bare == 1 && t.heuristics == 0);
+    emu_lt_mood(EMU_LT_NOTHING);
+    t = took(3, true);
+    CHECK(t.tiled == 1 && t.heuristics == 2);
+    t = took(3, true);
+    CHECK(t.tiled == 1 && t.heuristics == 0);
+    CHECK(cuda_end());
+}
+
+/* A plan for each shape, alignment and setting; and those of a device that was closed are gone. */
+TEST(cuda_product_asks_once_for_each_shape) {
+    for (int round = 0; round < 2; round++) {
+        begin(cuda_orders[round]);
+        CHECK(product_counts().plans == 0);
+        CHECK(took(0, true).heuristics == 1 && took(0, true).heuristics == 0);
+        CHECK(took(0, false).heuristics == 1 && took(0, false).heuristics == 0);
+        Form f = forms[0];
+        f.skew = 1;
+        CHECK(run_form(&f, true, "skewed") && product_counts().plans == 3);
+        product_set((ProductSettings){.sms = 2});
+        CHECK(took(0, true).heuristics == 1 && emu_lt.sms == 2);
+        product_set((ProductSettings){.sms = 0});
+        CHECK(took(0, true).heuristics == 0 && emu_lt.sms == 0);
+        product_set((ProductSettings){.tf32 = true});
+        CHECK(took(0, true).heuristics == 0 && took(0, false).heuristics == 1);
+        CHECK(product_counts().plans == 5);
+        CHECK(cuda_end());
+    }
+}
+
+/* The library's first choice takes a millisecond more than the others. */
+TEST(cuda_product_prepare_takes_the_fastest) {
+    for (EACH_WORD(bf16)) {
+        begin(cuda_orders[2]);
+        Case c = case_make(&forms[0], bf16);
+        kernels_cuda(bf16)->product(NULL, &c.p);
+        device_wait();
+        int first = emu_lt.runs[1];
+        CHECK(first > 0);
+        emu_lt_slow(1);
+        product_prepare(&c.p, bf16 ? 2 : 4);
+        CHECK(emu_lt.runs[1] > first && emu_lt.runs[2] > 0 && emu_lt.runs[3] > 0 &&
+              emu_lt.runs[4] > 0);
+        CHECK(product_counts().heuristics > 0);
+        first = emu_lt.runs[1];
+        CHECK(took(0, bf16).heuristics == 0 && emu_lt.runs[1] == first);
+        Form sum = forms[9]; // beta = 1: prepare drops what is refused
+        Case d = case_make(&sum, bf16);
+        product_prepare(&d.p, bf16 ? 2 : 4);
+        first = emu_lt.runs[1];
+        CHECK(took(9, bf16).fused == 1 && emu_lt.runs[1] == first);
+        Case none = case_make(&forms[16], bf16);
+        product_prepare(&none.p, bf16 ? 2 : 4); // K = 0: nothing to time
+        CHECK(cuda_end());
+    }
+}
+
+static void product_of_broken_library(void *unused) {
+    (void)unused;
+    begin(cuda_orders[0]);
+    emu_lt_mood(EMU_LT_BROKEN);
+    run_form(&forms[0], true, "broken");
+}
+
+TEST(cuda_product_names_the_shape_when_the_library_breaks) {
+    char text[1024];
+    CHECK(test_in_child(product_of_broken_library, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "y[24,40] = a b over 32, words of 2 and 2 bytes"));
+    CHECK(strstr(text, "the library was not initialized"));
+}
+
+TEST(cuda_product_needs_all_of_the_library) {
+    CublasLt lt;
+    Err e;
+    CHECK(!cublaslt_load("libno-such-library.so.1", &lt, &e));
+    CHECK(strstr(e.text, "libno-such-library.so.1"));
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+    CHECK(n > 0);
+    path[n] = '\0';
+    strcpy(strrchr(path, '/'), "/tests/fake_nvml/libnvidia-ml.so.1");
+    CHECK(!cublaslt_load(path, &lt, &e));
+    CHECK(strstr(e.text, "has no cublasLtGetVersion"));
+}
+
+TEST(cuda_product_has_the_same_bits_in_any_order) {
+    Form f = forms[1];
+    f.K = 200;
+    float first[70 * 80];
+    for (EACH_ORDER(o)) {
+        begin(*o);
+        product_set((ProductSettings){.rung = PRODUCT_TILED});
+        Case c = case_make(&f, true);
+        kernels_cuda(true)->product(NULL, &c.p);
+        words_get(&c.y);
+        if (o == cuda_orders) memcpy(first, c.y.host, sizeof first);
+        CHECK(c.y.n == 70 * 80 && same_bits(first, c.y.host, c.y.n));
+        product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
+        CHECK(cuda_end());
+    }
+}

@@ -1,0 +1,41 @@
+/* parallel/overlap: the words of --overlap. */
+#include <string.h>
+
+#include "parallel/overlap.h"
+#include "tests/test.h"
+
+TEST(overlap_words_go_there_and_back) {
+    static const char *const texts[] = {"none",        "bulk",           "chunk=2",
+                                        "ring",        "halves",         "bulk+chunk=8",
+                                        "bulk+halves", "chunk=3+halves", "bulk+ring+halves"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Overlap o, again;
+        char text[OVERLAP_TEXT];
+        CHECK(overlap_parse(&o, texts[i], NULL));
+        CHECK_STR(overlap_print(&o, text), texts[i]);
+        CHECK(overlap_parse(&again, text, NULL) && overlap_equal(&o, &again));
+    }
+    Overlap a, b;
+    CHECK(overlap_parse(&a, "halves+bulk", NULL) && overlap_parse(&b, "bulk+halves", NULL));
+    CHECK(overlap_equal(&a, &b));
+}
+
+TEST(overlap_says_what_is_wrong) {
+    static const char *const rows[][2] = {{"bulks", "did you mean bulk?"},
+                                          {"", "unknown word \"\""},
+                                          {"bulk+", "unknown word \"\""},
+                                          {"none+bulk", "unknown word \"none\""},
+                                          {"chunk=1", "2 to 8"},
+                                          {"chunk=9", "2 to 8"},
+                                          {"chunk=", "2 to 8"},
+                                          {"chunk=2x", "2 to 8"},
+                                          {"halfs", "did you mean halves?"},
+                                          {"ring+chunk=2", "not by both"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Overlap o;
+        Err e = {""};
+        CHECK(!overlap_parse(&o, rows[i][0], &e));
+        if (!strstr(e.text, rows[i][1]))
+            test_fail(__FILE__, __LINE__, "%s: %s", rows[i][0], e.text);
+    }
+}

@@ -1,0 +1,331 @@
+/* Overlap changes when a rank waits, and no sum: whatever its words, steps have the bits of those without, send and
+ * hold what their price foretells. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/die.h"
+#include "base/rng.h"
+#include "parallel/count.h"
+#include "parallel/price.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+/* Awkward on purpose: nothing divides. */
+static const char *const models[] = {
+    "layers=3,heads=5,channels=20,seq=6,vocab=37",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
+    "layers=1,heads=3,channels=9,seq=5,vocab=11,bias=0,tied=0",
+};
+enum { TIED, N_MODELS = sizeof models / sizeof *models };
+
+/* Says where two runs of a model differ first. */
+static bool same_bits(const MeshRun *a, const MeshRun *b) {
+    static const char *const recompute[] = {"none", "selective", "full"};
+    const char *differs = NULL;
+    int step = 0;
+    for (int i = MESH_STEPS - 1; i >= 0; i--) {
+        if (memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[0]) != 0) differs = "norm", step = i;
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[0]) != 0) differs = "loss", step = i;
+    }
+    if (!differs && memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) != 0)
+        differs = "a weight";
+    if (!a->agreed) differs = "one rank from another";
+    if (differs)
+        printf("    %s on %s%s, recompute %s, overlap %s: %s differs, step %d\n", a->model,
+               a->layout, a->exact ? " --exact" : "", recompute[a->recompute], a->overlap, differs,
+               step);
+    return !differs;
+}
+
+/* ---- what a step of it sends and holds, and what its price foretells ---- */
+
+typedef struct Foretold {
+    const MeshRun *run;
+    atomic_int bad;
+} Foretold;
+
+static bool row_in(const CollCount *row, const CollCount *rows, int n) {
+    for (int i = 0; i < n; i++)
+        if (rows[i].op == row->op && strcmp(rows[i].what, row->what) == 0 &&
+            strcmp(rows[i].label, row->label) == 0)
+            return rows[i].calls == row->calls && rows[i].bytes == row->bytes;
+    return false;
+}
+
+static void compare_price(Model *m, const MeshRun *r, Foretold *f) {
+    PriceShape shape = {.config = m->shape.config,
+                        .S = r->S,
+                        .batch = r->sequences * r->S,
+                        .micro = m->shape.B,
+                        .recompute = r->recompute,
+                        .overlap = m->shape.overlap,
+                        .threads = team_size(m->team)};
+    Tape t = {0};
+    CollCount met[COUNT_ROWS], told[COUNT_ROWS];
+    World *w = m->grid->world;
+    int n = w ? world_counts(w, met, COUNT_ROWS) : 0;
+    price_record(&t, &shape, &m->grid->layout, m->grid->mesh.rank);
+    int n_told = price_counts(&t, told, COUNT_ROWS);
+    for (int i = 0; i < n; i++)
+        if (!row_in(&met[i], told, n_told)) {
+            printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
+                   r->model, r->layout, r->overlap, m->grid->mesh.rank, (long long)met[i].calls,
+                   (long long)met[i].bytes, met[i].what, met[i].label);
+            f->bad++;
+        }
+    if (n != n_told) f->bad++;
+    int64_t held = 0;
+    for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
+    if (held != tape_memory(&t)) {
+        printf("    %s on %s, overlap %s: %lld bytes held, %lld foretold\n", r->model, r->layout,
+               r->overlap, (long long)held, (long long)tape_memory(&t));
+        f->bad++;
+    }
+    tape_free(&t);
+}
+
+/* Counts the third step. */
+static void look(Model *m, int step, void *ctx) {
+    Foretold *f = ctx;
+    if (step == 1 && m->grid->world) world_count_reset(m->grid->world);
+    if (step == 2) compare_price(m, f->run, f);
+}
+
+/* ---- with and without ---- */
+
+typedef struct Sweep {
+    const char *overlap; // words
+    const char *only;    // layouts with this word; NULL: all
+    int number, every;   // takes layouts number, number + every, ...
+    bool exact;
+    int seen, n, bad;
+} Sweep;
+
+/* Model, recompute, threads and how sequences are cut into micro-steps are drawn for each layout. */
+static MeshRun drawn(const Sweep *s) {
+    uint64_t dice = rng_u64(1, (uint64_t)s->number, (uint64_t)s->seen);
+    static const int64_t cuts[][2] = {{2, 5}, {4, 9}, {2, 2}, {6, 5}}; // micro, sequences
+    const int64_t *cut = cuts[dice / 9 % 4];
+    return (MeshRun){.model = models[dice % N_MODELS],
+                     .recompute = (Recompute)(dice / 3 % 3),
+                     .S = 5,
+                     .micro = cut[0],
+                     .sequences = cut[1],
+                     .threads = dice / 36 % 4 ? 1 : 2,
+                     .exact = s->exact};
+}
+
+/* Two halves of a tied model add to the same gradient first in the head and then in the embedding: another order than
+ * that of micro-steps, so a few units in the last place. */
+static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
+    MeshDiff d = mesh_diff(a, b);
+    bool same = a->agreed && d.loss <= 6e-7 && d.norm <= 2e-6 && d.weights <= 1e-5;
+    if (!same)
+        printf("    %s on %s, overlap %s: loss %.2g, norm %.2g, weights %.2g\n", a->model,
+               a->layout, a->overlap, d.loss, d.norm, d.weights);
+    return same;
+}
+
+/* Halves are micro-steps half as long; with --exact sums do not depend on those either. */
+static void compare(const char *spec, void *ctx) {
+    Sweep *s = ctx;
+    if (s->only && !strstr(spec, s->only)) return;
+    if (s->seen++ % s->every != s->number % s->every) return;
+    MeshRun with = drawn(s), without = with;
+    Foretold f = {.run = &with};
+    with.layout = without.layout = spec;
+    with.overlap = s->overlap;
+    if (!s->exact) with.after = look, with.ctx = &f;
+    without.in_halves = !s->exact && strstr(s->overlap, "halves");
+    mesh_run(&with), mesh_run(&without);
+    bool reordered = without.in_halves && with.model == models[TIED];
+    s->bad += reordered ? !same_but_for_rounding(&with, &without) : !same_bits(&with, &without);
+    s->bad += f.bad;
+    s->n++;
+    mesh_run_free(&with), mesh_run_free(&without);
+}
+
+/* All layouts take part, each with some of the words. */
+static void sweep(const char *overlap, int number) {
+    int every = BASE_DEBUG ? (test_long() ? 10 : 40) : test_long() ? 1 : 4, n = 0;
+    for (int exact = 0; exact < 2; exact++) {
+        Sweep s = {.overlap = overlap,
+                   .number = number,
+                   .every = exact ? 4 * every : every,
+                   .exact = exact};
+        for (int p = 1; p <= 6; p++) mesh_every_layout(p, compare, &s);
+        CHECK(s.bad == 0);
+        n += s.n;
+    }
+    CHECK(n > (BASE_DEBUG ? 4 : 20));
+}
+
+TEST(overlap_none_is_foretold) {
+    sweep("none", 0);
+}
+TEST(overlap_bulk_changes_no_bit) {
+    sweep("bulk", 1);
+}
+TEST(overlap_chunks_change_no_bit) {
+    sweep("chunk=2", 2);
+}
+TEST(overlap_bulk_with_chunks_changes_no_bit) {
+    sweep("bulk+chunk=3", 3);
+}
+TEST(overlap_rings_change_no_bit) {
+    sweep("ring", 4);
+}
+TEST(overlap_bulk_with_rings_changes_no_bit) {
+    sweep("bulk+ring", 5);
+}
+TEST(overlap_halves_have_the_bits_of_smaller_micro_steps) {
+    sweep("halves", 6);
+}
+TEST(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_steps) {
+    sweep("bulk+halves", 7);
+}
+TEST(overlap_of_all_kinds_has_the_bits_of_smaller_micro_steps) {
+    sweep("bulk+chunk=2+halves", 8);
+    sweep("bulk+ring+halves", 9);
+}
+
+/* ---- evaluation ---- */
+
+enum { EVAL_B = 4, EVAL_S = 5, EVAL_V = 29 };
+typedef struct Evaluation {
+    double sum;
+    float losses[EVAL_B * EVAL_S], logits[EVAL_B * EVAL_S * EVAL_V];
+} Evaluation;
+
+/* After the first step; what rank 0 gets stays. */
+static void evaluate(Model *m, int step, void *ctx) {
+    if (step != 0) return;
+    int32_t tokens[EVAL_B * EVAL_S];
+    Evaluation e = {0}, *out = ctx;
+    for (int i = 0; i < EVAL_B * EVAL_S; i++) tokens[i] = i * i % EVAL_V;
+    e.sum = model_loss(m, tokens, tokens, e.losses);
+    model_logits(m, tokens, e.logits);
+    if (m->grid->mesh.rank == 0) *out = e;
+}
+
+/* A token's loss depends on no other sequence; with --exact the step before leaves the same weights. */
+TEST(overlap_of_halves_evaluates_every_token_alike) {
+    static const char *const layouts[] = {"d1", "x2", "z2.x2+sp", "x2.y2+stay=y"};
+    for (int i = 0; i < 4; i++) {
+        static Evaluation with, without;
+        MeshRun a = {.model = models[1],
+                     .layout = layouts[i],
+                     .sequences = EVAL_B,
+                     .micro = EVAL_B,
+                     .S = EVAL_S,
+                     .exact = true,
+                     .after = evaluate,
+                     .ctx = &without},
+                b = a;
+        b.overlap = "bulk+halves", b.ctx = &with;
+        mesh_run(&a), mesh_run(&b);
+        CHECK(memcmp(with.losses, without.losses, sizeof with.losses) == 0);
+        CHECK(memcmp(with.logits, without.logits, sizeof with.logits) == 0);
+        CHECK(fabs(with.sum - without.sum) < 1e-9 * without.sum); // of sums of halves, in double
+        CHECK(with.losses[EVAL_B * EVAL_S - 1] > 0 &&
+              with.logits[EVAL_B * EVAL_S * EVAL_V - 1] != 0);
+        mesh_run_free(&a), mesh_run_free(&b);
+    }
+}
+
+/* ---- panels of stay=y ---- */
+
+TEST(overlap_bulk_of_every_stay_layout_changes_no_bit) {
+    for (int exact = 0; exact < 2; exact++) {
+        int every = BASE_DEBUG ? 20 : test_long() ? 1 : 2;
+        Sweep s = {.overlap = "bulk", .only = "stay=y", .every = every, .exact = exact};
+        for (int p = 2; p <= 8; p++) mesh_every_layout(p, compare, &s);
+        CHECK(s.bad == 0);
+        CHECK(s.n > (BASE_DEBUG ? 2 : 20));
+    }
+}
+
+/* Does a product run between the start of a collective and its wait? */
+static bool covered(const Tape *t, int start) {
+    bool product = false;
+    for (int i = start + 1; i < t->n_events; i++) {
+        const Event *e = &t->event[i];
+        if (e->kind == EVENT_WAIT && e->index == start) return product;
+        product |= e->kind == EVENT_WORK && t->work[e->index].kind <= WORK_DW;
+    }
+    return false;
+}
+
+static bool any(const Send *s) {
+    (void)s;
+    return true;
+}
+static bool of_panels(const Send *s) {
+    return s->op == COLL_BROADCAST || s->op == COLL_REDUCE;
+}
+static bool of_head(const Send *s) {
+    return strcmp(s->what, "dx of head") == 0;
+}
+
+/* Such collectives of the first micro-step and the end of the step; how many of them nothing covers. */
+static int sends_of(const char *layout, const char *overlap, bool (*such)(const Send *s),
+                    int *alone) {
+    Tape t = {0};
+    PriceShape shape = {.S = 8, .batch = 32, .micro = 4, .whole = true};
+    Layout l;
+    Err e;
+    int n = 0;
+    if (!config_parse(&shape.config, "layers=4,heads=4,channels=16,seq=8,vocab=32", &e) ||
+        !layout_parse(&l, layout, 0, &e) || !overlap_parse(&shape.overlap, overlap, &e))
+        die("%s", e.text);
+    price_record(&t, &shape, &l, 0);
+    *alone = 0;
+    for (int i = t.run[0].begin[PART_ZERO]; i < t.run[0].begin[N_TAPE_PARTS]; i++) {
+        if (t.event[i].kind != EVENT_START) continue;
+        if (!such(&t.send[t.event[i].index])) continue;
+        n++, *alone += !covered(&t, i);
+    }
+    tape_free(&t);
+    return n;
+}
+
+/* Of each of the four linear layers the first panels of x and w in forward, the first of w and the last of dw in
+ * backward. */
+TEST(overlap_bulk_of_stay_y_leaves_only_first_and_last_panels_uncovered) {
+    static const struct {
+        const char *layout;
+        int panels;
+    } rows[] = {{"x2.y2+stay=y", 2}, {"x4.y4+stay=y", 4}, {"x2.y4+stay=y", 4}};
+    for (int i = 0; i < 3; i++) {
+        int alone, layers = 4, n = layers * 4 * 6 * rows[i].panels; // x w; w dx x dw
+        CHECK(sends_of(rows[i].layout, "none", of_panels, &alone) == n && alone == n);
+        CHECK(sends_of(rows[i].layout, "bulk", of_panels, &alone) == n && alone == layers * 4 * 4);
+    }
+}
+
+/* Otherwise the sweeps above would compare a step with itself. */
+TEST(overlap_covers_collectives_that_nothing_covers_without) {
+    static const char *const rows[][2] = {
+        {"x2", "bulk"},       {"x2+sp", "bulk"},     {"z2", "bulk"},       {"d2", "bulk"},
+        {"d2+zero3", "bulk"}, {"x2", "chunk=2"},     {"x2+sp", "chunk=2"}, {"x2+sp", "ring"},
+        {"x2", "halves"},     {"z2.x2+sp", "halves"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int without, with, n = sends_of(rows[i][0], "none", any, &without),
+                           m = sends_of(rows[i][0], rows[i][1], any, &with);
+        CHECK(without == n);
+        CHECK(with < m);
+    }
+}
+
+TEST(overlap_bulk_sums_dx_of_the_head_under_its_last_dw) {
+    static const char *const layouts[] = {"x2", "x2+sp", "y2", "x2.y2"};
+    for (int i = 0; i < 4; i++) {
+        int without, with, n = sends_of(layouts[i], "none", of_head, &without);
+        CHECK(n > 0 && without == n);
+        CHECK(sends_of(layouts[i], "bulk", of_head, &with) == n);
+        CHECK(with == n - 1); // where two follow each other, the second has nothing left
+    }
+}

@@ -1,0 +1,343 @@
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/coll_backend.h"
+#include "parallel/coll_call.h"
+#include "parallel/price.h"
+#include "parallel/ranks.h"
+#include "parallel/trace.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+/* ---- what a world tells its watcher */
+
+typedef struct Watched {
+    int calls;
+    int64_t bytes;
+    double held_up, last_end;
+    bool in_order, named;
+} Watched;
+
+static void add_span(void *ctx, const CollSpan *s) {
+    Watched *w = ctx;
+    w->calls++;
+    w->bytes += s->bytes;
+    w->held_up += s->started - s->begin + s->end - s->wait;
+    w->in_order &= s->begin <= s->started && s->started <= s->wait && s->wait <= s->end &&
+                   s->begin <= s->complete && s->complete <= s->end && w->last_end <= s->end;
+    w->named &= strcmp(s->call->what, "watched") == 0 && comm_size(s->comm) == 3;
+    w->last_end = s->end;
+}
+
+/* Two are open at once; of the second half, with blocking, none. */
+static int watch_calls(World *w, void *ctx) {
+    enum { N = 1000, CALLS = 6 };
+    Watched *seen = &((Watched *)ctx)[world_rank(w)];
+    float x[2][N] = {{0}}, y[2][N];
+    CollCount rows[4];
+    world_set_watch(w, add_span, seen);
+    world_count_reset(w);
+    for (int i = 0; i < CALLS; i++) {
+        Ticket t[2];
+        world_set_blocking(w, i >= CALLS / 2);
+        for (int k = 0; k < 2; k++) {
+            CollCall call = {.op = COLL_ALL_REDUCE,
+                             .rows = 1,
+                             .cols = N,
+                             .src = x[k],
+                             .dst = y[k],
+                             .what = "watched",
+                             .file = __FILE__,
+                             .line = __LINE__};
+            t[k] = coll_start(world_comm(w), &call);
+        }
+        coll_wait(t[1]), coll_wait(t[0]);
+    }
+    world_set_watch(w, NULL, NULL);
+    int n = world_counts(w, rows, 4);
+    coll_sum(world_comm(w), COLL_F32, x[0], N, "not watched");
+    bool same = n == 1 && rows[0].calls == seen->calls && rows[0].bytes == seen->bytes &&
+                fabs(rows[0].seconds - seen->held_up) < 1e-9; // another order of additions
+    return same && seen->calls == 2 * CALLS && seen->in_order && seen->named ? 0 : 1;
+}
+
+TEST(trace_hears_of_every_collective_what_the_counters_add_up) {
+    Watched seen[3] = {{.in_order = true, .named = true},
+                       {.in_order = true, .named = true},
+                       {.in_order = true, .named = true}};
+    CHECK(ranks_run(3, watch_calls, seen) == 0);
+}
+
+/* ---- one clock */
+
+/* Barriers of two ranks; the other's clock shows 1000 s more and all of its times are `late` seconds later. */
+static double offset_of(double ahead, double late, double *error) {
+    double mine[8][2], other[8][2];
+    for (int i = 0; i < 8; i++) {
+        double enter = i + 0.001 * i, leave = enter + 1e-4 * (8 - i); // the last ones are short
+        mine[i][0] = enter, mine[i][1] = leave + late;
+        other[i][0] = enter + late + ahead, other[i][1] = leave + ahead;
+    }
+    return trace_offset(mine, other, 8, error);
+}
+
+TEST(trace_brings_clocks_of_other_hosts_to_that_of_rank_0) {
+    double error;
+    CHECK_NEAR(offset_of(1000, 1e-5, &error), -1000, error);
+    CHECK(error > 0 && error < 3e-4);
+    CHECK_NEAR(offset_of(-3e5, 5e-5, &error), 3e5, error);
+    CHECK(offset_of(0, 1e-5, &error) == 0); // one host: one clock, not a guess of it
+}
+
+/* ---- two steps of a mesh */
+
+enum { RANKS = 4 };
+
+typedef struct Traced {
+    Trace t[RANKS];
+    double held_up[RANKS][TRACE_STEPS]; // by the counters
+    TraceTable table[RANKS];
+    int works[RANKS], sends[RANKS]; // works, sends: of a step that was priced
+    char *text[RANKS];
+} Traced;
+
+static double counted(const World *w) {
+    CollCount rows[64];
+    double s = 0;
+    int n = world_counts(w, rows, 64);
+    for (int i = 0; i < n; i++) s += rows[i].seconds;
+    return s;
+}
+
+/* After steps 1 and 2 of MESH_STEPS: the steps between are traced. */
+static void trace_after_step(Model *m, int step, void *ctx) {
+    Traced *all = ctx;
+    World *w = m->grid->world;
+    int rank = world_rank(w), which = step - 1;
+    Trace *t = &all->t[rank];
+    if (which > 0 && which <= TRACE_STEPS) {
+        all->held_up[rank][which - 1] = counted(w) - all->held_up[rank][which - 1];
+        trace_end(t, m, w);
+    }
+    if (which >= 0 && which < TRACE_STEPS) {
+        trace_begin(t, which, step + 2, m, w);
+        all->held_up[rank][which] = counted(w);
+    }
+    if (which != TRACE_STEPS) return;
+    Group g = comm_group(world_comm(w));
+    double zero = t->step[TRACE_SERIAL].begin;
+    size_t size;
+    group_share(&g, &zero, sizeof zero);
+    trace_table(&all->table[rank], t, &g);
+    FILE *f = open_memstream(&all->text[rank], &size);
+    if (f) trace_events(f, t, rank, "here", zero), fclose(f);
+}
+
+static void price_traced(Traced *all, const MeshRun *r) {
+    Tape tape = {0};
+    Layout l;
+    PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .whole = true};
+    if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, RANKS, NULL))
+        abort();
+    s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
+    if (r->overlap && !overlap_parse(&s.overlap, r->overlap, NULL)) abort();
+    for (int rank = 0; rank < RANKS; rank++) {
+        price_record(&tape, &s, &l, rank);
+        for (int i = 0; i < tape.run[0].begin[N_TAPE_PARTS]; i++) {
+            all->works[rank] += tape.event[i].kind == EVENT_WORK;
+            all->sends[rank] += tape.event[i].kind == EVENT_START;
+        }
+    }
+    tape_free(&tape);
+}
+
+static void run_traced(Traced *all, const char *layout, const char *overlap, int64_t room) {
+    MeshRun plain = {.model = "layers=3,heads=4,channels=16,vocab=24,seq=8",
+                     .layout = layout,
+                     .overlap = overlap,
+                     .sequences = 8,
+                     .S = 8},
+            r = plain;
+    *all = (Traced){0};
+    for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room);
+    r.after = trace_after_step, r.ctx = all;
+    mesh_run(&plain), mesh_run(&r);
+    price_traced(all, &r);
+    if (memcmp(plain.loss, r.loss, sizeof r.loss) || memcmp(plain.norm, r.norm, sizeof r.norm))
+        test_fail(__FILE__, __LINE__, "%s: traced steps make other bits", layout);
+    mesh_run_free(&plain), mesh_run_free(&r);
+}
+
+static void free_traced(Traced *all) {
+    for (int i = 0; i < RANKS; i++) trace_free(&all->t[i]), mem_free(all->text[i]);
+}
+
+static const struct {
+    const char *layout, *overlap;
+} cases[] = {{"d4", NULL},
+             {"z4", "bulk"},
+             {"d2.x2", "halves"},
+             {"x2.y2+sp", "bulk+chunk=2"},
+             {"x4", "chunk=3"},
+             {"d2.y2", "bulk"},
+             {"z2.x2+sp", "ring"},
+             {"d4+zero1", "bulk"},
+             {"x2.y2+stay=y", "bulk"},
+             {"d2.z2+zero2", "bulk+halves"},
+             {"x2.y2", NULL}};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+/* The first thing that is wrong with what a rank wrote down; NULL: nothing. */
+static const char *wrong_spans(const Traced *all, int rank) {
+    const Trace *t = &all->t[rank];
+    int kernels[TRACE_STEPS] = {0}, collectives[TRACE_STEPS] = {0};
+    double held_up[TRACE_STEPS] = {0}, busy = 0, open = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        const TraceSpan *s = &t->span[i];
+        if (s->begin < t->step[s->step].begin || s->end > t->step[s->step].end)
+            return "outside of its step";
+        if (s->end < s->begin) return "ends before it begins";
+        held_up[s->step] += trace_exposed(s);
+        (s->label ? collectives : kernels)[s->step]++;
+        if (s->label && (s->begin > s->started || s->started > s->wait || s->wait > s->waited))
+            return "is held up before or after it is under way";
+        if (s->label && s->end > s->waited) return "is complete after it was waited for";
+        if (s->begin < open) return "begins before the serial step has waited";
+        if (s->label && s->step == TRACE_SERIAL) open = s->waited;
+        if (!s->label && s->begin < busy) return "two kernels at once";
+        if (!s->label) busy = s->end;
+    }
+    for (int i = 0; i < TRACE_STEPS; i++) {
+        // the same readings of the clock, added in another order
+        if (fabs(held_up[i] - all->held_up[rank][i]) > 1e-9)
+            return "not held up as the counters say";
+        if (kernels[i] != all->works[rank]) return "other kernels than were foretold";
+        if (collectives[i] != all->sends[rank]) return "other collectives than were foretold";
+    }
+    return t->lost ? "there was no room" : NULL;
+}
+
+TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
+    for (int i = 0; i < N_CASES; i++) {
+        Traced all;
+        run_traced(&all, cases[i].layout, cases[i].overlap, 4096);
+        for (int r = 0; r < RANKS; r++) {
+            const char *wrong = wrong_spans(&all, r);
+            if (wrong)
+                test_fail(__FILE__, __LINE__, "%s, rank %d: a span %s", cases[i].layout, r, wrong);
+        }
+        free_traced(&all);
+    }
+}
+
+/* Kernels that begin while a collective is under way that is waited for later. */
+static int hidden_under(const Trace *t, int step) {
+    int n = 0;
+    for (int64_t i = 0; i < t->n; i++)
+        for (int64_t k = i + 1; k < t->n && t->span[i].label; k++) {
+            const TraceSpan *c = &t->span[i], *s = &t->span[k];
+            n += c->step == step && !s->label && s->begin >= c->started && s->begin < c->wait;
+        }
+    return n;
+}
+
+TEST(trace_sees_kernels_under_collectives_in_the_second_step_alone) {
+    for (int i = 0; i < N_CASES; i++) {
+        Traced all;
+        run_traced(&all, cases[i].layout, cases[i].overlap, 4096);
+        for (int r = 0; r < RANKS; r++) {
+            int serial = hidden_under(&all.t[r], TRACE_SERIAL),
+                overlap = hidden_under(&all.t[r], TRACE_OVERLAP);
+            if (serial || !overlap != !cases[i].overlap)
+                test_fail(__FILE__, __LINE__,
+                          "%s, --overlap %s, rank %d: %d kernels under collectives, serial %d",
+                          cases[i].layout, cases[i].overlap ? cases[i].overlap : "none", r, overlap,
+                          serial);
+        }
+        free_traced(&all);
+    }
+}
+
+TEST(trace_table_knows_the_layer_of_every_collective_and_adds_up) {
+    for (int i = 0; i < N_CASES; i++) {
+        Traced all;
+        run_traced(&all, cases[i].layout, cases[i].overlap, 4096);
+        TraceLayer sum = {0}, *row = all.table[0].row;
+        int n = all.table[0].n;
+        for (int k = 0; k < n - 1; k++) {
+            if (strcmp(row[k].name, "others") == 0)
+                test_fail(__FILE__, __LINE__, "%s: a collective of no layer", cases[i].layout);
+            sum.calls += row[k].calls, sum.bytes += row[k].bytes;
+            sum.serial += row[k].serial, sum.exposed += row[k].exposed;
+        }
+        double held_up = 0, busy = 0;
+        for (int r = 0; r < RANKS; r++)
+            for (int64_t k = 0; k < all.t[r].n; k++) {
+                const TraceSpan *s = &all.t[r].span[k];
+                if (!s->label && s->step == TRACE_OVERLAP) busy += (s->end - s->begin) / RANKS;
+            }
+        if (fabs(busy - all.table[0].kernels[TRACE_OVERLAP]) > 1e-9)
+            test_fail(__FILE__, __LINE__, "%s: kernels are not added up", cases[i].layout);
+        for (int r = 0; r < RANKS; r++) held_up += all.held_up[r][TRACE_OVERLAP] / RANKS;
+        if (fabs(sum.exposed - held_up) > 1e-9 || fabs(row[n - 1].exposed - held_up) > 1e-9 ||
+            fabs(row[n - 1].serial - sum.serial) > 1e-9 || row[n - 1].calls != all.sends[0])
+            test_fail(__FILE__, __LINE__, "%s: the sum is not that of the rows", cases[i].layout);
+        if (memcmp(row, all.table[RANKS - 1].row, (size_t)n * sizeof *row))
+            test_fail(__FILE__, __LINE__, "%s: ranks print other tables", cases[i].layout);
+        free_traced(&all);
+    }
+}
+
+TEST(trace_efficiency_is_1_when_all_is_hidden_and_negative_when_it_got_worse) {
+    CHECK(trace_efficiency(&(TraceLayer){.serial = 2, .exposed = 0}) == 1);
+    CHECK(trace_efficiency(&(TraceLayer){.serial = 2, .exposed = 0.5}) == 0.75);
+    CHECK(trace_efficiency(&(TraceLayer){.serial = 2, .exposed = 3}) == -0.5);
+    CHECK(isnan(trace_efficiency(&(TraceLayer){.serial = 0, .exposed = 1})));
+    // 3 of 4 s are hidden, and kernels lose 2 of them
+    CHECK_NEAR(trace_charged(&(TraceTable){
+                   .n = 1, .row = {{.serial = 4, .exposed = 1}}, .kernels = {10, 12}}),
+               0.25, 1e-12); // rounding
+}
+
+TEST(trace_without_room_says_how_many_spans_are_lost) {
+    Traced all;
+    run_traced(&all, "d2.x2", NULL, 10);
+    for (int r = 0; r < RANKS; r++) CHECK(all.t[r].n == 10 && all.t[r].lost > 100);
+    free_traced(&all);
+}
+
+/* Events of a category that begin and end within the steps of their process; -1: it is no JSON, or one does not. */
+static int events_of(const char *text, const char *category) {
+    char *array = mem_printf("[%s{}]", text);
+    json_t *all = json_loads(array, 0, NULL), *e;
+    size_t i;
+    int n = 0;
+    json_array_foreach(all, i, e) {
+        const char *cat = json_string_value(json_object_get(e, "cat"));
+        double begin = json_number_value(json_object_get(e, "ts")),
+               dur = json_number_value(json_object_get(e, "dur"));
+        if (!cat || strcmp(cat, category) != 0) continue;
+        n++;
+        if (!(begin > -1e6 && dur >= -0.001 && dur < 60e6)) n = -1000000; // us, to 3 digits
+    }
+    if (!all) n = -1;
+    json_decref(all);
+    mem_free(array);
+    return n;
+}
+
+TEST(trace_writes_what_perfetto_reads) {
+    Traced all;
+    run_traced(&all, "x2.y2", "bulk", 4096);
+    for (int r = 0; r < RANKS; r++) {
+        int kernels = 0, collectives = 0;
+        for (int64_t i = 0; i < all.t[r].n; i++) all.t[r].span[i].label ? collectives++ : kernels++;
+        CHECK(events_of(all.text[r], "step") == TRACE_STEPS);
+        CHECK(events_of(all.text[r], "kernel") == kernels);
+        CHECK(events_of(all.text[r], "collective") == collectives);
+        CHECK(events_of(all.text[r], "exposed") == 2 * collectives);
+    }
+    free_traced(&all);
+}

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""What does overlap bring? Layouts and schedules beside each other on emulated clusters; writes bench/results/overlap.json.
+
+    python3 tools/bench_overlap.py [--only TEXT] [--out bench/results/overlap.json]    some cases; the others stay in the file
+    python3 tools/bench_overlap.py --page README.md    puts the table of that file between the page's lines
+                                                       <!-- overlap:begin --> and <!-- overlap:end -->
+
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and built programs. Ranks go before other processes of the machine. For each case
+train_gpt plans twice, as it does for a run: with all schedules, and with none. What is foretold to be the best without overlap (four
+layouts, and the named schemes that are foretold to take at most half as long again) is trained for some steps each. Then these are
+trained in turns, and their medians count:
+
+    megatron      all ranks on x, every collective waited for where it is started
+    megatron+     the same layout under the schedule that is foretold to be its best
+    none          the fastest of those without overlap
+    chosen        what train_gpt chooses: layout, micro-step and schedule; and its two runners-up
+    alike         the chosen layout without overlap
+
+hidden: of the milliseconds for which collectives hold up the chosen layout without overlap, those that are gone. regret: how much longer
+the chosen one takes than the fastest of them all. A case with full recompute has it in all of them, ours included.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import bench_page
+from bench_page import TOP
+
+LAB = os.path.join(TOP, "tests/netlab/lab.sh")
+
+# name, `lab.sh up` (None: threads of one process), hosts, ranks of a host, recompute, --model, tokens of a step
+CASES = [
+    ("2 hosts x 1, 400 Mbit/s", ["2", "400mbit"], 2, 1, "none", "layers=2,heads=8,channels=1024,seq=128,vocab=512", 512),
+    ("2 hosts x 1, 1 Gbit/s", ["2", "1gbit"], 2, 1, "none", "layers=2,heads=7,channels=448,seq=128,vocab=512", 8192),
+    ("4 hosts x 1, 1 Gbit/s", ["4", "1gbit"], 4, 1, "none", "layers=4,heads=8,channels=256,seq=64,vocab=512", 2048),
+    ("4 hosts x 1, 1 Gbit/s, full recompute", ["4", "1gbit"], 4, 1, "full", "layers=2,heads=6,channels=384,seq=128,vocab=512", 8192),
+    ("2 hosts x 2, 200 Mbit/s", ["2", "200mbit"], 2, 2, "none", "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
+    ("2 racks x 2 hosts, 1 Gbit/s, trunk 200 Mbit/s", ["2 2", "1gbit", "200mbit"], 4, 1, "none", "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
+    ("2 ranks as threads", None, 1, 2, "none", "layers=4,heads=8,channels=256,seq=128,vocab=512", 4096),
+]
+# Where there is nothing to hide: one rank, and ranks as threads.
+STILL = [("1 rank", 1, ["d1@none", "d1@bulk"]), ("2 ranks as threads", 2, ["x2@none", "x2@bulk", "d2@none", "d2@bulk"])]
+
+
+def run(case, cache, program, options):
+    """On the case's ranks; what it writes to standard output."""
+    _, lab, hosts, ranks, _, model, batch = case
+    command = [os.path.join(TOP, "build", program), "--model", model, "--batch", str(batch), "--threads", "1"] + options
+    env = dict(os.environ, LIMIT_S="600", XDG_CACHE_HOME=cache, FIRST="1")
+    if lab:
+        command = [LAB, "mpirun", str(hosts), str(ranks), "env", f"XDG_CACHE_HOME={cache}"] + command
+    else:
+        command = [LAB, "first"] + command + ["--ranks", str(ranks)]
+    done = subprocess.run(command, env=env, cwd=TOP, stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: status {done.returncode}")
+    return done.stdout.decode()
+
+
+def plan(case, cache, overlap):
+    """What train_gpt would choose, and what else it looked at."""
+    with tempfile.NamedTemporaryFile("r") as f:
+        run(case, cache, "train_gpt", ["--plan", "--recompute", case[4], "--overlap", overlap, "--json", f.name])
+        return json.loads(f.read())["plan"]
+
+
+def name(r):
+    return f"{r['layout']}@{r['overlap']}@{r['recompute']}@{r['micro']}"
+
+
+def train(case, cache, choices, steps, rounds):
+    """Rows of bench_layouts by their names, with what was foretold."""
+    foretold = {name(c): c["predicted_ms"] for c in choices}
+    out = run(case, cache, "bench_layouts", ["--layouts", ",".join(foretold), "--steps", str(steps), "--rounds", str(rounds)])
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith('{"layout"')]
+    for r in rows:
+        r["predicted_ms"] = foretold[name(r)]
+    return {name(r): r for r in rows if r["ms"]}
+
+
+def named(a_plan, scheme):
+    return next(c for c in a_plan["presets"] if c["scheme"] == scheme)
+
+
+def candidates(still, most):
+    """Without overlap: the best layouts of the plan, and the named schemes, once each."""
+    best = still["candidates"][:most]
+    near = [c for c in still["presets"] if c["fits"] and c["predicted_ms"] <= 1.5 * best[0]["predicted_ms"]]
+    return list({name(c): c for c in best + near}.values())
+
+
+def measure(case, cache):
+    if case[1]:
+        subprocess.run([LAB, "up"] + case[1], check=True)
+    free, still = plan(case, cache, "auto"), plan(case, cache, "none")
+    megatron, chosen, runners = named(still, "megatron"), free["candidates"][0], free["candidates"][1:3]
+    alike = dict(chosen, overlap="none", predicted_ms=None)
+    plain = train(case, cache, candidates(still, 4), 2, 1)
+    none = min(plain.values(), key=lambda r: r["ms"])
+    finals = train(case, cache, [alike, none, megatron, named(free, "megatron"), chosen] + runners, 2, 4)
+    result = summary(case, finals, *(finals[name(c)] for c in (megatron, named(free, "megatron"), none, alike, chosen)))
+    return result | {"finals": list(finals.values()), "without_overlap": list(plain.values())}
+
+
+def summary(case, finals, megatron, megatron_overlap, none, alike, chosen):
+    held = lambda r: r["tensor_ms"] + r["other_ms"]
+    best = min(finals.values(), key=lambda r: r["ms"])
+    ratio = lambda r: round(r["ms"] / chosen["ms"], 3)
+    return {"cluster": case[0], "ranks": case[2] * case[3], "model": case[5], "batch": case[6], "recompute": case[4],
+            "megatron": name(megatron), "megatron_ms": megatron["ms"], "megatron_communication": round(held(megatron) / megatron["ms"], 3),
+            "megatron_overlap": name(megatron_overlap), "megatron_overlap_ms": megatron_overlap["ms"],
+            "none": name(none), "none_ms": none["ms"], "none_communication": round(held(none) / none["ms"], 3),
+            "chosen": name(chosen), "chosen_ms": chosen["ms"], "chosen_error_ms": chosen["error_ms"], "predicted_ms": chosen["predicted_ms"],
+            "over_megatron": ratio(megatron), "over_none": ratio(none), "best": name(best), "regret": round(chosen["ms"] / best["ms"] - 1, 4),
+            "hidden": round(1 - held(chosen) / held(alike), 3) if held(alike) > 1 else None}
+
+
+def nothing_to_hide(case, cache):
+    what, ranks, layouts = case
+    space = (what, None, 1, ranks, "none", "layers=4,heads=8,channels=256,seq=128,vocab=512", 1024)
+    rows = train(space, cache, [{"layout": l, "overlap": w, "recompute": "none", "micro": 4, "predicted_ms": None} for l, w in (s.split("@") for s in layouts)], 5, 12)
+    ms = {f"{r['layout']}@{r['overlap']}": r["ms"] for r in rows.values()}
+    costs = [ms[k.replace("@none", "@bulk")] / v - 1 for k, v in ms.items() if k.endswith("@none")]
+    return {"cluster": what, "ms": ms, "cost": [round(c, 4) for c in costs]}
+
+
+def words(choice):
+    """x2@bulk@none@4 -> x2, bulk"""
+    layout, overlap = choice.split("@")[:2]
+    return layout if overlap == "none" else f"{layout}, {overlap}"
+
+
+def table(d):
+    out = ["| cluster | Megatron, ms | communicates | with overlap, ms | best without overlap | ms | chosen | ms | by Megatron | by the best without | hidden |",
+           "|---|---|---|---|---|---|---|---|---|---|---|"]
+    for r in d["cases"]:
+        hidden = "-" if r["hidden"] is None else f"{100 * r['hidden']:.0f} %"
+        out.append(f"| {r['cluster']} | {r['megatron_ms']:.0f} | {100 * r['megatron_communication']:.0f} % | {r['megatron_overlap_ms']:.0f} "
+                   f"| {words(r['none'])} | {r['none_ms']:.0f} | {words(r['chosen'])} | {r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f} "
+                   f"| {r['over_megatron']:.2f}x | {r['over_none']:.2f}x | {hidden} |")
+    out.append("")
+    costs = "; ".join(f"{s['cluster']}: " + ", ".join(f"{100 * c:+.1f} %" for c in s["cost"]) for s in d["still"])
+    commits = ", ".join(dict.fromkeys(r["commit"] for r in d["cases"] + d["still"]))
+    out.append(f"With full recompute all of a row has it. What the machinery costs where there is nothing to hide (`bulk` by `none`): {costs}. "
+               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {commits}: `{d['command']}`.")
+    return "\n".join(out) + "\n"
+
+
+def put_case(path, key, result, order):
+    """Into the list of that key, in place of what the file has of this case; cases that the script no longer has go."""
+    stamp = bench_page.stamp("python3 tools/bench_overlap.py")
+    data = bench_page.load(path) if os.path.exists(path) else {}
+    cases = {r["cluster"]: r for r in data.get(key, []) if "commit" in r}
+    cases[result["cluster"]] = {"commit": stamp.pop("commit")} | result
+    data |= {"still": [], "cases": []} | {k: v for k, v in data.items() if k != "commit"} | stamp
+    data[key] = [cases[n] for n in order if n in cases]
+    bench_page.save(path, None, data)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="", help="cases whose names contain this")
+    p.add_argument("--out", default=os.path.join(TOP, "bench/results/overlap.json"))
+    bench_page.add_page(p)
+    args = p.parse_args()
+    if args.page:
+        return bench_page.put(args, "overlap", table(bench_page.load(args.out)))
+    with tempfile.TemporaryDirectory() as cache:
+        for i, case in enumerate(CASES):
+            if args.only not in case[0]:
+                continue
+            begin = time.time()
+            r = measure(case, os.path.join(cache, str(i)))
+            put_case(args.out, "cases", r, [c[0] for c in CASES])
+            print(f"{r['cluster']}: megatron {r['megatron_ms']:.0f} ms ({100 * r['megatron_communication']:.0f} % communication; with overlap "
+                  f"{r['megatron_overlap_ms']:.0f}), {r['none']} {r['none_ms']:.0f} ms, chosen {r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, "
+                  f"{r['over_none']}x, hidden {r['hidden']}, regret {r['regret']} by {r['best']}; {time.time() - begin:.0f} s", flush=True)
+        for case in STILL:
+            if args.only in case[0]:
+                r = nothing_to_hide(case, os.path.join(cache, "still"))
+                put_case(args.out, "still", r, [c[0] for c in STILL])
+                print(r, flush=True)
+    subprocess.run([LAB, "down"], check=False)
+
+
+main()

@@ -1,0 +1,53 @@
+"""What the benchmarks of this folder share: the stamp of a measurement, its file, its table in a page."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def stamp(command):
+    """Where, of what, when and how something is measured."""
+    with open("/proc/cpuinfo") as f:
+        cpu = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "?")
+    commit = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    return {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": command}
+
+
+def load(path):
+    with open(path) as f:
+        return json.load(f)
+
+
+def save(path, key, value):
+    """Replaces one key of a file that several benchmarks may write to; no key: all of it."""
+    data = value
+    if key:
+        data = load(path) if os.path.exists(path) else {}
+        data[key] = value
+    with open(path, "w") as f:
+        json.dump(data, f, indent=1)
+        f.write("\n")
+
+
+def add_page(parser):
+    parser.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
+    parser.add_argument("--check", action="store_true", help="with --page: change nothing, and fail where that would")
+
+
+def put(args, name, text):
+    """Puts the text between the lines <!-- name:begin --> and <!-- name:end --> of args.page."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    with open(args.page) as f:
+        old = f.read()
+    if begin not in old or end not in old:
+        sys.exit(f"{args.page} has no lines {begin.strip()} and {end}")
+    new = old[: old.index(begin) + len(begin)] + text + old[old.index(end):]
+    if args.check and new != old:
+        sys.exit(f"{args.page}: the table is not the one that is measured: run {sys.argv[0]} --page {args.page}")
+    if not args.check:
+        with open(args.page, "w") as f:
+            f.write(new)
