@@ -1,79 +1,93 @@
 #include "base/tensor.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
 enum { PER_LAYER = 12, OUTSIDE = 5, PIECES_PER_LAYER = 12 };
 
-static Tensor *add(TensorTable *t, int layer, int64_t rows, int64_t cols, const char *name) {
-    Tensor *x = &t->t[t->n++];
-    *x = (Tensor){.layer = layer, .rows = rows, .cols = cols};
+/* One text behind the other. Tables are made by the thousand when layouts are priced, and printf takes ten times as long. */
+static void join(char *to, size_t n_to, const char *const *parts, int n) {
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        size_t len = strlen(parts[i]);
+        if (at + len >= n_to) die("the name of a tensor is too long: %s...", parts[0]);
+        memcpy(to + at, parts[i], len);
+        at += len;
+    }
+    to[at] = 0;
+}
+#define name_of(to, ...)                                                                           \
+    join(to, sizeof(to), (const char *const[]){__VA_ARGS__},                                       \
+         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+
+/* What is being described: a layer, with what names of its tensors begin with; -1: outside the blocks. */
+typedef struct Place {
+    TensorTable *t;
+    int layer;
+    char ours[24], llama[40]; // "h.3.", "model.layers.3."; GPT-2's file has ours
+} Place;
+
+static Place place_of(TensorTable *t, int layer) {
+    Place p = {.t = t, .layer = layer};
+    if (layer < 0) return p;
+    snprintf(p.ours, sizeof p.ours, "h.%d.", layer);
+    snprintf(p.llama, sizeof p.llama, "model.layers.%d.", layer);
+    return p;
+}
+
+/* tail: "" or ".weight" and the like. */
+static Tensor *add(const Place *p, int64_t rows, int64_t cols, const char *name, const char *tail) {
+    Tensor *x = &p->t->t[p->t->n++];
+    *x = (Tensor){.layer = p->layer, .rows = rows, .cols = cols};
     tensor_whole(x);
-    if (layer < 0)
-        snprintf(x->name, sizeof x->name, "%s", name);
-    else
-        snprintf(x->name, sizeof x->name, "h.%d.%s", layer, name);
+    name_of(x->name, p->ours, name, tail);
     return x;
 }
 
 /* A matrix is drawn from a normal distribution and decays; biases start at 0, norm weights at 1,
  * and neither decays. */
-static void add_matrix(TensorTable *t, int layer, int64_t rows, int64_t cols, float std,
-                       const char *name) {
-    Tensor *x = add(t, layer, rows, cols, name);
+static void add_matrix(const Place *p, int64_t rows, int64_t cols, float std, const char *name,
+                       const char *tail) {
+    Tensor *x = add(p, rows, cols, name, tail);
     x->init_std = std;
     x->decay = true;
 }
 
-static void add_vector(TensorTable *t, int layer, int64_t n, float value, const char *name) {
-    add(t, layer, 1, n, name)->init_value = value;
-}
-
-/* The last added tensor, or columns of it, under its name in the file. */
-static void piece(TensorTable *t, int64_t col, int64_t cols, bool transposed, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-static void piece(TensorTable *t, int64_t col, int64_t cols, bool transposed, const char *fmt,
-                  ...) {
-    Piece *p = &t->pieces[t->n_pieces++];
-    const Tensor *x = &t->t[t->n - 1];
-    *p = (Piece){.tensor = t->n - 1, .col = col, .cols = cols, .transposed = transposed};
-    p->vector = x->rows == 1 && !x->decay;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(p->name, sizeof p->name, fmt, ap);
-    va_end(ap);
+static void add_vector(const Place *p, int64_t n, float value, const char *name, const char *tail) {
+    add(p, 1, n, name, tail)->init_value = value;
 }
 
 static bool llama_names(const Config *c) {
     return c->act == ACT_SWIGLU || c->pos == POS_ROPE;
 }
 
-static void whole_piece(TensorTable *t, const char *gpt2, const char *llama, int layer,
-                        bool transposed) {
-    bool is_llama = llama_names(&t->config);
-    int64_t cols = t->t[t->n - 1].cols;
-    if (layer < 0)
-        piece(t, 0, cols, false, "%s", is_llama ? llama : gpt2);
-    else if (is_llama)
-        piece(t, 0, cols, transposed, "model.layers.%d.%s", layer, llama);
-    else
-        piece(t, 0, cols, false, "h.%d.%s", layer, gpt2);
+/* The last added tensor, or columns of it, under its name in the file. */
+static void piece(const Place *p, int64_t col, int64_t cols, bool transposed, const char *name,
+                  const char *tail) {
+    TensorTable *t = p->t;
+    Piece *x = &t->pieces[t->n_pieces++];
+    const Tensor *of = &t->t[t->n - 1];
+    *x = (Piece){.tensor = t->n - 1, .col = col, .cols = cols, .transposed = transposed};
+    x->vector = of->rows == 1 && !of->decay;
+    name_of(x->name, llama_names(&t->config) ? p->llama : p->ours, name, tail);
 }
 
-static void norm(TensorTable *t, int layer, const char *ours, const char *gpt2, const char *llama) {
-    char name[40], g[40], l[64];
-    for (int b = 0; b < (t->config.bias && t->config.norm == NORM_LAYER ? 2 : 1); b++) {
-        const char *tail = b ? "bias" : "weight";
-        snprintf(name, sizeof name, "%s.%s", ours, tail);
-        snprintf(g, sizeof g, "%s.%s", gpt2, tail);
-        snprintf(l, sizeof l, "%s.%s", llama, tail);
-        add_vector(t, layer, t->config.channels, b ? 0.0f : 1.0f, name);
-        whole_piece(t, g, l, layer, false);
+static void whole_piece(const Place *p, const char *gpt2, const char *llama, const char *tail) {
+    bool is_llama = llama_names(&p->t->config);
+    piece(p, 0, p->t->t[p->t->n - 1].cols, false, is_llama ? llama : gpt2, tail);
+}
+
+static void norm(const Place *p, const char *ours, const char *gpt2, const char *llama) {
+    const Config *c = &p->t->config;
+    for (int b = 0; b < (c->bias && c->norm == NORM_LAYER ? 2 : 1); b++) {
+        const char *tail = b ? ".bias" : ".weight";
+        add_vector(p, c->channels, b ? 0.0f : 1.0f, ours, tail);
+        whole_piece(p, gpt2, llama, tail);
     }
 }
 
@@ -85,62 +99,62 @@ typedef struct Parts {
     int n;
 } Parts;
 
-static void linear(TensorTable *t, int layer, int64_t rows, float std, const char *ours,
-                   const char *gpt2, Parts parts) {
-    char name[40];
+static void linear(const Place *p, int64_t rows, float std, const char *ours, const char *gpt2,
+                   Parts parts) {
+    const Config *c = &p->t->config;
     int64_t cols = 0, col = 0;
     for (int i = 0; i < parts.n; i++) cols += parts.cols[i];
-    for (int b = 0; b < (t->config.bias ? 2 : 1); b++, col = 0) {
-        const char *tail = b ? "bias" : "weight";
-        snprintf(name, sizeof name, "%s.%s", ours, tail);
+    for (int b = 0; b < (c->bias ? 2 : 1); b++, col = 0) {
+        const char *tail = b ? ".bias" : ".weight";
         if (b)
-            add_vector(t, layer, cols, 0.0f, name);
+            add_vector(p, cols, 0.0f, ours, tail);
         else
-            add_matrix(t, layer, rows, cols, std, name);
-        if (!llama_names(&t->config))
-            piece(t, 0, cols, false, "h.%d.%s.%s", layer, gpt2, tail);
+            add_matrix(p, rows, cols, std, ours, tail);
+        if (!llama_names(c))
+            piece(p, 0, cols, false, gpt2, tail);
         else
             for (int i = 0; i < parts.n; col += parts.cols[i++])
-                piece(t, col, parts.cols[i], !b, "model.layers.%d.%s.%s", layer, parts.names[i],
-                      tail);
+                piece(p, col, parts.cols[i], !b, parts.names[i], tail);
     }
 }
 
 static void block(TensorTable *t, int l) {
     const Config *c = &t->config;
+    Place p = place_of(t, l);
     int64_t C = c->channels, D = config_head_size(c), F = c->ffn;
     // GPT-2: the two products that add to the residual stream start smaller, by the number of such
     // additions.
     float std = 0.02f, residual = 0.02f / sqrtf(2.0f * (float)c->layers);
-    norm(t, l, "ln1", "ln_1", "input_layernorm");
-    linear(t, l, C, std, "qkv", "attn.c_attn",
+    norm(&p, "ln1", "ln_1", "input_layernorm");
+    linear(&p, C, std, "qkv", "attn.c_attn",
            (Parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
                    {c->heads * D, c->kv_heads * D, c->kv_heads * D},
                    3});
-    linear(t, l, c->heads * D, residual, "attn_out", "attn.c_proj",
+    linear(&p, c->heads * D, residual, "attn_out", "attn.c_proj",
            (Parts){{"self_attn.o_proj"}, {C}, 1});
-    norm(t, l, "ln2", "ln_2", "post_attention_layernorm");
+    norm(&p, "ln2", "ln_2", "post_attention_layernorm");
     Parts up = c->act == ACT_SWIGLU ? (Parts){{"mlp.gate_proj", "mlp.up_proj"}, {F, F}, 2}
                                     : (Parts){{"mlp.up_proj"}, {F}, 1};
-    linear(t, l, C, std, "up", "mlp.c_fc", up);
-    linear(t, l, F, residual, "down", "mlp.c_proj", (Parts){{"mlp.down_proj"}, {C}, 1});
+    linear(&p, C, std, "up", "mlp.c_fc", up);
+    linear(&p, F, residual, "down", "mlp.c_proj", (Parts){{"mlp.down_proj"}, {C}, 1});
 }
 
 TensorTable tensors_describe(const Config *c) {
     TensorTable t = {.config = *c};
     t.t = mem_calloc((size_t)(c->layers * PER_LAYER + OUTSIDE), sizeof *t.t);
     t.pieces = mem_calloc((size_t)(c->layers * 2 * PIECES_PER_LAYER + OUTSIDE), sizeof *t.pieces);
-    add_matrix(&t, -1, c->vocab, c->channels, 0.02f, "wte");
-    whole_piece(&t, "wte.weight", "model.embed_tokens.weight", -1, false);
+    Place outside = place_of(&t, -1);
+    add_matrix(&outside, c->vocab, c->channels, 0.02f, "wte", "");
+    whole_piece(&outside, "wte", "model.embed_tokens", ".weight");
     if (c->pos == POS_LEARNED) {
-        add_matrix(&t, -1, c->seq, c->channels, 0.02f, "wpe");
-        whole_piece(&t, "wpe.weight", "model.embed_positions.weight", -1, false);
+        add_matrix(&outside, c->seq, c->channels, 0.02f, "wpe", "");
+        whole_piece(&outside, "wpe", "model.embed_positions", ".weight");
     }
     for (int l = 0; l < c->layers; l++) block(&t, l);
-    norm(&t, -1, "lnf", "ln_f", "model.norm");
+    norm(&outside, "lnf", "ln_f", "model.norm");
     if (!c->tied) {
-        add_matrix(&t, -1, c->vocab, c->channels, 0.02f, "head");
-        whole_piece(&t, "lm_head.weight", "lm_head.weight", -1, false);
+        add_matrix(&outside, c->vocab, c->channels, 0.02f, "head", "");
+        whole_piece(&outside, "lm_head", "lm_head", ".weight");
     }
     return t;
 }

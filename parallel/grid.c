@@ -18,7 +18,8 @@ HeadBlocks head_blocks(const Config *c, int64_t n, bool whole) {
 }
 
 Axes grid_middle(const Grid *g) {
-    return axes_of(g->layout.stay ? "y" : g->layout.heads ? "x.y" : "x");
+    if (g->layout.stay) return axes_of("y");
+    return g->layout.heads ? axes_of("x.y") : axes_of("x");
 }
 
 /* The ranks that agree in all other axes, in the order of the blocks that these axes cut. */

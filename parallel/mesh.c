@@ -55,22 +55,6 @@ int mesh_rank(const Mesh *m, const int coord[N_AXES]) {
     return rank;
 }
 
-bool axes_parse(Axes *a, const char *text) {
-    *a = axes_none();
-    for (const char *p = text; *p; p++) {
-        int axis = *p == 'd'   ? AXIS_D
-                   : *p == 'z' ? AXIS_Z
-                   : *p == 'x' ? AXIS_X
-                   : *p == 'y' ? AXIS_Y
-                               : -1;
-        if (axis < 0 || axes_has(*a, axis)) return false;
-        a->axis[a->n++] = (uint8_t)axis;
-        if (!p[1]) return true;
-        if (*++p != '.') return false;
-    }
-    return !*text; // what ends with a dot has no last letter
-}
-
 const char *axes_print(Axes a, char buf[2 * N_AXES + 1]) {
     char *p = buf;
     for (int i = 0; i < a.n; i++) {
@@ -81,16 +65,8 @@ const char *axes_print(Axes a, char buf[2 * N_AXES + 1]) {
     return buf;
 }
 
-Axes axes_of(const char *text) {
-    Axes a;
-    if (!axes_parse(&a, text)) die("\"%s\" names no axes: d, z, x, y joined by dots", text);
-    return a;
-}
-
-bool axes_has(Axes a, int axis) {
-    for (int i = 0; i < a.n; i++)
-        if (a.axis[i] == axis) return true;
-    return false;
+void axes_unknown(const char *text) {
+    die("\"%s\" names no axes: d, z, x, y joined by dots", text);
 }
 
 bool axes_equal(Axes a, Axes b) {

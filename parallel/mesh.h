@@ -65,14 +65,40 @@ Mesh mesh_make(const Factors *f, int rank);
 void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]);
 int mesh_rank(const Mesh *m, const int coord[N_AXES]);
 
-/* Local. "d.z.x" and the like; "" is no axis. Unknown or repeated letters: false. */
-bool axes_parse(Axes *a, const char *text);
-const char *axes_print(Axes a, char buf[2 * N_AXES + 1]);
 static inline Axes axes_none(void) {
     return (Axes){0};
 }
-Axes axes_of(const char *text); // axes_parse of a constant
-bool axes_has(Axes a, int axis);
+static inline bool axes_has(Axes a, int axis) {
+    for (int i = 0; i < a.n; i++)
+        if (a.axis[i] == axis) return true;
+    return false;
+}
+/* Local. "d.z.x" and the like; "" is no axis. Unknown or repeated letters: false. Inline, as compilers then read constants
+ * themselves: a step asks for its axes by name, and the search prices many steps. */
+static inline bool axes_parse(Axes *a, const char *text) {
+    *a = axes_none();
+    if (!text[0]) return true;
+    for (int i = 0; i < N_AXES; i++) {
+        char letter = text[2 * i], behind;
+        int axis = letter == 'd'   ? AXIS_D
+                   : letter == 'z' ? AXIS_Z
+                   : letter == 'x' ? AXIS_X
+                   : letter == 'y' ? AXIS_Y
+                                   : -1;
+        if (axis < 0 || axes_has(*a, axis)) return false;
+        a->axis[a->n++] = (uint8_t)axis;
+        behind = text[2 * i + 1];
+        if (behind != '.') return !behind;
+    }
+    return false;
+}
+_Noreturn void axes_unknown(const char *text);
+static inline Axes axes_of(const char *text) { // axes_parse of a constant
+    Axes a;
+    if (!axes_parse(&a, text)) axes_unknown(text);
+    return a;
+}
+const char *axes_print(Axes a, char buf[2 * N_AXES + 1]);
 bool axes_equal(Axes a, Axes b);
 Axes axes_join(Axes outer, Axes inner);
 /* Local. a without its axes of size 1 on this mesh: what really is cut. */

@@ -192,28 +192,27 @@ static void walk(Model *m) {
     cut_workspace(m->twin, work);
 }
 
-/* "h.LAYER.WHAT" */
-static int find(const Model *m, int l, const char *what) {
-    for (int i = 0; i < m->tensors.n; i++) {
-        const Tensor *t = &m->tensors.t[i];
-        if (t->layer == l && strcmp(strchr(t->name + 2, '.') + 1, what) == 0) return i;
-    }
+/* "h.LAYER.WHAT", among tensors that begin with those of its layer */
+static int find(const Model *m, int first, const char *what) {
+    int l = m->tensors.t[first].layer;
+    for (int i = first; i < m->tensors.n && m->tensors.t[i].layer == l; i++)
+        if (strcmp(strchr(m->tensors.t[i].name + 2, '.') + 1, what) == 0) return i;
     return -1;
 }
 
-static BlockTensors find_block(const Model *m, int l) {
-    return (BlockTensors){.ln1_w = find(m, l, "ln1.weight"),
-                          .ln1_b = find(m, l, "ln1.bias"),
-                          .qkv_w = find(m, l, "qkv.weight"),
-                          .qkv_b = find(m, l, "qkv.bias"),
-                          .attn_out_w = find(m, l, "attn_out.weight"),
-                          .attn_out_b = find(m, l, "attn_out.bias"),
-                          .ln2_w = find(m, l, "ln2.weight"),
-                          .ln2_b = find(m, l, "ln2.bias"),
-                          .up_w = find(m, l, "up.weight"),
-                          .up_b = find(m, l, "up.bias"),
-                          .down_w = find(m, l, "down.weight"),
-                          .down_b = find(m, l, "down.bias")};
+static BlockTensors find_block(const Model *m, int first) {
+    return (BlockTensors){.ln1_w = find(m, first, "ln1.weight"),
+                          .ln1_b = find(m, first, "ln1.bias"),
+                          .qkv_w = find(m, first, "qkv.weight"),
+                          .qkv_b = find(m, first, "qkv.bias"),
+                          .attn_out_w = find(m, first, "attn_out.weight"),
+                          .attn_out_b = find(m, first, "attn_out.bias"),
+                          .ln2_w = find(m, first, "ln2.weight"),
+                          .ln2_b = find(m, first, "ln2.bias"),
+                          .up_w = find(m, first, "up.weight"),
+                          .up_b = find(m, first, "up.bias"),
+                          .down_w = find(m, first, "down.weight"),
+                          .down_b = find(m, first, "down.bias")};
 }
 
 void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team) {
@@ -246,7 +245,8 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
     m->lnf_b = tensors_find(&m->tensors, "lnf.bias");
     m->head = shape->config.tied ? m->wte : tensors_find(&m->tensors, "head");
-    for (int l = 0; l < (int)L; l++) m->blocks[l] = find_block(m, l);
+    for (int i = 0, before = -1; i < m->tensors.n; before = m->tensors.t[i++].layer)
+        if (m->tensors.t[i].layer > before) m->blocks[m->tensors.t[i].layer] = find_block(m, i);
     for (int i = 0; i < N_ARENAS; i++) {
         m->arena[i] = arena_measure(names[i]);
         m->arena[i].memory = k->memory;

@@ -137,7 +137,7 @@ Axes shard_owed(const TensorTable *t, int i, const Layout *l) {
     if (shard_stored(t, i)) return axes_of("d");
     bool of_middle = is(x, "qkv.bias") || is(x, "up.bias");
     bool tokens_over_x = l->stay || (l->sp && !of_middle);
-    return axes_of(tokens_over_x ? "d.z.x" : "d.z");
+    return tokens_over_x ? axes_of("d.z.x") : axes_of("d.z");
 }
 
 /* The rows of a matrix whose input features have this side; with stay=y they are cut over x instead. */
@@ -193,27 +193,48 @@ static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut) {
     }
 }
 
+static void cut_tensor(TensorTable *table, int i, const Grid *g) {
+    Tensor *t = &table->t[i];
+    Side rows, cols;
+    Axes cut;
+    sides(table, t, g, &rows, &cols, &cut);
+    t->local_rows = rows.size, t->local_cols = cols.size;
+    t->n_rects = 0;
+    t->rects = mem_realloc(t->rects, (size_t)(rows.n * cols.n) + 1, sizeof *t->rects);
+    for (int r = 0; r < rows.n; r++)
+        for (int k = 0; k < cols.n; k++)
+            t->rects[t->n_rects++] =
+                (TensorRect){.row = rows.s[r].global,
+                             .col = cols.s[k].global,
+                             .rows = rows.s[r].n,
+                             .cols = cols.s[k].n,
+                             .at = rows.s[r].local * cols.size + cols.s[k].local,
+                             .first = cols.s[k].first};
+    mem_free(rows.s), mem_free(cols.s);
+    cut_flat(table, i, g, cut);
+}
+
+/* As the same tensor of another layer is. */
+static void cut_alike(Tensor *t, const Tensor *other) {
+    t->local_rows = other->local_rows, t->local_cols = other->local_cols;
+    t->n_rects = other->n_rects;
+    t->rects = mem_realloc(t->rects, (size_t)t->n_rects + 1, sizeof *t->rects);
+    memcpy(t->rects, other->rects, (size_t)t->n_rects * sizeof *t->rects);
+    memcpy(t->begin, other->begin, sizeof t->begin);
+    memcpy(t->end, other->end, sizeof t->end);
+    memcpy(t->first, other->first, sizeof t->first);
+}
+
 void shard_tensors(TensorTable *table, const Grid *g) {
+    int of_layer = 0; // tensors of each
     if (g->mesh.p == 1 && !g->layout.exact) return;
+    for (int i = 0; i < table->n; i++) of_layer += table->t[i].layer == 0;
     for (int i = 0; i < table->n; i++) {
         Tensor *t = &table->t[i];
-        Side rows, cols;
-        Axes cut;
-        sides(table, t, g, &rows, &cols, &cut);
-        t->local_rows = rows.size, t->local_cols = cols.size;
-        t->n_rects = 0;
-        t->rects = mem_realloc(t->rects, (size_t)(rows.n * cols.n) + 1, sizeof *t->rects);
-        for (int r = 0; r < rows.n; r++)
-            for (int k = 0; k < cols.n; k++)
-                t->rects[t->n_rects++] =
-                    (TensorRect){.row = rows.s[r].global,
-                                 .col = cols.s[k].global,
-                                 .rows = rows.s[r].n,
-                                 .cols = cols.s[k].n,
-                                 .at = rows.s[r].local * cols.size + cols.s[k].local,
-                                 .first = cols.s[k].first};
-        mem_free(rows.s), mem_free(cols.s);
-        cut_flat(table, i, g, cut);
+        if (t->layer > 0)
+            cut_alike(t, t - of_layer);
+        else
+            cut_tensor(table, i, g);
     }
 }
 
