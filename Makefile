@@ -13,6 +13,7 @@
 #
 # Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
 #            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none; HWLOC=0: no hwloc
+#            CUDA=1 or 0: kernels for GPUs in train_gpt, or none (default: where nvcc and a GPU are); NVCC=/path/to/nvcc, NVCC_FLAGS
 MAKEFLAGS += -r
 comma := ,
 SHELL := /bin/bash
@@ -50,6 +51,15 @@ HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
 DETECT_HWLOC := parallel/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
+# CUDA: a minute of building that only a machine with a GPU has a use for; a node to build on may have none, and ask for it (CUDA=1).
+# Kernels for sm_80, whose PTX newer devices translate, and sm_90a; the runtime is linked statically, all else is loaded when a device
+# was found.
+NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),1,0)
+NVCC_FLAGS ?= -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
+WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONFIG)))
+CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_static -lrt
+
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
 LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS) $(HWLOC_LIBS)
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -77,9 +87,10 @@ TESTS := $(wildcard tests/test*.c) tests/mesh_run.c tests/theory.c
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
 CUDA_C := $(filter-out layers/cuda/kernels_cuda_absent.c,$(wildcard layers/cuda/*.c))
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
-CUDA := $(wildcard layers/*.cu layers/cuda/*.cu)
-EMU_CUDA := $(CUDA) $(wildcard tests/test*.cu)
-EMU_OBJECTS = $(call obj,$(EMU)) $(EMU_CUDA:%.cu=$(B)/emu/%.o)
+CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
+EMU_OBJECTS = $(call obj,$(EMU)) $(CUDA_SOURCES:%.cu=$(B)/emu/%.o)
+EMU_TESTS = $(patsubst %.cu,$(B)/emu/%.o,$(wildcard tests/test*.cu))
+CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
 PROGRAMS := train_gpt $(TOOLS)
@@ -90,12 +101,18 @@ all: $(PROGRAMS:%=$(B)/%)
 
 $(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt $(B)/hwloc.txt
 	@rm -f $@ && ar rcs $@ $(filter %.o,$^)
-$(B)/train_gpt: $(call obj,$(wildcard train_*.c)) $(B)/libgpt.a
+TRAIN := $(wildcard train_*.c)
+$(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/libgpt.a $(B)/cuda.txt
+	$(CC) $(ALL_CFLAGS) -o $@ $(filter-out %.txt,$^) $(if $(WITH_CUDA),$(CUDA_LIBS)) $(LDLIBS)
+$(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# for the tests: its GPU is the emulator's
+$(B)/train_gpt_emu: $(call obj,$(TRAIN)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/ranks_job $(FAKE_NVML)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/train_gpt_emu $(B)/ranks_job $(FAKE_NVML)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as the driver's library is: no sanitizer in it
 $(FAKE_NVML): tests/fake_nvml.c
@@ -117,19 +134,26 @@ $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
 # kernels change stacks a million times a second: ThreadSanitizer, told of each change, would take a hundred times as long
-$(EMU_OBJECTS): ALL_CFLAGS := $(filter-out -fsanitize=thread,$(ALL_CFLAGS))
+$(EMU_OBJECTS) $(EMU_TESTS): ALL_CFLAGS := $(filter-out -fsanitize=thread,$(ALL_CFLAGS))
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) -Itests/emu/include $(CXX_FLAGS) -x c++ -c -o $@ $<
+# what ptxas says of registers and spills lies beside the object
+$(B)/cuda/%.o: %.cu Makefile $(B)/nvcc.txt
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -lineinfo -I. -ccbin $(CXX) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+	    $(NVCC_FLAGS) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
-# with another MPI than last time, what calls it is built again; with or without hwloc, the library
+# with another MPI than last time, what calls it is built again; with or without hwloc, the library; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/coll_%.o): $(B)/mpi.txt
 $(B)/$(DETECT_HWLOC).o: ALL_CFLAGS += $(HWLOC_CFLAGS)
 $(B)/mpi.txt: SAYS := $(MPI_SAYS)
 $(B)/hwloc.txt: SAYS := $(HWLOC_SAYS)
-$(B)/mpi.txt $(B)/hwloc.txt: always
-	@mkdir -p $(@D); echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' >$@
+$(B)/cuda.txt: SAYS := $(WITH_CUDA)
+$(B)/nvcc.txt: SAYS := $(NVCC) $(NVCC_FLAGS)
+$(B)/mpi.txt $(B)/hwloc.txt $(B)/cuda.txt $(B)/nvcc.txt: always
+	@mkdir -p $(@D); echo "$(SAYS)" | cmp -s - $@ || echo "$(SAYS)" >$@
 
 # the commit is part of every run record
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
@@ -171,10 +195,9 @@ lint:
 	@tools/lint.sh
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
-# with nvcc alone: registers and spills of every kernel, for two architectures
-NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
-cuda-check:
-	@$(if $(NVCC),tools/cuda_check.sh $(NVCC) build-cuda $(CUDA) tests/cuda_headers.cu,echo "cuda-check: no nvcc here")
+# with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
+cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/tests/cuda_headers.o)
+	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
 	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \
 	    printf '%-12s %6d lines\n' $$room $$(cat $$room/*.[ch] $$room/*.cu $$room/*.cuh 2>/dev/null | wc -l); done

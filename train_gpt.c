@@ -327,6 +327,7 @@ static void end(Run *r) {
     mem_free(r->inputs), mem_free(r->targets);
     mem_free(r->init);
     model_free(&r->m);
+    close_backend(r);
     plan_free(r);
     if (r->trace) trace_free(r->trace), mem_free(r->trace);
     world_set_team(r->world, NULL);
@@ -356,8 +357,6 @@ static int rank_main(World *w, void *ctx) {
     Run run = {
         .world = w, .group = comm_group(world_comm(w)), .lead = world_rank(w) == 0, .outer = outer};
     Run *r = &run;
-    r->kernels = kernels_cpu(o.kernels);
-    if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
     r->cores = ranks_cores(w);
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
     r->team = team_create(o.threads ? (int)o.threads : ranks_threads(w));
@@ -370,6 +369,7 @@ static int rank_main(World *w, void *ctx) {
         team_destroy(r->team);
         return 0;
     }
+    open_backend(r);
     int status = prepare(r) ? run_as_asked(r) : 0;
     int64_t step = r->state.step;
     end(r);
@@ -396,6 +396,7 @@ int main(int argc, char **argv) {
     if (*o.trace && (!*o.train || o.profile))
         die_usage("--trace is of steps of --train, without --profile");
     outer = outer_of(&o);
+    check_backend();
     if (!kernels_cpu(o.kernels))
         die_usage("--kernels %s: this processor or build has no such set", o.kernels);
     if (o.exact && o.dtype == 1)

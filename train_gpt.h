@@ -20,6 +20,7 @@
 #include "parallel/outer.h"
 #include "parallel/plan.h"
 #include "parallel/trace.h"
+#include "train_backend.h"
 
 /* The last steps, on rank 0: for the ledger. */
 typedef struct Measured {
@@ -40,6 +41,7 @@ typedef struct Run {
     int nodes;
     Team *team;
     const Kernels *kernels;
+    Device device;
     Config config;
     Model m;
     char *init;             // --init, or its newest checkpoint
@@ -56,6 +58,7 @@ typedef struct Run {
     Metrics *metrics; // of rank 0, as is progress
     Progress *progress;
     double peak_flops;                 // of all ranks
+    const char *peak_how;              // is it known: "measured"
     char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
     int64_t saved_step;                // of the newest checkpoint, -1 when there is none
     Measured measured;

@@ -137,7 +137,7 @@ static void plan_model(Run *r) {
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
-    int neighbours = ranks_on_node(r->world);
+    int neighbours = r->device.used ? r->device.ranks : ranks_on_node(r->world);
     r->state.batch = r->batch;
     if (r->lead) o.seq = r->seq, o.batch = r->batch; // for the records; no rank asks for them again
     if (r->lead) memory_require(&r->m, neighbours, stdout);
@@ -222,10 +222,6 @@ static void check_outputs(const Run *r) {
     if (*o.trace && !io_can_write(o.trace, &e)) die("--trace: %s", e.text);
 }
 
-static const char *kernels_name(void) {
-    return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
-}
-
 /* Share of the tokens that the ranks compute and nobody asked for. */
 static double batch_waste(const Run *r) {
     int64_t round = r->micro * r->places, n = r->batch / r->seq, rounds = (n + round - 1) / round,
@@ -246,9 +242,7 @@ void print_header(const Run *r) {
             r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
             overlap_print(&r->m.shape.overlap, words), 100 * shard_waste(&r->config, &r->grid),
             100 * batch_waste(r));
-    printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (measured)\n",
-           team_size(r->team), r->group.size > 1 ? " a rank" : "", kernels_name(),
-           o.dtype ? "bf16" : "fp32", r->peak_flops / 1e9);
+    print_machine(r);
     if (*o.train)
         printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64
                " tokens\n",
@@ -270,7 +264,8 @@ void start_records(Run *r) {
     config_print(&r->config, text, sizeof text);
     RunRecord run = {.options = options,
                      .model = text,
-                     .kernels = kernels_name(),
+                     .kernels = kernels_name(r),
+                     .device = r->device.used ? r->device.facts.name : NULL,
                      .ranks = r->group.size,
                      .layout = layout_print(&r->grid.layout, spec),
                      .overlap = overlap_print(&r->m.shape.overlap, words),
@@ -291,15 +286,6 @@ static void digest_weights(Run *r) {
     uint8_t digest[SHA256_BYTES];
     weights_digest(model_pull(&r->m), &r->group, digest);
     sha256_print(digest, r->digest);
-}
-
-/* FLOP/s of all cores. Ranks that share cores would each measure the whole of one: then rank 0 measures, alone. */
-static double measure_peak(Run *r) {
-    int neighbours = ranks_on_node(r->world), threads = team_size(r->team);
-    bool shared = !group_all(&r->group, neighbours * threads <= r->cores);
-    double peak = !shared || r->lead ? r->kernels->peak(r->team, o.dtype == 1) : 0;
-    peak = group_sum(&r->group, peak);
-    return shared ? peak / threads * group_sum(&r->group, (double)r->cores / neighbours) : peak;
 }
 
 bool prepare(Run *r) {
@@ -324,13 +310,13 @@ bool prepare(Run *r) {
     load_weights(r, checkpoint);
     mem_free(checkpoint);
     if (o.count) digest_weights(r);
-    r->peak_flops = measure_peak(r);
+    find_peak(r);
     return true;
 }
 
 void show_machine(Run *r) {
     Detected d;
-    detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
+    detect(&d, r->world, kernels_cpu(o.kernels), r->team, o.dtype == 1);
     if (r->lead) detect_print(&d, stdout);
     detect_free(&d);
     detect_matrix(r->world, stdout);

@@ -23,6 +23,7 @@ typedef struct ArenaMemory {
     void (*put)(void *to, const void *from, size_t n_bytes);
     void (*get)(void *to, const void *from, size_t n_bytes);
     size_t (*available)(void); // bytes
+    void (*wait)(void);        // for all that was begun; NULL: there is nothing to wait for
 } ArenaMemory;
 
 typedef struct Arena {

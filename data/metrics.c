@@ -129,6 +129,7 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     if (r->overlap) json_object_set_new(run, "overlap", json_string(r->overlap));
     if (r->digest) json_object_set_new(run, "weights_sha256", json_string(r->digest));
     if (r->kernels) json_object_set_new(run, "kernels", json_string(r->kernels));
+    if (r->device) json_object_set_new(run, "device", clean_string(r->device));
     if (r->model) json_object_set_new(run, "model", clean_string(r->model));
     if (r->parameters) add_int(run, "parameters", r->parameters);
     if (r->tokens_per_step) add_int(run, "tokens_per_step", r->tokens_per_step);

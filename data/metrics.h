@@ -46,7 +46,8 @@ typedef struct MetricsFiles {
 typedef struct RunRecord {
     const Opt *options;  // the table, with the values of this run
     const char *model;   // config_print's text
-    const char *kernels; // instruction set in use
+    const char *kernels; // instruction set in use, or "cuda"
+    const char *device;  // the GPU's name; NULL: none is used
     int64_t parameters, tokens_per_step, steps;
     int threads, ranks;  // threads of a rank
     const char *layout;  // SPEC of the mesh

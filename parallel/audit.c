@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "parallel/mirror.h"
 
 /* Of one rectangle that a rank stores. */
 typedef struct Entry {
@@ -19,7 +20,8 @@ typedef enum { WEIGHTS, MOMENTS_M, MOMENTS_V, ANCHOR, VELOCITY, N_KINDS } Kind;
 
 typedef struct Audit {
     const Model *m;
-    int *first; // [n] index of a tensor's first entry
+    const TensorTable *host; // its weights and moments
+    int *first;              // [n] index of a tensor's first entry
     Entry *entries;
 } Audit;
 
@@ -27,10 +29,10 @@ typedef struct Audit {
 static void sum_up(void *ctx, int64_t begin, int64_t end) {
     const Audit *a = ctx;
     for (int64_t i = begin; i < end; i++) {
-        const Tensor *t = &a->m->tensors.t[i / N_KINDS];
+        const Tensor *t = &a->host->t[i / N_KINDS];
         int kind = (int)(i % N_KINDS);
         const float *anchor = a->m->anchor;
-        if (anchor) anchor += t->param - a->m->tensors.t[0].param;
+        if (anchor) anchor += t->param - a->host->t[0].param;
         const float *values[N_KINDS] = {t->param, t->m, t->v, anchor, t->velocity};
         // Replicas that train apart share the anchor and its velocity only.
         bool own = a->m->grid->apart && kind <= MOMENTS_V;
@@ -104,7 +106,7 @@ static bool compare(const Model *m, const Entry *e, int n, Err *why) {
     return true;
 }
 
-bool audit_replicas(const Model *m, Err *e) {
+bool audit_replicas(Model *m, Err *e) {
     Group g = m->grid->all ? comm_group(m->grid->all) : group_alone();
     if (g.size == 1) return true; // nothing is held twice
     int n_tensors = m->tensors.n, mine = 0, most = 0;
@@ -113,7 +115,7 @@ bool audit_replicas(const Model *m, Err *e) {
     for (int i = 0; i < n_tensors; i++) first[i] = mine, mine += N_KINDS * m->tensors.t[i].n_rects;
     group_all_gather(&g, &mine, sizeof mine, counts);
     for (int i = 0; i < g.size; i++) most = counts[i] > most ? counts[i] : most;
-    Audit a = {m, first, mem_calloc((size_t)most, sizeof(Entry))};
+    Audit a = {m, model_pull(m), first, mem_calloc((size_t)most, sizeof(Entry))};
     team_for(m->team, (int64_t)n_tensors * N_KINDS, 1, sum_up, &a);
     Entry *all = mem_calloc((size_t)most * (size_t)g.size, sizeof *all);
     group_all_gather(&g, a.entries, (size_t)most * sizeof *all, all);

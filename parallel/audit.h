@@ -14,6 +14,6 @@
 
 /* Collective over the mesh, between steps. True when all replicas agree; else e says, alike on all
  * ranks, which tensor differs first in the order of the table, and on which ranks. */
-bool audit_replicas(const Model *m, Err *e);
+bool audit_replicas(Model *m, Err *e);
 
 #endif

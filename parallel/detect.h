@@ -29,7 +29,8 @@ typedef struct NodeFacts {
     struct {
         char name[48];
         int64_t memory;
-        int links; // NVLinks to other GPUs of the node
+        int links;       // NVLinks to other GPUs of the node
+        double flops[2]; // of fp32 and bf16 at best (parallel/gpu.h); 0: not known
     } gpu[16];
 } NodeFacts;
 

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "parallel/detect_parts.h"
+#include "parallel/gpu.h"
 
-enum { NVML_SUCCESS = 0, NVML_LINKS = 18 };
+enum { NVML_SUCCESS = 0, NVML_LINKS = 18, NVML_CLOCK_SM = 1 };
 
 typedef struct Nvml {
     int (*init)(void);
@@ -16,6 +17,10 @@ typedef struct Nvml {
     int (*name)(void *device, char *text, unsigned n);
     int (*memory)(void *device, unsigned long long total_free_used[3]);
     int (*link)(void *device, unsigned link, int *active);
+    // younger than the rest; NULL: not there
+    int (*cores)(void *device, unsigned *n); // lanes for fp32
+    int (*clock)(void *device, int type, unsigned *mhz);
+    int (*capability)(void *device, int *major, int *minor);
 } Nvml;
 
 /* ISO C turns no pointer to data into one to a function; POSIX promises that their bytes are alike. */
@@ -26,12 +31,28 @@ static bool find(void *library, const char *name, void *function) {
 }
 
 static bool find_all(Nvml *n, void *library) {
+    find(library, "nvmlDeviceGetNumGpuCores", &n->cores);
+    find(library, "nvmlDeviceGetMaxClockInfo", &n->clock);
+    find(library, "nvmlDeviceGetCudaComputeCapability", &n->capability);
     return find(library, "nvmlInit_v2", &n->init) && find(library, "nvmlShutdown", &n->shutdown) &&
            find(library, "nvmlDeviceGetCount_v2", &n->count) &&
            find(library, "nvmlDeviceGetHandleByIndex_v2", &n->handle) &&
            find(library, "nvmlDeviceGetName", &n->name) &&
            find(library, "nvmlDeviceGetMemoryInfo", &n->memory) &&
            find(library, "nvmlDeviceGetNvLinkState", &n->link);
+}
+
+/* What it could do, for all that the library says of it. */
+static void read_peak(const Nvml *nvml, void *device, const char *name, double flops[2]) {
+    unsigned cores = 0, mhz = 0;
+    const char *how;
+    GpuFacts g = {.name = name};
+    if (nvml->cores) nvml->cores(device, &cores);
+    if (nvml->clock) nvml->clock(device, NVML_CLOCK_SM, &mhz);
+    if (nvml->capability) nvml->capability(device, &g.major, &g.minor);
+    g.sms = (int)cores / (g.major == 8 && g.minor == 0 ? 64 : 128);
+    g.mhz = (int)mhz;
+    for (int bf16 = 0; bf16 < 2; bf16++) flops[bf16] = gpu_peak(&g, bf16, &how);
 }
 
 static void read_gpu(const Nvml *nvml, void *device, NodeFacts *n) {
@@ -45,6 +66,7 @@ static void read_gpu(const Nvml *nvml, void *device, NodeFacts *n) {
         if (nvml->link(device, i, &active) == NVML_SUCCESS) links += active == 1;
     }
     snprintf(n->gpu[n->n_gpus].name, sizeof n->gpu->name, "%.47s", name);
+    read_peak(nvml, device, name, n->gpu[n->n_gpus].flops);
     n->gpu[n->n_gpus].memory = (int64_t)memory[0];
     n->gpu[n->n_gpus++].links = links;
 }

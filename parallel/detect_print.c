@@ -32,6 +32,7 @@ static void print_gpus(const NodeFacts *n, FILE *f) {
         for (next = i + 1; next < n->n_gpus && same_gpu(n, next, n, i);) next++;
         fprintf(f, "%9s %d x %s, %.0f GiB", "", next - i, n->gpu[i].name, gib(n->gpu[i].memory));
         if (n->gpu[i].links) fprintf(f, ", %d NVLinks", n->gpu[i].links);
+        if (n->gpu[i].flops[1] > 0) fprintf(f, ", bf16 %.4g TFLOP/s", n->gpu[i].flops[1] / 1e12);
         fprintf(f, "\n");
     }
 }

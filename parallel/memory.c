@@ -28,6 +28,11 @@ int64_t memory_available(void) {
     return machine;
 }
 
+/* Bytes where the arenas of m will lie. */
+static int64_t available_to(const Model *m) {
+    return m->k->memory ? (int64_t)m->k->memory->available() : memory_available();
+}
+
 int64_t memory_needed(const Model *m) {
     int64_t sum = 0;
     for (int i = 0; i < N_ARENAS; i++) sum += (int64_t)m->arena[i].used;
@@ -45,7 +50,7 @@ void memory_print(const Model *m, FILE *f) {
                                                "kept for backward",
                                                "logits, backward, packing",
                                                "anchor and velocity, fp32"};
-    int64_t all = memory_needed(m), have = memory_available();
+    int64_t all = memory_needed(m), have = available_to(m);
     fprintf(f, "memory            MiB%s\n", m->grid->mesh.p > 1 ? " a rank" : "");
     for (int i = 0; i < N_ARENAS; i++)
         if (i != ARENA_OUTER || m->shape.outer)
@@ -56,7 +61,9 @@ void memory_print(const Model *m, FILE *f) {
         fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", "sampling", mib(generator_bytes(m)),
                 100.0 * (double)generator_bytes(m) / (double)all, "key-value cache, activations");
     fprintf(f, "  %-12s %8.1f  of %.1f available%s\n", "all", mib(all), mib(have),
-            m->grid->mesh.p > 1 ? " here" : "");
+            m->k->memory          ? " on the device"
+            : m->grid->mesh.p > 1 ? " here"
+                                  : "");
 }
 
 /* Bytes that the same model would need with another micro-batch and recompute. */
@@ -77,7 +84,7 @@ const char *recompute_word(Recompute r) {
 }
 
 void memory_require(const Model *m, int ranks, FILE *f) {
-    int64_t have = memory_available() / ranks, need = memory_needed(m);
+    int64_t have = available_to(m) / ranks, need = memory_needed(m);
     int found = 0;
     if (have == 0 || need <= have) return;
     memory_print(m, f);
@@ -95,6 +102,6 @@ void memory_require(const Model *m, int ranks, FILE *f) {
         fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
                    "does not fit\n");
     fflush(f);
-    die("needs %.1f MiB of memory%s, %.1f MiB are available; nothing was allocated or written",
-        mib(need), ranks > 1 ? " a rank" : "", mib(have));
+    die("needs %.1f MiB of memory%s, %.1f MiB are available%s; nothing was allocated or written",
+        mib(need), ranks > 1 ? " a rank" : "", mib(have), m->k->memory ? " on the device" : "");
 }

@@ -168,6 +168,7 @@ static void cut_workspace(Model *m, Arena *a) {
         m->dwide = acts(m, a, rows * m->w.up);
         m->dact = c->act == ACT_SWIGLU ? acts(m, a, rows * m->w.F) : NULL;
         m->norm_work = arena_take(a, m->k->norm_workspace(T_x, m->w.C));
+        if (m->k->squares_to) m->squares = arena_take(a, sizeof *m->squares);
     }
     m->product_work = arena_take(a, m->k->product_workspace(threads));
     m->attention_work =

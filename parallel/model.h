@@ -87,6 +87,7 @@ typedef struct Model {
     void *product_work, *attention_work, *norm_work;
     bool exact;        // grid->layout.exact, but while its price is measured
     int64_t **grad_64; // [tensors.n]
+    double *squares;   // of gradients, where the kernels' memory is not the host's; else NULL
     ExactWork ex;
     float scale;     // of the last model_step
     double loss_sum; // since model_zero_losses

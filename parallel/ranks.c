@@ -122,15 +122,24 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     return result;
 }
 
-int ranks_on_node(World *w) {
+/* Of the first `most` ranks. */
+static int count_on_node(World *w, int most) {
     Group g = comm_group(world_comm(w));
     char mine[64] = "", *all = mem_calloc((size_t)g.size, sizeof mine);
     int n = 0;
     snprintf(mine, sizeof mine, "%s", world_node(w));
     group_all_gather(&g, mine, sizeof mine, all);
-    for (int i = 0; i < g.size; i++) n += strcmp(all + (size_t)i * sizeof mine, mine) == 0;
+    for (int i = 0; i < most; i++) n += strcmp(all + (size_t)i * sizeof mine, mine) == 0;
     mem_free(all);
     return n;
+}
+
+int ranks_on_node(World *w) {
+    return count_on_node(w, world_size(w));
+}
+
+int ranks_before(World *w) {
+    return count_on_node(w, world_rank(w));
 }
 
 int ranks_cores(World *w) {

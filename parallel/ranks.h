@@ -28,6 +28,8 @@ int ranks_threads(const World *w);
 /* Collective over the world. Ranks on this node, this one counted; the cores that they may use together (before
  * their teams are pinned). */
 int ranks_on_node(World *w);
+/* Collective over the world. Ranks of this node before this one. */
+int ranks_before(World *w);
 int ranks_cores(World *w);
 /* Local. For ranks other than 0 that know that rank 0 is about to end the job with its line: waits for that. */
 _Noreturn void ranks_follow(const World *w);

@@ -13,7 +13,7 @@
 
 #include "parallel/coll_call.h"
 #include "parallel/exact.h"
-#include "parallel/model.h"
+#include "parallel/mirror.h"
 
 /* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The ranks that
  * hold copies hold the same runs in the same order. */
@@ -63,26 +63,44 @@ void model_sum_floats(Model *m, float *x, int64_t n) {
     coll_sum(c, COLL_F32, x, n, "losses of tokens");
 }
 
+/* A sum of squares in the making: here, or where the kernels' memory is, for the host would wait for each. */
+typedef struct Squares {
+    Model *m;
+    double sum;
+    bool begun;
+} Squares;
+
+static void add_squares(Squares *s, const float *x, int64_t n) {
+    Model *m = s->m;
+    if (m->squares)
+        m->k->squares_to(m->squares, x, n, s->begun);
+    else
+        s->sum += m->k->sum_of_squares(m->team, x, n);
+    s->begun = true;
+}
+
 /* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its moments is
  * whole; replicas that are apart have gradients of their own. */
-static double squares(Model *m, const Tensor *t) {
-    TensorPart part = m->grid->apart ? PART_GRAD : PART_MOMENTS;
-    double sum = 0;
+static void add_gradient(Squares *s, const Tensor *t) {
+    TensorPart part = s->m->grid->apart ? PART_GRAD : PART_MOMENTS;
     TensorRun r;
     const float *g = t->grad + (t->begin[part] - t->begin[PART_GRAD]);
     bool all_first = t->first[part];
     for (int i = 0; i < t->n_rects; i++) all_first &= t->rects[i].first;
-    if (all_first) return m->k->sum_of_squares(m->team, g, tensor_part(t, part)); // padding is zero
+    if (all_first) {
+        add_squares(s, g, tensor_part(t, part)); // padding is zero
+        return;
+    }
     for (TensorRuns it = tensor_runs(t, part, true); tensor_next(&it, &r);)
-        sum += m->k->sum_of_squares(m->team, g + r.at, r.n);
-    return sum;
+        add_squares(s, g + r.at, r.n);
 }
 
 double model_grad_norm(Model *m) {
-    double sum = 0;
+    Squares s = {.m = m};
     if (m->exact) return exact_grad_norm(m);
-    for (int i = 0; i < m->tensors.n; i++) sum += squares(m, &m->tensors.t[i]);
-    return sqrt(all_sum(grid_model(m->grid), sum, "gradient norm"));
+    for (int i = 0; i < m->tensors.n; i++) add_gradient(&s, &m->tensors.t[i]);
+    if (m->squares && s.begun) model_get(m, &s.sum, m->squares, sizeof s.sum);
+    return sqrt(all_sum(grid_model(m->grid), s.sum, "gradient norm"));
 }
 
 static bool has_words(const Tensor *t) {

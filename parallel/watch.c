@@ -13,11 +13,17 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Where kernels run on when their call has returned, a span goes to their end; and so none overlaps another one. */
+static void finish(void) {
+    if (inner->memory && inner->memory->wait) inner->memory->wait();
+}
+
 /* Runs a call and tells of it. */
 #define WATCH(name, product, flops, call)                                                          \
     do {                                                                                           \
         double begin_ = now_s();                                                                   \
         call;                                                                                      \
+        finish();                                                                                  \
         watch(watch_ctx, &(KernelSpan){name, product, flops, begin_, now_s()});                    \
     } while (0)
 

@@ -7,6 +7,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir # what runs leave for others
+export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
 passed=0 failed=0
 
 fail() {
@@ -84,6 +85,8 @@ refuses "halves of one sequence, and nothing else to choose" 1 "no layout of 2 r
 refuses "a model that fits nowhere" 1 "no layout of 2 ranks fits" "$programs/train_gpt" --train good.bin --ranks 2 --layout auto --calibrate again \
     --model layers=96,heads=96,channels=12288,seq=2048,vocab=50257
 if grep -q measur out; then fail "a model that fits nowhere" "it measured first"; fi
+refuses "a GPU that is not here" 2 "--backend cuda: " "${train[@]}" --backend cuda
+refuses "a GPU for sums of integers" 2 "--backend cuda: --exact has no CUDA kernels" "${train[@]}" --backend cuda --exact
 refuses "a trace of nothing" 2 "--trace is of steps of --train" "$programs/train_gpt" --init . --prompt a --trace trace.json
 refuses "a trace and a profile" 2 "without --profile" "${train[@]}" --trace trace.json --profile
 refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@]}" --trace nowhere/trace.json

@@ -13,6 +13,7 @@ job=$programs/ranks_job
 dir=$(mktemp -d)
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir # what runs leave for others
+export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
 passed=0 failed=0 skipped=0
 export LIMIT=3  # seconds that a wait may last
 export START=40 # and that the start may take on a busy machine

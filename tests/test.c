@@ -161,6 +161,8 @@ int main(int argc, char **argv) {
     bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     int first = verbose ? 2 : 1, passed = 0, bad = 0, skips = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    setenv("CUDA_VISIBLE_DEVICES", "",
+           1); // what programs print is compared with what the processor computes
     setenv("XDG_CACHE_HOME", test_tmpdir(),
            1); // what runs leave for others is not left to the user's
     qsort(tests, (size_t)n_tests, sizeof tests[0], by_file_then_name);

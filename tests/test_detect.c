@@ -168,7 +168,11 @@ TEST(detect_asks_the_drivers_library_for_gpus) {
     CHECK(n.gpu[0].memory == 150754820096 && n.gpu[0].links == 18);
     CHECK_STR(n.gpu[1].name, "NVIDIA A100-SXM4-40GB");
     CHECK(n.gpu[1].memory == 42949672960 && n.gpu[1].links == 11); // one of 12 is down
-    node_gpus(&n, "libjansson.so.4");                              // another library
+    CHECK(n.gpu[0].flops[1] == 989e12 && n.gpu[1].flops[1] == 312e12);
+    CHECK_NEAR(n.gpu[0].flops[0] / 66.9e12, 1,
+               1e-3); // data sheets' fp32: what the clock makes of it
+    CHECK_NEAR(n.gpu[1].flops[0] / 19.5e12, 1, 1e-3);
+    node_gpus(&n, "libjansson.so.4"); // another library
     CHECK(n.n_gpus == 0);
     node_gpus(&n, "libnowhere.so.1");
     CHECK(n.n_gpus == 0);

@@ -92,7 +92,7 @@ TEST(mirror_kernels_with_memory_of_their_own_train_the_same_model) {
     static const char *const configs[] = {
         "layers=2,heads=2,channels=16,seq=10,vocab=31",
         "llama,layers=1,heads=4,kv_heads=2,channels=32,ffn=40,seq=10,vocab=29"};
-    static const ArenaMemory own = {map, unmap, put, get, available};
+    static const ArenaMemory own = {map, unmap, put, get, available, NULL};
     Team *team = team_create(2);
     for (int i = 0; i < 2; i++) {
         Kernels k = *kernels_cpu(NULL);

@@ -1,31 +1,27 @@
 #!/bin/bash
-# cuda_check.sh NVCC FOLDER FILE.cu...: compiles each file for sm_80 and sm_90a and prints what ptxas says of each kernel: registers,
-# shared memory, spills. Fails on an error, on any warning (C7508 and C7510 among them: wgmma that was serialised), on a kernel that
-# spills. FOLDER keeps what was compiled: a file that has not changed, nor what it includes, is not compiled again.
+# cuda_check.sh FOLDER: what nvcc said of each file of kernels, which lies in FOLDER beside its object: registers, shared memory and spills of
+# every kernel; and of the trainer that is linked with them, that it wants no library of CUDA and trains without a driver. Fails on a
+# warning (C7508 and C7510 among them: wgmma that was serialised), on a kernel that spills.
 set -u -o pipefail
-nvcc=$1 folder=$2
-shift 2
-mkdir -p "$folder"
-bad=0
-for arch in 80 90a; do
-    for file in "$@"; do
-        out=$folder/$(tr / _ <<<"${file%.cu}").$arch
-        if ! { [ -f "$out.log" ] && [ -f "$out.d" ] &&
-            [ -z "$(find $(sed 's/.*://; s/\\$//' "$out.d") "$0" -newer "$out.log" 2>&1)" ]; }; then
-            "$nvcc" -std=c++17 -O3 -I. -gencode "arch=compute_$arch,code=sm_$arch" -Xptxas -v -Xcompiler -Wall,-Wextra \
-                -MD -MF "$out.d" -c -o "$out.o" "$file" >"$out.log.part" 2>&1 || { cat "$out.log.part"; bad=1; continue; }
-            mv "$out.log.part" "$out.log"
-        fi
-        c++filt <"$out.log" | awk -v arch=sm_$arch -v file="$file" '
-            / error|warning/ { print; bad = 1 }
-            /Compiling entry function/ { sub(/.*entry function ./, ""); sub(/. for .*/, ""); name = $0
-                gsub(/\(anonymous namespace\)::|void /, "", name); sub(/\(.*/, "", name) }
-            /spill stores/ { spill = $5 + $9 }
-            /Used [0-9]+ registers/ { smem = ""; for (i = 1; i <= NF; i++) { if ($i == "Used") regs = $(i + 1); if ($i ~ /^smem/) smem = $(i - 2) }
-                printf "%-7s %-26s %-44s %3d registers %6d bytes shared%s\n", arch, file, name, regs, smem,
-                    spill ? "  SPILLS " spill " bytes" : ""
-                if (spill) bad = 1 }
-            END { exit bad }' || bad=1
-    done
-done
+folder=$1 bad=0
+while read -r log; do
+    file=${log#"$folder"/}
+    c++filt <"$log" | awk -v file="${file%.log}.cu" '
+        / error|warning/ { print; bad = 1 }
+        /Compiling entry function/ { arch = $0; sub(/.* for ./, "", arch); sub(/\047.*/, "", arch)
+            sub(/.*entry function ./, ""); sub(/. for .*/, ""); name = $0; spill = 0
+            gsub(/\(anonymous namespace\)::|void /, "", name); sub(/\(.*/, "", name) }
+        /spill stores/ { spill = $5 + $9 }
+        /Used [0-9]+ registers/ { smem = ""; for (i = 1; i <= NF; i++) { if ($i == "Used") regs = $(i + 1); if ($i ~ /^smem/) smem = $(i - 2) }
+            printf "%-7s %-26s %-44s %3d registers %6d bytes shared%s\n", arch, file, name, regs, smem,
+                spill ? "  SPILLS " spill " bytes" : ""
+            if (spill) bad = 1 }
+        END { exit bad }' || bad=1
+done < <(find "$folder" -name '*.log' | sort)
+wants=$(ldd "$folder/train_gpt" | grep -E 'libcu|libnv|libnccl|not found') && { echo "$folder/train_gpt wants $wants"; bad=1; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+head -c 4000 /dev/zero >"$dir/zeros.bin"
+CUDA_VISIBLE_DEVICES='' "$folder/train_gpt" --train "$dir/zeros.bin" --model layers=1,heads=1,channels=8,seq=8,vocab=8 --steps 2 \
+    --ledger none >"$dir/out" 2>&1 || { cat "$dir/out"; bad=1; }
 [ $bad = 0 ] || { echo "cuda-check: see above"; exit 1; }

@@ -26,9 +26,11 @@ void device_check_at(int error, const char *what, const char *file, int line) {
                cudaGetErrorString(static_cast<cudaError_t>(error)));
 }
 
-int device_count(void) {
+int device_count(Err *e) {
     int n = 0;
-    return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0; // without a driver it is an error
+    cudaError_t status = cudaGetDeviceCount(&n);
+    if (status != cudaSuccess) err(e, "%s", cudaGetErrorString(status));
+    return status == cudaSuccess ? n : 0; // without a driver it is an error
 }
 
 DeviceFacts device_facts(int device) {
@@ -39,7 +41,22 @@ DeviceFacts device_facts(int device) {
     f.major = p.major, f.minor = p.minor, f.sms = p.multiProcessorCount;
     f.memory_bytes = p.totalGlobalMem, f.l2_bytes = static_cast<size_t>(p.l2CacheSize);
     f.shared_bytes = p.sharedMemPerBlockOptin;
+    int khz = 0;
+    cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device);
+    f.mhz = khz / 1000;
     return f;
+}
+
+bool device_works(int device, Err *e) {
+    DeviceFacts f = device_facts(device);
+    void *some = nullptr;
+    if (f.major < 8)
+        return err(e, "%s is of compute capability %d.%d: 8.0 is the least", f.name, f.major,
+                   f.minor);
+    cudaError_t status = cudaSetDevice(device);
+    if (status == cudaSuccess) status = cudaMalloc(&some, 1);
+    if (status == cudaSuccess) status = cudaFree(some);
+    return status == cudaSuccess || err(e, "%s: %s", f.name, cudaGetErrorString(status));
 }
 
 void device_open(int device, size_t scratch_bytes) {

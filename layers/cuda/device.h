@@ -9,21 +9,27 @@
 #ifndef LAYERS_CUDA_DEVICE_H
 #define LAYERS_CUDA_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "base/die.h"
 
 typedef struct CUstream_st *Stream; // CUDA's cudaStream_t, for C
 
 typedef struct DeviceFacts {
     char name[256];
     int major, minor; // compute capability: 9, 0 is Hopper
-    int sms;          // multiprocessors
+    int sms, mhz;     // multiprocessors; their highest clock, 0: not known
     size_t memory_bytes, l2_bytes;
     size_t shared_bytes; // that a block may have
 } DeviceFacts;
 
-/* Local. Devices here; 0 without a driver. */
-int device_count(void);
+/* Local. Devices here; 0 without a driver, or in a build without CUDA: then e says why. */
+int device_count(Err *e);
 DeviceFacts device_facts(int device);
+/* Local. Can a rank run on it? The driver may refuse it, or somebody have it for himself; kernels want compute capability
+ * 8.0 (bf16, copies that run on). */
+bool device_works(int device, Err *e);
 
 /* Local. The calling thread is a rank on this device from now on, with so many bytes of scratch. */
 void device_open(int device, size_t scratch_bytes);

@@ -18,7 +18,7 @@ static void get(void *to, const void *from, size_t n_bytes) {
     device_get(to, from, n_bytes);
     device_wait();
 }
-static const ArenaMemory memory = {map, device_free, put, get, device_available};
+static const ArenaMemory memory = {map, device_free, put, get, device_available, device_wait};
 
 static Kernels table[2]; // of float words, of bf16 words
 static pthread_once_t once = PTHREAD_ONCE_INIT;

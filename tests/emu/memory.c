@@ -37,11 +37,24 @@ static void allow(const Memory *m, bool yes) {
         die("mprotect refused %zu bytes", m->mapped);
 }
 
+/* Large ones in huge pages, where the system gives them: all of them change hands before and after every kernel. */
+static char *map_pages(size_t n_bytes) {
+    const size_t huge = 2 << 20, spare = n_bytes >= huge ? huge : 0;
+    char *all = mmap(NULL, n_bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return NULL;
+    if (!spare) return all;
+    size_t before = round_up((uintptr_t)all, huge) - (uintptr_t)all;
+    if (before) munmap(all, before);
+    if (before < spare) munmap(all + before + n_bytes, spare - before);
+    madvise(all + before, n_bytes, MADV_HUGEPAGE);
+    return all + before;
+}
+
 void *memory_take(size_t n_bytes, int device) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = round_up(n_bytes, ALIGN);
     Memory m = {.n_bytes = n_bytes, .device = device, .mapped = round_up(room + STRIP, page)};
-    m.pages = mmap(NULL, m.mapped + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m.pages == MAP_FAILED) return NULL;
+    m.pages = map_pages(m.mapped + page);
+    if (!m.pages) return NULL;
     m.p = m.pages + m.mapped - room;
     allow(&m, true);
     memset(m.p - STRIP, STRIP_BYTE, STRIP + room);

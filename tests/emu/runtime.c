@@ -62,6 +62,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     p->pciBusID = d + 1;
     return cudaSuccess;
 }
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
+    if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
+    if (attribute != cudaDevAttrClockRate) return cudaErrorInvalidValue;
+    *value = 1000; // 1 MHz
+    return cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
     *all_bytes = (size_t)16 * GIB;
     *free_bytes = *all_bytes - memory_in_use(device);

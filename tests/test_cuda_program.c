@@ -1,0 +1,172 @@
+/* train_gpt with a GPU: the program as it is, linked with the emulator in place of CUDA's runtime (train_gpt_emu). */
+#include "tests/test.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "data/io.h"
+
+enum { VOCAB = 61, N_TOKENS = 2000, STEPS = 5 };
+
+/* Most tokens follow from the one before. */
+static bool write_tokens(const char *dir) {
+    uint16_t tokens[N_TOKENS];
+    char path[160];
+    for (int i = 0; i < N_TOKENS; i++)
+        tokens[i] = (uint16_t)(i % 20 ? (5 * tokens[i - 1] + 7) % VOCAB
+                                      : (int)(rng_u64(1, 0, (uint64_t)i) % VOCAB));
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    return io_write_file(path, tokens, sizeof tokens, NULL, NULL);
+}
+
+/* Runs $EMU (and $CPU: the same program on the processor) in a folder with tokens; complains of a status that is not expected. */
+static bool run(const char *dir, int status, char *text, size_t n, const char *command) {
+    int got =
+        test_shell(dir, text, n,
+                   "export CPU=\"$BUILD/train_gpt_emu --backend cpu --threads 1\" "
+                   "EMU=\"$BUILD/train_gpt_emu --backend cuda --threads 1\" "
+                   "TRAIN=\"--train train.bin --val train.bin --eval-batches 2 --micro 2 --lr "
+                   "1e-2 --eval-every 0\"; %s",
+                   command);
+    if (got != status) printf("    status %d, not %d, of %s\n%s\n", got, status, command, text);
+    return got == status;
+}
+
+/* The value of the k-th "name":number of a file of records; NAN: there are fewer. */
+static double recorded(const char *dir, const char *file, const char *name, int k) {
+    char path[160], line[8192];
+    double value = NAN;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *f = fopen(path, "r");
+    while (f && k >= 0 && fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, name);
+        if (at && k-- == 0) value = strtod(at + strlen(name), NULL);
+    }
+    if (f) fclose(f);
+    return value;
+}
+
+static const char *const models[] = {
+    "layers=2,heads=2,channels=32,seq=16,vocab=61",
+    "llama,layers=1,heads=4,kv_heads=2,channels=32,seq=16,vocab=61"};
+
+TEST(cuda_program_trains_as_on_the_cpu) {
+    const char *dir = test_tmpdir();
+    char text[8192], command[1024];
+    CHECK(write_tokens(dir));
+    for (int i = 0; i < 4; i++) {
+        bool bf16 = i % 2;
+        snprintf(command, sizeof command,
+                 "O=\"$TRAIN --model %s --steps %d --dtype %s --recompute %s --batch 64 "
+                 "--sample-every %d --sample-tokens 6 --temperature 0\"; "
+                 "$CPU $O --json cpu%d >cpu.txt 2>&1 && $EMU $O --json emu%d >emu.txt 2>&1; "
+                 "s=$?; cat emu.txt; exit $s",
+                 models[i / 2], STEPS, bf16 ? "bf16" : "fp32", i == 3 ? "full" : "none", STEPS, i,
+                 i);
+        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
+        CHECK(strstr(text, "available on the device"));
+        double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
+        char cpu[8], emu[8];
+        snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
+        for (int k = 0; k < STEPS; k++) {
+            CHECK_NEAR(recorded(dir, emu, "\"loss\":", k) / recorded(dir, cpu, "\"loss\":", k), 1,
+                       bound);
+            CHECK_NEAR(recorded(dir, emu, "\"norm\":", k) / recorded(dir, cpu, "\"norm\":", k), 1,
+                       10 * bound);
+        }
+        CHECK_NEAR(recorded(dir, emu, "\"val_loss\":", 0) / recorded(dir, cpu, "\"val_loss\":", 0),
+                   1, bound);
+        // likeliest tokens are the same where they are not near a tie
+        if (!bf16)
+            CHECK(run(dir, 0, text, sizeof text,
+                      "sed -n '/^---/,/^---/p' cpu.txt >a; sed -n '/^---/,/^---/p' emu.txt >b; "
+                      "[ -s a ] && cmp a b"));
+    }
+}
+
+TEST(cuda_program_resumes_with_the_same_bits) {
+    const char *dir = test_tmpdir();
+    char text[8192];
+    CHECK(write_tokens(dir));
+    CHECK(run(dir, 0, text, sizeof text,
+              "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
+              "--schedule constant --export-hf\"; "
+              "$EMU $O one --steps 4 --json one.json && $EMU $O half --steps 2 --save run && "
+              "$EMU $O two --steps 4 --save run --resume --json two.json && "
+              "cmp one/model.safetensors two/model.safetensors"));
+    for (int k = 0; k < 2; k++)
+        CHECK(recorded(dir, "one.json", "\"loss\":", k + 2) ==
+              recorded(dir, "two.json", "\"loss\":", k));
+    // and what it wrote is what the processor reads
+    CHECK(run(dir, 0, text, sizeof text,
+              "O='--init run --val train.bin --micro 2 --eval-batches 4 --json'; "
+              "$EMU $O val.emu && $CPU $O val.cpu"));
+    CHECK_NEAR(recorded(dir, "val.emu", "\"val_loss\":", 0) /
+                   recorded(dir, "val.cpu", "\"val_loss\":", 0),
+               1, 1e-5); // both in fp32
+}
+
+TEST(cuda_program_continues_a_prompt) {
+    const char *dir = test_tmpdir();
+    char text[8192];
+    CHECK(write_tokens(dir));
+    CHECK(
+        run(dir, 0, text, sizeof text,
+            "$CPU --train train.bin --tokenizer bytes --model "
+            "layers=1,heads=2,channels=16,seq=16 --lr 1e-2 --steps 8 --eval-every 0 --save run && "
+            "O='--init run --tokenizer bytes --prompt Ab --sample-tokens 20 --temperature 0'; "
+            "$CPU $O >cpu.txt && $EMU $O >emu.txt && grep -q '^Ab.' emu.txt && "
+            "cmp cpu.txt emu.txt"));
+}
+
+TEST(cuda_program_shows_where_time_and_memory_go) {
+    const char *dir = test_tmpdir();
+    char text[8192];
+    CHECK(write_tokens(dir));
+    CHECK(
+        run(dir, 0, text, sizeof text,
+            "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
+            "--count"));
+    CHECK(strstr(text, "attention backward") && strstr(text, "AdamW"));
+    CHECK(run(dir, 0, text, sizeof text,
+              "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --trace "
+              "trace.json && grep -c '\"attention forward\"' trace.json"));
+    CHECK(run(dir, 0, text, sizeof text, "$EMU --memory --model d12 --micro 1"));
+    CHECK(strstr(text, "on the device"));
+    CHECK(run(dir, 1, text, sizeof text, "$EMU --train train.bin --model d48 --micro 64"));
+    CHECK(strstr(text, "what would:") && strstr(text, "MiB are available on the device"));
+}
+
+TEST(cuda_program_refuses_what_cuda_has_not) {
+    static const struct {
+        const char *options, *words;
+    } cases[] = {{"--exact", "--backend cuda: --exact has no CUDA kernels"},
+                 {"--check-tp 2", "--backend cuda: --check-tp looks at tensors"},
+                 {"--sync-every 2", "--backend cuda: replicas"},
+                 {"--plan", "--backend cuda: --plan measures processors"},
+                 {"--kernels portable", "--backend cuda: --kernels names"},
+                 {"--ranks 2", "--backend cuda: several ranks"}};
+    const char *dir = test_tmpdir();
+    char text[8192], command[256];
+    CHECK(write_tokens(dir));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out",
+                 models[0], cases[i].options);
+        CHECK(run(dir, 2, text, sizeof text, command));
+        CHECK(strstr(text, cases[i].words));
+        CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
+    }
+    // by itself it goes where it can, and says so
+    CHECK(run(dir, 0, text, sizeof text,
+              "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
+              "--steps 1 --exact"));
+    CHECK(strstr(text, "1 threads, ") &&
+          strstr(text, "not on the GPU that is here: --exact has no CUDA kernels"));
+    CHECK(run(dir, 0, text, sizeof text,
+              "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
+              "--steps 1"));
+    CHECK(strstr(text, "cuda kernels"));
+}

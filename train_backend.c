@@ -1,0 +1,108 @@
+/* --backend: the kernels of a run, and the device that each rank has. Ranks of a node take its devices in turns; where there are
+ * more ranks than devices, some share one. */
+#include "train_gpt.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "parallel/gpu.h"
+#include "parallel/profile.h"
+#include "parallel/ranks.h"
+
+enum { AUTO, CPU, CUDA }; // the words of --backend
+
+/* What the run asks for and CUDA has not; NULL: nothing. */
+static const char *asks_for_cpu(int ranks) {
+    if (o.exact) return "--exact has no CUDA kernels";
+    if (o.check_tp) return "--check-tp looks at tensors in the host's memory";
+    if (o.sync_every > 1) return "replicas of --sync-every meet in the host's memory";
+    if (o.plan) return "--plan measures processors (--cluster h100:1 describes GPUs)";
+    if (opt_given(opt_find(options, "kernels"))) return "--kernels names a set of the processor's";
+    if (ranks > 1) return "several ranks exchange tensors in the host's memory";
+    return NULL;
+}
+
+void check_backend(void) {
+    const char *why = o.backend == CUDA ? asks_for_cpu(1) : NULL;
+    if (why) die_usage("--backend cuda: %s", why);
+}
+
+/* Collective. Has every rank a device that works? Then it is r->device. */
+static bool find_device(Run *r, Err *e) {
+    int n = device_count(e);
+    if (n > 0) r->device.index = ranks_before(r->world) % n;
+    bool works = n > 0 && device_works(r->device.index, e);
+    int on_node = ranks_on_node(r->world);
+    r->device.ranks = works ? (on_node + n - 1) / n : 0;
+    return group_agree(&r->group, works, e);
+}
+
+void open_backend(Run *r) {
+    Err e;
+    const char *why = asks_for_cpu(r->group.size);
+    r->kernels = kernels_cpu(o.kernels);
+    bool found = o.backend != CPU && find_device(r, &e);
+    if (o.backend == CUDA && !found) die_usage("--backend cuda: %s", e.text);
+    if (o.backend == CUDA && why) die_usage("--backend cuda: %s", why);
+    if (found && why) err(&r->device.unused, "%s", why);
+    if (!found && o.backend == AUTO && access("/dev/nvidiactl", F_OK) == 0) r->device.unused = e;
+    if (found && !why) {
+        r->device.used = true;
+        r->device.facts = device_facts(r->device.index);
+        device_open(r->device.index, DEVICE_SCRATCH);
+        r->kernels = kernels_cuda(o.dtype == 1);
+    }
+    if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
+}
+
+void close_backend(const Run *r) {
+    if (r->device.used) device_close();
+}
+
+const char *kernels_name(const Run *r) {
+    if (r->device.used) return "cuda";
+    return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
+}
+
+/* FLOP/s of all devices. */
+static double device_peak(Run *r) {
+    const DeviceFacts *f = &r->device.facts;
+    GpuFacts gpu = {f->name, f->major, f->minor, f->sms, f->mhz};
+    double peak = gpu_peak(&gpu, o.dtype == 1, &r->peak_how);
+    if (peak == 0) peak = gpu_measure(r->kernels, o.dtype == 1), r->peak_how = "measured";
+    return group_sum(&r->group, peak / r->device.ranks);
+}
+
+/* FLOP/s of all cores. Ranks that share cores would each measure the whole of one: then rank 0 measures, alone. */
+static double cores_peak(Run *r) {
+    int neighbours = ranks_on_node(r->world), threads = team_size(r->team);
+    bool shared = !group_all(&r->group, neighbours * threads <= r->cores);
+    double peak = !shared || r->lead ? r->kernels->peak(r->team, o.dtype == 1) : 0;
+    r->peak_how = "measured";
+    peak = group_sum(&r->group, peak);
+    return shared ? peak / threads * group_sum(&r->group, (double)r->cores / neighbours) : peak;
+}
+
+void find_peak(Run *r) {
+    r->peak_flops = r->device.used ? device_peak(r) : cores_peak(r);
+}
+
+void print_machine(const Run *r) {
+    const char *dtype = o.dtype ? "bf16" : "fp32", *a_rank = r->group.size > 1 ? " a rank" : "";
+    const DeviceFacts *f = &r->device.facts;
+    if (r->device.used)
+        printf("machine  %s, %d multiprocessors, %.1f GiB%s, cuda kernels, %s, peak %.4g TFLOP/s "
+               "(%s)\n",
+               f->name, f->sms, (double)f->memory_bytes / (1 << 30), a_rank, dtype,
+               r->peak_flops / 1e12, r->peak_how);
+    else
+        printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (%s)\n",
+               team_size(r->team), a_rank, kernels_name(r), dtype, r->peak_flops / 1e9,
+               r->peak_how);
+    if (r->device.ranks > 1 && r->device.used)
+        printf("         %d ranks share a device\n", r->device.ranks);
+    if (*r->device.unused.text)
+        printf("         not on the GPU that is here: %s\n", r->device.unused.text);
+}
