@@ -14,9 +14,9 @@
  *               [ b1 ]
  *               [ b2 ]
  *
- * Sums are taken in an order that depends on the group alone, whoever arrives first: that of its ranks; but where processes have
- * several ranks of it on each of several nodes, over every node's ranks, then over nodes (coll_parts.h). So the same layout gives
- * the same bits with threads and with processes on one node, and the same again on the same nodes. After an all_reduce all ranks
+ * Sums are taken in an order that depends on the group alone, whoever arrives first and however much it is: ranks in pairs,
+ * then pairs of pairs; of processes on several nodes, over every node's ranks, then over nodes (coll_parts.h). So a layout gives
+ * the bits of threads with processes, too, on one node or on nodes of the next 2^i ranks each. After an all_reduce all ranks
  * have the same bits; of bf16 every sum is rounded. Counted bytes are those that this rank receives from others, as ring volumes
  * whatever way they come: (p-1)/p of the whole for all_gather and reduce_scatter, twice that for all_reduce; a broadcast is
  * received once by all but its root, a reduce (p-1) times by its root alone, a shift once by all.

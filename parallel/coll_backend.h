@@ -4,13 +4,12 @@
  * moves bytes. It sees each call twice, when it starts and when it is waited for, and may do its work
  * in either. Groups of one rank are served by coll_self.c in every backend.
  *
- * Whoever does the sum, it is ((b0 + b1) + b2) + ... over the ranks of the group in that order, in the
- * type of the call: coll_fold. Processes on several nodes do so for each node, then for these sums (coll_parts.h).
+ * Whoever does the sum, it is in the tree of coll_fold.h; processes on several nodes do so for each node, then for these sums.
  */
 #ifndef PARALLEL_COLL_BACKEND_H
 #define PARALLEL_COLL_BACKEND_H
 
-#include "parallel/coll.h"
+#include "parallel/coll_fold.h"
 
 typedef struct CollBackend {
     const char *name;
@@ -92,9 +91,6 @@ void threads_job_free(ThreadsJob *job);
 World *world_threads_open(ThreadsJob *job, int rank, int threads);
 void world_threads_left(World *w);
 
-static inline int64_t coll_type_bytes(CollType t) {
-    return (const int64_t[]){4, 8, 8, 4, 1, 2}[t];
-}
 /* Elements of one block, or of the buffer. */
 static inline int64_t coll_elements(const CollCall *call) {
     return call->rows * call->cols;
@@ -120,16 +116,6 @@ static inline int64_t coll_block_stride(const CollCall *call) {
  * src may be that very block. Blocks of dim 1 are size * cols apart in the whole. */
 void *coll_own_block(const CollCall *call, int rank);
 int64_t coll_src_stride(const CollCall *call, int rank, int size);
-/* Local. Rows of row_bytes bytes from one matrix to another; strides in bytes. The team helps. */
-void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
-               int64_t rows, int64_t row_bytes);
-/* Local. dst[i] = a[i] + b[i] (or the greater one) for n elements; dst may be a or b. Integers wrap
- * around. A NaN in a stays, one in b is no maximum. */
-void coll_fold_to(CollType type, CollFold fold, void *dst, const void *a, const void *b, int64_t n);
-static inline void coll_fold(CollType type, CollFold fold, void *dst, const void *src, int64_t n) {
-    coll_fold_to(type, fold, dst, dst, src, n);
-}
-
 /* Are these the same call, as far as two ranks of a group must agree? Checked in debug builds. */
 bool coll_agree(const CollCall *a, const CollCall *b);
 /* Local. Ends the job with both call sites. other: index of the other rank in the group. */

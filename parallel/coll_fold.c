@@ -1,8 +1,8 @@
-/* coll_fold -- the arithmetic and the copies of collectives, alike in every backend. */
+#include "parallel/coll_fold.h"
+
 #include <string.h>
 
 #include "base/bf16.h"
-#include "parallel/coll_backend.h"
 
 typedef void (*FoldFn)(void *dst, const void *x, const void *y, int64_t n);
 
@@ -36,7 +36,7 @@ FOLD(max_i64, int64_t, b > a ? b : a)
 FOLD(max_i32, int32_t, b > a ? b : a)
 FOLD(max_u8, uint8_t, b > a ? b : a)
 
-/* Each sum is rounded, as ranks are added in turn. */
+/* Each sum of two is rounded. */
 static void sum_bf16(void *dst, const void *x, const void *y, int64_t n) {
     uint16_t *to = dst;
     const uint16_t *p = x, *q = y;
@@ -56,6 +56,17 @@ void coll_fold_to(CollType type, CollFold fold, void *dst, const void *a, const 
         [COLL_I64] = {sum_i64, max_i64}, [COLL_I32] = {sum_i32, max_i32},
         [COLL_U8] = {sum_u8, max_u8},    [COLL_BF16] = {sum_bf16, max_bf16}};
     table[type][fold](dst, a, b, n);
+}
+
+void coll_stack_add(CollStack *s, const void *term, int adds, void *dst) {
+    s->on[s->top++] = term;
+    for (; adds > 0; adds--, s->top--) {
+        int to = s->top - 2;
+        void *at = dst && to == 0 ? dst : s->sum[to]; // the last one: all terms are read
+        coll_fold_to(s->type, s->fold, at, s->on[to], s->on[to + 1], s->n);
+        s->on[to] = at;
+    }
+    if (dst && s->on[0] != dst) memcpy(dst, s->on[0], (size_t)(s->n * coll_type_bytes(s->type)));
 }
 
 typedef struct Copy {

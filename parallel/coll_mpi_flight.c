@@ -15,13 +15,24 @@ enum {
     KEEPS = 64,
 };
 
-/* Where ways meet, from measurements (loopback, and TCP of 200 Mbit/s and 1 Gbit/s between 2, 4 and 8 hosts). By nodes: a
- * whole of 8 KiB and more; less goes directly, in fewer steps. All ranks sum all of it, in one step: up to 16 KiB while
- * that sends no more than 1 KiB beyond what a rank would send in two, (p - 1) n instead of 2 (p - 1) n / p.
- * Recursive halving and doubling are no ways here. With two ranks they are the exchanges that these are; with four they took
- * what direct ones take (16 KiB: 205 us both), with eight hosts on two cores, where messages cost more than bytes, 80 % of
- * it (64 KiB: 991 us of 1236). But they sum in another order, and that holds for every size. */
-static const int64_t nodes_from = 8 << 10, whole_to = 16 << 10, whole_beyond = 1 << 10;
+/* Where ways meet, from measurements of wholes (TCP of 1 Gbit/s between 4 and 8 hosts on two cores; us):
+ *
+ *     all_reduce           4 hosts: direct  halving  doubling     8 hosts: direct  halving  doubling
+ *          1 KiB                       255      184        92                 807      680       314
+ *          4 KiB                       232      204       160                 760      709       385
+ *         16 KiB                       373      249       277                1067      762       526
+ *         64 KiB                      1009      833      1356                1898     1297      3046
+ *        256 KiB                      3799     3621      7113                7976     5457     13066
+ *     reduce_scatter  64 KiB                                                 1534      608
+ *     all_gather      64 KiB                                                  937      570
+ *       the same       1 MiB          7950    10240                         12173    15263
+ *
+ * In rounds: from four hops on up to 128 KiB; more goes directly, all of it at once. Of all_reduce up to 8 KiB by doubling. Not
+ * on one node: there eight processes took 192 us directly, 390 and 417 in rounds (1 KiB). By nodes: a whole of 8 KiB and more.
+ * In one exchange, all of it to all: up to 16 KiB while that sends no more than 1 KiB beyond what a rank would send in
+ * two, (p - 1) n instead of 2 (p - 1) n / p. */
+static const int64_t rounds_to = 128 << 10, doubled_to = 8 << 10, nodes_from = 8 << 10,
+                     whole_to = 16 << 10, whole_beyond = 1 << 10;
 
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
 struct FlightCount flight_count;
@@ -84,25 +95,37 @@ static Part room(const Flight *f, char *rooms, int i, int j) {
     return p;
 }
 
-/* Where a part that comes is put: what is to be summed into its slot, else to its place, or packed before that. */
+/* Where a part that is collected is put: to its place, or packed before that. */
+static Part collected(const Flight *f, int j) {
+    Part p = part(f, f->call->dst, j);
+    return is_packed(&p) ? room(f, f->packed, j, j) : p;
+}
+
+/* Where a part that comes is put: what is to be summed into its slot. */
 static Part incoming(const Flight *f, const CollMove *m) {
-    if (f->step <= SPREAD_FAR) return room(f, f->kept, m->slot, m->part);
-    Part p = part(f, f->call->dst, m->part);
-    return is_packed(&p) ? room(f, f->packed, m->part, m->part) : p;
+    return f->step <= SPREAD_FAR ? room(f, f->kept, m->slot, m->part) : collected(f, m->part);
+}
+
+/* What this rank has of all_gather's whole at the beginning. */
+static Part brought(const Flight *f) {
+    const CollCall *call = f->call;
+    const Comm *c = f->home->group;
+    return block(f, call->src, coll_src_stride(call, c->rank, c->size));
+}
+
+/* Where the owner's sum is left. */
+static Part result(const Flight *f, int j) {
+    const CollCall *call = f->call;
+    return coll_has_blocks(call->op) ? block(f, call->dst, call->cols) : part(f, call->dst, j);
 }
 
 /* Where a part that goes lies, not packed yet. */
 static Part outgoing(const Flight *f, const CollMove *m) {
     const CollCall *call = f->call;
-    const Comm *c = f->home->group;
     if (f->step == SPREAD_FAR && m->slot >= 0) return room(f, f->kept, m->slot, m->part);
     if (f->step <= SPREAD_FAR) return part(f, call->src, m->part);
-    if (f->step == COLLECT_NEAR) {
-        Part p = part(f, call->dst, m->part);
-        return is_packed(&p) ? room(f, f->packed, m->part, m->part) : p; // as it came
-    }
-    if (call->op == COLL_ALL_GATHER)
-        return block(f, call->src, coll_src_stride(call, c->rank, c->size));
+    if (call->op == COLL_ALL_GATHER && m->part == f->way.rank) return brought(f);
+    if (f->step == COLLECT_NEAR) return collected(f, m->part); // as it came
     return part(f, call->op == COLL_ALL_REDUCE ? call->dst : call->src, m->part);
 }
 
@@ -156,6 +179,74 @@ static void unpack(Flight *f, Team *team) {
     }
 }
 
+/* ---- rounds */
+
+static bool in_rounds(const Flight *f) {
+    return f->way.halves && (f->step == SPREAD_FAR || f->step == COLLECT_FAR);
+}
+
+/* n places that follow each other; beyond the last one lies what comes to be added. */
+static Part places(const Flight *f, int from, int n) {
+    Part p = room(f, f->kept, f->places + from, 0);
+    p.lines = n * f->piece;
+    return p;
+}
+
+static Part place_of_part(const Flight *f, int place, int j) {
+    return room(f, f->kept, f->places + place, j);
+}
+
+/* Brings to the places what this rank has of the parts that it carries. */
+static void fill_places(const Flight *f, Team *team) {
+    for (int i = 0; i < coll_places(&f->way); i++) {
+        int j = coll_part_at(&f->way, i);
+        Part to = place_of_part(f, i, j), from;
+        if (f->step == SPREAD_FAR) {
+            int slot = coll_slot_of(&f->way, j);
+            from = slot < 0 ? part(f, f->call->src, j) : room(f, f->kept, slot, j);
+        } else if (f->call->op == COLL_ALL_GATHER && j == f->way.rank) {
+            from = brought(f);
+        } else {
+            continue;
+        }
+        copy_part(f, team, &to, &from);
+        int64_t line = to.width * coll_type_bytes(f->call->type); // slices need not be equally long
+        memset(to.at + to.lines * line, 0, (size_t)((f->piece - to.lines) * line));
+    }
+}
+
+/* From the places to where results are. An own block of all_gather is there, or comes there last (land). */
+static void empty_places(const Flight *f, Team *team) {
+    CollOp op = f->call->op;
+    for (int i = 0; i < coll_places(&f->way); i++) {
+        int j = coll_part_at(&f->way, i);
+        bool own = j == f->way.rank;
+        if (op == COLL_REDUCE_SCATTER ? !own : op == COLL_ALL_GATHER && own) continue;
+        Part from = place_of_part(f, i, j);
+        Part to = f->step == SPREAD_FAR ? result(f, j) : collected(f, j);
+        copy_part(f, team, &to, &from);
+    }
+}
+
+static void post_round(Flight *f) {
+    CollRound r = coll_round(&f->way, (CollStep)f->step, f->round);
+    bool adds = f->step == SPREAD_FAR;
+    Part comes = places(f, adds ? coll_places(&f->way) : r.take, r.n),
+         goes = places(f, r.give, r.n);
+    f->n_moves = 2;
+    f->move[0] = (CollMove){r.take, r.peer, -1, true};
+    f->move[1] = (CollMove){r.give, r.peer, -1, false};
+    post_one(f, 0, &comes);
+    post_one(f, 1, &goes);
+}
+
+static void add_round(const Flight *f) {
+    CollRound r = coll_round(&f->way, SPREAD_FAR, f->round);
+    Part own = places(f, r.take, r.n), other = places(f, coll_places(&f->way), r.n);
+    coll_fold_to(f->call->type, f->call->fold, own.at, r.first ? own.at : other.at,
+                 r.first ? other.at : own.at, own.lines * own.width);
+}
+
 /* ---- signatures */
 
 static void post_signatures(Flight *f) {
@@ -200,36 +291,26 @@ typedef struct Sum {
     int n_terms, part;
     const CollTerm *term;
     Part own, to;
-    char *slots;
 } Sum;
 
-/* Elements begin..end of a piece, n terms in the order of the tree. A chunk is summed on the stack, so that it stays in the
- * nearest cache, and that `to` may be a term. */
+/* Elements begin..end of a piece. `to` may be a term. */
 static void sum_elements(void *ctx, int64_t begin, int64_t end) {
-    enum { CHUNK = 1024 };
-    double sum[CHUNK], node[CHUNK]; // room for the widest type
     const Sum *s = ctx;
-    CollType type = s->f->call->type;
-    CollFold fold = s->f->call->fold;
-    int64_t bytes = coll_type_bytes(type);
+    const CollCall *call = s->f->call;
+    CollStack stack;
+    int64_t bytes = coll_type_bytes(call->type);
     int64_t run = is_packed(&s->own) ? s->own.width : INT64_MAX; // without a gap
+    stack.type = call->type, stack.fold = call->fold;
     for (int64_t at = begin, n; at < end; at += n) {
-        n = mpi_job_least(mpi_job_least(CHUNK, end - at), run - at % run);
-        bool open = false; // is there a sum of a node that is not part of the whole one yet?
+        n = mpi_job_least(mpi_job_least(COLL_CHUNK / bytes, end - at), run - at % run);
+        stack.n = n, stack.top = 0;
         for (int t = 0; t < s->n_terms; t++) {
             const CollTerm *term = &s->term[t];
-            bool several = t + 1 < s->n_terms && !s->term[t + 1].opens;
             const char *from = s->own.at + (at / run * s->own.stride + at % run) * bytes;
             if (term->slot >= 0) from = room(s->f, s->f->kept, term->slot, s->part).at + at * bytes;
-            if (term->opens && open) coll_fold(type, fold, sum, node, n);
-            if (term->opens) open = t > 0 && several;
-            if (t == 0 || (term->opens && open))
-                memcpy(t ? node : sum, from, (size_t)(n * bytes));
-            else
-                coll_fold(type, fold, open ? node : sum, from, n);
+            coll_stack_add(&stack, from, term->adds,
+                           t + 1 == s->n_terms ? s->to.at + at * bytes : NULL);
         }
-        if (open) coll_fold(type, fold, sum, node, n);
-        memcpy(s->to.at + at * bytes, sum, (size_t)(n * bytes));
     }
 }
 
@@ -243,11 +324,7 @@ static void sum_all(const Flight *f, Team *team) {
         int j = m->part[i];
         Sum s = {.f = f, .part = j, .term = m->term, .own = part(f, call->src, j)};
         s.n_terms = coll_terms(&f->way, (CollStep)f->step, i, m->term);
-        if (f->step == SPREAD_NEAR)
-            s.to = room(f, f->kept, i, j);
-        else
-            s.to =
-                coll_has_blocks(call->op) ? block(f, call->dst, call->cols) : part(f, call->dst, j);
+        s.to = f->step == SPREAD_NEAR ? room(f, f->kept, i, j) : result(f, j);
         if (team)
             team_for(team, s.own.lines * s.own.width, GRAIN, sum_elements, &s);
         else
@@ -323,8 +400,13 @@ void flights_close(MpiComm *m) {
 /* ---- flights */
 
 static void begin_step(Flight *f, CollStep step, Team *team) {
-    f->step = (int)step;
-    post(f, team);
+    f->step = (int)step, f->round = 0;
+    if (!in_rounds(f)) {
+        post(f, team);
+        return;
+    }
+    fill_places(f, team);
+    post_round(f);
 }
 
 static void begin_piece(Flight *f, Team *team) {
@@ -337,13 +419,18 @@ static CollWay way_of(const MpiComm *m, const CollCall *call) {
     int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
     if (coll_has_blocks(call->op)) bytes *= c->size;
     bool by_nodes = coll_nodes_nest(&m->nodes) && bytes >= nodes_from && call->op != COLL_SHIFT;
-    bool little = bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
-    return (CollWay){.nodes = &m->nodes,
-                     .hops = by_nodes ? &m->nodes : &m->alone,
-                     .op = call->op,
-                     .rank = c->rank,
-                     .root = call->root,
-                     .whole = call->op == COLL_ALL_REDUCE && !by_nodes && little};
+    CollWay w = {.nodes = &m->nodes,
+                 .hops = by_nodes ? &m->nodes : &m->alone,
+                 .op = call->op,
+                 .rank = c->rank,
+                 .root = call->root};
+    bool blocks_or_all = coll_has_blocks(call->op) || call->op == COLL_ALL_REDUCE;
+    w.halves = blocks_or_all && bytes <= rounds_to && m->nodes.n > 1 && w.hops->n >= 4 &&
+               coll_may_halve(w.nodes, w.hops) && call != &flight_barrier;
+    bool little =
+        w.halves ? bytes <= doubled_to : bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
+    w.whole = call->op == COLL_ALL_REDUCE && !by_nodes && little;
+    return w;
 }
 
 /* How many lines there are, and how many of them go at once. */
@@ -357,13 +444,20 @@ static void take_room(Flight *f) {
     f->lines = lines_are_rows ? call->rows : n;
     if (call->op == COLL_ALL_REDUCE && !f->way.whole) f->lines = (n + size - 1) / size;
     bool strided = lines_are_rows && f->lines > 0;
-    int64_t slots = by_nodes ? m->slots : size - 1, most = slots < size ? size : slots;
+    int64_t slots = by_nodes ? m->slots : size - 1, most;
+    if (f->way.halves) {
+        int carried = coll_places(&f->way);
+        f->places = by_nodes ? m->slots : 0;
+        slots = f->places + carried + (carried + 1) / 2;
+    }
+    most = slots < size ? size : slots;
     int64_t at_once = spreads || strided ? KEPT_BYTES / most : MESSAGE_BYTES;
     f->piece = line_bytes < at_once ? at_once / (line_bytes ? line_bytes : 1) : 1;
     f->piece = mpi_job_least(f->piece, f->lines);
     size_t piece_bytes = (size_t)(f->piece * line_bytes);
     bool sums = spreads && (call->op != COLL_REDUCE || by_nodes || f->way.rank == call->root);
-    f->kept = sums && piece_bytes ? keep_take((size_t)slots * piece_bytes) : NULL;
+    f->kept =
+        (sums || f->way.halves) && piece_bytes ? keep_take((size_t)slots * piece_bytes) : NULL;
     f->packed = strided && piece_bytes ? keep_take((size_t)size * piece_bytes) : NULL;
 }
 
@@ -409,7 +503,17 @@ static void end_step(Flight *f, Team *team) {
         if (signatures_agree(f)) begin_piece(f, team);
         return;
     }
-    if (f->step <= SPREAD_FAR) sum_all(f, team);
+    if (!in_rounds(f)) {
+        if (f->step <= SPREAD_FAR) sum_all(f, team);
+    } else {
+        if (f->step == SPREAD_FAR) add_round(f);
+        if (++f->round < coll_rounds(&f->way)) {
+            post_round(f);
+            return;
+        }
+        bool goes_on = f->step == SPREAD_FAR && f->call->op == COLL_ALL_REDUCE && !f->way.whole;
+        if (!goes_on) empty_places(f, team);
+    }
     CollStep next = coll_step_from(&f->way, f->step + 1);
     if (next < N_COLL_STEPS) {
         begin_step(f, next, team);

@@ -22,17 +22,18 @@ typedef struct Flight {
     struct MpiComm *home;
     const CollCall *call;
     CollWay way;
-    int step; // CollStep, or FLIGHT_
+    int step, round; // CollStep, or FLIGHT_; of a far step
     uint64_t number;
     int tag;
     int64_t lines, piece, from; // of the largest part; of one piece; before this piece
-    char *kept;                 // [slots, piece, width] for sums
-    char *packed;               // [size, piece, width] of dim 1
-    Signature *signed_by;       // [size]; NULL in builds that do not check
-    bool *heard;                // [size] has this rank sent anything?
-    int n_moves;                // of the step
-    CollMove *move;             // [most_moves]
-    MPI_Request *request;       // [most_moves]
+    char *kept;   // [slots, piece, width] for sums; then places, and half as many to be added
+    int places;   // where they begin
+    char *packed; // [size, piece, width] of dim 1
+    Signature *signed_by; // [size]; NULL in builds that do not check
+    bool *heard;          // [size] has this rank sent anything?
+    int n_moves;          // of the step
+    CollMove *move;       // [most_moves]
+    MPI_Request *request; // [most_moves]
 } Flight;
 
 typedef struct MpiComm {

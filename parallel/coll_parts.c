@@ -65,6 +65,67 @@ static int carried(const CollWay *w, int end) {
     return n;
 }
 
+/* ---- rounds: hops of one rank each stand in a row, in the order of the tree, or ranks of a place in their nodes */
+
+static bool is_power(int n) {
+    return (n & (n - 1)) == 0;
+}
+
+bool coll_may_halve(const CollNodes *nodes, const CollNodes *hops) {
+    int k = ranks_of(nodes, 0);
+    for (int i = 1; i < nodes->n; i++)
+        if (ranks_of(nodes, i) != k) return false;
+    return is_power(nodes->n) && (hops == nodes || is_power(k));
+}
+
+static bool by_nodes(const CollWay *w) {
+    return w->hops == w->nodes;
+}
+static int row_size(const CollWay *w) {
+    return by_nodes(w) ? w->nodes->n : w->nodes->size;
+}
+/* The rank at a place of this rank's row, and where this rank stands. */
+static int in_row(const CollWay *w, int at) {
+    const CollNodes *n = w->nodes;
+    return n->rank[by_nodes(w) ? n->first[at] + n->place[w->rank] : at];
+}
+static int my_place(const CollWay *w) {
+    const CollNodes *n = w->nodes;
+    int node = n->of[w->rank];
+    return by_nodes(w) ? node : n->first[node] + n->place[w->rank];
+}
+
+int coll_rounds(const CollWay *w) {
+    return __builtin_ctz((unsigned)row_size(w));
+}
+int coll_places(const CollWay *w) {
+    return w->whole ? 1 : row_size(w);
+}
+
+/* The lowest bit becomes the highest one of as many as there are rounds: what agrees in low bits lies together. */
+static int reversed(const CollWay *w, int at) {
+    int r = 0;
+    for (int i = coll_rounds(w); i > 0; i--, at >>= 1) r = r << 1 | (at & 1);
+    return r;
+}
+
+int coll_part_at(const CollWay *w, int place) {
+    return w->whole ? 0 : in_row(w, reversed(w, place));
+}
+
+/* Before round i of halving a rank has the parts of all that agree with it in the bits below i. */
+CollRound coll_round(const CollWay *w, CollStep step, int i) {
+    bool spreads = step == SPREAD_FAR;
+    int bit = spreads ? i : coll_rounds(w) - 1 - i, me = my_place(w);
+    CollRound r = {.peer = in_row(w, me ^ (1 << bit)), .n = 1, .first = !(me >> bit & 1)};
+    if (w->whole) return r;
+    r.n = row_size(w) >> (bit + 1);
+    int low = (2 << bit) - 1, mine = reversed(w, me & low), other = mine ^ r.n;
+    r.give = spreads ? other : mine;
+    r.take = spreads ? mine : other;
+    return r;
+}
+
 /* ---- slots: those of each mate for all carried parts, then one of each other node */
 
 /* Mates are the other ranks of a node; the i-th of n others, without `me`. */
@@ -74,6 +135,9 @@ static int among_others(int i, int me) {
 static int near_slot(const CollWay *w, int mate, int i, int n_carried) {
     const CollNodes *h = w->hops;
     return among_others(h->place[mate], h->place[w->rank]) * n_carried + i;
+}
+int coll_slot_of(const CollWay *w, int part) {
+    return ranks_of(w->hops, my_node(w)) == 1 ? -1 : carried(w, part);
 }
 static int far_slot(const CollWay *w, int node, int n_carried) {
     return (ranks_of(w->hops, my_node(w)) - 1) * n_carried + among_others(node, my_node(w));
@@ -103,7 +167,7 @@ static int spread_near(const CollWay *w, CollMove *list) {
 static int spread_far(const CollWay *w, CollMove *list) {
     const CollNodes *h = w->hops;
     int node = my_node(w), n_parts = parts_of(w), n_carried = carried(w, n_parts), n = 0;
-    bool owns = !has_root(w->op) || w->rank == w->root, alone = ranks_of(h, node) == 1;
+    bool owns = !has_root(w->op) || w->rank == w->root;
     for (int d = 1; d < h->n && owns; d++) {
         int from = (node - d + h->n) % h->n;
         list[n++] =
@@ -114,7 +178,7 @@ static int spread_far(const CollWay *w, CollMove *list) {
          d++) { // each rank begins with another owner, so that none is everybody's first
         int j = (w->rank + d) % n_parts;
         if (comes_from_far(w, j) && carries(w, w->rank, j))
-            list[n++] = (CollMove){j, owner_of(w, j), alone ? -1 : carried(w, j), false};
+            list[n++] = (CollMove){j, owner_of(w, j), coll_slot_of(w, j), false};
     }
     return n;
 }
@@ -155,7 +219,7 @@ static int collect_near(const CollWay *w, CollMove *list) {
         for (int d = 1; d < k; d++) {
             int mate = mates[(receive ? me - d + k : me + d) % k];
             for (int j = 0; j < n_parts; j++)
-                if (comes_from_far(w, j) && carries(w, receive ? mate : w->rank, j))
+                if ((w->halves || comes_from_far(w, j)) && carries(w, receive ? mate : w->rank, j))
                     list[n++] = (CollMove){j, mate, -1, receive};
         }
     return n;
@@ -196,7 +260,7 @@ static int near_terms(const CollWay *w, int i, CollTerm *list) {
     int node = my_node(w), k = ranks_of(h, node), n_carried = carried(w, parts_of(w));
     for (int t = 0; t < k; t++) {
         int r = h->rank[h->first[node] + t];
-        list[t] = (CollTerm){r == w->rank ? -1 : near_slot(w, r, i, n_carried), t == 0};
+        list[t] = (CollTerm){r == w->rank ? -1 : near_slot(w, r, i, n_carried), coll_adds(t, k)};
     }
     return k;
 }
@@ -204,17 +268,16 @@ static int near_terms(const CollWay *w, int i, CollTerm *list) {
 /* Of each hop one term, in the order of nodes. */
 static int far_terms(const CollWay *w, CollTerm *list) {
     const CollNodes *h = w->hops, *s = w->nodes;
-    int n = 0, n_parts = parts_of(w), n_carried = carried(w, n_parts);
-    bool alone = ranks_of(h, my_node(w)) == 1;
-    int own = alone ? -1 : carried(w, has_root(w->op) ? 0 : w->rank);
-    for (int node = 0; node < s->n; node++)
-        for (int k = s->first[node], before = -1; k < s->first[node + 1]; k++) {
-            int hop = h->of[s->rank[k]];
-            if (hop == before) continue;
-            int slot = hop == my_node(w) ? own : far_slot(w, hop, n_carried);
-            list[n++] = (CollTerm){slot, k == s->first[node]};
-            before = hop;
+    int n_parts = parts_of(w), n_carried = carried(w, n_parts), n = 0;
+    int own = coll_slot_of(w, has_root(w->op) ? 0 : w->rank);
+    for (int node = 0; node < s->n; node++) {
+        int k = by_nodes(w) ? 1 : ranks_of(s, node);
+        for (int i = 0; i < k; i++) {
+            int hop = h->of[s->rank[s->first[node] + i]];
+            list[n++] = (CollTerm){hop == my_node(w) ? own : far_slot(w, hop, n_carried),
+                                   coll_adds(i, k) + (i + 1 == k ? coll_adds(node, s->n) : 0)};
         }
+    }
     return n;
 }
 

@@ -242,22 +242,20 @@ typedef struct Sum {
 /* Sums bytes begin..end of the rows laid one behind the other, by chunks that stay in the first cache.
  * Each is read from all before it is written to any: dst may be the src of any rank. */
 static void sum_piece(void *ctx, int64_t begin, int64_t end) {
-    enum { CHUNK = 8192 };
     const Sum *s = ctx;
-    _Alignas(64) char sum[CHUNK];
+    _Alignas(64) char sum[COLL_CHUNK];
+    CollStack stack;
     int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
+    stack.type = s->type, stack.fold = s->fold;
     for (int64_t n; begin < end; begin += n, at += n) {
         if (at == s->row_bytes) row++, at = 0;
-        n = s->row_bytes - at < CHUNK ? s->row_bytes - at : CHUNK;
+        n = s->row_bytes - at < COLL_CHUNK ? s->row_bytes - at : COLL_CHUNK;
         if (n > end - begin) n = end - begin;
-        int64_t from = row * s->src_stride + at;
-        const char *so_far = s->src[0] + from;
-        for (int i = 1; i < s->n_src; i++) {
-            bool straight = i == s->n_src - 1 && s->n_dst == 1; // the last one goes to its place
-            void *to = straight ? s->dst[0] + begin : sum;
-            coll_fold_to(s->type, s->fold, to, so_far, s->src[i] + from, n / bytes);
-            so_far = sum;
-        }
+        void *to = s->n_dst == 1 ? s->dst[0] + begin : sum;
+        stack.n = n / bytes, stack.top = 0;
+        for (int i = 0; i < s->n_src; i++)
+            coll_stack_add(&stack, s->src[i] + row * s->src_stride + at, coll_adds(i, s->n_src),
+                           i + 1 == s->n_src ? to : NULL);
         for (int i = 0; i < s->n_dst && s->n_dst > 1; i++)
             memcpy(s->dst[i] + begin, sum, (size_t)n);
     }

@@ -13,10 +13,13 @@
  *   direct
  *     all_gather,         N (p - m) / p: its block to all outside       largest of all levels
  *     reduce_scatter
- *     all_reduce          twice that, or N (p - m) in one turn: all of it to all, where that is quicker
+ *     all_reduce          twice that, or N (p - m) in one turn: all of it to all; or N log2(p/m) by doubling, the sum of all
+ *                         levels; where that is quicker
  *     broadcast, reduce   N (p - m): the root's; for P (p/m - 1) N: the unit of the roots has one for
  *                         each m of its ranks
- *     latency             of the farthest rank; half of it is work of the processor, for each of p - 1 messages
+ *     latency             of the farthest rank; half of it is work of the processor, for each of p - 1 messages. Or that
+ *                         of log2 p rounds, log2(p/m) of them outside, where p is a power of two: halving, which is for so
+ *                         little that what it saves of the bytes outside does not count
  *     shift               N; for P N (p - m) / (p - 1), the mean over all distances. So in rings, too; one latency
  *   direct by nodes, k ranks of the group in each (instead, where it is quicker: parallel/coll_parts.h)
  *     all_gather, ...     inside   N (k - m) / k, as in a direct one of k ranks     sum: inside a node, then
@@ -155,17 +158,44 @@ static bool rooted(CollOp op) {
     return op == COLL_BROADCAST || op == COLL_REDUCE;
 }
 
+static bool in_powers(double n) {
+    return n == (double)((int64_t)1 << ilogb(n));
+}
+
+/* Rounds of halving or doubling that leave a unit below a level, but none of the next. */
+static double rounds_of(const Spread *s, int l) {
+    return log2(s->fewest[l + 1] / s->fewest[l]);
+}
+
+/* Seconds of messages to many, or of rounds, where those are quicker. */
+static double first_bytes(CollOp op, double p, double latency, double messages, double rounds) {
+    double each = (1 - busy) * latency + busy * messages;
+    return rooted(op) || !in_powers(p) ? each : smaller(each, rounds);
+}
+
 static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
     Way w = inside();
-    double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    double bytes = 0, messages = 0, rounds = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         pass(&w, m, l);
         double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
         bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
         messages += (s->fewest[l + 1] - s->fewest[l]) * w.latency;
+        rounds += rounds_of(s, l) * w.latency;
     }
-    return turns * (bytes + (1 - busy) * w.latency + busy * messages);
+    return turns * (bytes + first_bytes(op, p, w.latency, messages, rounds));
+}
+
+/* all_reduce: all of it, to a partner in each round. */
+static double doubling(const Machine *m, const Spread *s, double p, double N) {
+    Way w = inside();
+    double t = in_powers(p) ? 0 : INFINITY;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        t += rounds_of(s, l) * (w.latency + N / smaller(w.rank, w.port));
+    }
+    return t;
 }
 
 /* The level whose units are nodes; -1: the description has none, or all ranks are in one. */
@@ -179,7 +209,7 @@ static int level_of_nodes(const Machine *m) {
 static double stage(const Machine *m, const Spread *s, CollOp op, int from, int to, double N,
                     double parts) {
     double p = s->fewest[to], p_mean = s->mean[to], k = s->fewest[from], k_mean = s->mean[from];
-    double bytes = 0, messages = 0;
+    double bytes = 0, messages = 0, rounds = from ? 0 : INFINITY; // inside nodes there are none
     Way w = inside();
     for (int l = 0; l < to && s->fewest[l] < p; l++) {
         pass(&w, m, l);
@@ -189,8 +219,9 @@ static double stage(const Machine *m, const Spread *s, CollOp op, int from, int 
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p_mean;
         bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
         messages += parts * (s->fewest[l + 1] - s->fewest[l]) / k * w.latency;
+        rounds += rounds_of(s, l) * w.latency;
     }
-    return bytes + (1 - busy) * w.latency + busy * messages;
+    return bytes + first_bytes(op, p, w.latency, messages, rounds);
 }
 
 static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
@@ -239,7 +270,9 @@ static double travel(const Machine *m, const Spread *s, CollOp op, int size, int
     if (op == COLL_SHIFT) return shift(m, s, p, N);
     if (m->travel == TRAVEL_DIRECT) {
         double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
-        return op == COLL_ALL_REDUCE ? smaller(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
+        if (op != COLL_ALL_REDUCE) return t;
+        double whole = smaller(direct(m, s, COLL_ALL_GATHER, p, N * p), doubling(m, s, p, N));
+        return smaller(t, whole);
     }
     double t = ring(m, s, op, p, N);
     return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));

@@ -128,19 +128,20 @@ static void ring_out(Pieces *c) {
     }
 }
 
-/* What all ranks have for this one, in their order: as a reduce_scatter sums. */
+/* What all ranks have for this one, in the tree in which a reduce_scatter sums. */
 static void ring_sum(Pieces *c) {
     int64_t X = c->stripes, me = comm_rank(c->out->comm[0]), block = c->rows * c->p.N, N = c->p.N;
     Model *m = c->m;
+    Act *part[MAX_RING];
     for (int64_t k = X > MAX_CHUNKS ? X - MAX_CHUNKS : 1; k < X; k++)
         coll_wait(c->ticket[k % MAX_CHUNKS]);
-    for (int64_t r = 0; r < X; r++) {
-        const Act *part = acts_at(m, r == me ? c->p.y : m->work.ring, r * block);
-        if (r == 0)
-            m->k->copy(m->team, c->dst, N, part, N, c->rows, N, m->k->word);
-        else
-            m->k->bias_residual(m->team, c->dst, part, NULL, c->rows, N);
-    }
+    for (int64_t r = 0; r < X; r++)
+        part[r] = acts_at(m, r == me ? c->p.y : m->work.ring, r * block);
+    m->k->copy(m->team, c->dst, N, part[0], N, c->rows, N, m->k->word);
+    part[0] = c->dst;
+    for (int64_t apart = 1; apart < X; apart *= 2)
+        for (int64_t r = 0; r + apart < X; r += 2 * apart)
+            m->k->bias_residual(m->team, part[r], part[r + apart], NULL, c->rows, N);
 }
 
 int64_t pieces_room(const Model *m, const Path *out, int64_t rows, int64_t cols) {

@@ -12,7 +12,7 @@
  *
  * Rows are tokens. Where a path gathers or scatters blocks of tokens, each piece takes a stripe of rows out of every
  * rank's block, so that all that comes lies where it belongs. Sums are those of the whole product, in the same order:
- * the order of ranks. A ring of more than MAX_RING ranks is none: a gather along the same axis is under way all the
+ * the tree of parallel/coll_fold.h. A ring of more than MAX_RING ranks is none: a gather along the same axis is under way all the
  * time. Sources: ATP (2023) section 4.1 for chunks; Wang et al. (ASPLOS 2023) for rings.
  */
 #ifndef PARALLEL_PIECES_H

@@ -132,7 +132,7 @@ ends() {
 
 same_sums() {
     local n why
-    for n in 2 3 5; do
+    for n in 2 3 4 5; do
         why=
         "$job" sums "$n" >threads 2>err || why="threads: status $?"
         mpi "$n" "$job" sums >processes 2>err || why="processes: status $?"
@@ -141,15 +141,18 @@ same_sums() {
     done
 }
 
-# Ranks that are told to be on several nodes: also unequal ones, such as are not in blocks, and one that holds one rank.
+# Ranks that are told to be on several nodes: also unequal ones, such as are not in blocks, and one that holds one rank. Nodes of
+# two ranks, or four, each in a block, add as one node does.
 sums_by_nodes() {
-    local nodes n why
-    for nodes in 0,0,1,1 0,1,0,1,1 0,0,0,1 5,2,2,5,0,2,0; do
+    local nodes n why same
+    for nodes in 0,0,1,1 0,0,1,1,2,2,3,3 0,1,2,3,4,5,6,7 0,1,0,1,1 0,0,0,1 0,1,1,0 0,0,0,1,1,1 5,2,2,5,0,2,0; do
         why=
         n=$(tr ',' '\n' <<<$nodes | wc -l)
         MESH_NODES=$nodes "$job" sums "$n" >threads 2>err || why="threads: status $?"
         MESH_NODES=$nodes mpi "$n" "$job" sums >processes 2>err || why="processes: status $?"
-        "$job" sums "$n" | cmp -s - threads && why="by nodes or not, sums are the same"
+        "$job" sums "$n" | cmp -s - threads && same=1 || same=0
+        case $nodes in 0,0,1,1* | 0,1,2*) [ $same = 1 ] || why="sums are not those of one node" ;;
+            *) [ $same = 0 ] || why="by nodes or not, sums are the same" ;; esac
         { [ -s threads ] && cmp -s threads processes; } || why="sums are not those of the definition"
         verdict "sums of nodes $nodes"
     done

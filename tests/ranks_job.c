@@ -138,27 +138,35 @@ static int read_nodes(int node[64]) {
     return n;
 }
 
+/* x[0] becomes the sum of k arrays of n elements: in pairs, then pairs of pairs; what is left over goes on alone. */
+static void sum_in_pairs(const CollCall *k, char *const *x, int n_x, int64_t n) {
+    for (int apart = 1; apart < n_x; apart *= 2)
+        for (int i = 0; i + apart < n_x; i += 2 * apart)
+            coll_fold(k->type, k->fold, x[i], x[i + apart], n);
+}
+
 /* What a sum by nodes leaves in dst, from its definition: over each node's ranks in their order, then over nodes in the order
  * of their first ranks. */
 static void sum_by_nodes(const Comm *c, const CollCall *k, uint64_t round, const int *node) {
     int64_t bytes = coll_type_bytes(k->type), block = coll_elements(k), n = block;
     if (k->op == COLL_REDUCE_SCATTER) n = coll_block_stride(k) * c->size;
-    char *room = mem_calloc((size_t)(3 * n + 1), (size_t)bytes);
-    char *one = room, *some = one + n * bytes, *all = some + n * bytes;
+    char *room = mem_calloc((size_t)(c->size * n + 1), (size_t)bytes), *all = room;
+    char *of_nodes[64], *of_ranks[64], *next = room;
     bool done[64] = {false};
+    int n_nodes = 0;
     for (int first = 0; first < c->size; first++) {
-        if (done[first]) continue;
+        int n_ranks = 0;
         for (int r = first; r < c->size; r++) {
-            if (node[c->member[r]] != node[c->member[first]]) continue;
+            if (done[r] || node[c->member[r]] != node[c->member[first]]) continue;
             done[r] = true;
-            fill(r == first ? some : one, k->type, n, round, r);
-            if (r > first) coll_fold(k->type, k->fold, some, one, n);
+            fill(next, k->type, n, round, r);
+            of_ranks[n_ranks++] = next, next += n * bytes;
         }
-        if (first == 0)
-            memcpy(all, some, (size_t)(n * bytes));
-        else
-            coll_fold(k->type, k->fold, all, some, n);
+        if (n_ranks == 0) continue;
+        sum_in_pairs(k, of_ranks, n_ranks, n);
+        of_nodes[n_nodes++] = of_ranks[0];
     }
+    sum_in_pairs(k, of_nodes, n_nodes, n);
     int64_t begin = 0, row = block, rows = 1, step = 0;
     if (k->op == COLL_REDUCE_SCATTER) {
         begin = c->rank * (k->dim ? k->cols : coll_block_stride(k));

@@ -1,6 +1,7 @@
 /* parallel/coll_parts: collectives carried out by their lists, of all ranks of groups on nodes drawn by chance. */
 #include "parallel/coll_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -15,7 +16,7 @@ static int pick(int n) {
 
 /* One float is a part. What a rank has not got is no number. */
 typedef struct Rank {
-    float src[MOST], dst[MOST], slot[MOST * MOST];
+    float src[MOST], dst[MOST], slot[MOST * MOST], place[MOST];
     CollMove move[MOST_MOVES];
     int n_moves;
 } Rank;
@@ -34,24 +35,34 @@ static CollWay way_of(const Setting *g, int rank) {
     return w;
 }
 
+/* Terms in pairs, then pairs of pairs; one that is left over goes on alone. */
+static float tree(float *x, int n) {
+    for (; n > 1; n = (n + 1) / 2)
+        for (int i = 0; i < n; i += 2) x[i / 2] = i + 1 < n ? x[i] + x[i + 1] : x[i];
+    return x[0];
+}
+
 static float expected(const Setting *g, int part) {
-    float sum = 0;
-    bool first_node = true, done[MOST] = {false};
+    float of_nodes[MOST];
+    int n_nodes = 0;
     for (int i = 0; i < g->size; i++) {
-        float some = g->rank[i].src[part];
-        if (done[i]) continue;
-        for (int r = i + 1; r < g->size; r++)
-            if (g->node[r] == g->node[i]) done[r] = true, some += g->rank[r].src[part];
-        sum = first_node ? some : sum + some;
-        first_node = false;
+        float of_ranks[MOST];
+        int n = 0, first = 0;
+        while (g->node[first] != g->node[i]) first++;
+        for (int r = i; r < g->size && first == i; r++)
+            if (g->node[r] == g->node[i]) of_ranks[n++] = g->rank[r].src[part];
+        if (n) of_nodes[n_nodes++] = tree(of_ranks, n);
     }
-    return sum;
+    return tree(of_nodes, n_nodes);
 }
 
 static void draw(Setting *g) {
     g->size = 1 + pick(MOST);
-    int names = 1 + pick(g->size), own_places = pick(3);
-    for (int r = 0; r < g->size; r++) g->node[r] = own_places ? pick(names) : r * names / g->size;
+    if (pick(2)) g->size = 1 << pick(4);
+    int names = 1 + pick(g->size), how = pick(4);
+    if (how == 2) names = 1 << pick(3);
+    for (int r = 0; r < g->size; r++)
+        g->node[r] = how == 0 ? pick(names) : how < 3 ? r * names / g->size : r % names;
     g->nodes = coll_nodes_make(g->node, g->size);
     g->alone = coll_nodes_make(NULL, g->size);
     bool direct = pick(3) == 0;
@@ -60,6 +71,8 @@ static void draw(Setting *g) {
     if (g->way.op == COLL_SHIFT && g->size == 1) g->way.op = COLL_REDUCE;
     g->way.root = g->way.op == COLL_SHIFT ? 1 + pick(g->size - 1) : pick(g->size);
     g->way.whole = direct && g->way.op == COLL_ALL_REDUCE && pick(2);
+    g->way.halves =
+        g->way.op <= COLL_ALL_REDUCE && pick(4) && coll_may_halve(&g->nodes, g->way.hops);
     g->crossed = 0;
     for (int r = 0; r < g->size; r++) {
         Rank *k = &g->rank[r];
@@ -69,6 +82,7 @@ static void draw(Setting *g) {
             k->dst[j] = NAN;
         }
         for (int i = 0; i < MOST * MOST; i++) k->slot[i] = NAN;
+        for (int i = 0; i < MOST; i++) k->place[i] = NAN;
     }
 }
 
@@ -114,19 +128,80 @@ static void add_up(Setting *g, int rank, CollStep step) {
     int part[MOST];
     CollTerm term[MOST];
     for (int i = 0, n = coll_sums(&w, step, part); i < n; i++) {
-        float sum = -0.f, node = -0.f; // which changes no sum
-        int n_terms = coll_terms(&w, step, i, term);
+        float stack[MOST], sum;
+        int n_terms = coll_terms(&w, step, i, term), top = 0;
         for (int t = 0; t < n_terms; t++) {
-            float x = term[t].slot < 0 ? k->src[part[i]] : k->slot[term[t].slot];
-            if (term[t].opens) sum += node, node = -0.f;
-            node += x;
+            stack[top++] = term[t].slot < 0 ? k->src[part[i]] : k->slot[term[t].slot];
+            for (int a = 0; a < term[t].adds; a++, top--) stack[top - 2] += stack[top - 1];
         }
-        sum += node;
+        CHECK(top == 1);
+        sum = stack[0];
         if (step == SPREAD_NEAR)
             k->slot[i] = sum;
         else
             k->dst[part[i]] = sum;
     }
+}
+
+/* What a rank has of the parts that it carries; of an all_reduce it lies there. */
+static void fill_places(Setting *g, int rank, CollStep step) {
+    CollWay w = way_of(g, rank);
+    Rank *k = &g->rank[rank];
+    for (int i = 0; i < coll_places(&w); i++) {
+        int j = coll_part_at(&w, i), slot = coll_slot_of(&w, j);
+        if (step == SPREAD_FAR)
+            k->place[i] = slot < 0 ? k->src[j] : k->slot[slot];
+        else if (g->way.op == COLL_ALL_GATHER)
+            k->place[i] = j == rank ? k->src[j] : NAN;
+    }
+}
+
+/* Round number i. What a rank gives away in halving it has no more. */
+static bool fly_round(Setting *g, CollStep step, int i) {
+    float before[MOST][MOST];
+    for (int r = 0; r < g->size; r++) memcpy(before[r], g->rank[r].place, sizeof before[r]);
+    for (int r = 0; r < g->size; r++) {
+        CollWay w = way_of(g, r), theirs;
+        CollRound me = coll_round(&w, step, i), peer;
+        float *place = g->rank[r].place;
+        theirs = way_of(g, me.peer), peer = coll_round(&theirs, step, i);
+        if (peer.peer != r || peer.n != me.n || me.peer == r) return false;
+        g->crossed += g->node[r] != g->node[me.peer] ? me.n : 0;
+        for (int k = 0; k < me.n; k++) {
+            int at = me.take + k, from = peer.give + k;
+            float own = before[r][at], other = before[me.peer][from];
+            if (coll_part_at(&w, at) != coll_part_at(&theirs, from) || isnan(other)) return false;
+            if (step == COLLECT_FAR && !isnan(own)) return false; // it is there already
+            place[at] = step == COLLECT_FAR ? other : me.first ? own + other : other + own;
+            if (step == SPREAD_FAR && !w.whole) place[me.give + k] = NAN;
+        }
+    }
+    return true;
+}
+
+static void empty_places(Setting *g, int rank) {
+    CollWay w = way_of(g, rank);
+    Rank *k = &g->rank[rank];
+    for (int i = 0; i < coll_places(&w); i++)
+        k->dst[w.whole ? rank : coll_part_at(&w, i)] = k->place[i];
+}
+
+static void fly_in_rounds(Setting *g, CollStep step) {
+    for (int r = 0; r < g->size; r++) fill_places(g, r, step);
+    for (int i = 0; i < coll_rounds(&g->way); i++) CHECK(fly_round(g, step, i));
+    for (int r = 0; r < g->size; r++) empty_places(g, r);
+}
+
+static void fly_directly(Setting *g, CollStep step) {
+    for (int r = 0; r < g->size; r++) {
+        CollWay w = way_of(g, r);
+        g->rank[r].n_moves = coll_moves(&w, step, g->rank[r].move);
+        CHECK(g->rank[r].n_moves <= coll_most_moves(g->way.hops, r));
+        for (int i = 0; i < g->rank[r].n_moves; i++)
+            CHECK(g->rank[r].move[i].slot < coll_most_slots(g->way.hops));
+    }
+    CHECK(deliver(g, step));
+    for (int r = 0; r < g->size && step <= SPREAD_FAR; r++) add_up(g, r, step);
 }
 
 static bool right(const Setting *g, int rank) {
@@ -155,48 +230,48 @@ static bool right(const Setting *g, int rank) {
     return true;
 }
 
-/* Messages between nodes: of a part one to or from each other node, or each rank of theirs. */
+/* Parts sent between nodes: of a part one to or from each other node, or each rank of theirs. */
 static int must_cross(const Setting *g) {
     CollOp op = g->way.op;
-    bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE, by_nodes = g->way.hops == &g->nodes;
+    bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE;
+    bool once = g->way.hops == &g->nodes || g->way.halves;
     int n = 0;
     for (int owner = 0; owner < g->size; owner++) {
-        int others = g->nodes.n - 1;
+        int others = 0;
         if (rooted && owner != g->way.root) continue;
-        for (int r = 0; r < g->size && !by_nodes; r++) others += g->node[r] != g->node[owner];
-        n += by_nodes ? others : others - (g->nodes.n - 1);
+        for (int r = 0; r < g->size; r++) others += g->node[r] != g->node[owner];
+        n += once ? g->nodes.n - 1 : others;
     }
     if (op == COLL_SHIFT)
         for (int r = n = 0; r < g->size; r++)
             n += g->node[r] != g->node[(r + g->way.root) % g->size];
+    if (g->way.whole && g->way.halves) return g->size * (int)log2(g->nodes.n);
     return op == COLL_ALL_REDUCE && !g->way.whole ? 2 * n : n;
 }
 
 TEST(coll_parts_bring_every_part_to_whom_it_belongs) {
     static Setting g;
-    int nested = 0, uneven = 0;
-    for (seed = 1; seed <= 4000 && !test_failed(); seed++) {
+    int nested = 0, uneven = 0, halved[2] = {0};
+    for (seed = 1; seed <= 6000 && !test_failed(); seed++) {
         thrown = 0;
         draw(&g);
-        nested += coll_nodes_nest(&g.nodes) && g.way.hops == &g.nodes;
+        bool by_nodes = coll_nodes_nest(&g.nodes) && g.way.hops == &g.nodes;
+        nested += by_nodes;
         uneven += g.size % g.nodes.n != 0;
+        if (g.way.halves && g.size > 2) halved[by_nodes]++;
         int step = (int)coll_step_from(&g.way, 0);
         for (; step < N_COLL_STEPS; step = (int)coll_step_from(&g.way, step + 1)) {
-            for (int r = 0; r < g.size; r++) {
-                CollWay w = way_of(&g, r);
-                g.rank[r].n_moves = coll_moves(&w, (CollStep)step, g.rank[r].move);
-                CHECK(g.rank[r].n_moves <= coll_most_moves(g.way.hops, r));
-                for (int i = 0; i < g.rank[r].n_moves; i++)
-                    CHECK(g.rank[r].move[i].slot < coll_most_slots(g.way.hops));
-            }
-            CHECK(deliver(&g, (CollStep)step));
-            for (int r = 0; r < g.size && step <= SPREAD_FAR; r++) add_up(&g, r, (CollStep)step);
+            bool far = step == SPREAD_FAR || step == COLLECT_FAR;
+            if (g.way.halves && far)
+                fly_in_rounds(&g, (CollStep)step);
+            else
+                fly_directly(&g, (CollStep)step);
         }
         for (int r = 0; r < g.size; r++) CHECK(right(&g, r));
         CHECK(g.crossed == must_cross(&g));
         coll_nodes_free(&g.nodes), coll_nodes_free(&g.alone);
     }
-    CHECK(nested > 1000 && uneven > 1000);
+    CHECK(nested > 1000 && uneven > 1000 && halved[0] > 300 && halved[1] > 100);
 }
 
 /* Four nodes of three, in turns: each rank has a third of what its node sends to others. */
