@@ -8,12 +8,16 @@
 #include "base/mem.h"
 #include "tests/emu/memory.h"
 
-static int n_devices = 1;
+static int n_devices = 1, major = 9;
 static __thread int device;
 enum { GIB = 1 << 30 };
 
 void emu_set_devices(int n) {
     n_devices = n;
+}
+
+void emu_set_capability(int m) {
+    major = m;
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
@@ -58,7 +62,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     p->sharedMemPerBlockOptin = 227 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
     p->regsPerBlock = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->major = 9, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
+    p->major = major, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
     p->pciBusID = d + 1;
     return cudaSuccess;
 }

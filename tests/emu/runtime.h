@@ -47,6 +47,7 @@ typedef struct cudaDeviceProp {
 
 /* Local. Of the emulation: devices there are (1 at first); whether streams run late. */
 void emu_set_devices(int n);
+void emu_set_capability(int major); // 9 at first
 void emu_set_late(bool late);
 /* Local. Is all of [p, p + n_bytes) memory of a device? */
 bool emu_is_device(const void *p, size_t n_bytes);
