@@ -11,7 +11,6 @@
 #ifndef PARALLEL_DETECT_H
 #define PARALLEL_DETECT_H
 
-#include "parallel/gpu.h"
 #include "parallel/machine.h"
 
 enum { NODE_CORES = 512, MAX_WARNINGS = 16 };
@@ -63,15 +62,6 @@ void detect_free(Detected *d);
 void detect_print(const Detected *d, FILE *f);
 /* Local, pure. Levels, memory and speeds where they are known; the rest by the preset for processors. */
 void detect_machine(const Detected *d, Machine *m);
-/* The devices of ranks that compute on GPUs, which are alike. */
-typedef struct Gpus {
-    GpuFacts facts;
-    int64_t memory; // bytes of one that are free
-    int sharing;    // ranks of one
-    bool linked;    // by NVLink
-} Gpus;
-/* Local, pure. The Machine of such ranks, as data sheets have it. */
-void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
 /* Local. What a calibration depends on, this very program included, in letters that a file's name may have. */
 void detect_key(const Detected *d, char key[256]);
 

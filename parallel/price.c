@@ -169,7 +169,7 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
                         .outer = s->outer,
                         .grid = g};
     shape.config.layers = layers;
-    model_plan(m, &shape, price_kernels(t, s->kernels), NULL);
+    model_plan(m, &shape, price_kernels(t), NULL);
     for (int i = 0; i < N_ARENAS; i++) r->memory[i] = (int64_t)m->arena[i].used;
     r->sampling = s->samples ? generator_bytes(m) : 0;
     for (int i = 0; i <= N_TAPE_PARTS; i++) r->begin[i] = 0;
