@@ -138,6 +138,7 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     snprintf(d->backend, sizeof d->backend, "%s", world_backend(w));
     snprintf(d->kernels, sizeof d->kernels, "%s", kernels_name(k));
     group_share(&g, d->kernels, sizeof d->kernels); // where processors differ, rank 0's
+    detect_racks(d, w);
     detect_warn(d);
     mem_free(all);
     mem_free(seat);
@@ -202,6 +203,7 @@ static void digest_facts(const Detected *d, char hex[2 * SHA256_BYTES + 1]) {
         for (int k = 0; k < n->n_gpus; k++)
             add_text(&s, mem_printf("%s %d", n->gpu[k].name, n->gpu[k].links));
     }
+    add_text(&s, mem_printf("%d", d->rack.nodes));
     for (int r = 0; r < d->n_ranks; r++) {
         const RankFacts *f = &d->rank[r];
         add_text(&s, mem_printf("%d %d", f->node, f->threads));

@@ -4,6 +4,7 @@
  *     h0        Intel Xeon, 1 socket, 2 cores, 23.1 GiB free, eth0 1 Gbit/s
  *               rank 0  core 0     rank 1  core 1
  *     h1        like h0, ranks 2-3
+ *     racks of 2 nodes: 0.95 Gbit/s from node to node, 0.19 out of a rack            (from 4 nodes on, where it shows)
  *
  * Cores of a node are numbered along its sockets from 0, as mpirun --report-bindings does; a core with several
  * hardware threads counts once.
@@ -11,6 +12,7 @@
 #ifndef PARALLEL_DETECT_H
 #define PARALLEL_DETECT_H
 
+#include "parallel/gpu.h"
 #include "parallel/machine.h"
 
 enum { NODE_CORES = 512, MAX_WARNINGS = 16 };
@@ -51,6 +53,10 @@ typedef struct Detected {
     char backend[16], kernels[16]; // of collectives; set of instructions
     bool bf16;
     double flops; // FLOP/s of the median rank's small product; 0: not measured
+    struct {
+        int nodes; // of a rack: neighbours that reach each other quicker than others; 0: no racks
+        double inside, between; // bytes/s out of a node to one of its rack, and out of a rack
+    } rack;
     int n_warnings;
     char warning[MAX_WARNINGS][200]; // wrong bindings, stragglers
 } Detected;
@@ -62,6 +68,15 @@ void detect_free(Detected *d);
 void detect_print(const Detected *d, FILE *f);
 /* Local, pure. Levels, memory and speeds where they are known; the rest by the preset for processors. */
 void detect_machine(const Detected *d, Machine *m);
+/* The devices of ranks that compute on GPUs, which are alike. */
+typedef struct Gpus {
+    GpuFacts facts;
+    int64_t memory; // bytes of one that are free
+    int sharing;    // ranks of one
+    bool linked;    // by NVLink
+} Gpus;
+/* Local, pure. The Machine of such ranks, as data sheets have it. */
+void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
 /* Local. What a calibration depends on, this very program included, in letters that a file's name may have. */
 void detect_key(const Detected *d, char key[256]);
 

@@ -65,6 +65,14 @@ static void add_levels(const Detected *d, Machine *m) {
     } else {
         rate /= m->ranks_per_node;
     }
+    if (d->rack.nodes) {
+        Level rack = network;
+        snprintf(rack.name, sizeof rack.name, "rack");
+        rack.ranks = d->rack.nodes * m->ranks_per_node;
+        rack.rank_rate = rack.port_rate = d->rack.inside;
+        add_level(m, rack);
+        rate = network.port_rate = d->rack.between;
+    }
     network.ranks = m->ranks;
     network.rank_rate = rate;
     if (d->n_nodes > 1) add_level(m, network);

@@ -4,6 +4,7 @@
  *   detect_node.c          Linux's files                       detect_warn.c     what is wrong
  *   detect_hwloc.c         hwloc, or detect_hwloc_absent.c     detect_print.c    the tree
  *   detect_nvml.c          NVIDIA's library, if it is there    detect_machine.c  the Machine
+ *   detect_racks.c         which nodes stand together
  */
 #ifndef PARALLEL_DETECT_PARTS_H
 #define PARALLEL_DETECT_PARTS_H
@@ -41,6 +42,11 @@ void node_nics(NodeFacts *n, const char *root);
 void node_quota(NodeFacts *n, const char *root);
 /* Local. library: its file ("libnvidia-ml.so.1"); without it, or without a driver, there are no GPUs. */
 void node_gpus(NodeFacts *n, const char *library);
+
+/* Collective over the world. Fills d->rack: measured in less than a second. */
+void detect_racks(Detected *d, World *w);
+/* Local, pure. seconds[n] of exchanges between nodes that are 2^i apart: from which i on they are clearly slower; 0: none. */
+int detect_rack_step(const double *seconds, int n);
 
 /* Local, pure. Fills d->warning. */
 void detect_warn(Detected *d);

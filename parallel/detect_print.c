@@ -147,5 +147,8 @@ void detect_print(const Detected *d, FILE *f) {
                  last > i + 1 ? " ... " : "", d->node[last].name);
         fprintf(f, "%-9s like %s: %s\n", names, d->node[i].name, ranks);
     }
+    if (d->rack.nodes)
+        fprintf(f, "racks of %d nodes: %.3g Gbit/s from node to node, %.3g out of a rack\n",
+                d->rack.nodes, 8e-9 * d->rack.inside, 8e-9 * d->rack.between);
     for (int i = 0; i < d->n_warnings; i++) fprintf(f, "warning: %s\n", d->warning[i]);
 }

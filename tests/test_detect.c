@@ -419,6 +419,26 @@ TEST(detect_lists_are_shortened) {
     CHECK_STR(text, "");
 }
 
+TEST(detect_racks_where_far_nodes_are_slower) {
+    CHECK(detect_rack_step((double[]){1, 1.1, 0.9, 1.2}, 4) == 0);
+    CHECK(detect_rack_step((double[]){1, 5}, 2) == 1);
+    CHECK(detect_rack_step((double[]){1, 1.1, 5, 5.2}, 4) == 2);
+    CHECK(detect_rack_step((double[]){1, 2, 9, 9}, 4) == 2); // the clearest step
+    CHECK(detect_rack_step((double[]){1, 3, 1, 3}, 4) == 0); // chance
+    CHECK(detect_rack_step((double[]){4, 1, 1}, 3) == 0);    // neighbours were disturbed
+    CHECK(detect_rack_step((double[]){1}, 1) == 0);
+    Job *j = job_make(4, 2);
+    j->d.rack.nodes = 2, j->d.rack.inside = 120e6, j->d.rack.between = 24e6;
+    CHECK(strstr(tree(j), "racks of 2 nodes: 0.96 Gbit/s from node to node, 0.192 out of a rack"));
+    Machine m;
+    detect_machine(&j->d, &m);
+    const Level *rack = &m.level[m.n_levels - 2], *network = rack + 1;
+    CHECK_STR(rack->name, "rack");
+    CHECK(rack->ranks == 4 && rack->rank_rate == 120e6 && rack->port_rate == 120e6);
+    CHECK(network->ranks == 8 && network->rank_rate == 24e6 && network->port_rate == 24e6);
+    mem_free(j);
+}
+
 /* ---- the Machine ---- */
 
 TEST(detect_machine_has_the_levels_of_the_job) {
