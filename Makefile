@@ -49,8 +49,6 @@ endif
 HWLOC_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(HWLOC_SAYS)))
 HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
 DETECT_HWLOC := parallel/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
-# collectives of GPUs: of what has CUDA
-COLL_CUDA := parallel/coll_device.c parallel/coll_nccl.c parallel/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
 # CUDA: a minute of building that only a machine with a GPU has a use for; a node to build on may have none, and ask for it (CUDA=1).
@@ -59,6 +57,8 @@ COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),1,0)
 NVCC_FLAGS ?= -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
+# what only Hopper has is compiled for nothing else
+NVCC_SM90 := -gencode arch=compute_90a,code=sm_90a
 WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONFIG)))
 CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_static -lrt
 
@@ -83,15 +83,15 @@ FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
 LIB := $(wildcard base/*.c) layers/cuda/kernels_cuda_absent.c layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
-    $(filter-out parallel/coll_mpi% parallel/detect_hwloc% $(COLL_CUDA),$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
+    $(filter-out parallel/coll_mpi% parallel/detect_hwloc%,$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
 TESTS := $(wildcard tests/test*.c) tests/mesh_run.c tests/theory.c
 # CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
-CUDA_C := $(filter-out layers/cuda/kernels_cuda_absent.c,$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
+CUDA_C := $(filter-out layers/cuda/kernels_cuda_absent.c,$(wildcard layers/cuda/*.c))
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
 EMU_OBJECTS = $(call obj,$(EMU)) $(CUDA_SOURCES:%.cu=$(B)/emu/%.o)
-EMU_TESTS = $(patsubst %.cu,$(B)/emu/%.o,$(wildcard tests/test*.cu))
+EMU_TESTS = $(patsubst %.cu,$(B)/emu/%.o,$(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu)
 CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
 TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
 FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
@@ -144,7 +144,7 @@ $(B)/emu/%.o: %.cu Makefile
 $(B)/cuda/%.o: %.cu Makefile $(B)/nvcc.txt
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -lineinfo -I. -ccbin $(CXX) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
-	    $(NVCC_FLAGS) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(NVCC_FLAGS)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without hwloc, the library; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
@@ -198,8 +198,7 @@ lint:
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
-NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
-cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/tests/cuda_headers.o $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
+cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
 	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \

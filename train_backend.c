@@ -18,7 +18,6 @@ static const char *asks_for_cpu(int ranks) {
     if (o.exact) return "--exact has no CUDA kernels";
     if (o.check_tp) return "--check-tp looks at tensors in the host's memory";
     if (o.sync_every > 1) return "replicas of --sync-every meet in the host's memory";
-    if (o.plan) return "--plan measures processors (--cluster h100:1 describes GPUs)";
     if (opt_given(opt_find(options, "kernels"))) return "--kernels names a set of the processor's";
     if (ranks > 1) return "several ranks exchange tensors in the host's memory";
     return NULL;
@@ -66,10 +65,14 @@ const char *kernels_name(const Run *r) {
     return strcmp(o.kernels, "auto") == 0 ? kernels_cpu_sets()[0] : o.kernels;
 }
 
+GpuFacts device_gpu(const DeviceFacts *f) {
+    return (GpuFacts){f->name, f->major, f->minor, f->sms, f->mhz};
+}
+
 /* FLOP/s of all devices. */
 static double device_peak(Run *r) {
     const DeviceFacts *f = &r->device.facts;
-    GpuFacts gpu = {f->name, f->major, f->minor, f->sms, f->mhz};
+    GpuFacts gpu = device_gpu(f);
     double peak = gpu_peak(&gpu, o.dtype == 1, &r->peak_how);
     if (peak == 0) peak = gpu_measure(r->kernels, o.dtype == 1), r->peak_how = "measured";
     return group_sum(&r->group, peak / r->device.ranks);

@@ -3,6 +3,7 @@
 #define TRAIN_BACKEND_H
 
 #include "layers/cuda/device.h"
+#include "parallel/gpu.h"
 
 typedef struct Run Run;
 
@@ -21,6 +22,7 @@ void open_backend(Run *r);
 void close_backend(const Run *r);
 /* Local. "avx512_bf16", "cuda". */
 const char *kernels_name(const Run *r);
+GpuFacts device_gpu(const DeviceFacts *f);
 /* Collective. r->peak_flops. */
 void find_peak(Run *r);
 /* Local, of rank 0. Lines of the header. */

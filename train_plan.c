@@ -82,7 +82,8 @@ PriceShape shape_of_step(const Run *r) {
                         .overlap = m->overlap,
                         .threads = team_size(r->team),
                         .outer = m->outer,
-                        .apart = r->grid.apart};
+                        .apart = r->grid.apart,
+                        .kernels = r->device.used ? r->m.k : NULL};
 }
 
 void record_step(const Run *r, Tape *t) {
@@ -124,13 +125,30 @@ static void search(Run *r, Plan *p) {
     group_share(&r->group, &p->error, sizeof p->error);
 }
 
+/* Devices are priced by what is known of them: nothing is measured. */
+static void gpu_machine(const Run *r, const Detected *d, Machine *m) {
+    const DeviceFacts *f = &r->device.facts;
+    Gpus g = {.facts = device_gpu(f),
+              .memory = (int64_t)r->kernels->memory->available(),
+              .sharing = r->device.ranks};
+    for (int i = 0; i < d->node[0].n_gpus; i++) g.linked |= d->node[0].gpu[i].links > 0;
+    group_share(&r->group, &g.memory, sizeof g.memory); // alike on all ranks
+    detect_gpu_machine(d, &g, m);
+}
+
 /* Collective. */
 static void measure(Run *r, Plan *p) {
     Detected d;
-    detect(&d, r->world, r->kernels, r->team, o.dtype == 1);
+    detect(&d, r->world, kernels_cpu(o.kernels), r->team, o.dtype == 1);
     if (r->lead && o.plan) detect_print(&d, stdout);
     for (int i = 0; i < d.n_warnings && r->lead && !o.plan; i++)
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
+    if (r->device.used) {
+        gpu_machine(r, &d, &p->machine);
+        p->space.n_threads = 0;
+        detect_free(&d);
+        return;
+    }
     detect_machine(&d, &p->machine);
     if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p); // which says why it ends
     measure_machine(r, p, &d);

@@ -190,7 +190,8 @@ template <class E> struct Launchers {
     static void forward_of(Team *, const Attention *a, Act *to, float *lse, const Act *qkv) {
         if (nothing(*a)) return;
         if constexpr (std::is_same<E, bf16>::value)
-            if (flash_serves(*a, qkv, to)) return flash_forward(*a, out(to), lse, in(qkv));
+            if (flash_serves(*a, qkv, to))
+                return (device_is_sm90() ? sm90_forward : flash_forward)(*a, out(to), lse, in(qkv));
         int64_t stride = packed_stride(*a);
         Rows<E> x = {in(qkv), in(qkv) + a->H * a->D, stride, stride, a->S, 0};
         LAUNCH(attend_row<E>, static_cast<unsigned>(a->B * a->H * a->S), THREADS,

@@ -28,8 +28,7 @@ int64_t memory_available(void) {
     return machine;
 }
 
-/* Bytes where the arenas of m will lie. */
-static int64_t available_to(const Model *m) {
+int64_t memory_free(const Model *m) {
     return m->k->memory ? (int64_t)m->k->memory->available() : memory_available();
 }
 
@@ -50,7 +49,7 @@ void memory_print(const Model *m, FILE *f) {
                                                "kept for backward",
                                                "logits, backward, packing",
                                                "anchor and velocity, fp32"};
-    int64_t all = memory_needed(m), have = available_to(m);
+    int64_t all = memory_needed(m), have = memory_free(m);
     fprintf(f, "memory            MiB%s\n", m->grid->mesh.p > 1 ? " a rank" : "");
     for (int i = 0; i < N_ARENAS; i++)
         if (i != ARENA_OUTER || m->shape.outer)
@@ -84,7 +83,7 @@ const char *recompute_word(Recompute r) {
 }
 
 void memory_require(const Model *m, int ranks, FILE *f) {
-    int64_t have = available_to(m) / ranks, need = memory_needed(m);
+    int64_t have = memory_free(m) / ranks, need = memory_needed(m);
     int found = 0;
     if (have == 0 || need <= have) return;
     memory_print(m, f);

@@ -11,6 +11,8 @@
 /* Local. Bytes that this process may still take: available memory of the machine, less where a
  * control group allows less. 0 when the system does not say. */
 int64_t memory_available(void);
+/* Local. The same where the arenas of m lie: of the calling rank's device, where it has one. */
+int64_t memory_free(const Model *m);
 /* Local. Bytes of all arenas of a planned model. */
 int64_t memory_needed(const Model *m);
 /* Local. Prints the table: arena, bytes, share, and what is there where the arenas will lie: of the machine, or of the

@@ -98,6 +98,8 @@ static void place_group(TapeGroup *g, const Mesh *mesh, Axes middle) {
         g->place = placement_of(mesh, g->axes);
     else
         g->place = (Placement){1, {mesh->p}, {1}};
+    bool along_d = g->axes.n == 0 || axes_has(g->axes, AXIS_D);
+    g->replicas = along_d ? (Placement){0} : placement_of(mesh, mesh_real(mesh, axes_of("d")));
 }
 
 static void add_group(Tape *t, Comm *c, Axes axes, const Grid *g) {
@@ -169,7 +171,7 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
                         .outer = s->outer,
                         .grid = g};
     shape.config.layers = layers;
-    model_plan(m, &shape, price_kernels(t), NULL);
+    model_plan(m, &shape, price_kernels(t, s->kernels), NULL);
     for (int i = 0; i < N_ARENAS; i++) r->memory[i] = (int64_t)m->arena[i].used;
     r->sampling = s->samples ? generator_bytes(m) : 0;
     for (int i = 0; i <= N_TAPE_PARTS; i++) r->begin[i] = 0;

@@ -18,12 +18,13 @@ typedef struct PriceShape {
     bool bf16, samples;
     Recompute recompute;
     Overlap overlap;
-    int threads;   // of a rank's team
-    int outer;     // ModelShape.outer
-    bool apart;    // replicas along d meet seldom (grid_set_apart):
-    int64_t every; // once in so many steps; 0: what they send then is not counted
-    int fragments; // in so many parts
-    bool whole;    // record every layer and every micro-step: for pictures
+    int threads;            // of a rank's team
+    int outer;              // ModelShape.outer
+    bool apart;             // replicas along d meet seldom (grid_set_apart):
+    int64_t every;          // once in so many steps; 0: what they send then is not counted
+    int fragments;          // in so many parts
+    bool whole;             // record every layer and every micro-step: for pictures
+    const Kernels *kernels; // whose words and workspaces; NULL: the processor's
 } PriceShape;
 
 /* Local. Records the step of `rank` on this layout, without --exact; the tape is emptied first (zero it before its first use) and

@@ -1,8 +1,8 @@
 #include "parallel/price_kernels.h"
 
 static _Thread_local Tape *tape; // the table's functions have no room for it
-static _Thread_local const Kernels
-    *real; // asking what this processor can takes longer than a block
+static _Thread_local const Kernels *real,
+    *processor; // asking what this processor can takes longer than a block
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
@@ -186,6 +186,10 @@ static void price_add_to(Team *t, float *y, const float *x, int64_t n) {
 static void price_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {
     (void)to, (void)T, (void)from, (void)n, (void)pad; // a few KiB: nothing
 }
+static void price_to_words(Act *to, const float *from, int64_t n) {
+    (void)to, (void)from;
+    work(WORK_COPY, 0, 1, n, 0, 0, 0);
+}
 static double price_sum_of(const float *x, int64_t n) {
     (void)x, (void)n;
     return 1;
@@ -211,9 +215,8 @@ static size_t price_norm_workspace(int64_t T, int64_t C) {
     return real->norm_workspace(T, C);
 }
 
-const Kernels *price_kernels(Tape *t) {
-    static const Kernels table = {.word = sizeof(float),
-                                  .product = price_product,
+const Kernels *price_kernels(Tape *t, const Kernels *like) {
+    static const Kernels table = {.product = price_product,
                                   .product_workspace = price_product_workspace,
                                   .attention_workspace = price_attention_workspace,
                                   .norm_workspace = price_norm_workspace,
@@ -245,10 +248,16 @@ const Kernels *price_kernels(Tape *t) {
                                   .zero = price_zero,
                                   .copy = price_copy,
                                   .add_to = price_add_to,
+                                  .to_words = price_to_words,
                                   .copy_tokens = price_copy_tokens,
                                   .sum_of = price_sum_of,
                                   .adamw = price_adamw};
+    static _Thread_local Kernels mine;
     tape = t;
-    if (!real) real = kernels_cpu(NULL);
-    return &table;
+    if (!processor) processor = kernels_cpu(NULL);
+    real = like ? like : processor;
+    mine = table;
+    mine.word = real->word;
+    if (!real->to_words) mine.to_words = NULL;
+    return &mine;
 }

@@ -4,8 +4,9 @@
 
 #include "parallel/tape.h"
 
-/* Local. The table, for one tape at a time in each thread: the model's pointers are never followed. */
-const Kernels *price_kernels(Tape *t);
+/* Local. The table, for one tape at a time in each thread: the model's pointers are never followed. Words and workspaces are
+ * those of `like`; NULL: of the processor's kernels. */
+const Kernels *price_kernels(Tape *t, const Kernels *like);
 /* Local. Writes one entry. */
 void tape_work(Tape *t, const Work *w);
 void tape_event(Tape *t, EventKind kind, int index, int slot);

@@ -44,10 +44,17 @@ static void move(Model *to, const Model *from, int i, int which, float *piece) {
 
 void relayout(Model *to, const Model *from) {
     assert(to->tensors.n == from->tensors.n && !from->grid->apart && !to->grid->apart);
-    float *piece = mem_alloc_aligned(RELAYOUT_PIECE * sizeof *piece, ARENA_ALIGN);
-    for (int i = 0; i < from->tensors.n; i++)
+    Arena a = arena_measure("piece of a tensor");
+    a.memory = from->k->memory;
+    float *piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
+    arena_commit(&a);
+    piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
+    for (int i = 0; i < from->tensors.n; i++) {
+        const Tensor *t = &to->tensors.t[i];
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
-    mem_free(piece);
+        if (t->words != t->param) to->k->to_words(t->words, t->param, tensor_part(t, PART_PARAM));
+    }
+    arena_free(&a);
 }
 
 static int64_t resident(const Model *m, bool state) {
@@ -58,9 +65,13 @@ static int64_t resident(const Model *m, bool state) {
     return (int64_t)sum;
 }
 
-/* Pages are taken when they are touched: during the move both states lie in memory, afterwards the new model alone. */
+/* Pages are taken when they are touched: during the move both states lie in memory, afterwards the new model alone. A device has
+ * no such pages: there the new model lies beside the old state. */
 static bool fits(const Model *to, const Model *from, int neighbours) {
-    int64_t have = memory_available() / neighbours;
+    int64_t have = memory_free(to) / neighbours;
+    if (to->k->memory)
+        return memory_needed(to) + RELAYOUT_PIECE * (int64_t)sizeof(float) <=
+               have + resident(from, false);
     int64_t state = (int64_t)(to->arena[ARENA_PARAMS].used + to->arena[ARENA_OPTIMIZER].used);
     return have == 0 ||
            (state + RELAYOUT_PIECE * (int64_t)sizeof(float) <= have + resident(from, false) &&

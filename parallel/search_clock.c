@@ -122,7 +122,7 @@ static double over_d(const Line *l, const Orders *o, int order) {
  * add. */
 static double seconds_in(const Bound *b, const Orders *o, int order, double front, double back) {
     double links[MAX_LEVELS] = {0}, k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = 0;
-    const double *start = o->start[order], *rate = o->rate[order];
+    const double *start = o->load_start[order], *rate = o->load_rate[order];
     for (int i = 0; i < N_ALONG; i++)
         links[o->level[order][i]] += b->all.calls[i] * start[i] + b->all.bytes[i] * rate[i];
     for (int i = 0; i < o->n_levels; i++) busiest = later(busiest, links[i]);

@@ -22,9 +22,18 @@ static void line_of(const Machine *m, const TapeGroup *g, CollOp op, double *sta
     *rate = (machine_send(m, g, &more) - machine_send(m, g, &s)) / (double)much;
 }
 
-/* The least line of the collectives that may run along a group. An all_reduce is a scatter and a gather; where x gathers
- * or scatters it may be a ring of shifts. */
-static void least_line(const Machine *m, const TapeGroup *g, int along, double *start,
+/* The same where replicas send in turns. */
+static void line_in_turn(const Machine *m, const TapeGroup *g, CollOp op, double *start,
+                         double *rate) {
+    double part = machine_turn(m, g, op);
+    if (part >= 1) return;
+    *start = part * *start + (1 - part) * machine_send(m, g, &(Send){.op = op, .type_bytes = 4});
+    *rate *= part;
+}
+
+/* The least line of the collectives that may run along a group, or, load, what they keep its links busy with all replicas.
+ * An all_reduce is a scatter and a gather; where x gathers or scatters it may be a ring of shifts. */
+static void least_line(const Machine *m, const TapeGroup *g, int along, bool load, double *start,
                        double *rate) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
@@ -36,6 +45,7 @@ static void least_line(const Machine *m, const TapeGroup *g, int along, double *
         double once, byte, others = g->size - 1, p = g->size;
         CollOp op = ops[stream][i];
         line_of(m, g, op, &once, &byte);
+        if (!load) line_in_turn(m, g, op, &once, &byte);
         if (op == COLL_ALL_REDUCE) once /= 2, byte /= 2;
         if (op == COLL_SHIFT) once *= others, byte *= others / p; // of a block each
         *start = fmin(*start, once), *rate = fmin(*rate, byte);
@@ -57,13 +67,18 @@ void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXE
     if (!s->only) o->n = layout_orders(&l, unit, m->n_levels, o->layout, SEARCH_ORDERS);
     for (int k = 0; k < o->n; k++) {
         Mesh mesh = mesh_make(&o->layout[k].factors, 0);
+        Axes d = mesh_real(&mesh, axes_of("d"));
         for (int i = 0; i < N_ALONG; i++) {
             Axes real = mesh_real(&mesh, axes_of(along[i]));
             o->start[k][i] = o->rate[k][i] = 0, o->level[k][i] = 0;
+            o->load_start[k][i] = o->load_rate[k][i] = 0;
             if (real.n == 0) continue;
             TapeGroup g = {.place = placement_of(&mesh, real), .size = mesh_blocks(&mesh, real)};
+            if (!axes_has(real, AXIS_D)) g.replicas = placement_of(&mesh, d);
             o->level[k][i] = (uint8_t)machine_level(m, &g);
-            least_line(m, &g, i, &o->start[k][i], &o->rate[k][i]);
+            least_line(m, &g, i, true, &o->load_start[k][i], &o->load_rate[k][i]);
+            o->start[k][i] = o->load_start[k][i], o->rate[k][i] = o->load_rate[k][i];
+            if (g.replicas.n) least_line(m, &g, i, false, &o->start[k][i], &o->rate[k][i]);
         }
     }
 }

@@ -52,6 +52,8 @@ typedef struct Orders {
     int n, n_levels;
     Layout layout[SEARCH_ORDERS]; // without words
     double start[SEARCH_ORDERS][N_ALONG], rate[SEARCH_ORDERS][N_ALONG];
+    double load_start[SEARCH_ORDERS][N_ALONG]; // the same with all replicas
+    double load_rate[SEARCH_ORDERS][N_ALONG];
     uint8_t level[SEARCH_ORDERS][N_ALONG]; // whose links they take
 } Orders;
 /* Local, pure. Does nothing when o has these sizes already. */

@@ -34,7 +34,9 @@ typedef struct Event {
 
 typedef struct TapeGroup {
     Placement place;
-    Axes axes; // along which its ranks differ; none: all ranks, or copies of key heads
+    Placement
+        replicas; // where ranks are that do the same with other tokens; none: of a group along d
+    Axes axes;    // along which its ranks differ; none: all ranks, or copies of key heads
     int size;
     int rank; // of the recorded rank in it
     char label[12];

@@ -2,7 +2,8 @@
  *
  * One clock is the rank's kernels; each level of the machine has one for its links, so that collectives of
  * different axes share a link when they are under way at the same time. A collective begins when it was
- * started and its links are free; who waits for it waits until it has ended.
+ * started and its links are free; who waits for it waits until it has ended. What replicas wait for each
+ * other on links that they share comes on top (in_turns).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,8 +22,9 @@ enum { MAX_LOCAL = 256 };
 
 /* Costs of a tape's entries, looked up once. */
 typedef struct Costs {
-    double work_local[MAX_LOCAL], send_local[MAX_LOCAL];
+    double work_local[MAX_LOCAL], send_local[2 * MAX_LOCAL];
     double *work, *send;
+    double *load;                 // of the links, with all replicas
     double beside[MAX_COMMS + 2]; // kernels while a collective of the group is under way
     int level[MAX_COMMS + 2];     // of each group
 } Costs;
@@ -30,13 +32,15 @@ typedef struct Costs {
 static void costs_of(Costs *c, const Tape *t, const Machine *m) {
     c->work =
         t->n_works <= MAX_LOCAL ? c->work_local : mem_alloc((size_t)t->n_works * sizeof *c->work);
-    c->send =
-        t->n_sends <= MAX_LOCAL ? c->send_local : mem_alloc((size_t)t->n_sends * sizeof *c->send);
+    c->send = t->n_sends <= MAX_LOCAL ? c->send_local
+                                      : mem_alloc(2 * (size_t)t->n_sends * sizeof *c->send);
+    c->load = c->send + t->n_sends;
     for (int i = 0; i < t->n_works; i++) c->work[i] = machine_work(m, &t->work[i]);
     for (int i = 0; i < t->n_groups; i++) c->level[i] = machine_level(m, &t->group[i]);
     for (int i = 0; i < t->n_sends; i++) {
         const TapeGroup *g = &t->group[t->send[i].group];
-        c->send[i] = machine_send(m, g, &t->send[i]);
+        c->load[i] = machine_send(m, g, &t->send[i]);
+        c->send[i] = machine_send_in_turn(m, g, &t->send[i]);
         c->beside[t->send[i].group] = machine_beside(m, g, &t->send[i]);
     }
 }
@@ -48,7 +52,9 @@ static void costs_free(Costs *c) {
 
 /* What is added up. */
 typedef struct Played {
-    double compute, exposed, busy[MAX_LEVELS]; // busy: seconds of each level's links
+    double compute, exposed;
+    double meeting;                           // the part of exposed in groups along d
+    double own[MAX_LEVELS], busy[MAX_LEVELS]; // of each level's links: by this replica, by all
     int64_t received, calls;
 } Played;
 
@@ -107,7 +113,8 @@ static void play(Clocks *c, int begin, int end, double ends[TAPE_SLOTS]) {
             double cost = c->cost->send[e->index], *link = &c->free[level];
             *link = ends[e->slot] = fmax(c->now, *link) + cost;
             c->slow[level] = c->cost->beside[s->group];
-            c->p.busy[level] += cost;
+            c->p.busy[level] += c->cost->load[e->index];
+            c->p.own[level] += cost;
             c->p.received += s->received;
             c->p.calls++;
         } else if (e->kind == EVENT_WAIT) {
@@ -115,6 +122,8 @@ static void play(Clocks *c, int begin, int end, double ends[TAPE_SLOTS]) {
             double cost = c->cost->send[t->event[e->index].index];
             note(c, e->index, until - cost, until, true, wait);
             c->p.exposed += wait;
+            if (t->group[t->send[t->event[e->index].index].group].replicas.n == 0)
+                c->p.meeting += wait;
             c->now += wait;
         }
     }
@@ -125,7 +134,11 @@ static void add_times(Played *a, const Played *b, const Played *before, int64_t 
     double f = (double)times;
     a->compute += f * (b->compute - before->compute);
     a->exposed += f * (b->exposed - before->exposed);
-    for (int i = 0; i < MAX_LEVELS; i++) a->busy[i] += f * (b->busy[i] - before->busy[i]);
+    a->meeting += f * (b->meeting - before->meeting);
+    for (int i = 0; i < MAX_LEVELS; i++) {
+        a->own[i] += f * (b->own[i] - before->own[i]);
+        a->busy[i] += f * (b->busy[i] - before->busy[i]);
+    }
     a->received += times * (b->received - before->received);
     a->calls += times * (b->calls - before->calls);
 }
@@ -155,6 +168,18 @@ double tape_crowded(double compute, double exposed, double k) {
     return (b + sqrt(b * b + 4 * k * (k - 1) * a * a)) / 2 - exposed;
 }
 
+/* Replicas that send in turns. Between two sums over d a replica takes S for itself and keeps a link busy for `own` of it, all
+ * replicas for `busy`. They are not in step: the link is busy for a share busy / t of the time, and what a replica sends
+ * waits for what others do:
+ *
+ *     t = S + (busy - own) busy / t            which is S where it shares no link, and busy where S is its own link alone
+ */
+static double in_turns(const Played *p) {
+    double s = p->compute + p->exposed - p->meeting, most = 0;
+    for (int i = 0; i < MAX_LEVELS; i++) most = fmax(most, p->busy[i] * (p->busy[i] - p->own[i]));
+    return (s + sqrt(s * s + 4 * most)) / 2 - s;
+}
+
 /* A step's share in the next meeting, which nothing hides: seconds. */
 static double add_meeting(const Tape *t, const Machine *m, Played *p) {
     Send s;
@@ -176,17 +201,18 @@ void tape_play(const Tape *t, const Machine *m, Price *price) {
         for (int i = 0; tape_uneven(t, i, &bytes) >= 0; i++) p.received += bytes;
     }
     costs_free(&cost);
-    double all = 0, meeting = add_meeting(t, m, &p), exposed;
+    double meeting = add_meeting(t, m, &p), exposed, sent = 0;
+    p.exposed += in_turns(&p);
     for (int i = 0; i < MAX_LEVELS; i++) {
         // a third layer may have filled gaps that a hundredth does not find
         p.exposed = fmax(p.exposed, p.busy[i] - p.compute);
-        all += p.busy[i];
+        sent += p.own[i];
     }
     exposed = p.exposed + meeting;
     *price = (Price){.compute = tape_crowded(p.compute, exposed, m->crowd),
                      .exposed = exposed,
                      .meeting = meeting,
-                     .hidden = all - p.exposed > 1e-9 * all ? all - p.exposed : 0, // or rounding
+                     .hidden = sent - p.exposed > 1e-9 * sent ? sent - p.exposed : 0, // or rounding
                      .received = p.received,
                      .calls = p.calls,
                      .memory = tape_memory(t)};

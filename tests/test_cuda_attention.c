@@ -147,34 +147,68 @@ static const Case tiles[] = {
     {1, 65, 2, 2, 64, 0, 2},  {1, 130, 3, 1, 64, 0, 2},  {1, 1, 2, 1, 128, 0, 2},
     {1, 70, 2, 2, 128, 0, 2}, {1, 129, 2, 1, 128, 0, 2},
 };
+/* On devices with products of warps, and on those with products of warpgroups. */
+#define EACH_CAPABILITY(major)                                                                     \
+    int major = 8;                                                                                 \
+    emu_set_capability(major < 10 ? major : 9), major < 10;                                        \
+    major++
+
 TEST(cuda_attention_by_tiles_matches_double) {
-    for (EACH_ORDER(o)) check_all(tiles, sizeof tiles / sizeof *tiles, true, *o);
+    for (EACH_CAPABILITY(major))
+        for (EACH_ORDER(o)) check_all(tiles, sizeof tiles / sizeof *tiles, true, *o);
 }
 
-/* Sequences long enough for blocks of 128 queries. */
+/* Sequences long enough for several blocks of queries, more of them than the device has room for. */
 static const Case longer[] = {{1, 257, 1, 1, 64, 0, 2},
-                              {1, 330, 2, 1, 64, 0, 2},
+                              {1, 330, 5, 1, 64, 0, 2},
                               {1, 257, 1, 1, 128, 0, 2},
-                              {1, 330, 1, 1, 128, 0, 2}};
+                              {1, 330, 2, 1, 128, 0, 2}};
 TEST(cuda_attention_of_longer_sequences_matches_double) {
     size_t n = sizeof longer / sizeof *longer;
-    for (size_t i = 0; i < n; i++) check_all(longer + i, 1, true, cuda_orders[i % 3]);
+    for (EACH_CAPABILITY(major))
+        for (size_t i = 0; i < n; i++)
+            check_all(longer + i, 1, true, cuda_orders[(i + (size_t)major) % 3]);
+}
+
+/* So long that tiles are larger: some rows of the output. */
+TEST(cuda_attention_of_long_sequences_matches_double) {
+    const Case c = {1, 2049 + 130, 2, 1, 64, 0, 2};
+    const int64_t rows[] = {0, 1, 127, 128, 191, 192, 1000, 2047, 2048, 2111, 2112, 2178};
+    double *p = doubles_copy(NULL, c.S);
+    cuda_begin(cuda_orders[2]);
+    Run r = forward(&c, true);
+    int64_t n_qkv = c.B * c.S * (c.H + 2 * c.Hkv) * c.D, wide = c.H * c.D;
+    Truth t = {doubles_copy(NULL, r.out.n), doubles_copy(NULL, r.lse.n), doubles_copy(NULL, n_qkv)};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int64_t h = 0; h < c.H; h++) {
+            truth_row(&c, &t, r.qkv.host, r.dout.host, 0, h, rows[i], p);
+            int64_t at = h * c.S + rows[i];
+            CHECK_NEAR(r.lse.host[at], t.lse[at], 1e-5 * fmax(1, fabs(t.lse[at])));
+        }
+        CHECK(near_units("out", r.out.host + rows[i] * wide, t.out + rows[i] * wide, wide,
+                         (double)c.scale, tolerance(true)));
+    }
+    CHECK(cuda_end());
 }
 
 /* Word for word, the order of threads does not matter. */
 TEST(cuda_attention_has_the_same_bits_in_any_order) {
-    const Case cases[] = {{2, 70, 4, 2, 64, 0, 2}, {1, 70, 2, 1, 24, 0, 2}};
-    for (size_t i = 0; i < 2; i++) {
-        float *first = mem_alloc(2 * 70 * 8 * 64 * sizeof *first);
+    const Case cases[] = {
+        {2, 70, 4, 2, 64, 0, 2}, {1, 70, 2, 1, 24, 0, 2}, {2, 70, 4, 2, 64, 0, 2}};
+    for (size_t i = 0; i < 3; i++) {
+        emu_set_capability(i == 2 ? 8 : 9);
+        float *first = mem_alloc(2 * 70 * 12 * 64 * sizeof *first), *out = first + 2 * 70 * 8 * 64;
         for (EACH_ORDER(o)) {
             cuda_begin(*o);
             Run r = compute(&cases[i], true);
             if (o == cuda_orders) memcpy(first, r.dqkv.host, (size_t)r.dqkv.n * sizeof *first);
-            CHECK(same_bits(first, r.dqkv.host, r.dqkv.n));
+            if (o == cuda_orders) memcpy(out, r.out.host, (size_t)r.out.n * sizeof *first);
+            CHECK(same_bits(first, r.dqkv.host, r.dqkv.n) && same_bits(out, r.out.host, r.out.n));
             CHECK(cuda_end());
         }
         mem_free(first);
     }
+    emu_set_capability(9);
 }
 
 /* One position after the other gives what the whole pass gives. */

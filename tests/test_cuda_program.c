@@ -146,7 +146,6 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
     } cases[] = {{"--exact", "--backend cuda: --exact has no CUDA kernels"},
                  {"--check-tp 2", "--backend cuda: --check-tp looks at tensors"},
                  {"--sync-every 2", "--backend cuda: replicas"},
-                 {"--plan", "--backend cuda: --plan measures processors"},
                  {"--kernels portable", "--backend cuda: --kernels names"},
                  {"--ranks 2", "--backend cuda: several ranks"}};
     const char *dir = test_tmpdir();
@@ -159,6 +158,8 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
         CHECK(strstr(text, cases[i].words));
         CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
     }
+    CHECK(run(dir, 0, text, sizeof text, "$EMU --plan --model d12 --micro 1"));
+    CHECK(strstr(text, "emulated"));
     // by itself it goes where it can, and says so
     CHECK(run(dir, 0, text, sizeof text,
               "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "

@@ -1,6 +1,6 @@
 /* What GPUs could do at best. */
 #include "layers/cuda/products.h"
-#include "parallel/gpu.h"
+#include "parallel/detect.h"
 #include "tests/cuda.h"
 
 #include <string.h>
@@ -54,4 +54,42 @@ TEST(gpu_of_an_unknown_kind_is_measured_by_products) {
         CHECK(rate > 1e6 && rate < 1e12); // one core computes for it
         CHECK(made >= 4);
     }
+}
+
+/* Ranks on nodes of as many each. */
+static Detected ranks_of(RankFacts *rank, NodeFacts *node, int nodes, int per_node) {
+    Detected d = {.n_ranks = nodes * per_node, .n_nodes = nodes, .rank = rank, .node = node};
+    for (int r = 0; r < d.n_ranks; r++) rank[r] = (RankFacts){.node = r / per_node, .threads = 3};
+    return d;
+}
+
+TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
+    RankFacts rank[16];
+    NodeFacts node[2] = {{.name = "a"}, {.name = "b"}};
+    Machine m, h100, a100;
+    CHECK(machine_open(&h100, "h100:2", NULL) && machine_open(&a100, "a100:1", NULL));
+    Detected d = ranks_of(rank, node, 2, 8);
+    Gpus b200 = {
+        .facts = {"NVIDIA B200", 10, 0, 148, 1965}, .memory = 180e9, .sharing = 1, .linked = true};
+    detect_gpu_machine(&d, &b200, &m);
+    CHECK_STR(m.name, "16 x NVIDIA B200");
+    CHECK_NEAR(m.flops[1] / (h100.flops[1] * 2250 / 989), 1, 1e-12);
+    CHECK(m.ranks == 16 && m.ranks_per_node == 8 && m.memory == 180000000000 && m.n_levels == 2);
+    CHECK_STR(m.level[0].name, "NVLink");
+    CHECK(m.level[0].ranks == 8 && m.level[0].rank_rate == h100.level[0].rank_rate);
+    CHECK(m.level[1].ranks == 16 && m.level[1].port_rate == h100.level[1].port_rate);
+    // four ranks of one node on two cards without links: each pair shares one
+    d = ranks_of(rank, node, 1, 4);
+    Gpus a = {.facts = {"NVIDIA A100 80GB PCIe", 8, 0, 108, 1410}, .memory = 80e9, .sharing = 2};
+    detect_gpu_machine(&d, &a, &m);
+    CHECK_STR(m.name, "2 x NVIDIA A100 80GB PCIe");
+    CHECK(m.flops[1] == a100.flops[1] / 2 && m.memory == 40000000000 && m.n_levels == 2);
+    CHECK_STR(m.level[0].name, "device");
+    CHECK_STR(m.level[1].name, "PCIe");
+    CHECK(m.level[0].ranks == 2 && m.level[1].ranks == 4 && m.level[1].rank_rate < 25e9);
+    // one rank
+    d = ranks_of(rank, node, 1, 1);
+    a.sharing = 1;
+    detect_gpu_machine(&d, &a, &m);
+    CHECK(m.n_levels == 1 && m.level[0].ranks == 1 && m.ranks == 1);
 }

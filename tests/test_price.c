@@ -2,11 +2,13 @@
  * tests hold against runs; what it allocates against the model itself; what it computes against the closed form. */
 #include "parallel/price.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "parallel/count.h"
+#include "parallel/machine.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 #include "tests/theory.h"
@@ -186,4 +188,35 @@ TEST(price_of_a_thousand_ranks_needs_one) {
     price_record(&t, &k.shape, &l, 16383);
     CHECK(layout_ranks(&l) == 16384 && t.n_events > 200 && t.n_events < 4000);
     tape_free(&t);
+}
+
+/* Nodes of two ranks with a port of 1 MB/s between them; inside, and all else, takes no time. */
+static Price in_turns(const char *layout, double memory_rate) {
+    Machine m = {.ranks = 4,
+                 .n_levels = 2,
+                 .level = {{"node", 2, 0, 1e18, 0}, {"network", 4, 0, 1e6, 1e6}},
+                 .flops = {1e18, 1e18},
+                 .memory_rate = memory_rate,
+                 .slowdown = 1,
+                 .slowest = 1,
+                 .threads = 3};
+    Case k = case_of(divides, 8 * 8, 2, RECOMPUTE_NONE);
+    Tape t = {0};
+    Layout l;
+    Err e;
+    Price p;
+    if (!layout_parse(&l, layout, 0, &e)) die("%s", e.text);
+    price_record(&t, &k.shape, &l, 0);
+    tape_play(&t, &m, &p);
+    tape_free(&t);
+    return p;
+}
+
+TEST(price_of_replicas_that_share_a_port_is_that_of_sending_in_turns) {
+    Price all = in_turns("x2.d2", 1e18), both = in_turns("x2.d2", 2e7);
+    double busy = all.seconds, own = busy / 2, S = own + both.compute;
+    CHECK(busy > 0.1 && all.compute < 1e-6 * busy && both.compute > 0.1 * busy);
+    // nothing but collectives: the port is busy all the time; kernels of one replica hide what another sends, in part
+    CHECK_NEAR(both.seconds, (S + sqrt(S * S + 4 * busy * (busy - own))) / 2, 1e-4 * busy);
+    CHECK(both.seconds > busy && both.seconds < 0.99 * (busy + both.compute));
 }

@@ -109,7 +109,7 @@ TEST(work_run_asks_the_kernels_for_that_work) {
     char name[64], wrong[64] = "";
     Team *team = team_create(2);
     Tape tape = {.threads = 2};
-    const Kernels *k = price_kernels(&tape);
+    const Kernels *k = price_kernels(&tape, NULL);
     for (int kind = 0; kind < N_WORKS; kind++) {
         Work w = odd_work(kind);
         w.flags = kind <= WORK_DW ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DGELU

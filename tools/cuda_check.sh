@@ -1,13 +1,13 @@
 #!/bin/bash
 # cuda_check.sh FOLDER: what nvcc said of each file of kernels, which lies in FOLDER beside its object: registers, shared memory and spills of
 # every kernel; and of the trainer that is linked with them, that it wants no library of CUDA and trains without a driver. Fails on a
-# warning (C7508 and C7510 among them: wgmma that was serialised), on a kernel that spills.
+# warning, on what ptxas says of wgmma (C75..: serialised, or an order that it had to put in itself), on a kernel that spills.
 set -u -o pipefail
 folder=$1 bad=0
 while read -r log; do
     file=${log#"$folder"/}
     c++filt <"$log" | awk -v file="${file%.log}.cu" '
-        / error|warning/ { print; bad = 1 }
+        / error|warning|\(C75[0-9]+\)/ { print; bad = 1 }
         /Compiling entry function/ { arch = $0; sub(/.* for ./, "", arch); sub(/\047.*/, "", arch)
             sub(/.*entry function ./, ""); sub(/. for .*/, ""); name = $0; spill = 0
             gsub(/\(anonymous namespace\)::|void /, "", name); sub(/\(.*/, "", name) }

@@ -7,6 +7,7 @@ namespace {
 /* Of a rank: what its thread was opened with. */
 struct Rank {
     int sms;
+    bool is_sm90;
     size_t shared_bytes;
     Stream stream; // NULL: not open
     void *scratch;
@@ -63,7 +64,7 @@ void device_open(int device, size_t scratch_bytes) {
     if (rank.stream) die("this thread has a device already");
     device_check(cudaSetDevice(device));
     DeviceFacts f = device_facts(device);
-    rank.sms = f.sms, rank.shared_bytes = f.shared_bytes;
+    rank.sms = f.sms, rank.is_sm90 = f.major == 9, rank.shared_bytes = f.shared_bytes;
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
     rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
 }
@@ -88,6 +89,10 @@ Stream device_stream(void) {
 
 int device_sms(void) {
     return rank.sms;
+}
+
+bool device_is_sm90(void) {
+    return rank.is_sm90;
 }
 
 size_t device_shared(void) {

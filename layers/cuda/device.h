@@ -39,6 +39,7 @@ void device_at_close(void (*f)(void));
 /* Local. Of the calling thread's device: its stream; its multiprocessors; bytes of shared memory that a block may have. */
 Stream device_stream(void);
 int device_sms(void);
+bool device_is_sm90(void); // has it what only capability 9.0 has: TMA and products of warpgroups?
 size_t device_shared(void);
 /* Local. Memory for one call of a kernel family between its kernels: the next call may overwrite it. Dies when it is
  * more than device_open got. */

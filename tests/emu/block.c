@@ -28,7 +28,10 @@ static void free_block(void *p) {
     for (int i = 0; i < b->n_fibers; i++) {
         fiber_close(&b->thread[i].fiber);
         mem_free(b->thread[i].copies.at);
+        mem_free(b->thread[i].products.at);
+        mem_free(b->thread[i].products.accumulators);
     }
+    hopper_free(&b->hopper);
     shared_free(&b->shared);
     mem_free(b);
 }
@@ -90,6 +93,7 @@ static EmuThread *take(Block *b) {
 static void report_deadlock(Block *b) {
     char text[900];
     size_t n = 0;
+    mbarriers_describe(b);
     for (int i = 0; i < b->n_threads && n + 160 < sizeof text; i++) {
         const EmuThread *t = &b->thread[i];
         int same = 0, first = -1;
@@ -111,9 +115,16 @@ static void enter(Block *b, EmuThread *t) {
     emu_at.thread = t->index;
 }
 
+/* The next thread; when all wait, copies under way are done until one can go on. */
+static EmuThread *take_or_copy(Block *b) {
+    EmuThread *t = take(b);
+    while (!t && bulk_do_one(b)) t = take(b);
+    return t;
+}
+
 /* The thread that runs gives way to the next; it goes on when it is taken again. */
 static void give_way(Block *b) {
-    EmuThread *me = b->self, *next = take(b);
+    EmuThread *me = b->self, *next = take_or_copy(b);
     if (!next) report_deadlock(b);
     if (next == me) return;
     enter(b, next);
@@ -245,8 +256,10 @@ static void thread_main(void) {
     fiber_arrive(&me->fiber);
     b->body(b->ctx);
     copies_end(me);
+    products_end(me);
+    bulk_thread_end(me);
     leave(b);
-    EmuThread *next = take(b);
+    EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
     if (!next && b->n_live) report_deadlock(b);
     if (next) enter(b, next);
     fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
@@ -259,6 +272,7 @@ static void run_block(Block *b, uint3 index) {
     for (int i = 0; i < BARRIERS; i++)
         b->barrier[i].arrived = b->barrier[i].said = b->barrier[i].n_waiting = 0;
     shared_poison(&b->shared);
+    hopper_begin(b);
     for (int i = 0; i < b->n_threads; i++) {
         b->thread[i].ended = false;
         fiber_begin(&b->thread[i].fiber, thread_main);
@@ -269,6 +283,7 @@ static void run_block(Block *b, uint3 index) {
     enter(b, take(b));
     fiber_change(&b->host, &b->self->fiber, false);
     shared_check(&b->shared);
+    hopper_end(b);
 }
 
 static void refuse_if_impossible(const EmuLaunch *l) {

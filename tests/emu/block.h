@@ -1,12 +1,13 @@
 /* block -- what a block is made of while it runs: block.c moves its threads, shared.c keeps its memory, async.c its
- * copies under way. */
+ * copies under way; mbarrier.c, bulk.c and wgmma.c do what hopper.h says. */
 #ifndef TESTS_EMU_BLOCK_H
 #define TESTS_EMU_BLOCK_H
 
 #include "tests/emu/emu.h"
 #include "tests/emu/fiber.h"
+#include "tests/emu/hopper_block.h"
 
-enum { MAX_THREADS = 1024, BARRIERS = 16, MAX_SHARED = 227 << 10, MAX_STATIC = 48 << 10 };
+enum { BARRIERS = 16, MAX_SHARED = 227 << 10, MAX_STATIC = 48 << 10 };
 
 /* Copies of a thread that are under way, oldest first: async.c does them. */
 typedef struct CopyLater {
@@ -29,6 +30,9 @@ struct EmuThread {
     const char *what; // it waits for
     EmuPlace place;
     Copies copies;
+    Products products;
+    int store_group;          // of bulk stores that are begun now
+    int dirty_from, dirty_to; // chunks of shared memory that it wrote and did not fence
 };
 
 /* Lanes of a warp that wait for each other. A lane is in one meeting at a time, so 32 are enough. */
@@ -67,7 +71,7 @@ void shared_poison(Shared *s);
 void shared_check(const Shared *s);
 void shared_free(Shared *s);
 
-typedef struct Block {
+struct Block {
     const char *name; // of the kernel
     void (*body)(void *ctx);
     void *ctx;
@@ -84,7 +88,8 @@ typedef struct Block {
     EmuOrder order;
     uint64_t random;
     Shared shared;
-} Block;
+    Hopper hopper;
+};
 extern __thread Block *emu_block; // NULL: no kernel runs on this thread
 
 #endif

@@ -1,0 +1,238 @@
+/* The forward pass on Hopper: bf16 words, D = 64 or 128. What is computed is that of attention_flash.cu; here products are
+ * those of warpgroups, under way while the same threads do the softmax of other scores:
+ *
+ *     tensor cores    C(3)            C(2)   O += P(3) V(3)   C(1)   O += P(2) V(2)   ...
+ *     other units          P(3)  ...................   P(2)  ...................  P(1)
+ *
+ * A warpgroup has 64 queries. It begins C of the next tile and the sum of the one before together, waits for C, and works out
+ * maxima and weights while the sum goes on; only then O is brought to the new maximum. Each warpgroup begins with the tile on
+ * its own diagonal, the only one with a mask, so that for S = 1024 94 % of what is computed with tiles of 64 keys is needed, 89 %
+ * with 128.
+ *
+ * A warpgroup that has ended its part of a piece of work goes on with the next one while others still compute; its queries have
+ * come meanwhile, and what it stores leaves by itself.
+ *
+ * Sizes. D = 64: exponentials take as long as products, so many warpgroups should be at different places: 4 of them, which
+ * leaves 112 registers to a thread, tiles of 64 keys; they share what is fetched. Of long sequences, where the diagonal matters
+ * little, 3 with tiles of 128 keys: fewer waits. D = 128: O alone takes 64 registers: 2 warpgroups.
+ */
+#include "layers/attention_sm90.cuh"
+
+namespace {
+
+template <int D, int KEYS, int WGS> struct Layout {
+    using Queries = Box<D, SLAB>;
+    using Tile = Box<D, KEYS>;
+    static constexpr int SLOTS = D == 64 ? 512 / KEYS : 4, OUT = WGS * Queries::BYTES,
+                         TILES = 2 * OUT, BARRIERS = TILES + SLOTS * Tile::BYTES,
+                         BYTES = BARRIERS + (2 * WGS + 2 * SLOTS) * 8;
+    Shared begin;
+    __device__ __forceinline__ Queries queries(int group) const {
+        return {begin + group * Queries::BYTES};
+    }
+    __device__ __forceinline__ Queries out(int group) const {
+        return {begin + OUT + group * Queries::BYTES};
+    }
+    __device__ __forceinline__ Tile tile(int slot) const {
+        return {begin + TILES + slot * Tile::BYTES};
+    }
+    /* Queries of a warpgroup are here; they are no longer needed. */
+    __device__ __forceinline__ Shared here(int group) const { return begin + BARRIERS + group * 8; }
+    __device__ __forceinline__ Shared read(int group) const { return here(WGS + group); }
+    __device__ __forceinline__ Ring<SLOTS> ring() const { return {here(2 * WGS), 0, 0}; }
+};
+
+struct Maps {
+    CUtensorMap queries, keys, out;
+};
+
+template <int D, int KEYS, int WGS>
+__device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
+                                          const Layout<D, KEYS, WGS> &at) {
+    constexpr int CHUNKS = D / PANEL;
+    auto ring = at.ring();
+    unsigned parity = 0; // of each warpgroup's queries
+    for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
+        Part<WGS> part(a, i);
+        int k = static_cast<int>(a.H) + part.g, v = k + static_cast<int>(a.Hkv);
+        int last = part.last(KEYS);
+        auto fetch = [&](int head, int tile) {
+            ring.open(Box<D, KEYS>::BYTES);
+            fetch_box(at.tile(ring.slot).at, maps.keys, ring.full(), CHUNKS, head, tile * KEYS,
+                      part.b);
+            ring.next();
+        };
+        for (int j = 0; j < part.groups; parity ^= 1u << j++) {
+            mbarrier_wait(at.read(j), static_cast<int>(parity >> j & 1) ^ 1);
+            mbarrier_expect(at.here(j), Box<D, SLAB>::BYTES);
+            fetch_box(at.queries(j).at, maps.queries, at.here(j), CHUNKS, part.h,
+                      part.row0 + j * SLAB, part.b);
+        }
+        fetch(k, last);
+        for (int tile = last; tile > 0; tile--) fetch(k, tile - 1), fetch(v, tile);
+        fetch(v, 0);
+    }
+}
+
+/* What a lane keeps of its two rows. */
+template <int D> struct Rows {
+    Fragment<D / COLUMNS> o;
+    float max[2], sum[2]; // the sum of its own columns
+};
+
+/* Scores become weights by a new maximum; correction is what brings older sums to it. */
+template <int D, int KEYS>
+__device__ __forceinline__ void softmax(Fragment<KEYS / COLUMNS> &c, Rows<D> &w,
+                                        float (&correction)[2], float scale) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float max = w.max[half];
+#pragma unroll
+        for (int i = 0; i < KEYS / COLUMNS * 2; i++) max = fmaxf(max, c[i / 2][half * 2 + i % 2]);
+        max = quad_max(max);
+        correction[half] = exp2_fast((w.max[half] - max) * scale);
+        float sum = w.sum[half] * correction[half];
+        w.max[half] = max;
+#pragma unroll
+        for (int i = 0; i < KEYS / COLUMNS * 2; i++) {
+            float &x = c[i / 2][half * 2 + i % 2];
+            x = exp2_fast(fmaf(x, scale, -max * scale));
+            sum += x;
+        }
+        w.sum[half] = sum;
+    }
+}
+
+/* Leaves out keys from key0 on that come after this lane's rows, `row` and `row` + 8. */
+template <int KEYS>
+__device__ __forceinline__ void mask(Fragment<KEYS / COLUMNS> &c, int row, int key0) {
+#pragma unroll
+    for (int i = 0; i < KEYS / COLUMNS * 4; i++)
+        if (key0 + i / 4 * COLUMNS + this_lane() % 4 * 2 + i % 2 > row + i % 4 / 2 * 8)
+            c[i / 4][i % 4] = -INFINITY;
+}
+
+/* The rows of warpgroup `group`: takes what the ring holds of this part. */
+template <int D, int KEYS, int WGS>
+__device__ __forceinline__ void
+attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
+       Ring<Layout<D, KEYS, WGS>::SLOTS> &ring, int group, int parity, float scale) {
+    int row0 = part.row0 + group * SLAB, tile = row0 / KEYS, last = part.last(KEYS);
+    Box<D, SLAB> q = at.queries(group);
+    Fragment<KEYS / COLUMNS> c;
+    Operand<1, KEYS> p;
+    float correction[2];
+    for (int i = last; i > tile; i--) { // tiles that only other warpgroups see
+        ring.skip();
+        if (i < last) ring.skip();
+    }
+    mbarrier_wait(at.here(group), parity);
+    int k = ring.take();
+    wgmma_fence();
+    begin_scores<D, KEYS>(c, q, at.tile(k));
+    wgmma_commit();
+    wgmma_wait<0>(c);
+    ring.give(k);
+    if (tile < last) ring.skip();
+    mask<KEYS>(c, row0 + this_warp() % 4 * 16 + this_lane() / 4, tile * KEYS);
+    softmax<D, KEYS>(c, w, correction, scale);
+    round_to<KEYS>(p, c);
+#pragma unroll 1
+    for (; tile > 0; tile--) {
+        k = ring.take();
+        wgmma_fence();
+        begin_scores<D, KEYS>(c, q, at.tile(k));
+        wgmma_commit();
+        int v = ring.take();
+        wgmma_fence();
+        begin_sum<D, KEYS>(w.o, p, at.tile(v));
+        wgmma_commit();
+        wgmma_wait<1>(c);
+        ring.give(k);
+        softmax<D, KEYS>(c, w, correction, scale);
+        wgmma_wait<0>(w.o);
+        ring.give(v);
+#pragma unroll
+        for (int i = 0; i < D / COLUMNS * 4; i++) w.o[i / 4][i % 4] *= correction[i % 4 / 2];
+        round_to<KEYS>(p, c);
+    }
+    if (this_lane() == 0) mbarrier_arrive(at.read(group));
+    int v = ring.take();
+    wgmma_fence();
+    begin_sum<D, KEYS>(w.o, p, at.tile(v));
+    wgmma_commit();
+    wgmma_wait<0>(w.o);
+    ring.give(v);
+}
+
+template <int D, int KEYS, int WGS>
+__device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const Attention &a,
+                                           const Layout<D, KEYS, WGS> &at, int group, float scale) {
+    auto ring = at.ring();
+    int parity = 0;
+#pragma unroll 1
+    for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
+        Part<WGS> part(a, i);
+        if (group >= part.groups) {
+            for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
+            continue;
+        }
+        Rows<D> w = {};
+        w.max[0] = w.max[1] = -INFINITY;
+        attend(w, part, at, ring, group, parity, scale);
+        parity ^= 1;
+        int row0 = part.row0 + group * SLAB, row = row0 + this_warp() % 4 * 16 + this_lane() / 4;
+        float f[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = quad_sum(w.sum[half]);
+            f[half] = 1 / sum;
+            if (this_lane() % 4 == 0 && row + half * 8 < a.S)
+                lse[part.head * a.S + row + half * 8] = (w.max[half] * scale + log2f(sum)) * LN_2;
+        }
+        store_box<D>(maps.out, at.out(group), w.o, f[0], f[1], part.h, row0, part.b);
+    }
+    if (threadIdx.x % GROUP == 0) tma_wait<0>();
+}
+
+template <int D, int KEYS, int WGS>
+__global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
+    sm90_forward_tiles(const __grid_constant__ Maps maps, float *lse, Attention a, float scale) {
+    Layout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
+    if (threadIdx.x == 0) {
+        at.ring().make(WGS * 4);
+        for (int i = 0; i < WGS; i++) mbarrier_init(at.here(i), 1), mbarrier_init(at.read(i), 4);
+        mbarrier_fence();
+    }
+    __syncthreads();
+    int group = this_group();
+    if (group == WGS) {
+        Roles<WGS>::few();
+        if (threadIdx.x == WGS * GROUP) fetch_all(maps, a, at);
+    } else {
+        Roles<WGS>::many();
+        attend_all(maps, lse, a, at, group, scale);
+    }
+}
+
+template <int D, int KEYS, int WGS>
+void launch_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv) {
+    int64_t packed = a.H + 2 * a.Hkv;
+    Maps maps = {map_of_heads(qkv, a, packed, SLAB), map_of_heads(qkv, a, packed, KEYS),
+                 map_of_heads(out, a, a.H, SLAB)};
+    LAUNCH((sm90_forward_tiles<D, KEYS, WGS>), Part<WGS>::blocks(a), Roles<WGS>::THREADS,
+           (Layout<D, KEYS, WGS>::BYTES), maps, lse, a, LOG2_E / sqrtf(static_cast<float>(D)));
+}
+
+enum { LONG = 2048 };
+
+} // namespace
+
+void sm90_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv) {
+    if (a.D == 128)
+        launch_forward<128, 128, 2>(a, out, lse, qkv);
+    else if (a.S < LONG)
+        launch_forward<64, 64, 4>(a, out, lse, qkv);
+    else
+        launch_forward<64, 128, 3>(a, out, lse, qkv);
+}

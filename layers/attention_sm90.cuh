@@ -1,0 +1,209 @@
+/* attention_sm90 -- what the passes of attention on Hopper share: boxes of heads in shared memory, a ring of them between the
+ * warp that fetches and the warpgroups that compute, products of a warpgroup's 64 rows with a box.
+ *
+ * A block has WGS warpgroups that compute, each with 64 rows of its own, and one more warp or warpgroup whose first thread
+ * fetches:
+ *
+ *     fetches    waits until a slot is empty, says how many bytes will come, begins the copy, takes the next slot
+ *     computes   waits until a slot is full, multiplies, says that it is empty: lane 0 of every warp does, for its warp
+ *
+ * All warpgroups take all slots, in one order; what a warpgroup has no use for it gives back at once.
+ *
+ * A box is rows x D words of a head, as D / 64 panels of rows of 128 bytes, swizzled (ptx_sm90.cuh): both a K_MAJOR matrix with
+ * its rows along m or n, and, for a sum over its rows, an MN_MAJOR matrix. Rows beyond the sequence arrive as zeros and are not
+ * written back.
+ */
+#ifndef LAYERS_ATTENTION_SM90_CUH
+#define LAYERS_ATTENTION_SM90_CUH
+
+#include <algorithm>
+
+#include "layers/attention_flash.cuh"
+#include "layers/cuda/ptx_sm90.cuh"
+
+extern "C" {
+#include "layers/cuda/tensor_map.h"
+}
+
+enum { GROUP = 128, SLAB = 64, PANEL = 64, PANEL_ROW = 128 }; // threads; rows; words, bytes
+
+template <int J> using Fragment = float[J][4]; // of an accumulator of 8 J columns
+
+/* ROWS tokens of a head. */
+template <int D, int ROWS> struct Box {
+    static constexpr int BYTES = ROWS * D * 2, PANEL_BYTES = ROWS * PANEL_ROW, GROUP_BYTES = 1024;
+    Shared at;
+    /* As the rows of A, or the columns of B: from `row` on, a multiple of 8; words 16 k to 16 k + 15 of them. */
+    __device__ __forceinline__ static Matrix step(Matrix m, int k) {
+        return matrix_on(m, k / 4 * PANEL_BYTES + k % 4 * 32);
+    }
+    __device__ __forceinline__ Matrix rows() const { return matrix_at(at, 0, GROUP_BYTES); }
+    /* As the rows of B: a sum over rows 16 k to 16 k + 15. */
+    __device__ __forceinline__ static Matrix sum_step(Matrix m, int k) {
+        return matrix_on(m, k * 2 * GROUP_BYTES);
+    }
+    __device__ __forceinline__ Matrix sum() const {
+        return matrix_at(at, PANEL_BYTES, GROUP_BYTES);
+    }
+};
+
+/* c = a b', begun: 64 rows of a times all rows of b. */
+template <int D, int ROWS>
+__device__ __forceinline__ void begin_scores(Fragment<ROWS / COLUMNS> &c, Box<D, SLAB> a,
+                                             Box<D, ROWS> b) {
+    Matrix x = a.rows(), y = b.rows();
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) wgmma<K_MAJOR, K_MAJOR>(c, a.step(x, k), b.step(y, k), k > 0);
+}
+
+/* o += p b, begun: p[64, ROWS] in registers, summed over the rows of b. */
+template <int D, int ROWS>
+__device__ __forceinline__ void begin_sum(Fragment<D / COLUMNS> &o, const Operand<1, ROWS> &p,
+                                          Box<D, ROWS> b) {
+    Matrix y = b.sum();
+#pragma unroll
+    for (int k = 0; k < ROWS / 16; k++) wgmma<MN_MAJOR>(o, p[0][k], b.sum_step(y, k), true);
+}
+
+/* Accumulators, rounded, as the operand of a sum. */
+template <int N>
+__device__ __forceinline__ void round_to(Operand<1, N> &p, const Fragment<N / COLUMNS> &c) {
+#pragma unroll
+    for (int i = 0; i < N / 16 * 4; i++) {
+        const float *pair = &c[i / 4 * 2 + i % 4 / 2][i % 2 * 2];
+        p[0][i / 4][i % 4] = pair_of(pair[0], pair[1]);
+    }
+}
+
+/* Where the slots are: full[SLOTS] and empty[SLOTS], one after the other; and the place of this thread in them. */
+template <int SLOTS> struct Ring {
+    Shared barriers;
+    int slot, phase;
+    __device__ __forceinline__ Shared full() const { return barriers + slot * 8; }
+    __device__ __forceinline__ Shared empty() const { return barriers + (SLOTS + slot) * 8; }
+    __device__ __forceinline__ void next() {
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+    }
+    /* Of one thread, before the others begin. */
+    __device__ __forceinline__ void make(int takers) const {
+        for (int i = 0; i < SLOTS; i++) {
+            mbarrier_init(barriers + i * 8, 1);
+            mbarrier_init(barriers + (SLOTS + i) * 8, takers);
+        }
+    }
+    /* Of the thread that fetches: the slot is empty, and n_bytes will come. */
+    __device__ __forceinline__ void open(int n_bytes) const {
+        mbarrier_wait(empty(), phase ^ 1);
+        mbarrier_expect(full(), n_bytes);
+    }
+    /* Of those who compute: what the next slot holds is here; this warp needs slot i no more. */
+    __device__ __forceinline__ int take() {
+        mbarrier_wait(full(), phase);
+        int i = slot;
+        next();
+        return i;
+    }
+    __device__ __forceinline__ void give(int i) const {
+        if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
+    }
+    __device__ __forceinline__ void skip() { give(take()); }
+};
+
+/* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which gives its registers to them. A
+ * block has what it was launched with, by 8 to a thread, and no more. */
+template <int WGS> struct Roles {
+    static constexpr int THREADS = (WGS + 1) * GROUP, POOL = 65536 / THREADS / 8 * 8;
+    static constexpr int FEW = 24, MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
+    __device__ __forceinline__ static void few() { registers_at_most<FEW>(); }
+    __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
+};
+
+/* Pieces of work: WGS slabs of 64 rows of a head, counted from its end, where they are longest. Blocks stay and take one piece
+ * after the other: as many heads as there are blocks are done together, first the longest piece of each, then the next; so a
+ * block stays with a head, whose keys lie in L2, and all end at about the same time.
+ *
+ *     head      0 1 2 3 4   5 6 7 8 9     4 blocks: 0 1 2 3 with 3 pieces each, 4 5 6 7, 8 9; block 0 takes pieces
+ *     piece 2   0 1 2 3     12 ..         0, 4, 8 of the first section, which are head 0's, and so on
+ *     piece 1   4 5 6 7
+ *     piece 0   8 9 10 11                                                                                              */
+template <int WGS> struct Part {
+    int b, h, g, row0, groups; // groups: warpgroups with rows
+    int64_t head;
+    __host__ __device__ __forceinline__ static int pieces(const Attention &a) {
+        return static_cast<int>((a.S + WGS * SLAB - 1) / (WGS * SLAB));
+    }
+    __host__ __device__ __forceinline__ static int count(const Attention &a) {
+        return pieces(a) * static_cast<int>(a.B * a.H);
+    }
+    static unsigned blocks(const Attention &a) {
+        return static_cast<unsigned>(std::min(count(a), device_sms()));
+    }
+    __device__ __forceinline__ Part(const Attention &a, int i) {
+        int heads = static_cast<int>(a.B * a.H), n = pieces(a),
+            at_once = static_cast<int>(gridDim.x);
+        int first = i / (at_once * n) * at_once, these = min(at_once, heads - first);
+        i -= first * n;
+        head = first + i % these;
+        row0 = (n - 1 - i / these) * WGS * SLAB;
+        b = static_cast<int>(head / a.H), h = static_cast<int>(head % a.H);
+        g = h / static_cast<int>(a.H / a.Hkv);
+        groups = min(WGS, (static_cast<int>(a.S) - row0 + SLAB - 1) / SLAB);
+    }
+    /* The last tile of `keys` that one of the rows sees. */
+    __device__ __forceinline__ int last(int keys) const {
+        return (row0 + groups * SLAB - 1) / keys;
+    }
+};
+
+/* The warpgroup of this thread, by a lane's word, so that the compiler sees that it is one for the warp: products may not stand
+ * in code that lanes could come to apart. */
+__device__ __forceinline__ int this_group() {
+    return __shfl_sync(static_cast<unsigned>(FULL), static_cast<int>(threadIdx.x) / GROUP, 0);
+}
+/* The warps of this warpgroup meet. */
+__device__ __forceinline__ void group_sync() {
+    barrier_sync(1 + this_group(), GROUP);
+}
+
+/* The box of head h, counted as packed_head does, of sequence b from token `row` on. */
+__device__ __forceinline__ void fetch_box(Shared to, const CUtensorMap &map, Shared barrier,
+                                          int chunks, int h, int row, int b) {
+    tma_load(to, map, barrier, 0, row, h * chunks, b);
+}
+
+/* Accumulators of the 64 rows of a warpgroup, times a factor per row, rounded, through a box of its own into a head from token
+ * `row` on. The box is read until the warpgroup's first thread has waited: with tma_wait, or here, the next time. */
+template <int D>
+__device__ __forceinline__ void store_box(const CUtensorMap &map, Box<D, SLAB> box,
+                                          const Fragment<D / COLUMNS> &o, float f0, float f1, int h,
+                                          int row, int b) {
+    int lane = this_lane(), r = this_warp() % 4 * 16 + lane % 16;
+    Shared at = box.at + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
+    if (threadIdx.x % GROUP == 0) tma_wait<0>();
+    group_sync();
+#pragma unroll
+    for (int j = 0; j < D / 16; j++) { // 16 columns are two chunks, of 2 x 8 rows each
+        const float(&x)[4] = o[2 * j], (&y)[4] = o[2 * j + 1];
+        unsigned pair[4] = {pair_of(x[0] * f0, x[1] * f0), pair_of(x[2] * f1, x[3] * f1),
+                            pair_of(y[0] * f0, y[1] * f0), pair_of(y[2] * f1, y[3] * f1)};
+        stmatrix(flipped(at, j % 4 * 32) + j / 4 * Box<D, SLAB>::PANEL_BYTES, pair);
+    }
+    fence_async();
+    group_sync();
+    if (threadIdx.x % GROUP == 0) {
+        tma_store(map, box.at, 0, row, h * (D / PANEL), b);
+        tma_commit();
+    }
+}
+
+/* Boxes of `rows` tokens of heads[B, S, n D]. */
+inline CUtensorMap map_of_heads(const void *heads, const Attention &a, int64_t n_heads, int rows) {
+    int64_t stride = n_heads * a.D;
+    TensorShape s = {4,
+                     {PANEL, a.S, stride / PANEL, a.B},
+                     {1, stride, PANEL, a.S * stride},
+                     {PANEL, rows, static_cast<int>(a.D) / PANEL, 1}};
+    return tensor_map(heads, &s);
+}
+
+#endif

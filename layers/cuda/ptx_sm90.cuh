@@ -1,0 +1,280 @@
+/* ptx_sm90 -- instructions that only devices of capability 9.0 have: barriers in shared memory, copies of boxes of tensors,
+ * products of warpgroups. Files that include it are called *_sm90* and are compiled for sm_90a alone. Their twin for the tests
+ * is tests/emu/include/layers/cuda/ptx_sm90.cuh.
+ *
+ * mbarrier: 8 bytes of shared memory that count. A phase is complete when as many arrivals have come as init said, and as many
+ * bytes as these arrivals expect; then the next phase begins by itself. Who waits says the parity of the phase that he waits
+ * for; a fresh barrier is in phase 0, so a wait for parity 1 is over at once.
+ *
+ * TMA: one thread begins the copy of a box of a tensor, which a map describes that was made on the host (tensor_map.cuh). What
+ * lies outside of the tensor arrives as zeros, and is not written back; the bytes of the whole box count. Maps here have the
+ * swizzle of 128 bytes: of an address, bits 4-6 (the chunk of 16 bytes) are turned over by bits 7-9 (the row of 128 bytes), as
+ * in layers/attention_flash.cuh.
+ *
+ * wgmma m64nNk16: D[64, N] (+)= A[64, 16] B[16, N], bf16 in, fp32 sums, by the 4 warps of a warpgroup. Warp w has rows 16 w to
+ * 16 w + 15 of A and D, in the fragments of mma m16n8k16 (ptx.cuh): d[j] are its 4 floats of columns 8 j .. 8 j + 7. A lies in
+ * registers or, like B, in shared memory, where a Matrix says: K_MAJOR, rows of A (columns of B) side by side along k; or
+ * MN_MAJOR, rows along m or n.
+ *
+ *     K_MAJOR    64 words along k in a row of 128 bytes, 8 rows in a group of 1024; `stride` to the next group of 8 of m or n
+ *     MN_MAJOR   64 words along m or n in a row of 128 bytes, 8 rows in a group; `stride` to the next group of 8 of k, `leading`
+ *                to the next 64 of m or n
+ *
+ * A product is under way until it was waited for: its accumulators may not be looked at before.
+ */
+#ifndef LAYERS_CUDA_PTX_SM90_CUH
+#define LAYERS_CUDA_PTX_SM90_CUH
+
+#include <cuda.h>
+
+#include "layers/cuda/ptx.cuh"
+
+/* --- mbarrier */
+
+__device__ __forceinline__ void mbarrier_init(Shared at, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+}
+/* Of the thread that made barriers, before others are told: copies see them, too. */
+__device__ __forceinline__ void mbarrier_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive(Shared at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+/* Arrives, and expects so many bytes of copies in this phase. */
+__device__ __forceinline__ void mbarrier_expect(Shared at, int n_bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(n_bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void mbarrier_wait(Shared at, int parity) {
+    unsigned done;
+    do {
+        asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;"
+                     "selp.u32 %0, 1, 0, p;}"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
+/* --- copies, begun by one thread */
+
+/* What this thread wrote to shared memory is seen by copies and products that begin after the next barrier. */
+__device__ __forceinline__ void fence_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/* The box at these coordinates, innermost first. It is here when the barrier's phase is complete. */
+__device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0,
+                                         int c1) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+                 "l"(&map), "r"(barrier), "r"(c0), "r"(c1)
+                 : "memory");
+}
+__device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0,
+                                         int c1, int c2) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+__device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0,
+                                         int c1, int c2, int c3) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+                 "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
+}
+/* Bytes that lie side by side: a multiple of 16, at addresses that are. */
+__device__ __forceinline__ void bulk_load(Shared to, const void *from, int n_bytes,
+                                          Shared barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(n_bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* Stores of this thread since the last commit are a group. */
+__device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, int c0, int c1) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+        "r"(from), "r"(c0), "r"(c1)
+        : "memory");
+}
+__device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, int c0, int c1,
+                                          int c2) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], "
+                 "[%1];" ::"l"(&map),
+                 "r"(from), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+__device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, int c0, int c1,
+                                          int c2, int c3) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], "
+                 "[%1];" ::"l"(&map),
+                 "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
+}
+__device__ __forceinline__ void tma_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* All groups of this thread but the last LEFT have read what they store. */
+template <int LEFT> __device__ __forceinline__ void tma_wait() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
+
+/* --- threads */
+
+/* Of all warps of a warpgroup: so many registers to a thread from now on, fewer or more than at first, 24 .. 240 by 8. */
+template <int N> __device__ __forceinline__ void registers_at_most() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> __device__ __forceinline__ void registers_at_least() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* Barrier `id`, 1 .. 15, of n threads, whole warps: waits for all of them, or arrives and goes on. */
+__device__ __forceinline__ void barrier_sync(int id, int n) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(int id, int n) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+
+/* 4 matrices of 8 x 8 from registers to shared memory: ldmatrix the other way round. */
+__device__ __forceinline__ void stmatrix(Shared row, const unsigned (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
+/* --- wgmma: all warps of a warpgroup */
+
+using Matrix = uint64_t;
+enum Major { K_MAJOR = 0, MN_MAJOR = 1 };
+
+/* A matrix that begins at `at`, in rows of 128 bytes, swizzled; the strides are bytes. */
+__device__ __forceinline__ Matrix matrix_at(Shared at, int leading, int stride) {
+    return static_cast<Matrix>(at >> 4 & 0x3fff) | static_cast<Matrix>(leading >> 4) << 16 |
+           static_cast<Matrix>(stride >> 4) << 32 | Matrix(1) << 62;
+}
+/* The same, so many bytes further on. */
+__device__ __forceinline__ Matrix matrix_on(Matrix m, int n_bytes) {
+    return m + static_cast<Matrix>(n_bytes >> 4);
+}
+
+/* Registers that were written are seen by the products that follow. */
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/* Products begun since the last commit are a group. */
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* The compiler may not take these accumulators from before this point. */
+template <int J> __device__ __forceinline__ void wgmma_settle(float (&d)[J][4]) {
+#pragma unroll
+    for (int i = 0; i < J * 4; i++) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+}
+/* All groups but the last LEFT are done, and these accumulators are theirs. */
+template <int LEFT, class... D> __device__ __forceinline__ void wgmma_wait(D &...d) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+    (wgmma_settle(d), ...);
+}
+
+/* d (+)= a b, begun; `add` says whether it is +=. */
+// clang-format off
+#define ACC(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+template <Major A, Major B>
+__device__ __forceinline__ void wgmma(float (&d)[4][4], Matrix a, Matrix b, bool add) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %18, 0;"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "%16, %17, p, 1, 1, %19, %20;}"
+        : ACC(0), ACC(1), ACC(2), ACC(3)
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)),
+          "n"(static_cast<int>(A)), "n"(static_cast<int>(B)));
+}
+
+template <Major B>
+__device__ __forceinline__ void wgmma(float (&d)[4][4], const unsigned (&a)[4],
+                                      Matrix b, bool add) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %21, 0;"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "{%16, %17, %18, %19}, %20, p, 1, 1, %22;}"
+        : ACC(0), ACC(1), ACC(2), ACC(3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+          "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));
+}
+
+template <Major A, Major B>
+__device__ __forceinline__ void wgmma(float (&d)[8][4], Matrix a, Matrix b, bool add) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %34, 0;"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "%32, %33, p, 1, 1, %35, %36;}"
+        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7)
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)),
+          "n"(static_cast<int>(A)), "n"(static_cast<int>(B)));
+}
+
+template <Major B>
+__device__ __forceinline__ void wgmma(float (&d)[8][4], const unsigned (&a)[4],
+                                      Matrix b, bool add) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %37, 0;"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
+        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+          "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));
+}
+
+template <Major A, Major B>
+__device__ __forceinline__ void wgmma(float (&d)[16][4], Matrix a, Matrix b, bool add) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %66, 0;"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, p, 1, 1, %67, %68;}"
+        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7), ACC(8), ACC(9),
+          ACC(10), ACC(11), ACC(12), ACC(13), ACC(14), ACC(15)
+        : "l"(a), "l"(b), "r"(static_cast<int>(add)),
+          "n"(static_cast<int>(A)), "n"(static_cast<int>(B)));
+}
+
+template <Major B>
+__device__ __forceinline__ void wgmma(float (&d)[16][4], const unsigned (&a)[4],
+                                      Matrix b, bool add) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %69, 0;"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, p, 1, 1, %70;}"
+        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7), ACC(8), ACC(9),
+          ACC(10), ACC(11), ACC(12), ACC(13), ACC(14), ACC(15)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+          "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));
+}
+
+#undef ACC
+// clang-format on
+
+#endif

@@ -1,0 +1,42 @@
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "base/die.h"
+#include "layers/cuda/device.h"
+#include "layers/cuda/tensor_map.h"
+}
+
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+enum { SINCE = 12000 }; // the version of CUDA that the function came with
+
+Encode find_encode() {
+    void *f = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    device_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, SINCE,
+                                                  cudaEnableDefault, &found));
+    if (found != cudaDriverEntryPointSuccess) die("this driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<Encode>(f);
+}
+
+} // namespace
+
+extern "C" CUtensorMap tensor_map(const void *words, const TensorShape *s) {
+    static thread_local Encode encode;
+    if (!encode) encode = find_encode();
+    cuuint64_t size[MAP_DIMENSIONS], stride[MAP_DIMENSIONS];
+    cuuint32_t box[MAP_DIMENSIONS], step[MAP_DIMENSIONS];
+    for (int i = 0; i < s->n; i++) {
+        size[i] = static_cast<cuuint64_t>(s->size[i]), box[i] = static_cast<cuuint32_t>(s->box[i]);
+        step[i] = 1;
+        if (i > 0) stride[i - 1] = static_cast<cuuint64_t>(s->stride[i]) * 2; // bytes
+    }
+    CUtensorMap map;
+    int e = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(s->n),
+                   const_cast<void *>(words), size, stride, box, step,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (e) die("the driver refuses a tensor map of %d dimensions: error %d", s->n, e);
+    return map;
+}

@@ -1,0 +1,298 @@
+/* Probes of the instructions of layers/cuda/ptx_sm90.cuh. Words are small integers: products and sums are exact in any order. */
+#include <cstring>
+
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/ptx_sm90.cuh"
+
+extern "C" {
+#include "layers/cuda/tensor_map.h"
+#include "tests/cuda_probes.h"
+}
+
+namespace {
+
+constexpr int THREADS = 128, PANEL = 64, DEEP = 64, M = 64, MOST_N = 128, ROOM = 32 << 10;
+
+inline uint16_t bf16_of(int x) {
+    auto f = static_cast<float>(x);
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return static_cast<uint16_t>(u >> 16);
+}
+/* A small number that tells i. */
+inline int coded(int i) {
+    return i * 37 % 61 % 17 - 8;
+}
+
+template <class T> ProbeResult compare(const T *out, const T *want, int n) {
+    ProbeResult r = {n, 0, UINT64_C(14695981039346656037)};
+    for (int i = 0; i < n; i++) {
+        r.wrong += memcmp(&out[i], &want[i], sizeof(T)) != 0;
+        for (size_t j = 0; j < sizeof(T); j++)
+            r.hash = (r.hash ^ reinterpret_cast<const unsigned char *>(&out[i])[j]) *
+                     UINT64_C(1099511628211);
+    }
+    return r;
+}
+
+/* Word (row, column) of rows x columns words in panels of 64 columns, rows of 128 bytes, swizzled. */
+inline int place(int rows, int row, int column) {
+    int chunk = column % PANEL / 8;
+    return column / PANEL * rows * PANEL + row * PANEL + (chunk ^ row % 8) * 8 + column % 8;
+}
+
+/* The device's input and output of one probe. */
+struct Memory {
+    void *in, *out;
+    Memory() : in(device_alloc(ROOM)), out(device_alloc(ROOM)) {}
+    ~Memory() { device_free(in), device_free(out); }
+};
+
+/* --- wgmma: D[64, N] = A[64, 64] B[64, N] in 4 steps, then D += A B again */
+
+struct Operands {
+    uint16_t a[M * DEEP], b[DEEP * MOST_N];
+};
+
+template <Major A, Major B, int N, bool REGISTERS>
+__global__ void __launch_bounds__(THREADS) multiply(float *out, const Operands *in) {
+    auto *x = dynamic_shared<Operands>();
+    int t = static_cast<int>(threadIdx.x), lane = t % 32, warp = t / 32;
+    for (int i = t; i < M * DEEP; i += THREADS) x->a[i] = in->a[i];
+    for (int i = t; i < DEEP * MOST_N; i += THREADS) x->b[i] = in->b[i];
+    fence_async();
+    __syncthreads();
+    Matrix a = matrix_at(shared_address(x->a), DEEP * 128, 1024);
+    Matrix b = matrix_at(shared_address(x->b), DEEP * 128, 1024);
+    float d[N / 8][4];
+    unsigned r[4][4]; // A's fragments of 4 steps from rows along k, as ptx.cuh draws them
+    for (int i = 0; i < 16 && REGISTERS; i++) {
+        int row = warp * 16 + lane / 4 + i % 2 * 8, c = i / 4 * 16 + lane % 4 * 2 + i % 4 / 2 * 8;
+        const uint16_t *p = in->a + row * PANEL + ((c / 8) ^ row % 8) * 8 + c % 8;
+        r[i / 4][i % 4] = p[0] | static_cast<unsigned>(p[1]) << 16;
+    }
+    for (int i = 0; i < N / 8 * 4; i++) d[i / 4][i % 4] = 1000;
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int k = i % 4;
+        Matrix bk = matrix_on(b, B == K_MAJOR ? k * 32 : k * 2048);
+        if constexpr (REGISTERS)
+            wgmma<B>(d, r[k], bk, i > 0);
+        else
+            wgmma<A, B>(d, matrix_on(a, A == K_MAJOR ? k * 32 : k * 2048), bk, i > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>(d);
+    for (int i = 0; i < N / 8 * 4; i++)
+        out[(warp * 16 + lane / 4 + i % 4 / 2 * 8) * N + i / 4 * 8 + lane % 4 * 2 + i % 2] =
+            d[i / 4][i % 4];
+}
+
+template <Major A, Major B, int N, bool REGISTERS> ProbeResult run_multiply() {
+    static Operands in;
+    static float out[M * N], want[M * N];
+    memset(&in, 0, sizeof in);
+    for (int m = 0; m < M; m++)
+        for (int k = 0; k < DEEP; k++)
+            in.a[A == K_MAJOR ? place(M, m, k) : place(DEEP, k, m)] = bf16_of(coded(m * DEEP + k));
+    for (int n = 0; n < N; n++)
+        for (int k = 0; k < DEEP; k++)
+            in.b[B == K_MAJOR ? place(N, n, k) : place(DEEP, k, n)] = bf16_of(coded(n * 67 + k));
+    for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++) {
+            int sum = 0;
+            for (int k = 0; k < DEEP; k++) sum += coded(m * DEEP + k) * coded(n * 67 + k);
+            want[m * N + n] = static_cast<float>(2 * sum);
+        }
+    Memory memory;
+    device_put(memory.in, &in, sizeof in);
+    LAUNCH((multiply<A, B, N, REGISTERS>), 1, THREADS, sizeof(Operands),
+           static_cast<float *>(memory.out), static_cast<const Operands *>(memory.in));
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, M * N);
+}
+
+/* --- TMA: boxes that begin before and end behind the tensor on every side */
+
+constexpr int SIZE_0 = 80, SIZE_1 = 7, SIZE_2 = 3, SIZE_3 = 2, ROW = 88,
+              TENSOR = ROW * SIZE_1 * SIZE_2 * SIZE_3;
+constexpr int BOX_1 = 8, BOX_2 = 2, BOX_3 = 2, BOX = PANEL * BOX_1 * BOX_2 * BOX_3,
+              MOST = TENSOR > BOX ? TENSOR : BOX;
+
+/* n dimensions; rows of SIZE_0 words, ROW apart. */
+inline TensorShape shape_of(int n) {
+    return {n,
+            {SIZE_0, SIZE_1, SIZE_2, SIZE_3},
+            {1, ROW, ROW * SIZE_1, ROW * SIZE_1 * SIZE_2},
+            {PANEL, BOX_1, BOX_2, BOX_3}};
+}
+inline int box_words(int n) {
+    return PANEL * BOX_1 * (n > 2 ? BOX_2 : 1) * (n > 3 ? BOX_3 : 1);
+}
+struct At {
+    int c[4];
+};
+/* The tensor's word that belongs to word i of a box, -1 outside; and where in shared memory word i of a box lies. */
+inline int word_at(int n, At at, int i) {
+    const int size[] = {SIZE_0, SIZE_1, SIZE_2, SIZE_3}, box[] = {PANEL, BOX_1, BOX_2, BOX_3};
+    const int stride[] = {1, ROW, ROW * SIZE_1, ROW * SIZE_1 * SIZE_2};
+    int word = 0;
+    for (int d = 0; d < n; i /= box[d++]) {
+        int c = at.c[d] + i % box[d];
+        if (c < 0 || c >= size[d]) return -1;
+        word += c * stride[d];
+    }
+    return word;
+}
+inline int box_place(int i) {
+    return i / PANEL * PANEL + ((i % PANEL / 8) ^ i / PANEL % 8) * 8 + i % 8;
+}
+
+struct Boxes {
+    uint16_t box[BOX];
+    uint64_t barrier;
+};
+
+template <int DIMENSIONS>
+__global__ void __launch_bounds__(THREADS)
+    load_box(uint16_t *out, const __grid_constant__ CUtensorMap map, At at, int n) {
+    auto *x = dynamic_shared<Boxes>();
+    Shared to = shared_address(x->box), barrier = shared_address(&x->barrier);
+    if (threadIdx.x == 0) {
+        mbarrier_init(barrier, 1);
+        mbarrier_fence();
+        mbarrier_expect(barrier, n * 2);
+        if constexpr (DIMENSIONS == 2) tma_load(to, map, barrier, at.c[0], at.c[1]);
+        if constexpr (DIMENSIONS == 3) tma_load(to, map, barrier, at.c[0], at.c[1], at.c[2]);
+        if constexpr (DIMENSIONS == 4)
+            tma_load(to, map, barrier, at.c[0], at.c[1], at.c[2], at.c[3]);
+    }
+    __syncthreads();
+    mbarrier_wait(barrier, 0);
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += THREADS) out[i] = x->box[i];
+}
+
+template <int DIMENSIONS>
+__global__ void __launch_bounds__(THREADS)
+    store_box(const uint16_t *in, const __grid_constant__ CUtensorMap map, At at, int n) {
+    auto *x = dynamic_shared<Boxes>();
+    Shared from = shared_address(x->box);
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += THREADS) x->box[i] = in[i];
+    fence_async();
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    if constexpr (DIMENSIONS == 2) tma_store(map, from, at.c[0], at.c[1]);
+    if constexpr (DIMENSIONS == 3) tma_store(map, from, at.c[0], at.c[1], at.c[2]);
+    if constexpr (DIMENSIONS == 4) tma_store(map, from, at.c[0], at.c[1], at.c[2], at.c[3]);
+    tma_commit();
+    tma_wait<0>();
+}
+
+/* SIDE 0: the box begins before the tensor; 1: it ends behind it; 2: inside of dimension 0. */
+template <int SIDE> constexpr At corner() {
+    return SIDE == 0 ? At{{-8, -3, -1, -1}} : SIDE == 1 ? At{{24, 2, 2, 1}} : At{{8, 0, 0, 0}};
+}
+
+template <int DIMENSIONS, int SIDE, bool STORES> ProbeResult run_box() {
+    static uint16_t tensor[TENSOR], box[BOX], want[MOST], out[MOST];
+    int n = box_words(DIMENSIONS), n_out = STORES ? TENSOR : n;
+    At at = corner<SIDE>();
+    for (int i = 0; i < TENSOR; i++) tensor[i] = static_cast<uint16_t>(i + 1);
+    for (int i = 0; i < BOX; i++) box[i] = static_cast<uint16_t>(0x8000 + i);
+    memcpy(want, tensor, sizeof tensor);
+    for (int i = 0; i < n; i++) {
+        int word = word_at(DIMENSIONS, at, i);
+        if (!STORES) want[box_place(i)] = word < 0 ? 0 : tensor[word];
+        if (STORES && word >= 0) want[word] = box[box_place(i)];
+    }
+    Memory memory;
+    TensorShape shape = shape_of(DIMENSIONS);
+    void *tensor_there = STORES ? memory.out : memory.in;
+    CUtensorMap map = tensor_map(tensor_there, &shape);
+    device_put(tensor_there, tensor, sizeof tensor);
+    if (STORES) {
+        device_put(memory.in, box, sizeof box);
+        LAUNCH(store_box<DIMENSIONS>, 1, THREADS, sizeof(Boxes),
+               static_cast<const uint16_t *>(memory.in), map, at, n);
+    } else {
+        LAUNCH(load_box<DIMENSIONS>, 1, THREADS, sizeof(Boxes), static_cast<uint16_t *>(memory.out),
+               map, at, n);
+    }
+    device_get(out, memory.out, static_cast<size_t>(n_out) * sizeof *out);
+    device_wait();
+    return compare(out, want, n_out);
+}
+
+/* --- stmatrix: lane l of a warp holds pairs 128 r + 4 l of matrix r; a bulk copy brings what was there before */
+
+struct Matrices {
+    uint16_t words[256];
+    uint64_t barrier;
+};
+__global__ void __launch_bounds__(32) store_matrices(uint16_t *out, const uint16_t *in) {
+    auto *x = dynamic_shared<Matrices>();
+    int lane = static_cast<int>(threadIdx.x);
+    Shared barrier = shared_address(&x->barrier);
+    if (lane == 0) {
+        mbarrier_init(barrier, 1);
+        mbarrier_fence();
+        mbarrier_expect(barrier, 512);
+        bulk_load(shared_address(x->words), in, 512, barrier);
+    }
+    __syncthreads();
+    mbarrier_wait(barrier, 0);
+    for (int i = 0; i < 8; i++) out[256 + lane * 8 + i] = x->words[lane * 8 + i];
+    __syncthreads();
+    unsigned r[4];
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned word = i * 64 + static_cast<unsigned>(lane) * 2;
+        r[i] = word | (word + 1) << 16;
+    }
+    stmatrix(shared_address(x->words + (31 - lane) * 8), r); // rows in the opposite order
+    __syncthreads();
+    for (int i = 0; i < 8; i++) out[lane * 8 + i] = x->words[lane * 8 + i];
+}
+inline ProbeResult run_matrices() {
+    static uint16_t in[256], out[512], want[512];
+    for (int i = 0; i < 256; i++) {
+        in[i] = static_cast<uint16_t>(7 * i);
+        want[(31 - i / 8) * 8 + i % 8] = static_cast<uint16_t>(i);
+        want[256 + i] = in[i];
+    }
+    Memory memory;
+    device_put(memory.in, in, sizeof in);
+    LAUNCH(store_matrices, 1, 32, sizeof(Matrices), static_cast<uint16_t *>(memory.out),
+           static_cast<const uint16_t *>(memory.in));
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, 512);
+}
+
+#define PRODUCTS(n)                                                                                \
+    {"wgmma_" #n "_k_k", run_multiply<K_MAJOR, K_MAJOR, n, false>},                                \
+        {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>},                          \
+        {"wgmma_" #n "_mn_k", run_multiply<MN_MAJOR, K_MAJOR, n, false>},                          \
+        {"wgmma_" #n "_mn_mn", run_multiply<MN_MAJOR, MN_MAJOR, n, false>},                        \
+        {"wgmma_" #n "_registers_k", run_multiply<K_MAJOR, K_MAJOR, n, true>}, {                   \
+        "wgmma_" #n "_registers_mn", run_multiply<K_MAJOR, MN_MAJOR, n, true>                      \
+    }
+#define BOXES(n)                                                                                   \
+    {"load_" #n "d_before", run_box<n, 0, false>}, {"load_" #n "d_behind", run_box<n, 1, false>},  \
+        {"load_" #n "d_inside", run_box<n, 2, false>},                                             \
+        {"store_" #n "d_before", run_box<n, 0, true>},                                             \
+        {"store_" #n "d_behind", run_box<n, 1, true>}, {                                           \
+        "store_" #n "d_inside", run_box<n, 2, true>                                                \
+    }
+
+} // namespace
+
+extern "C" const Probe probes[] = {PRODUCTS(32),
+                                   PRODUCTS(64),
+                                   PRODUCTS(128),
+                                   BOXES(2),
+                                   BOXES(3),
+                                   BOXES(4),
+                                   {"stmatrix", run_matrices}};
+extern "C" const int n_probes = sizeof probes / sizeof *probes;

@@ -1,0 +1,49 @@
+/* cuTensorMapEncodeTiled with the rules of the CUDA Driver API: what the driver would refuse is refused. */
+#include <string.h>
+
+#include "tests/emu/include/cuda.h"
+
+static int element_of(CUtensorMapDataType t) {
+    return t == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : t == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 2 : 0;
+}
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
+                                void *base, const cuuint64_t *size, const cuuint64_t *stride,
+                                const cuuint32_t *box, const cuuint32_t *step,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    static const uint8_t bytes[] = {0, 32, 64, 128};
+    int element = element_of(type);
+    (void)interleave, (void)promotion, (void)fill;
+    if (!element || rank < 1 || rank > MAP_RANK || (uintptr_t)base % 16 || swizzle > 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    *map = (CUtensorMap){.base = base, .rank = (uint8_t)rank, .element = (uint8_t)element};
+    map->swizzle = bytes[swizzle], map->magic = MAP_MAGIC;
+    for (cuuint32_t i = 0; i < rank; i++) {
+        if (size[i] < 1 || size[i] > (uint64_t)1 << 32 || box[i] < 1 || box[i] > 256 ||
+            step[i] != 1)
+            return CUDA_ERROR_INVALID_VALUE;
+        map->size[i] = (uint32_t)size[i], map->box[i] = (uint16_t)box[i];
+        map->stride[i] = i ? (int64_t)stride[i - 1] : element;
+        if (i && (stride[i - 1] % 16 || stride[i - 1] >= (uint64_t)1 << 40))
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    cuuint32_t inner = box[0] * (cuuint32_t)element;
+    if (inner % 16 || (map->swizzle && inner > map->swizzle)) return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *found) {
+    (void)version, (void)flags;
+    bool is = !strcmp(symbol, "cuTensorMapEncodeTiled");
+    CUresult (*encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                       const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                       CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                       CUtensorMapFloatOOBfill) = cuTensorMapEncodeTiled;
+    *function = NULL;
+    if (is) memcpy(function, &encode, sizeof encode);
+    *found = is ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}

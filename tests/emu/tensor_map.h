@@ -1,0 +1,17 @@
+/* tensor_map -- what cuTensorMapEncodeTiled writes, as the emulator has it. */
+#ifndef TESTS_EMU_TENSOR_MAP_H
+#define TESTS_EMU_TENSOR_MAP_H
+
+#include <stdint.h>
+
+enum { MAP_RANK = 5 };
+typedef struct EmuTensorMap {
+    char *base;
+    int64_t stride[MAP_RANK]; // bytes; [0] is the size of an element
+    uint32_t size[MAP_RANK];
+    uint16_t box[MAP_RANK];
+    uint8_t rank, element, swizzle, magic; // swizzle: bytes of a row of the pattern, 0: none
+} EmuTensorMap;
+enum { MAP_MAGIC = 0x5a };
+
+#endif

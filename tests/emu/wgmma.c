@@ -1,0 +1,207 @@
+/* wgmma: products of warpgroups.
+ *
+ * A lane keeps what it began; a warp computes its 16 rows when it waits for them. Warps of a warpgroup may be at different
+ * places, but what they multiply must be the same: each product is compared with what the first warp that came to it said. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "tests/emu/block.h"
+
+enum { POISON = 0xff, FIRST_ROOM = 16, ROWS = 16, DEPTH = 16, LOG = 64 };
+
+/* --- what a descriptor points to */
+
+typedef struct Layout {
+    int64_t start, leading, stride;
+    int swizzle; // bytes of a row; 16: none
+} Layout;
+
+static Layout layout_of(uint64_t descriptor, EmuPlace place) {
+    static const int rows[] = {16, 128, 64, 32};
+    if (descriptor >> 49 & 7) emu_fail(place, "wgmma: a descriptor with a base offset");
+    return (Layout){(int64_t)(descriptor & 0x3fff) << 4, (int64_t)(descriptor >> 16 & 0x3fff) << 4,
+                    (int64_t)(descriptor >> 32 & 0x3fff) << 4, rows[descriptor >> 62]};
+}
+
+/* The byte of element (i, k), i along m or n. In a pattern, rows of `swizzle` bytes lie one after the other, 8 to a group. */
+static int64_t byte_of(const Layout *l, bool mn_major, int i, int k) {
+    int outer = mn_major ? k : i, inner = mn_major ? i : k, words = l->swizzle / 2;
+    int64_t groups = outer / 8 * l->stride + inner / words * l->leading;
+    if (l->swizzle == 16 && mn_major) // without a pattern the two strides have changed places
+        groups = outer / 8 * l->leading + inner / words * l->stride;
+    int64_t at = l->start + groups + outer % 8 * l->swizzle + inner % words * 2;
+    return at ^ (at >> 7 & (l->swizzle / 16 - 1)) << 4;
+}
+
+/* n rows or columns from `first` on, DEPTH deep. */
+static void take_matrix(float (*to)[MOST_N], uint64_t descriptor, bool mn_major, int first, int n,
+                        EmuPlace place) {
+    Layout l = layout_of(descriptor, place);
+    const char *memory = emu_block->shared.memory;
+    for (int k = 0; k < DEPTH; k++)
+        for (int i = 0; i < n; i++) {
+            int64_t at = byte_of(&l, mn_major, first + i, k);
+            uint16_t half;
+            if (at + 2 > (int64_t)emu_block->shared.used)
+                emu_fail(place, "wgmma reads byte %lld of shared memory", (long long)at);
+            if (emu_block->hopper.dirty[at / 16]) dirty_check(memory + at, 16, "wgmma", place);
+            memcpy(&half, memory + at, sizeof half);
+            uint32_t bits = (uint32_t)half << 16;
+            memcpy(&to[k][i], &bits, sizeof bits);
+        }
+}
+
+/* --- a warp's part of a product */
+
+static float half_of(unsigned r, int i) {
+    uint32_t bits = i ? r & 0xffff0000 : r << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void take_registers(float a[DEPTH][MOST_N], WgmmaLater *const lane[32]) {
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 8; i++) {
+            int row = l / 4 + i / 2 % 2 * 8, k = l % 4 * 2 + i % 2 + i / 4 * 8;
+            a[k][row] = half_of(lane[l]->what.registers[i / 2], i % 2);
+        }
+}
+
+/* Element i of a lane's accumulators is at row, column of the warp's 16 x n. */
+static float *element(WgmmaLater *const lane[32], int row, int column) {
+    int l = row % 8 * 4 + column % 8 / 2;
+    return &lane[l]->into->value[column / 8 * 4 + row / 8 * 2 + column % 2];
+}
+
+static void multiply(WgmmaLater *const lane[32], int warp) {
+    static __thread float a[DEPTH][MOST_N], b[DEPTH][MOST_N];
+    const EmuWgmma *w = &lane[0]->what;
+    EmuPlace place = emu_block->self->place;
+    if (w->in_registers)
+        take_registers(a, lane);
+    else
+        take_matrix(a, w->a, w->a_mn_major, warp % 4 * ROWS, ROWS, place);
+    take_matrix(b, w->b, w->b_mn_major, 0, w->n, place);
+    for (int row = 0; row < ROWS; row++) {
+        float sum[MOST_N];
+        for (int i = 0; i < w->n; i++) sum[i] = w->add ? *element(lane, row, i) : 0;
+        for (int k = 0; k < DEPTH; k++)
+            for (int i = 0; i < w->n; i++) sum[i] += a[k][row] * b[k][i];
+        for (int i = 0; i < w->n; i++) *element(lane, row, i) = sum[i];
+    }
+}
+
+/* --- what a lane begins */
+
+static bool poisoned(const Accumulator *c) {
+    const unsigned char *p = (const unsigned char *)c->d;
+    for (size_t i = 0; i < (size_t)c->n / 2 * sizeof *c->d; i++)
+        if (p[i] != POISON) return false;
+    return true;
+}
+
+static Accumulator *accumulator_of(Products *p, const EmuWgmma *w, EmuPlace place) {
+    Accumulator *none = NULL;
+    if (!p->accumulators) p->accumulators = mem_calloc(ACCUMULATORS, sizeof *p->accumulators);
+    for (int i = 0; i < ACCUMULATORS; i++) {
+        Accumulator *c = &p->accumulators[i];
+        if (!c->pending) none = c;
+        if (!c->pending || c->d != w->d) continue;
+        if (c->n != w->n) emu_fail(place, "wgmma: %d columns where %d are under way", w->n, c->n);
+        return c;
+    }
+    if (!none) emu_fail(place, "wgmma: more than %d accumulators under way", ACCUMULATORS);
+    *none = (Accumulator){.d = w->d, .n = w->n};
+    memcpy(none->value, w->d, (size_t)w->n / 2 * sizeof *w->d);
+    memset(w->d, POISON, (size_t)w->n / 2 * sizeof *w->d);
+    return none;
+}
+
+/* The same for all warps of the warpgroup: only the first to come here writes it down. */
+static void compare(const EmuWgmma *w, int number, EmuPlace place) {
+    int thread = (int)(emu_self() - emu_block->thread);
+    if (thread / 128 >= emu_block->n_threads / 128)
+        emu_fail(place, "wgmma in a warp of no whole warpgroup");
+    uint64_t a = w->in_registers ? 1 : w->a;
+    WgmmaSaid *one = &emu_block->hopper.group[thread / 128].log[number % LOG];
+    if (one->number < number) one->number = number, one->a = a, one->b = w->b, one->n = w->n;
+    if (one->number == number && (one->a != a || one->b != w->b || one->n != w->n))
+        emu_fail(place, "wgmma: threads of a warpgroup multiply different matrices");
+}
+
+void emu_wgmma(const EmuWgmma *w, EmuPlace place) {
+    Products *p = &emu_self()->products;
+    if (w->n % 8 || w->n < 8 || w->n > MOST_N) emu_fail(place, "wgmma of %d columns", w->n);
+    if (!p->fenced) emu_fail(place, "wgmma without wgmma_fence() since the last wait");
+    compare(w, ++p->n_begun, place);
+    if (p->n == p->room) {
+        p->room = p->room ? 2 * p->room : FIRST_ROOM;
+        p->at = mem_realloc(p->at, (size_t)p->room, sizeof *p->at);
+    }
+    Accumulator *c = accumulator_of(p, w, place);
+    c->pending++, p->n_in_group++;
+    p->at[p->n++] = (WgmmaLater){*w, c, p->group, place};
+}
+
+void emu_wgmma_fence(void) {
+    emu_self()->products.fenced = true;
+}
+
+void emu_wgmma_commit(void) {
+    Products *p = &emu_self()->products;
+    p->group++, p->n_in_group = 0;
+}
+
+/* --- waiting */
+
+typedef struct Wait {
+    EmuThread *thread;
+    int n; // products that it waits for
+} Wait;
+
+static void give_back(Accumulator *c, EmuPlace place) {
+    if (!poisoned(c))
+        emu_fail(place, "accumulators of a wgmma were written while it was under way");
+    memcpy(c->d, c->value, (size_t)c->n / 2 * sizeof *c->d);
+}
+
+static void compute(void *const lanes[32]) {
+    Wait *const *wait = (Wait *const *)lanes;
+    EmuPlace place = emu_block->self->place;
+    for (int l = 0; l < 32; l++)
+        if (!wait[l] || wait[l]->n != wait[0]->n)
+            emu_fail(place, "wgmma: lane %d has begun other products, or has ended", l);
+    int warp = (int)(wait[0]->thread - emu_block->thread) / 32;
+    for (int i = 0; i < wait[0]->n; i++) {
+        WgmmaLater *lane[32];
+        for (int l = 0; l < 32; l++) lane[l] = &wait[l]->thread->products.at[i];
+        multiply(lane, warp);
+        for (int l = 0; l < 32; l++)
+            if (--lane[l]->into->pending == 0) give_back(lane[l]->into, place);
+    }
+}
+
+void emu_wgmma_wait(int left, EmuPlace place) {
+    EmuThread *me = emu_self();
+    Products *p = &me->products;
+    Wait wait = {me, 0};
+    if (p->n_in_group) emu_fail(place, "wgmma: a wait for products without wgmma_commit()");
+    while (wait.n < p->n && p->at[wait.n].group < p->group - left) wait.n++;
+    me->place = place;
+    emu_meet(0xffffffff, "wgmma.wait_group", &wait, compute, place);
+    p->n -= wait.n;
+    if (p->n) memmove(p->at, p->at + wait.n, (size_t)p->n * sizeof *p->at);
+    if (!p->n) p->fenced = false;
+}
+
+void emu_wgmma_check(const float *d, EmuPlace place) {
+    const Products *p = &emu_self()->products;
+    for (int i = 0; p->accumulators && i < ACCUMULATORS; i++)
+        if (p->accumulators[i].pending && p->accumulators[i].d == d)
+            emu_fail(place, "wgmma: these accumulators are still under way");
+}
+
+void products_end(EmuThread *t) {
+    if (t->products.n) emu_fail(t->products.at[0].place, "a wgmma that nobody waited for");
+}
