@@ -4,8 +4,9 @@
  * Peers are loaded at run time where they are installed (Debian: libopenblas0-pthread, libdnnl2).
  * Every product runs as ours, OpenBLAS, oneDNN, ours, ... ; the table shows medians. A peer's
  * threads spin for a while after a call, so each turn begins with a pause and a call that is not
- * measured. bf16: ours reads and writes fp32 and rounds while packing; the peer is given operands
- * in bf16 already.
+ * measured. bf16: ours reads and writes fp32, as the trainer keeps all tensors, and rounds while
+ * packing. oneDNN rounds both operands first for the same work ("ratio"), and is timed with
+ * operands in bf16 already beside it ("given bf16").
  */
 #include <dlfcn.h>
 #include <jansson.h>
@@ -41,8 +42,8 @@ static struct {
     DnnlBf16 dnnl_bf16;
 } peers;
 
-enum { OURS, OPENBLAS, ONEDNN, N_WHO };
-static const char *const who_name[N_WHO] = {"ours", "openblas", "onednn"};
+enum { OURS, OPENBLAS, ONEDNN, ONEDNN_GIVEN, N_WHO };
+static const char *const who_name[N_WHO] = {"ours", "openblas", "onednn", "onednn_given_bf16"};
 
 /* One product. Forms: forward y = x w; dx = dy w'; dw += x' dy; head is forward by a transposed
  * matrix. */
@@ -84,6 +85,87 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- how oneDNN rounds floats to bf16. A description of memory is a structure in its version 2 and a pointer to one that
+ * it made in version 3; functions take a pointer in both. */
+
+typedef void *Handle;
+typedef struct ExecArg {
+    int what; // 1: from, 17: to
+    Handle memory;
+} ExecArg;
+
+static struct {
+    int (*engine)(Handle *, int kind, size_t index);
+    int (*stream)(Handle *, Handle engine, unsigned flags);
+    int (*describe_2)(void *desc, int n_dims, const int64_t *dims, int type, const int64_t *stride);
+    int (*describe_3)(Handle *desc, int n_dims, const int64_t *dims, int type,
+                      const int64_t *stride);
+    int (*memory)(Handle *, const void *desc, Handle engine, void *at);
+    int (*reorder)(Handle *, const void *from, Handle, const void *to, Handle, Handle attributes);
+    int (*primitive)(Handle *, Handle described);
+    int (*execute)(Handle primitive, Handle stream, int n, const ExecArg *);
+    int (*wait)(Handle stream);
+    Handle cpu, in_order;
+} dnnl_api;
+
+static bool round_load(void *library) {
+    static const char *const names[] = {"dnnl_engine_create",
+                                        "dnnl_stream_create",
+                                        "dnnl_memory_desc_init_by_strides",
+                                        "dnnl_memory_desc_create_with_strides",
+                                        "dnnl_memory_create",
+                                        "dnnl_reorder_primitive_desc_create",
+                                        "dnnl_primitive_create",
+                                        "dnnl_primitive_execute",
+                                        "dnnl_stream_wait"};
+    enum { N = sizeof names / sizeof *names };
+    void *f[N];
+    for (int i = 0; i < N; i++) f[i] = dlsym(library, names[i]);
+    memcpy(&dnnl_api, f, sizeof f);
+    for (int i = 0; i < N; i++)
+        if (!f[i] && !((i == 2 && f[3]) || (i == 3 && f[2]))) return false;
+    return dnnl_api.engine(&dnnl_api.cpu, 1, 0) == 0 &&
+           dnnl_api.stream(&dnnl_api.in_order, dnnl_api.cpu, 1) == 0;
+}
+
+/* One operand's way to bf16. */
+typedef struct Round {
+    Handle primitive;
+    ExecArg arg[2];
+} Round;
+
+static Round round_make(const float *from, uint16_t *to, int64_t n) {
+    enum { BF16 = 2, F32 = 3, DESCRIPTION = 4096 };
+    static char space[2][DESCRIPTION] __attribute__((aligned(64)));
+    int64_t one = 1;
+    const void *desc[2];
+    for (int i = 0; i < 2; i++) {
+        Handle made = space[i];
+        int rc = dnnl_api.describe_2 ? dnnl_api.describe_2(space[i], 1, &n, i ? BF16 : F32, &one)
+                                     : dnnl_api.describe_3(&made, 1, &n, i ? BF16 : F32, &one);
+        if (rc) die("oneDNN cannot describe %lld numbers: status %d", (long long)n, rc);
+        desc[i] = made;
+    }
+    Round r = {.arg = {{1, NULL}, {17, NULL}}};
+    Handle described, cpu = dnnl_api.cpu;
+    union {
+        const float *from;
+        void *at;
+    } source = {from};
+    if (dnnl_api.memory(&r.arg[0].memory, desc[0], cpu, source.at) ||
+        dnnl_api.memory(&r.arg[1].memory, desc[1], cpu, to) ||
+        dnnl_api.reorder(&described, desc[0], cpu, desc[1], cpu, NULL) ||
+        dnnl_api.primitive(&r.primitive, described))
+        die("oneDNN cannot round floats to bf16");
+    return r;
+}
+
+static void round_run(const Round *r) {
+    if (dnnl_api.execute(r->primitive, dnnl_api.in_order, 2, r->arg) ||
+        dnnl_api.wait(dnnl_api.in_order))
+        die("oneDNN: rounding failed");
+}
+
 static void load_peers(void) {
     char n[16];
     snprintf(n, sizeof n, "%d", (int)o.threads);
@@ -96,7 +178,7 @@ static void load_peers(void) {
     static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
     for (int i = 0; i < 3 && !dnnl; i++) dnnl = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     void *f[3] = {blas ? dlsym(blas, "cblas_sgemm") : NULL, dnnl ? dlsym(dnnl, "dnnl_sgemm") : NULL,
-                  dnnl ? dlsym(dnnl, "dnnl_gemm_bf16bf16f32") : NULL};
+                  dnnl && round_load(dnnl) ? dlsym(dnnl, "dnnl_gemm_bf16bf16f32") : NULL};
     memcpy(&peers.openblas, &f[0],
            sizeof f[0]); // ISO C has no cast from an object to a function pointer
     memcpy(&peers.dnnl, &f[1], sizeof f[1]);
@@ -119,6 +201,7 @@ typedef struct Data {
     Product p;
     float *a, *b, *y;
     uint16_t *a16, *b16;
+    Round round[2]; // of a and b
     Team *team;
     const Kernels *kernels;
 } Data;
@@ -127,6 +210,7 @@ static bool can(int who, bool bf16) {
     if (who == OURS) return true;
     if (o.ours_only) return false;
     if (who == OPENBLAS) return peers.openblas && !bf16;
+    if (who == ONEDNN_GIVEN && !bf16) return false;
     return bf16 ? peers.dnnl_bf16 != NULL : peers.dnnl != NULL;
 }
 
@@ -139,9 +223,10 @@ static void multiply(int who, const Shape *s, Data *d) {
     else if (who == OPENBLAS)
         peers.openblas(101, s->a_turned ? 112 : 111, s->b_turned ? 112 : 111, (int)s->M, (int)s->N,
                        (int)s->K, 1, d->a, (int)lda, d->b, (int)ldb, beta, d->y, (int)s->N);
-    else if (d->p.bf16)
+    else if (d->p.bf16) {
+        for (int i = 0; i < 2 && who == ONEDNN; i++) round_run(&d->round[i]);
         peers.dnnl_bf16(ta, tb, s->M, s->N, s->K, 1, d->a16, lda, d->b16, ldb, beta, d->y, s->N);
-    else
+    } else
         peers.dnnl(ta, tb, s->M, s->N, s->K, 1, d->a, lda, d->b, ldb, beta, d->y, s->N);
 }
 
@@ -210,6 +295,10 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     arena_commit(&arena);
     take_operands(d, &arena, s, bf16);
     fill(d->a, d->a16, s->M * s->K), fill(d->b, d->b16, s->K * s->N);
+    if (can(ONEDNN_GIVEN, bf16)) {
+        d->round[0] = round_make(d->a, d->a16, s->M * s->K);
+        d->round[1] = round_make(d->b, d->b16, s->K * s->N);
+    }
     d->p.M = s->M, d->p.N = s->N, d->p.K = s->K, d->p.bf16 = bf16;
     d->p.a = d->a, d->p.a_row = s->a_turned ? 1 : s->K, d->p.a_col = s->a_turned ? s->M : 1;
     d->p.b = d->b, d->p.b_row = s->b_turned ? 1 : s->N, d->p.b_col = s->b_turned ? s->K : 1;
@@ -233,12 +322,13 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     double best = result[OPENBLAS] > result[ONEDNN] ? result[OPENBLAS] : result[ONEDNN];
     printf("%-4s %-8s %6d %6d %6d %8.0f %6.1f%%", bf16 ? "bf16" : "fp32", s->form, (int)s->M,
            (int)s->K, (int)s->N, result[OURS], 100e9 * result[OURS] / peak);
-    for (int who = OPENBLAS; who < N_WHO; who++)
+    for (int who = OPENBLAS; who <= ONEDNN; who++)
         if (result[who] > 0)
             printf(" %9.0f", result[who]);
         else
             printf(" %9s", "-");
     if (best > 0) printf(" %7.2f", result[OURS] / best);
+    if (result[ONEDNN_GIVEN] > 0) printf(" %12.2f", result[OURS] / result[ONEDNN_GIVEN]);
     printf("\n");
     json_t *row = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "dtype",
                             bf16 ? "bf16" : "fp32", "form", s->form, "M", (json_int_t)s->M, "K",
@@ -343,7 +433,8 @@ int main(int argc, char **argv) {
     for (int bf16 = 0; bf16 < 2; bf16++) peak[bf16] = d.kernels->peak(d.team, bf16);
     printf("peak of the units, %d threads: fp32 %.0f, bf16 %.0f GFLOP/s\n", (int)o.threads,
            peak[0] * 1e-9, peak[1] * 1e-9);
-    printf("type form          M      K      N     ours   peak   OpenBLAS    oneDNN   ratio\n");
+    printf("type form          M      K      N     ours   peak   OpenBLAS    oneDNN   ratio  given "
+           "bf16\n");
     json_t *rows = json_array();
     for (int t = 0; t < (o.tokens ? 1 : 2); t++)
         for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
