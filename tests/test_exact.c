@@ -271,7 +271,7 @@ static double sum_with(const float *x, int64_t n, bool squares) {
         sum += (Big)ldexp((double)v, 64);
     }
     int64_t hi = (int64_t)((sum + (Big)1 * (INT64_C(1) << 49)) >> 50);
-    return ldexp((double)hi, -14) + ldexp((double)(int64_t)(sum - ((Big)hi << 50)), -64);
+    return ldexp((double)hi, -14) + ldexp((double)(int64_t)(sum - (Big)hi * ((Big)1 << 50)), -64);
 }
 
 static const int64_t lengths[] = {0, 1, 17, 4096, 4097, 50003, 5000000};
