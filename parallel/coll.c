@@ -345,7 +345,7 @@ void coll_wait(Ticket t) {
     Comm *c = t.comm;
     World *w = c->world;
     int at = (int)(t.number % COLL_IN_FLIGHT);
-    if (w->yield) w->yield(w->yield_ctx);
+    world_give_way(w);
     if (w->blocking && c->open[at].number == 0) return;
     if (c->open[at].number != t.number)
         die("ticket %" PRIu64 " along %s is waited for twice", t.number, c->label);
@@ -354,6 +354,9 @@ void coll_wait(Ticket t) {
 
 void world_set_yield(World *w, void (*f)(void *ctx), void *ctx) {
     w->yield = f, w->yield_ctx = ctx;
+}
+void world_give_way(World *w) {
+    if (w->yield) w->yield(w->yield_ctx);
 }
 void world_set_watch(World *w, void (*f)(void *ctx, const CollSpan *s), void *ctx) {
     w->watch = f, w->watch_ctx = ctx;

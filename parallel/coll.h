@@ -25,8 +25,7 @@
  * which may be another one. Between the two they go on by themselves as far as the backend can: while kernels run,
  * the first member of the team looks after them about every half millisecond (world_set_team). In debug builds (CONFIG=debug,
  * asan, tsan) a start with other arguments than its partners' ends the job with both call sites.
- * A wait that lasts longer than the World's limit ends the job with a line that says what it waited
- * for, and for whom.
+ * A wait that lasts longer than the World's limit ends the job with a line that says what it waited for, and for whom.
  */
 #ifndef PARALLEL_COLL_H
 #define PARALLEL_COLL_H
@@ -109,8 +108,9 @@ Group comm_group(Comm *c);
 
 /* Local. The team that helps with copies and sums; NULL: none. While it computes, it calls coll_progress. */
 void world_set_team(World *w, Team *team);
-/* Local. Whoever waits calls f first, each time: another half of the batch may compute (base/turns.h); NULL: nobody. */
+/* Local. Whoever waits, or gives way, calls f first: another half of the batch may compute (base/turns.h); NULL: nobody. */
 void world_set_yield(World *w, void (*f)(void *ctx), void *ctx);
+void world_give_way(World *w);
 /* Local. Every start waits at once, so nothing is hidden: to measure what overlap hides. */
 void world_set_blocking(World *w, bool blocking);
 /* Local. How a rank waits for others. auto: it spins for as long as a message takes, then sleeps between looks; threads that

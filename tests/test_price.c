@@ -177,6 +177,33 @@ TEST(price_records_starts_and_waits_in_pairs) {
     tape_free(&t);
 }
 
+static bool is_looked_up(const Tape *t, const Event *e) {
+    if (e->kind == EVENT_WAIT) e = &t->event[e->index];
+    return e->kind == EVENT_START && strcmp(t->send[e->index].what, "x of embedding") == 0;
+}
+
+/* Both at once would take twice as long, and so would the one that the first product waits for. */
+TEST(price_two_halves_sum_what_they_look_up_one_after_the_other) {
+    Case k = case_of(divides, 8 * 12, 4, RECOMPUTE_NONE);
+    Tape t = {0};
+    Layout l;
+    CHECK(layout_parse(&l, "x2", 0, NULL) && overlap_parse(&k.shape.overlap, "bulk+halves", NULL));
+    price_record(&t, &k.shape, &l, 0);
+    int open = 0, starts = 0, products = 0;
+    for (int i = 0; i < t.n_events; i++) {
+        const Event *e = &t.event[i];
+        products += e->kind == EVENT_WORK && t.work[e->index].kind == WORK_XW;
+        if (!is_looked_up(&t, e)) continue;
+        open += e->kind == EVENT_START ? 1 : -1;
+        CHECK(open <= 1);
+        if (e->kind == EVENT_WAIT) continue;
+        if (starts++ % 2) CHECK(products == 0); // while the second one's is under way there will be
+        products = 0;
+    }
+    CHECK(open == 0 && starts >= 4 && starts % 2 == 0);
+    tape_free(&t);
+}
+
 TEST(price_of_a_thousand_ranks_needs_one) {
     Case k = case_of("layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 2048 * 1536, 1,
                      RECOMPUTE_FULL);
