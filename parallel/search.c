@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
-#include "parallel/search_parts.h"
+#include "parallel/search_bound.h"
 
 /* ---- the best so far */
 
@@ -33,6 +33,7 @@ typedef struct Search {
     int64_t n_seeds, max_seeds;
     bool brute;
     Tape tape;
+    Pass pass;       // of the last bound
     Orders **orders; // of each place
     int n_orders;
     SearchCount count;
@@ -72,7 +73,7 @@ static bool price_orders(Search *w, const Seed *seed) {
     if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
         return false;
     w->count.priced++;
-    seed_bound(&bound, w->s, w->m, &c, false);
+    seed_bound(&bound, &w->pass, w->s, w->m, &c, false);
     for (int k = 0; k < o->n; k++) in[k] = bound_under(&bound, o, k), quick[k] = true;
     for (int n = 0; n < o->n;) {
         int next = 0;
@@ -132,23 +133,28 @@ static Seed pop(Search *w) {
     return first;
 }
 
-/* One that does not fit. */
-static void push_large(Search *w, Seed seed) {
+static void count_large(Search *w, const Seed *s) {
     uint8_t schedule[N_SCHEDULES];
-    w->count.too_large += seed.schedule == ANY_SCHEDULE ? seed_schedules(w->s, &seed, schedule) : 1;
-    seed.large = true;
-    if (w->family) push(w, &seed);
+    w->count.too_large += s->schedule == ANY_SCHEDULE ? seed_schedules(w->s, s, schedule) : 1;
+}
+
+static void bound_seed(Search *w, Seed *s) {
+    Choice c = seed_choice(w->s, s);
+    Bound bound;
+    const Orders *o = orders_at(w, s);
+    seed_bound(&bound, &w->pass, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
+    s->bound = s->rough ? bound_rough(&bound, o) : bound_least(&bound, o);
 }
 
 static void add_seed(Search *w, Seed s) {
     Choice c = seed_choice(w->s, &s);
-    Bound bound;
-    seed_bound(&bound, w->s, w->m, &c, s.schedule == ANY_SCHEDULE);
-    s.bound = bound_least(&bound, orders_at(w, &s));
-    if (machine_fits(w->m, bound.memory))
-        push(w, &s);
-    else
-        push_large(w, s);
+    bool any = s.schedule == ANY_SCHEDULE;
+    s.large = !machine_fits(w->m, seed_memory(&w->pass, w->s, w->m, &c, any));
+    if (s.large) count_large(w, &s);
+    if (s.large && !w->family) return;
+    s.rough = any;
+    bound_seed(w, &s);
+    push(w, &s);
 }
 
 /* A seed of one schedule is that; one of more takes their place until it is its turn. */
@@ -177,10 +183,17 @@ static void search_bounded(Search *w) {
         Seed next = pop(w);
         const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
         if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
-        if (next.schedule == ANY_SCHEDULE)
+        if (next.rough) {
+            next.rough = false;
+            bound_seed(w, &next);
+            push(w, &next);
+        } else if (next.schedule == ANY_SCHEDULE) {
             split_seed(w, next);
-        else if (!price_orders(w, &next))
-            push_large(w, next);
+        } else if (!price_orders(w, &next)) {
+            count_large(w, &next);
+            next.large = true;
+            if (w->family) push(w, &next);
+        }
     }
 }
 
@@ -237,10 +250,11 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
 
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
     Bound b;
+    Pass p = {.s = NULL};
     Orders o = {.n = 0};
-    seed_bound(&b, s, m, c, false);
+    seed_bound(&b, &p, s, m, c, false);
     orders_of(&o, s, m, c->layout.size);
-    *memory = b.memory;
+    *memory = seed_memory(&p, s, m, c, false);
     return bound_least(&b, &o);
 }
 

@@ -2,96 +2,39 @@
  * at what a byte costs in each order of the axes. What it adds up is a part of what a tape holds, each at a
  * cost that is not above the tape's; tests compare the two over every layout.
  */
-#include <math.h>
+#include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "parallel/block.h"
-#include "parallel/calibrate.h"
-#include "parallel/search_parts.h"
+#include "parallel/search_bound.h"
+
+/* One linear layer, forward or backward, from its own weight's arrival to the next one's.
+ *
+ *     again   x, for the second product         in    what its first product waits for
+ *     first   y = x w; or dx = dy w'            out   the sum of what the first made
+ *     second  nothing; or dw = x' dy            bias    what it adds up, when dw is on its way
+ */
+typedef struct Window {
+    double before, first, second, bias, after; // seconds of kernels; before: what is made again
+    double piece;                              // of the first, the smallest; 0: it is whole
+    double norm;                               // of those after: PassLayer
+    Wire again, in, out;                       // calls 0: there is none
+} Window;
 
 typedef struct Walk {
     const Machine *m;
     const Space *s;
     const Choice *c;
-    Widths w;
-    int64_t T, T_x, rows; // of a pass: with padding, of the stream, of the middle
-    int64_t sequences;    // of a pass: a micro-step, or half of one
-    int X, Y;
+    const Pass *p;
     int store, grads; // along which weights, and gradients, are cut
     bool any;         // schedule
     bool halves;      // that, or with any perhaps that
     Bound *to;
     double forward;           // seconds of a block's kernels, once
     Window front[4], back[4]; // of a block's linear layers
+    bool coming;              // is a weight on its way?
 } Walk;
-
-static double work_of(const Walk *b, WorkKind kind, int64_t rows, int64_t x, int64_t y) {
-    Work w = {.kind = kind,
-              .flags = b->s->shape.bf16 ? WORK_BF16 : 0,
-              .threads = b->c->threads,
-              .rows = rows,
-              .a = x,
-              .b = y};
-    return machine_work(b->m, &w);
-}
-
-/* Kernels beside a product. */
-static double beside(const Walk *b, WorkKind kind, uint32_t flags, int64_t rows, int64_t x) {
-    Work w = {.kind = kind, .flags = flags, .threads = b->c->threads, .rows = rows, .a = x};
-    return machine_work(b->m, &w);
-}
-
-/* How a product is cut: parallel/pieces.c. in, out: of what it waits for, and of the sum of what it makes. */
-typedef struct Cut {
-    int n;        // pieces of each stripe
-    int stripes;  // blocks of the ranks along x
-    bool in, out; // cut
-    bool ring;
-} Cut;
-
-typedef struct Flow {
-    bool there, tokens; // a collective, that gathers or scatters tokens
-} Flow;
-
-static Cut cut_of(const Walk *b, Flow in, Flow out) {
-    const Overlap *o = &b->c->overlap;
-    bool tokens = in.tokens || out.tokens;
-    Cut c = {.n = 1, .stripes = tokens ? b->X : 1};
-    if (b->any) return c;
-    c.ring = o->ring && in.tokens != out.tokens && b->X <= MAX_RING;
-    if (c.ring || !o->chunks || b->rows / c.stripes < o->chunks) return c;
-    c.in = in.there && (in.tokens || !tokens);
-    c.out = out.there && (out.tokens || !tokens);
-    if (c.in || c.out) c.n = o->chunks;
-    return c;
-}
-
-/* Seconds of a product in pieces, which is no less than of a whole one. */
-static double cut_work(const Walk *b, const Cut *c, WorkKind kind, int64_t K, int64_t N) {
-    int64_t rows = b->rows / c->stripes;
-    double s = 0;
-    if (c->ring) return c->stripes * work_of(b, kind, rows, K, N);
-    if (c->n == 1) return work_of(b, kind, b->rows, K, N);
-    int64_t few = rows / c->n, more = rows % c->n; // pieces of so many, and of one more
-    s = (double)(c->n - more) * work_of(b, kind, few, K, N);
-    if (more) s += (double)more * work_of(b, kind, few + 1, K, N);
-    return c->stripes * s;
-}
-
-/* What a ring copies before its first product, or adds up after its last. */
-static double ring_work(const Walk *b, const Cut *c, bool comes, int64_t K, int64_t N) {
-    int64_t rows = b->rows / c->stripes;
-    if (!c->ring) return 0;
-    if (comes) return beside(b, WORK_COPY, 0, rows, K);
-    return beside(b, WORK_COPY, 0, rows, N) +
-           (c->stripes - 1) * beside(b, WORK_BIAS_RESIDUAL, 0, rows, N);
-}
-
-/* Of pieces the smallest. */
-static double piece_share(const Walk *b, const Cut *c, bool cut) {
-    int64_t rows = b->rows / c->stripes;
-    return c->ring || b->any ? 0 : cut ? (double)(rows / c->n) / (double)rows : 1;
-}
 
 /* share: see Wire. */
 static void send(const Walk *b, int along, double times, int64_t floats, double share) {
@@ -132,278 +75,287 @@ static Wire wire(int along, int times, int64_t floats, double share) {
     return (Wire){along, times, 4.0 * times * (double)floats, share};
 }
 
-/* One linear layer: forward `n` times, and backward. widens: inputs over y, outputs over x. */
-static void linear(Walk *b, LinearKind kind, int64_t K, int64_t N, int n) {
-    const Layout *l = &b->c->layout;
+/* One linear layer: forward `n` times, and backward. */
+static void linear(Walk *b, LinearKind kind, int n) {
+    const PassLayer *l = &b->p->layer[kind];
     bool widens = kind == LINEAR_QKV || kind == LINEAR_UP;
     int in = widens ? ALONG_Y : ALONG_X, out = widens ? ALONG_X : ALONG_Y;
-    bool sp = l->sp && b->X > 1, heads = l->heads && b->Y > 1;
-    bool x_gathers = widens ? sp : heads, y_scatters = widens ? heads : sp;
-    Flow x_side = {x_gathers, x_gathers && widens}, dy_side = {y_scatters, y_scatters && !widens};
-    Flow y_side = {(widens ? b->Y : b->X) > 1, dy_side.tokens};
-    Flow dx_side = {(widens ? b->X : b->Y) > 1, x_side.tokens};
-    Cut f = cut_of(b, x_side, y_side), g = cut_of(b, dy_side, dx_side);
-    int64_t x = b->rows * K, y = b->rows * N;
-    double xw = cut_work(b, &f, WORK_XW, K, N), dx = cut_work(b, &g, WORK_DX, K, N);
-    double dw = work_of(b, WORK_DW, b->rows, K, N);
-    xw += ring_work(b, &f, x_side.tokens, K, N), dx += ring_work(b, &g, dy_side.tokens, N, K);
-    double x_share = piece_share(b, &f, f.in), y_share = piece_share(b, &f, f.out);
-    double dy_share = piece_share(b, &g, g.in), dx_share = piece_share(b, &g, g.out);
-    b->to->compute += n * xw + dx + dw;
-    b->forward += xw;
-    if (x_gathers) send(b, out, n, x, x_share);
-    if (x_gathers) send(b, out, 1, x, late(b)); // once more, for dw
-    send(b, in, y_scatters ? n : 2 * n, y, y_share);
-    if (y_scatters) send(b, in, 1, y, dy_share);
-    send(b, out, x_gathers ? 1 : 2, x, late(b)); // dx
-    weight(b, K * N, n);
-    b->front[kind] = (Window){.first = xw,
-                              .in = wire(out, x_gathers, x, x_share),
-                              .out = wire(in, 2 - y_scatters, y, y_share)};
-    b->back[kind] = (Window){.first = dx,
-                             .second = dw,
-                             .again = wire(out, x_gathers, x, 0),
-                             .in = wire(in, y_scatters, y, dy_share),
-                             .out = wire(out, 2 - x_gathers, x, dx_share)};
+    int64_t x = b->p->rows * l->K, y = b->p->rows * l->N;
+    if (l->x_gathers) send(b, out, n, x, l->x_share);
+    if (l->x_gathers) send(b, out, 1, x, late(b)); // once more, for dw
+    send(b, in, l->y_scatters ? n : 2 * n, y, l->y_share);
+    if (l->y_scatters) send(b, in, 1, y, l->dy_share);
+    send(b, out, l->x_gathers ? 1 : 2, x, late(b)); // dx
+    b->front[kind] = (Window){.first = l->xw,
+                              .piece = l->xw_piece,
+                              .in = wire(out, l->x_gathers, x, l->x_share),
+                              .out = wire(in, 2 - l->y_scatters, y, l->y_share)};
+    b->back[kind] = (Window){.first = l->dx,
+                             .second = l->dw,
+                             .piece = l->dx_piece,
+                             .again = wire(out, l->x_gathers, x, 0),
+                             .in = wire(in, l->y_scatters, y, l->dy_share),
+                             .out = wire(out, 2 - l->x_gathers, x, l->dx_share)};
 }
 
-/* Output-stationary: operands and results travel in panels, whose products are not cheaper than one. */
-static void linear_stay(Walk *b, LinearKind kind, int64_t K, int64_t N, int n) {
-    int64_t w = (K + b->X - 1) / b->X * N;
-    double xw = 0, back = 0;
-    if (!b->m->measured || b->X * b->Y == 1) { // what was measured need not grow with the panel
-        xw = work_of(b, WORK_XW, b->rows, K, N);
-        back = work_of(b, WORK_DX, b->rows, K, N) + work_of(b, WORK_DW, b->rows, K, N);
-    }
-    b->forward += xw;
-    b->to->compute += n * xw + back;
-    int64_t rows = (K + b->X - 1) / b->X,
-            panels = (K + rows - 1) / rows; // or more, where y cuts them
-    if (panels < b->Y) panels = b->Y;
-    int64_t of_x = b->rows * K / panels, of_w = K * N / panels;
+/* Output-stationary: operands and results travel in panels. */
+static void linear_stay(Walk *b, LinearKind kind, int n) {
+    const PassLayer *l = &b->p->layer[kind];
+    int64_t rows = (l->K + b->p->X - 1) / b->p->X,
+            panels = (l->K + rows - 1) / rows; // or more, where y cuts them
+    if (panels < b->p->Y) panels = b->p->Y;
+    int64_t of_x = b->p->rows * l->K / panels, of_w = l->K * l->N / panels;
     send(b, STREAM_Y, (double)panels * (n + 2), of_x, late(b)); // x forward, x for dw, dx
     send(b, STREAM_X, (double)panels * (n + 2), of_w, late(b)); // w forward, w for dx, dw
     // the first panel of x is waited for, what else comes and goes is there in the end
     int p = (int)panels;
     double share = 1.0 / p;
     b->front[kind] = (Window){
-        .first = xw, .in = wire(STREAM_Y, p, of_x, share), .again = wire(STREAM_X, p, of_w, 0)};
-    b->back[kind] = (Window){.first = back,
+        .first = l->xw, .in = wire(STREAM_Y, p, of_x, share), .again = wire(STREAM_X, p, of_w, 0)};
+    b->back[kind] = (Window){.first = l->dx + l->dw,
                              .in = wire(STREAM_Y, 2 * p, of_x, 0),
                              .again = wire(STREAM_X, 2 * p, of_w, 0)};
-    weight(b, w, n);
-}
-
-/* Norms of a block, of their part of the features: forward, or with its sums backward. */
-static double norm(const Walk *b, bool backward) {
-    static const WorkKind whole[2] = {WORK_NORM, WORK_NORM_BACKWARD},
-                          cut[2][2] = {{WORK_NORM_STATISTICS, WORK_NORM_APPLY},
-                                       {WORK_NORM_BACKWARD_SUMS, WORK_NORM_BACKWARD_APPLY}};
-    uint32_t flags = b->s->shape.config.norm == NORM_RMS ? WORK_RMS : 0;
-    if (b->Y == 1) return beside(b, whole[backward], flags, b->T_x, b->w.C_n);
-    return beside(b, cut[backward][0], flags, b->T_x, b->w.C_n) +
-           beside(b, cut[backward][1], flags, b->T_x, b->w.C_n);
 }
 
 /* Embedding and head, of one pass: their weight comes twice, and so do both its gradients when it is tied. */
 static void ends(const Walk *b, double steps) {
-    const Widths *w = &b->w;
-    bool scattered = b->c->layout.sp || b->c->layout.stay, cut = b->X * b->Y > 1;
-    send(b, b->store, 2 * steps, w->V * w->C_all, 1);
-    send(b, b->grads, steps, w->V * w->C_all, late(b));
-    send(b, b->grads, steps, w->V * w->C_all, 1); // the embedding's
+    const Pass *p = b->p;
+    const Widths *w = &p->w;
+    bool scattered = b->c->layout.sp || b->c->layout.stay;
+    send(b, b->store, 2 * steps, p->table, 1);
+    send(b, b->grads, steps, p->table, late(b));
+    send(b, b->grads, steps, p->table, 1); // the embedding's
     // the first layer's first weight is wanted at once
-    if (!b->halves)
-        expose(b, b->store, steps,
-               b->c->layout.stay ? w->rows_C * w->qkv : w->K_C * w->blocks * w->qkv);
+    if (!b->halves) expose(b, b->store, steps, p->layer[LINEAR_QKV].weights);
     // [T, C] is scattered over x and then y, and gathered over x and then y; or reduced over x, and not gathered
-    int64_t over_x = scattered ? b->T * w->C_all : b->T * w->C;
-    int64_t over_y = scattered ? b->T_x * w->C_all : b->T * w->C_all;
+    int64_t over_x = scattered ? p->T * w->C_all : p->T * w->C;
+    int64_t over_y = scattered ? p->T_x * w->C_all : p->T * w->C_all;
     for (int k = 0; k < 2; k++) { // of the embedding; of the head's dx, under its product dw
         double share = k ? late(b) : 1;
         send(b, ALONG_X, steps, over_x, share);
-        send(b, ALONG_X, steps, b->T * w->C, scattered ? 1 : share);
+        send(b, ALONG_X, steps, p->T * w->C, scattered ? 1 : share);
         send(b, ALONG_Y, steps, over_y, share);
-        send(b, ALONG_Y, steps, b->T * w->C_all, 1);
+        send(b, ALONG_Y, steps, p->T * w->C_all, 1);
     }
     // of them in the backward of the embedding
     if (!b->halves)
-        meanwhile(b, ALONG_X, b->T * w->C), meanwhile(b, ALONG_Y, b->T * w->C_all),
-            meanwhile(b, b->grads, w->V * w->C_all);
-    int64_t rows = head_chunk(b->T, w->V), n = b->T / rows, rest = b->T % rows;
-    double head = 0;
-    for (int k = 0; k < (rest ? 2 : 1); k++) {
-        int64_t r = k ? rest : rows;
-        head += (k ? 1 : (double)n) * (work_of(b, WORK_DX, r, w->V_n, w->C_all) +
-                                       work_of(b, WORK_XW, r, w->V_n, w->C_all) +
-                                       work_of(b, WORK_DW, r, w->V_n, w->C_all));
-    }
-    if (cut)
-        head += beside(b, WORK_CLASSIFIER_STATISTICS, WORK_BACKWARD, b->T, w->V_n) +
-                beside(b, WORK_CLASSIFIER_GRADIENT, WORK_BACKWARD, b->T, w->V_n);
-    else
-        head += beside(b, WORK_CLASSIFIER, WORK_BACKWARD, b->T, w->V_n);
-    double embed = beside(b, WORK_EMBEDDING, 0, b->T, w->C_all),
-           back = beside(b, WORK_EMBEDDING_BACKWARD, 0, b->T, w->C_all);
-    b->to->compute += steps * (head + embed + back);
-    b->to->early += steps * (head + embed + back) - back;
-}
-
-/* Kernels between the products of a block: after the forward of each linear layer, and after its backward. Where a sum is
- * owed what an epilogue would do comes after it. */
-typedef struct Between {
-    double front[4], back[4];
-    double again; // selective recompute
-} Between;
-
-static void between(const Walk *b, Between *t) {
-    const Config *c = &b->s->shape.config;
-    const Widths *w = &b->w;
-    bool gelu = c->act == ACT_GELU, stay = b->c->layout.stay;
-    bool wide_owed = stay || b->Y > 1, narrow_owed = stay || b->X > 1;
-    uint32_t bias = c->bias ? WORK_BIAS : 0;
-    double forward = norm(b, false), backward = norm(b, true);
-    double residual =
-        narrow_owed ? beside(b, WORK_BIAS_RESIDUAL, WORK_ADDEND | bias, b->T_x, w->C) : 0;
-    double act = gelu ? beside(b, WORK_GELU, 0, b->rows * w->F, 0)
-                      : beside(b, WORK_SWIGLU, 0, b->rows, w->F);
-    Work a = {.kind = WORK_ATTENTION,
-              .flags = b->s->shape.bf16 ? WORK_BF16 : 0,
-              .threads = b->c->threads,
-              .rows = b->sequences,
-              .a = b->s->shape.S,
-              .b = w->H,
-              .c = w->Hkv,
-              .d = config_head_size(c)};
-    double attend = machine_work(b->m, &a), attend_back;
-    a.kind = WORK_ATTENTION_BACKWARD;
-    attend_back = machine_work(b->m, &a);
-    *t = (Between){
-        .front = {attend, residual + forward, gelu && !wide_owed ? 0 : act, residual + forward},
-        .back = {backward, attend_back, backward, 0}};
-    if (bias && wide_owed) {
-        t->front[LINEAR_QKV] += beside(b, WORK_BIAS_RESIDUAL, bias, b->rows, w->qkv);
-        t->front[LINEAR_UP] += beside(b, WORK_BIAS_RESIDUAL, bias, b->rows, w->up);
-    }
-    if (!gelu)
-        t->back[LINEAR_DOWN] += beside(b, WORK_SWIGLU_BACKWARD, 0, b->rows, w->F);
-    else if (wide_owed)
-        t->back[LINEAR_DOWN] += beside(b, WORK_GELU_BACKWARD, 0, b->rows * w->F, 0);
-    if (b->c->recompute == RECOMPUTE_SELECTIVE)
-        t->again = act + 2 * beside(b, WORK_NORM_APPLY, 0, b->T_x, w->C_n);
-}
-
-/* Under the product dw goes what bias adds up, too. */
-static double bias_work(const Walk *b, LinearKind kind) {
-    const Widths *w = &b->w;
-    bool widens = kind == LINEAR_QKV || kind == LINEAR_UP;
-    if (!b->s->shape.config.bias) return 0;
-    return beside(b, WORK_BIAS_BACKWARD, 0, widens ? b->rows : b->T_x,
-                  kind == LINEAR_QKV  ? w->qkv
-                  : kind == LINEAR_UP ? w->up
-                                      : w->C);
+        meanwhile(b, ALONG_X, p->T * w->C), meanwhile(b, ALONG_Y, p->T * w->C_all),
+            meanwhile(b, b->grads, p->table);
+    b->to->compute += steps * (p->head + p->embed + p->embed_back);
+    b->to->early += steps * (p->head + p->embed + p->embed_back) - p->embed_back;
 }
 
 static void block(Walk *b) {
-    const Widths *w = &b->w;
-    int forwards = b->c->recompute == RECOMPUTE_FULL ? 2 : 1;
-    bool stay = b->c->layout.stay, keeps_x2 = stay || b->c->layout.size[AXIS_X] > 1;
-    const struct {
-        int64_t K, N;
-        int forwards;
-    } layers[] = {{w->K_C, w->blocks * w->qkv, forwards},
-                  {w->K_att, w->C, keeps_x2 ? 1 : forwards},
-                  {w->K_C, w->blocks * w->up, forwards},
-                  {w->K_F, w->C, 1}};
-    Between t;
-    between(b, &t);
-    b->to->compute += t.again;
+    const Pass *p = b->p;
+    int all = b->c->recompute == RECOMPUTE_FULL ? 2 : 1;
+    bool stay = b->c->layout.stay, keeps_x2 = stay || p->X > 1;
+    const int forwards[] = {all, keeps_x2 ? 1 : all, all, 1};
+    bool selective = b->c->recompute == RECOMPUTE_SELECTIVE;
     for (int i = 0; i < 4; i++) {
+        const PassLayer *l = &p->layer[i];
         if (stay)
-            linear_stay(b, (LinearKind)i, layers[i].K, layers[i].N, layers[i].forwards);
+            linear_stay(b, (LinearKind)i, forwards[i]);
         else
-            linear(b, (LinearKind)i, layers[i].K, layers[i].N, layers[i].forwards);
-        double bias = bias_work(b, (LinearKind)i);
-        b->to->compute += layers[i].forwards * t.front[i] + t.back[i] + bias;
-        b->forward += t.front[i];
-        b->front[i].after = t.front[i], b->back[i].after = t.back[i], b->back[i].second += bias;
+            linear(b, (LinearKind)i, forwards[i]);
+        weight(b, l->weights, forwards[i]);
+        b->to->compute += forwards[i] * (l->xw + l->front) + l->dx + l->dw + l->bias + l->back;
+        if (selective) b->to->compute += l->again;
+        b->forward += l->xw + l->front;
+        b->front[i].after = l->front, b->front[i].norm = l->front_norm;
+        b->back[i].after = l->back, b->back[i].norm = l->back_norm;
+        b->back[i].bias = l->bias, b->back[i].before = selective ? l->again : 0;
     }
-    send(b, ALONG_Y, 2 * forwards, 2 * b->T_x * b->Y, 1); // statistics
-    send(b, ALONG_Y, 4, 2 * b->T_x, 1);                   // sums of dnorm, reduced
+    send(b, ALONG_Y, 2 * all, 2 * p->T_x * p->Y, 1); // statistics
+    send(b, ALONG_Y, 4, 2 * p->T_x, 1);              // sums of dnorm, reduced
 }
 
-/* ---- windows */
+/* ---- programs */
 
-/* next: whose weight comes under it. */
-static void add_window(const Walk *b, Windows *to, const Window *w, int next, bool back) {
-    static const Wire none = {0};
-    const Widths *s = &b->w;
-    bool stay = b->c->layout.stay;
-    const int64_t sizes[] = {
-        stay ? s->rows_C * s->qkv : s->K_C * s->blocks * s->qkv,
-        stay ? s->rows_att * s->C : s->K_att * s->C,
-        stay ? s->rows_C * s->up : s->K_C * s->blocks * s->up,
-        stay ? s->rows_F * s->C : s->K_F * s->C,
-    };
-    Window *at = &to->window[to->n++];
-    *at = *w;
-    at->ahead = next < 0 ? none : wire(b->store, 1, sizes[next], 0);
-    if (back) at->gone = wire(b->grads, 1, sizes[w - b->back], 0);
+/* GONE: two, that take turns. LATE: a sum under which the block before is made again. */
+enum { T_AHEAD, T_AGAIN, T_IN, T_OUT, T_LATE, T_NORM, T_GONE };
+
+static Move *move(Program *p, MoveKind kind, int ticket) {
+    assert(p->n < MAX_MOVES);
+    Move *m = &p->move[p->n++];
+    *m = (Move){.kind = (uint8_t)kind, .ticket = (uint8_t)ticket};
+    return m;
+}
+
+static void run(Program *p, double seconds) {
+    if (seconds > 0) move(p, MOVE_RUN, 0)->seconds = seconds;
+}
+
+static bool travels(const Walk *b, int along) {
+    const int *n = b->c->layout.size;
+    const int ranks[] = {[ALONG_X] = n[AXIS_X],
+                         [ALONG_Y] = n[AXIS_Y],
+                         [ALONG_Z] = n[AXIS_Z],
+                         [ALONG_D] = n[AXIS_D],
+                         [STREAM_X] = n[AXIS_X],
+                         [STREAM_Y] = n[AXIS_Y],
+                         [ALONG_ZD] = n[AXIS_Z] * n[AXIS_D]};
+    return ranks[along] > 1;
+}
+
+/* Part of a wire: its calls where `calls` says so. NULL: nothing travels. */
+static Move *start(const Walk *b, Program *p, int ticket, const Wire *w, bool calls, double share) {
+    if (w->calls == 0 || !travels(b, w->along)) return NULL;
+    Move *m = move(p, MOVE_START, ticket);
+    m->along = (uint8_t)w->along, m->sure = true;
+    m->calls = calls ? w->calls : 0, m->bytes = share * w->bytes;
+    return m;
+}
+
+static void wait(const Walk *b, Program *p, int ticket, const Wire *w) {
+    if (w->calls > 0 && travels(b, w->along)) move(p, MOVE_WAIT, ticket);
+}
+
+/* What nothing hides is among the exposed already, unless another pass may. */
+static void in_sight(const Program *p, Move *m) {
+    if (m) m->plain = p->passes == 1;
+}
+
+static void statistics(const Walk *b, Program *p, bool back) {
+    int64_t n = 2 * b->p->T_x;
+    Wire w = back ? wire(ALONG_Y, 2, n, 0) : wire(ALONG_Y, 1, n * b->p->Y, 0);
+    in_sight(p, start(b, p, T_NORM, &w, true, 1));
+    wait(b, p, T_NORM, &w);
+}
+
+static void run_after(const Walk *b, Program *p, const Window *w, bool back) {
+    run(p, w->after - w->norm);
+    if (w->norm > 0) statistics(b, p, back);
+    run(p, w->norm);
+}
+
+/* The first product, with what it waits for and what it makes; of pieces the first to come and the last to go have nothing to
+ * go under, others come before the last piece and go when the first one is there, or later. */
+static void first_product(const Walk *b, Program *p, const Window *w, int out) {
+    double in = w->in.share, last = w->out.share;
+    bool more_in = in < 1 && w->in.calls > 0, more_out = last < 1 && w->out.calls > 0;
+    Move *m;
+    if (in > 0 && (m = start(b, p, T_IN, &w->in, true, in)) && !b->c->layout.stay) in_sight(p, m);
+    if (in > 0) wait(b, p, T_IN, &w->in);
+    if (more_in && (m = start(b, p, T_IN, &w->in, in == 0, 1 - in))) m->sure = false;
+    run(p, w->piece);
+    if (more_out && (m = start(b, p, out, &w->out, last == 0, 1 - last))) m->sure = false;
+    run(p, w->first - (more_in ? 2 : 1) * w->piece);
+    if (more_in) wait(b, p, T_IN, &w->in);
+    if (more_in) run(p, w->piece);
+    if (last > 0 && (m = start(b, p, out, &w->out, true, last)) && w->second == 0) in_sight(p, m);
+}
+
+/* w: of b->front or b->back. next: whose weight comes under it; -1: none. late: its sum is waited for later. */
+static void linear_moves(Walk *b, Program *p, const Window *w, int next, bool late_out) {
+    bool back = w >= b->back && w < b->back + 4;
+    int out = late_out ? T_LATE : T_OUT;
+    Wire own = wire(b->store, 1, 0, 0), gone = own;
+    run(p, w->before);
+    if (b->coming) wait(b, p, T_AHEAD, &own);
+    b->coming = next >= 0;
+    if (next >= 0) own = wire(b->store, 1, b->p->layer[next].weights, 0);
+    if (next >= 0) start(b, p, T_AHEAD, &own, true, 1);
+    start(b, p, T_AGAIN, &w->again, true, 1);
+    first_product(b, p, w, out);
+    wait(b, p, T_AGAIN, &w->again);
+    if (back) {
+        int kind = (int)(w - b->back), ticket = T_GONE + kind % 2;
+        gone = wire(b->grads, 1, b->p->layer[kind].weights, 0);
+        wait(b, p, ticket, &gone);
+        run(p, w->second);
+        start(b, p, ticket, &gone, true, 1);
+        run(p, w->bias);
+    }
+    if (late_out) return;
+    wait(b, p, out, &w->out);
+    run_after(b, p, w, back);
+}
+
+static bool is(const Move *m, MoveKind kind, int ticket) {
+    return m->kind == kind && (ticket < 0 || m->ticket == ticket);
+}
+
+/* The first weight of the next block comes with the last start of one, and is waited for first. A program begins behind this
+ * wait, or behind the last one: so a pass that comes to the end of a block has run all of its kernels, and the other pass,
+ * too. */
+static void rotate(Program *p) {
+    Move moved[MAX_MOVES];
+    int start = p->n - 1, first = 0, from = p->n - 1;
+    while (start >= 0 && !is(&p->move[start], MOVE_START, T_AHEAD)) start--;
+    while (first < p->n && !is(&p->move[first], MOVE_WAIT, T_AHEAD)) first++;
+    while (from >= 0 && !is(&p->move[from], MOVE_WAIT, -1)) from--;
+    if (start >= 0 && first < p->n)
+        p->move[start].ahead = p->move[first].ahead = true, from = first;
+    for (int i = 0; i < p->n; i++) moved[i] = p->move[(from + 1 + i) % p->n];
+    memcpy(p->move, moved, (size_t)p->n * sizeof *moved);
+}
+
+/* The block is made again, and what it waits for. */
+static void again_moves(Walk *b, Program *p, bool early) {
+    bool keeps_x2 = b->p->X > 1 || b->c->layout.stay;
+    statistics(b, p, false);
+    linear_moves(b, p, &b->front[LINEAR_QKV], keeps_x2 ? LINEAR_UP : LINEAR_ATTN_OUT, false);
+    if (keeps_x2)
+        statistics(b, p, false);
+    else
+        linear_moves(b, p, &b->front[LINEAR_ATTN_OUT], LINEAR_UP, false);
+    linear_moves(b, p, &b->front[LINEAR_UP], LINEAR_DOWN, false);
+    if (!early) return; // the sum that it was made again under
+    wait(b, p, T_LATE, &b->back[LINEAR_QKV].out);
+    run_after(b, p, &b->back[LINEAR_QKV], true);
 }
 
 /* Which weight comes under which product: parallel/stored.c. */
-static void windows(Walk *b, double steps) {
-    Windows *front = &b->to->front, *back = &b->to->back;
+static void programs(Walk *b) {
+    Program *front = &b->to->front, *back = &b->to->back;
     const Overlap *o = &b->c->overlap;
-    bool full = b->c->recompute == RECOMPUTE_FULL, keeps_x2 = b->X > 1 || b->c->layout.stay;
-    if (!o->bulk || o->halves) return;
-    front->times = back->times = steps;
-    front->blocks = back->blocks =
-        b->s->shape.config.layers - 1; // the last one has none at its heels
+    bool full = b->c->recompute == RECOMPUTE_FULL, early = full && !o->ring;
+    bool pieces = o->chunks || o->ring || b->c->layout.stay;
+    if (!o->bulk || (o->halves && pieces)) return; // which take more turns than are known here
+    front->times = back->times = (double)b->p->micro_steps;
+    front->blocks = back->blocks = b->s->shape.config.layers;
+    front->passes = back->passes = b->p->of_step;
+    b->coming = true;
     for (int i = LINEAR_QKV; i <= LINEAR_DOWN; i++)
-        add_window(b, front, &b->front[i], (i + 1) % LINEAR_HEAD, false);
-    if (full) {
-        int next = keeps_x2 ? LINEAR_UP : LINEAR_ATTN_OUT;
-        add_window(b, back, &b->front[LINEAR_QKV], next, false);
-        if (!keeps_x2) add_window(b, back, &b->front[LINEAR_ATTN_OUT], LINEAR_UP, false);
-        add_window(b, back, &b->front[LINEAR_UP], LINEAR_DOWN, false);
-    }
-    // where the block before is made again, that is under the last sum of this one
-    if (full && !o->ring) b->back[LINEAR_QKV].out.calls = b->back[LINEAR_QKV].after = 0;
-    add_window(b, back, &b->back[LINEAR_DOWN], full ? -1 : LINEAR_UP, true);
-    add_window(b, back, &b->back[LINEAR_UP], LINEAR_ATTN_OUT, true);
-    add_window(b, back, &b->back[LINEAR_ATTN_OUT], LINEAR_QKV, true);
-    add_window(b, back, &b->back[LINEAR_QKV], full ? LINEAR_QKV : LINEAR_DOWN, true);
+        linear_moves(b, front, &b->front[i], (i + 1) % LINEAR_HEAD, false);
+    b->coming = true;
+    if (full) again_moves(b, back, early);
+    linear_moves(b, back, &b->back[LINEAR_DOWN], full ? -1 : LINEAR_UP, false);
+    linear_moves(b, back, &b->back[LINEAR_UP], LINEAR_ATTN_OUT, false);
+    linear_moves(b, back, &b->back[LINEAR_ATTN_OUT], LINEAR_QKV, false);
+    linear_moves(b, back, &b->back[LINEAR_QKV], full ? LINEAR_QKV : LINEAR_DOWN, early);
+    rotate(front), rotate(back);
 }
 
 /* ---- all of it */
 
 /* With bulk the sums of a layer begin when the layer before it is through, so those of the first two, and of the tables,
  * have little to go under: the way of gradients into the embedding. Measured kernels may be slowed by any factor. */
-static void last_sums(const Walk *b, int64_t of_block, int passes) {
+static void last_sums(const Walk *b) {
     const Layout *l = &b->c->layout;
-    const Widths *w = &b->w;
     Bound *to = b->to;
-    int64_t layers = b->s->shape.config.layers, table = w->V * w->C_all;
+    int64_t layers = b->s->shape.config.layers;
     double blocks = layers < 2 ? 1 : 2, turns = l->zero ? 1 : 2;
     if (late(b) > 0 || b->m->measured) return;
     to->last.calls = turns * (blocks * (l->zero ? 4 : 1) + 1);
-    to->last.bytes = turns * 4 * (double)(((int64_t)blocks * of_block + table) / l->size[AXIS_Z]);
-    int several = b->any && b->halves ? 2 : passes;
-    double once = beside(b, WORK_EMBEDDING_BACKWARD, 0, b->T, w->C_all) +
-                  beside(b, WORK_POSITION_BACKWARD, 0, b->T_x, w->C) +
-                  2 * beside(b, WORK_COPY, 0, b->T, w->C_all) + beside(b, WORK_ZERO, 0, table, 0) +
-                  beside(b, WORK_BIAS_RESIDUAL, WORK_ADDEND, 1, table + of_block);
-    to->beneath = b->m->slowdown * several * once;
+    to->last.bytes =
+        turns * 4 * (double)(((int64_t)blocks * b->p->of_block + b->p->table) / l->size[AXIS_Z]);
+    int several = b->any && b->halves ? 2 : b->p->of_step;
+    to->beneath = b->m->slowdown * several * b->p->last;
+}
+
+static int64_t all_weights(const Space *s, const Pass *p) {
+    return s->shape.config.layers * p->of_block + p->table;
 }
 
 /* The end of a step: sums over d, and AdamW. */
-static void update(const Walk *b, int64_t weights, int64_t of_block, int passes) {
+static void update(const Walk *b) {
     const Layout *l = &b->c->layout;
     Bound *to = b->to;
+    int64_t weights = all_weights(b->s, b->p);
     int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
-    to->update = beside(b, WORK_ADAMW, 0, weights / cut, 0);
-    to->squares = beside(b, WORK_SQUARES, 0, weights / cut, 0);
+    to->update = pass_beside(b->p, WORK_ADAMW, 0, weights / cut, 0);
+    to->squares = pass_beside(b->p, WORK_SQUARES, 0, weights / cut, 0);
     to->compute += to->update + to->squares;
     if (b->s->shape.apart) return;
     int64_t block = weights / l->size[AXIS_Z];
@@ -412,11 +364,11 @@ static void update(const Walk *b, int64_t weights, int64_t of_block, int passes)
     if (l->zero < 2) { // gradients: scattered,
         send(b, ALONG_D, calls, 0, late(b)), send(b, ALONG_D, 1, block, late(b));
         to->sums.calls += calls, to->sums.bytes += 4 * (double)block;
-        int64_t table = b->w.V * b->w.C_all / l->size[AXIS_Z];
+        int64_t table = b->p->table / l->size[AXIS_Z];
         int turns = l->zero ? 1 : 2;
         expose(b, ALONG_D, turns, table); // the last one
         for (int i = 0; i < turns; i++) meanwhile(b, ALONG_D, table);
-        last_sums(b, of_block, passes);
+        last_sums(b);
     }
     if (l->zero == 3) return;
     send(b, ALONG_D, calls, 0, late(b)), send(b, ALONG_D, 1, block, late(b)); // and gathered,
@@ -425,91 +377,78 @@ static void update(const Walk *b, int64_t weights, int64_t of_block, int passes)
     t->calls += calls, t->bytes += 4 * (double)block;
 }
 
-/* Local sizes, as parallel/block.h has them. */
-static Walk walk_of(Bound *to, const Space *s, const Machine *m, const Choice *c, int64_t micro) {
-    const Layout *l = &c->layout;
-    Grid g = {.layout = *l, .mesh = mesh_make(&l->factors, 0)};
-    Walk b = {.m = m, .s = s, .c = c, .to = to, .w = widths_of(&s->shape.config, &g)};
-    int64_t S = s->shape.S, T = micro * S;
-    b.X = l->size[AXIS_X], b.Y = l->size[AXIS_Y];
-    b.store = l->zero == 3 ? ALONG_ZD : ALONG_Z, b.grads = l->zero >= 2 ? ALONG_ZD : ALONG_Z;
-    b.T_x = l->stay ? (micro + b.X - 1) / b.X * S : l->sp ? (T + b.X - 1) / b.X : T;
-    b.T = l->stay || l->sp ? b.X * b.T_x : T;
-    b.rows = l->stay ? b.T_x : b.T;
-    b.sequences = l->stay ? b.T_x / S : micro;
-    return b;
-}
-
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-/* Floats of activations, and of what backward works on: parallel/model.c, parallel/linear.c. */
-static int64_t kept(const Walk *b) {
-    const Widths *w = &b->w;
-    const Layout *l = &b->c->layout;
-    int64_t L = b->s->shape.config.layers, stream = b->T_x * w->C;
-    int64_t wide = b->rows * (w->qkv + w->att + w->up), products = wide + stream,
-            cheap = 2 * stream + b->rows * w->F;
-    bool all = b->c->recompute == RECOMPUTE_NONE, full = b->c->recompute == RECOMPUTE_FULL;
-    bool sp = l->sp && b->X > 1, heads = l->heads && b->Y > 1;
-    int64_t n = L * stream + (full ? 1 : L) * products + (all ? L : 1) * cheap + wide;
-    n += 4 * stream; // of the last block and its norm, and their gradients
-    if (full && (l->stay || b->X > 1)) n += (L - 1) * stream;
-    n += head_chunk(b->T, w->V) * w->V;
-    if (b->X * b->Y > 1) n += 3 * b->T * w->C_all;
-    if (l->stay) return n;
-    int64_t x = larger(sp ? w->K_C : 0, heads ? larger(w->K_att, w->K_F) : 0);
-    int64_t y = larger(sp ? w->C : 0, heads ? w->blocks * larger(w->qkv, w->up) : 0);
-    return n + b->rows * (2 * x + y);
-}
-
-/* Floats of weights that are whole for a while, and of their gradients. */
-static int64_t whole(const Walk *b) {
-    const Layout *l = &b->c->layout;
-    const Widths *w = &b->w;
-    int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D], table = w->V * w->C_all;
-    int64_t store = l->zero == 3 ? ZD : Z, grads = l->zero >= 2 ? ZD : Z;
-    int64_t most = l->stay ? larger(w->rows_C * larger(w->qkv, w->up), w->rows_F * w->C)
-                           : larger(w->K_C * w->blocks * larger(w->qkv, w->up), w->K_F * w->C);
-    int64_t n = larger(table, most), second = !b->any && b->c->overlap.bulk ? most : 0;
-    return (store > 1 ? n + second : 0) + (grads > 1 ? n + second + (n + second) / grads : 0);
-}
-
 static void add_times(Traffic *t, double times) {
     for (int i = 0; i < N_ALONG; i++) t->calls[i] *= times, t->bytes[i] *= times;
 }
 
 /* Of any schedule: products are whole, which costs least, and nothing is exposed. */
-void seed_bound(Bound *to, const Space *s, const Machine *m, const Choice *c, bool any) {
-    const Config *config = &s->shape.config;
+void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choice *c, bool any) {
     const Layout *l = &c->layout;
-    int passes = !any && c->overlap.halves ? 2 : 1; // of a micro-step
-    *to = (Bound){.crowd = m->crowd > 1 ? m->crowd : 1,
-                  .slowest = m->slowest,
-                  .slowdown = m->measured ? 1 : m->slowdown};
-    Walk b = walk_of(to, s, m, c, c->micro / passes);
-    const Widths *w = &b.w;
-    PriceShape shape = seed_shape(s, c);
-    double layers = (double)config->layers, micro_steps = (double)price_micro_steps(&shape, l);
-    double steps = passes * micro_steps;
-    b.any = any;
-    b.halves = any ? s->free_overlap ? b.X * b.Y > 1 && c->micro % 2 == 0 : c->overlap.halves
-                   : c->overlap.halves;
+    pass_of(p, s, m, c, any);
+    pass_time(p);
+    memset(to, 0, offsetof(Bound, front));
+    to->front.n = to->back.n = 0;
+    to->crowd = m->crowd > 1 ? m->crowd : 1;
+    to->slowest = m->slowest;
+    to->slowdown = m->measured ? 1 : m->slowdown;
+    Walk b = {.m = m, .s = s, .c = c, .p = p, .to = to, .any = any};
+    double layers = (double)s->shape.config.layers, passes = p->of_step,
+           steps = passes * (double)p->micro_steps;
+    b.store = l->zero == 3 ? ALONG_ZD : ALONG_Z, b.grads = l->zero >= 2 ? ALONG_ZD : ALONG_Z;
+    b.halves = c->overlap.halves;
+    if (any && s->free_overlap) b.halves = p->X * p->Y > 1 && c->micro % 2 == 0;
     block(&b);
     add_times(&to->all, layers * steps), add_times(&to->exposed, layers * steps);
     // all but the backward of the last micro-step
     to->early = layers * ((steps - passes) * to->compute + passes * b.forward);
     to->compute *= steps * layers;
     ends(&b, steps);
-    if (!any) windows(&b, steps);
+    if (!any) programs(&b);
     if (any || c->overlap.bulk) // where a pass turns the last weight is there
-        send(&b, b.store, -steps, l->stay ? w->rows_F * w->C : w->K_F * w->C, late(&b));
-    int64_t of_block = l->stay ? w->rows_C * (w->qkv + w->up) + (w->rows_att + w->rows_F) * w->C
-                               : w->K_C * w->blocks * (w->qkv + w->up) + (w->K_att + w->K_F) * w->C;
-    int64_t weights = config->layers * of_block + w->V * w->C_all;
-    int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D];
-    update(&b, weights, of_block, passes);
-    to->memory = 4 * (weights / (l->zero == 3 ? ZD : Z) + weights / (l->zero >= 2 ? ZD : Z) +
-                      2 * (weights / (l->zero ? ZD : Z)) + passes * (kept(&b) + whole(&b)));
+        send(&b, b.store, -steps, p->layer[LINEAR_DOWN].weights, late(&b));
+    update(&b);
+}
+
+/* ---- memory */
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Floats of activations, and of what backward works on: parallel/model.c, parallel/linear.c. */
+static int64_t kept(const Pass *p, const Choice *c) {
+    const Widths *w = &p->w;
+    const Layout *l = &c->layout;
+    int64_t L = p->s->shape.config.layers, stream = p->T_x * w->C;
+    int64_t wide = p->rows * (w->qkv + w->att + w->up), products = wide + stream,
+            cheap = 2 * stream + p->rows * w->F;
+    bool all = c->recompute == RECOMPUTE_NONE, full = c->recompute == RECOMPUTE_FULL;
+    bool sp = l->sp && p->X > 1, heads = l->heads && p->Y > 1;
+    int64_t n = L * stream + (full ? 1 : L) * products + (all ? L : 1) * cheap + wide;
+    n += 4 * stream; // of the last block and its norm, and their gradients
+    if (full && (l->stay || p->X > 1)) n += (L - 1) * stream;
+    n += head_chunk(p->T, w->V) * w->V;
+    if (p->X * p->Y > 1) n += 3 * p->T * w->C_all;
+    if (l->stay) return n;
+    int64_t x = larger(sp ? w->K_C : 0, heads ? larger(w->K_att, w->K_F) : 0);
+    int64_t y = larger(sp ? w->C : 0, heads ? w->blocks * larger(w->qkv, w->up) : 0);
+    return n + p->rows * (2 * x + y);
+}
+
+/* Floats of weights that are whole for a while, and of their gradients. */
+static int64_t whole(const Pass *p, const Choice *c) {
+    const Layout *l = &c->layout;
+    int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D], most = 0;
+    int64_t store = l->zero == 3 ? ZD : Z, grads = l->zero >= 2 ? ZD : Z;
+    for (int i = 0; i < 4; i++) most = larger(most, p->layer[i].weights);
+    int64_t n = larger(p->table, most), second = !p->any && c->overlap.bulk ? most : 0;
+    return (store > 1 ? n + second : 0) + (grads > 1 ? n + second + (n + second) / grads : 0);
+}
+
+int64_t seed_memory(Pass *p, const Space *s, const Machine *m, const Choice *c, bool any) {
+    const Layout *l = &c->layout;
+    pass_of(p, s, m, c, any);
+    int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D], weights = all_weights(s, p);
+    return 4 * (weights / (l->zero == 3 ? ZD : Z) + weights / (l->zero >= 2 ? ZD : Z) +
+                2 * (weights / (l->zero ? ZD : Z)) + p->of_step * (kept(p, c) + whole(p, c)));
 }

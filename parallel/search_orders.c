@@ -54,31 +54,54 @@ static void least_line(const Machine *m, const TapeGroup *g, int along, bool loa
     *rate *= 1 - 1e-9;
 }
 
+static bool alike(const TapeGroup *a, const TapeGroup *b) {
+    return memcmp(&a->place, &b->place, sizeof a->place) == 0 &&
+           memcmp(&a->replicas, &b->replicas, sizeof a->replicas) == 0;
+}
+
+/* What collectives along some axes cost in each order. Many orders put the ranks of a group in like places. */
+static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
+    TapeGroup g[SEARCH_ORDERS];
+    for (int k = 0; k < o->n; k++) {
+        int like = 0;
+        g[k] =
+            (TapeGroup){.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
+        if (!axes_has(axes, AXIS_D))
+            g[k].replicas = placement_of(&mesh[k], mesh_real(&mesh[k], axes_of("d")));
+        while (!alike(&g[like], &g[k])) like++;
+        double *start = &o->start[k][along], *rate = &o->rate[k][along];
+        double *load_start = &o->load_start[k][along], *load_rate = &o->load_rate[k][along];
+        if (like == k) {
+            o->level[k][along] = (uint8_t)machine_level(m, &g[k]);
+            least_line(m, &g[k], along, true, load_start, load_rate);
+            *start = *load_start, *rate = *load_rate;
+            if (g[k].replicas.n) least_line(m, &g[k], along, false, start, rate);
+        }
+        *start = o->start[like][along], *rate = o->rate[like][along];
+        *load_start = o->load_start[like][along], *load_rate = o->load_rate[like][along];
+        o->level[k][along] = o->level[like][along];
+    }
+    double *start = &o->least_start[along], *rate = &o->least_rate[along];
+    *start = *rate = INFINITY;
+    for (int k = 0; k < o->n; k++) {
+        *start = fmin(*start, o->start[k][along]);
+        *rate = fmin(*rate, o->rate[k][along]);
+    }
+}
+
 void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]) {
     static const char *const along[N_ALONG] = {"x", "y", "z", "d", "z.d", "x", "y"};
-    if (o->n > 0 && memcmp(o->size, size, sizeof o->size) == 0) return;
-    memcpy(o->size, size, sizeof o->size);
-    o->n_levels = m->n_levels;
-    Layout l = layout_of_sizes(size);
-    o->n = 1;
-    o->layout[0] = s->only ? *s->only : l;
     int unit[MAX_LEVELS];
+    Mesh mesh[SEARCH_ORDERS];
+    if (o->n > 0 && memcmp(o->size, size, sizeof o->size) == 0) return;
+    Layout l = layout_of_sizes(size);
+    *o = (Orders){.n = 1, .n_levels = m->n_levels, .layout = {s->only ? *s->only : l}};
+    memcpy(o->size, size, sizeof o->size);
     for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
     if (!s->only) o->n = layout_orders(&l, unit, m->n_levels, o->layout, SEARCH_ORDERS);
-    for (int k = 0; k < o->n; k++) {
-        Mesh mesh = mesh_make(&o->layout[k].factors, 0);
-        Axes d = mesh_real(&mesh, axes_of("d"));
-        for (int i = 0; i < N_ALONG; i++) {
-            Axes real = mesh_real(&mesh, axes_of(along[i]));
-            o->start[k][i] = o->rate[k][i] = 0, o->level[k][i] = 0;
-            o->load_start[k][i] = o->load_rate[k][i] = 0;
-            if (real.n == 0) continue;
-            TapeGroup g = {.place = placement_of(&mesh, real), .size = mesh_blocks(&mesh, real)};
-            if (!axes_has(real, AXIS_D)) g.replicas = placement_of(&mesh, d);
-            o->level[k][i] = (uint8_t)machine_level(m, &g);
-            least_line(m, &g, i, true, &o->load_start[k][i], &o->load_rate[k][i]);
-            o->start[k][i] = o->load_start[k][i], o->rate[k][i] = o->load_rate[k][i];
-            if (g.replicas.n) least_line(m, &g, i, false, &o->start[k][i], &o->rate[k][i]);
-        }
+    for (int k = 0; k < o->n; k++) mesh[k] = mesh_make(&o->layout[k].factors, 0);
+    for (int i = 0; i < N_ALONG; i++) {
+        Axes real = mesh_real(&mesh[0], axes_of(along[i]));
+        if (real.n > 0) lines_along(o, m, mesh, real, i);
     }
 }

@@ -15,6 +15,7 @@ typedef struct Seed {
     uint8_t words, zero, recompute;
     uint8_t schedule; // index into schedules
     bool large;       // does not fit
+    bool rough;       // the bound is: bound_rough
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
 
@@ -54,71 +55,12 @@ typedef struct Orders {
     double start[SEARCH_ORDERS][N_ALONG], rate[SEARCH_ORDERS][N_ALONG];
     double load_start[SEARCH_ORDERS][N_ALONG]; // the same with all replicas
     double load_rate[SEARCH_ORDERS][N_ALONG];
-    uint8_t level[SEARCH_ORDERS][N_ALONG]; // whose links they take
+    double least_start[N_ALONG], least_rate[N_ALONG]; // of all orders, each
+    uint8_t level[SEARCH_ORDERS][N_ALONG];            // whose links they take
 } Orders;
 /* Local, pure. Does nothing when o has these sizes already. */
 void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
 /* Local, pure. The words of one layout in the order of another. */
 Layout reorder(const Layout *words, const Layout *order);
-
-/* Gathers and scatters along each axis, or panels: how many, and bytes of the wholes. */
-typedef struct Traffic {
-    double calls[N_ALONG], bytes[N_ALONG];
-} Traffic;
-
-/* A collective beside a product. share: of it, under which nothing runs: of pieces the first one to come, or the last one
- * to go. */
-typedef struct Wire {
-    int along;
-    double calls, bytes, share;
-} Wire;
-
-/* One linear layer with bulk, from its own weight's arrival to the next one's. Links carry what was started first.
- *
- *     ahead   the next layer's weight           in    what its first product waits for
- *     again   x, for the second product         out   the sum of what the first made
- *     gone    the weight's gradient, which is awaited two layers later
- *     first   y = x w; or dx = dy w'            second   nothing; or dw = x' dy
- */
-typedef struct Window {
-    double first, second, after;      // seconds of kernels
-    Wire ahead, again, in, out, gone; // calls 0: there is none
-} Window;
-enum { MAX_WINDOWS = 8 }; // forward, or backward with a second forward before it
-
-/* The windows of a block: so many times in a step `blocks` of them in turn, each with the next one at its heels. */
-typedef struct Windows {
-    double times;
-    int64_t blocks;
-    int n;
-    Window window[MAX_WINDOWS];
-} Windows;
-
-/* Collectives along one axis. */
-typedef struct Line {
-    double calls, bytes;
-} Line;
-
-/* What no price of a candidate undercuts. */
-typedef struct Bound {
-    double compute;         // seconds
-    double early;           // of it, before gradients can be summed over d
-    double squares, update; // of it: the gradients' norm, which needs all sums, and AdamW after it
-    Traffic all;
-    Traffic exposed;       // those of them under which no kernel runs, whatever comes
-    Line sums, fresh;      // over d: of gradients, and of weights that AdamW has changed
-    Line last;             // of these sums: those that begin when the last block is through,
-    Traffic meanwhile;     // of exposed: what is waited for then anyway,
-    double beneath;        // seconds of kernels that run then, or more
-    double crowd, slowest; // Machine's
-    double slowdown;       // Machine's, where it is the same beside all collectives; else 1
-    int64_t memory;        // bytes
-    Windows front, back;   // of a block: forward, and backward
-} Bound;
-/* Local, pure. parallel/search_bound.c. any: whatever schedule; else the choice's. */
-void seed_bound(Bound *b, const Space *s, const Machine *m, const Choice *c, bool any);
-double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
-double bound_under(const Bound *b, const Orders *o, int order); // the same, quickly: not more
-double bound_least(const Bound *b, const Orders *o);            // in any order
 
 #endif

@@ -31,12 +31,16 @@ static void emit(Walk *w) {
     w->f(&w->seed, w->ctx);
 }
 
-static void each_threads(Walk *w) {
-    const Space *s = w->s;
-    w->seed.threads = s->shape.threads;
-    if (s->n_threads == 0) emit(w);
-    for (int i = 0; i < s->n_threads; i++) {
-        w->seed.threads = s->threads[i];
+static void each_zero(Walk *w) {
+    if (w->s->only) {
+        emit(w);
+        return;
+    }
+    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
+    // zero3 would cut weights over d as z does: d4.z2+zero3 is z8
+    for (int zero = 0; zero <= (none ? 0 : 2); zero++) {
+        if (w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
+        w->seed.zero = (uint8_t)zero;
         emit(w);
     }
 }
@@ -44,12 +48,22 @@ static void each_threads(Walk *w) {
 static void each_recompute(Walk *w) {
     w->seed.recompute = (uint8_t)w->s->shape.recompute;
     if (!w->s->free_recompute) {
-        each_threads(w);
+        each_zero(w);
         return;
     }
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         w->seed.recompute = (uint8_t)r;
-        each_threads(w);
+        each_zero(w);
+    }
+}
+
+static void each_threads(Walk *w) {
+    const Space *s = w->s;
+    w->seed.threads = s->shape.threads;
+    if (s->n_threads == 0) each_recompute(w);
+    for (int i = 0; i < s->n_threads; i++) {
+        w->seed.threads = s->threads[i];
+        each_recompute(w);
     }
 }
 
@@ -60,29 +74,20 @@ static bool shares_equal(const Walk *w, int64_t places) {
            (w->seed.size[AXIS_D] > 1 && sequences % (w->seed.micro * places) == 0);
 }
 
-/* Sequences of a micro-step: powers of two, and the whole share of a coordinate of d x z. */
+/* Sequences of a micro-step: powers of two, and the whole share of a coordinate of d x z. What comes after has a pass in common
+ * (Pass). */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
     int64_t places = (int64_t)w->seed.size[AXIS_D] * w->seed.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
     if (!s->free_micro) {
         w->seed.micro = (int32_t)(fixed < share ? fixed : share);
-        if (shares_equal(w, places)) each_recompute(w);
+        if (shares_equal(w, places)) each_threads(w);
         return;
     }
     for (int64_t n = 1; n < 2 * share; n *= 2) {
         w->seed.micro = (int32_t)(n < share ? n : share);
-        if (shares_equal(w, places)) each_recompute(w);
-    }
-}
-
-static void each_zero(Walk *w) {
-    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
-    // zero3 would cut weights over d as z does: d4.z2+zero3 is z8
-    for (int zero = 0; zero <= (none ? 0 : 2); zero++) {
-        if (w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
-        w->seed.zero = (uint8_t)zero;
-        each_micro(w);
+        if (shares_equal(w, places)) each_threads(w);
     }
 }
 
@@ -94,7 +99,7 @@ static void each_words(Walk *w) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (w->family ? words[i] != (w->family->words & all) : (words[i] & ~all) != 0) continue;
         w->seed.words = (uint8_t)words[i];
-        each_zero(w);
+        each_micro(w);
     }
 }
 
