@@ -9,6 +9,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
+#include "parallel/devices.h"
 
 static const char *const words[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
                                               "broadcast",  "reduce",         "shift"};
@@ -56,12 +57,31 @@ World *world_imagine(const CollBackend *b, int rank, int size, void *impl) {
     return w;
 }
 
+void world_set_device(World *w, const CollBackend *b, void *impl) {
+    w->device = b, w->device_impl = impl;
+}
+
+void world_leave_devices(World *w) {
+    if (!w->device) return;
+    for (Comm *c = w->all; c; c = c->next)
+        if (c->device) w->device->close(c);
+    w->device->leave(w);
+    world_set_device(w, NULL, NULL);
+}
+
+static void close_comm(Comm *c) {
+    const World *w = c->world;
+    if (c->device) w->device->close(c);
+    w->backend->close(c);
+    mem_free(c->member);
+    mem_free(c);
+}
+
 void world_free(World *w) {
+    world_leave_devices(w);
     for (Comm *c = w->all, *next; c; c = next) {
         next = c->next;
-        w->backend->close(c);
-        mem_free(c->member);
-        mem_free(c);
+        close_comm(c);
     }
     w->backend->leave(w);
     mem_free(w->rows);
@@ -115,9 +135,7 @@ void comm_free(Comm *c) {
     if (w->last == c) w->last = before;
     for (int i = 0; i < w->n_rows; i++)
         if (w->rows[i].comm == c) w->rows[i] = (CountRow){0};
-    w->backend->close(c);
-    mem_free(c->member);
-    mem_free(c);
+    close_comm(c);
 }
 
 int world_rank(const World *w) {
@@ -305,11 +323,26 @@ static void leave(World *w) {
     w->wanted = w->n_open;
 }
 
+/* Whose memory is it? */
+static const CollBackend *server_of(const Comm *c, const CollCall *call) {
+    const CollBackend *device = c->world->device;
+    return device && coll_elements(call) > 0 && device->takes(call->src) ? device : c->backend;
+}
+
+/* By the group's first call, which nobody may overtake: whoever computes in turns does not while this waits. */
+static void open_on_device(Comm *c) {
+    World *w = c->world;
+    void (*yield)(void *ctx) = w->yield;
+    w->yield = NULL;
+    w->device->open(c, 0, 0);
+    w->yield = yield;
+}
+
 /* Returns when a call is complete; its time is the row's. */
 static void finish(Comm *c, int at) {
     double wait = clock_of(c);
     enter(c->world);
-    c->backend->wait(c, c->open[at].number, &c->open[at].call);
+    c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
     c->world->n_open--;
     leave(c->world);
     double end = clock_of(c);
@@ -321,6 +354,8 @@ static void finish(Comm *c, int at) {
 Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
     double begin = clock_of(c);
+    const CollBackend *by = server_of(c, call);
+    if (by == c->world->device && !c->device) open_on_device(c);
     uint64_t number = ++c->started;
     int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
     c->open[at].call = *call;
@@ -328,7 +363,8 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     c->open[at].number = number;
     c->open[at].begin = begin, c->open[at].complete = 0;
     enter(c->world);
-    c->backend->start(c, number, &c->open[at].call);
+    c->open[at].by = by;
+    by->start(c, number, &c->open[at].call);
     c->world->n_open++;
     leave(c->world);
     CollCount *count = &c->world->rows[row].count;
@@ -387,7 +423,7 @@ bool coll_agree(const CollCall *a, const CollCall *b) {
 }
 
 static const char *describe(const CollCall *c, char text[256]) {
-    static const char *const type[] = {"f32", "f64", "i64", "i32", "u8"};
+    static const char *const type[] = {"f32", "f64", "i64", "i32", "u8", "bf16"};
     snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d (%s:%d)",
              words[c->op], c->what, c->rows, c->cols, type[c->type], c->fold ? "max" : "sum",
              c->dim, c->root, c->file, c->line);

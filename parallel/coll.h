@@ -1,7 +1,7 @@
 /* coll -- collectives among a group of ranks: started, and waited for by ticket.
  *
  * A World is all ranks of the job as one of them sees it; a Comm is a group of them (along some axes
- * of the mesh). Backends are tables of functions, one file each:
+ * of the mesh). Backends are tables of functions, one file each, for memory of the host (of GPUs: devices.h):
  *
  *   self      one rank                    coll_self.c
  *   threads   ranks are threads           coll_threads.c     each reads the others' memory

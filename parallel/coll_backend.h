@@ -15,6 +15,10 @@ typedef struct CollBackend {
     const char *name;
     bool alone;  // there are no other ranks: groups are imagined (parallel/price.c)
     bool polled; // what is under way goes on inside progress and wait alone
+    // Local. Of a backend for memory of devices: is this such memory? What it moves is complete in the order of the rank's
+    // stream (layers/cuda/device.h), not when wait returns. It opens a group, as c->device, at its first call; collective over
+    // the group, as is close.
+    bool (*takes)(const void *p);
     /* Collective over the world. The group is known (rank, size, member); makes c->impl. */
     void (*open)(Comm *c, int color, int key);
     void (*close)(Comm *c); // Collective over the world, in the same order everywhere
@@ -44,14 +48,15 @@ struct Comm {
         CollCall call;         // number k is kept in open[k % COLL_IN_FLIGHT]
         int row;               // of the counters
         uint64_t number;       // of the call that is not waited for yet; 0: none
+        const CollBackend *by; // its memory is
         double begin, started; // as in CollSpan
         double complete;       // the backend notes it; 0: at the end of the wait
     } open[COLL_IN_FLIGHT];
-    void *impl; // the backend's
+    void *impl, *device; // the backend's, and that of memory of devices
 };
 
 struct World {
-    const CollBackend *backend;
+    const CollBackend *backend, *device; // device: of memory of devices; or NULL
     int rank, size;
     int threads; // for this rank's team: its share of the cores
     char node[64], phase[64];
@@ -67,7 +72,7 @@ struct World {
     void *watch_ctx;
     bool blocking;
     int n_open, wanted; // tickets; the same for the team's polls, but 0 inside a call of this world
-    void *impl;
+    void *impl, *device_impl;
 };
 
 /* Collective over the world. rank and size of this rank; threads: for its team. */
@@ -90,6 +95,8 @@ ThreadsJob *threads_job_create(int n);
 void threads_job_free(ThreadsJob *job);
 World *world_threads_open(ThreadsJob *job, int rank, int threads);
 void world_threads_left(World *w);
+/* Local. From now on this one serves memory of devices. */
+void world_set_device(World *w, const CollBackend *b, void *impl);
 
 /* Elements of one block, or of the buffer. */
 static inline int64_t coll_elements(const CollCall *call) {

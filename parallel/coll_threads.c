@@ -13,6 +13,7 @@
  *
  * Each rank reads a part that no other writes, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT;
  * gates count on from lap to lap, and nobody is in the next lap before all have left this one's wait.
+ * Calls on memory of devices pass the same gates (coll_device.c) or none (coll_nccl.c).
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -22,7 +23,7 @@
 #include "base/die.h"
 #include "base/futex.h"
 #include "base/mem.h"
-#include "parallel/coll_backend.h"
+#include "parallel/coll_threads.h"
 
 enum { ARRIVED, DONE, BARRIER };
 static const double slice = 0.05; // seconds that a waiter sleeps before it looks at limits
@@ -35,7 +36,9 @@ typedef struct Gate {
 typedef struct Slot {
     // numbers of the calls that have passed a gate, of each place the last one: waits go in any order; of barriers
     _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
+    uint32_t laps[2][COLL_IN_FLIGHT]; // times that the rank has passed each gate
     CollCall call[COLL_IN_FLIGHT];
+    void *note[COLL_IN_FLIGHT]; // published beside the call
 } Slot;
 
 /* What the ranks of a group share. */
@@ -196,16 +199,46 @@ static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
     return &m->slot[rank].call[number % COLL_IN_FLIGHT];
 }
 
-/* Counts at a gate when all of the group have entered it for this call. */
-static uint32_t lap_end(const Comm *c, uint64_t number) {
-    return (uint32_t)(((number - 1) / COLL_IN_FLIGHT + 1) * (uint64_t)c->size);
+const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note) {
+    const Meet *m = c->impl;
+    *note = m->slot[rank].note[number % COLL_IN_FLIGHT];
+    return call_of(c, rank, number);
+}
+
+static void pass(Comm *c, int stage, uint64_t number) {
+    Meet *m = c->impl;
+    uint32_t at = number % COLL_IN_FLIGHT, lap = ++m->slot[c->rank].laps[stage][at];
+    gate_enter(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size);
+}
+
+/* Waits until all of the group have passed a gate as often as this rank. */
+static void wait_at(Comm *c, int stage, uint64_t number, const CollCall *call) {
+    Meet *m = c->impl;
+    uint32_t at = number % COLL_IN_FLIGHT, lap = m->slot[c->rank].laps[stage][at];
+    gate_wait(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size, call);
+}
+
+void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note) {
+    Meet *m = c->impl;
+    m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
+    m->slot[c->rank].note[number % COLL_IN_FLIGHT] = note;
+    pass(c, ARRIVED, number);
+}
+
+void threads_all_here(Comm *c, uint64_t number, const CollCall *call) {
+    wait_at(c, ARRIVED, number, call);
+    for (int i = 0; BASE_DEBUG && i < c->size; i++)
+        if (!coll_agree(call, call_of(c, i, number)))
+            coll_mismatch(c, number, call, i, call_of(c, i, number));
+}
+
+void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
+    pass(c, DONE, number);
+    wait_at(c, DONE, number, call);
 }
 
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
-    Meet *m = c->impl;
-    m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
-    gate_enter(c, ARRIVED, &m->gate[ARRIVED][number % COLL_IN_FLIGHT], (uint32_t)number,
-               lap_end(c, number));
+    threads_publish(c, number, call, NULL);
 }
 
 /* Block o of the whole comes from the src of rank o. */
@@ -299,12 +332,7 @@ static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
 }
 
 static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
-    Meet *m = c->impl;
-    uint32_t at = number % COLL_IN_FLIGHT, target = lap_end(c, number);
-    gate_wait(c, ARRIVED, &m->gate[ARRIVED][at], (uint32_t)number, target, call);
-    for (int i = 0; BASE_DEBUG && i < c->size; i++)
-        if (!coll_agree(call, call_of(c, i, number)))
-            coll_mismatch(c, number, call, i, call_of(c, i, number));
+    threads_all_here(c, number, call);
     if (call->op == COLL_ALL_GATHER)
         all_gather(c, number, call);
     else if (call->op == COLL_BROADCAST)
@@ -313,10 +341,12 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
         take_from(c, (c->rank - call->root + c->size) % c->size, number, call);
     else
         sum_of_calls(c, number, call);
-    gate_enter(c, DONE, &m->gate[DONE][at], (uint32_t)number, target);
     // whose src nobody reads, and whose dst nobody else writes, may go; in debug builds their call is read
     bool free = call->op == COLL_BROADCAST && c->rank != call->root;
-    if (BASE_DEBUG || !free) gate_wait(c, DONE, &m->gate[DONE][at], (uint32_t)number, target, call);
+    if (BASE_DEBUG || !free)
+        threads_all_done(c, number, call);
+    else
+        pass(c, DONE, number);
 }
 
 const CollBackend coll_threads = {.name = "threads",

@@ -10,8 +10,9 @@ typedef struct Case {
     bool in_place;
     int salt; // another one, other data
     int rank, size;
-    unsigned char *src, *dst; // with a margin that must stay as it was
-    int64_t n_src, n_dst;     // elements; of dst with what is between blocks
+    unsigned char *src, *dst;    // with a margin that must stay as it was
+    int64_t n_src, n_dst;        // elements; of dst with what is between blocks
+    size_t src_bytes, dst_bytes; // of the buffers, margin included
 } Case;
 
 /* Local. The case of this number for a group: ops, types, folds, dims, shapes, roots, in-place or not,

@@ -9,6 +9,9 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "layers/cuda/device.h"
+#include "parallel/devices.h"
+#include "parallel/mirror.h"
 #include "parallel/ranks.h"
 #include "parallel/relayout.h"
 #include "tests/test.h"
@@ -106,6 +109,7 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
     return (ModelShape){.config = job->config,
                         .B = (r->micro ? r->micro : (r->sequences + n - 1) / n) / parts(r),
                         .S = r->S,
+                        .bf16 = r->bf16,
                         .recompute = r->recompute,
                         .overlap = job->overlap,
                         .training = true,
@@ -124,7 +128,8 @@ static void place_make(Place *p, World *w, const Job *job, const Outer *outer, T
     grid_make(&p->grid, w, &job->layout, &job->config);
     if (outer->every > 1) grid_set_apart(&p->grid);
     shape.grid = &p->grid;
-    model_plan(&p->m, &shape, kernels_cpu(job->r->kernels), team);
+    const MeshRun *r = job->r;
+    model_plan(&p->m, &shape, r->cuda ? kernels_cuda(r->bf16) : kernels_cpu(r->kernels), team);
     model_allocate(&p->m);
     take_tokens(p, job);
 }
@@ -148,10 +153,15 @@ static int rank_main(World *w, void *ctx) {
     int rank = world_rank(w);
     Team *team = team_create(r->threads ? r->threads : 1);
     if (!outer.every) outer.every = 1;
+    if (r->cuda) {
+        device_open(rank % device_count(NULL), 1 << 20);
+        world_use_devices(w);
+    }
     place_make(p, w, job, &outer, team);
-    tensors_init(&p->m.tensors, team, 42);
-    perturb(&p->m.tensors);
-    collect(&p->m.tensors, r->start);
+    tensors_init(model_host(&p->m), team, 42);
+    perturb(model_host(&p->m));
+    collect(model_host(&p->m), r->start);
+    model_push(&p->m);
     outer_begin(&outer, &p->m, 0);
     for (int step = 0; step < MESH_STEPS; step++) {
         if (r->next && step == r->move) place_move(p, job, &outer);
@@ -173,8 +183,10 @@ static int rank_main(World *w, void *ctx) {
     }
     outer_meet(&outer, &p->m, MESH_STEPS);
     if (rank == 0) r->received = received(w, "parameters of replicas");
-    collect(&p->m.tensors, r->weights);
+    collect(model_pull(&p->m), r->weights);
     place_free(p);
+    world_leave_devices(w);
+    if (r->cuda) device_close();
     team_destroy(team);
     return 0;
 }

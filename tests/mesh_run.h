@@ -15,8 +15,10 @@ typedef struct MeshRun {
     const char *model, *layout; // --model, --layout
     int64_t sequences, S;       // of a step, over the whole mesh
     int64_t micro;       // sequences of a micro-step at each coordinate of d x z; 0: all at once
-    const char *kernels; // NULL: the best
-    int threads;         // of each rank; 0: 1
+    const char *kernels; // NULL: the best of the CPU
+    bool cuda,
+        bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
+    int threads; // of each rank; 0: 1
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
     bool in_halves; // a micro-step is two, of half of its sequences each, which are even in number

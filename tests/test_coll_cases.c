@@ -87,6 +87,8 @@ Case case_make(int number, const Comm *c) {
     x.n_src = call->op == COLL_REDUCE_SCATTER ? block * x.size : block;
     x.n_dst = call->op == COLL_ALL_GATHER ? whole : block;
     int64_t larger = blocks ? whole : block;
+    x.src_bytes = (size_t)(larger * bytes) + MARGIN,
+    x.dst_bytes = (size_t)(x.n_dst * bytes) + MARGIN;
     x.src = buffer(&x, larger);
     x.dst = x.in_place ? x.src : buffer(&x, x.n_dst);
     for (int64_t i = 0; i < x.n_src; i++)

@@ -240,7 +240,7 @@ void make_mistake(void *arg) {
     TensorShape shape = {2, {64, 64}, {1, 64}, {64, 64}};
     begin(EMU_FORWARD);
     CUtensorMap map = tensor_map(device_alloc(8192), &shape);
-    launch(m->name, __FILE__, __LINE__, m->kernel, 1, 128, sizeof(Room), map);
+    launch(m->name, __FILE__, __LINE__, device_stream(), m->kernel, 1, 128, sizeof(Room), map);
     end();
 }
 

@@ -10,6 +10,11 @@ static void *map(size_t n_bytes) {
     device_zero(p, n_bytes);
     return p;
 }
+/* What this rank has put into its stream may still use it. */
+static void unmap(void *p) {
+    device_wait();
+    device_free(p);
+}
 static void put(void *to, const void *from, size_t n_bytes) {
     device_put(to, from, n_bytes);
     device_wait();
@@ -18,7 +23,7 @@ static void get(void *to, const void *from, size_t n_bytes) {
     device_get(to, from, n_bytes);
     device_wait();
 }
-static const ArenaMemory memory = {map, device_free, put, get, device_available, device_wait};
+static const ArenaMemory memory = {map, unmap, put, get, device_available, device_wait};
 
 static Kernels table[2]; // of float words, of bf16 words
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -18,23 +18,25 @@ extern "C" {
 enum { STATIC_SHARED = 48 << 10 }; // bytes; a kernel that wants more must say so first
 
 template <class... P, class... A>
-void launch(const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
-            dim3 block, size_t shared_bytes, A... args) {
+void launch(const char *name, const char *file, int line, Stream stream, void (*kernel)(P...),
+            dim3 grid, dim3 block, size_t shared_bytes, A... args) {
     if (shared_bytes > STATIC_SHARED) {
         int e = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      static_cast<int>(shared_bytes));
         device_check_at(e, name, file, line);
     }
-    kernel<<<grid, block, shared_bytes, device_stream()>>>(static_cast<P>(args)...);
+    kernel<<<grid, block, shared_bytes, stream>>>(static_cast<P>(args)...);
     device_check_at(cudaGetLastError(), name, file, line);
-    if (BASE_DEBUG) device_check_at(cudaStreamSynchronize(device_stream()), name, file, line);
+    if (BASE_DEBUG) device_check_at(cudaStreamSynchronize(stream), name, file, line);
 }
 
 /* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several template arguments
- * stands in parentheses. */
+ * stands in parentheses. LAUNCH_ON: in another stream than the rank's own. */
 #define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
-    launch(#kernel, __FILE__, __LINE__, kernel, grid, block, shared_bytes, __VA_ARGS__)
+    LAUNCH_ON(device_stream(), kernel, grid, block, shared_bytes, __VA_ARGS__)
+#define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                                  \
+    launch(#kernel, __FILE__, __LINE__, stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
 
 /* The block's object of type S in shared memory, one per type and kernel, of any value at first:
  *     auto &tile = shared<Tile>(); */

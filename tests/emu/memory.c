@@ -21,6 +21,7 @@ typedef struct Memory {
 } Memory;
 static Memory memory[PIECES];
 static int n_memory, n_inside;
+static bool guard = true;
 static struct {
     char *p;
     size_t n_bytes;
@@ -32,7 +33,12 @@ static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
+void emu_set_guard(bool on) {
+    guard = on;
+}
+
 static void allow(const Memory *m, bool yes) {
+    if (!yes && !guard) return;
     if (mprotect(m->pages, m->mapped, yes ? PROT_READ | PROT_WRITE : PROT_NONE))
         die("mprotect refused %zu bytes", m->mapped);
 }
@@ -107,14 +113,21 @@ void memory_leave(const char *what) {
     pthread_mutex_unlock(&lock);
 }
 
-bool emu_is_device(const void *p, size_t n_bytes) {
-    const char *at = p;
-    bool is = false;
+/* The device of memory in which all these bytes lie, or -1. */
+static int device_of(const char *p, size_t n_bytes) {
+    int device = -1;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < n_memory && !is; i++)
-        is = at >= memory[i].p && at + n_bytes <= memory[i].p + memory[i].n_bytes;
+    for (int i = 0; i < n_memory && device < 0; i++)
+        if (p >= memory[i].p && p + n_bytes <= memory[i].p + memory[i].n_bytes)
+            device = memory[i].device;
     pthread_mutex_unlock(&lock);
-    return is;
+    return device;
+}
+bool emu_is_device(const void *p, size_t n_bytes) {
+    return device_of(p, n_bytes) >= 0;
+}
+int memory_device(const void *p) {
+    return device_of(p, 1);
 }
 
 size_t memory_in_use(int device) {

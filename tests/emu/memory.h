@@ -11,6 +11,7 @@ void memory_give(void *p); // dies when p was not taken, or its edges were writt
 void memory_enter(void);
 void memory_leave(const char *what);
 size_t memory_in_use(int device);
+int memory_device(const void *p); // -1: memory of none
 /* Host memory that a device reads by itself. */
 void *memory_pin(size_t n_bytes);
 void memory_unpin(void *p);

@@ -9,11 +9,16 @@
 #include "tests/emu/memory.h"
 
 static int n_devices = 1, major = 9;
+static bool peers = true;
 static __thread int device;
+static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
 enum { GIB = 1 << 30 };
 
 void emu_set_devices(int n) {
     n_devices = n;
+}
+void emu_set_peers(bool reach) {
+    peers = reach;
 }
 
 void emu_set_capability(int m) {
@@ -32,8 +37,12 @@ const char *cudaGetErrorString(cudaError_t e) {
         return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice:
         return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+        return "invalid resource handle";
     case cudaErrorNotReady:
         return "device not ready";
+    case cudaErrorPeerAccessAlreadyEnabled:
+        return "peer access is already enabled";
     }
     return "unknown error";
 }
@@ -47,7 +56,7 @@ cudaError_t cudaGetDeviceCount(int *n) {
 }
 cudaError_t cudaSetDevice(int d) {
     if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
-    device = d;
+    device = d, reached = 0;
     return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *d) {
@@ -64,6 +73,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     p->maxThreadsPerMultiProcessor = 2048;
     p->major = major, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
     p->pciBusID = d + 1;
+    p->uuid.bytes[0] = (char)('a' + d);
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
@@ -75,6 +85,25 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
     *all_bytes = (size_t)16 * GIB;
     *free_bytes = *all_bytes - memory_in_use(device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int d, int peer) {
+    if (d < 0 || d >= n_devices || peer < 0 || peer >= n_devices) return cudaErrorInvalidDevice;
+    *can = peers && d != peer;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    if (flags) return cudaErrorInvalidValue;
+    if (peer < 0 || peer >= n_devices || peer == device || !peers) return cudaErrorInvalidDevice;
+    if (reached >> peer & 1) return cudaErrorPeerAccessAlreadyEnabled;
+    reached |= 1u << peer;
+    return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
+    *a = (cudaPointerAttributes){.device = memory_device(p)};
+    if (a->device >= 0) a->type = cudaMemoryTypeDevice;
+    if (memory_is_pinned(p, 1)) a->type = cudaMemoryTypeHost;
     return cudaSuccess;
 }
 

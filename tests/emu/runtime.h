@@ -4,7 +4,9 @@
  *             nobody may write (looked at after every kernel). Host code may not touch it at all: it is readable only
  *             while a kernel or a copy runs.
  *   streams   what is put into a stream runs at once; or, after emu_set_late(true), not before somebody waits for it:
- *             what lacks a wait then finds NaN, or what was there before.
+ *             what lacks a wait then finds NaN, or what was there before, or in another order what comes after.
+ *
+ * Threads of the host may call it at the same time; late streams run one piece of work at a time, on whoever waits.
  *
  * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse ends the program
  * with a line, where the library would return an error or do something undefined.
@@ -21,7 +23,9 @@ typedef enum cudaError {
     cudaErrorMemoryAllocation = 2,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
 } cudaError_t;
 typedef enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
@@ -38,22 +42,49 @@ enum { cudaEventDefault, cudaEventBlockingSync, cudaEventDisableTiming };
 enum { cudaHostAllocDefault, cudaHostAllocPortable };
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
+typedef struct cudaUUID_t {
+    char bytes[16];
+} cudaUUID_t;
 typedef struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
     int regsPerBlock, warpSize, maxThreadsPerBlock, major, minor, multiProcessorCount, l2CacheSize;
     int maxThreadsPerMultiProcessor, pciBusID, pciDeviceID, pciDomainID;
 } cudaDeviceProp;
 
-/* Local. Of the emulation: devices there are (1 at first); whether streams run late. */
+enum cudaMemoryType {
+    cudaMemoryTypeUnregistered,
+    cudaMemoryTypeHost,
+    cudaMemoryTypeDevice,
+};
+typedef struct cudaPointerAttributes {
+    enum cudaMemoryType type;
+    int device;
+    void *devicePointer, *hostPointer;
+} cudaPointerAttributes;
+
+/* Local. Of the emulation: devices there are (1 at first), and whether they reach each other's memory (yes at first);
+ * whether streams run late; what is then run when somebody waits: 0, what he waits for, and nothing else; other
+ * numbers: also what other streams could do now, in an order that depends on the number. */
 void emu_set_devices(int n);
 void emu_set_capability(int major); // 9 at first
+void emu_set_peers(bool reach);
+/* Local. Is host code that touches memory of a device stopped (yes at first)? Most of the time goes into that. */
+void emu_set_guard(bool on);
 void emu_set_late(bool late);
+void emu_set_shuffle(unsigned seed);
+/* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts into a stream from now on is
+ * forgotten. 0: none. */
+void emu_forget_wait(int n);
 /* Local. Is all of [p, p + n_bytes) memory of a device? */
 bool emu_is_device(const void *p, size_t n_bytes);
 /* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written where it may not
  * be. */
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
+/* The same; it runs when ready(ctx) says so, and what is behind it waits. */
+void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
+                      void (*run)(void *ctx), void *ctx);
 
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaGetLastError(void);
@@ -63,6 +94,9 @@ cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p);
 cudaError_t cudaMalloc(void **p, size_t n_bytes);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags);

@@ -8,28 +8,40 @@
 #include "tests/emu/memory.h"
 #include "tests/emu/runtime.h"
 
-/* A piece of work; or, where `of` is set, a wait for another stream to come to `until`. */
+enum { STREAMS = 256 };
+
+/* A piece of work, which may have to wait until it is ready; or, where `of` is set, a wait for another stream to come to
+ * `until`. */
 typedef struct Work {
     struct Work *next;
     const char *name;
+    bool (*ready)(const void *ctx); // NULL: always
     void (*run)(void *ctx);
     void *ctx;
     cudaStream_t of;
     uint64_t until;
     double *time; // of an event: when this place was come to
 } Work;
+/* One that was destroyed is used again, counting on: others may still wait for a place in it. */
 struct CUstream_st {
     Work *first, **end;
     uint64_t put_in, done; // pieces of work
+    int device;
+    bool open;
 };
 struct CUevent_st {
     cudaStream_t stream; // NULL: never recorded
     uint64_t until;
     double time;
+    int device;
 };
 
-static bool late;
+static bool late, shuffled;
+static uint64_t random_state;
+static __thread int forgotten; // waits to the one that is forgotten
 static struct CUstream_st null_stream = {.end = &null_stream.first};
+static struct CUstream_st stream[STREAMS];
+static int n_streams;
 static pthread_mutex_t lock; // of streams that run late: whoever waits runs the work of others
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -39,10 +51,23 @@ static void make_lock(void) {
     pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&lock, &a);
 }
+static void enter(void) {
+    pthread_once(&once, make_lock);
+    pthread_mutex_lock(&lock);
+}
+static void leave(void) {
+    pthread_mutex_unlock(&lock);
+}
 
 void emu_set_late(bool on) {
-    pthread_once(&once, make_lock);
     late = on;
+}
+void emu_set_shuffle(unsigned seed) {
+    shuffled = seed != 0, random_state = seed;
+}
+
+void emu_forget_wait(int n) {
+    forgotten = n;
 }
 
 static double now_ms(void) {
@@ -51,10 +76,13 @@ static double now_ms(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-static void run_until(cudaStream_t s, uint64_t until);
+/* --- what runs when */
+
+static bool may_run(const Work *w) {
+    return (!w->of || w->of->done >= w->until) && (!w->ready || w->ready(w->ctx));
+}
 
 static void do_work(Work *w) {
-    if (w->of) run_until(w->of, w->until);
     if (w->time) *w->time = now_ms();
     if (!w->run) return;
     memory_enter();
@@ -63,50 +91,106 @@ static void do_work(Work *w) {
     mem_free(w->ctx);
 }
 
+static void run_first(cudaStream_t s) {
+    Work *w = s->first;
+    s->first = w->next;
+    if (!s->first) s->end = &s->first;
+    do_work(w);
+    s->done++;
+    mem_free(w);
+}
+
+/* Runs the first work of some stream that waits for nothing. False when all wait for what other threads have yet to put
+ * in. */
+static bool run_any(void) {
+    cudaStream_t ready[STREAMS];
+    unsigned n = 0;
+    bool meeting = false;
+    for (int i = 0; i < n_streams; i++) {
+        const Work *w = stream[i].first;
+        if (w && may_run(w)) ready[n++] = &stream[i];
+        meeting |= w && w->ready;
+    }
+    if (!n && !meeting) die("streams wait for each other");
+    if (!n) return false;
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    run_first(ready[(random_state >> 33) % n]);
+    return true;
+}
+
+/* Runs what s waits for first, and nothing else. */
+static bool run_wanted(cudaStream_t s) {
+    const Work *w = s->first;
+    if (w->of && w->of->done < w->until) return run_wanted(w->of);
+    if (!may_run(w)) return run_any();
+    run_first(s);
+    return true;
+}
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
 static void run_until(cudaStream_t s, uint64_t until) {
     if (!late) return; // all has run
-    pthread_mutex_lock(&lock);
-    while (s->done < until && s->first) {
-        Work *w = s->first;
-        s->first = w->next;
-        if (!s->first) s->end = &s->first;
-        do_work(w);
-        s->done++;
-        mem_free(w);
-    }
-    pthread_mutex_unlock(&lock);
+    enter();
+    while (s->done < until)
+        if (!(shuffled ? run_any() : run_wanted(s))) {
+            leave();
+            nap();
+            enter();
+        }
+    leave();
 }
 
 static void put(cudaStream_t s, Work w) {
     if (!s) s = &null_stream;
     if (!late || s == &null_stream) {
+        while (!may_run(&w)) nap();
         do_work(&w);
         __atomic_fetch_add(&s->put_in, 1, __ATOMIC_RELAXED);
         __atomic_fetch_add(&s->done, 1, __ATOMIC_RELAXED);
         return;
     }
-    pthread_mutex_lock(&lock);
     Work *kept = mem_alloc(sizeof *kept);
     *kept = w;
     kept->next = NULL;
+    enter();
     *s->end = kept;
     s->end = &kept->next;
     s->put_in++;
-    pthread_mutex_unlock(&lock);
+    leave();
 }
 
-void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
-    put(s, (Work){.name = name, .run = run, .ctx = ctx});
+void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
+                      void (*run)(void *ctx), void *ctx) {
+    int device;
+    cudaGetDevice(&device);
+    if (s && s->device != device)
+        die("%s: a stream of device %d on a thread of device %d", name, s->device, device);
+    put(s, (Work){.name = name, .ready = ready, .run = run, .ctx = ctx});
 }
+void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
+    emu_enqueue_when(s, name, NULL, run, ctx);
+}
+
+/* --- streams */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    int i = 0;
     if (flags != cudaStreamNonBlocking) die("a stream that waits for the default stream");
-    *s = mem_calloc(1, sizeof **s);
-    (*s)->end = &(*s)->first;
+    enter();
+    while (i < n_streams && stream[i].open) i++;
+    if (i == STREAMS) die("more than %d streams", STREAMS);
+    if (i == n_streams) stream[n_streams++].end = &stream[i].first;
+    stream[i].open = true;
+    cudaGetDevice(&stream[i].device);
+    leave();
+    *s = &stream[i];
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority) {
-    (void)priority;
+    if (priority < -5 || priority > 0) die("a stream of priority %d", priority);
     return cudaStreamCreateWithFlags(s, flags);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
@@ -115,7 +199,9 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     run_until(s, s->put_in);
-    mem_free(s);
+    enter();
+    s->open = false;
+    leave();
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
@@ -127,14 +213,17 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
-    if (e->stream && e->stream != s) put(s, (Work){.of = e->stream, .until = e->until});
+    if (forgotten && --forgotten == 0) return cudaSuccess;
+    if (e->stream && e->stream != s && late) put(s, (Work){.of = e->stream, .until = e->until});
     return cudaSuccess;
 }
+
+/* --- events */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     (void)flags;
     *e = mem_calloc(1, sizeof **e);
-    return cudaSuccess;
+    return cudaGetDevice(&(*e)->device);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     cudaEventSynchronize(e); // its time is still to be written
@@ -142,6 +231,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    if (s && s->device != e->device) return cudaErrorInvalidResourceHandle;
     put(s, (Work){.time = &e->time});
     e->stream = s ? s : &null_stream;
     e->until = e->stream->put_in;

@@ -19,6 +19,7 @@ extern "C" {
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 
 #define threadIdx (emu_at.thread)

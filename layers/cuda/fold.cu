@@ -1,0 +1,161 @@
+/* fold on CUDA: a warp for each row, a lane for 16 bytes of it. What touches is one long row, which is cut into many.
+ *
+ * A collective runs beside products: it has no more blocks than there are multiprocessors, and no shared memory. */
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/vec.cuh"
+
+extern "C" {
+#include "layers/cuda/fold.h"
+}
+
+namespace {
+
+enum { THREADS = 512, WARPS = THREADS / WARP, STEPS = 4 };
+
+/* Of a row that is cut: what a warp moves in some steps. */
+template <int W> constexpr int64_t cut = WARP *W *STEPS;
+
+unsigned blocks_of(int64_t rows) {
+    unsigned all = blocks_for(rows, WARPS), most = static_cast<unsigned>(device_sms());
+    return all < most ? all : most;
+}
+
+bool aligned(const void *p, int64_t n_bytes) {
+    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(n_bytes) == 0;
+}
+
+/* --- fold */
+
+/* sum[W] = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are. */
+template <class E, int W, int LEVEL>
+__device__ __forceinline__ void tree(float (&sum)[W], const Fold &f, int first, int64_t from) {
+    if constexpr (LEVEL == 0) {
+        load<E, W>(sum, static_cast<const E *>(f.src[first]) + from);
+    } else {
+        float x[W];
+        int second = first + (1 << (LEVEL - 1));
+        tree<E, W, LEVEL - 1>(sum, f, first, from);
+        if (second >= f.n_src) return;
+        tree<E, W, LEVEL - 1>(x, f, second, from);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            E rounded;
+            from_float(rounded, sum[j] + x[j]);
+            sum[j] = to_float(rounded);
+        }
+    }
+}
+
+template <class E, int W, int LEVEL>
+__device__ __forceinline__ void fold_words(const Fold &f, int64_t to, int64_t from) {
+    float sum[W];
+    tree<E, W, LEVEL>(sum, f, 0, from);
+    for (int i = 0; i < f.n_dst; i++) store<E, W>(static_cast<E *>(f.dst[i]) + to, sum);
+}
+
+/* n: elements in all; the last row may end before its columns do. */
+template <class E, int W, int LEVEL>
+__global__ void fold_rows(const __grid_constant__ Fold f, int64_t n) {
+    int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
+    for (; row < f.rows; row += static_cast<int64_t>(gridDim.x) * WARPS)
+        for (int64_t col = this_lane() * W; col < f.cols; col += WARP * W) {
+            int64_t to = row * f.cols + col, from = row * f.src_ld + col;
+            if (to + W <= n)
+                fold_words<E, W, LEVEL>(f, to, from);
+            else
+                for (; to < n; to++, from++) fold_words<E, 1, LEVEL>(f, to, from);
+        }
+}
+
+template <class E> bool whole_fold(const Fold &f) {
+    bool whole = f.rows == 1 || (f.cols % width<E> == 0 && f.src_ld % width<E> == 0);
+    for (int i = 0; i < f.n_src; i++) whole = whole && aligned(f.src[i], 16);
+    for (int i = 0; i < f.n_dst; i++) whole = whole && aligned(f.dst[i], 16);
+    return whole;
+}
+
+/* Of up to 8 src, as ranks mostly are, or of all there may be. */
+template <class E, int W> void launch_fold(Stream s, Fold f) {
+    constexpr int FEW = 3, ALL = 6;
+    static_assert(1 << ALL == FOLD_MOST, "a tree over all src");
+    int64_t n = f.rows * f.cols;
+    if (f.rows == 1) f.rows = (n + cut<W> - 1) / cut<W>, f.cols = f.src_ld = cut<W>;
+    if (f.n_src <= 1 << FEW)
+        LAUNCH_ON(s, (fold_rows<E, W, FEW>), blocks_of(f.rows), THREADS, 0, f, n);
+    else
+        LAUNCH_ON(s, (fold_rows<E, W, ALL>), blocks_of(f.rows), THREADS, 0, f, n);
+}
+
+template <class E> void fold_of(Stream s, Fold f) {
+    if (f.rows * f.cols == 0) return;
+    if (f.src_ld == f.cols) f.cols *= f.rows, f.rows = 1;
+    if (whole_fold<E>(f))
+        launch_fold<E, width<E>>(s, f);
+    else
+        launch_fold<E, 1>(s, f);
+}
+
+/* --- gather: a row of blocks for each src */
+
+template <class Piece> __global__ void gather_rows(const __grid_constant__ Gather g, int64_t n) {
+    const char *src = static_cast<const char *>(g.src[blockIdx.y]);
+    char *dst = static_cast<char *>(g.dst[blockIdx.y]);
+    int64_t src_ld = g.src_ld[blockIdx.y], W = sizeof(Piece);
+    int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
+    for (; row < g.rows; row += static_cast<int64_t>(gridDim.x) * WARPS)
+#pragma unroll 4
+        for (int64_t col = this_lane() * W; col < g.cols; col += WARP * W) {
+            char *to = dst + row * g.dst_ld + col;
+            const char *from = src + row * src_ld + col;
+            int64_t left = n - (row * g.cols + col);
+            if (left >= W)
+                *reinterpret_cast<Piece *>(to) = *reinterpret_cast<const Piece *>(from);
+            else
+                for (int64_t i = 0; i < left; i++) to[i] = from[i];
+        }
+}
+
+bool gathers_by(const Gather &g, int64_t n_bytes) {
+    bool whole = g.rows == 1 || (g.cols % n_bytes == 0 && g.dst_ld % n_bytes == 0);
+    for (int i = 0; i < g.n; i++)
+        whole = whole && (g.rows == 1 || g.src_ld[i] % n_bytes == 0) &&
+                aligned(g.src[i], n_bytes) && aligned(g.dst[i], n_bytes);
+    return whole;
+}
+
+template <class Piece> void launch_gather(Stream s, Gather g) {
+    constexpr int64_t CUT = cut<static_cast<int>(sizeof(Piece))>;
+    int64_t n = g.rows * g.cols;
+    if (g.rows == 1) {
+        g.rows = (n + CUT - 1) / CUT, g.cols = g.dst_ld = CUT;
+        for (int i = 0; i < g.n; i++) g.src_ld[i] = CUT;
+    }
+    dim3 grid(blocks_of(g.rows), static_cast<unsigned>(g.n));
+    LAUNCH_ON(s, (gather_rows<Piece>), grid, THREADS, 0, g, n);
+}
+
+void gather_of(Stream s, Gather g) {
+    bool touch = g.dst_ld == g.cols;
+    if (g.n == 0 || g.rows * g.cols == 0) return;
+    for (int i = 0; i < g.n; i++) touch = touch && g.src_ld[i] == g.cols;
+    if (touch) g.cols *= g.rows, g.rows = 1;
+    if (gathers_by(g, sizeof(uint4)))
+        launch_gather<uint4>(s, g);
+    else if (gathers_by(g, sizeof(uint32_t)))
+        launch_gather<uint32_t>(s, g);
+    else
+        launch_gather<char>(s, g);
+}
+
+} // namespace
+
+extern "C" {
+
+void device_fold(Stream s, const Fold *f, bool bf16_words) {
+    bf16_words ? fold_of<bf16>(s, *f) : fold_of<float>(s, *f);
+}
+
+void device_gather(Stream s, const Gather *g) {
+    gather_of(s, *g);
+}
+}

@@ -1,0 +1,42 @@
+/* fold -- matrices that lie in several places, added up or brought together: what a collective does where ranks read each
+ * other's memory. The streams are the caller's; addresses may be of any device that this thread's device reaches.
+ *
+ *     fold     dst = (src_0 + src_1) + (src_2 + src_3) ...    in pairs, then pairs of pairs, each sum rounded to the word;
+ *                                           every element is read from all before it is written to any, so a dst may be
+ *                                           a src
+ *     gather   dst_i = src_i
+ *
+ * Bound by memory: (n_src + n_dst) words for each element, twice the words that are gathered.
+ */
+#ifndef LAYERS_CUDA_FOLD_H
+#define LAYERS_CUDA_FOLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "layers/cuda/device.h"
+
+enum { FOLD_MOST = 64 };
+
+/* Rows of so many elements; those of a src lie src_ld apart, those of a dst touch. */
+typedef struct Fold {
+    int n_src, n_dst;
+    int64_t rows, cols, src_ld;
+    const void *src[FOLD_MOST];
+    void *dst[FOLD_MOST];
+} Fold;
+
+/* The same in bytes; those of a dst lie dst_ld apart. */
+typedef struct Gather {
+    int n;
+    int64_t rows, cols, dst_ld;
+    int64_t src_ld[FOLD_MOST];
+    const void *src[FOLD_MOST];
+    void *dst[FOLD_MOST];
+} Gather;
+
+/* Local. One kernel, of float or of bf16 words, put into s. */
+void device_fold(Stream s, const Fold *f, bool bf16);
+void device_gather(Stream s, const Gather *g);
+
+#endif

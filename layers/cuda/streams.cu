@@ -1,0 +1,88 @@
+extern "C" {
+#include "layers/cuda/streams.h"
+}
+
+#include <cstring>
+#include <cuda_runtime.h>
+
+extern "C" {
+
+Stream device_urgent_stream(void) {
+    int least, greatest;
+    Stream s;
+    device_check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    device_check(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, greatest));
+    return s;
+}
+
+void device_stream_free(Stream s) {
+    device_check(cudaStreamDestroy(s));
+}
+
+Event device_event(void) {
+    Event e;
+    device_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    return e;
+}
+
+void device_event_free(Event e) {
+    device_check(cudaEventDestroy(e));
+}
+
+void device_record(Event e, Stream s) {
+    device_check(cudaEventRecord(e, s));
+}
+
+void device_follow(Stream s, Event e) {
+    device_check(cudaStreamWaitEvent(s, e, 0));
+}
+
+bool device_reached(Event e) {
+    cudaError_t error = cudaEventQuery(e);
+    if (error == cudaErrorNotReady) return false;
+    device_check(error);
+    return true;
+}
+
+void device_await(Event e) {
+    device_check(cudaEventSynchronize(e));
+}
+
+void device_visit(int device) {
+    device_check(cudaSetDevice(device));
+}
+
+DeviceId device_id(void) {
+    cudaDeviceProp p;
+    DeviceId id;
+    static_assert(sizeof id == sizeof p.uuid, "of 16 bytes");
+    device_check(cudaGetDeviceProperties(&p, device_index()));
+    memcpy(&id, &p.uuid, sizeof id);
+    return id;
+}
+
+bool device_holds(const void *p) {
+    cudaPointerAttributes a;
+    device_check(cudaPointerGetAttributes(&a, p));
+    return a.type == cudaMemoryTypeDevice;
+}
+
+int device_index(void) {
+    int device;
+    device_check(cudaGetDevice(&device));
+    return device;
+}
+
+bool device_reaches(int other) {
+    int can = 0, mine = device_index();
+    if (other == mine) return true;
+    device_check(cudaDeviceCanAccessPeer(&can, mine, other));
+    if (!can) return false;
+    cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError(); // else the next launch reports it
+    else
+        device_check(error);
+    return true;
+}
+}

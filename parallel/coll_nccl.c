@@ -1,0 +1,373 @@
+/* coll_nccl -- collectives on memory of devices by NCCL, of ranks with a device each: threads, or processes on any nodes.
+ *
+ * A group has a communicator, made at its first call with an id that its host collectives carry. All calls of a rank go into
+ * one urgent stream, in the order in which they were started: two communicators are never under way at once, which NCCL
+ * leaves to its callers to see to.
+ *
+ *      own      product, src --o ready      product    --follows done-- norm, reads dst
+ *      urgent                   \ begun o  all_reduce  o done
+ *
+ * Blocks that do not touch (dim 1, stride) pass through a place where they do. Sums are NCCL's, in its order.
+ *
+ * NCCL waits for partners on the device, for ever if need be, and a host that waits for the device waits with it. So a
+ * thread looks at the oldest call that is not done: when it is under way for longer than the World's limit, or NCCL reports an
+ * error, that thread ends the job.
+ */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "layers/cuda/fold.h"
+#include "parallel/coll_device.h"
+#include "parallel/nccl.h"
+
+// calls that the host may be ahead of the device; multiprocessors that a call may take; between two looks
+enum { IN_LINE = 256, MAX_CTAS = 16, LOOK_NS = 20000000 };
+
+/* A call in the urgent stream. */
+typedef struct Turn {
+    Event ready, begun, done;
+    CollCall call;
+    const Comm *comm;
+    double limit, since; // since: it is under way, as far as the watchdog saw; 0: not yet
+    bool in_stream;      // all of it
+} Turn;
+
+typedef struct NcclGroup {
+    NcclComm comm;
+    const Comm *of;
+    struct NcclGroup *next;
+    Turn *turn[COLL_IN_FLIGHT]; // of its calls
+} NcclGroup;
+
+typedef struct NcclWorld {
+    const Nccl *f;
+    Stream urgent;
+    char *place; // where blocks touch
+    size_t place_bytes;
+    int device;
+    DieRank name;
+    pthread_t watchdog;
+    pthread_mutex_t lock; // of what follows
+    pthread_cond_t change;
+    Turn turn[IN_LINE];  // number k is kept in turn[k % IN_LINE]
+    uint64_t first, end; // [first, end) are not known to be done
+    NcclGroup *groups;
+    bool ends;
+} NcclWorld;
+
+static void check(const NcclWorld *n, int result, const char *what, const Comm *c) {
+    if (result != NCCL_SUCCESS)
+        die("NCCL: %s along %s: %s; %s", what, comm_label(c), n->f->error_string(result),
+            n->f->last_error(NULL));
+}
+
+/* ---- the watchdog */
+
+/* The others of the group, one of which at least is not there: NCCL does not say which. */
+static void list_others(const Comm *c, char *text, size_t n_text) {
+    text[0] = 0;
+    for (int i = 0; i < c->size; i++) {
+        size_t at = strlen(text);
+        if (i != c->rank)
+            snprintf(text + at, n_text - at, "%srank %d", at ? " or " : "", c->member[i]);
+    }
+}
+
+static void look_for_errors(NcclWorld *n) {
+    for (const NcclGroup *g = n->groups; g; g = g->next) {
+        int result = NCCL_SUCCESS;
+        check(n, n->f->async_error(g->comm, &result), "its state", g->of);
+        if (result != NCCL_IN_PROGRESS) check(n, result, "a call", g->of);
+    }
+}
+
+/* Is the oldest call under way for too long? */
+static void look_at_oldest(NcclWorld *n) {
+    while (n->first < n->end && n->turn[n->first % IN_LINE].in_stream &&
+           device_reached(n->turn[n->first % IN_LINE].done))
+        n->first++;
+    if (n->first == n->end) return;
+    Turn *t = &n->turn[n->first % IN_LINE];
+    if (t->since == 0 && (!t->in_stream || device_reached(t->begun))) t->since = coll_now();
+    double seconds = t->since > 0 ? coll_now() - t->since : 0;
+    if (t->since == 0 || !(coll_expired() || (t->limit > 0 && seconds > t->limit))) return;
+    char others[1024];
+    list_others(t->comm, others, sizeof others);
+    coll_expire(t->comm, &t->call, seconds, others);
+}
+
+static void *watch(void *ctx) {
+    NcclWorld *n = ctx;
+    die_adopt_rank(n->name);
+    device_visit(n->device);
+    pthread_mutex_lock(&n->lock);
+    while (!n->ends) {
+        struct timespec t;
+        look_for_errors(n);
+        look_at_oldest(n);
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += LOOK_NS;
+        t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&n->change, &n->lock, &t);
+    }
+    pthread_mutex_unlock(&n->lock);
+    return NULL;
+}
+
+/* ---- groups */
+
+static void nccl_open(Comm *c, int color, int key) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device = mem_calloc(1, sizeof *g);
+    NcclConfig config = {.size = sizeof config,
+                         .magic = (unsigned)NCCL_MAGIC,
+                         .version = NCCL_OLDEST,
+                         .blocking = 1,
+                         .cluster_size = NCCL_UNDEFINED,
+                         .min_ctas = NCCL_UNDEFINED,
+                         .max_ctas = MAX_CTAS,
+                         .split_share = NCCL_UNDEFINED};
+    NcclId id = {{0}};
+    Group all = comm_group(c);
+    (void)color, (void)key;
+    g->of = c;
+    if (c->size == 1) return;
+    if (c->rank == 0) check(n, n->f->unique_id(&id), "an id", c);
+    group_share(&all, &id, sizeof id);
+    check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
+    pthread_mutex_lock(&n->lock);
+    g->next = n->groups, n->groups = g;
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void nccl_close(Comm *c) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device, **at = &n->groups;
+    for (int i = 0; i < COLL_IN_FLIGHT; i++)
+        if (g->turn[i]) device_await(g->turn[i]->done);
+    if (c->size > 1) {
+        pthread_mutex_lock(&n->lock);
+        while (*at != g) at = &(*at)->next;
+        *at = g->next;
+        pthread_mutex_unlock(&n->lock);
+        check(n, n->f->destroy(g->comm), "the end of a communicator", c);
+    }
+    mem_free(g);
+    c->device = NULL;
+}
+
+static void nccl_leave(World *w) {
+    NcclWorld *n = w->device_impl;
+    pthread_mutex_lock(&n->lock);
+    n->ends = true;
+    pthread_cond_signal(&n->change);
+    pthread_mutex_unlock(&n->lock);
+    pthread_join(n->watchdog, NULL);
+    for (int i = 0; i < IN_LINE; i++)
+        device_event_free(n->turn[i].ready), device_event_free(n->turn[i].begun),
+            device_event_free(n->turn[i].done);
+    device_stream_free(n->urgent);
+    device_free(n->place);
+    pthread_mutex_destroy(&n->lock);
+    pthread_cond_destroy(&n->change);
+    mem_free(n);
+}
+
+static void nccl_progress(World *w) {
+    (void)w;
+}
+
+static void nccl_barrier(Comm *c) {
+    c->backend->barrier(c);
+}
+
+/* ---- a call, as NCCL's */
+
+static int type_of(CollType t) {
+    return (const int[]){NCCL_F32, NCCL_F64, NCCL_I64, NCCL_I32, NCCL_U8, NCCL_BF16}[t];
+}
+
+/* Grows in the first step, when nothing can be under way in it but what this rank has started. */
+static char *place_of(NcclWorld *n, size_t n_bytes) {
+    if (n_bytes <= n->place_bytes) return n->place;
+    Turn *before =
+        n->end > 1 ? &n->turn[(n->end - 2) % IN_LINE] : NULL; // of the call before this one
+    if (before) device_await(before->done);
+    device_free(n->place);
+    n->place = device_alloc(n_bytes), n->place_bytes = n_bytes;
+    return n->place;
+}
+
+static bool touch(const CollCall *call) {
+    return call->dim ? call->rows == 1 : coll_block_stride(call) == coll_elements(call);
+}
+
+/* Between the blocks of a whole and those of the place, which touch. */
+static void move_blocks(NcclWorld *n, const CollCall *call, int size, char *whole, bool to_place) {
+    int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
+    int64_t block = call->rows * cols, apart = call->dim ? cols : coll_block_stride(call) * bytes;
+    int64_t ld = call->dim ? size * cols : cols;
+    Gather g = {.n = size, .rows = call->rows, .cols = cols, .dst_ld = to_place ? cols : ld};
+    for (int i = 0; i < size; i++) {
+        char *there = whole + i * apart, *here = n->place + i * block;
+        g.src[i] = to_place ? there : here, g.dst[i] = to_place ? here : there;
+        g.src_ld[i] = to_place ? ld : cols;
+    }
+    device_gather(n->urgent, &g);
+}
+
+static int gather(NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), block = coll_elements(call) * bytes;
+    int size = g->of->size, rank = g->of->rank;
+    if (touch(call))
+        return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm, n->urgent);
+    char *own = place_of(n, (size_t)(block * size)) + rank * block;
+    Gather mine = {.n = 1, .rows = call->rows, .cols = call->cols * bytes};
+    mine.dst_ld = mine.cols, mine.src_ld[0] = coll_src_stride(call, rank, size) * bytes;
+    mine.src[0] = call->src, mine.dst[0] = own;
+    device_gather(n->urgent, &mine);
+    int result = n->f->all_gather(own, n->place, (size_t)block, NCCL_U8, g->comm, n->urgent);
+    move_blocks(n, call, size, call->dst, false);
+    return result;
+}
+
+static int reduce_scatter(NcclWorld *n, const NcclGroup *g, const CollCall *call, int fold) {
+    int64_t block = coll_elements(call) * coll_type_bytes(call->type);
+    const void *src = call->src;
+    if (!touch(call)) {
+        src = place_of(n, (size_t)(block * g->of->size));
+        move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
+    }
+    return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
+                                fold, g->comm, n->urgent);
+}
+
+static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+    size_t bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type));
+    int size = g->of->size, to = (g->of->rank + call->root) % size,
+        from = (g->of->rank - call->root + size) % size;
+    check(n, n->f->group_start(), "a group", g->of);
+    int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->urgent);
+    int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->urgent);
+    check(n, sent, call->what, g->of);
+    check(n, got, call->what, g->of);
+    return n->f->group_end();
+}
+
+static int run(NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+    size_t count = (size_t)coll_elements(call);
+    int type = type_of(call->type), fold = call->fold == COLL_MAX ? NCCL_MAX : NCCL_SUM;
+    switch (call->op) {
+    case COLL_ALL_GATHER:
+        return gather(n, g, call);
+    case COLL_REDUCE_SCATTER:
+        return reduce_scatter(n, g, call, fold);
+    case COLL_ALL_REDUCE:
+        return n->f->all_reduce(call->src, call->dst, count, type, fold, g->comm, n->urgent);
+    case COLL_BROADCAST:
+        return n->f->broadcast(call->src, call->dst, count * (size_t)coll_type_bytes(call->type),
+                               NCCL_U8, call->root, g->comm, n->urgent);
+    case COLL_REDUCE:
+        return n->f->reduce(call->src, call->dst, count, type, fold, call->root, g->comm,
+                            n->urgent);
+    case COLL_SHIFT:
+        return shift(n, g, call);
+    case N_COLL_OPS:
+        break;
+    }
+    return NCCL_SUCCESS;
+}
+
+/* ---- calls */
+
+/* The next turn in line; the host waits where it is too far ahead. */
+static Turn *turn_take(NcclWorld *n, const Comm *c, const CollCall *call) {
+    Turn *t = &n->turn[n->end % IN_LINE];
+    if (n->end >= IN_LINE) device_await(t->done);
+    pthread_mutex_lock(&n->lock);
+    if (n->end - n->first == IN_LINE) n->first++;
+    t->call = *call, t->comm = c, t->limit = c->world->limit, t->since = 0, t->in_stream = false;
+    n->end++;
+    pthread_mutex_unlock(&n->lock);
+    return t;
+}
+
+static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device;
+    if (c->size == 1) {
+        device_copy_to_dst(call, call->src, device_stream());
+        return;
+    }
+    Turn *t = g->turn[number % COLL_IN_FLIGHT] = turn_take(n, c, call);
+    device_record(t->ready, device_stream());
+    device_follow(n->urgent, t->ready);
+    device_record(t->begun, n->urgent);
+    check(n, run(n, g, call), call->what, c);
+    device_record(t->done, n->urgent);
+    pthread_mutex_lock(&n->lock);
+    t->in_stream = true;
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
+    const NcclGroup *g = c->device;
+    (void)call;
+    if (c->size > 1) device_follow(device_stream(), g->turn[number % COLL_IN_FLIGHT]->done);
+}
+
+static const CollBackend coll_nccl = {.name = "nccl",
+                                      .takes = device_holds,
+                                      .open = nccl_open,
+                                      .close = nccl_close,
+                                      .start = nccl_start,
+                                      .wait = nccl_wait,
+                                      .progress = nccl_progress,
+                                      .barrier = nccl_barrier,
+                                      .leave = nccl_leave};
+
+/* ---- the world */
+
+/* The first rank before this one that has the same device, or -1. */
+static int who_shares(World *w) {
+    DeviceId mine = device_id(), *all = mem_calloc((size_t)w->size, sizeof *all);
+    Group g = comm_group(w->all);
+    int r = 0;
+    group_all_gather(&g, &mine, sizeof mine, all);
+    while (memcmp(&all[r], &mine, sizeof mine) != 0) r++;
+    mem_free(all);
+    return r < w->rank ? r : -1;
+}
+
+void world_use_nccl(World *w) {
+    Group g = comm_group(w->all);
+    Err e = {{0}}, why = {{0}};
+    const Nccl *f = nccl(&why);
+    int other = who_shares(w);
+    if (!f)
+        err(&e,
+            "ranks on GPUs that do not share memory need NCCL, which is not here (%s): put the "
+            "folder of "
+            "libnccl.so.2 into LD_LIBRARY_PATH",
+            why.text);
+    else if (other >= 0)
+        err(&e,
+            "this rank and rank %d have the same GPU; NCCL wants one for each rank: ranks of one "
+            "process "
+            "(--ranks without a launcher) can share it",
+            other);
+    if (!group_agree(&g, f && other < 0, &e)) die("%s", e.text);
+    NcclWorld *n = mem_calloc(1, sizeof *n);
+    n->f = f, n->urgent = device_urgent_stream(), n->device = device_index(), n->name = die_rank();
+    for (int i = 0; i < IN_LINE; i++)
+        n->turn[i].ready = device_event(), n->turn[i].begun = device_event(),
+        n->turn[i].done = device_event();
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_cond_init(&n->change, NULL);
+    int rc = pthread_create(&n->watchdog, NULL, watch, n);
+    if (rc) die("cannot start a thread that watches NCCL: %s", strerror(rc));
+    world_set_device(w, &coll_nccl, n);
+}

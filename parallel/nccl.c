@@ -1,0 +1,62 @@
+#include "parallel/nccl.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+static const char *const names[] = {
+    "ncclGetVersion",
+    "ncclGetUniqueId",
+    "ncclCommInitRankConfig",
+    "ncclCommDestroy",
+    "ncclCommAbort",
+    "ncclGetErrorString",
+    "ncclGetLastError",
+    "ncclCommGetAsyncError",
+    "ncclAllReduce",
+    "ncclReduceScatter",
+    "ncclAllGather",
+    "ncclBroadcast",
+    "ncclReduce",
+    "ncclSend",
+    "ncclRecv",
+    "ncclGroupStart",
+    "ncclGroupEnd",
+};
+enum { NAMES = sizeof names / sizeof *names };
+_Static_assert(sizeof(Nccl) == NAMES * sizeof(void *), "a name for each function");
+
+bool nccl_load(const char *library, Nccl *n, Err *e) {
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL), *f[NAMES];
+    int version = 0;
+    if (!handle) return err(e, "%s", dlerror());
+    for (int i = 0; i < NAMES; i++) {
+        f[i] = dlsym(handle, names[i]);
+        if (f[i]) continue;
+        dlclose(handle);
+        return err(e, "%s has no %s", library, names[i]);
+    }
+    memcpy(n, f, sizeof f); // POSIX: an address of a function has the bits of one of data
+    if (n->version(&version) == NCCL_SUCCESS && version >= NCCL_OLDEST) return true;
+    dlclose(handle);
+    return err(e, "%s is of version %d, before %d", library, version, NCCL_OLDEST);
+}
+
+static Nccl loaded;
+static const Nccl *found;
+static Err why;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void find(void) {
+    if (!found && nccl_load("libnccl.so.2", &loaded, &why)) found = &loaded;
+}
+
+const Nccl *nccl(Err *e) {
+    pthread_once(&once, find);
+    if (!found) err(e, "%s", why.text);
+    return found;
+}
+
+void nccl_give(const Nccl *n) {
+    found = n;
+}

@@ -1,0 +1,370 @@
+#include "tests/emu/nccl.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/bf16.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/nccl.h"
+#include "tests/emu/memory.h"
+#include "tests/emu/runtime.h"
+
+enum { RANKS = 16, AHEAD = 4096, PARTS = 2 * RANKS, CLIQUES = 256 };
+
+typedef enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECEIVE } Kind;
+static const char *const words[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                    "reduce",     "send",           "receive"};
+typedef struct Part {
+    Kind kind;
+    const char *src;
+    char *dst;
+    size_t n; // as the call has it
+    int type, fold, peer;
+} Part;
+
+/* What one rank asks for at once: one part, or a group's. */
+typedef struct Asked {
+    int n;
+    Part part[PARTS];
+} Asked;
+
+/* Communicators with one id. Call number k is kept in arrived[k % AHEAD]: ranks are never so far apart. */
+typedef struct Clique {
+    NcclId id;
+    int size, left, ready;
+    int device[RANKS];
+    Asked *asked[AHEAD][RANKS]; // that have come to it
+    int arrived[AHEAD], passed[AHEAD];
+    bool done[AHEAD];
+} Clique;
+
+struct NcclCommOf {
+    Clique *clique;
+    int rank;
+    uint64_t calls;
+};
+
+static Clique *cliques[CLIQUES];
+static uint64_t n_ids;
+static int n_open;
+static EmuNcclMood mood;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void emu_nccl_mood(EmuNcclMood m) {
+    mood = m;
+}
+int emu_nccl_open(void) {
+    return n_open;
+}
+
+/* ---- communicators */
+
+static int version(int *v) {
+    *v = 22809;
+    return NCCL_SUCCESS;
+}
+
+static int unique_id(NcclId *id) {
+    memset(id, 0x5a, sizeof *id);
+    pthread_mutex_lock(&lock);
+    n_ids++;
+    memcpy(id, &n_ids, sizeof n_ids);
+    pthread_mutex_unlock(&lock);
+    return NCCL_SUCCESS;
+}
+
+static Clique *clique_of(NcclId id, int size) {
+    int free_place = -1;
+    for (int i = CLIQUES - 1; i >= 0; i--) {
+        if (cliques[i] && memcmp(&cliques[i]->id, &id, sizeof id) == 0) return cliques[i];
+        if (!cliques[i]) free_place = i;
+    }
+    if (free_place < 0) die("more than %d communicators", CLIQUES);
+    Clique *q = cliques[free_place] = mem_calloc(1, sizeof *q);
+    q->id = id, q->size = q->left = size;
+    memset(q->device, -1, sizeof q->device);
+    return q;
+}
+
+/* Returns when all ranks are there. */
+static int init(NcclComm *c, int size, NcclId id, int rank, NcclConfig *config) {
+    bool right = config->magic == 0xcafebeef && config->version >= 21400 && config->blocking == 1 &&
+                 size > 1 && size <= RANKS && rank >= 0 && rank < size;
+    if (!right) return NCCL_INVALID_USAGE;
+    int device;
+    cudaGetDevice(&device);
+    pthread_mutex_lock(&lock);
+    Clique *q = clique_of(id, size);
+    for (int i = 0; i < size; i++)
+        if (q->device[i] == device) die("two ranks of a communicator on device %d", device);
+    if (q->size != size || q->device[rank] >= 0) die("a communicator of other ranks");
+    q->device[rank] = device;
+    q->ready++, n_open++;
+    *c = mem_calloc(1, sizeof **c);
+    **c = (struct NcclCommOf){.clique = q, .rank = rank};
+    while (q->ready < size) {
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        pthread_mutex_lock(&lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return NCCL_SUCCESS;
+}
+
+static int destroy(NcclComm c) {
+    pthread_mutex_lock(&lock);
+    Clique *q = c->clique;
+    n_open--;
+    for (int i = 0; i < CLIQUES && q->left == 1; i++)
+        if (cliques[i] == q) cliques[i] = NULL;
+    if (--q->left == 0) mem_free(q);
+    pthread_mutex_unlock(&lock);
+    mem_free(c);
+    return NCCL_SUCCESS;
+}
+
+static const char *error_string(int result) {
+    return result == NCCL_INVALID_USAGE ? "invalid usage"
+                                        : "remote process exited or there was a network error";
+}
+static const char *last_error(NcclComm c) {
+    (void)c;
+    return "no socket";
+}
+static int async_error(NcclComm c, int *result) {
+    (void)c;
+    *result = mood == EMU_NCCL_BROKEN ? 6 : NCCL_SUCCESS;
+    return NCCL_SUCCESS;
+}
+
+/* ---- what a call does */
+
+static size_t bytes_of(int type) {
+    return type == NCCL_U8                        ? 1
+           : type == NCCL_BF16                    ? 2
+           : type == NCCL_F32 || type == NCCL_I32 ? 4
+                                                  : 8;
+}
+
+static double number(const Part *p, const char *at, size_t i) {
+    if (p->type == NCCL_BF16) return (double)bf16_to_float(((const uint16_t *)(const void *)at)[i]);
+    return (double)((const float *)(const void *)at)[i];
+}
+static void put_number(const Part *p, char *at, size_t i, double x) {
+    if (p->type == NCCL_BF16)
+        ((uint16_t *)(void *)at)[i] = bf16_from_float((float)x);
+    else
+        ((float *)(void *)at)[i] = (float)x;
+}
+
+/* Elements begin, ... of all ranks' src, folded from the last rank to the first. */
+static char *folded(const Clique *q, Asked *const *asked, size_t n) {
+    const Part *p = &asked[0]->part[0];
+    char *sum = mem_alloc(n * bytes_of(p->type) + 1);
+    for (size_t i = 0; i < n; i++) {
+        double x = number(p, asked[q->size - 1]->part[0].src, i);
+        for (int r = q->size - 2; r >= 0; r--) {
+            double y = number(p, asked[r]->part[0].src, i);
+            x = p->fold == NCCL_MAX ? (y > x ? y : x) : (double)(float)(x + y);
+        }
+        put_number(p, sum, i, x);
+    }
+    return sum;
+}
+
+static void run_collective(const Clique *q, Asked *const *asked) {
+    const Part *p = &asked[0]->part[0];
+    size_t word = bytes_of(p->type), n = p->n * word, size = (size_t)q->size;
+    bool blocks = p->kind == REDUCE_SCATTER || p->kind == ALL_GATHER;
+    char *all = NULL; // what all ranks end with, or take their blocks of
+    if (p->kind == BROADCAST || p->kind == ALL_GATHER) {
+        all = mem_alloc(n * size + 1);
+        for (size_t r = 0; r < (p->kind == BROADCAST ? 1 : size); r++)
+            memcpy(all + r * n, asked[p->kind == BROADCAST ? (size_t)p->peer : r]->part[0].src, n);
+    } else {
+        all = folded(q, asked, p->n * (blocks ? size : 1));
+    }
+    for (size_t r = 0; r < size; r++) {
+        char *dst = asked[r]->part[0].dst;
+        if (p->kind == REDUCE && (int)r != p->peer) continue;
+        if (p->kind == ALL_GATHER)
+            memcpy(dst, all, n * size);
+        else
+            memcpy(dst, all + (p->kind == REDUCE_SCATTER ? r * n : 0), n);
+    }
+    mem_free(all);
+}
+
+/* Every receive takes the next send of its peer to it. */
+static void run_messages(const Clique *q, Asked *const *asked) {
+    bool taken[RANKS][PARTS] = {{false}};
+    for (int r = 0; r < q->size; r++)
+        for (int i = 0; i < asked[r]->n; i++) {
+            const Part *to = &asked[r]->part[i];
+            if (to->kind != RECEIVE) continue;
+            Asked *from = asked[to->peer];
+            int k = 0;
+            while (k < from->n &&
+                   (taken[to->peer][k] || from->part[k].kind != SEND || from->part[k].peer != r))
+                k++;
+            if (k == from->n || from->part[k].n != to->n) die("NCCL: a receive without its send");
+            taken[to->peer][k] = true;
+            memmove(to->dst, from->part[k].src, to->n * bytes_of(to->type));
+        }
+}
+
+static void run_all(const Clique *q, Asked *const *asked) {
+    const Part *p = &asked[0]->part[0];
+    bool messages = p->kind >= SEND;
+    for (int r = 1; r < q->size && !messages; r++) {
+        const Part *o = &asked[r]->part[0];
+        if (o->kind != p->kind || o->n != p->n || o->type != p->type || o->fold != p->fold ||
+            o->peer != p->peer)
+            die("NCCL: rank 0 calls %s of %zu, rank %d %s of %zu", words[p->kind], p->n, r,
+                words[o->kind], o->n);
+    }
+    messages ? run_messages(q, asked) : run_collective(q, asked);
+}
+
+/* ---- calls in streams */
+
+typedef struct Call {
+    Clique *clique;
+    int rank, at;
+    Asked asked;
+} Call;
+
+static void arrive(void *ctx) {
+    Call *c = *(Call **)ctx;
+    pthread_mutex_lock(&lock);
+    c->clique->asked[c->at][c->rank] = &c->asked;
+    c->clique->arrived[c->at]++;
+    pthread_mutex_unlock(&lock);
+}
+
+static bool all_there(const void *ctx) {
+    const Call *c = ctx;
+    pthread_mutex_lock(&lock);
+    bool there = mood == EMU_NCCL_FINE && c->clique->arrived[c->at] == c->clique->size;
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+/* The first rank that comes here does it for all; the last one makes room for a later call. */
+static void finish(void *ctx) {
+    const Call *c = ctx;
+    Clique *q = c->clique;
+    pthread_mutex_lock(&lock);
+    if (!q->done[c->at]) run_all(q, q->asked[c->at]);
+    q->done[c->at] = true;
+    if (++q->passed[c->at] == q->size) {
+        q->passed[c->at] = q->arrived[c->at] = 0;
+        q->done[c->at] = false;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static __thread struct {
+    bool open;
+    NcclComm comm;
+    Stream stream;
+    Asked asked;
+} group;
+
+static void launch(NcclComm c, Stream s, const Asked *asked) {
+    Call *call = mem_alloc(sizeof *call), **coming = mem_alloc(sizeof(Call *));
+    *call = (Call){.clique = c->clique, .rank = c->rank, .asked = *asked};
+    call->at = (int)(c->calls++ % AHEAD);
+    *coming = call;
+    emu_enqueue(s, "NCCL", arrive, coming);
+    emu_enqueue_when(s, "NCCL", all_there, finish, call);
+}
+
+/* Is it memory of the communicator's device? */
+static void check_memory(NcclComm c, const void *p, size_t n_bytes) {
+    if (!emu_is_device(p, n_bytes) || memory_device(p) != c->clique->device[c->rank])
+        die("NCCL: %zu bytes at %p are not memory of the communicator's device", n_bytes, p);
+}
+
+/* src and dst may be the same, or a block its own place in the whole; else they lie apart. */
+static void check_apart(const char *src, size_t n_src, const char *dst, size_t n_dst, size_t own) {
+    bool apart = src + n_src <= dst || dst + n_dst <= src;
+    bool in_place = n_src < n_dst   ? src == dst + own
+                    : n_dst < n_src ? dst == src + own
+                                    : src == dst;
+    if (!apart && !in_place) die("NCCL: src and dst overlap");
+}
+
+static int ask(NcclComm c, Stream s, Part p) {
+    size_t n = p.n * bytes_of(p.type), size = (size_t)c->clique->size;
+    size_t n_src = p.kind == REDUCE_SCATTER ? n * size : n,
+           n_dst = p.kind == ALL_GATHER ? n * size : n;
+    bool root = c->rank == p.peer;
+    bool reads = p.kind != RECEIVE && (p.kind != BROADCAST || root);
+    bool writes = p.kind != SEND && (p.kind != REDUCE || root);
+    int device;
+    cudaGetDevice(&device);
+    if (device != c->clique->device[c->rank] || n == 0) return NCCL_INVALID_USAGE;
+    if (p.peer < 0 || p.peer >= c->clique->size) return NCCL_INVALID_USAGE;
+    if (p.kind <= REDUCE_SCATTER && p.type != NCCL_F32 && p.type != NCCL_BF16)
+        die("NCCL: this one sums fp32 and bf16 alone");
+    if (reads) check_memory(c, p.src, n_src);
+    if (writes) check_memory(c, p.dst, n_dst);
+    if (reads && writes) check_apart(p.src, n_src, p.dst, n_dst, (size_t)c->rank * n);
+    if (!group.open) {
+        launch(c, s, &(Asked){1, {p}});
+        return NCCL_SUCCESS;
+    }
+    if (group.asked.n == PARTS || p.kind < SEND || (group.comm && group.comm != c))
+        die("NCCL: this one groups messages of one communicator");
+    group.comm = c, group.stream = s;
+    group.asked.part[group.asked.n++] = p;
+    return NCCL_SUCCESS;
+}
+
+static int all_reduce(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
+                      Stream s) {
+    return ask(c, s, (Part){ALL_REDUCE, src, dst, n, type, fold, 0});
+}
+static int reduce_scatter(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
+                          Stream s) {
+    return ask(c, s, (Part){REDUCE_SCATTER, src, dst, n, type, fold, 0});
+}
+static int all_gather(const void *src, void *dst, size_t n, int type, NcclComm c, Stream s) {
+    return ask(c, s, (Part){ALL_GATHER, src, dst, n, type, 0, 0});
+}
+static int broadcast(const void *src, void *dst, size_t n, int type, int root, NcclComm c,
+                     Stream s) {
+    return ask(c, s, (Part){BROADCAST, src, dst, n, type, 0, root});
+}
+static int reduce(const void *src, void *dst, size_t n, int type, int fold, int root, NcclComm c,
+                  Stream s) {
+    return ask(c, s, (Part){REDUCE, src, dst, n, type, fold, root});
+}
+static int send(const void *src, size_t n, int type, int to, NcclComm c, Stream s) {
+    return ask(c, s, (Part){SEND, src, NULL, n, type, 0, to});
+}
+static int receive(void *dst, size_t n, int type, int from, NcclComm c, Stream s) {
+    return ask(c, s, (Part){RECEIVE, NULL, dst, n, type, 0, from});
+}
+static int group_start(void) {
+    group.open = true, group.comm = NULL, group.asked.n = 0;
+    return NCCL_SUCCESS;
+}
+static int group_end(void) {
+    group.open = false;
+    if (group.comm) launch(group.comm, group.stream, &group.asked);
+    return NCCL_SUCCESS;
+}
+
+static const Nccl emulated = {version,      unique_id,  init,        destroy,    destroy,
+                              error_string, last_error, async_error, all_reduce, reduce_scatter,
+                              all_gather,   broadcast,  reduce,      send,       receive,
+                              group_start,  group_end};
+
+__attribute__((constructor)) static void give(void) {
+    nccl_give(&emulated);
+}

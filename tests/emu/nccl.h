@@ -1,0 +1,16 @@
+/* nccl -- a library that takes the place of NCCL in the tests: ranks are threads of one process with an emulated device each.
+ *
+ * A call runs on the device when all ranks of its communicator have come to it in their streams, and then does what all of
+ * them asked for at once; partners that ask for different things end the program. Sums are taken from the last rank to the
+ * first. Arguments are checked as strictly as hardware is.
+ */
+#ifndef TESTS_EMU_NCCL_H
+#define TESTS_EMU_NCCL_H
+
+/* What goes wrong from now on: calls that are broken, as a lost link makes them (every communicator reports it); none. */
+typedef enum EmuNcclMood { EMU_NCCL_FINE, EMU_NCCL_BROKEN } EmuNcclMood;
+void emu_nccl_mood(EmuNcclMood m);
+/* Communicators that are open. */
+int emu_nccl_open(void);
+
+#endif

@@ -1,0 +1,439 @@
+/* Collectives on memory of devices: right, with the bits of the same call on memory of the host, whatever order streams run
+ * in. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "layers/cuda/device.h"
+#include "parallel/devices.h"
+#include "parallel/ranks.h"
+#include "tests/coll.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/nccl.h"
+#include "tests/emu/runtime.h"
+#include "tests/test.h"
+
+/* How streams run: at once, when somebody waits, in some order. */
+typedef struct Streams {
+    bool late;
+    unsigned shuffle;
+} Streams;
+static const Streams orders[] = {{false, 0}, {true, 0}, {true, 1}, {true, 2}};
+enum { ORDERS = sizeof orders / sizeof *orders };
+
+typedef struct Job {
+    int (*main)(World *w, void *ctx);
+    void *ctx;
+} Job;
+
+static int on_device(World *w, void *ctx) {
+    const Job *job = ctx;
+    device_open(world_rank(w) % device_count(NULL), 4096);
+    world_use_devices(w);
+    int result = job->main(w, job->ctx);
+    world_leave_devices(w);
+    device_close();
+    return result;
+}
+
+/* n ranks on so many devices. */
+static int run(int n, int devices, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    emu_set_devices(devices);
+    emu_set_order(EMU_RANDOM, 3);
+    emu_set_late(s.late);
+    emu_set_shuffle(s.shuffle);
+    int result = ranks_run(n, on_device, &(Job){rank_main, ctx});
+    emu_set_shuffle(0);
+    emu_set_late(false);
+    emu_set_order(EMU_FORWARD, 0);
+    emu_set_devices(1);
+    return result;
+}
+
+/* ---- every call */
+
+/* The case with its buffers on the device: call k of a rank may lie anywhere. */
+typedef struct OnDevice {
+    Case x;
+    char *src, *dst;
+    CollCall call;
+} OnDevice;
+
+static OnDevice move(const Case *x) {
+    OnDevice d = {.x = *x, .call = x->call, .src = device_alloc(x->src_bytes)};
+    d.dst = x->in_place ? d.src : device_alloc(x->dst_bytes);
+    device_put(d.src, x->src, x->src_bytes);
+    if (!x->in_place) device_put(d.dst, x->dst, x->dst_bytes);
+    d.call.src = d.src + ((const unsigned char *)x->call.src - x->src);
+    if (x->call.dst) d.call.dst = d.dst + ((unsigned char *)x->call.dst - x->dst);
+    return d;
+}
+
+static bool check(OnDevice *d) {
+    device_get(d->x.src, d->src, d->x.src_bytes);
+    if (!d->x.in_place) device_get(d->x.dst, d->dst, d->x.dst_bytes);
+    device_wait();
+    if (!d->x.in_place) device_free(d->dst);
+    device_free(d->src);
+    return case_check(&d->x);
+}
+
+static bool on_devices(const CollCall *call) {
+    return !coll_spreads(call->op) || (call->type == COLL_F32 && call->fold == COLL_SUM);
+}
+
+static int all_cases(World *w, void *ctx) {
+    Comm *c = world_comm(w);
+    int step = *(int *)ctx, wrong = 0;
+    for (int i = comm_size(c); i < COLL_CASES; i += step) {
+        Case x = case_make(i, c);
+        if (!on_devices(&x.call)) {
+            free(x.src);
+            if (!x.in_place) free(x.dst);
+            continue;
+        }
+        OnDevice d = move(&x);
+        coll_run(c, &d.call);
+        if (!check(&d) && !wrong) wrong = i + 1;
+    }
+    return wrong;
+}
+
+TEST(cuda_coll_every_op_dim_and_shape_is_right) {
+    int step = 13; // prime to the number of cases: every value of every property
+    for (int p = 1; p <= 5; p++)
+        CHECK(run(p, 1 + p % 2, orders[p % ORDERS], all_cases, &step) == 0);
+}
+
+/* ---- the bits of ranks in memory of the host */
+
+enum { MOST = 6000 };
+
+/* Sums of these depend on the order, and on where they are rounded. */
+static void fill(CollType type, void *at, int64_t n, int rank, unsigned seed) {
+    for (int64_t i = 0; i < n; i++) {
+        double u = rng_uniform(seed, (uint64_t)rank, (uint64_t)i) - 0.5;
+        float f = (float)(u * (rank % 2 ? 1 : 300));
+        uint32_t word;
+        memcpy(&word, &f, sizeof word);
+        uint16_t half = (uint16_t)(word >> 16);
+        memcpy((char *)at + i * coll_type_bytes(type), type == COLL_BF16 ? (void *)&half : &f,
+               (size_t)coll_type_bytes(type));
+    }
+}
+
+typedef struct Buffers {
+    char *host, *device;
+} Buffers;
+
+static Buffers buffers(CollType type, int rank, unsigned seed) {
+    size_t n = MOST * sizeof(float);
+    Buffers b = {mem_calloc(1, n), device_alloc(n)};
+    fill(type, b.host, MOST * (int64_t)sizeof(float) / coll_type_bytes(type), rank, seed);
+    device_put(b.device, b.host, n);
+    return b;
+}
+
+static bool same(const Buffers *b) {
+    char *copy = mem_alloc(MOST * sizeof(float));
+    device_get(copy, b->device, MOST * sizeof(float));
+    device_wait();
+    bool equal = memcmp(copy, b->host, MOST * sizeof(float)) == 0;
+    mem_free(copy);
+    return equal;
+}
+
+/* Blocks of whole words of 16 bytes and others, rows apart, in place or not, aligned or not. */
+static const struct {
+    CollOp op;
+    int dim;
+    int64_t rows, cols, stride, skew;
+    bool in_place;
+} shapes[] = {{COLL_ALL_REDUCE, 0, 1, 1000, 0, 0, true},
+              {COLL_ALL_REDUCE, 0, 3, 333, 0, 0, false},
+              {COLL_ALL_REDUCE, 0, 1, 1001, 0, 1, true},
+              {COLL_ALL_REDUCE, 0, 1, 2, 0, 0, true},
+              {COLL_REDUCE, 0, 7, 99, 0, 0, false},
+              {COLL_REDUCE_SCATTER, 0, 5, 40, 0, 0, false},
+              {COLL_REDUCE_SCATTER, 0, 5, 40, 208, 0, false},
+              {COLL_REDUCE_SCATTER, 0, 1, 133, 0, 1, false},
+              {COLL_REDUCE_SCATTER, 1, 6, 24, 0, 0, false},
+              {COLL_REDUCE_SCATTER, 1, 6, 13, 0, 0, false},
+              {COLL_ALL_GATHER, 1, 6, 24, 0, 0, false},
+              {COLL_ALL_GATHER, 1, 6, 11, 0, 1, false},
+              {COLL_ALL_GATHER, 0, 9, 21, 0, 0, false},
+              {COLL_BROADCAST, 0, 9, 77, 0, 0, true},
+              {COLL_SHIFT, 0, 2, 250, 0, 0, false}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static int same_bits_as_host(World *w, void *ctx) {
+    (void)ctx;
+    Comm *c = world_split(w, 0, -world_rank(w), "x");
+    for (int i = 0; i < 2 * SHAPES; i++) {
+        CollType type = i % 2 ? COLL_BF16 : COLL_F32;
+        Buffers a = buffers(type, comm_rank(c), 1), b = buffers(type, comm_rank(c), 2);
+        CollCall call = {.op = shapes[i / 2].op,
+                         .type = type,
+                         .dim = shapes[i / 2].dim,
+                         .rows = shapes[i / 2].rows,
+                         .cols = shapes[i / 2].cols,
+                         .stride = shapes[i / 2].stride,
+                         .root = 1,
+                         .what = "bits",
+                         .file = __FILE__};
+        int64_t at = shapes[i / 2].skew * coll_type_bytes(type);
+        bool in_place = shapes[i / 2].in_place,
+             no_dst = call.op == COLL_REDUCE && comm_rank(c) != 1;
+        for (int device = 0; device < 2; device++) {
+            call.src = (device ? a.device : a.host) + at;
+            call.dst = in_place ? (void *)(uintptr_t)call.src : (device ? b.device : b.host) + at;
+            if (no_dst) call.dst = NULL;
+            coll_run(c, &call);
+        }
+        bool good = same(&a) && same(&b);
+        mem_free(a.host), mem_free(b.host);
+        device_free(a.device), device_free(b.device);
+        if (!good) return i + 1;
+    }
+    return 0;
+}
+
+TEST(cuda_coll_gives_the_bits_of_ranks_on_the_host) {
+    static const int ranks[] = {2, 3, 4, 5, 7, 11};
+    for (int i = 0; i < 6; i++)
+        CHECK(run(ranks[i], i % 2 + 1, orders[i % ORDERS], same_bits_as_host, NULL) == 0);
+}
+
+/* ---- what waits for what */
+
+enum { N = 64, ROUNDS = 4 };
+
+/* Rounds of a sum whose src is written just before, and both buffers just after it. `forget`: the wait of each round that one
+ * of the ranks forgets; -1: none does. */
+typedef struct Rounds {
+    int forget;
+    _Atomic int wrong; // elements
+    float *memory[2];  // of each rank: given back when nothing is under way, whatever was forgotten
+} Rounds;
+
+static float number(int round, int rank, int i) {
+    return (float)(round * 100 + rank * 10 + i);
+}
+
+static int rounds(World *w, void *ctx) {
+    Rounds *job = ctx;
+    int rank = world_rank(w), p = world_size(w);
+    float x[N], sums[ROUNDS][N];
+    float *src = job->memory[rank], *dst = src + N, *kept = dst + N;
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int i = 0; i < N; i++) x[i] = number(r, rank, i);
+        device_put(src, x, sizeof x);
+        if (job->forget >= 0 && rank == job->forget % p) emu_forget_wait(job->forget / p + 1);
+        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
+                                            .rows = 1,
+                                            .cols = N,
+                                            .src = src,
+                                            .dst = dst,
+                                            .what = "rounds",
+                                            .file = __FILE__});
+        device_copy(kept + (ptrdiff_t)r * N, dst, sizeof x);
+        device_zero(src, sizeof x), device_zero(dst, sizeof x);
+    }
+    emu_forget_wait(0);
+    device_get(sums, kept, sizeof sums);
+    device_wait();
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = 0; i < N; i++) {
+            float want = 0;
+            for (int k = 0; k < p; k++) want += number(r, k, i);
+            job->wrong += sums[r][i] != want;
+        }
+    return 0;
+}
+
+static void run_rounds(Rounds *job, unsigned seed) {
+    for (int r = 0; r < 2; r++)
+        job->memory[r] = device_alloc((2 + ROUNDS) * N * sizeof *job->memory[r]);
+    run(2, 1, (Streams){true, seed}, rounds, job);
+    for (int r = 0; r < 2; r++) device_free(job->memory[r]);
+}
+
+/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done. Some order of streams shows
+ * which wait is forgotten: the first one in ten or so. */
+TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
+    enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
+    for (int forget = -1; forget < WAITS; forget++) {
+        Rounds job = {.forget = forget};
+        unsigned seed = 0, seeds = forget < 0 ? SEEDS : MANY;
+        for (; seed < seeds && !job.wrong; seed++) run_rounds(&job, seed);
+        if ((job.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
+        CHECK((job.wrong > 0) == (forget >= 0));
+    }
+}
+
+/* ---- many at once */
+
+/* A case of this number whose sums are of fp32. */
+static Case sum_case(uint64_t dice, const Comm *c) {
+    enum { OPS = N_COLL_OPS, TYPES_AND_FOLDS = 5 * 2, STEP = OPS * TYPES_AND_FOLDS };
+    return case_make((int)(dice % OPS + dice / OPS % (COLL_CASES / STEP) * STEP), c);
+}
+
+static int in_flight(World *w, void *ctx) {
+    enum { CALLS = 60, OPEN = 7 };
+    Comm *row = world_split(w, world_rank(w) / 2, world_rank(w), "x"), *all = world_comm(w);
+    OnDevice open[OPEN];
+    Ticket ticket[OPEN] = {{0}};
+    bool good = true;
+    unsigned seed = *(unsigned *)ctx;
+    for (int i = 0; i < CALLS + OPEN; i++) {
+        uint64_t dice = rng_u64(seed, 5, (uint64_t)i); // the same on all ranks
+        int at = i < CALLS ? (int)(dice % OPEN) : i - CALLS;
+        if (ticket[at].number) {
+            coll_wait(ticket[at]);
+            good &= check(&open[at]);
+        }
+        ticket[at] = (Ticket){0};
+        if (i >= CALLS) continue;
+        Comm *c = dice / OPEN % 2 ? row : all;
+        Case x = sum_case(dice / OPEN / 2, c);
+        open[at] = move(&x);
+        ticket[at] = coll_start(c, &open[at].call);
+    }
+    return !good;
+}
+
+TEST(cuda_coll_many_tickets_on_two_groups) {
+    for (unsigned seed = 1; seed <= ORDERS; seed++)
+        CHECK(run(4, 2, orders[seed % ORDERS], in_flight, &seed) == 0);
+}
+
+/* ---- NCCL, where devices do not reach each other */
+
+static int run_apart(int n, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    emu_set_peers(false);
+    int result = run(n, n, s, rank_main, ctx);
+    emu_set_peers(true);
+    return result;
+}
+
+TEST(cuda_coll_of_nccl_every_op_dim_and_shape_is_right) {
+    int step = 17;
+    for (int p = 2; p <= 5; p++) CHECK(run_apart(p, orders[p % ORDERS], all_cases, &step) == 0);
+    CHECK(emu_nccl_open() == 0);
+}
+
+TEST(cuda_coll_of_nccl_many_tickets_on_two_groups) {
+    for (unsigned seed = 1; seed <= ORDERS; seed++)
+        CHECK(run_apart(4, orders[seed % ORDERS], in_flight, &seed) == 0);
+    CHECK(emu_nccl_open() == 0);
+}
+
+/* More calls than the host may be ahead of the device. */
+static int long_line(World *w, void *ctx) {
+    enum { CALLS = 600 };
+    float x, *at = device_alloc(2 * sizeof x);
+    (void)ctx;
+    for (int i = 0; i < CALLS; i++) {
+        x = number(i, world_rank(w), 0);
+        device_put(at, &x, sizeof x);
+        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
+                                            .rows = 1,
+                                            .cols = 1,
+                                            .src = at,
+                                            .dst = at + 1,
+                                            .what = "line",
+                                            .file = __FILE__});
+    }
+    device_get(&x, at + 1, sizeof x);
+    device_wait();
+    device_free(at);
+    return x != number(CALLS - 1, 0, 0) + number(CALLS - 1, 1, 0);
+}
+
+TEST(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
+    for (int i = 0; i < ORDERS; i++) CHECK(run_apart(2, orders[i], long_line, NULL) == 0);
+}
+
+/* The last rank does not come to the second call. */
+static int stay_away(World *w, void *ctx) {
+    float *x = device_alloc(64);
+    const bool *broken = ctx;
+    world_set_limit(w, 0.4);
+    world_set_phase(w, "step 7");
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && world_rank(w) == world_size(w) - 1) break;
+        if (i == 1 && *broken) emu_nccl_mood(EMU_NCCL_BROKEN);
+        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
+                                            .rows = 1,
+                                            .cols = 16,
+                                            .src = x,
+                                            .dst = x,
+                                            .what = "dx of up",
+                                            .file = __FILE__});
+    }
+    device_wait();
+    return 0;
+}
+static void three_apart(void *arg) {
+    bool broken = false;
+    run_apart(3, *(Streams *)arg, stay_away, &broken);
+}
+static void two_cut(void *arg) {
+    bool broken = true;
+    run_apart(2, *(Streams *)arg, stay_away, &broken);
+}
+
+TEST(cuda_coll_of_nccl_that_stalls_ends_the_job_with_a_line) {
+    for (int i = 0; i < 2; i++) {
+        Streams s = orders[i];
+        char text[1024];
+        CHECK(test_in_child(three_apart, &s, text, sizeof text) == COLL_EXPIRED);
+        CHECK(strstr(text, "rank 0: waited 0."));
+        CHECK(strstr(text, "for all_reduce \"dx of up\" along all (tests/test_cuda_coll.c"));
+        CHECK(strstr(text, "in step 7; not there: rank 1 or rank 2"));
+        CHECK(test_in_child(two_cut, &s, text, sizeof text) == 1);
+        CHECK(strstr(text, "NCCL: a call along all: remote process exited"));
+    }
+}
+
+/* ---- refusals */
+
+static int nothing(World *w, void *ctx) {
+    (void)w, (void)ctx;
+    return 0;
+}
+
+static void three_ranks_two_devices_apart(void *arg) {
+    (void)arg;
+    emu_set_peers(false);
+    run(3, 2, orders[0], nothing, NULL);
+}
+
+static int largest(World *w, void *ctx) {
+    (void)ctx;
+    float *x = device_alloc(sizeof *x);
+    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
+                                        .fold = COLL_MAX,
+                                        .rows = 1,
+                                        .cols = 1,
+                                        .src = x,
+                                        .dst = x,
+                                        .what = "largest",
+                                        .file = __FILE__});
+    return 0;
+}
+static void ask_for_largest(void *arg) {
+    (void)arg;
+    run(2, 1, orders[0], largest, NULL);
+}
+
+TEST(cuda_coll_says_what_it_cannot_do) {
+    char text[1024];
+    CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);
+    CHECK(test_in_child(ask_for_largest, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "\"largest\": on devices there are only sums of fp32 and bf16"));
+}

@@ -1,0 +1,90 @@
+/* Tensor parallelism on emulated GPUs, ranks as threads: every layout trains what one rank trains, and what the CPU trains
+ * on the same layout, whatever order streams run in. */
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/runtime.h"
+#include "tests/mesh_run.h"
+
+static const char model[] = "layers=2,heads=4,channels=16,seq=4,vocab=13";
+static const char llama[] = "llama,layers=1,heads=4,kv_heads=2,channels=16,ffn=20,seq=4,vocab=13";
+
+typedef struct Streams {
+    bool late;
+    unsigned shuffle;
+} Streams;
+
+static MeshRun run_on(MeshRun r, int devices, Streams s) {
+    emu_set_devices(devices);
+    emu_set_order(s.late ? EMU_RANDOM : EMU_FORWARD, 3);
+    emu_set_late(s.late), emu_set_shuffle(s.shuffle);
+    r.sequences = 4, r.S = 4;
+    mesh_run(&r);
+    emu_set_late(false), emu_set_shuffle(0);
+    emu_set_order(EMU_FORWARD, 0);
+    emu_set_devices(1);
+    return r;
+}
+
+/* A layout with words of --overlap, on so many GPUs. */
+typedef struct Case {
+    const char *layout, *overlap;
+    int devices;
+} Case;
+
+/* Losses, norms and weights, as near as other orders of sums in fp32 are. */
+static bool near(const char *what, const Case *c, const MeshRun *got, const MeshRun *want) {
+    MeshDiff d = mesh_diff(got, want);
+    bool good = got->agreed && d.loss <= 2e-6 && d.norm <= 1e-5 && d.weights <= 2e-4;
+    if (!good)
+        printf("    %s, %s, against %s: loss %.2g, norm %.2g, weights %.2g%s\n", c->layout,
+               c->overlap, what, d.loss, d.norm, d.weights, got->agreed ? "" : "; ranks disagree");
+    return good;
+}
+
+static int wrong_of(const char *config, const Case *cases, int n) {
+    MeshRun one = run_on((MeshRun){.model = config, .layout = "d1", .cuda = true}, 1, (Streams){0});
+    int wrong = 0;
+    for (int i = 0; i < n; i++) {
+        const Case *c = &cases[i];
+        MeshRun r = {.model = config, .layout = c->layout, .overlap = c->overlap};
+        r.in_halves = !strstr(c->overlap, "halves"); // the same sums with halves and without
+        MeshRun cpu = run_on(r, 1, (Streams){0});
+        r.cuda = true;
+        emu_set_guard(i == 0);
+        MeshRun gpu = run_on(r, c->devices, (Streams){i % 3 > 0, i % 3 == 2 ? (unsigned)i : 0});
+        wrong += !near("one rank", c, &gpu, &one) + !near("the CPU", c, &gpu, &cpu);
+        mesh_run_free(&cpu), mesh_run_free(&gpu);
+    }
+    emu_set_guard(true);
+    mesh_run_free(&one);
+    return wrong;
+}
+
+TEST(cuda_mesh_of_2_and_4_ranks_trains_what_one_rank_trains) {
+    static const Case cases[] = {
+        {"x2", "none", 1},         {"y2", "bulk", 2},           {"z2", "bulk", 1},
+        {"d2", "bulk", 2},         {"x2.y2", "bulk+halves", 1}, {"x2+sp", "bulk+chunk=2", 2},
+        {"x2+sp", "bulk+ring", 1}, {"x4+sp", "chunk=2", 4},     {"z2.x2", "bulk+halves", 2}};
+    CHECK(wrong_of(model, cases, sizeof cases / sizeof *cases) == 0);
+}
+
+TEST(cuda_mesh_of_llama_and_stationary_outputs) {
+    static const Case cases[] = {
+        {"x2.y2+stay=y", "bulk", 1}, {"x2.y2+heads", "none", 2}, {"d2.x2+zero1", "bulk", 4}};
+    CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases) == 0);
+}
+
+/* Each rank has a device that the others do not reach. */
+TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
+    static const Case cases[] = {
+        {"x2.y2", "bulk+halves", 4}, {"x2+sp", "bulk+ring", 2}, {"d2.x2", "bulk", 4}};
+    emu_set_peers(false);
+    int wrong = wrong_of(model, cases, sizeof cases / sizeof *cases);
+    emu_set_peers(true);
+    CHECK(wrong == 0);
+}
