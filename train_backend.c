@@ -2,11 +2,13 @@
  * more ranks than devices, some share one. */
 #include "train_gpt.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/die.h"
+#include "parallel/devices.h"
 #include "parallel/gpu.h"
 #include "parallel/profile.h"
 #include "parallel/ranks.h"
@@ -19,7 +21,8 @@ static const char *asks_for_cpu(int ranks) {
     if (o.check_tp) return "--check-tp looks at tensors in the host's memory";
     if (o.sync_every > 1) return "replicas of --sync-every meet in the host's memory";
     if (opt_given(opt_find(options, "kernels"))) return "--kernels names a set of the processor's";
-    if (ranks > 1) return "several ranks exchange tensors in the host's memory";
+    if (ranks > 1 && (*o.trace || o.profile))
+        return "--trace and --profile of several ranks see what the host waits for, not the device";
     return NULL;
 }
 
@@ -34,8 +37,10 @@ static bool find_device(Run *r, Err *e) {
     if (n > 0) r->device.index = ranks_before(r->world) % n;
     bool works = n > 0 && device_works(r->device.index, e);
     int on_node = ranks_on_node(r->world);
-    r->device.ranks = works ? (on_node + n - 1) / n : 0;
-    return group_agree(&r->group, works, e);
+    r->device.ranks = works ? on_node / n + (r->device.index < on_node % n) : 0;
+    if (!group_agree(&r->group, works, e)) return false;
+    r->device.all = (int)lround(group_sum(&r->group, 1.0 / r->device.ranks));
+    return true;
 }
 
 void open_backend(Run *r) {
@@ -43,6 +48,9 @@ void open_backend(Run *r) {
     const char *why = asks_for_cpu(r->group.size);
     r->kernels = kernels_cpu(o.kernels);
     bool found = o.backend != CPU && find_device(r, &e);
+    bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
+    if (!group_all(&r->group, !processes || r->device.ranks <= 1))
+        why = "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";
     if (o.backend == CUDA && !found) die_usage("--backend cuda: %s", e.text);
     if (o.backend == CUDA && why) die_usage("--backend cuda: %s", why);
     if (found && why) err(&r->device.unused, "%s", why);
@@ -51,13 +59,16 @@ void open_backend(Run *r) {
         r->device.used = true;
         r->device.facts = device_facts(r->device.index);
         device_open(r->device.index, DEVICE_SCRATCH);
+        if (r->group.size > 1) world_use_devices(r->world);
         r->kernels = kernels_cuda(o.dtype == 1);
     }
     if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
 }
 
 void close_backend(const Run *r) {
-    if (r->device.used) device_close();
+    if (!r->device.used) return;
+    world_leave_devices(r->world);
+    device_close();
 }
 
 const char *kernels_name(const Run *r) {
@@ -96,16 +107,17 @@ void print_machine(const Run *r) {
     const char *dtype = o.dtype ? "bf16" : "fp32", *a_rank = r->group.size > 1 ? " a rank" : "";
     const DeviceFacts *f = &r->device.facts;
     if (r->device.used)
-        printf("machine  %s, %d multiprocessors, %.1f GiB%s, cuda kernels, %s, peak %.4g TFLOP/s "
+        printf("machine  %s, %d multiprocessors, %.1f GiB, cuda kernels, %s, peak %.4g TFLOP/s "
                "(%s)\n",
-               f->name, f->sms, (double)f->memory_bytes / (1 << 30), a_rank, dtype,
-               r->peak_flops / 1e12, r->peak_how);
+               f->name, f->sms, (double)f->memory_bytes / (1 << 30), dtype, r->peak_flops / 1e12,
+               r->peak_how);
     else
         printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (%s)\n",
                team_size(r->team), a_rank, kernels_name(r), dtype, r->peak_flops / 1e9,
                r->peak_how);
-    if (r->device.ranks > 1 && r->device.used)
-        printf("         %d ranks share a device\n", r->device.ranks);
+    if (r->device.used && r->group.size > 1)
+        printf("         %d ranks on %d device%s\n", r->group.size, r->device.all,
+               r->device.all > 1 ? "s" : "");
     if (*r->device.unused.text)
         printf("         not on the GPU that is here: %s\n", r->device.unused.text);
 }

@@ -11,6 +11,7 @@ typedef struct Device {
     bool used; // else they run on the processor
     int index; // of the node's
     int ranks; // that share it
+    int all;   // devices of all ranks
     DeviceFacts facts;
     Err unused; // why a GPU that is here is not used; "": there is none, or it is
 } Device;

@@ -45,7 +45,7 @@ static double median(const double *x, int64_t n) {
 void machine_words(const Run *r, char *buf, size_t n) {
     char cpu[256], nodes[24] = "";
     if (r->device.used) {
-        snprintf(buf, n, "%d x %.40s", r->group.size / r->device.ranks, r->device.facts.name);
+        snprintf(buf, n, "%d x %.40s", r->device.all, r->device.facts.name);
         return;
     }
     machine_cpu(cpu, sizeof cpu);

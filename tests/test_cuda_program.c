@@ -87,6 +87,32 @@ TEST(cuda_program_trains_as_on_the_cpu) {
     }
 }
 
+/* Ranks as threads that share a device. */
+TEST(cuda_program_trains_on_ranks_as_on_one) {
+    static const char *const cases[] = {
+        "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout x2",
+        "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 3 --layout d3+zero2 "
+        "--overlap bulk+halves",
+        "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout auto"};
+    const char *dir = test_tmpdir();
+    char text[8192], command[1024];
+    CHECK(write_tokens(dir));
+    for (int i = 0; i < 3; i++) {
+        snprintf(command, sizeof command,
+                 "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2\"; set -- %s; "
+                 "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1",
+                 cases[i]);
+        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
+        for (int k = 0; k < 2; k++)
+            CHECK_NEAR(recorded(dir, "emu", "\"loss\":", k) / recorded(dir, "cpu", "\"loss\":", k),
+                       1, 1e-5);
+        CHECK_NEAR(recorded(dir, "emu", "\"val_loss\":", 0) /
+                       recorded(dir, "cpu", "\"val_loss\":", 0),
+                   1, 1e-5);
+    }
+}
+
 TEST(cuda_program_resumes_with_the_same_bits) {
     const char *dir = test_tmpdir();
     char text[8192];
@@ -143,11 +169,13 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
 TEST(cuda_program_refuses_what_cuda_has_not) {
     static const struct {
         const char *options, *words;
-    } cases[] = {{"--exact", "--backend cuda: --exact has no CUDA kernels"},
-                 {"--check-tp 2", "--backend cuda: --check-tp looks at tensors"},
-                 {"--sync-every 2", "--backend cuda: replicas"},
-                 {"--kernels portable", "--backend cuda: --kernels names"},
-                 {"--ranks 2", "--backend cuda: several ranks"}};
+    } cases[] = {
+        {"--exact", "--backend cuda: --exact has no CUDA kernels"},
+        {"--check-tp 2", "--backend cuda: --check-tp looks at tensors"},
+        {"--sync-every 2", "--backend cuda: replicas"},
+        {"--kernels portable", "--backend cuda: --kernels names"},
+        {"--ranks 2 --profile", "--backend cuda: --trace and --profile of several ranks"},
+    };
     const char *dir = test_tmpdir();
     char text[8192], command[256];
     CHECK(write_tokens(dir));
