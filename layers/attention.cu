@@ -201,13 +201,17 @@ template <class E> struct Launchers {
     static void backward_of(Team *, const Attention *a, Act *dqkv, const Act *dout, const Act *qkv,
                             const Act *o, const float *lse) {
         if (nothing(*a)) return;
+        bool flash = std::is_same<E, bf16>::value && flash_serves(*a, qkv, dqkv) &&
+                     flash_serves(*a, dout, o);
+        if constexpr (std::is_same<E, bf16>::value)
+            if (flash && device_is_sm90())
+                return sm90_backward(*a, out(dqkv), in(dout), in(qkv), in(o), lse);
         int64_t rows = a->B * a->S * a->H;
         auto *delta =
             static_cast<float *>(device_scratch(static_cast<size_t>(rows) * sizeof(float)));
         LAUNCH(row_products<E>, blocks_for(rows, WARPS), THREADS, 0, delta, in(o), in(dout), *a);
         if constexpr (std::is_same<E, bf16>::value)
-            if (flash_serves(*a, qkv, dqkv) && flash_serves(*a, dout, dout))
-                return flash_backward(*a, out(dqkv), in(dout), in(qkv), lse, delta);
+            if (flash) return flash_backward(*a, out(dqkv), in(dout), in(qkv), lse, delta);
         Gradients<E> x = {out(dqkv), in(dout), in(qkv), lse, delta};
         LAUNCH(gradient_of_query<E>, static_cast<unsigned>(rows), THREADS, shared_for(*a, 3, 1), x,
                *a, scale_of(*a));

@@ -198,8 +198,10 @@ __host__ __device__ __forceinline__ E *out_head(E *out, const Attention &a, int6
 /* May these be computed by tiles? Rows of bf16 words, 16-byte chunks of them aligned, D that the kernels have. */
 bool flash_serves(const Attention &a, const void *x, const void *y);
 void flash_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv);
-/* The same on devices of capability 9.0 (attention_sm90.cu). */
+/* The same on devices of capability 9.0 (attention_sm90.cu, attention_sm90_backward.cu). */
 void sm90_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv);
+void sm90_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
+                   const bf16 *out, const float *lse);
 /* delta[B, H, S] = rowsum(out * dout) */
 void flash_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
                     const float *lse, const float *delta);

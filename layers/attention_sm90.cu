@@ -49,24 +49,26 @@ struct Maps {
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
                                           const Layout<D, KEYS, WGS> &at) {
-    constexpr int CHUNKS = D / PANEL;
+    constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
     unsigned parity = 0; // of each warpgroup's queries
     for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
         Part<WGS> part(a, i);
-        int k = static_cast<int>(a.H) + part.g, v = k + static_cast<int>(a.Hkv);
-        int last = part.last(KEYS);
+        int g = part.h / static_cast<int>(a.H / a.Hkv), last = part.last(KEYS);
+        int k = key_head(a, g), v = value_head(a, g);
         auto fetch = [&](int head, int tile) {
             ring.open(Box<D, KEYS>::BYTES);
-            fetch_box(at.tile(ring.slot).at, maps.keys, ring.full(), CHUNKS, head, tile * KEYS,
+            fetch_box(at.tile(ring.slot).at, maps.keys, ring.full(), PANELS, head, tile * KEYS,
                       part.b);
             ring.next();
         };
-        for (int j = 0; j < part.groups; parity ^= 1u << j++) {
+        for (int j = 0; j < WGS; j++) {
+            if (!part.has(j)) continue;
             mbarrier_wait(at.read(j), static_cast<int>(parity >> j & 1) ^ 1);
             mbarrier_expect(at.here(j), Box<D, SLAB>::BYTES);
-            fetch_box(at.queries(j).at, maps.queries, at.here(j), CHUNKS, part.h,
-                      part.row0 + j * SLAB, part.b);
+            fetch_box(at.queries(j).at, maps.queries, at.here(j), PANELS, part.h, part.row(j),
+                      part.b);
+            parity ^= 1u << j;
         }
         fetch(k, last);
         for (int tile = last; tile > 0; tile--) fetch(k, tile - 1), fetch(v, tile);
@@ -117,7 +119,7 @@ template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void
 attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
        Ring<Layout<D, KEYS, WGS>::SLOTS> &ring, int group, int parity, float scale) {
-    int row0 = part.row0 + group * SLAB, tile = row0 / KEYS, last = part.last(KEYS);
+    int row0 = part.row(group), tile = row0 / KEYS, last = part.last(KEYS);
     Box<D, SLAB> q = at.queries(group);
     Fragment<KEYS / COLUMNS> c;
     Operand<1, KEYS> p;
@@ -134,7 +136,7 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
     wgmma_wait<0>(c);
     ring.give(k);
     if (tile < last) ring.skip();
-    mask<KEYS>(c, row0 + this_warp() % 4 * 16 + this_lane() / 4, tile * KEYS);
+    mask<KEYS>(c, row0 + this_row(), tile * KEYS);
     softmax<D, KEYS>(c, w, correction, scale);
     round_to<KEYS>(p, c);
 #pragma unroll 1
@@ -173,7 +175,7 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
 #pragma unroll 1
     for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
         Part<WGS> part(a, i);
-        if (group >= part.groups) {
+        if (!part.has(group)) {
             for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
             continue;
         }
@@ -181,7 +183,7 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
         w.max[0] = w.max[1] = -INFINITY;
         attend(w, part, at, ring, group, parity, scale);
         parity ^= 1;
-        int row0 = part.row0 + group * SLAB, row = row0 + this_warp() % 4 * 16 + this_lane() / 4;
+        int row0 = part.row(group), row = row0 + this_row();
         float f[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {

@@ -118,41 +118,50 @@ template <int WGS> struct Roles {
     __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
 };
 
-/* Pieces of work: WGS slabs of 64 rows of a head, counted from its end, where they are longest. Blocks stay and take one piece
- * after the other: as many heads as there are blocks are done together, first the longest piece of each, then the next; so a
- * block stays with a head, whose keys lie in L2, and all end at about the same time.
+/* Pieces of work: WGS slabs of 64 rows of a head, of queries counted from its end, of keys from its begin: the longest first,
+ * and a piece that lacks slabs is the shortest. Blocks stay and take one piece after the other: as many heads as there are blocks
+ * are done together, first the longest piece of each, then the next; so a block stays with a head, whose keys lie in L2, and all
+ * end at about the same time.
  *
- *     head      0 1 2 3 4   5 6 7 8 9     4 blocks: 0 1 2 3 with 3 pieces each, 4 5 6 7, 8 9; block 0 takes pieces
- *     piece 2   0 1 2 3     12 ..         0, 4, 8 of the first section, which are head 0's, and so on
+ *     head      0 1 2 3     4 5 6 7      4 blocks, 3 pieces to a head: block 0 takes pieces 0, 4, 8, which are head 0's,
+ *     piece 2   0 1 2 3     12 ...       and goes on with 12
  *     piece 1   4 5 6 7
- *     piece 0   8 9 10 11                                                                                              */
-template <int WGS> struct Part {
-    int b, h, g, row0, groups; // groups: warpgroups with rows
-    int64_t head;
+ *     piece 0   8 9 10 11
+ */
+enum Side { QUERIES, KEYS_AND_VALUES };
+template <int WGS, Side SIDE = QUERIES> struct Part {
+    int b, h, row0, S; // h: among the heads of its side; row0 may be before the sequence
+    int64_t head;      // b and h
+    __host__ __device__ __forceinline__ static int heads(const Attention &a) {
+        return static_cast<int>(a.B * (SIDE == QUERIES ? a.H : a.Hkv));
+    }
     __host__ __device__ __forceinline__ static int pieces(const Attention &a) {
         return static_cast<int>((a.S + WGS * SLAB - 1) / (WGS * SLAB));
     }
     __host__ __device__ __forceinline__ static int count(const Attention &a) {
-        return pieces(a) * static_cast<int>(a.B * a.H);
+        return pieces(a) * heads(a);
     }
     static unsigned blocks(const Attention &a) {
         return static_cast<unsigned>(std::min(count(a), device_sms()));
     }
     __device__ __forceinline__ Part(const Attention &a, int i) {
-        int heads = static_cast<int>(a.B * a.H), n = pieces(a),
-            at_once = static_cast<int>(gridDim.x);
-        int first = i / (at_once * n) * at_once, these = min(at_once, heads - first);
+        int n = pieces(a), at_once = static_cast<int>(gridDim.x);
+        int first = i / (at_once * n) * at_once, these = min(at_once, heads(a) - first);
         i -= first * n;
         head = first + i % these;
-        row0 = (n - 1 - i / these) * WGS * SLAB;
-        b = static_cast<int>(head / a.H), h = static_cast<int>(head % a.H);
-        g = h / static_cast<int>(a.H / a.Hkv);
-        groups = min(WGS, (static_cast<int>(a.S) - row0 + SLAB - 1) / SLAB);
+        S = static_cast<int>(a.S);
+        row0 = SIDE == QUERIES ? ((S + SLAB - 1) / SLAB - (i / these + 1) * WGS) * SLAB
+                               : i / these * WGS * SLAB;
+        int each = heads(a) / static_cast<int>(a.B);
+        b = static_cast<int>(head) / each, h = static_cast<int>(head) % each;
     }
-    /* The last tile of `keys` that one of the rows sees. */
-    __device__ __forceinline__ int last(int keys) const {
-        return (row0 + groups * SLAB - 1) / keys;
+    /* The first row of a warpgroup; has it any? */
+    __device__ __forceinline__ int row(int group) const { return row0 + group * SLAB; }
+    __device__ __forceinline__ bool has(int group) const {
+        return row(group) >= 0 && row(group) < S;
     }
+    /* Of queries: the last tile of `keys` that one of the rows sees. */
+    __device__ __forceinline__ int last(int keys) const { return (row(WGS) - 1) / keys; }
 };
 
 /* The warpgroup of this thread, by a lane's word, so that the compiler sees that it is one for the warp: products may not stand
@@ -165,10 +174,22 @@ __device__ __forceinline__ void group_sync() {
     barrier_sync(1 + this_group(), GROUP);
 }
 
+/* The first of the two rows, 8 apart, of which this lane has accumulators, in the warpgroup's 64. */
+__device__ __forceinline__ int this_row() {
+    return this_warp() % 4 * 16 + this_lane() / 4;
+}
+/* Which of a head's key and value heads, as packed_head counts them. */
+__device__ __forceinline__ int key_head(const Attention &a, int g) {
+    return static_cast<int>(a.H) + g;
+}
+__device__ __forceinline__ int value_head(const Attention &a, int g) {
+    return static_cast<int>(a.H + a.Hkv) + g;
+}
+
 /* The box of head h, counted as packed_head does, of sequence b from token `row` on. */
 __device__ __forceinline__ void fetch_box(Shared to, const CUtensorMap &map, Shared barrier,
-                                          int chunks, int h, int row, int b) {
-    tma_load(to, map, barrier, 0, row, h * chunks, b);
+                                          int panels, int h, int row, int b) {
+    tma_load(to, map, barrier, 0, row, h * panels, b);
 }
 
 /* Accumulators of the 64 rows of a warpgroup, times a factor per row, rounded, through a box of its own into a head from token

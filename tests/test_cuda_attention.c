@@ -162,7 +162,8 @@ TEST(cuda_attention_by_tiles_matches_double) {
 static const Case longer[] = {{1, 257, 1, 1, 64, 0, 2},
                               {1, 330, 5, 1, 64, 0, 2},
                               {1, 257, 1, 1, 128, 0, 2},
-                              {1, 330, 2, 1, 128, 0, 2}};
+                              {1, 330, 2, 1, 128, 0, 2},
+                              {1, 600, 1, 1, 64, 0, 2}};
 TEST(cuda_attention_of_longer_sequences_matches_double) {
     size_t n = sizeof longer / sizeof *longer;
     for (EACH_CAPABILITY(major))

@@ -66,6 +66,8 @@ void mbarrier_arrived(Mbarrier *m, int arrivals, int64_t bytes, EmuPlace place) 
 
 void emu_mbarrier_arrive(void *at, int expected_bytes, EmuPlace place) {
     mbarrier_arrived(mbarrier_find(at, place), 1, expected_bytes, place);
+    // whoever was waiting may come first: what this thread gave away too early is written while it still reads
+    if (!expected_bytes && emu_block->order != EMU_FORWARD) emu_yield();
 }
 
 void emu_mbarrier_wait(void *at, int parity, EmuPlace place) {
