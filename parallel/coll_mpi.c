@@ -1,12 +1,13 @@
 /* coll_mpi -- ranks are processes that a launcher started; MPI_Isend and MPI_Irecv move the bytes.
  *
  * A call makes one to four steps, in each of which ranks send to each other what coll_parts.h lists: directly, or where ranks
- * of a group share nodes first inside these (coll_mpi_flight.c has the sizes from which on that is quicker).
+ * of a group share nodes first inside these, or little in rounds (coll_mpi_flight.c has the sizes where that is quicker).
  *
  * What comes for a sum is kept until all of it is there, so that the order of arrival has no part in the
  * sum. Parts go in pieces: that bounds what is kept, and no message comes near MPI's 2^31 elements. Blocks
  * of dim 1 are packed: as MPI's own types for strided memory they took three to five times as long. Empty
- * parts are sent, too: who has sent nothing is whom the others wait for.
+ * parts are sent, too: who has sent nothing is whom the others wait for. In rounds that may be one who waits himself; his
+ * own line says for whom.
  *
  * Waiting is testing: MPI_Wait would hold a core, and for ever when a rank is stopped or a link is cut. So a wait
  * spins for as long as a message between two running ranks takes, then sleeps between tests, within the World's limit.
