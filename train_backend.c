@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/die.h"
+#include "base/mem.h"
 #include "parallel/devices.h"
 #include "parallel/gpu.h"
 #include "parallel/profile.h"
@@ -31,14 +32,25 @@ void check_backend(void) {
     if (why) die_usage("--backend cuda: %s", why);
 }
 
+/* Collective. Ranks on this rank's device, which a launcher may have shown to each under the number 0. */
+static int count_sharing(const Run *r) {
+    enum { ID = sizeof r->device.facts.id };
+    char *all = mem_calloc((size_t)r->group.size, ID);
+    int n = 0;
+    group_all_gather(&r->group, r->device.facts.id, ID, all);
+    for (int i = 0; i < r->group.size; i++) n += memcmp(all + i * ID, r->device.facts.id, ID) == 0;
+    mem_free(all);
+    return n;
+}
+
 /* Collective. Has every rank a device that works? Then it is r->device. */
 static bool find_device(Run *r, Err *e) {
     int n = device_count(e);
     if (n > 0) r->device.index = ranks_before(r->world) % n;
     bool works = n > 0 && device_works(r->device.index, e);
-    int on_node = ranks_on_node(r->world);
-    r->device.ranks = works ? on_node / n + (r->device.index < on_node % n) : 0;
     if (!group_agree(&r->group, works, e)) return false;
+    r->device.facts = device_facts(r->device.index);
+    r->device.ranks = count_sharing(r);
     r->device.all = (int)lround(group_sum(&r->group, 1.0 / r->device.ranks));
     return true;
 }
@@ -57,7 +69,6 @@ void open_backend(Run *r) {
     if (!found && o.backend == AUTO && access("/dev/nvidiactl", F_OK) == 0) r->device.unused = e;
     if (found && !why) {
         r->device.used = true;
-        r->device.facts = device_facts(r->device.index);
         device_open(r->device.index, DEVICE_SCRATCH);
         if (r->group.size > 1) world_use_devices(r->world);
         r->kernels = kernels_cuda(o.dtype == 1);

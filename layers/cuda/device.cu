@@ -42,6 +42,7 @@ DeviceFacts device_facts(int device) {
     f.major = p.major, f.minor = p.minor, f.sms = p.multiProcessorCount;
     f.memory_bytes = p.totalGlobalMem, f.l2_bytes = static_cast<size_t>(p.l2CacheSize);
     f.shared_bytes = p.sharedMemPerBlockOptin;
+    memcpy(f.id, &p.uuid, sizeof f.id);
     int khz = 0;
     cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device);
     f.mhz = khz / 1000;

@@ -22,6 +22,7 @@ typedef struct DeviceFacts {
     int sms, mhz;     // multiprocessors; their highest clock, 0: not known
     size_t memory_bytes, l2_bytes;
     size_t shared_bytes; // that a block may have
+    char id[16];         // no other device of the world has it
 } DeviceFacts;
 
 /* Local. Devices here; 0 without a driver, or in a build without CUDA: then e says why. */
