@@ -286,7 +286,11 @@ TEST(coll_limit_ends_the_job_with_a_line_per_waiting_rank) {
 
 static int one_leaves(World *w, void *ctx) {
     (void)ctx;
-    if (world_rank(w) == 2) return 9;
+    coll_barrier(world_comm(w)); // all have started
+    if (world_rank(w) == 2) {
+        usleep(100 * 1000); // and wait for it
+        return 9;
+    }
     coll_barrier(world_comm(w));
     return 0;
 }

@@ -265,7 +265,7 @@ TEST(cuda_product_asks_once_for_each_shape) {
     }
 }
 
-/* The library's first choice takes a millisecond more than the others. */
+/* The library's first choice takes 30 ms more than the others. */
 TEST(cuda_product_prepare_takes_the_fastest) {
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[2]);

@@ -273,7 +273,7 @@ static void run(void *ctx) {
                 : c->algorithm == 3
                     ? sum_over(c, m, n, 0, K / 2, 1) + sum_over(c, m, n, K / 2, K, 1)
                     : sum_over(c, m, n, 0, K, 1));
-    if (c->algorithm == slow) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (c->algorithm == slow) nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
 /* Would the library read or write outside? */

@@ -20,7 +20,7 @@ typedef struct EmuLt {
     int runs[5], sms, epilogue;
 } EmuLt;
 extern EmuLt emu_lt;
-/* Local. The slow algorithm takes a millisecond more; -1: none. */
+/* Local. The slow algorithm takes 30 ms more; -1: none. */
 void emu_lt_slow(int algorithm);
 /* Local. The library refuses every epilogue but bias (as some devices do when it is run), or everything; it breaks down. */
 typedef enum EmuLtMood { EMU_LT_FINE, EMU_LT_BARE, EMU_LT_NOTHING, EMU_LT_BROKEN } EmuLtMood;
