@@ -16,7 +16,8 @@ static bool wrong(Err *e, const char *word) {
         word, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-static bool read_word(Overlap *o, const char *word, Err *e) {
+/* seen: a bit for each word that stood before. */
+static bool read_word(Overlap *o, unsigned *seen, const char *word, Err *e) {
     int i = 0;
     while (i < N_WORDS && strncmp(word, words[i], strlen(words[i])) != 0) i++;
     if (i == N_WORDS || (i != WORD_CHUNK && strcmp(word, words[i]) != 0)) return wrong(e, word);
@@ -28,6 +29,8 @@ static bool read_word(Overlap *o, const char *word, Err *e) {
                            MAX_CHUNKS);
         o->chunks = (int)n;
     }
+    if (*seen >> i & 1) return err_set(e, "overlap: %.40s: the word stands there twice", words[i]);
+    *seen |= 1u << i;
     o->bulk |= i == WORD_BULK;
     o->ring |= i == WORD_RING;
     o->halves |= i == WORD_HALVES;
@@ -39,7 +42,9 @@ bool overlap_parse(Overlap *o, const char *text, Err *e) {
     if (strcmp(text, "none") == 0) return true;
     char *copy = mem_strdup(text), *rest = copy;
     bool good = true;
-    for (char *word; good && (word = strsep(&rest, "+")) != NULL;) good = read_word(o, word, e);
+    unsigned seen = 0;
+    for (char *word; good && (word = strsep(&rest, "+")) != NULL;)
+        good = read_word(o, &seen, word, e);
     mem_free(copy);
     if (good && o->ring && o->chunks)
         return err_set(e, "overlap: %s: a product is cut by chunk or by ring, not by both", text);

@@ -30,6 +30,8 @@ TEST(overlap_says_what_is_wrong) {
                                           {"chunk=", "2 to 8"},
                                           {"chunk=2x", "2 to 8"},
                                           {"halfs", "did you mean halves?"},
+                                          {"bulk+bulk", "twice"},
+                                          {"chunk=2+chunk=3", "twice"},
                                           {"ring+chunk=2", "not by both"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Overlap o;
