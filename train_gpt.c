@@ -401,8 +401,10 @@ int main(int argc, char **argv) {
         die_usage("--kernels %s: this processor or build has no such set", o.kernels);
     if (o.exact && o.dtype == 1)
         die_usage("--exact needs --dtype fp32: products in bf16 round too early");
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
+    if (!o.plan) { // there is something to finish, and perhaps to save
+        signal(SIGINT, on_signal);
+        signal(SIGTERM, on_signal);
+    }
     // a launcher may start ranks one by one: a short --timeout is meant for steps
     ranks_set_start_limit(o.timeout == 0 || o.timeout > 60 ? (double)o.timeout : 60);
     return ranks_run((int)o.ranks, rank_main, NULL);

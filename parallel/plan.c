@@ -109,14 +109,18 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     Lister l = {.s = s, .m = described, .list = list};
     *list = (CalibrateList){0};
     search_each(s, count_choice, &l);
-    if (l.n_choices <= FEW) {
+    bool few = l.n_choices <= FEW;
+    if (few) {
         search_each(s, list_choice, &l);
     } else {
-        Choice best[LISTED], preset[PLAN_PRESETS];
-        const char *name[PLAN_PRESETS];
+        Choice best[LISTED];
         int n_best = search_best(s, described, best, LISTED, NULL);
-        int n_presets = search_presets(s, described, preset, name, PLAN_PRESETS);
         for (int i = 0; i < n_best; i++) list_plain(&best[i], &l);
+    }
+    if (!few || s->only) { // else they are among all
+        Choice preset[PLAN_PRESETS];
+        const char *name[PLAN_PRESETS];
+        int n_presets = search_presets(s, described, preset, name, PLAN_PRESETS);
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }
     sort_works(&l);

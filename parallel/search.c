@@ -294,8 +294,10 @@ static bool search_family(const Space *s, const Machine *m, const Family *f, Cho
 
 int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max) {
     int n = 0;
+    Space any = *s;
+    any.only = NULL; // what a scheme would cost beside the one layout that is asked for
     for (int i = 0; i < N_FAMILIES && n < max; i++)
-        if (search_family(s, m, &families[i], &out[n])) name[n++] = families[i].name;
+        if (search_family(&any, m, &families[i], &out[n])) name[n++] = families[i].name;
     return n;
 }
 

@@ -189,6 +189,15 @@ TEST(search_obeys_what_is_fixed) {
     char spec[80];
     CHECK(strcmp(layout_print(&best[0].layout, spec), "y2.x4+sp") == 0);
     CHECK(best[0].micro == 2 && best[0].recompute == RECOMPUTE_FULL);
+    // named schemes are what they are, whatever layout is asked for
+    Choice fixed[N_FAMILIES], any[N_FAMILIES];
+    const char *name[N_FAMILIES];
+    int n = search_presets(&s, &m, fixed, name, N_FAMILIES);
+    s.only = NULL;
+    CHECK(n > 5 && search_presets(&s, &m, any, name, N_FAMILIES) == n);
+    for (int i = 0; i < n; i++) CHECK_NEAR(fixed[i].price.seconds, any[i].price.seconds, 0);
+    CHECK_STR(name[0], "dp");
+    CHECK(fixed[0].layout.size[AXIS_D] == 8);
 }
 
 /* The price of a layout grows with the layers, the time to find it does not. */
