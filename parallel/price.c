@@ -99,7 +99,8 @@ static void place_group(TapeGroup *g, const Mesh *mesh, Axes middle) {
     else
         g->place = (Placement){1, {mesh->p}, {1}};
     bool along_d = g->axes.n == 0 || axes_has(g->axes, AXIS_D);
-    g->replicas = along_d ? (Placement){0} : placement_of(mesh, mesh_real(mesh, axes_of("d")));
+    g->replicas = (Placement){0};
+    if (!along_d) g->replicas = placement_of(mesh, mesh_real(mesh, axes_of("d")));
 }
 
 static void add_group(Tape *t, Comm *c, Axes axes, const Grid *g) {

@@ -91,8 +91,8 @@ TEST(cuda_program_trains_as_on_the_cpu) {
 TEST(cuda_program_trains_on_ranks_as_on_one) {
     static const char *const cases[] = {
         "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout x2",
-        "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 3 --layout d3+zero2 "
-        "--overlap bulk+halves",
+        ("--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 3 --layout d3+zero2 "
+         "--overlap bulk+halves"),
         "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout auto"};
     const char *dir = test_tmpdir();
     char text[8192], command[1024];
