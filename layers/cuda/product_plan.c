@@ -10,7 +10,8 @@
  * rows are our columns. An operand whose second stride is not 1 is one that it shall transpose. */
 typedef struct Side {
     int64_t rows, cols, ld; // as it lies in memory, column by column
-    int operation;
+    int64_t
+        operation; // LT_OP; as wide as the others: keys are compared as bytes, and have no holes
 } Side;
 
 /* All that a choice of algorithms depends on. Compared as bytes. */
@@ -21,6 +22,9 @@ typedef struct Key {
     int align_a, align_b, align_c, align_y; // bytes
     int bias, aux, addend;                  // is it there; aligned as an epilogue wants it: 2
 } Key;
+_Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
+                   sizeof(Key) == 4 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
+               "no holes");
 
 enum { MOST = 8, PLANS = 512, ALIGNED = 16 };
 
@@ -86,7 +90,7 @@ static int present(const void *p) {
 
 static Key key_of(const Product *p, size_t word) {
     Key k;
-    memset(&k, 0, sizeof k); // holes too
+    memset(&k, 0, sizeof k);
     k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
     k.a = side(p->M, p->K, p->a_row, p->a_col);
     k.b = side(p->K, p->N, p->b_row, p->b_col);
@@ -144,9 +148,9 @@ static void layout(const Key *k, LtLayout *l, int type, int64_t rows, int64_t co
 static void describe(ProductPlan *plan) {
     const Key *k = &plan->key;
     check(k, plans->lt->desc_create(&plan->desc, k->compute, LT_R_32F), "a description");
-    int32_t sms = k->sms;
-    set(plan, LT_DESC_TRANSA, &k->b.operation, sizeof k->b.operation);
-    set(plan, LT_DESC_TRANSB, &k->a.operation, sizeof k->a.operation);
+    int32_t sms = k->sms, of_a = (int32_t)k->a.operation, of_b = (int32_t)k->b.operation;
+    set(plan, LT_DESC_TRANSA, &of_b, sizeof of_b);
+    set(plan, LT_DESC_TRANSB, &of_a, sizeof of_a);
     if (sms > 0) set(plan, LT_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
     layout(k, &plan->a, type_of(k->word), k->a.rows, k->a.cols, k->a.ld);
     layout(k, &plan->b, type_of(k->word), k->b.rows, k->b.cols, k->b.ld);
