@@ -332,8 +332,8 @@ double machine_turn(const Machine *m, const TapeGroup *g, CollOp op) {
     return rate[1] / rate[0];
 }
 
-double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *send) {
-    double all = machine_send(m, g, send), part = machine_turn(m, g, send->op);
+double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *send, double all) {
+    double part = machine_turn(m, g, send->op);
     if (part >= 1) return all;
     Send none = *send;
     none.bytes = 0;

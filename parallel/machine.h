@@ -60,8 +60,8 @@ struct Machine {
 double machine_work(const Machine *m, const Work *w);
 /* As described a collective costs the least of some lines in its bytes: c(n) >= c(0) + n lim c(k)/k. */
 double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
-/* Local, pure. Seconds of the same where replicas send in turns (machine.c). */
-double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *s);
+/* Local, pure. Seconds of the same where replicas send in turns (machine.c). all: machine_send of it. */
+double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *s, double all);
 /* Local, pure. The share of a collective's time for bytes that is left then; 1: replicas share no port. */
 double machine_turn(const Machine *m, const TapeGroup *g, CollOp op);
 /* Local, pure. Has a rank room for so many bytes? */

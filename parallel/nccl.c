@@ -2,7 +2,8 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <string.h>
+
+#include "base/library.h"
 
 static const char *const names[] = {
     "ncclGetVersion",
@@ -27,16 +28,9 @@ enum { NAMES = sizeof names / sizeof *names };
 _Static_assert(sizeof(Nccl) == NAMES * sizeof(void *), "a name for each function");
 
 bool nccl_load(const char *library, Nccl *n, Err *e) {
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL), *f[NAMES];
+    void *handle = library_open(library, names, NAMES, n, e);
     int version = 0;
-    if (!handle) return err(e, "%s", dlerror());
-    for (int i = 0; i < NAMES; i++) {
-        f[i] = dlsym(handle, names[i]);
-        if (f[i]) continue;
-        dlclose(handle);
-        return err(e, "%s has no %s", library, names[i]);
-    }
-    memcpy(n, f, sizeof f); // POSIX: an address of a function has the bits of one of data
+    if (!handle) return false;
     if (n->version(&version) == NCCL_SUCCESS && version >= NCCL_OLDEST) return true;
     dlclose(handle);
     return err(e, "%s is of version %d, before %d", library, version, NCCL_OLDEST);

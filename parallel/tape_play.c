@@ -40,7 +40,7 @@ static void costs_of(Costs *c, const Tape *t, const Machine *m) {
     for (int i = 0; i < t->n_sends; i++) {
         const TapeGroup *g = &t->group[t->send[i].group];
         c->load[i] = machine_send(m, g, &t->send[i]);
-        c->send[i] = machine_send_in_turn(m, g, &t->send[i]);
+        c->send[i] = machine_send_in_turn(m, g, &t->send[i], c->load[i]);
         c->beside[t->send[i].group] = machine_beside(m, g, &t->send[i]);
     }
 }

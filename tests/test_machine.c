@@ -356,6 +356,10 @@ TEST(machine_direct_messages_wait_for_the_processor_one_by_one) {
                0.5 * 10e-6 + 0.5 * (5 * 1e-6 + 18 * 10e-6));
 }
 
+static double in_turn(const Machine *m, const TapeGroup *g, const Send *s) {
+    return machine_send_in_turn(m, g, s, machine_send(m, g, s));
+}
+
 /* A group across nodes, and replicas beside each other inside them: each rank's share of the port grows with them until
  * its own rate is what counts. */
 TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
@@ -364,13 +368,13 @@ TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
     TapeGroup across = stretch(4, 8);
     double start = 10e-6 * (0.5 + 0.5 * 3), bytes = 3 / 4. * 1e6;
     m.level[1].rank_rate = 15e9;
-    CHECK_SAME(machine_send_in_turn(&m, &across, &s), start + bytes / 5e9);
+    CHECK_SAME(in_turn(&m, &across, &s), start + bytes / 5e9);
     across.replicas = (Placement){1, {2}, {1}};
-    CHECK_SAME(machine_send_in_turn(&m, &across, &s), start + bytes / 10e9);
+    CHECK_SAME(in_turn(&m, &across, &s), start + bytes / 10e9);
     across.replicas = (Placement){1, {4}, {2}};
-    CHECK_SAME(machine_send_in_turn(&m, &across, &s), start + bytes / 15e9);
+    CHECK_SAME(in_turn(&m, &across, &s), start + bytes / 15e9);
     across = stretch(2, 8), across.replicas = (Placement){1, {2}, {16}}; // on other nodes
-    CHECK_SAME(machine_send_in_turn(&m, &across, &s), machine_send(&m, &across, &s));
+    CHECK_SAME(in_turn(&m, &across, &s), machine_send(&m, &across, &s));
 }
 
 /* One exchange sends everything to all, in one step; in rounds it is sent twice. */

@@ -1,8 +1,8 @@
 #include "layers/cuda/cublaslt.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <string.h>
+
+#include "base/library.h"
 
 static const char *const names[] = {
     "cublasLtGetVersion",
@@ -24,16 +24,7 @@ enum { NAMES = sizeof names / sizeof *names };
 _Static_assert(sizeof(CublasLt) == NAMES * sizeof(void *), "a name for each function");
 
 bool cublaslt_load(const char *library, CublasLt *lt, Err *e) {
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL), *f[NAMES];
-    if (!handle) return err(e, "%s", dlerror());
-    for (int i = 0; i < NAMES; i++) {
-        f[i] = dlsym(handle, names[i]);
-        if (f[i]) continue;
-        dlclose(handle);
-        return err(e, "%s has no %s", library, names[i]);
-    }
-    memcpy(lt, f, sizeof f); // POSIX: an address of a function has the bits of one of data
-    return true;
+    return library_open(library, names, NAMES, lt, e) != NULL;
 }
 
 static CublasLt loaded;
