@@ -127,4 +127,15 @@ static inline void slopes(double (*f)(const void *ctx, const double *x), const v
     }
 }
 
+/* Loss and gradient of one row as the header of classifier states them. */
+static inline double classifier_reference(const float *x, int64_t V, int32_t target, double scale,
+                                          double *dx) {
+    double max = -INFINITY, sum = 0;
+    for (int64_t v = 0; v < V; v++) max = fmax(max, (double)x[v]);
+    for (int64_t v = 0; v < V; v++) sum += exp((double)x[v] - max);
+    for (int64_t v = 0; v < V; v++)
+        dx[v] = target < 0 ? 0 : (exp((double)x[v] - max) / sum - (v == target)) * scale;
+    return target < 0 ? 0 : log(sum) + max - (double)x[target];
+}
+
 #endif

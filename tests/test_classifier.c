@@ -1,15 +1,5 @@
 #include "tests/layers.h"
 
-/* Loss and gradient of one row as the header of classifier states them. */
-static double reference(const float *x, int64_t V, int32_t target, double scale, double *dx) {
-    double max = -INFINITY, sum = 0;
-    for (int64_t v = 0; v < V; v++) max = fmax(max, (double)x[v]);
-    for (int64_t v = 0; v < V; v++) sum += exp((double)x[v] - max);
-    for (int64_t v = 0; v < V; v++)
-        dx[v] = target < 0 ? 0 : (exp((double)x[v] - max) / sum - (v == target)) * scale;
-    return target < 0 ? 0 : log(sum) + max - (double)x[target];
-}
-
 typedef struct Case {
     int64_t T, V, ld;
     float size; // logits in [-size, size)
@@ -80,7 +70,7 @@ static void run_cut(const char *set, int threads, const Case *c, const int32_t *
 static bool row_matches(const Case *c, const float *x, int32_t target, float loss,
                         const float *grad, bool in_parts) {
     double *dx = doubles_copy(NULL, c->V), scale = (double)(1.0f / (float)c->T),
-           want = reference(x, c->V, target, scale, dx);
+           want = classifier_reference(x, c->V, target, scale, dx);
     // The loss is worked out in double from sums that fp32 exponentials (2e-7) went into; it is
     // stored in fp32.
     if (!near_all("loss", &loss, &want, 1, 5e-7)) return false;

@@ -1,5 +1,6 @@
 /* layers/classifier.cu against double precision: whole rows and rows that are cut, in both words of storage. */
 #include "tests/cuda.h"
+#include "tests/layers.h"
 
 typedef struct Case {
     int64_t T, V, ld, skew;
@@ -13,16 +14,6 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 static const float pad = 12288; // between the rows; bf16 holds it
-
-/* Loss and gradient of one row as the header of classifier states them. */
-static double reference(const float *x, int64_t V, int32_t target, double scale, double *dx) {
-    double max = -INFINITY, sum = 0;
-    for (int64_t v = 0; v < V; v++) max = fmax(max, (double)x[v]);
-    for (int64_t v = 0; v < V; v++) sum += exp((double)x[v] - max);
-    for (int64_t v = 0; v < V; v++)
-        dx[v] = target < 0 ? 0 : (exp((double)x[v] - max) / sum - (v == target)) * scale;
-    return target < 0 ? 0 : log(sum) + max - (double)x[target];
-}
 
 static Words logits_new(const Case *c, bool bf16) {
     Words x = words_empty(c->T * c->ld, bf16, c->skew);
@@ -45,7 +36,7 @@ static bool matches(const Case *c, bool bf16, const Words *before, const int32_t
                     const Words *loss, const Words *after) {
     double *dx = doubles_copy(NULL, c->V);
     for (int64_t t = 0; t < c->T; t++) {
-        double want = reference(before->host + t * c->ld, c->V, target[t], 1, dx);
+        double want = classifier_reference(before->host + t * c->ld, c->V, target[t], 1, dx);
         if (fabs((double)loss->host[t] - want) > 2e-6 * (1 + want + (double)c->size)) {
             test_fail(__FILE__, __LINE__, "loss of %lld: %g, not %g", (long long)t,
                       (double)loss->host[t], want);
