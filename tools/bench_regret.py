@@ -2,12 +2,14 @@
 """Is the planner right? Every layout trained on emulated clusters, beside what was foretold; adds "regret" to bench/results/search.json.
 
     python3 tools/bench_regret.py [--only TEXT] [--steps 2] [--finals 4] [--out bench/results/search.json]
+                                                       some cases; the others stay in the file
     python3 tools/bench_regret.py --page README.md     puts the table of that file between the page's lines
                                                        <!-- regret:begin --> and <!-- regret:end -->
 
 Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. regret: how much longer a step of the layout that
 the search chooses takes than one of the layout that was measured to be the fastest; error: median over the layouts of
-|measured / predicted - 1|. On slow links layouts that are foretold to take more than some times the best ("within") are trained for a single step.
+|measured / predicted - 1|. Ranks have one thread each and go before other processes of the machine. On slow links layouts that are
+foretold to take more than some times the best ("within") are trained for a single step.
 """
 import argparse
 import json
@@ -42,8 +44,9 @@ def measure(cluster, shape, args, cache):
     what, model, batch, micro = shape
     n = sum(int(h) for h in hosts.split())
     bench = [os.path.join(TOP, "build/bench_layouts"), "--foretell", "--model", model, "--batch", str(batch), "--micro", str(micro),
-             "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals)] + (["--within", str(within)] if within else [])
-    env = dict(os.environ, LIMIT_S="1500", XDG_CACHE_HOME=cache)
+             "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals)]
+    bench += ["--within", str(within)] if within else []
+    env = dict(os.environ, LIMIT_S="1500", XDG_CACHE_HOME=cache, FIRST="1")
     run = subprocess.run([LAB, "mpirun", str(n), str(ranks), "env", f"XDG_CACHE_HOME={cache}"] + bench, env=env, cwd=TOP, stdout=subprocess.PIPE)
     lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
     if run.returncode or "regret" not in lines[-1]:
@@ -61,16 +64,26 @@ def measure(cluster, shape, args, cache):
     }
 
 
+def put_case(path, command, case):
+    """Into the file, in place of what it has of this case; cases that the script no longer has go."""
+    stamp = bench_page.stamp(command)
+    key = lambda r: (r["cluster"], r["shape"])
+    old = bench_page.load(path).get("regret", {}).get("cases", []) if os.path.exists(path) else []
+    cases = {key(r): r for r in old if "commit" in r} | {key(case): {"commit": stamp.pop("commit")} | case}
+    bench_page.save(path, "regret", stamp | {"cases": [cases[c[0], s[0]] for c in CLUSTERS for s in SHAPES if (c[0], s[0]) in cases]})
+
+
 def table(d):
     out = ["| cluster | shape | layouts | choice | ms | fastest measured | ms | regret | error of ms | bytes equal |", "|---|---|---|---|---|---|---|---|---|---|"]
     for r in d["cases"]:
         out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {r['best']} | {r['best_ms']:.0f} "
                    f"| {100 * r['regret']:.1f} % | {100 * r['error']:.0f} % | {r['bytes_equal']} of {r['layouts']} |")
+    commits = ", ".join(dict.fromkeys(r["commit"] for r in d["cases"]))
     near = sum(r["regret"] <= 0.05 for r in d["cases"])
     out.append("")
     out.append(f"The choice is within 5 % of the fastest in {near} of {len(d['cases'])} cases, {100 * max(r['regret'] for r in d['cases']):.0f} % "
                f"at worst; predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median). "
-               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`.")
+               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {commits}: `{d['command']}`.")
     return "\n".join(out) + "\n"
 
 
@@ -86,7 +99,6 @@ def main():
     if args.page:
         return bench_page.put(args, "regret", table(bench_page.load(args.out)["regret"]))
     command = f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds} --finals {args.finals}"
-    cases = []
     with tempfile.TemporaryDirectory() as cache:
         for cluster in CLUSTERS:
             for shape in SHAPES:
@@ -94,12 +106,11 @@ def main():
                     continue
                 subprocess.run([LAB, "up", cluster[1], cluster[3]] + ([cluster[4]] if cluster[4] else []), check=True)
                 begin = time.time()
-                case = measure(cluster, shape, args, os.path.join(cache, f"{len(cases)}"))
-                cases.append(case)
+                case = measure(cluster, shape, args, os.path.join(cache, f"{CLUSTERS.index(cluster)}{SHAPES.index(shape)}"))
+                put_case(args.out, command, case)
                 print(f"{case['cluster']}, {case['shape']}: {case['layouts']} layouts, {case['pick']} {case['pick_ms']:.0f} ms, "
                       f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error {100 * case['error']:.0f} %, "
                       f"{case['bytes_equal']} equal in bytes; {time.time() - begin:.0f} s", flush=True)
-                bench_page.save(args.out, "regret", {**bench_page.stamp(command), "cases": cases})
     subprocess.run([LAB, "down"], check=True)
 
 
