@@ -13,7 +13,7 @@
  *
  *     ms           median of --steps steps in each of --rounds rounds, on rank 0; one more to warm up each time
  *     error_ms     standard error of that median, by the quartiles of those steps
- *     fastest_ms   the least of them
+ *     fastest_ms   the least of them; first_ms: of those before the --finals
  *     tensor_ms    of a step that rank 0 was held up by collectives along x and y; other_ms: by all others
  *     update_ms    of a step, from the end of its last micro-step on
  *     each_ms      with --alternate: all those steps, in the order in which they were made
@@ -64,7 +64,7 @@ typedef struct Entry {
     Choice choice;
     Times steps, serial;
     int64_t received, memory, resident;
-    double median;
+    double median, first;
     int best; // place in a search; 0: unknown
     bool far; // foretold beyond --within
     bool final;
@@ -360,8 +360,7 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
 
 static void trial_close(Trial *t) {
     mem_free(t->inputs), mem_free(t->targets);
-    model_free(&t->m);
-    grid_free(&t->grid);
+    model_free(&t->m), grid_free(&t->grid);
 }
 
 /* One round of one candidate, from nothing to nothing. */
@@ -446,9 +445,9 @@ static void print_entry(Entry *e) {
         e->median = median(&e->steps, TIME_ALL); // which sorts them
         const double *ms = e->steps.ms[TIME_ALL];
         printf(",\"error_ms\":%.3f,\"fastest_ms\":%.3f", median_error(ms, e->steps.n), ms[0]);
-    } else {
+        if (e->first > 0) printf(",\"first_ms\":%.3f", e->first);
+    } else
         printf(",\"ms\":null");
-    }
     print_times(&e->serial, "serial_");
     printf(",\"received\":%" PRId64 ",\"memory\":%" PRId64 ",\"resident\":%" PRId64, e->received,
            e->memory, e->resident);
@@ -503,8 +502,9 @@ static void play_finals(Bench *b) {
     double *ms = mem_calloc((size_t)b->n, sizeof *ms), best = INFINITY;
     int pick = 0, n = 0;
     for (int i = 0; i < b->n; i++) {
-        const Entry *e = &b->entry[i];
+        Entry *e = &b->entry[i];
         ms[i] = e->steps.n ? median(&e->steps, TIME_ALL) : INFINITY;
+        if (e->steps.n) e->first = e->steps.ms[TIME_ALL][0];
         if (e->choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
     }
     group_share(&b->group, ms, (size_t)b->n * sizeof *ms);
