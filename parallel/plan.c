@@ -194,6 +194,12 @@ bool plan_search(Plan *p, Err *e) {
                    quantity_short((double)l.c.price.memory, AS_BYTES, "GiB", takes));
     }
     p->n_presets = search_presets(&p->space, &p->machine, p->preset, p->preset_name, PLAN_PRESETS);
+    p->n_absent = 0;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        int k = 0;
+        while (k < p->n_presets && strcmp(p->preset_name[k], families[i].name) != 0) k++;
+        if (k == p->n_presets) p->absent[p->n_absent++] = families[i].name;
+    }
     return true;
 }
 
