@@ -121,6 +121,9 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         Choice preset[PLAN_PRESETS];
         const char *name[PLAN_PRESETS];
         int n_presets = search_presets(s, described, preset, name, PLAN_PRESETS);
+        Space any = *s; // as search_presets has it: other layouts than the one that is asked for
+        any.only = NULL;
+        l.s = &any, l.orders.n = 0;
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }
     sort_works(&l);

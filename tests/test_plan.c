@@ -151,6 +151,29 @@ TEST(plan_lists_what_its_candidates_do) {
     plan_list_free(&list);
 }
 
+/* Groups of named schemes lie among the ranks that there are, whatever one layout was asked for. */
+TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
+    Plan p;
+    CalibrateList list;
+    Layout only;
+    Err e;
+    int others = 0;
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    CHECK(layout_parse(&only, "d2.x2", 4, &e));
+    p.space.only = &only;
+    plan_list(&p.space, &p.machine, &list);
+    for (int i = 0; i < list.n_groups; i++) {
+        const Placement *at = &list.group[i].place;
+        int last = 0, size = 1;
+        for (int k = 0; k < at->n; k++)
+            last += (at->size[k] - 1) * at->stride[k], size *= at->size[k];
+        CHECK(size == list.group[i].size && last < 4);
+        others += size == 4;
+    }
+    CHECK(others > 0);
+    plan_list_free(&list);
+}
+
 /* ---- the program */
 
 static int plan_program(char *text, size_t n, const char *options) {
@@ -200,6 +223,15 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
     CHECK(status == 0);
     CHECK(strstr(text, "plan     ") && strstr(text, "ms a step foretold"));
     CHECK(strstr(text, "\n14\n"));
+}
+
+TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
+    char text[16384];
+    int status = plan_program(text, sizeof text,
+                              "--ranks 4 --layout d2.x2 --model "
+                              "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256");
+    if (status) printf("%s\n", text);
+    CHECK(status == 0 && strstr(text, "chosen       d2.x2") && strstr(text, "fsdp"));
 }
 
 TEST(plan_for_the_cluster_of_the_example) {
