@@ -13,9 +13,9 @@ static const double doubtful = 0.4; // half of the predictions err by more
 
 int last_lines(LedgerLine lines[], int max) {
     Err e;
-    int damaged;
+    LedgerDamage damage;
     char *path = *o.ledger ? mem_strdup(o.ledger) : ledger_path();
-    int n = path ? ledger_read(path, lines, max, &damaged, &e) : 0;
+    int n = path ? ledger_read(path, lines, max, &damage, &e) : 0;
     mem_free(path);
     return n > 0 ? n : 0;
 }

@@ -111,7 +111,7 @@ static void load_to_check(void *ctx, TensorTable *t, Team *team, const Group *g)
     if (!*r->init)
         tensors_init(t, team, (uint64_t)o.seed);
     else if (!weights_load(r->init, t, g, &e))
-        die("%s", e.text);
+        die_user("%s", e.text);
 }
 
 static void batch_to_check(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,

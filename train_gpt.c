@@ -78,7 +78,8 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
                              : "; step %" PRId64 " in %s is whole: --resume continues from it",
                          r->saved_step, o.save)
             : mem_printf("; nothing was saved");
-    die("%s is %s at step %" PRId64 "; first tensor that is not finite: %s%s. %s", what,
+    die_user(
+        "%s is %s at step %" PRId64 "; first tensor that is not finite: %s%s. %s", what,
         isnan(value) ? "not a number" : "infinite", r->state.step + 1,
         name[0] ? name : "none (the sum itself overflowed)", last,
         o.exact
@@ -200,7 +201,7 @@ static void save(Run *r) {
     outer_mean_moments(&r->m);
     if (r->lead) metrics_sync(r->metrics); // a checkpoint never knows more steps than the records
     if (!checkpoint_save(o.save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e))
-        die("%s", e.text);
+        die_user("%s", e.text);
     r->saved_step = r->state.step;
     note(r, "step %" PRId64 ": saved in %s", r->state.step, o.save);
     mem_free(text);
@@ -312,10 +313,10 @@ static void train(Run *r) {
 static void export_weights(Run *r) {
     Err e;
     if (*o.export_hf && !weights_export(o.export_hf, model_pull(&r->m), "F32", &r->group, &e))
-        die("%s", e.text);
+        die_user("%s", e.text);
     if (*o.export_llmc && !llmc_model_save(o.export_llmc, model_pull(&r->m),
                                            o.dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))
-        die("%s", e.text);
+        die_user("%s", e.text);
 }
 
 static void end(Run *r) {
@@ -386,6 +387,8 @@ int main(int argc, char **argv) {
     ranks_share_usage();
     options = options_table(&o);
     opt_parse(options, argc, argv, usage);
+    if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0 || strcmp(o.llmc_log, "-") == 0)
+        io_keep_stdout();
     if (*o.cluster && !o.plan) die_usage("--cluster describes where to plan for: it needs --plan");
     if (!*o.train && !*o.init && !o.memory && !o.matrix && !o.plan)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "

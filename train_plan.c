@@ -3,6 +3,7 @@
  * Rank 0 searches; all ranks get its choices. */
 #include "train_gpt.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "data/io.h"
 #include "parallel/detect.h"
 #include "parallel/ledger.h"
 #include "parallel/ranks.h"
@@ -118,7 +120,7 @@ static void search(Run *r, Plan *p) {
                       "%d ranks gives them of %" PRId64 " sequence%s",
                       o.sync_every, p->space.p, sequences, sequences > 1 ? "s" : "");
         if (!r->lead) ranks_follow(r->world);
-        die("%s", e.text);
+        die_user("%s", e.text);
     }
     group_share(&r->group, p->best, sizeof p->best);
     group_share(&r->group, &p->n_best, sizeof p->n_best);
@@ -159,10 +161,11 @@ static void print_plan(const Plan *p) {
     plan_print(p, stdout);
     fflush(stdout);
     if (!*o.json) return;
-    FILE *f = fopen(o.json, "w");
-    if (!f) die("--json: cannot write %s", o.json);
+    FILE *f = io_fopen(o.json);
+    if (!f) die_user("--json: cannot write %s: %s", o.json, strerror(errno));
     plan_json(p, f);
-    if (fclose(f)) die("--json: cannot write %s", o.json);
+    bool bad = ferror(f) != 0;
+    if (fclose(f) || bad) die_user("--json: cannot write %s: %s", o.json, strerror(errno));
 }
 
 bool plan_run(Run *r) {

@@ -67,7 +67,7 @@ static void choose_config(Run *r, const char *checkpoint) {
     bool named = opt_given(opt_find(options, "model"));
     config_from_options(r);
     if (*from && !named && !(checkpoint ? checkpoint_config : weights_config)(from, &r->config, &e))
-        die("%s", e.text);
+        die_user("%s", e.text);
     if (r->tokenizer && tokenizer_vocab(r->tokenizer) > r->config.vocab)
         die_usage("--tokenizer %s has %d tokens, the model's vocabulary %" PRId64, r->vocabulary,
                   tokenizer_vocab(r->tokenizer), r->config.vocab);
@@ -148,8 +148,9 @@ static void plan_model(Run *r) {
 static void read_state(Run *r, const char *checkpoint) {
     Err e;
     char *text = checkpoint_state(checkpoint, &e);
-    if (!text) die("%s", e.text);
-    if (!runstate_parse(text, &r->state, &e)) die("%s/train_state.json: %s", checkpoint, e.text);
+    if (!text) die_user("%s", e.text);
+    if (!runstate_parse(text, &r->state, &e))
+        die_user("%s/train_state.json: %s", checkpoint, e.text);
     mem_free(text);
 }
 
@@ -163,9 +164,9 @@ static char *find_checkpoint(Run *r) {
     int64_t step;
     char *path = checkpoint_latest(o.save, &step, &r->group);
     if (path && !o.resume)
-        die("--save %s holds a run already, up to step %" PRId64
-            ": --resume continues it, or name another folder",
-            o.save, step);
+        die_user("--save %s holds a run already, up to step %" PRId64
+                 ": --resume continues it, or name another folder",
+                 o.save, step);
     if (!path && o.resume && r->lead)
         printf("nothing to resume in %s: starting at step 0\n", o.save);
     if (path) r->saved_step = step, read_state(r, path);
@@ -177,12 +178,12 @@ static void load_weights(Run *r, const char *checkpoint) {
     if (checkpoint) {
         char *text;
         if (!checkpoint_load(checkpoint, model_host(&r->m), &text, &r->group, &e))
-            die("%s", e.text);
+            die_user("%s", e.text);
         if (r->lead) printf("resuming from %s\n", checkpoint);
         if (r->lead) runstate_differences(text, options, stdout);
         mem_free(text);
     } else if (*r->init) {
-        if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) die("%s", e.text);
+        if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) die_user("%s", e.text);
     } else {
         tensors_init(model_host(&r->m), r->team, (uint64_t)o.seed);
     }
@@ -212,14 +213,15 @@ static void check_outputs(const Run *r) {
     for (int i = 0; i < 2; i++) {
         char *inside = mem_printf("%s/file", folders[i]);
         if (*folders[i] && (!io_make_dirs(folders[i], &e) || !io_can_write(inside, &e)))
-            die("%s", e.text);
+            die_user("%s", e.text);
         mem_free(inside);
     }
     int lock; // held until the process ends
-    if (*folders[0] && !checkpoint_lock(o.save, &r->group, &lock, &e)) die("--save: %s", e.text);
+    if (*folders[0] && !checkpoint_lock(o.save, &r->group, &lock, &e))
+        die_user("--save: %s", e.text);
     if (*o.export_llmc && (!llmc_model_fits(&r->config, &e) || !io_can_write(o.export_llmc, &e)))
-        die("--export-llmc: %s", e.text);
-    if (*o.trace && !io_can_write(o.trace, &e)) die("--trace: %s", e.text);
+        die_user("--export-llmc: %s", e.text);
+    if (*o.trace && !io_can_write(o.trace, &e)) die_user("--trace: %s", e.text);
 }
 
 /* Share of the tokens that the ranks compute and nobody asked for. */

@@ -1,6 +1,6 @@
 /* die -- one way to fail: a single line that says who, what, where and what to do next.
  *
- *     train_gpt: rank 2 on node7: cannot open x.bin: No such file (data/shard.c:41 shard_open)
+ *     train_gpt: rank 2 on node7: cannot start a thread: Resource temporarily unavailable (base/team.c:41 start)
  *
  * A training step has no recovery, so no error code climbs the stack: functions return values and
  * the place that notices a failure ends the program. Parsers of foreign bytes are the exception:
@@ -20,6 +20,8 @@ typedef struct Err {
 /* Local. Prints one line on stderr with a single write and ends the process with status 1. When several
  * threads die, the first one prints. */
 #define die(...) die_at(__FILE__, __LINE__, __func__, 1, __VA_ARGS__)
+/* Local. The same for what files, names and sizes of the user's make impossible: no source position, which would help nobody. */
+#define die_user(...) die_at(__FILE__, 0, __func__, 1, __VA_ARGS__)
 /* Local. The same for a wrong command line: status 2, no source position. */
 #define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
 /* Local. Continues after printing one line "train_gpt: warning: ...". */

@@ -16,9 +16,9 @@ Batches batches_make(const ShardSet *set, int64_t seq, int64_t per_step, uint64_
         b.before[i + 1] = b.before[i] + (set->shards[i].n_tokens - 1) / seq;
     b.n_samples = b.before[set->n];
     if (b.n_samples == 0)
-        die("%s%s: %" PRId64 " tokens in all, and no file holds the %" PRId64
-            " of one sequence and its last target; use more text or a shorter --seq",
-            set->shards[0].path, set->n > 1 ? " and others" : "", set->n_tokens, seq + 1);
+        die_user("%s%s: %" PRId64 " tokens in all, and no file holds the %" PRId64
+                 " of one sequence and its last target; use more text or a shorter --seq",
+                 set->shards[0].path, set->n > 1 ? " and others" : "", set->n_tokens, seq + 1);
     return b;
 }
 

@@ -125,11 +125,11 @@ HellaSwag hellaswag_open(const char *path, int64_t vocab) {
     Err e;
     HellaSwag h;
     IoMap m = io_open(path);
-    if (!hellaswag_parse(m.p, m.n, &h, &e)) die("%s: %s", path, e.text);
+    if (!hellaswag_parse(m.p, m.n, &h, &e)) die_user("%s: %s", path, e.text);
     if (h.max_id >= vocab)
-        die("%s: holds token id %" PRId64 ", but the vocabulary has ids 0..%" PRId64
-            ": the file is encoded with another tokenizer than the model's",
-            path, h.max_id, vocab - 1);
+        die_user("%s: holds token id %" PRId64 ", but the vocabulary has ids 0..%" PRId64
+                 ": the file is encoded with another tokenizer than the model's",
+                 path, h.max_id, vocab - 1);
     h.file = m;
     return h;
 }

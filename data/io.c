@@ -200,7 +200,7 @@ bool io_map(IoMap *m, const char *path, Err *e) {
 IoMap io_open(const char *path) {
     IoMap m;
     Err e;
-    if (!io_map(&m, path, &e)) die("%s", e.text);
+    if (!io_map(&m, path, &e)) die_user("%s", e.text);
     return m;
 }
 
@@ -294,4 +294,22 @@ bool io_can_write(const char *path, Err *e) {
     if (ok) io_abandon(&f);
     mem_free(beside);
     return ok;
+}
+
+static int kept = -1;
+
+void io_keep_stdout(void) {
+    fflush(stdout);
+    kept = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (kept < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+        die_user("-: the standard output is not open: %s", strerror(errno));
+}
+
+int io_stdout(const char *path) {
+    return strcmp(path, "-") == 0 && kept >= 0 ? fcntl(kept, F_DUPFD_CLOEXEC, 3) : -1;
+}
+
+FILE *io_fopen(const char *path) {
+    int fd = io_stdout(path);
+    return fd < 0 ? fopen(path, "we") : fdopen(fd, "w");
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/die.h"
 
@@ -75,6 +76,14 @@ bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
 /* Local. Could a file be written here at the end of a long run? Tried with a name beside it, which goes again. */
 bool io_can_write(const char *path, Err *e);
+
+/* Local. "-" as the name of an output is the standard output, which from here on holds nothing else: what is printed for people
+ * goes to the standard error. Before anything is printed. */
+void io_keep_stdout(void);
+/* Local. A descriptor of it for "-" (close), -1 for other names, or where it was not kept. */
+int io_stdout(const char *path);
+/* Local. fopen(path, "w") that knows "-"; NULL with errno. */
+FILE *io_fopen(const char *path);
 
 /* For tests. The nth (1 = next) call of this thread that changes the disk fails with "No space left on device",
  * or, with kill, ends the process as kill -9 would. 0 switches it off. Returns how many such calls

@@ -23,8 +23,8 @@ typedef struct LogFile {
 typedef size_t LogKeep(const char *p, size_t n, int64_t step);
 
 /* Local. resume_step == 0 begins the file (an older one becomes PATH.old), > 0 continues it after
- * what `keep` keeps; keep == NULL starts at the end. path NULL or "" opens nothing. Dies when the
- * file cannot be opened. */
+ * what `keep` keeps; keep == NULL starts at the end. path NULL or "" opens nothing,
+ * "-" the standard output (io_keep_stdout). Dies when the file cannot be opened. */
 void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *keep);
 void logfile_write(LogFile *f, const void *p, size_t n);
 void logfile_sync(LogFile *f);

@@ -210,7 +210,7 @@ static void open_events(Metrics *m, const char *dir) {
     char host[128];
     uint8_t buf[256];
     if (mkdir(dir, 0777) && errno != EEXIST)
-        die("cannot make the folder %s: %s; its parent must exist", dir, strerror(errno));
+        die_user("cannot make the folder %s: %s; its parent must exist", dir, strerror(errno));
     machine_host(host, sizeof host);
     double now = machine_clock();
     // the process number keeps two runs of one second apart

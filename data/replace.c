@@ -27,7 +27,7 @@ static void check(bool ok, const Err *e) {
     if (ok) return;
     replace_abandon_all(0);
     open_ones = NULL;
-    die("%s; no file was left half-written", e->text);
+    die_user("%s; no file was left half-written", e->text);
 }
 
 Replace *replace_open(const char *path) {

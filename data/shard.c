@@ -421,7 +421,7 @@ bool shard_map(const char *path, Shard *out, Err *e) {
 Shard shard_open(const char *path) {
     Err e;
     Shard s;
-    if (!shard_map(path, &s, &e)) die("%s", e.text);
+    if (!shard_map(path, &s, &e)) die_user("%s", e.text);
     return s;
 }
 
@@ -470,10 +470,10 @@ static void names_expand(Names *names, const char *word) {
     glob_t g;
     int rc = glob(word, 0, NULL, &g);
     if (rc == GLOB_NOMATCH) {
-        if (strpbrk(word, "*?[")) die("no file matches \"%s\"", word);
-        die("cannot open %s: %s", word, strerror(ENOENT));
+        if (strpbrk(word, "*?[")) die_user("no file matches \"%s\"", word);
+        die_user("cannot open %s: %s", word, strerror(ENOENT));
     }
-    if (rc) die("cannot search for \"%s\": %s", word, strerror(errno));
+    if (rc) die_user("cannot search for \"%s\": %s", word, strerror(errno));
     for (size_t i = 0; i < g.gl_pathc; i++)
         if (!bin_was_found(&g, g.gl_pathv[i])) names_add(names, mem_strdup(g.gl_pathv[i]));
     globfree(&g);
@@ -489,7 +489,7 @@ static Names names_of(const char *text) {
     for (char *word; (word = strsep(&rest, ",")) != NULL;)
         if (*word) names_expand(&names, word);
     mem_free(copy);
-    if (names.n == 0) die("no token files are named in \"%s\"", text);
+    if (names.n == 0) die_user("no token files are named in \"%s\"", text);
     return names;
 }
 
@@ -499,11 +499,11 @@ static void check_distinct(const ShardSet *set) {
     struct stat *st = mem_calloc((size_t)set->n, sizeof *st);
     for (int i = 0; i < set->n; i++) {
         if (stat(set->shards[i].path, &st[i]))
-            die("cannot read %s: %s", set->shards[i].path, strerror(errno));
+            die_user("cannot read %s: %s", set->shards[i].path, strerror(errno));
         for (int k = 0; k < i; k++)
             if (st[k].st_ino == st[i].st_ino && st[k].st_dev == st[i].st_dev)
-                die("%s and %s are the same file: name it once", set->shards[k].path,
-                    set->shards[i].path);
+                die_user("%s and %s are the same file: name it once", set->shards[k].path,
+                         set->shards[i].path);
     }
     mem_free(st);
 }
@@ -520,7 +520,7 @@ ShardSet shards_open(const char *text, int64_t vocab, Team *team) {
          i++) { // after all are open: a missing file is found before hours of reading
         Err e;
         Shard *s = &set.shards[i];
-        if (!shard_check(s, vocab, team, &e)) die("%s: %s", s->path, e.text);
+        if (!shard_check(s, vocab, team, &e)) die_user("%s: %s", s->path, e.text);
         set.n_tokens += s->n_tokens;
         mem_free(names.at[i]);
     }

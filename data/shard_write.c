@@ -23,9 +23,10 @@ ShardWriter *shard_writer_open(const char *prefix, const char *split, ShardForma
                                int32_t vocab, int64_t shard_tokens) {
     size_t n = strlen(prefix);
     if (format == SHARD_MEGATRON)
-        die("Megatron files are read, not written: choose llmc16, llmc32 or nanogpt");
+        die_user("Megatron files are read, not written: choose llmc16, llmc32 or nanogpt");
     if (format != SHARD_LLMC32 && vocab > 65536)
-        die("a vocabulary of %d tokens does not fit 16 bits: choose the format llmc32", (int)vocab);
+        die_user("a vocabulary of %d tokens does not fit 16 bits: choose the format llmc32",
+                 (int)vocab);
     ShardWriter *w = mem_calloc(1, sizeof *w);
     w->stem = mem_printf("%s%s%s", prefix, n && prefix[n - 1] != '/' ? "_" : "", split);
     w->format = format;
@@ -66,7 +67,7 @@ static void put(ShardWriter *w, const int32_t *ids, int64_t n) {
     uint16_t narrow[BATCH];
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= w->vocab)
-            die("id %d is outside the vocabulary of %d tokens", (int)ids[i], (int)w->vocab);
+            die_user("id %d is outside the vocabulary of %d tokens", (int)ids[i], (int)w->vocab);
     if (w->format == SHARD_LLMC32) replace_write(r, ids, (size_t)n * 4);
     for (int64_t at = 0; w->format != SHARD_LLMC32 && at < n; at += BATCH) {
         int64_t now = n - at < BATCH ? n - at : BATCH;
@@ -84,7 +85,8 @@ void shard_writer_put(ShardWriter *w, const int32_t *ids, int64_t n) {
         int64_t room = most - w->in_file, now = n < room ? n : room;
         if (w->format != SHARD_NANOGPT && w->in_file + now > MOST_TOKENS) {
             replace_abandon_all(0);
-            die("%s.bin would hold more than %d tokens, which llm.c's header cannot count: use "
+            die_user(
+                "%s.bin would hold more than %d tokens, which llm.c's header cannot count: use "
                 "--shard-tokens",
                 w->stem, MOST_TOKENS);
         }

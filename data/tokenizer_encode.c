@@ -256,7 +256,8 @@ static int64_t join(Job *j, int32_t **ids) {
 static int64_t encode(const Tokenizer *t, Team *team, Documents *d, bool separators, bool eot,
                       size_t most, int32_t **ids) {
     if (!t->can_encode)
-        die("this tokenizer can only decode: %s holds no merges; load a folder with vocab.json and "
+        die_user(
+            "this tokenizer can only decode: %s holds no merges; load a folder with vocab.json and "
             "merges.txt, or a tokenizer.json",
             t->format);
     Job j = {.t = t, .text = d->text, .eot = eot};
@@ -285,6 +286,7 @@ Documents documents_of(const uint8_t *text, size_t n) {
 
 int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot, size_t most,
                          int32_t **ids) {
-    if (eot && t->eot < 0) die("the tokenizer has no token that ends a text: encode without it");
+    if (eot && t->eot < 0)
+        die_user("the tokenizer has no token that ends a text: encode without it");
     return encode(t, team, d, true, eot, most, ids);
 }

@@ -23,7 +23,7 @@ static Tokenizer *load_gpt2(const char *vocab, const char *merges) {
     Err e;
     IoMap v = io_open(vocab), m = io_open(merges);
     if (!tokenizer_parse_gpt2(v.p, v.n, m.p, m.n, &t, &e))
-        die("%s and %s: %s", vocab, merges, e.text);
+        die_user("%s and %s: %s", vocab, merges, e.text);
     io_unmap(&v);
     io_unmap(&m);
     return t;
@@ -36,12 +36,13 @@ static Tokenizer *load_one(const char *path) {
     IoMap m = io_open(path);
     bool bin = m.n >= 4 && memcmp(m.p, magic, 4) == 0;
     if (!bin && (m.n == 0 || !memchr("{ \t\r\n", *m.p, 5)))
-        die("%s is no tokenizer: neither JSON nor llm.c's gpt2_tokenizer.bin; name a folder with "
+        die_user(
+            "%s is no tokenizer: neither JSON nor llm.c's gpt2_tokenizer.bin; name a folder with "
             "vocab.json and merges.txt, "
             "a tokenizer.json, or \"bytes\"",
             path);
     bool ok = bin ? tokenizer_parse_bin(m.p, m.n, &t, &e) : tokenizer_parse_json(m.p, m.n, &t, &e);
-    if (!ok) die("%s: %s", path, e.text);
+    if (!ok) die_user("%s: %s", path, e.text);
     io_unmap(&m);
     return t;
 }
@@ -55,7 +56,8 @@ static Tokenizer *load_folder(const char *dir) {
     else if (access(json, F_OK) == 0)
         t = load_one(json);
     else
-        die("%s holds no tokenizer: neither vocab.json with merges.txt nor tokenizer.json", dir);
+        die_user("%s holds no tokenizer: neither vocab.json with merges.txt nor tokenizer.json",
+                 dir);
     mem_free(vocab);
     mem_free(merges);
     mem_free(json);
@@ -143,12 +145,13 @@ static bool bin_text(const Tokenizer *t, Bytes *out) {
 
 void tokenizer_save(const Tokenizer *t, const char *dir) {
     if (!t->can_encode)
-        die("cannot save %s as a vocabulary with merges: it holds no merges", t->format);
+        die_user("cannot save %s as a vocabulary with merges: it holds no merges", t->format);
     if (t->add_prefix_space || !t->use_pieces)
-        die("cannot save this tokenizer.json as vocab.json and merges.txt, which have no place for "
+        die_user(
+            "cannot save this tokenizer.json as vocab.json and merges.txt, which have no place for "
             "add_prefix_space and use_regex");
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        die("cannot make the folder %s: %s", dir, strerror(errno));
+        die_user("cannot make the folder %s: %s", dir, strerror(errno));
     Bytes vocab = vocab_text(t), merges = merges_text(t), bin = {0};
     write_whole(dir, "vocab.json", &vocab);
     write_whole(dir, "merges.txt", &merges);

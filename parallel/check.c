@@ -72,7 +72,8 @@ void check_memory(const Model *m, int ranks, FILE *f) {
             (double)beside / 1048576.0);
     fflush(f);
     if (memory_available() && all > memory_available())
-        die("--check-tp: one rank's whole model, twice, and this mesh's need %.1f MiB on this "
+        die_user(
+            "--check-tp: one rank's whole model, twice, and this mesh's need %.1f MiB on this "
             "node, %.1f MiB are available: check a model of fewer layers, a smaller --micro or "
             "--recompute full",
             (double)all / 1048576.0, (double)memory_available() / 1048576.0);

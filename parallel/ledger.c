@@ -134,21 +134,23 @@ static void rotate(LedgerLine *p, int n, int k) {
     mem_free(copy);
 }
 
-int ledger_read(const char *path, LedgerLine *out, int max, int *damaged, Err *e) {
+int ledger_read(const char *path, LedgerLine *out, int max, LedgerDamage *damage, Err *e) {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t cap = 0;
     int64_t n = 0;
-    *damaged = 0;
+    int number = 0;
+    *damage = (LedgerDamage){0};
     if (!f && errno == ENOENT) return 0;
     if (!f) return err(e, "cannot open %s: %s", path, strerror(errno)) - 1;
     for (ssize_t got; (got = getline(&line, &cap, f)) > 0;) {
         LedgerLine l;
+        number++;
         if (*line == '\n') continue;
-        if (!line_parse(line, (size_t)got, &l))
-            ++*damaged;
-        else
+        if (line_parse(line, (size_t)got, &l))
             out[n++ % max] = l; // a ring: the newest take the place of the oldest
+        else if (damage->n++ == 0)
+            damage->first = number;
     }
     bool bad = ferror(f);
     mem_free(line);

@@ -29,12 +29,17 @@ typedef struct LedgerLine {
     int64_t measured_memory;  // those of them that lie in memory at the end
 } LedgerLine;
 
+/* Lines that are none: how many, and the number of the first one. */
+typedef struct LedgerDamage {
+    int n, first;
+} LedgerDamage;
+
 /* Local. Appends one line with a single write, in folders that it makes where they are missing; false with the reason
  * (a run does not end for it). */
 bool ledger_append(const char *path, const LedgerLine *l, Err *e);
 /* Local. The newest `max` lines, oldest first; returns how many there are: none where there is no file, -1 with
  * the reason where it cannot be read. Lines that are damaged are passed over and counted. */
-int ledger_read(const char *path, LedgerLine *out, int max, int *damaged, Err *e);
+int ledger_read(const char *path, LedgerLine *out, int max, LedgerDamage *damage, Err *e);
 /* Local, pure. The line as JSON, without newline (mem_free). */
 char *ledger_print(const LedgerLine *l);
 /* Local. The default path (mem_free); NULL where the environment names no folder for it. */

@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "base/die.h"
+#include "parallel/quantity.h"
 #include "parallel/tape.h"
 
 enum { MAX_LEVELS = 4 };
@@ -78,5 +79,16 @@ bool machine_parse(Machine *m, const char *text, size_t n, Err *e);
 /* Local. FILE, or NAME:NODES of a preset: h100 a100 v100 consumer cpu. False with the nearest name. */
 bool machine_open(Machine *m, const char *file_or_preset, Err *e);
 void machine_print(const Machine *m, FILE *f);
+
+/* The numbers of a description, by the names that they have there; those of a level as "network.port_rate". */
+typedef struct MachineNumber {
+    char name[40];
+    Quantity as;
+} MachineNumber;
+/* Local, pure. The i-th of them; false: there are no more. */
+bool machine_number(const Machine *m, int i, MachineNumber *out);
+/* Local, pure. Changes it, and what follows from it: all ranks, and levels of whole nodes, grow with a node and with their
+ * number. False where no machine is like that. */
+bool machine_set(Machine *m, int i, double x, Err *e);
 
 #endif

@@ -34,11 +34,12 @@ enum { MAX_LINE = 256 };
 
 /* ---- reading ---- */
 
+typedef enum { IN_DOUBLE, IN_INT, IN_INT64 } NumberType;
 typedef struct Key {
     const char *name;
     Quantity as;
     size_t offset;
-    enum { IN_DOUBLE, IN_INT, IN_INT64 } type;
+    NumberType type;
     bool needed, zero; // must be there; may be 0
 } Key;
 
@@ -101,6 +102,7 @@ static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
 
 enum { LEVEL_RANKS, LEVEL_LATENCY, LEVEL_RANK_RATE, LEVEL_PORT_RATE, N_LEVEL_KEYS };
 static const char *const level_keys[] = {"ranks", "latency", "rank_rate", "port_rate"};
+static const Quantity level_as[] = {AS_COUNT, AS_SECONDS, AS_LINK, AS_LINK};
 
 /* One "key=value" of a level; ranks=all is 0 until all lines are read. */
 static bool level_pair(const Reader *r, Level *l, char *pair, bool seen[N_LEVEL_KEYS]) {
@@ -114,8 +116,7 @@ static bool level_pair(const Reader *r, Level *l, char *pair, bool seen[N_LEVEL_
     if (seen[k]) return wrong(r, "%s is there twice", pair);
     seen[k] = true;
     if (k == LEVEL_RANKS && strcmp(value, "all") == 0) return true;
-    Quantity as = k == LEVEL_RANKS ? AS_COUNT : k == LEVEL_LATENCY ? AS_SECONDS : AS_LINK;
-    if (!read_value(r, pair, &x, as, k == LEVEL_LATENCY, value)) return false;
+    if (!read_value(r, pair, &x, level_as[k], k == LEVEL_LATENCY, value)) return false;
     if (k == LEVEL_RANKS) l->ranks = (int)x;
     if (k == LEVEL_LATENCY) l->latency = x;
     if (k == LEVEL_RANK_RATE) l->rank_rate = x;
@@ -139,13 +140,17 @@ static bool read_level(const Reader *r, char *text) {
     return true;
 }
 
+static void set_number(void *at, NumberType type, double x) {
+    if (type == IN_DOUBLE) *(double *)at = x;
+    if (type == IN_INT) *(int *)at = (int)x;
+    if (type == IN_INT64) *(int64_t *)at = (int64_t)x;
+}
+
 static bool read_field(const Reader *r, const Key *key, const char *value) {
     double x;
     void *at = (char *)r->m + key->offset;
     if (!read_value(r, key->name, &x, key->as, key->zero, value)) return false;
-    if (key->type == IN_DOUBLE) *(double *)at = x;
-    if (key->type == IN_INT) *(int *)at = (int)x;
-    if (key->type == IN_INT64) *(int64_t *)at = (int64_t)x;
+    set_number(at, key->type, x);
     return true;
 }
 
@@ -190,6 +195,11 @@ static bool read_line(Reader *r, const char *p, size_t n) {
     return read_pair(r, trim(at), trim(value));
 }
 
+static bool sane(const Machine *m, Err *e) {
+    if (m->slowdown >= 1 && m->slowest >= 1) return true;
+    return err(e, "slowdown and slowest are factors of time: 1 is none, 1.1 a tenth more");
+}
+
 /* Do the numbers of ranks fit each other? */
 static bool fits(const Machine *m, Err *e) {
     int below = 1, node = m->ranks_per_node;
@@ -219,8 +229,7 @@ static bool finish(const Reader *r) {
             return err(r->e, "%s is missing: %s", keys[i].name, quantity_example(keys[i].as));
     if (m->n_levels == 0)
         return err(r->e, "no level: level = network ranks=all latency=15us rank_rate=1Gb/s");
-    if (m->slowdown < 1 || m->slowest < 1)
-        return err(r->e, "slowdown and slowest are factors of time: 1 is none, 1.1 a tenth more");
+    if (!sane(m, r->e)) return false;
     int64_t made = (int64_t)m->nodes * m->ranks_per_node;
     if (made > MAX_COUNT) return err(r->e, "%lld ranks, at most %d", (long long)made, MAX_COUNT);
     if (m->ranks && m->ranks != made)
@@ -244,6 +253,53 @@ bool machine_parse(Machine *m, const char *text, size_t n, Err *e) {
         p = stop + 1;
     }
     return finish(&r);
+}
+
+/* ---- one number ---- */
+
+bool machine_number(const Machine *m, int i, MachineNumber *out) {
+    int level = (i - N_KEYS) / N_LEVEL_KEYS, key = (i - N_KEYS) % N_LEVEL_KEYS;
+    if (i < N_KEYS) {
+        snprintf(out->name, sizeof out->name, "%s", keys[i].name);
+        out->as = keys[i].as;
+        return true;
+    }
+    if (level >= m->n_levels) return false;
+    snprintf(out->name, sizeof out->name, "%s.%s", m->level[level].name, level_keys[key]);
+    out->as = level_as[key];
+    return true;
+}
+
+/* Units of whole nodes stay so; the last one holds all. */
+static bool resize(Machine *m, double nodes, double of_node, Err *e) {
+    double ranks = nodes * of_node;
+    if (ranks > MAX_COUNT)
+        return err(e, "%.0f nodes of %.0f ranks: more than %d ranks", nodes, of_node, MAX_COUNT);
+    for (int l = 0; l < m->n_levels; l++) {
+        int *unit = &m->level[l].ranks;
+        if (*unit % m->ranks_per_node == 0) *unit = (int)(*unit / m->ranks_per_node * of_node);
+        if (*unit > ranks || l == m->n_levels - 1) *unit = (int)ranks;
+    }
+    m->nodes = (int)nodes, m->ranks_per_node = (int)of_node, m->ranks = (int)ranks;
+    return true;
+}
+
+bool machine_set(Machine *m, int i, double x, Err *e) {
+    Level *level = &m->level[i < N_KEYS ? 0 : (i - N_KEYS) / N_LEVEL_KEYS];
+    double *const of_level[] = {NULL, &level->latency, &level->rank_rate, &level->port_rate};
+    void *at = i < N_KEYS ? (char *)m + keys[i].offset : NULL;
+    int key = i < N_KEYS ? -1 : (i - N_KEYS) % N_LEVEL_KEYS;
+    if (at == &m->nodes || at == &m->ranks_per_node) {
+        bool nodes = at == &m->nodes;
+        if (!resize(m, nodes ? x : m->nodes, nodes ? m->ranks_per_node : x, e)) return false;
+    } else if (at == &m->ranks) {
+        return err(e, "ranks are nodes times ranks_per_node: one of these");
+    } else if (key == LEVEL_RANKS) {
+        level->ranks = (int)x;
+    } else {
+        set_number(at ? at : of_level[key], at ? keys[i].type : IN_DOUBLE, x);
+    }
+    return sane(m, e) && fits(m, e);
 }
 
 /* ---- writing ---- */

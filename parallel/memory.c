@@ -101,6 +101,7 @@ void memory_require(const Model *m, int ranks, FILE *f) {
         fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
                    "does not fit\n");
     fflush(f);
-    die("needs %.1f MiB of memory%s, %.1f MiB are available%s; nothing was allocated or written",
+    die_user(
+        "needs %.1f MiB of memory%s, %.1f MiB are available%s; nothing was allocated or written",
         mib(need), ranks > 1 ? " a rank" : "", mib(have), m->k->memory ? " on the device" : "");
 }

@@ -139,7 +139,9 @@ static size_t running_rows(Options *o, Opt *table) {
          "at the end, write config.json and model.safetensors"},
         {"export-llmc", OPT_STR, &o->export_llmc, "", 0, 0, "FILE",
          "at the end, write an llm.c .bin (bf16 with --dtype bf16)"},
-        {"json", OPT_STR, &o->json, "", 0, 0, "FILE", "one JSON object per line, full precision"},
+        {"json", OPT_STR, &o->json, "", 0, 0, "FILE",
+         "one JSON object per line, full precision; - is the standard output, and all else goes to "
+         "the standard error"},
         {"csv", OPT_STR, &o->csv, "", 0, 0, "FILE", "the same as columns"},
         {"profile", OPT_BOOL, &o->profile, "0", 0, 0, "",
          "where the time of a step goes, at the end"},

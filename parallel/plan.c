@@ -121,6 +121,9 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         Choice preset[PLAN_PRESETS];
         const char *name[PLAN_PRESETS];
         int n_presets = search_presets(s, described, preset, name, PLAN_PRESETS);
+        Space any = *s; // as search_presets has it: other layouts than the one that is asked for
+        any.only = NULL;
+        l.s = &any, l.orders.n = 0;
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }
     sort_works(&l);
@@ -194,6 +197,12 @@ bool plan_search(Plan *p, Err *e) {
                    quantity_short((double)l.c.price.memory, AS_BYTES, "GiB", takes));
     }
     p->n_presets = search_presets(&p->space, &p->machine, p->preset, p->preset_name, PLAN_PRESETS);
+    p->n_absent = 0;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        int k = 0;
+        while (k < p->n_presets && strcmp(p->preset_name[k], families[i].name) != 0) k++;
+        if (k == p->n_presets) p->absent[p->n_absent++] = families[i].name;
+    }
     return true;
 }
 

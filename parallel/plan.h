@@ -22,6 +22,8 @@ typedef struct Plan {
     Choice preset[PLAN_PRESETS];
     const char *preset_name[PLAN_PRESETS];
     int n_presets;
+    const char *absent[PLAN_PRESETS]; // named schemes that these ranks do not allow
+    int n_absent;
     double error; // of predictions, as a share: half of them are nearer to what was measured
 } Plan;
 
@@ -58,7 +60,8 @@ int plan_close(const Plan *p);
 void plan_print(const Plan *p, FILE *f);
 /* Local. Some sentences. */
 void plan_reasons(const Plan *p, FILE *f);
-/* Local. One line: {"plan":{"layout":...,"overlap":...,"micro":...,"predicted_ms":...,"candidates":[...],"presets":[...]}} */
+/* Local. One line: {"plan":{"layout":...,"overlap":...,"micro":...,"predicted_ms":...,"candidates":[...],"presets":[...],
+ * "absent":{NAME:WHY}}} */
 void plan_json(const Plan *p, FILE *f);
 /* Local, pure. "x4.y2+sp, bulk+halves, micro 4, recompute none" */
 const char *choice_print(const Choice *c, char text[128]);

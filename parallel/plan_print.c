@@ -34,11 +34,9 @@ static const char *gib(int64_t bytes, char buf[64]) {
 /* Threads are a column where they are chosen. */
 static void print_row(FILE *f, const Plan *p, const char *name, const Choice *c) {
     const Choice *chosen = &p->best[0];
-    char spec[64], words[OVERLAP_TEXT], more[16] = "", threads[16] = "";
+    char spec[64], words[OVERLAP_TEXT], more[64] = "", threads[16] = "";
     if (p->space.n_threads > 1) snprintf(threads, sizeof threads, " %7d", c->threads);
-    if (c != chosen)
-        snprintf(more, sizeof more, "%+.0f %%",
-                 100 * (c->price.seconds / chosen->price.seconds - 1));
+    if (c != chosen) quantity_more(c->price.seconds / chosen->price.seconds, 0, more);
     fprintf(f,
             "%-12s %-26s %-13s %5" PRId64
             " %-9s%s %10.2f %7s %9.2f %8.2f %8.2f %8.2f %10.1f %9.1f%s\n",
@@ -72,6 +70,17 @@ static void print_runners(const Plan *p, FILE *f) {
     }
 }
 
+/* The named schemes that are no row, with the reason of each. */
+static void print_absent(const Plan *p, FILE *f) {
+    char why[128];
+    if (p->n_absent == 0) return;
+    fprintf(f, "not here    ");
+    for (int i = 0; i < p->n_absent; i++)
+        fprintf(f, "%s %s: %s", i ? ";" : "", p->absent[i],
+                search_absent(&p->space, p->absent[i], why));
+    fprintf(f, "\n");
+}
+
 void plan_print(const Plan *p, FILE *f) {
     const SearchCount *n = &p->count;
     char memory[64];
@@ -86,6 +95,7 @@ void plan_print(const Plan *p, FILE *f) {
     print_row(f, p, "chosen", &p->best[0]);
     print_runners(p, f);
     for (int i = 0; i < p->n_presets; i++) print_row(f, p, p->preset_name[i], &p->preset[i]);
+    print_absent(p, f);
     plan_reasons(p, f);
 }
 
@@ -118,20 +128,27 @@ static void say_where(const Plan *p, FILE *f) {
     tape_free(&t);
 }
 
+/* "12 % longer"; "12 x as long" */
+static const char *longer(double ratio, char buf[64]) {
+    quantity_more(ratio, 0, buf);
+    if (ratio < 10) memmove(buf, buf + 1, strlen(buf)); // the sign
+    return strcat(buf, ratio < 10 ? " longer" : " as long");
+}
+
 /* What overlap hides, and what the same step costs without it. */
 static void say_hidden(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0];
     Choice without = *c;
-    char words[OVERLAP_TEXT];
+    char words[OVERLAP_TEXT], more[64];
     double all = c->price.hidden + c->price.exposed;
     without.overlap = (Overlap){0};
     if (overlap_equal(&c->overlap, &without.overlap) || all == 0) return;
     search_price(&p->space, &p->machine, &without);
     fprintf(f,
             "Overlap %s hides %.2f ms of collectives, %.0f %% of them; without it the same step "
-            "would take %.2f ms, %.0f %% longer.\n",
+            "would take %.2f ms, %s.\n",
             overlap_print(&c->overlap, words), ms(c->price.hidden), share(c->price.hidden, all),
-            ms(without.price.seconds), 100 * (without.price.seconds / c->price.seconds - 1));
+            ms(without.price.seconds), longer(without.price.seconds / c->price.seconds, more));
 }
 
 /* The best other scheme, and what it pays for: time to compute, or to communicate. */
@@ -146,17 +163,16 @@ static void say_against(const Plan *p, FILE *f) {
     }
     if (own) fprintf(f, "It is what %s makes of these ranks.\n", own);
     if (!other) return;
-    char spec[64];
+    char spec[64], more[64];
     double compute = other->price.compute - c->price.compute,
            exposed = other->price.exposed - c->price.exposed;
-    fprintf(
-        f,
-        "The best %snamed scheme, %s (%s), takes %.0f %% longer: %.2f ms %s computing, %.2f ms %s "
-        "communicating, for %.1f MiB received instead of %.1f.\n",
-        own ? "other " : "", name, layout_print(&other->layout, spec),
-        100 * (other->price.seconds / c->price.seconds - 1), ms(fabs(compute)),
-        compute >= 0 ? "more" : "less", ms(fabs(exposed)), exposed >= 0 ? "more" : "less",
-        (double)other->price.received / 1048576.0, (double)c->price.received / 1048576.0);
+    fprintf(f,
+            "The best %snamed scheme, %s (%s), takes %s: %.2f ms %s computing, %.2f ms %s "
+            "communicating, for %.1f MiB received instead of %.1f.\n",
+            own ? "other " : "", name, layout_print(&other->layout, spec),
+            longer(other->price.seconds / c->price.seconds, more), ms(fabs(compute)),
+            compute >= 0 ? "more" : "less", ms(fabs(exposed)), exposed >= 0 ? "more" : "less",
+            (double)other->price.received / 1048576.0, (double)c->price.received / 1048576.0);
 }
 
 /* What more memory would buy. */
@@ -207,10 +223,15 @@ static json_t *json_choice(const Choice *c, const char *name) {
 }
 
 void plan_json(const Plan *p, FILE *f) {
-    json_t *plan = json_choice(&p->best[0], NULL), *best = json_array(), *presets = json_array();
+    char why[128];
+    json_t *plan = json_choice(&p->best[0], NULL), *best = json_array(), *presets = json_array(),
+           *absent = json_object();
     for (int i = 0; i < p->n_best; i++) json_array_append_new(best, json_choice(&p->best[i], NULL));
     for (int i = 0; i < p->n_presets; i++)
         json_array_append_new(presets, json_choice(&p->preset[i], p->preset_name[i]));
+    for (int i = 0; i < p->n_absent; i++)
+        json_object_set_new(absent, p->absent[i],
+                            json_string(search_absent(&p->space, p->absent[i], why)));
     json_t *search = json_pack("{s:I,s:I,s:I,s:f}", "candidates", (json_int_t)p->count.candidates,
                                "too_large", (json_int_t)p->count.too_large, "priced",
                                (json_int_t)p->count.priced, "ms", ms(p->count.seconds));
@@ -220,6 +241,7 @@ void plan_json(const Plan *p, FILE *f) {
     json_object_set_new(plan, "search", search);
     json_object_set_new(plan, "candidates", best);
     json_object_set_new(plan, "presets", presets);
+    json_object_set_new(plan, "absent", absent);
     json_t *line = json_pack("{s:o}", "plan", plan);
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fprintf(f, "%s\n", text);

@@ -207,6 +207,7 @@ static bool record_rank(Tape *t, const PriceShape *s, const Layout *layout, int 
     t->n_events = t->n_works = t->n_sends = t->n_groups = 0;
     t->every = s->every;
     t->threads = s->threads > 0 ? s->threads : 1;
+    t->overlap = !overlap_equal(&s->overlap, &(Overlap){0});
     t->layers = s->config.layers;
     t->micro_steps = price_micro_steps(s, l);
     if (w) {

@@ -101,3 +101,16 @@ const char *quantity_short(double x, Quantity q, const char *like, char buf[64])
 const char *quantity_example(Quantity q) {
     return writing[q].example;
 }
+
+const char *quantity_more(double ratio, int digits, char buf[64]) {
+    char *e;
+    if (ratio < 10)
+        snprintf(buf, 64, "%+.*f %%", digits, 100 * (ratio - 1));
+    else
+        snprintf(buf, 64, ratio < 99999.5 ? "%.0f x" : "%.1e x", ratio);
+    if (ratio >= 99999.5 && (e = strchr(buf, '+'))) { // 3.3e+06: two letters say nothing
+        size_t zeros = 1 + (e[1] == '0');
+        memmove(e, e + zeros, strlen(e + zeros) + 1);
+    }
+    return buf;
+}

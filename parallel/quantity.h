@@ -28,6 +28,8 @@ const char *quantity_print(double x, Quantity q, char buf[64]);
 /* Local, pure. For tables: "83.2 Gb/s", three digits, whole numbers whole; bits and powers of 1024 if `like`, a text that
  * was read, has them. */
 const char *quantity_short(double x, Quantity q, const char *like, char buf[64]);
+/* Local, pure. How much more than 1 a ratio is: "+12 %" with so many digits behind the point; from 10 on "12 x", "3.3e6 x". */
+const char *quantity_more(double ratio, int digits, char buf[64]);
 /* Local, pure. Words for a message: "a time like 5us". */
 const char *quantity_example(Quantity q);
 

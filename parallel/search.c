@@ -301,6 +301,23 @@ int search_presets(const Space *s, const Machine *m, Choice *out, const char **n
     return n;
 }
 
+const char *search_absent(const Space *s, const char *name, char buf[128]) {
+    const Family *f = families;
+    while (strcmp(f->name, name) != 0) f++;
+    int64_t side = lround(cbrt(s->p));
+    if (strcmp(name, "cube") == 0 && side * side * side != s->p)
+        snprintf(buf, 128, "%d ranks are no cube of a number", s->p);
+    else if (s->shape.apart && !strchr(f->axes, 'd'))
+        snprintf(buf, 128, "it has no replicas that could train apart (--sync-every)");
+    else if (s->shape.apart)
+        snprintf(buf, 128, "no equal shares of a step for replicas that train apart");
+    else if (!s->free_overlap && s->shape.overlap.halves)
+        snprintf(buf, 128, "an odd number of sequences has no halves");
+    else
+        snprintf(buf, 128, "%d ranks have no such mesh", s->p);
+    return buf;
+}
+
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
     for (int i = 0; i < N_FAMILIES; i++)
         if (strcmp(families[i].name, name) == 0) return search_family(s, m, &families[i], out);

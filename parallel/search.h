@@ -54,6 +54,8 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
 /* Local. The named schemes that p ranks allow, the best factorization of each, priced: name[i] of them. Returns how
  * many of at most max. */
 int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max);
+/* Local, pure. Why these ranks do not allow a named scheme that search_presets has not found. */
+const char *search_absent(const Space *s, const char *name, char buf[128]);
 /* Local. The same for one of them: false when there is none of that name, or these ranks do not allow it. */
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out);
 

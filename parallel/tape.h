@@ -65,7 +65,8 @@ typedef struct Tape {
     int64_t repeats;             // of PART_MICRO_2 in it
     int recorded[2];             // layers of the two runs; equal when the model has as few
     TapeRun run[2];
-    int threads; // of the rank's team
+    int threads;  // of the rank's team
+    bool overlap; // does anything run beside its kernels, by the schedule's words?
 } Tape;
 
 /* What a step costs, in seconds, bytes and calls of this rank. */

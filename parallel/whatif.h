@@ -1,9 +1,10 @@
 /* whatif -- one number varied, and the best layout at each of its values.
  *
  *     network=10Gb/s..1600Gb/s     what a rank can send at the level of that name; the level's ports grow alike
- *     latency=1us..100us           of the outermost level
- *     flops=  memory=  memory_rate=  call=      of a rank
+ *     latency=1us..100us           of the outermost level; port_rate= likewise
+ *     flops=                       of a rank, in fp32 and bf16 alike
  *     nodes=1..64                  the batch stays: strong scaling
+ *     memory=  call=  slowdown=  network.rank_rate=  NVLink.latency=      any number of a description (machine_number)
  *     batch=64Ki..4Mi              tokens of a step, in whole sequences
  *     seq=1024..16384              positions; the batch stays
  *     layers=12..96
@@ -19,20 +20,16 @@
 
 enum { WHATIF_POINTS = 257, WHATIF_SCHEMES = 8 };
 
-/* The numbers that belong to no level, and those of levels. */
+/* The numbers that are none of a description, what ranks send at a level, and those of a description. */
 typedef enum {
-    VARY_NODES,
     VARY_BATCH,
     VARY_SEQ,
     VARY_LAYERS,
     VARY_CHANNELS,
     VARY_FLOPS,
-    VARY_MEMORY,
-    VARY_MEMORY_RATE,
-    VARY_CALL,
-    VARY_LATENCY,
-    VARY_LEVEL,
-    N_VARY = VARY_LEVEL
+    N_VARY,
+    VARY_LEVEL = N_VARY,
+    VARY_MACHINE
 } VaryKind;
 
 typedef struct WhatIf {
@@ -43,10 +40,12 @@ typedef struct WhatIf {
     int n_schemes;
     // whatif_vary sets these
     VaryKind kind;
-    int level;
-    char name[24], like[64]; // of the number; how its values were written
+    int level, number;       // of VARY_LEVEL; of VARY_MACHINE
+    bool ranks_vary;         // with it
+    Quantity as;             // how it is written:
+    char name[40], like[64]; // its name, and its values
     double value[WHATIF_POINTS];
-    int n;
+    int n, merged; // values, and how many more are one of these, rounded
 } WhatIf;
 
 typedef struct WhatIfPoint {
@@ -66,6 +65,8 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e);
 /* Local, pure. "83.2 Gb/s"; "bandwidth of a rank: network" */
 const char *whatif_value(const WhatIf *w, int i, char buf[64]);
 const char *whatif_words(const WhatIf *w, char buf[64]);
+/* Local, pure. What values of it are whole numbers of: "sequences of 1024"; "" where they are any. */
+const char *whatif_unit(const WhatIf *w, char buf[64]);
 /* Local, pure. What makes two choices one to the eye: SPEC and overlap; where the number of ranks varies, without the size
  * of the outermost axis, which follows from it: "d.x8+sp bulk". */
 const char *whatif_form(const WhatIf *w, const Choice *c, char buf[96]);

@@ -26,6 +26,7 @@ refuses() {
     if [ $status != "$want" ]; then fail "$name" "status $status, not $want"
     elif [ "$lines" != 1 ]; then fail "$name" "$lines lines on stderr"
     elif ! grep -qF -- "$words" err; then fail "$name" "the line lacks \"$words\""
+    elif grep -q '\.c:[0-9]* ' err; then fail "$name" "a source position helps no user"
     else passed=$((passed + 1))
     fi
 }
@@ -185,6 +186,19 @@ works "anchor and velocity, as m and v" test "$(awk '/outer loop/ { print $3, $4
     "$(awk '/optimizer/ { print $2, $3 }' memory_outer)"
 works "the memory table is of training" grep -q '^  optimizer *[0-9.]*[1-9]' memory
 works "with what sampling takes" grep -q '^  sampling *[0-9.]*[1-9]' memory
+"${train[@]}" --ranks 2 --layout d2 --json - >out 2>err
+works "records on the standard output" test "$(grep -vc '^{.*}$' out) $(grep -c '"loss"' out) $(grep -c '^step' err)" = "0 4 4"
+"$programs/train_gpt" --plan --cluster cpu:4 --model $model --json - >out 2>err
+works "a plan on the standard output" test "$(wc -l <out) $(grep -c '"layout"' out) $(grep -c '^chosen' err)" = "1 1 1"
+"${whatif[@]}" --vary nodes=1..2 --json - >out 2>err
+works "what if on the standard output" test "$(wc -l <out) $(grep -c '"points"' out) $(grep -c ' [┌│└─] ' err)" = "1 1 2"
+works "no file of that name" test ! -e ./-
+printf '{"time":"now","ranks":2}\nno line\n{"time":"then"}\n\n[1]\n' >torn.jsonl
+refuses "a ledger with lines that are none" 1 "torn.jsonl:2: " "$programs/ledger" --file torn.jsonl
+works "its good lines" test "$(grep -c '^now\|^then' out)" = 2
+refuses "a ledger that is not there" 1 "cannot open nowhere.jsonl" "$programs/ledger" --file nowhere.jsonl
+refuses "a ledger that is not there, as JSON" 1 "cannot open nowhere.jsonl" "$programs/ledger" --file nowhere.jsonl --json
+refuses "a ledger that is none" 1 "picture.bin:1: " "$programs/ledger" --file picture.bin
 works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"
 
 # A full disk under the log: one warning, and the run goes on to its end and saves.

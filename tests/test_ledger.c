@@ -46,28 +46,28 @@ static void append_text(const char *path, const char *text) {
 TEST(ledger_reads_what_was_appended) {
     char path[200];
     LedgerLine l[3];
-    int damaged;
+    LedgerDamage damage;
     Err e;
     snprintf(path, sizeof path, "%s/a/b/ledger.jsonl", test_tmpdir()); // folders are made
-    CHECK(ledger_read(path, l, 3, &damaged, &e) == 0 && damaged == 0);
+    CHECK(ledger_read(path, l, 3, &damage, &e) == 0 && damage.n == 0);
     CHECK(ledger_append(path, &some, &e) && ledger_append(path, &some, &e));
-    CHECK(ledger_read(path, l, 3, &damaged, &e) == 2 && damaged == 0);
+    CHECK(ledger_read(path, l, 3, &damage, &e) == 2 && damage.n == 0);
     CHECK(memcmp(&l[0], &some, sizeof some) == 0 && memcmp(&l[1], &some, sizeof some) == 0);
 }
 
 TEST(ledger_keeps_the_order_of_the_newest_lines) {
     const char *path = fresh();
     LedgerLine l[4], one = some;
-    int damaged;
+    LedgerDamage damage;
     for (one.steps = 1; one.steps <= 10; one.steps++) CHECK(ledger_append(path, &one, NULL));
-    CHECK(ledger_read(path, l, 4, &damaged, NULL) == 4);
+    CHECK(ledger_read(path, l, 4, &damage, NULL) == 4);
     for (int i = 0; i < 4; i++) CHECK(l[i].steps == 7 + i);
 }
 
 TEST(ledger_passes_over_damaged_lines) {
     const char *path = fresh();
     LedgerLine l[8], nameless = some;
-    int damaged;
+    LedgerDamage damage;
     CHECK(ledger_append(path, &some, NULL));
     append_text(path, "no json\n\n[1]\n{\"ranks\": 2}\n"); // 3 of them: an empty line is none
     append_text(path, "{\"time\": \"now\", \"ranks\": \"two\"}\n{\"time\": 1}\n"); // and 2
@@ -75,7 +75,7 @@ TEST(ledger_passes_over_damaged_lines) {
     append_text(path, "{\"time\": \"20");                                 // one that lost its end
     nameless.predicted_ms = NAN, strcpy(nameless.machine, "a \xe6 b");
     CHECK(ledger_append(path, &nameless, NULL));
-    CHECK(ledger_read(path, l, 8, &damaged, NULL) == 3 && damaged == 6);
+    CHECK(ledger_read(path, l, 8, &damage, NULL) == 3 && damage.n == 6 && damage.first == 2);
     CHECK_STR(l[1].time, "now");
     CHECK(l[1].ranks == 0 && l[2].ranks == some.ranks);
     CHECK(l[2].predicted_ms == 0); // what has no word in JSON
@@ -86,7 +86,8 @@ TEST(ledger_lines_of_several_processes_do_not_mix) {
     enum { PROCESSES = 3, LINES = 150 };
     const char *path = fresh();
     LedgerLine *l = mem_alloc(PROCESSES * LINES * sizeof *l), one = some;
-    int damaged, status, seen[PROCESSES] = {0};
+    LedgerDamage damage;
+    int status, seen[PROCESSES] = {0};
     memset(one.model, 'm', sizeof one.model - 1);
     for (int p = 0; p < PROCESSES; p++)
         if (fork() == 0) {
@@ -97,15 +98,15 @@ TEST(ledger_lines_of_several_processes_do_not_mix) {
             _exit(!ok);
         }
     for (int p = 0; p < PROCESSES; p++) CHECK(wait(&status) > 0 && status == 0);
-    CHECK(ledger_read(path, l, PROCESSES * LINES, &damaged, NULL) == PROCESSES * LINES);
-    CHECK(damaged == 0);
+    CHECK(ledger_read(path, l, PROCESSES * LINES, &damage, NULL) == PROCESSES * LINES);
+    CHECK(damage.n == 0);
     for (int i = 0; i < PROCESSES * LINES; i++) CHECK(l[i].steps == seen[l[i].ranks]++);
     mem_free(l);
 }
 
 TEST(ledger_says_why_it_cannot_be_written) {
     Err e;
-    int damaged;
+    LedgerDamage damage;
     LedgerLine l;
     const char *path = fresh();
     char below[200];
@@ -114,7 +115,7 @@ TEST(ledger_says_why_it_cannot_be_written) {
     CHECK(!ledger_append(below, &some, &e) && strstr(e.text, path));
     CHECK(!ledger_append(test_tmpdir(), &some, &e) && strstr(e.text, "Is a directory"));
     CHECK(!ledger_append("/dev/full", &some, &e) && strstr(e.text, "No space left"));
-    CHECK(ledger_read(test_tmpdir(), &l, 1, &damaged, &e) == -1 && strstr(e.text, "cannot read"));
+    CHECK(ledger_read(test_tmpdir(), &l, 1, &damage, &e) == -1 && strstr(e.text, "cannot read"));
 }
 
 static void find(void *arg) {
@@ -194,7 +195,7 @@ TEST(run_measures_again_after_three_that_were_foretold_badly) {
     const char *dir = test_tmpdir();
     char path[200], text[16384];
     LedgerLine l[2];
-    int damaged;
+    LedgerDamage damage;
     cpu_set_t all, one;
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
     CPU_ZERO(&one);
@@ -207,7 +208,7 @@ TEST(run_measures_again_after_three_that_were_foretold_badly) {
     CHECK(strstr(text, "kept in ") && strstr(text, "/cache/train_gpt/calibration-"));
     CHECK(strstr(text, "--calibrate none does not measure, --layout SPEC does not plan"));
     snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
-    CHECK(ledger_read(path, l, 2, &damaged, NULL) == 1 && *l[0].calibration);
+    CHECK(ledger_read(path, l, 2, &damage, NULL) == 1 && *l[0].calibration);
     CHECK(unlink(path) == 0);
     l[0].measured_ms = 2 * l[0].predicted_ms;
     CHECK(ledger_append(path, &l[0], NULL) && ledger_append(path, &l[0], NULL));
@@ -225,13 +226,13 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
     const char *dir = test_tmpdir();
     char path[200], text[4096];
     LedgerLine l[4];
-    int damaged;
+    LedgerDamage damage;
     CHECK(train(dir, "--layout x2 --steps 7 --ledger none") == 0);
     CHECK(train(dir, "--layout x2 --steps 2") == 0); // both steps pay for page faults
     CHECK(test_shell(dir, text, sizeof text, "test ! -e cache") == 0);
     CHECK(train(dir, "--layout x2 --steps 60") == 0);
     snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
-    CHECK(ledger_read(path, l, 4, &damaged, NULL) == 1 && damaged == 0);
+    CHECK(ledger_read(path, l, 4, &damage, NULL) == 1 && damage.n == 0);
     CHECK(l[0].steps == 50 && l[0].ranks == 2 && l[0].micro == 2 && l[0].batch == 32);
     CHECK(l[0].measured_ms > 0 && l[0].measured_bytes > 0);
     CHECK(l[0].measured_bytes == l[0].predicted_bytes); // parallel/count.h is exact
@@ -240,7 +241,7 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
     CHECK_STR(l[0].layout, "x2");
     CHECK(train(dir, "--layout d2 --steps 5 --ledger other/l.jsonl") == 0);
     snprintf(path, sizeof path, "%s/other/l.jsonl", dir);
-    CHECK(ledger_read(path, l, 4, &damaged, NULL) == 1 && l[0].steps == 3);
+    CHECK(ledger_read(path, l, 4, &damage, NULL) == 1 && l[0].steps == 3);
     CHECK(train(dir, "--layout d2 --steps 5 --ledger train.bin/x") ==
           0); // a run does not end for it
 }
@@ -249,11 +250,11 @@ TEST(ledger_is_about_steps_without_meetings) {
     const char *dir = test_tmpdir();
     char path[200];
     LedgerLine l[3];
-    int damaged;
+    LedgerDamage damage;
     CHECK(train(dir, "--layout d2 --batch 64 --steps 12 --sync-every 2") == 0);
     CHECK(train(dir, "--layout d2 --batch 64 --steps 12 --sync-every 5 --fragments 5") == 0);
     snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
-    CHECK(ledger_read(path, l, 3, &damaged, NULL) == 2);
+    CHECK(ledger_read(path, l, 3, &damage, NULL) == 2);
     CHECK(l[0].steps == 5 && l[0].measured_bytes == l[0].predicted_bytes);
     CHECK(l[0].measured_bytes > 0);   // loss and norm
     CHECK(l[1].predicted_bytes == 0); // something meets in every step
@@ -267,17 +268,18 @@ TEST(ledger_tool_prints_errors_and_their_median) {
     strcpy(slower.machine, "here"), strcpy(faster.machine, "here"), strcpy(other.machine, "there");
     slower.predicted_ms = 100, slower.measured_ms = 120;
     faster.predicted_ms = 100, faster.measured_ms = 90;
-    other.predicted_ms = 0;
+    other.predicted_ms = 0, other.predicted_memory = 1, other.measured_memory = 2345678;
     CHECK(ledger_append(path, &slower, NULL) && ledger_append(path, &faster, NULL));
     append_text(path, "torn\n");
     CHECK(ledger_append(path, &other, NULL));
-    CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file ledger.jsonl") == 0);
+    CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file ledger.jsonl") == 1);
     CHECK(strstr(text, "+20.0 %            |====\n") && strstr(text, "-10.0 %          ==|\n"));
     CHECK(strstr(text, "15.0 %  here\n") && strstr(text, "-    there (nothing was foretold)\n"));
-    CHECK(strstr(text, "1 damaged line(s)"));
+    CHECK(strstr(text, " 2.3e6 x  "));
+    CHECK(strstr(text, "ledger: ledger.jsonl:3: this line is no record of a run; the others"));
     CHECK(test_shell(dir, text, sizeof text,
                      "$BUILD/ledger --file ledger.jsonl --last 2 --json "
-                     "2>/dev/null") == 0);
+                     "2>/dev/null") == 1);
     CHECK(strstr(text, "\"here\": 0.0999") || strstr(text, "\"here\": 0.1"));
     CHECK(strstr(text, "\"there\": null") && !strstr(text, "120.0"));
     CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file no.jsonl") == 1);

@@ -1,5 +1,7 @@
 /* parallel/plan: the choice and its explanation, on described clusters; the program's --plan. */
 #include "parallel/plan.h"
+#include "parallel/quantity.h"
+#include "parallel/search_parts.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -95,9 +97,38 @@ TEST(plan_as_json_is_what_is_printed) {
     CHECK(fabs(ms - 1e3 * p.best[0].price.seconds) < 1e-6 * ms);
     CHECK(strstr(table, "chosen") && strstr(table, "runners-up") && strstr(table, "megatron-sp"));
     CHECK(strstr(table, "A step is ") && strstr(table, "named scheme"));
+    CHECK(p.n_presets + p.n_absent == N_FAMILIES && p.n_absent == 1);
+    CHECK(strstr(table, "\nnot here     cube: 4 ranks are no cube of a number\n"));
+    CHECK(json_object_size(json_object_get(plan, "absent")) == 1);
     json_decref(all);
     mem_free(text);
     mem_free(table);
+}
+
+/* 2, 8 and 27 ranks are cubes or not; replicas that train apart need an axis d. */
+TEST(plan_says_why_a_named_scheme_is_not_there) {
+    Plan p;
+    Err e;
+    char why[128];
+    plan_of(&p, "cpu:27", "layers=2,heads=4,channels=64,seq=64,vocab=257", 27);
+    CHECK(plan_search(&p, &e) && p.n_absent == 0);
+    plan_of(&p, "cpu:4", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+    p.space.shape.apart = p.space.no_zero = true, p.space.shape.every = 4;
+    CHECK(plan_search(&p, &e) && p.n_absent == 6);
+    CHECK_STR(p.absent[0], "fsdp");
+    CHECK(strstr(search_absent(&p.space, "fsdp", why), "--sync-every"));
+    for (int i = 0; i < p.n_presets; i++) CHECK(p.preset[i].layout.size[AXIS_D] > 1);
+}
+
+TEST(quantity_more_is_a_percentage_or_a_factor) {
+    char text[64];
+    CHECK_STR(quantity_more(1.124, 0, text), "+12 %");
+    CHECK_STR(quantity_more(0.95, 1, text), "-5.0 %");
+    CHECK_STR(quantity_more(9.9, 0, text), "+890 %");
+    CHECK_STR(quantity_more(12.4, 0, text), "12 x");
+    CHECK_STR(quantity_more(34242, 0, text), "34242 x");
+    CHECK_STR(quantity_more(3261818.85, 0, text), "3.3e6 x");
+    CHECK_STR(quantity_more(1e12, 0, text), "1.0e12 x");
 }
 
 /* What candidates do is listed once, the largest rows of each, the heaviest first. */
@@ -117,6 +148,29 @@ TEST(plan_lists_what_its_candidates_do) {
     for (int i = 0; i < list.n_works; i++)
         if (list.work[i].kind == WORK_XW && list.work[i].rows > rows) rows = list.work[i].rows;
     CHECK(rows == 32 * 128);
+    plan_list_free(&list);
+}
+
+/* Groups of named schemes lie among the ranks that there are, whatever one layout was asked for. */
+TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
+    Plan p;
+    CalibrateList list;
+    Layout only;
+    Err e;
+    int others = 0;
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    CHECK(layout_parse(&only, "d2.x2", 4, &e));
+    p.space.only = &only;
+    plan_list(&p.space, &p.machine, &list);
+    for (int i = 0; i < list.n_groups; i++) {
+        const Placement *at = &list.group[i].place;
+        int last = 0, size = 1;
+        for (int k = 0; k < at->n; k++)
+            last += (at->size[k] - 1) * at->stride[k], size *= at->size[k];
+        CHECK(size == list.group[i].size && last < 4);
+        others += size == 4;
+    }
+    CHECK(others > 0);
     plan_list_free(&list);
 }
 
@@ -169,6 +223,15 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
     CHECK(status == 0);
     CHECK(strstr(text, "plan     ") && strstr(text, "ms a step foretold"));
     CHECK(strstr(text, "\n14\n"));
+}
+
+TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
+    char text[16384];
+    int status = plan_program(text, sizeof text,
+                              "--ranks 4 --layout d2.x2 --model "
+                              "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256");
+    if (status) printf("%s\n", text);
+    CHECK(status == 0 && strstr(text, "chosen       d2.x2") && strstr(text, "fsdp"));
 }
 
 TEST(plan_for_the_cluster_of_the_example) {

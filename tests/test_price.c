@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/calibrate_parts.h"
 #include "parallel/count.h"
 #include "parallel/machine.h"
 #include "tests/mesh_run.h"
@@ -159,6 +160,35 @@ TEST(price_computes_what_the_model_computes) {
 }
 
 /* Every ticket is waited for, after it was started. */
+/* Of one rank, under schedules without and with bulk. */
+static void play_one_rank(const Machine *m, double seconds[2]) {
+    Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, RECOMPUTE_NONE);
+    Layout one = layout_one();
+    for (int i = 0; i < 2; i++) {
+        Tape t = {0};
+        Price price;
+        k.shape.overlap.bulk = i == 1;
+        price_record(&t, &k.shape, &one, 0);
+        tape_play(&t, m, &price);
+        seconds[i] = price.seconds;
+        tape_free(&t);
+    }
+}
+
+TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
+    Machine m;
+    Err e;
+    double seconds[2];
+    CHECK(machine_open(&m, "cpu:1", &e));
+    play_one_rank(&m, seconds);
+    CHECK(seconds[0] == seconds[1]); // described: nothing is known of it
+    Calibration *c = calibration_new();
+    m.measured = c;
+    play_one_rank(&m, seconds);
+    CHECK(seconds[1] > 1.001 * seconds[0] && seconds[1] < 1.005 * seconds[0]);
+    calibration_free(c);
+}
+
 TEST(price_records_starts_and_waits_in_pairs) {
     Case k = case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE);
     Tape t = {0};

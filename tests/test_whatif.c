@@ -125,6 +125,43 @@ TEST(whatif_a_value_changes_what_it_names) {
     CHECK(at.space.shape.config.heads == 8 && at.space.shape.config.ffn == 4096);
 }
 
+/* Any number that a description may have; those of ranks must fit each other. */
+TEST(whatif_varies_every_number_of_a_description) {
+    WhatIf w = question("h100:4", large, 32);
+    WhatIfPoint at;
+    MachineNumber number;
+    Err e;
+    char text[96], value[64];
+    int n = 0;
+    w.machine.threads = 4, w.machine.level[0].port_rate = 100e9;
+    for (int i = 0; machine_number(&w.machine, i, &number); i++, n++) {
+        bool threads = strcmp(number.name, "threads") == 0;
+        if (strcmp(number.name, "ranks") == 0 || strstr(number.name, ".ranks")) continue;
+        double x = number.as == AS_COUNT || number.as == AS_FACTOR ? 4 : 4e10;
+        if (number.as == AS_SECONDS) x = 4e-6;
+        snprintf(text, sizeof text, "%s=%s..", number.name, quantity_print(x, number.as, value));
+        strcat(text, value);
+        CHECK(whatif_vary(&w, text, 0, &e) && w.n == 1 && w.value[0] == x);
+        CHECK_STR(w.name, number.name);
+        CHECK(whatif_at(&w, 0, &at, &e));
+        bool same = memcmp(&at.machine, &w.machine, sizeof at.machine) == 0;
+        bool was = strcmp(number.name, "nodes") == 0;
+        CHECK(same == (threads || was));
+    }
+    CHECK(n == 12 + 2 * 4);
+    CHECK(whatif_vary(&w, "threads=2..2", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.space.shape.threads == 2);
+    CHECK(whatif_vary(&w, "port_rate=80..80GB/s", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.machine.level[1].port_rate == 80e9 && at.machine.level[1].rank_rate == 46e9);
+    CHECK(whatif_vary(&w, "ranks_per_node=2..4", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(at.machine.ranks == 8 && at.machine.level[0].ranks == 2 && at.space.p == 8);
+    CHECK(at.machine.level[1].ranks == 8 && layout_ranks(&at.best.layout) == 8);
+    char words[96];
+    CHECK(*whatif_form(&w, &at.best, words) && words[1] != '8');
+    CHECK(whatif_vary(&w, "batch=1024..4096", 0, &e) && w.n == 3 && w.merged == 0);
+    CHECK(whatif_vary(&w, "batch=1..4096", 0, &e) && w.n == 3 && w.merged == 10);
+}
+
 TEST(whatif_schemes_are_named_or_spelled) {
     WhatIf w = question("h100:2", large, 32);
     WhatIfPoint at;
@@ -152,7 +189,12 @@ static bool refused(const char *text, const char *words) {
 TEST(whatif_refuses_what_cannot_vary_and_bad_ranges) {
     CHECK(refused("netwrok=1..2Gb/s", "did you mean network?"));
     CHECK(refused("lat=1..2us", "did you mean latency?"));
-    CHECK(refused("zzzzzzzz=1..2", "one of nodes batch"));
+    CHECK(refused("zzzzzzzz=1..2", "one of batch seq"));
+    CHECK(refused("batch=1..64", "all of it is 1024, as sequences of 1024 are whole"));
+    CHECK(refused("ranks=8..16", "nodes times ranks_per_node"));
+    CHECK(refused("NVLink.ranks=3..6", "neither is a multiple"));
+    CHECK(refused("slowdown=0.5..2", "factors of time"));
+    CHECK(refused("threads=1..2", "is known of 1"));
     CHECK(refused("network", "NAME=LOW..HIGH"));
     CHECK(refused("network=10Gb/s", "LOW..HIGH"));
     CHECK(refused("network=20..10Gb/s", "the higher end comes last"));

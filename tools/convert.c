@@ -29,20 +29,20 @@ int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, "usage: convert --init FILE --out FILE [--dtype bf16]\n\n");
     if (!*init_path || !*out_path) die_usage("--init and --out are needed");
-    if (io_exists(out_path)) die("%s is there already: choose another name", out_path);
+    if (io_exists(out_path)) die_user("%s is there already: choose another name", out_path);
     Config c;
     Err e;
-    if (!weights_config(init_path, &c, &e)) die("%s", e.text);
+    if (!weights_config(init_path, &c, &e)) die_user("%s", e.text);
     TensorTable t = tensors_describe(&c);
     float *values = mem_alloc((size_t)config_parameters(&c) * sizeof *values), *at = values;
     for (int i = 0; i < t.n; at += tensor_size(&t.t[i++])) t.t[i].param = at;
-    if (!weights_load(init_path, &t, &alone, &e)) die("%s", e.text);
+    if (!weights_load(init_path, &t, &alone, &e)) die_user("%s", e.text);
     size_t n = strlen(out_path);
     bool ok = n > 4 && strcmp(out_path + n - 4, ".bin") == 0
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &alone, &e)
                   : io_make_dirs(out_path, &e) &&
                         weights_export(out_path, &t, dtype ? "BF16" : "F32", &alone, &e);
-    if (!ok) die("%s", e.text);
+    if (!ok) die_user("%s", e.text);
     printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),
            dtype ? "bf16" : "fp32");
     mem_free(values);

@@ -32,13 +32,13 @@ static void write_file(const char *path, int64_t n_bytes, uint64_t seed) {
     bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
     char *part = in_place ? mem_strdup(path) : mem_printf("%s.part", path);
     FILE *f = fopen(part, "w");
-    if (!f) die("cannot create %s: %s", part, strerror(errno));
+    if (!f) die_user("cannot create %s: %s", part, strerror(errno));
     bool ok = write_text(f, n_bytes, seed);
     int why = errno;
     if (fclose(f) && ok) ok = false, why = errno;
     if (ok && !in_place && rename(part, path)) ok = false, why = errno;
     if (!ok && !in_place) unlink(part);
-    if (!ok) die("cannot write %s: %s", path, strerror(why));
+    if (!ok) die_user("cannot write %s: %s", path, strerror(why));
     mem_free(part);
 }
 
@@ -58,6 +58,6 @@ int main(int argc, char **argv) {
     if (*out)
         write_file(out, bytes, (uint64_t)seed);
     else if (!write_text(stdout, bytes, (uint64_t)seed))
-        die("cannot write: %s", strerror(errno));
+        die_user("cannot write: %s", strerror(errno));
     return 0;
 }

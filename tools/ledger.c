@@ -11,15 +11,18 @@
  *         received         12.000       12.000 MiB    +0.0 %            |
  *         memory          905.500      898.000 MiB    -0.8 %            |
  */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "parallel/ledger.h"
+#include "parallel/quantity.h"
 
 static const char usage[] = "ledger: predicted and measured of the last runs of train_gpt\n"
                             "\n"
@@ -40,15 +43,15 @@ static const char *bar(double error, char buf[2 * HALF + 2]) {
 }
 
 static void print_row(const char *what, const char *unit, double predicted, double measured) {
-    char text[2 * HALF + 2];
+    char text[2 * HALF + 2], more[64];
     double error = ledger_error(predicted, measured);
     if (!(measured > 0)) return;
     printf("    %-10s", what);
     if (isnan(error))
         printf(" %12s %12.3f %-3s\n", "-", measured, unit);
     else
-        printf(" %12.3f %12.3f %-3s %+7.1f %%  %s\n", predicted, measured, unit, 100 * error,
-               bar(error, text));
+        printf(" %12.3f %12.3f %-3s %9s  %s\n", predicted, measured, unit,
+               quantity_more(1 + error, 1, more), bar(error, text));
 }
 
 static void print_run(const LedgerLine *l) {
@@ -74,6 +77,7 @@ static const char *next_machine(const LedgerLine *l, int n, int *i) {
 
 static void print_all(const LedgerLine *l, int n) {
     const char *machine;
+    char more[64];
     printf("    %-10s %12s %12s     %9s  %-*s0%*s\n", "", "foretold", "measured", "error", HALF,
            "-50 %", HALF, "+50 %");
     for (int i = 0; i < n; i++) print_run(&l[i]);
@@ -83,7 +87,7 @@ static void print_all(const LedgerLine *l, int n) {
         if (isnan(error))
             printf("         -    %s (nothing was foretold)\n", machine);
         else
-            printf("    %6.1f %%  %s\n", 100 * error, machine);
+            printf("%10s  %s\n", quantity_more(1 + error, 1, more) + (error < 9), machine);
     }
 }
 
@@ -107,11 +111,19 @@ static void print_json(const LedgerLine *l, int n, int damaged) {
     json_decref(all);
 }
 
+/* The runs of the other lines are printed already. */
+static void tell_damage(const char *path, const LedgerDamage *d, int n) {
+    char more[64] = "";
+    if (d->n > 1) snprintf(more, sizeof more, ", and %d more lines are none", d->n - 1);
+    die_user("%s:%d: this line is no record of a run%s; %s", path, d->first, more,
+             n ? "the others are shown" : "is it a ledger?");
+}
+
 int main(int argc, char **argv) {
     const char *file;
     int64_t last;
     bool json;
-    int damaged;
+    LedgerDamage damage;
     Err e;
     const Opt options[] = {
         {"last", OPT_INT, &last, "20", 1, 1e6, "N", "newest runs that are shown"},
@@ -121,16 +133,20 @@ int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, usage);
     char *path = *file ? mem_strdup(file) : ledger_path();
-    if (!path) die("neither XDG_CACHE_HOME nor HOME is set; --file names a ledger");
+    if (!path) die_user("neither XDG_CACHE_HOME nor HOME is set; --file names a ledger");
     LedgerLine *l = mem_alloc((size_t)last * sizeof *l);
-    int n = ledger_read(path, l, (int)last, &damaged, &e);
-    if (n < 0) die("%s", e.text);
-    if (n == 0 && !json) die("no runs in %s; train_gpt --ledger writes there", path);
-    if (damaged) warn("%s: %d damaged line(s) are left out", path, damaged);
+    int n = ledger_read(path, l, (int)last, &damage, &e);
+    if (n < 0) die_user("%s", e.text);
+    if (n == 0 && damage.n == 0 && access(path, F_OK))
+        die_user(
+            "cannot open %s: %s; a run of train_gpt writes its line there, or to --ledger FILE",
+            path, strerror(errno));
+    if (n == 0 && damage.n == 0 && !json) die_user("%s is empty: it has no runs", path);
     if (json)
-        print_json(l, n, damaged);
-    else
+        print_json(l, n, damage.n);
+    else if (n > 0)
         print_all(l, n);
+    if (damage.n) tell_damage(path, &damage, n);
     mem_free(l), mem_free(path);
     return 0;
 }

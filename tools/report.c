@@ -24,7 +24,8 @@ static const char usage[] =
 static char *read_file(const char *path, size_t *n) {
     FILE *f = fopen(path, "rb");
     if (!f)
-        die("cannot open %s: %s; name a file that train_gpt --json wrote", path, strerror(errno));
+        die_user("cannot open %s: %s; name a file that train_gpt --json wrote", path,
+                 strerror(errno));
     char *p = NULL;
     size_t cap = 0, got;
     *n = 0;
@@ -33,7 +34,7 @@ static char *read_file(const char *path, size_t *n) {
         got = fread(p + *n, 1, cap - *n, f);
         *n += got;
     } while (got > 0);
-    if (ferror(f)) die("cannot read %s: %s", path, strerror(errno));
+    if (ferror(f)) die_user("cannot read %s: %s", path, strerror(errno));
     fclose(f);
     return p;
 }
@@ -53,15 +54,16 @@ static void write_page(const char *out, const char *title, const ReportRun *runs
     bool direct = stat(out, &st) == 0 && !S_ISREG(st.st_mode);
     char *part = mem_printf(direct ? "%s" : "%s.part", out);
     FILE *f = fopen(part, "wb");
-    if (!f) die("cannot write %s: %s", part, strerror(errno));
+    if (!f) die_user("cannot write %s: %s", part, strerror(errno));
     report_write(f, title, runs, n);
     bool bad = ferror(f) != 0;
     if (fclose(f) || bad) {
         int why = errno;
         if (!direct) remove(part);
-        die("cannot write %s: %s", out, strerror(why));
+        die_user("cannot write %s: %s", out, strerror(why));
     }
-    if (!direct && rename(part, out)) die("cannot rename %s to %s: %s", part, out, strerror(errno));
+    if (!direct && rename(part, out))
+        die_user("cannot rename %s to %s: %s", part, out, strerror(errno));
     mem_free(part);
 }
 
@@ -95,7 +97,7 @@ int main(int argc, char **argv) {
         report_read(&runs[i], run_name(files[i]), p, n);
         mem_free(p);
         if (runs[i].lines == runs[i].bad_lines)
-            die("%s holds no JSON lines; name a file that train_gpt --json wrote", files[i]);
+            die_user("%s holds no JSON lines; name a file that train_gpt --json wrote", files[i]);
         if (runs[i].bad_lines > 1)
             warn("%s: %lld of %lld lines are no JSON and are left out", files[i],
                  (long long)runs[i].bad_lines, (long long)runs[i].lines);

@@ -56,7 +56,7 @@ static void write_svg(const Timeline *t, int only, const char *path) {
     timeline_svg(f, t, only);
     if (fclose(f)) die("no memory for --svg");
     if (!io_write_file(part, text, n, NULL, &e) || !io_rename(part, path, &e))
-        die("--svg: %s", e.text);
+        die_user("--svg: %s", e.text);
     mem_free(text), mem_free(part);
 }
 
@@ -79,8 +79,8 @@ int main(int argc, char **argv) {
     Timeline t;
     Err e;
     int only = step < TIMELINE_STEPS ? step : -1;
-    if (!timeline_parse(&t, (const char *)map.p, map.n, &e)) die("%s: %s", path, e.text);
-    if (timeline_axis(&t, only) <= 0) die("%s: that step is not in it", path);
+    if (!timeline_parse(&t, (const char *)map.p, map.n, &e)) die_user("%s: %s", path, e.text);
+    if (timeline_axis(&t, only) <= 0) die_user("%s: that step is not in it", path);
     printf("%s on %d ranks (%s): %s\n\n", t.layout, t.ranks, t.backend, t.model);
     timeline_text(stdout, &t, only, width ? (int)width : columns(), colourful());
     print_layers(&t);

@@ -79,7 +79,7 @@ static IoMap read_stdin(void) {
         n += got;
         if (n == cap) p = mem_realloc(p, cap *= 2, 1);
     }
-    if (ferror(stdin)) die("cannot read the standard input");
+    if (ferror(stdin)) die_user("cannot read the standard input");
     return (IoMap){.p = p, .n = n};
 }
 
@@ -90,7 +90,7 @@ static Texts open_texts(const char *pattern) {
         die_usage("--text FILE is missing: name the text, a pattern, or - for the standard input");
     bool standard = strcmp(pattern, "-") == 0;
     if (!standard && glob(pattern, 0, NULL, &found) != 0)
-        die("no file matches --text %s: check the name", pattern);
+        die_user("no file matches --text %s: check the name", pattern);
     x.n = standard ? 1 : (int)found.gl_pathc;
     x.names = mem_calloc((size_t)x.n, sizeof *x.names);
     x.maps = mem_calloc((size_t)x.n, sizeof *x.maps);
@@ -100,7 +100,7 @@ static Texts open_texts(const char *pattern) {
         x.n_bytes += x.maps[i].n;
     }
     globfree(&found);
-    if (x.n_bytes == 0) die("--text %s holds no bytes", pattern);
+    if (x.n_bytes == 0) die_user("--text %s holds no bytes", pattern);
     return x;
 }
 
@@ -235,7 +235,8 @@ static int encode(int argc, char **argv) {
     Tokenizer *t = tokenizer_load(o.tokenizer);
     Encoding e = {
         .t = t, .team = team_create((int)o.threads), .all = x.n_bytes, .val_left = o.val_tokens};
-    if (o.eot && tokenizer_eot(t) < 0) die("the tokenizer has no end-of-text token: use --no-eot");
+    if (o.eot && tokenizer_eot(t) < 0)
+        die_user("the tokenizer has no end-of-text token: use --no-eot");
     ShardFormat format = choose_format(t);
     if (o.out[0]) {
         e.train = shard_writer_open(o.out, "train", format, tokenizer_vocab(t), o.shard_tokens);
@@ -278,9 +279,9 @@ static int decode(int argc, char **argv) {
     Tokenizer *t = tokenizer_load(o.tokenizer);
     Shard s = shard_open(o.shard);
     Err why;
-    if (!shard_check(&s, tokenizer_vocab(t), NULL, &why)) die("%s: %s", o.shard, why.text);
+    if (!shard_check(&s, tokenizer_vocab(t), NULL, &why)) die_user("%s: %s", o.shard, why.text);
     if (o.from > s.n_tokens)
-        die("--from %lld is beyond the %lld tokens", (long long)o.from, (long long)s.n_tokens);
+        die_user("--from %lld is beyond the %lld tokens", (long long)o.from, (long long)s.n_tokens);
     int64_t left = s.n_tokens - o.from;
     if (o.count >= 0 && o.count < left) left = o.count;
     int32_t *ids = mem_alloc(BLOCK * sizeof *ids);
@@ -290,10 +291,11 @@ static int decode(int argc, char **argv) {
         shard_read(&s, at, n, ids);
         size_t bytes = (size_t)tokenizer_decode(t, ids, n, &text);
         if (fwrite(text, 1, bytes, stdout) != bytes)
-            die("cannot write the text: the standard output is full or closed");
+            die_user("cannot write the text: the standard output is full or closed");
         mem_free(text);
     }
-    if (fflush(stdout) != 0) die("cannot write the text: the standard output is full or closed");
+    if (fflush(stdout) != 0)
+        die_user("cannot write the text: the standard output is full or closed");
     shard_close(&s);
     return 0;
 }

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/bands.h"
+#include "data/io.h"
 #include "parallel/whatif.h"
 
 static const char usage[] =
@@ -24,9 +25,13 @@ static const char usage[] =
     "\n"
     "    whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s\n"
     "\n"
-    "--vary takes nodes batch seq layers channels, flops memory memory_rate call of a rank, "
-    "latency\n"
-    "(of the outermost level), or the name of a level: what a rank can send there.\n\n";
+    "--vary takes batch seq layers channels; the name of a level: what a rank can send there; "
+    "flops; "
+    "or a\n"
+    "number of the cluster's description: nodes ranks_per_node memory memory_rate call slowdown "
+    "..., "
+    "of a level\n"
+    "network.latency network.port_rate ..., of the outermost one also latency and port_rate.\n\n";
 
 static struct {
     const char *cluster, *vary, *model, *layout, *overlap, *schemes, *svg, *json;
@@ -57,7 +62,8 @@ static const Opt options[] = {
     {"schemes", OPT_STR, &o.schemes, "dp,fsdp,megatron-sp", 0, 0, "A,B,...",
      "named schemes or layouts to compare with"},
     {"svg", OPT_STR, &o.svg, "", 0, 0, "FILE", "a picture"},
-    {"json", OPT_STR, &o.json, "", 0, 0, "FILE", "all numbers"},
+    {"json", OPT_STR, &o.json, "", 0, 0, "FILE",
+     "all numbers; - is the standard output, and the table goes to the standard error"},
     {0}};
 
 /* ---- the question */
@@ -141,8 +147,10 @@ static char *others(const WhatIf *w) {
     if (w->kind != VARY_BATCH)
         snprintf(batch, sizeof batch, ", %" PRId64 " tokens a step", s->batch);
     if (w->kind != VARY_SEQ) snprintf(seq, sizeof seq, ", sequences of %" PRId64, s->S);
-    if (w->kind == VARY_NODES)
+    if (strcmp(w->name, "nodes") == 0)
         snprintf(ranks, sizeof ranks, "nodes of %d ranks", m->ranks_per_node);
+    else if (w->ranks_vary)
+        snprintf(ranks, sizeof ranks, "%d nodes", m->nodes);
     else
         snprintf(ranks, sizeof ranks, "%d ranks", m->ranks);
     return mem_printf("%s%s%s, %s, on %s: %s", o.model, batch, seq, s->bf16 ? "bf16" : "fp32",
@@ -160,6 +168,11 @@ static int layout_width(const WhatIf *w, const WhatIfPoint *p) {
     return (int)widest;
 }
 
+static int name_width(const WhatIf *w) {
+    int n = (int)strlen(w->name);
+    return n > 12 ? n : 12;
+}
+
 static int scheme_width(const char *name) {
     int n = (int)strlen(name);
     return n > 7 ? n : 7;
@@ -169,8 +182,8 @@ static void print_head(const WhatIf *w, int wide) {
     char *stays = others(w);
     printf("%s\n", stays);
     mem_free(stays);
-    printf("%12s   %-*s %-13s %5s %-9s %10s %9s  %s", w->name, wide, "best layout", "overlap",
-           "micro", "recompute", "ms", "tokens/s", "█ computes ▒ waits  ");
+    printf("%*s   %-*s %-13s %5s %-9s %10s %9s  %s", name_width(w), w->name, wide, "best layout",
+           "overlap", "micro", "recompute", "ms", "tokens/s", "█ computes ▒ waits  ");
     for (int k = 0; k < w->n_schemes; k++)
         printf("  %*s", scheme_width(w->scheme[k]), w->scheme[k]);
     printf("\n");
@@ -184,10 +197,17 @@ static const char *bracket(const Forms *f, const WhatIf *w, int i) {
     return above ? below ? "│" : "└" : below ? "┌" : "─";
 }
 
+/* "1.25x"; a ratio that nobody would run needs no more digits than its column has. */
+static const char *times(double ratio, char buf[64]) {
+    if (ratio >= 1000) return quantity_more(ratio, 0, buf);
+    snprintf(buf, 64, "%.2fx", ratio);
+    return buf;
+}
+
 static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint *p, int wide) {
-    char value[64], spec[64], words[OVERLAP_TEXT];
+    char value[64], spec[64], words[OVERLAP_TEXT], text[64];
     const Choice *c = &p->best;
-    printf("%12s %s ", whatif_value(w, i, value), bracket(f, w, i));
+    printf("%*s %s ", name_width(w), whatif_value(w, i, value), bracket(f, w, i));
     if (!p->found) {
         printf("nothing fits\n");
         return;
@@ -199,7 +219,7 @@ static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint 
     for (int k = 0; k < w->n_schemes; k++) {
         int width = scheme_width(w->scheme[k]);
         if (p->has[k])
-            printf("  %*.2fx", width - 1, p->scheme[k].price.seconds / c->price.seconds);
+            printf("  %*s", width, times(p->scheme[k].price.seconds / c->price.seconds, text));
         else
             printf("  %*s", width, "-");
     }
@@ -207,7 +227,10 @@ static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint 
 }
 
 static void print_table(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
+    char unit[64];
     int wide = layout_width(w, p);
+    if (w->merged && *whatif_unit(w, unit))
+        warn("%d of the values are others of them, as %s are whole", w->merged, unit);
     print_head(w, wide);
     for (int i = 0; i < w->n; i++) print_row(w, f, i, &p[i], wide);
 }
@@ -215,14 +238,14 @@ static void print_table(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
 /* ---- files */
 
 static FILE *open_file(const char *option, const char *path) {
-    FILE *f = fopen(path, "w");
-    if (!f) die("--%s: cannot write %s: %s", option, path, strerror(errno));
+    FILE *f = io_fopen(path);
+    if (!f) die_user("--%s: cannot write %s: %s", option, path, strerror(errno));
     return f;
 }
 
 static void close_file(FILE *f, const char *option, const char *path) {
     bool bad = ferror(f) != 0;
-    if (fclose(f) || bad) die("--%s: cannot write %s: %s", option, path, strerror(errno));
+    if (fclose(f) || bad) die_user("--%s: cannot write %s: %s", option, path, strerror(errno));
 }
 
 static json_t *json_choice(const Choice *c) {
@@ -310,6 +333,7 @@ int main(int argc, char **argv) {
     Err e;
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, usage);
+    if (strcmp(o.json, "-") == 0 || strcmp(o.svg, "-") == 0) io_keep_stdout();
     WhatIf *w = mem_calloc(1, sizeof *w);
     Forms *f = mem_calloc(1, sizeof *f);
     char *schemes = mem_strdup(o.schemes);
