@@ -50,8 +50,6 @@ CASES = [
     ("2 racks x 2 hosts, 1 Gbit/s, trunk 200 Mbit/s", ["2 2", "1gbit", "200mbit"], 4, 1, "none", "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
     ("2 ranks as threads", None, 1, 2, "none", "layers=4,heads=8,channels=256,seq=128,vocab=512", 4096),
 ]
-# Where there is nothing to hide: one rank, and ranks as threads.
-STILL = [("1 rank", 1, ["d1@none", "d1@bulk"]), ("2 ranks as threads", 2, ["x2@none", "x2@bulk", "d2@none", "d2@bulk"])]
 
 
 def run(case, cache, program, options):
@@ -145,15 +143,6 @@ def summary(case, finals, megatron, megatron_overlap, none, alike, chosen):
             "hidden": round(1 - held(chosen) / held(alike), 3) if held(alike) > 1 else None}
 
 
-def nothing_to_hide(case, cache):
-    what, ranks, layouts = case
-    space = (what, None, 1, ranks, "none", "layers=4,heads=8,channels=256,seq=128,vocab=512", 1024)
-    rows = train(space, cache, [{"layout": l, "overlap": w, "recompute": "none", "micro": 4, "predicted_ms": None} for l, w in (s.split("@") for s in layouts)], 5, 12)
-    ms = {f"{r['layout']}@{r['overlap']}": r["ms"] for r in rows.values()}
-    costs = [ms[k.replace("@none", "@bulk")] / v - 1 for k, v in ms.items() if k.endswith("@none")]
-    return {"cluster": what, "ms": ms, "cost": [round(c, 4) for c in costs]}
-
-
 def words(choice):
     """x2@bulk@none@4 -> x2, bulk"""
     layout, overlap = choice.split("@")[:2]
@@ -170,22 +159,8 @@ def table(d):
                    f"| {words(r['none'])} | {r['none_ms']:.0f} | {words(r['chosen'])} | {r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f} "
                    f"| {r['over_megatron']:.2f}x | {r['over_none']:.2f}x | {hidden} |")
     out.append("")
-    costs = "; ".join(f"{s['cluster']}: " + ", ".join(f"{100 * c:+.1f} %" for c in s["cost"]) for s in d["still"])
-    commits = ", ".join(dict.fromkeys(r["commit"] for r in d["cases"] + d["still"]))
-    out.append(f"With full recompute all of a row has it. What the machinery costs where there is nothing to hide (`bulk` by `none`): {costs}. "
-               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {commits}: `{d['command']}`.")
+    out.append(f"With full recompute all of a row has it. {d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`.")
     return "\n".join(out) + "\n"
-
-
-def put_case(path, key, result, order):
-    """Into the list of that key, in place of what the file has of this case; cases that the script no longer has go."""
-    stamp = bench_page.stamp("python3 tools/bench_overlap.py")
-    data = bench_page.load(path) if os.path.exists(path) else {}
-    cases = {r["cluster"]: r for r in data.get(key, []) if "commit" in r}
-    cases[result["cluster"]] = {"commit": stamp.pop("commit")} | result
-    data |= {"still": [], "cases": []} | {k: v for k, v in data.items() if k != "commit"} | stamp
-    data[key] = [cases[n] for n in order if n in cases]
-    bench_page.save(path, None, data)
 
 
 def main():
@@ -202,15 +177,10 @@ def main():
                 continue
             begin = time.time()
             r = measure(case, os.path.join(cache, str(i)))
-            put_case(args.out, "cases", r, [c[0] for c in CASES])
+            bench_page.put_case(args.out, None, "python3 tools/bench_overlap.py", r, lambda c: c["cluster"], [c[0] for c in CASES])
             print(f"{r['cluster']}: megatron {r['megatron_ms']:.0f} ms ({100 * r['megatron_communication']:.0f} % communication; with overlap "
                   f"{r['megatron_overlap_ms']:.0f}), {r['none']} {r['none_ms']:.0f} ms, chosen {r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, "
                   f"{r['over_none']}x, hidden {r['hidden']}, regret {r['regret']} by {r['best']}; {time.time() - begin:.0f} s", flush=True)
-        for case in STILL:
-            if args.only in case[0]:
-                r = nothing_to_hide(case, os.path.join(cache, "still"))
-                put_case(args.out, "still", r, [c[0] for c in STILL])
-                print(r, flush=True)
     subprocess.run([LAB, "down"], check=False)
 
 

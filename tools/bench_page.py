@@ -33,6 +33,21 @@ def save(path, key, value):
         f.write("\n")
 
 
+def put_case(path, key, command, case, name, order):
+    """A case of a campaign into the list `cases` of a key of a file (None: of the file), in place of what it has of that case; name(case)
+    tells cases apart, and those that are not in `order` go. Each keeps the commit at which it was measured."""
+    new = stamp(command)
+    data = load(path) if os.path.exists(path) else {}
+    old = data.get(key, {}) if key else data
+    cases = {name(c): c for c in old.get("cases", []) if "commit" in c} | {name(case): {"commit": new.pop("commit")} | case}
+    kept = {k: v for k, v in old.items() if k != "commit"}
+    save(path, key, kept | new | {"cases": [cases[n] for n in order if n in cases]})
+
+
+def commits(cases):
+    return ", ".join(dict.fromkeys(c["commit"] for c in cases))
+
+
 def add_page(parser):
     parser.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
     parser.add_argument("--check", action="store_true", help="with --page: change nothing, and fail where that would")

@@ -74,15 +74,6 @@ def measure(cluster, shape, args, cache):
     }
 
 
-def put_case(path, command, case):
-    """Into the file, in place of what it has of this case; cases that the script no longer has go."""
-    stamp = bench_page.stamp(command)
-    key = lambda r: (r["cluster"], r["shape"])
-    old = bench_page.load(path).get("regret", {}).get("cases", []) if os.path.exists(path) else []
-    cases = {key(r): r for r in old if "commit" in r} | {key(case): {"commit": stamp.pop("commit")} | case}
-    bench_page.save(path, "regret", stamp | {"cases": [cases[c[0], s[0]] for c in CLUSTERS for s in SHAPES if (c[0], s[0]) in cases]})
-
-
 def table(d):
     out = ["| cluster | shape | layouts | foretold the fastest | ms | regret | kept after first steps | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
            "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
@@ -90,13 +81,12 @@ def table(d):
         out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {100 * r['regret']:.1f} % "
                    f"| {r['kept']} | {r['kept_ms']:.0f} | {100 * r['kept_regret']:.1f} % | {r['best']} | {r['best_ms']:.0f} "
                    f"| {100 * r['error']:.0f} % | {100 * r['memory_error']:.1f} % | {r['bytes_equal']} of {r['layouts']} |")
-    commits = ", ".join(dict.fromkeys(r["commit"] for r in d["cases"]))
     out.append("")
     out += [f"{what} is within 5 % of the fastest in {sum(r[key] <= 0.05 for r in d['cases'])} of {len(d['cases'])} cases, "
             f"{100 * max(r[key] for r in d['cases']):.0f} % off at worst."
             for what, key in [("What is foretold to be the fastest", "regret"), ("What `--layout auto` keeps", "kept_regret")]]
     out.append(f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median of the cases). "
-               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {commits}: `{d['command']}`.")
+               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`.")
     return "\n".join(out) + "\n"
 
 
@@ -120,7 +110,8 @@ def main():
                 subprocess.run([LAB, "up", cluster[1], cluster[3]] + ([cluster[4]] if cluster[4] else []), check=True)
                 begin = time.time()
                 case = measure(cluster, shape, args, os.path.join(cache, f"{CLUSTERS.index(cluster)}{SHAPES.index(shape)}"))
-                put_case(args.out, command, case)
+                bench_page.put_case(args.out, "regret", command, case, lambda c: (c["cluster"], c["shape"]),
+                                    [(c[0], s[0]) for c in CLUSTERS for s in SHAPES])
                 print(f"{case['cluster']}, {case['shape']}: {case['layouts']} layouts, {case['pick']} {case['pick_ms']:.0f} ms, "
                       f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error {100 * case['error']:.0f} %, "
                       f"{case['bytes_equal']} equal in bytes; {time.time() - begin:.0f} s", flush=True)
