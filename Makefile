@@ -84,12 +84,13 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
-LIB := $(wildcard base/*.c) layers/cuda/kernels_cuda_absent.c layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
+CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
+LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
     $(filter-out parallel/coll_mpi% parallel/detect_hwloc% $(COLL_CUDA),$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
 TESTS := $(wildcard tests/test*.c) tests/mesh_run.c tests/theory.c
 # CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
-CUDA_C := $(filter-out layers/cuda/kernels_cuda_absent.c,$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
+CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
 EMU_OBJECTS = $(call obj,$(EMU)) $(CUDA_SOURCES:%.cu=$(B)/emu/%.o)
