@@ -111,6 +111,9 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 	$(CC) $(ALL_CFLAGS) -o $@ $(filter-out %.txt,$^) $(if $(WITH_CUDA),$(CUDA_LIBS)) $(LDLIBS)
 $(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# the same tests where a device runs CUDA's kernels: those called cuda_... are for it
+$(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/libgpt.a | $(B)/cuda/train_gpt
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # for the tests: its GPU is the emulator's
 $(B)/train_gpt_emu: $(call obj,$(TRAIN)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
@@ -202,7 +205,7 @@ format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
-cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
+cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
 	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \

@@ -119,6 +119,7 @@ TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_foretold) {
 
 /* Each rank has a device that the others do not reach. */
 TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
+    NEEDS_EMULATION();
     static const Case cases[] = {
         {"x2.y2", "bulk+halves", 4}, {"x2+sp", "bulk+ring", 2}, {"d2.x2", "bulk", 4}};
     emu_set_peers(false);
