@@ -96,7 +96,9 @@ CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
 EMU_OBJECTS = $(call obj,$(EMU)) $(CUDA_SOURCES:%.cu=$(B)/emu/%.o)
 EMU_TESTS = $(patsubst %.cu,$(B)/emu/%.o,$(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu)
 CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
-TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
+# the benchmark of GPUs: a program of several files, with CUDA's kernels or with the emulator's
+BENCH_GPU := $(wildcard tools/bench_gpu*.c)
+TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c)))
 FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
 PROGRAMS := train_gpt $(TOOLS)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -114,13 +116,17 @@ $(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
 $(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/libgpt.a | $(B)/cuda/train_gpt
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+$(B)/cuda/bench_gpu: $(call obj,$(BENCH_GPU)) $(CUDA_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # for the tests: its GPU is the emulator's
 $(B)/train_gpt_emu: $(call obj,$(TRAIN)) $(EMU_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+$(B)/bench_gpu_emu: $(call obj,$(BENCH_GPU)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/train_gpt_emu $(B)/ranks_job $(FAKE_NVML)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_NVML)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as the driver's library is: no sanitizer in it
 $(FAKE_NVML): tests/fake_nvml.c
@@ -205,7 +211,7 @@ format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
-cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
+cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
 	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \
