@@ -3,6 +3,7 @@
 # make test        install what is missing, build, run every test that needs no GPU; sweeps over layouts are sampled
 # make test-long   the same with all of every sweep
 # make bench       measure this trainer beside its peers
+# make bench-gpu   build, check and time everything on one GPU, in under nine minutes: bench/results/h200-*.json and a table
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, rooms, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
@@ -116,6 +117,9 @@ $(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
 $(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/libgpt.a | $(B)/cuda/train_gpt
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
+$(B)/cuda/probes: $(B)/cuda/tests/cuda_probes_main_sm90.o $(B)/cuda/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 $(B)/cuda/bench_gpu: $(call obj,$(BENCH_GPU)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # for the tests: its GPU is the emulator's
@@ -204,6 +208,9 @@ fuzz fuzz-long:
 bench: $(B)/train_gpt
 	python3 tools/bench.py $(PEERS)
 	python3 tools/bench_table.py --page README.md
+# everything on one GPU, in under nine minutes; GPU_BENCH='--out FOLDER --text FILE', or --rehearse: with the emulated one, at tiny sizes
+bench-gpu:
+	python3 tools/bench_gpu.py $(GPU_BENCH)
 lint:
 	@tools/setup.sh test
 	@tools/lint.sh
@@ -211,7 +218,7 @@ format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
-cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
+cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(B)/cuda/probes $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
 	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \
@@ -222,5 +229,5 @@ install: all
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all always help quickstart test test-long bench asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install clean
+.PHONY: all always help quickstart test test-long bench bench-gpu asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

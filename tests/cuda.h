@@ -38,7 +38,7 @@ static const CudaOrder cuda_orders[] = {
 
 /* NaN on a device, too: what is allocated in the emulator is. */
 static inline void *cuda_poison(void *p, size_t n_bytes) {
-    if (test_on_device) device_check(cudaMemsetAsync(p, 0xff, n_bytes, device_stream()));
+    if (test_on_device) device_check((int)cudaMemsetAsync(p, 0xff, n_bytes, device_stream()));
     return p;
 }
 

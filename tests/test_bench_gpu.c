@@ -55,6 +55,32 @@ TEST(bench_gpu_measures_every_kernel) {
     CHECK(json_number_value(json_object_get(adamw, "bytes")) == 30 * 100);
     CHECK(json_is_true(json_object_get(up, "same_epilogue")));
     json_decref(rows);
-    CHECK(test_shell(dir, text, sizeof text, "$BUILD/bench_gpu_emu --what nothing --json rows") ==
-          0);
+    CHECK(test_shell(dir, text, sizeof text, "$BUILD/bench_gpu_emu --what memory,product") == 2);
+    CHECK(strstr(text, "--what product: "));
+}
+
+/* The script that runs unattended, with all that an emulated GPU can do for it. */
+TEST(bench_gpu_script_rehearses) {
+    const char *dir = test_tmpdir();
+    char text[16384], path[160];
+    if (test_shell(".", text, sizeof text, "python3 --version")) {
+        test_skip("no python3");
+        return;
+    }
+    int status = test_shell(".", text, sizeof text,
+                            "python3 -B tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
+                            "--out %s --stages facts,build,train,curves",
+                            dir);
+    if (status) printf("%s", text);
+    CHECK(status == 0);
+    static const char *const files[] = {"facts", "train", "curves"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/rehearsal-%s.json", dir, files[i]);
+        json_t *file = json_load_file(path, 0, NULL);
+        CHECK(file);
+        json_decref(file);
+    }
+    CHECK(strstr(text, "d12, B = 2: MFU (") && strstr(text, "rehearsed"));
+    CHECK(strstr(text, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
+    CHECK(!strstr(text, "NO\n") && !strstr(text, "BROKE"));
 }

@@ -147,9 +147,19 @@ void gpu_write(const char *stage, json_t *row) {
     json_decref(row);
 }
 
-static bool asked_for(const char *what) {
-    const char *at = strstr(gpu_options.what, what);
-    return at && (at == gpu_options.what || at[-1] == ',');
+enum { MEMORY, ATTENTION, PRODUCTS, STAGES };
+static bool asked_for[STAGES];
+
+static void read_what(void) {
+    static const char *const words[STAGES] = {"memory", "attention", "products"};
+    for (const char *w = gpu_options.what; *w; w += strcspn(w, ","), w += *w == ',') {
+        size_t n = strcspn(w, ",");
+        int i = 0;
+        while (i < STAGES && (strlen(words[i]) != n || strncmp(words[i], w, n) != 0)) i++;
+        if (i == STAGES)
+            die_usage("--what %.*s: the words are memory, attention, products", (int)n, w);
+        asked_for[i] = true;
+    }
 }
 
 /* With kernels for devices of at most this capability. */
@@ -165,6 +175,7 @@ static void close_device(void) {
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do");
+    read_what();
     Err e;
     if (device_count(&e) == 0 || !device_works(0, &e)) die("no GPU: %s", e.text);
     DeviceFacts f = device_facts(0);
@@ -173,16 +184,16 @@ int main(int argc, char **argv) {
     printf("%s, %d multiprocessors, %.1f GiB, %.0f MiB of cache\n", f.name, f.sms,
            (double)f.memory_bytes / (1 << 30), (double)f.l2_bytes / (1 << 20));
     open_device(f.major);
-    if (asked_for("memory")) gpu_memory(k);
+    if (asked_for[MEMORY]) gpu_memory(k);
     close_device();
     for (int major = 9; major >= 8; major--) {
-        if (!asked_for("attention") || major > f.major) continue;
+        if (!asked_for[ATTENTION] || major > f.major) continue;
         open_device(major);
         gpu_attention(k, major);
         close_device();
     }
     device_at_most(f.major);
-    if (!asked_for("products")) return 0;
+    if (!asked_for[PRODUCTS]) return 0;
     for (const char *c = gpu_options.channels; *c; c += strcspn(c, ","), c += *c == ',') {
         open_device(f.major);
         gpu_products(k, strtoll(c, NULL, 10));
