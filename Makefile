@@ -3,6 +3,7 @@
 # make test        install what is missing, build, run every test that needs no GPU; sweeps over layouts are sampled
 # make test-long   the same with all of every sweep
 # make bench       measure this trainer beside its peers
+# make bench-gpu   build, check and time everything on one GPU, in under nine minutes: bench/results/h200-*.json and a table
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, rooms, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
@@ -84,18 +85,21 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 LAYERS := $(wildcard layers/*.c)
-LIB := $(wildcard base/*.c) layers/cuda/kernels_cuda_absent.c layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
+CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
+LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
     $(filter-out parallel/coll_mpi% parallel/detect_hwloc% $(COLL_CUDA),$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
 TESTS := $(wildcard tests/test*.c) tests/mesh_run.c tests/theory.c
 # CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
-CUDA_C := $(filter-out layers/cuda/kernels_cuda_absent.c,$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
+CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
 EMU_OBJECTS = $(call obj,$(EMU)) $(CUDA_SOURCES:%.cu=$(B)/emu/%.o)
 EMU_TESTS = $(patsubst %.cu,$(B)/emu/%.o,$(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu)
 CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
-TOOLS := $(patsubst tools/%.c,%,$(wildcard tools/*.c))
+# the benchmark of GPUs: a program of several files, with CUDA's kernels or with the emulator's
+BENCH_GPU := $(wildcard tools/bench_gpu*.c)
+TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c)))
 FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
 PROGRAMS := train_gpt $(TOOLS)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -110,13 +114,23 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 	$(CC) $(ALL_CFLAGS) -o $@ $(filter-out %.txt,$^) $(if $(WITH_CUDA),$(CUDA_LIBS)) $(LDLIBS)
 $(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# the same tests where a device runs CUDA's kernels: those called cuda_... are for it
+$(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/libgpt.a | $(B)/cuda/train_gpt
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
+$(B)/cuda/probes: $(B)/cuda/tests/cuda_probes_main_sm90.o $(B)/cuda/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+$(B)/cuda/bench_gpu: $(call obj,$(BENCH_GPU)) $(CUDA_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # for the tests: its GPU is the emulator's
 $(B)/train_gpt_emu: $(call obj,$(TRAIN)) $(EMU_OBJECTS) $(B)/libgpt.a
+	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+$(B)/bench_gpu_emu: $(call obj,$(BENCH_GPU)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/train_gpt_emu $(B)/ranks_job $(FAKE_NVML)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_NVML)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as the driver's library is: no sanitizer in it
 $(FAKE_NVML): tests/fake_nvml.c
@@ -194,6 +208,9 @@ fuzz fuzz-long:
 bench: $(B)/train_gpt
 	python3 tools/bench.py $(PEERS)
 	python3 tools/bench_table.py --page README.md
+# everything on one GPU, in under nine minutes; GPU_BENCH='--out FOLDER --text FILE', or --rehearse: with the emulated one, at tiny sizes
+bench-gpu:
+	python3 tools/bench_gpu.py $(GPU_BENCH)
 lint:
 	@tools/setup.sh test
 	@tools/lint.sh
@@ -201,7 +218,7 @@ format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 # with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
-cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
+cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(B)/cuda/probes $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
 	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \
@@ -212,5 +229,5 @@ install: all
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all always help quickstart test test-long bench asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install clean
+.PHONY: all always help quickstart test test-long bench bench-gpu asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

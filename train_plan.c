@@ -183,6 +183,7 @@ bool plan_run(Run *r) {
     p->space = space_of(r, ranks, threads, &r->fixed);
     p->error = described ? 0.1 : known_error(r);
     if (!described) measure(r, p);
+    p->space.shape.kernels = machine_kernels(&p->machine, p->space.shape.bf16);
     search(r, p);
     // the ledger is about steps; meetings of replicas are not in their median
     r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.meeting);

@@ -227,10 +227,7 @@ template <class E> struct Launchers {
                out(to), static_cast<float *>(nullptr), x, *a, scale_of(*a));
     }
 
-    static size_t workspace_of(int, int64_t, int64_t, int64_t, int64_t) { return 0; }
-
     static void fill(Kernels *k) {
-        k->attention_workspace = workspace_of;
         k->attention_forward = forward_of;
         k->attention_backward = backward_of;
         k->attention_decode = decode_of;

@@ -127,5 +127,8 @@ const char *const *kernels_cpu_sets(void);
 /* Local. The kernels of a GPU whose activations are float or bf16 words (layers/cuda/families.h), or NULL when this
  * program was built without. */
 const Kernels *kernels_cuda(bool bf16);
+/* Local. What is known of that table in every build: word and workspaces. It has no kernels; memory says that it is a
+ * device's. */
+const Kernels *kernels_cuda_sizes(bool bf16);
 
 #endif

@@ -11,6 +11,7 @@
 
 extern "C" {
 #include "layers/cuda/families.h"
+#include "layers/cuda/sizes.h"
 }
 
 namespace {
@@ -330,17 +331,6 @@ template <class E, int W> __global__ void backward_apply_rows(Backward<E> b) {
 
 /* --- launchers */
 
-/* Panels of tokens: enough for every multiprocessor, few enough that their sums are some percent of the rows. */
-enum { PANEL = 16, PANELS = 512 };
-int64_t panel_rows(int64_t T) {
-    int64_t rows = (T + PANELS - 1) / PANELS;
-    return rows < PANEL ? static_cast<int64_t>(PANEL) : rows;
-}
-size_t workspace(int64_t T, int64_t C) {
-    return static_cast<size_t>(blocks_for(T, panel_rows(T))) * 2 * static_cast<size_t>(C) *
-           sizeof(float);
-}
-
 void merge_of(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
               int n_parts) {
     Counts c;
@@ -423,7 +413,7 @@ template <class E> struct Launchers {
         b.dx = out(dx), b.sums = nullptr, b.dy = in(dy), b.x = in(x);
         b.mean = mean, b.rstd = rstd, b.gamma = n->gamma;
         b.panels = static_cast<float *>(n->workspace);
-        b.T = n->T, b.C = n->C, b.ld = n->ld ? n->ld : n->C, b.rows = panel_rows(n->T);
+        b.T = n->T, b.C = n->C, b.ld = n->ld ? n->ld : n->C, b.rows = norm_panel_rows(n->T);
         b.inverse_C = 1.0f / static_cast<float>(n->C_all ? n->C_all : n->C);
         b.layer = n->kind == NORM_LAYER;
         return b;
@@ -473,7 +463,6 @@ template <class E> struct Launchers {
     }
 
     static void fill(Kernels *k) {
-        k->norm_workspace = workspace;
         k->norm_forward = forward_of;
         k->norm_backward = backward_of;
         k->norm_statistics = statistics_of;

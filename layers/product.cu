@@ -224,12 +224,7 @@ template <class E> struct Launchers {
         if (plan) product_plan_time(plan, p, bias_of(plan, p));
     }
 
-    static size_t workspace(int) { return PRODUCT_WORKSPACE + WORKSPACE_ALIGN; }
-
-    static void fill(Kernels *k) {
-        k->product = product_of;
-        k->product_workspace = workspace;
-    }
+    static void fill(Kernels *k) { k->product = product_of; }
 };
 
 } // namespace

@@ -66,6 +66,10 @@ static double smaller(double a, double b) {
     return a < b ? a : b;
 }
 
+const Kernels *machine_kernels(const Machine *m, bool bf16) {
+    return m->gpu ? kernels_cuda_sizes(bf16) : NULL;
+}
+
 /* ---- works ---- */
 
 /* A matrix unit is full when every dimension of a product is large; the smallest decides. */

@@ -54,6 +54,8 @@ struct Machine {
         crowd; // time of kernels when all ranks compute at once, by that of one alone: 2 where two
                // ranks share each core; 0 or 1: none do
     Travel travel;
+    bool
+        gpu; // the ranks' kernels are those of CUDA: parallel/price.h takes their words and workspaces
     const Calibration *measured; // or NULL
 };
 
@@ -65,6 +67,8 @@ double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
 double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *s, double all);
 /* Local, pure. The share of a collective's time for bytes that is left then; 1: replicas share no port. */
 double machine_turn(const Machine *m, const TapeGroup *g, CollOp op);
+/* Local, pure. Whose words and workspaces a step there has, for PriceShape; NULL: this processor's. */
+const Kernels *machine_kernels(const Machine *m, bool bf16);
 /* Local, pure. Has a rank room for so many bytes? */
 static inline bool machine_fits(const Machine *m, int64_t bytes) {
     return m->memory == 0 || bytes <= m->memory;

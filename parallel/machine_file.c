@@ -14,6 +14,7 @@
  *     slowdown       = 1.1                of kernels while a collective is under way
  *     slowest        = 1.05               rank, by the others
  *     travel         = direct             or ring
+ *     kernels        = cpu                or cuda, where activations in bf16 are two bytes
  *     level          = node    ranks=2   latency=2us  rank_rate=10GB/s
  *     level          = rack    ranks=16  latency=15us rank_rate=1Gb/s port_rate=1Gb/s
  *     level          = trunk   ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s
@@ -60,7 +61,14 @@ static const Key keys[] = {
     FIELD("slowest", slowest, AS_FACTOR, IN_DOUBLE, false, false),
 };
 #undef FIELD
-enum { N_KEYS = sizeof keys / sizeof *keys, KEY_NAME = N_KEYS, KEY_TRAVEL, KEY_LEVEL, N_NAMES };
+enum {
+    N_KEYS = sizeof keys / sizeof *keys,
+    KEY_NAME = N_KEYS,
+    KEY_TRAVEL,
+    KEY_KERNELS,
+    KEY_LEVEL,
+    N_NAMES
+};
 
 /* What a description is made of, its place for messages, and what was there already. */
 typedef struct Reader {
@@ -154,9 +162,18 @@ static bool read_field(const Reader *r, const Key *key, const char *value) {
     return true;
 }
 
+static bool read_either(const Reader *r, const char *name, const char *value, const char *first,
+                        const char *other, bool *second) {
+    *second = strcmp(value, other) == 0;
+    return *second || strcmp(value, first) == 0 ||
+           wrong(r, "%s is %s or %s, not \"%.60s\"", name, first, other, value);
+}
+
 static bool read_pair(Reader *r, const char *name, char *value) {
-    const char *names[N_NAMES] = {
-        [KEY_NAME] = "name", [KEY_TRAVEL] = "travel", [KEY_LEVEL] = "level"};
+    const char *names[N_NAMES] = {[KEY_NAME] = "name",
+                                  [KEY_TRAVEL] = "travel",
+                                  [KEY_KERNELS] = "kernels",
+                                  [KEY_LEVEL] = "level"};
     int k = 0;
     for (int i = 0; i < N_KEYS; i++) names[i] = keys[i].name;
     while (k < N_NAMES && strcmp(name, names[k]) != 0) k++;
@@ -167,9 +184,13 @@ static bool read_pair(Reader *r, const char *name, char *value) {
     r->seen[k] = r->line;
     if (k < N_KEYS) return read_field(r, &keys[k], value);
     if (k == KEY_NAME) return read_name(r, r->m->name, sizeof r->m->name, value);
-    r->m->travel = strcmp(value, "ring") == 0 ? TRAVEL_RING : TRAVEL_DIRECT;
-    if (r->m->travel == TRAVEL_RING || strcmp(value, "direct") == 0) return true;
-    return wrong(r, "travel is direct or ring, not \"%.60s\"", value);
+    bool second;
+    if (k == KEY_TRAVEL) {
+        if (!read_either(r, name, value, "direct", "ring", &second)) return false;
+        r->m->travel = second ? TRAVEL_RING : TRAVEL_DIRECT;
+        return true;
+    }
+    return read_either(r, name, value, "cpu", "cuda", &r->m->gpu);
 }
 
 static char *trim(char *text) {
@@ -315,6 +336,7 @@ void machine_print(const Machine *m, FILE *f) {
         fprintf(f, "%-14s = %s\n", keys[i].name, quantity_print(x, keys[i].as, buf));
     }
     fprintf(f, "%-14s = %s\n", "travel", m->travel == TRAVEL_RING ? "ring" : "direct");
+    fprintf(f, "%-14s = %s\n", "kernels", m->gpu ? "cuda" : "cpu");
     for (int l = 0; l < m->n_levels; l++) {
         const Level *v = &m->level[l];
         fprintf(f, "%-14s = %s ranks=%d", "level", v->name, v->ranks);

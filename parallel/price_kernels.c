@@ -1,8 +1,11 @@
 #include "parallel/price_kernels.h"
 
+#include <string.h>
+
 static _Thread_local Tape *tape; // the table's functions have no room for it
 static _Thread_local const Kernels *real,
-    *processor; // asking what this processor can takes longer than a block
+    *processor;                      // asking what this processor can takes longer than a block
+static _Thread_local uint32_t words; // WORK_WORDS where activations are bf16 words
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
@@ -17,6 +20,12 @@ static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t
     tape_work(tape, &w);
 }
 
+/* A work on activations. */
+static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
+                     int64_t d) {
+    work(kind, flags | words, rows, a, b, c, d);
+}
+
 /* ---- products and attention */
 
 static void price_product(Team *t, const Product *p) {
@@ -25,15 +34,15 @@ static void price_product(Team *t, const Product *p) {
                      (p->bias ? WORK_BIAS : 0u) | (p->epilogue == EPI_GELU ? WORK_EPI_GELU : 0u) |
                      (p->epilogue == EPI_DGELU ? WORK_EPI_DGELU : 0u);
     if (p->a_col != 1) // dw[K,N] = x' dy: M is K, K is T
-        work(WORK_DW, flags, p->K, p->M, p->N, 0, 0);
+        act_work(WORK_DW, flags, p->K, p->M, p->N, 0, 0);
     else if (p->b_col != 1) // dx[T,K] = dy w': N is K, K is N
-        work(WORK_DX, flags, p->M, p->N, p->K, 0, 0);
+        act_work(WORK_DX, flags, p->M, p->N, p->K, 0, 0);
     else
-        work(WORK_XW, flags, p->M, p->K, p->N, 0, 0);
+        act_work(WORK_XW, flags, p->M, p->K, p->N, 0, 0);
 }
 
 static void attention_work(const Attention *a, WorkKind kind) {
-    work(kind, a->bf16 ? WORK_BF16 : 0, a->B, a->S, a->H, a->Hkv, a->D);
+    act_work(kind, a->bf16 ? WORK_BF16 : 0, a->B, a->S, a->H, a->Hkv, a->D);
 }
 static void price_attention_forward(Team *t, const Attention *a, Act *out, float *lse,
                                     const Act *qkv) {
@@ -47,13 +56,13 @@ static void price_attention_backward(Team *t, const Attention *a, Act *dqkv, con
 }
 static void price_rope(Team *t, const Rope *r, Act *qkv, int direction) {
     (void)t, (void)qkv, (void)direction;
-    work(WORK_ROPE, 0, r->B * r->S, r->H, r->Hkv, r->D, 0);
+    act_work(WORK_ROPE, 0, r->B * r->S, r->H, r->Hkv, r->D, 0);
 }
 
 /* ---- norms */
 
 static void norm_work(const Norm *n, WorkKind kind, int64_t parts) {
-    work(kind, n->kind == NORM_RMS ? WORK_RMS : 0, n->T, n->C, parts, 0, 0);
+    act_work(kind, n->kind == NORM_RMS ? WORK_RMS : 0, n->T, n->C, parts, 0, 0);
 }
 static void price_norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd,
                                const Act *x) {
@@ -94,35 +103,36 @@ static void price_norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act
 
 static void price_gelu_forward(Team *t, Act *y, const Act *x, int64_t n) {
     (void)t, (void)y, (void)x;
-    work(WORK_GELU, 0, n, 0, 0, 0, 0);
+    act_work(WORK_GELU, 0, n, 0, 0, 0, 0);
 }
 static void price_gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n) {
     (void)t, (void)dx, (void)dy, (void)x;
-    work(WORK_GELU_BACKWARD, 0, n, 0, 0, 0, 0);
+    act_work(WORK_GELU_BACKWARD, 0, n, 0, 0, 0, 0);
 }
 static void price_swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
     (void)t, (void)y, (void)x;
-    work(WORK_SWIGLU, 0, T, F, 0, 0, 0);
+    act_work(WORK_SWIGLU, 0, T, F, 0, 0, 0);
 }
 static void price_swiglu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t T,
                                   int64_t F) {
     (void)t, (void)dx, (void)dy, (void)x;
-    work(WORK_SWIGLU_BACKWARD, 0, T, F, 0, 0, 0);
+    act_work(WORK_SWIGLU_BACKWARD, 0, T, F, 0, 0, 0);
 }
 static void price_bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T,
                                 int64_t N) {
     (void)t, (void)y;
-    work(WORK_BIAS_RESIDUAL, (addend ? WORK_ADDEND : 0u) | (bias ? WORK_BIAS : 0u), T, N, 0, 0, 0);
+    act_work(WORK_BIAS_RESIDUAL, (addend ? WORK_ADDEND : 0u) | (bias ? WORK_BIAS : 0u), T, N, 0, 0,
+             0);
 }
 static void price_bias_backward(Team *t, float *dbias, const Act *dy, int64_t T, int64_t N) {
     (void)t, (void)dbias, (void)dy;
-    work(WORK_BIAS_BACKWARD, 0, T, N, 0, 0, 0);
+    act_work(WORK_BIAS_BACKWARD, 0, T, N, 0, 0, 0);
 }
 
 /* ---- embedding and loss */
 
 static void embedding_work(const Embedding *e, WorkKind kind, int64_t T) {
-    work(kind, 0, T, e->C, e->V, 0, 0);
+    act_work(kind, 0, T, e->C, e->V, 0, 0);
 }
 static void price_embedding_forward(Team *t, const Embedding *e, Act *x) {
     (void)t, (void)x;
@@ -142,7 +152,7 @@ static void price_position_backward(Team *t, const Embedding *e, int64_t T, int6
     embedding_work(e, WORK_POSITION_BACKWARD, T);
 }
 static void classifier_work(const Classifier *c, WorkKind kind, int64_t parts) {
-    work(kind, c->backward ? WORK_BACKWARD : 0, c->T, c->V, parts, 0, 0);
+    act_work(kind, c->backward ? WORK_BACKWARD : 0, c->T, c->V, parts, 0, 0);
 }
 static void price_classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
     (void)t, (void)loss, (void)logits;
@@ -188,7 +198,7 @@ static void price_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64
 }
 static void price_to_words(Act *to, const float *from, int64_t n) {
     (void)to, (void)from;
-    work(WORK_COPY, 0, 1, n, 0, 0, 0);
+    work(WORK_COPY, words, 1, n, 0, 0, 0);
 }
 static double price_sum_of(const float *x, int64_t n) {
     (void)x, (void)n;
@@ -196,9 +206,29 @@ static double price_sum_of(const float *x, int64_t n) {
 }
 static void price_adamw(Team *t, const AdamW *o, float *param, float *m, float *v,
                         const float *grad, int64_t n, bool decay) {
-    (void)t, (void)o, (void)param, (void)m, (void)v, (void)grad, (void)decay;
-    work(WORK_ADAMW, 0, n, 0, 0, 0, 0);
+    (void)t, (void)param, (void)m, (void)v, (void)grad, (void)decay;
+    work(WORK_ADAMW, o->words ? words : 0, n, 0, 0, 0, 0);
 }
+
+/* ---- where the host does not wait for numbers */
+
+static void price_sum_to(double *sum, const float *x, int64_t n, bool add) {
+    (void)sum, (void)x, (void)add;
+    work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
+}
+static void price_adamw_begin(const AdamW *o, AdamWNow *now, const double *squares, double clip) {
+    (void)o, (void)now, (void)squares, (void)clip;
+    work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: a call
+}
+static void nothing_put(void *to, const void *from, size_t n_bytes) {
+    (void)to, (void)from, (void)n_bytes;
+}
+static void nothing_get(void *to, const void *from, size_t n_bytes) {
+    (void)from;
+    memset(to, 0, n_bytes);
+}
+/* A device's, where nothing is. */
+static const ArenaMemory nowhere = {.put = nothing_put, .get = nothing_get};
 
 /* ---- sizes are those of the real kernels, for as many threads as the rank will have */
 
@@ -258,6 +288,12 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
     real = like ? like : processor;
     mine = table;
     mine.word = real->word;
-    if (!real->to_words) mine.to_words = NULL;
+    words = mine.word == sizeof(float) ? 0 : WORK_WORDS;
+    if (!words) mine.to_words = NULL;
+    if (real->memory) {
+        mine.memory = &nowhere;
+        mine.sum_to = mine.squares_to = price_sum_to;
+        mine.adamw_begin = price_adamw_begin;
+    }
     return &mine;
 }

@@ -36,9 +36,17 @@ typedef struct Walk {
     bool coming;              // is a weight on its way?
 } Walk;
 
+/* Bytes: of activations, and of weights as products read them; of all else. */
+static int64_t acts(const Walk *b, int64_t n) {
+    return b->p->word * n;
+}
+static int64_t floats(int64_t n) {
+    return (int64_t)sizeof(float) * n;
+}
+
 /* share: see Wire. */
-static void send(const Walk *b, int along, double times, int64_t floats, double share) {
-    double bytes = 4 * times * (double)floats;
+static void send(const Walk *b, int along, double times, int64_t each, double share) {
+    double bytes = times * (double)each;
     if (b->halves) share = 0; // they compute under all of it
     b->to->all.calls[along] += times, b->to->all.bytes[along] += bytes;
     b->to->exposed.calls[along] += share > 0 ? times : 0;
@@ -51,28 +59,28 @@ static double late(const Walk *b) {
 }
 
 /* So much of what was sent late has nothing to go under, not even the other half. */
-static void expose(const Walk *b, int along, double times, int64_t floats) {
+static void expose(const Walk *b, int along, double times, int64_t each) {
     if (late(b) > 0) return;
     b->to->exposed.calls[along] += times;
-    b->to->exposed.bytes[along] += 4 * times * (double)floats;
+    b->to->exposed.bytes[along] += times * (double)each;
 }
 
-static void meanwhile(const Walk *b, int along, int64_t floats) {
+static void meanwhile(const Walk *b, int along, int64_t bytes) {
     b->to->meanwhile.calls[along]++;
-    b->to->meanwhile.bytes[along] += 4 * (double)floats;
+    b->to->meanwhile.bytes[along] += (double)bytes;
 }
 
 /* Gathered for each product but dw, its gradient scattered. With bulk a weight may still be there that was made again
  * just before. */
-static void weight(const Walk *b, int64_t floats, int forwards) {
+static void weight(const Walk *b, int64_t n, int forwards) {
     bool there = (b->any || b->c->overlap.bulk) && b->c->recompute == RECOMPUTE_FULL;
-    send(b, b->store, forwards + !there, floats, late(b));
-    send(b, b->grads, 1, floats, late(b));
+    send(b, b->store, forwards + !there, acts(b, n), late(b));
+    send(b, b->grads, 1, floats(n), late(b));
 }
 
 /* times: an all_reduce is two. */
-static Wire wire(int along, int times, int64_t floats, double share) {
-    return (Wire){along, times, 4.0 * times * (double)floats, share};
+static Wire wire(int along, int times, int64_t each, double share) {
+    return (Wire){along, times, times * (double)each, share};
 }
 
 /* One linear layer: forward `n` times, and backward. */
@@ -80,7 +88,7 @@ static void linear(Walk *b, LinearKind kind, int n) {
     const PassLayer *l = &b->p->layer[kind];
     bool widens = kind == LINEAR_QKV || kind == LINEAR_UP;
     int in = widens ? ALONG_Y : ALONG_X, out = widens ? ALONG_X : ALONG_Y;
-    int64_t x = b->p->rows * l->K, y = b->p->rows * l->N;
+    int64_t x = acts(b, b->p->rows * l->K), y = acts(b, b->p->rows * l->N);
     if (l->x_gathers) send(b, out, n, x, l->x_share);
     if (l->x_gathers) send(b, out, 1, x, late(b)); // once more, for dw
     send(b, in, l->y_scatters ? n : 2 * n, y, l->y_share);
@@ -104,9 +112,10 @@ static void linear_stay(Walk *b, LinearKind kind, int n) {
     int64_t rows = (l->K + b->p->X - 1) / b->p->X,
             panels = (l->K + rows - 1) / rows; // or more, where y cuts them
     if (panels < b->p->Y) panels = b->p->Y;
-    int64_t of_x = b->p->rows * l->K / panels, of_w = l->K * l->N / panels;
+    int64_t of_x = acts(b, b->p->rows * l->K / panels), w = l->K * l->N / panels, of_w = acts(b, w);
     send(b, STREAM_Y, (double)panels * (n + 2), of_x, late(b)); // x forward, x for dw, dx
-    send(b, STREAM_X, (double)panels * (n + 2), of_w, late(b)); // w forward, w for dx, dw
+    send(b, STREAM_X, (double)panels * (n + 1), of_w, late(b)); // w forward, w for dx
+    send(b, STREAM_X, (double)panels, floats(w), late(b));      // dw
     // the first panel of x is waited for, what else comes and goes is there in the end
     int p = (int)panels;
     double share = 1.0 / p;
@@ -114,7 +123,7 @@ static void linear_stay(Walk *b, LinearKind kind, int n) {
         .first = l->xw, .in = wire(STREAM_Y, p, of_x, share), .again = wire(STREAM_X, p, of_w, 0)};
     b->back[kind] = (Window){.first = l->dx + l->dw,
                              .in = wire(STREAM_Y, 2 * p, of_x, 0),
-                             .again = wire(STREAM_X, 2 * p, of_w, 0)};
+                             .again = wire(STREAM_X, 2 * p, (of_w + floats(w)) / 2, 0)};
 }
 
 /* Embedding and head, of one pass: their weight comes twice, and so do both its gradients when it is tied. */
@@ -122,25 +131,26 @@ static void ends(const Walk *b, double steps) {
     const Pass *p = b->p;
     const Widths *w = &p->w;
     bool scattered = b->c->layout.sp || b->c->layout.stay;
-    send(b, b->store, 2 * steps, p->table, 1);
-    send(b, b->grads, steps, p->table, late(b));
-    send(b, b->grads, steps, p->table, 1); // the embedding's
+    send(b, b->store, 2 * steps, acts(b, p->table), 1);
+    send(b, b->grads, steps, floats(p->table), late(b));
+    send(b, b->grads, steps, floats(p->table), 1); // the embedding's
     // the first layer's first weight is wanted at once
-    if (!b->halves) expose(b, b->store, steps, p->layer[LINEAR_QKV].weights);
+    if (!b->halves) expose(b, b->store, steps, acts(b, p->layer[LINEAR_QKV].weights));
     // [T, C] is scattered over x and then y, and gathered over x and then y; or reduced over x, and not gathered
-    int64_t over_x = scattered ? p->T * w->C_all : p->T * w->C;
-    int64_t over_y = scattered ? p->T_x * w->C_all : p->T * w->C_all;
+    int64_t whole = acts(b, p->T * w->C_all), part = acts(b, p->T * w->C);
+    int64_t over_x = scattered ? whole : part;
+    int64_t over_y = scattered ? acts(b, p->T_x * w->C_all) : whole;
     for (int k = 0; k < 2; k++) { // of the embedding; of the head's dx, under its product dw
         double share = k ? late(b) : 1;
         send(b, ALONG_X, steps, over_x, share);
-        send(b, ALONG_X, steps, p->T * w->C, scattered ? 1 : share);
+        send(b, ALONG_X, steps, part, scattered ? 1 : share);
         send(b, ALONG_Y, steps, over_y, share);
-        send(b, ALONG_Y, steps, p->T * w->C_all, 1);
+        send(b, ALONG_Y, steps, whole, 1);
     }
     // of them in the backward of the embedding
     if (!b->halves)
-        meanwhile(b, ALONG_X, p->T * w->C), meanwhile(b, ALONG_Y, p->T * w->C_all),
-            meanwhile(b, b->grads, p->table);
+        meanwhile(b, ALONG_X, part), meanwhile(b, ALONG_Y, whole),
+            meanwhile(b, b->grads, floats(p->table));
     b->to->compute += steps * (p->head + p->embed + p->embed_back);
     b->to->early += steps * (p->head + p->embed + p->embed_back) - p->embed_back;
 }
@@ -165,8 +175,8 @@ static void block(Walk *b) {
         b->back[i].after = l->back, b->back[i].norm = l->back_norm;
         b->back[i].bias = l->bias, b->back[i].before = selective ? l->again : 0;
     }
-    send(b, ALONG_Y, 2 * all, 2 * p->T_x * p->Y, 1); // statistics
-    send(b, ALONG_Y, 4, 2 * p->T_x, 1);              // sums of dnorm, reduced
+    send(b, ALONG_Y, 2 * all, floats(2 * p->T_x * p->Y), 1); // statistics
+    send(b, ALONG_Y, 4, floats(2 * p->T_x), 1);              // sums of dnorm, reduced
 }
 
 /* ---- programs */
@@ -216,7 +226,7 @@ static void in_sight(const Program *p, Move *m) {
 }
 
 static void statistics(const Walk *b, Program *p, bool back) {
-    int64_t n = 2 * b->p->T_x;
+    int64_t n = floats(2 * b->p->T_x);
     Wire w = back ? wire(ALONG_Y, 2, n, 0) : wire(ALONG_Y, 1, n * b->p->Y, 0);
     in_sight(p, start(b, p, T_NORM, &w, true, 1));
     wait(b, p, T_NORM, &w);
@@ -233,10 +243,12 @@ static void run_after(const Walk *b, Program *p, const Window *w, bool back) {
 static void first_product(const Walk *b, Program *p, const Window *w, int out) {
     double in = w->in.share, last = w->out.share;
     bool more_in = in < 1 && w->in.calls > 0, more_out = last < 1 && w->out.calls > 0;
+    bool panels = b->c->layout.stay && in > 0;
     Move *m;
-    if (in > 0 && (m = start(b, p, T_IN, &w->in, true, in)) && !b->c->layout.stay) in_sight(p, m);
+    if (in > 0 && (m = start(b, p, T_IN, &w->in, !panels, in)) && !panels) in_sight(p, m);
     if (in > 0) wait(b, p, T_IN, &w->in);
-    if (more_in && (m = start(b, p, T_IN, &w->in, in == 0, 1 - in))) m->sure = false;
+    if (panels && (m = start(b, p, T_AGAIN, &w->again, true, 1 - in))) m->sure = false;
+    if (more_in && (m = start(b, p, T_IN, &w->in, in == 0 || panels, 1 - in))) m->sure = false;
     run(p, w->piece);
     if (more_out && (m = start(b, p, out, &w->out, last == 0, 1 - last))) m->sure = false;
     run(p, w->first - (more_in ? 2 : 1) * w->piece);
@@ -249,18 +261,23 @@ static void first_product(const Walk *b, Program *p, const Window *w, int out) {
 static void linear_moves(Walk *b, Program *p, const Window *w, int next, bool late_out) {
     bool back = w >= b->back && w < b->back + 4;
     int out = late_out ? T_LATE : T_OUT;
+    bool panels = b->c->layout.stay;
     Wire own = wire(b->store, 1, 0, 0), gone = own;
+    Move *m;
     run(p, w->before);
     if (b->coming) wait(b, p, T_AHEAD, &own);
     b->coming = next >= 0;
-    if (next >= 0) own = wire(b->store, 1, b->p->layer[next].weights, 0);
+    if (next >= 0) own = wire(b->store, 1, acts(b, b->p->layer[next].weights), 0);
     if (next >= 0) start(b, p, T_AHEAD, &own, true, 1);
-    start(b, p, T_AGAIN, &w->again, true, 1);
+    if (panels && w->in.share > 0) // of w the first one: others begin under a product
+        start(b, p, T_AGAIN, &w->again, false, w->in.share);
+    else if ((m = start(b, p, T_AGAIN, &w->again, true, 1)))
+        m->sure = !panels;
     first_product(b, p, w, out);
     wait(b, p, T_AGAIN, &w->again);
     if (back) {
         int kind = (int)(w - b->back), ticket = T_GONE + kind % 2;
-        gone = wire(b->grads, 1, b->p->layer[kind].weights, 0);
+        gone = wire(b->grads, 1, floats(b->p->layer[kind].weights), 0);
         wait(b, p, ticket, &gone);
         run(p, w->second);
         start(b, p, ticket, &gone, true, 1);
@@ -339,7 +356,7 @@ static void last_sums(const Walk *b) {
     if (late(b) > 0 || b->m->measured) return;
     to->last.calls = turns * (blocks * (l->zero ? 4 : 1) + 1);
     to->last.bytes =
-        turns * 4 * (double)(((int64_t)blocks * b->p->of_block + b->p->table) / l->size[AXIS_Z]);
+        turns * (double)floats(((int64_t)blocks * b->p->of_block + b->p->table) / l->size[AXIS_Z]);
     int several = b->any && b->halves ? 2 : b->p->of_step;
     to->beneath = b->m->slowdown * several * b->p->last;
 }
@@ -354,17 +371,20 @@ static void update(const Walk *b) {
     Bound *to = b->to;
     int64_t weights = all_weights(b->s, b->p);
     int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
-    to->update = pass_beside(b->p, WORK_ADAMW, 0, weights / cut, 0);
+    bool gathers = l->zero == 1 || l->zero == 2; // new weights, of which words are made then
+    to->update = pass_beside(b->p, WORK_ADAMW, gathers ? 0 : b->p->words, weights / cut, 0);
     to->squares = pass_beside(b->p, WORK_SQUARES, 0, weights / cut, 0);
     to->compute += to->update + to->squares;
+    if (gathers && b->p->words)
+        to->compute += pass_beside(b->p, WORK_COPY, b->p->words, 1, weights / l->size[AXIS_Z]);
     if (b->s->shape.apart) return;
-    int64_t block = weights / l->size[AXIS_Z];
+    int64_t block = floats(weights / l->size[AXIS_Z]);
     // all of a layer together, or matrix by matrix
     double calls = (double)b->s->shape.config.layers * (l->zero ? 4 : 1);
     if (l->zero < 2) { // gradients: scattered,
         send(b, ALONG_D, calls, 0, late(b)), send(b, ALONG_D, 1, block, late(b));
-        to->sums.calls += calls, to->sums.bytes += 4 * (double)block;
-        int64_t table = b->p->table / l->size[AXIS_Z];
+        to->sums.calls += calls, to->sums.bytes += (double)block;
+        int64_t table = floats(b->p->table / l->size[AXIS_Z]);
         int turns = l->zero ? 1 : 2;
         expose(b, ALONG_D, turns, table); // the last one
         for (int i = 0; i < turns; i++) meanwhile(b, ALONG_D, table);
@@ -374,7 +394,7 @@ static void update(const Walk *b) {
     send(b, ALONG_D, calls, 0, late(b)), send(b, ALONG_D, 1, block, late(b)); // and gathered,
     Line *t = l->zero ? &to->fresh : &to->sums;                               // or the weights
     if (l->zero && late(b) > 0) return;
-    t->calls += calls, t->bytes += 4 * (double)block;
+    t->calls += calls, t->bytes += (double)block;
 }
 
 static void add_times(Traffic *t, double times) {
@@ -405,7 +425,7 @@ void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choi
     ends(&b, steps);
     if (!any) programs(&b);
     if (any || c->overlap.bulk) // where a pass turns the last weight is there
-        send(&b, b.store, -steps, p->layer[LINEAR_DOWN].weights, late(&b));
+        send(&b, b.store, -steps, acts(&b, p->layer[LINEAR_DOWN].weights), late(&b));
     update(&b);
 }
 
@@ -415,7 +435,7 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* Floats of activations, and of what backward works on: parallel/model.c, parallel/linear.c. */
+/* Activations, and what backward works on: parallel/model.c, parallel/linear.c. */
 static int64_t kept(const Pass *p, const Choice *c) {
     const Widths *w = &p->w;
     const Layout *l = &c->layout;
@@ -435,20 +455,23 @@ static int64_t kept(const Pass *p, const Choice *c) {
     return n + p->rows * (2 * x + y);
 }
 
-/* Floats of weights that are whole for a while, and of their gradients. */
+/* Bytes of weights that are whole for a while, and of their gradients. */
 static int64_t whole(const Pass *p, const Choice *c) {
     const Layout *l = &c->layout;
     int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D], most = 0;
     int64_t store = l->zero == 3 ? ZD : Z, grads = l->zero >= 2 ? ZD : Z;
     for (int i = 0; i < 4; i++) most = larger(most, p->layer[i].weights);
     int64_t n = larger(p->table, most), second = !p->any && c->overlap.bulk ? most : 0;
-    return (store > 1 ? n + second : 0) + (grads > 1 ? n + second + (n + second) / grads : 0);
+    n += second;
+    return (store > 1 ? p->word * n : 0) + (grads > 1 ? floats(n + n / grads) : 0);
 }
 
 int64_t seed_memory(Pass *p, const Space *s, const Machine *m, const Choice *c, bool any) {
     const Layout *l = &c->layout;
     pass_of(p, s, m, c, any);
     int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D], weights = all_weights(s, p);
-    return 4 * (weights / (l->zero == 3 ? ZD : Z) + weights / (l->zero >= 2 ? ZD : Z) +
-                2 * (weights / (l->zero ? ZD : Z)) + p->of_step * (kept(p, c) + whole(p, c)));
+    int64_t params = weights / (l->zero == 3 ? ZD : Z), grads = weights / (l->zero >= 2 ? ZD : Z);
+    int64_t states = floats(params + grads + 2 * (weights / (l->zero ? ZD : Z)));
+    if (p->words) states += p->word * params; // which products read
+    return states + p->of_step * (p->word * kept(p, c) + whole(p, c));
 }

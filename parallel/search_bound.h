@@ -27,9 +27,11 @@ typedef struct Pass {
     int64_t micro;
     int threads;
     Overlap overlap;
-    bool any;    // schedule
-    bool timed;  // seconds are known
-    int of_step; // passes of a micro-step
+    int64_t word;   // bytes of an activation
+    uint32_t words; // WORK_WORDS where they are bf16 words
+    bool any;       // schedule
+    bool timed;     // seconds are known
+    int of_step;    // passes of a micro-step
     int64_t micro_steps;
     Widths w;
     int X, Y;

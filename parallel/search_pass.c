@@ -8,7 +8,7 @@
 
 static double work_of(const Pass *p, WorkKind kind, int64_t rows, int64_t x, int64_t y) {
     Work w = {.kind = kind,
-              .flags = p->s->shape.bf16 ? WORK_BF16 : 0,
+              .flags = (p->s->shape.bf16 ? WORK_BF16 : 0u) | p->words,
               .threads = p->threads,
               .rows = rows,
               .a = x,
@@ -19,6 +19,16 @@ static double work_of(const Pass *p, WorkKind kind, int64_t rows, int64_t x, int
 double pass_beside(const Pass *p, WorkKind kind, uint32_t flags, int64_t rows, int64_t x) {
     Work w = {.kind = kind, .flags = flags, .threads = p->threads, .rows = rows, .a = x};
     return machine_work(p->m, &w);
+}
+
+/* The same on activations. */
+static double acts_beside(const Pass *p, WorkKind kind, uint32_t flags, int64_t rows, int64_t x) {
+    return pass_beside(p, kind, flags | p->words, rows, x);
+}
+
+/* Of an activation's features, as a copy counts them: in floats. */
+static int64_t in_floats(const Pass *p, int64_t n) {
+    return n * p->word / (int64_t)sizeof(float);
 }
 
 /* ---- products */
@@ -64,9 +74,9 @@ static double cut_work(const Pass *p, const Cut *c, WorkKind kind, int64_t K, in
 static double ring_work(const Pass *p, const Cut *c, bool comes, int64_t K, int64_t N) {
     int64_t rows = p->rows / c->stripes;
     if (!c->ring) return 0;
-    if (comes) return pass_beside(p, WORK_COPY, 0, rows, K);
-    return pass_beside(p, WORK_COPY, 0, rows, N) +
-           (c->stripes - 1) * pass_beside(p, WORK_BIAS_RESIDUAL, 0, rows, N);
+    if (comes) return pass_beside(p, WORK_COPY, 0, rows, in_floats(p, K));
+    return pass_beside(p, WORK_COPY, 0, rows, in_floats(p, N)) +
+           (c->stripes - 1) * acts_beside(p, WORK_BIAS_RESIDUAL, 0, rows, N);
 }
 
 /* Of what travels in pieces the smallest: all of it where it is whole; a ring is of tokens. */
@@ -125,15 +135,15 @@ static double norm(const Pass *p, bool backward, double *behind) {
                                        {WORK_NORM_BACKWARD_SUMS, WORK_NORM_BACKWARD_APPLY}};
     uint32_t flags = p->s->shape.config.norm == NORM_RMS ? WORK_RMS : 0;
     *behind = 0;
-    if (p->Y == 1) return pass_beside(p, whole[backward], flags, p->T_x, p->w.C_n);
-    *behind = pass_beside(p, cut[backward][1], flags, p->T_x, p->w.C_n);
-    return pass_beside(p, cut[backward][0], flags, p->T_x, p->w.C_n) + *behind;
+    if (p->Y == 1) return acts_beside(p, whole[backward], flags, p->T_x, p->w.C_n);
+    *behind = acts_beside(p, cut[backward][1], flags, p->T_x, p->w.C_n);
+    return acts_beside(p, cut[backward][0], flags, p->T_x, p->w.C_n) + *behind;
 }
 
 static double attention(const Pass *p, WorkKind kind) {
     const PriceShape *s = &p->s->shape;
     Work a = {.kind = kind,
-              .flags = s->bf16 ? WORK_BF16 : 0,
+              .flags = (s->bf16 ? WORK_BF16 : 0u) | p->words,
               .threads = p->threads,
               .rows = p->sequences,
               .a = s->S,
@@ -154,9 +164,9 @@ static void between(Pass *p) {
     bool wide_owed = stay || p->Y > 1, narrow_owed = stay || p->X > 1;
     uint32_t bias = c->bias ? WORK_BIAS : 0;
     double residual =
-        narrow_owed ? pass_beside(p, WORK_BIAS_RESIDUAL, WORK_ADDEND | bias, p->T_x, w->C) : 0;
-    double act = gelu ? pass_beside(p, WORK_GELU, 0, p->rows * w->F, 0)
-                      : pass_beside(p, WORK_SWIGLU, 0, p->rows, w->F);
+        narrow_owed ? acts_beside(p, WORK_BIAS_RESIDUAL, WORK_ADDEND | bias, p->T_x, w->C) : 0;
+    double act = gelu ? acts_beside(p, WORK_GELU, 0, p->rows * w->F, 0)
+                      : acts_beside(p, WORK_SWIGLU, 0, p->rows, w->F);
     qkv->front = attention(p, WORK_ATTENTION);
     out->front = residual + norm(p, false, &out->front_norm);
     down->front = out->front, down->front_norm = out->front_norm;
@@ -166,15 +176,15 @@ static void between(Pass *p) {
     out->back = attention(p, WORK_ATTENTION_BACKWARD);
     down->back = 0;
     if (bias && wide_owed) {
-        qkv->front += pass_beside(p, WORK_BIAS_RESIDUAL, bias, p->rows, w->qkv);
-        up->front += pass_beside(p, WORK_BIAS_RESIDUAL, bias, p->rows, w->up);
+        qkv->front += acts_beside(p, WORK_BIAS_RESIDUAL, bias, p->rows, w->qkv);
+        up->front += acts_beside(p, WORK_BIAS_RESIDUAL, bias, p->rows, w->up);
     }
     if (!gelu)
-        down->back = pass_beside(p, WORK_SWIGLU_BACKWARD, 0, p->rows, w->F);
+        down->back = acts_beside(p, WORK_SWIGLU_BACKWARD, 0, p->rows, w->F);
     else if (wide_owed)
-        down->back = pass_beside(p, WORK_GELU_BACKWARD, 0, p->rows * w->F, 0);
+        down->back = acts_beside(p, WORK_GELU_BACKWARD, 0, p->rows * w->F, 0);
     down->again = act, out->again = 0;
-    up->again = qkv->again = pass_beside(p, WORK_NORM_APPLY, 0, p->T_x, w->C_n);
+    up->again = qkv->again = acts_beside(p, WORK_NORM_APPLY, 0, p->T_x, w->C_n);
 }
 
 /* What biases add up. */
@@ -184,7 +194,7 @@ static void biases(Pass *p) {
                   widths[] = {w->qkv, w->C, w->up, w->C};
     for (int i = 0; i < 4; i++)
         p->layer[i].bias =
-            p->s->shape.config.bias ? pass_beside(p, WORK_BIAS_BACKWARD, 0, rows[i], widths[i]) : 0;
+            p->s->shape.config.bias ? acts_beside(p, WORK_BIAS_BACKWARD, 0, rows[i], widths[i]) : 0;
 }
 
 /* ---- embedding and head */
@@ -200,9 +210,9 @@ static double head_seconds(const Pass *p) {
                                        work_of(p, WORK_DW, r, w->V_n, w->C_all));
     }
     if (p->X * p->Y == 1)
-        return head + pass_beside(p, WORK_CLASSIFIER, WORK_BACKWARD, p->T, w->V_n);
-    return head + pass_beside(p, WORK_CLASSIFIER_STATISTICS, WORK_BACKWARD, p->T, w->V_n) +
-           pass_beside(p, WORK_CLASSIFIER_GRADIENT, WORK_BACKWARD, p->T, w->V_n);
+        return head + acts_beside(p, WORK_CLASSIFIER, WORK_BACKWARD, p->T, w->V_n);
+    return head + acts_beside(p, WORK_CLASSIFIER_STATISTICS, WORK_BACKWARD, p->T, w->V_n) +
+           acts_beside(p, WORK_CLASSIFIER_GRADIENT, WORK_BACKWARD, p->T, w->V_n);
 }
 
 /* ---- all of it */
@@ -241,6 +251,7 @@ void pass_of(Pass *p, const Space *s, const Machine *m, const Choice *c, bool an
     if (same) return;
     PriceShape shape = s->shape;
     shape.micro = c->micro;
+    int64_t word = shape.kernels ? (int64_t)shape.kernels->word : (int64_t)sizeof(float);
     *p = (Pass){.s = s,
                 .m = m,
                 .layout = *l,
@@ -248,6 +259,8 @@ void pass_of(Pass *p, const Space *s, const Machine *m, const Choice *c, bool an
                 .threads = c->threads,
                 .overlap = c->overlap,
                 .any = any,
+                .word = word,
+                .words = word == sizeof(float) ? 0 : WORK_WORDS,
                 .of_step = !any && c->overlap.halves ? 2 : 1,
                 .micro_steps = price_micro_steps(&shape, l)};
     sizes(p, c->micro / p->of_step);
@@ -265,10 +278,10 @@ void pass_time(Pass *p) {
     between(p);
     biases(p);
     p->head = head_seconds(p);
-    p->embed = pass_beside(p, WORK_EMBEDDING, 0, p->T, p->w.C_all);
-    p->embed_back = pass_beside(p, WORK_EMBEDDING_BACKWARD, 0, p->T, p->w.C_all);
-    p->last = p->embed_back + pass_beside(p, WORK_POSITION_BACKWARD, 0, p->T_x, p->w.C) +
-              2 * pass_beside(p, WORK_COPY, 0, p->T, p->w.C_all) +
+    p->embed = acts_beside(p, WORK_EMBEDDING, 0, p->T, p->w.C_all);
+    p->embed_back = acts_beside(p, WORK_EMBEDDING_BACKWARD, 0, p->T, p->w.C_all);
+    p->last = p->embed_back + acts_beside(p, WORK_POSITION_BACKWARD, 0, p->T_x, p->w.C) +
+              2 * pass_beside(p, WORK_COPY, 0, p->T, in_floats(p, p->w.C_all)) +
               pass_beside(p, WORK_ZERO, 0, p->table, 0) +
               pass_beside(p, WORK_BIAS_RESIDUAL, WORK_ADDEND, 1, p->table + p->of_block);
 }

@@ -5,6 +5,11 @@
 
 enum { FLOAT = sizeof(float) };
 
+/* Of an activation. */
+static double word_of(const Work *w) {
+    return w->flags & WORK_WORDS ? 2 : FLOAT;
+}
+
 double work_flops(const Work *w) {
     double rows = (double)w->rows, a = (double)w->a;
     // of one of attention's products over the causal half: S (S + 1) / 2 elements for each head, 2 D each
@@ -23,24 +28,24 @@ double work_flops(const Work *w) {
     }
 }
 
-/* Floats read and written by a product. */
-static double product_floats(const Work *w) {
-    double T = (double)w->rows, K = (double)w->a, N = (double)w->b;
+/* Weights are read in words, their gradients are floats. */
+static double product_bytes(const Work *w) {
+    double T = (double)w->rows, K = (double)w->a, N = (double)w->b, word = word_of(w);
     double result = w->kind == WORK_XW ? T * N : w->kind == WORK_DX ? T * K : K * N;
-    double passes = (w->flags & WORK_ADDEND ? 1 : 0) +
-                    (w->flags & (WORK_EPI_GELU | WORK_EPI_DGELU) ? 1 : 0); // over the result's size
-    return T * K + K * N + T * N + passes * result;
+    double all = T * K + K * N + T * N, out = w->kind == WORK_DW ? FLOAT : word;
+    if (w->flags & (WORK_EPI_GELU | WORK_EPI_DGELU)) all += result;
+    return word * (all - result) + out * result * (w->flags & WORK_ADDEND ? 2 : 1);
 }
 
-static double attention_floats(const Work *w) {
+static double attention_bytes(const Work *w) {
     double T = (double)w->rows * (double)w->a, H = (double)w->b, D = (double)w->d;
     double qkv = T * (H + 2 * (double)w->c) * D, out = T * H * D, lse = T * H;
-    return w->kind == WORK_ATTENTION ? qkv + out + lse : 2 * qkv + 2 * out + lse;
+    return word_of(w) * (w->kind == WORK_ATTENTION ? 1 : 2) * (qkv + out) + FLOAT * lse;
 }
 
-/* Passes over a matrix of rows x width floats, and floats beside it for each row. */
+/* Passes over a matrix of activations, of rows x width, and over one of floats; floats beside them for each row. */
 typedef struct Passes {
-    double wide, narrow;
+    double acts, floats, narrow;
 } Passes;
 
 static Passes passes_of(const Work *w) {
@@ -48,70 +53,73 @@ static Passes passes_of(const Work *w) {
     switch (w->kind) {
     case WORK_NORM:
     case WORK_NORM_APPLY:
-        return (Passes){2, 2};
+        return (Passes){2, 0, 2};
     case WORK_NORM_BACKWARD:
-        return (Passes){4, 2};
+        return (Passes){4, 0, 2};
     case WORK_NORM_STATISTICS:
-        return (Passes){1, 2};
+        return (Passes){1, 0, 2};
     case WORK_NORM_MERGE:
-        return (Passes){0, 2 * b + 2};
+        return (Passes){0, 0, 2 * b + 2};
     case WORK_NORM_BACKWARD_SUMS:
-        return (Passes){2, 4};
+        return (Passes){2, 0, 4};
     case WORK_NORM_BACKWARD_APPLY:
-        return (Passes){4, 4};
+        return (Passes){4, 0, 4};
     case WORK_SWIGLU:
+        return (Passes){3, 0, 0};
     case WORK_POSITION:
+        return (Passes){2, 1, 0};
     case WORK_POSITION_BACKWARD:
     case WORK_EMBEDDING_BACKWARD:
-        return (Passes){3, 0};
+        return (Passes){1, 2, 0};
     case WORK_SWIGLU_BACKWARD:
-        return (Passes){5, 0};
+        return (Passes){5, 0, 0};
     case WORK_BIAS_RESIDUAL:
-        return (Passes){w->flags & WORK_ADDEND ? 3 : 2, 0};
+        return (Passes){w->flags & WORK_ADDEND ? 3 : 2, 0, 0};
     case WORK_CLASSIFIER:
-        return (Passes){both, 2};
+        return (Passes){both, 0, 2};
     case WORK_CLASSIFIER_STATISTICS:
-        return (Passes){both, 4};
+        return (Passes){both, 0, 4};
     case WORK_CLASSIFIER_MERGE:
-        return (Passes){0, 3 * b + 2};
+        return (Passes){0, 0, 3 * b + 2};
     case WORK_CLASSIFIER_GRADIENT:
-        return (Passes){2, 5};
+        return (Passes){2, 0, 5};
     case WORK_EMBEDDING:
+        return (Passes){2, 0, 0};
     case WORK_COPY:
-        return (Passes){2, 0};
+        return (Passes){1, 1, 0};
     case WORK_BIAS_BACKWARD:
-        return (Passes){1, 0};
+        return (Passes){1, 0, 0};
     default:
-        return (Passes){0, 0};
+        return (Passes){0, 0, 0};
     }
 }
 
-/* Of works on n floats, where rows is n: passes. */
-static double passes_flat(WorkKind kind) {
-    switch (kind) {
+/* Of works on n elements, where rows is n: bytes of each. */
+static double bytes_flat(const Work *w) {
+    switch (w->kind) {
     case WORK_SQUARES:
     case WORK_ZERO:
-        return 1;
+        return FLOAT;
     case WORK_GELU:
-        return 2;
+        return 2 * word_of(w);
     case WORK_GELU_BACKWARD:
-        return 3;
-    case WORK_ADAMW:
-        return 7; // parameter and two moments both ways, gradient
+        return 3 * word_of(w);
+    case WORK_ADAMW: // parameter and two moments both ways, gradient
+        return 7 * FLOAT + (w->flags & WORK_WORDS ? word_of(w) : 0);
     default:
         return 0;
     }
 }
 
 double work_bytes(const Work *w) {
-    double rows = (double)w->rows, flat = passes_flat(w->kind);
-    if (flat > 0) return FLOAT * flat * rows;
-    if (w->kind <= WORK_DW) return FLOAT * product_floats(w);
-    if (w->kind <= WORK_ATTENTION_BACKWARD) return FLOAT * attention_floats(w);
+    double rows = (double)w->rows, flat = bytes_flat(w);
+    if (flat > 0) return flat * rows;
+    if (w->kind <= WORK_DW) return product_bytes(w);
+    if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
     if (w->kind == WORK_ROPE) // query and key heads both ways
-        return FLOAT * 2 * rows * (double)((w->a + w->b) * w->c);
+        return word_of(w) * 2 * rows * (double)((w->a + w->b) * w->c);
     Passes p = passes_of(w);
-    return FLOAT * rows * (p.wide * (double)w->a + p.narrow);
+    return rows * ((word_of(w) * p.acts + FLOAT * p.floats) * (double)w->a + FLOAT * p.narrow);
 }
 
 const char *work_name(const Work *w, char buf[64]) {

@@ -1,4 +1,4 @@
-/* cuda -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/.
+/* cuda -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/ or on a device (tests/device.c).
  *
  *     for (EACH_WORD(bf16)) for (EACH_ORDER(o)) {
  *         cuda_begin(*o);
@@ -36,13 +36,21 @@ static const CudaOrder cuda_orders[] = {
     bf16 < 2;                                                                                      \
     bf16++
 
+/* NaN on a device, too: what is allocated in the emulator is. */
+static inline void *cuda_poison(void *p, size_t n_bytes) {
+    if (test_on_device) device_check((int)cudaMemsetAsync(p, 0xff, n_bytes, device_stream()));
+    return p;
+}
+
 static inline bool cuda_end(void);
 static inline void cuda_begin(CudaOrder o) {
-    enum { ENOUGH = 1 << 20 };       // of scratch for a test: all of it is poisoned each time
+    // of scratch for a test: all of it is poisoned each time; more multiprocessors want more
+    size_t enough = test_on_device ? DEVICE_SCRATCH : 1 << 20;
     if (device_stream()) cuda_end(); // a test that failed has left it open
     emu_set_order(o.order, o.seed);
     emu_set_late(o.late);
-    device_open(0, ENOUGH);
+    device_open(0, enough);
+    cuda_poison(device_scratch(enough), enough);
 }
 
 /* The float that a word holds. */
@@ -71,7 +79,8 @@ static int n_cuda_pieces;
 
 /* `skew` words behind an aligned address. */
 static inline void *cuda_take(int64_t n, size_t word_bytes, int64_t skew) {
-    char *p = device_alloc((size_t)(n + skew + 1) * word_bytes);
+    size_t bytes = (size_t)(n + skew + 1) * word_bytes;
+    char *p = cuda_poison(device_alloc(bytes), bytes);
     if (n_cuda_pieces == SCRATCH) abort();
     cuda_piece[n_cuda_pieces++] = p;
     return p + (size_t)skew * word_bytes;

@@ -1,4 +1,4 @@
-/* On a device of capability 9.0: what each probe gives, a line each, for tests/golden/sm90.txt (tests/cuda_probes.sh). */
+/* On a device of capability 9.0: what each probe gives, a line each, for tests/golden/sm90.txt. */
 #include <cinttypes>
 #include <cstdio>
 

@@ -10,8 +10,10 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
+#include "parallel/count.h"
 #include "parallel/devices.h"
 #include "parallel/mirror.h"
+#include "parallel/price.h"
 #include "parallel/ranks.h"
 #include "parallel/relayout.h"
 #include "tests/test.h"
@@ -163,7 +165,8 @@ static int rank_main(World *w, void *ctx) {
     collect(model_host(&p->m), r->start);
     model_push(&p->m);
     outer_begin(&outer, &p->m, 0);
-    for (int step = 0; step < MESH_STEPS; step++) {
+    world_count_reset(w);
+    for (int step = 0; step < (r->steps ? r->steps : MESH_STEPS); step++) {
         if (r->next && step == r->move) place_move(p, job, &outer);
         job->losses[rank][step] = one_step(job, &p->m, step, p->inputs, p->targets);
         double norm = model_grad_norm(&p->m);
@@ -220,6 +223,48 @@ void mesh_run_free(MeshRun *r) {
     mem_free(r->start);
     mem_free(r->weights);
     r->start = r->weights = NULL;
+}
+
+static bool row_in(const CollCount *row, const CollCount *rows, int n) {
+    for (int i = 0; i < n; i++)
+        if (rows[i].op == row->op && strcmp(rows[i].what, row->what) == 0 &&
+            strcmp(rows[i].label, row->label) == 0)
+            return rows[i].calls == row->calls && rows[i].bytes == row->bytes;
+    return false;
+}
+
+int mesh_unforetold(Model *m, const MeshRun *r, const Kernels *kernels) {
+    PriceShape shape = {.config = m->shape.config,
+                        .S = r->S,
+                        .batch = r->sequences * r->S,
+                        .micro = m->shape.B,
+                        .bf16 = r->bf16,
+                        .recompute = r->recompute,
+                        .overlap = m->shape.overlap,
+                        .threads = team_size(m->team),
+                        .kernels = kernels};
+    Tape t = {0};
+    CollCount met[COUNT_ROWS], told[COUNT_ROWS];
+    World *w = m->grid->world;
+    int n = w ? world_counts(w, met, COUNT_ROWS) : 0, rank = m->grid->mesh.rank;
+    price_record(&t, &shape, &m->grid->layout, rank);
+    int n_told = price_counts(&t, told, COUNT_ROWS), bad = n != n_told;
+    for (int i = 0; i < n; i++)
+        if (!row_in(&met[i], told, n_told)) {
+            printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
+                   r->model, r->layout, r->overlap, rank, (long long)met[i].calls,
+                   (long long)met[i].bytes, met[i].what, met[i].label);
+            bad++;
+        }
+    int64_t held = 0;
+    for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
+    if (held != tape_memory(&t)) {
+        printf("    %s on %s, overlap %s: %lld bytes held, %lld foretold\n", r->model, r->layout,
+               r->overlap, (long long)held, (long long)tape_memory(&t));
+        bad++;
+    }
+    tape_free(&t);
+    return bad;
 }
 
 MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {

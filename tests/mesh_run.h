@@ -19,6 +19,7 @@ typedef struct MeshRun {
     bool cuda,
         bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
     int threads; // of each rank; 0: 1
+    int steps;   // 0: MESH_STEPS
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
     bool in_halves; // a micro-step is two, of half of its sequences each, which are even in number
@@ -45,6 +46,10 @@ typedef struct MeshRun {
 /* Trains MESH_STEPS steps. */
 void mesh_run(MeshRun *r);
 void mesh_run_free(MeshRun *r);
+
+/* Of r->after: what this rank's collectives have sent since their counters were reset, a whole step, and what it holds, against
+ * the price of that step with such kernels (PriceShape). Prints what differs, and returns how much does. */
+int mesh_unforetold(Model *m, const MeshRun *r, const Kernels *kernels);
 
 /* How far two runs of the same model are apart: the largest relative difference of a loss, of a gradient
  * norm, and the distance of the weights relative to how far training moved them. */

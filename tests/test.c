@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "layers/cuda/device.h"
 
 enum { MAX_TESTS = 4096 };
 static struct {
@@ -161,8 +162,13 @@ int main(int argc, char **argv) {
     bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     int first = verbose ? 2 : 1, passed = 0, bad = 0, skips = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    setenv("CUDA_VISIBLE_DEVICES", "",
-           1); // what programs print is compared with what the processor computes
+    if (!test_on_device) // what programs print is compared with what the processor computes
+        setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    Err e;
+    if (test_on_device && device_count(&e) == 0) {
+        printf("no device to run the tests on: %s\n", e.text);
+        return 1;
+    }
     setenv("XDG_CACHE_HOME", test_tmpdir(),
            1); // what runs leave for others is not left to the user's
     qsort(tests, (size_t)n_tests, sizeof tests[0], by_file_then_name);

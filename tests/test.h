@@ -25,6 +25,14 @@ void test_fail(const char *file, int line, const char *fmt, ...)
 void test_skip(
     const char *why);   // call and return: the test counts as skipped, with the reason printed
 bool test_failed(void); // has the running test failed?
+/* Are CUDA's kernels run by a GPU (build/cuda/run_tests), and not by the emulator of tests/emu/? */
+extern const bool test_on_device;
+/* First in a test that looks into the emulator, or needs it to do what a GPU does not do when told. */
+#define NEEDS_EMULATION()                                                                          \
+    if (test_on_device) {                                                                          \
+        test_skip("of the emulator alone");                                                        \
+        return;                                                                                    \
+    }
 /* Is there time for all cases (TEST_LONG in the environment: make test-long, asan, tsan)? Else a sweep over thousands
  * of alike cases takes a sample of them, the same one each time. */
 bool test_long(void);

@@ -264,6 +264,7 @@ static void run_rounds(Rounds *job, unsigned seed) {
 /* Each of two ranks waits before it sums for both to be ready, and after it for both to be done. Some order of streams shows
  * which wait is forgotten: the first one in ten or so. */
 TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
+    NEEDS_EMULATION();
     enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
     for (int forget = -1; forget < WAITS; forget++) {
         Rounds job = {.forget = forget};
@@ -321,12 +322,14 @@ static int run_apart(int n, Streams s, int (*rank_main)(World *w, void *ctx), vo
 }
 
 TEST(cuda_coll_of_nccl_every_op_dim_and_shape_is_right) {
+    NEEDS_EMULATION();
     int step = BASE_DEBUG ? 59 : 17;
     for (int p = 2; p <= 5; p++) CHECK(run_apart(p, orders[p % ORDERS], all_cases, &step) == 0);
     CHECK(emu_nccl_open() == 0);
 }
 
 TEST(cuda_coll_of_nccl_many_tickets_on_two_groups) {
+    NEEDS_EMULATION();
     for (unsigned seed = 1; seed <= ORDERS; seed++)
         CHECK(run_apart(4, orders[seed % ORDERS], in_flight, &seed) == 0);
     CHECK(emu_nccl_open() == 0);
@@ -355,6 +358,7 @@ static int long_line(World *w, void *ctx) {
 }
 
 TEST(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
+    NEEDS_EMULATION();
     for (int i = 0; i < ORDERS; i++) CHECK(run_apart(2, orders[i], long_line, NULL) == 0);
 }
 
@@ -388,6 +392,7 @@ static void two_cut(void *arg) {
 }
 
 TEST(cuda_coll_of_nccl_that_stalls_ends_the_job_with_a_line) {
+    NEEDS_EMULATION();
     for (int i = 0; i < 2; i++) {
         Streams s = orders[i];
         char text[1024];
@@ -439,6 +444,7 @@ static void ask_for_largest(void *arg) {
 }
 
 TEST(cuda_coll_says_what_it_cannot_do) {
+    NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);

@@ -2,6 +2,7 @@
  * on the same layout, whatever order streams run in. */
 #include "tests/test.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ static MeshRun run_on(MeshRun r, int devices, Streams s) {
     emu_set_order(s.late ? EMU_RANDOM : EMU_FORWARD, 3);
     emu_set_late(s.late), emu_set_shuffle(s.shuffle);
     r.sequences = 4, r.S = 4;
+    if (r.after) r.ctx = &r;
     mesh_run(&r);
     emu_set_late(false), emu_set_shuffle(0);
     emu_set_order(EMU_FORWARD, 0);
@@ -79,8 +81,45 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases) == 0);
 }
 
+/* ---- what a step sends and holds, and what its price foretells without a device */
+
+static atomic_int unforetold;
+
+static void look(Model *m, int step, void *ctx) {
+    const MeshRun *r = ctx;
+    if (step == 0) unforetold += mesh_unforetold(m, r, kernels_cuda_sizes(r->bf16));
+}
+
+TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_foretold) {
+    static const struct {
+        const char *layout, *overlap, *model;
+        bool bf16;
+    } cases[] = {{"d1", "none", model, true},
+                 {"x2+sp", "bulk+ring", model, true},
+                 {"x2.y2+sp+heads", "chunk=2", llama, true},
+                 {"z2", "bulk", model, false},
+                 {"x2", "bulk+halves", llama, true},
+                 {"d2+zero1", "bulk", model, true},
+                 {"x2.y2+stay=y", "bulk", llama, true}};
+    for (int i = 0; i < 7; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
+        MeshRun r = {.model = cases[i].model,
+                     .layout = cases[i].layout,
+                     .overlap = cases[i].overlap,
+                     .recompute = (Recompute)(i % 3),
+                     .cuda = true,
+                     .bf16 = cases[i].bf16,
+                     .steps = 1,
+                     .after = look};
+        unforetold = 0;
+        r = run_on(r, 1, (Streams){0});
+        mesh_run_free(&r);
+        CHECK(unforetold == 0);
+    }
+}
+
 /* Each rank has a device that the others do not reach. */
 TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
+    NEEDS_EMULATION();
     static const Case cases[] = {
         {"x2.y2", "bulk+halves", 4}, {"x2+sp", "bulk+ring", 2}, {"d2.x2", "bulk", 4}};
     emu_set_peers(false);

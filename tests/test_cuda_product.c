@@ -151,7 +151,8 @@ static void begin(CudaOrder o) {
     emu_lt_mood(EMU_LT_FINE);
     emu_lt_slow(-1);
     product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
-    workspace = cuda_take(WORKSPACE, 1, 0);
+    size_t all = kernels_cuda(true)->product_workspace(1);
+    workspace = cuda_take(test_on_device ? (int64_t)all : WORKSPACE, 1, 0);
 }
 
 static bool run_form(const Form *f, bool bf16, const char *what) {
@@ -207,6 +208,7 @@ TEST(cuda_product_workspace_has_room_for_the_librarys) {
 }
 
 TEST(cuda_product_takes_the_highest_rung_that_serves) {
+    NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[0]);
         CHECK(took(0, bf16).fused == 1);
@@ -225,6 +227,7 @@ TEST(cuda_product_takes_the_highest_rung_that_serves) {
 }
 
 TEST(cuda_product_goes_on_where_the_library_refuses) {
+    NEEDS_EMULATION();
     begin(cuda_orders[2]);
     int refused = emu_lt.runs[2];
     Took t = took(9, true); // algorithm 1 is proposed, and refused with beta = 1
@@ -246,6 +249,7 @@ TEST(cuda_product_goes_on_where_the_library_refuses) {
 
 /* A plan for each shape, alignment and setting; and those of a device that was closed are gone. */
 TEST(cuda_product_asks_once_for_each_shape) {
+    NEEDS_EMULATION();
     for (int round = 0; round < 2; round++) {
         begin(cuda_orders[round]);
         CHECK(product_counts().plans == 0);
@@ -277,6 +281,7 @@ static Took took_again(const Product *p, bool bf16) {
 
 /* The library's first choice takes 30 ms more than the others. */
 TEST(cuda_product_prepare_takes_the_fastest) {
+    NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[2]);
         Case c = case_make(&forms[0], bf16);
@@ -310,6 +315,7 @@ static void product_of_broken_library(void *unused) {
 }
 
 TEST(cuda_product_names_the_shape_when_the_library_breaks) {
+    NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(product_of_broken_library, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "y[24,40] = a b over 32, words of 2 and 2 bytes"));
@@ -317,6 +323,7 @@ TEST(cuda_product_names_the_shape_when_the_library_breaks) {
 }
 
 TEST(cuda_product_needs_all_of_the_library) {
+    NEEDS_EMULATION();
     CublasLt lt;
     Err e;
     CHECK(!cublaslt_load("libno-such-library.so.1", &lt, &e));

@@ -1,4 +1,5 @@
-/* train_gpt with a GPU: the program as it is, linked with the emulator in place of CUDA's runtime (train_gpt_emu). */
+/* train_gpt with a GPU: the program as it is, linked with the emulator in place of CUDA's runtime (train_gpt_emu), or on a
+ * device. */
 #include "tests/test.h"
 
 #include <stdint.h>
@@ -25,11 +26,11 @@ static bool write_tokens(const char *dir) {
 static bool run(const char *dir, int status, char *text, size_t n, const char *command) {
     int got =
         test_shell(dir, text, n,
-                   "export CPU=\"$BUILD/train_gpt_emu --backend cpu --threads 1\" "
-                   "EMU=\"$BUILD/train_gpt_emu --backend cuda --threads 1\" "
+                   "P=$BUILD/train_gpt%s; export CPU=\"$P --backend cpu --threads 1\" "
+                   "EMU=\"$P --backend cuda --threads 1\" "
                    "TRAIN=\"--train train.bin --val train.bin --eval-batches 2 --micro 2 --lr "
                    "1e-2 --eval-every 0\"; %s",
-                   command);
+                   test_on_device ? "" : "_emu", command);
     if (got != status) printf("    status %d, not %d, of %s\n%s\n", got, status, command, text);
     return got == status;
 }
@@ -66,7 +67,8 @@ TEST(cuda_program_trains_as_on_the_cpu) {
                  models[i / 2], STEPS, bf16 ? "bf16" : "fp32", i == 3 ? "full" : "none", STEPS, i,
                  i);
         CHECK(run(dir, 0, text, sizeof text, command));
-        CHECK(strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
+        CHECK(test_on_device ||
+              strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
         CHECK(strstr(text, "available on the device"));
         double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
         char cpu[8], emu[8];
@@ -149,6 +151,7 @@ TEST(cuda_program_continues_a_prompt) {
 }
 
 TEST(cuda_program_shows_where_time_and_memory_go) {
+    NEEDS_EMULATION();
     const char *dir = test_tmpdir();
     char text[8192];
     CHECK(write_tokens(dir));
@@ -167,6 +170,7 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
 }
 
 TEST(cuda_program_refuses_what_cuda_has_not) {
+    NEEDS_EMULATION();
     static const struct {
         const char *options, *words;
     } cases[] = {

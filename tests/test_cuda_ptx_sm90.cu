@@ -38,13 +38,13 @@ TEST(cuda_sm90_instructions_do_what_is_said_of_them) {
     }
 }
 
-/* tests/cuda_probes.sh wrote it. */
+/* build/cuda/probes printed it. */
 TEST(cuda_sm90_instructions_do_what_hardware_does) {
     char name[64];
     uint64_t hash;
     int found = 0;
     FILE *f = fopen(TEST_DATA("golden/sm90.txt"), "r");
-    if (!f) return test_skip("no device has run tests/cuda_probes.sh");
+    if (!f) return test_skip("no device has run build/cuda/probes");
     begin(EMU_FORWARD);
     while (fscanf(f, "%63s %" SCNx64, name, &hash) == 2)
         for (int i = 0; i < n_probes; i++)

@@ -22,7 +22,7 @@ static const char lab[] = "# two racks\n"
                           "slowdown = 1.1\n"
                           "slowest = 1.05\n"
                           "travel = ring\n"
-                          "\n"
+                          "kernels = cuda\n"
                           "level = node ranks=2 latency=800ns rank_rate=10GB/s\n"
                           "level = rack ranks=16 latency=15us rank_rate=1Gb/s port_rate=2Gb/s\n"
                           "level = trunk latency=0.02ms rank_rate=1Gb/s port_rate=10Gb/s ranks=all";
@@ -36,6 +36,7 @@ TEST(machine_file_says_what_it_says) {
     CHECK(m.flops[0] == 400e9 && m.flops[1] == 800e9 && m.flops_half == 16);
     CHECK(m.memory == (int64_t)32 << 30 && m.memory_rate == 20e9 && m.call == 2e-6);
     CHECK(m.slowdown == 1.1 && m.slowest == 1.05 && m.travel == TRAVEL_RING && !m.measured);
+    CHECK(m.gpu && machine_kernels(&m, true)->word == 2 && machine_kernels(&m, false)->word == 4);
     CHECK(m.n_levels == 3 && m.level[0].ranks == 2 && m.level[1].ranks == 16);
     CHECK(m.level[2].ranks == 32);
     CHECK_STR(m.level[2].name, "trunk");
@@ -61,6 +62,7 @@ TEST(machine_file_needs_only_what_nobody_can_guess) {
     if (!machine_parse(&m, text, sizeof text - 1, &e)) die("%s", e.text);
     CHECK(m.ranks == 3 && m.level[0].ranks == 3 && m.threads == 1 && m.flops[1] == 1e12);
     CHECK(m.slowdown == 1 && m.slowest == 1 && m.memory == 0 && m.travel == TRAVEL_DIRECT);
+    CHECK(!m.gpu && !machine_kernels(&m, true));
 }
 
 /* The description with `from` replaced by `to`, and the words that the message must have. */
@@ -99,10 +101,11 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
         {"400G", "400GB/s", "flops_fp32 = 400GB/s: a rate like 60T"},
         {"32GiB", "32GiB/s", "memory = 32GiB/s: a size like 80G"},
         {"= ring", "= rings", "line 14: travel is direct or ring, not \"rings\""},
-        {"\n\nlevel",
-         "\nlevel = a ranks=1 latency=1s rank_rate=1B/s\nlevel = b ranks=1 latency=1s "
+        {"= cuda", "= gpu", "line 15: kernels is cpu or cuda, not \"gpu\""},
+        {"cuda\nlevel",
+         "cuda\nlevel = a ranks=1 latency=1s rank_rate=1B/s\nlevel = b ranks=1 latency=1s "
          "rank_rate=1B/s\nlevel",
-         "line 19: more than 4 levels"},
+         "line 20: more than 4 levels"},
         {"the lab", "the \001", "line 2: byte 1 is no text"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -47,51 +47,11 @@ typedef struct Foretold {
     atomic_int bad;
 } Foretold;
 
-static bool row_in(const CollCount *row, const CollCount *rows, int n) {
-    for (int i = 0; i < n; i++)
-        if (rows[i].op == row->op && strcmp(rows[i].what, row->what) == 0 &&
-            strcmp(rows[i].label, row->label) == 0)
-            return rows[i].calls == row->calls && rows[i].bytes == row->bytes;
-    return false;
-}
-
-static void compare_price(Model *m, const MeshRun *r, Foretold *f) {
-    PriceShape shape = {.config = m->shape.config,
-                        .S = r->S,
-                        .batch = r->sequences * r->S,
-                        .micro = m->shape.B,
-                        .recompute = r->recompute,
-                        .overlap = m->shape.overlap,
-                        .threads = team_size(m->team)};
-    Tape t = {0};
-    CollCount met[COUNT_ROWS], told[COUNT_ROWS];
-    World *w = m->grid->world;
-    int n = w ? world_counts(w, met, COUNT_ROWS) : 0;
-    price_record(&t, &shape, &m->grid->layout, m->grid->mesh.rank);
-    int n_told = price_counts(&t, told, COUNT_ROWS);
-    for (int i = 0; i < n; i++)
-        if (!row_in(&met[i], told, n_told)) {
-            printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
-                   r->model, r->layout, r->overlap, m->grid->mesh.rank, (long long)met[i].calls,
-                   (long long)met[i].bytes, met[i].what, met[i].label);
-            f->bad++;
-        }
-    if (n != n_told) f->bad++;
-    int64_t held = 0;
-    for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
-    if (held != tape_memory(&t)) {
-        printf("    %s on %s, overlap %s: %lld bytes held, %lld foretold\n", r->model, r->layout,
-               r->overlap, (long long)held, (long long)tape_memory(&t));
-        f->bad++;
-    }
-    tape_free(&t);
-}
-
 /* Counts the third step. */
 static void look(Model *m, int step, void *ctx) {
     Foretold *f = ctx;
     if (step == 1 && m->grid->world) world_count_reset(m->grid->world);
-    if (step == 2) compare_price(m, f->run, f);
+    if (step == 2) f->bad += mesh_unforetold(m, f->run, NULL);
 }
 
 /* ---- with and without ---- */

@@ -205,7 +205,7 @@ TEST(the_map_of_parallel_is_complete) {
 }
 
 TEST(tables_of_the_readme_are_those_of_the_measurements) {
-    static const char *const tools[] = {"table", "ranks", "search", "regret"};
+    static const char *const tools[] = {"table", "ranks", "search", "regret", "gpu"};
     char text[512];
     if (test_shell(".", text, sizeof text, "python3 --version")) test_skip("no python3");
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)

@@ -22,6 +22,7 @@ static void plan_of(Plan *p, const char *cluster, const char *model, int64_t seq
     p->space.shape.S = p->space.shape.config.seq;
     p->space.shape.batch = sequences * p->space.shape.S;
     p->space.shape.threads = p->machine.threads;
+    p->space.shape.kernels = machine_kernels(&p->machine, false);
 }
 
 TEST(recompute_has_the_words_of_its_option) {

@@ -41,7 +41,7 @@ static void foretell(Theory *c, const PriceShape *s, const Grid *g) {
                     .training = true,
                     .grid = g};
     int64_t micro_steps = price_micro_steps(s, &g->layout);
-    c->n = 0;
+    c->n = 0, c->word = s->kernels ? (int)s->kernels->word : 0;
     theory_micro_step(c, &m);
     for (int i = 0; i < c->n; i++) c->row[i].calls *= micro_steps, c->row[i].bytes *= micro_steps;
     theory_update(c, &m);
@@ -88,8 +88,10 @@ static void check_counts(const char *spec, void *ctx) {
 TEST(price_sends_what_theory_foretells_on_every_layout) {
     Case cases[] = {case_of(divides, 8 * 24, 4, RECOMPUTE_NONE),
                     case_of(awkward, 8 * 7, 1, RECOMPUTE_SELECTIVE),
-                    case_of(divides, 8 * 12, 3, RECOMPUTE_FULL)};
-    for (int i = 0; i < 3; i++) {
+                    case_of(divides, 8 * 12, 3, RECOMPUTE_FULL),
+                    case_of(awkward, 8 * 12, 2, RECOMPUTE_FULL)};
+    cases[3].shape.kernels = kernels_cuda_sizes(true);
+    for (int i = 0; i < 4; i++) {
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, check_counts, &cases[i]);
         CHECK(cases[i].bad == 0);
         CHECK(cases[i].n > 600);
@@ -126,6 +128,48 @@ TEST(price_of_two_and_three_layers_tells_the_memory_of_all) {
     k.shape.samples = true;
     for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_memory, &k);
     CHECK(k.bad == 0 && k.n > 100);
+}
+
+/* Bytes of a work in bf16 words by those in floats, where all of it are activations, part of it, or nothing. */
+static bool halved(const Work *w, double bytes, double floats) {
+    switch (w->kind) {
+    case WORK_SQUARES:
+    case WORK_ZERO:
+    case WORK_NORM_MERGE:
+    case WORK_CLASSIFIER_MERGE:
+        return bytes == floats;
+    case WORK_ADAMW: // and a copy in words of what products read
+        return bytes == floats * (w->flags & WORK_WORDS ? 30 / 28.0 : 1);
+    case WORK_XW:
+    case WORK_DX:
+    case WORK_GELU:
+    case WORK_GELU_BACKWARD:
+    case WORK_BIAS_BACKWARD:
+    case WORK_EMBEDDING:
+        return bytes == floats / 2;
+    default: // gradients of weights and tables, statistics
+        return bytes > floats / 2 && bytes < floats;
+    }
+}
+
+TEST(price_of_works_in_bf16_words_is_that_of_their_bytes) {
+    Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_SELECTIVE);
+    Tape t = {0};
+    Layout l;
+    CHECK(layout_parse(&l, "d2.x2.y2+sp+heads", 0, NULL));
+    k.shape.kernels = kernels_cuda_sizes(true);
+    price_record(&t, &k.shape, &l, 0);
+    int seen[N_WORKS] = {0}, words = 0;
+    for (int i = 0; i < t.n_works; i++) {
+        Work w = t.work[i], floats = w;
+        floats.flags &= ~(uint32_t)WORK_WORDS;
+        seen[w.kind]++, words += (w.flags & WORK_WORDS) > 0;
+        bool either = w.kind == WORK_COPY || w.kind == WORK_BIAS_RESIDUAL; // gradients, too
+        CHECK(either || halved(&w, work_bytes(&w), work_bytes(&floats)));
+    }
+    CHECK(seen[WORK_XW] && seen[WORK_DW] && seen[WORK_ADAMW] && seen[WORK_NORM_APPLY] &&
+          words > 20);
+    tape_free(&t);
 }
 
 /* Multiplications and additions of all products of a step. */

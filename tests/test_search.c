@@ -66,6 +66,7 @@ TEST(search_finds_what_brute_force_finds) {
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
         SearchCount bounded, brute;
+        if (p % 3 == 2) s.shape.kernels = kernels_cuda_sizes(true);
         if (p % 2) { // half of the cases have too little memory for most candidates
             search_brute(&s, &m, a, 1, NULL);
             m.memory = a[0].price.memory * 3 / 4;
@@ -131,6 +132,8 @@ TEST(search_bounds_undercut_every_price) {
             Machine m = random_machine(p);
             if (p % 3) m.slowdown = between(1, 1.5); // beside a collective
             if (p % 2) m.slowest = between(1, 1.1);
+            s.shape.bf16 = (p + k) % 4 > 1;
+            if ((p + k) % 2) s.shape.kernels = kernels_cuda_sizes(s.shape.bf16);
             Bounds b = {.s = &s, .m = &m};
             search_each(&s, check_bound, &b);
             CHECK(b.bad == 0 && b.n > 0);
@@ -153,6 +156,7 @@ TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
         CHECK(machine_open(&m, "h100:128", &e) && config_parse(&s.shape.config, shape[k], &e));
         m.slowest = 1; // which would hide a bound that is not much too high
         s.shape.S = 2048, s.shape.batch = 3145728, s.shape.bf16 = true, s.shape.threads = 1;
+        s.shape.kernels = machine_kernels(&m, true);
         Bounds b = {.s = &s, .m = &m};
         search_each(&s, check_some, &b);
         CHECK(b.bad == 0 && b.n > 100);

@@ -113,7 +113,7 @@ static void micro_step_of(Theory *c, const char *spec, const char *model) {
     if (!config_parse(&s.config, model, &e)) die("%s", e.text);
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
     g.mesh = mesh_make(&g.layout.factors, 0);
-    c->n = 0;
+    c->n = c->word = 0;
     theory_micro_step(c, &s);
 }
 

@@ -16,7 +16,7 @@ static WhatIf question(const char *cluster, const char *model, int64_t sequences
     if (!machine_open(&w.machine, cluster, &e) || !config_parse(&s->config, model, &e))
         die("%s", e.text);
     s->S = s->config.seq, s->batch = sequences * s->S, s->bf16 = true;
-    s->threads = w.machine.threads;
+    s->threads = w.machine.threads, s->kernels = machine_kernels(&w.machine, true);
     w.space.p = w.machine.ranks;
     return w;
 }

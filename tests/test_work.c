@@ -41,6 +41,25 @@ TEST(work_bytes_count_what_is_read_and_written) {
     CHECK(work_bytes(&rope) == 4 * 7 * 2 * (4 + 2) * 8);
 }
 
+TEST(work_bytes_of_bf16_words) {
+    Work xw = work_of(WORK_XW, 7, 5, 3, 0, 0), dw = work_of(WORK_DW, 7, 5, 3, 0, 0);
+    xw.flags = dw.flags = WORK_WORDS | WORK_ADDEND;
+    CHECK(work_bytes(&xw) == 2 * (7 * 5 + 5 * 3 + 2 * 7 * 3));
+    CHECK(work_bytes(&dw) ==
+          2 * (7 * 5 + 7 * 3) + 4 * 2 * 5 * 3); // a float is added to, and written
+    Work att = work_of(WORK_ATTENTION_BACKWARD, 2, 11, 4, 2, 8),
+         norm = work_of(WORK_NORM, 7, 5, 0, 0, 0);
+    att.flags = norm.flags = WORK_WORDS; // qkv, out and their gradients; lse
+    CHECK(work_bytes(&att) == 2 * 2 * 22 * ((4 + 2 * 2) * 8 + 4 * 8) + 4 * 22 * 4);
+    CHECK(work_bytes(&norm) == 2 * 2 * 7 * 5 + 4 * 2 * 7);
+    Work adamw = work_of(WORK_ADAMW, 10, 0, 0, 0, 0), copy = work_of(WORK_COPY, 7, 5, 0, 0, 0);
+    Work table = work_of(WORK_EMBEDDING_BACKWARD, 7, 5, 11, 0, 0);
+    adamw.flags = copy.flags = table.flags = WORK_WORDS;
+    CHECK(work_bytes(&adamw) == (4 * 7 + 2) * 10);
+    CHECK(work_bytes(&copy) == (4 + 2) * 7 * 5); // floats become words
+    CHECK(work_bytes(&table) == (2 + 2 * 4) * 7 * 5);
+}
+
 /* A work of every kind, of sizes that divide by nothing. */
 static Work odd_work(int kind) {
     static const int64_t sizes[N_WORKS][5] = {

@@ -54,6 +54,11 @@ static void call(Walk *k, const char *what, CollOp op, Axes axes, int64_t n, int
                mesh_block(k->m, real), n, n_bytes);
 }
 
+/* Bytes of an activation, and of a weight as products read it. */
+static int word(const Walk *k) {
+    return k->c->word ? k->c->word : F32;
+}
+
 static int64_t local(const Walk *k, Axes cut, int64_t whole) {
     return whole / mesh_blocks(k->m, cut);
 }
@@ -105,7 +110,7 @@ static void path(Walk *k, const char *what, const Dist *from, const Dist *to, in
         Axes one = {1, {(uint8_t)change[i].axis}};
         int size = mesh_blocks(k->m, one);
         if (change[i].kind == CHANGE_GATHER) here *= size;
-        if (change[i].kind != CHANGE_SLICE) call(k, what, ops[change[i].kind], one, here, F32);
+        if (change[i].kind != CHANGE_SLICE) call(k, what, ops[change[i].kind], one, here, word(k));
         if (change[i].kind == CHANGE_SCATTER || change[i].kind == CHANGE_SLICE) here /= size;
     }
 }
@@ -122,7 +127,7 @@ static int64_t weight_block(const Walk *k, LinearKind kind) {
 }
 
 static void weight(Walk *k, LinearKind kind, const char *what) {
-    call(k, what, COLL_ALL_GATHER, layout_store(k->l, STORE_PARAM), weight_block(k, kind), F32);
+    call(k, what, COLL_ALL_GATHER, layout_store(k->l, STORE_PARAM), weight_block(k, kind), word(k));
 }
 
 static void weight_gradient(Walk *k, LinearKind kind, const char *what) {
@@ -138,7 +143,7 @@ static const char *const names[N_LINEARS][6] = {
     {"x of head", "w of head", "y of head", "dy of head", "dx of head", "dw of head"}};
 enum { NAME_X, NAME_W, NAME_Y, NAME_DY, NAME_DX, NAME_DW };
 
-/* stay=y: all panels of one operand, of `each` floats per feature; this rank owns `own` of the K
+/* stay=y: all panels of one operand, of `each` bytes per feature; this rank owns `own` of the K
  * features. A broadcast brings what others own, a reduce the others' parts of what is its own. */
 static void panels(Walk *k, const char *what, CollOp op, const char *axis, int64_t n_panels,
                    int64_t K, int64_t own, int64_t each) {
@@ -147,7 +152,7 @@ static void panels(Walk *k, const char *what, CollOp op, const char *axis, int64
     if (p == 1) return;
     CollCount *to = row(k, what, op, axis, p);
     to->calls += n_panels;
-    to->bytes += F32 * each * (op == COLL_BROADCAST ? K - own : (p - 1) * own);
+    to->bytes += each * (op == COLL_BROADCAST ? K - own : (p - 1) * own);
 }
 
 static int64_t at_most(int64_t a, int64_t b) {
@@ -164,11 +169,11 @@ static void summa(Walk *k, LinearKind kind, bool backward) {
         at = at_most(s.K, at_most((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
     int64_t own_w = s.K > x * of_w ? at_most(of_w, s.K - x * of_w) : 0, N = s.N / Y;
     weight(k, kind, name[NAME_W]);
-    panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x);
-    panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N);
+    panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x * word(k));
+    panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N * word(k));
     if (!backward) return;
-    panels(k, name[NAME_DX], COLL_REDUCE, "y", n, s.K, of_x, k->T_x);
-    panels(k, name[NAME_DW], COLL_REDUCE, "x", n, s.K, own_w, N);
+    panels(k, name[NAME_DX], COLL_REDUCE, "y", n, s.K, of_x, k->T_x * word(k));
+    panels(k, name[NAME_DW], COLL_REDUCE, "x", n, s.K, own_w, N * F32);
     weight_gradient(k, kind, name[NAME_DW]);
 }
 

@@ -77,6 +77,7 @@ static void measure_case(int model, int64_t layers, int64_t ranks, bool limited)
     s->p = m->ranks, s->free_micro = s->free_recompute = s->free_overlap = true;
     s->shape.S = s->shape.config.seq, s->shape.batch = models[model].batch;
     s->shape.bf16 = true, s->shape.threads = m->threads;
+    s->shape.kernels = machine_kernels(m, s->shape.bf16);
     if (!limited) m->memory = 0;
     measure(p, models[model].name, limited);
     mem_free(p);

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Time whole training steps of a GPT-2 in PyTorch on the CPU: a peer for tools/bench.py.
+"""Time whole training steps of a GPT-2 in PyTorch: a peer for tools/bench.py on the CPU, for tools/bench_gpu.py on a GPU.
 
 Prints one JSON object: {"ms": [...], "loss": ..., "torch": version, ...}. The model is the plain
 one of a GPT-2: fused QKV, scaled_dot_product_attention (causal), tanh GELU, tied head, AdamW
 (fused) with decay on matrices, clipping by global norm: the same work as train_gpt does.
+
+On a GPU steps are timed by events and nothing waits for the loss in between; --sdpa names the kernels of attention, --blocks
+compiles a block and uses it for each. --attention times attention alone, by each of them, and prints a list of rows.
 """
 import argparse
 import json
@@ -54,6 +57,83 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
+def use_sdpa(name):
+    """Attention by these kernels alone; which backend takes a call is decided when it is made, or compiled."""
+    for backend in ("flash", "mem_efficient", "math", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{backend}_sdp")(backend == name)
+
+
+def timer(device):
+    """A function that says when it was called, and one that gives the ms between two such calls, both in the order of the device."""
+    if device == "cpu":
+        return time.perf_counter, lambda a, b: 1e3 * (b - a)
+
+    def now():
+        e = torch.cuda.Event(enable_timing=True)
+        e.record()
+        return e
+
+    def between(a, b):
+        b.synchronize()
+        return a.elapsed_time(b)
+    return now, between
+
+
+def time_attention(a, backend, S, D):
+    """TFLOP/s of the causal half: 2 S S D a head and sequence forward, 5 backward; medians of rounds over sets in turn."""
+    B, H, sets = max(1, a.batch * a.seq // S), a.channels // D, 4
+    shape = (B, S, H, D)
+    made = [[torch.randn(shape, device=a.device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3)] for _ in range(sets)]
+    dout = torch.randn(shape, device=a.device, dtype=torch.bfloat16).transpose(1, 2)
+    now, between = timer(a.device)
+    outs = [F.scaled_dot_product_attention(*qkv, is_causal=True) for qkv in made]
+
+    def forward(i):
+        with torch.no_grad():
+            F.scaled_dot_product_attention(*made[i], is_causal=True)
+
+    def backward(i):
+        torch.autograd.grad(outs[i], made[i], dout, retain_graph=True)
+    rows = []
+    for name, run, products in (("forward", forward, 2), ("backward", backward, 5)):
+        for i in range(sets):
+            run(i)
+        rounds = []
+        for _ in range(7):
+            start = now()
+            for i in range(a.steps):
+                run(i % sets)
+            rounds.append(between(start, now()) / a.steps)
+        ms = sorted(rounds)[len(rounds) // 2]
+        rows.append({"backend": backend, "name": name, "D": D, "S": S, "B": B, "H": H, "us": 1e3 * ms,
+                     "tflops": products * B * H * S * S * D / ms * 1e-9})
+    return rows
+
+
+def attention(a):
+    rows = []
+    for backend in ("cudnn", "flash") if a.device == "cuda" else ("default",):
+        if a.device == "cuda":
+            use_sdpa(backend)
+        for D in (64, 128):
+            for S in (a.seq, 2 * a.seq, 4 * a.seq):
+                try:
+                    rows += time_attention(a, backend, S, D)
+                except RuntimeError as e:  # a backend may refuse a shape
+                    rows.append({"backend": backend, "D": D, "S": S, "refused": str(e).splitlines()[0][:200]})
+    print(json.dumps(rows))
+
+
+def compiled(model, a):
+    if a.mode != "compile":
+        return model
+    if not a.blocks:
+        return torch.compile(model)
+    for block in model.h:
+        block.compile()
+    return model
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     for name, value in (("layers", 12), ("heads", 12), ("channels", 768), ("vocab", 50257),
@@ -63,40 +143,55 @@ def main():
     p.add_argument("--mode", choices=["eager", "compile"], default="eager")
     p.add_argument("--table", type=int, default=0, help="rows of the position table (default seq)")
     p.add_argument("--profile", action="store_true")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    p.add_argument("--sdpa", choices=["cudnn", "flash"], help="on a GPU (default: PyTorch chooses)")
+    p.add_argument("--blocks", action="store_true", help="compile a block, not the whole model")
+    p.add_argument("--attention", action="store_true", help="time attention alone")
     a = p.parse_args()
-    torch.set_num_threads(a.threads)
+    if a.device == "cpu":
+        torch.set_num_threads(a.threads)
     torch.manual_seed(1)
-    model = GPT2(a.layers, a.heads, a.channels, a.table or a.seq, a.vocab)
+    torch.set_float32_matmul_precision("high" if a.device == "cuda" else "highest")
+    if a.attention:
+        return attention(a)
+    if a.sdpa:
+        use_sdpa(a.sdpa)
+    with torch.device(a.device):
+        model = GPT2(a.layers, a.heads, a.channels, a.table or a.seq, a.vocab)
     decay = [q for q in model.parameters() if q.dim() == 2]
     rest = [q for q in model.parameters() if q.dim() != 2]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
         lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
-    step_model = torch.compile(model) if a.mode == "compile" else model
+    step_model = compiled(model, a)
+    now, between = timer(a.device)
 
     def step():
-        tokens = torch.randint(a.vocab, (a.batch, a.seq + 1))
-        with torch.autocast("cpu", torch.bfloat16, enabled=a.dtype == "bf16"):
+        tokens = torch.randint(a.vocab, (a.batch, a.seq + 1), device=a.device)
+        with torch.autocast(a.device, torch.bfloat16, enabled=a.dtype == "bf16"):
             loss = step_model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss.item()
+        return loss.item() if a.device == "cpu" else loss.detach()
 
     start = time.perf_counter()
     for _ in range(a.warmup):
         step()
+    if a.device == "cuda":
+        torch.cuda.synchronize()
     warmup_s = time.perf_counter() - start
-    ms = []
+    at = [now()]
     for _ in range(a.steps):
-        start = time.perf_counter()
         loss = step()
-        ms.append((time.perf_counter() - start) * 1e3)
+        at.append(now())
+    ms, loss = [between(x, y) for x, y in zip(at, at[1:])], float(loss)
     if not math.isfinite(loss):
         raise SystemExit("the loss is not finite: nothing to compare with")
     print(json.dumps({"ms": ms, "loss": loss, "torch": torch.__version__, "mode": a.mode,
-                      "dtype": a.dtype, "warmup_s": warmup_s,
+                      "dtype": a.dtype, "warmup_s": warmup_s, "sdpa": a.sdpa,
+                      "compiled": None if a.mode != "compile" else "block by block" if a.blocks else "whole",
                       "capability": torch.backends.cpu.get_cpu_capability()}))
     if a.profile:
         with torch.profiler.profile() as prof:

@@ -93,6 +93,7 @@ static void read_question(WhatIf *w) {
     if (p->batch % p->S)
         die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, p->batch, p->S);
     p->bf16 = o.dtype == 1, p->threads = m->threads;
+    p->kernels = machine_kernels(m, p->bf16);
     p->micro = o.micro, p->recompute = (Recompute)(o.recompute % 3);
     w->space.p = m->ranks;
     w->space.free_micro = o.micro == 0, w->space.free_recompute = o.recompute == 3;

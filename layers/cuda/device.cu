@@ -16,6 +16,7 @@ struct Rank {
     void (*at_close[4])(void);
 };
 thread_local Rank rank;
+int at_most = 99; // of capability
 
 } // namespace
 
@@ -61,11 +62,16 @@ bool device_works(int device, Err *e) {
     return status == cudaSuccess || err(e, "%s: %s", f.name, cudaGetErrorString(status));
 }
 
+void device_at_most(int major) {
+    at_most = major;
+}
+
 void device_open(int device, size_t scratch_bytes) {
     if (rank.stream) die("this thread has a device already");
     device_check(cudaSetDevice(device));
     DeviceFacts f = device_facts(device);
-    rank.sms = f.sms, rank.is_sm90 = f.major == 9, rank.shared_bytes = f.shared_bytes;
+    rank.sms = f.sms, rank.is_sm90 = f.major == 9 && at_most >= 9,
+    rank.shared_bytes = f.shared_bytes;
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
     rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
 }

@@ -32,6 +32,9 @@ DeviceFacts device_facts(int device);
  * 8.0 (bf16, copies that run on). */
 bool device_works(int device, Err *e);
 
+/* Local. From the next device_open of this program on, devices count as of at most this capability: so that kernels for
+ * older ones are tested and timed on a newer one. */
+void device_at_most(int major);
 /* Local. The calling thread is a rank on this device from now on, with so many bytes of scratch. */
 void device_open(int device, size_t scratch_bytes);
 void device_close(void);

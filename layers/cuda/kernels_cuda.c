@@ -30,7 +30,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        table[bf16].word = bf16 ? 2 : 4;
+        table[bf16] = *kernels_cuda_sizes(bf16);
         table[bf16].memory = &memory;
         activation_cuda(&table[bf16], bf16);
         adamw_cuda(&table[bf16], bf16);

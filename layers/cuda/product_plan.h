@@ -3,9 +3,7 @@
 #define LAYERS_CUDA_PRODUCT_PLAN_H
 
 #include "layers/cuda/products.h"
-
-/* Of the workspace of a product: what the library may use, and room to align it. */
-enum { PRODUCT_WORKSPACE = 32 << 20, WORKSPACE_ALIGN = 256 };
+#include "layers/cuda/sizes.h"
 
 typedef struct ProductPlan ProductPlan;
 /* What the library has done of a product: nothing; addend + a b; all of it. */

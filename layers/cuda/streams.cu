@@ -48,6 +48,18 @@ void device_await(Event e) {
     device_check(cudaEventSynchronize(e));
 }
 
+Event device_clock(void) {
+    Event e;
+    device_check(cudaEventCreateWithFlags(&e, cudaEventDefault));
+    return e;
+}
+
+double device_seconds(Event from, Event to) {
+    float ms;
+    device_check(cudaEventElapsedTime(&ms, from, to));
+    return 1e-3 * static_cast<double>(ms);
+}
+
 void device_visit(int device) {
     device_check(cudaSetDevice(device));
 }

@@ -29,6 +29,9 @@ void device_follow(Stream s, Event e);
 /* Local. Has its stream come there? The second: waits until it has. */
 bool device_reached(Event e);
 void device_await(Event e);
+/* Local. An event that also knows when; seconds between two to which their streams have come. */
+Event device_clock(void);
+double device_seconds(Event from, Event to);
 
 /* Local. Is this memory of a device? */
 bool device_holds(const void *p);

@@ -7,8 +7,11 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "tests/emu/memory.h"
+#include "tests/test.h"
 
-static int n_devices = 1, major = 9;
+const bool test_on_device = false;
+
+static int n_devices = 1;
 static bool peers = true;
 static __thread int device;
 static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
@@ -19,10 +22,6 @@ void emu_set_devices(int n) {
 }
 void emu_set_peers(bool reach) {
     peers = reach;
-}
-
-void emu_set_capability(int m) {
-    major = m;
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
@@ -71,7 +70,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     p->sharedMemPerBlockOptin = 227 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
     p->regsPerBlock = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->major = major, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
+    p->major = 9, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
     p->pciBusID = d + 1;
     p->uuid.bytes[0] = (char)('a' + d);
     return cudaSuccess;

@@ -68,7 +68,6 @@ typedef struct cudaPointerAttributes {
  * whether streams run late; what is then run when somebody waits: 0, what he waits for, and nothing else; other
  * numbers: also what other streams could do now, in an order that depends on the number. */
 void emu_set_devices(int n);
-void emu_set_capability(int major); // 9 at first
 void emu_set_peers(bool reach);
 /* Local. Is host code that touches memory of a device stopped (yes at first)? Most of the time goes into that. */
 void emu_set_guard(bool on);

@@ -1,0 +1,28 @@
+/* The sizes of the tables of CUDA kernels, in every build. */
+#include "layers/cuda/sizes.h"
+#include "layers/kernels.h"
+
+static size_t product_bytes(int n_threads) {
+    (void)n_threads;
+    return PRODUCT_WORKSPACE + WORKSPACE_ALIGN;
+}
+static size_t attention_bytes(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D) {
+    (void)n_threads, (void)S, (void)H, (void)Hkv, (void)D;
+    return 0;
+}
+/* dgamma and dbeta of each panel */
+static size_t norm_bytes(int64_t T, int64_t C) {
+    return (size_t)(norm_panels(T) * 2 * C) * sizeof(float);
+}
+
+const Kernels *kernels_cuda_sizes(bool bf16) {
+    static const ArenaMemory elsewhere; // nothing can be had of it
+#define SIZES(bytes)                                                                               \
+    {                                                                                              \
+        .word = (bytes), .memory = &elsewhere, .product_workspace = product_bytes,                 \
+        .attention_workspace = attention_bytes, .norm_workspace = norm_bytes                       \
+    }
+    static const Kernels of_floats = SIZES(4), of_bf16 = SIZES(2);
+#undef SIZES
+    return bf16 ? &of_bf16 : &of_floats;
+}

@@ -1,0 +1,46 @@
+/* device -- build/cuda/run_tests: the tests of CUDA kernels where a GPU runs them, compiled by nvcc. What they ask of the
+ * emulator a GPU does as it likes: how threads and streams follow each other, how many devices there are. What only an
+ * emulator does for them (NEEDS_EMULATION) they leave out. */
+#include "tests/emu/cublaslt.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/nccl.h"
+#include "tests/emu/runtime.h"
+#include "tests/test.h"
+
+const bool test_on_device = true;
+
+void emu_set_order(EmuOrder order, unsigned seed) {
+    (void)order, (void)seed;
+}
+void emu_set_late(bool late) {
+    (void)late;
+}
+void emu_set_shuffle(unsigned seed) {
+    (void)seed;
+}
+void emu_set_devices(int n) {
+    (void)n;
+}
+void emu_set_peers(bool reach) {
+    (void)reach;
+}
+void emu_set_guard(bool on) {
+    (void)on;
+}
+void emu_forget_wait(int n) {
+    (void)n;
+}
+
+EmuLt emu_lt;
+void emu_lt_slow(int algorithm) {
+    (void)algorithm;
+}
+void emu_lt_mood(EmuLtMood mood) {
+    (void)mood;
+}
+void emu_nccl_mood(EmuNcclMood mood) {
+    (void)mood;
+}
+int emu_nccl_open(void) {
+    return 0;
+}

@@ -1,0 +1,203 @@
+/* bench_gpu -- the kernels of a GPU beside what it can do, at the sizes of GPT-2:
+ *
+ *     layers that are bound by memory    as share of the rate of a copy, measured in the same run
+ *     attention                          TFLOP/s of the causal half, forward and backward, by products of warpgroups and of warps
+ *     products                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt, with the same epilogue
+ *
+ * Numbers are random, sets of operands larger than the cache take turns, times are medians by events of the device. Prints
+ * tables, and a line of JSON for each row into --json. tools/bench_gpu.py runs it with everything else.
+ */
+#include "tools/bench_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/rng.h"
+#include "layers/cuda/device.h"
+#include "layers/cuda/streams.h"
+
+GpuOptions gpu_options;
+static const Opt options[] = {
+    {"what", OPT_STR, &gpu_options.what, "memory,attention,products", 0, 0, "LIST",
+     "of memory, attention, products"},
+    {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-step"},
+    {"seq", OPT_INT, &gpu_options.seq, "1024", 1, 1e6, "N", "positions of a sequence"},
+    {"channels", OPT_STR, &gpu_options.channels, "768,1024,1280,1600", 0, 0, "LIST",
+     "of the models; the first is that of the layers and of attention"},
+    {"vocab", OPT_INT, &gpu_options.vocab, "50257", 1, 1e8, "N", "tokens of the vocabulary"},
+    {"parameters", OPT_INT, &gpu_options.parameters, "124439808", 1, 1e10, "N", "of AdamW"},
+    {"rounds", OPT_INT, &gpu_options.rounds, "7", 1, 100, "N", "of each row: medians"},
+    {"round-ms", OPT_FLOAT, &gpu_options.round_ms, "4", 0, 1000, "X", "least length of a round"},
+    {"sets", OPT_INT, &gpu_options.sets, "0", 0, 8, "N",
+     "of operands, used in turns (0: more than the cache holds)"},
+    {"json", OPT_STR, &gpu_options.json, "", 0, 0, "FILE", "a line for each row"},
+    {0}};
+
+/* ---- memory */
+
+enum { MOST_PIECES = 256, BLOCK = 1 << 20 }; // words of a block of random numbers
+static void *piece[MOST_PIECES];
+static int n_pieces;
+
+static void *piece_new(int64_t n_bytes) {
+    if (n_pieces == MOST_PIECES) die("more than %d pieces of memory", MOST_PIECES);
+    return piece[n_pieces++] = device_alloc((size_t)n_bytes);
+}
+
+/* Random words, the same block again and again. */
+static const uint16_t *random_block(void) {
+    static uint16_t words[BLOCK];
+    static float x[4096];
+    for (uint64_t i = 0; i < BLOCK && !words[BLOCK - 1]; i += 4096) {
+        rng_normal(x, 4096, i, 1, 1, 1);
+        for (unsigned j = 0; j < 4096; j++) {
+            uint32_t u;
+            memcpy(&u, &x[j], sizeof u);
+            words[i + j] = (uint16_t)(u >> 16) | 1; // none is 0
+        }
+    }
+    return words;
+}
+
+void *gpu_take(int64_t n_bytes, GpuFill fill) {
+    int64_t block = BLOCK * 2, first = n_bytes < block ? n_bytes : block;
+    char *p = piece_new(n_bytes);
+    if (fill == GPU_ZEROS) {
+        device_zero(p, (size_t)n_bytes);
+        return p;
+    }
+    device_put(p, random_block(), (size_t)first);
+    for (int64_t at = first; at < n_bytes; at += at) // what is there, behind itself
+        device_copy(p + at, p, (size_t)(at < n_bytes - at ? at : n_bytes - at));
+    return p;
+}
+
+int32_t *gpu_tokens(const int32_t *host, int64_t n) {
+    int32_t *p = piece_new(n * (int64_t)sizeof *p);
+    device_put(p, host, (size_t)n * sizeof *p);
+    return p;
+}
+
+void gpu_give_all(void) {
+    device_wait();
+    while (n_pieces > 0) device_free(piece[--n_pieces]);
+}
+
+int gpu_sets(int64_t bytes_of_a_set) {
+    if (gpu_options.sets) return (int)gpu_options.sets;
+    int64_t cache = (int64_t)device_facts(0).l2_bytes, sets = 1 + 4 * cache / bytes_of_a_set;
+    return sets < 8 ? (int)sets : 8;
+}
+
+/* ---- the clock */
+
+enum { MOST_ROUNDS = 100, MOST_JOBS = GPU_ALGORITHMS, MOST_RUNS = 2000 };
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double round_of(const GpuJob *j, int runs, const Event clock[2]) {
+    device_record(clock[0], device_stream());
+    for (int i = 0; i < runs; i++) j->run(j->ctx, i % j->sets);
+    device_record(clock[1], device_stream());
+    device_await(clock[1]);
+    return device_seconds(clock[0], clock[1]) / runs;
+}
+
+void gpu_time_rounds(GpuJob *jobs, int n, int rounds) {
+    Event clock[2] = {device_clock(), device_clock()};
+    double seconds[MOST_JOBS][MOST_ROUNDS];
+    int runs[MOST_JOBS];
+    for (int j = 0; j < n; j++) {
+        for (int i = 0; i < jobs[j].sets; i++) jobs[j].run(jobs[j].ctx, i); // warm
+        double fill = 1e-3 * gpu_options.round_ms / (round_of(&jobs[j], 2, clock) + 1e-9);
+        runs[j] = fill < 2 ? 2 : fill > MOST_RUNS ? MOST_RUNS : (int)fill;
+    }
+    for (int r = 0; r < rounds; r++)
+        for (int j = 0; j < n; j++) seconds[j][r] = round_of(&jobs[j], runs[j], clock);
+    for (int j = 0; j < n; j++) {
+        qsort(seconds[j], (size_t)rounds, sizeof **seconds, by_value);
+        jobs[j].seconds = seconds[j][rounds / 2];
+    }
+    device_event_free(clock[0]), device_event_free(clock[1]);
+}
+
+void gpu_time(GpuJob *jobs, int n) {
+    gpu_time_rounds(jobs, n, (int)gpu_options.rounds);
+}
+
+/* ---- lines */
+
+void gpu_write(const char *stage, json_t *row) {
+    static FILE *f;
+    if (*gpu_options.json && !f) {
+        f = fopen(gpu_options.json, "w");
+        if (!f) die("cannot write %s", gpu_options.json);
+        setvbuf(f, NULL, _IOLBF, 0); // a row that is done is there, whatever comes after it
+    }
+    json_object_set_new(row, "stage", json_string(stage));
+    if (f && (json_dumpf(row, f, JSON_REAL_PRECISION(6)) || fputc('\n', f) == EOF))
+        die("cannot write %s", gpu_options.json);
+    json_decref(row);
+}
+
+enum { MEMORY, ATTENTION, PRODUCTS, STAGES };
+static bool asked_for[STAGES];
+
+static void read_what(void) {
+    static const char *const words[STAGES] = {"memory", "attention", "products"};
+    for (const char *w = gpu_options.what; *w; w += strcspn(w, ","), w += *w == ',') {
+        size_t n = strcspn(w, ",");
+        int i = 0;
+        while (i < STAGES && (strlen(words[i]) != n || strncmp(words[i], w, n) != 0)) i++;
+        if (i == STAGES)
+            die_usage("--what %.*s: the words are memory, attention, products", (int)n, w);
+        asked_for[i] = true;
+    }
+}
+
+/* With kernels for devices of at most this capability. */
+static void open_device(int major) {
+    device_at_most(major);
+    device_open(0, DEVICE_SCRATCH);
+}
+static void close_device(void) {
+    gpu_give_all();
+    device_close();
+}
+
+int main(int argc, char **argv) {
+    die_set_program(argv[0]);
+    opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do");
+    read_what();
+    Err e;
+    if (device_count(&e) == 0 || !device_works(0, &e)) die("no GPU: %s", e.text);
+    DeviceFacts f = device_facts(0);
+    const Kernels *k = kernels_cuda(true);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("%s, %d multiprocessors, %.1f GiB, %.0f MiB of cache\n", f.name, f.sms,
+           (double)f.memory_bytes / (1 << 30), (double)f.l2_bytes / (1 << 20));
+    open_device(f.major);
+    if (asked_for[MEMORY]) gpu_memory(k);
+    close_device();
+    for (int major = 9; major >= 8; major--) {
+        if (!asked_for[ATTENTION] || major > f.major) continue;
+        open_device(major);
+        gpu_attention(k, major);
+        close_device();
+    }
+    device_at_most(f.major);
+    if (!asked_for[PRODUCTS]) return 0;
+    for (const char *c = gpu_options.channels; *c; c += strcspn(c, ","), c += *c == ',') {
+        open_device(f.major);
+        gpu_products(k, strtoll(c, NULL, 10));
+        close_device();
+    }
+    return 0;
+}

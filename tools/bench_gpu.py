@@ -1,0 +1,516 @@
+#!/usr/bin/env python3
+"""Build, check and time everything on one GPU, unattended, in under nine minutes; results as files, a table with goals.
+
+    make bench-gpu                                    all of it, into bench/results/
+    python3 tools/bench_gpu.py --out FOLDER           the same into another folder
+    python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests sanitizer kernels train curves
+    python3 tools/bench_gpu.py --no-build             with programs that were built before (build/cuda)
+    python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated GPU of the tests: no time that
+                                                      it shows means anything, every path is the real one
+    python3 tools/bench_gpu.py --page README.md       measures nothing: puts the table of --out into a page
+
+A stage has a budget of seconds; one that fails or runs out of time is written down as such, and the others go on. What a
+stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...); log.txt has everything that was
+printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's attention by cuDNN
+and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the standard library is needed.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import bench_gpu_table
+import bench_page
+from bench_page import TOP
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SM90 = "-gencode arch=compute_90a,code=sm_90a"
+# Groups of tests, which run beside each other; a test that ends its program costs its group alone.
+GROUPS = ["cuda_attention", "cuda_norm", "cuda_product", "cuda_classifier", "cuda_embedding", "cuda_adamw cuda_sum cuda_gelu cuda_swiglu "
+          "cuda_bias", "cuda_copy cuda_zero cuda_add cuda_floats cuda_words cuda_tokens cuda_rope cuda_positions", "cuda_coll",
+          "cuda_mesh", "cuda_model", "cuda_program"]
+# Under compute-sanitizer everything takes a hundred times as long: tests that take each kernel once.
+SANITIZED = {"memcheck": ["cuda_attention_by_tiles", "cuda_norm_of_cut", "cuda_classifier_has", "cuda_embedding_matches", "cuda_product_by_own",
+                          "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward_adds cuda_rope cuda_copy", "cuda_model_gives"],
+             "racecheck": ["cuda_attention_has", "cuda_norm_backward_has", "cuda_classifier_has", "cuda_embedding_backward_has",
+                           "cuda_product_has", "cuda_bias_backward_has cuda_sums"]}
+# name, model, sequences; --model's d12 .. d48 are GPT-2 124M .. 1558M
+MODELS = [("d12", "d12", 32), ("d12", "d12", 64), ("d24", "d24", 32), ("d36", "d36", 16), ("d48", "d48", 16)]
+TINY = [("d12", "layers=1,heads=2,channels=32,seq=16,vocab=257", 2)]
+SIZES = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}
+# Ranks as threads that share the GPU, each against one rank: ranks, --layout, --overlap
+RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"), (4, "x2.y2", "bulk+halves"), (4, "d2.x2", "bulk"),
+         (4, "z2.x2+sp", "bulk+chunk=2")]
+
+
+class Failed(Exception):
+    pass
+
+
+class Run:
+    """Where programs and results are, how much time is left, what was printed."""
+
+    def __init__(self, args):
+        self.args, self.rehearse, self.start = args, args.rehearse, time.monotonic()
+        self.deadline = self.start + args.seconds
+        self.stage_end, self.prefix = self.deadline, "gpu"
+        self.build = os.path.abspath(args.programs or os.path.join(TOP, "build" if args.rehearse else "build/cuda"))
+        os.makedirs(args.out, exist_ok=True)
+        self.log = open(os.path.join(args.out, "log.txt"), "w", buffering=1)
+        self.scratch = os.path.join(args.out, "scratch")
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        os.makedirs(self.scratch)
+
+    def program(self, name):
+        path = os.path.join(self.build, name + ("_emu" if self.rehearse and name != "run_tests" else ""))
+        if not os.access(path, os.X_OK):
+            raise Failed(f"{path} is missing")
+        return path
+
+    def say(self, text):
+        print(text, flush=True)
+        self.log.write(text + "\n")
+
+    def left(self):
+        return max(1.0, min(self.stage_end, self.deadline) - time.monotonic())
+
+    def shell(self, command, limit=None, env=None, check=True, cwd=TOP):
+        """A command's status and what it printed; it ends with the stage at the latest."""
+        limit = min(limit or 1e9, self.left())
+        words = command if isinstance(command, list) else ["bash", "-c", command]
+        start = time.monotonic()
+        p = subprocess.Popen(words, cwd=cwd, env=dict(os.environ, **(env or {})), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, errors="replace", start_new_session=True)
+        try:
+            out, _ = p.communicate(timeout=limit)
+            status = p.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(p.pid, 9)
+            out, status = p.communicate()[0], 124
+        name = command if isinstance(command, str) else shlex.join(command)
+        self.log.write(f"\n$ {name}\n{out}[status {status}, {time.monotonic() - start:.1f} s]\n")
+        if check and status:
+            raise Failed(f"{name[:200]}: {'ran out of its time' if status == 124 else f'status {status}'}: {last_line(out)}")
+        return status, out
+
+
+def last_line(text):
+    lines = [x for x in text.strip().splitlines() if x.strip()]
+    return lines[-1].strip()[:300] if lines else "no output"
+
+
+def first(run, command):
+    status, out = run.shell(command, limit=30, check=False)
+    return out.strip() if status == 0 else None
+
+
+# ---- facts, build, correctness
+
+def facts(run):
+    """What is measured on, and with what."""
+    r = dict(bench_page.stamp(run.args.command), rehearsal=run.rehearse)
+    query = "name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,clocks.sm,temperature.gpu,ecc.mode.current"
+    line = first(run, f"nvidia-smi --query-gpu={query} --format=csv,noheader")
+    r["gpu"] = dict(zip(query.split(","), [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
+    nvcc = first(run, "nvcc --version || /usr/local/cuda/bin/nvcc --version")
+    r["nvcc"] = last_line(nvcc) if nvcc else None
+    torch = first(run, [run.args.python, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version())"])
+    r["torch"] = last_line(torch) if torch else None
+    r["sanitizer"] = bool(sanitizer())
+    r["gcc"] = (first(run, "gcc --version") or "?").splitlines()[0]
+    if not run.rehearse and not r["gpu"]:
+        raise Failed("nvidia-smi names no GPU")
+    run.prefix = gpu_name(run, r)
+    return r
+
+
+def gpu_name(run, r):
+    if run.rehearse:
+        return "rehearsal"
+    m = re.search(r"[AHBL]\d+|RTX.*\d+", r["gpu"]["name"])
+    return m.group(0).lower().replace(" ", "") if m else "gpu"
+
+
+def sanitizer():
+    return shutil.which("compute-sanitizer") or next(
+        (p for p in ["/usr/local/cuda/bin/compute-sanitizer"] if os.access(p, os.X_OK)), None)
+
+
+def build(run):
+    """Programs for this kind of device alone."""
+    names = ["train_gpt_emu", "bench_gpu_emu", "run_tests"] if run.rehearse else ["train_gpt", "bench_gpu", "run_tests", "probes"]
+    start = time.monotonic()
+    if run.args.no_build:
+        return {"built": False, "missing": [n for n in names if not os.access(os.path.join(run.build, n), os.X_OK)]}
+    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"] + ([] if run.rehearse else ["MPI=0", f"NVCC_FLAGS={SM90}"])
+    command += [os.path.relpath(os.path.join(run.build, n), TOP) for n in names]
+    run.shell(command)
+    return {"built": True, "seconds": time.monotonic() - start, "command": shlex.join(command)}
+
+
+def probes(run):
+    """What the instructions of capability 9.0 do, for tests/golden/sm90.txt; compared with what the emulator's tests expect."""
+    if run.rehearse:
+        _, out = run.shell([run.program("run_tests"), "cuda_sm90_instructions_do_what_is_said"])
+        return {"probes": 0, "emulated": last_line(out)}
+    status, out = run.shell([run.program("probes")], check=False)
+    lines = [x for x in out.splitlines() if re.fullmatch(r"\S+ [0-9a-f]{16}", x)]
+    if not lines:
+        raise Failed(last_line(out))
+    with open(os.path.join(run.args.out, "sm90.txt"), "w") as f:
+        f.write("\n".join(lines) + "\n")
+    return {"probes": len(lines), "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x], "status": status}
+
+
+def verdict(out, status):
+    """Counts of a run of tests, and the lines that complain."""
+    m = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped", out, re.M)
+    r = dict(zip(("passed", "failed", "skipped"), map(int, m.groups()))) if m else {"passed": 0, "failed": 0, "skipped": 0}
+    if status == 124:
+        r["end"] = "ran out of its time"
+    elif status and not r["failed"]:
+        r["end"] = f"status {status}: {last_line(out)}"
+    r["complaints"] = [x.strip()[:300] for x in out.splitlines() if x.startswith("FAIL") or re.match(r"\s+tests/\S+:\d+:", x)][:20]
+    return r
+
+
+def beside(run, groups, command, limit):
+    """Groups of tests at the same time; their verdicts."""
+    def one(words):
+        status, out = run.shell(command + words.split(), limit=limit, check=False)
+        return words, status, out
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2 if run.rehearse else 8) as pool:
+        return list(pool.map(one, groups))
+
+
+def tests(run):
+    """Every kernel against double precision, collectives, whole steps and the program against the CPU."""
+    groups = ["cuda_zero", "cuda_floats"] if run.rehearse else GROUPS
+    r = {words: verdict(out, status) for words, status, out in beside(run, groups, [run.program("run_tests")], None)}
+    total = {k: sum(v[k] for v in r.values()) for k in ("passed", "failed", "skipped")}
+    ended = [words for words, v in r.items() if "end" in v]
+    return dict(total, ended=ended, groups=r)
+
+
+def sanitized(run):
+    """Memory and races of kernels, as compute-sanitizer sees them."""
+    tool = sanitizer()
+    if run.rehearse or not tool:
+        return {"absent": "the emulator looks at memory itself" if run.rehearse else "compute-sanitizer is not here"}
+    result = {}
+    limit = run.left() / len(SANITIZED) - 2
+    for kind, groups in SANITIZED.items():
+        command = [tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", run.program("run_tests")]
+        errors, groups_done, seen = 0, {}, []
+        for words, status, out in beside(run, groups, command, limit):
+            m = re.search(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", out)
+            errors += int(m.group(1)) if m else 0
+            groups_done[words] = dict(verdict(out, status), summary=bool(m))
+            seen += [x for x in out.splitlines() if re.search(r"========= (Invalid|Error: Race|Warning: Race|Uninitialized)", x)][:10]
+        result[kind] = {"errors": errors, "finished": sum(g["summary"] for g in groups_done.values()), "of": len(groups), "groups": groups_done,
+                        "seen": seen[:20]}
+    return result
+
+
+# ---- speed
+
+class Watch:
+    """Clock, power and temperature while something runs."""
+
+    def __init__(self, run):
+        self.run, self.path = run, os.path.join(run.scratch, "watch.csv")
+
+    def __enter__(self):
+        self.p = None
+        if shutil.which("nvidia-smi") and not self.run.rehearse:
+            with open(self.path, "w") as f:
+                self.p = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits",
+                                           "-lms", "200"], stdout=f, stderr=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *_):
+        if self.p:
+            self.p.terminate()
+            self.p.wait()
+
+    def seen(self):
+        if not self.p:
+            return None
+        rows = []
+        with open(self.path) as f:
+            for line in f:
+                try:
+                    rows.append([float(x) for x in line.split(",")])
+                except ValueError:
+                    pass
+        busy = [r for r in rows if len(r) == 3][len(rows) // 4:]
+        return {"mhz": statistics.median(r[0] for r in busy), "watt": statistics.median(r[1] for r in busy),
+                "celsius": max(r[2] for r in busy)} if busy else None
+
+
+def lines_of(path):
+    with open(path) as f:
+        return [json.loads(x) for x in f if x.strip()]
+
+
+def kernels(run):
+    """Layers, attention and products; torch's attention in the same run."""
+    path = os.path.join(run.scratch, "kernels.jsonl")
+    command = [run.program("bench_gpu"), "--json", path]
+    if run.rehearse:
+        command += shlex.split("--tokens 16 --seq 8 --channels 64 --vocab 40 --parameters 100 --rounds 1 --round-ms 0 --sets 1")
+    with Watch(run) as watch:
+        status, out = run.shell(command, check=False)
+    rows = lines_of(path) if os.path.exists(path) else []
+    r = {"rows": rows, "watch": watch.seen()}
+    run.say(out.rstrip())
+    if status:  # rows that were done are kept
+        r["broke"] = last_line(out)
+    r["torch_attention"] = torch_attention(run)
+    return r
+
+
+def torch_attention(run):
+    if not run.torch:
+        return {"absent": "no PyTorch"}
+    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device", "cpu" if run.rehearse else "cuda", "--attention"]
+    command += ["--batch", "1", "--seq", "8", "--steps", "2"] if run.rehearse else ["--batch", "32", "--seq", "1024", "--steps", "30"]
+    status, out = run.shell(command, limit=60, check=False)
+    try:
+        return {"rows": json.loads(out.strip().splitlines()[-1])}
+    except (ValueError, IndexError):
+        return {"failed": f"status {status}: {last_line(out)}"}
+
+
+def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backend="cuda", dtype="bf16", data=None):
+    """The records of a run of train_gpt: its head and its steps."""
+    path = os.path.join(run.scratch, name + ".jsonl")
+    if os.path.exists(path):
+        os.remove(path)
+    status, out = run.shell([run.program(program), "--backend", backend, "--dtype", dtype, "--train", data or run.tokens, "--model", model, "--micro",
+                             str(micro), "--steps", str(steps), "--eval-every", "0", "--ledger", "none", "--json", path, *extra], check=False)
+    rows = lines_of(path) if os.path.exists(path) else []
+    done = [x for x in rows if "step" in x and "loss" in x]
+    if status or len(done) < steps:
+        raise Failed(f"{name}: status {status}: {last_line(out)}")
+    return next(x["run"] for x in rows if "run" in x), done
+
+
+def speed_of(head, steps, model_seq):
+    """Tokens per second by the last two thirds of the steps: as a mean, since a host that runs ahead of the device sees single steps askew."""
+    late = steps[len(steps) // 3:]
+    ms = sum(x["ms"] for x in late) / len(late)
+    L, C = (int(re.search(rf"\b{k}=(\d+)", head["model"]).group(1)) for k in ("layers", "channels"))
+    flops = 6 * head["parameters"] + 6 * L * C * model_seq
+    tokens = head["tokens_per_step"]
+    return {"ms": ms, "median_ms": statistics.median(x["ms"] for x in late), "tokens_per_s": 1e3 * tokens / ms, "flops_per_token": flops,
+            "parameters": head["parameters"], "mfu": flops * 1e3 * tokens / ms / bench_gpu_table.PEAK, "loss": steps[-1]["loss"]}
+
+
+def train(run):
+    """Whole steps, beside torch.compile's; of the first model ours again after the peer's."""
+    rows = []
+    for name, model, micro in TINY if run.rehearse else MODELS:
+        row, steps = {"model": name, "B": micro}, 3 if run.rehearse else 24 if name == "d12" else 14
+        seq = 16 if run.rehearse else 1024
+        try:
+            with Watch(run) as watch:
+                head, done = trained(run, model, micro, steps, f"{name}-{micro}")
+            row.update(speed_of(head, done, seq), watch=watch.seen())
+            row["torch"] = torch_step(run, name, micro, seq)
+            if name == "d12":
+                head, done = trained(run, model, micro, steps, f"{name}-{micro}-again")
+                row["again"] = speed_of(head, done, seq)["tokens_per_s"]
+        except Failed as e:
+            row["failed"] = str(e)
+        run.say(bench_gpu_table.train_line(row))
+        rows.append(row)
+    return {"formula": bench_gpu_table.FORMULA, "rows": rows}
+
+
+def torch_command(run, name, micro, seq, steps):
+    layers, heads, channels = (1, 2, 32) if run.rehearse else SIZES[name]
+    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device", "cpu" if run.rehearse else "cuda", "--dtype", "bf16", "--mode",
+               "eager" if run.rehearse else "compile", "--layers", str(layers), "--heads", str(heads), "--channels", str(channels), "--vocab",
+               "257" if run.rehearse else "50304", "--batch", str(micro), "--seq", str(seq), "--steps", str(steps)]
+    # whole models of many layers take minutes to compile: a block is compiled, and used for each of them
+    return command + ([] if run.rehearse else ["--sdpa", "cudnn"] + (["--blocks"] if name != "d12" else []))
+
+
+def torch_step(run, name, micro, seq):
+    if not run.torch:
+        return {"absent": "no PyTorch"}
+    status, out = run.shell(torch_command(run, name, micro, seq, 3 if run.rehearse else 15), limit=75, check=False)
+    try:
+        r = json.loads(out.strip().splitlines()[-1])
+        ms = statistics.median(r["ms"])
+        return {"ms": ms, "tokens_per_s": 1e3 * micro * seq / ms, "warmup_s": r["warmup_s"], "sdpa": r.get("sdpa"), "compiled": r.get("compiled"),
+                "loss": r["loss"]}
+    except (ValueError, IndexError, KeyError):
+        return {"failed": f"status {status}: {last_line(out)}"}
+
+
+def warm_torch(run):
+    """torch.compile writes what it generates into a cache on the disk: it does so while other things are built."""
+    if not run.torch or run.rehearse or "train" not in run.stages:
+        return None
+    return subprocess.Popen(["bash", "-c", "; ".join(shlex.join(torch_command(run, n, b, 1024, 1)) for n, _, b in MODELS)], cwd=TOP,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+# ---- losses
+
+def loss_gap(a, b):
+    return max(abs(x["loss"] - y["loss"]) / y["loss"] for x, y in zip(a, b))
+
+
+def curves(run):
+    """Losses on text: the GPU against the CPU backend in fp32, bf16 beside them; ranks as threads on the one GPU against one rank."""
+    model = "layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse else "layers=6,heads=6,channels=384,seq=256,vocab=257"
+    micro, steps = (2, 3) if run.rehearse else (16, 100)
+    more = ["--lr", "1e-3", "--warmup", "10", "--schedule", "constant", "--seed", "1"]
+    head, one = trained(run, model, micro, steps, "curve-fp32", more, dtype="fp32")
+    _, half = trained(run, model, micro, steps, "curve-bf16", more)
+    r = {"text": run.text, "model": model, "sequences": micro, "device": head.get("device"), "fp32": [x["loss"] for x in one],
+         "bf16": [x["loss"] for x in half]}
+    _, cpu = trained(run, model, micro, steps, "curve-cpu", more, backend="cpu", dtype="fp32")
+    r["cpu"] = [x["loss"] for x in cpu]
+    r["gap_fp32"], r["gap_bf16"] = loss_gap(one, cpu), loss_gap(half, cpu)
+    r["ranks"] = ranks(run, more)
+    return r
+
+
+def ranks(run, more):
+    seq, steps, rows = (8, 2, []) if run.rehearse else (256, 20, [])
+    model = f"layers=1,heads=4,channels=16,seq={seq},vocab=257" if run.rehearse else f"layers=4,heads=4,channels=256,seq={seq},vocab=257"
+    _, one = trained(run, model, 4, steps, "ranks-1", more + ["--batch", str(4 * seq)], dtype="fp32")
+    for n, layout, overlap in RANKS[3:4] if run.rehearse else RANKS:
+        row = {"ranks": n, "layout": layout, "overlap": overlap}
+        along = 2 if layout[0] in "dz" else 1  # coordinates that divide the sequences
+        words = more + ["--batch", str(4 * seq), "--ranks", str(n), "--layout", layout, "--overlap", overlap]
+        try:
+            _, done = trained(run, model, 4 // along, steps, f"ranks-{n}-{layout}", words, dtype="fp32")
+            row.update(gap=loss_gap(done, one), ms=statistics.median(x["ms"] for x in done))
+        except Failed as e:
+            row["failed"] = str(e)
+        rows.append(row)
+    return rows
+
+
+# ---- the whole
+
+# name, what it does, seconds it may take at most; the rest of the time is the later stages'
+STAGES = [("facts", facts, 30), ("build", build, 150), ("probes", probes, 20), ("tests", tests, 75), ("sanitizer", sanitized, 80),
+          ("kernels", kernels, 90), ("train", train, 170), ("curves", curves, 75)]
+# stages that write one file
+FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests", "sanitizer": "tests", "kernels": "kernels", "train": "train",
+         "curves": "curves"}
+
+
+def write_tokens(run):
+    """Bytes of a text as tokens: of --text, else of this program's own sources."""
+    run.text = run.args.text if run.args.text and os.path.exists(run.args.text) else None
+    path = os.path.join(run.scratch, "text.txt")
+    if run.text:
+        shutil.copy(run.text, path)
+    else:
+        names = sorted(x for x in os.listdir(os.path.join(TOP, "parallel")) if x.endswith((".c", ".h", ".md")))
+        with open(path, "wb") as f:
+            for x in names:
+                with open(os.path.join(TOP, "parallel", x), "rb") as g:
+                    f.write(g.read())
+        run.text = "sources of parallel/"
+    run.tokens = os.path.join(run.scratch, "text_train.bin")
+    with open(path, "rb") as f:
+        data = f.read()
+    with open(run.tokens, "wb") as f:  # nanoGPT's: 16-bit tokens, nothing else
+        f.write(bytes(x for c in data for x in (c, 0)))
+
+
+def result_path(run, stage):
+    return os.path.join(run.args.out, f"{run.prefix}-{FILES[stage]}.json")
+
+
+def run_stage(run, name, f, budget):
+    start = time.monotonic()
+    run.stage_end = start + budget
+    try:
+        value = f(run)
+    except Failed as e:
+        value = {"broke": str(e)}
+    except Exception as e:  # a mistake of this script must not cost the other stages
+        value = {"broke": f"{type(e).__name__}: {e}"}
+    value["seconds_spent"] = round(time.monotonic() - start, 1)
+    bench_page.save(result_path(run, name), name, value)
+    run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget}" + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
+    return value
+
+
+def measure(run):
+    run.stages = run.args.stages
+    if run.rehearse:
+        run.say("a rehearsal: emulated GPU, tiny sizes; no time means anything")
+    write_tokens(run)
+    broken, torch = [], None
+    for name, f, budget in STAGES:
+        if name == "kernels" and torch:
+            stop(torch)
+        if name not in run.stages and name != "facts":
+            continue
+        if time.monotonic() > run.deadline - 5:
+            run.say(f"== {name}: no time left")
+            broken.append(name)
+            continue
+        value = run_stage(run, name, f, budget)
+        if "broke" in value:
+            broken.append(name)
+        if name == "facts":
+            run.torch = bool(value.get("torch"))
+            run.say(f"PyTorch: {value.get('torch') or 'absent: its rows are left out'}")
+            torch = warm_torch(run)
+    if torch:
+        stop(torch)
+    shutil.rmtree(run.scratch, ignore_errors=True)
+    run.say("\n" + bench_gpu_table.table(run.args.out, run.prefix))
+    run.say(f"{time.monotonic() - run.start:.0f} s in all; results in {run.args.out}/{run.prefix}-*.json" +
+            (f"; broken stages: {', '.join(broken)}" if broken else ""))
+    return bool(broken)
+
+
+def stop(p):
+    if p.poll() is None:
+        os.killpg(p.pid, 9)
+    p.wait()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
+    p.add_argument("--stages", default=",".join(s[0] for s in STAGES))
+    p.add_argument("--seconds", type=float, default=530, help="for everything (default 530)")
+    p.add_argument("--no-build", action="store_true")
+    p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of a rehearsal build)")
+    p.add_argument("--rehearse", action="store_true")
+    p.add_argument("--python", default=sys.executable, help="one with PyTorch")
+    p.add_argument("--text", default="", help="a text to train on, for the curves")
+    bench_page.add_page(p)
+    args = p.parse_args()
+    if args.page:
+        return bench_page.put(args, "gpu", bench_gpu_table.page(args.out))
+    known = [s[0] for s in STAGES]
+    args.stages = args.stages.split(",")
+    if set(args.stages) - set(known):
+        p.error(f"--stages: the stages are {', '.join(known)}")
+    args.out, args.command = os.path.abspath(args.out), shlex.join(["python3", "tools/bench_gpu.py"] + sys.argv[1:])
+    return measure(Run(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

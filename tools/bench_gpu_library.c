@@ -1,0 +1,149 @@
+/* cuBLASLt as a peer: of up to 16 algorithms that it proposes for a product the one that is fastest here. */
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "layers/cuda/cublaslt.h"
+#include "tools/bench_gpu.h"
+
+enum { MOST_SETS = 8, WORKSPACE = 32 << 20, QUICK_ROUNDS = 3 };
+
+struct GpuLibrary {
+    const CublasLt *lt;
+    LtHandle handle;
+    void *workspace, *bias; // bf16 words, as its epilogues want them
+    LtDesc desc;
+    LtLayout a, b, y;
+    const Product *p; // of each set
+    LtHeuristic choice[GPU_ALGORITHMS];
+    int now; // the one that runs
+};
+
+static void check(const GpuLibrary *l, int status, const char *what) {
+    if (status != LT_SUCCESS) die("cuBLASLt: %s: %s", what, l->lt->status_string(status));
+}
+
+GpuLibrary *gpu_library_open(void) {
+    if (!cublaslt()) return NULL;
+    GpuLibrary *l = mem_calloc(1, sizeof *l);
+    l->lt = cublaslt();
+    check(l, l->lt->create(&l->handle), "the start");
+    return l;
+}
+
+void gpu_library_close(GpuLibrary *l) {
+    if (!l) return;
+    l->lt->destroy(l->handle);
+    mem_free(l);
+}
+
+static void set(const GpuLibrary *l, int attribute, const void *value, size_t n_bytes) {
+    check(l, l->lt->desc_set(l->desc, attribute, value, n_bytes), "an attribute");
+}
+
+/* x(r, c) = x[r row + c col], seen column by column: its transpose. */
+static LtLayout layout(const GpuLibrary *l, int64_t r, int64_t c, int64_t row, int64_t col,
+                       int32_t *turn) {
+    LtLayout made;
+    *turn = col == 1 ? LT_OP_N : LT_OP_T;
+    int status = col == 1 ? l->lt->layout_create(&made, LT_R_16BF, (uint64_t)c, (uint64_t)r, row)
+                          : l->lt->layout_create(&made, LT_R_16BF, (uint64_t)r, (uint64_t)c, col);
+    check(l, status, "a layout");
+    return made;
+}
+
+/* The library's own for all that p ends with; 0: it has none. Its GELU' takes neither bias nor addend. */
+static uint32_t epilogue_of(const Product *p) {
+    switch (p->epilogue) {
+    case EPI_NONE:
+        return p->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
+    case EPI_GELU:
+        return p->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
+    case EPI_DGELU:
+        return p->bias || p->addend ? 0 : LT_EPILOGUE_DGELU;
+    }
+    return 0;
+}
+
+/* y' = b' a': the library's matrices lie column by column, so its first is b. */
+static void describe(GpuLibrary *l, const Product *p, uint32_t epilogue) {
+    int32_t turn_a, turn_b;
+    check(l, l->lt->desc_create(&l->desc, LT_32F, LT_R_32F), "a description");
+    l->a = layout(l, p->M, p->K, p->a_row, p->a_col, &turn_a);
+    l->b = layout(l, p->K, p->N, p->b_row, p->b_col, &turn_b);
+    check(l,
+          l->lt->layout_create(&l->y, p->wide ? LT_R_32F : LT_R_16BF, (uint64_t)p->N,
+                               (uint64_t)p->M, p->ldy),
+          "a layout");
+    set(l, LT_DESC_TRANSA, &turn_b, sizeof turn_b);
+    set(l, LT_DESC_TRANSB, &turn_a, sizeof turn_a);
+    set(l, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (p->bias && epilogue != LT_EPILOGUE_DEFAULT)
+        set(l, LT_DESC_BIAS_POINTER, &l->bias, sizeof l->bias);
+    if (p->epilogue == EPI_NONE || epilogue == LT_EPILOGUE_DEFAULT) return;
+    set(l, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
+    set(l, LT_DESC_AUX_LD, &p->ldy, sizeof p->ldy);
+}
+
+static int ask(GpuLibrary *l) {
+    LtPreference f;
+    uint64_t bytes = WORKSPACE;
+    int n = 0;
+    check(l, l->lt->preference_create(&f), "a preference");
+    check(l, l->lt->preference_set(f, LT_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
+          "the size of the workspace");
+    int status = l->lt->heuristic(l->handle, l->desc, l->b, l->a, l->y, l->y, f, GPU_ALGORITHMS,
+                                  l->choice, &n);
+    l->lt->preference_destroy(f);
+    return status == LT_SUCCESS ? n : 0;
+}
+
+static int start(GpuLibrary *l, int algorithm, int of_set) {
+    const float one = 1, beta = l->p[of_set].addend ? 1 : 0;
+    const Product *p = &l->p[of_set];
+    const LtHeuristic *h = &l->choice[algorithm];
+    if (p->epilogue != EPI_NONE) set(l, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
+    return l->lt->matmul(l->handle, l->desc, &one, p->b, l->b, p->a, l->a, &beta,
+                         p->addend ? p->addend : p->y, l->y, p->y, l->y, &h->algorithm,
+                         l->workspace, h->workspace_bytes, device_stream());
+}
+static void run(void *ctx, int of_set) {
+    GpuLibrary *l = ctx;
+    check(l, start(l, l->now, of_set), "the product");
+}
+
+static int best_of(GpuLibrary *l, int n, int sets) {
+    int best = -1;
+    double least = 1e30;
+    for (int i = 0; i < n; i++) {
+        GpuJob job = {run, l, sets, 0};
+        l->now = i;
+        // not all that is proposed is also done
+        if (l->choice[i].status != LT_SUCCESS || start(l, i, 0) != LT_SUCCESS) continue;
+        gpu_time_rounds(&job, 1, QUICK_ROUNDS);
+        if (job.seconds < least) least = job.seconds, best = i;
+    }
+    return best;
+}
+
+static void forget(GpuLibrary *l) {
+    if (!l->desc) return;
+    l->lt->desc_destroy(l->desc), l->desc = NULL;
+    l->lt->layout_destroy(l->a), l->lt->layout_destroy(l->b), l->lt->layout_destroy(l->y);
+}
+
+bool gpu_library_best(GpuLibrary *l, const Product *p, int sets, GpuJob *job) {
+    bool whole = epilogue_of(p) != 0;
+    l->p = p;
+    l->workspace = gpu_take(WORKSPACE, GPU_ZEROS);
+    l->bias = p->bias ? gpu_take(2 * p->N, GPU_RANDOM) : NULL;
+    for (;; whole = false) {
+        forget(l);
+        describe(l, p, whole ? epilogue_of(p) : LT_EPILOGUE_DEFAULT);
+        l->now = best_of(l, ask(l), sets);
+        if (l->now >= 0 || !whole) break;
+    }
+    if (l->now < 0) die("cuBLASLt has no algorithm for a product");
+    *job = (GpuJob){run, l, sets, 0};
+    return whole;
+}

@@ -1,0 +1,110 @@
+/* The products of a step, with the epilogues that the step gives them: as this program does them, by the library's first
+ * choice and after product_prepare, beside the fastest of 16 algorithms of cuBLASLt. */
+#include <stdio.h>
+
+#include "layers/cuda/device.h"
+#include "layers/cuda/products.h"
+#include "parallel/block.h"
+#include "tools/bench_gpu.h"
+
+enum { MOST_SETS = 8, SQUARE = 8192 };
+
+typedef enum Form { XW, DX, DW } Form;
+/* A linear layer; what its forward product and its dx end with. */
+typedef struct Layer {
+    const char *name;
+    int64_t T, K, N, ld;         // ld: of y and dy
+    bool bias, residual, turned; // turned: the weight lies [N, K]
+    Epilogue forward, backward;
+} Layer;
+
+static struct {
+    const Kernels *k;
+    GpuLibrary *library;
+    int sets;
+    Product p[MOST_SETS];
+} b;
+
+static void run(void *ctx, int set) {
+    (void)ctx;
+    b.k->product(NULL, &b.p[set]);
+}
+
+static Product shape_of(const Layer *l, Form f) {
+    int64_t T = l->T, K = l->K, N = l->N, ld = l->ld;
+    if (!l->turned)
+        return f == XW   ? product_xw(T, K, N, NULL, K, NULL)
+               : f == DX ? product_dx(T, K, N, NULL, ld, NULL)
+                         : product_dw(T, K, N, NULL, K, NULL);
+    Product p = f == XW   ? product_dx(T, N, K, NULL, K, NULL)
+                : f == DX ? product_xw(T, N, K, NULL, ld, NULL)
+                          : product_dw(T, N, K, NULL, ld, NULL);
+    if (f == XW) p.ldy = ld;
+    return p;
+}
+
+/* Sets of operands. */
+static void operands(const Layer *l, Form f) {
+    Product p = shape_of(l, f);
+    int64_t a = 2 * (p.a_col == 1 ? p.M * p.a_row : p.K * p.a_col);
+    int64_t w = 2 * (p.b_col == 1 ? p.K * p.b_row : p.N * p.b_col);
+    int64_t y = (p.wide ? 4 : 2) * p.M * p.ldy;
+    p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
+    p.workspace = gpu_take((int64_t)b.k->product_workspace(1), GPU_ZEROS);
+    if (f == XW && l->bias) p.bias = gpu_take(4 * p.N, GPU_RANDOM);
+    b.sets = gpu_sets(a + w + y);
+    for (int i = 0; i < b.sets; i++) {
+        p.a = gpu_take(a, GPU_RANDOM), p.b = gpu_take(w, GPU_RANDOM);
+        p.y = gpu_take(y, GPU_RANDOM);
+        p.addend = f == DW ? p.y : f == XW && l->residual ? gpu_take(y, GPU_RANDOM) : NULL;
+        p.aux = p.epilogue != EPI_NONE ? gpu_take(y, GPU_RANDOM) : NULL;
+        b.p[i] = p;
+    }
+}
+
+static void measure(const Layer *l, Form f, int64_t C) {
+    static const char *const forms[] = {"xw", "dx", "dw"};
+    operands(l, f);
+    double flops = 2 * (double)l->T * (double)l->K * (double)l->N, peer = 0;
+    GpuJob first = {run, NULL, b.sets, 0}, job[2] = {first, first};
+    bool whole = false;
+    gpu_time(&first, 1);
+    for (int i = 0; i < b.sets; i++) product_prepare(&b.p[i], 2);
+    if (b.library) whole = gpu_library_best(b.library, b.p, b.sets, &job[1]);
+    gpu_time(job, b.library ? 2 : 1);
+    double own = flops / job[0].seconds * 1e-12, before = flops / first.seconds * 1e-12;
+    if (b.library) peer = flops / job[1].seconds * 1e-12;
+    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %s\n", (int)C, l->name, forms[f],
+           (int)l->T, (int)l->K, (int)l->N, before, own, peer, peer > 0 ? own / peer : 0,
+           !b.library ? "no library"
+           : whole    ? ""
+                      : "without the epilogue");
+    json_t *row =
+        json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b}", "C", (json_int_t)C,
+                  "name", l->name, "form", forms[f], "T", (json_int_t)l->T, "K", (json_int_t)l->K,
+                  "N", (json_int_t)l->N, "us", job[0].seconds * 1e6, "first_choice_tflops", before,
+                  "tflops", own, "library_tflops", peer, "same_epilogue", whole);
+    gpu_write("products", row);
+    gpu_give_all();
+}
+
+void gpu_products(const Kernels *k, int64_t C) {
+    int64_t T = gpu_options.tokens, V = gpu_options.vocab, F = 4 * C;
+    if (C > 1024) T /= 2; // of the larger models fewer sequences are trained at a time
+    int64_t most = T < SQUARE ? T : SQUARE;
+    const Layer layers[] = {
+        {"square", most, most, most, most, false, false, false, EPI_NONE, EPI_NONE},
+        {"qkv", T, C, 3 * C, 3 * C, true, false, false, EPI_NONE, EPI_NONE},
+        {"proj", T, C, C, C, true, true, false, EPI_NONE, EPI_NONE},
+        {"up", T, C, F, F, true, false, false, EPI_GELU, EPI_NONE},
+        {"down", T, F, C, C, true, true, false, EPI_NONE, EPI_DGELU},
+        {"head", head_chunk(T, V), C, V, head_ld(V), false, false, true, EPI_NONE, EPI_NONE},
+    };
+    b.k = k, b.library = gpu_library_open();
+    printf("\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s\n",
+           (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio");
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (Form f = XW; f <= DW; f++)
+            if (i > 0 || f == XW) measure(&layers[i], f, C);
+    gpu_library_close(b.library);
+}

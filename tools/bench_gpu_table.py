@@ -1,0 +1,189 @@
+"""The table of tools/bench_gpu.py: what was measured beside its goals."""
+import glob
+import json
+import os
+
+PEAK = 989e12  # FLOP/s of dense bf16 by the data sheet of an H100 or H200 SXM
+FORMULA = "MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, T positions of a sequence"
+# must, aim
+MFU = {"d12": (0.48, 0.55), "d24": (0.50, 0.57), "d36": (0.51, 0.575), "d48": (0.53, 0.60)}
+OVER_TORCH = {"d12": (1.10, 1.30)}
+ATTENTION = {"forward": (0.9, 1.1), "backward": (0.8, 1.05)}  # of cuDNN's, heads of 64, 1024 positions
+MEMORY = (0.85, 0.93)  # of the rate of a copy
+GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-3  # of losses: other orders of sums, a hundred steps long; words of bf16
+
+
+def share(x):
+    return f"{100 * x:.1f} %"
+
+
+def ratio(x):
+    return f"{x:.2f}x"
+
+
+def goal(what, value, goals, show):
+    """A row: what, measured, must, aim, verdict."""
+    if value is None:
+        return [what, "-", show(goals[0]), show(goals[1]), "not measured"]
+    word = "aim" if value >= goals[1] else "must" if value >= goals[0] else "MISSED"
+    return [what, show(value), show(goals[0]), show(goals[1]), word]
+
+
+def fact(what, text, good=None):
+    return [what, text, "", "", "" if good is None else "yes" if good else "NO"]
+
+
+def check_rows(data):
+    tests, sanitizer, probes = (data.get(k) or {} for k in ("tests", "sanitizer", "probes"))
+    rows = []
+    if "passed" in tests:
+        text = f"{tests['passed']} passed, {tests['failed']} failed" + (f", ended early: {', '.join(tests['ended'])}" if tests["ended"] else "")
+        rows.append(fact("kernels, steps and programs against double precision and the CPU", text, not tests["failed"] and not tests["ended"]))
+    for kind in ("memcheck", "racecheck"):
+        if kind in sanitizer:
+            r = sanitizer[kind]
+            rows.append(fact(f"compute-sanitizer {kind}", f"{r['errors']} errors, {r['finished']} of {r['of']} groups of tests came to their end",
+                             r["errors"] == 0 and r["finished"] > 0))
+    if "absent" in sanitizer:
+        rows.append(fact("compute-sanitizer", sanitizer["absent"]))
+    if probes.get("probes"):
+        wrong = len(probes["unexpected"])
+        rows.append(fact("probes of instructions", f"{probes['probes']}, {wrong} of them not as the emulator has them", wrong == 0))
+    return rows
+
+
+def curve_rows(r):
+    rows = []
+    if "gap_fp32" in r:
+        rows.append(fact(f"losses of {len(r['cpu'])} steps against the CPU, fp32", f"{r['gap_fp32']:.1e} apart at most", r["gap_fp32"] <= GAP_FP32))
+        rows.append(fact("the same in bf16, against the CPU in fp32", f"{r['gap_bf16']:.1e} apart at most", r["gap_bf16"] <= GAP_BF16))
+    for x in r.get("ranks", []):
+        text = x.get("failed") or f"{x['gap']:.1e} apart at most"
+        rows.append(fact(f"{x['ranks']} ranks on the GPU, {x['layout']}, overlap {x['overlap']}: losses against one rank", text,
+                         "gap" in x and x["gap"] <= GAP_RANKS))
+    return rows
+
+
+def train_rows(r):
+    rows = []
+    for x in r.get("rows", []):
+        name = f"{x['model']}, B = {x['B']}"
+        if "failed" in x:
+            rows.append(fact(name, x["failed"], False))
+            continue
+        rows.append(goal(f"{name}: MFU ({x['tokens_per_s']:.4g} tokens/s)", x["mfu"], MFU[x["model"]], share))
+        theirs = (x.get("torch") or {}).get("tokens_per_s")
+        if theirs and x["model"] in OVER_TORCH:
+            rows.append(goal(f"{name}: against torch.compile ({theirs:.4g})", x["tokens_per_s"] / theirs, OVER_TORCH[x["model"]], ratio))
+        elif theirs:
+            rows.append(fact(f"{name}: against torch.compile ({theirs:.4g})", ratio(x["tokens_per_s"] / theirs)))
+    return rows
+
+
+def attention_rows(rows, theirs):
+    out = []
+    for name, goals in ATTENTION.items():
+        same = {"name": name, "D": 64, "S": 1024}
+        mine = find(rows, stage="attention", way="wgmma", **same)
+        peer = find(theirs, backend="cudnn", **same)
+        if not mine:
+            continue
+        if peer:
+            out.append(goal(f"attention {name}, heads of 64, T = 1024: {mine['tflops']:.0f} TFLOP/s, of cuDNN's {peer['tflops']:.0f}",
+                            mine["tflops"] / peer["tflops"], goals, ratio))
+        else:
+            out.append(fact(f"attention {name}, heads of 64, T = 1024", f"{mine['tflops']:.4g} TFLOP/s"))
+    return out
+
+
+def find(rows, **want):
+    return next((r for r in rows if all(r.get(k) == v for k, v in want.items())), None)
+
+
+def product_rows(rows):
+    out, products = [], [r for r in rows if r["stage"] == "products" and r["library_tflops"] > 0]
+    for C in sorted({r["C"] for r in products}):
+        mine = [r for r in products if r["C"] == C and r["name"] != "square" and r["same_epilogue"]]
+        own = sum(r["us"] for r in mine)
+        if own:
+            library = sum(r["us"] * r["tflops"] / r["library_tflops"] for r in mine)
+            out.append(fact(f"{len(mine)} products of a step, C = {C}: cuBLASLt's best of 16 takes so many times as long", ratio(library / own)))
+    square = find(rows, stage="products", name="square")
+    if square:
+        out.append(fact(f"square product of {square['T']}", f"{square['tflops']:.4g} TFLOP/s, cuBLASLt's best {square['library_tflops']:.4g}"))
+    return out
+
+
+def kernel_rows(r):
+    rows = r.get("rows", [])
+    out = attention_rows(rows, (r.get("torch_attention") or {}).get("rows") or [])
+    for x in rows:
+        if x["stage"] == "memory" and x["name"] == "copy":
+            out.append(fact("rate of a copy, bytes read and written", f"{x['gb_per_s']:.4g} GB/s"))
+        elif x["stage"] == "memory":
+            out.append(goal(f"{x['name']} ({x['formula']} bytes), share of the copy", x["share"], MEMORY, share))
+    return out + product_rows(rows)
+
+
+def train_line(x):
+    text = f"{x['model']:4} B={x['B']:<3}"
+    if "failed" in x:
+        return f"{text} {x['failed']}"
+    text += f" {x['ms']:8.1f} ms  {x['tokens_per_s']:9.0f} tokens/s  MFU {share(x['mfu'])}"
+    peer = x.get("torch") or {}
+    return text + (f"   torch {peer['tokens_per_s']:.0f}" if "tokens_per_s" in peer else f"   torch: {peer.get('absent') or peer.get('failed')}")
+
+
+def load(folder, prefix):
+    data = {}
+    for path in glob.glob(os.path.join(folder, f"{glob.escape(prefix)}-*.json")):
+        with open(path) as f:
+            data.update(json.load(f))
+    return data
+
+
+def lines(data):
+    rows = check_rows(data)
+    for key, make in (("curves", curve_rows), ("train", train_rows), ("kernels", kernel_rows)):
+        if data.get(key):
+            rows += make(data[key])
+    for stage, value in data.items():
+        if isinstance(value, dict) and "broke" in value:
+            rows.append(fact(f"stage {stage}", value["broke"], False))
+    if (data.get("facts") or {}).get("rehearsal"):  # goals are for a GPU
+        rows = [r[:4] + ["rehearsed" if r[2] else r[4]] for r in rows]
+    return rows
+
+
+def table(folder, prefix):
+    """As text for a terminal."""
+    rows = [["", "measured", "must", "aim", ""]] + lines(load(folder, prefix))
+    wide = [min(70, max(len(r[i]) for r in rows)) for i in range(5)]
+    out = [FORMULA] + ["  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip() for r in rows]
+    return "\n".join(out)
+
+
+def newest(folder):
+    """The prefix of the latest measurement; a rehearsal is none."""
+    dates = {}
+    for path in glob.glob(os.path.join(folder, "*-facts.json")):
+        with open(path) as f:
+            facts = json.load(f).get("facts", {})
+        if not facts.get("rehearsal", True):
+            dates[os.path.basename(path)[:-len("-facts.json")]] = facts["date"]
+    return max(dates, key=dates.get) if dates else None
+
+
+def page(folder):
+    """As Markdown."""
+    prefix = newest(folder)
+    if not prefix:
+        return "No GPU has been measured yet.\n"
+    data = load(folder, prefix)
+    out = ["| | measured | must | aim | |", "|---|---|---|---|---|"]
+    out += ["| " + " | ".join(cell.replace("|", "/") for cell in r) + " |" for r in lines(data)]
+    f = data["facts"]
+    note = (f"{f['gpu']['name']}, driver {f['gpu']['driver_version']}, {f['nvcc']}, PyTorch {f['torch'] or 'absent'}; {f['date'][:10]}, commit "
+            f"{f['commit']}, `{f['command']}`, bench/results/{prefix}-*.json. {FORMULA}. torch.compile: bf16 autocast, cuDNN's attention, fused AdamW; "
+            "d12 compiled whole, the others block by block.")
+    return "\n".join(out) + "\n\n" + note + "\n"
