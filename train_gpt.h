@@ -92,6 +92,8 @@ bool file_in(const char *dir, const char *name);
 
 /* Collective. Has a signal come to any rank? So that all leave together. */
 bool stopping(void *run);
+/* Local. The signal that has come to this process; 0: none. */
+int signal_here(void);
 /* Collective. The next step, and what follows it: records, evaluations, samples, saves. False where there is none: the
  * last one is made, or a signal came. */
 bool train_on(Run *r);

@@ -12,6 +12,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/io.h"
+#include "data/machine.h"
 #include "parallel/detect.h"
 #include "parallel/ledger.h"
 #include "parallel/ranks.h"
@@ -108,9 +109,38 @@ static double known_error(const Run *r) {
 
 /* ---- the plan */
 
+/* What a person sees of a search that takes longer; a signal ends the run, of which there is nothing yet. */
+typedef struct Searching {
+    Progress *progress;
+    double begin;
+    SearchWatch watch;
+} Searching;
+
+static void look(void *ctx, const SearchNews *n) {
+    Searching *s = ctx;
+    char what[160];
+    if (signal_here())
+        die_status(128 + signal_here(),
+                   "stopped by signal %d in the search for a layout; nothing was trained",
+                   signal_here());
+    snprintf(what, sizeof what, "searching: %s, %" PRId64 " candidates, %" PRId64 " priced",
+             n->scheme < 0 ? "all layouts" : n->name, n->candidates, n->priced);
+    progress_part(s->progress, what, (n->scheme + 1.0) / (n->schemes + 1.0),
+                  machine_clock() - s->begin);
+}
+
+static void watch(Searching *s, Space *space) {
+    *s = (Searching){.progress = progress_open(stderr, 0), .begin = machine_clock()};
+    s->watch = (SearchWatch){look, s};
+    space->watch = &s->watch;
+}
+
 static void search(Run *r, Plan *p) {
     Err e;
+    Searching s;
+    if (r->lead) watch(&s, &p->space);
     bool found = !r->lead || plan_search(p, &e);
+    if (r->lead) progress_close(s.progress), p->space.watch = NULL;
     group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
         int64_t sequences = p->space.shape.batch / p->space.shape.S;
