@@ -61,16 +61,28 @@ def measure(cluster, shape, args, cache):
     }
 
 
+def memory(r):
+    """Bytes that arenas took, the layout that errs most; and those of them that were touched, the median."""
+    if "memory_error" not in r:
+        return "-"
+    return f"{100 * r['memory_error']:.1f} % ({100 * r['resident_error']:.1f} %)"
+
+
 def table(d):
-    out = ["| cluster | shape | layouts | choice | ms | fastest measured | ms | regret | error of ms | bytes equal |", "|---|---|---|---|---|---|---|---|---|---|"]
+    out = ["| cluster | shape | layouts | choice | ms | fastest measured | ms | regret | error of ms | bytes equal | error of memory |",
+           "|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in d["cases"]:
         out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {r['best']} | {r['best_ms']:.0f} "
-                   f"| {100 * r['regret']:.1f} % | {100 * r['error']:.0f} % | {r['bytes_equal']} of {r['layouts']} |")
+                   f"| {100 * r['regret']:.1f} % | {100 * r['error']:.0f} % | {r['bytes_equal']} of {r['layouts']} "
+                   f"| {memory(r)} |")
     near = sum(r["regret"] <= 0.05 for r in d["cases"])
     out.append("")
     out.append(f"The choice is within 5 % of the fastest in {near} of {len(d['cases'])} cases, {100 * max(r['regret'] for r in d['cases']):.0f} % "
                f"at worst; predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median). "
                f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`.")
+    out.append("")
+    out.append("Error of memory: of what was reserved, the layout that errs most; in brackets of what of it was touched, which small models do not "
+               "fill, the median layout.")
     return "\n".join(out) + "\n"
 
 
