@@ -51,7 +51,7 @@ HWLOC_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(HWLOC_SAYS)))
 HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
 DETECT_HWLOC := parallel/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
 # collectives of GPUs: of what has CUDA
-COLL_CUDA := parallel/coll_device.c parallel/coll_nccl.c parallel/nccl.c
+COLL_CUDA := parallel/coll_device.c $(wildcard parallel/coll_nccl*.c) parallel/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
 # CUDA: a minute of building that only a machine with a GPU has a use for; a node to build on may have none, and ask for it (CUDA=1).

@@ -50,6 +50,10 @@ static void on_signal(int sig) {
     signal(sig, SIG_DFL);
 }
 
+int signal_here(void) {
+    return caught_signal;
+}
+
 bool stopping(void *ctx) {
     Run *r = ctx;
     if (!r->stopping) r->stopping = !group_all(&r->group, !caught_signal);

@@ -68,6 +68,7 @@ typedef struct Run {
     double predicted_ms;       // of a step; 0: nobody has predicted it
     Trace *trace;              // of --trace, until its file is written; or NULL
     int64_t trace_after;       // its first step follows this one
+    bool trace_cold;           // too few steps come before it
     bool stopping;             // a signal came, and all ranks know
     int32_t *inputs, *targets; // [micro, S]
 } Run;
@@ -83,29 +84,32 @@ extern const Opt *options; // the table of o
 
 /* Collective. From options to a model with weights and data; false when --memory ended it after the table. */
 bool prepare(Run *r);
-/* Collective. --matrix: rank 0 prints what the ranks run on, and what they can send one another. */
+/* Collective. --matrix: what the ranks run on, and what they can send one another. */
 void show_machine(Run *r);
 /* Local, of rank 0. What the run is, for its reader and for the records, which are opened. */
 void print_header(const Run *r);
 void start_records(Run *r);
 bool file_in(const char *dir, const char *name);
 
-/* Collective. Has a signal come to any rank? So that all leave together. */
+/* Collective. Has a signal come to any rank? So that all leave together. Local: the one that has come here, or 0. */
 bool stopping(void *run);
+int signal_here(void);
 /* Collective. The next step, and what follows it: records, evaluations, samples, saves. False where there is none: the
  * last one is made, or a signal came. */
 bool train_on(Run *r);
-/* Collective. The startup search, where --layout auto or --plan asks for it: r->plan. False when --plan has printed it
- * and the run is over. */
+/* Collective. The startup search, where --layout auto or --plan asks for it: r->plan. False when --plan has printed it. */
 bool plan_run(Run *r);
-/* Local. A team of n threads instead of the one that there is: one at a time, for a team ties the threads of its rank to
- * cores. */
+/* Local. Another team, of n threads: one at a time, for a team ties its rank's threads to cores. */
 void use_threads(Run *r, int n);
 /* Local. Writes down a step of this run as it is laid out (--exact: as it would be without). */
 void record_step(const Run *r, Tape *t);
 PriceShape shape_of_step(const Run *r);
-/* Local. Refuses halves of an odd number of sequences. */
+/* Local. Refuse a batch that is no multiple of --micro; halves of an odd number of sequences. */
+void check_batch(int64_t batch, int64_t seq);
 void check_halves(int64_t micro);
+/* Local. Warn of a --micro that is more than a rank's share; of words of --overlap that do nothing. */
+void warn_micro(int64_t batch, int64_t seq, int64_t places);
+void warn_overlap(const Overlap *words, const Layout *l);
 /* Local. --overlap, but "auto": the plan's choice, or bulk. */
 Overlap run_overlap(const Run *r);
 /* Local, of rank 0. A line of the header. */
@@ -134,7 +138,7 @@ void machine_words(const Run *r, char *buf, size_t n);
 /* Collective. Validation loss and HellaSwag, as the options say, printed and recorded. A signal ends it without
  * a result: whoever sent it may not wait. */
 void evaluate_all(Run *r);
-/* Collective. --check-tp: do this mesh and one rank train the same? Rank 0 prints the table. */
+/* Collective. --check-tp: do this mesh and one rank train the same? Rank 0 prints. */
 bool check(Run *r);
 /* Local. What the options say of the update after `step` steps, for a gradient of this norm. */
 AdamW update_rule(int64_t step, double norm);

@@ -12,12 +12,51 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/io.h"
+#include "data/machine.h"
 #include "parallel/detect.h"
 #include "parallel/ledger.h"
+#include "parallel/pieces.h"
 #include "parallel/ranks.h"
 
 static bool given(const char *option) {
     return opt_given(opt_find(options, option));
+}
+
+void check_batch(int64_t batch, int64_t seq) {
+    int64_t round = o.micro * seq, below = batch / round * round;
+    char nearest[64] = "the next is";
+    if (batch % round == 0) return;
+    if (below) snprintf(nearest, sizeof nearest, "the nearest are %" PRId64 " and", below);
+    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
+              " x --seq %" PRId64 " = %" PRId64 "; %s %" PRId64,
+              batch, o.micro, seq, round, nearest, below + round);
+}
+
+void warn_micro(int64_t batch, int64_t seq, int64_t places) {
+    int64_t share = (batch / seq + places - 1) / places;
+    if (given("micro") && o.micro > share)
+        warn("--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
+             " places (d x z), so its only micro-step is of %" PRId64,
+             o.micro, batch / seq, places, share);
+}
+
+void warn_overlap(const Overlap *words, const Layout *l) {
+    int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
+    char spec[64];
+    if (words->ring && (!l->sp || X < 2))
+        warn("--overlap ring does nothing on %s: its tokens are gathered along no axis (x and the "
+             "word sp)",
+             layout_print(l, spec));
+    else if (words->ring && X > MAX_RING)
+        warn("--overlap ring does nothing on %s: a ring is of %d ranks at most",
+             layout_print(l, spec), MAX_RING);
+    if (words->chunks && (X * Y < 2 || l->stay))
+        warn("--overlap chunk does nothing on %s: %s", layout_print(l, spec),
+             l->stay ? "stay=y streams its products in panels"
+                     : "its products wait for nothing (x and y do)");
+    else if (words->chunks && l->sp && X > MAX_STRIPES)
+        warn("--overlap chunk does nothing on %s: tokens are cut over more than %d ranks",
+             layout_print(l, spec), MAX_STRIPES);
 }
 
 void check_halves(int64_t micro) {
@@ -61,6 +100,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     if (s.shape.batch % r->seq)
         die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, s.shape.batch,
                   r->seq);
+    if (!s.free_micro) check_batch(s.shape.batch, r->seq);
     if (!given("threads") &&
         threads > 1) // half of them may be quicker, where cores are shared or work is small
         s.n_threads = 2, s.threads[0] = threads, s.threads[1] = threads / 2;
@@ -108,9 +148,38 @@ static double known_error(const Run *r) {
 
 /* ---- the plan */
 
+/* What a person sees of a search that takes longer; a signal ends the run, of which there is nothing yet. */
+typedef struct Searching {
+    Progress *progress;
+    double begin;
+    SearchWatch watch;
+} Searching;
+
+static void look(void *ctx, const SearchNews *n) {
+    Searching *s = ctx;
+    char what[160];
+    if (signal_here())
+        die_status(128 + signal_here(),
+                   "stopped by signal %d in the search for a layout; nothing was trained",
+                   signal_here());
+    snprintf(what, sizeof what, "searching: %s, %" PRId64 " candidates, %" PRId64 " priced",
+             n->scheme < 0 ? "all layouts" : n->name, n->candidates, n->priced);
+    progress_part(s->progress, what, (n->scheme + 1.0) / (n->schemes + 1.0),
+                  machine_clock() - s->begin);
+}
+
+static void watch(Searching *s, Space *space) {
+    *s = (Searching){.progress = progress_open(stderr, 0), .begin = machine_clock()};
+    s->watch = (SearchWatch){look, s};
+    space->watch = &s->watch;
+}
+
 static void search(Run *r, Plan *p) {
     Err e;
+    Searching s;
+    if (r->lead) watch(&s, &p->space);
     bool found = !r->lead || plan_search(p, &e);
+    if (r->lead) progress_close(s.progress), p->space.watch = NULL;
     group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
         int64_t sequences = p->space.shape.batch / p->space.shape.S;
@@ -157,8 +226,26 @@ static void measure(Run *r, Plan *p) {
     detect_free(&d);
 }
 
+/* What the plan leaves out, and what a run must be told to be the one that is planned. */
+static void print_hints(const Plan *p) {
+    const Choice *c = &p->best[0];
+    char spec[64], words[OVERLAP_TEXT];
+    bool bulk = overlap_equal(&c->overlap, &(Overlap){.bulk = p->space.p > 1});
+    bool told = (!p->space.free_micro || c->micro == o.micro) &&
+                c->recompute == (Recompute)o.recompute && (!p->space.free_overlap || bulk);
+    if (p->space.only && !told)
+        printf("A run of --layout %s chooses nothing else by itself; this plan is --micro %" PRId64
+               " --recompute %s --overlap %s.\n",
+               layout_print(&c->layout, spec), c->micro, recompute_word(c->recompute),
+               overlap_print(&c->overlap, words));
+    if (o.exact)
+        printf("This is the step without --exact, whose sums of integers of 8 bytes are not "
+               "priced.\n");
+}
+
 static void print_plan(const Plan *p) {
     plan_print(p, stdout);
+    print_hints(p);
     fflush(stdout);
     if (!*o.json) return;
     FILE *f = io_fopen(o.json);
@@ -189,17 +276,24 @@ bool plan_run(Run *r) {
     r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.meeting);
     if (!o.plan) use_threads(r, p->best[0].threads);
     if (!o.plan) return true;
-    if (r->lead) print_plan(p);
+    if (r->lead) {
+        const Choice *c = &p->best[0];
+        warn_micro(p->space.shape.batch, r->seq,
+                   (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z]);
+        if (p->space.only) warn_overlap(&c->overlap, &c->layout);
+        print_plan(p);
+    }
     return false;
 }
 
 void plan_say(const Run *r) {
     const Choice *c = &r->plan->best[0];
     char text[128];
-    printf("plan     %s: %.2f ms a step foretold, %.0f %% computing; %" PRId64
+    printf("plan     %s: %.2f ms a step foretold%s, %.0f %% computing; %" PRId64
            " candidates in %.0f ms\n",
-           choice_print(c, text), 1e3 * c->price.seconds, 100 * c->price.compute / c->price.seconds,
-           r->plan->count.candidates, 1e3 * r->plan->count.seconds);
+           choice_print(c, text), 1e3 * c->price.seconds, o.exact ? " without --exact" : "",
+           100 * c->price.compute / c->price.seconds, r->plan->count.candidates,
+           1e3 * r->plan->count.seconds);
 }
 
 void plan_free(Run *r) {

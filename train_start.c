@@ -77,15 +77,6 @@ static void choose_config(Run *r, const char *checkpoint) {
                   r->seq, r->config.seq);
 }
 
-static _Noreturn void refuse_batch(int64_t batch, int64_t seq) {
-    int64_t round = o.micro * seq, below = batch / round * round;
-    char nearest[64] = "the next is";
-    if (below) snprintf(nearest, sizeof nearest, "the nearest are %" PRId64 " and", below);
-    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-step: --micro %" PRId64
-              " x --seq %" PRId64 " = %" PRId64 "; %s %" PRId64,
-              batch, o.micro, seq, round, nearest, below + round);
-}
-
 /* A run that resumes keeps its batch, whatever its mesh is now; otherwise batch(step) would be another one. Where the
  * sequences of a step do not divide, the last coordinates of d x z see padding. */
 static void choose_batch(Run *r) {
@@ -94,10 +85,11 @@ static void choose_batch(Run *r) {
     r->batch = o.batch ? o.batch : before ? before : micro_tokens * r->places;
     if (r->plan)
         micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
-    else if (r->batch % micro_tokens)
-        refuse_batch(r->batch, r->seq);
+    else
+        check_batch(r->batch, r->seq);
     int64_t share = (r->batch / r->seq + r->places - 1) / r->places;
     r->micro = micro < share ? micro : share;
+    if (r->lead) warn_micro(r->batch, r->seq, r->places);
     if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->places))
         die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
                   " sequence%s no multiple of %" PRId64 " places x %" PRId64 " of a micro-step",
@@ -126,6 +118,7 @@ static void make_grid(Run *r) {
 static void plan_model(Run *r) {
     Overlap overlap = run_overlap(r);
     if (overlap.halves) check_halves(r->micro);
+    if (r->lead && !r->plan) warn_overlap(&overlap, &r->grid.layout);
     ModelShape s = {.config = r->config,
                     .B = r->micro,
                     .S = r->seq,
@@ -237,13 +230,15 @@ void print_header(const Run *r) {
     printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
            (double)config_parameters(&r->config) / 1e6,
            config_flops_per_token(&r->config, r->seq) / 1e9);
+    bool unasked = !r->plan && strcmp(o.overlap, "auto") == 0;
     if (r->group.size > 1)
         printf(
-            "mesh     %d ranks (%s), %s, overlap %s; padding: %.1f %% of the weights, %.1f %% of "
+            "mesh     %d ranks (%s), %s, overlap %s%s; padding: %.1f %% of the weights, %.1f %% of "
             "the tokens\n",
             r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
-            overlap_print(&r->m.shape.overlap, words), 100 * shard_waste(&r->config, &r->grid),
-            100 * batch_waste(r));
+            overlap_print(&r->m.shape.overlap, words),
+            unasked ? " (auto of a given layout; --plan prices others)" : "",
+            100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
     print_machine(r);
     if (*o.train)
         printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64

@@ -11,7 +11,11 @@
 #include "base/mem.h"
 #include "data/io.h"
 
-enum { SPANS = 1 << 17, SETTLED = 3 }; // steps before it: page faults, cold caches
+enum {
+    SPANS = 1 << 17,
+    SETTLED = 3,
+    WARM = 2
+}; // steps before it, and at least: page faults, cold caches
 
 void trace_prepare(Run *r) {
     int64_t left = o.steps - r->state.step;
@@ -23,6 +27,7 @@ void trace_prepare(Run *r) {
     r->trace = mem_calloc(1, sizeof *r->trace);
     trace_create(r->trace, SPANS);
     r->trace_after = r->state.step + (left > SETTLED + TRACE_STEPS ? SETTLED : left - TRACE_STEPS);
+    r->trace_cold = r->trace_after - r->state.step < WARM;
 }
 
 void trace_before(Run *r) {
@@ -33,16 +38,21 @@ void trace_before(Run *r) {
 
 /* ---- the file */
 
-static json_t *layers_json(const TraceTable *table) {
+/* Two steps that are alike but for overlap say what it hides. */
+static bool says_something(const Run *r) {
+    return !r->trace_cold && !overlap_equal(&r->m.shape.overlap, &(Overlap){0});
+}
+
+static json_t *layers_json(const TraceTable *table, bool efficiency) {
     json_t *all = json_array();
     for (int i = 0; i < table->n; i++) {
         const TraceLayer *row = &table->row[i];
         double e = trace_efficiency(row);
-        json_array_append_new(all,
-                              json_pack("{s:s,s:f,s:f,s:f,s:f,s:o}", "layer", row->name,
-                                        "collectives", row->calls, "bytes", row->bytes, "serial_ms",
-                                        1e3 * row->serial, "exposed_ms", 1e3 * row->exposed,
-                                        "efficiency", isfinite(e) ? json_real(e) : json_null()));
+        json_array_append_new(
+            all, json_pack("{s:s,s:f,s:f,s:f,s:f,s:o}", "layer", row->name, "collectives",
+                           row->calls, "bytes", row->bytes, "serial_ms", 1e3 * row->serial,
+                           "exposed_ms", 1e3 * row->exposed, "efficiency",
+                           efficiency && isfinite(e) ? json_real(e) : json_null()));
     }
     return all;
 }
@@ -58,7 +68,7 @@ static char *about(const Run *r, const TraceTable *table, double lost, double er
         "recompute", recompute_word(r->m.shape.recompute), "dtype", dtype, "backend",
         world_backend(r->world), "ranks", r->group.size, "threads", team_size(r->team), "micro",
         (json_int_t)r->micro, "batch", (json_int_t)r->batch, "clock_error_us", 1e6 * error,
-        "spans_lost", lost, "layers", layers_json(table), "kernels_serial_ms",
+        "spans_lost", lost, "layers", layers_json(table, says_something(r)), "kernels_serial_ms",
         1e3 * table->kernels[TRACE_SERIAL], "kernels_overlap_ms",
         1e3 * table->kernels[TRACE_OVERLAP]);
     char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -158,11 +168,16 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
             " is --overlap %s, %.2f ms; clocks agree within %.0f us\n",
             t->step[TRACE_SERIAL].number, ms[TRACE_SERIAL], t->step[TRACE_OVERLAP].number,
             overlap_print(&r->m.shape.overlap, words), ms[TRACE_OVERLAP], 1e6 * error);
-    trace_print(f, table);
+    trace_print(f, table, says_something(r));
     if (lost > 0) fprintf(f, "trace: no room for %.0f spans of all ranks, the last ones\n", lost);
     bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
     if (none)
         fprintf(f, "trace: --overlap none hides nothing: both steps are the same\n");
+    else if (r->trace_cold)
+        fprintf(f,
+                "trace: the first steps are slower, so what overlap hides is not told: %d steps "
+                "or more do\n",
+                WARM + TRACE_STEPS);
     else if (trace_efficiency(&table->row[table->n - 1]) <= 0 || trace_charged(table) <= 0)
         fprintf(f,
                 "trace: E <= 0: this schedule hides nothing here; --overlap none is no slower\n");

@@ -16,6 +16,7 @@ Arena arena_measure(const char *name) {
 void *arena_take(Arena *a, size_t n_bytes) {
     size_t at = a->used;
     if (n_bytes > SIZE_MAX / 2 - at) die("arena %s: size overflows", a->name);
+    a->walk = (a->walk ^ n_bytes) * 1099511628211u; // FNV-1a, of words
     a->used = at + (n_bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     if (!a->base) return NULL;
     if (a->used > a->cap)

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { ARENA_ALIGN = 128 }; // bytes; two cache lines, a multiple of every vector width
 
@@ -32,6 +33,7 @@ typedef struct Arena {
     char *base;                // NULL while measuring
     size_t used;               // bytes taken so far in this walk
     size_t cap;                // bytes mapped
+    uint64_t walk;             // of the sizes taken: equal walks have equal ones
     bool imagined;
 } Arena;
 

@@ -29,6 +29,9 @@ typedef struct Err {
 /* Local. Fills e (which may be NULL) and yields false: `return err(e, "...")`. */
 #define err(e, ...) err_set((e), __VA_ARGS__)
 
+/* Local. The same with a status of its own. */
+#define die_status(status, ...) die_at(__FILE__, 0, __func__, (status), __VA_ARGS__)
+
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 5, 6)));
 void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -8,4 +8,7 @@
  * of any types. Returns its handle (for dlclose), or NULL with the reason when it is not there or lacks one of them. */
 void *library_open(const char *library, const char *const *names, int n, void *functions, Err *e);
 
+/* Local. The same for functions that the library may lack: NULL for those. How many of the first ones there are. */
+int library_find(void *handle, const char *const *names, int n, void *functions);
+
 #endif

@@ -14,7 +14,8 @@
 
 enum { STAYING_LINES = 20, LINE = 512 };
 static const double REDRAW_S = 0.05; // a terminal over a slow line must not hold up fast steps
-static const double DECAY = 0.95;    // of the moving average: about 20 steps
+static const double PART_AFTER_S = 1.5, PART_S = 10;
+static const double DECAY = 0.95; // of the moving average: about 20 steps
 
 struct Progress {
     FILE *f;
@@ -100,7 +101,7 @@ void progress_wait_bar(char *buf, size_t n, int width, const char *what, double 
 Progress *progress_open(FILE *f, int64_t steps) {
     Progress *p = mem_calloc(1, sizeof *p);
     const char *term = getenv("TERM");
-    p->f = f, p->steps = steps;
+    p->f = f, p->steps = steps, p->drawn = -INFINITY;
     p->is_terminal = isatty(fileno(f)) && !(term && strcmp(term, "dumb") == 0);
     if (p->is_terminal) {
         wiped = p;
@@ -148,6 +149,29 @@ void progress_wait(Progress *p, const char *what, double seconds, double most) {
     p->drawn = machine_clock();
     progress_wait_bar(line, sizeof line, columns(p->f) - 1, what, seconds, most);
     fprintf(p->f, "\r\033[K%s", line);
+    fflush(p->f);
+}
+
+void progress_part_line(char *buf, size_t n, const char *what, double done, double seconds) {
+    char now[32], left[32], eta[48] = "";
+    progress_time(now, sizeof now, seconds);
+    progress_time(left, sizeof left, seconds * (1 - done) / done);
+    if (done > 0) snprintf(eta, sizeof eta, ", ETA %s", left);
+    snprintf(buf, n, "%s, %s%s", what, now, eta);
+}
+
+void progress_part(Progress *p, const char *what, double done, double seconds) {
+    char text[LINE], line[LINE];
+    double every = p->is_terminal ? REDRAW_S : PART_S;
+    if (seconds < PART_AFTER_S || seconds - p->drawn < every) return;
+    p->drawn = seconds;
+    progress_part_line(text, sizeof text, what, done, seconds);
+    if (p->is_terminal) {
+        put_bar(line, sizeof line, columns(p->f) - 1, done, text);
+        fprintf(p->f, "\r\033[K%s", line);
+    } else {
+        fprintf(p->f, "%s\n", text);
+    }
     fflush(p->f);
 }
 

@@ -36,6 +36,9 @@ void progress_step(Progress *p, const StepRecord *s);
 void progress_note(Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Local. Something other than steps takes so many seconds of `most`: a bar on a terminal, nothing elsewhere. */
 void progress_wait(Progress *p, const char *what, double seconds, double most);
+/* Local. A part of something other than steps is done, after so many seconds: from the second one on a bar on a terminal,
+ * elsewhere a line every ten. */
+void progress_part(Progress *p, const char *what, double done, double seconds);
 /* Local. Wipes the bar and frees. NULL is fine. */
 void progress_close(Progress *p);
 
@@ -48,6 +51,8 @@ void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t s
 /* Pure: 59 -> 0:59, 3725 -> 1:02:05, 100000 -> 1d 3h. */
 void progress_time(char *buf, size_t n, double seconds);
 
+/* Pure: "searching, 0:12, ETA 0:34"; without an ETA where nothing is done yet. */
+void progress_part_line(char *buf, size_t n, const char *what, double done, double seconds);
 /* Pure: "[=====>    ]  measuring  4 of at most 10 s". */
 void progress_wait_bar(char *buf, size_t n, int width, const char *what, double seconds,
                        double most);

@@ -241,6 +241,7 @@ static void read_about(Timeline *t, const json_t *about) {
         l->bytes = json_number_value(json_object_get(layer, "bytes"));
         l->serial_ms = json_number_value(json_object_get(layer, "serial_ms"));
         l->exposed_ms = json_number_value(json_object_get(layer, "exposed_ms"));
+        t->says_hidden |= !json_is_null(json_object_get(layer, "efficiency"));
     }
 }
 

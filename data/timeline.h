@@ -58,6 +58,7 @@ typedef struct Timeline {
     TimelineStep step[TIMELINE_STEPS];
     TimelineLayer layer[16];
     double kernels_ms[TIMELINE_STEPS]; // of the mean rank; 0: not known
+    bool says_hidden; // how much overlap hides: else the two steps differ for other reasons
 } Timeline;
 
 /* Local, pure but for memory (timeline_free). */

@@ -184,7 +184,8 @@ static void draw_layers(FILE *f, const Timeline *t, double y) {
         text(f, SERIAL, y + 12, class, "end", words);
         snprintf(words, sizeof words, "%.3f", l->exposed_ms);
         text(f, EXPOSED, y + 12, class, "end", words);
-        if (l->serial_ms > 0) snprintf(e, sizeof e, "%.2f", 1 - l->exposed_ms / l->serial_ms);
+        if (t->says_hidden && l->serial_ms > 0)
+            snprintf(e, sizeof e, "%.2f", 1 - l->exposed_ms / l->serial_ms);
         text(f, WIDTH - RIGHT, y + 12, class, "end", e);
     }
     char words[120];

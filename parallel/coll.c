@@ -69,6 +69,22 @@ void world_leave_devices(World *w) {
     world_set_device(w, NULL, NULL);
 }
 
+const ArenaMemory *world_memory(const World *w, const ArenaMemory *memory) {
+    return w && w->device && w->device->memory ? w->device->memory(w, memory) : memory;
+}
+
+void world_register(World *w, const Arena *a) {
+    if (!w || !w->device || !w->device->lend) return;
+    uint64_t mine[2] = {a->walk, a->cap}, first[2] = {a->walk, a->cap};
+    Group g = comm_group(w->all);
+    group_share(&g, first, sizeof first);
+    if (group_all(&g, memcmp(mine, first, sizeof mine) == 0)) w->device->lend(w, a->base, a->cap);
+}
+
+void world_unregister(World *w, const Arena *a) {
+    if (w && w->device && w->device->take_back && a->base) w->device->take_back(w, a->base);
+}
+
 static void close_comm(Comm *c) {
     const World *w = c->world;
     if (c->device) w->device->close(c);

@@ -9,6 +9,7 @@
 #ifndef PARALLEL_COLL_BACKEND_H
 #define PARALLEL_COLL_BACKEND_H
 
+#include "base/arena.h"
 #include "parallel/coll_fold.h"
 
 typedef struct CollBackend {
@@ -28,6 +29,10 @@ typedef struct CollBackend {
     void (*wait)(Comm *c, uint64_t number, const CollCall *call);
     void (*progress)(World *w); // Local. Takes what has come, without the team, which is busy
     void (*barrier)(Comm *c);
+    // Of a backend for memory of devices, or NULL: world_memory, and world_register where all ranks have walked alike.
+    const ArenaMemory *(*memory)(const World *w, const ArenaMemory *memory);
+    void (*lend)(World *w, void *p, size_t n_bytes);
+    void (*take_back)(World *w, void *p);
     void (*leave)(World *w); // the last call: gives w->impl back
 } CollBackend;
 

@@ -8,113 +8,20 @@
  *      urgent                   \ begun o  all_reduce  o done
  *
  * Blocks that do not touch (dim 1, stride) pass through a place where they do. Sums are NCCL's, in its order.
- *
- * NCCL waits for partners on the device, for ever if need be, and a host that waits for the device waits with it. So a
- * thread looks at the oldest call that is not done: when it is under way for longer than the World's limit, or NCCL reports an
- * error, that thread ends the job.
  */
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/die.h"
 #include "base/mem.h"
 #include "layers/cuda/fold.h"
-#include "parallel/coll_device.h"
-#include "parallel/nccl.h"
+#include "parallel/coll_nccl.h"
 
-// calls that the host may be ahead of the device; multiprocessors that a call may take; between two looks
-enum { IN_LINE = 256, MAX_CTAS = 16, LOOK_NS = 20000000 };
+enum { MAX_CTAS = 16 }; // multiprocessors that a call may take
 
-/* A call in the urgent stream. */
-typedef struct Turn {
-    Event ready, begun, done;
-    CollCall call;
-    const Comm *comm;
-    double limit, since; // since: it is under way, as far as the watchdog saw; 0: not yet
-    bool in_stream;      // all of it
-} Turn;
-
-typedef struct NcclGroup {
-    NcclComm comm;
-    const Comm *of;
-    struct NcclGroup *next;
-    Turn *turn[COLL_IN_FLIGHT]; // of its calls
-} NcclGroup;
-
-typedef struct NcclWorld {
-    const Nccl *f;
-    Stream urgent;
-    char *place; // where blocks touch
-    size_t place_bytes;
-    int device;
-    DieRank name;
-    pthread_t watchdog;
-    pthread_mutex_t lock; // of what follows
-    pthread_cond_t change;
-    Turn turn[IN_LINE];  // number k is kept in turn[k % IN_LINE]
-    uint64_t first, end; // [first, end) are not known to be done
-    NcclGroup *groups;
-    bool ends;
-} NcclWorld;
-
-static void check(const NcclWorld *n, int result, const char *what, const Comm *c) {
+void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c) {
     if (result != NCCL_SUCCESS)
         die("NCCL: %s along %s: %s; %s", what, comm_label(c), n->f->error_string(result),
             n->f->last_error(NULL));
-}
-
-/* ---- the watchdog */
-
-/* The others of the group, one of which at least is not there: NCCL does not say which. */
-static void list_others(const Comm *c, char *text, size_t n_text) {
-    text[0] = 0;
-    for (int i = 0; i < c->size; i++) {
-        size_t at = strlen(text);
-        if (i != c->rank)
-            snprintf(text + at, n_text - at, "%srank %d", at ? " or " : "", c->member[i]);
-    }
-}
-
-static void look_for_errors(NcclWorld *n) {
-    for (const NcclGroup *g = n->groups; g; g = g->next) {
-        int result = NCCL_SUCCESS;
-        check(n, n->f->async_error(g->comm, &result), "its state", g->of);
-        if (result != NCCL_IN_PROGRESS) check(n, result, "a call", g->of);
-    }
-}
-
-/* Is the oldest call under way for too long? */
-static void look_at_oldest(NcclWorld *n) {
-    while (n->first < n->end && n->turn[n->first % IN_LINE].in_stream &&
-           device_reached(n->turn[n->first % IN_LINE].done))
-        n->first++;
-    if (n->first == n->end) return;
-    Turn *t = &n->turn[n->first % IN_LINE];
-    if (t->since == 0 && (!t->in_stream || device_reached(t->begun))) t->since = coll_now();
-    double seconds = t->since > 0 ? coll_now() - t->since : 0;
-    if (t->since == 0 || !(coll_expired() || (t->limit > 0 && seconds > t->limit))) return;
-    char others[1024];
-    list_others(t->comm, others, sizeof others);
-    coll_expire(t->comm, &t->call, seconds, others);
-}
-
-static void *watch(void *ctx) {
-    NcclWorld *n = ctx;
-    die_adopt_rank(n->name);
-    device_visit(n->device);
-    pthread_mutex_lock(&n->lock);
-    while (!n->ends) {
-        struct timespec t;
-        look_for_errors(n);
-        look_at_oldest(n);
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += LOOK_NS;
-        t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&n->change, &n->lock, &t);
-    }
-    pthread_mutex_unlock(&n->lock);
-    return NULL;
 }
 
 /* ---- groups */
@@ -135,9 +42,10 @@ static void nccl_open(Comm *c, int color, int key) {
     (void)color, (void)key;
     g->of = c;
     if (c->size == 1) return;
-    if (c->rank == 0) check(n, n->f->unique_id(&id), "an id", c);
+    if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
-    check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
+    nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
+    nccl_register_all(n, g);
     pthread_mutex_lock(&n->lock);
     g->next = n->groups, n->groups = g;
     pthread_mutex_unlock(&n->lock);
@@ -153,7 +61,9 @@ static void nccl_close(Comm *c) {
         while (*at != g) at = &(*at)->next;
         *at = g->next;
         pthread_mutex_unlock(&n->lock);
-        check(n, n->f->destroy(g->comm), "the end of a communicator", c);
+        c->backend->barrier(c); // nobody reads the others' memory any more
+        nccl_deregister_all(n, g);
+        nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
     }
     mem_free(g);
     c->device = NULL;
@@ -161,18 +71,12 @@ static void nccl_close(Comm *c) {
 
 static void nccl_leave(World *w) {
     NcclWorld *n = w->device_impl;
-    pthread_mutex_lock(&n->lock);
-    n->ends = true;
-    pthread_cond_signal(&n->change);
-    pthread_mutex_unlock(&n->lock);
-    pthread_join(n->watchdog, NULL);
+    nccl_watch_stop(n);
     for (int i = 0; i < IN_LINE; i++)
         device_event_free(n->turn[i].ready), device_event_free(n->turn[i].begun),
             device_event_free(n->turn[i].done);
     device_stream_free(n->urgent);
     device_free(n->place);
-    pthread_mutex_destroy(&n->lock);
-    pthread_cond_destroy(&n->change);
     mem_free(n);
 }
 
@@ -249,11 +153,11 @@ static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     size_t bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type));
     int size = g->of->size, to = (g->of->rank + call->root) % size,
         from = (g->of->rank - call->root + size) % size;
-    check(n, n->f->group_start(), "a group", g->of);
+    nccl_check(n, n->f->group_start(), "a group", g->of);
     int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->urgent);
     int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->urgent);
-    check(n, sent, call->what, g->of);
-    check(n, got, call->what, g->of);
+    nccl_check(n, sent, call->what, g->of);
+    nccl_check(n, got, call->what, g->of);
     return n->f->group_end();
 }
 
@@ -306,7 +210,7 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     device_record(t->ready, device_stream());
     device_follow(n->urgent, t->ready);
     device_record(t->begun, n->urgent);
-    check(n, run(n, g, call), call->what, c);
+    nccl_check(n, run(n, g, call), call->what, c);
     device_record(t->done, n->urgent);
     pthread_mutex_lock(&n->lock);
     t->in_stream = true;
@@ -327,6 +231,9 @@ static const CollBackend coll_nccl = {.name = "nccl",
                                       .wait = nccl_wait,
                                       .progress = nccl_progress,
                                       .barrier = nccl_barrier,
+                                      .memory = nccl_memory,
+                                      .lend = nccl_lend,
+                                      .take_back = nccl_take_back,
                                       .leave = nccl_leave};
 
 /* ---- the world */
@@ -365,9 +272,6 @@ void world_use_nccl(World *w) {
     for (int i = 0; i < IN_LINE; i++)
         n->turn[i].ready = device_event(), n->turn[i].begun = device_event(),
         n->turn[i].done = device_event();
-    pthread_mutex_init(&n->lock, NULL);
-    pthread_cond_init(&n->change, NULL);
-    int rc = pthread_create(&n->watchdog, NULL, watch, n);
-    if (rc) die("cannot start a thread that watches NCCL: %s", strerror(rc));
+    nccl_watch_start(n);
     world_set_device(w, &coll_nccl, n);
 }

@@ -12,11 +12,20 @@
 #ifndef PARALLEL_DEVICES_H
 #define PARALLEL_DEVICES_H
 
+#include "base/arena.h"
 #include "parallel/coll.h"
 
 /* Collective over the world. The thread of each rank has opened a device. Dies where its memory cannot be served. */
 void world_use_devices(World *w);
 /* Collective over the world, before devices are closed. Nothing where none are in use. */
 void world_leave_devices(World *w);
+
+/* Local. Where an arena's memory comes from whose blocks go through collectives; without devices, or with a w of NULL, from
+ * `memory` as any other's. */
+const ArenaMemory *world_memory(const World *w, const ArenaMemory *memory);
+/* Collective over the world. A committed arena of such memory: what its collectives can gain from knowing it. Back before it is
+ * freed; nothing for an arena that was not registered, or with a w of NULL. */
+void world_register(World *w, const Arena *a);
+void world_unregister(World *w, const Arena *a);
 
 #endif

@@ -26,7 +26,8 @@ typedef struct LedgerLine {
     int64_t predicted_bytes;  // received in a step, rank 0
     int64_t measured_bytes;   // median
     int64_t predicted_memory; // bytes of rank 0's arenas
-    int64_t measured_memory;  // those of them that lie in memory at the end
+    int64_t measured_memory;  // those of them that somebody touched: small models do not fill the
+                              // some 4 MiB in which products pack their operands
 } LedgerLine;
 
 /* Lines that are none: how many, and the number of the first one. */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/turns.h"
 #include "parallel/block.h"
+#include "parallel/devices.h"
 #include "parallel/exact.h"
 #include "parallel/mirror.h"
 
@@ -216,6 +217,11 @@ static BlockTensors find_block(const Model *m, int first) {
                           .down_b = find(m, first, "down.bias")};
 }
 
+/* Do collectives use its memory? */
+static bool sent(int arena) {
+    return arena != ARENA_OPTIMIZER && arena != ARENA_OUTER;
+}
+
 void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team) {
     static const char *const names[N_ARENAS] = {"parameters",  "gradients", "optimizer",
                                                 "activations", "workspace", "outer loop"};
@@ -250,7 +256,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
         if (m->tensors.t[i].layer > before) m->blocks[m->tensors.t[i].layer] = find_block(m, i);
     for (int i = 0; i < N_ARENAS; i++) {
         m->arena[i] = arena_measure(names[i]);
-        m->arena[i].memory = k->memory;
+        m->arena[i].memory = sent(i) ? world_memory(m->grid->world, k->memory) : k->memory;
     }
     walk(m);
 }
@@ -267,7 +273,10 @@ static void make_rope(Model *m) {
 
 void model_allocate(Model *m) {
     const Config *c = &m->shape.config;
-    for (int i = 0; i < N_ARENAS; i++) arena_commit(&m->arena[i]);
+    for (int i = 0; i < N_ARENAS; i++) {
+        arena_commit(&m->arena[i]);
+        if (sent(i)) world_register(m->grid->world, &m->arena[i]);
+    }
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (m->k->memory && !m->shape.borrow) mirror_make(m);
@@ -278,13 +287,20 @@ void model_imagine(Model *m) {
     walk(m);
 }
 
+/* The grid of a model that has no memory may be gone. */
+static void free_arena(Model *m, int i) {
+    Arena *a = &m->arena[i];
+    if (a->base && !a->imagined) world_unregister(m->grid->world, a);
+    arena_free(a);
+}
+
 void model_keep_state(Model *m) {
     for (int i = 0; i < N_ARENAS; i++)
-        if (i != ARENA_PARAMS && i != ARENA_OPTIMIZER) arena_free(&m->arena[i]);
+        if (i != ARENA_PARAMS && i != ARENA_OPTIMIZER) free_arena(m, i);
 }
 
 void model_free(Model *m) {
-    for (int i = 0; i < N_ARENAS; i++) arena_free(&m->arena[i]);
+    for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
     mem_free(m->blocks);
     if (m->twin) mem_free(m->twin->acts);
     mem_free(m->twin);

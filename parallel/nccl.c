@@ -24,25 +24,37 @@ static const char *const names[] = {
     "ncclGroupStart",
     "ncclGroupEnd",
 };
-enum { NAMES = sizeof names / sizeof *names };
-_Static_assert(sizeof(Nccl) == NAMES * sizeof(void *), "a name for each function");
+static const char *const later_names[] = {"ncclMemAlloc",           "ncclMemFree",
+                                          "ncclCommRegister",       "ncclCommDeregister",
+                                          "ncclCommWindowRegister", "ncclCommWindowDeregister"};
+enum { NAMES = sizeof names / sizeof *names, LATER = sizeof later_names / sizeof *later_names };
+_Static_assert(sizeof(Nccl) == (NAMES + LATER) * sizeof(void *), "a name for each function");
+_Static_assert(offsetof(Nccl, mem_alloc) == NAMES * sizeof(void *), "later ones are the last");
 
-bool nccl_load(const char *library, Nccl *n, Err *e) {
-    void *handle = library_open(library, names, NAMES, n, e);
+static bool new_enough(const Nccl *n, const char *library, Err *e) {
     int version = 0;
-    if (!handle) return false;
     if (n->version(&version) == NCCL_SUCCESS && version >= NCCL_OLDEST) return true;
-    dlclose(handle);
     return err(e, "%s is of version %d, before %d", library, version, NCCL_OLDEST);
 }
 
+bool nccl_load(const char *library, Nccl *n, Err *e) {
+    void *handle = library_open(library, names, NAMES, n, e);
+    if (!handle) return false;
+    library_find(handle, later_names, LATER, &n->mem_alloc);
+    if (new_enough(n, library, e)) return true;
+    dlclose(handle);
+    return false;
+}
+
+static const char library[] = "libnccl.so.2";
 static Nccl loaded;
 static const Nccl *found;
+static bool given;
 static Err why;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void find(void) {
-    if (!found && nccl_load("libnccl.so.2", &loaded, &why)) found = &loaded;
+    if (!given && nccl_load(library, &loaded, &why)) found = &loaded;
 }
 
 const Nccl *nccl(Err *e) {
@@ -51,6 +63,8 @@ const Nccl *nccl(Err *e) {
     return found;
 }
 
-void nccl_give(const Nccl *n) {
-    found = n;
+void nccl_give(const Nccl *n, const char *reason) {
+    given = true;
+    found = n && new_enough(n, library, &why) ? n : NULL;
+    if (!n) err(&why, "%s", reason);
 }

@@ -28,6 +28,9 @@ enum NcclFold { NCCL_SUM = 0, NCCL_MAX = 2 };
 
 /* As version 2.18 has it: later ones read no more than `size` says. */
 enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_OLDEST = 21801, NCCL_UNDEFINED = -2147483647 - 1 };
+enum {
+    NCCL_SYMMETRIC = 1
+}; // of window_register: collectives have the same place in it on all ranks
 typedef struct NcclConfig {
     size_t size;
     unsigned magic, version;
@@ -36,7 +39,8 @@ typedef struct NcclConfig {
     int split_share;
 } NcclConfig;
 
-/* Functions of the library, in the order of their names in nccl.c; those that return int return a NcclResult. */
+/* Functions of the library, in the order of their names in nccl.c; those that return int return a NcclResult. The last ones
+ * came with versions after the oldest: NULL where they are not. */
 typedef struct Nccl {
     int (*version)(int *version);
     int (*unique_id)(NcclId *id);
@@ -59,13 +63,19 @@ typedef struct Nccl {
     int (*receive)(void *dst, size_t n, int type, int from, NcclComm c, Stream s);
     int (*group_start)(void);
     int (*group_end)(void);
+    int (*mem_alloc)(void **p, size_t n_bytes); // 2.19: memory that can be registered in every way
+    int (*mem_free)(void *p);
+    int (*buffer_register)(NcclComm c, void *p, size_t n_bytes, void **handle); // 2.19
+    int (*buffer_deregister)(NcclComm c, void *handle);
+    int (*window_register)(NcclComm c, void *p, size_t n_bytes, void **window, int flags); // 2.27
+    int (*window_deregister)(NcclComm c, void *window);
 } Nccl;
 
 /* Local. Loads a library of this name or path; false when it is not there, too old, or lacks a function. */
 bool nccl_load(const char *library, Nccl *n, Err *e);
 /* Local. The library of this machine, loaded once per process; NULL, with the reason, when there is none. */
 const Nccl *nccl(Err *e);
-/* Local. From now on this one is the library of this machine. */
-void nccl_give(const Nccl *n);
+/* Local. From now on this one is the library of this machine; NULL: there is none, for this reason. */
+void nccl_give(const Nccl *n, const char *reason);
 
 #endif

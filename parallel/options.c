@@ -72,7 +72,7 @@ static size_t running_rows(Options *o, Opt *table) {
          "axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
         {"overlap", OPT_STR, &o->overlap, "auto", 0, 0, "auto|none|WORDS",
          "what is computed while collectives are under way: bulk chunk=n ring halves, joined by "
-         "'+'; auto is the search's choice with --layout auto, else bulk"},
+         "'+'; auto is the search's choice with --layout auto, and bulk on a given layout"},
         {"plan", OPT_BOOL, &o->plan, "0", 0, 0, "",
          "search, print the best layouts, every named scheme and the reasons, and exit; with "
          "--json as JSON"},

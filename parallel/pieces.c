@@ -18,7 +18,7 @@ static void choose_pieces(Pieces *c) {
     c->stripes = over ? comm_size(over) : 1;
     c->rows = c->p.M / c->stripes;
     c->ring = o->ring && over && tokens_in != tokens_out && c->stripes <= MAX_RING;
-    c->n = o->chunks && c->rows >= o->chunks ? o->chunks : 1;
+    c->n = o->chunks && c->rows >= o->chunks && c->stripes <= MAX_STRIPES ? o->chunks : 1;
     bool many = c->n > 1 && !c->ring;
     c->cut_in = many && c->in->n == 1 && (tokens_in || !over);
     c->cut_out = many && c->out->n == 1 && (tokens_out || !over);

@@ -13,7 +13,8 @@
  * Rows are tokens. Where a path gathers or scatters blocks of tokens, each piece takes a stripe of rows out of every
  * rank's block, so that all that comes lies where it belongs. Sums are those of the whole product, in the same order:
  * the tree of parallel/coll_fold.h. A ring of more than MAX_RING ranks is none: a gather along the same axis is under way all the
- * time. Sources: ATP (2023) section 4.1 for chunks; Wang et al. (ASPLOS 2023) for rings.
+ * time. Nor is a product cut where tokens lie on more than MAX_STRIPES ranks: a kernel for each of them would be all call, no
+ * work. Sources: ATP (2023) section 4.1 for chunks; Wang et al. (ASPLOS 2023) for rings.
  */
 #ifndef PARALLEL_PIECES_H
 #define PARALLEL_PIECES_H
@@ -24,7 +25,7 @@
 
 typedef struct Model Model;
 
-enum { MAX_RING = COLL_IN_FLIGHT / 2 - 1 }; // of two halves
+enum { MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256 }; // MAX_RING: of two halves
 
 typedef struct Pieces {
     Model *m;

@@ -39,6 +39,16 @@ typedef struct Search {
     SearchCount count;
 } Search;
 
+static void look(const Search *w) {
+    const SearchWatch *watch = w->s->watch;
+    if (!watch) return;
+    watch->look(watch->ctx, &(SearchNews){.scheme = w->family ? (int)(w->family - families) : -1,
+                                          .schemes = N_FAMILIES,
+                                          .name = w->family ? w->family->name : "",
+                                          .candidates = w->count.candidates,
+                                          .priced = w->count.priced});
+}
+
 static void keep(Search *w, const Found *f) {
     if (w->n == w->max && !better(f, &w->best[w->max - 1])) return;
     int at = w->n < w->max ? w->n++ : w->max - 1;
@@ -164,6 +174,7 @@ static void add_schedules(const Seed *seed, void *ctx) {
     Seed s = *seed;
     int n = seed_schedules(w->s, seed, schedule);
     w->count.candidates += n;
+    if (seed->number % 256 == 0) look(w);
     if (n == 1) s.schedule = schedule[0];
     if (n > 0) add_seed(w, s);
 }
@@ -181,6 +192,7 @@ static void search_bounded(Search *w) {
     seed_each(w->s, w->family, add_schedules, w);
     while (w->n_seeds > 0) {
         Seed next = pop(w);
+        look(w);
         const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
         if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
         if (next.rough) {

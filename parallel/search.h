@@ -12,6 +12,17 @@
 #include "parallel/machine.h"
 #include "parallel/price.h"
 
+/* Who watches a search: called again and again from inside it, within a fraction of a second each; it may end the program. */
+typedef struct SearchNews {
+    int scheme, schemes; // the one of so many named schemes that is searched; -1: all layouts
+    const char *name;    // of the scheme
+    int64_t candidates, priced;
+} SearchNews;
+typedef struct SearchWatch {
+    void (*look)(void *ctx, const SearchNews *news);
+    void *ctx;
+} SearchWatch;
+
 /* What may be chosen. */
 typedef struct Space {
     PriceShape shape;   // micro, recompute, threads, overlap: used where they are fixed
@@ -20,6 +31,7 @@ typedef struct Space {
     bool free_micro, free_recompute, free_overlap;
     int threads[4], n_threads; // numbers of threads to choose from
     bool no_zero;              // with --sync-every zero1 to zero3 over d are refused
+    const SearchWatch *watch;  // or NULL
 } Space;
 
 typedef struct Choice {

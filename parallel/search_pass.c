@@ -51,7 +51,8 @@ static Cut cut_of(const Pass *p, Flow in, Flow out) {
     Cut c = {.n = 1, .stripes = tokens ? p->X : 1};
     if (p->any) return c;
     c.ring = o->ring && in.tokens != out.tokens && p->X <= MAX_RING;
-    if (c.ring || !o->chunks || p->rows / c.stripes < o->chunks) return c;
+    if (c.ring || !o->chunks || p->rows / c.stripes < o->chunks || c.stripes > MAX_STRIPES)
+        return c;
     c.in = in.there && (in.tokens || !tokens);
     c.out = out.there && (out.tokens || !tokens);
     if (c.in || c.out) c.n = o->chunks;

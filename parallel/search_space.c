@@ -143,7 +143,9 @@ const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
                                         {.bulk = true, .halves = true}};
 
 int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
-    bool tensor = seed->size[AXIS_X] * seed->size[AXIS_Y] > 1, stay = seed->words & SEED_STAY;
+    int X = seed->size[AXIS_X];
+    bool tensor = X * seed->size[AXIS_Y] > 1, stay = seed->words & SEED_STAY,
+         sp = seed->words & SEED_SP;
     int n = 0;
     if (!s->free_overlap) {
         out[0] = 0;
@@ -152,8 +154,8 @@ int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
     for (uint8_t i = 0; i < N_SCHEDULES; i++) {
         const Overlap *o = &schedules[i];
         if ((o->bulk && s->p == 1) || (o->halves && (!tensor || seed->micro % 2)) ||
-            (o->chunks && (!tensor || stay)) ||
-            (o->ring && (!(seed->words & SEED_SP) || seed->size[AXIS_X] > MAX_RING)))
+            (o->chunks && (!tensor || stay || (sp && X > MAX_STRIPES))) ||
+            (o->ring && (!sp || X > MAX_RING)))
             continue;
         out[n++] = i;
     }

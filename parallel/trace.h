@@ -93,7 +93,8 @@ void trace_table(TraceTable *table, const Trace *t, const Group *g);
 double trace_efficiency(const TraceLayer *l);
 /* Pure. E of the whole step when what kernels lose beside communication is charged to it, as FLUX does. */
 double trace_charged(const TraceTable *table);
-void trace_print(FILE *f, const TraceTable *table);
+/* E is left out where it would say nothing. */
+void trace_print(FILE *f, const TraceTable *table, bool efficiency);
 
 /* ---- trace_write.c: events of Chrome's trace format, one a line, each followed by a comma */
 

@@ -90,19 +90,23 @@ double trace_charged(const TraceTable *t) {
     return trace_efficiency(&all);
 }
 
-void trace_print(FILE *f, const TraceTable *t) {
-    fprintf(f, "held up by        collectives        MB   serial ms  exposed ms      E\n");
+void trace_print(FILE *f, const TraceTable *t, bool efficiency) {
+    fprintf(f, "held up by        collectives        MB   serial ms  exposed ms%s\n",
+            efficiency ? "      E" : "");
     for (int i = 0; i < t->n; i++) {
         const TraceLayer *r = &t->row[i];
         fprintf(f, "  %-15s %11.1f %9.2f %11.3f %11.3f", r->name, r->calls, r->bytes / 1e6,
                 1e3 * r->serial, 1e3 * r->exposed);
-        if (r->serial > 0)
+        if (!efficiency)
+            fprintf(f, "\n");
+        else if (r->serial > 0)
             fprintf(f, " %6.2f\n", trace_efficiency(r));
         else
             fprintf(f, "      -\n");
     }
     fprintf(f, "kernels take %.3f ms, beside communication %.3f", 1e3 * t->kernels[TRACE_SERIAL],
             1e3 * t->kernels[TRACE_OVERLAP]);
-    if (isfinite(trace_charged(t))) fprintf(f, ": charged to it, E is %.2f", trace_charged(t));
+    if (efficiency && isfinite(trace_charged(t)))
+        fprintf(f, ": charged to it, E is %.2f", trace_charged(t));
     fprintf(f, "\n");
 }

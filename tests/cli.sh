@@ -78,7 +78,8 @@ refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer
 refuses "replicas that share one state" 2 "zero1 cuts the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
 refuses "a check that is to save" 2 "leave --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
 refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
-refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]}" --ranks 2 --layout auto --batch 16 --calibrate none --sync-every 4
+refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 --layout auto --batch 16 \
+    --calibrate none --sync-every 4
 refuses "replicas and one sequence, by layout" 2 " 1 sequence is no multiple of 2 places" "$programs/train_gpt" --train good.bin --model $model \
     --steps 2 --micro 1 --ranks 2 --layout d2 --batch 16 --sync-every 4
 refuses "halves of one sequence, and nothing else to choose" 1 "no layout of 2 ranks has what is asked for" "$programs/train_gpt" --plan \
@@ -199,6 +200,39 @@ works "its good lines" test "$(grep -c '^now\|^then' out)" = 2
 refuses "a ledger that is not there" 1 "cannot open nowhere.jsonl" "$programs/ledger" --file nowhere.jsonl
 refuses "a ledger that is not there, as JSON" 1 "cannot open nowhere.jsonl" "$programs/ledger" --file nowhere.jsonl --json
 refuses "a ledger that is none" 1 "picture.bin:1: " "$programs/ledger" --file picture.bin
+# says NAME WORDS COMMAND...: status 0, and one line that contains WORDS. says_not: and none.
+says() {
+    local name=$1 words=$2
+    shift 2
+    works "$name" "$@"
+    [ "$(cat out err | grep -cF -- "$words")" = 1 ] || fail "$name" "the words \"$words\" are not there once"
+}
+says_not() {
+    local name=$1 words=$2
+    shift 2
+    works "$name" "$@"
+    if cat out err | grep -qF -- "$words"; then fail "$name" "it says \"$words\""; fi
+}
+plan=("$programs/train_gpt" --plan --cluster cpu:4 --model $model)
+refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" --micro 2 --batch 48
+says "a micro-step beyond a rank's share" "its only micro-step is of 1" "${train[@]}" --ranks 2 --layout d2 --batch 32
+says "and its plan" "its only micro-step is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
+says_not "a micro-step of that share" "its only micro-step" "${train[@]}" --ranks 2 --layout d2 --batch 64
+says "a ring of nothing" "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap bulk+ring
+says "and its plan" "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 --overlap bulk+ring
+says "chunks of nothing" "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap chunk=2
+says_not "a ring" "does nothing" "${train[@]}" --ranks 2 --layout x2+sp --overlap bulk+ring
+says "a given layout" "overlap bulk (auto of a given layout; --plan prices others)" "${train[@]}" --ranks 2 --layout x2
+says "a plan of a given layout" "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
+says_not "a plan of a run as it is" "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 --recompute none --overlap bulk
+says "a plan of --exact" "without --exact" "${plan[@]}" --exact
+says "a trace of cold steps" "so what overlap hides is not told: 4 steps" "${train[@]:0:5}" --micro 2 --steps 3 --threads 1 \
+    --ranks 2 --layout d2 --trace cold.json --eval-every 0
+works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
+works "nor later" test "$("$programs/timeline" cold.json | grep -c ' E is \|ms      E$')" = 0
+says "a trace of no overlap" "hides nothing: both steps are the same" "${train[@]}" --ranks 2 --layout d2 --overlap none --trace none.json
+works "without E, either" test "$(grep -c ' E is \|ms      E$' out)" = 0
+works "the E of a trace" test "$("$programs/timeline" trace.json | grep -c 'ms      E$')" = 1
 works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"
 
 # A full disk under the log: one warning, and the run goes on to its end and saves.

@@ -20,6 +20,7 @@ SAME(NCCL_BF16, ncclBfloat16);
 SAME(NCCL_SUM, ncclSum);
 SAME(NCCL_MAX, ncclMax);
 SAME(NCCL_UNDEFINED, NCCL_CONFIG_UNDEF_INT);
+SAME(NCCL_SYMMETRIC, NCCL_WIN_COLL_SYMMETRIC);
 SAME(sizeof(NcclId), sizeof(ncclUniqueId));
 
 /* A beginning of the library's own. */
@@ -60,3 +61,9 @@ CALL(send, ncclSend);
 CALL(receive, ncclRecv);
 CALL(group_start, ncclGroupStart);
 CALL(group_end, ncclGroupEnd);
+CALL(mem_alloc, ncclMemAlloc);
+CALL(mem_free, ncclMemFree);
+CALL(buffer_register, ncclCommRegister);
+CALL(buffer_deregister, ncclCommDeregister);
+CALL(window_register, ncclCommWindowRegister);
+CALL(window_deregister, ncclCommWindowDeregister);

@@ -59,10 +59,10 @@ TEST(bench_gpu_measures_every_kernel) {
     CHECK(strstr(text, "--what product: "));
 }
 
-/* The script that runs unattended, with all that an emulated GPU can do for it. */
+/* The script that runs unattended, with all that an emulated GPU can do for it; as if it had been one, its table in a page. */
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
-    char text[16384], path[160];
+    char text[16384];
     if (test_shell(".", text, sizeof text, "python3 --version")) {
         test_skip("no python3");
         return;
@@ -73,14 +73,31 @@ TEST(bench_gpu_script_rehearses) {
                             dir);
     if (status) printf("%s", text);
     CHECK(status == 0);
-    static const char *const files[] = {"facts", "train", "curves"};
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/rehearsal-%s.json", dir, files[i]);
-        json_t *file = json_load_file(path, 0, NULL);
-        CHECK(file);
-        json_decref(file);
-    }
     CHECK(strstr(text, "d12, B = 2: MFU (") && strstr(text, "rehearsed"));
     CHECK(strstr(text, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
     CHECK(!strstr(text, "NO\n") && !strstr(text, "BROKE"));
+    CHECK(
+        test_shell(".", text, sizeof text,
+                   "sed -i 's/\"rehearsal\": true/\"rehearsal\": false/' %s/rehearsal-facts.json; "
+                   "printf '<!-- gpu:begin -->\\n<!-- gpu:end -->\\n' >%s/page; "
+                   "python3 -B tools/bench_gpu.py --out %s --page %s/page && cat %s/page",
+                   dir, dir, dir, dir, dir) == 0);
+    CHECK(strstr(text, "| 48.0 % | 55.0 % | MISSED |\n") && strstr(text, "emulated, driver none"));
+}
+
+/* What breaks is said, and costs the other stages nothing: here no program is there. */
+TEST(bench_gpu_script_goes_on_where_a_stage_breaks) {
+    const char *dir = test_tmpdir();
+    char text[16384];
+    if (test_shell(".", text, sizeof text, "python3 --version")) {
+        test_skip("no python3");
+        return;
+    }
+    CHECK(test_shell(".", text, sizeof text,
+                     "python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s --out %s",
+                     dir, dir) == 1);
+    CHECK(strstr(text, "BROKE: ") && strstr(text, "/run_tests is missing"));
+    CHECK(strstr(text, "d12  B=2") && strstr(text, "/train_gpt_emu is missing"));
+    CHECK(strstr(text, "broken stages: probes, tests, kernels, curves\n"));
+    CHECK(test_shell(dir, text, sizeof text, "grep -c '\"broke\"' rehearsal-*.json") == 0);
 }

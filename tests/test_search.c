@@ -204,6 +204,61 @@ TEST(search_obeys_what_is_fixed) {
     CHECK(fixed[0].layout.size[AXIS_D] == 8);
 }
 
+typedef struct Watched {
+    SearchNews last;
+    int64_t calls, most; // most: candidates or prices between two calls
+} Watched;
+
+static void look(void *ctx, const SearchNews *n) {
+    Watched *w = ctx;
+    bool same = w->calls++ && n->scheme == w->last.scheme;
+    int64_t more = same ? n->candidates - w->last.candidates : 0;
+    if (same && n->priced - w->last.priced > 1) more = INT64_MAX;
+    if (more > w->most) w->most = more;
+    w->last = *n;
+}
+
+TEST(search_tells_who_watches_it_often) {
+    Space s = space_of(models[0], 64, 256);
+    Machine m = random_machine(64);
+    Choice with, without, preset[N_FAMILIES];
+    const char *name[N_FAMILIES];
+    Watched w = {.calls = 0};
+    s.free_overlap = true;
+    CHECK(search_best(&s, &m, &without, 1, NULL) == 1);
+    s.watch = &(SearchWatch){look, &w};
+    CHECK(search_best(&s, &m, &with, 1, NULL) == 1);
+    CHECK(with.price.seconds == without.price.seconds);
+    CHECK(w.calls > w.last.priced && w.last.priced > 0 && w.last.scheme == -1);
+    CHECK(w.most <= 256 * N_SCHEDULES);
+    CHECK(search_presets(&s, &m, preset, name, N_FAMILIES) > 8);
+    CHECK(w.last.schemes == N_FAMILIES && w.last.scheme >= N_FAMILIES - 2);
+    CHECK(w.most <= 256 * N_SCHEDULES);
+}
+
+/* A kernel for each of a thousand ranks would make tapes of millions. */
+TEST(search_tapes_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
+    Tape t = {0};
+    int events[2][3];
+    static const int ranks[] = {MAX_STRIPES, MAX_STRIPES + 1, 4 * MAX_STRIPES};
+    for (int chunks = 0; chunks < 2; chunks++)
+        for (int i = 0; i < 3; i++) {
+            char spec[32];
+            Space s = space_of(models[0], ranks[i], 4);
+            Layout l;
+            Err e;
+            s.shape.overlap = (Overlap){.bulk = true, .chunks = chunks ? 2 : 0};
+            s.shape.micro = 4 * ranks[i], s.shape.batch = s.shape.micro * s.shape.S;
+            snprintf(spec, sizeof spec, "x%d+sp", ranks[i]);
+            CHECK(layout_parse(&l, spec, ranks[i], &e));
+            price_record(&t, &s.shape, &l, 0);
+            events[chunks][i] = t.n_events;
+        }
+    tape_free(&t);
+    CHECK(events[1][0] > 4 * MAX_STRIPES + events[0][0]);
+    CHECK(events[1][1] == events[0][1] && events[1][2] == events[0][2]);
+}
+
 /* The price of a layout grows with the layers, the time to find it does not. */
 TEST(search_of_more_layers_prices_as_many_tapes) {
     SearchCount count[3];

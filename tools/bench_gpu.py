@@ -15,15 +15,18 @@ printed. Peers are measured in the same run: torch.compile with cuDNN's attentio
 and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the standard library is needed.
 """
 import argparse
+import array
 import concurrent.futures
 import json
 import os
+import random
 import re
 import shlex
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import bench_gpu_table
@@ -59,14 +62,12 @@ class Run:
 
     def __init__(self, args):
         self.args, self.rehearse, self.start = args, args.rehearse, time.monotonic()
-        self.deadline = self.start + args.seconds
+        self.deadline, self.stamp = self.start + args.seconds, bench_page.stamp(args.command)
         self.stage_end, self.prefix = self.deadline, "gpu"
         self.build = os.path.abspath(args.programs or os.path.join(TOP, "build" if args.rehearse else "build/cuda"))
         os.makedirs(args.out, exist_ok=True)
         self.log = open(os.path.join(args.out, "log.txt"), "w", buffering=1)
-        self.scratch = os.path.join(args.out, "scratch")
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        os.makedirs(self.scratch)
+        self.scratch = tempfile.mkdtemp(prefix="bench_gpu_")
 
     def program(self, name):
         path = os.path.join(self.build, name + ("_emu" if self.rehearse and name != "run_tests" else ""))
@@ -115,7 +116,7 @@ def first(run, command):
 
 def facts(run):
     """What is measured on, and with what."""
-    r = dict(bench_page.stamp(run.args.command), rehearsal=run.rehearse)
+    r = dict(run.stamp, rehearsal=run.rehearse)
     query = "name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,clocks.sm,temperature.gpu,ecc.mode.current"
     line = first(run, f"nvidia-smi --query-gpu={query} --format=csv,noheader")
     r["gpu"] = dict(zip(query.split(","), [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
@@ -125,8 +126,10 @@ def facts(run):
     r["torch"] = last_line(torch) if torch else None
     r["sanitizer"] = bool(sanitizer())
     r["gcc"] = (first(run, "gcc --version") or "?").splitlines()[0]
-    if not run.rehearse and not r["gpu"]:
-        raise Failed("nvidia-smi names no GPU")
+    if run.rehearse:
+        r["gpu"] = {"name": "emulated", "driver_version": "none"}
+    elif not r["gpu"]:
+        r["broke"] = "nvidia-smi names no GPU"
     run.prefix = gpu_name(run, r)
     return r
 
@@ -134,7 +137,7 @@ def facts(run):
 def gpu_name(run, r):
     if run.rehearse:
         return "rehearsal"
-    m = re.search(r"[AHBL]\d+|RTX.*\d+", r["gpu"]["name"])
+    m = re.search(r"[AHBL]\d+|RTX.*\d+", r["gpu"]["name"]) if r["gpu"] else None
     return m.group(0).lower().replace(" ", "") if m else "gpu"
 
 
@@ -149,7 +152,7 @@ def build(run):
     start = time.monotonic()
     if run.args.no_build:
         return {"built": False, "missing": [n for n in names if not os.access(os.path.join(run.build, n), os.X_OK)]}
-    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"] + ([] if run.rehearse else ["MPI=0", f"NVCC_FLAGS={SM90}"])
+    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"] + ([] if run.rehearse else [f"NVCC_FLAGS={SM90}"])
     command += [os.path.relpath(os.path.join(run.build, n), TOP) for n in names]
     run.shell(command)
     return {"built": True, "seconds": time.monotonic() - start, "command": shlex.join(command)}
@@ -315,24 +318,36 @@ def speed_of(head, steps, model_seq):
 
 
 def train(run):
-    """Whole steps, beside torch.compile's; of the first model ours again after the peer's."""
-    rows = []
-    for name, model, micro in TINY if run.rehearse else MODELS:
-        row, steps = {"model": name, "B": micro}, 3 if run.rehearse else 24 if name == "d12" else 14
-        seq = 16 if run.rehearse else 1024
-        try:
-            with Watch(run) as watch:
-                head, done = trained(run, model, micro, steps, f"{name}-{micro}")
-            row.update(speed_of(head, done, seq), watch=watch.seen())
-            row["torch"] = torch_step(run, name, micro, seq)
-            if name == "d12":
-                head, done = trained(run, model, micro, steps, f"{name}-{micro}-again")
-                row["again"] = speed_of(head, done, seq)["tokens_per_s"]
-        except Failed as e:
-            row["failed"] = str(e)
-        run.say(bench_gpu_table.train_line(row))
-        rows.append(row)
+    """Whole steps of all models; then torch.compile's, and of the smallest ours again right after it, which counts for their ratio."""
+    models, seq, rows = (TINY, 16, []) if run.rehearse else (MODELS, 1024, [])
+    data = random_tokens(run, 257 if run.rehearse else 50257)
+    for turn in ("first", "again"):
+        for i, (name, model, micro) in enumerate(models):
+            steps = 3 if run.rehearse else 24 if name == "d12" else 14
+            if turn == "first":
+                rows.append({"model": name, "B": micro})
+            else:
+                rows[i]["torch"] = torch_step(run, name, micro, seq)
+            try:
+                if turn == "first" or (name == "d12" and "ms" in rows[i]["torch"]) or run.rehearse:
+                    with Watch(run) as watch:
+                        head, done = trained(run, model, micro, steps, f"{name}-{micro}", data=data)
+                    rows[i][turn] = dict(speed_of(head, done, seq), watch=watch.seen())
+            except Failed as e:
+                rows[i]["failed"] = str(e)
+            run.say(bench_gpu_table.train_line(rows[i], turn))
+            save_so_far(run, "train", {"formula": bench_gpu_table.FORMULA, "rows": rows})
     return {"formula": bench_gpu_table.FORMULA, "rows": rows}
+
+
+def random_tokens(run, vocab):
+    """All of a vocabulary, as often as each other: a text of bytes would look up a hundred rows of the embedding."""
+    path = os.path.join(run.scratch, "random_train.bin")
+    rng = random.Random(1)
+    tokens = array.array("H", (rng.randrange(vocab) for _ in range(20000 if run.rehearse else 1 << 20)))
+    with open(path, "wb") as f:
+        tokens.tofile(f)
+    return path
 
 
 def torch_command(run, name, micro, seq, steps):
@@ -408,7 +423,7 @@ def ranks(run, more):
 
 # name, what it does, seconds it may take at most; the rest of the time is the later stages'
 STAGES = [("facts", facts, 30), ("build", build, 150), ("probes", probes, 20), ("tests", tests, 75), ("sanitizer", sanitized, 80),
-          ("kernels", kernels, 90), ("train", train, 170), ("curves", curves, 75)]
+          ("kernels", kernels, 90), ("train", train, 200), ("curves", curves, 75)]
 # stages that write one file
 FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests", "sanitizer": "tests", "kernels": "kernels", "train": "train",
          "curves": "curves"}
@@ -438,6 +453,10 @@ def result_path(run, stage):
     return os.path.join(run.args.out, f"{run.prefix}-{FILES[stage]}.json")
 
 
+def save_so_far(run, stage, value):
+    bench_page.save(result_path(run, stage), stage, value)
+
+
 def run_stage(run, name, f, budget):
     start = time.monotonic()
     run.stage_end = start + budget
@@ -447,8 +466,8 @@ def run_stage(run, name, f, budget):
         value = {"broke": str(e)}
     except Exception as e:  # a mistake of this script must not cost the other stages
         value = {"broke": f"{type(e).__name__}: {e}"}
-    value["seconds_spent"] = round(time.monotonic() - start, 1)
-    bench_page.save(result_path(run, name), name, value)
+    value.update(seconds_spent=round(time.monotonic() - start, 1), **{k: run.stamp[k] for k in ("date", "commit")})
+    save_so_far(run, name, value)
     run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget}" + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
     return value
 

@@ -74,18 +74,24 @@ def measure(cluster, shape, args, cache):
     }
 
 
+def memory(r):
+    """Bytes that arenas took, the layout that errs most; and those of them that were touched, the median."""
+    return f"{100 * r['memory_error']:.1f} % ({100 * r['resident_error']:.1f} %)"
+
+
 def table(d):
     out = ["| cluster | shape | layouts | foretold the fastest | ms | regret | kept after first steps | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
            "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in d["cases"]:
         out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {100 * r['regret']:.1f} % "
                    f"| {r['kept']} | {r['kept_ms']:.0f} | {100 * r['kept_regret']:.1f} % | {r['best']} | {r['best_ms']:.0f} "
-                   f"| {100 * r['error']:.0f} % | {100 * r['memory_error']:.1f} % | {r['bytes_equal']} of {r['layouts']} |")
+                   f"| {100 * r['error']:.0f} % | {memory(r)} | {r['bytes_equal']} of {r['layouts']} |")
     out.append("")
     out += [f"{what} is within 5 % of the fastest in {sum(r[key] <= 0.05 for r in d['cases'])} of {len(d['cases'])} cases, "
             f"{100 * max(r[key] for r in d['cases']):.0f} % off at worst."
             for what, key in [("What is foretold to be the fastest", "regret"), ("What `--layout auto` keeps", "kept_regret")]]
-    out.append(f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median of the cases). "
+    out.append(f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median of the cases). Of memory: of what was "
+               "reserved, the layout that errs most; in brackets of what of it was touched, which small models do not fill, the median layout. "
                f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`.")
     return "\n".join(out) + "\n"
 

@@ -7,6 +7,8 @@
  *     layers       with 12 and 960 the same model has so many of them
  *     memory       limited: to what a rank of the cluster has; any: as if all candidates fitted, so that
  *                  models of all depths have the same ones
+ *     options      what is chosen: "all"; "bulk": all but the schedule; "no recompute": all but recompute; "layout": nothing
+ *                  else, with micro-steps of one sequence
  *     search_ms    search_best for as many as a plan keeps: median of --rounds
  *     plan_ms      plan_search: and each named scheme
  */
@@ -43,7 +45,7 @@ static double median(double *s, int n) {
     return s[n / 2];
 }
 
-static void measure(Plan *p, const char *model, bool limited) {
+static void measure(Plan *p, const char *model, bool limited, const char *options) {
     static double search[MAX_ROUNDS], plan[MAX_ROUNDS];
     int rounds = (int)o.rounds;
     char text[128];
@@ -55,16 +57,20 @@ static void measure(Plan *p, const char *model, bool limited) {
         double seconds = coll_now() - begin;
         if (i >= 0) search[i] = p->count.seconds, plan[i] = seconds;
     }
-    printf("{\"model\":\"%s\",\"layers\":%" PRId64 ",\"ranks\":%d,\"memory\":\"%s\","
+    printf("{\"model\":\"%s\",\"layers\":%" PRId64
+           ",\"ranks\":%d,\"memory\":\"%s\",\"options\":\"%s\","
            "\"candidates\":%" PRId64 ",\"too_large\":%" PRId64 ",\"priced\":%" PRId64
            ",\"search_ms\":%.3f,\"plan_ms\":%.3f,\"best\":\"%s\"}\n",
-           model, p->space.shape.config.layers, p->space.p, limited ? "limited" : "any",
+           model, p->space.shape.config.layers, p->space.p, limited ? "limited" : "any", options,
            p->count.candidates, p->count.too_large, p->count.priced, 1e3 * median(search, rounds),
            1e3 * median(plan, rounds), found ? choice_print(&p->best[0], text) : "");
     fflush(stdout);
 }
 
-static void measure_case(int model, int64_t layers, int64_t ranks, bool limited) {
+enum { OPTIONS_ALL, OPTIONS_BULK, OPTIONS_KEPT, OPTIONS_LAYOUT, N_OPTIONS };
+static const char *const option_words[] = {"all", "bulk", "no recompute", "layout"};
+
+static void measure_case(int model, int64_t layers, int64_t ranks, bool limited, int options) {
     Plan *p = mem_calloc(1, sizeof *p);
     Machine *m = &p->machine;
     Space *s = &p->space;
@@ -74,12 +80,16 @@ static void measure_case(int model, int64_t layers, int64_t ranks, bool limited)
     if (!machine_open(m, cluster, &e)) die("%s", e.text);
     snprintf(shape, sizeof shape, "layers=%" PRId64 ",%s", layers, models[model].shape);
     if (!config_parse(&s->shape.config, shape, &e)) die("%s", e.text);
-    s->p = m->ranks, s->free_micro = s->free_recompute = s->free_overlap = true;
+    s->p = m->ranks;
+    s->free_overlap = options != OPTIONS_BULK && options != OPTIONS_LAYOUT;
+    s->free_recompute = options != OPTIONS_KEPT && options != OPTIONS_LAYOUT;
+    s->free_micro = options != OPTIONS_LAYOUT;
+    s->shape.overlap.bulk = true, s->shape.micro = 1;
     s->shape.S = s->shape.config.seq, s->shape.batch = models[model].batch;
     s->shape.bf16 = true, s->shape.threads = m->threads;
     s->shape.kernels = machine_kernels(m, s->shape.bf16);
     if (!limited) m->memory = 0;
-    measure(p, models[model].name, limited);
+    measure(p, models[model].name, limited, option_words[options]);
     mem_free(p);
 }
 
@@ -96,9 +106,9 @@ int main(int argc, char **argv) {
     for (int model = 0; model < 2; model++)
         for (int r = 0; r < 4 && strstr(models[model].name, o.only); r++)
             for (int i = 0; i < 3 && ranks[r] >= o.from && ranks[r] <= o.to; i++) {
-                if (layers[i] == models[model].layers)
-                    measure_case(model, layers[i], ranks[r], true);
-                measure_case(model, layers[i], ranks[r], false);
+                for (int k = 0; k < N_OPTIONS && layers[i] == models[model].layers; k++)
+                    measure_case(model, layers[i], ranks[r], true, k);
+                measure_case(model, layers[i], ranks[r], false, OPTIONS_ALL);
             }
     return 0;
 }

@@ -18,17 +18,21 @@ from bench_page import TOP
 
 def table(d):
     names = {"gpt-2": "GPT-2 124M", "gpt-3": "GPT-3 175B"}
-    out = ["| model | ranks | candidates | priced | ms | with named schemes, ms | 12 / 96 / 960 layers, ms |", "|---|---|---|---|---|---|---|"]
+    out = ["| model | ranks | candidates | priced | ms | with named schemes, ms | bulk / no recompute / layout alone, ms | 12 / 96 / 960 layers, ms |",
+           "|---|---|---|---|---|---|---|---|"]
     for r in d["rows"]:
-        if r["memory"] != "limited":
+        if r["memory"] != "limited" or r["options"] != "all":
             continue
+        fixed = {s["options"]: s["search_ms"] for s in d["rows"]
+                 if s["memory"] == "limited" and (s["model"], s["ranks"]) == (r["model"], r["ranks"])}
         deep = [s for s in d["rows"] if s["memory"] == "any" and (s["model"], s["ranks"]) == (r["model"], r["ranks"])]
         deep.sort(key=lambda s: s["layers"])
         fits = "" if r["best"] else " (nothing fits)"
         out.append(f"| {names[r['model']]} | {r['ranks']:,} | {r['candidates']:,} | {r['priced']:,}{fits} | {r['search_ms']:.0f} "
-                   f"| {r['plan_ms']:.0f} | {' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
+                   f"| {r['plan_ms']:.0f} | {' / '.join('%.0f' % fixed[o] for o in ('bulk', 'no recompute', 'layout'))} | {' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
     text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`. The last column is for "
-            "ranks with any memory: otherwise deeper models have fewer candidates.")
+            "ranks with any memory: otherwise deeper models have fewer candidates. Before it: the search where the schedule is given (bulk), or "
+            "recompute (none), or both and the micro-step.")
     return "\n".join(out) + "\n\n" + text + "\n"
 
 

@@ -24,9 +24,13 @@
 #include "parallel/ledger.h"
 #include "parallel/quantity.h"
 
-static const char usage[] = "ledger: predicted and measured of the last runs of train_gpt\n"
-                            "\n"
-                            "    ledger [--last 20] [--file FILE] [--json]\n";
+static const char usage[] =
+    "ledger: predicted and measured of the last runs of train_gpt\n"
+    "\n"
+    "    ledger [--last 20] [--file FILE] [--json]\n"
+    "\n"
+    "Memory is foretold as it is reserved, and measured as it is touched: a small model does not\n"
+    "fill the room (some 4 MiB a rank) in which products pack their operands.\n\n";
 
 enum { HALF = 10 }; // columns of a bar on each side of zero; a column is 5 %
 

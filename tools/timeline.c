@@ -44,7 +44,7 @@ static void print_layers(const Timeline *t) {
     }
     if (table.n == 0) return;
     printf("\n");
-    trace_print(stdout, &table);
+    trace_print(stdout, &table, t->says_hidden);
 }
 
 static void write_svg(const Timeline *t, int only, const char *path) {

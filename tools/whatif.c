@@ -18,6 +18,8 @@
 #include "base/opt.h"
 #include "data/bands.h"
 #include "data/io.h"
+#include "data/machine.h"
+#include "data/progress.h"
 #include "parallel/whatif.h"
 
 static const char usage[] =
@@ -330,8 +332,38 @@ static void write_svg(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
     mem_free(title), mem_free(subtitle), mem_free(c);
 }
 
-int main(int argc, char **argv) {
+/* Every value is a search. */
+typedef struct Watching {
+    Progress *progress;
+    const WhatIf *w;
+    double begin;
+    int at; // of w->n
+} Watching;
+
+static void look(void *ctx, const SearchNews *n) {
+    Watching *s = ctx;
+    char value[64], what[128];
+    (void)n;
+    snprintf(what, sizeof what, "searching: %s %s, %d of %d", s->w->name,
+             whatif_value(s->w, s->at, value), s->at + 1, s->w->n);
+    progress_part(s->progress, what, (double)s->at / s->w->n, machine_clock() - s->begin);
+}
+
+static void search_all(WhatIf *w, Forms *f, WhatIfPoint *p) {
     Err e;
+    Watching s = {.progress = progress_open(stderr, 0), .w = w, .begin = machine_clock()};
+    SearchWatch watch = {look, &s};
+    w->space.watch = &watch;
+    for (; s.at < w->n; s.at++) {
+        if (!whatif_at(w, s.at, &p[s.at], &e)) die_usage("%s", e.text);
+        p[s.at].space.watch = NULL;
+        add_form(f, w, s.at, &p[s.at]);
+    }
+    w->space.watch = NULL;
+    progress_close(s.progress);
+}
+
+int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, usage);
     if (strcmp(o.json, "-") == 0 || strcmp(o.svg, "-") == 0) io_keep_stdout();
@@ -341,10 +373,7 @@ int main(int argc, char **argv) {
     read_question(w);
     read_schemes(w, schemes);
     WhatIfPoint *p = mem_calloc((size_t)w->n, sizeof *p);
-    for (int i = 0; i < w->n; i++) {
-        if (!whatif_at(w, i, &p[i], &e)) die_usage("%s", e.text);
-        add_form(f, w, i, &p[i]);
-    }
+    search_all(w, f, p);
     print_table(w, f, p);
     if (*o.json) write_json(w, p);
     if (*o.svg) write_svg(w, f, p);

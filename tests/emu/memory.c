@@ -11,13 +11,14 @@
 #include "tests/emu/runtime.h"
 
 /*  pages:   | .. strip | memory ................ | strip | nobody's page
- *                      ^ p, a multiple of 256           */
-enum { ALIGN = 256, STRIP = 256, POISON = 0xff, STRIP_BYTE = 0x77, PIECES = 4096 };
+ *                      ^ p, aligned                     */
+enum { STRIP = 256, POISON = 0xff, STRIP_BYTE = 0x77, PIECES = 4096 };
 
 typedef struct Memory {
     char *pages, *p;
     size_t mapped, n_bytes; // without the last page
     int device;
+    uint64_t number;
 } Memory;
 static Memory memory[PIECES];
 static int n_memory, n_inside;
@@ -56,9 +57,11 @@ static char *map_pages(size_t n_bytes) {
     return all + before;
 }
 
-void *memory_take(size_t n_bytes, int device) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = round_up(n_bytes, ALIGN);
+void *memory_take(size_t n_bytes, size_t align, int device) {
+    static _Atomic uint64_t numbers;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = round_up(n_bytes, align);
     Memory m = {.n_bytes = n_bytes, .device = device, .mapped = round_up(room + STRIP, page)};
+    m.number = ++numbers;
     m.pages = map_pages(m.mapped + page);
     if (!m.pages) return NULL;
     m.p = m.pages + m.mapped - room;
@@ -113,21 +116,23 @@ void memory_leave(const char *what) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The device of memory in which all these bytes lie, or -1. */
-static int device_of(const char *p, size_t n_bytes) {
-    int device = -1;
+/* The memory in which all these bytes lie; of device -1 and number 0: none. */
+static Memory find(const char *p, size_t n_bytes) {
+    Memory found = {.device = -1};
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < n_memory && device < 0; i++)
-        if (p >= memory[i].p && p + n_bytes <= memory[i].p + memory[i].n_bytes)
-            device = memory[i].device;
+    for (int i = 0; i < n_memory && found.device < 0; i++)
+        if (p >= memory[i].p && p + n_bytes <= memory[i].p + memory[i].n_bytes) found = memory[i];
     pthread_mutex_unlock(&lock);
-    return device;
+    return found;
 }
 bool emu_is_device(const void *p, size_t n_bytes) {
-    return device_of(p, n_bytes) >= 0;
+    return find(p, n_bytes).device >= 0;
 }
 int memory_device(const void *p) {
-    return device_of(p, 1);
+    return find(p, 1).device;
+}
+uint64_t memory_number(const void *p) {
+    return find(p, 1).number;
 }
 
 size_t memory_in_use(int device) {

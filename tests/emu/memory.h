@@ -4,14 +4,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-void *memory_take(size_t n_bytes, int device);
+void *memory_take(size_t n_bytes, size_t align, int device); // align: a power of 2 up to a page
 void memory_give(void *p); // dies when p was not taken, or its edges were written
 /* Between these, of one thread or several, device memory can be read and written. leave looks at its edges. */
 void memory_enter(void);
 void memory_leave(const char *what);
 size_t memory_in_use(int device);
-int memory_device(const void *p); // -1: memory of none
+int memory_device(const void *p);      // -1: memory of none
+uint64_t memory_number(const void *p); // of the piece, which no other one gets; 0: memory of none
 /* Host memory that a device reads by itself. */
 void *memory_pin(size_t n_bytes);
 void memory_unpin(void *p);

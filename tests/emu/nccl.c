@@ -12,17 +12,24 @@
 #include "tests/emu/memory.h"
 #include "tests/emu/runtime.h"
 
-enum { RANKS = 16, AHEAD = 4096, PARTS = 2 * RANKS, CLIQUES = 256 };
+enum { RANKS = 16, AHEAD = 4096, PARTS = 2 * RANKS, CLIQUES = 256, PIECES = 64 };
+enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 }; // versions
 
 typedef enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECEIVE } Kind;
 static const char *const words[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                     "reduce",     "send",           "receive"};
+/* Where memory of a call lies. */
+typedef struct Place {
+    int piece; // registered with the communicator, number 1, 2, ...; 0: none
+    ptrdiff_t at;
+} Place;
 typedef struct Part {
     Kind kind;
     const char *src;
     char *dst;
     size_t n; // as the call has it
     int type, fold, peer;
+    Place from, to;
 } Part;
 
 /* What one rank asks for at once: one part, or a group's. */
@@ -34,22 +41,35 @@ typedef struct Asked {
 /* Communicators with one id. Call number k is kept in arrived[k % AHEAD]: ranks are never so far apart. */
 typedef struct Clique {
     NcclId id;
-    int size, left, ready;
+    int size, left, ready, windows; // windows: ranks that came to one, counted on
     int device[RANKS];
     Asked *asked[AHEAD][RANKS]; // that have come to it
     int arrived[AHEAD], passed[AHEAD];
     bool done[AHEAD];
 } Clique;
 
+/* Memory that is registered with a communicator, by this rank. */
+typedef struct Piece {
+    const char *p;
+    size_t n_bytes;
+    uint64_t memory;
+    bool open, window;
+} Piece;
+
 struct NcclCommOf {
     Clique *clique;
     int rank;
     uint64_t calls;
+    int n_pieces; // ever, in the order in which all ranks registered them
+    Piece piece[PIECES];
 };
 
 static Clique *cliques[CLIQUES];
 static uint64_t n_ids;
 static int n_open;
+static int of_version = NEWEST;
+static EmuNcclCounts counts;
+static void *allocated[PIECES]; // by the library
 static EmuNcclMood mood;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -59,11 +79,17 @@ void emu_nccl_mood(EmuNcclMood m) {
 int emu_nccl_open(void) {
     return n_open;
 }
+EmuNcclCounts emu_nccl_counts(void) {
+    pthread_mutex_lock(&lock);
+    EmuNcclCounts now = counts;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
 
 /* ---- communicators */
 
 static int version(int *v) {
-    *v = 22809;
+    *v = of_version;
     return NCCL_SUCCESS;
 }
 
@@ -117,6 +143,8 @@ static int init(NcclComm *c, int size, NcclId id, int rank, NcclConfig *config) 
 static int destroy(NcclComm c) {
     pthread_mutex_lock(&lock);
     Clique *q = c->clique;
+    for (int i = 0; i < c->n_pieces; i++)
+        if (c->piece[i].open) die("NCCL: a communicator ends before memory that is registered");
     n_open--;
     for (int i = 0; i < CLIQUES && q->left == 1; i++)
         if (cliques[i] == q) cliques[i] = NULL;
@@ -140,6 +168,115 @@ static int async_error(NcclComm c, int *result) {
     return NCCL_SUCCESS;
 }
 
+/* ---- memory */
+
+static int mem_alloc_(void **p, size_t n_bytes) {
+    int device, i = 0;
+    cudaGetDevice(&device);
+    *p = memory_take(n_bytes, 4096, device);
+    pthread_mutex_lock(&lock);
+    while (i < PIECES && allocated[i]) i++;
+    if (i == PIECES) die("more than %d pieces of the library's memory", PIECES);
+    allocated[i] = *p;
+    pthread_mutex_unlock(&lock);
+    return NCCL_SUCCESS;
+}
+
+static int mem_free_(void *p) {
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < PIECES && allocated[i] != p) i++;
+    if (i == PIECES) die("NCCL: %p is given back, which it did not give", p);
+    allocated[i] = NULL;
+    pthread_mutex_unlock(&lock);
+    memory_give(p);
+    return NCCL_SUCCESS;
+}
+
+static int enter_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool window) {
+    if (!emu_is_device(p, n_bytes) || memory_device(p) != c->clique->device[c->rank])
+        return NCCL_INVALID_USAGE;
+    pthread_mutex_lock(&lock);
+    if (c->n_pieces == PIECES) die("more than %d registered pieces", PIECES);
+    Piece *piece = *handle = &c->piece[c->n_pieces++];
+    *piece = (Piece){p, n_bytes, memory_number(p), true, window};
+    counts.registered++;
+    pthread_mutex_unlock(&lock);
+    return NCCL_SUCCESS;
+}
+
+static int buffer_register(NcclComm c, void *p, size_t n_bytes, void **handle) {
+    return enter_piece(c, p, n_bytes, handle, false);
+}
+
+/* Of memory that the library gave. Returns when all ranks are there. */
+static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, int flags) {
+    Clique *q = c->clique;
+    bool good = false;
+    if (flags != NCCL_SYMMETRIC || (uintptr_t)p % 4096) return NCCL_INVALID_USAGE;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < PIECES; i++) good |= allocated[i] == p;
+    pthread_mutex_unlock(&lock);
+    if (!good) return NCCL_INVALID_USAGE;
+    int result = enter_piece(c, p, n_bytes, window, true);
+    pthread_mutex_lock(&lock);
+    int until = (q->windows++ / q->size + 1) * q->size;
+    while (q->windows < until) {
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        pthread_mutex_lock(&lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static int leave_piece(NcclComm c, Piece *piece, bool window) {
+    pthread_mutex_lock(&lock);
+    if (piece < c->piece || piece >= c->piece + c->n_pieces || !piece->open ||
+        piece->window != window)
+        die("NCCL: memory is deregistered that was not registered");
+    if (memory_number(piece->p) != piece->memory)
+        die("NCCL: registered memory was freed before it was deregistered");
+    piece->open = false;
+    counts.registered--;
+    pthread_mutex_unlock(&lock);
+    return NCCL_SUCCESS;
+}
+static int buffer_deregister(NcclComm c, void *handle) {
+    return leave_piece(c, handle, false);
+}
+static int window_deregister(NcclComm c, void *window) {
+    return leave_piece(c, window, true);
+}
+
+/* Where [p, p + n_bytes) lies; memory must still be what it was. */
+static Place place_of(NcclComm c, const char *p, size_t n_bytes) {
+    Place place = {0};
+    for (int i = 0; p && i < c->n_pieces; i++) {
+        const Piece *piece = &c->piece[i];
+        if (!piece->open || p + n_bytes <= piece->p || p >= piece->p + piece->n_bytes) continue;
+        if (memory_number(p) != piece->memory)
+            die("NCCL: a call on memory that was freed or moved since it was registered");
+        if (p < piece->p || p + n_bytes > piece->p + piece->n_bytes)
+            die("NCCL: a call on memory of which a part alone is registered");
+        place = (Place){i + 1, p - piece->p};
+    }
+    return place;
+}
+
+/* What registered memory asks of a call: every rank uses it or none, and what kernels reach on other ranks lies in the same place
+ * there. What they read or write at home may be this rank's block. */
+static void check_places(const Part *a, const Part *b, int rank) {
+    bool reaches_src = a->kind == ALL_REDUCE || a->kind == REDUCE_SCATTER,
+         reaches_dst = a->kind == ALL_REDUCE || a->kind == ALL_GATHER;
+    if (a->from.piece != b->from.piece || (a->kind != REDUCE && a->to.piece != b->to.piece))
+        die("NCCL: %s: memory that rank %d registered or rank 0, not both", words[a->kind], rank);
+    if ((reaches_src && a->from.at != b->from.at) || (reaches_dst && a->to.at != b->to.at))
+        die("NCCL: %s: places in registered memory differ: from %td to %td on rank 0, from %td to "
+            "%td on rank %d",
+            words[a->kind], a->from.at, a->to.at, b->from.at, b->to.at, rank);
+}
+
 /* ---- what a call does */
 
 static size_t bytes_of(int type) {
@@ -150,11 +287,14 @@ static size_t bytes_of(int type) {
 }
 
 static double number(const Part *p, const char *at, size_t i) {
+    if (p->type == NCCL_I32) return (double)((const int32_t *)(const void *)at)[i];
     if (p->type == NCCL_BF16) return (double)bf16_to_float(((const uint16_t *)(const void *)at)[i]);
     return (double)((const float *)(const void *)at)[i];
 }
 static void put_number(const Part *p, char *at, size_t i, double x) {
-    if (p->type == NCCL_BF16)
+    if (p->type == NCCL_I32)
+        ((int32_t *)(void *)at)[i] = (int32_t)(uint32_t)(int64_t)x;
+    else if (p->type == NCCL_BF16)
         ((uint16_t *)(void *)at)[i] = bf16_from_float((float)x);
     else
         ((float *)(void *)at)[i] = (float)x;
@@ -168,7 +308,8 @@ static char *folded(const Clique *q, Asked *const *asked, size_t n) {
         double x = number(p, asked[q->size - 1]->part[0].src, i);
         for (int r = q->size - 2; r >= 0; r--) {
             double y = number(p, asked[r]->part[0].src, i);
-            x = p->fold == NCCL_MAX ? (y > x ? y : x) : (double)(float)(x + y);
+            bool whole = p->type == NCCL_I32;
+            x = p->fold == NCCL_MAX ? (y > x ? y : x) : whole ? x + y : (double)(float)(x + y);
         }
         put_number(p, sum, i, x);
     }
@@ -225,6 +366,7 @@ static void run_all(const Clique *q, Asked *const *asked) {
             o->peer != p->peer)
             die("NCCL: rank 0 calls %s of %zu, rank %d %s of %zu", words[p->kind], p->n, r,
                 words[o->kind], o->n);
+        check_places(p, o, r);
     }
     messages ? run_messages(q, asked) : run_collective(q, asked);
 }
@@ -309,11 +451,17 @@ static int ask(NcclComm c, Stream s, Part p) {
     cudaGetDevice(&device);
     if (device != c->clique->device[c->rank] || n == 0) return NCCL_INVALID_USAGE;
     if (p.peer < 0 || p.peer >= c->clique->size) return NCCL_INVALID_USAGE;
-    if (p.kind <= REDUCE_SCATTER && p.type != NCCL_F32 && p.type != NCCL_BF16)
-        die("NCCL: this one sums fp32 and bf16 alone");
+    if (p.kind <= REDUCE_SCATTER && p.type != NCCL_F32 && p.type != NCCL_BF16 && p.type != NCCL_I32)
+        die("NCCL: this one sums fp32, bf16 and words of 4 bytes alone");
     if (reads) check_memory(c, p.src, n_src);
     if (writes) check_memory(c, p.dst, n_dst);
     if (reads && writes) check_apart(p.src, n_src, p.dst, n_dst, (size_t)c->rank * n);
+    p.from = place_of(c, p.src, p.kind == RECEIVE ? 0 : n_src);
+    p.to = place_of(c, p.dst, p.kind == SEND ? 0 : n_dst);
+    pthread_mutex_lock(&lock);
+    counts.calls++;
+    counts.direct += (p.from.piece || !reads) && (p.to.piece || !writes);
+    pthread_mutex_unlock(&lock);
     if (!group.open) {
         launch(c, s, &(Asked){1, {p}});
         return NCCL_SUCCESS;
@@ -325,30 +473,34 @@ static int ask(NcclComm c, Stream s, Part p) {
     return NCCL_SUCCESS;
 }
 
+static Part part(Kind kind, const void *src, void *dst, size_t n, int type, int fold, int peer) {
+    return (Part){
+        .kind = kind, .src = src, .dst = dst, .n = n, .type = type, .fold = fold, .peer = peer};
+}
 static int all_reduce(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
                       Stream s) {
-    return ask(c, s, (Part){ALL_REDUCE, src, dst, n, type, fold, 0});
+    return ask(c, s, part(ALL_REDUCE, src, dst, n, type, fold, 0));
 }
 static int reduce_scatter(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
                           Stream s) {
-    return ask(c, s, (Part){REDUCE_SCATTER, src, dst, n, type, fold, 0});
+    return ask(c, s, part(REDUCE_SCATTER, src, dst, n, type, fold, 0));
 }
 static int all_gather(const void *src, void *dst, size_t n, int type, NcclComm c, Stream s) {
-    return ask(c, s, (Part){ALL_GATHER, src, dst, n, type, 0, 0});
+    return ask(c, s, part(ALL_GATHER, src, dst, n, type, 0, 0));
 }
 static int broadcast(const void *src, void *dst, size_t n, int type, int root, NcclComm c,
                      Stream s) {
-    return ask(c, s, (Part){BROADCAST, src, dst, n, type, 0, root});
+    return ask(c, s, part(BROADCAST, src, dst, n, type, 0, root));
 }
 static int reduce(const void *src, void *dst, size_t n, int type, int fold, int root, NcclComm c,
                   Stream s) {
-    return ask(c, s, (Part){REDUCE, src, dst, n, type, fold, root});
+    return ask(c, s, part(REDUCE, src, dst, n, type, fold, root));
 }
 static int send(const void *src, size_t n, int type, int to, NcclComm c, Stream s) {
-    return ask(c, s, (Part){SEND, src, NULL, n, type, 0, to});
+    return ask(c, s, part(SEND, src, NULL, n, type, 0, to));
 }
 static int receive(void *dst, size_t n, int type, int from, NcclComm c, Stream s) {
-    return ask(c, s, (Part){RECEIVE, NULL, dst, n, type, 0, from});
+    return ask(c, s, part(RECEIVE, NULL, dst, n, type, 0, from));
 }
 static int group_start(void) {
     group.open = true, group.comm = NULL, group.asked.n = 0;
@@ -360,11 +512,37 @@ static int group_end(void) {
     return NCCL_SUCCESS;
 }
 
-static const Nccl emulated = {version,      unique_id,  init,        destroy,    destroy,
-                              error_string, last_error, async_error, all_reduce, reduce_scatter,
-                              all_gather,   broadcast,  reduce,      send,       receive,
-                              group_start,  group_end};
+static Nccl emulated = {.version = version,
+                        .unique_id = unique_id,
+                        .init = init,
+                        .destroy = destroy,
+                        .abort = destroy,
+                        .error_string = error_string,
+                        .last_error = last_error,
+                        .async_error = async_error,
+                        .all_reduce = all_reduce,
+                        .reduce_scatter = reduce_scatter,
+                        .all_gather = all_gather,
+                        .broadcast = broadcast,
+                        .reduce = reduce,
+                        .send = send,
+                        .receive = receive,
+                        .group_start = group_start,
+                        .group_end = group_end};
+
+void emu_nccl_version(int v) {
+    bool registers = v >= REGISTERS, windows = v >= WINDOWS;
+    of_version = v;
+    emulated.mem_alloc = registers ? mem_alloc_ : NULL;
+    emulated.mem_free = registers ? mem_free_ : NULL;
+    emulated.buffer_register = registers ? buffer_register : NULL;
+    emulated.buffer_deregister = registers ? buffer_deregister : NULL;
+    emulated.window_register = windows ? window_register : NULL;
+    emulated.window_deregister = windows ? window_deregister : NULL;
+    counts.calls = counts.direct = 0;
+    nccl_give(v ? &emulated : NULL, v ? NULL : "libnccl.so.2: no such file");
+}
 
 __attribute__((constructor)) static void give(void) {
-    nccl_give(&emulated);
+    emu_nccl_version(NEWEST);
 }

@@ -1,5 +1,8 @@
 /* nccl -- a library that takes the place of NCCL in the tests: ranks are threads of one process with an emulated device each.
  *
+ * Memory is registered as the version has it: in windows, of memory that the library gave, or as buffers. A call has the same
+ * place in it on all ranks, and memory that was freed or moved since then ends the program.
+ *
  * A call runs on the device when all ranks of its communicator have come to it in their streams, and then does what all of
  * them asked for at once; partners that ask for different things end the program. Sums are taken from the last rank to the
  * first. Arguments are checked as strictly as hardware is.
@@ -7,10 +10,20 @@
 #ifndef TESTS_EMU_NCCL_H
 #define TESTS_EMU_NCCL_H
 
+#include <stdint.h>
+
 /* What goes wrong from now on: calls that are broken, as a lost link makes them (every communicator reports it); none. */
 typedef enum EmuNcclMood { EMU_NCCL_FINE, EMU_NCCL_BROKEN } EmuNcclMood;
 void emu_nccl_mood(EmuNcclMood m);
 /* Communicators that are open. */
 int emu_nccl_open(void);
+/* Of which version it is from now on: it has the functions of that one. 0: there is none. */
+void emu_nccl_version(int version);
+/* Since the last version: calls, and those whose src and dst were registered memory; such memory now. */
+typedef struct EmuNcclCounts {
+    int64_t calls, direct;
+    int registered;
+} EmuNcclCounts;
+EmuNcclCounts emu_nccl_counts(void);
 
 #endif

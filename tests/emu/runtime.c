@@ -107,7 +107,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
 }
 
 cudaError_t cudaMalloc(void **p, size_t n_bytes) {
-    *p = n_bytes ? memory_take(n_bytes, device) : NULL;
+    *p = n_bytes ? memory_take(n_bytes, 256, device) : NULL;
     return *p || !n_bytes ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *p) {

@@ -1,0 +1,66 @@
+/* coll_nccl -- what the files of NCCL's backend share: coll_nccl.c (groups and calls), coll_nccl_memory.c (memory that is
+ * registered), coll_nccl_watch.c (a call that stalls, and the end of the job). */
+#ifndef PARALLEL_COLL_NCCL_H
+#define PARALLEL_COLL_NCCL_H
+
+#include <pthread.h>
+
+#include "parallel/coll_device.h"
+#include "parallel/nccl.h"
+
+// calls that the host may be ahead of the device; pieces of memory that are registered at the same time
+enum { IN_LINE = 256, MAX_LENT = 32 };
+
+/* A call in the urgent stream. */
+typedef struct Turn {
+    Event ready, begun, done;
+    CollCall call;
+    const Comm *comm;
+    double limit, since; // since: it is under way, as far as the watchdog saw; 0: not yet
+    bool in_stream;      // all of it
+} Turn;
+
+typedef struct NcclGroup {
+    NcclComm comm;
+    Comm *of;
+    struct NcclGroup *next;
+    Turn *turn[COLL_IN_FLIGHT]; // of its calls
+    void *handle[MAX_LENT];     // of lent[i] of the world; NULL: none
+} NcclGroup;
+
+typedef struct NcclWorld {
+    const Nccl *f;
+    Stream urgent;
+    char *place; // where blocks touch
+    size_t place_bytes;
+    struct {
+        void *p; // NULL: free
+        size_t n_bytes;
+    } lent[MAX_LENT];
+    int device;
+    DieRank name;
+    pthread_t watchdog;
+    pthread_mutex_t lock; // of what follows
+    pthread_cond_t change;
+    Turn turn[IN_LINE];  // number k is kept in turn[k % IN_LINE]
+    uint64_t first, end; // [first, end) are not known to be done
+    NcclGroup *groups;
+    bool ends;
+} NcclWorld;
+
+/* Local. Ends the job with NCCL's words where a call did not go well. */
+void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c);
+
+/* Entries of the backend's table. */
+const ArenaMemory *nccl_memory(const World *w, const ArenaMemory *memory);
+void nccl_lend(World *w, void *p, size_t n_bytes);
+void nccl_take_back(World *w, void *p);
+/* Collective over the group, which was just opened, or is about to be closed: all memory of the world. */
+void nccl_register_all(NcclWorld *n, NcclGroup *g);
+void nccl_deregister_all(const NcclWorld *n, NcclGroup *g);
+
+/* Local. A thread that looks at the world's calls, until it is stopped. */
+void nccl_watch_start(NcclWorld *n);
+void nccl_watch_stop(NcclWorld *n);
+
+#endif

@@ -1,0 +1,202 @@
+/* What NCCL is told beside the calls, emulated: memory that is registered, by libraries of several ages. */
+#include <string.h>
+
+#include "base/arena.h"
+#include "layers/cuda/device.h"
+#include "layers/kernels.h"
+#include "parallel/coll_call.h"
+#include "parallel/devices.h"
+#include "parallel/nccl.h"
+#include "parallel/ranks.h"
+#include "tests/emu/nccl.h"
+#include "tests/emu/runtime.h"
+#include "tests/test.h"
+
+enum { NEWEST = 22809, WITHOUT_WINDOWS = 21903, OLDEST = 21801 };
+
+/* n ranks with a device each, which do not reach each other. */
+typedef struct Job {
+    int version, n;
+    int (*main)(World *w, void *ctx);
+    void *ctx;
+} Job;
+
+static int on_device(World *w, void *ctx) {
+    const Job *job = ctx;
+    device_open(world_rank(w), 4096);
+    world_use_devices(w);
+    int result = job->main(w, job->ctx);
+    world_leave_devices(w);
+    device_close();
+    return result;
+}
+
+static int run(Job job) {
+    emu_nccl_version(job.version);
+    emu_set_devices(job.n), emu_set_peers(false);
+    int result = ranks_run(job.n, on_device, &job);
+    emu_set_devices(1), emu_set_peers(true);
+    emu_nccl_version(NEWEST);
+    return result;
+}
+
+/* ---- registered memory */
+
+enum { N = 96 };
+
+static Arena arena_of(World *w, int64_t first, float **x) {
+    Arena a = arena_measure("test");
+    a.memory = world_memory(w, kernels_cuda(false)->memory);
+    arena_take(&a, (size_t)first * sizeof(float)), arena_take(&a, N * sizeof(float));
+    arena_commit(&a);
+    world_register(w, &a);
+    arena_take(&a, (size_t)first * sizeof(float));
+    *x = arena_take(&a, N * sizeof(float));
+    return a;
+}
+
+/* Is a sum over all ranks right? */
+static bool sums(World *w, float *x) {
+    float ones[N], sum[N];
+    for (int i = 0; i < N; i++) ones[i] = 1;
+    device_put(x, ones, sizeof ones);
+    coll_sum(world_comm(w), COLL_F32, x, N, "ones");
+    device_get(sum, x, sizeof sum);
+    device_wait();
+    for (int i = 0; i < N; i++)
+        if (sum[i] != (float)world_size(w)) return false;
+    return true;
+}
+
+/* An arena before the first call opens the communicator, and one after it. */
+static int two_arenas(World *w, void *ctx) {
+    float *x, *y;
+    int64_t want = *(int64_t *)ctx;
+    Arena a = arena_of(w, 32, &x);
+    bool good = sums(w, x);
+    Arena b = arena_of(w, 64, &y);
+    good &= sums(w, y);
+    coll_barrier(world_comm(w));
+    good &= emu_nccl_counts().registered == want * world_size(w);
+    coll_barrier(world_comm(w));
+    world_unregister(w, &a), arena_free(&a);
+    coll_barrier(world_comm(w));
+    good &= emu_nccl_counts().registered == want / 2 * world_size(w) && sums(w, y);
+    world_unregister(w, &b), arena_free(&b);
+    return !good;
+}
+
+TEST(cuda_nccl_registers_what_the_library_can) {
+    static const int versions[] = {NEWEST, WITHOUT_WINDOWS, OLDEST};
+    for (int i = 0; i < 3; i++) {
+        int64_t pieces = versions[i] == OLDEST ? 0 : 2;
+        CHECK(run((Job){versions[i], 3, two_arenas, &pieces}) == 0);
+        CHECK(emu_nccl_open() == 0 && emu_nccl_counts().registered == 0);
+    }
+}
+
+/* Rank 1 has something else before it: its place is another one. */
+static int unlike(World *w, void *ctx) {
+    float *x;
+    (void)ctx;
+    Arena a = arena_of(w, world_rank(w) == 1 ? 64 : 32, &x);
+    bool good = sums(w, x) && emu_nccl_counts().registered == 0;
+    world_unregister(w, &a), arena_free(&a);
+    return !good;
+}
+
+TEST(cuda_nccl_registers_nothing_that_lies_apart) {
+    CHECK(run((Job){NEWEST, 3, unlike, NULL}) == 0);
+}
+
+/* The communicator goes first: it lets go of the memory itself. */
+static int leaves_first(World *w, void *ctx) {
+    float *x;
+    (void)ctx;
+    Arena a = arena_of(w, 32, &x);
+    bool good = sums(w, x);
+    world_leave_devices(w);
+    coll_barrier(world_comm(w));
+    good &= emu_nccl_open() == 0 && emu_nccl_counts().registered == 0;
+    arena_free(&a);
+    return !good;
+}
+
+TEST(cuda_nccl_lets_go_of_memory_before_communicators_end) {
+    CHECK(run((Job){NEWEST, 2, leaves_first, NULL}) == 0);
+    CHECK(run((Job){WITHOUT_WINDOWS, 2, leaves_first, NULL}) == 0);
+}
+
+/* ---- mistakes that the emulator sees */
+
+typedef struct Mistake {
+    int version;
+    int (*main)(World *w, void *ctx);
+    const char *words;
+} Mistake;
+
+static int frees_too_early(World *w, void *ctx) {
+    float *x;
+    (void)ctx;
+    Arena a = arena_of(w, 32, &x);
+    sums(w, x);
+    arena_free(&a);
+    world_unregister(w, &(Arena){.base = (char *)(x - 32)});
+    return 0;
+}
+
+/* Others' memory in the place of what was registered. */
+static int moves(World *w, void *ctx) {
+    float *x;
+    (void)ctx;
+    Arena a = arena_of(w, 32, &x);
+    sums(w, x);
+    if (world_rank(w) > 0) coll_barrier(world_comm(w)); // until the end
+    arena_free(&a);
+    for (int i = 0; i < 64; i++) { // the system may give the same addresses again
+        Arena b = arena_measure("other");
+        b.memory = world_memory(w, kernels_cuda(false)->memory);
+        arena_take(&b, 64 * sizeof *x), arena_take(&b, 2 * N * sizeof *x);
+        arena_commit(&b);
+        if (b.base == (char *)(x - 32)) sums(w, x);
+    }
+    return 0;
+}
+
+/* Rank 1 hands over memory that it did not register. */
+static int other_memory(World *w, void *ctx) {
+    float *x;
+    (void)ctx;
+    arena_of(w, 32, &x);
+    sums(w, world_rank(w) == 1 ? device_alloc(N * sizeof *x) : x);
+    return 0;
+}
+
+static int other_place(World *w, void *ctx) {
+    float *x;
+    (void)ctx;
+    arena_of(w, 32, &x);
+    sums(w, world_rank(w) == 1 ? x - 16 : x);
+    return 0;
+}
+
+static void make(void *arg) {
+    const Mistake *m = arg;
+    run((Job){m->version, 2, m->main, NULL});
+}
+
+TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
+    static const Mistake mistakes[] = {
+        {NEWEST, frees_too_early, "registered memory was freed before it was deregistered"},
+        {WITHOUT_WINDOWS, frees_too_early, "registered memory was freed before it was"},
+        {NEWEST, moves, "a call on memory that was freed or moved since it was registered"},
+        {NEWEST, other_memory, "all_reduce: memory that rank 1 registered or rank 0, not both"},
+        {NEWEST, other_place, "all_reduce: places in registered memory differ"}};
+    char text[1024];
+    for (int i = 0; i < 5; i++) {
+        Mistake m = mistakes[i];
+        CHECK(test_in_child(make, &m, text, sizeof text) == 1);
+        if (!strstr(text, m.words)) printf("    not \"%s\": %s\n", m.words, text);
+        CHECK(strstr(text, m.words));
+    }
+}
