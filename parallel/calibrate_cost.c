@@ -136,6 +136,13 @@ bool calibration_work(const Calibration *c, const Work *w, double *seconds) {
     return true;
 }
 
+/* Seconds a byte beyond the last of several sizes. Not more than what there was to the last one: a line that begins below 0
+ * went through a turn to another way, or a disturbed measurement. */
+static double beyond(const SendCost *s) {
+    double at = s->seconds[s->n - 1], before = s->seconds[s->n - 2];
+    return fmin((at - before) / (s->bytes[s->n - 1] - s->bytes[s->n - 2]), at / s->bytes[s->n - 1]);
+}
+
 bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64_t bytes,
                       double *seconds) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
@@ -149,7 +156,9 @@ bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64
     }
     int i = 1;
     while (i + 1 < s->n && s->bytes[i] < b) i++;
-    double slope = (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
+    double slope = b > s->bytes[i]
+                       ? beyond(s)
+                       : (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
     *seconds = s->seconds[i] + slope * (b - s->bytes[i]);
     return true;
 }
@@ -167,9 +176,7 @@ bool calibration_line(const Calibration *c, const TapeGroup *g, CollOp op, doubl
     double least = s->seconds[0] / s->bytes[0]; // through the origin; else it would begin below 0
     for (int i = 1; i < s->n; i++)
         least = fmin(least, (s->seconds[i] - s->seconds[0]) / (s->bytes[i] - s->bytes[0]));
-    if (s->n > 1) // goes on beyond the last
-        least = fmin(least, (s->seconds[s->n - 1] - s->seconds[s->n - 2]) /
-                                (s->bytes[s->n - 1] - s->bytes[s->n - 2]));
+    if (s->n > 1) least = fmin(least, beyond(s));
     *start = s->seconds[0] - least * s->bytes[0], *rate = least;
     return true;
 }

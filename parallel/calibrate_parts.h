@@ -95,6 +95,10 @@ WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
 double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
                        WorkMemory bytes, double until, Calibration *c);
 
+/* Local, pure. Sizes in bytes at which a collective of up to `most` is measured, ascending; their number. Where the backend
+ * takes another way above `turn` (0: nowhere), the last before it and one behind it are among them: a line from one way to
+ * the other foretold sums of 128 KiB between racks to take four times as long as they did. */
+int calibrate_sizes(int64_t most, int64_t turn, int64_t size[SEND_POINTS]);
 /* Collective over the world. Measures the collective at sizes up to `most` bytes; memory: calibrate_send_bytes(). */
 void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,
                     SendCost *cost);

@@ -145,20 +145,30 @@ static double check(Meter *m, Sender *s, const TapeGroup *g) {
         coll_op_word(s->call.op), s->n * (int64_t)sizeof(float), g->label, g->size, who);
 }
 
-/* Size i of n, from SMALLEST to most by equal factors. */
-static int64_t size_at(int i, int n, int64_t most) {
-    if (i == n - 1) return most;
-    return (int64_t)(SMALLEST * pow((double)most / SMALLEST, (double)i / (n - 1))) / 64 * 64;
+int calibrate_sizes(int64_t most, int64_t turn, int64_t size[SEND_POINTS]) {
+    bool bends = turn > 0 && turn + turn / 8 < most;
+    int n = 1, all = 0, most_even = SEND_POINTS - (bends ? 2 : 0);
+    while (n < most_even && SMALLEST << n <= most) n++;
+    for (int i = 0; i < n; i++) {
+        double even = SMALLEST * pow((double)most / SMALLEST, (double)i / (n - 1));
+        int64_t next = i == n - 1 ? most : (int64_t)even / 64 * 64;
+        if (bends && next >= turn) {
+            size[all++] = turn, size[all++] = turn + turn / 8;
+            bends = false;
+        }
+        if (all == 0 || next > size[all - 1]) size[all++] = next;
+    }
+    return all;
 }
 
 void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,
                     SendCost *cost) {
     int64_t top = most < most_measured ? most : most_measured, bytes = 0;
-    int n = 1;
-    while (n < SEND_POINTS && SMALLEST << n <= top) n++;
+    int64_t size[SEND_POINTS];
+    int n = calibrate_sizes(top, m->world->backend->turn, size);
     *cost = (SendCost){.place = g->place, .op = op, .most = most};
     for (int i = 0; i < n; i++) {
-        Sender s = sender_of(c, op, size_at(i, n, top), memory);
+        Sender s = sender_of(c, op, size[i], memory);
         int64_t before = bytes;
         bytes = s.n * (int64_t)sizeof(float);
         if (i > 0 && cost->seconds[cost->n - 1] * (double)bytes > longest * (double)before) break;

@@ -16,6 +16,8 @@ typedef struct CollBackend {
     const char *name;
     bool alone;  // there are no other ranks: groups are imagined (parallel/price.c)
     bool polled; // what is under way goes on inside progress and wait alone
+    int64_t
+        turn; // bytes of a whole above which it goes another way, with costs on another line; 0: none
     // Local. Of a backend for memory of devices: is this such memory? What it moves is complete in the order of the rank's
     // stream (layers/cuda/device.h), not when wait returns. It opens a group, as c->device, at its first call; collective over
     // the group, as is close.

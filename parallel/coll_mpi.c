@@ -163,6 +163,7 @@ static void mpi_leave(World *w) {
 
 static const CollBackend coll_mpi = {.name = "mpi",
                                      .polled = true,
+                                     .turn = FLIGHT_ROUNDS_TO,
                                      .open = mpi_open,
                                      .close = mpi_close,
                                      .start = mpi_start,

@@ -31,8 +31,8 @@ enum {
  * on one node: there eight processes took 192 us directly, 390 and 417 in rounds (1 KiB). By nodes: a whole of 8 KiB and more.
  * In one exchange, all of it to all: up to 16 KiB while that sends no more than 1 KiB beyond what a rank would send in
  * two, (p - 1) n instead of 2 (p - 1) n / p. */
-static const int64_t rounds_to = 128 << 10, doubled_to = 8 << 10, nodes_from = 8 << 10,
-                     whole_to = 16 << 10, whole_beyond = 1 << 10;
+static const int64_t doubled_to = 8 << 10, nodes_from = 8 << 10, whole_to = 16 << 10,
+                     whole_beyond = 1 << 10;
 
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
 struct FlightCount flight_count;
@@ -425,7 +425,7 @@ static CollWay way_of(const MpiComm *m, const CollCall *call) {
                  .rank = c->rank,
                  .root = call->root};
     bool blocks_or_all = coll_has_blocks(call->op) || call->op == COLL_ALL_REDUCE;
-    w.halves = blocks_or_all && bytes <= rounds_to && m->nodes.n > 1 && w.hops->n >= 4 &&
+    w.halves = blocks_or_all && bytes <= FLIGHT_ROUNDS_TO && m->nodes.n > 1 && w.hops->n >= 4 &&
                coll_may_halve(w.nodes, w.hops) && call != &flight_barrier;
     bool little =
         w.halves ? bytes <= doubled_to : bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;

@@ -16,6 +16,8 @@ typedef struct Signature {
     char what[64], file[64];
 } Signature;
 
+enum { FLIGHT_ROUNDS_TO = 128 << 10 }; // bytes of a whole that may go in rounds
+
 enum { FLIGHT_SIGNS = N_COLL_STEPS, FLIGHT_LANDED }; // beside the steps
 
 typedef struct Flight {

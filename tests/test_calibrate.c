@@ -457,6 +457,40 @@ TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
     calibration_free(c);
 }
 
+/* A turn to another way between the last two points, or one of them disturbed. */
+TEST(calibration_goes_on_no_steeper_than_from_nothing) {
+    SendCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
+    TapeGroup g = {.place = cost.place, .size = 4};
+    Calibration *c = calibration_new();
+    double s, start, rate;
+    cost.bytes[0] = 10000, cost.seconds[0] = 1e-3, cost.bytes[1] = 11000, cost.seconds[1] = 3.3e-3;
+    calibration_add_send(c, &cost);
+    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 110000, &s));
+    CHECK_NEAR(s, 3.3e-2, 1e-12);
+    CHECK(calibration_line(c, &g, COLL_ALL_GATHER, &start, &rate));
+    for (int64_t bytes = 100; bytes < 1000000; bytes += 99) {
+        CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s));
+        CHECK(start + rate * (double)bytes <= s * (1 + 1e-12));
+    }
+    calibration_free(c);
+}
+
+TEST(calibration_measures_on_both_sides_of_a_turn) {
+    for (int64_t most = 4; most < (int64_t)1 << 33; most += most / 3 + 1) {
+        for (int64_t turn = 0; turn < 1 << 20; turn += 1 << 17) {
+            int64_t size[SEND_POINTS];
+            int n = calibrate_sizes(most, turn, size), at = 0;
+            bool behind = false;
+            CHECK(n >= 1 && n <= SEND_POINTS && size[n - 1] == most);
+            CHECK(most < 256 * 128 || n >= 6);
+            for (int i = 1; i < n; i++) CHECK(size[i] > size[i - 1]);
+            while (at < n && size[at] != turn) at++;
+            if (at < n) behind = size[at + 1] <= turn + turn / 8;
+            CHECK(behind == (turn > 0 && turn + turn / 8 < most));
+        }
+    }
+}
+
 TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
     Calibration *c = calibration_new();
     Work w = {.kind = WORK_XW, .threads = 2, .rows = 100, .a = 64, .b = 32}, x = w;
