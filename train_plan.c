@@ -203,7 +203,10 @@ static void gpu_machine(const Run *r, const Detected *d, Machine *m) {
               .memory = (int64_t)r->kernels->memory->available(),
               .sharing = r->device.ranks};
     for (int i = 0; i < d->node[0].n_gpus; i++) g.linked |= d->node[0].gpu[i].links > 0;
-    group_share(&r->group, &g.memory, sizeof g.memory); // alike on all ranks
+    const char *how;
+    bool bf16 = o.dtype == 1, known = gpu_peak(&g.facts, bf16, &how) > 0;
+    if (!group_all(&r->group, known)) g.measured[bf16] = gpu_measure(r->kernels, bf16);
+    group_share(&r->group, &g, sizeof g); // alike on all ranks
     detect_gpu_machine(d, &g, m);
 }
 

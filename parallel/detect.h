@@ -71,9 +71,10 @@ void detect_machine(const Detected *d, Machine *m);
 /* The devices of ranks that compute on GPUs, which are alike. */
 typedef struct Gpus {
     GpuFacts facts;
-    int64_t memory; // bytes of one that are free
-    int sharing;    // ranks of one
-    bool linked;    // by NVLink
+    int64_t memory;     // bytes of one that are free
+    int sharing;        // ranks of one
+    bool linked;        // by NVLink
+    double measured[2]; // FLOP/s of products in fp32, bf16, where nobody knows its peak; else 0
 } Gpus;
 /* Local, pure. The Machine of such ranks, as data sheets have it. */
 void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);

@@ -11,21 +11,28 @@ static const char *preset_of(const GpuFacts *g) {
                                             : "consumer:1";
 }
 
-/* Shares of the peak that large products reach: those of the preset. */
+/* Shares of what data sheets promise: those that the preset reaches. */
 static void set_rates(Machine *m, const Gpus *g) {
     static const struct {
         const char *name;
         double peak[2];
-    } of[] = {
-        {"h100", {66.9e12, 989e12}}, {"a100", {19.5e12, 312e12}}, {"consumer", {82.6e12, 165e12}}};
+        const char *gpu;
+    } of[] = {{"h100", {66.9e12, 989e12}, "H100"},
+              {"a100", {19.5e12, 312e12}, "A100"},
+              {"consumer", {82.6e12, 165e12}, "4090"}};
     const char *how;
     size_t i = 0;
     while (strcmp(of[i].name, m->name) != 0) i++;
+    const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of[i].gpu);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         double peak = gpu_peak(&g->facts, bf16, &how);
         if (peak > 0) m->flops[bf16] *= peak / of[i].peak[bf16];
+        if (peak == 0 && g->measured[bf16] > 0) m->flops[bf16] = g->measured[bf16];
         m->flops[bf16] /= g->sharing;
     }
+    if (mine) m->memory_rate *= mine->memory / its->memory;
+    if (mine && mine->nvlink > 0 && its->nvlink > 0)
+        m->level[0].rank_rate *= mine->nvlink / its->nvlink;
     m->memory_rate /= g->sharing;
 }
 

@@ -1,24 +1,62 @@
 #include "parallel/gpu.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/rng.h"
 #include "parallel/coll_backend.h"
 
-/* Dense bf16 TFLOP/s of data sheets. The first row whose words are all in the name counts: longer names stand first. */
+/* Data sheets: dense bf16 TFLOP/s (0: by clock), TB/s of memory, GB/s that NVLink carries each way (0: there is none). The first
+ * row all of whose words are in the name counts: longer names stand first. */
 static const struct {
     const char *word[2];
-    double tflops;
+    GpuSheet sheet;
 } known[] = {
-    {{"GB200"}, 2500},   {{"B200"}, 2250},        {{"B100"}, 1750},        {{"GH200"}, 989},
-    {{"H200 NVL"}, 835}, {{"H200"}, 989},         {{"H100", "PCIe"}, 756}, {{"H100 NVL"}, 835},
-    {{"H100"}, 989},     {{"H800", "PCIe"}, 756}, {{"H800"}, 989},         {{"H20"}, 148},
-    {{"A100"}, 312},     {{"A800"}, 312},         {{"L40S"}, 362},         {{"A30"}, 165},
+    {{"GB300"}, {2500, 8, 900}},
+    {{"B300"}, {2250, 8, 900}},
+    {{"GB200"}, {2500, 8, 900}},
+    {{"B200"}, {2250, 8, 900}},
+    {{"B100"}, {1750, 8, 900}},
+    {{"GH200", "144G"}, {989, 4.9, 450}},
+    {{"GH200"}, {989, 4, 450}},
+    {{"H200", "NVL"}, {835, 4.8, 450}},
+    {{"H200"}, {989, 4.8, 450}},
+    {{"H100", "PCIe"}, {756, 2, 300}},
+    {{"H100", "NVL"}, {835, 3.9, 300}},
+    {{"H100"}, {989, 3.35, 450}},
+    {{"H800", "PCIe"}, {756, 2, 200}},
+    {{"H800"}, {989, 3.35, 200}},
+    {{"H20"}, {148, 4, 450}},
+    {{"A100", "40GB"}, {312, 1.555, 300}},
+    {{"A100", "PCIe"}, {312, 1.94, 300}},
+    {{"A100"}, {312, 2.04, 300}},
+    {{"A800"}, {312, 2.04, 200}},
+    {{"A30"}, {165, 0.933, 100}},
+    {{"L40S"}, {362, 0.864, 0}},
+    {{"L40"}, {181, 0.864, 0}},
+    {{"A10G"}, {70, 0.6, 0}},
+    {{"5090"}, {0, 1.79, 0}},
+    {{"4090"}, {0, 1.01, 0}},
+    {{"3090"}, {0, 0.936, 56}},
 };
 
+static bool in_word(char c) {
+    return isalnum((unsigned char)c) != 0;
+}
+
+/* Is it in the name, not as a part of a longer word? An A3000 is no A30. */
 static bool named(const char *name, const char *word) {
-    return !word || strstr(name, word);
+    if (!word) return true;
+    for (const char *at = name; (at = strstr(at, word)); at++)
+        if (!in_word(at[strlen(word)]) && (at == name || !in_word(at[-1]))) return true;
+    return false;
+}
+
+const GpuSheet *gpu_sheet(const char *name) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (named(name, known[i].word[0]) && named(name, known[i].word[1])) return &known[i].sheet;
+    return NULL;
 }
 
 /* FLOPs that a multiprocessor does in a cycle; 0: not known. Tensor units of GeForce cards sum bf16 in fp32 at half the rate of
@@ -35,16 +73,16 @@ static double per_cycle(const GpuFacts *g, bool bf16) {
     case 90:
         return bf16 ? 4096 : 256;
     case 100:
+    case 103:
         return bf16 ? 8192 : 256;
     }
     return 0;
 }
 
 double gpu_peak(const GpuFacts *g, bool bf16, const char **how) {
+    const GpuSheet *sheet = bf16 ? gpu_sheet(g->name) : NULL;
     *how = "by name";
-    for (size_t i = 0; bf16 && i < sizeof known / sizeof *known; i++)
-        if (named(g->name, known[i].word[0]) && named(g->name, known[i].word[1]))
-            return 1e12 * known[i].tflops;
+    if (sheet && sheet->tflops > 0) return 1e12 * sheet->tflops;
     *how = "by clock";
     return per_cycle(g, bf16) * g->sms * 1e6 * g->mhz;
 }

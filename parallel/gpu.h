@@ -15,6 +15,13 @@ typedef struct GpuFacts {
     int sms, mhz;     // multiprocessors, their highest clock; 0: not known
 } GpuFacts;
 
+/* What a data sheet says: TFLOP/s of bf16 (0: it follows from the clock), TB/s of memory, GB/s of NVLink each way. */
+typedef struct GpuSheet {
+    double tflops, memory, nvlink;
+} GpuSheet;
+/* Local, pure. That of a device by its name; NULL: not known. */
+const GpuSheet *gpu_sheet(const char *name);
+
 /* Local, pure. FLOP/s of products in bf16 (tensor units, fp32 sums) or fp32; *how: "by name" or "by clock". 0: not known. */
 double gpu_peak(const GpuFacts *g, bool bf16, const char **how);
 /* Local. FLOP/s of products on the calling rank's device: the best of growing ones. Some 20 ms. */

@@ -365,6 +365,17 @@ static int64_t all_weights(const Space *s, const Pass *p) {
     return s->shape.config.layers * p->of_block + p->table;
 }
 
+/* A work of each tensor: of its part of a matrix; of a vector, which is short, the call. */
+static double each_tensor(const Walk *b, WorkKind kind, uint32_t flags, int64_t cut) {
+    const Pass *p = b->p;
+    const Config *c = &b->s->shape.config;
+    double block = 0;
+    for (int i = 0; i < 4; i++) block += pass_beside(p, kind, flags, p->layer[i].weights / cut, 0);
+    int vectors = 2 + (c->norm == NORM_LAYER && c->bias ? 2 : 0) + (c->bias ? 4 : 0);
+    if (!p->m->measured) block += vectors * pass_beside(p, kind, 0, 0, 0);
+    return (double)c->layers * block + pass_beside(p, kind, flags, p->table / cut, 0);
+}
+
 /* The end of a step: sums over d, and AdamW. */
 static void update(const Walk *b) {
     const Layout *l = &b->c->layout;
@@ -372,8 +383,8 @@ static void update(const Walk *b) {
     int64_t weights = all_weights(b->s, b->p);
     int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
     bool gathers = l->zero == 1 || l->zero == 2; // new weights, of which words are made then
-    to->update = pass_beside(b->p, WORK_ADAMW, gathers ? 0 : b->p->words, weights / cut, 0);
-    to->squares = pass_beside(b->p, WORK_SQUARES, 0, weights / cut, 0);
+    to->update = each_tensor(b, WORK_ADAMW, gathers ? 0 : b->p->words, cut);
+    to->squares = each_tensor(b, WORK_SQUARES, 0, cut);
     to->compute += to->update + to->squares;
     if (gathers && b->p->words)
         to->compute += pass_beside(b->p, WORK_COPY, b->p->words, 1, weights / l->size[AXIS_Z]);

@@ -44,3 +44,9 @@ void emu_nccl_mood(EmuNcclMood mood) {
 int emu_nccl_open(void) {
     return 0;
 }
+void emu_nccl_version(int version) {
+    (void)version;
+}
+EmuNcclCounts emu_nccl_counts(void) {
+    return (EmuNcclCounts){0};
+}

@@ -158,8 +158,9 @@ TEST(cuda_attention_by_tiles_matches_double) {
         for (EACH_ORDER(o)) check_all(tiles, sizeof tiles / sizeof *tiles, true, *o);
 }
 
-/* Sequences long enough for several blocks of queries, more of them than the device has room for. */
-static const Case longer[] = {{1, 257, 1, 1, 64, 0, 2},
+/* Sequences long enough for several blocks of queries, and of keys, more of them than the device has room for: a block goes
+ * on with the slots that it has given back. */
+static const Case longer[] = {{1, 257, 3, 3, 64, 0, 2},
                               {1, 330, 5, 1, 64, 0, 2},
                               {1, 257, 1, 1, 128, 0, 2},
                               {1, 330, 2, 1, 128, 0, 2},

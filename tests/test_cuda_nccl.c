@@ -87,6 +87,7 @@ static int two_arenas(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_registers_what_the_library_can) {
+    NEEDS_EMULATION();
     static const int versions[] = {NEWEST, WITHOUT_WINDOWS, OLDEST};
     for (int i = 0; i < 3; i++) {
         int64_t pieces = versions[i] == OLDEST ? 0 : 2;
@@ -106,6 +107,7 @@ static int unlike(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_registers_nothing_that_lies_apart) {
+    NEEDS_EMULATION();
     CHECK(run((Job){NEWEST, 3, unlike, NULL}) == 0);
 }
 
@@ -123,6 +125,7 @@ static int leaves_first(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_lets_go_of_memory_before_communicators_end) {
+    NEEDS_EMULATION();
     CHECK(run((Job){NEWEST, 2, leaves_first, NULL}) == 0);
     CHECK(run((Job){WITHOUT_WINDOWS, 2, leaves_first, NULL}) == 0);
 }
@@ -186,6 +189,7 @@ static void make(void *arg) {
 }
 
 TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
+    NEEDS_EMULATION();
     static const Mistake mistakes[] = {
         {NEWEST, frees_too_early, "registered memory was freed before it was deregistered"},
         {WITHOUT_WINDOWS, frees_too_early, "registered memory was freed before it was"},

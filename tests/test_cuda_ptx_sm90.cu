@@ -201,6 +201,28 @@ __global__ void still_under_way(CUtensorMap) {
     wgmma_commit();
     wgmma_wait<1>(d);
 }
+/* One product is still under way, and registers of the other have been the thread's. */
+__global__ void no_fence_after_a_wait(CUtensorMap) {
+    Place p = begin_block();
+    float d[8][4] = {}, e[8][4] = {};
+    Matrix m = matrix_at(p.box, 0, 1024);
+    wgmma_fence();
+    wgmma<K_MAJOR, K_MAJOR>(d, m, m, false);
+    wgmma_commit();
+    wgmma<K_MAJOR, K_MAJOR>(e, m, m, false);
+    wgmma_commit();
+    wgmma_wait<1>(d);
+    wgmma<K_MAJOR, K_MAJOR>(d, m, m, true);
+}
+__global__ void no_fence_after_a_loop(CUtensorMap) {
+    Place p = begin_block();
+    float d[8][4] = {};
+    Matrix m = matrix_at(p.box, 0, 1024);
+    wgmma_fence();
+    if (threadIdx.x == 0) mbarrier_arrive(p.barrier);
+    mbarrier_wait(p.barrier, 0);
+    wgmma<K_MAJOR, K_MAJOR>(d, m, m, false);
+}
 __global__ void too_many_registers(CUtensorMap) {
     registers_at_least<256>();
 }
@@ -226,6 +248,8 @@ const Mistake mistakes[] = {
     {"leaves_a_store", leaves_a_store, "a TMA store that nobody waited for"},
     {"stores_unseen", stores_unseen, "wrote without fence_async()"},
     {"no_fence", no_fence, "wgmma without wgmma_fence()"},
+    {"no_fence_after_a_wait", no_fence_after_a_wait, "wgmma without wgmma_fence()"},
+    {"no_fence_after_a_loop", no_fence_after_a_loop, "wgmma without wgmma_fence()"},
     {"other_matrices", other_matrices, "threads of a warpgroup multiply different matrices"},
     {"no_commit", no_commit, "without wgmma_commit()"},
     {"no_wait", no_wait, "a wgmma that nobody waited for"},

@@ -20,7 +20,24 @@ TEST(gpu_peak_is_that_of_the_data_sheet) {
                  {{"NVIDIA B200", 10, 0, 148, 1965}, 2250, 74.4, "by name"},
                  {{"NVIDIA GB200", 10, 0, 152, 2062}, 2500, 80, "by name"},
                  {{"NVIDIA A100-SXM4-80GB", 8, 0, 108, 1410}, 312, 19.5, "by name"},
+                 {{"NVIDIA A800 80GB PCIe", 8, 0, 108, 1410}, 312, 19.5, "by name"},
+                 {{"NVIDIA A30", 8, 0, 56, 1440}, 165, 10.3, "by name"},
+                 {{"NVIDIA H200 NVL", 9, 0, 132, 1785}, 835, 60.3, "by name"},
+                 {{"NVIDIA H800", 9, 0, 132, 1980}, 989, 66.9, "by name"},
+                 {{"NVIDIA H800 PCIe", 9, 0, 114, 1755}, 756, 51.2, "by name"},
+                 {{"NVIDIA GB300", 10, 3, 152, 2062}, 2500, 80, "by name"},
+                 {{"NVIDIA B300 SXM6 AC", 10, 3, 148, 2032}, 2250, 77, "by name"},
                  {{"NVIDIA L40S", 8, 9, 142, 2520}, 362, 91.6, "by name"},
+                 {{"NVIDIA L40", 8, 9, 142, 2490}, 181, 90.5, "by name"},
+                 {{"NVIDIA L4", 8, 9, 58, 2040}, 121, 30.3, "by clock"},
+                 {{"NVIDIA A10G", 8, 6, 80, 1710}, 70, 35, "by name"},
+                 {{"NVIDIA RTX A3000 Laptop GPU", 8, 6, 32, 1560}, 51.1, 12.8, "by clock"},
+                 {{"NVIDIA RTX A6000", 8, 6, 84, 1800}, 154.8, 38.7, "by clock"},
+                 {{"NVIDIA RTX 6000 Ada Generation", 8, 9, 142, 2505}, 364, 91.1, "by clock"},
+                 {{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 12, 0, 188, 2617},
+                  503.8,
+                  125.9,
+                  "by clock"},
                  {{"NVIDIA A10", 8, 6, 72, 1695}, 125, 31.2, "by clock"},
                  {{"NVIDIA GeForce RTX 3090", 8, 6, 82, 1695}, 71, 35.6, "by clock"},
                  {{"NVIDIA GeForce RTX 4090", 8, 9, 128, 2520}, 165.2, 82.6, "by clock"},
@@ -37,6 +54,31 @@ TEST(gpu_peak_is_that_of_the_data_sheet) {
     GpuFacts newer = {"NVIDIA X900", 15, 0, 200, 3000}, silent = {"NVIDIA L4", 8, 9, 58, 0};
     const char *how;
     CHECK(gpu_peak(&newer, true, &how) == 0 && gpu_peak(&silent, true, &how) == 0);
+}
+
+TEST(gpu_sheet_is_of_the_whole_name) {
+    static const struct {
+        const char *name;
+        double memory, nvlink; // TB/s, GB/s
+    } cases[] = {{"NVIDIA H100 80GB HBM3", 3.35, 450},
+                 {"NVIDIA H100 PCIe", 2, 300},
+                 {"NVIDIA H100 NVL", 3.9, 300},
+                 {"NVIDIA H200", 4.8, 450},
+                 {"NVIDIA H20", 4, 450},
+                 {"NVIDIA B200", 8, 900},
+                 {"NVIDIA GH200 144G HBM3e", 4.9, 450},
+                 {"NVIDIA A100-SXM4-40GB", 1.555, 300},
+                 {"NVIDIA A100-SXM4-80GB", 2.04, 300},
+                 {"NVIDIA A100 80GB PCIe", 1.94, 300},
+                 {"NVIDIA A30", 0.933, 100},
+                 {"NVIDIA L40S", 0.864, 0},
+                 {"NVIDIA GeForce RTX 4090", 1.01, 0},
+                 {"NVIDIA GeForce RTX 5090", 1.79, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const GpuSheet *s = gpu_sheet(cases[i].name);
+        CHECK(s && s->memory == cases[i].memory && s->nvlink == cases[i].nvlink);
+    }
+    CHECK(!gpu_sheet("NVIDIA RTX A3000 Laptop GPU") && !gpu_sheet("NVIDIA X900"));
 }
 
 static int64_t products(void) {
@@ -76,8 +118,14 @@ TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     CHECK_NEAR(m.flops[1] / (h100.flops[1] * 2250 / 989), 1, 1e-12);
     CHECK(m.ranks == 16 && m.ranks_per_node == 8 && m.memory == 180000000000 && m.n_levels == 2);
     CHECK_STR(m.level[0].name, "NVLink");
-    CHECK(m.level[0].ranks == 8 && m.level[0].rank_rate == h100.level[0].rank_rate);
+    CHECK(m.level[0].ranks == 8 && m.level[0].rank_rate == 2 * h100.level[0].rank_rate);
+    CHECK_NEAR(m.memory_rate / (h100.memory_rate * 8 / 3.35), 1, 1e-12);
     CHECK(m.level[1].ranks == 16 && m.level[1].port_rate == h100.level[1].port_rate);
+    // of an unknown kind what was measured
+    Gpus newer = {
+        .facts = {"NVIDIA X900", 15, 0, 200, 3000}, .sharing = 2, .measured = {1e13, 4e14}};
+    detect_gpu_machine(&d, &newer, &m);
+    CHECK(m.flops[0] == 5e12 && m.flops[1] == 2e14 && m.gpu);
     // four ranks of one node on two cards without links: each pair shares one
     d = ranks_of(rank, node, 1, 4);
     Gpus a = {.facts = {"NVIDIA A100 80GB PCIe", 8, 0, 108, 1410}, .memory = 80e9, .sharing = 2};

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/rng.h"
+#include "layers/cuda/cublaslt.h"
 #include "layers/cuda/device.h"
 #include "layers/cuda/streams.h"
 
@@ -194,6 +195,10 @@ int main(int argc, char **argv) {
     }
     device_at_most(f.major);
     if (!asked_for[PRODUCTS]) return 0;
+    int64_t version = cublaslt() ? (int64_t)cublaslt()->version() : 0;
+    printf("\ncuBLASLt %lld\n", (long long)version);
+    gpu_write("library",
+              json_pack("{s:s, s:I}", "name", "cuBLASLt", "version", (json_int_t)version));
     for (const char *c = gpu_options.channels; *c; c += strcspn(c, ","), c += *c == ',') {
         open_device(f.major);
         gpu_products(k, strtoll(c, NULL, 10));

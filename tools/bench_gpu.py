@@ -4,7 +4,7 @@
     make bench-gpu                                    all of it, into bench/results/
     python3 tools/bench_gpu.py --out FOLDER           the same into another folder
     python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests sanitizer kernels train curves
-    python3 tools/bench_gpu.py --no-build             with programs that were built before (build/cuda)
+    python3 tools/bench_gpu.py --no-build             with programs that were built before (build/cuda, or in --programs FOLDER)
     python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated GPU of the tests: no time that
                                                       it shows means anything, every path is the real one
     python3 tools/bench_gpu.py --page README.md       measures nothing: puts the table of --out into a page
@@ -12,11 +12,17 @@
 A stage has a budget of seconds; one that fails or runs out of time is written down as such, and the others go on. What a
 stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...); log.txt has everything that was
 printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's attention by cuDNN
-and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the standard library is needed.
+and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the standard library is needed. A text
+for the losses is given by --text FILE. What the probes of instructions gave, sm90.txt, belongs into tests/golden/.
+
+On a machine that lacks jansson, and cannot install it, programs of another one run:
+
+    make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 HWLOC=0 build/cuda/{train_gpt,bench_gpu,run_tests,probes}
 """
 import argparse
 import array
 import concurrent.futures
+import glob
 import json
 import os
 import random
@@ -35,10 +41,6 @@ from bench_page import TOP
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SM90 = "-gencode arch=compute_90a,code=sm_90a"
-# Groups of tests, which run beside each other; a test that ends its program costs its group alone.
-GROUPS = ["cuda_attention", "cuda_norm", "cuda_product", "cuda_classifier", "cuda_embedding", "cuda_adamw cuda_sum cuda_gelu cuda_swiglu "
-          "cuda_bias", "cuda_copy cuda_zero cuda_add cuda_floats cuda_words cuda_tokens cuda_rope cuda_positions", "cuda_coll",
-          "cuda_mesh", "cuda_model", "cuda_program"]
 # Under compute-sanitizer everything takes a hundred times as long: tests that take each kernel once.
 SANITIZED = {"memcheck": ["cuda_attention_by_tiles", "cuda_norm_of_cut", "cuda_classifier_has", "cuda_embedding_matches", "cuda_product_by_own",
                           "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward_adds cuda_rope cuda_copy", "cuda_model_gives"],
@@ -67,6 +69,7 @@ class Run:
         self.build = os.path.abspath(args.programs or os.path.join(TOP, "build" if args.rehearse else "build/cuda"))
         os.makedirs(args.out, exist_ok=True)
         self.log = open(os.path.join(args.out, "log.txt"), "w", buffering=1)
+        self.libraries = []
         self.scratch = tempfile.mkdtemp(prefix="bench_gpu_")
 
     def program(self, name):
@@ -82,12 +85,15 @@ class Run:
     def left(self):
         return max(1.0, min(self.stage_end, self.deadline) - time.monotonic())
 
-    def shell(self, command, limit=None, env=None, check=True, cwd=TOP):
+    def shell(self, command, limit=None, check=True):
         """A command's status and what it printed; it ends with the stage at the latest."""
         limit = min(limit or 1e9, self.left())
         words = command if isinstance(command, list) else ["bash", "-c", command]
         start = time.monotonic()
-        p = subprocess.Popen(words, cwd=cwd, env=dict(os.environ, **(env or {})), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env = dict(os.environ)
+        if self.libraries and any(w.startswith(self.build) for w in words):
+            env["LD_LIBRARY_PATH"] = ":".join(self.libraries + [x for x in [env.get("LD_LIBRARY_PATH")] if x])
+        p = subprocess.Popen(words, cwd=TOP, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True, errors="replace", start_new_session=True)
         try:
             out, _ = p.communicate(timeout=limit)
@@ -121,10 +127,11 @@ def facts(run):
     line = first(run, f"nvidia-smi --query-gpu={query} --format=csv,noheader")
     r["gpu"] = dict(zip(query.split(","), [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
     nvcc = first(run, "nvcc --version || /usr/local/cuda/bin/nvcc --version")
-    r["nvcc"] = last_line(nvcc) if nvcc else None
+    r["nvcc"] = next((x for x in nvcc.splitlines() if "release" in x), None) if nvcc else None
     torch = first(run, [run.args.python, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version())"])
     r["torch"] = last_line(torch) if torch else None
     r["sanitizer"] = bool(sanitizer())
+    r["libraries"] = run.libraries = libraries(run)
     r["gcc"] = (first(run, "gcc --version") or "?").splitlines()[0]
     if run.rehearse:
         r["gpu"] = {"name": "emulated", "driver_version": "none"}
@@ -132,6 +139,13 @@ def facts(run):
         r["broke"] = "nvidia-smi names no GPU"
     run.prefix = gpu_name(run, r)
     return r
+
+
+def libraries(run):
+    """Folders of cuBLASLt and NCCL where the loader does not look by itself: the toolkit's, those that PyTorch brought."""
+    ask = "import glob, sys; print('\\n'.join(p for s in sys.path for p in glob.glob(s + '/nvidia/*/lib')))"
+    folders = (first(run, [run.args.python, "-c", ask]) or "").splitlines() + glob.glob("/usr/local/cuda/lib64")
+    return [p for p in folders if glob.glob(p + "/libcublasLt.so*") or glob.glob(p + "/libnccl.so*")]
 
 
 def gpu_name(run, r):
@@ -185,21 +199,30 @@ def verdict(out, status):
 
 
 def beside(run, groups, command, limit):
-    """Groups of tests at the same time; their verdicts."""
-    def one(words):
-        status, out = run.shell(command + words.split(), limit=limit, check=False)
-        return words, status, out
+    """Groups of tests at the same time: name, status and output of each. A test that ends its program costs its group alone."""
+    def one(name):
+        return name, *run.shell(command + groups[name].split(), limit=limit, check=False)
     with concurrent.futures.ThreadPoolExecutor(max_workers=2 if run.rehearse else 8) as pool:
         return list(pool.map(one, groups))
 
 
+def tests_of_files():
+    """The tests of each file that has some of CUDA's kernels, as words for run_tests."""
+    groups = {}
+    for path in sorted(glob.glob(os.path.join(TOP, "tests", "test_cuda_*.c"))):
+        with open(path) as f:
+            groups[os.path.basename(path)] = " ".join(re.findall(r"^TEST\((\w+)\)", f.read(), re.M))
+    return groups
+
+
 def tests(run):
     """Every kernel against double precision, collectives, whole steps and the program against the CPU."""
-    groups = ["cuda_zero", "cuda_floats"] if run.rehearse else GROUPS
-    r = {words: verdict(out, status) for words, status, out in beside(run, groups, [run.program("run_tests")], None)}
+    groups = tests_of_files()
+    if run.rehearse:
+        groups = {k: v for k, v in groups.items() if k in ("test_cuda_move.c", "test_cuda_activation.c")}
+    r = {name: verdict(out, status) for name, status, out in beside(run, groups, [run.program("run_tests")], None)}
     total = {k: sum(v[k] for v in r.values()) for k in ("passed", "failed", "skipped")}
-    ended = [words for words, v in r.items() if "end" in v]
-    return dict(total, ended=ended, groups=r)
+    return dict(total, ended=[name for name, v in r.items() if "end" in v], groups=r)
 
 
 def sanitized(run):
@@ -212,7 +235,7 @@ def sanitized(run):
     for kind, groups in SANITIZED.items():
         command = [tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", run.program("run_tests")]
         errors, groups_done, seen = 0, {}, []
-        for words, status, out in beside(run, groups, command, limit):
+        for words, status, out in beside(run, {words: words for words in groups}, command, limit):
             m = re.search(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", out)
             errors += int(m.group(1)) if m else 0
             groups_done[words] = dict(verdict(out, status), summary=bool(m))

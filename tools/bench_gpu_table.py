@@ -73,11 +73,14 @@ def train_rows(r):
         if "first" not in x:
             continue
         first = x["first"]
-        rows.append(goal(f"{name}: MFU ({first['tokens_per_s']:.4g} tokens/s)", first["mfu"], MFU[x["model"]], share))
-        theirs = (x.get("torch") or {}).get("tokens_per_s")
+        rows.append(goal(f"{name}: MFU ({first['tokens_per_s']:.0f} tokens/s)", first["mfu"], MFU[x["model"]], share))
+        peer = x.get("torch") or {}
+        theirs = peer.get("tokens_per_s")
+        if "failed" in peer:
+            rows.append(fact(f"{name}: torch.compile", peer["failed"]))
         if not theirs:
             continue
-        what, times = f"{name}: against torch.compile ({theirs:.4g})", x.get("again", first)["tokens_per_s"] / theirs
+        what, times = f"{name}: against torch.compile ({theirs:.0f})", x.get("again", first)["tokens_per_s"] / theirs
         rows.append(goal(what, times, OVER_TORCH[x["model"]], ratio) if x["model"] in OVER_TORCH else fact(what, ratio(times)))
     return rows
 
@@ -118,7 +121,10 @@ def product_rows(rows):
 
 def kernel_rows(r):
     rows = r.get("rows", [])
-    out = attention_rows(rows, (r.get("torch_attention") or {}).get("rows") or [])
+    peer = r.get("torch_attention") or {}
+    out = attention_rows(rows, peer.get("rows") or [])
+    if "rows" not in peer and peer:
+        out.append(fact("attention of PyTorch", peer.get("absent") or peer.get("failed")))
     for x in rows:
         if x["stage"] == "memory" and x["name"] == "copy":
             out.append(fact("rate of a copy, bytes read and written", f"{x['gb_per_s']:.4g} GB/s"))
@@ -152,6 +158,8 @@ def lines(data):
     for stage, value in data.items():
         if isinstance(value, dict) and "broke" in value:
             rows.append(fact(f"stage {stage}", value["broke"], False))
+        elif isinstance(value, dict) and value.get("commit") != (data.get("facts") or {}).get("commit"):
+            rows.append(fact(f"stage {stage}", f"measured at commit {value.get('commit')}, {value.get('date')}"))
     if (data.get("facts") or {}).get("rehearsal"):  # goals are for a GPU
         rows = [r[:4] + ["rehearsed" if r[2] else r[4]] for r in rows]
     return rows

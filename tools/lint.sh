@@ -4,6 +4,7 @@
 #   sizes      a source has at most 600 lines, a header 150 (of device code, .cuh: 300); a function at most 100 lines (over 60 it is named, no failure);
 #              a line at most 100 columns of code, 130 with its comment
 #   rooms      #if and #ifdef only in base/; malloc and free only in base/, exit there and in programs; MPI_ and nccl only in parallel/
+#   emulator   tests/device.c answers all that tests of CUDA kernels ask of it
 #   leftovers  no #if 0, no folder old/, no TODO without a name: TODO(name)
 #   format     clang-format
 #   compilers  gcc and clang, warnings are errors; cppcheck; nvcc where it is: no spills        (not with --light)
@@ -55,6 +56,11 @@ in_rooms '^(base|tests)/' grep -nE '(^|[^a-zA-Z0-9_.>])(malloc|calloc|realloc|al
 in_rooms '^(base|tests|tools)/|^train_gpt.c' grep -nE '(^|[^a-zA-Z0-9_.>])(exit|_exit|abort)\(' | # programs may end themselves
     grep -vE '^[^:]*:[0-9]+: *(\*|//|/\*)' | sed "s/\$/$not_in_base/" | violations
 in_rooms '^parallel/|^base/die\.|^tests/nccl_headers\.cu' grep -nE '\bMPI_[A-Z]|\bnccl[A-Z]' | violations
+
+# --- what tests ask of the emulator has an answer where a device runs them
+grep -ohE '\bemu_[a-z_]+\b' tests/cuda.h tests/test_*.c tests/mesh_run.c | sort -u | while read -r name; do
+    grep -qw "$name" tests/device.c || echo "tests/device.c: $name, which tests of CUDA kernels use, is not there"
+done | violations
 
 # --- leftovers
 grep -nE '^ *# *if 0' "${sources[@]}" | violations

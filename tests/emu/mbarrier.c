@@ -76,6 +76,8 @@ void emu_mbarrier_wait(void *at, int parity, EmuPlace place) {
         m->waiting[m->n_waiting++] = (unsigned short)(emu_self() - emu_block->thread);
         emu_sleep(m->text, place);
     }
+    emu_self()->products.fenced =
+        false; // a loop: ptxas says that products behind it want a fence of their own (C7519)
 }
 
 /* --- setmaxnreg: what a block was launched with, at most, is all that its warpgroups have together */

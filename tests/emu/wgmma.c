@@ -192,7 +192,8 @@ void emu_wgmma_wait(int left, EmuPlace place) {
     emu_meet(0xffffffff, "wgmma.wait_group", &wait, compute, place);
     p->n -= wait.n;
     if (p->n) memmove(p->at, p->at + wait.n, (size_t)p->n * sizeof *p->at);
-    if (!p->n) p->fenced = false;
+    p->fenced =
+        false; // what a thread waits for it reads or writes, though other products are still under way
 }
 
 void emu_wgmma_check(const float *d, EmuPlace place) {
