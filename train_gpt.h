@@ -70,7 +70,8 @@ typedef struct Run {
     int64_t trace_after;       // its first step follows this one
     bool trace_cold;           // too few steps come before it
     bool stopping;             // a signal came, and all ranks know
-    int32_t *inputs, *targets; // [micro, S]
+    Arena tokens;              // of a step on this rank
+    int32_t *inputs, *targets; // [micro-steps, micro, S]
 } Run;
 
 extern Options o;          // of the process
@@ -82,6 +83,9 @@ extern const Opt *options; // the table of o
         if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
     } while (0)
 
+/* Local. Micro-steps of a step; room for its tokens, instead of what there was. */
+int64_t micro_steps(const Run *r);
+void make_room_for_tokens(Run *r);
 /* Collective. From options to a model with weights and data; false when --memory ended it after the table. */
 bool prepare(Run *r);
 /* Collective. --matrix: what the ranks run on, and what they can send one another. */
@@ -140,8 +144,8 @@ void machine_words(const Run *r, char *buf, size_t n);
 void evaluate_all(Run *r);
 /* Collective. --check-tp: do this mesh and one rank train the same? Rank 0 prints. */
 bool check(Run *r);
-/* Local. What the options say of the update after `step` steps, for a gradient of this norm. */
-AdamW update_rule(int64_t step, double norm);
+/* Local. What the options say of the update after `step` steps, but for --clip. */
+AdamW update_rule(int64_t step);
 /* Collective. One sample: prompt and continuation (mem_free). live: printed token by token. */
 char *sample(Run *r, bool live);
 /* Collective. One sample between steps, noted and recorded. */

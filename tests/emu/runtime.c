@@ -6,6 +6,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "tests/emu/calls.h"
 #include "tests/emu/memory.h"
 #include "tests/test.h"
 
@@ -107,19 +108,23 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
 }
 
 cudaError_t cudaMalloc(void **p, size_t n_bytes) {
+    emu_called(&emu_calls.memory);
     *p = n_bytes ? memory_take(n_bytes, 256, device) : NULL;
     return *p || !n_bytes ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *p) {
+    emu_called(&emu_calls.memory);
     if (p) memory_give(p);
     return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {
     (void)flags;
+    emu_called(&emu_calls.memory);
     *p = memory_pin(n_bytes);
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p) {
+    emu_called(&emu_calls.memory);
     if (p) memory_unpin(p);
     return cudaSuccess;
 }
@@ -165,13 +170,15 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     }
     // what the host might change before the copy runs is copied at once
     bool stage = !emu_is_device(from, 1) && !memory_is_pinned(from, from_bytes);
+    bool needed = !emu_is_device(to, 1) && !memory_is_pinned(to, to_bytes);
+    if (stage || needed) emu_called(&emu_calls.unpinned);
     Copy *c = mem_alloc(sizeof *c + (stage ? from_bytes : 0));
     *c = (Copy){.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch};
     c->width = width, c->rows = rows;
     if (stage) c->from = memcpy(c->staged, from, from_bytes);
     emu_enqueue(s, "cudaMemcpy", do_copy, c);
     // and what the host might read must be there
-    if (!emu_is_device(to, 1) && !memory_is_pinned(to, to_bytes)) cudaStreamSynchronize(s);
+    if (needed) cudaStreamSynchronize(s);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind,

@@ -5,6 +5,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "tests/emu/calls.h"
 #include "tests/emu/memory.h"
 #include "tests/emu/runtime.h"
 
@@ -168,6 +169,7 @@ void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void
     cudaGetDevice(&device);
     if (s && s->device != device)
         die("%s: a stream of device %d on a thread of device %d", name, s->device, device);
+    emu_called(&emu_calls.launches);
     put(s, (Work){.name = name, .ready = ready, .run = run, .ctx = ctx});
 }
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
@@ -178,6 +180,7 @@ void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void 
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     int i = 0;
+    emu_called(&emu_calls.objects);
     if (flags != cudaStreamNonBlocking) die("a stream that waits for the default stream");
     enter();
     while (i < n_streams && stream[i].open) i++;
@@ -198,6 +201,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    emu_called(&emu_calls.objects);
     run_until(s, s->put_in);
     enter();
     s->open = false;
@@ -205,6 +209,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    emu_called(&emu_calls.waits);
     if (s) run_until(s, s->put_in);
     return cudaSuccess;
 }
@@ -222,11 +227,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     (void)flags;
+    emu_called(&emu_calls.objects);
     *e = mem_calloc(1, sizeof **e);
     return cudaGetDevice(&(*e)->device);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
-    cudaEventSynchronize(e); // its time is still to be written
+    emu_called(&emu_calls.objects);
+    if (e->stream) run_until(e->stream, e->until); // its time is still to be written
     mem_free(e);
     return cudaSuccess;
 }
@@ -238,6 +245,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    emu_called(&emu_calls.waits);
     if (e->stream) run_until(e->stream, e->until);
     return cudaSuccess;
 }
