@@ -92,13 +92,26 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
             : "A lower --lr or --clip, or fp32, may help");
 }
 
+/* Mean over a model's own tokens. */
+static float loss_scale(const Run *r) {
+    return (float)grid_replicas(&r->grid) / (float)r->batch;
+}
+
+/* The place of this rank's sequences among those of a round of micro-steps. */
+static int64_t place_of(const Run *r) {
+    return mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
+}
+
+void rehearse(Run *r) {
+    batch_fill_padded(&r->train, r->state.step, place_of(r), r->micro, r->inputs, r->targets);
+    replay_prepare(&r->m, r->inputs, r->targets, loss_scale(r), micro_steps(r), o.tune);
+}
+
 /* Losses and gradients of batch(step), by micro-steps. False when a signal came between them: the weights are still those
  * after the last step, and --resume makes this one again. */
 static bool accumulate(Run *r) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->places, step = r->state.step;
-    int64_t at = 0, place = mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
-    float scale =
-        (float)grid_replicas(&r->grid) / (float)r->batch; // mean over a model's own tokens
+    int64_t at = 0, place = place_of(r);
     model_zero_grads(&r->m);
     model_expect(&r->m, micro_steps(r));
     for (int64_t first = 0; first < per_step; first += round, at += r->micro * r->seq) {
@@ -108,7 +121,7 @@ static bool accumulate(Run *r) {
         int64_t next = first + round < per_step ? first + round + place : place;
         if (next + r->micro <= per_step)
             batch_prefetch(&r->train, first + round < per_step ? step : step + 1, next, r->micro);
-        model_step(&r->m, r->inputs + at, r->targets + at, scale);
+        model_step(&r->m, r->inputs + at, r->targets + at, loss_scale(r));
     }
     model_reduce_grads(&r->m);
     return true;
@@ -304,6 +317,7 @@ static void train(Run *r) {
         note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
         if (*o.save && r->saved_step != r->state.step) save(r);
     }
+    if (r->state.step < o.steps) rehearse(r);
     if (r->plan && !o.profile) refine(r);
     trace_prepare(r);
     while (train_on(r)) // the first step of a profile pays for page faults and does not count

@@ -42,6 +42,7 @@ static bool move(void *ctx, int candidate) {
     r->micro = c->micro;
     r->places = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
     make_room_for_tokens(r);
+    rehearse(r);
     r->predicted_ms = 1e3 * c->price.seconds;
     r->measured.n = 0;
     world_count_reset(r->world); // its rows are of groups that nobody uses any more

@@ -120,6 +120,13 @@ typedef struct Kernels {
     void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
     void (*tell)(void *to, const void *from, size_t n_bytes);
     void (*told)(void);
+    // And where calls can be repeated: what is called between record and recorded does not run but is kept, for replay; it
+    // neither waits nor allocates. Of a product's algorithms the fastest is taken from now on; overwrites y and aux, waits.
+    void (*record)(void);
+    void *(*recorded)(void);
+    void (*replay)(void *recording);
+    void (*forget)(void *recording);
+    void (*product_choose)(const Product *);
 } Kernels;
 
 /* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto"

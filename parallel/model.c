@@ -310,6 +310,7 @@ void model_free(Model *m) {
     mem_free(m->sums.sum);
     mem_free(m->grad_64);
     mirror_free(m);
+    replay_free(m);
     step_end_free(m);
     tensors_free(&m->tensors);
     *m = (Model){0};
@@ -344,10 +345,9 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
 /* ---- one pass over the sequences of a model ---- */
 
 /* x_last, and h_last = norm(x_last). */
-static void forward(Model *m, const int32_t *inputs, const int32_t *targets) {
+static void forward(Model *m) {
     int L = (int)m->shape.config.layers;
     stored_begin(m);
-    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, targets);
     embed(m, &m->tk, m->inputs, m->acts[0].x);
     for (int l = 0; l < L; l++)
         block_forward(m, l, &m->tk, &m->acts[l], l + 1 < L ? m->acts[l + 1].x : m->x_last);
@@ -373,17 +373,16 @@ static void backward(Model *m, bool last) {
     m->grads_fresh = false;
 }
 
-/* The sequences of one model. */
+/* The sequences of one model, whose tokens are there. */
 typedef struct Pass {
     Model *m;
-    const int32_t *inputs, *targets;
     bool backward, last; // pass of its step
 } Pass;
 
 static void pass_run(void *ctx) {
-    Pass *p = ctx;
+    const Pass *p = ctx;
     Model *m = p->m;
-    forward(m, p->inputs, p->targets);
+    forward(m);
     head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
     if (p->backward)
         backward(m, p->last);
@@ -393,19 +392,15 @@ static void pass_run(void *ctx) {
 
 /* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a collective, the other
  * computes. The first is ahead everywhere, so it is the one that finds gradients fresh. */
-static void run(Model *m, Pass p) {
-    int64_t n = m->B * m->shape.S;
-    Model *twin = m->twin;
-    p.m = m;
+static void passes_run(void *ctx) {
+    Pass p = *(Pass *)ctx, q = p;
+    Model *m = p.m, *twin = m->twin;
     if (!twin) {
         pass_run(&p);
         model_add_losses(m, m->losses, m->tk.T);
         return;
     }
-    Pass q = p;
     q.m = twin, p.last = false;
-    if (p.inputs) q.inputs += n;
-    if (p.targets) q.targets += n;
     twin->scale = m->scale, twin->exact = m->exact, twin->grads_fresh = false;
     twin->sums = m->sums;
     World *world = m->grid->world;
@@ -417,17 +412,27 @@ static void run(Model *m, Pass p) {
     model_add_losses(m, twin->losses, twin->tk.T);
 }
 
+static void tokens(Model *m, const int32_t *inputs, const int32_t *targets) {
+    int64_t n = m->B * m->shape.S;
+    model_tokens(m, &m->tk, n, inputs, targets);
+    if (m->twin)
+        model_tokens(m->twin, &m->twin->tk, n, inputs ? inputs + n : NULL,
+                     targets ? targets + n : NULL);
+}
+
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training);
     m->scale = scale;
     bool last = m->sums.left == 1;
-    run(m, (Pass){.inputs = inputs, .targets = targets, .backward = true, .last = last});
+    tokens(m, inputs, targets);
+    replay(m, passes_run, &(Pass){m, true, last});
     if (m->sums.left > 0) m->sums.left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     size_t n = (size_t)(m->B * m->shape.S);
-    run(m, (Pass){.inputs = inputs, .targets = targets});
+    tokens(m, inputs, targets);
+    passes_run(&(Pass){.m = m});
     if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
     if (losses && m->twin) model_get(m, losses + n, m->twin->losses, n * sizeof *losses);
 }
@@ -439,7 +444,8 @@ static void pass_logits(Model *m, const int32_t *inputs, float *logits) {
     acts(m, &a, all);
     arena_commit(&a);
     Act *row = acts(m, &a, all);
-    forward(m, inputs, NULL);
+    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, NULL);
+    forward(m);
     for (int64_t t = 0; t < m->B * m->shape.S; t++) {
         head_logits(m, &m->tk, row, m->h_last, t, 1);
         m->k->to_floats(logits + t * V, row, V);

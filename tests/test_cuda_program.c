@@ -70,6 +70,7 @@ TEST(cuda_program_trains_as_on_the_cpu) {
         CHECK(test_on_device ||
               strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
         CHECK(strstr(text, "available on the device"));
+        CHECK(strstr(text, "micro-steps are recorded once and replayed as graphs"));
         double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
         char cpu[8], emu[8];
         snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
@@ -106,6 +107,7 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
                  cases[i]);
         CHECK(run(dir, 0, text, sizeof text, command));
         CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
+        CHECK(strstr(text, "not replayed as graphs: a recording is of one rank"));
         for (int k = 0; k < 2; k++)
             CHECK_NEAR(recorded(dir, "emu", "\"loss\":", k) / recorded(dir, "cpu", "\"loss\":", k),
                        1, 1e-5);
@@ -182,7 +184,8 @@ TEST(cuda_program_resumes_with_the_same_bits) {
     CHECK(run(dir, 0, text, sizeof text,
               "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
               "--schedule constant --export-hf\"; "
-              "$EMU $O one --steps 4 --json one.json && $EMU $O half --steps 2 --save run && "
+              "$EMU $O one --steps 4 --json one.json --graphs none && "
+              "$EMU $O half --steps 2 --save run && "
               "$EMU $O two --steps 4 --save run --resume --json two.json && "
               "cmp one/model.safetensors two/model.safetensors"));
     for (int k = 0; k < 2; k++)
@@ -218,7 +221,7 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
     CHECK(
         run(dir, 0, text, sizeof text,
             "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
-            "--count"));
+            "--count --tune"));
     CHECK(strstr(text, "attention backward") && strstr(text, "AdamW"));
     CHECK(run(dir, 0, text, sizeof text,
               "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --trace "

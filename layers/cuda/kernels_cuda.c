@@ -4,6 +4,7 @@
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/families.h"
+#include "layers/cuda/graph.h"
 
 /* Arenas on the device. */
 static void *map(size_t n_bytes) {
@@ -36,6 +37,16 @@ static void unpin(void *p) {
 }
 static const ArenaMemory pinned = {.map = pin, .unmap = unpin};
 
+static void *recorded(void) {
+    return device_captured();
+}
+static void replay(void *recording) {
+    device_replay(recording);
+}
+static void forget(void *recording) {
+    device_graph_free(recording);
+}
+
 static Kernels table[2]; // of float words, of bf16 words
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -44,6 +55,8 @@ static void fill(void) {
         table[bf16] = *kernels_cuda_sizes(bf16);
         table[bf16].memory = &memory, table[bf16].pinned = &pinned;
         table[bf16].tell = device_tell, table[bf16].told = device_told;
+        table[bf16].record = device_capture, table[bf16].recorded = recorded;
+        table[bf16].replay = replay, table[bf16].forget = forget;
         activation_cuda(&table[bf16], bf16);
         adamw_cuda(&table[bf16], bf16);
         attention_cuda(&table[bf16], bf16);

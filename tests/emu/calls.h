@@ -5,11 +5,12 @@
 #include <stdint.h>
 
 typedef struct EmuCalls {
-    int64_t memory;   // allocations and what gives them back, of devices and of pinned memory
+    int64_t memory;   // allocations and what gives them back, of devices, pinned memory and graphs
     int64_t objects;  // streams and events that were made or destroyed
     int64_t waits;    // of the host, for a stream or an event
     int64_t unpinned; // copies of other host memory, for which the library may wait
-    int64_t launches; // kernels and copies that were put into streams
+    int64_t launches; // kernels, copies and graphs that were put into streams
+    int64_t replays;  // of graphs
     int64_t choices;  // of algorithms that cuBLASLt was asked for
 } EmuCalls;
 
