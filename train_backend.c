@@ -129,6 +129,11 @@ void print_machine(const Run *r) {
     if (r->device.used && r->group.size > 1)
         printf("         %d ranks on %d device%s\n", r->group.size, r->device.all,
                r->device.all > 1 ? "s" : "");
+    if (r->device.used && *o.train)
+        printf("         micro-steps are %s%s\n",
+               replay_obstacle(&r->m) ? "not replayed as graphs: "
+                                      : "recorded once and replayed as graphs",
+               replay_obstacle(&r->m) ? replay_obstacle(&r->m) : "");
     if (*r->device.unused.text)
         printf("         not on the GPU that is here: %s\n", r->device.unused.text);
 }

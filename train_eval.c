@@ -120,9 +120,9 @@ static void batch_to_check(void *ctx, int64_t step, int64_t first, int64_t n, in
     batch_fill_padded(&r->train, step, first, n, inputs, targets);
 }
 
-static AdamW rule_to_check(void *ctx, int64_t step, double norm) {
+static AdamW rule_to_check(void *ctx, int64_t step) {
     (void)ctx;
-    return update_rule(step, norm);
+    return update_rule(step);
 }
 
 bool check(Run *r) {
@@ -132,6 +132,7 @@ bool check(Run *r) {
                     .load = load_to_check,
                     .batch = batch_to_check,
                     .rule = rule_to_check,
+                    .clip = o.clip,
                     .limit = (double)o.timeout};
     return check_run(&r->m, &job, stdout);
 }

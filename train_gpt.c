@@ -92,28 +92,38 @@ static _Noreturn void stop_not_finite(Run *r, const char *what, double value) {
             : "A lower --lr or --clip, or fp32, may help");
 }
 
-/* Gradients of batch(step), by micro-steps, and the mean loss. False when a signal came between them: the weights are
- * still those after the last step, and --resume makes this one again. */
-static bool accumulate(Run *r, double *loss) {
+/* Mean over a model's own tokens. */
+static float loss_scale(const Run *r) {
+    return (float)grid_replicas(&r->grid) / (float)r->batch;
+}
+
+/* The place of this rank's sequences among those of a round of micro-steps. */
+static int64_t place_of(const Run *r) {
+    return mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
+}
+
+void rehearse(Run *r) {
+    batch_fill_padded(&r->train, r->state.step, place_of(r), r->micro, r->inputs, r->targets);
+    replay_prepare(&r->m, r->inputs, r->targets, loss_scale(r), micro_steps(r), o.tune);
+}
+
+/* Losses and gradients of batch(step), by micro-steps. False when a signal came between them: the weights are still those
+ * after the last step, and --resume makes this one again. */
+static bool accumulate(Run *r) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->places, step = r->state.step;
-    int64_t place = mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
-    float scale =
-        (float)grid_replicas(&r->grid) / (float)r->batch; // mean over a model's own tokens
+    int64_t at = 0, place = place_of(r);
     model_zero_grads(&r->m);
-    model_zero_losses(&r->m);
-    model_expect(&r->m, (per_step + round - 1) / round);
-    for (int64_t first = 0; first < per_step; first += round) {
+    model_expect(&r->m, micro_steps(r));
+    for (int64_t first = 0; first < per_step; first += round, at += r->micro * r->seq) {
         if (first && stopping(r)) return false;
-        batch_fill_padded(&r->train, step, first + place, r->micro, r->inputs, r->targets);
+        batch_fill_padded(&r->train, step, first + place, r->micro, r->inputs + at,
+                          r->targets + at);
         int64_t next = first + round < per_step ? first + round + place : place;
         if (next + r->micro <= per_step)
             batch_prefetch(&r->train, first + round < per_step ? step : step + 1, next, r->micro);
-        model_step(&r->m, r->inputs, r->targets, scale);
+        model_step(&r->m, r->inputs + at, r->targets + at, loss_scale(r));
     }
-    double sum = model_losses(&r->m);
-    if (!isfinite(sum)) stop_not_finite(r, "the loss", sum);
     model_reduce_grads(&r->m);
-    *loss = sum / (double)r->batch;
     return true;
 }
 
@@ -127,15 +137,13 @@ static double learning_rate(int64_t step) {
     return schedule_lr(&s, step);
 }
 
-AdamW update_rule(int64_t step, double norm) {
-    double scale = o.clip > 0 && norm > o.clip ? o.clip / (norm + 1e-6)
-                                               : 1; // as torch.nn.utils.clip_grad_norm_
+AdamW update_rule(int64_t step) {
     return (AdamW){.lr = (float)learning_rate(step),
                    .beta1 = (float)o.beta1,
                    .beta2 = (float)o.beta2,
                    .eps = (float)o.eps,
                    .weight_decay = (float)o.weight_decay,
-                   .grad_scale = (float)scale,
+                   .grad_scale = 1,
                    .step = step + 1};
 }
 
@@ -156,17 +164,21 @@ static void train_step(Run *r) {
         snprintf(saved, sizeof saved, " (--resume goes on from %" PRId64 ")", r->saved_step);
     snprintf(phase, sizeof phase, "step %" PRId64 "%s", r->state.step + 1, saved);
     world_set_phase(r->world, phase); // for the line of a rank that waits in vain
-    double t0 = now_ms(), loss;
-    AdamW rule;
+    double t0 = now_ms();
+    AdamW rule = update_rule(r->state.step);
+    bool may_skip = o.skip_loss_z > 0 || o.skip_norm_z > 0; // else a device need not wait for us
     int64_t before = received(r);
-    if (!accumulate(r, &loss)) return;
-    double own = model_grad_norm(&r->m), norm = outer_mean(&r->m, own);
+    if (!accumulate(r)) return;
+    model_sums_begin(&r->m);
+    if (!may_skip) model_update_clipped(&r->m, &rule, o.clip);
+    StepSums sums = model_sums_end(&r->m);
+    double loss = sums.loss / (double)r->batch, norm = outer_mean(&r->m, sums.norm);
+    if (!isfinite(loss)) stop_not_finite(r, "the loss", loss);
     if (!isfinite(norm)) stop_not_finite(r, "the gradient norm", norm);
     double loss_z = zscore_add(&r->state.loss_z, loss), norm_z = zscore_add(&r->state.norm_z, norm);
     bool skip = (o.skip_loss_z > 0 && loss_z > o.skip_loss_z) ||
                 (o.skip_norm_z > 0 && norm_z > o.skip_norm_z);
-    rule = update_rule(r->state.step, own);
-    if (!skip) model_update(&r->m, &rule);
+    if (may_skip && !skip) model_update_clipped(&r->m, &rule, o.clip);
     r->state.step++;
     outer_step(&r->outer, &r->m, r->state.step);
     if (r->state.step == o.steps) outer_meet(&r->outer, &r->m, r->state.step);
@@ -305,6 +317,7 @@ static void train(Run *r) {
         note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
         if (*o.save && r->saved_step != r->state.step) save(r);
     }
+    if (r->state.step < o.steps) rehearse(r);
     if (r->plan && !o.profile) refine(r);
     trace_prepare(r);
     while (train_on(r)) // the first step of a profile pays for page faults and does not count
@@ -329,7 +342,7 @@ static void end(Run *r) {
     if (*o.train) batches_free(&r->train), shards_close(&r->train_set);
     if (*o.val) batches_free(&r->val), shards_close(&r->val_set);
     if (*o.hellaswag) hellaswag_close(&r->hellaswag);
-    mem_free(r->inputs), mem_free(r->targets);
+    arena_free(&r->tokens);
     mem_free(r->init);
     model_free(&r->m);
     close_backend(r);

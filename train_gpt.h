@@ -1,6 +1,5 @@
-/* train_gpt -- a run of the trainer as one rank has it; shared by train_gpt.c (options, mesh, loop) and
- * train_eval.c (what a run does with its model besides training). The only files that know both data/ and
- * parallel/.
+/* train_gpt -- a run of the trainer as one rank has it, shared by the train_*.c: the only files that know
+ * data/ and parallel/.
  */
 #ifndef TRAIN_GPT_H
 #define TRAIN_GPT_H
@@ -70,7 +69,8 @@ typedef struct Run {
     int64_t trace_after;       // its first step follows this one
     bool trace_cold;           // too few steps come before it
     bool stopping;             // a signal came, and all ranks know
-    int32_t *inputs, *targets; // [micro, S]
+    Arena tokens;              // of a step on this rank
+    int32_t *inputs, *targets; // [micro-steps, micro, S]
 } Run;
 
 extern Options o;          // of the process
@@ -82,6 +82,9 @@ extern const Opt *options; // the table of o
         if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
     } while (0)
 
+/* Local. Micro-steps of a step; room for its tokens, instead of what there was. */
+int64_t micro_steps(const Run *r);
+void make_room_for_tokens(Run *r);
 /* Collective. From options to a model with weights and data; false when --memory ended it after the table. */
 bool prepare(Run *r);
 /* Collective. --matrix: what the ranks run on, and what they can send one another. */
@@ -94,9 +97,10 @@ bool file_in(const char *dir, const char *name);
 /* Collective. Has a signal come to any rank? So that all leave together. Local: the one that has come here, or 0. */
 bool stopping(void *run);
 int signal_here(void);
-/* Collective. The next step, and what follows it: records, evaluations, samples, saves. False where there is none: the
- * last one is made, or a signal came. */
+/* Collective. The next step, and what follows it. False where there is none: the last one is made, or a signal came. */
 bool train_on(Run *r);
+/* Collective, before the first step on a model: what it would meet for the first time it meets here. */
+void rehearse(Run *r);
 /* Collective. The startup search, where --layout auto or --plan asks for it: r->plan. False when --plan has printed it. */
 bool plan_run(Run *r);
 /* Local. Another team, of n threads: one at a time, for a team ties its rank's threads to cores. */
@@ -123,28 +127,24 @@ void refine(Run *r);
 void trace_prepare(Run *r);
 void trace_before(Run *r);
 void trace_after(Run *r);
-
 /* Collective. r->calibration: what the plan asks for, of this machine; rank 0 says what it does meanwhile. */
 void measure_machine(Run *r, Plan *p, const Detected *d);
 /* Local. The newest lines of the ledger, oldest first; returns how many. */
 int last_lines(LedgerLine lines[], int max);
-
 /* Local, of rank 0. Notes a step for the ledger; writes its line at the end of training. */
 void measure_step(Run *r, const StepRecord *s);
 void write_ledger(const Run *r);
 /* Local. Which computer: "2 x AMD EPYC 9575F 64-Core Processor, 8 cores". */
 void machine_words(const Run *r, char *buf, size_t n);
 
-/* Collective. Validation loss and HellaSwag, as the options say, printed and recorded. A signal ends it without
- * a result: whoever sent it may not wait. */
+/* Collective. Validation loss and HellaSwag, printed and recorded; a signal, whose sender may not wait, ends it without. */
 void evaluate_all(Run *r);
 /* Collective. --check-tp: do this mesh and one rank train the same? Rank 0 prints. */
 bool check(Run *r);
-/* Local. What the options say of the update after `step` steps, for a gradient of this norm. */
-AdamW update_rule(int64_t step, double norm);
-/* Collective. One sample: prompt and continuation (mem_free). live: printed token by token. */
+/* Local. What the options say of the update after `step` steps, but for --clip. */
+AdamW update_rule(int64_t step);
+/* Collective. One sample: prompt and continuation (mem_free), live: token by token; one between steps, recorded. */
 char *sample(Run *r, bool live);
-/* Collective. One sample between steps, noted and recorded. */
 void show_sample(Run *r);
 
 #endif

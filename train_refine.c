@@ -41,8 +41,8 @@ static bool move(void *ctx, int candidate) {
     }
     r->micro = c->micro;
     r->places = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
-    r->inputs = mem_realloc(r->inputs, (size_t)(r->micro * r->seq), sizeof *r->inputs);
-    r->targets = mem_realloc(r->targets, (size_t)(r->micro * r->seq), sizeof *r->targets);
+    make_room_for_tokens(r);
+    rehearse(r);
     r->predicted_ms = 1e3 * c->price.seconds;
     r->measured.n = 0;
     world_count_reset(r->world); // its rows are of groups that nobody uses any more

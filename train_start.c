@@ -127,6 +127,7 @@ static void plan_model(Run *r) {
                     .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)o.recompute,
                     .overlap = overlap,
                     .training = *o.train || !*o.init, // --memory alone is about training
+                    .replay = o.graphs == 0,
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
@@ -184,6 +185,22 @@ static void load_weights(Run *r, const char *checkpoint) {
     outer_begin(&r->outer, &r->m, r->state.step);
 }
 
+int64_t micro_steps(const Run *r) {
+    int64_t per_step = r->batch / r->seq, round = r->micro * r->places;
+    return (per_step + round - 1) / round;
+}
+
+/* Of all micro-steps: a device may still be copying those of the first when the host fills in those of the last. */
+void make_room_for_tokens(Run *r) {
+    size_t n = (size_t)(micro_steps(r) * r->micro * r->seq) * sizeof *r->inputs;
+    arena_free(&r->tokens);
+    r->tokens = arena_measure("tokens of a step");
+    r->tokens.memory = r->kernels->pinned;
+    arena_take(&r->tokens, n), arena_take(&r->tokens, n);
+    arena_commit(&r->tokens);
+    r->inputs = arena_take(&r->tokens, n), r->targets = arena_take(&r->tokens, n);
+}
+
 static void open_data(Run *r) {
     if (*o.train) {
         r->train_set = shards_open(o.train, r->config.vocab, r->team);
@@ -194,9 +211,7 @@ static void open_data(Run *r) {
         r->val = batches_make(&r->val_set, r->seq, 1, 0, false);
     }
     if (*o.hellaswag) r->hellaswag = hellaswag_open(o.hellaswag, r->config.vocab);
-    size_t n = (size_t)(r->micro * r->seq);
-    r->inputs = mem_calloc(n, sizeof *r->inputs);
-    r->targets = mem_calloc(n, sizeof *r->targets);
+    make_room_for_tokens(r);
 }
 
 /* What a long run writes at its end must not be found impossible there. */

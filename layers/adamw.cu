@@ -15,10 +15,10 @@ enum { THREADS = 256 };
 struct Update {
     float *param, *m, *v;
     const float *grad;
-    const AdamWNow *now; // NULL: the four of this struct
+    const AdamWNow *now; // NULL: grad_scale is that of this struct
     float grad_scale, shrink, inv_root2, rate;
     float rest1, beta2, rest2, eps; // 1 - beta1, beta2, 1 - beta2
-    bool decay, stochastic;
+    bool stochastic;
     uint64_t seed;
     int64_t first, step, n;
 };
@@ -48,10 +48,8 @@ __device__ __forceinline__ void round_word(bf16 &y, float x, bool stochastic, ui
 template <class E, int W> __global__ void update(Update u, E *words) {
     int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
     if (i >= u.n) return;
-    if (u.now) {
-        u.grad_scale = u.now->grad_scale, u.rate = u.now->rate, u.inv_root2 = u.now->inv_root2;
-        u.shrink = u.decay ? u.now->shrink : 1.0f, u.step = u.now->step;
-    }
+    if (u.now && !u.now->finite) return;
+    if (u.now) u.grad_scale = u.now->grad_scale;
     float p[W], m[W], v[W], g[W];
     load<float, W>(p, u.param + i);
     load<float, W>(m, u.m + i);
@@ -75,38 +73,30 @@ template <class E, int W> __global__ void update(Update u, E *words) {
     *reinterpret_cast<Words<E, W> *>(words + i) = w;
 }
 
-/* What a step makes of its number and learning rate; in double, as torch.optim.AdamW does. */
-__host__ __device__ inline void work_out(AdamWNow &now, double beta1, double beta2, double decay) {
-    double step = static_cast<double>(now.step);
-    now.shrink = static_cast<float>(1 - now.lr * decay);
-    now.inv_root2 = static_cast<float>(1 / sqrt(1 - pow(beta2, step)));
-    now.rate = static_cast<float>(now.lr / (1 - pow(beta1, step)));
-}
-
-__global__ void begin(AdamWNow *now, const double *squares, double clip, double beta1, double beta2,
-                      double decay) {
-    double norm = squares ? sqrt(*squares) : 0;
+__global__ void begin(AdamWNow *now, const Totals *totals, double clip) {
+    double norm = sqrt(totals->squares);
     now->grad_scale = clip > 0 && norm > clip ? static_cast<float>(clip / (norm + 1e-6)) : 1.0f;
-    work_out(*now, beta1, beta2, decay);
+    now->finite = isfinite(norm) && isfinite(totals->losses);
 }
 
-void begin_of(const AdamW *o, AdamWNow *now, const double *squares, double clip) {
-    LAUNCH(begin, 1, 1, 0, now, squares, clip, o->beta1, o->beta2, o->weight_decay);
+void begin_of(AdamWNow *now, const Totals *totals, double clip) {
+    LAUNCH(begin, 1, 1, 0, now, totals, clip);
 }
 
 template <class E>
 void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const float *grad,
               int64_t n, bool decay) {
-    AdamWNow now = {o->lr, o->step, static_cast<float>(o->grad_scale), 0, 0, 0};
+    double step = static_cast<double>(o->step); // in double, as torch.optim.AdamW does
     Update u = {};
-    work_out(now, o->beta1, o->beta2, o->weight_decay);
     u.param = param, u.m = m, u.v = v, u.grad = grad, u.now = o->now, u.n = n;
-    u.grad_scale = now.grad_scale, u.shrink = decay ? now.shrink : 1.0f;
-    u.inv_root2 = now.inv_root2, u.rate = now.rate, u.eps = static_cast<float>(o->eps);
+    u.grad_scale = static_cast<float>(o->grad_scale);
+    u.shrink = decay ? static_cast<float>(1 - o->lr * o->weight_decay) : 1.0f;
+    u.inv_root2 = static_cast<float>(1 / sqrt(1 - pow(o->beta2, step)));
+    u.rate = static_cast<float>(o->lr / (1 - pow(o->beta1, step)));
+    u.eps = static_cast<float>(o->eps);
     u.rest1 = static_cast<float>(1 - o->beta1), u.beta2 = static_cast<float>(o->beta2);
     u.rest2 = static_cast<float>(1 - o->beta2);
-    u.decay = decay, u.stochastic = o->stochastic;
-    u.seed = o->seed, u.first = o->first, u.step = o->step;
+    u.stochastic = o->stochastic, u.seed = o->seed, u.first = o->first, u.step = o->step;
     auto *words = static_cast<E *>(o->words);
     constexpr int W = 4;
     bool aligned = whole_words<float>(param, n) && whole_words<float>(m, 0) &&

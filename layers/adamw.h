@@ -15,16 +15,18 @@
 
 #include "base/team.h"
 
-/* Of an update whose calls are recorded once and repeated (a CUDA graph), what differs from step to step; on the device.
- * The host writes lr and step; adamw_begin(o, now, squares, clip) of the table works out the rest: grad_scale is
- * clip / (norm + 1e-6) where norm = sqrt(*squares), on the device as well, is larger than clip, else 1 (as it is without
- * squares, or with clip 0). */
+/* What a step is judged by, as sums: of its losses, of the squares of its gradients. */
+typedef struct Totals {
+    double losses, squares;
+} Totals;
+
+/* Of an update that the device decides about, as the host does not wait to learn its norm: adamw_begin(o, now, totals, clip)
+ * of the table writes it, on the device, from totals that lie there too. grad_scale is clip / (norm + 1e-6) where
+ * norm = sqrt(totals->squares) is larger than clip, else 1 (as it is with clip 0); where a total is not finite, no update
+ * that reads this changes anything. */
 typedef struct AdamWNow {
-    double lr;
-    int64_t step;
     float grad_scale;
-    float shrink, inv_root2,
-        rate; // 1 - lr weight_decay, 1 / sqrt(1 - beta2^step), lr / (1 - beta1^step)
+    bool finite;
 } AdamWNow;
 
 typedef struct AdamW {
@@ -32,7 +34,7 @@ typedef struct AdamW {
     double grad_scale;                          // clipping factor
     int64_t step;                               // 1 for the first update
     // CUDA; elsewhere none of them is set.
-    const AdamWNow *now; // lr, step and grad_scale are those that lie there
+    const AdamWNow *now; // of the device: instead of grad_scale
     void *words;         // [n] a copy of param in words of storage, which products read
     bool
         stochastic; // bf16 words: up with the probability of what rounding down cuts off, else to nearest

@@ -34,6 +34,8 @@
 typedef struct Kernels {
     size_t word;               // bytes of an activation
     const ArenaMemory *memory; // where all buffers lie; NULL: the host's
+    const ArenaMemory
+        *pinned; // the host's memory whose tokens and totals travel while it goes on; NULL: any
     void (*product)(Team *, const Product *);
     size_t (*product_workspace)(int n_threads);
     size_t (*attention_workspace)(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
@@ -111,11 +113,20 @@ typedef struct Kernels {
     double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
                   int64_t n, bool decay);
-    // Where the host does not wait for numbers (CUDA; NULL elsewhere): sums that stay on the device, and what the
-    // update makes of them.
+    // Where the host does not wait for numbers (CUDA; NULL elsewhere): sums that stay on the device, what the update
+    // makes of them, and the copy of a few bytes to pinned memory with the wait for it, not for what was begun later.
     void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
     void (*squares_to)(double *sum, const float *x, int64_t n, bool add);
-    void (*adamw_begin)(const AdamW *, AdamWNow *now, const double *squares, double clip);
+    void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
+    void (*tell)(void *to, const void *from, size_t n_bytes);
+    void (*told)(void);
+    // And where calls can be repeated: what is called between record and recorded does not run but is kept, for replay; it
+    // neither waits nor allocates. Of a product's algorithms the fastest is taken from now on; overwrites y and aux, waits.
+    void (*record)(void);
+    void *(*recorded)(void);
+    void (*replay)(void *recording);
+    void (*forget)(void *recording);
+    void (*product_choose)(const Product *);
 } Kernels;
 
 /* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto"

@@ -234,7 +234,7 @@ template <class E> struct Launchers {
         if (plan) product_plan_time(plan, p, bias_of(plan, p));
     }
 
-    static void fill(Kernels *k) { k->product = product_of; }
+    static void fill(Kernels *k) { k->product = product_of, k->product_choose = prepare; }
 };
 
 } // namespace

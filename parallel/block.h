@@ -38,10 +38,10 @@ Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first);
 void embed(Model *m, const Tokens *tk, const int32_t *tokens, Act *x);
 /* Adds the gradients of the tables, of dx: the stream's gradient. */
 void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act *dx);
-/* Sum of the losses of h (the stream, after the last norm), by chunks of head_rows tokens; m->losses[T].
+/* m->losses[T] of h (the stream, after the last norm), by chunks of head_rows tokens.
  * backward: also dh and the head's gradient. targets[T]. */
-double head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
-                 float scale, bool backward);
+void head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
+               float scale, bool backward);
 /* Logits of rows [row, row + n) of h (the stream, after the last norm): [n, head_columns], all columns
  * on all ranks, the V real ones first. */
 void head_logits(Model *m, const Tokens *tk, Act *logits, const Act *h, int64_t row, int64_t n);

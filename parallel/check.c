@@ -86,16 +86,15 @@ static double whole_step(Check *c, Model *m, int64_t step,
     const CheckJob *j = c->job;
     Probing looking = {look, c};
     int64_t tokens = j->sequences * m->shape.S;
-    double sum = 0;
     model_zero_grads(m);
     for (c->at = 0, c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
         j->batch(j->ctx, step, c->first, m->shape.B, inputs, targets);
         m->probing = c->first < c->round ? &looking : NULL;
         if (look == check_reorder) c->at = 0;
-        sum += model_step(m, inputs, targets, 1.0f / (float)tokens);
+        model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
     m->probing = NULL;
-    return sum / (double)tokens;
+    return model_losses(m) / (double)tokens;
 }
 
 static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *targets) {
@@ -104,7 +103,6 @@ static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *target
     Probing looking = {check_mesh, c};
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
-    double sum = 0;
     c->at = c->at_second = 0;
     model_zero_grads(m);
     model_expect(m, (j->sequences + c->round - 1) /
@@ -113,12 +111,12 @@ static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *target
         j->batch(j->ctx, step, first + place, m->shape.B, inputs, targets);
         m->probing = first == 0 ? &looking : NULL;
         if (m->twin) m->twin->probing = m->probing;
-        sum += model_step(m, inputs, targets, 1.0f / (float)tokens);
+        model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
     m->probing = NULL;
     if (m->twin) m->twin->probing = NULL;
     model_reduce_grads(m);
-    return model_sum(m, sum) / (double)tokens;
+    return model_losses(m) / (double)tokens;
 }
 
 /* ---- rows */
@@ -262,7 +260,7 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     if (lead) {
         loss[0] = whole_step(c, &c->one, step, check_keep, inputs, targets);
         loss[1] = whole_step(c, &c->other, step, check_reorder, inputs, targets);
-        norm[0] = model_grad_norm(&c->one), norm[1] = model_grad_norm(&c->other);
+        norm[0] = model_sums(&c->one).norm, norm[1] = model_sums(&c->other).norm;
     }
     group_barrier(&c->group);
     if (world) world_set_limit(world, c->job->limit);
@@ -270,13 +268,13 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     t->ok &= !c->verdict[0];
     check_number(c, t, ROW_LOSS, mesh_loss, loss[0], loss[1]);
     for (int i = c->m->tensors.n - 1; i >= 0; i--) check_gradient(c, t, i); // as backward goes
-    double mesh_norm = model_grad_norm(c->m);
+    double mesh_norm = model_sums(c->m).norm;
     check_number(c, t, ROW_NORM, mesh_norm, norm[0], norm[1]);
-    AdamW rule = c->job->rule(c->job->ctx, step, mesh_norm);
-    model_update(c->m, &rule);
+    AdamW rule = c->job->rule(c->job->ctx, step);
+    model_update_clipped(c->m, &rule, c->job->clip);
     if (lead) {
-        rule = c->job->rule(c->job->ctx, step, norm[0]), model_update(&c->one, &rule);
-        rule = c->job->rule(c->job->ctx, step, norm[1]), model_update(&c->other, &rule);
+        model_update_clipped(&c->one, &rule, c->job->clip);
+        model_update_clipped(&c->other, &rule, c->job->clip);
     }
     c->moved = (double)rule.lr;
     check_parameters(c, t);

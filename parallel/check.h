@@ -30,8 +30,9 @@ typedef struct CheckJob {
     /* Local. Sequences [first, first + n) of a step; those from `sequences` on have no targets. */
     void (*batch)(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                   int32_t *targets);
-    /* Local. The update of a step (0, 1, ...) with this gradient norm. */
-    AdamW (*rule)(void *ctx, int64_t step, double norm);
+    /* Local. The update of a step (0, 1, ...), but for its clipping. */
+    AdamW (*rule)(void *ctx, int64_t step);
+    double clip;  // 0: never
     double limit; // of waiting while ranks talk (world_set_limit); not while rank 0 works alone
 } CheckJob;
 

@@ -121,14 +121,16 @@ static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
         if (call->op == COLL_REDUCE && i == call->root) f.dst[0] = (char *)theirs->dst + at * bytes;
     }
     if (blocks) f.dst[0] = call->dst;
-    device_fold(s, &f, call->type == COLL_BF16);
+    device_fold(s, &f, (size_t)bytes);
 }
 
 static void refuse_others(const CollCall *call) {
     if (!coll_spreads(call->op)) return;
-    if (call->fold != COLL_SUM || (call->type != COLL_F32 && call->type != COLL_BF16))
+    bool sums = call->type == COLL_F32 || call->type == COLL_BF16 || call->type == COLL_F64;
+    if (call->fold != COLL_SUM || !sums)
         die_at(call->file, call->line, "coll_start", 1,
-               "collective \"%s\": on devices there are only sums of fp32 and bf16", call->what);
+               "collective \"%s\": on devices there are only sums of fp32, bf16 and fp64",
+               call->what);
 }
 
 /* ---- calls */

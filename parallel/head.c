@@ -177,8 +177,8 @@ static void classify(Model *m, int64_t rows, const int32_t *targets, float *loss
 }
 
 /* With bulk the sum of dh runs under the last product dw. */
-double head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
-                 float scale, bool backward) {
+void head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
+               float scale, bool backward) {
     const Linear *l = &m->linear[LINEAR_HEAD];
     int64_t C = m->w.C_all, T = tk->T;
     const Act *whole = path_run(&l->x, acts_type(m), h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
@@ -216,5 +216,4 @@ double head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_
         probe(m,
               &(Probe){.name = "dh", .layer = -1, .at = dh, .side = SIDE_STREAM, .path = &l->dx});
     }
-    return m->k->sum_of(m->losses, T);
 }

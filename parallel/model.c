@@ -169,7 +169,6 @@ static void cut_workspace(Model *m, Arena *a) {
         m->dwide = acts(m, a, rows * m->w.up);
         m->dact = c->act == ACT_SWIGLU ? acts(m, a, rows * m->w.F) : NULL;
         m->norm_work = arena_take(a, m->k->norm_workspace(T_x, m->w.C));
-        if (m->k->squares_to) m->squares = arena_take(a, sizeof *m->squares);
     }
     m->product_work = arena_take(a, m->k->product_workspace(threads));
     m->attention_work =
@@ -186,6 +185,7 @@ static void walk(Model *m) {
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
     cut_activations(m, acts);
     cut_workspace(m, work);
+    step_end_room(m, work);
     if (!m->twin) return;
     BlockActs *own = m->twin->acts;
     *m->twin = *m;
@@ -280,6 +280,7 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (m->k->memory && !m->shape.borrow) mirror_make(m);
+    step_end_make(m);
 }
 
 void model_imagine(Model *m) {
@@ -309,6 +310,8 @@ void model_free(Model *m) {
     mem_free(m->sums.sum);
     mem_free(m->grad_64);
     mirror_free(m);
+    replay_free(m);
+    step_end_free(m);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }
@@ -324,6 +327,7 @@ void model_zero_grads(Model *m) {
         m->k->zero(m->team, t->grad, (size_t)n * sizeof(float));
         if (m->exact) memset(m->grad_64[i], 0, (size_t)n * sizeof **m->grad_64);
     }
+    model_zero_losses(m);
     m->grads_fresh = true;
     m->sums.started = m->sums.done = 0, m->sums.left = 0;
 }
@@ -341,10 +345,9 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
 /* ---- one pass over the sequences of a model ---- */
 
 /* x_last, and h_last = norm(x_last). */
-static void forward(Model *m, const int32_t *inputs, const int32_t *targets) {
+static void forward(Model *m) {
     int L = (int)m->shape.config.layers;
     stored_begin(m);
-    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, targets);
     embed(m, &m->tk, m->inputs, m->acts[0].x);
     for (int l = 0; l < L; l++)
         block_forward(m, l, &m->tk, &m->acts[l], l + 1 < L ? m->acts[l + 1].x : m->x_last);
@@ -370,46 +373,34 @@ static void backward(Model *m, bool last) {
     m->grads_fresh = false;
 }
 
-/* The sequences of one model. */
+/* The sequences of one model, whose tokens are there. */
 typedef struct Pass {
     Model *m;
-    const int32_t *inputs, *targets;
     bool backward, last; // pass of its step
-    double sum;          // of losses
 } Pass;
 
 static void pass_run(void *ctx) {
-    Pass *p = ctx;
+    const Pass *p = ctx;
     Model *m = p->m;
-    forward(m, p->inputs, p->targets);
-    p->sum = head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
+    forward(m);
+    head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
     if (p->backward)
         backward(m, p->last);
     else
         stored_end(m);
 }
 
-/* Tokens of this coordinate of d x z, as the loss counts them; with --exact as integers. */
-static void add_losses(Model *m, const Pass *p) {
-    m->loss_sum += p->sum;
-    if (m->exact) exact_add_losses(m, p->m->losses, p->m->tk.T);
-}
-
 /* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a collective, the other
  * computes. The first is ahead everywhere, so it is the one that finds gradients fresh. */
-static double run(Model *m, Pass p) {
-    int64_t n = m->B * m->shape.S;
-    Model *twin = m->twin;
-    p.m = m;
+static void passes_run(void *ctx) {
+    Pass p = *(Pass *)ctx, q = p;
+    Model *m = p.m, *twin = m->twin;
     if (!twin) {
         pass_run(&p);
-        add_losses(m, &p);
-        return p.sum;
+        model_add_losses(m, m->losses, m->tk.T);
+        return;
     }
-    Pass q = p;
     q.m = twin, p.last = false;
-    if (p.inputs) q.inputs += n;
-    if (p.targets) q.targets += n;
     twin->scale = m->scale, twin->exact = m->exact, twin->grads_fresh = false;
     twin->sums = m->sums;
     World *world = m->grid->world;
@@ -417,36 +408,33 @@ static double run(Model *m, Pass p) {
     turns_run(m->turns, pass_run, &p, &q);
     if (world) world_set_yield(world, NULL, NULL);
     m->sums = twin->sums;
-    add_losses(m, &p);
-    add_losses(m, &q);
-    return p.sum + q.sum;
+    model_add_losses(m, m->losses, m->tk.T);
+    model_add_losses(m, twin->losses, twin->tk.T);
 }
 
-void model_zero_losses(Model *m) {
-    m->loss_sum = 0;
-    memset(m->loss_64, 0, sizeof m->loss_64);
+static void tokens(Model *m, const int32_t *inputs, const int32_t *targets) {
+    int64_t n = m->B * m->shape.S;
+    model_tokens(m, &m->tk, n, inputs, targets);
+    if (m->twin)
+        model_tokens(m->twin, &m->twin->tk, n, inputs ? inputs + n : NULL,
+                     targets ? targets + n : NULL);
 }
 
-double model_losses(Model *m) {
-    return m->exact ? exact_loss_total(m) : model_sum(m, m->loss_sum);
-}
-
-double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
+void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training);
     m->scale = scale;
     bool last = m->sums.left == 1;
-    double sum =
-        run(m, (Pass){.inputs = inputs, .targets = targets, .backward = true, .last = last});
+    tokens(m, inputs, targets);
+    replay(m, passes_run, &(Pass){m, true, last});
     if (m->sums.left > 0) m->sums.left--;
-    return sum;
 }
 
-double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
+void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     size_t n = (size_t)(m->B * m->shape.S);
-    double sum = run(m, (Pass){.inputs = inputs, .targets = targets});
+    tokens(m, inputs, targets);
+    passes_run(&(Pass){.m = m});
     if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
     if (losses && m->twin) model_get(m, losses + n, m->twin->losses, n * sizeof *losses);
-    return sum;
 }
 
 static void pass_logits(Model *m, const int32_t *inputs, float *logits) {
@@ -456,7 +444,8 @@ static void pass_logits(Model *m, const int32_t *inputs, float *logits) {
     acts(m, &a, all);
     arena_commit(&a);
     Act *row = acts(m, &a, all);
-    forward(m, inputs, NULL);
+    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, NULL);
+    forward(m);
     for (int64_t t = 0; t < m->B * m->shape.S; t++) {
         head_logits(m, &m->tk, row, m->h_last, t, 1);
         m->k->to_floats(logits + t * V, row, V);

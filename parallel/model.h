@@ -34,8 +34,10 @@
 #include "parallel/grid.h"
 #include "parallel/linear.h"
 #include "parallel/overlap.h"
+#include "parallel/replay.h"
 #include "parallel/shard.h"
 #include "parallel/stored.h"
+#include "parallel/update.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 const char *recompute_word(Recompute r); // as --recompute has it
@@ -49,6 +51,7 @@ typedef struct ModelShape {
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
     int outer;    // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
+    bool replay;  // micro-steps may be recorded: parallel/replay.h
     bool samples; // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
@@ -56,7 +59,7 @@ typedef struct ModelShape {
 
 enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, ARENA_OUTER, N_ARENAS };
 
-typedef struct Model {
+struct Model {
     ModelShape shape;
     const Grid *grid; // never NULL
     const Kernels *k;
@@ -87,16 +90,16 @@ typedef struct Model {
     void *product_work, *attention_work, *norm_work;
     bool exact;        // grid->layout.exact, but while its price is measured
     int64_t **grad_64; // [tensors.n]
-    double *squares;   // of gradients, where the kernels' memory is not the host's; else NULL
     ExactWork ex;
-    float scale;     // of the last model_step
-    double loss_sum; // since model_zero_losses
+    float scale; // of the last model_step
     int64_t loss_64[2];
-    MeshWork work;            // what is gathered or partial: parallel/linear.h
+    StepEnd end;
+    Replay replays[REPLAY_KINDS]; // [are gradients fresh?]
+    MeshWork work;                // what is gathered or partial: parallel/linear.h
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct Probing *probing; // who looks at every tensor of a step: parallel/probe.h; or NULL
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
-} Model;
+};
 
 /* Local, pure. Activations n elements after x, and how collectives take them: in words of the kernels. */
 #define acts_at(m, x, n) act_at(x, n, (m)->k->word)
@@ -112,37 +115,25 @@ void model_free(Model *m);
 /* Local. Gives back everything but weights and moments: until model_free they can only be copied. */
 void model_keep_state(Model *m);
 
-/* Local. Starts a new step: gradients count as zero. */
+/* Local. Starts a new step: gradients and losses count as zero. */
 void model_zero_grads(Model *m);
 /* Local, after it. The step has n micro-steps: in the last one sums of gradients may begin early. */
 void model_expect(Model *m, int64_t n);
 /* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
- * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale.
- * Returns the sum of losses over the targets of this coordinate (a target of -1 is not counted). */
-double model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
-/* Collective over the mesh. Forward only; the sum of losses; losses[B,S] of each token where it is not NULL. */
-double model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
+ * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale (a target of -1 is
+ * not counted). Inputs and targets in the kernels' pinned memory are read until model_sums_end or model_losses returns. */
+void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
+/* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
+void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
 /* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them to tk->T. */
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
                   const int32_t *targets);
-/* Collective over d x z. The sum of a number of each coordinate, such as model_step's. */
+/* Collective over d x z. The sum of a number, or of n floats, of each coordinate. */
 double model_sum(Model *m, double x);
-/* The losses of every model_step and model_loss are added up: local, from zero; collective over d x z, their sum
- * over all coordinates, the same on all ranks and, with --exact, on all meshes. */
-void model_zero_losses(Model *m);
-double model_losses(Model *m);
 void model_sum_floats(Model *m, float *x, int64_t n);
 /* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools: big). */
 void model_logits(Model *m, const int32_t *inputs, float *logits);
 
-/* Collective over the mesh, once after the last micro-step: sums the gradients over the axes along which
- * they are still partial. */
-void model_reduce_grads(Model *m);
-/* Collective over the mesh, after model_reduce_grads. Norm of all gradients, every parameter counted once; of this
- * replica where replicas are apart. */
-double model_grad_norm(Model *m);
-/* Collective over the mesh. One AdamW step on every tensor. */
-void model_update(Model *m, const AdamW *o);
 /* Collective over the mesh. Name of the first tensor with a value that is not finite on any rank, in the order of a step:
  * parameters, activations of the last micro-step, gradients from the head back to the embedding. "": all are finite. */
 void model_first_nonfinite(Model *m, char *name, size_t n);

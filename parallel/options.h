@@ -15,8 +15,8 @@ typedef struct Options {
     double outer_lr, outer_momentum;
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
-    int backend, calibrate, wait, dtype, recompute, schedule;
-    bool plan, resume, memory, matrix, profile, count, exact;
+    int backend, graphs, calibrate, wait, dtype, recompute, schedule;
+    bool tune, plan, resume, memory, matrix, profile, count, exact;
 } Options;
 
 /* Local. The table whose rows point into o. One at a time: the next call returns the same memory. */

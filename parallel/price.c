@@ -139,7 +139,6 @@ static void step(Model *m, Tape *t, const PriceShape *s, TapeRun *r) {
     t->repeats = n < 2 || s->whole ? 1 : n - 1 - last;
     r->begin[PART_ZERO] = t->n_events;
     model_zero_grads(m);
-    model_zero_losses(m);
     model_expect(m, 1 + middle + last);
     r->begin[PART_MICRO_1] = t->n_events;
     model_step(m, NULL, NULL, 1);
@@ -148,11 +147,11 @@ static void step(Model *m, Tape *t, const PriceShape *s, TapeRun *r) {
     r->begin[PART_LAST] = t->n_events;
     if (last) model_step(m, NULL, NULL, 1);
     r->begin[PART_END] = t->n_events;
-    model_losses(m);
     model_reduce_grads(m);
-    outer_mean(m, model_grad_norm(m));
+    model_sums_begin(m);
+    outer_mean(m, 1);
     AdamW rule = {.step = 1};
-    model_update(m, &rule);
+    model_update_clipped(m, &rule, 1);
     r->begin[N_TAPE_PARTS] = r->met = t->n_events;
     if (!m->grid->apart || s->every == 0) return;
     outer_sums(&(Outer){.every = s->every, .fragments = s->fragments}, m);

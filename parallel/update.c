@@ -1,4 +1,4 @@
-/* The end of a step: gradients become whole, their norm, AdamW on every parameter. model.h has the
+/* The end of a step: gradients become whole, their norm, AdamW on every parameter. update.h has the
  * contracts.
  *
  *   kv        gradients of key and value heads that neighbours hold in copies are added
@@ -10,6 +10,7 @@
  *             what is stored of them; products get their copy, where they have one
  */
 #include <math.h>
+#include <string.h>
 
 #include "parallel/coll_call.h"
 #include "parallel/exact.h"
@@ -54,28 +55,86 @@ static double all_sum(Comm *c, double x, const char *what) {
     return x;
 }
 
+static Comm *over_losses(const Model *m) {
+    return grid_comm(m->grid, axes_of("d.z"));
+}
+
 double model_sum(Model *m, double x) {
-    return all_sum(grid_comm(m->grid, axes_of("d.z")), x, "sum of losses");
+    return all_sum(over_losses(m), x, "sum of losses");
 }
 
 void model_sum_floats(Model *m, float *x, int64_t n) {
-    Comm *c = grid_comm(m->grid, axes_of("d.z"));
-    coll_sum(c, COLL_F32, x, n, "losses of tokens");
+    coll_sum(over_losses(m), COLL_F32, x, n, "losses of tokens");
 }
 
-/* A sum of squares in the making: here, or where the kernels' memory is, for the host would wait for each. */
+/* ---- what a step is judged by */
+
+enum { MINE, WHOLE }; // of the totals on a device
+
+void step_end_room(Model *m, Arena *a) {
+    if (!m->k->sum_to) return;
+    m->end.totals = arena_take(a, (WHOLE + 1) * sizeof *m->end.totals);
+    m->end.now = arena_take(a, sizeof *m->end.now);
+}
+
+void step_end_make(Model *m) {
+    Arena *a = &m->end.memory;
+    if (!m->end.totals) return;
+    *a = arena_measure("totals on the host");
+    a->memory = m->k->pinned;
+    arena_take(a, sizeof *m->end.told);
+    arena_commit(a);
+    m->end.told = arena_take(a, sizeof *m->end.told);
+}
+
+void step_end_free(Model *m) {
+    arena_free(&m->end.memory);
+}
+
+void model_zero_losses(Model *m) {
+    m->end.loss = 0;
+    memset(m->loss_64, 0, sizeof m->loss_64);
+    if (m->end.totals) m->k->zero(m->team, &m->end.totals[MINE], sizeof *m->end.totals);
+}
+
+void model_add_losses(Model *m, const float *losses, int64_t n) {
+    if (m->end.totals)
+        m->k->sum_to(&m->end.totals[MINE].losses, losses, n, true);
+    else if (m->exact)
+        exact_add_losses(m, losses, n);
+    else
+        m->end.loss += m->k->sum_of(losses, n);
+}
+
+/* On the device. */
+static Totals *whole_losses(Model *m) {
+    Totals *whole = &m->end.totals[WHOLE];
+    m->k->copy(m->team, whole, 1, &m->end.totals[MINE], 1, 1, 1, sizeof *whole);
+    coll_sum(over_losses(m), COLL_F64, &whole->losses, 1, "sum of losses");
+    return whole;
+}
+
+double model_losses(Model *m) {
+    double sum;
+    if (m->exact) return exact_loss_total(m);
+    if (!m->end.totals) return model_sum(m, m->end.loss);
+    model_get(m, &sum, &whole_losses(m)->losses, sizeof sum);
+    return sum;
+}
+
+/* The squares of this rank: on the device, or returned. */
 typedef struct Squares {
     Model *m;
-    double sum;
+    double *there, here; // there: on the device, or NULL
     bool begun;
 } Squares;
 
 static void add_squares(Squares *s, const float *x, int64_t n) {
     Model *m = s->m;
-    if (m->squares)
-        m->k->squares_to(m->squares, x, n, s->begun);
+    if (s->there)
+        m->k->squares_to(s->there, x, n, s->begun);
     else
-        s->sum += m->k->sum_of_squares(m->team, x, n);
+        s->here += m->k->sum_of_squares(m->team, x, n);
     s->begun = true;
 }
 
@@ -95,13 +154,40 @@ static void add_gradient(Squares *s, const Tensor *t) {
         add_squares(s, g + r.at, r.n);
 }
 
-double model_grad_norm(Model *m) {
-    Squares s = {.m = m};
-    if (m->exact) return exact_grad_norm(m);
+static double add_gradients(Model *m, double *there) {
+    Squares s = {.m = m, .there = there};
     for (int i = 0; i < m->tensors.n; i++) add_gradient(&s, &m->tensors.t[i]);
-    if (m->squares && s.begun) model_get(m, &s.sum, m->squares, sizeof s.sum);
-    return sqrt(all_sum(grid_model(m->grid), s.sum, "gradient norm"));
+    if (there && !s.begun) m->k->zero(m->team, there, sizeof *there);
+    return s.here;
 }
+
+void model_sums_begin(Model *m) {
+    static const char what[] = "gradient norm";
+    StepSums *sums = &m->end.sums;
+    if (!m->end.totals) {
+        sums->loss = model_losses(m);
+        sums->norm = m->exact ? exact_grad_norm(m)
+                              : sqrt(all_sum(grid_model(m->grid), add_gradients(m, NULL), what));
+        return;
+    }
+    Totals *whole = whole_losses(m);
+    add_gradients(m, &whole->squares);
+    coll_sum(grid_model(m->grid), COLL_F64, &whole->squares, 1, what);
+    m->k->tell(m->end.told, whole, sizeof *whole);
+}
+
+StepSums model_sums_end(Model *m) {
+    if (!m->end.totals) return m->end.sums;
+    m->k->told();
+    return (StepSums){m->end.told->losses, sqrt(m->end.told->squares)};
+}
+
+StepSums model_sums(Model *m) {
+    model_sums_begin(m);
+    return model_sums_end(m);
+}
+
+/* ---- the update */
 
 static bool has_words(const Tensor *t) {
     return t->words != t->param;
@@ -135,4 +221,17 @@ void model_update(Model *m, const AdamW *o) {
         if (has_words(t) && n != tensor_part(t, PART_MOMENTS))
             m->k->to_words(t->words, t->param, n);
     }
+}
+
+void model_update_clipped(Model *m, const AdamW *o, double clip) {
+    AdamW own = *o;
+    StepSums s = m->end.sums;
+    if (m->end.totals) {
+        m->k->adamw_begin(m->end.now, &m->end.totals[WHOLE], clip);
+        own.now = m->end.now;
+    } else {
+        if (!isfinite(s.loss) || !isfinite(s.norm)) return;
+        own.grad_scale = clip > 0 && s.norm > clip ? (float)(clip / (s.norm + 1e-6)) : 1;
+    }
+    model_update(m, &own);
 }

@@ -219,7 +219,8 @@ static void exact_rows(Kernels *table) {
 const Kernels *kernels_watched(const Kernels *k, KernelWatch f, void *ctx) {
     static _Thread_local Kernels table;
     inner = k, watch = f, watch_ctx = ctx;
-    table = *k; // what is not watched stays as it is
+    table = *k;          // what is not watched stays as it is
+    table.record = NULL; // what is recorded takes no time that could be told
     table.product = product_;
     table.embedding_forward = embedding_forward_, table.embedding_backward = embedding_backward_;
     table.norm_forward = norm_forward_, table.norm_backward = norm_backward_;

@@ -16,7 +16,7 @@ typedef struct KernelSpan {
 
 typedef void (*KernelWatch)(void *ctx, const KernelSpan *s);
 
-/* Local. The table that runs `inner` and then calls f; one at a time in a thread. */
+/* Local. The table that runs `inner` and then calls f, and records nothing for replay; one at a time in a thread. */
 const Kernels *kernels_watched(const Kernels *inner, KernelWatch f, void *ctx);
 /* Local, pure. "x w", "x w'" or "x' dy": which of the three products of a linear layer it is. */
 const char *product_form(const Product *p);

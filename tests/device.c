@@ -1,6 +1,7 @@
 /* device -- build/cuda/run_tests: the tests of CUDA kernels where a GPU runs them, compiled by nvcc. What they ask of the
  * emulator a GPU does as it likes: how threads and streams follow each other, how many devices there are. What only an
  * emulator does for them (NEEDS_EMULATION) they leave out. */
+#include "tests/emu/calls.h"
 #include "tests/emu/cublaslt.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/nccl.h"
@@ -31,6 +32,7 @@ void emu_forget_wait(int n) {
     (void)n;
 }
 
+EmuCalls emu_calls; // it counts none
 EmuLt emu_lt;
 void emu_lt_slow(int algorithm) {
     (void)algorithm;

@@ -69,15 +69,17 @@ static int64_t parts(const MeshRun *r) {
     return r->in_halves ? 2 : 1;
 }
 
-static double one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_t *targets) {
+static int64_t counted(const Job *job, const Mesh *mesh) {
+    return job->r->sequences * job->r->S * (job->r->alike ? mesh->size[AXIS_D] : 1);
+}
+
+static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_t *targets) {
     const Mesh *mesh = &m->grid->mesh;
     Axes places = axes_of(job->r->alike ? "z" : "d.z");
     int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places),
             B = m->shape.B * parts(job->r), part = m->shape.B * m->shape.S;
-    int64_t all = job->r->sequences,
-            count = all * job->r->S * (job->r->alike ? mesh->size[AXIS_D] : 1);
+    int64_t all = job->r->sequences, count = counted(job, mesh);
     model_zero_grads(m);
-    model_zero_losses(m);
     model_expect(m, (all + n * B - 1) / (n * B) * parts(job->r));
     for (int64_t first = 0; first < all; first += n * B) {
         tokens(job, step, first + here * B, B, inputs, targets);
@@ -86,7 +88,6 @@ static double one_step(const Job *job, Model *m, int step, int32_t *inputs, int3
                        (float)grid_replicas(m->grid) / (float)count);
     }
     model_reduce_grads(m);
-    return model_losses(m) / (double)count;
 }
 
 static int64_t received(const World *w, const char *what) {
@@ -168,10 +169,9 @@ static int rank_main(World *w, void *ctx) {
     world_count_reset(w);
     for (int step = 0; step < (r->steps ? r->steps : MESH_STEPS); step++) {
         if (r->next && step == r->move) place_move(p, job, &outer);
-        job->losses[rank][step] = one_step(job, &p->m, step, p->inputs, p->targets);
-        double norm = model_grad_norm(&p->m);
-        job->norms[rank][step] = outer_mean(&p->m, norm);
-        model_update(
+        one_step(job, &p->m, step, p->inputs, p->targets);
+        model_sums_begin(&p->m);
+        model_update_clipped(
             &p->m,
             &(AdamW){
                 .lr = 0.01f,
@@ -179,8 +179,11 @@ static int rank_main(World *w, void *ctx) {
                 .beta2 = 0.95f,
                 .eps = 1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
                 .weight_decay = 0.1f,
-                .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
-                .step = step + 1});
+                .step = step + 1},
+            1);
+        StepSums sums = model_sums_end(&p->m);
+        job->losses[rank][step] = sums.loss / (double)counted(job, &p->grid.mesh);
+        job->norms[rank][step] = outer_mean(&p->m, sums.norm);
         outer_step(&outer, &p->m, step + 1);
         if (r->after) r->after(&p->m, step, r->ctx);
     }

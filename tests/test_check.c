@@ -94,7 +94,7 @@ static void batch(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *in
     }
 }
 
-static AdamW rule(void *ctx, int64_t step, double norm) {
+static AdamW rule(void *ctx, int64_t step) {
     (void)ctx;
     return (AdamW){.lr = 0.01f,
                    .beta1 = 0.9f,
@@ -102,7 +102,6 @@ static AdamW rule(void *ctx, int64_t step, double norm) {
                    .eps =
                        1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
                    .weight_decay = 0.1f,
-                   .grad_scale = norm > 1 ? (float)(1 / norm) : 1,
                    .step = step + 1};
 }
 
@@ -131,6 +130,7 @@ static int rank_main(World *w, void *ctx) {
                     .load = load,
                     .batch = batch,
                     .rule = rule,
+                    .clip = 1,
                     .limit = 60};
     FILE *f = world_rank(w) == 0 ? open_memstream(&j->text, &j->n_text) : NULL;
     j->ok[world_rank(w)] = check_run(&m, &job, f);

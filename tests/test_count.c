@@ -207,12 +207,10 @@ static void train(Job *job, World *w, Model *m) {
     int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * i % job->config.vocab);
     world_count_reset(w);
-    double sum = 0;
     model_zero_grads(m);
-    for (int i = 0; i < job->micro_steps; i++) sum += model_step(m, tokens, tokens, 0.01f);
+    for (int i = 0; i < job->micro_steps; i++) model_step(m, tokens, tokens, 0.01f);
     model_reduce_grads(m);
-    model_sum(m, sum);
-    outer_mean(m, model_grad_norm(m));
+    outer_mean(m, model_sums(m).norm);
     model_update(m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1});
     mem_free(tokens);
 }

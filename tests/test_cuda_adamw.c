@@ -74,32 +74,41 @@ TEST(cuda_adamw_matches_double) {
             }
 }
 
-/* Step, rate and clipping read from the device give the bits that they give as arguments. */
-TEST(cuda_adamw_reads_the_step_from_the_device) {
-    enum { N = 1000 };
+/* Clipping read from the device gives the bits that it gives as an argument; where a sum is not finite nothing is touched. */
+TEST(cuda_adamw_decides_on_the_device) {
+    enum { N = 1000, FINE = 2 };
     const Kernels *k = kernels_cuda(false);
-    for (int clipped = 0; clipped < 2; clipped++)
+    static const struct {
+        Totals totals;
+        double clip, scale;
+    } of[] = {{{3, 6.25}, 0.5, 0.5 / (2.5 + 1e-6)},
+              {{3, 6.25}, 0, 1},
+              {{3, NAN}, 0.5, 0},
+              {{3, INFINITY}, 0, 0},
+              {{-INFINITY, 6.25}, 0.5, 0}};
+    for (int i = 0; i < 5; i++)
         for (EACH_ORDER(order)) {
-            AdamW o = usual;
-            AdamWNow now = {.lr = o.lr, .step = 3};
-            double squares = 6.25, clip = clipped ? 0.5 : 0;
-            o.step = 3, o.grad_scale = clipped ? 0.5 / (2.5 + 1e-6) : 1;
+            AdamW o = usual, decided = usual;
+            AdamWNow now;
+            o.step = decided.step = 3, o.grad_scale = of[i].scale, decided.grad_scale = NAN;
             cuda_begin(*order);
             Model a = model_new(N, false, 0), b = model_new(N, false, 0);
             AdamWNow *at = cuda_take(1, sizeof *at, 0);
-            double *sum = cuda_take(1, sizeof *sum, 0);
-            device_put(at, &now, sizeof now), device_put(sum, &squares, sizeof squares);
+            Totals *totals = cuda_take(1, sizeof *totals, 0);
+            device_put(totals, &of[i].totals, sizeof *totals);
             gradients(&a, 1), gradients(&b, 1);
-            k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, true);
-            AdamW recorded = usual;
-            recorded.now = at, recorded.lr = NAN, recorded.step = -1, recorded.grad_scale = NAN;
-            k->adamw_begin(&recorded, at, sum, clip);
-            k->adamw(NULL, &recorded, b.param.device, b.m.device, b.v.device, b.grad.device, N,
+            if (i < FINE)
+                k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, true);
+            k->adamw_begin(at, totals, of[i].clip);
+            decided.now = at;
+            k->adamw(NULL, &decided, b.param.device, b.m.device, b.v.device, b.grad.device, N,
                      true);
             words_get(&a.param), words_get(&b.param);
             CHECK(same_bits(a.param.host, b.param.host, N));
+            words_get(&a.v), words_get(&b.v);
+            CHECK(same_bits(a.v.host, b.v.host, N));
             device_get(&now, at, sizeof now), device_wait();
-            CHECK(now.grad_scale == (float)o.grad_scale && now.step == 3);
+            CHECK(now.finite == (i < FINE) && (i >= FINE || now.grad_scale == (float)of[i].scale));
             CHECK(cuda_end());
         }
 }

@@ -82,7 +82,8 @@ static bool check(OnDevice *d) {
 }
 
 static bool on_devices(const CollCall *call) {
-    return !coll_spreads(call->op) || (call->type == COLL_F32 && call->fold == COLL_SUM);
+    bool sums = call->type == COLL_F32 || call->type == COLL_F64;
+    return !coll_spreads(call->op) || (sums && call->fold == COLL_SUM);
 }
 
 static int all_cases(World *w, void *ctx) {
@@ -115,13 +116,14 @@ enum { MOST = 6000 };
 /* Sums of these depend on the order, and on where they are rounded. */
 static void fill(CollType type, void *at, int64_t n, int rank, unsigned seed) {
     for (int64_t i = 0; i < n; i++) {
-        double u = rng_uniform(seed, (uint64_t)rank, (uint64_t)i) - 0.5;
-        float f = (float)(u * (rank % 2 ? 1 : 300));
+        double u = rng_uniform(seed, (uint64_t)rank, (uint64_t)i) - 0.5,
+               d = u * (rank % 2 ? 1 : 300);
+        float f = (float)d;
         uint32_t word;
         memcpy(&word, &f, sizeof word);
         uint16_t half = (uint16_t)(word >> 16);
-        memcpy((char *)at + i * coll_type_bytes(type), type == COLL_BF16 ? (void *)&half : &f,
-               (size_t)coll_type_bytes(type));
+        const void *x = type == COLL_BF16 ? (void *)&half : type == COLL_F64 ? (void *)&d : &f;
+        memcpy((char *)at + i * coll_type_bytes(type), x, (size_t)coll_type_bytes(type));
     }
 }
 
@@ -130,18 +132,18 @@ typedef struct Buffers {
 } Buffers;
 
 static Buffers buffers(CollType type, int rank, unsigned seed) {
-    size_t n = MOST * sizeof(float);
+    size_t n = MOST * sizeof(double);
     Buffers b = {mem_calloc(1, n), device_alloc(n)};
-    fill(type, b.host, MOST * (int64_t)sizeof(float) / coll_type_bytes(type), rank, seed);
+    fill(type, b.host, MOST * (int64_t)sizeof(double) / coll_type_bytes(type), rank, seed);
     device_put(b.device, b.host, n);
     return b;
 }
 
 static bool same(const Buffers *b) {
-    char *copy = mem_alloc(MOST * sizeof(float));
-    device_get(copy, b->device, MOST * sizeof(float));
+    char *copy = mem_alloc(MOST * sizeof(double));
+    device_get(copy, b->device, MOST * sizeof(double));
     device_wait();
-    bool equal = memcmp(copy, b->host, MOST * sizeof(float)) == 0;
+    bool equal = memcmp(copy, b->host, MOST * sizeof(double)) == 0;
     mem_free(copy);
     return equal;
 }
@@ -172,20 +174,21 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static int same_bits_as_host(World *w, void *ctx) {
     (void)ctx;
     Comm *c = world_split(w, 0, -world_rank(w), "x");
-    for (int i = 0; i < 2 * SHAPES; i++) {
-        CollType type = i % 2 ? COLL_BF16 : COLL_F32;
+    static const CollType types[] = {COLL_F32, COLL_BF16, COLL_F64};
+    for (int i = 0; i < 3 * SHAPES; i++) {
+        CollType type = types[i % 3];
         Buffers a = buffers(type, comm_rank(c), 1), b = buffers(type, comm_rank(c), 2);
-        CollCall call = {.op = shapes[i / 2].op,
+        CollCall call = {.op = shapes[i / 3].op,
                          .type = type,
-                         .dim = shapes[i / 2].dim,
-                         .rows = shapes[i / 2].rows,
-                         .cols = shapes[i / 2].cols,
-                         .stride = shapes[i / 2].stride,
+                         .dim = shapes[i / 3].dim,
+                         .rows = shapes[i / 3].rows,
+                         .cols = shapes[i / 3].cols,
+                         .stride = shapes[i / 3].stride,
                          .root = 1,
                          .what = "bits",
                          .file = __FILE__};
-        int64_t at = shapes[i / 2].skew * coll_type_bytes(type);
-        bool in_place = shapes[i / 2].in_place,
+        int64_t at = shapes[i / 3].skew * coll_type_bytes(type);
+        bool in_place = shapes[i / 3].in_place,
              no_dst = call.op == COLL_REDUCE && comm_rank(c) != 1;
         for (int device = 0; device < 2; device++) {
             call.src = (device ? a.device : a.host) + at;
@@ -449,5 +452,5 @@ TEST(cuda_coll_says_what_it_cannot_do) {
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);
     CHECK(test_in_child(ask_for_largest, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "\"largest\": on devices there are only sums of fp32 and bf16"));
+    CHECK(strstr(text, "\"largest\": on devices there are only sums of fp32, bf16 and fp64"));
 }

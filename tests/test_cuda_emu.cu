@@ -6,6 +6,7 @@
 #include <cstring>
 
 extern "C" {
+#include "layers/cuda/graph.h"
 #include "tests/test.h"
 }
 
@@ -222,6 +223,68 @@ TEST(cuda_emulation_names_each_mistake) {
 
 __global__ void put_number(int *x, int number) {
     *x = number;
+}
+
+/* --- graphs */
+
+__global__ void add_number(int *x, int number) {
+    *x += number;
+}
+
+TEST(cuda_emulation_of_graphs_runs_what_was_recorded_again) {
+    for (int late = 0; late < 2; late++) {
+        Device d(EMU_FORWARD, late);
+        int x = 0;
+        device_put(d.p, &x, sizeof x);
+        device_capture();
+        LAUNCH(add_number, 1, 1, 0, d.p, 5);
+        device_copy(d.p + 1, d.p, sizeof x);
+        LAUNCH(add_number, 1, 1, 0, d.p, 2);
+        Graph g = device_captured();
+        device_get(&x, d.p, sizeof x);
+        device_wait();
+        CHECK(x == 0); // nothing has run
+        for (int i = 0; i < 3; i++) device_replay(g);
+        device_graph_free(g);
+        device_get(&x, d.p, sizeof x);
+        device_wait();
+        CHECK(x == 21);
+        device_get(&x, d.p + 1, sizeof x);
+        device_wait();
+        CHECK(x == 19);
+    }
+}
+
+/* While this thread records; the last one another thread would be free to do. */
+cudaError_t do_forbidden(int i, int *p) {
+    static int x;
+    void *q = nullptr;
+    switch (i) {
+    case 0:
+        return cudaStreamSynchronize(device_stream());
+    case 1:
+        return cudaMalloc(&q, 1);
+    case 2:
+        return cudaFree(p);
+    case 3:
+        return cudaMemcpyAsync(p, &x, sizeof x, cudaMemcpyHostToDevice, device_stream());
+    case 4:
+        return cudaMemcpy(p, p + 1, sizeof x, cudaMemcpyDeviceToDevice);
+    case 5:
+        return cudaStreamQuery(device_stream());
+    default:
+        return cudaHostAlloc(&q, 1, 0);
+    }
+}
+
+TEST(cuda_emulation_of_graphs_refuses_what_cannot_be_recorded) {
+    Device d;
+    for (int i = 0; i < 7; i++) {
+        cudaGraph_t g;
+        device_check(cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal));
+        CHECK(do_forbidden(i, d.p) == cudaErrorStreamCaptureUnsupported);
+        CHECK(cudaStreamEndCapture(device_stream(), &g) == cudaErrorStreamCaptureInvalidated);
+    }
 }
 
 TEST(cuda_emulation_of_late_streams_shows_what_nobody_waited_for) {

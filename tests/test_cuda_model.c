@@ -44,12 +44,15 @@ static Losses train(const char *config, const Kernels *k, bool bf16, Recompute r
         AdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
         o.grad_scale = 1, o.step = s + 1;
         model_zero_grads(&m);
-        l.of[s] = model_step(&m, inputs, targets, 1.0f / TOKENS);
+        model_step(&m, inputs, targets, 1.0f / TOKENS);
         model_reduce_grads(&m);
-        l.norm[s] = model_grad_norm(&m);
+        StepSums sums = model_sums(&m);
+        l.of[s] = sums.loss, l.norm[s] = sums.norm;
         model_update(&m, &o);
     }
-    l.evaluated = model_loss(&m, inputs, targets, NULL);
+    model_zero_losses(&m);
+    model_loss(&m, inputs, targets, NULL);
+    l.evaluated = model_losses(&m);
     Generator *g = generator_create(&m);
     generator_prompt(g, inputs, 5);
     l.logit = generator_next(g, inputs[5])[1];

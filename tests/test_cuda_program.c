@@ -70,6 +70,7 @@ TEST(cuda_program_trains_as_on_the_cpu) {
         CHECK(test_on_device ||
               strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
         CHECK(strstr(text, "available on the device"));
+        CHECK(strstr(text, "micro-steps are recorded once and replayed as graphs"));
         double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
         char cpu[8], emu[8];
         snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
@@ -106,12 +107,73 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
                  cases[i]);
         CHECK(run(dir, 0, text, sizeof text, command));
         CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
+        CHECK(strstr(text, "not replayed as graphs: a recording is of one rank"));
         for (int k = 0; k < 2; k++)
             CHECK_NEAR(recorded(dir, "emu", "\"loss\":", k) / recorded(dir, "cpu", "\"loss\":", k),
                        1, 1e-5);
         CHECK_NEAR(recorded(dir, "emu", "\"val_loss\":", 0) /
                        recorded(dir, "cpu", "\"val_loss\":", 0),
                    1, 1e-5);
+    }
+}
+
+/* Two micro-steps on each rank. */
+static bool count_calls(const char *dir, int ranks, const char *options, int steps,
+                        const char *file) {
+    char text[8192], command[512];
+    snprintf(command, sizeof command,
+             "EMU_CALLS=%s $EMU $TRAIN --batch %d --ranks %d --schedule constant --steps %d %s",
+             file, 64 * ranks, ranks, steps, options);
+    return run(dir, 0, text, sizeof text, command);
+}
+
+/* Longer runs are the same but for more steps. What runs call: the words of tests/emu/calls.h. */
+TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
+    enum { FEW = 2, MANY = 3 };
+    NEEDS_EMULATION();
+    static const struct {
+        int ranks;
+        const char *options;
+    } cases[] = {
+        {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16"},
+        {2, "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2 "
+            "--skip-norm-z 9"},
+        {2,
+         "--model layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 --overlap bulk"},
+    };
+    static const char *const none[] = {"memory ", "objects ", "unpinned ", "choices "};
+    const char *dir = test_tmpdir();
+    CHECK(write_tokens(dir));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(count_calls(dir, cases[i].ranks, cases[i].options, FEW, "few"));
+        CHECK(count_calls(dir, cases[i].ranks, cases[i].options, MANY, "many"));
+        for (int k = 0; k < 4; k++) {
+            double n = recorded(dir, "many", none[k], 0) - recorded(dir, "few", none[k], 0);
+            if (n != 0)
+                printf("    %s%g in %d steps, %s\n", none[k], n, MANY - FEW, cases[i].options);
+            CHECK(n == 0);
+        }
+        double waits = recorded(dir, "many", "waits ", 0) - recorded(dir, "few", "waits ", 0);
+        CHECK_NEAR(waits, (MANY - FEW) * cases[i].ranks, 0);
+    }
+}
+
+/* The device has begun the next update when the host learns that there shall be none. */
+TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
+    static const char *const options[] = {"", "--skip-loss-z 9", "--ranks 2 --layout x2"};
+    const char *dir = test_tmpdir();
+    char text[8192], command[1024];
+    CHECK(write_tokens(dir));
+    for (int i = 0; i < 3; i++) {
+        snprintf(command, sizeof command,
+                 "O=$(echo $TRAIN | sed 's/1e-2/1e6/')\" --schedule constant --weight-decay 1e6 "
+                 "--steps 9 "
+                 "--save-every 1 --model layers=1,heads=2,channels=16,seq=16,vocab=61 %s\"; "
+                 "rm -rf run; $CPU $O --save run 2>cpu >out; "
+                 "rm -rf run; $EMU $O --save run 2>emu >out; "
+                 "cat emu; grep 'step 2; first tensor' emu && cmp cpu emu",
+                 options[i]);
+        CHECK(run(dir, 0, text, sizeof text, command));
     }
 }
 
@@ -122,7 +184,8 @@ TEST(cuda_program_resumes_with_the_same_bits) {
     CHECK(run(dir, 0, text, sizeof text,
               "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
               "--schedule constant --export-hf\"; "
-              "$EMU $O one --steps 4 --json one.json && $EMU $O half --steps 2 --save run && "
+              "$EMU $O one --steps 4 --json one.json --graphs none && "
+              "$EMU $O half --steps 2 --save run && "
               "$EMU $O two --steps 4 --save run --resume --json two.json && "
               "cmp one/model.safetensors two/model.safetensors"));
     for (int k = 0; k < 2; k++)
@@ -158,7 +221,7 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
     CHECK(
         run(dir, 0, text, sizeof text,
             "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
-            "--count"));
+            "--count --tune"));
     CHECK(strstr(text, "attention backward") && strstr(text, "AdamW"));
     CHECK(run(dir, 0, text, sizeof text,
               "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --trace "

@@ -139,8 +139,9 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
     for (int step = 0; step < c->steps; step++) {
         batch_fill(b, step, 0, c->B, inputs, targets);
         model_zero_grads(m);
-        loss[step] = model_step(m, inputs, targets, 1.0f / (float)n) / (double)n;
-        norm[step] = model_grad_norm(m);
+        model_step(m, inputs, targets, 1.0f / (float)n);
+        StepSums sums = model_sums(m);
+        loss[step] = sums.loss / (double)n, norm[step] = sums.norm;
         o.step = step + 1;
         o.lr = (float)schedule_lr(&c->lr, step);
         o.grad_scale = norm[step] > c->clip ? (float)(c->clip / norm[step]) : 1;

@@ -67,7 +67,8 @@ static Outcome train(const char *config, const Kernels *k, Team *team) {
         AdamW now = o;
         now.step = s + 1;
         model_zero_grads(&m);
-        out.loss[s] = model_step(&m, inputs, targets, 1.0f / TOKENS);
+        model_step(&m, inputs, targets, 1.0f / TOKENS);
+        out.loss[s] = model_losses(&m);
         model_reduce_grads(&m);
         model_update(&m, &now);
     }

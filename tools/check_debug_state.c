@@ -97,7 +97,8 @@ static int compare(Model *m, const LlmcState *s) {
     int off = !compare_logits(m, s, x);
     double per_token = 1.0 / (double)(s->B * s->T);
     model_zero_grads(m);
-    double loss = model_step(m, x, y, (float)per_token) * per_token;
+    model_step(m, x, y, (float)per_token);
+    double loss = model_losses(m) * per_token;
     Line line = {0};
     add(&line, loss, (double)s->loss);
     off += !print_line("loss", &line);

@@ -9,7 +9,8 @@ struct Rank {
     int sms;
     bool is_sm90;
     size_t shared_bytes;
-    Stream stream; // NULL: not open
+    Stream stream;    // NULL: not open
+    cudaEvent_t told; // behind the last device_tell
     void *scratch;
     size_t scratch_bytes;
     int n_at_close;
@@ -73,6 +74,7 @@ void device_open(int device, size_t scratch_bytes) {
     rank.sms = f.sms, rank.is_sm90 = f.major == 9 && at_most >= 9,
     rank.shared_bytes = f.shared_bytes;
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
+    device_check(cudaEventCreateWithFlags(&rank.told, cudaEventDisableTiming));
     rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
 }
 
@@ -86,6 +88,7 @@ void device_close(void) {
     device_wait();
     while (rank.n_at_close > 0) rank.at_close[--rank.n_at_close]();
     device_free(rank.scratch);
+    device_check(cudaEventDestroy(rank.told));
     device_check(cudaStreamDestroy(rank.stream));
     rank = Rank();
 }
@@ -139,6 +142,28 @@ void device_copy(void *to, const void *from, size_t n_bytes) {
 
 void device_zero(void *p, size_t n_bytes) {
     device_check(cudaMemsetAsync(p, 0, n_bytes, rank.stream));
+}
+
+void *device_pin(size_t n_bytes) {
+    void *p = nullptr;
+    cudaError_t e = cudaHostAlloc(&p, n_bytes, cudaHostAllocPortable);
+    if (e != cudaSuccess)
+        die("no %.1f MiB of pinned memory on the host: %s",
+            static_cast<double>(n_bytes) / (1 << 20), cudaGetErrorString(e));
+    return p;
+}
+
+void device_unpin(void *p) {
+    device_check(cudaFreeHost(p));
+}
+
+void device_tell(void *to, const void *from, size_t n_bytes) {
+    device_get(to, from, n_bytes);
+    device_check(cudaEventRecord(rank.told, rank.stream));
+}
+
+void device_told(void) {
+    device_check(cudaEventSynchronize(rank.told));
 }
 
 size_t device_available(void) {

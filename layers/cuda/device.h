@@ -59,6 +59,13 @@ void device_put(void *to, const void *from, size_t n_bytes);
 void device_get(void *to, const void *from, size_t n_bytes);
 void device_copy(void *to, const void *from, size_t n_bytes);
 void device_zero(void *p, size_t n_bytes);
+/* Local. Pinned memory of the host: copies from it and to it run on while the host does. Not inside a step. */
+void *device_pin(size_t n_bytes);
+void device_unpin(void *p);
+/* Local. device_get to pinned memory, and the wait for the last one that was begun so: not for what came into the stream
+ * after it. */
+void device_tell(void *to, const void *from, size_t n_bytes);
+void device_told(void);
 /* Local. Bytes that are free on the calling thread's device. */
 size_t device_available(void);
 /* Local. The stream has done all that was put in. */

@@ -4,7 +4,8 @@
  *   - Act is float or bf16 words, and strides count words (layers/act.h); float * is float in both. Sums are float or
  *     better.
  *   - A call is complete in the order of the rank's stream, not when it returns (device.h). It allocates nothing and
- *     waits for nothing, but for those that return a number (sum_of, sum_of_squares): a step takes sum_to, squares_to.
+ *     waits for nothing, but for those that return a number (sum_of, sum_of_squares: a step takes sum_to, squares_to) and
+ *     told, once in a step.
  *     The Team is ignored; it may be NULL.
  *   - No sum depends on the order in which threads run: two runs give the same bits.
  */

@@ -26,31 +26,37 @@ bool aligned(const void *p, int64_t n_bytes) {
 
 /* --- fold */
 
-/* sum[W] = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are. */
+template <class E> __device__ __forceinline__ E added(E a, E b) {
+    E y;
+    from_float(y, to_float(a) + to_float(b));
+    return y;
+}
+__device__ __forceinline__ double added(double a, double b) {
+    return a + b;
+}
+
+/* sum = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are. */
 template <class E, int W, int LEVEL>
-__device__ __forceinline__ void tree(float (&sum)[W], const Fold &f, int first, int64_t from) {
+__device__ __forceinline__ void tree(Words<E, W> &sum, const Fold &f, int first, int64_t from) {
     if constexpr (LEVEL == 0) {
-        load<E, W>(sum, static_cast<const E *>(f.src[first]) + from);
+        sum = *reinterpret_cast<const Words<E, W> *>(static_cast<const E *>(f.src[first]) + from);
     } else {
-        float x[W];
+        Words<E, W> x;
         int second = first + (1 << (LEVEL - 1));
         tree<E, W, LEVEL - 1>(sum, f, first, from);
         if (second >= f.n_src) return;
         tree<E, W, LEVEL - 1>(x, f, second, from);
 #pragma unroll
-        for (int j = 0; j < W; j++) {
-            E rounded;
-            from_float(rounded, sum[j] + x[j]);
-            sum[j] = to_float(rounded);
-        }
+        for (int j = 0; j < W; j++) sum.at[j] = added(sum.at[j], x.at[j]);
     }
 }
 
 template <class E, int W, int LEVEL>
 __device__ __forceinline__ void fold_words(const Fold &f, int64_t to, int64_t from) {
-    float sum[W];
+    Words<E, W> sum;
     tree<E, W, LEVEL>(sum, f, 0, from);
-    for (int i = 0; i < f.n_dst; i++) store<E, W>(static_cast<E *>(f.dst[i]) + to, sum);
+    for (int i = 0; i < f.n_dst; i++)
+        *reinterpret_cast<Words<E, W> *>(static_cast<E *>(f.dst[i]) + to) = sum;
 }
 
 /* n: elements in all; the last row may end before its columns do. */
@@ -151,8 +157,10 @@ void gather_of(Stream s, Gather g) {
 
 extern "C" {
 
-void device_fold(Stream s, const Fold *f, bool bf16_words) {
-    bf16_words ? fold_of<bf16>(s, *f) : fold_of<float>(s, *f);
+void device_fold(Stream s, const Fold *f, size_t word) {
+    word == sizeof(bf16)    ? fold_of<bf16>(s, *f)
+    : word == sizeof(float) ? fold_of<float>(s, *f)
+                            : fold_of<double>(s, *f);
 }
 
 void device_gather(Stream s, const Gather *g) {

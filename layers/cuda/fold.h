@@ -35,8 +35,8 @@ typedef struct Gather {
     void *dst[FOLD_MOST];
 } Gather;
 
-/* Local. One kernel, of float or of bf16 words, put into s. */
-void device_fold(Stream s, const Fold *f, bool bf16);
+/* Local. One kernel, put into s; its words are bf16, float or double, of 2, 4 or 8 bytes. */
+void device_fold(Stream s, const Fold *f, size_t word);
 void device_gather(Stream s, const Gather *g);
 
 #endif

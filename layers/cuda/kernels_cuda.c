@@ -1,8 +1,10 @@
 /* The tables of CUDA kernels. */
 #include <pthread.h>
+#include <string.h>
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/families.h"
+#include "layers/cuda/graph.h"
 
 /* Arenas on the device. */
 static void *map(size_t n_bytes) {
@@ -25,13 +27,36 @@ static void get(void *to, const void *from, size_t n_bytes) {
 }
 static const ArenaMemory memory = {map, unmap, put, get, device_available, device_wait};
 
+/* What copies to the device and from it reach by themselves. */
+static void *pin(size_t n_bytes) {
+    return memset(device_pin(n_bytes), 0, n_bytes);
+}
+static void unpin(void *p) {
+    device_wait();
+    device_unpin(p);
+}
+static const ArenaMemory pinned = {.map = pin, .unmap = unpin};
+
+static void *recorded(void) {
+    return device_captured();
+}
+static void replay(void *recording) {
+    device_replay(recording);
+}
+static void forget(void *recording) {
+    device_graph_free(recording);
+}
+
 static Kernels table[2]; // of float words, of bf16 words
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         table[bf16] = *kernels_cuda_sizes(bf16);
-        table[bf16].memory = &memory;
+        table[bf16].memory = &memory, table[bf16].pinned = &pinned;
+        table[bf16].tell = device_tell, table[bf16].told = device_told;
+        table[bf16].record = device_capture, table[bf16].recorded = recorded;
+        table[bf16].replay = replay, table[bf16].forget = forget;
         activation_cuda(&table[bf16], bf16);
         adamw_cuda(&table[bf16], bf16);
         attention_cuda(&table[bf16], bf16);

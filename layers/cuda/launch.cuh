@@ -13,6 +13,7 @@ extern "C" {
 #include "base/debug.h"
 #include "base/die.h"
 #include "layers/cuda/device.h"
+#include "layers/cuda/graph.h"
 }
 
 enum { STATIC_SHARED = 48 << 10 }; // bytes; a kernel that wants more must say so first
@@ -28,7 +29,8 @@ void launch(const char *name, const char *file, int line, Stream stream, void (*
     }
     kernel<<<grid, block, shared_bytes, stream>>>(static_cast<P>(args)...);
     device_check_at(cudaGetLastError(), name, file, line);
-    if (BASE_DEBUG) device_check_at(cudaStreamSynchronize(stream), name, file, line);
+    if (BASE_DEBUG && !device_captures())
+        device_check_at(cudaStreamSynchronize(stream), name, file, line);
 }
 
 /* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several template arguments

@@ -2,7 +2,7 @@
  *
  * A product of the table (layers/product.h) goes to cuBLASLt by a plan: what is to be done, of one shape, with the
  * algorithms that the library proposes for it, the likely best first. A plan is made by the first product of its shape,
- * which is the only one that allocates; product_prepare makes it ahead.
+ * which is the only one that allocates: before the first step (parallel/replay.h), where product_prepare may choose, too.
  *
  * The ladder: what the library does whole, epilogue included; what it does without the epilogue, which a pass over y
  * then does (rows of aux that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).

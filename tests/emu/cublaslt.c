@@ -8,6 +8,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
+#include "tests/emu/calls.h"
 #include "tests/emu/runtime.h"
 
 enum { ALGORITHMS = 5, NEEDS = 1 << 20, MAGIC = 0x17b1a5 };
@@ -179,6 +180,7 @@ static int check_all(LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y, f
 
 static int heuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
                      LtPreference p, int most, LtHeuristic *out, int *n) {
+    emu_called(&emu_calls.choices);
     if (h->magic != MAGIC || most < 1) return LT_INVALID_VALUE;
     int status = check_all(d, a, b, c, y, -1);
     if (status) return status;

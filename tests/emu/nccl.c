@@ -289,6 +289,7 @@ static size_t bytes_of(int type) {
 static double number(const Part *p, const char *at, size_t i) {
     if (p->type == NCCL_I32) return (double)((const int32_t *)(const void *)at)[i];
     if (p->type == NCCL_BF16) return (double)bf16_to_float(((const uint16_t *)(const void *)at)[i]);
+    if (p->type == NCCL_F64) return ((const double *)(const void *)at)[i];
     return (double)((const float *)(const void *)at)[i];
 }
 static void put_number(const Part *p, char *at, size_t i, double x) {
@@ -296,6 +297,8 @@ static void put_number(const Part *p, char *at, size_t i, double x) {
         ((int32_t *)(void *)at)[i] = (int32_t)(uint32_t)(int64_t)x;
     else if (p->type == NCCL_BF16)
         ((uint16_t *)(void *)at)[i] = bf16_from_float((float)x);
+    else if (p->type == NCCL_F64)
+        ((double *)(void *)at)[i] = x;
     else
         ((float *)(void *)at)[i] = (float)x;
 }
@@ -307,9 +310,9 @@ static char *folded(const Clique *q, Asked *const *asked, size_t n) {
     for (size_t i = 0; i < n; i++) {
         double x = number(p, asked[q->size - 1]->part[0].src, i);
         for (int r = q->size - 2; r >= 0; r--) {
-            double y = number(p, asked[r]->part[0].src, i);
-            bool whole = p->type == NCCL_I32;
-            x = p->fold == NCCL_MAX ? (y > x ? y : x) : whole ? x + y : (double)(float)(x + y);
+            double y = number(p, asked[r]->part[0].src, i), both = x + y;
+            bool whole = p->type == NCCL_I32 || p->type == NCCL_F64;
+            x = p->fold == NCCL_MAX ? (y > x ? y : x) : whole ? both : (double)(float)both;
         }
         put_number(p, sum, i, x);
     }
@@ -451,8 +454,10 @@ static int ask(NcclComm c, Stream s, Part p) {
     cudaGetDevice(&device);
     if (device != c->clique->device[c->rank] || n == 0) return NCCL_INVALID_USAGE;
     if (p.peer < 0 || p.peer >= c->clique->size) return NCCL_INVALID_USAGE;
-    if (p.kind <= REDUCE_SCATTER && p.type != NCCL_F32 && p.type != NCCL_BF16 && p.type != NCCL_I32)
-        die("NCCL: this one sums fp32, bf16 and words of 4 bytes alone");
+    bool sums =
+        p.type == NCCL_F32 || p.type == NCCL_BF16 || p.type == NCCL_I32 || p.type == NCCL_F64;
+    if (p.kind <= REDUCE_SCATTER && !sums)
+        die("NCCL: this one sums fp32, bf16, fp64 and words of 4 bytes alone");
     if (reads) check_memory(c, p.src, n_src);
     if (writes) check_memory(c, p.dst, n_dst);
     if (reads && writes) check_apart(p.src, n_src, p.dst, n_dst, (size_t)c->rank * n);

@@ -6,6 +6,8 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "tests/emu/calls.h"
+#include "tests/emu/graph.h"
 #include "tests/emu/memory.h"
 #include "tests/test.h"
 
@@ -42,6 +44,12 @@ const char *cudaGetErrorString(cudaError_t e) {
         return "device not ready";
     case cudaErrorPeerAccessAlreadyEnabled:
         return "peer access is already enabled";
+    case cudaErrorIllegalState:
+        return "the operation cannot be performed in the present state";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+        return "operation failed due to a previous error during capture";
     }
     return "unknown error";
 }
@@ -107,19 +115,27 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
 }
 
 cudaError_t cudaMalloc(void **p, size_t n_bytes) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    emu_called(&emu_calls.memory);
     *p = n_bytes ? memory_take(n_bytes, 256, device) : NULL;
     return *p || !n_bytes ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *p) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    emu_called(&emu_calls.memory);
     if (p) memory_give(p);
     return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {
     (void)flags;
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    emu_called(&emu_calls.memory);
     *p = memory_pin(n_bytes);
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    emu_called(&emu_calls.memory);
     if (p) memory_unpin(p);
     return cudaSuccess;
 }
@@ -165,13 +181,16 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     }
     // what the host might change before the copy runs is copied at once
     bool stage = !emu_is_device(from, 1) && !memory_is_pinned(from, from_bytes);
+    bool needed = !emu_is_device(to, 1) && !memory_is_pinned(to, to_bytes);
+    if ((!s || stage || needed) && graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    if (stage || needed) emu_called(&emu_calls.unpinned);
     Copy *c = mem_alloc(sizeof *c + (stage ? from_bytes : 0));
     *c = (Copy){.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch};
     c->width = width, c->rows = rows;
     if (stage) c->from = memcpy(c->staged, from, from_bytes);
     emu_enqueue(s, "cudaMemcpy", do_copy, c);
     // and what the host might read must be there
-    if (!emu_is_device(to, 1) && !memory_is_pinned(to, to_bytes)) cudaStreamSynchronize(s);
+    if (needed) cudaStreamSynchronize(s);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind,

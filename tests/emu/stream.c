@@ -5,6 +5,8 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "tests/emu/calls.h"
+#include "tests/emu/graph.h"
 #include "tests/emu/memory.h"
 #include "tests/emu/runtime.h"
 
@@ -21,6 +23,7 @@ typedef struct Work {
     cudaStream_t of;
     uint64_t until;
     double *time; // of an event: when this place was come to
+    bool kept;    // ctx is somebody's who will want it again
 } Work;
 /* One that was destroyed is used again, counting on: others may still wait for a place in it. */
 struct CUstream_st {
@@ -28,6 +31,7 @@ struct CUstream_st {
     uint64_t put_in, done; // pieces of work
     int device;
     bool open;
+    cudaGraph_t into; // that it is recorded for; or NULL
 };
 struct CUevent_st {
     cudaStream_t stream; // NULL: never recorded
@@ -88,7 +92,7 @@ static void do_work(Work *w) {
     memory_enter();
     w->run(w->ctx);
     memory_leave(w->name);
-    mem_free(w->ctx);
+    if (!w->kept) mem_free(w->ctx);
 }
 
 static void run_first(cudaStream_t s) {
@@ -145,6 +149,10 @@ static void run_until(cudaStream_t s, uint64_t until) {
 
 static void put(cudaStream_t s, Work w) {
     if (!s) s = &null_stream;
+    if (s->into) {
+        graph_add(s->into, w.name, w.ready ? NULL : w.run, w.ctx);
+        return;
+    }
     if (!late || s == &null_stream) {
         while (!may_run(&w)) nap();
         do_work(&w);
@@ -168,16 +176,28 @@ void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void
     cudaGetDevice(&device);
     if (s && s->device != device)
         die("%s: a stream of device %d on a thread of device %d", name, s->device, device);
+    emu_called(&emu_calls.launches);
     put(s, (Work){.name = name, .ready = ready, .run = run, .ctx = ctx});
 }
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
     emu_enqueue_when(s, name, NULL, run, ctx);
 }
 
+void stream_divert(cudaStream_t s, cudaGraph_t g) {
+    s->into = g;
+}
+void stream_repeat(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
+    put(s, (Work){.name = name, .run = run, .ctx = ctx, .kept = true});
+}
+void stream_settle(cudaStream_t s) {
+    run_until(s, s->put_in);
+}
+
 /* --- streams */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     int i = 0;
+    emu_called(&emu_calls.objects);
     if (flags != cudaStreamNonBlocking) die("a stream that waits for the default stream");
     enter();
     while (i < n_streams && stream[i].open) i++;
@@ -198,6 +218,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    emu_called(&emu_calls.objects);
     run_until(s, s->put_in);
     enter();
     s->open = false;
@@ -205,10 +226,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    emu_called(&emu_calls.waits);
     if (s) run_until(s, s->put_in);
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     return !s || s->done == s->put_in ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
@@ -222,11 +246,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     (void)flags;
+    emu_called(&emu_calls.objects);
     *e = mem_calloc(1, sizeof **e);
     return cudaGetDevice(&(*e)->device);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
-    cudaEventSynchronize(e); // its time is still to be written
+    emu_called(&emu_calls.objects);
+    if (e->stream) run_until(e->stream, e->until); // its time is still to be written
     mem_free(e);
     return cudaSuccess;
 }
@@ -238,10 +264,13 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    emu_called(&emu_calls.waits);
     if (e->stream) run_until(e->stream, e->until);
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     return !e->stream || e->stream->done >= e->until ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {

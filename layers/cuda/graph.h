@@ -1,0 +1,27 @@
+/* graph -- what a rank puts into its stream, recorded once and put in again by one call (CUDA's graphs).
+ *
+ *     device_capture()    from here on calls are written down, in the order of the stream, and nothing runs
+ *     ...kernels, copies between memory of the device, cuBLASLt...
+ *     g = device_captured()
+ *     device_replay(g)    all of it, as if it were called again: same addresses, same numbers as arguments
+ *
+ * While it records, a thread may neither wait for the device nor take or give back memory; CUDA refuses it, and the program
+ * ends. What other threads do is their own affair (the capture is of its thread: cudaStreamCaptureModeThreadLocal): other
+ * ranks of this process allocate and wait as they like, and so does the thread that looks after NCCL. Nothing here touches
+ * the default stream.
+ */
+#ifndef LAYERS_CUDA_GRAPH_H
+#define LAYERS_CUDA_GRAPH_H
+
+#include <stdbool.h>
+
+typedef struct CUgraphExec_st *Graph; // CUDA's cudaGraphExec_t, for C
+
+/* Local, of the calling thread's stream. */
+void device_capture(void);
+Graph device_captured(void);
+bool device_captures(void); // is it recording?
+void device_replay(Graph g);
+void device_graph_free(Graph g); // it may still be running
+
+#endif
