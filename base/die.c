@@ -16,6 +16,7 @@ static _Atomic bool ending;            // somebody dies;
 static _Thread_local bool ending_here; // this thread does
 static bool copy_of_command;           // another process has the same one, and prints its mistakes
 static void (*exit_hook)(int status);
+static void (*release_process)(void);
 static void (*wipe_line)(void);
 
 void die_set_program(const char *argv0) {
@@ -45,6 +46,10 @@ void die_set_hook(void (*hook)(int status)) {
     exit_hook = hook;
 }
 
+void die_set_release(void (*release)(void)) {
+    release_process = release;
+}
+
 void die_set_wipe(void (*wipe)(void)) {
     wipe_line = wipe;
 }
@@ -65,6 +70,11 @@ void die_end(int status) {
     if (atomic_exchange(&ending, true) && !ending_here)
         for (;;) pause(); // another thread was first
     ending_here = true;
+    if (release_process) {
+        void (*release)(void) = release_process;
+        release_process = NULL; // as below
+        release();
+    }
     if (exit_hook) {
         void (*hook)(int) = exit_hook;
         exit_hook = NULL; // a hook that dies itself must not come back here

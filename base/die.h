@@ -59,6 +59,9 @@ void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void die_end(int status) __attribute__((noreturn));
 /* Called once by die() after its line and before the process ends, e.g. to stop other ranks. */
 void die_set_hook(void (*hook)(int status));
+/* Called once by whoever ends the process, after its line and before the hook: what would keep the process from ending, as
+ * kernels of devices do that wait for ever; NULL ends it. It may take a while, but not for ever. */
+void die_set_release(void (*release)(void));
 /* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends it. */
 void die_set_wipe(void (*wipe)(void));
 

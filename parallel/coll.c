@@ -438,7 +438,7 @@ bool coll_agree(const CollCall *a, const CollCall *b) {
            a->cols == b->cols && strcmp(a->what, b->what) == 0;
 }
 
-static const char *describe(const CollCall *c, char text[256]) {
+static const char *describe_all(const CollCall *c, char text[256]) {
     static const char *const type[] = {"f32", "f64", "i64", "i32", "u8", "bf16"};
     snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d (%s:%d)",
              words[c->op], c->what, c->rows, c->cols, type[c->type], c->fold ? "max" : "sum",
@@ -451,7 +451,8 @@ void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int oth
     char a[256], b[256];
     die_at(mine->file, mine->line, "coll_start", 1,
            "collective %" PRIu64 " along %s differs: rank %d starts %s, but rank %d %s", number,
-           c->label, c->member[c->rank], describe(mine, a), c->member[other], describe(theirs, b));
+           c->label, c->member[c->rank], describe_all(mine, a), c->member[other],
+           describe_all(theirs, b));
 }
 
 /* ---- counters */
@@ -481,23 +482,37 @@ bool coll_expired(void) {
     return atomic_load(&expired);
 }
 
-void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing) {
-    const World *w = c->world;
-    char what[256];
+const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]) {
     if (call)
-        snprintf(what, sizeof what, "%s \"%s\" along %s (%s:%d)", words[call->op], call->what,
+        snprintf(text, COLL_TEXT, "%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
+                 words[call->op], call->what, coll_elements(call) * coll_type_bytes(call->type),
                  c->label, call->file, call->line);
     else
-        snprintf(what, sizeof what, "barrier along %s", c->label);
+        snprintf(text, COLL_TEXT, "barrier along %s", c->label);
+    return text;
+}
+
+static void say_waiting(const Comm *c, const char *what, double seconds, const char *missing) {
+    const World *w = c->world;
     die_line("waited %.1f s for %s%s%s; not there: %s", seconds, what, w->phase[0] ? " in " : "",
              w->phase, missing[0] ? missing : "nobody, but not all have finished");
 }
 
-void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+    char what[COLL_TEXT];
+    say_waiting(c, coll_describe(c, call, what), seconds, missing);
+}
+
+void coll_expire_at(const Comm *c, const char *what, double seconds, const char *missing) {
     bool first = !atomic_exchange(&expired, true);
-    coll_say_waiting(c, call, seconds, missing);
+    say_waiting(c, what, seconds, missing);
     if (!first) // the first one ends the job
         for (;;) pause();
     usleep(400 * 1000); // the others look at coll_expired() far more often than that
     die_end(COLL_EXPIRED);
+}
+
+void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+    char what[COLL_TEXT];
+    coll_expire_at(c, coll_describe(c, call, what), seconds, missing);
 }

@@ -136,6 +136,9 @@ bool coll_agree(const CollCall *a, const CollCall *b);
 _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                              const CollCall *theirs);
 
+/* all_reduce "dx of qkv" of 4096 bytes along x (model.c:12); NULL: a barrier. For messages. */
+enum { COLL_TEXT = 256 };
+const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]);
 double coll_now(void); // seconds
 /* Local. Has a rank of this process given up waiting? Then the others shall, too. */
 bool coll_expired(void);
@@ -145,5 +148,7 @@ void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const
 enum { COLL_EXPIRED = 75 };
 _Noreturn void coll_expire(const Comm *c, const CollCall *call, double seconds,
                            const char *missing);
+/* The same of what is no call. */
+_Noreturn void coll_expire_at(const Comm *c, const char *what, double seconds, const char *missing);
 
 #endif

@@ -44,26 +44,26 @@ static void nccl_open(Comm *c, int color, int key) {
     if (c->size == 1) return;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
+    nccl_watch_host(n, c, "a communicator");
     nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
+    nccl_watch_open(n, g);
+    nccl_watch_host(n, c, "registered memory");
     nccl_register_all(n, g);
-    pthread_mutex_lock(&n->lock);
-    g->next = n->groups, n->groups = g;
-    pthread_mutex_unlock(&n->lock);
+    nccl_watch_host(n, c, NULL);
 }
 
 static void nccl_close(Comm *c) {
     NcclWorld *n = c->world->device_impl;
-    NcclGroup *g = c->device, **at = &n->groups;
+    NcclGroup *g = c->device;
     for (int i = 0; i < COLL_IN_FLIGHT; i++)
         if (g->turn[i]) device_await(g->turn[i]->done);
     if (c->size > 1) {
-        pthread_mutex_lock(&n->lock);
-        while (*at != g) at = &(*at)->next;
-        *at = g->next;
-        pthread_mutex_unlock(&n->lock);
         c->backend->barrier(c); // nobody reads the others' memory any more
+        nccl_watch_host(n, c, "the end of a communicator");
         nccl_deregister_all(n, g);
+        nccl_watch_close(n, g);
         nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
+        nccl_watch_host(n, c, NULL);
     }
     mem_free(g);
     c->device = NULL;

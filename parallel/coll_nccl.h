@@ -23,9 +23,9 @@ typedef struct Turn {
 typedef struct NcclGroup {
     NcclComm comm;
     Comm *of;
-    struct NcclGroup *next;
-    Turn *turn[COLL_IN_FLIGHT]; // of its calls
-    void *handle[MAX_LENT];     // of lent[i] of the world; NULL: none
+    struct NcclGroup *next, *next_open; // of the world, of all of this process
+    Turn *turn[COLL_IN_FLIGHT];         // of its calls
+    void *handle[MAX_LENT];             // of lent[i] of the world; NULL: none
 } NcclGroup;
 
 typedef struct NcclWorld {
@@ -45,6 +45,11 @@ typedef struct NcclWorld {
     Turn turn[IN_LINE];  // number k is kept in turn[k % IN_LINE]
     uint64_t first, end; // [first, end) are not known to be done
     NcclGroup *groups;
+    struct {
+        const Comm *comm; // NULL: none
+        const char *what;
+        double since, limit;
+    } opening; // what NCCL does on all hosts of a group together
     bool ends;
 } NcclWorld;
 
@@ -62,5 +67,10 @@ void nccl_deregister_all(const NcclWorld *n, NcclGroup *g);
 /* Local. A thread that looks at the world's calls, until it is stopped. */
 void nccl_watch_start(NcclWorld *n);
 void nccl_watch_stop(NcclWorld *n);
+/* Local. A communicator to be aborted when the process ends early, and no more so. */
+void nccl_watch_open(NcclWorld *n, NcclGroup *g);
+void nccl_watch_close(NcclWorld *n, NcclGroup *g);
+/* Local. From now on this rank's host is in a call of NCCL that waits for the others' hosts: "a communicator"; NULL: it is back. */
+void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what);
 
 #endif

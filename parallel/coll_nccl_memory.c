@@ -100,7 +100,11 @@ void nccl_lend(World *w, void *p, size_t n_bytes) {
     if (!n->f->buffer_register || !n->f->buffer_deregister) return;
     if (i == MAX_LENT) die("more than %d pieces of memory are registered with NCCL", MAX_LENT);
     n->lent[i].p = p, n->lent[i].n_bytes = n_bytes;
-    for (NcclGroup *g = n->groups; g; g = g->next) enter_all(n, g, i);
+    for (NcclGroup *g = n->groups; g; g = g->next) {
+        nccl_watch_host(n, g->of, "registered memory");
+        enter_all(n, g, i);
+    }
+    nccl_watch_host(n, w->all, NULL);
 }
 
 void nccl_take_back(World *w, void *p) {

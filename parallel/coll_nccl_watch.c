@@ -1,14 +1,70 @@
 /* NCCL waits for partners on the device, for ever if need be, and a host that waits for the device waits with it. So a
  * thread looks at the oldest call that is not done: when it is under way for longer than the World's limit, or NCCL reports an
- * error, that thread ends the job.
+ * error, that thread ends the job. So it does when a call of the library waits for the other hosts for too long.
+ *
+ * A process does not end while its kernels wait. So whoever ends it early, for whatever reason, first aborts the communicators of
+ * all its ranks: each in a thread of its own, for the kernels of one may lie behind those of another; then it goes, whether or
+ * not all have come back.
+ * Source: NCCL's user guide, "Fault Tolerance": ncclCommGetAsyncError, ncclCommAbort.
  */
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/die.h"
 #include "parallel/coll_nccl.h"
 
-enum { LOOK_NS = 20000000 }; // between two looks
+enum { LOOK_NS = 20000000, ABORT_MS = 1500 }; // between two looks; for aborts, at most
+
+/* ---- the end of the process */
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; // nobody dies while he holds it
+static NcclGroup *all_open;                                   // of all ranks of this process
+static _Atomic int aborting;
+
+static void *abort_one(void *ctx) {
+    const NcclGroup *g = ctx;
+    const NcclWorld *n = g->of->world->device_impl;
+    device_visit(n->device);
+    n->f->abort(g->comm); // what it says helps nobody any more
+    atomic_fetch_sub(&aborting, 1);
+    return NULL;
+}
+
+static void abort_all(void) {
+    pthread_t thread;
+    pthread_mutex_lock(&open_lock); // no communicator goes meanwhile
+    for (NcclGroup *g = all_open; g; g = g->next_open) {
+        atomic_fetch_add(&aborting, 1);
+        if (pthread_create(&thread, NULL, abort_one, g)) atomic_fetch_sub(&aborting, 1);
+    }
+    for (int i = 0; i < ABORT_MS && atomic_load(&aborting) > 0; i++) usleep(1000);
+}
+
+void nccl_watch_open(NcclWorld *n, NcclGroup *g) {
+    pthread_mutex_lock(&open_lock);
+    die_set_release(abort_all);
+    g->next_open = all_open, all_open = g;
+    pthread_mutex_unlock(&open_lock);
+    pthread_mutex_lock(&n->lock);
+    g->next = n->groups, n->groups = g;
+    pthread_mutex_unlock(&n->lock);
+}
+
+void nccl_watch_close(NcclWorld *n, NcclGroup *g) {
+    NcclGroup **at = &n->groups;
+    pthread_mutex_lock(&n->lock);
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_lock(&open_lock);
+    for (at = &all_open; *at != g;) at = &(*at)->next_open;
+    *at = g->next_open;
+    pthread_mutex_unlock(&open_lock);
+}
+
+/* ---- what stalls */
 
 /* The others of the group, one of which at least is not there: NCCL does not say which. */
 static void list_others(const Comm *c, char *text, size_t n_text) {
@@ -20,28 +76,64 @@ static void list_others(const Comm *c, char *text, size_t n_text) {
     }
 }
 
+static void forget_done(NcclWorld *n) {
+    while (n->first < n->end && n->turn[n->first % IN_LINE].in_stream &&
+           device_reached(n->turn[n->first % IN_LINE].done))
+        n->first++;
+}
+
+/* Ends the job with NCCL's words, and with the call of the group that is the oldest not to be done. */
+static void die_of_error(const NcclWorld *n, const NcclGroup *g, int result) {
+    char what[COLL_TEXT];
+    const World *w = g->of->world;
+    snprintf(what, sizeof what, "a call along %s", comm_label(g->of));
+    for (uint64_t i = n->end; i-- > n->first;)
+        if (n->turn[i % IN_LINE].comm == g->of)
+            coll_describe(g->of, &n->turn[i % IN_LINE].call, what);
+    die("NCCL: %s%s%s: %s; %s", what, w->phase[0] ? " in " : "", w->phase,
+        n->f->error_string(result), n->f->last_error(g->comm));
+}
+
 static void look_for_errors(NcclWorld *n) {
     for (const NcclGroup *g = n->groups; g; g = g->next) {
-        int result = NCCL_SUCCESS;
-        nccl_check(n, n->f->async_error(g->comm, &result), "its state", g->of);
-        if (result != NCCL_IN_PROGRESS) nccl_check(n, result, "a call", g->of);
+        int state = NCCL_SUCCESS, result = n->f->async_error(g->comm, &state);
+        if (result == NCCL_SUCCESS) result = state;
+        if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS) die_of_error(n, g, result);
     }
+}
+
+static bool too_long(double since, double limit) {
+    return coll_expired() || (limit > 0 && coll_now() - since > limit);
 }
 
 /* Is the oldest call under way for too long? */
 static void look_at_oldest(NcclWorld *n) {
-    while (n->first < n->end && n->turn[n->first % IN_LINE].in_stream &&
-           device_reached(n->turn[n->first % IN_LINE].done))
-        n->first++;
     if (n->first == n->end) return;
     Turn *t = &n->turn[n->first % IN_LINE];
     if (t->since == 0 && (!t->in_stream || device_reached(t->begun))) t->since = coll_now();
-    double seconds = t->since > 0 ? coll_now() - t->since : 0;
-    if (t->since == 0 || !(coll_expired() || (t->limit > 0 && seconds > t->limit))) return;
+    if (t->since == 0 || !too_long(t->since, t->limit)) return;
     char others[1024];
     list_others(t->comm, others, sizeof others);
-    coll_expire(t->comm, &t->call, seconds, others);
+    coll_expire(t->comm, &t->call, coll_now() - t->since, others);
 }
+
+static void look_at_host(const NcclWorld *n) {
+    const Comm *c = n->opening.comm;
+    if (!c || !too_long(n->opening.since, n->opening.limit)) return;
+    char others[1024], what[COLL_TEXT];
+    list_others(c, others, sizeof others);
+    snprintf(what, sizeof what, "%s along %s", n->opening.what, comm_label(c));
+    coll_expire_at(c, what, coll_now() - n->opening.since, others);
+}
+
+void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
+    pthread_mutex_lock(&n->lock);
+    n->opening.comm = what ? c : NULL, n->opening.what = what;
+    n->opening.since = coll_now(), n->opening.limit = c->world->limit;
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* ---- the thread */
 
 static void *watch(void *ctx) {
     NcclWorld *n = ctx;
@@ -50,8 +142,10 @@ static void *watch(void *ctx) {
     pthread_mutex_lock(&n->lock);
     while (!n->ends) {
         struct timespec t;
+        forget_done(n);
         look_for_errors(n);
         look_at_oldest(n);
+        look_at_host(n);
         clock_gettime(CLOCK_REALTIME, &t);
         t.tv_nsec += LOOK_NS;
         t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;

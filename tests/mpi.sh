@@ -104,7 +104,7 @@ fault_once() {
     $action
     wait $job_pid
     status=$?
-    n=$(lines 'waited [0-9.]* s for all_reduce "gradient" along all (.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ')
+    n=$(lines 'waited [0-9.]* s for all_reduce "gradient" of [0-9]* bytes along all (.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ')
     [ $status = "$want" ] || why="status $status, not $want"
     [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"

@@ -276,7 +276,7 @@ TEST(coll_limit_ends_the_job_with_a_line_per_waiting_rank) {
     CHECK(in_child(one_stalls, text) == COLL_EXPIRED);
     CHECK(lines(text) == 3);
     const char *sum =
-        "s for all_reduce \"dx of qkv\" along all (model.c:12) in step 12; not there: "
+        "s for all_reduce \"dx of qkv\" of 16 bytes along all (model.c:12) in step 12; not there: "
         "rank 2, rank 3\n";
     CHECK(strstr(text, "rank 0: waited 0.") && strstr(text, "rank 1: waited 0."));
     CHECK(strstr(text, sum) && strstr(strstr(text, sum) + 1, sum));

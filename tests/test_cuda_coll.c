@@ -365,49 +365,6 @@ TEST(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
     for (int i = 0; i < ORDERS; i++) CHECK(run_apart(2, orders[i], long_line, NULL) == 0);
 }
 
-/* The last rank does not come to the second call. */
-static int stay_away(World *w, void *ctx) {
-    float *x = device_alloc(64);
-    const bool *broken = ctx;
-    world_set_phase(w, "step 7");
-    for (int i = 0; i < 2; i++) {
-        if (i == 1 && world_rank(w) == world_size(w) - 1) break;
-        if (i == 1 && *broken) emu_nccl_mood(EMU_NCCL_BROKEN);
-        if (i == 1 && !*broken) world_set_limit(w, 0.2);
-        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                            .rows = 1,
-                                            .cols = 16,
-                                            .src = x,
-                                            .dst = x,
-                                            .what = "dx of up",
-                                            .file = __FILE__});
-    }
-    device_wait();
-    return 0;
-}
-static void three_apart(void *arg) {
-    bool broken = false;
-    run_apart(3, *(Streams *)arg, stay_away, &broken);
-}
-static void two_cut(void *arg) {
-    bool broken = true;
-    run_apart(2, *(Streams *)arg, stay_away, &broken);
-}
-
-TEST(cuda_coll_of_nccl_that_stalls_ends_the_job_with_a_line) {
-    NEEDS_EMULATION();
-    for (int i = 0; i < 2; i++) {
-        Streams s = orders[i];
-        char text[1024];
-        CHECK(test_in_child(three_apart, &s, text, sizeof text) == COLL_EXPIRED);
-        CHECK(strstr(text, ": waited ") &&
-              strstr(text, " s for all_reduce \"dx of up\" along all (tests/test_cuda_coll.c"));
-        CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 2"));
-        CHECK(test_in_child(two_cut, &s, text, sizeof text) == 1);
-        CHECK(strstr(text, "NCCL: a call along all: remote process exited"));
-    }
-}
-
 TEST(cuda_coll_of_nccl_refuses_another_library) {
     Nccl n;
     Err e;

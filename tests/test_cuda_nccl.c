@@ -1,9 +1,12 @@
-/* What NCCL is told beside the calls, emulated: memory that is registered, by libraries of several ages. */
+/* NCCL beside its calls, emulated: memory that is registered, by libraries of several ages; ranks that do not come, and links
+ * that break. */
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/die.h"
 #include "layers/cuda/device.h"
 #include "layers/kernels.h"
+#include "parallel/coll_backend.h"
 #include "parallel/coll_call.h"
 #include "parallel/devices.h"
 #include "parallel/nccl.h"
@@ -19,6 +22,7 @@ typedef struct Job {
     int version, n;
     int (*main)(World *w, void *ctx);
     void *ctx;
+    bool late; // do streams run?
 } Job;
 
 static int on_device(World *w, void *ctx) {
@@ -34,7 +38,9 @@ static int on_device(World *w, void *ctx) {
 static int run(Job job) {
     emu_nccl_version(job.version);
     emu_set_devices(job.n), emu_set_peers(false);
+    emu_set_late(job.late);
     int result = ranks_run(job.n, on_device, &job);
+    emu_set_late(false);
     emu_set_devices(1), emu_set_peers(true);
     emu_nccl_version(NEWEST);
     return result;
@@ -91,7 +97,7 @@ TEST(cuda_nccl_registers_what_the_library_can) {
     static const int versions[] = {NEWEST, WITHOUT_WINDOWS, OLDEST};
     for (int i = 0; i < 3; i++) {
         int64_t pieces = versions[i] == OLDEST ? 0 : 2;
-        CHECK(run((Job){versions[i], 3, two_arenas, &pieces}) == 0);
+        CHECK(run((Job){versions[i], 3, two_arenas, &pieces, false}) == 0);
         CHECK(emu_nccl_open() == 0 && emu_nccl_counts().registered == 0);
     }
 }
@@ -107,8 +113,7 @@ static int unlike(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_registers_nothing_that_lies_apart) {
-    NEEDS_EMULATION();
-    CHECK(run((Job){NEWEST, 3, unlike, NULL}) == 0);
+    CHECK(run((Job){NEWEST, 3, unlike, NULL, false}) == 0);
 }
 
 /* The communicator goes first: it lets go of the memory itself. */
@@ -125,9 +130,8 @@ static int leaves_first(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_lets_go_of_memory_before_communicators_end) {
-    NEEDS_EMULATION();
-    CHECK(run((Job){NEWEST, 2, leaves_first, NULL}) == 0);
-    CHECK(run((Job){WITHOUT_WINDOWS, 2, leaves_first, NULL}) == 0);
+    CHECK(run((Job){NEWEST, 2, leaves_first, NULL, false}) == 0);
+    CHECK(run((Job){WITHOUT_WINDOWS, 2, leaves_first, NULL, false}) == 0);
 }
 
 /* ---- mistakes that the emulator sees */
@@ -185,7 +189,7 @@ static int other_place(World *w, void *ctx) {
 
 static void make(void *arg) {
     const Mistake *m = arg;
-    run((Job){m->version, 2, m->main, NULL});
+    run((Job){m->version, 2, m->main, NULL, false});
 }
 
 TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
@@ -203,4 +207,105 @@ TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
         if (!strstr(text, m.words)) printf("    not \"%s\": %s\n", m.words, text);
         CHECK(strstr(text, m.words));
     }
+}
+
+/* ---- who does not come */
+
+/* The last rank does not come to the second sum. Ranks of one process, each with two communicators. */
+typedef struct Stall {
+    bool late;
+    EmuNcclMood mood;
+} Stall;
+
+static int stay_away(World *w, void *ctx) {
+    const Stall *stall = ctx;
+    float *x = device_alloc(N * sizeof *x);
+    Comm *pair = world_split(w, world_rank(w) / 2, world_rank(w), "x");
+    world_set_phase(w, "step 7");
+    coll_sum(pair, COLL_F32, x, N, "first");
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && world_rank(w) == world_size(w) - 1) break;
+        if (i == 1) emu_nccl_mood(stall->mood);
+        if (i == 1 && stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
+        coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
+    }
+    device_wait();
+    coll_barrier(world_comm(w));
+    return 0;
+}
+
+static void stall(void *arg) {
+    Stall *s = arg;
+    run((Job){NEWEST, 4, stay_away, s, s->late});
+}
+
+static int count(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text++) n++;
+    return n;
+}
+
+TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
+    for (int late = 0; late < 2; late++) {
+        Stall s = {.late = late};
+        char text[4096];
+        CHECK(test_in_child(stall, &s, text, sizeof text) == COLL_EXPIRED);
+        CHECK(strstr(text, ": waited ") &&
+              strstr(text, " s for all_reduce \"dx of up\" of 384 bytes "
+                           "along all (tests/test_cuda_nccl.c"));
+        CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 3"));
+        CHECK(count(text, "abort of rank ") == 8 && count(text, " of 2\n") == 4);
+    }
+}
+
+TEST(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
+    for (int i = 0; i < 2; i++) {
+        Stall s = {.late = i, .mood = i ? EMU_NCCL_DEAF : EMU_NCCL_BROKEN};
+        char text[4096];
+        CHECK(test_in_child(stall, &s, text, sizeof text) == 1);
+        CHECK(strstr(
+            text, "NCCL: all_reduce \"dx of up\" of 384 bytes along all (tests/test_cuda_nccl.c"));
+        CHECK(strstr(text, ") in step 7: remote process exited or there was a network error; no"));
+        CHECK(count(text, "abort of rank ") == 8 && count(text, "NCCL: ") == 1);
+    }
+}
+
+/* The last rank does not come to make a communicator: here, it would not answer. */
+static int never_opens(World *w, void *ctx) {
+    (void)ctx;
+    world_set_limit(w, 0.2);
+    if (world_rank(w) == 1) emu_nccl_stuck();
+    float *x = device_alloc(N * sizeof *x);
+    coll_sum(world_comm(w), COLL_F32, x, N, "first");
+    return 0;
+}
+static void open_nothing(void *arg) {
+    (void)arg;
+    run((Job){NEWEST, 2, never_opens, NULL, false});
+}
+
+TEST(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
+    char text[1024];
+    CHECK(test_in_child(open_nothing, NULL, text, sizeof text) == COLL_EXPIRED);
+    CHECK(strstr(text, " s for a communicator along all; not there: rank "));
+}
+
+/* Whatever ends a process: kernels that wait for others must not keep it. */
+static int gives_up(World *w, void *ctx) {
+    float *x = device_alloc(N * sizeof *x);
+    (void)ctx;
+    coll_sum(world_comm(w), COLL_F32, x, N, "first");
+    if (world_rank(w) == 0) die("something else");
+    coll_barrier(world_comm(w));
+    return 0;
+}
+static void give_up(void *arg) {
+    (void)arg;
+    run((Job){NEWEST, 3, gives_up, NULL, false});
+}
+
+TEST(cuda_nccl_is_aborted_when_a_rank_dies) {
+    char text[1024];
+    CHECK(test_in_child(give_up, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "something else") && count(text, "abort of rank ") == 3);
 }

@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/bf16.h"
 #include "base/die.h"
@@ -76,6 +78,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 void emu_nccl_mood(EmuNcclMood m) {
     mood = m;
 }
+static __thread bool stuck;
+void emu_nccl_stuck(void) {
+    stuck = true;
+}
 int emu_nccl_open(void) {
     return n_open;
 }
@@ -122,6 +128,7 @@ static int init(NcclComm *c, int size, NcclId id, int rank, NcclConfig *config) 
     if (!right) return NCCL_INVALID_USAGE;
     int device;
     cudaGetDevice(&device);
+    while (stuck) pause();
     pthread_mutex_lock(&lock);
     Clique *q = clique_of(id, size);
     for (int i = 0; i < size; i++)
@@ -154,6 +161,13 @@ static int destroy(NcclComm c) {
     return NCCL_SUCCESS;
 }
 
+/* Frees nothing: a process ends that uses it. */
+static int abort_(NcclComm c) {
+    dprintf(STDERR_FILENO, "abort of rank %d of %d\n", c->rank, c->clique->size);
+    while (mood == EMU_NCCL_DEAF) pause();
+    return NCCL_SUCCESS;
+}
+
 static const char *error_string(int result) {
     return result == NCCL_INVALID_USAGE ? "invalid usage"
                                         : "remote process exited or there was a network error";
@@ -164,7 +178,7 @@ static const char *last_error(NcclComm c) {
 }
 static int async_error(NcclComm c, int *result) {
     (void)c;
-    *result = mood == EMU_NCCL_BROKEN ? 6 : NCCL_SUCCESS;
+    *result = mood != EMU_NCCL_FINE ? 6 : NCCL_SUCCESS;
     return NCCL_SUCCESS;
 }
 
@@ -521,7 +535,7 @@ static Nccl emulated = {.version = version,
                         .unique_id = unique_id,
                         .init = init,
                         .destroy = destroy,
-                        .abort = destroy,
+                        .abort = abort_,
                         .error_string = error_string,
                         .last_error = last_error,
                         .async_error = async_error,

@@ -12,9 +12,12 @@
 
 #include <stdint.h>
 
-/* What goes wrong from now on: calls that are broken, as a lost link makes them (every communicator reports it); none. */
-typedef enum EmuNcclMood { EMU_NCCL_FINE, EMU_NCCL_BROKEN } EmuNcclMood;
+/* What goes wrong from now on: nothing; calls that are broken, as a lost link makes them (every communicator reports it); also
+ * aborts that never return. Every abort writes a line to stderr: "abort of rank 1 of 2". */
+typedef enum EmuNcclMood { EMU_NCCL_FINE, EMU_NCCL_BROKEN, EMU_NCCL_DEAF } EmuNcclMood;
 void emu_nccl_mood(EmuNcclMood m);
+/* The calling rank never comes to its next communicator. */
+void emu_nccl_stuck(void);
 /* Communicators that are open. */
 int emu_nccl_open(void);
 /* Of which version it is from now on: it has the functions of that one. 0: there is none. */
