@@ -16,7 +16,10 @@
 #include "layers/cuda/fold.h"
 #include "parallel/coll_nccl.h"
 
-enum { MAX_CTAS = 16 }; // multiprocessors that a call may take
+/* Multiprocessors that a call may take, for products run beside it and lose them: half of NCCL's most, 32 (user guide, types:
+ * maxCTAs); on registered memory it takes fewer of its own accord. How few is NCCL's choice (minCTAs), also the size of
+ * clusters. NCCL_MAX_CTAS in the environment goes before this. */
+enum { MAX_CTAS = 16 };
 
 void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c) {
     if (result != NCCL_SUCCESS)
@@ -29,19 +32,13 @@ void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c)
 static void nccl_open(Comm *c, int color, int key) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device = mem_calloc(1, sizeof *g);
-    NcclConfig config = {.size = sizeof config,
-                         .magic = (unsigned)NCCL_MAGIC,
-                         .version = NCCL_OLDEST,
-                         .blocking = 1,
-                         .cluster_size = NCCL_UNDEFINED,
-                         .min_ctas = NCCL_UNDEFINED,
-                         .max_ctas = MAX_CTAS,
-                         .split_share = NCCL_UNDEFINED};
+    NcclConfig config = nccl_config();
     NcclId id = {{0}};
     Group all = comm_group(c);
     (void)color, (void)key;
     g->of = c;
     if (c->size == 1) return;
+    config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
     nccl_watch_host(n, c, "a communicator");

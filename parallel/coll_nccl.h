@@ -70,7 +70,7 @@ void nccl_watch_stop(NcclWorld *n);
 /* Local. A communicator to be aborted when the process ends early, and no more so. */
 void nccl_watch_open(NcclWorld *n, NcclGroup *g);
 void nccl_watch_close(NcclWorld *n, NcclGroup *g);
-/* Local. From now on this rank's host is in a call of NCCL that waits for the others' hosts: "a communicator"; NULL: it is back. */
+/* Local. This rank's host is in a call of NCCL that waits for the others' hosts: "a communicator"; NULL: it is back. */
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what);
 
 #endif

@@ -31,6 +31,18 @@ enum { NAMES = sizeof names / sizeof *names, LATER = sizeof later_names / sizeof
 _Static_assert(sizeof(Nccl) == (NAMES + LATER) * sizeof(void *), "a name for each function");
 _Static_assert(offsetof(Nccl, mem_alloc) == NAMES * sizeof(void *), "later ones are the last");
 
+NcclConfig nccl_config(void) {
+    return (NcclConfig){.size = sizeof(NcclConfig),
+                        .magic = (unsigned)NCCL_MAGIC,
+                        .version = NCCL_OLDEST,
+                        .blocking = NCCL_UNDEFINED,
+                        .cluster_size = NCCL_UNDEFINED,
+                        .min_ctas = NCCL_UNDEFINED,
+                        .max_ctas = NCCL_UNDEFINED,
+                        .network = NULL,
+                        .split_share = NCCL_UNDEFINED};
+}
+
 static bool new_enough(const Nccl *n, const char *library, Err *e) {
     int version = 0;
     if (n->version(&version) == NCCL_SUCCESS && version >= NCCL_OLDEST) return true;

@@ -39,6 +39,9 @@ typedef struct NcclConfig {
     int split_share;
 } NcclConfig;
 
+/* Pure. As the library's initializer of that version: what the caller does not set is left to it. */
+NcclConfig nccl_config(void);
+
 /* Functions of the library, in the order of their names in nccl.c; those that return int return a NcclResult. The last ones
  * came with versions after the oldest: NULL where they are not. */
 typedef struct Nccl {

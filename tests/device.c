@@ -52,3 +52,4 @@ void emu_nccl_version(int version) {
 EmuNcclCounts emu_nccl_counts(void) {
     return (EmuNcclCounts){0};
 }
+void emu_nccl_stuck(void) {}

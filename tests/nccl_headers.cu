@@ -34,6 +34,16 @@ FIELD(max_ctas, maxCTAs);
 FIELD(network, netName);
 FIELD(split_share, splitShare);
 
+/* nccl_config() is the library's own initializer, but for the version and the size that goes with it. */
+constexpr ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
+static_assert(initial.magic == static_cast<unsigned>(NCCL_MAGIC) &&
+                  initial.blocking == NCCL_UNDEFINED && initial.cgaClusterSize == NCCL_UNDEFINED &&
+                  initial.minCTAs == NCCL_UNDEFINED && initial.maxCTAs == NCCL_UNDEFINED &&
+                  !initial.netName && initial.splitShare == NCCL_UNDEFINED,
+              "nccl_config()");
+static_assert(NCCL_OLDEST <= NCCL_VERSION_CODE && sizeof(NcclConfig) <= sizeof(ncclConfig_t),
+              "a beginning");
+
 /* The functions take what we hand over, in that order: each of ours is called with the types of the library's. */
 template <class A, class B> constexpr bool alike = sizeof(A) == sizeof(B);
 template <class R, class... P, class Q, class... O>

@@ -35,15 +35,21 @@ static int on_device(World *w, void *ctx) {
     return result;
 }
 
-static int run(Job job) {
+static int run_counted(Job job, EmuNcclCounts *counts) {
     emu_nccl_version(job.version);
     emu_set_devices(job.n), emu_set_peers(false);
     emu_set_late(job.late);
     int result = ranks_run(job.n, on_device, &job);
     emu_set_late(false);
     emu_set_devices(1), emu_set_peers(true);
+    *counts = emu_nccl_counts();
     emu_nccl_version(NEWEST);
     return result;
+}
+
+static int run(Job job) {
+    EmuNcclCounts counts;
+    return run_counted(job, &counts);
 }
 
 /* ---- registered memory */
@@ -102,6 +108,17 @@ TEST(cuda_nccl_registers_what_the_library_can) {
     }
 }
 
+/* Collectives go before products where both wait for multiprocessors, and leave most of them to those. */
+TEST(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
+    NEEDS_EMULATION();
+    enum { SMS = 132 }; // of a H100
+    EmuNcclCounts n;
+    int64_t pieces = 2;
+    int wrong = run_counted((Job){NEWEST, 2, two_arenas, &pieces, false}, &n);
+    CHECK(wrong == 0 && n.calls > 0 && n.urgent == n.calls);
+    CHECK(n.most_ctas > 0 && n.most_ctas <= SMS / 8);
+}
+
 /* Rank 1 has something else before it: its place is another one. */
 static int unlike(World *w, void *ctx) {
     float *x;
@@ -113,6 +130,7 @@ static int unlike(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_registers_nothing_that_lies_apart) {
+    NEEDS_EMULATION();
     CHECK(run((Job){NEWEST, 3, unlike, NULL, false}) == 0);
 }
 
@@ -130,6 +148,7 @@ static int leaves_first(World *w, void *ctx) {
 }
 
 TEST(cuda_nccl_lets_go_of_memory_before_communicators_end) {
+    NEEDS_EMULATION();
     CHECK(run((Job){NEWEST, 2, leaves_first, NULL, false}) == 0);
     CHECK(run((Job){WITHOUT_WINDOWS, 2, leaves_first, NULL, false}) == 0);
 }
@@ -246,6 +265,7 @@ static int count(const char *text, const char *word) {
 }
 
 TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
+    NEEDS_EMULATION();
     for (int late = 0; late < 2; late++) {
         Stall s = {.late = late};
         char text[4096];
@@ -259,6 +279,7 @@ TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
 }
 
 TEST(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
+    NEEDS_EMULATION();
     for (int i = 0; i < 2; i++) {
         Stall s = {.late = i, .mood = i ? EMU_NCCL_DEAF : EMU_NCCL_BROKEN};
         char text[4096];
@@ -285,6 +306,7 @@ static void open_nothing(void *arg) {
 }
 
 TEST(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
+    NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(open_nothing, NULL, text, sizeof text) == COLL_EXPIRED);
     CHECK(strstr(text, " s for a communicator along all; not there: rank "));
@@ -305,6 +327,7 @@ static void give_up(void *arg) {
 }
 
 TEST(cuda_nccl_is_aborted_when_a_rank_dies) {
+    NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(give_up, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "something else") && count(text, "abort of rank ") == 3);

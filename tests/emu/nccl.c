@@ -122,9 +122,13 @@ static Clique *clique_of(NcclId id, int size) {
 }
 
 /* Returns when all ranks are there. */
-static int init(NcclComm *c, int size, NcclId id, int rank, NcclConfig *config) {
-    bool right = config->magic == 0xcafebeef && config->version >= 21400 && config->blocking == 1 &&
-                 size > 1 && size <= RANKS && rank >= 0 && rank < size;
+static int init(NcclComm *comm, int size, NcclId id, int rank, NcclConfig *config) {
+    const NcclConfig c = *config;
+    bool right = c.blocking == 1 && c.max_ctas >= 1 && c.max_ctas <= 32 && size > 1 &&
+                 size <= RANKS && rank >= 0 && rank < size;
+    right = right && c.size == sizeof c && c.magic == 0xcafebeef && c.version >= 21700 &&
+            c.version <= (unsigned)of_version && c.cluster_size == NCCL_UNDEFINED &&
+            c.min_ctas == NCCL_UNDEFINED && !c.network && c.split_share == NCCL_UNDEFINED;
     if (!right) return NCCL_INVALID_USAGE;
     int device;
     cudaGetDevice(&device);
@@ -136,8 +140,9 @@ static int init(NcclComm *c, int size, NcclId id, int rank, NcclConfig *config) 
     if (q->size != size || q->device[rank] >= 0) die("a communicator of other ranks");
     q->device[rank] = device;
     q->ready++, n_open++;
-    *c = mem_calloc(1, sizeof **c);
-    **c = (struct NcclCommOf){.clique = q, .rank = rank};
+    counts.most_ctas = config->max_ctas;
+    *comm = mem_calloc(1, sizeof **comm);
+    **comm = (struct NcclCommOf){.clique = q, .rank = rank};
     while (q->ready < size) {
         pthread_mutex_unlock(&lock);
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
@@ -479,6 +484,7 @@ static int ask(NcclComm c, Stream s, Part p) {
     p.to = place_of(c, p.dst, p.kind == SEND ? 0 : n_dst);
     pthread_mutex_lock(&lock);
     counts.calls++;
+    counts.urgent += emu_priority(s) == -5;
     counts.direct += (p.from.piece || !reads) && (p.to.piece || !writes);
     pthread_mutex_unlock(&lock);
     if (!group.open) {
@@ -558,7 +564,7 @@ void emu_nccl_version(int v) {
     emulated.buffer_deregister = registers ? buffer_deregister : NULL;
     emulated.window_register = windows ? window_register : NULL;
     emulated.window_deregister = windows ? window_deregister : NULL;
-    counts.calls = counts.direct = 0;
+    counts.calls = counts.direct = counts.urgent = 0;
     nccl_give(v ? &emulated : NULL, v ? NULL : "libnccl.so.2: no such file");
 }
 

@@ -24,8 +24,8 @@ int emu_nccl_open(void);
 void emu_nccl_version(int version);
 /* Since the last version: calls, and those whose src and dst were registered memory; such memory now. */
 typedef struct EmuNcclCounts {
-    int64_t calls, direct;
-    int registered;
+    int64_t calls, direct, urgent; // urgent: in a stream of the highest priority
+    int registered, most_ctas;     // most_ctas: of the last communicator
 } EmuNcclCounts;
 EmuNcclCounts emu_nccl_counts(void);
 

@@ -87,6 +87,8 @@ void emu_set_shuffle(unsigned seed);
 /* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts into a stream from now on is
  * forgotten. 0: none. */
 void emu_forget_wait(int n);
+/* Local. Of a stream: -5 is the highest, 0 the lowest. */
+int emu_priority(cudaStream_t s);
 /* Local. Is all of [p, p + n_bytes) memory of a device? */
 bool emu_is_device(const void *p, size_t n_bytes);
 /* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written where it may not

@@ -29,7 +29,7 @@ typedef struct Work {
 struct CUstream_st {
     Work *first, **end;
     uint64_t put_in, done; // pieces of work
-    int device;
+    int device, priority;
     bool open;
     cudaGraph_t into; // that it is recorded for; or NULL
 };
@@ -203,7 +203,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     while (i < n_streams && stream[i].open) i++;
     if (i == STREAMS) die("more than %d streams", STREAMS);
     if (i == n_streams) stream[n_streams++].end = &stream[i].first;
-    stream[i].open = true;
+    stream[i].open = true, stream[i].priority = 0;
     cudaGetDevice(&stream[i].device);
     leave();
     *s = &stream[i];
@@ -211,7 +211,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority) {
     if (priority < -5 || priority > 0) die("a stream of priority %d", priority);
-    return cudaStreamCreateWithFlags(s, flags);
+    cudaError_t e = cudaStreamCreateWithFlags(s, flags);
+    (*s)->priority = priority;
+    return e;
+}
+int emu_priority(cudaStream_t s) {
+    return s ? s->priority : 0;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     *least = 0, *greatest = -5;
