@@ -45,8 +45,9 @@ static int count_sharing(const Run *r) {
 
 /* Collective. Has every rank a device that works? Then it is r->device. */
 static bool find_device(Run *r, Err *e) {
+    int before = ranks_before(r->world); // collective: also where there is no device
     int n = device_count(e);
-    if (n > 0) r->device.index = ranks_before(r->world) % n;
+    if (n > 0) r->device.index = before % n;
     bool works = n > 0 && device_works(r->device.index, e);
     if (!group_agree(&r->group, works, e)) return false;
     r->device.facts = device_facts(r->device.index);
@@ -55,18 +56,28 @@ static bool find_device(Run *r, Err *e) {
     return true;
 }
 
-void open_backend(Run *r) {
-    Err e;
+/* Collective. What keeps a run from the devices that its ranks have; NULL: nothing. */
+static const char *keeps_from_devices(Run *r, Err *e) {
+    bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
     const char *why = asks_for_cpu(r->group.size);
+    if (why) return why;
+    if (!group_all(&r->group, !processes || r->device.ranks <= 1))
+        return "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";
+    return r->group.size == 1 || world_devices_fit(r->world, e) ? NULL : e->text;
+}
+
+/* Collective. Has some rank a device, or the driver of one? */
+static bool some_device(const Run *r) {
+    return !group_all(&r->group, device_count(NULL) == 0 && access("/dev/nvidiactl", F_OK) != 0);
+}
+
+void open_backend(Run *r) {
+    Err e = {{0}};
     r->kernels = kernels_cpu(o.kernels);
     bool found = o.backend != CPU && find_device(r, &e);
-    bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
-    if (!group_all(&r->group, !processes || r->device.ranks <= 1))
-        why = "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";
-    if (o.backend == CUDA && !found) die_usage("--backend cuda: %s", e.text);
+    const char *why = found ? keeps_from_devices(r, &e) : e.text;
     if (o.backend == CUDA && why) die_usage("--backend cuda: %s", why);
-    if (found && why) err(&r->device.unused, "%s", why);
-    if (!found && o.backend == AUTO && access("/dev/nvidiactl", F_OK) == 0) r->device.unused = e;
+    if (o.backend == AUTO && why && (found || some_device(r))) err(&r->device.unused, "%s", why);
     if (found && !why) {
         r->device.used = true;
         device_open(r->device.index, DEVICE_SCRATCH);

@@ -135,13 +135,11 @@ bool coll_agree(const CollCall *a, const CollCall *b);
 /* Local. Ends the job with both call sites. other: index of the other rank in the group. */
 _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                              const CollCall *theirs);
-
 enum { COLL_EXPIRED = 75, COLL_TEXT = 256 };
 /* all_reduce "dx of qkv" of 4096 bytes along x (model.c:12); NULL: a barrier */
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]);
-double coll_now(void); // seconds
-/* Local. Has a rank of this process given up waiting? Then the others shall, too. */
-bool coll_expired(void);
+double coll_now(void);   // seconds
+bool coll_expired(void); // has a rank of this process given up waiting? Then the others shall, too
 /* Local. Prints the line of a rank that waits for call (NULL: a barrier). missing: "rank 2, rank 5". */
 void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing);
 /* Local. The same, then, after time for the others' lines, the end of the job, status COLL_EXPIRED; _at: of what is no call. */

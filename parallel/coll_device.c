@@ -192,6 +192,11 @@ static bool reaches_all(World *w) {
     return good;
 }
 
+bool world_devices_fit(World *w, Err *e) {
+    Group g = comm_group(w->all);
+    return group_all(&g, reaches_all(w)) || world_nccl_fits(w, e);
+}
+
 void world_use_devices(World *w) {
     Group g = comm_group(w->all);
     if (group_all(&g, reaches_all(w)))

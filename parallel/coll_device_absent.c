@@ -2,6 +2,10 @@
 #include "base/die.h"
 #include "parallel/devices.h"
 
+bool world_devices_fit(World *w, Err *e) {
+    (void)w;
+    return err(e, "this program was built without CUDA");
+}
 void world_use_devices(World *w) {
     (void)w;
     die("this program was built without CUDA");

@@ -246,24 +246,41 @@ static int who_shares(World *w) {
     return r < w->rank ? r : -1;
 }
 
-void world_use_nccl(World *w) {
+/* Ranks whose library is another one than rank 0's do not understand each other. */
+static bool has_version_of_all(World *w, const Nccl *f, Err *e) {
     Group g = comm_group(w->all);
-    Err e = {{0}}, why = {{0}};
+    int mine = 0, first;
+    if (f) f->version(&mine);
+    first = mine;
+    group_share(&g, &first, sizeof first);
+    return !f || first == 0 || mine == first ||
+           err(e, "NCCL is of version %d here and of version %d on rank 0: all ranks need one",
+               mine, first);
+}
+
+bool world_nccl_fits(World *w, Err *e) {
+    Group g = comm_group(w->all);
+    Err why = {{0}};
     const Nccl *f = nccl(&why);
     int other = who_shares(w);
+    bool alike = has_version_of_all(w, f, e);
     if (!f)
-        err(&e,
-            "ranks on GPUs that do not share memory need NCCL, which is not here (%s): put the "
-            "folder of "
-            "libnccl.so.2 into LD_LIBRARY_PATH",
+        err(e,
+            "ranks on GPUs that do not share memory need NCCL, which is not here (%.300s): put the "
+            "folder of libnccl.so.2 into LD_LIBRARY_PATH",
             why.text);
     else if (other >= 0)
-        err(&e,
+        err(e,
             "this rank and rank %d have the same GPU; NCCL wants one for each rank: ranks of one "
-            "process "
-            "(--ranks without a launcher) can share it",
+            "process (--ranks without a launcher) can share it",
             other);
-    if (!group_agree(&g, f && other < 0, &e)) die("%s", e.text);
+    return group_agree(&g, f && alike && other < 0, e);
+}
+
+void world_use_nccl(World *w) {
+    Err e = {{0}};
+    if (!world_nccl_fits(w, &e)) die("%s", e.text);
+    const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
     n->f = f, n->urgent = device_urgent_stream(), n->device = device_index(), n->name = die_rank();
     for (int i = 0; i < IN_LINE; i++)

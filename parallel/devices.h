@@ -15,6 +15,9 @@
 #include "base/arena.h"
 #include "parallel/coll.h"
 
+/* Collective over the world. The thread of each rank has chosen a device (device_works): would world_use_devices serve them?
+ * Else it says why not, on every rank. */
+bool world_devices_fit(World *w, Err *e);
 /* Collective over the world. The thread of each rank has opened a device. Dies where its memory cannot be served. */
 void world_use_devices(World *w);
 /* Collective over the world, before devices are closed. Nothing where none are in use. */

@@ -301,6 +301,27 @@ unlike_teams() {
     verdict "ranks with different numbers of threads"
 }
 
+# Two emulated GPUs, and a rank without NCCL, with another one, or without a GPU: all train on the processor and say why, or are refused.
+unlike_devices() {
+    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export $UNLIKE; exec "$@"' each "$programs/train_gpt_emu"
+        --train shard.bin --model layers=1,heads=2,channels=8,seq=16,vocab=64 --layout d2 --micro 2 --eval-every 0 --steps 1 --threads 1)
+    local unlike words
+    export EMU_DEVICES=2
+    why=
+    while IFS=: read -r unlike words; do
+        UNLIKE=$unlike mpi 2 "${each[@]}" >out 2>err || why="$unlike: status $?"
+        grep -q "not on the GPU that is here: rank 1: $words" out || why="$unlike: no line says so"
+        UNLIKE=$unlike mpi 2 "${each[@]}" --backend cuda >out 2>err && why="$unlike: --backend cuda is not refused"
+        [ "$(lines "train_gpt_emu: --backend cuda: rank 1: $words")" = 1 ] || why="$unlike: --backend cuda does not say why"
+    done <<'UNLIKE'
+EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here
+EMU_NCCL=22703:NCCL is of version 22703 here and of version 22809 on rank 0
+EMU_DEVICES=0:no CUDA-capable device is detected
+UNLIKE
+    unset EMU_DEVICES
+    verdict "ranks with unlike devices"
+}
+
 # A spinning wait gives its core up only where it is made to, a sleeping one again and again: however busy the machine is.
 ways_to_wait() {
     local spin sleep
@@ -337,6 +358,7 @@ on_this_machine() {
     ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
     ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
     unlike_teams
+    unlike_devices
     failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" --save save
     signalled

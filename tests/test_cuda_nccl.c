@@ -244,7 +244,7 @@ static int stay_away(World *w, void *ctx) {
     coll_sum(pair, COLL_F32, x, N, "first");
     for (int i = 0; i < 2; i++) {
         if (i == 1 && world_rank(w) == world_size(w) - 1) break;
-        if (i == 1) emu_nccl_mood(stall->mood);
+        if (i == 1) device_wait(), emu_nccl_mood(stall->mood); // all is done but for what comes now
         if (i == 1 && stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
         coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
     }

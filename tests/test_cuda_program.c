@@ -266,3 +266,38 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
               "--steps 1"));
     CHECK(strstr(text, "cuda kernels"));
 }
+
+/* Ranks on devices that do not reach each other need NCCL, on all of them. */
+TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
+    NEEDS_EMULATION();
+    static const struct {
+        const char *nccl, *words;
+    } cases[] = {{"0", "need NCCL, which is not here (libnccl.so.2: no such file)"},
+                 {"21200", "need NCCL, which is not here (libnccl.so.2 is of version 21200, before "
+                           "21801)"},
+                 {"22809", NULL}};
+    const char *dir = test_tmpdir();
+    char text[8192], command[512], words[256];
+    CHECK(write_tokens(dir));
+    for (int i = 0; i < 3; i++) {
+        snprintf(
+            command, sizeof command,
+            "export EMU_DEVICES=2 EMU_PEERS=0 EMU_NCCL=%s; $BUILD/train_gpt_emu $TRAIN --threads 1 "
+            "--ranks 2 --model layers=1,heads=2,channels=8,seq=16 --layout d2 --steps 1",
+            cases[i].nccl);
+        CHECK(run(dir, 0, text, sizeof text, command));
+        if (!cases[i].words) {
+            CHECK(strstr(text, "cuda kernels") && strstr(text, "2 ranks on 2 devices\n"));
+            break;
+        }
+        snprintf(words, sizeof words,
+                 "not on the GPU that is here: ranks on GPUs that do not share memory %s",
+                 cases[i].words);
+        CHECK(strstr(text, "1 threads a rank") && strstr(text, words));
+        snprintf(command + strlen(command), sizeof command - strlen(command),
+                 " --backend cuda 2>&1 >out");
+        CHECK(run(dir, 2, text, sizeof text, command));
+        CHECK(strstr(text, "--backend cuda: ranks on GPUs") && strstr(text, cases[i].words));
+        CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
+    }
+}

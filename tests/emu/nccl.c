@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +63,7 @@ struct NcclCommOf {
     Clique *clique;
     int rank;
     uint64_t calls;
+    _Atomic uint64_t done;
     int n_pieces; // ever, in the order in which all ranks registered them
     Piece piece[PIECES];
 };
@@ -182,8 +184,7 @@ static const char *last_error(NcclComm c) {
     return "no socket";
 }
 static int async_error(NcclComm c, int *result) {
-    (void)c;
-    *result = mood != EMU_NCCL_FINE ? 6 : NCCL_SUCCESS;
+    *result = mood != EMU_NCCL_FINE && c->calls > c->done ? 6 : NCCL_SUCCESS;
     return NCCL_SUCCESS;
 }
 
@@ -396,6 +397,7 @@ static void run_all(const Clique *q, Asked *const *asked) {
 /* ---- calls in streams */
 
 typedef struct Call {
+    NcclComm comm;
     Clique *clique;
     int rank, at;
     Asked asked;
@@ -428,6 +430,7 @@ static void finish(void *ctx) {
         q->passed[c->at] = q->arrived[c->at] = 0;
         q->done[c->at] = false;
     }
+    c->comm->done++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -440,7 +443,7 @@ static __thread struct {
 
 static void launch(NcclComm c, Stream s, const Asked *asked) {
     Call *call = mem_alloc(sizeof *call), **coming = mem_alloc(sizeof(Call *));
-    *call = (Call){.clique = c->clique, .rank = c->rank, .asked = *asked};
+    *call = (Call){.comm = c, .clique = c->clique, .rank = c->rank, .asked = *asked};
     call->at = (int)(c->calls++ % AHEAD);
     *coming = call;
     emu_enqueue(s, "NCCL", arrive, coming);
@@ -569,5 +572,6 @@ void emu_nccl_version(int v) {
 }
 
 __attribute__((constructor)) static void give(void) {
-    emu_nccl_version(NEWEST);
+    const char *version = getenv("EMU_NCCL");
+    emu_nccl_version(version ? atoi(version) : NEWEST);
 }

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* What goes wrong from now on: nothing; calls that are broken, as a lost link makes them (every communicator reports it); also
+/* What goes wrong from now on: nothing; calls that are broken, as a lost link makes them (their communicators report it); also
  * aborts that never return. Every abort writes a line to stderr: "abort of rank 1 of 2". */
 typedef enum EmuNcclMood { EMU_NCCL_FINE, EMU_NCCL_BROKEN, EMU_NCCL_DEAF } EmuNcclMood;
 void emu_nccl_mood(EmuNcclMood m);
@@ -20,7 +20,8 @@ void emu_nccl_mood(EmuNcclMood m);
 void emu_nccl_stuck(void);
 /* Communicators that are open. */
 int emu_nccl_open(void);
-/* Of which version it is from now on: it has the functions of that one. 0: there is none. */
+/* Of which version it is from now on: it has the functions of that one. 0: there is none. At
+ * first the newest, or what EMU_NCCL says in the environment. */
 void emu_nccl_version(int version);
 /* Since the last version: calls, and those whose src and dst were registered memory; such memory now. */
 typedef struct EmuNcclCounts {

@@ -2,6 +2,7 @@
 #include "tests/emu/runtime.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/die.h"
@@ -24,6 +25,12 @@ void emu_set_devices(int n) {
 }
 void emu_set_peers(bool reach) {
     peers = reach;
+}
+
+__attribute__((constructor)) static void look_at_environment(void) {
+    const char *devices = getenv("EMU_DEVICES"), *reach = getenv("EMU_PEERS");
+    if (devices) n_devices = atoi(devices);
+    if (reach) peers = atoi(reach) != 0;
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
