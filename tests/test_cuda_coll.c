@@ -122,7 +122,11 @@ static void fill(CollType type, void *at, int64_t n, int rank, unsigned seed) {
         uint32_t word;
         memcpy(&word, &f, sizeof word);
         uint16_t half = (uint16_t)(word >> 16);
-        const void *x = type == COLL_BF16 ? (void *)&half : type == COLL_F64 ? (void *)&d : &f;
+        int32_t whole = (int32_t)(1e6 * d); // sums of some do not overflow
+        const void *x = type == COLL_BF16  ? (void *)&half
+                        : type == COLL_F64 ? (void *)&d
+                        : type == COLL_I32 ? (void *)&whole
+                                           : &f;
         memcpy((char *)at + i * coll_type_bytes(type), x, (size_t)coll_type_bytes(type));
     }
 }
@@ -174,21 +178,21 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static int same_bits_as_host(World *w, void *ctx) {
     (void)ctx;
     Comm *c = world_split(w, 0, -world_rank(w), "x");
-    static const CollType types[] = {COLL_F32, COLL_BF16, COLL_F64};
-    for (int i = 0; i < 3 * SHAPES; i++) {
-        CollType type = types[i % 3];
+    static const CollType types[] = {COLL_F32, COLL_BF16, COLL_F64, COLL_I32};
+    for (int i = 0; i < 4 * SHAPES; i++) {
+        CollType type = types[i % 4];
         Buffers a = buffers(type, comm_rank(c), 1), b = buffers(type, comm_rank(c), 2);
-        CollCall call = {.op = shapes[i / 3].op,
+        CollCall call = {.op = shapes[i / 4].op,
                          .type = type,
-                         .dim = shapes[i / 3].dim,
-                         .rows = shapes[i / 3].rows,
-                         .cols = shapes[i / 3].cols,
-                         .stride = shapes[i / 3].stride,
+                         .dim = shapes[i / 4].dim,
+                         .rows = shapes[i / 4].rows,
+                         .cols = shapes[i / 4].cols,
+                         .stride = shapes[i / 4].stride,
                          .root = 1,
                          .what = "bits",
                          .file = __FILE__};
-        int64_t at = shapes[i / 3].skew * coll_type_bytes(type);
-        bool in_place = shapes[i / 3].in_place,
+        int64_t at = shapes[i / 4].skew * coll_type_bytes(type);
+        bool in_place = shapes[i / 4].in_place,
              no_dst = call.op == COLL_REDUCE && comm_rank(c) != 1;
         for (int device = 0; device < 2; device++) {
             call.src = (device ? a.device : a.host) + at;
@@ -409,5 +413,6 @@ TEST(cuda_coll_says_what_it_cannot_do) {
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);
     CHECK(test_in_child(ask_for_largest, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "\"largest\": on devices there are only sums of fp32, bf16 and fp64"));
+    CHECK(
+        strstr(text, "\"largest\": on devices there are only sums of fp32, bf16, fp64 and int32"));
 }

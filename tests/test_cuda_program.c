@@ -267,6 +267,19 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
     CHECK(strstr(text, "cuda kernels"));
 }
 
+/* The bits of weights and moments move between layouts, on memory that ranks share as by NCCL. */
+TEST(cuda_program_moves_to_another_layout) {
+    const char *dir = test_tmpdir();
+    char text[8192];
+    CHECK(write_tokens(dir));
+    CHECK(run(dir, 0, text, sizeof text,
+              "$EMU --train train.bin --lr 1e-2 --eval-every 0 --ranks 2 --layout auto --refine 2 "
+              "--calibrate none --ledger none --model layers=1,heads=2,channels=8,seq=16,vocab=61 "
+              "--batch 64 --steps 30"));
+    CHECK(strstr(text, ": from here on ") && strstr(text, ", chosen") &&
+          strstr(text, "step   30/30"));
+}
+
 /* Ranks on devices that do not reach each other need NCCL, on all of them. */
 TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
     NEEDS_EMULATION();

@@ -116,7 +116,7 @@ static void do_rope(char *const at[]) {
 static void do_fold(char *const at[]) {
     Fold f = {.n_src = RANKS, .n_dst = RANKS, .rows = 1, .cols = b.T * b.C, .src_ld = b.T * b.C};
     for (int i = 0; i < RANKS; i++) f.src[i] = at[i], f.dst[i] = at[i];
-    device_fold(device_stream(), &f, 2);
+    device_fold(device_stream(), &f, FOLD_BF16);
 }
 
 /* Random tokens; how many rows of the table they are. */

@@ -34,6 +34,9 @@ template <class E> __device__ __forceinline__ E added(E a, E b) {
 __device__ __forceinline__ double added(double a, double b) {
     return a + b;
 }
+__device__ __forceinline__ uint32_t added(uint32_t a, uint32_t b) {
+    return a + b;
+}
 
 /* sum = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are. */
 template <class E, int W, int LEVEL>
@@ -157,10 +160,21 @@ void gather_of(Stream s, Gather g) {
 
 extern "C" {
 
-void device_fold(Stream s, const Fold *f, size_t word) {
-    word == sizeof(bf16)    ? fold_of<bf16>(s, *f)
-    : word == sizeof(float) ? fold_of<float>(s, *f)
-                            : fold_of<double>(s, *f);
+void device_fold(Stream s, const Fold *f, FoldType type) {
+    switch (type) {
+    case FOLD_BF16:
+        fold_of<bf16>(s, *f);
+        break;
+    case FOLD_F32:
+        fold_of<float>(s, *f);
+        break;
+    case FOLD_F64:
+        fold_of<double>(s, *f);
+        break;
+    case FOLD_I32:
+        fold_of<uint32_t>(s, *f);
+        break;
+    }
 }
 
 void device_gather(Stream s, const Gather *g) {

@@ -35,8 +35,10 @@ typedef struct Gather {
     void *dst[FOLD_MOST];
 } Gather;
 
-/* Local. One kernel, put into s; its words are bf16, float or double, of 2, 4 or 8 bytes. */
-void device_fold(Stream s, const Fold *f, size_t word);
+typedef enum { FOLD_BF16, FOLD_F32, FOLD_F64, FOLD_I32 } FoldType;
+
+/* Local. One kernel, put into s. */
+void device_fold(Stream s, const Fold *f, FoldType type);
 void device_gather(Stream s, const Gather *g);
 
 #endif
