@@ -103,6 +103,7 @@ static int64_t place_of(const Run *r) {
 }
 
 void rehearse(Run *r) {
+    if (!r->device.used) return; // a processor makes nothing at first use
     batch_fill_padded(&r->train, r->state.step, place_of(r), r->micro, r->inputs, r->targets);
     replay_prepare(&r->m, r->inputs, r->targets, loss_scale(r), micro_steps(r), o.tune);
 }

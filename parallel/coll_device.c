@@ -100,26 +100,22 @@ static int64_t part_begin(const CollCall *call, int size, int r) {
     return begin < n ? begin : n;
 }
 
-static bool fold_type(CollType t, FoldType *type) {
-    switch (t) {
-    case COLL_F32:
-        return *type = FOLD_F32, true;
-    case COLL_BF16:
-        return *type = FOLD_BF16, true;
-    case COLL_F64:
-        return *type = FOLD_F64, true;
-    case COLL_I32:
-        return *type = FOLD_I32, true;
-    default:
-        return false;
-    }
+/* Dies where there is no such sum. */
+static FoldType fold_type(const CollCall *call) {
+    bool sum = call->fold == COLL_SUM;
+    if (sum && call->type == COLL_F32) return FOLD_F32;
+    if (sum && call->type == COLL_BF16) return FOLD_BF16;
+    if (sum && call->type == COLL_F64) return FOLD_F64;
+    if (sum && call->type == COLL_I32) return FOLD_I32;
+    die_at(call->file, call->line, "coll_start", 1,
+           "collective \"%s\": on devices there are only sums of fp32, bf16, fp64 and int32",
+           call->what);
 }
 
 /* reduce_scatter: this rank's block; all_reduce: its part, for all; reduce: its part, for the root. */
 static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
     int64_t bytes = coll_type_bytes(call->type), at = 0;
     bool blocks = call->op == COLL_REDUCE_SCATTER, all = call->op == COLL_ALL_REDUCE;
-    FoldType type;
     Fold f = {.n_src = c->size, .n_dst = all ? c->size : 1, .rows = 1};
     if (blocks) {
         f.rows = call->rows, f.cols = call->cols;
@@ -137,22 +133,13 @@ static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
         if (call->op == COLL_REDUCE && i == call->root) f.dst[0] = (char *)theirs->dst + at * bytes;
     }
     if (blocks) f.dst[0] = call->dst;
-    if (fold_type(call->type, &type)) device_fold(s, &f, type); // others are refused
-}
-
-static void refuse_others(const CollCall *call) {
-    if (!coll_spreads(call->op)) return;
-    FoldType type;
-    if (call->fold != COLL_SUM || !fold_type(call->type, &type))
-        die_at(call->file, call->line, "coll_start", 1,
-               "collective \"%s\": on devices there are only sums of fp32, bf16, fp64 and int32",
-               call->what);
+    device_fold(s, &f, fold_type(call));
 }
 
 /* ---- calls */
 
 static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
-    refuse_others(call);
+    if (coll_spreads(call->op)) fold_type(call); // others end the job before anybody waits
     if (c->size == 1) {
         device_copy_to_dst(call, call->src, device_stream());
         return;
