@@ -48,20 +48,23 @@ const ArenaMemory *nccl_memory(const World *w, const ArenaMemory *memory) {
 
 /* ---- registered */
 
+static bool has_windows(const NcclWorld *n) {
+    return n->f->window_register && n->f->window_deregister;
+}
+
 static int enter(const NcclWorld *n, NcclGroup *g, int i) {
     void *p = n->lent[i].p;
     size_t n_bytes = n->lent[i].n_bytes;
-    if (n->f->window_register && n->f->window_deregister)
+    if (has_windows(n))
         return n->f->window_register(g->comm, p, n_bytes, &g->handle[i], NCCL_SYMMETRIC);
     return n->f->buffer_register(g->comm, p, n_bytes, &g->handle[i]);
 }
 
 static void leave(const NcclWorld *n, NcclGroup *g, int i) {
-    bool window = n->f->window_register && n->f->window_deregister;
     if (!g->handle[i]) return;
-    nccl_check(n,
-               (window ? n->f->window_deregister : n->f->buffer_deregister)(g->comm, g->handle[i]),
-               "memory that is registered no more", g->of);
+    int result =
+        (has_windows(n) ? n->f->window_deregister : n->f->buffer_deregister)(g->comm, g->handle[i]);
+    nccl_check(n, result, "memory that is registered no more", g->of);
     g->handle[i] = NULL;
 }
 
