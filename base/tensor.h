@@ -31,8 +31,9 @@
 
 /* What a rank holds of a tensor. Of the logical [rows, cols] it works on a local block [local_rows,
  * local_cols], row-major, padded with zeros; rectangles say which logical elements lie in it. Of the
- * block it stores, flat, the elements [begin, end): of weights, gradients and moments each its own
- * range (equal parts of the padded block; more than the block is more padding).
+ * block it stores, flat, the elements [begin, end): of weights, gradients, moments and the words that
+ * products read each its own range (equal parts of the padded block; more than the block is more
+ * padding).
  *
  *   logical      c0 c1 c2 c3 c4      block of x=1 of 2      flat parts over z, 2 ranks
  *          r0    .  .  .  a  b           a b 0              [a b 0 c | d 0 . .]
@@ -45,7 +46,7 @@ typedef struct TensorRect {
     bool first;                   // this rank is the first of those that hold these elements
 } TensorRect;
 
-typedef enum { PART_PARAM, PART_GRAD, PART_MOMENTS, N_PARTS } TensorPart;
+typedef enum { PART_PARAM, PART_GRAD, PART_MOMENTS, PART_WORDS, N_PARTS } TensorPart;
 
 typedef struct Tensor {
     char name[64];
@@ -60,8 +61,8 @@ typedef struct Tensor {
     int64_t begin[N_PARTS], end[N_PARTS];
     bool
         first[N_PARTS]; // this rank is the first of those that hold the same part of the same block
-    // Where the values are, end - begin floats each; NULL where the arena was not made (sampling
-    // needs no grad).
+    // Where the values are, end - begin of them each, floats but for words; NULL where the arena was
+    // not made (sampling needs no grad).
     float *param, *grad, *m, *v;
     void *
         words; // param as products read it, in words of the kernels: param itself where they are floats

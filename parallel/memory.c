@@ -43,12 +43,13 @@ static double mib(int64_t n_bytes) {
 }
 
 void memory_print(const Model *m, FILE *f) {
-    static const char *const what[N_ARENAS] = {"weights, fp32",
-                                               "fp32",
-                                               "AdamW m and v, fp32",
-                                               "kept for backward",
-                                               "logits, backward, packing",
-                                               "anchor and velocity, fp32"};
+    const char *const what[N_ARENAS] = {has_words(m) ? "weights, fp32, and words of them"
+                                                     : "weights, fp32",
+                                        "fp32",
+                                        "AdamW m and v, fp32",
+                                        "kept for backward",
+                                        "logits, backward, packing",
+                                        "anchor and velocity, fp32"};
     int64_t all = memory_needed(m), have = memory_free(m);
     fprintf(f, "memory            MiB%s\n", m->grid->mesh.p > 1 ? " a rank" : "");
     for (int i = 0; i < N_ARENAS; i++)

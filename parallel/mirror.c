@@ -24,7 +24,7 @@ static void cut(Mirror *h, const Model *m) {
 void mirror_make(Model *m) {
     Mirror *h = m->mirror = mem_calloc(1, sizeof *h);
     h->tensors = tensors_describe(&m->shape.config);
-    shard_tensors(&h->tensors, m->grid);
+    shard_tensors(&h->tensors, m->grid, has_words(m));
     h->arena = arena_measure("weights and moments on the host");
     cut(h, m);
     arena_commit(&h->arena);
@@ -58,12 +58,11 @@ void model_push(Model *m) {
     const TensorTable *host = model_host(m);
     for (int i = 0; m->mirror && i < host->n; i++) {
         const Tensor *t = &m->tensors.t[i], *h = &host->t[i];
-        int64_t n = tensor_part(t, PART_PARAM);
         size_t moments = (size_t)tensor_part(t, PART_MOMENTS) * sizeof(float);
-        model_put(m, t->param, h->param, (size_t)n * sizeof(float));
+        model_put(m, t->param, h->param, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
         if (t->m) model_put(m, t->m, h->m, moments), model_put(m, t->v, h->v, moments);
-        if (t->words != t->param) m->k->to_words(t->words, t->param, n);
     }
+    model_words(m);
 }
 
 void model_put(const Model *m, void *to, const void *from, size_t n_bytes) {

@@ -19,7 +19,7 @@ void mirror_free(Model *m);
 /* Local. The table for who writes all of it before model_push; the same with what kernels have now. */
 TensorTable *model_host(Model *m);
 TensorTable *model_pull(Model *m);
-/* Local. Kernels get what the host wrote, and products their copy of it. */
+/* Collective over the mesh. Kernels get what the host wrote, and products their words of it. */
 void model_push(Model *m);
 
 /* Local. Bytes from the host to memory of the kernels, and back, where either may be the same. */

@@ -81,12 +81,12 @@ static void cut_outer(Model *m) {
 static void cut_words(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        if (m->k->word == sizeof(float) || t->rows == 1)
+        if (!has_words(m) || t->rows == 1)
             t->words = t->param;
         else
             t->words = m->shape.borrow
                            ? m->shape.borrow->t[i].words
-                           : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_PARAM));
+                           : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_WORDS));
     }
 }
 
@@ -234,7 +234,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     bool halves = shape->overlap.halves && shape->training && shape->B % 2 == 0;
     m->B = halves ? shape->B / 2 : shape->B;
     m->tk = tokens_of(m, m->B, shape->S, 0);
-    shard_tensors(&m->tensors, m->grid);
+    shard_tensors(&m->tensors, m->grid, has_words(m));
     for (int i = 0; i < N_LINEARS; i++) linear_plan(&m->linear[i], (LinearKind)i, m->grid, &m->w);
     size_t L = (size_t)shape->config.layers;
     m->blocks = mem_calloc(L, sizeof *m->blocks);

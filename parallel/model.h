@@ -101,6 +101,8 @@ struct Model {
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 };
 
+/* Local, pure. Do products read words that are not the weights themselves? */
+#define has_words(m) ((m)->k->word != sizeof(float))
 /* Local, pure. Activations n elements after x, and how collectives take them: in words of the kernels. */
 #define acts_at(m, x, n) act_at(x, n, (m)->k->word)
 #define acts_type(m)     ((m)->k->word == 2 ? COLL_BF16 : COLL_F32)

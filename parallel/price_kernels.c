@@ -196,10 +196,6 @@ static void price_add_to(Team *t, float *y, const float *x, int64_t n) {
 static void price_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {
     (void)to, (void)T, (void)from, (void)n, (void)pad; // a few KiB: nothing
 }
-static void price_to_words(Act *to, const float *from, int64_t n) {
-    (void)to, (void)from;
-    work(WORK_COPY, words, 1, n, 0, 0, 0);
-}
 static double price_sum_of(const float *x, int64_t n) {
     (void)x, (void)n;
     return 1;
@@ -281,7 +277,6 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
                                   .zero = price_zero,
                                   .copy = price_copy,
                                   .add_to = price_add_to,
-                                  .to_words = price_to_words,
                                   .copy_tokens = price_copy_tokens,
                                   .sum_of = price_sum_of,
                                   .adamw = price_adamw};
@@ -292,7 +287,6 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
     mine = table;
     mine.word = real->word;
     words = mine.word == sizeof(float) ? 0 : WORK_WORDS;
-    if (!words) mine.to_words = NULL;
     if (real->memory) {
         mine.memory = &nowhere;
         mine.sum_to = mine.squares_to = price_sum_to;

@@ -49,11 +49,9 @@ void relayout(Model *to, const Model *from) {
     float *piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
     arena_commit(&a);
     piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
-    for (int i = 0; i < from->tensors.n; i++) {
-        const Tensor *t = &to->tensors.t[i];
+    for (int i = 0; i < from->tensors.n; i++)
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
-        if (t->words != t->param) to->k->to_words(t->words, t->param, tensor_part(t, PART_PARAM));
-    }
+    model_words(to);
     arena_free(&a);
 }
 

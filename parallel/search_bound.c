@@ -382,14 +382,11 @@ static void update(const Walk *b) {
     Bound *to = b->to;
     int64_t weights = all_weights(b->s, b->p);
     int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
-    bool gathers = l->zero == 1 || l->zero == 2; // new weights, of which words are made then
-    to->update = each_tensor(b, WORK_ADAMW, gathers ? 0 : b->p->words, cut);
+    to->update = each_tensor(b, WORK_ADAMW, b->p->words, cut);
     to->squares = each_tensor(b, WORK_SQUARES, 0, cut);
     to->compute += to->update + to->squares;
-    if (gathers && b->p->words)
-        to->compute += pass_beside(b->p, WORK_COPY, b->p->words, 1, weights / l->size[AXIS_Z]);
     if (b->s->shape.apart) return;
-    int64_t block = floats(weights / l->size[AXIS_Z]);
+    int64_t of_z = weights / l->size[AXIS_Z], block = floats(of_z);
     // all of a layer together, or matrix by matrix
     double calls = (double)b->s->shape.config.layers * (l->zero ? 4 : 1);
     if (l->zero < 2) { // gradients: scattered,
@@ -402,8 +399,9 @@ static void update(const Walk *b) {
         last_sums(b);
     }
     if (l->zero == 3) return;
-    send(b, ALONG_D, calls, 0, late(b)), send(b, ALONG_D, 1, block, late(b)); // and gathered,
-    Line *t = l->zero ? &to->fresh : &to->sums;                               // or the weights
+    if (l->zero) block = acts(b, of_z); // and gathered, or what products read of new weights
+    send(b, ALONG_D, calls, 0, late(b)), send(b, ALONG_D, 1, block, late(b));
+    Line *t = l->zero ? &to->fresh : &to->sums;
     if (l->zero && late(b) > 0) return;
     t->calls += calls, t->bytes += (double)block;
 }
@@ -481,8 +479,9 @@ int64_t seed_memory(Pass *p, const Space *s, const Machine *m, const Choice *c, 
     const Layout *l = &c->layout;
     pass_of(p, s, m, c, any);
     int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D], weights = all_weights(s, p);
-    int64_t params = weights / (l->zero == 3 ? ZD : Z), grads = weights / (l->zero >= 2 ? ZD : Z);
-    int64_t states = floats(params + grads + 2 * (weights / (l->zero ? ZD : Z)));
-    if (p->words) states += p->word * params; // which products read
+    int64_t read = weights / (l->zero == 3 ? ZD : Z), grads = weights / (l->zero >= 2 ? ZD : Z);
+    int64_t moments = weights / (l->zero ? ZD : Z), params = p->words ? moments : read;
+    int64_t states = floats(params + grads + 2 * moments);
+    if (p->words) states += p->word * read;
     return states + p->of_step * (p->word * kept(p, c) + whole(p, c));
 }

@@ -173,8 +173,11 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, Side
 }
 
 /* Equal flat parts of the block; the finest are the moments', coarser ones are whole numbers of them. */
-static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut) {
-    static const StoreKind kinds[N_PARTS] = {STORE_PARAM, STORE_GRAD, STORE_MOMENTS};
+static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut, bool masters) {
+    const StoreKind kinds[N_PARTS] = {[PART_PARAM] = masters ? STORE_MOMENTS : STORE_PARAM,
+                                      [PART_GRAD] = STORE_GRAD,
+                                      [PART_MOMENTS] = STORE_MOMENTS,
+                                      [PART_WORDS] = STORE_PARAM};
     Tensor *t = &table->t[i];
     bool stored = shard_stored(table, i);
     int64_t n = t->local_rows * t->local_cols;
@@ -193,7 +196,7 @@ static void cut_flat(TensorTable *table, int i, const Grid *g, Axes cut) {
     }
 }
 
-static void cut_tensor(TensorTable *table, int i, const Grid *g) {
+static void cut_tensor(TensorTable *table, int i, const Grid *g, bool masters) {
     Tensor *t = &table->t[i];
     Side rows, cols;
     Axes cut;
@@ -211,7 +214,7 @@ static void cut_tensor(TensorTable *table, int i, const Grid *g) {
                              .at = rows.s[r].local * cols.size + cols.s[k].local,
                              .first = cols.s[k].first};
     mem_free(rows.s), mem_free(cols.s);
-    cut_flat(table, i, g, cut);
+    cut_flat(table, i, g, cut, masters);
 }
 
 /* As the same tensor of another layer is. */
@@ -225,7 +228,7 @@ static void cut_alike(Tensor *t, const Tensor *other) {
     memcpy(t->first, other->first, sizeof t->first);
 }
 
-void shard_tensors(TensorTable *table, const Grid *g) {
+void shard_tensors(TensorTable *table, const Grid *g, bool masters) {
     int of_layer = 0; // tensors of each
     if (g->mesh.p == 1 && !g->layout.exact) return;
     for (int i = 0; i < table->n; i++) of_layer += table->t[i].layer == 0;
@@ -234,7 +237,7 @@ void shard_tensors(TensorTable *table, const Grid *g) {
         if (t->layer > 0)
             cut_alike(t, t - of_layer);
         else
-            cut_tensor(table, i, g);
+            cut_tensor(table, i, g, masters);
     }
 }
 
@@ -246,7 +249,7 @@ int64_t shard_block(const TensorTable *t, int i, const Grid *g) {
 
 double shard_waste(const Config *c, const Grid *g) {
     TensorTable t = tensors_describe(c);
-    shard_tensors(&t, g);
+    shard_tensors(&t, g, false);
     double held = 0, all = 0;
     for (int i = 0; i < t.n; i++) {
         const Tensor *x = &t.t[i];

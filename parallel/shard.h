@@ -67,8 +67,9 @@ typedef enum {
 } SideKind;
 Side shard_side(const Config *c, const Grid *g, SideKind kind);
 
-/* Local. Cuts every tensor of the table for this rank. */
-void shard_tensors(TensorTable *t, const Grid *g);
+/* Local. Cuts every tensor of the table for this rank. masters: products read words of their own, so weights are read by
+ * AdamW alone, and lie where moments lie: with zero1 and zero2 no rank holds those of others. */
+void shard_tensors(TensorTable *t, const Grid *g, bool masters);
 /* Local. Is it a matrix of a product, cut flat over z (and d with zero)? Not the positions. */
 bool shard_stored(const TensorTable *t, int i);
 /* Local. Axes along which a gradient is still to be summed when backward has ended: d; d.z for

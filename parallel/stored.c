@@ -41,7 +41,7 @@ static void fetch(Model *m, int slot, int i, const char *what) {
     m->stored.w[slot].tensor = i;
     m->stored.w[slot].coming =
         coll_gather_start(stored_over(m, i, STORE_PARAM), acts_type(m), m->tensors.t[i].words,
-                          tensor_part(&m->tensors.t[i], PART_PARAM), m->work.w[slot], what);
+                          tensor_part(&m->tensors.t[i], PART_WORDS), m->work.w[slot], what);
 }
 
 /* The slot where weight i is, with bulk perhaps since the product before. */

@@ -6,8 +6,8 @@
  *             after every product)
  *   d.z(.x)   vectors: all_reduce
  *   norm      of what this rank is the first to hold, so that every parameter counts once
- *   AdamW     on the part whose moments are here; the new weights are gathered where it is smaller than
- *             what is stored of them; products get their copy, where they have one
+ *   AdamW     on the part whose moments are here; what products read of it is gathered where it is smaller than
+ *             what is stored for them: the weights themselves, or the words that AdamW made of them, half the bytes
  */
 #include <math.h>
 #include <string.h>
@@ -189,8 +189,27 @@ StepSums model_sums(Model *m) {
 
 /* ---- the update */
 
-static bool has_words(const Tensor *t) {
-    return t->words != t->param;
+/* Of what products read, the part whose weights AdamW changes here. */
+static Act *own_words(const Model *m, const Tensor *t) {
+    return acts_at(m, t->words, t->begin[PART_MOMENTS] - t->begin[PART_WORDS]);
+}
+
+static bool all_own(const Tensor *t) {
+    return tensor_part(t, PART_MOMENTS) == tensor_part(t, PART_WORDS);
+}
+
+static Ticket gather_words(Model *m, const Tensor *t) {
+    return coll_gather_start(grid_comm(m->grid, axes_of("d")), acts_type(m), own_words(m, t),
+                             tensor_part(t, PART_MOMENTS), t->words, "new weights");
+}
+
+void model_words(Model *m) {
+    for (int i = 0; i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.t[i];
+        if (t->words == t->param) continue;
+        m->k->to_words(own_words(m, t), t->param, tensor_part(t, PART_PARAM));
+        if (!all_own(t)) coll_wait(gather_words(m, t));
+    }
 }
 
 /* With bulk the new weights of a tensor are on their way while the next ones are made. */
@@ -200,27 +219,19 @@ void model_update(Model *m, const AdamW *o) {
     int n_open = 0;
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        int64_t n = tensor_part(t, PART_MOMENTS), begin = t->begin[PART_MOMENTS];
-        float *param = t->param + (begin - t->begin[PART_PARAM]);
-        bool whole = n == tensor_part(t, PART_PARAM);
+        int64_t begin = t->begin[PART_MOMENTS];
         AdamW own = *o;
-        own.words = whole && has_words(t) ? t->words : NULL;
-        m->k->adamw(m->team, &own, param, t->m, t->v, t->grad + (begin - t->begin[PART_GRAD]), n,
+        own.words = t->words == t->param ? NULL : own_words(m, t);
+        m->k->adamw(m->team, &own, t->param + (begin - t->begin[PART_PARAM]), t->m, t->v,
+                    t->grad + (begin - t->begin[PART_GRAD]), tensor_part(t, PART_MOMENTS),
                     t->decay);
-        if (whole) continue;
+        if (all_own(t)) continue;
         Ticket *next = &open[n_open++ % MOST_OPEN];
         coll_wait(*next);
-        *next = coll_gather_start(grid_comm(m->grid, axes_of("d")), COLL_F32, param, n, t->param,
-                                  "new weights");
+        *next = gather_words(m, t);
         if (!m->shape.overlap.bulk) coll_wait(*next), *next = (Ticket){0};
     }
     for (int i = 0; i < MOST_OPEN; i++) coll_wait(open[(n_open + i) % MOST_OPEN]);
-    for (int i = 0; n_open && i < m->tensors.n; i++) {
-        const Tensor *t = &m->tensors.t[i];
-        int64_t n = tensor_part(t, PART_PARAM);
-        if (has_words(t) && n != tensor_part(t, PART_MOMENTS))
-            m->k->to_words(t->words, t->param, n);
-    }
 }
 
 void model_update_clipped(Model *m, const AdamW *o, double clip) {

@@ -52,6 +52,9 @@ void model_sums_begin(Model *m);
 StepSums model_sums_end(Model *m);
 /* Collective over the mesh: both. */
 StepSums model_sums(Model *m);
+/* Collective over the mesh. What products read where it is not the weights themselves: made of weights that came from elsewhere
+ * than AdamW. */
+void model_words(Model *m);
 /* Collective over the mesh. One AdamW step on every tensor. The other one, after model_sums_begin, makes o->grad_scale of a
  * norm larger than clip (0: of none), as torch.nn.utils.clip_grad_norm_ does, and leaves all as it is where a sum is not
  * finite; it may come before model_sums_end. */

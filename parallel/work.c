@@ -86,7 +86,7 @@ static Passes passes_of(const Work *w) {
     case WORK_EMBEDDING:
         return (Passes){2, 0, 0};
     case WORK_COPY:
-        return (Passes){1, 1, 0};
+        return (Passes){0, 2, 0};
     case WORK_BIAS_BACKWARD:
         return (Passes){1, 0, 0};
     default:

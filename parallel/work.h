@@ -69,8 +69,7 @@ enum {
     WORK_EPI_DGELU = 16,
     WORK_RMS = 32,      // a norm without mean
     WORK_BACKWARD = 64, // of a classifier: its gradient, too
-    WORK_WORDS =
-        128 // its activations are bf16 words; a copy makes words of floats, AdamW a copy in words, too
+    WORK_WORDS = 128    // its activations are bf16 words; AdamW makes a copy in words, too
 };
 
 typedef struct Work {

@@ -223,9 +223,7 @@ static void run_move(Run *r) {
     float *x = room(r, n), *y = room(r, w->kind == WORK_COPY ? n : 1);
     if (sizing(r)) return;
     if (w->kind == WORK_ZERO) r->k->zero(r->team, x, (size_t)n * sizeof *x);
-    if (w->kind == WORK_COPY && has(r, WORK_WORDS)) r->k->to_words(y, x, n);
-    if (w->kind == WORK_COPY && !has(r, WORK_WORDS))
-        r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);
+    if (w->kind == WORK_COPY) r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);
     if (w->kind == WORK_SQUARES) y[0] = (float)r->k->sum_of_squares(r->team, x, n);
 }
 

@@ -2,17 +2,22 @@
  * on the same layout, whatever order streams run in. */
 #include "tests/test.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/debug.h"
+#include "parallel/coll_backend.h"
+#include "parallel/mirror.h"
+#include "tests/cuda.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
 
 static const char model[] = "layers=2,heads=4,channels=16,seq=4,vocab=13";
+static const char small[] = "layers=1,heads=2,channels=10,seq=4,vocab=13";
 static const char llama[] = "llama,layers=1,heads=4,kv_heads=2,channels=16,ffn=20,seq=4,vocab=13";
 
 typedef struct Streams {
@@ -107,8 +112,9 @@ TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_foretold) {
                  {"z2", "bulk", model, false},
                  {"x2", "bulk+halves", llama, true},
                  {"d2+zero1", "bulk", model, true},
+                 {"d2.z2+zero2", "none", llama, true},
                  {"x2.y2+stay=y", "bulk", llama, true}};
-    for (int i = 0; i < 7; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
+    for (int i = 0; i < 8; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
         MeshRun r = {.model = cases[i].model,
                      .layout = cases[i].layout,
                      .overlap = cases[i].overlap,
@@ -122,6 +128,93 @@ TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_foretold) {
         mesh_run_free(&r);
         CHECK(unforetold == 0);
     }
+}
+
+/* ---- weights as AdamW has them, and words of them */
+
+static float masters[4096]; // of the logical model, by whoever holds them
+static atomic_llong held, wrong_words;
+
+static void put_masters(Model *m) {
+    const TensorTable *host = model_pull(m);
+    float *to = masters;
+    for (int i = 0; i < host->n; to += tensor_size(&host->t[i++])) {
+        const Tensor *t = &host->t[i];
+        TensorRun r;
+        for (TensorRuns it = tensor_runs(t, PART_PARAM, true); tensor_next(&it, &r); held += r.n)
+            memcpy(to + r.row * t->cols + r.col, t->param + r.at, (size_t)r.n * sizeof *to);
+    }
+}
+
+/* Those of a matrix that products of this rank read, and are not the nearest to the weight of whatever rank. */
+static int64_t wrong_words_of(Model *m, const Tensor *t, const float *whole) {
+    uint16_t words[4096];
+    int64_t wrong = 0;
+    TensorRun r;
+    model_get(m, words, t->words, (size_t)tensor_part(t, PART_WORDS) * sizeof *words);
+    for (TensorRuns it = tensor_runs(t, PART_WORDS, false); tensor_next(&it, &r);)
+        for (int64_t j = 0; j < r.n; j++) {
+            uint32_t bits = (uint32_t)words[r.at + j] << 16;
+            float word;
+            memcpy(&word, &bits, sizeof word);
+            wrong += word != rounded(whole[r.row * t->cols + r.col + j], true);
+        }
+    return wrong;
+}
+
+static void look_at_words(Model *m, int step, void *ctx) {
+    Comm *all = world_comm(m->grid->world);
+    const float *whole = masters;
+    (void)step, (void)ctx;
+    put_masters(m);
+    coll_barrier(all);
+    for (int i = 0; i < m->tensors.n; whole += tensor_size(&m->tensors.t[i++])) {
+        const Tensor *t = &m->tensors.t[i];
+        if (t->words != t->param) wrong_words += wrong_words_of(m, t, whole);
+        wrong_words += tensor_part(t, PART_PARAM) != tensor_part(t, PART_MOMENTS);
+    }
+    coll_barrier(all);
+}
+
+/* Relative; other orders of sums make other roundings to words. */
+static double loss_apart(const MeshRun *a, const MeshRun *b, int steps) {
+    double most = 0;
+    for (int i = 0; i < steps; i++) most = fmax(most, fabs(a->loss[i] / b->loss[i] - 1));
+    return most;
+}
+
+/* With zero1 and zero2 a rank has the weights that its AdamW changes, and words of all. It trains what ranks train that have all
+ * weights. */
+TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
+    enum { STEPS = 2 };
+    static const struct {
+        Case c;
+        double apart; // 0: the bits are the same
+    } cases[] = {{{"d2", "none", 1, "d2+zero2"}, 0},
+                 {{"d2+zero1", "none", 1, NULL}, 0},
+                 {{"d2+zero1", "bulk", 2, "d2+zero3"}, 0},
+                 {{"d2+zero2", "bulk", 2, "d2"}, 0},
+                 {{"d3+zero1", "bulk", 1, NULL}, 1e-3}, // parts of odd sizes
+                 {{"d2.z2+zero1", "bulk", 1, "d2.x2+zero2"}, 1e-3}};
+    MeshRun all = {.model = small, .layout = "d2", .cuda = true, .bf16 = true, .steps = STEPS};
+    emu_set_guard(false);
+    all = run_on(all, 1, (Streams){0});
+    for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 5 : 1) { // sanitizers are slow
+        const Case *c = &cases[i].c;
+        MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
+        r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1, r.after = look_at_words;
+        held = wrong_words = 0;
+        emu_set_peers(c->devices == 1); // else by NCCL
+        r = run_on(r, c->devices, (Streams){i % 2 > 0, (unsigned)i});
+        emu_set_peers(true);
+        double apart = loss_apart(&r, &all, STEPS);
+        if (apart > cases[i].apart) printf("    %s: %g apart\n", c->layout, apart);
+        CHECK(wrong_words == 0 && held == r.n_params * STEPS);
+        CHECK(apart <= cases[i].apart);
+        mesh_run_free(&r);
+    }
+    emu_set_guard(true);
+    mesh_run_free(&all);
 }
 
 /* Each rank has a device that the others do not reach; what NCCL can register of its memory depends on the version. */

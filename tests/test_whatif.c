@@ -167,7 +167,7 @@ TEST(whatif_schemes_are_named_or_spelled) {
     WhatIfPoint at;
     Err e;
     char spec[64];
-    CHECK(whatif_vary(&w, "memory=24GiB..200GiB", 2, &e));
+    CHECK(whatif_vary(&w, "memory=12GiB..200GiB", 2, &e));
     w.scheme[0] = "dp", w.scheme[1] = "d2.x8+sp", w.scheme[2] = "fsdp", w.n_schemes = 3;
     CHECK(whatif_at(&w, 0, &at, &e) && at.found);
     CHECK(!at.has[0] && at.has[2]); // all of the weights do not fit, parts of them do
