@@ -365,15 +365,33 @@ static int64_t all_weights(const Space *s, const Pass *p) {
     return s->shape.config.layers * p->of_block + p->table;
 }
 
-/* A work of each tensor: of its part of a matrix; of a vector, which is short, the call. */
-static double each_tensor(const Walk *b, WorkKind kind, uint32_t flags, int64_t cut) {
+/* A work of each matrix, of its part; of each vector, which is short: the call. */
+static double each_matrix(const Walk *b, WorkKind kind, uint32_t flags, int64_t cut) {
     const Pass *p = b->p;
-    const Config *c = &b->s->shape.config;
     double block = 0;
     for (int i = 0; i < 4; i++) block += pass_beside(p, kind, flags, p->layer[i].weights / cut, 0);
-    int vectors = 2 + (c->norm == NORM_LAYER && c->bias ? 2 : 0) + (c->bias ? 4 : 0);
-    if (!p->m->measured) block += vectors * pass_beside(p, kind, 0, 0, 0);
-    return (double)c->layers * block + pass_beside(p, kind, flags, p->table / cut, 0);
+    return (double)b->s->shape.config.layers * block +
+           pass_beside(p, kind, flags, p->table / cut, 0);
+}
+static double vectors(const Walk *b, WorkKind kind, double n) {
+    return b->m->measured ? 0 : n * pass_beside(b->p, kind, 0, 0, 0);
+}
+
+static double each_tensor(const Walk *b, WorkKind kind, uint32_t flags, int64_t cut) {
+    const Config *c = &b->s->shape.config;
+    int n = 2 + (c->norm == NORM_LAYER && c->bias ? 2 : 0) + (c->bias ? 4 : 0);
+    return each_matrix(b, kind, flags, cut) + vectors(b, kind, (double)c->layers * n);
+}
+
+/* A device adds up at once what lies side by side: parallel/update.c. */
+static double squares(const Walk *b, int64_t cut) {
+    const Kernels *k = b->s->shape.kernels;
+    const Layout *l = &b->c->layout;
+    if (!k || !k->memory) return each_tensor(b, WORK_SQUARES, 0, cut);
+    bool gaps = l->zero == 1 && l->size[AXIS_D] > 1;
+    return vectors(b, WORK_SQUARES, 1) +
+           (gaps ? each_matrix(b, WORK_SQUARES, 0, cut)
+                 : pass_beside(b->p, WORK_SQUARES, 0, all_weights(b->s, b->p) / cut, 0));
 }
 
 /* The end of a step: sums over d, and AdamW. */
@@ -383,7 +401,7 @@ static void update(const Walk *b) {
     int64_t weights = all_weights(b->s, b->p);
     int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
     to->update = each_tensor(b, WORK_ADAMW, b->p->words, cut);
-    to->squares = each_tensor(b, WORK_SQUARES, 0, cut);
+    to->squares = squares(b, cut);
     to->compute += to->update + to->squares;
     if (b->s->shape.apart) return;
     int64_t of_z = weights / l->size[AXIS_Z], block = floats(of_z);

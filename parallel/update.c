@@ -122,41 +122,71 @@ double model_losses(Model *m) {
     return sum;
 }
 
-/* The squares of this rank: on the device, or returned. */
+/* Gradients that lie side by side, in the order of the table: matrices, and vectors by what they owe. */
+enum { MATRICES, VECTORS, VECTORS_OVER_X, N_REGIONS };
+
+/* The squares of this rank in the making: here, or on the device, where a region is one sum as far as it has no gaps, for two
+ * launches take longer than what most tensors add up. */
 typedef struct Squares {
     Model *m;
-    double *there, here; // there: on the device, or NULL
+    double here, *there; // there: on the device, or NULL
     bool begun;
+    struct {
+        const float *begin, *end;
+    } open[N_REGIONS]; // still to be added
 } Squares;
 
-static void add_squares(Squares *s, const float *x, int64_t n) {
-    Model *m = s->m;
-    if (s->there)
-        m->k->squares_to(s->there, x, n, s->begun);
-    else
-        s->here += m->k->sum_of_squares(m->team, x, n);
+static void close_region(Squares *s, int region) {
+    const float *begin = s->open[region].begin, *end = s->open[region].end;
+    if (begin == end) return;
+    s->m->k->squares_to(s->there, begin, end - begin, s->begun);
     s->begun = true;
+}
+
+/* x[n], followed by `zeros` of them. */
+static void add_squares(Squares *s, int region, const float *x, int64_t n, int64_t zeros) {
+    if (!s->there) {
+        s->here += s->m->k->sum_of_squares(s->m->team, x, n);
+        return;
+    }
+    if (s->open[region].end != x) {
+        close_region(s, region);
+        s->open[region].begin = x;
+    }
+    s->open[region].end = x + n + zeros;
+}
+
+static int region_of(const Model *m, int i) {
+    if (shard_stored(&m->tensors, i)) return MATRICES;
+    Axes owed = shard_owed(&m->tensors, i, &m->grid->layout);
+    return axes_equal(owed, axes_of("d.z")) ? VECTORS : VECTORS_OVER_X;
 }
 
 /* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its moments is
  * whole; replicas that are apart have gradients of their own. */
-static void add_gradient(Squares *s, const Tensor *t) {
+static void add_gradient(Squares *s, int i) {
+    const int64_t unit = ARENA_ALIGN / sizeof(float);
+    const Tensor *t = &s->m->tensors.t[i];
     TensorPart part = s->m->grid->apart ? PART_GRAD : PART_MOMENTS;
-    TensorRun r;
+    int region = region_of(s->m, i);
     const float *g = t->grad + (t->begin[part] - t->begin[PART_GRAD]);
-    bool all_first = t->first[part];
-    for (int i = 0; i < t->n_rects; i++) all_first &= t->rects[i].first;
+    int64_t n = tensor_part(t, part), gap = (unit - n % unit) % unit;
+    bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
+    for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
     if (all_first) {
-        add_squares(s, g, tensor_part(t, part)); // padding is zero
+        // padding is zero, and so is what nobody writes, from the last element to where the next tensor begins
+        add_squares(s, region, g, n, whole ? gap : 0);
         return;
     }
+    TensorRun r;
     for (TensorRuns it = tensor_runs(t, part, true); tensor_next(&it, &r);)
-        add_squares(s, g + r.at, r.n);
+        add_squares(s, region, g + r.at, r.n, 0);
 }
 
 static double add_gradients(Model *m, double *there) {
     Squares s = {.m = m, .there = there};
-    for (int i = 0; i < m->tensors.n; i++) add_gradient(&s, &m->tensors.t[i]);
+    for (int i = 0; i < m->tensors.n; i++) add_gradient(&s, i);
+    for (int i = 0; i < N_REGIONS; i++) close_region(&s, i);
     if (there && !s.begun) m->k->zero(m->team, there, sizeof *there);
     return s.here;
 }

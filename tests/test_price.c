@@ -172,6 +172,36 @@ TEST(price_of_works_in_bf16_words_is_that_of_their_bytes) {
     tape_free(&t);
 }
 
+/* Calls for squares at the end of a step. */
+static int squares_of(const Tape *t, const TapeRun *r) {
+    int n = 0;
+    for (int i = r->begin[PART_END]; i < r->begin[N_TAPE_PARTS]; i++)
+        n += t->event[i].kind == EVENT_WORK && t->work[t->event[i].index].kind == WORK_SQUARES;
+    return n;
+}
+
+TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
+    static const struct {
+        const char *layout;
+        bool device;
+        int calls[2];                         // of two layers, of three
+    } rows[] = {{"d1", false, {28, 40}},      // one for each tensor
+                {"d1", true, {2, 2}},         // matrices, vectors
+                {"d2+zero2", true, {2, 2}},   // parts that follow each other
+                {"d2+zero1", true, {10, 14}}, // parts with those of others between
+                {"x2+sp", true, {3, 3}}};     // vectors that are summed over x, too, lie apart
+    Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
+    Tape t = {0};
+    for (int i = 0; i < 5; i++) {
+        Layout l;
+        CHECK(layout_parse(&l, rows[i].layout, 0, NULL));
+        k.shape.kernels = rows[i].device ? kernels_cuda_sizes(true) : NULL;
+        price_record(&t, &k.shape, &l, 0);
+        for (int run = 0; run < 2; run++) CHECK(squares_of(&t, &t.run[run]) == rows[i].calls[run]);
+    }
+    tape_free(&t);
+}
+
 /* Multiplications and additions of all products of a step. */
 static double products(const Tape *t) {
     double sum = 0;

@@ -132,6 +132,7 @@ TEST(search_bounds_undercut_every_price) {
             Machine m = random_machine(p);
             if (p % 3) m.slowdown = between(1, 1.5); // beside a collective
             if (p % 2) m.slowest = between(1, 1.1);
+            if (p % 4 == 1) m.call = 1; // calls are all that counts
             s.shape.bf16 = (p + k) % 4 > 1;
             if ((p + k) % 2) s.shape.kernels = kernels_cuda_sizes(s.shape.bf16);
             Bounds b = {.s = &s, .m = &m};
