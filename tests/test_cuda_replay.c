@@ -173,3 +173,24 @@ TEST(cuda_replay_prepares_what_steps_would_meet) {
     CHECK(loss[1] == loss[0]);
     CHECK_NEAR(loss[2], loss[0], 1e-4 * loss[0]); // algorithms add in other orders
 }
+
+TEST(cuda_replay_times_a_product_once_for_all_layers) {
+    static const char *const config[] = {"layers=2,heads=2,channels=16,seq=8,vocab=37",
+                                         "layers=4,heads=2,channels=16,seq=8,vocab=37"};
+    int64_t waits[2];
+    NEEDS_EMULATION();
+    for (int deep = 0; deep < 2; deep++) {
+        int32_t inputs[TOKENS], targets[TOKENS];
+        fill_tokens(0, inputs, targets);
+        cuda_begin(cuda_orders[0]);
+        Team *team = team_create(1);
+        Model m = model_of(&(Training){.config = config[deep], .bf16 = true}, team, 2, NULL);
+        int64_t before = emu_calls.waits;
+        replay_prepare(&m, inputs, targets, 1.0f / TOKENS, 2, true);
+        waits[deep] = emu_calls.waits - before;
+        model_free(&m);
+        team_destroy(team);
+        CHECK(cuda_end());
+    }
+    CHECK(waits[0] > 100 && waits[1] == waits[0]);
+}

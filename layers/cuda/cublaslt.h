@@ -42,10 +42,17 @@ enum LtEpilogue {
     LT_EPILOGUE_GELU_AUX_BIAS = 164,
     LT_EPILOGUE_DGELU = 192,
 };
+/* How sums of parts of K may be added up: in words of y, in the workspace in fp32, in the workspace in words of y. */
+enum LtReduction {
+    LT_REDUCTION_INPLACE = 1,
+    LT_REDUCTION_COMPUTE_TYPE = 2,
+    LT_REDUCTION_OUTPUT_TYPE = 4
+};
 /* What a choice of algorithms may ask for. */
 enum LtPreferenceAttribute {
-    LT_PREF_MAX_WORKSPACE_BYTES = 1, // 8
-    LT_PREF_MIN_ALIGNMENT_A = 5,     // 4 each
+    LT_PREF_MAX_WORKSPACE_BYTES = 1,   // 8
+    LT_PREF_REDUCTION_SCHEME_MASK = 3, // 4: LtReduction
+    LT_PREF_MIN_ALIGNMENT_A = 5,       // 4 each
     LT_PREF_MIN_ALIGNMENT_B = 6,
     LT_PREF_MIN_ALIGNMENT_C = 7,
     LT_PREF_MIN_ALIGNMENT_D = 8,

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/arena.h"
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
 
@@ -26,11 +27,13 @@ _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
                    sizeof(Key) == 4 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
                "no holes");
 
-enum { MOST = 8, PLANS = 512, ALIGNED = 16 };
+/* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an activation's aux wants less. */
+enum { MOST = 8, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
 
 struct ProductPlan {
     Key key;
     bool whole; // with the epilogue; else the sum alone
+    bool timed; // choice[0] is the fastest
     LtDesc desc;
     LtLayout a, b, y;
     LtHeuristic choice[MOST]; // of algorithms: the best first
@@ -85,7 +88,7 @@ static int alignment(const void *p) {
     return p && low < ALIGNED ? (int)low : ALIGNED;
 }
 static int present(const void *p) {
-    return !p ? 0 : alignment(p) == ALIGNED ? 2 : 1;
+    return !p ? 0 : alignment(p) >= AUX_ALIGNED ? 2 : 1;
 }
 
 static Key key_of(const Product *p, size_t word) {
@@ -116,9 +119,11 @@ static bool possible(const Key *k) {
 }
 
 /* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its GELU' takes neither bias nor
- * addend, and fp32 gradients of bf16 words have no activation. */
+ * addend, and fp32 gradients of bf16 words have no activation. Its tanh may be the processor's own approximation: good
+ * enough for 8 bits, not for words of fp32. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
+    if (k->epilogue != EPI_NONE && k->word != 2) return 0;
     switch (k->epilogue) {
     case EPI_NONE:
         return k->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
@@ -173,6 +178,11 @@ static LtPreference preference(const Key *k) {
     check(k, lt->preference_create(&f), "a preference");
     check(k, lt->preference_set(f, LT_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
           "the size of the workspace");
+    if (k->y_word == 2) { // sums of parts of K are added before they are rounded, not after
+        uint32_t scheme = LT_REDUCTION_COMPUTE_TYPE;
+        check(k, lt->preference_set(f, LT_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme),
+              "how parts of sums are added");
+    }
     for (int i = 0; i < 4; i++) {
         uint32_t n = (uint32_t)align[i];
         check(k, lt->preference_set(f, LT_PREF_MIN_ALIGNMENT_A + i, &n, sizeof n), "an alignment");
@@ -326,6 +336,8 @@ static double time_of(const ProductPlan *plan, int i, const Product *p) {
 }
 
 void product_plan_time(ProductPlan *plan, const Product *p, const void *bias) {
+    if (plan->timed) return; // as those of all layers but the first are
+    plan->timed = true;
     set_addresses(plan, p, bias);
     double least = 1e30;
     int best = 0;

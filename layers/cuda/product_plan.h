@@ -15,7 +15,7 @@ ProductPlan *product_plan(const Product *p, size_t word);
 bool product_plan_rounds_bias(const ProductPlan *plan);
 /* Local. Runs it; `bias` is p->bias in the words that the plan wants. */
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *bias);
-/* Local. Times the algorithms and takes the best. */
+/* Local. Times the algorithms and takes the best; once for a plan. */
 void product_plan_time(ProductPlan *plan, const Product *p, const void *bias);
 
 /* Of the calling thread. */

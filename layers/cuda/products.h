@@ -29,9 +29,9 @@ typedef struct ProductSettings {
 void product_set(ProductSettings s);
 ProductSettings product_settings(void);
 
-/* Local. Makes the plan of p in words of 4 or 2 bytes, and runs each of its algorithms some times: the fastest is taken from
- * now on; the library's own order decides where times differ by less than 2 %. Overwrites y and aux. Waits; not inside a
- * step. Two runs may then differ in the last bits, as times do; without it they do not. */
+/* Local. Makes the plan of p in words of 4 or 2 bytes and, once for a plan, runs each of its algorithms some times: the fastest
+ * is taken from now on; the library's own order decides where times differ by less than 2 %. Overwrites y and aux. Waits; not
+ * inside a step. Two runs may then differ in the last bits, as times do; without it they do not. */
 void product_prepare(const Product *p, size_t word);
 
 /* Products so far, by who did them, and the plans there are. */

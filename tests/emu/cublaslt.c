@@ -11,7 +11,7 @@
 #include "tests/emu/calls.h"
 #include "tests/emu/runtime.h"
 
-enum { ALGORITHMS = 5, NEEDS = 1 << 20, MAGIC = 0x17b1a5 };
+enum { ALGORITHMS = EMU_LT_ALGORITHMS, ALIGN_2 = 128, NEEDS = 1 << 20, MAGIC = 0x17b1a5 };
 
 struct LtHandleOf {
     int magic;
@@ -30,7 +30,7 @@ struct LtLayoutOf {
 };
 struct LtPreferenceOf {
     uint64_t workspace;
-    uint32_t align[4]; // of A, B, C, D
+    uint32_t reduction, align[4]; // of A, B, C, D
 };
 
 EmuLt emu_lt;
@@ -115,6 +115,7 @@ static int layout_destroy(LtLayout l) {
 static int preference_create(LtPreference *p) {
     *p = mem_calloc(1, sizeof **p);
     for (int i = 0; i < 4; i++) (*p)->align[i] = 256;
+    (*p)->reduction = 7;
     return LT_SUCCESS;
 }
 static int preference_destroy(LtPreference p) {
@@ -124,6 +125,7 @@ static int preference_destroy(LtPreference p) {
 static int preference_set(LtPreference p, int attribute, const void *value, size_t n) {
     if (attribute == LT_PREF_MAX_WORKSPACE_BYTES)
         return put(&p->workspace, sizeof p->workspace, value, n);
+    if (attribute == LT_PREF_REDUCTION_SCHEME_MASK) return put(&p->reduction, 4, value, n);
     if (attribute >= LT_PREF_MIN_ALIGNMENT_A && attribute <= LT_PREF_MIN_ALIGNMENT_D)
         return put(&p->align[attribute - LT_PREF_MIN_ALIGNMENT_A], 4, value, n);
     return LT_INVALID_VALUE;
@@ -178,6 +180,13 @@ static int check_all(LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y, f
     return status ? status : check_epilogue(d, a, y, beta);
 }
 
+static bool proposes(LtPreference p, LtLayout y, int i) {
+    if (i == 2) return p->align[0] >= ALIGN_2 && p->align[1] >= ALIGN_2 && p->align[3] >= ALIGN_2;
+    if (i == 3) return p->workspace >= NEEDS;
+    if (i == 5) return p->reduction & LT_REDUCTION_OUTPUT_TYPE && y->type == LT_R_16BF;
+    return true;
+}
+
 static int heuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
                      LtPreference p, int most, LtHeuristic *out, int *n) {
     emu_called(&emu_calls.choices);
@@ -186,8 +195,7 @@ static int heuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, L
     if (status) return status;
     *n = 0;
     for (int i = 0; i < ALGORITHMS && *n < most; i++) {
-        bool fine = p->align[0] >= 16 && p->align[1] >= 16 && p->align[3] >= 16;
-        if ((i == 2 && !fine) || (i == 3 && p->workspace < NEEDS)) continue;
+        if (!proposes(p, y, i)) continue;
         LtHeuristic *one = &out[(*n)++];
         memset(one, 0x5a, sizeof *one);
         one->algorithm.data[0] = MAGIC, one->algorithm.data[1] = (uint64_t)i;
@@ -264,17 +272,20 @@ static void end(const Call *c, int64_t m, int64_t n, float sum) {
     set_number(c->y_at, type, at, (float)v);
 }
 
+static float sum_by(const Call *c, int64_t m, int64_t n, int64_t K) {
+    if (c->algorithm == 2) return sum_over(c, m, n, K - 1, -1, -1);
+    if (c->algorithm != 3 && c->algorithm != 5) return sum_over(c, m, n, 0, K, 1);
+    float half = sum_over(c, m, n, 0, K / 2, 1);
+    if (c->algorithm == 5) half = bf16_to_float(bf16_from_float(half));
+    return half + sum_over(c, m, n, K / 2, K, 1);
+}
+
 static void run(void *ctx) {
     const Call *c = ctx;
     int64_t K = c->d.turn_a ? c->a.rows : c->a.cols;
     if (c->algorithm == 3) memset(c->workspace, 0xff, NEEDS);
     for (int64_t n = 0; n < c->y.cols; n++)
-        for (int64_t m = 0; m < c->y.rows; m++)
-            end(c, m, n,
-                c->algorithm == 2 ? sum_over(c, m, n, K - 1, -1, -1)
-                : c->algorithm == 3
-                    ? sum_over(c, m, n, 0, K / 2, 1) + sum_over(c, m, n, K / 2, K, 1)
-                    : sum_over(c, m, n, 0, K, 1));
+        for (int64_t m = 0; m < c->y.rows; m++) end(c, m, n, sum_by(c, m, n, K));
     if (c->algorithm == slow) nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
@@ -302,7 +313,7 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     if (i == 0 || (i == 1 && add != 0)) return LT_NOT_SUPPORTED;
     if (i == 3 && (workspace_bytes < NEEDS || !aligned(workspace, 16))) return LT_INVALID_VALUE;
     if (c == y && lc->ld != ly->ld) return LT_INVALID_VALUE;
-    uint64_t align = i == 2 ? 16 : 1;
+    uint64_t align = i == 2 ? ALIGN_2 : 1;
     check_memory("A", a, la, align), check_memory("B", b, lb, align);
     check_memory("C", c, lc, 1), check_memory("D", y, ly, align);
     if (i == 3 && !emu_is_device(workspace, NEEDS)) die("cublasLtMatmul: no such workspace");

@@ -2,22 +2,24 @@
  * layouts, types, epilogues, alignments and workspaces is checked in every call, and what would be undefined ends the
  * program with a line.
  *
- * It proposes five algorithms, in this order, where the alignments allow them:
+ * It proposes six algorithms, in this order, where the alignments allow them:
  *
  *     0   marked as not supported in its own proposal
  *     1   proposed, but refused when it is run with beta = 1
- *     2   sums K from the last to the first; wants 16-byte alignment
+ *     2   sums K from the last to the first; wants addresses aligned to 128 bytes
  *     3   sums two halves of K apart; needs 1 MiB of workspace
  *     4   sums K from the first to the last
+ *     5   sums two halves of K apart and rounds them to bf16 words of y, where those may be added
  */
 #ifndef TESTS_EMU_CUBLASLT_H
 #define TESTS_EMU_CUBLASLT_H
 
 #include <stdbool.h>
 
+enum { EMU_LT_ALGORITHMS = 6 };
 /* Local. How often each algorithm was run; the latest cap on multiprocessors and epilogue. */
 typedef struct EmuLt {
-    int runs[5], sms, epilogue;
+    int runs[EMU_LT_ALGORITHMS], sms, epilogue;
 } EmuLt;
 extern EmuLt emu_lt;
 /* Local. The slow algorithm takes 30 ms more; -1: none. */
