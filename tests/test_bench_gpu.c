@@ -35,7 +35,7 @@ static json_t *load_lines(const char *path) {
 }
 
 /* 2 lengths of sequences fit; each by both ways of products, forward and backward. */
-enum { LAYERS = 19, ATTENTIONS = 2 * 2 * 2, PRODUCTS = 1 + 5 * 3 };
+enum { LAYERS = 19, ATTENTIONS = 2 * 2 * 2, PRODUCTS = 1 + 6 * 3 };
 
 TEST(bench_gpu_measures_every_kernel) {
     const char *dir = test_tmpdir();
@@ -75,6 +75,8 @@ TEST(bench_gpu_script_rehearses) {
     CHECK(status == 0);
     CHECK(strstr(text, "d12, B = 2: MFU (") && strstr(text, "rehearsed"));
     CHECK(strstr(text, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
+    CHECK(strstr(text,
+                 "4 ranks on the GPU, z2.x2+sp, overlap bulk+chunk=2: losses against one rank"));
     CHECK(!strstr(text, "NO\n") && !strstr(text, "BROKE"));
     CHECK(
         test_shell(".", text, sizeof text,

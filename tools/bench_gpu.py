@@ -3,17 +3,17 @@
 
     make bench-gpu                                    all of it, into bench/results/
     python3 tools/bench_gpu.py --out FOLDER           the same into another folder
-    python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests sanitizer kernels train curves
+    python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests kernels train curves sanitizer
     python3 tools/bench_gpu.py --no-build             with programs that were built before (build/cuda, or in --programs FOLDER)
     python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated GPU of the tests: no time that
                                                       it shows means anything, every path is the real one
     python3 tools/bench_gpu.py --page README.md       measures nothing: puts the table of --out into a page
 
-A stage has a budget of seconds; one that fails or runs out of time is written down as such, and the others go on. What a
-stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...); log.txt has everything that was
-printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's attention by cuDNN
+A stage has so many seconds at least, and what those before it left; one that fails or runs out of time is written down as
+such, and the others go on. What a stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...);
+log.txt has everything that was printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's attention by cuDNN
 and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the standard library is needed. A text
-for the losses is given by --text FILE. What the probes of instructions gave, sm90.txt, belongs into tests/golden/.
+for the losses is given by --text FILE; else it is tinyshakespeare.txt of TEST_DATA_DIR or ../shared/data, or sources. What the probes of instructions gave, sm90.txt, belongs into tests/golden/.
 
 On a machine that lacks jansson, and cannot install it, programs of another one run:
 
@@ -42,10 +42,11 @@ from bench_page import TOP
 HERE = os.path.dirname(os.path.abspath(__file__))
 SM90 = "-gencode arch=compute_90a,code=sm_90a"
 # Under compute-sanitizer everything takes a hundred times as long: tests that take each kernel once.
-SANITIZED = {"memcheck": ["cuda_attention_by_tiles", "cuda_norm_of_cut", "cuda_classifier_has", "cuda_embedding_matches", "cuda_product_by_own",
-                          "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward_adds cuda_rope cuda_copy", "cuda_model_gives"],
+SANITIZED = {"memcheck": ["cuda_attention_by_tiles", "cuda_attention_of_longer", "cuda_norm_of_cut", "cuda_classifier_has",
+                          "cuda_embedding_matches", "cuda_product_by_own", "cuda_model_gives", "cuda_coll_gives", "cuda_mesh_of_llama",
+                          "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward_adds cuda_rope cuda_copy"],
              "racecheck": ["cuda_attention_has", "cuda_norm_backward_has", "cuda_classifier_has", "cuda_embedding_backward_has",
-                           "cuda_product_has", "cuda_bias_backward_has cuda_sums"]}
+                           "cuda_product_has", "cuda_bias_backward_has cuda_sums", "cuda_coll_gives"]}
 # name, model, sequences; --model's d12 .. d48 are GPT-2 124M .. 1558M
 MODELS = [("d12", "d12", 32), ("d12", "d12", 64), ("d24", "d24", 32), ("d36", "d36", 16), ("d48", "d48", 16)]
 TINY = [("d12", "layers=1,heads=2,channels=32,seq=16,vocab=257", 2)]
@@ -160,13 +161,24 @@ def sanitizer():
         (p for p in ["/usr/local/cuda/bin/compute-sanitizer"] if os.access(p, os.X_OK)), None)
 
 
+def arch(run):
+    """Flags of nvcc for the device that is here alone; None: those of the Makefile, which any device runs."""
+    cap = (first(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader") or "").splitlines()
+    n = cap[0].strip().replace(".", "") if cap else ""
+    if n == "90":
+        return SM90
+    known = first(run, "nvcc --list-gpu-arch || /usr/local/cuda/bin/nvcc --list-gpu-arch") or ""
+    return f"-gencode 'arch=compute_{n},code=[sm_{n},compute_{n}]'" if f"compute_{n}" in known.split() else None
+
+
 def build(run):
     """Programs for this kind of device alone."""
     names = ["train_gpt_emu", "bench_gpu_emu", "run_tests"] if run.rehearse else ["train_gpt", "bench_gpu", "run_tests", "probes"]
     start = time.monotonic()
     if run.args.no_build:
         return {"built": False, "missing": [n for n in names if not os.access(os.path.join(run.build, n), os.X_OK)]}
-    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"] + ([] if run.rehearse else [f"NVCC_FLAGS={SM90}"])
+    flags = None if run.rehearse else arch(run)
+    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"] + ([f"NVCC_FLAGS={flags}"] if flags else [])
     command += [os.path.relpath(os.path.join(run.build, n), TOP) for n in names]
     run.shell(command)
     return {"built": True, "seconds": time.monotonic() - start, "command": shlex.join(command)}
@@ -227,7 +239,10 @@ def tests(run):
 
 def sanitized(run):
     """Memory and races of kernels, as compute-sanitizer sees them."""
-    tool = sanitizer()
+    tool, names = sanitizer(), " ".join(tests_of_files().values())
+    for word in " ".join(sum(SANITIZED.values(), [])).split():
+        if word not in names:
+            raise Failed(f"no test is called {word}")
     if run.rehearse or not tool:
         return {"absent": "the emulator looks at memory itself" if run.rehearse else "compute-sanitizer is not here"}
     result = {}
@@ -406,58 +421,82 @@ def warm_torch(run):
 # ---- losses
 
 def loss_gap(a, b):
-    return max(abs(x["loss"] - y["loss"]) / y["loss"] for x, y in zip(a, b))
+    return max(abs(x - y) / y for x, y in zip(a, b))
+
+
+MORE = ["--lr", "1e-3", "--warmup", "10", "--schedule", "constant", "--seed", "1"]
 
 
 def curves(run):
-    """Losses on text: the GPU against the CPU backend in fp32, bf16 beside them; ranks as threads on the one GPU against one rank."""
+    """Losses on text: ranks as threads on the one GPU against one rank; the GPU against the CPU backend in fp32, bf16 beside them.
+    What is slow and could cost the others their time comes last."""
     model = "layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse else "layers=6,heads=6,channels=384,seq=256,vocab=257"
-    micro, steps = (2, 3) if run.rehearse else (16, 100)
-    more = ["--lr", "1e-3", "--warmup", "10", "--schedule", "constant", "--seed", "1"]
-    head, one = trained(run, model, micro, steps, "curve-fp32", more, dtype="fp32")
-    _, half = trained(run, model, micro, steps, "curve-bf16", more)
-    r = {"text": run.text, "model": model, "sequences": micro, "device": head.get("device"), "fp32": [x["loss"] for x in one],
-         "bf16": [x["loss"] for x in half]}
-    _, cpu = trained(run, model, micro, steps, "curve-cpu", more, backend="cpu", dtype="fp32")
-    r["cpu"] = [x["loss"] for x in cpu]
-    r["gap_fp32"], r["gap_bf16"] = loss_gap(one, cpu), loss_gap(half, cpu)
-    r["ranks"] = ranks(run, more)
+    r = {"text": run.text, "model": model, "sequences": 2 if run.rehearse else 16}
+    for part in (curves_of_gpu, curves_of_ranks, curve_of_cpu):
+        try:
+            part(run, r)
+        except Failed as e:
+            r.setdefault("broke", str(e))
+        save_so_far(run, "curves", r)
     return r
 
 
-def ranks(run, more):
-    seq, steps, rows = (8, 2, []) if run.rehearse else (256, 20, [])
+def curve(run, r, name, **how):
+    head, done = trained(run, r["model"], r["sequences"], 3 if run.rehearse else 100, name, MORE, **how)
+    return head, [x["loss"] for x in done]
+
+
+def curves_of_gpu(run, r):
+    head, r["fp32"] = curve(run, r, "curve-fp32", dtype="fp32")
+    _, r["bf16"] = curve(run, r, "curve-bf16")
+    r["device"] = head.get("device")
+
+
+def curve_of_cpu(run, r):
+    _, r["cpu"] = curve(run, r, "curve-cpu", backend="cpu", dtype="fp32")
+    r.update({f"gap_{name}": loss_gap(r[name], r["cpu"]) for name in ("fp32", "bf16") if name in r})
+
+
+def curves_of_ranks(run, r):
+    seq, steps, r["ranks"] = (8, 2, []) if run.rehearse else (256, 20, [])
     model = f"layers=1,heads=4,channels=16,seq={seq},vocab=257" if run.rehearse else f"layers=4,heads=4,channels=256,seq={seq},vocab=257"
-    _, one = trained(run, model, 4, steps, "ranks-1", more + ["--batch", str(4 * seq)], dtype="fp32")
-    for n, layout, overlap in RANKS[3:4] if run.rehearse else RANKS:
+    batch = MORE + ["--batch", str(4 * seq)]
+    _, one = trained(run, model, 4, steps, "ranks-1", batch, dtype="fp32")
+    one = [x["loss"] for x in one]
+    for n, layout, overlap in RANKS:
         row = {"ranks": n, "layout": layout, "overlap": overlap}
         along = 2 if layout[0] in "dz" else 1  # coordinates that divide the sequences
-        words = more + ["--batch", str(4 * seq), "--ranks", str(n), "--layout", layout, "--overlap", overlap]
+        words = batch + ["--ranks", str(n), "--layout", layout, "--overlap", overlap]
         try:
             _, done = trained(run, model, 4 // along, steps, f"ranks-{n}-{layout}", words, dtype="fp32")
-            row.update(gap=loss_gap(done, one), ms=statistics.median(x["ms"] for x in done))
+            row.update(gap=loss_gap([x["loss"] for x in done], one), ms=statistics.median(x["ms"] for x in done))
         except Failed as e:
             row["failed"] = str(e)
-        rows.append(row)
-    return rows
+        r["ranks"].append(row)
+        save_so_far(run, "curves", r)
 
 
 # ---- the whole
 
-# name, what it does, seconds it may take at most; the rest of the time is the later stages'
-STAGES = [("facts", facts, 30), ("build", build, 150), ("probes", probes, 20), ("tests", tests, 75), ("sanitizer", sanitized, 80),
-          ("kernels", kernels, 90), ("train", train, 200), ("curves", curves, 75)]
+# name, what it does, seconds that are kept for it; what those before it leave, it may take as well
+STAGES = [("facts", facts, 20), ("build", build, 140), ("probes", probes, 10), ("tests", tests, 60), ("kernels", kernels, 70), ("train", train, 150),
+          ("curves", curves, 40), ("sanitizer", sanitized, 40)]
+SECONDS = 530
+assert sum(budget for _, _, budget in STAGES) <= SECONDS
 # stages that write one file
 FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests", "sanitizer": "tests", "kernels": "kernels", "train": "train",
          "curves": "curves"}
 
 
 def write_tokens(run):
-    """Bytes of a text as tokens: of --text, else of this program's own sources."""
-    run.text = run.args.text if run.args.text and os.path.exists(run.args.text) else None
+    """Bytes of a text as tokens: of --text, else of tinyshakespeare, else of this program's own sources."""
+    data = os.environ.get("TEST_DATA_DIR") or os.path.join(TOP, "..", "shared", "data")
+    texts = [run.args.text, os.path.join(data, "tinyshakespeare.txt")]
+    run.text = next((x for x in texts if x and os.path.exists(x)), None)
     path = os.path.join(run.scratch, "text.txt")
     if run.text:
         shutil.copy(run.text, path)
+        run.text = os.path.basename(run.text)
     else:
         names = sorted(x for x in os.listdir(os.path.join(TOP, "parallel")) if x.endswith((".c", ".h", ".md")))
         with open(path, "wb") as f:
@@ -480,9 +519,12 @@ def save_so_far(run, stage, value):
     bench_page.save(result_path(run, stage), stage, value)
 
 
-def run_stage(run, name, f, budget):
-    start = time.monotonic()
-    run.stage_end = start + budget
+def run_stage(run, name, f):
+    """With all the time that is not kept for later stages."""
+    order = [stage for stage, _, _ in STAGES]
+    later = sum(s for stage, _, s in STAGES[order.index(name) + 1:] if stage in run.stages)
+    start, run.stage_end = time.monotonic(), run.deadline - later * run.args.seconds / SECONDS
+    budget = run.left()
     try:
         value = f(run)
     except Failed as e:
@@ -491,7 +533,7 @@ def run_stage(run, name, f, budget):
         value = {"broke": f"{type(e).__name__}: {e}"}
     value.update(seconds_spent=round(time.monotonic() - start, 1), **{k: run.stamp[k] for k in ("date", "commit")})
     save_so_far(run, name, value)
-    run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget}" + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
+    run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget:.0f}" + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
     return value
 
 
@@ -501,7 +543,7 @@ def measure(run):
         run.say("a rehearsal: emulated GPU, tiny sizes; no time means anything")
     write_tokens(run)
     broken, torch = [], None
-    for name, f, budget in STAGES:
+    for name, f, _ in STAGES:
         if name == "kernels" and torch:
             stop(torch)
         if name not in run.stages and name != "facts":
@@ -510,7 +552,7 @@ def measure(run):
             run.say(f"== {name}: no time left")
             broken.append(name)
             continue
-        value = run_stage(run, name, f, budget)
+        value = run_stage(run, name, f)
         if "broke" in value:
             broken.append(name)
         if name == "facts":
@@ -536,7 +578,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
     p.add_argument("--stages", default=",".join(s[0] for s in STAGES))
-    p.add_argument("--seconds", type=float, default=530, help="for everything (default 530)")
+    p.add_argument("--seconds", type=float, default=SECONDS, help=f"for everything (default {SECONDS})")
     p.add_argument("--no-build", action="store_true")
     p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of a rehearsal build)")
     p.add_argument("--rehearse", action="store_true")

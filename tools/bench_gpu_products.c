@@ -7,7 +7,7 @@
 #include "parallel/block.h"
 #include "tools/bench_gpu.h"
 
-enum { MOST_SETS = 8, SQUARE = 8192 };
+enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128 };
 
 typedef enum Form { XW, DX, DW } Form;
 /* A linear layer; what its forward product and its dx end with. */
@@ -69,7 +69,7 @@ static void measure(const Layer *l, Form f, int64_t C) {
     GpuJob first = {run, NULL, b.sets, 0}, job[2] = {first, first};
     bool whole = false;
     gpu_time(&first, 1);
-    for (int i = 0; i < b.sets; i++) product_prepare(&b.p[i], 2);
+    product_prepare(&b.p[0], 2); // whose plan is all sets'
     if (b.library) whole = gpu_library_best(b.library, b.p, b.sets, &job[1]);
     gpu_time(job, b.library ? 2 : 1);
     double own = flops / job[0].seconds * 1e-12, before = flops / first.seconds * 1e-12;
@@ -91,14 +91,17 @@ static void measure(const Layer *l, Form f, int64_t C) {
 void gpu_products(const Kernels *k, int64_t C) {
     int64_t T = gpu_options.tokens, V = gpu_options.vocab, F = 4 * C;
     if (C > 1024) T /= 2; // of the larger models fewer sequences are trained at a time
-    int64_t most = T < SQUARE ? T : SQUARE;
+    int64_t most = T < SQUARE ? T : SQUARE, tokens = head_chunk(T, V);
+    int64_t V_tiles =
+        (V + TILE - 1) / TILE * TILE; // were the vocabulary padded: what that would save
     const Layer layers[] = {
         {"square", most, most, most, most, false, false, false, EPI_NONE, EPI_NONE},
         {"qkv", T, C, 3 * C, 3 * C, true, false, false, EPI_NONE, EPI_NONE},
         {"proj", T, C, C, C, true, true, false, EPI_NONE, EPI_NONE},
         {"up", T, C, F, F, true, false, false, EPI_GELU, EPI_NONE},
         {"down", T, F, C, C, true, true, false, EPI_NONE, EPI_DGELU},
-        {"head", head_chunk(T, V), C, V, head_ld(V), false, false, true, EPI_NONE, EPI_NONE},
+        {"head", tokens, C, V, head_ld(V), false, false, true, EPI_NONE, EPI_NONE},
+        {"padded", tokens, C, V_tiles, V_tiles, false, false, true, EPI_NONE, EPI_NONE},
     };
     b.k = k, b.library = gpu_library_open();
     printf("\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s\n",

@@ -108,11 +108,16 @@ def find(rows, **want):
 def product_rows(rows):
     out, products = [], [r for r in rows if r["stage"] == "products" and r["library_tflops"] > 0]
     for C in sorted({r["C"] for r in products}):
-        mine = [r for r in products if r["C"] == C and r["name"] != "square" and r["same_epilogue"]]
+        mine = [r for r in products if r["C"] == C and r["name"] not in ("square", "padded") and r["same_epilogue"]]
         own = sum(r["us"] for r in mine)
         if own:
             library = sum(r["us"] * r["tflops"] / r["library_tflops"] for r in mine)
             out.append(fact(f"{len(mine)} products of a step, C = {C}: cuBLASLt's best of 16 takes so many times as long", ratio(library / own)))
+        head, padded = ([r for r in products if r["C"] == C and r["name"] == name] for name in ("head", "padded"))
+        if head and padded:
+            us, us_padded = (sum(r["us"] for r in x) for x in (head, padded))
+            out.append(fact(f"the head's products, C = {C}: vocabulary {head[0]['N']} takes so many times as long as {padded[0]['N']}",
+                            ratio(us / us_padded)))
     square = find(rows, stage="products", name="square")
     if square:
         out.append(fact(f"square product of {square['T']}", f"{square['tflops']:.4g} TFLOP/s, cuBLASLt's best {square['library_tflops']:.4g}"))
