@@ -20,6 +20,7 @@ typedef struct Lister {
     int64_t n_choices;
     Tape tape;
     Orders orders;
+    KnownLines known;
 } Lister;
 
 static void list_work(Lister *l, const Work *w, double seconds) {
@@ -70,7 +71,7 @@ static void list_choice(const Choice *c, void *ctx) {
     Tape *t = &l->tape;
     if (!listed(l->s, c)) return;
     PriceShape shape = seed_shape(l->s, c);
-    orders_of(&l->orders, l->s, l->m, c->layout.size);
+    orders_of(&l->orders, &l->known, l->s, l->m, c->layout.size);
     price_record(t, &shape, &c->layout, 0);
     for (int i = 0; i < t->n_works; i++) list_work(l, &t->work[i], machine_work(l->m, &t->work[i]));
     for (int k = 0; k < l->orders.n; k++) {

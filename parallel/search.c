@@ -36,6 +36,7 @@ typedef struct Search {
     Pass pass;       // of the last bound
     Orders **orders; // of each place
     int n_orders;
+    KnownLines known;
     SearchCount count;
 } Search;
 
@@ -65,7 +66,7 @@ static const Orders *orders_at(Search *w, const Seed *s) {
     if (!w->orders[s->place]) {
         Orders *o = w->orders[s->place] = mem_alloc(sizeof *o);
         o->n = 0;
-        orders_of(o, w->s, w->m, s->size);
+        orders_of(o, &w->known, w->s, w->m, s->size);
     }
     return w->orders[s->place];
 }
@@ -83,7 +84,7 @@ static bool price_orders(Search *w, const Seed *seed) {
     if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
         return false;
     w->count.priced++;
-    seed_bound(&bound, &w->pass, w->s, w->m, &c, false);
+    seed_bound(&bound, &w->pass, w->s, w->m, &c, false, BOUND_PROGRAMS);
     for (int k = 0; k < o->n; k++) in[k] = bound_under(&bound, o, k), quick[k] = true;
     for (int n = 0; n < o->n;) {
         int next = 0;
@@ -152,17 +153,18 @@ static void bound_seed(Search *w, Seed *s) {
     Choice c = seed_choice(w->s, s);
     Bound bound;
     const Orders *o = orders_at(w, s);
-    seed_bound(&bound, &w->pass, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
-    s->bound = s->rough ? bound_rough(&bound, o) : bound_least(&bound, o);
+    Closeness close = (Closeness)s->bounded;
+    seed_bound(&bound, &w->pass, w->s, w->m, &c, s->schedule == ANY_SCHEDULE, close);
+    s->bound = close == BOUND_ROUGH ? bound_rough(&bound, o) : bound_least(&bound, o);
 }
 
-static void add_seed(Search *w, Seed s) {
+static void add_seed(Search *w, Seed s, Closeness close) {
     Choice c = seed_choice(w->s, &s);
     bool any = s.schedule == ANY_SCHEDULE;
     s.large = !machine_fits(w->m, seed_memory(&w->pass, w->s, w->m, &c, any));
     if (s.large) count_large(w, &s);
     if (s.large && !w->family) return;
-    s.rough = any;
+    s.bounded = (uint8_t)close;
     bound_seed(w, &s);
     push(w, &s);
 }
@@ -176,7 +178,7 @@ static void add_schedules(const Seed *seed, void *ctx) {
     w->count.candidates += n;
     if (seed->number % 256 == 0) look(w);
     if (n == 1) s.schedule = schedule[0];
-    if (n > 0) add_seed(w, s);
+    if (n > 0) add_seed(w, s, BOUND_ROUGH);
 }
 
 static void split_seed(Search *w, Seed s) {
@@ -184,7 +186,7 @@ static void split_seed(Search *w, Seed s) {
     int n = seed_schedules(w->s, &s, schedule);
     for (int i = 0; i < n; i++) {
         s.schedule = schedule[i];
-        add_seed(w, s);
+        add_seed(w, s, BOUND_UNDER);
     }
 }
 
@@ -195,11 +197,12 @@ static void search_bounded(Search *w) {
         look(w);
         const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
         if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
-        if (next.rough) {
-            next.rough = false;
+        bool any = next.schedule == ANY_SCHEDULE;
+        if (next.bounded < (any ? BOUND_UNDER : BOUND_PROGRAMS)) {
+            next.bounded++;
             bound_seed(w, &next);
             push(w, &next);
-        } else if (next.schedule == ANY_SCHEDULE) {
+        } else if (any) {
             split_seed(w, next);
         } else if (!price_orders(w, &next)) {
             count_large(w, &next);
@@ -264,8 +267,10 @@ double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *
     Bound b;
     Pass p = {.s = NULL};
     Orders o = {.n = 0};
-    seed_bound(&b, &p, s, m, c, false);
-    orders_of(&o, s, m, c->layout.size);
+    seed_bound(&b, &p, s, m, c, false, BOUND_PROGRAMS);
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    orders_of(&o, known, s, m, c->layout.size);
+    mem_free(known);
     *memory = seed_memory(&p, s, m, c, false);
     return bound_least(&b, &o);
 }

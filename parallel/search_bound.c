@@ -30,6 +30,7 @@ typedef struct Walk {
     int store, grads; // along which weights, and gradients, are cut
     bool any;         // schedule
     bool halves;      // that, or with any perhaps that
+    bool programs;    // are made: windows are for them
     Bound *to;
     double forward;           // seconds of a block's kernels, once
     Window front[4], back[4]; // of a block's linear layers
@@ -94,6 +95,7 @@ static void linear(Walk *b, LinearKind kind, int n) {
     send(b, in, l->y_scatters ? n : 2 * n, y, l->y_share);
     if (l->y_scatters) send(b, in, 1, y, l->dy_share);
     send(b, out, l->x_gathers ? 1 : 2, x, late(b)); // dx
+    if (!b->programs) return;
     b->front[kind] = (Window){.first = l->xw,
                               .piece = l->xw_piece,
                               .in = wire(out, l->x_gathers, x, l->x_share),
@@ -109,13 +111,12 @@ static void linear(Walk *b, LinearKind kind, int n) {
 /* Output-stationary: operands and results travel in panels. */
 static void linear_stay(Walk *b, LinearKind kind, int n) {
     const PassLayer *l = &b->p->layer[kind];
-    int64_t rows = (l->K + b->p->X - 1) / b->p->X,
-            panels = (l->K + rows - 1) / rows; // or more, where y cuts them
-    if (panels < b->p->Y) panels = b->p->Y;
-    int64_t of_x = acts(b, b->p->rows * l->K / panels), w = l->K * l->N / panels, of_w = acts(b, w);
+    int64_t panels = l->panels, of_x = acts(b, b->p->rows * l->K / panels),
+            w = l->K * l->N / panels, of_w = acts(b, w);
     send(b, STREAM_Y, (double)panels * (n + 2), of_x, late(b)); // x forward, x for dw, dx
     send(b, STREAM_X, (double)panels * (n + 1), of_w, late(b)); // w forward, w for dx
     send(b, STREAM_X, (double)panels, floats(w), late(b));      // dw
+    if (!b->programs) return;
     // the first panel of x is waited for, what else comes and goes is there in the end
     int p = (int)panels;
     double share = 1.0 / p;
@@ -171,6 +172,7 @@ static void block(Walk *b) {
         b->to->compute += forwards[i] * (l->xw + l->front) + l->dx + l->dw + l->bias + l->back;
         if (selective) b->to->compute += l->again;
         b->forward += l->xw + l->front;
+        if (!b->programs) continue;
         b->front[i].after = l->front, b->front[i].norm = l->front_norm;
         b->back[i].after = l->back, b->back[i].norm = l->back_norm;
         b->back[i].bias = l->bias, b->back[i].before = selective ? l->again : 0;
@@ -322,13 +324,18 @@ static void again_moves(Walk *b, Program *p, bool early) {
     run_after(b, p, &b->back[LINEAR_QKV], true);
 }
 
+/* Without bulk nothing runs beside; halves of pieces take more turns than are known here. */
+static bool has_programs(const Choice *c) {
+    const Overlap *o = &c->overlap;
+    bool pieces = o->chunks || o->ring || c->layout.stay;
+    return o->bulk && !(o->halves && pieces);
+}
+
 /* Which weight comes under which product: parallel/stored.c. */
 static void programs(Walk *b) {
     Program *front = &b->to->front, *back = &b->to->back;
     const Overlap *o = &b->c->overlap;
     bool full = b->c->recompute == RECOMPUTE_FULL, early = full && !o->ring;
-    bool pieces = o->chunks || o->ring || b->c->layout.stay;
-    if (!o->bulk || (o->halves && pieces)) return; // which take more turns than are known here
     front->times = back->times = (double)b->p->micro_steps;
     front->blocks = back->blocks = b->s->shape.config.layers;
     front->passes = back->passes = b->p->of_step;
@@ -429,7 +436,8 @@ static void add_times(Traffic *t, double times) {
 }
 
 /* Of any schedule: products are whole, which costs least, and nothing is exposed. */
-void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choice *c, bool any) {
+void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choice *c, bool any,
+                Closeness close) {
     const Layout *l = &c->layout;
     pass_of(p, s, m, c, any);
     pass_time(p);
@@ -439,6 +447,7 @@ void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choi
     to->slowest = m->slowest;
     to->slowdown = m->measured ? 1 : m->slowdown;
     Walk b = {.m = m, .s = s, .c = c, .p = p, .to = to, .any = any};
+    b.programs = close == BOUND_PROGRAMS && has_programs(c);
     double layers = (double)s->shape.config.layers, passes = p->of_step,
            steps = passes * (double)p->micro_steps;
     b.store = l->zero == 3 ? ALONG_ZD : ALONG_Z, b.grads = l->zero >= 2 ? ALONG_ZD : ALONG_Z;
@@ -450,7 +459,7 @@ void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choi
     to->early = layers * ((steps - passes) * to->compute + passes * b.forward);
     to->compute *= steps * layers;
     ends(&b, steps);
-    if (!any) programs(&b);
+    if (b.programs) programs(&b);
     if (any || c->overlap.bulk) // where a pass turns the last weight is there
         send(&b, b.store, -steps, acts(&b, p->layer[LINEAR_DOWN].weights), late(&b));
     update(&b);

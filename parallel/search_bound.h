@@ -9,7 +9,7 @@
  * products in their pieces, of what its bias adds up under dw, of the kernels after its forward and its backward, and of
  * what selective recompute does before that. */
 typedef struct PassLayer {
-    int64_t K, N, weights;
+    int64_t K, N, weights, panels; // panels: with stay=y
     bool x_gathers, y_scatters;
     double xw, dx, dw, bias, front, back, again;
     double front_norm,
@@ -44,6 +44,9 @@ typedef struct Pass {
 } Pass;
 /* Local, pure. parallel/search_pass.c. The pass of this choice; does nothing when it is that already. */
 void pass_of(Pass *p, const Space *s, const Machine *m, const Choice *c, bool any);
+/* Local, pure. Bytes of collectives along z and d, whatever the words of a layout of these sizes: between the words of the
+ * smallest matrix and the gradient of the largest; between none and the gradients of a block, or of the tables. */
+void pass_ranges(const Space *s, const int size[N_AXES], Range *along_z, Range *along_d);
 /* Local, pure. Its seconds. */
 void pass_time(Pass *p);
 /* Local, pure. Seconds of kernels beside a product. */
@@ -103,8 +106,10 @@ typedef struct Bound {
     double slowdown;       // Machine's, where it is the same beside all collectives; else 1
     Program front, back;   // of a block: forward, and backward; last, as most bounds have none
 } Bound;
-/* Local, pure. parallel/search_bound.c. any: whatever schedule; else the choice's. p: of any candidate before, or zero. */
-void seed_bound(Bound *b, Pass *p, const Space *s, const Machine *m, const Choice *c, bool any);
+/* Local, pure. parallel/search_bound.c. any: whatever schedule; else the choice's, with its programs for BOUND_PROGRAMS. p: of
+ * any candidate before, or zero. */
+void seed_bound(Bound *b, Pass *p, const Space *s, const Machine *m, const Choice *c, bool any,
+                Closeness close);
 /* Local, pure. Bytes: not more than it takes. */
 int64_t seed_memory(Pass *p, const Space *s, const Machine *m, const Choice *c, bool any);
 double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes

@@ -1,9 +1,10 @@
 /* The orders of a mesh's axes, and lines below what collectives cost in each. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "parallel/calibrate.h"
-#include "parallel/search_parts.h"
+#include "parallel/search_bound.h"
 
 Layout reorder(const Layout *words, const Layout *order) {
     Layout l = *order;
@@ -12,14 +13,17 @@ Layout reorder(const Layout *words, const Layout *order) {
     return l;
 }
 
-/* What a collective costs is never below a line in its bytes: machine.h, and calibration_line where it was measured. */
-static void line_of(const Machine *m, const TapeGroup *g, CollOp op, double *start, double *rate) {
-    const int64_t much = (int64_t)1 << 50; // bytes, beyond which nothing bends any more
-    Send s = {.op = op, .bytes = much, .type_bytes = 4}, more = s, none = s;
+/* What a collective costs is not below a line in its bytes: between the ends of a range that which joins them, as by its formula
+ * it takes the least of one or more lines, and is above its chords (machine.c); or calibration_line where it was measured. */
+static void line_of(const Machine *m, const TapeGroup *g, CollOp op, Range bytes, double *start,
+                    double *rate) {
+    Send few = {.op = op, .bytes = bytes.from, .type_bytes = 4}, many = few;
     if (m->measured && calibration_line(m->measured, g, op, start, rate)) return;
-    more.bytes = 2 * much, none.bytes = 0;
-    *start = machine_send(m, g, &none);
-    *rate = (machine_send(m, g, &more) - machine_send(m, g, &s)) / (double)much;
+    assert(bytes.to > bytes.from);
+    many.bytes = bytes.to;
+    double first = machine_send(m, g, &few);
+    *rate = (machine_send(m, g, &many) - first) / (double)(bytes.to - bytes.from);
+    *start = first - *rate * (double)bytes.from;
 }
 
 /* The same where replicas send in turns. */
@@ -31,20 +35,26 @@ static void line_in_turn(const Machine *m, const TapeGroup *g, CollOp op, double
     *rate *= part;
 }
 
-/* The least line of the collectives that may run along a group, or, load, what they keep its links busy with all replicas.
- * An all_reduce is a scatter and a gather; where x gathers or scatters it may be a ring of shifts. */
-static void least_line(const Machine *m, const TapeGroup *g, int along, bool load, double *start,
-                       double *rate) {
+typedef enum { LINE_X, LINE_OTHER, LINE_STREAM } LineKind; // which collectives there are
+
+static LineKind line_kind(int along) {
+    return along >= STREAM_X ? LINE_STREAM : along == ALONG_X ? LINE_X : LINE_OTHER;
+}
+
+/* The least line of the collectives that may run along a group, of so many bytes; or, load, what they keep its links busy with
+ * all replicas. An all_reduce is a scatter and a gather; where x gathers or scatters it may be a ring of shifts. */
+static void least_line(const Machine *m, const TapeGroup *g, LineKind kind, Range bytes, bool load,
+                       double *start, double *rate) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
         {COLL_BROADCAST, COLL_REDUCE}};
-    bool stream = along >= STREAM_X;
-    int n = stream ? 2 : along == ALONG_X ? 4 : 3;
+    bool stream = kind == LINE_STREAM;
+    int n = stream ? 2 : kind == LINE_X ? 4 : 3;
     *start = *rate = INFINITY;
     for (int i = 0; i < n; i++) {
         double once, byte, others = g->size - 1, p = g->size;
         CollOp op = ops[stream][i];
-        line_of(m, g, op, &once, &byte);
+        line_of(m, g, op, bytes, &once, &byte);
         if (!load) line_in_turn(m, g, op, &once, &byte);
         if (op == COLL_ALL_REDUCE) once /= 2, byte /= 2;
         if (op == COLL_SHIFT) once *= others, byte *= others / p; // of a block each
@@ -54,42 +64,54 @@ static void least_line(const Machine *m, const TapeGroup *g, int along, bool loa
     *rate *= 1 - 1e-9;
 }
 
-static bool alike(const TapeGroup *a, const TapeGroup *b) {
-    return memcmp(&a->place, &b->place, sizeof a->place) == 0 &&
-           memcmp(&a->replicas, &b->replicas, sizeof a->replicas) == 0;
+static uint32_t hash_of(const Placement *p, uint32_t h) {
+    for (int i = 0; i < p->n; i++)
+        h = (h ^ (uint32_t)p->size[i] ^ (uint32_t)p->stride[i] << 16) * 0x9e3779b1u;
+    return (h ^ (uint32_t)p->n) * 0x9e3779b1u;
 }
 
-/* What collectives along some axes cost in each order. Many orders put the ranks of a group in like places. */
-static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
-    TapeGroup g[SEARCH_ORDERS];
+static bool known_is(const KnownLine *k, LineKind kind, Range bytes, const TapeGroup *g) {
+    return k->bytes.to == bytes.to && k->bytes.from == bytes.from && k->kind == kind &&
+           memcmp(&k->place, &g->place, sizeof k->place) == 0 &&
+           memcmp(&k->replicas, &g->replicas, sizeof k->replicas) == 0;
+}
+
+/* The lines of a group, from those that are known where it has been asked for. */
+static const KnownLine *known_line(KnownLines *all, const Machine *m, const TapeGroup *g,
+                                   LineKind kind, Range bytes) {
+    uint32_t h = hash_of(&g->replicas, hash_of(&g->place, (uint32_t)kind ^ (uint32_t)bytes.to));
+    KnownLine *k = &all->line[h >> (32 - KNOWN_LINES_BITS)];
+    if (known_is(k, kind, bytes, g)) return k;
+    *k = (KnownLine){
+        .bytes = bytes, .kind = (uint8_t)kind, .place = g->place, .replicas = g->replicas};
+    k->level = (uint8_t)machine_level(m, g);
+    least_line(m, g, kind, bytes, true, &k->load_start, &k->load_rate);
+    k->start = k->load_start, k->rate = k->load_rate;
+    if (g->replicas.n) least_line(m, g, kind, bytes, false, &k->start, &k->rate);
+    return k;
+}
+
+/* What collectives along some axes cost in each order. */
+static void lines_along(Orders *o, KnownLines *known, const Machine *m, const Mesh *mesh, Axes axes,
+                        int along, Range bytes) {
+    double *least_start = &o->least_start[along], *least_rate = &o->least_rate[along];
+    Axes d = mesh_real(&mesh[0], axes_of("d"));
+    bool replicas = !axes_has(axes, AXIS_D);
+    *least_start = *least_rate = INFINITY;
     for (int k = 0; k < o->n; k++) {
-        int like = 0;
-        g[k] =
-            (TapeGroup){.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
-        if (!axes_has(axes, AXIS_D))
-            g[k].replicas = placement_of(&mesh[k], mesh_real(&mesh[k], axes_of("d")));
-        while (!alike(&g[like], &g[k])) like++;
-        double *start = &o->start[k][along], *rate = &o->rate[k][along];
-        double *load_start = &o->load_start[k][along], *load_rate = &o->load_rate[k][along];
-        if (like == k) {
-            o->level[k][along] = (uint8_t)machine_level(m, &g[k]);
-            least_line(m, &g[k], along, true, load_start, load_rate);
-            *start = *load_start, *rate = *load_rate;
-            if (g[k].replicas.n) least_line(m, &g[k], along, false, start, rate);
-        }
-        *start = o->start[like][along], *rate = o->rate[like][along];
-        *load_start = o->load_start[like][along], *load_rate = o->load_rate[like][along];
-        o->level[k][along] = o->level[like][along];
-    }
-    double *start = &o->least_start[along], *rate = &o->least_rate[along];
-    *start = *rate = INFINITY;
-    for (int k = 0; k < o->n; k++) {
-        *start = fmin(*start, o->start[k][along]);
-        *rate = fmin(*rate, o->rate[k][along]);
+        TapeGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
+        if (replicas) g.replicas = placement_of(&mesh[k], d);
+        const KnownLine *l = known_line(known, m, &g, line_kind(along), bytes);
+        o->level[k][along] = l->level;
+        o->start[k][along] = l->start, o->rate[k][along] = l->rate;
+        o->load_start[k][along] = l->load_start, o->load_rate[k][along] = l->load_rate;
+        *least_start = fmin(*least_start, l->start), *least_rate = fmin(*least_rate, l->rate);
     }
 }
 
-void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]) {
+void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
+               const int size[N_AXES]) {
+    const Range any = {0, (int64_t)1 << 50}; // activations, of any micro-batch
     static const char *const along[N_ALONG] = {"x", "y", "z", "d", "z.d", "x", "y"};
     int unit[MAX_LEVELS];
     Mesh mesh[SEARCH_ORDERS];
@@ -99,9 +121,12 @@ void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXE
     memcpy(o->size, size, sizeof o->size);
     for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
     if (!s->only) o->n = layout_orders(&l, unit, m->n_levels, o->layout, SEARCH_ORDERS);
+    Range of_z, of_d;
+    pass_ranges(s, size, &of_z, &of_d);
     for (int k = 0; k < o->n; k++) mesh[k] = mesh_make(&o->layout[k].factors, 0);
     for (int i = 0; i < N_ALONG; i++) {
         Axes real = mesh_real(&mesh[0], axes_of(along[i]));
-        if (real.n > 0) lines_along(o, m, mesh, real, i);
+        Range bytes = i == ALONG_D ? of_d : i == ALONG_Z || i == ALONG_ZD ? of_z : any;
+        if (real.n > 0) lines_along(o, known, m, mesh, real, i, bytes);
     }
 }

@@ -5,6 +5,9 @@
 
 #include "parallel/search.h"
 
+/* How close a bound is. A closer one takes longer, and is made when it is the seed's turn. */
+typedef enum { BOUND_ROUGH, BOUND_UNDER, BOUND_PROGRAMS } Closeness;
+
 /* A candidate in any order of its axes. */
 typedef struct Seed {
     double bound; // seconds that none of its prices undercuts
@@ -15,7 +18,7 @@ typedef struct Seed {
     uint8_t words, zero, recompute;
     uint8_t schedule; // index into schedules
     bool large;       // does not fit
-    bool rough;       // the bound is: bound_rough
+    uint8_t bounded;  // how closely: Closeness
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
 
@@ -58,8 +61,24 @@ typedef struct Orders {
     double least_start[N_ALONG], least_rate[N_ALONG]; // of all orders, each
     uint8_t level[SEARCH_ORDERS][N_ALONG];            // whose links they take
 } Orders;
+/* What collectives of a group cost, by where its ranks are: many orders, and meshes of other sizes, put groups in like places.
+ * One place for each hash; zeroed, it knows nothing. Of one machine. */
+enum { KNOWN_LINES_BITS = 10 };
+typedef struct Range {
+    int64_t from, to;
+} Range;
+typedef struct KnownLine {
+    Range bytes; // of collectives; to 0: nothing is known
+    uint8_t kind, level;
+    Placement place, replicas;
+    double start, rate, load_start, load_rate; // Orders
+} KnownLine;
+typedef struct KnownLines {
+    KnownLine line[1 << KNOWN_LINES_BITS];
+} KnownLines;
 /* Local, pure. Does nothing when o has these sizes already. */
-void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
+void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
+               const int size[N_AXES]);
 /* Local, pure. The words of one layout in the order of another. */
 Layout reorder(const Layout *words, const Layout *order);
 

@@ -116,14 +116,23 @@ static void products(Pass *p, LinearKind kind) {
     l->dx_piece = piece_work(p, &g, WORK_DX, l->K, l->N);
 }
 
-/* Output-stationary: of panels, whose products are not cheaper than one. What was measured need not grow with the panel. */
+/* Seconds of a product of so many panels, or of more. By its formula a product of k features takes as long as the longest of
+ * lines in k that begin above 0: panels of the same length take least, and fewer of them less. */
+static double panels_work(const Pass *p, const PassLayer *l, WorkKind kind) {
+    return (double)l->panels * work_of(p, kind, p->rows, l->K / l->panels, l->N);
+}
+
+/* Output-stationary. What was measured need not grow with the panel. */
 static void products_stay(Pass *p, LinearKind kind) {
     PassLayer *l = &p->layer[kind];
+    int64_t rows = (l->K + p->X - 1) / p->X; // of w, at one of the ranks along x
+    l->panels = (l->K + rows - 1) / rows;    // or more, where y cuts them
+    if (l->panels < p->Y) l->panels = p->Y;
     l->xw = l->dx = l->dw = 0;
     if (p->m->measured && p->X * p->Y > 1) return;
-    l->xw = work_of(p, WORK_XW, p->rows, l->K, l->N);
-    l->dx = work_of(p, WORK_DX, p->rows, l->K, l->N);
-    l->dw = work_of(p, WORK_DW, p->rows, l->K, l->N);
+    l->xw = panels_work(p, l, WORK_XW);
+    l->dx = panels_work(p, l, WORK_DX);
+    l->dw = panels_work(p, l, WORK_DW);
 }
 
 /* ---- kernels between them */
@@ -218,6 +227,15 @@ static double head_seconds(const Pass *p) {
 
 /* ---- all of it */
 
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Bytes of an activation. */
+static int64_t word_of(const Space *s) {
+    return s->shape.kernels ? (int64_t)s->shape.kernels->word : (int64_t)sizeof(float);
+}
+
 /* Local sizes, as parallel/block.h has them. */
 static void sizes(Pass *p, int64_t micro) {
     const Layout *l = &p->layout;
@@ -243,6 +261,24 @@ static void sizes(Pass *p, int64_t micro) {
     p->table = w->V * w->C_all;
 }
 
+void pass_ranges(const Space *s, const int size[N_AXES], Range *along_z, Range *along_d) {
+    static const Layout words[] = {{.heads = false}, {.heads = true}, {.stay = true}};
+    int64_t least = INT64_MAX, matrix = 0, block = 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        Pass p = {.s = s, .layout = layout_of_sizes(size)};
+        p.layout.heads = words[i].heads, p.layout.stay = words[i].stay;
+        sizes(&p, 1);
+        matrix = larger(matrix, p.table), block = larger(block, larger(p.table, p.of_block));
+        for (int k = 0; k < 4; k++) {
+            matrix = larger(matrix, p.layer[k].weights);
+            if (p.layer[k].weights < least) least = p.layer[k].weights;
+        }
+        if (p.table < least) least = p.table;
+    }
+    *along_z = (Range){word_of(s) * least, (int64_t)sizeof(float) * matrix};
+    *along_d = (Range){0, (int64_t)sizeof(float) * (block / size[AXIS_Z] + 1)};
+}
+
 void pass_of(Pass *p, const Space *s, const Machine *m, const Choice *c, bool any) {
     const Layout *l = &c->layout, *o = &p->layout;
     bool same = p->s == s && p->m == m && memcmp(l->size, o->size, sizeof l->size) == 0 &&
@@ -252,7 +288,7 @@ void pass_of(Pass *p, const Space *s, const Machine *m, const Choice *c, bool an
     if (same) return;
     PriceShape shape = s->shape;
     shape.micro = c->micro;
-    int64_t word = shape.kernels ? (int64_t)shape.kernels->word : (int64_t)sizeof(float);
+    int64_t word = word_of(s);
     *p = (Pass){.s = s,
                 .m = m,
                 .layout = *l,
