@@ -17,18 +17,16 @@
 enum { AUTO, CPU, CUDA }; // the words of --backend
 
 /* What the run asks for and CUDA has not; NULL: nothing. */
-static const char *asks_for_cpu(int ranks) {
+static const char *asks_for_cpu(void) {
     if (o.exact) return "--exact has no CUDA kernels";
     if (o.check_tp) return "--check-tp looks at tensors in the host's memory";
     if (o.sync_every > 1) return "replicas of --sync-every meet in the host's memory";
     if (opt_given(opt_find(options, "kernels"))) return "--kernels names a set of the processor's";
-    if (ranks > 1 && (*o.trace || o.profile))
-        return "--trace and --profile of several ranks see what the host waits for, not the device";
     return NULL;
 }
 
 void check_backend(void) {
-    const char *why = o.backend == CUDA ? asks_for_cpu(1) : NULL;
+    const char *why = o.backend == CUDA ? asks_for_cpu() : NULL;
     if (why) die_usage("--backend cuda: %s", why);
 }
 
@@ -59,7 +57,7 @@ static bool find_device(Run *r, Err *e) {
 /* Collective. What keeps a run from the devices that its ranks have; NULL: nothing. */
 static const char *keeps_from_devices(Run *r, Err *e) {
     bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
-    const char *why = asks_for_cpu(r->group.size);
+    const char *why = asks_for_cpu();
     if (why) return why;
     if (!group_all(&r->group, !processes || r->device.ranks <= 1))
         return "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";

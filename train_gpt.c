@@ -302,10 +302,12 @@ bool train_on(Run *r) {
     int64_t before = r->state.step;
     if (before >= o.steps || stopping(r)) return false;
     trace_before(r);
+    if (o.profile && r->lead) profile_begin();
     if (o.count && before + 1 == o.steps)
         train_step_counted(r);
     else
         train_step(r);
+    if (o.profile && r->lead) profile_end();
     trace_after(r);
     if (!o.profile) after_step(r);
     return r->state.step > before;

@@ -126,8 +126,8 @@ static void plan_model(Run *r) {
                     .bf16 = o.dtype == 1,
                     .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)o.recompute,
                     .overlap = overlap,
-                    .training = *o.train || !*o.init, // --memory alone is about training
-                    .replay = o.graphs == 0,
+                    .training = *o.train || !*o.init,      // --memory alone is about training
+                    .replay = o.graphs == 0 && !o.profile, // alike on all ranks
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);

@@ -11,11 +11,18 @@
 #include "base/mem.h"
 #include "data/io.h"
 
-enum {
-    SPANS = 1 << 17,
-    SETTLED = 3,
-    WARM = 2
-}; // steps before it, and at least: page faults, cold caches
+enum { SETTLED = 3, WARM = 2 }; // steps before it, and at least: page faults, cold caches
+enum { SPANS = 1 << 17 };       // at least; votes and --exact are not foretold
+
+/* As many spans as two steps have, and the marks of one: two for each kernel, and for the start and the wait of a collective. */
+static void make_room(Run *r) {
+    Tape t = {0};
+    record_step(r, &t);
+    int64_t events = tape_events(&t);
+    tape_free(&t);
+    r->trace = mem_calloc(1, sizeof *r->trace);
+    trace_create(r->trace, TRACE_STEPS * events > SPANS ? TRACE_STEPS * events : SPANS, 2 * events);
+}
 
 void trace_prepare(Run *r) {
     int64_t left = o.steps - r->state.step;
@@ -24,8 +31,7 @@ void trace_prepare(Run *r) {
         note(r, "trace: needs %d steps, and there is but one", TRACE_STEPS);
         return;
     }
-    r->trace = mem_calloc(1, sizeof *r->trace);
-    trace_create(r->trace, SPANS);
+    make_room(r);
     r->trace_after = r->state.step + (left > SETTLED + TRACE_STEPS ? SETTLED : left - TRACE_STEPS);
     r->trace_cold = r->trace_after - r->state.step < WARM;
 }
@@ -199,7 +205,8 @@ void trace_after(Run *r) {
     if (made) {
         double lost = group_sum(&r->group, (double)t->lost), *errors, error = 0;
         errors = mem_calloc((size_t)r->group.size, sizeof *errors);
-        group_all_gather(&r->group, &t->error, sizeof t->error, errors);
+        double mine = t->error + t->device_error;
+        group_all_gather(&r->group, &mine, sizeof mine, errors);
         for (int i = 0; i < r->group.size; i++) error = fmax(error, errors[i]);
         trace_table(&table, t, &r->group);
         char *text = about(r, &table, lost, error);

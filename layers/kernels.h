@@ -23,6 +23,7 @@
 #include "layers/adamw.h"
 #include "layers/attention.h"
 #include "layers/classifier.h"
+#include "layers/clock.h"
 #include "layers/embedding.h"
 #include "layers/exact.h"
 #include "layers/move.h"
@@ -127,6 +128,7 @@ typedef struct Kernels {
     void (*replay)(void *recording);
     void (*forget)(void *recording);
     void (*product_choose)(const Product *);
+    const DeviceClock *clock; // when calls run; NULL: while they are called
 } Kernels;
 
 /* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto"

@@ -317,18 +317,29 @@ static double clock_of(const Comm *c) {
     return c->backend->alone ? 0 : coll_now();
 }
 
-static void tell_watcher(const Comm *c, int at, double wait, double end) {
+/* Does a call go on in a stream of the rank's device, whose clock is asked? */
+static bool is_marked(const Comm *c, int at) {
+    return c->world->clock && c->open[at].by == c->world->device;
+}
+
+/* Where the rank's device is, or its host, whose clock was just read. */
+static Moment moment(const Comm *c, int at, double now) {
+    return is_marked(c, at) ? c->world->clock->mark() : now;
+}
+
+static void tell_watcher(const Comm *c, int at, Moment wait, Moment end) {
+    const World *w = c->world;
     const CollCall *call = &c->open[at].call;
-    double complete = c->open[at].complete > 0 ? c->open[at].complete : end;
-    CollSpan s = {call,
-                  c,
-                  coll_bytes(call, c->rank, c->size),
-                  c->open[at].begin,
-                  c->open[at].started,
-                  wait,
-                  end,
-                  complete};
-    c->world->watch(c->world->watch_ctx, &s);
+    CollSpan s = {.call = call,
+                  .comm = c,
+                  .bytes = coll_bytes(call, c->rank, c->size),
+                  .begin = c->open[at].begin,
+                  .started = c->open[at].started,
+                  .wait = wait,
+                  .end = end,
+                  .complete = c->open[at].complete != 0 ? c->open[at].complete : end};
+    if (w->clock && !is_marked(c, at)) s.started = s.begin, s.wait = s.end; // the device goes on
+    w->watch(w->watch_ctx, &s);
 }
 
 /* Around calls of the backend: it may use the team, whose polls would enter it again. */
@@ -356,15 +367,17 @@ static void open_on_device(Comm *c) {
 
 /* Returns when a call is complete; its time is the row's. */
 static void finish(Comm *c, int at) {
+    const World *w = c->world;
     double wait = clock_of(c);
+    Moment held = moment(c, at, wait);
     enter(c->world);
     c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
     c->world->n_open--;
     leave(c->world);
     double end = clock_of(c);
     c->open[at].number = 0;
-    c->world->rows[c->open[at].row].count.seconds += end - wait;
-    if (c->world->watch) tell_watcher(c, at, wait, end);
+    w->rows[c->open[at].row].count.seconds += end - wait;
+    if (w->watch) tell_watcher(c, at, held, moment(c, at, end));
 }
 
 Ticket coll_start(Comm *c, const CollCall *call) {
@@ -377,7 +390,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     c->open[at].call = *call;
     c->open[at].row = row;
     c->open[at].number = number;
-    c->open[at].begin = begin, c->open[at].complete = 0;
+    c->open[at].begin = begin, c->open[at].started = c->open[at].complete = 0;
     enter(c->world);
     c->open[at].by = by;
     by->start(c, number, &c->open[at].call);
@@ -386,8 +399,9 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     CollCount *count = &c->world->rows[row].count;
     count->calls++;
     count->bytes += coll_bytes(call, c->rank, c->size);
-    c->open[at].started = clock_of(c);
-    count->seconds += c->open[at].started - begin;
+    double started = clock_of(c);
+    if (c->open[at].started == 0) c->open[at].started = started;
+    count->seconds += started - begin;
     if (c->world->blocking) finish(c, at);
     return (Ticket){c, number};
 }
@@ -410,8 +424,8 @@ void world_set_yield(World *w, void (*f)(void *ctx), void *ctx) {
 void world_give_way(World *w) {
     if (w->yield) w->yield(w->yield_ctx);
 }
-void world_set_watch(World *w, void (*f)(void *ctx, const CollSpan *s), void *ctx) {
-    w->watch = f, w->watch_ctx = ctx;
+void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {
+    w->watch = f, w->watch_ctx = ctx, w->clock = clock;
 }
 void world_set_blocking(World *w, bool blocking) {
     w->blocking = blocking;

@@ -121,19 +121,6 @@ void world_set_wait(World *w, WaitHow how);
 void world_set_limit(World *w, double seconds);
 void world_set_phase(World *w, const char *phase);
 
-/* A collective that this rank has waited for, in seconds of CLOCK_MONOTONIC. The rank was held up in [begin, started) and
- * in [wait, end), which is what the counters' seconds add up. */
-typedef struct CollSpan {
-    const CollCall *call;
-    const Comm *comm;
-    int64_t bytes;         // received from other ranks
-    double begin, started; // coll_start was called, and had returned
-    double wait, end;      // coll_wait was waiting, and had returned
-    double complete;       // nothing was under way any more; before `wait` where it was hidden
-} CollSpan;
-/* Local. f sees every collective when it has been waited for (parallel/trace.h); NULL: nobody. */
-void world_set_watch(World *w, void (*f)(void *ctx, const CollSpan *s), void *ctx);
-
 /* Counters of this rank since the last reset: one row per (what, op, group). */
 typedef struct CollCount {
     const char *what, *label;

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "parallel/coll_fold.h"
+#include "parallel/coll_watch.h"
 
 typedef struct CollBackend {
     const char *name;
@@ -52,12 +53,11 @@ struct Comm {
     int *member;      // [size] ranks in the world
     uint64_t started; // calls so far
     struct {
-        CollCall call;         // number k is kept in open[k % COLL_IN_FLIGHT]
-        int row;               // of the counters
-        uint64_t number;       // of the call that is not waited for yet; 0: none
-        const CollBackend *by; // its memory is
-        double begin, started; // as in CollSpan
-        double complete;       // the backend notes it; 0: at the end of the wait
+        CollCall call;                   // number k is kept in open[k % COLL_IN_FLIGHT]
+        int row;                         // of the counters
+        uint64_t number;                 // of the call that is not waited for yet; 0: none
+        const CollBackend *by;           // its memory is
+        Moment begin, started, complete; // as in CollSpan; complete: 0: at the end of the wait
     } open[COLL_IN_FLIGHT];
     void *impl, *device; // the backend's, and that of memory of devices
 };
@@ -74,9 +74,9 @@ struct World {
     CountRow *rows;
     int n_rows, max_rows;
     void (*yield)(void *ctx); // or NULL
-    void *yield_ctx;
-    void (*watch)(void *ctx, const CollSpan *s); // or NULL
-    void *watch_ctx;
+    void *yield_ctx, *watch_ctx;
+    CollWatch *watch;         // or NULL
+    const DeviceClock *clock; // of who watches; NULL: the host's
     bool blocking;
     int n_open, wanted; // tickets; the same for the team's polls, but 0 inside a call of this world
     void *impl, *device_impl;

@@ -19,6 +19,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "layers/cuda/clock.h"
 #include "layers/cuda/fold.h"
 #include "parallel/coll_device.h"
 #include "parallel/coll_threads.h"
@@ -64,6 +65,17 @@ static void peers_barrier(Comm *c) {
     c->backend->barrier(c);
 }
 
+/* ---- for who watches */
+
+void device_begins(Comm *c, uint64_t number, Stream s) {
+    int at = (int)(number % COLL_IN_FLIGHT);
+    if (c->world->clock) c->open[at].begin = c->open[at].started = device_mark(s);
+}
+
+void device_completes(Comm *c, uint64_t number, Stream s) {
+    if (c->world->clock) c->open[number % COLL_IN_FLIGHT].complete = device_mark(s);
+}
+
 /* ---- what a rank does of a call */
 
 /* all_gather: a block of each rank, but this rank's own where it is in its place. */
@@ -81,16 +93,25 @@ static void gather_blocks(Comm *c, uint64_t number, const CollCall *call, Stream
     device_gather(s, &g);
 }
 
-void device_copy_to_dst(const CollCall *call, const void *src, Stream s) {
+/* Nothing when it is there. */
+static void copy_to_dst(const CollCall *call, const void *src, Stream s) {
     int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
     Gather g = {.n = src != call->dst, .rows = 1, .cols = bytes, .dst_ld = bytes};
     g.src[0] = src, g.dst[0] = call->dst, g.src_ld[0] = bytes;
     device_gather(s, &g);
 }
 
+void device_run_alone(Comm *c, uint64_t number, const CollCall *call) {
+    Stream own = device_stream();
+    device_begins(c, number, own);
+    copy_to_dst(call, call->src, own);
+    device_completes(c, number, own);
+    c->open[number % COLL_IN_FLIGHT].started = c->open[number % COLL_IN_FLIGHT].complete;
+}
+
 static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call, Stream s) {
     void *note;
-    device_copy_to_dst(call, threads_call(c, rank, number, &note)->src, s);
+    copy_to_dst(call, threads_call(c, rank, number, &note)->src, s);
 }
 
 /* Elements of a buffer before the part of rank r: whole words of 16 bytes. */
@@ -141,7 +162,7 @@ static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
 static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
     if (coll_spreads(call->op)) fold_type(call); // others end the job before anybody waits
     if (c->size == 1) {
-        device_copy_to_dst(call, call->src, device_stream());
+        device_run_alone(c, number, call);
         return;
     }
     Places *p = places_of(c, number);
@@ -160,6 +181,7 @@ static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
     if (c->size == 1) return;
     threads_all_here(c, number, call);
     for (int i = 0; i < c->size; i++) device_follow(urgent, their_places(c, i, number)->ready);
+    device_begins(c, number, urgent);
     if (call->op == COLL_ALL_GATHER)
         gather_blocks(c, number, call, urgent);
     else if (call->op == COLL_BROADCAST)
@@ -168,6 +190,7 @@ static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
         take_from(c, (c->rank - call->root + c->size) % c->size, number, call, urgent);
     else
         sum_part(c, number, call, urgent);
+    device_completes(c, number, urgent);
     device_record(places_of(c, number)->done, urgent);
     threads_all_done(c, number, call);
     for (int i = 0; i < c->size; i++)

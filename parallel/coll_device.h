@@ -6,8 +6,11 @@
 #include "parallel/coll_backend.h"
 #include "parallel/devices.h"
 
-/* Local. Puts the copy of src to the call's dst into s: nothing when it is there. */
-void device_copy_to_dst(const CollCall *call, const void *src, Stream s);
+/* Local. For who watches: what is in s begins to be under way with what comes now; with what is there it is complete. */
+void device_begins(Comm *c, uint64_t number, Stream s);
+void device_completes(Comm *c, uint64_t number, Stream s);
+/* Local. A call of a group of one rank, in its own stream: the copy of src to dst, or nothing when it is there. */
+void device_run_alone(Comm *c, uint64_t number, const CollCall *call);
 /* Collective over the world. Is there one NCCL for all ranks, and a device for each? */
 bool world_nccl_fits(World *w, Err *e);
 /* Collective over the world. From now on NCCL serves memory of devices; dies where it cannot. */

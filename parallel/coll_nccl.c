@@ -200,14 +200,16 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
     if (c->size == 1) {
-        device_copy_to_dst(call, call->src, device_stream());
+        device_run_alone(c, number, call);
         return;
     }
     Turn *t = g->turn[number % COLL_IN_FLIGHT] = turn_take(n, c, call);
     device_record(t->ready, device_stream());
     device_follow(n->urgent, t->ready);
     device_record(t->begun, n->urgent);
+    device_begins(c, number, n->urgent);
     nccl_check(n, run(n, g, call), call->what, c);
+    device_completes(c, number, n->urgent);
     device_record(t->done, n->urgent);
     pthread_mutex_lock(&n->lock);
     t->in_stream = true;

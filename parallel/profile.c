@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "parallel/watch.h"
 
 enum { MAX_ROWS = 96 };
@@ -17,6 +18,16 @@ typedef struct Row {
 static Row rows[MAX_ROWS];
 static int n_rows;
 
+/* Of a step on a device: calls whose times are known when it is done. */
+typedef struct Call {
+    int row;
+    Moment begin, end;
+} Call;
+
+static const DeviceClock *device; // NULL: kernels run while they are called
+static Call *calls;
+static int64_t n_calls, max_calls;
+
 /* Products are told apart by their form and shape. */
 static void name_row(char name[64], const KernelSpan *s) {
     const Product *p = s->product;
@@ -25,6 +36,14 @@ static void name_row(char name[64], const KernelSpan *s) {
                  product_form(p), p->M, p->N, p->K);
     else
         snprintf(name, 64, "%s", s->name);
+}
+
+static void add_call(int row, const KernelSpan *s) {
+    if (n_calls == max_calls) {
+        max_calls = max_calls ? 2 * max_calls : 1024;
+        calls = mem_realloc(calls, (size_t)max_calls, sizeof *calls);
+    }
+    calls[n_calls++] = (Call){row, s->begin, s->end};
 }
 
 /* When the table is full the last row takes the rest. */
@@ -37,11 +56,27 @@ static void add(void *ctx, const KernelSpan *s) {
     if (i == MAX_ROWS) i--;
     if (i == n_rows) memcpy(rows[n_rows++].name, name, sizeof name);
     rows[i].calls++;
-    rows[i].s += s->end - s->begin;
     rows[i].flops += s->flops;
+    if (device)
+        add_call(i, s);
+    else
+        rows[i].s += s->end - s->begin;
+}
+
+void profile_begin(void) {
+    if (device) device->begin(2 * max_calls);
+}
+
+void profile_end(void) {
+    if (!device) return;
+    device->end();
+    for (const Call *c = calls; c < calls + n_calls; c++)
+        rows[c->row].s += device->seconds(c->end) - device->seconds(c->begin);
+    n_calls = 0;
 }
 
 const Kernels *profile_kernels(const Kernels *inner) {
+    device = inner->clock;
     return kernels_watched(inner, add, NULL);
 }
 

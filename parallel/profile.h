@@ -12,6 +12,10 @@
 
 /* Local. The watched table; one at a time in a process. */
 const Kernels *profile_kernels(const Kernels *inner);
+/* Local, around each step that is measured, where kernels run on a device while the host goes on; elsewhere nothing. Waits
+ * once, at the end, for all of the step. */
+void profile_begin(void);
+void profile_end(void);
 /* Local. Forgets what was measured, e.g. after a first step with its page faults. */
 void profile_reset(void);
 /* Local. The table: calls and ms per step, share, GFLOP/s and share of peak (FLOP/s) where the work is counted in FLOPs. */

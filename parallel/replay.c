@@ -5,8 +5,8 @@
 /* ---- recordings */
 
 const char *replay_obstacle(const Model *m) {
-    if (!m->shape.replay) return "not asked for";
     if (!m->k->record) return "every call is looked at";
+    if (!m->shape.replay) return "not asked for";
     if (m->grid->mesh.p > 1) return "a recording is of one rank";
     return NULL;
 }

@@ -112,6 +112,17 @@ bool tape_meeting(const Tape *t, Send *s, int *calls) {
     return true;
 }
 
+static int64_t events_of(const Tape *t, const TapeRun *r) {
+    const int *at = r->begin;
+    return at[N_TAPE_PARTS] - at[PART_ZERO] + (t->repeats - 1) * (at[PART_LAST] - at[PART_MICRO_2]);
+}
+
+int64_t tape_events(const Tape *t) {
+    int more = t->recorded[1] - t->recorded[0];
+    int64_t n = events_of(t, &t->run[0]);
+    return n + (more ? (t->layers - t->recorded[0]) / more * (events_of(t, &t->run[1]) - n) : 0);
+}
+
 void tape_free(Tape *t) {
     mem_free(t->event);
     mem_free(t->work);

@@ -93,6 +93,8 @@ void tape_play(const Tape *t, const Machine *m, Price *price);
 /* Local, pure. What replicas that train apart send when they meet, of which a step has the every-th part: *calls of one
  * kind, each *s, which receive s->received together. False: they do not meet. */
 bool tape_meeting(const Tape *t, Send *s, int *calls);
+/* Local, pure. Kernels of the real step, and starts and waits of its collectives. */
+int64_t tape_events(const Tape *t);
 /* Local, pure. Bytes of all arenas of the real model. */
 int64_t tape_memory(const Tape *t);
 /* Local, pure. Seconds of a step that the collectives of each group take (t->n_groups of them). */

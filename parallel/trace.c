@@ -7,8 +7,8 @@
 #include "parallel/coll_backend.h"
 #include "parallel/watch.h"
 
-void trace_create(Trace *t, int64_t max) {
-    *t = (Trace){.max = max};
+void trace_create(Trace *t, int64_t max, int64_t marks) {
+    *t = (Trace){.max = max, .marks = marks};
     t->span = mem_calloc((size_t)max, sizeof *t->span);
 }
 
@@ -84,12 +84,27 @@ static void set_kernels(Model *m, const Kernels *k) {
     if (m->twin) m->twin->k = k;
 }
 
+/* Marks of this step, which the next one forgets, become seconds; those of the step before are. */
+static void read_marks(Trace *t, const DeviceClock *clock) {
+    for (TraceSpan *s = t->span; s < t->span + t->n; s++) {
+        s->begin = clock->seconds(s->begin), s->end = clock->seconds(s->end);
+        if (!s->label) continue;
+        s->started = clock->seconds(s->started);
+        s->wait = clock->seconds(s->wait), s->waited = clock->seconds(s->waited);
+    }
+}
+
 void trace_begin(Trace *t, int which, int64_t number, Model *m, World *w) {
+    const DeviceClock *clock = m->k->clock;
     if (which == TRACE_SERIAL) compare_clocks(t, w);
     t->inner = m->k;
     t->now = which;
     set_kernels(m, kernels_watched(t->inner, add_kernel, t));
-    world_set_watch(w, add_collective, t);
+    if (clock) {
+        clock->begin(t->marks);
+        t->device_error = fmax(t->device_error, clock->set());
+    }
+    world_set_watch(w, add_collective, t, clock);
     world_set_blocking(w, which == TRACE_SERIAL);
     coll_barrier(world_comm(w));
     t->step[which].number = number;
@@ -102,10 +117,13 @@ static int by_begin(const void *a, const void *b) {
 }
 
 void trace_end(Trace *t, Model *m, World *w) {
+    const DeviceClock *clock = t->inner->clock;
+    if (clock) t->marks = clock->end();
     t->step[t->now].end = coll_now();
+    if (clock) read_marks(t, clock);
     set_kernels(m, t->inner);
     t->inner = NULL;
-    world_set_watch(w, NULL, NULL);
+    world_set_watch(w, NULL, NULL, NULL);
     world_set_blocking(w, false);
     qsort(t->span, (size_t)t->n, sizeof *t->span, by_begin);
 }

@@ -10,7 +10,8 @@
  *             exposed                ██                  E = 1 - exposed / exposed of the serial step
  *
  * Spans go to memory that was there before; a step that is traced does what it does untraced. Clocks of all ranks are
- * brought to that of rank 0.
+ * brought to that of rank 0. Where kernels run on a device, all of this is of its streams: marks (layers/clock.h) that become
+ * times when the step is done, for which its host waits once.
  * Source of E: FLUX (Chang et al. 2024).
  */
 #ifndef PARALLEL_TRACE_H
@@ -19,11 +20,11 @@
 #include "parallel/machine.h"
 #include "parallel/model.h"
 
-/* Names are constants of the program; seconds of this rank's CLOCK_MONOTONIC. */
+/* Names are constants of the program; seconds of this rank's CLOCK_MONOTONIC, but while its step is traced on a device. */
 typedef struct TraceSpan {
     const char *name;  // of the kernel; of a collective what it sends
     const char *label; // of the collective's group; NULL: a kernel
-    double begin, end; // of the kernel; of the collective: coll_start, nothing under way any more
+    Moment begin, end; // of the kernel; of the collective: coll_start, nothing under way any more
     int step;          // TRACE_SERIAL, TRACE_OVERLAP
     union {
         struct {
@@ -35,7 +36,7 @@ typedef struct TraceSpan {
             CollOp op;
             int size;                     // of the group
             int64_t bytes;                // received
-            double started, wait, waited; // held up in [begin, started) and [wait, waited)
+            Moment started, wait, waited; // held up in [begin, started) and [wait, waited)
         };
     };
 } TraceSpan;
@@ -50,12 +51,15 @@ typedef struct Trace {
         double begin, end;
     } step[TRACE_STEPS];
     int now;              // the step that is being traced
+    int64_t marks;        // that the clock of a device is to have room for in a step
     double offset, error; // this rank's clock minus that of rank 0, wrong by at most error
+    double device_error;  // of times of the device by this rank's clock
     const Kernels *inner; // of the model while a step is traced; else NULL
 } Trace;
 
-/* Local. Memory for so many spans of both steps. */
-void trace_create(Trace *t, int64_t max);
+/* Local. Memory for so many spans of both steps. marks: of one on a device, two for each kernel and four for each collective;
+ * what lacks is made while the step goes on. */
+void trace_create(Trace *t, int64_t max, int64_t marks);
 void trace_free(Trace *t);
 /* Collective over the world. From trace_begin to trace_end all that m computes and w sends is written down as step
  * `which`; with TRACE_SERIAL, w is blocking between them. */

@@ -82,9 +82,10 @@ static const char *part_of(const char *kernel) {
     static const struct {
         const char *begins;
         int part;
-    } known[] = {{"product", PRODUCTS}, {"exact", PRODUCTS},       {"attention", ATTENTION},
-                 {"norm", NORMS},       {"embedding", ENDS},       {"position", ENDS},
-                 {"classifier", ENDS},  {"gradient norm", UPDATE}, {"AdamW", UPDATE}};
+    } known[] = {{"product", PRODUCTS}, {"exact", PRODUCTS},     {"attention", ATTENTION},
+                 {"norm", NORMS},       {"embedding", ENDS},     {"position", ENDS},
+                 {"classifier", ENDS},  {"sum of losses", ENDS}, {"gradient norm", UPDATE},
+                 {"AdamW", UPDATE}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strncmp(kernel, known[i].begins, strlen(known[i].begins)) == 0)
             return parts[known[i].part];

@@ -7,24 +7,19 @@ static _Thread_local const Kernels *inner;
 static _Thread_local KernelWatch watch;
 static _Thread_local void *watch_ctx;
 
-static double now_s(void) {
+static Moment now(void) {
     struct timespec t;
+    if (inner->clock) return inner->clock->mark();
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Where kernels run on when their call has returned, a span goes to their end; and so none overlaps another one. */
-static void finish(void) {
-    if (inner->memory && inner->memory->wait) inner->memory->wait();
 }
 
 /* Runs a call and tells of it. */
 #define WATCH(name, product, flops, call)                                                          \
     do {                                                                                           \
-        double begin_ = now_s();                                                                   \
+        Moment begin_ = now();                                                                     \
         call;                                                                                      \
-        finish();                                                                                  \
-        watch(watch_ctx, &(KernelSpan){name, product, flops, begin_, now_s()});                    \
+        if (begin_ != 0) watch(watch_ctx, &(KernelSpan){name, product, flops, begin_, now()});     \
     } while (0)
 
 const char *product_form(const Product *p) {
@@ -135,6 +130,18 @@ static double sum_of_squares_(Team *t, const float *x, int64_t n) {
     WATCH("gradient norm", NULL, 0, sum = inner->sum_of_squares(t, x, n));
     return sum;
 }
+static void squares_to_(double *sum, const float *x, int64_t n, bool add) {
+    WATCH("gradient norm", NULL, 0, inner->squares_to(sum, x, n, add));
+}
+static void sum_to_(double *sum, const float *x, int64_t n, bool add) {
+    WATCH("sum of losses", NULL, 0, inner->sum_to(sum, x, n, add));
+}
+static void adamw_begin_(AdamWNow *o, const Totals *totals, double clip) {
+    WATCH("AdamW begin", NULL, 0, inner->adamw_begin(o, totals, clip));
+}
+static void to_words_(Act *to, const float *from, int64_t n) {
+    WATCH("words", NULL, 0, inner->to_words(to, from, n));
+}
 static void exact_to_float_(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent) {
     WATCH("exact to float", NULL, 0, inner->exact_to_float(t, y, y_64, n, exponent));
 }
@@ -216,6 +223,14 @@ static void exact_rows(Kernels *table) {
     table->exact_classifier_gradient = exact_classifier_gradient_;
 }
 
+/* Those that a device has, and of bf16 words. */
+static void device_rows(Kernels *table) {
+    if (table->squares_to) table->squares_to = squares_to_;
+    if (table->sum_to) table->sum_to = sum_to_;
+    if (table->adamw_begin) table->adamw_begin = adamw_begin_;
+    if (table->to_words) table->to_words = to_words_;
+}
+
 const Kernels *kernels_watched(const Kernels *k, KernelWatch f, void *ctx) {
     static _Thread_local Kernels table;
     inner = k, watch = f, watch_ctx = ctx;
@@ -243,5 +258,6 @@ const Kernels *kernels_watched(const Kernels *k, KernelWatch f, void *ctx) {
     table.zero = zero_, table.copy = copy_, table.add_to = add_to_;
     table.adamw = adamw_;
     exact_rows(&table);
+    device_rows(&table);
     return &table;
 }

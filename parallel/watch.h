@@ -1,17 +1,18 @@
 /* watch -- a table of kernels that tells of every call: what --profile adds up and --trace writes down. The step itself
- * knows nothing of it.
+ * knows nothing of it, and where the host does not wait for its kernels (layers/clock.h) it does not wait for them here.
  */
 #ifndef PARALLEL_WATCH_H
 #define PARALLEL_WATCH_H
 
 #include "layers/kernels.h"
 
-/* A call of a kernel, in seconds of CLOCK_MONOTONIC. */
+/* A call of a kernel. Of a table with a clock (Kernels.clock) begin and end are marks, and calls are told between its begin
+ * and end alone. */
 typedef struct KernelSpan {
     const char *name;       // "product", "norm forward": a constant
     const Product *product; // of products; else NULL
     double flops;           // 0: not counted in FLOPs
-    double begin, end;
+    Moment begin, end;
 } KernelSpan;
 
 typedef void (*KernelWatch)(void *ctx, const KernelSpan *s);

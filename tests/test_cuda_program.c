@@ -237,6 +237,42 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
     CHECK(strstr(text, "what would:") && strstr(text, "MiB are available on the device"));
 }
 
+/* On memory that they share, and by NCCL. */
+TEST(cuda_program_traces_and_profiles_ranks) {
+    static const char *const devices[] = {"", "EMU_DEVICES=2 EMU_PEERS=0"};
+    const char *dir = test_tmpdir();
+    char text[16384], command[1024];
+    CHECK(write_tokens(dir));
+    for (int i = 0; i < (test_on_device ? 1 : 2); i++) {
+        snprintf(command, sizeof command,
+                 "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 64 "
+                 "--model layers=1,heads=2,channels=16,seq=16,vocab=61\"; "
+                 "$EMU $O --json plain >out && $EMU $O --json traced --trace trace.json && "
+                 "for r in 0 1; do for c in kernel collective exposed; do echo $r $c "
+                 "$(grep -c \"cat.*$c.*pid.:$r\" trace.json); done; done && "
+                 "$BUILD/timeline trace.json --width 80",
+                 devices[i]);
+        CHECK(run(dir, 0, text, sizeof text, command));
+        for (int k = 0; k < 4; k++)
+            CHECK(recorded(dir, "plain", "\"loss\":", k) ==
+                  recorded(dir, "traced", "\"loss\":", k));
+        CHECK(strstr(text, "trace: step 3 waits where it starts") && strstr(text, "gradients"));
+        CHECK(strstr(text, "0 kernel") && !strstr(text, "0 kernel 0\n"));
+        CHECK(strstr(text, "1 collective") && !strstr(text, "1 collective 0\n"));
+        CHECK(strstr(text, "step 4, --overlap bulk: ") && strstr(text, "rank 1 "));
+    }
+    CHECK(run(
+        dir, 0, text, sizeof text,
+        "$EMU $TRAIN --ranks 2 --layout x2 --model layers=1,heads=2,channels=16,seq=16,vocab=61 "
+        "--steps 2 --profile"));
+    double calls = 0, ms = 0;
+    const char *row = strstr(text, "attention backward");
+    CHECK(row && sscanf(row, "attention backward %lf %lf", &calls, &ms) == 2 && calls > 0 &&
+          ms > 0);
+    CHECK(strstr(text, "sum of losses"));
+    CHECK(strstr(text, "not replayed as graphs: every call is looked at"));
+}
+
 TEST(cuda_program_refuses_what_cuda_has_not) {
     NEEDS_EMULATION();
     static const struct {
@@ -246,7 +282,6 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
         {"--check-tp 2", "--backend cuda: --check-tp looks at tensors"},
         {"--sync-every 2", "--backend cuda: replicas"},
         {"--kernels portable", "--backend cuda: --kernels names"},
-        {"--ranks 2 --profile", "--backend cuda: --trace and --profile of several ranks"},
     };
     const char *dir = test_tmpdir();
     char text[8192], command[256];

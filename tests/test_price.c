@@ -263,6 +263,23 @@ TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
     calibration_free(c);
 }
 
+TEST(price_counts_the_events_of_all_layers_and_micro_steps) {
+    static const char *const layouts[] = {"d2", "x2+sp", "z2"};
+    for (int i = 0; i < 3 * 3 * 3; i++) {
+        Case c = case_of(divides, 8 * (2 + i % 3 * 4), 1, (Recompute)(i / 3 % 3));
+        Layout l;
+        Tape part = {0}, whole = {0};
+        c.shape.overlap.bulk = i % 2;
+        CHECK(layout_parse(&l, layouts[i / 9], 2, NULL));
+        price_record(&part, &c.shape, &l, 1);
+        c.shape.whole = true;
+        price_record(&whole, &c.shape, &l, 1);
+        CHECK(tape_events(&whole) == whole.run[0].begin[N_TAPE_PARTS]);
+        CHECK(tape_events(&part) == tape_events(&whole) && part.n_events != whole.n_events);
+        tape_free(&part), tape_free(&whole);
+    }
+}
+
 TEST(price_records_starts_and_waits_in_pairs) {
     Case k = case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE);
     Tape t = {0};

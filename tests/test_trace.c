@@ -37,7 +37,7 @@ static int watch_calls(World *w, void *ctx) {
     Watched *seen = &((Watched *)ctx)[world_rank(w)];
     float x[2][N] = {{0}}, y[2][N];
     CollCount rows[4];
-    world_set_watch(w, add_span, seen);
+    world_set_watch(w, add_span, seen, NULL);
     world_count_reset(w);
     for (int i = 0; i < CALLS; i++) {
         Ticket t[2];
@@ -55,7 +55,7 @@ static int watch_calls(World *w, void *ctx) {
         }
         coll_wait(t[1]), coll_wait(t[0]);
     }
-    world_set_watch(w, NULL, NULL);
+    world_set_watch(w, NULL, NULL, NULL);
     int n = world_counts(w, rows, 4);
     coll_sum(world_comm(w), COLL_F32, x[0], N, "not watched");
     bool same = n == 1 && rows[0].calls == seen->calls && rows[0].bytes == seen->bytes &&
@@ -161,7 +161,7 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
                      .S = 8},
             r = plain;
     *all = (Traced){0};
-    for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room);
+    for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room, 0);
     r.after = trace_after_step, r.ctx = all;
     mesh_run(&plain), mesh_run(&r);
     price_traced(all, &r);

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "layers/cuda/clock.h"
 #include "layers/cuda/device.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/graph.h"
@@ -57,6 +58,7 @@ static void fill(void) {
         table[bf16].tell = device_tell, table[bf16].told = device_told;
         table[bf16].record = device_capture, table[bf16].recorded = recorded;
         table[bf16].replay = replay, table[bf16].forget = forget;
+        table[bf16].clock = &device_marks;
         activation_cuda(&table[bf16], bf16);
         adamw_cuda(&table[bf16], bf16);
         attention_cuda(&table[bf16], bf16);

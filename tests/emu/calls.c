@@ -16,8 +16,10 @@ __attribute__((destructor)) static void write_down(void) {
     if (!f) return;
     fprintf(f,
             "memory %" PRId64 "\nobjects %" PRId64 "\nwaits %" PRId64 "\nunpinned %" PRId64
-            "\nlaunches %" PRId64 "\nreplays %" PRId64 "\nchoices %" PRId64 "\n",
+            "\nlaunches %" PRId64 "\nreplays %" PRId64 "\nchoices %" PRId64 "\ntimes %" PRId64
+            "\nurgent %" PRId64 "\n",
             emu_calls.memory, emu_calls.objects, emu_calls.waits, emu_calls.unpinned,
-            emu_calls.launches, emu_calls.replays, emu_calls.choices);
+            emu_calls.launches, emu_calls.replays, emu_calls.choices, emu_calls.times,
+            emu_calls.urgent_times);
     fclose(f);
 }

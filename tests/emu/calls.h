@@ -12,6 +12,7 @@ typedef struct EmuCalls {
     int64_t launches; // kernels, copies and graphs that were put into streams
     int64_t replays;  // of graphs
     int64_t choices;  // of algorithms that cuBLASLt was asked for
+    int64_t times, urgent_times; // that events take, in streams of low and of high priority
 } EmuCalls;
 
 /* Counts so far, of all threads; what is called adds one to its own. A program writes them to the file that $EMU_CALLS names

@@ -38,6 +38,7 @@ struct CUevent_st {
     uint64_t until;
     double time;
     int device;
+    bool timed;
 };
 
 static bool late, shuffled;
@@ -250,9 +251,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
 /* --- events */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
-    (void)flags;
     emu_called(&emu_calls.objects);
     *e = mem_calloc(1, sizeof **e);
+    (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaGetDevice(&(*e)->device);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
@@ -263,6 +264,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     if (s && s->device != e->device) return cudaErrorInvalidResourceHandle;
+    if (e->timed) emu_called(emu_priority(s) < 0 ? &emu_calls.urgent_times : &emu_calls.times);
     put(s, (Work){.time = &e->time});
     e->stream = s ? s : &null_stream;
     e->until = e->stream->put_in;
@@ -279,6 +281,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     return !e->stream || e->stream->done >= e->until ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
+    bool timed = begin->timed && end->timed, recorded = begin->stream && end->stream;
+    if (!timed || !recorded || begin->device != end->device) return cudaErrorInvalidResourceHandle;
     if (cudaEventQuery(begin) || cudaEventQuery(end)) return cudaErrorNotReady;
     *ms = (float)(end->time - begin->time);
     return cudaSuccess;

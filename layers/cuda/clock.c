@@ -1,0 +1,86 @@
+#include "layers/cuda/clock.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+/* Of a rank. Mark k, from 0 on, is -1 - k as a moment: event[k]. */
+static _Thread_local struct {
+    Event *event; // [room], the first n recorded
+    int64_t n, room;
+    Event zero; // of all times; NULL: not yet made
+    double at;  // when the device came to it, by the host's clock
+    bool runs;
+} marks;
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void give_back(void) {
+    for (int64_t i = 0; i < marks.room; i++) device_event_free(marks.event[i]);
+    device_event_free(marks.zero);
+    mem_free(marks.event);
+    marks.event = NULL, marks.zero = NULL;
+    marks.n = marks.room = 0, marks.runs = false;
+}
+
+static void make_room(int64_t n) {
+    if (n <= marks.room) return;
+    marks.event = mem_realloc(marks.event, (size_t)n, sizeof *marks.event);
+    while (marks.room < n) marks.event[marks.room++] = device_clock();
+}
+
+static void begin(int64_t n) {
+    if (!marks.zero) {
+        marks.zero = device_clock();
+        device_at_close(give_back);
+    }
+    make_room(n > 0 ? n : 1); // set takes one
+    marks.at = now_s();
+    device_record(marks.zero, device_stream());
+    marks.n = 0, marks.runs = true;
+}
+
+/* The stream is idle: it comes to a mark after it was asked to, and before the host hears of it. What several of them allow. */
+static double set(void) {
+    enum { TRIES = 5 };
+    static const double resolution = 0.5e-6; // of times between events
+    double low = -INFINITY, high = INFINITY;
+    device_wait();
+    for (int i = 0; i < TRIES; i++) {
+        double asked = now_s();
+        device_record(marks.event[0], device_stream());
+        device_await(marks.event[0]);
+        double heard = now_s(), since = device_seconds(marks.zero, marks.event[0]);
+        low = fmax(low, asked - since), high = fmin(high, heard - since);
+    }
+    marks.at = (low + high) / 2;
+    return fmax((high - low) / 2, resolution);
+}
+
+Moment device_mark(Stream s) {
+    if (!marks.runs) return 0;
+    if (marks.n == marks.room) make_room(2 * marks.room + 64);
+    device_record(marks.event[marks.n], s);
+    return (Moment)(-1 - marks.n++);
+}
+
+static Moment mark(void) {
+    return device_mark(device_stream());
+}
+
+static int64_t end(void) {
+    device_wait();
+    marks.runs = false;
+    return marks.n;
+}
+
+static Moment seconds(Moment t) {
+    return t < 0 ? marks.at + device_seconds(marks.zero, marks.event[(int64_t)(-1 - t)]) : t;
+}
+
+const DeviceClock device_marks = {begin, set, mark, end, seconds};
