@@ -72,8 +72,8 @@ static int64_t forward_floats(const Shape *s) {
     return at.used;
 }
 
-size_t attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D) {
-    Attention a = {.B = 1, .S = S, .H = H, .Hkv = Hkv, .D = D}; // fp32 takes more than bf16
+size_t attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv, int64_t D) {
+    Attention a = {.B = B, .S = S, .H = H, .Hkv = Hkv, .D = D}; // fp32 takes more than bf16
     Shape s = attention_shape(&a);
     int64_t n = forward_floats(&s), m = attention_backward_floats(&s);
     return (size_t)n_threads * (size_t)(n > m ? n : m) * sizeof(float) + 64;

@@ -207,8 +207,7 @@ template <class E> struct Launchers {
             if (flash && device_is_sm90())
                 return sm90_backward(*a, out(dqkv), in(dout), in(qkv), in(o), lse);
         int64_t rows = a->B * a->S * a->H;
-        auto *delta =
-            static_cast<float *>(device_scratch(static_cast<size_t>(rows) * sizeof(float)));
+        auto *delta = static_cast<float *>(a->workspace);
         LAUNCH(row_products<E>, blocks_for(rows, WARPS), THREADS, 0, delta, in(o), in(dout), *a);
         if constexpr (std::is_same<E, bf16>::value)
             if (flash) return flash_backward(*a, out(dqkv), in(dout), in(qkv), lse, delta);

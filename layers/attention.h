@@ -22,7 +22,7 @@ typedef struct Attention {
     void *workspace; // attention_workspace() bytes
 } Attention;
 
-size_t attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
+size_t attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv, int64_t D);
 /* Local. Any B, S, H, D >= 1; Hkv divides H. The result does not depend on the number of threads.
  */
 void attention_forward(Team *t, const Attention *a, Act *out, float *lse, const Act *qkv);

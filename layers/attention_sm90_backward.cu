@@ -15,12 +15,15 @@
  * whole tiles, zeros: as q and dout arrive as zeros there, nothing comes of such rows.
  */
 #include "layers/attention_sm90.cuh"
+#include "layers/cuda/sizes.h"
 
 namespace {
 
 /* --- what is known of a row */
 
 enum { ROW_THREADS = 256 };
+
+static_assert(SLAB == static_cast<int>(ATTENTION_ROWS), "whole slabs");
 
 __host__ __device__ __forceinline__ int64_t padded(int64_t S) {
     return (S + SLAB - 1) / SLAB * SLAB;
@@ -385,7 +388,7 @@ void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf1
 void sm90_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
                    const bf16 *out, const float *lse) {
     int64_t n = a.B * a.H * padded(a.S);
-    auto *rows = static_cast<float2 *>(device_scratch(static_cast<size_t>(n) * sizeof(float2)));
+    auto *rows = static_cast<float2 *>(a.workspace);
     LAUNCH((a.D == 64 ? row_statistics<64> : row_statistics<128>),
            blocks_for(n * a.D, ROW_THREADS * CHUNK), ROW_THREADS, 0, rows, out, dout, lse, a);
     (a.D == 64 ? launch_backward<64, 64, 3, 64, 2>

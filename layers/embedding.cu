@@ -20,7 +20,7 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 128, CHUNK = 128 };
+enum { THREADS = 128, CHUNK = EMBEDDING_CHUNK };
 
 /* Row of the token table, or -1 where its token is not here. */
 __device__ __forceinline__ int64_t token_row(const Embedding &e, int64_t t) {
@@ -160,21 +160,20 @@ __global__ void join_runs(float *dwte, const float *pieces, const int *keys, int
 
 /* --- launchers */
 
-/* What the sort and the pieces take of the scratch, one behind the other. */
+/* What the sort and the pieces take of the workspace, one behind the other: embedding_bytes. */
 struct Scratch {
     Sort sort;
     float *pieces;
 };
-Scratch scratch_for(int64_t T, int64_t C) {
+Scratch scratch_of(const Embedding *e) {
     Scratch s;
-    auto n = static_cast<size_t>(blocks_for(T, 4)) * 4; // so that each list is aligned
-    s.sort.n = static_cast<int>(T), s.sort.warps = sort_warps(T);
-    size_t counts = static_cast<size_t>(DIGITS) * static_cast<size_t>(s.sort.warps);
-    size_t pieces = static_cast<size_t>(blocks_for(T, CHUNK)) * 2 * static_cast<size_t>(C);
-    auto *at = static_cast<int *>(device_scratch((4 * n + counts + pieces) * sizeof(int)));
+    int64_t T = e->B * e->S, n = sort_list(T);
+    auto *at = static_cast<int *>(e->workspace);
+    s.sort.n = static_cast<int>(T), s.sort.warps = static_cast<int>(sort_warps(T));
     s.sort.keys[0] = at, s.sort.keys[1] = at + n;
     s.sort.numbers[0] = at + 2 * n, s.sort.numbers[1] = at + 3 * n, s.sort.counts = at + 4 * n;
-    s.pieces = reinterpret_cast<float *>(at + 4 * n + counts);
+    s.pieces =
+        reinterpret_cast<float *>(s.sort.counts + static_cast<int64_t>(DIGITS) * s.sort.warps);
     return s;
 }
 
@@ -245,7 +244,7 @@ template <class E> struct Launchers {
         if (T == 0 || e->C == 0) return;
         if (e->dwpe) position_backward_of(nullptr, e, T, 0, dx);
         if (!e->dwte || e->V == 0) return;
-        Scratch s = scratch_for(T, e->C);
+        Scratch s = scratch_of(e);
         LAUNCH(list_tokens, blocks_for(T, THREADS), THREADS, 0, s.sort.keys[0], s.sort.numbers[0],
                *e, s.sort.n);
         launch_sort(s.sort, bits_of(e->V));

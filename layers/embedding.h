@@ -16,8 +16,10 @@ typedef struct Embedding {
     const Act *wte;        // [V, C]; V may be 0
     const float *wpe;      // [positions, C] or NULL
     float *dwte, *dwpe;    // accumulated by backward; each may be NULL
+    void *workspace;       // embedding_workspace() bytes, for dwte
 } Embedding;
 
+size_t embedding_workspace(int64_t T, int64_t C);
 void embedding_forward(Team *t, const Embedding *e, Act *x);
 /* Local. Deterministic: each thread owns a range of channels and goes through the tokens in order.
  */

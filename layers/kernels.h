@@ -39,7 +39,9 @@ typedef struct Kernels {
         *pinned; // the host's memory whose tokens and totals travel while it goes on; NULL: any
     void (*product)(Team *, const Product *);
     size_t (*product_workspace)(int n_threads);
-    size_t (*attention_workspace)(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D);
+    size_t (*attention_workspace)(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
+                                  int64_t D);
+    size_t (*embedding_workspace)(int64_t T, int64_t C);
     size_t (*norm_workspace)(int64_t T, int64_t C);
     void (*embedding_forward)(Team *, const Embedding *, Act *x);
     void (*embedding_backward)(Team *, const Embedding *, const Act *dx);

@@ -26,6 +26,7 @@ const Kernels kernels_table = {
     .attention_decode = attention_decode,
     .attention_workspace = attention_workspace,
     .norm_workspace = norm_workspace,
+    .embedding_workspace = embedding_workspace,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
     .swiglu_forward = swiglu_forward,

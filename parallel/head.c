@@ -86,6 +86,7 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act
         exact_embed_backward(m, tk, &e, &pos, dx, whole);
         return;
     }
+    e.workspace = m->embedding_work;
     bool add, fresh = m->grads_fresh; // the head's part is there already when the tables are tied
     e.dwte = grad_open(m, m->wte, &add);
     // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or to the zeros of

@@ -169,10 +169,11 @@ static void cut_workspace(Model *m, Arena *a) {
         m->dwide = acts(m, a, rows * m->w.up);
         m->dact = c->act == ACT_SWIGLU ? acts(m, a, rows * m->w.F) : NULL;
         m->norm_work = arena_take(a, m->k->norm_workspace(T_x, m->w.C));
+        m->embedding_work = arena_take(a, m->k->embedding_workspace(m->tk.T, m->w.C_all));
     }
     m->product_work = arena_take(a, m->k->product_workspace(threads));
-    m->attention_work =
-        arena_take(a, m->k->attention_workspace(threads, c->seq, m->w.H, m->w.Hkv, m->w.D));
+    m->attention_work = arena_take(
+        a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
     linear_workspace(m, a);
     if (m->exact) exact_workspace(m, a);
 }

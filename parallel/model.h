@@ -87,7 +87,7 @@ struct Model {
     Act *logits;                               // [head_rows, ld_logits]
     float *losses, *rope_table;                // [T]
     int64_t head_rows, ld_logits; // tokens per chunk of the head; vocabulary here in whole vectors
-    void *product_work, *attention_work, *norm_work;
+    void *product_work, *attention_work, *norm_work, *embedding_work;
     bool exact;        // grid->layout.exact, but while its price is measured
     int64_t **grad_64; // [tensors.n]
     ExactWork ex;

@@ -235,13 +235,16 @@ static size_t price_product_workspace(int n_threads) {
     (void)n_threads;
     return real->product_workspace(tape->threads);
 }
-static size_t price_attention_workspace(int n_threads, int64_t S, int64_t H, int64_t Hkv,
+static size_t price_attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
                                         int64_t D) {
     (void)n_threads;
-    return real->attention_workspace(tape->threads, S, H, Hkv, D);
+    return real->attention_workspace(tape->threads, B, S, H, Hkv, D);
 }
 static size_t price_norm_workspace(int64_t T, int64_t C) {
     return real->norm_workspace(T, C);
+}
+static size_t price_embedding_workspace(int64_t T, int64_t C) {
+    return real->embedding_workspace(T, C);
 }
 
 const Kernels *price_kernels(Tape *t, const Kernels *like) {
@@ -249,6 +252,7 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
                                   .product_workspace = price_product_workspace,
                                   .attention_workspace = price_attention_workspace,
                                   .norm_workspace = price_norm_workspace,
+                                  .embedding_workspace = price_embedding_workspace,
                                   .embedding_forward = price_embedding_forward,
                                   .embedding_backward = price_embedding_backward,
                                   .norm_forward = price_norm_forward,

@@ -68,7 +68,7 @@ static void run_attention(Run *r) {
     float *dqkv = room(r, backward ? wide : 0), *dout = room(r, backward ? n : 0);
     a.bf16 = has(r, WORK_BF16);
     a.workspace =
-        arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.S, a.H, a.Hkv, a.D));
+        arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.B, a.S, a.H, a.Hkv, a.D));
     if (sizing(r)) return;
     if (backward)
         r->k->attention_backward(r->team, &a, dqkv, dout, qkv, out, lse);
@@ -190,6 +190,8 @@ static void run_embedding(Run *r) {
     Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
     e.tokens = tokens(r, position ? 0 : T, e.V);
     float *x = room(r, T * C), *table = room(r, position ? T * C : e.V * C);
+    if (w->kind == WORK_EMBEDDING_BACKWARD)
+        e.workspace = arena_take(&r->workspace, r->k->embedding_workspace(T, C));
     if (sizing(r)) return;
     if (position)
         e.wpe = e.dwpe = table;

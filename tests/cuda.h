@@ -53,6 +53,13 @@ static inline void cuda_begin(CudaOrder o) {
     cuda_poison(device_scratch(enough), enough);
 }
 
+/* Of scratch no more than this. */
+static inline void cuda_begin_with(CudaOrder o, size_t scratch_bytes) {
+    cuda_begin(o);
+    device_close();
+    device_open(0, scratch_bytes);
+}
+
 /* The float that a word holds. */
 static inline float rounded(float x, bool bf16) {
     uint32_t u;

@@ -97,7 +97,7 @@ static void compute(const Kernels *k, Data *t, int threads, bool bf16) {
     Team *team = team_create(threads);
     Attention a = {.B = c.B, .S = c.S, .H = c.H, .Hkv = c.Hkv, .D = c.D, .bf16 = bf16};
     mem_free(t->workspace);
-    t->n_workspace = k->attention_workspace(threads, c.S, c.H, c.Hkv, c.D);
+    t->n_workspace = k->attention_workspace(threads, c.B, c.S, c.H, c.Hkv, c.D);
     a.workspace = t->workspace = mem_alloc(t->n_workspace);
     fill_nan(t->workspace, (int64_t)(t->n_workspace / sizeof(float)));
     fill_nan(t->out, t->n_out), fill_nan(t->lse, t->n_lse), fill_nan(t->dqkv, t->n_qkv);
@@ -289,7 +289,7 @@ TEST(attention_decode_equals_the_last_row_of_forward) {
             compute(k, &t, 2, false);
             for (int threads = 1; threads <= 2; threads++) {
                 Team *team = team_create(threads);
-                size_t n = k->attention_workspace(threads, room, c.H, c.Hkv, c.D);
+                size_t n = k->attention_workspace(threads, c.B, room, c.H, c.Hkv, c.D);
                 Attention a = {.B = c.B,
                                .S = room,
                                .H = c.H,

@@ -52,6 +52,7 @@ static bool check_case(const Case *c, bool bf16) {
     Embedding e = {.B = c->B, .S = c->S, .C = C, .V = c->V, .first = c->first};
     e.token0 = c->token0, e.tokens = on_device, e.wte = wte.device, e.dwte = dwte.device;
     if (c->wpe) e.wpe = wpe.device, e.dwpe = dwpe.device;
+    e.workspace = cuda_take((int64_t)k->embedding_workspace(T, C), 1, 0);
     k->embedding_forward(NULL, &e, x.device);
     k->embedding_backward(NULL, &e, dx.device);
     words_get(&x), words_get(&dwte), words_get(&dwpe);
@@ -75,6 +76,15 @@ TEST(cuda_embedding_matches_double) {
             }
 }
 
+/* What grows with the batch is counted among a model's memory. */
+TEST(cuda_embedding_takes_no_scratch) {
+    for (EACH_WORD(bf16)) {
+        cuda_begin_with(cuda_orders[0], 16);
+        CHECK(check_case(&cases[2], bf16));
+        CHECK(cuda_end());
+    }
+}
+
 TEST(cuda_embedding_backward_has_the_same_bits_in_any_order) {
     enum { N = 300 * 8 };
     static float first[N];
@@ -86,6 +96,8 @@ TEST(cuda_embedding_backward_has_the_same_bits_in_any_order) {
         Words dx = words(c->B * c->S * c->C, 1, 5, true, 0), dwte = words(N, 0, 3, false, 0);
         Embedding e = {.B = c->B, .S = c->S, .C = c->C, .V = c->V, .tokens = token};
         e.dwte = dwte.device;
+        e.workspace =
+            cuda_take((int64_t)kernels_cuda(true)->embedding_workspace(c->B * c->S, c->C), 1, 0);
         kernels_cuda(true)->embedding_backward(NULL, &e, dx.device);
         words_get(&dwte);
         if (o == cuda_orders) memcpy(first, dwte.host, sizeof first);
@@ -140,6 +152,7 @@ TEST(cuda_embedding_counts_runs_that_are_whole_chunks) {
         for (int i = 0; i < T * C; i++) dx.host[i] = 1;
         words_put(&dx);
         Embedding e = {.B = 1, .S = T, .C = C, .V = V, .tokens = at, .dwte = dwte.device};
+        e.workspace = cuda_take((int64_t)kernels_cuda(false)->embedding_workspace(T, C), 1, 0);
         kernels_cuda(false)->embedding_backward(NULL, &e, dx.device);
         words_get(&dwte);
         for (int i = 0; i < V * C; i++) CHECK(dwte.host[i] == (float)often[i / C]);

@@ -138,7 +138,7 @@ static void attend(const Kernels *k, int threads, const Heads *a, float *qkv, co
                    float *out, float *lse, float *dqkv) {
     Team *t = team_create(threads);
     Attention at = {a->B, a->S, a->H, a->Hkv, a->D, false, NULL};
-    size_t bytes = k->attention_workspace(threads, a->S, a->H, a->Hkv, a->D);
+    size_t bytes = k->attention_workspace(threads, a->B, a->S, a->H, a->Hkv, a->D);
     float *table = floats(a->S * a->D, 0, 0);
     rope_table(table, a->S, a->D, 10000);
     Rope r = {a->B, a->S, a->H, a->Hkv, a->D, 0, table};

@@ -339,7 +339,7 @@ TEST(kernels_that_take_long_poll) {
         k->product(t, &p);
         CHECK(calls >= 2);
         Attention a = {.B = 1, .S = S, .H = H, .Hkv = H, .D = D};
-        a.workspace = floats((int64_t)k->attention_workspace(size, S, H, H, D) / 4, 0, 0);
+        a.workspace = floats((int64_t)k->attention_workspace(size, 1, S, H, H, D) / 4, 0, 0);
         float *qkv = floats(S * 3 * H * D, 1, 3), *out = floats(S * H * D, 0, 0),
               *lse = floats(S * H, 0, 0);
         calls = 0, k->attention_forward(t, &a, out, lse, qkv);

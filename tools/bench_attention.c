@@ -100,7 +100,7 @@ static void take(Bench *b, Arena *m, size_t n_workspace) {
 static void bench(Bench *b, double peak) {
     Attention *a = &b->a;
     int n = team_size(b->team);
-    size_t bytes = b->k->attention_workspace(n, a->S, a->H, a->Hkv, a->D);
+    size_t bytes = b->k->attention_workspace(n, a->B, a->S, a->H, a->Hkv, a->D);
     Arena m = arena_measure("attention");
     take(b, &m, bytes);
     arena_commit(&m);

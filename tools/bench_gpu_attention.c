@@ -31,7 +31,7 @@ static void attention(int64_t S, int64_t D, const char *way) {
     b.a = (Attention){.B = T / S, .S = S, .H = C / D, .Hkv = C / D, .D = D, .bf16 = true};
     if (b.a.B < 1 || b.a.H < 1) return;
     int64_t n_out = 2 * b.a.B * S * b.a.H * D, n_qkv = 3 * n_out;
-    size_t workspace = b.k->attention_workspace(1, S, b.a.H, b.a.H, D);
+    size_t workspace = b.k->attention_workspace(1, b.a.B, S, b.a.H, b.a.H, D);
     if (workspace) b.a.workspace = gpu_take((int64_t)workspace, GPU_ZEROS);
     GpuJob job[2] = {{forward, NULL, gpu_sets(n_qkv + n_out), 0}, {backward, NULL, 0, 0}};
     job[1].sets = job[0].sets;

@@ -91,6 +91,7 @@ static void do_embedding(char *const at[]) {
 }
 static void do_embedding_backward(char *const at[]) {
     Embedding e = embedding_of(at[1]);
+    e.workspace = b.workspace;
     b.k->embedding_backward(NULL, &e, at[0]);
 }
 static void do_adamw(char *const at[]) {
@@ -161,11 +162,13 @@ static double seconds_of(const Row *row) {
 
 static void small_make(int64_t *rows_of_table) {
     int64_t C = b.C, F = b.F, T = b.T, workspace = (int64_t)b.k->norm_workspace(T, C);
+    int64_t of_embedding = (int64_t)b.k->embedding_workspace(T, C);
+    if (of_embedding > workspace) workspace = of_embedding;
     b.gamma = gpu_take(4 * C, GPU_RANDOM), b.beta = gpu_take(4 * C, GPU_RANDOM);
     b.dgamma = gpu_take(4 * C, GPU_ZEROS), b.dbeta = gpu_take(4 * C, GPU_ZEROS);
     b.mean = gpu_take(4 * T, GPU_RANDOM), b.rstd = gpu_take(4 * T, GPU_RANDOM);
     b.loss = gpu_take(4 * T, GPU_ZEROS), b.bias = gpu_take(4 * F, GPU_ZEROS);
-    b.workspace = gpu_take(workspace > 0 ? workspace : 1, GPU_ZEROS);
+    b.workspace = gpu_take(workspace, GPU_ZEROS);
     b.sum = gpu_take(sizeof *b.sum, GPU_ZEROS);
     *rows_of_table = tokens_make();
 }

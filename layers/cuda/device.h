@@ -47,7 +47,9 @@ bool device_is_sm90(void); // has it what only capability 9.0 has: TMA and produ
 size_t device_shared(void);
 /* Local. Memory for one call of a kernel family between its kernels: the next call may overwrite it. Dies when it is
  * more than device_open got. */
-enum { DEVICE_SCRATCH = 32 << 20 }; // enough for every family of layers/
+enum {
+    DEVICE_SCRATCH = 32 << 20
+}; // for every family of layers/ and any batch: 512 bytes a feature
 void *device_scratch(size_t n_bytes);
 
 /* Local. Device memory, aligned to 256 bytes, of any value. Not inside a step. */

@@ -6,9 +6,10 @@ static size_t product_bytes(int n_threads) {
     (void)n_threads;
     return PRODUCT_WORKSPACE + WORKSPACE_ALIGN;
 }
-static size_t attention_bytes(int n_threads, int64_t S, int64_t H, int64_t Hkv, int64_t D) {
-    (void)n_threads, (void)S, (void)H, (void)Hkv, (void)D;
-    return 0;
+static size_t attention_bytes(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
+                              int64_t D) {
+    (void)n_threads, (void)Hkv, (void)D;
+    return (size_t)(B * H * attention_rows(S)) * 2 * sizeof(float);
 }
 /* dgamma and dbeta of each panel */
 static size_t norm_bytes(int64_t T, int64_t C) {
@@ -20,7 +21,8 @@ const Kernels *kernels_cuda_sizes(bool bf16) {
 #define SIZES(bytes)                                                                               \
     {                                                                                              \
         .word = (bytes), .memory = &elsewhere, .product_workspace = product_bytes,                 \
-        .attention_workspace = attention_bytes, .norm_workspace = norm_bytes                       \
+        .attention_workspace = attention_bytes, .norm_workspace = norm_bytes,                      \
+        .embedding_workspace = embedding_bytes                                                     \
     }
     static const Kernels of_floats = SIZES(4), of_bf16 = SIZES(2);
 #undef SIZES

@@ -3,6 +3,7 @@
 #ifndef LAYERS_CUDA_SIZES_H
 #define LAYERS_CUDA_SIZES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Of the workspace of a product: what the library may use, and room to align it. */
@@ -18,6 +19,31 @@ static inline int64_t norm_panel_rows(int64_t T) {
 }
 static inline int64_t norm_panels(int64_t T) {
     return (T + norm_panel_rows(T) - 1) / norm_panel_rows(T);
+}
+
+/* Backward of attention knows two numbers of each row, in whole tiles; at least one where there are no tiles. */
+enum { ATTENTION_ROWS = 64 };
+static inline int64_t attention_rows(int64_t S) {
+    return (S + ATTENTION_ROWS - 1) / ATTENTION_ROWS * ATTENTION_ROWS;
+}
+
+/* A sort of T tokens: keys and numbers twice, each list aligned, and what its warps count of each digit. */
+enum { SORT_DIGITS = 256, SORT_ITEMS = 256 };
+static inline int64_t sort_warps(int64_t T) {
+    return (T + SORT_ITEMS - 1) / SORT_ITEMS;
+}
+static inline int64_t sort_list(int64_t T) {
+    return (T + 3) / 4 * 4;
+}
+
+/* Gradients of the embedding: a sort, and the ends of the runs of each chunk of sorted tokens, rows of C floats. */
+enum { EMBEDDING_CHUNK = 128 };
+static inline int64_t embedding_chunks(int64_t T) {
+    return (T + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
+}
+static inline size_t embedding_bytes(int64_t T, int64_t C) {
+    return (size_t)(4 * sort_list(T) + SORT_DIGITS * sort_warps(T)) * sizeof(int32_t) +
+           (size_t)(embedding_chunks(T) * 2 * C) * sizeof(float);
 }
 
 #endif

@@ -9,9 +9,10 @@
 #define LAYERS_CUDA_SORT_CUH
 
 #include "layers/cuda/launch.cuh"
+#include "layers/cuda/sizes.h"
 #include "layers/cuda/vec.cuh"
 
-enum { DIGITS = 256, SORT_WARPS = 8, SORT_ITEMS = 256, SCAN_THREADS = 1024 };
+enum { DIGITS = SORT_DIGITS, SORT_WARPS = 8, SCAN_THREADS = 1024 };
 
 struct SortDigits {
     int of[SORT_WARPS][DIGITS];
@@ -88,9 +89,6 @@ struct Sort {
     int *keys[2], *numbers[2], *counts;
     int n, warps;
 };
-inline int sort_warps(int64_t n) {
-    return static_cast<int>(blocks_for(n, SORT_ITEMS));
-}
 
 /* The lists change places after each pass, so that what is sorted is in keys[0], numbers[0]. */
 inline void launch_sort(Sort &s, int bits) {
