@@ -99,6 +99,11 @@ double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, 
  * takes another way above `turn` (0: nowhere), the last before it and one behind it are among them: a line from one way to
  * the other foretold sums of 128 KiB between racks to take four times as long as they did. */
 int calibrate_sizes(int64_t most, int64_t turn, int64_t size[SEND_POINTS]);
+/* Local, pure. The size that is measured in place of the next one, `size`, when `before` bytes took so many seconds: less, where
+ * that would take too long, as what is above the last one is foretold from the two last; 0: none that would tell more. Between
+ * racks of 200 Mbit/s the last of a pair had been 31 KiB, of which a good part passes unshaped after a pause, and sums of 128
+ * KiB were foretold to take 18 ms; they take 22. */
+int64_t calibrate_next(int64_t size, int64_t before, double seconds);
 /* Collective over the world. Measures the collective at sizes up to `most` bytes; memory: calibrate_send_bytes(). */
 void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,
                     SendCost *cost);

@@ -10,7 +10,7 @@
 enum { SMALLEST = 256 }; // bytes
 enum { REPEATS = 4 };
 static const int64_t most_measured = 64 << 20; // bytes; beyond it time is a line
-static const double longest = 15e-3;           // seconds of a size that is still measured
+static const double longest = 15e-3;           // seconds of the largest size that is measured
 
 int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
                           CollOp *op) {
@@ -161,6 +161,12 @@ int calibrate_sizes(int64_t most, int64_t turn, int64_t size[SEND_POINTS]) {
     return all;
 }
 
+int64_t calibrate_next(int64_t size, int64_t before, double seconds) {
+    if (before == 0 || seconds * (double)size <= longest * (double)before) return size;
+    int64_t less = (int64_t)(longest / seconds * (double)before) / 64 * 64;
+    return less < before + before / 4 ? 0 : less;
+}
+
 void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t most, void *memory,
                     SendCost *cost) {
     int64_t top = most < most_measured ? most : most_measured, bytes = 0;
@@ -168,15 +174,18 @@ void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, CollOp op, int64_t mo
     int n = calibrate_sizes(top, m->world->backend->turn, size);
     *cost = (SendCost){.place = g->place, .op = op, .most = most};
     for (int i = 0; i < n; i++) {
-        Sender s = sender_of(c, op, size[i], memory);
-        int64_t before = bytes;
+        double last = cost->n > 0 ? cost->seconds[cost->n - 1] : 0;
+        int64_t before = bytes, next = calibrate_next(size[i], before, last);
+        if (next == 0) break;
+        Sender s = sender_of(c, op, next, memory);
         bytes = s.n * (int64_t)sizeof(float);
-        if (i > 0 && cost->seconds[cost->n - 1] * (double)bytes > longest * (double)before) break;
         if (bytes <= before) continue; // one float for each rank of many
-        double about = check(m, &s, g), last = i > 0 ? cost->seconds[cost->n - 1] : 0;
+        double about = check(m, &s, g);
         memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // sums of sums stay 0
         double seconds = meter_run(m, send_once, &s, about, REPEATS, false).most;
+        if (2 * about > longest) seconds = fmin(seconds, about); // which has been measured once
         cost->bytes[cost->n] = (double)bytes;
-        cost->seconds[cost->n++] = seconds > last ? seconds : last;
+        cost->seconds[cost->n++] = fmax(seconds, last);
+        if (next < size[i]) break;
     }
 }

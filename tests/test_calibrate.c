@@ -491,6 +491,16 @@ TEST(calibration_measures_on_both_sides_of_a_turn) {
     }
 }
 
+TEST(calibration_ends_with_a_collective_of_many_milliseconds) {
+    CHECK(calibrate_next(4096, 0, 0) == 4096);       // the first
+    CHECK(calibrate_next(4096, 1024, 1e-4) == 4096); // quick
+    CHECK(calibrate_next(131072, 65536, 7e-3) == 131072);
+    int64_t next = calibrate_next(131072, 31616, 4.4e-3); // 18 ms
+    CHECK(next > 100000 && next < 31616 * 15 / 4.4 && next % 64 == 0);
+    CHECK(calibrate_next(131072, 65536, 13e-3) == 0); // 75,000 bytes would tell nothing new
+    CHECK(calibrate_next(131072, 65536, 1) == 0);
+}
+
 TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
     Calibration *c = calibration_new();
     Work w = {.kind = WORK_XW, .threads = 2, .rows = 100, .a = 64, .b = 32}, x = w;
