@@ -133,10 +133,10 @@ static void plan_model(Run *r) {
     model_plan(&r->m, &s, r->kernels, r->team);
     int neighbours = r->device.used ? r->device.ranks : ranks_on_node(r->world);
     r->state.batch = r->batch;
-    if (r->lead) o.seq = r->seq, o.batch = r->batch; // for the records; no rank asks for them again
     if (r->lead) memory_require(&r->m, neighbours, stdout);
     if (r->lead && o.check_tp) check_memory(&r->m, neighbours, stdout);
     group_barrier(&r->group); // nobody allocates before rank 0 has found that it fits
+    if (r->lead) o.seq = r->seq, o.batch = r->batch; // for the records; no rank asks for them again
 }
 
 static void read_state(Run *r, const char *checkpoint) {
