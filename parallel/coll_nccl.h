@@ -23,9 +23,9 @@ typedef struct Turn {
 typedef struct NcclGroup {
     NcclComm comm;
     Comm *of;
-    struct NcclGroup *next, *next_open; // of the world, of all of this process
-    Turn *turn[COLL_IN_FLIGHT];         // of its calls
-    void *handle[MAX_LENT];             // of lent[i] of the world; NULL: none
+    struct NcclGroup *next, *next_open;        // of the world, of all of this process
+    Turn *turn[COLL_IN_FLIGHT];                // of its calls
+    void *window[MAX_LENT], *buffer[MAX_LENT]; // of lent[i] of the world; NULL: none
 } NcclGroup;
 
 typedef struct NcclWorld {

@@ -1,7 +1,8 @@
 /* Memory that is registered: NCCL's kernels then read and write it where it lies, on the other ranks too, instead of copying
  * through buffers of its own, and take fewer multiprocessors for the same speed.
  *
- *   NCCL 2.27 ...    a window, the same on all ranks of a communicator: also kernels that reach all ranks at once
+ *   NCCL 2.27 ...    a window, the same on all ranks of a communicator: also kernels that reach all ranks at once; none, and no
+ *                    error, where devices do not reach each other: then as before
  *   NCCL 2.19 ...    a buffer
  *   before           nothing
  *
@@ -55,17 +56,19 @@ static bool has_windows(const NcclWorld *n) {
 static int enter(const NcclWorld *n, NcclGroup *g, int i) {
     void *p = n->lent[i].p;
     size_t n_bytes = n->lent[i].n_bytes;
+    int result = NCCL_SUCCESS;
     if (has_windows(n))
-        return n->f->window_register(g->comm, p, n_bytes, &g->handle[i], NCCL_SYMMETRIC);
-    return n->f->buffer_register(g->comm, p, n_bytes, &g->handle[i]);
+        result = n->f->window_register(g->comm, p, n_bytes, &g->window[i], NCCL_SYMMETRIC);
+    if (result != NCCL_SUCCESS || g->window[i]) return result;
+    return n->f->buffer_register(g->comm, p, n_bytes, &g->buffer[i]);
 }
 
 static void leave(const NcclWorld *n, NcclGroup *g, int i) {
-    if (!g->handle[i]) return;
-    int result =
-        (has_windows(n) ? n->f->window_deregister : n->f->buffer_deregister)(g->comm, g->handle[i]);
+    int result = NCCL_SUCCESS;
+    if (g->window[i]) result = n->f->window_deregister(g->comm, g->window[i]);
+    if (g->buffer[i]) result = n->f->buffer_deregister(g->comm, g->buffer[i]);
     nccl_check(n, result, "memory that is registered no more", g->of);
-    g->handle[i] = NULL;
+    g->window[i] = g->buffer[i] = NULL;
 }
 
 /* Collective over the group: all ranks, or none. */

@@ -108,6 +108,14 @@ TEST(cuda_nccl_registers_what_the_library_can) {
     }
 }
 
+TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
+    NEEDS_EMULATION();
+    int64_t pieces = 2;
+    emu_nccl_mood(EMU_NCCL_APART);
+    CHECK(run((Job){NEWEST, 3, two_arenas, &pieces, false}) == 0);
+    emu_nccl_mood(EMU_NCCL_FINE);
+}
+
 /* Collectives go before products where both wait for multiprocessors, and leave most of them to those. */
 TEST(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
     NEEDS_EMULATION();

@@ -184,7 +184,7 @@ static const char *last_error(NcclComm c) {
     return "no socket";
 }
 static int async_error(NcclComm c, int *result) {
-    *result = mood != EMU_NCCL_FINE && c->calls > c->done ? 6 : NCCL_SUCCESS;
+    *result = mood >= EMU_NCCL_BROKEN && c->calls > c->done ? 6 : NCCL_SUCCESS;
     return NCCL_SUCCESS;
 }
 
@@ -238,6 +238,8 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
     for (int i = 0; i < PIECES; i++) good |= allocated[i] == p;
     pthread_mutex_unlock(&lock);
     if (!good) return NCCL_INVALID_USAGE;
+    *window = NULL;
+    if (mood == EMU_NCCL_APART) return NCCL_SUCCESS;
     int result = enter_piece(c, p, n_bytes, window, true);
     pthread_mutex_lock(&lock);
     int until = (q->windows++ / q->size + 1) * q->size;
@@ -414,7 +416,7 @@ static void arrive(void *ctx) {
 static bool all_there(const void *ctx) {
     const Call *c = ctx;
     pthread_mutex_lock(&lock);
-    bool there = mood == EMU_NCCL_FINE && c->clique->arrived[c->at] == c->clique->size;
+    bool there = mood < EMU_NCCL_BROKEN && c->clique->arrived[c->at] == c->clique->size;
     pthread_mutex_unlock(&lock);
     return there;
 }

@@ -12,9 +12,14 @@
 
 #include <stdint.h>
 
-/* What goes wrong from now on: nothing; calls that are broken, as a lost link makes them (their communicators report it); also
- * aborts that never return. Every abort writes a line to stderr: "abort of rank 1 of 2". */
-typedef enum EmuNcclMood { EMU_NCCL_FINE, EMU_NCCL_BROKEN, EMU_NCCL_DEAF } EmuNcclMood;
+/* What goes wrong from now on: nothing; there are no windows, without an error; calls are broken, as a lost link makes them
+ * (their communicators report it); also aborts never return. Every abort writes a line to stderr: "abort of rank 1 of 2". */
+typedef enum EmuNcclMood {
+    EMU_NCCL_FINE,
+    EMU_NCCL_APART,
+    EMU_NCCL_BROKEN,
+    EMU_NCCL_DEAF
+} EmuNcclMood;
 void emu_nccl_mood(EmuNcclMood m);
 /* The calling rank never comes to its next communicator. */
 void emu_nccl_stuck(void);
