@@ -45,9 +45,9 @@ void head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t 
 /* Logits of rows [row, row + n) of h (the stream, after the last norm): [n, head_columns], all columns
  * on all ranks, the V real ones first. */
 void head_logits(Model *m, const Tokens *tk, Act *logits, const Act *h, int64_t row, int64_t n);
-/* Local. Of a head of V columns here: floats between rows of logits; tokens in one chunk of T. */
+/* Local. Of a head of V columns here: floats between rows of logits; tokens in one chunk of T, on the host or a device. */
 int64_t head_ld(int64_t V);
-int64_t head_chunk(int64_t T, int64_t V);
+int64_t head_chunk(int64_t T, int64_t V, bool device);
 /* Local. Columns of head_logits: the vocabulary, padded to equal blocks. */
 int64_t head_columns(const Model *m);
 

@@ -159,7 +159,7 @@ static void cut_workspace(Model *m, Arena *a) {
     int64_t T_x = m->tk.T_x, rows = m->tk.rows;
     int threads = team_size(m->team);
     m->ld_logits = head_ld(m->w.V);
-    m->head_rows = head_chunk(m->tk.T, m->w.V);
+    m->head_rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
     if (m->exact) m->head_rows = exact_head_rows(m, m->head_rows);
     m->logits = acts(m, a, m->head_rows * m->ld_logits);
     if (m->shape.training) {

@@ -392,9 +392,8 @@ static double each_tensor(const Walk *b, WorkKind kind, uint32_t flags, int64_t 
 
 /* A device adds up at once what lies side by side: parallel/update.c. */
 static double squares(const Walk *b, int64_t cut) {
-    const Kernels *k = b->s->shape.kernels;
     const Layout *l = &b->c->layout;
-    if (!k || !k->memory) return each_tensor(b, WORK_SQUARES, 0, cut);
+    if (!b->p->device) return each_tensor(b, WORK_SQUARES, 0, cut);
     bool gaps = l->zero == 1 && l->size[AXIS_D] > 1;
     return vectors(b, WORK_SQUARES, 1) +
            (gaps ? each_matrix(b, WORK_SQUARES, 0, cut)
@@ -483,7 +482,7 @@ static int64_t kept(const Pass *p, const Choice *c) {
     int64_t n = L * stream + (full ? 1 : L) * products + (all ? L : 1) * cheap + wide;
     n += 4 * stream; // of the last block and its norm, and their gradients
     if (full && (l->stay || p->X > 1)) n += (L - 1) * stream;
-    n += head_chunk(p->T, w->V) * w->V;
+    n += head_chunk(p->T, w->V, p->device) * w->V;
     if (p->X * p->Y > 1) n += 3 * p->T * w->C_all;
     if (l->stay) return n;
     int64_t x = larger(sp ? w->K_C : 0, heads ? larger(w->K_att, w->K_F) : 0);

@@ -29,6 +29,7 @@ typedef struct Pass {
     Overlap overlap;
     int64_t word;   // bytes of an activation
     uint32_t words; // WORK_WORDS where they are bf16 words
+    bool device;    // kernels have memory of their own
     bool any;       // schedule
     bool timed;     // seconds are known
     int of_step;    // passes of a micro-step

@@ -211,7 +211,7 @@ static void biases(Pass *p) {
 
 static double head_seconds(const Pass *p) {
     const Widths *w = &p->w;
-    int64_t rows = head_chunk(p->T, w->V), n = p->T / rows, rest = p->T % rows;
+    int64_t rows = head_chunk(p->T, w->V, p->device), n = p->T / rows, rest = p->T % rows;
     double head = 0;
     for (int k = 0; k < (rest ? 2 : 1); k++) {
         int64_t r = k ? rest : rows;
@@ -297,6 +297,7 @@ void pass_of(Pass *p, const Space *s, const Machine *m, const Choice *c, bool an
                 .overlap = c->overlap,
                 .any = any,
                 .word = word,
+                .device = shape.kernels && shape.kernels->memory,
                 .words = word == sizeof(float) ? 0 : WORK_WORDS,
                 .of_step = !any && c->overlap.halves ? 2 : 1,
                 .micro_steps = price_micro_steps(&shape, l)};

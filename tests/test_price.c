@@ -172,12 +172,25 @@ TEST(price_of_works_in_bf16_words_is_that_of_their_bytes) {
     tape_free(&t);
 }
 
-/* Calls for squares at the end of a step. */
-static int squares_of(const Tape *t, const TapeRun *r) {
+/* Works of a kind in a part of a step, or in all parts from there to another one. */
+static int works_of(const Tape *t, const TapeRun *r, WorkKind kind, int from, int to) {
     int n = 0;
-    for (int i = r->begin[PART_END]; i < r->begin[N_TAPE_PARTS]; i++)
-        n += t->event[i].kind == EVENT_WORK && t->work[t->event[i].index].kind == WORK_SQUARES;
+    for (int i = r->begin[from]; i < r->begin[to]; i++)
+        n += t->event[i].kind == EVENT_WORK && t->work[t->event[i].index].kind == kind;
     return n;
+}
+
+TEST(price_of_the_head_is_that_of_larger_chunks_on_a_device) {
+    Case k = case_of("layers=2,heads=2,channels=16,seq=8,vocab=50257", 8192, 1024, RECOMPUTE_NONE);
+    Layout one = layout_one();
+    for (int device = 0; device < 2; device++) {
+        Tape t = {0};
+        k.shape.kernels = device ? kernels_cuda_sizes(true) : NULL;
+        price_record(&t, &k.shape, &one, 0);
+        int n = works_of(&t, &t.run[0], WORK_CLASSIFIER, PART_MICRO_1, PART_MICRO_2);
+        CHECK(n == (device ? 2 : 7)); // of 8192 tokens; 1334 in 256 MiB, 5336 in 1 GiB
+        tape_free(&t);
+    }
 }
 
 TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
@@ -197,7 +210,9 @@ TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
         CHECK(layout_parse(&l, rows[i].layout, 0, NULL));
         k.shape.kernels = rows[i].device ? kernels_cuda_sizes(true) : NULL;
         price_record(&t, &k.shape, &l, 0);
-        for (int run = 0; run < 2; run++) CHECK(squares_of(&t, &t.run[run]) == rows[i].calls[run]);
+        for (int run = 0; run < 2; run++)
+            CHECK(works_of(&t, &t.run[run], WORK_SQUARES, PART_END, N_TAPE_PARTS) ==
+                  rows[i].calls[run]);
     }
     tape_free(&t);
 }

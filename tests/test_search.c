@@ -164,6 +164,21 @@ TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
     }
 }
 
+/* Whose chunks are most of what a step holds, and of its calls. */
+TEST(search_bounds_undercut_prices_of_a_head) {
+    for (int device = 0; device < 2; device++) {
+        Err e;
+        Machine m;
+        Space s = space_of("layers=1,heads=2,channels=256,seq=1024,vocab=50257", 8, 512);
+        CHECK(machine_open(&m, "h100:1", &e));
+        m.slowest = 1, m.call = 1e-3, s.shape.bf16 = device;
+        if (device) s.shape.kernels = machine_kernels(&m, true);
+        Bounds b = {.s = &s, .m = &m};
+        search_each(&s, check_bound, &b);
+        CHECK(b.bad == 0 && b.n > 0);
+    }
+}
+
 static void check_ranks(const Choice *c, void *ctx) {
     const Space *s = ctx;
     CHECK(layout_ranks(&c->layout) == s->p);

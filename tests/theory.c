@@ -261,7 +261,7 @@ static void embedding(Walk *k, bool backward) {
 static void head(Walk *k) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
     Sizes s = sizes(k, LINEAR_HEAD);
-    int64_t chunk = head_chunk(k->T, k->w.V);
+    int64_t chunk = head_chunk(k->T, k->w.V, false);
     Axes xy = axes_of("x.y");
     path(k, names[LINEAR_HEAD][NAME_X], &d.x_stored, &d.x, s.T, s.K);
     weight(k, LINEAR_HEAD, names[LINEAR_HEAD][NAME_W]);

@@ -91,7 +91,7 @@ static void measure(const Layer *l, Form f, int64_t C) {
 void gpu_products(const Kernels *k, int64_t C) {
     int64_t T = gpu_options.tokens, V = gpu_options.vocab, F = 4 * C;
     if (C > 1024) T /= 2; // of the larger models fewer sequences are trained at a time
-    int64_t most = T < SQUARE ? T : SQUARE, tokens = head_chunk(T, V);
+    int64_t most = T < SQUARE ? T : SQUARE, tokens = head_chunk(T, V, true);
     int64_t V_tiles =
         (V + TILE - 1) / TILE * TILE; // were the vocabulary padded: what that would save
     const Layer layers[] = {
