@@ -369,7 +369,7 @@ def train(run):
             try:
                 if turn == "first" or (name == "d12" and "ms" in rows[i]["torch"]) or run.rehearse:
                     with Watch(run) as watch:
-                        head, done = trained(run, model, micro, steps, f"{name}-{micro}", data=data)
+                        head, done = trained(run, model, micro, steps, f"{name}-{micro}", ["--tune"], data=data)
                     rows[i][turn] = dict(speed_of(head, done, seq), watch=watch.seen())
             except Failed as e:
                 rows[i]["failed"] = str(e)
