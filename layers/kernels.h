@@ -37,6 +37,7 @@ typedef struct Kernels {
     const ArenaMemory *memory; // where all buffers lie; NULL: the host's
     const ArenaMemory
         *pinned; // the host's memory whose tokens and totals travel while it goes on; NULL: any
+    bool bias_with_dw; // does Product.bias_grad take less than bias_backward, or never more?
     void (*product)(Team *, const Product *);
     size_t (*product_workspace)(int n_threads);
     size_t (*attention_workspace)(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
@@ -124,7 +125,7 @@ typedef struct Kernels {
     void (*tell)(void *to, const void *from, size_t n_bytes);
     void (*told)(void);
     // And where calls can be repeated: what is called between record and recorded does not run but is kept, for replay; it
-    // neither waits nor allocates. Of a product's algorithms the fastest is taken from now on; overwrites y and aux, waits.
+    // neither waits nor allocates. Of a product's algorithms the fastest is taken from now on; overwrites all results, waits.
     void (*record)(void);
     void *(*recorded)(void);
     void (*replay)(void *recording);

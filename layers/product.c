@@ -42,6 +42,7 @@
 
 #include <assert.h>
 
+#include "layers/activation.h"
 #include "layers/exact_grid.h"
 #include "layers/gelu.h"
 #include "layers/product_tile.h"
@@ -443,6 +444,7 @@ static void run(Job *job) {
 
 void product(Team *t, const Product *p) {
     run(&(Job){t, p, NULL});
+    if (p->bias_grad) bias_backward(t, p->bias_grad, p->b, p->K, p->N);
 }
 void product_exact(Team *t, const Product *p, const ProductExact *x) {
     run(&(Job){t, p, x});

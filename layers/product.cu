@@ -4,17 +4,21 @@
  * FLOPs 2MNK. A tile of 64 x 64 reads 128 numbers of shared memory for 4,096 multiply-adds of fp32: it serves what the
  * library does not take, and what is checked against something that is not the library; the tensor units it leaves alone.
  *
- * Not taken: gradients of biases from the library's epilogues. They would save bias_backward (activation.cu) its reading of dy,
- * 18 C bytes for a token of a GPT-2 layer in bf16 (qkv 3 C words, both projections C, up 4 C): of 32 x 1,024 tokens of GPT-2
- * 124M 5.4 GB, 1.3 ms of memory at 4.2 TB/s, in a micro-step of some 50 ms. But
- *     - BGRADA of dw = x' dy sums the dy of that product. Where the stream is stored by tokens (sp) the two projections gather it
- *       along x, and the sums over x would count it X times; with stay=y it serves all of the panels;
- *     - it writes, and a bias is added to: N floats more, and a kernel that adds them;
- *     - DGELU_BGRAD of dx has its sums in the words of dx: 8 bits of a sum over all tokens.
- * So BGRADA for qkv and up, and for all of them on one rank, is the next rung; whether the library has it for a dw of floats that
- * is added to, and what it costs beside an algorithm without, a device must say.
+ * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way (BGRADA: its first matrix is
+ * dy, as it lies in memory). That saves bias_backward (activation.cu) its reading of dy, 18 C bytes for a token of a GPT-2 layer
+ * in bf16 (qkv 3 C words, both projections C, up 4 C): of 32 x 1,024 tokens of GPT-2 124M 5.4 GB, 1.3 ms of memory at 4.2
+ * TB/s, in a micro-step of some 50 ms. The library writes these sums and does not add them, so they go to scratch, and a
+ * kernel adds N floats. The plan decides once, before the first step: without an algorithm that sums, or with --tune where
+ * one without and bias_backward are faster, that is what is done. Not taken:
+ *     - where the product's dy is not what the rank stores. Where the stream is stored by tokens (sp) the two projections
+ *       gather it along x, and the sums over x would count it X times; with stay=y it serves all of the panels
+ *       (parallel/linear.c);
+ *     - DGELU_BGRAD of dx, which would bring the gradient of up's bias: it has its sums in the words of dx, 8 bits of a sum
+ *       over all tokens. DGELU alone is taken, and up's bias comes with up's dw.
+ * What the epilogue costs beside an algorithm without, a device must say (make bench-gpu, products: dw and dw+).
  */
 #include "layers/cuda/launch.cuh"
+#include "layers/cuda/panels.cuh"
 #include "layers/cuda/vec.cuh"
 #include "layers/gelu.cuh"
 
@@ -191,37 +195,59 @@ template <class E> struct Launchers {
         }
     }
 
-    /* The bias as the library wants it: of y's type. */
-    static const void *bias_of(const ProductPlan *plan, const Product *p) {
+    /* What the library reads or writes beside the matrices: the bias as it wants it, of y's type; or N floats of its own
+     * for the gradient of one, which it writes and does not add to. */
+    static const void *vector_of(const ProductPlan *plan, const Product *p) {
+        auto N = static_cast<size_t>(p->N);
+        if (p->bias_grad) return device_scratch(N * sizeof(float));
         if (!product_plan_rounds_bias(plan)) return p->bias;
-        auto *to = static_cast<E *>(device_scratch(static_cast<size_t>(p->N) * sizeof(E)));
+        auto *to = static_cast<E *>(device_scratch(N * sizeof(E)));
         LAUNCH((round_bias<E>), blocks_for(p->N, THREADS), THREADS, 0, to, p->bias, p->N);
         return to;
     }
 
     template <class Y> static void end(const Product *p) {
-        product_counts_mine()->bare++;
         if (!p->bias && p->epilogue == EPI_NONE) return;
         Task<E, Y> t = task_of<E, Y>(p);
         t.addend = nullptr;
         LAUNCH((product_end<E, Y>), tiles(p, ROWS, COLUMNS), dim3(COLUMNS, ROWS), 0, t);
     }
 
+    static void add_columns(const Product *p) {
+        const Kernels *k = kernels_cuda(sizeof(E) == sizeof(bf16));
+        if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
+    }
+
+    template <class Y> static void rest(const Product *p, ProductDone done, const void *vector) {
+        auto *sums = static_cast<const float *>(vector);
+        if (done == DONE_ALL) {
+            if (p->bias_grad) launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
+            return;
+        }
+        if (done == DONE_SUM)
+            end<Y>(p);
+        else
+            own<Y>(p);
+        add_columns(p);
+    }
+
+    static void count(const Product *p, ProductDone done) {
+        ProductCounts *n = product_counts_mine();
+        n->fused += done == DONE_ALL, n->bare += done == DONE_SUM;
+        n->bias_grads += done == DONE_ALL && p->bias_grad;
+    }
+
     template <class Y> static void run(const Product *p) {
         bool own_only = product_settings().rung != PRODUCT_LIBRARY || p->K == 0;
         ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
-        switch (plan ? product_plan_run(plan, p, bias_of(plan, p)) : DONE_NOTHING) {
-        case DONE_ALL:
-            product_counts_mine()->fused++;
-            return;
-        case DONE_SUM:
-            return end<Y>(p);
-        case DONE_NOTHING:
-            return own<Y>(p);
-        }
+        const void *vector = plan ? vector_of(plan, p) : nullptr;
+        ProductDone done = plan ? product_plan_run(plan, p, vector) : DONE_NOTHING;
+        rest<Y>(p, done, vector);
+        count(p, done);
     }
 
     static void product_of(Team *, const Product *p) {
+        if (p->M == 0) add_columns(p);
         if (p->M == 0 || p->N == 0) return;
         if (p->wide)
             run<float>(p);
@@ -231,7 +257,7 @@ template <class E> struct Launchers {
 
     static void prepare(const Product *p) {
         ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, sizeof(E)) : nullptr;
-        if (plan) product_plan_time(plan, p, bias_of(plan, p));
+        if (plan) product_plan_time(plan, p, vector_of(plan, p), p->wide ? rest<float> : rest<E>);
     }
 
     static void fill(Kernels *k) { k->product = product_of, k->product_choose = prepare; }

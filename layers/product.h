@@ -43,6 +43,7 @@ typedef struct Product {
     const Act *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
                        // it; rows of ldy
     const float *bias; // [N] or NULL
+    float *bias_grad;  // [N] += the columns of b; or NULL
     Epilogue epilogue;
     Act *aux; // [M, N], rows of ldy
     bool bf16;
@@ -81,7 +82,8 @@ static inline Product product_dw(int64_t T, int64_t K, int64_t N, const Act *x, 
     return p;
 }
 
-/* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b. */
+/* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b. With bias_grad rows of b touch
+ * (of dw = x' dy: dy), and it is added up as it is stored, as bias_backward does it. */
 void product(Team *t, const Product *p);
 /* Local. Bytes of workspace that any product needs with this many threads. */
 size_t product_workspace(int n_threads);

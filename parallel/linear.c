@@ -240,18 +240,25 @@ void linear_forward(Model *m, LinearKind kind, const Tokens *tk, Act *y, const A
     if (owed && gelu) m->k->gelu_forward(m->team, y, sum, rows * N);
 }
 
+/* Does a bias' gradient come with dw = x' dy? Of the dy that is stored, once: what is gathered along an axis is counted by
+ * all of its ranks, and panels of stay=y share one. */
+static bool bias_with_dw(const Model *m, const Linear *l) {
+    return m->k->bias_with_dw && !m->grid->layout.stay && l->dy.n == 0;
+}
+
 static void backward_dw(Model *m, const Linear *l, const Tokens *tk, const Act *dy, const Act *x,
-                        int w) {
+                        int w, int bias) {
     bool add;
     float *dw = grad_open(m, w, &add);
     Product p = product_dw(tk->rows, l->K, l->N, x, l->K, dy);
     p.y = dw, p.addend = add ? dw : NULL;
+    if (bias >= 0 && bias_with_dw(m, l)) p.bias_grad = m->tensors.t[bias].grad;
     product_run(m, p);
     grad_done(m, w, l->what_dw);
 }
 
 /* dx = dy w', and dw = x' dy. With bulk x comes again under the product dx, and dx is summed under the product dw. */
-static void backward_products(Model *m, LinearBack *b) {
+static void backward_products(Model *m, LinearBack *b, int bias) {
     const Linear *l = &m->linear[b->kind];
     const Tokens *tk = &m->tk;
     bool bulk = m->shape.overlap.bulk, owed = l->dx.n > 0;
@@ -275,7 +282,7 @@ static void backward_products(Model *m, LinearBack *b) {
     probe_gathered(m, looks[b->kind].dy, b->w, whole, looks[b->kind].y_wide, &l->dy);
     if (!bulk) pieces_end(&b->product);
     if (!bulk) x = path_begin(&l->x, acts_type(m), b->x, rows_x, l->K_stored, m->work.x, NULL);
-    backward_dw(m, l, tk, whole, path_end(&x), b->w);
+    backward_dw(m, l, tk, whole, path_end(&x), b->w, bias);
 }
 
 void linear_backward_begin(Model *m, LinearBack *b, int bias) {
@@ -289,8 +296,8 @@ void linear_backward_begin(Model *m, LinearBack *b, int bias) {
     if (m->grid->layout.stay)
         summa_backward(m, l, tk, b->dx, b->dy, b->x, b->w);
     else
-        backward_products(m, b), b->open = m->shape.overlap.bulk;
-    if (bias >= 0)
+        backward_products(m, b, bias), b->open = m->shape.overlap.bulk;
+    if (bias >= 0 && !bias_with_dw(m, l))
         m->k->bias_backward(m->team, m->tensors.t[bias].grad, b->dy, rows_out(b->kind, tk),
                             l->N_stored);
 }

@@ -8,7 +8,7 @@
  *   backward  dy   gathered where y was scattered; x and w gathered again
  *             dx   back to the storage of x, its debt paid
  *             dw   [C/y, N/x] +d.z   ->   flat over z            reduce_scatter; the sum over d waits
- *             db   column sums of the stored dy
+ *             db   column sums of the stored dy; with dw, where that is the product's dy and kernels gain by it
  *
  * Which of these there are, along which axis and which dimension, follows from dist_path between the
  * distributions of parallel/layout.h. What is stored as the product wants it is used in place: on one

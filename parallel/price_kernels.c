@@ -31,7 +31,8 @@ static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int
 static void price_product(Team *t, const Product *p) {
     (void)t;
     uint32_t flags = (p->bf16 ? WORK_BF16 : 0u) | (p->addend ? WORK_ADDEND : 0u) |
-                     (p->bias ? WORK_BIAS : 0u) | (p->epilogue == EPI_GELU ? WORK_EPI_GELU : 0u) |
+                     (p->bias || p->bias_grad ? WORK_BIAS : 0u) |
+                     (p->epilogue == EPI_GELU ? WORK_EPI_GELU : 0u) |
                      (p->epilogue == EPI_DGELU ? WORK_EPI_DGELU : 0u);
     if (p->a_col != 1) // dw[K,N] = x' dy: M is K, K is T
         act_work(WORK_DW, flags, p->K, p->M, p->N, 0, 0);
@@ -289,7 +290,7 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
     if (!processor) processor = kernels_cpu(NULL);
     real = like ? like : processor;
     mine = table;
-    mine.word = real->word;
+    mine.word = real->word, mine.bias_with_dw = real->bias_with_dw;
     words = mine.word == sizeof(float) ? 0 : WORK_WORDS;
     if (real->memory) {
         mine.memory = &nowhere;

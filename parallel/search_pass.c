@@ -197,14 +197,17 @@ static void between(Pass *p) {
     up->again = qkv->again = acts_beside(p, WORK_NORM_APPLY, 0, p->T_x, w->C_n);
 }
 
-/* What biases add up. */
+/* What biases add up, but those whose gradient comes with dw: parallel/linear.c. */
 static void biases(Pass *p) {
     const Widths *w = &p->w;
+    const Kernels *k = p->s->shape.kernels;
+    bool with_dw = k && k->bias_with_dw && !p->layout.stay;
     const int64_t rows[] = {p->rows, p->T_x, p->rows, p->T_x},
                   widths[] = {w->qkv, w->C, w->up, w->C};
-    for (int i = 0; i < 4; i++)
-        p->layer[i].bias =
-            p->s->shape.config.bias ? acts_beside(p, WORK_BIAS_BACKWARD, 0, rows[i], widths[i]) : 0;
+    for (int i = 0; i < 4; i++) {
+        bool alone = p->s->shape.config.bias && !(with_dw && !p->layer[i].y_scatters);
+        p->layer[i].bias = alone ? acts_beside(p, WORK_BIAS_BACKWARD, 0, rows[i], widths[i]) : 0;
+    }
 }
 
 /* ---- embedding and head */

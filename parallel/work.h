@@ -64,7 +64,7 @@ typedef enum {
 enum {
     WORK_BF16 = 1,   // product or attention in bf16
     WORK_ADDEND = 2, // something is added to the result
-    WORK_BIAS = 4,
+    WORK_BIAS = 4,   // of dw: the gradient of the bias, too
     WORK_EPI_GELU = 8,
     WORK_EPI_DGELU = 16,
     WORK_RMS = 32,      // a norm without mean

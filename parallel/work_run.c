@@ -49,7 +49,11 @@ static void run_product(Run *r) {
                                      : product_dw(T, K, N, x, K, y);
     p.y = room(r, p.M * p.N);
     if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_DW ? p.y : room(r, p.M * p.N);
-    if (has(r, WORK_BIAS)) p.bias = room(r, p.N);
+    float *bias = has(r, WORK_BIAS) ? room(r, p.N) : NULL;
+    if (w->kind == WORK_DW)
+        p.bias_grad = bias;
+    else
+        p.bias = bias;
     if (has(r, WORK_EPI_GELU | WORK_EPI_DGELU)) {
         p.epilogue = has(r, WORK_EPI_GELU) ? EPI_GELU : EPI_DGELU;
         p.aux = room(r, p.M * p.N);

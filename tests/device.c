@@ -37,6 +37,9 @@ EmuLt emu_lt;
 void emu_lt_slow(int algorithm) {
     (void)algorithm;
 }
+void emu_lt_slow_epilogue(int epilogue) {
+    (void)epilogue;
+}
 void emu_lt_mood(EmuLtMood mood) {
     (void)mood;
 }

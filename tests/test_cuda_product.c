@@ -15,34 +15,42 @@ typedef struct Form {
     bool bias;
     Epilogue epilogue;
     bool aux, wide, rounds; // rounds: fp32 operands to bf16
+    bool sums;              // of the columns of b: the gradient of a bias
 } Form;
 
 /* Shapes that take each kernel (a tile and parts of tiles, less than a tile, a single row) with something of all. */
 static const Form forms[] = {
-    {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false},
-    {70, 72, 19, 8, 0, false, false, 0, true, EPI_GELU, true, false, false},
-    {70, 72, 19, 0, 0, false, false, 0, true, EPI_GELU, false, false, false},
-    {17, 80, 33, 0, 0, true, false, 2, false, EPI_GELU, true, false, false},
-    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DGELU, true, false, false},
-    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DGELU, true, false, false},
-    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DGELU, true, false, true},
-    {65, 31, 20, 2, 0, false, false, 0, true, EPI_GELU, true, false, false},
-    {40, 65, 50, 3, 1, true, true, 1, true, EPI_NONE, false, false, false},
-    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false},
-    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false},
-    {21, 24, 70, 0, 0, true, false, 2, true, EPI_NONE, false, true, true},
-    {1, 50, 40, 0, 0, false, false, 0, true, EPI_NONE, false, false, false},
-    {50, 1, 40, 4, 0, false, true, 2, false, EPI_NONE, false, false, true},
-    {65, 31, 20, 1, 1, false, false, 0, true, EPI_GELU, true, false, false},
-    {9, 7, 1, 0, 1, true, true, 2, true, EPI_GELU, true, false, false},
-    {5, 6, 0, 2, 0, false, false, 2, true, EPI_GELU, true, false, false},
-    {20, 17, 0, 0, 0, false, false, 0, false, EPI_NONE, false, true, false},
+    {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false, false},
+    {70, 72, 19, 8, 0, false, false, 0, true, EPI_GELU, true, false, false, false},
+    {70, 72, 19, 0, 0, false, false, 0, true, EPI_GELU, false, false, false, false},
+    {17, 80, 33, 0, 0, true, false, 2, false, EPI_GELU, true, false, false, false},
+    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DGELU, true, false, false, false},
+    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DGELU, true, false, false, false},
+    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DGELU, true, false, true, false},
+    {65, 31, 20, 2, 0, false, false, 0, true, EPI_GELU, true, false, false, false},
+    {40, 65, 50, 3, 1, true, true, 1, true, EPI_NONE, false, false, false, false},
+    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, false},
+    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, false},
+    {21, 24, 70, 0, 0, true, false, 2, true, EPI_NONE, false, true, true, false},
+    {1, 50, 40, 0, 0, false, false, 0, true, EPI_NONE, false, false, false, false},
+    {50, 1, 40, 4, 0, false, true, 2, false, EPI_NONE, false, false, true, false},
+    {65, 31, 20, 1, 1, false, false, 0, true, EPI_GELU, true, false, false, false},
+    {9, 7, 1, 0, 1, true, true, 2, true, EPI_GELU, true, false, false, false},
+    {5, 6, 0, 2, 0, false, false, 2, true, EPI_GELU, true, false, false, false},
+    {20, 17, 0, 0, 0, false, false, 0, false, EPI_NONE, false, true, false, false},
+    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
+    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, true},
+    {70, 130, 600, 0, 0, true, false, 1, false, EPI_NONE, false, true, true, true},
+    {17, 24, 33, 0, 0, true, false, 2, false, EPI_NONE, false, false, false, true},
+    {17, 24, 33, 0, 0, true, false, 0, true, EPI_GELU, true, false, false, true},
+    {20, 17, 0, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
+    {0, 24, 33, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
 typedef struct Case {
     Product p;
-    Words a, b, y, addend, bias, aux;
+    Words a, b, y, addend, bias, aux, sums;
 } Case;
 
 static const float untouched = -12;
@@ -69,16 +77,19 @@ static Case case_make(const Form *f, bool bf16) {
     int64_t pad = f->skew ? 3 : 0, rows_a = f->a_turned ? f->K : f->M,
             cols_a = (f->a_turned ? f->M : f->K) + pad, rows_b = f->b_turned ? f->N : f->K,
             cols_b = (f->b_turned ? f->K : f->N) + pad;
+    if (f->sums) cols_b = f->N; // rows that touch
     c.a = words(rows_a * cols_a + 1, 1, 1, bf16, f->skew);
     c.b = words(rows_b * cols_b + 1, 1, 2, bf16, f->skew);
     c.y = rows(f, 3, bf16 && !f->wide), c.addend = rows(f, 4, bf16 && !f->wide);
     c.aux = rows(f, 5, bf16), c.bias = words(f->N, 1, 6, false, 0);
+    c.sums = words(f->N, 1, 7, false, f->skew);
     *p = product_sized(f->M, f->N, f->K);
     p->ldy = f->N + f->gap;
     p->a = c.a.device, p->a_row = f->a_turned ? 1 : cols_a, p->a_col = f->a_turned ? cols_a : 1;
     p->b = c.b.device, p->b_row = f->b_turned ? 1 : cols_b, p->b_col = f->b_turned ? cols_b : 1;
     p->y = c.y.device, p->bias = f->bias ? c.bias.device : NULL;
     p->addend = f->addend == 1 ? c.y.device : f->addend == 2 ? c.addend.device : NULL;
+    p->bias_grad = f->sums ? c.sums.device : NULL;
     p->epilogue = f->epilogue, p->aux = f->aux ? c.aux.device : NULL;
     p->bf16 = f->rounds, p->wide = f->wide, p->workspace = workspace;
     return c;
@@ -122,6 +133,27 @@ static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t 
     return w;
 }
 
+/* The columns of b, as it lies in memory, and what was there. */
+static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
+    Words sums = c->sums;
+    sums.host = floats(sums.n, 0, 0);
+    words_get(&sums);
+    for (int64_t n = 0; n < f->N; n++) {
+        double want = (double)c->sums.host[n], size = fabs(want);
+        for (int64_t k = 0; k < f->K && f->sums; k++) {
+            double x = (double)c->b.host[k * c->p.b_row + n];
+            want += x, size += fabs(x);
+        }
+        double off = f->sums ? 6e-8 * (4 + 2 * sqrt((double)f->K)) * size : 0;
+        if (fabs((double)sums.host[n] - want) <= off) continue;
+        test_fail(__FILE__, __LINE__,
+                  "%s: form %d bf16 %d: the sum of column %d is %.9g, not %.9g (+- %.2g)", what,
+                  (int)(f - forms), bf16, (int)n, (double)sums.host[n], want, off);
+        return false;
+    }
+    return true;
+}
+
 /* y and aux as they came back, against what they must be. Host copies still hold what was there before. */
 static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char *what) {
     Words y = c->y, aux = c->aux;
@@ -149,7 +181,7 @@ static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char 
 static void begin(CudaOrder o) {
     cuda_begin(o);
     emu_lt_mood(EMU_LT_FINE);
-    emu_lt_slow(-1);
+    emu_lt_slow(-1), emu_lt_slow_epilogue(0);
     product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
     size_t all = kernels_cuda(true)->product_workspace(1);
     workspace = cuda_take(test_on_device ? (int64_t)all : WORKSPACE, 1, 0);
@@ -157,8 +189,9 @@ static void begin(CudaOrder o) {
 
 static bool run_form(const Form *f, bool bf16, const char *what) {
     Case c = case_make(f, bf16);
+    bool tf32 = !bf16 && !f->rounds && product_settings().tf32;
     kernels_cuda(bf16)->product(NULL, &c.p);
-    return check_case(f, &c, bf16, !bf16 && !f->rounds && product_settings().tf32, what);
+    return check_case(f, &c, bf16, tf32, what) && check_sums(f, &c, bf16, what);
 }
 
 /* Pieces of memory that a test may hold are not endless: some forms at a time. */
@@ -229,6 +262,23 @@ TEST(cuda_product_takes_the_highest_rung_that_serves) {
     }
 }
 
+TEST(cuda_product_sums_columns_where_the_librarys_sums_are_floats) {
+    NEEDS_EMULATION();
+    for (EACH_WORD(bf16)) {
+        begin(cuda_orders[0]);
+        int64_t before = product_counts().bias_grads;
+        CHECK(took(18, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_BGRADA);
+        CHECK(took(19, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_BGRADA);
+        CHECK(product_counts().bias_grads == before + 2);
+        Took t = took(21, bf16); // in 8 bits they would not do
+        CHECK(bf16 ? t.bare == 1 : t.fused == 1);
+        CHECK(took(22, bf16).bare == 1 && took(23, bf16).plain == 1);
+        CHECK(took(24, bf16).heuristics == 0); // M = 0: sums alone
+        CHECK(product_counts().bias_grads == before + 2 + !bf16);
+        CHECK(cuda_end());
+    }
+}
+
 TEST(cuda_product_goes_on_where_the_library_refuses) {
     NEEDS_EMULATION();
     begin(cuda_orders[2]);
@@ -242,6 +292,14 @@ TEST(cuda_product_goes_on_where_the_library_refuses) {
     CHECK(t.bare == 1 && t.heuristics == 2);
     t = took(1, true);
     CHECK(t.bare == 1 && t.heuristics == 0);
+    for (int round = 0; round < 2; round++) { // when it is run, and when the plan is made
+        emu_lt_mood(round ? EMU_LT_NO_SUMS : EMU_LT_BARE);
+        int64_t sums = product_counts().bias_grads;
+        t = took(18 + round, true);
+        CHECK(t.bare == 1 && t.heuristics == 2);
+        t = took(18 + round, true);
+        CHECK(t.bare == 1 && t.heuristics == 0 && product_counts().bias_grads == sums);
+    }
     emu_lt_mood(EMU_LT_NOTHING);
     t = took(3, true);
     CHECK(t.tiled == 1 && t.heuristics == 2);
@@ -310,6 +368,38 @@ TEST(cuda_product_prepare_takes_the_fastest) {
         CHECK(took_again(&d.p, bf16).fused == 1 && emu_lt.runs[1] == first);
         Case none = case_make(&forms[16], bf16);
         product_prepare(&none.p, bf16 ? 2 : 4); // K = 0: nothing to time
+        CHECK(cuda_end());
+    }
+}
+
+/* All algorithms that sum the columns of b take 30 ms more; then those that do not. */
+TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
+    NEEDS_EMULATION();
+    for (int alone = 0; alone < 2; alone++) {
+        begin(cuda_orders[2]);
+        emu_lt_slow_epilogue(alone ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT);
+        Case c = case_make(&forms[18], true);
+        product_prepare(&c.p, 2);
+        emu_lt_slow_epilogue(0);
+        words_put(&c.y), words_put(&c.sums); // as they were
+        Took t = took_again(&c.p, true);
+        CHECK(t.fused == !alone && t.bare == alone && t.heuristics == 0);
+        CHECK(check_case(&forms[18], &c, true, false, "prepared") &&
+              check_sums(&forms[18], &c, true, "prepared"));
+        CHECK(cuda_end());
+    }
+}
+
+/* Where nothing that was proposed with the epilogue runs, that without is chosen, whatever the words. */
+TEST(cuda_product_prepare_finds_what_runs) {
+    NEEDS_EMULATION();
+    for (EACH_WORD(bf16)) {
+        begin(cuda_orders[0]);
+        emu_lt_mood(EMU_LT_BARE);
+        Case c = case_make(&forms[1], bf16);
+        product_prepare(&c.p, bf16 ? 2 : 4);
+        Took t = took_again(&c.p, bf16);
+        CHECK(t.bare == 1 && t.heuristics == 0);
         CHECK(cuda_end());
     }
 }

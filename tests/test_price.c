@@ -217,6 +217,35 @@ TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
     tape_free(&t);
 }
 
+/* Of a layer's 4 biases on a device those whose dy is gathered, or comes in panels, are read once more; on the CPU all. */
+TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
+    static const struct {
+        const char *layout;
+        int with_dw;
+    } cases[] = {{"d1", 4},          {"z2", 4},          {"x2", 4},
+                 {"x2+sp", 2},       {"x2.y2+heads", 2}, {"x2.y2+sp+heads", 0},
+                 {"x2.y2+stay=y", 0}};
+    Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
+    Tape t = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int cuda = 0; cuda < 2; cuda++) {
+            Layout l;
+            int with = 0, alone = 0;
+            CHECK(layout_parse(&l, cases[i].layout, 0, NULL));
+            k.shape.kernels = cuda ? kernels_cuda_sizes(true) : NULL;
+            price_record(&t, &k.shape, &l, 0);
+            for (int j = 0; j < t.n_events; j++) {
+                const Work *w = &t.work[t.event[j].index];
+                if (t.event[j].kind != EVENT_WORK) continue;
+                with += w->kind == WORK_DW && w->flags & WORK_BIAS;
+                alone += w->kind == WORK_BIAS_BACKWARD;
+            }
+            int n = cuda ? cases[i].with_dw : 0;
+            CHECK(4 * with == n * (with + alone) && with + alone >= 4);
+        }
+    tape_free(&t);
+}
+
 /* Multiplications and additions of all products of a step. */
 static double products(const Tape *t) {
     double sum = 0;

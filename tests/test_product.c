@@ -262,6 +262,24 @@ TEST(product_of_nothing_writes_nothing) {
     }
 }
 
+/* The bits of bias_backward. */
+TEST(product_adds_the_columns_of_b) {
+    enum { T = 70, K = 5, N = 37 };
+    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        const Kernels *k = kernels_cpu(*set);
+        float x[T * K], dy[T * N], dw[K * N], sums[N], want[N];
+        test_fill(x, T * K, 1, 1), test_fill(dy, T * N, 1, 2), test_fill(sums, N, 1, 3);
+        memcpy(want, sums, sizeof want);
+        Product p = product_dw(T, K, N, x, K, dy);
+        p.y = dw, p.bias_grad = sums, p.bf16 = true;
+        run_product(k, &p, 2);
+        Team *t = team_create(1);
+        k->bias_backward(t, want, dy, T, N);
+        team_destroy(t);
+        CHECK(memcmp(sums, want, sizeof want) == 0);
+    }
+}
+
 /* A NaN or an infinity must reach y, in bf16 too: the step's guard against bad numbers looks there.
  */
 TEST(product_passes_nan_and_infinity) {

@@ -11,7 +11,7 @@ enum { MOST_SETS = 8, WORKSPACE = 32 << 20, QUICK_ROUNDS = 3 };
 struct GpuLibrary {
     const CublasLt *lt;
     LtHandle handle;
-    void *workspace, *bias; // bf16 words, as its epilogues want them
+    void *workspace, *bias; // bf16 words, as its epilogues want them; or floats, a gradient
     LtDesc desc;
     LtLayout a, b, y;
     const Product *p; // of each set
@@ -56,7 +56,7 @@ static LtLayout layout(const GpuLibrary *l, int64_t r, int64_t c, int64_t row, i
 static uint32_t epilogue_of(const Product *p) {
     switch (p->epilogue) {
     case EPI_NONE:
-        return p->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
+        return p->bias ? LT_EPILOGUE_BIAS : p->bias_grad ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT;
     case EPI_GELU:
         return p->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
     case EPI_DGELU:
@@ -78,7 +78,7 @@ static void describe(GpuLibrary *l, const Product *p, uint32_t epilogue) {
     set(l, LT_DESC_TRANSA, &turn_b, sizeof turn_b);
     set(l, LT_DESC_TRANSB, &turn_a, sizeof turn_a);
     set(l, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (p->bias && epilogue != LT_EPILOGUE_DEFAULT)
+    if ((p->bias || p->bias_grad) && epilogue != LT_EPILOGUE_DEFAULT)
         set(l, LT_DESC_BIAS_POINTER, &l->bias, sizeof l->bias);
     if (p->epilogue == EPI_NONE || epilogue == LT_EPILOGUE_DEFAULT) return;
     set(l, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
@@ -136,7 +136,9 @@ bool gpu_library_best(GpuLibrary *l, const Product *p, int sets, GpuJob *job) {
     bool whole = epilogue_of(p) != 0;
     l->p = p;
     l->workspace = gpu_take(WORKSPACE, GPU_ZEROS);
-    l->bias = p->bias ? gpu_take(2 * p->N, GPU_RANDOM) : NULL;
+    l->bias = p->bias        ? gpu_take(2 * p->N, GPU_RANDOM)
+              : p->bias_grad ? gpu_take(4 * p->N, GPU_ZEROS)
+                             : NULL;
     for (;; whole = false) {
         forget(l);
         describe(l, p, whole ? epilogue_of(p) : LT_EPILOGUE_DEFAULT);

@@ -9,7 +9,8 @@
 
 enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128 };
 
-typedef enum Form { XW, DX, DW } Form;
+/* The last one: dw with the gradient of the bias. */
+typedef enum Form { XW, DX, DW, DW_BIAS } Form;
 /* A linear layer; what its forward product and its dx end with. */
 typedef struct Layer {
     const char *name;
@@ -52,18 +53,19 @@ static void operands(const Layer *l, Form f) {
     p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
     p.workspace = gpu_take((int64_t)b.k->product_workspace(1), GPU_ZEROS);
     if (f == XW && l->bias) p.bias = gpu_take(4 * p.N, GPU_RANDOM);
+    if (f == DW_BIAS) p.bias_grad = gpu_take(4 * p.N, GPU_ZEROS);
     b.sets = gpu_sets(a + w + y);
     for (int i = 0; i < b.sets; i++) {
         p.a = gpu_take(a, GPU_RANDOM), p.b = gpu_take(w, GPU_RANDOM);
         p.y = gpu_take(y, GPU_RANDOM);
-        p.addend = f == DW ? p.y : f == XW && l->residual ? gpu_take(y, GPU_RANDOM) : NULL;
+        p.addend = f >= DW ? p.y : f == XW && l->residual ? gpu_take(y, GPU_RANDOM) : NULL;
         p.aux = p.epilogue != EPI_NONE ? gpu_take(y, GPU_RANDOM) : NULL;
         b.p[i] = p;
     }
 }
 
 static void measure(const Layer *l, Form f, int64_t C) {
-    static const char *const forms[] = {"xw", "dx", "dw"};
+    static const char *const forms[] = {"xw", "dx", "dw", "dw+"};
     operands(l, f);
     double flops = 2 * (double)l->T * (double)l->K * (double)l->N, peer = 0;
     GpuJob first = {run, NULL, b.sets, 0}, job[2] = {first, first};
@@ -107,7 +109,7 @@ void gpu_products(const Kernels *k, int64_t C) {
     printf("\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s\n",
            (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        for (Form f = XW; f <= DW; f++)
+        for (Form f = XW; f <= (layers[i].bias ? DW_BIAS : DW); f++)
             if (i > 0 || f == XW) measure(&layers[i], f, C);
     gpu_library_close(b.library);
 }

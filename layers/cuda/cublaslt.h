@@ -28,7 +28,7 @@ enum LtDescAttribute {
     LT_DESC_TRANSA = 3,           // 4: LtOperation
     LT_DESC_TRANSB = 4,           // 4
     LT_DESC_EPILOGUE = 7,         // 4: LtEpilogue
-    LT_DESC_BIAS_POINTER = 8,     // 8: [rows of y], of y's type
+    LT_DESC_BIAS_POINTER = 8,     // 8: [rows of y], of y's type; of BGRADA where it is written
     LT_DESC_AUX_POINTER = 11,     // 8: of y's type and shape
     LT_DESC_AUX_LD = 12,          // 8: a multiple of 8
     LT_DESC_SM_COUNT_TARGET = 15, // 4: 0 all
@@ -41,6 +41,7 @@ enum LtEpilogue {
     LT_EPILOGUE_GELU_AUX = 160,
     LT_EPILOGUE_GELU_AUX_BIAS = 164,
     LT_EPILOGUE_DGELU = 192,
+    LT_EPILOGUE_BGRADA = 256, // y = a b + beta c, and the rows of a summed over k; a as it lies
 };
 /* How sums of parts of K may be added up: in words of y, in the workspace in fp32, in the workspace in words of y. */
 enum LtReduction {

@@ -20,9 +20,9 @@ const Kernels *kernels_cuda_sizes(bool bf16) {
     static const ArenaMemory elsewhere; // nothing can be had of it
 #define SIZES(bytes)                                                                               \
     {                                                                                              \
-        .word = (bytes), .memory = &elsewhere, .product_workspace = product_bytes,                 \
-        .attention_workspace = attention_bytes, .norm_workspace = norm_bytes,                      \
-        .embedding_workspace = embedding_bytes                                                     \
+        .word = (bytes), .memory = &elsewhere, .bias_with_dw = true,                               \
+        .product_workspace = product_bytes, .attention_workspace = attention_bytes,                \
+        .norm_workspace = norm_bytes, .embedding_workspace = embedding_bytes                       \
     }
     static const Kernels of_floats = SIZES(4), of_bf16 = SIZES(2);
 #undef SIZES

@@ -18,13 +18,14 @@ typedef struct Side {
 /* All that a choice of algorithms depends on. Compared as bytes. */
 typedef struct Key {
     int64_t M, N, K, ldy;
+    int64_t bias_grad; // columns of b that are to be summed: N or 0
     Side a, b;
     int sms, compute, word, y_word, epilogue;
     int align_a, align_b, align_c, align_y; // bytes
     int bias, aux, addend;                  // is it there; aligned as an epilogue wants it: 2
 } Key;
 _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
-                   sizeof(Key) == 4 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
+                   sizeof(Key) == 5 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
                "no holes");
 
 /* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an activation's aux wants less. */
@@ -107,6 +108,7 @@ static Key key_of(const Product *p, size_t word) {
     k.align_c = p->addend ? alignment(p->addend) : k.align_y;
     k.bias = present(p->bias), k.aux = p->epilogue == EPI_NONE ? 0 : present(p->aux);
     k.addend = p->addend ? 1 : 0;
+    k.bias_grad = p->bias_grad ? p->N : 0;
     return k;
 }
 
@@ -118,12 +120,22 @@ static bool possible(const Key *k) {
            k->align_b >= k->word && k->align_y >= k->y_word && k->align_c >= k->y_word;
 }
 
+/* Is there more to do than addend + a b? */
+static bool has_more(const Product *p) {
+    return p->bias || p->bias_grad || p->epilogue != EPI_NONE;
+}
+
 /* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its GELU' takes neither bias nor
  * addend, and fp32 gradients of bf16 words have no activation. Its tanh may be the processor's own approximation: good
- * enough for 8 bits, not for words of fp32. */
+ * enough for 8 bits, not for words of fp32. Sums of b are of y's type, too, and words of 8 bits would not do; b is its first
+ * matrix, which it sums as it lies, not turned, and not rounded before. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
     if (k->epilogue != EPI_NONE && k->word != 2) return 0;
+    if (k->bias_grad) {
+        bool sums = k->y_word == 4 && k->b.operation == LT_OP_N && k->compute == LT_32F;
+        return sums && k->epilogue == EPI_NONE && !k->bias ? LT_EPILOGUE_BGRADA : 0;
+    }
     switch (k->epilogue) {
     case EPI_NONE:
         return k->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
@@ -163,9 +175,10 @@ static void describe(ProductPlan *plan) {
 }
 
 /* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are aligned. */
-static void set_addresses(const ProductPlan *plan, const Product *p, const void *bias) {
+static void set_addresses(const ProductPlan *plan, const Product *p, const void *vector) {
     if (!plan->whole) return;
-    if (plan->key.bias) set(plan, LT_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (plan->key.bias || plan->key.bias_grad)
+        set(plan, LT_DESC_BIAS_POINTER, &vector, sizeof vector);
     if (plan->key.aux) set(plan, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
 }
 
@@ -190,17 +203,25 @@ static LtPreference preference(const Key *k) {
     return f;
 }
 
+/* False: the library has none. */
+static bool set_epilogue(const ProductPlan *plan) {
+    const Key *k = &plan->key;
+    uint32_t epilogue = (uint32_t)(plan->whole ? epilogue_of(k) : LT_EPILOGUE_DEFAULT);
+    int64_t ld = k->ldy;
+    if (!epilogue) return false;
+    set(plan, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (plan->whole && k->aux) set(plan, LT_DESC_AUX_LD, &ld, sizeof ld);
+    return true;
+}
+
 /* Asks for algorithms, with the epilogue or without. */
 static void ask(ProductPlan *plan, bool whole, const Product *p) {
     const Key *k = &plan->key;
     const CublasLt *lt = plans->lt;
-    uint32_t epilogue = (uint32_t)(whole ? epilogue_of(k) : LT_EPILOGUE_DEFAULT);
-    int64_t ld = k->ldy;
     plan->n = 0, plan->whole = whole;
-    if (!epilogue) return;
-    set(plan, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (whole && k->aux) set(plan, LT_DESC_AUX_LD, &ld, sizeof ld);
-    set_addresses(plan, p, p->bias); // rounded ones are aligned as well as these or better
+    if (!set_epilogue(plan)) return;
+    // a rounded bias is aligned as well as this one or better
+    set_addresses(plan, p, k->bias_grad ? device_scratch(0) : p->bias);
     LtPreference f = preference(k);
     int n = 0, status = lt->heuristic(plans->handle, plan->desc, plan->b, plan->a, plan->y, plan->y,
                                       f, MOST, plan->choice, &n);
@@ -239,7 +260,7 @@ static ProductPlan *plan_new(const Key *k, const Product *p) {
     if (!possible(k)) return plan;
     describe(plan);
     ask(plan, true, p);
-    if (!plan->n && (p->bias || p->epilogue != EPI_NONE)) ask(plan, false, p);
+    if (!plan->n && has_more(p)) ask(plan, false, p);
     return plan;
 }
 
@@ -301,22 +322,41 @@ static void drop(ProductPlan *plan, int i) {
     memmove(&plan->choice[i], &plan->choice[i + 1], (size_t)(plan->n - i) * sizeof *plan->choice);
 }
 
-ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *bias) {
-    set_addresses(plan, p, bias);
+static ProductDone done_by(const ProductPlan *plan) {
+    return plan->whole ? DONE_ALL : DONE_SUM;
+}
+
+ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *vector) {
+    set_addresses(plan, p, vector);
     while (plan->n > 0) {
-        if (start(plan, 0, p)) return plan->whole ? DONE_ALL : DONE_SUM;
+        if (start(plan, 0, p)) return done_by(plan);
         drop(plan, 0);
-        if (!plan->n && plan->whole && (p->bias || p->epilogue != EPI_NONE)) ask(plan, false, p);
+        if (!plan->n && plan->whole && has_more(p)) ask(plan, false, p);
     }
     return DONE_NOTHING;
 }
 
-/* Seconds of n runs of an algorithm. */
-static double seconds(const ProductPlan *plan, int i, const Product *p, int n) {
+/* --- choosing by time */
+
+typedef struct Trial {
+    ProductPlan *plan;
+    const Product *p;
+    const void *vector;
+    ProductRest *rest;
+} Trial;
+
+static bool once(const Trial *t, int i) {
+    if (!start(t->plan, i, t->p)) return false;
+    t->rest(t->p, done_by(t->plan), t->vector);
+    return true;
+}
+
+/* Seconds of n runs of an algorithm and of what it leaves. */
+static double seconds(const Trial *t, int i, int n) {
     struct timespec begin, end;
     device_wait();
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (int run = 0; run < n; run++) start(plan, i, p);
+    for (int run = 0; run < n; run++) once(t, i);
     device_wait();
     clock_gettime(CLOCK_MONOTONIC, &end);
     return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
@@ -324,34 +364,51 @@ static double seconds(const ProductPlan *plan, int i, const Product *p, int n) {
 
 /* The least time of one run, of some rounds of about a millisecond: runs stand in line, so that what a launch costs the
  * host is not in it. */
-static double time_of(const ProductPlan *plan, int i, const Product *p) {
+static double time_of(const Trial *t, int i) {
     enum { ROUNDS = 3, MOST_RUNS = 50 };
-    double once = seconds(plan, i, p, 1), best = 1e30;
-    int n = once < 1e-3 / MOST_RUNS ? MOST_RUNS : once < 1e-3 ? (int)(1e-3 / once) : 1;
+    double first = seconds(t, i, 1), best = 1e30;
+    int n = first < 1e-3 / MOST_RUNS ? MOST_RUNS : first < 1e-3 ? (int)(1e-3 / first) : 1;
     for (int round = 0; round < ROUNDS; round++) {
-        double t = seconds(plan, i, p, n) / n;
-        if (t < best) best = t;
+        double s = seconds(t, i, n) / n;
+        if (s < best) best = s;
     }
     return best;
 }
 
-void product_plan_time(ProductPlan *plan, const Product *p, const void *bias) {
-    if (plan->timed) return; // as those of all layers but the first are
-    plan->timed = true;
-    set_addresses(plan, p, bias);
+static const double much_faster = 0.98;
+
+/* Takes the fastest of the plan's algorithms; its seconds. */
+static double take_fastest(const Trial *t) {
+    ProductPlan *plan = t->plan;
     double least = 1e30;
     int best = 0;
     for (int i = 0; i < plan->n;) {
-        if (!start(plan, i, p)) { // and warm
+        if (!once(t, i)) { // and warm
             drop(plan, i);
             continue;
         }
-        double t = time_of(plan, i, p);
-        if (t < 0.98 * least) least = t, best = i;
+        double s = time_of(t, i);
+        if (s < much_faster * least) least = s, best = i;
         i++;
     }
-    if (!plan->n) return;
+    if (!plan->n) return least;
     LtHeuristic h = plan->choice[best];
     memmove(&plan->choice[1], &plan->choice[0], (size_t)best * sizeof h);
     plan->choice[0] = h;
+    return least;
+}
+
+void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest) {
+    Trial t = {plan, p, vector, rest};
+    if (plan->timed) return; // as those of all layers but the first are
+    plan->timed = true;
+    set_addresses(plan, p, vector);
+    double whole = take_fastest(&t);
+    bool rounds = plan->key.y_word == 2; // a pass of its own, once more
+    if (!plan->whole || !has_more(p) || (plan->n && rounds)) return;
+    ProductPlan fused = *plan;
+    ask(plan, false, p);
+    if (take_fastest(&t) < much_faster * whole && plan->n) return;
+    *plan = fused;
+    set_epilogue(plan);
 }

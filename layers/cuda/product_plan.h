@@ -6,17 +6,20 @@
 #include "layers/cuda/sizes.h"
 
 typedef struct ProductPlan ProductPlan;
-/* What the library has done of a product: nothing; addend + a b; all of it. */
+/* What the library has done of a product: nothing; addend + a b; all of it, but that a bias' gradient is not yet added. */
 typedef enum ProductDone { DONE_NOTHING, DONE_SUM, DONE_ALL } ProductDone;
 
 /* Local. The plan of p in words of so many bytes, or NULL when the library cannot be asked. */
 ProductPlan *product_plan(const Product *p, size_t word);
 /* Local. Must the bias be in words of activations, and not in fp32? */
 bool product_plan_rounds_bias(const ProductPlan *plan);
-/* Local. Runs it; `bias` is p->bias in the words that the plan wants. */
-ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *bias);
-/* Local. Times the algorithms and takes the best; once for a plan. */
-void product_plan_time(ProductPlan *plan, const Product *p, const void *bias);
+/* Local. Runs it. vector: p->bias in the words that the plan wants; or N floats for the gradient of a bias. */
+ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *vector);
+/* What is left of p when the library has done that much. */
+typedef void ProductRest(const Product *p, ProductDone done, const void *vector);
+/* Local. Times the algorithms and takes the best, once for a plan: of those that do all of it; and where y is floats, which
+ * a pass of its own does not round once more, of those that do the sum alone, with the rest. */
+void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest);
 
 /* Of the calling thread. */
 ProductCounts *product_counts_mine(void);

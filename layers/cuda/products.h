@@ -4,8 +4,9 @@
  * algorithms that the library proposes for it, the likely best first. A plan is made by the first product of its shape,
  * which is the only one that allocates: before the first step (parallel/replay.h), where product_prepare may choose, too.
  *
- * The ladder: what the library does whole, epilogue included; what it does without the epilogue, which a pass over y
- * then does (rows of aux that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).
+ * The ladder: what the library does whole, epilogue included; what it does without the epilogue, which a pass over y, or for
+ * the gradient of a bias one over b, then does (rows of aux that are no multiple of 8, a bias beside DGELU); what it does
+ * not take at all (K = 0).
  *
  * Everything here is of the calling thread, that is, of a rank. device_close forgets it.
  */
@@ -30,13 +31,15 @@ void product_set(ProductSettings s);
 ProductSettings product_settings(void);
 
 /* Local. Makes the plan of p in words of 4 or 2 bytes and, once for a plan, runs each of its algorithms some times: the fastest
- * is taken from now on; the library's own order decides where times differ by less than 2 %. Overwrites y and aux. Waits; not
- * inside a step. Two runs may then differ in the last bits, as times do; without it they do not. */
+ * is taken from now on; the library's own order decides where times differ by less than 2 %, and an epilogue is taken where
+ * the sum alone with a pass of its own is not faster by as much. Overwrites y, aux and bias_grad. Waits; not inside a step.
+ * Two runs may then differ in the last bits, as times do; without it they do not. */
 void product_prepare(const Product *p, size_t word);
 
 /* Products so far, by who did them, and the plans there are. */
 typedef struct ProductCounts {
     int64_t fused, bare, tiled, plain; // by the library whole, without its epilogue; by own kernels
+    int64_t bias_grads;                // of those whole: with the gradient of a bias
     int64_t plans, heuristics;         // times that the library was asked for algorithms
 } ProductCounts;
 ProductCounts product_counts(void);

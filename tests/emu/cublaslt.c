@@ -20,7 +20,7 @@ struct LtDescOf {
     int compute, scale_type;
     int32_t turn_a, turn_b, sms;
     uint32_t epilogue;
-    const void *bias;
+    void *bias; // read, or written
     void *aux;
     int64_t aux_ld;
 };
@@ -35,10 +35,14 @@ struct LtPreferenceOf {
 
 EmuLt emu_lt;
 static int slow = -1;
+static int slow_epilogue;
 static EmuLtMood mood;
 
 void emu_lt_slow(int algorithm) {
     slow = algorithm;
+}
+void emu_lt_slow_epilogue(int epilogue) {
+    slow_epilogue = epilogue;
 }
 void emu_lt_mood(EmuLtMood m) {
     mood = m;
@@ -161,11 +165,15 @@ static int check_epilogue(LtDesc d, LtLayout a, LtLayout y, float beta) {
     bool known = false;
     const uint32_t all[] = {LT_EPILOGUE_DEFAULT,   LT_EPILOGUE_BIAS,     LT_EPILOGUE_GELU,
                             LT_EPILOGUE_GELU_BIAS, LT_EPILOGUE_GELU_AUX, LT_EPILOGUE_GELU_AUX_BIAS,
-                            LT_EPILOGUE_DGELU};
+                            LT_EPILOGUE_DGELU,     LT_EPILOGUE_BGRADA};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) known = known || d->epilogue == all[i];
-    if (!known || mood == EMU_LT_NOTHING) return LT_NOT_SUPPORTED;
-    if (d->epilogue & LT_EPILOGUE_BIAS && (!d->bias || !aligned(d->bias, 2)))
+    bool sums = d->epilogue == LT_EPILOGUE_BGRADA; // of rows of A, which must not be turned
+    if (!known || mood == EMU_LT_NOTHING || (sums && mood == EMU_LT_NO_SUMS))
+        return LT_NOT_SUPPORTED;
+    if ((sums || d->epilogue & LT_EPILOGUE_BIAS) &&
+        (!d->bias || !aligned(d->bias, (uint64_t)bytes_of(y->type))))
         return LT_INVALID_VALUE;
+    if (sums && d->turn_a != LT_OP_N) return LT_NOT_SUPPORTED;
     if (d->epilogue & 128) {
         if (!d->aux || !aligned(d->aux, 16) || d->aux_ld % 8 || d->aux_ld < y->rows)
             return LT_INVALID_VALUE;
@@ -249,6 +257,13 @@ static float sum_over(const Call *c, int64_t m, int64_t n, int64_t begin, int64_
     return sum;
 }
 
+/* BGRADA: of row m of A over k, as it lies there, in the words of D. */
+static void sum_row(const Call *c, int64_t m) {
+    float sum = 0;
+    for (int64_t k = 0; k < c->a.cols; k++) sum += number(c->a_at, c->a.type, m + k * c->a.ld);
+    set_number(c->d.bias, c->y.type, m, sum);
+}
+
 static double tanh_of(double x) {
     return tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
 }
@@ -286,7 +301,9 @@ static void run(void *ctx) {
     if (c->algorithm == 3) memset(c->workspace, 0xff, NEEDS);
     for (int64_t n = 0; n < c->y.cols; n++)
         for (int64_t m = 0; m < c->y.rows; m++) end(c, m, n, sum_by(c, m, n, K));
-    if (c->algorithm == slow) nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    for (int64_t m = 0; m < c->y.rows && c->d.epilogue == LT_EPILOGUE_BGRADA; m++) sum_row(c, m);
+    if (c->algorithm == slow || (int)c->d.epilogue == slow_epilogue)
+        nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
 /* Would the library read or write outside? */
@@ -316,6 +333,8 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     uint64_t align = i == 2 ? ALIGN_2 : 1;
     check_memory("A", a, la, align), check_memory("B", b, lb, align);
     check_memory("C", c, lc, 1), check_memory("D", y, ly, align);
+    if (d->epilogue == LT_EPILOGUE_BGRADA || d->epilogue & LT_EPILOGUE_BIAS)
+        check_memory("the bias", d->bias, &(struct LtLayoutOf){ly->type, ly->rows, 1, ly->rows}, 1);
     if (i == 3 && !emu_is_device(workspace, NEEDS)) die("cublasLtMatmul: no such workspace");
     Call *call = mem_alloc(sizeof *call);
     *call = (Call){*d, *la, *lb, *ly, a, b, c, y, workspace, add, i};

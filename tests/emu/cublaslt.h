@@ -24,8 +24,17 @@ typedef struct EmuLt {
 extern EmuLt emu_lt;
 /* Local. The slow algorithm takes 30 ms more; -1: none. */
 void emu_lt_slow(int algorithm);
-/* Local. The library refuses every epilogue but bias (as some devices do when it is run), or everything; it breaks down. */
-typedef enum EmuLtMood { EMU_LT_FINE, EMU_LT_BARE, EMU_LT_NOTHING, EMU_LT_BROKEN } EmuLtMood;
+/* Local. And so does every algorithm with this epilogue; 0: with none. */
+void emu_lt_slow_epilogue(int epilogue);
+/* Local. The library refuses every epilogue but bias (as some devices do when it is run), or that which sums, or everything; it
+ * breaks down. */
+typedef enum EmuLtMood {
+    EMU_LT_FINE,
+    EMU_LT_BARE,
+    EMU_LT_NO_SUMS,
+    EMU_LT_NOTHING,
+    EMU_LT_BROKEN
+} EmuLtMood;
 void emu_lt_mood(EmuLtMood mood);
 
 #endif
