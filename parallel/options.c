@@ -26,9 +26,9 @@ static size_t training_rows(Options *o, Opt *table) {
         {"graphs", OPT_CHOICE, &o->graphs, "auto", 0, 0, "auto|none",
          "auto: on a GPU, the calls of a micro-step are recorded once and repeated where that can "
          "be; none: never"},
-        {"tune", OPT_BOOL, &o->tune, "0", 0, 0, "",
-         "on a GPU, time the algorithms of every product before the first step and take the "
-         "fastest; two runs may then differ in the last bits"},
+        {"tune", OPT_BOOL, &o->tune, "1", 0, 0, "",
+         "on a GPU, every product takes the fastest of the library's algorithms: timed once, kept "
+         "in the user's cache for other runs; --no-tune: what the library proposes first"},
         {"dtype", OPT_CHOICE, &o->dtype, "fp32", 0, 0, "fp32|bf16",
          "of products; sums and master weights are fp32"},
         {"recompute", OPT_CHOICE, &o->recompute, "none", 0, 0, "none|selective|full",

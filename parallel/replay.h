@@ -44,8 +44,7 @@ void replay_free(Model *m);
 
 /* Collective over the mesh. What the first step would meet for the first time it meets here: plans of products, groups of
  * ranks, recordings. Two steps of one or two micro-steps each, whose gradients nobody uses; nothing where kernels compute on
- * the host. choose: of each product the algorithms are timed and the fastest is taken, so that two runs may differ in the
- * last bits. */
+ * the host. choose: each product takes the fastest of its algorithms (layers/cuda/products.h). */
 void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
                     int64_t micro_steps, bool choose);
 

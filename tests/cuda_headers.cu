@@ -59,6 +59,7 @@ template <class R, class... P> constexpr int parameters(R (*)(P...)) {
 }
 SAME(parameters(CublasLt().matmul), parameters(cublasLtMatmul));
 SAME(parameters(CublasLt().heuristic), parameters(cublasLtMatmulAlgoGetHeuristic));
+SAME(parameters(CublasLt().algorithm_check), parameters(cublasLtMatmulAlgoCheck));
 SAME(parameters(CublasLt().layout_create), parameters(cublasLtMatrixLayoutCreate));
 SAME(parameters(CublasLt().desc_create), parameters(cublasLtMatmulDescCreate));
 SAME(parameters(CublasLt().desc_set), parameters(cublasLtMatmulDescSetAttribute));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "layers/cuda/cublaslt.h"
+#include "layers/cuda/product_choices.h"
 #include "layers/cuda/products.h"
 #include "tests/cuda.h"
 #include "tests/emu/cublaslt.h"
@@ -344,6 +345,7 @@ static Took took_again(const Product *p, bool bf16) {
 TEST(cuda_product_prepare_takes_the_fastest) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
+        cuda_forget_choices();
         begin(cuda_orders[2]);
         Case c = case_make(&forms[0], bf16);
         kernels_cuda(bf16)->product(NULL, &c.p);
@@ -376,6 +378,7 @@ TEST(cuda_product_prepare_takes_the_fastest) {
 TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
     NEEDS_EMULATION();
     for (int alone = 0; alone < 2; alone++) {
+        cuda_forget_choices();
         begin(cuda_orders[2]);
         emu_lt_slow_epilogue(alone ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT);
         Case c = case_make(&forms[18], true);
@@ -394,6 +397,7 @@ TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
 TEST(cuda_product_prepare_finds_what_runs) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
+        cuda_forget_choices();
         begin(cuda_orders[0]);
         emu_lt_mood(EMU_LT_BARE);
         Case c = case_make(&forms[1], bf16);
@@ -402,6 +406,66 @@ TEST(cuda_product_prepare_finds_what_runs) {
         CHECK(t.bare == 1 && t.heuristics == 0);
         CHECK(cuda_end());
     }
+}
+
+/* The algorithm that a rank takes which comes later, while another one is slow, and how many were timed for it; -1: not as it
+ * should be. */
+static int taken(int slow, int *timed) {
+    begin(cuda_orders[0]);
+    Case c = case_make(&forms[0], true);
+    emu_lt_slow(slow);
+    EmuLt before = emu_lt;
+    product_prepare(&c.p, 2);
+    *timed = 0;
+    for (int i = 0; i < EMU_LT_ALGORITHMS; i++) *timed += emu_lt.runs[i] > before.runs[i];
+    before = emu_lt;
+    bool fused = took_again(&c.p, true).fused == 1;
+    int one = -1;
+    for (int i = 0; i < EMU_LT_ALGORITHMS; i++)
+        if (emu_lt.runs[i] > before.runs[i]) one = i;
+    return cuda_end() && fused ? one : -1;
+}
+
+/* The entry that is there, changed, as the latest one. */
+static void choose_another(uint64_t algorithm) {
+    int file = choices_hold(device_facts(0).name, cublaslt()->version());
+    Choice c;
+    CHECK(pread(file, &c, sizeof c, 0) == sizeof c && choices_find(file, &c));
+    c.algorithm.data[1] = algorithm;
+    choices_add(file, &c);
+    choices_let_go(file);
+}
+
+TEST(cuda_product_prepare_takes_what_was_chosen_before) {
+    NEEDS_EMULATION();
+    int timed;
+    cuda_forget_choices();
+    int one = taken(1, &timed);
+    CHECK(one > 1 && timed == 4);
+    CHECK(taken(one, &timed) == one && timed == 0);
+    choose_another(1);
+    CHECK(taken(-1, &timed) == 1 && timed == 0);
+    choose_another(77); // the library has it no more
+    CHECK(taken(1, &timed) > 1 && timed == 4);
+}
+
+/* A half entry, and one whose bytes are not those that were written, are none. */
+TEST(cuda_product_choices_may_be_damaged) {
+    Choice c = {.key = {1}, .whole = 1}, d = c;
+    char byte = 7;
+    cuda_forget_choices();
+    int file = choices_hold("some device", 1);
+    CHECK(!choices_find(file, &d));
+    choices_add(file, &c);
+    CHECK(choices_find(file, &d) && memcmp(&c, &d, sizeof c) == 0);
+    CHECK(pwrite(file, &byte, 1, CHOICE_KEY) == 1 && !choices_find(file, &d));
+    CHECK(pwrite(file, &byte, 1, sizeof c) == 1);
+    choices_add(file, &c);
+    CHECK(choices_find(file, &d));
+    choices_let_go(file);
+    file = choices_hold("some device", 2);
+    CHECK(!choices_find(file, &d));
+    choices_let_go(file);
 }
 
 static void product_of_broken_library(void *unused) {

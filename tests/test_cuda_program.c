@@ -122,12 +122,14 @@ static bool count_calls(const char *dir, int ranks, const char *options, int ste
                         const char *file) {
     char text[8192], command[512];
     snprintf(command, sizeof command,
-             "EMU_CALLS=%s $EMU $TRAIN --batch %d --ranks %d --schedule constant --steps %d %s",
+             "EMU_CALLS=%s $EMU $TRAIN --batch %d --ranks %d --schedule constant --no-tune --steps "
+             "%d %s",
              file, 64 * ranks, ranks, steps, options);
     return run(dir, 0, text, sizeof text, command);
 }
 
-/* Longer runs are the same but for more steps. What runs call: the words of tests/emu/calls.h. */
+/* Longer runs are the same but for more steps; no run times algorithms, as a later one would not. What runs call: the words of
+ * tests/emu/calls.h. */
 TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     enum { FEW = 2, MANY = 3 };
     NEEDS_EMULATION();

@@ -154,6 +154,7 @@ TEST(cuda_replay_prepares_what_steps_would_meet) {
         Team *team = team_create(1);
         Model m = model_of(&t, team, SEQUENCES / 2, NULL);
         EmuLt lt = emu_lt;
+        cuda_forget_choices();
         if (way > 0) replay_prepare(&m, inputs, targets, 1.0f / TOKENS, 2, way == 2);
         // which are not those that the library proposes first
         CHECK((emu_lt.runs[3] > lt.runs[3] && emu_lt.runs[4] > lt.runs[4]) == (way == 2));
@@ -186,6 +187,7 @@ TEST(cuda_replay_times_a_product_once_for_all_layers) {
         Team *team = team_create(1);
         Model m = model_of(&(Training){.config = config[deep], .bf16 = true}, team, 2, NULL);
         int64_t before = emu_calls.waits;
+        cuda_forget_choices();
         replay_prepare(&m, inputs, targets, 1.0f / TOKENS, 2, true);
         waits[deep] = emu_calls.waits - before;
         model_free(&m);

@@ -18,6 +18,7 @@ static const char *const names[] = {
     "cublasLtMatmulPreferenceDestroy",
     "cublasLtMatmulPreferenceSetAttribute",
     "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmulAlgoCheck",
     "cublasLtMatmul",
 };
 enum { NAMES = sizeof names / sizeof *names };

@@ -90,6 +90,8 @@ typedef struct CublasLt {
     int (*preference_set)(LtPreference p, int attribute, const void *value, size_t n_bytes);
     int (*heuristic)(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
                      LtPreference p, int most, LtHeuristic *out, int *n);
+    int (*algorithm_check)(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
+                           const LtAlgorithm *algorithm, LtHeuristic *out);
     int (*matmul)(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la,
                   const void *b, LtLayout lb, const void *beta, const void *c, LtLayout lc, void *y,
                   LtLayout ly, const LtAlgorithm *algorithm, void *workspace,

@@ -6,6 +6,7 @@ namespace {
 
 /* Of a rank: what its thread was opened with. */
 struct Rank {
+    char name[sizeof DeviceFacts().name];
     int sms;
     bool is_sm90;
     size_t shared_bytes;
@@ -71,6 +72,7 @@ void device_open(int device, size_t scratch_bytes) {
     if (rank.stream) die("this thread has a device already");
     device_check(cudaSetDevice(device));
     DeviceFacts f = device_facts(device);
+    memcpy(rank.name, f.name, sizeof rank.name);
     rank.sms = f.sms, rank.is_sm90 = f.major == 9 && at_most >= 9,
     rank.shared_bytes = f.shared_bytes;
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
@@ -91,6 +93,10 @@ void device_close(void) {
     device_check(cudaEventDestroy(rank.told));
     device_check(cudaStreamDestroy(rank.stream));
     rank = Rank();
+}
+
+const char *device_name(void) {
+    return rank.name;
 }
 
 Stream device_stream(void) {

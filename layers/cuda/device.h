@@ -40,7 +40,9 @@ void device_open(int device, size_t scratch_bytes);
 void device_close(void);
 /* Local. device_close of this thread calls it before the device goes: for what a library keeps of a device. */
 void device_at_close(void (*f)(void));
-/* Local. Of the calling thread's device: its stream; its multiprocessors; bytes of shared memory that a block may have. */
+/* Local. Of the calling thread's device: its name; its stream; its multiprocessors; bytes of shared memory that a block may
+ * have. */
+const char *device_name(void);
 Stream device_stream(void);
 int device_sms(void);
 bool device_is_sm90(void); // has it what only capability 9.0 has: TMA and products of warpgroups?

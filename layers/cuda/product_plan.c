@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
+#include "layers/cuda/product_choices.h"
 
 /* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its first matrix is b and its
  * rows are our columns. An operand whose second stride is not 1 is one that it shall transpose. */
@@ -398,17 +399,63 @@ static double take_fastest(const Trial *t) {
     return least;
 }
 
-void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest) {
-    Trial t = {plan, p, vector, rest};
-    if (plan->timed) return; // as those of all layers but the first are
-    plan->timed = true;
-    set_addresses(plan, p, vector);
-    double whole = take_fastest(&t);
+/* Of those with the epilogue or, if they may be faster, of those without. */
+static void take_best(const Trial *t) {
+    ProductPlan *plan = t->plan;
+    double whole = take_fastest(t);
     bool rounds = plan->key.y_word == 2; // a pass of its own, once more
-    if (!plan->whole || !has_more(p) || (plan->n && rounds)) return;
+    if (!plan->whole || !has_more(t->p) || (plan->n && rounds)) return;
     ProductPlan fused = *plan;
-    ask(plan, false, p);
-    if (take_fastest(&t) < much_faster * whole && plan->n) return;
+    ask(plan, false, t->p);
+    if (take_fastest(t) < much_faster * whole && plan->n) return;
     *plan = fused;
     set_epilogue(plan);
+}
+
+/* --- what was chosen before */
+
+_Static_assert(sizeof(Key) <= CHOICE_KEY, "a key has room");
+
+static Choice choice_of(const ProductPlan *plan) {
+    Choice c = {.whole = plan->whole, .algorithm = plan->choice[0].algorithm};
+    memcpy(c.key, &plan->key, sizeof plan->key);
+    return c;
+}
+
+/* Would the library run it? Then it is the plan's only one. */
+static bool takes(ProductPlan *plan, const LtAlgorithm *algorithm) {
+    LtHeuristic h;
+    int status = plans->lt->algorithm_check(plans->handle, plan->desc, plan->b, plan->a, plan->y,
+                                            plan->y, algorithm, &h);
+    if (status != LT_SUCCESS || h.workspace_bytes > PRODUCT_WORKSPACE) return false;
+    h.algorithm = *algorithm; // which the library leaves as it is
+    plan->choice[0] = h, plan->n = 1;
+    return true;
+}
+
+static bool recall(const Trial *t, int file) {
+    ProductPlan *plan = t->plan;
+    Choice c = choice_of(plan);
+    bool before = plan->whole;
+    if (!choices_find(file, &c)) return false;
+    plan->whole = c.whole;
+    if (set_epilogue(plan) && takes(plan, &c.algorithm)) return true;
+    plan->whole = before;
+    set_epilogue(plan);
+    return false;
+}
+
+void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest) {
+    Trial t = {plan, p, vector, rest};
+    if (plan->timed || !plan->n) return; // as those of all layers but the first are
+    plan->timed = true;
+    device_wait(); // for what other ranks have a part in: while the file is held that could be for ever
+    int file = choices_hold(device_name(), plans->lt->version());
+    set_addresses(plan, p, vector);
+    if (!recall(&t, file)) {
+        take_best(&t);
+        Choice c = choice_of(plan);
+        if (plan->n) choices_add(file, &c);
+    }
+    choices_let_go(file);
 }

@@ -17,8 +17,9 @@ bool product_plan_rounds_bias(const ProductPlan *plan);
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *vector);
 /* What is left of p when the library has done that much. */
 typedef void ProductRest(const Product *p, ProductDone done, const void *vector);
-/* Local. Times the algorithms and takes the best, once for a plan: of those that do all of it; and where y is floats, which
- * a pass of its own does not round once more, of those that do the sum alone, with the rest. */
+/* Local. Takes the best algorithm, once for a plan: the one that was chosen before (product_choices.h), or by time. Of those
+ * that do all of it; and where y is floats, which a pass of its own does not round once more, of those that do the sum
+ * alone, with the rest. */
 void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest);
 
 /* Of the calling thread. */

@@ -30,10 +30,10 @@ typedef struct ProductSettings {
 void product_set(ProductSettings s);
 ProductSettings product_settings(void);
 
-/* Local. Makes the plan of p in words of 4 or 2 bytes and, once for a plan, runs each of its algorithms some times: the fastest
- * is taken from now on; the library's own order decides where times differ by less than 2 %, and an epilogue is taken where
- * the sum alone with a pass of its own is not faster by as much. Overwrites y, aux and bias_grad. Waits; not inside a step.
- * Two runs may then differ in the last bits, as times do; without it they do not. */
+/* Local. Makes the plan of p in words of 4 or 2 bytes, which from now on takes the fastest of its algorithms: the one that a
+ * run before, or another rank, has found (product_choices.h), or else by time. The library's own order decides where times
+ * differ by less than 2 %, and an epilogue is taken where the sum alone with a pass of its own is not faster by as much.
+ * Overwrites y, aux and bias_grad. Waits; not inside a step. */
 void product_prepare(const Product *p, size_t word);
 
 /* Products so far, by who did them, and the plans there are. */

@@ -213,6 +213,16 @@ static int heuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, L
     return LT_SUCCESS;
 }
 
+static int algorithm_check(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
+                           const LtAlgorithm *algorithm, LtHeuristic *out) {
+    if (h->magic != MAGIC || algorithm->data[0] != MAGIC || algorithm->data[1] >= ALGORITHMS)
+        return LT_INVALID_VALUE;
+    int status = check_all(d, a, b, c, y, -1);
+    memset(out, 0x5a, sizeof *out);
+    out->status = status, out->workspace_bytes = algorithm->data[1] == 3 ? NEEDS : 0;
+    return status;
+}
+
 /* --- a product as it waits in a stream */
 
 typedef struct Call {
@@ -343,10 +353,11 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     return LT_SUCCESS;
 }
 
-static const CublasLt lt = {
-    version,   status_string, create,         destroy,           desc_create,        desc_destroy,
-    desc_set,  layout_create, layout_destroy, preference_create, preference_destroy, preference_set,
-    heuristic, matmul};
+static const CublasLt lt = {version,           status_string,      create,
+                            destroy,           desc_create,        desc_destroy,
+                            desc_set,          layout_create,      layout_destroy,
+                            preference_create, preference_destroy, preference_set,
+                            heuristic,         algorithm_check,    matmul};
 
 __attribute__((constructor)) static void give(void) {
     cublaslt_give(&lt);

@@ -1,0 +1,78 @@
+#include "layers/cuda/product_choices.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cache.h"
+#include "base/crc32c.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+
+_Static_assert(sizeof(Choice) == CHOICE_KEY + sizeof(LtAlgorithm) + 8, "no holes");
+
+/* The file's name tells all that every entry depends on. */
+static char *path_of(const char *device, uint64_t version) {
+    uint8_t digest[SHA256_BYTES];
+    char hash[2 * SHA256_BYTES + 1], name[64],
+        *of = mem_printf("%s, cuBLASLt %" PRIu64 ", entries of %zu bytes", device, version,
+                         sizeof(Choice));
+    Sha256 h = sha256_start();
+    sha256_add(&h, of, strlen(of));
+    sha256_end(&h, digest);
+    snprintf(name, sizeof name, "products-%.16s.bin", sha256_print(digest, hash));
+    mem_free(of);
+    return cache_path(name);
+}
+
+static int open_file(const char *path, Err *e) {
+    if (!path) return err(e, "neither XDG_CACHE_HOME nor HOME is set"), -1;
+    if (!cache_make_folders(path, e)) return -1;
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) err(e, "cannot open %s: %s", path, strerror(errno));
+    return file;
+}
+
+int choices_hold(const char *device, uint64_t version) {
+    char *path = path_of(device, version);
+    Err e;
+    int file = open_file(path, &e);
+    if (file < 0) warn("chosen algorithms of products are not kept: %s", e.text);
+    while (file >= 0 && flock(file, LOCK_EX) && errno == EINTR) continue;
+    mem_free(path);
+    return file; // held or, where a file system has no locks, only open
+}
+
+void choices_let_go(int file) {
+    if (file >= 0) close(file);
+}
+
+static uint32_t crc_of(const Choice *c) {
+    return crc32c(0, c, offsetof(Choice, crc));
+}
+
+bool choices_find(int file, Choice *c) {
+    Choice one;
+    bool found = false;
+    for (off_t at = 0; file >= 0; at += (off_t)sizeof one) {
+        if (pread(file, &one, sizeof one, at) != sizeof one) break;
+        if (memcmp(one.key, c->key, sizeof one.key) != 0 || one.crc != crc_of(&one)) continue;
+        *c = one, found = true;
+    }
+    return found;
+}
+
+void choices_add(int file, Choice *c) {
+    struct stat s;
+    if (file < 0 || fstat(file, &s)) return;
+    off_t end = s.st_size / (off_t)sizeof *c * (off_t)sizeof *c; // half an entry is written over
+    c->crc = crc_of(c);
+    if (pwrite(file, c, sizeof *c, end) != sizeof *c)
+        warn("a chosen algorithm of a product is not kept: %s", strerror(errno));
+}

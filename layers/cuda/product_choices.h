@@ -1,0 +1,33 @@
+/* product_choices -- the algorithms of products that were found to be the fastest, kept for all ranks and all later runs: a file
+ * of the cache folder (base/cache.h) for each kind of device and version of the library.
+ *
+ * Who times algorithms holds the file; others wait, and then find what was chosen. So ranks of one machine, and one run after
+ * another, take the same algorithms and have the same bits. Who holds it may wait for nothing that another rank has still to do.
+ * Where there is no such folder every rank chooses for itself.
+ */
+#ifndef LAYERS_CUDA_PRODUCT_CHOICES_H
+#define LAYERS_CUDA_PRODUCT_CHOICES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "layers/cuda/cublaslt.h"
+
+enum { CHOICE_KEY = 192 }; // bytes of what a choice depends on, zeros at its end
+
+typedef struct Choice {
+    unsigned char key[CHOICE_KEY];
+    LtAlgorithm algorithm;
+    uint32_t whole; // with the epilogue
+    uint32_t crc;   // of all before it
+} Choice;
+
+/* Local. Opens and holds the file for devices of this name; -1: there is none. */
+int choices_hold(const char *device, uint64_t version);
+void choices_let_go(int file);
+/* Local. Looks c->key up and fills in the rest; the latest one counts. Damaged entries are none. */
+bool choices_find(int file, Choice *c);
+/* Local. Adds c, whose crc is made here. */
+void choices_add(int file, Choice *c);
+
+#endif
