@@ -115,6 +115,12 @@ static void make_grid(Run *r) {
     if (r->outer.every > 1) grid_set_apart(&r->grid);
 }
 
+/* Alike on all ranks, of which but one may look at its kernels. */
+static ReplayWhere replay_where(void) {
+    return o.profile ? REPLAY_NEVER
+                     : (const ReplayWhere[]){REPLAY_AUTO, REPLAY_NEVER, REPLAY_ALWAYS}[o.graphs];
+}
+
 static void plan_model(Run *r) {
     Overlap overlap = run_overlap(r);
     if (overlap.halves) check_halves(r->micro);
@@ -126,8 +132,8 @@ static void plan_model(Run *r) {
                     .bf16 = o.dtype == 1,
                     .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)o.recompute,
                     .overlap = overlap,
-                    .training = *o.train || !*o.init,      // --memory alone is about training
-                    .replay = o.graphs == 0 && !o.profile, // alike on all ranks
+                    .training = *o.train || !*o.init, // --memory alone is about training
+                    .replay = replay_where(),
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);

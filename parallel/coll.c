@@ -9,6 +9,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
+#include "parallel/coll_record.h"
 #include "parallel/devices.h"
 
 static const char *const words[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
@@ -356,6 +357,16 @@ static const CollBackend *server_of(const Comm *c, const CollCall *call) {
     return device && coll_elements(call) > 0 && device->takes(call->src) ? device : c->backend;
 }
 
+static void count_call(const Comm *c, const CollCall *call, int row, bool on_device) {
+    World *w = c->world;
+    if (w->recording) {
+        recording_add(w, c, call, on_device, row);
+        return;
+    }
+    w->rows[row].count.calls++;
+    w->rows[row].count.bytes += coll_bytes(call, c->rank, c->size);
+}
+
 /* By the group's first call, which nobody may overtake: whoever computes in turns does not while this waits. */
 static void open_on_device(Comm *c) {
     World *w = c->world;
@@ -391,17 +402,15 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     c->open[at].row = row;
     c->open[at].number = number;
     c->open[at].begin = begin, c->open[at].started = c->open[at].complete = 0;
+    count_call(c, call, row, by == c->world->device);
     enter(c->world);
     c->open[at].by = by;
     by->start(c, number, &c->open[at].call);
     c->world->n_open++;
     leave(c->world);
-    CollCount *count = &c->world->rows[row].count;
-    count->calls++;
-    count->bytes += coll_bytes(call, c->rank, c->size);
     double started = clock_of(c);
     if (c->open[at].started == 0) c->open[at].started = started;
-    count->seconds += started - begin;
+    c->world->rows[row].count.seconds += started - begin;
     if (c->world->blocking) finish(c, at);
     return (Ticket){c, number};
 }

@@ -1,8 +1,7 @@
 /* coll_backend -- what coll.c and its backends share.
  *
- * coll.c does what is common: it checks, numbers and counts calls and keeps the open ones; a backend
- * moves bytes. It sees each call twice, when it starts and when it is waited for, and may do its work
- * in either. Groups of one rank are served by coll_self.c in every backend.
+ * coll.c does what is common: it checks, numbers and counts calls and keeps the open ones; a backend moves bytes. It sees each
+ * call twice, when it starts and when it is waited for, and may do its work in either. Groups of one rank are coll_self.c's.
  *
  * Whoever does the sum, it is in the tree of coll_fold.h; processes on several nodes do so for each node, then for these sums.
  */
@@ -15,13 +14,11 @@
 
 typedef struct CollBackend {
     const char *name;
-    bool alone;  // there are no other ranks: groups are imagined (parallel/price.c)
-    bool polled; // what is under way goes on inside progress and wait alone
-    int64_t
-        turn; // bytes of a whole above which it goes another way, with costs on another line; 0: none
+    bool alone;   // there are no other ranks: groups are imagined (parallel/price.c)
+    bool polled;  // what is under way goes on inside progress and wait alone
+    int64_t turn; // bytes of a whole above which it goes another way, at other costs; 0: none
     // Local. Of a backend for memory of devices: is this such memory? What it moves is complete in the order of the rank's
-    // stream (layers/cuda/device.h), not when wait returns. It opens a group, as c->device, at its first call; collective over
-    // the group, as is close.
+    // stream, not when wait returns. It opens a group, as c->device, at its first call; collective over the group, as is close.
     bool (*takes)(const void *p);
     /* Collective over the world. The group is known (rank, size, member); makes c->impl. */
     void (*open)(Comm *c, int color, int key);
@@ -36,6 +33,8 @@ typedef struct CollBackend {
     const ArenaMemory *(*memory)(const World *w, const ArenaMemory *memory);
     void (*lend)(World *w, void *p, size_t n_bytes);
     void (*take_back)(World *w, void *p);
+    const struct CollRecorder
+        *recorder;           // of one whose calls can be recorded (coll_record.h); or NULL
     void (*leave)(World *w); // the last call: gives w->impl back
 } CollBackend;
 
@@ -78,6 +77,7 @@ struct World {
     CollWatch *watch;         // or NULL
     const DeviceClock *clock; // of who watches; NULL: the host's
     bool blocking;
+    struct CollRecording *recording; // that is made; or NULL
     int n_open, wanted; // tickets; the same for the team's polls, but 0 inside a call of this world
     void *impl, *device_impl;
 };

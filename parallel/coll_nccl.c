@@ -38,6 +38,7 @@ static void nccl_open(Comm *c, int color, int key) {
     (void)color, (void)key;
     g->of = c;
     if (c->size == 1) return;
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) g->recorded[i] = device_event();
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
@@ -52,8 +53,7 @@ static void nccl_open(Comm *c, int color, int key) {
 static void nccl_close(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
-    for (int i = 0; i < COLL_IN_FLIGHT; i++)
-        if (g->turn[i]) device_await(g->turn[i]->done);
+    nccl_settle(n);
     if (c->size > 1) {
         c->backend->barrier(c); // nobody reads the others' memory any more
         nccl_watch_host(n, c, "the end of a communicator");
@@ -61,6 +61,7 @@ static void nccl_close(Comm *c) {
         nccl_watch_close(n, g);
         nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
         nccl_watch_host(n, c, NULL);
+        for (int i = 0; i < COLL_IN_FLIGHT; i++) device_event_free(g->recorded[i]);
     }
     mem_free(g);
     c->device = NULL;
@@ -72,8 +73,10 @@ static void nccl_leave(World *w) {
     for (int i = 0; i < IN_LINE; i++)
         device_event_free(n->turn[i].ready), device_event_free(n->turn[i].begun),
             device_event_free(n->turn[i].done);
-    device_stream_free(n->urgent);
+    device_event_free(n->fork);
+    device_stream_free(n->urgent), device_stream_free(n->notes);
     device_free(n->place);
+    while (n->n_outgrown > 0) device_free(n->outgrown[--n->n_outgrown]);
     mem_free(n);
 }
 
@@ -91,13 +94,20 @@ static int type_of(CollType t) {
     return (const int[]){NCCL_F32, NCCL_F64, NCCL_I64, NCCL_I32, NCCL_U8, NCCL_BF16}[t];
 }
 
-/* Grows in the first step, when nothing can be under way in it but what this rank has started. */
+/* Grows in the first step, when nothing can be under way in it but what this rank has started. A recording goes on with the
+ * place that it has; so that all of them together take no more than twice the last one, that is then twice the one before. */
 static char *place_of(NcclWorld *n, size_t n_bytes) {
     if (n_bytes <= n->place_bytes) return n->place;
     Turn *before =
         n->end > 1 ? &n->turn[(n->end - 2) % IN_LINE] : NULL; // of the call before this one
     if (before) device_await(before->done);
-    device_free(n->place);
+    if (n->n_recordings == 0) {
+        device_free(n->place);
+    } else {
+        if (n->n_outgrown == MAX_OUTGROWN) die("more than %d places that grew", MAX_OUTGROWN);
+        n->outgrown[n->n_outgrown++] = n->place;
+        if (n_bytes < 2 * n->place_bytes) n_bytes = 2 * n->place_bytes;
+    }
     n->place = device_alloc(n_bytes), n->place_bytes = n_bytes;
     return n->place;
 }
@@ -184,42 +194,64 @@ static int run(NcclWorld *n, const NcclGroup *g, const CollCall *call) {
 
 /* ---- calls */
 
-/* The next turn in line; the host waits where it is too far ahead. */
-static Turn *turn_take(NcclWorld *n, const Comm *c, const CollCall *call) {
+Turn *nccl_turn_take(NcclWorld *n, const Turn *of) {
     Turn *t = &n->turn[n->end % IN_LINE];
     if (n->end >= IN_LINE) device_await(t->done);
     pthread_mutex_lock(&n->lock);
     if (n->end - n->first == IN_LINE) n->first++;
-    t->call = *call, t->comm = c, t->limit = c->world->limit, t->since = 0, t->in_stream = false;
+    t->called = of->called, t->replay = of->replay, t->limit = of->limit;
+    t->since = 0, t->in_stream = false;
     n->end++;
     pthread_mutex_unlock(&n->lock);
     return t;
 }
 
-static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
-    NcclWorld *n = c->world->device_impl;
-    NcclGroup *g = c->device;
-    if (c->size == 1) {
-        device_run_alone(c, number, call);
-        return;
-    }
-    Turn *t = g->turn[number % COLL_IN_FLIGHT] = turn_take(n, c, call);
-    device_record(t->ready, device_stream());
-    device_follow(n->urgent, t->ready);
-    device_record(t->begun, n->urgent);
-    device_begins(c, number, n->urgent);
-    nccl_check(n, run(n, g, call), call->what, c);
-    device_completes(c, number, n->urgent);
-    device_record(t->done, n->urgent);
+void nccl_turn_given(NcclWorld *n, Turn *t) {
     pthread_mutex_lock(&n->lock);
     t->in_stream = true;
     pthread_mutex_unlock(&n->lock);
 }
 
+void nccl_settle(const NcclWorld *n) {
+    if (n->end > 0) device_await(n->turn[(n->end - 1) % IN_LINE].done);
+}
+
+/* The urgent stream behind what the rank has put into its own so far. */
+static void catch_up(const NcclWorld *n, Event ready) {
+    device_record(ready, device_stream());
+    device_follow(n->urgent, ready);
+}
+
+static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device;
+    int at = (int)(number % COLL_IN_FLIGHT);
+    if (c->size == 1) {
+        device_run_alone(c, number, call);
+        return;
+    }
+    Turn *t = NULL;
+    if (n->recording) {
+        g->done[at] = g->recorded[at];
+        catch_up(n, n->fork);
+        nccl_record_begin(n, c, call);
+    } else {
+        t = nccl_turn_take(n, &(Turn){.called = {*call, c}, .limit = c->world->limit});
+        g->done[at] = t->done;
+        catch_up(n, t->ready);
+        device_record(t->begun, n->urgent);
+    }
+    device_begins(c, number, n->urgent);
+    nccl_check(n, run(n, g, call), call->what, c);
+    device_completes(c, number, n->urgent);
+    device_record(g->done[at], n->urgent);
+    t ? nccl_turn_given(n, t) : nccl_record_end(n, g->done[at]);
+}
+
 static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
     const NcclGroup *g = c->device;
     (void)call;
-    if (c->size > 1) device_follow(device_stream(), g->turn[number % COLL_IN_FLIGHT]->done);
+    if (c->size > 1) device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
 }
 
 static const CollBackend coll_nccl = {.name = "nccl",
@@ -233,6 +265,7 @@ static const CollBackend coll_nccl = {.name = "nccl",
                                       .memory = nccl_memory,
                                       .lend = nccl_lend,
                                       .take_back = nccl_take_back,
+                                      .recorder = &nccl_recorder,
                                       .leave = nccl_leave};
 
 /* ---- the world */
@@ -284,7 +317,8 @@ void world_use_nccl(World *w) {
     if (!world_nccl_fits(w, &e)) die("%s", e.text);
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
-    n->f = f, n->urgent = device_urgent_stream(), n->device = device_index(), n->name = die_rank();
+    n->f = f, n->device = device_index(), n->name = die_rank();
+    n->urgent = device_urgent_stream(), n->notes = device_urgent_stream(), n->fork = device_event();
     for (int i = 0; i < IN_LINE; i++)
         n->turn[i].ready = device_event(), n->turn[i].begun = device_event(),
         n->turn[i].done = device_event();

@@ -1,5 +1,5 @@
-/* coll_nccl -- what the files of NCCL's backend share: coll_nccl.c (groups and calls), coll_nccl_memory.c (memory that is
- * registered), coll_nccl_watch.c (a call that stalls, and the end of the job). */
+/* coll_nccl -- what the files of NCCL's backend share: coll_nccl.c (groups and calls), coll_nccl_record.c (calls that are
+ * recorded), coll_nccl_memory.c (memory that is registered), coll_nccl_watch.c (a call that stalls, and the end of the job). */
 #ifndef PARALLEL_COLL_NCCL_H
 #define PARALLEL_COLL_NCCL_H
 
@@ -8,23 +8,38 @@
 #include "parallel/coll_device.h"
 #include "parallel/nccl.h"
 
-// calls that the host may be ahead of the device; pieces of memory that are registered at the same time
-enum { IN_LINE = 256, MAX_LENT = 32 };
+// calls that the host may be ahead of the device; pieces of memory that are registered at the same time; places that were too
+// small
+enum { IN_LINE = 256, MAX_LENT = 32, MAX_OUTGROWN = 64 };
 
-/* A call in the urgent stream. */
-typedef struct Turn {
-    Event ready, begun, done;
+typedef struct Called {
     CollCall call;
     const Comm *comm;
-    double limit, since; // since: it is under way, as far as the watchdog saw; 0: not yet
-    bool in_stream;      // all of it
+} Called;
+
+/* Calls that are recorded, in the order in which they run. */
+typedef struct NcclRecording {
+    Called *called;
+    int n, room;
+    uint32_t *note; // pinned, of the replay that runs: 2i + 1: call i is under way, 2i + 2: done
+} NcclRecording;
+
+/* A call in the urgent stream, or a replay in the rank's own. */
+typedef struct Turn {
+    Event ready, begun, done;
+    Called called;
+    const NcclRecording *replay; // NULL: a call
+    double limit, since;         // since: it is under way, as far as the watchdog saw; 0: not yet
+    uint32_t note;               // that the watchdog saw last
+    bool in_stream;              // all of it
 } Turn;
 
 typedef struct NcclGroup {
     NcclComm comm;
     Comm *of;
-    struct NcclGroup *next, *next_open;        // of the world, of all of this process
-    Turn *turn[COLL_IN_FLIGHT];                // of its calls
+    struct NcclGroup *next, *next_open; // of the world, of all of this process
+    Event done[COLL_IN_FLIGHT];         // behind its calls
+    Event recorded[COLL_IN_FLIGHT]; // the same of those that are recorded: nobody asks for these
     void *window[MAX_LENT], *buffer[MAX_LENT]; // of lent[i] of the world; NULL: none
 } NcclGroup;
 
@@ -33,6 +48,11 @@ typedef struct NcclWorld {
     Stream urgent;
     char *place; // where blocks touch
     size_t place_bytes;
+    char *outgrown[MAX_OUTGROWN]; // places before it, which recordings may have
+    int n_outgrown, n_recordings;
+    NcclRecording *recording; // that is made; or NULL
+    Stream notes;             // of recordings: beside the urgent stream, for no call to wait
+    Event fork; // of recordings: the last place at which a stream followed another one
     struct {
         void *p; // NULL: free
         size_t n_bytes;
@@ -56,7 +76,17 @@ typedef struct NcclWorld {
 /* Local. Ends the job with NCCL's words where a call did not go well. */
 void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c);
 
+/* Local. The next turn in line, of this call or replay with its limit; the host waits where it is too far ahead. All of it
+ * is in its stream. Waits for the last. */
+Turn *nccl_turn_take(NcclWorld *n, const Turn *of);
+void nccl_turn_given(NcclWorld *n, Turn *t);
+void nccl_settle(const NcclWorld *n);
+/* Local. One more call of the recording is put into the urgent stream, between these two. */
+void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call);
+void nccl_record_end(NcclWorld *n, Event done);
+
 /* Entries of the backend's table. */
+extern const struct CollRecorder nccl_recorder;
 const ArenaMemory *nccl_memory(const World *w, const ArenaMemory *memory);
 void nccl_lend(World *w, void *p, size_t n_bytes);
 void nccl_take_back(World *w, void *p);

@@ -1,6 +1,7 @@
 /* NCCL waits for partners on the device, for ever if need be, and a host that waits for the device waits with it. So a
  * thread looks at the oldest call that is not done: when it is under way for longer than the World's limit, or NCCL reports an
- * error, that thread ends the job. So it does when a call of the library waits for the other hosts for too long.
+ * error, that thread ends the job. So it does when a call of the library waits for the other hosts for too long. In a replay it
+ * knows by notes which call is under way (coll_nccl_record.c).
  *
  * A process does not end while its kernels wait. So whoever ends it early, for whatever reason, first aborts the communicators of
  * all its ranks: each in a thread of its own, for the kernels of one may lie behind those of another; then it goes, whether or
@@ -82,14 +83,24 @@ static void forget_done(NcclWorld *n) {
         n->first++;
 }
 
+/* The first call of a turn along this group that is not done; NULL: none. */
+static const CollCall *first_along(const Turn *t, const Comm *c) {
+    const NcclRecording *r = t->replay;
+    if (!r) return t->called.comm == c ? &t->called.call : NULL;
+    for (int i = (int)(device_noted(r->note) / 2) % r->n, j = 0; j < r->n; j++)
+        if (r->called[(i + j) % r->n].comm == c) return &r->called[(i + j) % r->n].call;
+    return NULL;
+}
+
 /* Ends the job with NCCL's words, and with the call of the group that is the oldest not to be done. */
 static void die_of_error(const NcclWorld *n, const NcclGroup *g, int result) {
     char what[COLL_TEXT];
     const World *w = g->of->world;
     snprintf(what, sizeof what, "a call along %s", comm_label(g->of));
-    for (uint64_t i = n->end; i-- > n->first;)
-        if (n->turn[i % IN_LINE].comm == g->of)
-            coll_describe(g->of, &n->turn[i % IN_LINE].call, what);
+    for (uint64_t i = n->end; i-- > n->first;) {
+        const CollCall *call = first_along(&n->turn[i % IN_LINE], g->of);
+        if (call) coll_describe(g->of, call, what);
+    }
     die("NCCL: %s%s%s: %s; %s", what, w->phase[0] ? " in " : "", w->phase,
         n->f->error_string(result), n->f->last_error(g->comm));
 }
@@ -106,15 +117,25 @@ static bool too_long(double since, double limit) {
     return coll_expired() || (limit > 0 && coll_now() - since > limit);
 }
 
-/* Is the oldest call under way for too long? */
+/* The call of a turn that is under way, or waited for by a host that cannot even put it in; NULL: none. */
+static const Called *under_way(Turn *t) {
+    const NcclRecording *r = t->replay;
+    if (!r) return t->since > 0 || !t->in_stream || device_reached(t->begun) ? &t->called : NULL;
+    uint32_t note = device_noted(r->note);
+    if (note != t->note) t->note = note, t->since = 0; // it goes on
+    return note % 2 ? &r->called[note / 2] : t->in_stream ? NULL : &r->called[0];
+}
+
+/* Is a call of the oldest turn under way for too long? */
 static void look_at_oldest(NcclWorld *n) {
     if (n->first == n->end) return;
     Turn *t = &n->turn[n->first % IN_LINE];
-    if (t->since == 0 && (!t->in_stream || device_reached(t->begun))) t->since = coll_now();
-    if (t->since == 0 || !too_long(t->since, t->limit)) return;
+    const Called *c = under_way(t);
+    if (!c || t->since == 0) t->since = c ? coll_now() : 0;
+    if (!c || !too_long(t->since, t->limit)) return;
     char others[1024];
-    list_others(t->comm, others, sizeof others);
-    coll_expire(t->comm, &t->call, coll_now() - t->since, others);
+    list_others(c->comm, others, sizeof others);
+    coll_expire(c->comm, &c->call, coll_now() - t->since, others);
 }
 
 static void look_at_host(const NcclWorld *n) {

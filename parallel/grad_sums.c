@@ -41,16 +41,24 @@ static void start(Model *m, GradSum *s) {
                                 s->n, s->dst, s->what, __FILE__, __LINE__);
 }
 
+bool grad_sums_early(const Model *m) {
+    return m->sums.left == 1 && m->sums.n > 0 && m->shape.overlap.bulk && !m->grid->kv;
+}
+
+void grad_sums_settle(Model *m) {
+    GradSums *g = &m->sums;
+    while (g->done < g->started) coll_wait(g->sum[g->done++].ticket);
+}
+
 void grad_sums_start(Model *m, int layer) {
     GradSums *g = &m->sums;
     for (; g->started < g->n && g->sum[g->started].layer >= layer; g->started++) {
-        if (g->started - g->done == MOST_OPEN || !m->shape.overlap.bulk)
-            while (g->done < g->started) coll_wait(g->sum[g->done++].ticket);
+        if (g->started - g->done == MOST_OPEN || !m->shape.overlap.bulk) grad_sums_settle(m);
         start(m, &g->sum[g->started]);
     }
 }
 
 void grad_sums_end(Model *m) {
     grad_sums_start(m, -1);
-    while (m->sums.done < m->sums.n) coll_wait(m->sums.sum[m->sums.done++].ticket);
+    grad_sums_settle(m);
 }

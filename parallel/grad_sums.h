@@ -33,8 +33,12 @@ typedef struct GradSums {
 void grad_sums_add(Model *m, void *p, int64_t n, Comm *over, int layer, const char *what);
 /* Local. With zero1 those of the matrices. */
 void grad_sums_scatter(Model *m);
+/* Local, before a model_step. Will sums begin in it? */
+bool grad_sums_early(const Model *m);
 /* Collective. The gradients of this layer and of those behind it are final. */
 void grad_sums_start(Model *m, int layer);
+/* Collective. Those that have begun, to their end. */
+void grad_sums_settle(Model *m);
 /* Collective. All of them, to the end. */
 void grad_sums_end(Model *m);
 

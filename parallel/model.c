@@ -297,11 +297,13 @@ static void free_arena(Model *m, int i) {
 }
 
 void model_keep_state(Model *m) {
+    replay_free(m);
     for (int i = 0; i < N_ARENAS; i++)
         if (i != ARENA_PARAMS && i != ARENA_OPTIMIZER) free_arena(m, i);
 }
 
 void model_free(Model *m) {
+    replay_free(m); // recordings have addresses in the arenas
     for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
     mem_free(m->blocks);
     if (m->twin) mem_free(m->twin->acts);
@@ -311,7 +313,6 @@ void model_free(Model *m) {
     mem_free(m->sums.sum);
     mem_free(m->grad_64);
     mirror_free(m);
-    replay_free(m);
     step_end_free(m);
     tensors_free(&m->tensors);
     *m = (Model){0};
@@ -358,8 +359,7 @@ static void forward(Model *m) {
 
 /* The gradients of a layer are final when the last pass of a step has left the layer before it: then none is on its way to
  * its storage any more. */
-static void backward(Model *m, bool last) {
-    last &= m->shape.overlap.bulk && !m->grid->kv;
+static void backward(Model *m, bool sums) {
     m->stored.back = true;
     m->k->zero(m->team, m->dx, (size_t)(m->tk.T_x * m->w.C) * m->k->word);
     norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
@@ -367,7 +367,7 @@ static void backward(Model *m, bool last) {
     probe_norm(m, "dx'", -1, m->dx, true);
     for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) {
         block_backward(m, l, m->acts);
-        if (last) grad_sums_start(m, l + 1);
+        if (sums) grad_sums_start(m, l + 1);
     }
     embed_backward(m, &m->tk, m->inputs, m->dx);
     stored_end(m);
@@ -377,7 +377,7 @@ static void backward(Model *m, bool last) {
 /* The sequences of one model, whose tokens are there. */
 typedef struct Pass {
     Model *m;
-    bool backward, last; // pass of its step
+    bool backward, sums; // of gradients, which begin in it
 } Pass;
 
 static void pass_run(void *ctx) {
@@ -386,7 +386,7 @@ static void pass_run(void *ctx) {
     forward(m);
     head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
     if (p->backward)
-        backward(m, p->last);
+        backward(m, p->sums);
     else
         stored_end(m);
 }
@@ -401,7 +401,7 @@ static void passes_run(void *ctx) {
         model_add_losses(m, m->losses, m->tk.T);
         return;
     }
-    q.m = twin, p.last = false;
+    q.m = twin, p.sums = false;
     twin->scale = m->scale, twin->exact = m->exact, twin->grads_fresh = false;
     twin->sums = m->sums;
     World *world = m->grid->world;
@@ -424,9 +424,9 @@ static void tokens(Model *m, const int32_t *inputs, const int32_t *targets) {
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training);
     m->scale = scale;
-    bool last = m->sums.left == 1;
+    bool sums = grad_sums_early(m);
     tokens(m, inputs, targets);
-    replay(m, passes_run, &(Pass){m, true, last});
+    replay(m, passes_run, &(Pass){m, true, sums}, sums);
     if (m->sums.left > 0) m->sums.left--;
 }
 

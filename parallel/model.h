@@ -50,9 +50,9 @@ typedef struct ModelShape {
     Recompute recompute;
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
-    int outer;    // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
-    bool replay;  // micro-steps may be recorded: parallel/replay.h
-    bool samples; // a Generator will be made beside it: counted by memory_needed
+    int outer; // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
+    ReplayWhere replay;        // are micro-steps recorded?
+    bool samples;              // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
@@ -94,8 +94,8 @@ struct Model {
     float scale; // of the last model_step
     int64_t loss_64[2];
     StepEnd end;
-    Replay replays[REPLAY_KINDS]; // [are gradients fresh?]
-    MeshWork work;                // what is gathered or partial: parallel/linear.h
+    Replay replays[REPLAY_KINDS];
+    MeshWork work;            // what is gathered or partial: parallel/linear.h
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct Probing *probing; // who looks at every tensor of a step: parallel/probe.h; or NULL
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to

@@ -23,9 +23,10 @@ static size_t training_rows(Options *o, Opt *table) {
          "start from a Hugging Face folder, .safetensors, or llm.c .bin"},
         {"backend", OPT_CHOICE, &o->backend, "auto", 0, 0, "auto|cpu|cuda",
          "where the kernels run; auto: on a GPU where one works"},
-        {"graphs", OPT_CHOICE, &o->graphs, "auto", 0, 0, "auto|none",
+        {"graphs", OPT_CHOICE, &o->graphs, "auto", 0, 0, "auto|none|all",
          "auto: on a GPU, the calls of a micro-step are recorded once and repeated where that can "
-         "be; none: never"},
+         "be; none: never; all: also where NCCL serves several GPUs of one process, which its "
+         "guide advises against"},
         {"tune", OPT_BOOL, &o->tune, "1", 0, 0, "",
          "on a GPU, every product takes the fastest of the library's algorithms: timed once, kept "
          "in the user's cache for other runs; --no-tune: what the library proposes first"},

@@ -116,6 +116,7 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
                         .recompute = r->recompute,
                         .overlap = job->overlap,
                         .training = true,
+                        .replay = r->replay,
                         .outer = outer_copies(outer)};
 }
 

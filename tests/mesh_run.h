@@ -22,6 +22,7 @@ typedef struct MeshRun {
     int steps;   // 0: MESH_STEPS
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
+    ReplayWhere replay;  // of micro-steps
     bool in_halves; // a micro-step is two, of half of its sequences each, which are even in number
     void (*after)(Model *m, int step,
                   void *ctx); // called by every rank after step 0, 1, ...; or NULL

@@ -4,9 +4,11 @@
 #include "layers/cuda/vec.cuh"
 
 #include <cstring>
+#include <pthread.h>
 
 extern "C" {
 #include "layers/cuda/graph.h"
+#include "layers/cuda/streams.h"
 #include "tests/test.h"
 }
 
@@ -284,6 +286,117 @@ TEST(cuda_emulation_of_graphs_refuses_what_cannot_be_recorded) {
         device_check(cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal));
         CHECK(do_forbidden(i, d.p) == cudaErrorStreamCaptureUnsupported);
         CHECK(cudaStreamEndCapture(device_stream(), &g) == cudaErrorStreamCaptureInvalidated);
+    }
+}
+
+/* Two streams; events that one may follow in the other. */
+struct Streams {
+    cudaStream_t own, other;
+    cudaEvent_t a, b;
+    Streams() {
+        own = device_stream();
+        device_check(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+        device_check(cudaEventCreateWithFlags(&a, cudaEventDisableTiming));
+        device_check(cudaEventCreateWithFlags(&b, cudaEventDisableTiming));
+    }
+    ~Streams() {
+        device_check(cudaEventDestroy(a));
+        device_check(cudaEventDestroy(b));
+        device_check(cudaStreamDestroy(other));
+    }
+};
+
+/* x += 5, then in the other stream y = x and y += 1, then x = y: six more each time. */
+TEST(cuda_emulation_of_graphs_forks_and_joins) {
+    for (unsigned order = 0; order < 6; order++) {
+        Device d(EMU_FORWARD, order > 0);
+        Streams s;
+        int x[2] = {0, 0};
+        emu_set_shuffle(order > 1 ? order : 0);
+        device_put(d.p, x, sizeof x);
+        device_capture();
+        LAUNCH(add_number, 1, 1, 0, d.p, 5);
+        device_check(cudaEventRecord(s.a, s.own));
+        device_check(cudaStreamWaitEvent(s.other, s.a, 0));
+        device_check(cudaMemcpyAsync(d.p + 1, d.p, sizeof *x, cudaMemcpyDeviceToDevice, s.other));
+        LAUNCH_ON(s.other, add_number, 1, 1, 0, d.p + 1, 1);
+        device_check(cudaEventRecord(s.a, s.other));
+        device_check(cudaStreamWaitEvent(s.own, s.a, 0));
+        device_copy(d.p, d.p + 1, sizeof *x);
+        Graph g = device_captured();
+        for (int i = 0; i < 4; i++) device_replay(g);
+        device_get(x, d.p, sizeof x);
+        device_wait();
+        CHECK(x[0] == 24 && x[1] == 24);
+        device_graph_free(g);
+        emu_set_shuffle(0);
+    }
+}
+
+/* While `own` records, and `other` has followed it: a mistake, and what CUDA says to it. */
+cudaError_t make_mistake(int i, const Streams &s) {
+    switch (i) {
+    case 0:
+        return cudaStreamWaitEvent(s.own, s.b, 0); // recorded before
+    case 1:
+        return cudaEventQuery(s.a);
+    case 2:
+        return cudaEventSynchronize(s.a);
+    case 3:
+        return cudaStreamSynchronize(s.other);
+    default:
+        return cudaSuccess;
+    }
+}
+
+TEST(cuda_emulation_of_graphs_refuses_what_does_not_belong_to_them) {
+    static const cudaError_t wanted[] = {cudaErrorStreamCaptureIsolation, cudaErrorCapturedEvent,
+                                         cudaErrorCapturedEvent, cudaErrorStreamCaptureUnsupported,
+                                         cudaSuccess};
+    Device d;
+    for (int i = 0; i < 5; i++) {
+        Streams s;
+        cudaGraph_t g;
+        device_check(cudaEventRecord(s.b, s.own));
+        device_check(cudaStreamBeginCapture(s.own, cudaStreamCaptureModeThreadLocal));
+        device_check(cudaEventRecord(s.a, s.own));
+        device_check(cudaStreamWaitEvent(s.other, s.a, 0));
+        LAUNCH_ON(s.other, add_number, 1, 1, 0, d.p, 5);
+        CHECK(make_mistake(i, s) == wanted[i]);
+        // the last one is that `other` does not come back
+        CHECK(cudaStreamEndCapture(s.own, &g) ==
+              (i == 4 ? cudaErrorStreamCaptureUnjoined : cudaErrorStreamCaptureInvalidated));
+        // afterwards events are places in nothing, until they are recorded anew
+        CHECK(cudaEventQuery(s.a) == cudaErrorInvalidValue);
+        CHECK(cudaStreamWaitEvent(s.other, s.a, 0) == cudaErrorInvalidValue);
+        device_check(cudaEventRecord(s.a, s.own));
+        CHECK(cudaEventQuery(s.a) == cudaSuccess);
+    }
+}
+
+/* A thread that watches may ask for what is no place in a recording, and for nothing else. */
+void *ask_for(void *e) {
+    device_visit(0);
+    return cudaEventQuery(static_cast<cudaEvent_t>(e)) == cudaSuccess ? e : nullptr;
+}
+
+TEST(cuda_emulation_of_graphs_is_void_when_another_thread_asks_for_their_events) {
+    Device d;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        Streams s;
+        cudaGraph_t g;
+        pthread_t thread;
+        void *fine;
+        device_check(cudaEventRecord(s.b, s.own));
+        device_check(cudaStreamBeginCapture(s.own, cudaStreamCaptureModeThreadLocal));
+        LAUNCH(add_number, 1, 1, 0, d.p, 5);
+        device_check(cudaEventRecord(s.a, s.own));
+        CHECK(pthread_create(&thread, nullptr, ask_for, recorded ? s.a : s.b) == 0);
+        CHECK(pthread_join(thread, &fine) == 0);
+        CHECK((fine == nullptr) == (recorded == 1));
+        cudaError_t e = cudaStreamEndCapture(s.own, &g);
+        CHECK(e == (recorded ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+        if (e == cudaSuccess) device_check(cudaGraphDestroy(g));
     }
 }
 

@@ -11,6 +11,7 @@
 #include "parallel/coll_backend.h"
 #include "parallel/mirror.h"
 #include "tests/cuda.h"
+#include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/nccl.h"
 #include "tests/emu/runtime.h"
@@ -233,6 +234,96 @@ TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
         emu_nccl_version(22809);
         CHECK(wrong == 0 && emu_nccl_open() == 0 && n.registered == 0);
         CHECK(n.calls > 0 && (versions[i % 3] < 21900 ? n.direct == 0 : n.direct > n.calls / 2));
+    }
+    emu_set_peers(true);
+}
+
+/* ---- recorded micro-steps */
+
+enum {
+    STAY = 2
+}; // steps on a layout: of a kind, at least one micro-step is called, one is replayed
+
+/* A layout with words of --overlap. */
+typedef struct Recorded {
+    const char *layout, *overlap;
+    int ranks, micro;       // sequences of a micro-step; 0: all
+    int kinds, micro_steps; // of a step then
+    Recompute recompute;
+    bool bf16;
+    const char *next; // as in Case
+} Recorded;
+
+/* What a step sends is what is foretold, of steps that are called, recorded and replayed; the first also opens communicators. */
+static void look_each(Model *m, int step, void *ctx) {
+    const MeshRun *r = ctx;
+    if (step > 0 && !r->next) unforetold += mesh_unforetold(m, r, kernels_cuda_sizes(r->bf16));
+    world_count_reset(m->grid->world);
+}
+
+static MeshRun run_recorded(const Recorded *c, ReplayWhere where, Streams s) {
+    MeshRun r = {.model = model, .layout = c->layout, .overlap = c->overlap, .micro = c->micro};
+    r.recompute = c->recompute, r.bf16 = c->bf16, r.next = c->next, r.move = STAY;
+    r.steps = c->next ? 2 * STAY : STAY;
+    r.cuda = true, r.replay = where, r.after = look_each;
+    return run_on(r, c->ranks, s);
+}
+
+static bool same_training(const MeshRun *a, const MeshRun *b) {
+    return a->agreed && b->agreed && memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
+           memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
+           memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof(float)) == 0;
+}
+
+/* Of each kind the first micro-step on a model is called, all others are replayed: each by one call of each rank. */
+static int64_t replays_of(const Recorded *c) {
+    return c->ranks * (c->micro_steps * STAY - c->kinds) * (c->next ? 2 : 1);
+}
+
+TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
+    NEEDS_EMULATION();
+    static const Recorded cases[] = {
+        {"x2+sp", "bulk+ring", 2, 1, 3, 4, RECOMPUTE_NONE, false, NULL},
+        {"d2+zero1", "bulk", 2, 1, 2, 2, RECOMPUTE_FULL, true, NULL},
+        {"z2.x2", "bulk", 4, 0, 1, 1, RECOMPUTE_NONE, false, NULL},
+        {"y2", "none", 2, 2, 2, 2, RECOMPUTE_SELECTIVE, false, "x2"},
+        {"x2", "bulk+halves", 2, 4, 1, 1, RECOMPUTE_NONE, true, NULL},
+        {"x2.y2+heads", "chunk=2", 4, 4, 1, 1, RECOMPUTE_NONE, false, NULL},
+        {"x2.y2+stay=y", "bulk", 4, 2, 2, 2, RECOMPUTE_NONE, false, NULL},
+        {"d2", "bulk", 2, 1, 2, 2, RECOMPUTE_NONE, false, "z2"},
+        {"d2.x2", "bulk+halves", 4, 2, 1, 1, RECOMPUTE_FULL, false, NULL}};
+    static const int versions[] = {22809, 21903, 21801};
+    emu_set_peers(false), emu_set_guard(false);
+    for (int i = 0; i < (test_long() ? 9 : 6); i += BASE_DEBUG && !test_long() ? 3 : 1) {
+        Streams s = {i % 3 > 0, i % 3 == 2 ? 5 : 0};
+        unforetold = 0;
+        emu_nccl_version(versions[i % 3]);
+        MeshRun called = run_recorded(&cases[i], REPLAY_NEVER, s);
+        int64_t before = emu_calls.replays;
+        MeshRun replayed = run_recorded(&cases[i], REPLAY_ALWAYS, s);
+        int64_t replays = emu_calls.replays - before;
+        bool good = same_training(&called, &replayed) && replays == replays_of(&cases[i]);
+        if (!good)
+            printf("    %s, %s: %s bits, %lld replays instead of %lld\n", cases[i].layout,
+                   cases[i].overlap, same_training(&called, &replayed) ? "the same" : "other",
+                   (long long)replays, (long long)replays_of(&cases[i]));
+        CHECK(good && unforetold == 0 && emu_nccl_open() == 0);
+        mesh_run_free(&called), mesh_run_free(&replayed);
+    }
+    emu_nccl_version(22809);
+    emu_set_peers(true), emu_set_guard(true);
+}
+
+/* Threads of one process do so on request alone; ranks that share memory never. */
+TEST(cuda_mesh_records_where_it_is_safe) {
+    NEEDS_EMULATION();
+    static const Recorded d2 = {"d2", "none", 2, 0, 1, 1, RECOMPUTE_NONE, false, NULL};
+    for (int peers = 0; peers < 2; peers++) {
+        int64_t before = emu_calls.replays;
+        emu_set_peers(peers);
+        MeshRun r = run_recorded(&d2, peers ? REPLAY_ALWAYS : REPLAY_AUTO, (Streams){0});
+        CHECK(emu_calls.replays == before);
+        mesh_run_free(&r);
     }
     emu_set_peers(true);
 }

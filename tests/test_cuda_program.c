@@ -118,13 +118,13 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
 }
 
 /* Two micro-steps on each rank. */
-static bool count_calls(const char *dir, int ranks, const char *options, int steps,
-                        const char *file) {
+static bool count_calls(const char *dir, const char *machine, int ranks, const char *options,
+                        int steps, const char *file) {
     char text[8192], command[512];
     snprintf(command, sizeof command,
-             "EMU_CALLS=%s $EMU $TRAIN --batch %d --ranks %d --schedule constant --no-tune --steps "
-             "%d %s",
-             file, 64 * ranks, ranks, steps, options);
+             "EMU_CALLS=%s %s $EMU $TRAIN --batch %d --ranks %d --schedule constant --no-tune "
+             "--steps %d %s",
+             file, machine, 64 * ranks, ranks, steps, options);
     return run(dir, 0, text, sizeof text, command);
 }
 
@@ -135,20 +135,26 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     NEEDS_EMULATION();
     static const struct {
         int ranks;
-        const char *options;
+        const char *options, *machine;
+        int replays; // in a step: a call for each micro-step of each rank; 0: none is recorded
     } cases[] = {
-        {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16"},
-        {2, "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2 "
-            "--skip-norm-z 9"},
+        {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16", "", 2},
         {2,
-         "--model layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 --overlap bulk"},
+         "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2 "
+         "--skip-norm-z 9",
+         "", 0},
+        {2, "--model layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 --overlap bulk",
+         "", 0},
+        {2, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2+sp --graphs all",
+         "EMU_DEVICES=2 EMU_PEERS=0", 2 * 4},
     };
     static const char *const none[] = {"memory ", "objects ", "unpinned ", "choices "};
     const char *dir = test_tmpdir();
     CHECK(write_tokens(dir));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK(count_calls(dir, cases[i].ranks, cases[i].options, FEW, "few"));
-        CHECK(count_calls(dir, cases[i].ranks, cases[i].options, MANY, "many"));
+        for (int many = 0; many < 2; many++)
+            CHECK(count_calls(dir, cases[i].machine, cases[i].ranks, cases[i].options,
+                              many ? MANY : FEW, many ? "many" : "few"));
         for (int k = 0; k < 4; k++) {
             double n = recorded(dir, "many", none[k], 0) - recorded(dir, "few", none[k], 0);
             if (n != 0)
@@ -157,6 +163,8 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
         }
         double waits = recorded(dir, "many", "waits ", 0) - recorded(dir, "few", "waits ", 0);
         CHECK_NEAR(waits, (MANY - FEW) * cases[i].ranks, 0);
+        double replays = recorded(dir, "many", "replays ", 0) - recorded(dir, "few", "replays ", 0);
+        CHECK_NEAR(replays, (MANY - FEW) * cases[i].replays, 0);
     }
 }
 
@@ -343,6 +351,8 @@ TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
         CHECK(run(dir, 0, text, sizeof text, command));
         if (!cases[i].words) {
             CHECK(strstr(text, "cuda kernels") && strstr(text, "2 ranks on 2 devices\n"));
+            CHECK(strstr(text, "not replayed as graphs: there are several GPUs in this process "
+                               "(--graphs all takes the risk)"));
             break;
         }
         snprintf(words, sizeof words,

@@ -21,7 +21,7 @@ Graph device_captured(void) {
     Graph g;
     captures = false;
     device_check(cudaStreamEndCapture(device_stream(), &calls));
-    device_check(cudaGraphInstantiate(&g, calls, 0));
+    device_check(cudaGraphInstantiate(&g, calls, cudaGraphInstantiateFlagUseNodePriority));
     device_check(cudaGraphDestroy(calls));
     return g;
 }

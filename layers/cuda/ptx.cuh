@@ -105,6 +105,11 @@ template <int LEFT> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+/* To pinned memory of the host, which may look at it while the kernel runs: after all that this thread has written before. */
+__device__ __forceinline__ void store_for_host(uint32_t *to, uint32_t x) {
+    asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
 /* 2^x to 2 units in the last place; 0 where that is not normal. */
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;

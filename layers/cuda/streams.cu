@@ -3,7 +3,15 @@ extern "C" {
 }
 
 #include <cstring>
-#include <cuda_runtime.h>
+
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/ptx.cuh"
+
+namespace {
+__global__ void put_note(uint32_t *where, uint32_t note) {
+    store_for_host(where, note);
+}
+} // namespace
 
 extern "C" {
 
@@ -46,6 +54,14 @@ bool device_reached(Event e) {
 
 void device_await(Event e) {
     device_check(cudaEventSynchronize(e));
+}
+
+void device_note(Stream s, uint32_t *where, uint32_t note) {
+    LAUNCH_ON(s, put_note, 1, 1, 0, where, note);
+}
+
+uint32_t device_noted(const uint32_t *where) {
+    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }
 
 Event device_clock(void) {

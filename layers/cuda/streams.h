@@ -11,6 +11,7 @@
 #define LAYERS_CUDA_STREAMS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "layers/cuda/device.h"
 
@@ -29,6 +30,10 @@ void device_follow(Stream s, Event e);
 /* Local. Has its stream come there? The second: waits until it has. */
 bool device_reached(Event e);
 void device_await(Event e);
+/* Local. When s comes to this place, *where (device_pin) becomes note: for what is put in many times, where an event could
+ * tell of the last time alone. From any thread: what it is now. */
+void device_note(Stream s, uint32_t *where, uint32_t note);
+uint32_t device_noted(const uint32_t *where);
 /* Local. An event that also knows when; seconds between two to which their streams have come. */
 Event device_clock(void);
 double device_seconds(Event from, Event to);

@@ -12,10 +12,11 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/nccl.h"
+#include "tests/emu/graph.h"
 #include "tests/emu/memory.h"
 #include "tests/emu/runtime.h"
 
-enum { RANKS = 16, AHEAD = 4096, PARTS = 2 * RANKS, CLIQUES = 256, PIECES = 64 };
+enum { RANKS = 16, AHEAD = 4, PARTS = 2 * RANKS, CLIQUES = 256, PIECES = 64 };
 enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 }; // versions
 
 typedef enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECEIVE } Kind;
@@ -32,16 +33,18 @@ typedef struct Part {
     char *dst;
     size_t n; // as the call has it
     int type, fold, peer;
+    size_t src_bytes, dst_bytes; // that it reads and writes
     Place from, to;
 } Part;
 
 /* What one rank asks for at once: one part, or a group's. */
 typedef struct Asked {
     int n;
+    bool recorded; // in a graph
     Part part[PARTS];
 } Asked;
 
-/* Communicators with one id. Call number k is kept in arrived[k % AHEAD]: ranks are never so far apart. */
+/* Communicators with one id. Call number k, as devices come to it, is kept in arrived[k % AHEAD]: none is two calls ahead. */
 typedef struct Clique {
     NcclId id;
     int size, left, ready, windows; // windows: ranks that came to one, counted on
@@ -62,25 +65,25 @@ typedef struct Piece {
 struct NcclCommOf {
     Clique *clique;
     int rank;
-    uint64_t calls;
-    _Atomic uint64_t done;
-    int n_pieces; // ever, in the order in which all ranks registered them
+    _Atomic uint64_t calls, done; // that the device has come to
+    _Atomic int recorded;         // calls that are in graphs
+    int n_pieces;                 // ever, in the order in which all ranks registered them
     Piece piece[PIECES];
 };
 
 static Clique *cliques[CLIQUES];
-static uint64_t n_ids;
+static _Atomic uint64_t n_ids;
 static int n_open;
 static int of_version = NEWEST;
 static EmuNcclCounts counts;
 static void *allocated[PIECES]; // by the library
 static EmuNcclMood mood;
+static __thread bool stuck;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void emu_nccl_mood(EmuNcclMood m) {
     mood = m;
 }
-static __thread bool stuck;
 void emu_nccl_stuck(void) {
     stuck = true;
 }
@@ -103,10 +106,8 @@ static int version(int *v) {
 
 static int unique_id(NcclId *id) {
     memset(id, 0x5a, sizeof *id);
-    pthread_mutex_lock(&lock);
-    n_ids++;
-    memcpy(id, &n_ids, sizeof n_ids);
-    pthread_mutex_unlock(&lock);
+    uint64_t number = ++n_ids;
+    memcpy(id, &number, sizeof number);
     return NCCL_SUCCESS;
 }
 
@@ -159,6 +160,8 @@ static int destroy(NcclComm c) {
     Clique *q = c->clique;
     for (int i = 0; i < c->n_pieces; i++)
         if (c->piece[i].open) die("NCCL: a communicator ends before memory that is registered");
+    if (c->recorded > 0) // the library waits for the graphs' end
+        die("NCCL: a communicator ends before graphs that hold its calls");
     n_open--;
     for (int i = 0; i < CLIQUES && q->left == 1; i++)
         if (cliques[i] == q) cliques[i] = NULL;
@@ -387,6 +390,8 @@ static void run_all(const Clique *q, Asked *const *asked) {
     bool messages = p->kind >= SEND;
     for (int r = 1; r < q->size && !messages; r++) {
         const Part *o = &asked[r]->part[0];
+        if (asked[r]->recorded != asked[0]->recorded)
+            die("NCCL: %s: recorded on one of ranks 0 and %d, not on both", words[p->kind], r);
         if (o->kind != p->kind || o->n != p->n || o->type != p->type || o->fold != p->fold ||
             o->peer != p->peer)
             die("NCCL: rank 0 calls %s of %zu, rank %d %s of %zu", words[p->kind], p->n, r,
@@ -405,9 +410,19 @@ typedef struct Call {
     Asked asked;
 } Call;
 
+/* Memory is where it was when the call was made, perhaps long ago. */
+static void check_still(const Call *c) {
+    for (const Part *p = c->asked.part; p < c->asked.part + c->asked.n; p++)
+        if (place_of(c->comm, p->src, p->src_bytes).piece != p->from.piece ||
+            place_of(c->comm, p->dst, p->dst_bytes).piece != p->to.piece)
+            die("NCCL: a graph's call on memory that is registered no more");
+}
+
 static void arrive(void *ctx) {
-    Call *c = *(Call **)ctx;
+    Call *c = ctx;
+    check_still(c);
     pthread_mutex_lock(&lock);
+    c->at = (int)(c->comm->calls++ % AHEAD);
     c->clique->asked[c->at][c->rank] = &c->asked;
     c->clique->arrived[c->at]++;
     pthread_mutex_unlock(&lock);
@@ -436,6 +451,12 @@ static void finish(void *ctx) {
     pthread_mutex_unlock(&lock);
 }
 
+static void drop(void *ctx) {
+    const Call *c = ctx;
+    c->comm->recorded -= c->asked.recorded;
+    mem_free(ctx);
+}
+
 static __thread struct {
     bool open;
     NcclComm comm;
@@ -444,12 +465,11 @@ static __thread struct {
 } group;
 
 static void launch(NcclComm c, Stream s, const Asked *asked) {
-    Call *call = mem_alloc(sizeof *call), **coming = mem_alloc(sizeof(Call *));
+    Call *call = mem_alloc(sizeof *call);
     *call = (Call){.comm = c, .clique = c->clique, .rank = c->rank, .asked = *asked};
-    call->at = (int)(c->calls++ % AHEAD);
-    *coming = call;
-    emu_enqueue(s, "NCCL", arrive, coming);
-    emu_enqueue_when(s, "NCCL", all_there, finish, call);
+    c->recorded += call->asked.recorded = graph_records(s);
+    emu_enqueue_when(s, "NCCL", NULL, arrive, NULL, call);
+    emu_enqueue_when(s, "NCCL", all_there, finish, drop, call);
 }
 
 /* Is it memory of the communicator's device? */
@@ -485,15 +505,16 @@ static int ask(NcclComm c, Stream s, Part p) {
     if (reads) check_memory(c, p.src, n_src);
     if (writes) check_memory(c, p.dst, n_dst);
     if (reads && writes) check_apart(p.src, n_src, p.dst, n_dst, (size_t)c->rank * n);
-    p.from = place_of(c, p.src, p.kind == RECEIVE ? 0 : n_src);
-    p.to = place_of(c, p.dst, p.kind == SEND ? 0 : n_dst);
+    p.src_bytes = p.kind == RECEIVE ? 0 : n_src, p.dst_bytes = p.kind == SEND ? 0 : n_dst;
+    p.from = place_of(c, p.src, p.src_bytes);
+    p.to = place_of(c, p.dst, p.dst_bytes);
     pthread_mutex_lock(&lock);
     counts.calls++;
     counts.urgent += emu_priority(s) == -5;
     counts.direct += (p.from.piece || !reads) && (p.to.piece || !writes);
     pthread_mutex_unlock(&lock);
     if (!group.open) {
-        launch(c, s, &(Asked){1, {p}});
+        launch(c, s, &(Asked){.n = 1, .part = {p}});
         return NCCL_SUCCESS;
     }
     if (group.asked.n == PARTS || p.kind < SEND || (group.comm && group.comm != c))

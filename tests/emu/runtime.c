@@ -57,6 +57,12 @@ const char *cudaGetErrorString(cudaError_t e) {
         return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureInvalidated:
         return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureUnjoined:
+        return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation:
+        return "dependency created on uncaptured work in another stream";
+    case cudaErrorCapturedEvent:
+        return "operation not permitted on an event last recorded in a capturing stream";
     }
     return "unknown error";
 }
@@ -119,6 +125,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     if (a->device >= 0) a->type = cudaMemoryTypeDevice;
     if (memory_is_pinned(p, 1)) a->type = cudaMemoryTypeHost;
     return cudaSuccess;
+}
+
+bool emu_is_reached(const void *p) {
+    return emu_is_device(p, 1) || memory_is_pinned(p, 1);
 }
 
 cudaError_t cudaMalloc(void **p, size_t n_bytes) {

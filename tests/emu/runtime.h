@@ -5,7 +5,7 @@
  *             while a kernel or a copy runs.
  *   streams   what is put into a stream runs at once; or, after emu_set_late(true), not before somebody waits for it:
  *             what lacks a wait then finds NaN, or what was there before, or in another order what comes after.
- *   graphs    hold what was put into one stream; what CUDA refuses while it is recorded is refused (graph.c).
+ *   graphs    hold what was put into a stream and those that follow it; what CUDA refuses meanwhile is refused (graph.c).
  *
  * Threads of the host may call it at the same time; late streams run one piece of work at a time, on whoever waits.
  *
@@ -32,6 +32,9 @@ typedef enum cudaError {
     cudaErrorIllegalState = 401,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureUnjoined = 904,
+    cudaErrorStreamCaptureIsolation = 905,
+    cudaErrorCapturedEvent = 907,
 } cudaError_t;
 typedef enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
@@ -49,6 +52,7 @@ typedef enum cudaStreamCaptureMode {
     cudaStreamCaptureModeThreadLocal,
     cudaStreamCaptureModeRelaxed,
 } cudaStreamCaptureMode;
+enum { cudaGraphInstantiateFlagUseNodePriority = 8 };
 enum { cudaDevAttrClockRate = 13 };
 enum { cudaStreamDefault, cudaStreamNonBlocking };
 enum { cudaEventDefault, cudaEventBlockingSync, cudaEventDisableTiming };
@@ -93,12 +97,14 @@ void emu_forget_wait(int n);
 int emu_priority(cudaStream_t s);
 /* Local. Is all of [p, p + n_bytes) memory of a device? */
 bool emu_is_device(const void *p, size_t n_bytes);
+/* Local. May kernels use p: memory of a device, or pinned? */
+bool emu_is_reached(const void *p);
 /* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written where it may not
  * be. */
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
-/* The same; it runs when ready(ctx) says so, and what is behind it waits. */
+/* The same; it runs when ready(ctx) says so, and what is behind it waits. Then drop(ctx), of a graph's when it is gone. */
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
-                      void (*run)(void *ctx), void *ctx);
+                      void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx);
 
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaGetLastError(void);

@@ -12,18 +12,13 @@
 
 enum { STREAMS = 256 };
 
-/* A piece of work, which may have to wait until it is ready; or, where `of` is set, a wait for another stream to come to
- * `until`. */
+/* A piece of work; or, where `of` is set, a wait for another stream to come to `until`. */
 typedef struct Work {
     struct Work *next;
-    const char *name;
-    bool (*ready)(const void *ctx); // NULL: always
-    void (*run)(void *ctx);
-    void *ctx;
+    Task task; // run NULL: none
     cudaStream_t of;
     uint64_t until;
     double *time; // of an event: when this place was come to
-    bool kept;    // ctx is somebody's who will want it again
 } Work;
 /* One that was destroyed is used again, counting on: others may still wait for a place in it. */
 struct CUstream_st {
@@ -32,8 +27,10 @@ struct CUstream_st {
     int device, priority;
     bool open;
     cudaGraph_t into; // that it is recorded for; or NULL
+    int lane;         // of it
 };
 struct CUevent_st {
+    GraphPlace place;    // of the last record, in a stream that was recorded; or
     cudaStream_t stream; // NULL: never recorded
     uint64_t until;
     double time;
@@ -84,16 +81,16 @@ static double now_ms(void) {
 /* --- what runs when */
 
 static bool may_run(const Work *w) {
-    return (!w->of || w->of->done >= w->until) && (!w->ready || w->ready(w->ctx));
+    return (!w->of || w->of->done >= w->until) && (!w->task.ready || w->task.ready(w->task.ctx));
 }
 
 static void do_work(Work *w) {
     if (w->time) *w->time = now_ms();
-    if (!w->run) return;
+    if (!w->task.run) return;
     memory_enter();
-    w->run(w->ctx);
-    memory_leave(w->name);
-    if (!w->kept) mem_free(w->ctx);
+    w->task.run(w->task.ctx);
+    memory_leave(w->task.name);
+    if (w->task.drop) w->task.drop(w->task.ctx);
 }
 
 static void run_first(cudaStream_t s) {
@@ -114,7 +111,7 @@ static bool run_any(void) {
     for (int i = 0; i < n_streams; i++) {
         const Work *w = stream[i].first;
         if (w && may_run(w)) ready[n++] = &stream[i];
-        meeting |= w && w->ready;
+        meeting |= w && w->task.ready;
     }
     if (!n && !meeting) die("streams wait for each other");
     if (!n) return false;
@@ -150,10 +147,6 @@ static void run_until(cudaStream_t s, uint64_t until) {
 
 static void put(cudaStream_t s, Work w) {
     if (!s) s = &null_stream;
-    if (s->into) {
-        graph_add(s->into, w.name, w.ready ? NULL : w.run, w.ctx);
-        return;
-    }
     if (!late || s == &null_stream) {
         while (!may_run(&w)) nap();
         do_work(&w);
@@ -172,23 +165,38 @@ static void put(cudaStream_t s, Work w) {
 }
 
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
-                      void (*run)(void *ctx), void *ctx) {
+                      void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx) {
+    const Task task = {name, ready, run, drop, ctx};
     int device;
     cudaGetDevice(&device);
     if (s && s->device != device)
         die("%s: a stream of device %d on a thread of device %d", name, s->device, device);
     emu_called(&emu_calls.launches);
-    put(s, (Work){.name = name, .ready = ready, .run = run, .ctx = ctx});
+    if (s && s->into)
+        graph_add(s->into, s->lane, task);
+    else
+        put(s, (Work){.task = task});
 }
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
-    emu_enqueue_when(s, name, NULL, run, ctx);
+    emu_enqueue_when(s, name, NULL, run, mem_free, ctx);
 }
 
-void stream_divert(cudaStream_t s, cudaGraph_t g) {
-    s->into = g;
+cudaGraph_t stream_graph(cudaStream_t s, int *lane) {
+    *lane = s->lane;
+    return s->into;
 }
-void stream_repeat(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
-    put(s, (Work){.name = name, .run = run, .ctx = ctx, .kept = true});
+void stream_divert(cudaStream_t s, cudaGraph_t g, int lane) {
+    s->into = g, s->lane = lane;
+}
+uint64_t stream_length(cudaStream_t s) {
+    return s->put_in;
+}
+void stream_repeat(cudaStream_t s, Task t) {
+    t.drop = NULL;
+    put(s, (Work){.task = t});
+}
+void stream_wait(cudaStream_t s, cudaStream_t of, uint64_t until) {
+    if (late) put(s, (Work){.of = of, .until = until});
 }
 void stream_settle(cudaStream_t s) {
     run_until(s, s->put_in);
@@ -196,10 +204,8 @@ void stream_settle(cudaStream_t s) {
 
 /* --- streams */
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+cudaStream_t stream_take(void) {
     int i = 0;
-    emu_called(&emu_calls.objects);
-    if (flags != cudaStreamNonBlocking) die("a stream that waits for the default stream");
     enter();
     while (i < n_streams && stream[i].open) i++;
     if (i == STREAMS) die("more than %d streams", STREAMS);
@@ -207,7 +213,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     stream[i].open = true, stream[i].priority = 0;
     cudaGetDevice(&stream[i].device);
     leave();
-    *s = &stream[i];
+    return &stream[i];
+}
+void stream_give(cudaStream_t s) {
+    run_until(s, s->put_in);
+    enter();
+    s->open = false;
+    leave();
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    emu_called(&emu_calls.objects);
+    if (flags != cudaStreamNonBlocking) die("a stream that waits for the default stream");
+    *s = stream_take();
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority) {
@@ -225,26 +242,24 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     emu_called(&emu_calls.objects);
-    run_until(s, s->put_in);
-    enter();
-    s->open = false;
-    leave();
+    stream_give(s);
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    if (graph_refuses() || graph_refuses_stream(s)) return cudaErrorStreamCaptureUnsupported;
     emu_called(&emu_calls.waits);
     if (s) run_until(s, s->put_in);
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
-    if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
+    if (graph_refuses() || graph_refuses_stream(s)) return cudaErrorStreamCaptureUnsupported;
     return !s || s->done == s->put_in ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
     if (forgotten && --forgotten == 0) return cudaSuccess;
-    if (e->stream && e->stream != s && late) put(s, (Work){.of = e->stream, .until = e->until});
+    if (e->place.number || s->into) return graph_follow(s, e->place);
+    if (e->stream && e->stream != s) stream_wait(s, e->stream, e->until);
     return cudaSuccess;
 }
 
@@ -265,18 +280,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     if (s && s->device != e->device) return cudaErrorInvalidResourceHandle;
     if (e->timed) emu_called(emu_priority(s) < 0 ? &emu_calls.urgent_times : &emu_calls.times);
+    e->place = s && s->into ? graph_place(s->into, s->lane) : (GraphPlace){0};
+    e->stream = NULL;
+    if (e->place.number) return cudaSuccess;
     put(s, (Work){.time = &e->time});
     e->stream = s ? s : &null_stream;
     e->until = e->stream->put_in;
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    if (e->place.number) return graph_asked(e->place);
     if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     emu_called(&emu_calls.waits);
     if (e->stream) run_until(e->stream, e->until);
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+    if (e->place.number) return graph_asked(e->place);
     if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     return !e->stream || e->stream->done >= e->until ? cudaSuccess : cudaErrorNotReady;
 }

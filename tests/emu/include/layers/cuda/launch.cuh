@@ -31,7 +31,7 @@ template <class... P> void emu_call(void *ctx) {
 /* A pointer among the arguments must be one that a device can follow. */
 template <class T> void emu_check_argument(const char *name, T arg, const char *file, int line) {
     if constexpr (std::is_pointer<T>::value)
-        if (arg && !emu_is_device(reinterpret_cast<const void *>(arg), 1))
+        if (arg && !emu_is_reached(reinterpret_cast<const void *>(arg)))
             die_at(file, line, name, 1, "an argument of the kernel points to memory of the host");
 }
 

@@ -127,6 +127,10 @@ template <int LEFT> void copy_wait() {
     emu_copy_wait(LEFT);
 }
 
+inline void store_for_host(uint32_t *to, uint32_t x) {
+    __atomic_store_n(to, x, __ATOMIC_RELEASE);
+}
+
 inline float exp2_fast(float x) {
     return exp2f(x);
 }

@@ -1,0 +1,375 @@
+/* NCCL's calls in recordings, emulated: what replays compute and count, who does not come to them, and what may not be
+ * recorded. */
+#include <string.h>
+
+#include "base/die.h"
+#include "layers/cuda/graph.h"
+#include "layers/cuda/streams.h"
+#include "parallel/coll_backend.h"
+#include "parallel/coll_call.h"
+#include "parallel/coll_record.h"
+#include "parallel/devices.h"
+#include "parallel/ranks.h"
+#include "tests/emu/nccl.h"
+#include "tests/emu/runtime.h"
+#include "tests/test.h"
+
+enum { N = 96, ROUNDS = 3 };
+
+/* Ranks with a device each, which do not reach each other. */
+typedef struct Job {
+    int n;
+    int (*main)(World *w, void *ctx);
+    void *ctx;
+    bool late;
+    unsigned shuffle;
+} Job;
+
+static int on_device(World *w, void *ctx) {
+    const Job *job = ctx;
+    device_open(world_rank(w), 4096);
+    world_use_devices(w);
+    int result = job->main(w, job->ctx);
+    world_leave_devices(w);
+    device_close();
+    return result;
+}
+
+static int run(Job job) {
+    emu_set_devices(job.n), emu_set_peers(false);
+    emu_set_late(job.late), emu_set_shuffle(job.shuffle);
+    int result = ranks_run(job.n, on_device, &job);
+    emu_set_late(false), emu_set_shuffle(0);
+    emu_set_devices(1), emu_set_peers(true);
+    return result;
+}
+
+/* ---- a pass: kernels of the rank's own between collectives, all of which need what was before them */
+
+typedef struct Pass {
+    World *w;
+    Comm *pair;
+    float *x, *y, *whole, *copy; // [N], [N], [2 N], [2 N]
+    CollRecording *calls;
+    Graph graph;
+} Pass;
+
+static Pass pass_make(World *w) {
+    Pass p = {.w = w, .pair = world_split(w, world_rank(w) / 2, world_rank(w), "x")};
+    p.x = device_alloc(N * sizeof *p.x), p.y = device_alloc(N * sizeof *p.y);
+    p.whole = device_alloc(2 * N * sizeof *p.x), p.copy = device_alloc(2 * N * sizeof *p.x);
+    return p;
+}
+
+/* Blocks of two ranks side by side. */
+static void gather(Comm *pair, const float *from, int64_t rows, int64_t cols, float *to) {
+    coll_run(pair, &(CollCall){.op = COLL_ALL_GATHER,
+                               .type = COLL_F32,
+                               .dim = 1,
+                               .rows = rows,
+                               .cols = cols,
+                               .src = from,
+                               .dst = to,
+                               .what = "first",
+                               .file = __FILE__,
+                               .line = __LINE__});
+}
+
+static void pass(const Pass *p) {
+    device_copy(p->y, p->x, N * sizeof *p->x);
+    gather(p->pair, p->y, 2, N / 2, p->whole);
+    device_copy(p->copy, p->whole, 2 * N * sizeof *p->x);
+    coll_wait(coll_scatter_start(p->pair, COLL_F32, p->copy, N, p->x, "between"));
+    device_copy(p->y, p->x, N * sizeof *p->x);
+    coll_sum(world_comm(p->w), COLL_F32, p->y, N, "second");
+    device_copy(p->x, p->y, N * sizeof *p->x);
+}
+
+static void record(Pass *p) {
+    p->calls = world_record(p->w);
+    device_capture();
+    pass(p);
+    world_recorded(p->calls);
+    p->graph = device_captured();
+}
+
+static void replay_graph(void *graph) {
+    device_replay(graph);
+}
+static void replay(const Pass *p) {
+    world_replay(p->calls, replay_graph, p->graph);
+}
+
+static void put(const Pass *p, float x) {
+    float all[N];
+    for (int i = 0; i < N; i++) all[i] = x * (float)(i + 1);
+    device_put(p->x, all, sizeof all);
+    device_zero(p->y, N * sizeof *p->y); // what is read too early is not what was there before
+    device_zero(p->whole, 2 * N * sizeof *p->y), device_zero(p->copy, 2 * N * sizeof *p->y);
+}
+
+static void take_down(Pass *p) {
+    if (p->calls) world_record_free(p->calls), device_graph_free(p->graph);
+    coll_barrier(world_comm(p->w));
+    device_free(p->x), device_free(p->y), device_free(p->whole), device_free(p->copy);
+}
+
+static int64_t calls_of(const World *w, const char *what, int64_t *bytes) {
+    CollCount rows[8];
+    int n = world_counts(w, rows, 8);
+    for (int i = 0; i < n; i++)
+        if (strcmp(rows[i].what, what) == 0) return *bytes = rows[i].bytes, rows[i].calls;
+    return *bytes = 0;
+}
+
+static const char *const whats[] = {"first", "between", "second"};
+
+/* Calls, then replays of which the host puts in all before any has run. Bits and bytes are those of as many calls. */
+static int two_ways(World *w, void *ctx) {
+    float x[2][N];
+    int64_t bytes[2][3], calls[2][3];
+    Pass p = pass_make(w);
+    (void)ctx;
+    put(&p, 1);
+    pass(&p); // communicators and places
+    for (int way = 0; way < 2; way++) {
+        put(&p, (float)world_rank(w) + 0.5f);
+        world_count_reset(w);
+        if (way) record(&p);
+        for (int i = 0; i < ROUNDS; i++) way ? replay(&p) : pass(&p);
+        device_get(x[way], p.x, sizeof x[way]);
+        device_wait();
+        for (int i = 0; i < 3; i++) calls[way][i] = calls_of(w, whats[i], &bytes[way][i]);
+    }
+    take_down(&p);
+    return memcmp(x[0], x[1], sizeof x[0]) != 0 || x[0][1] == 0 ||
+           memcmp(bytes[0], bytes[1], sizeof bytes[0]) != 0 || bytes[0][0] == 0 ||
+           memcmp(calls[0], calls[1], sizeof calls[0]) != 0 || calls[0][2] != ROUNDS;
+}
+
+TEST(cuda_nccl_replays_compute_and_count_what_calls_do) {
+    NEEDS_EMULATION();
+    for (int late = 0; late < 3; late++) {
+        CHECK(run((Job){4, two_ways, NULL, late > 0, late == 2 ? 7 : 0}) == 0);
+        EmuNcclCounts n = emu_nccl_counts();
+        CHECK(n.urgent == n.calls);
+    }
+}
+
+enum { CALLS = 3, OF_CALL = 4, WAITS = OF_CALL * CALLS + 1 }; // of a recording
+
+/* Without the n-th wait of the recording: is what replays compute still what calls do? */
+static int forgets(World *w, void *ctx) {
+    float x[2][N];
+    Pass p = pass_make(w);
+    put(&p, 1);
+    pass(&p);
+    emu_forget_wait(*(int *)ctx);
+    record(&p);
+    emu_forget_wait(0);
+    for (int way = 0; way < 2; way++) {
+        put(&p, (float)world_rank(w));
+        way ? replay(&p) : pass(&p);
+        device_get(x[way], p.x, sizeof x[way]);
+        device_wait();
+    }
+    take_down(&p);
+    return memcmp(x[0], x[1], sizeof x[0]) != 0;
+}
+/* One order shows one lack, another one another: most show in one of two. */
+static void forget(void *arg) {
+    for (unsigned seed = 1; seed <= (*(int *)arg > WAITS ? 2 : 50); seed++)
+        if (run((Job){4, forgets, arg, true, seed})) die_end(1);
+}
+
+/* A wait that lacks is seen: by what is computed, or by CUDA, which refuses the recording. But notes compute nothing. */
+TEST(cuda_nccl_recordings_need_each_wait) {
+    NEEDS_EMULATION();
+    char text[2048];
+    for (int i = 1; i <= WAITS + 1; i++) {
+        bool of_note = i < WAITS && (i % OF_CALL == 2 || i % OF_CALL == 3);
+        int status = of_note ? 1 : test_in_child(forget, &i, text, sizeof text);
+        if ((status == 0) != (i > WAITS)) printf("    wait %d\n", i);
+        CHECK((status == 0) == (i > WAITS)); // there are no more
+    }
+}
+
+/* The place through which blocks pass has become another one since. */
+static int outgrows(World *w, void *ctx) {
+    float x[2][N];
+    Pass p = pass_make(w);
+    (void)ctx;
+    put(&p, 1);
+    pass(&p);
+    record(&p);
+    float *big = device_alloc(64 * N * sizeof *big), *whole = device_alloc(128 * N * sizeof *big);
+    gather(p.pair, big, 8, 8 * N, whole);
+    for (int way = 0; way < 2; way++) {
+        put(&p, 1);
+        way ? replay(&p) : pass(&p);
+        device_get(x[way], p.x, sizeof x[way]);
+        device_wait();
+    }
+    take_down(&p);
+    device_free(big), device_free(whole);
+    return memcmp(x[0], x[1], sizeof x[0]) != 0;
+}
+
+TEST(cuda_nccl_recordings_keep_their_place) {
+    NEEDS_EMULATION();
+    CHECK(run((Job){4, outgrows, NULL, false, 0}) == 0);
+    CHECK(run((Job){4, outgrows, NULL, true, 0}) == 0);
+}
+
+/* ---- who does not come */
+
+typedef struct Stall {
+    bool late;
+    unsigned shuffle;
+    EmuNcclMood mood;
+} Stall;
+
+/* The last rank does not come to the last replay, others have put in all of them. */
+static int stays_away(World *w, void *ctx) {
+    const Stall *stall = ctx;
+    Pass p = pass_make(w);
+    bool last = world_rank(w) == world_size(w) - 1;
+    world_set_phase(w, "step 7");
+    put(&p, 1);
+    pass(&p);
+    record(&p);
+    replay(&p);
+    device_wait();
+    coll_barrier(world_comm(w));
+    if (stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
+    emu_nccl_mood(stall->mood);
+    for (int i = 0; i < ROUNDS - last; i++) replay(&p);
+    device_wait();
+    coll_barrier(world_comm(w));
+    return 0;
+}
+
+static void stall(void *arg) {
+    Stall *s = arg;
+    run((Job){4, stays_away, s, s->late, s->shuffle});
+}
+
+static int count(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text++) n++;
+    return n;
+}
+
+TEST(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
+    NEEDS_EMULATION();
+    for (unsigned order = 0; order < 4; order++) {
+        Stall s = {.late = order > 0, .shuffle = order > 1 ? order : 0};
+        char text[4096];
+        CHECK(test_in_child(stall, &s, text, sizeof text) == COLL_EXPIRED);
+        // ranks 0 and 1 wait for all; rank 2 for rank 3, of whose pair it is
+        CHECK(strstr(text, " s for all_reduce \"second\" of 384 bytes along all "
+                           "(tests/test_cuda_nccl_record.c"));
+        CHECK(strstr(text, " s for all_gather \"first\" of 384 bytes along x (tests/test_cuda_"));
+        CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 3"));
+        CHECK(!strstr(text, "\"between\""));
+        CHECK(count(text, "abort of rank ") == 8 && count(text, " of 2\n") == 4);
+    }
+}
+
+TEST(cuda_nccl_replay_that_breaks_ends_the_job_with_the_call_s_line) {
+    NEEDS_EMULATION();
+    for (int late = 0; late < 2; late++) {
+        Stall s = {.late = late, .mood = EMU_NCCL_BROKEN};
+        char text[4096];
+        CHECK(test_in_child(stall, &s, text, sizeof text) == 1);
+        CHECK(strstr(text, "NCCL: all_gather \"first\" of 384 bytes along x (tests/test_cuda_"));
+        CHECK(strstr(text, ") in step 7: remote process exited or there was a network error; no"));
+        CHECK(count(text, "abort of rank ") == 8 && count(text, "NCCL: ") == 1);
+    }
+}
+
+/* ---- mistakes */
+
+static int records_host_memory(World *w, void *ctx) {
+    float x[N] = {0};
+    (void)ctx;
+    world_record(w);
+    device_capture();
+    coll_sum(world_comm(w), COLL_F32, x, N, "of the host");
+    return 0;
+}
+
+static int leaves_open(World *w, void *ctx) {
+    Pass p = pass_make(w);
+    (void)ctx;
+    pass(&p);
+    p.calls = world_record(w);
+    device_capture();
+    coll_gather_start(p.pair, COLL_F32, p.x, N, p.whole, "open");
+    world_recorded(p.calls);
+    return 0;
+}
+
+static int records_on_one_rank(World *w, void *ctx) {
+    Pass p = pass_make(w);
+    (void)ctx;
+    pass(&p);
+    if (world_rank(w) == 0)
+        record(&p), replay(&p);
+    else
+        pass(&p);
+    return 0;
+}
+
+static int leaves_before_its_graphs(World *w, void *ctx) {
+    Pass p = pass_make(w);
+    (void)ctx;
+    pass(&p);
+    record(&p);
+    world_leave_devices(w);
+    return 0;
+}
+
+/* As events that the watchdog looks at would be. */
+static int asks_for_an_event(World *w, void *ctx) {
+    Pass p = pass_make(w);
+    Event e = device_event();
+    (void)ctx;
+    pass(&p);
+    p.calls = world_record(w);
+    device_capture();
+    pass(&p);
+    device_record(e, device_stream());
+    world_recorded(p.calls);
+    p.graph = device_captured();
+    replay(&p);
+    device_reached(e);
+    return 0;
+}
+
+typedef struct Mistake {
+    int (*main)(World *w, void *ctx);
+    const char *words;
+} Mistake;
+
+static void make(void *arg) {
+    const Mistake *m = arg;
+    run((Job){2, m->main, NULL, false, 0});
+}
+
+TEST(cuda_nccl_recordings_refuse_what_cannot_be_replayed) {
+    NEEDS_EMULATION();
+    static const Mistake mistakes[] = {
+        {records_host_memory, "\"of the host\" along all: what is in the host's memory cannot"},
+        {leaves_open, "1 collectives are open where a recording begins or ends"},
+        {records_on_one_rank, "recorded on one of ranks 0 and 1, not on both"},
+        {leaves_before_its_graphs, "a communicator ends before graphs that hold its calls"},
+        {asks_for_an_event, "invalid argument"}};
+    char text[1024];
+    for (int i = 0; i < 5; i++) {
+        Mistake m = mistakes[i];
+        CHECK(test_in_child(make, &m, text, sizeof text) == 1);
+        if (!strstr(text, m.words)) printf("    not \"%s\": %s\n", m.words, text);
+        CHECK(strstr(text, m.words));
+    }
+}
