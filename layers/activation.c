@@ -147,14 +147,15 @@ typedef struct Residual {
 } Residual;
 
 /* (addend + y) + bias, in the order of a product's epilogue. */
+void bias_residual_row(float *y, const float *addend, const float *bias, int64_t N) {
+    for (int64_t n = 0; n < N && addend; n++) y[n] = addend[n] + y[n];
+    for (int64_t n = 0; n < N && bias; n++) y[n] += bias[n];
+}
+
 static void bias_residual_rows(void *ctx, int64_t begin, int64_t end) {
     const Residual *r = ctx;
-    for (int64_t t = begin; t < end; t++) {
-        float *y = r->y + t * r->N;
-        const float *addend = r->addend ? r->addend + t * r->N : NULL;
-        for (int64_t n = 0; n < r->N && addend; n++) y[n] = addend[n] + y[n];
-        for (int64_t n = 0; n < r->N && r->bias; n++) y[n] += r->bias[n];
-    }
+    for (int64_t t = begin; t < end; t++)
+        bias_residual_row(r->y + t * r->N, r->addend ? r->addend + t * r->N : NULL, r->bias, r->N);
 }
 
 void bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T, int64_t N) {

@@ -22,5 +22,7 @@ void bias_backward(Team *t, float *dbias, const Act *dy, int64_t T, int64_t N);
 /* Local. y[T,N] += addend[T,N] + bias[N]; either may be NULL: what a product's epilogue does, for
  * sums that were not complete when the product ended. */
 void bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T, int64_t N);
+/* Local. One row of it, by the thread that calls. On the CPU. */
+void bias_residual_row(float *y, const float *addend, const float *bias, int64_t N);
 
 #endif

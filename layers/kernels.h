@@ -1,12 +1,11 @@
 /* kernels -- the mathematics of one rank's block, as a table of functions. It knows no other rank.
  *
- * The training step is written against this table. Every entry is declared with its full contract
- * in the header of its layer (product.h, attention.h, norm.h, ...); the table only lists them.
+ * The training step is written against this table. Every entry is declared with its full contract in the header of its
+ * layer (product.h, attention.h, norm.h, ...); the table only lists them.
  *
- * Each layer is one plain C file over base/simd.h. The build compiles all of them once per
- * instruction set, joins each set into one object and hides all of its names but its table,
- * `kernels_cpu_<set>`; kernels_cpu.c picks the best that this processor runs. So there is one
- * source, no suffixes, and tests run every set against `portable` through its table.
+ * Each layer is one plain C file over base/simd.h. The build compiles all of them once per instruction set, joins each
+ * set into one object and hides all of its names but its table, `kernels_cpu_<set>`; kernels_cpu.c picks the best that
+ * this processor runs. So there is one source, no suffixes, and tests run every set against `portable` through its table.
  *
  * All matrices are row-major, last index fastest; activations are words of the table (layers/act.h), everything
  * else is fp32 unless said otherwise; T = B*S tokens. All calls are local and complete when they return. Buffers
@@ -47,6 +46,8 @@ typedef struct Kernels {
     void (*embedding_forward)(Team *, const Embedding *, Act *x);
     void (*embedding_backward)(Team *, const Embedding *, const Act *dx);
     void (*norm_forward)(Team *, const Norm *, Act *y, float *mean, float *rstd, const Act *x);
+    void (*residual_norm)(Team *, const Norm *, Act *stream, const Act *addend, const float *bias,
+                          Act *y, float *mean, float *rstd);
     void (*norm_backward)(Team *, const Norm *, Act *dx, const Act *dy, const Act *x,
                           const float *mean, const float *rstd);
     void (*norm_statistics)(Team *, const Norm *, float *stats, const Act *x);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/simd.h"
+#include "layers/activation.h"
 
 enum {
     PANEL = 32,    // tokens whose parameter gradients are summed together
@@ -87,7 +88,9 @@ typedef struct Forward {
     const Norm *n;
     float *y, *mean, *rstd;
     const float *x;
-    float *stats;                         // of norm_statistics
+    float *stats;  // of norm_statistics
+    float *stream; // of residual_norm: x before it is whole
+    const float *addend, *bias;
     const float *mean_given, *rstd_given; // of norm_apply
 } Forward;
 
@@ -97,22 +100,40 @@ static inline void row_statistics(const Norm *n, const float *x, float *mean, fl
     *squares = row_squares(x, *mean, n->C);
 }
 
-static void forward_rows(void *ctx, int64_t begin, int64_t end) {
-    const Forward *f = ctx;
+static void forward_row(const Forward *f, int64_t t) {
     int64_t ld = row_stride(f->n);
-    for (int64_t t = begin; t < end; t++) {
-        float mean, squares;
-        row_statistics(f->n, f->x + t * ld, &mean, &squares);
-        float rstd = 1 / sqrtf(squares / (float)f->n->C + f->n->eps);
-        row_apply(f->n, f->y + t * ld, f->x + t * ld, mean, rstd);
-        if (f->mean) f->mean[t] = mean;
-        if (f->rstd) f->rstd[t] = rstd;
-    }
+    float mean, squares;
+    row_statistics(f->n, f->x + t * ld, &mean, &squares);
+    float rstd = 1 / sqrtf(squares / (float)f->n->C + f->n->eps);
+    row_apply(f->n, f->y + t * ld, f->x + t * ld, mean, rstd);
+    if (f->mean) f->mean[t] = mean;
+    if (f->rstd) f->rstd[t] = rstd;
+}
+
+static void forward_rows(void *ctx, int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) forward_row(ctx, t);
 }
 
 void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
     Forward f = {.n = n, .y = y, .mean = mean, .rstd = rstd, .x = x};
     team_for(t, n->T, row_grain(n), forward_rows, &f);
+}
+
+/* A row is still in L1 when its norm reads it. */
+static void residual_norm_rows(void *ctx, int64_t begin, int64_t end) {
+    const Forward *f = ctx;
+    int64_t C = f->n->C;
+    for (int64_t t = begin; t < end; t++) {
+        bias_residual_row(f->stream + t * C, f->addend + t * C, f->bias, C);
+        forward_row(f, t);
+    }
+}
+
+void residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend, const float *bias,
+                   Act *y, float *mean, float *rstd) {
+    Forward f = {.n = n, .y = y, .mean = mean, .rstd = rstd, .x = stream};
+    f.stream = stream, f.addend = addend, f.bias = bias;
+    team_for(t, n->T, row_grain(n), residual_norm_rows, &f);
 }
 
 static void statistics_rows(void *ctx, int64_t begin, int64_t end) {

@@ -1,10 +1,13 @@
 /* norm on CUDA. Bound by memory; bytes per token in bf16, where each number of x, y, dy, dx is moved once:
  *
  *     forward    read 2C, write 2C          backward  read 6C, write 2C
+ *     residual   read 4C, write 4C          the stream is made whole on the way: apart it would be read once more
  *     cut rows   the statistics read 2C more, the sums of backward 4C more
  *
  * The ladder of each direction: `_plain` goes over a row in single words as often as the formula does, for rows that are
- * not aligned; the fast one keeps a row in registers between the sums and their use.
+ * not aligned; the fast one keeps a row in registers between the sums and their use. With a residual each makes the words
+ * of the stream first, and goes on with what those words hold, not with the float before it was rounded: backward has
+ * nothing but the words, and so both ways to the stream's norm have the same bits.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -21,6 +24,9 @@ enum { THREADS = 256, WARPS = THREADS / WARP };
 /* --- forward */
 
 template <class E> struct Forward {
+    E *stream;          // of a residual: x, before addend and bias are there
+    const E *addend;    // of a residual
+    const float *bias;  // of a residual; or NULL
     E *y;               // NULL: statistics only
     float *mean, *rstd; // each may be NULL
     float *stats;       // [T,2] or NULL
@@ -43,10 +49,34 @@ __device__ __forceinline__ float keep(const Forward<E> &f, int64_t t, float mean
     return rstd;
 }
 
-/* A warp for each row, three times over it. */
-template <class E> __global__ void forward_plain(Forward<E> f) {
+template <int W, class E> __device__ __forceinline__ Words<E, W> *words_at(E *p) {
+    return reinterpret_cast<Words<E, W> *>(p);
+}
+template <int W, class E> __device__ __forceinline__ const Words<E, W> *words_at(const E *p) {
+    return reinterpret_cast<const Words<E, W> *>(p);
+}
+
+/* x = (addend + x) + bias, in words. */
+template <class E, int W>
+__device__ __forceinline__ void add_residual(Words<E, W> &x, const Words<E, W> &addend,
+                                             const float *bias) {
+    float b[W] = {0};
+    if (bias) load<float, W>(b, bias);
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        float v = to_float(addend.at[j]) + to_float(x.at[j]);
+        from_float(x.at[j], bias ? v + b[j] : v);
+    }
+}
+
+/* A warp for each row, three times over it; a lane makes those words of a stream that it reads later. */
+template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (t >= f.T) return;
+    for (int64_t c = this_lane(); c < f.C && RESIDUAL; c += WARP) {
+        add_residual<E, 1>(*words_at<1>(f.stream + t * f.ld + c),
+                           *words_at<1>(f.addend + t * f.ld + c), f.bias ? f.bias + c : nullptr);
+    }
     const E *x = f.x + t * f.ld;
     float sum = 0, squares = 0;
     for (int64_t c = this_lane(); c < f.C && f.layer; c += WARP) sum += to_float(x[c]);
@@ -62,23 +92,52 @@ template <class E> __global__ void forward_plain(Forward<E> f) {
     }
 }
 
+/* Words of a residual that are on their way at once, of the stream and of its addend: more of them, as floats, would leave
+ * registers for one block alone. */
+enum { BATCH = 2 };
+
+/* v = row t of x; of a residual, what the words of the stream hold once they are whole. A batch is read before any of it is
+ * written: the compiler cannot know that rows do not overlap, and would wait for each word in turn. */
+template <class E, int K, int GROUP, bool RESIDUAL>
+__device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<E> &f, int64_t t,
+                                         int first) {
+    constexpr int W = width<E>, AT_ONCE = K < BATCH ? K : BATCH;
+#pragma unroll
+    for (int k0 = 0; k0 < K; k0 += AT_ONCE) {
+        Words<E, W> x[AT_ONCE] = {}, addend[AT_ONCE] = {};
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int64_t c = static_cast<int64_t>((k0 + k) * GROUP * WARP + first) * W;
+            if (c < f.C) x[k] = *words_at<W>(f.x + t * f.ld + c);
+            if (c < f.C && RESIDUAL) addend[k] = *words_at<W>(f.addend + t * f.ld + c);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int64_t c = static_cast<int64_t>((k0 + k) * GROUP * WARP + first) * W;
+            if (c < f.C && RESIDUAL) {
+                add_residual<E, W>(x[k], addend[k], f.bias ? f.bias + c : nullptr);
+                *words_at<W>(f.stream + t * f.ld + c) = x[k];
+            }
+#pragma unroll
+            for (int j = 0; j < W; j++) v[k0 + k][j] = to_float(x[k].at[j]);
+        }
+    }
+}
+
 /* A row lies in the registers of `group` warps, K times 16 bytes in each thread: one warp, so that warps do not wait
  * for each other; all of the block's where a row is too long for that. */
-template <class E, int K, int GROUP> __global__ void forward_rows(Forward<E> f) {
+template <class E, int K, int GROUP, bool RESIDUAL>
+__global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
     constexpr int W = width<E>;
     int64_t t = static_cast<int64_t>(blockIdx.x) * (WARPS / GROUP) + this_warp() / GROUP;
     if (t >= f.T) return;
     int first = static_cast<int>(threadIdx.x) % (GROUP * WARP); // of the row's threads
     float v[K][W], sum[1] = {0}, squares[1] = {0};
+    take_row<E, K, GROUP, RESIDUAL>(v, f, t, first);
 #pragma unroll
-    for (int k = 0; k < K; k++) {
-        int64_t c = static_cast<int64_t>(k * GROUP * WARP + first) * W;
-#pragma unroll
-        for (int j = 0; j < W; j++) v[k][j] = 0;
-        if (c < f.C) load<E, W>(v[k], f.x + t * f.ld + c);
+    for (int k = 0; k < K; k++)
 #pragma unroll
         for (int j = 0; j < W; j++) sum[0] += v[k][j];
-    }
     if (!f.layer)
         sum[0] = 0;
     else if (GROUP == 1)
@@ -354,6 +413,7 @@ template <class E> struct Launchers {
 
     static Forward<E> forward(const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
         Forward<E> f;
+        f.stream = nullptr, f.addend = nullptr, f.bias = nullptr;
         f.y = out(y), f.mean = mean, f.rstd = rstd, f.stats = nullptr, f.x = in(x);
         f.gamma = n->gamma, f.beta = n->beta;
         f.T = n->T, f.C = n->C, f.ld = n->ld ? n->ld : n->C;
@@ -361,39 +421,49 @@ template <class E> struct Launchers {
         return f;
     }
 
-    template <int K, int GROUP> static void launch_rows(const Forward<E> &f) {
-        LAUNCH((forward_rows<E, K, GROUP>), blocks_for(f.T, WARPS / GROUP), THREADS, 0, f);
+    template <bool RESIDUAL, int K, int GROUP> static void launch_rows(const Forward<E> &f) {
+        LAUNCH((forward_rows<E, K, GROUP, RESIDUAL>), blocks_for(f.T, WARPS / GROUP), THREADS, 0,
+               f);
     }
 
-    static void launch_forward(const Norm *n, const Forward<E> &f) {
+    template <bool RESIDUAL> static void launch_forward(const Norm *n, const Forward<E> &f) {
         int64_t words = (f.C + W - 1) / W; // of 16 bytes
+        bool fits = aligned(n, f.x, f.y, f.x) && whole_words<E>(f.addend, 0) &&
+                    whole_words<float>(f.bias, 0);
         if (f.T == 0) return;
-        if (f.C == 0 || words > THREADS * 8 || !aligned(n, f.x, f.y, f.x))
-            LAUNCH((forward_plain<E>), blocks_for(f.T, WARPS), THREADS, 0, f);
+        if (f.C == 0 || words > THREADS * 8 || !fits)
+            LAUNCH((forward_plain<E, RESIDUAL>), blocks_for(f.T, WARPS), THREADS, 0, f);
         else if (words <= WARP)
-            launch_rows<1, 1>(f);
+            launch_rows<RESIDUAL, 1, 1>(f);
         else if (words <= WARP * 2)
-            launch_rows<2, 1>(f);
+            launch_rows<RESIDUAL, 2, 1>(f);
         else if (words <= WARP * 4)
-            launch_rows<4, 1>(f);
+            launch_rows<RESIDUAL, 4, 1>(f);
         else if (words <= WARP * 8)
-            launch_rows<8, 1>(f);
+            launch_rows<RESIDUAL, 8, 1>(f);
         else if (words <= THREADS * 2)
-            launch_rows<2, WARPS>(f);
+            launch_rows<RESIDUAL, 2, WARPS>(f);
         else if (words <= THREADS * 4)
-            launch_rows<4, WARPS>(f);
+            launch_rows<RESIDUAL, 4, WARPS>(f);
         else
-            launch_rows<8, WARPS>(f);
+            launch_rows<RESIDUAL, 8, WARPS>(f);
     }
 
     static void forward_of(Team *, const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
-        launch_forward(n, forward(n, y, mean, rstd, x));
+        launch_forward<false>(n, forward(n, y, mean, rstd, x));
+    }
+
+    static void residual_of(Team *, const Norm *n, Act *stream, const Act *addend,
+                            const float *bias, Act *y, float *mean, float *rstd) {
+        Forward<E> f = forward(n, y, mean, rstd, stream);
+        f.stream = out(stream), f.addend = in(addend), f.bias = bias;
+        launch_forward<true>(n, f);
     }
 
     static void statistics_of(Team *, const Norm *n, float *stats, const Act *x) {
         Forward<E> f = forward(n, nullptr, nullptr, nullptr, x);
         f.stats = stats;
-        launch_forward(n, f);
+        launch_forward<false>(n, f);
     }
 
     static void apply_of(Team *, const Norm *n, Act *y, const Act *x, const float *mean,
@@ -464,6 +534,7 @@ template <class E> struct Launchers {
 
     static void fill(Kernels *k) {
         k->norm_forward = forward_of;
+        k->residual_norm = residual_of;
         k->norm_backward = backward_of;
         k->norm_statistics = statistics_of;
         k->norm_merge = merge_of;

@@ -32,6 +32,10 @@ size_t norm_workspace(int64_t T, int64_t C);
 /* Local. Whole rows. y[T,C], mean[T], rstd[T]; mean and rstd may be NULL (nothing is kept). y may
  * be x. */
 void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x);
+/* Local. Whole rows, ld = C. Both ends of a sum that was owed, in one pass: stream[T,C] += addend + bias as bias_residual
+ * does it (layers/activation.h; bias may be NULL), then y = norm(stream) as norm_forward does it, to the bit. */
+void residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend, const float *bias,
+                   Act *y, float *mean, float *rstd);
 /* Local. Whole rows. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by
  * fixed panels of tokens. */
 void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x, const float *mean,

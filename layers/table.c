@@ -8,6 +8,7 @@ const Kernels kernels_table = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .norm_forward = norm_forward,
+    .residual_norm = residual_norm,
     .norm_backward = norm_backward,
     .norm_statistics = norm_statistics,
     .norm_merge = norm_merge,

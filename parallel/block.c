@@ -101,11 +101,64 @@ static void probe_middle(Model *m, const char *name, int l, const Act *at, SideK
     probe(m, &(Probe){.name = name, .layer = l, .at = at, .rows = ROWS_MIDDLE, .side = side});
 }
 
-void block_forward_qkv(Model *m, int l, const Tokens *tk, BlockActs *a) {
+/* A stretch of the residual stream, and the norm that reads it. */
+typedef struct Stream {
+    const char *name; // of h, for those who look
+    int layer, w, b;
+    Act *x, *h;
+    float *mean, *rstd;
+} Stream;
+
+/* What block l reads; behind the last block, the head. */
+static Stream stream_into(const Model *m, int l) {
+    if (l == m->shape.config.layers)
+        return (Stream){.name = "h",
+                        .layer = -1,
+                        .w = m->lnf_w,
+                        .b = m->lnf_b,
+                        .x = m->x_last,
+                        .h = m->h_last,
+                        .mean = m->mean_last,
+                        .rstd = m->rstd_last};
     const BlockTensors *w = &m->blocks[l];
-    norm_of(m, w->ln1_w, w->ln1_b, tk, a->h1, a->mean1, a->rstd1, a->x);
-    probe_norm(m, "h1", l, a->h1, false);
-    linear_forward(m, LINEAR_QKV, tk, a->qkv, a->h1, w->qkv_w, w->qkv_b, NULL, EPI_NONE, NULL);
+    const BlockActs *a = &m->acts[l];
+    return (Stream){"h1", l, w->ln1_w, w->ln1_b, a->x, a->h1, a->mean1, a->rstd1};
+}
+
+/* What its MLP reads. */
+static Stream stream_within(const Model *m, int l) {
+    const BlockTensors *w = &m->blocks[l];
+    const BlockActs *a = &m->acts[l];
+    return (Stream){"h2", l, w->ln2_w, w->ln2_b, a->x2, a->h2, a->mean2, a->rstd2};
+}
+
+static void norm_stream(Model *m, const Tokens *tk, const Stream *s) {
+    norm_of(m, s->w, s->b, tk, s->h, s->mean, s->rstd, s->x);
+    probe_norm(m, s->name, s->layer, s->h, false);
+}
+
+/* s->x = addend + x w + b, and its norm: on the way, where this rank has whole rows that its product could not complete. */
+static void add_to_stream(Model *m, const Tokens *tk, LinearFront *f, const Stream *s) {
+    NormOf n = {norm_args(m, s->w, s->b, tk->T_x), s->h, s->mean, s->rstd};
+    bool whole = !grid_comm(m->grid, axes_of("y")) && m->w.C == m->shape.config.channels;
+    bool together = linear_owes(m, f->kind) && whole && !m->exact;
+    f->y = s->x, f->norm = together ? &n : NULL;
+    linear_forward(m, tk, f);
+    if (together)
+        probe_norm(m, s->name, s->layer, s->h, false);
+    else
+        norm_stream(m, tk, s);
+}
+
+void block_norm(Model *m, int l, const Tokens *tk) {
+    Stream s = stream_into(m, l);
+    norm_stream(m, tk, &s);
+}
+
+void block_forward_qkv(Model *m, int l, const Tokens *tk) {
+    const BlockTensors *w = &m->blocks[l];
+    const BlockActs *a = &m->acts[l];
+    linear_forward(m, tk, &(LinearFront){LINEAR_QKV, w->qkv_w, w->qkv_b, .y = a->qkv, .x = a->h1});
     rotate(m, a->qkv, tk, +1);
 }
 
@@ -114,55 +167,70 @@ void block_attend_cache(Model *m, BlockActs *a, const Act *cache, int64_t pos) {
     m->k->attention_decode(m->team, &at, a->att, a->qkv, cache, pos);
 }
 
-/* x2 = x + att Wo. */
-static void attn_out(Model *m, int l, const Tokens *tk, BlockActs *a) {
+/* x2 = x + att Wo, and its norm. */
+static void attn_out(Model *m, int l, const Tokens *tk) {
     const BlockTensors *w = &m->blocks[l];
-    linear_forward(m, LINEAR_ATTN_OUT, tk, a->x2, a->att, w->attn_out_w, w->attn_out_b, a->x,
-                   EPI_NONE, NULL);
+    const BlockActs *a = &m->acts[l];
+    Stream s = stream_within(m, l);
+    add_to_stream(
+        m, tk,
+        &(LinearFront){LINEAR_ATTN_OUT, w->attn_out_w, w->attn_out_b, .x = a->att, .addend = a->x},
+        &s);
 }
 
-/* act(norm(x2) Wup) */
-static void up(Model *m, int l, const Tokens *tk, BlockActs *a) {
+/* act(h2 Wup) */
+static void up(Model *m, int l, const Tokens *tk) {
     const BlockTensors *w = &m->blocks[l];
-    norm_of(m, w->ln2_w, w->ln2_b, tk, a->h2, a->mean2, a->rstd2, a->x2);
-    probe_norm(m, "h2", l, a->h2, false);
+    const BlockActs *a = &m->acts[l];
+    LinearFront f = {LINEAR_UP, w->up_w, w->up_b, .y = a->pre, .x = a->h2};
     if (m->shape.config.act == ACT_GELU) { // act = gelu(pre) inside the product
-        linear_forward(m, LINEAR_UP, tk, a->act, a->h2, w->up_w, w->up_b, NULL, EPI_GELU, a->pre);
+        f.y = a->act, f.epilogue = EPI_GELU, f.aux = a->pre;
+        linear_forward(m, tk, &f);
     } else {
-        linear_forward(m, LINEAR_UP, tk, a->pre, a->h2, w->up_w, w->up_b, NULL, EPI_NONE, NULL);
+        linear_forward(m, tk, &f);
         m->k->swiglu_forward(m->team, a->act, a->pre, tk->rows, m->w.F);
     }
     probe_middle(m, "act", l, a->act, SIDE_ACT);
 }
 
-void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next) {
+void block_forward_mlp(Model *m, int l, const Tokens *tk) {
     const BlockTensors *w = &m->blocks[l];
-    attn_out(m, l, tk, a);
-    up(m, l, tk, a);
-    linear_forward(m, LINEAR_DOWN, tk, x_next, a->act, w->down_w, w->down_b, a->x2, EPI_NONE, NULL);
+    const BlockActs *a = &m->acts[l];
+    Stream next = stream_into(m, l + 1);
+    attn_out(m, l, tk);
+    up(m, l, tk);
+    add_to_stream(m, tk,
+                  &(LinearFront){LINEAR_DOWN, w->down_w, w->down_b, .x = a->act, .addend = a->x2},
+                  &next);
 }
 
-static void attend(Model *m, int l, const Tokens *tk, BlockActs *a) {
+static void attend(Model *m, int l, const Tokens *tk) {
+    const BlockActs *a = &m->acts[l];
     Attention at = attention_args(m, tk->B, tk->S);
     m->k->attention_forward(m->team, &at, a->att, a->lse, a->qkv);
     probe_middle(m, "att", l, a->att, SIDE_ATT);
 }
 
-void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next) {
-    block_forward_qkv(m, l, tk, a);
-    attend(m, l, tk, a);
-    block_forward_mlp(m, l, tk, a, x_next);
+void block_forward(Model *m, int l, const Tokens *tk) {
+    block_forward_qkv(m, l, tk);
+    attend(m, l, tk);
+    block_forward_mlp(m, l, tk);
 }
 
 /* Full recompute: all that backward of the block reads. Its last product is the next block's input, which is there; and
  * where x2 was kept, the sum that made it is not made again. Source: Oases (2023), section 4. */
-static void block_again(Model *m, int l, BlockActs *a) {
+static void block_again(Model *m, int l) {
     const Tokens *tk = &m->tk;
+    Stream s = stream_within(m, l);
     m->stored.recompute = true;
-    block_forward_qkv(m, l, tk, a);
-    attend(m, l, tk, a);
-    if (!m->keeps_x2) attn_out(m, l, tk, a);
-    up(m, l, tk, a);
+    block_norm(m, l, tk);
+    block_forward_qkv(m, l, tk);
+    attend(m, l, tk);
+    if (m->keeps_x2)
+        norm_stream(m, tk, &s);
+    else
+        attn_out(m, l, tk);
+    up(m, l, tk);
     m->stored.recompute = false;
 }
 
@@ -218,18 +286,18 @@ static void attend_backward(Model *m, int l, BlockActs *a) {
     bring_back_norm(m, w->ln1_w, w->ln1_b, a->h1, a->x, a->mean1, a->rstd1);
 }
 
-void block_backward(Model *m, int l, BlockActs *acts) {
+void block_backward(Model *m, int l) {
     const BlockTensors *w = &m->blocks[l];
-    BlockActs *a = &acts[l];
+    BlockActs *a = &m->acts[l];
     bool full = m->shape.recompute == RECOMPUTE_FULL, last = l + 1 == m->shape.config.layers;
     bool early =
         full && m->shape.overlap.bulk && !m->shape.overlap.ring; // a ring's buffer is in use
-    if (full && (last || !early)) block_again(m, l, a);
+    if (full && (last || !early)) block_again(m, l);
     mlp_backward(m, l, a);
     attend_backward(m, l, a);
     LinearBack qkv = {.kind = LINEAR_QKV, .w = w->qkv_w, .dx = m->dh, .dy = m->dqkv, .x = a->h1};
     linear_backward_begin(m, &qkv, w->qkv_b);
-    if (early && l > 0) block_again(m, l - 1, &acts[l - 1]);
+    if (early && l > 0) block_again(m, l - 1);
     linear_backward_end(m, &qkv);
     norm_of_backward(m, w->ln1_w, w->ln1_b, &m->tk, m->dx, m->dh, a->x, a->mean1, a->rstd1);
     probe_norm(m, "dx", l, m->dx, true);

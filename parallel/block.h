@@ -5,19 +5,20 @@
 
 #include "parallel/model.h"
 
-/* Collective over x and y, as everything here. x_next = block l of acts->x: the tokens tk. Fills acts. */
-void block_forward(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next);
+/* Collective over x and y, as everything here. Of block l and the tokens tk: h1, the norm of its input x, which is there. */
+void block_norm(Model *m, int l, const Tokens *tk);
+/* From x and h1 to the next block's, or behind the last one to x_last and h_last. Fills m->acts[l]. */
+void block_forward(Model *m, int l, const Tokens *tk);
 /* The part before attention: qkv, rotated. */
-void block_forward_qkv(Model *m, int l, const Tokens *tk, BlockActs *a);
+void block_forward_qkv(Model *m, int l, const Tokens *tk);
 /* Local. The part in between, of one token at position pos: att = attention of qkv's queries over
  * cache[S, 2 Hkv D]. */
 void block_attend_cache(Model *m, BlockActs *a, const Act *cache, int64_t pos);
-/* The part of a block behind attention: x_next = x2 + MLP(norm(x2)), x2 = x + att Wo. */
-void block_forward_mlp(Model *m, int l, const Tokens *tk, BlockActs *a, Act *x_next);
+/* The part of a block behind attention: x' = x2 + MLP(norm(x2)), x2 = x + att Wo; and the norm of x'. */
+void block_forward_mlp(Model *m, int l, const Tokens *tk);
 /* m->dx: gradient of the output of block l in, of its input out. Adds the gradients of the block's weights. With full
- * recompute and bulk the block before it is made again while the last sum of this one is on its way. acts: of all
- * blocks. */
-void block_backward(Model *m, int l, BlockActs *acts);
+ * recompute and bulk the block before it is made again while the last sum of this one is on its way. */
+void block_backward(Model *m, int l);
 
 /* Norm with weight w and bias b of the table over rows [T_x, C/y] of the stream; mean and rstd are
  * kept. */

@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "parallel/calibrate_parts.h"
 
-enum { VERSION = 3, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 4, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 

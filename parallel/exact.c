@@ -144,17 +144,16 @@ static const int64_t *forward_sum(Model *m, const Linear *l, const Tokens *tk, c
     return path_run(&l->y, COLL_I64, m->ex.sum, tk->rows, l->N, m->ex.part, m->ex.tmp);
 }
 
-void exact_linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x,
-                          int w, int b, const float *addend, Epilogue epilogue, float *aux) {
-    const Linear *l = &m->linear[kind];
-    int64_t rows = rows_out(kind, tk), N = l->N_stored;
-    float *sum = epilogue == EPI_GELU ? aux : y;
-    const int64_t *whole =
-        m->grid->layout.stay ? stay_forward(m, l, tk, x, w) : forward_sum(m, l, tk, x, w);
+void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
+    const Linear *l = &m->linear[f->kind];
+    int64_t rows = rows_out(f->kind, tk), N = l->N_stored;
+    const float *bias = f->b < 0 ? NULL : m->tensors.t[f->b].param;
+    float *sum = f->epilogue == EPI_GELU ? f->aux : f->y;
+    const int64_t *whole = m->grid->layout.stay ? stay_forward(m, l, tk, f->x, f->w)
+                                                : forward_sum(m, l, tk, f->x, f->w);
     m->k->exact_to_float(m->team, sum, whole, rows * N, EXACT_ACTIVATIONS);
-    if (addend || b >= 0)
-        m->k->bias_residual(m->team, sum, addend, b < 0 ? NULL : m->tensors.t[b].param, rows, N);
-    if (epilogue == EPI_GELU) m->k->gelu_forward(m->team, y, sum, rows * N);
+    if (f->addend || bias) m->k->bias_residual(m->team, sum, f->addend, bias, rows, N);
+    if (f->epilogue == EPI_GELU) m->k->gelu_forward(m->team, f->y, sum, rows * N);
 }
 
 /* Sums a panel over a group at its owner, who gets it in `to`; NULL elsewhere. */

@@ -26,8 +26,7 @@ void exact_workspace(Model *m, Arena *a);
 int64_t exact_head_rows(const Model *m, int64_t rows);
 
 /* As their namesakes in linear.h, block.h and head.c. */
-void exact_linear_forward(Model *m, LinearKind kind, const Tokens *tk, float *y, const float *x,
-                          int w, int b, const float *addend, Epilogue epilogue, float *aux);
+void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f);
 void exact_linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, const float *dy,
                            const float *x, int w, int b, Epilogue epilogue, float *aux);
 void exact_norm(Model *m, const Norm *n, float *y, float *mean, float *rstd, const float *x);

@@ -82,7 +82,6 @@ void generator_free(Generator *g) {
 /* Logits after row `row` of the last block's output. */
 static const float *logits_of(Generator *g, const Tokens *tk, int64_t row) {
     Model *m = &g->m;
-    norm_of(m, m->lnf_w, m->lnf_b, tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
     head_logits(m, tk, g->row, m->h_last, row, 1);
     m->k->to_floats(g->logits, g->row, m->shape.config.vocab);
     return g->logits;
@@ -105,9 +104,9 @@ const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
     Tokens tk = tokens_of(m, 1, n, 0);
     model_tokens(m, &tk, n, g->seen, NULL);
     embed(m, &tk, m->inputs, m->acts[0].x);
+    block_norm(m, 0, &tk);
     for (int l = 0; l < c->layers; l++) {
-        Act *next = l + 1 < c->layers ? m->acts[l + 1].x : m->x_last;
-        block_forward(m, l, &tk, &m->acts[l], next);
+        block_forward(m, l, &tk);
         remember(g, l, m->acts[l].qkv, 0, n);
     }
     return logits_of(g, &tk, n - 1);
@@ -127,12 +126,13 @@ const float *generator_next(Generator *g, int32_t token) {
     Tokens tk = tokens_of(m, 1, 1, pos);
     model_tokens(m, &tk, 1, &token, NULL);
     embed(m, &tk, m->inputs, m->acts[0].x);
+    block_norm(m, 0, &tk);
     for (int l = 0; l < c->layers; l++) {
         BlockActs *a = &m->acts[l];
-        block_forward_qkv(m, l, &tk, a);
+        block_forward_qkv(m, l, &tk);
         remember(g, l, a->qkv, pos, 1);
         block_attend_cache(m, a, g->cache[l], pos);
-        block_forward_mlp(m, l, &tk, a, l + 1 < c->layers ? m->acts[l + 1].x : m->x_last);
+        block_forward_mlp(m, l, &tk);
     }
     return logits_of(g, &tk, 0);
 }

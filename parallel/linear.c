@@ -215,29 +215,44 @@ static Pieces forward_pieces(Model *m, const Linear *l, const Tokens *tk, Act *y
     return c;
 }
 
-void linear_forward(Model *m, LinearKind kind, const Tokens *tk, Act *y, const Act *x, int w, int b,
-                    const Act *addend, Epilogue epilogue, Act *aux) {
-    const Linear *l = &m->linear[kind];
-    const float *bias = bias_of(m, b);
+bool linear_owes(const Model *m, LinearKind kind) {
+    return m->grid->layout.stay || m->linear[kind].y.n > 0;
+}
+
+/* What an epilogue would have done, on a sum that is whole now. */
+static void complete(Model *m, const LinearFront *f, Act *sum, int64_t rows) {
+    int64_t N = m->linear[f->kind].N_stored;
+    const float *bias = bias_of(m, f->b);
+    const NormOf *n = f->norm;
+    if (n)
+        m->k->residual_norm(m->team, &n->args, sum, f->addend, bias, n->h, n->mean, n->rstd);
+    else if (f->addend || bias)
+        m->k->bias_residual(m->team, sum, f->addend, bias, rows, N);
+}
+
+void linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
+    const Linear *l = &m->linear[f->kind];
+    const float *bias = bias_of(m, f->b);
     if (m->exact) {
-        exact_linear_forward(m, kind, tk, y, x, w, b, addend, epilogue, aux);
+        exact_linear_forward(m, tk, f);
         return;
     }
-    bool stay = m->grid->layout.stay, owed = stay || l->y.n > 0, gelu = epilogue == EPI_GELU;
-    Act *sum = gelu ? aux : y; // before the activation
-    int64_t rows = rows_out(kind, tk), N = l->N_stored;
-    if (stay) {
-        summa_forward(m, l, tk, sum, x, w);
+    bool owed = linear_owes(m, f->kind), gelu = f->epilogue == EPI_GELU;
+    Act *sum = gelu ? f->aux : f->y; // before the activation
+    int64_t rows = rows_out(f->kind, tk);
+    if (m->grid->layout.stay) {
+        summa_forward(m, l, tk, sum, f->x, f->w);
     } else {
-        Pieces c = forward_pieces(m, l, tk, owed ? sum : y, x, w);
-        if (!owed) c.p.addend = addend, c.p.bias = bias, c.p.epilogue = epilogue, c.p.aux = aux;
+        Pieces c = forward_pieces(m, l, tk, owed ? sum : f->y, f->x, f->w);
+        if (!owed)
+            c.p.addend = f->addend, c.p.bias = bias, c.p.epilogue = f->epilogue, c.p.aux = f->aux;
         const Act *in = pieces_begin(&c);
-        probe_gathered(m, looks[kind].x, w, in, looks[kind].x_wide, &l->x);
+        probe_gathered(m, looks[f->kind].x, f->w, in, looks[f->kind].x_wide, &l->x);
         pieces_end(&c);
     }
-    if (owed && (addend || bias)) m->k->bias_residual(m->team, sum, addend, bias, rows, N);
-    probe_y(m, l, w, sum, addend, bias);
-    if (owed && gelu) m->k->gelu_forward(m->team, y, sum, rows * N);
+    if (owed) complete(m, f, sum, rows);
+    probe_y(m, l, f->w, sum, f->addend, bias);
+    if (owed && gelu) m->k->gelu_forward(m->team, f->y, sum, rows * l->N_stored);
 }
 
 /* Does a bias' gradient come with dw = x' dy? Of the dy that is stored, once: what is gathered along an axis is counted by

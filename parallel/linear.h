@@ -4,7 +4,8 @@
  *   forward   x    [T/d.z.x, C/y]    ->   [T/d.z, C/y]           all_gather
  *             w    flat over z       ->   [C/y, N/x]             all_gather
  *             y    [T/d.z, N/x.y]    <-   [T/d.z, N/x] +y        reduce_scatter, or all_reduce
- *                  then + b, + addend, gelu, where they could not be part of the product
+ *                  then + b, + addend, gelu, where they could not be part of the product, and on the stream the
+ *                  norm of it in one pass with them
  *   backward  dy   gathered where y was scattered; x and w gathered again
  *             dx   back to the storage of x, its debt paid
  *             dw   [C/y, N/x] +d.z   ->   flat over z            reduce_scatter; the sum over d waits
@@ -32,6 +33,13 @@ typedef struct Linear {
     Path x, y, dy, dx;
     const char *what_w, *what_dw;
 } Linear;
+
+/* A norm of the stream: which, into what, and its statistics. */
+typedef struct NormOf {
+    Norm args;
+    Act *h;
+    float *mean, *rstd;
+} NormOf;
 
 /* Room for what is gathered or partial; NULL where nothing is. */
 typedef struct MeshWork {
@@ -61,10 +69,20 @@ typedef struct ExactWork {
 /* Local. The linear layers of a grid, for widths w. */
 void linear_plan(Linear *l, LinearKind kind, const Grid *g, const Widths *w);
 
+/* Local, pure. Is the sum of its product owed, so that bias and addend come after it and not with it? */
+bool linear_owes(const Model *m, LinearKind kind);
+
 /* Collective over the axes of the layer. y = addend + x w + b, or aux = that and y = gelu(aux). w, b:
  * indices into the table of tensors, b may be -1; addend and aux may be NULL. */
-void linear_forward(Model *m, LinearKind kind, const Tokens *tk, Act *y, const Act *x, int w, int b,
-                    const Act *addend, Epilogue epilogue, Act *aux);
+typedef struct LinearFront {
+    LinearKind kind;
+    int w, b;
+    Act *y, *aux;
+    const Act *x, *addend;
+    Epilogue epilogue;
+    const NormOf *norm; // of y, where linear_owes and there is an addend; else NULL
+} LinearFront;
+void linear_forward(Model *m, const Tokens *tk, const LinearFront *f);
 /* Collective over the axes of the layer. dx = dy w' (times gelu'(aux) with EPI_DGELU), dw += x' dy,
  * db += column sums of dy. */
 void linear_backward(Model *m, LinearKind kind, Act *dx, const Act *dy, const Act *x, int w, int b,

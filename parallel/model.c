@@ -246,8 +246,8 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
         m->twin = mem_calloc(1, sizeof *m->twin);
         m->twin->acts = mem_calloc(L, sizeof *m->acts);
     }
-    m->keeps_x2 = shape->training && shape->recompute == RECOMPUTE_FULL &&
-                  (m->grid->layout.stay || m->linear[LINEAR_ATTN_OUT].y.n > 0);
+    m->keeps_x2 =
+        shape->training && shape->recompute == RECOMPUTE_FULL && linear_owes(m, LINEAR_ATTN_OUT);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
@@ -348,13 +348,10 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
 
 /* x_last, and h_last = norm(x_last). */
 static void forward(Model *m) {
-    int L = (int)m->shape.config.layers;
     stored_begin(m);
     embed(m, &m->tk, m->inputs, m->acts[0].x);
-    for (int l = 0; l < L; l++)
-        block_forward(m, l, &m->tk, &m->acts[l], l + 1 < L ? m->acts[l + 1].x : m->x_last);
-    norm_of(m, m->lnf_w, m->lnf_b, &m->tk, m->h_last, m->mean_last, m->rstd_last, m->x_last);
-    probe_norm(m, "h", -1, m->h_last, false);
+    block_norm(m, 0, &m->tk);
+    for (int l = 0; l < m->shape.config.layers; l++) block_forward(m, l, &m->tk);
 }
 
 /* The gradients of a layer are final when the last pass of a step has left the layer before it: then none is on its way to
@@ -366,7 +363,7 @@ static void backward(Model *m, bool sums) {
                      m->rstd_last);
     probe_norm(m, "dx'", -1, m->dx, true);
     for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) {
-        block_backward(m, l, m->acts);
+        block_backward(m, l);
         if (sums) grad_sums_start(m, l + 1);
     }
     embed_backward(m, &m->tk, m->inputs, m->dx);

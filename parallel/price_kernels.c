@@ -62,13 +62,21 @@ static void price_rope(Team *t, const Rope *r, Act *qkv, int direction) {
 
 /* ---- norms */
 
+static uint32_t norm_flags(const Norm *n) {
+    return n->kind == NORM_RMS ? WORK_RMS : 0;
+}
 static void norm_work(const Norm *n, WorkKind kind, int64_t parts) {
-    act_work(kind, n->kind == NORM_RMS ? WORK_RMS : 0, n->T, n->C, parts, 0, 0);
+    act_work(kind, norm_flags(n), n->T, n->C, parts, 0, 0);
 }
 static void price_norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd,
                                const Act *x) {
     (void)t, (void)y, (void)mean, (void)rstd, (void)x;
     norm_work(n, WORK_NORM, 0);
+}
+static void price_residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend,
+                                const float *bias, Act *y, float *mean, float *rstd) {
+    (void)t, (void)stream, (void)addend, (void)y, (void)mean, (void)rstd;
+    act_work(WORK_RESIDUAL_NORM, norm_flags(n) | (bias ? WORK_BIAS : 0u), n->T, n->C, 0, 0, 0);
 }
 static void price_norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                                 const float *mean, const float *rstd) {
@@ -257,6 +265,7 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
                                   .embedding_forward = price_embedding_forward,
                                   .embedding_backward = price_embedding_backward,
                                   .norm_forward = price_norm_forward,
+                                  .residual_norm = price_residual_norm,
                                   .norm_backward = price_norm_backward,
                                   .norm_statistics = price_norm_statistics,
                                   .norm_merge = price_norm_merge,

@@ -150,6 +150,20 @@ static double norm(const Pass *p, bool backward, double *behind) {
     return acts_beside(p, cut[backward][0], flags, p->T_x, p->w.C_n) + *behind;
 }
 
+/* What comes behind a product of the stream: if its sum is owed addend and bias, and the norm; in one pass where rows are
+ * whole. */
+static double stream_front(const Pass *p, bool owed, double *behind) {
+    const Config *c = &p->s->shape.config;
+    uint32_t bias = c->bias ? WORK_BIAS : 0;
+    double residual = 0;
+    *behind = 0;
+    if (owed && p->Y == 1)
+        return acts_beside(p, WORK_RESIDUAL_NORM, bias | (c->norm == NORM_RMS ? WORK_RMS : 0),
+                           p->T_x, p->w.C);
+    if (owed) residual = acts_beside(p, WORK_BIAS_RESIDUAL, WORK_ADDEND | bias, p->T_x, p->w.C);
+    return residual + norm(p, false, behind);
+}
+
 static double attention(const Pass *p, WorkKind kind) {
     const PriceShape *s = &p->s->shape;
     Work a = {.kind = kind,
@@ -173,12 +187,10 @@ static void between(Pass *p) {
     bool gelu = c->act == ACT_GELU, stay = p->layout.stay;
     bool wide_owed = stay || p->Y > 1, narrow_owed = stay || p->X > 1;
     uint32_t bias = c->bias ? WORK_BIAS : 0;
-    double residual =
-        narrow_owed ? acts_beside(p, WORK_BIAS_RESIDUAL, WORK_ADDEND | bias, p->T_x, w->C) : 0;
     double act = gelu ? acts_beside(p, WORK_GELU, 0, p->rows * w->F, 0)
                       : acts_beside(p, WORK_SWIGLU, 0, p->rows, w->F);
     qkv->front = attention(p, WORK_ATTENTION);
-    out->front = residual + norm(p, false, &out->front_norm);
+    out->front = stream_front(p, narrow_owed, &out->front_norm);
     down->front = out->front, down->front_norm = out->front_norm;
     up->front = gelu && !wide_owed ? 0 : act;
     qkv->back = norm(p, true, &qkv->back_norm);

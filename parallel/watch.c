@@ -45,6 +45,11 @@ static void embedding_backward_(Team *t, const Embedding *e, const Act *dx) {
 static void norm_forward_(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
     WATCH("norm forward", NULL, 0, inner->norm_forward(t, n, y, mean, rstd, x));
 }
+static void residual_norm_(Team *t, const Norm *n, Act *stream, const Act *addend,
+                           const float *bias, Act *y, float *mean, float *rstd) {
+    WATCH("residual and norm", NULL, 0,
+          inner->residual_norm(t, n, stream, addend, bias, y, mean, rstd));
+}
 static void norm_backward_(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                            const float *mean, const float *rstd) {
     WATCH("norm backward", NULL, 0, inner->norm_backward(t, n, dx, dy, x, mean, rstd));
@@ -239,6 +244,7 @@ const Kernels *kernels_watched(const Kernels *k, KernelWatch f, void *ctx) {
     table.product = product_;
     table.embedding_forward = embedding_forward_, table.embedding_backward = embedding_backward_;
     table.norm_forward = norm_forward_, table.norm_backward = norm_backward_;
+    table.residual_norm = residual_norm_;
     table.norm_statistics = norm_statistics_, table.norm_merge = norm_merge_;
     table.norm_apply = norm_apply_;
     table.norm_backward_sums = norm_backward_sums_;

@@ -54,6 +54,8 @@ static Passes passes_of(const Work *w) {
     case WORK_NORM:
     case WORK_NORM_APPLY:
         return (Passes){2, 0, 2};
+    case WORK_RESIDUAL_NORM: // the stream both ways, its norm
+        return (Passes){4, 0, 2};
     case WORK_NORM_BACKWARD:
         return (Passes){4, 0, 2};
     case WORK_NORM_STATISTICS:
@@ -129,6 +131,7 @@ const char *work_name(const Work *w, char buf[64]) {
                                                "attention",
                                                "attention backward",
                                                "norm",
+                                               "residual and norm",
                                                "norm backward",
                                                "norm statistics",
                                                "norm merge",

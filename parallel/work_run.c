@@ -111,8 +111,12 @@ static void run_norm(Run *r) {
     float *mean = room(r, n.T), *rstd = room(r, n.T), *stats = room(r, 2 * n.T);
     bool backward = kind == WORK_NORM_BACKWARD || kind == WORK_NORM_BACKWARD_APPLY;
     if (backward) dy = room(r, n.T * n.C);
+    float *addend = kind == WORK_RESIDUAL_NORM ? room(r, n.T * n.C) : NULL;
+    float *bias = has(r, WORK_BIAS) ? room(r, n.C) : NULL;
     if (sizing(r)) return;
     if (kind == WORK_NORM) r->k->norm_forward(r->team, &n, y, mean, rstd, x);
+    if (kind == WORK_RESIDUAL_NORM)
+        r->k->residual_norm(r->team, &n, x, addend, bias, y, mean, rstd);
     if (kind == WORK_NORM_BACKWARD) r->k->norm_backward(r->team, &n, y, dy, x, mean, rstd);
     if (kind == WORK_NORM_STATISTICS) r->k->norm_statistics(r->team, &n, stats, x);
     if (kind == WORK_NORM_APPLY) r->k->norm_apply(r->team, &n, y, x, mean, rstd);

@@ -360,7 +360,7 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"slowest\": 1.5", "\"slowest\": 0.5"},
                                          {"256.0", "1000.0"},
                                          {"all_gather", "all_scatter"},
-                                         {"\"calibration\": 3", "\"calibration\": 1"},
+                                         {"\"calibration\": 4", "\"calibration\": 1"},
                                          {"\"doubts\": 3", "\"doubts\": -3"},
                                          {"12:00:00Z", "12:00:00.000000Z"},
                                          {"1e-6", "-1e-6"},

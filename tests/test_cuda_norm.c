@@ -114,6 +114,54 @@ TEST(cuda_norm_matches_double) {
             }
 }
 
+/* Bits of a row of the stream that is made whole on the way, and of its norm, are those of bias_residual and norm_forward,
+ * which are held against double. */
+static bool check_residual(const Case *c, bool bf16, bool bias) {
+    int64_t T = c->T, C = c->C, n = T * C;
+    const Kernels *k = kernels_cuda(bf16);
+    Words x = moved(n, 1, c->offset, 1, bf16, c->skew), x2 = moved(n, 1, c->offset, 1, bf16, 0);
+    Words a = words(n, 1, 2, bf16, c->skew), b = words(C, 1, 3, false, c->skew);
+    Words gamma = words(C, 1, 4, false, 0), beta = words(C, 1, 5, false, 0);
+    Words y = words_empty(n, bf16, c->skew), y2 = words_empty(n, bf16, 0);
+    Words stats = words_empty(2 * T, false, 0), stats2 = words_empty(2 * T, false, 0);
+    double *sum = doubles_copy(x.host, n);
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += (double)a.host[i] + (bias ? (double)b.host[i % C] : 0);
+    Norm norm = {.kind = c->kind, .T = T, .C = C, .eps = (float)eps, .gamma = gamma.device};
+    norm.beta = c->beta ? beta.device : NULL;
+    float *biases = bias ? b.device : NULL;
+    k->residual_norm(NULL, &norm, x.device, a.device, biases, y.device, stats.device,
+                     stats.device + T);
+    k->bias_residual(NULL, x2.device, a.device, biases, T, C);
+    k->norm_forward(NULL, &norm, y2.device, stats2.device, stats2.device + T, x2.device);
+    words_get(&x), words_get(&y), words_get(&stats);
+    words_get(&x2), words_get(&y2), words_get(&stats2);
+    bool fine = near_all("stream", x.host, sum, n, word_error(bf16) + 2e-7) &&
+                same_bits(x.host, x2.host, n);
+    // a row that is not aligned is added up in another order
+    if (c->skew == 0)
+        return fine && same_bits(y.host, y2.host, n) && same_bits(stats.host, stats2.host, 2 * T);
+    double tol = tolerance(c, bf16);
+    return fine && near_all("y", y.host, doubles_copy(y2.host, n), n, 2 * tol) &&
+           near_all("statistics", stats.host, doubles_copy(stats2.host, 2 * T), 2 * T,
+                    tolerance(c, false));
+}
+
+TEST(cuda_residual_norm_has_the_bits_of_both_its_halves) {
+    for (EACH_WORD(bf16))
+        for (EACH_ORDER(o))
+            for (int i = 0; i < CASES * 2; i++) {
+                const Case *c = &cases[i / 2];
+                if (c->C > 1000 && (o->order != EMU_RANDOM || i % 2) && !test_long()) continue;
+                cuda_begin(*o);
+                if (!check_residual(c, bf16, i % 2 == 0)) {
+                    test_fail(__FILE__, __LINE__, "case %d bf16 %d", i, bf16);
+                    return;
+                }
+                CHECK(cuda_end());
+            }
+}
+
 /* A part of the columns of a matrix, in rows of ld. */
 static Words part_of(const Words *x, int64_t T, int64_t C, int64_t first, int64_t width,
                      int64_t ld) {

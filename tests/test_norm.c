@@ -262,6 +262,35 @@ TEST(norm_may_work_in_place_and_keep_nothing) {
     }
 }
 
+TEST(residual_norm_has_the_bits_of_both_its_halves) {
+    const Case sizes[] = {{NORM_LAYER, 1, 1, true, 0},
+                          {NORM_LAYER, 40, 37, true, 3},
+                          {NORM_RMS, 67, 64, false, 0},
+                          {NORM_RMS, 0, 5, true, 0},
+                          {NORM_LAYER, 300, 131, false, 0}};
+    for (EACH_SET(s))
+        for (int i = 0; i < 5 * 2 * TEAMS; i++) {
+            const Case *c = &sizes[i % 5];
+            int64_t T = c->T, C = c->C;
+            const Kernels *k = kernels_cpu(*s);
+            In in = in_new(c);
+            float *addend = floats(T * C, 1, 8), *bias = i / 5 % 2 ? floats(C, 1, 9) : NULL;
+            float *x = floats_copy(in.x, T * C);
+            Out one = out_new(c), two = out_new(c);
+            Norm n = {.kind = c->kind, .T = T, .C = C, .eps = (float)eps, .gamma = in.gamma};
+            n.beta = c->beta ? in.beta : NULL;
+            Team *t = team_create(team_sizes[i / 10]);
+            k->residual_norm(t, &n, in.x, addend, bias, one.y, one.mean, one.rstd);
+            team_destroy(t);
+            t = team_create(1);
+            k->bias_residual(t, x, addend, bias, T, C);
+            k->norm_forward(t, &n, two.y, two.mean, two.rstd, x);
+            team_destroy(t);
+            CHECK(same_bits(in.x, x, T * C) && out_same(&one, &two, c));
+            CHECK(scratch_end());
+        }
+}
+
 /* sum(dy y) as a function of x[T C], gamma[C], beta[C] in one array. */
 static double loss(const void *ctx, const double *p) {
     const Case *c = ctx;

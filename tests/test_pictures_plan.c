@@ -57,12 +57,12 @@ TEST(the_tape_of_the_readme_is_what_the_code_records) {
     double begin = -1;
     t.n = 0;
     text_put(&t, "%8s  %-26s %8s %8s\n", "at, ms", "", "rows", "ms");
-    for (int i = 0; i < n && norms < 3;
-         i++) { // the first block, forward: from its first norm to the next one's
+    for (int i = 0; i < n && norms < 3; i++) { // the first block, forward, with the next one's norm
         const Event *e = &tape.event[of[i].event];
-        norms += e->kind == EVENT_WORK && tape.work[e->index].kind == WORK_NORM;
+        WorkKind kind = e->kind == EVENT_WORK ? tape.work[e->index].kind : N_WORKS;
+        norms += kind == WORK_NORM || kind == WORK_RESIDUAL_NORM;
         if (norms == 1 && begin < 0) begin = of[i].begin;
-        if (norms == 1 || norms == 2) put_interval(&t, &tape, &m, &of[i], begin);
+        if (norms > 0) put_interval(&t, &tape, &m, &of[i], begin);
     }
     tape_free(&tape);
     CHECK(text_stands_in_readme(&t, "tape"));

@@ -277,6 +277,46 @@ TEST(price_computes_what_the_model_computes) {
     tape_free(&t);
 }
 
+/* Works of the stream in a step of 3 layers: norms by themselves; residuals by themselves; both in one. */
+static void stream_works(const char *spec, Recompute recompute, int n[3]) {
+    Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, recompute);
+    Tape t = {0};
+    Layout l;
+    CHECK(layout_parse(&l, spec, 0, NULL));
+    k.shape.whole = true;
+    price_record(&t, &k.shape, &l, 0);
+    n[0] = n[1] = n[2] = 0;
+    for (int i = 0; i < t.n_events; i++) {
+        if (t.event[i].kind != EVENT_WORK) continue;
+        const Work *w = &t.work[t.event[i].index];
+        n[0] += w->kind == WORK_NORM || w->kind == WORK_NORM_STATISTICS;
+        n[1] += w->kind == WORK_BIAS_RESIDUAL && w->flags & WORK_ADDEND && w->rows > 1;
+        n[2] += w->kind == WORK_RESIDUAL_NORM && w->flags == WORK_BIAS;
+    }
+    tape_free(&t);
+}
+
+TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_owed) {
+    static const struct {
+        const char *spec;
+        Recompute recompute;
+        int n[3];
+    } cases[] = {
+        {"x1", RECOMPUTE_NONE, {7, 0, 0}}, // the product's epilogue adds
+        {"d2.x2", RECOMPUTE_NONE, {1, 0, 6}},     {"x2+sp", RECOMPUTE_SELECTIVE, {1, 0, 6}},
+        {"x2+sp", RECOMPUTE_FULL, {1 + 6, 0, 6}}, // what is there is not added again
+        {"x2+stay=y", RECOMPUTE_NONE, {1, 0, 6}}, {"y2", RECOMPUTE_NONE, {7, 0, 0}},
+        {"x2.y2", RECOMPUTE_NONE, {7, 6, 0}}, // rows are cut
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n[3];
+        stream_works(cases[i].spec, cases[i].recompute, n);
+        for (int j = 0; j < 3; j++)
+            if (n[j] != cases[i].n[j])
+                test_fail(__FILE__, __LINE__, "%s: %d %d %d", cases[i].spec, n[0], n[1], n[2]);
+    }
+}
+
 /* Every ticket is waited for, after it was started. */
 /* Of one rank, under schedules without and with bulk. */
 static void play_one_rank(const Machine *m, double seconds[2]) {

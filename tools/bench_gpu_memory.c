@@ -47,6 +47,10 @@ static void do_norm(char *const at[]) {
     Norm n = norm_of();
     b.k->norm_forward(NULL, &n, at[0], b.mean, b.rstd, at[1]);
 }
+static void do_residual_norm(char *const at[]) {
+    Norm n = norm_of();
+    b.k->residual_norm(NULL, &n, at[0], at[1], b.bias, at[2], b.mean, b.rstd);
+}
 static void do_norm_backward(char *const at[]) {
     Norm n = norm_of();
     b.k->norm_backward(NULL, &n, at[0], at[1], at[2], b.mean, b.rstd);
@@ -183,6 +187,11 @@ void gpu_memory(const Kernels *k) {
     const Row all[] = {
         {"copy", "8n", 8.0 * (double)n, {4 * n, 4 * n}, do_copy},
         {"norm", "4TC + 8T", 2.0 * (double)x + 8.0 * (double)T, {x, x}, do_norm},
+        {"residual and norm",
+         "8TC + 8T",
+         4.0 * (double)x + 8.0 * (double)T,
+         {x, x, x},
+         do_residual_norm},
         {"norm backward",
          "8TC + 8T",
          4.0 * (double)x + 8.0 * (double)T,
