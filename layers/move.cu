@@ -1,4 +1,9 @@
-/* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. */
+/* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. Bound by memory: a copy reads and writes
+ * each byte once, a sum of floats reads 8 and writes 4, to_words reads 4 and writes 2.
+ *
+ * The ladder of copies: rows by their words, which is plain; rows by 16 bytes, where both matrices lie so; one copy of the
+ * driver's, where nothing lies between rows. Sums and to_words: a float in a thread, of what is left or not aligned; 16
+ * bytes of floats in a thread. What is cleared is the driver's from the start. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
