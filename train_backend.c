@@ -82,6 +82,9 @@ void open_backend(Run *r) {
         if (r->group.size > 1) world_use_devices(r->world);
         r->kernels = kernels_cuda(o.dtype == 1);
     }
+    if (o.stochastic_rounding && (!r->device.used || o.dtype != 1))
+        die_usage("--stochastic-rounding is of weights in bf16 words: it needs --backend cuda and "
+                  "--dtype bf16");
     if (o.profile && r->lead) r->kernels = profile_kernels(r->kernels);
 }
 

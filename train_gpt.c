@@ -180,6 +180,7 @@ static void train_step(Run *r) {
     bool skip = (o.skip_loss_z > 0 && loss_z > o.skip_loss_z) ||
                 (o.skip_norm_z > 0 && norm_z > o.skip_norm_z);
     if (may_skip && !skip) model_update_clipped(&r->m, &rule, o.clip);
+    if (skip) model_skip(&r->m, rule.step);
     r->state.step++;
     outer_step(&r->outer, &r->m, r->state.step);
     if (r->state.step == o.steps) outer_meet(&r->outer, &r->m, r->state.step);

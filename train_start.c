@@ -134,6 +134,8 @@ static void plan_model(Run *r) {
                     .overlap = overlap,
                     .training = *o.train || !*o.init, // --memory alone is about training
                     .replay = replay_where(),
+                    .stochastic = o.stochastic_rounding,
+                    .seed = (uint64_t)o.seed,
                     .outer = *o.train || !*o.init ? outer_copies(&r->outer) : 0,
                     .samples = o.sample_every > 0 || *o.prompt};
     model_plan(&r->m, &s, r->kernels, r->team);
@@ -187,6 +189,7 @@ static void load_weights(Run *r, const char *checkpoint) {
     } else {
         tensors_init(model_host(&r->m), r->team, (uint64_t)o.seed);
     }
+    r->m.rounding.step = r->state.step;
     model_push(&r->m);
     outer_begin(&r->outer, &r->m, r->state.step);
 }

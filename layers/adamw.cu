@@ -6,6 +6,7 @@
  * left is the calls. A tensor is one: of GPT-2 124M 148, 98 of them of vectors, which a call of some 2 us outlasts: 0.2 ms
  * beside the 0.9 ms of 124M x 30 bytes at 4.2 TB/s. One call for vectors that lie side by side is the next rung; not measured. */
 #include "layers/cuda/launch.cuh"
+#include "layers/cuda/round.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
 
@@ -23,32 +24,9 @@ struct Update {
     const AdamWNow *now; // NULL: grad_scale is that of this struct
     float grad_scale, shrink, inv_root2, rate;
     float rest1, beta2, rest2, eps; // 1 - beta1, beta2, 1 - beta2
-    bool stochastic;
-    uint64_t seed;
-    int64_t first, step, n;
+    Rounding rounding;              // without columns: to the nearest
+    int64_t n;
 };
-
-/* A word that depends on all bits of (seed, step, index): the finalizer of SplitMix64 (Steele, Lea, Flood 2014). */
-__device__ __forceinline__ uint32_t chance(uint64_t seed, int64_t step, int64_t index) {
-    uint64_t z = seed + static_cast<uint64_t>(step) * 0xd1342543de82ef95u +
-                 static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
-}
-
-__device__ __forceinline__ void round_word(float &y, float x, bool, uint64_t, int64_t, int64_t) {
-    y = x;
-}
-/* Of the 16 bits that are cut off, as many parts in 65536 round up. */
-__device__ __forceinline__ void round_word(bf16 &y, float x, bool stochastic, uint64_t seed,
-                                           int64_t step, int64_t index) {
-    if (stochastic && fabsf(x) < 3e38f) {
-        uint32_t bits = __float_as_uint(x) + (chance(seed, step, index) & 0xffff);
-        x = __uint_as_float(bits & 0xffff0000u);
-    }
-    from_float(y, x);
-}
 
 template <class E, int W> __global__ void update(Update u, E *words) {
     int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
@@ -72,9 +50,7 @@ template <class E, int W> __global__ void update(Update u, E *words) {
     store<float, W>(u.v + i, v);
     if (!words) return;
     Words<E, W> w;
-#pragma unroll
-    for (int j = 0; j < W; j++)
-        round_word(w.at[j], p[j], u.stochastic, u.seed, u.step, u.first + i + j);
+    round_words<W>(w, p, u.rounding, i);
     *reinterpret_cast<Words<E, W> *>(words + i) = w;
 }
 
@@ -101,7 +77,7 @@ void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const fl
     u.eps = static_cast<float>(o->eps);
     u.rest1 = static_cast<float>(1 - o->beta1), u.beta2 = static_cast<float>(o->beta2);
     u.rest2 = static_cast<float>(1 - o->beta2);
-    u.stochastic = o->stochastic, u.seed = o->seed, u.first = o->first, u.step = o->step;
+    if (o->rounding) u.rounding = *o->rounding;
     auto *words = static_cast<E *>(o->words);
     constexpr int W = 4;
     bool aligned = whole_words<float>(param, n) && whole_words<float>(m, 0) &&

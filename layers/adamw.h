@@ -29,17 +29,25 @@ typedef struct AdamWNow {
     bool finite;
 } AdamWNow;
 
+/* How floats become bf16 words, where it is not to the nearest: up with the probability of what rounding down cuts off
+ * (stochastic rounding: what is too small for a word to hold is not lost, in the mean). The chance is a function of seed, step
+ * and the element's number in the whole tensor, so a word does not depend on who makes it. The elements of a call are
+ * begin, begin + 1, ... of a block of rows of `width`, which holds, from row `row` of the tensor on, its columns column[]. */
+typedef struct Rounding {
+    uint64_t seed;
+    int64_t step;
+    int64_t begin, width, row, cols; // cols: of the tensor
+    const int32_t *column;           // [width], on the device
+} Rounding;
+
 typedef struct AdamW {
     double lr, beta1, beta2, eps, weight_decay; // double: 1 - beta2 of a float has lost five digits
     double grad_scale;                          // clipping factor
     int64_t step;                               // 1 for the first update
     // CUDA; elsewhere none of them is set.
-    const AdamWNow *now; // of the device: instead of grad_scale
-    void *words;         // [n] a copy of param in words of storage, which products read
-    bool
-        stochastic; // bf16 words: up with the probability of what rounding down cuts off, else to nearest
-    uint64_t seed; // of that chance, with the step and first + i of element i
-    int64_t first;
+    const AdamWNow *now;      // of the device: instead of grad_scale
+    void *words;              // [n] a copy of param in words of storage, which products read
+    const Rounding *rounding; // of words; NULL: to the nearest
 } AdamW;
 
 /* Local. One pass over n elements. decay: whether weight_decay applies to this tensor. */

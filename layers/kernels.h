@@ -113,7 +113,8 @@ typedef struct Kernels {
                  int64_t n, size_t word);
     void (*add_to)(Team *, float *y, const float *x, int64_t n);
     void (*to_floats)(float *to, const Act *from, int64_t n);
-    void (*to_words)(Act *to, const float *from, int64_t n); // NULL where words are floats
+    // rounding NULL: to the nearest. to_words NULL where words are floats
+    void (*to_words)(Act *to, const float *from, int64_t n, const Rounding *rounding);
     void (*copy_tokens)(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
     double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
@@ -135,11 +136,9 @@ typedef struct Kernels {
     const DeviceClock *clock; // when calls run; NULL: while they are called
 } Kernels;
 
-/* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto"
- * asks for the best. */
+/* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto" asks for the best. */
 const Kernels *kernels_cpu(const char *set);
-/* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16",
- * "avx512", "avx2", "portable". */
+/* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16", "avx512", "avx2", "portable". */
 const char *const *kernels_cpu_sets(void);
 /* Local. The kernels of a GPU whose activations are float or bf16 words (layers/cuda/families.h), or NULL when this
  * program was built without. */

@@ -187,6 +187,7 @@ static void walk(Model *m) {
     cut_activations(m, acts);
     cut_workspace(m, work);
     step_end_room(m, work);
+    rounding_room(m, work);
     if (!m->twin) return;
     BlockActs *own = m->twin->acts;
     *m->twin = *m;
@@ -281,6 +282,7 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (m->k->memory && !m->shape.borrow) mirror_make(m);
+    rounding_make(m);
     step_end_make(m);
 }
 
@@ -314,6 +316,7 @@ void model_free(Model *m) {
     mem_free(m->grad_64);
     mirror_free(m);
     step_end_free(m);
+    rounding_free(m);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }

@@ -35,6 +35,7 @@
 #include "parallel/linear.h"
 #include "parallel/overlap.h"
 #include "parallel/replay.h"
+#include "parallel/rounding.h"
 #include "parallel/shard.h"
 #include "parallel/stored.h"
 #include "parallel/update.h"
@@ -51,8 +52,10 @@ typedef struct ModelShape {
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
     int outer; // copies of the parameters for parallel/outer.h: 0, 1 (anchor), 2 (and velocity)
-    ReplayWhere replay;        // are micro-steps recorded?
-    bool samples;              // a Generator will be made beside it: counted by memory_needed
+    ReplayWhere replay; // are micro-steps recorded?
+    bool samples;       // a Generator will be made beside it: counted by memory_needed
+    bool stochastic;    // bf16 words are made by chance (parallel/rounding.h), of this seed
+    uint64_t seed;
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
@@ -94,6 +97,7 @@ struct Model {
     float scale; // of the last model_step
     int64_t loss_64[2];
     StepEnd end;
+    WordRounding rounding;
     Replay replays[REPLAY_KINDS];
     MeshWork work;            // what is gathered or partial: parallel/linear.h
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it

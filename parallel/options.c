@@ -32,6 +32,9 @@ static size_t training_rows(Options *o, Opt *table) {
          "in the user's cache for other runs; --no-tune: what the library proposes first"},
         {"dtype", OPT_CHOICE, &o->dtype, "fp32", 0, 0, "fp32|bf16",
          "of products; sums and master weights are fp32"},
+        {"stochastic-rounding", OPT_BOOL, &o->stochastic_rounding, "0", 0, 0, "",
+         "on a GPU with --dtype bf16, weights are rounded for products by chance, of --seed, step "
+         "and place, not to the nearest; masters stay fp32"},
         {"recompute", OPT_CHOICE, &o->recompute, "none", 0, 0, "none|selective|full",
          "what backward computes again instead of keeping"},
         {"memory", OPT_BOOL, &o->memory, "0", 0, 0, "", "print the memory table and exit"},

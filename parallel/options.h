@@ -16,7 +16,7 @@ typedef struct Options {
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
     int backend, graphs, calibrate, wait, dtype, recompute, schedule;
-    bool tune, plan, resume, memory, matrix, profile, count, exact;
+    bool tune, stochastic_rounding, plan, resume, memory, matrix, profile, count, exact;
 } Options;
 
 /* Local. The table whose rows point into o. One at a time: the next call returns the same memory. */

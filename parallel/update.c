@@ -237,7 +237,9 @@ void model_words(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         if (t->words == t->param) continue;
-        m->k->to_words(own_words(m, t), t->param, tensor_part(t, PART_PARAM));
+        Rounding r;
+        m->k->to_words(own_words(m, t), t->param, tensor_part(t, PART_PARAM),
+                       rounding_of(m, i, &r));
         if (!all_own(t)) coll_wait(gather_words(m, t));
     }
 }
@@ -247,10 +249,13 @@ void model_update(Model *m, const AdamW *o) {
     enum { MOST_OPEN = 8 };
     Ticket open[MOST_OPEN] = {{0}};
     int n_open = 0;
+    m->rounding.step = o->step;
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         int64_t begin = t->begin[PART_MOMENTS];
+        Rounding r;
         AdamW own = *o;
+        own.rounding = rounding_of(m, i, &r);
         own.words = t->words == t->param ? NULL : own_words(m, t);
         m->k->adamw(m->team, &own, t->param + (begin - t->begin[PART_PARAM]), t->m, t->v,
                     t->grad + (begin - t->begin[PART_GRAD]), tensor_part(t, PART_MOMENTS),
@@ -262,6 +267,11 @@ void model_update(Model *m, const AdamW *o) {
         if (!m->shape.overlap.bulk) coll_wait(*next), *next = (Ticket){0};
     }
     for (int i = 0; i < MOST_OPEN; i++) coll_wait(open[(n_open + i) % MOST_OPEN]);
+}
+
+void model_skip(Model *m, int64_t step) {
+    m->rounding.step = step;
+    if (m->shape.stochastic && has_words(m)) model_words(m);
 }
 
 void model_update_clipped(Model *m, const AdamW *o, double clip) {

@@ -60,5 +60,7 @@ void model_words(Model *m);
  * finite; it may come before model_sums_end. */
 void model_update(Model *m, const AdamW *o);
 void model_update_clipped(Model *m, const AdamW *o, double clip);
+/* Collective over the mesh. Instead of them, in a step that changes no weight: words that are made by chance are that step's. */
+void model_skip(Model *m, int64_t step);
 
 #endif

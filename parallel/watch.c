@@ -144,8 +144,8 @@ static void sum_to_(double *sum, const float *x, int64_t n, bool add) {
 static void adamw_begin_(AdamWNow *o, const Totals *totals, double clip) {
     WATCH("AdamW begin", NULL, 0, inner->adamw_begin(o, totals, clip));
 }
-static void to_words_(Act *to, const float *from, int64_t n) {
-    WATCH("words", NULL, 0, inner->to_words(to, from, n));
+static void to_words_(Act *to, const float *from, int64_t n, const Rounding *rounding) {
+    WATCH("words", NULL, 0, inner->to_words(to, from, n, rounding));
 }
 static void exact_to_float_(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent) {
     WATCH("exact to float", NULL, 0, inner->exact_to_float(t, y, y_64, n, exponent));

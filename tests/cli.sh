@@ -153,6 +153,7 @@ refuses_early "ranks and no number" 2 "--ranks takes" "${train[@]}" --ranks four
 refuses_early "more ranks than threads can be" 2 "at most" "${train[@]}" --ranks 2000
 # Under a launcher the first process alone has the line.
 refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
+refuses "words by chance on the CPU" 2 "--stochastic-rounding is of weights in bf16 words" "${train[@]}" --backend cpu --stochastic-rounding
 refuses "exact in bf16" 2 "--exact needs --dtype fp32" "${train[@]}" --exact --dtype bf16
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3 >out 2>err
 [ "$? $(wc -c <err)" = "2 0" ] && passed=$((passed + 1)) || fail "the second process of a launcher" "it is not silent"

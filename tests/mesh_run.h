@@ -8,7 +8,7 @@
 
 #include "parallel/outer.h"
 
-enum { MESH_STEPS = 5 };
+enum { MESH_STEPS = 5, MESH_SEED = 4711 };
 
 typedef struct MeshRun {
     // what
@@ -32,6 +32,7 @@ typedef struct MeshRun {
         stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
     bool alike; // every coordinate of d sees the same `sequences`
     bool exact;
+    bool stochastic; // words are made by chance, of MESH_SEED
     const char *
         next; // another layout of the same ranks, to which the model moves before step `move`; or NULL
     int move;

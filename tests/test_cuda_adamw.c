@@ -116,11 +116,16 @@ TEST(cuda_adamw_decides_on_the_device) {
 /* Words lie beside the number on either side, as often on each as the distances say; another step, other words; the same
  * step the same words, also when the elements are updated in two calls. */
 TEST(cuda_adamw_rounds_by_chance_without_bias) {
-    enum { N = 20000, CUT = 7000 };
+    enum { N = 20000, CUT = 7000, ROW = 37 };
     const Kernels *k = kernels_cuda(true);
     AdamW o = usual;
-    o.lr = 0, o.weight_decay = 0, o.step = 1, o.stochastic = true, o.seed = 99;
+    Rounding r = {.seed = 99, .step = 1, .width = ROW, .row = 3, .cols = 2 * ROW};
+    o.lr = 0, o.weight_decay = 0, o.step = 1, o.rounding = &r;
     cuda_begin(cuda_orders[0]);
+    int32_t column[ROW], *on_device = cuda_take(ROW, sizeof *on_device, 0);
+    for (int i = 0; i < ROW; i++) column[i] = 2 * ROW - 1 - i;
+    device_put(on_device, column, sizeof column);
+    r.column = on_device;
     Model a = model_new(N, true, 0);
     Words again = words_empty(N, true, 0);
     gradients(&a, 1);
@@ -128,10 +133,14 @@ TEST(cuda_adamw_rounds_by_chance_without_bias) {
     k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, false);
     o.words = again.device;
     k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, CUT, false);
-    o.words = (char *)again.device + CUT * 2, o.first = CUT;
+    o.words = (char *)again.device + CUT * 2, r.begin = CUT;
     k->adamw(NULL, &o, a.param.device + CUT, a.m.device + CUT, a.v.device + CUT,
              a.grad.device + CUT, N - CUT, false);
     model_get(&a), words_get(&again);
+    CHECK(same_bits(a.words.host, again.host, N));
+    r.begin = 0;
+    k->to_words(again.device, a.param.device, N, &r);
+    words_get(&again);
     CHECK(same_bits(a.words.host, again.host, N));
     double sum = 0, variance = 0;
     int up = 0;
@@ -145,7 +154,7 @@ TEST(cuda_adamw_rounds_by_chance_without_bias) {
     }
     CHECK(fabs(sum) < 4 * sqrt(variance)); // 4 standard deviations of the sum of N chances
     CHECK(up > N / 3 && up < 2 * N / 3);
-    o.step = 2, o.first = 0, o.words = again.device;
+    r.step = 2, o.words = again.device;
     k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, false);
     words_get(&again);
     CHECK(!same_bits(a.words.host, again.host, N));

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/debug.h"
+#include "base/rng.h"
 #include "parallel/coll_backend.h"
 #include "parallel/mirror.h"
 #include "tests/cuda.h"
@@ -147,7 +148,21 @@ static void put_masters(Model *m) {
     }
 }
 
-/* Those of a matrix that products of this rank read, and are not the nearest to the weight of whatever rank. */
+/* The word of an element, of its number in the tensor alone: what round.cuh has, in other words. */
+static float by_chance(float x, const Tensor *t, int64_t step, int64_t index) {
+    uint64_t z = (MESH_SEED ^ rng_stream(t->name)) + (uint64_t)step * 0xd1342543de82ef95 +
+                 (uint64_t)index * 0x9e3779b97f4a7c15;
+    uint32_t bits;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + (uint32_t)((z ^ z >> 31) >> 32 & 0xffff)) & 0xffff0000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Those of a matrix that products of this rank read, and are not those of the weight of whatever rank: the nearest, or by
+ * chance. */
 static int64_t wrong_words_of(Model *m, const Tensor *t, const float *whole) {
     uint16_t words[4096];
     int64_t wrong = 0;
@@ -158,7 +173,10 @@ static int64_t wrong_words_of(Model *m, const Tensor *t, const float *whole) {
             uint32_t bits = (uint32_t)words[r.at + j] << 16;
             float word;
             memcpy(&word, &bits, sizeof word);
-            wrong += word != rounded(whole[r.row * t->cols + r.col + j], true);
+            int64_t at = r.row * t->cols + r.col + j;
+            float want = m->shape.stochastic ? by_chance(whole[at], t, m->rounding.step, at)
+                                             : rounded(whole[at], true);
+            wrong += word != want;
         }
     return wrong;
 }
@@ -175,6 +193,29 @@ static void look_at_words(Model *m, int step, void *ctx) {
         wrong_words += tensor_part(t, PART_PARAM) != tensor_part(t, PART_MOMENTS);
     }
     coll_barrier(all);
+}
+
+/* Whoever holds which part of the masters, and when a run has moved: the words of a step are those of its masters, seed and
+ * number. */
+TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
+    enum { STEPS = 2 };
+    static const Case cases[] = {{"d2", "none", 1, "d2+zero2"},
+                                 {"d3+zero1", "bulk", 1, NULL},
+                                 {"z2.x2+sp", "none", 1, "x2.y2+heads"},
+                                 {"x3+heads", "none", 1, "y3"},
+                                 {"d2+zero3", "none", 1, "x2+stay=y"}};
+    emu_set_guard(false);
+    for (int i = 0; i < 5; i += BASE_DEBUG && !test_long() ? 4 : 1) { // sanitizers are slow
+        const Case *c = &cases[i];
+        MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
+        r.cuda = r.bf16 = r.stochastic = true, r.steps = STEPS, r.move = 1;
+        r.after = look_at_words;
+        wrong_words = 0;
+        r = run_on(r, c->devices, (Streams){0});
+        if (wrong_words)
+            test_fail(__FILE__, __LINE__, "%s: %lld", c->layout, (long long)wrong_words);
+        mesh_run_free(&r);
+    }
 }
 
 /* Relative; other orders of sums make other roundings to words. */

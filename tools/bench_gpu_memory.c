@@ -111,7 +111,7 @@ static void do_zero(char *const at[]) {
     b.k->zero(NULL, at[0], (size_t)b.n * 4);
 }
 static void do_to_words(char *const at[]) {
-    b.k->to_words(at[0], (float *)(void *)at[1], b.n);
+    b.k->to_words(at[0], (float *)(void *)at[1], b.n, NULL);
 }
 static void do_rope(char *const at[]) {
     Rope r = {.B = 1, .S = b.T, .H = b.C / HEAD, .Hkv = b.C / HEAD, .D = HEAD};

@@ -2,6 +2,8 @@
 #ifndef LAYERS_CUDA_EMBEDDING_PLAIN_H
 #define LAYERS_CUDA_EMBEDDING_PLAIN_H
 
+#include <stdbool.h>
+
 #include "layers/embedding.h"
 
 /* Local. e->dwte[V,C] += rows of dx[T,C], each at its token; in the order of the rank's stream. */
