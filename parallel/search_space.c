@@ -91,11 +91,14 @@ static void each_micro(Walk *w) {
     }
 }
 
-/* Words without an effect would make the same candidate twice. */
+/* Words without an effect would make the same candidate twice. Heads, which are for y, keep key heads whole, too: without them
+ * ranks along x may have copies, whose gradients are summed up. */
 static void each_words(Walk *w) {
     static const int words[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
     int X = w->seed.size[AXIS_X], Y = w->seed.size[AXIS_Y];
-    int all = (X > 1 ? SEED_SP : 0) | (Y > 1 ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
+    bool copies = !w->family && head_blocks(&w->s->shape.config, X, false).copies > 1;
+    int all =
+        (X > 1 ? SEED_SP : 0) | (Y > 1 || copies ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (w->family ? words[i] != (w->family->words & all) : (words[i] & ~all) != 0) continue;
         w->seed.words = (uint8_t)words[i];
