@@ -466,10 +466,6 @@ void seed_bound(Bound *to, Pass *p, const Space *s, const Machine *m, const Choi
 
 /* ---- memory */
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* Activations, and what backward works on: parallel/model.c, parallel/linear.c. */
 static int64_t kept(const Pass *p, const Choice *c) {
     const Widths *w = &p->w;

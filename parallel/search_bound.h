@@ -5,6 +5,10 @@
 
 #include "parallel/search_parts.h"
 
+static inline int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 /* One linear layer of a pass: local features and weights; which of its operands are brought together; seconds of its
  * products in their pieces, of what its bias adds up under dw, of the kernels after its forward and its backward, and of
  * what selective recompute does before that. */

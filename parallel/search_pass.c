@@ -242,10 +242,6 @@ static double head_seconds(const Pass *p) {
 
 /* ---- all of it */
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* Bytes of an activation. */
 static int64_t word_of(const Space *s) {
     return s->shape.kernels ? (int64_t)s->shape.kernels->word : (int64_t)sizeof(float);
