@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -61,9 +61,7 @@ bool stopping(void *ctx) {
 }
 
 static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    return 1e3 * now_s();
 }
 
 /* ---- the step --------------------------------------------------------------------------------------------------- */

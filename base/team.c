@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/futex.h"
 #include "base/mem.h"
@@ -155,20 +155,14 @@ void team_barrier(Team *t) {
     }
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void team_set_poll(Team *t, const int *wanted, void (*f)(void *ctx), void *ctx) {
     t->wanted = wanted, t->poll = f, t->poll_ctx = ctx;
 }
 
 void team_poll(Team *t) {
-    if (!t || !*t->wanted || seconds() < t->next_poll) return;
+    if (!t || !*t->wanted || now_s() < t->next_poll) return;
     t->poll(t->poll_ctx);
-    t->next_poll = seconds() + poll_every;
+    t->next_poll = now_s() + poll_every;
 }
 
 struct ForJob {

@@ -1,8 +1,8 @@
 #include "layers/peak.h"
 
 #include <stdint.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/simd_block.h"
 
 enum {
@@ -37,12 +37,6 @@ static void spin_bf16(void *ctx, int member, int size) {
         for (int i = 0; i < CHAINS; i++) acc[i] = vf_dot2(a, b, acc[i]);
     for (int i = 0; i < CHAINS; i++) sum += acc[i];
     if (member == 0) j->sink = vf_sum(sum);
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 double peak(Team *t, bool bf16) {

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/coll_backend.h"
@@ -20,9 +20,7 @@ const char *coll_op_word(CollOp op) {
 }
 
 double coll_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return now_s();
 }
 
 /* ---- worlds and groups */

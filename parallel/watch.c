@@ -1,6 +1,6 @@
 #include "parallel/watch.h"
 
-#include <time.h>
+#include "base/clock.h"
 
 /* The table's functions have no room for what they wrap; ranks may be threads. */
 static _Thread_local const Kernels *inner;
@@ -8,10 +8,7 @@ static _Thread_local KernelWatch watch;
 static _Thread_local void *watch_ctx;
 
 static Moment now(void) {
-    struct timespec t;
-    if (inner->clock) return inner->clock->mark();
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return inner->clock ? inner->clock->mark() : now_s();
 }
 
 /* Runs a call and tells of it. */

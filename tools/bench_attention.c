@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/opt.h"
 #include "base/rng.h"
@@ -46,12 +46,6 @@ typedef struct Bench {
     Attention a;
     float *qkv, *dqkv, *out, *dout, *lse;
 } Bench;
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void call(Bench *b, What what) {
     if (what == FORWARD)

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/opt.h"
 #include "base/rng.h"
@@ -167,12 +167,6 @@ static const Row rows[] = {
     {"adamw", 4LL * PARAMETERS, 28.0 * PARAMETERS, run_adamw},
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

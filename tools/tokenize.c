@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
@@ -37,12 +37,6 @@ static struct {
     double begin, last;
     bool shown;
 } clock_of;
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void progress_begin(void) {
     clock_of.begin = clock_of.last = now_s();

@@ -1,8 +1,8 @@
 #include "layers/cuda/clock.h"
 
 #include <math.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 /* Of a rank. Mark k, from 0 on, is -1 - k as a moment: event[k]. */
@@ -13,12 +13,6 @@ static _Thread_local struct {
     double at;  // when the device came to it, by the host's clock
     bool runs;
 } marks;
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void give_back(void) {
     for (int64_t i = 0; i < marks.room; i++) device_event_free(marks.event[i]);

@@ -1,9 +1,9 @@
 #include "layers/cuda/product_plan.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/product_choices.h"
@@ -354,13 +354,11 @@ static bool once(const Trial *t, int i) {
 
 /* Seconds of n runs of an algorithm and of what it leaves. */
 static double seconds(const Trial *t, int i, int n) {
-    struct timespec begin, end;
     device_wait();
-    clock_gettime(CLOCK_MONOTONIC, &begin);
+    double begin = now_s();
     for (int run = 0; run < n; run++) once(t, i);
     device_wait();
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    return now_s() - begin;
 }
 
 /* The least time of one run, of some rounds of about a millisecond: runs stand in line, so that what a launch costs the
