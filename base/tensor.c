@@ -205,6 +205,20 @@ bool tensor_next(TensorRuns *i, TensorRun *run) {
     return false;
 }
 
+bool tensor_next_rect(TensorRuns *i, TensorRect *rect) {
+    const Tensor *t = i->t;
+    TensorRun run;
+    if (!tensor_next(i, &run)) return false;
+    const TensorRect *r = &t->rects[i->rect];
+    *rect = (TensorRect){run.row, run.col, 1, run.n, run.at, r->first};
+    if (run.n < r->cols) return true;
+    int64_t end = (t->end[i->part] - r->at - r->cols) / t->local_cols + 1; // of the whole rows
+    if (end > r->rows) end = r->rows;
+    rect->rows += end - i->row;
+    i->row = end;
+    return true;
+}
+
 static void init_run(const Tensor *x, const TensorRun *r, uint64_t seed) {
     float *p = x->param + r->at;
     if (x->init_std > 0)

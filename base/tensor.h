@@ -117,6 +117,9 @@ typedef struct TensorRuns {
  *     for (TensorRuns i = tensor_runs(t, PART_PARAM, false); tensor_next(&i, &run);) ... */
 TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first);
 bool tensor_next(TensorRuns *i, TensorRun *run);
+/* The same by rectangles, for what can take several rows at once: row i of one lies at values[at + i * local_cols]. A part that
+ * begins or ends inside a row makes rectangles of one row there. */
+bool tensor_next_rect(TensorRuns *i, TensorRect *rect);
 
 /* Local. Fills what this rank holds of every param with its initial value: a function of (seed, name,
  * logical element index) alone. Padding stays as it is (zero). */

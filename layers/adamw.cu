@@ -90,8 +90,10 @@ void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const fl
         LAUNCH((update<E, 1>), blocks_for(n, THREADS), THREADS, 0, u, words);
 }
 
-void squares_to(double *sum, const float *x, int64_t n, bool add) {
-    launch_sum<Squared>(sum, x, n, add);
+void squares_to(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add) {
+    if (rows == 1 || ld == n) return launch_sum<Squared>(sum, x, rows * n, add);
+    bool whole = whole_words<float>(x, n) && ld % width<float> == 0;
+    launch_sum_of<Squared>(sum, TermRows{x, ld, n}, rows * n, whole, add);
 }
 double sum_of_squares_of(Team *, const float *x, int64_t n) {
     return wait_for_sum<Squared>(x, n);

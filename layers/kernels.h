@@ -122,7 +122,7 @@ typedef struct Kernels {
     // Where the host does not wait for numbers (CUDA; NULL elsewhere): sums that stay on the device, what the update
     // makes of them, and the copy of a few bytes to pinned memory with the wait for it, not for what was begun later.
     void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
-    void (*squares_to)(double *sum, const float *x, int64_t n, bool add);
+    void (*squares_to)(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add);
     void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
     void (*tell)(void *to, const void *from, size_t n_bytes);
     void (*told)(void);

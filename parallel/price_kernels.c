@@ -221,6 +221,11 @@ static void price_sum_to(double *sum, const float *x, int64_t n, bool add) {
     (void)sum, (void)x, (void)add;
     work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
 }
+static void price_squares_to(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n,
+                             bool add) {
+    (void)ld;
+    price_sum_to(sum, x, rows * n, add);
+}
 static void price_adamw_begin(AdamWNow *now, const Totals *totals, double clip) {
     (void)now, (void)totals, (void)clip;
     work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: a call
@@ -303,7 +308,7 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
     words = mine.word == sizeof(float) ? 0 : WORK_WORDS;
     if (real->memory) {
         mine.memory = &nowhere;
-        mine.sum_to = mine.squares_to = price_sum_to;
+        mine.sum_to = price_sum_to, mine.squares_to = price_squares_to;
         mine.adamw_begin = price_adamw_begin, mine.tell = price_tell;
     }
     return &mine;

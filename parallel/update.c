@@ -17,17 +17,17 @@
 #include "parallel/mirror.h"
 
 /* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The ranks that
- * hold copies hold the same runs in the same order. */
+ * hold copies hold the same rectangles in the same order. */
 static int64_t pack_kv(Model *m, int i, float *buffer, bool pack) {
     Tensor *t = &m->tensors.t[i];
-    int64_t n = 0, queries = m->shape.config.heads * m->w.D;
-    TensorRun r;
-    for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next(&it, &r);) {
+    int64_t n = 0, queries = m->shape.config.heads * m->w.D, ld = t->local_cols;
+    TensorRect r;
+    for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
         if (r.col < queries) continue;
         float *grad = t->grad + r.at, *kept = buffer + n;
-        m->k->copy(m->team, pack ? kept : grad, r.n, pack ? grad : kept, r.n, 1, r.n,
-                   sizeof(float));
-        n += r.n;
+        m->k->copy(m->team, pack ? kept : grad, pack ? r.cols : ld, pack ? grad : kept,
+                   pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
+        n += r.rows * r.cols;
     }
     return n;
 }
@@ -139,7 +139,16 @@ typedef struct Squares {
 static void close_region(Squares *s, int region) {
     const float *begin = s->open[region].begin, *end = s->open[region].end;
     if (begin == end) return;
-    s->m->k->squares_to(s->there, begin, end - begin, s->begun);
+    s->m->k->squares_to(s->there, begin, end - begin, 1, end - begin, s->begun);
+    s->begun = true;
+}
+
+/* Rows that are not side by side. */
+static void add_squares_of(Squares *s, const float *x, const TensorRect *r, int64_t ld) {
+    for (int64_t i = 0; i < r->rows && !s->there; i++)
+        s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, r->cols);
+    if (!s->there) return;
+    s->m->k->squares_to(s->there, x, ld, r->rows, r->cols, s->begun);
     s->begun = true;
 }
 
@@ -178,9 +187,9 @@ static void add_gradient(Squares *s, int i) {
         add_squares(s, region, g, n, whole ? gap : 0);
         return;
     }
-    TensorRun r;
-    for (TensorRuns it = tensor_runs(t, part, true); tensor_next(&it, &r);)
-        add_squares(s, region, g + r.at, r.n, 0);
+    TensorRect r;
+    for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
+        add_squares_of(s, g + r.at, &r, t->local_cols);
 }
 
 static double add_gradients(Model *m, double *there) {

@@ -132,8 +132,9 @@ static double sum_of_squares_(Team *t, const float *x, int64_t n) {
     WATCH("gradient norm", NULL, 0, sum = inner->sum_of_squares(t, x, n));
     return sum;
 }
-static void squares_to_(double *sum, const float *x, int64_t n, bool add) {
-    WATCH("gradient norm", NULL, 0, inner->squares_to(sum, x, n, add));
+static void squares_to_(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n,
+                        bool add) {
+    WATCH("gradient norm", NULL, 0, inner->squares_to(sum, x, ld, rows, n, add));
 }
 static void sum_to_(double *sum, const float *x, int64_t n, bool add) {
     WATCH("sum of losses", NULL, 0, inner->sum_to(sum, x, n, add));

@@ -184,6 +184,34 @@ static bool model_is(Model *m, unsigned seed, int kinds) {
     return same;
 }
 
+/* The same elements in the same order as the runs, in few pieces. */
+static bool rects_are_runs(const Tensor *t, TensorPart part, bool first) {
+    TensorRuns runs = tensor_runs(t, part, first), rects = runs;
+    TensorRun a;
+    TensorRect r;
+    bool same = true;
+    int pieces = 0;
+    for (; tensor_next_rect(&rects, &r); pieces++)
+        for (int64_t i = 0; i < r.rows; i++)
+            same &= tensor_next(&runs, &a) && a.row == r.row + i && a.col == r.col &&
+                    a.n == r.cols && a.at == r.at + i * t->local_cols;
+    return same && !tensor_next(&runs, &a) && pieces <= 3 * t->n_rects;
+}
+
+TEST(tensor_rectangles_are_its_runs) {
+    int bad = 0;
+    for (int mesh = 0; mesh < N_MESHES; mesh++)
+        for (int rank = 0; rank < mesh_ranks(mesh); rank++)
+            for (unsigned cut = 0; cut < N_CUTS; cut++) {
+                Model m = model_make(MIXED, mesh, rank, cut);
+                for (int i = 0; i < m.t.n; i++)
+                    for (int k = 0; k < 2 * N_PARTS; k++)
+                        bad += !rects_are_runs(&m.t.t[i], (TensorPart)(k / 2), k % 2);
+                model_free(&m);
+            }
+    CHECK(bad == 0);
+}
+
 /* ---- what the ranks do ---- */
 
 typedef struct Job {

@@ -177,8 +177,8 @@ TEST(cuda_sums_are_those_of_double) {
                 want += (double)x.host[j];
                 squares += (double)x.host[j] * (double)x.host[j];
             }
-            k->squares_to(sum, x.device, n, false);
-            k->squares_to(sum, x.device, n, true);
+            k->squares_to(sum, x.device, n, 1, n, false);
+            k->squares_to(sum, x.device, n, 1, n, true);
             k->sum_to(sum + 1, x.device, n, false);
             device_get(got, sum, sizeof got), device_wait();
             CHECK_NEAR(got[0], 2 * squares, 1e-12 * squares); // orders of additions in double
@@ -186,6 +186,30 @@ TEST(cuda_sums_are_those_of_double) {
             CHECK(k->sum_of(x.device, n) == got[1]);
             first = k->sum_of_squares(NULL, x.device, n);
             CHECK(2 * first == got[0]);
+            CHECK(cuda_end());
+        }
+}
+
+TEST(cuda_sums_of_rows_leave_out_what_lies_between_them) {
+    static const struct {
+        int64_t ld, rows, n;
+        int64_t skew;
+    } of[] = {{9, 5, 4, 0},     {8, 7, 4, 0}, {8, 7, 4, 1}, {64, 300, 36, 0},
+              {64, 300, 37, 0}, {5, 1, 3, 0}, {3, 0, 2, 0}};
+    const Kernels *k = kernels_cuda(true);
+    for (EACH_ORDER(order))
+        for (int i = 0; i < 7; i++) {
+            int64_t ld = of[i].ld, rows = of[i].rows, n = of[i].n;
+            double want = 0, got;
+            cuda_begin(*order);
+            Words x = words(rows * ld + 1, 1, 1, false, of[i].skew);
+            double *sum = cuda_take(1, sizeof *sum, 0);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t j = 0; j < n; j++)
+                    want += (double)x.host[r * ld + j] * (double)x.host[r * ld + j];
+            k->squares_to(sum, x.device, ld, rows, n, false);
+            device_get(&got, sum, sizeof got), device_wait();
+            CHECK_NEAR(got, want, 1e-12 * want);
             CHECK(cuda_end());
         }
 }

@@ -217,6 +217,34 @@ TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
     tape_free(&t);
 }
 
+/* Rows of a matrix of which a rank has copies, or is not the first to have them, are one call. */
+TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
+    static const char *const layouts[] = {"x4",    "x8",          "d2.x4+zero1",
+                                          "z2.x4", "d2.x4+zero2", "y2.x4"};
+    for (int i = 0; i < 6; i++) {
+        int calls[2][3] = {{0}};
+        for (int wide = 0; wide < 2; wide++)
+            for (int rank = 0; rank < 3; rank++) {
+                char model[96];
+                Tape t = {0};
+                Layout l;
+                snprintf(model, sizeof model,
+                         "layers=3,heads=8,kv_heads=2,channels=%d,seq=8,vocab=96", wide ? 512 : 64);
+                Case k = case_of(model, 8 * 16, 1, RECOMPUTE_NONE);
+                k.shape.kernels = kernels_cuda_sizes(true);
+                CHECK(layout_parse(&l, layouts[i], 0, NULL));
+                price_record(&t, &k.shape, &l, rank);
+                calls[wide][rank] = works_of(&t, &t.run[0], WORK_COPY, PART_END, N_TAPE_PARTS) +
+                                    works_of(&t, &t.run[0], WORK_SQUARES, PART_END, N_TAPE_PARTS);
+                tape_free(&t);
+            }
+        for (int rank = 0; rank < 3; rank++) {
+            CHECK(calls[0][rank] > 4); // there are copies
+            CHECK(calls[0][rank] == calls[1][rank]);
+        }
+    }
+}
+
 /* Of a layer's 4 biases on a device those whose dy is gathered, or comes in panels, are read once more; on the CPU all. */
 TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
     static const struct {

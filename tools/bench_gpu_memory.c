@@ -105,7 +105,7 @@ static void do_adamw(char *const at[]) {
     b.k->adamw(NULL, &o, x[0], x[1], x[2], x[3], b.n, true);
 }
 static void do_squares(char *const at[]) {
-    b.k->squares_to(b.sum, (float *)(void *)at[0], b.n, false);
+    b.k->squares_to(b.sum, (float *)(void *)at[0], b.n, 1, b.n, false);
 }
 static void do_zero(char *const at[]) {
     b.k->zero(NULL, at[0], (size_t)b.n * 4);

@@ -30,20 +30,31 @@ struct Squared {
     __device__ static double of(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 };
 
-/* Terms are taken W at a time, in turn by the threads; panels are multiples of W * SUM_THREADS. */
-template <class Term, int W>
-__global__ void sum_panels(double *sums, const float *x, int64_t n, int64_t panel) {
+/* Terms that lie side by side, or in rows: a division for W of them hides behind their way from memory. */
+struct Terms {
+    const float *x;
+    __device__ const float *at(int64_t i) const { return x + i; }
+};
+struct TermRows {
+    const float *x;
+    int64_t ld, cols;
+    __device__ const float *at(int64_t i) const { return x + i / cols * ld + i % cols; }
+};
+
+/* Terms are taken W at a time, in turn by the threads; panels are multiples of W * SUM_THREADS, and rows of W. */
+template <class Term, int W, class Where>
+__global__ void sum_panels(double *sums, Where x, int64_t n, int64_t panel) {
     int64_t begin = blockIdx.x * panel, end = begin + panel < n ? begin + panel : n;
     double sum = 0;
 #pragma unroll 4
     for (int64_t i = begin + threadIdx.x * W; i < end; i += SUM_THREADS * W) {
         if (i + W <= end) {
             float v[W];
-            load<float, W>(v, x + i);
+            load<float, W>(v, x.at(i));
 #pragma unroll
             for (int j = 0; j < W; j++) sum += Term::of(v[j]);
         } else {
-            for (int64_t j = i; j < end; j++) sum += Term::of(x[j]);
+            for (int64_t j = i; j < end; j++) sum += Term::of(*x.at(j));
         }
     }
     sum = block_sum_double(sum);
@@ -57,17 +68,21 @@ static __global__ void sum_of_panels(double *sum, const double *sums, int panels
     if (threadIdx.x == 0) *sum = add ? *sum + s : s;
 }
 
-/* *sum (of the device) = the sum over x, or += with add. */
-template <class Term> void launch_sum(double *sum, const float *x, int64_t n, bool add) {
+/* *sum (of the device) = the sum over n terms, or += with add. whole: four of them may be taken at once. */
+template <class Term, class Where>
+void launch_sum_of(double *sum, Where x, int64_t n, bool whole, bool add) {
     const int64_t grain = 4 * SUM_THREADS * 4;
     int64_t panel = ((n + SUM_PANELS - 1) / SUM_PANELS + grain - 1) / grain * grain;
     unsigned panels = n > 0 ? blocks_for(n, panel) : 0;
     auto *sums = static_cast<double *>(device_scratch(SUM_PANELS * sizeof(double)));
-    if (panels && whole_words<float>(x, 0))
-        LAUNCH((sum_panels<Term, 4>), panels, SUM_THREADS, 0, sums, x, n, panel);
+    if (panels && whole)
+        LAUNCH((sum_panels<Term, 4, Where>), panels, SUM_THREADS, 0, sums, x, n, panel);
     else if (panels)
-        LAUNCH((sum_panels<Term, 1>), panels, SUM_THREADS, 0, sums, x, n, panel);
+        LAUNCH((sum_panels<Term, 1, Where>), panels, SUM_THREADS, 0, sums, x, n, panel);
     LAUNCH(sum_of_panels, 1, SUM_THREADS, 0, sum, sums, static_cast<int>(panels), add);
+}
+template <class Term> void launch_sum(double *sum, const float *x, int64_t n, bool add) {
+    launch_sum_of<Term>(sum, Terms{x}, n, whole_words<float>(x, 0), add);
 }
 
 /* The same for the host, which waits for it. */
