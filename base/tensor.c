@@ -55,11 +55,14 @@ static void add_matrix(const Place *p, int64_t rows, int64_t cols, float std, co
                        const char *tail) {
     Tensor *x = add(p, rows, cols, name, tail);
     x->init_std = std;
-    x->decay = true;
+    x->decay = x->in_products = true;
 }
 
-static void add_vector(const Place *p, int64_t n, float value, const char *name, const char *tail) {
-    add(p, 1, n, name, tail)->init_value = value;
+static Tensor *add_vector(const Place *p, int64_t n, float value, const char *name,
+                          const char *tail) {
+    Tensor *x = add(p, 1, n, name, tail);
+    x->init_value = value;
+    return x;
 }
 
 static bool llama_names(const Config *c) {
@@ -107,7 +110,7 @@ static void linear(const Place *p, int64_t rows, float std, const char *ours, co
     for (int b = 0; b < (c->bias ? 2 : 1); b++, col = 0) {
         const char *tail = b ? ".bias" : ".weight";
         if (b)
-            add_vector(p, cols, 0.0f, ours, tail);
+            add_vector(p, cols, 0.0f, ours, tail)->in_products = true;
         else
             add_matrix(p, rows, cols, std, ours, tail);
         if (!llama_names(c))
@@ -148,6 +151,7 @@ TensorTable tensors_describe(const Config *c) {
     whole_piece(&outside, "wte", "model.embed_tokens", ".weight");
     if (c->pos == POS_LEARNED) {
         add_matrix(&outside, c->seq, c->channels, 0.02f, "wpe", "");
+        t.t[t.n - 1].in_products = false;
         whole_piece(&outside, "wpe", "model.embed_positions", ".weight");
     }
     for (int l = 0; l < c->layers; l++) block(&t, l);

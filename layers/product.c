@@ -95,10 +95,11 @@ static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n,
                                  bool last) {
     int64_t at = m * p->ldy + n0;
     const float *before = first ? p->addend : p->y;
+    const float *bias = p->bias;
     float *y = p->y, *aux = p->aux;
     if (before) sum = vf_load_n(before + at, n) + sum;
     if (last) {
-        if (p->bias) sum += vf_load_n(p->bias + n0, n);
+        if (bias) sum += vf_load_n(bias + n0, n);
         if (p->epilogue == EPI_GELU) {
             if (aux) vf_store_n(aux + at, sum, n);
             sum = gelu(sum);

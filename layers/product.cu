@@ -36,7 +36,7 @@ template <class E, class Y> struct Task {
     int64_t a_row, a_col, b_row, b_col, ldy;
     Y *y;
     const Y *addend;
-    const float *bias;
+    const Y *bias;
     E *aux;
     Epilogue epilogue;
     bool rounds; // operands to bf16
@@ -54,7 +54,7 @@ template <class E, class Y>
 __device__ __forceinline__ void finish(const Task<E, Y> &p, int64_t m, int64_t n, float sum) {
     int64_t at = m * p.ldy + n;
     if (p.addend) sum = to_float(p.addend[at]) + sum;
-    if (p.bias) sum += p.bias[n];
+    if (p.bias) sum += to_float(p.bias[n]);
     if (p.epilogue == EPI_GELU) {
         if (p.aux) from_float(p.aux[at], sum);
         sum = gelu(sum);
@@ -153,11 +153,6 @@ template <class E, class Y> __global__ void __launch_bounds__(THREADS) product_t
 
 /* --- launchers */
 
-template <class E> __global__ void round_bias(E *to, const float *bias, int64_t N) {
-    int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
-    if (i < N) from_float(to[i], bias[i]);
-}
-
 unsigned tiles(const Product *p, int64_t rows, int64_t columns) {
     return blocks_for(p->M, rows) * blocks_for(p->N, columns);
 }
@@ -175,7 +170,7 @@ template <class E, class Y> Task<E, Y> task_of(const Product *p) {
                       p->ldy,
                       static_cast<Y *>(p->y),
                       static_cast<const Y *>(p->addend),
-                      p->bias,
+                      static_cast<const Y *>(p->bias),
                       static_cast<E *>(p->aux),
                       p->epilogue,
                       p->bf16};
@@ -195,15 +190,10 @@ template <class E> struct Launchers {
         }
     }
 
-    /* What the library reads or writes beside the matrices: the bias as it wants it, of y's type; or N floats of its own
-     * for the gradient of one, which it writes and does not add to. */
-    static const void *vector_of(const ProductPlan *plan, const Product *p) {
+    /* Floats for the gradient of a bias, which the library writes and does not add to. */
+    static float *room_for_sums(const Product *p) {
         auto N = static_cast<size_t>(p->N);
-        if (p->bias_grad) return device_scratch(N * sizeof(float));
-        if (!product_plan_rounds_bias(plan)) return p->bias;
-        auto *to = static_cast<E *>(device_scratch(N * sizeof(E)));
-        LAUNCH((round_bias<E>), blocks_for(p->N, THREADS), THREADS, 0, to, p->bias, p->N);
-        return to;
+        return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
     }
 
     template <class Y> static void end(const Product *p) {
@@ -218,8 +208,7 @@ template <class E> struct Launchers {
         if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
     }
 
-    template <class Y> static void rest(const Product *p, ProductDone done, const void *vector) {
-        auto *sums = static_cast<const float *>(vector);
+    template <class Y> static void rest(const Product *p, ProductDone done, const float *sums) {
         if (done == DONE_ALL) {
             if (p->bias_grad) launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
             return;
@@ -240,9 +229,9 @@ template <class E> struct Launchers {
     template <class Y> static void run(const Product *p) {
         bool own_only = product_settings().rung != PRODUCT_LIBRARY || p->K == 0;
         ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
-        const void *vector = plan ? vector_of(plan, p) : nullptr;
-        ProductDone done = plan ? product_plan_run(plan, p, vector) : DONE_NOTHING;
-        rest<Y>(p, done, vector);
+        float *sums = plan ? room_for_sums(p) : nullptr;
+        ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
+        rest<Y>(p, done, sums);
         count(p, done);
     }
 
@@ -257,7 +246,7 @@ template <class E> struct Launchers {
 
     static void prepare(const Product *p) {
         ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, sizeof(E)) : nullptr;
-        if (plan) product_plan_time(plan, p, vector_of(plan, p), p->wide ? rest<float> : rest<E>);
+        if (plan) product_plan_time(plan, p, room_for_sums(p), p->wide ? rest<float> : rest<E>);
     }
 
     static void fill(Kernels *k) { k->product = product_of, k->product_choose = prepare; }

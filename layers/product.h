@@ -42,7 +42,7 @@ typedef struct Product {
     int64_t ldy;
     const Act *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
                        // it; rows of ldy
-    const float *bias; // [N] or NULL
+    const Act *bias;   // [N], of y's type, or NULL
     float *bias_grad;  // [N] += the columns of b; or NULL
     Epilogue epilogue;
     Act *aux; // [M, N], rows of ldy

@@ -195,8 +195,13 @@ int64_t rows_out(LinearKind kind, const Tokens *tk) {
     return kind == LINEAR_ATTN_OUT || kind == LINEAR_DOWN ? tk->T_x : tk->rows;
 }
 
+/* As it is added to a sum that is whole. */
 static const float *bias_of(const Model *m, int b) {
     return b < 0 ? NULL : m->tensors.t[b].param;
+}
+/* As a product adds it. */
+static const Act *bias_words(const Model *m, int b) {
+    return b < 0 ? NULL : m->tensors.t[b].words;
 }
 
 /* y = x w, whole or cut; with what an epilogue may do where nothing is owed. */
@@ -245,7 +250,8 @@ void linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
     } else {
         Pieces c = forward_pieces(m, l, tk, owed ? sum : f->y, f->x, f->w);
         if (!owed)
-            c.p.addend = f->addend, c.p.bias = bias, c.p.epilogue = f->epilogue, c.p.aux = f->aux;
+            c.p.addend = f->addend, c.p.bias = bias_words(m, f->b), c.p.epilogue = f->epilogue,
+            c.p.aux = f->aux;
         const Act *in = pieces_begin(&c);
         probe_gathered(m, looks[f->kind].x, f->w, in, looks[f->kind].x_wide, &l->x);
         pieces_end(&c);

@@ -77,11 +77,11 @@ static void cut_outer(Model *m) {
         m->tensors.t[i].velocity = m->velocity + (m->tensors.t[i].param - m->tensors.t[0].param);
 }
 
-/* Of matrices: what products read, where that is not the weights themselves. */
+/* What products read, where that is not the weights themselves. */
 static void cut_words(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        if (!has_words(m) || t->rows == 1)
+        if (!has_words(m) || !t->in_products)
             t->words = t->param;
         else
             t->words = m->shape.borrow

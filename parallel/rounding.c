@@ -7,7 +7,7 @@
 
 static bool by_chance(const Model *m, int i) {
     const Tensor *t = &m->tensors.t[i];
-    return m->shape.stochastic && m->shape.training && has_words(m) && t->rows > 1;
+    return m->shape.stochastic && m->shape.training && has_words(m) && t->in_products;
 }
 
 void rounding_room(Model *m, Arena *a) {

@@ -161,7 +161,7 @@ static float by_chance(float x, const Tensor *t, int64_t step, int64_t index) {
     return x;
 }
 
-/* Those of a matrix that products of this rank read, and are not those of the weight of whatever rank: the nearest, or by
+/* Those of a tensor that products of this rank read, and are not those of the weight of whatever rank: the nearest, or by
  * chance. */
 static int64_t wrong_words_of(Model *m, const Tensor *t, const float *whole) {
     uint16_t words[4096];
@@ -189,6 +189,7 @@ static void look_at_words(Model *m, int step, void *ctx) {
     coll_barrier(all);
     for (int i = 0; i < m->tensors.n; whole += tensor_size(&m->tensors.t[i++])) {
         const Tensor *t = &m->tensors.t[i];
+        wrong_words += (t->words != t->param) != t->in_products;
         if (t->words != t->param) wrong_words += wrong_words_of(m, t, whole);
         wrong_words += tensor_part(t, PART_PARAM) != tensor_part(t, PART_MOMENTS);
     }

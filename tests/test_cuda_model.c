@@ -8,6 +8,7 @@
 #include "parallel/generate.h"
 #include "parallel/mirror.h"
 #include "tests/cuda.h"
+#include "tests/emu/calls.h"
 
 enum { STEPS = 3, TOKENS = 2 * 12 };
 
@@ -98,4 +99,35 @@ TEST(cuda_model_gives_the_same_bits_in_any_order_of_threads) {
         CHECK(cuda_end());
     }
     CHECK(memcmp(&l[0], &l[1], sizeof l[0]) == 0);
+}
+
+/* Kernels of a pass forward in words. */
+static int64_t launches_forward(const char *config) {
+    ModelShape shape = {.B = 2, .training = true, .bf16 = true};
+    Model m;
+    Err e;
+    if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
+    shape.S = shape.config.seq;
+    Team *team = team_create(1);
+    model_plan(&m, &shape, kernels_cuda(true), team);
+    model_allocate(&m);
+    tensors_init(model_host(&m), team, 7);
+    model_push(&m);
+    int32_t tokens[TOKENS] = {0};
+    int64_t before = emu_calls.launches;
+    model_loss(&m, tokens, tokens, NULL);
+    before = emu_calls.launches - before;
+    model_free(&m);
+    team_destroy(team);
+    return before;
+}
+
+/* Words of biases are made where those of weights are, once in a step, and not at each product. */
+TEST(cuda_model_launches_nothing_for_biases_of_products) {
+    NEEDS_EMULATION();
+    cuda_begin(cuda_orders[0]);
+    int64_t with = launches_forward("layers=2,heads=2,channels=16,seq=12,vocab=37"),
+            without = launches_forward("layers=2,heads=2,channels=16,seq=12,vocab=37,bias=0");
+    CHECK(with == without && with > 2 * 4);
+    CHECK(cuda_end());
 }

@@ -82,14 +82,14 @@ static void case_solve(Case *c, const Form *f) {
     for (int64_t m = 0; m < f->M; m++)
         for (int64_t n = 0; n < f->N; n++) {
             double s = 0, size = 1;
-            const float *a = p->a, *b = p->b, *addend = p->addend;
+            const float *a = p->a, *b = p->b, *addend = p->addend, *bias = p->bias;
             for (int64_t k = 0; k < f->K; k++) {
                 double x = as_bf16(f->bf16, a[m * p->a_row + k * p->a_col]) *
                            as_bf16(f->bf16, b[k * p->b_row + n * p->b_col]);
                 s += x, size += fabs(x);
             }
             if (addend) s += (double)addend[m * p->ldy + n];
-            if (p->bias) s += (double)p->bias[n];
+            if (bias) s += (double)bias[n];
             c->want_aux[m * f->N + n] = s;
             if (f->epilogue == EPI_GELU) s = gelu_exact(s);
             if (f->epilogue == EPI_DGELU) s *= slope_exact((double)c->aux[m * p->ldy + n]);

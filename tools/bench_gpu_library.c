@@ -11,7 +11,8 @@ enum { MOST_SETS = 8, WORKSPACE = 32 << 20, QUICK_ROUNDS = 3 };
 struct GpuLibrary {
     const CublasLt *lt;
     LtHandle handle;
-    void *workspace, *bias; // bf16 words, as its epilogues want them; or floats, a gradient
+    void *workspace;
+    const void *bias; // of the first set; or floats, room for a gradient
     LtDesc desc;
     LtLayout a, b, y;
     const Product *p; // of each set
@@ -136,9 +137,7 @@ bool gpu_library_best(GpuLibrary *l, const Product *p, int sets, GpuJob *job) {
     bool whole = epilogue_of(p) != 0;
     l->p = p;
     l->workspace = gpu_take(WORKSPACE, GPU_ZEROS);
-    l->bias = p->bias        ? gpu_take(2 * p->N, GPU_RANDOM)
-              : p->bias_grad ? gpu_take(4 * p->N, GPU_ZEROS)
-                             : NULL;
+    l->bias = p->bias_grad ? gpu_take(4 * p->N, GPU_ZEROS) : p->bias;
     for (;; whole = false) {
         forget(l);
         describe(l, p, whole ? epilogue_of(p) : LT_EPILOGUE_DEFAULT);

@@ -52,7 +52,7 @@ static void operands(const Layer *l, Form f) {
     int64_t y = (p.wide ? 4 : 2) * p.M * p.ldy;
     p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
     p.workspace = gpu_take((int64_t)b.k->product_workspace(1), GPU_ZEROS);
-    if (f == XW && l->bias) p.bias = gpu_take(4 * p.N, GPU_RANDOM);
+    if (f == XW && l->bias) p.bias = gpu_take(2 * p.N, GPU_RANDOM);
     if (f == DW_BIAS) p.bias_grad = gpu_take(4 * p.N, GPU_ZEROS);
     b.sets = gpu_sets(a + w + y);
     for (int i = 0; i < b.sets; i++) {

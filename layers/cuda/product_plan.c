@@ -176,10 +176,10 @@ static void describe(ProductPlan *plan) {
 }
 
 /* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are aligned. */
-static void set_addresses(const ProductPlan *plan, const Product *p, const void *vector) {
+static void set_addresses(const ProductPlan *plan, const Product *p, const float *sums) {
+    const void *vector = p->bias_grad ? sums : p->bias;
     if (!plan->whole) return;
-    if (plan->key.bias || plan->key.bias_grad)
-        set(plan, LT_DESC_BIAS_POINTER, &vector, sizeof vector);
+    if (vector) set(plan, LT_DESC_BIAS_POINTER, &vector, sizeof vector);
     if (plan->key.aux) set(plan, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
 }
 
@@ -221,8 +221,7 @@ static void ask(ProductPlan *plan, bool whole, const Product *p) {
     const CublasLt *lt = plans->lt;
     plan->n = 0, plan->whole = whole;
     if (!set_epilogue(plan)) return;
-    // a rounded bias is aligned as well as this one or better
-    set_addresses(plan, p, k->bias_grad ? device_scratch(0) : p->bias);
+    set_addresses(plan, p, device_scratch(0));
     LtPreference f = preference(k);
     int n = 0, status = lt->heuristic(plans->handle, plan->desc, plan->b, plan->a, plan->y, plan->y,
                                       f, MOST, plan->choice, &n);
@@ -293,10 +292,6 @@ ProductPlan *product_plan(const Product *p, size_t word) {
         (long long)p->M, (long long)p->N, (long long)p->K);
 }
 
-bool product_plan_rounds_bias(const ProductPlan *plan) {
-    return plan->n && plan->whole && plan->key.bias && plan->key.y_word == 2;
-}
-
 /* --- running it */
 
 static void *workspace_of(const Product *p) {
@@ -327,8 +322,8 @@ static ProductDone done_by(const ProductPlan *plan) {
     return plan->whole ? DONE_ALL : DONE_SUM;
 }
 
-ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *vector) {
-    set_addresses(plan, p, vector);
+ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums) {
+    set_addresses(plan, p, sums);
     while (plan->n > 0) {
         if (start(plan, 0, p)) return done_by(plan);
         drop(plan, 0);
@@ -342,13 +337,13 @@ ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *ve
 typedef struct Trial {
     ProductPlan *plan;
     const Product *p;
-    const void *vector;
+    const float *sums;
     ProductRest *rest;
 } Trial;
 
 static bool once(const Trial *t, int i) {
     if (!start(t->plan, i, t->p)) return false;
-    t->rest(t->p, done_by(t->plan), t->vector);
+    t->rest(t->p, done_by(t->plan), t->sums);
     return true;
 }
 
@@ -443,13 +438,13 @@ static bool recall(const Trial *t, int file) {
     return false;
 }
 
-void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest) {
-    Trial t = {plan, p, vector, rest};
+void product_plan_time(ProductPlan *plan, const Product *p, float *sums, ProductRest *rest) {
+    Trial t = {plan, p, sums, rest};
     if (plan->timed || !plan->n) return; // as those of all layers but the first are
     plan->timed = true;
     device_wait(); // for what other ranks have a part in: while the file is held that could be for ever
     int file = choices_hold(device_name(), plans->lt->version());
-    set_addresses(plan, p, vector);
+    set_addresses(plan, p, sums);
     if (!recall(&t, file)) {
         take_best(&t);
         Choice c = choice_of(plan);

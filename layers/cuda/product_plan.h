@@ -11,16 +11,14 @@ typedef enum ProductDone { DONE_NOTHING, DONE_SUM, DONE_ALL } ProductDone;
 
 /* Local. The plan of p in words of so many bytes, or NULL when the library cannot be asked. */
 ProductPlan *product_plan(const Product *p, size_t word);
-/* Local. Must the bias be in words of activations, and not in fp32? */
-bool product_plan_rounds_bias(const ProductPlan *plan);
-/* Local. Runs it. vector: p->bias in the words that the plan wants; or N floats for the gradient of a bias. */
-ProductDone product_plan_run(ProductPlan *plan, const Product *p, const void *vector);
+/* Local. Runs it. sums: N floats where p has the gradient of a bias. */
+ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums);
 /* What is left of p when the library has done that much. */
-typedef void ProductRest(const Product *p, ProductDone done, const void *vector);
+typedef void ProductRest(const Product *p, ProductDone done, const float *sums);
 /* Local. Takes the best algorithm, once for a plan: the one that was chosen before (product_choices.h), or by time. Of those
  * that do all of it; and where y is floats, which a pass of its own does not round once more, of those that do the sum
  * alone, with the rest. */
-void product_plan_time(ProductPlan *plan, const Product *p, const void *vector, ProductRest *rest);
+void product_plan_time(ProductPlan *plan, const Product *p, float *sums, ProductRest *rest);
 
 /* Of the calling thread. */
 ProductCounts *product_counts_mine(void);
