@@ -50,6 +50,12 @@ typedef enum {
 typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8, COLL_BF16 } CollType;
 typedef enum { COLL_SUM, COLL_MAX } CollFold;
 
+/* Memory in which the blocks of a whole can lie one after the other. */
+typedef struct CollPlace {
+    void *p;
+    size_t n_bytes;
+} CollPlace;
+
 typedef struct CollCall {
     CollOp op;
     CollType type;
@@ -65,6 +71,9 @@ typedef struct CollCall {
     int line;
     // all_gather, reduce_scatter with dim 0: elements from one block of this rank's whole to the next; 0: they touch
     int64_t stride;
+    // of memory of devices, where blocks do not touch (dim 1, stride): room for the whole without gaps. Calls that are open may
+    // share it, between a start and its wait nobody else; what is in it then is nobody's
+    CollPlace place;
 } CollCall;
 
 typedef struct World World;

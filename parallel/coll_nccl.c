@@ -7,7 +7,8 @@
  *      own      product, src --o ready      product    --follows done-- norm, reads dst
  *      urgent                   \ begun o  all_reduce  o done
  *
- * Blocks that do not touch (dim 1, stride) pass through a place where they do. Sums are NCCL's, in its order.
+ * Blocks that do not touch (dim 1, stride) pass through the call's place, where they do: nothing is allocated in a call, and the
+ * place is as registered as the caller's other memory. Sums are NCCL's, in its order.
  */
 #include <string.h>
 
@@ -75,8 +76,6 @@ static void nccl_leave(World *w) {
             device_event_free(n->turn[i].done);
     device_event_free(n->fork);
     device_stream_free(n->urgent), device_stream_free(n->notes);
-    device_free(n->place);
-    while (n->n_outgrown > 0) device_free(n->outgrown[--n->n_outgrown]);
     mem_free(n);
 }
 
@@ -94,62 +93,54 @@ static int type_of(CollType t) {
     return (const int[]){NCCL_F32, NCCL_F64, NCCL_I64, NCCL_I32, NCCL_U8, NCCL_BF16}[t];
 }
 
-/* Grows in the first step, when nothing can be under way in it but what this rank has started. A recording goes on with the
- * place that it has; so that all of them together take no more than twice the last one, that is then twice the one before. */
-static char *place_of(NcclWorld *n, size_t n_bytes) {
-    if (n_bytes <= n->place_bytes) return n->place;
-    Turn *before =
-        n->end > 1 ? &n->turn[(n->end - 2) % IN_LINE] : NULL; // of the call before this one
-    if (before) device_await(before->done);
-    if (n->n_recordings == 0) {
-        device_free(n->place);
-    } else {
-        if (n->n_outgrown == MAX_OUTGROWN) die("more than %d places that grew", MAX_OUTGROWN);
-        n->outgrown[n->n_outgrown++] = n->place;
-        if (n_bytes < 2 * n->place_bytes) n_bytes = 2 * n->place_bytes;
-    }
-    n->place = device_alloc(n_bytes), n->place_bytes = n_bytes;
-    return n->place;
-}
-
 static bool touch(const CollCall *call) {
     return call->dim ? call->rows == 1 : coll_block_stride(call) == coll_elements(call);
 }
 
-/* Between the blocks of a whole and those of the place, which touch. */
-static void move_blocks(NcclWorld *n, const CollCall *call, int size, char *whole, bool to_place) {
+/* Where they do. */
+static char *place_of(const CollCall *call, int size) {
+    size_t n_bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type) * size);
+    if (call->place.n_bytes < n_bytes)
+        die_at(call->file, call->line, "coll_start", 1,
+               "collective \"%s\": its blocks do not touch, and its place has %zu of %zu bytes",
+               call->what, call->place.n_bytes, n_bytes);
+    return call->place.p;
+}
+
+/* Between the blocks of a whole and those of the place. */
+static void move_blocks(const NcclWorld *n, const CollCall *call, int size, char *whole,
+                        bool to_place) {
     int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
     int64_t block = call->rows * cols, apart = call->dim ? cols : coll_block_stride(call) * bytes;
     int64_t ld = call->dim ? size * cols : cols;
     Gather g = {.n = size, .rows = call->rows, .cols = cols, .dst_ld = to_place ? cols : ld};
     for (int i = 0; i < size; i++) {
-        char *there = whole + i * apart, *here = n->place + i * block;
+        char *there = whole + i * apart, *here = (char *)call->place.p + i * block;
         g.src[i] = to_place ? there : here, g.dst[i] = to_place ? here : there;
         g.src_ld[i] = to_place ? ld : cols;
     }
     device_gather(n->urgent, &g);
 }
 
-static int gather(NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     int64_t bytes = coll_type_bytes(call->type), block = coll_elements(call) * bytes;
     int size = g->of->size, rank = g->of->rank;
     if (touch(call))
         return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm, n->urgent);
-    char *own = place_of(n, (size_t)(block * size)) + rank * block;
+    char *place = place_of(call, size), *own = place + rank * block;
     Gather mine = {.n = 1, .rows = call->rows, .cols = call->cols * bytes};
     mine.dst_ld = mine.cols, mine.src_ld[0] = coll_src_stride(call, rank, size) * bytes;
     mine.src[0] = call->src, mine.dst[0] = own;
     device_gather(n->urgent, &mine);
-    int result = n->f->all_gather(own, n->place, (size_t)block, NCCL_U8, g->comm, n->urgent);
+    int result = n->f->all_gather(own, place, (size_t)block, NCCL_U8, g->comm, n->urgent);
     move_blocks(n, call, size, call->dst, false);
     return result;
 }
 
-static int reduce_scatter(NcclWorld *n, const NcclGroup *g, const CollCall *call, int fold) {
-    int64_t block = coll_elements(call) * coll_type_bytes(call->type);
+static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall *call, int fold) {
     const void *src = call->src;
     if (!touch(call)) {
-        src = place_of(n, (size_t)(block * g->of->size));
+        src = place_of(call, g->of->size);
         move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
     }
     return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
@@ -168,7 +159,7 @@ static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     return n->f->group_end();
 }
 
-static int run(NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     size_t count = (size_t)coll_elements(call);
     int type = type_of(call->type), fold = call->fold == COLL_MAX ? NCCL_MAX : NCCL_SUM;
     switch (call->op) {

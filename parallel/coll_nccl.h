@@ -8,9 +8,8 @@
 #include "parallel/coll_device.h"
 #include "parallel/nccl.h"
 
-// calls that the host may be ahead of the device; pieces of memory that are registered at the same time; places that were too
-// small
-enum { IN_LINE = 256, MAX_LENT = 32, MAX_OUTGROWN = 64 };
+// calls that the host may be ahead of the device; pieces of memory that are registered at the same time
+enum { IN_LINE = 256, MAX_LENT = 32 };
 
 typedef struct Called {
     CollCall call;
@@ -46,10 +45,6 @@ typedef struct NcclGroup {
 typedef struct NcclWorld {
     const Nccl *f;
     Stream urgent;
-    char *place; // where blocks touch
-    size_t place_bytes;
-    char *outgrown[MAX_OUTGROWN]; // places before it, which recordings may have
-    int n_outgrown, n_recordings;
     NcclRecording *recording; // that is made; or NULL
     Stream notes;             // of recordings: beside the urgent stream, for no call to wait
     Event fork; // of recordings: the last place at which a stream followed another one

@@ -9,7 +9,7 @@
  * Either wants a call to have the same place in it on all ranks, and all ranks to have registered what it uses, or none. So
  * memory is registered where all ranks of the world have walked an arena alike, and with every communicator: the model's own
  * collectives are then at equal places. All ranks come here in the same order and between calls, never in a step but for the
- * first one's new communicators. Calls through a place where blocks touch are not on such memory.
+ * first one's new communicators.
  * Source: NCCL's user guide, "User Buffer Registration"; NCCL_WIN_ENABLE=0 and NCCL_LOCAL_REGISTER=0 turn it off.
  */
 #include "base/die.h"

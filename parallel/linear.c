@@ -83,6 +83,40 @@ static void gathered_room(Model *m, Arena *a) {
     m->work.ring = act_room(m, a, ring);
 }
 
+/* Elements of the largest whole that is sent in blocks that do not touch. */
+static int64_t place_of(Model *m, const Linear *l) {
+    const Tokens *tk = &m->tk;
+    int64_t in = rows_in(l->kind, tk), out = rows_out(l->kind, tk);
+    if (l->kind == LINEAR_HEAD)
+        return larger(path_place(&l->x, tk->T_x, m->w.C), path_place(&l->dx, tk->T, m->w.C_all));
+    if (m->grid->layout.stay) return 0; // panels
+    int64_t y = pieces_place((Pieces){.m = m,
+                                      .in = &l->x,
+                                      .out = &l->y,
+                                      .src_rows = in,
+                                      .src_cols = l->K_stored,
+                                      .p = product_xw(tk->rows, l->K, l->N, NULL, l->K, NULL)});
+    int64_t dx = pieces_place((Pieces){.m = m,
+                                       .in = &l->dy,
+                                       .out = &l->dx,
+                                       .src_rows = out,
+                                       .src_cols = l->N_stored,
+                                       .p = product_dx(tk->rows, l->K, l->N, NULL, l->N, NULL)});
+    return larger(y, m->shape.training ? larger(dx, path_place(&l->x, in, l->K_stored)) : 0);
+}
+
+/* One for all layers: their collectives on a device are in one stream. */
+static void place_room(Model *m, Arena *a) {
+    int64_t n = 0;
+    CollPlace place = {0};
+    for (int kind = 0; kind < N_LINEARS; kind++) n = larger(n, place_of(m, &m->linear[kind]));
+    if (m->k->memory && n) place.p = act_room(m, a, n), place.n_bytes = (size_t)n * m->k->word;
+    for (int kind = 0; kind < N_LINEARS; kind++) {
+        Linear *l = &m->linear[kind];
+        l->x.place = l->y.place = l->dy.place = l->dx.place = place;
+    }
+}
+
 static void weights_room(Model *m, Arena *a) {
     int64_t w[2] = {0}, dw[2] = {0}, part[2] = {0};
     for (int i = 0; i < m->tensors.n; i++) {
@@ -114,6 +148,7 @@ void linear_workspace(Model *m, Arena *a) {
         gathered_room(m, a);
     weights_room(m, a);
     if (X * Y == 1) return;
+    place_room(m, a);
     m->work.h = act_room(m, a, T), m->work.tmp = act_room(m, a, T);
     m->work.dlast = m->shape.training ? act_room(m, a, T) : NULL;
     m->work.stats = room(a, larger(2 * m->tk.T_x, 3 * m->head_rows));

@@ -37,7 +37,8 @@ static void path_step(PathRun *r) {
                      .dst = to,
                      .what = r->p->what,
                      .file = __FILE__,
-                     .line = __LINE__};
+                     .line = __LINE__,
+                     .place = r->p->place};
     r->ticket = coll_start(comm, &call);
     if (c->kind == CHANGE_GATHER) *cut *= comm_size(comm);
     r->at = to;
@@ -64,6 +65,18 @@ const void *path_run(const Path *p, CollType type, const void *src, int64_t rows
                      void *dst, void *tmp) {
     PathRun r = path_begin(p, type, src, rows, cols, dst, tmp);
     return path_end(&r);
+}
+
+int64_t path_place(const Path *p, int64_t rows, int64_t cols) {
+    int64_t most = 0;
+    for (int i = 0; i < p->n; i++) {
+        const Change *c = &p->change[i];
+        int64_t *cut = c->dim == 0 ? &rows : &cols, size = comm_size(p->comm[i]);
+        if (c->kind == CHANGE_GATHER) *cut *= size;
+        if (c->kind != CHANGE_REDUCE && c->dim == 1 && rows * cols > most) most = rows * cols;
+        if (c->kind == CHANGE_SCATTER) *cut /= size;
+    }
+    return most;
 }
 
 bool path_scatters(const Path *p) {

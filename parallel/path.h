@@ -10,6 +10,7 @@ typedef struct Path {
     Change change[MAX_CHANGES];
     Comm *comm[MAX_CHANGES];
     const char *what;
+    CollPlace place; // of its collectives (parallel/coll.h), from linear_workspace
 } Path;
 
 /* A path on its way: path_begin starts its first collective, path_end waits and goes the rest. */
@@ -30,6 +31,8 @@ bool path_scatters(const Path *p);
 /* Local, pure. Is it one collective that gathers from (scatters to) blocks of tokens? */
 bool path_gathers_tokens(const Path *p);
 bool path_scatters_tokens(const Path *p);
+/* Local, pure. Elements of the place that it wants for a matrix of which one rank has [rows, cols]; 0: none. */
+int64_t path_place(const Path *p, int64_t rows, int64_t cols);
 /* Collective over the axes of the path. Takes src [rows, cols], one rank's block, along it to dst; tmp holds what
  * lies between two steps. With an empty path src itself is returned. */
 const void *path_run(const Path *p, CollType type, const void *src, int64_t rows, int64_t cols,

@@ -56,7 +56,8 @@ static Ticket piece_gather(Pieces *c, int i) {
                                                   .dst = acts_at(c->m, c->whole, at * c->p.K),
                                                   .what = c->in->what,
                                                   .file = __FILE__,
-                                                  .line = __LINE__});
+                                                  .line = __LINE__,
+                                                  .place = c->in->place});
 }
 
 static Ticket piece_sum(Pieces *c, int i) {
@@ -76,7 +77,8 @@ static Ticket piece_sum(Pieces *c, int i) {
                                                   : acts_at(c->m, c->p.y, at * N),
                                   .what = c->out->what,
                                   .file = __FILE__,
-                                  .line = __LINE__});
+                                  .line = __LINE__,
+                                  .place = c->out->place});
 }
 
 /* ---- rings ---- */
@@ -146,6 +148,17 @@ static void ring_sum(Pieces *c) {
 
 int64_t pieces_room(const Model *m, const Path *out, int64_t rows, int64_t cols) {
     return m->shape.overlap.ring && path_scatters_tokens(out) ? rows * cols : 0;
+}
+
+/* A piece is the same stripe of rows of every block, or columns of blocks side by side. */
+int64_t pieces_place(Pieces c) {
+    choose_pieces(&c);
+    int64_t rows = c.stripes * ((c.rows + c.n - 1) / c.n);
+    int64_t in = c.cut_in ? rows * c.p.K : path_place(c.in, c.src_rows, c.src_cols);
+    int64_t out = !c.cut_out             ? path_place(c.out, c.p.M, c.p.N)
+                  : path_scatters(c.out) ? rows * c.p.N
+                                         : 0;
+    return in > out ? in : out;
 }
 
 /* ---- all of it ---- */

@@ -48,6 +48,8 @@ typedef struct Pieces {
 const Act *pieces_begin(Pieces *c);
 /* Collective. Returns when the result is in dst. */
 void pieces_end(Pieces *c);
+/* Local, pure. Elements of the place that its collectives want, as path_place: of a product that has no operands yet. */
+int64_t pieces_place(Pieces c);
 /* Local. Floats that a ring keeps of a layer's result [rows, cols] until they are summed; 0: it has none. */
 int64_t pieces_room(const Model *m, const Path *out, int64_t rows, int64_t cols);
 

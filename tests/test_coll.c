@@ -57,8 +57,15 @@ static int with_team(World *w, void *ctx) {
     int64_t n = ROWS * COLS, p = comm_size(c), me = comm_rank(c), wrong = 0;
     float *mine = malloc((size_t)(n * p) * 4), *all = malloc((size_t)(n * p) * 4);
     for (int64_t i = 0; i < n; i++) mine[i] = (float)(i % 1000 + me);
-    CollCall call = {COLL_ALL_GATHER, COLL_F32, COLL_SUM, 1, ROWS, COLS, 0, mine, all,
-                     "large",         __FILE__, __LINE__, 0};
+    CollCall call = {.op = COLL_ALL_GATHER,
+                     .dim = 1,
+                     .rows = ROWS,
+                     .cols = COLS,
+                     .src = mine,
+                     .dst = all,
+                     .what = "large",
+                     .file = __FILE__,
+                     .line = __LINE__};
     coll_run(c, &call);
     for (int64_t i = 0; i < n * p; i++) {
         int64_t col = i % (COLS * p), in_block = i / (COLS * p) * COLS + col % COLS;

@@ -58,9 +58,16 @@ static int run(int n, int devices, Streams s, int (*rank_main)(World *w, void *c
 /* The case with its buffers on the device: call k of a rank may lie anywhere. */
 typedef struct OnDevice {
     Case x;
-    char *src, *dst;
+    char *src, *dst, *place;
     CollCall call;
 } OnDevice;
+
+/* As large as a call needs it, of memory that the caller frees. */
+static char *place_for(CollCall *call, int size) {
+    size_t n_bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type) * size);
+    call->place = (CollPlace){n_bytes ? device_alloc(n_bytes) : NULL, n_bytes};
+    return call->place.p;
+}
 
 static OnDevice move(const Case *x) {
     OnDevice d = {.x = *x, .call = x->call, .src = device_alloc(x->src_bytes)};
@@ -69,6 +76,7 @@ static OnDevice move(const Case *x) {
     if (!x->in_place) device_put(d.dst, x->dst, x->dst_bytes);
     d.call.src = d.src + ((const unsigned char *)x->call.src - x->src);
     if (x->call.dst) d.call.dst = d.dst + ((unsigned char *)x->call.dst - x->dst);
+    d.place = place_for(&d.call, x->size);
     return d;
 }
 
@@ -77,7 +85,7 @@ static bool check(OnDevice *d) {
     if (!d->x.in_place) device_get(d->x.dst, d->dst, d->x.dst_bytes);
     device_wait();
     if (!d->x.in_place) device_free(d->dst);
-    device_free(d->src);
+    device_free(d->src), device_free(d->place);
     return case_check(&d->x);
 }
 
@@ -191,6 +199,7 @@ static int same_bits_as_host(World *w, void *ctx) {
                          .root = 1,
                          .what = "bits",
                          .file = __FILE__};
+        char *place = place_for(&call, comm_size(c));
         int64_t at = shapes[i / 4].skew * coll_type_bytes(type);
         bool in_place = shapes[i / 4].in_place,
              no_dst = call.op == COLL_REDUCE && comm_rank(c) != 1;
@@ -202,7 +211,7 @@ static int same_bits_as_host(World *w, void *ctx) {
         }
         bool good = same(&a) && same(&b);
         mem_free(a.host), mem_free(b.host);
-        device_free(a.device), device_free(b.device);
+        device_free(a.device), device_free(b.device), device_free(place);
         if (!good) return i + 1;
     }
     return 0;
@@ -407,11 +416,32 @@ static void ask_for_largest(void *arg) {
     run(2, 1, orders[0], largest, NULL);
 }
 
+static int side_by_side(World *w, void *ctx) {
+    float *x = device_alloc(6 * sizeof *x);
+    (void)ctx;
+    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_GATHER,
+                                        .dim = 1,
+                                        .rows = 2,
+                                        .cols = 1,
+                                        .src = x,
+                                        .dst = x + 2,
+                                        .place = {x, 3 * sizeof *x},
+                                        .what = "side by side",
+                                        .file = __FILE__});
+    return 0;
+}
+static void give_too_small_a_place(void *arg) {
+    (void)arg;
+    run_apart(2, orders[0], side_by_side, NULL);
+}
+
 TEST(cuda_coll_says_what_it_cannot_do) {
     NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);
+    CHECK(test_in_child(give_too_small_a_place, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "\"side by side\": its blocks do not touch, and its place has 12 of 16"));
     CHECK(test_in_child(ask_for_largest, NULL, text, sizeof text) == 1);
     CHECK(
         strstr(text, "\"largest\": on devices there are only sums of fp32, bf16, fp64 and int32"));

@@ -280,6 +280,35 @@ TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
     emu_set_peers(true);
 }
 
+/* What a step sends lies in memory that NCCL knows, blocks that do not touch, too. */
+TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
+    NEEDS_EMULATION();
+    static const Case cases[] = {
+        {"x2.y2", "bulk+halves", 4, NULL}, {"x2.y2+sp+heads", "chunk=2", 4, NULL},
+        {"y3+heads", "none", 3, NULL},     {"x3+sp", "chunk=4", 3, NULL},
+        {"x2.y2+stay=y", "bulk", 4, NULL}, {"z2.x2+zero2", "bulk+ring", 4, NULL}};
+    static const int versions[] = {22809, 21903};
+    emu_set_peers(false), emu_set_guard(false);
+    for (int i = 0; i < 6; i++) {
+        MeshRun r = {.model = i % 2 ? llama : model,
+                     .layout = cases[i].layout,
+                     .overlap = cases[i].overlap,
+                     .recompute = (Recompute)(i % 3),
+                     .cuda = true,
+                     .steps = 1};
+        emu_nccl_version(versions[i % 2]);
+        r = run_on(r, cases[i].devices, (Streams){0});
+        mesh_run_free(&r);
+        EmuNcclCounts n = emu_nccl_counts();
+        if (n.direct != n.calls)
+            printf("    %s: %lld of %lld calls\n", cases[i].layout, (long long)n.direct,
+                   (long long)n.calls);
+        CHECK(n.calls > 0 && n.direct == n.calls);
+    }
+    emu_nccl_version(22809);
+    emu_set_peers(true), emu_set_guard(true);
+}
+
 /* ---- recorded micro-steps */
 
 enum {
