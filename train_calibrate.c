@@ -45,7 +45,7 @@ static void begin(Measuring *m, const CalibrateNews *news) {
         printf("the last runs were foretold badly (half of them err by more than %.0f %%): the "
                "table of costs is measured again\n",
                100 * m->error);
-    printf("measuring kernels and collectives of this machine: about %d s at most, once%s%s\n",
+    printf("measuring kernels and collectives of this machine: %d s at most, once%s%s\n",
            PLAN_MEASURE_S, news->path ? "; kept in " : "", news->path ? news->path : "");
     if (m->run < PLAN_MEASURE_S)
         printf("(the whole run may take less: --calibrate none does not measure, --layout SPEC "

@@ -8,7 +8,8 @@
 #include "parallel/coll_backend.h"
 #include "parallel/ranks.h"
 
-static const double works_share = 0.6;        // of the budget; the rest is for collectives
+static const double works_share = 0.5; // of the budget, at most; the rest is for collectives
+static const double pace = 0.95;       // of the budget, when the last collective is to be done
 static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
 static const size_t most_window = 256u << 20,
                     least_window = 32u << 20; // bytes: of all ranks, of a rank
@@ -47,7 +48,7 @@ static bool lacks_send(const Bench *b, int group, int op) {
 
 /* A product of about a millisecond, and the largest collective that is to run beside such. A smaller one does where it takes
  * long enough. */
-enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5 };
+enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
 static const double beside_least = 5e-3;
 static const Work product_beside = {.kind = WORK_XW, .rows = 128, .a = 512, .b = 512};
 
@@ -103,12 +104,13 @@ typedef struct Beside {
 
 /* What the collective takes, what the products take, and both at once: the least of some times, in turns, for what else
  * runs on the machine only adds. NULL: not wanted. */
-static void beside_seconds(const Beside *x, double *sends, double *computes, double *both) {
+static void beside_seconds(const Beside *x, int times, double *sends, double *computes,
+                           double *both) {
     const CalibrateWhere *w = x->b->where;
     WorkMemory bytes = calibrate_work_memory(w, &product_beside);
     char *operands = x->b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
     double *const wanted[] = {sends, computes, both};
-    for (int i = 0; i < 3 * BESIDE_TIMES; i++) {
+    for (int i = 0; i < 3 * times; i++) {
         int which = i % 3;
         if (!wanted[which]) continue;
         coll_barrier(world_comm(w->world));
@@ -134,10 +136,10 @@ static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t most) {
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
     for (int64_t n = BESIDE_BYTES / 16; C < beside_least && x.bytes < most; n *= 4) {
         x.bytes = n < most ? n : most;
-        beside_seconds(&x, &C, &W, NULL);
+        beside_seconds(&x, BESIDE_TRIES, &C, &W, NULL);
     }
     x.products = (int)(1.2 * C / W) + 1;
-    beside_seconds(&x, &C, &W, &both);
+    beside_seconds(&x, BESIDE_TIMES, &C, &W, &both);
     double hidden = fmin(fmax(C + W - both, C / nothing), C);
     return C / hidden;
 }
@@ -160,8 +162,18 @@ static double beside_of(Bench *b, const TapeGroup *g) {
     return *known = measure_beside(b, comm, op, most);
 }
 
+static int count_sends(const Bench *b) {
+    int n = 0;
+    for (int g = 0; g < b->list->n_groups; g++)
+        for (int op = 0; op < N_COLL_OPS; op++) n += lacks_send(b, g, op);
+    return n;
+}
+
+/* Where works took long, or collectives do, those that are left are repeated less often: all of them are to be known in the end,
+ * for a plan needs them all. */
 static void measure_sends(Bench *b) {
     double until = b->meter.elapsed + (1 - works_share) * b->where->budget;
+    int left = count_sends(b);
     if (until < b->where->budget) until = b->where->budget;
     for (int g = 0; g < b->list->n_groups; g++) {
         Comm *comm = NULL;
@@ -170,6 +182,7 @@ static void measure_sends(Bench *b) {
             SendCost cost;
             if (!lacks_send(b, g, op)) continue;
             if (!comm) comm = calibrate_comm(b->where->world, group);
+            b->meter.enough = (pace * b->where->budget - b->meter.elapsed) / (SEND_POINTS * left--);
             calibrate_send(&b->meter, group, comm, (CollOp)op, b->list->most[g][op], b->memory.base,
                            &cost);
             cost.beside = beside_of(b, group);

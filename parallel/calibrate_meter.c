@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -5,8 +6,7 @@
 #include "parallel/coll_backend.h"
 
 enum { MOST_REPEATS = 20 };
-static const double enough =
-    15e-3; // seconds, after which one more repetition is not worth its time
+static const double always_enough = 15e-3; // seconds
 
 static int ascending(const void *a, const void *b) {
     const double *x = a, *y = b;
@@ -60,7 +60,7 @@ Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, 
     if (batch > 1000) batch = 1000;
     double round = about * (double)batch, s[MOST_REPEATS];
     int n = repeats < MOST_REPEATS ? repeats : MOST_REPEATS;
-    while (n > 1 && round * n > enough) n--;
+    while (n > 1 && round * n > fmin(m->enough, always_enough)) n--;
     for (int i = 0; i < n; i++) s[i] = timed(m, call, ctx, batch, together) / (double)batch;
     return meter_agree(m, quartile(s, n));
 }
@@ -74,6 +74,7 @@ void meter_start(Meter *m, World *w, bool crowded) {
     *m = (Meter){.world = w,
                  .all = comm_group(world_comm(w)),
                  .crowded = crowded,
+                 .enough = always_enough,
                  .begin = coll_now(),
                  .rank = mem_calloc((size_t)world_size(w), 2 * sizeof(double))};
     if (!crowded) return;

@@ -70,8 +70,9 @@ typedef struct Meter {
     bool crowded;
     double begin, elapsed; // seconds since the beginning, by rank 0
     double barrier;        // seconds of one
-    MeterCall *tidy;       // called after calls, while the clock stands; NULL: nothing to do
-    double *rank;          // [size][2] of the last measurement: seconds, elapsed
+    double enough;   // seconds: then one more repetition is not worth its time (15 ms always are)
+    MeterCall *tidy; // called after calls, while the clock stands; NULL: nothing to do
+    double *rank;    // [size][2] of the last measurement: seconds, elapsed
 } Meter;
 /* Seconds of a call: by the mean of the ranks, of the slowest one. */
 typedef struct Took {

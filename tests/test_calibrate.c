@@ -1,4 +1,5 @@
 /* Calibration: measured on ranks that are threads, kept in a file, read as lines. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -245,6 +246,34 @@ TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
             CHECK_NEAR(s, asleep(rows), 0.25 * asleep(rows)); // a sleeper wakes late
         }
     run_free(&r);
+}
+
+/* ---- collectives that take their time */
+
+static atomic_int n_waits;
+
+static void slow_wait(Comm *c, uint64_t number, const CollCall *call) {
+    if (c->rank == 0 && strcmp(call->what, "calibration") == 0) n_waits++;
+    sleep_s(1e-3);
+    coll_threads.wait(c, number, call);
+}
+
+/* Calls for each collective that is measured. */
+static double waits_within(double budget, const char *key) {
+    CollBackend slow = coll_threads;
+    slow.wait = slow_wait;
+    Run r = small_run(key);
+    r.backend = &slow, r.budget = budget, r.list.n_works = 0;
+    n_waits = 0;
+    run(&r);
+    double each = n_waits / (double)r.c[0]->n_sends;
+    run_free(&r);
+    return each;
+}
+
+TEST(calibration_repeats_collectives_less_where_time_is_short) {
+    cache_in(test_tmpdir());
+    CHECK(waits_within(1000, "much time") > 2 * waits_within(1e-3, "little time"));
 }
 
 /* ---- wrong data */
