@@ -23,16 +23,13 @@ import datetime
 import json
 import os
 import platform
-import random
 import re
 import shlex
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from array import array
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(HERE)
@@ -90,15 +87,6 @@ def measure(command):
     others = busy_seconds() - busy - t.children_user - t.children_system
     print(f"bench-others {max(others, 0) / wall / (os.cpu_count() or 1):.4f}", file=sys.stderr)
     sys.exit(code)
-
-
-def write_tokens(path, vocab):
-    rng = random.Random(1)
-    tokens = array("H", (rng.randrange(vocab) for _ in range(200000)))
-    if sys.byteorder == "big":
-        tokens.byteswap()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<256i", 20240520, 1, len(tokens), *([0] * 253)) + tokens.tobytes())
 
 
 class Contestant:
@@ -290,7 +278,7 @@ def main():
     args, peak, rows = options(), {}, []
     with tempfile.TemporaryDirectory() as tmp:
         for vocab in {r[1]["vocab"] for r in args.rows}:
-            write_tokens(os.path.join(tmp, f"{vocab}.bin"), vocab)
+            bench_page.write_tokens(os.path.join(tmp, f"{vocab}.bin"), vocab, 200_000)
         tuned = dict(TUNED)
         key = mkl_key(tmp) if args.python and "AMD" in cpu_name() else None
         if key:

@@ -13,7 +13,7 @@
  *
  *     ms           median of --steps steps in each of --rounds rounds, on rank 0; one more to warm up each time
  *     error_ms     standard error of that median, by the quartiles of those steps
- *     fastest_ms   the least of them; first_ms: of those before the --finals
+ *     fastest_ms   the least of them
  *     tensor_ms    of a step that rank 0 was held up by collectives along x and y; other_ms: by all others
  *     update_ms    of a step, from the end of its last micro-step on
  *     each_ms      with --alternate: all those steps, in the order in which they were made
@@ -64,10 +64,9 @@ typedef struct Entry {
     Choice choice;
     Times steps, serial;
     int64_t received, memory, resident;
-    double median, first;
-    int best; // place in a search; 0: unknown
-    bool far; // foretold beyond --within
-    bool final;
+    double median;
+    int best;                // place in a search; 0: unknown
+    bool far, final, called; // foretold beyond --within; takes more turns; is about to take them
 } Entry;
 
 /* All of it, as one rank has it. */
@@ -399,8 +398,7 @@ static double median(const Times *t, TimeKind kind) {
     return (ms[(t->n - 1) / 2] + ms[t->n / 2]) / 2;
 }
 
-/* Of values in ascending order: a normal distribution's median has an error of 1.253 sigma / sqrt(n), and its quartiles lie
- * 1.349 sigma apart. */
+/* Of ascending values: the median of a normal distribution errs by 1.253 sigma / sqrt(n), its quartiles lie 1.349 sigma apart. */
 static double median_error(const double *ms, int n) {
     return 1.253 / 1.349 * (ms[3 * (n - 1) / 4] - ms[(n - 1) / 4]) / sqrt((double)n);
 }
@@ -443,7 +441,6 @@ static void print_entry(Entry *e) {
         e->median = median(&e->steps, TIME_ALL); // which sorts them
         const double *ms = e->steps.ms[TIME_ALL];
         printf(",\"error_ms\":%.3f,\"fastest_ms\":%.3f", median_error(ms, e->steps.n), ms[0]);
-        if (e->first > 0) printf(",\"first_ms\":%.3f", e->first);
     } else
         printf(",\"ms\":null");
     print_times(&e->serial, "serial_");
@@ -493,32 +490,37 @@ static void tell(Bench *b, int64_t round, int i) {
             terminal && !last ? "" : "\n");
 }
 
-/* The fastest are a draw of a few noisy steps: those that come near, and the planner's choice, take more turns, and only
- * these count. */
-static void play_finals(Bench *b) {
-    if (o.finals == 0) return;
-    double *ms = mem_calloc((size_t)b->n, sizeof *ms), best = INFINITY;
-    int pick = 0, n = 0;
-    for (int i = 0; i < b->n; i++) {
-        Entry *e = &b->entry[i];
-        ms[i] = e->steps.n ? median(&e->steps, TIME_ALL) : INFINITY;
-        if (e->steps.n) e->first = e->steps.ms[TIME_ALL][0];
-        if (e->choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
-    }
+/* Marks what takes more turns now: what nobody has marked yet and comes near the fastest; their number. */
+static int call_finals(Bench *b, double *ms, int pick) {
+    double best = INFINITY;
+    int n = 0;
+    for (int i = 0; i < b->n; i++)
+        ms[i] = b->entry[i].steps.n ? median(&b->entry[i].steps, TIME_ALL) : INFINITY;
     group_share(&b->group, ms, (size_t)b->n * sizeof *ms);
     for (int i = 0; i < b->n; i++) best = fmin(best, ms[i]);
     for (int i = 0; i < b->n; i++) {
         Entry *e = &b->entry[i];
-        e->final = (o.foretell && i == pick) || ms[i] <= 1.1 * best;
-        if (!e->final) continue;
-        n++;
-        room_for(&e->steps, o.finals * o.steps);
-        room_for(&e->serial, o.finals * o.steps);
+        e->called = !e->final && ((o.foretell && i == pick) || ms[i] <= 1.1 * best);
+        if (!e->called) continue;
+        e->final = true, n++;
+        room_for(&e->steps, o.finals * o.steps), room_for(&e->serial, o.finals * o.steps);
     }
-    for (int64_t round = 0; round < o.finals; round++)
-        for (int i = 0; i < b->n; i++)
-            if (b->entry[i].final) measure(b, &b->entry[i]);
-    if (n && b->group.rank == 0) fprintf(stderr, "%d of them took more turns\n", n);
+    return n;
+}
+
+/* The fastest are a draw of a few noisy steps: those that come near, and the planner's choice, take more turns, and only
+ * these count. Who was fast by luck is slower then, and others come near: they take theirs, too, until there are none. */
+static void play_finals(Bench *b) {
+    if (o.finals == 0) return;
+    double *ms = mem_calloc((size_t)b->n, sizeof *ms);
+    int pick = 0, all = 0;
+    for (int i = 1; i < b->n; i++)
+        if (b->entry[i].choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
+    for (int n; (n = call_finals(b, ms, pick)) > 0; all += n)
+        for (int64_t round = 0; round < o.finals; round++)
+            for (int i = 0; i < b->n; i++)
+                if (b->entry[i].called) measure(b, &b->entry[i]);
+    if (all && b->group.rank == 0) fprintf(stderr, "%d of them took more turns\n", all);
     mem_free(ms);
 }
 

@@ -1,6 +1,9 @@
 """What the benchmarks of this folder share: the stamp of a measurement, its file, its table in a page."""
+import array
 import json
 import os
+import random
+import struct
 import subprocess
 import sys
 import time
@@ -15,6 +18,16 @@ def stamp(command):
     commit = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
     return {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": command}
+
+
+def write_tokens(path, vocab, n):
+    """A shard of n random tokens, as llm.c writes them."""
+    rng = random.Random(1)
+    tokens = array.array("H", (rng.randrange(vocab) for _ in range(n)))
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, n, *([0] * 253)) + tokens.tobytes())
 
 
 def load(path):

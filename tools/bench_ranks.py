@@ -12,9 +12,7 @@ a built train_gpt; makes its own tokens.
 import argparse
 import json
 import os
-import random
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -31,13 +29,6 @@ def contestants(ranks):
         words = layout.split("+exact")
         yield f"{ranks} ranks, {layout}", ["--ranks", str(ranks), "--layout", words[0]] + ["--exact"] * (len(words) - 1)
     yield "1 rank, exact", ["--exact"]
-
-
-def write_tokens(path, n):
-    rng = random.Random(1)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<3i", 20240520, 1, n) + b"\0" * (256 * 4 - 12))
-        f.write(struct.pack(f"<{n}H", *(rng.randrange(50257) for _ in range(n))))
 
 
 def run(args, extra, folder):
@@ -73,7 +64,7 @@ def main():
     cores = len(os.sched_getaffinity(0))
     times, losses = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        write_tokens(os.path.join(folder, "tokens.bin"), 100_000)
+        bench_page.write_tokens(os.path.join(folder, "tokens.bin"), 50257, 100_000)
         for turn in range(args.rounds):
             for name, extra in contestants(cores):
                 ms, loss = run(args, extra, folder)

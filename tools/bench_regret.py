@@ -6,15 +6,16 @@
     python3 tools/bench_regret.py --page README.md     puts the table of that file between the page's lines
                                                        <!-- regret:begin --> and <!-- regret:end -->
 
-Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. regret: how much longer a step of the layout that
-is foretold to be the fastest takes than one of the layout that was measured to be it, and the same of the layout that train_gpt keeps
-after its first steps on those that the plan cannot tell apart; error: median over the layouts of
-|measured / predicted - 1|. Ranks have one thread each and go before other processes of the machine. On slow links layouts that are
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI, a built bench_layouts and train_gpt. regret: how much longer a step of the layout
+that is foretold to be the fastest takes than one of the layout that was measured to be it, and the same of the layout that a run of
+train_gpt --layout auto on that cluster keeps, after its first steps on those that the plan cannot tell apart; error: median over the
+layouts of |measured / predicted - 1|. Ranks have one thread each and go before other processes of the machine. On slow links layouts that are
 foretold to take more than some times the best ("within") are trained for a single step.
 """
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -40,37 +41,78 @@ SHAPES = [
 ]
 
 
-def refined(rows):
-    """What train_gpt --layout auto trains on: the fastest in their first steps (--refine 3) of those that the plan cannot tell apart."""
-    rows = sorted(rows, key=lambda r: r["predicted_ms"])
-    close = [r for r in rows[:3] if r["predicted_ms"] <= 1.1 * rows[0]["predicted_ms"]]
-    return min(close, key=lambda r: r["first_ms"])
+REFINED = 3 * 3  # steps that --refine makes at most, on each of so many layouts
+STEPS = 6  # of the layout that is kept, after one
+
+
+def steps_of(log):
+    """Milliseconds of each step that a run has written down so far."""
+    if not os.path.exists(log):
+        return []
+    with open(log) as f:
+        return [json.loads(line)["ms"] for line in f if line.startswith('{"step"') and line.endswith("}\n")]
+
+
+def on_lab(cluster, folder):
+    """The beginning of a command that runs on its ranks, with caches in a folder."""
+    hosts = sum(int(h) for h in cluster[1].split())
+    return [LAB, "mpirun", str(hosts), str(cluster[2]), "env", f"XDG_CACHE_HOME={folder}"]
+
+
+def choose(cluster, shape, folder):
+    """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the seconds that measuring the machine took."""
+    model, batch, micro = shape[1:]
+    os.makedirs(folder)
+    tokens, log = os.path.join(folder, "tokens.bin"), os.path.join(folder, "log.json")
+    bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
+    train = [os.path.join(TOP, "build/train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch), "--micro", str(micro),
+             "--layout", "auto", "--recompute", "none", "--overlap", "none", "--threads", "1", "--steps", "100000", "--json", log]
+    run = subprocess.Popen(on_lab(cluster, folder) + train, env=dict(os.environ, LIMIT_S="300", FIRST="1"), cwd=TOP,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    text, layout, calibrated = "", None, 0
+    for line in run.stdout:
+        text += line
+        if "measured them in" in line:
+            calibrated = float(line.split("measured them in ")[1].split()[0])
+        elif "plan  " in line:
+            layout = line.split()[1].rstrip(",")
+        elif "refine: " in line and line.endswith(", chosen\n"):
+            layout = line.split("refine: ")[1].split(",")[0]
+        if len(steps_of(log)) > REFINED + STEPS:
+            break
+    subprocess.run([LAB, "stop"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run.communicate()
+    if not layout or len(steps_of(log)) <= REFINED + STEPS:
+        sys.exit(f"{cluster[0]}, {shape[0]}: train_gpt --layout auto ended:\n{text}")
+    return layout, round(statistics.median(steps_of(log)[-STEPS:]), 3), calibrated
 
 
 def measure(cluster, shape, args, cache):
-    name, hosts, ranks, rate, trunk, within = cluster
+    name, within = cluster[0], cluster[5]
+    layout, kept_ms, calibrated = choose(cluster, shape, cache)
     what, model, batch, micro = shape
-    n = sum(int(h) for h in hosts.split())
     bench = [os.path.join(TOP, "build/bench_layouts"), "--foretell", "--model", model, "--batch", str(batch), "--micro", str(micro),
              "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals)]
     bench += ["--within", str(within)] if within else []
-    env = dict(os.environ, LIMIT_S="1500", XDG_CACHE_HOME=cache, FIRST="1")
-    run = subprocess.run([LAB, "mpirun", str(n), str(ranks), "env", f"XDG_CACHE_HOME={cache}"] + bench, env=env, cwd=TOP, stdout=subprocess.PIPE)
+    run = subprocess.run(on_lab(cluster, cache) + bench, env=dict(os.environ, LIMIT_S="1500", FIRST="1"), cwd=TOP, stdout=subprocess.PIPE)
     lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
     if run.returncode or "regret" not in lines[-1]:
         sys.exit(f"{name}, {what}: bench_layouts ended with status {run.returncode}")
     last, rows = lines[-1], [r for r in lines[1:-1] if r["ms"]]
-    kept = refined(rows)
+    n = lines[0]["ranks"]
+    kept = next((r for r in rows if r["layout"] == layout), None)
+    if not kept:
+        sys.exit(f"{name}, {what}: train_gpt --layout auto trains on {layout}, which is none of those measured")
     return {
-        "cluster": name, "shape": what, "model": model, "batch": batch, "ranks": n * ranks, "within": within,
+        "cluster": name, "shape": what, "model": model, "batch": batch, "ranks": n, "within": within,
         "layouts": len(rows), "pick": last["pick"], "pick_ms": last["pick_ms"], "best": last["best"], "best_ms": last["best_ms"],
-        "regret": last["regret"], "kept": kept["layout"], "kept_ms": kept["ms"], "kept_regret": round(kept["ms"] / last["best_ms"] - 1, 4),
+        "regret": last["regret"], "kept": layout, "kept_ms": kept["ms"], "trained_ms": kept_ms, "kept_regret": round(kept["ms"] / last["best_ms"] - 1, 4),
         "error": round(statistics.median(abs(r["ms"] / r["predicted_ms"] - 1) for r in rows), 4),
-        "slowest_ms": max(r["ms"] for r in rows), "dp_ms": next((r["ms"] for r in rows if r["layout"] == f"d{n * ranks}"), None),
+        "slowest_ms": max(r["ms"] for r in rows), "dp_ms": next((r["ms"] for r in rows if r["layout"] == f"d{n}"), None),
         "bytes_equal": sum(r["received"] == r["predicted_received"] for r in rows),
         "memory_error": round(max(abs(r["memory"] / r["predicted_memory"] - 1) for r in rows), 4),
         "resident_error": round(statistics.median(abs(r["resident"] / r["predicted_memory"] - 1) for r in rows), 4),
-        "calibrate_s": last["calibrate_s"], "rows": rows,
+        "calibrate_s": max(calibrated, last["calibrate_s"]), "rows": rows,
     }
 
 
@@ -80,7 +122,7 @@ def memory(r):
 
 
 def table(d):
-    out = ["| cluster | shape | layouts | foretold the fastest | ms | regret | kept after first steps | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
+    out = ["| cluster | shape | layouts | foretold the fastest | ms | regret | kept by `--layout auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
            "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in d["cases"]:
         out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {100 * r['regret']:.1f} % "
@@ -90,7 +132,8 @@ def table(d):
     out += [f"{what} is within 5 % of the fastest in {sum(r[key] <= 0.05 for r in d['cases'])} of {len(d['cases'])} cases, "
             f"{100 * max(r[key] for r in d['cases']):.0f} % off at worst."
             for what, key in [("What is foretold to be the fastest", "regret"), ("What `--layout auto` keeps", "kept_regret")]]
-    out.append(f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median of the cases). Of memory: of what was "
+    out.append(f"Measuring the machine took {min(r['calibrate_s'] for r in d['cases']):.1f} to {max(r['calibrate_s'] for r in d['cases']):.1f} s. "
+               f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median of the cases). Of memory: of what was "
                "reserved, the layout that errs most; in brackets of what of it was touched, which small models do not fill, the median layout. "
                f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`.")
     return "\n".join(out) + "\n"
