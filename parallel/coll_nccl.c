@@ -17,9 +17,9 @@
 #include "layers/cuda/fold.h"
 #include "parallel/coll_nccl.h"
 
-/* Multiprocessors that a call may take, for products run beside it and lose them: half of NCCL's most, 32 (user guide, types:
- * maxCTAs); on registered memory it takes fewer of its own accord. How few is NCCL's choice (minCTAs), also the size of
- * clusters. NCCL_MAX_CTAS in the environment goes before this. */
+/* Multiprocessors that a call may take, for products run beside it and lose them (leave_room): half of NCCL's most, 32 (user
+ * guide, types: maxCTAs); on registered memory it takes fewer of its own accord. How few is NCCL's choice (minCTAs), also the
+ * size of clusters. NCCL_MAX_CTAS in the environment goes before this. */
 enum { MAX_CTAS = 16 };
 
 void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c) {
@@ -213,6 +213,15 @@ static void catch_up(const NcclWorld *n, Event ready) {
     device_follow(n->urgent, ready);
 }
 
+/* Between its start and its wait a call runs beside what the rank puts into its own stream, and kernels there do without what it
+ * may take: products of FSDP on H100, whose blocks stay, took twice as long beside NCCL (pytorch/pytorch, issue 143988). Where
+ * NCCL takes less, or is done long before the wait, that costs up to 16 of 132 multiprocessors. No device has measured either
+ * here. */
+static void leave_room(NcclWorld *n, int more) {
+    n->under_way += more;
+    device_leave(n->under_way > 0 ? MAX_CTAS : 0);
+}
+
 static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
@@ -237,12 +246,15 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     device_completes(c, number, n->urgent);
     device_record(g->done[at], n->urgent);
     t ? nccl_turn_given(n, t) : nccl_record_end(n, g->done[at]);
+    leave_room(n, 1);
 }
 
 static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
     const NcclGroup *g = c->device;
     (void)call;
-    if (c->size > 1) device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
+    if (c->size == 1) return;
+    device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
+    leave_room(c->world->device_impl, -1);
 }
 
 static const CollBackend coll_nccl = {.name = "nccl",

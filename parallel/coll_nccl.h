@@ -45,6 +45,7 @@ typedef struct NcclGroup {
 typedef struct NcclWorld {
     const Nccl *f;
     Stream urgent;
+    int under_way;            // calls that are not waited for
     NcclRecording *recording; // that is made; or NULL
     Stream notes;             // of recordings: beside the urgent stream, for no call to wait
     Event fork; // of recordings: the last place at which a stream followed another one

@@ -1,5 +1,6 @@
 /* layers/attention*.cu against double precision: the plain kernels in both words of storage, those by tiles in bf16. */
 #include "tests/cuda.h"
+#include "tests/emu/calls.h"
 
 typedef struct Case {
     int64_t B, S, H, Hkv, D, skew;
@@ -217,6 +218,26 @@ TEST(cuda_attention_has_the_same_bits_in_any_order) {
         mem_free(first);
     }
     device_at_most(9);
+}
+
+/* Blocks that stay are as many as multiprocessors, but for those that are left to others. */
+TEST(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
+    NEEDS_EMULATION();
+    const Case c = {2, 70, 4, 2, 64, 0, 2};
+    int64_t blocks[3];
+    float *first = mem_alloc(2 * 70 * 8 * 64 * sizeof *first);
+    for (int left = 0; left < 3; left++) {
+        cuda_begin(cuda_orders[0]);
+        device_leave(left);
+        int64_t before = emu_calls.blocks;
+        Run r = compute(&c, true);
+        blocks[left] = emu_calls.blocks - before;
+        if (left == 0) memcpy(first, r.dqkv.host, (size_t)r.dqkv.n * sizeof *first);
+        CHECK(r.dqkv.n == 2 * 70 * 8 * 64 && same_bits(first, r.dqkv.host, r.dqkv.n));
+        CHECK(cuda_end());
+    }
+    CHECK(blocks[0] > blocks[1] && blocks[1] > blocks[2]);
+    mem_free(first);
 }
 
 /* One position after the other gives what the whole pass gives. */

@@ -7,7 +7,7 @@ namespace {
 /* Of a rank: what its thread was opened with. */
 struct Rank {
     char name[sizeof DeviceFacts().name];
-    int sms;
+    int sms, left;
     bool is_sm90;
     size_t shared_bytes;
     Stream stream;    // NULL: not open
@@ -104,7 +104,15 @@ Stream device_stream(void) {
 }
 
 int device_sms(void) {
-    return rank.sms;
+    return rank.sms - rank.left;
+}
+
+void device_leave(int sms) {
+    rank.left = sms < rank.sms / 2 ? sms : rank.sms / 2;
+}
+
+int device_left(void) {
+    return rank.left;
 }
 
 bool device_is_sm90(void) {

@@ -40,11 +40,16 @@ void device_open(int device, size_t scratch_bytes);
 void device_close(void);
 /* Local. device_close of this thread calls it before the device goes: for what a library keeps of a device. */
 void device_at_close(void (*f)(void));
-/* Local. Of the calling thread's device: its name; its stream; its multiprocessors; bytes of shared memory that a block may
- * have. */
+/* Local. Of the calling thread's device: its name; its stream; multiprocessors for the next kernel; bytes of shared memory
+ * that a block may have. */
 const char *device_name(void);
 Stream device_stream(void);
 int device_sms(void);
+/* Local. From the next kernel on those whose blocks are as many as multiprocessors, and stay (of products, of attention), leave
+ * some to kernels in other streams, but never more than half: blocks that find no place until others have ended make a kernel
+ * last twice as long. 0: none. */
+void device_leave(int sms);
+int device_left(void);
 bool device_is_sm90(void); // has it what only capability 9.0 has: TMA and products of warpgroups?
 size_t device_shared(void);
 /* Local. Memory for one call of a kernel family between its kernels: the next call may overwrite it. Dies when it is

@@ -99,7 +99,8 @@ static Key key_of(const Product *p, size_t word) {
     k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
     k.a = side(p->M, p->K, p->a_row, p->a_col);
     k.b = side(p->K, p->N, p->b_row, p->b_col);
-    k.sms = settings.sms, k.word = (int)word, k.y_word = p->wide ? 4 : (int)word;
+    k.sms = device_left() ? device_sms() : 0, k.word = (int)word,
+    k.y_word = p->wide ? 4 : (int)word;
     k.compute = word == 2       ? LT_32F
                 : p->bf16       ? LT_32F_FAST_16BF
                 : settings.tf32 ? LT_32F_FAST_TF32
@@ -441,6 +442,8 @@ static bool recall(const Trial *t, int file) {
 void product_plan_time(ProductPlan *plan, const Product *p, float *sums, ProductRest *rest) {
     Trial t = {plan, p, sums, rest};
     if (plan->timed || !plan->n) return; // as those of all layers but the first are
+    // Alone, an algorithm that takes all multiprocessors is faster than one that leaves some; not beside who has taken those.
+    if (plan->key.sms) return;
     plan->timed = true;
     device_wait(); // for what other ranks have a part in: while the file is held that could be for ever
     int file = choices_hold(device_name(), plans->lt->version());

@@ -8,6 +8,10 @@
  * the gradient of a bias one over b, then does (rows of aux that are no multiple of 8, a bias beside DGELU); what it does
  * not take at all (K = 0).
  *
+ * Beside kernels to which multiprocessors are left (device_leave) a product has another plan, for those that remain: the first
+ * algorithm that the library proposes for so many. Its reference says that the number is for such neighbours and moves its
+ * choice; on Hopper the grids of some algorithms follow, on Blackwell perhaps none (pytorch/pytorch, pull request 183330).
+ *
  * Everything here is of the calling thread, that is, of a rank. device_close forgets it.
  */
 #ifndef LAYERS_CUDA_PRODUCTS_H
@@ -24,7 +28,6 @@ typedef enum ProductRung {
 typedef struct ProductSettings {
     ProductRung rung;
     bool tf32; // fp32 words: operands may be rounded to 10 bits of fraction, for the tensor units
-    int sms;   // multiprocessors that a product may use, to leave others to communication; 0: all
 } ProductSettings;
 /* Local. From the next product on. Plans of other settings are kept. */
 void product_set(ProductSettings s);

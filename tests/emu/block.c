@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "tests/emu/block.h"
+#include "tests/emu/calls.h"
 
 __thread EmuPosition emu_at;
 __thread Block *emu_block;
@@ -318,6 +319,7 @@ void emu_run(const EmuLaunch *l) {
     emu_at.grid_dim = l->grid, emu_at.block_dim = l->block;
     uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
     for (uint64_t i = 0; i < n; i++) {
+        emu_called(&emu_calls.blocks);
         uint64_t at = b->order == EMU_FORWARD   ? i
                       : b->order == EMU_REVERSE ? n - 1 - i
                                                 : rng_permute(i, n, chosen_seed, 0);

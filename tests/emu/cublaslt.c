@@ -349,6 +349,8 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     Call *call = mem_alloc(sizeof *call);
     *call = (Call){*d, *la, *lb, *ly, a, b, c, y, workspace, add, i};
     emu_lt.runs[i]++, emu_lt.sms = d->sms, emu_lt.epilogue = (int)d->epilogue;
+    emu_called(&emu_calls.products);
+    if (d->sms) emu_called(&emu_calls.narrow);
     emu_enqueue(s, "cublasLtMatmul", run, call);
     return LT_SUCCESS;
 }

@@ -1,0 +1,89 @@
+/* Products beside collectives of NCCL: the library is told of fewer multiprocessors for those that are put into the stream
+ * between a start and its wait, as many as the price of the step has there, and for no others. */
+#include <stdlib.h>
+
+#include "base/debug.h"
+#include "parallel/price.h"
+#include "tests/emu/calls.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/runtime.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+enum { RANKS = 2, STEPS = 2 };
+
+typedef struct Case {
+    const char *layout, *overlap;
+    bool peers; // else NCCL
+    bool some;  // are products beside collectives? else none
+} Case;
+
+static EmuCalls calls[STEPS]; // after each step, by all ranks
+
+static void note(Model *m, int step, void *ctx) {
+    Comm *all = world_comm(m->grid->world);
+    (void)ctx;
+    coll_barrier(all);
+    if (world_rank(m->grid->world) == 0) calls[step] = emu_calls;
+    coll_barrier(all);
+}
+
+/* Products of a step over all ranks, and those of them that a ticket is open beside. */
+typedef struct Products {
+    int64_t all, beside;
+} Products;
+
+static Products foretold(const MeshRun *r) {
+    Layout l;
+    PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
+    Products n = {0, 0};
+    s.kernels = kernels_cuda_sizes(r->bf16);
+    if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, RANKS, NULL) ||
+        !overlap_parse(&s.overlap, r->overlap, NULL))
+        abort();
+    s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
+    for (int rank = 0; rank < RANKS; rank++) {
+        Tape t = {0};
+        int open = 0;
+        price_record(&t, &s, &l, rank);
+        for (int i = 0; i < t.run[0].begin[N_TAPE_PARTS]; i++) {
+            const Event *e = &t.event[i];
+            open += (e->kind == EVENT_START) - (e->kind == EVENT_WAIT);
+            if (e->kind != EVENT_WORK || t.work[e->index].kind > WORK_DW) continue;
+            n.all++, n.beside += open > 0;
+        }
+        tape_free(&t);
+    }
+    return n;
+}
+
+static Products done(const Case *c, const MeshRun *run) {
+    MeshRun r = *run;
+    r.after = note;
+    emu_set_devices(RANKS), emu_set_peers(c->peers), emu_set_guard(false);
+    mesh_run(&r);
+    emu_set_devices(1), emu_set_peers(true), emu_set_guard(true);
+    mesh_run_free(&r);
+    return (Products){calls[1].products - calls[0].products, calls[1].narrow - calls[0].narrow};
+}
+
+TEST(cuda_products_beside_collectives_leave_multiprocessors_to_them) {
+    NEEDS_EMULATION();
+    static const Case cases[] = {{"x2", "none", false, false},
+                                 {"x2", "bulk", false, true},
+                                 {"x2", "bulk", true, false},
+                                 {"x2+sp", "bulk+ring", false, true},
+                                 {"d2+zero1", "bulk", false, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += BASE_DEBUG && !test_long() ? 3 : 1) {
+        const Case *c = &cases[i];
+        MeshRun r = {.model = "layers=3,heads=2,channels=16,vocab=32,seq=8", .layout = c->layout};
+        r.overlap = c->overlap, r.sequences = 4, r.S = 8, r.steps = STEPS;
+        r.cuda = r.bf16 = true;
+        Products want = foretold(&r), got = done(c, &r);
+        if (c->peers) want.beside = 0;
+        if (got.all != want.all || got.beside != want.beside)
+            test_fail(__FILE__, __LINE__, "%s, %s: %d of %d products, not %d of %d", c->layout,
+                      c->overlap, (int)got.beside, (int)got.all, (int)want.beside, (int)want.all);
+        CHECK((got.beside > 0) == c->some);
+    }
+}
