@@ -8,8 +8,9 @@ extern "C" {
 #include "tests/cuda_probes.h"
 }
 
-int main() {
+int main(int, char **argv) {
     int bad = 0;
+    die_set_program(argv[0]);
     device_open(0, 1 << 20);
     if (!device_is_sm90()) die("no device of capability 9.0");
     for (int i = 0; i < n_probes; i++) {
