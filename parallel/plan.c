@@ -111,17 +111,18 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     *list = (CalibrateList){0};
     search_each(s, count_choice, &l);
     bool few = l.n_choices <= FEW;
+    Choice best[LISTED];
+    int n_best = 0;
     if (few) {
         search_each(s, list_choice, &l);
     } else {
-        Choice best[LISTED];
-        int n_best = search_best(s, described, best, LISTED, NULL);
+        n_best = search_best(s, described, best, LISTED, NULL);
         for (int i = 0; i < n_best; i++) list_plain(&best[i], &l);
     }
     if (!few || s->only) { // else they are among all
         Choice preset[PLAN_PRESETS];
         const char *name[PLAN_PRESETS];
-        int n_presets = search_presets(s, described, preset, name, PLAN_PRESETS);
+        int n_presets = search_presets(s, described, best, n_best, preset, name, PLAN_PRESETS);
         Space any = *s; // as search_presets has it: other layouts than the one that is asked for
         any.only = NULL;
         l.s = &any, l.orders.n = 0;
@@ -197,7 +198,8 @@ bool plan_search(Plan *p, Err *e) {
                    choice_print(&l.c, text),
                    quantity_short((double)l.c.price.memory, AS_BYTES, "GiB", takes));
     }
-    p->n_presets = search_presets(&p->space, &p->machine, p->preset, p->preset_name, PLAN_PRESETS);
+    p->n_presets = search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset,
+                                  p->preset_name, PLAN_PRESETS);
     p->n_absent = 0;
     for (int i = 0; i < N_FAMILIES; i++) {
         int k = 0;

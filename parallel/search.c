@@ -36,7 +36,7 @@ typedef struct Search {
     Pass pass;       // of the last bound
     Orders **orders; // of each place
     int n_orders;
-    KnownLines known;
+    KnownLines *known;
     SearchCount count;
 } Search;
 
@@ -66,7 +66,7 @@ static const Orders *orders_at(Search *w, const Seed *s) {
     if (!w->orders[s->place]) {
         Orders *o = w->orders[s->place] = mem_alloc(sizeof *o);
         o->n = 0;
-        orders_of(o, &w->known, w->s, w->m, s->size);
+        orders_of(o, w->known, w->s, w->m, s->size);
     }
     return w->orders[s->place];
 }
@@ -227,9 +227,9 @@ static void price_schedules(const Seed *seed, void *ctx) {
 /* ---- the searches */
 
 static int search_in(const Space *s, const Machine *m, const Family *family, bool brute,
-                     Choice *best, int max, SearchCount *count) {
+                     KnownLines *known, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
-    Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute};
+    Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute, .known = known};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     if (brute)
         seed_each(s, family, price_schedules, &w);
@@ -246,12 +246,20 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     return w.n;
 }
 
+static int search_any(const Space *s, const Machine *m, bool brute, Choice *best, int max,
+                      SearchCount *count) {
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    int n = search_in(s, m, NULL, brute, known, best, max, count);
+    mem_free(known);
+    return n;
+}
+
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
-    return search_in(s, m, NULL, false, best, max, count);
+    return search_any(s, m, false, best, max, count);
 }
 
 int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
-    return search_in(s, m, NULL, true, best, max, count);
+    return search_any(s, m, true, best, max, count);
 }
 
 void search_price(const Space *s, const Machine *m, Choice *c) {
@@ -299,23 +307,50 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
 }
 
 /* What does not fit is shown as well. */
-static bool search_family(const Space *s, const Machine *m, const Family *f, Choice *out) {
+static bool search_family(const Space *s, const Machine *m, const Family *f, KnownLines *known,
+                          Choice *out) {
     Machine any = *m;
     any.memory = 0;
-    if (search_in(s, m, f, false, out, 1, NULL) == 0 &&
-        search_in(s, &any, f, false, out, 1, NULL) == 0)
+    if (search_in(s, m, f, false, known, out, 1, NULL) == 0 &&
+        search_in(s, &any, f, false, known, out, 1, NULL) == 0)
         return false;
     out->fits = m->memory == 0 || out->price.memory <= m->memory;
     return true;
 }
 
-int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max) {
+/* The best of a family that some candidates in order, best first, have; NULL: none. */
+static const Choice *first_of(const Family *f, const Choice *best, int n) {
+    for (int i = 0; i < n; i++)
+        if (family_has(f, &best[i].layout)) return &best[i];
+    return NULL;
+}
+
+int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
+                   const char **name, int max) {
     int n = 0;
     Space any = *s;
     any.only = NULL; // what a scheme would cost beside the one layout that is asked for
-    for (int i = 0; i < N_FAMILIES && n < max; i++)
-        if (search_family(&any, m, &families[i], &out[n])) name[n++] = families[i].name;
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    for (int i = 0; i < N_FAMILIES && n < max; i++) {
+        const Choice *found = s->only ? NULL : first_of(&families[i], best, n_best);
+        if (found)
+            out[n] = *found;
+        else if (!search_family(&any, m, &families[i], known, &out[n]))
+            continue;
+        name[n++] = families[i].name;
+    }
+    mem_free(known);
     return n;
+}
+
+bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    bool found = false;
+    for (int i = 0; i < N_FAMILIES && !found; i++)
+        found =
+            strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], known, out);
+    mem_free(known);
+    return found;
 }
 
 const char *search_absent(const Space *s, const char *name, char buf[128]) {
@@ -333,10 +368,4 @@ const char *search_absent(const Space *s, const char *name, char buf[128]) {
     else
         snprintf(buf, 128, "%d ranks have no such mesh", s->p);
     return buf;
-}
-
-bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i].name, name) == 0) return search_family(s, m, &families[i], out);
-    return false;
 }

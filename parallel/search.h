@@ -64,8 +64,9 @@ double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
 /* Local. The named schemes that p ranks allow, the best factorization of each, priced: name[i] of them. Returns how
- * many of at most max. */
-int search_presets(const Space *s, const Machine *m, Choice *out, const char **name, int max);
+ * many of at most max. best: what search_best has found (n_best 0: nothing); a scheme that is among them is not searched. */
+int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
+                   const char **name, int max);
 /* Local, pure. Why these ranks do not allow a named scheme that search_presets has not found. */
 const char *search_absent(const Space *s, const char *name, char buf[128]);
 /* Local. The same for one of them: false when there is none of that name, or these ranks do not allow it. */

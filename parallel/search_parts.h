@@ -33,6 +33,8 @@ enum { N_FAMILIES = 10 };
 /* Local, pure. Calls f for each candidate of the space, of one family (NULL: of any). */
 void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
                void *ctx);
+/* Local, pure. Is a candidate of the whole space one of the family's? */
+bool family_has(const Family *f, const Layout *l);
 /* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower beside a collective; the
  * others take its place under what it leaves exposed, so they come with it. Chunks and rings cut what a product waits
  * for; halves hide that and all else: more of them at once have nothing left to hide. */

@@ -91,33 +91,48 @@ static void each_micro(Walk *w) {
     }
 }
 
-/* Words without an effect would make the same candidate twice. Heads, which are for y, keep key heads whole, too: without them
- * ranks along x may have copies, whose gradients are summed up. */
+/* Words without an effect would make the same candidate twice. */
+static int words_with_effect(int X, int Y) {
+    return (X > 1 ? SEED_SP : 0) | (Y > 1 ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
+}
+
+/* Heads, which are for y, keep key heads whole, too: without them ranks along x may have copies, whose gradients are summed
+ * up. */
 static void each_words(Walk *w) {
     static const int words[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
-    int X = w->seed.size[AXIS_X], Y = w->seed.size[AXIS_Y];
-    bool copies = !w->family && head_blocks(&w->s->shape.config, X, false).copies > 1;
-    int all =
-        (X > 1 ? SEED_SP : 0) | (Y > 1 || copies ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
+    int X = w->seed.size[AXIS_X], all = words_with_effect(X, w->seed.size[AXIS_Y]);
+    bool copies = head_blocks(&w->s->shape.config, X, false).copies > 1;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (w->family ? words[i] != (w->family->words & all) : (words[i] & ~all) != 0) continue;
+        int without = ~(all | (copies ? SEED_HEADS : 0));
+        if (w->family ? words[i] != (w->family->words & all) : (words[i] & without) != 0) continue;
         w->seed.words = (uint8_t)words[i];
         each_micro(w);
     }
 }
 
-static bool allowed(const Family *family, int axis, int size) {
-    return !family || size == 1 || strchr(family->axes, "dzxy"[axis]);
+static bool family_has_sizes(const Family *f, const int size[N_AXES]) {
+    int z = size[AXIS_Z];
+    for (int axis = 0; axis < N_AXES; axis++)
+        if (size[axis] > 1 && !strchr(f->axes, "dzxy"[axis])) return false;
+    return strcmp(f->name, "cube") != 0 || (z == size[AXIS_X] && z == size[AXIS_Y]);
+}
+
+static int words_of(const Layout *l) {
+    return (l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) | (l->stay ? SEED_STAY : 0);
+}
+
+bool family_has(const Family *f, const Layout *l) {
+    int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
+    return family_has_sizes(f, l->size) && words_of(l) == (f->words & all) &&
+           (f->zero < 0 || f->zero == l->zero);
 }
 
 void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
                void *ctx) {
     Walk w = {.s = s, .family = family, .f = f, .ctx = ctx};
-    bool cube = family && strcmp(family->name, "cube") == 0;
     if (s->only) {
         memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
-        w.seed.words = (uint8_t)((s->only->sp ? SEED_SP : 0) | (s->only->heads ? SEED_HEADS : 0) |
-                                 (s->only->stay ? SEED_STAY : 0));
+        w.seed.words = (uint8_t)words_of(s->only);
         w.seed.zero = (uint8_t)s->only->zero;
         each_micro(&w);
         return;
@@ -129,10 +144,7 @@ void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed,
                 if (s->p / d / z % x) continue;
                 size[AXIS_D] = d, size[AXIS_Z] = z, size[AXIS_X] = x;
                 size[AXIS_Y] = s->p / d / z / x;
-                bool ok = size[AXIS_Y] <= MAX_Y && (!cube || (z == x && x == size[AXIS_Y]));
-                for (int axis = 0; axis < N_AXES; axis++)
-                    ok = ok && allowed(family, axis, size[axis]);
-                if (!ok) continue;
+                if (size[AXIS_Y] > MAX_Y || (family && !family_has_sizes(family, size))) continue;
                 each_words(&w);
                 w.seed.place++;
             }

@@ -232,12 +232,37 @@ TEST(search_obeys_what_is_fixed) {
     // named schemes are what they are, whatever layout is asked for
     Choice fixed[N_FAMILIES], any[N_FAMILIES];
     const char *name[N_FAMILIES];
-    int n = search_presets(&s, &m, fixed, name, N_FAMILIES);
+    int n = search_presets(&s, &m, best, 1, fixed, name, N_FAMILIES);
     s.only = NULL;
-    CHECK(n > 5 && search_presets(&s, &m, any, name, N_FAMILIES) == n);
+    CHECK(n > 5 && search_presets(&s, &m, NULL, 0, any, name, N_FAMILIES) == n);
     for (int i = 0; i < n; i++) CHECK_NEAR(fixed[i].price.seconds, any[i].price.seconds, 0);
     CHECK_STR(name[0], "dp");
     CHECK(fixed[0].layout.size[AXIS_D] == 8);
+}
+
+TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
+    enum { BEST = 40 };
+    int64_t found = 0;
+    for (int i = 0; i < 8; i++) {
+        static const int ranks[] = {4, 6, 8, 16};
+        int p = ranks[i % 4];
+        Space s = space_of(models[i % 2], p, 4 * p);
+        drawn = (unsigned)i + 1;
+        Machine m = random_machine(p);
+        Choice best[BEST], apart[N_FAMILIES], some[N_FAMILIES];
+        const char *name[N_FAMILIES], *other[N_FAMILIES];
+        int n_best = search_best(&s, &m, best, BEST, NULL);
+        int n = search_presets(&s, &m, NULL, 0, apart, name, N_FAMILIES);
+        CHECK(search_presets(&s, &m, best, n_best, some, other, N_FAMILIES) == n);
+        for (int k = 0; k < n; k++) {
+            CHECK(name[k] == other[k] && apart[k].fits == some[k].fits);
+            CHECK(apart[k].price.seconds == some[k].price.seconds);
+            CHECK(same_choice(&apart[k], &some[k]));
+            for (int j = 0; j < n_best; j++)
+                found += memcmp(&best[j].layout, &some[k].layout, sizeof(Layout)) == 0;
+        }
+    }
+    CHECK(found > 8); // or nothing is tested
 }
 
 typedef struct Watched {
@@ -267,7 +292,7 @@ TEST(search_tells_who_watches_it_often) {
     CHECK(with.price.seconds == without.price.seconds);
     CHECK(w.calls > w.last.priced && w.last.priced > 0 && w.last.scheme == -1);
     CHECK(w.most <= 256 * N_SCHEDULES);
-    CHECK(search_presets(&s, &m, preset, name, N_FAMILIES) > 8);
+    CHECK(search_presets(&s, &m, NULL, 0, preset, name, N_FAMILIES) > 8);
     CHECK(w.last.schemes == N_FAMILIES && w.last.scheme >= N_FAMILIES - 2);
     CHECK(w.most <= 256 * N_SCHEDULES);
 }
@@ -295,27 +320,39 @@ TEST(search_tapes_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
     CHECK(events[1][1] == events[0][1] && events[1][2] == events[0][2]);
 }
 
-/* The price of a layout grows with the layers, the time to find it does not. */
-TEST(search_of_more_layers_prices_as_many_tapes) {
-    SearchCount count[3];
+/* The price of a layout grows with the layers, the time to find it does not: as many candidates, and as long a tape of each. */
+TEST(search_of_more_layers_records_as_long_tapes) {
+    static const int layers[] = {12, 96, 960};
+    static const char *const layouts[] = {"x4.y2.d2", "x16+sp", "d4.z4+zero2"};
+    int64_t candidates[3];
+    int events[3][3];
+    Tape t = {0};
     for (int i = 0; i < 3; i++) {
         char model[80];
-        static const int layers[] = {12, 96, 960};
-        snprintf(model, sizeof model, "layers=%d,heads=8,channels=512,seq=128,vocab=1000",
+        snprintf(model, sizeof model, "layers=%d,heads=16,channels=512,seq=128,vocab=1000",
                  layers[i]);
         Space s = space_of(model, 16, 32);
         drawn = 5;
         Machine m = random_machine(16);
-        Tape t = {0};
         Choice best;
-        CHECK(search_best(&s, &m, &best, 1, &count[i]) == 1);
+        SearchCount count;
+        CHECK(search_best(&s, &m, &best, 1, &count) == 1);
+        candidates[i] = count.candidates;
         PriceShape shape = s.shape;
-        shape.micro = best.micro;
-        price_record(&t, &shape, &best.layout, 0);
-        CHECK(t.n_events < 2500);
-        tape_free(&t);
+        shape.micro = 2;
+        for (int k = 0; k < 3; k++) {
+            Layout l;
+            CHECK(layout_parse(&l, layouts[k], 16, NULL));
+            price_record(&t, &shape, &l, 0);
+            events[i][k] = t.n_events;
+        }
     }
-    CHECK(count[0].candidates == count[2].candidates);
+    for (int i = 1; i < 3; i++) {
+        CHECK(candidates[i] == candidates[0]);
+        for (int k = 0; k < 3; k++) CHECK(events[i][k] == events[0][k]);
+    }
+    CHECK(events[0][0] > 100);
+    tape_free(&t);
 }
 
 static void check_shares(const Choice *c, void *ctx) {
