@@ -11,6 +11,7 @@
 #include "parallel/nccl.h"
 #include "parallel/ranks.h"
 #include "tests/coll.h"
+#include "tests/cuda_ranks.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/nccl.h"
 #include "tests/emu/runtime.h"
@@ -24,28 +25,13 @@ typedef struct Streams {
 static const Streams orders[] = {{false, 0}, {true, 0}, {true, 1}, {true, 2}};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-typedef struct Job {
-    int (*main)(World *w, void *ctx);
-    void *ctx;
-} Job;
-
-static int on_device(World *w, void *ctx) {
-    const Job *job = ctx;
-    device_open(world_rank(w) % device_count(NULL), 4096);
-    world_use_devices(w);
-    int result = job->main(w, job->ctx);
-    world_leave_devices(w);
-    device_close();
-    return result;
-}
-
 /* n ranks on so many devices. */
 static int run(int n, int devices, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
     emu_set_devices(devices);
     emu_set_order(EMU_RANDOM, 3);
     emu_set_late(s.late);
     emu_set_shuffle(s.shuffle);
-    int result = ranks_run(n, on_device, &(Job){rank_main, ctx});
+    int result = ranks_run(n, cuda_rank, &(CudaJob){rank_main, ctx});
     emu_set_shuffle(0);
     emu_set_late(false);
     emu_set_order(EMU_FORWARD, 0);

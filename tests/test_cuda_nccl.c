@@ -11,6 +11,7 @@
 #include "parallel/devices.h"
 #include "parallel/nccl.h"
 #include "parallel/ranks.h"
+#include "tests/cuda_ranks.h"
 #include "tests/emu/nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
@@ -25,21 +26,11 @@ typedef struct Job {
     bool late; // do streams run?
 } Job;
 
-static int on_device(World *w, void *ctx) {
-    const Job *job = ctx;
-    device_open(world_rank(w), 4096);
-    world_use_devices(w);
-    int result = job->main(w, job->ctx);
-    world_leave_devices(w);
-    device_close();
-    return result;
-}
-
 static int run_counted(Job job, EmuNcclCounts *counts) {
     emu_nccl_version(job.version);
     emu_set_devices(job.n), emu_set_peers(false);
     emu_set_late(job.late);
-    int result = ranks_run(job.n, on_device, &job);
+    int result = ranks_run(job.n, cuda_rank, &(CudaJob){job.main, job.ctx});
     emu_set_late(false);
     emu_set_devices(1), emu_set_peers(true);
     *counts = emu_nccl_counts();

@@ -10,6 +10,7 @@
 #include "parallel/coll_record.h"
 #include "parallel/devices.h"
 #include "parallel/ranks.h"
+#include "tests/cuda_ranks.h"
 #include "tests/emu/nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
@@ -25,20 +26,10 @@ typedef struct Job {
     unsigned shuffle;
 } Job;
 
-static int on_device(World *w, void *ctx) {
-    const Job *job = ctx;
-    device_open(world_rank(w), 4096);
-    world_use_devices(w);
-    int result = job->main(w, job->ctx);
-    world_leave_devices(w);
-    device_close();
-    return result;
-}
-
 static int run(Job job) {
     emu_set_devices(job.n), emu_set_peers(false);
     emu_set_late(job.late), emu_set_shuffle(job.shuffle);
-    int result = ranks_run(job.n, on_device, &job);
+    int result = ranks_run(job.n, cuda_rank, &(CudaJob){job.main, job.ctx});
     emu_set_late(false), emu_set_shuffle(0);
     emu_set_devices(1), emu_set_peers(true);
     return result;
