@@ -43,6 +43,7 @@ static void nccl_open(Comm *c, int color, int key) {
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
+    nccl_settle(n);
     nccl_watch_host(n, c, "a communicator");
     nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
     nccl_watch_open(n, g);

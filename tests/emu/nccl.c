@@ -8,41 +8,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/bf16.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/nccl.h"
 #include "tests/emu/graph.h"
 #include "tests/emu/memory.h"
+#include "tests/emu/nccl_parts.h"
 #include "tests/emu/runtime.h"
 
-enum { RANKS = 16, AHEAD = 4, PARTS = 2 * RANKS, CLIQUES = 256, PIECES = 64 };
+enum { AHEAD = 4, CLIQUES = 256, PIECES = 64 };
 enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 }; // versions
-
-typedef enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECEIVE } Kind;
-static const char *const words[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                    "reduce",     "send",           "receive"};
-/* Where memory of a call lies. */
-typedef struct Place {
-    int piece; // registered with the communicator, number 1, 2, ...; 0: none
-    ptrdiff_t at;
-} Place;
-typedef struct Part {
-    Kind kind;
-    const char *src;
-    char *dst;
-    size_t n; // as the call has it
-    int type, fold, peer;
-    size_t src_bytes, dst_bytes; // that it reads and writes
-    Place from, to;
-} Part;
-
-/* What one rank asks for at once: one part, or a group's. */
-typedef struct Asked {
-    int n;
-    bool recorded; // in a graph
-    Part part[PARTS];
-} Asked;
 
 /* Communicators with one id. Call number k, as devices come to it, is kept in arrived[k % AHEAD]: none is two calls ahead. */
 typedef struct Clique {
@@ -74,6 +49,7 @@ struct NcclCommOf {
 static Clique *cliques[CLIQUES];
 static _Atomic uint64_t n_ids;
 static int n_open;
+static _Atomic int under_way[RANKS]; // calls of ranks with these devices, but those in graphs
 static int of_version = NEWEST;
 static EmuNcclCounts counts;
 static void *allocated[PIECES]; // by the library
@@ -216,10 +192,17 @@ static int mem_free_(void *p) {
     return NCCL_SUCCESS;
 }
 
+/* The library may wait for ever when collectives are under way beside it. */
+static void check_quiet(NcclComm c) {
+    if (under_way[c->clique->device[c->rank]] > 0)
+        die("NCCL: memory is registered, or no more so, under calls");
+}
+
 static int enter_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool window) {
     if (!emu_is_device(p, n_bytes) || memory_device(p) != c->clique->device[c->rank])
         return NCCL_INVALID_USAGE;
     pthread_mutex_lock(&lock);
+    check_quiet(c);
     if (c->n_pieces == PIECES) die("more than %d registered pieces", PIECES);
     Piece *piece = *handle = &c->piece[c->n_pieces++];
     *piece = (Piece){p, n_bytes, memory_number(p), true, window};
@@ -257,6 +240,7 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
 
 static int leave_piece(NcclComm c, Piece *piece, bool window) {
     pthread_mutex_lock(&lock);
+    check_quiet(c);
     if (piece < c->piece || piece >= c->piece + c->n_pieces || !piece->open ||
         piece->window != window)
         die("NCCL: memory is deregistered that was not registered");
@@ -287,118 +271,6 @@ static Place place_of(NcclComm c, const char *p, size_t n_bytes) {
         place = (Place){i + 1, p - piece->p};
     }
     return place;
-}
-
-/* What registered memory asks of a call: every rank uses it or none, and what kernels reach on other ranks lies in the same place
- * there. What they read or write at home may be this rank's block. */
-static void check_places(const Part *a, const Part *b, int rank) {
-    bool reaches_src = a->kind == ALL_REDUCE || a->kind == REDUCE_SCATTER,
-         reaches_dst = a->kind == ALL_REDUCE || a->kind == ALL_GATHER;
-    if (a->from.piece != b->from.piece || (a->kind != REDUCE && a->to.piece != b->to.piece))
-        die("NCCL: %s: memory that rank %d registered or rank 0, not both", words[a->kind], rank);
-    if ((reaches_src && a->from.at != b->from.at) || (reaches_dst && a->to.at != b->to.at))
-        die("NCCL: %s: places in registered memory differ: from %td to %td on rank 0, from %td to "
-            "%td on rank %d",
-            words[a->kind], a->from.at, a->to.at, b->from.at, b->to.at, rank);
-}
-
-/* ---- what a call does */
-
-static size_t bytes_of(int type) {
-    return type == NCCL_U8                        ? 1
-           : type == NCCL_BF16                    ? 2
-           : type == NCCL_F32 || type == NCCL_I32 ? 4
-                                                  : 8;
-}
-
-static double number(const Part *p, const char *at, size_t i) {
-    if (p->type == NCCL_I32) return (double)((const int32_t *)(const void *)at)[i];
-    if (p->type == NCCL_BF16) return (double)bf16_to_float(((const uint16_t *)(const void *)at)[i]);
-    if (p->type == NCCL_F64) return ((const double *)(const void *)at)[i];
-    return (double)((const float *)(const void *)at)[i];
-}
-static void put_number(const Part *p, char *at, size_t i, double x) {
-    if (p->type == NCCL_I32)
-        ((int32_t *)(void *)at)[i] = (int32_t)(uint32_t)(int64_t)x;
-    else if (p->type == NCCL_BF16)
-        ((uint16_t *)(void *)at)[i] = bf16_from_float((float)x);
-    else if (p->type == NCCL_F64)
-        ((double *)(void *)at)[i] = x;
-    else
-        ((float *)(void *)at)[i] = (float)x;
-}
-
-/* Elements begin, ... of all ranks' src, folded from the last rank to the first. */
-static char *folded(const Clique *q, Asked *const *asked, size_t n) {
-    const Part *p = &asked[0]->part[0];
-    char *sum = mem_alloc(n * bytes_of(p->type) + 1);
-    for (size_t i = 0; i < n; i++) {
-        double x = number(p, asked[q->size - 1]->part[0].src, i);
-        for (int r = q->size - 2; r >= 0; r--) {
-            double y = number(p, asked[r]->part[0].src, i), both = x + y;
-            bool whole = p->type == NCCL_I32 || p->type == NCCL_F64;
-            x = p->fold == NCCL_MAX ? (y > x ? y : x) : whole ? both : (double)(float)both;
-        }
-        put_number(p, sum, i, x);
-    }
-    return sum;
-}
-
-static void run_collective(const Clique *q, Asked *const *asked) {
-    const Part *p = &asked[0]->part[0];
-    size_t word = bytes_of(p->type), n = p->n * word, size = (size_t)q->size;
-    bool blocks = p->kind == REDUCE_SCATTER || p->kind == ALL_GATHER;
-    char *all = NULL; // what all ranks end with, or take their blocks of
-    if (p->kind == BROADCAST || p->kind == ALL_GATHER) {
-        all = mem_alloc(n * size + 1);
-        for (size_t r = 0; r < (p->kind == BROADCAST ? 1 : size); r++)
-            memcpy(all + r * n, asked[p->kind == BROADCAST ? (size_t)p->peer : r]->part[0].src, n);
-    } else {
-        all = folded(q, asked, p->n * (blocks ? size : 1));
-    }
-    for (size_t r = 0; r < size; r++) {
-        char *dst = asked[r]->part[0].dst;
-        if (p->kind == REDUCE && (int)r != p->peer) continue;
-        if (p->kind == ALL_GATHER)
-            memcpy(dst, all, n * size);
-        else
-            memcpy(dst, all + (p->kind == REDUCE_SCATTER ? r * n : 0), n);
-    }
-    mem_free(all);
-}
-
-/* Every receive takes the next send of its peer to it. */
-static void run_messages(const Clique *q, Asked *const *asked) {
-    bool taken[RANKS][PARTS] = {{false}};
-    for (int r = 0; r < q->size; r++)
-        for (int i = 0; i < asked[r]->n; i++) {
-            const Part *to = &asked[r]->part[i];
-            if (to->kind != RECEIVE) continue;
-            Asked *from = asked[to->peer];
-            int k = 0;
-            while (k < from->n &&
-                   (taken[to->peer][k] || from->part[k].kind != SEND || from->part[k].peer != r))
-                k++;
-            if (k == from->n || from->part[k].n != to->n) die("NCCL: a receive without its send");
-            taken[to->peer][k] = true;
-            memmove(to->dst, from->part[k].src, to->n * bytes_of(to->type));
-        }
-}
-
-static void run_all(const Clique *q, Asked *const *asked) {
-    const Part *p = &asked[0]->part[0];
-    bool messages = p->kind >= SEND;
-    for (int r = 1; r < q->size && !messages; r++) {
-        const Part *o = &asked[r]->part[0];
-        if (asked[r]->recorded != asked[0]->recorded)
-            die("NCCL: %s: recorded on one of ranks 0 and %d, not on both", words[p->kind], r);
-        if (o->kind != p->kind || o->n != p->n || o->type != p->type || o->fold != p->fold ||
-            o->peer != p->peer)
-            die("NCCL: rank 0 calls %s of %zu, rank %d %s of %zu", words[p->kind], p->n, r,
-                words[o->kind], o->n);
-        check_places(p, o, r);
-    }
-    messages ? run_messages(q, asked) : run_collective(q, asked);
 }
 
 /* ---- calls in streams */
@@ -441,13 +313,14 @@ static void finish(void *ctx) {
     const Call *c = ctx;
     Clique *q = c->clique;
     pthread_mutex_lock(&lock);
-    if (!q->done[c->at]) run_all(q, q->asked[c->at]);
+    if (!q->done[c->at]) emu_nccl_run(q->size, q->asked[c->at]);
     q->done[c->at] = true;
     if (++q->passed[c->at] == q->size) {
         q->passed[c->at] = q->arrived[c->at] = 0;
         q->done[c->at] = false;
     }
     c->comm->done++;
+    if (!c->asked.recorded) under_way[q->device[c->rank]]--;
     pthread_mutex_unlock(&lock);
 }
 
@@ -468,6 +341,7 @@ static void launch(NcclComm c, Stream s, const Asked *asked) {
     Call *call = mem_alloc(sizeof *call);
     *call = (Call){.comm = c, .clique = c->clique, .rank = c->rank, .asked = *asked};
     c->recorded += call->asked.recorded = graph_records(s);
+    if (!call->asked.recorded) under_way[c->clique->device[c->rank]]++;
     emu_enqueue_when(s, "NCCL", NULL, arrive, NULL, call);
     emu_enqueue_when(s, "NCCL", all_there, finish, drop, call);
 }
@@ -488,7 +362,7 @@ static void check_apart(const char *src, size_t n_src, const char *dst, size_t n
 }
 
 static int ask(NcclComm c, Stream s, Part p) {
-    size_t n = p.n * bytes_of(p.type), size = (size_t)c->clique->size;
+    size_t n = p.n * emu_nccl_bytes(p.type), size = (size_t)c->clique->size;
     size_t n_src = p.kind == REDUCE_SCATTER ? n * size : n,
            n_dst = p.kind == ALL_GATHER ? n * size : n;
     bool root = c->rank == p.peer;
