@@ -45,7 +45,7 @@ sanitized() {
 # What one instruction set computes is tested by the suite; here it is memory and threads that matter.
 files="batch checkpoint config corpus crc32c cuda_embedding cuda_emulation hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
     token utf8 vocab weights zscore"
-threads="team attention_equals coll_ ranks_run ranks_are ranks_of_a die_of mesh_ plan_of_a_run"
+threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are ranks_of_a die_of mesh_ plan_of_a_run"
 
 build_the_rest() {
     make -s -j"$jobs" CONFIG=asan build-asan/run_tests
