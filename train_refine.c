@@ -85,22 +85,24 @@ static void tell(Run *r, const Choice *c, int n, const double *seconds, int chos
 void refine(Run *r) {
     const Plan *p = r->plan;
     int n = plan_close(p);
-    double seconds[REFINE_MAX], left = (double)(o.steps - r->state.step), move_s = move_seconds(r);
+    double seconds[REFINE_MAX], step_s = p->best[0].price.seconds;
+    double left = (double)(o.steps - r->state.step), move_s = move_seconds(r);
     if (n > o.refine) n = (int)o.refine;
     if (n < 2 || r->outer.every > 1) return; // replicas that train apart hold more than one state
-    if (!refine_pays(n, p->error, p->best[0].price.seconds, left, move_s)) {
+    if (!refine_pays(n, p->error, step_s, left, move_s)) {
         note(r,
              "refine: %d layouts lie within %.0f %%, but %.0f steps do not earn the moves, %.2f s "
              "each",
              n, 100 * p->error, left, move_s);
         return;
     }
+    int steps = refine_steps(n, step_s, left);
     note(r,
          "refine: %d layouts lie within %.0f %%: %d steps on each, and the others on the fastest; "
          "a move takes about "
          "%.2f s",
-         n, 100 * p->error, REFINE_STEPS, move_s);
+         n, 100 * p->error, steps, move_s);
     Trial t = {r, p->best};
-    int chosen = refine_run(&r->group, &(Refine){n, &t, move, step}, seconds);
+    int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move, step}, seconds);
     tell(r, p->best, n, seconds, chosen);
 }

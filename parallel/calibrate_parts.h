@@ -57,9 +57,6 @@ char *calibration_path(const char *key); // mem_free; NULL: nowhere
 void calibration_load(Calibration *c, const char *key);
 void calibration_save(const Calibration *c, const char *key);
 
-/* Local. The lower quartile of x[n], which is sorted: what else runs on a machine only adds. */
-double quartile(double *x, int n);
-
 /* The clock. All ranks agree in what it says. */
 typedef void MeterCall(void *ctx);
 typedef struct Meter {

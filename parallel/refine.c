@@ -2,16 +2,15 @@
 
 #include <math.h>
 
+#include "parallel/calibrate.h"
+
 /* The steps of one candidate; false when training has ended. */
 static bool try(const Group *g, const Refine *r, double *seconds) {
-    double best = INFINITY;
-    for (int i = 0; i < REFINE_STEPS; i++) {
-        double s;
-        if (!r->step(r->ctx, &s)) return false;
-        if (i > 0) best = fmin(best, s); // what disturbs a step makes it longer
-    }
-    group_share(g, &best, sizeof best);
-    *seconds = best;
+    double s[REFINE_MOST];
+    for (int i = 0; i < r->steps; i++)
+        if (!r->step(r->ctx, &s[i])) return false;
+    *seconds = quartile(s + 1, r->steps - 1);
+    group_share(g, seconds, sizeof *seconds);
     return true;
 }
 
@@ -27,6 +26,13 @@ int refine_run(const Group *g, const Refine *r, double *seconds) {
     return best == at || r->move(r->ctx, best) ? best : at;
 }
 
-bool refine_pays(int n, double error, double step_seconds, double steps, double move_seconds) {
-    return n > 1 && error * step_seconds * (steps - n * REFINE_STEPS) > n * move_seconds;
+int refine_steps(int n, double step_seconds, double left) {
+    const double enough = 1, share = 0.1; // seconds of each; of the steps that are left
+    double steps = fmin(1 + enough / step_seconds, share * left / n);
+    return (int)fmin(fmax(steps, REFINE_LEAST), REFINE_MOST);
+}
+
+bool refine_pays(int n, double error, double step_seconds, double left, double move_seconds) {
+    int steps = n * refine_steps(n, step_seconds, left);
+    return n > 1 && error * step_seconds * (left - steps) > n * move_seconds;
 }

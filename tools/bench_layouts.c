@@ -46,7 +46,7 @@ enum { MAX_ORDERS = 64, MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
 
 static struct {
     int64_t ranks, seq, batch, micro, threads, best, steps, rounds, finals, timeout;
-    const char *model, *layouts, *units, *overlap;
+    const char *model, *layouts, *units, *overlap, *contest;
     int recompute, dtype;
     bool foretell, serial, alternate;
     double within;
@@ -490,20 +490,24 @@ static void tell(Bench *b, int64_t round, int i) {
             terminal && !last ? "" : "\n");
 }
 
-/* Marks what takes more turns now: what nobody has marked yet and comes near the fastest; their number. */
-static int call_finals(Bench *b, double *ms, int pick) {
+/* Marks what takes more turns now: what nobody has marked yet and comes near the fastest, or is asked for; their number. */
+static int call_finals(Bench *b, double *ms) {
     double best = INFINITY;
-    int n = 0;
+    char spec[64];
+    int n = 0, pick = 0;
+    for (int i = 1; i < b->n; i++)
+        if (b->entry[i].choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
     for (int i = 0; i < b->n; i++)
         ms[i] = b->entry[i].steps.n ? median(&b->entry[i].steps, TIME_ALL) : INFINITY;
     group_share(&b->group, ms, (size_t)b->n * sizeof *ms);
     for (int i = 0; i < b->n; i++) best = fmin(best, ms[i]);
     for (int i = 0; i < b->n; i++) {
         Entry *e = &b->entry[i];
-        e->called = !e->final && ((o.foretell && i == pick) || ms[i] <= 1.1 * best);
-        if (!e->called) continue;
-        e->final = true, n++;
-        room_for(&e->steps, o.finals * o.steps), room_for(&e->serial, o.finals * o.steps);
+        bool asked = strcmp(layout_print(&e->choice.layout, spec), o.contest) == 0;
+        e->called = !e->final && ((o.foretell && i == pick) || asked || ms[i] <= 1.1 * best);
+        e->final |= e->called, n += e->called;
+        if (e->called)
+            room_for(&e->steps, o.finals * o.steps), room_for(&e->serial, o.finals * o.steps);
     }
     return n;
 }
@@ -513,21 +517,16 @@ static int call_finals(Bench *b, double *ms, int pick) {
 static void play_finals(Bench *b) {
     if (o.finals == 0) return;
     double *ms = mem_calloc((size_t)b->n, sizeof *ms);
-    int pick = 0, all = 0;
-    for (int i = 1; i < b->n; i++)
-        if (b->entry[i].choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
-    for (int n; (n = call_finals(b, ms, pick)) > 0; all += n)
+    while (call_finals(b, ms) > 0)
         for (int64_t round = 0; round < o.finals; round++)
             for (int i = 0; i < b->n; i++)
                 if (b->entry[i].called) measure(b, &b->entry[i]);
-    if (all && b->group.rank == 0) fprintf(stderr, "%d of them took more turns\n", all);
     mem_free(ms);
 }
 
 static int rank_main(World *w, void *ctx) {
     (void)ctx;
-    Bench bench = {.world = w, .group = comm_group(world_comm(w)), .begin = coll_now()},
-          *b = &bench;
+    Bench *b = &(Bench){.world = w, .group = comm_group(world_comm(w)), .begin = coll_now()};
     bool lead = world_rank(w) == 0;
     world_set_limit(w, (double)o.timeout);
     b->neighbours = ranks_on_node(w);
@@ -589,6 +588,7 @@ int main(int argc, char **argv) {
         {"rounds", OPT_INT, &o.rounds, "3", 1, 1e6, "N", "over all layouts"},
         {"finals", OPT_INT, &o.finals, "0", 0, 1e6, "N",
          "more rounds of those within 10 % of the fastest and of what is foretold to be it"},
+        {"contest", OPT_STR, &o.contest, "", 0, 0, "SPEC", "a layout that takes these, too"},
         {"timeout", OPT_INT, &o.timeout, "60", 0, 1e9, "S",
          "a rank that waits longer ends the job; 0: never"},
         {0}};

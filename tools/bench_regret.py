@@ -14,6 +14,7 @@ foretold to take more than some times the best ("within") are trained for a sing
 """
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -41,8 +42,7 @@ SHAPES = [
 ]
 
 
-REFINED = 3 * 3  # steps that --refine makes at most, on each of so many layouts
-STEPS = 6  # of the layout that is kept, after one
+STEPS = 6  # of the layout that a run keeps, after one
 
 
 def steps_of(log):
@@ -69,30 +69,32 @@ def choose(cluster, shape, folder):
              "--layout", "auto", "--recompute", "none", "--overlap", "none", "--threads", "1", "--steps", "100000", "--json", log]
     run = subprocess.Popen(on_lab(cluster, folder) + train, env=dict(os.environ, LIMIT_S="300", FIRST="1"), cwd=TOP,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    text, layout, calibrated = "", None, 0
+    text, layout, calibrated, tried = "", None, 0, 0
     for line in run.stdout:
         text += line
         if "measured them in" in line:
             calibrated = float(line.split("measured them in ")[1].split()[0])
         elif "plan  " in line:
             layout = line.split()[1].rstrip(",")
+        elif "steps on each" in line:
+            tried = math.prod(int(n) for n in re.search(r"refine: (\d+) layouts .*: (\d+) steps on each", line).groups())
         elif "refine: " in line and line.endswith(", chosen\n"):
             layout = line.split("refine: ")[1].split(",")[0]
-        if len(steps_of(log)) > REFINED + STEPS:
+        if len(steps_of(log)) > tried + STEPS:
             break
     subprocess.run([LAB, "stop"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     run.communicate()
-    if not layout or len(steps_of(log)) <= REFINED + STEPS:
+    if not layout or len(steps_of(log)) <= tried + STEPS:
         sys.exit(f"{cluster[0]}, {shape[0]}: train_gpt --layout auto ended:\n{text}")
     return layout, round(statistics.median(steps_of(log)[-STEPS:]), 3), calibrated
 
 
 def measure(cluster, shape, args, cache):
     name, within = cluster[0], cluster[5]
-    layout, kept_ms, calibrated = choose(cluster, shape, cache)
+    layout, trained_ms, calibrated = choose(cluster, shape, cache)
     what, model, batch, micro = shape
     bench = [os.path.join(TOP, "build/bench_layouts"), "--foretell", "--model", model, "--batch", str(batch), "--micro", str(micro),
-             "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals)]
+             "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals), "--contest", layout]
     bench += ["--within", str(within)] if within else []
     run = subprocess.run(on_lab(cluster, cache) + bench, env=dict(os.environ, LIMIT_S="1500", FIRST="1"), cwd=TOP, stdout=subprocess.PIPE)
     lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
@@ -106,7 +108,8 @@ def measure(cluster, shape, args, cache):
     return {
         "cluster": name, "shape": what, "model": model, "batch": batch, "ranks": n, "within": within,
         "layouts": len(rows), "pick": last["pick"], "pick_ms": last["pick_ms"], "best": last["best"], "best_ms": last["best_ms"],
-        "regret": last["regret"], "kept": layout, "kept_ms": kept["ms"], "trained_ms": kept_ms, "kept_regret": round(kept["ms"] / last["best_ms"] - 1, 4),
+        "regret": last["regret"], "kept": layout, "kept_ms": kept["ms"], "kept_regret": round(kept["ms"] / last["best_ms"] - 1, 4),
+        "trained_ms": trained_ms,
         "error": round(statistics.median(abs(r["ms"] / r["predicted_ms"] - 1) for r in rows), 4),
         "slowest_ms": max(r["ms"] for r in rows), "dp_ms": next((r["ms"] for r in rows if r["layout"] == f"d{n}"), None),
         "bytes_equal": sum(r["received"] == r["predicted_received"] for r in rows),
@@ -162,8 +165,8 @@ def main():
                 bench_page.put_case(args.out, "regret", command, case, lambda c: (c["cluster"], c["shape"]),
                                     [(c[0], s[0]) for c in CLUSTERS for s in SHAPES])
                 print(f"{case['cluster']}, {case['shape']}: {case['layouts']} layouts, {case['pick']} {case['pick_ms']:.0f} ms, "
-                      f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error {100 * case['error']:.0f} %, "
-                      f"{case['bytes_equal']} equal in bytes; {time.time() - begin:.0f} s", flush=True)
+                      f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, "
+                      f"kept {case['kept']} {case['kept_ms']:.0f} ms, error {100 * case['error']:.0f} %, {case['bytes_equal']} equal in bytes; {time.time() - begin:.0f} s", flush=True)
     subprocess.run([LAB, "down"], check=True)
 
 
