@@ -112,15 +112,11 @@ static char *place_of(const CollCall *call, int size) {
 static void move_blocks(const NcclWorld *n, const CollCall *call, int size, char *whole,
                         bool to_place) {
     int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
-    int64_t block = call->rows * cols, apart = call->dim ? cols : coll_block_stride(call) * bytes;
+    int64_t apart = call->dim ? cols : coll_block_stride(call) * bytes;
     int64_t ld = call->dim ? size * cols : cols;
-    Gather g = {.n = size, .rows = call->rows, .cols = cols, .dst_ld = to_place ? cols : ld};
-    for (int i = 0; i < size; i++) {
-        char *there = whole + i * apart, *here = (char *)call->place.p + i * block;
-        g.src[i] = to_place ? there : here, g.dst[i] = to_place ? here : there;
-        g.src_ld[i] = to_place ? ld : cols;
-    }
-    device_gather(n->urgent, &g);
+    Blocks there = {whole, ld, apart}, here = {call->place.p, cols, call->rows * cols};
+    device_move_blocks(n->urgent, size, call->rows, cols, to_place ? here : there,
+                       to_place ? there : here);
 }
 
 static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {

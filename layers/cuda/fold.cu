@@ -5,6 +5,8 @@
  * Bound by memory, or by the links to its peers: each src is read once, each dst written once. The ladder: single words or
  * bytes, which is plain and takes what is not aligned; 4 bytes of a gather; 16 bytes. The tree over src is unrolled for 8 of
  * them or for 64, so that its sums stay in registers. Not tried: sums in the switch (multimem), which one GPU has not. */
+#include <algorithm>
+
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/vec.cuh"
 
@@ -183,5 +185,18 @@ void device_fold(Stream s, const Fold *f, FoldType type) {
 
 void device_gather(Stream s, const Gather *g) {
     gather_of(s, *g);
+}
+
+void device_move_blocks(Stream s, int n, int64_t rows, int64_t cols, Blocks dst, Blocks src) {
+    for (int first = 0; first < n; first += FOLD_MOST) {
+        Gather g = {};
+        g.n = std::min(n - first, static_cast<int>(FOLD_MOST)), g.rows = rows, g.cols = cols,
+        g.dst_ld = dst.ld;
+        for (int i = 0; i < g.n; i++) {
+            g.src[i] = src.p + (first + i) * src.apart, g.dst[i] = dst.p + (first + i) * dst.apart;
+            g.src_ld[i] = src.ld;
+        }
+        gather_of(s, g);
+    }
 }
 }

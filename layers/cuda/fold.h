@@ -5,6 +5,7 @@
  *                                           every element is read from all before it is written to any, so a dst may be
  *                                           a src
  *     gather   dst_i = src_i
+ *     blocks   the same of any number of blocks, each so far from the one before
  *
  * Bound by memory: (n_src + n_dst) words for each element, twice the words that are gathered.
  */
@@ -35,10 +36,18 @@ typedef struct Gather {
     void *dst[FOLD_MOST];
 } Gather;
 
+/* Of the first block; rows lie ld bytes apart, blocks `apart`. */
+typedef struct Blocks {
+    char *p;
+    int64_t ld, apart;
+} Blocks;
+
 typedef enum { FOLD_BF16, FOLD_F32, FOLD_F64, FOLD_I32 } FoldType;
 
 /* Local. One kernel, put into s. */
 void device_fold(Stream s, const Fold *f, FoldType type);
 void device_gather(Stream s, const Gather *g);
+/* Local. n blocks of rows x cols bytes: a kernel for every FOLD_MOST of them. */
+void device_move_blocks(Stream s, int n, int64_t rows, int64_t cols, Blocks dst, Blocks src);
 
 #endif

@@ -1,0 +1,55 @@
+/* layers/cuda/fold.cu where there is more than ranks that are threads ask of it (those are test_cuda_coll.c's). */
+#include "layers/cuda/fold.h"
+#include "tests/cuda.h"
+
+typedef struct Move {
+    int n;
+    int64_t rows, cols, dst_ld, dst_apart, src_ld, src_apart;
+} Move;
+
+/* Bytes that tell where they came from; between blocks and behind them none is written. */
+static void check_move(const Move *m) {
+    int64_t n_dst = m->n * m->dst_apart + m->rows * m->dst_ld,
+            n_src = m->n * m->src_apart + m->rows * m->src_ld;
+    unsigned char *src = scratch_take((size_t)n_src), *dst = scratch_take((size_t)n_dst),
+                  *want = scratch_take((size_t)n_dst);
+    char *from = cuda_take(n_src, 1, 0), *to = cuda_take(n_dst, 1, 0);
+    for (int64_t i = 0; i < n_src; i++) src[i] = (unsigned char)(i * 7 + i / 251);
+    memset(want, 0xee, (size_t)n_dst);
+    device_put(from, src, (size_t)n_src), device_put(to, want, (size_t)n_dst);
+    for (int64_t i = 0; i < m->n * m->rows; i++)
+        memcpy(want + i / m->rows * m->dst_apart + i % m->rows * m->dst_ld,
+               src + i / m->rows * m->src_apart + i % m->rows * m->src_ld, (size_t)m->cols);
+    device_move_blocks(device_stream(), m->n, m->rows, m->cols,
+                       (Blocks){to, m->dst_ld, m->dst_apart},
+                       (Blocks){from, m->src_ld, m->src_apart});
+    device_get(dst, to, (size_t)n_dst);
+    device_wait();
+    CHECK(memcmp(dst, want, (size_t)n_dst) == 0);
+}
+
+/* More blocks than one kernel takes, side by side in one of the two places, as ranks of a long axis have them. */
+TEST(cuda_fold_moves_any_number_of_blocks) {
+    static const int n[] = {FOLD_MOST, FOLD_MOST + 1, 2 * FOLD_MOST + 2};
+    for (int i = 0; i < 3; i++) {
+        const Move moves[] = {{n[i], 3, 16, n[i] * 16, 16, 16, 3 * 16},
+                              {n[i], 3, 5, 5, 3 * 5, n[i] * 5, 5},
+                              {n[i], 1, 24, 24, 24, 24, 40}};
+        for (int j = 0; j < 3; j++) {
+            cuda_begin(cuda_orders[j]);
+            check_move(&moves[j]);
+            CHECK(cuda_end());
+        }
+    }
+}
+
+/* More rows than the warps of all multiprocessors: each goes on with another one. */
+TEST(cuda_fold_moves_more_rows_than_there_are_warps) {
+    enum { WARPS = 16 }; // of a block
+    for (EACH_ORDER(o)) {
+        cuda_begin(*o);
+        int64_t rows = 2 * WARPS * device_sms() + 3;
+        check_move(&(Move){2, rows, 8, 16, 8, 8, rows * 8});
+        CHECK(cuda_end());
+    }
+}
