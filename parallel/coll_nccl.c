@@ -322,6 +322,7 @@ void world_use_nccl(World *w) {
     for (int i = 0; i < IN_LINE; i++)
         n->turn[i].ready = device_event(), n->turn[i].begun = device_event(),
         n->turn[i].done = device_event();
+    nccl_record_open(n);
     nccl_watch_start(n);
     world_set_device(w, &coll_nccl, n);
 }

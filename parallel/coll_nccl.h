@@ -77,6 +77,8 @@ void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c)
 Turn *nccl_turn_take(NcclWorld *n, const Turn *of);
 void nccl_turn_given(NcclWorld *n, Turn *t);
 void nccl_settle(const NcclWorld *n);
+/* Local. The world can record from now on. */
+void nccl_record_open(const NcclWorld *n);
 /* Local. One more call of the recording is put into the urgent stream, between these two. */
 void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call);
 void nccl_record_end(NcclWorld *n, Event done);

@@ -232,10 +232,17 @@ __global__ void put_number(int *x, int number) {
 __global__ void add_number(int *x, int number) {
     *x += number;
 }
+/* The kernel is there before it is recorded. */
+struct Recorder : Device {
+    explicit Recorder(bool late = false) : Device(EMU_FORWARD, late) {
+        LAUNCH(add_number, 1, 1, 0, p, 0);
+        device_wait();
+    }
+};
 
 TEST(cuda_emulation_of_graphs_runs_what_was_recorded_again) {
     for (int late = 0; late < 2; late++) {
-        Device d(EMU_FORWARD, late);
+        Recorder d(late);
         int x = 0;
         device_put(d.p, &x, sizeof x);
         device_capture();
@@ -289,6 +296,20 @@ TEST(cuda_emulation_of_graphs_refuses_what_cannot_be_recorded) {
     }
 }
 
+__global__ void never_launched(int *x) {
+    *x = 1;
+}
+void record_at_once(void *) {
+    Device d;
+    device_capture();
+    LAUNCH(never_launched, 1, 1, 0, d.p);
+}
+TEST(cuda_emulation_of_graphs_refuses_kernels_that_are_not_loaded) {
+    char text[1024];
+    CHECK(test_in_child(record_at_once, nullptr, text, sizeof text) == 1);
+    CHECK(strstr(text, "never_launched: a kernel is loaded in a recording"));
+}
+
 /* Two streams; events that one may follow in the other. */
 struct Streams {
     cudaStream_t own, other;
@@ -309,7 +330,7 @@ struct Streams {
 /* x += 5, then in the other stream y = x and y += 1, then x = y: six more each time. */
 TEST(cuda_emulation_of_graphs_forks_and_joins) {
     for (unsigned order = 0; order < 6; order++) {
-        Device d(EMU_FORWARD, order > 0);
+        Recorder d(order > 0);
         Streams s;
         int x[2] = {0, 0};
         emu_set_shuffle(order > 1 ? order : 0);
@@ -353,7 +374,7 @@ TEST(cuda_emulation_of_graphs_refuses_what_does_not_belong_to_them) {
     static const cudaError_t wanted[] = {cudaErrorStreamCaptureIsolation, cudaErrorCapturedEvent,
                                          cudaErrorCapturedEvent, cudaErrorStreamCaptureUnsupported,
                                          cudaSuccess};
-    Device d;
+    Recorder d;
     for (int i = 0; i < 5; i++) {
         Streams s;
         cudaGraph_t g;
@@ -381,7 +402,7 @@ void *ask_for(void *e) {
 }
 
 TEST(cuda_emulation_of_graphs_is_void_when_another_thread_asks_for_their_events) {
-    Device d;
+    Recorder d;
     for (int recorded = 0; recorded < 2; recorded++) {
         Streams s;
         cudaGraph_t g;

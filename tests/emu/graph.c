@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "tests/emu/calls.h"
 
-enum { LANES = 8, RECORDINGS = 64 };
+enum { LANES = 8, RECORDINGS = 64, KERNELS = 4096 };
 
 typedef struct Op {
     Task task;
@@ -154,6 +154,19 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
 bool graph_records(cudaStream_t s) {
     int lane;
     return s && stream_graph(s, &lane);
+}
+
+/* Kernels that were launched, in a table by their addresses: those before the first free place. */
+void emu_load(cudaStream_t s, const char *name, const void *kernel) {
+    static const void *loaded[KERNELS];
+    size_t i = ((uintptr_t)kernel >> 4) % KERNELS, n = 0;
+    pthread_mutex_lock(&lock);
+    while (loaded[i] && loaded[i] != kernel && n++ < KERNELS) i = (i + 1) % KERNELS;
+    if (n > KERNELS) die("more than %d kernels", KERNELS);
+    bool is_first = !loaded[i];
+    loaded[i] = kernel;
+    pthread_mutex_unlock(&lock);
+    if (is_first && graph_records(s)) die("%s: a kernel is loaded in a recording", name);
 }
 
 /* ---- graphs */

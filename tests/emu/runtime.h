@@ -8,7 +8,6 @@
  *   graphs    hold what was put into a stream and those that follow it; what CUDA refuses meanwhile is refused (graph.c).
  *
  * Threads of the host may call it at the same time; late streams run one piece of work at a time, on whoever waits.
- *
  * A program that is linked with it has devices as the environment says: EMU_DEVICES=2 of them, EMU_PEERS=0: apart.
  *
  * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse ends the program
@@ -95,10 +94,11 @@ void emu_set_shuffle(unsigned seed);
 void emu_forget_wait(int n);
 /* Local. Of a stream: -5 is the highest, 0 the lowest. */
 int emu_priority(cudaStream_t s);
-/* Local. Is all of [p, p + n_bytes) memory of a device? */
+/* Local. Is all of [p, p + n_bytes) memory of a device? May kernels use p: that, or pinned memory? */
 bool emu_is_device(const void *p, size_t n_bytes);
-/* Local. May kernels use p: memory of a device, or pinned? */
 bool emu_is_reached(const void *p);
+/* Local. A kernel is launched into s: never first in a recording, for it is loaded then, which may wait for the device. */
+void emu_load(cudaStream_t s, const char *name, const void *kernel);
 /* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written where it may not
  * be. */
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);

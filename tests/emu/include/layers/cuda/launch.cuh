@@ -40,6 +40,7 @@ void launch(const char *name, const char *file, int line, Stream stream, void (*
             dim3 grid, dim3 block, size_t shared_bytes, A... args) {
     static_assert((std::is_trivially_copyable<P>::value && ...), "arguments are copied as bytes");
     (emu_check_argument<P>(name, static_cast<P>(args), file, line), ...);
+    emu_load(stream, name, reinterpret_cast<const void *>(kernel));
     auto *c = static_cast<EmuCall<P...> *>(mem_alloc(sizeof(EmuCall<P...>)));
     c->kernel = kernel;
     c->args = std::tuple<P...>(static_cast<P>(args)...);
