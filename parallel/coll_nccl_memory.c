@@ -9,8 +9,9 @@
  * Either wants a call to have the same place in it on all ranks, and all ranks to have registered what it uses, or none. So
  * memory is registered where all ranks of the world have walked an arena alike, and with every communicator: the model's own
  * collectives are then at equal places. All ranks come here in the same order and between calls, never in a step but for the
- * first one's new communicators, and with no call of theirs under way: what registers memory waits for other ranks, and may wait
- * for the device. The calls that a rank waits for were started by all of their ranks, or will be before these come here.
+ * first one's new communicators, and with no call under way on any of them (a communicator is made when all are there): what
+ * registers memory waits for other ranks, and may wait for the device. The calls that a rank waits for were started by all of
+ * their ranks, or will be before these come here.
  * Source: NCCL's user guide, "User Buffer Registration"; NCCL_WIN_ENABLE=0 and NCCL_LOCAL_REGISTER=0 turn it off.
  */
 #include "base/die.h"
@@ -108,6 +109,7 @@ void nccl_lend(World *w, void *p, size_t n_bytes) {
     if (i == MAX_LENT) die("more than %d pieces of memory are registered with NCCL", MAX_LENT);
     n->lent[i].p = p, n->lent[i].n_bytes = n_bytes;
     nccl_settle(n);
+    coll_barrier(w->all); // others' calls are done, too
     for (NcclGroup *g = n->groups; g; g = g->next) {
         nccl_watch_host(n, g->of, "registered memory");
         enter_all(n, g, i);

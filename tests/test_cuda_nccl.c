@@ -135,6 +135,48 @@ TEST(cuda_nccl_registers_nothing_that_lies_apart) {
     CHECK(run((Job){NEWEST, 3, unlike, NULL, false}) == 0);
 }
 
+/* Work in a stream that takes until something is registered, or long enough for that. */
+typedef struct Long {
+    int registered, *polls;
+} Long;
+static bool is_over(const void *ctx) {
+    const Long *l = ctx;
+    return emu_nccl_counts().registered != l->registered || ++*l->polls > 400;
+}
+static void nothing(void *ctx) {
+    (void)ctx;
+}
+
+/* An arena comes when a call is under way that rank 0 has no part in: it waits for those that have. */
+static int beside_others(World *w, void *ctx) {
+    float *x, *y;
+    (void)ctx;
+    Comm *pair = world_split(w, world_rank(w) > 0, world_rank(w), "x");
+    int polls = 0;
+    Long work = {.polls = &polls};
+    Arena a = arena_of(w, 32, &x);
+    bool good = sums(w, x);
+    coll_sum(pair, COLL_F32, x, N, "first");
+    device_wait();
+    coll_barrier(world_comm(w));
+    work.registered = emu_nccl_counts().registered;
+    if (world_rank(w) > 0) {
+        emu_enqueue_when(device_stream(), "long", is_over, nothing, NULL, &work);
+        coll_sum(pair, COLL_F32, x, N, "under way");
+    }
+    Arena b = arena_of(w, 64, &y);
+    good &= sums(w, y);
+    world_unregister(w, &a), arena_free(&a);
+    world_unregister(w, &b), arena_free(&b);
+    return !good;
+}
+
+TEST(cuda_nccl_registers_when_no_rank_has_a_call_under_way) {
+    NEEDS_EMULATION();
+    CHECK(run((Job){NEWEST, 3, beside_others, NULL, true}) == 0);
+    CHECK(run((Job){WITHOUT_WINDOWS, 3, beside_others, NULL, true}) == 0);
+}
+
 /* The communicator goes first: it lets go of the memory itself. */
 static int leaves_first(World *w, void *ctx) {
     float *x;

@@ -192,17 +192,18 @@ static int mem_free_(void *p) {
     return NCCL_SUCCESS;
 }
 
-/* The library may wait for ever when collectives are under way beside it. */
-static void check_quiet(NcclComm c) {
-    if (under_way[c->clique->device[c->rank]] > 0)
-        die("NCCL: memory is registered, or no more so, under calls");
+/* The library may wait for ever when collectives are under way beside it; where ranks wait for each other, on any of them. */
+static void check_quiet(NcclComm c, bool on_all) {
+    for (int r = 0; r < c->clique->size; r++)
+        if ((on_all || r == c->rank) && under_way[c->clique->device[r]] > 0)
+            die("NCCL: memory is registered, or no more so, under calls");
 }
 
 static int enter_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool window) {
     if (!emu_is_device(p, n_bytes) || memory_device(p) != c->clique->device[c->rank])
         return NCCL_INVALID_USAGE;
     pthread_mutex_lock(&lock);
-    check_quiet(c);
+    check_quiet(c, true);
     if (c->n_pieces == PIECES) die("more than %d registered pieces", PIECES);
     Piece *piece = *handle = &c->piece[c->n_pieces++];
     *piece = (Piece){p, n_bytes, memory_number(p), true, window};
@@ -240,7 +241,7 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
 
 static int leave_piece(NcclComm c, Piece *piece, bool window) {
     pthread_mutex_lock(&lock);
-    check_quiet(c);
+    check_quiet(c, false);
     if (piece < c->piece || piece >= c->piece + c->n_pieces || !piece->open ||
         piece->window != window)
         die("NCCL: memory is deregistered that was not registered");
