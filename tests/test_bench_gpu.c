@@ -59,21 +59,43 @@ TEST(bench_gpu_measures_every_kernel) {
     CHECK(strstr(text, "--what product: "));
 }
 
-/* The script that runs unattended, with all that an emulated GPU can do for it; as if it had been one, its table in a page. */
+static bool no_python(void) {
+    char text[256];
+    bool none = test_shell(".", text, sizeof text, "python3 --version") != 0;
+    if (none) test_skip("no python3");
+    return none;
+}
+
+/* Has the table a row that begins and ends so? */
+static bool has_row(const char *text, const char *begin, const char *end) {
+    for (const char *p = text; (p = strstr(p, begin)); p++) {
+        size_t n = strcspn(p, "\n"), n_end = strlen(end);
+        if (n >= n_end && strncmp(p + n - n_end, end, n_end) == 0) return true;
+    }
+    return false;
+}
+
+/* The script that runs unattended, with all that an emulated GPU can do for it, and programs that answer as PyTorch and
+ * compute-sanitizer would; as if it had been a GPU, its table in a page. */
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
     char text[16384];
-    if (test_shell(".", text, sizeof text, "python3 --version")) {
-        test_skip("no python3");
-        return;
-    }
-    int status = test_shell(".", text, sizeof text,
-                            "python3 -B tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
-                            "--out %s --stages facts,build,train,curves",
-                            dir);
+    if (no_python()) return;
+    int status =
+        test_shell(".", text, sizeof text,
+                   "python3 -B tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
+                   "--out %s --stages facts,build,kernels,train,curves,sanitizer --text LICENSE "
+                   "--python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
+                   dir);
     if (status) printf("%s", text);
     CHECK(status == 0);
-    CHECK(strstr(text, "d12, B = 2: MFU (") && strstr(text, "rehearsed"));
+    CHECK(strstr(text, "PyTorch: 9.8.7+fake\n") && strstr(text, "against torch.compile (8000)"));
+    CHECK(strstr(text, "attention forward, heads of 64, T = 8: against cuDNN's"));
+    CHECK(strstr(text, ", mma.sync ") && strstr(text, ", cudnn 1e-09, flash 5e-10\n"));
+    CHECK(strstr(text, ", cudnn refused\n") && strstr(text, "not measured\n"));
+    CHECK(has_row(text, "compute-sanitizer memcheck, ", "yes"));
+    CHECK(has_row(text, "compute-sanitizer racecheck, ", "yes"));
+    CHECK(has_row(text, "losses of 3 steps on LICENSE against the CPU, fp32", "another text"));
     CHECK(strstr(text, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
     CHECK(strstr(text,
                  "4 ranks on the GPU, z2.x2+sp, overlap bulk+chunk=2: losses against one rank"));
@@ -85,16 +107,53 @@ TEST(bench_gpu_script_rehearses) {
                    "python3 -B tools/bench_gpu.py --out %s --page %s/page && cat %s/page",
                    dir, dir, dir, dir, dir) == 0);
     CHECK(strstr(text, "| 48.0 % | 55.0 % | MISSED |\n") && strstr(text, "emulated, driver none"));
+    CHECK(strstr(text, "PyTorch 9.8.7+fake, CUDA 13.0, cuDNN 91002; "));
+}
+
+/* A rehearsal of one stage with such programs, in the mood of FAKE_...; its status. */
+static int rehearse(char *text, size_t n, const char *mood, const char *stage) {
+    return test_shell(".", text, n,
+                      "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
+                      "--out %s --stages %s --python tests/fake_python.sh --sanitizer "
+                      "tests/fake_sanitizer.sh",
+                      mood, test_tmpdir(), stage);
+}
+
+/* PyTorch that is there and does not answer, groups of tests that compute-sanitizer did not come to the end of. */
+TEST(bench_gpu_script_says_who_did_not_answer) {
+    char text[16384];
+    if (no_python()) return;
+    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=silent", "kernels,train") == 1);
+    CHECK(strstr(text, "BROKE: attention of PyTorch: status 1: ImportError: libfake.so\n"));
+    CHECK(strstr(text, "BROKE: torch.compile of d12, B = 2: status 1: ImportError: libfake.so\n"));
+    CHECK(strstr(text, "broken stages: kernels, train\n"));
+    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=dumb FAKE_SANITIZER=stops", "sanitizer") == 1);
+    CHECK(strstr(text, "fake_python.sh does not say whether it has PyTorch: status 1: no such"));
+    CHECK(has_row(text, "compute-sanitizer memcheck, ", " groups"));
+    CHECK(rehearse(text, sizeof text, "FAKE_SANITIZER=errors", "sanitizer") == 0);
+    CHECK(has_row(text, "compute-sanitizer memcheck, ", "NO"));
+    CHECK(strstr(text, "1 errors, 0 failed, ") && !strstr(text, "yes\n"));
+}
+
+/* Neither git nor a checkout is needed. */
+TEST(bench_page_stamps_what_is_no_checkout) {
+    char text[256];
+    if (no_python()) return;
+    CHECK(test_shell("tools", text, sizeof text,
+                     "python3 -B -c 'import os, bench_page; os.environ[\"PATH\"] = \"/none\"; "
+                     "print(bench_page.stamp(\"\")[\"commit\"])'") == 0);
+    CHECK(strcmp(text, "unknown\n") == 0);
+    CHECK(test_shell("tools", text, sizeof text,
+                     "python3 -B -c 'import bench_page; bench_page.TOP = \"/\"; "
+                     "print(bench_page.stamp(\"\")[\"commit\"])'") == 0);
+    CHECK(strcmp(text, "unknown\n") == 0);
 }
 
 /* What breaks is said, and costs the other stages nothing: here no program is there. */
 TEST(bench_gpu_script_goes_on_where_a_stage_breaks) {
     const char *dir = test_tmpdir();
     char text[16384];
-    if (test_shell(".", text, sizeof text, "python3 --version")) {
-        test_skip("no python3");
-        return;
-    }
+    if (no_python()) return;
     CHECK(test_shell(".", text, sizeof text,
                      "python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s --out %s",
                      dir, dir) == 1);

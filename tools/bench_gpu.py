@@ -11,18 +11,26 @@
 
 A stage has so many seconds at least, and what those before it left; one that fails or runs out of time is written down as
 such, and the others go on. What a stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...);
-log.txt has everything that was printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's attention by cuDNN
-and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the standard library is needed. A text
-for the losses is given by --text FILE; else it is tinyshakespeare.txt of TEST_DATA_DIR or ../shared/data, or sources. What the probes of instructions gave, sm90.txt, belongs into tests/golden/.
+log.txt has everything that was printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused
+AdamW, torch's attention by cuDNN and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the
+standard library is needed. The text for the losses is tinyshakespeare: --text FILE, else tinyshakespeare.txt of TEST_DATA_DIR or
+../shared/data; without it another text, sources, and the table says so. What the probes of instructions gave, sm90.txt, belongs
+into tests/golden/.
 
 On a machine that lacks jansson, and cannot install it, programs of another one run:
 
     make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 HWLOC=0 build/cuda/{train_gpt,bench_gpu,run_tests,probes}
+
+They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here H100 and H200: 43 MB when
+
+    strip build/cuda/{train_gpt,bench_gpu,run_tests,probes}
+
+follows a make with NVCC_FLAGS="-gencode arch=compute_90a,code=sm_90a".
 """
 import argparse
 import array
-import concurrent.futures
 import glob
+import hashlib
 import json
 import os
 import random
@@ -37,16 +45,11 @@ import time
 
 import bench_gpu_table
 import bench_page
+from bench_gpu_checks import Failed, last_line, sanitized, sanitizer, tests
 from bench_page import TOP
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SM90 = "-gencode arch=compute_90a,code=sm_90a"
-# Under compute-sanitizer everything takes a hundred times as long: tests that take each kernel once.
-SANITIZED = {"memcheck": ["cuda_attention_by_tiles", "cuda_attention_of_longer", "cuda_norm_of_cut", "cuda_classifier_has",
-                          "cuda_embedding_matches", "cuda_product_by_own", "cuda_model_gives", "cuda_coll_gives", "cuda_mesh_of_llama",
-                          "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward_adds cuda_rope cuda_copy"],
-             "racecheck": ["cuda_attention_has", "cuda_norm_backward_has", "cuda_classifier_has", "cuda_embedding_backward_has",
-                           "cuda_product_has", "cuda_bias_backward_has cuda_sums", "cuda_coll_gives"]}
 # name, model, sequences; --model's d12 .. d48 are GPT-2 124M .. 1558M
 MODELS = [("d12", "d12", 32), ("d12", "d12", 64), ("d24", "d24", 32), ("d36", "d36", 16), ("d48", "d48", 16)]
 TINY = [("d12", "layers=1,heads=2,channels=32,seq=16,vocab=257", 2)]
@@ -54,10 +57,6 @@ SIZES = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d4
 # Ranks as threads that share the GPU, each against one rank: ranks, --layout, --overlap
 RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"), (4, "x2.y2", "bulk+halves"), (4, "d2.x2", "bulk"),
          (4, "z2.x2+sp", "bulk+chunk=2")]
-
-
-class Failed(Exception):
-    pass
 
 
 class Run:
@@ -94,24 +93,21 @@ class Run:
         env = dict(os.environ)
         if self.libraries and any(w.startswith(self.build) for w in words):
             env["LD_LIBRARY_PATH"] = ":".join(self.libraries + [x for x in [env.get("LD_LIBRARY_PATH")] if x])
-        p = subprocess.Popen(words, cwd=TOP, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True, errors="replace", start_new_session=True)
         try:
+            p = subprocess.Popen(words, cwd=TOP, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 text=True, errors="replace", start_new_session=True)
             out, _ = p.communicate(timeout=limit)
             status = p.returncode
         except subprocess.TimeoutExpired:
             os.killpg(p.pid, 9)
             out, status = p.communicate()[0], 124
+        except OSError as e:  # as a shell has it
+            out, status = str(e), 127
         name = command if isinstance(command, str) else shlex.join(command)
         self.log.write(f"\n$ {name}\n{out}[status {status}, {time.monotonic() - start:.1f} s]\n")
         if check and status:
             raise Failed(f"{name[:200]}: {'ran out of its time' if status == 124 else f'status {status}'}: {last_line(out)}")
         return status, out
-
-
-def last_line(text):
-    lines = [x for x in text.strip().splitlines() if x.strip()]
-    return lines[-1].strip()[:300] if lines else "no output"
 
 
 def first(run, command):
@@ -129,17 +125,27 @@ def facts(run):
     r["gpu"] = dict(zip(query.split(","), [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
     nvcc = first(run, "nvcc --version || /usr/local/cuda/bin/nvcc --version")
     r["nvcc"] = next((x for x in nvcc.splitlines() if "release" in x), None) if nvcc else None
-    torch = first(run, [run.args.python, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version())"])
-    r["torch"] = last_line(torch) if torch else None
-    r["sanitizer"] = bool(sanitizer())
+    r["sanitizer"] = bool(sanitizer(run))
     r["libraries"] = run.libraries = libraries(run)
     r["gcc"] = (first(run, "gcc --version") or "?").splitlines()[0]
     if run.rehearse:
         r["gpu"] = {"name": "emulated", "driver_version": "none"}
     elif not r["gpu"]:
         r["broke"] = "nvidia-smi names no GPU"
+    find_torch(run, r)
     run.prefix = gpu_name(run, r)
     return r
+
+
+def find_torch(run, r):
+    """PyTorch's version. It is not imported, which on a cold machine takes longer than all else that is asked here; what cannot be
+    told is taken to be there, so that peers which do not answer are seen."""
+    ask = ("import importlib.metadata as m, importlib.util as u; "
+           "print(next((d.version for d in m.distributions(name='torch')), 'of no version') if u.find_spec('torch') else 'none')")
+    status, out = run.shell([run.args.python, "-c", ask], check=False)
+    r["torch"] = None if status == 0 and last_line(out) == "none" else last_line(out) if status == 0 else "not known"
+    if status:
+        r.setdefault("broke", f"{run.args.python} does not say whether it has PyTorch: status {status}: {last_line(out)}")
 
 
 def libraries(run):
@@ -154,11 +160,6 @@ def gpu_name(run, r):
         return "rehearsal"
     m = re.search(r"[AHBL]\d+|RTX.*\d+", r["gpu"]["name"]) if r["gpu"] else None
     return m.group(0).lower().replace(" ", "") if m else "gpu"
-
-
-def sanitizer():
-    return shutil.which("compute-sanitizer") or next(
-        (p for p in ["/usr/local/cuda/bin/compute-sanitizer"] if os.access(p, os.X_OK)), None)
 
 
 def arch(run):
@@ -196,68 +197,6 @@ def probes(run):
     with open(os.path.join(run.args.out, "sm90.txt"), "w") as f:
         f.write("\n".join(lines) + "\n")
     return {"probes": len(lines), "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x], "status": status}
-
-
-def verdict(out, status):
-    """Counts of a run of tests, and the lines that complain."""
-    m = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped", out, re.M)
-    r = dict(zip(("passed", "failed", "skipped"), map(int, m.groups()))) if m else {"passed": 0, "failed": 0, "skipped": 0}
-    if status == 124:
-        r["end"] = "ran out of its time"
-    elif status and not r["failed"]:
-        r["end"] = f"status {status}: {last_line(out)}"
-    r["complaints"] = [x.strip()[:300] for x in out.splitlines() if x.startswith("FAIL") or re.match(r"\s+tests/\S+:\d+:", x)][:20]
-    return r
-
-
-def beside(run, groups, command, limit):
-    """Groups of tests at the same time: name, status and output of each. A test that ends its program costs its group alone."""
-    def one(name):
-        return name, *run.shell(command + groups[name].split(), limit=limit, check=False)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2 if run.rehearse else 8) as pool:
-        return list(pool.map(one, groups))
-
-
-def tests_of_files():
-    """The tests of each file that has some of CUDA's kernels, as words for run_tests."""
-    groups = {}
-    for path in sorted(glob.glob(os.path.join(TOP, "tests", "test_cuda_*.c"))):
-        with open(path) as f:
-            groups[os.path.basename(path)] = " ".join(re.findall(r"^TEST\((\w+)\)", f.read(), re.M))
-    return groups
-
-
-def tests(run):
-    """Every kernel against double precision, collectives, whole steps and the program against the CPU."""
-    groups = tests_of_files()
-    if run.rehearse:
-        groups = {k: v for k, v in groups.items() if k in ("test_cuda_move.c", "test_cuda_activation.c")}
-    r = {name: verdict(out, status) for name, status, out in beside(run, groups, [run.program("run_tests")], None)}
-    total = {k: sum(v[k] for v in r.values()) for k in ("passed", "failed", "skipped")}
-    return dict(total, ended=[name for name, v in r.items() if "end" in v], groups=r)
-
-
-def sanitized(run):
-    """Memory and races of kernels, as compute-sanitizer sees them."""
-    tool, names = sanitizer(), " ".join(tests_of_files().values())
-    for word in " ".join(sum(SANITIZED.values(), [])).split():
-        if word not in names:
-            raise Failed(f"no test is called {word}")
-    if run.rehearse or not tool:
-        return {"absent": "the emulator looks at memory itself" if run.rehearse else "compute-sanitizer is not here"}
-    result = {}
-    limit = run.left() / len(SANITIZED) - 2
-    for kind, groups in SANITIZED.items():
-        command = [tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", run.program("run_tests")]
-        errors, groups_done, seen = 0, {}, []
-        for words, status, out in beside(run, {words: words for words in groups}, command, limit):
-            m = re.search(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", out)
-            errors += int(m.group(1)) if m else 0
-            groups_done[words] = dict(verdict(out, status), summary=bool(m))
-            seen += [x for x in out.splitlines() if re.search(r"========= (Invalid|Error: Race|Warning: Race|Uninitialized)", x)][:10]
-        result[kind] = {"errors": errors, "finished": sum(g["summary"] for g in groups_done.values()), "of": len(groups), "groups": groups_done,
-                        "seen": seen[:20]}
-    return result
 
 
 # ---- speed
@@ -315,6 +254,8 @@ def kernels(run):
     if status:  # rows that were done are kept
         r["broke"] = last_line(out)
     r["torch_attention"] = torch_attention(run)
+    if "failed" in r["torch_attention"]:
+        r.setdefault("broke", f"attention of PyTorch: {r['torch_attention']['failed']}")
     return r
 
 
@@ -375,7 +316,8 @@ def train(run):
                 rows[i]["failed"] = str(e)
             run.say(bench_gpu_table.train_line(rows[i], turn))
             save_so_far(run, "train", {"formula": bench_gpu_table.FORMULA, "rows": rows})
-    return {"formula": bench_gpu_table.FORMULA, "rows": rows}
+    silent = [f"torch.compile of {x['model']}, B = {x['B']}: {x['torch']['failed']}" for x in rows if "failed" in x["torch"]]
+    return {"formula": bench_gpu_table.FORMULA, "rows": rows} | ({"broke": silent[0]} if silent else {})
 
 
 def random_tokens(run, vocab):
@@ -404,8 +346,8 @@ def torch_step(run, name, micro, seq):
     try:
         r = json.loads(out.strip().splitlines()[-1])
         ms = statistics.median(r["ms"])
-        return {"ms": ms, "tokens_per_s": 1e3 * micro * seq / ms, "warmup_s": r["warmup_s"], "sdpa": r.get("sdpa"), "compiled": r.get("compiled"),
-                "loss": r["loss"]}
+        return {"ms": ms, "tokens_per_s": 1e3 * micro * seq / ms, "warmup_s": r["warmup_s"], "sdpa": r["sdpa"], "compiled": r["compiled"],
+                "loss": r["loss"], "version": f"{r['torch']}, CUDA {r['cuda']}, cuDNN {r['cudnn']}"}
     except (ValueError, IndexError, KeyError):
         return {"failed": f"status {status}: {last_line(out)}"}
 
@@ -431,7 +373,7 @@ def curves(run):
     """Losses on text: ranks as threads on the one GPU against one rank; the GPU against the CPU backend in fp32, bf16 beside them.
     What is slow and could cost the others their time comes last."""
     model = "layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse else "layers=6,heads=6,channels=384,seq=256,vocab=257"
-    r = {"text": run.text, "model": model, "sequences": 2 if run.rehearse else 16}
+    r = {"text": run.text, "tinyshakespeare": run.tinyshakespeare, "model": model, "sequences": 2 if run.rehearse else 16}
     for part in (curves_of_gpu, curves_of_ranks, curve_of_cpu):
         try:
             part(run, r)
@@ -488,8 +430,12 @@ FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests"
          "curves": "curves"}
 
 
+TINYSHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+
+
 def write_tokens(run):
-    """Bytes of a text as tokens: of --text, else of tinyshakespeare, else of this program's own sources."""
+    """Bytes of a text as tokens: of --text, else of tinyshakespeare, else of this program's own sources. Which one it is shows by its
+    bytes."""
     data = os.environ.get("TEST_DATA_DIR") or os.path.join(TOP, "..", "shared", "data")
     texts = [run.args.text, os.path.join(data, "tinyshakespeare.txt")]
     run.text = next((x for x in texts if x and os.path.exists(x)), None)
@@ -507,6 +453,7 @@ def write_tokens(run):
     run.tokens = os.path.join(run.scratch, "text_train.bin")
     with open(path, "rb") as f:
         data = f.read()
+    run.tinyshakespeare = hashlib.sha256(data).hexdigest() == TINYSHAKESPEARE
     with open(run.tokens, "wb") as f:  # nanoGPT's: 16-bit tokens, nothing else
         f.write(bytes(x for c in data for x in (c, 0)))
 
@@ -583,12 +530,15 @@ def main():
     p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of a rehearsal build)")
     p.add_argument("--rehearse", action="store_true")
     p.add_argument("--python", default=sys.executable, help="one with PyTorch")
-    p.add_argument("--text", default="", help="a text to train on, for the curves")
+    p.add_argument("--sanitizer", default="", help="compute-sanitizer (default: of PATH or /usr/local/cuda; of a rehearsal none)")
+    p.add_argument("--text", default="", help="tinyshakespeare, for the curves")
     bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "gpu", bench_gpu_table.page(args.out))
     known = [s[0] for s in STAGES]
+    if args.text and not os.path.exists(args.text):
+        p.error(f"--text: {args.text} is missing")
     args.stages = args.stages.split(",")
     if set(args.stages) - set(known):
         p.error(f"--stages: the stages are {', '.join(known)}")

@@ -30,7 +30,7 @@ def goal(what, value, goals, show):
 
 
 def fact(what, text, good=None):
-    return [what, text, "", "", "" if good is None else "yes" if good else "NO"]
+    return [what, text, "", "", "" if good is None else good if isinstance(good, str) else "yes" if good else "NO"]
 
 
 def check_rows(data):
@@ -42,10 +42,12 @@ def check_rows(data):
     for kind in ("memcheck", "racecheck"):
         if kind in sanitizer:
             r = sanitizer[kind]
-            rows.append(fact(f"compute-sanitizer {kind}", f"{r['errors']} errors, {r['finished']} of {r['of']} groups of tests came to their end",
-                             r["errors"] == 0 and r["finished"] > 0))
+            groups = f"{r['finished']} of {r['of']} groups"
+            good = r["passed"] and not r["errors"] and not r["failed"]
+            rows.append(fact(f"compute-sanitizer {kind}, {groups} of tests", f"{r['errors']} errors, {r['failed']} failed, {r['passed']} of {r['tests']} passed",
+                             f"no, {groups}" if good and r["finished"] < r["of"] else bool(good)))
     if "absent" in sanitizer:
-        rows.append(fact("compute-sanitizer", sanitizer["absent"]))
+        rows.append(fact("compute-sanitizer", sanitizer["absent"], "not measured"))
     if probes.get("probes"):
         wrong = len(probes["unexpected"])
         rows.append(fact("probes of instructions", f"{probes['probes']}, {wrong} of them not as the emulator has them", wrong == 0))
@@ -55,8 +57,10 @@ def check_rows(data):
 def curve_rows(r):
     rows = []
     if "gap_fp32" in r:
-        rows.append(fact(f"losses of {len(r['cpu'])} steps against the CPU, fp32", f"{r['gap_fp32']:.1e} apart at most", r["gap_fp32"] <= GAP_FP32))
-        rows.append(fact("the same in bf16, against the CPU in fp32", f"{r['gap_bf16']:.1e} apart at most", r["gap_bf16"] <= GAP_BF16))
+        for what, gap, most in ((f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, fp32", r["gap_fp32"], GAP_FP32),
+                                ("the same in bf16, against the CPU in fp32", r["gap_bf16"], GAP_BF16)):
+            good = gap <= most
+            rows.append(fact(what, f"{gap:.1e} apart at most", "another text" if good and not r["tinyshakespeare"] else good))
     for x in r.get("ranks", []):
         text = x.get("failed") or f"{x['gap']:.1e} apart at most"
         rows.append(fact(f"{x['ranks']} ranks on the GPU, {x['layout']}, overlap {x['overlap']}: losses against one rank", text,
@@ -79,6 +83,8 @@ def train_rows(r):
         if "failed" in peer:
             rows.append(fact(f"{name}: torch.compile", peer["failed"]))
         if not theirs:
+            if x["model"] in OVER_TORCH:
+                rows.append(goal(f"{name}: against torch.compile", None, OVER_TORCH[x["model"]], ratio))
             continue
         what, times = f"{name}: against torch.compile ({theirs:.0f})", x.get("again", first)["tokens_per_s"] / theirs
         rows.append(goal(what, times, OVER_TORCH[x["model"]], ratio) if x["model"] in OVER_TORCH else fact(what, ratio(times)))
@@ -86,19 +92,20 @@ def train_rows(r):
 
 
 def attention_rows(rows, theirs):
-    out = []
-    for name, goals in ATTENTION.items():
-        same = {"name": name, "D": 64, "S": 1024}
-        mine = find(rows, stage="attention", way="wgmma", **same)
-        peer = find(theirs, backend="cudnn", **same)
-        if not mine:
-            continue
-        if peer:
-            out.append(goal(f"attention {name}, heads of 64, T = 1024: {mine['tflops']:.0f} TFLOP/s, of cuDNN's {peer['tflops']:.0f}",
-                            mine["tflops"] / peer["tflops"], goals, ratio))
-        else:
-            out.append(fact(f"attention {name}, heads of 64, T = 1024", f"{mine['tflops']:.4g} TFLOP/s"))
-    return out
+    """Ours, by the way that a device takes and by the one below it, beside PyTorch's; the goals are for the smallest shape."""
+    mine = [x for x in rows if x["stage"] == "attention"]
+    shapes = list(dict.fromkeys((x["D"], x["S"]) for x in mine))
+    goals, facts = [], []
+    for name, D, S in ((name, D, S) for name in ATTENTION for D, S in shapes):
+        own = {x["way"]: x["tflops"] for x in mine if (x["name"], x["D"], x["S"]) == (name, D, S)}
+        peers = {x["backend"]: x["tflops"] for x in theirs if (x.get("name"), x["D"], x["S"]) == (name, D, S)}
+        refused = [x["backend"] for x in theirs if "refused" in x and (x["D"], x["S"]) == (D, S)]
+        what, best = f"attention {name}, heads of {D}, T = {S}", next(iter(own.values()))
+        if (D, S) == min(shapes):
+            goals.append(goal(f"{what}: against cuDNN's", best / peers["cudnn"] if "cudnn" in peers else None, ATTENTION[name], ratio))
+        facts.append(fact(f"{what}, TFLOP/s", ", ".join([f"{who} {rate:.3g}" for who, rate in (own | peers).items()] +
+                                                       [f"{who} refused" for who in refused])))
+    return goals + facts
 
 
 def find(rows, **want):
@@ -166,7 +173,7 @@ def lines(data):
         elif isinstance(value, dict) and value.get("commit") != (data.get("facts") or {}).get("commit"):
             rows.append(fact(f"stage {stage}", f"measured at commit {value.get('commit')}, {value.get('date')}"))
     if (data.get("facts") or {}).get("rehearsal"):  # goals are for a GPU
-        rows = [r[:4] + ["rehearsed" if r[2] else r[4]] for r in rows]
+        rows = [r[:4] + ["rehearsed" if r[2] and r[1] != "-" else r[4]] for r in rows]
     return rows
 
 
@@ -198,7 +205,8 @@ def page(folder):
     out = ["| | measured | must | aim | |", "|---|---|---|---|---|"]
     out += ["| " + " | ".join(cell.replace("|", "/") for cell in r) + " |" for r in lines(data)]
     f = data["facts"]
-    note = (f"{f['gpu']['name']}, driver {f['gpu']['driver_version']}, {f['nvcc']}, PyTorch {f['torch'] or 'absent'}; {f['date'][:10]}, commit "
+    torch = next((x["torch"]["version"] for x in data.get("train", {}).get("rows", []) if "version" in x.get("torch", {})), f["torch"] or "absent")
+    note = (f"{f['gpu']['name']}, driver {f['gpu']['driver_version']}, {f['nvcc']}, PyTorch {torch}; {f['date'][:10]}, commit "
             f"{f['commit']}, `{f['command']}`, bench/results/{prefix}-*.json. {FORMULA}. torch.compile: bf16 autocast, cuDNN's attention, fused AdamW; "
             "d12 compiled whole, the others block by block.")
     return "\n".join(out) + "\n\n" + note + "\n"

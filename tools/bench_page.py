@@ -11,12 +11,20 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+def commit():
+    """Of this tree; "unknown" where it is no checkout, or git is not installed."""
+    try:
+        out = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    except OSError:
+        out = ""
+    return out or "unknown"
+
+
 def stamp(command):
     """Where, of what, when and how something is measured."""
     with open("/proc/cpuinfo") as f:
         cpu = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "?")
-    commit = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    return {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit,
+    return {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit(),
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": command}
 
 

@@ -189,8 +189,8 @@ def main():
     ms, loss = [between(x, y) for x, y in zip(at, at[1:])], float(loss)
     if not math.isfinite(loss):
         raise SystemExit("the loss is not finite: nothing to compare with")
-    print(json.dumps({"ms": ms, "loss": loss, "torch": torch.__version__, "mode": a.mode,
-                      "dtype": a.dtype, "warmup_s": warmup_s, "sdpa": a.sdpa,
+    print(json.dumps({"ms": ms, "loss": loss, "torch": torch.__version__, "cuda": torch.version.cuda,
+                      "cudnn": torch.backends.cudnn.version(), "mode": a.mode, "dtype": a.dtype, "warmup_s": warmup_s, "sdpa": a.sdpa,
                       "compiled": None if a.mode != "compile" else "block by block" if a.blocks else "whole",
                       "capability": torch.backends.cpu.get_cpu_capability()}))
     if a.profile:
