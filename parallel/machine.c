@@ -142,6 +142,7 @@ static void spread_of(Spread *s, const Machine *m, const TapeGroup *g) {
             in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
             s->fewest[l] *= fewest, s->mean[l] *= mean;
         }
+        s->fewest[l] = smaller(s->fewest[l], g->size), s->mean[l] = smaller(s->mean[l], g->size);
     }
     s->fewest[m->n_levels] = s->mean[m->n_levels] = g->size;
 }

@@ -121,5 +121,6 @@ typedef struct Placement {
 Placement placement_of(const Mesh *m, Axes a);
 /* Local, pure. Ranks from the first to the last of them, less one. */
 int64_t placement_extent(const Placement *p);
+int placement_ranks(const Placement *p); // that a group has
 
 #endif

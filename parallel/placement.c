@@ -14,3 +14,9 @@ Placement placement_of(const Mesh *m, Axes a) {
     }
     return g;
 }
+
+int placement_ranks(const Placement *p) {
+    int n = 1;
+    for (int i = 0; i < p->n; i++) n *= p->size[i];
+    return n;
+}

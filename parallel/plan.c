@@ -55,6 +55,7 @@ static void list_send(Lister *l, const TapeGroup *g, const Send *s) {
     }
     if (i == to->n_groups) {
         to->group[i] = *g;
+        to->group[i].size = placement_ranks(&g->place);
         memset(to->most[to->n_groups++], 0, sizeof *to->most);
     }
     if (s->bytes > to->most[i][s->op]) to->most[i][s->op] = s->bytes;
@@ -152,7 +153,8 @@ typedef struct Least {
 /* Only what can be the smallest: all is made again, one sequence at a time, without room for what is under way. */
 static void least_memory(const Choice *c, void *ctx) {
     Least *l = ctx;
-    bool small = (!l->s->free_micro || c->micro == 1) &&
+    int least = !l->s->free_overlap && l->s->shape.overlap.halves ? 2 : 1; // one has no halves
+    bool small = (!l->s->free_micro || c->micro == least) &&
                  (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
                  (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
     if (!small) return;

@@ -98,7 +98,9 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
     Space *s = &p->space;
-    char key[256 + sizeof "-turns"];
+    static const char *const waits[] = {"", "-spin",
+                                        "-sleep"}; // WaitHow: other times of collectives
+    char key[256 + sizeof "-turns-sleep"];
     detect_machine(d, &p->machine);
     detect_key(d, key);
     if (!w->measure || !teams_alike(w, &all)) {
@@ -110,6 +112,7 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     int threads = team_size(*w->team);
     double crowd = take_turns(w, &all);
     if (crowd > 1) strcat(key, "-turns"); // other costs, in another table
+    strcat(key, waits[w->world->wait]);
     CalibrateWhere where = {.world = w->world,
                             .kernels = w->kernels,
                             .key = key,

@@ -74,13 +74,14 @@ static const CollBackend coll_price = {.name = "price",
 
 /* ---- the mesh */
 
-/* n ranks that follow each other along the axes, the last axis first: as many of its innermost factors as it takes. */
+/* n ranks that follow each other along the axes, the last axis first: as many of its innermost factors as it takes. Where n does
+ * not divide a factor, all of it: ranks do not fall into such groups, and those that they do fall into can be measured. */
 static Placement innermost(const Mesh *m, Axes axes, int n) {
     Placement out = {.n = 0}, reversed = {.n = 0};
     for (int i = axes.n; i-- > 0 && n > 1;) {
         Placement p = placement_of(m, mesh_real(m, (Axes){1, {axes.axis[i]}}));
         for (int k = p.n; k-- > 0 && n > 1;) {
-            int size = p.size[k] < n ? p.size[k] : n;
+            int size = p.size[k] % n ? p.size[k] : n;
             reversed.size[reversed.n] = size, reversed.stride[reversed.n++] = p.stride[k];
             n = (n + size - 1) / size;
         }

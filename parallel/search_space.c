@@ -85,6 +85,7 @@ static void each_micro(Walk *w) {
         if (shares_equal(w, places)) each_threads(w);
         return;
     }
+    if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
     for (int64_t n = 1; n < 2 * share; n *= 2) {
         w->seed.micro = (int32_t)(n < share ? n : share);
         if (shares_equal(w, places)) each_threads(w);

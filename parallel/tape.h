@@ -33,7 +33,8 @@ typedef struct Event {
 } Event;
 
 typedef struct TapeGroup {
-    Placement place;
+    Placement
+        place; // of size ranks, or more: copies of key heads that do not divide a factor of the mesh
     Placement
         replicas; // where ranks are that do the same with other tokens; none: of a group along d
     Axes axes;    // along which its ranks differ; none: all ranks, or copies of key heads

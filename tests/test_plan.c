@@ -57,6 +57,8 @@ TEST(plan_that_does_not_fit_says_what_comes_nearest) {
     CHECK(strstr(e.text, "no layout of 8 ranks fits into") && strstr(e.text, "the smallest, "));
     CHECK(p.count.candidates == p.count.too_large);
     CHECK(!plan_may_fit(&p)); // known before anything is measured
+    p.space.free_overlap = false, p.space.shape.overlap = (Overlap){.bulk = true, .halves = true};
+    CHECK(!plan_search(&p, &e) && strstr(e.text, ", micro 2, ")); // of one sequence there are none
     plan_of(&p, "consumer:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
     CHECK(plan_may_fit(&p) && plan_search(&p, &e));
 }
@@ -224,6 +226,20 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
     CHECK(status == 0);
     CHECK(strstr(text, "plan     ") && strstr(text, "ms a step foretold"));
     CHECK(strstr(text, "\n14\n"));
+}
+
+/* How ranks wait for each other is a part of what collectives take. */
+TEST(plan_measures_again_for_ranks_that_wait_in_another_way) {
+    char text[8192];
+    int status = test_shell(
+        test_tmpdir(), text, sizeof text,
+        "export XDG_CACHE_HOME=$PWD/cache; for how in sleep spin sleep; do "
+        "$BUILD/train_gpt --plan --ranks 2 --layout x2 --micro 1 --recompute none --overlap none "
+        "--model layers=1,heads=2,channels=8,seq=8,vocab=17 --batch 32 --wait $how >plan.txt; "
+        "done; "
+        "ls cache/train_gpt | grep -c calibration");
+    CHECK(status == 0);
+    CHECK_STR(text, "2\n");
 }
 
 TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {

@@ -217,6 +217,42 @@ TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
     tape_free(&t);
 }
 
+/* Every place is one of groups that the ranks fall into, whatever the copies of key heads are: else nobody could measure it. */
+static void check_places(const char *spec, void *ctx) {
+    Case *k = ctx;
+    Tape t = {0};
+    Layout l;
+    CHECK(layout_parse(&l, spec, 0, NULL));
+    int p = layout_ranks(&l);
+    price_record(&t, &k->shape, &l, 0);
+    for (int i = 0; i < t.n_groups; i++) {
+        const Placement *at = &t.group[i].place;
+        int members[8] = {0}, size = placement_ranks(at);
+        for (int rank = 0; rank < p; rank++) {
+            int base = rank;
+            for (int j = 0; j < at->n; j++)
+                base -= rank / at->stride[j] % at->size[j] * at->stride[j];
+            members[base]++;
+        }
+        for (int rank = 0; rank < p; rank++) k->bad += members[rank] && members[rank] != size;
+        k->bad += size < t.group[i].size;
+        k->n += size > t.group[i].size;
+    }
+    tape_free(&t);
+}
+
+TEST(price_has_groups_at_places_that_all_ranks_fall_into) {
+    Case cases[] = {case_of("layers=2,heads=6,kv_heads=2,channels=24,seq=8,vocab=32", 8 * 16, 1,
+                            RECOMPUTE_NONE),
+                    case_of("layers=2,heads=5,kv_heads=1,channels=20,seq=8,vocab=32", 8 * 16, 1,
+                            RECOMPUTE_NONE)};
+    for (int i = 0; i < 2; i++) {
+        for (int p = 2; p <= 8; p++) mesh_every_layout(p, check_places, &cases[i]);
+        CHECK(cases[i].bad == 0);
+        CHECK(cases[i].n > 0); // copies that do not divide
+    }
+}
+
 /* Rows of a matrix of which a rank has copies, or is not the first to have them, are one call. */
 TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
     static const char *const layouts[] = {"x4",    "x8",          "d2.x4+zero1",

@@ -320,6 +320,16 @@ TEST(search_tapes_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
     CHECK(events[1][1] == events[0][1] && events[1][2] == events[0][2]);
 }
 
+TEST(search_of_more_sequences_than_a_number_holds_ends) {
+    Space s = space_of(models[0], 2, 2);
+    drawn = 5;
+    Machine m = random_machine(2);
+    Choice best;
+    s.shape.batch = (int64_t)1e12;
+    CHECK(s.free_micro && search_best(&s, &m, &best, 1, NULL) == 1);
+    CHECK(best.micro > 0 && best.price.seconds > 0);
+}
+
 /* The price of a layout grows with the layers, the time to find it does not: as many candidates, and as long a tape of each. */
 TEST(search_of_more_layers_records_as_long_tapes) {
     static const int layers[] = {12, 96, 960};
