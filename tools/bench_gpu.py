@@ -21,7 +21,7 @@ On a machine that lacks jansson, and cannot install it, programs of another one 
 
     make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 HWLOC=0 build/cuda/{train_gpt,bench_gpu,run_tests,probes}
 
-They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here H100 and H200: 43 MB when
+They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here H100 and H200: 44 MB when
 
     strip build/cuda/{train_gpt,bench_gpu,run_tests,probes}
 
