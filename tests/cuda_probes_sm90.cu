@@ -1,4 +1,5 @@
-/* Probes of the instructions of layers/cuda/ptx_sm90.cuh. Words are small integers: products and sums are exact in any order. */
+/* Probes of the instructions of layers/cuda/ptx_sm90.cuh, and of those of warps in ptx.cuh. Words are small integers: products
+ * and sums are exact in any order. */
 #include <cstring>
 
 #include "layers/cuda/launch.cuh"
@@ -270,6 +271,119 @@ inline ProbeResult run_matrices() {
     return compare(out, want, 512);
 }
 
+/* --- mma.sync: D[16, 8] = 1000 + 2 A[16, 16] B[16, 8], in the fragments of a warp */
+
+constexpr int WARP_M = 16, WARP_N = 8, WARP_K = 16;
+struct WarpOperands {
+    uint16_t a[WARP_M][WARP_K], b[WARP_K][WARP_N];
+};
+__device__ unsigned pair_of(uint16_t low, uint16_t high) {
+    return low | static_cast<unsigned>(high) << 16;
+}
+__global__ void __launch_bounds__(32) multiply_in_warp(float *out, const WarpOperands *in) {
+    int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4 * 2;
+    unsigned a[4], b[2];
+    float d[4] = {1000, 1000, 1000, 1000};
+    for (int i = 0; i < 4; i++) {
+        const uint16_t *p = &in->a[g + i % 2 * 8][t + i / 2 * 8];
+        a[i] = pair_of(p[0], p[1]);
+    }
+    for (int i = 0; i < 2; i++) b[i] = pair_of(in->b[t + i * 8][g], in->b[t + i * 8 + 1][g]);
+    mma_bf16(d, a, b[0], b[1]);
+    mma_bf16(d, a, b[0], b[1]);
+    for (int i = 0; i < 4; i++) out[(g + i / 2 * 8) * WARP_N + t + i % 2] = d[i];
+}
+inline ProbeResult run_multiply_in_warp() {
+    static WarpOperands in;
+    static float out[WARP_M * WARP_N], want[WARP_M * WARP_N];
+    for (int m = 0; m < WARP_M; m++)
+        for (int k = 0; k < WARP_K; k++) in.a[m][k] = bf16_of(coded(m * WARP_K + k));
+    for (int k = 0; k < WARP_K; k++)
+        for (int n = 0; n < WARP_N; n++) in.b[k][n] = bf16_of(coded(n * 67 + k));
+    for (int i = 0; i < WARP_M * WARP_N; i++) {
+        int sum = 0;
+        for (int k = 0; k < WARP_K; k++)
+            sum += coded(i / WARP_N * WARP_K + k) * coded(i % WARP_N * 67 + k);
+        want[i] = static_cast<float>(1000 + 2 * sum);
+    }
+    Memory memory;
+    device_put(memory.in, &in, sizeof in);
+    LAUNCH(multiply_in_warp, 1, 32, 0, static_cast<float *>(memory.out),
+           static_cast<const WarpOperands *>(memory.in));
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, WARP_M * WARP_N);
+}
+
+/* --- ldmatrix: row r of matrix i lies where lane 8 i + r says, in the opposite order */
+
+template <int N, bool TRANS>
+__global__ void __launch_bounds__(32) load_matrices(unsigned *out, const uint16_t *in) {
+    auto *words = dynamic_shared<uint16_t>();
+    int lane = static_cast<int>(threadIdx.x);
+    for (int i = 0; i < 8; i++) words[lane * 8 + i] = in[lane * 8 + i];
+    __syncthreads();
+    unsigned r[N];
+    Shared row = shared_address(words + (31 - lane) * 8);
+    if constexpr (TRANS)
+        ldmatrix_trans(r, row);
+    else
+        ldmatrix(r, row);
+    for (int i = 0; i < N; i++) out[i * 32 + lane] = r[i];
+}
+template <int N, bool TRANS> ProbeResult run_load_matrices() {
+    static uint16_t in[256];
+    static unsigned out[N * 32], want[N * 32];
+    for (int i = 0; i < 256; i++) in[i] = static_cast<uint16_t>(7 * i);
+    for (int i = 0; i < N * 32; i++) {
+        int g = i % 32 / 4, t = i % 4 * 2, matrix = i / 32 * 8;
+        const uint16_t *low = in + (31 - matrix - (TRANS ? t : g)) * 8 + (TRANS ? g : t);
+        want[i] = *low | static_cast<unsigned>(TRANS ? low[-8] : low[1]) << 16;
+    }
+    Memory memory;
+    device_put(memory.in, in, sizeof in);
+    LAUNCH((load_matrices<N, TRANS>), 1, 32, sizeof in, static_cast<unsigned *>(memory.out),
+           static_cast<const uint16_t *>(memory.in));
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, N * 32);
+}
+
+/* --- cp.async: two groups, of 16 bytes to a lane and of 4; zeros where nothing is there */
+
+__global__ void __launch_bounds__(32) copy_later(unsigned *out, const unsigned *in) {
+    auto *words = dynamic_shared<unsigned>();
+    int lane = static_cast<int>(threadIdx.x), to = 31 - lane;
+    for (int i = 0; i < 5; i++) words[i * 32 + lane] = 0xffffffff;
+    __syncthreads();
+    copy_async<16>(shared_address(words + to * 4), in + lane * 4, lane % 3 > 0);
+    copy_commit();
+    copy_async<4>(shared_address(words + 128 + to), in + 128 + lane, lane % 2 > 0);
+    copy_commit();
+    copy_wait<1>();
+    __syncthreads();
+    for (int i = 0; i < 4; i++) out[lane * 4 + i] = words[lane * 4 + i];
+    copy_wait<0>();
+    __syncthreads();
+    out[128 + lane] = words[128 + lane];
+}
+inline ProbeResult run_copy_later() {
+    static unsigned in[160], out[160], want[160];
+    for (unsigned i = 0; i < 160; i++) in[i] = 7 * i + 1;
+    for (int i = 0; i < 160; i++) {
+        int lane = 31 - (i < 128 ? i / 4 : i - 128);
+        bool there = i < 128 ? lane % 3 > 0 : lane % 2 > 0;
+        want[i] = !there ? 0 : i < 128 ? in[lane * 4 + i % 4] : in[128 + lane];
+    }
+    Memory memory;
+    device_put(memory.in, in, sizeof in);
+    LAUNCH(copy_later, 1, 32, sizeof in, static_cast<unsigned *>(memory.out),
+           static_cast<const unsigned *>(memory.in));
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, 160);
+}
+
 #define PRODUCTS(n)                                                                                \
     {"wgmma_" #n "_k_k", run_multiply<K_MAJOR, K_MAJOR, n, false>},                                \
         {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>},                          \
@@ -277,6 +391,10 @@ inline ProbeResult run_matrices() {
         {"wgmma_" #n "_mn_mn", run_multiply<MN_MAJOR, MN_MAJOR, n, false>},                        \
         {"wgmma_" #n "_registers_k", run_multiply<K_MAJOR, K_MAJOR, n, true>}, {                   \
         "wgmma_" #n "_registers_mn", run_multiply<K_MAJOR, MN_MAJOR, n, true>                      \
+    }
+#define MATRICES(n)                                                                                \
+    {"ldmatrix_" #n, run_load_matrices<n, false>}, {                                               \
+        "ldmatrix_" #n "_trans", run_load_matrices<n, true>                                        \
     }
 #define BOXES(n)                                                                                   \
     {"load_" #n "d_before", run_box<n, 0, false>}, {"load_" #n "d_behind", run_box<n, 1, false>},  \
@@ -294,5 +412,10 @@ extern "C" const Probe probes[] = {PRODUCTS(32),
                                    BOXES(2),
                                    BOXES(3),
                                    BOXES(4),
-                                   {"stmatrix", run_matrices}};
+                                   {"stmatrix", run_matrices},
+                                   {"mma_bf16", run_multiply_in_warp},
+                                   MATRICES(1),
+                                   MATRICES(2),
+                                   MATRICES(4),
+                                   {"cp_async", run_copy_later}};
 extern "C" const int n_probes = sizeof probes / sizeof *probes;
