@@ -2,6 +2,8 @@
 #include "layers/cuda/fold.h"
 #include "tests/cuda.h"
 
+enum { WARPS = 16 }; // of a block
+
 typedef struct Move {
     int n;
     int64_t rows, cols, dst_ld, dst_apart, src_ld, src_apart;
@@ -45,11 +47,32 @@ TEST(cuda_fold_moves_any_number_of_blocks) {
 
 /* More rows than the warps of all multiprocessors: each goes on with another one. */
 TEST(cuda_fold_moves_more_rows_than_there_are_warps) {
-    enum { WARPS = 16 }; // of a block
     for (EACH_ORDER(o)) {
         cuda_begin(*o);
         int64_t rows = 2 * WARPS * device_sms() + 3;
         check_move(&(Move){2, rows, 8, 16, 8, 8, rows * 8});
+        CHECK(cuda_end());
+    }
+}
+
+TEST(cuda_fold_adds_more_rows_than_there_are_warps) {
+    enum { COLS = 4, SRC_LD = 8, N_SRC = 3 };
+    for (EACH_ORDER(o)) {
+        cuda_begin(*o);
+        int64_t rows = 2 * WARPS * device_sms() + 3;
+        Fold f = {.n_src = N_SRC, .n_dst = 1, .rows = rows, .cols = COLS, .src_ld = SRC_LD};
+        Words src[N_SRC], dst = words_empty(rows * COLS, false, 0);
+        for (int i = 0; i < N_SRC; i++) {
+            src[i] = words(rows * SRC_LD, 1, (unsigned)i, false, 0);
+            f.src[i] = src[i].device;
+        }
+        f.dst[0] = dst.device;
+        device_fold(device_stream(), &f, FOLD_F32);
+        words_get(&dst);
+        for (int64_t i = 0; i < dst.n; i++) {
+            int64_t at = i / COLS * SRC_LD + i % COLS;
+            CHECK(dst.host[i] == (src[0].host[at] + src[1].host[at]) + src[2].host[at]);
+        }
         CHECK(cuda_end());
     }
 }
