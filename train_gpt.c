@@ -319,7 +319,7 @@ static void train(Run *r) {
         note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step, o.steps);
         if (*o.save && r->saved_step != r->state.step) save(r);
     }
-    if (r->state.step < o.steps) rehearse(r);
+    if (r->state.step < o.steps) foretell(r), rehearse(r);
     if (r->plan && !o.profile) refine(r);
     trace_prepare(r);
     while (train_on(r)) // the first step of a profile pays for page faults and does not count

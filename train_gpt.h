@@ -116,8 +116,8 @@ void warn_micro(int64_t batch, int64_t seq, int64_t places);
 void warn_overlap(const Overlap *words, const Layout *l);
 /* Local. --overlap, but "auto": the plan's choice, or bulk. */
 Overlap run_overlap(const Run *r);
-/* Local, of rank 0. A line of the header. */
-void plan_say(const Run *r);
+void plan_say(const Run *r); // local, of rank 0: a line of the header
+void foretell(Run *r);       // collective: r->predicted_ms of a run without a plan
 void plan_free(Run *r);
 /* Collective. The first steps, on each of the layouts that the plan cannot tell apart; the run stays on the fastest. */
 void refine(Run *r);

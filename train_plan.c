@@ -141,7 +141,8 @@ static double known_error(const Run *r) {
     char machine[64];
     LedgerLine *lines = mem_calloc(LINES, sizeof *lines);
     machine_words(r, machine, sizeof machine);
-    double error = ledger_median_error(lines, last_lines(lines, LINES), machine);
+    bool measured = !r->device.used && o.calibrate != 2;
+    double error = ledger_median_error(lines, last_lines(lines, LINES), machine, measured);
     mem_free(lines);
     return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : 0.1;
 }
@@ -299,8 +300,28 @@ void plan_say(const Run *r) {
            1e3 * r->plan->count.seconds);
 }
 
+/* What no plan has foretold is for the ledger alone: a step as it is laid out. */
+void foretell(Run *r) {
+    Detected d;
+    Machine m;
+    Tape t = {0};
+    Price price;
+    if (r->plan || o.exact || o.profile || strcmp(o.ledger, "none") == 0) return;
+    detect(&d, r->world, kernels_cpu(o.kernels), r->team, o.dtype == 1);
+    record_step(r, &t);
+    if (r->device.used) {
+        gpu_machine(r, &d, &m);
+        tape_play(&t, &m, &price);
+        r->predicted_ms = 1e3 * (price.seconds - price.meeting);
+    } else {
+        PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = &r->team};
+        r->predicted_ms = 1e3 * plan_foretell(&where, &d, &t, &r->calibration);
+    }
+    tape_free(&t);
+    detect_free(&d);
+}
+
 void plan_free(Run *r) {
-    if (!r->plan) return;
     if (r->calibration) calibration_free(r->calibration);
     mem_free(r->plan);
 }

@@ -264,3 +264,15 @@ Calibration *calibrate(const CalibrateWhere *w, const CalibrateList *list) {
     mem_free(b.work);
     return b.c;
 }
+
+Calibration *calibrate_kept(const CalibrateWhere *w, const CalibrateList *list) {
+    Bench b = {.where = w, .list = list, .c = calibration_new()};
+    Group all = comm_group(world_comm(w->world));
+    if (all.rank == 0) calibration_load(b.c, w->key);
+    share(&all, b.c);
+    bool lacks = find_missing(&b);
+    mem_free(b.work);
+    if (!lacks) return b.c;
+    calibration_free(b.c);
+    return NULL;
+}

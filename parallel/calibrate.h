@@ -49,6 +49,8 @@ typedef struct CalibrateWhere {
 /* Collective over the world. Reads the cache, measures what it lacks within the budget, writes the cache; what a file
  * cannot give is measured. Dies when a collective brings wrong data. Free with calibration_free. */
 Calibration *calibrate(const CalibrateWhere *w, const CalibrateList *list);
+/* Collective over the world. What the cache has; nothing is measured. NULL: it lacks some of what this rank lists. */
+Calibration *calibrate_kept(const CalibrateWhere *w, const CalibrateList *list);
 void calibration_free(Calibration *c);
 double calibration_seconds(const Calibration *c);       // that measuring took, 0 from the cache
 const char *calibration_measured(const Calibration *c); // when last: "2026-01-31T12:00:00Z"

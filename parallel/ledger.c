@@ -175,12 +175,13 @@ static double median(double *x, int n) {
     return n ? (x[(n - 1) / 2] + x[n / 2]) / 2 : NAN;
 }
 
-double ledger_median_error(const LedgerLine *l, int n, const char *machine) {
+double ledger_median_error(const LedgerLine *l, int n, const char *machine, bool calibrated) {
     double *error = mem_alloc((size_t)(n + 1) * sizeof *error);
     int known = 0;
     for (int i = 0; i < n; i++) {
         double x = fabs(ledger_error(l[i].predicted_ms, l[i].measured_ms));
-        if (strcmp(l[i].machine, machine) == 0 && !isnan(x)) error[known++] = x;
+        bool alike = strcmp(l[i].machine, machine) == 0 && !!*l[i].calibration == calibrated;
+        if (alike && !isnan(x)) error[known++] = x;
     }
     double all = median(error, known);
     mem_free(error);

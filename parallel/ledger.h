@@ -53,7 +53,8 @@ double ledger_error(double predicted, double measured);
  * 0: there is none. */
 int ledger_foretold(const LedgerLine *l, int n, const LedgerLine *like, char calibration[24],
                     double *error);
-/* Local, pure. Median of |ledger_error| of the milliseconds of lines about this machine; NAN: there are none. */
-double ledger_median_error(const LedgerLine *l, int n, const char *machine);
+/* Local, pure. Median of |ledger_error| of the milliseconds of lines about this machine that were foretold by measured costs,
+ * or by those that are known without; NAN: there are none. */
+double ledger_median_error(const LedgerLine *l, int n, const char *machine, bool calibrated);
 
 #endif

@@ -134,6 +134,14 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     tape_free(&l.tape);
 }
 
+void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list) {
+    Lister l = {.m = m, .list = list};
+    *list = (CalibrateList){0};
+    for (int i = 0; i < t->n_works; i++) list_work(&l, &t->work[i], machine_work(m, &t->work[i]));
+    for (int i = 0; i < t->n_sends; i++) list_send(&l, &t->group[t->send[i].group], &t->send[i]);
+    mem_free(l.weight);
+}
+
 void plan_list_free(CalibrateList *list) {
     mem_free(list->work);
     mem_free(list->group);

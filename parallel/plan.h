@@ -43,7 +43,12 @@ typedef struct PlanWhere {
     CalibrateTalk talk;
 } PlanWhere;
 Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d);
+/* Collective over the world. Seconds of a step that is recorded on each rank, by what the user's cache knows of this machine,
+ * or, where it lacks a part, by the machine as described: nothing is measured. *kept: the table, or NULL; as plan_measure's. */
+double plan_foretell(const PlanWhere *w, const Detected *d, Tape *t, Calibration **kept);
 
+/* Local. What one recorded step does, listed as plan_list has it for all candidates. */
+void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list);
 /* Local, pure. False where plan_search will find nothing, whatever works and collectives cost: the machine as described is
  * enough to know. */
 bool plan_may_fit(const Plan *p);

@@ -94,15 +94,20 @@ static bool teams_alike(const PlanWhere *w, const Group *all) {
     return false;
 }
 
+enum { KEY = 256 + sizeof "-turns-sleep" };
+static void key_of(const PlanWhere *w, const Detected *d, double crowd, char key[KEY]) {
+    static const char *const waits[] = {"", "-spin", "-sleep"}; // WaitHow
+    detect_key(d, key);
+    if (crowd > 1) strcat(key, "-turns"); // other costs, in another table
+    strcat(key, waits[w->world->wait]);   // other times of collectives
+}
+
 Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
     Space *s = &p->space;
-    static const char *const waits[] = {"", "-spin",
-                                        "-sleep"}; // WaitHow: other times of collectives
-    char key[256 + sizeof "-turns-sleep"];
+    char key[KEY];
     detect_machine(d, &p->machine);
-    detect_key(d, key);
     if (!w->measure || !teams_alike(w, &all)) {
         s->n_threads = 0;
         return NULL;
@@ -111,8 +116,7 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     share_list(&all, &list);
     int threads = team_size(*w->team);
     double crowd = take_turns(w, &all);
-    if (crowd > 1) strcat(key, "-turns"); // other costs, in another table
-    strcat(key, waits[w->world->wait]);
+    key_of(w, d, crowd, key);
     CalibrateWhere where = {.world = w->world,
                             .kernels = w->kernels,
                             .key = key,
@@ -135,4 +139,23 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, const Detected *d) {
     p->machine.slowest = calibration_slowest(c);
     plan_list_free(&list);
     return c;
+}
+
+double plan_foretell(const PlanWhere *w, const Detected *d, Tape *t, Calibration **kept) {
+    CalibrateList list;
+    Group all = comm_group(world_comm(w->world));
+    Machine m;
+    Price price;
+    char key[KEY];
+    detect_machine(d, &m);
+    double crowd = take_turns(w, &all);
+    key_of(w, d, crowd, key);
+    plan_list_tape(&m, t, &list);
+    *kept = calibrate_kept(
+        &(CalibrateWhere){.world = w->world, .kernels = w->kernels, .key = key, .team = *w->team},
+        &list);
+    plan_list_free(&list);
+    if (*kept) m.measured = *kept, m.crowd = crowd, m.slowest = calibration_slowest(*kept);
+    tape_play(t, &m, &price);
+    return price.seconds - price.meeting; // meetings of replicas are not in the median of steps
 }

@@ -142,10 +142,15 @@ TEST(ledger_errors_are_medians_by_machine) {
                        {.machine = "a", .predicted_ms = 0, .measured_ms = 70},
                        {.machine = "a", .predicted_ms = 100, .measured_ms = 0},
                        {.machine = "a", .predicted_ms = 100, .measured_ms = 120}};
-    CHECK_NEAR(ledger_median_error(l, 6, "a"), 0.2, 1e-12); // of 0.1 0.3 0.2; rounding of doubles
-    CHECK_NEAR(ledger_median_error(l, 3, "a"), 0.2, 1e-12); // of 0.1 0.3
-    CHECK_NEAR(ledger_median_error(l, 2, "a"), 0.1, 1e-12);
-    CHECK(isnan(ledger_median_error(l, 6, "c")) && isnan(ledger_error(0, 1)));
+    CHECK_NEAR(ledger_median_error(l, 6, "a", false), 0.2,
+               1e-12); // of 0.1 0.3 0.2; rounding of doubles
+    CHECK_NEAR(ledger_median_error(l, 3, "a", false), 0.2, 1e-12); // of 0.1 0.3
+    CHECK_NEAR(ledger_median_error(l, 2, "a", false), 0.1, 1e-12);
+    CHECK(isnan(ledger_median_error(l, 6, "c", false)) && isnan(ledger_error(0, 1)));
+    CHECK(isnan(ledger_median_error(l, 6, "a", true)));
+    strcpy(l[2].calibration, "2026-01-31T12:00:00Z");
+    CHECK_NEAR(ledger_median_error(l, 6, "a", true), 0.3, 1e-12);
+    CHECK_NEAR(ledger_median_error(l, 6, "a", false), 0.15, 1e-12); // of 0.1 0.2
 }
 
 TEST(ledger_knows_how_well_the_newest_costs_foretold) {
@@ -209,6 +214,10 @@ TEST(run_measures_again_after_three_that_were_foretold_badly) {
     CHECK(strstr(text, "--calibrate none does not measure, --layout SPEC does not plan"));
     snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
     CHECK(ledger_read(path, l, 2, &damage, NULL) == 1 && *l[0].calibration);
+    CHECK(train_text(dir, "--steps 5 --layout d2", text, sizeof text) == 0);
+    CHECK(!strstr(text, "measuring")); // and is foretold by the table that there is
+    CHECK(ledger_read(path, l + 1, 1, &damage, NULL) == 1 && l[1].predicted_ms > 0);
+    CHECK_STR(l[1].calibration, l[0].calibration);
     CHECK(unlink(path) == 0);
     l[0].measured_ms = 2 * l[0].predicted_ms;
     CHECK(ledger_append(path, &l[0], NULL) && ledger_append(path, &l[0], NULL));
@@ -239,6 +248,7 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
     int64_t pages = 6 * 65536; // what is measured is whole pages, of each arena
     CHECK(l[0].measured_memory > 0 && l[0].measured_memory <= l[0].predicted_memory + pages);
     CHECK_STR(l[0].layout, "x2");
+    CHECK(l[0].predicted_ms > 0 && !*l[0].calibration); // by what is known of processors
     CHECK(train(dir, "--layout d2 --steps 5 --ledger other/l.jsonl") == 0);
     snprintf(path, sizeof path, "%s/other/l.jsonl", dir);
     CHECK(ledger_read(path, l, 4, &damage, NULL) == 1 && l[0].steps == 3);

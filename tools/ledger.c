@@ -87,28 +87,35 @@ static void print_all(const LedgerLine *l, int n) {
     for (int i = 0; i < n; i++) print_run(&l[i]);
     printf("median error of the time of a step\n");
     for (int i = 0; (machine = next_machine(l, n, &i));) {
-        double error = ledger_median_error(l, n, machine);
-        if (isnan(error))
-            printf("         -    %s (nothing was foretold)\n", machine);
-        else
-            printf("%10s  %s\n", quantity_more(1 + error, 1, more) + (error < 9), machine);
+        bool none = true;
+        for (int known = 0; known < 2; known++) {
+            double error = ledger_median_error(l, n, machine, !known);
+            if (isnan(error)) continue;
+            printf("%10s  %s%s\n", quantity_more(1 + error, 1, more) + (error < 9), machine,
+                   known ? " (its costs were not measured)" : "");
+            none = false;
+        }
+        if (none) printf("         -    %s (nothing was foretold)\n", machine);
     }
 }
 
 static void print_json(const LedgerLine *l, int n, int damaged) {
     const char *machine;
-    json_t *runs = json_array(), *machines = json_object(), *all = json_object();
+    json_t *runs = json_array(), *all = json_object();
     for (int i = 0; i < n; i++) {
         char *text = ledger_print(&l[i]);
         json_array_append_new(runs, json_loads(text, 0, NULL));
         mem_free(text);
     }
-    for (int i = 0; (machine = next_machine(l, n, &i));) {
-        double error = ledger_median_error(l, n, machine);
-        json_object_set_new(machines, machine, isnan(error) ? json_null() : json_real(error));
-    }
     json_object_set_new(all, "runs", runs);
-    json_object_set_new(all, "median_error", machines);
+    for (int known = 0; known < 2; known++) {
+        json_t *machines = json_object();
+        for (int i = 0; (machine = next_machine(l, n, &i));) {
+            double error = ledger_median_error(l, n, machine, !known);
+            json_object_set_new(machines, machine, isnan(error) ? json_null() : json_real(error));
+        }
+        json_object_set_new(all, known ? "median_error_of_known_costs" : "median_error", machines);
+    }
     json_object_set_new(all, "damaged", json_integer(damaged));
     json_dumpf(all, stdout, JSON_PRESERVE_ORDER | JSON_INDENT(1));
     printf("\n");
