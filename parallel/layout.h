@@ -74,8 +74,9 @@ Layout layout_one(void);
 bool layout_add(Layout *l, int axis, int size);
 /* Local, pure. The layout in every order of its ranks that a cluster can tell apart, whatever its own is: units hold
  * unit[0] ranks, larger ones unit[1], ... (a socket, a node; those that the job does not fill evenly count for
- * nothing), and a unit may be any tile of the mesh. Writes at most max of them, returns how many. */
-int layout_orders(const Layout *l, const int *unit, int n_units, Layout *out, int max);
+ * nothing; of the others there are three at most), and a unit may be any tile of the mesh. All of them, fresh (mem_free);
+ * n: how many. */
+Layout *layout_orders(const Layout *l, const int *unit, int n_units, int *n);
 
 /* Local, pure. Derived by dist_product: wrong products cannot be named here. */
 LinearDist layout_linear(const Layout *l, LinearKind kind);

@@ -39,8 +39,8 @@ typedef struct Axes {
     uint8_t n, axis[N_AXES];
 } Axes;
 
-/* The order of ranks: factors, outermost first. */
-enum { MAX_FACTORS = 8 };
+/* The order of ranks: factors, outermost first. As many as four levels of a cluster make, each with a tile of all axes. */
+enum { MAX_FACTORS = 16 };
 typedef struct Factors {
     int n;
     struct {

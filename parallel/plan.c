@@ -132,6 +132,7 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     sort_works(&l);
     mem_free(l.weight);
     tape_free(&l.tape);
+    orders_free(&l.orders);
 }
 
 void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list) {

@@ -64,9 +64,8 @@ static const Orders *orders_at(Search *w, const Seed *s) {
         while (w->n_orders <= s->place) w->orders[w->n_orders++] = NULL;
     }
     if (!w->orders[s->place]) {
-        Orders *o = w->orders[s->place] = mem_alloc(sizeof *o);
-        o->n = 0;
-        orders_of(o, w->known, w->s, w->m, s->size);
+        w->orders[s->place] = mem_calloc(1, sizeof **w->orders);
+        orders_of(w->orders[s->place], w->known, w->s, w->m, s->size);
     }
     return w->orders[s->place];
 }
@@ -79,12 +78,12 @@ static bool price_orders(Search *w, const Seed *seed) {
     PriceShape shape = seed_shape(w->s, &c);
     Found best = {.number = seed->number, .schedule = seed->schedule};
     const Orders *o = orders_at(w, seed);
-    double in[SEARCH_ORDERS]; // INFINITY: priced
-    bool quick[SEARCH_ORDERS];
     if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
         return false;
     w->count.priced++;
     seed_bound(&bound, &w->pass, w->s, w->m, &c, false, BOUND_PROGRAMS);
+    double *in = mem_alloc((size_t)o->n * sizeof *in);     // INFINITY: priced
+    bool *quick = mem_alloc((size_t)o->n * sizeof *quick); // in is of bound_under
     for (int k = 0; k < o->n; k++) in[k] = bound_under(&bound, o, k), quick[k] = true;
     for (int n = 0; n < o->n;) {
         int next = 0;
@@ -103,6 +102,8 @@ static bool price_orders(Search *w, const Seed *seed) {
         tape_play(&w->tape, w->m, &f.c.price);
         if (n++ == 0 || better(&f, &best)) best = f;
     }
+    mem_free(in);
+    mem_free(quick);
     best.c.fits = machine_fits(w->m, best.c.price.memory);
     keep(w, &best);
     return true;
@@ -239,7 +240,10 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
     tape_free(&w.tape);
-    for (int i = 0; i < w.n_orders; i++) mem_free(w.orders[i]);
+    for (int i = 0; i < w.n_orders; i++) {
+        if (w.orders[i]) orders_free(w.orders[i]);
+        mem_free(w.orders[i]);
+    }
     mem_free(w.orders);
     mem_free(w.seed);
     mem_free(w.best);
@@ -280,7 +284,9 @@ double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *
     orders_of(&o, known, s, m, c->layout.size);
     mem_free(known);
     *memory = seed_memory(&p, s, m, c, false);
-    return bound_least(&b, &o);
+    double least = bound_least(&b, &o);
+    orders_free(&o);
+    return least;
 }
 
 typedef struct Each {

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "base/mem.h"
 #include "parallel/search_bound.h"
 
 static inline double later(double a, double b) {
@@ -16,7 +17,7 @@ enum { MAX_TICKETS = 8 };
 
 /* Clocks, as tape_play has them. */
 typedef struct Clocks {
-    const double *start, *rate; // of this order: Orders
+    const double *start, *rate; // of this order: Order
     const uint8_t *level;
     int n_levels;
     double slowdown;
@@ -74,9 +75,9 @@ static double run_blocks(const Program *p, Clocks c, int blocks, bool last) {
 /* Of all blocks: in pairs, and the last one by itself. Blocks that find their links busy take no less together, though one of
  * them may. */
 static double more_of(const Program *p, const Orders *o, int order, double slowdown) {
-    Clocks c = {.start = o->start[order],
-                .rate = o->rate[order],
-                .level = o->level[order],
+    Clocks c = {.start = o->at[order].start,
+                .rate = o->at[order].rate,
+                .level = o->at[order].level,
                 .n_levels = o->n_levels,
                 .slowdown = slowdown};
     int64_t others = p->blocks - 1;
@@ -94,8 +95,8 @@ typedef struct Lines {
 } Lines;
 
 static Lines lines_in(const Orders *o, int order) {
-    return (Lines){o->start[order], o->rate[order], o->load_start[order], o->load_rate[order],
-                   o->level[order]};
+    const Order *at = &o->at[order];
+    return (Lines){at->start, at->rate, at->load_start, at->load_rate, at->level};
 }
 
 static double traffic_in(const Traffic *t, const Lines *l) {
@@ -154,15 +155,25 @@ double bound_rough(const Bound *b, const Orders *o) {
 }
 
 double bound_least(const Bound *b, const Orders *o) {
-    double under[SEARCH_ORDERS], least = INFINITY;
+    double least = INFINITY;
+    if (b->front.n == 0) {
+        for (int k = 0; k < o->n; k++) {
+            double s = bound_under(b, o, k);
+            least = s < least ? s : least;
+        }
+        return least;
+    }
+    double *under = mem_alloc((size_t)o->n * sizeof *under);
     for (int k = 0; k < o->n; k++) under[k] = bound_under(b, o, k);
     for (;;) { // the programs of those alone that may be the least
         int next = 0;
         for (int k = 1; k < o->n; k++)
             if (under[k] < under[next]) next = k;
-        if (under[next] >= least) return least;
-        double s = b->front.n ? bound_in(b, o, next) : under[next];
+        if (under[next] >= least) break;
+        double s = bound_in(b, o, next);
         least = s < least ? s : least;
         under[next] = INFINITY;
     }
+    mem_free(under);
+    return least;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "parallel/calibrate.h"
 #include "parallel/search_bound.h"
 
@@ -94,39 +95,55 @@ static const KnownLine *known_line(KnownLines *all, const Machine *m, const Tape
 /* What collectives along some axes cost in each order. */
 static void lines_along(Orders *o, KnownLines *known, const Machine *m, const Mesh *mesh, Axes axes,
                         int along, Range bytes) {
-    double *least_start = &o->least_start[along], *least_rate = &o->least_rate[along];
+    double least_start = INFINITY, least_rate = INFINITY;
     Axes d = mesh_real(&mesh[0], axes_of("d"));
     bool replicas = !axes_has(axes, AXIS_D);
-    *least_start = *least_rate = INFINITY;
     for (int k = 0; k < o->n; k++) {
+        Order *at = &o->at[k];
         TapeGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (replicas) g.replicas = placement_of(&mesh[k], d);
         const KnownLine *l = known_line(known, m, &g, line_kind(along), bytes);
-        o->level[k][along] = l->level;
-        o->start[k][along] = l->start, o->rate[k][along] = l->rate;
-        o->load_start[k][along] = l->load_start, o->load_rate[k][along] = l->load_rate;
-        *least_start = fmin(*least_start, l->start), *least_rate = fmin(*least_rate, l->rate);
+        at->level[along] = l->level;
+        at->start[along] = l->start, at->rate[along] = l->rate;
+        at->load_start[along] = l->load_start, at->load_rate[along] = l->load_rate;
+        if (l->start < least_start) least_start = l->start;
+        if (l->rate < least_rate) least_rate = l->rate;
     }
+    o->least_start[along] = least_start, o->least_rate[along] = least_rate;
+}
+
+static void list_orders(Orders *o, const Space *s, const Machine *m) {
+    int unit[MAX_LEVELS];
+    Layout l = layout_of_sizes(o->size);
+    for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
+    o->layout = layout_orders(&l, unit, s->only ? 0 : m->n_levels, &o->n);
+    if (s->only) o->layout[0] = *s->only; // of one order
+    o->at = mem_calloc((size_t)o->n, sizeof *o->at);
 }
 
 void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
                const int size[N_AXES]) {
     const Range any = {0, (int64_t)1 << 50}; // activations, of any micro-batch
     static const char *const along[N_ALONG] = {"x", "y", "z", "d", "z.d", "x", "y"};
-    int unit[MAX_LEVELS];
-    Mesh mesh[SEARCH_ORDERS];
-    if (o->n > 0 && memcmp(o->size, size, sizeof o->size) == 0) return;
-    Layout l = layout_of_sizes(size);
-    *o = (Orders){.n = 1, .n_levels = m->n_levels, .layout = {s->only ? *s->only : l}};
-    memcpy(o->size, size, sizeof o->size);
-    for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
-    if (!s->only) o->n = layout_orders(&l, unit, m->n_levels, o->layout, SEARCH_ORDERS);
     Range of_z, of_d;
+    if (o->n > 0 && memcmp(o->size, size, sizeof o->size) == 0) return;
+    orders_free(o);
+    memcpy(o->size, size, sizeof o->size);
+    o->n_levels = m->n_levels;
+    list_orders(o, s, m);
     pass_ranges(s, size, &of_z, &of_d);
+    Mesh *mesh = mem_alloc((size_t)o->n * sizeof *mesh);
     for (int k = 0; k < o->n; k++) mesh[k] = mesh_make(&o->layout[k].factors, 0);
     for (int i = 0; i < N_ALONG; i++) {
         Axes real = mesh_real(&mesh[0], axes_of(along[i]));
         Range bytes = i == ALONG_D ? of_d : i == ALONG_Z || i == ALONG_ZD ? of_z : any;
         if (real.n > 0) lines_along(o, known, m, mesh, real, i, bytes);
     }
+    mem_free(mesh);
+}
+
+void orders_free(Orders *o) {
+    mem_free(o->layout);
+    mem_free(o->at);
+    *o = (Orders){0};
 }

@@ -52,16 +52,17 @@ PriceShape seed_shape(const Space *s, const Choice *c);
 /* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each: seconds of one that
  * gathers or scatters (an all_reduce does both) or streams a panel, and seconds a byte of its whole. */
 enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
-enum { SEARCH_ORDERS = 128 };
+typedef struct Order {
+    double start[N_ALONG], rate[N_ALONG];
+    double load_start[N_ALONG], load_rate[N_ALONG]; // the same with all replicas
+    uint8_t level[N_ALONG];                         // whose links they take
+} Order;
 typedef struct Orders {
     int size[N_AXES];
     int n, n_levels;
-    Layout layout[SEARCH_ORDERS]; // without words
-    double start[SEARCH_ORDERS][N_ALONG], rate[SEARCH_ORDERS][N_ALONG];
-    double load_start[SEARCH_ORDERS][N_ALONG]; // the same with all replicas
-    double load_rate[SEARCH_ORDERS][N_ALONG];
+    Layout *layout;                                   // [n] without words
+    Order *at;                                        // [n]
     double least_start[N_ALONG], least_rate[N_ALONG]; // of all orders, each
-    uint8_t level[SEARCH_ORDERS][N_ALONG];            // whose links they take
 } Orders;
 /* What collectives of a group cost, by where its ranks are: many orders, and meshes of other sizes, put groups in like places.
  * One place for each hash; zeroed, it knows nothing. Of one machine. */
@@ -73,14 +74,15 @@ typedef struct KnownLine {
     Range bytes; // of collectives; to 0: nothing is known
     uint8_t kind, level;
     Placement place, replicas;
-    double start, rate, load_start, load_rate; // Orders
+    double start, rate, load_start, load_rate; // Order
 } KnownLine;
 typedef struct KnownLines {
     KnownLine line[1 << KNOWN_LINES_BITS];
 } KnownLines;
-/* Local, pure. Does nothing when o has these sizes already. */
+/* Local. All of them, in place of those that o has, or zero; does nothing when it has these sizes already. */
 void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
                const int size[N_AXES]);
+void orders_free(Orders *o); // to zero
 /* Local, pure. The words of one layout in the order of another. */
 Layout reorder(const Layout *words, const Layout *order);
 

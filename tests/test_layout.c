@@ -1,6 +1,8 @@
 /* parallel/layout: SPECs, presets, and the three products of each layer. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "parallel/layout.h"
 #include "tests/test.h"
 
@@ -146,7 +148,8 @@ TEST(layout_mistakes_are_named_with_what_was_meant) {
         {"d1000000.x1000000", 0, "makes more than"},
         {"x1000000.x1000000", 0, "makes more than"},
         {"d2.d2.d3", 4, "layout: d2.d2.d3 makes 12 ranks, there are 4"},
-        {"x2.y2.x2.y2.x2.y2.x2.y2.x2", 0, "column 25: an order of ranks has at most 8 factors"},
+        {"x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2", 0,
+         "column 49: an order of ranks has at most 16 factors"},
         {"d2x2", 4, "column 3: one of . and + is needed here"},
         {"d2 x2", 4, "column 3: one of . and + is needed here"},
         {"x4+", 4, "column 4: a word is needed here"},
@@ -272,8 +275,6 @@ TEST(layout_one_is_one_rank) {
 
 /* --- orders ---------------------------------------------------------------------------------- */
 
-enum { ORDERS_MAX = 1024 };
-
 TEST(layout_orders_of_small_meshes_can_be_listed) {
     static const struct {
         const char *spec;
@@ -294,15 +295,17 @@ TEST(layout_orders_of_small_meshes_can_be_listed) {
         {"d2.z2.x2", {4}, "x2.d2.z2 z2.d2.x2 d2.z2.x2"},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
-        Layout l = layout_of(rows[i].spec), out[ORDERS_MAX];
+        Layout l = layout_of(rows[i].spec);
         char all[1024] = "";
-        int n = layout_orders(&l, rows[i].unit, rows[i].unit[1] ? 2 : 1, out, ORDERS_MAX);
+        int n;
+        Layout *out = layout_orders(&l, rows[i].unit, rows[i].unit[1] ? 2 : 1, &n);
         for (int k = 0; k < n; k++) {
             size_t at = strlen(all);
             char spec[64];
             snprintf(all + at, sizeof all - at, "%s%s", k ? " " : "", layout_print(&out[k], spec));
         }
         CHECK_STR(all, rows[i].orders);
+        mem_free(out);
     }
 }
 
@@ -319,9 +322,8 @@ static void tile_of(const Layout *l, int unit, int tile[N_AXES]) {
 }
 
 /* Every way to write the unit as a tile is there, once. */
-static bool orders_are_right(const Layout *l, int unit) {
-    static Layout out[ORDERS_MAX];
-    int n = layout_orders(l, &unit, 1, out, ORDERS_MAX), tiles = 0, p = layout_ranks(l);
+static bool are_right(const Layout *l, int unit, const Layout *out, int n) {
+    int tiles = 0, p = layout_ranks(l);
     bool fills = unit > 1 && unit < p && p % unit == 0;
     for (int d = 1; d <= unit; d++)
         for (int z = 1; z <= unit; z++)
@@ -347,6 +349,71 @@ static bool orders_are_right(const Layout *l, int unit) {
         }
     }
     return true;
+}
+
+static bool orders_are_right(const Layout *l, int unit) {
+    int n;
+    Layout *out = layout_orders(l, &unit, 1, &n);
+    bool right = are_right(l, unit, out, n);
+    mem_free(out);
+    return right;
+}
+
+/* In how many ways units that lie in each other, each of ratio[i] of those inside, hold so many ranks of each axis. */
+static int64_t ways(const int left[N_AXES], const int *ratio, int n) {
+    int64_t all = 0;
+    if (n == 0) return 1;
+    for (int d = 1; d <= ratio[0]; d++)
+        for (int z = 1; d * z <= ratio[0]; z++)
+            for (int x = 1; d * z * x <= ratio[0]; x++) {
+                int y = ratio[0] / (d * z * x), tile[N_AXES] = {d, z, x, y}, rest[N_AXES];
+                bool fits = d * z * x * y == ratio[0];
+                for (int i = 0; i < N_AXES; i++)
+                    fits = fits && left[i] % tile[i] == 0, rest[i] = left[i] / tile[i];
+                if (fits) all += ways(rest, ratio + 1, n - 1);
+            }
+    return all;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(Layout));
+}
+
+TEST(layout_orders_of_units_in_units_are_all_there_and_can_be_read_back) {
+    static const struct {
+        const char *spec;
+        int ratio[3], n;
+        int most; // factors, or more
+    } rows[] = {{"d8.z8.x4.y4", {8, 8}, 2, 9},
+                {"d4.z4.x8.y8", {4, 2, 8}, 3, 10},
+                {"d16.z16.x8.y8+sp+heads+zero3", {8, 8, 8}, 3, 12}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        Layout l = layout_of(rows[i].spec);
+        int unit[3], n, most = 0;
+        for (int k = 0; k < rows[i].n; k++) unit[k] = (k ? unit[k - 1] : 1) * rows[i].ratio[k];
+        Layout *out = layout_orders(&l, unit, rows[i].n, &n);
+        CHECK(n > 128 && n == ways(l.size, rows[i].ratio, rows[i].n));
+        for (int k = 0; k < n; k++) {
+            char spec[64];
+            Layout back;
+            CHECK(layout_parse(&back, layout_print(&out[k], spec), layout_ranks(&l), NULL));
+            CHECK(same(&back, &out[k]) && memcmp(back.size, l.size, sizeof l.size) == 0);
+            if (out[k].factors.n > most) most = out[k].factors.n;
+        }
+        CHECK(most >= rows[i].most);
+        qsort(out, (size_t)n, sizeof *out, by_bytes);
+        for (int k = 1; k < n; k++) CHECK(by_bytes(&out[k - 1], &out[k]) != 0);
+        mem_free(out);
+    }
+}
+
+/* Sixteen factors of 2^20 ranks, and all the words. */
+TEST(layout_of_most_factors_and_words_has_room_in_print) {
+    const char *longest = "d16.z2.x2.y2.d2.z2.x2.y2.d2.z2.x2.y2.d2.z2.x2.y4+sp+heads+zero3";
+    char spec[64];
+    Layout l = layout_of(longest);
+    CHECK(l.factors.n == MAX_FACTORS && layout_ranks(&l) == 1 << 20);
+    CHECK_STR(layout_print(&l, spec), longest);
 }
 
 TEST(layout_orders_are_all_the_tiles_that_fill_a_unit) {

@@ -24,7 +24,8 @@ static Factors random_factors(int i) {
     for (; f.n < most; f.n++) {
         uint64_t u = rng_u64(1, 1, (uint64_t)(MAX_FACTORS * i + f.n));
         f.at[f.n].axis = (int)(u % N_AXES);
-        f.at[f.n].size = (int)(u / N_AXES % 3) + 1;
+        f.at[f.n].size = (int)(u / N_AXES % 4);
+        if (f.at[f.n].size == 0) f.at[f.n].size = 1; // half of them: lists get long
         if ((ranks *= f.at[f.n].size) > RANKS_MAX) break;
     }
     return f;

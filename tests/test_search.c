@@ -81,6 +81,34 @@ TEST(search_finds_what_brute_force_finds) {
     CHECK(left_out > 100); // the bounds are good for something
 }
 
+/* Units in units: a mesh has hundreds of orders, and the fastest links are for the axes that come last in it. */
+TEST(search_looks_at_every_order_of_three_levels) {
+    Err e;
+    Machine m;
+    Space s = space_of("layers=48,heads=64,channels=8192,seq=2048,vocab=50257", 2048, 128);
+    CHECK(machine_open(&m, "h100:256", &e));
+    m.n_levels = 3;
+    m.level[1] = (Level){
+        .name = "rack", .ranks = 64, .latency = 8e-6, .rank_rate = 23e9, .port_rate = 184e9};
+    m.level[2] = (Level){
+        .name = "trunk", .ranks = 2048, .latency = 12e-6, .rank_rate = 23e9, .port_rate = 400e9};
+    s.shape.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
+    s.free_recompute = s.free_overlap = false, s.shape.overlap = (Overlap){.bulk = true};
+    Choice best;
+    CHECK(search_best(&s, &m, &best, 1, NULL) == 1);
+    int unit[] = {8, 64}, n, at = -1;
+    Layout *order = layout_orders(&best.layout, unit, 2, &n);
+    for (int k = 0; k < n; k++) {
+        Choice in = best;
+        in.layout = order[k];
+        search_price(&s, &m, &in);
+        CHECK(in.price.seconds >= best.price.seconds);
+        if (memcmp(&order[k], &best.layout, sizeof(Layout)) == 0) at = k;
+    }
+    CHECK(at > 128); // one of the last
+    mem_free(order);
+}
+
 typedef struct Bounds {
     const Space *s;
     const Machine *m;
@@ -110,18 +138,18 @@ static void check_order(Bounds *b, const Choice *c) {
 
 static void check_bound(const Choice *c, void *ctx) {
     Bounds *b = ctx;
-    Layout order[SEARCH_ORDERS];
-    int unit[MAX_LEVELS];
+    int unit[MAX_LEVELS], n;
     int64_t memory;
     if (b->seen++ % (test_long() ? 1 : 5)) return; // a sample
     for (int i = 0; i < b->m->n_levels; i++) unit[i] = b->m->level[i].ranks;
-    int n = layout_orders(&c->layout, unit, b->m->n_levels, order, SEARCH_ORDERS);
+    Layout *order = layout_orders(&c->layout, unit, b->m->n_levels, &n);
     b->least = INFINITY;
     for (int k = 0; k < n; k++) {
         Choice ordered = *c;
         ordered.layout = order[k];
         check_order(b, &ordered);
     }
+    mem_free(order);
     if (search_bound(b->s, b->m, c, &memory) > b->least * (1 + 1e-12)) b->bad++;
 }
 

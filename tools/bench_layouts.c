@@ -42,7 +42,7 @@
 #include "parallel/plan.h"
 #include "parallel/ranks.h"
 
-enum { MAX_ORDERS = 64, MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
+enum { MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
 
 static struct {
     int64_t ranks, seq, batch, micro, threads, best, steps, rounds, finals, timeout;
@@ -104,10 +104,10 @@ static void add(Bench *b, const Choice *c, const Layout *l) {
 
 static void add_orders(const Choice *c, void *ctx) {
     Bench *b = ctx;
-    Layout order[MAX_ORDERS];
-    int n = b->n_units ? layout_orders(&c->layout, b->unit, b->n_units, order, MAX_ORDERS) : 0;
-    for (int i = 0; i < n; i++) add(b, c, &order[i]);
-    if (n == 0) add(b, c, &c->layout);
+    int n;
+    Layout *order = layout_orders(&c->layout, b->unit, b->n_units, &n);
+    for (int i = 0; i < n; i++) add(b, c, b->n_units ? &order[i] : &c->layout);
+    mem_free(order);
 }
 
 static void add_given(const Choice *c, void *ctx) {
