@@ -136,20 +136,21 @@ typedef struct Squares {
     } open[N_REGIONS]; // still to be added
 } Squares;
 
+static void add_there(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
+    s->m->k->squares_to(s->there, x, ld, rows, n, s->begun);
+    s->begun = true;
+}
+
 static void close_region(Squares *s, int region) {
     const float *begin = s->open[region].begin, *end = s->open[region].end;
-    if (begin == end) return;
-    s->m->k->squares_to(s->there, begin, end - begin, 1, end - begin, s->begun);
-    s->begun = true;
+    if (begin != end) add_there(s, begin, end - begin, 1, end - begin);
 }
 
 /* Rows that are not side by side. */
 static void add_squares_of(Squares *s, const float *x, const TensorRect *r, int64_t ld) {
     for (int64_t i = 0; i < r->rows && !s->there; i++)
         s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, r->cols);
-    if (!s->there) return;
-    s->m->k->squares_to(s->there, x, ld, r->rows, r->cols, s->begun);
-    s->begun = true;
+    if (s->there) add_there(s, x, ld, r->rows, r->cols);
 }
 
 /* x[n], followed by `zeros` of them. */

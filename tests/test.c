@@ -110,6 +110,12 @@ static void remove_tmpdir(void) {
     if (tmpdir[0] && getpid() == tmpdir_owner) nftw(tmpdir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+int test_count(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text++) n++;
+    return n;
+}
+
 const char *test_tmpdir(void) {
     static char path[32][96];
     static int n;

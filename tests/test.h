@@ -46,6 +46,7 @@ int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* A fresh folder, removed when the run ends. The string lives until then. */
 const char *test_tmpdir(void);
+int test_count(const char *text, const char *word); // how often it is there
 /* Is every tag that is opened in a page or picture closed, in the right order? */
 bool test_balanced(const char *html);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */

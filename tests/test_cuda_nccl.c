@@ -301,12 +301,6 @@ static void stall(void *arg) {
     run((Job){NEWEST, 4, stay_away, s, s->late});
 }
 
-static int count(const char *text, const char *word) {
-    int n = 0;
-    for (; (text = strstr(text, word)); text++) n++;
-    return n;
-}
-
 TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
     NEEDS_EMULATION();
     for (int late = 0; late < 2; late++) {
@@ -317,7 +311,7 @@ TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
               strstr(text, " s for all_reduce \"dx of up\" of 384 bytes "
                            "along all (tests/test_cuda_nccl.c"));
         CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 3"));
-        CHECK(count(text, "abort of rank ") == 8 && count(text, " of 2\n") == 4);
+        CHECK(test_count(text, "abort of rank ") == 8 && test_count(text, " of 2\n") == 4);
     }
 }
 
@@ -330,7 +324,7 @@ TEST(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
         CHECK(strstr(
             text, "NCCL: all_reduce \"dx of up\" of 384 bytes along all (tests/test_cuda_nccl.c"));
         CHECK(strstr(text, ") in step 7: remote process exited or there was a network error; no"));
-        CHECK(count(text, "abort of rank ") == 8 && count(text, "NCCL: ") == 1);
+        CHECK(test_count(text, "abort of rank ") == 8 && test_count(text, "NCCL: ") == 1);
     }
 }
 
@@ -373,5 +367,5 @@ TEST(cuda_nccl_is_aborted_when_a_rank_dies) {
     NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(give_up, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "something else") && count(text, "abort of rank ") == 3);
+    CHECK(strstr(text, "something else") && test_count(text, "abort of rank ") == 3);
 }

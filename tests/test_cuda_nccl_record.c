@@ -221,12 +221,6 @@ static void stall(void *arg) {
     run((Job){4, stays_away, s, s->late, s->shuffle});
 }
 
-static int count(const char *text, const char *word) {
-    int n = 0;
-    for (; (text = strstr(text, word)); text++) n++;
-    return n;
-}
-
 TEST(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
     NEEDS_EMULATION();
     for (unsigned order = 0; order < 4; order++) {
@@ -239,7 +233,7 @@ TEST(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
         CHECK(strstr(text, " s for all_gather \"first\" of 384 bytes along x (tests/test_cuda_"));
         CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 3"));
         CHECK(!strstr(text, "\"between\""));
-        CHECK(count(text, "abort of rank ") == 8 && count(text, " of 2\n") == 4);
+        CHECK(test_count(text, "abort of rank ") == 8 && test_count(text, " of 2\n") == 4);
     }
 }
 
@@ -251,7 +245,7 @@ TEST(cuda_nccl_replay_that_breaks_ends_the_job_with_the_call_s_line) {
         CHECK(test_in_child(stall, &s, text, sizeof text) == 1);
         CHECK(strstr(text, "NCCL: all_gather \"first\" of 384 bytes along x (tests/test_cuda_"));
         CHECK(strstr(text, ") in step 7: remote process exited or there was a network error; no"));
-        CHECK(count(text, "abort of rank ") == 8 && count(text, "NCCL: ") == 1);
+        CHECK(test_count(text, "abort of rank ") == 8 && test_count(text, "NCCL: ") == 1);
     }
 }
 
