@@ -1,16 +1,21 @@
-# make             build train_gpt and the tools
+# make             build train_gpt and the tools; make NAME (train_gpt, tokenize, report ...) builds one of them
 # make quickstart  install what is missing, make a data set, train, sample, report   (TEXT=my.txt: your own text)
 # make test        install what is missing, build, run every test that needs no GPU; sweeps over layouts are sampled
 # make test-long   the same with all of every sweep
 # make bench       measure this trainer beside its peers
 # make bench-gpu   build, check and time everything on one GPU, in under nine minutes: bench/results/h200-*.json and a table
+# make test-aarch64  a part of the suite for another processor, under qemu-user (Debian installs what it takes)
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, rooms, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
 # make cuda-check  registers and spills of every CUDA kernel (where nvcc is)
 # make size        lines per room
-# make install     programs to $(PREFIX)/bin
+# make install     train_gpt, the tools as gpt-tokenize, gpt-report ..., man pages and completions of bash to $(PREFIX);
+#                  make uninstall takes them away
 # make clean       remove what was built; run/ stays
+#
+# A program is built as build/NAME and linked as ./NAME; build/bin has links with the names that `make install` gives
+# (train_gpt, gpt-tokenize, gpt-report ...), which documents use: PATH=$PWD/build/bin:$PATH is as good as an installation.
 #
 # Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
 #            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none; HWLOC=0: no hwloc
@@ -49,9 +54,9 @@ HWLOC_SAYS := $(shell pkg-config --cflags --libs hwloc 2>/dev/null)
 endif
 HWLOC_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(HWLOC_SAYS)))
 HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
-DETECT_HWLOC := parallel/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
+DETECT_HWLOC := parallel/plan/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
 # collectives of GPUs: of what has CUDA
-COLL_CUDA := parallel/coll_device.c $(wildcard parallel/coll_nccl*.c) parallel/nccl.c
+COLL_CUDA := parallel/comm/coll_device.c $(wildcard parallel/comm/coll_nccl*.c) parallel/comm/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
 # CUDA: a minute of building that only a machine with a GPU has a use for; a node to build on may have none, and ask for it (CUDA=1).
@@ -67,55 +72,78 @@ CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_st
 
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
 LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS) $(HWLOC_LIBS)
-ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+MACHINE := $(shell $(CC) -dumpmachine)
+ARCH := $(firstword $(subst -, ,$(MACHINE)))
+# of a cross compiler, such as aarch64-linux-gnu-gcc, the other tools have the same prefix
+CROSS := $(if $(findstring -gcc,$(CC)),$(patsubst %gcc,%,$(firstword $(CC))))
 # CUDA sources for g++ and clang++: no exceptions and no library of C++, so that C links them. Signs: indices of threads are unsigned
 # in CUDA, those of elements are not; C++ of gcc does not count that among conversions, that of clang would.
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) -Wmissing-declarations -Wno-unknown-pragmas -Wno-sign-conversion
-CXX_FLAGS = -std=c++17 $(filter-out -std=c11 $(WARN),$(ALL_CFLAGS)) $(CXX_WARN) -fno-exceptions -fno-rtti -fno-threadsafe-statics
+# without vectors: gcc 12 for aarch64 breaks off on one of them, and emulated threads hardly have loops for them
+CXX_FLAGS = -fno-tree-vectorize -std=c++17 \
+    $(filter-out -std=c11 $(WARN),$(call quick,$(ALL_CFLAGS))) $(CXX_WARN) \
+    -fno-exceptions -fno-rtti -fno-threadsafe-statics
 
 # layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>.
-ifeq ($(ARCH),x86_64)
-SETS := portable avx2 avx512 avx512_bf16
-SETS_FILE := layers/cpu/sets_x86_64.c
-else
-SETS := portable
-SETS_FILE := layers/cpu/sets_any.c
-endif
+# SETS=portable leaves the others out.
+SETS := portable $(if $(filter x86_64,$(ARCH)),avx2 avx512 avx512_bf16 avx512_amx)
+SETS_FILE := layers/cpu/sets_$(if $(filter-out portable,$(SETS)),$(ARCH),any).c
 FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
+FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
+# with tile registers only these differ from avx512_bf16
+TILED := layers/product.c layers/product_tile.c layers/peak.c
 LAYERS := $(wildcard layers/*.c)
 CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
 LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
-    $(filter-out parallel/coll_mpi% parallel/detect_hwloc% $(COLL_CUDA),$(wildcard parallel/*.c)) $(COLL_MPI:%=parallel/coll_%.c) $(DETECT_HWLOC).c
-TESTS := $(wildcard tests/test*.c) tests/mesh_run.c tests/theory.c
+    $(filter-out parallel/comm/coll_mpi% parallel/plan/detect_hwloc% $(COLL_CUDA),$(wildcard parallel/*/*.c)) \
+    $(COLL_MPI:%=parallel/comm/coll_%.c) $(DETECT_HWLOC).c
+# TESTED='word ...': of the files with tests, those where one of these words is part of a test's name
+TESTED ?= .
+TESTS := $(shell grep -lE "^TEST\w*.\w*($(subst $() ,|,$(strip $(TESTED))))" tests/test*.c; grep -L ^TEST tests/test*.c) \
+    tests/mesh_run.c tests/theory.c
 # CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
 CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
-EMU_OBJECTS = $(call obj,$(EMU)) $(CUDA_SOURCES:%.cu=$(B)/emu/%.o)
-EMU_TESTS = $(patsubst %.cu,$(B)/emu/%.o,$(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu)
+# EMULATED='FILE.cu ...': only these kernels, and tests in CUDA, are built here. The others, and products
+# with tile registers, are taken from build/: a sanitizer need not see what its tests do not run.
+emulated = $(foreach f,$(1),$(if $(filter $(f),$(EMULATED)),$(B),build)/emu/$(f:%.cu=%.o))
+CUDA_TESTS := $(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu
+PRODUCT_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/product_tiles.o
+EMULATED ?= $(CUDA_SOURCES) $(CUDA_TESTS)
+EMU_OBJECTS = $(call obj,$(EMU)) $(call emulated,$(CUDA_SOURCES))
+EMU_TESTS = $(call emulated,$(CUDA_TESTS))
 CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
 # the benchmark of GPUs: a program of several files, with CUDA's kernels or with the emulator's
 BENCH_GPU := $(wildcard tools/bench_gpu*.c)
 TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c)))
 FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
 PROGRAMS := train_gpt $(TOOLS)
+# what users call, and its name outside the tree: no benchmarks, no programs of the tests
+USER_TOOLS := $(filter-out bench_% logits check_debug_state,$(TOOLS))
+COMMANDS := train_gpt $(USER_TOOLS:%=gpt-%)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 
-all: $(PROGRAMS:%=$(B)/%)
-	@$(if $(filter release,$(CONFIG)),ln -sf $(filter-out %/bench_% %/logits %/check_debug_state,$(PROGRAMS:%=$(B)/%)) .)
+all: $(PROGRAMS:%=$(B)/%) $(if $(filter release,$(CONFIG)),train_gpt $(USER_TOOLS)) $(COMMANDS:%=$(B)/bin/%)
+$(PROGRAMS): %: $(B)/%
+	@ln -sf $(B)/$@ $@
+$(B)/bin/train_gpt: $(B)/train_gpt
+	@mkdir -p $(@D) && ln -sf ../train_gpt $@
+$(B)/bin/gpt-%: $(B)/%
+	@mkdir -p $(@D) && ln -sf ../$* $@
 
 $(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt $(B)/hwloc.txt
-	@rm -f $@ && ar rcs $@ $(filter %.o,$^)
-TRAIN := $(wildcard train_*.c)
+	@rm -f $@ && $(CROSS)ar rcs $@ $(filter %.o,$^)
+TRAIN := train_gpt.c
 $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/libgpt.a $(B)/cuda.txt
 	$(CC) $(ALL_CFLAGS) -o $@ $(filter-out %.txt,$^) $(if $(WITH_CUDA),$(CUDA_LIBS)) $(LDLIBS)
 $(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
-$(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/libgpt.a | $(B)/cuda/train_gpt
+$(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/product_tiles.o $(B)/libgpt.a | $(B)/cuda/train_gpt
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
 $(B)/cuda/probes: $(B)/cuda/tests/cuda_probes_main_sm90.o $(B)/cuda/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
@@ -130,7 +158,7 @@ $(B)/bench_gpu_emu: $(call obj,$(BENCH_GPU)) $(EMU_OBJECTS) $(B)/libgpt.a
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_NVML)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(PRODUCT_TILES) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(COMMANDS:%=$(B)/bin/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_NVML)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as the driver's library is: no sanitizer in it
 $(FAKE_NVML): tests/fake_nvml.c
@@ -143,11 +171,28 @@ define set_rules
 $(B)/$(1)/layers/%.o: layers/%.c Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ALL_CFLAGS) $$(FLAGS_$(1)) -c -o $$@ $$<
-$(B)/kernels_$(1).o: $(LAYERS:%.c=$(B)/$(1)/%.o)
-	@ld -r -o $$@ $$^
-	@objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
+$(B)/kernels_$(1).o: $(if $(filter %_amx,$(1)),$(patsubst %.c,$(B)/$(1)/%.o,$(TILED)) \
+    $(patsubst %.c,$(B)/$(1:%_amx=%_bf16)/%.o,$(filter-out $(TILED),$(LAYERS))),$(LAYERS:%.c=$(B)/$(1)/%.o))
+	@$(CROSS)ld -r -o $$@ $$^
+	@$(CROSS)objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
 endef
 $(foreach s,$(SETS),$(eval $(call set_rules,$(s))))
+# What only checks is compiled in a third of the time; lint, which wants warnings, compiles it as it
+# does the rest.
+quick = $(if $(filter lint-% debug,$(CONFIG)),$(1),$(patsubst -O%,-O1,$(1)))
+$(B)/tests/test%.o $(B)/tests/mesh_run.o $(B)/tests/theory.o: \
+    ALL_CFLAGS := $(call quick,$(ALL_CFLAGS))
+# of these lint sees the sources as each set has them
+$(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O%,$(ALL_CFLAGS)) -O1
+# the callers of base/amx.h for the tests, with tile registers in plain C
+TILED_TEST := layers/product.c layers/product_tile.c layers/activation.c
+$(B)/tiles/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) -Itests/emu/include -DSIMD_WIDE -Wno-psabi $(ALL_CFLAGS) -c -o $@ $<
+$(B)/product_tiles.o: $(TILED_TEST:%.c=$(B)/tiles/%.o)
+	@$(CROSS)ld -r -o $@ $^
+	@$(CROSS)objcopy --redefine-sym product=product_tiles --redefine-sym product_workspace=product_tiles_workspace \
+	    --keep-global-symbol=product_tiles --keep-global-symbol=product_tiles_workspace $@
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
@@ -163,8 +208,8 @@ $(B)/cuda/%.o: %.cu Makefile $(B)/nvcc.txt
 	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(NVCC_FLAGS)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without hwloc, the library; with or without CUDA, the trainer
-$(COLL_MPI:%=$(B)/parallel/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
-$(COLL_MPI:%=$(B)/parallel/coll_%.o): $(B)/mpi.txt
+$(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
+$(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): $(B)/mpi.txt
 $(B)/$(DETECT_HWLOC).o: ALL_CFLAGS += $(HWLOC_CFLAGS)
 $(B)/mpi.txt: SAYS := $(MPI_SAYS)
 $(B)/hwloc.txt: SAYS := $(HWLOC_SAYS)
@@ -192,6 +237,8 @@ test:
 	@tools/setup.sh test
 	@$(MAKE) -s -j$$(nproc) all build/run_tests
 	@tools/test.sh
+test-aarch64:
+	@tools/test_aarch64.sh
 test-long:
 	@TEST_LONG=1 $(MAKE) test
 asan tsan:
@@ -207,7 +254,8 @@ fuzz fuzz-long:
 # PEERS='--python /path/to/python --llmc "command with {B} {T}"' measures others beside it (python3 tools/bench.py --help).
 bench: $(B)/train_gpt
 	python3 tools/bench.py $(PEERS)
-	python3 tools/bench_table.py --page README.md
+	python3 tools/bench_table.py bench/results/train_cpu_avx512_bf16.json --page README.md
+	python3 tools/bench_table.py --page docs/benchmarks.md
 # everything on one GPU, in under nine minutes; GPU_BENCH='--out FOLDER --text FILE', or --rehearse: with the emulated one, at tiny sizes
 bench-gpu:
 	python3 tools/bench_gpu.py $(GPU_BENCH)
@@ -221,13 +269,23 @@ NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
 cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(B)/cuda/probes $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
-	@for room in . base layers layers/cpu layers/cuda data parallel tools tests tests/emu; do \
-	    printf '%-12s %6d lines\n' $$room $$(cat $$room/*.[ch] $$room/*.cu $$room/*.cuh 2>/dev/null | wc -l); done
+	@for room in . base layers layers/cpu layers/cuda data parallel/comm parallel/mesh parallel/step parallel/plan parallel/train tools tests tests/emu; do \
+	    printf '%-14s %6d lines\n' $$room $$(cat $$room/*.[ch] $$room/*.cu $$room/*.cuh 2>/dev/null | wc -l); done
 PREFIX ?= /usr/local
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin && install $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(PREFIX)/bin
+BIN := $(DESTDIR)$(PREFIX)/bin
+MAN := $(DESTDIR)$(PREFIX)/share/man/man1
+COMPLETIONS := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+$(B)/man/%.1: $(B)/bin/%
+	@mkdir -p $(@D) && $< --help=man >$@
+install: all $(COMMANDS:%=$(B)/man/%.1)
+	install -d $(BIN) $(MAN) $(COMPLETIONS)
+	install $(COMMANDS:%=$(B)/bin/%) $(BIN)
+	install -m 644 $(COMMANDS:%=$(B)/man/%.1) $(MAN)
+	for name in $(COMMANDS); do install -m 644 tools/completion.bash $(COMPLETIONS)/$$name; done
+uninstall:
+	rm -f $(COMMANDS:%=$(BIN)/%) $(COMMANDS:%=$(MAN)/%.1) $(COMMANDS:%=$(COMPLETIONS)/%)
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all always help quickstart test test-long bench bench-gpu asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install clean
+.PHONY: all always help quickstart test test-aarch64 test-long bench bench-gpu asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install uninstall clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,7 +1,7 @@
 /* arena -- memory by lifetime: parameters, gradients, optimizer, activations, workspace.
  *
  *   measure   a = arena_measure("gradients")   base is NULL: arena_take only counts, returns NULL
- *   commit    arena_commit(&a)                 maps what was counted: zeroed, huge pages if possible
+ *   commit    arena_commit(&a)                 maps what was counted: zeroed, in huge pages
  *   cut       the same walk again              arena_take now returns pointers, in the same order
  *
  * The walk that sizes is the walk that cuts, so the memory table printed before anything big is
@@ -16,8 +16,8 @@
 
 enum { ARENA_ALIGN = 128 }; // bytes; two cache lines, a multiple of every vector width
 
-/* Memory that is not the host's: a GPU's. put and get copy to it and from it; they return when the host may use its side
- * again. Each dies when it fails. */
+/* Memory that is not the host's: a GPU's. put and get copy to it and from it; they return when the
+ * host may use its side again. Each dies when it fails. */
 typedef struct ArenaMemory {
     void *(*map)(size_t n_bytes); // zeroed, aligned to ARENA_ALIGN
     void (*unmap)(void *p);
@@ -45,14 +45,14 @@ void *arena_take(Arena *a, size_t n_bytes);
 /* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses.
  */
 void arena_commit(Arena *a);
-/* Local. The second walk at addresses where no memory is: for who wants to know what would be done with it, and
- * follows no pointer. place: 0, 1, ... of arenas that are imagined together. */
+/* Local. The second walk at addresses where no memory is: for who wants to know what would be done
+ * with it, and follows no pointer. place: 0, 1, ... of arenas that are imagined together. */
 void arena_imagine(Arena *a, int place);
 /* Local. Marks a place and returns to it: blocks taken in between are given back. */
 size_t arena_mark(const Arena *a);
 void arena_reset(Arena *a, size_t mark);
-/* Local. Bytes of it that lie in memory: pages that somebody has touched; all where memory is not the host's. 0 while
- * measuring. */
+/* Local. Bytes of it that lie in memory: pages that somebody has touched; all where memory is not
+ * the host's. 0 while measuring. */
 size_t arena_resident(const Arena *a);
 /* Local. Unmaps. */
 void arena_free(Arena *a);

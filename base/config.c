@@ -16,7 +16,10 @@ static const struct {
              {"d36", 36, 20, 1280},
              {"d48", 48, 25, 1600}};
 
-enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24 };
+/* Tables of a model have rows for every layer, whatever its width: 10,000 layers take 100 MB of
+ * them. With at most 2^50 parameters no size of a model overflows 64 bits. */
+enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24, MAX_LAYERS = 10000 };
+static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
 /* Keys whose value is a whole number, and where it goes. */
 static const struct {
@@ -121,6 +124,10 @@ bool config_parse(Config *c, const char *text, Err *e) {
                   .tied = true,
                   .norm_eps = 1e-5,
                   .rope_theta = 10000};
+    return config_change(c, text, e);
+}
+
+bool config_change(Config *c, const char *text, Err *e) {
     char part[128];
     for (const char *p = text; *p;) {
         size_t n = strcspn(p, ",");
@@ -141,6 +148,18 @@ bool config_parse(Config *c, const char *text, Err *e) {
     return config_check(c, e);
 }
 
+/* Exact below 2^53; as a double it cannot overflow for any sizes that config_check lets through. */
+static double parameters(const Config *c) {
+    double C = (double)c->channels, qkv = (double)config_qkv(c), ffn = (double)c->ffn,
+           attn = (double)(c->heads * config_head_size(c)), layers = (double)c->layers;
+    double up = c->act == ACT_SWIGLU ? 2 * ffn : ffn;
+    double norm = c->norm == NORM_LAYER && c->bias ? 2 * C : C;
+    double block = C * qkv + attn * C + C * up + ffn * C + 2 * norm;
+    if (c->bias) block += qkv + C + up + C;
+    return (double)c->vocab * C * (c->tied ? 1 : 2) +
+           (c->pos == POS_LEARNED ? (double)c->seq * C : 0) + layers * block + norm;
+}
+
 bool config_check(const Config *c, Err *e) {
     for (int i = 0; i < N_WHOLE; i++) {
         int64_t x = *(const int64_t *)(const void *)((const char *)c + whole[i].offset);
@@ -158,6 +177,10 @@ bool config_check(const Config *c, Err *e) {
                    (long long)config_head_size(c));
     if (!(c->norm_eps >= 0) || !(c->rope_theta > 0))
         return err(e, "model: eps and theta must be positive");
+    if (c->layers > MAX_LAYERS)
+        return err(e, "model: layers=%lld: at most %d", (long long)c->layers, MAX_LAYERS);
+    if (parameters(c) > MAX_PARAMETERS)
+        return err(e, "model: %.3g parameters: at most %.3g", parameters(c), MAX_PARAMETERS);
     return true;
 }
 
@@ -182,14 +205,24 @@ bool config_equal(const Config *a, const Config *b) {
     return strcmp(x, y) == 0;
 }
 
+bool config_difference(const Config *a, const Config *b, char in_a[64], char in_b[64]) {
+    char x[512], y[512];
+    config_print(a, x, sizeof x);
+    config_print(b, y, sizeof y);
+    for (const char *p = x, *q = y; *p && *q;) {
+        size_t n = strcspn(p, ","), m = strcspn(q, ",");
+        if (n != m || memcmp(p, q, n) != 0) {
+            snprintf(in_a, 64, "%.*s", (int)n, p);
+            snprintf(in_b, 64, "%.*s", (int)m, q);
+            return true;
+        }
+        p += n + (p[n] == ','), q += m + (q[m] == ',');
+    }
+    return false;
+}
+
 int64_t config_parameters(const Config *c) {
-    int64_t C = c->channels, attn = c->heads * config_head_size(c), qkv = config_qkv(c);
-    int64_t up = c->act == ACT_SWIGLU ? 2 * c->ffn : c->ffn;
-    int64_t norm = c->norm == NORM_LAYER && c->bias ? 2 * C : C;
-    int64_t block = C * qkv + attn * C + C * up + c->ffn * C + 2 * norm;
-    if (c->bias) block += qkv + C + up + C;
-    return c->vocab * C * (c->tied ? 1 : 2) + (c->pos == POS_LEARNED ? c->seq * C : 0) +
-           c->layers * block + norm;
+    return (int64_t)parameters(c);
 }
 
 double config_flops_per_token(const Config *c, int64_t seq) {

@@ -19,6 +19,16 @@ typedef enum { NORM_LAYER, NORM_RMS } NormKind;
 typedef enum { POS_LEARNED, POS_ROPE } PosKind;
 typedef enum { ACT_GELU, ACT_SWIGLU } ActKind; // GELU in the tanh form
 
+/* Ids with which documents end and begin, for programs that generate: no computation here depends
+ * on them. */
+enum { MAX_EOS = 8 };
+typedef struct SpecialIds {
+    int n_eos;
+    int32_t eos[MAX_EOS];
+    bool has_bos;
+    int32_t bos;
+} SpecialIds;
+
 typedef struct Config {
     int64_t layers, heads, kv_heads, channels, ffn, seq, vocab; // L, H, Hkv, C, F, S (longest), V
     NormKind norm;
@@ -27,6 +37,7 @@ typedef struct Config {
     bool bias; // of the linear layers and of layer norm
     bool tied; // the head is the embedding
     double norm_eps, rope_theta;
+    SpecialIds ids; // not part of the text: config.json has them
 } Config;
 
 /* Local. Reads --model: a word d6 d12 d24 d36 d48 (GPT-2 sizes), or "llama", and k=v with keys
@@ -34,12 +45,16 @@ typedef struct Config {
  * act=gelu|swiglu, bias=0|1, tied=0|1, eps, theta; joined by commas, later ones win. false and a
  * reason that names the nearest key when the text is wrong or the shape cannot be. */
 bool config_parse(Config *c, const char *text, Err *e);
+/* Local. The same words as changes to a model that is given: what they do not name stays. */
+bool config_change(Config *c, const char *text, Err *e);
 /* Local. Checks that heads divide channels, kv_heads divide heads, head size is even for rope,
  * everything positive. */
 bool config_check(const Config *c, Err *e);
 /* Local. Text that config_parse reads back to the same Config. */
 void config_print(const Config *c, char *buf, size_t n);
 bool config_equal(const Config *a, const Config *b);
+/* Local. The first "key=value" of a in which b differs, and that of b. False: none. */
+bool config_difference(const Config *a, const Config *b, char in_a[64], char in_b[64]);
 /* Local. Parameters of the logical model (the head counted once when tied). */
 int64_t config_parameters(const Config *c);
 /* Local. FLOPs of one token, forward and backward: 6 N + 6 L C S, N without the position table (the

@@ -13,8 +13,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read in fil
 // independent look-ups.
 static uint32_t table[8][256];
 
-/* A word is a polynomial over GF(2) of degree below 32, the coefficient of x^0 in the highest bit. One
- * more bit of zeros after the data multiplies the checksum by x, modulo the polynomial. */
+/* A word is a polynomial over GF(2) of degree below 32, the coefficient of x^0 in the highest bit.
+ * One more bit of zeros after the data multiplies the checksum by x, modulo the polynomial. */
 static uint32_t times_x(uint32_t c) {
     return c >> 1 ^ (c & 1 ? 0x82f63b78u : 0);
 }

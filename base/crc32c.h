@@ -3,7 +3,7 @@
  *
  *     uint32_t c = crc32c(0, p, n);         of one buffer
  *     c = crc32c(crc32c(0, p, n), q, m);    of p followed by q
- *     c = crc32c_join(crc32c(0, p, n), crc32c(0, q, m), m);   the same, the halves by different ranks
+ *     c = crc32c_join(crc32c(0, p, n), crc32c(0, q, m), m);   the same, by two ranks
  *
  * The nine bytes "123456789" give 0xe3069283. Uses the processor's instruction where there is one.
  */
@@ -18,7 +18,8 @@ uint32_t crc32c(uint32_t crc, const void *p, size_t n);
 /* Local. The same by tables alone: what other processors run and tests compare with. */
 uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n);
 
-/* Local. The checksum of two pieces, one after the other: a of the first, b of the second, which has n_b bytes. */
+/* Local. The checksum of two pieces, one after the other: a of the first, b of the second, which
+ * has n_b bytes. */
 uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b);
 
 #endif

@@ -14,7 +14,7 @@ static _Thread_local DieRank who; // "rank 2 on node7: " or empty
 static _Atomic bool has_ranks;
 static _Atomic bool ending;            // somebody dies;
 static _Thread_local bool ending_here; // this thread does
-static bool copy_of_command;           // another process has the same one, and prints its mistakes
+static bool copy_of_command;           // a process of lower rank reports errors that both find
 static void (*exit_hook)(int status);
 static void (*release_process)(void);
 static void (*wipe_line)(void);
@@ -32,6 +32,10 @@ void die_set_rank(int rank, const char *node) {
 
 void die_set_copy(bool is_copy) {
     copy_of_command = is_copy;
+}
+
+bool die_is_copy(void) {
+    return copy_of_command;
 }
 
 DieRank die_rank(void) {
@@ -85,7 +89,8 @@ void die_end(int status) {
     exit(status);
 }
 
-/* What stops all processes is told by the first one, whose end the launcher answers with SIGTERM to the others. */
+/* An error that all processes find is reported by the first one. The launcher answers its end with
+ * SIGTERM to the others. */
 static void wait_for_the_first(void) {
     sigset_t term;
     sigemptyset(&term);
@@ -105,10 +110,23 @@ void die_at(const char *file, int line, const char *func, int status, const char
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
-    if (status == 2) who.text[0] = 0; // the command line is that of all ranks
-    if (copy_of_command) wait_for_the_first();
-    if (status != 2 || !copy_of_command) put_line("", text, where);
+    if (copy_of_command)
+        wait_for_the_first();
+    else if (status == 2)
+        who.text[0] = 0; // the command line is that of all ranks
+    put_line("", text, where);
     die_end(status);
+}
+
+void die_in_handler(int status, const char *a, const char *b) {
+    const char *const parts[] = {program, ": ", a, b, "\n"};
+    char line[1024];
+    size_t n = 0;
+    for (int i = 0; i < 5; i++)
+        for (const char *p = parts[i]; *p && n < sizeof line; p++) line[n++] = *p;
+    ssize_t done = copy_of_command ? 0 : write(STDERR_FILENO, line, n);
+    (void)done;
+    _exit(status);
 }
 
 void die_line(const char *fmt, ...) {

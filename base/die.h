@@ -1,6 +1,6 @@
 /* die -- one way to fail: a single line that says who, what, where and what to do next.
  *
- *     train_gpt: rank 2 on node7: cannot start a thread: Resource temporarily unavailable (base/team.c:41 start)
+ *     train_gpt: rank 2 on node7: cannot start a thread: Out of memory (base/team.c:41 start)
  *
  * A training step has no recovery, so no error code climbs the stack: functions return values and
  * the place that notices a failure ends the program. Parsers of foreign bytes are the exception:
@@ -17,10 +17,11 @@ typedef struct Err {
     char text[512];
 } Err;
 
-/* Local. Prints one line on stderr with a single write and ends the process with status 1. When several
- * threads die, the first one prints. */
+/* Local. Prints one line on stderr with a single write and ends the process with status 1. When
+ * several threads die, the first one prints. */
 #define die(...) die_at(__FILE__, __LINE__, __func__, 1, __VA_ARGS__)
-/* Local. The same for what files, names and sizes of the user's make impossible: no source position, which would help nobody. */
+/* Local. The same for what files, names and sizes of the user's make impossible: no source
+ * position, which would help nobody. */
 #define die_user(...) die_at(__FILE__, 0, __func__, 1, __VA_ARGS__)
 /* Local. The same for a wrong command line: status 2, no source position. */
 #define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
@@ -28,9 +29,6 @@ typedef struct Err {
 #define warn(...) warn_at(__VA_ARGS__)
 /* Local. Fills e (which may be NULL) and yields false: `return err(e, "...")`. */
 #define err(e, ...) err_set((e), __VA_ARGS__)
-
-/* Local. The same with a status of its own. */
-#define die_status(status, ...) die_at(__FILE__, 0, __func__, (status), __VA_ARGS__)
 
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 5, 6)));
@@ -43,9 +41,11 @@ void die_set_program(const char *argv0);
  * rank. From then on the process ends without the handlers of atexit: other ranks may be using what
  * they take away. */
 void die_set_rank(int rank, const char *node);
-/* This process is one of several with the same command line, and not the first: die_usage() leaves the
- * line to that one. die() prints two seconds later: what the first one finds as well is told once. */
+/* This process is not the first of its job. Its die functions print two seconds later: an error
+ * that the first process finds as well is printed once. */
 void die_set_copy(bool is_copy);
+/* Local. For what every process of a job would print alike: only the first one does. */
+bool die_is_copy(void);
 /* A rank's name for the threads that it starts. */
 typedef struct DieRank {
     char text[128];
@@ -53,16 +53,21 @@ typedef struct DieRank {
 DieRank die_rank(void);
 void die_adopt_rank(DieRank rank);
 
-/* The two halves of die(): the line (of any number of threads), and the end (of the first one; others
- * wait for it). */
+/* The two halves of die(): the line (of any number of threads), and the end (of the first one;
+ * others wait for it). */
 void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void die_end(int status) __attribute__((noreturn));
+/* In a signal handler: "PROGRAM: AB" on stderr and the end, without hooks. A process that is a copy
+ * ends without the line. */
+void die_in_handler(int status, const char *a, const char *b) __attribute__((noreturn));
 /* Called once by die() after its line and before the process ends, e.g. to stop other ranks. */
 void die_set_hook(void (*hook)(int status));
-/* Called once by whoever ends the process, after its line and before the hook: what would keep the process from ending, as
- * kernels of devices do that wait for ever; NULL ends it. It may take a while, but not for ever. */
+/* Called once by whoever ends the process, after its line and before the hook: what would keep the
+ * process from ending, as kernels of devices do that wait for ever; NULL ends it. It may take a
+ * while, but not for ever. */
 void die_set_release(void (*release)(void));
-/* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends it. */
+/* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends
+ * it. */
 void die_set_wipe(void (*wipe)(void));
 
 #endif

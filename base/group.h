@@ -1,6 +1,6 @@
-/* group -- the ranks of a job, as far as rooms that know no collectives need them: who am I, wait for
- * all, show all what I have. Files that all ranks write together (data/checkpoint.h) use it. parallel/coll.h
- * makes one of a Comm; group_alone is that of one rank.
+/* group -- the ranks of a job, as far as rooms that know no collectives need them: who am I, wait
+ * for all, show all what I have. Files that all ranks write together (data/checkpoint.h) use it.
+ * parallel/comm/coll.h makes one of a Comm; group_alone is that of one rank.
  */
 #ifndef BASE_GROUP_H
 #define BASE_GROUP_H
@@ -25,8 +25,8 @@ void group_barrier(const Group *g);
 void group_all_gather(const Group *g, const void *mine, size_t n_bytes, void *all);
 /* Collective. True when ok is true on every rank. */
 bool group_all(const Group *g, bool ok);
-/* Collective. group_all that tells why: where this rank's part went well and another's did not, e names that
- * rank and gives its reason; a rank that failed keeps its own. */
+/* Collective. group_all that tells why: where this rank's part went well and another's did not, e
+ * names that rank and gives its reason; a rank that failed keeps its own. */
 bool group_agree(const Group *g, bool ok, Err *e);
 /* Collective. Sum over the ranks, in their order. */
 double group_sum(const Group *g, double x);

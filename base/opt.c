@@ -4,36 +4,47 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/die.h"
+#include "base/opt_file.h"
+#include "base/version.h"
 
 enum { MAX_OPTIONS = 256, MAX_NAME = 64 };
-static const Opt *given[MAX_OPTIONS]; // rows that appeared on the command line
+static struct {
+    const Opt *row;
+    bool on_line; // of the command line, which wins over files
+} given[MAX_OPTIONS];
 static int n_given;
+static const OptForeign *foreign;
 
-static int min3(int a, int b, int c) {
-    return a < b ? (a < c ? a : c) : (b < c ? b : c);
+void opt_set_foreign(const OptForeign *rows) {
+    foreign = rows;
 }
 
-/* Levenshtein distance of two words of at most MAX_NAME letters. */
+static int min2(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, substitutions and swaps of neighbours between two strings of at most
+ * MAX_NAME characters. */
 static int edit_distance(const char *a, const char *b) {
-    int row[MAX_NAME + 1];
+    int d[MAX_NAME + 1][MAX_NAME + 1];
     int la = (int)strnlen(a, MAX_NAME), lb = (int)strnlen(b, MAX_NAME);
-    for (int j = 0; j <= lb; j++) row[j] = j;
-    for (int i = 1; i <= la; i++) {
-        int diagonal = row[0];
-        row[0] = i;
+    for (int i = 0; i <= la; i++) d[i][0] = i;
+    for (int j = 0; j <= lb; j++) d[0][j] = j;
+    for (int i = 1; i <= la; i++)
         for (int j = 1; j <= lb; j++) {
-            int up = row[j];
-            row[j] = min3(up + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = up;
+            int change = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            d[i][j] = min2(min2(d[i - 1][j], d[i][j - 1]) + 1, change);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = min2(d[i][j], d[i - 2][j - 2] + 1);
         }
-    }
-    return row[lb];
+    return d[la][lb];
 }
 
 const char *opt_nearest(const char *word, const char *const *candidates, int n) {
-    int len = (int)strlen(word), best = len / 2 + 1; // farther than half the word is no help
+    int len = (int)strlen(word), best = len < 3 ? 1 : len < 5 ? 2 : 3; // less is near
     const char *found = NULL;
     for (int i = 0; i < n; i++) {
         int d = edit_distance(word, candidates[i]);
@@ -67,8 +78,8 @@ static bool parse_bool(const Opt *o, const char *value, char *why, size_t n_why)
     static const char *const yes[] = {"1", "true", "yes", "on"}, *const no[] = {"0", "false", "no",
                                                                                 "off"};
     for (int i = 0; i < 4; i++) {
-        if (strcmp(value, yes[i]) == 0) return *(bool *)o->at = true, true;
-        if (strcmp(value, no[i]) == 0) return *(bool *)o->at = false, true;
+        if (strcasecmp(value, yes[i]) == 0) return *(bool *)o->at = true, true;
+        if (strcasecmp(value, no[i]) == 0) return *(bool *)o->at = false, true;
     }
     snprintf(why, n_why, "--%s is a switch: 0 or 1, not \"%s\"", o->name, value);
     return false;
@@ -99,6 +110,7 @@ static bool parse_number(const Opt *o, const char *value, char *why, size_t n_wh
 bool opt_set(const Opt *o, const char *value, char *why, size_t n_why) {
     switch (o->type) {
     case OPT_STR:
+    case OPT_CONFIG:
         *(const char **)o->at = value;
         return true;
     case OPT_BOOL:
@@ -131,6 +143,7 @@ const char *opt_text(const Opt *o, char *buf, size_t n) {
         opt_number(*(double *)o->at, buf, n);
         break;
     case OPT_STR:
+    case OPT_CONFIG:
         snprintf(buf, n, "%s", *(const char **)o->at);
         break;
     case OPT_BOOL:
@@ -149,10 +162,22 @@ const char *opt_text(const Opt *o, char *buf, size_t n) {
     return buf;
 }
 
+/* Its place in the list of options that were given, or the end of the list. */
+static int find_given(const Opt *o) {
+    int i = 0;
+    while (i < n_given && given[i].row != o) i++;
+    return i;
+}
+
 bool opt_given(const Opt *o) {
-    for (int i = 0; i < n_given; i++)
-        if (given[i] == o) return true;
-    return false;
+    return find_given(o) < n_given;
+}
+
+static void set_given(const Opt *o, bool on_line) {
+    int i = find_given(o);
+    if (i == MAX_OPTIONS) die("option table: more than %d rows", MAX_OPTIONS);
+    given[i].row = o, given[i].on_line = on_line;
+    if (i == n_given) n_given++;
 }
 
 bool opt_changed(const Opt *o) {
@@ -162,45 +187,54 @@ bool opt_changed(const Opt *o) {
     return strcmp(opt_text(o, now, sizeof now), o->standard) != 0;
 }
 
-void opt_print_help(const Opt *table, const char *usage, FILE *f) {
-    fprintf(f, "%s", usage);
-    for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++) {
-        if (o->type == OPT_GROUP) {
-            fprintf(f, "\n%s\n", o->help);
-            continue;
-        }
-        char left[128];
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->type == OPT_BOOL ? "" : " ",
-                 o->type == OPT_BOOL ? "" : o->arg);
-        fprintf(f, "  %-30s ", left);
-        if (strlen(left) > 30) fprintf(f, "\n  %-30s ", "");
-        fprintf(f, "%s", o->help);
-        if (o->standard[0] && !(o->type == OPT_BOOL && strcmp(o->standard, "0") == 0))
-            fprintf(f, " [%s]", o->standard);
-        fprintf(f, "\n");
+/* Is `name` one of those in a list joined by spaces? */
+static bool in_list(const char *list, const char *name) {
+    size_t n = strlen(name), len;
+    for (const char *p = list; *p; p += len + strspn(p + len, " ")) {
+        len = strcspn(p, " ");
+        if (len == n && strncmp(p, name, n) == 0) return true;
     }
+    return false;
 }
 
-void opt_print_values(const Opt *table, FILE *f) {
-    char text[4096];
-    for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++) {
-        if (o->type == OPT_GROUP) continue;
-        opt_text(o, text, sizeof text);
-        fprintf(f, "  %-18s %s%s\n", o->name, text[0] ? text : "-", opt_changed(o) ? "  *" : "");
+/* What another program's name is called here, with the value that was typed if it is valid here. */
+static bool foreign_text(const Opt *table, const char *name, const char *value, char *why,
+                         size_t n_why) {
+    const OptForeign *r = foreign;
+    char row_name[MAX_NAME], ignored[512];
+    while (r && r->names && !in_list(r->names, name)) r++;
+    if (!r || !r->names) return false;
+    if (!r->here) {
+        snprintf(why, n_why, "not supported: %s", r->note);
+        return true;
     }
+    snprintf(row_name, sizeof row_name, "%.*s", (int)strcspn(r->here, " "), r->here);
+    const Opt *o = opt_find(table, row_name);
+    bool alone = !o || o->type == OPT_BOOL || strchr(r->here, ' ');
+    if (!alone && !(value && opt_set(o, value, ignored, sizeof ignored))) value = o->arg;
+    snprintf(why, n_why, "here it is --%s%s%s%s%s%s", r->here, alone ? "" : " ", alone ? "" : value,
+             r->note ? " (" : "", r->note ? r->note : "", r->note ? ")" : "");
+    return true;
 }
 
-static _Noreturn void unknown_option(const Opt *table, const char *name) {
-    const char *names[MAX_OPTIONS];
-    int n = 0;
+/* Of an option that is not in the table: what it is called here, or which one is near. */
+static void unknown_text(const Opt *table, const char *typed, const char *name, const char *value,
+                         char *why, size_t n_why) {
+    const char *names[MAX_OPTIONS], *near;
+    char here[512];
+    int n = 0, len = (int)strcspn(typed, "=");
     for (const Opt *o = table; (o->name || o->type == OPT_GROUP) && n < MAX_OPTIONS; o++)
         if (o->name) names[n++] = o->name;
-    const char *near = opt_nearest(name, names, n);
-    if (near) die_usage("unknown option --%s: did you mean --%s? (--help lists all)", name, near);
-    die_usage("unknown option --%s (--help lists all)", name);
+    if (foreign_text(table, name, value, here, sizeof here))
+        snprintf(why, n_why, "unknown option %.*s: %s", len, typed, here);
+    else if ((near = opt_nearest(name, names, n)))
+        snprintf(why, n_why, "unknown option %.*s: did you mean --%s? (--help lists all)", len,
+                 typed, near);
+    else
+        snprintf(why, n_why, "unknown option %.*s (--help lists all)", len, typed);
 }
 
-/* Splits "--some_name=value" into a name with dashes and the value (NULL without '='). */
+/* Splits "some_name=value" into a name with dashes and the value (NULL without '='). */
 static const char *split(const char *arg, char name[MAX_NAME]) {
     const char *eq = strchr(arg, '=');
     size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
@@ -210,36 +244,112 @@ static const char *split(const char *arg, char name[MAX_NAME]) {
     return eq ? eq + 1 : NULL;
 }
 
-void opt_parse(const Opt *table, int argc, char **argv, const char *usage) {
-    char why[512], name[MAX_NAME];
+/* The row of a name; of "no-NAME" without a value the row of the switch, and the value 0. */
+static const Opt *find_row(const Opt *table, const char *name, const char **value) {
+    const Opt *o = opt_find(table, name);
+    if (o || *value || strncmp(name, "no-", 3) != 0) return o;
+    o = opt_find(table, name + 3);
+    if (!o || o->type != OPT_BOOL) return NULL;
+    *value = "0";
+    return o;
+}
+
+/* One option of a file; false and the reason when it is wrong. The same option of the command line
+ * wins, wherever it stands. */
+static bool take_pair(const Opt *table, const OptPair *p, bool record, char *why, size_t n_why) {
+    char name[MAX_NAME];
+    const char *value = p->value;
+    split(p->name + (strncmp(p->name, "--", 2) == 0 ? 2 : 0), name);
+    const Opt *o = find_row(table, name, &value);
+    if (o && o->type == OPT_CONFIG) {
+        if (!record) snprintf(why, n_why, "a file of options names no other one");
+        return record;
+    }
+    if (!o) {
+        unknown_text(table, p->name, name, value, why, n_why);
+        return false;
+    }
+    if (!value && o->type == OPT_BOOL) value = "1";
+    if (!value) {
+        snprintf(why, n_why, "%s needs a value: %s", o->name, o->arg);
+        return false;
+    }
+    int i = find_given(o);
+    if (i < n_given && given[i].on_line) return true;
+    if (!opt_set(o, value, why, n_why)) return false;
+    if (!record || opt_changed(o)) set_given(o, false);
+    return true;
+}
+
+static void take_file(const Opt *table, const char *path) {
+    static OptFile kept[MAX_OPTIONS]; // strings of options point into these
+    static int n_kept;
+    char why[1024];
+    Err e;
+    if (n_kept == MAX_OPTIONS) die_usage("more than %d files of options", MAX_OPTIONS);
+    OptFile *f = &kept[n_kept++];
+    if (!opt_file_read(path, f, &e)) die_usage("%s", e.text);
+    for (int i = 0; i < f->n; i++)
+        if (!take_pair(table, &f->pair[i], f->record, why, sizeof why))
+            die_usage("%s:%d: %s", f->path, f->pair[i].line, why);
+}
+
+/* --help, --help=man, --help=words, --version: the first process of a job prints; all exit. */
+static void answer(const Opt *table, const char *arg, const char *usage) {
+    bool help = strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0,
+         man = strcmp(arg, "--help=man") == 0, words = strcmp(arg, "--help=words") == 0,
+         version = strcmp(arg, "--version") == 0 && !opt_find(table, "version");
+    if (!help && !man && !words && !version) return;
+    if (die_is_copy()) exit(0);
+    if (help) opt_print_help(table, usage, stdout);
+    if (man) opt_print_man(table, usage, stdout);
+    if (words) opt_print_words(table, stdout);
+    if (version) printf("%.*s %s\n", (int)strcspn(usage, ":"), usage, version_commit());
+    exit(0);
+}
+
+/* The option at argv[i], and its value; returns the index of the last argument that it takes. */
+static int take_option(const Opt *table, int argc, char **argv, int i) {
+    char why[1024], name[MAX_NAME];
+    bool one_dash = argv[i][1] != '-';
+    const char *typed = argv[i], *value = split(typed + (one_dash ? 0 : 2), name);
+    const Opt *o = one_dash ? NULL : find_row(table, name, &value);
+    if (!o && !value && i + 1 < argc && argv[i + 1][0] != '-') value = argv[i + 1];
+    if (!o && one_dash && !foreign_text(table, name, value, why, sizeof why))
+        die_usage("\"%s\" is no option: options begin with -- (--help lists all)", typed);
+    if (!o) {
+        unknown_text(table, typed, name, value, why, sizeof why);
+        die_usage("%s", why);
+    }
+    if (!value && o->type == OPT_BOOL) value = "1";
+    bool next = i + 1 < argc && argv[i + 1][0] != '-';
+    if (!value && !next && o->type == OPT_CHOICE && o->max > 0) value = strrchr(o->arg, '|') + 1;
+    if (!value && ++i == argc) die_usage("--%s needs a value: --%s %s", o->name, o->name, o->arg);
+    if (!value) value = argv[i];
+    if (!opt_set(o, value, why, sizeof why)) die_usage("%s", why);
+    set_given(o, true);
+    if (o->type == OPT_CONFIG) take_file(table, value);
+    return i;
+}
+
+int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage) {
+    char why[512];
+    int n = 0;
     n_given = 0;
     for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++)
         if (o->type != OPT_GROUP && !opt_set(o, o->standard, why, sizeof why))
             die("option table: %s", why);
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            opt_print_help(table, usage, stdout);
-            exit(0);
-        }
-        if (strncmp(argv[i], "--", 2) != 0)
-            die_usage("\"%s\" is no option: options begin with -- (--help lists all)", argv[i]);
-        const char *value = split(argv[i] + 2, name);
-        const Opt *o = opt_find(table, name);
-        if (!o && strncmp(name, "no-", 3) == 0 && !value) {
-            o = opt_find(table, name + 3);
-            if (o && o->type == OPT_BOOL)
-                value = "0";
-            else
-                o = NULL;
-        }
-        if (!o) unknown_option(table, name);
-        if (opt_given(o)) die_usage("--%s is given twice", o->name);
-        if (!value && o->type == OPT_BOOL) value = "1";
-        if (!value && ++i == argc)
-            die_usage("--%s needs a value: --%s %s", o->name, o->name, o->arg);
-        if (!value) value = argv[i];
-        if (!opt_set(o, value, why, sizeof why)) die_usage("%s", why);
-        if (n_given == MAX_OPTIONS) die("option table: more than %d rows", MAX_OPTIONS);
-        given[n_given++] = o;
+        answer(table, argv[i], usage);
+        if (argv[i][0] == '-' && argv[i][1])
+            i = take_option(table, argc, argv, i);
+        else
+            argv[++n] = argv[i];
     }
+    return n;
+}
+
+void opt_parse(const Opt *table, int argc, char **argv, const char *usage) {
+    if (opt_parse_files(table, argc, argv, usage))
+        die_usage("\"%s\" is no option: options begin with -- (--help lists all)", argv[1]);
 }

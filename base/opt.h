@@ -1,16 +1,18 @@
-/* opt -- one table of options makes --help, the run header, the record in checkpoints and the
- * parser.
+/* opt -- one table of options makes --help, the man page, the completion of shells, the run header,
+ * the record in checkpoints and the parser.
  *
  *     static const Opt options[] = {
  *         {"steps", OPT_INT, &o.steps, "1000", 1, 1e9, "N", "optimizer steps"},
  *         ...
  *         {0}};
- *     opt_parse(options, argc, argv);
+ *     opt_parse(options, argc, argv, usage);
  *
  * --name value, --name=value, --flag, --no-flag, --flag=0/1; nanoGPT's underscores are read as
- * dashes. A word that is no option, a value that does not parse or is out of bounds, and an option
- * given twice end the program with status 2 and a line that names the nearest valid option or the
- * bounds.
+ * dashes. Of an option that is given several times the last one wins. Every program has --help and
+ * --version; --help=man prints a man page, --help=words what a shell completes. An unknown option,
+ * or a value that does not parse or is out of bounds, ends the program with status 2 and a line
+ * that names the nearest valid option or the bounds. For names that other programs have, a second
+ * table says what they are called here (OptForeign).
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -19,7 +21,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef enum { OPT_INT, OPT_FLOAT, OPT_STR, OPT_BOOL, OPT_CHOICE, OPT_GROUP } OptType;
+typedef enum {
+    OPT_INT,
+    OPT_FLOAT,
+    OPT_STR,
+    OPT_BOOL,
+    OPT_CHOICE,
+    OPT_CONFIG, // a string: a file of options (base/opt_file.h), which is read at once
+    OPT_GROUP
+} OptType;
 
 /* One row. The value lives where `at` points: int64_t, double, const char * (never NULL: "" is
  * unset), bool, or int (the index of the word in `arg`, e.g. "cosine|linear", for OPT_CHOICE).
@@ -29,15 +39,29 @@ typedef struct Opt {
     OptType type;
     void *at;
     const char *standard; // default as text; "" for an unset string
-    double min, max;      // bounds of OPT_INT and OPT_FLOAT, inclusive
-    const char *arg;      // placeholder in --help; for OPT_CHOICE the words joined by '|'
+    double min, max; // bounds of OPT_INT and OPT_FLOAT, inclusive; of OPT_CHOICE, max 1: without
+                     // a word it is the last one
+    const char *arg; // placeholder in --help; for OPT_CHOICE the words joined by '|'
     const char *help;
 } Opt;
 
+/* A name that other programs have for something; rows end with {0}. */
+typedef struct OptForeign {
+    const char *names; // joined by spaces, with dashes for underscores: "learning-rate optimizer.lr
+                       // -l"; a dash in front where one dash is typed
+    const char *here; // the option here, perhaps with its value ("dtype bf16"); NULL: there is none
+    const char *note; // what differs, or why there is none; or NULL
+} OptForeign;
+
 /* Local. Sets every default, then reads argv; --help prints the table and exits with status 0.
- * Strings point into argv or the table. Dies (status 2) on anything wrong. `usage` is printed above
- * the table by --help. */
+ * Strings point into argv or the table, or live until the program ends. Dies (status 2) on anything
+ * wrong. `usage` is printed above the table by --help; its first line is "NAME: what it does". */
 void opt_parse(const Opt *table, int argc, char **argv, const char *usage);
+/* Local. The same for a program that takes files: arguments that belong to no option are moved to
+ * argv[1..n]; returns n. */
+int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage);
+/* Local. What opt_parse says of options that are not in its table; NULL: nothing. */
+void opt_set_foreign(const OptForeign *rows);
 /* Local. Sets one option from text; false and the reason in text[] when the value is wrong. */
 bool opt_set(const Opt *row, const char *value, char *why, size_t n_why);
 /* Local. The row of that name, or NULL. */
@@ -47,16 +71,21 @@ const Opt *opt_find(const Opt *table, const char *name);
 const char *opt_text(const Opt *row, char *buf, size_t n);
 /* Local. The shortest text that reads back to exactly x. */
 const char *opt_number(double x, char *buf, size_t n);
-/* Local. Was the option on the command line, and is the value other than the default? */
+/* Local. Was the option on the command line or in a file of options (in a record: with a value
+ * other than the default), and is the value other than the default? */
 bool opt_given(const Opt *row);
 bool opt_changed(const Opt *row);
 /* Local. --help's text; and the run header: every value, those that differ from the default marked.
  */
 void opt_print_help(const Opt *table, const char *usage, FILE *f);
 void opt_print_values(const Opt *table, FILE *f);
+/* Local. A man page of the program (its name as in `usage`); for shells a line "--name choices" for
+ * each option. */
+void opt_print_man(const Opt *table, const char *usage, FILE *f);
+void opt_print_words(const Opt *table, FILE *f);
 
-/* Local. The candidate nearest to `word` by edit distance, or NULL when none is near; n candidates.
- */
+/* Local. The candidate that `word` abbreviates, or from which it differs by a slip or two of a
+ * typist (a letter more, fewer, another, or two swapped); NULL: none. n candidates. */
 const char *opt_nearest(const char *word, const char *const *candidates, int n);
 
 #endif

@@ -1,4 +1,5 @@
-/* sanitize -- what the sanitizers must be told when a thread changes its stack. Nothing without them.
+/* sanitize -- what the sanitizers must be told when a thread changes its stack. Nothing without
+ * them.
  */
 #ifndef BASE_SANITIZE_H
 #define BASE_SANITIZE_H

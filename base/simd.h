@@ -8,6 +8,7 @@
  *     avx2            8   yes                  widened to fp32
  *     avx512         16   yes                  widened to fp32
  *     avx512_bf16    16   yes                  VDPBF16PS
+ *     avx512_amx     16   yes                  VDPBF16PS; products by tiles (amx.h)
  *
  * + - * / on vf are the compiler's vector extension. This is one of the few files with #if: the
  * others stay plain C.
@@ -25,12 +26,26 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__)
+/* Before a loop of a constant number of turns over vectors in registers: each turn becomes code of
+ * its own. For "GCC unroll" clang 14 does so too late: the vectors then lie in memory. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 24")
+#endif
+
+#if defined(__AVX512F__) || defined(SIMD_WIDE) // SIMD_WIDE: by plain C, in tests
 #define VF 16
 #elif defined(__AVX2__)
 #define VF 8
 #else
 #define VF 4
+#endif
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { VF_REGISTERS = 32 }; // vectors that a loop holds without spilling
+#else
+enum { VF_REGISTERS = 16 };
 #endif
 
 typedef float vf __attribute__((vector_size(VF * 4)));
@@ -237,8 +252,8 @@ static inline vf vf_exp2(vf x) {
     return vf_scale2(vf_fma(p, r, vf_set1(1.0f)), n);
 }
 
-/* 1 / (1 + e^-x) and, in *rest, 1 minus that. Both come from e^-|x|, so that nothing overflows and each keeps its
- * relative accuracy. */
+/* 1 / (1 + e^-x) and, in *rest, 1 minus that. Both come from e^-|x|, so that nothing overflows and
+ * each keeps its relative accuracy. */
 static inline vf vf_sigmoid_rest(vf x, vf *rest) {
     vf e = vf_exp(-vf_abs(x)), big = vf_set1(1.0f) / (vf_set1(1.0f) + e), small = e * big;
     vi negative = x < vf_zero();

@@ -6,6 +6,7 @@
 #ifndef BASE_SIMD_BLOCK_H
 #define BASE_SIMD_BLOCK_H
 
+#include "base/amx.h"
 #include "base/simd.h"
 
 /* r[i] lane j <-> r[j] lane i: a VF x VF block of dwords is transposed in registers, by pairs of
@@ -68,8 +69,8 @@ static inline void vf_transpose(vf r[VF]) {
  *     vf_pair_rows(x, y)   lane i is x[i], y[i]
  *     vf_pair_run(x, y)    lane i is elements 2i, 2i + 1 of x followed by y
  *
- * and vf_dot2(a, b, c) is c + a.low * b.low + a.high * b.high. The pairs exist where SIMD_BF16 is 1;
- * there subnormal numbers are taken for 0. */
+ * and vf_dot2(a, b, c) is c + a.low * b.low + a.high * b.high. The pairs exist where SIMD_BF16 is
+ * 1; there subnormal numbers are taken for 0. */
 static inline vf vf_round_bf16(vf x) {
     vi u = (vi)x, odd = (u >> 16) & vi_set1(1);
     vi rounded = (u + vi_set1(0x7fff) + odd) & vi_set1(~0xffff), nan = u | vi_set1(0x400000);
@@ -89,16 +90,22 @@ static inline vf vf_pair_rows(vf x, vf y) {
     __m512i hi = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)y));
     return (vf)_mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
 }
-#else // never called: SIMD_BF16 is 0
-enum { SIMD_BF16 = 0 };
+#else
+enum { SIMD_BF16 = SIMD_TILES };
 static inline vf vf_dot2(vf a, vf b, vf c) {
-    return vf_fma(a, b, c);
-}
-static inline vf vf_pair_run(vf x, vf y) {
-    return x + y;
+    vf a_low = (vf)((vi)a << 16), b_low = (vf)((vi)b << 16);
+    vi high = vi_set1(~0xffff);
+    return vf_fma((vf)((vi)a & high), (vf)((vi)b & high), vf_fma(a_low, b_low, c));
 }
 static inline vf vf_pair_rows(vf x, vf y) {
-    return x + y;
+    vi low = ((vi)vf_round_bf16(x) >> 16) & vi_set1(0xffff);
+    return (vf)(low | (vi)vf_round_bf16(y));
+}
+static inline vf vf_pair_run(vf x, vf y) {
+    float z[2 * VF], even[VF], odd[VF];
+    vf_store(z, x), vf_store(z + VF, y);
+    for (int i = 0; i < VF; i++) even[i] = z[2 * i], odd[i] = z[2 * i + 1];
+    return vf_pair_rows(vf_load(even), vf_load(odd));
 }
 #endif
 

@@ -14,11 +14,12 @@
 #include "base/futex.h"
 #include "base/mem.h"
 
-/* Pause instructions before a waiting member sleeps, some tens of microseconds: where another program has a core, that is
- * better than spinning on. */
+/* Pause instructions before a waiting member sleeps, some tens of microseconds: where another
+ * program has a core, that is better than spinning on. */
 enum { SPIN = 1000 };
 
-/* Seconds between two polls. 0.2 to 1 ms hide as much at 200 Mbit/s and 1 Gbit/s; a look at MPI's sockets takes 3 us. */
+/* Seconds between two polls. 0.2 to 1 ms hide as much at 200 Mbit/s and 1 Gbit/s; a look at MPI's
+ * sockets takes 3 us. */
 static const double poll_every = 0.5e-3;
 
 struct Team {
@@ -53,8 +54,9 @@ static void wait_change(_Atomic uint32_t *word, uint32_t old) {
     while (atomic_load_explicit(word, memory_order_acquire) == old) futex_wait(word, old, 0);
 }
 
-/* Ties the calling thread to n cores of a set, from the first-th on. Without this a member that slept is often woken on the
- * core of its waker, and the two take turns there while the other core idles. */
+/* Ties the calling thread to n cores of a set, from the first-th on. Without this a member that
+ * slept is often woken on the core of its waker, and the two take turns there while the other core
+ * idles. */
 static void pin(const cpu_set_t *cores, int first, int n) {
     cpu_set_t mine;
     CPU_ZERO(&mine);

@@ -15,8 +15,8 @@
 
 typedef struct Team Team;
 
-/* A team that has as many members as the process has cores ties each to its own, the caller to the first, until
- * team_destroy; a smaller or larger one is left to the system. */
+/* A team that has as many members as the process has cores ties each to its own, the caller to the
+ * first, until team_destroy; a smaller or larger one is left to the system. */
 /* Local. n_threads >= 1; 0 means one per core that this process may use. Dies when threads cannot
  * be made. */
 Team *team_create(int n_threads);
@@ -24,8 +24,8 @@ void team_destroy(Team *t);
 int team_size(const Team *t); // 1 for NULL
 /* Local. Cores that the calling thread may use. */
 int team_cores(void);
-/* Local. Ties the calling thread, and all that it starts from now on, to one of equal parts of its cores, where
- * they divide; a team as large as the part then ties each member to its own core. */
+/* Local. Ties the calling thread, and all that it starts from now on, to one of equal parts of its
+ * cores, where they divide; a team as large as the part then ties each member to its own core. */
 void team_confine(int part, int parts);
 
 /* Local to the rank. Calls f(ctx, member, size) once on every member and returns when all have
@@ -39,12 +39,14 @@ void team_run(Team *t, TeamFn f, void *ctx);
 typedef void (*TeamForFn)(void *ctx, int64_t begin, int64_t end);
 void team_for(Team *t, int64_t n, int64_t grain, TeamForFn f, void *ctx);
 
-/* Local. Something that wants a moment of the caller's processor now and then while the team computes, such as messages
- * under way: while *wanted is not 0, member 0 calls f(ctx) between pieces of work, about every half millisecond. Until the
- * team ends; f starts no work of the team. */
+/* Local. Something that wants a moment of the caller's processor now and then while the team
+ * computes, such as messages under way: while *wanted is not 0, member 0 calls f(ctx) between
+ * pieces of work, about every half millisecond. Until the team ends; f starts no work of the
+ * team. */
 void team_set_poll(Team *t, const int *wanted, void (*f)(void *ctx), void *ctx);
-/* Local, of member 0 alone: it is between two pieces. team_for does this by itself; whoever gives team_run long loops
- * does it in them. Nothing for NULL, so that the other members may have that in the place of the team. */
+/* Local, of member 0 alone: it is between two pieces. team_for does this by itself; whoever gives
+ * team_run long loops does it in them. Nothing for NULL, so that the other members may have that in
+ * the place of the team. */
 void team_poll(Team *t);
 
 /* Collective over the members of a running team_run: returns when all have called it. */

@@ -10,7 +10,8 @@
 
 enum { PER_LAYER = 12, OUTSIDE = 5, PIECES_PER_LAYER = 12 };
 
-/* One text behind the other. Tables are made by the thousand when layouts are priced, and printf takes ten times as long. */
+/* One text behind the other. Tables are made by the thousand when layouts are priced, and printf
+ * takes ten times as long. */
 static void join(char *to, size_t n_to, const char *const *parts, int n) {
     size_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -25,7 +26,8 @@ static void join(char *to, size_t n_to, const char *const *parts, int n) {
     join(to, sizeof(to), (const char *const[]){__VA_ARGS__},                                       \
          sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* What is being described: a layer, with what names of its tensors begin with; -1: outside the blocks. */
+/* What is being described: a layer, with what names of its tensors begin with; -1: outside the
+ * blocks. */
 typedef struct Place {
     TensorTable *t;
     int layer;

@@ -4,17 +4,17 @@
  * table. Matrices are stored w[K, N]: input features first, output features fastest (the embeddings
  * are [V, C] and [S, C]).
  *
- *   name                     shape               GPT-2 file              LLaMA file
- *   wte                      [V, C]              wte.weight              model.embed_tokens.weight
- *   wpe                      [S, C]              wpe.weight              -
- *   h.i.ln1.weight .bias     [C]                 h.i.ln_1.*              input_layernorm.weight
- *   h.i.qkv.weight .bias     [C, (H+2Hkv)D]      h.i.attn.c_attn.*       self_attn.{q,k,v}_proj.*
- *   h.i.attn_out.*           [H D, C]            h.i.attn.c_proj.*       self_attn.o_proj.*
- *   h.i.ln2.*                [C]                 h.i.ln_2.*              post_attention_layernorm.weight
- *   h.i.up.*                 [C, F] or [C, 2F]   h.i.mlp.c_fc.*          mlp.{gate,up}_proj.* (gate first)
- *   h.i.down.*               [F, C]              h.i.mlp.c_proj.*        mlp.down_proj.*
- *   lnf.*                    [C]                 ln_f.*                  model.norm.weight
- *   head                     [V, C]              (tied: wte)             lm_head.weight
+ *   name                  shape              GPT-2 file         LLaMA file
+ *   wte                   [V, C]             wte.weight         model.embed_tokens.weight
+ *   wpe                   [S, C]             wpe.weight         -
+ *   h.i.ln1.weight .bias  [C]                h.i.ln_1.*         input_layernorm.weight
+ *   h.i.qkv.weight .bias  [C, (H+2Hkv)D]     h.i.attn.c_attn.*  self_attn.{q,k,v}_proj.*
+ *   h.i.attn_out.*        [H D, C]           h.i.attn.c_proj.*  self_attn.o_proj.*
+ *   h.i.ln2.*             [C]                h.i.ln_2.*         post_attention_layernorm.weight
+ *   h.i.up.*              [C, F] or [C, 2F]  h.i.mlp.c_fc.*     mlp.{gate,up}_proj.* (gate first)
+ *   h.i.down.*            [F, C]             h.i.mlp.c_proj.*   mlp.down_proj.*
+ *   lnf.*                 [C]                ln_f.*             model.norm.weight
+ *   head                  [V, C]             (tied: wte)        lm_head.weight
  *
  * LLaMA's names of a block begin with model.layers.i; its matrices are [out, in] in the file, all
  * but the two of [V, C]. A file tensor is a Piece: a range of columns of a table tensor, transposed
@@ -30,10 +30,10 @@
 #include "base/team.h"
 
 /* What a rank holds of a tensor. Of the logical [rows, cols] it works on a local block [local_rows,
- * local_cols], row-major, padded with zeros; rectangles say which logical elements lie in it. Of the
- * block it stores, flat, the elements [begin, end): of weights, gradients, moments and the words that
- * products read each its own range (equal parts of the padded block; more than the block is more
- * padding).
+ * local_cols], row-major, padded with zeros; rectangles say which logical elements lie in it. Of
+ * the block it stores, flat, the elements [begin, end): of weights, gradients, moments and the
+ * words that products read each its own range (equal parts of the padded block; more than the block
+ * is more padding).
  *
  *   logical      c0 c1 c2 c3 c4      block of x=1 of 2      flat parts over z, 2 ranks
  *          r0    .  .  .  a  b           a b 0              [a b 0 c | d 0 . .]
@@ -62,11 +62,10 @@ typedef struct Tensor {
     int64_t begin[N_PARTS], end[N_PARTS];
     bool
         first[N_PARTS]; // this rank is the first of those that hold the same part of the same block
-    // Where the values are, end - begin of them each, floats but for words; NULL where the arena was
-    // not made (sampling needs no grad).
+    // Where the values are, end - begin of them each, floats but for words; NULL where the arena
+    // was not made (sampling needs no grad).
     float *param, *grad, *m, *v;
-    void *
-        words; // param as products read it, in words of the kernels: param itself where they are floats
+    void *words; // param as matmuls read it, in the kernels' dtype: param itself where that is fp32
     float *velocity; // of the outer loop over replicas, as long as param; NULL without it
 } Tensor;
 
@@ -118,12 +117,12 @@ typedef struct TensorRuns {
  *     for (TensorRuns i = tensor_runs(t, PART_PARAM, false); tensor_next(&i, &run);) ... */
 TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first);
 bool tensor_next(TensorRuns *i, TensorRun *run);
-/* The same by rectangles, for what can take several rows at once: row i of one lies at values[at + i * local_cols]. A part that
- * begins or ends inside a row makes rectangles of one row there. */
+/* The same by rectangles, for what can take several rows at once: row i of one lies at values[at +
+ * i * local_cols]. A part that begins or ends inside a row makes rectangles of one row there. */
 bool tensor_next_rect(TensorRuns *i, TensorRect *rect);
 
-/* Local. Fills what this rank holds of every param with its initial value: a function of (seed, name,
- * logical element index) alone. Padding stays as it is (zero). */
+/* Local. Fills what this rank holds of every param with its initial value: a function of (seed,
+ * name, logical element index) alone. Padding stays as it is (zero). */
 void tensors_init(TensorTable *t, Team *team, uint64_t seed);
 
 #endif

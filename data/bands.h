@@ -1,7 +1,7 @@
 /* bands -- a picture of which choice is the best where: an SVG file that stands on its own.
  *
  *     ┌──────────┬────────┬─────┐
- *     │    1     │   2    │  3  │    bands of the varied number, coloured and numbered by what is best there
+ *     │    1     │   2    │  3  │    bands of the varied number, each with the best choice
  *     │  ╲____   │   ___──┼─────│─ b    times of others, as multiples of the best
  *     │──╱────╲──┼──────────────│─ a
  *     ├──────────┴────────┴─────┤

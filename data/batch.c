@@ -56,6 +56,7 @@ void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_
         const Shard *s = &b->set->shards[batch_locate(b, step, first + i, &at)];
         shard_read(s, at, b->seq, inputs + i * b->seq);
         shard_read(s, at + 1, b->seq, targets + i * b->seq);
+        io_map_check(&s->file);
     }
 }
 

@@ -38,8 +38,8 @@ void batches_free(Batches *b);
  * in [0, vocab). first + n <= batch_sequences(b, step). */
 void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                 int32_t *targets);
-/* Local. The same for any first >= 0: sequences that the step does not have are padding, inputs 0 and
- * targets -1. */
+/* Local. The same for any first >= 0: sequences that the step does not have are padding, inputs 0
+ * and targets -1. */
 void batch_fill_padded(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                        int32_t *targets);
 /* Local. Asks the system to read the same sequences from disk in the background; never fails,

@@ -183,7 +183,8 @@ static Candidate heap_pop(BpeTrain *b) {
     return top;
 }
 
-/* Adds `count` to all pairs of the word. Those with `made` in them (-1: all) now also know the word, and are noted as grown. */
+/* Adds `count` to all pairs of the word. Those with `made` in them (-1: all) now also know the
+ * word, and are noted as grown. */
 static void count_pairs(BpeTrain *b, uint32_t word, int64_t count, bool note, int32_t made) {
     const Word *w = &b->words[word];
     const int32_t *ids = b->ids + w->first;
@@ -306,7 +307,8 @@ static Tokenizer *make_tokenizer(const BpeTrain *b) {
         tokenizer_make("GPT-2 vocab.json and merges.txt", (int32_t)s->n + 1, blob, first);
     t->can_encode = true;
     tokenizer_choose_eot(t);
-    /* A pair whose product is a token of another pair, too, may come up a second time: its first rank counts. */
+    /* A pair whose product is a token of another pair, too, may come up a second time: its first
+     * rank counts. */
     for (size_t i = 0; i < b->n_merges; i++)
         tokenizer_add_merge(t, b->merges[i][0], b->merges[i][1], NULL);
     return t;

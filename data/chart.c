@@ -65,7 +65,8 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Widens lo .. hi by the series; of a faint one only by its middle 99 %, so that one spike does not flatten the rest. */
+/* Widens lo .. hi by the series; of a faint one only by its middle 99 %, so that one spike does not
+ * flatten the rest. */
 static void widen(const ChartSeries *s, double floor_step, double *lo, double *hi) {
     double *v = mem_calloc(s->n, sizeof *v);
     size_t n = 0;
@@ -128,7 +129,8 @@ static void axes(FILE *f, const Chart *c, const Frame *r) {
             c->height - BOTTOM, c->height - BOTTOM);
 }
 
-/* Of many points the lowest and the highest of each bucket stay: spikes survive. Returns the number kept. */
+/* Of many points the lowest and the highest of each bucket stay: spikes survive. Returns the number
+ * kept. */
 static size_t decimate(const ChartSeries *s, double *x, double *y) {
     size_t bucket = s->n <= MOST_POINTS ? 1 : (2 * s->n + MOST_POINTS - 1) / MOST_POINTS, n = 0;
     for (size_t b = 0; b < s->n; b += bucket) {
@@ -165,7 +167,7 @@ static void draw(FILE *f, const Frame *r, const ChartSeries *s, const double *x,
 /* Labels from the right edge leftwards, in reading order. */
 static void legend(FILE *f, const Chart *c, const ChartSeries *s, int n_series) {
     double x = c->width - RIGHT;
-    if (n_series < 2 || (c->width < 600 && s[0].style == CHART_FAINT)) return;
+    if (n_series < 2 || (c->width < 600 && n_series < 3 && s[0].style == CHART_FAINT)) return;
     for (int i = n_series - 1; i >= 0; i--) {
         char label[32];
         snprintf(label, sizeof label, "%.28s", s[i].label);
@@ -214,8 +216,8 @@ bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_serie
     Frame r;
     if (!frame(&r, c, series, n_series)) return false;
     int id = serial++;
-    fprintf(f, "<figure class='chart'><svg viewBox='0 0 %d %d' role='img' aria-label='", c->width,
-            c->height);
+    fprintf(f, "<figure class='chart%s%s'><svg viewBox='0 0 %d %d' role='img' aria-label='",
+            c->shown ? " " : "", c->shown ? c->shown : "", c->width, c->height);
     chart_escape(f, c->title);
     fprintf(
         f,

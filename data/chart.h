@@ -1,7 +1,8 @@
-/* chart -- a line chart as inline SVG: axes, ticks, grid, legend; colours come from the page's CSS variables --s0 .. --s5.
+/* chart -- a line chart as inline SVG: axes, ticks, grid, legend; colours come from the page's CSS
+ * variables --s0 .. --s5.
  *
- * The picture stands on its own; beside it goes a small JSON block with the points, from which the page's script shows
- * values under the pointer.
+ * The picture stands on its own; beside it goes a small JSON block with the points, from which the
+ * page's script shows values under the pointer.
  */
 #ifndef DATA_CHART_H
 #define DATA_CHART_H
@@ -26,12 +27,14 @@ typedef struct Chart {
     int width, height; // of the drawing's own coordinates; the page scales it
     bool from_zero;    // the axis begins at 0
     double floor_step; // points before this step do not widen the y axis
+    const char *shown; // another class of the figure, by which the page chooses; NULL: none
 } Chart;
 
-/* Local. Writes <svg> and <script type="application/json">; nothing is drawn when no series has two finite points,
- * false then. */
+/* Local. Writes <svg> and <script type="application/json">; nothing is drawn when no series has two
+ * finite points, false then. */
 bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_series);
-/* Local. Text with & < > " ' escaped for HTML; control characters other than newline and tab become U+FFFD. */
+/* Local. Text with & < > " ' escaped for HTML; control characters other than newline and tab become
+ * U+FFFD. */
 void chart_escape(FILE *f, const char *text);
 /* Pure: 1234567 -> 1.23M, 0.000012 -> 1.2e-05. */
 void chart_number(char *buf, size_t n, double x);

@@ -7,8 +7,10 @@
 #include "data/checkpoint_parts.h"
 #include "data/hf_config.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/piece.h"
 #include "data/safetensors.h"
+#include "data/temporary.h"
 #include "data/weights.h"
 
 /* ---- saving ---- */
@@ -46,8 +48,8 @@ static bool put_model(Build *b, Err *e) {
     return ok;
 }
 
-/* What an optimizer remembers of a tensor: AdamW's moments, and the velocity of the outer loop where there is
- * one. False: no such state. */
+/* What an optimizer remembers of a tensor: AdamW's moments, and the velocity of the outer loop
+ * where there is one. False: no such state. */
 enum { N_STATES = 3 };
 static bool state_of(const Tensor *x, int k, char name[80], PieceHeld *h) {
     static const char *const names[N_STATES] = {"m", "v", "velocity"};
@@ -124,10 +126,12 @@ static bool put_in_place(const char *dir, const char *place, Err *e) {
 static bool begin(Build *b, const char *save_dir, const char *state, Err *e) {
     if (!is_object(state)) return err(e, "the state handed to a checkpoint is no JSON object");
     if (!io_make_dirs(save_dir, e)) return false;
-    steps_clean(save_dir);
-    char *config = hf_config_text(&b->t->config);
-    bool ok = io_make_dir(b->dir, e) && put_text(b, "config.json", config, strlen(config), e);
+    temporary_clean(save_dir, ".step_", false);
+    char *config = hf_config_text(&b->t->config), *ids = hf_generation_text(&b->t->config);
+    bool ok = io_make_dir(b->dir, e) && put_text(b, "config.json", config, strlen(config), e) &&
+              (!ids || put_text(b, "generation_config.json", ids, strlen(ids), e));
     mem_free(config);
+    mem_free(ids);
     return ok;
 }
 
@@ -165,19 +169,10 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
 
 /* ---- loading ---- */
 
-/* Both as "key=value,...": the first pair that differs. */
 static bool check_same_model(const char *path, const Config *saved, const Config *ours, Err *e) {
-    char a[512], b[512];
-    config_print(saved, a, sizeof a);
-    config_print(ours, b, sizeof b);
-    for (char *x = a, *y = b; *x && *y;) {
-        size_t n = strcspn(x, ","), m = strcspn(y, ",");
-        if (n != m || memcmp(x, y, n) != 0)
-            return err(e, "%s is a checkpoint of another model: it has %.*s, this run %.*s", path,
-                       (int)n, x, (int)m, y);
-        x += n + (x[n] == ','), y += m + (y[m] == ',');
-    }
-    return true;
+    char a[64], b[64];
+    return !config_difference(saved, ours, a, b) ||
+           err(e, "%s is a checkpoint of another model: it has %s, this run %s", path, a, b);
 }
 
 /* A run without an outer loop leaves no velocity: it begins at zero, as this one does. */

@@ -1,7 +1,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/mem.h"
 #include "data/checkpoint_parts.h"
 #include "data/io.h"
+#include "data/temporary.h"
 
 /* ---- names ---- */
 
@@ -22,38 +22,11 @@ static int64_t step_of(const char *name) {
     return *end ? -1 : step;
 }
 
-/* "HOST-" of this machine: a process id means nothing elsewhere. */
-static void host_prefix(char *buf, size_t n) {
-    char host[64] = "host";
-    gethostname(host, sizeof host - 1);
-    snprintf(buf, n, "%s-", host);
-}
-
 char *step_build_path(const char *save_dir, int64_t step) {
-    char host[80];
-    host_prefix(host, sizeof host);
-    return mem_printf("%s/.step_%08lld.tmp-%s%ld", save_dir, (long long)step, host, (long)getpid());
-}
-
-/* Removes ".step_*.tmp-HOST-PID" of processes of this machine that are no more, and our own. */
-void steps_clean(const char *save_dir) {
-    char host[80];
-    host_prefix(host, sizeof host);
-    DIR *d = opendir(save_dir);
-    for (struct dirent *x; d && (x = readdir(d));) {
-        const char *tail = strstr(x->d_name, ".tmp-");
-        if (strncmp(x->d_name, ".step_", 6) != 0 || !tail) continue;
-        if (strncmp(tail + 5, host, strlen(host)) != 0) continue;
-        char *end;
-        long pid = strtol(tail + 5 + strlen(host), &end, 10);
-        if (*end) continue;
-        bool alive = pid <= 0 || kill((pid_t)pid, 0) == 0 || errno == EPERM;
-        if (alive && pid != (long)getpid()) continue;
-        char *path = mem_printf("%s/%s", save_dir, x->d_name);
-        if (!io_remove_tree(path, NULL)) warn("cannot remove the left-over %s", path);
-        mem_free(path);
-    }
-    if (d) closedir(d);
+    char *hidden = mem_printf("%s/.step_%08lld", save_dir, (long long)step);
+    char *path = temporary_name(hidden);
+    mem_free(hidden);
+    return path;
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -83,8 +56,9 @@ char *step_path(const char *save_dir, int64_t step) {
 
 /* ---- one run at a time ---- */
 
-/* The file is never removed: who opened it before and locks it after its removal would hold nothing. */
-static bool lock_file(const char *path, int *lock, Err *e) {
+/* The file is never removed: who opened it before and locks it after its removal would hold
+ * nothing. */
+static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e) {
     char who[160] = "", host[64] = "host";
     *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (*lock < 0) return err(e, "cannot create %s: %s", path, strerror(errno));
@@ -93,6 +67,9 @@ static bool lock_file(const char *path, int *lock, Err *e) {
         int n = snprintf(who, sizeof who, "process %ld on %s\n", (long)getpid(), host);
         if (ftruncate(*lock, 0) || pwrite(*lock, who, (size_t)n, 0) != n)
             warn("%s: %s", path, strerror(errno)); // locked all the same, without a name
+        // The holder alone saves here: every temporary is of a run that has ended. Process ids do
+        // not say so, as a killed process that its parent has not yet waited for still has one.
+        temporary_clean(save_dir, ".step_", true);
         return true;
     }
     if (errno != EWOULDBLOCK) {
@@ -110,7 +87,7 @@ static bool lock_file(const char *path, int *lock, Err *e) {
 bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
     char *path = mem_printf("%s/.lock", save_dir);
     *lock = -1;
-    bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(path, lock, e));
+    bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(save_dir, path, lock, e));
     mem_free(path);
     return group_agree(g, mine, e);
 }

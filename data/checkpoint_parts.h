@@ -13,8 +13,8 @@
 
 #define CHECKPOINT_MANIFEST "checkpoint.json"
 
-/* Local. The manifest of a folder, NULL and the reason when it is not sound. Sizes of files are checked,
- * contents are not. */
+/* Local. The manifest of a folder, NULL and the reason when it is not sound. Sizes of files are
+ * checked, contents are not. */
 json_t *manifest_read(const char *path, Err *e);
 /* Collective. The same, as rank 0 finds it. */
 json_t *manifest_share(const char *path, const Group *g, Err *e);
@@ -27,8 +27,6 @@ bool manifest_verify(const char *path, const json_t *m, const Group *g, Err *e);
 /* Local. The folder of a step; and where it is built: a name of this process. Freed by mem_free. */
 char *step_path(const char *save_dir, int64_t step);
 char *step_build_path(const char *save_dir, int64_t step);
-/* Local. Removes what writers left that died on this machine, and this process's own. */
-void steps_clean(const char *save_dir);
 /* Local. Removes old checkpoints as the options say, by way of the name `aside`. */
 void steps_rotate(const char *save_dir, int64_t newest, const CheckpointOptions *o,
                   const char *aside);

@@ -221,7 +221,7 @@ typedef struct Writer {
     const char *thing, *colour, *place, *other_place;
     char *text;
     size_t length, room;
-    bool capital, article; // owed to the next letter
+    bool capital, article; // what the next letter is still to get
 } Writer;
 
 static int draw(Writer *w, int n) {

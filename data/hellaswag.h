@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/die.h"
-#include "data/io.h"
+#include "data/io_map.h"
 
 enum { HELLASWAG_CHOICES = 4 };
 
@@ -53,8 +53,8 @@ int64_t hellaswag_too_long(const HellaSwag *h, int64_t S);
  * when no mean is finite. */
 int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S);
 
-/* Room for the rows of one example, filled by hellaswag_rows; hellaswag_fill hands out row i: ctx is the
- * HellaSwagRows. */
+/* Room for the rows of one example, filled by hellaswag_rows; hellaswag_fill hands out row i: ctx
+ * is the HellaSwagRows. */
 typedef struct HellaSwagRows {
     int32_t *in, *target; // [HELLASWAG_CHOICES, S]
     int64_t S;

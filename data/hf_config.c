@@ -36,6 +36,28 @@ static json_t *llama_json(const Config *c) {
         c->bias, "mlp_bias", c->bias, "attention_dropout", 0.0, "initializer_range", 0.02);
 }
 
+/* Both keys, null where no id is known: the defaults of `transformers` are ids of GPT-2's and
+ * LLaMA's vocabularies. */
+static void put_ids(json_t *root, const Config *c) {
+    static const SpecialIds gpt2 = {.n_eos = 1, .eos = {50256}, .has_bos = true, .bos = 50256};
+    bool known = c->ids.n_eos || c->ids.has_bos;
+    const SpecialIds *x = !known && c->vocab == 50257 ? &gpt2 : &c->ids;
+    json_t *eos = x->n_eos > 1 ? json_array() : x->n_eos ? json_integer(x->eos[0]) : json_null();
+    for (int i = 0; x->n_eos > 1 && i < x->n_eos; i++)
+        json_array_append_new(eos, json_integer(x->eos[i]));
+    json_object_set_new(root, "bos_token_id", x->has_bos ? json_integer(x->bos) : json_null());
+    json_object_set_new(root, "eos_token_id", eos);
+}
+
+char *hf_generation_text(const Config *c) {
+    json_t *root = json_object();
+    put_ids(root, c);
+    char *text = json_dumps(root, JSON_INDENT(2));
+    if (json_is_null(json_object_get(root, "eos_token_id"))) mem_free(text), text = NULL;
+    json_decref(root);
+    return text;
+}
+
 char *hf_config_text(const Config *c) {
     HfKind kind = hf_config_kind(c);
     char ours[512];
@@ -43,10 +65,7 @@ char *hf_config_text(const Config *c) {
     json_t *root = kind == HF_GPT2    ? gpt2_json(c)
                    : kind == HF_LLAMA ? llama_json(c)
                                       : json_pack("{s:s}", "model_type", "train_gpt");
-    // Their defaults are the ids of GPT-2's and LLaMA's own vocabularies, which ours need not be.
-    bool gpt2_ids = kind == HF_GPT2 && c->vocab == 50257;
-    json_object_set_new(root, "bos_token_id", gpt2_ids ? json_integer(50256) : json_null());
-    json_object_set_new(root, "eos_token_id", gpt2_ids ? json_integer(50256) : json_null());
+    put_ids(root, c);
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     json_object_set_new(root, "train_gpt", json_string(ours));
     char *text = json_dumps(root, JSON_INDENT(2));
@@ -133,7 +152,12 @@ static void read_llama(Reader *r, Config *c) {
     c->tied = truth(r, "tie_word_embeddings", false);
     c->bias = truth(r, "attention_bias", false);
     demand_word(r, r->root, "hidden_act", "silu", "swish");
-    demand_truth(r, "mlp_bias", c->bias);
+    bool mlp_bias = truth(r, "mlp_bias", false);
+    if (r->ok && mlp_bias != c->bias)
+        r->ok = err(r->e,
+                    "\"attention_bias\" is %s and \"mlp_bias\" is %s: in this trainer all linear "
+                    "layers have biases or none has",
+                    c->bias ? "true" : "false", mlp_bias ? "true" : "false");
     // Older files have rope_scaling, newer ones rope_parameters with the base inside.
     const json_t *scaling = json_object_get(r->root, "rope_scaling");
     const json_t *rope = json_object_get(r->root, "rope_parameters");
@@ -157,6 +181,41 @@ static void read_own(Reader *r, Config *c) {
         r->ok = config_parse(c, text, r->e);
 }
 
+/* Values of another kind, and ids that the vocabulary does not have, are passed over. */
+static bool read_id(const json_t *x, int64_t vocab, int32_t *id) {
+    bool ok = json_is_integer(x) && json_integer_value(x) >= 0 && json_integer_value(x) < vocab;
+    if (ok) *id = (int32_t)json_integer_value(x);
+    return ok;
+}
+
+static void read_ids(const json_t *root, Config *c) {
+    const json_t *eos = json_object_get(root, "eos_token_id");
+    SpecialIds x = {0};
+    x.has_bos = read_id(json_object_get(root, "bos_token_id"), c->vocab, &x.bos);
+    x.n_eos = read_id(eos, c->vocab, x.eos);
+    for (size_t i = 0; i < json_array_size(eos) && x.n_eos < MAX_EOS; i++)
+        x.n_eos += read_id(json_array_get(eos, i), c->vocab, &x.eos[x.n_eos]);
+    if (x.has_bos) c->ids.has_bos = true, c->ids.bos = x.bos;
+    if (x.n_eos) memcpy(c->ids.eos, x.eos, sizeof x.eos), c->ids.n_eos = x.n_eos;
+}
+
+void hf_ids_parse(const char *text, size_t n, Config *c) {
+    json_t *root = json_loadb(text, n, 0, NULL);
+    read_ids(root, c);
+    json_decref(root);
+}
+
+static void refuse_quantized(Reader *r) {
+    const json_t *q = json_object_get(r->root, "quantization_config");
+    const char *method = json_string_value(json_object_get(q, "quant_method"));
+    if (r->ok && q && !json_is_null(q))
+        r->ok =
+            err(r->e,
+                "\"quantization_config\" (%.60s): the weights are quantized; this trainer reads "
+                "F32, BF16 and F16 values, so take the model that was not quantized",
+                method ? method : "no \"quant_method\"");
+}
+
 bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {
     json_error_t je;
     json_t *root = json_loadb(text, n, 0, &je);
@@ -173,6 +232,8 @@ bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {
         read_own(&r, c);
     else
         r.ok = err(e, "model_type \"%.60s\": only gpt2 and llama can be read", type);
+    refuse_quantized(&r);
+    if (r.ok) read_ids(root, c);
     json_decref(root);
     return r.ok && config_check(c, e);
 }

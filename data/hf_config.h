@@ -23,8 +23,15 @@ typedef enum { HF_GPT2, HF_LLAMA, HF_OWN } HfKind;
 HfKind hf_config_kind(const Config *c);
 /* Local. The text of config.json, freed by mem_free. */
 char *hf_config_text(const Config *c);
+/* Local. The text of generation_config.json, by which generate() of `transformers` knows where to
+ * stop, freed by mem_free; NULL where no id of an end is known. */
+char *hf_generation_text(const Config *c);
+/* Local. Takes the ids of ends and begins out of a generation_config.json, or a config.json; what
+ * is no JSON or has none changes nothing. */
+void hf_ids_parse(const char *text, size_t n, Config *c);
 /* Local, pure. Refuses by name what this trainer would compute differently: another model_type,
- * exact GELU, scaled rotary positions, a head size that is not channels/heads. */
+ * exact GELU, scaled rotary positions, a head size that is not channels/heads, quantized
+ * weights. */
 bool hf_config_parse(const char *text, size_t n, Config *c, Err *e);
 
 #endif

@@ -6,10 +6,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
 
@@ -18,6 +18,7 @@ static _Thread_local struct { // ranks are threads, and one of them fails
     bool kill;
 } inject;
 
+static const double patience = 2;              // seconds for the reader of a FIFO
 enum { BUFFER = 1 << 18, SMALL = BUFFER / 4 }; // larger stretches are written without a copy
 
 int io_inject(int nth, bool kill) {
@@ -42,10 +43,30 @@ static bool fail(Err *e, const char *verb, const char *path) {
     return err(e, "cannot %s %s: %s%s", verb, path, strerror(code), next);
 }
 
+/* A pipe or device, open for writing. The reader of a FIFO may come a moment later, but is not
+ * waited for for ever. */
+static int open_special(const char *path) {
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    for (double end = now_s() + patience; fd < 0 && errno == ENXIO && now_s() < end;) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    }
+    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
 static bool open_file(IoFile *f, const char *path, int flags, Err *e) {
+    struct stat st;
     // Over the file size limit a write shall fail with EFBIG, not end the process without a word.
     signal(SIGXFSZ, SIG_IGN);
-    *f = (IoFile){.fd = injected() ? -1 : open(path, flags | O_RDWR | O_CLOEXEC, 0666)};
+    *f = (IoFile){.fd = io_stdout(path)};
+    f->special = f->fd >= 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
+    if (f->fd < 0)
+        f->fd = injected()   ? -1
+                : f->special ? open_special(path)
+                             : open(path, flags | O_RDWR | O_CLOEXEC, 0666);
+    if (f->fd < 0 && errno == ENXIO && f->special)
+        return err(e, "cannot write %s: no process reads this pipe; start its reader first", path);
     if (f->fd < 0) return fail(e, flags & O_CREAT ? "create" : "open", path);
     f->path = mem_strdup(path);
     f->in_order = true;
@@ -63,6 +84,7 @@ bool io_join(IoFile *f, const char *path, Err *e) {
 }
 
 bool io_resize(IoFile *f, uint64_t n_bytes, Err *e) {
+    if (f->special) return err(e, "%s is no regular file", f->path);
     if (injected() || ftruncate(f->fd, (off_t)n_bytes)) return fail(e, "write", f->path);
     f->n_bytes = n_bytes;
     return true;
@@ -70,10 +92,15 @@ bool io_resize(IoFile *f, uint64_t n_bytes, Err *e) {
 
 static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e) {
     f->in_order = f->in_order && at == f->crc_end && !f->guest;
+    if (f->special && !f->in_order)
+        return err(e, "%s is no regular file, and what is written does not follow the last bytes",
+                   f->path);
     f->crc_end = at + n;
     if (f->in_order) f->crc = crc32c(f->crc, s, n);
     while (n > 0) {
-        ssize_t done = injected() ? -1 : pwrite(f->fd, s, n, (off_t)at);
+        ssize_t done = injected()   ? -1
+                       : f->special ? write(f->fd, s, n)
+                                    : pwrite(f->fd, s, n, (off_t)at);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return fail(e, "write", f->path);
         s += done, at += (uint64_t)done, n -= (size_t)done;
@@ -129,7 +156,7 @@ bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e) {
     bool ok = flush(f, e);
     bool known = f->in_order && f->crc_end == f->n_bytes;
     if (ok && crc && !known) ok = checksum(f->fd, f->path, 0, f->n_bytes, &f->crc, e);
-    if (ok && (injected() || fsync(f->fd))) ok = fail(e, "write", f->path);
+    if (ok && !f->special && (injected() || fsync(f->fd))) ok = fail(e, "write", f->path);
     if (!ok) {
         io_abandon(f);
         return false;
@@ -151,10 +178,29 @@ bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e) {
 
 void io_abandon(IoFile *f) {
     if (f->fd >= 0) close(f->fd);
-    if (f->path && !f->guest) unlink(f->path);
+    if (f->path && !f->guest && !f->special) unlink(f->path);
     mem_free(f->path);
     mem_free(f->buffer);
     *f = (IoFile){.fd = -1};
+}
+
+bool io_sample(const char *path, uint64_t *n_bytes, uint32_t *crc, Err *e) {
+    enum { BLOCKS = 16, BLOCK = 4096 };
+    char block[BLOCK];
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is refused, not waited for
+    bool ok = fd >= 0 && fstat(fd, &st) == 0;
+    if (!ok) fail(e, "open", path);
+    if (ok && !S_ISREG(st.st_mode)) ok = err(e, "%s is not a regular file", path);
+    *n_bytes = ok ? (uint64_t)st.st_size : 0, *crc = 0;
+    uint64_t last = *n_bytes > BLOCK ? *n_bytes - BLOCK : 0; // where the last block begins
+    for (int i = 0; ok && i < BLOCKS && (i == 0 || last > 0); i++) {
+        ssize_t n = pread(fd, block, BLOCK, (off_t)(last * (uint64_t)i / (BLOCKS - 1)));
+        ok = n >= 0 || fail(e, "read", path);
+        if (ok) *crc = crc32c(*crc, block, (size_t)n);
+    }
+    if (fd >= 0) close(fd);
+    return ok;
 }
 
 bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err *e) {
@@ -165,62 +211,6 @@ bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err
         return false;
     }
     return io_finish(&f, NULL, crc, e);
-}
-
-bool io_map(IoMap *m, const char *path, Err *e) {
-    struct stat st;
-    // O_NONBLOCK: to open a pipe must not wait for its writer
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st)) {
-        fail(e, "open", path);
-        if (fd >= 0) close(fd);
-        return false;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        close(fd);
-        if (S_ISDIR(st.st_mode)) return err(e, "%s is a folder; name a file in it", path);
-        return err(e, "%s is not a regular file; copy it to one", path);
-    }
-    *m = (IoMap){.p = (const uint8_t *)"", .n = (size_t)st.st_size};
-    if (m->n > 0) {
-        void *p = mmap(NULL, m->n, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            fail(e, "map", path);
-            close(fd);
-            *m = (IoMap){0};
-            return false;
-        }
-        m->p = p;
-    }
-    close(fd);
-    m->path = mem_strdup(path);
-    return true;
-}
-
-IoMap io_open(const char *path) {
-    IoMap m;
-    Err e;
-    if (!io_map(&m, path, &e)) die_user("%s", e.text);
-    return m;
-}
-
-void io_prefetch(const void *p, size_t n) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
-    union {
-        const uint8_t *in;
-        void *out;
-    } start = {(const uint8_t *)p - before};
-    madvise(start.out, n + before, MADV_WILLNEED);
-}
-
-void io_unmap(IoMap *m) {
-    union {
-        const uint8_t *in;
-        void *out;
-    } p = {m->p}; // munmap takes what mmap gave, without const
-    if (m->n > 0) munmap(p.out, m->n);
-    mem_free(m->path);
-    *m = (IoMap){0};
 }
 
 bool io_make_dir(const char *path, Err *e) {
@@ -284,18 +274,6 @@ bool io_exists(const char *path) {
     return stat(path, &st) == 0;
 }
 
-bool io_can_write(const char *path, Err *e) {
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return err(e, "%s is a folder: name a file", path);
-    char *beside = mem_printf("%s.try-%ld", path, (long)getpid());
-    IoFile f;
-    bool ok = io_create(&f, beside, e);
-    if (ok) io_abandon(&f);
-    mem_free(beside);
-    return ok;
-}
-
 static int kept = -1;
 
 void io_keep_stdout(void) {
@@ -307,9 +285,4 @@ void io_keep_stdout(void) {
 
 int io_stdout(const char *path) {
     return strcmp(path, "-") == 0 && kept >= 0 ? fcntl(kept, F_DUPFD_CLOEXEC, 3) : -1;
-}
-
-FILE *io_fopen(const char *path) {
-    int fd = io_stdout(path);
-    return fd < 0 ? fopen(path, "we") : fdopen(fd, "w");
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <sys/types.h>
 
 #include "base/die.h"
 
@@ -22,19 +22,24 @@ typedef struct IoFile {
     uint32_t crc;         // of [0, crc_end) while writes came in order
     uint64_t crc_end;     // end of the last write
     bool in_order, guest; // guest: another rank made the file
+    bool special;         // a pipe or a device: written front to back, never cut or removed
     uint8_t *buffer;      // neighbours, on their way to one write at buffer_at
     uint64_t buffer_at;
     size_t used;
 } IoFile;
 
 /* Local. Creates (or empties) a file for writing. After success exactly one of io_finish and
- * io_abandon follows. */
+ * io_abandon follows. A pipe, a device and "-" (the standard output that io_keep_stdout kept) are
+ * opened as they are; io_put fails on them where it does not follow the last one. A FIFO that
+ * nobody reads for two seconds is an error. */
 bool io_create(IoFile *f, const char *path, Err *e);
-/* Local. The same for a file that another rank has created: io_finish and io_abandon leave it in place. */
+/* Local. The same for a file that another rank has created: io_finish and io_abandon leave it in
+ * place. */
 bool io_join(IoFile *f, const char *path, Err *e);
 /* Local. Makes the file n_bytes long; what is never put stays zero. */
 bool io_resize(IoFile *f, uint64_t n_bytes, Err *e);
-/* Local. Writes n bytes at offset `at`: at once, or, a small stretch, together with those that follow on it. */
+/* Local. Writes n bytes at offset `at`: at once, or, a small stretch, together with those that
+ * follow on it. */
 bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e);
 /* Local. Syncs and closes; size and CRC-32C of the whole file to n_bytes and crc (either may be
  * NULL). A file that was not written from front to back is read back for its checksum. On failure
@@ -44,23 +49,11 @@ bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e);
 void io_abandon(IoFile *f);
 /* Local. CRC-32C of n bytes from offset `at` of a file that has as many. */
 bool io_checksum(const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e);
+/* Local. Size of a file, and CRC-32C of 16 blocks of 4 KiB spread evenly from its first byte to its
+ * last: two files of another origin differ in it. Takes less than a millisecond. */
+bool io_sample(const char *path, uint64_t *n_bytes, uint32_t *crc, Err *e);
 /* Local. A whole small file in one go: create, put, finish. */
 bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err *e);
-
-/* A file mapped for reading; n == 0 maps nothing and p is not NULL. */
-typedef struct IoMap {
-    const uint8_t *p;
-    size_t n;
-    char *path;
-} IoMap;
-
-/* Local. Refuses what is not a regular file. Unmapped by io_unmap (of a zero IoMap: nothing). */
-bool io_map(IoMap *m, const char *path, Err *e);
-void io_unmap(IoMap *m);
-/* Local. io_map that dies. */
-IoMap io_open(const char *path);
-/* Local. Asks the system to read n bytes at p, inside some map, in the background. Advice: it cannot fail. */
-void io_prefetch(const void *p, size_t n);
 
 /* Local. The folder and its missing parents, durably; and one folder that must be new. */
 bool io_make_dirs(const char *path, Err *e);
@@ -74,20 +67,16 @@ bool io_sync_dir(const char *path, Err *e);
  */
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
-/* Local. Could a file be written here at the end of a long run? Tried with a name beside it, which goes again. */
-bool io_can_write(const char *path, Err *e);
 
-/* Local. "-" as the name of an output is the standard output, which from here on holds nothing else: what is printed for people
- * goes to the standard error. Before anything is printed. */
+/* Local. "-" as the name of an output is the standard output, which from here on holds nothing
+ * else: what is printed for people goes to the standard error. Before anything is printed. */
 void io_keep_stdout(void);
 /* Local. A descriptor of it for "-" (close), -1 for other names, or where it was not kept. */
 int io_stdout(const char *path);
-/* Local. fopen(path, "w") that knows "-"; NULL with errno. */
-FILE *io_fopen(const char *path);
 
-/* For tests. The nth (1 = next) call of this thread that changes the disk fails with "No space left on device",
- * or, with kill, ends the process as kill -9 would. 0 switches it off. Returns how many such calls
- * were made since the last io_inject. */
+/* For tests. The nth (1 = next) call of this thread that changes the disk fails with "No space left
+ * on device", or, with kill, ends the process as kill -9 would. 0 switches it off. Returns how many
+ * such calls were made since the last io_inject. */
 int io_inject(int nth, bool kill);
 
 #endif

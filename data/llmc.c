@@ -7,7 +7,9 @@
 #include "base/simd.h"
 #include "data/hf_config.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/io_share.h"
+#include "data/output.h"
 #include "data/piece.h"
 
 enum {
@@ -122,7 +124,8 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     return true;
 }
 
-/* Tensor k of layer l of a file, as an array without a name: its place, and what this rank holds of it. */
+/* Tensor k of layer l of a file, as an array without a name: its place, and what this rank holds of
+ * it. */
 static SafeTensor place(const Config *c, int version, int k, int l) {
     LlmcTensor x = llmc_tensor(c, k);
     uint64_t width = version == LLMC_FP32 ? 4 : 2;
@@ -230,20 +233,20 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
                       (int32_t)c->seq,      (int32_t)c->vocab,
                       (int32_t)c->layers,   (int32_t)c->heads,
                       (int32_t)c->channels, (int32_t)padded_vocab(c->vocab)};
-    char *temporary = mem_printf("%s.tmp", path);
     IoFile f;
+    Output out = {0};
     uint64_t width = version == LLMC_FP32 ? 4 : 2;
     bool first = g->rank == 0;
-    bool ok = io_share(&f, temporary, HEADER_BYTES + (uint64_t)all_elements(c) * width, g, e);
+    bool ok = group_agree(g, !first || output_open_regular(&out, path, e), e);
+    char *part = group_share_text(g, out.part);
+    ok = ok && io_share(&f, part, HEADER_BYTES + (uint64_t)all_elements(c) * width, g, e);
     if (ok) {
         bool put = (!first || io_put(&f, 0, h, sizeof h, e)) && put_tensors(&f, t, version, e);
         ok = io_share_finish(&f, put, g, NULL, e);
     }
-    if (ok && !group_agree(g, !first || io_rename(temporary, path, e), e)) {
-        if (first) io_remove_tree(temporary, NULL);
-        ok = false;
-    }
+    ok = ok && group_agree(g, !first || output_commit(&out, e), e);
+    output_abandon(&out);
     if (!ok) group_barrier(g); // what was begun is removed before any rank ends the program
-    mem_free(temporary);
+    mem_free(part);
     return ok;
 }

@@ -11,8 +11,8 @@
  *   attprojw[L,C,C]          attprojb[L,C]     ln2w[L,C]       ln2b[L,C]
  *   fcw[L,4C,C]  fcb[L,4C]   fcprojw[L,C,4C]   fcprojb[L,C]    lnfw[C]       lnfb[C]
  *
- * Vp is V rounded up to 128, the rows from V on are zero; matrices are [out, in], ours are [in, out].
- * Source: github.com/karpathy/llm.c, train_gpt2.py (write_model, write_state).
+ * Vp is V rounded up to 128, the rows from V on are zero; matrices are [out, in], ours are [in,
+ * out]. Source: github.com/karpathy/llm.c, train_gpt2.py (write_model, write_state).
  */
 #ifndef DATA_LLMC_H
 #define DATA_LLMC_H
@@ -37,7 +37,8 @@ typedef struct LlmcModel {
 /* Local, pure. Checks magic, version and that the file has exactly the bytes its header promises.
  */
 bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e);
-/* Local. Fills what this rank holds of every param of the table, whose config must be the model's. */
+/* Local. Fills what this rank holds of every param of the table, whose config must be the
+ * model's. */
 void llmc_model_read(const LlmcModel *m, const TensorTable *t);
 
 typedef struct LlmcState {
@@ -69,8 +70,8 @@ bool llmc_model_config(const char *path, Config *c, Err *e);
 bool llmc_model_load(const char *path, const TensorTable *t, Err *e);
 /* Pure. Whether the format can hold such a model; if not, what it lacks. */
 bool llmc_model_fits(const Config *c, Err *e);
-/* Collective. Writes every param to a temporary name, synced, then renamed. Refuses a model that the
- * format cannot hold: other than GPT-2's shape, ffn other than 4C, untied, eps other than 1e-5.
+/* Collective. Writes every param to a temporary name, synced, then renamed. Refuses a model that
+ * the format cannot hold: other than GPT-2's shape, ffn other than 4C, untied, eps other than 1e-5.
  * version is LLMC_FP32 or LLMC_BF16. */
 bool llmc_model_save(const char *path, const TensorTable *t, int version, const Group *g, Err *e);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/io.h"
+#include "data/output.h"
 
 /* Cuts the file of `size` bytes to what stays and moves to its end. */
 static void cut(LogFile *f, int64_t size, int64_t step, LogKeep *keep) {
@@ -19,8 +21,12 @@ static void cut(LogFile *f, int64_t size, int64_t step, LogKeep *keep) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, f->fd, 0);
         if (p == MAP_FAILED)
             die_user("cannot read %s to continue it: %s", f->path, strerror(errno));
-        f->size = (int64_t)keep(p, (size_t)size, step);
+        f->size = keep(p, (size_t)size, step);
         munmap(p, (size_t)size);
+        if (f->size < 0)
+            die_user("%s holds something else than the records of a run: it is not continued; name "
+                     "another file",
+                     f->path);
     }
     if (f->size < size && ftruncate(f->fd, f->size))
         die_user("cannot cut %s back to step %lld: %s", f->path, (long long)step, strerror(errno));
@@ -28,52 +34,84 @@ static void cut(LogFile *f, int64_t size, int64_t step, LogKeep *keep) {
         die_user("cannot seek in %s: %s", f->path, strerror(errno));
 }
 
+/* An older file, which a new run begins again, becomes PATH.old. */
+static void set_aside(const char *path) {
+    char *old = mem_printf("%s.old", path);
+    if (rename(path, old)) die_user("cannot rename %s to %s: %s", path, old, strerror(errno));
+    mem_free(old);
+}
+
+/* A FIFO is opened for reading, too: then neither the opening waits for a reader nor a record that
+ * nobody reads ends the program. Without O_NONBLOCK a write would wait as soon as the pipe is
+ * full. */
+static int open_how(const struct stat *st) {
+    if (S_ISREG(st->st_mode)) return O_RDWR | O_CREAT;
+    return S_ISFIFO(st->st_mode) ? O_RDWR | O_NONBLOCK : O_WRONLY | O_NONBLOCK;
+}
+
 void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *keep) {
     *f = (LogFile){.fd = -1};
     if (!path || !path[0]) return;
-    struct stat st;
+    struct stat st = {.st_mode = S_IFREG};
+    Output out;
+    Err e;
     f->fd = io_stdout(path);
     if (f->fd >= 0) {
         f->path = mem_strdup("the standard output");
         return;
     }
-    bool is_there = stat(path, &st) == 0;
-    f->path = mem_strdup(path);
-    f->regular = !is_there || S_ISREG(st.st_mode);
-    if (is_there && f->regular && resume_step <= 0 && st.st_size > 0) {
-        char *old = mem_printf("%s.old", path);
-        if (rename(path, old)) die_user("cannot rename %s to %s: %s", path, old, strerror(errno));
-        mem_free(old);
-    }
-    int how = f->regular ? O_RDWR | O_CREAT : O_WRONLY;
-    f->fd = open(path, how | O_CLOEXEC, 0666);
+    if (!output_open(&out, path, &e)) die_user("%s", e.text);
+    bool is_there = stat(out.path, &st) == 0;
+    bool again = is_there && S_ISREG(st.st_mode) && resume_step <= 0 && st.st_size > 0;
+    f->path = mem_strdup(out.path);
+    f->regular = S_ISREG(st.st_mode);
+    if (again && !out.in_place) set_aside(f->path);
+    output_abandon(&out);
+    f->fd = open(f->path, open_how(&st) | O_CLOEXEC, 0666);
     if (f->fd < 0)
         die_user("cannot write the log %s: %s; name a file in a folder that exists", path,
                  strerror(errno));
+    if (again && fchmod(f->fd, st.st_mode & 0777)) warn("%s: %s", f->path, strerror(errno));
+    f->fifo = S_ISFIFO(st.st_mode);
+    if (!f->regular && !f->fifo) fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_NONBLOCK);
     if (!f->regular) return;
     if (fstat(f->fd, &st)) die_user("cannot read the size of %s: %s", path, strerror(errno));
     cut(f, st.st_size, resume_step, keep);
 }
 
-void logfile_write(LogFile *f, const void *p, size_t n) {
-    if (f->fd < 0) return;
-    const char *c = p;
-    size_t done = 0;
-    int why = 0;
-    while (done < n && !why) {
-        ssize_t w = write(f->fd, c + done, n - done);
-        if (w < 0 && errno != EINTR) why = errno;
-        if (w > 0) done += (size_t)w;
+/* How long a record waits for the reader of a FIFO. Once one was lost, the next ones do not
+ * wait. */
+enum { PATIENCE_MS = 1000 };
+
+/* 0, or why not all of it could be written; *done bytes were. */
+static int write_all(const LogFile *f, const char *p, size_t n, size_t *done) {
+    *done = 0;
+    while (*done < n) {
+        ssize_t w = write(f->fd, p + *done, n - *done);
+        if (w > 0) *done += (size_t)w;
+        if (w >= 0 || errno == EINTR) continue;
+        if (errno != EAGAIN) return errno;
+        struct pollfd room = {.fd = f->fd, .events = POLLOUT};
+        if (f->lost || poll(&room, 1, PATIENCE_MS) == 0) return EAGAIN;
     }
+    return 0;
+}
+
+void logfile_write(LogFile *f, const void *p, size_t n) {
+    size_t done;
+    if (f->fd < 0) return;
+    if (f->torn && write_all(f, "\n", 1, &done) == 0) f->torn = false;
+    int why = write_all(f, p, n, &done);
     if (!why) {
         f->size += (int64_t)n;
         return;
     }
     if (f->regular && (ftruncate(f->fd, f->size) || lseek(f->fd, f->size, SEEK_SET) < 0))
-        f->regular = false; // a torn record stays in the middle: readers skip it
+        f->regular = false;
+    f->torn = f->torn || (!f->regular && done > 0); // stays in the middle: readers skip it
     if (f->lost++ == 0)
         warn("cannot write to %s: %s; training goes on and later records are tried again", f->path,
-             strerror(why));
+             why == EAGAIN ? "the pipe is full and nobody reads it" : strerror(why));
 }
 
 void logfile_sync(LogFile *f) {

@@ -1,6 +1,5 @@
 #include "data/machine.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -31,13 +30,6 @@ void machine_cpu(char *buf, size_t n) {
     }
     fclose(f);
     utf8_mend(buf);
-}
-
-int machine_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
 }
 
 void machine_time(char *buf, size_t n) {

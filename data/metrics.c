@@ -88,6 +88,7 @@ static json_t *option_value(const Opt *o) {
     case OPT_BOOL:
         return json_boolean(*(bool *)o->at);
     case OPT_STR:
+    case OPT_CONFIG:
         return clean_string(*(const char **)o->at);
     case OPT_CHOICE: {
         char text[64];
@@ -122,7 +123,7 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     json_object_set_new(run, "host", clean_string(text));
     machine_cpu(text, sizeof text);
     json_object_set_new(run, "cpu", clean_string(text));
-    add_int(run, "cores", machine_cores());
+    if (r->cores) add_int(run, "cores", r->cores);
     if (r->threads) add_int(run, "threads", r->threads);
     if (r->ranks) add_int(run, "ranks", r->ranks);
     if (r->layout) json_object_set_new(run, "layout", json_string(r->layout));
@@ -190,14 +191,22 @@ static bool llmc_is_later(const char *line, size_t n, int64_t step) {
     return x + train > step;
 }
 
-size_t metrics_keep_json(const char *p, size_t n, int64_t step) {
-    return keep_lines(p, n, step, json_is_later);
+/* Does a file begin as those records do? A first line that was cut off counts as far as it goes. */
+static bool begins(const char *p, size_t n, const char *with) {
+    size_t m = strlen(with);
+    return memcmp(p, with, n < m ? n : m) == 0;
 }
-size_t metrics_keep_csv(const char *p, size_t n, int64_t step) {
-    return keep_lines(p, n, step, csv_is_later);
+
+int64_t metrics_keep_json(const char *p, size_t n, int64_t step) {
+    return begins(p, n, "{\"run\":") || begins(p, n, "{\"step\":")
+               ? (int64_t)keep_lines(p, n, step, json_is_later)
+               : -1;
 }
-size_t metrics_keep_llmc(const char *p, size_t n, int64_t step) {
-    return keep_lines(p, n, step, llmc_is_later);
+int64_t metrics_keep_csv(const char *p, size_t n, int64_t step) {
+    return begins(p, n, "step,") ? (int64_t)keep_lines(p, n, step, csv_is_later) : -1;
+}
+int64_t metrics_keep_llmc(const char *p, size_t n, int64_t step) {
+    return begins(p, n, "s:") ? (int64_t)keep_lines(p, n, step, llmc_is_later) : -1;
 }
 
 /* --- opening, and the records --- */

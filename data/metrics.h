@@ -1,18 +1,17 @@
 /* metrics -- the records of a run: one stream of numbers, written in up to four formats.
  *
- *     --json FILE         one JSON object per line, full precision (17 digits): the format the
- * other tools read
- *                           {"run":{"model":...,"options":{...}}}              first, and once more
- * after each resume
- *                           {"step":1,"loss":...,"norm":...,"lr":...,"ms":...,"tokens_per_s":...,"tokens":...}
+ *     --json FILE         one JSON object per line, full precision (17 digits): the format that the
+ *                         other tools read
+ *                           {"run":{"model":...,"options":{...}}}   first, and after each resume
+ *                           {"step":1,"loss":...,"norm":...,"lr":...,"ms":...,"tokens":...,...}
  *                           {"step":10,"val_loss":...}   {"step":10,"sample":"..."}
  *                         NaN and infinity are null, and named:
- * "loss":null,"nonfinite":{"loss":"nan"}
+ *                           "loss":null,"nonfinite":{"loss":"nan"}
  *     --csv FILE          a header line, then a row per step or evaluation; what a row does not
- * have stays empty
+ *                         have stays empty
  *     --tensorboard DIR   events.out.tfevents.*: scalars train/loss, val/loss, ...; samples as text
- *     --llmc-log FILE     llm.c's main.log: s:40 trl:6.5000 lr:0.000600 norm:1.20 / s:40 tel:6.4 /
- * s:40 eval:0.29; its steps count from 0
+ *     --llmc-log FILE     llm.c's main.log, whose steps count from 0:
+ *                           s:40 trl:6.5000 lr:0.000600 norm:1.20 / s:40 tel:6.4 / s:40 eval:0.29
  *
  * A step counts from 1 and names the update that it made; an evaluation at step n is of the
  * parameters after update n (0: before the first). Each record is one write: a killed run leaves
@@ -41,14 +40,15 @@ typedef struct MetricsFiles {
     const char *json, *csv, *tensorboard, *llmc_log;
 } MetricsFiles;
 
-/* What is known of the run besides its options; 0 or NULL is unknown. Host, processor, cores,
- * commit and time are found. */
+/* What is known of the run besides its options; 0 or NULL is unknown. Host, processor, commit and
+ * time are found. */
 typedef struct RunRecord {
     const Opt *options;  // the table, with the values of this run
     const char *model;   // config_print's text
     const char *kernels; // instruction set in use, or "cuda"
     const char *device;  // the GPU's name; NULL: none is used
     int64_t parameters, tokens_per_step, steps;
+    int cores;           // that the ranks on this host may use together
     int threads, ranks;  // threads of a rank
     const char *layout;  // SPEC of the mesh
     const char *overlap; // its words
@@ -86,9 +86,10 @@ void metrics_sync(Metrics *m);
 /* Local. Closes; one warning per file from which records were lost. NULL is fine. */
 void metrics_close(Metrics *m);
 
-/* Pure: how many of the n bytes of an older file stay when a run resumes at `step`. */
-size_t metrics_keep_json(const char *p, size_t n, int64_t step);
-size_t metrics_keep_csv(const char *p, size_t n, int64_t step);
-size_t metrics_keep_llmc(const char *p, size_t n, int64_t step);
+/* Pure: how many of the n bytes of an older file stay when a run resumes at `step`; -1: it holds
+ * something else. */
+int64_t metrics_keep_json(const char *p, size_t n, int64_t step);
+int64_t metrics_keep_csv(const char *p, size_t n, int64_t step);
+int64_t metrics_keep_llmc(const char *p, size_t n, int64_t step);
 
 #endif

@@ -66,7 +66,8 @@ static bool rows_next(Rows *i, Stretch *s) {
 /* Tiles of 16 columns: 16 streams in step, each line of memory touched once. */
 enum { TILE = 16 };
 
-/* Columns [col, col + n) of a rectangle, counted in it, and a panel[n, rect->rows] for their transpose. */
+/* Columns [col, col + n) of a rectangle, counted in it, and a panel[n, rect->rows] for their
+ * transpose. */
 typedef struct Tile {
     const PieceHeld *held;
     const TensorRect *rect;
@@ -74,7 +75,8 @@ typedef struct Tile {
     float *panel;
 } Tile;
 
-/* Column j of the tile: its rows [*begin, *end) of the rectangle are in this rank's part, which is flat. */
+/* Column j of the tile: its rows [*begin, *end) of the rectangle are in this rank's part, which is
+ * flat. */
 static void stored_rows(const Tile *x, int64_t j, int64_t *begin, int64_t *end) {
     const Tensor *t = x->held->tensor;
     int64_t at = x->rect->at + x->col + j, step = t->local_cols, up = step - 1;

@@ -8,9 +8,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
-#include "data/machine.h"
 
 enum { STAYING_LINES = 20, LINE = 512 };
 static const double REDRAW_S = 0.05; // a terminal over a slow line must not hold up fast steps
@@ -26,6 +26,8 @@ struct Progress {
     double weight;           // 1 - DECAY^(values averaged)
 };
 
+static bool bar_allowed = true;
+static int64_t line_every;
 static Progress *wiped; // whose bar warn() and die() wipe
 
 static void wipe(void) {
@@ -98,11 +100,15 @@ void progress_wait_bar(char *buf, size_t n, int width, const char *what, double 
     put_bar(buf, n, width, seconds / most, text);
 }
 
+void progress_set(bool bar, int64_t every) {
+    bar_allowed = bar, line_every = every;
+}
+
 Progress *progress_open(FILE *f, int64_t steps) {
     Progress *p = mem_calloc(1, sizeof *p);
     const char *term = getenv("TERM");
     p->f = f, p->steps = steps, p->drawn = -INFINITY;
-    p->is_terminal = isatty(fileno(f)) && !(term && strcmp(term, "dumb") == 0);
+    p->is_terminal = bar_allowed && isatty(fileno(f)) && !(term && strcmp(term, "dumb") == 0);
     if (p->is_terminal) {
         wiped = p;
         die_set_wipe(wipe);
@@ -110,10 +116,10 @@ Progress *progress_open(FILE *f, int64_t steps) {
     return p;
 }
 
-/* Should a line of this step stay on the terminal? The first, the last, and each twentieth of the
- * run. */
+/* Should a line of this step stay? The first, the last, and each so many. */
 static bool stays(const Progress *p, int64_t step) {
-    int64_t every = p->steps / STAYING_LINES > 0 ? p->steps / STAYING_LINES : 1;
+    int64_t every = line_every ? line_every : p->is_terminal ? p->steps / STAYING_LINES : 1;
+    if (every < 1) every = 1;
     return p->seen == 1 || step == p->steps || step % every == 0;
 }
 
@@ -128,14 +134,15 @@ void progress_step(Progress *p, const StepRecord *s) {
     }
     double eta_s = (double)(p->steps - s->step) * ms / 1000;
     progress_line(line, sizeof line, s, p->steps, tokens_per_s, eta_s);
+    bool stay = stays(p, s->step);
     if (!p->is_terminal) {
+        if (!stay) return;
         fprintf(p->f, "%s\n", line);
     } else {
-        bool stay = stays(p, s->step);
         if (stay) fprintf(p->f, "\r\033[K%s\n", line);
         bool last = s->step >= p->steps;
-        if (!last && !stay && fabs(machine_clock() - p->drawn) < REDRAW_S) return;
-        p->drawn = machine_clock();
+        if (!last && !stay && fabs(now_s() - p->drawn) < REDRAW_S) return;
+        p->drawn = now_s();
         // one column stays free: a full line would wrap, and the next redraw would leave a trail
         progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
         fprintf(p->f, "\r\033[K%s", last ? "" : line);
@@ -145,8 +152,8 @@ void progress_step(Progress *p, const StepRecord *s) {
 
 void progress_wait(Progress *p, const char *what, double seconds, double most) {
     char line[LINE];
-    if (!p->is_terminal || fabs(machine_clock() - p->drawn) < REDRAW_S) return;
-    p->drawn = machine_clock();
+    if (!p->is_terminal || fabs(now_s() - p->drawn) < REDRAW_S) return;
+    p->drawn = now_s();
     progress_wait_bar(line, sizeof line, columns(p->f) - 1, what, seconds, most);
     fprintf(p->f, "\r\033[K%s", line);
     fflush(p->f);

@@ -1,6 +1,6 @@
 /* progress -- what a person sees while the trainer runs.
  *
- * Into a file or pipe, a line per step:
+ * Into a file or pipe, a line per step, or for every so many steps and the last one:
  *
  *     step   40/18865 | loss 6.500000 (+0.12z) | norm 1.2000 (-0.30z) | lr 1.00e-05 | 220.10 ms
  * | 61.3% peak | 178000 tok/s | ETA 3:20
@@ -20,6 +20,7 @@
 #ifndef DATA_PROGRESS_H
 #define DATA_PROGRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -27,6 +28,9 @@
 
 typedef struct Progress Progress;
 
+/* Local, before progress_open: may there be a bar? And steps between lines that stay; 0: every step
+ * in a file, every twentieth of the run on a terminal. */
+void progress_set(bool bar, int64_t every);
 /* Local. Writes to f (stdout). The bar is used when f is a terminal and the environment does not
  * say TERM=dumb. */
 Progress *progress_open(FILE *f, int64_t steps);
@@ -34,10 +38,11 @@ void progress_step(Progress *p, const StepRecord *s);
 /* Local. Lines of other things (losses, samples, saved checkpoints): printed as they are, above the
  * bar. */
 void progress_note(Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Local. Something other than steps takes so many seconds of `most`: a bar on a terminal, nothing elsewhere. */
+/* Local. Something other than steps takes so many seconds of `most`: a bar on a terminal, nothing
+ * elsewhere. */
 void progress_wait(Progress *p, const char *what, double seconds, double most);
-/* Local. A part of something other than steps is done, after so many seconds: from the second one on a bar on a terminal,
- * elsewhere a line every ten. */
+/* Local. A part of something other than steps is done, after so many seconds: from the second one
+ * on a bar on a terminal, elsewhere a line every ten. */
 void progress_part(Progress *p, const char *what, double done, double seconds);
 /* Local. Wipes the bar and frees. NULL is fine. */
 void progress_close(Progress *p);

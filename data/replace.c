@@ -1,97 +1,96 @@
 #include "data/replace.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/claim.h"
 #include "base/mem.h"
 #include "data/io.h"
+#include "data/output.h"
 
 struct Replace {
-    char *path, *temp;
+    const char *what; // of messages: "--svg", or ""
+    Output out;
     IoFile file;
-    uint8_t
-        *buffer; // BUFFER bytes, used of which are not yet written; NULL when the file is finished
-    size_t used;
+    bool finished;
     Replace *next; // list of all that are open
 };
 
-enum { BUFFER = 1 << 20 };
 static Replace *open_ones;
 
 void replace_abandon_all(int status) {
     (void)status;
-    for (Replace *r = open_ones; r; r = r->next) unlink(r->temp);
+    for (Replace *r = open_ones; r; r = r->next)
+        if (r->out.part && !r->out.in_place) unlink(r->out.part);
 }
 
-static void check(bool ok, const Err *e) {
+static void check(const Replace *r, bool ok, const Err *e) {
     if (ok) return;
     replace_abandon_all(0);
     open_ones = NULL;
-    die_user("%s; no file was left half-written", e->text);
+    die_user("%s%s%s; no file was left half-written", r->what, *r->what ? ": " : "", e->text);
 }
 
-Replace *replace_open(const char *path) {
+static Replace *begin(const char *what, const char *path, bool regular) {
     Err e;
     Replace *r = mem_calloc(1, sizeof *r);
-    r->path = mem_strdup(path);
-    r->temp = mem_printf("%s.%d.tmp", path, (int)getpid());
-    r->buffer = mem_alloc(BUFFER);
+    r->what = what;
+    check(r, (regular ? output_open_regular : output_open)(&r->out, path, &e), &e);
+    if (!*what) { // what has a name was claimed by it, before inputs were opened
+        check(r, claim_output("the output", r->out.path, &e), &e);
+        claim_output_end("the output");
+    }
     r->next = open_ones;
-    open_ones = r; // first, so that a signal finds the file
-    check(io_create(&r->file, r->temp, &e), &e);
+    open_ones = r; // before the file exists, so that a signal finds it
+    check(r, io_create(&r->file, r->out.part, &e), &e);
     return r;
 }
 
-static void flush(Replace *r) {
-    Err e;
-    check(io_put(&r->file, r->file.n_bytes, r->buffer, r->used, &e), &e);
-    r->used = 0;
+Replace *replace_open(const char *path) {
+    return begin("", path, false);
+}
+
+Replace *replace_open_regular(const char *path) {
+    return begin("", path, true);
 }
 
 void replace_write(Replace *r, const void *p, size_t n) {
-    const uint8_t *from = p;
-    while (n) {
-        size_t room = BUFFER - r->used, now = n < room ? n : room;
-        memcpy(r->buffer + r->used, from, now);
-        r->used += now;
-        from += now;
-        n -= now;
-        if (r->used == BUFFER) flush(r);
-    }
+    Err e;
+    check(r, io_put(&r->file, r->file.n_bytes, p, n, &e), &e);
 }
 
 void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n) {
     Err e;
-    flush(r);
-    check(io_put(&r->file, offset, p, n, &e), &e);
+    check(r, io_put(&r->file, offset, p, n, &e), &e);
 }
 
 void replace_finish(Replace *r) {
     Err e;
-    flush(r);
-    mem_free(r->buffer);
-    r->buffer = NULL;
-    check(io_finish(&r->file, NULL, NULL, &e), &e);
-}
-
-/* So that the new name survives a power cut, too. */
-static void sync_folder_of(const char *path) {
-    Err e;
-    char *folder = mem_strdup(path), *slash = strrchr(folder, '/');
-    if (slash) slash[slash == folder] = 0;
-    if (!io_sync_dir(slash ? folder : ".", &e)) warn("%s", e.text);
-    mem_free(folder);
+    if (!r->finished) check(r, io_finish(&r->file, NULL, NULL, &e), &e);
+    r->finished = true;
 }
 
 void replace_commit(Replace *r) {
     Err e;
-    if (r->buffer) replace_finish(r);
-    check(io_rename(r->temp, r->path, &e), &e);
+    replace_finish(r);
+    check(r, output_commit(&r->out, &e), &e);
     Replace **link = &open_ones;
     while (*link != r) link = &(*link)->next;
     *link = r->next;
-    sync_folder_of(r->path);
-    mem_free(r->path);
-    mem_free(r->temp);
     mem_free(r);
+}
+
+void replace_text_begin(ReplaceText *t) {
+    *t = (ReplaceText){0};
+    t->f = open_memstream(&t->text, &t->n);
+    if (!t->f) die("no memory for a file");
+}
+
+void replace_text_end(ReplaceText *t, const char *what, const char *path) {
+    if (fclose(t->f)) die("no memory for %s", path);
+    Replace *r = begin(what, path, false);
+    replace_write(r, t->text, t->n);
+    replace_commit(r);
+    mem_free(t->text);
 }

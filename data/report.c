@@ -89,7 +89,8 @@ void report_free(ReportRun *r) {
 
 /* --- numbers of the summary --- */
 
-/* Mean of the points within 1 % of the run on both sides, so that it does not lag; gaps stay. Freed by the caller. */
+/* Mean of the points within 1 % of the run on both sides, so that it does not lag; gaps stay. Freed
+ * by the caller. */
 static double *smooth(const Curve *c) {
     size_t n = c->n, reach = n / 100 > 2 ? n / 100 : 2;
     double *out = mem_calloc(n, sizeof *out), sum = 0;
@@ -107,11 +108,12 @@ static double *smooth(const Curve *c) {
 }
 
 /* Mean of the last 2 % of the run, at least five points. */
-static double last_mean(const Curve *c) {
+static double last_mean(const Curve *c, size_t *of) {
     size_t want = c->n / 50 > 5 ? c->n / 50 : 5, got = 0;
     double sum = 0;
     for (size_t i = c->n; i > 0 && got < want; i--)
         if (isfinite(c->y[i - 1])) sum += c->y[i - 1], got++;
+    *of = got;
     return got ? sum / (double)got : NAN;
 }
 
@@ -171,8 +173,9 @@ static void summary(const ReportRun *r, Cell c[CELLS]) {
                                               "tokens / s", "share of peak",   "parameters"};
     for (int i = 0; i < CELLS; i++) c[i] = (Cell){.label = labels[i]};
     double at = 0, val = best(&r->val, &at), peak = median(&r->peak);
-    put_if(c[0].value, sizeof c[0].value, "%.4f", last_mean(&r->loss));
-    snprintf(c[0].remark, sizeof c[0].remark, "the latest");
+    size_t of;
+    put_if(c[0].value, sizeof c[0].value, "%.4f", last_mean(&r->loss, &of));
+    snprintf(c[0].remark, sizeof c[0].remark, "mean of the last %zu steps", of);
     put_if(c[1].value, sizeof c[1].value, "%.4f", val);
     if (isfinite(val)) snprintf(c[1].remark, sizeof c[1].remark, "at step %.0f", at);
     if (r->tokens) chart_number(c[2].value, sizeof c[2].value, (double)r->tokens);
@@ -224,6 +227,8 @@ static const char style[] =
     "font-variant-numeric:tabular-nums}.tip "
     "i,.key{display:inline-block;width:9px;height:9px;border-radius:5px;"
     "margin-right:6px}\n"
+    ".narrow{display:none}@media(max-width:640px){.wide{display:none}.narrow{display:block}"
+    "main{padding:20px 12px 40px}}\n"
     ".card{overflow-x:auto;padding:4px 0}table{border-collapse:collapse;width:100%;font-size:14px}"
     "td,th{text-align:left;padding:5px 14px;border-bottom:1px solid var(--rule);vertical-align:top;"
     "font-variant-numeric:tabular-nums}tr:last-child "
@@ -300,7 +305,8 @@ static void put_comparison(FILE *f, const ReportRun *runs, int n) {
     fputs("</table></div><p></p>\n", f);
 }
 
-/* The loss of one run: each step, smoothed, validation. Of several: smoothed and validation of each. */
+/* The loss of one run: each step, smoothed, validation. Of several: smoothed and validation of
+ * each. */
 static void put_loss(FILE *f, const ReportRun *runs, int n) {
     ChartSeries *s = mem_calloc(3 * (size_t)n, sizeof *s);
     double **smoothed = mem_calloc((size_t)n, sizeof *smoothed);
@@ -320,8 +326,10 @@ static void put_loss(FILE *f, const ReportRun *runs, int n) {
                 n == 1 ? "validation" : labels[k], r->val.x, r->val.y, r->val.n, n == 1 ? 1 : a,
                 n == 1 ? CHART_DOTS : CHART_DASHED};
     }
-    Chart c = {.title = "Loss", .unit = "", .width = 1040, .height = 400};
-    if (!chart_write(f, &c, s, used))
+    // two drawings, of which the page shows one: text does not shrink with the width of the screen
+    Chart wide = {.title = "Loss", .unit = "", .width = 1040, .height = 400, .shown = "wide"};
+    Chart narrow = {.title = "Loss", .unit = "", .width = 380, .height = 300, .shown = "narrow"};
+    if (!chart_write(f, &wide, s, used) || !chart_write(f, &narrow, s, used))
         fputs("<p class='sub'>Fewer than two steps with a finite loss.</p>\n", f);
     for (int k = 0; k < n; k++) mem_free(smoothed[k]), mem_free(labels[k]);
     mem_free(smoothed), mem_free(labels), mem_free(s);
@@ -348,7 +356,12 @@ static void put_small(FILE *f, const char *title, const ReportRun *runs, int n, 
                                   CHART_LINE};
     }
     // the first step pays for cold caches and must not set the scale
-    Chart c = {title, "", 350, 220, true, 2};
+    Chart c = {.title = title,
+               .unit = "",
+               .width = 350,
+               .height = 220,
+               .from_zero = true,
+               .floor_step = 2};
     chart_write(f, &c, s, used);
     for (int k = 0; k < n; k++) mem_free(smoothed[k]);
     mem_free(smoothed), mem_free(s);

@@ -1,7 +1,8 @@
 /* runstate -- what a run remembers besides weights and moments: train_state.json of a checkpoint.
  *
- * Data, learning rate and initial weights are functions of the step, so the step is nearly all there is; the windows of the
- * z-scores are the rest. The options are kept as a record: a resumed run names those that differ.
+ * Data, learning rate and initial weights are functions of the step, so the step is nearly all
+ * there is; the windows of the z-scores are the rest. The options are kept as a record: a resumed
+ * run names those that differ.
  */
 #ifndef DATA_RUNSTATE_H
 #define DATA_RUNSTATE_H
@@ -21,11 +22,13 @@ typedef struct RunState {
     ZScore loss_z, norm_z;
 } RunState;
 
-/* Local. JSON text, freed by mem_free; doubles with 17 digits, so that parsing gives the same bits. */
+/* Local. JSON text, freed by mem_free; doubles with 17 digits, so that parsing gives the same
+ * bits. */
 char *runstate_print(const RunState *s, const Opt *options);
 /* Local, pure. */
 bool runstate_parse(const char *text, RunState *s, Err *e);
-/* Local. One line per option whose recorded value is not today's; options not in the record are passed over. */
+/* Local. One line per option whose recorded value is not today's; options not in the record are
+ * passed over. */
 void runstate_differences(const char *text, const Opt *options, FILE *f);
 
 #endif

@@ -65,15 +65,15 @@ typedef struct SafeWriter {
 /* Local. Adds a tensor to the list: dtype "F32" or "BF16". Returns its index. */
 int safetensors_add(SafeTensors *list, const char *name, const char *dtype, int n_dims,
                     const int64_t *dims);
-/* Collective. Takes over the list, the same on all ranks (also on failure), places the tensors and writes
- * the header. */
+/* Collective. Takes over the list, the same on all ranks (also on failure), places the tensors and
+ * writes the header. */
 bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, const Group *g, Err *e);
-/* Local. Elements [first, first + n) of a tensor with its place (of the writer: w.list.t[i], w.file);
- * BF16 rounds to nearest even. */
+/* Local. Elements [first, first + n) of a tensor with its place (of the writer: w.list.t[i],
+ * w.file); BF16 rounds to nearest even. */
 bool safetensors_put(IoFile *f, const SafeTensor *t, int64_t first, int64_t n, const float *x,
                      Err *e);
-/* Collective. Syncs and closes; removes the file when ok, whether all puts succeeded, is false on one
- * rank. Size and checksum of the file to n_bytes and crc (either may be NULL). */
+/* Collective. Syncs and closes; removes the file when ok, whether all puts succeeded, is false on
+ * one rank. Size and checksum of the file to n_bytes and crc (either may be NULL). */
 bool safetensors_finish(SafeWriter *w, bool ok, uint64_t *n_bytes, uint32_t *crc, Err *e);
 
 #endif

@@ -432,12 +432,7 @@ void shard_close(Shard *s) {
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 
-typedef struct Names {
-    char **at;
-    int n;
-} Names;
-
-static void names_add(Names *names, char *path) {
+static void names_add(ShardNames *names, char *path) {
     names->at = mem_realloc(names->at, (size_t)names->n + 1, sizeof *names->at);
     names->at[names->n++] = path;
 }
@@ -454,7 +449,7 @@ static bool bin_was_found(const glob_t *g, const char *path) {
     return false;
 }
 
-static void names_expand(Names *names, const char *word) {
+static void names_expand(ShardNames *names, const char *word) {
     if (exists(word)) { // also when its name has brackets or stars
         names_add(names, mem_strdup(word));
         return;
@@ -479,8 +474,8 @@ static void names_expand(Names *names, const char *word) {
     globfree(&g);
 }
 
-static Names names_of(const char *text) {
-    Names names = {0};
+ShardNames shard_names(const char *text) {
+    ShardNames names = {0};
     if (exists(text)) { // a comma may be part of a name
         names_expand(&names, text);
         return names;
@@ -491,6 +486,12 @@ static Names names_of(const char *text) {
     mem_free(copy);
     if (names.n == 0) die_user("no token files are named in \"%s\"", text);
     return names;
+}
+
+void shard_names_free(ShardNames *names) {
+    for (int i = 0; i < names->n; i++) mem_free(names->at[i]);
+    mem_free(names->at);
+    *names = (ShardNames){0};
 }
 
 /* A file that is listed twice would be seen twice per epoch; the same file under two names is found
@@ -511,7 +512,7 @@ static void check_distinct(const ShardSet *set) {
 ShardSet shards_open(const char *text, int64_t vocab, Team *team) {
     if (vocab < 1 || vocab > INT32_MAX)
         die("a vocabulary of %" PRId64 " ids is not possible", vocab);
-    Names names = names_of(text);
+    ShardNames names = shard_names(text);
     ShardSet set = {.n = names.n, .vocab = vocab};
     set.shards = mem_calloc((size_t)names.n, sizeof *set.shards);
     for (int i = 0; i < names.n; i++) set.shards[i] = shard_open(names.at[i]);
@@ -522,9 +523,8 @@ ShardSet shards_open(const char *text, int64_t vocab, Team *team) {
         Shard *s = &set.shards[i];
         if (!shard_check(s, vocab, team, &e)) die_user("%s: %s", s->path, e.text);
         set.n_tokens += s->n_tokens;
-        mem_free(names.at[i]);
     }
-    mem_free(names.at);
+    shard_names_free(&names);
     return set;
 }
 

@@ -20,7 +20,7 @@
 
 #include "base/die.h"
 #include "base/team.h"
-#include "data/io.h"
+#include "data/io_map.h"
 
 typedef enum { SHARD_LLMC16, SHARD_LLMC32, SHARD_MEGATRON, SHARD_NANOGPT } ShardFormat;
 
@@ -66,11 +66,20 @@ void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
 /* Local. "llm.c uint16", "Megatron int32", ...: for headers and messages. */
 const char *shard_format_name(const Shard *s);
 
-/* Local. Opens every file that `names` means: file names and glob(3) patterns joined by commas,
- * each pattern's files sorted. Formats may differ. A Megatron pair may be named by its .bin, its
- * .idx, both, or without ending. Checks every id against vocab (1 .. 2^31-1) on the team, which may
- * be NULL. Dies when nothing matches, when a file is named twice, and on the first defect of any
- * file. */
+/* Names of token files, in order. */
+typedef struct ShardNames {
+    char **at;
+    int n;
+} ShardNames;
+/* Local. Every file that `text` means: file names and glob(3) patterns joined by commas, each
+ * pattern's files sorted. A Megatron pair may be named by its .bin, its .idx, both, or without
+ * ending. Dies when nothing matches. */
+ShardNames shard_names(const char *text);
+void shard_names_free(ShardNames *names);
+
+/* Local. Opens every file that `names` means (shard_names). Formats may differ. Checks every id
+ * against vocab (1 .. 2^31-1) on the team, which may be NULL. Dies when nothing matches, when a
+ * file is named twice, and on the first defect of any file. */
 ShardSet shards_open(const char *names, int64_t vocab, Team *team);
 void shards_close(ShardSet *set);
 

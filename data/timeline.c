@@ -13,7 +13,7 @@ const char *const timeline_parts[TIMELINE_PARTS] = {"products",           "atten
 
 static const char *const step_names[TIMELINE_STEPS] = {"serial", "overlap"};
 static const double shortest = 1e-3; // us; times have three digits
-enum { MAX_PROCESSES = 4097 };       // train_gpt's ranks, and what was foretold
+enum { MAX_PROCESSES = 4097 };       // train_gpt's ranks, and the prediction
 
 /* ---- spans */
 
@@ -29,7 +29,8 @@ static int by_begin(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* In their order, each from where those before it have ended; of communication those that touch become one. */
+/* In their order, each from where those before it have ended; of communication those that touch
+ * become one. */
 static void put_in_order(TimelineRow *r, int kind) {
     TimelineSpan *s = r->span[kind];
     size_t n = 0;
@@ -216,8 +217,9 @@ static void take_step(Timeline *t, Reader *r, int which) {
         subtract_exposed(row);
         move(row, (p->step[which].begin - first) / 1e3);
         row->ms = (p->step[which].end - first) / 1e3;
-        row->foretold = strcmp(row->name, "foretold") == 0;
-        if (!row->foretold) s->ms = fmax(s->ms, row->ms);
+        row->predicted =
+            strcmp(row->name, "predicted") == 0 || strcmp(row->name, "foretold") == 0; // formerly
+        if (!row->predicted) s->ms = fmax(s->ms, row->ms);
         if (s->n++ == 0) s->number = p->step[which].number;
     }
 }

@@ -1,14 +1,15 @@
-/* timeline -- a file of train_gpt --trace as pictures: what every rank computes, what is under way meanwhile, and what
- * it is held up by, in a step without overlap and in one with it.
+/* timeline -- a file of train_gpt --trace as pictures: what every rank computes, what is under way
+ * meanwhile, and what it is blocked on, in a step without overlap and in one with it.
  *
  *     step 5, --overlap halves: 3.85 ms
  *             0 ms     1       2       3
  *     rank 0  ▇▇▇▂▁▇▇▇▇▂▇▇▇▅▇▇▇▇▇▇▇▇    so much of the time it computes
- *             ░░░▆▇░░░░▆░░░▃       ▁    held up by others; ░ hidden: under way meanwhile
+ *             ░░░▆▇░░░░▆░░░▃       ▁    blocked on others; ░ hidden: under way meanwhile
  *
- * The bytes are Chrome's trace format as parallel/trace.h writes it: an object with "traceEvents", of which those with
- * "ph":"X" and the categories step, kernel, collective and exposed are read ("ts" and "dur" in microseconds), and
- * "otherData" with the words of the title and the table "layers".
+ * The bytes are Chrome's trace format as parallel/plan/trace.h writes it: an object with
+ * "traceEvents", of which those with "ph":"X" and the categories step, kernel, collective and
+ * exposed are read ("ts" and "dur" in microseconds), and "otherData" with the words of the title
+ * and the table "layers".
  */
 #ifndef DATA_TIMELINE_H
 #define DATA_TIMELINE_H
@@ -31,10 +32,11 @@ typedef struct TimelineSpan {
     int part; // of TIMELINE_COMPUTE
 } TimelineSpan;
 
-/* A process in a step: spans of a kind ascend and do not overlap, and what is hidden is not exposed. */
+/* A process in a step: spans of a kind ascend and do not overlap, and what is hidden is not
+ * exposed. */
 typedef struct TimelineRow {
-    char name[80]; // "rank 0 on node7", "foretold"
-    bool foretold;
+    char name[80]; // "rank 0 on node7", "predicted"
+    bool predicted;
     double ms; // when its step ends
     size_t n[TIMELINE_KINDS];
     TimelineSpan *span[TIMELINE_KINDS];
@@ -43,7 +45,7 @@ typedef struct TimelineRow {
 typedef struct TimelineStep {
     int64_t number;
     double ms; // of the slowest rank; 0: there is no such step
-    int n;     // rows: ranks in their order, then what was foretold
+    int n;     // rows: ranks in their order, then the prediction
     TimelineRow *row;
 } TimelineStep;
 
@@ -65,7 +67,8 @@ typedef struct Timeline {
 bool timeline_parse(Timeline *t, const char *p, size_t n, Err *e);
 void timeline_free(Timeline *t);
 
-/* Pure. The time axis of a picture in ms, which all of its steps share: `only` one of them, or both (-1). */
+/* Pure. The time axis of a picture in ms, which all of its steps share: `only` one of them, or both
+ * (-1). */
 double timeline_axis(const Timeline *t, int only);
 
 /* Local. width: columns of the terminal. */

@@ -14,7 +14,7 @@ enum {
     COMPUTE = 17, // heights of the two lanes of a row
     LANE = 11,
     ROW = COMPUTE + LANE + 9,
-    APART = 8, // before what was foretold
+    APART = 8, // before the prediction
     TICKS = 26,
     GAP = 20,
     BAR = 20 // of a layer
@@ -47,7 +47,8 @@ static void box(FILE *f, double x, double y, double width, double height, const 
 
 /* ---- a rank */
 
-/* All spans of one colour as one path; those that are less than a fifth of a pixel apart are drawn as one. */
+/* All spans of one colour as one path; those that are less than a fifth of a pixel apart are drawn
+ * as one. */
 static void draw_spans(FILE *f, const TimelineRow *r, TimelineKind kind, int part, const char *fill,
                        double y, double height, double scale) {
     const double near = 0.2;
@@ -90,7 +91,7 @@ static void draw_row(FILE *f, const TimelineRow *r, double y, double scale) {
 
 static double rows_height(const TimelineStep *s) {
     double height = 0;
-    for (int i = 0; i < s->n; i++) height += ROW + (s->row[i].foretold ? APART : 0);
+    for (int i = 0; i < s->n; i++) height += ROW + (s->row[i].predicted ? APART : 0);
     return height;
 }
 
@@ -111,7 +112,7 @@ static double exposed_ms(const TimelineStep *s) {
     double sum = 0;
     int n = 0;
     for (int i = 0; i < s->n; i++) {
-        if (s->row[i].foretold) continue;
+        if (s->row[i].predicted) continue;
         n++;
         for (size_t k = 0; k < s->row[i].n[TIMELINE_EXPOSED]; k++)
             sum +=
@@ -150,7 +151,7 @@ static double draw_step(FILE *f, const Timeline *t, int which, double y, double 
     draw_step_words(f, t, which, at);
     draw_ticks(f, at, height, ms, scale);
     for (int i = 0; i < s->n; i++) {
-        if (s->row[i].foretold) at += APART;
+        if (s->row[i].predicted) at += APART;
         draw_row(f, &s->row[i], at, scale);
         at += ROW;
     }
@@ -184,7 +185,7 @@ static void draw_layers(FILE *f, const Timeline *t, double y) {
         text(f, SERIAL, y + 12, class, "end", words);
         snprintf(words, sizeof words, "%.3f", l->exposed_ms);
         text(f, EXPOSED, y + 12, class, "end", words);
-        if (t->says_hidden && l->serial_ms > 0)
+        if (t->says_hidden && l->serial_ms >= 0.05) // less is noise (parallel/plan/trace.h)
             snprintf(e, sizeof e, "%.2f", 1 - l->exposed_ms / l->serial_ms);
         text(f, WIDTH - RIGHT, y + 12, class, "end", e);
     }
@@ -205,7 +206,7 @@ static void draw_legend(FILE *f, double y) {
                                                  : exposed_colour;
         const char *name = i < TIMELINE_PARTS    ? timeline_parts[i]
                            : i == TIMELINE_PARTS ? "hidden: under way meanwhile"
-                                                 : "exposed: held up by others";
+                                                 : "exposed: blocked on others";
         box(f, x, y - 10, 12, 12, fill);
         text(f, x + 18, y, "", "start", name);
         x += widths[i];

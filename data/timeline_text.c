@@ -140,7 +140,7 @@ void timeline_text(FILE *f, const Timeline *t, int only, int width, bool colours
         fputc('\n', f);
     }
     put(&s, part_colours[0], "█"), colour(&s, 0), fputs(" computes   ", f);
-    put(&s, RED, "█"), colour(&s, 0), fputs(" below it: exposed, held up by others   ", f);
+    put(&s, RED, "█"), colour(&s, 0), fputs(" below it: exposed, blocked on others   ", f);
     put(&s, GREEN, "░"), colour(&s, 0), fputs(" hidden: under way meanwhile\n", f);
     mem_free(cell);
 }

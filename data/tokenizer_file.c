@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/replace.h"
 #include "data/tokenizer_parts.h"
 

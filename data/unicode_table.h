@@ -1,7 +1,9 @@
-/* unicode_table -- class of every code point: 0 other, 1 letter (L), 2 number (N), 3 space (White_Space).
+/* unicode_table -- class of every code point: 0 other, 1 letter (L), 2 number (N), 3 space
+ * (White_Space).
  *
- * Two stages: the block of a code point by its upper bits, then 2 bits for each of the 256 code points of a block, the lowest
- * first. presplit.h has the functions. The tables are made by tools/unicode_table.py.
+ * Two stages: the block of a code point by its upper bits, then 2 bits for each of the 256 code
+ * points of a block, the lowest first. presplit.h has the functions. The tables are made by
+ * tools/unicode_table.py.
  */
 #ifndef DATA_UNICODE_TABLE_H
 #define DATA_UNICODE_TABLE_H

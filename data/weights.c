@@ -5,7 +5,9 @@
 
 #include "base/mem.h"
 #include "data/hf_config.h"
+#include "data/io_map.h"
 #include "data/llmc.h"
+#include "data/output.h"
 #include "data/piece.h"
 #include "data/safetensors.h"
 
@@ -37,26 +39,46 @@ bool weights_save(const char *path, const TensorTable *t, const char *dtype, con
     return safetensors_finish(&w, ok, n_bytes, crc, e);
 }
 
+void weights_export_paths(const char *dir, char *paths[EXPORT_FILES]) {
+    static const char *const names[EXPORT_FILES] = {"model.safetensors", "config.json",
+                                                    "generation_config.json"};
+    for (int i = 0; i < EXPORT_FILES; i++) paths[i] = mem_printf("%s/%s", dir, names[i]);
+}
+
+/* Rank 0: all outputs are opened, and the texts written; a NULL among the texts is a file that is
+ * not to be. */
+static bool begin_export(Output out[EXPORT_FILES], char *const *paths, char *const *texts, Err *e) {
+    for (int i = 0; i < EXPORT_FILES; i++) {
+        if (i > 0 && !texts[i]) continue;
+        if (!output_open_regular(&out[i], paths[i], e)) return false;
+        if (i > 0 && !io_write_file(out[i].part, texts[i], strlen(texts[i]), NULL, e)) return false;
+    }
+    return true;
+}
+
+/* Rank 0: what is not to be is removed, if an earlier export left it. */
+static bool finish_export(Output out[EXPORT_FILES], char *const *paths, Err *e) {
+    for (int i = EXPORT_FILES - 1; i >= 0; i--)
+        if (!(out[i].path ? output_commit(&out[i], e) : io_remove_tree(paths[i], e))) return false;
+    return true;
+}
+
 bool weights_export(const char *dir, const TensorTable *t, const char *dtype, const Group *g,
                     Err *e) {
-    char *paths[4] = {mem_printf("%s/config.json", dir), mem_printf("%s/model.safetensors", dir),
-                      mem_printf("%s/config.json.tmp", dir),
-                      mem_printf("%s/model.safetensors.tmp", dir)};
-    char *text = hf_config_text(&t->config);
+    char *paths[EXPORT_FILES],
+        *texts[EXPORT_FILES] = {NULL, hf_config_text(&t->config), hf_generation_text(&t->config)};
+    Output out[EXPORT_FILES] = {0};
+    weights_export_paths(dir, paths);
     bool first = g->rank == 0;
-    bool ok = group_agree(g,
-                          !first || (io_make_dirs(dir, e) &&
-                                     io_write_file(paths[2], text, strlen(text), NULL, e)),
-                          e) &&
-              weights_save(paths[3], t, dtype, g, NULL, NULL, e) &&
-              group_agree(g,
-                          !first || (io_rename(paths[2], paths[0], e) &&
-                                     io_rename(paths[3], paths[1], e) && io_sync_dir(dir, e)),
-                          e);
-    if (!ok && first) io_remove_tree(paths[2], NULL), io_remove_tree(paths[3], NULL);
+    bool ok =
+        group_agree(g, !first || (io_make_dirs(dir, e) && begin_export(out, paths, texts, e)), e);
+    char *part = group_share_text(g, out[0].part);
+    ok = ok && weights_save(part, t, dtype, g, NULL, NULL, e) &&
+         group_agree(g, !first || finish_export(out, paths, e), e);
+    for (int i = 0; i < EXPORT_FILES; i++)
+        output_abandon(&out[i]), mem_free(paths[i]), mem_free(texts[i]);
     if (!ok) group_barrier(g); // before any rank ends the program
-    for (int i = 0; i < 4; i++) mem_free(paths[i]);
-    mem_free(text);
+    mem_free(part);
     return ok;
 }
 
@@ -218,6 +240,27 @@ bool weights_load(const char *path, const TensorTable *t, const Group *g, Err *e
     return group_agree(g, bin ? llmc_model_load(path, t, e) : load_here(path, t, e), e);
 }
 
+bool weights_described(const char *path) {
+    char *config = member(path, "config.json");
+    bool yes = ends_with(path, ".bin") || io_exists(config);
+    mem_free(config);
+    return yes;
+}
+
+/* generation_config.json comes last: it is the file that generate() goes by. */
+void weights_ids(const char *path, Config *c) {
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    for (int i = 0; i < 2; i++) {
+        IoMap m;
+        char *file = member(path, names[i]);
+        if (io_exists(file) && io_map(&m, file, NULL)) {
+            hf_ids_parse((const char *)m.p, m.n, c);
+            io_unmap(&m);
+        }
+        mem_free(file);
+    }
+}
+
 bool weights_config(const char *path, Config *c, Err *e) {
     if (ends_with(path, ".bin")) return llmc_model_config(path, c, e);
     char *config = member(path, "config.json");
@@ -229,6 +272,7 @@ bool weights_config(const char *path, Config *c, Err *e) {
         io_unmap(&m);
         if (!ok) err(e, "%.250s: %.240s", config, why.text);
     }
+    if (ok) weights_ids(path, c);
     mem_free(config);
     return ok;
 }
@@ -240,8 +284,8 @@ typedef struct Section {
     int64_t at, n;
 } Section;
 
-/* What this rank is the first to hold of a tensor's elements [begin, end), as sections; bytes. Counts
- * alone where out is NULL. */
+/* What this rank is the first to hold of a tensor's elements [begin, end), as sections; bytes.
+ * Counts alone where out is NULL. */
 static size_t pack(const Tensor *t, int64_t begin, int64_t end, uint8_t *out) {
     size_t used = 0;
     TensorRun r;

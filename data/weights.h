@@ -1,7 +1,7 @@
 /* weights -- the values of a model, between the table of tensors and files.
  *
- * All ranks read and write the same files, each what it holds of the table (data/piece.h), and agree on
- * success and on its reason. `--init` takes
+ * All ranks read and write the same files, each what it holds of the table (data/piece.h), and
+ * agree on success and on its reason. `--init` takes
  *
  *   a folder            config.json + model.safetensors, or model.safetensors.index.json + shards
  *   FILE.safetensors    with config.json beside it
@@ -21,22 +21,32 @@
 #include "base/sha256.h"
 #include "base/tensor.h"
 
-/* Local. The model that a file or folder holds. */
+/* Local. Does a file or folder describe its model? A .safetensors file without config.json does
+ * not. */
+bool weights_described(const char *path);
+/* Local. The ids of ends and begins that a folder's generation_config.json or config.json has, if
+ * any. */
+void weights_ids(const char *path, Config *c);
+/* Local. The model that a file or folder holds, with those ids. */
 bool weights_config(const char *path, Config *c, Err *e);
 /* Collective. Fills every param of the table. Refuses, naming the tensor and both shapes, what is
  * missing, extra or of another shape. */
 bool weights_load(const char *path, const TensorTable *t, const Group *g, Err *e);
-/* Collective. Writes every param as one safetensors file with Hugging Face names; dtype "F32" (exact) or
- * "BF16". Size and checksum of the file to n_bytes and crc (either may be NULL). The bytes do not depend on
- * who holds what. */
+/* Collective. Writes every param as one safetensors file with Hugging Face names; dtype "F32"
+ * (exact) or "BF16". Size and checksum of the file to n_bytes and crc (either may be NULL). The
+ * bytes do not depend on who holds what. */
 bool weights_save(const char *path, const TensorTable *t, const char *dtype, const Group *g,
                   uint64_t *n_bytes, uint32_t *crc, Err *e);
-/* Collective. Writes config.json and model.safetensors into a folder, made where it is missing: what
- * `transformers` loads. A failure leaves what was there. */
+/* Local. The files of weights_export; freed by mem_free. */
+enum { EXPORT_FILES = 3 };
+void weights_export_paths(const char *dir, char *paths[EXPORT_FILES]);
+/* Collective. Writes config.json, model.safetensors and, where ids of ends are known,
+ * generation_config.json into a folder, made where it is missing: what `transformers` loads. A
+ * failure leaves what was there. */
 bool weights_export(const char *dir, const TensorTable *t, const char *dtype, const Group *g,
                     Err *e);
-/* Collective. SHA-256 of the logical params: in the order of the table, fp32, little-endian, row-major.
- * The same for every mesh. Memory on each rank: some 32 MB, whatever the model. */
+/* Collective. SHA-256 of the logical params: in the order of the table, fp32, little-endian,
+ * row-major. The same for every mesh. Memory on each rank: some 32 MB, whatever the model. */
 void weights_digest(const TensorTable *t, const Group *g, uint8_t digest[SHA256_BYTES]);
 
 #endif

@@ -1,9 +1,10 @@
-/* act -- addresses of activations, in words of the table of kernels (layers/kernels.h: word).
+/* act -- addresses of activations, whose element size depends on the table of kernels
+ * (layers/kernels.h: word).
  *
- * Activations, their gradients and the operands of products are fp32, or bf16 where a table says so; sizes, strides
- * and leading dimensions count elements either way. The training step follows none of these addresses, and C does
- * no arithmetic on void: every offset goes through act_at, which knows the word. Parameters, their gradients,
- * statistics and losses are fp32 always, and float * says so.
+ * Activations, their gradients and the operands of matmuls are fp32, or bf16 where a table says so.
+ * Sizes, strides and leading dimensions count elements. The training step never dereferences these
+ * addresses, and C has no arithmetic on void *: every offset goes through act_at, which takes the
+ * element size. Parameters, their gradients, statistics and losses are always fp32: float *.
  */
 #ifndef LAYERS_ACT_H
 #define LAYERS_ACT_H
@@ -13,10 +14,10 @@
 
 typedef void Act;
 
-/* Local. The address n elements of so many bytes after x. */
+/* Local. The address n elements of `word` bytes after x. */
 static inline Act *act_at(const Act *x, int64_t n, size_t word) {
     return (Act *)((uintptr_t)x +
-                   (uintptr_t)(n * (int64_t)word)); // also of addresses where no memory is
+                   (uintptr_t)(n * (int64_t)word)); // valid for addresses without memory too
 }
 
 #endif

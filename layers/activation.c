@@ -146,7 +146,7 @@ typedef struct Residual {
     int64_t N;
 } Residual;
 
-/* (addend + y) + bias, in the order of a product's epilogue. */
+/* (addend + y) + bias, in the order of a matmul's epilogue. */
 void bias_residual_row(float *y, const float *addend, const float *bias, int64_t N) {
     for (int64_t n = 0; n < N && addend; n++) y[n] = addend[n] + y[n];
     for (int64_t n = 0; n < N && bias; n++) y[n] += bias[n];

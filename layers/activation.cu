@@ -1,5 +1,6 @@
-/* activation on CUDA. All of it is bound by memory: a thread moves W words of 16 bytes at a time, W = 1 where rows are
- * not aligned to that, which is also the plain version of each kernel. Bytes per token in bf16, with F features:
+/* activation on CUDA. All of it is bound by memory: a thread moves W words of 16 bytes at a time, W
+ * = 1 where rows are not aligned to that, which is also the plain version of each kernel. Bytes per
+ * token in bf16, with F features:
  *
  *     gelu     forward  read 2F, write 2F      backward  read 4F, write 2F
  *     swiglu   forward  read 4F, write 2F      backward  read 6F, write 4F
@@ -80,7 +81,7 @@ __global__ void swiglu_backward(E *dx, const E *dy, const E *x, int64_t F) {
     store<E, W>(dx + t * 2 * F + F + f, up);
 }
 
-/* (addend + y) + bias, in the order of a product's epilogue. */
+/* (addend + y) + bias, in the order of a matmul's epilogue. */
 template <class E, int W>
 __global__ void residual(E *y, const E *addend, const float *bias, int64_t N) {
     int64_t t = blockIdx.x, n = this_feature() * W;
@@ -102,8 +103,8 @@ __global__ void residual(E *y, const E *addend, const float *bias, int64_t N) {
  *
  *                    columns: 32 lanes of W
  *     warp 0   rows 0, 8, 16, ...  |
- *     warp 1   rows 1, 9, 17, ...  |  sums of one panel: each lane down its columns, then over the 8 warps
- *     ...                          |
+ *     warp 1   rows 1, 9, 17, ...  |  sums of one panel: each lane adds its columns, then the 8
+ *     ...                          |  warps are added
  *
  * and panels.cuh adds the panels. */
 enum { WARPS = THREADS / WARP, PANEL = 64, PANELS = 128 };

@@ -8,6 +8,7 @@ enum {
     GRAIN = 32768, // elements per piece of the update
     PANELS = 256,  // panels of a sum of squares, at most
     PANEL = 4096,  // floats of a panel, at least; a multiple of every vector
+    AHEAD = 512, // floats between a prefetch and its use: the processor's own reach ends at a page
 };
 
 /* The update with its scalars worked out in double, as torch.optim.AdamW does. */
@@ -31,6 +32,8 @@ static inline void update_vector(const Update *u, vf *p, vf *m, vf *v, vf grad) 
 static void update_piece(void *ctx, int64_t begin, int64_t end) {
     const Update u = *(const Update *)ctx; // a copy: the stores below cannot change it
     for (int64_t i = begin; i + VF <= end; i += VF) {
+        prefetch(u.param + i, AHEAD), prefetch(u.m + i, AHEAD);
+        prefetch(u.v + i, AHEAD), prefetch(u.grad + i, AHEAD);
         vf p = vf_load(u.param + i), m = vf_load(u.m + i), v = vf_load(u.v + i);
         update_vector(&u, &p, &m, &v, vf_load(u.grad + i));
         vf_store(u.param + i, p);
@@ -77,11 +80,13 @@ typedef struct Squares {
 static double panel_squares(const float *x, int64_t n) {
     vd s[4] = {{0}, {0}, {0}, {0}};
     int64_t i = 0;
-    for (; i + 4 * VD <= n; i += 4 * VD)
+    for (; i + 4 * VD <= n; i += 4 * VD) {
+        prefetch(x + i, AHEAD);
         for (int j = 0; j < 4; j++) {
             vd d = vd_load_floats(x + i + j * VD);
             s[j] += d * d; // the square of a float is exact in double
         }
+    }
     vd lanes = (s[0] + s[1]) + (s[2] + s[3]);
     double sum = 0;
     for (int j = 0; j < VD; j++) sum += lanes[j];

@@ -1,10 +1,13 @@
-/* adamw on CUDA: one pass, 16 bytes of each array in a thread. Bound by memory: 28 bytes per parameter (param, m, v read and
- * written, the gradient read) and 2 more for the copy in bf16. The sum of squares reads 4.
+/* adamw on CUDA: one pass, 16 bytes of each array in a thread. Bound by memory: 28 bytes per
+ * parameter (param, m, v read and written, the gradient read) and 2 more for the copy in bf16. The
+ * sum of squares reads 4.
  *
- * The ladder is one kernel: W = 1, an element in a thread, is plain and takes what is not aligned; W = 4 is 16 bytes of each
- * array, seven accesses of them on their way in a thread, and no number is used twice: there is nothing to keep. What is
- * left is the calls. A tensor is one: of GPT-2 124M 148, 98 of them of vectors, which a call of some 2 us outlasts: 0.2 ms
- * beside the 0.9 ms of 124M x 30 bytes at 4.2 TB/s. One call for vectors that lie side by side is the next rung; not measured. */
+ * The ladder is one kernel: W = 1, an element in a thread, is plain and takes what is not aligned;
+ * W = 4 is 16 bytes of each array, seven accesses of them on their way in a thread, and no number
+ * is used twice: there is nothing to keep. What is left is the calls. A tensor is one: of GPT-2
+ * 124M 148, 98 of them of vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of
+ * 124M x 30 bytes at 4.2 TB/s. One call for vectors that lie side by side is the next rung; not
+ * measured. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/round.cuh"
 #include "layers/cuda/sums.cuh"

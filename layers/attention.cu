@@ -1,9 +1,10 @@
-/* attention on CUDA: the plain kernels, for any D and both words, and which calls go to those by tiles (attention_flash.cu,
- * attention_flash_backward.cu), which keep the tensor cores busy.
+/* attention on CUDA: the plain kernels, for any D and both words, and which calls go to those by
+ * tiles (attention_flash.cu, attention_flash_backward.cu), which keep the tensor cores busy.
  *
- * Plain: a block has one row, of the output or of a gradient, and walks over the tokens that give something to it, 128 at a time.
- * Its warps take tokens for the dot products, lanes side by side along D; then its threads take columns for the sums. Every
- * row is read again from memory by every block that wants it. Sums have one order, by token.
+ * Plain: a block has one row, of the output or of a gradient, and walks over the tokens that give
+ * something to it, 128 at a time. Its warps take tokens for the dot products, lanes side by side
+ * along D; then its threads take columns for the sums. Every row is read again from memory by every
+ * block that wants it. Sums have one order, by token.
  */
 #include "layers/attention_flash.cuh"
 
@@ -49,8 +50,8 @@ __device__ __forceinline__ void add_rows(float *sum, float f, const float *weigh
     }
 }
 
-/* Queries: `rows` of each sequence, of which the first is position `first`; keys and values as they lie in a row. A whole pass
- * and the decoding of one position differ in no more than that. */
+/* Queries: `rows` of each sequence, of which the first is position `first`; keys and values as they
+ * lie in a row. A whole pass and the decoding of one position differ in no more than that. */
 template <class E> struct Rows {
     const E *q, *k;
     int64_t q_stride, k_stride, rows, first;
@@ -94,7 +95,9 @@ __global__ void __launch_bounds__(THREADS)
 
 /* --- backward: P = exp2(scale q . k - lse), dP = dout . v, dS = P (dP - delta), delta = out . dout
  *
- *     dQ = sum over keys of dS K      dK = sum over heads and queries of dS Q      dV = sum of P dout */
+ *     dQ = sum over keys of dS K
+ *     dK = sum over heads and queries of dS Q
+ *     dV = sum over heads and queries of P dout */
 
 /* delta[b, h, s] of a warp's row. */
 template <class E>

@@ -18,7 +18,7 @@
 
 typedef struct Attention {
     int64_t B, S, H, Hkv, D;
-    bool bf16;       // products of tiles in bf16 with fp32 sums
+    bool bf16;       // matmuls of tiles in bf16 with fp32 sums
     void *workspace; // attention_workspace() bytes
 } Attention;
 

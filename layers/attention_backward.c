@@ -51,8 +51,8 @@ typedef struct Backward {
     float *dqkv;
     const float *dout, *qkv, *out, *lse;
     int64_t stride, floats;
-    int64_t
-        pieces; // 0: an item is a key head with all gradients. n: dQ, and dK and dV, in n pieces
+    // 0: an item is a key head with all gradients. n: dQ, and dK and dV, in n pieces
+    int64_t pieces;
     _Atomic int64_t next;
 } Backward;
 
@@ -294,7 +294,7 @@ void attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout,
     f.out = out, f.lse = lse;
     f.stride = (a->H + 2 * a->Hkv) * a->D;
     f.floats = attention_backward_floats(&f.s);
-    /* Whole heads take 5 products of tiles, pieces 7, as both kinds need the scores and dP: pieces
+    /* Whole heads take 5 matmuls of tiles, pieces 7, as both kinds need the scores and dP: pieces
      * pay when whole heads would leave more than 2 in 7 members idle. */
     int64_t heads = a->B * a->Hkv, n = team_size(t), rounds = (heads + n - 1) / n;
     if (7 * heads < 5 * n * rounds) f.pieces = attention_pieces(team_size(t), heads, a->S, 4);

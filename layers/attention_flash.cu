@@ -1,22 +1,24 @@
-/* The forward pass by tiles, for bf16 words and D = 64 or 128.
+/* The forward pass by tiles, for bf16 elements and D = 64 or 128.
  *
  *                      keys, 64 to a tile
  *              +-------+-------+-------+-------+
- *     warp 0   |   1   |   0 \ |       |       |    A block has WARPS warps of SLABS slabs of 16 queries each and walks
- *     warp 1   |   1   |   0   \       |       |    from the diagonal to the left: first the tiles with keys that some
- *     warp 2   |   2   |   1   |  0 \  |       |    query does not see, then those without masks. A warp leaves out
- *     warp 3   |   2   |   1   |  0    \       |    tiles that none of its queries sees.
- *              +-------+-------+-------+-------+
+ *     warp 0   |   1   |   0 \ |       |       |    A block has WARPS warps of SLABS slabs of
+ *     warp 1   |   1   |   0   \       |       |    16 queries. It goes from the diagonal to the
+ *     warp 2   |   2   |   1   |  0 \  |       |    left: first tiles with masked keys, then
+ *     warp 3   |   2   |   1   |  0    \       |    tiles without. A warp skips tiles that none
+ *              +-------+-------+-------+-------+    queries sees.
  *
- *     scores    C = Q K'                               a lane has two rows of a slab: l / 4 and l / 4 + 8
+ *     scores    C = Q K'                               a lane has two rows of a slab: l/4, l/4 + 8
  *     softmax   P = exp2(scale (C - max))              max over the row so far: 4 lanes share a row
  *     output    O = O exp2(scale (max before - max)) + P V
  *
- * scale = log2(e) / sqrt(D), so that a weight is one multiply-add and one exp2. Q, C, P and O stay in registers (ptx.cuh: how C
- * becomes the operand P); K and V of the next tile are on their way while this one is computed with, and one barrier per tile
- * says both that it is here and that nobody reads the other stage any more.
+ * scale = log2(e) / sqrt(D), so that a weight is one multiply-add and one exp2. Q, C, P and O stay
+ * in registers (ptx.cuh: how C becomes the operand P); K and V of the next tile are on their way
+ * while this one is computed with, and one barrier per tile says both that it is here and that
+ * nobody reads the other stage any more.
  *
- * Blocks of a head are started longest first, one head after the other: its keys stay in L2, and the last blocks are short.
+ * Blocks of a head are started longest first, one head after the other: its keys stay in L2, and
+ * the last blocks are short.
  */
 #include "layers/attention_flash.cuh"
 
@@ -152,9 +154,10 @@ bool flash_serves(const Attention &a, const void *x, const void *y) {
            whole_words<bf16>(y, a.D);
 }
 
-/* 64 queries to a block where sequences are short: with 128 a large part of the tiles would lie beyond the diagonal or the
- * end. Else 128, so that a fetched tile serves more queries: by two slabs to a warp for D = 64, and, as these do not fit into
- * the registers for D = 128, by more warps. */
+/* 64 queries to a block where sequences are short: with 128 a large part of the tiles would lie
+ * beyond the diagonal or the end. Else 128, so that a fetched tile serves more queries: by two
+ * slabs to a warp for D = 64, and, as these do not fit into the registers for D = 128, by more
+ * warps. */
 void flash_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv) {
     bool is_short = a.S <= 256;
     if (a.D == 64)

@@ -1,16 +1,18 @@
-/* attention_flash -- tiles of heads in shared memory, and products of a warp with them; for bf16, D a multiple of 64.
+/* attention_flash -- tiles of heads in shared memory, and matmuls of a warp with them; for bf16, D
+ * a multiple of 64.
  *
- * A tile is 64 rows of a head (tokens) of D words, in chunks of 16 bytes. Chunk c of row r lies at c ^ (r % 8): the 8 rows that
- * an 8 x 8 matrix of ldmatrix takes from one column of chunks then lie in 8 different groups of banks, though rows are a
- * multiple of 128 bytes apart.
+ * A tile is 64 rows of a head (tokens) of D words, in chunks of 16 bytes. Chunk c of row r lies at
+ * c ^ (r % 8): the 8 rows that an 8 x 8 matrix of ldmatrix takes from one column of chunks then lie
+ * in 8 different groups of banks, though rows are a multiple of 128 bytes apart.
  *
  *     chunk      0  1  2  3  4  5  6  7
  *     row 0      0  1  2  3  4  5  6  7
  *     row 1      1  0  3  2  5  4  7  6
  *     row 2      2  3  0  1  6  7  4  5     ...
  *
- * A warp takes 16 rows of its matrix A in registers (a slab, or several of them) and multiplies by a whole tile, stored as B's
- * columns (times_transposed: scores) or as B's rows (times: sums over tokens). What ldmatrix fetches is used once per slab.
+ * A warp takes 16 rows of its matrix A in registers (a slab, or several of them) and multiplies by
+ * a whole tile, stored as B's columns (times_transposed: scores) or as B's rows (times: sums over
+ * tokens). What ldmatrix fetches is used once per slab.
  */
 #ifndef LAYERS_ATTENTION_FLASH_CUH
 #define LAYERS_ATTENTION_FLASH_CUH
@@ -33,7 +35,8 @@ template <int D> struct Tile {
     __device__ __forceinline__ Tile from(int row) const { return {at + row * ROW_BYTES}; } // by 8
 };
 
-/* What a lane holds of a slab of 16 rows: accumulators over N rows of a tile, and operands that are bf16 pairs. */
+/* What a lane holds of a slab of 16 rows: accumulators over N rows of a tile, and operands that are
+ * bf16 pairs. */
 template <int SLABS, int N> using Scores = float[SLABS][N / COLUMNS][4];
 template <int SLABS, int D> using Sums = float[SLABS][D / COLUMNS][4];
 template <int SLABS, int DEPTH> using Operand = unsigned[SLABS][DEPTH / 16][4];
@@ -42,12 +45,14 @@ template <int D> __device__ __forceinline__ Shared chunk_of(Tile<D> t, int row, 
     return t.at + (row * Tile<D>::ROW_BYTES + (chunk ^ row % 8) * 16);
 }
 
-/* From chunk c of some row, c 0 or 1, to chunk c + more, `more` even: what an instruction adds, not a register. */
+/* From chunk c of some row, c 0 or 1, to chunk c + more, `more` even: what an instruction adds, not
+ * a register. */
 __device__ __forceinline__ Shared chunks_on(Shared at, int more) {
     return flipped(at, more * 16);
 }
 
-/* Begins to copy the rows row0 .. row0 + 63 of a head into a tile; zeros from row `end` on. All THREADS of the block. */
+/* Begins to copy the rows row0 .. row0 + 63 of a head into a tile; zeros from row `end` on. All
+ * THREADS of the block. */
 template <int D, int THREADS>
 __device__ __forceinline__ void fetch(Tile<D> t, const bf16 *head, int64_t stride, int row0,
                                       int end) {
@@ -62,7 +67,8 @@ __device__ __forceinline__ void fetch(Tile<D> t, const bf16 *head, int64_t strid
                        row0 + row + j * STEP < end);
 }
 
-/* c[16, N] += a[16, 16] times columns 16k .. 16k + 15 of the first N rows of the tile, transposed. */
+/* c[16, N] += a[16, 16] times columns 16k .. 16k + 15 of the first N rows of the tile,
+ * transposed. */
 template <int D, int SLABS, int N>
 __device__ __forceinline__ void
 times_transposed_step(Scores<SLABS, N> &c, const unsigned (&a)[SLABS][4], Tile<D> t, int k) {
@@ -93,7 +99,8 @@ __device__ __forceinline__ void times_transposed(Scores<SLABS, N> &c, const Oper
     }
 }
 
-/* c = a tile', a the 16 rows from row0 on of another tile: for a kernel that has no registers left for them. */
+/* c = a tile', a the 16 rows from row0 on of another tile: for a kernel that has no registers left
+ * for them. */
 template <int D, int N>
 __device__ __forceinline__ void times_transposed(Scores<1, N> &c, Tile<D> a, int row0, Tile<D> t) {
     Shared at = chunk_of(a, row0 + this_lane() % 16, this_lane() / 16);
@@ -140,7 +147,8 @@ __device__ __forceinline__ void to_operand(Operand<SLABS, N> &p, const Scores<SL
         }
 }
 
-/* The operand of 16 rows of a head from memory, each pair where its lane wants it; zeros from row `end` on. */
+/* The operand of 16 rows of a head from memory, each pair where its lane wants it; zeros from row
+ * `end` on. */
 template <int D>
 __device__ __forceinline__ void load_rows(unsigned (&a)[D / 16][4], const bf16 *head,
                                           int64_t stride, int row0, int end) {
@@ -153,7 +161,8 @@ __device__ __forceinline__ void load_rows(unsigned (&a)[D / 16][4], const bf16 *
     }
 }
 
-/* Accumulators of 16 rows, rounded, times a factor per row, into a head; rows from `end` on are left out. */
+/* Accumulators of 16 rows, rounded, times a factor per row, into a head; rows from `end` on are
+ * left out. */
 template <int D>
 __device__ __forceinline__ void store_rows(bf16 *head, int64_t stride, int row0, int end,
                                            const float (&o)[D / COLUMNS][4], float f0, float f1) {
@@ -183,7 +192,8 @@ __device__ __forceinline__ float quad_sum(float x) {
 __host__ __device__ __forceinline__ int64_t packed_stride(const Attention &a) {
     return (a.H + 2 * a.Hkv) * a.D;
 }
-/* Column block h of qkv, which counts query heads, then key heads, then value heads, in sequence b. */
+/* Column block h of qkv, which counts query heads, then key heads, then value heads, in sequence
+ * b. */
 template <class E>
 __host__ __device__ __forceinline__ E *packed_head(E *qkv, const Attention &a, int64_t b,
                                                    int64_t h) {
@@ -195,7 +205,8 @@ __host__ __device__ __forceinline__ E *out_head(E *out, const Attention &a, int6
     return out + (b * a.S * a.H + h) * a.D;
 }
 
-/* May these be computed by tiles? Rows of bf16 words, 16-byte chunks of them aligned, D that the kernels have. */
+/* May these be computed by tiles? Rows of bf16 elements, 16-byte chunks of them aligned, D that the
+ * kernels have. */
 bool flash_serves(const Attention &a, const void *x, const void *y);
 void flash_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv);
 /* The same on devices of capability 9.0 (attention_sm90.cu, attention_sm90_backward.cu). */

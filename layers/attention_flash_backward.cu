@@ -1,13 +1,15 @@
-/* The backward pass by tiles, for bf16 words and D = 64 or 128, in two kernels: one has a block for 64 queries and sums dQ over
- * the keys, one has a block for 64 keys and sums dK and dV over the queries, those of all heads of the group. Each sum stays in
- * registers and has one order, so there is no buffer of sums in memory and no atomic addition. What that costs: both need the
- * scores and dP, which makes 7 products of tiles instead of 5.
+/* The backward pass by tiles, for bf16 elements and D = 64 or 128, in two kernels: one has a block
+ * for 64 queries and sums dQ over the keys, one has a block for 64 keys and sums dK and dV over the
+ * queries, those of all heads of the group. Each sum stays in registers and has one order, so there
+ * is no buffer of sums in memory and no atomic addition. What that costs: both need the scores and
+ * dP, which makes 7 matmuls of tiles instead of 5.
  *
  *     queries   C = Q K'    dP = dout V'    dS = P (dP - delta)     dQ += dS K
  *     keys      C' = K Q'   dP' = V dout'   dS' = P' (dP' - delta)  dK += dS' Q    dV += P' dout
  *
- * With keys as rows the second kernel has P' and dS' as accumulators, and these are the operands of its sums (ptx.cuh): nothing
- * goes through shared memory but the tiles themselves. P = exp2(scale C - lse log2(e)); no maximum is needed.
+ * With keys as rows the second kernel has P' and dS' as accumulators, and these are the operands of
+ * its sums (ptx.cuh): nothing goes through shared memory but the tiles themselves. P = exp2(scale C
+ * - lse log2(e)); no maximum is needed.
  */
 #include "layers/attention_flash.cuh"
 

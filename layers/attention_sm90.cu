@@ -1,20 +1,23 @@
-/* The forward pass on Hopper: bf16 words, D = 64 or 128. What is computed is that of attention_flash.cu; here products are
- * those of warpgroups, under way while the same threads do the softmax of other scores:
+/* The forward pass on Hopper: bf16 elements, D = 64 or 128. What is computed is that of
+ * attention_flash.cu; here matmuls are those of warpgroups, in flight while the same threads do
+ * the softmax of other scores:
  *
  *     tensor cores    C(3)            C(2)   O += P(3) V(3)   C(1)   O += P(2) V(2)   ...
  *     other units          P(3)  ...................   P(2)  ...................  P(1)
  *
- * A warpgroup has 64 queries. It begins C of the next tile and the sum of the one before together, waits for C, and works out
- * maxima and weights while the sum goes on; only then O is brought to the new maximum. Each warpgroup begins with the tile on
- * its own diagonal, the only one with a mask, so that for S = 1024 94 % of what is computed with tiles of 64 keys is needed, 89 %
- * with 128.
+ * A warpgroup has 64 queries. It begins C of the next tile and the sum of the one before together,
+ * waits for C, and works out maxima and weights while the sum goes on; only then O is brought to
+ * the new maximum. Each warpgroup begins with the tile on its own diagonal, the only one with a
+ * mask, so that for S = 1024 94 % of what is computed with tiles of 64 keys is needed, 89 % with
+ * 128.
  *
- * A warpgroup that has ended its part of a piece of work goes on with the next one while others still compute; its queries have
- * come meanwhile, and what it stores leaves by itself.
+ * A warpgroup that has ended its part of a piece of work goes on with the next one while others
+ * still compute; its queries have come meanwhile, and what it stores leaves by itself.
  *
- * Sizes. D = 64: exponentials take as long as products, so many warpgroups should be at different places: 4 of them, which
- * leaves 112 registers to a thread, tiles of 64 keys; they share what is fetched. Of long sequences, where the diagonal matters
- * little, 3 with tiles of 128 keys: fewer waits. D = 128: O alone takes 64 registers: 2 warpgroups.
+ * Sizes. D = 64: exponentials take as long as matmuls, so many warpgroups should be at different
+ * places: 4 of them, which leaves 112 registers to a thread, tiles of 64 keys; they share what is
+ * fetched. Of long sequences, where the diagonal matters little, 3 with tiles of 128 keys: fewer
+ * waits. D = 128: O alone takes 64 registers: 2 warpgroups.
  */
 #include "layers/attention_sm90.cuh"
 

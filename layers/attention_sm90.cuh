@@ -1,17 +1,19 @@
-/* attention_sm90 -- what the passes of attention on Hopper share: boxes of heads in shared memory, a ring of them between the
- * warp that fetches and the warpgroups that compute, products of a warpgroup's 64 rows with a box.
+/* attention_sm90 -- what the passes of attention on Hopper share: boxes of heads in shared memory,
+ * a ring of them between the warp that fetches and the warpgroups that compute, matmuls of a
+ * warpgroup's 64 rows with a box.
  *
- * A block has WGS warpgroups that compute, each with 64 rows of its own, and one more warp or warpgroup whose first thread
- * fetches:
+ * A block has WGS warpgroups that compute, each with 64 rows of its own, and one more warp or
+ * warpgroup whose first thread fetches:
  *
- *     fetches    waits until a slot is empty, says how many bytes will come, begins the copy, takes the next slot
- *     computes   waits until a slot is full, multiplies, says that it is empty: lane 0 of every warp does, for its warp
+ *     fetches    waits until a slot is empty, announces the bytes of the copy, begins it, goes on
+ *     computes   waits until a slot is full, multiplies, then lane 0 of every warp marks it empty
  *
- * All warpgroups take all slots, in one order; what a warpgroup has no use for it gives back at once.
+ * All warpgroups take all slots, in one order; what a warpgroup has no use for it gives back at
+ * once.
  *
- * A box is rows x D words of a head, as D / 64 panels of rows of 128 bytes, swizzled (ptx_sm90.cuh): both a K_MAJOR matrix with
- * its rows along m or n, and, for a sum over its rows, an MN_MAJOR matrix. Rows beyond the sequence arrive as zeros and are not
- * written back.
+ * A box is rows x D words of a head, as D / 64 panels of rows of 128 bytes, swizzled
+ * (ptx_sm90.cuh): both a K_MAJOR matrix with its rows along m or n, and, for a sum over its rows,
+ * an MN_MAJOR matrix. Rows beyond the sequence arrive as zeros and are not written back.
  */
 #ifndef LAYERS_ATTENTION_SM90_CUH
 #define LAYERS_ATTENTION_SM90_CUH
@@ -33,7 +35,8 @@ template <int J> using Fragment = float[J][4]; // of an accumulator of 8 J colum
 template <int D, int ROWS> struct Box {
     static constexpr int BYTES = ROWS * D * 2, PANEL_BYTES = ROWS * PANEL_ROW, GROUP_BYTES = 1024;
     Shared at;
-    /* As the rows of A, or the columns of B: from `row` on, a multiple of 8; words 16 k to 16 k + 15 of them. */
+    /* As the rows of A, or the columns of B: from `row` on, a multiple of 8; words 16 k to 16 k +
+     * 15 of them. */
     __device__ __forceinline__ static Matrix step(Matrix m, int k) {
         return matrix_on(m, k / 4 * PANEL_BYTES + k % 4 * 32);
     }
@@ -75,7 +78,8 @@ __device__ __forceinline__ void round_to(Operand<1, N> &p, const Fragment<N / CO
     }
 }
 
-/* Where the slots are: full[SLOTS] and empty[SLOTS], one after the other; and the place of this thread in them. */
+/* Where the slots are: full[SLOTS] and empty[SLOTS], one after the other; and the place of this
+ * thread in them. */
 template <int SLOTS> struct Ring {
     Shared barriers;
     int slot, phase;
@@ -109,8 +113,9 @@ template <int SLOTS> struct Ring {
     __device__ __forceinline__ void skip() { give(take()); }
 };
 
-/* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which gives its registers to them. A
- * block has what it was launched with, by 8 to a thread, and no more. */
+/* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which
+ * gives its registers to them. A block has what it was launched with, by 8 to a thread, and no
+ * more. */
 template <int WGS> struct Roles {
     static constexpr int THREADS = (WGS + 1) * GROUP, POOL = 65536 / THREADS / 8 * 8;
     static constexpr int FEW = 24, MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
@@ -118,13 +123,14 @@ template <int WGS> struct Roles {
     __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
 };
 
-/* Pieces of work: WGS slabs of 64 rows of a head, of queries counted from its end, of keys from its begin: the longest first,
- * and a piece that lacks slabs is the shortest. Blocks stay and take one piece after the other: as many heads as there are blocks
- * are done together, first the longest piece of each, then the next; so a block stays with a head, whose keys lie in L2, and all
- * end at about the same time.
+/* Pieces of work: WGS slabs of 64 rows of a head, of queries counted from its end, of keys from its
+ * begin: the longest first, and a piece that lacks slabs is the shortest. Blocks stay and take one
+ * piece after the other: as many heads as there are blocks are done together, first the longest
+ * piece of each, then the next; so a block stays with a head, whose keys lie in L2, and all end at
+ * about the same time.
  *
- *     head      0 1 2 3     4 5 6 7      4 blocks, 3 pieces to a head: block 0 takes pieces 0, 4, 8, which are head 0's,
- *     piece 2   0 1 2 3     12 ...       and goes on with 12
+ *     head      0 1 2 3     4 5 6 7      4 blocks, 3 pieces to a head: block 0 takes pieces 0, 4, 8
+ *     piece 2   0 1 2 3     12 ...       of head 0, and goes on with 12
  *     piece 1   4 5 6 7
  *     piece 0   8 9 10 11
  */
@@ -164,8 +170,8 @@ template <int WGS, Side SIDE = QUERIES> struct Part {
     __device__ __forceinline__ int last(int keys) const { return (row(WGS) - 1) / keys; }
 };
 
-/* The warpgroup of this thread, by a lane's word, so that the compiler sees that it is one for the warp: products may not stand
- * in code that lanes could come to apart. */
+/* The warpgroup of this thread, by a lane's word, so that the compiler sees that it is one for the
+ * warp: matmuls may not stand in code that lanes could come to apart. */
 __device__ __forceinline__ int this_group() {
     return __shfl_sync(static_cast<unsigned>(FULL), static_cast<int>(threadIdx.x) / GROUP, 0);
 }
@@ -174,7 +180,8 @@ __device__ __forceinline__ void group_sync() {
     barrier_sync(1 + this_group(), GROUP);
 }
 
-/* The first of the two rows, 8 apart, of which this lane has accumulators, in the warpgroup's 64. */
+/* The first of the two rows, 8 apart, of which this lane has accumulators, in the warpgroup's
+ * 64. */
 __device__ __forceinline__ int this_row() {
     return this_warp() % 4 * 16 + this_lane() / 4;
 }
@@ -192,8 +199,9 @@ __device__ __forceinline__ void fetch_box(Shared to, const CUtensorMap &map, Sha
     tma_load(to, map, barrier, 0, row, h * panels, b);
 }
 
-/* Accumulators of the 64 rows of a warpgroup, times a factor per row, rounded, through a box of its own into a head from token
- * `row` on. The box is read until the warpgroup's first thread has waited: with tma_wait, or here, the next time. */
+/* Accumulators of the 64 rows of a warpgroup, times a factor per row, rounded, through a box of its
+ * own into a head from token `row` on. The box is read until the warpgroup's first thread has
+ * waited: with tma_wait, or here, the next time. */
 template <int D>
 __device__ __forceinline__ void store_box(const CUtensorMap &map, Box<D, SLAB> box,
                                           const Fragment<D / COLUMNS> &o, float f0, float f1, int h,

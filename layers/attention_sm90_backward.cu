@@ -1,7 +1,8 @@
-/* The backward pass on Hopper: bf16 words, D = 64 or 128. What is computed is that of attention_flash_backward.cu, in two
- * kernels for the same reason: every sum stays in registers and has one order, nothing is added in memory. The 7 products
- * instead of 5 should cost less here than adding up dQ between blocks: at S = 1024 that is 450 MB to and from L2 for each layer
- * of a model with 12 heads and 32 sequences.
+/* The backward pass on Hopper: bf16 elements, D = 64 or 128. What is computed is that of
+ * attention_flash_backward.cu, in two kernels for the same reason: every sum stays in registers and
+ * has one order, nothing is added in memory. The 7 matmuls instead of 5 should cost less here than
+ * adding up dQ between blocks: at S = 1024 that is 450 MB to and from L2 for each layer of a model
+ * with 12 heads and 32 sequences.
  *
  *     queries   64 to a warpgroup, keys from the diagonal to the left
  *     tensor cores   C  dP  dQ += dS K   C  dP  dQ += dS K ...
@@ -11,8 +12,9 @@
  *     tensor cores   C'  dP'  dV += P' dout   dK += dS' Q   C'  dP' ...
  *     other units         P'  .............   dS'                P'
  *
- * A first kernel works out what both need of a row, {lse log2(e), out . dout}, side by side; beyond the end of a sequence, up to
- * whole tiles, zeros: as q and dout arrive as zeros there, nothing comes of such rows.
+ * A first kernel works out what both need of a row, {lse log2(e), out . dout}, side by side; beyond
+ * the end of a sequence, up to whole tiles, zeros: as q and dout arrive as zeros there, nothing
+ * comes of such rows.
  */
 #include "layers/attention_sm90.cuh"
 #include "layers/cuda/sizes.h"
@@ -55,7 +57,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
             is ? make_float2(lse[(b * a.H + h) * a.S + at] * LOG2_E, sum) : make_float2(0, 0);
 }
 
-/* Leaves out keys behind queries: the lane's rows are `row` and `row` + 8, its columns begin with `column`. */
+/* Leaves out keys behind queries: the lane's rows are `row` and `row` + 8, its columns begin with
+ * `column`. */
 template <int J, Side ROWS_ARE>
 __device__ __forceinline__ void leave_out(Fragment<J> &p, int row, int column) {
 #pragma unroll
@@ -65,8 +68,8 @@ __device__ __forceinline__ void leave_out(Fragment<J> &p, int row, int column) {
     }
 }
 
-/* A warpgroup's own boxes: two that are fetched, whose barriers say that they are here and that they were read, and N that are
- * stored; then the ring's slots. */
+/* A warpgroup's own boxes: two that are fetched, whose barriers say that they are here and that
+ * they were read, and N that are stored; then the ring's slots. */
 template <int D, int WGS, int N, int SLOT, int SLOTS_> struct Layout {
     using Own = Box<D, SLAB>;
     static constexpr int SLOTS = SLOTS_, OUT = 2 * WGS * Own::BYTES,
@@ -89,7 +92,8 @@ template <int D, int WGS, int N, int SLOT, int SLOTS_> struct Layout {
         for (int i = 0; i < WGS; i++) mbarrier_init(here(i), 1), mbarrier_init(read(i), 4);
         mbarrier_fence();
     }
-    /* Of the thread that fetches: warpgroup j's two boxes may come, for the first time when parity is 0. */
+    /* Of the thread that fetches: warpgroup j's two boxes may come, for the first time when parity
+     * is 0. */
     __device__ __forceinline__ void open(int j, unsigned parity) const {
         mbarrier_wait(read(j), static_cast<int>(parity >> j & 1) ^ 1);
         mbarrier_expect(here(j), 2 * Own::BYTES);
@@ -256,8 +260,8 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const float2 *ro
     }
 }
 
-/* What the queries of a slot add to the sums of 64 keys. Begins both sums; those of the tile before are done, and `before`, its
- * slot, is given back. */
+/* What the queries of a slot add to the sums of 64 keys. Begins both sums; those of the tile before
+ * are done, and `before`, its slot, is given back. */
 template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void
 add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayout<D, ROWS, WGS> &at,
@@ -306,7 +310,8 @@ __device__ __forceinline__ void
 sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<WGS> &part,
             const KeyLayout<D, ROWS, WGS> &at, Ring<KeyLayout<D, ROWS, WGS>::SLOTS> &ring,
             int group, const Attention &a, float scale) {
-    // a warpgroup keeps a slot while it passes over those of the next head that come before its keys, and takes one more
+    // a warpgroup keeps a slot while it passes over those of the next head that come before its
+    // keys, and takes one more
     static_assert(KeyLayout<D, ROWS, WGS>::SLOTS >= 2 + (WGS - 1) * SLAB / ROWS,
                   "else it waits for itself");
     int key0 = part.row(group), before = -1;

@@ -1,7 +1,7 @@
-/* attention_tile -- the inner parts of attention: packing heads into panels, products of tiles.
+/* attention_tile -- the inner parts of attention: packing heads into panels, matmuls of tiles.
  *
  * The papers' tiles are BR queries by BC keys. Inside them the unit of work is a register tile, MR
- * rows by NR columns of sums, as in BLIS. A product reads its left matrix by broadcasts from rows
+ * rows by NR columns of sums, as in BLIS. A matmul reads its left matrix by broadcasts from rows
  * of LD words and its right matrix from a panel, NR columns side by side for each step of the sum:
  *
  *      set             MR x NR   sums   loads for each step (24, 12, 12 FMA)
@@ -11,7 +11,7 @@
  *
  * A word is one float, or where the set has a bf16 dot product and the caller asked for bf16, two
  * neighbours along the sum: then the same loops take half the steps. Other sets round to bf16 while
- * packing and keep one float to a word: the same products, exact in fp32.
+ * packing and keep one float to a word: the same matmuls, exact in fp32.
  */
 #ifndef LAYERS_ATTENTION_TILE_H
 #define LAYERS_ATTENTION_TILE_H
@@ -82,7 +82,7 @@ void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t
 void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
                          int64_t stride, int64_t n, float scale);
 
-/* Rows that will be read or written soon. The products of tiles fetch a few of them into the second
+/* Rows that will be read or written soon. The matmuls of tiles fetch a few of them into the second
  * level cache after every register tile, so that packing and storing need not wait for memory: rows
  * of one head lie a whole row of qkv apart, where the processor does not fetch ahead by itself. */
 enum { AHEAD_PARTS = 8, AHEAD_ROWS = 512, AHEAD_STEP = 16 };
@@ -121,7 +121,7 @@ void attention_sum_queries(const Shape *s, const Tile *t, float *o, const float 
 static inline int64_t tile_seen(const Tile *t, int64_t r) {
     return t->row0 + r + 1 - t->key0;
 }
-/* Columns of row r that a product may read: what is not seen of them must be 0. */
+/* Columns of row r that a matmul may read: what is not seen of them must be 0. */
 static inline int64_t tile_read(const Tile *t, int64_t r) {
     int64_t n = (tile_seen(t, r) + MR + NR - 1) / NR * NR;
     return n < 0 ? 0 : n < BC ? n : BC;

@@ -31,8 +31,8 @@ static float chunk_max(const float *x, int64_t n) {
     return max;
 }
 
-/* Sum of e^(x - max) over a chunk; keeps the exponentials in y unless y is NULL. Meanwhile the next chunk comes from memory:
- * its maximum alone would wait for it. */
+/* Sum of e^(x - max) over a chunk; keeps the exponentials in y unless y is NULL. Meanwhile the next
+ * chunk comes from memory: its maximum alone would wait for it. */
 static float chunk_sum(float *y, const float *x, float max, int64_t n) {
     vf m = vf_set1(max), s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;

@@ -1,11 +1,13 @@
 /* classifier on CUDA. Bound by memory; bytes per token in bf16, beside which all else is small:
  *
- *     classifier   read 2V, write 2V: the row waits in shared memory for the sum of its exponentials
- *                  plain (rows too long for that, or not aligned), and in two steps: read 4V, write 2V
+ *     classifier   read 2V, write 2V: the row stays in shared memory until its sum is known
+ *                  plain (rows that are too long or not aligned), and in two steps: read 4V,
+ *                  write 2V
  *
- * A block for each row. Threads keep a maximum and a sum of exponentials relative to it, which grow together over the
- * row (Milakov, Gimelshein 2018), and are merged at the end. Logits stay as they are between the two steps of a cut row:
- * the gradient takes its exponentials anew, so that they are rounded once.
+ * A block for each row. Threads keep a maximum and a sum of exponentials relative to it, which grow
+ * together over the row (Milakov, Gimelshein 2018), and are merged at the end. Logits stay as they
+ * are between the two steps of a cut row: the gradient takes its exponentials anew, so that they
+ * are rounded once.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/vec.cuh"
@@ -20,7 +22,8 @@ namespace {
 
 enum { THREADS = 512, MERGE_THREADS = 128 };
 
-/* The largest logit, and the sum of the exponentials relative to it; of no logits: -FLT_MAX and 0. */
+/* The largest logit, and the sum of the exponentials relative to it; of no logits: -FLT_MAX and
+ * 0. */
 struct Stats {
     float max, sum;
 };
@@ -35,7 +38,8 @@ struct WarpStats {
     Stats of[THREADS / WARP];
 };
 
-/* The statistics of the block's row, in all threads: of pairs of lanes, then of the warps in order. */
+/* The statistics of the block's row, in all threads: of pairs of lanes, then of the warps in
+ * order. */
 __device__ __forceinline__ Stats block_merged(Stats s) {
     auto &warps = shared<WarpStats>();
 #pragma unroll
@@ -51,8 +55,8 @@ __device__ __forceinline__ Stats block_merged(Stats s) {
     return s;
 }
 
-/* use(v, words) for the columns of a row: W at a time, and the last few, where V is no multiple of W, one at a time; each
- * thread takes the same in every pass. Some loads are under way at once. */
+/* use(v, words) for the columns of a row: W at a time, and the last few, where V is no multiple of
+ * W, one at a time; each thread takes the same in every pass. Some loads are in flight at once. */
 template <class E, int W, class Use>
 __device__ __forceinline__ void over_row(const E *x, int64_t V, Use use) {
     constexpr int BATCH = 4;

@@ -19,19 +19,19 @@ typedef struct Classifier {
     int64_t T, V, ld;       // rows of ld >= V floats
     const int32_t *targets; // [T]
     float scale;            // 1 / number of targets in the whole batch
-    bool backward;          // false: only the loss, logits stay as they are
+    bool backward;          // false: loss only; logits are not changed
     int64_t first;          // first token of these columns (of classifier_*; classifier: 0)
 } Classifier;
 
 void classifier(Team *t, const Classifier *c, float *loss, Act *logits);
 
-/* The same in two steps, where the vocabulary is cut: these V columns are the tokens first .. first+V-1,
- * possibly none. Between the steps the caller brings all parts' statistics together.
+/* The same in two steps for a vocabulary sharded over ranks: these V columns are the tokens first
+ * .. first+V-1, possibly none. Between the steps the caller gathers the statistics of all parts.
  *
- *   statistics[T,3]   the largest logit m, sum_v exp(logit - m), and the target's logit (0 where the
- *                     target is not here); with no columns: -FLT_MAX, 0, 0. backward leaves exp(logit - m)
- *                     in place of the logits
- *   merge             all parts' statistics[n,T,3] -> loss[T], log_sum[T] (of all exponentials)
+ *   statistics[T,3]   the largest logit m, sum_v exp(logit - m), and the target's logit (0 if not
+ *                     here); without columns: -FLT_MAX, 0, 0. With backward exp(logit - m)
+ *                     replaces the logits
+ *   merge             statistics[n,T,3] of all parts -> loss[T], log_sum[T] (of all exponentials)
  *   gradient          dlogits = (exp(m - log_sum) e - (v == target)) scale, in place
  *
  * Columns from V to ld are set to 0 by the gradient. */

@@ -1,19 +1,23 @@
-/* embedding on CUDA. Bound by memory; bytes per token with words of bf16:
+/* embedding on CUDA. Bound by memory; bytes per token with bf16 elements:
  *
  *     forward    read 2C of wte (4C of wpe from L2), write 2C
- *     backward   read 2C once for dwte and once for dwpe; rows of dwte that occur: read and write 4C
+ *     backward   read 2C once for dwte and once for dwpe; read and write 4C for rows of dwte that
+ *                occur
  *
- * Many tokens add to one row of dwte. So tokens are sorted (sort.cuh), and the sum over each row's tokens has a fixed order:
- * a block takes CHUNK sorted tokens and adds up runs of one token in registers. A run that lies within the chunk is added
- * to dwte there; the pieces of a run that crosses chunks are left behind and joined by a second kernel:
+ * Many tokens add to one row of dwte. So tokens are sorted (sort.cuh), and the sum over each row's
+ * tokens has a fixed order: a block takes CHUNK sorted tokens and adds up runs of one token in
+ * registers. A run that lies within the chunk is added to dwte there; the pieces of a run that
+ * crosses chunks are left behind and joined by a second kernel:
  *
  *     sorted    5 5 5 5 | 5 5 8 9 | 9 9 9 9 | 9 20 20 21
  *     pieces          ->|->     ->|->  9  ->|->
  *
- * The ladder of dwte: sums_plain goes over all tokens for each of its numbers, V T looks at tokens for each piece of a row; no
- * step takes it, the tests hold the other one against it. atomicAdd was not taken: its sums have the order of the threads.
- * The sort is what an order costs: of 32,768 tokens and 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9
- * calls in all. The other kernels are W = 1, plain, where rows are not aligned, and W words of 16 bytes. None was measured.
+ * The ladder of dwte: sums_plain goes over all tokens for each of its numbers, V T looks at tokens
+ * for each piece of a row; no step takes it, the tests hold the other one against it. atomicAdd was
+ * not taken: its sums have the order of the threads. The sort is what an order costs: of 32,768
+ * tokens and 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls in all.
+ * The other kernels are W = 1, plain, where rows are not aligned, and W words of 16 bytes. None was
+ * measured.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sort.cuh"
@@ -64,7 +68,8 @@ template <class E, int W> __global__ void position_rows(E *x, Embedding e, int64
     store<E, W>(x + t * e.C + c, v);
 }
 
-/* dwpe of a position: its tokens, one of each sequence, in order. Row t of dx is token t0 + t; T rows. */
+/* dwpe of a position: its tokens, one of each sequence, in order. Row t of dx is token t0 + t; T
+ * rows. */
 template <class E, int W>
 __global__ void position_sums(const E *dx, Embedding e, int64_t T, int64_t t0) {
     int64_t c = this_column() * W, s = (t0 + blockIdx.x) % e.S;
@@ -116,7 +121,8 @@ template <int W> __device__ __forceinline__ void add_to(float *to, const float (
     store<float, W>(to, v);
 }
 
-/* pieces[chunks, 2, C]: of the run that comes from the chunk before, and of the one that goes on in the next. */
+/* pieces[chunks, 2, C]: of the run that comes from the chunk before, and of the one that goes on in
+ * the next. */
 template <class E, int W>
 __global__ void sum_runs(float *dwte, float *pieces, const E *dx, const int *keys,
                          const int *numbers, int T, int64_t V, int64_t C) {

@@ -11,7 +11,7 @@
 typedef struct Embedding {
     int64_t B, S, C, V;
     int64_t first;         // position of the first token of each sequence
-    int64_t token0;        // first token of wte: rows of tokens outside token0 .. token0+V-1 are 0
+    int64_t token0;        // first token of wte; x is 0 for tokens outside token0 .. token0+V-1
     const int32_t *tokens; // [T]
     const Act *wte;        // [V, C]; V may be 0
     const float *wpe;      // [positions, C] or NULL
@@ -21,13 +21,12 @@ typedef struct Embedding {
 
 size_t embedding_workspace(int64_t T, int64_t C);
 void embedding_forward(Team *t, const Embedding *e, Act *x);
-/* Local. Deterministic: each thread owns a range of channels and goes through the tokens in order.
- */
+/* Local. Deterministic: each thread owns a range of channels and adds tokens in order. */
 void embedding_backward(Team *t, const Embedding *e, const Act *dx);
 
-/* The position table on its own, where x is cut: x[T,C] += wpe[position], and dwpe += dx. Row t of
- * x is token t0 + t of the B*S, at position first + (t0 + t) % S; rows from B*S on are passed over.
- * Only T, t0, S, B, C, first and wpe or dwpe are used. */
+/* The position table alone, for x sharded by tokens: x[T,C] += wpe[position], and dwpe += dx. Row t
+ * of x is token t0 + t of the B*S, at position first + (t0 + t) % S; rows from B*S on (padding) are
+ * skipped. Only T, t0, S, B, C, first and wpe or dwpe are used. */
 void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x);
 void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const Act *dx);
 

@@ -1,9 +1,9 @@
-/* exact -- sums whose bits do not depend on who holds which of the terms (--exact; fp32).
+/* exact -- sums whose bits do not depend on how the terms are sharded (--exact; fp32).
  *
- * Additions of floats do not associate, additions of integers do. So every term becomes a whole
- * number of grid steps, integers are added in whatever order threads and ranks come to it, and the
- * sum becomes a float once. A term is an element, or in products the fp32 sum over a small panel of
- * K, which must not be cut.
+ * Addition of floats is not associative, addition of integers is. So every term is rounded to a
+ * whole number of grid steps, the integers are added in any order by threads and ranks, and the sum
+ * is rounded to a float once. A term is an element, or in matmuls the fp32 sum over a small panel
+ * of K, which must lie on one rank.
  *
  *   narrow  int64 v means v 2^-e, for tensors. In range: |v| < 2^51. A term is rounded to the grid
  *           once, by at most 2^-(e+1); the sum adds no error; the float at its end is rounded once.
@@ -18,13 +18,14 @@
  * scale = 1 / (targets of the whole batch) is what gradients of activations grow with; weights'
  * gradients are sums over all tokens and do not. Nothing here depends on the mesh. Beside the 2^-24
  * of a value of fp32 a step is small for activations above 2^-12, for gradients above scale 2^-16,
- * and for weights' gradients above 1e-6; below it counts as noise of that absolute size, without bias.
+ * and for weights' gradients above 1e-6; below it counts as noise of that absolute size, without
+ * bias.
  *
  * A term out of range, an infinity or a NaN, and a sum that leaves the range make the sum
  * EXACT_POISON, which no further term mends and which becomes NaN. Parts of up to 4,095 ranks may
- * be added as plain integers: the sum of parts in range cannot wrap, and if it is out of range it becomes NaN;
- * so it does when any number of parts is poisoned and the others' sum is in range, because
- * multiples of 2^52 up to 4095 are never nearer than 2^52 to 0 modulo 2^64.
+ * be added as plain integers: the sum of parts in range cannot wrap, and if it is out of range it
+ * becomes NaN; so it does when any number of parts is poisoned and the others' sum is in range,
+ * because multiples of 2^52 up to 4095 are never nearer than 2^52 to 0 modulo 2^64.
  *
  * Integers *_64 are added to (+=) unless said otherwise. All calls are local.
  * Source: Demmel, Nguyen, "Parallel reproducible summation", 2015, for the idea of a fixed grid.
@@ -52,23 +53,25 @@ static inline int exact_gradients(double scale) {
     return EXACT_GRADIENTS - exponent;
 }
 
-/* y_64[M,N] += a b, a sum over K of panels' fp32 sums, each a chain of multiply-adds in order. Panels
- * are k_panel elements (at most 384), counted from the start of every unit of k_unit; the last of a
- * unit may be shorter. k_first is the place of k = 0 in its unit, the start of a panel. The same panels must exist on every mesh:
- * for sums over tokens a unit is a sequence, for sums over features a head, or the whole. */
+/* y_64[M,N] += a b, a sum over K of panels' fp32 sums, each a chain of multiply-adds in order.
+ * Panels are k_panel elements (at most 384), counted from the start of every unit of k_unit; the
+ * last of a unit may be shorter. k_first is the place of k = 0 in its unit, the start of a panel.
+ * The same panels must exist on every mesh: for sums over tokens a unit is a sequence, for sums
+ * over features a head, or the whole. */
 typedef struct ProductExact {
-    int64_t *y_64;                    // rows of ldy, as the product's y
+    int64_t *y_64;                    // rows of ldy, as the matmul's y
     int64_t k_panel, k_unit, k_first; // k_unit 0: one unit
     int exponent;                     // e
     bool fresh;                       // y_64 = a b
 } ProductExact;
-/* Of the product M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and applies
- * the activation once the sum is complete (bias_residual, gelu_forward, gelu_backward). */
+/* Of the matmul M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and
+ * applies the activation once the sum is complete (bias_residual, gelu_forward, gelu_backward). */
 void product_exact(Team *t, const Product *p, const ProductExact *x);
 
 /* y[i] = y_64[i] 2^-exponent, rounded once; NaN where poisoned or out of range. */
 void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent);
-/* y[i] = factor times the wide sum sum_64[i, WIDE], rounded to double and then to float; likewise. */
+/* y[i] = factor times the wide sum sum_64[i, WIDE], rounded to double and then to float;
+ * likewise. */
 void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double factor);
 double exact_wide_to_double(const int64_t sum_64[WIDE]);
 
@@ -79,15 +82,15 @@ void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t
 /* dbias_64[N] += column sums of dy[T,N]. */
 void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
                          int exponent);
-/* As embedding_backward and position_backward; dwte_64[V,C], dwpe_64[positions,C] may be NULL. e's own
- * dwte and dwpe are not used. */
+/* As embedding_backward and position_backward; dwte_64[V,C], dwpe_64[positions,C] may be NULL. e's
+ * own dwte and dwpe are not used. */
 void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
                               const float *dx, int exponent);
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
                              const float *dx, int exponent);
 
-/* Norm of rows that may be cut. Of n kind, T, C, ld, C_all, eps and gamma are used. Between the lines
- * marked + the parts are added.
+/* Norm of rows that may be sharded. Of n kind, T, C, ld, C_all, eps and gamma are used. Between the
+ * lines marked + the parts are added.
  *
  *   exact_norm_sum              sums_64[T,WIDE] = sum of x             (RMS: leave out both)
  * + exact_wide_to_float         mean[T], factor 1 / C_all
@@ -107,11 +110,12 @@ void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t 
                               int64_t *dbeta_64, const float *dy, const float *x, const float *mean,
                               const float *rstd);
 
-/* Classifier of a vocabulary that may be cut: exponentials are relative to the largest logit of all.
+/* Classifier with a vocabulary that may be sharded: exponentials are relative to the largest logit
+ * of all.
  *
  *   exact_classifier_max        max[T] of these columns; -FLT_MAX where there are none
  * + the larger of all parts
- *   exact_classifier_sums       sums_64[T,WIDE] = sum of exp(logit - max), kept in place with backward;
+ *   exact_classifier_sums       sums_64[T,WIDE] = sum of exp(logit - max), in place with backward;
  *                               target[T] = the target's logit, 0 where it is not here
  * + added, target as floats: all terms but one are 0
  *   exact_classifier_loss       loss[T], log_sum[T]

@@ -1,16 +1,17 @@
-/* kernels -- the mathematics of one rank's block, as a table of functions. It knows no other rank.
+/* kernels -- the computations on one rank's block, as a table of functions. No communication.
  *
- * The training step is written against this table. Every entry is declared with its full contract in the header of its
- * layer (product.h, attention.h, norm.h, ...); the table only lists them.
+ * The training step is written against this table. Every entry is declared with its full contract
+ * in the header of its layer (product.h, attention.h, norm.h, ...); the table only lists them.
  *
- * Each layer is one plain C file over base/simd.h. The build compiles all of them once per instruction set, joins each
- * set into one object and hides all of its names but its table, `kernels_cpu_<set>`; kernels_cpu.c picks the best that
- * this processor runs. So there is one source, no suffixes, and tests run every set against `portable` through its table.
+ * Each layer is one plain C file over base/simd.h. The build compiles all of them once per
+ * instruction set, joins each set into one object and hides all of its names but its table,
+ * `kernels_cpu_<set>`; kernels_cpu.c picks the best that this processor runs. So there is one
+ * source, no suffixes, and tests run every set against `portable` through its table.
  *
- * All matrices are row-major, last index fastest; activations are words of the table (layers/act.h), everything
- * else is fp32 unless said otherwise; T = B*S tokens. All calls are local and complete when they return. Buffers
- * come from the caller. Gradients of parameters accumulate (+=); gradients of activations are written (=) unless
- * said otherwise.
+ * All matrices are row-major, last index fastest; activations are words of the table
+ * (layers/act.h), everything else is fp32 unless said otherwise; T = B*S tokens. All calls are
+ * local and complete when they return. Buffers come from the caller. Gradients of parameters
+ * accumulate (+=); gradients of activations are written (=) unless said otherwise.
  */
 #ifndef LAYERS_KERNELS_H
 #define LAYERS_KERNELS_H
@@ -32,11 +33,12 @@
 #include "layers/rope.h"
 
 typedef struct Kernels {
-    size_t word;               // bytes of an activation
-    const ArenaMemory *memory; // where all buffers lie; NULL: the host's
-    const ArenaMemory
-        *pinned; // the host's memory whose tokens and totals travel while it goes on; NULL: any
-    bool bias_with_dw; // does Product.bias_grad take less than bias_backward, or never more?
+    size_t word;               // bytes of an element of an activation
+    const ArenaMemory *memory; // allocator of all buffers; NULL: host memory
+    // host memory for asynchronous copies of tokens and totals; NULL: any
+    const ArenaMemory *pinned;
+    bool bf16_units;   // CPU: has the instruction set a bf16 dot product?
+    bool bias_with_dw; // is Product.bias_grad never slower than bias_backward?
     void (*product)(Team *, const Product *);
     size_t (*product_workspace)(int n_threads);
     size_t (*attention_workspace)(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
@@ -81,7 +83,7 @@ typedef struct Kernels {
     void (*bias_backward)(Team *, float *dbias, const Act *dy, int64_t T, int64_t N);
     void (*classifier)(Team *, const Classifier *, float *loss, Act *logits);
     double (*sum_of_squares)(Team *, const float *x, int64_t n);
-    double (*peak)(Team *, bool bf16);
+    Peak (*peak)(Team *, bool bf16);
     void (*product_exact)(Team *, const Product *, const ProductExact *);
     void (*exact_to_float)(Team *, float *y, const int64_t *y_64, int64_t n, int exponent);
     void (*exact_wide_to_float)(float *y, const int64_t *sum_64, int64_t n, double factor);
@@ -119,32 +121,36 @@ typedef struct Kernels {
     double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
                   int64_t n, bool decay);
-    // Where the host does not wait for numbers (CUDA; NULL elsewhere): sums that stay on the device, what the update
-    // makes of them, and the copy of a few bytes to pinned memory with the wait for it, not for what was begun later.
+    // CUDA only (else NULL), so that the host does not wait: sums that stay on the device, the
+    // update that reads them, a copy of a few bytes to pinned memory, and the wait for that copy
+    // alone.
     void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
     void (*squares_to)(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add);
     void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
     void (*tell)(void *to, const void *from, size_t n_bytes);
     void (*told)(void);
-    // And where calls can be repeated: what is called between record and recorded does not run but is kept, for replay; it
-    // neither waits nor allocates. Of a product's algorithms the fastest is taken from now on; overwrites all results, waits.
+    // CUDA graphs (else NULL): calls between record and recorded are not run but recorded, for
+    // replay; they neither wait nor allocate. tune: chooses the fastest algorithm of a matmul;
+    // overwrites its results, waits.
     void (*record)(void);
     void *(*recorded)(void);
     void (*replay)(void *recording);
     void (*forget)(void *recording);
     void (*product_choose)(const Product *);
-    const DeviceClock *clock; // when calls run; NULL: while they are called
+    const DeviceClock *clock; // times of calls; NULL: calls run when they are made
 } Kernels;
 
-/* Local. The table of an instruction set by name, or NULL when there is none here; NULL or "auto" asks for the best. */
+/* Local. A set's table by name, NULL when it is not here; NULL or "auto": the best up to
+ * TRAIN_GPT_KERNELS (environment). */
 const Kernels *kernels_cpu(const char *set);
-/* Local. Names of the sets this processor can run, best first, ended by NULL: "avx512_bf16", "avx512", "avx2", "portable". */
+/* Local. Names of the sets that this processor runs, best first, ended by NULL: "avx512_amx" ...
+ * "portable". */
 const char *const *kernels_cpu_sets(void);
-/* Local. The kernels of a GPU whose activations are float or bf16 words (layers/cuda/families.h), or NULL when this
- * program was built without. */
+/* Local. The CUDA kernels with fp32 or bf16 activations (layers/cuda/families.h); NULL: built
+ * without CUDA. */
 const Kernels *kernels_cuda(bool bf16);
-/* Local. What is known of that table in every build: word and workspaces. It has no kernels; memory says that it is a
- * device's. */
+/* Local, in every build. The same table without kernels: element size and workspaces, for plans;
+ * memory marks it as a device's. */
 const Kernels *kernels_cuda_sizes(bool bf16);
 
 #endif

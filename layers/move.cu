@@ -1,9 +1,11 @@
-/* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. Bound by memory: a copy reads and writes
- * each byte once, a sum of floats reads 8 and writes 4, to_words reads 4 and writes 2.
+/* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. Bound by
+ * memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4, to_words
+ * reads 4 and writes 2.
  *
- * The ladder of copies: rows by their words, which is plain; rows by 16 bytes, where both matrices lie so; one copy of the
- * driver's, where nothing lies between rows. Sums and to_words: a float in a thread, of what is left or not aligned; 16
- * bytes of floats in a thread. What is cleared is the driver's from the start. */
+ * The ladder of copies: rows by their words, which is plain; rows by 16 bytes, where both matrices
+ * lie so; one copy of the driver's, where nothing lies between rows. Sums and to_words: a float in
+ * a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is cleared is the
+ * driver's from the start. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/round.cuh"
 #include "layers/cuda/sums.cuh"
@@ -107,8 +109,8 @@ void to_words_of(Act *to, const float *from, int64_t n, const Rounding *rounding
                r);
 }
 
-/* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread from its beginning:
- * word i lies at 2n + 2i, behind all that the floats before it fill. */
+/* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread
+ * from its beginning: word i lies at 2n + 2i, behind all that the floats before it fill. */
 template <class E> void to_floats_of(float *to, const Act *from, int64_t n) {
     auto bytes = static_cast<size_t>(n) * sizeof(E);
     char *at = reinterpret_cast<char *>(to) + static_cast<size_t>(n) * sizeof *to - bytes;

@@ -1,5 +1,5 @@
-/* move -- memory that is cleared, copied or added up between the kernels of a step. As entries of the table they
- * are measured and priced like everything else.
+/* move -- clear, copy and add memory between the kernels of a step. As entries of the table of
+ * kernels they are measured and priced like all others.
  */
 #ifndef LAYERS_MOVE_H
 #define LAYERS_MOVE_H
@@ -10,16 +10,16 @@
 #include "base/team.h"
 #include "layers/act.h"
 
-/* Local. So many bytes become 0. */
+/* Local. Sets bytes to 0. */
 void zero(Team *t, void *x, size_t n_bytes);
-/* Local. Rows of n elements of `word` bytes from one matrix to another; rows lie to_ld and from_ld elements apart. */
+/* Local. Copies rows of n elements of `word` bytes; rows are to_ld and from_ld elements apart. */
 void copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
           int64_t n, size_t word);
 /* Local. y[n] += x[n]. */
 void add_to(Team *t, float *y, const float *x, int64_t n);
-/* Local. Activations as floats, in memory of the host. */
+/* Local. Copies activations to host memory as floats. */
 void to_floats(float *to, const Act *from, int64_t n);
-/* Local. to[T] = from[n], then `pad`. Nothing when from is NULL. */
+/* Local. to[T] = from[n], then `pad`. Does nothing if from is NULL. */
 void copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
 /* Local. The sum of x[n] in double, in order. */
 double sum_of(const float *x, int64_t n);

@@ -1,13 +1,15 @@
-/* norm on CUDA. Bound by memory; bytes per token in bf16, where each number of x, y, dy, dx is moved once:
+/* norm on CUDA. Bound by memory; bytes per token in bf16, where each number of x, y, dy, dx is
+ * moved once:
  *
  *     forward    read 2C, write 2C          backward  read 6C, write 2C
- *     residual   read 4C, write 4C          the stream is made whole on the way: apart it would be read once more
+ *     residual   read 4C, write 4C          residual add and norm fused: saves reading the stream
  *     cut rows   the statistics read 2C more, the sums of backward 4C more
  *
- * The ladder of each direction: `_plain` goes over a row in single words as often as the formula does, for rows that are
- * not aligned; the fast one keeps a row in registers between the sums and their use. With a residual each makes the words
- * of the stream first, and goes on with what those words hold, not with the float before it was rounded: backward has
- * nothing but the words, and so both ways to the stream's norm have the same bits.
+ * The ladder of each direction: `_plain` goes over a row in single words as often as the formula
+ * does, for rows that are not aligned; the fast one keeps a row in registers between the sums and
+ * their use. With a residual each makes the words of the stream first, and goes on with what those
+ * words hold, not with the float before it was rounded: backward has nothing but the words, and so
+ * both ways to the stream's norm have the same bits.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -69,7 +71,8 @@ __device__ __forceinline__ void add_residual(Words<E, W> &x, const Words<E, W> &
     }
 }
 
-/* A warp for each row, three times over it; a lane makes those words of a stream that it reads later. */
+/* A warp for each row, three times over it; a lane makes those words of a stream that it reads
+ * later. */
 template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (t >= f.T) return;
@@ -92,12 +95,13 @@ template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     }
 }
 
-/* Words of a residual that are on their way at once, of the stream and of its addend: more of them, as floats, would leave
- * registers for one block alone. */
+/* Words of a residual that are on their way at once, of the stream and of its addend: more of them,
+ * as floats, would leave registers for one block alone. */
 enum { BATCH = 2 };
 
-/* v = row t of x; of a residual, what the words of the stream hold once they are whole. A batch is read before any of it is
- * written: the compiler cannot know that rows do not overlap, and would wait for each word in turn. */
+/* v = row t of x; of a residual, what the words of the stream hold once they are whole. A batch is
+ * read before any of it is written: the compiler cannot know that rows do not overlap, and would
+ * wait for each word in turn. */
 template <class E, int K, int GROUP, bool RESIDUAL>
 __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<E> &f, int64_t t,
                                          int first) {
@@ -124,8 +128,8 @@ __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<
     }
 }
 
-/* A row lies in the registers of `group` warps, K times 16 bytes in each thread: one warp, so that warps do not wait
- * for each other; all of the block's where a row is too long for that. */
+/* A row lies in the registers of `group` warps, K times 16 bytes in each thread: one warp, so that
+ * warps do not wait for each other; all of the block's where a row is too long for that. */
 template <class E, int K, int GROUP, bool RESIDUAL>
 __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
     constexpr int W = width<E>;
@@ -186,14 +190,15 @@ template <class E, int W> __global__ void apply_rows(Forward<E> f) {
     }
 }
 
-/* Features of each part of a row; they come as an argument of the kernel, whose place is limited. */
+/* Features of each part of a row; they come as an argument of the kernel, whose place is
+ * limited. */
 enum { MAX_PARTS = 256 };
 struct Counts {
     int64_t of[MAX_PARTS];
 };
 
-/* Distances from the mean of all are those from a part's own mean, and the distance of that mean. A thread for each
- * token. */
+/* Distances from the mean of all are those from a part's own mean, and the distance of that mean. A
+ * thread for each token. */
 __global__ void merge(float *mean, float *rstd, const float *parts, Counts counts, int n_parts,
                       int64_t T, double eps) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
@@ -216,8 +221,9 @@ __global__ void merge(float *mean, float *rstd, const float *parts, Counts count
 
 /* --- backward
  *
- * dx wants sums over a row, dgamma and dbeta sums over tokens. So a block takes a panel of tokens; each of its threads
- * keeps the same columns for all of them, and the sums of columns stay in registers:
+ * dx wants sums over a row, dgamma and dbeta sums over tokens. So a block takes a panel of tokens;
+ * each of its threads keeps the same columns for all of them, and the sums of columns stay in
+ * registers:
  *
  *                  thread 0   thread 1   ...
  *     tokens 0-3   dy, x      dy, x           -> 8 sums over the block -> dx of 4 rows
@@ -276,7 +282,8 @@ enum { MAX_BACKWARD_THREADS = 512 };
 /* Rows whose sums are taken together: as many as registers hold. */
 template <int K> constexpr int batch = K == 1 ? 4 : 1;
 
-/* Words of these rows, as they lie in memory: so they take the fewest registers until their sums are there. */
+/* Words of these rows, as they lie in memory: so they take the fewest registers until their sums
+ * are there. */
 template <class E, int K> struct Rows { Words<E, width<E>> x[batch<K>][K], dy[batch<K>][K]; };
 
 template <class E, int K>

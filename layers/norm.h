@@ -21,7 +21,7 @@ typedef struct Norm {
     NormKind kind;
     int64_t T, C;
     int64_t ld;    // floats between rows of x, y, dx, dy; 0: C
-    int64_t C_all; // features of the whole row, of which these C are a part; 0: C
+    int64_t C_all; // features of the whole row, if these C are a shard; 0: C
     float eps;
     const float *gamma, *beta; // [C]; beta NULL: none
     float *dgamma, *dbeta;     // [C], accumulated by backward; dbeta NULL: none
@@ -29,26 +29,27 @@ typedef struct Norm {
 } Norm;
 
 size_t norm_workspace(int64_t T, int64_t C);
-/* Local. Whole rows. y[T,C], mean[T], rstd[T]; mean and rstd may be NULL (nothing is kept). y may
- * be x. */
+/* Local. Whole rows. Writes y[T,C], mean[T], rstd[T]; mean and rstd may be NULL. y may be x. */
 void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x);
-/* Local. Whole rows, ld = C. Both ends of a sum that was owed, in one pass: stream[T,C] += addend + bias as bias_residual
- * does it (layers/activation.h; bias may be NULL), then y = norm(stream) as norm_forward does it, to the bit. */
+/* Local. Whole rows, ld = C. Residual add and norm after a row-parallel matmul, in one pass:
+ * stream[T,C] += addend + bias (bias may be NULL), then y = norm(stream). The same bits as
+ * bias_residual (layers/activation.h) followed by norm_forward. */
 void residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend, const float *bias,
                    Act *y, float *mean, float *rstd);
-/* Local. Whole rows. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma, dbeta += by
- * fixed panels of tokens. */
+/* Local. Whole rows. dx[T,C] += gradient (the residual stream's gradient is already there); dgamma,
+ * dbeta += by fixed panels of tokens. */
 void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x, const float *mean,
                    const float *rstd);
 
-/* The same in two steps, for rows that are cut: features C of C_all are here, possibly none. Between
- * the steps the caller brings the statistics of all parts together.
+/* The same in two steps, for rows sharded by features: C of C_all features are here, possibly none.
+ * Between the steps the caller gathers the statistics of all parts.
  *
- *   forward    stats[T,2] = mean and sum of squared distances from it, of these C features (RMS: 0 and
- *              the sum of squares)  ->  all parts' stats[n,T,2] are merged to mean[T], rstd[T]
- *              (Chan, Golub, LeVeque 1979: never E[x^2] - E[x]^2)  ->  y
+ *   forward    stats[T,2] = mean and sum of squared distances from it, of these C features (RMS: 0
+ *              and the sum of squares) -> stats[n,T,2] of all parts are merged to mean[T], rstd[T]
+ *              (Chan, Golub, LeVeque 1979: never E[x^2] - E[x]^2) -> y
  *   backward   sums[T,2] = sum of g = dy gamma and of g h, h = (x - mean) rstd; dgamma, dbeta +=
- *              ->  the parts' sums are added  ->  dx[T,C] += rstd (g - sum_g / C_all - h sum_gh / C_all)
+ *              -> sums are added over parts
+ *              -> dx[T,C] += rstd (g - sum_g / C_all - h sum_gh / C_all)
  *
  * Columns from C to ld are not touched. */
 void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x);

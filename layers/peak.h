@@ -1,4 +1,4 @@
-/* peak -- the rate of the multiply units, measured: what "share of peak" is a share of. */
+/* peak -- the measured peak rate of the multiply units: the denominator of MFU. */
 #ifndef LAYERS_PEAK_H
 #define LAYERS_PEAK_H
 
@@ -6,8 +6,17 @@
 
 #include "base/team.h"
 
-/* Local. FLOP/s of all members together on independent multiply-adds held in registers; bf16: of bf16 dot products, where
- * the instruction set has them (else as fp32). Takes about 60 ms; the best of three rounds counts. */
-double peak(Team *t, bool bf16);
+typedef struct Peak {
+    double core;   // FLOP/s of one core while every member computes: the mean over members
+    double served; // 0 to 1: computing time over elapsed time, of the member that waited longest
+} Peak;
+
+/* Local. Independent multiply-adds held in registers; with bf16, dot products of bf16 pairs where
+ * the instruction set has them (else as fp32). Takes about 20 ms, longer on a busy machine.
+ *
+ * Each member times bursts of some 40 us and reports the rate that a tenth of its bursts exceed. A
+ * burst is far shorter than a scheduler's time slice, so most bursts run undisturbed even on shared
+ * cores; `served` < 1 shows that cores were shared. */
+Peak peak(Team *t, bool bf16);
 
 #endif

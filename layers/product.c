@@ -1,47 +1,54 @@
-/* The loops of the product. From the outside in:
+/* The loops of the matmul. From the outside in:
  *
  *     blocks of columns of y        BLOCK_N     a block of y stays in the L3 while K is finished
  *       blocks of rows of y         BLOCK_M
  *         panels of K               PANEL_K     one step: a is packed by all threads, barrier, then
- *           chunks of columns       CHUNK_N     each thread packs b for its own part of the step
- *             panels of rows        TILE_M
- *               tiles               TILE_N      y += a panel times b panel, sums in registers
+ *           chunks of columns       chunk       each thread packs b for its own part of the step
+ *             blocks of rows        rows
+ *               panels x tiles      TILE_M, TILE_N   y += a panel times b panel, sums in registers
  *
- *        b: one chunk, packed, in the L2 of its thread
+ * Which of the two innermost loops is the outer one follows from the caches (blocking_of):
+ *
+ *     rows stay      a panel of a stays in the L1 for a row of tiles; a chunk of b, packed, is in the L2 and streams
+ *                    from there once for each panel of rows
+ *     columns stay   a panel of b stays in the L1 for a column of tiles; a block of rows of a is in the L2 and streams
+ *                    from there once for each panel of columns (the order of BLIS)
+ *
  *            +----+----+----+----+
- *            |    |////|    |    | PANEL_K      ////  streams from the L2, once for each panel of rows
+ *            |    |////|    |    | PANEL_K      ////  panel of b
  *            +----+----+----+----+
  *    a       y
  *   +------+ +----+----+----+----+
  *   |      | |    |    |    |    |
  *   +------+ +----+----+----+----+
- *   |######| |    | 14 |    |    |              ####  one panel of rows, in the L1 for a row of tiles;
- *   +------+ +----+-x32+----+----+                    all of a's block is in the L3, shared
+ *   |######| |    | 14 |    |    |              ####  panel of a; all of a's block is in the L3, shared by threads
+ *   +------+ +----+-x32+----+----+
  *   |      | |    |    |    |    |
  *   +------+ +----+----+----+----+
  *
  * Order of the sum: over K within a panel from 0 on, panels from first to last, each added to y; then bias and epilogue.
- * It depends on K alone, so neither threads nor the extents of y change a bit of the result.
+ * It depends on K and PANEL_K alone. Neither threads nor caches nor the extents of y change a bit of the result.
  *
  * Nothing waits for memory. While a tile is summed, each step asks for one cache line of what comes next: the next panel
  * of rows, then the columns of the next chunk (of the next panel of K after the last one). Where columns lie side by side
- * the first panel of rows reads b as it is and packs it on the way. Packing asks for its own memory ahead.
+ * the first panel of rows reads b unpacked and packs it. Packing prefetches its own source.
  *
  * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of 4.
  *
- * Exact products (exact.h) take the same way. A tile's sums over each small panel of K go to a buffer of whole numbers in
- * the L1, and that to y_64 once per panel of K, which here is as many small ones as fit.
+ * Exact matmuls (exact.h) run the same loops. A tile's sums over each small panel of K go to a buffer of integers in the
+ * L1, and from there to y_64 once per panel of K, which here is as many small ones as fit.
  *
- * Tiles: 14 x 32 reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46 elements for 448 multiply-adds,
- * a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 and CHUNK_N of 192, 256, 384 are within 1 %; 384 by 384 leaves 40 %
- * of an L2 of 1 MiB to the columns that come next. Whole products of GPT-2 124M, one core: at 1,024 tokens 91 to 94 % of
- * peak in fp32 and 85 to 93 % in bf16, whose operands are read in fp32, twice the bytes for each multiplication; at 256
- * tokens 84 to 92 % and 78 to 90 %. tools/bench_product.c measures it.
+ * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46 elements for 448
+ * multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 % there; with 6 x 16 (AVX2) 256
+ * is 2 % slower than 384, because y is read and written more often. 384 columns leave 40 % of an L2 of 1 MiB to the
+ * columns that come next; with 6 x 16 (Zen 4) half as many are 0.5 % faster, and runs of tiles 2 % faster than
+ * single ones. tools/bench_product.c measures it.
  */
 #include "layers/product.h"
 
 #include <assert.h>
 
+#include "base/processor.h"
 #include "layers/activation.h"
 #include "layers/exact_grid.h"
 #include "layers/gelu.h"
@@ -50,13 +57,15 @@
 enum {
     PANEL_K = 384, // steps of K summed in registers; part of the result: the order of summation
     BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // rows of a packed at a time
-    CHUNK_N = 384,  // columns of b packed at a time by each thread; half of it for pairs
+    CHUNK_N = 384,  // most columns of b packed at a time by each thread; half of it for pairs
     BLOCK_N = 2048, // columns of y finished over all of K before the next
+    RUN = 32,       // most tiles of a run
     // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the
     // same sets of the L1.
     A_PANEL = TILE_M * PANEL_K + 3 * 16,
     B_PANEL = TILE_N * PANEL_K + 5 * 16,
-    A_FLOATS = (BLOCK_M / TILE_M + 1) * A_PANEL,
+    PAIRS_PANEL = PAIRS_M * PANEL_K + 3 * 16, // likewise where steps are pairs
+    A_FLOATS = (BLOCK_M / TILE_M + 1) * A_PANEL + (SIMD_TILES ? PAIRS_PANEL : 0),
     B_FLOATS = CHUNK_N / TILE_N * B_PANEL,
 };
 
@@ -115,8 +124,44 @@ typedef struct Step {
     Range m, n; // rows and columns of y; n begins at a multiple of TILE_N
     Range k;    // elements of K
     bool first, last;
-    int64_t panels; // of rows
+    int64_t panels;     // of rows,
+    int64_t each, more; // which have so many; the first `more` of them one more
 } Step;
+
+/* The first row of panel i. No division: there is one for each tile. */
+static inline int64_t row_edge(const Step *s, int64_t i) {
+    return s->m.begin + i * s->each + (i < s->more ? i : s->more);
+}
+
+/* The order of tiles and the sizes of blocks, by the caches. They change no order of a sum.
+ *
+ *     rows stay      a panel of a in the L1, a chunk of b in the L2: of b 10.7 bytes per cycle come from the L2 with
+ *                    a tile of 6 x 16, 9.1 with one of 14 x 32
+ *     columns stay   a panel of b in the L1, a block of a in the L2: of a 4 bytes per cycle with 6 x 16. For an L2 that
+ *                    holds no chunk of the usual width, where the L1 holds a panel of b (25 KB with 6 x 16). */
+typedef struct Blocking {
+    bool columns_stay;
+    int64_t rows, chunk; // panels of rows and columns of b at a time
+} Blocking;
+
+static int64_t a_panel(PackKind kind) {
+    return kind == PACK_PAIR ? PAIRS_PANEL : A_PANEL;
+}
+
+static Blocking blocking_of(Caches c, PackKind kind) {
+    const int64_t a = a_panel(kind) * (int64_t)sizeof(float), b = B_PANEL * sizeof(float),
+                  fit = c.l2 * 5 / 8;
+    int64_t usual = kind == PACK_PAIR ? CHUNK_N / 2 : CHUNK_N;
+    bool fits = usual / TILE_N * b <= fit, stay = !fits && b <= c.l1;
+    // Beside the packed chunk the next one has to fit, which is fetched meanwhile.
+    if (VF == 8 && fits && 2 * usual / TILE_N * b > fit) usual = fit / (2 * b) * TILE_N;
+    return (Blocking){.columns_stay = stay,
+                      .rows = stay && fit < BLOCK_M / tile_rows(kind) * a ? fit / a + (fit < a)
+                                                                          : BLOCK_M,
+                      .chunk = fits || stay ? usual
+                               : fit > b    ? fit / b * TILE_N
+                                            : TILE_N};
+}
 
 /* What one thread knows while it works. */
 typedef struct Member {
@@ -130,6 +175,7 @@ typedef struct Member {
     int64_t blocks_m, blocks_n, panels_k, panel_k;
     float *a[2],
         *b; // packed rows, shared, of the step at hand and of the next; packed columns, its own
+    Blocking blocking;
 } Member;
 
 /* Panels of K from the start of every unit on, as many elements each as whole small panels fit. */
@@ -154,7 +200,8 @@ static Step step_at(const Member *w, int64_t i) {
     s.n = clip((Range){tiles.begin * TILE_N, tiles.end * TILE_N}, p->N);
     s.k = panel_range(w, k);
     s.first = k == 0, s.last = k == w->panels_k - 1;
-    s.panels = ceil_div(length(s.m), TILE_M);
+    s.panels = ceil_div(length(s.m), tile_rows(w->kind));
+    s.each = length(s.m) / s.panels, s.more = length(s.m) % s.panels;
     return s;
 }
 
@@ -182,8 +229,7 @@ static Share share_of(const Member *w, const Step *s) {
     int columns = grid_columns(w->size, s->panels, tiles);
     Share h = {.panels = part((Range){0, s->panels}, w->me / columns, w->size / columns),
                .tiles = part((Range){0, tiles}, w->me % columns, columns)};
-    int64_t most = (w->kind == PACK_PAIR ? CHUNK_N / 2 : CHUNK_N) / TILE_N;
-    h.chunks = length(h.panels) ? ceil_div(length(h.tiles), most) : 0;
+    h.chunks = length(h.panels) ? ceil_div(length(h.tiles), w->blocking.chunk / TILE_N) : 0;
     return h;
 }
 
@@ -196,14 +242,14 @@ static Range chunk_columns(const Step *s, const Share *h, int64_t i) {
 static void pack_a(const Member *w, const Step *s, float *to) {
     enum { GROUP = 8 };
     const Product *p = w->p;
-    Pack pack = {w->kind,  TILE_M,   A_PANEL,     a_at(p, 0, s->k.begin),
-                 p->a_row, p->a_col, length(s->k)};
+    Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), a_at(p, 0, s->k.begin),
+                 p->a_row, p->a_col,           length(s->k)};
     Range panels = part((Range){0, s->panels}, w->me, w->size);
     for (int64_t i = panels.begin; i < panels.end; i += GROUP) {
         int64_t edge[GROUP + 1], n = panels.end - i < GROUP ? panels.end - i : GROUP;
-        for (int64_t j = 0; j < n; j++) edge[j] = part(s->m, i + j, s->panels).begin;
-        edge[n] = part(s->m, i + n - 1, s->panels).end;
-        pack_panels(&pack, to + i * A_PANEL, edge, (int)n);
+        for (int64_t j = 0; j <= n; j++) edge[j] = row_edge(s, i + j);
+        (tile_registers(w->kind) ? pack_tiles : pack_panels)(&pack, to + i * pack.panel_floats,
+                                                             edge, (int)n);
     }
 }
 
@@ -250,23 +296,37 @@ static inline void fetch_tile(const float *x, int64_t ld, int64_t rows) {
         for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + i * ld + j, 1);
 }
 
-/* Tiles that are whole and need no more than adding go straight to y; others through a buffer. */
-static void tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
+/* Tiles that are whole and need no more than adding go straight to y. */
+static bool direct(const Product *p, const Step *s) {
+    return !s->last || (!p->bias && p->epilogue == EPI_NONE);
+}
+
+static void tiles_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
     const Product *p = w->p;
-    bool direct = length(n) == TILE_N && (!s->last || (!p->bias && p->epilogue == EPI_NONE));
-    const float *addend = p->addend, *aux = p->aux, *before = s->first ? addend : p->y;
+    int64_t at = m.begin * p->ldy + n.begin;
+    const float *addend = p->addend, *before = s->first ? addend : p->y;
+    float *y = p->y;
+    t->ld = p->ldy, t->y = y + at, t->before = before ? before + at : NULL;
+    if (s->first && addend && addend != y)
+        for (int64_t i = 0; i < t->n; i++)
+            fetch_tile(addend + at + i * t->next_y, p->ldy, length(m));
+    tile_multiply(t);
+}
+
+/* One tile that goes through a buffer. */
+static void finished_tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
+    const Product *p = w->p;
+    const float *addend = p->addend, *aux = p->aux;
     float *y = p->y;
     int64_t at = m.begin * p->ldy + n.begin;
-    float buffer[TILE_M * TILE_N] __attribute__((aligned(64)));
-    t->rows = (int)length(m);
-    t->ld = direct ? p->ldy : TILE_N, t->y = direct ? y + at : buffer;
-    t->before = direct && before ? before + at : NULL;
+    float buffer[MOST_M * TILE_N] __attribute__((aligned(64)));
+    t->ld = TILE_N, t->y = buffer, t->before = NULL;
     // What the finished tile meets comes from far away while it is summed.
     fetch_tile(y + at, p->ldy, length(m));
     if (s->first && addend && addend != y) fetch_tile(addend + at, p->ldy, length(m));
     if (s->last && aux) fetch_tile(aux + at, p->ldy, length(m));
     tile_multiply(t);
-    for (int64_t i = 0; !direct && i < length(m); i++)
+    for (int64_t i = 0; i < length(m); i++)
         for (int64_t j = 0; j < length(n); j += VF) {
             int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
             finish_vector(p, m.begin + i, n.begin + j, lanes, vf_load(buffer + i * TILE_N + j),
@@ -308,7 +368,7 @@ static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool fresh) 
     return !vu_any_out(out) && last >> (EXACT_BITS + 1) == 0;
 }
 
-/* The sums that one tile makes over a panel of K, as tile_at. */
+/* The sums that one tile makes over a panel of K. */
 static void exact_tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
     const ProductExact *x = w->exact;
     float part[TILE_M * TILE_N] __attribute__((aligned(64)));
@@ -316,7 +376,8 @@ static void exact_tile_at(const Member *w, const Step *s, Range m, Range n, Tile
     bool bad[TILE_M * TILE_N], any_bad = false, fresh = s->first && x->fresh;
     int64_t *y_64 = x->y_64 + m.begin * w->p->ldy + n.begin, begin = s->k.begin;
     int rows = (int)length(m);
-    t->rows = rows, t->ld = TILE_N, t->y = part, t->before = NULL;
+    Fetch fetch = *t->fetch;
+    t->ld = TILE_N, t->y = part, t->before = NULL, t->fetch = &fetch;
     for (int i = 0; i < rows; i++) fetch_tile((const float *)(y_64 + i * w->p->ldy), TILE_N, 2);
     do { // at least one, which writes 0 where K is 0
         Range k = clip((Range){begin, begin + x->k_panel}, s->k.end);
@@ -329,7 +390,7 @@ static void exact_tile_at(const Member *w, const Step *s, Range m, Range n, Tile
         }
         t->a += length(k) * TILE_M, t->b += length(k) * TILE_N;
         if (t->raw) t->raw += length(k) * t->raw_stride;
-        t->fetch.from += length(k) * t->fetch.stride;
+        fetch.from += length(k) * fetch.stride;
         begin = k.end;
     } while (begin < s->k.end);
     for (int i = 0; i < rows; i++, y_64 += w->p->ldy) {
@@ -343,36 +404,99 @@ static void exact_tile_at(const Member *w, const Step *s, Range m, Range n, Tile
     }
 }
 
-/* One chunk: its columns are packed and multiplied with all panels of rows. Meanwhile the next panel of rows and what
- * `ahead` names come nearer. */
+/* A chunk of columns while it is multiplied. The prefetches of `ahead` are spread over its tiles. */
+typedef struct Chunk {
+    const Member *w;
+    const Step *s;
+    Range columns;
+    const float *a;             // packed rows of the step
+    int64_t first, end;         // panels of rows; the first one's tiles pack b while they multiply
+    int64_t raw;                // number of tiles of columns packed so
+    int64_t all, done, fetched; // tiles; pieces of `ahead`
+    Ahead *ahead;
+} Chunk;
+
+/* What a tile prefetches; next: the next panel of rows, else columns of the next chunk. */
+static Fetch chunk_fetch(Chunk *c, const float *a, bool next) {
+    Ahead *f = c->ahead;
+    int64_t done = c->done++;
+    if (next) return (Fetch){a + a_panel(c->w->kind), 16};
+    if (c->fetched >= f->pieces || c->fetched * c->all > f->pieces * done) return (Fetch){a, 0};
+    c->fetched++;
+    return ahead_take(f);
+}
+
+/* How many tiles from panel i of the rows and panel j of the columns on, at most `most`, make one run: they are direct, have
+ * as many rows, and pack b or do not. */
+static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most, bool down) {
+    const Step *s = c->s;
+    int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
+    bool raw = i == c->first && j < c->raw;
+    if (c->w->exact || j >= whole || !direct(c->w->p, s)) return 1;
+    if (down && raw) return 1;
+    int64_t alike = down ? (i < s->more ? s->more - i : n) : (raw ? c->raw : whole) - j;
+    return alike < n ? alike : n;
+}
+
+/* A run of n tiles: panel i of the rows times panel j of the columns is the first. */
+static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
+    const Member *w = c->w;
+    const Product *p = w->p;
+    Fetch fetch[RUN];
+    Range columns = {c->columns.begin + j * TILE_N, c->columns.begin + (j + 1) * TILE_N};
+    Range m = {row_edge(c->s, i), row_edge(c->s, i + 1)};
+    Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(c->s->k))};
+    t.rows = (int)length(m), t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
+    t.a = c->a + i * a_panel(w->kind), t.b = w->b + j * B_PANEL;
+    t.raw = i == c->first && j < c->raw ? b_at(p, c->s->k.begin, columns.begin) : NULL;
+    if (down)
+        t.next_a = a_panel(w->kind), t.next_y = length(m) * p->ldy;
+    else
+        t.next_b = B_PANEL, t.next_y = t.next_raw = TILE_N;
+    for (int64_t at = 0; at < n; at++)
+        fetch[at] =
+            chunk_fetch(c, t.a + at * t.next_a,
+                        down ? j == 0 && i + at + 1 < c->end : j + at == 0 && i + 1 < c->end);
+    Range whole = clip(columns, c->columns.end);
+    (w->exact                                     ? exact_tile_at
+     : length(whole) == TILE_N && direct(p, c->s) ? tiles_at
+                                                  : finished_tile_at)(w, c->s, m, whole, &t);
+}
+
+/* Packs one chunk of columns and multiplies it with all panels of rows. */
 static void multiply(const Member *w, const Step *s, Range panels, Range columns, const float *a,
                      Ahead *ahead) {
-    int64_t tiles = ceil_div(length(columns), TILE_N), all = length(panels) * tiles, done = 0,
-            fetched = 0;
-    Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(s->k))};
     const Product *p = w->p;
-    bool raw =
-        p->b_col == 1 && w->kind != PACK_ROUND && (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
-    int64_t whole =
-        raw ? length(columns) / TILE_N : 0; // tiles that the first panel of rows packs on its way
-    if (whole < tiles)
-        pack_b(w, s, (Range){columns.begin + whole * TILE_N, columns.end}, w->b + whole * B_PANEL);
-    t.raw_stride = p->b_row;
-    for (int64_t i = panels.begin; i < panels.end; i++, team_poll(w->polled))
-        for (int64_t j = 0; j < tiles; j++, done++) {
-            Range n = {columns.begin + j * TILE_N, columns.begin + (j + 1) * TILE_N};
-            t.a = a + i * A_PANEL, t.b = w->b + j * B_PANEL;
-            t.raw = i == panels.begin && j < whole ? b_at(p, s->k.begin, n.begin) : NULL;
-            t.fetch = (Fetch){t.a, 0};
-            if (j == 0 && i + 1 < panels.end)
-                t.fetch = (Fetch){t.a + A_PANEL, 16};
-            else if (fetched < ahead->pieces && fetched * all <= ahead->pieces * done)
-                t.fetch = ahead_take(ahead), fetched++;
-            if (w->exact)
-                exact_tile_at(w, s, part(s->m, i, s->panels), clip(n, columns.end), &t);
-            else
-                tile_at(w, s, part(s->m, i, s->panels), clip(n, columns.end), &t);
+    bool raw = p->b_col == 1 && w->kind != PACK_ROUND && !tile_registers(w->kind) &&
+               (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
+    int64_t tiles = ceil_div(length(columns), TILE_N),
+            blocks = ceil_div(length(panels), w->blocking.rows);
+    Chunk c = {.w = w,
+               .s = s,
+               .columns = columns,
+               .a = a,
+               .first = panels.begin,
+               .end = panels.end,
+               .ahead = ahead};
+    c.all = length(panels) * tiles, c.raw = raw ? length(columns) / TILE_N : 0;
+    bool stay = w->blocking.columns_stay;
+    if (!stay && c.raw < tiles)
+        pack_b(w, s, (Range){columns.begin + c.raw * TILE_N, columns.end}, w->b + c.raw * B_PANEL);
+    for (int64_t block = 0; block < blocks; block++) {
+        Range rows = part(panels, block, blocks);
+        int64_t outer = stay ? tiles : length(rows), inner = stay ? length(rows) : tiles;
+        for (int64_t x = 0; x < outer; x++, team_poll(w->polled)) {
+            if (stay && block == 0 && x >= c.raw) {
+                int64_t from = columns.begin + x * TILE_N;
+                pack_b(w, s, clip((Range){from, from + TILE_N}, columns.end), w->b + x * B_PANEL);
+            }
+            for (int64_t z = 0, n; z < inner; z += n) {
+                int64_t i = rows.begin + (stay ? z : x), j = stay ? x : z;
+                n = run_length(&c, i, j, inner - z, stay);
+                chunk_run(&c, i, j, n, stay);
+            }
         }
+    }
 }
 
 typedef struct Job {
@@ -413,10 +537,12 @@ static void member(void *ctx, int me, int size) {
                 .me = me,
                 .size = size};
     set_panels(&w);
+    w.blocking = blocking_of(processor_caches(), w.kind);
     w.blocks_m = ceil_div(p->M, BLOCK_M), w.blocks_n = ceil_div(p->N, BLOCK_N);
     w.a[0] = work, w.a[1] = work + A_FLOATS, w.b = work + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0);
+    if (tile_registers(w.kind)) tiles_begin();
     for (int64_t i = 0; i < steps; i++) {
         Step s = next;
         Share h = share_of(&w, &s), h_next = {0};
@@ -432,6 +558,7 @@ static void member(void *ctx, int me, int size) {
             multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], &ahead);
         }
     }
+    if (tile_registers(w.kind)) tiles_end();
 }
 
 static void run(Job *job) {

@@ -1,21 +1,26 @@
-/* product on CUDA. The ladder: cuBLASLt where it takes the shape (layers/cuda/products.h); tiles in shared memory; a
- * thread for each element. All three end alike: addend, bias, epilogue, one rounding to the word of y.
+/* matmul on CUDA. The ladder: cuBLASLt where it takes the shape (layers/cuda/products.h); tiles in
+ * shared memory; a thread for each element. All three end alike: addend, bias, epilogue, one
+ * rounding to the word of y.
  *
- * FLOPs 2MNK. A tile of 64 x 64 reads 128 numbers of shared memory for 4,096 multiply-adds of fp32: it serves what the
- * library does not take, and what is checked against something that is not the library; the tensor units it leaves alone.
+ * FLOPs 2MNK. A tile of 64 x 64 reads 128 numbers of shared memory for 4,096 multiply-adds of fp32:
+ * it serves what the library does not take, and what is checked against something that is not the
+ * library; the tensor units it leaves alone.
  *
- * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way (BGRADA: its first matrix is
- * dy, as it lies in memory). That saves bias_backward (activation.cu) its reading of dy, 18 C bytes for a token of a GPT-2 layer
- * in bf16 (qkv 3 C words, both projections C, up 4 C): of 32 x 1,024 tokens of GPT-2 124M 5.4 GB, 1.3 ms of memory at 4.2
- * TB/s, in a micro-step of some 50 ms. The library writes these sums and does not add them, so they go to scratch, and a
- * kernel adds N floats. The plan decides once, before the first step: without an algorithm that sums, or with --tune where
- * one without and bias_backward are faster, that is what is done. Not taken:
- *     - where the product's dy is not what the rank stores. Where the stream is stored by tokens (sp) the two projections
- *       gather it along x, and the sums over x would count it X times; with stay=y it serves all of the panels
- *       (parallel/linear.c);
- *     - DGELU_BGRAD of dx, which would bring the gradient of up's bias: it has its sums in the words of dx, 8 bits of a sum
- *       over all tokens. DGELU alone is taken, and up's bias comes with up's dw.
- * What the epilogue costs beside an algorithm without, a device must say (make bench-gpu, products: dw and dw+).
+ * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way
+ * (BGRADA: its first matrix is dy, as it lies in memory). That saves bias_backward (activation.cu)
+ * its reading of dy, 18 C bytes for a token of a GPT-2 layer in bf16 (qkv 3 C words, both
+ * projections C, up 4 C): of 32 x 1,024 tokens of GPT-2 124M 5.4 GB, 1.3 ms of memory at 4.2 TB/s,
+ * in a micro-batch of some 50 ms. The library writes these sums and does not add them, so they go
+ * to scratch, and a kernel adds N floats. The plan decides once, before the first step: without an
+ * algorithm that sums, or with --tune where one without and bias_backward are faster, that is what
+ * is done. Not taken:
+ *     - where the matmul's dy is not what the rank stores. With sequence parallelism (sp) the two
+ *       row-parallel layers gather dy along x, and the sums over x would count it X times; with
+ *       stay=y a dy serves all of the panels (parallel/step/linear.c);
+ *     - DGELU_BGRAD of dx, which would give the gradient of up's bias: its sums are bf16, 8 bits of
+ *       a sum over all tokens. DGELU alone is used; the gradient of up's bias comes with up's dw.
+ * What the epilogue costs beside an algorithm without, a device must say (make bench-gpu, matmuls:
+ * dw and dw+).
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -29,7 +34,7 @@ extern "C" {
 
 namespace {
 
-/* A product in words E of activations, with a result in words Y. */
+/* A matmul in words E of activations, with a result in words Y. */
 template <class E, class Y> struct Task {
     int64_t M, N, K;
     const E *a, *b;
@@ -85,14 +90,16 @@ template <class E, class Y> __global__ void product_plain(Task<E, Y> p) {
     finish(p, m, n, sum);
 }
 
-/* y holds the sums, addend included: what is left of a product that the library did without its epilogue. */
+/* y holds the sums, addend included: what is left of a matmul that the library did without its
+ * epilogue. */
 template <class E, class Y> __global__ void product_end(Task<E, Y> p) {
     int64_t m, n;
     if (this_element(p, m, n)) finish(p, m, n, to_float(p.y[m * p.ldy + n]));
 }
 
-/* --- tiled: a block of 16 x 16 threads makes a tile of y of 64 x 64, 16 of K at a time through shared memory. A thread
- * makes every 16th row and column of it, so that the lanes of a warp read and write side by side:
+/* --- tiled: a block of 16 x 16 threads makes a tile of y of 64 x 64, 16 of K at a time through
+ * shared memory. A thread makes every 16th row and column of it, so that the lanes of a warp read
+ * and write side by side:
  *
  *         b  | STEP x TILE      thread (x, y): rows y, y + 16, ..., columns x, x + 16, ...
  *     ---+--------------
@@ -104,8 +111,8 @@ struct Tiles {
     float a[STEP][TILE + 1], b[STEP][TILE + 1]; // one more: columns begin in different banks
 };
 
-/* Rows r0.. and steps k0.. of x(r, k) = x[r row + k col], zeros beyond its ends; neighbours in memory go to neighbours
- * among the lanes. */
+/* Rows r0.. and steps k0.. of x(r, k) = x[r row + k col], zeros beyond its ends; neighbours in
+ * memory go to neighbours among the lanes. */
 template <class E>
 __device__ __forceinline__ void fetch(float (&tile)[STEP][TILE + 1], const E *x, int64_t r0,
                                       int64_t rows, int64_t row, int64_t k0, int64_t steps,

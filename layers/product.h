@@ -1,12 +1,12 @@
-/* product -- y[M,N] = a[M,K] b[K,N], the one product behind every linear layer, forward and
- * backward.
+/* matmul -- y[M,N] = a[M,K] b[K,N], the matmul of every linear layer, forward (y) and
+ * backward (dgrad dx, wgrad dw).
  *
  *   forward   y[T, N]  = x[T, K] w[K, N] (+ bias)       a = x   (K, 1)   b = w   (N, 1)
  *   backward  dx[T, K] = dy[T, N] w'                    a = dy  (N, 1)   b = w'  (1, N)
  *             dw[K, N] += x' dy                         a = x'  (1, K)   b = dy  (N, 1)
  *   head      logits[T, V] = x[T, C] wte'               a = x   (C, 1)   b = wte' (1, C)
  *
- * Strides say which operand is transposed, so the three products are one routine with two ways of
+ * Strides say which operand is transposed, so the three matmuls are one routine with two ways of
  * packing. BLIS structure: A and B are packed into panels, a register tile of y is summed over KC
  * of K, panels of K are added in order.
  *
@@ -25,7 +25,7 @@
 #include "base/team.h"
 #include "layers/act.h"
 
-/* What is done with a finished element y(m,n) before it is stored. */
+/* Applied to a finished element y(m,n) before it is stored. */
 typedef enum {
     EPI_NONE,
     EPI_GELU,  // aux[m,n] = y (before the activation, kept for backward; may be NULL), y = gelu(y)
@@ -47,12 +47,12 @@ typedef struct Product {
     Epilogue epilogue;
     Act *aux; // [M, N], rows of ldy
     bool bf16;
-    bool wide;       // y and addend are fp32 whatever the word of activations: gradients of weights
-    void *workspace; // product_workspace() bytes, aligned to 64; one product at a time may use it
+    bool wide;       // y and addend are fp32 even with bf16 activations: gradients of weights
+    void *workspace; // product_workspace() bytes, aligned to 64; one matmul at a time may use it
 } Product;
 
-/* The three products of a linear layer: y[T,N] = x w, dx[T,K] = dy w', dw[K,N] = x' dy. Rows of the first
- * operand lie ld apart; where the result goes and what is added is the caller's. */
+/* The three matmuls of a linear layer: forward y[T,N] = x w, dgrad dx[T,K] = dy w', wgrad dw[K,N] =
+ * x' dy. Rows of the first operand are ld apart; the caller sets result and addend. */
 static inline Product product_sized(int64_t M, int64_t N, int64_t K) {
     Product p;
     memset(&p, 0, sizeof p);
@@ -82,10 +82,11 @@ static inline Product product_dw(int64_t T, int64_t K, int64_t N, const Act *x, 
     return p;
 }
 
-/* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b. With bias_grad rows of b touch
- * (of dw = x' dy: dy), and it is added up as it is stored, as bias_backward does it. */
+/* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b.
+ * With bias_grad rows of b touch (of dw = x' dy: dy), and it is added up as it is stored, as
+ * bias_backward does it. */
 void product(Team *t, const Product *p);
-/* Local. Bytes of workspace that any product needs with this many threads. */
+/* Local. Bytes of workspace that any matmul needs with this many threads. */
 size_t product_workspace(int n_threads);
 
 #endif

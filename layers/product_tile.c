@@ -1,5 +1,7 @@
 #include "layers/product_tile.h"
 
+#include <string.h>
+
 /* VF lanes from consecutive memory: a row of the source becomes a row of the panel. */
 static inline __attribute__((always_inline)) vf lanes(PackKind kind, const float *src, int n,
                                                       int64_t k, int64_t k_stride, int64_t K) {
@@ -108,60 +110,158 @@ void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n) {
         pack(PACK_PAIR, p, dst, edge, n);
 }
 
+/* One block of 16 steps of up to 16 rows, `rows` of them not 0. */
+static void pack_block(const Pack *p, float *dst, const float *src, int64_t rows, int64_t k) {
+    int64_t steps = pack_steps(PACK_PAIR, p->K);
+    vf r[VF];
+    for (int i = 0; i < VF; i++) r[i] = vf_zero();
+    if (p->k_stride == 1) {
+        for (int i = 0; i < VF && i < rows; i++)
+            r[i] = run(PACK_PAIR, src + i * p->lane_stride, k, p->K);
+    } else if (rows > 0) {
+        int n = rows < VF ? (int)rows : VF;
+        for (int i = 0; i < VF && k + i < steps; i++)
+            r[i] = lanes(PACK_PAIR, src, n, k + i, p->k_stride, p->K);
+        vf_transpose(r);
+    }
+    for (int i = 0; i < VF; i++) vf_store(dst + i * VF, r[i]);
+}
+
+void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n) {
+    int64_t steps = pack_steps(PACK_PAIR, p->K);
+    for (int i = 0; i < n; i++, dst += p->panel_floats)
+        for (int64_t k = 0; k < steps; k += VF)
+            for (int64_t row = 0; row < p->width; row += VF)
+                pack_block(p, dst + (k * p->width + row * VF),
+                           p->src + (edge[i] + row) * p->lane_stride, edge[i + 1] - edge[i] - row,
+                           k);
+}
+
+/* c += a b over 16 steps: tiles 0 to 3 are c, of which 2 and 3 have the rows from 16 on. */
+static inline void dot_block(const float *a, const float *b, bool both) {
+    tile_load(4, a, TILE_SIDE);
+    tile_load(6, b, TILE_N);
+    tile_load(7, b + TILE_SIDE, TILE_N);
+    tile_dot(0, 4, 6);
+    tile_dot(1, 4, 7);
+    if (!both) return;
+    tile_load(5, a + TILE_SIDE * TILE_SIDE, TILE_SIDE);
+    tile_dot(2, 5, 6);
+    tile_dot(3, 5, 7);
+}
+
+/* One tile of a run by tile registers. */
+static void multiply_tiles(const Tile *t, int tile) {
+    float sum[PAIRS_M * TILE_N] __attribute__((aligned(64)));
+    const float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
+                *before = t->before ? t->before + tile * t->next_y : NULL,
+                *fetch = t->fetch[tile].from;
+    float *y = t->y + tile * t->next_y;
+    bool both = t->rows > TILE_SIDE;
+    int64_t k = 0, rest = t->steps % TILE_SIDE, ld = t->ld;
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    for (; k < t->steps - rest; k += TILE_SIDE, a += PAIRS_M * TILE_SIDE) {
+        for (int i = 0; i < TILE_SIDE; i++, fetch += t->fetch[tile].stride)
+            __builtin_prefetch(fetch, 0, 2);
+        dot_block(a, b + k * TILE_N, both);
+    }
+    if (rest) { // what lies behind the panel of b may be no number
+        float last[TILE_SIDE * TILE_N] __attribute__((aligned(64))) = {0};
+        memcpy(last, b + k * TILE_N, (size_t)(rest * TILE_N) * sizeof *last);
+        dot_block(a, last, both);
+    }
+    tile_store(0, sum, TILE_N);
+    tile_store(1, sum + TILE_SIDE, TILE_N);
+    tile_store(2, sum + TILE_SIDE * TILE_N, TILE_N);
+    tile_store(3, sum + TILE_SIDE * TILE_N + TILE_SIDE, TILE_N);
+    for (int i = 0; i < t->rows; i++)
+        for (int j = 0; j < TILE_N; j += VF) {
+            vf x = vf_load(sum + i * TILE_N + j);
+            vf_store(y + i * ld + j, before ? vf_load(before + i * ld + j) + x : x);
+        }
+}
+
+/* Asks for the rows of a tile that will be written. */
+static inline void fetch_rows(const float *y, int64_t ld, int rows) {
+    UNROLL
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(y + i * ld + j, 1);
+}
+
 static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, int rows,
                                                                 const Tile *t) {
-    enum { AHEAD = 24 }; // steps between asking for a raw row and reading it: about 100 ns
-    const float *a = t->a, *before = t->before, *from = t->raw;
-    float *b = t->b;
+    enum {
+        AHEAD = 24,            // steps between the prefetch of a raw row and its use: about 100 ns
+        A_AHEAD = 32 * TILE_M, // 32 steps of the panel of a
+    };
     int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
-    float *y = t->y;
     int64_t steps = t->steps, ld = t->ld;
-    const float *fetch = t->fetch.from;
-    int64_t stride = t->fetch.stride;
-    vf acc[TILE_M][TILE_V];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
-    for (int64_t k = 0; k < steps; k++, a += TILE_M, b += TILE_N, fetch += stride) {
-        __builtin_prefetch(fetch, 0, 2);
-        vf row[TILE_V];
-#pragma GCC unroll 4
-        for (int j = 0; j < TILE_V; j++) {
-            if (!raw) {
-                row[j] = vf_load(b + j * VF);
-                continue;
-            }
-            row[j] = vf_load(from + j * VF);
-            __builtin_prefetch(from + j * VF + AHEAD * raw_step);
-            if (pairs) {
-                row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
-                __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step);
-            }
-            vf_store(b + j * VF, row[j]);
-        }
-        if (raw) from += raw_step;
-#pragma GCC unroll 16
+    for (int tile = 0; tile < t->n; tile++) {
+        const float *a = t->a + tile * t->next_a, *from = raw ? t->raw + tile * t->next_raw : NULL;
+        float *b = t->b + tile * t->next_b, *y = t->y + tile * t->next_y;
+        const float *fetch = t->fetch[tile].from;
+        int64_t stride = t->fetch[tile].stride;
+        vf acc[TILE_M][TILE_V];
+        fetch_rows(y, ld, rows);
+        UNROLL
         for (int i = 0; i < rows; i++) {
-            vf x = vf_set1(a[i]);
-#pragma GCC unroll 4
-            for (int j = 0; j < TILE_V; j++)
-                acc[i][j] = pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
+            UNROLL
+            for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
+        }
+        for (int64_t k = 0; k < steps; k++, a += TILE_M, b += TILE_N, fetch += stride) {
+            __builtin_prefetch(fetch, 0, 2);
+            if (VF < 16)
+                __builtin_prefetch(a + A_AHEAD); // a streams from the L2 where columns stay
+            vf row[TILE_V];
+            UNROLL
+            for (int j = 0; j < TILE_V; j++) {
+                if (!raw) {
+                    row[j] = vf_load(b + j * VF);
+                    continue;
+                }
+                row[j] = vf_load(from + j * VF);
+                __builtin_prefetch(from + j * VF + AHEAD * raw_step);
+                if (pairs) {
+                    row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
+                    __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step);
+                }
+                vf_store(b + j * VF, row[j]);
+            }
+            if (raw) from += raw_step;
+            UNROLL
+            for (int i = 0; i < rows; i++) {
+                vf x = vf_set1(a[i]);
+                UNROLL
+                for (int j = 0; j < TILE_V; j++)
+                    acc[i][j] =
+                        pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
+            }
+        }
+        const float *before = t->before ? t->before + tile * t->next_y : NULL;
+        if (before) {
+            UNROLL
+            for (int i = 0; i < rows; i++) {
+                UNROLL
+                for (int j = 0; j < TILE_V; j++)
+                    acc[i][j] = vf_load(before + i * ld + j * VF) + acc[i][j];
+            }
+        }
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            UNROLL
+            for (int j = 0; j < TILE_V; j++) vf_store(y + i * ld + j * VF, acc[i][j]);
         }
     }
-    if (before)
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < TILE_V; j++)
-                acc[i][j] = vf_load(before + i * ld + j * VF) + acc[i][j];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < TILE_V; j++) vf_store(y + i * ld + j * VF, acc[i][j]);
 }
 
 void tile_multiply(const Tile *t) {
+    if (SIMD_TILES && t->pairs) {
+        for (int tile = 0; tile < t->n; tile++) multiply_tiles(t, tile);
+        return;
+    }
 #define ROWS(r)                                                                                    \
     case r:                                                                                        \
         if (r > TILE_M) break;                                                                     \

@@ -11,6 +11,7 @@
  *
  *      set             tile     sums   loads for each step (28, 12, 12 FMA)
  *      avx512[_bf16]   14 x 32   28    2 + 14
+ *      avx512_amx      32 x 32   4     4, of tiles for 16 steps; bf16 only, fp32 as avx512
  *      avx2             6 x 16   12    2 + 6
  *      portable         4 x 8     8    2 + 4
  */
@@ -26,6 +27,8 @@ enum {
     TILE_M = VF == 16 ? 14 : VF / 2 + 2, // 14, 6 or 4 rows
     TILE_V = 2,                          // vectors in a row of the tile
     TILE_N = TILE_V * VF,
+    PAIRS_M = SIMD_TILES ? 2 * TILE_SIDE : TILE_M, // rows where steps are pairs
+    MOST_M = PAIRS_M > TILE_M ? PAIRS_M : TILE_M,
 };
 
 typedef enum {
@@ -37,10 +40,18 @@ typedef enum {
 static inline int64_t pack_steps(PackKind kind, int64_t K) {
     return kind == PACK_PAIR ? (K + 1) / 2 : K;
 }
+static inline int tile_rows(PackKind kind) {
+    return kind == PACK_PAIR ? PAIRS_M : TILE_M;
+}
+/* Are products of this kind done by tile registers (AMX)? */
+static inline bool tile_registers(PackKind kind) {
+    return SIMD_TILES && kind == PACK_PAIR;
+}
 
-/* Local. Packs n neighbouring panels of `width` (TILE_M or TILE_N) lanes, panel i from the lanes edge[i] to edge[i + 1]
- * (at most width; the rest of the row is 0) and at dst + i * panel_floats. Element: src[lane * lane_stride + k * k_stride],
- * k < K; one of the strides is 1. Reads no others. */
+/* Local. Packs n neighbouring panels of `width` (TILE_M or TILE_N) lanes, panel i from the lanes
+ * edge[i] to edge[i + 1] (at most width; the rest of the row is 0) and at dst + i * panel_floats.
+ * Element: src[lane * lane_stride + k * k_stride], k < K; one of the strides is 1. Reads no
+ * others. */
 typedef struct Pack {
     PackKind kind;
     int width;
@@ -49,26 +60,38 @@ typedef struct Pack {
     int64_t lane_stride, k_stride, K;
 } Pack;
 void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
+/* Local. The same for panels of a that tile registers read: blocks of 16 steps, [steps /
+ * 16][PAIRS_M][16], the last one filled up with 0. */
+void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n);
 
-/* Memory that is wanted soon: each step of the sum asks for one cache line of it, `stride` floats after the one before. */
+/* Memory that is wanted soon: each step of the sum asks for one cache line of it, `stride` floats
+ * after the one before. */
 typedef struct Fetch {
     const float *from;
     int64_t stride;
 } Fetch;
 
-/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <= TILE_M and all j < TILE_N; rows of
- * y and of before are ld apart, before may be y or NULL (0). pairs: the panels are PACK_PAIR. */
+/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <=
+ * tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
+ * (0). pairs: the panels are PACK_PAIR.
+ *
+ * Computes a run of n such tiles, side by side or one under the other: time between two tiles is
+ * time without a multiplication, so as little as possible happens there. */
 typedef struct Tile {
     bool pairs;
     int rows;
     int64_t steps, ld;
     const float *a, *before;
     float *b, *y;
-    Fetch fetch;
-    // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to b on the way, which
-    // costs nothing beside the multiplications. TILE_N columns; with pairs an even number of rows.
+    // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to
+    // b on the way, which costs nothing beside the multiplications. TILE_N columns; with pairs an
+    // even number of rows.
     const float *raw;
     int64_t raw_stride;
+    int n;
+    int64_t next_a, next_b, next_y,
+        next_raw;       // floats from a tile to the next one; before goes with y
+    const Fetch *fetch; // [n]
 } Tile;
 void tile_multiply(const Tile *t);
 

@@ -1,8 +1,11 @@
 /* The one name that each instruction set exports; the build renames it to kernels_cpu_<set>. */
 #include "layers/table.h"
 
+#include "base/simd_block.h"
+
 const Kernels kernels_table = {
     .word = sizeof(float),
+    .bf16_units = SIMD_BF16,
     .product = product,
     .product_workspace = product_workspace,
     .embedding_forward = embedding_forward,

@@ -6,7 +6,8 @@
 
 For each model `transformers` saves a folder (one file or shards, fp32, bf16 or fp16), `logits` computes from it, and
 the numbers are compared; then `convert` writes it anew, `transformers` loads that, and every tensor must be equal bit
-for bit. Needs torch, numpy and transformers; ends with status 1 when anything differs."""
+for bit. A model that always says the same token must stop at it in generate() after the conversion, too. Needs torch,
+numpy and transformers; ends with status 1 when anything differs."""
 import os
 import subprocess
 import sys
@@ -80,6 +81,23 @@ def check_folder(build, name, folder):
         report(name, "logits of transformers after conversion", same)
 
 
+def check_stops(build, name, end):
+    """A trained model whose every answer is the id `end`: does generate() know, from our folder, that texts end there?"""
+    torch.manual_seed(3)
+    model = GPT2LMHeadModel(GPT2Config(**{**GPT2, "eos_token_id": end, "bos_token_id": 7}, tie_word_embeddings=False))
+    with torch.no_grad():
+        model.transformer.ln_f.weight.zero_()
+        model.transformer.ln_f.bias.fill_(1)
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[end[-1] if isinstance(end, list) else end] = 1
+    with tempfile.TemporaryDirectory() as tmp:
+        model.save_pretrained(f"{tmp}/theirs")
+        subprocess.run([f"{build}/convert", "--init", f"{tmp}/theirs", "--out", f"{tmp}/ours"], check=True,
+                       stdout=subprocess.DEVNULL)
+        said = load(f"{tmp}/ours").generate(torch.tensor([[1, 2, 3]]), max_new_tokens=9, do_sample=False)
+        report(name, "generate() stops at the end of text", said.shape[1] == 4, f"after {said.shape[1] - 3} tokens")
+
+
 def main(build, folders):
     print("torch", torch.__version__, "transformers", transformers.__version__)
     for name, make in MODELS.items():
@@ -94,6 +112,8 @@ def main(build, folders):
                     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
                     kind = "shards" if shard == "20KB" else "one file"
                     check_folder(build, f"{name}, {str(dtype)[6:]}, {kind}", folder)
+    check_stops(build, "eos_token_id 5", 5)
+    check_stops(build, "eos_token_id [9, 4]", [9, 4])
     for folder in folders:
         check_folder(build, folder, folder)
     print(f"{failures} differences")

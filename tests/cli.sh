@@ -2,9 +2,10 @@
 # cli.sh: every mistake on a command line gives exactly one line on stderr that names it, and a status that is not 0.
 # Run from the top of the tree after `make`; PROGRAMS names another folder of programs.
 set -u
+top=$PWD
 programs=${PROGRAMS:-$PWD/build}
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+trap 'if [ $BASHPID = $$ ]; then rm -rf "$dir"; fi' EXIT # not in a child that is killed before it becomes a program
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir # what runs leave for others
 export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
@@ -41,6 +42,15 @@ works() {
     shift
     if timeout 60 "$@" >out 2>err; then passed=$((passed + 1)); else fail "$name" "status $?"; fi
 }
+# comes COMMAND...: waits until the command says yes; false when it has not for a minute.
+comes() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        if "$@"; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
 # Little-endian 32-bit words of a shard's header.
 word() {
     local x
@@ -66,7 +76,29 @@ refuses "no option" 2 "is no option" "${train[@]}" word
 refuses "value missing" 2 "--lr needs a value" "${train[@]}" --lr
 refuses "value is no number" 2 "--lr takes a number" "${train[@]}" --lr fast
 refuses "out of bounds" 2 "--clip must be between" "${train[@]}" --clip -1
-refuses "option twice" 2 "given twice" "${train[@]}" --lr 1 --lr 2
+refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" --learning_rate=1e-3
+refuses "an option of llm.c" 2 "-b: here it is --micro 4 (" "${train[@]}" -b 4
+refuses "an option that nobody has here" 2 "--dropout: not supported: " "${train[@]}" --dropout 0.1
+refuses "a distant name" 2 "--epocks (--help lists all)" "${train[@]}" --epocks 3
+printf 'train = good.bin\nmodel = %s # small\nmicro: 2\nsteps 9\nthreads=1\neval-every=0' $model >opt.conf
+works "options from a file, and the command line wins" "$programs/train_gpt" --steps 1 --steps 4 --config opt.conf --json conf.jsonl
+losses() { grep -o '"loss":[^,]*' "$1"; }
+works "they train the same" test "$(losses conf.jsonl)" = "$(losses log.jsonl)"
+works "the record of a run" "$programs/train_gpt" --config log.jsonl --save again --json again.jsonl --no-resume
+works "it trains the same" test "$(losses again.jsonl)" = "$(losses log.jsonl)"
+works "the record of a checkpoint" "$programs/train_gpt" --config ckpt/step_00000004 --save third --json third.jsonl
+works "it trains the same, too" test "$(losses third.jsonl)" = "$(losses log.jsonl)"
+refuses "a record that would be written over" 2 "that file is an input (log.jsonl)" "$programs/train_gpt" --config log.jsonl --save fourth
+refuses "a wrong line of a file" 2 ":4: --steps takes a whole number" "$programs/train_gpt" --config <(sed s/9/x/ opt.conf)
+refuses "a file of options that is not there" 2 "cannot read nowhere.conf" "$programs/train_gpt" --config nowhere.conf
+works "a version" "$programs/train_gpt" --version
+works "its lines" test "$(cut -d' ' -f1 out | tr '\n' ' ')" = "train_gpt kernels MPI CUDA "
+works "a tool's version" "$programs/report" --version
+works "lines of some steps" "${train[@]}" --log-every 3
+works "which are the first, the third and the last" test "$(grep -c '^step' out)" = 3
+refuses "unknown pass" 2 "none|build|differentiate|recompute" "${train[@]}" --listing fused
+works "a listing" "$programs/train_gpt" --listing build --model $model --ranks 2 --layout x2
+works "a listing of the order" "$programs/train_gpt" --listing --model $model --ranks 2 --layout x2 --cluster h100:1
 refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule cosin
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,haeds=2
 refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,heads=3,channels=16
@@ -75,12 +107,12 @@ refuses "a batch that is less than a micro-step" 2 "= 32; the next is 32" "${tra
 refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" --sync-every 4 --fragments 5
 refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
 refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer-lr 0.7
-refuses "replicas that share one state" 2 "zero1 cuts the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
+refuses "replicas that share one state" 2 "zero1 shards the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
 refuses "a check that is to save" 2 "leave --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
 refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
 refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 --layout auto --batch 16 \
     --calibrate none --sync-every 4
-refuses "replicas and one sequence, by layout" 2 " 1 sequence is no multiple of 2 places" "$programs/train_gpt" --train good.bin --model $model \
+refuses "replicas and one sequence, by layout" 2 " 1 sequence is no multiple of 2 data-parallel ranks" "$programs/train_gpt" --train good.bin --model $model \
     --steps 2 --micro 1 --ranks 2 --layout d2 --batch 16 --sync-every 4
 refuses "halves of one sequence, and nothing else to choose" 1 "no layout of 2 ranks has what is asked for" "$programs/train_gpt" --plan \
     --train good.bin --model $model --ranks 2 --layout d2 --batch 32 --calibrate none --overlap halves
@@ -95,11 +127,57 @@ refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@
 echo '{}' >other.json
 works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
 if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" "it is not whole"; fi
-refuses "a picture of no file" 2 "no file: timeline FILE" "$programs/timeline" --svg x.svg
+refuses "a picture of no file" 2 "no file: gpt-timeline FILE" "$programs/timeline" --svg x.svg
 refuses "a picture of nothing" 1 "nowhere.json" "$programs/timeline" nowhere.json
 refuses "a picture of something else" 1 "no \"traceEvents\"" "$programs/timeline" other.json
 refuses "a picture that cannot be written" 1 "nowhere/x.svg" "$programs/timeline" trace.json --svg nowhere/x.svg
 works "a picture" "$programs/timeline" trace.json --svg trace.svg --step overlap
+# Weights that are not finite are an error, not a result.
+tiny=("$programs/train_gpt" --train good.bin --model layers=1,heads=1,channels=8,seq=16,vocab=257 --micro 2 --threads 1 --eval-every 0)
+works "a model to spoil" "${tiny[@]}" --steps 1 --export-hf spoilt
+printf '\x00\x00\xc0\x7f' | dd of=spoilt/model.safetensors bs=1 seek=$(($(stat -c %s spoilt/model.safetensors) - 4)) conv=notrunc status=none
+spoilt=("$programs/train_gpt" --init spoilt --micro 2 --threads 1)
+refuses "validation that is not a number" 1 "the validation loss is not a number; first tensor that is not finite: parameter" \
+    "${spoilt[@]}" --val good.bin
+refuses "a sample that is not a number" 1 "a logit of a sample is not a number; first tensor that is not finite: parameter" \
+    "${spoilt[@]}" --tokenizer bytes --prompt a
+refuses "the same on ranks" 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 --layout x2
+# Before the first step: what takes hours, and a vocabulary that the data do not use.
+says_early() { # NAME WORDS OPTIONS...: no step is made
+    local name=$1 words=$2
+    shift 2
+    : >early # the child empties it when it starts, and may be late
+    timeout -s TERM 90 "$programs/train_gpt" --train good.bin --threads 1 --eval-every 0 "$@" \
+        >>early 2>err &
+    comes grep -qF -- "$words" early
+    kill $! && wait $!
+    works "$name" grep -qF -- "$words" early
+}
+works "a folder of checkpoints" "$programs/inspect" ckpt
+works "its newest one" test "$(grep -c 'step_00000004: checkpoint\|4 steps, 128 tokens\|as it was written' out)" = 3
+works "a folder of a model" "$programs/inspect" spoilt
+mkdir empty
+refuses "a folder of nothing" 1 "without a checkpoint, a model, a tokenizer or tokens" "$programs/inspect" empty
+refuses "a part of a model" 1 "name its folder" "$programs/inspect" spoilt/config.json
+# Completion in bash asks the programs themselves.
+completes() { # WORDS COMMAND...: what the last of the command's arguments may become
+    local words=$1
+    shift
+    . "$top/tools/completion.bash"
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+    _train_gpt "$1"
+    works "completion of $*" test "${COMPREPLY[*]}" = "$words"
+}
+completes "cpu cuda" "$programs/train_gpt" --backend c
+completes "--save --save-every" "$programs/train_gpt" --sav
+completes "train encode hellaswag decode info convert" "$programs/tokenize" ""
+completes "--text" "$programs/tokenize" encode --te
+completes "--out" "$programs/report" log.jsonl --o
+says_early "hours" "a smaller --batch or --model take less" --model $model --steps 1000000000
+says_early "a vocabulary of others" "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" --steps 100000 \
+    --model layers=1,heads=1,channels=8,seq=16,vocab=5000
+works "a vocabulary that is the tokenizer's" "$programs/train_gpt" --train good.bin --micro 1 --tokenizer bytes --memory
+works "the weights of 257 tokens, not of 50257" test "$(awk '/parameters/ { print int($2) }' out)" = 328
 refuses "missing shard" 1 "nowhere.bin" "$programs/train_gpt" --train nowhere.bin --model $model
 refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model --micro 2
 refuses "version of a shard" 1 "version.bin" "$programs/train_gpt" --train version.bin --model $model --micro 2
@@ -136,27 +214,34 @@ ranks 4 megatorn 'did you mean "megatron"?'
 ranks 4 optmus:2x2 'did you mean "optimus"?'
 ranks 4 x2.y2+head 'did you mean "heads"?'
 ranks 4 x2.y2+stay 'did you mean "stay=y"?'
-ranks 4 x2.y2+sp+sp "sp is here twice"
-ranks 4 x2.y "column 5: a size is needed here"
-ranks 4 x2y2 "column 3: one of . and + is needed here"
-ranks 4 w4 "column 1: an axis is needed here"
-ranks 4 x0.y4 "column 2: a size is from 1 to"
+ranks 4 x2.y2+sp+sp "sp given twice"
+ranks 4 x2.y "column 5: expected a size"
+ranks 4 x2y2 "column 3: expected . or +"
+ranks 4 w4 "column 1: expected an axis"
+ranks 4 x0.y4 "column 2: sizes are from 1 to"
 ranks 4 cube "cube takes 1 size: cube:2"
 ranks 4 cube:2 "layout: cube:2 makes 8 ranks, there are 4"
 ranks 4 atp:4 "atp takes 2 sizes, not 1"
 ranks 4 x4+stay=y+heads "leave heads out"
 ranks 4 d4+zero1+zero2 "one of zero1, zero2, zero3 is enough"
 ranks 4 "" "layout: empty"
-refuses_early "a batch on ranks" 2 "no multiple of a micro-step" "${train[@]}" --ranks 3 --layout dp --batch 40
+refuses_early "a batch on ranks" 2 "no multiple of a micro-batch" "${train[@]}" --ranks 3 --layout dp --batch 40
 refuses_early "a prompt without a tokenizer on ranks" 2 "--prompt needs" "${train[@]}" --ranks 3 --prompt word
 refuses_early "ranks and no number" 2 "--ranks takes" "${train[@]}" --ranks four
 refuses_early "more ranks than threads can be" 2 "at most" "${train[@]}" --ranks 2000
 # Under a launcher the first process alone has the line.
+escapes() { # OPTIONS...: how many lines have an escape, with a terminal as standard output
+    script -qec "$(printf '%q ' env TERM=xterm "$@")" /dev/null </dev/null | grep -c $'\033'
+}
+if command -v script >/dev/null; then
+    works "a bar on a terminal" test "$(escapes "${train[@]}")" -gt 0
+    works "none if it is not wanted" test "$(escapes "${train[@]}" --progress none)" = 0
+fi
 refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
-refuses "words by chance on the CPU" 2 "--stochastic-rounding is of weights in bf16 words" "${train[@]}" --backend cpu --stochastic-rounding
+refuses "words by chance on the CPU" 2 "--stochastic-rounding requires --backend cuda" "${train[@]}" --backend cpu --stochastic-rounding
 refuses "exact in bf16" 2 "--exact needs --dtype fp32" "${train[@]}" --exact --dtype bf16
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3 >out 2>err
-[ "$? $(wc -c <err)" = "2 0" ] && passed=$((passed + 1)) || fail "the second process of a launcher" "it is not silent"
+[ "$? $(grep -c 'rank 1: .*did you mean --steps?' err)" = "2 1" ] && passed=$((passed + 1)) || fail "the second process of a launcher" "it does not say so alone"
 refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.jsonl
 refuses "report of a foreign file" 1 "no JSON lines" "$programs/report" picture.bin
 refuses "report of nothing" 2 "no file" "$programs/report"
@@ -170,12 +255,12 @@ refuses "a range backwards" 2 "the higher end comes last" "${whatif[@]}" --vary 
 refuses "a layout of other ranks" 2 "4" "${whatif[@]}" --vary layers=2..4 --layout x3
 refuses "a scheme that is none" 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
 refuses "no such cluster" 2 "Did you mean cpu:4?" "$programs/whatif" --cluster cpuu:4 --vary nodes=1..2
-refuses "a picture nowhere" 1 "cannot write none/x.svg" "${whatif[@]}" --vary nodes=1..2 --svg none/x.svg
+refuses "a picture nowhere" 1 "none/x.svg" "${whatif[@]}" --vary nodes=1..2 --svg none/x.svg
 works "what if" "${whatif[@]}" --vary network=1..64Gb/s --svg x.svg --json x.json
 works "a row for each value" test "$(grep -c ' [┌│└─] ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
-mkfifo pipe && { timeout 10 cat pipe >piped.html 2>/dev/null & }
+mkfifo pipe && { timeout 90 cat pipe >piped.html 2>/dev/null & }
 works "the page into a pipe" "$programs/report" --out pipe log.jsonl
 works "the pipe is still one" test -p pipe
 "$programs/train_gpt" --matrix --ranks 3 >matrix
@@ -216,9 +301,9 @@ says_not() {
 }
 plan=("$programs/train_gpt" --plan --cluster cpu:4 --model $model)
 refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" --micro 2 --batch 48
-says "a micro-step beyond a rank's share" "its only micro-step is of 1" "${train[@]}" --ranks 2 --layout d2 --batch 32
-says "and its plan" "its only micro-step is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
-says_not "a micro-step of that share" "its only micro-step" "${train[@]}" --ranks 2 --layout d2 --batch 64
+says "a micro-step beyond a rank's share" "its only micro-batch is of 1" "${train[@]}" --ranks 2 --layout d2 --batch 32
+says "and its plan" "its only micro-batch is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
+says_not "a micro-step of that share" "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 --batch 64
 says "a ring of nothing" "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap bulk+ring
 says "and its plan" "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 --overlap bulk+ring
 says "chunks of nothing" "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap chunk=2
@@ -244,7 +329,7 @@ works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep
 # A signal saves and leaves; resumed, the run comes to its end and its log has each step once.
 "${train[@]:0:5}" --micro 2 --threads 1 --steps 100000 --eval-every 0 --save stop --json stop.jsonl >out 2>err &
 pid=$!
-for ((i = 0; i < 100; i++)); do grep -qs '"step":20,' stop.jsonl && break; sleep 0.1; done
+comes grep -qs '"step":20,' stop.jsonl
 refuses "a folder that another run saves into" 1 "stop/.lock is held by process $pid on" "${train[@]}" --save stop --resume
 kill -TERM $pid
 wait $pid
@@ -256,18 +341,23 @@ at=$(tail -1 stop.jsonl | grep -o '"step":[0-9]*' | grep -o '[0-9]*')
 head -c 1024 good.bin >long.bin && word $((1 << 20)) | dd of=long.bin bs=1 seek=8 conv=notrunc status=none
 truncate -s $((1024 + (2 << 20))) long.bin
 slow=("$programs/train_gpt" --train long.bin --micro 1 --threads 1 --model layers=4,heads=4,channels=128,seq=256,vocab=64)
-for what in "--batch 1048576" "--batch 256 --val long.bin --eval-batches 0 --eval-every 1"; do
-    # shellcheck disable=SC2086
-    "${slow[@]}" $what --save slow --json slow.jsonl >out 2>err &
+stops() { # LINE OPTIONS...: a signal after that line of the output ends the run
+    local line=$1 pid i
+    shift
+    : >out
+    "${slow[@]}" "$@" --save slow --json slow.jsonl >>out 2>err &
     pid=$!
-    sleep 2
+    comes grep -q "$line" out
+    sleep 0.3
     kill -TERM $pid
-    for ((i = 0; i < 30; i++)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
-    kill -KILL $pid 2>/dev/null && fail "SIGTERM while busy" "it went on after the signal: $what"
+    for ((i = 0; i < 200; i++)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
+    kill -KILL $pid 2>/dev/null && fail "SIGTERM while busy" "it went on after the signal: $*"
     wait $pid
-    [ $? = 143 ] && passed=$((passed + 1)) || fail "SIGTERM while busy" "status $?: $what"
-    rm -rf slow.jsonl
-done
+    [ $? = 143 ] && passed=$((passed + 1)) || fail "SIGTERM while busy" "status $?: $*"
+    rm -f slow.jsonl
+}
+stops "^note *some .* for 1000 steps" --batch 1048576 # the last line before the first step
+stops "^step *1/" --batch 256 --val long.bin --eval-batches 0 --eval-every 1
 [ -d slow/step_00000001 ] && passed=$((passed + 1)) || fail "SIGTERM in a validation" "the step was not saved"
 works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eval-every 0 --save stop --resume --json stop.jsonl
 works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l) $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
@@ -278,6 +368,18 @@ refuses "bench_layouts: a recompute of nothing" 2 "recompute is none, selective 
 refuses "bench_layouts: a micro-step of nothing" 2 "a number from 1, not 0" "$programs/bench_layouts" --ranks 4 --layouts d4@none@none@0
 refuses "bench_layouts: halves of one sequence" 2 "halves need an even number" "$programs/bench_layouts" --ranks 4 --layouts x4@halves@none@1
 refuses "bench_layouts: no unit" 2 "--units 2,x" "$programs/bench_layouts" --ranks 4 --units 2,x
+
+# What is installed: train_gpt, and the tools under names that no other program has; no benchmarks, nothing of the tests.
+if [ "$programs" = "$top/build" ]; then
+    install=(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" DESTDIR="$dir/root" PREFIX=/usr)
+    works "an installation" "${install[@]}" install
+    works "its man pages" test "$(ls root/usr/share/man/man1 | wc -l) $(grep -l '^.SH NAME' root/usr/share/man/man1/* | wc -l)" = "9 9"
+    works "its programs" test "$(cd root/usr/bin && echo *)" = \
+        "gpt-convert gpt-corpus gpt-inspect gpt-ledger gpt-report gpt-timeline gpt-tokenize gpt-whatif train_gpt"
+    works "they are those of build/bin" diff -r root/usr/bin "$programs/bin"
+    works "what was installed goes away" "${install[@]}" uninstall
+    works "all of it" test -z "$(find root ! -type d)"
+fi
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -3,7 +3,7 @@
 #ifndef TESTS_COLL_H
 #define TESTS_COLL_H
 
-#include "parallel/coll_backend.h"
+#include "parallel/comm/coll_backend.h"
 
 typedef struct Case {
     CollCall call;

@@ -6,7 +6,7 @@
 #define TESTS_CUDA_RANKS_H
 
 #include "layers/cuda/device.h"
-#include "parallel/devices.h"
+#include "parallel/comm/devices.h"
 
 typedef struct CudaJob {
     int (*main)(World *w, void *ctx);

@@ -25,9 +25,6 @@ void emu_set_devices(int n) {
 void emu_set_peers(bool reach) {
     (void)reach;
 }
-void emu_set_guard(bool on) {
-    (void)on;
-}
 void emu_forget_wait(int n) {
     (void)n;
 }

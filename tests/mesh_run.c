@@ -10,12 +10,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
-#include "parallel/count.h"
-#include "parallel/devices.h"
-#include "parallel/mirror.h"
-#include "parallel/price.h"
-#include "parallel/ranks.h"
-#include "parallel/relayout.h"
+#include "parallel/comm/devices.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/count.h"
+#include "parallel/plan/price.h"
+#include "parallel/step/mirror.h"
+#include "parallel/step/relayout.h"
 #include "tests/test.h"
 
 typedef struct Job {
@@ -116,6 +116,7 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
                         .recompute = r->recompute,
                         .overlap = job->overlap,
                         .training = true,
+                        .program = r->program,
                         .replay = r->replay,
                         .stochastic = r->stochastic,
                         .seed = MESH_SEED,
@@ -132,7 +133,7 @@ static void place_make(Place *p, World *w, const Job *job, const Outer *outer, T
     ModelShape shape = shape_on(job, &job->layout, outer);
     *p = (Place){0};
     grid_make(&p->grid, w, &job->layout, &job->config);
-    if (outer->every > 1) grid_set_apart(&p->grid);
+    if (outer->every > 1) grid_set_local_steps(&p->grid);
     shape.grid = &p->grid;
     const MeshRun *r = job->r;
     model_plan(&p->m, &shape, r->cuda ? kernels_cuda(r->bf16) : kernels_cpu(r->kernels), team);
@@ -239,7 +240,7 @@ static bool row_in(const CollCount *row, const CollCount *rows, int n) {
     return false;
 }
 
-int mesh_unforetold(Model *m, const MeshRun *r, const Kernels *kernels) {
+int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
     PriceShape shape = {.config = m->shape.config,
                         .S = r->S,
                         .batch = r->sequences * r->S,
@@ -265,7 +266,7 @@ int mesh_unforetold(Model *m, const MeshRun *r, const Kernels *kernels) {
     int64_t held = 0;
     for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
     if (held != tape_memory(&t)) {
-        printf("    %s on %s, overlap %s: %lld bytes held, %lld foretold\n", r->model, r->layout,
+        printf("    %s on %s, overlap %s: %lld bytes held, %lld predicted\n", r->model, r->layout,
                r->overlap, (long long)held, (long long)tape_memory(&t));
         bad++;
     }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "parallel/outer.h"
+#include "parallel/step/outer.h"
 
 enum { MESH_STEPS = 5, MESH_SEED = 4711 };
 
@@ -32,6 +32,7 @@ typedef struct MeshRun {
         stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
     bool alike; // every coordinate of d sees the same `sequences`
     bool exact;
+    bool program;    // temporary: the step as a program
     bool stochastic; // words are made by chance, of MESH_SEED
     const char *
         next; // another layout of the same ranks, to which the model moves before step `move`; or NULL
@@ -51,7 +52,7 @@ void mesh_run_free(MeshRun *r);
 
 /* Of r->after: what this rank's collectives have sent since their counters were reset, a whole step, and what it holds, against
  * the price of that step with such kernels (PriceShape). Prints what differs, and returns how much does. */
-int mesh_unforetold(Model *m, const MeshRun *r, const Kernels *kernels);
+int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels);
 
 /* How far two runs of the same model are apart: the largest relative difference of a loss, of a gradient
  * norm, and the distance of the weights relative to how far training moved them. */

@@ -1,25 +1,36 @@
 #!/bin/bash
-# mpi.sh: ranks as processes. The same sums as those of threads, bit for bit; and every way in which a rank or a
-# link can fail ends the job in time, with lines that say what was waited for. Run from the top of the tree after
-# `make all build/run_tests`; PROGRAMS names another folder of programs. Three parts:
+# mpi.sh [PART...]: ranks as processes. The same sums as those of threads, bit for bit; and every
+# way in which a rank or a link can fail ends the job in time, with lines that say what was waited
+# for. Run from the top of the tree after `make all build/run_tests`; PROGRAMS names another folder
+# of programs. Parts (all, when none is named):
 #
-#   this machine        mpirun on it
-#   launchers           variables of launchers, without one
-#   emulated cluster    tests/netlab: a host is a network namespace; a link is cut. Needs root and iproute2
+#   sums, faults, training, layouts, starts, saves    mpirun on this machine
+#   launchers                                         variables of launchers, without one
+#   cluster, links    tests/netlab: a host is a network namespace; a link is cut. Needs root and
+#                     iproute2
+#
+# Most of the time is waiting: for mpirun, and for limits to pass. So parts run beside each other,
+# each in a folder of its own; but not "links", which measures. Where a wait is what is tested,
+# LIMIT is short; everywhere else limits are what no busy machine comes to.
 set -u
 programs=${PROGRAMS:-$PWD/build}
 lab=$PWD/tests/netlab/lab.sh
 job=$programs/ranks_job
 dir=$(mktemp -d)
 cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir # what runs leave for others
 export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
 passed=0 failed=0 skipped=0
-export LIMIT=3  # seconds that a wait may last
-export START=40 # and that the start may take on a busy machine
-slack=6        # and how much later the job is gone: mpirun gives its ranks a second, and this machine may be busy
-lab_is_up=0
-trap '[ $lab_is_up = 0 ] || "$lab" down; rm -rf "$dir"' EXIT
+export LIMIT=100 # seconds that a wait may last
+export START=100 # and that the start may take
+brief=3         # LIMIT where ranks are to wait in vain
+slack=15        # how much later the job is gone: mpirun gives its ranks a second
+export LAB=mpi$$ # clusters of this run: LAB-cluster, LAB-links
+# A child of this shell that is killed before it becomes a program runs the trap, too: the folder is not its to remove.
+trap 'if [ $BASHPID = $$ ]; then labs_down; rm -rf "$dir"; fi' EXIT
+labs_down() {
+    local part
+    for part in cluster links; do [ ! -e "$dir/$part/lab" ] || LAB=$LAB-$part "$lab" down; done
+}
 
 ok() { passed=$((passed + 1)); }
 fail() {
@@ -39,20 +50,33 @@ lines() { grep -c -- "$1" err; }
 mpi() {
     local n=$1
     shift
-    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 60 --mca pml ob1 --mca btl self,vader,tcp \
-        --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
+    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
+        --mca btl self,vader,tcp --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
 # The same on an emulated cluster of two hosts.
-cluster() { LIMIT_S=60 "$lab" mpirun 2 2 "$@"; }
+cluster() { LIMIT_S=200 "$lab" mpirun 2 2 "$@"; }
 
-# gone PID...: true when they have ended, or do so within three seconds.
+# comes COMMAND...: waits until the command says yes; false when it has not for a minute.
+comes() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        if "$@"; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
+has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
+
+# gone PID...: true when they have ended, or do so within ten seconds.
 gone() {
     local pid i
     for pid; do
-        for ((i = 0; i < 30; i++)); do kill -0 "$pid" 2>/dev/null || continue 2; sleep 0.1; done
+        for ((i = 0; i < 100; i++)); do kill -0 "$pid" 2>/dev/null || continue 2; sleep 0.1; done
         return 1
     done
 }
+# launcher JOB: the pid of the mpirun that this child of the shell runs.
+launcher() { pgrep -P "$1" mpirun; }
 
 # started JOB: waits for the line "rank 2 pid N" of each of four ranks; $pids are all, $victim is rank 2. False when the
 # job ends without them.
@@ -92,7 +116,8 @@ fault_once() {
     local action=$1 who=$2 want=$3 least=$4 job_pid pids victim start status n
     shift 4
     why=
-    "$@" >out 2>err &
+    : >out # the child empties it when it starts, and ranks of the job before are not to be hit
+    LIMIT=$brief "$@" >>out 2>err &
     job_pid=$!
     if ! started $job_pid; then
         wait $job_pid
@@ -106,7 +131,7 @@ fault_once() {
     status=$?
     n=$(lines 'waited [0-9.]* s for all_reduce "gradient" of [0-9]* bytes along all (.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ')
     [ $status = "$want" ] || why="status $status, not $want"
-    [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
+    [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
     grep -q "not there: .*$who" err || why="no line names $who"
     # shellcheck disable=SC2086
@@ -236,25 +261,43 @@ every_layout() {
 # interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is whole: threads
 # continue it.
 interrupted() {
-    local signal=$1 job_pid victim i start
+    local signal=$1 job_pid victim start
     why=
     rm -rf save
-    mpi 4 "${train[@]}" --steps 1000000 --save save --save-every 20 --layout d2.x2 >out 2>err &
+    mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 \
+        --layout d2.x2 >out 2>err &
     job_pid=$!
-    for ((i = 0; i < 150; i++)); do [ ! -e save/step_00000040 ] || break; sleep 0.1; done
-    victim=$(pgrep -f "^$programs/train_gpt .*--steps 1000000" | tail -1)
+    comes test -e save/step_00000040
+    victim=$(pgrep -P "$(launcher $job_pid)" | tail -1)
     start=$SECONDS
     if [ -n "$victim" ]; then kill -"$signal" "$victim"; fi
     wait $job_pid && why="status 0"
     [ -n "$victim" ] || why="the ranks did not start"
-    [ $((SECONDS - start)) -le $((LIMIT + slack)) ] || why="it took $((SECONDS - start)) s"
+    [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] || why="no survivor said what it waited for"
-    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >out 2>>err &
+    : >out # the child empties it when it starts, and the steps of the run before must not be counted
+    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
     job_pid=$!
-    for ((i = 0; i < 150; i++)); do [ "$(grep -c '^step' out)" -lt 3 ] || break; sleep 0.1; done
+    comes has_lines 3 '^step' out || why="the newest checkpoint cannot be continued"
     kill $job_pid
     wait $job_pid
-    [ "$(grep -c '^step' out)" -ge 3 ] || why="the newest checkpoint cannot be continued"
+}
+
+# A rank of a training run stops: those that wait for it along z name it.
+stopped_along_z() {
+    local job_pid pid victim=
+    why=
+    : >out
+    mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --layout z4 >>out 2>err &
+    job_pid=$!
+    comes has_lines 3 '^step' out
+    for pid in $(pgrep -P "$(launcher $job_pid)"); do
+        ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx OMPI_COMM_WORLD_RANK=2 || victim=$pid
+    done
+    if [ -n "$victim" ]; then kill -STOP "$victim"; else kill $job_pid; fi
+    wait $job_pid
+    [ -n "$victim" ] || why="the ranks did not start"
+    grep -q 'waited .* along z .*; not there: .*rank 2' err || why="no line along z names rank 2"
 }
 
 # The disk is full for one process of four: one line says whose, the checkpoint before is whole, and nothing else is left.
@@ -275,13 +318,14 @@ failed_save() {
 
 # A signal to the launcher reaches all ranks: they save and leave. A folder of checkpoints as --init is the newest of them.
 signalled() {
-    local job_pid i status
+    local job_pid
     why=
     rm -rf save
-    mpi 4 "${train[@]}" --steps 1000000 --save save --layout x2.y2 >out 2>err &
+    : >out
+    mpi 4 "${train[@]}" --steps 1000000 --save save --layout x2.y2 >>out 2>err &
     job_pid=$!
-    for ((i = 0; i < 150; i++)); do [ "$(grep -c '^step' out)" -lt 5 ] || break; sleep 0.1; done
-    pkill -TERM -P $job_pid mpirun || kill -TERM $job_pid
+    comes has_lines 5 '^step' out
+    kill -TERM "$(launcher $job_pid)"
     wait $job_pid && why="status 0"
     ls save/step_* >/dev/null 2>&1 || why="nothing was saved"
     mpi 4 "$programs/train_gpt" --init save --val shard.bin --layout d4 --micro 2 --threads 1 >out 2>>err || why="status $? of --init"
@@ -289,16 +333,82 @@ signalled() {
     verdict "a signal to the launcher"
 }
 
+# mpirun gives rank 0 a terminal, also where its own output goes into a file: no bar, no escapes.
+no_bar() {
+    why=
+    TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 >out 2>err || why="status $?"
+    if grep -q $'\033' out; then why="escapes in a file"; fi
+    TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 --progress bar >out 2>err || why="status $?"
+    grep -q $'\033' out || why="no bar that was asked for"
+    verdict "no bar under a launcher"
+}
+
 # Ranks with one and with two threads: nothing can be measured by all of them together, and the plan goes without.
 unlike_teams() {
     why=
     local unlike=("$programs/train_gpt" --train shard.bin --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
         --eval-every 0 --steps 2)
-    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 60 -n 1 taskset -c 0 "${unlike[@]}" : \
+    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
+        -n 1 taskset -c 0 "${unlike[@]}" : \
         -n 1 taskset -c 0,1 "${unlike[@]}" </dev/null >out 2>err || why="status $?"
     [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err || why="no line says that nothing is measured"
     [ "$(grep -c 'step .*loss' out)" -ge 2 ] || why="$(grep -c 'step .*loss' out) steps"
     verdict "ranks with different numbers of threads"
+}
+
+# unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in $folder and run $other.
+# The status, and the line (a regular expression; "": none) on stderr.
+unlike() {
+    local name=$1 want=$2 line=$3 status
+    shift 3
+    why=
+    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
+        --mca btl self,vader,tcp -n 2 "${train[@]}" --steps 2 --layout d4 "${both[@]}" : \
+        -n 2 -wdir "${folder:-$dir}" "${other:-${train[0]}}" \
+        "${train[@]:1}" --steps 2 --layout d4 "${both[@]}" "$@" </dev/null >out 2>err
+    status=$?
+    [ $status = "$want" ] || why="status $status, not $want"
+    [ -z "$line" ] || grep -q "^train_gpt: $line" err || why="no line \"$line\""
+    [ "$(wc -l <err)" -le 2 ] || why="$(wc -l <err) lines on stderr" # of both ranks that have a wrong option
+    verdict "$name"
+}
+
+# The variable reaches ranks 0 and 1, not the others.
+unlike_nodes() {
+    why=
+    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
+        --mca btl self,vader,tcp -n 2 "$job" sums : \
+        -n 2 env -u MESH_NODES "$job" sums </dev/null >out 2>err && why="status 0"
+    grep -q "rank 2 was started with another MESH_NODES than rank 0" err || why="no line names the variable"
+    verdict "ranks with other nodes"
+}
+
+# Ranks that were started with different options, programs or files do not train; what each may have of its own differs.
+unlike_starts() {
+    local both=() folder other commit size="of [0-9]* bytes (checksum [0-9a-f]*)"
+    unlike "ranks with another seed" 2 "ranks 2-3 were started with --seed 7, the others with 1337$" --seed 7
+    unlike "ranks with a wrong option" 2 "rank [23]: unknown option --bogus" --bogus 1
+    "${train[@]}" --steps 1 --json run.json >out 2>err
+    both=(--exact)
+    grep -q '"kernels":"portable"' run.json || unlike "ranks of --exact with other kernels" 2 "ranks 2-3 were started with --exact and kernels portable, the others with " \
+        --kernels portable
+    both=()
+    unlike "ranks with outputs of their own" 0 "" --csv losses.csv --wait sleep
+    MESH_NODES=0,0,1,1 unlike_nodes
+    mkdir -p stale
+    { head -c 5000 shard.bin && printf '\1\0' && tail -c +5003 shard.bin; } >stale/shard.bin
+    folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
+        "ranks 2-3 were started with --train shard.bin $size, the others with ${size#of }$"
+    commit=$(sed -n 's/.*"commit":"\([^"]*\)".*/\1/p' run.json | head -1)
+    sed "s/$commit/${commit//?/x}/g" "${train[0]}" >other_commit && chmod +x other_commit
+    other=$dir/other_commit unlike "ranks with a program of another commit" 2 \
+        "ranks 2-3 were started with a program of commit xx*, the others with $commit$"
+    { cat "${train[0]}" && echo; } >other_build && chmod +x other_build
+    other=$dir/other_build unlike "ranks with another build of the commit" 0 \
+        "rank 0.*: warning: ranks 2-3 were started with a program of checksum .*: builds of one commit may round differently$"
+    both=(--exact)
+    other=$dir/other_build unlike "ranks of --exact with another build of the commit" 2 \
+        "ranks 2-3 were started with a program of checksum .*: --exact needs the same build on every rank$"
 }
 
 # Two emulated GPUs, and a rank without NCCL, with another one, or without a GPU: all train on the processor and say why, or are refused.
@@ -334,9 +444,13 @@ ways_to_wait() {
     verdict "ways to wait"
 }
 
-on_this_machine() {
+sums() {
     same_sums
     sums_by_nodes
+    ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
+        mpi 3 "$job" sums 4
+}
+faults() {
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
     fault "a rank is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
     fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
@@ -346,24 +460,34 @@ on_this_machine() {
     ways_to_wait
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
     why=
-    mpi 4 "$job" compute >out 2>err || why="status $?"
+    LIMIT=$brief mpi 4 "$job" compute >out 2>err || why="status $?"
     verdict "nobody waits, all compute"
-    ends "another number of ranks" 2 "4 ranks are wanted, but the launcher started 3" mpi 3 "$job" sums 4
-    shard
+}
+training() {
     same_losses
     traced
-    every_layout
     exact_losses
-    ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
-    ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
-    ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
+}
+layouts() {
+    every_layout
     unlike_teams
+    no_bar
+}
+starts() {
+    ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
+    ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" \
+        --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
+    ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
+    unlike_starts
     unlike_devices
+}
+saves() {
     failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" --save save
     signalled
     twice "a rank of a training run is killed" interrupted KILL
     twice "a rank of a training run is stopped" interrupted STOP
+    twice "a rank is stopped, others wait along z" stopped_along_z
 }
 
 # ---- launchers that are not there
@@ -387,7 +511,7 @@ launchers() {
     mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums >out 2>err || why="status $?"
     [ "$(grep -c ' of 3: ' out)" = 3 ] || why="not three ranks"
     verdict "a launcher that does not say how many"
-    ends "a launcher that does not say how many, wrongly asked" 2 "2 ranks are wanted, but the launcher started 3" \
+    ends "a launcher that does not say how many, wrongly asked" 2 "--ranks 2, but the launcher started 3" \
         mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums 2
     why=
     env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 "$job" bytes >out 2>err || why="status $?"
@@ -419,42 +543,126 @@ counted_bytes() {
 
 # Two racks with a host each: what leaves h0's card leaves its rack by the trunk, as fast as that is.
 racks() {
-    local sent trunk us
-    why=
+    local sent trunk us try
     "$lab" up "1 1" 1gbit 200mbit
-    LIMIT_S=60 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_gather --from 4194304 --to 4194304 --pool 16 \
-        --reps 1 >out 2>err || why="status $?"
-    us=$(awk '$1 == "all_gather" { print int($3) }' out)
-    [ "${us:-0}" -ge 84000 ] && [ "$us" -le 130000 ] || why="2 MiB over the trunk took ${us:-no} us, not 88000"
+    for try in 1 2 3; do
+        why=
+        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_gather \
+            --from 4194304 --to 4194304 --pool 16 --reps 1 >out 2>err || why="status $?"
+        us=$(awk '$1 == "all_gather" { print int($3) }' out)
+        [ "${us:-0}" -ge 84000 ] && [ "$us" -le 130000 ] ||
+            why="2 MiB over the trunk took ${us:-no} us, not 88000"
+        [ -n "$why" ] || break
+    done
     sent=$("$lab" bytes h0)
     trunk=$("$lab" bytes r0)
     [ $((trunk * 100)) -ge $((sent * 99)) ] || why="the trunk carried $trunk bytes of $sent"
     verdict "a trunk between racks"
 }
 
+# Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost, and losses are those of a
+# run that nothing disturbed.
+cut_for_a_second() {
+    local job_pid run=(cluster "${train[@]}" --steps 1500 --layout z2.x2 --json)
+    why=
+    rm -f calm.json cut.json
+    : >out
+    "${run[@]}" cut.json >>out 2>err &
+    job_pid=$!
+    comes has_lines 5 '^step' out || why="the run does not begin"
+    "$lab" cut h1
+    sleep 1
+    "$lab" mend h1
+    [ "$(losses cut.json | wc -l)" -lt 1500 ] || why="the run was over before the cut"
+    wait $job_pid || why="status $?"
+    "${run[@]}" calm.json >out 2>>err || why="status $? without a cut"
+    [ "$(losses cut.json | wc -l)" = 1500 ] && cmp -s <(losses cut.json) <(losses calm.json) || why="losses differ"
+}
+
+# The cable stays out: ranks of both hosts say so in time, and the newest checkpoint can be continued.
+cut_in_training() {
+    local job_pid start status
+    why=
+    "$lab" up 2 1gbit
+    rm -rf save
+    cluster "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 --layout z2.x2 >out 2>err &
+    job_pid=$!
+    comes test -e save/step_00000040 || why="the run does not begin"
+    start=$SECONDS
+    "$lab" cut h1
+    wait $job_pid
+    status=$?
+    [ $status = 75 ] || why="status $status, not 75"
+    [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
+    grep -q 'on h0: waited .* s for .*not there: .*rank [23]' err && grep -q 'on h1: waited .* s for .*not there: .*rank [01]' err ||
+        why="no line of each host names a rank of the other"
+    : >out
+    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
+    job_pid=$!
+    comes has_lines 3 '^step' out || why="the newest checkpoint cannot be continued"
+    kill $job_pid
+    wait $job_pid
+}
+
 # With a link that is cut already MPI itself waits, and tells nobody.
 without_a_link() {
     local start=$SECONDS status
     why=
-    START=$LIMIT cluster "$job" loop >out 2>err
+    START=$brief LIMIT=$brief cluster "$job" loop >out 2>err
     status=$?
     [ $status = 75 ] || why="status $status, not 75"
-    [ $((SECONDS - start)) -le $((LIMIT + slack + 2)) ] || why="it took $((SECONDS - start)) s"
-    [ "$(lines "rank [0-3] on h[01]: MPI has not started after $LIMIT s: ")" -ge 1 ] || why="no line says that MPI has not started"
+    [ $((SECONDS - start)) -le $((brief + slack + 2)) ] || why="it took $((SECONDS - start)) s"
+    [ "$(lines "rank [0-3] on h[01]: MPI has not started after $brief s: ")" -ge 1 ] ||
+        why="no line says that MPI has not started"
     verdict "a link is cut before the start"
 }
 
 # An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200 Mbit/s, which a busy
 # machine can keep up with, when both directions flow at once, 352 when they take turns.
 both_directions() {
-    local us
-    why=
+    local us try
     "$lab" up 2 200mbit
-    LIMIT_S=60 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_reduce --from 4194304 --to 4194304 --pool 16 \
-        --reps 1 >out 2>err || why="status $?"
-    us=$(awk '$1 == "all_reduce" { print int($3) }' out)
-    [ "${us:-0}" -gt 0 ] && [ "$us" -le 260000 ] || why="4 MiB took ${us:-no} us, not 176000"
+    for try in 1 2 3; do # while other programs have the processors it may take longer
+        why=
+        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_reduce \
+            --from 4194304 --to 4194304 --pool 16 --reps 1 >out 2>err || why="status $?"
+        us=$(awk '$1 == "all_reduce" { print int($3) }' out)
+        [ "${us:-0}" -gt 0 ] && [ "$us" -le 260000 ] || why="4 MiB took ${us:-no} us, not 176000"
+        [ -n "$why" ] || break
+    done
     verdict "both directions of a link at once"
+}
+
+# Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a question and an answer would
+# make 61.
+# Four all_gathers of this that are under way together take 4 ms longer than one, as parallel/plan/tape_play.c has it; one
+# after the other 64.
+one_way() {
+    local us more missing try
+    "$lab" up 2 1gbit
+    if ! missing=$("$lab" delay 20000); then
+        skip "a message of 128 KiB takes one way" "$missing"
+        return
+    fi
+    for try in 1 2 3; do
+        why=
+        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_gather \
+            --from 262144 --to 262144 --pool 16 --reps 1 >out 2>err || why="status $?"
+        us=$(awk '$1 == "all_gather" { print int($3) }' out)
+        [ "${us:-0}" -gt 20000 ] && [ "$us" -le 45000 ] || why="128 KiB took ${us:-no} us, not 21000"
+        [ -n "$why" ] || break
+    done
+    verdict "a message of 128 KiB takes one way"
+    for try in 1 2 3; do
+        why=
+        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" together >out 2>err || why="status $?"
+        more=$(awk '$1 == "one" { print int($5 - $2) }' out)
+        [ -n "$more" ] && [ "$more" -le 20 ] ||
+            why="$(cat out): four at once take ${more:-no} ms longer than one, not 4"
+        [ -n "$why" ] || break
+    done
+    verdict "what is under way together has one latency"
+    "$lab" delay 0
 }
 
 # Half of an all_reduce of 4 MiB at 200 Mbit/s is 88 ms of the link, which takes next to nothing of the processor, but for
@@ -464,7 +672,7 @@ hidden() {
     local with without try
     for try in 1 2 3; do # while other programs have the processors it may take longer
         why=
-        LIMIT_S=60 "$lab" mpirun 2 1 "$job" overlap >out 2>err || why="status $?"
+        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" overlap >out 2>err || why="status $?"
         without=$(sed -n 's/^without polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
         with=$(sed -n 's/^with polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
         [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the products are hidden, not 80"
@@ -483,42 +691,101 @@ detected() {
     verdict "two hosts are detected"
 }
 
-on_a_cluster() {
+# The kernel's table of hardware addresses that hosts ask for is too small for many hosts (lab.sh: introduce).
+no_questions() {
+    local asked
+    asked=$("$lab" on h0 'ip neigh' | grep -v PERMANENT)
+    why=${asked:+"h0 asked for $asked"}
+    [ "$("$lab" on h0 'ip neigh' | grep -c PERMANENT)" = 2 ] || why="h0 does not know h1's two addresses"
+    verdict "hosts know each other's addresses"
+}
+
+# can_lab: may a part have a cluster of its own? Else it is skipped.
+can_lab() {
     local missing
+    export LAB=$LAB-$1
     if ! missing=$("$lab" can); then
-        skip "an emulated cluster" "$missing"
-        return
+        skip "an emulated cluster: $1" "$missing"
+        return 1
     fi
-    lab_is_up=1
+    : >lab # it is to be taken down
+}
+cluster_of_two() {
+    can_lab cluster || return
     "$lab" up 2 1gbit
     why=
     MESH_NODES=0,0,1,1 "$job" sums 4 >threads 2>err
     cluster "$job" sums >processes 2>err || why="status $?"
     cmp -s threads processes || why="sums differ from those of the definition by nodes"
     verdict "sums on two hosts"
-    counted_bytes
-    both_directions
-    hidden
-    racks
+    no_questions
+    detected
     twice "a link is cut" cut_off
     "$lab" stop
     without_a_link
     # a new one: sockets of killed processes live on in the old one, and meet the next job
+    "$lab" up 2 1gbit
+    twice "a link is cut for a second" cut_for_a_second
+    twice "a link is cut in training" cut_in_training
     "$lab" up 2 1gbit
     # before the limit: who is told first may not have come to the call, and be the one who is missed
     fault "a rank on another host is killed" kill_victim 'rank [0-9]' 137 1 cluster "$job" loop
     "$lab" stop
     fault "a rank on another host is stopped" stop_victim 'rank 2' 75 3 cluster "$job" loop
 }
+links() {
+    can_lab links || return
+    "$lab" up 2 1gbit
+    counted_bytes
+    both_directions
+    hidden
+    one_way
+    racks
+}
 
+# part NAME: its function in a folder of its own. What it says is shown when it has ended; its
+# counts are in NAME/counts.
+part() {
+    dir=$dir/$1
+    cd "$dir" && export XDG_CACHE_HOME=$dir # what runs leave for others
+    passed=0 failed=0 skipped=0
+    case $1 in cluster) cluster_of_two ;; *) "$1" ;; esac >said 2>&1
+    echo "$passed $failed $skipped" >counts
+}
+# What the parts said, and their counts; a part without counts is a failure.
+collect() {
+    local name p f s
+    for name; do
+        cat "$name/said"
+        if read -r p f s <"$name/counts"; then
+            passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        else
+            echo "FAIL the part $name did not come to its end"
+            failed=$((failed + 1))
+        fi
+    done 2>/dev/null
+}
+
+parts=("$@")
+[ $# -gt 0 ] || parts=(faults cluster saves sums starts training layouts launchers links)
 if ! [ -s "$programs/mpi.txt" ]; then
     skip "all" "this build has no MPI (tools/setup.sh test installs Open MPI, then build again)"
 elif ! mpirun --version 2>/dev/null | grep -q "Open MPI"; then
     skip "all" "these tests use Open MPI's mpirun, which is not here"
 else
-    on_this_machine
-    launchers
-    on_a_cluster
+    shard
+    for name in "${parts[@]}"; do
+        mkdir "$name" && cp shard.bin "$name"
+        if [ "$name" = links ]; then
+            wait
+            (part links)
+        else
+            while [ "$(jobs -rp | wc -l)" -gt "$(nproc)" ]; do wait -n; done
+            part "$name" &
+        fi
+    done
+    wait
+    collect "${parts[@]}"
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+[ $failed = 0 ] && [ $((passed + skipped)) -gt 0 ]

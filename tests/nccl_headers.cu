@@ -1,9 +1,9 @@
-/* What parallel/nccl.h says, against the library's own header: compiled by make cuda-check where there is one, never run. */
+/* What parallel/comm/nccl.h says, against the library's own header: compiled by make cuda-check where there is one, never run. */
 #include <cstddef>
 #include <nccl.h>
 
 extern "C" {
-#include "parallel/nccl.h"
+#include "parallel/comm/nccl.h"
 }
 
 #define SAME(ours, theirs)                                                                         \

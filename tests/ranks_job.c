@@ -15,11 +15,14 @@
  *                        share of the shorter one is hidden when the products look after the message between their panels, and
  *                        when they do not
  *
+ *   ranks_job together   milliseconds of an all_gather of 256 KiB, and of four that are under way at once
+ *
  *   ranks_job wait       how often rank 0 gives its core up while it waits for 0.3 s, in each way
  *
  * LIMIT in the environment: seconds that a wait may last (3). SPIN: waits spin. START: until all ranks are there (60).
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -32,9 +35,9 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "layers/kernels.h"
-#include "parallel/coll_backend.h"
-#include "parallel/coll_call.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/coll_call.h"
+#include "parallel/comm/ranks.h"
 
 /* Prints the ranks' lines in their order, all from rank 0. */
 static void print_all(World *w, const char *text) {
@@ -91,7 +94,7 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     CollCall k = {.file = __FILE__, .line = __LINE__};
     k.op = (CollOp)pick(at, N_COLL_OPS);
     k.type = (CollType)pick(at, 6);
-    k.fold = (CollFold)pick(at, 2);
+    k.reduction = (CollReduction)pick(at, 2);
     k.dim = pick(at, 2);
     bool large = round % 50 == 49; // more than one piece, and beyond what MPI sends at once
     int most = large ? 1500 : round % 2 ? 120 : 40; // among them such as go directly, and by nodes
@@ -142,7 +145,7 @@ static int read_nodes(int node[64]) {
 static void sum_in_pairs(const CollCall *k, char *const *x, int n_x, int64_t n) {
     for (int apart = 1; apart < n_x; apart *= 2)
         for (int i = 0; i + apart < n_x; i += 2 * apart)
-            coll_fold(k->type, k->fold, x[i], x[i + apart], n);
+            coll_fold(k->type, k->reduction, x[i], x[i + apart], n);
 }
 
 /* What a sum by nodes leaves in dst, from its definition: over each node's ranks in their order, then over nodes in the order
@@ -274,6 +277,47 @@ static int run_bytes(World *w) {
     return 0;
 }
 
+/* ---- several at once */
+
+/* Of all ranks: on a long link one comes out of a barrier before another. */
+static double most(World *w, double mine) {
+    double all[64], longest = mine;
+    Group g = comm_group(world_comm(w));
+    if (g.size > 64) die("more than 64 ranks");
+    group_all_gather(&g, &mine, sizeof mine, all);
+    for (int r = 0; r < g.size; r++) longest = fmax(longest, all[r]);
+    return longest;
+}
+
+static int run_together(World *w) {
+    enum { MOST = 4, N = 1 << 16, TRIES = 5 };
+    float *x = mem_calloc(MOST * 2 * N, sizeof *x);
+    double ms[2];
+    for (int k = 0; k < 2; k++) {
+        ms[k] = INFINITY;
+        for (int try = 0; try < TRIES; try++) {
+            Ticket t[MOST];
+            coll_barrier(world_comm(w));
+            double begin = coll_now();
+            int n = k ? MOST : 1;
+            for (int i = 0; i < n; i++)
+                t[i] = coll_start(world_comm(w), &(CollCall){.op = COLL_ALL_GATHER,
+                                                             .rows = 1,
+                                                             .cols = N / world_size(w),
+                                                             .src = x + 2 * i * N,
+                                                             .dst = x + (2 * i + 1) * N,
+                                                             .what = "together",
+                                                             .file = __FILE__,
+                                                             .line = __LINE__});
+            for (int i = 0; i < n; i++) coll_wait(t[i]);
+            ms[k] = fmin(ms[k], most(w, 1e3 * (coll_now() - begin)));
+        }
+    }
+    if (world_rank(w) == 0) printf("one %.1f ms, four %.1f ms\n", ms[0], ms[1]);
+    mem_free(x);
+    return 0;
+}
+
 /* ---- overlap */
 
 enum { REDUCED = 1 << 20, SIDE = 384, REPEATS = 5 };
@@ -365,8 +409,10 @@ static int rank_main(World *w, void *ctx) {
     if (strcmp(verb, "uneven") == 0) return run_uneven(w);
     if (strcmp(verb, "bytes") == 0) return run_bytes(w);
     if (strcmp(verb, "overlap") == 0) return run_overlap(w);
+    if (strcmp(verb, "together") == 0) return run_together(w);
     if (strcmp(verb, "wait") == 0) return run_wait(w);
-    die_usage("\"%s\" is none of wait, overlap, sums, loop, die, compute, uneven, bytes", verb);
+    die_usage("\"%s\" is none of wait, overlap, together, sums, loop, die, compute, uneven, bytes",
+              verb);
 }
 
 int main(int argc, char **argv) {

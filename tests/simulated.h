@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "parallel/dist.h"
+#include "parallel/mesh/dist.h"
 
 enum { SIM_RANKS = 64, SIM_SIZE = 36 };
 
@@ -28,7 +28,7 @@ bool whole_equal(const Whole *a, const Whole *b);
 
 /* Each rank's block of a tensor; the sizes must divide. */
 void cut_whole(Cut *c, const Mesh *m, const Dist *d, const Whole *w);
-/* Each rank's product of its blocks, distributed as dist_product says. */
+/* Each rank's product of its blocks, distributed as dist_matmul says. */
 void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b);
 void cut_transpose(Cut *t, const Mesh *m, const Cut *c);
 /* One collective, and all from one storage to another. */

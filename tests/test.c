@@ -6,25 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "layers/cuda/device.h"
 
-enum { MAX_TESTS = 4096 };
-static struct {
-    const char *name, *file;
-    TestFn f;
-} tests[MAX_TESTS];
-static int n_tests;
 static bool failed, skipped;
 static char tmpdir[64];
-
-void test_register(const char *name, const char *file, TestFn f) {
-    if (n_tests == MAX_TESTS) abort();
-    tests[n_tests].name = name, tests[n_tests].file = file, tests[n_tests++].f = f;
-}
 
 void test_fail(const char *file, int line, const char *fmt, ...) {
     va_list ap;
@@ -43,6 +30,12 @@ void test_skip(const char *why) {
 
 bool test_failed(void) {
     return failed;
+}
+bool test_skipped(void) {
+    return skipped;
+}
+void test_begin(void) {
+    failed = skipped = false;
 }
 
 bool test_long(void) {
@@ -144,56 +137,6 @@ double test_nmse(const float *a, const float *b, size_t n) {
 
 void test_fill(float *x, size_t n, float scale, unsigned seed) {
     for (size_t i = 0; i < n; i++) x[i] = scale * (float)(2 * rng_uniform(seed, 0x7e57, i) - 1);
-}
-
-static bool wanted(const char *name, int n_words, char **words) {
-    for (int i = 0; i < n_words; i++)
-        if (strstr(name, words[i])) return true;
-    return n_words == 0;
-}
-
-static int by_file_then_name(const void *a, const void *b) {
-    const char *const *x = a, *const *y = b; // both begin with name, file
-    int c = strcmp(x[1], y[1]);
-    return c ? c : strcmp(x[0], y[0]);
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-int main(int argc, char **argv) {
-    bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
-    int first = verbose ? 2 : 1, passed = 0, bad = 0, skips = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!test_on_device) // what programs print is compared with what the processor computes
-        setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    Err e;
-    if (test_on_device && device_count(&e) == 0) {
-        printf("no device to run the tests on: %s\n", e.text);
-        return 1;
-    }
-    setenv("XDG_CACHE_HOME", test_tmpdir(),
-           1); // what runs leave for others is not left to the user's
-    qsort(tests, (size_t)n_tests, sizeof tests[0], by_file_then_name);
-    for (int i = 0; i < n_tests; i++) {
-        if (!wanted(tests[i].name, argc - first, argv + first)) continue;
-        failed = skipped = false;
-        double t0 = now_s();
-        tests[i].f();
-        double s = now_s() - t0;
-        if (failed)
-            bad++, printf("FAIL %s (%s)\n", tests[i].name, tests[i].file);
-        else if (skipped)
-            skips++, printf("skip %s\n", tests[i].name);
-        else if (passed++, verbose || s > 2)
-            printf("ok   %s (%.1f s)\n", tests[i].name, s);
-    }
-    if (passed + bad == 0) printf("no test was run\n");
-    printf("%d passed, %d failed, %d skipped\n", passed, bad, skips);
-    return bad || passed == 0;
 }
 
 bool test_balanced(const char *html) {

@@ -6,9 +6,15 @@
  *     }
  *
  * A failed CHECK prints file, line and values, marks the test failed and returns from the function
- * it stands in. NaN is never near anything. `build/run_tests [-v] [word...]` runs the tests whose
+ * it stands in. NaN is never near anything. `build/run_tests [options] [word...]` runs the tests whose
  * name contains one of the words (all without words) and ends with the line "N passed, N failed, N
  * skipped"; it exits non-zero when one failed and when none ran.
+ *
+ *     -v             also the tests that passed, with their times
+ *     -j JOBS        so many tests at a time (default: three for two processors); 0: in this process,
+ *                    for a debugger
+ *     --times        all tests, the one that took most of the processors first
+ *     --kernels SET  as if the processor had no better instruction set; the same as TRAIN_GPT_KERNELS=SET
  */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
@@ -19,12 +25,14 @@
 #include <stdio.h>
 
 typedef void (*TestFn)(void);
-void test_register(const char *name, const char *file, TestFn f);
+void test_register(const char *name, const char *file, TestFn f, bool alone);
+void test_begin(void); // the next test neither failed nor was skipped so far
 void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void test_skip(
     const char *why);   // call and return: the test counts as skipped, with the reason printed
 bool test_failed(void); // has the running test failed?
+bool test_skipped(void);
 /* Are CUDA's kernels run by a GPU (build/cuda/run_tests), and not by the emulator of tests/emu/? */
 extern const bool test_on_device;
 /* First in a test that looks into the emulator, or needs it to do what a GPU does not do when told. */
@@ -52,10 +60,13 @@ bool test_balanced(const char *html);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */
 #define TEST_DATA(name) ("tests/" name)
 
-#define TEST(name)                                                                                 \
+#define TEST(name) TEST_REGISTERED(name, false)
+/* A test that measures times: it runs when all others have ended. */
+#define TEST_ALONE(name) TEST_REGISTERED(name, true)
+#define TEST_REGISTERED(name, alone)                                                               \
     static void test_##name(void);                                                                 \
     __attribute__((constructor)) static void register_##name(void) {                               \
-        test_register(#name, __FILE__, test_##name);                                               \
+        test_register(#name, __FILE__, test_##name, alone);                                        \
     }                                                                                              \
     static void test_##name(void)
 

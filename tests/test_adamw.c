@@ -124,3 +124,24 @@ TEST(sum_of_squares_does_not_overflow_and_shows_nan) {
         CHECK(scratch_end());
     }
 }
+
+/* Subnormal moments are kept, not flushed to zero: on every set, by every member of a team. */
+TEST(adamw_keeps_subnormal_moments_on_every_set) {
+    enum { N = 100003 };
+    for (EACH_SET(s)) {
+        Team *t = team_create(5);
+        Model a = model_new(N);
+        int64_t lost = 0;
+        for (int64_t i = 0; i < N; i++) a.m[i] = 1e-40f, a.v[i] = 1e-41f, a.grad[i] = 0;
+        AdamW o = usual;
+        o.step = 1;
+        kernels_cpu(*s)->adamw(t, &o, a.param, a.m, a.v, a.grad, N, true);
+        team_destroy(t);
+        // each product is rounded to a unit of 1.4e-45, once or twice
+        for (int64_t i = 0; i < N; i++)
+            lost += !(fabs((double)a.m[i] - 0.9e-40) < 3e-45) ||
+                    !(fabs((double)a.v[i] - 0.95e-41) < 3e-45);
+        CHECK(lost == 0);
+        CHECK(scratch_end());
+    }
+}

@@ -1,5 +1,5 @@
 /* parallel/audit: a bit that flips in one of several replicas is found, and whose it is. */
-#include "parallel/audit.h"
+#include "parallel/step/audit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -140,4 +140,16 @@ TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
         CHECK(f.alarms[2] == rows[i].ranks);
         CHECK(strcmp(f.said, rows[i].says) == 0);
     }
+}
+
+TEST(audit_says_a_line_when_all_is_well) {
+    char text[4096];
+    int status = test_shell(
+        test_tmpdir(), text, sizeof text,
+        "export XDG_CACHE_HOME=$PWD; seq 500 >t.txt && $BUILD/tokenize encode --text t.txt "
+        "--out t && $BUILD/train_gpt --train t_train.bin --model "
+        "layers=1,heads=2,channels=8,seq=16,vocab=257 --micro 2 --steps 4 --eval-every 0 "
+        "--ranks 2 --layout d2 --audit-every 2");
+    if (status || test_count(text, ": audit: all replicas are equal\n") != 2)
+        test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
 }

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "base/version.h"
-#include "layers/kernels.h"
+#include "layers/cpu/sets.h"
 
 TEST(kernel_sets_are_found_by_name) {
     const char *const *names = kernels_cpu_sets();
@@ -19,6 +19,64 @@ TEST(kernel_sets_are_found_by_name) {
     for (; *names; names++) CHECK(kernels_cpu(*names) != NULL);
     CHECK(kernels_cpu("portable") != NULL);
     CHECK(kernels_cpu("no such set") == NULL);
+}
+
+static bool here(void) {
+    return true;
+}
+static bool absent(void) {
+    return false;
+}
+static Peak rate_of_fp32(bool bf16, double gain) {
+    return (Peak){bf16 ? gain * 50e9 : 50e9, 1};
+}
+static Peak peak_twice(Team *t, bool bf16) {
+    (void)t;
+    return rate_of_fp32(bf16, 1.9);
+}
+static Peak peak_same(Team *t, bool bf16) {
+    (void)t;
+    return rate_of_fp32(bf16, 1.1);
+}
+static Peak peak_half(Team *t, bool bf16) {
+    (void)t;
+    return rate_of_fp32(bf16, 0.49);
+}
+
+TEST(kernel_sets_with_slow_bf16_units_are_not_chosen_for_bf16) {
+    const Kernels twice = {.bf16_units = true, .peak = peak_twice},
+                  same = {.bf16_units = true, .peak = peak_same},
+                  half = {.bf16_units = true, .peak = peak_half}, none = {0};
+    const CpuSet fast[] = {
+        {"other", &half, absent}, {"fast", &twice, here}, {"none", &none, here}, {0}};
+    const CpuSet slow[] = {{"half", &half, here},
+                           {"same", &same, here},
+                           {"none", &none, here},
+                           {"plain", &none, here},
+                           {0}};
+    CHECK_STR(cpu_set_auto(fast, NULL, true), "fast");
+    CHECK_STR(cpu_set_auto(slow, NULL, true), "none");
+    CHECK_STR(cpu_set_auto(fast, NULL, false), "fast");
+    CHECK_STR(cpu_set_auto(slow, NULL, false), "half"); // fp32 asks nobody
+}
+
+static void only_from(void *set) {
+    const char *const *all = kernels_cpu_sets(), *better = strcmp(all[0], set) ? all[0] : NULL;
+    setenv("TRAIN_GPT_KERNELS", set, 1);
+    if (strcmp(kernels_cpu_sets()[0], set) != 0) die("the best set is %s", kernels_cpu_sets()[0]);
+    if (kernels_cpu(NULL) != kernels_cpu(set)) die("another table than that of %s", (char *)set);
+    if (better && kernels_cpu(better)) die("%s is still there", better);
+}
+
+TEST(kernel_sets_better_than_that_of_the_environment_are_not_there) {
+    char text[256], wrong[] = "avx3";
+    for (const char *const *s = kernels_cpu_sets(); *s; s++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s", *s);
+        CHECK(test_in_child(only_from, name, text, sizeof text) == 0);
+    }
+    CHECK(test_in_child(only_from, wrong, text, sizeof text) == 2);
+    CHECK(strstr(text, "TRAIN_GPT_KERNELS=avx3: this processor or build has no such set"));
 }
 
 /* Known answers of philox4x32-10 from the Random123 distribution (kat_vectors): counter, key, output. */

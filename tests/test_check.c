@@ -1,6 +1,6 @@
 /* parallel/check: it passes what is right on every layout, and of each collective that is left out it names the
  * tensor that suffers first and what is missing. */
-#include "parallel/check.h"
+#include "parallel/step/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "base/debug.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/coll_backend.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/weights.h"
 
 static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";

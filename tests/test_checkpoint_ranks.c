@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/llmc.h"
 #include "data/weights.h"
 

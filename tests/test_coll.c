@@ -8,7 +8,7 @@
 #include "base/debug.h"
 #include "base/die.h"
 #include "base/rng.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
 #include "tests/coll.h"
 #include "tests/test.h"
 
@@ -133,7 +133,7 @@ static int counted(World *w, void *ctx) {
                          .root = 1,
                          .src = buffer[0],
                          .dst = buffer[1],
-                         .what = coll_op_word((CollOp)op),
+                         .what = coll_op_name((CollOp)op),
                          .file = __FILE__};
         coll_run(c, &call);
         coll_run(c, &call);
@@ -398,7 +398,7 @@ TEST(coll_agree_sees_what_matters_to_an_op) {
     CollCall b = a;
     CHECK((b.file = "other.c", b.line = 9, b.src = "", b.root = 1, b.dim = 1, coll_agree(&a, &b)));
     CHECK((b = a, b.cols = 5, !coll_agree(&a, &b)) && (b = a, b.rows = 5, !coll_agree(&a, &b)));
-    CHECK((b = a, b.fold = COLL_MAX, !coll_agree(&a, &b)));
+    CHECK((b = a, b.reduction = COLL_MAX, !coll_agree(&a, &b)));
     CHECK((b = a, b.type = COLL_I32, !coll_agree(&a, &b)));
     CHECK((b = a, b.what = "dw", !coll_agree(&a, &b)));
     CHECK((b = a, b.op = COLL_BROADCAST, !coll_agree(&a, &b)));
@@ -469,7 +469,7 @@ TEST(ranks_other_than_the_launcher_says_are_refused) {
     CHECK(ranks_launched() == 0);
     for (int i = 0; i < 3; i++) {
         CHECK(test_in_child(launched_by, (void *)variables[i], text, sizeof text) == 2);
-        CHECK(strstr(text, "3 ranks are wanted, but the launcher started 2"));
+        CHECK(strstr(text, "--ranks 3, but the launcher started 2"));
     }
 }
 

@@ -1,5 +1,5 @@
 /* parallel/coll_parts: collectives carried out by their lists, of all ranks of groups on nodes drawn by chance. */
-#include "parallel/coll_parts.h"
+#include "parallel/comm/coll_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,13 +24,13 @@ typedef struct Rank {
 typedef struct Setting {
     int size, node[MOST];
     CollNodes nodes, alone;
-    CollWay way; // of any rank
+    CollAlgorithm way; // of any rank
     Rank rank[MOST];
     int crossed; // messages between nodes
 } Setting;
 
-static CollWay way_of(const Setting *g, int rank) {
-    CollWay w = g->way;
+static CollAlgorithm way_of(const Setting *g, int rank) {
+    CollAlgorithm w = g->way;
     w.rank = rank;
     return w;
 }
@@ -66,7 +66,7 @@ static void draw(Setting *g) {
     g->nodes = coll_nodes_make(g->node, g->size);
     g->alone = coll_nodes_make(NULL, g->size);
     bool direct = pick(3) == 0;
-    g->way = (CollWay){.nodes = &g->nodes, .hops = direct ? &g->alone : &g->nodes};
+    g->way = (CollAlgorithm){.nodes = &g->nodes, .hops = direct ? &g->alone : &g->nodes};
     g->way.op = (CollOp)pick(N_COLL_OPS);
     if (g->way.op == COLL_SHIFT && g->size == 1) g->way.op = COLL_REDUCE;
     g->way.root = g->way.op == COLL_SHIFT ? 1 + pick(g->size - 1) : pick(g->size);
@@ -123,7 +123,7 @@ static bool deliver(Setting *g, CollStep step) {
 }
 
 static void add_up(Setting *g, int rank, CollStep step) {
-    CollWay w = way_of(g, rank);
+    CollAlgorithm w = way_of(g, rank);
     Rank *k = &g->rank[rank];
     int part[MOST];
     CollTerm term[MOST];
@@ -145,7 +145,7 @@ static void add_up(Setting *g, int rank, CollStep step) {
 
 /* What a rank has of the parts that it carries; of an all_reduce it lies there. */
 static void fill_places(Setting *g, int rank, CollStep step) {
-    CollWay w = way_of(g, rank);
+    CollAlgorithm w = way_of(g, rank);
     Rank *k = &g->rank[rank];
     for (int i = 0; i < coll_places(&w); i++) {
         int j = coll_part_at(&w, i), slot = coll_slot_of(&w, j);
@@ -161,7 +161,7 @@ static bool fly_round(Setting *g, CollStep step, int i) {
     float before[MOST][MOST];
     for (int r = 0; r < g->size; r++) memcpy(before[r], g->rank[r].place, sizeof before[r]);
     for (int r = 0; r < g->size; r++) {
-        CollWay w = way_of(g, r), theirs;
+        CollAlgorithm w = way_of(g, r), theirs;
         CollRound me = coll_round(&w, step, i), peer;
         float *place = g->rank[r].place;
         theirs = way_of(g, me.peer), peer = coll_round(&theirs, step, i);
@@ -180,7 +180,7 @@ static bool fly_round(Setting *g, CollStep step, int i) {
 }
 
 static void empty_places(Setting *g, int rank) {
-    CollWay w = way_of(g, rank);
+    CollAlgorithm w = way_of(g, rank);
     Rank *k = &g->rank[rank];
     for (int i = 0; i < coll_places(&w); i++)
         k->dst[w.whole ? rank : coll_part_at(&w, i)] = k->place[i];
@@ -194,7 +194,7 @@ static void fly_in_rounds(Setting *g, CollStep step) {
 
 static void fly_directly(Setting *g, CollStep step) {
     for (int r = 0; r < g->size; r++) {
-        CollWay w = way_of(g, r);
+        CollAlgorithm w = way_of(g, r);
         g->rank[r].n_moves = coll_moves(&w, step, g->rank[r].move);
         CHECK(g->rank[r].n_moves <= coll_most_moves(g->way.hops, r));
         for (int i = 0; i < g->rank[r].n_moves; i++)
@@ -279,7 +279,7 @@ TEST(coll_parts_are_carried_by_all_ranks_alike) {
     int name[12];
     for (int r = 0; r < 12; r++) name[r] = r % 4;
     CollNodes n = coll_nodes_make(name, 12);
-    CollWay w = {.nodes = &n, .hops = &n, .op = COLL_REDUCE_SCATTER};
+    CollAlgorithm w = {.nodes = &n, .hops = &n, .op = COLL_REDUCE_SCATTER};
     for (w.rank = 0; w.rank < 12; w.rank++) {
         CollMove move[64];
         int k = coll_moves(&w, SPREAD_FAR, move), sent = 0;
@@ -308,7 +308,7 @@ TEST(coll_parts_number_nodes_by_their_first_ranks) {
 /* Two nodes of two ranks: the picture in the header. */
 TEST(coll_parts_of_two_nodes_of_two_are_as_drawn) {
     CollNodes n = coll_nodes_make((int[]){0, 0, 1, 1}, 4);
-    CollWay w = {.nodes = &n, .hops = &n, .op = COLL_ALL_REDUCE};
+    CollAlgorithm w = {.nodes = &n, .hops = &n, .op = COLL_ALL_REDUCE};
     static const int of_part_0[][3] = {{SPREAD_NEAR, 1, 0}, {SPREAD_NEAR, 3, 2},
                                        {SPREAD_FAR, 2, 0},  {COLLECT_FAR, 0, 1},
                                        {COLLECT_FAR, 0, 2}, {COLLECT_NEAR, 2, 3}};

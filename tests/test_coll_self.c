@@ -128,7 +128,7 @@ TEST(coll_wrong_calls_die_at_their_call_site) {
         CHECK(strstr(text, "(tests/test_coll_self.c:"));
     }
     CHECK(test_in_child(open_too_many, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "the one 32 before it is still open"));
+    CHECK(strstr(text, "the one 32 before it is still in flight"));
     CHECK(test_in_child(wait_twice, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "ticket 2 along all is waited for twice"));
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/debug.h"
-#include "parallel/price.h"
+#include "parallel/plan/price.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/runtime.h"
@@ -33,7 +33,7 @@ typedef struct Products {
     int64_t all, beside;
 } Products;
 
-static Products foretold(const MeshRun *r) {
+static Products predicted(const MeshRun *r) {
     Layout l;
     PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
     Products n = {0, 0};
@@ -60,9 +60,9 @@ static Products foretold(const MeshRun *r) {
 static Products done(const Case *c, const MeshRun *run) {
     MeshRun r = *run;
     r.after = note;
-    emu_set_devices(RANKS), emu_set_peers(c->peers), emu_set_guard(false);
+    emu_set_devices(RANKS), emu_set_peers(c->peers);
     mesh_run(&r);
-    emu_set_devices(1), emu_set_peers(true), emu_set_guard(true);
+    emu_set_devices(1), emu_set_peers(true);
     mesh_run_free(&r);
     return (Products){calls[1].products - calls[0].products, calls[1].narrow - calls[0].narrow};
 }
@@ -79,7 +79,7 @@ TEST(cuda_products_beside_collectives_leave_multiprocessors_to_them) {
         MeshRun r = {.model = "layers=3,heads=2,channels=16,vocab=32,seq=8", .layout = c->layout};
         r.overlap = c->overlap, r.sequences = 4, r.S = 8, r.steps = STEPS;
         r.cuda = r.bf16 = true;
-        Products want = foretold(&r), got = done(c, &r);
+        Products want = predicted(&r), got = done(c, &r);
         if (c->peers) want.beside = 0;
         if (got.all != want.all || got.beside != want.beside)
             test_fail(__FILE__, __LINE__, "%s, %s: %d of %d products, not %d of %d", c->layout,

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
-#include "parallel/devices.h"
-#include "parallel/nccl.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/devices.h"
+#include "parallel/comm/nccl.h"
+#include "parallel/comm/ranks.h"
 #include "tests/coll.h"
 #include "tests/cuda_ranks.h"
 #include "tests/emu/emu.h"
@@ -51,8 +51,8 @@ typedef struct OnDevice {
 /* As large as a call needs it, of memory that the caller frees. */
 static char *place_for(CollCall *call, int size) {
     size_t n_bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type) * size);
-    call->place = (CollPlace){n_bytes ? device_alloc(n_bytes) : NULL, n_bytes};
-    return call->place.p;
+    call->staging = (CollStaging){n_bytes ? device_alloc(n_bytes) : NULL, n_bytes};
+    return call->staging.p;
 }
 
 static OnDevice move(const Case *x) {
@@ -77,7 +77,7 @@ static bool check(OnDevice *d) {
 
 static bool on_devices(const CollCall *call) {
     bool sums = call->type == COLL_F32 || call->type == COLL_F64;
-    return !coll_spreads(call->op) || (sums && call->fold == COLL_SUM);
+    return !coll_spreads(call->op) || (sums && call->reduction == COLL_SUM);
 }
 
 static int all_cases(World *w, void *ctx) {
@@ -388,7 +388,7 @@ static int largest(World *w, void *ctx) {
     (void)ctx;
     float *x = device_alloc(sizeof *x);
     coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .fold = COLL_MAX,
+                                        .reduction = COLL_MAX,
                                         .rows = 1,
                                         .cols = 1,
                                         .src = x,
@@ -411,7 +411,7 @@ static int side_by_side(World *w, void *ctx) {
                                         .cols = 1,
                                         .src = x,
                                         .dst = x + 2,
-                                        .place = {x, 3 * sizeof *x},
+                                        .staging = {x, 3 * sizeof *x},
                                         .what = "side by side",
                                         .file = __FILE__});
     return 0;
@@ -427,8 +427,7 @@ TEST(cuda_coll_says_what_it_cannot_do) {
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);
     CHECK(test_in_child(give_too_small_a_place, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "\"side by side\": its blocks do not touch, and its place has 12 of 16"));
+    CHECK(strstr(text, "\"side by side\": strided blocks need a staging buffer; it has 12 of 16"));
     CHECK(test_in_child(ask_for_largest, NULL, text, sizeof text) == 1);
-    CHECK(
-        strstr(text, "\"largest\": on devices there are only sums of fp32, bf16, fp64 and int32"));
+    CHECK(strstr(text, "\"largest\": on devices only sums of fp32, bf16, fp64 and int32"));
 }

@@ -203,8 +203,11 @@ void pass_host_memory(void *) {
     int x = 0;
     LAUNCH(nothing, 1, 1, 0, &x);
 }
-void follow_device_pointer(void *) {
+/* Also when a kernel has used it, which may. */
+void follow_device_pointer(void *used) {
     Device d;
+    if (used) LAUNCH(number_blocks, 1, 1, 0, d.p);
+    device_wait();
     *static_cast<volatile int *>(d.p) = 1;
 }
 
@@ -219,6 +222,7 @@ TEST(cuda_emulation_names_each_mistake) {
     CHECK(test_in_child(pass_host_memory, nullptr, text, sizeof text) == 1);
     CHECK(strstr(text, "points to memory of the host"));
     CHECK(test_in_child(follow_device_pointer, nullptr, text, sizeof text) != 0);
+    CHECK(test_in_child(follow_device_pointer, text, text, sizeof text) != 0);
 }
 
 /* --- streams */

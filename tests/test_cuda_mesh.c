@@ -9,8 +9,8 @@
 
 #include "base/debug.h"
 #include "base/rng.h"
-#include "parallel/coll_backend.h"
-#include "parallel/mirror.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/step/mirror.h"
 #include "tests/cuda.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
@@ -68,12 +68,10 @@ static int wrong_of(const char *config, const Case *cases, int n) {
         r.in_halves = !strstr(c->overlap, "halves"); // the same sums with halves and without
         MeshRun cpu = run_on(r, 1, (Streams){0});
         r.cuda = true;
-        emu_set_guard(i == 0);
         MeshRun gpu = run_on(r, c->devices, (Streams){i % 3 > 0, i % 3 == 2 ? (unsigned)i : 0});
         wrong += !near("one rank", c, &gpu, &one) + !near("the CPU", c, &gpu, &cpu);
         mesh_run_free(&cpu), mesh_run_free(&gpu);
     }
-    emu_set_guard(true);
     mesh_run_free(&one);
     return wrong;
 }
@@ -95,16 +93,16 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases) == 0);
 }
 
-/* ---- what a step sends and holds, and what its price foretells without a device */
+/* ---- what a step sends and holds, and what its price predicts without a device */
 
-static atomic_int unforetold;
+static atomic_int unpredicted;
 
 static void look(Model *m, int step, void *ctx) {
     const MeshRun *r = ctx;
-    if (step == 0) unforetold += mesh_unforetold(m, r, kernels_cuda_sizes(r->bf16));
+    if (step == 0) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
 }
 
-TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_foretold) {
+TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_predicted) {
     static const struct {
         const char *layout, *overlap, *model;
         bool bf16;
@@ -125,10 +123,10 @@ TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_foretold) {
                      .bf16 = cases[i].bf16,
                      .steps = 1,
                      .after = look};
-        unforetold = 0;
+        unpredicted = 0;
         r = run_on(r, 1, (Streams){0});
         mesh_run_free(&r);
-        CHECK(unforetold == 0);
+        CHECK(unpredicted == 0);
     }
 }
 
@@ -205,7 +203,6 @@ TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
                                  {"z2.x2+sp", "none", 1, "x2.y2+heads"},
                                  {"x3+heads", "none", 1, "y3"},
                                  {"d2+zero3", "none", 1, "x2+stay=y"}};
-    emu_set_guard(false);
     for (int i = 0; i < 5; i += BASE_DEBUG && !test_long() ? 4 : 1) { // sanitizers are slow
         const Case *c = &cases[i];
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
@@ -240,7 +237,6 @@ TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
                  {{"d3+zero1", "bulk", 1, NULL}, 1e-3}, // parts of odd sizes
                  {{"d2.z2+zero1", "bulk", 1, "d2.x2+zero2"}, 1e-3}};
     MeshRun all = {.model = small, .layout = "d2", .cuda = true, .bf16 = true, .steps = STEPS};
-    emu_set_guard(false);
     all = run_on(all, 1, (Streams){0});
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 5 : 1) { // sanitizers are slow
         const Case *c = &cases[i].c;
@@ -256,7 +252,6 @@ TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
         CHECK(apart <= cases[i].apart);
         mesh_run_free(&r);
     }
-    emu_set_guard(true);
     mesh_run_free(&all);
 }
 
@@ -288,7 +283,7 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
         {"y3+heads", "none", 3, NULL},     {"x3+sp", "chunk=4", 3, NULL},
         {"x2.y2+stay=y", "bulk", 4, NULL}, {"z2.x2+zero2", "bulk+ring", 4, NULL}};
     static const int versions[] = {22809, 21903};
-    emu_set_peers(false), emu_set_guard(false);
+    emu_set_peers(false);
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
         MeshRun r = {.model = i % 2 ? llama : model,
                      .layout = cases[i].layout,
@@ -306,7 +301,7 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
         CHECK(n.calls > 0 && n.direct == n.calls);
     }
     emu_nccl_version(22809);
-    emu_set_peers(true), emu_set_guard(true);
+    emu_set_peers(true);
 }
 
 /* ---- recorded micro-steps */
@@ -325,10 +320,10 @@ typedef struct Recorded {
     const char *next; // as in Case
 } Recorded;
 
-/* What a step sends is what is foretold, of steps that are called, recorded and replayed; the first also opens communicators. */
+/* What a step sends is what is predicted, of steps that are called, recorded and replayed; the first also opens communicators. */
 static void look_each(Model *m, int step, void *ctx) {
     const MeshRun *r = ctx;
-    if (step > 0 && !r->next) unforetold += mesh_unforetold(m, r, kernels_cuda_sizes(r->bf16));
+    if (step > 0 && !r->next) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
     world_count_reset(m->grid->world);
 }
 
@@ -364,10 +359,10 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
         {"d2", "bulk", 2, 1, 2, 2, RECOMPUTE_NONE, false, "z2"},
         {"d2.x2", "bulk+halves", 4, 2, 1, 1, RECOMPUTE_FULL, false, NULL}};
     static const int versions[] = {22809, 21903, 21801};
-    emu_set_peers(false), emu_set_guard(false);
+    emu_set_peers(false);
     for (int i = 0; i < (test_long() ? 9 : 6); i += BASE_DEBUG && !test_long() ? 3 : 1) {
         Streams s = {i % 3 > 0, i % 3 == 2 ? 5 : 0};
-        unforetold = 0;
+        unpredicted = 0;
         emu_nccl_version(versions[i % 3]);
         MeshRun called = run_recorded(&cases[i], REPLAY_NEVER, s);
         int64_t before = emu_calls.replays;
@@ -378,11 +373,11 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
             printf("    %s, %s: %s bits, %lld replays instead of %lld\n", cases[i].layout,
                    cases[i].overlap, same_training(&called, &replayed) ? "the same" : "other",
                    (long long)replays, (long long)replays_of(&cases[i]));
-        CHECK(good && unforetold == 0 && emu_nccl_open() == 0);
+        CHECK(good && unpredicted == 0 && emu_nccl_open() == 0);
         mesh_run_free(&called), mesh_run_free(&replayed);
     }
     emu_nccl_version(22809);
-    emu_set_peers(true), emu_set_guard(true);
+    emu_set_peers(true);
 }
 
 /* Threads of one process do so on request alone; ranks that share memory never. */

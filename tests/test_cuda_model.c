@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "parallel/generate.h"
-#include "parallel/mirror.h"
+#include "parallel/step/generate.h"
+#include "parallel/step/mirror.h"
 #include "tests/cuda.h"
 #include "tests/emu/calls.h"
 

@@ -5,11 +5,11 @@
 #include "base/die.h"
 #include "layers/cuda/graph.h"
 #include "layers/cuda/streams.h"
-#include "parallel/coll_backend.h"
-#include "parallel/coll_call.h"
-#include "parallel/coll_record.h"
-#include "parallel/devices.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/coll_call.h"
+#include "parallel/comm/coll_record.h"
+#include "parallel/comm/devices.h"
+#include "parallel/comm/ranks.h"
 #include "tests/cuda_ranks.h"
 #include "tests/emu/nccl.h"
 #include "tests/emu/runtime.h"
@@ -62,7 +62,7 @@ static void gather(const Pass *p) {
                                   .cols = N / 2,
                                   .src = p->y,
                                   .dst = p->whole,
-                                  .place = {p->place, 2 * N * sizeof *p->place},
+                                  .staging = {p->place, 2 * N * sizeof *p->place},
                                   .what = "first",
                                   .file = __FILE__,
                                   .line = __LINE__});
@@ -321,7 +321,7 @@ static void make(void *arg) {
 TEST(cuda_nccl_recordings_refuse_what_cannot_be_replayed) {
     NEEDS_EMULATION();
     static const Mistake mistakes[] = {
-        {records_host_memory, "\"of the host\" along all: what is in the host's memory cannot"},
+        {records_host_memory, "\"of the host\" along all: a collective on host memory cannot"},
         {leaves_open, "1 collectives are open where a recording begins or ends"},
         {records_on_one_rank, "recorded on one of ranks 0 and 1, not on both"},
         {leaves_before_its_graphs, "a communicator ends before graphs that hold its calls"},

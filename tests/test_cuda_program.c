@@ -70,9 +70,9 @@ TEST(cuda_program_trains_as_on_the_cpu) {
         CHECK(test_on_device ||
               strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
         CHECK(strstr(text, "available on the device"));
-        CHECK(strstr(text, "micro-steps are recorded once and replayed as graphs"));
+        CHECK(strstr(text, "micro-batches are recorded once and replayed as graphs"));
         double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
-        char cpu[8], emu[8];
+        char cpu[16], emu[16];
         snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
         for (int k = 0; k < STEPS; k++) {
             CHECK_NEAR(recorded(dir, emu, "\"loss\":", k) / recorded(dir, cpu, "\"loss\":", k), 1,
@@ -107,7 +107,7 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
                  cases[i]);
         CHECK(run(dir, 0, text, sizeof text, command));
         CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
-        CHECK(strstr(text, "not replayed as graphs: a recording is of one rank"));
+        CHECK(strstr(text, "not replayed as graphs: a recording has only one rank"));
         for (int k = 0; k < 2; k++)
             CHECK_NEAR(recorded(dir, "emu", "\"loss\":", k) / recorded(dir, "cpu", "\"loss\":", k),
                        1, 1e-5);
@@ -175,14 +175,18 @@ TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
     char text[8192], command[1024];
     CHECK(write_tokens(dir));
     for (int i = 0; i < 3; i++) {
-        snprintf(command, sizeof command,
-                 "O=$(echo $TRAIN | sed 's/1e-2/1e6/')\" --schedule constant --weight-decay 1e6 "
-                 "--steps 9 "
-                 "--save-every 1 --model layers=1,heads=2,channels=16,seq=16,vocab=61 %s\"; "
-                 "rm -rf run; $CPU $O --save run 2>cpu >out; "
-                 "rm -rf run; $EMU $O --save run 2>emu >out; "
-                 "cat emu; grep 'step 2; first tensor' emu && cmp cpu emu",
-                 options[i]);
+        snprintf(
+            command, sizeof command,
+            "O=$(echo $TRAIN | sed 's/1e-2/1e6/')\" --schedule constant --weight-decay 1e6 "
+            "--steps 9 "
+            "--save-every 1 --model layers=1,heads=2,channels=16,seq=16,vocab=61 %s\"; "
+            "rm -rf run; $CPU $O --save run 2>cpu >out; "
+            "rm -rf run; $EMU $O --save run 2>emu >out; "
+            // in which step a sum leaves the range first is a matter of the instruction set
+            "cat cpu emu; S='s/.* at step \\([0-9]*\\); first tensor.*; step \\([0-9]*\\) in run "
+            "holds these very weights.*/$((\\1-\\2))/p'; "
+            "eval echo $(sed -n \"$S\" cpu) $(sed -n \"$S\" emu) >apart; grep -qx '1 1' apart",
+            options[i]);
         CHECK(run(dir, 0, text, sizeof text, command));
     }
 }

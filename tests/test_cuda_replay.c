@@ -5,8 +5,8 @@
 
 #include "base/rng.h"
 #include "layers/cuda/products.h"
-#include "parallel/generate.h"
-#include "parallel/mirror.h"
+#include "parallel/step/generate.h"
+#include "parallel/step/mirror.h"
 #include "tests/cuda.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/cublaslt.h"
@@ -129,9 +129,9 @@ TEST(cuda_replay_changes_no_bit) {
             Training t = trainings[i];
             t.replay = replay;
             cuda_begin(cuda_orders[i ? 2 : 0]);
-            emu_set_shuffle(i ? 5 : 0), emu_set_guard(!i);
+            emu_set_shuffle(i ? 5 : 0);
             made[replay] = train(&t, i == 1 ? SEQUENCES : SEQUENCES / 2);
-            emu_set_shuffle(0), emu_set_guard(true);
+            emu_set_shuffle(0);
             CHECK(cuda_end());
         }
         CHECK(test_on_device || (made[0].replays == 0 && made[1].replays == replays[i]));

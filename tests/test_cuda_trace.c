@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/debug.h"
-#include "parallel/price.h"
-#include "parallel/trace.h"
+#include "parallel/plan/price.h"
+#include "parallel/plan/trace.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/runtime.h"
@@ -20,7 +20,7 @@ typedef struct Traced {
     int ranks;
     Trace t[RANKS];
     EmuCalls begin[STEPS + 1], end[STEPS + 1]; // of a step, by all ranks
-    int works[RANKS], sends[RANKS];            // foretold
+    int works[RANKS], sends[RANKS];            // predicted
 } Traced;
 
 static void note(World *w, EmuCalls *calls) {
@@ -41,7 +41,7 @@ static void trace_some(Model *m, int step, void *ctx) {
 }
 
 /* What a step of each rank has, and room for it. */
-static void foretell(Traced *all, const MeshRun *r) {
+static void predict(Traced *all, const MeshRun *r) {
     Layout l;
     PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
     s.kernels = kernels_cuda_sizes(r->bf16);
@@ -78,12 +78,12 @@ static MeshRun run_with(const Case *c, Traced *all) {
                  .steps = STEPS,
                  .cuda = true,
                  .bf16 = c->bf16};
-    if (all) foretell(all, &r), r.after = trace_some, r.ctx = all;
-    emu_set_devices(c->devices), emu_set_peers(!c->nccl), emu_set_guard(false);
+    if (all) predict(all, &r), r.after = trace_some, r.ctx = all;
+    emu_set_devices(c->devices), emu_set_peers(!c->nccl);
     emu_set_late(c->late), emu_set_shuffle(c->shuffle);
     mesh_run(&r);
     emu_set_late(false), emu_set_shuffle(0);
-    emu_set_devices(1), emu_set_peers(true), emu_set_guard(true);
+    emu_set_devices(1), emu_set_peers(true);
     return r;
 }
 

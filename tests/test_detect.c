@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 #include "base/version.h"
-#include "parallel/detect_parts.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/detect_parts.h"
 #include "tests/test.h"
 
 /* ---- files ---- */
@@ -196,7 +196,7 @@ static Job *job_make(int nodes, int per_node) {
                       .rank = j->rank,
                       .backend = "mpi",
                       .kernels = "avx2",
-                      .flops = 50e9};
+                      .flops = {50e9, 90e9}};
     for (int i = 0; i < nodes; i++) {
         NodeFacts *n = &j->node[i];
         *n = (NodeFacts){.cpu = "AMD EPYC 7543",
@@ -428,14 +428,19 @@ TEST(detect_racks_where_far_nodes_are_slower) {
     CHECK(detect_rack_step((double[]){4, 1, 1}, 3) == 0);    // neighbours were disturbed
     CHECK(detect_rack_step((double[]){1}, 1) == 0);
     Job *j = job_make(4, 2);
-    j->d.rack.nodes = 2, j->d.rack.inside = 120e6, j->d.rack.between = 24e6;
+    j->d.links = (Links){.rack_nodes = 2,
+                         .node = {2e-6, 5e9},
+                         .rack = {30e-6, 120e6},
+                         .network = {5e-3, 24e6}}; // not what its cards say
     CHECK(strstr(tree(j), "racks of 2 nodes: 0.96 Gbit/s from node to node, 0.192 out of a rack"));
     Machine m;
     detect_machine(&j->d, &m);
     const Level *rack = &m.level[m.n_levels - 2], *network = rack + 1;
     CHECK_STR(rack->name, "rack");
     CHECK(rack->ranks == 4 && rack->rank_rate == 120e6 && rack->port_rate == 120e6);
+    CHECK(rack->latency == 30e-6 && network->latency == 5e-3);
     CHECK(network->ranks == 8 && network->rank_rate == 24e6 && network->port_rate == 24e6);
+    CHECK(m.level[0].latency == 2e-6 && m.level[0].rank_rate == 5e9);
     mem_free(j);
 }
 
@@ -453,7 +458,7 @@ TEST(detect_machine_has_the_levels_of_the_job) {
     CHECK(m.level[0].ranks == 2 && m.level[1].ranks == 4 && m.level[2].ranks == 12);
     CHECK(m.memory == (int64_t)8 << 30);              // a quarter of a node's
     CHECK(m.level[2].port_rate == 0.956 * 100e9 / 8); // of the faster card
-    CHECK(m.flops[0] == 50e9 && m.flops[1] == 50e9 && m.slowest == 1);
+    CHECK(m.flops[0] == 50e9 && m.flops[1] == 90e9 && m.slowest == 1);
     CHECK(m.travel == TRAVEL_DIRECT && !m.measured);
     mem_free(j);
 }
@@ -485,13 +490,10 @@ TEST(detect_machine_goes_by_the_smallest_and_slowest) {
     j->rank[1].threads = 3;
     j->node[0].memory = (int64_t)10 << 30;
     j->node[1].n_nics = 1;
-    strcpy(j->d.kernels, "avx512_bf16");
-    j->d.bf16 = true;
     detect_machine(&j->d, &m);
     CHECK(m.ranks == 3 && m.ranks_per_node == 1 && m.n_levels == 1);
     CHECK(m.level[0].ranks == 3 && m.level[0].rank_rate == 0.956 * 1e9 / 8);
     CHECK(m.threads == 3 && m.slowest == 2 && m.memory == (int64_t)5 << 30);
-    CHECK(m.flops[0] == 25e9 && m.flops[1] == 50e9); // 50 were measured in bf16
     mem_free(j);
 }
 
@@ -514,6 +516,8 @@ TEST(detect_key_is_of_what_costs_depend_on) {
     CHECK(strncmp(key, "h0-2nodes-AMD_EPYC_7543-4ranks-4threads-avx2-mpi-", 49) == 0);
     CHECK(strlen(key) < 200 && !strpbrk(key, "/ \n"));
     CHECK(strstr(key, version_commit()) && strstr(key, version_build())); // and of the program
+    j->d.links.rack_nodes = 2,
+    j->d.links.network.rate = 1e6; // measured, and so never twice the same
     j->node[0].memory /= 2, j->rank[1].speed = 0.5;
     detect_key(&j->d, other);
     CHECK_STR(key, other);
@@ -552,7 +556,7 @@ static int detect_here(World *w, void *ctx) {
         wrong += f->node != 0 || f->n_cores < 1 || f->threads != 2 || !rank_has(f, f->first_core);
         least = f->speed < least ? f->speed : least, most = f->speed > most ? f->speed : most;
     }
-    wrong += !(least > 0) || !(d.flops > 1e6);
+    wrong += !(least > 0) || !(d.flops[0] > 1e6) || !(d.flops[1] > 1e6);
     wrong += least == 1 && most == 1; // four measurements are never the same
     detect_free(&d);
     team_destroy(team);

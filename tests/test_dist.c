@@ -1,7 +1,7 @@
 /* parallel/dist: the notation as a type. */
 #include <string.h>
 
-#include "parallel/dist.h"
+#include "parallel/mesh/dist.h"
 #include "tests/test.h"
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
@@ -36,30 +36,30 @@ TEST(dist_names_the_column_of_each_mistake) {
     static const struct {
         const char *text, *says;
     } bad[] = {
-        {"", "column 1: a name"},
-        {"[T]", "column 1: a name"},
-        {"x", "column 2: [ is needed"},
-        {"x[", "column 3: a dimension"},
-        {"x[]", "column 3: a dimension"},
-        {"x[T", "column 4: one of / , ]"},
-        {"x[T/]", "column 5: an axis"},
-        {"x[T/a]", "column 5: an axis"},
-        {"x[T/d z]", "column 7: one of / , ]"},
-        {"x[T/d.]", "column 7: an axis"},
-        {"x[T/dz]", "column 6: one of / , ]"},
-        {"x[T/d.d]", "column 7: this axis is here twice"},
-        {"x[T/d, C/d]", "column 10: this axis is here twice"},
-        {"x[T/d, C] +d", "column 12: this axis is here twice"},
-        {"x[T, T]", "column 6: this dimension is here twice"},
-        {"x[T, C, K]", "column 9: two dimensions"},
-        {"x[T,]", "column 5: a dimension"},
-        {"x[T, C] +", "column 10: an axis"},
-        {"x[T, C] -x", "column 9: nothing may follow"},
-        {"x[T, C] +x y", "column 11: nothing may follow"},
-        {"x[T, C]]", "column 8: nothing may follow"},
-        {"x(T, C)", "column 2: [ is needed"},
-        {"a_name_that_is_far_too_long[T]", "column 1: this word is too long"},
-        {"x[a_dimension_too_long]", "column 3: this word is too long"},
+        {"", "column 1: expected a name"},
+        {"[T]", "column 1: expected a name"},
+        {"x", "column 2: expected ["},
+        {"x[", "column 3: expected a dimension"},
+        {"x[]", "column 3: expected a dimension"},
+        {"x[T", "column 4: expected one of / , ]"},
+        {"x[T/]", "column 5: expected an axis"},
+        {"x[T/a]", "column 5: expected an axis"},
+        {"x[T/d z]", "column 7: expected one of / , ]"},
+        {"x[T/d.]", "column 7: expected an axis"},
+        {"x[T/dz]", "column 6: expected one of / , ]"},
+        {"x[T/d.d]", "column 7: axis given twice"},
+        {"x[T/d, C/d]", "column 10: axis given twice"},
+        {"x[T/d, C] +d", "column 12: axis given twice"},
+        {"x[T, T]", "column 6: dimension given twice"},
+        {"x[T, C, K]", "column 9: at most two dimensions"},
+        {"x[T,]", "column 5: expected a dimension"},
+        {"x[T, C] +", "column 10: expected an axis"},
+        {"x[T, C] -x", "column 9: expected the end"},
+        {"x[T, C] +x y", "column 11: expected the end"},
+        {"x[T, C]]", "column 8: expected the end"},
+        {"x(T, C)", "column 2: expected ["},
+        {"a_name_that_is_far_too_long[T]", "column 1: this name is too long"},
+        {"x[a_dimension_too_long]", "column 3: this name is too long"},
     };
     for (size_t i = 0; i < N_OF(bad); i++) {
         Dist d;
@@ -87,11 +87,11 @@ static const char *derive(const char *x, const char *w, char text[3 * DIST_TEXT]
     Dist X = dist_of(x), W = dist_of(w), y, dx, dw, wt = dist_transposed(&W),
          xt = dist_transposed(&X);
     Err e;
-    if (!dist_product(&y, "y", &X, &W, &e)) return "y refused";
+    if (!dist_matmul(&y, "y", &X, &W, &e)) return "y refused";
     Dist dy = y;
-    dy.owed = axes_none();
-    if (!dist_product(&dx, "dx", &dy, &wt, &e)) return "dx refused";
-    if (!dist_product(&dw, "dw", &xt, &dy, &e)) return "dw refused";
+    dy.partial = axes_none();
+    if (!dist_matmul(&dx, "dx", &dy, &wt, &e)) return "dx refused";
+    if (!dist_matmul(&dw, "dw", &xt, &dy, &e)) return "dw refused";
     snprintf(text, 3 * DIST_TEXT, "%s; %s; %s", dist_print(&y, one[0]), dist_print(&dx, one[1]),
              dist_print(&dw, one[2]));
     return text;
@@ -112,19 +112,19 @@ TEST(dist_product_refuses_wrong_ones) {
     static const struct {
         const char *x, *w, *says;
     } bad[] = {
-        {"x[T, K/y]", "w[K/x, N]", "must cut K alike"},
-        {"x[T, K]", "w[K/x, N]", "must cut K alike"},
-        {"x[T, K/x.y]", "w[K/y.x, N]", "must cut K alike"},
-        {"x[T, K] +x", "w[K, N]", "owes"},
-        {"x[T, K]", "w[K, N] +d", "owes"},
-        {"x[T/x, K]", "w[K, N/x]", "axis x is here twice"},
+        {"x[T, K/y]", "w[K/x, N]", "must shard K alike"},
+        {"x[T, K]", "w[K/x, N]", "must shard K alike"},
+        {"x[T, K/x.y]", "w[K/y.x, N]", "must shard K alike"},
+        {"x[T, K] +x", "w[K, N]", "is partial; reduce"},
+        {"x[T, K]", "w[K, N] +d", "is partial; reduce"},
+        {"x[T/x, K]", "w[K, N/x]", "axis x given twice"},
         {"x[T, K]", "w[C, N]", "contracts equal dimensions, not K and C"},
         {"x[K]", "w[K, N]", "two matrices"},
     };
     for (size_t i = 0; i < N_OF(bad); i++) {
         Dist x = dist_of(bad[i].x), w = dist_of(bad[i].w), y;
         Err e = {""};
-        if (dist_product(&y, "y", &x, &w, &e) || !strstr(e.text, bad[i].says))
+        if (dist_matmul(&y, "y", &x, &w, &e) || !strstr(e.text, bad[i].says))
             test_fail(__FILE__, __LINE__, "%s %s: \"%s\", not \"%s\"", bad[i].x, bad[i].w, e.text,
                       bad[i].says);
     }
@@ -204,10 +204,10 @@ TEST(dist_path_gives_the_collectives_of_every_scheme) {
         char text[512], y[DIST_TEXT], dy[DIST_TEXT], dx[DIST_TEXT], dw[DIST_TEXT];
         Dist X = dist_of(rows[i].x), W = dist_of(rows[i].w), Y, dY, dX, dW;
         Dist wt = dist_transposed(&W), xt = dist_transposed(&X);
-        CHECK(dist_product(&Y, "y", &X, &W, NULL));
+        CHECK(dist_matmul(&Y, "y", &X, &W, NULL));
         dY = Y;
-        dY.owed = axes_none();
-        CHECK(dist_product(&dX, "dx", &dY, &wt, NULL) && dist_product(&dW, "dw", &xt, &dY, NULL));
+        dY.partial = axes_none();
+        CHECK(dist_matmul(&dX, "dx", &dY, &wt, NULL) && dist_matmul(&dW, "dw", &xt, &dY, NULL));
         dist_print(&Y, y), dist_print(&dY, dy), dist_print(&dX, dx), dist_print(&dW, dw);
         CHECK_STR(path_text(rows[i].x_stored, rows[i].x, text), rows[i].gather_x);
         CHECK_STR(path_text(rows[i].w_stored, rows[i].w, text), rows[i].gather_w);
@@ -235,20 +235,21 @@ TEST(dist_path_shrinks_first_and_gathers_last_innermost_first) {
 TEST(dist_path_refuses_what_cannot_be) {
     char text[512];
     CHECK_STR(path_text("x[T, C]", "x[T, C] +x", text),
-              "x[T, C] -> x[T, C] +x: a debt cannot appear");
+              "x[T, C] -> x[T, C] +x: a partial sum cannot appear");
     CHECK_STR(path_text("x[T/x, C]", "x[T/y.x, C]", text),
-              "x[T/x, C] -> x[T/y.x, C]: the cut of T would change its outer axis");
+              "x[T/x, C] -> x[T/y.x, C]: the outer axis that shards T would change");
     CHECK_STR(path_text("x[T/x]", "x[T/y]", text),
-              "x[T/x] -> x[T/y]: the cut of T would change its outer axis");
-    CHECK_STR(path_text("x[T, C]", "x[T, K]", text), "x[T, C] -> x[T, K]: not the same dimensions");
-    CHECK_STR(path_text("x[T, C]", "x[T]", text), "x[T, C] -> x[T]: not the same dimensions");
+              "x[T/x] -> x[T/y]: the outer axis that shards T would change");
+    CHECK_STR(path_text("x[T, C]", "x[T, K]", text), "x[T, C] -> x[T, K]: different dimensions");
+    CHECK_STR(path_text("x[T, C]", "x[T]", text), "x[T, C] -> x[T]: different dimensions");
 }
 
 TEST(dist_path_refuses_an_axis_that_is_used_twice) {
     Dist from = dist_of("x[T/x, C]"), to = dist_of("x[T/x, C]");
     Change path[MAX_CHANGES];
     Err e;
-    to.cut[1] = axes_of("x"); // no text says so
+    to.shard[1] = axes_of("x"); // no text says so
     CHECK(dist_path(&from, &to, path, &e) == -1);
-    CHECK_STR(e.text, "x[T/x, C/x]: axis x is here twice: an axis cuts one dimension or is owed");
+    CHECK_STR(e.text,
+              "x[T/x, C/x]: axis x given twice: an axis shards one dimension or is partial");
 }

@@ -11,7 +11,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
-#include "parallel/model.h"
+#include "parallel/step/model.h"
 
 enum { MAX_STEPS = 10, MAX_TOKENS = 64, MAX_TENSORS = 40, SAMPLES = 16 };
 

@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "data/batch.h"
 #include "data/tokenizer.h"
-#include "parallel/model.h"
-#include "parallel/schedule_lr.h"
+#include "parallel/step/model.h"
+#include "parallel/step/schedule_lr.h"
 
 enum { MAX_STEPS = 100 };
 static const char golden_path[] = "tests/golden/tinyshakespeare_100.txt";

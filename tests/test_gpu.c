@@ -1,6 +1,6 @@
 /* What GPUs could do at best. */
 #include "layers/cuda/products.h"
-#include "parallel/detect.h"
+#include "parallel/plan/detect.h"
 #include "tests/cuda.h"
 
 #include <string.h>

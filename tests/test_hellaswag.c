@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/hellaswag_write.h"
 #include "tests/test.h"
 
 /* ---- a file written as the format says ------------------------------------------------------- */
@@ -200,4 +201,72 @@ TEST(hellaswag_files) {
     CHECK(strstr(text, "cannot open no/such.bin: No such file"));
     CHECK(test_in_child(open_file, &folder, text, sizeof text) == 1);
     CHECK(strstr(text, "is a folder"));
+}
+
+/* ---- from JSON lines ---- */
+
+#define ENDINGS "\"endings\":[\"a\",\"bc\",\"d.\",\"e\"]"
+
+TEST(hellaswag_is_made_of_json_lines) {
+    static const char lines[] = "{\"ind\":24,\"ctx\":\"Hi\",\"label\":2," ENDINGS "}\n"
+                                "{\"ctx\":\"X\",\"label\":\"0\"," ENDINGS "}";
+    Tokenizer *t = tokenizer_load("bytes");
+    HellaSwag h;
+    Err e;
+    size_t n = 0;
+    uint8_t *file = hellaswag_encode((const uint8_t *)lines, sizeof lines - 1, t, &n, &e);
+    CHECK(file && hellaswag_parse(file, n, &h, &e));
+    CHECK(h.n == 2 && hellaswag_label(&h, 0) == 2 && hellaswag_label(&h, 1) == 0);
+    enum { S = 5 };
+    int32_t in[4 * S], to[4 * S];
+    CHECK(hellaswag_rows(&h, 0, S, in, to));
+    const int32_t want_in[S] = {'H', 'i', ' ', 'b', 'c'}, want_to[S] = {-1, ' ', 'b', 'c', -1};
+    CHECK(memcmp(in + S, want_in, sizeof want_in) == 0); // a completion begins with a blank
+    CHECK(memcmp(to + S, want_to, sizeof want_to) == 0);
+    hellaswag_close(&h);
+    mem_free(file);
+    tokenizer_free(t);
+}
+
+TEST(hellaswag_json_that_is_none_is_named_by_line) {
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"{\"ctx\":\"X\",\"label\":\"0\"," ENDINGS "}\n{\"ctx\"", "line 2: no JSON"},
+        {"{\"label\":0," ENDINGS "}", "line 1: the text \"ctx\" is missing"},
+        {"{\"ctx\":\"X\",\"label\":\"\"," ENDINGS "}",
+         "line 1: \"label\" is no number from 0 to 3"},
+        {"{\"ctx\":\"X\",\"label\":4," ENDINGS "}", "\"label\" is no number"},
+        {"{\"ctx\":\"\",\"label\":1," ENDINGS "}", "\"ctx\" has 0 tokens"},
+        {"{\"ctx\":\"X\",\"label\":1,\"endings\":[\"a\"]}", "\"endings\" are not four texts"},
+        {"{\"ctx\":\"X\",\"label\":1,\"endings\":[1,2,3,4]}", "\"endings\" are not four texts"},
+        {"[]", "line 1: the text \"ctx\""},
+        {"\n\n", "no example"},
+    };
+    Tokenizer *t = tokenizer_load("bytes");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        Err e = {""};
+        size_t n;
+        CHECK(!hellaswag_encode((const uint8_t *)wrong[i].text, strlen(wrong[i].text), t, &n, &e));
+        if (!strstr(e.text, wrong[i].says))
+            test_fail(__FILE__, __LINE__, "\"%s\" is not \"%s\"", e.text, wrong[i].says);
+    }
+    tokenizer_free(t);
+}
+
+TEST(hellaswag_of_the_tool_is_scored_by_a_run) {
+    char text[4096];
+    int status = test_shell(
+        test_tmpdir(), text, sizeof text,
+        "export XDG_CACHE_HOME=$PWD; for i in 0 1 2 3; do echo '{\"ctx\": \"A man is\", \"label\": "
+        "'$i', \"endings\": "
+        "[\"up.\", \"in a tree.\", \"a fish.\", \"it.\"]}'; done >h.jsonl && seq 200 >t.txt && "
+        "$BUILD/tokenize hellaswag --text h.jsonl --out new/h.bin && $BUILD/tokenize encode --text "
+        "t.txt --out t && "
+        "$BUILD/train_gpt --train t_train.bin --hellaswag new/h.bin --micro 2 --steps 1 --threads "
+        "1 --model "
+        "layers=1,heads=2,channels=8,seq=32,vocab=257");
+    if (status || !strstr(text, "new/h.bin: 4 examples") ||
+        !strstr(text, "step 1: HellaSwag 0.2500"))
+        test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
 }

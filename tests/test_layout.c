@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/layout.h"
+#include "parallel/mesh/layout.h"
 #include "tests/test.h"
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
@@ -134,43 +134,43 @@ TEST(layout_mistakes_are_named_with_what_was_meant) {
         {"megatron_sp", 4, "did you mean \"megatron-sp\"?"},
         {"optimsu:2x2", 4, "did you mean \"optimus\"?"},
         {"auto", 4, "unknown preset \"auto\""},
-        {"q2.x2", 4, "column 1: an axis is needed here"},
-        {"d2.q2", 4, "column 4: an axis is needed here"},
-        {"d2.", 4, "column 4: an axis is needed here"},
-        {".d2", 4, "column 1: an axis is needed here"},
-        {"2", 4, "column 1: an axis is needed here"},
-        {"d", 4, "column 2: a size is needed here"},
-        {"d.x4", 4, "column 2: a size is needed here"},
-        {"d2.x", 4, "column 5: a size is needed here"},
-        {"d-2", 4, "column 2: a size is needed here"},
-        {"d0", 4, "column 2: a size is from 1"},
-        {"d99999999999999999999", 4, "column 2: a size is from 1"},
-        {"d1000000.x1000000", 0, "makes more than"},
-        {"x1000000.x1000000", 0, "makes more than"},
+        {"q2.x2", 4, "column 1: expected an axis"},
+        {"d2.q2", 4, "column 4: expected an axis"},
+        {"d2.", 4, "column 4: expected an axis"},
+        {".d2", 4, "column 1: expected an axis"},
+        {"2", 4, "column 1: expected an axis"},
+        {"d", 4, "column 2: expected a size"},
+        {"d.x4", 4, "column 2: expected a size"},
+        {"d2.x", 4, "column 5: expected a size"},
+        {"d-2", 4, "column 2: expected a size"},
+        {"d0", 4, "column 2: sizes are from 1"},
+        {"d99999999999999999999", 4, "column 2: sizes are from 1"},
+        {"d1000000.x1000000", 0, "has more than"},
+        {"x1000000.x1000000", 0, "has more than"},
         {"d2.d2.d3", 4, "layout: d2.d2.d3 makes 12 ranks, there are 4"},
         {"x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2.y2.x2", 0,
          "column 49: an order of ranks has at most 16 factors"},
-        {"d2x2", 4, "column 3: one of . and + is needed here"},
-        {"d2 x2", 4, "column 3: one of . and + is needed here"},
-        {"x4+", 4, "column 4: a word is needed here"},
-        {"x4++sp", 4, "column 4: a word is needed here"},
-        {"x4+hedas", 4, "column 4: unknown word \"hedas\", did you mean \"heads\"?"},
-        {"x4+sp+stay=x", 4, "column 7: unknown word \"stay=x\", did you mean \"stay=y\"?"},
+        {"d2x2", 4, "column 3: expected . or +"},
+        {"d2 x2", 4, "column 3: expected . or +"},
+        {"x4+", 4, "column 4: expected a flag"},
+        {"x4++sp", 4, "column 4: expected a flag"},
+        {"x4+hedas", 4, "column 4: unknown flag \"hedas\", did you mean \"heads\"?"},
+        {"x4+sp+stay=x", 4, "column 7: unknown flag \"stay=x\", did you mean \"stay=y\"?"},
         {"x4+zero4", 4, "did you mean \"zero1\"?"},
-        {"x4+banana", 4, "unknown word \"banana\" (words are sp heads stay=y"},
-        {"x4+sp+sp", 4, "column 7: sp is here twice"},
+        {"x4+banana", 4, "unknown flag \"banana\" (flags are sp heads stay=y"},
+        {"x4+sp+sp", 4, "column 7: sp given twice"},
         {"x4+zero1+zero3", 4, "column 10: one of zero1, zero2, zero3 is enough"},
-        {"x2.y2+stay=y+heads", 4, "column 14: stay=y cuts every output over y already"},
-        {"optimus:2x2+heads", 4, "column 13: stay=y cuts every output over y already"},
+        {"x2.y2+stay=y+heads", 4, "column 14: stay=y already shards every output over y"},
+        {"optimus:2x2+heads", 4, "column 13: stay=y already shards every output over y"},
         {"atp", 8, "column 4: atp takes 2 sizes: atp:2x2"},
         {"axonn", 8, "axonn takes 4 sizes: axonn:2x2x2x2"},
         {"cube", 8, "column 5: cube takes 1 size: cube:2"},
         {"atp:4", 8, "column 4: atp takes 2 sizes, not 1"},
         {"atp:4x2x2", 8, "column 4: atp takes 2 sizes, not 3"},
         {"atp:4x2x2x2x2", 8, "atp takes 2 sizes"},
-        {"atp:4x", 8, "column 7: a size is needed here"},
+        {"atp:4x", 8, "column 7: expected a size"},
         {"atp:4,2", 8, "column 6: sizes are joined by x"},
-        {"megatron", 0, "column 9: the number of ranks is needed: megatron:4"},
+        {"megatron", 0, "column 9: give the number of ranks: megatron:4"},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
         Layout l;
@@ -242,7 +242,7 @@ TEST(layout_layers_fit_together_on_every_layout) {
                 bool widens = kind != LINEAR_ATTN_OUT && kind != LINEAR_DOWN;
                 CHECK(dist_equal(widens ? &d.x_stored : &d.y_stored, &residual));
                 Dist dy = d.y;
-                dy.owed = axes_none();
+                dy.partial = axes_none();
                 CHECK(dist_path(&d.x_stored, &d.x, path, NULL) >= 0);
                 CHECK(dist_path(&d.w_stored, &d.w, path, NULL) >= 0);
                 CHECK(dist_path(&d.y, &d.y_stored, path, NULL) >= 0);

@@ -1,6 +1,6 @@
 /* parallel/machine: against bytes counted rank by rank, against formulas by hand, and the bound. */
-#include "parallel/coll_parts.h"
-#include "parallel/machine.h"
+#include "parallel/comm/coll_parts.h"
+#include "parallel/plan/machine.h"
 
 #include <string.h>
 #include <time.h>
@@ -220,7 +220,7 @@ static void send_one(const Machine *m, StepOut *o, int from, int to, double byte
 }
 
 /* What one rank sends; a part is `block` bytes. */
-static void send_of_rank(const Machine *m, StepOut *o, const CollWay *w, const int *member,
+static void send_of_rank(const Machine *m, StepOut *o, const CollAlgorithm *w, const int *member,
                          double block) {
     static CollMove move[4 * FEW_RANKS];
     if (o->rounds) {
@@ -243,7 +243,7 @@ static int send_step(const Machine *m, const TapeGroup *g, StepOut *o, double bl
                 node[size] = r / m->ranks_per_node, member[size++] = r;
         if (size == 0) continue;
         CollNodes n = coll_nodes_make(node, size), alone = coll_nodes_make(NULL, size);
-        CollWay w = {.nodes = &n, .hops = o->rounds ? &alone : &n, .op = COLL_REDUCE_SCATTER};
+        CollAlgorithm w = {.nodes = &n, .hops = o->rounds ? &alone : &n, .op = COLL_REDUCE_SCATTER};
         w.halves = o->rounds, w.whole = o->whole;
         if (o->rounds) rounds = coll_may_halve(&n, &alone) ? coll_rounds(&w) : 0;
         for (w.rank = 0; w.rank < size && rounds; w.rank++) send_of_rank(m, o, &w, member, block);
@@ -498,7 +498,7 @@ TEST(machine_an_h100_reduces_at_the_bus_bandwidth_that_is_published) {
 
 /* ---- the bound ---- */
 
-/* What the search takes for granted: parallel/search_bound.c. */
+/* What the search takes for granted: parallel/plan/search_bound.c. */
 TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
     Dice d = {2, 0};
     int n = 0, tight = 0;

@@ -5,7 +5,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
-#include "parallel/machine.h"
+#include "parallel/plan/machine.h"
 #include "tests/test.h"
 
 static const char lab[] = "# two racks\n"

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/detect_parts.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/detect_parts.h"
 #include "tests/test.h"
 
 TEST(detect_matrix_is_a_tournament) {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "parallel/mesh.h"
+#include "parallel/mesh/mesh.h"
 #include "tests/test.h"
 
 /* d2.x3 is factors_of("d2.x3"): one digit for each size, and no normalising. */

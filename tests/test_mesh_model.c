@@ -7,7 +7,7 @@
 #include "base/debug.h"
 #include "base/mem.h"
 #include "data/weights.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 
 /* Awkward on purpose: nothing divides. */

@@ -175,18 +175,18 @@ TEST(metrics_files_continue_after_the_resumed_step) {
 TEST(metrics_resume_never_loses_older_records) {
     static const char json[] = "{\"run\":{}}\nnot json\n{\"step\":5,\"loss\":1}\n{\"step\":5,\"val_"
                                "loss\":1}\n{\"step\":6}\n{\"step\":4}\n";
-    CHECK(metrics_keep_json(json, sizeof json - 1, 9) == sizeof json - 1);
+    CHECK(metrics_keep_json(json, sizeof json - 1, 9) == (int64_t)sizeof json - 1);
     CHECK(metrics_keep_json(json, sizeof json - 1, 5) ==
-          (size_t)(strstr(json, "{\"step\":6") - json));
+          (int64_t)(strstr(json, "{\"step\":6") - json));
     CHECK(metrics_keep_json(json, sizeof json - 2, 9) ==
-          (size_t)(strstr(json, "{\"step\":4") - json));
+          (int64_t)(strstr(json, "{\"step\":4") - json));
     CHECK(metrics_keep_json(json, 0, 9) == 0);
     static const char csv[] = "step,loss\n1,2\n10,3\n99999999999999999999999,1\n";
-    CHECK(metrics_keep_csv(csv, sizeof csv - 1, 10) == strlen("step,loss\n1,2\n10,3\n"));
-    CHECK(metrics_keep_csv(csv, sizeof csv - 1, 9) == strlen("step,loss\n1,2\n"));
+    CHECK(metrics_keep_csv(csv, sizeof csv - 1, 10) == (int64_t)strlen("step,loss\n1,2\n10,3\n"));
+    CHECK(metrics_keep_csv(csv, sizeof csv - 1, 9) == (int64_t)strlen("step,loss\n1,2\n"));
     static const char llmc[] = "s:0 tel:5\ns:0 trl:5\ns:1 trl:4\ns:2 tel:3\ns:2 trl:3\nrest\n";
-    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 2) == (size_t)(strstr(llmc, "s:2 trl") - llmc));
-    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 1) == (size_t)(strstr(llmc, "s:1 trl") - llmc));
+    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 2) == (int64_t)(strstr(llmc, "s:2 trl") - llmc));
+    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 1) == (int64_t)(strstr(llmc, "s:1 trl") - llmc));
 }
 
 TEST(metrics_new_run_keeps_the_old_file) {

@@ -8,8 +8,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/generate.h"
-#include "parallel/mirror.h"
+#include "parallel/step/generate.h"
+#include "parallel/step/mirror.h"
 
 static struct {
     int maps, unmaps;

@@ -7,10 +7,10 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/generate.h"
-#include "parallel/memory.h"
-#include "parallel/model.h"
-#include "parallel/schedule_lr.h"
+#include "parallel/step/generate.h"
+#include "parallel/step/memory.h"
+#include "parallel/step/model.h"
+#include "parallel/step/schedule_lr.h"
 
 static const char *const shapes[] = {
     "layers=2,heads=3,channels=24,seq=11,vocab=37",

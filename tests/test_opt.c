@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/opt_file.h"
 #include "tests/test.h"
 
 static int64_t steps;
@@ -9,9 +11,11 @@ static double lr;
 static const char *out;
 static bool resume, tied;
 static int schedule;
+static const char *config;
 
 static const Opt table[] = {
     {NULL, OPT_GROUP, NULL, "", 0, 0, "", "Training:"},
+    {"config", OPT_CONFIG, &config, "", 0, 0, "FILE", "options from a file"},
     {"steps", OPT_INT, &steps, "1000", 1, 1e9, "N", "optimizer steps"},
     {"learning-rate", OPT_FLOAT, &lr, "6e-4", 0, 10, "X", "highest learning rate"},
     {"schedule", OPT_CHOICE, &schedule, "cosine", 0, 0, "cosine|linear|constant", "of the rate"},
@@ -27,7 +31,7 @@ typedef struct Line {
 
 static void parse(void *line) {
     const Line *l = line;
-    char text[MAX_ARGS + 1][64] = {"prog"}, *argv[MAX_ARGS + 1] = {text[0]};
+    char text[MAX_ARGS + 1][256] = {"prog"}, *argv[MAX_ARGS + 1] = {text[0]};
     int argc = 1;
     for (; argc <= MAX_ARGS && l->arg[argc - 1]; argc++) {
         snprintf(text[argc], sizeof text[argc], "%s", l->arg[argc - 1]);
@@ -57,6 +61,153 @@ TEST(opt_reads_every_spelling) {
     CHECK(steps == 1000 && lr == 0 && !resume && tied);
 }
 
+TEST(opt_the_last_one_wins) {
+    parse(&(Line){{"--steps", "5", "--tied", "--steps=6", "--no_tied"}});
+    CHECK(steps == 6 && !tied && opt_given(opt_find(table, "steps")));
+}
+
+TEST(opt_files_are_what_belongs_to_no_option) {
+    char a[] = "p", b[] = "one", c[] = "--steps", d[] = "5", e[] = "-", f[] = "--tied", g[] = "two";
+    char *argv[] = {a, b, c, d, e, f, g};
+    CHECK(opt_parse_files(table, 7, argv, "") == 3 && steps == 5 && tied);
+    CHECK_STR(argv[1], "one");
+    CHECK_STR(argv[2], "-");
+    CHECK_STR(argv[3], "two");
+}
+
+static const OptForeign names_elsewhere[] = {{"max-iters -x training.steps", "steps", NULL},
+                                             {"bf16", "schedule linear", "of both"},
+                                             {"wandb", NULL, "files are written"},
+                                             {0}};
+
+TEST(opt_names_of_other_programs) {
+    static const struct {
+        Line line;
+        const char *says;
+    } rows[] = {
+        {{{"--max_iters", "7"}}, "unknown option --max_iters: here it is --steps 7\n"},
+        {{{"--max-iters=7"}}, "unknown option --max-iters: here it is --steps 7\n"},
+        {{{"--max-iters=0"}}, "here it is --steps N\n"}, // not a value here
+        {{{"-x", "9", "--tied"}}, "unknown option -x: here it is --steps 9\n"},
+        {{{"--training.steps", "--tied"}}, "here it is --steps N\n"},
+        {{{"--bf16"}}, "here it is --schedule linear (of both)\n"},
+        {{{"--wandb"}}, "unknown option --wandb: not supported: files are written\n"},
+        {{{"-y", "1"}}, "\"-y\" is no option"},
+    };
+    opt_set_foreign(names_elsewhere);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[512];
+        Line line = rows[i].line;
+        CHECK(test_in_child(parse, &line, text, sizeof text) == 2);
+        if (!strstr(text, rows[i].says)) test_fail(__FILE__, __LINE__, "\"%s\"", text);
+    }
+    opt_set_foreign(NULL);
+}
+
+/* ---- files of options */
+
+static const struct {
+    const char *text;
+    const char *pairs; // name=value@line, ';' after each
+} files[] = {
+    {"", ""},
+    {"\n  # nothing\n", ""},
+    {"lr = 6e-4\n\nsteps: 5 # five\n--out a/b\r\nresume",
+     "lr=6e-4@1;steps=5@3;--out=a/b@4;resume@5;"},
+    {"model layers=2,heads=2\nn_layer=12", "model=layers=2,heads=2@1;n_layer=12@2;"},
+    {"prompt = 'a # b'  # c\nout=\"\"\nx =", "prompt=a # b@1;out=@2;x=@3;"},
+    {"{\"lr\": 6e-4,\n \"resume\": true,\n\"steps\":5, \"out\":\"lr\"}",
+     "lr=0.0006@1;resume=1@2;steps=5@3;out=lr@3;"},
+    {"{\"run\":{\"ranks\":2,\"options\":{\"steps\":9,\"out\":\"\"}}}\n{\"step\":1}\nrubbish",
+     "steps=9@1;out=@1;"},
+    {"{\"step\": 3,\n \"options\": {\n  \"steps\": \"9\"}}", "steps=9@3;"},
+};
+
+TEST(opt_file_reads_lines_and_json_and_records) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char got[512] = "";
+        OptFile f;
+        Err e;
+        CHECK(opt_file_parse(files[i].text, strlen(files[i].text), &f, &e));
+        for (int k = 0; k < f.n; k++)
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s%s@%d;", f.pair[k].name,
+                     f.pair[k].value ? "=" : "", f.pair[k].value ? f.pair[k].value : "",
+                     f.pair[k].line);
+        CHECK_STR(got, files[i].pairs);
+        CHECK(f.record == (i >= 6));
+        opt_file_free(&f);
+    }
+}
+
+static const struct {
+    const char *text, *says;
+} bad_files[] = {
+    {"steps 5\n[training]\n", "2: no option"},
+    {"= 5", "1: no option"},
+    {"out = \"a", "1: the quote"},
+    {"\nout = 'a' b", "2: text after the quoted value"},
+    {"{\"steps\": 5,\n}", "2: not JSON"},
+    {"{\"steps\": 5}\nlr = 1", "text after the JSON object"},
+    {"{\"steps\": 5,\n\"lr\": [1]}", "2: \"lr\" takes text"},
+    {"{\"options\": {\n\"lr\": null}}", "2: \"lr\" takes text"},
+};
+
+TEST(opt_file_names_the_line_that_is_wrong) {
+    for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
+        OptFile f;
+        Err e = {{0}};
+        CHECK(!opt_file_parse(bad_files[i].text, strlen(bad_files[i].text), &f, &e));
+        if (!strstr(e.text, bad_files[i].says)) test_fail(__FILE__, __LINE__, "\"%s\"", e.text);
+    }
+}
+
+/* A file with this text; its name. */
+static const char *config_file(const char *text) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/opt.conf", test_tmpdir());
+    FILE *f = fopen(path, "w");
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+TEST(opt_config_is_read_and_the_command_line_wins) {
+    const char *path =
+        config_file("steps = 7\nlearning_rate = 2\nresume\nno_tied\nschedule: linear\n");
+    parse(&(Line){{"--steps", "5", "--config", path, "--no-resume"}});
+    CHECK(steps == 5 && lr == 2 && !resume && !tied && schedule == 1);
+    CHECK(opt_given(opt_find(table, "schedule")) && !opt_given(opt_find(table, "out")));
+    // of a record only what differs from the defaults counts as given
+    path = config_file(
+        "{\"options\":{\"steps\":\"1000\",\"out\":\"x\",\"tied\":\"1\",\"config\":\"y\"}}");
+    parse(&(Line){{"--config", path}});
+    CHECK(steps == 1000 && !opt_given(opt_find(table, "steps")) &&
+          opt_given(opt_find(table, "out")));
+    CHECK_STR(out, "x");
+}
+
+TEST(opt_config_names_file_and_line) {
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"steps = 5\nsteps = five\n", ":2: --steps takes a whole number, not \"five\"\n"},
+        {"stesp = 5", ":1: unknown option stesp: did you mean --steps?"},
+        {"{\"steps\": 5,\n\"max_iters\": 6}",
+         ":2: unknown option max_iters: here it is --steps 6\n"},
+        {"config = x", ":1: a file of options names no other one"},
+        {"steps", ":1: steps needs a value: N"},
+    };
+    opt_set_foreign(names_elsewhere);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        Line line = {{"--config", config_file(rows[i].text)}};
+        CHECK(test_in_child(parse, &line, text, sizeof text) == 2);
+        if (!strstr(text, "opt.conf:") || !strstr(text, rows[i].says))
+            test_fail(__FILE__, __LINE__, "\"%s\"", text);
+    }
+    opt_set_foreign(NULL);
+}
+
 TEST(opt_a_string_may_look_like_anything) {
     opt_parse(table, 2, (char *[]){(char[]){"p"}, (char[]){"--out=--a=b"}}, "");
     CHECK_STR(out, "--a=b");
@@ -76,8 +227,6 @@ static const struct {
     {{{"-steps", "5"}}, {"\"-steps\" is no option", "begin with --"}},
     {{{"5"}}, {"\"5\" is no option", "--help"}},
     {{{"--"}}, {"unknown option --", ""}},
-    {{{"--steps", "5", "--steps=6"}}, {"--steps is given twice", ""}},
-    {{{"--tied", "--no_tied"}}, {"--tied is given twice", ""}},
     {{{"--steps"}}, {"--steps needs a value: --steps N", ""}},
     {{{"--steps", "0"}}, {"--steps must be between 1 and 1000000000, not 0", ""}},
     {{{"--learning-rate=11"}}, {"--learning-rate must be between 0 and 10, not 11", ""}},
@@ -133,12 +282,27 @@ TEST(opt_prints_help_and_values) {
     CHECK(line && strcspn(line, "*") < strcspn(line, "\n")); // marked, for it is not the default
     line = strstr(text, "learning-rate");
     CHECK(line && strcspn(line, "*") > strcspn(line, "\n"));
+    memset(text, 0, sizeof text);
+    f = fmemopen(text, sizeof text, "w");
+    opt_print_man(table, "prog: does .it\n\n    prog --out DIR\n", f);
+    opt_print_words(table, f);
+    fclose(f);
+    CHECK(strstr(text, ".TH prog 1 ") == text && strstr(text, "\nprog \\- does .it\n"));
+    CHECK(strstr(text, ".SS Training:\n"));
+    CHECK(strstr(text,
+                 ".TP\n\\fB\\-\\-learning\\-rate\\fR \\fIX\\fR\nhighest learning rate [6e\\-4]\n"));
+    CHECK(strstr(text, "\n--schedule cosine linear constant\n") && strstr(text, "\n--resume\n"));
 }
 
 TEST(opt_nearest_is_near_or_nothing) {
     static const char *const words[] = {"batch", "micro", "steps", "weight-decay"};
     CHECK_STR(opt_nearest("btach", words, 4), "batch");
     CHECK_STR(opt_nearest("weight", words, 4), "weight-decay"); // an abbreviation
+    CHECK_STR(opt_nearest("stesp", words, 4), "steps");
+    CHECK_STR(opt_nearest("mikros", words, 4), "micro");
     CHECK(opt_nearest("qqqqq", words, 4) == NULL);
     CHECK(opt_nearest("x", words, 0) == NULL);
+    static const char *const far[] = {"eps", "warmup", "keep", "val", "seq", "lr"};
+    static const char *const typed[] = {"epochs", "epoch", "wandb", "workers", "lrs2", "device"};
+    for (int i = 0; i < 6; i++) CHECK(opt_nearest(typed[i], far, 6) == NULL);
 }

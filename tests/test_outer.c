@@ -1,14 +1,14 @@
 /* parallel/outer: the formula of a meeting, its schedule, and what it does to training. */
-#include "parallel/outer.h"
+#include "parallel/step/outer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/machine.h"
-#include "parallel/price.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/machine.h"
+#include "parallel/plan/price.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -141,7 +141,7 @@ static int walk_main(World *world, void *ctx) {
     Walk *all = ctx, w = *all;
     Grid grid;
     grid_make(&grid, world, &w.l, &w.config);
-    grid_set_apart(&grid);
+    grid_set_local_steps(&grid);
     ModelShape shape = {.config = w.config,
                         .B = 1,
                         .S = 4,
@@ -206,20 +206,20 @@ TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
         }
 }
 
-/* ---- meetings foretold ---- */
+/* ---- meetings predicted ---- */
 
-enum { MAX_FORETOLD = 8 };
-typedef struct Foretold {
+enum { MAX_PREDICTED = 8 };
+typedef struct Predicted {
     PriceShape shape;
     Outer outer;
     Layout l;
-    int64_t extra[MAX_FORETOLD]; // by rank: bytes that were counted and not foretold
-    int64_t bytes[MAX_FORETOLD];
-    int extra_calls[MAX_FORETOLD];
-} Foretold;
+    int64_t extra[MAX_PREDICTED]; // by rank: bytes that were counted and not predicted
+    int64_t bytes[MAX_PREDICTED];
+    int extra_calls[MAX_PREDICTED];
+} Predicted;
 
-static int foretold_main(World *w, void *ctx) {
-    Foretold *f = ctx;
+static int predicted_main(World *w, void *ctx) {
+    Predicted *f = ctx;
     Outer outer = f->outer; // a rank's own
     int rank = world_rank(w), calls = 0;
     Team *team = team_create(1);
@@ -229,7 +229,7 @@ static int foretold_main(World *w, void *ctx) {
     Send s;
     CollCount row[8];
     grid_make(&grid, w, &f->l, &f->shape.config);
-    grid_set_apart(&grid);
+    grid_set_local_steps(&grid);
     ModelShape shape = {
         .config = f->shape.config, .B = 1, .S = 4, .training = true, .grid = &grid, .outer = 1};
     model_plan(&m, &shape, kernels_cpu(NULL), team);
@@ -248,15 +248,15 @@ static int foretold_main(World *w, void *ctx) {
     return 0;
 }
 
-static Foretold foretold_of(const char *layout, int64_t every, int fragments) {
-    Foretold f = {.outer = {every, fragments, 1, 0, 0},
-                  .shape = {.S = 4,
-                            .batch = 48,
-                            .micro = 1,
-                            .outer = 1,
-                            .apart = true,
-                            .every = every,
-                            .fragments = fragments}};
+static Predicted predicted_of(const char *layout, int64_t every, int fragments) {
+    Predicted f = {.outer = {every, fragments, 1, 0, 0},
+                   .shape = {.S = 4,
+                             .batch = 48,
+                             .micro = 1,
+                             .outer = 1,
+                             .apart = true,
+                             .every = every,
+                             .fragments = fragments}};
     Err e;
     if (!config_parse(&f.shape.config,
                       "layers=5,heads=6,kv_heads=2,channels=30,ffn=22,seq=4,vocab=29,act=swiglu",
@@ -266,15 +266,15 @@ static Foretold foretold_of(const char *layout, int64_t every, int fragments) {
     return f;
 }
 
-TEST(outer_meetings_receive_what_the_tape_foretells) {
+TEST(outer_meetings_receive_what_the_tape_predicts) {
     static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
                                           "x2.d2+stay=y"};
     for (int i = 0; i < 5; i++)
         for (int fragments = 1; fragments <= 3; fragments += 2) {
-            Foretold f = foretold_of(layouts[i], 4, fragments);
+            Predicted f = predicted_of(layouts[i], 4, fragments);
             // fragments are no equal parts: each is cut into blocks for itself, sent and received
             int64_t rounding = fragments == 1 ? 0 : 2 * fragments * (int64_t)sizeof(float);
-            ranks_run(layout_ranks(&f.l), foretold_main, &f);
+            ranks_run(layout_ranks(&f.l), predicted_main, &f);
             for (int r = 0; r < layout_ranks(&f.l); r++) {
                 CHECK(f.bytes[r] > 0 && llabs(f.extra[r]) <= rounding);
                 CHECK(f.extra_calls[r] == 0);
@@ -283,7 +283,7 @@ TEST(outer_meetings_receive_what_the_tape_foretells) {
 }
 
 TEST(outer_meetings_are_shared_among_the_steps_between_them) {
-    Foretold f = foretold_of("d3.x2", 5, 1);
+    Predicted f = predicted_of("d3.x2", 5, 1);
     Machine m;
     Tape t = {0};
     Price alone, apart;

@@ -1,7 +1,7 @@
 /* parallel/overlap: the words of --overlap. */
 #include <string.h>
 
-#include "parallel/overlap.h"
+#include "parallel/step/overlap.h"
 #include "tests/test.h"
 
 TEST(overlap_words_go_there_and_back) {

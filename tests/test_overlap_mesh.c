@@ -1,5 +1,5 @@
 /* Overlap changes when a rank waits, and no sum: whatever its words, steps have the bits of those without, send and
- * hold what their price foretells. */
+ * hold what their price predicts. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "base/debug.h"
 #include "base/die.h"
 #include "base/rng.h"
-#include "parallel/count.h"
-#include "parallel/price.h"
+#include "parallel/plan/count.h"
+#include "parallel/plan/price.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -40,18 +40,18 @@ static bool same_bits(const MeshRun *a, const MeshRun *b) {
     return !differs;
 }
 
-/* ---- what a step of it sends and holds, and what its price foretells ---- */
+/* ---- what a step of it sends and holds, and what its price predicts ---- */
 
-typedef struct Foretold {
+typedef struct Predicted {
     const MeshRun *run;
     atomic_int bad;
-} Foretold;
+} Predicted;
 
 /* Counts the third step. */
 static void look(Model *m, int step, void *ctx) {
-    Foretold *f = ctx;
+    Predicted *f = ctx;
     if (step == 1 && m->grid->world) world_count_reset(m->grid->world);
-    if (step == 2) f->bad += mesh_unforetold(m, f->run, NULL);
+    if (step == 2) f->bad += mesh_unpredicted(m, f->run, m->k);
 }
 
 /* ---- with and without ---- */
@@ -95,7 +95,7 @@ static void compare(const char *spec, void *ctx) {
     if (s->only && !strstr(spec, s->only)) return;
     if (s->seen++ % s->every != s->number % s->every) return;
     MeshRun with = drawn(s), without = with;
-    Foretold f = {.run = &with};
+    Predicted f = {.run = &with};
     with.layout = without.layout = spec;
     with.overlap = s->overlap;
     if (!s->exact) with.after = look, with.ctx = &f;
@@ -123,7 +123,7 @@ static void sweep(const char *overlap, int number) {
     CHECK(n > (BASE_DEBUG ? 4 : 20));
 }
 
-TEST(overlap_none_is_foretold) {
+TEST(overlap_none_is_predicted) {
     sweep("none", 0);
 }
 TEST(overlap_bulk_changes_no_bit) {

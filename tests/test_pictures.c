@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <string.h>
 
-#include "parallel/layout.h"
+#include "parallel/mesh/layout.h"
 #include "tests/simulated.h"
 #include "tests/test.h"
 
@@ -20,8 +20,9 @@ typedef struct Column {
 static void label(const Mesh *m, const Dist *d, int i, int j, char out[LABEL]) {
     int n = 0;
     for (int r = 0; r < m->p; r++)
-        if (mesh_block_of(m, d->cut[0], r) == i && mesh_block_of(m, d->cut[1], r) == j)
-            n += snprintf(out + n, (size_t)(LABEL - n), "%s%d", n ? d->owed.n ? "+" : " " : "", r);
+        if (mesh_block_of(m, d->shard[0], r) == i && mesh_block_of(m, d->shard[1], r) == j)
+            n += snprintf(out + n, (size_t)(LABEL - n), "%s%d", n ? d->partial.n ? "+" : " " : "",
+                          r);
 }
 
 static void append(char line[160], const char *s, int times) {
@@ -42,7 +43,7 @@ static void rule(char line[160], const char *const corner[3], int blocks, int ce
 static void draw(Column *c, const Mesh *m, const Dist *d, int lines) {
     static const char *const top[] = {"┌", "┬", "┐"}, *const mid[] = {"├", "┼", "┤"},
                              *const end[] = {"└", "┴", "┘"};
-    int rows = mesh_blocks(m, d->cut[0]), cols = mesh_blocks(m, d->cut[1]);
+    int rows = mesh_blocks(m, d->shard[0]), cols = mesh_blocks(m, d->shard[1]);
     int inner = (lines - 1 - rows) / rows, cell = cols > 1 ? 3 : 7;
     char text[LABEL];
     label(m, d, 0, 0, text);
@@ -94,7 +95,7 @@ static int draw_path(Column *c, const Mesh *m, Dist from, const Dist *to, int li
 /* w before it is gathered: flat parts over z are rows of the block. */
 static Dist flat(const Layout *l, const LinearDist *d) {
     Dist w = d->w_stored;
-    w.cut[0] = axes_join(w.cut[0], layout_store(l, STORE_PARAM));
+    w.shard[0] = axes_join(w.shard[0], layout_store(l, STORE_PARAM));
     return w;
 }
 
@@ -135,7 +136,7 @@ static void put_layer(Text *t, const Layout *l, LinearKind kind) {
     Dist w = flat(l, &d), *all[] = {&d.x, &w, &d.y, &d.x_stored, &d.y_stored};
     int n = 0, lines = 5;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (mesh_blocks(&m, all[i]->cut[0]) > 2) lines = 9;
+        if (mesh_blocks(&m, all[i]->shard[0]) > 2) lines = 9;
     draw(&c[n++], &m, &d.x_stored, lines);
     n += draw_path(&c[n], &m, d.x_stored, &d.x, lines);
     words(&c[n++], lines, "*", "");
@@ -147,7 +148,7 @@ static void put_layer(Text *t, const Layout *l, LinearKind kind) {
     text_put(t, "%s\n", kind == LINEAR_UP ? "up" : "down");
     put_columns(t, c, n, lines);
     Dist dy = d.y;
-    dy.owed = axes_none();
+    dy.partial = axes_none();
     put_way(t, "backward", "dy", d.y_stored, dy);
     put_way(t, "", "dx", d.dx, d.x_stored);
     put_way(t, "", "dw", d.dw, w);
@@ -184,32 +185,44 @@ TEST(pictures_of_the_readme_are_what_the_code_does) {
             test_fail(__FILE__, __LINE__, "the picture of %s", schemes[i][0]);
 }
 
-/* Every interface of this room has its row in the map of files. */
+/* Every header has its row in the map of files. */
 TEST(the_map_of_parallel_is_complete) {
+    static const char *const folders[] = {"comm", "mesh", "step", "plan", "train", NULL};
     static char page[1 << 17];
     FILE *f = fopen("parallel/README.md", "r");
     CHECK(f);
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
-    DIR *d = opendir("parallel");
-    CHECK(d);
-    for (struct dirent *e; (e = readdir(d));) {
-        char row[600];
-        size_t n = strlen(e->d_name);
-        snprintf(row, sizeof row, "[%s](%s)", e->d_name, e->d_name);
-        if (n > 2 && strcmp(e->d_name + n - 2, ".h") == 0 && !strstr(page, row))
-            test_fail(__FILE__, __LINE__, "%s is not in the map at the end of parallel/README.md",
-                      e->d_name);
+    for (const char *const *folder = folders; *folder; folder++) {
+        char path[64];
+        snprintf(path, sizeof path, "parallel/%s", *folder);
+        DIR *d = opendir(path);
+        CHECK(d);
+        for (struct dirent *e; (e = readdir(d));) {
+            char row[600];
+            size_t n = strlen(e->d_name);
+            snprintf(row, sizeof row, "[%s/%s](%s/%s)", *folder, e->d_name, *folder, e->d_name);
+            if (n > 2 && strcmp(e->d_name + n - 2, ".h") == 0 && !strstr(page, row))
+                test_fail(__FILE__, __LINE__,
+                          "%s is not in the map at the end of parallel/README.md", row);
+        }
+        closedir(d);
     }
-    closedir(d);
 }
 
-TEST(tables_of_the_readme_are_those_of_the_measurements) {
-    static const char *const tools[] = {"table", "ranks", "search", "regret", "gpu"};
+TEST(tables_of_the_documents_are_those_of_the_measurements) {
+    static const char *const checks[] = {
+        "table.py bench/results/train_cpu_avx512_bf16.json --page README.md",
+        "table.py --page docs/benchmarks.md",
+        "ranks.py --page docs/layouts.md",
+        "search.py --page docs/planner.md",
+        "regret.py --page docs/planner.md",
+        "networks.py --page docs/planner.md",
+        "gpu.py --page docs/gpu.md",
+        "meshes.py --page docs/benchmarks.md"};
     char text[512];
     if (test_shell(".", text, sizeof text, "python3 --version")) test_skip("no python3");
-    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
-        if (test_shell(".", text, sizeof text,
-                       "python3 -B tools/bench_%s.py --page README.md --check", tools[i]))
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (test_shell(".", text, sizeof text, "python3 -B tools/bench_%s --check", checks[i]))
             test_fail(__FILE__, __LINE__, "%s", text);
 }

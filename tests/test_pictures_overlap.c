@@ -1,6 +1,6 @@
 /* The schedules in parallel/README.md: what each word of --overlap makes of a step on the page's cluster. */
-#include "parallel/machine.h"
-#include "parallel/price.h"
+#include "parallel/plan/machine.h"
+#include "parallel/plan/price.h"
 #include "tests/simulated.h"
 #include "tests/test.h"
 

@@ -2,7 +2,7 @@
  * the layouts of its ranks. */
 #include <string.h>
 
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 #include "tests/simulated.h"
 #include "tests/test.h"
 
@@ -37,7 +37,7 @@ static void put_interval(Text *t, const Tape *tape, const Machine *m, const Inte
         const Send *s = &tape->send[e->index];
         const TapeGroup *g = &tape->group[s->group];
         text_put(t, "%8.3f    %-14s along %-11s %9.3f   %.1f MiB on %s: %s", ms(i->begin - begin),
-                 coll_op_word(s->op), g->label, ms(i->end - i->begin), (double)s->bytes / 1048576,
+                 coll_op_name(s->op), g->label, ms(i->end - i->begin), (double)s->bytes / 1048576,
                  m->level[machine_level(m, g)].name, s->what);
     }
     text_end_line(t);

@@ -1,15 +1,16 @@
 /* parallel/price: the recorded step is the step that runs. What it sends is held against tests/theory.h, which other
  * tests hold against runs; what it allocates against the model itself; what it computes against the closed form. */
-#include "parallel/price.h"
+#include "parallel/plan/price.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/calibrate_parts.h"
-#include "parallel/count.h"
-#include "parallel/machine.h"
+#include "parallel/plan/calibrate_parts.h"
+#include "parallel/plan/count.h"
+#include "parallel/plan/machine.h"
+#include "parallel/plan/price_kernels.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 #include "tests/theory.h"
@@ -33,7 +34,7 @@ static Case case_of(const char *model, int64_t batch, int64_t micro, Recompute r
     return c;
 }
 
-static void foretell(Theory *c, const PriceShape *s, const Grid *g) {
+static void predict(Theory *c, const PriceShape *s, const Grid *g) {
     ModelShape m = {.config = s->config,
                     .B = s->micro,
                     .S = s->S,
@@ -77,7 +78,7 @@ static void check_counts(const char *spec, void *ctx) {
         g.mesh = mesh_make(&l.factors, rank);
         price_record(&t, &k->shape, &l, rank);
         int n = price_counts(&t, rows, COUNT_ROWS);
-        foretell(&told, &k->shape, &g);
+        predict(&told, &k->shape, &g);
         same_rows(k, spec, rank, rows, n, told.row, told.n);
         same_rows(k, spec, rank, told.row, told.n, rows, n);
         k->n++;
@@ -85,7 +86,7 @@ static void check_counts(const char *spec, void *ctx) {
     tape_free(&t);
 }
 
-TEST(price_sends_what_theory_foretells_on_every_layout) {
+TEST(price_sends_what_theory_predicts_on_every_layout) {
     Case cases[] = {case_of(divides, 8 * 24, 4, RECOMPUTE_NONE),
                     case_of(awkward, 8 * 7, 1, RECOMPUTE_SELECTIVE),
                     case_of(divides, 8 * 12, 3, RECOMPUTE_FULL),
@@ -515,4 +516,38 @@ TEST(price_of_replicas_that_share_a_port_is_that_of_sending_in_turns) {
     // nothing but collectives: the port is busy all the time; kernels of one replica hide what another sends, in part
     CHECK_NEAR(both.seconds, (S + sqrt(S * S + 4 * busy * (busy - own))) / 2, 1e-4 * busy);
     CHECK(both.seconds > busy && both.seconds < 0.99 * (busy + both.compute));
+}
+
+/* A tape of n collectives of so many bytes, all started, then all waited for. */
+static Price together(int n, int64_t bytes, double latency) {
+    const double rate = 100e6;
+    Machine m = {.ranks = 2,
+                 .n_levels = 1,
+                 .level = {{"network", 2, latency, rate, 0}},
+                 .flops = {1e18, 1e18},
+                 .memory_rate = 1e18,
+                 .slowdown = 1,
+                 .slowest = 1,
+                 .threads = 1};
+    Tape t = {.layers = 1, .micro_steps = 1, .repeats = 1, .recorded = {1, 1}, .n_groups = 1};
+    t.group[0] = (TapeGroup){.place = {1, {2}, {1}}, .size = 2};
+    Send s = {.op = COLL_ALL_GATHER, .bytes = bytes, .type_bytes = 4, .what = "test"};
+    int send = tape_send(&t, &s);
+    for (int i = 0; i < n; i++) tape_event(&t, EVENT_START, send, i);
+    for (int i = 0; i < n; i++) tape_event(&t, EVENT_WAIT, i, i);
+    for (int i = PART_MICRO_2; i <= N_TAPE_PARTS; i++) t.run[0].begin[i] = t.n_events;
+    Price p;
+    tape_play(&t, &m, &p);
+    tape_free(&t);
+    return p;
+}
+
+/* Each of two ranks sends a half of 1 MB, 5 ms, after a latency of 5 ms. */
+TEST(price_of_collectives_under_way_together_has_one_latency_and_all_bytes) {
+    CHECK_NEAR(together(1, 1000000, 5e-3).seconds, 10e-3, 1e-6);
+    Price four = together(4, 1000000, 5e-3);
+    CHECK_NEAR(four.seconds, 25e-3, 200e-6); // processors handle each message, one after the other
+    CHECK_NEAR(four.hidden, 40e-3 - four.seconds, 1e-6);
+    // little of a short latency is anything but their work
+    CHECK_NEAR(together(4, 1000000, 20e-6).seconds, 20e-3 + 4 * 20e-6, 1e-6);
 }

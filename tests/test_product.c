@@ -4,10 +4,33 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/processor.h"
 #include "base/rng.h"
 #include "base/simd.h"
 #include "base/team.h"
 #include "layers/kernels.h"
+
+/* Every set of this machine, and products by tile registers (AMX) in plain C: base/amx.h of tests/emu/. */
+void product_tiles(Team *t, const Product *p);
+size_t product_tiles_workspace(int n_threads);
+static const Kernels *kernels_of(const char *set) {
+    static Kernels tiles;
+    if (strcmp(set, "emulated tiles") != 0) return kernels_cpu(set);
+    tiles = *kernels_cpu("portable");
+    tiles.product = product_tiles, tiles.product_workspace = product_tiles_workspace;
+    return &tiles;
+}
+static const char *const *product_sets(void) {
+    static const char *names[17];
+    int n = 0;
+    for (const char *const *set = kernels_cpu_sets(); *set; set++) names[n++] = *set;
+    names[n] = "emulated tiles";
+    return names;
+}
+/* Tile registers are for bf16 alone. */
+static bool set_differs(const char *set, bool bf16) {
+    return bf16 || strcmp(set, "emulated tiles") != 0;
+}
 
 enum { GUARD = 7 }; // columns between the rows of y that nobody may touch
 static const float untouched = -12345.5f;
@@ -150,9 +173,10 @@ static void check_form(const Form *f, int threads, unsigned seed) {
     float *y = mem_alloc(bytes), *aux = mem_alloc(bytes);
     case_solve(&c, f);
     memcpy(y, c.y, bytes), memcpy(aux, c.aux, bytes);
-    for (const char *const *set = kernels_cpu_sets(); *set && !test_failed(); set++) {
+    for (const char *const *set = product_sets(); *set && !test_failed(); set++) {
+        if (!set_differs(*set, f->bf16)) continue;
         memcpy(c.y, y, bytes), memcpy(c.aux, aux, bytes);
-        run_product(kernels_cpu(*set), &c.p, threads);
+        run_product(kernels_of(*set), &c.p, threads);
         check_case(*set, f, &c, threads);
     }
     mem_free(y), mem_free(aux);
@@ -212,7 +236,7 @@ TEST(product_crosses_every_block) {
 
 TEST(product_does_not_depend_on_threads) {
     static const int threads[] = {2, 3, 5};
-    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+    for (const char *const *set = product_sets(); *set; set++)
         for (unsigned i = 0; i < 6; i++) {
             Form f = {.M = 131 - (int64_t)i,
                       .N = 300 + 37 * i,
@@ -221,12 +245,13 @@ TEST(product_does_not_depend_on_threads) {
                       .bias = true};
             f.a_turned = i & 1, f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0,
             f.epilogue = (Epilogue)(i % 3), f.aux = true;
+            if (!set_differs(*set, f.bf16)) continue;
             Case one = case_make(&f, i);
-            run_product(kernels_cpu(*set), &one.p, 1);
+            run_product(kernels_of(*set), &one.p, 1);
             size_t n = (size_t)((f.M - 1) * one.p.ldy + f.N) * sizeof(float);
             for (unsigned j = 0; j < 3; j++) {
                 Case many = case_make(&f, i);
-                run_product(kernels_cpu(*set), &many.p, threads[j]);
+                run_product(kernels_of(*set), &many.p, threads[j]);
                 bool same = memcmp(one.y, many.y, n) == 0 && memcmp(one.aux, many.aux, n) == 0;
                 case_free(&many);
                 if (!same)
@@ -238,8 +263,39 @@ TEST(product_does_not_depend_on_threads) {
         }
 }
 
+/* Blocking follows the caches; the order of a sum does not. The sizes choose both orders of tiles, blocks of one panel
+ * and chunks of one tile. */
+TEST(product_does_not_depend_on_caches) {
+    static const Caches caches[] = {{1 << 10, 1 << 10},    {1 << 20, 64 << 10},
+                                    {32 << 10, 512 << 10}, {48 << 10, 1024 << 10},
+                                    {1 << 20, 1 << 10},    {1 << 20, 64 << 20}};
+    enum { N_CACHES = sizeof caches / sizeof *caches };
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        for (unsigned i = 0; i < 4; i++) {
+            Form f = {.M = 60 - (int64_t)i, .N = 140 + i, .K = 800, .addend = (int)(i % 3)};
+            f.a_turned = i & 1, f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0;
+            Case first = {0};
+            for (unsigned j = 0; j < N_CACHES; j++) {
+                Case c = case_make(&f, i);
+                processor_set_caches(caches[j]);
+                run_product(kernels_cpu(*set), &c.p, 1);
+                size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
+                if (j == 0) {
+                    first = c;
+                    continue;
+                }
+                if (memcmp(first.y, c.y, n) != 0)
+                    test_fail(__FILE__, __LINE__, "%s: case %u differs with caches %u", *set, i, j);
+                case_free(&c);
+            }
+            processor_set_caches((Caches){0, 0});
+            case_free(&first);
+            CHECK(!test_failed());
+        }
+}
+
 TEST(product_of_nothing_writes_nothing) {
-    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+    for (const char *const *set = product_sets(); *set; set++) {
         float y[4] = {1, 2, 3, 4}, x[4] = {0};
         Product p = {.M = 0,
                      .N = 4,
@@ -252,12 +308,12 @@ TEST(product_of_nothing_writes_nothing) {
                      .b_col = 1,
                      .y = y,
                      .ldy = 4};
-        run_product(kernels_cpu(*set), &p, 2);
+        run_product(kernels_of(*set), &p, 2);
         p.M = 1, p.N = 0;
-        run_product(kernels_cpu(*set), &p, 2);
+        run_product(kernels_of(*set), &p, 2);
         CHECK(y[0] == 1 && y[1] == 2 && y[2] == 3 && y[3] == 4);
         p.N = 4, p.K = 0; // an empty sum is 0
-        run_product(kernels_cpu(*set), &p, 2);
+        run_product(kernels_of(*set), &p, 2);
         CHECK(y[0] == 0 && y[1] == 0 && y[2] == 0 && y[3] == 0);
     }
 }
@@ -265,8 +321,8 @@ TEST(product_of_nothing_writes_nothing) {
 /* The bits of bias_backward. */
 TEST(product_adds_the_columns_of_b) {
     enum { T = 70, K = 5, N = 37 };
-    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
-        const Kernels *k = kernels_cpu(*set);
+    for (const char *const *set = product_sets(); *set; set++) {
+        const Kernels *k = kernels_of(*set);
         float x[T * K], dy[T * N], dw[K * N], sums[N], want[N];
         test_fill(x, T * K, 1, 1), test_fill(dy, T * N, 1, 2), test_fill(sums, N, 1, 3);
         memcpy(want, sums, sizeof want);
@@ -283,12 +339,12 @@ TEST(product_adds_the_columns_of_b) {
 /* A NaN or an infinity must reach y, in bf16 too: the step's guard against bad numbers looks there.
  */
 TEST(product_passes_nan_and_infinity) {
-    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+    for (const char *const *set = product_sets(); *set; set++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             Form f = {.M = 20, .N = 40, .K = 30, .bf16 = bf16};
             Case c = case_make(&f, 1);
             c.a[3 * c.p.a_row + 7] = NAN, c.a[5 * c.p.a_row + 8] = INFINITY;
-            run_product(kernels_cpu(*set), &c.p, 1);
+            run_product(kernels_of(*set), &c.p, 1);
             bool good = true;
             for (int n = 0; n < 40; n++)
                 good &= isnan(c.y[3 * c.p.ldy + n]) && isinf(c.y[5 * c.p.ldy + n]) &&

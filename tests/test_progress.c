@@ -58,7 +58,7 @@ TEST(progress_bar_never_exceeds_the_width) {
 TEST(progress_of_waiting_never_exceeds_the_width) {
     char bar[512];
     for (int width = 0; width < 120; width++)
-        for (double s = 0; s < 20; s += 3) { // longer than foretold, too
+        for (double s = 0; s < 20; s += 3) { // longer than predicted, too
             progress_wait_bar(bar, sizeof bar, width, "measuring", s, 10);
             CHECK((int)strlen(bar) <= width);
         }

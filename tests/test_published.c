@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/die.h"
-#include "parallel/machine.h"
-#include "parallel/price.h"
+#include "parallel/plan/machine.h"
+#include "parallel/plan/price.h"
 #include "tests/test.h"
 
 enum { H = 2048, SEQUENCES = 64, MAX_ROWS = 128 }; // they divide by every mesh of up to 64 ranks

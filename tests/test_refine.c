@@ -1,8 +1,8 @@
-#include "parallel/refine.h"
+#include "parallel/plan/refine.h"
 
 #include <string.h>
 
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
 #include "tests/test.h"
 
 /* A run that only notes what it is asked: a letter for each step, a capital for a move. */

@@ -1,5 +1,5 @@
 /* A model that moves between layouts in memory is the model that stayed. */
-#include "parallel/relayout.h"
+#include "parallel/step/relayout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "data/weights.h"
-#include "parallel/audit.h"
+#include "parallel/step/audit.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -146,7 +146,7 @@ TEST(relayout_keeps_losses_within_reordering) {
     }
 }
 
-/* Tensors of more than one piece; what goes round is what was foretold, but for its last numbers. */
+/* Tensors of more than one piece; what goes round is what was predicted, but for its last numbers. */
 static void large(Model *m, int step, void *ctx) {
     Trip *t = ctx;
     CollCount rows[128];

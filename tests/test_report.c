@@ -74,7 +74,10 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(!strstr(page, "</td><b>") && strstr(page, "&lt;/td&gt;&lt;b&gt;"));
         CHECK(!strstr(page, "http:") && !strstr(page, "https:")); // no network
         CHECK(!strstr(page, "nan") || strstr(page, "nan") > strstr(page, "<script>\n"));
-        CHECK(count(page, "<svg") == 4); // loss, speed, norm, learning rate
+        CHECK(count(page, "<svg") == 5); // loss wide and narrow, speed, norm, learning rate
+        CHECK(count(page, "'chart wide'") == 1 && count(page, "'chart narrow'") == 1);
+        CHECK(strstr(page, "max-width:640px){.wide{display:none}.narrow{display:block}"));
+        CHECK(n > 1 || strstr(page, "<span>mean of the last "));
         mem_free(page);
     }
     report_free(&r[0]), report_free(&r[1]);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
+#include "data/io_map.h"
 
 static const Group alone = {.size = 1};
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";

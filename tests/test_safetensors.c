@@ -9,6 +9,7 @@
 #include "base/simd.h"
 #include "data/hf_config.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/safetensors.h"
 #include "data/weights.h"
 
@@ -259,6 +260,43 @@ TEST(hf_config_reads_what_others_wrote) {
     CHECK(c.kv_heads == 4 && c.rope_theta == 1e6 && c.norm_eps == 1e-6);
 }
 
+/* The ids of a config.json as our own two files have them. */
+static bool ids_written(const char *keys, const char *eos, const char *bos) {
+    Config c;
+    Err e;
+    char *text = mem_printf("{" GPT2_KEYS "%s}", keys), want[2][64];
+    snprintf(want[0], sizeof want[0], "\"eos_token_id\": %s", eos);
+    snprintf(want[1], sizeof want[1], "\"bos_token_id\": %s", bos);
+    bool ok = hf_config_parse(text, strlen(text), &c, &e);
+    char *files[2] = {hf_config_text(&c), hf_generation_text(&c)};
+    for (int i = 0; ok && i < 4; i++) {
+        if (files[i / 2]) {
+            for (char *p = files[i / 2]; *p; p++) // a list on one line
+                if (*p == '\n') *p = ' ';
+            ok = strstr(files[i / 2], want[i % 2]);
+        } else {
+            ok = strcmp(eos, "null") == 0; // nothing to stop at: no file
+        }
+    }
+    mem_free(files[0]), mem_free(files[1]), mem_free(text);
+    return ok;
+}
+
+TEST(hf_config_keeps_the_ids_of_ends_and_begins) {
+    CHECK(ids_written("", "null", "null"));
+    CHECK(ids_written(",\"eos_token_id\":null,\"bos_token_id\":3", "null", "3"));
+    CHECK(ids_written(",\"eos_token_id\":0", "0", "null"));
+    CHECK(ids_written(",\"eos_token_id\":[4,10,7],\"bos_token_id\":1", "[     4,     10,     7   ]",
+                      "1"));
+    CHECK(
+        ids_written(",\"eos_token_id\":50256,\"bos_token_id\":-1", "null", "null")); // of 11 tokens
+    Config c;
+    CHECK(config_parse(&c, "d12", NULL)); // GPT-2's vocabulary: GPT-2's id
+    char *text = hf_generation_text(&c);
+    CHECK(text && strstr(text, "\"eos_token_id\": 50256"));
+    mem_free(text);
+}
+
 TEST(hf_config_refuses_what_we_would_compute_wrongly) {
     static const struct {
         const char *text, *says;
@@ -276,7 +314,13 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         {"{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}",
          "\"rope_type\" is \"yarn\""},
         {"{" LLAMA_KEYS ",\"head_dim\":8}", "\"head_dim\" is 8"},
-        {"{" LLAMA_KEYS ",\"mlp_bias\":true}", "\"mlp_bias\" is true"},
+        {"{" LLAMA_KEYS ",\"mlp_bias\":true}", "\"attention_bias\" is false and \"mlp_bias\" is "
+                                               "true: in this trainer all linear layers have"},
+        {"{" LLAMA_KEYS ",\"attention_bias\":true}",
+         "\"attention_bias\" is true and \"mlp_bias\" is false: in this trainer all linear layers "
+         "have"},
+        {"{" LLAMA_KEYS ",\"quantization_config\":{\"quant_method\":\"fp8\"}}",
+         "\"quantization_config\" (fp8): the weights are quantized"},
         {"{" LLAMA_KEYS ",\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\""},
         {"{\"model_type\":\"train_gpt\"}", "\"train_gpt\" is missing"},
         {"{\"model_type\":\"train_gpt\",\"train_gpt\":\"layers=x\"}", "layers=x"},

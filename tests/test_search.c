@@ -1,11 +1,11 @@
 /* parallel/search: exhaustive, whatever its bounds leave out; fast, however many ranks and layers. */
-#include "parallel/search_parts.h"
+#include "parallel/plan/search_parts.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/coll_backend.h"
+#include "parallel/comm/coll_backend.h"
 #include "tests/test.h"
 
 static Space space_of(const char *model, int p, int64_t sequences) {
@@ -161,6 +161,8 @@ TEST(search_bounds_undercut_every_price) {
             if (p % 3) m.slowdown = between(1, 1.5); // beside a collective
             if (p % 2) m.slowest = between(1, 1.1);
             if (p % 4 == 1) m.call = 1; // calls are all that counts
+            for (int i = 0; i < m.n_levels && p % 5 == 2; i++)
+                m.level[i].latency *= 100; // long links
             s.shape.bf16 = (p + k) % 4 > 1;
             if ((p + k) % 2) s.shape.kernels = kernels_cuda_sizes(s.shape.bf16);
             Bounds b = {.s = &s, .m = &m};

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/layout.h"
+#include "parallel/mesh/layout.h"
 #include "tests/test.h"
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
@@ -60,15 +60,16 @@ void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
     out->dist = *d;
     out->n = 0;
     for (int r = 0; r < m->p; r++) {
-        take_block(&out->rank[r], w, 0, mesh_block_of(m, d->cut[0], r), mesh_blocks(m, d->cut[0]));
-        take_block(&out->rank[r], &out->rank[r], 1, mesh_block_of(m, d->cut[1], r),
-                   mesh_blocks(m, d->cut[1]));
+        take_block(&out->rank[r], w, 0, mesh_block_of(m, d->shard[0], r),
+                   mesh_blocks(m, d->shard[0]));
+        take_block(&out->rank[r], &out->rank[r], 1, mesh_block_of(m, d->shard[1], r),
+                   mesh_blocks(m, d->shard[1]));
     }
 }
 
 void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
     Err e;
-    if (!dist_product(&y->dist, name, &a->dist, &b->dist, &e)) die("%s", e.text);
+    if (!dist_matmul(&y->dist, name, &a->dist, &b->dist, &e)) die("%s", e.text);
     y->n = 0;
     for (int r = 0; r < m->p; r++) whole_product(&y->rank[r], &a->rank[r], &b->rank[r]);
 }
@@ -122,13 +123,13 @@ void cut_change(Cut *c, const Mesh *m, const Change *ch) {
     memcpy(c->rank, next, (size_t)m->p * sizeof *next);
     if (ch->kind == CHANGE_GATHER) {
         c->n += (n - 1) * whole;
-        c->dist.cut[ch->dim].n--;
+        c->dist.shard[ch->dim].n--;
     } else {
         c->n += ch->kind == CHANGE_REDUCE    ? 2 * (n - 1) * whole / n
                 : ch->kind == CHANGE_SCATTER ? (n - 1) * whole / n
                                              : 0;
-        forget(&c->dist.owed, ch->axis);
-        if (ch->dim >= 0) c->dist.cut[ch->dim] = axes_join(c->dist.cut[ch->dim], one);
+        forget(&c->dist.partial, ch->axis);
+        if (ch->dim >= 0) c->dist.shard[ch->dim] = axes_join(c->dist.shard[ch->dim], one);
     }
 }
 
@@ -199,7 +200,7 @@ static bool layer_is_right(const Mesh *m, const LinearDist *d, bool head) {
     whole_product(&Y, &X, &W), whole_product(&DX, &DY, &Wt);
     whole_product(&DW, head ? &DYt : &Xt, head ? &X : &DY);
     Dist whole_dy = d->y;
-    whole_dy.owed = axes_none();
+    whole_dy.partial = axes_none();
 
     cut_whole(&x, m, &d->x_stored, &X), cut_bring(&x, m, &d->x);
     cut_whole(&w, m, &d->w_stored, head ? &Wt : &W), cut_bring(&w, m, &d->w);

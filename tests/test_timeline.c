@@ -7,12 +7,12 @@
 #include "base/rng.h"
 #include "tests/test.h"
 
-/* Two ranks, two steps of 8 and 6 ms; the plan foretold 5. */
+/* Two ranks, two steps of 8 and 6 ms; the plan predicted 5. */
 static const char small[] =
     "{\"traceEvents\":["
     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"args\":{\"name\":\"rank 0 on here\"}},"
     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"rank 1 on there\"}},"
-    "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":2,\"args\":{\"name\":\"foretold\"}},"
+    "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":2,\"args\":{\"name\":\"predicted\"}},"
     "{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"serial\",\"pid\":0,\"tid\":0,\"ts\":0,\"dur\":8000,"
     "\"args\":{\"step\":4}},"
     "{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"serial\",\"pid\":1,\"tid\":0,\"ts\":1000,\"dur\":"
@@ -56,10 +56,10 @@ static const char drawn[] =
     "               ░░░░░░░░░░░░░░░░░░░░█████\n"
     "rank 1    ██████████████████████████████\n"
     "               ░░░░░░░░░░\n"
-    "foretold  █████████████████████████\n"
+    "predicted █████████████████████████\n"
     "            ░░░░░░░░░░░░░░░░░░░░░░░\n"
     "\n"
-    "█ computes   █ below it: exposed, held up by others   ░ hidden: under way meanwhile\n";
+    "█ computes   █ below it: exposed, blocked on others   ░ hidden: under way meanwhile\n";
 
 static bool parse(Timeline *t, const char *text, Err *e) {
     return timeline_parse(t, text, strlen(text), e);
@@ -83,7 +83,7 @@ TEST(timeline_draws_every_rank_in_the_terminal) {
     Timeline t;
     Err e;
     CHECK(parse(&t, small, &e));
-    CHECK(t.step[0].n == 2 && t.step[1].n == 3 && t.step[1].row[2].foretold);
+    CHECK(t.step[0].n == 2 && t.step[1].n == 3 && t.step[1].row[2].predicted);
     CHECK(t.step[0].ms == 8 && t.step[1].ms == 6 && timeline_axis(&t, -1) == 8);
     CHECK(timeline_axis(&t, TIMELINE_OVERLAP) == 6 && t.n_layers == 1);
     char *text = draw(&t, -1, 50, false);
@@ -107,7 +107,7 @@ TEST(timeline_svg_is_whole_escaped_and_has_all_rows) {
         CHECK(strncmp(svg, "<svg ", 5) == 0 && test_balanced(svg));
         CHECK(strstr(svg, "d2 &amp; &lt;x&gt;") && !strstr(svg, "<x>"));
         CHECK(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">qkv<"));
-        CHECK(!strstr(svg, ">foretold<") == (only == TIMELINE_SERIAL));
+        CHECK(!strstr(svg, ">predicted<") == (only == TIMELINE_SERIAL));
         CHECK(!strstr(svg, "25.0 % sooner") == (only == TIMELINE_SERIAL));
         mem_free(svg);
     }
@@ -206,18 +206,18 @@ TEST(timeline_draws_what_train_gpt_traced) {
                      train) == 0);
     CHECK(strstr(text, "trace: step 4 waits where it starts") &&
           strstr(text, "step 5 is --overlap"));
-    CHECK(!strstr(text, "nothing was foretold"));
+    CHECK(!strstr(text, "no prediction"));
     CHECK(test_shell(
               dir, text, sizeof text,
               "$BUILD/timeline trace.json --width 70 --svg picture.svg && cat picture.svg") == 0);
-    CHECK(strstr(text, "</svg>") && strstr(text, ">rank 3<") && strstr(text, ">foretold<"));
+    CHECK(strstr(text, "</svg>") && strstr(text, ">rank 3<") && strstr(text, ">predicted<"));
     CHECK(test_shell(dir, text, sizeof text, "$BUILD/timeline trace.json --width 70") == 0);
-    CHECK(strstr(text, "\nrank 0 ") && strstr(text, "\nrank 3 ") && strstr(text, "\nforetold"));
-    CHECK(strstr(text, "held up by ") && strstr(text, "\n  all "));
+    CHECK(strstr(text, "\nrank 0 ") && strstr(text, "\nrank 3 ") && strstr(text, "\npredicted"));
+    CHECK(strstr(text, "blocked on ") && strstr(text, "\n  all "));
     // of two steps both, of one none
     CHECK(test_shell(dir, text, sizeof text, "%s --steps 2 --layout x2.y2 --trace two.json",
                      train) == 0);
-    CHECK(strstr(text, "trace: step 1 waits") && strstr(text, "nothing was foretold"));
+    CHECK(strstr(text, "trace: step 1 waits") && strstr(text, "no prediction"));
     CHECK(test_shell(dir, text, sizeof text, "%s --steps 1 --layout x2.y2 --trace one.json",
                      train) == 0);
     CHECK(strstr(text, "needs 2 steps"));

@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/coll_backend.h"
-#include "parallel/coll_call.h"
-#include "parallel/price.h"
-#include "parallel/ranks.h"
-#include "parallel/trace.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/coll_call.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/price.h"
+#include "parallel/plan/trace.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -41,7 +41,7 @@ static int watch_calls(World *w, void *ctx) {
     world_count_reset(w);
     for (int i = 0; i < CALLS; i++) {
         Ticket t[2];
-        world_set_blocking(w, i >= CALLS / 2);
+        world_set_wait_at_start(w, i >= CALLS / 2);
         for (int k = 0; k < 2; k++) {
             CollCall call = {.op = COLL_ALL_REDUCE,
                              .rows = 1,
@@ -213,8 +213,8 @@ static const char *wrong_spans(const Traced *all, int rank) {
         // the same readings of the clock, added in another order
         if (fabs(held_up[i] - all->held_up[rank][i]) > 1e-9)
             return "not held up as the counters say";
-        if (kernels[i] != all->works[rank]) return "other kernels than were foretold";
-        if (collectives[i] != all->sends[rank]) return "other collectives than were foretold";
+        if (kernels[i] != all->works[rank]) return "other kernels than were predicted";
+        if (collectives[i] != all->sends[rank]) return "other collectives than were predicted";
     }
     return t->lost ? "there was no room" : NULL;
 }
@@ -290,11 +290,23 @@ TEST(trace_table_knows_the_layer_of_every_collective_and_adds_up) {
     }
 }
 
+TEST(trace_table_of_one_rank_has_no_rows_of_zeros) {
+    char text[512] = "";
+    TraceTable t = {.n = 1, .row = {{.name = "all"}}, .kernels = {1e-3, 1e-3}};
+    FILE *f = fmemopen(text, sizeof text, "w");
+    CHECK(f);
+    trace_print(f, &t, false);
+    fclose(f);
+    CHECK_STR(text, "no collective sends a byte: nothing is waited for\n"
+                    "kernels take 1.000 ms, beside communication 1.000\n");
+}
+
 TEST(trace_efficiency_is_1_when_all_is_hidden_and_negative_when_it_got_worse) {
     CHECK(trace_efficiency(&(TraceLayer){.serial = 2, .exposed = 0}) == 1);
     CHECK(trace_efficiency(&(TraceLayer){.serial = 2, .exposed = 0.5}) == 0.75);
     CHECK(trace_efficiency(&(TraceLayer){.serial = 2, .exposed = 3}) == -0.5);
     CHECK(isnan(trace_efficiency(&(TraceLayer){.serial = 0, .exposed = 1})));
+    CHECK(isnan(trace_efficiency(&(TraceLayer){.serial = 3e-6, .exposed = 42e-6}))); // was -13
     // 3 of 4 s are hidden, and kernels lose 2 of them
     CHECK_NEAR(trace_charged(&(TraceTable){
                    .n = 1, .row = {{.serial = 4, .exposed = 1}}, .kernels = {10, 12}}),

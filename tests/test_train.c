@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/debug.h"
+#include "base/team.h"
 #include "data/io.h"
 
 enum { VOCAB = 61, N_TOKENS = 6000, N_EXAMPLES = 20 };
@@ -138,6 +139,19 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
 }
 
 /* Keys and values are cut like the heads: the sample that a rank of four needs room for is smaller. */
+TEST(train_says_that_bf16_is_slower_without_its_units) {
+    const char *dir = test_tmpdir(), *line = "no bf16 units: --dtype bf16 rounds";
+    char text[8192];
+    CHECK(write_tokens(dir));
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        CHECK(test_shell(dir, text, sizeof text,
+                         "$BUILD/train_gpt --kernels portable --train train.bin --model "
+                         "layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 1 --dtype %s",
+                         bf16 ? "bf16" : "fp32") == 0);
+        CHECK((strstr(text, line) != NULL) == bf16);
+    }
+}
+
 TEST(train_on_ranks_counts_the_memory_of_its_samples) {
     double mib[2];
     for (int i = 0; i < 2; i++) {
@@ -175,4 +189,21 @@ TEST(train_refuses_what_does_not_fit_in_memory) {
     CHECK(status == 1);
     CHECK(strstr(text, "--micro ") && strstr(text, "--recompute full") &&
           strstr(text, "nothing was allocated"));
+}
+
+/* Threads are tied to cores: what one thread may use then is not what the machine has. */
+TEST(train_records_the_cores_whatever_the_threads) {
+    static const char *const options[] = {"--threads 1", "--threads 2", "--threads 3", "--ranks 2"};
+    const char *dir = test_tmpdir();
+    char text[4096];
+    CHECK(write_tokens(dir));
+    for (int i = 0; i < 4; i++) {
+        CHECK(
+            test_shell(dir, text, sizeof text,
+                       "$BUILD/train_gpt --train train.bin --model "
+                       "layers=1,heads=2,channels=8,seq=8,vocab=61 --micro 1 --batch 16 --steps 1 "
+                       "--layout dp %s --json run%d.json && grep -o '\"cores\":[0-9]*' run%d.json",
+                       options[i], i, i) == 0);
+        CHECK_NEAR(number_after(text, "\"cores\":"), team_cores(), 0);
+    }
 }

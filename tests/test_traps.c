@@ -17,7 +17,7 @@
  *   gathers over all ranks instead of along an axis        trap_blocks_talk_along_one_axis_at_a_time
  *   head: sums of the size of the logits                   trap_no_bytes_of_activations_depend_on_the_vocabulary
  *   costs of K x N taken for N x K; broadcasts priced as   count_of_a_block_is_the_closed_formula,
- *     if they were not pipelined                             count_foretells_every_preset_to_the_byte
+ *     if they were not pipelined                             count_predicts_every_preset_to_the_byte
  *   only squares and cubes; sizes that must divide         mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
  */
 #include "tests/test.h"
@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "base/die.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 
 /* --- what is trained --------------------------------------------------------------------------- */

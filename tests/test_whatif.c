@@ -1,5 +1,5 @@
 /* parallel/whatif: what must hold of the best layout when one number varies; data/bands: the picture of it. */
-#include "parallel/whatif.h"
+#include "parallel/plan/whatif.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -108,6 +108,14 @@ TEST(whatif_values_double_or_are_as_many_as_asked) {
     for (int i = 0; i < w.n; i++) CHECK(fmod(w.value[i], 128) == 0);
     CHECK(w.n == 24 && w.value[0] == 1024 && w.value[23] == 3968);
     CHECK(whatif_vary(&w, "layers=7..7", 0, &e) && w.n == 1);
+}
+
+TEST(whatif_says_that_the_name_of_a_level_is_its_rate) {
+    WhatIf w = {0};
+    Err e;
+    CHECK(machine_open(&w.machine, "cpu:4", &e));
+    CHECK(!whatif_vary(&w, "network.rate=1..10Gb/s", 3, &e));
+    CHECK_STR(e.text, "unknown number \"network.rate\": network alone is its rate");
 }
 
 TEST(whatif_a_value_changes_what_it_names) {

@@ -1,10 +1,10 @@
 /* Works as numbers, and done for the clock. */
-#include "parallel/work.h"
+#include "parallel/plan/work.h"
 
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/price_kernels.h"
+#include "parallel/plan/price_kernels.h"
 #include "tests/test.h"
 
 static Work work_of(WorkKind kind, int64_t rows, int64_t a, int64_t b, int64_t c, int64_t d) {

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/die.h"
-#include "parallel/block.h"
+#include "parallel/step/block.h"
 
 enum { F32 = 4, F64 = 8 };
 
@@ -72,7 +72,7 @@ typedef struct Sizes {
 
 static Sizes sizes(const Walk *k, LinearKind kind) {
     const Widths *w = &k->w;
-    int64_t n = mesh_blocks(k->m, grid_middle(k->s->grid));
+    int64_t n = mesh_blocks(k->m, grid_hidden_axes(k->s->grid));
     int64_t V = w->V * mesh_blocks(k->m, axes_of("x.y"));
     Sizes s = {.T = k->T * mesh_blocks(k->m, axes_of("d.z"))};
     switch (kind) {
@@ -105,7 +105,7 @@ static void path(Walk *k, const char *what, const Dist *from, const Dist *to, in
     Err e;
     int n = dist_path(from, to, change, &e);
     if (n < 0) die("%s: %s", what, e.text);
-    int64_t here = local(k, from->cut[0], rows) * local(k, from->cut[1], cols);
+    int64_t here = local(k, from->shard[0], rows) * local(k, from->shard[1], cols);
     for (int i = 0; i < n; i++) {
         Axes one = {1, {(uint8_t)change[i].axis}};
         int size = mesh_blocks(k->m, one);
@@ -120,9 +120,9 @@ static int64_t weight_block(const Walk *k, LinearKind kind) {
     Sizes s = sizes(k, kind);
     LinearDist d = layout_linear(k->l, kind);
     int64_t parts = mesh_blocks(k->m, layout_store(k->l, STORE_MOMENTS)),
-            X = mesh_blocks(k->m, d.w_stored.cut[0]), rows = kind == LINEAR_HEAD ? s.N : s.K,
+            X = mesh_blocks(k->m, d.w_stored.shard[0]), rows = kind == LINEAR_HEAD ? s.N : s.K,
             cols = kind == LINEAR_HEAD ? s.K : s.N;
-    int64_t n = (rows + X - 1) / X * local(k, d.w_stored.cut[1], cols);
+    int64_t n = (rows + X - 1) / X * local(k, d.w_stored.shard[1], cols);
     return (n + parts - 1) / parts * parts;
 }
 
@@ -197,7 +197,7 @@ static void backward(Walk *k, LinearKind kind) {
     LinearDist d = layout_linear(k->l, kind);
     Sizes s = sizes(k, kind);
     Dist dy = d.y;
-    dy.owed = axes_none();
+    dy.partial = axes_none();
     path(k, names[kind][NAME_DY], &d.y_stored, &dy, s.T, s.N);
     weight(k, kind, names[kind][NAME_W]);
     path(k, names[kind][NAME_DX], &d.dx, &d.x_stored, s.T, s.K);
@@ -313,7 +313,7 @@ static int64_t kv_elements(const Tensor *t, int64_t queries) {
 /* Neighbouring blocks of heads that hold copies of a key head add its gradients. */
 static void copied_heads(Walk *k, const TensorTable *t) {
     const Config *c = &k->s->config;
-    Axes middle = grid_middle(k->s->grid);
+    Axes middle = grid_hidden_axes(k->s->grid);
     int n = mesh_blocks(k->m, middle), own = mesh_block(k->m, middle);
     int copies = (int)head_blocks(c, n, k->l->heads).copies, first = own / copies * copies;
     if (copies == 1) return;
@@ -357,7 +357,7 @@ static void vectors(Walk *k, const TensorTable *t) {
         int64_t n = 0;
         Axes axes = axes_of(owed[a]);
         for (int i = 0; i < t->n; i++)
-            if (!shard_stored(t, i) && axes_equal(shard_owed(t, i, k->l), axes))
+            if (!shard_stored(t, i) && axes_equal(shard_partial_axes(t, i, k->l), axes))
                 n += gradient(&t->t[i]);
         if (n)
             call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_summed(k->s->grid, axes), n, F32);
@@ -381,7 +381,7 @@ void theory_update(Theory *c, const ModelShape *s) {
     copied_heads(&k, &t);
     matrices(&k, &t);
     vectors(&k, &t);
-    if (s->grid->apart) {
+    if (s->grid->local_steps) {
         call(&k, "gradient norm", COLL_ALL_REDUCE, axes_of("z.x.y"), 1, F64);
         call(&k, "mean of replicas", COLL_ALL_REDUCE, axes_of("d"), 1, F64);
     } else

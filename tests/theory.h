@@ -1,12 +1,12 @@
 /* theory -- every collective of a training step, from the distributions alone: layout_linear says what is where, dist_path which
  * collectives lie between, ring volumes how many bytes. Nothing of the step's code is run, so that tests can hold
- * against it what the step is recorded to do (parallel/price.h) and what a run counts.
+ * against it what the step is recorded to do (parallel/plan/price.h) and what a run counts.
  */
 #ifndef TESTS_THEORY_H
 #define TESTS_THEORY_H
 
-#include "parallel/coll.h"
-#include "parallel/model.h"
+#include "parallel/comm/coll.h"
+#include "parallel/step/model.h"
 
 enum { COUNT_ROWS_OF_THEORY = 128 };
 

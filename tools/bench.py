@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time whole training steps of train_gpt beside those of other programs: bench/results/train_cpu.json.
+"""Time whole training steps of train_gpt beside those of other programs: bench/results/train_cpu_SET.json.
 
     python3 tools/bench.py                                     train_gpt alone
     python3 tools/bench.py --python /path/to/python            and PyTorch, if that Python has torch
@@ -7,6 +7,8 @@
                                                                llm.c's train_gpt2 does, here for d12 at batch B x T; B and T
                                                                are constants of its source: build one for each T
     python3 tools/bench.py --rows t256,small --repeat 5        some rows only, more often
+    python3 tools/bench.py --kernels avx2                      with another instruction set than the best one, to which
+                                                               PyTorch and its libraries are held as well
 
 Every measurement is one process: warm-up steps, then timed steps, of which the median counts. The contestants of a
 row take turns, --repeat times; a result is the median over its processes. While a process runs, the CPU time that all
@@ -31,6 +33,8 @@ import sys
 import tempfile
 import time
 
+import bench_page
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(HERE)
 D12 = dict(layers=12, heads=12, channels=768, vocab=50257)
@@ -46,6 +50,13 @@ ROWS = [
 TUNED = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
          "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 30)}
 BUSY_LIMIT = 0.04
+# What holds PyTorch, oneDNN and MKL to an instruction set.
+HELD = {"avx2": ("avx2", "AVX2", "AVX2"), "avx512": ("avx512", "AVX512_CORE", "AVX512")}
+
+
+def held_to(kernels):
+    names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+    return dict(zip(names, HELD.get(kernels, ())))
 
 
 def positions(model, seq):
@@ -118,11 +129,11 @@ class Contestant:
         return r
 
 
-def ours(tmp, row, dtype, threads, steps, binary):
+def ours(tmp, row, dtype, threads, steps, args):
     name, model, B, T, _ = row
     out = os.path.join(tmp, f"{name}.{dtype}.{threads}.json")
     spec = ",".join(f"{k}={v}" for k, v in model.items()) + f",seq={positions(model, T)}"
-    command = [binary, "--train", os.path.join(tmp, f"{model['vocab']}.bin"), "--model", spec, "--micro", str(B),
+    command = [args.binary, "--kernels", args.kernels, "--train", os.path.join(tmp, f"{model['vocab']}.bin"), "--model", spec, "--micro", str(B),
                "--seq", str(T), "--steps", str(steps + 2), "--dtype", dtype, "--threads", str(threads), "--json", out]
 
     def parse(_):
@@ -130,7 +141,8 @@ def ours(tmp, row, dtype, threads, steps, binary):
         head = lines[0]["run"]
         os.remove(out)
         return ([x["ms"] for x in lines if "step" in x and "ms" in x][2:],
-                {"peak_gflops": head["peak_flops"] / 1e9, "flops_per_token": head["flops_per_token"]})
+                {"peak_gflops": head["peak_flops"] / 1e9, "flops_per_token": head["flops_per_token"],
+                 "kernels": head["kernels"]})
     return Contestant("train_gpt" if threads == 2 else "1 thread", dtype, command, {}, parse,
                       {"threads": threads, "command": shlex.join(command).replace(tmp, "TMP").replace(TOP + os.sep, "")})
 
@@ -207,14 +219,14 @@ def mkl_key(tmp):
 def bench_row(args, tmp, row, tuned, peak):
     name, model, B, T, steps = row
     print(f"{name}: {model}, B={B} T={T}", file=sys.stderr)
-    contestants = [ours(tmp, row, d, 2, steps, args.binary) for d in args.dtypes]
+    contestants = [ours(tmp, row, d, 2, steps, args) for d in args.dtypes]
     if name == "t256":
-        contestants += [ours(tmp, row, d, 1, max(2, steps // 2), args.binary) for d in args.dtypes]
+        contestants += [ours(tmp, row, d, 1, max(2, steps // 2), args) for d in args.dtypes]
     if args.python:
         for d in args.dtypes:
-            contestants.append(better_mode(args, row, d, tuned, "torch tuned", args.mode))
+            contestants.append(better_mode(args, row, d, dict(tuned, **held_to(args.kernels)), "torch tuned", args.mode))
             if not args.no_installed:
-                contestants.append(better_mode(args, row, d, {}, "torch", args.mode))
+                contestants.append(better_mode(args, row, d, held_to(args.kernels), "torch", args.mode))
     if args.llmc and model is D12:
         contestants.append(llmc_peer(args, row))
     for turn in range(args.repeat):
@@ -234,6 +246,7 @@ def bench_row(args, tmp, row, tuned, peak):
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", default=os.path.join(TOP, "build", "train_gpt"))
+    p.add_argument("--kernels", default="auto", help="instruction set, as of train_gpt")
     p.add_argument("--python", default="", help="Python with torch (default: no PyTorch)")
     p.add_argument("--llmc", default="", help="command with {B} and {T}")
     p.add_argument("--rows", default=",".join(r[0] for r in ROWS))
@@ -243,7 +256,7 @@ def options():
     p.add_argument("--mode", choices=["eager", "compile"], help="of PyTorch (default: try both, keep the better)")
     p.add_argument("--no-installed", action="store_true", help="only tuned PyTorch")
     p.add_argument("--prefix", default="", help="words before every command, e.g. 'taskset -c 0,1'")
-    p.add_argument("--out", default=os.path.join(TOP, "bench", "results", "train_cpu.json"))
+    p.add_argument("--out", help="default: bench/results/train_cpu_SET.json")
     a = p.parse_args()
     known, rows = {r[0] for r in ROWS}, a.rows.split(",")
     if set(rows) - known:
@@ -264,7 +277,7 @@ def merged(path, record):
     if os.path.exists(path):
         with open(path) as f:
             old = json.load(f)
-        if old["machine"] == record["machine"]:
+        if (old["machine"], old.get("kernels")) == (record["machine"], record["kernels"]):
             rows = {r["row"]: r for r in old["rows"]}
     for r in record["rows"]:
         r.update(command=record["command"], date=record["date"], commit=record["commit"], repeat=record["repeat"])
@@ -290,9 +303,11 @@ def main():
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": first_line(["git", "describe", "--always", "--dirty"]),
         "command": "python3 tools/bench.py " + " ".join(
-            ["--rows", ",".join(r[0] for r in args.rows), "--repeat", str(args.repeat)]
+            ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat", str(args.repeat),
+             "--dtypes", ",".join(args.dtypes)]
             + (["--mode", args.mode] if args.mode else []) + (["--python", "PYTHON"] if args.python else [])
             + (["--llmc", "COMMAND"] if args.llmc else [])),
+        "kernels": rows[0][1][0].runs[0]["kernels"],
         "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]), "python": platform.python_version()},
         "repeat": args.repeat,
         "peak_gflops": peak,
@@ -305,6 +320,7 @@ def main():
             if r["runs"][0].get("torch"):
                 record["versions"]["torch"] = r["runs"][0]["torch"]
         record["rows"].append(head)
+    args.out = args.out or os.path.join(TOP, "bench", "results", f"train_cpu_{record['kernels']}.json")
     record["rows"] = merged(args.out, record)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     with open(args.out, "w") as f:

@@ -23,7 +23,7 @@ static struct {
 } o;
 static const Opt options[] = {
     {"set", OPT_STR, &o.set, "auto", 0, 0, "NAME",
-     "instruction set: avx512_bf16, avx512, avx2, portable"},
+     "instruction set: avx512_amx, avx512_bf16, avx512, avx2, portable"},
     {"threads", OPT_INT, &o.threads, "0", 0, 1024, "N", "threads (0: one, and then two)"},
     {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N", "turns per row; the median is shown"},
     {"s", OPT_INT, &o.S, "0", 0, 1e6, "N", "one length of sequences only"},
@@ -126,7 +126,7 @@ int main(int argc, char **argv) {
         b.team = team_create((int)n);
         for (int bf16 = 0; bf16 < 2; bf16++) {
             if (!(bf16 ? o.bf16 : o.fp32)) continue;
-            double peak = b.k->peak(b.team, bf16);
+            double peak = (double)n * b.k->peak(b.team, bf16).core;
             printf("%s  %d  peak of the units %.0f GFLOP/s\n", bf16 ? "bf16" : "fp32", (int)n,
                    peak * 1e-9);
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

@@ -5,18 +5,18 @@
  *
  *     bytes   of the whole: all_gather's dst, reduce_scatter's src, else the buffer
  *     algbw   bytes / time
- *     busbw   algbw x (p-1)/p, for all_reduce x 2(p-1)/p, for broadcast, reduce and shift x 1: what the links
- *             of a ring carry, as nccl-tests count it
- *     copy    the time that the same ranks, all at once and with the same teams, need to memcpy as many
- *             bytes as the op has to bring into each rank's dst: what it receives from others, and out of
- *             place its own block (all_gather) or buffer (root of broadcast). From a pool of
- *             the rank's own to another of its own. A sum also reads its own addends: it does more than
- *             this copy. A rank that gets nothing copies nothing.
+ *     busbw   algbw x (p-1)/p, for all_reduce x 2(p-1)/p, for broadcast, reduce and shift x 1: what
+ *             the links of a ring carry, as nccl-tests count it
+ *     copy    the time that the same ranks, all at once and with the same teams, need to memcpy as
+ *             many bytes as the op has to bring into each rank's dst: what it receives from others,
+ *             and out of place its own block (all_gather) or buffer (root of broadcast). From a
+ *             pool of the rank's own to another of its own. A sum also reads its own addends: it
+ *             does more than this copy. A rank that gets nothing copies nothing.
  *     of copy the median of copy's time / op's time
  *
  * A repetition is a loop of several calls between two barriers and takes as long as its slowest
- * rank; op and copy take turns; medians are printed. Calls walk through a pool of --pool MiB for each
- * of src and dst on every rank: large pools measure memory, small ones caches.
+ * rank; op and copy take turns; medians are printed. Calls walk through a pool of --pool MiB for
+ * each of src and dst on every rank: large pools measure memory, small ones caches.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@
 #include "base/arena.h"
 #include "base/die.h"
 #include "base/opt.h"
-#include "parallel/coll_backend.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
 
 enum { MAX_REPS = 1001 };
 
@@ -137,7 +137,7 @@ static void measure(Bench *b, const Row *r, Team *team) {
     if (r->call.op < COLL_BROADCAST) bus = (double)(p - 1) / p;
     if (r->call.op == COLL_ALL_REDUCE) bus *= 2;
     if (world_rank(b->w) == 0)
-        printf("  %-14s %11lld %11.1f %8.2f %8.2f %11.1f %7.0f%%\n", coll_op_word(r->call.op),
+        printf("  %-14s %11lld %11.1f %8.2f %8.2f %11.1f %7.0f%%\n", coll_op_name(r->call.op),
                (long long)r->whole, s * 1e6, alg, alg * bus, median(copy, reps) * 1e6,
                100 * median(share, reps));
 }
@@ -165,7 +165,7 @@ static int bench(World *w, void *ctx) {
             "copy us", "of copy");
     for (int op = 0; op < (world_size(w) > 1 ? N_COLL_OPS : COLL_SHIFT); op++)
         for (int64_t n = o.from; n <= o.to; n *= 4)
-            if (strstr(coll_op_word((CollOp)op), o.only)) {
+            if (strstr(coll_op_name((CollOp)op), o.only)) {
                 Row r = row_of(&b, (CollOp)op, n);
                 measure(&b, &r, team);
             }

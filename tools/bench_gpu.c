@@ -1,11 +1,14 @@
 /* bench_gpu -- the kernels of a GPU beside what it can do, at the sizes of GPT-2:
  *
  *     layers that are bound by memory    as share of the rate of a copy, measured in the same run
- *     attention                          TFLOP/s of the causal half, forward and backward, by products of warpgroups and of warps
- *     products                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt, with the same epilogue
+ *     attention                          TFLOP/s of the causal half, forward and backward, by
+ *                                        products of warpgroups and of warps
+ *     products                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt,
+ *                                        with the same epilogue
  *
- * Numbers are random, sets of operands larger than the cache take turns, times are medians by events of the device. Prints
- * tables, and a line of JSON for each row into --json. tools/bench_gpu.py runs it with everything else.
+ * Numbers are random, sets of operands larger than the cache take turns, times are medians by
+ * events of the device. Prints tables, and a line of JSON for each row into --json.
+ * tools/bench_gpu.py runs it with everything else.
  */
 #include "tools/bench_gpu.h"
 

@@ -7,7 +7,7 @@
     python3 tools/bench_gpu.py --no-build             with programs that were built before (build/cuda, or in --programs FOLDER)
     python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated GPU of the tests: no time that
                                                       it shows means anything, every path is the real one
-    python3 tools/bench_gpu.py --page README.md       measures nothing: puts the table of --out into a page
+    python3 tools/bench_gpu.py --page docs/gpu.md       measures nothing: puts the table of --out into a page
 
 A stage has so many seconds at least, and what those before it left; one that fails or runs out of time is written down as
 such, and the others go on. What a stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...);

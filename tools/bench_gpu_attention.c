@@ -1,4 +1,5 @@
-/* Attention in TFLOP/s of the causal half: 2 S S D for each head and sequence forward, 5 S S D backward, as others count them. */
+/* Attention in TFLOP/s of the causal half: 2 S S D for each head and sequence forward, 5 S S D
+ * backward, as others count them. */
 #include <stdio.h>
 #include <stdlib.h>
 

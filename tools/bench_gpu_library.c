@@ -1,4 +1,5 @@
-/* cuBLASLt as a peer: of up to 16 algorithms that it proposes for a product the one that is fastest here. */
+/* cuBLASLt as a peer: of up to 16 algorithms that it proposes for a product the one that is fastest
+ * here. */
 #include <string.h>
 
 #include "base/die.h"
@@ -53,7 +54,8 @@ static LtLayout layout(const GpuLibrary *l, int64_t r, int64_t c, int64_t row, i
     return made;
 }
 
-/* The library's own for all that p ends with; 0: it has none. Its GELU' takes neither bias nor addend. */
+/* The library's own for all that p ends with; 0: it has none. Its GELU' takes neither bias nor
+ * addend. */
 static uint32_t epilogue_of(const Product *p) {
     switch (p->epilogue) {
     case EPI_NONE:

@@ -1,5 +1,5 @@
-/* Layers that are bound by memory, in bf16 words at T tokens of C channels: bytes by the formula that is printed, every input
- * read once, every output written once. */
+/* Layers that are bound by memory, in bf16 words at T tokens of C channels: bytes by the formula
+ * that is printed, every input read once, every output written once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 enum { BUFFERS = 5, MOST_SETS = 8, RANKS = 2, HEAD = 64 };
 
-/* A layer: what it moves, in letters and as a number; its buffers; how it is called. n: elements of one that has no rows. */
+/* A layer: what it moves, in letters and as a number; its buffers; how it is called. n: elements of
+ * one that has no rows. */
 typedef struct Row {
     const char *name, *formula;
     double bytes;

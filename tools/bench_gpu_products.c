@@ -1,10 +1,11 @@
-/* The products of a step, with the epilogues that the step gives them: as this program does them, by the library's first
- * choice and after product_prepare, beside the fastest of 16 algorithms of cuBLASLt. */
+/* The products of a step, with the epilogues that the step gives them: as this program does them,
+ * by the library's first choice and after product_prepare, beside the fastest of 16 algorithms of
+ * cuBLASLt. */
 #include <stdio.h>
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/products.h"
-#include "parallel/block.h"
+#include "parallel/step/block.h"
 #include "tools/bench_gpu.h"
 
 enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128 };

@@ -3,11 +3,11 @@
 bench/results/overlap.json.
 
     python3 tools/bench_hidden.py [--only TEXT] [--rounds N] [--out bench/results/overlap.json]    some of it; the rest stays in the file
-    python3 tools/bench_hidden.py --page README.md    puts the table of that file between the page's lines
+    python3 tools/bench_hidden.py --page docs/overlap.md    puts the table of that file between the page's lines
                                                       <!-- hidden:begin --> and <!-- hidden:end -->
 
 Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. Ranks go before other processes of the machine. Two hosts of one rank train one model on x2 with
-links of several rates, under the schedule that the search foretells to be the best there. Steps alternate, a few as the schedule has
+links of several rates, under the schedule that the search predicts to be the best there. Steps alternate, a few as the schedule has
 them, a few in which every collective is waited for where it starts; medians count:
 
     compute        of the latter: without what holds it up and without the update
@@ -66,7 +66,7 @@ def point(rate, rounds):
     rest = {k: r[k + "ms"] - r[k + "tensor_ms"] - r[k + "other_ms"] for k in ("", "serial_")}
     compute = rest["serial_"] - r["serial_update_ms"]
     return {"rate": rate, "overlap": r["overlap"], "ms": r["ms"], "serial_ms": r["serial_ms"], "compute_ms": round(compute, 1),
-            "communication_ms": r["serial_tensor_ms"], "exposed_ms": r["tensor_ms"], "foretold_ms": best["predicted_ms"],
+            "communication_ms": r["serial_tensor_ms"], "exposed_ms": r["tensor_ms"], "predicted_ms": best["predicted_ms"],
             "ratio": round(compute / r["serial_tensor_ms"], 2), "hidden": round(1 - r["tensor_ms"] / r["serial_tensor_ms"], 3),
             "slower": round(rest[""] / rest["serial_"] - 1, 3), "gained": round((r["serial_ms"] - r["ms"]) / r["serial_tensor_ms"], 3)}
 

@@ -1,30 +1,37 @@
-/* bench_layouts -- trains a model on every layout of its ranks, in turns: what is the fastest really?
+/* bench_layouts -- trains a model on every layout of its ranks, in turns: what is the fastest
+ * really?
  *
- *     bench_layouts --ranks 4 --model d6                            ranks as threads
- *     mpirun -n 8 bench_layouts --model d6 --recompute all          ranks as processes
- *     bench_layouts --ranks 4 --layouts d4,x2.y2+sp,fsdp            these alone
- *     bench_layouts --ranks 4 --layouts megatron@none@full,x4@bulk+halves     LAYOUT@OVERLAP@RECOMPUTE[@MICRO]
- *     bench_layouts --ranks 4 --overlap all                         each under all that may hide its collectives
- *     bench_layouts --ranks 4 --foretell --best 3                   all, and beside them what a search would choose
+ *     bench_layouts --ranks 4 --model d6                     ranks as threads
+ *     mpirun -n 8 bench_layouts --model d6 --recompute all   ranks as processes
+ *     bench_layouts --ranks 4 --layouts d4,x2.y2+sp,fsdp     these alone
+ *     bench_layouts --ranks 4 --overlap all                  each with every useful overlap
+ *     bench_layouts --ranks 4 --predict --best 3            all, and what a search would choose
+ *     bench_layouts --ranks 4 --layouts megatron@none@full,x4@bulk+halves
+ *                                                            LAYOUT@OVERLAP@RECOMPUTE[@MICRO]
  *
- * One job measures them all: layouts of separate jobs would see other minutes of a shared machine. It goes round
- * several times, so that what drifts meets all of them. The step is the trainer's (train_gpt.c); tokens are random.
- * Lines of JSON on standard output, the run first, then one for each layout; progress on standard error.
+ * One job measures them all: layouts of separate jobs would see other minutes of a shared machine.
+ * It goes round several times, so that what drifts meets all of them. The step is the trainer's
+ * (train_gpt.c); tokens are random. Lines of JSON on standard output, the run first, then one for
+ * each layout; progress on standard error.
  *
- *     ms           median of --steps steps in each of --rounds rounds, on rank 0; one more to warm up each time
+ *     ms           median of --steps steps in each of --rounds rounds, on rank 0; one more to warm
+ *                  up each time
  *     error_ms     standard error of that median, by the quartiles of those steps
  *     fastest_ms   the least of them
- *     tensor_ms    of a step that rank 0 was held up by collectives along x and y; other_ms: by all others
+ *     tensor_ms    of a step that rank 0 was blocked on collectives along x and y; other_ms: on all
+ *                  others
  *     update_ms    of a step, from the end of its last micro-step on
  *     each_ms      with --alternate: all those steps, in the order in which they were made
- *     serial_*     with --serial: the same of steps in which every collective is waited for where it starts
+ *     serial_*     with --serial: the same of steps in which every collective is waited for where
+ *                  it starts
  *     received     bytes of a step that rank 0 gets from others
- *     memory       bytes of rank 0's arenas; resident: those of them that lie in memory after the last step
+ *     memory       bytes of rank 0's arenas; resident: those of them that lie in memory after the
+ *                  last step
  *     ms null      it does not fit
  *     best         with --best: its place among the best of a search, from 1
- *     predicted_*  with --foretell: kernels and collectives are measured first, as a run with --layout auto does; and a
- *                  last line has the layout that is foretold to be the fastest, the one that was, and how much
- *                  longer a step of the former takes
+ *     predicted_*  with --predict: kernels and collectives are measured first, as a run with
+ *                  --layout auto does; and a last line has the layout that is predicted to be the
+ *                  fastest, the one that was, and how much longer a step of the former takes
  */
 #include <inttypes.h>
 #include <math.h>
@@ -37,10 +44,10 @@
 #include "base/opt.h"
 #include "base/rng.h"
 #include "base/version.h"
-#include "parallel/coll_backend.h"
-#include "parallel/memory.h"
-#include "parallel/plan.h"
-#include "parallel/ranks.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/plan.h"
+#include "parallel/step/memory.h"
 
 enum { MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
 
@@ -48,11 +55,12 @@ static struct {
     int64_t ranks, seq, batch, micro, threads, best, steps, rounds, finals, timeout;
     const char *model, *layouts, *units, *overlap, *contest;
     int recompute, dtype;
-    bool foretell, serial, alternate;
+    bool predict, serial, alternate;
     double within;
 } o;
 
-/* Steps of rank 0: how long they took, how long collectives of two sorts held it up, and the update. */
+/* Steps of rank 0: how long they took, how long collectives of two sorts held it up, and the
+ * update. */
 typedef enum { TIME_ALL, TIME_TENSOR, TIME_OTHER, TIME_UPDATE, N_TIMES } TimeKind;
 typedef struct Times {
     double *ms[N_TIMES]; // [n]
@@ -66,7 +74,7 @@ typedef struct Entry {
     int64_t received, memory, resident;
     double median;
     int best;                // place in a search; 0: unknown
-    bool far, final, called; // foretold beyond --within; takes more turns; is about to take them
+    bool far, final, called; // predicted beyond --within; takes more turns; is about to take them
 } Entry;
 
 /* All of it, as one rank has it. */
@@ -75,7 +83,7 @@ typedef struct Bench {
     Group group;
     Space space;
     Team *team;
-    Plan plan;      // its machine, with --foretell
+    Plan plan;      // its machine, with --predict
     int neighbours; // ranks on this node
     int unit[MAX_UNITS], n_units;
     Entry *entry;
@@ -224,7 +232,7 @@ static void add_best(Bench *b) {
     }
 }
 
-static Calibration *foretell(Bench *b) {
+static Calibration *predict(Bench *b) {
     Detected d;
     const Kernels *k = kernels_cpu(NULL);
     b->plan.space = b->space;
@@ -303,9 +311,9 @@ static void take_turn(Trial *t, Entry *e) {
     if (!e->far) take_times(t, e, 1, NULL);
     group_barrier(&b->group);
     take_times(t, e, steps, &e->steps);
-    world_set_blocking(b->world, true);
+    world_set_wait_at_start(b->world, true);
     if (o.serial) take_times(t, e, steps, &e->serial);
-    world_set_blocking(b->world, false);
+    world_set_wait_at_start(b->world, false);
     e->resident = 0;
     for (int i = 0; i < N_ARENAS; i++) e->resident += (int64_t)arena_resident(&t->m.arena[i]);
 }
@@ -367,7 +375,8 @@ static void measure(Bench *b, Entry *e) {
     trial_close(&t);
 }
 
-/* One round of all of them: single steps in turns, there and back, so that what drifts meets all alike. */
+/* One round of all of them: single steps in turns, there and back, so that what drifts meets all
+ * alike. */
 static void measure_all(Bench *b) {
     Trial *t = mem_calloc((size_t)b->n, sizeof *t);
     for (int i = 0; i < b->n; i++) {
@@ -398,7 +407,8 @@ static double median(const Times *t, TimeKind kind) {
     return (ms[(t->n - 1) / 2] + ms[t->n / 2]) / 2;
 }
 
-/* Of ascending values: the median of a normal distribution errs by 1.253 sigma / sqrt(n), its quartiles lie 1.349 sigma apart. */
+/* Of ascending values: the median of a normal distribution errs by 1.253 sigma / sqrt(n), its
+ * quartiles lie 1.349 sigma apart. */
 static double median_error(const double *ms, int n) {
     return 1.253 / 1.349 * (ms[3 * (n - 1) / 4] - ms[(n - 1) / 4]) / sqrt((double)n);
 }
@@ -447,7 +457,7 @@ static void print_entry(Entry *e) {
     printf(",\"received\":%" PRId64 ",\"memory\":%" PRId64 ",\"resident\":%" PRId64, e->received,
            e->memory, e->resident);
     if (e->best) printf(",\"best\":%d", e->best);
-    if (o.foretell)
+    if (o.predict)
         printf(
             ",\"predicted_ms\":%.3f,\"predicted_compute_ms\":%.3f,\"predicted_received\":%" PRId64
             ",\"predicted_memory\":%" PRId64,
@@ -490,7 +500,8 @@ static void tell(Bench *b, int64_t round, int i) {
             terminal && !last ? "" : "\n");
 }
 
-/* Marks what takes more turns now: what nobody has marked yet and comes near the fastest, or is asked for; their number. */
+/* Marks what takes more turns now: what nobody has marked yet and comes near the fastest, or is
+ * asked for; their number. */
 static int call_finals(Bench *b, double *ms) {
     double best = INFINITY;
     char spec[64];
@@ -504,7 +515,7 @@ static int call_finals(Bench *b, double *ms) {
     for (int i = 0; i < b->n; i++) {
         Entry *e = &b->entry[i];
         bool asked = strcmp(layout_print(&e->choice.layout, spec), o.contest) == 0;
-        e->called = !e->final && ((o.foretell && i == pick) || asked || ms[i] <= 1.1 * best);
+        e->called = !e->final && ((o.predict && i == pick) || asked || ms[i] <= 1.1 * best);
         e->final |= e->called, n += e->called;
         if (e->called)
             room_for(&e->steps, o.finals * o.steps), room_for(&e->serial, o.finals * o.steps);
@@ -512,8 +523,9 @@ static int call_finals(Bench *b, double *ms) {
     return n;
 }
 
-/* The fastest are a draw of a few noisy steps: those that come near, and the planner's choice, take more turns, and only
- * these count. Who was fast by luck is slower then, and others come near: they take theirs, too, until there are none. */
+/* The fastest are a draw of a few noisy steps: those that come near, and the planner's choice, take
+ * more turns, and only these count. Who was fast by luck is slower then, and others come near: they
+ * take theirs, too, until there are none. */
 static void play_finals(Bench *b) {
     if (o.finals == 0) return;
     double *ms = mem_calloc((size_t)b->n, sizeof *ms);
@@ -533,7 +545,7 @@ static int rank_main(World *w, void *ctx) {
     list_candidates(b);
     b->team = team_create(b->space.shape.threads);
     world_set_team(w, b->team);
-    Calibration *c = o.foretell ? foretell(b) : NULL;
+    Calibration *c = o.predict ? predict(b) : NULL;
     if (lead) print_run(b);
     for (int64_t round = 0; o.alternate && round < o.rounds; round++) measure_all(b);
     for (int64_t round = 0; !o.alternate && round < o.rounds; round++)
@@ -574,20 +586,19 @@ int main(int argc, char **argv) {
          "SPEC[@OVERLAP[@RECOMPUTE[@MICRO]]] or presets, or all"},
         {"units", OPT_STR, &o.units, "", 0, 0, "LIST",
          "every order of axes that units of so many ranks tell apart: 2,4 (empty: nodes; none)"},
-        {"foretell", OPT_BOOL, &o.foretell, "0", 0, 0, "",
-         "what the planner says of each, as well"},
+        {"predict", OPT_BOOL, &o.predict, "0", 0, 0, "", "what the planner says of each, as well"},
         {"best", OPT_INT, &o.best, "0", 0, MAX_BEST, "N",
-         "with --foretell: the N best of a search as well, whatever their --overlap"},
+         "with --predict: the N best of a search as well, whatever their --overlap"},
         {"serial", OPT_BOOL, &o.serial, "0", 0, 0, "", "as many steps more that hide nothing"},
         {"alternate", OPT_BOOL, &o.alternate, "0", 0, 0, "",
          "all in memory at once, one step each in turns"},
         {"within", OPT_FLOAT, &o.within, "0", 0, 1e9, "X",
-         "with --foretell: one step of layouts that are foretold to take more than X times the "
+         "with --predict: one step of layouts that are predicted to take more than X times the "
          "best; 0: all alike"},
         {"steps", OPT_INT, &o.steps, "3", 1, 1e6, "N", "measured in each round"},
         {"rounds", OPT_INT, &o.rounds, "3", 1, 1e6, "N", "over all layouts"},
         {"finals", OPT_INT, &o.finals, "0", 0, 1e6, "N",
-         "more rounds of those within 10 % of the fastest and of what is foretold to be it"},
+         "more rounds of those within 10 % of the fastest and of what is predicted to be it"},
         {"contest", OPT_STR, &o.contest, "", 0, 0, "SPEC", "a layout that takes these, too"},
         {"timeout", OPT_INT, &o.timeout, "60", 0, 1e9, "S",
          "a rank that waits longer ends the job; 0: never"},

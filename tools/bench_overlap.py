@@ -2,24 +2,24 @@
 """What does overlap bring? Layouts and schedules beside each other on emulated clusters; writes bench/results/overlap.json.
 
     python3 tools/bench_overlap.py [--only TEXT] [--out bench/results/overlap.json]    some cases; the others stay in the file
-    python3 tools/bench_overlap.py --page README.md    puts the table of that file between the page's lines
+    python3 tools/bench_overlap.py --page docs/overlap.md    puts the table of that file between the page's lines
                                                        <!-- overlap:begin --> and <!-- overlap:end -->
 
 Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and built programs. Ranks go before other processes of the machine. For each case
-train_gpt plans twice, as it does for a run: with all schedules, and with none. What is foretold to be the best without overlap (four
-layouts, and the named schemes that are foretold to take at most half as long again) is trained for some steps each. Then these are
+train_gpt plans twice, as it does for a run: with all schedules, and with none. What is predicted to be the best without overlap (four
+layouts, and the named schemes that are predicted to take at most half as long again) is trained for some steps each. Then these are
 trained in turns, and their medians count:
 
     megatron      all ranks on x, every collective waited for where it is started; with micro-batches of its own plan or those of the
                   chosen layout, whichever are faster
-    megatron+     the same layout under the schedule that is foretold to be its best
+    megatron+     the same layout under the schedule that is predicted to be its best
     none          the fastest of those without overlap
     chosen        what train_gpt chooses: layout, micro-step and schedule; and its two runners-up
     alike         the chosen layout without overlap
 
 hidden: of the milliseconds for which collectives hold up the chosen layout without overlap, those that are gone. regret: how much longer
 the chosen one takes than the fastest of them all. A case with full recompute has it in all of them, ours included. Where a case has
-several models, the first one is taken for which Megatron is foretold to spend at most 55 % of its step on communication: how much
+several models, the first one is taken for which Megatron is predicted to spend at most 55 % of its step on communication: how much
 computing that is depends on the machine.
 """
 import argparse
@@ -79,17 +79,17 @@ def name(r):
 
 
 def train(case, cache, choices, steps, rounds):
-    """Rows of bench_layouts by their names, with what was foretold."""
-    foretold = {name(c): c["predicted_ms"] for c in choices}
-    out = run(case, cache, "bench_layouts", ["--layouts", ",".join(foretold), "--steps", str(steps), "--rounds", str(rounds)])
+    """Rows of bench_layouts by their names, with what was predicted."""
+    predicted = {name(c): c["predicted_ms"] for c in choices}
+    out = run(case, cache, "bench_layouts", ["--layouts", ",".join(predicted), "--steps", str(steps), "--rounds", str(rounds)])
     rows = [json.loads(line) for line in out.splitlines() if line.startswith('{"layout"')]
     for r in rows:
-        r["predicted_ms"] = foretold[name(r)]
+        r["predicted_ms"] = predicted[name(r)]
     return {name(r): r for r in rows if r["ms"]}
 
 
 def communicates(a_plan):
-    """The share of communication in Megatron's step, foretold."""
+    """The share of communication in Megatron's step, predicted."""
     megatron = named(a_plan, "megatron")
     return 1 - megatron["compute_ms"] / megatron["predicted_ms"]
 

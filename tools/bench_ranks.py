@@ -2,7 +2,7 @@
 """One rank with all cores against ranks that share them: whole steps of GPT-2 124M, B=4, T=256 together.
 
     python3 tools/bench_ranks.py [--rounds 3] [--steps 5] [--out bench/results/ranks.json]
-    python3 tools/bench_ranks.py --page README.md      puts the table of that file between the page's lines
+    python3 tools/bench_ranks.py --page docs/layouts.md      puts the table of that file between the page's lines
                                                        <!-- ranks:begin --> and <!-- ranks:end -->
 
 Every round runs each contestant once, in turn, so that all see the same machine; the first step of a run pays for

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Is the planner right? Every layout trained on emulated clusters, beside what was foretold; adds "regret" to bench/results/search.json.
+"""Is the planner right? Every layout trained on emulated clusters, beside what was predicted; adds "regret" to bench/results/search.json.
 
     python3 tools/bench_regret.py [--only TEXT] [--steps 2] [--finals 4] [--out bench/results/search.json]
                                                        some cases; the others stay in the file
-    python3 tools/bench_regret.py --page README.md     puts the table of that file between the page's lines
+    python3 tools/bench_regret.py --page docs/planner.md     puts the table of that file between the page's lines
                                                        <!-- regret:begin --> and <!-- regret:end -->
 
 Needs root and iproute2 (tests/netlab/lab.sh), Open MPI, a built bench_layouts and train_gpt. regret: how much longer a step of the layout
-that is foretold to be the fastest takes than one of the layout that was measured to be it, and the same of the layout that a run of
+that is predicted to be the fastest takes than one of the layout that was measured to be it, and the same of the layout that a run of
 train_gpt --layout auto on that cluster keeps, after its first steps on those that the plan cannot tell apart; error: median over the
 layouts of |measured / predicted - 1|. Ranks have one thread each and go before other processes of the machine. On slow links layouts that are
-foretold to take more than some times the best ("within") are trained for a single step.
+predicted to take more than some times the best ("within") are trained for a single step.
 """
 import argparse
 import json
@@ -93,7 +93,7 @@ def measure(cluster, shape, args, cache):
     name, within = cluster[0], cluster[5]
     layout, trained_ms, calibrated = choose(cluster, shape, cache)
     what, model, batch, micro = shape
-    bench = [os.path.join(TOP, "build/bench_layouts"), "--foretell", "--model", model, "--batch", str(batch), "--micro", str(micro),
+    bench = [os.path.join(TOP, "build/bench_layouts"), "--predict", "--model", model, "--batch", str(batch), "--micro", str(micro),
              "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals", str(args.finals), "--contest", layout]
     bench += ["--within", str(within)] if within else []
     run = subprocess.run(on_lab(cluster, cache) + bench, env=dict(os.environ, LIMIT_S="1500", FIRST="1"), cwd=TOP, stdout=subprocess.PIPE)
@@ -125,7 +125,7 @@ def memory(r):
 
 
 def table(d):
-    out = ["| cluster | shape | layouts | foretold the fastest | ms | regret | kept by `--layout auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
+    out = ["| cluster | shape | layouts | predicted the fastest | ms | regret | kept by `--layout auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
            "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in d["cases"]:
         out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | {r['pick_ms']:.0f} | {100 * r['regret']:.1f} % "
@@ -134,7 +134,7 @@ def table(d):
     out.append("")
     out += [f"{what} is within 5 % of the fastest in {sum(r[key] <= 0.05 for r in d['cases'])} of {len(d['cases'])} cases, "
             f"{100 * max(r[key] for r in d['cases']):.0f} % off at worst."
-            for what, key in [("What is foretold to be the fastest", "regret"), ("What `--layout auto` keeps", "kept_regret")]]
+            for what, key in [("What is predicted to be the fastest", "regret"), ("What `--layout auto` keeps", "kept_regret")]]
     out.append(f"Measuring the machine took {min(r['calibrate_s'] for r in d['cases']):.1f} to {max(r['calibrate_s'] for r in d['cases']):.1f} s. "
                f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} % (median of the cases). Of memory: of what was "
                "reserved, the layout that errs most; in brackets of what of it was touched, which small models do not fill, the median layout. "

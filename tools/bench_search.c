@@ -1,14 +1,14 @@
 /* bench_search -- how long the search for a layout takes, on one core.
  *
- *     bench_search                       GPT-2 and GPT-3 shapes, 8 to 16,384 ranks, 12 to 960 layers
+ *     bench_search                       GPT-2 and GPT-3 shapes, 8 to 16,384 ranks, to 960 layers
  *     bench_search --only gpt-3 --to 1024
  *
  * One line of JSON for each case:
  *     layers       with 12 and 960 the same model has so many of them
- *     memory       limited: to what a rank of the cluster has; any: as if all candidates fitted, so that
- *                  models of all depths have the same ones
- *     options      what is chosen: "all"; "bulk": all but the schedule; "no recompute": all but recompute; "layout": nothing
- *                  else, with micro-steps of one sequence
+ *     memory       limited: to what a rank of the cluster has; any: as if all candidates fitted, so
+ *                  that models of all depths have the same ones
+ *     options      what is chosen: "all"; "bulk": all but the schedule; "no recompute": all but
+ *                  recompute; "layout": nothing else, with micro-steps of one sequence
  *     search_ms    search_best for as many as a plan keeps: median of --rounds
  *     plan_ms      plan_search: and each named scheme
  */
@@ -18,8 +18,8 @@
 
 #include "base/mem.h"
 #include "base/opt.h"
-#include "parallel/coll_backend.h"
-#include "parallel/plan.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/plan/plan.h"
 
 enum { MAX_ROUNDS = 101 };
 static struct {

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Print the table of bench/results/train_cpu.json, or put it into a page.
+"""Print the tables of bench/results/train_cpu_SET.json and products*.json, or put them into a page.
 
-    python3 tools/bench_table.py [FILE.json]                  prints Markdown
-    python3 tools/bench_table.py FILE.json --page README.md   replaces what stands between the lines
-                                                              <!-- bench:begin --> and <!-- bench:end -->
-    python3 tools/bench_table.py FILE.json --page README.md --check   fails when that would change the page
+    python3 tools/bench_table.py                       prints Markdown: steps for each instruction set, then matmuls
+    python3 tools/bench_table.py FILE.json             the steps of this file alone
+    python3 tools/bench_table.py [FILE.json] --page PAGE.md    replaces what stands between the lines
+                                                       <!-- bench:begin --> and <!-- bench:end -->
+    python3 tools/bench_table.py [FILE.json] --page PAGE.md --check   fails when that would change the page
 """
 import argparse
+import glob
 import os
+import statistics
 import sys
 
 import bench_page
@@ -50,7 +53,7 @@ def table(d):
     repeats = sorted({row.get("repeat", d["repeat"]) for row in d["rows"]})
     turns = " or ".join(str(n) for n in repeats)
     peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
-    text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['date'][:10]}, commit "
+    text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['kernels']} kernels, {d['date'][:10]}, commit "
             f"{d['commit']}, medians of the steps of {turns} alternating run{'s' if turns != '1' else ''} per row. In brackets: how many times as fast train_gpt "
             f"is. Measured peak {peak}; a step counts 6 N + 6 L C T floating-point operations per token.")
     if "torch" in d["versions"]:
@@ -64,14 +67,45 @@ def table(d):
     return "\n".join(out) + "\n\n" + text + "\n"
 
 
+def products(d):
+    """A table for each instruction set: GFLOP/s of ours and of the best peer, and the median of the ratios."""
+    out = []
+    for name in dict.fromkeys((r["set"], r["dtype"]) for r in d["rows"]):
+        rows = [r for r in d["rows"] if (r["set"], r["dtype"]) == name]
+        peers = [p for p in ("openblas", "onednn", "mkl") if any(p in r for r in rows)]
+        out += [f"#### Matmuls, {name[0]}, {name[1]}", "",
+                "| M, K, N | form | GFLOP/s | share of peak | " + " | ".join(peers) + " | ratio to the best |",
+                "|---|---|---|---|" + "---|" * len(peers) + "---|"]
+        for r in rows:
+            rates = " | ".join(f"{r[p]:.0f}" if p in r else "-" for p in peers)
+            out.append(f"| {r['M']}, {r['K']}, {r['N']} | {r['form']} | {r['ours']:.0f} | {r['share_of_peak']:.0%} "
+                       f"| {rates} | {r['best_peer_ratio']:.2f} |")
+        ratios = [r["best_peer_ratio"] for r in rows]
+        out += [f"| **median of {len(rows)}** | | | {statistics.median(r['share_of_peak'] for r in rows):.0%} |"
+                + " |" * len(peers) + f" **{statistics.median(ratios):.2f}** (least {min(ratios):.2f}) |", ""]
+    return "\n".join(out) + (f"\nGFLOP/s, medians, on {d['machine']['cores']} cores of {d['machine']['processor']}, commit "
+                             f"{d['commit']}: `{d['command']}`. Peers are held to the same instruction set.\n")
+
+
+def everything():
+    """All that is measured, for docs/benchmarks.md."""
+    out, results = [], os.path.join(TOP, "bench", "results")
+    for path in sorted(glob.glob(os.path.join(results, "train_cpu_*.json"))):
+        d = bench_page.load(path)
+        out += [f"#### Steps, {d['kernels']}", "", table(d)]
+    for path in sorted(glob.glob(os.path.join(results, "products*.json"))):
+        out.append(products(bench_page.load(path)))
+    return "\n".join(out)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("file", nargs="?", default=os.path.join(TOP, "bench", "results", "train_cpu.json"))
+    p.add_argument("file", nargs="?")
     bench_page.add_page(p)
     a = p.parse_args()
-    if not os.path.exists(a.file):
+    if a.file and not os.path.exists(a.file):
         sys.exit(f"{a.file} is missing: make bench")
-    text = table(bench_page.load(a.file))
+    text = table(bench_page.load(a.file)) if a.file else everything()
     if a.page:
         return bench_page.put(a, "bench", text)
     print(text, end="")

@@ -2,10 +2,10 @@
  *
  *     check_debug_state --init gpt2_124M.bin --state gpt2_124M_debug_state.bin
  *
- * Runs forward and backward on the tokens of a debug state and compares logits, loss and the sixteen
- * gradients with those in the file. One line per tensor; exit status 1 when one is off. The error is
- * |ours - theirs| / |theirs| in the Euclidean norm of the whole tensor, so a small gradient that is
- * all wrong does not pass.
+ * Runs forward and backward on the tokens of a debug state and compares logits, loss and the
+ * sixteen gradients with those in the file. One line per tensor; exit status 1 when one is off. The
+ * error is |ours - theirs| / |theirs| in the Euclidean norm of the whole tensor, so a small
+ * gradient that is all wrong does not pass.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +15,10 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/llmc.h"
 #include "data/weights.h"
-#include "parallel/model.h"
+#include "parallel/step/model.h"
 
 static const char *init_path, *state_path, *set;
 static const Group alone = {.size = 1};

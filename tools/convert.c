@@ -27,7 +27,9 @@ static const Opt options[] = {
 
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
-    opt_parse(options, argc, argv, "usage: convert --init FILE --out FILE [--dtype bf16]\n\n");
+    opt_parse(options, argc, argv,
+              "gpt-convert: a model from one format to another, values unchanged\n\n"
+              "    gpt-convert --init FILE --out FILE [--dtype bf16]\n\n");
     if (!*init_path || !*out_path) die_usage("--init and --out are needed");
     if (io_exists(out_path)) die_user("%s is there already: choose another name", out_path);
     Config c;

@@ -1,24 +1,34 @@
-/* inspect -- says what a file is: token shards, models, tokenizers, evaluation files.
+/* inspect -- says what a file or folder is: token shards, models, checkpoints, tokenizers,
+ * evaluation files.
  *
- *     inspect data/train.bin run/step_00001000/model.safetensors
- *     inspect --tokenizer gpt2/ data/train.bin         shows the first tokens as text
+ *     gpt-inspect data/train.bin run/step_00001000/model.safetensors
+ *     gpt-inspect run                                   its checkpoints, the newest one in detail
+ *     gpt-inspect --tokenizer gpt2/ data/train.bin      shows the first tokens as text
  *
  * A file that is none of them or is damaged gets one line that says so, and the exit status is 1.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/config.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "data/checkpoint.h"
 #include "data/hellaswag.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/llmc.h"
+#include "data/runstate.h"
 #include "data/safetensors.h"
 #include "data/shard.h"
 #include "data/tokenizer.h"
+#include "data/weights.h"
 
 enum {
     MODEL = 20240326,
@@ -203,15 +213,19 @@ static bool show_evaluation(const IoMap *m, Err *e) {
     return true;
 }
 
+static void describe_tokenizer(const char *path, const Tokenizer *t) {
+    printf("%s: tokenizer, %s\n", path, tokenizer_format(t));
+    printf("  tokens    %s, end of text is %" PRId32 "\n", commas(tokenizer_vocab(t)),
+           tokenizer_eot(t));
+    printf("  encodes   %s\n", tokenizer_can_encode(t) ? "yes" : "no: the file holds no merges");
+}
+
 static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     Tokenizer *t;
     bool ok =
         json ? tokenizer_parse_json(m->p, m->n, &t, e) : tokenizer_parse_bin(m->p, m->n, &t, e);
     if (!ok) return false;
-    printf("%s: tokenizer, %s\n", m->path, tokenizer_format(t));
-    printf("  tokens    %s, end of text is %" PRId32 "\n", commas(tokenizer_vocab(t)),
-           tokenizer_eot(t));
-    printf("  encodes   %s\n", tokenizer_can_encode(t) ? "yes" : "no: the file holds no merges");
+    describe_tokenizer(m->path, t);
     tokenizer_free(t);
     return true;
 }
@@ -219,6 +233,19 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
 static bool ends_with(const char *s, const char *end) {
     size_t n = strlen(s), k = strlen(end);
     return n > k && strcmp(s + n - k, end) == 0;
+}
+
+/* A line on stderr, after what was printed so far. */
+static void complain(const Err *e) {
+    fflush(stdout);
+    fprintf(stderr, "gpt-inspect: %s\n", e->text);
+}
+
+static bool is_in(const char *folder, const char *name) {
+    char *path = mem_printf("%s/%s", folder, name);
+    bool yes = io_exists(path);
+    mem_free(path);
+    return yes;
 }
 
 /* The reader that the first bytes, or the name, ask for; reasons without a file name get it. */
@@ -238,6 +265,8 @@ static bool show(const char *path, Err *e) {
         ok = show_evaluation(&m, &why);
     else if (ends_with(path, ".safetensors"))
         ok = show_safetensors(&m, &why);
+    else if (ends_with(path, "config.json") || ends_with(path, "train_state.json"))
+        ok = err(&why, "part of a model or checkpoint: name its folder");
     else if (ends_with(path, ".json") && m.n)
         ok = show_tokenizer(&m, true, &why);
     else {
@@ -249,35 +278,123 @@ static bool show(const char *path, Err *e) {
     return ok;
 }
 
-int main(int argc, char **argv) {
-    char **files = mem_calloc((size_t)argc, sizeof *files);
-    char **rest = mem_calloc((size_t)argc + 1, sizeof *rest);
-    int n_files = 0, n_rest = 0, bad = 0;
-    for (int i = 0; i < argc;
-         i++) { // opt_parse takes options only: words that stand alone are files
-        if (i == 0 || argv[i][0] == '-')
-            rest[n_rest++] = argv[i];
-        else
-            files[n_files++] = argv[i];
-        if (strcmp(argv[i], "--tokenizer") == 0 && i + 1 < argc) rest[n_rest++] = argv[++i];
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static const Group alone = {.size = 1};
+
+/* A model of Hugging Face's layout; with checkpoint.json also a checkpoint, which is verified. */
+static bool show_model_folder(const char *path, Err *e) {
+    char text[512];
+    Config c;
+    RunState state;
+    bool checkpoint = is_in(path, "checkpoint.json");
+    if (!weights_config(path, &c, e)) return false;
+    config_print(&c, text, sizeof text);
+    printf("%s: %s\n  shape      %s\n  parameters %s\n", path,
+           checkpoint ? "checkpoint" : "model in Hugging Face's layout", text,
+           commas(config_parameters(&c)));
+    if (is_in(path, "tokenizer.json") || is_in(path, "vocab.json"))
+        printf("  tokenizer  is here\n");
+    if (!checkpoint) return true;
+    char *json = checkpoint_state(path, e);
+    bool ok = json && runstate_parse(json, &state, e);
+    mem_free(json);
+    if (!ok) return false;
+    printf("  trained    %s steps, %s tokens; its options: train_gpt --config %s\n",
+           commas(state.step), commas(state.tokens), path);
+    if (!checkpoint_verify(path, e)) return false;
+    printf("  checksums  every file is as it was written\n");
+    return true;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names in a folder, sorted, without hidden ones. Each is freed by mem_free, as the list. */
+static char **names_in(const char *path, int *n, Err *e) {
+    DIR *d = opendir(path);
+    char **names = NULL;
+    *n = d ? 0 : -1;
+    if (!d) {
+        err(e, "cannot open %s: %s", path, strerror(errno));
+        return NULL;
     }
+    for (const struct dirent *x; (x = readdir(d));) {
+        if (x->d_name[0] == '.') continue;
+        if (*n % 64 == 0) names = mem_realloc(names, (size_t)*n + 64, sizeof *names);
+        names[(*n)++] = mem_strdup(x->d_name);
+    }
+    closedir(d);
+    if (names) qsort(names, (size_t)*n, sizeof *names, by_name);
+    return names;
+}
+
+/* Every file in a folder that may be one of ours by its name; damaged ones get a line on stderr. */
+static bool show_files(const char *path, char **names, int n, Err *e) {
+    int shown = 0, bad = 0;
+    for (int i = 0; i < n; i++) {
+        Err why;
+        char *file = mem_printf("%s/%s", path, names[i]);
+        bool known = ends_with(file, ".bin") || ends_with(file, ".safetensors") ||
+                     ends_with(file, "tokenizer.json");
+        if (known && show(file, &why))
+            shown++;
+        else if (known)
+            complain(&why), bad++;
+        mem_free(file);
+    }
+    if (bad) return err(e, "%s: %d of its files cannot be read", path, bad);
+    return shown ||
+           err(e, "%s: a folder without a checkpoint, a model, a tokenizer or tokens", path);
+}
+
+static bool show_folder(const char *path, Err *e) {
+    int n, checkpoints = 0;
+    if (is_in(path, "config.json")) return show_model_folder(path, e);
+    char **names = names_in(path, &n, e);
+    if (!names && n < 0) return false; // it cannot be opened
+    for (int i = 0; i < n; i++) checkpoints += strncmp(names[i], "step_", 5) == 0;
+    char *newest = checkpoints ? checkpoint_latest(path, NULL, &alone) : NULL;
+    bool ok;
+    if (newest) {
+        printf("%s: %d checkpoint%s; the newest:\n", path, checkpoints, checkpoints > 1 ? "s" : "");
+        ok = show_model_folder(newest, e);
+    } else if (is_in(path, "vocab.json") && is_in(path, "merges.txt")) {
+        Tokenizer *t = tokenizer_load(path);
+        describe_tokenizer(path, t);
+        tokenizer_free(t);
+        ok = true;
+    } else {
+        ok = show_files(path, names, n, e);
+    }
+    for (int i = 0; i < n; i++) mem_free(names[i]);
+    mem_free(names), mem_free(newest);
+    return ok;
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int main(int argc, char **argv) {
+    int bad = 0;
     die_set_program(argv[0]);
-    opt_parse(
-        options, n_rest, rest,
-        "usage: inspect [--tokenizer FILE] FILE...\n"
-        "Says what each file is: tokens (llm.c, nanoGPT, Megatron), models (safetensors, llm.c),\n"
-        "tokenizers, evaluation files.\n\n");
-    if (n_files == 0) die_usage("no file is named: inspect FILE... (--help says more)");
+    int n = opt_parse_files(options, argc, argv,
+                            "gpt-inspect: what a file or folder is\n\n"
+                            "    gpt-inspect [--tokenizer FILE] FILE|FOLDER...\n\n"
+                            "Tokens (llm.c, nanoGPT, Megatron), models (safetensors, llm.c), "
+                            "tokenizers, evaluation files;\n"
+                            "folders with checkpoints, a model, a tokenizer or tokens.\n\n");
+    if (n == 0) die_usage("no file is named: gpt-inspect FILE... (--help says more)");
     if (*tokenizer_path) tokenizer = tokenizer_load(tokenizer_path);
-    for (int i = 0; i < n_files; i++) {
+    for (int i = 1; i <= n; i++) {
         Err e;
-        if (show(files[i], &e)) continue;
-        fflush(stdout);
-        fprintf(stderr, "inspect: %s\n", e.text);
+        if ((is_folder(argv[i]) ? show_folder : show)(argv[i], &e)) continue;
+        complain(&e);
         bad++;
     }
     tokenizer_free(tokenizer);
-    mem_free(files);
-    mem_free(rest);
     return bad > 0;
 }

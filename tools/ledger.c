@@ -1,10 +1,10 @@
 /* ledger -- what was predicted of the last runs, and what came of it.
  *
- *     ledger                    the last 20 runs on any machine, and the median error on each
- *     ledger --last 5 --json    the same numbers for programs
+ *     gpt-ledger                    the last 20 runs on any machine, and the median error on each
+ *     gpt-ledger --last 5 --json    the same numbers for programs
  *
- *                        foretold     measured         error  -50 %     0     +50 %
- *     2026-01-31T12:00:00Z  d2.x2+sp bf16, 4 rank(s) x 1 thread(s), threads, recompute none, micro 4
+ *                       predicted     measured         error  -50 %     0     +50 %
+ *     2026-01-31T12:00:00Z  d2.x2+sp bf16, 4 rank(s) x 1 thread(s), threads, recompute none
  *         AMD EPYC 9575F 64-Core Processor, 4 cores
  *         layers=12,heads=12,...
  *         a step           76.000       84.000 ms    +10.5 %            |==
@@ -21,20 +21,21 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "parallel/ledger.h"
-#include "parallel/quantity.h"
+#include "parallel/plan/ledger.h"
+#include "parallel/plan/quantity.h"
 
 static const char usage[] =
-    "ledger: predicted and measured of the last runs of train_gpt\n"
+    "gpt-ledger: predicted and measured of the last runs of train_gpt\n"
     "\n"
-    "    ledger [--last 20] [--file FILE] [--json]\n"
+    "    gpt-ledger [--last 20] [--file FILE] [--json]\n"
     "\n"
-    "Memory is foretold as it is reserved, and measured as it is touched: a small model does not\n"
+    "Memory is predicted as it is reserved, and measured as it is touched: a small model does not\n"
     "fill the room (some 4 MiB a rank) in which products pack their operands.\n\n";
 
 enum { HALF = 10 }; // columns of a bar on each side of zero; a column is 5 %
 
-/* "    ===|          ": how far from what was foretold, slower to the right; > and < where it is further. */
+/* "    ===|          ": how far from the prediction, slower to the right; > and < where it is
+ *                    further. */
 static const char *bar(double error, char buf[2 * HALF + 2]) {
     memset(buf, ' ', 2 * HALF + 1);
     buf[2 * HALF + 1] = 0;
@@ -82,7 +83,7 @@ static const char *next_machine(const LedgerLine *l, int n, int *i) {
 static void print_all(const LedgerLine *l, int n) {
     const char *machine;
     char more[64];
-    printf("    %-10s %12s %12s     %9s  %-*s0%*s\n", "", "foretold", "measured", "error", HALF,
+    printf("    %-10s %12s %12s     %9s  %-*s0%*s\n", "", "predicted", "measured", "error", HALF,
            "-50 %", HALF, "+50 %");
     for (int i = 0; i < n; i++) print_run(&l[i]);
     printf("median error of the time of a step\n");
@@ -95,7 +96,7 @@ static void print_all(const LedgerLine *l, int n) {
                    known ? " (its costs were not measured)" : "");
             none = false;
         }
-        if (none) printf("         -    %s (nothing was foretold)\n", machine);
+        if (none) printf("         -    %s (nothing was predicted)\n", machine);
     }
 }
 

@@ -1,10 +1,13 @@
 #!/bin/bash
 # lint.sh [--light]: the rules of this tree that a machine can check; every violation is printed as file:line: rule.
 #
-#   sizes      a source has at most 600 lines, a header 150 (of device code, .cuh: 300); a function at most 100 lines (over 60 it is named, no failure);
-#              a line at most 100 columns of code, 130 with its comment
+#   sizes      a function has at most 100 lines (over 60 it is named, no failure);
+#              a line at most 100 columns of code, 130 with its comment; 100 with it in the folders of $narrow
+#   clock      CLOCK_REALTIME only where a date is written down: a clock that is set changes no duration
 #   rooms      #if and #ifdef only in base/; malloc and free only in base/, exit there and in programs; MPI_ and nccl only in parallel/
+#   folders    a file includes headers of its own folder and of those below it: base, layers, data, parallel/comm, mesh, step, plan, train
 #   emulator   tests/device.c answers all that tests of CUDA kernels ask of it
+#   links      a document links to files that are there
 #   leftovers  no #if 0, no folder old/, no TODO without a name: TODO(name)
 #   format     clang-format
 #   compilers  gcc and clang, warnings are errors; cppcheck; nvcc where it is: no spills        (not with --light)
@@ -32,8 +35,6 @@ violations() {
 in_rooms() { printf '%s\n' "${sources[@]}" | grep -Ev "$1" | tr '\n' '\0' | xargs -0 -r "${@:2}"; }
 
 # --- sizes
-wc -l "${sources[@]}" | awk '$2 != "total" && ($1 > 600 || ($2 ~ /\.h$/ && $1 > 150) || ($2 ~ /\.cuh$/ && $1 > 300)) && $2 !~ /^(base\/simd|data\/unicode_table)\.h$/ {
-    print $2 ":" $1 ": longer than " ($2 ~ /\.h$/ ? 150 : $2 ~ /\.cuh$/ ? 300 : 600) " lines" }' | violations
 awk 'FNR == 1 { start = 0 }
     /^[a-zA-Z_].*\) *\{$/ || /^ .*\) *\{$/ && !start && head { if (!start) { start = FNR; name = head ? head : $0 } }
     /^[a-zA-Z_].*\($|^[a-zA-Z_].*,$/ { head = $0 } /^\}/ || /;$/ && !start { head = "" }
@@ -46,6 +47,10 @@ LC_ALL=C.UTF-8 awk '{ code = $0; sub(/ *\/\/.*/, "", code) }
     length(code) > 100 && code !~ /^ *(\/\*|\*)/ && code !~ /^[^"]*"[^"]*",?;?$/ && FILENAME !~ /unicode_table/ {
         print FILENAME ":" FNR ": " length(code) " columns" }
     length($0) > 130 { print FILENAME ":" FNR ": " length($0) " columns" }' "${sources[@]}" | violations
+# grep counts characters, not bytes, where the locale says so
+narrow='base/|layers/cuda/|data/|parallel/comm/|parallel/mesh/|parallel/train/|tools/|tests/fuzz/|tests/netlab/'
+printf '%s\n' "${sources[@]}" | grep -E "^($narrow)" | grep -v '^data/unicode_table\.c$' | tr '\n' '\0' |
+    LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{101}' /dev/null | sed 's/:\([0-9]*\):.*/:\1: over 100 columns/' | violations
 
 # --- rooms
 in_rooms '^base/' awk '/^# *(if|ifdef|ifndef|elif)/ && !(FILENAME ~ /\.(h|cuh)$/ && /^#ifndef [A-Z0-9_]*_(H|CUH)$/) {
@@ -57,6 +62,18 @@ in_rooms '^(base|tests|tools)/|^train_gpt.c' grep -nE '(^|[^a-zA-Z0-9_.>])(exit|
     grep -vE '^[^:]*:[0-9]+: *(\*|//|/\*)' | sed "s/\$/$not_in_base/" | violations
 in_rooms '^parallel/|^base/die\.|^tests/nccl_headers\.cu' grep -nE '\bMPI_[A-Z]|\bnccl[A-Z]' | violations
 
+# --- folders
+grep -nE '^#include "' /dev/null "${sources[@]}" | awk -F'[:"]' '
+    function folder(path) { if (path !~ /^parallel\//) sub(/\/.*/, "", path); sub(/\/[^\/]*$/, "", path); return path }
+    BEGIN { n = split("base layers data parallel/comm parallel/mesh parallel/step parallel/plan parallel/train", below, " ")
+        for (i = 1; i <= n; i++) level[below[i]] = i }
+    { from = folder($1); to = folder($4) }
+    from in level && to == "parallel" || from == "parallel" { print $1 ":" $2 ": " $4 " is in no folder of parallel/" }
+    from in level && to in level && level[to] > level[from] {
+        print $1 ":" $2 ": " $4 " is of " to "/, which lies above " from "/" }' | violations
+in_rooms '^data/machine\.c|^tests/hostile' grep -nE '\bCLOCK_REALTIME|\bgettimeofday\(' |
+    sed 's/$/   <- durations are of the clock that only counts on (base\/clock.h)/' | violations
+
 # --- what tests ask of the emulator has an answer where a device runs them
 grep -ohE '\bemu_[a-z_]+\b' tests/cuda.h tests/test_*.c tests/mesh_run.c | sort -u | while read -r name; do
     grep -qw "$name" tests/device.c || echo "tests/device.c: $name, which tests of CUDA kernels use, is not there"
@@ -67,6 +84,13 @@ grep -nE '^ *# *if 0' "${sources[@]}" | violations
 grep -nE '\b(TODO|FIXME|XXX)\b' "${sources[@]}" | grep -vE 'TODO\([a-z]+\)|XXXXXX' | violations
 find . -type d \( -name old -o -name backup \) -not -path './.git/*' -not -path './run/*' -not -path './build*' | sed 's/$/: no folder of old code/' | violations
 in_rooms '^$' grep -nE '[[:space:]]+$' | sed 's/$/   <- space at the end of the line/' | violations
+
+# --- links between documents
+git ls-files '*.md' | while read -r page; do
+    grep -noE '(\]\(|src=")[^):"#]+' "$page" | sed -E 's/(\]\(|src=")//' | while IFS=: read -r line link; do
+        [[ $link = http* || -e $(dirname "$page")/$link ]] || echo "$page:$line: there is no $link"
+    done
+done | violations
 
 # --- format
 if command -v clang-format >/dev/null; then
@@ -91,7 +115,7 @@ if [ $light = 0 ]; then
     done
     cppcheck -q -j"$jobs" --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=3 -I. -D__x86_64__ \
         --library=tools/cppcheck.cfg --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=uninitvar --suppress=nullPointerRedundantCheck --suppress=nullPointerArithmeticRedundantCheck \
-        --template='{file}:{line}: {message} ({id})' base data parallel tools train_*.c 2>&1 | violations
+        --template='{file}:{line}: {message} ({id})' base data parallel tools train_gpt.c 2>&1 | violations
     make -s cuda-check >/tmp/lint.$$ 2>&1 || violations </tmp/lint.$$
     rm -f /tmp/lint.$$
 fi

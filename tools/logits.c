@@ -2,8 +2,8 @@
  *
  *     logits --init gpt2/ --tokens 15496,11,995 --out logits.f32
  *
- * Writes fp32[S, V], row-major, little-endian: row i scores the token after tokens 0..i. tests/check_transformers.py
- * compares them with those of `transformers`.
+ * Writes fp32[S, V], row-major, little-endian: row i scores the token after tokens 0..i.
+ * tests/check_transformers.py compares them with those of `transformers`.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "data/io.h"
+#include "data/replace.h"
 #include "data/weights.h"
-#include "parallel/model.h"
+#include "parallel/step/model.h"
 
 static const char *init_path, *tokens_text, *out_path;
 static const Group alone = {.size = 1};
@@ -59,7 +59,9 @@ int main(int argc, char **argv) {
     size_t bytes = (size_t)(shape.S * shape.config.vocab) * sizeof(float);
     float *logits = mem_alloc(bytes);
     model_logits(&m, ids, logits);
-    if (!io_write_file(out_path, logits, bytes, NULL, &e)) die_user("%s", e.text);
+    Replace *out = replace_open(out_path);
+    replace_write(out, logits, bytes);
+    replace_commit(out);
     mem_free(logits);
     mem_free(ids);
     model_free(&m);

@@ -5,24 +5,27 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/claim.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "data/replace.h"
 #include "data/report.h"
 
 static const char usage[] =
-    "report: one self-contained HTML page from the JSON lines of train_gpt\n"
+    "gpt-report: one self-contained HTML page from the JSON lines of train_gpt\n"
     "\n"
-    "    report [--out report.html] [--title TEXT] log.jsonl [other.jsonl ...]\n"
+    "    gpt-report [--out report.html] [--title TEXT] log.jsonl [other.jsonl ...]\n"
     "\n"
     "Several files are drawn over each other. A run that is still going can be reported at any "
     "time.\n";
 
 /* Reads the whole file; dies when that is not possible. */
 static char *read_file(const char *path, size_t *n) {
+    Err e;
     FILE *f = fopen(path, "rb");
+    if (f && !claim_input_path(path, &e)) die_usage("%s", e.text);
     if (!f)
         die_user("cannot open %s: %s; name a file that train_gpt --json wrote", path,
                  strerror(errno));
@@ -47,24 +50,11 @@ static char *run_name(const char *path) {
     return name;
 }
 
-/* Written beside its place and renamed: a page that is open in a browser is never half a page. A name that is no
- * regular file (/dev/stdout, a pipe) is written to and never replaced. */
 static void write_page(const char *out, const char *title, const ReportRun *runs, int n) {
-    struct stat st;
-    bool direct = stat(out, &st) == 0 && !S_ISREG(st.st_mode);
-    char *part = mem_printf(direct ? "%s" : "%s.part", out);
-    FILE *f = fopen(part, "wb");
-    if (!f) die_user("cannot write %s: %s", part, strerror(errno));
-    report_write(f, title, runs, n);
-    bool bad = ferror(f) != 0;
-    if (fclose(f) || bad) {
-        int why = errno;
-        if (!direct) remove(part);
-        die_user("cannot write %s: %s", out, strerror(why));
-    }
-    if (!direct && rename(part, out))
-        die_user("cannot rename %s to %s: %s", part, out, strerror(errno));
-    mem_free(part);
+    ReplaceText text;
+    replace_text_begin(&text);
+    report_write(text.f, title, runs, n);
+    replace_text_end(&text, "--out", out);
 }
 
 int main(int argc, char **argv) {
@@ -74,22 +64,11 @@ int main(int argc, char **argv) {
         {"title", OPT_STR, &title, "Training report", 0, 0, "TEXT", "its heading"},
         {0}};
     die_set_program(argv[0]);
-    // words that belong to no option are files
-    char **words = mem_calloc((size_t)argc + 1, sizeof *words),
-         **files = mem_calloc((size_t)argc, sizeof *files);
-    int n_words = 1, n_files = 0;
-    words[0] = argv[0];
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-') {
-            files[n_files++] = argv[i];
-            continue;
-        }
-        words[n_words++] = argv[i];
-        if (strncmp(argv[i], "--", 2) == 0 && opt_find(options, argv[i] + 2) && i + 1 < argc)
-            words[n_words++] = argv[++i];
-    }
-    opt_parse(options, n_words, words, usage);
-    if (!n_files) die_usage("no file: report [--out report.html] log.jsonl [other.jsonl ...]");
+    int n_files = opt_parse_files(options, argc, argv, usage);
+    char **files = argv + 1;
+    if (!n_files) die_usage("no file: gpt-report [--out report.html] log.jsonl [other.jsonl ...]");
+    Err e;
+    if (!claim_output("--out", out, &e)) die_usage("%s", e.text);
     ReportRun *runs = mem_calloc((size_t)n_files, sizeof *runs);
     for (int i = 0; i < n_files; i++) {
         size_t n;
@@ -105,6 +84,6 @@ int main(int argc, char **argv) {
     write_page(out, title, runs, n_files);
     printf("%s\n", out);
     for (int i = 0; i < n_files; i++) report_free(&runs[i]);
-    mem_free(runs), mem_free(words), mem_free(files);
+    mem_free(runs);
     return 0;
 }

@@ -5,6 +5,7 @@
 #   quickstart  build, and the text of the King James Bible
 #   test        build, g++, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
 #               tests of several processes and of an emulated cluster are skipped; hwloc, which knows more processors than /sys
+#   aarch64     build, a cross compiler for aarch64 and qemu-user
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
 # Debian and Ubuntu: apt-get, as root or through sudo. Elsewhere it says what to install.
@@ -25,15 +26,19 @@ command git|git|git|git|git
 fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm
 pkg_config hwloc|libhwloc-dev pkg-config|hwloc-devel pkgconf|hwloc pkgconf|hwloc pkg-config
 optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
-optional tc|iproute2|iproute-tc|iproute2|-'
+optional tc|iproute2|iproute-tc|iproute2|-
+optional iptables|iptables libnetfilter-queue-dev|iptables libnetfilter_queue-devel|iptables libnetfilter_queue|-'
+aarch64='command aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc|-
+command aarch64-linux-gnu-g++|g++-aarch64-linux-gnu|gcc-c++-aarch64-linux-gnu|aarch64-linux-gnu-gcc|-
+command qemu-aarch64|qemu-user|qemu-user|qemu-user|-'
 bench='header cblas.h|libopenblas-dev|openblas-devel|openblas|openblas
 header dnnl.h|libdnnl-dev|onednn-devel|onednn|onednn
 command python3|python3|python3|python|python'
 
 case $profile in
 build) needs=$build ;;
-quickstart | test | bench) needs=$build$'\n'${!profile} ;;
-*) echo "setup.sh: no profile is called $profile: build, quickstart, test or bench" >&2; exit 2 ;;
+quickstart | test | aarch64 | bench) needs=$build$'\n'${!profile} ;;
+*) echo "setup.sh: no profile is called $profile: build, quickstart, test, aarch64 or bench" >&2; exit 2 ;;
 esac
 
 is_there() {

@@ -7,7 +7,7 @@
 
 Four replicas (threads of one process, --layout d4) train one small GPT on the King James Bible (Debian's package
 bible-kjv) with the same data, the same seed and the same inner optimizer, AdamW. They differ in how often they meet and
-in what a meeting does (parallel/outer.h):
+in what a meeting does (parallel/step/outer.h):
 
     gradients     H = 1       the gradients are averaged in every step
     averaging     H > 1       --sync-every H

@@ -4,17 +4,22 @@
 #
 #   the suite            build/run_tests, every test
 #   the command lines    tests/cli.sh: each mistake gives one clear line
+#   the record           tests/steps.py: losses and weights of 64 configurations, bit for bit (where python3 is)
 #   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends them, and how
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of threads under TSan
 #   fuzzers              every reader of foreign bytes, 5 seconds each
 #
-# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly wait: the builds of the
-# last three stages use that time, behind everything else.
+# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly wait: the
+# builds of the last three stages use that time, behind everything else. They share with build/ the
+# kernels of CUDA that their tests do not launch, or that TSan does not see (Makefile).
 set -u -o pipefail
 jobs=$(nproc)
 passed=0 failed=0 skipped=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+
+summary=build/test.txt # of the run, for tools/readme_examples.py
+: >$summary
 
 # Runs a stage and adds its "N passed, N failed[, N skipped]" line; a stage without that line counts as failed.
 stage() {
@@ -32,13 +37,21 @@ stage() {
         failed=$((failed + 1))
     fi
     echo "   ($((SECONDS - start)) s)"
+    printf '== %s\n%s\n   (%d s)\n' "$title" "${line:-no result}" $((SECONDS - start)) >>$summary
+}
+
+# CONFIG WORD...: builds the files that have such tests with a sanitizer, and the portable kernels.
+build_sanitized() {
+    local emulated=none
+    [ "$1" != asan ] || emulated="layers/embedding.cu tests/test_cuda_emu.cu"
+    make -s -j"$jobs" CONFIG="$1" SETS=portable TESTED="${*:2}" EMULATED="$emulated" "build-$1/run_tests"
 }
 
 # CONFIG WORD...: builds the suite with a sanitizer and runs the tests that contain a word.
 sanitized() {
     local config=$1
     shift
-    make -s -j"$jobs" CONFIG="$config" "build-$config/run_tests" || return 1
+    build_sanitized "$config" "$@" || return 1
     UBSAN_OPTIONS=print_stacktrace=1 "build-$config/run_tests" "$@"
 }
 
@@ -48,20 +61,23 @@ files="batch checkpoint config corpus crc32c cuda_embedding cuda_emulation hella
 threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are ranks_of_a die_of mesh_ plan_of_a_run"
 
 build_the_rest() {
-    make -s -j"$jobs" CONFIG=asan build-asan/run_tests
-    make -s -j"$jobs" CONFIG=tsan build-tsan/run_tests
-    make -s -j"$jobs" CONFIG=fuzz CC=clang fuzzers
+    # shellcheck disable=SC2086
+    build_sanitized asan $files
+    # shellcheck disable=SC2086
+    build_sanitized tsan $threads
+    make -s -j"$jobs" CONFIG=fuzz CC=clang SETS=portable fuzzers
 }
 
 stage "the suite" build/run_tests
-if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
 (renice -n 19 -p $BASHPID && build_the_rest) >/dev/null 2>&1 & # what fails is shown by its stage
+if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
+if command -v python3 >/dev/null; then stage "losses and weights against the record" tests/steps.py; fi
 if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
 wait $!
 # shellcheck disable=SC2086
 stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086
 stage "threads under TSan" sanitized tsan $threads
-stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=5
-echo "$passed passed, $failed failed, $skipped skipped"
+stage "fuzzers" make -s -j"$jobs" fuzz SETS=portable SECONDS_EACH=5
+echo "$passed passed, $failed failed, $skipped skipped" | tee -a $summary
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

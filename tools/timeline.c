@@ -1,4 +1,5 @@
-/* timeline -- draws a file of train_gpt --trace: one step of every rank without overlap, and one with it. */
+/* timeline -- draws a file of train_gpt --trace: one step of every rank without overlap, and one
+ * with it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,17 +7,20 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/claim.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/io.h"
+#include "data/io_map.h"
+#include "data/replace.h"
 #include "data/timeline.h"
-#include "parallel/trace.h"
+#include "parallel/plan/trace.h"
 
 static const char usage[] =
-    "timeline: what every rank computes in a step, and what holds it up\n"
+    "gpt-timeline: what every rank computes in a step, and what holds it up\n"
     "\n"
-    "    timeline FILE [--svg OUT] [--step serial|overlap|both] [--width N]\n"
+    "    gpt-timeline FILE [--svg OUT] [--step serial|overlap|both] [--width N]\n"
     "\n"
     "FILE is what train_gpt --trace FILE wrote; ui.perfetto.dev shows it, too.\n\n";
 
@@ -48,16 +52,10 @@ static void print_layers(const Timeline *t) {
 }
 
 static void write_svg(const Timeline *t, int only, const char *path) {
-    Err e;
-    char *text = NULL, *part = mem_printf("%s.part", path);
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) die("no memory for --svg");
-    timeline_svg(f, t, only);
-    if (fclose(f)) die("no memory for --svg");
-    if (!io_write_file(part, text, n, NULL, &e) || !io_rename(part, path, &e))
-        die_user("--svg: %s", e.text);
-    mem_free(text), mem_free(part);
+    ReplaceText text;
+    replace_text_begin(&text);
+    timeline_svg(text.f, t, only);
+    replace_text_end(&text, "--svg", path);
 }
 
 int main(int argc, char **argv) {
@@ -70,14 +68,15 @@ int main(int argc, char **argv) {
         {"width", OPT_INT, &width, "0", 0, 1010, "N", "columns; 0 is those of the terminal"},
         {0}};
     die_set_program(argv[0]);
-    bool named = argc > 1 && argv[1][0] != '-';
-    const char *path = named ? argv[1] : "";
-    if (named) argv[1] = argv[0];
-    opt_parse(options, argc - named, argv + named, usage);
-    if (!named) die_usage("no file: timeline FILE [options]; train_gpt --trace FILE writes one");
-    IoMap map = io_open(path);
+    int n_files = opt_parse_files(options, argc, argv, usage);
+    const char *path = argv[1];
+    if (n_files != 1)
+        die_usage("%s: gpt-timeline FILE [options]; train_gpt --trace FILE writes one",
+                  n_files ? "one file is drawn at a time" : "no file");
     Timeline t;
     Err e;
+    if (!claim_output("--svg", svg, &e)) die_usage("%s", e.text);
+    IoMap map = io_open(path);
     int only = step < TIMELINE_STEPS ? step : -1;
     if (!timeline_parse(&t, (const char *)map.p, map.n, &e)) die_user("%s: %s", path, e.text);
     if (timeline_axis(&t, only) <= 0) die_user("%s: that step is not in it", path);

@@ -1,4 +1,5 @@
-/* tokenize -- trains a byte-pair vocabulary, turns text into token shards and back. `tokenize --help` shows how. */
+/* tokenize -- trains a byte-pair vocabulary, turns text into token shards and back. `tokenize
+ * --help` shows how. */
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,25 +13,32 @@
 #include "base/opt.h"
 #include "base/team.h"
 #include "data/bpe_train.h"
+#include "data/hellaswag_write.h"
 #include "data/io.h"
+#include "data/io_map.h"
 #include "data/replace.h"
 #include "data/shard_write.h"
 #include "data/tokenizer.h"
 
 static const char usage[] =
-    "tokenize -- text to token shards and back\n\n"
-    "  tokenize train   --text FILE --vocab N --out DIR            learn a byte-pair vocabulary\n"
-    "  tokenize encode  --tokenizer X --text FILE --out PREFIX     write PREFIX_train.bin and "
+    "gpt-tokenize: text to token shards and back\n\n"
+    "  gpt-tokenize train   --text FILE --vocab N --out DIR            learn a byte-pair "
+    "vocabulary\n"
+    "  gpt-tokenize encode  --tokenizer X --text FILE --out PREFIX     write PREFIX_train.bin and "
     "PREFIX_val.bin\n"
-    "  tokenize decode  --tokenizer X --shard FILE                 print the text of a shard\n"
-    "  tokenize info    --tokenizer X                              say what a tokenizer is\n"
-    "  tokenize convert --tokenizer X --out DIR                    write vocab.json, merges.txt "
+    "  gpt-tokenize hellaswag --tokenizer X --text FILE --out FILE     hellaswag_val.jsonl for "
+    "train_gpt --hellaswag\n"
+    "  gpt-tokenize decode  --tokenizer X --shard FILE                 print the text of a shard\n"
+    "  gpt-tokenize info    --tokenizer X                              say what a tokenizer is\n"
+    "  gpt-tokenize convert --tokenizer X --out DIR                    write vocab.json, "
+    "merges.txt "
     "and gpt2_tokenizer.bin\n\n"
     "X is \"bytes\", a folder with vocab.json and merges.txt or with tokenizer.json, "
     "NAMEvocab.json (NAMEmerges.txt beside it),\n"
     "a Hugging Face tokenizer.json, or llm.c's gpt2_tokenizer.bin (which can only decode). In a "
     "text, lines of only\n"
-    "<|endoftext|> separate documents. `tokenize COMMAND --help` lists the options of a command.\n";
+    "<|endoftext|> separate documents. `gpt-tokenize COMMAND --help` lists the options of a "
+    "command.\n";
 
 /* Progress on stderr: a line that rewrites itself on a terminal, else a line every ten seconds. */
 static struct {
@@ -98,6 +106,18 @@ static Texts open_texts(const char *pattern) {
     return x;
 }
 
+static void close_texts(Texts *x) {
+    for (int i = 0; i < x->n; i++) {
+        if (x->maps[i].path)
+            io_unmap(&x->maps[i]);
+        else
+            mem_free((void *)(uintptr_t)x->maps[i].p); // the standard input
+        mem_free(x->names[i]);
+    }
+    mem_free(x->names);
+    mem_free(x->maps);
+}
+
 static void show_training(void *ctx, int32_t done, int32_t wanted) {
     (void)ctx;
     progress("merge", done - 257, wanted - 257, 1, "tokens");
@@ -114,7 +134,7 @@ static int train(int argc, char **argv) {
          "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
         {"min-count", OPT_INT, &min_count, "2", 1, 1e15, "N", "merge no pair that is rarer"},
         {0}};
-    opt_parse(options, argc, argv, "tokenize train: learn a byte-pair vocabulary\n\n");
+    opt_parse(options, argc, argv, "gpt-tokenize train: learn a byte-pair vocabulary\n\n");
     if (!out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
     Texts x = open_texts(text);
     BpeTrain *b = bpe_train_open();
@@ -136,6 +156,8 @@ static int train(int argc, char **argv) {
     if (tokenizer_vocab(t) < vocab)
         warn("the text has pairs for %d tokens only: no other pair of neighbours occurs %lld times",
              (int)tokenizer_vocab(t), (long long)min_count);
+    tokenizer_free(t);
+    close_texts(&x);
     return 0;
 }
 
@@ -191,6 +213,23 @@ static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
     return newline ? (size_t)(newline - p) + 1 : at;
 }
 
+/* A tenth of the text, as nanoGPT's character data has it; of a large text what gives a million
+ * tokens. */
+static double default_fraction(size_t n_bytes) {
+    enum { MOST = 4000000 };
+    if (o.val_tokens > 0 || !o.out[0]) return 0;
+    return (double)n_bytes * 0.1 > MOST ? MOST / (double)n_bytes : 0.1;
+}
+
+/* The folder of a file that is to be written, if it is not there. */
+static void make_folder_of(const char *path) {
+    Err e;
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? mem_printf("%.*s", (int)(slash - path), path) : NULL;
+    if (folder && *folder && !io_make_dirs(folder, &e)) die_user("--out: %s", e.text);
+    mem_free(folder);
+}
+
 static ShardFormat choose_format(const Tokenizer *t) {
     if (o.format == FORMAT_NANOGPT) return SHARD_NANOGPT;
     if (o.format == FORMAT_AUTO) return tokenizer_vocab(t) > 65536 ? SHARD_LLMC32 : SHARD_LLMC16;
@@ -211,10 +250,10 @@ static int encode(int argc, char **argv) {
          "a file, a pattern (each file is a document), or -"},
         {"out", OPT_STR, &o.out, "", 0, 0, "PREFIX",
          "begin of the names of the shards; without it ids are printed"},
-        {"val-fraction", OPT_FLOAT, &o.val_fraction, "0", 0, 1, "F",
-         "the last part of each file is for validation"},
+        {"val-fraction", OPT_FLOAT, &o.val_fraction, "0.1", 0, 1, "F",
+         "the last part of each file is for validation; unless given, at most 4 MB in all"},
         {"val-tokens", OPT_INT, &o.val_tokens, "0", 0, 1e15, "N",
-         "the first N tokens are for validation"},
+         "instead: the first N tokens are for validation"},
         {"format", OPT_CHOICE, &o.format, "auto", 0, 0, "auto|llmc16|llmc32|nanogpt",
          "auto: llmc16 where the vocabulary allows"},
         {"shard-tokens", OPT_INT, &o.shard_tokens, "0", 0, 1e15, "N",
@@ -222,10 +261,13 @@ static int encode(int argc, char **argv) {
         {"eot", OPT_BOOL, &o.eot, "1", 0, 0, "", "the end-of-text token before each document"},
         {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "0: one per core"},
         {0}};
-    opt_parse(options, argc, argv, "tokenize encode: text to token shards\n\n");
-    if (o.val_fraction > 0 && o.val_tokens > 0)
+    opt_parse(options, argc, argv, "gpt-tokenize encode: text to token shards\n\n");
+    bool fraction_given = opt_given(opt_find(options, "val-fraction"));
+    if (fraction_given && o.val_fraction > 0 && o.val_tokens > 0)
         die_usage("--val-fraction and --val-tokens exclude each other");
     Texts x = open_texts(o.text);
+    if (!fraction_given) o.val_fraction = default_fraction(x.n_bytes);
+    make_folder_of(o.out);
     Tokenizer *t = tokenizer_load(o.tokenizer);
     Encoding e = {
         .t = t, .team = team_create((int)o.threads), .all = x.n_bytes, .val_left = o.val_tokens};
@@ -257,6 +299,9 @@ static int encode(int argc, char **argv) {
            (double)x.n_bytes / 1e6,
            (double)x.n_bytes / (double)(n_train + n_val ? n_train + n_val : 1),
            (double)x.n_bytes / 1e6 / spent, team_size(e.team));
+    team_destroy(e.team);
+    tokenizer_free(t);
+    close_texts(&x);
     return 0;
 }
 
@@ -268,7 +313,8 @@ static int decode(int argc, char **argv) {
         {"count", OPT_INT, &o.count, "-1", -1, 1e18, "N", "how many; -1: all"},
         {0}};
     enum { BLOCK = 1 << 16 };
-    opt_parse(options, argc, argv, "tokenize decode: tokens to text, on the standard output\n\n");
+    opt_parse(options, argc, argv,
+              "gpt-tokenize decode: tokens to text, on the standard output\n\n");
     if (!o.shard[0]) die_usage("--shard FILE is missing: the tokens to decode");
     Tokenizer *t = tokenizer_load(o.tokenizer);
     Shard s = shard_open(o.shard);
@@ -291,6 +337,7 @@ static int decode(int argc, char **argv) {
     if (fflush(stdout) != 0)
         die_user("cannot write the text: the standard output is full or closed");
     shard_close(&s);
+    mem_free(ids), tokenizer_free(t);
     return 0;
 }
 
@@ -298,7 +345,7 @@ static int info(int argc, char **argv) {
     static const Opt options[] = {
         {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
         {0}};
-    opt_parse(options, argc, argv, "tokenize info: say what a tokenizer is\n\n");
+    opt_parse(options, argc, argv, "gpt-tokenize info: say what a tokenizer is\n\n");
     Tokenizer *t = tokenizer_load(o.tokenizer);
     size_t longest = 0, sum = 0, n;
     for (int32_t i = 0; i < tokenizer_vocab(t); i++) {
@@ -311,6 +358,39 @@ static int info(int argc, char **argv) {
            tokenizer_format(t), (int)tokenizer_vocab(t), (long long)tokenizer_merges(t),
            (int)tokenizer_eot(t), tokenizer_can_encode(t) ? "yes" : "no",
            (double)sum / tokenizer_vocab(t), longest);
+    tokenizer_free(t);
+    return 0;
+}
+
+static int hellaswag(int argc, char **argv) {
+    static const Opt options[] = {
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
+        {"text", OPT_STR, &o.text, "", 0, 0, "FILE", "HellaSwag's own hellaswag_val.jsonl"},
+        {"out", OPT_STR, &o.out, "", 0, 0, "FILE", "what train_gpt --hellaswag reads"},
+        {0}};
+    Err e;
+    size_t n;
+    opt_parse(options, argc, argv, "gpt-tokenize hellaswag: multiple choice as llm.c's .bin\n\n");
+    if (!o.out[0]) die_usage("--out FILE is missing: the file for train_gpt --hellaswag");
+    Texts x = open_texts(o.text);
+    if (x.n != 1) die_usage("--text %s: %d files match, one is encoded at a time", o.text, x.n);
+    Tokenizer *t = tokenizer_load(o.tokenizer);
+    if (!tokenizer_can_encode(t))
+        die_user("--tokenizer %s can only decode: take one with merges", o.tokenizer);
+    uint8_t *bytes = hellaswag_encode(x.maps[0].p, x.maps[0].n, t, &n, &e);
+    if (!bytes) die_user("%s: %s", x.names[0], e.text);
+    make_folder_of(o.out);
+    die_set_hook(replace_abandon_all);
+    Replace *r = replace_open(o.out);
+    replace_write(r, bytes, n);
+    replace_finish(r);
+    replace_commit(r);
+    int32_t examples;
+    memcpy(&examples, bytes + 8, sizeof examples);
+    printf("%s: %d examples\n", o.out, examples);
+    mem_free(bytes);
+    tokenizer_free(t);
+    close_texts(&x);
     return 0;
 }
 
@@ -320,25 +400,32 @@ static int convert(int argc, char **argv) {
         {"out", OPT_STR, &o.out, "", 0, 0, "DIR",
          "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
         {0}};
-    opt_parse(options, argc, argv, "tokenize convert: write a tokenizer as GPT-2's files\n\n");
+    opt_parse(options, argc, argv, "gpt-tokenize convert: write a tokenizer as GPT-2's files\n\n");
     if (!o.out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
-    tokenizer_save(tokenizer_load(o.tokenizer), o.out);
+    Tokenizer *t = tokenizer_load(o.tokenizer);
+    tokenizer_save(t, o.out);
+    tokenizer_free(t);
     return 0;
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {"train", "encode", "decode", "info", "convert"};
-    static int (*const commands[])(int, char **) = {train, encode, decode, info, convert};
+    static const char *const names[] = {"train",  "encode", "hellaswag",
+                                        "decode", "info",   "convert"};
+    static int (*const commands[])(int, char **) = {train,  encode, hellaswag,
+                                                    decode, info,   convert};
+    enum { N = sizeof names / sizeof *names };
     die_set_program(argv[0]);
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("%s", usage);
+    if (argc > 1 && strcmp(argv[1], "--help=words") == 0) { // for shells: the commands
+        for (int i = 0; i < N; i++) puts(names[i]);
         return 0;
     }
+    if (argc > 1 && argv[1][0] == '-') opt_parse(&(Opt){0}, argc, argv, usage);
     if (argc < 2)
-        die_usage("name a command: train, encode, decode, info or convert (--help shows how)");
-    for (int i = 0; i < 5; i++)
+        die_usage(
+            "name a command: train, encode, hellaswag, decode, info or convert (--help shows how)");
+    for (int i = 0; i < N; i++)
         if (strcmp(argv[1], names[i]) == 0) return commands[i](argc - 1, argv + 1);
-    const char *near = opt_nearest(argv[1], names, 5);
+    const char *near = opt_nearest(argv[1], names, N);
     if (near) die_usage("unknown command %s: did you mean %s? (--help shows how)", argv[1], near);
     die_usage("unknown command %s (--help shows how)", argv[1]);
 }

@@ -3,8 +3,8 @@
  *     whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s
  *     whatif --cluster a100:8 --model d24 --vary nodes=1..64 --svg nodes.svg
  *
- * A row for each value: the best layout and what it computes under what, and beside it named schemes by its time. A
- * bracket joins rows with the same of both.
+ * A row for each value: the best layout and what it computes under what, and beside it named
+ * schemes by its time. A bracket joins rows with the same of both.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,19 +13,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/claim.h"
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/bands.h"
 #include "data/io.h"
-#include "data/machine.h"
 #include "data/progress.h"
-#include "parallel/whatif.h"
+#include "data/replace.h"
+#include "parallel/plan/whatif.h"
 
 static const char usage[] =
-    "whatif: how the best layout changes with one number\n"
+    "gpt-whatif: how the best layout changes with one number\n"
     "\n"
-    "    whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s\n"
+    "    gpt-whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s\n"
     "\n"
     "--vary takes batch seq layers channels; the name of a level: what a rank can send there; "
     "flops; "
@@ -240,17 +242,6 @@ static void print_table(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
 
 /* ---- files */
 
-static FILE *open_file(const char *option, const char *path) {
-    FILE *f = io_fopen(path);
-    if (!f) die_user("--%s: cannot write %s: %s", option, path, strerror(errno));
-    return f;
-}
-
-static void close_file(FILE *f, const char *option, const char *path) {
-    bool bad = ferror(f) != 0;
-    if (fclose(f) || bad) die_user("--%s: cannot write %s: %s", option, path, strerror(errno));
-}
-
 static json_t *json_choice(const Choice *c) {
     char spec[64], words[OVERLAP_TEXT];
     return json_pack("{s:s,s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I}", "layout",
@@ -277,10 +268,11 @@ static void write_json(const WhatIf *w, const WhatIfPoint *p) {
     for (int i = 0; i < w->n; i++) json_array_append_new(points, json_point(w, i, &p[i]));
     json_t *all = json_pack("{s:s,s:s,s:s,s:o}", "vary", w->name, "cluster", o.cluster, "model",
                             o.model, "points", points);
-    FILE *f = open_file("json", o.json);
-    json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    fprintf(f, "\n");
-    close_file(f, "json", o.json);
+    ReplaceText text;
+    replace_text_begin(&text);
+    json_dumpf(all, text.f, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fprintf(text.f, "\n");
+    replace_text_end(&text, "--json", o.json);
     json_decref(all);
 }
 
@@ -326,9 +318,10 @@ static void write_svg(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
                .n_names = f->n,
                .n_lines = w->n_schemes};
     for (int k = 0; k < w->n_schemes; k++) b.line[k] = c->line[k], b.line_name[k] = w->scheme[k];
-    FILE *file = open_file("svg", o.svg);
-    bands_write(file, &b);
-    close_file(file, "svg", o.svg);
+    ReplaceText text;
+    replace_text_begin(&text);
+    bands_write(text.f, &b);
+    replace_text_end(&text, "--svg", o.svg);
     mem_free(title), mem_free(subtitle), mem_free(c);
 }
 
@@ -346,12 +339,12 @@ static void look(void *ctx, const SearchNews *n) {
     (void)n;
     snprintf(what, sizeof what, "searching: %s %s, %d of %d", s->w->name,
              whatif_value(s->w, s->at, value), s->at + 1, s->w->n);
-    progress_part(s->progress, what, (double)s->at / s->w->n, machine_clock() - s->begin);
+    progress_part(s->progress, what, (double)s->at / s->w->n, now_s() - s->begin);
 }
 
 static void search_all(WhatIf *w, Forms *f, WhatIfPoint *p) {
     Err e;
-    Watching s = {.progress = progress_open(stderr, 0), .w = w, .begin = machine_clock()};
+    Watching s = {.progress = progress_open(stderr, 0), .w = w, .begin = now_s()};
     SearchWatch watch = {look, &s};
     w->space.watch = &watch;
     for (; s.at < w->n; s.at++) {
@@ -367,6 +360,9 @@ int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, usage);
     if (strcmp(o.json, "-") == 0 || strcmp(o.svg, "-") == 0) io_keep_stdout();
+    Err e;
+    if (!claim_output("--json", o.json, &e) || !claim_output("--svg", o.svg, &e))
+        die_usage("%s", e.text);
     WhatIf *w = mem_calloc(1, sizeof *w);
     Forms *f = mem_calloc(1, sizeof *f);
     char *schemes = mem_strdup(o.schemes);

@@ -1,21 +1,52 @@
 /* Picks the instruction set. The tables come from layers/table.c, compiled once per set and renamed
  * by the build. */
-#include "layers/cpu/sets.h"
-
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/die.h"
+#include "layers/cpu/sets.h"
+
+/* The first of the sets that may be used: all of them, or those from TRAIN_GPT_KERNELS on. */
+static const CpuSet *first_set(void) {
+    const char *best = getenv("TRAIN_GPT_KERNELS");
+    const CpuSet *s = cpu_sets;
+    if (!best || !*best) return s;
+    while (s->name && strcmp(s->name, best) != 0) s++;
+    if (!s->name || !s->runs_here())
+        die_usage("TRAIN_GPT_KERNELS=%s: this processor or build has no such set", best);
+    return s;
+}
+
 const Kernels *kernels_cpu(const char *set) {
-    for (const CpuSet *s = cpu_sets; s->name; s++) {
+    for (const CpuSet *s = first_set(); s->name; s++) {
         if (!s->runs_here()) continue;
         if (!set || !*set || strcmp(set, "auto") == 0 || strcmp(set, s->name) == 0) return s->table;
     }
     return NULL;
 }
 
+/* Units for bf16 do twice the work of those for fp32 in the same time (tile registers eight times), or, on some
+ * processors, half of it or as much. The limit is far from all three, so a measurement that errs decides alike. */
+static const double worth = 1.4;
+
+const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
+    for (const CpuSet *s = sets; s->name; s++) {
+        const Kernels *k = s->table;
+        if (!s->runs_here()) continue;
+        if (!bf16 || !k->bf16_units) return s->name;
+        if (k->peak(t, true).core > worth * k->peak(t, false).core) return s->name;
+    }
+    return NULL;
+}
+
+const char *kernels_cpu_auto(Team *t, bool bf16) {
+    return cpu_set_auto(first_set(), t, bf16);
+}
+
 const char *const *kernels_cpu_sets(void) {
     static _Thread_local const char *names[16]; // ranks may be threads
     int n = 0;
-    for (const CpuSet *s = cpu_sets; s->name && n < 15; s++)
+    for (const CpuSet *s = first_set(); s->name && n < 15; s++)
         if (s->runs_here()) names[n++] = s->name;
     names[n] = NULL;
     return names;

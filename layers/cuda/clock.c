@@ -39,7 +39,8 @@ static void begin(int64_t n) {
     marks.n = 0, marks.runs = true;
 }
 
-/* The stream is idle: it comes to a mark after it was asked to, and before the host hears of it. What several of them allow. */
+/* The stream is idle: it comes to a mark after it was asked to, and before the host hears of it.
+ * What several of them allow. */
 static double set(void) {
     enum { TRIES = 5 };
     static const double resolution = 0.5e-6; // of times between events

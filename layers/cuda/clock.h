@@ -6,7 +6,8 @@
 #include "layers/cuda/streams.h"
 
 extern const DeviceClock device_marks;
-/* Local. A mark in any stream of the device. The rank's own stream is behind it before DeviceClock.end, by an event. */
+/* Local. A mark in any stream of the device. The rank's own stream is behind it before
+ * DeviceClock.end, by an event. */
 Moment device_mark(Stream s);
 
 #endif

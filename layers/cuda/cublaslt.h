@@ -1,6 +1,7 @@
-/* cublaslt -- what this program uses of NVIDIA's cuBLASLt, without its header and without linking to it: the library has
- * half a gigabyte, and is loaded by the first product on a device. Names and numbers are those of the cuBLAS reference,
- * checked against the toolkit's header where there is one (tests/cuda_headers.cu, by make cuda-check).
+/* cublaslt -- what this program uses of NVIDIA's cuBLASLt, without its header and without linking
+ * to it: the library has half a gigabyte, and is loaded by the first matmul on a device. Names and
+ * numbers are those of the cuBLAS reference, checked against the toolkit's header where there is
+ * one (tests/cuda_headers.cu, by make cuda-check).
  *
  *     y = epilogue(a b + beta c + bias)          matrices lie column by column
  */
@@ -23,7 +24,7 @@ typedef enum LtStatus {
 enum LtType { LT_R_32F = 0, LT_R_16BF = 14 };
 enum LtCompute { LT_32F = 68, LT_32F_FAST_16BF = 75, LT_32F_FAST_TF32 = 77 };
 enum LtOperation { LT_OP_N = 0, LT_OP_T = 1 };
-/* Attributes of a product, and how many bytes each has. */
+/* Attributes of a matmul, and how many bytes each has. */
 enum LtDescAttribute {
     LT_DESC_TRANSA = 3,           // 4: LtOperation
     LT_DESC_TRANSB = 4,           // 4
@@ -43,7 +44,8 @@ enum LtEpilogue {
     LT_EPILOGUE_DGELU = 192,
     LT_EPILOGUE_BGRADA = 256, // y = a b + beta c, and the rows of a summed over k; a as it lies
 };
-/* How sums of parts of K may be added up: in words of y, in the workspace in fp32, in the workspace in words of y. */
+/* How sums of parts of K may be added up: in words of y, in the workspace in fp32, in the workspace
+ * in words of y. */
 enum LtReduction {
     LT_REDUCTION_INPLACE = 1,
     LT_REDUCTION_COMPUTE_TYPE = 2,
@@ -74,7 +76,8 @@ typedef struct LtDescOf *LtDesc;
 typedef struct LtLayoutOf *LtLayout;
 typedef struct LtPreferenceOf *LtPreference;
 
-/* Functions of the library, in the order of their names in cublaslt.c; those that return int return a LtStatus. */
+/* Functions of the library, in the order of their names in cublaslt.c; those that return int return
+ * a LtStatus. */
 typedef struct CublasLt {
     size_t (*version)(void);
     const char *(*status_string)(int status);
@@ -100,7 +103,8 @@ typedef struct CublasLt {
 
 /* Local. Loads a library of this name or path; false when it is not there or lacks a function. */
 bool cublaslt_load(const char *library, CublasLt *lt, Err *e);
-/* Local. The library of this machine, loaded once per process; NULL, after a warning, when there is none. */
+/* Local. The library of this machine, loaded once per process; NULL, after a warning, when there is
+ * none. */
 const CublasLt *cublaslt(void);
 /* Local. From now on this one is the library of this machine. */
 void cublaslt_give(const CublasLt *lt);

@@ -1,4 +1,5 @@
-/* embedding_plain -- dwte of layers/embedding.cu as its formula has it, for the tests: no sort, no pieces. */
+/* embedding_plain -- dwte of layers/embedding.cu as its formula has it, for the tests: no sort, no
+ * pieces. */
 #ifndef LAYERS_CUDA_EMBEDDING_PLAIN_H
 #define LAYERS_CUDA_EMBEDDING_PLAIN_H
 

@@ -1,12 +1,13 @@
-/* families -- each layers/NAME.cu fills its entries of a table of kernels, for float or for bf16 words of storage.
+/* families -- each layers/NAME.cu fills its entries of a table of kernels, for fp32 or bf16
+ * activations.
  *
- * What an entry does is said in layers/NAME.h. On CUDA:
- *   - Act is float or bf16 words, and strides count words (layers/act.h); float * is float in both. Sums are float or
- *     better.
- *   - A call is complete in the order of the rank's stream, not when it returns (device.h). It allocates nothing and
- *     waits for nothing, but for those that return a number (sum_of, sum_of_squares: a step takes sum_to, squares_to) and
- *     told, once in a step.
- *     The Team is ignored; it may be NULL.
+ * The contract of an entry is in layers/NAME.h. On CUDA:
+ *   - Act is fp32 or bf16, and strides count elements (layers/act.h); float * is fp32 in both. Sums
+ *     are fp32 or better.
+ *   - A call is complete in the order of the rank's stream, not when it returns (device.h). It does
+ *     not allocate, and does not wait, except for sum_of and sum_of_squares, which return a number
+ *     (a step uses sum_to, squares_to), and told, once per step. The Team is ignored and may be
+ *     NULL.
  *   - No sum depends on the order in which threads run: two runs give the same bits.
  */
 #ifndef LAYERS_CUDA_FAMILIES_H

@@ -1,10 +1,13 @@
-/* fold on CUDA: a warp for each row, a lane for 16 bytes of it. What touches is one long row, which is cut into many.
+/* fold on CUDA: a warp for each row, a lane for 16 bytes of it. What touches is one long row, which
+ * is cut into many.
  *
- * A collective runs beside products: it has no more blocks than there are multiprocessors, and no shared memory.
+ * A collective runs beside matmuls: it has no more blocks than there are multiprocessors, and no
+ * shared memory.
  *
- * Bound by memory, or by the links to its peers: each src is read once, each dst written once. The ladder: single words or
- * bytes, which is plain and takes what is not aligned; 4 bytes of a gather; 16 bytes. The tree over src is unrolled for 8 of
- * them or for 64, so that its sums stay in registers. Not tried: sums in the switch (multimem), which one GPU has not. */
+ * Bound by memory, or by the links to its peers: each src is read once, each dst written once. The
+ * ladder: single words or bytes, which is plain and takes what is not aligned; 4 bytes of a gather;
+ * 16 bytes. The tree over src is unrolled for 8 of them or for 64, so that its sums stay in
+ * registers. Not tried: sums in the switch (multimem), which one GPU has not. */
 #include <algorithm>
 
 #include "layers/cuda/launch.cuh"

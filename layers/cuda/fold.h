@@ -1,11 +1,11 @@
-/* fold -- matrices that lie in several places, added up or brought together: what a collective does where ranks read each
- * other's memory. The streams are the caller's; addresses may be of any device that this thread's device reaches.
+/* fold -- sums, gathers and copies of matrices in several places: the data movement of collectives
+ * between ranks that access each other's memory. Streams are the caller's. Addresses may be of any
+ * device that this thread's device can access.
  *
- *     fold     dst = (src_0 + src_1) + (src_2 + src_3) ...    in pairs, then pairs of pairs, each sum rounded to the word;
- *                                           every element is read from all before it is written to any, so a dst may be
- *                                           a src
+ *     fold     dst = (src_0 + src_1) + (src_2 + src_3) ...    a tree; every sum is rounded to the
+ *              dtype. An element is read from all src before any dst is written: dst may be a src
  *     gather   dst_i = src_i
- *     blocks   the same of any number of blocks, each so far from the one before
+ *     blocks   a gather of any number of blocks at equal distances
  *
  * Bound by memory: (n_src + n_dst) words for each element, twice the words that are gathered.
  */

@@ -1,7 +1,7 @@
 /* launch -- how a kernel is started on this rank's stream, and how it gets its shared memory.
  *
- * The tests compile the same kernels with g++ against their own launch.cuh, which runs them on the CPU: what differs
- * between the two compilers is here and in ptx.cuh, nowhere else.
+ * The tests compile the same kernels with g++ against their own launch.cuh, which runs them on the
+ * CPU: what differs between the two compilers is here and in ptx.cuh, nowhere else.
  */
 #ifndef LAYERS_CUDA_LAUNCH_CUH
 #define LAYERS_CUDA_LAUNCH_CUH
@@ -33,8 +33,8 @@ void launch(const char *name, const char *file, int line, Stream stream, void (*
         device_check_at(cudaStreamSynchronize(stream), name, file, line);
 }
 
-/* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several template arguments
- * stands in parentheses. LAUNCH_ON: in another stream than the rank's own. */
+/* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several
+ * template arguments stands in parentheses. LAUNCH_ON: in another stream than the rank's own. */
 #define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
     LAUNCH_ON(device_stream(), kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                                  \

@@ -1,9 +1,10 @@
-/* panels -- the second half of a sum over tokens: blocks have left sums of their panels of tokens, sums[panels, n], and these
- * are added in an order that depends on their number alone.
+/* panels -- the second half of a sum over tokens: blocks have left sums of their panels of tokens,
+ * sums[panels, n], and these are added in an order that depends on their number alone.
  *
  *     warp w of 32 adds panels w, w + 32, ... of 32 columns; then the 32 warps are added in order
  *
- * The panels are some percent of what was summed, so this is short; it must only not be one long chain of loads. */
+ * The panels are some percent of what was summed, so this is short; it must only not be one long
+ * chain of loads. */
 #ifndef LAYERS_CUDA_PANELS_CUH
 #define LAYERS_CUDA_PANELS_CUH
 

@@ -1,9 +1,11 @@
-/* product_choices -- the algorithms of products that were found to be the fastest, kept for all ranks and all later runs: a file
- * of the cache folder (base/cache.h) for each kind of device and version of the library.
+/* product_choices -- the algorithms of matmuls that were found to be the fastest, kept for all
+ * ranks and all later runs: a file of the cache folder (base/cache.h) for each kind of device and
+ * version of the library.
  *
- * Who times algorithms holds the file; others wait, and then find what was chosen. So ranks of one machine, and one run after
- * another, take the same algorithms and have the same bits. Who holds it may wait for nothing that another rank has still to do.
- * Where there is no such folder every rank chooses for itself.
+ * Who times algorithms holds the file; others wait, and then find what was chosen. So ranks of one
+ * machine, and one run after another, take the same algorithms and have the same bits. Who holds it
+ * may wait for nothing that another rank has still to do. Where there is no such folder every rank
+ * chooses for itself.
  */
 #ifndef LAYERS_CUDA_PRODUCT_CHOICES_H
 #define LAYERS_CUDA_PRODUCT_CHOICES_H

@@ -8,12 +8,13 @@
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/product_choices.h"
 
-/* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its first matrix is b and its
- * rows are our columns. An operand whose second stride is not 1 is one that it shall transpose. */
+/* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its
+ * first matrix is b and its rows are our columns. An operand whose second stride is not 1 is one
+ * that it shall transpose. */
 typedef struct Side {
     int64_t rows, cols, ld; // as it lies in memory, column by column
-    int64_t
-        operation; // LT_OP; as wide as the others: keys are compared as bytes, and have no holes
+    // LT_OP; as wide as the others: keys are compared as bytes, and have no holes
+    int64_t operation;
 } Side;
 
 /* All that a choice of algorithms depends on. Compared as bytes. */
@@ -29,7 +30,8 @@ _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
                    sizeof(Key) == 5 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
                "no holes");
 
-/* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an activation's aux wants less. */
+/* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an
+ * activation's aux wants less. */
 enum { MOST = 8, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
 
 struct ProductPlan {
@@ -127,10 +129,11 @@ static bool has_more(const Product *p) {
     return p->bias || p->bias_grad || p->epilogue != EPI_NONE;
 }
 
-/* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its GELU' takes neither bias nor
- * addend, and fp32 gradients of bf16 words have no activation. Its tanh may be the processor's own approximation: good
- * enough for 8 bits, not for words of fp32. Sums of b are of y's type, too, and words of 8 bits would not do; b is its first
- * matrix, which it sums as it lies, not turned, and not rounded before. */
+/* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its
+ * GELU' takes neither bias nor addend, and fp32 gradients of bf16 elements have no activation. Its
+ * tanh may be the processor's own approximation: good enough for 8 bits, not for words of fp32.
+ * Sums of b are of y's type, too, and words of 8 bits would not do; b is its first matrix, which it
+ * sums as it lies, not turned, and not rounded before. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
     if (k->epilogue != EPI_NONE && k->word != 2) return 0;
@@ -176,7 +179,8 @@ static void describe(ProductPlan *plan) {
     layout(k, &plan->y, type_of(k->y_word), k->N, k->M, k->ldy);
 }
 
-/* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are aligned. */
+/* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are
+ * aligned. */
 static void set_addresses(const ProductPlan *plan, const Product *p, const float *sums) {
     const void *vector = p->bias_grad ? sums : p->bias;
     if (!plan->whole) return;
@@ -300,7 +304,8 @@ static void *workspace_of(const Product *p) {
     return (void *)(at - at % WORKSPACE_ALIGN);
 }
 
-/* Puts algorithm i into the stream. False when the library refuses: not all that is proposed is also done. */
+/* Puts algorithm i into the stream. False when the library refuses: not all that is proposed is
+ * also done. */
 static bool start(const ProductPlan *plan, int i, const Product *p) {
     const float one = 1, beta = p->addend ? 1 : 0;
     const LtHeuristic *h = &plan->choice[i];
@@ -357,8 +362,8 @@ static double seconds(const Trial *t, int i, int n) {
     return now_s() - begin;
 }
 
-/* The least time of one run, of some rounds of about a millisecond: runs stand in line, so that what a launch costs the
- * host is not in it. */
+/* The least time of one run, of some rounds of about a millisecond: runs stand in line, so that
+ * what a launch costs the host is not in it. */
 static double time_of(const Trial *t, int i) {
     enum { ROUNDS = 3, MOST_RUNS = 50 };
     double first = seconds(t, i, 1), best = 1e30;
@@ -442,10 +447,12 @@ static bool recall(const Trial *t, int file) {
 void product_plan_time(ProductPlan *plan, const Product *p, float *sums, ProductRest *rest) {
     Trial t = {plan, p, sums, rest};
     if (plan->timed || !plan->n) return; // as those of all layers but the first are
-    // Alone, an algorithm that takes all multiprocessors is faster than one that leaves some; not beside who has taken those.
+    // Alone, an algorithm that takes all multiprocessors is faster than one that leaves some; not
+    // beside who has taken those.
     if (plan->key.sms) return;
     plan->timed = true;
-    device_wait(); // for what other ranks have a part in: while the file is held that could be for ever
+    // for what other ranks have a part in: while the file is held that could be for ever
+    device_wait();
     int file = choices_hold(device_name(), plans->lt->version());
     set_addresses(plan, p, sums);
     if (!recall(&t, file)) {

@@ -1,4 +1,5 @@
-/* product_plan -- between the products of a table and cuBLASLt: a plan for each shape (products.h). */
+/* product_plan -- between the matmuls of a table and cuBLASLt: a plan for each shape
+ * (products.h). */
 #ifndef LAYERS_CUDA_PRODUCT_PLAN_H
 #define LAYERS_CUDA_PRODUCT_PLAN_H
 
@@ -6,7 +7,8 @@
 #include "layers/cuda/sizes.h"
 
 typedef struct ProductPlan ProductPlan;
-/* What the library has done of a product: nothing; addend + a b; all of it, but that a bias' gradient is not yet added. */
+/* What the library has done of a matmul: nothing; addend + a b; all of it, but that a bias'
+ * gradient is not yet added. */
 typedef enum ProductDone { DONE_NOTHING, DONE_SUM, DONE_ALL } ProductDone;
 
 /* Local. The plan of p in words of so many bytes, or NULL when the library cannot be asked. */
@@ -15,9 +17,9 @@ ProductPlan *product_plan(const Product *p, size_t word);
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums);
 /* What is left of p when the library has done that much. */
 typedef void ProductRest(const Product *p, ProductDone done, const float *sums);
-/* Local. Takes the best algorithm, once for a plan: the one that was chosen before (product_choices.h), or by time. Of those
- * that do all of it; and where y is floats, which a pass of its own does not round once more, of those that do the sum
- * alone, with the rest. */
+/* Local. Takes the best algorithm, once for a plan: the one that was chosen before
+ * (product_choices.h), or by time. Of those that do all of it; and where y is floats, which a pass
+ * of its own does not round once more, of those that do the sum alone, with the rest. */
 void product_plan_time(ProductPlan *plan, const Product *p, float *sums, ProductRest *rest);
 
 /* Of the calling thread. */

@@ -1,16 +1,18 @@
-/* products -- how this rank's products are done on its device.
+/* matmuls -- how this rank's matmuls are done on its device.
  *
- * A product of the table (layers/product.h) goes to cuBLASLt by a plan: what is to be done, of one shape, with the
- * algorithms that the library proposes for it, the likely best first. A plan is made by the first product of its shape,
- * which is the only one that allocates: before the first step (parallel/replay.h), where product_prepare may choose, too.
+ * A matmul of the table (layers/product.h) goes to cuBLASLt by a plan: what is to be done, of one
+ * shape, with the algorithms that the library proposes for it, the likely best first. A plan is
+ * made by the first matmul of its shape, which is the only one that allocates: before the first
+ * step (parallel/step/replay.h), where product_prepare may choose, too.
  *
- * The ladder: what the library does whole, epilogue included; what it does without the epilogue, which a pass over y, or for
- * the gradient of a bias one over b, then does (rows of aux that are no multiple of 8, a bias beside DGELU); what it does
- * not take at all (K = 0).
+ * The ladder: what the library does whole, epilogue included; what it does without the epilogue,
+ * which a pass over y, or for the gradient of a bias one over b, then does (rows of aux that are no
+ * multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).
  *
- * Beside kernels to which multiprocessors are left (device_leave) a product has another plan, for those that remain: the first
- * algorithm that the library proposes for so many. Its reference says that the number is for such neighbours and moves its
- * choice; on Hopper the grids of some algorithms follow, on Blackwell perhaps none (pytorch/pytorch, pull request 183330).
+ * Beside kernels to which multiprocessors are left (device_leave) a matmul has another plan, for
+ * those that remain: the first algorithm that the library proposes for so many. Its reference says
+ * that the number is for such neighbours and moves its choice; on Hopper the grids of some
+ * algorithms follow, on Blackwell perhaps none (pytorch/pytorch, pull request 183330).
  *
  * Everything here is of the calling thread, that is, of a rank. device_close forgets it.
  */
@@ -29,17 +31,18 @@ typedef struct ProductSettings {
     ProductRung rung;
     bool tf32; // fp32 words: operands may be rounded to 10 bits of fraction, for the tensor units
 } ProductSettings;
-/* Local. From the next product on. Plans of other settings are kept. */
+/* Local. From the next matmul on. Plans of other settings are kept. */
 void product_set(ProductSettings s);
 ProductSettings product_settings(void);
 
-/* Local. Makes the plan of p in words of 4 or 2 bytes, which from now on takes the fastest of its algorithms: the one that a
- * run before, or another rank, has found (product_choices.h), or else by time. The library's own order decides where times
- * differ by less than 2 %, and an epilogue is taken where the sum alone with a pass of its own is not faster by as much.
- * Overwrites y, aux and bias_grad. Waits; not inside a step. */
+/* Local. Makes the plan of p in words of 4 or 2 bytes, which from now on takes the fastest of its
+ * algorithms: the one that a run before, or another rank, has found (product_choices.h), or else by
+ * time. The library's own order decides where times differ by less than 2 %, and an epilogue is
+ * taken where the sum alone with a pass of its own is not faster by as much. Overwrites y, aux and
+ * bias_grad. Waits; not inside a step. */
 void product_prepare(const Product *p, size_t word);
 
-/* Products so far, by who did them, and the plans there are. */
+/* Matmuls so far, by who did them, and the plans there are. */
 typedef struct ProductCounts {
     int64_t fused, bare, tiled, plain; // by the library whole, without its epilogue; by own kernels
     int64_t bias_grads;                // of those whole: with the gradient of a bias

@@ -1,22 +1,25 @@
-/* ptx -- instructions that the language lacks: products of a warp, loads of their fragments, copies under way.
+/* ptx -- instructions that the language lacks: matmuls of a warp, loads of their fragments, copies
+ * in flight.
  *
- * All assembly is here. The tests have a twin of this file (tests/emu/include/layers/cuda/ptx.cuh), which says in C++ what each
- * of these does.
+ * All assembly is here. The tests have an emulation of this file
+ * (tests/emu/include/layers/cuda/ptx.cuh), which says in C++ what each of these does.
  *
- * The product of a warp, mma m16n8k16: D[16, 8] += A[16, 16] B[16, 8], bf16 in, fp32 sums. No lane holds a row; the lanes share
- * the matrices in pieces, the fragments. With g = lane / 4 and t = lane % 4, a pair of neighbours to a register:
+ * The matmul of a warp, mma m16n8k16: D[16, 8] += A[16, 16] B[16, 8], bf16 in, fp32 sums. No lane
+ * holds a row; the lanes share the matrices in pieces, the fragments. With g = lane / 4 and t =
+ * lane % 4, a pair of neighbours to a register:
  *
- *     A, 4 registers               k = 2t, 2t+1   k = 2t+8, 2t+9         D, 4 floats     n = 2t   n = 2t+1
- *                       row g          a[0]           a[2]                       row g      d[0]     d[1]
- *                       row g+8        a[1]           a[3]                       row g+8    d[2]     d[3]
+ *     A, 4 registers              k = 2t, 2t+1  k = 2t+8, 2t+9     D, 4 floats  n = 2t   n = 2t+1
+ *                       row g         a[0]          a[2]                  row g    d[0]     d[1]
+ *                       row g+8       a[1]          a[3]                  row g+8  d[2]     d[3]
  *     B, 2 registers    column g       b0             b1
  *
- * So two D of neighbouring columns, rounded to bf16, are the A of a product that sums over these columns: the weights of
- * attention go from one product into the next without leaving their lanes.
+ * So two D of neighbouring columns, rounded to bf16, are the A of a matmul that sums over these
+ * columns: the weights of attention go from one matmul into the next without leaving their lanes.
  *
- * ldmatrix fetches 8 x 8 matrices of bf16 from shared memory, 4 at once: lane i gives the address of row i % 8 of matrix i / 8,
- * 16 bytes; register r of a lane becomes elements (g, 2t), (g, 2t+1) of matrix r, and with .trans (2t, g), (2t+1, g). Without it,
- * matrices are stored as A's rows or B's columns; with it, as B's rows.
+ * ldmatrix fetches 8 x 8 matrices of bf16 from shared memory, 4 at once: lane i gives the address
+ * of row i % 8 of matrix i / 8, 16 bytes; register r of a lane becomes elements (g, 2t), (g, 2t+1)
+ * of matrix r, and with .trans (2t, g), (2t+1, g). Without it, matrices are stored as A's rows or
+ * B's columns; with it, as B's rows.
  */
 #ifndef LAYERS_CUDA_PTX_CUH
 #define LAYERS_CUDA_PTX_CUH
@@ -83,8 +86,9 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[4], Shared row) {
                  : "memory");
 }
 
-/* Of a thread: begins a copy of 4 or 16 bytes, aligned to that, from global to shared memory; zeros where it is not `there`,
- * and then `from` is not read. The bytes have any value until this thread has waited; other threads need a barrier after. */
+/* Of a thread: begins a copy of 4 or 16 bytes, aligned to that, from global to shared memory; zeros
+ * where it is not `there`, and then `from` is not read. The bytes have any value until this thread
+ * has waited; other threads need a barrier after. */
 template <int BYTES>
 __device__ __forceinline__ void copy_async(Shared to, const void *from, bool there) {
     static_assert(BYTES == 4 || BYTES == 16, "what is used");
@@ -105,7 +109,8 @@ template <int LEFT> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/* To pinned memory of the host, which may look at it while the kernel runs: after all that this thread has written before. */
+/* To pinned memory of the host, which may look at it while the kernel runs: after all that this
+ * thread has written before. */
 __device__ __forceinline__ void store_for_host(uint32_t *to, uint32_t x) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }

@@ -1,26 +1,31 @@
-/* ptx_sm90 -- instructions that only devices of capability 9.0 have: barriers in shared memory, copies of boxes of tensors,
- * products of warpgroups. Files that include it are called *_sm90* and are compiled for sm_90a alone. Their twin for the tests
- * is tests/emu/include/layers/cuda/ptx_sm90.cuh.
+/* ptx_sm90 -- instructions that only devices of capability 9.0 have: barriers in shared memory,
+ * copies of boxes of tensors, matmuls of warpgroups. Files that include it are called *_sm90* and
+ * are compiled for sm_90a alone. The emulation for the tests is
+ * tests/emu/include/layers/cuda/ptx_sm90.cuh.
  *
- * mbarrier: 8 bytes of shared memory that count. A phase is complete when as many arrivals have come as init said, and as many
- * bytes as these arrivals expect; then the next phase begins by itself. Who waits says the parity of the phase that he waits
- * for; a fresh barrier is in phase 0, so a wait for parity 1 is over at once.
+ * mbarrier: 8 bytes of shared memory that count. A phase is complete when as many arrivals have
+ * come as init said, and as many bytes as these arrivals expect; then the next phase begins by
+ * itself. Who waits says the parity of the phase that he waits for; a fresh barrier is in phase 0,
+ * so a wait for parity 1 is over at once.
  *
- * TMA: one thread begins the copy of a box of a tensor, which a map describes that was made on the host (tensor_map.cuh). What
- * lies outside of the tensor arrives as zeros, and is not written back; the bytes of the whole box count. Maps here have the
- * swizzle of 128 bytes: of an address, bits 4-6 (the chunk of 16 bytes) are turned over by bits 7-9 (the row of 128 bytes), as
- * in layers/attention_flash.cuh.
+ * TMA: one thread begins the copy of a box of a tensor, which a map describes that was made on the
+ * host (tensor_map.cuh). What lies outside of the tensor arrives as zeros, and is not written back;
+ * the bytes of the whole box count. Maps here have the swizzle of 128 bytes: of an address, bits
+ * 4-6 (the chunk of 16 bytes) are turned over by bits 7-9 (the row of 128 bytes), as in
+ * layers/attention_flash.cuh.
  *
- * wgmma m64nNk16: D[64, N] (+)= A[64, 16] B[16, N], bf16 in, fp32 sums, by the 4 warps of a warpgroup. Warp w has rows 16 w to
- * 16 w + 15 of A and D, in the fragments of mma m16n8k16 (ptx.cuh): d[j] are its 4 floats of columns 8 j .. 8 j + 7. A lies in
- * registers or, like B, in shared memory, where a Matrix says: K_MAJOR, rows of A (columns of B) side by side along k; or
+ * wgmma m64nNk16: D[64, N] (+)= A[64, 16] B[16, N], bf16 in, fp32 sums, by the 4 warps of a
+ * warpgroup. Warp w has rows 16 w to 16 w + 15 of A and D, in the fragments of mma m16n8k16
+ * (ptx.cuh): d[j] are its 4 floats of columns 8 j .. 8 j + 7. A lies in registers or, like B, in
+ * shared memory, where a Matrix says: K_MAJOR, rows of A (columns of B) side by side along k; or
  * MN_MAJOR, rows along m or n.
  *
- *     K_MAJOR    64 words along k in a row of 128 bytes, 8 rows in a group of 1024; `stride` to the next group of 8 of m or n
- *     MN_MAJOR   64 words along m or n in a row of 128 bytes, 8 rows in a group; `stride` to the next group of 8 of k, `leading`
- *                to the next 64 of m or n
+ *     K_MAJOR    64 elements along k in a row of 128 bytes, 8 rows in a group of 1024; `stride` to
+ *                the next group of 8 of m or n
+ *     MN_MAJOR   64 elements along m or n in a row of 128 bytes, 8 rows in a group; `stride` to the
+ *                next group of 8 of k, `leading` to the next 64 of m or n
  *
- * A product is under way until it was waited for: its accumulators may not be looked at before.
+ * A matmul is in flight until it was waited for: its accumulators may not be looked at before.
  */
 #ifndef LAYERS_CUDA_PTX_SM90_CUH
 #define LAYERS_CUDA_PTX_SM90_CUH
@@ -59,7 +64,8 @@ __device__ __forceinline__ void mbarrier_wait(Shared at, int parity) {
 
 /* --- copies, begun by one thread */
 
-/* What this thread wrote to shared memory is seen by copies and products that begin after the next barrier. */
+/* What this thread wrote to shared memory is seen by copies and matmuls that begin after the next
+ * barrier. */
 __device__ __forceinline__ void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -67,7 +73,8 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap &map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/* The box at these coordinates, innermost first. It is here when the barrier's phase is complete. */
+/* The box at these coordinates, innermost first. It is here when the barrier's phase is
+ * complete. */
 __device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0,
                                          int c1) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -129,7 +136,8 @@ template <int LEFT> __device__ __forceinline__ void tma_wait() {
 
 /* --- threads */
 
-/* Of all warps of a warpgroup: so many registers to a thread from now on, fewer or more than at first, 24 .. 240 by 8. */
+/* Of all warps of a warpgroup: so many registers to a thread from now on, fewer or more than at
+ * first, 24 .. 240 by 8. */
 template <int N> __device__ __forceinline__ void registers_at_most() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -137,7 +145,8 @@ template <int N> __device__ __forceinline__ void registers_at_least() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* Barrier `id`, 1 .. 15, of n threads, whole warps: waits for all of them, or arrives and goes on. */
+/* Barrier `id`, 1 .. 15, of n threads, whole warps: waits for all of them, or arrives and goes
+ * on. */
 __device__ __forceinline__ void barrier_sync(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
@@ -167,11 +176,11 @@ __device__ __forceinline__ Matrix matrix_on(Matrix m, int n_bytes) {
     return m + static_cast<Matrix>(n_bytes >> 4);
 }
 
-/* Registers that were written are seen by the products that follow. */
+/* Registers that were written are seen by the matmuls that follow. */
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-/* Products begun since the last commit are a group. */
+/* Matmuls begun since the last commit are a group. */
 __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }

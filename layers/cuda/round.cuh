@@ -8,7 +8,8 @@ extern "C" {
 #include "layers/adamw.h"
 }
 
-/* A word that depends on all bits of (seed, step, index): the finalizer of SplitMix64 (Steele, Lea, Flood 2014). */
+/* A word that depends on all bits of (seed, step, index): the finalizer of SplitMix64 (Steele, Lea,
+ * Flood 2014). */
 __device__ __forceinline__ uint32_t chance(uint64_t seed, int64_t step, int64_t index) {
     uint64_t z = seed + static_cast<uint64_t>(step) * 0xd1342543de82ef95u +
                  static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u;

@@ -1,9 +1,11 @@
-/* sort -- numbers sorted by keys of some bits, equal keys in the order in which they came: so sums over equal keys have one
- * order. A pass of a radix sort for each 8 bits (LeGrand 2007; Satish, Harris, Garland 2009):
+/* sort -- numbers sorted by keys of some bits, equal keys in the order in which they came: so sums
+ * over equal keys have one order. A pass of a radix sort for each 8 bits (LeGrand 2007; Satish,
+ * Harris, Garland 2009):
  *
  *     count     each warp counts the digits of its 256 items        counts[digit][warp]
- *     scan      counts become places: a digit's after all smaller ones', a warp's after those of earlier warps
- *     scatter   each warp puts its items, 32 at a time, where they belong; lanes of one digit stand in line
+ *     scan      exclusive sums: offsets of a digit follow all smaller digits, those of a warp all
+ *               earlier warps
+ *     scatter   each warp writes its items, 32 at a time; lanes of one digit in order
  */
 #ifndef LAYERS_CUDA_SORT_CUH
 #define LAYERS_CUDA_SORT_CUH
@@ -42,7 +44,8 @@ static __global__ void sort_count(int *counts, const int *keys, int n, int warps
         counts[d * warps + sort_warp()] = count[d];
 }
 
-/* Each number becomes the sum of those before it. One block: each thread a piece, then the pieces' sums. */
+/* Each number becomes the sum of those before it. One block: each thread a piece, then the pieces'
+ * sums. */
 static __global__ void __launch_bounds__(SCAN_THREADS) sort_scan(int *x, int n) {
     auto &sums = shared<ScanWarps>();
     int each = (n + SCAN_THREADS - 1) / SCAN_THREADS, begin = static_cast<int>(threadIdx.x) * each;
@@ -83,8 +86,8 @@ static __global__ void sort_scatter(int *keys_to, int *to, const int *places, co
     }
 }
 
-/* Two lists of keys and numbers, of which the first holds what is to be sorted and, afterwards, what is sorted; and
- * counts[DIGITS * warps]. */
+/* Two lists of keys and numbers, of which the first holds what is to be sorted and, afterwards,
+ * what is sorted; and counts[DIGITS * warps]. */
 struct Sort {
     int *keys[2], *numbers[2], *counts;
     int n, warps;

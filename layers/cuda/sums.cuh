@@ -1,5 +1,5 @@
-/* sums -- a sum of many floats in double, in two steps whose order depends on the number of terms alone: a block for
- * each panel, then one block for the panels. Bound by memory: 4 bytes a term. */
+/* sums -- a sum of many floats in double, in two steps whose order depends on the number of terms
+ * alone: a block for each panel, then one block for the panels. Bound by memory: 4 bytes a term. */
 #ifndef LAYERS_CUDA_SUMS_CUH
 #define LAYERS_CUDA_SUMS_CUH
 
@@ -30,7 +30,8 @@ struct Squared {
     __device__ static double of(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 };
 
-/* Terms that lie side by side, or in rows: a division for W of them hides behind their way from memory. */
+/* Terms that lie side by side, or in rows: a division for W of them hides behind their way from
+ * memory. */
 struct Terms {
     const float *x;
     __device__ const float *at(int64_t i) const { return x + i; }
@@ -41,7 +42,8 @@ struct TermRows {
     __device__ const float *at(int64_t i) const { return x + i / cols * ld + i % cols; }
 };
 
-/* Terms are taken W at a time, in turn by the threads; panels are multiples of W * SUM_THREADS, and rows of W. */
+/* Terms are taken W at a time, in turn by the threads; panels are multiples of W * SUM_THREADS, and
+ * rows of W. */
 template <class Term, int W, class Where>
 __global__ void sum_panels(double *sums, Where x, int64_t n, int64_t panel) {
     int64_t begin = blockIdx.x * panel, end = begin + panel < n ? begin + panel : n;
@@ -68,7 +70,8 @@ static __global__ void sum_of_panels(double *sum, const double *sums, int panels
     if (threadIdx.x == 0) *sum = add ? *sum + s : s;
 }
 
-/* *sum (of the device) = the sum over n terms, or += with add. whole: four of them may be taken at once. */
+/* *sum (of the device) = the sum over n terms, or += with add. whole: four of them may be taken at
+ * once. */
 template <class Term, class Where>
 void launch_sum_of(double *sum, Where x, int64_t n, bool whole, bool add) {
     const int64_t grain = 4 * SUM_THREADS * 4;

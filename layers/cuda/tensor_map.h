@@ -1,7 +1,9 @@
-/* tensor_map -- a description of a tensor of bf16 words on the device, from which TMA copies boxes (ptx_sm90.cuh).
+/* tensor_map -- a description of a tensor of bf16 elements on the device, from which TMA copies
+ * boxes (ptx_sm90.cuh).
  *
- * The driver's function that makes one is found through the runtime: nothing is linked to the driver's library. A map is 128
- * bytes, passed to a kernel by value (const __grid_constant__ CUtensorMap).
+ * The driver's function that makes one is found through the runtime: nothing is linked to the
+ * driver's library. A map is 128 bytes, passed to a kernel by value (const __grid_constant__
+ * CUtensorMap).
  */
 #ifndef LAYERS_CUDA_TENSOR_MAP_H
 #define LAYERS_CUDA_TENSOR_MAP_H
@@ -19,7 +21,8 @@ typedef struct TensorShape {
     int box[MAP_DIMENSIONS];        // at most 256; of dimension 0 at most MAP_SWIZZLE_WORDS
 } TensorShape;
 
-/* Local. Boxes arrive with the swizzle of 128 bytes. `words` is a multiple of 16. Dies when the driver refuses it. */
+/* Local. Boxes arrive with the swizzle of 128 bytes. `words` is a multiple of 16. Dies when the
+ * driver refuses it. */
 CUtensorMap tensor_map(const void *words, const TensorShape *s);
 
 #endif

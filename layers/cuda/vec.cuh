@@ -1,8 +1,9 @@
-/* vec -- words of storage and the 128 bits that a thread moves at once; sums over a warp and over a block.
+/* vec -- elements of storage and the 128 bits that a thread moves at once; sums over a warp and
+ * over a block.
  *
- * E is the word in memory, float or bf16; computing is in float. A thread that takes W = width<E> words, 16 bytes, from an
- * address that is a multiple of 16 uses the widest access there is; W = 1 serves what is not aligned. A warp then
- * moves 512 bytes side by side.
+ * E is the word in memory, float or bf16; computing is in float. A thread that takes W = width<E>
+ * words, 16 bytes, from an address that is a multiple of 16 uses the widest access there is; W = 1
+ * serves what is not aligned. A warp then moves 512 bytes side by side.
  */
 #ifndef LAYERS_CUDA_VEC_CUH
 #define LAYERS_CUDA_VEC_CUH
@@ -75,8 +76,8 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-/* Sums of N numbers over the warps of a block, in the order of the warps, in all threads. Two calls in turn need two
- * of these; a third may use the first again. */
+/* Sums of N numbers over the warps of a block, in the order of the warps, in all threads. Two calls
+ * in turn need two of these; a third may use the first again. */
 template <int N> struct BlockSums { float of[WARP][N]; };
 template <int N> __device__ __forceinline__ void block_sum(float (&x)[N], BlockSums<N> &s) {
     int warps = static_cast<int>(blockDim.x) / WARP;

@@ -269,7 +269,7 @@ static void thread_main(void) {
 
 static void run_block(Block *b, uint3 index) {
     b->n_live = b->n_threads, b->n_ready = 0, b->first = 0;
-    memset(b->warp, 0, sizeof b->warp);
+    for (int i = 0; i < MAX_THREADS / 32; i++) b->warp[i].ended = b->warp[i].open = 0;
     for (int i = 0; i < BARRIERS; i++)
         b->barrier[i].arrived = b->barrier[i].said = b->barrier[i].n_waiting = 0;
     shared_poison(&b->shared);

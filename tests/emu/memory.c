@@ -1,17 +1,24 @@
 #include "tests/emu/memory.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/die.h"
 #include "base/mem.h"
 #include "tests/emu/runtime.h"
 
 /*  pages:   | .. strip | memory ................ | strip | nobody's page
- *                      ^ p, aligned                     */
+ *                      ^ p, aligned
+ *
+ * A piece is shut, so that host code which touches it ends there. Work of a device opens it by its
+ * first touch: the signal of that touch comes to touched(), which opens the piece. What was opened
+ * is looked at and shut again when the work ends: a kernel pays for the few pieces that it uses,
+ * not for all that there are. */
 enum { STRIP = 256, POISON = 0xff, STRIP_BYTE = 0x77, PIECES = 4096 };
 
 typedef struct Memory {
@@ -19,10 +26,12 @@ typedef struct Memory {
     size_t mapped, n_bytes; // without the last page
     int device;
     uint64_t number;
+    bool open;
 } Memory;
 static Memory memory[PIECES];
 static int n_memory, n_inside;
-static bool guard = true;
+static __thread int inside;      // this thread does work of a device
+static struct sigaction earlier; // who had the signal
 static struct {
     char *p;
     size_t n_bytes;
@@ -34,17 +43,35 @@ static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-void emu_set_guard(bool on) {
-    guard = on;
-}
-
-static void allow(const Memory *m, bool yes) {
-    if (!yes && !guard) return;
+static void allow(Memory *m, bool yes) {
     if (mprotect(m->pages, m->mapped, yes ? PROT_READ | PROT_WRITE : PROT_NONE))
         die("mprotect refused %zu bytes", m->mapped);
+    m->open = yes;
 }
 
-/* Large ones in huge pages, where the system gives them: all of them change hands before and after every kernel. */
+/* In the thread that touched a page which is shut. What is none of device memory, or was touched by
+ * host code, is touched again, and ends the program as it does without this. */
+static void touched(int signal, siginfo_t *info, void *context) {
+    const char *p = info->si_addr;
+    bool found = false;
+    (void)context;
+    if (inside) {
+        pthread_mutex_lock(&lock);
+        for (int i = 0; i < n_memory && !found; i++) {
+            Memory *m = &memory[i];
+            found = p >= m->pages && p < m->pages + m->mapped;
+            if (found && !m->open) allow(m, true);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    if (!found) sigaction(signal, &earlier, NULL);
+}
+static void catch_touches(void) {
+    struct sigaction s = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
+    if (sigaction(SIGSEGV, &s, &earlier)) die("no handler of SIGSEGV");
+}
+
+/* Large ones in huge pages, where the system gives them: they are opened and shut as a whole. */
 static char *map_pages(size_t n_bytes) {
     const size_t huge = 2 << 20, spare = n_bytes >= huge ? huge : 0;
     char *all = mmap(NULL, n_bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -57,8 +84,17 @@ static char *map_pages(size_t n_bytes) {
     return all + before;
 }
 
+/* memset, but of words: ThreadSanitizer notes each byte that memset writes, which takes longer than most
+ * kernels, and of fresh pages it knows already whose they are. */
+static void fill(char *p, unsigned char byte, size_t n_bytes) {
+    wmemset((wchar_t *)p, (wchar_t)(byte * 0x01010101u), n_bytes / 4);
+    for (size_t i = n_bytes / 4 * 4; i < n_bytes; i++) p[i] = (char)byte;
+}
+
 void *memory_take(size_t n_bytes, size_t align, int device) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static _Atomic uint64_t numbers;
+    pthread_once(&once, catch_touches);
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = round_up(n_bytes, align);
     Memory m = {.n_bytes = n_bytes, .device = device, .mapped = round_up(room + STRIP, page)};
     m.number = ++numbers;
@@ -66,12 +102,12 @@ void *memory_take(size_t n_bytes, size_t align, int device) {
     if (!m.pages) return NULL;
     m.p = m.pages + m.mapped - room;
     allow(&m, true);
-    memset(m.p - STRIP, STRIP_BYTE, STRIP + room);
-    memset(m.p, POISON, n_bytes);
+    fill(m.p - STRIP, STRIP_BYTE, STRIP + room);
+    fill(m.p, POISON, n_bytes);
+    allow(&m, false);
     pthread_mutex_lock(&lock);
     if (n_memory == PIECES) die("more than %d pieces of device memory", PIECES);
     memory[n_memory++] = m;
-    if (n_inside == 0) allow(&m, false);
     pthread_mutex_unlock(&lock);
     return m.p;
 }
@@ -103,16 +139,18 @@ void memory_give(void *p) {
 
 void memory_enter(void) {
     pthread_mutex_lock(&lock);
-    if (n_inside++ == 0)
-        for (int i = 0; i < n_memory; i++) allow(&memory[i], true);
+    n_inside++, inside++;
     pthread_mutex_unlock(&lock);
 }
 
 void memory_leave(const char *what) {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < n_memory; i++) check_edges(&memory[i], what);
-    if (--n_inside == 0)
-        for (int i = 0; i < n_memory; i++) allow(&memory[i], false);
+    n_inside--, inside--;
+    for (int i = 0; i < n_memory; i++) {
+        if (!memory[i].open) continue;
+        check_edges(&memory[i], what);
+        if (n_inside == 0) allow(&memory[i], false);
+    }
     pthread_mutex_unlock(&lock);
 }
 

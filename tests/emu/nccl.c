@@ -10,7 +10,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
-#include "parallel/nccl.h"
+#include "parallel/comm/nccl.h"
 #include "tests/emu/graph.h"
 #include "tests/emu/memory.h"
 #include "tests/emu/nccl_parts.h"

@@ -4,7 +4,7 @@
 #include "base/bf16.h"
 #include "base/die.h"
 #include "base/mem.h"
-#include "parallel/nccl.h"
+#include "parallel/comm/nccl.h"
 #include "tests/emu/nccl_parts.h"
 
 const char *const emu_nccl_words[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",

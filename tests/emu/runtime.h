@@ -85,8 +85,6 @@ typedef struct cudaPointerAttributes {
  * numbers: also what other streams could do now, in an order that depends on the number. */
 void emu_set_devices(int n);
 void emu_set_peers(bool reach);
-/* Local. Is host code that touches memory of a device stopped (yes at first)? Most of the time goes into that. */
-void emu_set_guard(bool on);
 void emu_set_late(bool late);
 void emu_set_shuffle(unsigned seed);
 /* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts into a stream from now on is

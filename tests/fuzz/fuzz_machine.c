@@ -1,10 +1,10 @@
-/* Any bytes as the description of a cluster. What is accepted must fit together, and must survive being
- * written and read again. */
+/* Any bytes as the description of a cluster. What is accepted must fit together, and must survive
+ * being written and read again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "parallel/machine.h"
+#include "parallel/plan/machine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

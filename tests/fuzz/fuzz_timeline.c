@@ -1,5 +1,5 @@
-/* Any bytes as a file of --trace. What is accepted has spans that ascend, do not overlap and lie within their step, and
- * can be drawn. */
+/* Any bytes as a file of --trace. What is accepted has spans that ascend, do not overlap and lie
+ * within their step, and can be drawn. */
 #include <stdlib.h>
 
 #include "base/mem.h"

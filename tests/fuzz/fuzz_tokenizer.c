@@ -1,7 +1,7 @@
 /* Any bytes as a tokenizer file or as text; the first byte selects:
  *   0 tokenizer.json   1 vocab.json, a byte 0, merges.txt   2 gpt2_tokenizer.bin
- *   3 text for a vocabulary of bytes and a few merges: what decodes must be what was encoded, however it is cut
- *   4 text to learn a vocabulary from: it must encode that text */
+ *   3 text for a vocabulary of bytes and a few merges: what decodes must be what was encoded,
+ *   however it is cut 4 text to learn a vocabulary from: it must encode that text */
 #include <stdlib.h>
 #include <string.h>
 

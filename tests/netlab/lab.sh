@@ -17,6 +17,9 @@
 #   lab.sh first COMMAND...           goes before all other processes of this machine, as FIRST=1 lab.sh mpirun has its ranks do:
 #                                     for measurements beside others' work
 #   lab.sh on HOST COMMAND...         runs a command there (also what mpirun reaches the hosts with)
+#   lab.sh delay US                   every packet arrives US microseconds later on each data card;
+#                                     0: no longer. Says what is missing: iptables, a compiler,
+#                                     libnetfilter-queue-dev
 #   lab.sh cut HOST, mend HOST        its data cable
 #   lab.sh bytes HOST|RACK            that the card of h1, or the trunk of r0, has sent
 #   lab.sh stop                       ends every process on the hosts
@@ -48,9 +51,12 @@ can() {
     ip netns del $probe
 }
 
+# The hardware address of the card with this address: 10.91.0.12 has 02:00:0a:5b:00:0c.
+mac_of() { printf '02:00:%02x:%02x:%02x:%02x' ${1//./ }; }
+
 # One cable: card $2 of host $1 with address $3, into switch $4.
 plug() {
-    ip -n "$name-$1" link add "$2" type veth peer name "$2-$1" netns $switch
+    ip -n "$name-$1" link add "$2" address "$(mac_of "$3")" type veth peer name "$2-$1" netns $switch
     ip -n "$name-$1" addr add "$3/24" dev "$2"
     ip -n "$name-$1" link set "$2" up
     ip -n $switch link set "$2-$1" master "$4" up
@@ -89,6 +95,21 @@ add_host() {
     echo "10.91.0.$2 $1" >>$state/hosts
 }
 
+# Tells each of $1 hosts the hardware addresses of all others. Asking for them (ARP) fails with many hosts: the kernel has
+# one table for the namespaces of all clusters (gc_thresh3: 1024 entries; 32 hosts need 1984), and when the table is full,
+# new connections never come about. Permanent entries do not count.
+introduce() {
+    local i last
+    for ((i = 1; i <= $1; i++)); do
+        printf -v last %02x $i
+        printf 'neigh replace 10.91.0.%d lladdr 02:00:0a:5b:00:%s dev data nud permanent\n' $i $last
+        printf 'neigh replace 10.92.0.%d lladdr 02:00:0a:5c:00:%s dev ctl nud permanent\n' $i $last
+    done >$state/neighbours
+    for ((i = 1; i <= $1; i++)); do
+        grep -v "\.0\.$i lladdr" $state/neighbours | ip -n "$name-h$((i - 1))" -batch -
+    done
+}
+
 # The cable from rack $1 to the core: its ends are up-r0 in the rack, down-r0 in the core.
 add_trunk() {
     local end
@@ -119,6 +140,7 @@ up() {
             n=$((n + 1))
         done
     done
+    introduce $n
 }
 
 # Own host name, shared memory and folder for temporary files: Open MPI names its segments after the host.
@@ -135,9 +157,35 @@ on() {
         exec bash -c "$*"' on "$host" $state "$@"
 }
 
+# The kernel may have no netem: packets wait in a queue of each host, and delay.c lets them go.
+delay() {
+    local us=$1 host spaces=()
+    command -v iptables >/dev/null || { echo "a delay needs iptables"; return 1; }
+    if [ -f $state/delay.pid ]; then
+        kill "$(cat $state/delay.pid)" 2>/dev/null || true
+        rm $state/delay.pid
+    fi
+    for host in $(host_names); do
+        ip netns exec "$name-$host" iptables -t raw -F PREROUTING
+        spaces+=("$name-$host")
+    done
+    [ "$us" != 0 ] || return 0
+    ${CC:-cc} -O2 -o $state/delay "$(dirname "$me")/delay.c" -lnetfilter_queue 2>$state/delay.log ||
+        { echo "a delay needs a compiler and libnetfilter-queue-dev"; return 1; }
+    setsid $state/delay "$us" "${spaces[@]}" >$state/delay.log 2>&1 </dev/null &
+    echo $! >$state/delay.pid
+    sleep 0.3
+    kill -0 "$(cat $state/delay.pid)" 2>/dev/null || { cat $state/delay.log; return 1; }
+    for host in $(host_names); do
+        ip netns exec "$name-$host" iptables -t raw -A PREROUTING -i data -j NFQUEUE \
+            --queue-num 0 --queue-bypass
+    done
+}
+
 # A session is a group of the scheduler's, and the daemon of each host begins one: so ranks have to say it themselves.
 first() {
-    [ ! -w /proc/self/autogroup ] || echo -20 >/proc/self/autogroup
+    # the group of the machine's first process has no priority of its own, and a kernel may have no groups
+    { echo -20 >/proc/self/autogroup; } 2>/dev/null || true
     exec nice -n -20 "$@"
 }
 
@@ -172,6 +220,7 @@ stop() {
 down() {
     local ns
     stop
+    [ ! -f $state/delay.pid ] || kill "$(cat $state/delay.pid)" 2>/dev/null || true
     for ns in $(ip netns list | awk -v p="$name-" 'index($1, p) == 1 { print $1 }'); do ip netns del "$ns"; done
     rm -rf $state
 }
@@ -179,7 +228,7 @@ down() {
 verb=$1
 shift
 case $verb in
-can | up | first | on | bytes | stop | down) $verb "$@" ;;
+can | up | first | on | delay | bytes | stop | down) $verb "$@" ;;
 mpirun) run_mpi "$@" ;;
 cut) ip -n $switch link set "data-$1" down ;;
 mend) ip -n $switch link set "data-$1" up ;;

@@ -1,0 +1,103 @@
+#include "base/claim.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* A file, or (name != NULL) a name in a directory in which no such file is yet. */
+typedef struct Claim {
+    dev_t device;
+    ino_t inode;
+    char *name;
+    char *what;  // of an output: its option; NULL: an input
+    char *path;  // as the user wrote it
+    int readers; // of an input: claims of the same file
+} Claim;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // ranks are threads
+static Claim *claims;
+static int n_claims;
+
+static bool same(const Claim *a, const Claim *b) {
+    bool names = a->name && b->name ? strcmp(a->name, b->name) == 0 : a->name == b->name;
+    return a->device == b->device && a->inode == b->inode && names;
+}
+
+/* The file that `path` names, or else its directory and its last component. False: neither
+ * exists. */
+static bool identify(const char *path, Claim *c) {
+    struct stat st;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (stat(path, &st) == 0) {
+        *c = (Claim){.device = st.st_dev, .inode = st.st_ino};
+        return !S_ISCHR(st.st_mode);
+    }
+    char *directory = slash ? mem_printf("%.*s", (int)(slash - path + 1), path) : mem_strdup(".");
+    bool found = stat(directory, &st) == 0;
+    if (found) *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = mem_strdup(name)};
+    mem_free(directory);
+    return found;
+}
+
+/* Appends c. An input that is there already is counted. Otherwise, when the file is claimed: false,
+ * and *other is a copy of that claim. Takes c's name. */
+static bool add(Claim c, const char *what, const char *path, Claim *other) {
+    bool ok = true;
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < n_claims && !same(&claims[i], &c)) i++;
+    if (i < n_claims && (what || claims[i].what)) {
+        *other = claims[i], ok = false;
+    } else if (i == n_claims) {
+        claims = mem_realloc(claims, (size_t)n_claims + 1, sizeof *claims);
+        claims[n_claims] = c;
+        claims[n_claims].what = what ? mem_strdup(what) : NULL;
+        claims[n_claims++].path = mem_strdup(path);
+    }
+    if (ok) claims[i].readers++;
+    if (!ok) mem_free(c.name);
+    pthread_mutex_unlock(&lock);
+    return ok;
+}
+
+static void drop(int i) {
+    mem_free(claims[i].name), mem_free(claims[i].what), mem_free(claims[i].path);
+    claims[i] = claims[--n_claims];
+}
+
+bool claim_output(const char *what, const char *path, Err *e) {
+    Claim c, other;
+    if (!*path || !identify(path, &c) || add(c, what, path, &other)) return true;
+    if (other.what)
+        return err(e, "%s %s: the output of %s goes to that file; name another one", what, path,
+                   other.what);
+    return err(e, "%s %s: that file is an input (%s); name another one", what, path, other.path);
+}
+
+void claim_output_end(const char *what) {
+    pthread_mutex_lock(&lock);
+    for (int i = n_claims - 1; i >= 0; i--)
+        if (claims[i].what && strcmp(claims[i].what, what) == 0) drop(i);
+    pthread_mutex_unlock(&lock);
+}
+
+bool claim_input(const char *path, const struct stat *st, Err *e) {
+    Claim c = {.device = st->st_dev, .inode = st->st_ino}, other;
+    if (S_ISCHR(st->st_mode) || add(c, NULL, path, &other)) return true;
+    return err(e, "%s is an input, and %s would write to it: name another output", path,
+               other.what);
+}
+
+void claim_input_end(dev_t device, ino_t inode) {
+    Claim c = {.device = device, .inode = inode};
+    pthread_mutex_lock(&lock);
+    for (int i = n_claims - 1; i >= 0; i--)
+        if (!claims[i].what && same(&claims[i], &c) && --claims[i].readers == 0) drop(i);
+    pthread_mutex_unlock(&lock);
+}
+
+bool claim_input_path(const char *path, Err *e) {
+    struct stat st;
+    return stat(path, &st) || claim_input(path, &st, e);
+}

@@ -1,0 +1,28 @@
+/* claim -- which files a program writes and which it reads, so that no output destroys an input.
+ *
+ * Outputs are claimed before inputs are opened. A file that is claimed as an output is refused as
+ * an input and as a second output, by device and inode: the name, a link or a relative path make no
+ * difference. An output that does not exist yet is known by its directory and its name. Character
+ * devices (/dev/null) are never claimed.
+ */
+#ifndef BASE_CLAIM_H
+#define BASE_CLAIM_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "base/die.h"
+
+/* Local. `what` names the output in messages: "--json". An empty path claims nothing. */
+bool claim_output(const char *what, const char *path, Err *e);
+/* Local. Ends every claim of an output under this `what`. */
+void claim_output_end(const char *what);
+/* Local. The open file `st` is read from now on; refused when it is a claimed output. */
+bool claim_input(const char *path, const struct stat *st, Err *e);
+/* Local. One claim_input of this file ends: it may be written again. */
+void claim_input_end(dev_t device, ino_t inode);
+/* Local. claim_input of a path, to the end of the program; a path that does not exist is
+ * nobody's. */
+bool claim_input_path(const char *path, Err *e);
+
+#endif

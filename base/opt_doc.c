@@ -1,0 +1,99 @@
+/* What is printed of a table of options: --help, a man page, words for shells, the run header. */
+#include <string.h>
+
+#include "base/opt.h"
+#include "base/version.h"
+
+static bool is_row(const Opt *o) {
+    return o->name || o->type == OPT_GROUP;
+}
+
+/* Is the default worth a word? */
+static bool shows_default(const Opt *o) {
+    return o->standard[0] && !(o->type == OPT_BOOL && strcmp(o->standard, "0") == 0);
+}
+
+void opt_print_help(const Opt *table, const char *usage, FILE *f) {
+    fprintf(f, "%s", usage);
+    for (const Opt *o = table; is_row(o); o++) {
+        if (o->type == OPT_GROUP) {
+            fprintf(f, "\n%s\n", o->help);
+            continue;
+        }
+        char left[128];
+        snprintf(left, sizeof left, "--%s%s%s", o->name, o->type == OPT_BOOL ? "" : " ",
+                 o->type == OPT_BOOL ? "" : o->arg);
+        fprintf(f, "  %-30s ", left);
+        if (strlen(left) > 30) fprintf(f, "\n  %-30s ", "");
+        fprintf(f, "%s", o->help);
+        if (shows_default(o)) fprintf(f, " [%s]", o->standard);
+        fprintf(f, "\n");
+    }
+}
+
+void opt_print_values(const Opt *table, FILE *f) {
+    char text[4096];
+    for (const Opt *o = table; is_row(o); o++) {
+        if (o->type == OPT_GROUP) continue;
+        opt_text(o, text, sizeof text);
+        fprintf(f, "  %-18s %s%s\n", o->name, text[0] ? text : "-", opt_changed(o) ? "  *" : "");
+    }
+}
+
+/* Text as it is: what roff would take for a command or an escape is marked. */
+static void put_roff(FILE *f, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        bool begin = i == 0 || s[i - 1] == '\n';
+        if (begin && (s[i] == '.' || s[i] == '\'')) fputs("\\&", f);
+        if (s[i] == '\\')
+            fputs("\\e", f);
+        else if (s[i] == '-')
+            fputs("\\-", f);
+        else
+            fputc(s[i], f);
+    }
+}
+
+static void put_row(FILE *f, const Opt *o) {
+    fputs(".TP\n\\fB", f);
+    put_roff(f, "--", 2);
+    put_roff(f, o->name, strlen(o->name));
+    fputs("\\fR", f);
+    if (o->type != OPT_BOOL)
+        fputs(" \\fI", f), put_roff(f, o->arg, strlen(o->arg)), fputs("\\fR", f);
+    fputc('\n', f);
+    put_roff(f, o->help, strlen(o->help));
+    if (shows_default(o))
+        fputs(" [", f), put_roff(f, o->standard, strlen(o->standard)), fputc(']', f);
+    fputc('\n', f);
+}
+
+void opt_print_man(const Opt *table, const char *usage, FILE *f) {
+    size_t name = strcspn(usage, ":\n"), line = strcspn(usage, "\n");
+    size_t what = name + strspn(usage + name, ": ");
+    fprintf(f, ".TH %.*s 1 \"\" \"%s\"\n.SH NAME\n%.*s \\- ", (int)name, usage, version_commit(),
+            (int)name, usage);
+    put_roff(f, usage + what, line > what ? line - what : 0);
+    fputs("\n.SH SYNOPSIS\n.nf\n", f);
+    const char *rest = usage + line + strspn(usage + line, "\n");
+    put_roff(f, rest, strlen(rest));
+    fputs(".fi\n.SH OPTIONS\n", f);
+    for (const Opt *o = table; is_row(o); o++)
+        if (o->type == OPT_GROUP)
+            fprintf(f, ".SS %s\n", o->help);
+        else
+            put_row(f, o);
+}
+
+void opt_print_words(const Opt *table, FILE *f) {
+    for (const Opt *o = table; is_row(o); o++) {
+        if (o->type == OPT_GROUP) continue;
+        fprintf(f, "--%s", o->name);
+        for (const char *p = o->type == OPT_CHOICE ? o->arg : ""; *p; p += *p == '|') {
+            fprintf(f, " %.*s", (int)strcspn(p, "|"), p);
+            p += strcspn(p, "|");
+        }
+        fputc('\n', f);
+    }
+    fputs("--help\n--version\n", f);
+}

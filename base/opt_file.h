@@ -1,0 +1,38 @@
+/* opt_file -- a file of options, in one of three forms:
+ *
+ *     lines     lr = 6e-4       or "lr 6e-4", "lr: 6e-4", "--lr 6e-4"; "resume" alone is a switch;
+ *                               # begins a comment; quotes keep a value as it is
+ *     JSON      {"lr": 6e-4, "resume": true}
+ *     a record  the first line of train_gpt --json, or train_state.json of a checkpoint: all
+ *               options of that run
+ *
+ * A folder stands for the train_state.json in it.
+ */
+#ifndef BASE_OPT_FILE_H
+#define BASE_OPT_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/die.h"
+
+typedef struct OptPair {
+    char *name, *value; // as written; value NULL: none
+    int line;           // from 1
+} OptPair;
+
+typedef struct OptFile {
+    char *path; // of what was read
+    OptPair *pair;
+    int n;
+    bool record; // of a run, with its defaults
+} OptFile;
+
+/* Local, pure. Reads n bytes of text; names and values are not looked at. The reason begins with
+ * the line: "3: ...". */
+bool opt_file_parse(const char *text, size_t n, OptFile *out, Err *e);
+/* Local. The same of a file or folder; the reason begins with "path:line: ". */
+bool opt_file_read(const char *path, OptFile *out, Err *e);
+void opt_file_free(OptFile *f);
+
+#endif

@@ -1,0 +1,544 @@
+#include "parallel/comm/coll.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/coll_record.h"
+#include "parallel/comm/devices.h"
+
+static const char *const words[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
+                                              "broadcast",  "reduce",         "shift"};
+
+const char *coll_op_name(CollOp op) {
+    return words[op];
+}
+
+double coll_now(void) {
+    return now_s();
+}
+
+/* ---- worlds and groups */
+
+static Comm *comm_new(World *w, const char *label, int size) {
+    Comm *c = mem_calloc(1, sizeof *c);
+    c->world = w;
+    snprintf(c->label, sizeof c->label, "%s", label);
+    c->size = size;
+    if (!w->backend->alone) c->member = mem_calloc((size_t)size, sizeof *c->member);
+    c->backend = size == 1 && !w->backend->alone ? &coll_self : w->backend;
+    if (w->last) w->last->next = c;
+    return w->last = c;
+}
+
+World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl) {
+    World *w = mem_calloc(1, sizeof *w);
+    *w = (World){.backend = b, .rank = rank, .size = size, .threads = threads, .impl = impl};
+    if (gethostname(w->node, sizeof w->node - 1)) snprintf(w->node, sizeof w->node, "unknown");
+    w->all = comm_new(w, "all", size);
+    w->all->rank = rank;
+    for (int i = 0; i < size; i++) w->all->member[i] = i;
+    b->open(w->all, 0, rank);
+    return w;
+}
+
+World *world_imagine(const CollBackend *b, int rank, int size, void *impl) {
+    World *w = mem_calloc(1, sizeof *w);
+    *w = (World){.backend = b, .rank = rank, .size = size, .threads = 1, .impl = impl};
+    w->all = comm_new(w, "all", size);
+    w->all->rank = rank;
+    b->open(w->all, 0, rank);
+    return w;
+}
+
+void world_set_device(World *w, const CollBackend *b, void *impl) {
+    w->device = b, w->device_impl = impl;
+}
+
+void world_leave_devices(World *w) {
+    if (!w->device) return;
+    for (Comm *c = w->all; c; c = c->next)
+        if (c->device) w->device->close(c);
+    w->device->leave(w);
+    world_set_device(w, NULL, NULL);
+}
+
+const ArenaMemory *world_memory(const World *w, const ArenaMemory *memory) {
+    return w && w->device && w->device->memory ? w->device->memory(w, memory) : memory;
+}
+
+void world_register(World *w, const Arena *a) {
+    if (!w || !w->device || !w->device->register_memory) return;
+    uint64_t mine[2] = {a->walk, a->cap}, first[2] = {a->walk, a->cap};
+    Group g = comm_group(w->all);
+    group_share(&g, first, sizeof first);
+    if (group_all(&g, memcmp(mine, first, sizeof mine) == 0))
+        w->device->register_memory(w, a->base, a->cap);
+}
+
+void world_unregister(World *w, const Arena *a) {
+    if (w && w->device && w->device->deregister_memory && a->base)
+        w->device->deregister_memory(w, a->base);
+}
+
+static void close_comm(Comm *c) {
+    const World *w = c->world;
+    if (c->device) w->device->close(c);
+    w->backend->close(c);
+    mem_free(c->member);
+    mem_free(c);
+}
+
+void world_free(World *w) {
+    world_leave_devices(w);
+    for (Comm *c = w->all, *next; c; c = next) {
+        next = c->next;
+        close_comm(c);
+    }
+    w->backend->leave(w);
+    mem_free(w->rows);
+    mem_free(w);
+}
+
+typedef struct Seat {
+    int color, key;
+} Seat;
+
+/* The ranks of a color, ordered by (key, rank). */
+static int seat_all(const Seat *seats, int n, int color, int *member) {
+    int size = 0;
+    for (int r = 0; r < n; r++) {
+        if (seats[r].color != color) continue;
+        int at = size++;
+        for (; at > 0 && seats[member[at - 1]].key > seats[r].key; at--)
+            member[at] = member[at - 1];
+        member[at] = r;
+    }
+    return size;
+}
+
+Comm *world_split(World *w, int color, int key, const char *label) {
+    Seat mine = {color, key}, *seats = mem_calloc((size_t)w->size, sizeof *seats);
+    int *member = mem_calloc((size_t)w->size, sizeof *member);
+    Group all = comm_group(w->all);
+    group_all_gather(&all, &mine, sizeof mine, seats);
+    Comm *c = comm_new(w, label, seat_all(seats, w->size, color, member));
+    memcpy(c->member, member, (size_t)c->size * sizeof *member);
+    while (c->member[c->rank] != w->rank) c->rank++;
+    w->backend->open(c, color, key);
+    mem_free(member);
+    mem_free(seats);
+    return c;
+}
+
+Comm *world_group(World *w, int color, int rank, int size, const char *label) {
+    if (!w->backend->alone) return world_split(w, color, rank, label);
+    Comm *c = comm_new(w, label, size);
+    c->rank = rank;
+    w->backend->open(c, color, rank);
+    return c;
+}
+
+void comm_free(Comm *c) {
+    World *w = c->world;
+    Comm *before = w->all;
+    while (before->next != c) before = before->next;
+    before->next = c->next;
+    if (w->last == c) w->last = before;
+    for (int i = 0; i < w->n_rows; i++)
+        if (w->rows[i].comm == c) w->rows[i] = (CountRow){0};
+    close_comm(c);
+}
+
+int world_rank(const World *w) {
+    return w->rank;
+}
+int world_size(const World *w) {
+    return w->size;
+}
+const char *world_backend(const World *w) {
+    return w->backend->name;
+}
+const char *world_node(const World *w) {
+    return w->node;
+}
+Comm *world_comm(World *w) {
+    return w->all;
+}
+int comm_rank(const Comm *c) {
+    return c->rank;
+}
+int comm_size(const Comm *c) {
+    return c->size;
+}
+const char *comm_label(const Comm *c) {
+    return c->label;
+}
+static void poll(void *ctx) {
+    coll_progress(ctx);
+}
+
+void world_set_team(World *w, Team *team) {
+    w->team = team;
+    if (team && w->backend->polled) team_set_poll(team, &w->wanted, poll, w);
+}
+void world_set_wait(World *w, WaitHow how) {
+    w->wait = how;
+}
+void world_set_limit(World *w, double seconds) {
+    w->limit = seconds;
+}
+void world_set_phase(World *w, const char *phase) {
+    snprintf(w->phase, sizeof w->phase, "%s", phase);
+}
+
+static void group_wait(void *ctx) {
+    coll_barrier(ctx);
+}
+
+static void group_gather(void *ctx, const void *mine, size_t n_bytes, void *all) {
+    coll_run(ctx, &(CollCall){.op = COLL_ALL_GATHER,
+                              .type = COLL_U8,
+                              .rows = 1,
+                              .cols = (int64_t)n_bytes,
+                              .src = mine,
+                              .dst = all,
+                              .what = "group",
+                              .file = __FILE__,
+                              .line = __LINE__});
+}
+
+Group comm_group(Comm *c) {
+    return (Group){.rank = c->rank,
+                   .size = c->size,
+                   .ctx = c,
+                   .barrier = group_wait,
+                   .all_gather = group_gather};
+}
+
+/* ---- calls */
+
+int64_t coll_bytes(const CollCall *call, int rank, int size) {
+    int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type);
+    int64_t mine = coll_part(n, size, rank + 1) - coll_part(n, size, rank);
+    switch (call->op) {
+    case COLL_ALL_GATHER:
+    case COLL_REDUCE_SCATTER:
+        return (size - 1) * n * bytes;
+    case COLL_ALL_REDUCE:
+        return ((size - 1) * mine + (n - mine)) * bytes; // reduce_scatter, then all_gather
+    case COLL_BROADCAST:
+        return rank == call->root ? 0 : n * bytes;
+    case COLL_REDUCE:
+        return rank == call->root ? (size - 1) * n * bytes : 0;
+    case COLL_SHIFT:
+        return n * bytes;
+    case N_COLL_OPS:
+        break;
+    }
+    return 0;
+}
+
+void *coll_own_block(const CollCall *call, int rank) {
+    int64_t at = rank * (call->dim == 0 ? coll_block_stride(call) : call->cols);
+    return (char *)call->dst + at * coll_type_bytes(call->type);
+}
+
+int64_t coll_src_stride(const CollCall *call, int rank, int size) {
+    bool in_place = call->src == coll_own_block(call, rank);
+    return call->dim == 1 && in_place ? size * call->cols : call->cols;
+}
+
+static void check_call(const Comm *c, const CollCall *call) {
+    const char *wrong = NULL;
+    bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
+    bool shift = call->op == COLL_SHIFT;
+    bool needs_dst = call->op != COLL_REDUCE || c->rank == call->root;
+    if ((unsigned)call->op >= N_COLL_OPS)
+        wrong = "op";
+    else if ((unsigned)call->type > COLL_BF16)
+        wrong = "type";
+    else if ((unsigned)call->reduction > COLL_MAX)
+        wrong = "reduction";
+    else if (call->dim != 0 && call->dim != 1)
+        wrong = "dim";
+    else if (call->rows < 0 || call->cols < 0)
+        wrong = "rows or cols";
+    else if (rooted && (call->root < 0 || call->root >= c->size))
+        wrong = "root";
+    else if (shift && (call->root < 1 || call->root >= c->size))
+        wrong = "root";
+    else if (call->stride && (call->dim != 0 || call->stride < coll_elements(call)))
+        wrong = "stride";
+    else if (coll_elements(call) > 0 &&
+             (!call->src || (needs_dst && !call->dst) || (shift && call->src == call->dst)))
+        wrong = "src or dst";
+    else if (!call->what || !call->file)
+        wrong = "what or file";
+    if (wrong)
+        die_at(call->file ? call->file : __FILE__, call->line, "coll_start", 1,
+               "collective \"%s\" along %s: wrong %s", call->what ? call->what : "", c->label,
+               wrong);
+    if (c->open[(c->started + 1) % COLL_IN_FLIGHT].number)
+        die_at(call->file, call->line, "coll_start", 1,
+               "collective \"%s\" along %s: the one %d before it is still in flight", call->what,
+               c->label, COLL_IN_FLIGHT);
+}
+
+/* The counters' row of (what, op, group). Names are constants, so comparing pointers mostly
+ * suffices. */
+static int count_row(World *w, const Comm *c, const CollCall *call) {
+    int free_row = -1; // row of a freed group
+    for (int by_text = 0; by_text < 2; by_text++)
+        for (int i = 0; i < w->n_rows; i++) {
+            const CountRow *r = &w->rows[i];
+            if (r->comm == c && r->count.op == call->op &&
+                (by_text ? strcmp(r->count.what, call->what) == 0 : r->count.what == call->what))
+                return i;
+        }
+    for (int i = 0; i < w->n_rows && free_row < 0; i++)
+        if (!w->rows[i].comm) free_row = i;
+    if (free_row < 0 && w->n_rows == w->max_rows) {
+        w->max_rows = w->max_rows ? 2 * w->max_rows : 64;
+        w->rows = mem_realloc(w->rows, (size_t)w->max_rows, sizeof *w->rows);
+    }
+    if (free_row < 0) free_row = w->n_rows++;
+    w->rows[free_row] = (CountRow){
+        .comm = c,
+        .count = {.what = call->what, .label = c->label, .op = call->op, .size = c->size}};
+    return free_row;
+}
+
+/* What nobody sends takes no time. */
+static double clock_of(const Comm *c) {
+    return c->backend->alone ? 0 : coll_now();
+}
+
+/* Does the call run in a stream of the rank's device, whose clock gives the times? */
+static bool is_marked(const Comm *c, int at) {
+    return c->world->clock && c->open[at].by == c->world->device;
+}
+
+/* The current moment on the rank's device, or on the host, whose clock was just read. */
+static Moment moment(const Comm *c, int at, double now) {
+    return is_marked(c, at) ? c->world->clock->mark() : now;
+}
+
+static void tell_watcher(const Comm *c, int at, Moment wait, Moment end) {
+    const World *w = c->world;
+    const CollCall *call = &c->open[at].call;
+    CollSpan s = {.call = call,
+                  .comm = c,
+                  .bytes = coll_bytes(call, c->rank, c->size),
+                  .begin = c->open[at].begin,
+                  .started = c->open[at].started,
+                  .wait = wait,
+                  .end = end,
+                  .complete = c->open[at].complete != 0 ? c->open[at].complete : end};
+    // device kernels do not wait
+    if (w->clock && !is_marked(c, at)) s.started = s.begin, s.wait = s.end;
+    w->watch(w->watch_ctx, &s);
+}
+
+/* Bracket calls of the backend: it may use the team, whose polls must not enter it again. */
+static void enter(World *w) {
+    w->wanted = 0;
+}
+static void leave(World *w) {
+    w->wanted = w->n_open;
+}
+
+/* The backend of the memory that p points to. */
+static const CollBackend *server_of(const Comm *c, const CollCall *call) {
+    const CollBackend *device = c->world->device;
+    return device && coll_elements(call) > 0 && device->takes(call->src) ? device : c->backend;
+}
+
+static void count_call(const Comm *c, const CollCall *call, int row, bool on_device) {
+    World *w = c->world;
+    if (w->recording) {
+        recording_add(w, c, call, on_device, row);
+        return;
+    }
+    w->rows[row].count.calls++;
+    w->rows[row].count.bytes += coll_bytes(call, c->rank, c->size);
+}
+
+/* Opens the group at its first call. Other coroutines do not run meanwhile: their calls must come
+ * after this one on all ranks. */
+static void open_on_device(Comm *c) {
+    World *w = c->world;
+    void (*yield)(void *ctx) = w->yield;
+    w->yield = NULL;
+    w->device->open(c, 0, 0);
+    w->yield = yield;
+}
+
+/* Returns when a call is complete; adds the time to the counters' row. */
+static void finish(Comm *c, int at) {
+    const World *w = c->world;
+    double wait = clock_of(c);
+    Moment held = moment(c, at, wait);
+    enter(c->world);
+    c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
+    c->world->n_open--;
+    leave(c->world);
+    double end = clock_of(c);
+    c->open[at].number = 0;
+    w->rows[c->open[at].row].count.seconds += end - wait;
+    if (w->watch) tell_watcher(c, at, held, moment(c, at, end));
+}
+
+Ticket coll_start(Comm *c, const CollCall *call) {
+    check_call(c, call);
+    double begin = clock_of(c);
+    const CollBackend *by = server_of(c, call);
+    if (by == c->world->device && !c->device) open_on_device(c);
+    uint64_t number = ++c->started;
+    int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
+    c->open[at].call = *call;
+    c->open[at].row = row;
+    c->open[at].number = number;
+    c->open[at].begin = begin, c->open[at].started = c->open[at].complete = 0;
+    count_call(c, call, row, by == c->world->device);
+    enter(c->world);
+    c->open[at].by = by;
+    by->start(c, number, &c->open[at].call);
+    c->world->n_open++;
+    leave(c->world);
+    double started = clock_of(c);
+    if (c->open[at].started == 0) c->open[at].started = started;
+    c->world->rows[row].count.seconds += started - begin;
+    if (c->world->wait_at_start) finish(c, at);
+    return (Ticket){c, number};
+}
+
+void coll_wait(Ticket t) {
+    if (t.number == 0) return;
+    Comm *c = t.comm;
+    World *w = c->world;
+    int at = (int)(t.number % COLL_IN_FLIGHT);
+    world_yield(w);
+    if (w->wait_at_start && c->open[at].number == 0) return;
+    if (c->open[at].number != t.number)
+        die("ticket %" PRIu64 " along %s is waited for twice", t.number, c->label);
+    finish(c, at);
+}
+
+void world_set_yield(World *w, void (*f)(void *ctx), void *ctx) {
+    w->yield = f, w->yield_ctx = ctx;
+}
+void world_yield(World *w) {
+    if (w->yield) w->yield(w->yield_ctx);
+}
+void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {
+    w->watch = f, w->watch_ctx = ctx, w->clock = clock;
+}
+void world_set_wait_at_start(World *w, bool blocking) {
+    w->wait_at_start = blocking;
+}
+
+void coll_progress(World *w) {
+    enter(w);
+    w->backend->progress(w);
+    leave(w);
+}
+
+void coll_barrier(Comm *c) {
+    enter(c->world);
+    c->backend->barrier(c);
+    leave(c->world);
+}
+
+bool coll_agree(const CollCall *a, const CollCall *b) {
+    bool folds = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_REDUCE || a->op == COLL_REDUCE;
+    bool blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER;
+    bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE || a->op == COLL_SHIFT;
+    return a->op == b->op && a->type == b->type && (!folds || a->reduction == b->reduction) &&
+           (!blocks || a->dim == b->dim) && (!rooted || a->root == b->root) && a->rows == b->rows &&
+           a->cols == b->cols && strcmp(a->what, b->what) == 0;
+}
+
+static const char *describe_all(const CollCall *c, char text[256]) {
+    static const char *const type[] = {"f32", "f64", "i64", "i32", "u8", "bf16"};
+    snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d (%s:%d)",
+             words[c->op], c->what, c->rows, c->cols, type[c->type], c->reduction ? "max" : "sum",
+             c->dim, c->root, c->file, c->line);
+    return text;
+}
+
+void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
+                   const CollCall *theirs) {
+    char a[256], b[256];
+    die_at(mine->file, mine->line, "coll_start", 1,
+           "collective %" PRIu64 " along %s differs: rank %d starts %s, but rank %d %s", number,
+           c->label, c->member[c->rank], describe_all(mine, a), c->member[other],
+           describe_all(theirs, b));
+}
+
+/* ---- counters */
+
+void world_count_reset(World *w) {
+    for (int i = 0; i < w->n_rows; i++) {
+        CollCount *c = &w->rows[i].count;
+        c->calls = c->bytes = 0, c->seconds = 0;
+    }
+}
+
+int world_counts(const World *w, CollCount *rows, int max) {
+    int n = 0;
+    for (int i = 0; i < w->n_rows; i++) {
+        if (w->rows[i].count.calls == 0) continue;
+        if (n < max) rows[n] = w->rows[i].count;
+        n++;
+    }
+    return n;
+}
+
+/* ---- the limit */
+
+static _Atomic bool expired;
+
+bool coll_expired(void) {
+    return atomic_load(&expired);
+}
+
+const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]) {
+    if (call)
+        snprintf(text, COLL_TEXT, "%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
+                 words[call->op], call->what, coll_elements(call) * coll_type_bytes(call->type),
+                 c->label, call->file, call->line);
+    else
+        snprintf(text, COLL_TEXT, "barrier along %s", c->label);
+    return text;
+}
+
+static void say_waiting(const Comm *c, const char *what, double seconds, const char *missing) {
+    const World *w = c->world;
+    die_line("waited %.1f s for %s%s%s; not there: %s", seconds, what, w->phase[0] ? " in " : "",
+             w->phase, missing[0] ? missing : "all ranks have begun, and not all have finished");
+}
+
+void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+    char what[COLL_TEXT];
+    say_waiting(c, coll_describe(c, call, what), seconds, missing);
+}
+
+void coll_expire_at(const Comm *c, const char *what, double seconds, const char *missing) {
+    bool first = !atomic_exchange(&expired, true);
+    say_waiting(c, what, seconds, missing);
+    if (!first) // the first rank to come here ends the job
+        for (;;) pause();
+    usleep(400 * 1000); // other ranks poll coll_expired() far more often
+    die_end(COLL_EXPIRED);
+}
+
+void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
+    char what[COLL_TEXT];
+    coll_expire_at(c, coll_describe(c, call, what), seconds, missing);
+}

@@ -1,0 +1,162 @@
+/* coll -- asynchronous collectives among a group of ranks: coll_start returns a ticket, coll_wait
+ * waits for it.
+ *
+ * A World is this rank's view of all ranks of the job. A Comm is a communicator: a group of ranks,
+ * mostly those along some axes of the mesh. A backend is a table of functions, one file each, for
+ * host memory (device memory: devices.h):
+ *
+ *   self      one rank                    coll_self.c
+ *   threads   ranks are threads           coll_threads.c     each reads the others' memory
+ *   mpi       ranks are processes         coll_mpi.c         without MPI: coll_mpi_absent.c
+ *
+ * Blocks are matrices of rows x cols elements. In the whole tensor the blocks of a group are
+ * stacked (dim 0) or side by side (dim 1):
+ *
+ *       dim 0   [ b0 ]      dim 1   [ b0 | b1 | b2 ]
+ *               [ b1 ]
+ *               [ b2 ]
+ *
+ * The order of a sum depends on the group alone, not on sizes or on who arrives first: ranks in
+ * pairs, then pairs of pairs; for processes on several nodes, over the ranks of each node, then
+ * over nodes (coll_parts.h). So threads and processes give the same bits on one node, and on nodes
+ * of 2^i consecutive ranks each. After an all_reduce all ranks have the same bits. bf16 sums are
+ * rounded after every addition.
+ *
+ * Counted bytes are the bytes that this rank receives, as ring volumes whatever the algorithm:
+ * (p-1)/p of the whole for all_gather and reduce_scatter, twice that for all_reduce, one buffer for
+ * a broadcast (not at the root) and a shift, p-1 buffers at the root of a reduce.
+ *
+ * All ranks of a group start the same collectives in the same order. They wait for them in one
+ * common order too, which may differ from that of the starts. In between collectives progress as
+ * far as the backend can: while kernels run, the first thread of the team polls about every half
+ * millisecond (world_set_team). In debug builds (CONFIG=debug, asan, tsan) a start whose arguments
+ * differ from those of the other ranks ends the job with both call sites. A wait that exceeds the
+ * World's limit ends the job with a line that names the collective and the missing ranks.
+ */
+#ifndef PARALLEL_COMM_COLL_H
+#define PARALLEL_COMM_COLL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/group.h"
+#include "base/team.h"
+
+typedef enum {
+    COLL_ALL_GATHER,
+    COLL_REDUCE_SCATTER,
+    COLL_ALL_REDUCE,
+    COLL_BROADCAST,
+    COLL_REDUCE,
+    COLL_SHIFT,
+    N_COLL_OPS
+} CollOp;
+typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8, COLL_BF16 } CollType;
+typedef enum { COLL_SUM, COLL_MAX } CollReduction;
+
+/* Device memory in which the blocks of a whole tensor are contiguous. */
+typedef struct CollStaging {
+    void *p;
+    size_t n_bytes;
+} CollStaging;
+
+typedef struct CollCall {
+    CollOp op;
+    CollType type;
+    CollReduction reduction; // reduce_scatter, all_reduce, reduce
+    int dim;                 // all_gather, reduce_scatter: 0 or 1
+    int64_t rows, cols;      // all_gather: of src; reduce_scatter: of dst; others: of the buffer
+    // broadcast, reduce: index in the group. shift: distance, 1 <= root < size; dst is the src of
+    // the rank `root` before this one
+    int root;
+    // may be dst (all_reduce, broadcast) or this rank's block of dst (all_gather); dst may be this
+    // rank's block of src (reduce_scatter with dim 0)
+    const void *src;
+    void *dst;        // reduce: NULL except at the root
+    const char *what; // "dx of qkv": for tables, traces, messages; a constant
+    const char *file; // call site
+    int line;
+    // all_gather, reduce_scatter with dim 0: elements from one block of the whole to the next;
+    // 0: contiguous
+    int64_t stride;
+    // Device memory only: staging buffer of the size of the whole for strided blocks (dim 1, stride
+    // != 0), which NCCL cannot send directly. Collectives in flight may share it. Its contents are
+    // undefined after the wait.
+    CollStaging staging;
+} CollCall;
+
+typedef struct World World;
+typedef struct Comm Comm;
+typedef struct Ticket {
+    Comm *comm;
+    uint64_t number; // of this call in its communicator; 0: nothing to wait for
+} Ticket;
+
+int world_rank(const World *w);
+int world_size(const World *w);
+const char *world_backend(const World *w); // "self", "threads", "mpi"
+const char *world_node(const World *w);    // host name
+/* Collective over the world. The ranks of one color form a group, ordered by (key, rank). label
+ * ("x", "d.z") names the group in tables and messages. Freed with the world, or by comm_free. */
+Comm *world_split(World *w, int color, int key, const char *label);
+/* world_split for a caller that knows its rank in the group and the size of the group. Worlds made
+ * by world_imagine need it. */
+Comm *world_group(World *w, int color, int rank, int size, const char *label);
+Comm *world_comm(World *w); // all ranks; label "all"
+/* Collective over the world. Frees a group and its counters. No ticket of the group may be open. */
+void comm_free(Comm *c);
+int comm_rank(const Comm *c);
+int comm_size(const Comm *c);
+const char *comm_label(const Comm *c);
+
+/* Collective over the group, in the same order on all its ranks. Asynchronous: src must stay
+ * unchanged and dst is undefined until coll_wait. At most COLL_IN_FLIGHT collectives of a group may
+ * be in flight; one more ends the job. A ticket is waited for once. The world's team, if set, does
+ * large copies and sums. */
+enum { COLL_IN_FLIGHT = 32 };
+Ticket coll_start(Comm *c, const CollCall *call);
+void coll_wait(Ticket t);
+/* Local. Lets communication progress from inside a computation; returns at once. */
+void coll_progress(World *w);
+static inline void coll_run(Comm *c, const CollCall *call) {
+    coll_wait(coll_start(c, call));
+}
+/* Collective over the group. Returns when all have entered. */
+void coll_barrier(Comm *c);
+/* Local. The group as a Group of base/group.h, for folders below parallel/. */
+Group comm_group(Comm *c);
+
+/* Local. The team that helps with copies and sums; NULL: none. While the team computes, its first
+ * thread calls coll_progress. */
+void world_set_team(World *w, Team *team);
+/* Local. Sets a function that coll_wait and world_yield call first: it lets the other half of the
+ * batch compute (base/turns.h). NULL: none. */
+void world_set_yield(World *w, void (*f)(void *ctx), void *ctx);
+void world_yield(World *w);
+/* Local. --overlap none: every collective is waited for where it starts, so nothing is hidden. */
+void world_set_wait_at_start(World *w, bool blocking);
+/* Local. How a rank waits for others. auto: spins for as long as a message takes, then sleeps
+ * between polls; threads that share cores do not spin. spin: keeps its core. sleep: leaves the core
+ * to others, at the price of longer short waits. */
+typedef enum { WAIT_AUTO, WAIT_SPIN, WAIT_SLEEP } WaitHow;
+void world_set_wait(World *w, WaitHow how);
+/* Local. Longest wait in seconds (0: no limit), and text for its error message ("step 12"). */
+void world_set_limit(World *w, double seconds);
+void world_set_phase(World *w, const char *phase);
+
+/* Counters of this rank since the last reset: one row per (what, op, group). */
+typedef struct CollCount {
+    const char *what, *label;
+    CollOp op;
+    int size;             // of the group
+    int64_t calls, bytes; // received from other ranks
+    double seconds;       // spent inside start and wait
+} CollCount;
+void world_count_reset(World *w);
+/* Local. Writes at most max rows, in order of first use. Returns the number of rows that exist. */
+int world_counts(const World *w, CollCount *rows, int max);
+const char *coll_op_name(CollOp op); // "all_gather", ...
+
+#endif

@@ -1,0 +1,236 @@
+/* coll_device -- collectives on device memory between ranks that are threads of one process:
+ * kernels read and write the memory of the other ranks, on the same device or on others.
+ *
+ * Host threads meet at the gates of coll_threads.c only to exchange pointers and events. Waiting
+ * for data happens on the devices. `own` is a rank's compute stream, `comm` its communication
+ * stream. all_reduce of two ranks; time goes down:
+ *
+ *      rank 0: own       comm                   rank 1: own       comm
+ *      matmul, src                              matmul, src
+ *      start: ready 0                           start: ready 1
+ *      matmul   |  after ready 0, ready 1       matmul   |  after ready 0, ready 1
+ *               |  part 0 to both: done 0                |  part 1 to both: done 1
+ *      wait: after done 0, done 1               wait: after done 0, done 1
+ *      norm, reads dst                          norm, reads dst
+ *
+ * The host reaches coll_wait long before the device, so the sums are enqueued in time to run beside
+ * the matmul. No kernel spins for another one, so ranks may share a device. Sums use the tree of
+ * coll_fold.h: the same bits as coll_threads.c.
+ */
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "layers/cuda/clock.h"
+#include "layers/cuda/fold.h"
+#include "parallel/comm/coll_device.h"
+#include "parallel/comm/coll_threads.h"
+
+_Static_assert((int)FOLD_MOST >= (int)MAX_THREAD_RANKS, "a src for each rank");
+
+/* Events of a call: src may be read and dst written; this rank has done its part. */
+typedef struct Places {
+    Event ready, done;
+} Places;
+
+/* Call k uses entry k % COLL_IN_FLIGHT. */
+static Places *places_of(Comm *c, uint64_t number) {
+    return (Places *)c->device + number % COLL_IN_FLIGHT;
+}
+
+static void peers_open(Comm *c, int color, int key) {
+    Places *p = c->device = mem_calloc(COLL_IN_FLIGHT, sizeof *p);
+    (void)color, (void)key;
+    for (int i = 0; i < COLL_IN_FLIGHT; i++)
+        p[i].ready = device_event(), p[i].done = device_event();
+}
+
+/* After this barrier no rank waits for an event of this one. */
+static void peers_close(Comm *c) {
+    Places *p = c->device;
+    c->backend->barrier(c);
+    for (int i = 0; i < COLL_IN_FLIGHT; i++)
+        device_event_free(p[i].ready), device_event_free(p[i].done);
+    mem_free(p);
+    c->device = NULL;
+}
+
+static void peers_leave(World *w) {
+    device_stream_free(w->device_impl);
+}
+
+static void peers_progress(World *w) {
+    (void)w;
+}
+
+static void peers_barrier(Comm *c) {
+    c->backend->barrier(c);
+}
+
+/* ---- time stamps for tracing */
+
+void device_begins(Comm *c, uint64_t number, Stream s) {
+    int at = (int)(number % COLL_IN_FLIGHT);
+    if (c->world->clock) c->open[at].begin = c->open[at].started = device_mark(s);
+}
+
+void device_completes(Comm *c, uint64_t number, Stream s) {
+    if (c->world->clock) c->open[number % COLL_IN_FLIGHT].complete = device_mark(s);
+}
+
+/* ---- a rank's part of a call */
+
+/* all_gather: copies the blocks of all ranks; this rank's own only if it is not in place. */
+static void gather_blocks(Comm *c, uint64_t number, const CollCall *call, Stream s) {
+    int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
+    Gather g = {.rows = call->rows, .cols = cols, .dst_ld = call->dim ? c->size * cols : cols};
+    // the neighbour's first, so that not all ranks read the same one
+    for (int i = 1; i <= c->size; i++) {
+        int o = (c->rank + i) % c->size;
+        void *note, *to = coll_own_block(call, o);
+        const CollCall *theirs = threads_call(c, o, number, &note);
+        if (theirs->src == to) continue;
+        g.src[g.n] = theirs->src, g.dst[g.n] = to;
+        g.src_ld[g.n++] = coll_src_stride(theirs, o, c->size) * bytes;
+    }
+    device_gather(s, &g);
+}
+
+/* Copies src to dst if they differ. */
+static void copy_to_dst(const CollCall *call, const void *src, Stream s) {
+    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    Gather g = {.n = src != call->dst, .rows = 1, .cols = bytes, .dst_ld = bytes};
+    g.src[0] = src, g.dst[0] = call->dst, g.src_ld[0] = bytes;
+    device_gather(s, &g);
+}
+
+void device_run_alone(Comm *c, uint64_t number, const CollCall *call) {
+    Stream own = device_stream();
+    device_begins(c, number, own);
+    copy_to_dst(call, call->src, own);
+    device_completes(c, number, own);
+    c->open[number % COLL_IN_FLIGHT].started = c->open[number % COLL_IN_FLIGHT].complete;
+}
+
+static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call, Stream s) {
+    void *note;
+    copy_to_dst(call, threads_call(c, rank, number, &note)->src, s);
+}
+
+/* First element of the part of rank r, a multiple of 16 bytes. */
+static int64_t part_begin(const CollCall *call, int size, int r) {
+    int64_t n = coll_elements(call), word = 16 / coll_type_bytes(call->type);
+    int64_t begin = coll_part((n + word - 1) / word, size, r) * word;
+    return begin < n ? begin : n;
+}
+
+/* Dies for a type without a kernel. */
+static FoldType fold_type(const CollCall *call) {
+    bool sum = call->reduction == COLL_SUM;
+    if (sum && call->type == COLL_F32) return FOLD_F32;
+    if (sum && call->type == COLL_BF16) return FOLD_BF16;
+    if (sum && call->type == COLL_F64) return FOLD_F64;
+    if (sum && call->type == COLL_I32) return FOLD_I32;
+    die_at(call->file, call->line, "coll_start", 1,
+           "collective \"%s\": on devices only sums of fp32, bf16, fp64 and int32 are supported",
+           call->what);
+}
+
+/* Sums this rank's part and writes it to its destinations. reduce_scatter: this rank's block;
+ * all_reduce: a part, for all ranks; reduce: a part, for the root. */
+static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
+    int64_t bytes = coll_type_bytes(call->type), at = 0;
+    bool blocks = call->op == COLL_REDUCE_SCATTER, all = call->op == COLL_ALL_REDUCE;
+    Fold f = {.n_src = c->size, .n_dst = all ? c->size : 1, .rows = 1};
+    if (blocks) {
+        f.rows = call->rows, f.cols = call->cols;
+        f.src_ld = call->dim ? c->size * call->cols : call->cols;
+    } else {
+        at = part_begin(call, c->size, c->rank);
+        f.cols = f.src_ld = part_begin(call, c->size, c->rank + 1) - at;
+    }
+    for (int i = 0; i < c->size; i++) {
+        void *note;
+        const CollCall *theirs = threads_call(c, i, number, &note);
+        if (blocks) at = c->rank * (call->dim ? call->cols : coll_block_stride(theirs));
+        f.src[i] = (const char *)theirs->src + at * bytes;
+        if (all) f.dst[i] = (char *)theirs->dst + at * bytes;
+        if (call->op == COLL_REDUCE && i == call->root) f.dst[0] = (char *)theirs->dst + at * bytes;
+    }
+    if (blocks) f.dst[0] = call->dst;
+    device_fold(s, &f, fold_type(call));
+}
+
+/* ---- calls */
+
+static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
+    if (coll_spreads(call->op)) fold_type(call); // dies here for other types, before any rank waits
+    if (c->size == 1) {
+        device_run_alone(c, number, call);
+        return;
+    }
+    Places *p = places_of(c, number);
+    device_record(p->ready, device_stream());
+    threads_publish(c, number, call, p);
+}
+
+static Places *their_places(const Comm *c, int rank, uint64_t number) {
+    void *note;
+    threads_call(c, rank, number, &note);
+    return note;
+}
+
+static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
+    Stream comm_stream = c->world->device_impl;
+    if (c->size == 1) return;
+    threads_all_here(c, number, call);
+    for (int i = 0; i < c->size; i++) device_follow(comm_stream, their_places(c, i, number)->ready);
+    device_begins(c, number, comm_stream);
+    if (call->op == COLL_ALL_GATHER)
+        gather_blocks(c, number, call, comm_stream);
+    else if (call->op == COLL_BROADCAST)
+        take_from(c, call->root, number, call, comm_stream);
+    else if (call->op == COLL_SHIFT)
+        take_from(c, (c->rank - call->root + c->size) % c->size, number, call, comm_stream);
+    else
+        sum_part(c, number, call, comm_stream);
+    device_completes(c, number, comm_stream);
+    device_record(places_of(c, number)->done, comm_stream);
+    threads_all_done(c, number, call);
+    for (int i = 0; i < c->size; i++)
+        device_follow(device_stream(), their_places(c, i, number)->done);
+}
+
+static const CollBackend coll_peers = {.name = "peers",
+                                       .takes = device_holds,
+                                       .open = peers_open,
+                                       .close = peers_close,
+                                       .start = peers_start,
+                                       .wait = peers_wait,
+                                       .progress = peers_progress,
+                                       .barrier = peers_barrier,
+                                       .leave = peers_leave};
+
+/* Can this rank's kernels access the memory of all others? */
+static bool reaches_all(World *w) {
+    bool good = w->size == 1 || strcmp(w->backend->name, coll_threads.name) == 0;
+    int mine = device_index(), *all = mem_calloc((size_t)w->size, sizeof *all);
+    Group g = comm_group(w->all);
+    group_all_gather(&g, &mine, sizeof mine, all);
+    for (int r = 0; good && r < w->size; r++) good = device_reaches(all[r]);
+    mem_free(all);
+    return good;
+}
+
+bool world_devices_fit(World *w, Err *e) {
+    Group g = comm_group(w->all);
+    return group_all(&g, reaches_all(w)) || world_nccl_fits(w, e);
+}
+
+void world_use_devices(World *w) {
+    Group g = comm_group(w->all);
+    if (group_all(&g, reaches_all(w)))
+        world_set_device(w, &coll_peers, device_urgent_stream());
+    else
+        world_use_nccl(w);
+}

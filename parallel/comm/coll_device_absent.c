@@ -1,0 +1,12 @@
+/* A build without CUDA: no rank has a device. */
+#include "base/die.h"
+#include "parallel/comm/devices.h"
+
+bool world_devices_fit(World *w, Err *e) {
+    (void)w;
+    return err(e, "this program was built without CUDA");
+}
+void world_use_devices(World *w) {
+    (void)w;
+    die("this program was built without CUDA");
+}

@@ -1,0 +1,99 @@
+#include "parallel/comm/coll_fold.h"
+
+#include <string.h>
+
+#include "base/bf16.h"
+
+typedef void (*FoldFn)(void *dst, const void *x, const void *y, int64_t n);
+
+/* Computes a cache line at a time in a local array, which cannot alias: compilers then vectorize
+ * although dst may be x or y. */
+#define FOLD(name, T, expression)                                                                  \
+    static void name(void *dst, const void *x, const void *y, int64_t n) {                         \
+        enum { LINE = 64 / sizeof(T) };                                                            \
+        T *to = dst, line[LINE];                                                                   \
+        const T *p = x, *q = y;                                                                    \
+        for (; n >= LINE; n -= LINE, to += LINE, p += LINE, q += LINE) {                           \
+            for (int i = 0; i < LINE; i++) {                                                       \
+                T a = p[i], b = q[i];                                                              \
+                line[i] = (T)(expression);                                                         \
+            }                                                                                      \
+            memcpy(to, line, sizeof line);                                                         \
+        }                                                                                          \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T a = p[i], b = q[i];                                                                  \
+            to[i] = (T)(expression);                                                               \
+        }                                                                                          \
+    }
+FOLD(sum_f32, float, a + b)
+FOLD(sum_f64, double, a + b)
+FOLD(sum_i64, uint64_t, a + b) // unsigned: overflow wraps around
+FOLD(sum_i32, uint32_t, a + b)
+FOLD(sum_u8, uint8_t, a + b)
+FOLD(max_f32, float, b > a ? b : a)
+FOLD(max_f64, double, b > a ? b : a)
+FOLD(max_i64, int64_t, b > a ? b : a)
+FOLD(max_i32, int32_t, b > a ? b : a)
+FOLD(max_u8, uint8_t, b > a ? b : a)
+
+/* Rounds after every addition. */
+static void sum_bf16(void *dst, const void *x, const void *y, int64_t n) {
+    uint16_t *to = dst;
+    const uint16_t *p = x, *q = y;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = bf16_from_float(bf16_to_float(p[i]) + bf16_to_float(q[i]));
+}
+static void max_bf16(void *dst, const void *x, const void *y, int64_t n) {
+    uint16_t *to = dst;
+    const uint16_t *p = x, *q = y;
+    for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(q[i]) > bf16_to_float(p[i]) ? q[i] : p[i];
+}
+
+void coll_fold_to(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
+                  int64_t n) {
+    static const FoldFn table[][2] = {
+        [COLL_F32] = {sum_f32, max_f32}, [COLL_F64] = {sum_f64, max_f64},
+        [COLL_I64] = {sum_i64, max_i64}, [COLL_I32] = {sum_i32, max_i32},
+        [COLL_U8] = {sum_u8, max_u8},    [COLL_BF16] = {sum_bf16, max_bf16}};
+    table[type][reduction](dst, a, b, n);
+}
+
+void coll_stack_add(CollStack *s, const void *term, int adds, void *dst) {
+    s->on[s->top++] = term;
+    for (; adds > 0; adds--, s->top--) {
+        int to = s->top - 2;
+        void *at = dst && to == 0 ? dst : s->sum[to]; // the last addition: all terms have been read
+        coll_fold_to(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
+        s->on[to] = at;
+    }
+    if (dst && s->on[0] != dst) memcpy(dst, s->on[0], (size_t)(s->n * coll_type_bytes(s->type)));
+}
+
+typedef struct Copy {
+    char *dst;
+    const char *src;
+    int64_t dst_stride, src_stride, row_bytes;
+} Copy;
+
+/* Copies bytes begin..end of the concatenated rows. */
+static void copy_piece(void *ctx, int64_t begin, int64_t end) {
+    const Copy *c = ctx;
+    int64_t row = begin / c->row_bytes, at = begin % c->row_bytes;
+    for (int64_t n; begin < end; begin += n, row++, at = 0) {
+        n = c->row_bytes - at < end - begin ? c->row_bytes - at : end - begin;
+        memcpy(c->dst + row * c->dst_stride + at, c->src + row * c->src_stride + at, (size_t)n);
+    }
+}
+
+void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
+               int64_t rows, int64_t row_bytes) {
+    enum { GRAIN = 1 << 18 }; // bytes: for less, waking another thread costs more than it saves
+    if (rows * row_bytes == 0) return;
+    if (dst_stride == row_bytes && src_stride == row_bytes) // contiguous: one long row
+        row_bytes *= rows, rows = 1;
+    Copy c = {dst, src, dst_stride, src_stride, row_bytes};
+    if (team)
+        team_for(team, rows * row_bytes, GRAIN, copy_piece, &c);
+    else
+        copy_piece(&c, 0, rows * row_bytes);
+}

@@ -1,0 +1,186 @@
+/* coll_mpi -- ranks are processes that a launcher started; MPI_Isend and MPI_Irecv move the bytes.
+ *
+ * A call takes one to four steps, whose messages coll_parts.h lists: directly between all ranks,
+ * first inside nodes if ranks of the group share nodes, or in rounds for small sizes
+ * (coll_mpi_flight.c has the thresholds and measurements).
+ *
+ * Terms of a sum are buffered until all have arrived, so that the order of arrival does not change
+ * the sum. Parts are sent in chunks: that bounds the buffers, and no message reaches MPI's limit of
+ * 2^31 elements. Blocks of dim 1 are packed: MPI's own strided types took three to five times as
+ * long. Empty parts are sent too, so that a rank that has sent nothing is known to be missing. In
+ * rounds a missing rank may itself be waiting; its own message says for which rank.
+ *
+ * Waits poll with MPI_Testsome: MPI_Wait would keep a core busy, and would never return when a rank
+ * is stopped or a link is down. A wait spins for as long as a message between two running ranks
+ * takes, then sleeps between polls, within the World's limit.
+ */
+#include <sched.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/comm/coll_mpi_flight.h"
+#include "parallel/comm/coll_mpi_job.h"
+
+enum {
+    VOLLEY = 16, // polls between two naps
+    FEW = 4,     // the same for ranks that leave their core to others
+};
+static const double spin_for = 20e-6; // seconds without a message before the first nap
+static const double term_grace = 0.3; // seconds; after a SIGTERM shorter waits are not reported
+static const double longest_nap = 1;  // seconds; a longer nap means that this process was stopped
+
+/* State of this process. */
+static struct {
+    MpiComm *comms;
+    int *node;      // [ranks of the world] node of each
+    double revived; // when this process noticed that it had been stopped
+} job;
+
+static void advance_all(Team *team) {
+    if (flight_count.flying == 0) return;
+    for (MpiComm *m = job.comms; m; m = m->next)
+        for (int i = 0; i <= COLL_IN_FLIGHT; i++)
+            if (m->flight[i].step != FLIGHT_LANDED) flight_advance(&m->flight[i], team);
+}
+
+/* ---- waiting */
+
+/* The call for messages; NULL: a barrier. */
+static const CollCall *named(const Flight *f) {
+    return f->call == &flight_barrier ? NULL : f->call;
+}
+
+/* A launcher has sent SIGTERM because a rank is gone. A rank that died has printed the reason; a
+ * rank that was stopped is the one that others name as missing. */
+static void terminated(const Flight *f, double waited) {
+    char text[256];
+    if (coll_now() - job.revived > 5 && !mpi_job_is_dying())
+        coll_say_waiting(f->home->group, named(f), waited, flight_missing(f, text, sizeof text));
+    mpi_job_deliver();
+}
+
+/* Seconds to sleep after `idle` seconds without a message: a quarter of them bounds the delay. */
+static double nap_after(const World *w, double still) {
+    double nap = still / 4;
+    if (w->wait == WAIT_SPIN) return 0;
+    return nap < 5e-6 ? 5e-6 : nap > 1e-4 ? 1e-4 : nap;
+}
+
+/* Spins while messages arrive, then sleeps between volleys of polls: one poll advances MPI by one
+ * step only, and a large message takes many. With --wait spin it only checks signals and the limit
+ * here. */
+static void fly(Flight *f) {
+    const Comm *c = f->home->group;
+    const World *w = c->world;
+    double spin = w->wait == WAIT_SLEEP ? 0 : spin_for;
+    int volley = w->wait == WAIT_SLEEP ? FEW : VOLLEY;
+    double begin = coll_now(), last = begin, moved = begin;
+    for (int tests = 1;; tests++) {
+        uint64_t before = flight_count.messages;
+        advance_all(w->team);
+        if (f->step == FLIGHT_LANDED) break;
+        double now = coll_now();
+        if (now - last > longest_nap) begin += now - last, job.revived = now;
+        last = now;
+        double waited = now - begin;
+        if (flight_count.messages != before) moved = now;
+        if (now - moved < spin || tests % volley) {
+            sched_yield();
+            continue;
+        }
+        if (mpi_job_nap(nap_after(w, now - moved)) && waited > term_grace) terminated(f, waited);
+        char text[256];
+        if (w->limit > 0 && waited > w->limit)
+            coll_expire(c, named(f), waited, flight_missing(f, text, sizeof text));
+    }
+    mpi_job_deliver();
+}
+
+/* ---- the backend */
+
+static void mpi_open(Comm *c, int color, int key) {
+    MpiComm *m = mem_calloc(1, sizeof *m);
+    m->group = c;
+    bool starting = c == c->world->all; // mpi_job_watch covers the whole start
+    if (!starting) mpi_job_watch("MPI_Comm_split has not returned", c->world->limit);
+    mpi_job_check(MPI_Comm_split(MPI_COMM_WORLD, color, key, &m->mpi), "MPI_Comm_split");
+    if (!starting) mpi_job_watched();
+    MPI_Comm_set_errhandler(m->mpi, MPI_ERRORS_RETURN);
+    if (starting) {
+        job.node = mem_calloc((size_t)c->size, sizeof *job.node);
+        mpi_job_nodes(job.node);
+    }
+    int *node = mem_calloc((size_t)c->size, sizeof *node);
+    for (int r = 0; r < c->size; r++) node[r] = job.node[c->member[r]];
+    m->nodes = coll_nodes_make(node, c->size);
+    m->alone = coll_nodes_make(NULL, c->size);
+    mem_free(node);
+    flights_open(m);
+    m->next = job.comms;
+    job.comms = m;
+    c->impl = m;
+}
+
+static void mpi_start(Comm *c, uint64_t number, const CollCall *call) {
+    flight_start(&((MpiComm *)c->impl)->flight[number % COLL_IN_FLIGHT], number, call);
+}
+
+static void mpi_wait(Comm *c, uint64_t number, const CollCall *call) {
+    (void)call;
+    fly(&((MpiComm *)c->impl)->flight[number % COLL_IN_FLIGHT]);
+}
+
+/* Repeats while messages arrive: a message that completes a step starts the next step. */
+static void mpi_progress(World *w) {
+    uint64_t before;
+    (void)w;
+    do before = flight_count.messages, advance_all(NULL);
+    while (flight_count.messages != before);
+}
+
+static void mpi_barrier(Comm *c) {
+    MpiComm *m = c->impl;
+    flight_start(&m->flight[COLL_IN_FLIGHT], m->barriers++, &flight_barrier);
+    fly(&m->flight[COLL_IN_FLIGHT]);
+}
+
+static void mpi_close(Comm *c) {
+    MpiComm *m = c->impl, **at = &job.comms;
+    if (c == c->world->all)
+        mpi_barrier(c); // MPI_Finalize waits for all ranks too, but without a limit
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    MPI_Comm_free(&m->mpi);
+    flights_close(m);
+    coll_nodes_free(&m->nodes);
+    coll_nodes_free(&m->alone);
+    mem_free(m);
+}
+
+static void mpi_leave(World *w) {
+    (void)w;
+    flights_end();
+    mem_free(job.node);
+    mpi_job_end();
+}
+
+static const CollBackend coll_mpi = {.name = "mpi",
+                                     .polled = true,
+                                     .turn = FLIGHT_ROUNDS_TO,
+                                     .asks = FLIGHT_ASKS,
+                                     .open = mpi_open,
+                                     .close = mpi_close,
+                                     .start = mpi_start,
+                                     .wait = mpi_wait,
+                                     .progress = mpi_progress,
+                                     .barrier = mpi_barrier,
+                                     .leave = mpi_leave};
+
+World *world_mpi_open(int rank, double limit) {
+    int size;
+    mpi_job_begin(&rank, &size, limit);
+    World *w = world_create(&coll_mpi, rank, size, mpi_job_threads(), NULL);
+    mpi_job_watched();
+    die_set_rank(rank, w->node);
+    return w;
+}

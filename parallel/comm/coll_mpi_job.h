@@ -1,0 +1,44 @@
+/* coll_mpi_job -- one process of an MPI job: start, sleep, signals, and the end of all ranks.
+ * Internal to coll_mpi.c.
+ */
+#ifndef PARALLEL_COMM_COLL_MPI_JOB_H
+#define PARALLEL_COMM_COLL_MPI_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Collective over the world. Starts MPI. *rank: in, the launcher's number of this process; out,
+ * MPI's. Dies if the launcher does not match this MPI. From here on die() ends all ranks, and a
+ * SIGTERM is held until mpi_job_deliver. The job ends if the start takes more than `limit` seconds
+ * before mpi_job_watched. */
+void mpi_job_begin(int *rank, int *size, double limit);
+/* Collective over the world. */
+void mpi_job_end(void);
+/* Collective over the world. Threads for this rank: its cores, divided among the ranks that share
+ * them. */
+int mpi_job_threads(void);
+/* Collective over the world. node[ranks] gets equal numbers for ranks that share memory.
+ * MESH_NODES=0,0,1,1 in the environment overrides it with one number for each rank: emulates
+ * several nodes on one machine. */
+void mpi_job_nodes(int *node);
+
+/* Local. Brackets a call of MPI that waits for other ranks. If it takes more than `seconds` (0: no
+ * limit), a line that begins with not_yet ("MPI has not started") is printed, and the job ends with
+ * status COLL_EXPIRED. */
+void mpi_job_watch(const char *not_yet, double seconds);
+void mpi_job_watched(void);
+
+/* Local. Sleeps for `seconds` < 1. True if a SIGTERM has arrived, now or in an earlier nap. */
+bool mpi_job_nap(double seconds);
+/* Local. Delivers a held SIGTERM: the program's handler runs, or the process ends. */
+void mpi_job_deliver(void);
+/* Local. Dies with MPI's error text if rc is an error; function: name of the call. */
+void mpi_job_check(int rc, const char *function);
+/* Local. Has another rank called die()? That rank has printed the reason. */
+bool mpi_job_is_dying(void);
+
+static inline int64_t mpi_job_least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+#endif

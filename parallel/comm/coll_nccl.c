@@ -1,0 +1,334 @@
+/* coll_nccl -- collectives on device memory by NCCL, for ranks with a device each: threads, or
+ * processes on any nodes.
+ *
+ * The communicator of a group is made at its first call, with an id broadcast by a host collective.
+ * All calls of a rank go into one communication stream in the order of their starts, so two
+ * communicators are never in use at once: NCCL requires the caller to ensure that.
+ *
+ *      own      matmul, src --o ready       matmul     --follows done-- norm, reads dst
+ *      comm                  \ begun o  all_reduce  o done
+ *
+ * Strided blocks (dim 1, stride) are packed in the call's staging buffer: nothing is allocated in a
+ * call, and the buffer is registered like the caller's other memory. Sums are NCCL's, in its order.
+ */
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "layers/cuda/fold.h"
+#include "parallel/comm/coll_nccl.h"
+
+/* Most multiprocessors of a call, which matmuls beside it do without (leave_multiprocessors): half
+ * of NCCL's maximum of 32 (user guide, types: maxCTAs). On registered memory NCCL uses fewer by
+ * itself. The minimum (minCTAs) and cluster sizes are left to NCCL. NCCL_MAX_CTAS in the
+ * environment overrides. */
+enum { MAX_CTAS = 16 };
+
+void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c) {
+    if (result != NCCL_SUCCESS)
+        die("NCCL: %s along %s: %s; %s", what, comm_label(c), n->f->error_string(result),
+            n->f->last_error(NULL));
+}
+
+/* ---- groups */
+
+static void nccl_open(Comm *c, int color, int key) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device = mem_calloc(1, sizeof *g);
+    NcclConfig config = nccl_config();
+    NcclId id = {{0}};
+    Group all = comm_group(c);
+    (void)color, (void)key;
+    g->of = c;
+    if (c->size == 1) return;
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) g->recorded[i] = device_event();
+    config.blocking = 1, config.max_ctas = MAX_CTAS;
+    if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
+    group_share(&all, &id, sizeof id);
+    nccl_settle(n);
+    nccl_watch_host(n, c, "a communicator");
+    nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
+    nccl_watch_open(n, g);
+    nccl_watch_host(n, c, "registered memory");
+    nccl_register_all(n, g);
+    nccl_watch_host(n, c, NULL);
+}
+
+static void nccl_close(Comm *c) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device;
+    nccl_settle(n);
+    if (c->size > 1) {
+        c->backend->barrier(c); // no rank reads the memory of others any more
+        nccl_watch_host(n, c, "the end of a communicator");
+        nccl_deregister_all(n, g);
+        nccl_watch_close(n, g);
+        nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
+        nccl_watch_host(n, c, NULL);
+        for (int i = 0; i < COLL_IN_FLIGHT; i++) device_event_free(g->recorded[i]);
+    }
+    mem_free(g);
+    c->device = NULL;
+}
+
+static void nccl_leave(World *w) {
+    NcclWorld *n = w->device_impl;
+    nccl_watch_stop(n);
+    for (int i = 0; i < MAX_QUEUED; i++)
+        device_event_free(n->queue[i].ready), device_event_free(n->queue[i].begun),
+            device_event_free(n->queue[i].done);
+    device_event_free(n->fork);
+    device_stream_free(n->comm_stream), device_stream_free(n->notes);
+    mem_free(n);
+}
+
+static void nccl_progress(World *w) {
+    (void)w;
+}
+
+static void nccl_barrier(Comm *c) {
+    c->backend->barrier(c);
+}
+
+/* ---- calls of NCCL */
+
+static int type_of(CollType t) {
+    return (const int[]){NCCL_F32, NCCL_F64, NCCL_I64, NCCL_I32, NCCL_U8, NCCL_BF16}[t];
+}
+
+static bool touch(const CollCall *call) {
+    return call->dim ? call->rows == 1 : coll_block_stride(call) == coll_elements(call);
+}
+
+/* The staging buffer of a call with strided blocks. Dies if it is too small. */
+static char *place_of(const CollCall *call, int size) {
+    size_t n_bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type) * size);
+    if (call->staging.n_bytes < n_bytes)
+        die_at(call->file, call->line, "coll_start", 1,
+               "collective \"%s\": strided blocks need a staging buffer; it has %zu of %zu bytes",
+               call->what, call->staging.n_bytes, n_bytes);
+    return call->staging.p;
+}
+
+/* Copies between the strided blocks of the whole and the staging buffer. */
+static void move_blocks(const NcclWorld *n, const CollCall *call, int size, char *whole,
+                        bool to_place) {
+    int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
+    int64_t apart = call->dim ? cols : coll_block_stride(call) * bytes;
+    int64_t ld = call->dim ? size * cols : cols;
+    Blocks there = {whole, ld, apart}, here = {call->staging.p, cols, call->rows * cols};
+    device_move_blocks(n->comm_stream, size, call->rows, cols, to_place ? here : there,
+                       to_place ? there : here);
+}
+
+static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), block = coll_elements(call) * bytes;
+    int size = g->of->size, rank = g->of->rank;
+    if (touch(call))
+        return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm,
+                                n->comm_stream);
+    char *place = place_of(call, size), *own = place + rank * block;
+    Gather mine = {.n = 1, .rows = call->rows, .cols = call->cols * bytes};
+    mine.dst_ld = mine.cols, mine.src_ld[0] = coll_src_stride(call, rank, size) * bytes;
+    mine.src[0] = call->src, mine.dst[0] = own;
+    device_gather(n->comm_stream, &mine);
+    int result = n->f->all_gather(own, place, (size_t)block, NCCL_U8, g->comm, n->comm_stream);
+    move_blocks(n, call, size, call->dst, false);
+    return result;
+}
+
+static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall *call,
+                          int reduction) {
+    const void *src = call->src;
+    if (!touch(call)) {
+        src = place_of(call, g->of->size);
+        move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
+    }
+    return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
+                                reduction, g->comm, n->comm_stream);
+}
+
+static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+    size_t bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type));
+    int size = g->of->size, to = (g->of->rank + call->root) % size,
+        from = (g->of->rank - call->root + size) % size;
+    nccl_check(n, n->f->group_start(), "a group", g->of);
+    int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->comm_stream);
+    int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->comm_stream);
+    nccl_check(n, sent, call->what, g->of);
+    nccl_check(n, got, call->what, g->of);
+    return n->f->group_end();
+}
+
+static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
+    size_t count = (size_t)coll_elements(call);
+    int type = type_of(call->type), reduction = call->reduction == COLL_MAX ? NCCL_MAX : NCCL_SUM;
+    switch (call->op) {
+    case COLL_ALL_GATHER:
+        return gather(n, g, call);
+    case COLL_REDUCE_SCATTER:
+        return reduce_scatter(n, g, call, reduction);
+    case COLL_ALL_REDUCE:
+        return n->f->all_reduce(call->src, call->dst, count, type, reduction, g->comm,
+                                n->comm_stream);
+    case COLL_BROADCAST:
+        return n->f->broadcast(call->src, call->dst, count * (size_t)coll_type_bytes(call->type),
+                               NCCL_U8, call->root, g->comm, n->comm_stream);
+    case COLL_REDUCE:
+        return n->f->reduce(call->src, call->dst, count, type, reduction, call->root, g->comm,
+                            n->comm_stream);
+    case COLL_SHIFT:
+        return shift(n, g, call);
+    case N_COLL_OPS:
+        break;
+    }
+    return NCCL_SUCCESS;
+}
+
+/* ---- calls */
+
+NcclQueued *nccl_queue_take(NcclWorld *n, const NcclQueued *of) {
+    NcclQueued *t = &n->queue[n->end % MAX_QUEUED];
+    if (n->end >= MAX_QUEUED) device_await(t->done);
+    pthread_mutex_lock(&n->lock);
+    if (n->end - n->first == MAX_QUEUED) n->first++;
+    t->called = of->called, t->replay = of->replay, t->limit = of->limit;
+    t->since = 0, t->in_stream = false;
+    n->end++;
+    pthread_mutex_unlock(&n->lock);
+    return t;
+}
+
+void nccl_queue_given(NcclWorld *n, NcclQueued *t) {
+    pthread_mutex_lock(&n->lock);
+    t->in_stream = true;
+    pthread_mutex_unlock(&n->lock);
+}
+
+void nccl_settle(const NcclWorld *n) {
+    if (n->end > 0) device_await(n->queue[(n->end - 1) % MAX_QUEUED].done);
+}
+
+/* The communication stream waits for the work that the rank has put into its own stream so far. */
+static void catch_up(const NcclWorld *n, Event ready) {
+    device_record(ready, device_stream());
+    device_follow(n->comm_stream, ready);
+}
+
+/* Between start and wait a call runs beside the kernels in the rank's own stream, which leave to it
+ * the multiprocessors that it may take: FSDP's persistent matmuls on H100 took twice as long beside
+ * NCCL (pytorch/pytorch, issue 143988). If NCCL takes fewer, or ends long before the wait, this
+ * costs up to 16 of 132 multiprocessors. Neither has been measured here. */
+static void leave_multiprocessors(NcclWorld *n, int more) {
+    n->under_way += more;
+    device_leave(n->under_way > 0 ? MAX_CTAS : 0);
+}
+
+static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
+    NcclWorld *n = c->world->device_impl;
+    NcclGroup *g = c->device;
+    int at = (int)(number % COLL_IN_FLIGHT);
+    if (c->size == 1) {
+        device_run_alone(c, number, call);
+        return;
+    }
+    NcclQueued *t = NULL;
+    if (n->recording) {
+        g->done[at] = g->recorded[at];
+        catch_up(n, n->fork);
+        nccl_record_begin(n, c, call);
+    } else {
+        t = nccl_queue_take(n, &(NcclQueued){.called = {*call, c}, .limit = c->world->limit});
+        g->done[at] = t->done;
+        catch_up(n, t->ready);
+        device_record(t->begun, n->comm_stream);
+    }
+    device_begins(c, number, n->comm_stream);
+    nccl_check(n, run(n, g, call), call->what, c);
+    device_completes(c, number, n->comm_stream);
+    device_record(g->done[at], n->comm_stream);
+    t ? nccl_queue_given(n, t) : nccl_record_end(n, g->done[at]);
+    leave_multiprocessors(n, 1);
+}
+
+static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
+    const NcclGroup *g = c->device;
+    (void)call;
+    if (c->size == 1) return;
+    device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
+    leave_multiprocessors(c->world->device_impl, -1);
+}
+
+static const CollBackend coll_nccl = {.name = "nccl",
+                                      .takes = device_holds,
+                                      .open = nccl_open,
+                                      .close = nccl_close,
+                                      .start = nccl_start,
+                                      .wait = nccl_wait,
+                                      .progress = nccl_progress,
+                                      .barrier = nccl_barrier,
+                                      .memory = nccl_memory,
+                                      .register_memory = nccl_register,
+                                      .deregister_memory = nccl_deregister,
+                                      .recorder = &nccl_recorder,
+                                      .leave = nccl_leave};
+
+/* ---- the world */
+
+/* The first earlier rank with the same device, or -1. */
+static int who_shares(World *w) {
+    DeviceId mine = device_id(), *all = mem_calloc((size_t)w->size, sizeof *all);
+    Group g = comm_group(w->all);
+    int r = 0;
+    group_all_gather(&g, &mine, sizeof mine, all);
+    while (memcmp(&all[r], &mine, sizeof mine) != 0) r++;
+    mem_free(all);
+    return r < w->rank ? r : -1;
+}
+
+/* All ranks need the library version of rank 0. */
+static bool has_version_of_all(World *w, const Nccl *f, Err *e) {
+    Group g = comm_group(w->all);
+    int mine = 0, first;
+    if (f) f->version(&mine);
+    first = mine;
+    group_share(&g, &first, sizeof first);
+    return !f || first == 0 || mine == first ||
+           err(e, "NCCL is of version %d here and of version %d on rank 0: all ranks need one",
+               mine, first);
+}
+
+bool world_nccl_fits(World *w, Err *e) {
+    Group g = comm_group(w->all);
+    Err why = {{0}};
+    const Nccl *f = nccl(&why);
+    int other = who_shares(w);
+    bool alike = has_version_of_all(w, f, e);
+    if (!f)
+        err(e,
+            "ranks on GPUs that do not share memory need NCCL, which is not here (%.300s): put the "
+            "folder of libnccl.so.2 into LD_LIBRARY_PATH",
+            why.text);
+    else if (other >= 0)
+        err(e,
+            "this rank and rank %d have the same GPU; NCCL wants one for each rank: ranks of one "
+            "process (--ranks without a launcher) can share it",
+            other);
+    return group_agree(&g, f && alike && other < 0, e);
+}
+
+void world_use_nccl(World *w) {
+    Err e = {{0}};
+    if (!world_nccl_fits(w, &e)) die("%s", e.text);
+    const Nccl *f = nccl(NULL);
+    NcclWorld *n = mem_calloc(1, sizeof *n);
+    n->f = f, n->device = device_index(), n->name = die_rank();
+    n->comm_stream = device_urgent_stream(), n->notes = device_urgent_stream(),
+    n->fork = device_event();
+    for (int i = 0; i < MAX_QUEUED; i++)
+        n->queue[i].ready = device_event(), n->queue[i].begun = device_event(),
+        n->queue[i].done = device_event();
+    nccl_record_open(n);
+    nccl_watch_start(n);
+    world_set_device(w, &coll_nccl, n);
+}

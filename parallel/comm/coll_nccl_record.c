@@ -1,0 +1,105 @@
+/* Recorded calls: the communication stream forks from the rank's own by an event and joins it by
+ * another, as always, and is captured into the graph. The watchdog cannot query such events: they
+ * are nodes of the graph. Nor can it use events that a graph records for the outside
+ * (cudaEventRecordExternal): each shows only the last replay that was launched, and the host is
+ * several replays ahead. So each call notes itself how far the graph is, in a word of host memory:
+ *
+ *     own      matmul --o                         o-- norm, reads dst
+ *     comm               \ o -- all_reduce -- o --/
+ *     notes                 \ note 2i + 1      \ note 2i + 2
+ *
+ * Replays run one after the other, so the word belongs to the oldest replay that is not done. After
+ * a replay it says that its last call is done. No call waits for a note.
+ *
+ * NCCL's guide, "Using NCCL with CUDA Graphs": calls are recorded on all ranks or on none, and a
+ * replay counts as a call. Calls that are not recorded may come in between
+ * (NCCL_GRAPH_MIXING_SUPPORT, on by default). With several GPUs in a process, a graph launch may
+ * block and keep the other GPUs from theirs. A communicator can be destroyed when the graphs with
+ * its calls are gone: ncclCommDestroy waits for that (NCCL's source: localPersistentRefs).
+ */
+#include "base/mem.h"
+#include "parallel/comm/coll_nccl.h"
+#include "parallel/comm/coll_record.h"
+
+static const char *obstacle(const World *w, bool risk) {
+    return risk || w->backend != &coll_threads
+               ? NULL
+               : "there are several GPUs in this process (--graphs all takes the risk)";
+}
+
+static void *record(World *w) {
+    NcclWorld *n = w->device_impl;
+    NcclRecording *r = mem_calloc(1, sizeof *r);
+    r->note = device_pin(sizeof *r->note);
+    *r->note = 0;
+    return n->recording = r;
+}
+
+/* Loads the kernel that writes notes before the first recording: loading it later would wait for
+ * all work in flight. */
+void nccl_record_open(const NcclWorld *n) {
+    uint32_t *nowhere = device_pin(sizeof *nowhere);
+    device_note(n->notes, nowhere, 0);
+    device_record(n->fork, n->notes);
+    device_await(n->fork);
+    device_unpin(nowhere);
+}
+
+/* Puts a note into the stream of notes, after this point of the communication stream. */
+static void note(const NcclWorld *n, Event here, int value) {
+    device_follow(n->notes, here);
+    device_note(n->notes, n->recording->note, (uint32_t)value);
+}
+
+void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
+    NcclRecording *r = n->recording;
+    if (r->n == r->room) {
+        r->room = r->room ? 2 * r->room : 64;
+        r->called = mem_realloc(r->called, (size_t)r->room, sizeof *r->called);
+    }
+    r->called[r->n++] = (Called){*call, c};
+    device_record(n->fork, n->comm_stream);
+    note(n, n->fork, 2 * r->n - 1);
+}
+
+void nccl_record_end(NcclWorld *n, Event done) {
+    note(n, done, 2 * n->recording->n);
+}
+
+/* The rank's own stream has joined all calls, and now joins their notes. */
+static void recorded(World *w, void *recording) {
+    NcclWorld *n = w->device_impl;
+    const NcclRecording *r = recording;
+    if (r->n > 0) {
+        device_record(n->fork, n->notes);
+        device_follow(device_stream(), n->fork);
+    }
+    n->recording = NULL;
+}
+
+static void replay(World *w, void *r, void (*launch)(void *recording), void *recording) {
+    NcclWorld *n = w->device_impl;
+    if (((NcclRecording *)r)->n == 0) {
+        launch(recording);
+        return;
+    }
+    NcclQueued *t = nccl_queue_take(n, &(NcclQueued){.replay = r, .limit = w->limit});
+    launch(recording);
+    device_record(t->done, device_stream());
+    nccl_queue_given(n, t);
+}
+
+static void forget(World *w, void *recording) {
+    NcclWorld *n = w->device_impl;
+    NcclRecording *r = recording;
+    nccl_settle(n);
+    pthread_mutex_lock(&n->lock);
+    n->first = n->end; // the watchdog no longer looks at it
+    pthread_mutex_unlock(&n->lock);
+    device_unpin(r->note);
+    mem_free(r->called);
+    mem_free(r);
+}
+
+const CollRecorder nccl_recorder = {
+    .obstacle = obstacle, .record = record, .recorded = recorded, .replay = replay, .free = forget};

@@ -1,0 +1,365 @@
+/* coll_threads -- ranks are threads of one process: they publish their calls and read each other's
+ * memory. No packing, and every element is copied once.
+ *
+ * A call has two gates that count the ranks of the group: arrived (all calls are published) and
+ * done (all ranks have read what they need). all_reduce of three ranks; time goes down:
+ *
+ *      rank 0                  rank 1                  rank 2
+ *      start: publish          start: publish          start: publish           never waits
+ *      ...computes...          ...computes...          ...computes...
+ *      wait: arrived 3         wait: arrived 3         wait: arrived 3
+ *      b0+b1+b2 of part 0      b0+b1+b2 of part 1      b0+b1+b2 of part 2       to all dst
+ *      done 3                  done 3                  done 3                   src is free
+ *
+ * No two ranks write the same part, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT. Gates
+ * count on from lap to lap; no rank enters the next lap before all have left the wait of this one.
+ * Calls on device memory use the same gates (coll_device.c) or none (coll_nccl.c).
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/die.h"
+#include "base/futex.h"
+#include "base/mem.h"
+#include "parallel/comm/coll_threads.h"
+
+enum { ARRIVED, DONE, BARRIER };
+static const double slice = 0.05; // seconds of sleep between checks of the limit
+
+/* On a cache line of its own, since ranks write it. */
+typedef struct Gate {
+    _Alignas(64) _Atomic uint32_t count;
+} Gate;
+
+typedef struct Slot {
+    // last call that passed each gate: waits may come in any order; barriers
+    _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
+    uint32_t laps[2][COLL_IN_FLIGHT]; // how often the rank has passed each gate
+    CollCall call[COLL_IN_FLIGHT];
+    void *note[COLL_IN_FLIGHT]; // published with the call
+} Slot;
+
+/* Shared by the ranks of a group. */
+typedef struct Meet {
+    int size;
+    _Atomic int users;
+    _Alignas(64) _Atomic uint32_t sleepers;
+    Gate gate[2][COLL_IN_FLIGHT], barrier;
+    Slot slot[];
+} Meet;
+
+struct ThreadsJob {
+    int size;
+    double spin; // seconds, with --wait auto
+    Meet *all;
+    void *board[MAX_THREAD_RANKS]; // world_split: the first rank of a group publishes its Meet here
+    _Atomic bool left[MAX_THREAD_RANKS];
+};
+
+static Meet *meet_create(int size) {
+    size_t bytes = sizeof(Meet) + (size_t)size * sizeof(Slot);
+    Meet *m = mem_alloc_aligned(bytes, 64);
+    memset(m, 0, bytes);
+    m->size = size;
+    atomic_store(&m->users, size);
+    return m;
+}
+
+ThreadsJob *threads_job_create(int n) {
+    ThreadsJob *job = mem_calloc(1, sizeof *job);
+    job->size = n;
+    // sleeping and waking cost some 100 us; if ranks share cores, spinning would keep the awaited
+    // rank from running
+    job->spin = n <= team_cores() ? 200e-6 : 0;
+    job->all = meet_create(n);
+    return job;
+}
+
+void threads_job_free(ThreadsJob *job) {
+    mem_free(job);
+}
+
+World *world_threads_open(ThreadsJob *job, int rank, int threads) {
+    return world_create(&coll_threads, rank, job->size, threads, job);
+}
+
+void world_threads_left(World *w) {
+    ThreadsJob *job = w->impl;
+    atomic_store(&job->left[w->rank], true);
+}
+
+/* ---- gates */
+
+/* Where the number of a rank's last call that passed a gate is stored. */
+static _Atomic uint32_t *passed(const Comm *c, int rank, int stage, uint32_t number) {
+    Slot *s = &((Meet *)c->impl)->slot[rank];
+    return stage == BARRIER ? &s->barriers : &s->passed[stage][number % COLL_IN_FLIGHT];
+}
+
+/* Counts this rank; the last one wakes the sleepers. Count and sleepers are sequentially
+ * consistent, so either the last rank sees a sleeper or the sleeper sees the full count. */
+static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target) {
+    Meet *m = c->impl;
+    atomic_store(passed(c, c->rank, stage, number), number);
+    if (atomic_fetch_add(&g->count, 1) + 1 == target && atomic_load(&m->sleepers) > 0)
+        futex_wake(&g->count);
+}
+
+/* Writes the ranks that have not passed a gate. Has one of them ended? */
+static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, size_t n) {
+    const ThreadsJob *job = c->world->impl;
+    bool gone = false;
+    text[0] = 0;
+    for (int i = 0; i < c->size; i++) {
+        bool left = atomic_load(&job->left[c->member[i]]);
+        if ((int32_t)(atomic_load(passed(c, i, stage, number)) - number) >= 0) continue;
+        gone |= left;
+        size_t at = strlen(text);
+        snprintf(text + at, n - at, "%srank %d%s", at ? ", " : "", c->member[i],
+                 left ? " (has ended)" : "");
+    }
+    return gone;
+}
+
+static void look_at_limits(const Comm *c, int stage, uint32_t number, const CollCall *call,
+                           double seconds) {
+    char missing[MAX_THREAD_RANKS * 24];
+    double limit = c->world->limit;
+    if (list_missing(c, stage, number, missing, sizeof missing) || coll_expired() ||
+        (limit > 0 && seconds > limit))
+        coll_expire(c, call, seconds, missing);
+}
+
+/* Returns when `target` ranks were counted: spins, then sleeps. */
+static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
+                      const CollCall *call) {
+    Meet *m = c->impl;
+    const World *w = c->world;
+    const ThreadsJob *job = w->impl;
+    double spin = w->wait == WAIT_SPIN ? INFINITY : w->wait == WAIT_SLEEP ? 0 : job->spin;
+    double begin = coll_now(), looked = 0;
+    for (;;) {
+        for (int i = 0; i < 32; i++) {
+            if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0)
+                return;
+            pause_cpu();
+        }
+        double seconds = coll_now() - begin;
+        if (seconds >= looked + slice)
+            look_at_limits(c, stage, number, call, seconds), looked = seconds;
+        if (seconds < spin) continue;
+        atomic_fetch_add(&m->sleepers, 1);
+        uint32_t count = atomic_load(&g->count);
+        bool open = (int32_t)(count - target) >= 0;
+        if (!open) futex_wait(&g->count, count, slice);
+        atomic_fetch_sub(&m->sleepers, 1);
+        if (open) return;
+    }
+}
+
+/* ---- groups */
+
+static void threads_barrier(Comm *c) {
+    Meet *m = c->impl;
+    uint32_t number = atomic_load(&m->slot[c->rank].barriers) + 1;
+    uint32_t target = number * (uint32_t)c->size;
+    gate_enter(c, BARRIER, &m->barrier, number, target);
+    gate_wait(c, BARRIER, &m->barrier, number, target, NULL);
+}
+
+static void threads_open(Comm *c, int color, int key) {
+    World *w = c->world;
+    ThreadsJob *job = w->impl;
+    (void)color, (void)key;
+    c->impl = job->all;
+    if (c == w->all) return;
+    if (c->rank == 0) job->board[w->rank] = meet_create(c->size);
+    threads_barrier(w->all);
+    // the board is reused only after the next gather of world_split
+    c->impl = job->board[c->member[0]];
+}
+
+static void threads_close(Comm *c) {
+    Meet *m = c->impl;
+    if (atomic_fetch_sub(&m->users, 1) == 1) mem_free(m);
+}
+
+static void threads_leave(World *w) {
+    (void)w;
+}
+
+static void threads_progress(World *w) {
+    (void)w;
+}
+
+/* ---- calls */
+
+static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
+    const Meet *m = c->impl;
+    return &m->slot[rank].call[number % COLL_IN_FLIGHT];
+}
+
+const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note) {
+    const Meet *m = c->impl;
+    *note = m->slot[rank].note[number % COLL_IN_FLIGHT];
+    return call_of(c, rank, number);
+}
+
+static void pass(Comm *c, int stage, uint64_t number) {
+    Meet *m = c->impl;
+    uint32_t at = number % COLL_IN_FLIGHT, lap = ++m->slot[c->rank].laps[stage][at];
+    gate_enter(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size);
+}
+
+/* Waits until all ranks of the group have passed a gate as often as this rank. */
+static void wait_at(Comm *c, int stage, uint64_t number, const CollCall *call) {
+    Meet *m = c->impl;
+    uint32_t at = number % COLL_IN_FLIGHT, lap = m->slot[c->rank].laps[stage][at];
+    gate_wait(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size, call);
+}
+
+void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note) {
+    Meet *m = c->impl;
+    m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
+    m->slot[c->rank].note[number % COLL_IN_FLIGHT] = note;
+    pass(c, ARRIVED, number);
+}
+
+void threads_all_here(Comm *c, uint64_t number, const CollCall *call) {
+    wait_at(c, ARRIVED, number, call);
+    for (int i = 0; BASE_DEBUG && i < c->size; i++)
+        if (!coll_agree(call, call_of(c, i, number)))
+            coll_mismatch(c, number, call, i, call_of(c, i, number));
+}
+
+void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
+    pass(c, DONE, number);
+    wait_at(c, DONE, number, call);
+}
+
+static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
+    threads_publish(c, number, call, NULL);
+}
+
+/* all_gather: block o of dst is the src of rank o. */
+static void all_gather(Comm *c, uint64_t number, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), row = call->cols * bytes;
+    int64_t stride = call->dim == 1 ? c->size * row : row;
+    // the neighbour's first, so that not all ranks read the same one
+    for (int i = 1; i <= c->size; i++) {
+        int o = (c->rank + i) % c->size;
+        const CollCall *theirs = call_of(c, o, number);
+        void *to = coll_own_block(call, o);
+        if (theirs->src != to)
+            coll_copy(c->world->team, to, stride, theirs->src,
+                      coll_src_stride(theirs, o, c->size) * bytes, call->rows, row);
+    }
+}
+
+/* Copies the src of another rank. broadcast: the root; shift: the rank `root` before this one. */
+static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call) {
+    const void *src = call_of(c, rank, number)->src;
+    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    if (src != call->dst) coll_copy(c->world->team, call->dst, bytes, src, bytes, 1, bytes);
+}
+
+/* A matrix of rows x cols: summed over the src of all ranks, written to the dst of some. */
+typedef struct Sum {
+    CollType type;
+    CollReduction reduction;
+    int n_src, n_dst;
+    const char *src[MAX_THREAD_RANKS]; // rows are src_stride bytes apart
+    char *dst[MAX_THREAD_RANKS];       // rows are contiguous
+    int64_t row_bytes, src_stride, rows;
+} Sum;
+
+/* Sums bytes begin..end of the concatenated rows, in chunks that fit into the L1 cache. A chunk is
+ * read from all ranks before it is written to any: dst may be the src of any rank. */
+static void sum_piece(void *ctx, int64_t begin, int64_t end) {
+    const Sum *s = ctx;
+    _Alignas(64) char sum[COLL_CHUNK];
+    CollStack stack;
+    int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
+    stack.type = s->type, stack.reduction = s->reduction;
+    for (int64_t n; begin < end; begin += n, at += n) {
+        if (at == s->row_bytes) row++, at = 0;
+        n = s->row_bytes - at < COLL_CHUNK ? s->row_bytes - at : COLL_CHUNK;
+        if (n > end - begin) n = end - begin;
+        void *to = s->n_dst == 1 ? s->dst[0] + begin : sum;
+        stack.n = n / bytes, stack.top = 0;
+        for (int i = 0; i < s->n_src; i++)
+            coll_stack_add(&stack, s->src[i] + row * s->src_stride + at, coll_adds(i, s->n_src),
+                           i + 1 == s->n_src ? to : NULL);
+        for (int i = 0; i < s->n_dst && s->n_dst > 1; i++)
+            memcpy(s->dst[i] + begin, sum, (size_t)n);
+    }
+}
+
+static void sum_run(Comm *c, Sum *s) {
+    enum { GRAIN = 1 << 17 }; // bytes
+    if (s->rows * s->row_bytes == 0) return;
+    if (s->src_stride == s->row_bytes) s->src_stride = s->row_bytes *= s->rows, s->rows = 1;
+    if (c->world->team)
+        team_for(c->world->team, s->rows * s->row_bytes, GRAIN, sum_piece, s);
+    else
+        sum_piece(s, 0, s->rows * s->row_bytes);
+}
+
+/* Sums this rank's part. reduce_scatter: its block; all_reduce: a part, for all ranks; reduce: a
+ * part, for the root. */
+static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), n = coll_elements(call), begin = 0, end = n;
+    Sum s = {
+        .type = call->type, .reduction = call->reduction, .n_src = c->size, .n_dst = 1, .rows = 1};
+    if (call->op == COLL_ALL_REDUCE || call->op == COLL_REDUCE)
+        begin = coll_part(n, c->size, c->rank), end = coll_part(n, c->size, c->rank + 1);
+    int64_t src_at = begin, dst_at = begin;
+    s.row_bytes = s.src_stride = (end - begin) * bytes;
+    if (call->op == COLL_REDUCE_SCATTER) {
+        dst_at = 0;
+        s.rows = call->rows, s.row_bytes = call->cols * bytes;
+        s.src_stride = call->dim == 0 ? s.row_bytes : c->size * s.row_bytes;
+    }
+    for (int i = 0; i < c->size; i++) {
+        const CollCall *theirs = call_of(c, i, number);
+        if (call->op == COLL_REDUCE_SCATTER)
+            src_at = c->rank * (call->dim == 0 ? coll_block_stride(theirs) : call->cols);
+        s.src[i] = (const char *)theirs->src + src_at * bytes;
+    }
+    bool for_root = call->op == COLL_REDUCE;
+    s.dst[0] = (char *)(for_root ? call_of(c, call->root, number) : call)->dst + dst_at * bytes;
+    if (call->op == COLL_ALL_REDUCE)
+        for (s.n_dst = 0; s.n_dst < c->size; s.n_dst++)
+            s.dst[s.n_dst] = (char *)call_of(c, s.n_dst, number)->dst + dst_at * bytes;
+    sum_run(c, &s);
+}
+
+static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
+    threads_all_here(c, number, call);
+    if (call->op == COLL_ALL_GATHER)
+        all_gather(c, number, call);
+    else if (call->op == COLL_BROADCAST)
+        take_from(c, call->root, number, call);
+    else if (call->op == COLL_SHIFT)
+        take_from(c, (c->rank - call->root + c->size) % c->size, number, call);
+    else
+        sum_of_calls(c, number, call);
+    // a rank whose src is not read and whose dst no other writes need not wait; in debug builds its
+    // call is read
+    bool free = call->op == COLL_BROADCAST && c->rank != call->root;
+    if (BASE_DEBUG || !free)
+        threads_all_done(c, number, call);
+    else
+        pass(c, DONE, number);
+}
+
+const CollBackend coll_threads = {.name = "threads",
+                                  .open = threads_open,
+                                  .close = threads_close,
+                                  .start = threads_start,
+                                  .wait = threads_wait,
+                                  .progress = threads_progress,
+                                  .barrier = threads_barrier,
+                                  .leave = threads_leave};

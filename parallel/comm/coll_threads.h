@@ -1,0 +1,17 @@
+/* coll_threads -- synchronization of ranks that are threads, for backends on device memory. */
+#ifndef PARALLEL_COMM_COLL_THREADS_H
+#define PARALLEL_COMM_COLL_THREADS_H
+
+#include "parallel/comm/coll_backend.h"
+
+/* Local. Publishes this rank's call to its group, with a note that lives as long as the call. */
+void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note);
+/* Collective. Returns when all ranks have published the call; dies after the limit
+ * (world_set_limit). */
+void threads_all_here(Comm *c, uint64_t number, const CollCall *call);
+/* Local, after threads_all_here: the call of a rank of the group, and its note. */
+const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note);
+/* Collective. Returns when all ranks have called it. */
+void threads_all_done(Comm *c, uint64_t number, const CollCall *call);
+
+#endif

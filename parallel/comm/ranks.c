@@ -1,0 +1,173 @@
+#include "parallel/comm/ranks.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+
+/* Variables with the number of ranks of a launcher and the rank of this process: Open MPI; MPICH,
+ * Intel MPI and srun --mpi=pmi2; MVAPICH; any srun. The last ones belong to a job step, which only
+ * srun makes: in a batch script or an interactive allocation of many tasks SLURM_NTASKS is set, but
+ * there is one process. */
+static const struct {
+    const char *size, *rank;
+} launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                 {"PMI_SIZE", "PMI_RANK"},
+                 {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+                 {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+
+enum { UNSAID = -1 }; // the launcher does not say the number of ranks; MPI knows it
+
+static int launched_as(int *rank) {
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+        const char *size = getenv(launchers[i].size), *text = getenv(launchers[i].rank);
+        if (!size || !text || atoi(size) < 1) continue;
+        *rank = atoi(text);
+        return atoi(size);
+    }
+    const char *pmix = getenv("PMIX_RANK");
+    *rank = pmix ? atoi(pmix) : 0;
+    return pmix ? UNSAID : 0;
+}
+
+int ranks_launched(void) {
+    int rank, size = launched_as(&rank);
+    return size == UNSAID ? 0 : size;
+}
+
+bool ranks_under_launcher(void) {
+    int rank;
+    return launched_as(&rank) != 0;
+}
+
+void ranks_share_usage(void) {
+    int rank;
+    launched_as(&rank);
+    die_set_copy(rank > 0);
+    if (rank > 0) die_set_rank(rank, NULL);
+}
+
+static double start_limit = 60;
+
+void ranks_set_start_limit(double seconds) {
+    start_limit = seconds;
+}
+
+int ranks_threads(const World *w) {
+    return w->threads;
+}
+
+typedef int RankMain(World *w, void *ctx);
+
+typedef struct RankThread {
+    ThreadsJob *job;
+    int rank, size, threads, result;
+    RankMain *rank_main;
+    void *ctx;
+    pthread_t thread;
+} RankThread;
+
+static void *rank_thread(void *arg) {
+    RankThread *t = arg;
+    die_set_rank(t->rank, NULL);
+    team_confine(t->rank, t->size);
+    World *w = world_threads_open(t->job, t->rank, t->threads);
+    t->result = t->rank_main(w, t->ctx);
+    world_threads_left(w);
+    world_free(w);
+    return NULL;
+}
+
+static int run_threads(int n, RankMain *rank_main, void *ctx) {
+    RankThread *t = mem_calloc((size_t)n, sizeof *t);
+    ThreadsJob *job = threads_job_create(n);
+    int threads = team_cores() / n, result = 0;
+    for (int r = 0; r < n; r++) {
+        t[r] = (RankThread){.job = job,
+                            .rank = r,
+                            .size = n,
+                            .threads = threads > 0 ? threads : 1,
+                            .rank_main = rank_main,
+                            .ctx = ctx};
+        int rc = pthread_create(&t[r].thread, NULL, rank_thread, &t[r]);
+        if (rc) die("cannot start rank %d of %d as a thread: %s", r, n, strerror(rc));
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(t[r].thread, NULL);
+        if (result == 0) result = t[r].result;
+    }
+    threads_job_free(job);
+    mem_free(t);
+    return result;
+}
+
+static void check_wanted(int n, int launched) {
+    if (n > 0 && n != launched)
+        die_usage("--ranks %d, but the launcher started %d: omit --ranks, or start "
+                  "without a launcher",
+                  n, launched);
+}
+
+int ranks_run(int n, RankMain *rank_main, void *ctx) {
+    int rank, launched = launched_as(&rank);
+    ranks_share_usage();
+    if (launched > 0) check_wanted(n, launched);
+    if (launched == 0 && n > MAX_THREAD_RANKS)
+        die_usage("%d ranks as threads of one process: at most %d", n, MAX_THREAD_RANKS);
+    if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
+    bool processes = launched > 1 || launched == UNSAID;
+    World *w = processes ? world_mpi_open(rank, start_limit) : world_self_open();
+    if (processes) check_wanted(n, world_size(w));
+    int result = rank_main(w, ctx);
+    world_free(w);
+    return result;
+}
+
+/* Ranks on this node among the first `most` ranks. */
+static int count_on_node(World *w, int most) {
+    Group g = comm_group(world_comm(w));
+    char mine[64] = "", *all = mem_calloc((size_t)g.size, sizeof mine);
+    int n = 0;
+    snprintf(mine, sizeof mine, "%s", world_node(w));
+    group_all_gather(&g, mine, sizeof mine, all);
+    for (int i = 0; i < most; i++) n += strcmp(all + (size_t)i * sizeof mine, mine) == 0;
+    mem_free(all);
+    return n;
+}
+
+int ranks_on_node(World *w) {
+    return count_on_node(w, world_size(w));
+}
+
+int ranks_before(World *w) {
+    return count_on_node(w, world_rank(w));
+}
+
+int ranks_cores(World *w) {
+    typedef struct Seat {
+        char node[64];
+        cpu_set_t cores;
+    } Seat;
+    Group g = comm_group(world_comm(w));
+    Seat mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
+    cpu_set_t together;
+    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
+    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
+    group_all_gather(&g, &mine, sizeof mine, all);
+    CPU_ZERO(&together);
+    for (int i = 0; i < g.size; i++)
+        if (strcmp(all[i].node, mine.node) == 0) CPU_OR(&together, &together, &all[i].cores);
+    mem_free(all);
+    return CPU_COUNT(&together);
+}
+
+_Noreturn void ranks_follow(const World *w) {
+    sleep(30); // rank 0 prints its message and ends this rank too
+    die("rank 0 of %d was to end this job", world_size(w));
+}

@@ -1,0 +1,250 @@
+#include "parallel/mesh/dist.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- text ---------------------------------------------------------------------------------- */
+
+typedef struct Reader {
+    const char *text, *p; // the whole text; the part not read yet
+    unsigned seen;        // axes read so far, as bits
+    Err *e;
+} Reader;
+
+#define wrong(r, ...) wrong_at((r), (r)->p, __VA_ARGS__)
+static bool wrong_at(const Reader *r, const char *at, const char *what) {
+    return err(r->e, "\"%s\", column %d: %s", r->text, (int)(at - r->text) + 1, what);
+}
+
+static void spaces(Reader *r) {
+    while (*r->p == ' ') r->p++;
+}
+
+/* A name or a dimension: letters, digits, _ and '. */
+static bool read_word(Reader *r, char *out, size_t n_out, const char *missing) {
+    size_t n = 0;
+    while (isalnum((unsigned char)r->p[n]) || r->p[n] == '_' || r->p[n] == '\'') n++;
+    if (n == 0) return wrong(r, missing);
+    if (n >= n_out) return wrong(r, "this name is too long");
+    memcpy(out, r->p, n);
+    out[n] = 0;
+    r->p += n;
+    return true;
+}
+
+static bool read_axes(Reader *r, Axes *a) {
+    for (*a = axes_none();; r->p++) {
+        Axes one;
+        char letter[2] = {*r->p, 0};
+        if (!axes_parse(&one, letter) || one.n != 1)
+            return wrong(r, "expected an axis: d, z, x or y");
+        if (r->seen & (1u << one.axis[0])) return wrong(r, "axis given twice");
+        r->seen |= 1u << one.axis[0];
+        *a = axes_join(*a, one);
+        if (*++r->p != '.') return true;
+    }
+}
+
+static bool read_dim(Reader *r, Dist *d) {
+    if (d->n_dims == DIST_DIMS) return wrong(r, "at most two dimensions");
+    int i = d->n_dims++;
+    if (!read_word(r, d->dim[i], sizeof d->dim[i], "expected a dimension such as T or C"))
+        return false;
+    if (i && strcmp(d->dim[0], d->dim[i]) == 0)
+        return wrong_at(r, r->p - strlen(d->dim[i]), "dimension given twice");
+    if (*r->p != '/') return true;
+    r->p++;
+    return read_axes(r, &d->shard[i]);
+}
+
+bool dist_parse(Dist *d, const char *text, Err *e) {
+    Reader r = {text, text, 0, e};
+    *d = (Dist){0};
+    if (!read_word(&r, d->name, sizeof d->name, "expected a name")) return false;
+    if (*r.p != '[') return wrong(&r, "expected [");
+    do {
+        r.p++;
+        spaces(&r);
+        if (!read_dim(&r, d)) return false;
+        spaces(&r);
+    } while (*r.p == ',');
+    if (*r.p != ']') return wrong(&r, "expected one of / , ]");
+    r.p++;
+    spaces(&r);
+    if (*r.p == '+') {
+        r.p++;
+        if (!read_axes(&r, &d->partial)) return false;
+    }
+    return *r.p ? wrong(&r, "expected the end, or a pending sum such as +x") : true;
+}
+
+const char *dist_print(const Dist *d, char buf[DIST_TEXT]) {
+    char axes[2 * N_AXES + 1];
+    int n = snprintf(buf, DIST_TEXT, "%s[", d->name);
+    for (int i = 0; i < d->n_dims; i++)
+        n += snprintf(buf + n, (size_t)(DIST_TEXT - n), "%s%s%s%s", i ? ", " : "", d->dim[i],
+                      d->shard[i].n ? "/" : "", axes_print(d->shard[i], axes));
+    snprintf(buf + n, (size_t)(DIST_TEXT - n), "]%s%s", d->partial.n ? " +" : "",
+             axes_print(d->partial, axes));
+    return buf;
+}
+
+Dist dist_of(const char *text) {
+    Dist d;
+    Err e;
+    if (!dist_parse(&d, text, &e)) die("%s", e.text);
+    return d;
+}
+
+/* --- the type ------------------------------------------------------------------------------ */
+
+static bool same_shape(const Dist *a, const Dist *b) {
+    if (a->n_dims != b->n_dims) return false;
+    for (int i = 0; i < a->n_dims; i++)
+        if (strcmp(a->dim[i], b->dim[i]) != 0) return false;
+    return true;
+}
+
+bool dist_equal(const Dist *a, const Dist *b) {
+    if (!same_shape(a, b)) return false;
+    for (int i = 0; i < a->n_dims; i++)
+        if (!axes_equal(a->shard[i], b->shard[i])) return false;
+    return axes_equal(a->partial, b->partial);
+}
+
+bool dist_check(const Dist *d, Err *e) {
+    char text[DIST_TEXT], letter[2 * N_AXES + 1];
+    for (int axis = 0; axis < N_AXES; axis++) {
+        Axes one = {1, {(uint8_t)axis}};
+        int n = axes_has(d->partial, axis);
+        for (int i = 0; i < d->n_dims; i++) n += axes_has(d->shard[i], axis);
+        if (n > 1)
+            return err(e, "%s: axis %s given twice: an axis shards one dimension or is partial",
+                       dist_print(d, text), axes_print(one, letter));
+    }
+    return true;
+}
+
+void dist_name(char to[DIST_NAME], const char *name) {
+    size_t n = strnlen(name, DIST_NAME - 1);
+    memcpy(to, name, n);
+    to[n] = 0;
+}
+
+bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e) {
+    char tx[DIST_TEXT], tw[DIST_TEXT];
+    if (x->n_dims != 2 || w->n_dims != 2)
+        return err(e, "%s %s: a matmul takes two matrices", dist_print(x, tx), dist_print(w, tw));
+    if (x->partial.n || w->partial.n)
+        return err(e, "%s %s: an operand is partial; reduce it before the matmul",
+                   dist_print(x, tx), dist_print(w, tw));
+    if (strcmp(x->dim[1], w->dim[0]) != 0)
+        return err(e, "%s %s: a matmul contracts equal dimensions, not %s and %s",
+                   dist_print(x, tx), dist_print(w, tw), x->dim[1], w->dim[0]);
+    if (!axes_equal(x->shard[1], w->shard[0]))
+        return err(e, "%s %s: both operands must shard %s alike", dist_print(x, tx),
+                   dist_print(w, tw), x->dim[1]);
+    *y = (Dist){.n_dims = 2, .shard = {x->shard[0], w->shard[1]}, .partial = x->shard[1]};
+    dist_name(y->name, name);
+    memcpy(y->dim[0], x->dim[0], sizeof y->dim[0]);
+    memcpy(y->dim[1], w->dim[1], sizeof y->dim[1]);
+    return dist_check(y, e);
+}
+
+Dist dist_transposed(const Dist *x) {
+    assert(x->n_dims == 2);
+    Dist t = *x;
+    size_t n = strlen(t.name);
+    if (n && t.name[n - 1] == '\'') // (x')' = x
+        t.name[n - 1] = 0;
+    else if (n + 1 < sizeof t.name)
+        memcpy(t.name + n, "'", 2);
+    for (int i = 0; i < 2; i++) {
+        t.shard[i] = x->shard[1 - i];
+        memcpy(t.dim[i], x->dim[1 - i], sizeof t.dim[i]);
+    }
+    return t;
+}
+
+/* --- changes ------------------------------------------------------------------------------- */
+
+static bool is_prefix(Axes a, Axes of) {
+    return a.n <= of.n && memcmp(a.axis, of.axis, a.n) == 0;
+}
+
+static void remove_axis(Axes *a, int axis) {
+    Axes left = axes_none();
+    for (int i = 0; i < a->n; i++)
+        if (a->axis[i] != axis) left.axis[left.n++] = a->axis[i];
+    *a = left;
+}
+
+static bool may_change(const Dist *from, const Dist *to, Err *e) {
+    char a[DIST_TEXT], b[DIST_TEXT];
+    if (!dist_check(from, e) || !dist_check(to, e)) return false;
+    if (!same_shape(from, to))
+        return err(e, "%s -> %s: different dimensions", dist_print(from, a), dist_print(to, b));
+    for (int i = 0; i < to->partial.n; i++)
+        if (!axes_has(from->partial, to->partial.axis[i]))
+            return err(e, "%s -> %s: a partial sum cannot appear", dist_print(from, a),
+                       dist_print(to, b));
+    for (int i = 0; i < to->n_dims; i++)
+        if (!is_prefix(from->shard[i], to->shard[i]) && !is_prefix(to->shard[i], from->shard[i]))
+            return err(e, "%s -> %s: the outer axis that shards %s would change",
+                       dist_print(from, a), dist_print(to, b), to->dim[i]);
+    return true;
+}
+
+/* The next axis over which dimension i of `now` has to be sharded; -1: none. */
+static int next_axis(const Dist *now, const Dist *to, int i) {
+    return now->shard[i].n < to->shard[i].n ? to->shard[i].axis[now->shard[i].n] : -1;
+}
+
+static bool is_sharded(const Dist *d, int axis) {
+    for (int i = 0; i < d->n_dims; i++)
+        if (axes_has(d->shard[i], axis)) return true;
+    return false;
+}
+
+/* The next collective towards `to`. Changes that shrink the block come first (slice, scatter), then
+ * the one that keeps its size (reduce), then those that grow it (gather, innermost axis first):
+ * this order moves the fewest bytes. */
+static bool step(Dist *now, const Dist *to, Change *c) {
+    for (int i = 0; i < now->n_dims; i++) {
+        int axis = next_axis(now, to, i);
+        if (axis < 0 || is_sharded(now, axis)) continue;
+        bool partial = axes_has(now->partial, axis);
+        *c = (Change){partial ? CHANGE_SCATTER : CHANGE_SLICE, axis, i};
+        remove_axis(&now->partial, axis);
+        now->shard[i].axis[now->shard[i].n++] = (uint8_t)axis;
+        return true;
+    }
+    for (int i = 0; i < now->partial.n; i++) {
+        int axis = now->partial.axis[i];
+        if (axes_has(to->partial, axis) || is_sharded(to, axis)) continue;
+        *c = (Change){CHANGE_REDUCE, axis, -1};
+        remove_axis(&now->partial, axis);
+        return true;
+    }
+    for (int i = 0; i < now->n_dims; i++) {
+        if (now->shard[i].n <= to->shard[i].n) continue;
+        *c = (Change){CHANGE_GATHER, now->shard[i].axis[--now->shard[i].n], i};
+        return true;
+    }
+    return false;
+}
+
+int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e) {
+    if (!may_change(from, to, e)) return -1;
+    Dist now = *from;
+    int n = 0;
+    while (n < MAX_CHANGES && step(&now, to, &path[n])) n++;
+    return n;
+}
+
+const char *change_word(ChangeKind k) {
+    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
+    return names[k];
+}

@@ -1,0 +1,73 @@
+/* dist -- how a tensor is distributed over the mesh, as a type: parsed, printed, multiplied,
+ * changed.
+ *
+ *   x[T/d.z, C/y]        T is sharded over d, then z; C over y; replicated along all other axes
+ *   y[T/d.z, N/x] +y     partial over y: each rank along y holds one summand of the pending sum
+ *
+ * Three rules make it a type system:
+ *   1. a matmul contracts equal dimensions, sharded alike in both operands; the result is partial
+ *      over the axes of that sharding;
+ *   2. an operand may not be partial; an axis appears at most once: it shards one dimension or is
+ *      pending;
+ *   3. a change of distribution is a list of collectives, each along one axis:
+ *
+ *      along one axis a    collective        bytes per rank (ring), S: whole tensor, p ranks
+ *      X/a -> X            all_gather        S (p-1)/p
+ *      +a  -> X/a          reduce_scatter    S (p-1)/p
+ *      +a  -> X            all_reduce        2 S (p-1)/p
+ *      X   -> X/a          slice             0
+ *
+ * The code that runs, --count, error messages and tests use this one description. The chapter for
+ * readers is parallel/README.md. Source: Elemental's distributions (Poulson et al. 2013); `+a` is
+ * Partial in PyTorch's DTensor.
+ */
+#ifndef PARALLEL_MESH_DIST_H
+#define PARALLEL_MESH_DIST_H
+
+#include "base/die.h"
+#include "parallel/mesh/mesh.h"
+
+enum { DIST_DIMS = 2, DIST_TEXT = 96, DIST_NAME = 24, DIST_DIM = 16 };
+
+typedef struct Dist {
+    char name[DIST_NAME];
+    int n_dims;
+    char dim[DIST_DIMS][DIST_DIM]; // "T", "C", "4C", ...
+    Axes shard[DIST_DIMS];         // axes that shard each dimension, outermost first
+    Axes partial;                  // axes of the pending sum; none: the values are complete
+} Dist;
+
+/* Local, pure. Reads "x[T/d.z, K/y] +x". False, with the column of the mistake, if malformed. */
+bool dist_parse(Dist *d, const char *text, Err *e);
+const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
+void dist_name(char to[DIST_NAME], const char *name); // truncated to DIST_NAME - 1
+Dist dist_of(const char *text);                       // dist_parse of a constant
+bool dist_equal(const Dist *a, const Dist *b);        // all but the name
+/* Local, pure. Checks rule 2: no axis appears twice. */
+bool dist_check(const Dist *d, Err *e);
+
+/* Local, pure. Type of y[M,N] = x[M,K] w[K,N] by rules 1 and 2; the result is called `name`.
+ * False, with the reason, if a rule is broken. */
+bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e);
+/* Local, pure. The type of x', x transposed: its dimensions in the other order. */
+Dist dist_transposed(const Dist *x);
+
+typedef enum { CHANGE_GATHER, CHANGE_SCATTER, CHANGE_REDUCE, CHANGE_SLICE } ChangeKind;
+/* One collective of a change of distribution. */
+typedef struct Change {
+    ChangeKind kind;
+    int axis;
+    int dim; // dimension that is gathered or scattered; -1 for CHANGE_REDUCE
+} Change;
+enum { MAX_CHANGES = 2 * N_AXES };
+
+/* Local, pure. The collectives that change `from` into `to`, in order. Returns their number, or -1
+ * with the reason: different dimensions; `to` is partial over an axis that `from` is not; the
+ * outer axis of a sharded dimension would change. A pending axis over which `to` is sharded becomes
+ * a reduce_scatter, any other an all_reduce. The order moves the fewest bytes: first slices and
+ * reduce_scatters, which shrink the block, then all_reduces, then all_gathers, innermost axis
+ * first. */
+int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e);
+const char *change_word(ChangeKind k); // "all_gather", ...
+
+#endif

@@ -1,0 +1,113 @@
+#include "parallel/mesh/grid.h"
+
+#include "base/die.h"
+
+const Grid *grid_one(void) {
+    static const Grid one = {.layout = {.size = {1, 1, 1, 1}},
+                             .mesh = {.size = {1, 1, 1, 1}, .p = 1}};
+    return &one;
+}
+
+HeadBlocks head_blocks(const Config *c, int64_t n, bool whole) {
+    int64_t group = c->heads / c->kv_heads; // query heads per key head
+    for (int64_t h = (c->heads + n - 1) / n;; h++) {
+        bool fits = (c->heads + h - 1) / h <= n;
+        if (fits && h % group == 0) return (HeadBlocks){h, h / group, 1};
+        if (fits && group % h == 0 && !whole) return (HeadBlocks){h, 1, group / h};
+    }
+}
+
+Axes grid_hidden_axes(const Grid *g) {
+    if (g->layout.stay) return axes_of("y");
+    return g->layout.heads ? axes_of("x.y") : axes_of("x");
+}
+
+/* The ranks that differ in these axes only, in the order of the blocks that they hold. */
+static Comm *make(Grid *g, Axes axes, const char *label) {
+    int coord[N_AXES];
+    mesh_coords(&g->mesh, g->mesh.rank, coord);
+    for (int i = 0; i < axes.n; i++) coord[axes.axis[i]] = 0;
+    return world_group(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes),
+                       mesh_blocks(&g->mesh, axes), label);
+}
+
+/* Ranks whose neighbouring blocks of heads hold copies of one key head. Every rank takes part in
+ * the split of the communicator. */
+static Comm *make_kv(Grid *g, const Config *c) {
+    Axes hidden = grid_hidden_axes(g);
+    int coord[N_AXES], block = mesh_block(&g->mesh, hidden), n = mesh_blocks(&g->mesh, hidden);
+    HeadBlocks h = head_blocks(c, n, g->layout.heads || g->layout.exact);
+    if (h.copies == 1) return NULL;
+    int copies = (int)h.copies, first = block / copies * copies;
+    mesh_coords(&g->mesh, g->mesh.rank, coord);
+    for (int i = 0; i < hidden.n; i++) coord[hidden.axis[i]] = 0;
+    return world_group(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + block / copies,
+                       block - first, n - first < copies ? n - first : copies, "kv");
+}
+
+/* The communicator along axes that all have more than one rank; NULL: not made. */
+static Comm *find(const Grid *g, Axes real) {
+    for (int i = 0; i < g->n_comms; i++)
+        if (axes_equal(g->comms[i].axes, real)) return g->comms[i].comm;
+    return NULL;
+}
+
+static void add_groups(Grid *g, const char *const *lists, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char label[2 * N_AXES + 1];
+        Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z becomes d where z has size 1
+        if (real.n == 0 || find(g, real)) continue;
+        g->comms[g->n_comms].axes = real;
+        g->comms[g->n_comms++].comm = make(g, real, axes_print(real, label));
+    }
+}
+
+void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
+    static const char *const lists[] = {"d", "z", "x", "y", "x.y", "d.z", "z.d", "d.z.x"};
+    *g = (Grid){.layout = *l, .world = w};
+    g->mesh = mesh_make(&l->factors, world_rank(w));
+    if (g->mesh.p != world_size(w))
+        die("the layout has %d ranks, the job %d", g->mesh.p, world_size(w));
+    if (l->size[AXIS_Y] > MAX_Y)
+        die_usage("--layout: axis y has %d ranks, at most %d", l->size[AXIS_Y], MAX_Y);
+    if (g->mesh.p == 1) return;
+    g->all = world_comm(w);
+    add_groups(g, lists, sizeof lists / sizeof *lists);
+    g->kv = make_kv(g, c);
+}
+
+void grid_free(Grid *g) {
+    while (g->n_comms > 0) comm_free(g->comms[--g->n_comms].comm);
+    if (g->kv) comm_free(g->kv);
+    g->kv = NULL;
+}
+
+void grid_set_local_steps(Grid *g) {
+    static const char *const lists[] = {"z.x", "z.x.y"};
+    g->local_steps = g->mesh.size[AXIS_D] > 1;
+    add_groups(g, lists, sizeof lists / sizeof *lists);
+}
+
+Axes grid_summed(const Grid *g, Axes axes) {
+    Axes sum = {0};
+    for (int i = 0; i < axes.n; i++)
+        if (!g->local_steps || axes.axis[i] != AXIS_D) sum.axis[sum.n++] = axes.axis[i];
+    return sum;
+}
+
+int grid_replicas(const Grid *g) {
+    return g->local_steps ? g->mesh.size[AXIS_D] : 1;
+}
+
+Comm *grid_comm(const Grid *g, Axes axes) {
+    char text[2 * N_AXES + 1];
+    Axes real = mesh_real(&g->mesh, axes);
+    if (real.n == 0) return NULL;
+    Comm *c = find(g, real);
+    if (c) return c;
+    die("no communicator along the axes %s", axes_print(axes, text));
+}
+
+Comm *grid_model(const Grid *g) {
+    return g->local_steps ? grid_comm(g, axes_of("z.x.y")) : g->all;
+}

@@ -1,0 +1,115 @@
+#include "parallel/mesh/mesh.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/die.h"
+
+static const char letters[N_AXES + 1] = "dzxy";
+
+bool factors_add(Factors *f, int axis, int size) {
+    if (size == 1) return true;
+    if (f->n && f->at[f->n - 1].axis == axis) {
+        f->at[f->n - 1].size *= size;
+        return true;
+    }
+    if (f->n == MAX_FACTORS) return false;
+    f->at[f->n].axis = axis;
+    f->at[f->n++].size = size;
+    return true;
+}
+
+Mesh mesh_make(const Factors *f, int rank) {
+    Mesh m = {.size = {1, 1, 1, 1}, .factors = *f, .p = 1, .rank = rank};
+    for (int i = 0; i < f->n; i++) {
+        m.size[f->at[i].axis] *= f->at[i].size;
+        m.p *= f->at[i].size;
+    }
+    assert(rank >= 0 && rank < m.p);
+    mesh_coords(&m, rank, m.coord);
+    return m;
+}
+
+/* A rank is a mixed-radix number with one digit for each factor, the last digit for the innermost
+ * factor. A coordinate is the number made of the digits of its axis. */
+void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]) {
+    int unit[N_AXES] = {1, 1, 1, 1}; // weight of the next digit of each axis
+    memset(coord, 0, N_AXES * sizeof *coord);
+    for (int i = m->factors.n - 1; i >= 0; i--) {
+        int axis = m->factors.at[i].axis, size = m->factors.at[i].size;
+        coord[axis] += rank % size * unit[axis];
+        unit[axis] *= size;
+        rank /= size;
+    }
+}
+
+int mesh_rank(const Mesh *m, const int coord[N_AXES]) {
+    int rank = 0, unit = 1, rest[N_AXES];
+    memcpy(rest, coord, sizeof rest);
+    for (int i = m->factors.n - 1; i >= 0; i--) {
+        int axis = m->factors.at[i].axis, size = m->factors.at[i].size;
+        rank += rest[axis] % size * unit;
+        rest[axis] /= size;
+        unit *= size;
+    }
+    return rank;
+}
+
+const char *axes_print(Axes a, char buf[2 * N_AXES + 1]) {
+    char *p = buf;
+    for (int i = 0; i < a.n; i++) {
+        if (i) *p++ = '.';
+        *p++ = letters[a.axis[i]];
+    }
+    *p = 0;
+    return buf;
+}
+
+void axes_unknown(const char *text) {
+    die("\"%s\" names no axes: d, z, x, y joined by dots", text);
+}
+
+bool axes_equal(Axes a, Axes b) {
+    if (a.n != b.n) return false;
+    for (int i = 0; i < a.n; i++)
+        if (a.axis[i] != b.axis[i]) return false;
+    return true;
+}
+
+Axes axes_join(Axes outer, Axes inner) {
+    for (int i = 0; i < inner.n; i++) {
+        assert(!axes_has(outer, inner.axis[i]));
+        outer.axis[outer.n++] = inner.axis[i];
+    }
+    return outer;
+}
+
+Axes mesh_real(const Mesh *m, Axes a) {
+    Axes real = axes_none();
+    for (int i = 0; i < a.n; i++)
+        if (m->size[a.axis[i]] > 1) real.axis[real.n++] = a.axis[i];
+    return real;
+}
+
+int mesh_blocks(const Mesh *m, Axes a) {
+    int n = 1;
+    for (int i = 0; i < a.n; i++) n *= m->size[a.axis[i]];
+    return n;
+}
+
+int mesh_block(const Mesh *m, Axes a) {
+    return mesh_block_of(m, a, m->rank);
+}
+
+int mesh_block_of(const Mesh *m, Axes a, int rank) {
+    int coord[N_AXES], block = 0;
+    mesh_coords(m, rank, coord);
+    for (int i = 0; i < a.n; i++) block = block * m->size[a.axis[i]] + coord[a.axis[i]];
+    return block;
+}
+
+int64_t placement_extent(const Placement *p) {
+    int64_t extent = 0;
+    for (int i = 0; i < p->n; i++) extent += (int64_t)(p->size[i] - 1) * p->stride[i];
+    return extent;
+}

@@ -1,0 +1,266 @@
+#include "parallel/mesh/shard.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static int64_t up_to(int64_t n, int64_t blocks) {
+    return (n + blocks - 1) / blocks;
+}
+
+/* Number of elements of [begin, begin + n) below `all`: the rest is padding. */
+static int64_t real(int64_t begin, int64_t n, int64_t all) {
+    return begin >= all ? 0 : begin + n > all ? all - begin : n;
+}
+
+int64_t exact_panel(int64_t n) {
+    int64_t panel = 1;
+    while (panel < 64 && 32 * panel <= n) panel *= 2;
+    return panel;
+}
+
+Widths widths_of(const Config *c, const Grid *g) {
+    const Mesh *m = &g->mesh;
+    Axes hidden = grid_hidden_axes(g);
+    int n = mesh_blocks(m, hidden), X = m->size[AXIS_X], Y = m->size[AXIS_Y];
+    bool exact = g->layout.exact;
+    HeadBlocks h = head_blocks(c, n, g->layout.heads || exact);
+    // Blocks are whole numbers of panels; without --exact a panel is one element.
+    int64_t in_C = exact ? exact_panel(c->channels) : 1, in_F = exact ? exact_panel(c->ffn) : 1;
+    int64_t in_V = exact ? exact_panel(c->vocab) : 1, in_att = exact ? config_head_size(c) : 1;
+    Widths w = {.H = h.heads, .Hkv = h.kv_heads, .D = config_head_size(c)};
+    w.C = up_to(up_to(c->channels, in_C), Y) * in_C;
+    w.C_0 = m->coord[AXIS_Y] * w.C, w.C_n = real(w.C_0, w.C, c->channels);
+    w.C_all = w.C * Y;
+    w.V = up_to(up_to(c->vocab, in_V), X * Y) * in_V;
+    w.V_0 = mesh_block(m, axes_of("x.y")) * w.V, w.V_n = real(w.V_0, w.V, c->vocab);
+    w.qkv = (w.H + 2 * w.Hkv) * w.D, w.att = w.H * w.D;
+    w.F = up_to(up_to(c->ffn, in_F), n) * in_F, w.up = c->act == ACT_SWIGLU ? 2 * w.F : w.F;
+    w.blocks = g->layout.heads && !g->layout.stay ? Y : 1;
+    w.K_C = g->layout.stay ? w.C_all : w.C;
+    w.K_att = g->layout.stay ? n * w.att : w.blocks * w.att;
+    w.K_F = g->layout.stay ? n * w.F : w.blocks * w.F;
+    int n_x = g->layout.stay ? X : 1;
+    w.rows_C = up_to(w.K_C / in_C, n_x) * in_C;
+    w.rows_att = up_to(w.K_att / in_att, n_x) * in_att;
+    w.rows_F = up_to(w.K_F / in_F, n_x) * in_F;
+    return w;
+}
+
+static DimShard side(int64_t size) {
+    return (DimShard){.size = size};
+}
+
+static void add(DimShard *d, int64_t global, int64_t n, int64_t local, bool first) {
+    if (n <= 0) return;
+    d->s = mem_realloc(d->s, (size_t)d->n + 1, sizeof *d->s);
+    d->s[d->n++] = (DimRange){global, n, local, first};
+}
+
+/* The block [begin, begin + size) of a dimension of `all` elements, padded to `padded`. */
+static DimShard block(int64_t begin, int64_t size, int64_t all, int64_t padded) {
+    DimShard d = side(padded);
+    add(&d, begin, real(begin, size, all), 0, true);
+    return d;
+}
+
+/* Blocks `from` to `from` + n - 1, each [q | k | v] of its heads. */
+static DimShard qkv_side(const Config *c, const Widths *w, int64_t copies, int64_t from,
+                         int64_t n) {
+    DimShard d = side(n * w->qkv);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t b = from + i, at = i * w->qkv, D = w->D, kv = b / copies * w->Hkv;
+        int64_t q_n = real(b * w->H, w->H, c->heads),
+                kv_n = q_n ? real(kv, w->Hkv, c->kv_heads) : 0;
+        bool first = b % copies == 0;
+        add(&d, b * w->att, q_n * D, at, true);
+        add(&d, (c->heads + kv) * D, kv_n * D, at + w->H * D, first);
+        add(&d, (c->heads + c->kv_heads + kv) * D, kv_n * D, at + (w->H + w->Hkv) * D, first);
+    }
+    return d;
+}
+
+/* Blocks `from` to `from` + n - 1 of the MLP's features, each [gate | up] with swiglu. */
+static DimShard up_side(const Config *c, const Widths *w, int64_t from, int64_t n) {
+    DimShard d = side(n * w->up);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t part = 0; part < w->up / w->F; part++) {
+            int64_t f = (from + i) * w->F;
+            add(&d, part * c->ffn + f, real(f, w->F, c->ffn), i * w->up + part * w->F, true);
+        }
+    return d;
+}
+
+DimShard shard_features(const Config *c, const Grid *g, SideKind kind) {
+    Widths w = widths_of(c, g);
+    int n = mesh_blocks(&g->mesh, grid_hidden_axes(g));
+    int64_t copies = head_blocks(c, n, g->layout.heads || g->layout.exact).copies;
+    int64_t own = mesh_block(&g->mesh, grid_hidden_axes(g)), from = own / w.blocks * w.blocks;
+    int64_t C = c->channels, att = c->heads * w.D, F = c->ffn;
+    switch (kind) {
+    case SIDE_STREAM:
+        return block(w.C_0, w.C, C, w.C);
+    case SIDE_CHANNELS:
+        return block(0, C, C, w.C_all);
+    case SIDE_QKV:
+        return qkv_side(c, &w, copies, own, 1);
+    case SIDE_ATT:
+        return block(own * w.att, w.att, att, w.att);
+    case SIDE_UP:
+        return up_side(c, &w, own, 1);
+    case SIDE_ACT:
+        return block(own * w.F, w.F, F, w.F);
+    case SIDE_QKV_WIDE:
+        return qkv_side(c, &w, copies, from, w.blocks);
+    case SIDE_ATT_WIDE:
+        return block(from * w.att, w.K_att, att, w.K_att);
+    case SIDE_UP_WIDE:
+        return up_side(c, &w, from, w.blocks);
+    case SIDE_ACT_WIDE:
+        return block(from * w.F, w.K_F, F, w.K_F);
+    case SIDE_ONE:
+        break;
+    }
+    return block(0, 1, 1, 1);
+}
+
+static bool is(const Tensor *t, const char *tail) {
+    size_t n = strlen(t->name), k = strlen(tail);
+    return n >= k && strcmp(t->name + n - k, tail) == 0;
+}
+
+bool shard_stored(const TensorTable *t, int i) {
+    return t->t[i].decay && !is(&t->t[i], "wpe");
+}
+
+Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
+    const Tensor *x = &t->t[i];
+    if (shard_stored(t, i)) return axes_of("d");
+    bool of_hidden = is(x, "qkv.bias") || is(x, "up.bias");
+    bool tokens_over_x = l->stay || (l->sp && !of_hidden);
+    return tokens_over_x ? axes_of("d.z.x") : axes_of("d.z");
+}
+
+/* The rows of a weight whose input features are sharded as `kind`; with stay=y over x instead. */
+static DimShard rows_in(const Config *c, const Grid *g, SideKind kind, int64_t rows, int64_t all) {
+    int64_t x = g->mesh.coord[AXIS_X];
+    return g->layout.stay ? block(x * rows, rows, all, rows) : shard_features(c, g, kind);
+}
+
+/* The rows and columns of a tensor in this rank's block, and the axes that shard it. */
+static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimShard *rows,
+                  DimShard *cols, Axes *axes) {
+    const Config *c = &table->config;
+    Widths w = widths_of(c, g);
+    SideKind across = SIDE_STREAM;
+    *rows = side(0), *axes = axes_of("x.y"); // of a matmul weight
+    if (is(t, "wte") || is(t, "head")) {
+        *rows = block(w.V_0, w.V, c->vocab, w.V);
+        across = SIDE_CHANNELS;
+    } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
+        across = is(t, "qkv.bias") ? SIDE_QKV : SIDE_UP, *axes = grid_hidden_axes(g);
+    } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
+        *rows = rows_in(c, g, SIDE_STREAM, w.rows_C, c->channels);
+        across = is(t, "qkv.weight") ? SIDE_QKV_WIDE : SIDE_UP_WIDE;
+    } else if (is(t, "attn_out.weight")) {
+        *rows = rows_in(c, g, SIDE_ATT_WIDE, w.rows_att, c->heads * w.D);
+    } else if (is(t, "down.weight")) {
+        *rows = rows_in(c, g, SIDE_ACT_WIDE, w.rows_F, c->ffn);
+    } else {
+        *axes = axes_of("y");
+    }
+    if (rows->size == 0) *rows = block(0, t->rows, t->rows, t->rows);
+    *cols = shard_features(c, g, across);
+}
+
+/* Splits the block into equal flat parts. The parts of the moments are the smallest; coarser parts
+ * are whole numbers of them. */
+static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool masters) {
+    const StoreKind kinds[N_PARTS] = {[PART_PARAM] = masters ? STORE_MOMENTS : STORE_PARAM,
+                                      [PART_GRAD] = STORE_GRAD,
+                                      [PART_MOMENTS] = STORE_MOMENTS,
+                                      [PART_WORDS] = STORE_PARAM};
+    Tensor *t = &table->t[i];
+    bool stored = shard_stored(table, i);
+    int64_t n = t->local_rows * t->local_cols;
+    int all = stored ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
+    int64_t fine = up_to(n, all);
+    for (int part = 0; part < N_PARTS; part++) {
+        Axes a = stored ? layout_store(&g->layout, kinds[part]) : axes_none();
+        int64_t size = fine * (all / mesh_blocks(&g->mesh, a));
+        t->begin[part] = mesh_block(&g->mesh, a) * size;
+        t->end[part] = t->begin[part] + size;
+        t->first[part] = true;
+        for (int axis = 0; axis < N_AXES; axis++)
+            if (g->mesh.coord[axis] && !axes_has(a, axis) && !axes_has(axes, axis) &&
+                // each replica has its own gradients
+                !(part == PART_GRAD && axis == AXIS_D && g->local_steps))
+                t->first[part] = false;
+    }
+}
+
+static void shard_tensor(TensorTable *table, int i, const Grid *g, bool masters) {
+    Tensor *t = &table->t[i];
+    DimShard rows, cols;
+    Axes axes;
+    sides(table, t, g, &rows, &cols, &axes);
+    t->local_rows = rows.size, t->local_cols = cols.size;
+    t->n_rects = 0;
+    t->rects = mem_realloc(t->rects, (size_t)(rows.n * cols.n) + 1, sizeof *t->rects);
+    for (int r = 0; r < rows.n; r++)
+        for (int k = 0; k < cols.n; k++)
+            t->rects[t->n_rects++] =
+                (TensorRect){.row = rows.s[r].global,
+                             .col = cols.s[k].global,
+                             .rows = rows.s[r].n,
+                             .cols = cols.s[k].n,
+                             .at = rows.s[r].local * cols.size + cols.s[k].local,
+                             .first = cols.s[k].first};
+    mem_free(rows.s), mem_free(cols.s);
+    split_flat(table, i, g, axes, masters);
+}
+
+/* Shards t as the same tensor of another layer is sharded. */
+static void shard_alike(Tensor *t, const Tensor *other) {
+    t->local_rows = other->local_rows, t->local_cols = other->local_cols;
+    t->n_rects = other->n_rects;
+    t->rects = mem_realloc(t->rects, (size_t)t->n_rects + 1, sizeof *t->rects);
+    memcpy(t->rects, other->rects, (size_t)t->n_rects * sizeof *t->rects);
+    memcpy(t->begin, other->begin, sizeof t->begin);
+    memcpy(t->end, other->end, sizeof t->end);
+    memcpy(t->first, other->first, sizeof t->first);
+}
+
+void shard_tensors(TensorTable *table, const Grid *g, bool masters) {
+    int of_layer = 0; // tensors per layer
+    if (g->mesh.p == 1 && !g->layout.exact) return;
+    for (int i = 0; i < table->n; i++) of_layer += table->t[i].layer == 0;
+    for (int i = 0; i < table->n; i++) {
+        Tensor *t = &table->t[i];
+        if (t->layer > 0)
+            shard_alike(t, t - of_layer);
+        else
+            shard_tensor(table, i, g, masters);
+    }
+}
+
+int64_t shard_block(const TensorTable *t, int i, const Grid *g) {
+    int all =
+        shard_stored(t, i) ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
+    return tensor_part(&t->t[i], PART_MOMENTS) * all;
+}
+
+double shard_waste(const Config *c, const Grid *g) {
+    TensorTable t = tensors_describe(c);
+    shard_tensors(&t, g, false);
+    double held = 0, all = 0;
+    for (int i = 0; i < t.n; i++) {
+        const Tensor *x = &t.t[i];
+        if (!shard_stored(&t, i)) continue;
+        held +=
+            (double)(x->local_rows * x->local_cols) * g->mesh.size[AXIS_X] * g->mesh.size[AXIS_Y];
+        all += (double)tensor_size(x);
+    }
+    tensors_free(&t);
+    return 1 - all / held;
+}

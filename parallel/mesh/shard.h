@@ -1,0 +1,89 @@
+/* shard -- the part of every tensor that a rank holds: widths of the local blocks, and the table of
+ * tensors sharded to them.
+ *
+ * A dimension of N elements is sharded over n ranks in blocks of ceil(N / n). The last blocks may
+ * be partly or wholly padding: zeros, which stay zero in training (a zero column of a weight makes
+ * a zero output, whose gradient is zero). Heads are never split. Checkpoints contain no padding.
+ *
+ *   local block of        rows                         columns
+ *   wte, head             V/x.y                        C, padded to Y equal blocks
+ *   wpe                   S                            C/y
+ *   norms, attn_out.b,    1                            C/y
+ *     down.b
+ *   qkv.w, up.w           C/y                          blocks over x: q k v, or gate up
+ *   attn_out.w, down.w    blocks over x                C/y
+ *   qkv.b, up.b           1                            as qkv or up is stored
+ *
+ * With `heads` a rank's QKV columns are the Y blocks that it reduce-scatters over y, one after the
+ * other. With stay=y columns are sharded over y and rows over x.
+ */
+#ifndef PARALLEL_MESH_SHARD_H
+#define PARALLEL_MESH_SHARD_H
+
+#include "base/tensor.h"
+#include "parallel/mesh/grid.h"
+
+/* Widths of this rank's blocks, padding included. NAME_n elements are real, the first of them is
+ * element NAME_0 of the whole. */
+typedef struct Widths {
+    int64_t C, C_n, C_0;     // residual stream C/y
+    int64_t C_all;           // Y blocks of C
+    int64_t V, V_n, V_0;     // V/x.y
+    int64_t H, Hkv, D;       // heads of the local block; head size
+    int64_t qkv, att, up, F; // stored blocks: (H+2Hkv)D, HD, F or 2F, F
+    int64_t blocks;          // blocks in the output of a local matmul: Y with heads, else 1
+    int64_t rows_C, rows_att, rows_F; // stay=y: local rows of a weight
+    int64_t K_C, K_att, K_F;          // input features of a local matmul, padded
+} Widths;
+
+Widths widths_of(const Config *c, const Grid *g);
+/* Local, pure. --exact: length of a panel of a contracted dimension of n, a function of n alone.
+ * Partial sums end at panels, and blocks are whole numbers of panels: so no sum depends on the
+ * mesh. */
+int64_t exact_panel(int64_t n);
+
+/* One dimension of a local block: ranges of global indices, each with its local offset. */
+typedef struct DimRange {
+    int64_t global, n, local;
+    bool first; // this rank is the first of the ranks that hold a copy
+} DimRange;
+typedef struct DimShard {
+    int64_t size; // with padding
+    int n;
+    DimRange *s; // freed by mem_free
+} DimShard;
+
+/* Feature dimensions of local activations. */
+typedef enum {
+    SIDE_STREAM,   // C/y: the residual stream
+    SIDE_CHANNELS, // C, padded to Y equal blocks
+    SIDE_QKV,      // hidden tensors as they are stored
+    SIDE_ATT,
+    SIDE_UP,
+    SIDE_ACT,
+    // hidden tensors as matmul operands: with `heads` the Y blocks of the group along y
+    SIDE_QKV_WIDE,
+    SIDE_ATT_WIDE,
+    SIDE_UP_WIDE,
+    SIDE_ACT_WIDE,
+    SIDE_ONE // one number per token
+} SideKind;
+DimShard shard_features(const Config *c, const Grid *g, SideKind kind);
+
+/* Local. Shards every tensor of the table for this rank. masters: matmuls read a bf16 copy, so only
+ * AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with
+ * zero1 and zero2 no rank holds the master weights of others. */
+void shard_tensors(TensorTable *t, const Grid *g, bool masters);
+/* Local. Is tensor i a matmul weight, split into flat parts over z (and d with zero)? wpe is
+ * not. */
+bool shard_stored(const TensorTable *t, int i);
+/* Local. Axes over which the gradient of tensor i is partial after backward: d for matmul weights;
+ * d.z for vectors, d.z.x where the residual stream is sharded by tokens. */
+Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l);
+/* Local. Elements of the local block, rounded up to a whole number of equal flat parts. */
+int64_t shard_block(const TensorTable *t, int i, const Grid *g);
+/* Local. Fraction of the parameters stored on all ranks that is padding: 0 if everything
+ * divides. */
+double shard_waste(const Config *c, const Grid *g);
+
+#endif

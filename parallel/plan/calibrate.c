@@ -1,0 +1,347 @@
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/calibrate_parts.h"
+#include "parallel/plan/quantity.h"
+
+static const double works_share = 0.5;   // of the budget, at most; the rest is for collectives
+static const double latency_share = 0.5; // of that, at most, for the small sizes
+static const double pace = 0.9;          // of the budget, when the last collective is to be done
+static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
+static const size_t most_window = 256u << 20,
+                    least_window = 32u << 20; // bytes: of all ranks, of a rank
+
+typedef struct Bench {
+    const CalibrateWhere *where;
+    const CalibrateList *list;
+    Work *work;   // those that are missing
+    SendJob *job; // likewise
+    int n_works, n_jobs;
+    WorkMemory bytes; // for works
+    Arena memory;
+    Meter meter;
+    int neighbours; // ranks on this node
+    double beside
+        [2]; // of groups inside a node, across nodes: kernels while their collectives are under way; 0: not known
+    Calibration *c;
+} Bench;
+
+/* ---- what is missing */
+
+static bool lacks_work(const Bench *b, const Work *w) {
+    if (w->rows < 1 || w->threads != team_size(b->where->team)) return false;
+    if (calibrate_work_memory(b->where, w).operands > most_operands) return false;
+    const WorkCost *have = calibration_find_work(b->c, w);
+    return !have || have->work.rows * 2 < w->rows;
+}
+
+/* A product of about a millisecond, and the largest collective that is to run beside such. A
+ * smaller one does where it takes long enough. */
+enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
+static const Work product_beside = {.kind = WORK_XW, .rows = 128, .a = 512, .b = 512};
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* The works that are missing; the memory for them. */
+static void find_works(Bench *b) {
+    size_t all = 0, most = 0, window = most_window / (size_t)world_size(b->where->world);
+    b->work = mem_calloc((size_t)b->list->n_works + 1, sizeof *b->work);
+    for (int i = 0; i < b->list->n_works; i++) {
+        const Work *w = &b->list->work[i];
+        WorkMemory bytes = calibrate_work_memory(b->where, w);
+        if (bytes.operands <= most_operands) all += bytes.operands;
+        if (!lacks_work(b, w)) continue;
+        most = larger(most, bytes.operands);
+        b->bytes.workspace = larger(b->bytes.workspace, bytes.workspace);
+        b->work[b->n_works++] = *w;
+    }
+    window = larger(window, least_window);
+    b->bytes.operands = larger(all < window ? all : window, most);
+}
+
+/* What is missing, and memory for it; false: nothing is. */
+static bool find_missing(Bench *b) {
+    WorkMemory beside = calibrate_work_memory(b->where, &product_beside);
+    size_t memory = beside.workspace + beside.operands + (size_t)calibrate_send_bytes(BESIDE_BYTES);
+    find_works(b);
+    memory = larger(memory, b->bytes.workspace + b->bytes.operands);
+    b->job = calibrate_jobs(b->c, b->where->machine, b->list, &b->n_jobs);
+    for (int i = 0; i < b->n_jobs; i++) {
+        int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
+        memory = larger(memory, (size_t)calibrate_send_bytes(most));
+    }
+    b->memory = arena_measure("calibration");
+    arena_take(&b->memory, memory);
+    return b->n_jobs > 0 || b->n_works > 0;
+}
+
+/* ---- collectives, and products beside them */
+
+/* A collective, and products that take a little longer than it: alone or together. */
+typedef struct Beside {
+    Bench *b;
+    Comm *comm;
+    CollOp op;
+    int64_t bytes;
+    int products;
+} Beside;
+
+/* What the collective takes, what the products take, and both at once: the least of some times, in
+ * turns, for what else runs on the machine only adds. NULL: not wanted. */
+static void beside_seconds(const Beside *x, int times, double *sends, double *computes,
+                           double *both) {
+    const CalibrateWhere *w = x->b->where;
+    WorkMemory bytes = calibrate_work_memory(w, &product_beside);
+    char *operands = x->b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
+    double *const wanted[] = {sends, computes, both};
+    for (int i = 0; i < 3 * times; i++) {
+        int which = i % 3;
+        if (!wanted[which]) continue;
+        coll_barrier(world_comm(w->world));
+        double begin = coll_now();
+        Ticket t = {0};
+        if (which != 1) t = calibrate_send_start(x->comm, x->op, x->bytes, beside);
+        for (int k = 0; which > 0 && k < x->products; k++)
+            work_run(&product_beside, w->kernels, w->team, operands, x->b->memory.base);
+        coll_wait(t);
+        double s = coll_now() - begin;
+        *wanted[which] = i < 3 ? s : fmin(*wanted[which], s);
+    }
+    for (int i = 0; i < 3; i++)
+        if (wanted[i]) *wanted[i] = meter_agree(&x->b->meter, *wanted[i]).mean;
+}
+
+/* Of a collective of C seconds, h C ran under W > C seconds of kernels, when both took C + W - h
+ * C: while it was under way kernels did h of what they do alone. */
+static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
+    const double nothing = 100;
+    Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .products = 1};
+    double C = 0, W = 0, both = 0;
+    beside_seconds(&x, BESIDE_TRIES, &C, &W, NULL);
+    x.products = (int)(1.2 * C / W) + 1;
+    beside_seconds(&x, BESIDE_TIMES, &C, &W, &both);
+    double hidden = fmin(fmax(C + W - both, C / nothing), C);
+    return C / hidden;
+}
+
+static bool is_across(const Bench *b, const Placement *p) {
+    return placement_extent(p) >= b->neighbours;
+}
+
+/* Groups inside a node are alike in this, and groups across nodes: measured once, by the largest
+ * collective of any that takes some milliseconds: of a small one most time is handshakes, which
+ * are nobody's. Nothing runs by itself between threads; and where ranks share cores, what stays on
+ * the node takes the cores that compute, and of what leaves it the network's own work does. */
+static double beside_of(Bench *b, bool across) {
+    const double nothing = 100, some = 10e-3; // seconds of the collective
+    int group;
+    CollOp op;
+    double seconds;
+    if (!b->where->world->backend->polled || (b->where->crowded && !across)) return nothing;
+    for (int i = 0; i < b->c->n_sends; i++) // of an earlier list
+        if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].beside > 0)
+            return b->c->send[i].beside;
+    int64_t most = calibrate_largest(b->list, b->neighbours, across, &group, &op);
+    if (most < 1) return nothing;
+    if (most > BESIDE_BYTES) most = BESIDE_BYTES;
+    const TapeGroup *g = &b->list->group[group];
+    while (most > SEND_SMALL && calibration_send(b->c, g, op, most, &seconds) && seconds > some)
+        most /= 2;
+    meter_tell(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
+    Comm *comm = calibrate_comm(b->where->world, g);
+    double beside = measure_beside(b, comm, op, most);
+    comm_free(comm);
+    return beside;
+}
+
+static void measure_besides(Bench *b) {
+    double beside[2];
+    for (int across = 0; across < 2; across++) beside[across] = beside_of(b, across);
+    for (int i = 0; i < b->c->n_sends; i++)
+        if (b->c->send[i].beside == 0)
+            b->c->send[i].beside = beside[is_across(b, &b->c->send[i].place)];
+}
+
+static void send_one(Bench *b, SendJob *job, int64_t bytes) {
+    char text[64];
+    meter_tell(&b->meter, "%s of %d ranks, %s", coll_op_name(job->cost.op), job->group.size,
+               quantity_short((double)bytes, AS_BYTES, "KiB", text));
+    calibrate_send(&b->meter, &job->group, job->comm, bytes, b->memory.base, &job->cost);
+}
+
+/* Small sizes until the time is up; how many there are. */
+static int measure_latencies(Bench *b, double until) {
+    int n = 0;
+    for (; n < b->n_jobs && b->meter.elapsed < until; n++) {
+        SendJob *job = &b->job[n];
+        double begin = b->meter.elapsed;
+        for (int i = 0; i < n && !job->comm; i++)
+            if (machine_alike(b->where->machine, &b->job[i].group, &job->group))
+                job->comm = b->job[i].comm, job->group = b->job[i].group;
+        if (!job->comm) job->comm = calibrate_comm(b->where->world, &job->group);
+        job->cost.place = job->group.place;
+        send_one(b, job, SEND_SMALL);
+        job->wall = b->meter.elapsed - begin;
+    }
+    return n;
+}
+
+/* Large sizes. What each took corrects what the next are expected to take; where all of them do
+ * not fit the last ones are left out. */
+static void measure_bandwidths(Bench *b, int n, double until) {
+    const Machine *m = b->where->machine;
+    const CollBackend *way = b->where->world->backend;
+    int64_t size[SEND_POINTS];
+    double slow = 1;
+    for (int i = 0; i < n; i++) {
+        SendJob *job = &b->job[i];
+        double seconds = 0, left = until - b->meter.elapsed;
+        while (n > i && (seconds = calibrate_fit(job, n - i, m, way, slow, left)) == 0) n--;
+        if (n == i) return;
+        int64_t largest = calibrate_size(job, m, seconds, slow);
+        int n_sizes = calibrate_points(job, largest, way, size);
+        for (int k = 0; k < n_sizes; k++) send_one(b, job, size[k]);
+        if (n_sizes == 0) continue;
+        double took = job->cost.seconds[job->cost.n - 1] - job->cost.seconds[0],
+               told = fmax(seconds, job->cost.seconds[0] / 2);
+        if (largest < job->cost.most) slow = fmin(fmax(slow * took / told, 0.1), 100);
+    }
+}
+
+static void measure_sends(Bench *b) {
+    const double reserve = 0.1; // of the time, for kernels beside them
+    double until = pace * b->where->budget, left = until - b->meter.elapsed;
+    int n = measure_latencies(b, b->meter.elapsed + latency_share * left);
+    measure_bandwidths(b, n, until - reserve * left);
+    for (int i = 0; i < n; i++) {
+        SendJob *job = &b->job[i];
+        bool shared = false;
+        calibrate_extend(&job->cost, b->where->machine);
+        calibration_add_send(b->c, &job->cost);
+        for (int k = 0; k < i; k++) shared |= b->job[k].comm == job->comm;
+        if (!shared) comm_free(job->comm);
+    }
+    calibrate_fill(b->c, b->where->machine, b->list);
+    measure_besides(b);
+}
+
+/* Works for which there was no time: as the nearest of their kind that was measured, or else as
+ * described, scaled to the time of all that were measured. */
+static void derive_works(Bench *b) {
+    const Machine *m = b->where->machine;
+    double measured = 0, described = 0, seconds;
+    for (int i = 0; i < b->c->n_works; i++) {
+        const WorkCost *w = &b->c->work[i];
+        if (w->derived) continue;
+        measured += w->fixed + w->per_row * (double)w->work.rows;
+        described += machine_work(m, &w->work);
+    }
+    for (int i = 0; i < b->n_works && described > 0; i++) {
+        const Work *w = &b->work[i];
+        if (!lacks_work(b, w)) continue;
+        if (!calibration_work(b->c, w, &seconds))
+            seconds = machine_work(m, w) * measured / described;
+        calibration_add_work(
+            b->c, &(WorkCost){.work = *w, .per_row = seconds / (double)w->rows, .derived = true});
+    }
+}
+
+/* ---- all of it */
+
+bool calibration_doubt(const Calibration *c, const CalibrateTalk *talk) {
+    const int least = 3, most = 4; // doublings: as many lines as a ledger is asked for
+    return *c->measured && strcmp(c->measured, talk->doubtful) == 0 &&
+           talk->doubtful_times >= least << (c->doubts < most ? c->doubts : most);
+}
+
+static void set_time(Calibration *c, const Group *all) {
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm)) strftime(c->measured, sizeof c->measured, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    group_share(all, c->measured, sizeof c->measured);
+}
+
+static void measure(Bench *b) {
+    const CalibrateWhere *w = b->where;
+    char *path = calibration_path(w->key);
+    arena_commit(&b->memory);
+    meter_start(&b->meter, w->world, w->crowded);
+    b->neighbours = ranks_on_node(w->world);
+    b->meter.news = (CalibrateNews){.path = path, .doubted = b->c->doubted};
+    b->meter.talk = &w->talk;
+    double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
+                                     works_share * w->budget, b->c);
+    if (b->n_works > 0) b->c->slowest = w->crowded ? 1 : slowest;
+    derive_works(b);
+    measure_sends(b);
+    meter_agree(&b->meter, 0);
+    b->c->seconds = b->meter.elapsed;
+    set_time(b->c, &b->meter.all);
+    meter_end(&b->meter);
+    arena_free(&b->memory);
+    mem_free(path);
+}
+
+void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *list) {
+    Bench b = {.where = w, .list = list, .c = c};
+    if (find_missing(&b)) {
+        measure(&b);
+        if (world_rank(w->world) == 0) calibration_save(c, w->key);
+    } else {
+        calibrate_fill(c, w->machine, list); // other groups that lie alike
+    }
+    mem_free(b.work), mem_free(b.job);
+}
+
+bool calibrate_derived(Calibration *c, const Machine *described, const CalibrateList *list) {
+    double seconds;
+    for (int i = 0; i < list->n_works; i++)
+        if (!calibration_work(c, &list->work[i], &seconds)) return false;
+    calibrate_fill(c, described, list);
+    for (int g = 0; g < list->n_groups; g++)
+        for (CollOp op = 0; op < N_COLL_OPS && list->group[g].size > 1; op++)
+            if (list->most[g][op] > 0 && !calibration_find_send(c, &list->group[g].place, op))
+                return false;
+    return true;
+}
+
+/* ---- the table */
+
+/* What rank 0 has read, to all. */
+static void share(const Group *g, Calibration *c) {
+    Calibration head = *c;
+    group_share(g, &head, sizeof head);
+    head.work = c->work, head.send = c->send;
+    if (g->rank > 0) {
+        *c = head;
+        c->max_works = head.n_works, c->max_sends = head.n_sends;
+        c->work = mem_calloc((size_t)c->n_works + 1, sizeof *c->work);
+        c->send = mem_calloc((size_t)c->n_sends + 1, sizeof *c->send);
+    }
+    if (c->n_works) group_share(g, c->work, (size_t)c->n_works * sizeof *c->work);
+    if (c->n_sends) group_share(g, c->send, (size_t)c->n_sends * sizeof *c->send);
+}
+
+Calibration *calibrate_open(World *w, const char *key, const CalibrateTalk *talk) {
+    Calibration *c = calibration_new();
+    Group all = comm_group(world_comm(w));
+    if (all.rank == 0) {
+        calibration_load(c, key);
+        c->doubted = calibration_doubt(c, talk);
+        if (talk->again) c->doubts = 0, c->doubted = false;
+        c->doubts += c->doubted;
+        if (talk->again || c->doubted) {
+            c->n_works = c->n_sends = 0;
+            c->site = (CalibrateSite){0};
+        }
+    }
+    share(&all, c);
+    return c;
+}

@@ -1,0 +1,103 @@
+/* calibrate -- what kernels and collectives cost here, measured by all ranks at once.
+ *
+ * Every rank runs each work at the same time as the others, as in training: ranks that share cores
+ * or memory slow each other. Works are measured at two numbers of rows. A collective is measured
+ * at a small and at a large size, with all sibling groups active, and its data are checked:
+ * latency and bandwidth are two numbers (Hockney). Where the backend changes its algorithm at some
+ * size, the sizes on both sides of it are measured, too. One of all groups whose ranks lie alike
+ * (machine_alike) stands for them.
+ *
+ * The time for all this is given. Latencies come first; what is left then decides how large the
+ * large sizes are: as large as fit, by the bandwidth of the links (detect_links). What did not fit
+ * at all is derived: the formula of parallel/plan/machine.h for it, scaled to the nearest that was
+ * measured, latency and bandwidth each. The result is the same on all ranks, and kept in the
+ * user's cache (base/cache.h) by what it depends on.
+ */
+#ifndef PARALLEL_PLAN_CALIBRATE_H
+#define PARALLEL_PLAN_CALIBRATE_H
+
+#include "parallel/plan/detect.h"
+#include "parallel/plan/machine.h"
+
+/* What shall be measured, each in the order of importance: works (rows: the most that occur; of
+ * the team's number of threads, others are passed over) and kinds of groups, of which `most` says
+ * in which collectives they occur. */
+typedef struct CalibrateList {
+    Work *work;
+    int n_works;
+    TapeGroup *group;
+    int64_t (*most)[N_COLL_OPS]; // [n_groups] bytes of the largest; 0: not used
+    int n_groups;
+} CalibrateList;
+
+/* What rank 0 is told before each measurement. */
+typedef struct CalibrateNews {
+    const char *path; // of the file that will keep the table; NULL: there is no place for it
+    const char *what; // is about to be measured: "all_gather of 4 ranks, 64.0 KiB"
+    bool doubted;     // there was a table, which is forgotten
+    double seconds;   // since the beginning
+} CalibrateNews;
+
+/* What the caller says and hears; zero: nothing. All of it but `again` counts on rank 0. */
+typedef struct CalibrateTalk {
+    bool again;        // what the cache has is forgotten
+    char doubtful[24]; // a table that was measured then has predicted steps badly:
+    int doubtful_times; // so often. It is forgotten, if that is more than its last measuring again made likely
+    void (*tell)(void *ctx, const CalibrateNews *news);
+    void *ctx;
+} CalibrateTalk;
+
+typedef struct CalibrateWhere {
+    World *world;
+    const Kernels *kernels;
+    Team *team;
+    const Machine *machine; // as described, with its links measured: where groups lie, formulas
+    const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
+    double budget;   // seconds from now on
+    CalibrateTalk talk;
+    bool crowded; // ranks share cores: a work takes until the last of them is through
+} CalibrateWhere;
+
+/* Collective over the world. The table of this key as the cache has it, or an empty one. Free with
+ * calibration_free. */
+Calibration *calibrate_open(World *w, const char *key, const CalibrateTalk *talk);
+void calibration_free(Calibration *c);
+/* Collective over the world. Measures what the table lacks within the budget, derives the rest,
+ * and writes the cache. Dies when a collective brings wrong data. */
+void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *list);
+/* Local. What can be said of the listed collectives without measuring: those that the table lacks
+ * are derived. False where a kind of work, or all collectives, were never measured. */
+bool calibrate_derived(Calibration *c, const Machine *described, const CalibrateList *list);
+double calibration_seconds(const Calibration *c);       // that measuring took, 0 from the cache
+const char *calibration_measured(const Calibration *c); // when last: "2026-01-31T12:00:00Z"
+/* What the key cannot have, since it is measured: the links, and how kernels of ranks that share
+ * cores slow each other (Machine.crowd; 0: not known). Kept with the table. */
+typedef struct CalibrateSite {
+    Links links;
+    double crowd;
+} CalibrateSite;
+CalibrateSite *calibration_site(Calibration *c);
+
+/* Local, pure. Between and beyond what was measured costs are lines. A work of sizes that were not
+ * measured costs what the nearest of its kind, threads and type does, by FLOPs or bytes: sizes are
+ * compared by their logarithms. False where its kind, or that op of that group, was not measured.
+ */
+bool calibration_work(const Calibration *c, const Work *w, double *seconds);
+bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64_t bytes,
+                      double *seconds);
+/* Local, pure. Bytes up to which it was measured; 0: it was derived from others, or is not known
+ * at all. */
+int64_t calibration_reach(const Calibration *c, const TapeGroup *g, CollOp op);
+/* Local, pure. A line that calibration_send never falls below: start + rate * bytes. */
+bool calibration_line(const Calibration *c, const TapeGroup *g, CollOp op, double *start,
+                      double *rate);
+/* Local, pure. Time of kernels while such a collective is under way, by that of them alone: 100
+ * where nothing is hidden. */
+bool calibration_beside(const Calibration *c, const TapeGroup *g, CollOp op, double *slow);
+/* Time of the slowest rank's kernels by the mean. */
+double calibration_slowest(const Calibration *c);
+
+/* Local. The lower quartile of x[n], which is sorted: what else runs on a machine only adds. */
+double quartile(double *x, int n);
+
+#endif

@@ -1,0 +1,190 @@
+/* The tables of a calibration: filling and reading them. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/calibrate_parts.h"
+
+Calibration *calibration_new(void) {
+    Calibration *c = mem_calloc(1, sizeof *c);
+    c->slowest = 1;
+    return c;
+}
+
+void calibration_free(Calibration *c) {
+    if (!c) return;
+    mem_free(c->work);
+    mem_free(c->send);
+    mem_free(c);
+}
+
+const char *calibration_measured(const Calibration *c) {
+    return c->measured;
+}
+
+double calibration_seconds(const Calibration *c) {
+    return c->seconds;
+}
+CalibrateSite *calibration_site(Calibration *c) {
+    return &c->site;
+}
+double calibration_slowest(const Calibration *c) {
+    return c->slowest;
+}
+
+/* An order in which works that are alike are equal. */
+static int compare(const Work *x, const Work *y) {
+    const int64_t a[] = {x->kind, x->flags, x->threads, x->a, x->b, x->c, x->d},
+                  b[] = {y->kind, y->flags, y->threads, y->a, y->b, y->c, y->d};
+    for (int i = 0; i < 7; i++)
+        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+    return 0;
+}
+
+/* The first entry that is not before w. */
+static int place_of(const Calibration *c, const Work *w) {
+    int begin = 0, end = c->n_works;
+    while (begin < end) {
+        int middle = (begin + end) / 2;
+        if (compare(&c->work[middle].work, w) < 0)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+const WorkCost *calibration_find_work(const Calibration *c, const Work *w) {
+    int i = place_of(c, w);
+    return i < c->n_works && work_alike(&c->work[i].work, w) ? &c->work[i] : NULL;
+}
+
+void calibration_add_work(Calibration *c, const WorkCost *w) {
+    int i = place_of(c, &w->work);
+    bool same = i < c->n_works && work_alike(&c->work[i].work, &w->work);
+    if (!same && c->n_works == c->max_works) {
+        c->max_works = c->max_works ? 2 * c->max_works : 64;
+        c->work = mem_realloc(c->work, (size_t)c->max_works, sizeof *c->work);
+    }
+    if (!same) {
+        memmove(&c->work[i + 1], &c->work[i], (size_t)(c->n_works - i) * sizeof *c->work);
+        c->n_works++;
+    }
+    c->work[i] = *w;
+}
+
+static bool same_place(const Placement *a, const Placement *b) {
+    size_t bytes = (size_t)a->n * sizeof a->size[0];
+    return a->n == b->n && memcmp(a->size, b->size, bytes) == 0 &&
+           memcmp(a->stride, b->stride, bytes) == 0;
+}
+
+const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op) {
+    for (int i = 0; i < c->n_sends; i++)
+        if (c->send[i].op == op && same_place(&c->send[i].place, p)) return &c->send[i];
+    return NULL;
+}
+
+void calibration_add_send(Calibration *c, const SendCost *s) {
+    const SendCost *same = calibration_find_send(c, &s->place, s->op);
+    int i = same ? (int)(same - c->send) : c->n_sends;
+    if (i == c->max_sends) {
+        c->max_sends = c->max_sends ? 2 * c->max_sends : 32;
+        c->send = mem_realloc(c->send, (size_t)c->max_sends, sizeof *c->send);
+    }
+    c->send[i] = *s;
+    if (!same) c->n_sends++;
+}
+
+/* ---- reading */
+
+/* How far two works of a kind are apart: the distance of the logarithms of their sizes; a flag
+ * counts like a factor of 2. */
+static double distance(const Work *x, const Work *y) {
+    const int64_t a[] = {x->a, x->b, x->c, x->d}, b[] = {y->a, y->b, y->c, y->d};
+    double sum = 0;
+    for (uint32_t flags = x->flags ^ y->flags; flags; flags &= flags - 1) sum += 1;
+    for (int i = 0; i < 4; i++) {
+        double ratio = log2((double)(a[i] + 1) / (double)(b[i] + 1));
+        sum += ratio * ratio;
+    }
+    return sum;
+}
+
+static const WorkCost *nearest(const Calibration *c, const Work *w) {
+    const WorkCost *best = NULL;
+    double least = INFINITY;
+    for (int i = 0; i < c->n_works; i++) {
+        const Work *x = &c->work[i].work;
+        bool kin = x->kind == w->kind && x->threads == w->threads &&
+                   (x->flags & WORK_BF16) == (w->flags & WORK_BF16);
+        double far = kin && !c->work[i].derived ? distance(x, w) : INFINITY;
+        if (far < least) least = far, best = &c->work[i];
+    }
+    return best;
+}
+
+bool calibration_work(const Calibration *c, const Work *w, double *seconds) {
+    const WorkCost *cost = calibration_find_work(c, w);
+    double scale = 1;
+    if (!cost) {
+        cost = nearest(c, w);
+        if (!cost) return false;
+        Work measured = cost->work;
+        measured.rows = w->rows;
+        double flops = work_flops(&measured), bytes = work_bytes(&measured);
+        scale = flops > 0 ? work_flops(w) / flops : bytes > 0 ? work_bytes(w) / bytes : 1;
+    }
+    *seconds = scale * (cost->fixed + cost->per_row * (double)w->rows);
+    return true;
+}
+
+/* Seconds a byte beyond the last of several sizes. Not more than what there was to the last one: a
+ * line that begins below 0 went through a turn to another way, or a disturbed measurement. */
+static double beyond(const SendCost *s) {
+    double at = s->seconds[s->n - 1], before = s->seconds[s->n - 2];
+    return fmin((at - before) / (s->bytes[s->n - 1] - s->bytes[s->n - 2]), at / s->bytes[s->n - 1]);
+}
+
+bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64_t bytes,
+                      double *seconds) {
+    const SendCost *s = calibration_find_send(c, &g->place, op);
+    double b = (double)bytes;
+    if (!s) return false;
+    *seconds = s->seconds[0]; // below the smallest: what any message costs
+    if (b <= s->bytes[0]) return true;
+    if (s->n == 1) {
+        *seconds *= b / s->bytes[0];
+        return true;
+    }
+    int i = 1;
+    while (i + 1 < s->n && s->bytes[i] < b) i++;
+    double slope = b > s->bytes[i]
+                       ? beyond(s)
+                       : (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
+    *seconds = s->seconds[i] + slope * (b - s->bytes[i]);
+    return true;
+}
+
+int64_t calibration_reach(const Calibration *c, const TapeGroup *g, CollOp op) {
+    const SendCost *s = calibration_find_send(c, &g->place, op);
+    return s ? s->measured : 0;
+}
+
+bool calibration_beside(const Calibration *c, const TapeGroup *g, CollOp op, double *slow) {
+    const SendCost *s = calibration_find_send(c, &g->place, op);
+    if (s) *slow = s->beside;
+    return s != NULL;
+}
+
+bool calibration_line(const Calibration *c, const TapeGroup *g, CollOp op, double *start,
+                      double *rate) {
+    const SendCost *s = calibration_find_send(c, &g->place, op);
+    if (!s) return false;
+    double least = s->seconds[0] / s->bytes[0]; // through the origin; else it would begin below 0
+    for (int i = 1; i < s->n; i++)
+        least = fmin(least, (s->seconds[i] - s->seconds[0]) / (s->bytes[i] - s->bytes[0]));
+    if (s->n > 1) least = fmin(least, beyond(s));
+    *start = s->seconds[0] - least * s->bytes[0], *rate = least;
+    return true;
+}

@@ -1,0 +1,95 @@
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/plan/calibrate_parts.h"
+
+enum { MOST_REPEATS = 20 };
+static const double always_enough = 15e-3; // seconds
+
+static int ascending(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+double quartile(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return x[n / 4];
+}
+
+/* Seconds from a barrier until n calls are done. */
+static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool together) {
+    Comm *all = world_comm(m->world);
+    bool wait = together && m->crowded;
+    coll_barrier(all);
+    double begin = coll_now();
+    for (int64_t i = 0; i < n; i++) call(ctx);
+    if (wait) coll_barrier(all);
+    double seconds = coll_now() - begin - (wait ? m->barrier : 0);
+    if (m->tidy) m->tidy(ctx);
+    return seconds > 0 ? seconds : 0;
+}
+
+Took meter_agree(Meter *m, double seconds) {
+    double mine[2] = {seconds, coll_now() - m->begin};
+    Took t = {0};
+    group_all_gather(&m->all, mine, sizeof mine, m->rank);
+    m->elapsed = m->rank[1];
+    for (int r = 0; r < m->all.size; r++) {
+        double s = m->rank[2 * r];
+        t.mean += s / m->all.size;
+        if (s > t.most) t.most = s;
+    }
+    // Where ranks share cores each may get its turn first: only the last one has seen the work of all.
+    if (m->crowded) t.mean = t.most;
+    return t;
+}
+
+Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
+    return meter_agree(m, timed(m, call, ctx, 1, together));
+}
+
+Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together) {
+    double least = m->crowded ? 1e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
+    int64_t batch = about >= least / 10 ? 1 : about > 0 ? (int64_t)(least / about) + 1 : 1000;
+    if (batch > 1000) batch = 1000;
+    double round = about * (double)batch, s[MOST_REPEATS];
+    int n = repeats < MOST_REPEATS ? repeats : MOST_REPEATS;
+    while (n > 1 && round * n > always_enough) n--;
+    for (int i = 0; i < n; i++) s[i] = timed(m, call, ctx, batch, together) / (double)batch;
+    return meter_agree(m, quartile(s, n));
+}
+
+void meter_tell(Meter *m, const char *format, ...) {
+    char what[96];
+    va_list args;
+    if (!m->talk || !m->talk->tell || m->all.rank > 0) return;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    m->news.what = what, m->news.seconds = coll_now() - m->begin;
+    m->talk->tell(m->talk->ctx, &m->news);
+}
+
+static void nothing(void *ctx) {
+    (void)ctx;
+}
+
+void meter_start(Meter *m, World *w, bool crowded) {
+    double s[MOST_REPEATS];
+    *m = (Meter){.world = w,
+                 .all = comm_group(world_comm(w)),
+                 .crowded = crowded,
+                 .begin = coll_now(),
+                 .rank = mem_calloc((size_t)world_size(w), 2 * sizeof(double))};
+    if (!crowded) return;
+    for (int i = 0; i < MOST_REPEATS; i++) s[i] = timed(m, nothing, NULL, 1, true);
+    m->barrier = meter_agree(m, quartile(s, MOST_REPEATS)).mean;
+}
+
+void meter_end(Meter *m) {
+    mem_free(m->rank);
+}

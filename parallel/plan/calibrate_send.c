@@ -1,0 +1,175 @@
+/* Collectives measured: every group of a kind at once, each size with data whose result is known.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/calibrate_parts.h"
+
+enum { REPEATS = 4, STREAM = 4 }; // calls that are under way at once
+
+int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
+                          CollOp *op) {
+    int64_t most = 0;
+    *group = 0, *op = COLL_ALL_REDUCE;
+    for (int i = 0; i < list->n_groups; i++) {
+        const TapeGroup *g = &list->group[i];
+        if (g->size < 2 || (placement_extent(&g->place) >= neighbours) != across) continue;
+        for (int k = 0; k < N_COLL_OPS; k++)
+            if (list->most[i][k] > most) most = list->most[i][k], *group = i, *op = (CollOp)k;
+    }
+    return most;
+}
+
+Comm *calibrate_comm(World *w, const TapeGroup *g) {
+    int rank = world_rank(w), base = rank, index = 0, size = 1;
+    const Placement *p = &g->place;
+    for (int i = 0; i < p->n; i++) {
+        int at = rank / p->stride[i] % p->size[i];
+        base -= at * p->stride[i];
+        index = index * p->size[i] + at;
+        size *= p->size[i];
+    }
+    Comm *c = world_split(w, base, index, g->label);
+    if (comm_size(c) != size || size != g->size)
+        die("ranks along %s: %d of %d form no groups of %d", g->label, comm_size(c), world_size(w),
+            g->size);
+    return c;
+}
+
+/* One collective of some size again and again. */
+typedef struct Sender {
+    Comm *comm;
+    CollCall call;
+    int64_t n; // floats of the whole
+} Sender;
+
+static bool in_blocks(CollOp op) {
+    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
+}
+
+/* The whole and, behind it, a block: all_reduce and broadcast work in place, as in training. */
+static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
+    int64_t size = comm_size(c), n = bytes / (int64_t)sizeof(float);
+    int64_t block = !in_blocks(op) ? n : n / size > 0 ? n / size : 1;
+    int64_t whole = in_blocks(op) ? block * size : n;
+    float *all = memory, *beside = all + (whole + 31) / 32 * 32;
+    bool gather = op == COLL_ALL_GATHER, in_place = op == COLL_ALL_REDUCE || op == COLL_BROADCAST;
+    return (Sender){.comm = c,
+                    .n = whole,
+                    .call = {.op = op,
+                             .type = COLL_F32,
+                             .rows = 1,
+                             .cols = block,
+                             .root = op == COLL_SHIFT ? 1 : 0,
+                             .src = gather ? beside : all,
+                             .dst = gather || in_place ? all : beside,
+                             .what = "calibration",
+                             .file = __FILE__,
+                             .line = __LINE__}};
+}
+
+int64_t calibrate_send_bytes(int64_t bytes) {
+    return 2 * (bytes + 4096); // with up to 1000 ranks, whose blocks have a float at least
+}
+
+static void send_once(void *ctx) {
+    const Sender *s = ctx;
+    coll_run(s->comm, &s->call);
+}
+
+bool calibrate_far(double latency) {
+    return latency > 1e-3;
+}
+
+int calibrate_calls(double latency) {
+    return 2 + (calibrate_far(latency) ? STREAM : 0);
+}
+
+/* TCP's window opens with what is under way, which on long links takes a while: in training many
+ * collectives are. */
+static void send_stream(void *ctx) {
+    const Sender *s = ctx;
+    Ticket t[STREAM];
+    for (int i = 0; i < STREAM; i++) t[i] = coll_start(s->comm, &s->call);
+    for (int i = 0; i < STREAM; i++) coll_wait(t[i]);
+}
+
+Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory) {
+    Sender s = sender_of(c, op, bytes, memory);
+    return coll_start(c, &s.call);
+}
+
+/* Element i of what rank r of the group brings: sums of them are exact. */
+static float value(int64_t i, int r) {
+    return (float)(i % 251 + r);
+}
+static float sum_of_values(int64_t i, int size) {
+    return (float)(i % 251 * size + size * (size - 1) / 2);
+}
+
+/* Source and place of the result, the latter of numbers that are wrong. */
+static void fill(const Sender *s) {
+    const CollCall *call = &s->call;
+    int me = comm_rank(s->comm), size = comm_size(s->comm);
+    int64_t block = call->cols, first = call->op == COLL_ALL_GATHER ? me * block : 0;
+    int64_t n_src = call->op == COLL_REDUCE_SCATTER ? block * size : block,
+            n_dst = call->op == COLL_ALL_GATHER ? block * size : block;
+    float *src = (float *)(uintptr_t)call->src, *dst = call->dst;
+    for (int64_t i = 0; i < n_dst; i++) dst[i] = -1;
+    bool brings = call->op != COLL_BROADCAST || me == call->root;
+    for (int64_t i = 0; i < n_src && brings; i++) src[i] = value(first + i, me);
+}
+
+static bool right(const Sender *s) {
+    const CollCall *call = &s->call;
+    int me = comm_rank(s->comm), size = comm_size(s->comm);
+    int64_t block = call->cols, wrong = 0;
+    const float *dst = call->dst;
+    if (call->op == COLL_REDUCE && me != call->root) return true;
+    if (call->op == COLL_ALL_GATHER) {
+        for (int r = 0; r < size; r++)
+            for (int64_t i = r * block; i < (r + 1) * block; i++) wrong += dst[i] != value(i, r);
+        return wrong == 0;
+    }
+    int64_t first = call->op == COLL_REDUCE_SCATTER ? me * block : 0;
+    bool taken = call->op == COLL_BROADCAST || call->op == COLL_SHIFT;
+    int from = call->op == COLL_SHIFT ? (me - call->root + size) % size : call->root;
+    for (int64_t i = 0; i < block; i++)
+        wrong += dst[i] != (taken ? value(i, from) : sum_of_values(first + i, size));
+    return wrong == 0;
+}
+
+/* Runs it once; ends the job when a rank got wrong data. */
+static double check(Meter *m, Sender *s, const TapeGroup *g) {
+    fill(s);
+    double seconds = meter_once(m, send_once, s, false).most;
+    bool mine = right(s);
+    if (meter_agree(m, mine ? 0 : 1).most == 0) return seconds;
+    char who[160] = "";
+    size_t at = 0;
+    for (int r = 0; r < m->all.size; r++)
+        if (m->rank[2 * r] > 0 && at < sizeof who - 16)
+            at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
+    if (m->all.rank > 0) ranks_follow(m->world);
+    die("%s of %" PRId64 " bytes along %s (groups of %d ranks) brings wrong data to rank %s: the "
+        "network or its software is broken; try another one",
+        coll_op_name(s->call.op), s->n * (int64_t)sizeof(float), g->label, g->size, who);
+}
+
+void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, int64_t bytes, void *memory,
+                    SendCost *cost) {
+    Sender s = sender_of(c, cost->op, bytes, memory);
+    double last = cost->n > 0 ? cost->seconds[cost->n - 1] : 0;
+    bytes = s.n * (int64_t)sizeof(float); // with many ranks a float for each, at least
+    if (bytes <= cost->measured || cost->n == SEND_POINTS) return;
+    double about = check(m, &s, g), seconds = about;
+    memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // sums of sums stay 0
+    if (calibrate_far(last)) meter_once(m, send_stream, &s, false);
+    seconds = fmin(seconds, meter_run(m, send_once, &s, about, REPEATS, false).most);
+    cost->bytes[cost->n] = (double)bytes;
+    cost->seconds[cost->n++] = fmax(seconds, last);
+    cost->measured = bytes;
+}

@@ -1,0 +1,234 @@
+/* Which collectives are measured, at which sizes, and what follows for the others.
+ *
+ * With t(n) for the measured time of n bytes and F(n) for that by the formula of
+ * parallel/plan/machine.h, on links as they were measured: t(n) = t(small) + slow (F(n) - F(small)),
+ * where `slow` is about 1. So the time that a size takes is known before it is tried, and every
+ * collective gets the same time for its bytes, as much as the budget has.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/calibrate_parts.h"
+
+static const int64_t most_measured = 64 << 20; // bytes; beyond it time is a line
+static const double shortest = 1e-3,
+                    longest = 60e-3; // seconds that the bytes of a large size take
+
+/* Seconds by the formula. */
+static double formula(const Machine *m, const Placement *place, CollOp op, double bytes) {
+    TapeGroup g = {.place = *place, .size = placement_ranks(place)};
+    Machine described = *m;
+    described.measured = NULL;
+    return machine_send(&described, &g,
+                        &(Send){.op = op, .bytes = (int64_t)bytes, .type_bytes = 4});
+}
+
+/* ---- which */
+
+static TapeGroup group_of(const SendCost *s) {
+    return (TapeGroup){.place = s->place, .size = placement_ranks(&s->place)};
+}
+
+/* The entry of a group that lies alike; its own goes first. */
+static const SendCost *find_alike(const Calibration *c, const Machine *m, const TapeGroup *g,
+                                  CollOp op) {
+    const SendCost *own = calibration_find_send(c, &g->place, op);
+    for (int i = 0; i < c->n_sends && !own; i++) {
+        TapeGroup other = group_of(&c->send[i]);
+        if (c->send[i].op == op && machine_alike(m, &other, g)) own = &c->send[i];
+    }
+    return own;
+}
+
+static bool reaches(const SendCost *s, int64_t most) {
+    return s && s->most * 2 >= most;
+}
+
+static void add_job(SendJob *job, int *n, const Machine *m, const TapeGroup *g, CollOp op,
+                    int64_t most) {
+    int i = 0;
+    while (i < *n && !(job[i].cost.op == op && machine_alike(m, &job[i].group, g))) i++;
+    if (i == *n) job[(*n)++] = (SendJob){.group = *g, .cost = {.place = g->place, .op = op}};
+    if (most > job[i].cost.most) job[i].cost.most = most;
+}
+
+/* Those of which most of the others can be derived come first. */
+SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n) {
+    static const CollOp order[N_COLL_OPS] = {COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER,
+                                             COLL_SHIFT,      COLL_BROADCAST,  COLL_REDUCE};
+    SendJob *job = mem_calloc((size_t)(list->n_groups * N_COLL_OPS) + 1, sizeof *job);
+    *n = 0;
+    for (int i = 0; i < N_COLL_OPS; i++)
+        for (int g = 0; g < list->n_groups; g++) {
+            int64_t most = list->most[g][order[i]];
+            if (most < 1 || list->group[g].size < 2) continue;
+            if (reaches(find_alike(c, m, &list->group[g], order[i]), most)) continue;
+            add_job(job, n, m, &list->group[g], order[i], most);
+        }
+    return job;
+}
+
+/* ---- how large */
+
+int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow) {
+    const SendCost *s = &job->cost;
+    int64_t most = s->most < most_measured ? s->most : most_measured, least = 2 * SEND_SMALL;
+    double target = fmax(seconds, s->seconds[0] / 2) / slow; // or latency hides what bytes take
+    double first = formula(m, &s->place, s->op, SEND_SMALL);
+    while (least < most) {
+        int64_t middle = least + (most - least + 1) / 2;
+        if (formula(m, &s->place, s->op, (double)middle) - first <= target)
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    return most;
+}
+
+/* Sums in rounds are of groups of four and more, and of ops without a root. */
+static bool may_turn(const SendJob *job) {
+    CollOp op = job->cost.op;
+    return job->group.size >= 4 &&
+           (op == COLL_ALL_REDUCE || op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER);
+}
+
+/* Bytes of the whole of which messages are as large as those whose receivers are not asked yet; 0: on links that are not
+ * far that is not worth a point. */
+static int64_t asks_from(const SendJob *job, const CollBackend *way) {
+    CollOp op = job->cost.op;
+    bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE;
+    return calibrate_far(job->cost.seconds[0]) ? way->asks * (blocks ? job->group.size : 1) : 0;
+}
+
+int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way,
+                     int64_t size[SEND_POINTS]) {
+    int64_t at[] = {may_turn(job) ? way->turn : 0, asks_from(job, way)};
+    int64_t quarter = largest / 4, least = SEND_SMALL;
+    int n = 0;
+    for (int i = 0; i < 2; i++)
+        if (at[i] > least && largest > at[i] + at[i] / 8)
+            least = at[i], size[n++] = at[i], size[n++] = at[i] + at[i] / 8;
+    if (quarter > 2 * least) size[n++] = quarter;
+    if (largest > SEND_SMALL) size[n++] = largest;
+    return n;
+}
+
+/* Seconds that the large sizes of a job take: each is checked, and timed twice or more; and what
+ * is about it takes as long as about the small one. */
+static double job_seconds(const SendJob *job, const Machine *m, const CollBackend *way,
+                          double seconds, double slow) {
+    int64_t size[SEND_POINTS];
+    int n = calibrate_points(job, calibrate_size(job, m, seconds, slow), way, size);
+    double first = formula(m, &job->cost.place, job->cost.op, SEND_SMALL), all = n * job->wall;
+    for (int i = 0; i < n; i++)
+        all += calibrate_calls(job->cost.seconds[0]) * slow *
+               (formula(m, &job->cost.place, job->cost.op, (double)size[i]) - first);
+    return all;
+}
+
+double calibrate_fit(const SendJob *job, int n, const Machine *m, const CollBackend *way,
+                     double slow, double left) {
+    double fits = 0;
+    for (double seconds = shortest; seconds <= longest; seconds *= 1.25) {
+        double all = 0;
+        for (int i = 0; i < n; i++) all += job_seconds(&job[i], m, way, seconds, slow);
+        if (all > left) break;
+        fits = seconds;
+    }
+    return fits;
+}
+
+/* ---- what follows */
+
+/* A measured cost by the formula: seconds of its latency, when little is sent and when much is (a
+ * large message may need an answer before it is sent), by those of the formula for little; of its
+ * bytes likewise. */
+typedef struct Scale {
+    double little, much, bytes;
+    double from; // bytes that are much
+} Scale;
+
+static Scale scale_of(const SendCost *s, const Machine *m) {
+    int last = 0;
+    while (last + 1 < s->n && s->bytes[last + 1] <= (double)s->measured) last++;
+    int before = last > 0 ? last - 1 : 0;
+    double first = formula(m, &s->place, s->op, s->bytes[0]),
+           end = formula(m, &s->place, s->op, s->bytes[last]),
+           more = end - formula(m, &s->place, s->op, s->bytes[before]);
+    Scale scale = {1, 1, 1, s->bytes[before]};
+    if (more > 0) scale.bytes = (s->seconds[last] - s->seconds[before]) / more;
+    if (first > 0) {
+        scale.little = s->seconds[0] / first;
+        scale.much = (s->seconds[last] - scale.bytes * (end - first)) / first;
+    }
+    if (scale.much < scale.little) scale.much = scale.little;
+    return scale;
+}
+
+void calibrate_extend(SendCost *s, const Machine *m) {
+    while (s->n > 1 && s->bytes[s->n - 1] > (double)s->measured) s->n--; // of an earlier list
+    double last = s->bytes[s->n - 1], at = formula(m, &s->place, s->op, last);
+    if ((double)s->most <= last || s->n == SEND_POINTS) return;
+    double more = formula(m, &s->place, s->op, (double)s->most) - at;
+    s->bytes[s->n] = (double)s->most;
+    s->seconds[s->n] = s->seconds[s->n - 1] + fmax(0, scale_of(s, m).bytes * more);
+    s->n++;
+}
+
+/* How far two collectives are apart, as costs go. */
+static double distance(const Machine *m, const SendCost *s, const TapeGroup *g, CollOp op) {
+    static const double root = 2, sum = 1, twin = 0.5, level = 4;
+    TapeGroup of = group_of(s);
+    bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SHIFT,
+         theirs = s->op == COLL_BROADCAST || s->op == COLL_REDUCE || s->op == COLL_SHIFT;
+    double far = fabs(log2((double)of.size / g->size));
+    if (machine_level(m, &of) != machine_level(m, g)) far += level;
+    if (op == s->op) return far;
+    if (rooted != theirs) return far + root;
+    return far + (op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : twin);
+}
+
+static bool derive(const Calibration *c, const Machine *m, const TapeGroup *g, CollOp op,
+                   int64_t most, SendCost *out) {
+    const SendCost *nearest = NULL;
+    double least = INFINITY;
+    for (int i = 0; i < c->n_sends; i++) {
+        double far = c->send[i].measured > 0 ? distance(m, &c->send[i], g, op) : INFINITY;
+        if (far < least) least = far, nearest = &c->send[i];
+    }
+    if (!nearest) return false;
+    Scale scale = scale_of(nearest, m);
+    double first = formula(m, &g->place, op, SEND_SMALL);
+    double from = fmin(fmax(scale.from, 2 * SEND_SMALL), (double)most);
+    const double size[] = {SEND_SMALL, from, sqrt(from * (double)most), (double)most};
+    *out = (SendCost){.place = g->place, .op = op, .most = most, .beside = nearest->beside};
+    for (int i = 0; i < 4; i++) {
+        double more = scale.bytes * (formula(m, &g->place, op, size[i]) - first);
+        if (i > 0 && size[i] <= out->bytes[out->n - 1]) continue;
+        out->bytes[out->n] = size[i];
+        out->seconds[out->n] = (i ? scale.much : scale.little) * first + fmax(0, more);
+        if (i > 0) out->seconds[out->n] = fmax(out->seconds[out->n], out->seconds[out->n - 1]);
+        out->n++;
+    }
+    return true;
+}
+
+void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list) {
+    for (int g = 0; g < list->n_groups; g++)
+        for (CollOp op = 0; op < N_COLL_OPS; op++) {
+            const TapeGroup *group = &list->group[g];
+            int64_t most = list->most[g][op];
+            SendCost cost;
+            if (most < 1 || group->size < 2) continue;
+            if (reaches(calibration_find_send(c, &group->place, op), most)) continue;
+            const SendCost *alike = find_alike(c, m, group, op);
+            if (alike && alike->measured > 0) {
+                cost = *alike, cost.place = group->place;
+                if (most > cost.most) cost.most = most, calibrate_extend(&cost, m);
+            } else if (!derive(c, m, group, op, most, &cost)) {
+                continue;
+            }
+            calibration_add_send(c, &cost);
+        }
+}

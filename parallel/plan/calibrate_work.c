@@ -1,0 +1,230 @@
+/* Works measured: on memory as cold as in training, at two numbers of rows. */
+#include <math.h>
+
+#include "base/mem.h"
+#include "parallel/plan/calibrate_parts.h"
+
+/* Short disturbances hit one round of a work, not all: the least of them counts. What still looks
+ * disturbed gets more. */
+enum { ROUNDS = 3, MORE_ROUNDS = 5, REPEATS = 2 };
+static const double short_time = 2e-3; // seconds: a longer work needs no more rows
+static const double long_time = 5e-3;  // the first call of a longer one is measurement enough
+
+/* ---- memory: works follow each other through a window as large as all of them together, up to a limit: what
+ * lies in the caches during a step does so here. What they leave is cleaned, outside of the clock, and has left the
+ * caches when its turn comes again. */
+
+enum { PATTERN = 4096 }; // floats
+
+typedef struct Pool {
+    const CalibrateWhere *where;
+    char *workspace, *memory;
+    size_t window, begin, end; // begin .. end is to be cleaned; beyond the window: it goes on at 0
+    float pattern[PATTERN];
+} Pool;
+
+/* Small positive numbers, of which no work makes infinities, NaN or subnormal numbers, which are
+ * slow; of what works leave others would. */
+static void pool_fill(Pool *p, size_t begin, size_t end) {
+    const CalibrateWhere *w = p->where;
+    float *x = (float *)(void *)p->memory + begin / sizeof *x;
+    int64_t n = (int64_t)((end - begin) / sizeof *x), rows = n / PATTERN;
+    w->kernels->copy(w->team, x, PATTERN, p->pattern, 0, rows, PATTERN, sizeof *x);
+    w->kernels->copy(w->team, x + rows * PATTERN, PATTERN, p->pattern, 0, 1, n - rows * PATTERN,
+                     sizeof *x);
+}
+
+static void pool_open(Pool *p, const CalibrateWhere *w, void *memory, WorkMemory bytes) {
+    p->where = w, p->workspace = memory, p->memory = p->workspace + bytes.workspace;
+    p->window = bytes.operands;
+    for (int i = 0; i < PATTERN; i++)
+        p->pattern[i] = 0.01f + 1e-4f * (float)((uint32_t)i * 2654435761u >> 22);
+    pool_fill(p, 0, p->window);
+}
+
+static void *pool_take(Pool *p, size_t bytes) {
+    bool wraps = p->end % p->window + bytes > p->window;
+    p->end += wraps ? p->window - p->end % p->window : 0;
+    void *x = p->memory + p->end % p->window;
+    p->end += bytes;
+    return x;
+}
+
+static void pool_clean(Pool *p) {
+    size_t begin = p->begin % p->window, end = begin + (p->end - p->begin);
+    if (end - begin >= p->window) begin = 0, end = p->window;
+    pool_fill(p, begin, end < p->window ? end : p->window);
+    if (end > p->window) pool_fill(p, 0, end - p->window);
+    p->begin = p->end;
+}
+
+/* ---- works */
+
+/* Rows that are tried first, and the most that are measured. Products: a multiple of three
+ * register tiles of 14 rows (layers/product_tile.h), a third of which hides the packing of weights
+ * already. What goes through memory needs no more than 16 MiB. */
+static int64_t first_rows(const Work *w) {
+    bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
+    int64_t rows = attention ? 1 : w->a == 0 ? 4096 : 84;
+    return rows < w->rows ? rows : w->rows;
+}
+static int64_t last_rows(const Work *w) {
+    Work one = *w;
+    one.rows = 1;
+    double bytes = work_bytes(&one);
+    int64_t first = first_rows(w), rows = 336;
+    if (w->kind > WORK_DW) rows = bytes > 0 ? (int64_t)((16 << 20) / bytes) : w->rows;
+    if (rows < first) rows = first;
+    return rows < w->rows ? rows : w->rows;
+}
+
+/* Products with more weights than this are measured on a part of their longer side: what they cost
+ * is proportional. So a call lasts some milliseconds, less than the turn that another program
+ * takes on a core. */
+enum { MOST_WEIGHTS = 2 << 20 };
+static Work part_of(const Work *w, double *scale) {
+    Work part = *w;
+    *scale = 1;
+    while (w->kind <= WORK_DW && part.a * part.b > MOST_WEIGHTS) {
+        int64_t *longer = part.a > part.b ? &part.a : &part.b;
+        *longer = (*longer + 1) / 2;
+        *scale = (double)(w->a * w->b) / (double)(part.a * part.b);
+    }
+    return part;
+}
+
+WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w) {
+    double scale;
+    Work most = part_of(w, &scale);
+    most.rows = last_rows(w);
+    return work_memory(&most, where->kernels, team_size(where->team));
+}
+
+typedef struct Job {
+    Pool *pool;
+    Work whole, work; // what is asked for; what runs
+    size_t bytes;     // of operands
+    int64_t rows, fewer;
+    double scale, about, many, few; // seconds
+} Job;
+
+static void work_once(void *ctx) {
+    Job *j = ctx;
+    const CalibrateWhere *w = j->pool->where;
+    void *operands = pool_take(j->pool, j->bytes);
+    work_run(&j->work, w->kernels, w->team, operands, j->pool->workspace);
+}
+static void work_done(void *ctx) {
+    pool_clean(((Job *)ctx)->pool);
+}
+
+static void set_rows(Job *j, int64_t rows) {
+    const CalibrateWhere *w = j->pool->where;
+    j->work.rows = rows;
+    j->bytes = work_memory(&j->work, w->kernels, team_size(w->team)).operands;
+}
+
+static void add_busy(const Meter *m, double *busy) {
+    for (int r = 0; r < m->all.size; r++) busy[r] += m->rank[2 * r];
+}
+
+/* From a few rows on to four times as many until the clock can tell; a third of them are the
+ * fewer. */
+static void choose_rows(Meter *m, Job *j, double *busy) {
+    int64_t rows = first_rows(&j->whole), last = last_rows(&j->whole);
+    for (;; rows = 4 * rows < last ? 4 * rows : last) {
+        set_rows(j, rows);
+        j->about = meter_once(m, work_once, j, true).mean;
+        if (j->about > short_time && j->about < 5 * short_time) // or was it disturbed?
+            j->about = fmin(j->about, meter_once(m, work_once, j, true).mean);
+        if (rows == last || j->about > short_time) break;
+    }
+    j->rows = rows, j->fewer = (rows + 2) / 3;
+    j->many = j->few = INFINITY;
+    if (j->about <= long_time) return;
+    j->many = j->about;
+    add_busy(m, busy);
+}
+
+static void measure(Meter *m, Job *j, double *busy, bool first) {
+    int repeats = m->crowded ? 1 : REPEATS;
+    if (!first || j->many == INFINITY) {
+        set_rows(j, j->rows);
+        j->many = fmin(j->many, meter_run(m, work_once, j, j->about, repeats, true).mean);
+        add_busy(m, busy);
+    }
+    if (j->fewer == j->rows) return;
+    set_rows(j, j->fewer);
+    double about = j->about * (double)j->fewer / (double)j->rows;
+    j->few = fmin(j->few, meter_run(m, work_once, j, about, repeats, true).mean);
+}
+
+/* Seconds for each FLOP of a product that takes its time; 0 of other works. */
+static double pace(const Job *j) {
+    Work w = j->work;
+    w.rows = j->rows;
+    return w.kind <= WORK_DW && j->about > short_time / 2 ? j->many / work_flops(&w) : 0;
+}
+static double usual_pace(const Job *job, int n) {
+    double *x = mem_calloc((size_t)n + 1, sizeof *x);
+    int known = 0;
+    for (int i = 0; i < n; i++)
+        if (pace(&job[i]) > 0) x[known++] = pace(&job[i]);
+    double usual = known ? quartile(x, known) : 0;
+    mem_free(x);
+    return usual;
+}
+
+/* Products differ by less: one that is far slower than most was disturbed, and where more rows
+ * take hardly longer the fewer were. */
+static bool looks_disturbed(const Job *j, double usual) {
+    double more = (double)(j->rows - j->fewer) /
+                  (double)j->rows; // of the rows, and of the time at least half of that
+    return pace(j) > 1.4 * usual || (pace(j) > 0 && j->many - j->few < 0.5 * more * j->many);
+}
+
+/* The line through both measurements, with neither a negative beginning nor a negative slope. */
+static WorkCost line(const Job *j) {
+    double rows = (double)j->rows, fewer = (double)j->fewer;
+    double per_row = fewer < rows ? (j->many - j->few) / (rows - fewer) : j->many / rows;
+    double fixed = j->many - per_row * rows;
+    if (per_row < 0) per_row = 0, fixed = j->many;
+    if (fixed < 0) fixed = 0, per_row = j->many / rows;
+    return (WorkCost){.work = j->whole, .fixed = j->scale * fixed, .per_row = j->scale * per_row};
+}
+
+double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
+                       WorkMemory bytes, double until, Calibration *c) {
+    Pool pool = {0};
+    Job *job = mem_calloc((size_t)n, sizeof *job);
+    double *busy = mem_calloc((size_t)m->all.size, sizeof *busy), sum = 0, most = 0;
+    int done = 0;
+    if (n > 0) pool_open(&pool, where, memory, bytes);
+    m->tidy = work_done;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < (round ? done : n) && m->elapsed < until; i++) {
+            Job *j = &job[i];
+            if (round == 0) {
+                char name[64];
+                meter_tell(m, "%s", work_name(&list[i], name));
+                *j = (Job){.pool = &pool, .whole = list[i]};
+                j->work = part_of(&list[i], &j->scale);
+                choose_rows(m, j, busy);
+                done++;
+            }
+            measure(m, j, busy, round == 0);
+        }
+    for (int round = 0; round < MORE_ROUNDS; round++) {
+        double usual = usual_pace(job, done);
+        for (int i = 0; i < done && m->elapsed < until; i++)
+            if (looks_disturbed(&job[i], usual)) measure(m, &job[i], busy, false);
+    }
+    m->tidy = NULL;
+    for (int i = 0; i < done; i++) {
+        WorkCost cost = line(&job[i]);
+        calibration_add_work(c, &cost);
+    }
+    for (int r = 0; r < m->all.size; r++) sum += busy[r] / m->all.size, most = fmax(most, busy[r]);
+    mem_free(job), mem_free(busy);
+    return sum > 0 ? most / sum : 1;
+}

@@ -1,0 +1,225 @@
+#include "parallel/plan/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- kernels ---- */
+
+typedef struct Kernel {
+    const Program *p;
+    const Op *op;
+    const Widths *w;
+} Kernel;
+
+static int64_t in(const Kernel *k, int i, int dim) {
+    return step_tensor_local(k->p, &k->p->tensor[k->op->in[i]], dim);
+}
+static int64_t out(const Kernel *k, int dim) {
+    return step_tensor_local(k->p, &k->p->tensor[k->op->out], dim);
+}
+static int64_t blocks(const Kernel *k, int tensor, int dim) {
+    return mesh_blocks(k->p->mesh, k->p->tensor[tensor].dist.shard[dim]);
+}
+
+/* Sizes of a Work from the tensors of an operation. */
+typedef void Sizes(const Kernel *k, Work *w);
+
+static void matmul(const Kernel *k, Work *w) {
+    w->rows = out(k, 0), w->a = in(k, 0, 1), w->b = out(k, 1);
+}
+static void matmul_bt(const Kernel *k, Work *w) {
+    w->rows = out(k, 0), w->a = out(k, 1), w->b = in(k, 0, 1);
+}
+static void matmul_at(const Kernel *k, Work *w) {
+    w->rows = in(k, 0, 0), w->a = out(k, 0), w->b = out(k, 1);
+}
+static void features(const Kernel *k, Work *w) {
+    w->rows = in(k, 0, 0), w->a = in(k, 0, 1);
+}
+static void features_out(const Kernel *k, Work *w) {
+    w->rows = out(k, 0), w->a = out(k, 1);
+}
+static void elements(const Kernel *k, Work *w) {
+    w->rows = out(k, 0) * out(k, 1);
+}
+/* With sequence parallelism rows of padding follow the last sequence; attention does not read
+ * them. */
+static void heads(const Kernel *k, Work *w) {
+    const ModelShape *s = k->p->shape;
+    int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? (s->B + X - 1) / X : s->B;
+    w->rows = B, w->a = s->S, w->b = k->w->H, w->c = k->w->Hkv, w->d = k->w->D;
+}
+static void rotations(const Kernel *k, Work *w) {
+    Work h = {.kind = N_WORKS};
+    heads(k, &h);
+    w->rows = h.rows * h.a, w->a = h.b, w->b = h.c, w->c = h.d;
+}
+/* statistics [2Y, T] of Y ranks' features */
+static void merged(const Kernel *k, Work *w) {
+    w->rows = in(k, 0, 1), w->a = k->w->C, w->b = in(k, 0, 0) / 2;
+}
+/* of all ranks whose parts of the vocabulary are merged */
+static void parts(const Kernel *k, Work *w) {
+    w->rows = in(k, 0, 0), w->a = in(k, 0, 1), w->b = blocks(k, k->op->in[0], 1);
+}
+static void flat(const Kernel *k, Work *w) {
+    w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
+}
+static void vocabulary(const Kernel *k, Work *w) {
+    w->rows = out(k, 0), w->a = out(k, 1), w->b = k->w->V;
+}
+static void vocabulary_backward(const Kernel *k, Work *w) {
+    features(k, w);
+    w->b = k->w->V;
+}
+
+/* One row a kind. flags: of the kernel alone; joined: what they are in another's kernel. */
+typedef struct Row {
+    WorkKind work;
+    Sizes *sizes;
+    uint32_t flags, joined;
+} Row;
+
+static const Row rows[N_OP_KINDS] = {
+    [OP_EMBEDDING] = {WORK_EMBEDDING, vocabulary, 0, 0},
+    [OP_POSITION] = {WORK_POSITION, features_out, 0, 0},
+    [OP_NORM_STATISTICS] = {WORK_NORM_STATISTICS, features, 0, 0},
+    [OP_NORM_MERGE] = {WORK_NORM_MERGE, merged, 0, 0},
+    [OP_NORM] = {WORK_NORM_APPLY, features, 0, 0},
+    [OP_MATMUL] = {WORK_XW, matmul, 0, 0},
+    [OP_MATMUL_BT] = {WORK_DX, matmul_bt, 0, 0},
+    [OP_MATMUL_AT] = {WORK_DW, matmul_at, 0, 0},
+    [OP_BIAS] = {WORK_BIAS_RESIDUAL, features_out, WORK_BIAS, WORK_BIAS},
+    [OP_ROPE] = {WORK_ROPE, rotations, 0, 0},
+    [OP_ATTENTION] = {WORK_ATTENTION, heads, 0, 0},
+    [OP_GELU] = {WORK_GELU, elements, 0, WORK_EPI_GELU},
+    [OP_SWIGLU] = {WORK_SWIGLU, features_out, 0, 0},
+    [OP_ADD] = {WORK_BIAS_RESIDUAL, features_out, WORK_ADDEND, WORK_ADDEND},
+    [OP_LOSS_STATISTICS] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
+    [OP_LOSS] = {WORK_CLASSIFIER_MERGE, parts, WORK_BACKWARD, 0},
+    [OP_EMBEDDING_BACKWARD] = {WORK_EMBEDDING_BACKWARD, vocabulary_backward, 0, 0},
+    [OP_POSITION_BACKWARD] = {WORK_POSITION_BACKWARD, features, 0, 0},
+    [OP_NORM_SUMS] = {WORK_NORM_BACKWARD_SUMS, features, 0, 0},
+    [OP_NORM_BACKWARD] = {WORK_NORM_BACKWARD_APPLY, features, 0, 0},
+    [OP_NORM_WEIGHT_BACKWARD] = {WORK_NORM_BACKWARD_SUMS, features, 0, 0},
+    [OP_BIAS_BACKWARD] = {WORK_BIAS_BACKWARD, features, 0, WORK_BIAS},
+    [OP_ROPE_BACKWARD] = {WORK_ROPE, rotations, 0, 0},
+    [OP_ATTENTION_BACKWARD] = {WORK_ATTENTION_BACKWARD, heads, 0, 0},
+    [OP_GELU_BACKWARD] = {WORK_GELU_BACKWARD, elements, 0, WORK_EPI_DGELU},
+    [OP_SWIGLU_BACKWARD] = {WORK_SWIGLU_BACKWARD, features, 0, 0},
+    [OP_LOSS_BACKWARD] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
+    [OP_ACCUMULATE] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
+};
+
+/* Another kernel than the lead's, where an operation is fused into it. */
+static const struct {
+    WorkKind lead;
+    OpKind member;
+    WorkKind work;
+} together[] = {
+    {WORK_NORM_STATISTICS, OP_NORM, WORK_NORM},
+    {WORK_BIAS_RESIDUAL, OP_NORM, WORK_RESIDUAL_NORM},
+    {WORK_NORM_BACKWARD_SUMS, OP_NORM_BACKWARD, WORK_NORM_BACKWARD},
+    {WORK_CLASSIFIER_STATISTICS, OP_LOSS, WORK_CLASSIFIER},
+};
+
+static Work work_of(const Program *p, const Op *op, const Widths *widths, int threads) {
+    const Row *row = &rows[op->kind];
+    Work w = {.kind = row->work, .flags = row->flags, .threads = threads};
+    row->sizes(&(Kernel){p, op, widths}, &w);
+    bool matmul = w.kind <= WORK_ATTENTION_BACKWARD;
+    bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
+    const StepTensor *result = &p->tensor[op->out];
+    bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
+    bool words = p->word == 2 && !(sum && result->bytes == 4);
+    if (words) w.flags |= WORK_WORDS;
+    if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
+    if (op->kind == OP_MATMUL_AT && result->storage == STORAGE_GRADIENT) w.flags |= WORK_ADDEND;
+    if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;
+    return w;
+}
+
+static void join(const Program *p, Work *w, const Op *op, const Op *lead, const Widths *widths) {
+    bool matmul = w->kind <= WORK_DW;
+    if (op->kind == OP_MATMUL_AT) {
+        uint32_t flags = rows[lead->kind].joined;
+        *w = work_of(p, op, widths, w->threads);
+        w->flags |= flags;
+        return;
+    }
+    if (matmul || w->kind == WORK_BIAS_RESIDUAL) w->flags |= rows[op->kind].joined;
+    for (size_t i = 0; i < sizeof together / sizeof *together; i++)
+        if (together[i].lead == w->kind && together[i].member == op->kind) {
+            w->kind = together[i].work;
+            if (w->kind != WORK_RESIDUAL_NORM) return;
+            w->flags &= ~(uint32_t)WORK_ADDEND;
+            if (p->shape->config.norm == NORM_RMS) w->flags |= WORK_RMS;
+            return;
+        }
+}
+
+bool op_work(const Program *p, int i, const Widths *widths, int threads, Work *work) {
+    const Op *op = &p->op[i];
+    if (op->fused || !rows[op->kind].sizes) return false;
+    *work = work_of(p, op, widths, threads);
+    for (int k = i + 1; k < p->n_ops && p->op[k].fused; k++) join(p, work, &p->op[k], op, widths);
+    return true;
+}
+
+/* ---- collectives ---- */
+
+static Send send_of(const Program *p, const Op *op) {
+    static const CollOp ops[N_OP_KINDS] = {[OP_ALL_GATHER] = COLL_ALL_GATHER,
+                                           [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
+                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE};
+    const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
+    return (Send){.op = ops[op->kind],
+                  .bytes = step_tensor_elements(p, whole) * whole->bytes,
+                  .type_bytes = whole->bytes};
+}
+
+/* Where the ranks of a collective are, and the replicas that send at the same time. */
+static TapeGroup group_of(const Program *p, Axes axes) {
+    TapeGroup g = {.axes = axes,
+                   .place = placement_of(p->mesh, axes),
+                   .size = mesh_blocks(p->mesh, axes),
+                   .rank = mesh_block(p->mesh, axes)};
+    axes_print(axes, g.label);
+    if (!axes_has(axes, AXIS_D))
+        g.replicas = placement_of(p->mesh, mesh_real(p->mesh, axes_of("d")));
+    return g;
+}
+
+/* near: the machine with links that are not long (machine_near). */
+static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
+                              const Machine *near) {
+    TapeGroup g = group_of(p, op->axes);
+    Send s = send_of(p, op);
+    double load = machine_send(m, &g, &s);
+    OpCost c = {.seconds = machine_send_in_turn(m, &g, &s, load),
+                .load = load,
+                .beside = machine_beside(m, &g, &s),
+                .level = machine_level(m, &g)};
+    c.wire = c.seconds;
+    if (!machine_long(m, &g)) return c;
+    load = machine_send(near, &g, &s);
+    c.wire = fmin(c.seconds, machine_send_in_turn(near, &g, &s, load));
+    c.load = fmin(c.load, load);
+    return c;
+}
+
+OpCost *program_costs(const Program *p, const Machine *m, int threads) {
+    OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
+    Widths widths = widths_of(&p->shape->config, p->grid);
+    Machine near = machine_near(m);
+    for (int i = 0; i < p->n_ops; i++) {
+        Work work;
+        const Op *op = &p->op[i];
+        cost[i] = (OpCost){.level = -1};
+        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near);
+        if (op_work(p, i, &widths, threads, &work)) cost[i].seconds = machine_work(m, &work);
+    }
+    return cost;
+}

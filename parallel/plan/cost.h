@@ -1,0 +1,25 @@
+/* cost -- seconds of each operation of a program on a machine.
+ *
+ *   kernel       FLOPs over the rate that its smallest dimension reaches, or bytes over the rate of
+ *                memory, whichever is more; and a call (machine_work)
+ *   collective   bytes over the slowest level that its ranks cross, and its messages (machine_send)
+ *
+ * A kernel's entry is one row of the table in cost.c: which Work it is (parallel/plan/work.h has
+ * FLOPs and bytes of each, and the calibration measures them), and which dimensions of its
+ * tensors are the Work's sizes. Where the planner has measured, measured tables go first. Costs
+ * are those of padded blocks, alike on all ranks: so is what is scheduled by them.
+ */
+#ifndef PARALLEL_PLAN_COST_H
+#define PARALLEL_PLAN_COST_H
+
+#include "parallel/plan/machine.h"
+#include "parallel/step/schedule.h"
+
+/* Local. The costs of all operations, fresh (mem_free): [p->n_ops]. threads: of a rank's team. */
+OpCost *program_costs(const Program *p, const Machine *m, int threads);
+
+/* Local, pure. The kernel of operation i with what is fused into it; false: it is a collective,
+ * or fused itself. */
+bool op_work(const Program *p, int i, const Widths *w, int threads, Work *out);
+
+#endif

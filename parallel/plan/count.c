@@ -1,0 +1,63 @@
+#include "parallel/plan/count.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+int count_since(CollCount *now, int n, const CollCount *before, int n_before) {
+    int left = 0;
+    for (int i = 0; i < n; i++) {
+        CollCount c = now[i];
+        if (i < n_before) { // rows keep their places
+            c.calls -= before[i].calls, c.bytes -= before[i].bytes;
+            c.seconds -= before[i].seconds;
+        }
+        if (c.calls) now[left++] = c;
+    }
+    return left;
+}
+
+bool count_same(const CollCount *a, const CollCount *b) {
+    return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
+}
+
+/* measured: of `steps` steps; each of the two may be NULL. */
+static void print_row(FILE *f, const CollCount *name, const CollCount *predicted,
+                      const CollCount *measured, int64_t steps) {
+    fprintf(f, "%-26s %-14s %-6s %5d", name->what, *name->label ? coll_op_name(name->op) : "",
+            name->label, name->size);
+    if (predicted)
+        fprintf(f, " %9" PRId64 " %12" PRId64, predicted->calls, predicted->bytes);
+    else
+        fprintf(f, " %9s %12s", "-", "-");
+    if (measured)
+        fprintf(f, " %8" PRId64 " %12" PRId64 " %9.2f", measured->calls / steps,
+                measured->bytes / steps, 1000 * measured->seconds / (double)steps);
+    else
+        fprintf(f, " %8s %12s %9s", "-", "-", "-");
+    fprintf(f, "\n");
+}
+
+static void add_to(CollCount *sum, const CollCount *row) {
+    sum->calls += row->calls, sum->bytes += row->bytes, sum->seconds += row->seconds;
+}
+
+void count_print(FILE *f, int ranks, const CollCount *told, int n_told, const CollCount *met, int n,
+                 int64_t steps) {
+    CollCount told_all = {.what = "all", .label = "", .size = ranks}, met_all = told_all;
+    fprintf(f, "%-26s %-14s %-6s %5s %9s %12s %8s %12s %9s\n", "collective", "", "along", "ranks",
+            "predicted", "bytes", "measured", "bytes", "ms");
+    for (int i = 0; i < n_told; i++) {
+        const CollCount *seen = NULL;
+        for (int j = 0; j < n && !seen; j++)
+            if (count_same(&met[j], &told[i])) seen = &met[j];
+        print_row(f, &told[i], &told[i], seen, steps);
+        add_to(&told_all, &told[i]);
+    }
+    for (int j = 0; j < n; j++) {
+        bool known = false;
+        for (int i = 0; i < n_told; i++) known |= count_same(&met[j], &told[i]);
+        if (!known) print_row(f, &met[j], NULL, &met[j], steps);
+        add_to(&met_all, &met[j]);
+    }
+    print_row(f, &told_all, &told_all, &met_all, steps);
+}

@@ -1,0 +1,27 @@
+/* count -- the table of --count: every collective of a training step, predicted
+ * (parallel/plan/price.h) and counted.
+ *
+ *   collective                           along  ranks predicted    bytes measured    bytes     ms
+ *   x of qkv              all_gather     x          2        24 37748736       24 37748736  12.04
+ *   dx of qkv             reduce_scatter x          2        12 18874368       12 18874368   7.31
+ */
+#ifndef PARALLEL_PLAN_COUNT_H
+#define PARALLEL_PLAN_COUNT_H
+
+#include <stdio.h>
+
+#include "parallel/comm/coll.h"
+
+enum { COUNT_ROWS = 128 };
+
+/* Local, pure. Do two rows count the same collective (op, what, along)? */
+bool count_same(const CollCount *a, const CollCount *b);
+/* Local. Subtracts before[n_before] from now[n], both from world_counts. Returns the rows left. */
+int count_since(CollCount *now, int n, const CollCount *before, int n_before);
+/* Local. Prints the predicted collectives of a step (told[n_told], price_counts) beside those
+ * counted in `steps` steps (met[n]), per step, with milliseconds; then those counted but not
+ * predicted. */
+void count_print(FILE *f, int ranks, const CollCount *told, int n_told, const CollCount *met, int n,
+                 int64_t steps);
+
+#endif

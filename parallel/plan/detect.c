@@ -1,0 +1,227 @@
+#include "parallel/plan/detect.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "base/version.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/plan/detect_parts.h"
+#include "parallel/step/memory.h"
+
+/* ---- one rank ---- */
+
+/* The cores of a team are those of all its members: where it is as large as the rank's share, each
+ * is tied to one. */
+typedef struct TeamSets {
+    cpu_set_t *member;
+} TeamSets;
+
+static void member_set(void *ctx, int member, int size) {
+    cpu_set_t *set = &((TeamSets *)ctx)->member[member];
+    (void)size;
+    if (sched_getaffinity(0, sizeof *set, set)) CPU_ZERO(set);
+}
+
+static cpu_set_t team_set(Team *team) {
+    TeamSets sets = {mem_calloc((size_t)team_size(team), sizeof(cpu_set_t))};
+    cpu_set_t all;
+    team_run(team, member_set, &sets);
+    CPU_ZERO(&all);
+    for (int i = 0; i < team_size(team); i++) CPU_OR(&all, &all, &sets.member[i]);
+    mem_free(sets.member);
+    return all;
+}
+
+/* FLOP/s of a product of a millisecond for each thread. The fastest of some: what else the system
+ * did meanwhile says nothing about this rank's cores. */
+static double product_rate(const Kernels *k, Team *team, bool bf16) {
+    enum { ROWS = 128, SIZE = 512, TIMES = 7, ALIGN = 64 };
+    int64_t rows = (int64_t)ROWS * team_size(team), n_x = rows * SIZE, n_w = (int64_t)SIZE * SIZE;
+    float *x = mem_alloc_aligned((size_t)(2 * n_x + n_w) * sizeof *x, ALIGN);
+    for (int64_t i = 0; i < 2 * n_x + n_w; i++) x[i] = 0.5f;
+    Product p = product_xw(rows, SIZE, SIZE, x, SIZE, x + 2 * n_x);
+    p.y = x + n_x;
+    p.bf16 = bf16;
+    p.workspace = mem_alloc_aligned(k->product_workspace(team_size(team)), ALIGN);
+    double best = 0;
+    for (int i = 0; i < TIMES; i++) { // the first one pays for page faults, and is not the fastest
+        double begin = coll_now();
+        k->product(team, &p);
+        double rate = 2.0 * (double)rows * SIZE * SIZE / (coll_now() - begin);
+        if (rate > best) best = rate;
+    }
+    mem_free(p.workspace);
+    mem_free(x);
+    return best;
+}
+
+/* ---- all of them ---- */
+
+/* What a rank tells the others. */
+typedef struct Seat {
+    char node[64];
+    double rate[2]; // of a product in fp32 and bf16
+    RankFacts facts;
+} Seat;
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_rate(const Seat *seat, int n, bool bf16) {
+    double *rate = mem_calloc((size_t)n, sizeof *rate), median;
+    for (int r = 0; r < n; r++) rate[r] = seat[r].rate[bf16];
+    qsort(rate, (size_t)n, sizeof *rate, by_value);
+    median = rate[n / 2];
+    mem_free(rate);
+    return median;
+}
+
+/* Nodes in the order of their first ranks. Returns the first rank of this rank's node. */
+static int find_nodes(Detected *d, const Seat *seat, int rank) {
+    int first = rank;
+    for (int r = 0; r < d->n_ranks; r++) {
+        int same = 0;
+        while (strcmp(seat[same].node, seat[r].node) != 0) same++;
+        d->rank[r] = seat[r].facts;
+        d->rank[r].node = same < r ? d->rank[same].node : d->n_nodes++;
+        if (r == rank) first = same;
+    }
+    return first;
+}
+
+static NodeFacts node_here(const char *name) {
+    NodeFacts n = {.memory = memory_available()};
+    cpu_set_t allowed;
+    snprintf(n.name, sizeof n.name, "%s", name);
+    cpus_allowed(&allowed);
+    node_cpus(&n, cpus_here(), &allowed);
+    node_model(&n, "");
+    node_nics(&n, "");
+    node_quota(&n, "");
+    node_gpus(&n, "libnvidia-ml.so.1");
+    return n;
+}
+
+static const char *kernels_name(const Kernels *k) {
+    const char *const *set = kernels_cpu_sets();
+    while (*set && kernels_cpu(*set) != k) set++;
+    return *set ? *set : "other";
+}
+
+void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
+    Group g = comm_group(world_comm(w));
+    cpu_set_t cores = team_set(team);
+    Seat mine = {.facts.threads = team_size(team)}, *seat = mem_calloc((size_t)g.size, sizeof mine);
+    memset(d, 0, sizeof *d);
+    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
+    rank_cores(&mine.facts, cpus_here(), &cores);
+    group_barrier(&g); // ranks that share cores or memory shall find out
+    mine.rate[0] = mine.rate[1] = product_rate(k, team, bf16);
+    if (k->bf16_units) mine.rate[!bf16] = product_rate(k, team, !bf16);
+    group_all_gather(&g, &mine, sizeof mine, seat);
+
+    d->n_ranks = g.size;
+    d->rank = mem_calloc((size_t)g.size, sizeof *d->rank);
+    int first = find_nodes(d, seat, g.rank);
+    for (int i = 0; i < 2; i++) d->flops[i] = median_rate(seat, g.size, i);
+    for (int r = 0; r < g.size; r++) d->rank[r].speed = seat[r].rate[bf16] / d->flops[bf16];
+    NodeFacts own = {0}, *all = mem_calloc((size_t)g.size, sizeof own);
+    if (first == g.rank) own = node_here(mine.node); // one rank looks for all of its node
+    group_all_gather(&g, &own, sizeof own, all);
+    d->node = mem_calloc((size_t)d->n_nodes, sizeof *d->node);
+    for (int r = g.size - 1; r >= 0; r--)
+        if (*all[r].name) d->node[d->rank[r].node] = all[r];
+    snprintf(d->backend, sizeof d->backend, "%s", world_backend(w));
+    snprintf(d->kernels, sizeof d->kernels, "%s", kernels_name(k));
+    group_share(&g, d->kernels, sizeof d->kernels); // where processors differ, rank 0's
+    detect_warn(d);
+    mem_free(all);
+    mem_free(seat);
+}
+
+void detect_free(Detected *d) {
+    mem_free(d->node);
+    mem_free(d->rank);
+    d->node = NULL, d->rank = NULL;
+}
+
+/* ---- questions to the facts ---- */
+
+int detect_ranks(const Detected *d, int node) {
+    int n = 0;
+    for (int r = 0; r < d->n_ranks; r++) n += d->rank[r].node == node;
+    return n;
+}
+
+bool detect_in_blocks(const Detected *d) {
+    for (int r = 1; r < d->n_ranks; r++)
+        if (d->rank[r].node < d->rank[r - 1].node) return false;
+    return true; // nodes are numbered in the order of their first ranks
+}
+
+void detect_list(char *text, size_t n, const int *item, int n_items) {
+    size_t at = 0;
+    *text = 0;
+    for (int i = 0, last; i < n_items; i = last + 1) {
+        char part[32];
+        for (last = i; last + 1 < n_items && item[last + 1] == item[last] + 1;) last++;
+        if (last > i)
+            snprintf(part, sizeof part, "%s%d-%d", i ? " " : "", item[i], item[last]);
+        else
+            snprintf(part, sizeof part, "%s%d", i ? " " : "", item[i]);
+        bool ends = last + 1 == n_items;
+        if (at + strlen(part) + (ends ? 1 : 5) > n) {
+            snprintf(text + at, n - at, " ...");
+            return;
+        }
+        at += (size_t)snprintf(text + at, n - at, "%s", part);
+    }
+}
+
+/* ---- the key ---- */
+
+static void add_text(Sha256 *s, char *text) {
+    sha256_add(s, text, strlen(text) + 1);
+    mem_free(text);
+}
+
+/* Every name and every binding; neither what memory is free at the moment, nor how fast a rank just
+ * was. */
+static void digest_facts(const Detected *d, char hex[2 * SHA256_BYTES + 1]) {
+    Sha256 s = sha256_start();
+    uint8_t digest[SHA256_BYTES];
+    for (int i = 0; i < d->n_nodes; i++) {
+        const NodeFacts *n = &d->node[i];
+        add_text(&s, mem_printf("%s %s %d %d %d %d %d", n->name, n->cpu, n->sockets, n->numa,
+                                n->cores, n->threads, n->quota));
+        for (int k = 0; k < n->n_nics; k++)
+            add_text(&s, mem_printf("%s %" PRId64, n->nic[k].name, n->nic[k].mbit));
+        for (int k = 0; k < n->n_gpus; k++)
+            add_text(&s, mem_printf("%s %d", n->gpu[k].name, n->gpu[k].links));
+    }
+    for (int r = 0; r < d->n_ranks; r++) {
+        const RankFacts *f = &d->rank[r];
+        add_text(&s, mem_printf("%d %d", f->node, f->threads));
+        sha256_add(&s, f->core, sizeof f->core);
+    }
+    sha256_end(&s, digest);
+    sha256_print(digest, hex);
+}
+
+void detect_key(const Detected *d, char key[256]) {
+    char hex[2 * SHA256_BYTES + 1];
+    digest_facts(d, hex);
+    snprintf(key, 256, "%.32s-%dnodes-%.40s-%dranks-%dthreads-%s-%s-%.40s-%s-%.16s",
+             d->node[0].name, d->n_nodes, d->node[0].cpu, d->n_ranks, d->rank[0].threads,
+             d->kernels, d->backend, version_commit(), version_build(), hex);
+    for (char *c = key; *c; c++) {
+        bool plain = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
+                     (*c >= 'A' && *c <= 'Z') || *c == '-' || *c == '.';
+        if (!plain) *c = '_';
+    }
+}

@@ -1,0 +1,105 @@
+/* detect -- the hardware of the ranks of this job: a tree of nodes, sockets, cores, GPUs and links;
+ * and the Machine (machine.h) that follows from it.
+ *
+ *     2 nodes, 4 ranks (mpi) of 1 thread
+ *     h0        Intel Xeon, 1 socket, 2 cores, 23.1 GiB free, eth0 1 Gbit/s
+ *               rank 0  core 0     rank 1  core 1
+ *     h1        like h0, ranks 2-3
+ *     racks of 2 nodes: 0.95 Gbit/s from node to node, 0.19 out of a rack    (measured links)
+ *
+ * Cores of a node are numbered along its sockets from 0, as mpirun --report-bindings does; a core
+ * with several hardware threads counts once.
+ */
+#ifndef PARALLEL_PLAN_DETECT_H
+#define PARALLEL_PLAN_DETECT_H
+
+#include "parallel/plan/gpu.h"
+#include "parallel/plan/machine.h"
+
+enum { NODE_CORES = 512, MAX_WARNINGS = 16 };
+
+typedef struct NodeFacts {
+    char name[64], cpu[64];            // host; model of the processor
+    int sockets, numa, cores, threads; // usable by the job; hardware threads
+    int quota;      // CPU quota of the control group in cores, for all ranks; 0: no limit
+    int64_t memory; // available bytes
+    int n_nics;
+    struct {
+        char name[16];
+        int64_t mbit; // 0: unknown
+    } nic[8];
+    int n_gpus;
+    struct {
+        char name[48];
+        int64_t memory;
+        int links;       // NVLinks to other GPUs of the node
+        double flops[2]; // peak in fp32, bf16 (parallel/plan/gpu.h); 0: unknown
+    } gpu[16];
+} NodeFacts;
+
+typedef struct RankFacts {
+    int node;    // index
+    int n_cores; // usable by this rank
+    int first_core, socket;
+    int sockets;                    // sockets of its cores
+    int threads;                    // of its team
+    double speed;                   // rate of a small matmul, relative to the median of all ranks
+    uint64_t core[NODE_CORES / 64]; // bit c: core c is usable
+} RankFacts;
+
+/* Measured cost of a message between two ranks (detect_links); zero: unknown. */
+typedef struct LinkCost {
+    double latency; // seconds
+    // bytes/s: of a rank inside a node; else out of a node to its rack, or out of a rack
+    double rate;
+} LinkCost;
+typedef struct Links {
+    int rack_nodes; // nodes of a rack, which have faster links to each other; 0: no racks
+    LinkCost node, rack, network;
+} Links;
+
+typedef struct Detected {
+    int n_ranks, n_nodes;
+    NodeFacts *node;
+    RankFacts *rank;
+    char backend[16], kernels[16]; // backend of collectives; kernel set
+    // FLOP/s of a small matmul on the median rank in fp32 and bf16; 0: not measured
+    double flops[2];
+    Links links;
+    int n_warnings;
+    char warning[MAX_WARNINGS][200]; // bad bindings, stragglers
+} Detected;
+
+/* Collective over the world. Detects the hardware; the result is equal on all ranks. */
+void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16);
+void detect_free(Detected *d);
+/* Collective over the world. Measures d->links: in less than a second, or a few exchanges on slow
+ * links. */
+void detect_links(Detected *d, World *w);
+/* Local. Prints the tree and its warnings. */
+void detect_print(const Detected *d, FILE *f);
+/* Local, pure. The Machine: levels, memory and rates as far as known. Links as measured, else by
+ * the rated speed of network cards; the rest from the CPU preset. */
+void detect_machine(const Detected *d, Machine *m);
+/* The GPUs of the ranks, which are all of one kind. */
+typedef struct Gpus {
+    GpuFacts facts;
+    int64_t memory;     // free bytes of one GPU
+    int sharing;        // ranks per GPU
+    bool linked;        // by NVLink
+    double measured[2]; // FLOP/s of matmuls in fp32, bf16 if the peak is unknown; else 0
+} Gpus;
+/* Local, pure. The Machine of such ranks, from data sheets. */
+void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
+/* Local. The key of a calibration, as part of a file name: hardware names, bindings, options and
+ * this build. Nothing measured, which would change the key at every start. */
+void detect_key(const Detected *d, char key[256]);
+
+/* Collective over the world. Measures the bandwidth between every pair of ranks and prints it as a
+ * matrix, by level: ATP's hierarchical communication matrix (parallel/plan/matrix.c). Rank 0
+ * prints. */
+void detect_matrix(World *w, FILE *f);
+/* Local, pure. Formats a sorted list: "0-3", "0 2 4"; ends in "..." if it does not fit. */
+void detect_list(char *text, size_t n, const int *item, int n_items);
+
+#endif

@@ -1,0 +1,67 @@
+/* The Machine of ranks that compute on GPUs: a preset of their kind, with the peak, the memory and
+ * the links of these. */
+#include <math.h>
+#include <string.h>
+
+#include "parallel/plan/detect_parts.h"
+
+/* The preset that is most like them. Newer kinds reach a like share of their peak. */
+static const char *preset_of(const GpuFacts *g) {
+    return g->major >= 9 && g->major < 12   ? "h100:1"
+           : g->major == 8 && g->minor == 0 ? "a100:1"
+                                            : "consumer:1";
+}
+
+/* Shares of what data sheets promise: those that the preset reaches. */
+static void set_rates(Machine *m, const Gpus *g) {
+    static const struct {
+        const char *name;
+        double peak[2];
+        const char *gpu;
+    } of[] = {{"h100", {66.9e12, 989e12}, "H100"},
+              {"a100", {19.5e12, 312e12}, "A100"},
+              {"consumer", {82.6e12, 165e12}, "4090"}};
+    const char *how;
+    size_t i = 0;
+    while (strcmp(of[i].name, m->name) != 0) i++;
+    const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of[i].gpu);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        double peak = gpu_peak(&g->facts, bf16, &how);
+        if (peak > 0) m->flops[bf16] *= peak / of[i].peak[bf16];
+        if (peak == 0 && g->measured[bf16] > 0) m->flops[bf16] = g->measured[bf16];
+        m->flops[bf16] /= g->sharing;
+    }
+    if (mine) m->memory_rate *= mine->memory / its->memory;
+    if (mine && mine->nvlink > 0 && its->nvlink > 0)
+        m->level[0].rank_rate *= mine->nvlink / its->nvlink;
+    m->memory_rate /= g->sharing;
+}
+
+/* Ranks that share a device copy inside its memory, read and written; those of a node have the
+ * preset's links, or PCIe 4 where the driver knows of none. */
+static void set_levels(const Detected *d, Machine *m, const Gpus *g) {
+    const double pcie = 20e9;
+    Level device = {"device", g->sharing, 5e-6, m->memory_rate / 4, 0}, node = m->level[0],
+          network = m->level[1];
+    node.ranks = m->ranks_per_node, network.ranks = m->ranks;
+    if (!g->linked)
+        snprintf(node.name, sizeof node.name, "PCIe"), node.rank_rate = fmin(pcie, node.rank_rate);
+    network.port_rate = network.rank_rate * m->ranks_per_node / g->sharing;
+    m->n_levels = 0;
+    if (g->sharing > 1) m->level[m->n_levels++] = device;
+    if (m->ranks_per_node > g->sharing || m->n_levels == 0) m->level[m->n_levels++] = node;
+    if (d->n_nodes > 1) m->level[m->n_levels++] = network;
+    m->level[m->n_levels - 1].ranks = m->ranks;
+}
+
+void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m) {
+    machine_open(m, preset_of(&g->facts), NULL);
+    set_rates(m, g);
+    m->ranks = d->n_ranks, m->nodes = d->n_nodes;
+    m->ranks_per_node = (d->n_ranks + d->n_nodes - 1) / d->n_nodes;
+    m->memory = g->memory / g->sharing;
+    m->threads = d->rank[0].threads;
+    set_levels(d, m, g);
+    snprintf(m->name, sizeof m->name, "%d x %.40s", (d->n_ranks + g->sharing - 1) / g->sharing,
+             g->facts.name);
+}

@@ -1,0 +1,166 @@
+/* Links measured: pairs of ranks exchange a small block and two large ones, all pairs at once, as
+ * in a step. The small one takes the latency of a message; what the larger of the large ones takes
+ * longer than the other is bandwidth, whatever a large message costs at its start. Neighbours of a
+ * node are a pair, and ranks of nodes that are k = 1, 2, 4, ... apart. Where a cable is shared by
+ * all nodes on one side of it, it shows from some k on:
+ *
+ *     nodes     0   1   2   3   |   4   5   6   7        k = 1   0-1  2-3  4-5  6-7
+ *                     rack      |                        k = 2   0-2  1-3  4-6  5-7   as fast
+ *                                                        k = 4   0-4  1-5  2-6  3-7   racks of 4
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/plan/detect_parts.h"
+
+enum { SMALL = 64, LARGE = 64 << 10, LARGEST = 4 << 20, TIMES = 4 }; // bytes of a block
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 16, MAX_DISTANCES = 20 };
+static const double enough = 0.2; // seconds of exchanges, of which the least counts
+static const double large_time =
+    1e-3; // of a large block beyond latency; less tells little of the bandwidth
+
+int detect_rack_step(const double *seconds, int n) {
+    const double slower =
+        1.8; // by so much, or it may be chance; a trunk for half of what its nodes send shows
+    double most = slower;
+    int best = 0;
+    for (int i = 1; i < n; i++) {
+        double near = 0, far = INFINITY;
+        for (int j = 0; j < i; j++) near = fmax(near, seconds[j]);
+        for (int j = i; j < n; j++) far = fmin(far, seconds[j]);
+        if (far >= most * near) most = far / near, best = i;
+    }
+    return best;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct Pairs {
+    Group all;
+    char *memory;  // of three blocks
+    double *of;    // [ranks]
+    double spent;  // seconds of exchanges so far, equal on all ranks
+    int64_t large; // bytes
+    Comm *pair[MAX_DISTANCES];
+    double seconds[MAX_DISTANCES]
+                  [3]; // of a small block, a large one, one TIMES as large: the least
+    int n;
+} Pairs;
+
+/* Collective over the world. Seconds of an exchange of blocks, of the median rank that has a
+ * partner: others may have lost their core. */
+static double exchange(Pairs *p, Comm *pair, int64_t bytes) {
+    CollCall call = {.op = COLL_ALL_GATHER,
+                     .type = COLL_U8,
+                     .rows = 1,
+                     .cols = bytes,
+                     .src = p->memory,
+                     .dst = p->memory + bytes,
+                     .what = "measuring links",
+                     .file = __FILE__,
+                     .line = __LINE__};
+    group_barrier(&p->all);
+    double begin = coll_now();
+    coll_run(pair, &call);
+    double mine = comm_size(pair) > 1 ? coll_now() - begin : INFINITY;
+    int with_partner = 0;
+    group_all_gather(&p->all, &mine, sizeof mine, p->of);
+    qsort(p->of, (size_t)p->all.size, sizeof *p->of, by_size);
+    while (with_partner < p->all.size && isfinite(p->of[with_partner])) with_partner++;
+    double seconds = with_partner ? p->of[with_partner / 2] : 0;
+    p->spent += seconds;
+    return seconds;
+}
+
+static void add_pairs(Pairs *p, World *w, int partner) {
+    int rank = world_rank(w), first = partner >= 0 && partner < rank ? partner : rank;
+    if (p->n == MAX_DISTANCES) return;
+    p->pair[p->n] = world_split(w, first, rank, "pair");
+    for (int i = 0; i < 3; i++) p->seconds[p->n][i] = INFINITY;
+    p->n++;
+}
+
+/* In turns: what disturbs one distance disturbs the others. The first exchange opens connections.
+ */
+static void measure(Pairs *p) {
+    p->memory = mem_calloc(3, TIMES * LARGEST);
+    p->of = mem_alloc((size_t)p->all.size * sizeof *p->of);
+    for (int i = 0; i < p->n; i++) exchange(p, p->pair[i], LARGE);
+    p->spent = 0, p->large = LARGE;
+    double some = large_time + 2 * exchange(p, p->pair[p->n - 1], SMALL);
+    while (p->large < LARGEST && exchange(p, p->pair[p->n - 1], p->large) < some) p->large *= TIMES;
+    for (int round = 0; round < LEAST_ROUNDS || (round < MOST_ROUNDS && p->spent < enough); round++)
+        for (int i = 0; i < 3 * p->n; i++) {
+            const int64_t bytes[] = {SMALL, p->large, TIMES * p->large};
+            double *least = &p->seconds[i / 3][i % 3];
+            *least = fmin(*least, exchange(p, p->pair[i / 3], bytes[i % 3]));
+        }
+    for (int i = 0; i < p->n; i++) comm_free(p->pair[i]);
+    mem_free(p->of);
+    mem_free(p->memory);
+}
+
+/* What the i-th pairs say of links that so many ranks share. */
+static LinkCost link_of(const Pairs *p, int i, int sharing) {
+    const double *s = p->seconds[i];
+    double least = s[2] / 100; // clocks are not so fine that less could be told
+    return (LinkCost){.latency = s[0],
+                      .rate =
+                          sharing * (double)((TIMES - 1) * p->large) / fmax(s[2] - s[1], least)};
+}
+
+static bool in_equal_blocks(const Detected *d) {
+    bool equal = d->n_ranks % d->n_nodes == 0 && detect_in_blocks(d);
+    for (int i = 0; i < d->n_nodes; i++) equal &= detect_ranks(d, i) * d->n_nodes == d->n_ranks;
+    return equal;
+}
+
+/* Ranks that are dealt out to nodes anyhow: those of the slowest pairs share a node's link as its
+ * fewest ranks do. */
+static void measure_unequal(Detected *d, World *w, Pairs *p) {
+    int rank = world_rank(w), slowest = 0, fewest = d->n_ranks;
+    for (int k = 1; k < d->n_ranks; k *= 2)
+        add_pairs(p, w, (rank ^ k) < d->n_ranks ? rank ^ k : -1);
+    measure(p);
+    for (int i = 1; i < p->n; i++)
+        if (p->seconds[i][2] > p->seconds[slowest][2]) slowest = i;
+    for (int i = 0; i < d->n_nodes; i++)
+        if (detect_ranks(d, i) < fewest) fewest = detect_ranks(d, i);
+    d->links.network = link_of(p, slowest, fewest);
+}
+
+void detect_links(Detected *d, World *w) {
+    int rank = world_rank(w), per_node = d->n_ranks / d->n_nodes, at = rank % per_node;
+    Pairs p = {.all = comm_group(world_comm(w))};
+    d->links = (Links){0};
+    if (d->n_ranks < 2) return;
+    if (!in_equal_blocks(d)) {
+        measure_unequal(d, w, &p);
+        return;
+    }
+    int inside = per_node > 1;
+    if (inside) add_pairs(&p, w, (at ^ 1) < per_node ? rank ^ 1 : -1);
+    for (int k = 1; k < d->n_nodes; k *= 2) {
+        int node = rank / per_node ^ k;
+        add_pairs(&p, w, node < d->n_nodes ? node * per_node + at : -1);
+    }
+    measure(&p);
+    if (inside) d->links.node = link_of(&p, 0, 1);
+    if (d->n_nodes == 1) return;
+    double large[MAX_DISTANCES];
+    int n = p.n - inside, step, slowest = 0;
+    for (int i = 0; i < n; i++) {
+        large[i] = p.seconds[inside + i][2];
+        if (large[i] > large[slowest]) slowest = i;
+    }
+    step = d->n_nodes % 2 ? 0 : detect_rack_step(large, n);
+    d->links.network = link_of(&p, inside + (step ? step : slowest), per_node << step);
+    if (step == 0) return;
+    d->links.rack_nodes = 1 << step;
+    d->links.rack = link_of(&p, inside, per_node);
+}

@@ -1,0 +1,244 @@
+/* What Linux's files say about one node. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "parallel/plan/detect_parts.h"
+
+/* ---- files of one line ---- */
+
+static bool read_line(char *line, size_t n, const char *root, const char *path) {
+    char *whole = mem_printf("%s%s", root, path);
+    FILE *f = fopen(whole, "r");
+    mem_free(whole);
+    bool ok = f && fgets(line, (int)n, f);
+    if (f) fclose(f);
+    if (ok) line[strcspn(line, "\n")] = 0;
+    return ok;
+}
+
+static bool is_there(const char *root, const char *path) {
+    char *whole = mem_printf("%s%s", root, path);
+    bool yes = access(whole, F_OK) == 0;
+    mem_free(whole);
+    return yes;
+}
+
+/* "0-3,8-11" */
+static bool read_set(cpu_set_t *set, const char *root, const char *path) {
+    char line[4096];
+    int from, to, n;
+    CPU_ZERO(set);
+    if (!read_line(line, sizeof line, root, path)) return false;
+    for (const char *s = line; sscanf(s, "%d%n", &from, &n) == 1; s += *s == ',') {
+        s += n, to = from;
+        if (sscanf(s, "-%d%n", &to, &n) == 1) s += n;
+        for (int i = from; i >= 0 && i <= to && i < CPU_SETSIZE; i++) CPU_SET((size_t)i, set);
+    }
+    return CPU_COUNT(set) > 0;
+}
+
+static int first_of(const cpu_set_t *set) {
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET((size_t)i, set)) return i;
+    return -1;
+}
+
+/* ---- hardware threads ---- */
+
+static void read_cpu(Cpus *c, int i, const char *root) {
+    char path[96], line[64];
+    cpu_set_t siblings;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", i);
+    c->cpu[i].core = (int16_t)(read_set(&siblings, root, path) ? first_of(&siblings) : i);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", i);
+    int socket = read_line(line, sizeof line, root, path) ? atoi(line) : 0;
+    c->cpu[i].socket =
+        (int16_t)(socket > 0 ? socket : 0); // -1: a virtual machine that does not say
+}
+
+bool cpus_sysfs(Cpus *c, const char *root) {
+    cpu_set_t online, nodes, in_node;
+    memset(c, 0, sizeof *c);
+    bool ok = read_set(&online, root, "/sys/devices/system/cpu/online");
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        c->cpu[i].core = -1;
+        if (ok && CPU_ISSET((size_t)i, &online)) read_cpu(c, i, root);
+    }
+    read_set(&nodes, root, "/sys/devices/system/node/online");
+    for (int n = 0; n < CPU_SETSIZE; n++) {
+        char path[64];
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", n);
+        if (!CPU_ISSET((size_t)n, &nodes) || !read_set(&in_node, root, path)) continue;
+        for (int i = 0; i < CPU_SETSIZE; i++)
+            if (CPU_ISSET((size_t)i, &in_node)) c->cpu[i].numa = (int16_t)n;
+    }
+    if (ok) cpus_number(c);
+    return ok;
+}
+
+/* The least number of a socket above another; INT16_MAX: there is none. */
+static int next_socket(const Cpus *c, int above) {
+    int least = INT16_MAX;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (c->cpu[i].core >= 0 && c->cpu[i].socket > above && c->cpu[i].socket < least)
+            least = c->cpu[i].socket;
+    return least;
+}
+
+void cpus_number(Cpus *c) {
+    int16_t number[CPU_SETSIZE], core = 0, socket = 0;
+    memset(number, -1, sizeof number); // of the core that a hardware thread stands for
+    for (int s = next_socket(c, -1); s < INT16_MAX; s = next_socket(c, s), socket++)
+        for (int i = 0; i < CPU_SETSIZE; i++) {
+            int of = c->cpu[i].core;
+            if (of < 0 || c->cpu[i].socket != s) continue;
+            if (number[of] < 0) number[of] = core++;
+            c->cpu[i].socket = socket;
+        }
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (c->cpu[i].core >= 0) c->cpu[i].core = number[c->cpu[i].core];
+}
+
+static Cpus here;
+
+static void read_here(void) {
+    if (cpus_hwloc(&here) || cpus_sysfs(&here, "")) return;
+    memset(&here, 0, sizeof here);
+    for (int i = 0; i < CPU_SETSIZE; i++) here.cpu[i].core = (int16_t)i;
+}
+
+const Cpus *cpus_here(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_here);
+    return &here;
+}
+
+/* A thread may always widen its own set to what a control group grants. */
+static void *widen(void *arg) {
+    cpu_set_t *set = arg;
+    memset(set, 0xff, sizeof *set);
+    sched_setaffinity(0, sizeof *set, set);
+    if (sched_getaffinity(0, sizeof *set, set)) CPU_ZERO(set);
+    return NULL;
+}
+
+void cpus_allowed(cpu_set_t *set) {
+    pthread_t thread; // which ends: the caller keeps its own set
+    CPU_ZERO(set);
+    if (pthread_create(&thread, NULL, widen, set) == 0) pthread_join(thread, NULL);
+}
+
+void node_cpus(NodeFacts *n, const Cpus *c, const cpu_set_t *allowed) {
+    bool core[CPU_SETSIZE] = {0}, socket[CPU_SETSIZE] = {0}, numa[CPU_SETSIZE] = {0};
+    n->cores = n->sockets = n->numa = n->threads = 0;
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (!CPU_ISSET((size_t)i, allowed) || c->cpu[i].core < 0) continue;
+        n->threads++;
+        n->cores += !core[c->cpu[i].core], core[c->cpu[i].core] = true;
+        n->sockets += !socket[c->cpu[i].socket], socket[c->cpu[i].socket] = true;
+        n->numa += !numa[c->cpu[i].numa], numa[c->cpu[i].numa] = true;
+    }
+}
+
+void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
+    NodeFacts sums;
+    node_cpus(&sums, c, mine);
+    r->n_cores = sums.cores, r->sockets = sums.sockets;
+    r->first_core = NODE_CORES;
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        int core = c->cpu[i].core;
+        if (!CPU_ISSET((size_t)i, mine) || core < 0 || core >= NODE_CORES) continue;
+        r->core[core / 64] |= (uint64_t)1 << core % 64;
+        if (core < r->first_core) r->first_core = core, r->socket = c->cpu[i].socket;
+    }
+    if (r->first_core == NODE_CORES) r->first_core = 0;
+}
+
+/* ---- processor, time, cards ---- */
+
+static void drop(char *text, const char *word) {
+    for (char *at; (at = strstr(text, word));)
+        memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
+}
+
+/* "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz" is an Intel Xeon E5-2690 v4. */
+void node_model(NodeFacts *n, const char *root) {
+    char *path = mem_printf("%s/proc/cpuinfo", root), line[256] = "", *at;
+    struct utsname machine;
+    FILE *f = fopen(path, "r");
+    mem_free(path);
+    while (f && fgets(line, sizeof line, f) && strncmp(line, "model name", 10) != 0) *line = 0;
+    if (f) fclose(f);
+    if ((at = strchr(line, ':')))
+        snprintf(n->cpu, sizeof n->cpu, "%.60s", at + 2);
+    else if (uname(&machine) == 0)
+        snprintf(n->cpu, sizeof n->cpu, "%.60s", machine.machine);
+    static const char *const words[] = {"(R)", "(TM)", "(tm)", " CPU", " Processor"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) drop(n->cpu, words[i]);
+    n->cpu[strcspn(n->cpu, "@\n")] = 0;
+    for (char *two; (two = strstr(n->cpu, "  "));) memmove(two, two + 1, strlen(two));
+    for (size_t l = strlen(n->cpu); l > 0 && n->cpu[l - 1] == ' '; l--) n->cpu[l - 1] = 0;
+    utf8_mend(n->cpu);
+}
+
+void node_quota(NodeFacts *n, const char *root) {
+    char line[64];
+    int64_t quota, period;
+    bool ok = read_line(line, sizeof line, root, "/sys/fs/cgroup/cpu.max") &&
+              sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period) == 2 && period > 0;
+    n->quota = ok ? (int)((quota + period - 1) / period) : 0;
+}
+
+static bool net_has(const char *root, const char *card, const char *file) {
+    char path[320];
+    snprintf(path, sizeof path, "/sys/class/net/%s/%s", card, file);
+    return is_there(root, path);
+}
+
+static int64_t net_number(const char *root, const char *card, const char *file) {
+    char path[320], line[32];
+    snprintf(path, sizeof path, "/sys/class/net/%s/%s", card, file);
+    return read_line(line, sizeof line, root, path) ? atoll(line) : -1;
+}
+
+/* Is it up, and does it lead out of this machine? Bridges, tunnels to programs, cables to
+ * containers (ports of a bridge that are no device), and cards that a bond speaks for do not. */
+static bool leads_out(const char *root, const char *card) {
+    enum { LOOPBACK = 772, RUNNING = 1 };
+    if (net_number(root, card, "type") == LOOPBACK || net_number(root, card, "carrier") != RUNNING)
+        return false;
+    if (net_has(root, card, "bridge") || net_has(root, card, "tun_flags") ||
+        net_has(root, card, "bonding_slave"))
+        return false;
+    return !net_has(root, card, "brport") || net_has(root, card, "device");
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+void node_nics(NodeFacts *n, const char *root) {
+    enum { MOST = sizeof n->nic / sizeof *n->nic };
+    char *path = mem_printf("%s/sys/class/net", root);
+    struct dirent **cards;
+    int n_cards = scandir(path, &cards, NULL, by_name);
+    mem_free(path);
+    n->n_nics = 0;
+    for (int i = 0; i < n_cards; i++) {
+        const char *name = cards[i]->d_name;
+        if (*name != '.' && n->n_nics < MOST && leads_out(root, name)) {
+            int64_t mbit = net_number(root, name, "speed");
+            snprintf(n->nic[n->n_nics].name, sizeof n->nic->name, "%.15s", name);
+            n->nic[n->n_nics++].mbit = mbit > 0 ? mbit : 0;
+        }
+        mem_free(cards[i]);
+    }
+    if (n_cards >= 0) mem_free(cards);
+}

@@ -1,0 +1,60 @@
+/* detect_parts -- what one process reads about its node, and the parts of detect. Internal to
+ * detect*.c and their tests. Readers of files take the root folder of the system; "": this machine.
+ *
+ *   detect_node.c          Linux's files                       detect_warn.c     what is wrong
+ *   detect_hwloc.c         hwloc, or detect_hwloc_absent.c     detect_print.c    the tree
+ *   detect_nvml.c          NVIDIA's library, if it is there    detect_machine.c  the Machine
+ *   detect_links.c         latency and bandwidth of links; which nodes stand together
+ */
+#ifndef PARALLEL_PLAN_DETECT_PARTS_H
+#define PARALLEL_PLAN_DETECT_PARTS_H
+
+#include <sched.h>
+
+#include "parallel/plan/detect.h"
+
+/* Core, socket and NUMA node of every hardware thread, by its number in a cpu_set_t. */
+typedef struct Cpus {
+    struct {
+        int16_t core, socket, numa; // core -1: no such hardware thread
+    } cpu[CPU_SETSIZE];
+} Cpus;
+
+/* Local. False: the files, or hwloc, do not tell. The readers set .core to any hardware thread of
+ * the core; cpus_number renumbers cores and sockets from 0. */
+bool cpus_sysfs(Cpus *c, const char *root);
+bool cpus_hwloc(Cpus *c);
+void cpus_number(Cpus *c);
+/* Local. Hardware threads of this machine, read once: by hwloc, else from files, else every
+ * hardware thread is a core of a single socket. */
+const Cpus *cpus_here(void);
+/* Local. The hardware threads usable by this process if it were not bound. */
+void cpus_allowed(cpu_set_t *set);
+
+/* Local, pure. Counts sockets, cores and threads of a node; cores of a rank. */
+void node_cpus(NodeFacts *n, const Cpus *c, const cpu_set_t *allowed);
+void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine);
+static inline bool rank_has(const RankFacts *r, int core) {
+    return r->core[core / 64] >> core % 64 & 1;
+}
+/* Local. Fields that stay zero or empty are unknown. */
+void node_model(NodeFacts *n, const char *root);
+void node_nics(NodeFacts *n, const char *root);
+void node_quota(NodeFacts *n, const char *root);
+/* Local. library: file name ("libnvidia-ml.so.1"). Without the library or a driver: no GPUs. */
+void node_gpus(NodeFacts *n, const char *library);
+
+/* Local, pure. seconds[n]: exchanges between nodes 2^i apart. The first i from which on they are
+ * clearly slower; 0: none. */
+int detect_rack_step(const double *seconds, int n);
+
+/* Local, pure. Fills d->warning. */
+void detect_warn(Detected *d);
+/* Local, pure. Number of ranks on a node. */
+int detect_ranks(const Detected *d, int node);
+/* Local, pure. Are the ranks of each node consecutive? */
+bool detect_in_blocks(const Detected *d);
+/* Local, pure. The partner of a rank of p in one of p - 1 (p even) or p rounds; -1: none. */
+int matrix_partner(int rank, int p, int round);
+
+#endif

@@ -1,0 +1,158 @@
+#include "parallel/plan/gpu.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "parallel/comm/coll_backend.h"
+
+/* Data sheets: dense bf16 TFLOP/s (0: by clock), TB/s of memory, GB/s that NVLink carries each way
+ * (0: there is none). The first row all of whose words are in the name counts: longer names stand
+ * first. */
+static const struct {
+    const char *word[2];
+    GpuSheet sheet;
+} known[] = {
+    {{"GB300"}, {2500, 8, 900}},
+    {{"B300"}, {2250, 8, 900}},
+    {{"GB200"}, {2500, 8, 900}},
+    {{"B200"}, {2250, 8, 900}},
+    {{"B100"}, {1750, 8, 900}},
+    {{"GH200", "144G"}, {989, 4.9, 450}},
+    {{"GH200"}, {989, 4, 450}},
+    {{"H200", "NVL"}, {835, 4.8, 450}},
+    {{"H200"}, {989, 4.8, 450}},
+    {{"H100", "PCIe"}, {756, 2, 300}},
+    {{"H100", "NVL"}, {835, 3.9, 300}},
+    {{"H100"}, {989, 3.35, 450}},
+    {{"H800", "PCIe"}, {756, 2, 200}},
+    {{"H800"}, {989, 3.35, 200}},
+    {{"H20"}, {148, 4, 450}},
+    {{"A100", "40GB"}, {312, 1.555, 300}},
+    {{"A100", "PCIe"}, {312, 1.94, 300}},
+    {{"A100"}, {312, 2.04, 300}},
+    {{"A800"}, {312, 2.04, 200}},
+    {{"A30"}, {165, 0.933, 100}},
+    {{"L40S"}, {362, 0.864, 0}},
+    {{"L40"}, {181, 0.864, 0}},
+    {{"A10G"}, {70, 0.6, 0}},
+    {{"5090"}, {0, 1.79, 0}},
+    {{"4090"}, {0, 1.01, 0}},
+    {{"3090"}, {0, 0.936, 56}},
+};
+
+static bool in_word(char c) {
+    return isalnum((unsigned char)c) != 0;
+}
+
+/* Is it in the name, not as a part of a longer word? An A3000 is no A30. */
+static bool named(const char *name, const char *word) {
+    if (!word) return true;
+    for (const char *at = name; (at = strstr(at, word)); at++)
+        if (!in_word(at[strlen(word)]) && (at == name || !in_word(at[-1]))) return true;
+    return false;
+}
+
+const GpuSheet *gpu_sheet(const char *name) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (named(name, known[i].word[0]) && named(name, known[i].word[1])) return &known[i].sheet;
+    return NULL;
+}
+
+/* FLOPs that a multiprocessor does in a cycle; 0: not known. Tensor units of GeForce cards sum bf16
+ * in fp32 at half the rate of those that are sold for servers and workstations. */
+static double per_cycle(const GpuFacts *g, bool bf16) {
+    bool geforce = strstr(g->name, "GeForce") != NULL;
+    switch (g->major * 10 + g->minor) {
+    case 80:
+        return bf16 ? 2048 : 128;
+    case 86:
+    case 89:
+    case 120:
+        return bf16 ? geforce ? 512 : 1024 : 256;
+    case 90:
+        return bf16 ? 4096 : 256;
+    case 100:
+    case 103:
+        return bf16 ? 8192 : 256;
+    }
+    return 0;
+}
+
+double gpu_peak(const GpuFacts *g, bool bf16, const char **how) {
+    const GpuSheet *sheet = bf16 ? gpu_sheet(g->name) : NULL;
+    *how = "by name";
+    if (sheet && sheet->tflops > 0) return 1e12 * sheet->tflops;
+    *how = "by clock";
+    return per_cycle(g, bf16) * g->sms * 1e6 * g->mhz;
+}
+
+/* ---- measured */
+
+typedef struct Trial {
+    Act *x, *w;
+    Product p;
+} Trial;
+
+static void cut(Trial *t, Arena *a, const Kernels *k, int64_t n, bool bf16) {
+    size_t matrix = (size_t)(n * n) * k->word;
+    t->x = arena_take(a, matrix), t->w = arena_take(a, matrix);
+    t->p = product_xw(n, n, n, t->x, n, t->w);
+    t->p.y = arena_take(a, matrix), t->p.bf16 = bf16;
+    t->p.workspace = arena_take(a, k->product_workspace(1));
+}
+
+/* Numbers between 1/2 and 1 of either sign, as zeros would be quicker than what training
+ * multiplies. Each half of a word is a number in bf16, so that words of both sizes are numbers. */
+static void fill(const Kernels *k, Act *x, int64_t n) {
+    enum { SOME = 4096 };
+    uint16_t some[SOME];
+    for (int i = 0; i < SOME; i++)
+        some[i] = (uint16_t)(rng_u64(1, 0, (uint64_t)i) & 0x807f) | 0x3f00;
+    int64_t filled = (int64_t)(sizeof some / k->word);
+    k->memory->put(x, some, sizeof some);
+    for (int64_t more; filled < n; filled += more) {
+        more = filled < n - filled ? filled : n - filled;
+        k->copy(NULL, act_at(x, filled, k->word), more, x, more, 1, more, k->word);
+    }
+}
+
+static double seconds_of(const Kernels *k, const Product *p) {
+    k->memory->wait();
+    double begin = coll_now();
+    k->product(NULL, p);
+    k->memory->wait();
+    return coll_now() - begin;
+}
+
+/* The least time of a product of n x n matrices. */
+static double least_of(const Kernels *k, int64_t n, bool bf16) {
+    enum { TIMES = 4 }; // the first one makes the plan
+    Trial t;
+    Arena a = arena_measure("products");
+    a.memory = k->memory;
+    cut(&t, &a, k, n, bf16);
+    arena_commit(&a);
+    cut(&t, &a, k, n, bf16);
+    fill(k, t.x, n * n), fill(k, t.w, n * n);
+    double least = seconds_of(k, &t.p);
+    for (int i = 1; i < TIMES; i++) {
+        double s = seconds_of(k, &t.p);
+        if (s < least) least = s;
+    }
+    arena_free(&a);
+    return least;
+}
+
+double gpu_measure(const Kernels *k, bool bf16) {
+    enum { LEAST = 256, MOST = 8192 };
+    const double enough = 5e-3; // seconds of a product: what launches take no longer counts
+    double best = 0, least = 0;
+    for (int64_t n = LEAST; n <= MOST && least < enough; n *= 2) {
+        least = least_of(k, n, bf16);
+        double rate = 2.0 * (double)n * (double)n * (double)n / least;
+        if (rate > best) best = rate;
+    }
+    return best;
+}

@@ -1,0 +1,384 @@
+/* machine -- the time of one kernel and of one collective, from a few numbers.
+ *
+ * A group of p ranks lies in nested units; m is how many of its ranks a unit below level l holds
+ * (one rank for l = 0), N the bytes of the whole. Nothing gets quicker outwards: what leaves a unit
+ * has come through all levels inside it. So the rates at level l [bytes/s] are the least ones up to
+ * l,
+ *
+ *     R  rank_rate                         of one rank
+ *     P  port_rate / ranks of the unit     of one rank while all ranks of the unit send
+ *
+ * and the latency a [s] is the greatest. A time of bytes is the larger one of bytes/R and bytes/P.
+ *
+ *                         bytes that leave a unit, per rank             on the way
+ *   direct
+ *     all_gather,         N (p - m) / p: its block to all outside       largest of all levels
+ *     reduce_scatter
+ *     all_reduce          twice that, or N (p - m) in one exchange, all to all; or
+ *                         N log2(p/m) by recursive doubling, the sum of all levels
+ *                         (the fastest of them)
+ *     broadcast, reduce   N (p - m) at the root; for P (p/m - 1) N: one root for each m
+ *                         ranks of the unit
+ *     latency             of the farthest rank; busy() of it is CPU time for each of p - 1
+ *                         messages.
+ *                         For small sizes and p = 2^k: log2 p rounds of recursive halving,
+ *                         log2(p/m) of them outside; its savings in bytes are neglected
+ *     shift               N; for P N (p - m) / (p - 1), the mean over all distances; one latency.
+ *                         The same in rings
+ *   direct by nodes (if faster), k ranks of the group in each: parallel/comm/coll_parts.h
+ *     all_gather, ...     inside   N (k - m) / k, as direct with k ranks        sum: inside nodes,
+ *                         outside  N (p - m) / p / k, shared by k ranks         then between them
+ *     broadcast, reduce   the same of N (k - m) and N (p - m) / k
+ *     latency             of both: outside p/k - 1 messages, inside (k - 1) p/k, one for each part
+ *   ring
+ *     all_gather, ...     N (p-1)/p / m: data enters and leaves a unit  largest of all levels: all
+ *                         once, in m parts                              links are busy together
+ *     broadcast, reduce   N / m
+ *     latency             of p - 1 steps, p/m of them leave a unit
+ *   by levels (if faster than the ring: inside a node, for small messages, between few nodes)
+ *     all_gather, ...     N (1/m - 1/p): each rank fetches what no      sum: level after level
+ *                         other rank of its unit fetches
+ *     latency             log2 of the units that meet at a level: doubling
+ *
+ * Every line falls when m grows. Each is a start and a slope in N, and a collective costs the least
+ * of one or two of them: never less than the least start and the least slope together, which the
+ * search uses as its bound.
+ *
+ * All sibling groups send at the same time: the formulas have it so, and so does the calibration.
+ * But replicas along d meet in the sums of gradients alone, and where they share a port they soon
+ * fall out of step: while one sends, the other computes or sends elsewhere. machine_send_in_turn is
+ * the time of a collective that has the port for its replica; what replicas wait for each other is
+ * added up in tape_play.c. Trained on 2 racks x 2 hosts x 2 ranks, x between racks, y between
+ * hosts, d inside: 231 to 246 ms; predicted with all groups in step 291, in turns 241. x between
+ * racks, d inside: 265; 259.
+ *
+ * Source: Hockney's alpha-beta model; Thakur et al., "Optimization of collective communication
+ * operations in MPICH", 2005; rings and trees of NCCL (src/graph/tuning.cc);
+ * parallel/comm/coll_mpi.c.
+ */
+#include "parallel/plan/machine.h"
+
+#include <math.h>
+
+#include "parallel/plan/calibrate.h"
+
+/* The part of a message's latency that is work of the processor, [s]. Messages to many wait for it
+ * one after the other, and for the rest of the latency together. It is about half with kernels' TCP
+ * and with shared memory; what a long cable adds is no work. */
+static const double busy_most = 15e-6;
+static double busy(double latency) {
+    return latency < 2 * busy_most ? latency / 2 : busy_most;
+}
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+static double smaller(double a, double b) {
+    return a < b ? a : b;
+}
+
+const Kernels *machine_kernels(const Machine *m, bool bf16) {
+    return m->gpu ? kernels_cuda_sizes(bf16) : NULL;
+}
+
+/* ---- works ---- */
+
+/* A matrix unit is full when every dimension of a product is large; the smallest decides. */
+static double smallest_dimension(const Work *w) {
+    bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
+    if (attention) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
+    int64_t small = w->rows < w->a ? w->rows : w->a;
+    return (double)(w->b < small ? w->b : small);
+}
+
+double machine_work(const Machine *m, const Work *w) {
+    double seconds;
+    if (m->measured && calibration_work(m->measured, w, &seconds)) return seconds;
+    bool fewer = w->threads > 0 && w->threads < m->threads;
+    double team = fewer ? (double)w->threads / m->threads : 1;
+    double flops = work_flops(w), compute = 0, memory = work_bytes(w) / m->memory_rate;
+    if (flops > 0) {
+        double size = smallest_dimension(w);
+        double rate = m->flops[w->flags & WORK_BF16 ? 1 : 0] * size / (size + m->flops_half);
+        compute = flops / rate;
+    }
+    return larger(compute, memory) / team + m->call;
+}
+
+/* ---- where a group's ranks are ---- */
+
+/* How many of a group are in a unit below each level. Where sizes do not divide some units hold
+ * fewer than others: a rank among the fewest sends most, and a port carries what the mean sends. */
+typedef struct Spread {
+    double fewest[MAX_LEVELS + 1], mean[MAX_LEVELS + 1]; // the last one: p, all of them
+} Spread;
+
+static int32_t divisor(int32_t a, int32_t b) {
+    while (b) {
+        int32_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+static int32_t unit_below(const Machine *m, int level) {
+    return level == 0 ? 1 : m->level[level - 1].ranks;
+}
+
+/* Of `size` ranks that are `stride` apart, beginning at a multiple of size x stride (siblings fill
+ * the gaps), those in one of the units of `unit` ranks. Units end at multiples of d = gcd(size x
+ * stride, unit) from the beginning, at every one of them in some group: the shortest piece is d
+ * long. A group that is cut in two, m and s - m, sends 2 m (s - m); at worst both ends of a unit
+ * cut one in halves: mean. */
+static void in_unit(int32_t size, int32_t stride, int32_t unit, double *fewest, double *mean) {
+    int32_t span = size * stride;
+    if (unit <= stride) {
+        *fewest = *mean = 1;
+    } else if (unit % span == 0) {
+        *fewest = *mean = size;
+    } else if (span % unit == 0 && unit % stride == 0) {
+        *fewest = *mean = unit / stride;
+    } else {
+        int32_t few = divisor(span, unit) / stride;
+        double s = size, room = (double)unit / stride;
+        *fewest = few > 1 ? few : 1;
+        *mean = larger(1, s < room ? s - s * s / (2 * room) : room / 2);
+    }
+}
+
+static void spread_of(Spread *s, const Machine *m, const TapeGroup *g) {
+    for (int l = 0; l < m->n_levels; l++) {
+        s->fewest[l] = s->mean[l] = 1;
+        for (int k = 0; k < g->place.n && l > 0; k++) {
+            double fewest, mean;
+            in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
+            s->fewest[l] *= fewest, s->mean[l] *= mean;
+        }
+        s->fewest[l] = smaller(s->fewest[l], g->size), s->mean[l] = smaller(s->mean[l], g->size);
+    }
+    s->fewest[m->n_levels] = s->mean[m->n_levels] = g->size;
+}
+
+/* ---- collectives ---- */
+
+/* What is known of the way out of a unit, from the inside to a level. */
+typedef struct Way {
+    double rank, port, latency;
+} Way;
+
+static Way inside(void) {
+    return (Way){INFINITY, INFINITY, 0};
+}
+
+static void pass(Way *w, const Machine *m, int l) {
+    const Level *level = &m->level[l];
+    double port = level->port_rate > 0 ? level->port_rate / unit_below(m, l) : INFINITY;
+    w->rank = smaller(w->rank, level->rank_rate);
+    w->port = smaller(w->port, port);
+    w->latency = larger(w->latency, level->latency);
+}
+
+static bool rooted(CollOp op) {
+    return op == COLL_BROADCAST || op == COLL_REDUCE;
+}
+
+static bool in_powers(double n) {
+    return n == (double)((int64_t)1 << ilogb(n));
+}
+
+/* Rounds of halving or doubling that leave a unit below a level, but none of the next. */
+static double rounds_of(const Spread *s, int l) {
+    return log2(s->fewest[l + 1] / s->fewest[l]);
+}
+
+/* Seconds of messages to many, which keep the processor busy for `messages`, or of rounds, where
+ * those are quicker. */
+static double first_bytes(CollOp op, double p, double latency, double messages, double rounds) {
+    double each = latency - busy(latency) + messages;
+    return rooted(op) || !in_powers(p) ? each : smaller(each, rounds);
+}
+
+static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    Way w = inside();
+    double bytes = 0, messages = 0, rounds = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
+        if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
+        bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
+        messages += (s->fewest[l + 1] - s->fewest[l]) * busy(w.latency);
+        rounds += rounds_of(s, l) * w.latency;
+    }
+    return turns * (bytes + first_bytes(op, p, w.latency, messages, rounds));
+}
+
+/* all_reduce: all of it, to a partner in each round. */
+static double doubling(const Machine *m, const Spread *s, double p, double N) {
+    Way w = inside();
+    double t = in_powers(p) ? 0 : INFINITY;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        t += rounds_of(s, l) * (w.latency + N / smaller(w.rank, w.port));
+    }
+    return t;
+}
+
+/* The level whose units are nodes; -1: the description has none, or all ranks are in one. */
+static int level_of_nodes(const Machine *m) {
+    for (int l = 0; l < m->n_levels - 1; l++)
+        if (m->level[l].ranks == m->ranks_per_node && m->ranks_per_node > 1) return l;
+    return -1;
+}
+
+/* Levels [from, to) of a direct collective by nodes: of what a direct one of p ranks sends, a
+ * k-th. */
+static double stage(const Machine *m, const Spread *s, CollOp op, int from, int to, double N,
+                    double parts) {
+    double p = s->fewest[to], p_mean = s->mean[to], k = s->fewest[from], k_mean = s->mean[from];
+    double bytes = 0, messages = 0, rounds = from ? 0 : INFINITY; // inside nodes there are none
+    Way w = inside();
+    for (int l = 0; l < to && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        if (l < from) continue;
+        double by_rank = N * (p - s->fewest[l]) / k,
+               by_port = N * (p_mean / s->mean[l] - 1) / k_mean;
+        if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p_mean;
+        bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
+        messages += parts * (s->fewest[l + 1] - s->fewest[l]) / k * busy(w.latency);
+        rounds += rounds_of(s, l) * w.latency;
+    }
+    return bytes + first_bytes(op, p, w.latency, messages, rounds);
+}
+
+static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    int out = level_of_nodes(m) + 1;
+    if (out == 0 || s->fewest[out] <= 1 || s->fewest[out] >= p) return INFINITY;
+    double turns = op == COLL_ALL_REDUCE ? 2 : 1, parts = rooted(op) ? 1 : p / s->fewest[out];
+    return turns * (stage(m, s, op, 0, out, N, parts) + stage(m, s, op, out, m->n_levels, N, 1));
+}
+
+static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    Way w = inside();
+    double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    double stream = rooted(op) ? N : N * (p - 1) / p;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        bytes = larger(bytes, larger(stream / s->fewest[l] / w.rank, stream / s->mean[l] / w.port));
+        steps += (p / s->fewest[l] - p / s->fewest[l + 1]) * w.latency;
+    }
+    return turns * (bytes + steps);
+}
+
+static double shift(const Machine *m, const Spread *s, double p, double N) {
+    Way w = inside();
+    double bytes = 0;
+    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
+        pass(&w, m, l);
+        bytes = larger(bytes, larger(N / w.rank, N * (p - s->mean[l]) / (p - 1) / w.port));
+    }
+    return bytes + w.latency;
+}
+
+/* Where units hold different numbers the fewest set the pace of all. */
+static double by_levels(const Machine *m, const double *in, CollOp op, double p, double N) {
+    Way w = inside();
+    double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    for (int l = 0; l < m->n_levels && in[l] < p; l++) {
+        pass(&w, m, l);
+        bytes += N * (1 / in[l] - 1 / in[l + 1]) / smaller(w.rank, w.port);
+        steps += log2(in[l + 1] / in[l]) * w.latency;
+    }
+    return turns * (bytes + steps);
+}
+
+static double travel(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
+    double p = size, N = (double)bytes;
+    if (op == COLL_SHIFT) return shift(m, s, p, N);
+    if (m->travel == TRAVEL_DIRECT) {
+        double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
+        if (op != COLL_ALL_REDUCE) return t;
+        double whole = smaller(direct(m, s, COLL_ALL_GATHER, p, N * p), doubling(m, s, p, N));
+        return smaller(t, whole);
+    }
+    double t = ring(m, s, op, p, N);
+    return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));
+}
+
+double machine_beside(const Machine *m, const TapeGroup *g, const Send *send) {
+    double slow;
+    return m->measured && calibration_beside(m->measured, g, send->op, &slow) ? slow : m->slowdown;
+}
+
+double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
+    Spread s;
+    double seconds;
+    if (g->size < 2) return 0;
+    if (m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds))
+        return seconds;
+    spread_of(&s, m, g);
+    return travel(m, &s, send->op, g->size, send->bytes);
+}
+
+bool machine_alike(const Machine *m, const TapeGroup *a, const TapeGroup *b) {
+    Spread x, y;
+    if (a->size != b->size) return false;
+    spread_of(&x, m, a), spread_of(&y, m, b);
+    for (int l = 0; l <= m->n_levels; l++)
+        if (x.fewest[l] != y.fewest[l] || x.mean[l] != y.mean[l]) return false;
+    return true;
+}
+
+bool machine_long(const Machine *m, const TapeGroup *g) {
+    double latency = 0;
+    if (m->travel == TRAVEL_RING) return false;
+    for (int l = machine_level(m, g); l >= 0; l--) latency = larger(latency, m->level[l].latency);
+    return latency > 2 * busy_most;
+}
+
+Machine machine_near(const Machine *m) {
+    Machine near = *m;
+    near.measured = NULL;
+    for (int l = 0; l < m->n_levels; l++)
+        near.level[l].latency = smaller(m->level[l].latency, 2 * busy_most);
+    return near;
+}
+
+/* Replicas that send through one port of a level. */
+static double sharers(const Machine *m, const Placement *replicas, int level) {
+    double all = 1;
+    for (int k = 0; k < replicas->n; k++) {
+        double fewest, mean;
+        in_unit(replicas->size[k], replicas->stride[k], unit_below(m, level), &fewest, &mean);
+        all *= fewest;
+    }
+    return all;
+}
+
+double machine_turn(const Machine *m, const TapeGroup *g, CollOp op) {
+    const int64_t much = (int64_t)1 << 50; // bytes, beyond which nothing bends any more
+    Machine alone = *m;
+    Spread s;
+    double rate[2];
+    bool shared = false;
+    if (g->size < 2 || g->replicas.n == 0) return 1;
+    for (int l = machine_level(m, g); l >= 0; l--) {
+        double n = sharers(m, &g->replicas, l), port = m->level[l].port_rate;
+        alone.level[l].port_rate *= n;
+        shared |= n > 1 && port > 0 && port < m->level[l].rank_rate * unit_below(m, l);
+    }
+    if (!shared) return 1;
+    spread_of(&s, m, g);
+    for (int i = 0; i < 2; i++) {
+        const Machine *at = i ? &alone : m;
+        rate[i] = travel(at, &s, op, g->size, 2 * much) - travel(at, &s, op, g->size, much);
+    }
+    return rate[1] / rate[0];
+}
+
+double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *send, double all) {
+    double part = machine_turn(m, g, send->op);
+    if (part >= 1) return all;
+    Send none = *send;
+    none.bytes = 0;
+    return part * all + (1 - part) * machine_send(m, g, &none);
+}

@@ -1,0 +1,111 @@
+/* machine -- cost model of a cluster: described by a few numbers, or measured.
+ *
+ * Levels are nested, innermost first: ranks of one socket, of one node, of all nodes. A message
+ * between two ranks uses the level of the smallest unit that holds both. A unit is connected to the
+ * outside by a port, which its ranks share.
+ *
+ *     h100     level 0  "NVLink"     8 ranks       450 GB/s a rank
+ *              level 1  "network"    8 x nodes      50 GB/s a rank, 400 GB/s a node
+ *
+ * A kernel costs max(FLOPs / rate, bytes / memory bandwidth) + the time of a call. A collective
+ * costs the time of its slowest level (formulas: machine.c). Tables measured by
+ * parallel/plan/calibrate.h take precedence.
+ */
+#ifndef PARALLEL_PLAN_MACHINE_H
+#define PARALLEL_PLAN_MACHINE_H
+
+#include <stdio.h>
+
+#include "base/die.h"
+#include "parallel/plan/quantity.h"
+#include "parallel/plan/tape.h"
+
+/* Algorithms of collectives. DIRECT: every rank sends to every other, or inside nodes first
+ * (threads, MPI); RING: rings and trees of nodes (NCCL). */
+typedef enum { TRAVEL_DIRECT, TRAVEL_RING } Travel;
+
+typedef struct Level {
+    char name[24];
+    int ranks;        // in one unit of this level
+    double latency;   // seconds per message
+    double rank_rate; // bytes/s that one rank can send
+    // bytes/s in and out of a unit of the level below, shared by its ranks; 0: no limit
+    double port_rate;
+} Level;
+
+typedef struct Calibration Calibration;
+
+struct Machine {
+    char name[48];
+    int ranks, nodes, ranks_per_node;
+    int n_levels;
+    Level level[MAX_LEVELS]; // innermost first; the last one holds all ranks
+    double flops[2];         // FLOP/s of large matmuls of a rank, in fp32 and bf16
+    double flops_half;       // smallest dimension of a matmul that reaches half of it
+    double memory_rate;      // bytes/s per rank
+    double call;             // seconds of a kernel call
+    int64_t memory;          // bytes available per rank; 0: unknown
+    int threads;     // team size for which flops and memory_rate hold; smaller teams are slower
+    double slowdown; // factor of kernel time while a collective is in flight; 1: none
+    double slowest;  // kernel time of the slowest rank relative to this rank
+    // oversubscription: kernel time when all ranks compute, relative to one alone: 2 if two ranks
+    // share each core; 0 or 1: none
+    double crowd;
+    Travel travel;
+    // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
+    bool gpu;
+    const Calibration *measured; // or NULL
+};
+
+/* Local, pure. Seconds. */
+double machine_work(const Machine *m, const Work *w);
+/* Local, pure. Seconds of a collective. By description: the least of some lines in its bytes, so
+ * c(n) >= c(0) + n lim c(k)/k. */
+double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
+/* Local, pure. Seconds of a collective when replicas send in turns (machine.c). all: its
+ * machine_send. */
+double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *s, double all);
+/* Local, pure. The fraction of the time for bytes that remains then; 1: replicas share no port. */
+double machine_turn(const Machine *m, const TapeGroup *g, CollOp op);
+/* Local, pure. Has the group long links, whose latency exceeds the CPU time of a message? During
+ * the latency links and CPUs are free for other collectives. False: none, or collectives run one
+ * after the other (rings, in a stream of a device). */
+bool machine_long(const Machine *m, const TapeGroup *g);
+/* Local, pure. The same machine with links that are not long, as described: a collective there
+ * takes what on long links keeps links and processors busy. */
+Machine machine_near(const Machine *m);
+/* Local, pure. For PriceShape.kernels: CUDA's, or NULL. */
+const Kernels *machine_kernels(const Machine *m, bool bf16);
+/* Local, pure. Do so many bytes fit into the memory of a rank? */
+static inline bool machine_fits(const Machine *m, int64_t bytes) {
+    return m->memory == 0 || bytes <= m->memory;
+}
+/* Local, pure. Time of kernels while such a collective is in flight, by that of them alone; 1: it
+ * takes nothing from them. */
+double machine_beside(const Machine *m, const TapeGroup *g, const Send *s);
+/* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
+ * costs the same in both. */
+bool machine_alike(const Machine *m, const TapeGroup *a, const TapeGroup *b);
+/* Local, pure. The level of the links of a group: of the smallest unit that holds the group. */
+int machine_level(const Machine *m, const TapeGroup *g);
+
+/* Local, pure. Reads a description of "key = value" lines, as machine_print writes them. False,
+ * with line and reason, if malformed. */
+bool machine_parse(Machine *m, const char *text, size_t n, Err *e);
+/* Local. Reads FILE, or a preset NAME:NODES: h100 a100 v100 consumer cpu. False, with the nearest
+ * name, if unknown. */
+bool machine_open(Machine *m, const char *file_or_preset, Err *e);
+void machine_print(const Machine *m, FILE *f);
+
+/* The numbers of a description by name; those of a level: "network.port_rate". */
+typedef struct MachineNumber {
+    char name[40];
+    Quantity as;
+} MachineNumber;
+/* Local, pure. The i-th number; false: no more. */
+bool machine_number(const Machine *m, int i, MachineNumber *out);
+/* Local, pure. Changes it, and what follows from it: all ranks, and levels of whole nodes, grow
+ * with a node and with their number. False where no machine is like that. */
+bool machine_set(Machine *m, int i, double x, Err *e);
+
+#endif

@@ -1,0 +1,271 @@
+#include "parallel/plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/quantity.h"
+#include "parallel/plan/search_parts.h"
+
+/* ---- what to measure */
+
+enum { FEW = 3000, LISTED = 48 }; // candidates whose works are all listed; else of so many
+
+typedef struct Lister {
+    const Space *s;
+    const Machine *m;
+    CalibrateList *list;
+    double *weight; // [list->n_works] seconds in all candidates
+    int max_works, max_groups;
+    int64_t n_choices;
+    Tape tape;
+    Orders orders;
+    KnownLines known;
+} Lister;
+
+static void list_work(Lister *l, const Work *w, double seconds) {
+    CalibrateList *to = l->list;
+    int i = 0;
+    while (i < to->n_works && !work_alike(&to->work[i], w)) i++;
+    if (i == l->max_works) {
+        l->max_works = l->max_works ? 2 * l->max_works : 128;
+        to->work = mem_realloc(to->work, (size_t)l->max_works, sizeof *to->work);
+        l->weight = mem_realloc(l->weight, (size_t)l->max_works, sizeof *l->weight);
+    }
+    if (i == to->n_works) to->work[to->n_works] = *w, l->weight[to->n_works++] = 0;
+    if (w->rows > to->work[i].rows) to->work[i].rows = w->rows;
+    l->weight[i] += seconds;
+}
+
+static bool same_place(const Placement *a, const Placement *b) {
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->size[i] == b->size[i] && a->stride[i] == b->stride[i];
+    return same;
+}
+
+static void list_send(Lister *l, const TapeGroup *g, const Send *s) {
+    CalibrateList *to = l->list;
+    int i = 0;
+    while (i < to->n_groups && !same_place(&to->group[i].place, &g->place)) i++;
+    if (i == l->max_groups) {
+        l->max_groups = l->max_groups ? 2 * l->max_groups : 32;
+        to->group = mem_realloc(to->group, (size_t)l->max_groups, sizeof *to->group);
+        to->most = mem_realloc(to->most, (size_t)l->max_groups, sizeof *to->most);
+    }
+    if (i == to->n_groups) {
+        to->group[i] = *g;
+        to->group[i].size = placement_ranks(&g->place);
+        memset(to->most[to->n_groups++], 0, sizeof *to->most);
+    }
+    if (s->bytes > to->most[i][s->op]) to->most[i][s->op] = s->bytes;
+}
+
+/* The words of overlap divide rows and make the same works; but rings shift, and sum themselves. */
+static bool listed(const Space *s, const Choice *c) {
+    return !s->free_overlap || !c->overlap.bulk || c->overlap.ring;
+}
+
+/* All orders of the axes: a group lies elsewhere in each. */
+static void list_choice(const Choice *c, void *ctx) {
+    Lister *l = ctx;
+    Tape *t = &l->tape;
+    if (!listed(l->s, c)) return;
+    PriceShape shape = seed_shape(l->s, c);
+    orders_of(&l->orders, &l->known, l->s, l->m, c->layout.size);
+    price_record(t, &shape, &c->layout, 0);
+    for (int i = 0; i < t->n_works; i++) list_work(l, &t->work[i], machine_work(l->m, &t->work[i]));
+    for (int k = 0; k < l->orders.n; k++) {
+        Layout ordered = reorder(&c->layout, &l->orders.layout[k]);
+        price_reorder(t, &ordered);
+        for (int i = 0; i < t->n_sends; i++) list_send(l, &t->group[t->send[i].group], &t->send[i]);
+    }
+}
+
+/* With whole matmuls, whatever hides them. */
+static void list_plain(const Choice *c, Lister *l) {
+    Choice plain = *c;
+    if (!listed(l->s, c)) plain.overlap = (Overlap){0};
+    list_choice(&plain, l);
+}
+
+static void count_choice(const Choice *c, void *ctx) {
+    Lister *l = ctx;
+    l->n_choices += listed(l->s, c);
+}
+
+/* Heaviest first. */
+static void sort_works(Lister *l) {
+    CalibrateList *to = l->list;
+    for (int i = 1; i < to->n_works; i++) {
+        Work w = to->work[i];
+        double weight = l->weight[i];
+        int at = i;
+        for (; at > 0 && l->weight[at - 1] < weight; at--)
+            to->work[at] = to->work[at - 1], l->weight[at] = l->weight[at - 1];
+        to->work[at] = w, l->weight[at] = weight;
+    }
+}
+
+void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
+    Lister l = {.s = s, .m = described, .list = list};
+    *list = (CalibrateList){0};
+    search_each(s, count_choice, &l);
+    bool few = l.n_choices <= FEW;
+    Choice best[LISTED];
+    int n_best = 0;
+    if (few) {
+        search_each(s, list_choice, &l);
+    } else {
+        n_best = search_best(s, described, best, LISTED, NULL);
+        for (int i = 0; i < n_best; i++) list_plain(&best[i], &l);
+    }
+    if (!few || s->only) { // else they are among all
+        Choice preset[PLAN_PRESETS];
+        const char *name[PLAN_PRESETS];
+        int n_presets = search_presets(s, described, best, n_best, preset, name, PLAN_PRESETS);
+        Space any = *s; // as search_presets has it: other layouts than the one that is asked for
+        any.only = NULL;
+        l.s = &any, l.orders.n = 0;
+        for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
+    }
+    sort_works(&l);
+    mem_free(l.weight);
+    tape_free(&l.tape);
+    orders_free(&l.orders);
+}
+
+void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list) {
+    Lister l = {.m = m, .list = list};
+    *list = (CalibrateList){0};
+    for (int i = 0; i < t->n_works; i++) list_work(&l, &t->work[i], machine_work(m, &t->work[i]));
+    for (int i = 0; i < t->n_sends; i++) list_send(&l, &t->group[t->send[i].group], &t->send[i]);
+    mem_free(l.weight);
+}
+
+void plan_list_free(CalibrateList *list) {
+    mem_free(list->work);
+    mem_free(list->group);
+    mem_free(list->most);
+    *list = (CalibrateList){0};
+}
+
+/* ---- the choice */
+
+typedef struct Least {
+    const Space *s;
+    Tape tape;
+    Choice c;
+    int64_t most; // bytes, with which one would be smaller; 0: any
+} Least;
+
+/* Only what can be the smallest: all is made again, one sequence at a time, without room for what
+ * is in flight. */
+static void least_memory(const Choice *c, void *ctx) {
+    Least *l = ctx;
+    int least = !l->s->free_overlap && l->s->shape.overlap.halves ? 2 : 1; // one has no halves
+    bool small = (!l->s->free_micro || c->micro == least) &&
+                 (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
+                 (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
+    if (!small) return;
+    PriceShape shape = seed_shape(l->s, c);
+    if (!price_record_within(&l->tape, &shape, &c->layout, l->most)) return;
+    l->c = *c;
+    l->c.price.memory = tape_memory(&l->tape);
+    l->most = l->c.price.memory - 1;
+}
+
+typedef struct Fit {
+    const Plan *p;
+    bool any;
+} Fit;
+
+static void note_fit(const Choice *c, void *ctx) {
+    Fit *f = ctx;
+    int64_t memory;
+    if (f->any) return;
+    search_bound(&f->p->space, &f->p->machine, c, &memory);
+    f->any = machine_fits(&f->p->machine, memory);
+}
+
+bool plan_may_fit(const Plan *p) {
+    Fit f = {.p = p};
+    search_each(&p->space, note_fit, &f);
+    return f.any;
+}
+
+bool plan_search(Plan *p, Err *e) {
+    char text[128], has[64], takes[64];
+    p->n_best = search_best(&p->space, &p->machine, p->best, PLAN_TOP, &p->count);
+    if (p->count.candidates == 0)
+        return err(e, "no layout of %d ranks has what is asked for", p->space.p);
+    if (p->n_best == 0) {
+        Least l = {.s = &p->space};
+        search_each(&p->space, least_memory, &l);
+        tape_free(&l.tape);
+        return err(e,
+                   "no layout of %d ranks fits into %s a rank; the smallest, %s, takes %s: more "
+                   "ranks, a smaller model, or a shorter --seq",
+                   p->space.p, quantity_short((double)p->machine.memory, AS_BYTES, "GiB", has),
+                   choice_print(&l.c, text),
+                   quantity_short((double)l.c.price.memory, AS_BYTES, "GiB", takes));
+    }
+    p->n_presets = search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset,
+                                  p->preset_name, PLAN_PRESETS);
+    p->n_absent = 0;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        int k = 0;
+        while (k < p->n_presets && strcmp(p->preset_name[k], families[i].name) != 0) k++;
+        if (k == p->n_presets) p->absent[p->n_absent++] = families[i].name;
+    }
+    return true;
+}
+
+double plan_error(const Plan *p) {
+    const double assumed = 0.25;
+    return isnan(p->error) ? assumed : p->error;
+}
+
+int plan_close(const Plan *p) {
+    double most = p->best[0].price.seconds * (1 + plan_error(p));
+    int n = 1;
+    while (n < p->n_best && p->best[n].price.seconds <= most) n++;
+    return n;
+}
+
+/* Bit 0: the layout shards matmuls over ranks, bit 1: it gives ranks different sequences. */
+static int kind_of(const Choice *c) {
+    const int *size = c->layout.size;
+    return (size[AXIS_X] * size[AXIS_Y] > 1) | (size[AXIS_D] * size[AXIS_Z] > 1) << 1;
+}
+
+/* The fastest of a kind among the best and the named schemes; NULL: none that fits. */
+static const Choice *fastest_of(const Plan *p, int kind) {
+    const Choice *fastest = NULL;
+    for (int i = 0; i < p->n_best + p->n_presets; i++) {
+        const Choice *c = i < p->n_best ? &p->best[i] : &p->preset[i - p->n_best];
+        if (!c->fits || kind_of(c) != kind) continue;
+        if (!fastest || c->price.seconds < fastest->price.seconds) fastest = c;
+    }
+    return fastest;
+}
+
+int plan_trials(const Plan *p, Choice *out, int max) {
+    double first = p->best[0].price.seconds;
+    int n = 0, kinds = 1 << kind_of(&p->best[0]);
+    if (max > 0) out[n++] = p->best[0];
+    for (int kind = 1; kind < 4 && n < max; kind++) {
+        const Choice *c = kinds & 1 << kind ? NULL : fastest_of(p, kind);
+        if (c && c->price.seconds <= first * (1 + 3 * plan_error(p)))
+            out[n++] = *c, kinds |= 1 << kind;
+    }
+    for (int i = 1; i < plan_close(p) && n < max; i++) {
+        bool listed = false;
+        for (int k = 1; k < n; k++)
+            listed |= out[k].price.seconds == p->best[i].price.seconds &&
+                      kind_of(&out[k]) == kind_of(&p->best[i]);
+        if (!listed) out[n++] = p->best[i];
+    }
+    return n;
+}

@@ -1,0 +1,84 @@
+/* plan -- the search at the start of a run: what to measure, the choice, and the reasons.
+ *
+ * detect (detect.h) -> plan_list: what matters -> calibrate (calibrate.h) -> plan_search ->
+ * plan_print
+ *
+ * All of it is local and a pure function of what was detected and measured, which is alike on all
+ * ranks: so is the plan.
+ */
+#ifndef PARALLEL_PLAN_PLAN_H
+#define PARALLEL_PLAN_PLAN_H
+
+#include "parallel/plan/calibrate.h"
+#include "parallel/plan/detect.h"
+#include "parallel/plan/search.h"
+
+enum { PLAN_TOP = 12, PLAN_PRESETS = 16, PLAN_MEASURE_S = 10 };
+
+typedef struct Plan {
+    Space space;
+    Machine machine;
+    Choice best[PLAN_TOP]; // the choice first
+    int n_best;
+    SearchCount count;
+    Choice preset[PLAN_PRESETS];
+    const char *preset_name[PLAN_PRESETS];
+    int n_presets;
+    const char *absent[PLAN_PRESETS]; // named schemes that are impossible with these ranks
+    int n_absent;
+    double error; // median relative error of predictions; NAN: unknown
+} Plan;
+
+/* Local. The kernels and groups of the candidates, the most expensive on the described machine
+ * first: of all candidates if there are few, else of the named schemes and the best by that
+ * description. */
+void plan_list(const Space *s, const Machine *described, CalibrateList *list);
+void plan_list_free(CalibrateList *list);
+
+/* Collective over the world. Sets p->machine to the detected machine with measured links
+ * (d->links), and measures the kernels and collectives of the candidates: at most PLAN_MEASURE_S,
+ * and only what is not in the user's cache. Returns the cost table, equal on all ranks
+ * (calibration_free, after the plan); NULL without `measure`: the machine as described. */
+typedef struct PlanWhere {
+    World *world;
+    const Kernels *kernels;
+    Team **team; // of this rank; replaced when other numbers of threads are measured
+    bool measure;
+    CalibrateTalk talk;
+} PlanWhere;
+Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d);
+/* Collective over the world. Predicted seconds of a step recorded on each rank, from the cost table
+ * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
+ * (calibration_free), or NULL. */
+double plan_predict(const PlanWhere *w, Detected *d, Tape *t, Calibration **kept);
+
+/* Local. The kernels and groups of one recorded step, listed as by plan_list. */
+void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list);
+/* Local, pure. False: nothing fits, whatever the costs; the described machine suffices to know. */
+bool plan_may_fit(const Plan *p);
+/* Local. Searches. False: nothing fits; the reason names the smallest candidate and its memory. */
+bool plan_search(Plan *p, Err *e);
+/* Local, pure. Plan.error, or a default if unknown. */
+double plan_error(const Plan *p);
+/* Local, pure. Number of the best candidates within that error of the first. */
+int plan_close(const Plan *p);
+/* Local, pure. The candidates for --refine, at most max: the best; the best of other kinds (tensor
+ * parallel, data parallel, both) within three times the error; then others within the error.
+ * Returns their number. */
+int plan_trials(const Plan *p, Choice *out, int max);
+
+/* ---- parallel/plan/plan_print.c */
+
+/* Local. The chosen plan, three runners-up and every named scheme: predicted milliseconds of a
+ * step, split, and memory; then the reasons. */
+void plan_print(const Plan *p, FILE *f);
+/* Local. Prints the reasons for the choice. */
+void plan_reasons(const Plan *p, FILE *f);
+/* Local. One line:
+ * {"plan":{"layout":...,"overlap":...,"micro":...,"predicted_ms":...,
+ * "candidates":[...],"presets":[...],"absent":{NAME:WHY}}} */
+void plan_json(const Plan *p, FILE *f);
+/* Local, pure. "x4.y2+sp, bulk+halves, micro 4, recompute none" */
+const char *choice_print(const Choice *c, char text[128]);
+
+#endif

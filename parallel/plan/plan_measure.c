@@ -1,0 +1,187 @@
+/* What the machine at hand costs: measured for what the candidates of a plan do. */
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/plan.h"
+
+/* Rank 0's list, to all. */
+static void share_list(const Group *g, CalibrateList *l) {
+    group_share(g, &l->n_works, sizeof l->n_works);
+    group_share(g, &l->n_groups, sizeof l->n_groups);
+    if (g->rank > 0) {
+        l->work = mem_calloc((size_t)l->n_works, sizeof *l->work);
+        l->group = mem_calloc((size_t)l->n_groups, sizeof *l->group);
+        l->most = mem_calloc((size_t)l->n_groups, sizeof *l->most);
+    }
+    group_share(g, l->work, (size_t)l->n_works * sizeof *l->work);
+    group_share(g, l->group, (size_t)l->n_groups * sizeof *l->group);
+    group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
+}
+
+/* Collective. Seconds until the last rank is through with so many matmuls of its own. */
+static double products(const PlanWhere *w, const Group *all, const Work *work, const Arena *a,
+                       int times) {
+    char *workspace = a->base + work_memory(work, w->kernels, team_size(*w->team)).operands;
+    group_barrier(all);
+    double begin = coll_now();
+    for (int i = 0; i < times; i++) work_run(work, w->kernels, *w->team, a->base, workspace);
+    group_barrier(all);
+    return coll_now() - begin;
+}
+
+/* The time of kernels when all ranks compute at once, by that of one alone; 1: they do not take
+ * turns on cores. Where a node has more threads than cores that is known; containers and virtual
+ * machines may share what they do not know of: then matmuls tell, on all ranks at once until the
+ * last one is through, and on rank 0 alone. So many that they take longer than a turn: rank 0 may
+ * leave the first barrier when others have had theirs. */
+static double take_turns(const PlanWhere *w, const Group *all) {
+    const double enough = 20e-3;
+    const Work work = {
+        .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
+    double alone = INFINITY, together = INFINITY;
+    double known = (double)(ranks_on_node(w->world) * team_size(*w->team)) / ranks_cores(w->world);
+    if (!group_all(all, known <= 1)) {
+        group_share(all, &known, sizeof known);
+        return known > 1 ? known : 2; // another node's ranks do
+    }
+    Arena a = arena_measure("product");
+    WorkMemory n = work_memory(&work, w->kernels, team_size(*w->team));
+    arena_take(&a, n.operands + n.workspace);
+    arena_commit(&a);
+    bool lead = all->rank == 0;
+    for (int i = 0; i < 2; i++) alone = fmin(alone, products(w, all, &work, &a, lead));
+    int times = (int)fmax(1, fmin(16, enough / alone));
+    group_share(all, &times, sizeof times);
+    alone = INFINITY;
+    for (int i = 0; i < 4; i++) {
+        alone = fmin(alone, products(w, all, &work, &a, lead ? times : 0));
+        together = fmin(together, products(w, all, &work, &a, times));
+    }
+    arena_free(&a);
+    double ratio = together / alone;
+    group_share(all, &ratio, sizeof ratio); // rank 0 was the one alone
+    return ratio < 1.5 ? 1 : ratio;         // memory that they share is no core
+}
+
+/* One team at a time: a team ties the threads of its rank to cores. */
+static void use_team(const PlanWhere *w, int threads) {
+    team_destroy(*w->team);
+    *w->team = team_create(threads);
+    world_set_team(w->world, *w->team);
+}
+
+/* Without a cache the first measurements are lost: then the team stays as it is. */
+static bool knows(const Calibration *c, const CalibrateList *list) {
+    double seconds;
+    for (int i = 0; i < list->n_works && i < 8; i++)
+        if (!calibration_work(c, &list->work[i], &seconds)) return false;
+    return true;
+}
+
+/* Kernels are measured by all ranks together: their teams must be alike. */
+static bool teams_alike(const PlanWhere *w, const Group *all) {
+    int mine = team_size(*w->team), first = mine;
+    group_share(all, &first, sizeof first);
+    if (group_all(all, mine == first)) return true;
+    if (all->rank == 0)
+        warn("ranks have different numbers of threads: nothing is measured, and the plan goes by "
+             "what is known of the "
+             "nodes; --threads makes them alike");
+    return false;
+}
+
+enum { KEY = 256 + sizeof "-sleep" };
+static void key_of(const PlanWhere *w, const Detected *d, char key[KEY]) {
+    static const char *const waits[] = {"", "-spin", "-sleep"}; // WaitHow
+    detect_key(d, key);
+    strcat(key, waits[w->world->wait]); // other times of collectives
+}
+
+/* Collective over the world. The table of this machine, which knows its links and whether ranks
+ * share cores; NULL where they would have to be measured and may not be. */
+static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key, bool measure) {
+    Group all = comm_group(world_comm(w->world));
+    Calibration *c = calibrate_open(w->world, key, &w->talk);
+    CalibrateSite *site = calibration_site(c);
+    if (site->crowd == 0 && !measure) return calibration_free(c), NULL;
+    if (site->crowd == 0) {
+        detect_links(d, w->world);
+        group_share(&all, &d->links, sizeof d->links);
+        site->links = d->links, site->crowd = take_turns(w, &all);
+    }
+    d->links = site->links;
+    return c;
+}
+
+Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
+    CalibrateList list = {0};
+    Group all = comm_group(world_comm(w->world));
+    Space *s = &p->space;
+    char key[KEY];
+    double begin = coll_now();
+    detect_machine(d, &p->machine);
+    if (!w->measure || !teams_alike(w, &all)) {
+        s->n_threads = 0;
+        return NULL;
+    }
+    key_of(w, d, key);
+    Calibration *c = open_table(w, d, key, true);
+    double crowd = calibration_site(c)->crowd;
+    detect_machine(d, &p->machine); // with its links
+    if (all.rank == 0) plan_list(s, &p->machine, &list);
+    share_list(&all, &list);
+    double left = PLAN_MEASURE_S - (coll_now() - begin);
+    group_share(&all, &left, sizeof left);
+    int threads = team_size(*w->team), n_teams = s->n_threads > 1 ? s->n_threads : 1;
+    CalibrateWhere where = {.world = w->world,
+                            .kernels = w->kernels,
+                            .machine = &p->machine,
+                            .key = key,
+                            .budget = left / n_teams,
+                            .talk = w->talk,
+                            .crowded = crowd > 1};
+    for (int i = 0; i < s->n_threads; i++) {
+        if (s->threads[i] == threads) continue;
+        use_team(w, s->threads[i]);
+        where.team = *w->team;
+        calibrate(c, &where, &list);
+        use_team(w, threads);
+    }
+    where.team = *w->team;
+    calibrate(c, &where, &list);
+    if (!group_all(&all, knows(c, &list))) s->n_threads = 0;
+    p->machine.measured = c;
+    p->machine.crowd = crowd;
+    p->machine.slowest = calibration_slowest(c);
+    plan_list_free(&list);
+    return c;
+}
+
+double plan_predict(const PlanWhere *w, Detected *d, Tape *t, Calibration **kept) {
+    CalibrateList list;
+    Machine m;
+    Price price;
+    char key[KEY];
+    Group all = comm_group(world_comm(w->world));
+    key_of(w, d, key);
+    *kept = open_table(w, d, key, false);
+    if (!*kept) return 0;
+    detect_machine(d, &m);
+    plan_list_tape(&m, t, &list);
+    bool known = calibrate_derived(*kept, &m, &list);
+    plan_list_free(&list);
+    if (!group_all(&all, known)) {
+        calibration_free(*kept);
+        *kept = NULL;
+        return 0;
+    }
+    m.measured = *kept, m.crowd = calibration_site(*kept)->crowd;
+    m.slowest = calibration_slowest(*kept);
+    tape_play(t, &m, &price);
+    return price.seconds - price.meeting; // outer steps are not in the median of steps
+}

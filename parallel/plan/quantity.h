@@ -1,0 +1,36 @@
+/* quantity -- numbers with units: 80GiB, 400Gb/s, 5us.
+ *
+ * Prefixes: k M G T, and Ki Mi Gi Ti for powers of 1024. B/s are bytes, b/s bits. Values are stored
+ * in bytes, seconds and FLOP/s.
+ */
+#ifndef PARALLEL_PLAN_QUANTITY_H
+#define PARALLEL_PLAN_QUANTITY_H
+
+#include <stdbool.h>
+
+/* AS_LINK: a rate that must say whether it counts bits; AS_NUMBER: a whole number of any size. */
+typedef enum {
+    AS_COUNT,
+    AS_NUMBER,
+    AS_FACTOR,
+    AS_FLOPS,
+    AS_BYTES,
+    AS_RATE,
+    AS_LINK,
+    AS_SECONDS
+} Quantity;
+enum { MAX_COUNT = 1 << 20 };
+
+/* Local, pure. Reads the whole text; false: no quantity of this kind. */
+bool quantity_read(double *x, Quantity q, const char *text);
+/* Local, pure. The shortest text that reads back to the same number. */
+const char *quantity_print(double x, Quantity q, char buf[64]);
+/* Local, pure. For tables: "83.2 Gb/s", three digits, whole numbers whole; bits and powers of 1024
+ * if `like`, a text that was read, has them. */
+const char *quantity_short(double x, Quantity q, const char *like, char buf[64]);
+/* Local, pure. A ratio minus 1: "+12 %" with so many decimals; from 10 on "12 x", "3.3e6 x". */
+const char *quantity_more(double ratio, int digits, char buf[64]);
+/* Local, pure. Words for a message: "a time like 5us". */
+const char *quantity_example(Quantity q);
+
+#endif

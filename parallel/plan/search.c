@@ -1,0 +1,377 @@
+#include "parallel/plan/search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/comm/coll_backend.h"
+#include "parallel/plan/search_bound.h"
+
+/* ---- the best so far */
+
+/* Is a better than b? Among equals the one with less memory, then the earlier. */
+typedef struct Found {
+    Choice c;
+    int32_t number; // of the candidate, of its schedule, of the order of its axes
+    int schedule, order;
+} Found;
+
+static bool better(const Found *a, const Found *b) {
+    if (a->c.price.seconds != b->c.price.seconds) return a->c.price.seconds < b->c.price.seconds;
+    if (a->c.price.memory != b->c.price.memory) return a->c.price.memory < b->c.price.memory;
+    if (a->number != b->number) return a->number < b->number;
+    return a->schedule != b->schedule ? a->schedule < b->schedule : a->order < b->order;
+}
+
+typedef struct Search {
+    const Space *s;
+    const Machine *m;
+    const Family *family; // of which what does not fit is searched, too, where nothing does
+    Found *best;          // [max]
+    int n, max;
+    Seed *seed; // a heap: the least bound first
+    int64_t n_seeds, max_seeds;
+    bool brute;
+    Tape tape;
+    Pass pass;       // of the last bound
+    Orders **orders; // of each place
+    int n_orders;
+    KnownLines *known;
+    SearchCount count;
+} Search;
+
+static void look(const Search *w) {
+    const SearchWatch *watch = w->s->watch;
+    if (!watch) return;
+    watch->look(watch->ctx, &(SearchNews){.scheme = w->family ? (int)(w->family - families) : -1,
+                                          .schemes = N_FAMILIES,
+                                          .name = w->family ? w->family->name : "",
+                                          .candidates = w->count.candidates,
+                                          .priced = w->count.priced});
+}
+
+static void keep(Search *w, const Found *f) {
+    if (w->n == w->max && !better(f, &w->best[w->max - 1])) return;
+    int at = w->n < w->max ? w->n++ : w->max - 1;
+    for (; at > 0 && better(f, &w->best[at - 1]); at--) w->best[at] = w->best[at - 1];
+    w->best[at] = *f;
+}
+
+/* Of a seed's sizes: its place among them. */
+static const Orders *orders_at(Search *w, const Seed *s) {
+    if (s->place >= w->n_orders) { // some have no candidates
+        w->orders = mem_realloc(w->orders, (size_t)s->place + 1, sizeof *w->orders);
+        while (w->n_orders <= s->place) w->orders[w->n_orders++] = NULL;
+    }
+    if (!w->orders[s->place]) {
+        w->orders[s->place] = mem_calloc(1, sizeof **w->orders);
+        orders_of(w->orders[s->place], w->known, w->s, w->m, s->size);
+    }
+    return w->orders[s->place];
+}
+
+/* Prices a candidate in the orders of its axes, the most promising first; the best is kept. False,
+ * and nothing is priced, when it turns out not to fit. */
+static bool price_orders(Search *w, const Seed *seed) {
+    Bound bound;
+    Choice c = seed_choice(w->s, seed);
+    PriceShape shape = seed_shape(w->s, &c);
+    Found best = {.number = seed->number, .schedule = seed->schedule};
+    const Orders *o = orders_at(w, seed);
+    if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
+        return false;
+    w->count.priced++;
+    seed_bound(&bound, &w->pass, w->s, w->m, &c, false, BOUND_PROGRAMS);
+    double *in = mem_alloc((size_t)o->n * sizeof *in);     // INFINITY: priced
+    bool *quick = mem_alloc((size_t)o->n * sizeof *quick); // in is of bound_under
+    for (int k = 0; k < o->n; k++) in[k] = bound_under(&bound, o, k), quick[k] = true;
+    for (int n = 0; n < o->n;) {
+        int next = 0;
+        for (int k = 1; k < o->n; k++)
+            if (in[k] < in[next]) next = k;
+        if (n > 0 && !w->brute && in[next] > best.c.price.seconds) break;
+        if (quick[next]) {
+            in[next] = bound_in(&bound, o, next), quick[next] = false;
+            continue;
+        }
+        in[next] = INFINITY;
+        Found f = best;
+        f.c = c, f.order = next;
+        f.c.layout = reorder(&c.layout, &o->layout[next]);
+        price_reorder(&w->tape, &f.c.layout);
+        tape_play(&w->tape, w->m, &f.c.price);
+        if (n++ == 0 || better(&f, &best)) best = f;
+    }
+    mem_free(in);
+    mem_free(quick);
+    best.c.fits = machine_fits(w->m, best.c.price.memory);
+    keep(w, &best);
+    return true;
+}
+
+/* ---- the heap of bounds */
+
+static bool sooner(const Seed *a, const Seed *b) {
+    if (a->large != b->large) return b->large;
+    if (a->bound != b->bound) return a->bound < b->bound;
+    return a->number != b->number ? a->number < b->number : a->schedule < b->schedule;
+}
+
+static void sink(Seed *s, int64_t n, int64_t i) {
+    Seed x = s[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && sooner(&s[child + 1], &s[child])) child++;
+        if (!sooner(&s[child], &x)) break;
+        s[i] = s[child];
+    }
+    s[i] = x;
+}
+
+static void push(Search *w, const Seed *seed) {
+    if (w->n_seeds == w->max_seeds) {
+        w->max_seeds = w->max_seeds ? 2 * w->max_seeds : 4096;
+        w->seed = mem_realloc(w->seed, (size_t)w->max_seeds, sizeof *w->seed);
+    }
+    int64_t i = w->n_seeds++;
+    for (; i > 0 && sooner(seed, &w->seed[(i - 1) / 2]); i = (i - 1) / 2)
+        w->seed[i] = w->seed[(i - 1) / 2];
+    w->seed[i] = *seed;
+}
+
+static Seed pop(Search *w) {
+    Seed first = w->seed[0];
+    w->seed[0] = w->seed[--w->n_seeds];
+    sink(w->seed, w->n_seeds, 0);
+    return first;
+}
+
+static void count_large(Search *w, const Seed *s) {
+    uint8_t schedule[N_SCHEDULES];
+    w->count.too_large += s->schedule == ANY_SCHEDULE ? seed_schedules(w->s, s, schedule) : 1;
+}
+
+static void bound_seed(Search *w, Seed *s) {
+    Choice c = seed_choice(w->s, s);
+    Bound bound;
+    const Orders *o = orders_at(w, s);
+    Closeness close = (Closeness)s->bounded;
+    seed_bound(&bound, &w->pass, w->s, w->m, &c, s->schedule == ANY_SCHEDULE, close);
+    s->bound = close == BOUND_ROUGH ? bound_rough(&bound, o) : bound_least(&bound, o);
+}
+
+static void add_seed(Search *w, Seed s, Closeness close) {
+    Choice c = seed_choice(w->s, &s);
+    bool any = s.schedule == ANY_SCHEDULE;
+    s.large = !machine_fits(w->m, seed_memory(&w->pass, w->s, w->m, &c, any));
+    if (s.large) count_large(w, &s);
+    if (s.large && !w->family) return;
+    s.bounded = (uint8_t)close;
+    bound_seed(w, &s);
+    push(w, &s);
+}
+
+/* A seed of one schedule is that; one of more takes their place until it is its turn. */
+static void add_schedules(const Seed *seed, void *ctx) {
+    Search *w = ctx;
+    uint8_t schedule[N_SCHEDULES];
+    Seed s = *seed;
+    int n = seed_schedules(w->s, seed, schedule);
+    w->count.candidates += n;
+    if (seed->number % 256 == 0) look(w);
+    if (n == 1) s.schedule = schedule[0];
+    if (n > 0) add_seed(w, s, BOUND_ROUGH);
+}
+
+static void split_seed(Search *w, Seed s) {
+    uint8_t schedule[N_SCHEDULES];
+    int n = seed_schedules(w->s, &s, schedule);
+    for (int i = 0; i < n; i++) {
+        s.schedule = schedule[i];
+        add_seed(w, s, BOUND_UNDER);
+    }
+}
+
+static void search_bounded(Search *w) {
+    seed_each(w->s, w->family, add_schedules, w);
+    while (w->n_seeds > 0) {
+        Seed next = pop(w);
+        look(w);
+        const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
+        if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
+        bool any = next.schedule == ANY_SCHEDULE;
+        if (next.bounded < (any ? BOUND_UNDER : BOUND_PROGRAMS)) {
+            next.bounded++;
+            bound_seed(w, &next);
+            push(w, &next);
+        } else if (any) {
+            split_seed(w, next);
+        } else if (!price_orders(w, &next)) {
+            count_large(w, &next);
+            next.large = true;
+            if (w->family) push(w, &next);
+        }
+    }
+}
+
+static void price_schedules(const Seed *seed, void *ctx) {
+    Search *w = ctx;
+    uint8_t schedule[N_SCHEDULES];
+    Seed s = *seed;
+    int n = seed_schedules(w->s, seed, schedule);
+    w->count.candidates += n;
+    for (int i = 0; i < n; i++) {
+        s.schedule = schedule[i];
+        if (!price_orders(w, &s)) w->count.too_large++;
+    }
+}
+
+/* ---- the searches */
+
+static int search_in(const Space *s, const Machine *m, const Family *family, bool brute,
+                     KnownLines *known, Choice *best, int max, SearchCount *count) {
+    double begin = coll_now();
+    Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute, .known = known};
+    w.best = mem_calloc((size_t)max, sizeof *w.best);
+    if (brute)
+        seed_each(s, family, price_schedules, &w);
+    else
+        search_bounded(&w);
+    for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
+    w.count.seconds = coll_now() - begin;
+    if (count) *count = w.count;
+    tape_free(&w.tape);
+    for (int i = 0; i < w.n_orders; i++) {
+        if (w.orders[i]) orders_free(w.orders[i]);
+        mem_free(w.orders[i]);
+    }
+    mem_free(w.orders);
+    mem_free(w.seed);
+    mem_free(w.best);
+    return w.n;
+}
+
+static int search_any(const Space *s, const Machine *m, bool brute, Choice *best, int max,
+                      SearchCount *count) {
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    int n = search_in(s, m, NULL, brute, known, best, max, count);
+    mem_free(known);
+    return n;
+}
+
+int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
+    return search_any(s, m, false, best, max, count);
+}
+
+int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
+    return search_any(s, m, true, best, max, count);
+}
+
+void search_price(const Space *s, const Machine *m, Choice *c) {
+    Tape t = {0};
+    PriceShape shape = seed_shape(s, c);
+    price_record(&t, &shape, &c->layout, 0);
+    tape_play(&t, m, &c->price);
+    c->fits = machine_fits(m, c->price.memory);
+    tape_free(&t);
+}
+
+double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
+    Bound b;
+    Pass p = {.s = NULL};
+    Orders o = {.n = 0};
+    seed_bound(&b, &p, s, m, c, false, BOUND_PROGRAMS);
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    orders_of(&o, known, s, m, c->layout.size);
+    mem_free(known);
+    *memory = seed_memory(&p, s, m, c, false);
+    double least = bound_least(&b, &o);
+    orders_free(&o);
+    return least;
+}
+
+typedef struct Each {
+    const Space *s;
+    void (*f)(const Choice *c, void *ctx);
+    void *ctx;
+} Each;
+
+static void each_choice(const Seed *seed, void *ctx) {
+    Each *e = ctx;
+    uint8_t schedule[N_SCHEDULES];
+    Seed s = *seed;
+    int n = seed_schedules(e->s, seed, schedule);
+    for (int i = 0; i < n; i++) {
+        s.schedule = schedule[i];
+        Choice c = seed_choice(e->s, &s);
+        e->f(&c, e->ctx);
+    }
+}
+
+void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx) {
+    Each e = {s, f, ctx};
+    seed_each(s, NULL, each_choice, &e);
+}
+
+/* What does not fit is shown as well. */
+static bool search_family(const Space *s, const Machine *m, const Family *f, KnownLines *known,
+                          Choice *out) {
+    Machine any = *m;
+    any.memory = 0;
+    if (search_in(s, m, f, false, known, out, 1, NULL) == 0 &&
+        search_in(s, &any, f, false, known, out, 1, NULL) == 0)
+        return false;
+    out->fits = m->memory == 0 || out->price.memory <= m->memory;
+    return true;
+}
+
+/* The best of a family that some candidates in order, best first, have; NULL: none. */
+static const Choice *first_of(const Family *f, const Choice *best, int n) {
+    for (int i = 0; i < n; i++)
+        if (family_has(f, &best[i].layout)) return &best[i];
+    return NULL;
+}
+
+int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
+                   const char **name, int max) {
+    int n = 0;
+    Space any = *s;
+    any.only = NULL; // what a scheme would cost beside the one layout that is asked for
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    for (int i = 0; i < N_FAMILIES && n < max; i++) {
+        const Choice *found = s->only ? NULL : first_of(&families[i], best, n_best);
+        if (found)
+            out[n] = *found;
+        else if (!search_family(&any, m, &families[i], known, &out[n]))
+            continue;
+        name[n++] = families[i].name;
+    }
+    mem_free(known);
+    return n;
+}
+
+bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
+    KnownLines *known = mem_calloc(1, sizeof *known);
+    bool found = false;
+    for (int i = 0; i < N_FAMILIES && !found; i++)
+        found =
+            strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], known, out);
+    mem_free(known);
+    return found;
+}
+
+const char *search_absent(const Space *s, const char *name, char buf[128]) {
+    const Family *f = families;
+    while (strcmp(f->name, name) != 0) f++;
+    int64_t side = lround(cbrt(s->p));
+    if (strcmp(name, "cube") == 0 && side * side * side != s->p)
+        snprintf(buf, 128, "%d ranks: not a perfect cube", s->p);
+    else if (s->shape.apart && !strchr(f->axes, 'd'))
+        snprintf(buf, 128, "it has no replicas that could train apart (--sync-every)");
+    else if (s->shape.apart)
+        snprintf(buf, 128, "no equal shares of a step for replicas that train apart");
+    else if (!s->free_overlap && s->shape.overlap.halves)
+        snprintf(buf, 128, "an odd number of sequences has no halves");
+    else
+        snprintf(buf, 128, "%d ranks have no such mesh", s->p);
+    return buf;
+}

@@ -1,0 +1,78 @@
+/* search -- exhaustive search over all layouts of p ranks for the fastest that fits.
+ *
+ * All factorizations of p into d, z, x, y; every order of the axes that differs; words of storage
+ * and heads; stages of ZeRO; micro-batch, recompute, threads; and what runs under what
+ * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
+ * (search_bound); the best bounds are recorded and priced until no bound is left below what was
+ * found. So the search is exhaustive: brute force finds the same (tests). Source of the family:
+ * DESIGN, section 2; parallel/README.md.
+ */
+#ifndef PARALLEL_PLAN_SEARCH_H
+#define PARALLEL_PLAN_SEARCH_H
+
+#include "parallel/plan/machine.h"
+#include "parallel/plan/price.h"
+
+/* Progress callback of a search, called several times a second; it may end the program. */
+typedef struct SearchNews {
+    int scheme, schemes; // the one of so many named schemes that is searched; -1: all layouts
+    const char *name;    // of the scheme
+    int64_t candidates, priced;
+} SearchNews;
+typedef struct SearchWatch {
+    void (*look)(void *ctx, const SearchNews *news);
+    void *ctx;
+} SearchWatch;
+
+/* What may be chosen. */
+typedef struct Space {
+    PriceShape shape;   // micro, recompute, threads, overlap: used where they are fixed
+    int p;              // ranks, all of which are used
+    const Layout *only; // this layout; NULL: any
+    bool free_micro, free_recompute, free_overlap;
+    int threads[4], n_threads; // numbers of threads to choose from
+    bool no_zero;              // with --sync-every zero1 to zero3 over d are refused
+    const SearchWatch *watch;  // or NULL
+} Space;
+
+typedef struct Choice {
+    Layout layout;
+    int64_t micro;
+    Recompute recompute;
+    Overlap overlap;
+    int threads;
+    Price price;
+    bool fits; // into the machine's memory
+} Choice;
+
+typedef struct SearchCount {
+    int64_t candidates; // in the space
+    int64_t too_large;  // refused by memory
+    int64_t priced;     // recorded and played
+    double seconds;
+} SearchCount;
+
+/* Local. The fastest `max` that fit, best first; returns how many there are, 0: nothing fits. Among
+ * equals the one with less memory, then the earlier in the order of enumeration. */
+int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
+/* Local. The same, without bounds: for tests. */
+int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
+/* Local. Prices one choice; fits is set. */
+void search_price(const Space *s, const Machine *m, Choice *c);
+/* Local, pure. Seconds that no price of the choice undercuts, in any order of its axes that
+ * layout_orders tells apart (or in that of s->only); bytes of memory likewise. */
+double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory);
+/* Local. Calls f for every candidate, in order. */
+void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
+/* Local. The named schemes that p ranks allow, the best factorization of each, priced: name[i] of
+ * them. Returns how many of at most max. best: what search_best has found (n_best 0: nothing); a
+ * scheme that is among them is not searched. */
+int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
+                   const char **name, int max);
+/* Local, pure. Why these ranks do not allow a named scheme that search_presets has not found. */
+const char *search_absent(const Space *s, const char *name, char buf[128]);
+/* Local. The same for one of them: false when there is none of that name, or these ranks do not
+ * allow it. */
+bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out);
+
+#endif

@@ -1,0 +1,96 @@
+/* search_parts -- what the files of the search share: the candidates before their axes have an
+ * order.
+ */
+#ifndef PARALLEL_PLAN_SEARCH_PARTS_H
+#define PARALLEL_PLAN_SEARCH_PARTS_H
+
+#include "parallel/plan/search.h"
+
+/* How close a bound is. A closer one takes longer, and is made when it is the seed's turn. */
+typedef enum { BOUND_ROUGH, BOUND_UNDER, BOUND_PROGRAMS } Closeness;
+
+/* A candidate in any order of its axes. */
+typedef struct Seed {
+    double bound; // seconds that none of its prices undercuts
+    int size[N_AXES];
+    int place;             // of these sizes among all
+    int32_t micro, number; // number: in the order of enumeration
+    int32_t threads;
+    uint8_t words, zero, recompute;
+    uint8_t schedule; // index into schedules
+    bool large;       // does not fit
+    uint8_t bounded;  // how closely: Closeness
+} Seed;
+enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
+
+/* A named scheme: axes that may have more than one rank, the words that it has; zero -1: any
+ * stage. */
+typedef struct Family {
+    const char *name, *axes;
+    int words, zero;
+} Family;
+extern const Family families[];
+enum { N_FAMILIES = 10 };
+
+/* Local, pure. Calls f for each candidate of the space, of one family (NULL: of any). */
+void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
+               void *ctx);
+/* Local, pure. Is a candidate of the whole space one of the family's? */
+bool family_has(const Family *f, const Layout *l);
+/* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
+ * beside a collective; the others take its place under what it leaves exposed, so they come with
+ * it. Chunks and rings cut what a product waits for; halves hide that and all else: more of them at
+ * once have nothing left to hide. */
+enum {
+    N_SCHEDULES = 6,
+    ANY_SCHEDULE = N_SCHEDULES
+}; // ANY: a seed that stands for all of its schedules
+extern const Overlap schedules[N_SCHEDULES];
+/* Local, pure. Those of a seed: where there is nothing to hide none, on d and z alone none and
+ * bulk, ring with sp, halves of an even micro-batch; the one that is asked for where it is fixed.
+ * Returns how many. */
+int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]);
+Choice seed_choice(const Space *s, const Seed *seed); // with its axes in the order d, z, x, y
+PriceShape seed_shape(const Space *s, const Choice *c);
+
+/* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each:
+ * seconds of one that gathers or scatters (an all_reduce does both) or streams a panel, and seconds
+ * a byte of its whole. */
+enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
+typedef struct Order {
+    double start[N_ALONG], rate[N_ALONG];
+    double wire_start[N_ALONG], wire_rate[N_ALONG]; // the part that keeps links busy (tape_play.c)
+    double load_start[N_ALONG], load_rate[N_ALONG]; // the same with all replicas
+    uint8_t level[N_ALONG];                         // whose links they take
+} Order;
+typedef struct Orders {
+    int size[N_AXES];
+    int n, n_levels;
+    Layout *layout;                                   // [n] without words
+    Order *at;                                        // [n]
+    double least_start[N_ALONG], least_rate[N_ALONG]; // of wires, in all orders, each
+} Orders;
+/* What collectives of a group cost, by where its ranks are: many orders, and meshes of other sizes,
+ * put groups in like places. One place for each hash; zeroed, it knows nothing. Of one machine. */
+enum { KNOWN_LINES_BITS = 10 };
+typedef struct Range {
+    int64_t from, to;
+} Range;
+typedef struct KnownLine {
+    Range bytes; // of collectives; to 0: nothing is known
+    uint8_t kind, level;
+    Placement place, replicas;
+    double start, rate, wire_start, wire_rate, load_start, load_rate; // Order
+} KnownLine;
+typedef struct KnownLines {
+    KnownLine line[1 << KNOWN_LINES_BITS];
+} KnownLines;
+/* Local. All of them, in place of those that o has, or zero; does nothing when it has these sizes
+ * already. */
+void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
+               const int size[N_AXES]);
+void orders_free(Orders *o); // to zero
+/* Local, pure. The words of one layout in the order of another. */
+Layout reorder(const Layout *words, const Layout *order);
+
+#endif

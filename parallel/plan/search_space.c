@@ -1,0 +1,202 @@
+/* Which candidates there are. */
+#include <string.h>
+
+#include "parallel/plan/search_parts.h"
+
+const Family families[N_FAMILIES] = {
+    {"dp", "d", 0, -1},
+    {"fsdp", "z", 0, 0},
+    {"megatron", "x", 0, 0},
+    {"megatron-sp", "x", SEED_SP, 0},
+    {"atp", "xy", SEED_HEADS, 0},
+    {"tensor3d", "dxy", SEED_HEADS, -1},
+    {"axonn", "dzxy", SEED_HEADS, -1},
+    {"optimus", "xy", SEED_STAY, 0},
+    {"tesseract", "dxy", SEED_STAY, -1},
+    {"cube", "zxy", SEED_SP | SEED_HEADS, 0},
+};
+
+typedef struct Walk {
+    const Space *s;
+    const Family *family;
+    Seed seed;
+    int32_t number;
+    void (*f)(const Seed *seed, void *ctx);
+    void *ctx;
+} Walk;
+
+static void emit(Walk *w) {
+    w->seed.number = w->number++;
+    w->seed.schedule = ANY_SCHEDULE;
+    w->f(&w->seed, w->ctx);
+}
+
+static void each_zero(Walk *w) {
+    if (w->s->only) {
+        emit(w);
+        return;
+    }
+    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
+    // zero3 would cut weights over d as z does: d4.z2+zero3 is z8
+    for (int zero = 0; zero <= (none ? 0 : 2); zero++) {
+        if (w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
+        w->seed.zero = (uint8_t)zero;
+        emit(w);
+    }
+}
+
+static void each_recompute(Walk *w) {
+    w->seed.recompute = (uint8_t)w->s->shape.recompute;
+    if (!w->s->free_recompute) {
+        each_zero(w);
+        return;
+    }
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        w->seed.recompute = (uint8_t)r;
+        each_zero(w);
+    }
+}
+
+static void each_threads(Walk *w) {
+    const Space *s = w->s;
+    w->seed.threads = s->shape.threads;
+    if (s->n_threads == 0) each_recompute(w);
+    for (int i = 0; i < s->n_threads; i++) {
+        w->seed.threads = s->threads[i];
+        each_recompute(w);
+    }
+}
+
+/* Replicas that take local steps are at least two, and need equal shares of a step. */
+static bool shares_equal(const Walk *w, int64_t places) {
+    int64_t sequences = w->s->shape.batch / w->s->shape.S;
+    return !w->s->shape.apart ||
+           (w->seed.size[AXIS_D] > 1 && sequences % (w->seed.micro * places) == 0);
+}
+
+/* Sequences of a micro-batch: powers of two, and the whole share of a coordinate of d x z. What
+ * comes after has a pass in common (Pass). */
+static void each_micro(Walk *w) {
+    const Space *s = w->s;
+    int64_t places = (int64_t)w->seed.size[AXIS_D] * w->seed.size[AXIS_Z];
+    int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
+    if (!s->free_micro) {
+        w->seed.micro = (int32_t)(fixed < share ? fixed : share);
+        if (shares_equal(w, places)) each_threads(w);
+        return;
+    }
+    if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
+    for (int64_t n = 1; n < 2 * share; n *= 2) {
+        w->seed.micro = (int32_t)(n < share ? n : share);
+        if (shares_equal(w, places)) each_threads(w);
+    }
+}
+
+/* Words without an effect would make the same candidate twice. */
+static int words_with_effect(int X, int Y) {
+    return (X > 1 ? SEED_SP : 0) | (Y > 1 ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
+}
+
+/* Heads, which are for y, keep key heads whole, too: without them ranks along x may have copies,
+ * whose gradients are summed up. */
+static void each_words(Walk *w) {
+    static const int words[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
+    int X = w->seed.size[AXIS_X], all = words_with_effect(X, w->seed.size[AXIS_Y]);
+    bool copies = head_blocks(&w->s->shape.config, X, false).copies > 1;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        int without = ~(all | (copies ? SEED_HEADS : 0));
+        if (w->family ? words[i] != (w->family->words & all) : (words[i] & without) != 0) continue;
+        w->seed.words = (uint8_t)words[i];
+        each_micro(w);
+    }
+}
+
+static bool family_has_sizes(const Family *f, const int size[N_AXES]) {
+    int z = size[AXIS_Z];
+    for (int axis = 0; axis < N_AXES; axis++)
+        if (size[axis] > 1 && !strchr(f->axes, "dzxy"[axis])) return false;
+    return strcmp(f->name, "cube") != 0 || (z == size[AXIS_X] && z == size[AXIS_Y]);
+}
+
+static int words_of(const Layout *l) {
+    return (l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) | (l->stay ? SEED_STAY : 0);
+}
+
+bool family_has(const Family *f, const Layout *l) {
+    int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
+    return family_has_sizes(f, l->size) && words_of(l) == (f->words & all) &&
+           (f->zero < 0 || f->zero == l->zero);
+}
+
+void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
+               void *ctx) {
+    Walk w = {.s = s, .family = family, .f = f, .ctx = ctx};
+    if (s->only) {
+        memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
+        w.seed.words = (uint8_t)words_of(s->only);
+        w.seed.zero = (uint8_t)s->only->zero;
+        each_micro(&w);
+        return;
+    }
+    int *size = w.seed.size;
+    for (int d = 1; d <= s->p; d++)
+        for (int z = 1; s->p % d == 0 && z <= s->p / d; z++)
+            for (int x = 1; s->p / d % z == 0 && x <= s->p / d / z; x++) {
+                if (s->p / d / z % x) continue;
+                size[AXIS_D] = d, size[AXIS_Z] = z, size[AXIS_X] = x;
+                size[AXIS_Y] = s->p / d / z / x;
+                if (size[AXIS_Y] > MAX_Y || (family && !family_has_sizes(family, size))) continue;
+                each_words(&w);
+                w.seed.place++;
+            }
+}
+
+const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
+                                        {.bulk = true},
+                                        {.bulk = true, .chunks = 2},
+                                        {.bulk = true, .chunks = 4},
+                                        {.bulk = true, .ring = true},
+                                        {.bulk = true, .halves = true}};
+
+int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
+    int X = seed->size[AXIS_X];
+    bool tensor = X * seed->size[AXIS_Y] > 1, stay = seed->words & SEED_STAY,
+         sp = seed->words & SEED_SP;
+    int n = 0;
+    if (!s->free_overlap) {
+        out[0] = 0;
+        return !s->shape.overlap.halves || seed->micro % 2 == 0;
+    }
+    for (uint8_t i = 0; i < N_SCHEDULES; i++) {
+        const Overlap *o = &schedules[i];
+        if ((o->bulk && s->p == 1) || (o->halves && (!tensor || seed->micro % 2)) ||
+            (o->chunks && (!tensor || stay || (sp && X > MAX_STRIPES))) ||
+            (o->ring && (!sp || X > MAX_RING)))
+            continue;
+        out[n++] = i;
+    }
+    return n;
+}
+
+Choice seed_choice(const Space *s, const Seed *seed) {
+    bool known = s->free_overlap && seed->schedule < N_SCHEDULES;
+    Choice c = {.layout = layout_of_sizes(seed->size),
+                .micro = seed->micro,
+                .recompute = (Recompute)seed->recompute,
+                .overlap = known ? schedules[seed->schedule] : s->shape.overlap,
+                .threads = seed->threads};
+    c.layout.sp = seed->words & SEED_SP;
+    c.layout.heads = seed->words & SEED_HEADS;
+    c.layout.stay = seed->words & SEED_STAY;
+    c.layout.zero = seed->zero;
+    return c;
+}
+
+PriceShape seed_shape(const Space *s, const Choice *c) {
+    PriceShape p = s->shape;
+    p.micro = c->micro;
+    p.recompute = c->recompute;
+    p.overlap = c->overlap;
+    p.threads = c->threads;
+    return p;
+}

@@ -1,0 +1,116 @@
+/* trace -- timeline of two steps on every rank, to show overlap (--trace).
+ *
+ * Of two consecutive ordinary steps, the first waits for every collective where it starts (serial),
+ * the second follows the schedule. The communication exposed in the first and not in the second is
+ * hidden by overlap:
+ *
+ *   serial    compute    ▓▓▓▓      ▓▓▓▓▓      ▓▓▓▓
+ *             exposed        ██████     ██████       time in start and wait
+ *   overlap   compute    ▓▓▓▓  ▓▓▓▓▓   ▓▓▓▓
+ *             in flight      ░░░░░░ ░░░░░░           started, not complete
+ *             exposed                ██              E = 1 - exposed / exposed of serial
+ *
+ * Spans go to memory allocated before, so tracing does not change a step. Clocks of all ranks are
+ * converted to that of rank 0. With kernels on a device, times are those of its streams: marks
+ * (layers/clock.h) that are read when the step is done, for which the host waits once. Source of E:
+ * FLUX (Chang et al. 2024).
+ */
+#ifndef PARALLEL_PLAN_TRACE_H
+#define PARALLEL_PLAN_TRACE_H
+
+#include "parallel/plan/machine.h"
+#include "parallel/step/model.h"
+
+/* Names are constants. Times: seconds of this rank's CLOCK_MONOTONIC, or marks while a step is
+ * traced on a device. */
+typedef struct TraceSpan {
+    const char *name;  // name of the kernel, or what the collective sends
+    const char *label; // group of the collective; NULL: a kernel
+    Moment begin, end; // kernel; or collective: coll_start to complete
+    int step;          // TRACE_SERIAL, TRACE_OVERLAP
+    union {
+        struct {
+            const char *form; // of a matmul; else NULL
+            int64_t M, N, K;
+            double flops; // 0: not counted
+        };
+        struct {
+            CollOp op;
+            int size;                     // of the group
+            int64_t bytes;                // received
+            Moment started, wait, waited; // exposed: [begin, started) and [wait, waited)
+        };
+    };
+} TraceSpan;
+
+enum { TRACE_SERIAL, TRACE_OVERLAP, TRACE_STEPS };
+
+typedef struct Trace {
+    TraceSpan *span;      // [max], n in use; sorted by begin after trace_end
+    int64_t n, max, lost; // lost: spans beyond max
+    struct {
+        int64_t number;
+        double begin, end;
+    } step[TRACE_STEPS];
+    int now;              // the step that is being traced
+    int64_t marks;        // marks per step to allocate on a device
+    double offset, error; // this rank's clock minus that of rank 0; bound of its error
+    double device_error;  // error of device times on this rank's clock
+    const Kernels *inner; // of the model while a step is traced; else NULL
+} Trace;
+
+/* Local. Allocates spans of both steps. marks per step on a device: two for each kernel, four for
+ * each collective; more are allocated when needed. */
+void trace_create(Trace *t, int64_t max, int64_t marks);
+void trace_free(Trace *t);
+/* Collective over the world. From trace_begin to trace_end all kernels of m and collectives of w
+ * are recorded as step `which`. With TRACE_SERIAL every collective is waited for where it
+ * starts. */
+void trace_begin(Trace *t, int which, int64_t number, Model *m, World *w);
+void trace_end(Trace *t, Model *m, World *w);
+
+/* Pure. A clock minus another one, both read n times just before and just after the same barriers
+ * (mine[i][0], mine[i][1]): nobody leaves before all have entered, which bounds it from both sides.
+ * 0 where it may be 0; error: half the width of the bounds. */
+double trace_offset(double (*mine)[2], double (*other)[2], int n, double *error);
+
+/* Seconds of exposed communication. */
+static inline double trace_exposed(const TraceSpan *s) {
+    return s->label ? s->started - s->begin + s->waited - s->wait : 0;
+}
+
+/* ---- trace_table.c: per type of layer */
+
+typedef struct TraceLayer {
+    const char *name;       // "qkv", ..., "norms", "gradients", "weights"
+    double calls, bytes;    // of the second step, mean over ranks
+    double serial, exposed; // exposed seconds in the first step; in the second
+} TraceLayer;
+
+/* Means over the ranks. */
+typedef struct TraceTable {
+    int n; // rows; the last one is the sum
+    TraceLayer row[16];
+    double kernels[TRACE_STEPS]; // seconds
+} TraceTable;
+
+/* Collective over the ranks, alike on all. */
+void trace_table(TraceTable *table, const Trace *t, const Group *g);
+/* Pure. E: 1: all is hidden; 0: nothing; below: it takes longer. NAN where the serial step waits
+ * for less than 50 us: that is what waking a thread takes, and a ratio of it says nothing. */
+double trace_efficiency(const TraceLayer *l);
+/* Pure. E of the whole step when what kernels lose beside communication is charged to it, as FLUX
+ * does. */
+double trace_charged(const TraceTable *table);
+/* E is left out where it would say nothing. */
+void trace_print(FILE *f, const TraceTable *table, bool efficiency);
+
+/* ---- trace_write.c: events of Chrome's trace format, one a line, each followed by a comma */
+
+/* Local. Those of this rank; times from rank 0's `zero` on. node: where it runs. */
+void trace_events(FILE *f, const Trace *t, int rank, const char *node, double zero);
+/* Local. The predicted timeline of a recorded step (PriceShape.whole), as one more process. begin:
+ * seconds. */
+void trace_predicted(FILE *f, const Tape *tape, const Machine *m, int pid, double begin);
+
+#endif

@@ -1,0 +1,201 @@
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/trace.h"
+
+/* Rows of a process in a viewer. Collectives of one group get a row, those that are in flight at
+ * the same time one each: what overlaps in a row is not drawn. */
+enum { ROW_COMPUTE, ROW_EXPOSED, ROW_GROUPS, MAX_ROWS = 64 };
+
+typedef struct Rows {
+    int n;
+    struct {
+        const char *label;
+        double busy; // until
+    } row[MAX_ROWS];
+} Rows;
+
+static int row_of(Rows *r, const char *label, double begin, double end) {
+    int i = 0;
+    while (i < r->n && (strcmp(r->row[i].label, label) != 0 || r->row[i].busy > begin)) i++;
+    if (i == MAX_ROWS) i--;
+    if (i == r->n) r->n++;
+    r->row[i].label = label, r->row[i].busy = end;
+    return ROW_GROUPS + i;
+}
+
+/* ---- events */
+
+static void name_process(FILE *f, int pid, const char *name) {
+    fprintf(f,
+            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"%s\"}},\n"
+            "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}}"
+            ",\n",
+            pid, name, pid, pid);
+}
+
+static void name_row(FILE *f, int pid, int tid, const char *name, const char *label) {
+    fprintf(f,
+            "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"
+            "\"%s%s\"}},\n"
+            "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%d,\"args\":{\"sort_"
+            "index\":%d}},\n",
+            pid, tid, name, label, pid, tid, tid);
+}
+
+static void name_rows(FILE *f, int pid, const Rows *r) {
+    name_row(f, pid, ROW_COMPUTE, "compute", "");
+    name_row(f, pid, ROW_EXPOSED, "exposed", "");
+    for (int i = 0; i < r->n; i++)
+        name_row(f, pid, ROW_GROUPS + i, "collectives along ", r->row[i].label);
+}
+
+/* Without what is particular to it, and the end of the line. Seconds become microseconds. */
+static void event(FILE *f, const char *category, const char *name, int pid, int tid, double begin,
+                  double end) {
+    fprintf(f,
+            "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
+            "\"dur\":%.3f",
+            category, name, pid, tid, 1e6 * begin, 1e6 * (end - begin));
+}
+
+static void step_event(FILE *f, int pid, const char *kind, int64_t number, double begin,
+                       double end) {
+    event(f, "step", kind, pid, ROW_COMPUTE, begin, end);
+    fprintf(f, ",\"args\":{\"step\":%" PRId64 "}},\n", number);
+}
+
+static void exposed_event(FILE *f, const char *name, int pid, double begin, double end) {
+    event(f, "exposed", name, pid, ROW_EXPOSED, begin, end);
+    fprintf(f, "},\n");
+}
+
+/* ---- a rank */
+
+static const char *const parts[] = {"products",           "attention", "norms",
+                                    "embedding and loss", "update",    "the rest"};
+enum { PRODUCTS, ATTENTION, NORMS, ENDS, UPDATE, REST };
+
+static const char *part_of(const char *kernel) {
+    static const struct {
+        const char *begins;
+        int part;
+    } known[] = {{"product", PRODUCTS}, {"exact", PRODUCTS},     {"attention", ATTENTION},
+                 {"norm", NORMS},       {"embedding", ENDS},     {"position", ENDS},
+                 {"classifier", ENDS},  {"sum of losses", ENDS}, {"gradient norm", UPDATE},
+                 {"AdamW", UPDATE}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strncmp(kernel, known[i].begins, strlen(known[i].begins)) == 0)
+            return parts[known[i].part];
+    return parts[REST];
+}
+
+static void kernel_event(FILE *f, const TraceSpan *s, int pid, double from) {
+    double begin = s->begin - from, end = s->end - from;
+    event(f, "kernel", s->name, pid, ROW_COMPUTE, begin, end);
+    fprintf(f, ",\"args\":{\"part\":\"%s\"", part_of(s->name));
+    if (s->form)
+        fprintf(f, ",\"form\":\"%s\",\"M\":%" PRId64 ",\"N\":%" PRId64 ",\"K\":%" PRId64, s->form,
+                s->M, s->N, s->K);
+    if (s->flops > 0 && end > begin)
+        fprintf(f, ",\"GFLOP/s\":%.1f", s->flops / (end - begin) / 1e9);
+    fprintf(f, "}},\n");
+}
+
+static void collective_event(FILE *f, const TraceSpan *s, int pid, double from, Rows *rows) {
+    int row = row_of(rows, s->label, s->begin, s->end);
+    event(f, "collective", s->name, pid, row, s->begin - from, s->end - from);
+    fprintf(f,
+            ",\"args\":{\"op\":\"%s\",\"along\":\"%s\",\"ranks\":%d,\"bytes\":%" PRId64
+            ",\"exposed_us\":%.3f}},\n",
+            coll_op_name(s->op), s->label, s->size, s->bytes, 1e6 * trace_exposed(s));
+    exposed_event(f, s->name, pid, s->begin - from, s->started - from);
+    exposed_event(f, s->name, pid, s->wait - from, s->waited - from);
+}
+
+void trace_events(FILE *f, const Trace *t, int rank, const char *node, double zero) {
+    static const char *const kinds[TRACE_STEPS] = {"serial", "overlap"};
+    Rows rows = {0};
+    char name[100];
+    double from = zero + t->offset; // by this rank's clock
+    snprintf(name, sizeof name, "rank %d on %s", rank, node);
+    name_process(f, rank, name);
+    for (int i = 0; i < TRACE_STEPS; i++)
+        step_event(f, rank, kinds[i], t->step[i].number, t->step[i].begin - from,
+                   t->step[i].end - from);
+    for (int64_t i = 0; i < t->n; i++) {
+        const TraceSpan *s = &t->span[i];
+        if (s->label)
+            collective_event(f, s, rank, from, &rows);
+        else
+            kernel_event(f, s, rank, from);
+    }
+    name_rows(f, rank, &rows);
+}
+
+/* ---- what is predicted */
+
+static const char *part_of_work(WorkKind kind) {
+    switch (kind) {
+    case WORK_XW:
+    case WORK_DX:
+    case WORK_DW:
+        return parts[PRODUCTS];
+    case WORK_ATTENTION:
+    case WORK_ATTENTION_BACKWARD:
+        return parts[ATTENTION];
+    case WORK_EMBEDDING:
+    case WORK_EMBEDDING_BACKWARD:
+    case WORK_POSITION:
+    case WORK_POSITION_BACKWARD:
+    case WORK_CLASSIFIER:
+    case WORK_CLASSIFIER_STATISTICS:
+    case WORK_CLASSIFIER_MERGE:
+    case WORK_CLASSIFIER_GRADIENT:
+        return parts[ENDS];
+    case WORK_SQUARES:
+    case WORK_ADAMW:
+        return parts[UPDATE];
+    default:
+        return kind >= WORK_NORM && kind <= WORK_NORM_BACKWARD_APPLY ? parts[NORMS] : parts[REST];
+    }
+}
+
+static void interval_event(FILE *f, const Tape *t, const Interval *v, int pid, double from,
+                           Rows *rows) {
+    int index = t->event[v->event].index;
+    double begin = v->begin + from, end = v->end + from;
+    if (v->communication) {
+        const Send *s = &t->send[index];
+        const TapeGroup *g = &t->group[s->group];
+        event(f, "collective", s->what, pid, row_of(rows, g->label, begin, end), begin, end);
+        fprintf(f,
+                ",\"args\":{\"op\":\"%s\",\"along\":\"%s\",\"ranks\":%d,\"bytes\":%" PRId64
+                ",\"exposed_us\":%.3f}},\n",
+                coll_op_name(s->op), g->label, g->size, s->received, 1e6 * v->exposed);
+        if (v->exposed > 0) exposed_event(f, s->what, pid, end - v->exposed, end);
+    } else {
+        char name[64];
+        const Work *w = &t->work[index];
+        event(f, "kernel", work_name(w, name), pid, ROW_COMPUTE, begin, end);
+        fprintf(f, ",\"args\":{\"part\":\"%s\"}},\n", part_of_work(w->kind));
+    }
+}
+
+void trace_predicted(FILE *f, const Tape *t, const Machine *m, int pid, double begin) {
+    int most = t->run[0].begin[N_TAPE_PARTS]; // at most one an event
+    Interval *v = mem_calloc((size_t)most + 1, sizeof *v);
+    int n = tape_intervals(t, m, v, most);
+    Rows rows = {0};
+    double until = begin;
+    name_process(f, pid, "predicted");
+    for (int i = 0; i < n; i++) {
+        interval_event(f, t, &v[i], pid, begin, &rows);
+        until = fmax(until, v[i].end + begin);
+    }
+    step_event(f, pid, "overlap", 0, begin, until);
+    name_rows(f, pid, &rows);
+    mem_free(v);
+}

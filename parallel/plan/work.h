@@ -1,0 +1,99 @@
+/* work -- one kernel call as numbers, for the planner to price and the calibration to measure.
+ *
+ * The cost of a call is affine in `rows` (tokens, sequences or elements). So a cost table needs two
+ * entries for each (kind, flags, a, b, c, d).
+ *
+ *                        rows     a       b    c     d
+ *   matmuls             T        K       N                forward, dgrad and wgrad of y[T,N] = x w
+ *   attention            B        S       H    Hkv   D
+ *   norms                T        C                        (MERGE: b parts)
+ *   gelu, zero, squares, n
+ *     adamw
+ *   copy                 rows     columns
+ *   swiglu               T        F
+ *   bias, residual       T        N
+ *   classifiers          T        V                        (MERGE: b parts)
+ *   embedding, position  T        C       V
+ *   rope                 T        H       Hkv  D
+ */
+#ifndef PARALLEL_PLAN_WORK_H
+#define PARALLEL_PLAN_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layers/kernels.h"
+
+typedef enum {
+    WORK_XW, // y = x w
+    WORK_DX, // dx = dy w'
+    WORK_DW, // dw = x' dy
+    WORK_ATTENTION,
+    WORK_ATTENTION_BACKWARD,
+    WORK_NORM,
+    WORK_RESIDUAL_NORM,
+    WORK_NORM_BACKWARD,
+    WORK_NORM_STATISTICS,
+    WORK_NORM_MERGE,
+    WORK_NORM_APPLY,
+    WORK_NORM_BACKWARD_SUMS,
+    WORK_NORM_BACKWARD_APPLY,
+    WORK_GELU,
+    WORK_GELU_BACKWARD,
+    WORK_SWIGLU,
+    WORK_SWIGLU_BACKWARD,
+    WORK_BIAS_RESIDUAL,
+    WORK_BIAS_BACKWARD,
+    WORK_CLASSIFIER,
+    WORK_CLASSIFIER_STATISTICS,
+    WORK_CLASSIFIER_MERGE,
+    WORK_CLASSIFIER_GRADIENT,
+    WORK_EMBEDDING,
+    WORK_EMBEDDING_BACKWARD,
+    WORK_POSITION,
+    WORK_POSITION_BACKWARD,
+    WORK_ROPE,
+    WORK_SQUARES,
+    WORK_ADAMW,
+    WORK_ZERO,
+    WORK_COPY,
+    N_WORKS
+} WorkKind;
+
+/* flags */
+enum {
+    WORK_BF16 = 1,   // matmul or attention in bf16
+    WORK_ADDEND = 2, // with an addend
+    WORK_BIAS = 4,   // of dw: with the gradient of the bias
+    WORK_EPI_GELU = 8,
+    WORK_EPI_DGELU = 16,
+    WORK_RMS = 32,      // a norm without mean
+    WORK_BACKWARD = 64, // of a classifier: with its gradient
+    WORK_WORDS = 128    // bf16 activations; of AdamW: with the bf16 copy of the weights
+};
+
+typedef struct Work {
+    WorkKind kind;
+    uint32_t flags;
+    int32_t threads; // of the team
+    int64_t rows, a, b, c, d;
+} Work;
+
+/* Local, pure. Multiplications and additions of matmuls and attention (0 of others); bytes that a
+ * call must at least read and write in memory; a name for tables: "xw 768x2304". */
+double work_flops(const Work *w);
+double work_bytes(const Work *w);
+const char *work_name(const Work *w, char buf[64]);
+/* Local, pure. Equal but for rows? */
+bool work_alike(const Work *a, const Work *b);
+
+/* Local. Runs the kernel for timing, on operands of any finite floats and a workspace, which works
+ * may share: so many bytes, aligned to 128. */
+typedef struct WorkMemory {
+    size_t operands, workspace;
+} WorkMemory;
+WorkMemory work_memory(const Work *w, const Kernels *k, int threads);
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
+
+#endif

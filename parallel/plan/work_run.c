@@ -1,0 +1,285 @@
+/* Works done for the clock. One walk takes the operands and, when there is memory for them, calls
+ * the kernel: the walk that sizes is the walk that runs. */
+#include "base/arena.h"
+#include "parallel/plan/work.h"
+
+typedef struct Run {
+    const Work *w;
+    const Kernels *k;
+    Team *team; // NULL: only sizes
+    int threads;
+    Arena operands, workspace;
+} Run;
+
+static float *room(Run *r, int64_t n) {
+    return arena_take(&r->operands, (size_t)(n > 0 ? n : 0) * sizeof(float));
+}
+static bool sizing(const Run *r) {
+    return !r->team;
+}
+static bool has(const Run *r, uint32_t flag) {
+    return r->w->flags & flag;
+}
+
+/* Tables that are looked up: beyond so many floats another row is no farther from the caches. */
+enum { TABLE_FLOATS = 1 << 22 };
+
+static int64_t table_rows(int64_t V, int64_t C) {
+    int64_t most = C > 0 ? TABLE_FLOATS / C : V;
+    return V < most ? V : most > 0 ? most : 1;
+}
+
+/* Tokens below n that follow no order, in T words. */
+static int32_t *tokens(Run *r, int64_t T, int64_t n) {
+    int32_t *t = (int32_t *)(void *)room(r, T);
+    for (int64_t i = 0; t && i < T; i++)
+        t[i] = n > 0 ? (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)n) : -1;
+    return t;
+}
+
+/* ---- matmuls and attention */
+
+static void run_product(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, K = w->a, N = w->b;
+    float *x = room(r, w->kind == WORK_DX ? T * N : T * K);
+    float *y = room(r, w->kind == WORK_DW ? T * N : K * N);
+    Product p = w->kind == WORK_XW   ? product_xw(T, K, N, x, K, y)
+                : w->kind == WORK_DX ? product_dx(T, K, N, x, N, y)
+                                     : product_dw(T, K, N, x, K, y);
+    p.y = room(r, p.M * p.N);
+    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_DW ? p.y : room(r, p.M * p.N);
+    float *bias = has(r, WORK_BIAS) ? room(r, p.N) : NULL;
+    if (w->kind == WORK_DW)
+        p.bias_grad = bias;
+    else
+        p.bias = bias;
+    if (has(r, WORK_EPI_GELU | WORK_EPI_DGELU)) {
+        p.epilogue = has(r, WORK_EPI_GELU) ? EPI_GELU : EPI_DGELU;
+        p.aux = room(r, p.M * p.N);
+    }
+    p.bf16 = has(r, WORK_BF16);
+    p.workspace = arena_take(&r->workspace, r->k->product_workspace(r->threads));
+    if (!sizing(r)) r->k->product(r->team, &p);
+}
+
+static void run_attention(Run *r) {
+    const Work *w = r->w;
+    Attention a = {.B = w->rows, .S = w->a, .H = w->b, .Hkv = w->c, .D = w->d};
+    int64_t T = a.B * a.S, wide = T * (a.H + 2 * a.Hkv) * a.D, n = T * a.H * a.D;
+    bool backward = w->kind == WORK_ATTENTION_BACKWARD;
+    float *qkv = room(r, wide), *out = room(r, n), *lse = room(r, T * a.H);
+    float *dqkv = room(r, backward ? wide : 0), *dout = room(r, backward ? n : 0);
+    a.bf16 = has(r, WORK_BF16);
+    a.workspace =
+        arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.B, a.S, a.H, a.Hkv, a.D));
+    if (sizing(r)) return;
+    if (backward)
+        r->k->attention_backward(r->team, &a, dqkv, dout, qkv, out, lse);
+    else
+        r->k->attention_forward(r->team, &a, out, lse, qkv);
+}
+
+static void run_rope(Run *r) {
+    const Work *w = r->w;
+    Rope rope = {.B = 1, .S = w->rows, .H = w->a, .Hkv = w->b, .D = w->c};
+    float *qkv = room(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
+    rope.table = room(r, rope.S * rope.D);
+    if (!sizing(r)) r->k->rope(r->team, &rope, qkv, 1);
+}
+
+/* ---- norms */
+
+static Norm norm_of(Run *r) {
+    bool rms = has(r, WORK_RMS);
+    int64_t C = r->w->a;
+    return (Norm){.kind = rms ? NORM_RMS : NORM_LAYER,
+                  .T = r->w->rows,
+                  .C = C,
+                  .eps = 1, // whatever lies there as a sum of squares
+                  .gamma = room(r, C),
+                  .beta = rms ? NULL : room(r, C),
+                  .dgamma = room(r, C),
+                  .dbeta = rms ? NULL : room(r, C),
+                  .workspace = arena_take(&r->workspace, r->k->norm_workspace(r->w->rows, C))};
+}
+
+static void run_norm(Run *r) {
+    Norm n = norm_of(r);
+    WorkKind kind = r->w->kind;
+    float *x = room(r, n.T * n.C), *y = room(r, n.T * n.C), *dy = NULL;
+    float *mean = room(r, n.T), *rstd = room(r, n.T), *stats = room(r, 2 * n.T);
+    bool backward = kind == WORK_NORM_BACKWARD || kind == WORK_NORM_BACKWARD_APPLY;
+    if (backward) dy = room(r, n.T * n.C);
+    float *addend = kind == WORK_RESIDUAL_NORM ? room(r, n.T * n.C) : NULL;
+    float *bias = has(r, WORK_BIAS) ? room(r, n.C) : NULL;
+    if (sizing(r)) return;
+    if (kind == WORK_NORM) r->k->norm_forward(r->team, &n, y, mean, rstd, x);
+    if (kind == WORK_RESIDUAL_NORM)
+        r->k->residual_norm(r->team, &n, x, addend, bias, y, mean, rstd);
+    if (kind == WORK_NORM_BACKWARD) r->k->norm_backward(r->team, &n, y, dy, x, mean, rstd);
+    if (kind == WORK_NORM_STATISTICS) r->k->norm_statistics(r->team, &n, stats, x);
+    if (kind == WORK_NORM_APPLY) r->k->norm_apply(r->team, &n, y, x, mean, rstd);
+    if (kind == WORK_NORM_BACKWARD_SUMS)
+        r->k->norm_backward_sums(r->team, &n, stats, y, x, mean, rstd);
+    if (kind == WORK_NORM_BACKWARD_APPLY)
+        r->k->norm_backward_apply(r->team, &n, y, dy, x, mean, rstd, stats);
+}
+
+static void run_norm_merge(Run *r) {
+    Norm n = norm_of(r);
+    int64_t parts = r->w->b;
+    float *stats = room(r, 2 * parts * n.T), *mean = room(r, n.T), *rstd = room(r, n.T);
+    int64_t *counts = arena_take(&r->operands, (size_t)parts * sizeof *counts);
+    if (sizing(r)) return;
+    for (int64_t i = 0; i < parts; i++) counts[i] = n.C + 1; // whole rows have some
+    r->k->norm_merge(&n, mean, rstd, stats, counts, (int)parts);
+}
+
+/* ---- activations and biases */
+
+static void run_activation(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, F = w->a;
+    bool swiglu = w->kind == WORK_SWIGLU || w->kind == WORK_SWIGLU_BACKWARD;
+    bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_GELU_BACKWARD;
+    int64_t n = swiglu ? T * F : T, wide = swiglu ? 2 * n : n;
+    float *x = room(r, wide), *y = room(r, n), *dx = room(r, backward ? wide : 0);
+    if (sizing(r)) return;
+    if (w->kind == WORK_GELU) r->k->gelu_forward(r->team, y, x, n);
+    if (w->kind == WORK_GELU_BACKWARD) r->k->gelu_backward(r->team, dx, y, x, n);
+    if (w->kind == WORK_SWIGLU) r->k->swiglu_forward(r->team, y, x, T, F);
+    if (w->kind == WORK_SWIGLU_BACKWARD) r->k->swiglu_backward(r->team, dx, y, x, T, F);
+}
+
+static void run_bias(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, N = w->a;
+    bool residual = w->kind == WORK_BIAS_RESIDUAL;
+    float *y = room(r, T * N), *bias = room(r, N);
+    float *addend = residual && has(r, WORK_ADDEND) ? room(r, T * N) : NULL;
+    if (sizing(r)) return;
+    if (residual)
+        r->k->bias_residual(r->team, y, addend, has(r, WORK_BIAS) ? bias : NULL, T, N);
+    else
+        r->k->bias_backward(r->team, bias, y, T, N);
+}
+
+/* ---- the two ends of the model */
+
+static void run_classifier(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, V = w->a, parts = w->kind == WORK_CLASSIFIER_MERGE ? w->b : 1;
+    Classifier c = {.T = T,
+                    .V = V,
+                    .ld = (V + 15) / 16 * 16,
+                    .targets = tokens(r, T, V),
+                    .scale =
+                        1, // gradients in place of logits become logits again, and not ever smaller
+                    .backward = has(r, WORK_BACKWARD)};
+    float *logits = room(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld), *loss = room(r, T);
+    float *stats = room(r, 3 * parts * T), *log_sum = room(r, T);
+    if (sizing(r)) return;
+    if (w->kind == WORK_CLASSIFIER) r->k->classifier(r->team, &c, loss, logits);
+    if (w->kind == WORK_CLASSIFIER_STATISTICS)
+        r->k->classifier_statistics(r->team, &c, stats, logits);
+    if (w->kind == WORK_CLASSIFIER_MERGE)
+        r->k->classifier_merge(&c, loss, log_sum, stats, (int)parts);
+    if (w->kind == WORK_CLASSIFIER_GRADIENT) {
+        for (int64_t i = 0; i < T; i++) stats[3 * i] = log_sum[i] = 0; // a factor of e^0
+        r->k->classifier_gradient(r->team, &c, stats, log_sum, logits);
+    }
+}
+
+static void run_embedding(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, C = w->a;
+    bool position = w->kind == WORK_POSITION || w->kind == WORK_POSITION_BACKWARD;
+    Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
+    e.tokens = tokens(r, position ? 0 : T, e.V);
+    float *x = room(r, T * C), *table = room(r, position ? T * C : e.V * C);
+    if (w->kind == WORK_EMBEDDING_BACKWARD)
+        e.workspace = arena_take(&r->workspace, r->k->embedding_workspace(T, C));
+    if (sizing(r)) return;
+    if (position)
+        e.wpe = e.dwpe = table;
+    else
+        e.wte = e.dwte = table;
+    if (w->kind == WORK_EMBEDDING) r->k->embedding_forward(r->team, &e, x);
+    if (w->kind == WORK_EMBEDDING_BACKWARD) r->k->embedding_backward(r->team, &e, x);
+    if (w->kind == WORK_POSITION) r->k->position_forward(r->team, &e, T, 0, x);
+    if (w->kind == WORK_POSITION_BACKWARD) r->k->position_backward(r->team, &e, T, 0, x);
+}
+
+/* ---- the update, and moves */
+
+static void run_adamw(Run *r) {
+    int64_t n = r->w->rows;
+    float *param = room(r, n), *m = room(r, n), *v = room(r, n), *grad = room(r, n);
+    AdamW o = {.lr = 1e-3,
+               .beta1 = 0.9,
+               .beta2 = 0.95,
+               .eps = 1e-8,
+               .weight_decay = 0.1,
+               .grad_scale = 1,
+               .step = 3};
+    if (has(r, WORK_WORDS)) o.words = room(r, n);
+    if (!sizing(r)) r->k->adamw(r->team, &o, param, m, v, grad, n, true);
+}
+
+static void run_move(Run *r) {
+    const Work *w = r->w;
+    int64_t rows = w->rows, n = w->kind == WORK_COPY ? rows * w->a : rows;
+    float *x = room(r, n), *y = room(r, w->kind == WORK_COPY ? n : 1);
+    if (sizing(r)) return;
+    if (w->kind == WORK_ZERO) r->k->zero(r->team, x, (size_t)n * sizeof *x);
+    if (w->kind == WORK_COPY) r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);
+    if (w->kind == WORK_SQUARES) y[0] = (float)r->k->sum_of_squares(r->team, x, n);
+}
+
+static void run(Run *r) {
+    WorkKind kind = r->w->kind;
+    if (kind <= WORK_DW)
+        run_product(r);
+    else if (kind <= WORK_ATTENTION_BACKWARD)
+        run_attention(r);
+    else if (kind == WORK_NORM_MERGE)
+        run_norm_merge(r);
+    else if (kind <= WORK_NORM_BACKWARD_APPLY)
+        run_norm(r);
+    else if (kind <= WORK_SWIGLU_BACKWARD)
+        run_activation(r);
+    else if (kind <= WORK_BIAS_BACKWARD)
+        run_bias(r);
+    else if (kind <= WORK_CLASSIFIER_GRADIENT)
+        run_classifier(r);
+    else if (kind <= WORK_POSITION_BACKWARD)
+        run_embedding(r);
+    else if (kind == WORK_ROPE)
+        run_rope(r);
+    else if (kind == WORK_ADAMW)
+        run_adamw(r);
+    else
+        run_move(r);
+}
+
+WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {
+    Run r = {.w = w,
+             .k = k,
+             .threads = threads,
+             .operands = arena_measure("a work's operands"),
+             .workspace = arena_measure("a work's workspace")};
+    run(&r);
+    return (WorkMemory){r.operands.used, r.workspace.used};
+}
+
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+    int threads = team_size(team);
+    WorkMemory n = work_memory(w, k, threads);
+    run(&(Run){.w = w,
+               .k = k,
+               .team = team,
+               .threads = threads,
+               .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
+               .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}});
+}

@@ -1,0 +1,235 @@
+/* allocate -- where each temporary lies: offsets in one arena, from the life of each in the list.
+ *
+ *   operations   0    1    2    3    4    5    6
+ *   x            [==================]                      life: from the operation that makes it to the
+ *   h            .    [=========]                          last that reads it
+ *   qkv          .    .    [==============]
+ *   datt         .    .    .    .    [=========]           takes the memory of h: their lives do not meet
+ *
+ * The peak is the memory of the step. Tensors that share memory are one block:
+ *   in place     a kernel that computes element by element writes over an operand that nobody reads later
+ *   rows         rows of a whole lie in the whole
+ *   gradients    what is added to a stored gradient in place is computed where that is stored
+ * A value between operations that are fused in one kernel is in registers: it has no memory, unless an
+ * operation outside of the kernel reads it. Blocks are placed one after the other, each as low as it fits:
+ * those that live longest first or the largest first (Pisarchyk, Lee 2020), whichever takes less.
+ */
+#include <stdlib.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+#include "parallel/step/program.h"
+
+/* Tensors that share memory. */
+typedef struct Block {
+    int64_t bytes, offset;
+    int begin, end; // life: operations
+    int index;
+} Block;
+
+typedef struct Life {
+    const Program *p;
+    int *lead;        // [ops] the first operation of its kernel
+    int *block;       // [tensors] a tensor of the same block; itself: stands for it
+    int *made, *read; // [tensors] life, in leads; -1: never
+    bool *inner;      // [tensors] read in the kernel that makes it alone
+    bool *fixed;      // [tensors] of a block: rows of a whole, or memory outside of the arena
+} Life;
+
+static int block_of(const Life *l, int t) {
+    while (l->block[t] != t) t = l->block[t];
+    return t;
+}
+
+/* b becomes part of a. */
+static void join(Life *l, int a, int b) {
+    a = block_of(l, a), b = block_of(l, b);
+    if (a == b) return;
+    l->block[b] = a;
+    if (l->made[a] < 0 || (l->made[b] >= 0 && l->made[b] < l->made[a])) l->made[a] = l->made[b];
+    if (l->read[b] > l->read[a]) l->read[a] = l->read[b];
+    l->inner[a] &= l->inner[b], l->fixed[a] |= l->fixed[b];
+}
+
+int64_t step_tensor_bytes(const Program *p, const StepTensor *t) {
+    int64_t n = t->stride ? step_tensor_local(p, t, 0) * t->stride : step_tensor_elements(p, t);
+    return n * t->bytes;
+}
+
+/* The operands over which an operation may write its result, best first; -1: none. Of a sum either will do. */
+static void operands_in_place(const Op *op, int operand[2]) {
+    operand[0] = operand[1] = -1;
+    switch (op->kind) {
+    case OP_ADD:
+        operand[1] = op->in[0];
+        operand[0] = op->in[1];
+        break;
+    case OP_BIAS:
+    case OP_POSITION:
+    case OP_ROPE:
+    case OP_ROPE_BACKWARD:
+    case OP_GELU_BACKWARD:
+    case OP_LOSS_STATISTICS:
+    case OP_LOSS_BACKWARD:
+    case OP_ALL_REDUCE:
+        operand[0] = op->in[0];
+        break;
+    default:
+        break;
+    }
+}
+
+/* May operation i write its result over tensor t? Only where the operation is the last to read the memory
+ * of t. A stored gradient is such a result, never such an operand. */
+static bool dies(const Life *l, int i, int t) {
+    const Program *p = l->p;
+    int b = block_of(l, t), out = p->op[i].out;
+    return p->tensor[t].storage == STORAGE_TEMPORARY && !l->fixed[b] &&
+           !l->fixed[block_of(l, out)] && l->read[b] <= l->lead[i] &&
+           step_tensor_bytes(p, &p->tensor[t]) == step_tensor_bytes(p, &p->tensor[out]);
+}
+
+/* Memory that holds a value before the kernel starts is better than that of a value inside of it. */
+static void reuse(Life *l, int i) {
+    int operand[2];
+    operands_in_place(&l->p->op[i], operand);
+    for (int inner = 0; inner < 2; inner++)
+        for (int k = 0; k < 2; k++) {
+            if (operand[k] < 0 || l->inner[block_of(l, operand[k])] != inner) continue;
+            if (!dies(l, i, operand[k])) continue;
+            join(l, operand[k], l->p->op[i].out);
+            return;
+        }
+}
+
+static void make(Life *l, int t, int at) {
+    l->made[t] = at;
+    l->read[t] = l->read[t] > at ? l->read[t] : at;
+}
+
+static void find_lives(Life *l) {
+    const Program *p = l->p;
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        int at = l->lead[i] = op->fused ? l->lead[i - 1] : i;
+        if (op->kind != OP_WAIT) make(l, op->out, at);
+        if (op->also >= 0) make(l, op->also, at);
+        for (int k = 0; k < op->n_in; k++) {
+            int t = op->in[k];
+            if (l->read[t] < at) l->read[t] = at;
+            if (l->made[t] != at) l->inner[t] = false;
+        }
+    }
+}
+
+/* Values in registers: of kernels of several operations, read there and nowhere else. */
+static void find_inner(Life *l) {
+    const Program *p = l->p;
+    bool *is_read = mem_calloc((size_t)p->n_tensors, sizeof *is_read);
+    for (int i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
+    for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->loss;
+    mem_free(is_read);
+}
+
+static int by_size(const void *a, const void *b) {
+    const Block *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->index - y->index;
+}
+
+static int by_life(const void *a, const void *b) {
+    const Block *x = a, *y = b;
+    int64_t lx = x->end - x->begin, ly = y->end - y->begin;
+    if (lx != ly) return lx < ly ? 1 : -1;
+    return by_size(a, b);
+}
+
+/* The lowest place that is free during the life of b, among blocks that lie in the order of their offsets. */
+static int64_t lowest(const Block *placed, int n, const Block *b) {
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        const Block *o = &placed[i];
+        if (o->end < b->begin || o->begin > b->end) continue;
+        if (at + b->bytes <= o->offset) break;
+        if (o->offset + o->bytes > at) at = o->offset + o->bytes;
+    }
+    return at;
+}
+
+static int64_t place(Block *block, int n, int (*order)(const void *, const void *)) {
+    Block *placed = mem_alloc((size_t)(n + 1) * sizeof *placed);
+    int64_t peak = 0;
+    qsort(block, (size_t)n, sizeof *block, order);
+    for (int i = 0; i < n; i++) {
+        Block *b = &block[i];
+        int k = i;
+        b->offset = lowest(placed, i, b);
+        if (b->offset + b->bytes > peak) peak = b->offset + b->bytes;
+        for (; k > 0 && placed[k - 1].offset > b->offset; k--) placed[k] = placed[k - 1];
+        placed[k] = *b;
+    }
+    mem_free(placed);
+    return peak;
+}
+
+static Life life_make(const Program *p) {
+    size_t n = (size_t)p->n_tensors;
+    Life l = {.p = p};
+    l.lead = mem_alloc((3 * n + (size_t)p->n_ops) * sizeof *l.lead);
+    l.block = l.lead + p->n_ops, l.made = l.block + n, l.read = l.made + n;
+    l.inner = mem_alloc(2 * n * sizeof *l.inner);
+    l.fixed = l.inner + n;
+    for (int t = 0; t < p->n_tensors; t++) {
+        l.block[t] = t, l.made[t] = l.read[t] = -1, l.inner[t] = true;
+        l.fixed[t] = p->tensor[t].storage == STORAGE_PARAMETER || p->tensor[t].whole >= 0;
+    }
+    find_lives(&l);
+    find_inner(&l);
+    l.read[p->loss] = p->n_ops; // the caller's
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensor[t].whole >= 0) join(&l, p->tensor[t].whole, t);
+    for (int i = 0; i < p->n_ops; i++) reuse(&l, i);
+    return l;
+}
+
+size_t program_allocate(Program *p) {
+    Life l = life_make(p);
+    Block *block = mem_calloc((size_t)p->n_tensors + 1, sizeof *block);
+    int *number = mem_alloc((size_t)p->n_tensors * sizeof *number), n = 0;
+    // which gradient a block is
+    for (int t = 0; t < p->n_tensors; t++) p->tensor[t].gradient = -1;
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensor[t].storage == STORAGE_GRADIENT) p->tensor[block_of(&l, t)].gradient = t;
+    for (int t = 0; t < p->n_tensors; t++) {
+        int b = block_of(&l, t);
+        bool none = p->tensor[b].storage == STORAGE_PARAMETER || l.made[b] < 0 || l.inner[b];
+        number[t] = -1;
+        p->tensor[t].gradient = p->tensor[b].gradient;
+        if (b == t && !none && p->tensor[b].gradient < 0) {
+            number[b] = n;
+            block[n] = (Block){.begin = l.made[b], .end = l.read[b], .index = n};
+            n++;
+        }
+    }
+    for (int t = 0; t < p->n_tensors; t++) {
+        int k = number[block_of(&l, t)];
+        int64_t bytes =
+            (step_tensor_bytes(p, &p->tensor[t]) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        if (k >= 0 && block[k].bytes < bytes) block[k].bytes = bytes;
+    }
+    int64_t large_first = place(block, n, by_size), peak = place(block, n, by_life);
+    if (large_first < peak) peak = place(block, n, by_size);
+    int64_t *offset = mem_alloc((size_t)(n + 1) * sizeof *offset);
+    for (int i = 0; i < n; i++) offset[block[i].index] = block[i].offset;
+    for (int t = 0; t < p->n_tensors; t++) {
+        int k = number[block_of(&l, t)];
+        StepTensor *x = &p->tensor[t];
+        x->offset = k < 0 ? -1 : offset[k];
+        if (k >= 0 && x->whole >= 0)
+            x->offset += x->row * (step_tensor_bytes(p, x) / step_tensor_local(p, x, 0));
+    }
+    mem_free(offset), mem_free(number), mem_free(block);
+    mem_free(l.lead), mem_free(l.inner);
+    return (size_t)peak;
+}

@@ -1,0 +1,226 @@
+/* build -- the forward pass of a micro-batch, from tokens to losses: the one place that knows the model.
+ *
+ * It reads like a forward pass on one rank. Beside each line stands the type of what it makes on a mesh
+ * d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear layer is:
+ * bring x to the type that the matmul wants, gather the weight if it is stored sharded, multiply, bring y
+ * to the type in which it is stored (parallel/mesh/layout.h has the table).
+ */
+#include <string.h>
+
+#include "parallel/step/block.h"
+#include "parallel/step/program.h"
+
+typedef struct Builder {
+    Program p;
+    const Config *c;
+    Widths w;
+    int64_t T;                // tokens of all ranks, padded to equal parts
+    int64_t channels, hidden; // C and the attention's features, padded; of all ranks
+    int wte;                  // the stored weight, -1 before the embedding
+} Builder;
+
+static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "down", "head"};
+
+static Dist typed(const char *name, const char *dim0, Axes cut0, const char *dim1, Axes cut1) {
+    Dist d = {.n_dims = dim1 ? 2 : 1, .shard = {cut0, cut1}};
+    dist_name(d.name, name);
+    snprintf(d.dim[0], sizeof d.dim[0], "%s", dim0);
+    if (dim1) snprintf(d.dim[1], sizeof d.dim[1], "%s", dim1);
+    return d;
+}
+
+static Dist named(const char *name, Dist d) {
+    dist_name(d.name, name);
+    return d;
+}
+
+/* A parameter of the layer that is being built. */
+static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int bytes) {
+    int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, bytes);
+    b->p.tensor[t].storage = STORAGE_PARAMETER;
+    return t;
+}
+
+/* A result with the type of tensor t, another name. */
+static int like(Builder *b, int t, const char *name) {
+    StepTensor x = b->p.tensor[t];
+    int out = program_tensor(&b->p, named(name, x.dist), x.size, x.bytes);
+    b->p.tensor[out].stride = x.stride;
+    return out;
+}
+
+/* A vector of features that are sharded as dimension 1 of tensor t. */
+static int vector(Builder *b, int t, const char *name) {
+    const StepTensor *x = &b->p.tensor[t];
+    Dist d = typed(name, x->dist.dim[1], x->dist.shard[1], NULL, axes_none());
+    return parameter(b, d, x->size[1], 1, (int)sizeof(float));
+}
+
+/* Rows and columns of a linear layer's weight, padded; the head's is [V, C]. */
+static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
+    const Widths *w = &b->w;
+    int64_t n = mesh_blocks(b->p.mesh, grid_hidden_axes(b->p.grid));
+    int64_t wide = n * (kind == LINEAR_QKV        ? w->qkv
+                        : kind == LINEAR_ATTN_OUT ? w->att
+                        : kind == LINEAR_UP       ? w->up
+                                                  : w->F);
+    bool column = kind == LINEAR_QKV || kind == LINEAR_UP;
+    size[0] = column ? w->C_all : wide, size[1] = column ? wide : w->C_all;
+    if (kind == LINEAR_HEAD)
+        size[0] = w->V * mesh_blocks(b->p.mesh, axes_of("x.y")), size[1] = w->C_all;
+}
+
+/* The weight of a linear layer as its matmul wants it. Stored are flat parts of the local block, over z
+ * (FSDP) and with zero3 over d: as a type, rows sharded once more. */
+static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
+    LinearDist d = layout_linear(b->p.layout, kind);
+    char name[DIST_NAME];
+    if (kind == LINEAR_HEAD)
+        dist_name(name, b->wte < 0 ? "wte" : "head"); // tied: the embedding's
+    else
+        snprintf(name, sizeof name, "%s.weight", linear_names[kind]);
+    Dist block = named(name, d.w_stored), flat = block;
+    flat.shard[0] = axes_join(flat.shard[0], layout_store(b->p.layout, STORE_PARAM));
+    if (stored < 0) {
+        int64_t size[2];
+        weight_sizes(b, kind, size);
+        stored = parameter(b, flat, size[0], size[1], b->p.word);
+        b->p.tensor[stored].n_block = block.shard[0].n;
+    }
+    if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
+    int w = program_redistribute(&b->p, stored, &block, what);
+    return program_redistribute(&b->p, w, &d.w, what);
+}
+
+/* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types alone. */
+static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
+    Program *p = &b->p;
+    LinearDist d = layout_linear(p->layout, kind);
+    const char *name = linear_names[kind], *y_of = linear_what(kind, WHAT_Y);
+    x = program_redistribute(p, x, &d.x, linear_what(kind, WHAT_X));
+    int w = weight(b, kind, -1, linear_what(kind, WHAT_W));
+    int y = program_matmul(p, OP_MATMUL, y_name, x, w);
+    p->tensor[y].what = y_of;
+    y = program_redistribute(p, y, &d.y_stored, y_of);
+    if (!b->c->bias) return y;
+    char bias[DIST_NAME];
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    return EMIT(p, OP_BIAS, like(b, y, y_name), y, vector(b, y, bias));
+}
+
+/* Each rank has the statistics of its features [2, T]; with features sharded over y all ranks' are gathered
+ * and merged in one order (mean and sum of squared deviations, never E[x^2] - E[x]^2). */
+static int norm(Builder *b, const char *layer, const char *name, int x) {
+    Program *p = &b->p;
+    StepTensor in = p->tensor[x];
+    int64_t Y = mesh_blocks(p->mesh, in.dist.shard[1]), size[] = {2 * Y, in.size[0]};
+    Dist part = typed("stats", "2Y", in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
+    whole.shard[0] = axes_none();
+    int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, 4), x);
+    s = program_redistribute(p, s, &whole, "statistics of norm");
+    Dist moments = typed("moments", "2", axes_none(), "T", in.dist.shard[0]);
+    size[0] = 2;
+    s = EMIT(p, OP_NORM_MERGE, program_tensor(p, moments, size, 4), s);
+    char weight[DIST_NAME], bias[DIST_NAME];
+    snprintf(weight, sizeof weight, "%s.weight", layer);
+    snprintf(bias, sizeof bias, "%s.bias", layer);
+    bool biased = b->c->bias && b->c->norm == NORM_LAYER;
+    int w = vector(b, x, weight);
+    return EMIT(p, OP_NORM, like(b, x, name), x, s, w, biased ? vector(b, x, bias) : -1);
+}
+
+static int add(Builder *b, int x, int y) {
+    return EMIT(&b->p, OP_ADD, like(b, x, "x"), x, y);
+}
+
+/* softmax(q k') v of whole heads and whole sequences. */
+static int attention(Builder *b, int qkv) {
+    Program *p = &b->p;
+    if (b->c->pos == POS_ROPE) qkv = EMIT(p, OP_ROPE, like(b, qkv, "qkv"), qkv);
+    LinearDist d = layout_linear(p->layout, LINEAR_ATTN_OUT);
+    int64_t size[] = {b->T, b->hidden}, heads = b->hidden / b->w.D;
+    int att = program_tensor(p, named("att", d.x_stored), size, p->word);
+    Dist logs = typed("lse", "T", d.x_stored.shard[0], "H", d.x_stored.shard[1]);
+    int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, 4);
+    EMIT(p, OP_ATTENTION, att, qkv);
+    p->op[p->n_ops - 1].also = lse;
+    return att;
+}
+
+static int activation(Builder *b, int up) {
+    Program *p = &b->p;
+    bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
+    Dist d = named("act", layout_linear(p->layout, LINEAR_DOWN).x_stored);
+    int64_t size[] = {b->T, p->tensor[up].size[1] / (gated ? 2 : 1)};
+    return EMIT(p, gated ? OP_SWIGLU : OP_GELU, program_tensor(p, d, size, p->word), up);
+}
+
+static int block(Builder *b, int x) {
+    int h = norm(b, "ln1", "h1", x);                        // [T/d.z.x, C/y]
+    int qkv = linear(b, LINEAR_QKV, "qkv", h);              // [T/d.z, N/x]      column-parallel
+    int att = attention(b, qkv);                            // [T/d.z, K/x]      heads over x
+    x = add(b, x, linear(b, LINEAR_ATTN_OUT, "o", att));    // [T/d.z.x, C/y] row-parallel
+    h = norm(b, "ln2", "h2", x);                            // [T/d.z.x, C/y]
+    int act = activation(b, linear(b, LINEAR_UP, "up", h)); // [T/d.z, N/x]
+    return add(b, x, linear(b, LINEAR_DOWN, "down", act));  // [T/d.z.x, C/y]
+}
+
+/* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one term is
+ * not zero. Positions are added once, after it. */
+static int embedding(Builder *b) {
+    Program *p = &b->p;
+    LinearDist d = layout_linear(p->layout, LINEAR_HEAD);
+    Dist stream = layout_residual(p->layout), partial = named("x", d.dx);
+    int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
+    int64_t size[] = {b->T, b->channels};
+    int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->word), wte);
+    x = program_redistribute(p, x, &stream, "x of embedding");
+    if (b->c->pos != POS_LEARNED) return x;
+    Dist wpe = typed("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);
+    int table = parameter(b, wpe, b->c->seq, p->tensor[x].size[1], 4);
+    return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
+}
+
+/* Logits are sharded by vocabulary and never reduced: three numbers of each token are. */
+static int head(Builder *b, int h) {
+    Program *p = &b->p;
+    LinearDist d = layout_linear(p->layout, LINEAR_HEAD);
+    h = program_redistribute(p, h, &d.x, linear_what(LINEAR_HEAD, WHAT_X));
+    int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
+    int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w);
+    p->tensor[logits].what = linear_what(LINEAR_HEAD, WHAT_Y);
+    p->tensor[logits].stride = (int)head_ld(b->w.V);
+    StepTensor l = p->tensor[logits];
+    int64_t V = mesh_blocks(p->mesh, l.dist.shard[1]), size[] = {3 * V, b->T};
+    Dist part = typed("stats", "3V", l.dist.shard[1], "T", l.dist.shard[0]), whole = part;
+    whole.shard[0] = axes_none();
+    int own = program_tensor(p, part, size, 4);
+    int exps = EMIT(p, OP_LOSS_STATISTICS, like(b, logits, "exps"), logits);
+    p->op[p->n_ops - 1].also = own;
+    int all = program_redistribute(p, own, &whole, "statistics of loss");
+    Dist losses = typed("losses", "T", l.dist.shard[0], NULL, axes_none()), logs = losses;
+    dist_name(logs.name, "log_sum");
+    size[0] = b->T, size[1] = 1;
+    EMIT(p, OP_LOSS, p->loss = program_tensor(p, losses, size, 4), exps, own, all);
+    p->op[p->n_ops - 1].also = program_tensor(p, logs, size, 4);
+    return p->loss;
+}
+
+void program_forward(Program *p) {
+    const ModelShape *s = p->shape;
+    Builder b = {.p = *p, .c = &s->config, .w = widths_of(&s->config, p->grid), .wte = -1};
+    int64_t X = p->mesh->size[AXIS_X], T = s->B * s->S;
+    if (p->layout->stay) T = (s->B + X - 1) / X * s->S * X; // whole sequences over x
+    if (p->layout->sp) T = (T + X - 1) / X * X;
+    b.T = T * mesh_blocks(p->mesh, axes_of("d.z"));
+    b.channels = b.w.C_all;
+    b.hidden = b.w.att * mesh_blocks(p->mesh, grid_hidden_axes(p->grid));
+    int x = embedding(&b);
+    for (int l = 0; l < s->config.layers; l++) {
+        b.p.layer = l;
+        x = block(&b, x);
+    }
+    b.p.layer = -1;
+    b.p.loss = head(&b, norm(&b, "lnf", "h", x));
+    *p = b.p;
+}

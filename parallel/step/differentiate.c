@@ -1,0 +1,243 @@
+/* differentiate -- the backward pass, derived from the forward pass by walking its list in reverse.
+ *
+ *   forward    x [T/x, C]   -- all_gather x -->  x [T, C]  -- matmul w -->  y [T, N/x]
+ *   backward  dx [T/x, C]  <- reduce_scatter x - dx [T, C] +x <- matmul w' - dy [T, N/x]
+ *                                                dw [C, N/x] <- x' dy
+ *
+ * A gradient may differ in type from its value: a sum is pending, or it is still whole where the value is
+ * sharded. It is brought to the value's type before anything but a matmul's transpose or a sum reads it,
+ * and gradients of one type are added before that. So a collective has no derivative of its own: the
+ * reduce-scatter above is what redistributing [T, C] +x to [T/x, C] takes. Gradients of parameters end
+ * in the type in which they are stored; the sum over data-parallel ranks stays pending until the step's
+ * end. Source: reverse-mode differentiation; Xu et al. 2021 (GSPMD) for the pending sums.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/step/rules.h"
+
+/* The type of tensor t with no sum pending, named d<name>. */
+static Dist gradient_type(const Program *p, int t) {
+    Dist d = p->tensor[t].dist;
+    char name[DIST_NAME];
+    snprintf(name, sizeof name, "d%.*s", DIST_NAME - 2, d.name);
+    dist_name(d.name, name);
+    d.partial = axes_none();
+    return d;
+}
+
+static int gradient_like(Program *p, int t) {
+    StepTensor like = p->tensor[t];
+    int g = program_tensor(p, gradient_type(p, t), like.size, like.bytes);
+    p->tensor[g].stride = like.stride;
+    return g;
+}
+
+/* Gradient g in the type of tensor t. A pending sum is completed under the name that it was given where
+ * it was made; `what` is for a tensor that is gathered. */
+static int complete(Program *p, int g, int t, const char *what) {
+    Dist want = gradient_type(p, t);
+    const char *own = p->tensor[g].what;
+    return program_redistribute(p, g, &want, p->tensor[g].dist.partial.n || !what ? own : what);
+}
+
+static void add_gradient(Program *p, int *grads, int t, int g) {
+    int other = grads[t];
+    if (other >= 0) {
+        if (!dist_equal(&p->tensor[g].dist, &p->tensor[other].dist))
+            g = complete(p, g, t, NULL), other = complete(p, other, t, NULL);
+        StepTensor sum = p->tensor[other];
+        int out = program_tensor(p, sum.dist, sum.size, sum.bytes);
+        p->tensor[out].what = sum.what;
+        g = EMIT(p, OP_ADD, out, other, g);
+    }
+    grads[t] = g;
+}
+
+/* ---- matmuls ---- */
+
+/* The gradient of a matmul's result, gathered where the result was scattered. */
+static int gathered(Program *p, const Op *op, int g, const char *y_of) {
+    return complete(p, g, op->out, linear_what_like(y_of, WHAT_DY));
+}
+
+/* y = x w gives dx = dy w' and dw = x' dy; y = x w' gives dx = dy w and dw = dy' x. */
+static void matmul_gradients(Program *p, const Op *op, int g, int *grads, OpKind dgrad) {
+    const char *y_of = p->tensor[op->out].what;
+    g = gathered(p, op, g, y_of);
+    Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
+    bool plain = dgrad == OP_MATMUL_BT; // of y = x w
+    int x = program_matmul(p, dgrad, dx.name, g, op->in[1]);
+    p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
+    int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
+    p->tensor[w].what = linear_what_like(y_of, WHAT_DW);
+    add_gradient(p, grads, op->in[0], x);
+    add_gradient(p, grads, op->in[1], w);
+}
+
+void matmul_rule(Program *p, const Op *op, int g, int *grads) {
+    matmul_gradients(p, op, g, grads, OP_MATMUL_BT);
+}
+void matmul_bt_rule(Program *p, const Op *op, int g, int *grads) {
+    matmul_gradients(p, op, g, grads, OP_MATMUL);
+}
+
+/* ---- what acts on each token by itself ---- */
+
+/* The gradient of a vector parameter b, from dy whose tokens are sharded: the sum over those axes is
+ * pending. */
+static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, int vector,
+                            int *grads) {
+    StepTensor v = p->tensor[vector];
+    Dist d = gradient_type(p, vector);
+    d.partial = p->tensor[in[0]].dist.shard[0];
+    int g = program_emit(p, kind, program_tensor(p, d, v.size, sizeof(float)), in, n_in);
+    p->tensor[g].what = "gradients of vectors";
+    add_gradient(p, grads, vector, g);
+}
+
+void bias_rule(Program *p, const Op *op, int g, int *grads) {
+    g = complete(p, g, op->out, NULL);
+    vector_gradient(p, OP_BIAS_BACKWARD, &g, 1, op->in[1], grads);
+    add_gradient(p, grads, op->in[0], g);
+}
+
+/* dx = kind(dy, x[, y, also]). */
+static void unary(Program *p, const Op *op, OpKind kind, int g, int *grads, int y) {
+    g = complete(p, g, op->out, NULL);
+    int dx = gradient_like(p, op->in[0]);
+    add_gradient(p, grads, op->in[0], EMIT(p, kind, dx, g, op->in[0], y, op->also));
+}
+
+void rope_rule(Program *p, const Op *op, int g, int *grads) {
+    g = complete(p, g, op->out, NULL);
+    add_gradient(p, grads, op->in[0], EMIT(p, OP_ROPE_BACKWARD, gradient_like(p, op->in[0]), g));
+}
+void attention_rule(Program *p, const Op *op, int g, int *grads) {
+    unary(p, op, OP_ATTENTION_BACKWARD, g, grads, op->out);
+}
+void gelu_rule(Program *p, const Op *op, int g, int *grads) {
+    unary(p, op, OP_GELU_BACKWARD, g, grads, -1);
+}
+void swiglu_rule(Program *p, const Op *op, int g, int *grads) {
+    unary(p, op, OP_SWIGLU_BACKWARD, g, grads, -1);
+}
+
+void add_rule(Program *p, const Op *op, int g, int *grads) {
+    g = complete(p, g, op->out, NULL);
+    add_gradient(p, grads, op->in[0], g);
+    add_gradient(p, grads, op->in[1], g);
+}
+
+/* dx of a norm needs two sums over all features, of which a rank has its part. */
+void norm_rule(Program *p, const Op *op, int g, int *grads) {
+    int x = op->in[0], moments = op->in[1], weight = op->in[2];
+    g = complete(p, g, op->out, NULL);
+    for (int i = 2; i < op->n_in; i++)
+        vector_gradient(p, OP_NORM_WEIGHT_BACKWARD, (int[]){g, x, moments}, 3, op->in[i], grads);
+    StepTensor s = p->tensor[moments];
+    Dist part = s.dist, whole;
+    part.partial = p->tensor[x].dist.shard[1];
+    dist_name(part.name, "sums");
+    whole = part, whole.partial = axes_none();
+    int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, moments, weight);
+    sums = program_redistribute(p, sums, &whole, "sums of dnorm");
+    int dx = gradient_like(p, x);
+    add_gradient(p, grads, x, EMIT(p, OP_NORM_BACKWARD, dx, g, x, moments, weight, sums));
+}
+
+/* ---- the ends of the model ---- */
+
+void position_rule(Program *p, const Op *op, int g, int *grads) {
+    g = complete(p, g, op->out, NULL);
+    vector_gradient(p, OP_POSITION_BACKWARD, &g, 1, op->in[1], grads);
+    add_gradient(p, grads, op->in[0], g);
+}
+
+void embedding_rule(Program *p, const Op *op, int g, int *grads) {
+    StepTensor w = p->tensor[op->in[0]];
+    g = complete(p, g, op->out, "dx of embedding");
+    Dist d = gradient_type(p, op->in[0]);
+    d.partial = p->tensor[g].dist.shard[0];
+    int dw = EMIT(p, OP_EMBEDDING_BACKWARD, program_tensor(p, d, w.size, sizeof(float)), g);
+    p->tensor[dw].what = "dw of embedding";
+    add_gradient(p, grads, op->in[0], dw);
+}
+
+void loss_rule(Program *p, const Op *op, int g, int *grads) {
+    (void)g; // 1 / tokens: the scale of the loss
+    int d = gradient_like(p, op->in[0]);
+    dist_name(p->tensor[d].dist.name, "dlogits");
+    EMIT(p, OP_LOSS_BACKWARD, d, op->in[0], op->in[1], op->also);
+    add_gradient(p, grads, op->in[0], d);
+}
+
+void collective_rule(Program *p, const Op *op, int g, int *grads) {
+    add_gradient(p, grads, op->in[0], g);
+}
+
+/* ---- the walk ---- */
+
+static bool made_by_collective(const Program *p, int t) {
+    int i = p->n_ops - 1;
+    while (i > 0 && p->op[i].out != t) i--;
+    return op_info(p->op[i].kind)->collective;
+}
+
+/* What is stored adds up over micro-batches: kernels add to it, collectives do not. */
+static void store(Program *p, int g) {
+    StepTensor part = p->tensor[g];
+    if (made_by_collective(p, g)) {
+        int sum = program_tensor(p, part.dist, part.size, part.bytes);
+        p->tensor[sum].n_block = part.n_block;
+        g = EMIT(p, OP_ACCUMULATE, sum, g);
+    }
+    p->tensor[g].storage = STORAGE_GRADIENT;
+}
+
+/* The gradient of a matrix: first the local block, then the flat part of it that this rank stores. What
+ * is pending along other axes (data parallel) stays so. */
+static int store_matrix(Program *p, int g, int weight) {
+    Dist to = gradient_type(p, weight);
+    Axes parts = layout_store(p->layout, STORE_GRAD);
+    const char *what = p->tensor[g].what;
+    to.shard[0].n = (uint8_t)(to.shard[0].n - layout_store(p->layout, STORE_PARAM).n);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) {
+            p->tensor[g].n_block = to.shard[0].n;
+            to.shard[0] = axes_join(to.shard[0], parts);
+        }
+        Axes pending = p->tensor[g].dist.partial;
+        to.partial = axes_none();
+        for (int i = 0; i < pending.n; i++)
+            if (!axes_has(to.shard[0], pending.axis[i]))
+                to.partial.axis[to.partial.n++] = pending.axis[i];
+        g = program_redistribute(p, g, &to, what);
+    }
+    return g;
+}
+
+void program_differentiate(Program *p) {
+    int n_ops = p->n_ops, n = p->n_tensors;
+    int *grads = mem_alloc((size_t)n * sizeof *grads);
+    for (int i = 0; i < n; i++) grads[i] = -1;
+    grads[p->loss] = p->loss;
+    p->phase = PHASE_BACKWARD;
+    for (int i = n_ops - 1; i >= 0; i--) {
+        Op op = p->op[i];
+        Rule *rule = op_info(op.kind)->backward;
+        p->layer = op.layer;
+        if (rule && grads[op.out] >= 0) rule(p, &op, grads[op.out], grads);
+        // a layer's weight gradients are stored when its backward ends
+        if (i == 0 || p->op[i - 1].layer != op.layer)
+            for (int t = 0; t < n; t++) {
+                if (p->tensor[t].storage != STORAGE_PARAMETER || grads[t] < 0) continue;
+                if (p->tensor[t].layer != op.layer || (op.layer < 0 && i > 0)) continue;
+                if (p->tensor[t].dist.n_dims == 2 && strcmp(p->tensor[t].dist.dim[0], "S") != 0)
+                    grads[t] = store_matrix(p, grads[t], t);
+                store(p, grads[t]);
+            }
+    }
+    p->layer = -1;
+    mem_free(grads);
+}

@@ -1,0 +1,43 @@
+#include "parallel/step/evaluate.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Sequences [first, first + B) of n; the rest of the micro-batch is padding. Returns the targets that count. */
+static int64_t fill(const Model *m, const Sequences *s, int64_t first, int64_t n, int32_t *in,
+                    int32_t *target) {
+    int64_t S = m->shape.S, counted = 0;
+    for (int64_t b = 0; b < m->shape.B; b++, in += S, target += S) {
+        if (first + b < n)
+            s->fill(s->ctx, first + b, in, target);
+        else
+            for (int64_t t = 0; t < S; t++) in[t] = 0, target[t] = -1;
+        for (int64_t t = 0; t < S; t++) counted += target[t] >= 0;
+    }
+    return counted;
+}
+
+EvalSum evaluate(Model *m, const Sequences *s, int64_t n, float *losses, bool (*stop)(void *),
+                 void *ctx) {
+    int64_t B = m->shape.B, S = m->shape.S;
+    int64_t places = mesh_blocks(&m->grid->mesh, axes_of("d.z")),
+            place = mesh_block(&m->grid->mesh, axes_of("d.z"));
+    int32_t *in = mem_alloc((size_t)(B * S) * sizeof *in),
+            *target = mem_alloc((size_t)(B * S) * sizeof *target);
+    float *loss = mem_alloc((size_t)(B * S) * sizeof *loss);
+    EvalSum sum = {0};
+    model_zero_losses(m);
+    if (losses) memset(losses, 0, (size_t)(n * S) * sizeof *losses);
+    for (int64_t round = 0; round < n && !(stop && stop(ctx)); round += places * B) {
+        int64_t first = round + place * B, here = n - first < B ? n - first : B;
+        sum.n += fill(m, s, first, n, in, target);
+        model_loss(m, in, target, loss);
+        if (losses && here > 0) memcpy(losses + first * S, loss, (size_t)(here * S) * sizeof *loss);
+    }
+    sum.loss = model_losses(m);
+    sum.n = (int64_t)model_sum(m, (double)sum.n);
+    if (losses) model_sum_floats(m, losses, n * S);
+    mem_free(in), mem_free(target), mem_free(loss);
+    return sum;
+}

@@ -1,0 +1,50 @@
+/* exact -- the step under --exact: the same bits on every mesh.
+ *
+ * Wherever a mesh may cut a sum, its terms are whole numbers on a grid (layers/exact.h), parts are added as
+ * integers, in any order, and the sum becomes a float once:
+ *
+ *   sum over                    terms                      parts are added over
+ *   K of a product              panels of K                y of x w, x of dy w'
+ *   tokens, of x' dy            panels of a sequence       micro-steps, d, z (and x with stay=y)
+ *   features of a norm          elements                   y
+ *   tokens of dgamma, db        elements                   micro-steps, d, z, x
+ *   vocabulary of the softmax   exponentials               x, y
+ *   losses, squared gradients   elements                   d, z; all ranks
+ *
+ * Blocks are whole numbers of panels, so a mesh may leave ranks with more padding than without --exact; key
+ * heads are never copied. What has no sum over a cut dimension (attention, activations, AdamW) is done as ever.
+ * Gradients are kept as integers beside the floats that they become at the end of a step.
+ */
+#ifndef PARALLEL_STEP_EXACT_H
+#define PARALLEL_STEP_EXACT_H
+
+#include "parallel/step/model.h"
+
+/* Local. Cuts the workspace. */
+void exact_workspace(Model *m, Arena *a);
+/* Local. The tokens of a chunk of the head must be whole sequences: rounds rows up. */
+int64_t exact_head_rows(const Model *m, int64_t rows);
+
+/* As their namesakes in linear.h, block.h and head.c. */
+void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f);
+void exact_linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, const float *dy,
+                           const float *x, int w, int b, Epilogue epilogue, float *aux);
+void exact_norm(Model *m, const Norm *n, float *y, float *mean, float *rstd, const float *x);
+void exact_norm_backward(Model *m, const Norm *n, int w, int b, float *dx, const float *dy,
+                         const float *x, const float *mean, const float *rstd);
+void exact_embed_backward(Model *m, const Tokens *tk, const Embedding *tokens,
+                          const Embedding *positions, const float *dx, const float *dx_whole);
+void exact_classify(Model *m, const Classifier *c, float *loss);
+/* dh (the stream) and dw of the head, chunk by chunk of its tokens, then together. */
+void exact_head_backward(Model *m, const Tokens *tk, int64_t t, int64_t rows, const float *h,
+                         const float *w);
+void exact_head_done(Model *m, const Tokens *tk, float *dh);
+
+/* Collective. The end of a step: sums of the integers over the mesh, and the floats of them. */
+void exact_reduce_grads(Model *m);
+/* Collective over d x z. Adds the losses of tokens to those of the step (or evaluation); their sum over the mesh. */
+void exact_add_losses(Model *m, const float *losses, int64_t n);
+double exact_loss_total(Model *m);
+double exact_grad_norm(Model *m);
+
+#endif

@@ -1,0 +1,150 @@
+/* fuse -- operations that run in the kernel of another one.
+ *
+ *   before                                          after
+ *   up   = matmul  h2, up.weight                    up   = matmul  h2, up.weight
+ *   up   = bias    up, up.bias                      up   = + bias  up, up.bias
+ *   act  = gelu    up                               act  = + gelu  up
+ *
+ *   y    = matmul  act, down.weight                 y    = matmul  act, down.weight
+ *   y    = reduce_scatter x  y                      y    = reduce_scatter x  y
+ *   y    = bias    y, down.bias                     y    = bias    y, down.bias        one kernel:
+ *   x    = add     x, y                             x    = + add   x, y                residual add
+ *   s    = norm_statistics  x                       s    = + norm_statistics  x        and norm
+ *   s    = norm_merge  s                            s    = + norm_merge  s
+ *   h1   = norm    x, s, ln1.weight, ln1.bias       h1   = + norm  x, s, ...
+ *
+ * No collective may lie between the two. A group stands where its last member stood, so that all
+ * operands are there. Values between members stay in the list: most are read again in backward.
+ */
+#include "base/mem.h"
+#include "parallel/step/program.h"
+
+/* `member` joins a group that begins with `lead` when it reads a result of the group, or (beside)
+ * the first operand of the lead. */
+typedef struct Pair {
+    OpKind lead, member;
+    bool beside;
+} Pair;
+
+static const Pair pairs[] = {
+    {OP_MATMUL, OP_BIAS, false},
+    {OP_MATMUL, OP_ADD, false},
+    {OP_MATMUL, OP_GELU, false},
+    {OP_MATMUL_BT, OP_GELU_BACKWARD, false},
+    {OP_BIAS, OP_ADD, false},
+    {OP_BIAS, OP_NORM_STATISTICS, false}, // of the residual stream: whole_rows
+    {OP_BIAS, OP_NORM_MERGE, false},
+    {OP_BIAS, OP_NORM, false},
+    {OP_ADD, OP_NORM_STATISTICS, false},
+    {OP_ADD, OP_NORM_MERGE, false},
+    {OP_ADD, OP_NORM, false},
+    {OP_NORM_STATISTICS, OP_NORM_MERGE, false},
+    {OP_NORM_STATISTICS, OP_NORM, false},
+    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_WEIGHT_BACKWARD, true},
+    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_SUMS, true},
+    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_BACKWARD, false},
+    {OP_NORM_WEIGHT_BACKWARD, OP_ADD, false},
+    {OP_NORM_BACKWARD, OP_ADD, false},
+    {OP_LOSS_STATISTICS, OP_LOSS, false},
+    {OP_LOSS_STATISTICS, OP_LOSS_BACKWARD, false},
+    {OP_EMBEDDING, OP_POSITION, false},
+    {OP_EMBEDDING_BACKWARD, OP_ADD, false},
+    {OP_MATMUL_AT, OP_ADD, false},          // of chunks
+    {OP_BIAS_BACKWARD, OP_MATMUL_AT, true}, // where kernels sum the columns of dy beside dw
+};
+enum { N_PAIRS = sizeof pairs / sizeof *pairs, REACH = 24 };
+
+typedef struct Fuse {
+    Program *p;
+    int *lead;  // [ops] first member of its group; itself
+    int *last;  // [ops] of a lead: last member
+    int *maker; // [tensors] operation that makes it; -1
+} Fuse;
+
+static bool reads(const Op *op, int tensor) {
+    for (int k = 0; k < op->n_in; k++)
+        if (op->in[k] == tensor) return true;
+    return false;
+}
+
+static bool has(const Fuse *f, int lead, OpKind kind) {
+    for (int i = lead; i <= f->last[lead]; i++)
+        if (f->lead[i] == lead && f->p->op[i].kind == kind) return true;
+    return false;
+}
+
+static bool reads_group(const Fuse *f, int lead, const Op *op) {
+    for (int k = 0; k < op->n_in; k++) {
+        int maker = f->maker[op->in[k]];
+        if (maker >= 0 && f->lead[maker] == lead) return true;
+    }
+    return false;
+}
+
+/* Does an operation in between, of no member, read what the group makes? Then the group may not
+ * move. */
+static bool read_before(const Fuse *f, int lead, int i) {
+    for (int k = lead + 1; k < i; k++)
+        if (f->lead[k] != lead && reads_group(f, lead, &f->p->op[k])) return true;
+    return false;
+}
+
+/* A kernel for whole rows of the residual stream and their norm. */
+static bool whole_rows(const Program *p, const Op *statistics) {
+    const StepTensor *x = &p->tensor[statistics->in[0]];
+    return x->dist.shard[1].n == 0;
+}
+
+static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
+    const Op *a = &f->p->op[lead], *b = &f->p->op[i];
+    const Pair *pair = pairs;
+    while (pair < pairs + N_PAIRS && (pair->lead != a->kind || pair->member != b->kind)) pair++;
+    if (pair == pairs + N_PAIRS) return false;
+    if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
+    if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, lead, b->kind)) return false;
+    bool stream = a->kind == OP_BIAS || a->kind == OP_ADD;
+    if (stream && b->kind == OP_NORM && !has(f, lead, OP_NORM_STATISTICS)) return false;
+    if (stream && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
+    if (b->kind == OP_MATMUL_AT && (!bias_with_dw || f->p->layout->stay)) return false;
+    bool operands = pair->beside ? reads(b, a->in[0]) : reads_group(f, lead, b);
+    return operands && !read_before(f, lead, i);
+}
+
+static void emit_group(Program *p, const Op *old, const Fuse *f, int lead) {
+    bool first = true;
+    for (int i = lead; i <= f->last[lead]; i++) {
+        if (f->lead[i] != lead) continue;
+        p->op[p->n_ops] = old[i];
+        p->op[p->n_ops++].fused = !first;
+        first = false;
+    }
+}
+
+static void find_groups(Fuse *f, bool bias_with_dw) {
+    for (int i = 0; i < f->p->n_ops; i++) {
+        const Op *op = &f->p->op[i];
+        f->lead[i] = f->last[i] = i;
+        f->maker[op->out] = i;
+        if (op->also >= 0) f->maker[op->also] = i;
+        if (op_info(op->kind)->collective) continue;
+        for (int k = i - 1; k >= 0 && k >= i - REACH; k--) {
+            if (f->lead[k] != k || !joins(f, k, i, bias_with_dw)) continue;
+            f->lead[i] = k, f->last[k] = i;
+            break;
+        }
+    }
+}
+
+void program_fuse(Program *p, bool bias_with_dw) {
+    Op *old = p->op;
+    int n = p->n_ops, *room = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *room);
+    Fuse f = {p, room, room + n, room + 2 * n};
+    for (int t = 0; t < p->n_tensors; t++) f.maker[t] = -1;
+    find_groups(&f, bias_with_dw);
+    p->op = mem_alloc((size_t)n * sizeof *p->op);
+    p->n_ops = 0, p->room_ops = n;
+    for (int i = 0; i < n; i++)
+        if (f.last[f.lead[i]] == i) emit_group(p, old, &f, f.lead[i]);
+    mem_free(old);
+    mem_free(room);
+}

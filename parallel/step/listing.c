@@ -1,0 +1,230 @@
+#include "parallel/step/listing.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const char *const phases[N_PHASES] = {"forw", "reco", "back"};
+
+enum { OPERANDS_TEXT = 160, NAME_TEXT = 48, AMOUNT_TEXT = 32 };
+
+typedef struct Listing {
+    const Program *p;
+    const OpCost *costs;
+    const Schedule *order;
+    int *at;     // [operations] in the order of lines
+    int *line;   // [operations] its number
+    int *maker;  // [tensors] operation, of rows the last one; -1: a parameter
+    int *waited; // [operations] the collective for which it waits last; -1
+    int n;
+} Listing;
+
+/* ---- what the lines are ---- */
+
+static void add_line(Listing *l, int op) {
+    l->line[op] = l->n, l->at[l->n++] = op;
+}
+
+static Listing listing_make(const Program *p, const OpCost *costs, const Schedule *order) {
+    size_t n = (size_t)p->n_ops;
+    int *room = mem_alloc((3 * n + (size_t)p->n_tensors) * sizeof *room), last_wait = -1;
+    Listing l = {p, costs, order, room, room + n, room + 3 * n, room + 2 * n, 0};
+    for (int t = 0; t < p->n_tensors; t++) l.maker[t] = -1;
+    for (int i = 0; i < p->n_ops; i++) {
+        l.maker[p->op[i].out] = i, l.waited[i] = -1;
+        if (p->op[i].also >= 0) l.maker[p->op[i].also] = i;
+        if (p->tensor[p->op[i].out].whole >= 0) l.maker[p->tensor[p->op[i].out].whole] = i;
+        if (!order) add_line(&l, i);
+    }
+    for (int k = 0; order && k < order->n_slots; k++) {
+        int i = order->slot[k].op;
+        if (order->slot[k].kind == SLOT_WAIT) {
+            last_wait = i;
+            continue;
+        }
+        if (order->slot[k].kind == SLOT_RUN) l.waited[i] = last_wait, last_wait = -1;
+        do add_line(&l, i++);
+        while (i < p->n_ops && p->op[i].fused);
+    }
+    return l;
+}
+
+static void listing_free(Listing *l) {
+    mem_free(l->at);
+}
+
+static const char *operation(const Op *op, char text[NAME_TEXT]) {
+    char axes[2 * N_AXES + 1];
+    snprintf(text, NAME_TEXT, "%s%s%s", op_info(op->kind)->name, op->axes.n ? " " : "",
+             op->axes.n ? axes_print(op->axes, axes) : "");
+    return text;
+}
+
+static const char *operand(const Listing *l, int t, char text[DIST_NAME]) {
+    const StepTensor *x = &l->p->tensor[t];
+    int whole = x->whole >= 0 ? l->maker[x->whole] : -1;
+    if (l->maker[t] < 0 && whole >= 0)
+        snprintf(text, DIST_NAME, "%%%d@%lld", l->line[whole], (long long)x->row);
+    else if (l->maker[t] < 0)
+        snprintf(text, DIST_NAME, "%s", l->p->tensor[t].dist.name);
+    else
+        snprintf(text, DIST_NAME, "%%%d", l->line[l->maker[t]]);
+    return text;
+}
+
+/* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512". */
+static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
+    const StepTensor *x = &l->p->tensor[t];
+    char type[DIST_TEXT];
+    dist_print(&x->dist, type);
+    snprintf(text, DIST_TEXT, "%.70s", type);
+    if (x->whole >= 0) snprintf(text, DIST_TEXT, "%.70s @%lld", type, (long long)x->row);
+    return text;
+}
+
+/* Lines [*first, *last] of kernels that run while collective i is on its links. */
+static bool runs_under(const Listing *l, int i, int *first, int *last) {
+    const OpTime *c = &l->order->time[i];
+    *first = -1;
+    for (int k = 0; k < l->n; k++) {
+        const OpTime *t = &l->order->time[l->at[k]];
+        bool beside = l->costs[l->at[k]].level < 0 && t->start < c->end && t->end > c->start;
+        if (beside && t->end > t->start) *first = *first < 0 ? k : *first, *last = k;
+    }
+    return *first >= 0;
+}
+
+/* ---- text ---- */
+
+/* "75.50 MFLOP". */
+static const char *amount(double n, const char *unit, char text[AMOUNT_TEXT]) {
+    static const char *const prefixes[] = {"", "K", "M", "G", "T"};
+    int i = 0;
+    for (; n >= 1000 && i < 4; i++) n /= 1000;
+    snprintf(text, AMOUNT_TEXT, "%.2f %s%s", n, prefixes[i], unit);
+    return text;
+}
+
+static void print_cost(FILE *f, const Listing *l, int i) {
+    const Op *op = &l->p->op[i];
+    double bytes = (double)op_bytes(l->p, op), flops = op_flops(l->p, op);
+    char text[AMOUNT_TEXT] = "";
+    if (bytes > 0) amount(bytes, "B", text);
+    if (flops > 0) amount(flops, "FLOP", text);
+    if (!l->costs || op->fused) {
+        fprintf(f, "%s", text);
+        return;
+    }
+    fprintf(f, "%-14s", text);
+    if (!l->order) {
+        fprintf(f, "%9.4f ms", 1e3 * l->costs[i].seconds);
+        return;
+    }
+    const OpTime *t = &l->order->time[i];
+    int first, last;
+    fprintf(f, "%9.4f +%.4f ms", 1e3 * t->start, 1e3 * (t->end - t->start));
+    if (l->costs[i].level >= 0 && runs_under(l, i, &first, &last))
+        fprintf(f, first < last ? "  under %%%d-%%%d" : "  under %%%d", first, last);
+    if (t->waited > 0 && l->waited[i] >= 0)
+        fprintf(f, "  waited %.4f for %%%d", 1e3 * t->waited, l->line[l->waited[i]]);
+    else if (t->waited > 0)
+        fprintf(f, "  waited for %.4f", 1e3 * t->waited);
+}
+
+static void print_line(FILE *f, const Listing *l, int i) {
+    const Op *op = &l->p->op[i];
+    char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[DIST_NAME];
+    for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++)
+        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s", k ? ", " : "",
+                      operand(l, op->in[k], one));
+    fprintf(f, "%4d %s %c %-34s = %-20s %-28s ", l->line[i], phases[op->phase],
+            op->axes.n  ? '~'
+            : op->fused ? '+'
+                        : ' ',
+            result(l, op->out, type), operation(op, name), operands);
+    print_cost(f, l, i);
+    fprintf(f, "\n");
+}
+
+/* Is operation i of the layer that stands for all, in its direction of the walk? */
+static bool stands_for_all(const Program *p, const Op *op) {
+    int64_t last = p->shape->config.layers - 1;
+    return op->layer < 0 || op->layer == (op->phase == PHASE_FORWARD ? 0 : last);
+}
+
+/* In an order collectives of the next layers are among the kernels of this one: kernels decide. */
+static bool folded(const Listing *l, int k, bool before) {
+    const Op *op = &l->p->op[l->at[k]];
+    bool decides = !op->fused && (!l->order || l->costs[l->at[k]].level < 0);
+    return decides ? !stands_for_all(l->p, op) : before;
+}
+
+static void print_total(FILE *f, const Listing *l) {
+    double bytes = 0, flops = 0;
+    for (int i = 0; i < l->p->n_ops; i++) {
+        bytes += (double)op_bytes(l->p, &l->p->op[i]);
+        flops += op_flops(l->p, &l->p->op[i]);
+    }
+    char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
+    fprintf(f, "%d operations, %s, received %s a micro-batch on this rank\n", l->p->n_ops,
+            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text));
+    if (l->order)
+        fprintf(f, "predicted %.4f ms: %.4f computing, %.4f waiting for collectives\n",
+                1e3 * l->order->seconds, 1e3 * l->order->compute, 1e3 * l->order->exposed);
+}
+
+void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order) {
+    Listing l = listing_make(p, costs, order);
+    long long layers = p->shape->config.layers;
+    bool fold = false;
+    for (int k = 0, next; k < l.n; k = next) {
+        next = k + 1;
+        fold = folded(&l, k, fold);
+        if (!fold) {
+            print_line(f, &l, l.at[k]);
+            continue;
+        }
+        while (next < l.n && folded(&l, next, true)) next++;
+        fprintf(f, "     ... %lld more layer%s, %d operations\n", layers - 1,
+                layers == 2 ? "" : "s", next - k);
+    }
+    print_total(f, &l);
+    listing_free(&l);
+}
+
+/* ---- JSON ---- */
+
+static json_t *json_operation(const Listing *l, int k) {
+    int i = l->at[k], first, last;
+    const Op *op = &l->p->op[i];
+    char type[DIST_TEXT], name[NAME_TEXT], one[DIST_NAME];
+    json_t *operands = json_array();
+    for (int j = 0; j < op->n_in; j++)
+        json_array_append_new(operands, json_string(operand(l, op->in[j], one)));
+    json_t *o =
+        json_pack("{s:i, s:s, s:i, s:s, s:s, s:o, s:b, s:I, s:f}", "n", k, "phase",
+                  phases[op->phase], "layer", op->layer, "result", result(l, op->out, type),
+                  "operation", operation(op, name), "operands", operands, "fused", op->fused,
+                  "bytes", (json_int_t)op_bytes(l->p, op), "flops", op_flops(l->p, op));
+    if (!l->costs) return o;
+    json_object_set_new(o, "ms", json_real(1e3 * l->costs[i].seconds));
+    if (!l->order) return o;
+    json_object_set_new(o, "start_ms", json_real(1e3 * l->order->time[i].start));
+    json_object_set_new(o, "waited_ms", json_real(1e3 * l->order->time[i].waited));
+    if (l->costs[i].level >= 0 && runs_under(l, i, &first, &last))
+        json_object_set_new(o, "under", json_pack("[i, i]", first, last));
+    return o;
+}
+
+void listing_json(FILE *f, const Program *p, const OpCost *costs, const Schedule *order) {
+    Listing l = listing_make(p, costs, order);
+    json_t *operations = json_array();
+    for (int k = 0; k < l.n; k++) json_array_append_new(operations, json_operation(&l, k));
+    json_t *all = json_pack("{s:o}", "operations", operations);
+    if (order) json_object_set_new(all, "predicted_ms", json_real(1e3 * order->seconds));
+    json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fprintf(f, "\n");
+    json_decref(all);
+    listing_free(&l);
+}

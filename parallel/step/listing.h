@@ -1,0 +1,26 @@
+/* listing -- the program of a step as text or JSON, one line per operation: number, phase, result
+ * with its type, operation, operands (%n is the result of line n), and what it costs this rank:
+ * bytes received by a collective (~), floating-point operations of a kernel (+: it runs in the
+ * kernel of the line before). With costs: predicted milliseconds of each. With an order: the
+ * lines in that order; when each starts, what the compute stream waited in front of it, and which
+ * lines a collective runs under.
+ *
+ *     7 forw   qkv[T, N/x]  = matmul            %6, qkv.weight 75.50 MFLOP  0.12 +0.31
+ *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
+ *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
+ *
+ * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line.
+ */
+#ifndef PARALLEL_STEP_LISTING_H
+#define PARALLEL_STEP_LISTING_H
+
+#include <stdio.h>
+
+#include "parallel/step/schedule.h"
+
+/* Local. costs, order: NULL where there are none; an order comes with costs. */
+void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
+/* Local. All of it, no layer folded: one object with an array of operations. */
+void listing_json(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
+
+#endif

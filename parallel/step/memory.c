@@ -1,0 +1,108 @@
+#include "parallel/step/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "parallel/step/generate.h"
+
+static int64_t read_number(const char *path, const char *key) {
+    FILE *f = fopen(path, "r");
+    char line[256];
+    int64_t x = -1;
+    if (!f) return -1;
+    while (x < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNd64, &x) != 1)
+            x = -1;
+    fclose(f);
+    return x;
+}
+
+int64_t memory_available(void) {
+    int64_t kib = read_number("/proc/meminfo", "MemAvailable:");
+    int64_t limit = read_number("/sys/fs/cgroup/memory.max", ""),
+            used = read_number("/sys/fs/cgroup/memory.current", "");
+    int64_t machine = kib > 0 ? kib * 1024 : 0;
+    if (limit > 0 && used >= 0 && limit > used && (!machine || limit - used < machine))
+        return limit - used;
+    return machine;
+}
+
+int64_t memory_free(const Model *m) {
+    return m->k->memory ? (int64_t)m->k->memory->available() : memory_available();
+}
+
+int64_t memory_needed(const Model *m) {
+    int64_t sum = 0;
+    for (int i = 0; i < N_ARENAS; i++) sum += (int64_t)m->arena[i].used;
+    return sum + (m->shape.samples ? generator_bytes(m) : 0);
+}
+
+static double mib(int64_t n_bytes) {
+    return (double)n_bytes / 1048576.0;
+}
+
+void memory_print(const Model *m, FILE *f) {
+    const char *const what[N_ARENAS] = {has_words(m) ? "weights, fp32, and words of them"
+                                                     : "weights, fp32",
+                                        "fp32",
+                                        "AdamW m and v, fp32",
+                                        "kept for backward",
+                                        "logits, backward, packing",
+                                        "anchor and velocity, fp32"};
+    int64_t all = memory_needed(m), have = memory_free(m);
+    fprintf(f, "memory            MiB%s\n", m->grid->mesh.p > 1 ? " a rank" : "");
+    for (int i = 0; i < N_ARENAS; i++)
+        if (i != ARENA_OUTER || m->shape.outer)
+            fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", m->arena[i].name,
+                    mib((int64_t)m->arena[i].used), 100.0 * (double)m->arena[i].used / (double)all,
+                    what[i]);
+    if (m->shape.samples)
+        fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", "sampling", mib(generator_bytes(m)),
+                100.0 * (double)generator_bytes(m) / (double)all, "key-value cache, activations");
+    fprintf(f, "  %-12s %8.1f  of %.1f available%s\n", "all", mib(all), mib(have),
+            m->k->memory          ? " on the device"
+            : m->grid->mesh.p > 1 ? " here"
+                                  : "");
+}
+
+/* Bytes that the same model would need with another micro-batch and recompute. */
+static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
+    ModelShape s = m->shape;
+    Model other;
+    s.B = B;
+    s.recompute = recompute;
+    model_plan(&other, &s, m->k, m->team);
+    int64_t need = memory_needed(&other);
+    model_free(&other);
+    return need;
+}
+
+const char *recompute_word(Recompute r) {
+    static const char *const words[] = {"none", "selective", "full"};
+    return words[r];
+}
+
+void memory_require(const Model *m, int ranks, FILE *f) {
+    int64_t have = memory_free(m) / ranks, need = memory_needed(m);
+    int found = 0;
+    if (have == 0 || need <= have) return;
+    memory_print(m, f);
+    fprintf(f, "this does not fit; what would:\n");
+    for (int r = (int)m->shape.recompute; r <= RECOMPUTE_FULL && m->shape.training; r++)
+        for (int64_t B = m->shape.B; B >= 1; B = B / 2) {
+            int64_t with = needed_with(m, B, (Recompute)r);
+            if (with > have) continue;
+            fprintf(f, "  --micro %" PRId64 " --recompute %s  needs %.1f MiB\n", B,
+                    recompute_word((Recompute)r), mib(with));
+            found++;
+            break; // smaller micro-batches fit as well
+        }
+    if (!found)
+        fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
+                   "does not fit\n");
+    fflush(f);
+    die_user(
+        "needs %.1f MiB of memory%s, %.1f MiB are available%s; nothing was allocated or written",
+        mib(need), ranks > 1 ? " a rank" : "", mib(have), m->k->memory ? " on the device" : "");
+}

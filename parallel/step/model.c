@@ -1,0 +1,489 @@
+#include "parallel/step/model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/turns.h"
+#include "parallel/comm/devices.h"
+#include "parallel/step/block.h"
+#include "parallel/step/exact.h"
+#include "parallel/step/mirror.h"
+#include "parallel/step/run.h"
+
+static float *floats(Arena *a, int64_t n) {
+    return arena_take(a, (size_t)n * sizeof(float));
+}
+static Act *acts(const Model *m, Arena *a, int64_t n) {
+    return arena_take(a, (size_t)n * m->k->word);
+}
+
+/* Gradients lie in the order of their last sums: matrices of a layer together, then vectors by the axes
+ * along which they owe, so that one all_reduce completes a region. */
+static void add_region(Model *m, size_t begin, Axes owed, int layer, const char *what) {
+    Arena *a = &m->arena[ARENA_GRADS];
+    Comm *comm = grid_comm(m->grid, grid_summed(m->grid, owed));
+    size_t size = m->exact ? sizeof(int64_t) : sizeof(float);
+    if (!a->base || !comm || a->used == begin) return;
+    grad_sums_add(m, a->base + begin, (int64_t)((a->used - begin) / size), comm, layer, what);
+}
+
+static void take_gradient(Model *m, int i) {
+    Tensor *t = &m->tensors.t[i];
+    int64_t n = tensor_part(t, PART_GRAD);
+    if (m->exact)
+        m->grad_64[i] = arena_take(&m->arena[ARENA_GRADS], (size_t)n * sizeof(int64_t));
+    else
+        t->grad = floats(&m->arena[ARENA_GRADS], n);
+}
+
+static void cut_gradients(Model *m) {
+    static const char *const owed[] = {"d.z", "d.z.x"};
+    Arena *a = &m->arena[ARENA_GRADS];
+    const Layout *l = &m->grid->layout;
+    Axes over = l->zero == 0 ? axes_of("d") : axes_none(); // else reduce_scatter, tensor by tensor
+    int layer = -1;
+    m->sums.n = 0;
+    for (int i = 0; m->exact && i < m->tensors.n; i++) // what the integers become in the end
+        m->tensors.t[i].grad = floats(a, tensor_part(&m->tensors.t[i], PART_GRAD));
+    size_t begin = a->used;
+    for (int i = 0; i < m->tensors.n; i++) {
+        if (!shard_stored(&m->tensors, i)) continue;
+        if (m->tensors.t[i].layer != layer) {
+            add_region(m, begin, over, layer, "gradients of matrices");
+            begin = a->used, layer = m->tensors.t[i].layer;
+        }
+        take_gradient(m, i);
+    }
+    add_region(m, begin, over, layer, "gradients of matrices");
+    if (a->base) grad_sums_scatter(m);
+    for (int k = 0; k < 2; k++) {
+        begin = a->used;
+        for (int i = 0; i < m->tensors.n; i++)
+            if (!shard_stored(&m->tensors, i) &&
+                axes_equal(shard_partial_axes(&m->tensors, i, l), axes_of(owed[k])))
+                take_gradient(m, i);
+        add_region(m, begin, axes_of(owed[k]), -1, "gradients of vectors");
+    }
+}
+
+/* Each a copy of the arena of parameters. */
+static void cut_outer(Model *m) {
+    size_t n = m->arena[ARENA_PARAMS].used;
+    m->anchor = arena_take(&m->arena[ARENA_OUTER], n);
+    m->velocity = m->shape.outer == 2 ? arena_take(&m->arena[ARENA_OUTER], n) : NULL;
+    for (int i = 0; m->velocity && i < m->tensors.n; i++)
+        m->tensors.t[i].velocity = m->velocity + (m->tensors.t[i].param - m->tensors.t[0].param);
+}
+
+/* What products read, where that is not the weights themselves. */
+static void cut_words(Model *m) {
+    for (int i = 0; i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        if (!has_words(m) || !t->in_products)
+            t->words = t->param;
+        else
+            t->words = m->shape.borrow
+                           ? m->shape.borrow->t[i].words
+                           : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_WORDS));
+    }
+}
+
+static void cut_tensors(Model *m) {
+    for (int i = 0; i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        t->param = m->shape.borrow ? m->shape.borrow->t[i].param
+                                   : floats(&m->arena[ARENA_PARAMS], tensor_part(t, PART_PARAM));
+        if (!m->shape.training) continue;
+        t->m = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
+        t->v = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
+    }
+    cut_words(m);
+    if (m->shape.training) cut_gradients(m);
+    if (m->shape.outer) cut_outer(m);
+}
+
+/* What backward needs and only a product or attention can make again. */
+static void cut_products(Model *m, BlockActs *b, Arena *a) {
+    const Tokens *tk = &m->tk;
+    b->qkv = acts(m, a, tk->rows * m->w.qkv);
+    b->att = acts(m, a, tk->rows * m->w.att);
+    b->lse = floats(a, tk->B * tk->S * m->w.H);
+    if (!m->keeps_x2) b->x2 = acts(m, a, tk->T_x * m->w.C);
+    b->pre = acts(m, a, tk->rows * m->w.up);
+    b->mean2 = floats(a, tk->T_x), b->rstd2 = floats(a, tk->T_x);
+}
+
+/* What is cheap to make again: norms and activation functions. */
+static void cut_cheap(Model *m, BlockActs *b, Arena *a) {
+    b->h1 = acts(m, a, m->tk.T_x * m->w.C);
+    b->h2 = acts(m, a, m->tk.T_x * m->w.C);
+    b->act = acts(m, a, m->tk.rows * m->w.F);
+}
+
+static void cut_inputs(Model *m, Arena *a) {
+    m->inputs = arena_take(a, (size_t)m->tk.T * sizeof *m->inputs);
+    m->targets = arena_take(a, (size_t)m->tk.T * sizeof *m->targets);
+}
+
+static void cut_activations(Model *m, Arena *a) {
+    const ModelShape *s = &m->shape;
+    int64_t T = m->tk.T, T_x = m->tk.T_x, stream = T_x * m->w.C;
+    if (m->program) {
+        cut_inputs(m, a);
+        step_run_bind(m->program, m, a);
+        return;
+    }
+    bool keep_cheap = s->training && s->recompute == RECOMPUTE_NONE;
+    bool keep_products = s->training && s->recompute != RECOMPUTE_FULL;
+    BlockActs shared = {0};
+    if (!keep_products) cut_products(m, &shared, a);
+    if (!keep_cheap) cut_cheap(m, &shared, a);
+    Act *x = acts(m, a, stream);
+    for (int64_t l = 0; l < s->config.layers; l++) {
+        BlockActs *b = &m->acts[l];
+        *b = shared;
+        b->x = x;
+        if (s->training || l == 0) // the next block may be made again before this one is through
+            b->mean1 = floats(a, T_x), b->rstd1 = floats(a, T_x);
+        else
+            b->mean1 = m->acts[0].mean1, b->rstd1 = m->acts[0].rstd1;
+        if (m->keeps_x2) b->x2 = acts(m, a, stream);
+        if (keep_products) cut_products(m, b, a);
+        if (keep_cheap) cut_cheap(m, b, a);
+        // Without backward two buffers are enough for the stream: a block reads one and writes the
+        // other.
+        x = s->training || l == 0 ? acts(m, a, stream) : m->acts[l - 1].x;
+    }
+    m->x_last = x;
+    m->h_last = acts(m, a, stream);
+    m->mean_last = floats(a, T_x), m->rstd_last = floats(a, T_x);
+    m->losses = floats(a, T);
+    cut_inputs(m, a);
+}
+
+/* Of kernels. */
+static void cut_scratch(Model *m, Arena *a) {
+    int threads = team_size(m->team);
+    if (m->shape.training) {
+        m->norm_work = arena_take(a, m->k->norm_workspace(m->tk.T_x, m->w.C));
+        m->embedding_work = arena_take(a, m->k->embedding_workspace(m->tk.T, m->w.C_all));
+    }
+    m->product_work = arena_take(a, m->k->product_workspace(threads));
+    m->attention_work = arena_take(
+        a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
+}
+
+static void cut_workspace(Model *m, Arena *a) {
+    const Config *c = &m->shape.config;
+    int64_t T_x = m->tk.T_x, rows = m->tk.rows;
+    cut_scratch(m, a);
+    if (m->program) {
+        linear_workspace_kv(m, a);
+        return;
+    }
+    m->ld_logits = head_ld(m->w.V);
+    m->head_rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
+    if (m->exact) m->head_rows = exact_head_rows(m, m->head_rows);
+    m->logits = acts(m, a, m->head_rows * m->ld_logits);
+    if (m->shape.training) {
+        m->dx = acts(m, a, T_x * m->w.C), m->dh = acts(m, a, T_x * m->w.C);
+        m->datt = acts(m, a, rows * m->w.att);
+        m->dqkv = acts(m, a, rows * m->w.qkv);
+        m->dwide = acts(m, a, rows * m->w.up);
+        m->dact = c->act == ACT_SWIGLU ? acts(m, a, rows * m->w.F) : NULL;
+    }
+    linear_workspace(m, a);
+    if (m->exact) exact_workspace(m, a);
+}
+
+/* The one walk over everything: measures while the arenas measure, cuts once they are committed. The twin is the same
+ * model with other activations and another workspace. */
+static void walk(Model *m) {
+    Arena *acts = &m->arena[ARENA_ACTS], *work = &m->arena[ARENA_WORK];
+    cut_tensors(m);
+    if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
+    cut_activations(m, acts);
+    cut_workspace(m, work);
+    step_end_room(m, work);
+    rounding_room(m, work);
+    if (!m->twin) return;
+    BlockActs *own = m->twin->acts;
+    *m->twin = *m;
+    m->twin->acts = own, m->twin->twin = NULL;
+    cut_activations(m->twin, acts);
+    cut_workspace(m->twin, work);
+}
+
+/* "h.LAYER.WHAT", among tensors that begin with those of its layer */
+static int find(const Model *m, int first, const char *what) {
+    int l = m->tensors.t[first].layer;
+    for (int i = first; i < m->tensors.n && m->tensors.t[i].layer == l; i++)
+        if (strcmp(strchr(m->tensors.t[i].name + 2, '.') + 1, what) == 0) return i;
+    return -1;
+}
+
+static BlockTensors find_block(const Model *m, int first) {
+    return (BlockTensors){.ln1_w = find(m, first, "ln1.weight"),
+                          .ln1_b = find(m, first, "ln1.bias"),
+                          .qkv_w = find(m, first, "qkv.weight"),
+                          .qkv_b = find(m, first, "qkv.bias"),
+                          .attn_out_w = find(m, first, "attn_out.weight"),
+                          .attn_out_b = find(m, first, "attn_out.bias"),
+                          .ln2_w = find(m, first, "ln2.weight"),
+                          .ln2_b = find(m, first, "ln2.bias"),
+                          .up_w = find(m, first, "up.weight"),
+                          .up_b = find(m, first, "up.bias"),
+                          .down_w = find(m, first, "down.weight"),
+                          .down_b = find(m, first, "down.bias")};
+}
+
+/* Do collectives use its memory? */
+static bool sent(int arena) {
+    return arena != ARENA_OPTIMIZER && arena != ARENA_OUTER;
+}
+
+void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team) {
+    static const char *const names[N_ARENAS] = {"parameters",  "gradients", "optimizer",
+                                                "activations", "workspace", "outer loop"};
+    assert(shape->S <= shape->config.seq);
+    *m =
+        (Model){.shape = *shape, .k = k, .team = team, .tensors = tensors_describe(&shape->config)};
+    m->grid = shape->grid ? shape->grid : grid_one();
+    m->exact = m->grid->layout.exact;
+    m->w = widths_of(&shape->config, m->grid);
+    bool halves = shape->overlap.halves && shape->training && shape->B % 2 == 0;
+    m->B = halves ? shape->B / 2 : shape->B;
+    m->tk = tokens_of(m, m->B, shape->S, 0);
+    shard_tensors(&m->tensors, m->grid, has_words(m));
+    for (int i = 0; i < N_LINEARS; i++) linear_plan(&m->linear[i], (LinearKind)i, m->grid, &m->w);
+    size_t L = (size_t)shape->config.layers;
+    m->blocks = mem_calloc(L, sizeof *m->blocks);
+    m->acts = mem_calloc(L, sizeof *m->acts);
+    m->sums.sum = mem_calloc((size_t)m->tensors.n + L + 4, sizeof *m->sums.sum);
+    if (halves) {
+        m->turns = turns_create();
+        m->twin = mem_calloc(1, sizeof *m->twin);
+        m->twin->acts = mem_calloc(L, sizeof *m->acts);
+    }
+    m->keeps_x2 =
+        shape->training && shape->recompute == RECOMPUTE_FULL && linear_owes(m, LINEAR_ATTN_OUT);
+    if (shape->program && !step_run_obstacle(shape) && !k->memory) m->program = step_run_plan(m);
+    m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
+    m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
+    m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
+    m->lnf_b = tensors_find(&m->tensors, "lnf.bias");
+    m->head = shape->config.tied ? m->wte : tensors_find(&m->tensors, "head");
+    for (int i = 0, before = -1; i < m->tensors.n; before = m->tensors.t[i++].layer)
+        if (m->tensors.t[i].layer > before) m->blocks[m->tensors.t[i].layer] = find_block(m, i);
+    for (int i = 0; i < N_ARENAS; i++) {
+        m->arena[i] = arena_measure(names[i]);
+        m->arena[i].memory = sent(i) ? world_memory(m->grid->world, k->memory) : k->memory;
+    }
+    walk(m);
+}
+
+static void make_rope(Model *m) {
+    const Config *c = &m->shape.config;
+    int64_t D = config_head_size(c);
+    size_t n_bytes = (size_t)(c->seq * D) * sizeof(float);
+    float *table = mem_alloc(n_bytes);
+    rope_table(table, c->seq, D, c->rope_theta);
+    model_put(m, m->rope_table, table, n_bytes);
+    mem_free(table);
+}
+
+void model_allocate(Model *m) {
+    const Config *c = &m->shape.config;
+    for (int i = 0; i < N_ARENAS; i++) {
+        arena_commit(&m->arena[i]);
+        if (sent(i)) world_register(m->grid->world, &m->arena[i]);
+    }
+    walk(m);
+    if (c->pos == POS_ROPE) make_rope(m);
+    if (m->k->memory && !m->shape.borrow) mirror_make(m);
+    rounding_make(m);
+    step_end_make(m);
+}
+
+void model_imagine(Model *m) {
+    for (int i = 0; i < N_ARENAS; i++) arena_imagine(&m->arena[i], i);
+    walk(m);
+}
+
+/* The grid of a model that has no memory may be gone. */
+static void free_arena(Model *m, int i) {
+    Arena *a = &m->arena[i];
+    if (a->base && !a->imagined) world_unregister(m->grid->world, a);
+    arena_free(a);
+}
+
+void model_keep_state(Model *m) {
+    replay_free(m);
+    for (int i = 0; i < N_ARENAS; i++)
+        if (i != ARENA_PARAMS && i != ARENA_OPTIMIZER) free_arena(m, i);
+}
+
+void model_free(Model *m) {
+    replay_free(m); // recordings have addresses in the arenas
+    for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
+    mem_free(m->blocks);
+    if (m->twin) mem_free(m->twin->acts);
+    mem_free(m->twin);
+    turns_free(m->turns);
+    step_run_free(m->program);
+    mem_free(m->acts);
+    mem_free(m->sums.sum);
+    mem_free(m->grad_64);
+    mirror_free(m);
+    step_end_free(m);
+    rounding_free(m);
+    tensors_free(&m->tensors);
+    *m = (Model){0};
+}
+
+/* Matrices are overwritten by the first product of a step; only what is always added to is cleared.
+ */
+void model_zero_grads(Model *m) {
+    for (int i = 0; i < m->tensors.n; i++) {
+        Tensor *t = &m->tensors.t[i];
+        bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
+        if (t->rows != 1 && !looked_up) continue;
+        int64_t n = tensor_part(t, PART_GRAD);
+        m->k->zero(m->team, t->grad, (size_t)n * sizeof(float));
+        if (m->exact) memset(m->grad_64[i], 0, (size_t)n * sizeof **m->grad_64);
+    }
+    model_zero_losses(m);
+    m->grads_fresh = true;
+    m->sums.started = m->sums.done = 0, m->sums.left = 0;
+}
+
+void model_expect(Model *m, int64_t n) {
+    m->sums.left = n;
+}
+
+void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
+                  const int32_t *targets) {
+    m->k->copy_tokens(m->inputs, tk->T, inputs, n, 0);
+    m->k->copy_tokens(m->targets, tk->T, targets, n, -1);
+}
+
+/* ---- one pass over the sequences of a model ---- */
+
+/* x_last, and h_last = norm(x_last). */
+static void forward(Model *m) {
+    stored_begin(m);
+    embed(m, &m->tk, m->inputs, m->acts[0].x);
+    block_norm(m, 0, &m->tk);
+    for (int l = 0; l < m->shape.config.layers; l++) block_forward(m, l, &m->tk);
+}
+
+/* The gradients of a layer are final when the last pass of a step has left the layer before it: then none is on its way to
+ * its storage any more. */
+static void backward(Model *m, bool sums) {
+    m->stored.back = true;
+    m->k->zero(m->team, m->dx, (size_t)(m->tk.T_x * m->w.C) * m->k->word);
+    norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
+                     m->rstd_last);
+    probe_norm(m, "dx'", -1, m->dx, true);
+    for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) {
+        block_backward(m, l);
+        if (sums) grad_sums_start(m, l + 1);
+    }
+    embed_backward(m, &m->tk, m->inputs, m->dx);
+    stored_end(m);
+    m->grads_fresh = false;
+}
+
+/* The sequences of one model, whose tokens are there. */
+typedef struct Pass {
+    Model *m;
+    bool backward, sums; // of gradients, which begin in it
+} Pass;
+
+static void pass_run(void *ctx) {
+    const Pass *p = ctx;
+    Model *m = p->m;
+    forward(m);
+    head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
+    if (p->backward)
+        backward(m, p->sums);
+    else
+        stored_end(m);
+}
+
+/* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a collective, the other
+ * computes. The first is ahead everywhere, so it is the one that finds gradients fresh. */
+static void passes_run(void *ctx) {
+    Pass p = *(Pass *)ctx, q = p;
+    Model *m = p.m, *twin = m->twin;
+    if (!twin) {
+        if (m->program)
+            step_run(m->program, m, p.backward);
+        else
+            pass_run(&p);
+        model_add_losses(m, m->losses, m->tk.T);
+        return;
+    }
+    q.m = twin, p.sums = false;
+    twin->scale = m->scale, twin->exact = m->exact, twin->grads_fresh = false;
+    twin->sums = m->sums;
+    World *world = m->grid->world;
+    if (world) world_set_yield(world, turns_yield, m->turns);
+    turns_run(m->turns, pass_run, &p, &q);
+    if (world) world_set_yield(world, NULL, NULL);
+    m->sums = twin->sums;
+    model_add_losses(m, m->losses, m->tk.T);
+    model_add_losses(m, twin->losses, twin->tk.T);
+}
+
+static void tokens(Model *m, const int32_t *inputs, const int32_t *targets) {
+    int64_t n = m->B * m->shape.S;
+    model_tokens(m, &m->tk, n, inputs, targets);
+    if (m->twin)
+        model_tokens(m->twin, &m->twin->tk, n, inputs ? inputs + n : NULL,
+                     targets ? targets + n : NULL);
+}
+
+void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
+    assert(m->shape.training);
+    m->scale = scale;
+    bool sums = !m->program && grad_sums_early(m);
+    tokens(m, inputs, targets);
+    replay(m, passes_run, &(Pass){m, true, sums}, sums);
+    if (m->sums.left > 0) m->sums.left--;
+}
+
+void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
+    size_t n = (size_t)(m->B * m->shape.S);
+    tokens(m, inputs, targets);
+    passes_run(&(Pass){.m = m});
+    if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
+    if (losses && m->twin) model_get(m, losses + n, m->twin->losses, n * sizeof *losses);
+}
+
+static void pass_logits(Model *m, const int32_t *inputs, float *logits) {
+    assert(!m->program);
+    int64_t V = m->shape.config.vocab, all = head_columns(m);
+    Arena a = arena_measure("logits of a token");
+    a.memory = m->k->memory;
+    acts(m, &a, all);
+    arena_commit(&a);
+    Act *row = acts(m, &a, all);
+    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, NULL);
+    forward(m);
+    for (int64_t t = 0; t < m->B * m->shape.S; t++) {
+        head_logits(m, &m->tk, row, m->h_last, t, 1);
+        m->k->to_floats(logits + t * V, row, V);
+    }
+    stored_end(m);
+    arena_free(&a);
+}
+
+void model_logits(Model *m, const int32_t *inputs, float *logits) {
+    int64_t n = m->B * m->shape.S;
+    pass_logits(m, inputs, logits);
+    if (m->twin) pass_logits(m->twin, inputs + n, logits + n * m->shape.config.vocab);
+}

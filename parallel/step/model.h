@@ -1,0 +1,151 @@
+/* model -- one GPT on this rank of a mesh: the table of tensors, six arenas, and the training step.
+ *
+ *   tokens[B,S] -> embedding -> x[T,C] -> L blocks -> norm -> head (chunks of tokens) -> loss
+ *
+ *   block   h1 = norm(x)          qkv = h1 Wqkv + b     (rope)     att = attention(qkv)
+ *           x2 = x + att Wo + b
+ *           h2 = norm(x2)         pre = h2 Wup + b                 act = gelu(pre) or silu(gate) up
+ *           x' = x2 + act Wdown + b
+ *
+ * What forward keeps for backward is a question of memory (--recompute):
+ *
+ *                 kept per block                                    computed again in backward
+ *   none          x h1 qkv att lse x2 h2 pre act, statistics        -
+ *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no product twice
+ *   full          x, statistics; x2 where a sum along the mesh      the block but its last product
+ *                 made it (then recompute needs none: Oases)
+ *
+ * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says (parallel/mesh/shard.h),
+ * and parallel/step/linear.h brings them together for every product. The step is written against the Kernels table and
+ * the collectives of parallel/comm/coll.h alone. Life: model_plan (sizes, nothing big is allocated) -> the memory table
+ * is printed and judged -> model_allocate -> model_step, model_loss, ... -> model_free.
+ */
+#ifndef PARALLEL_STEP_MODEL_H
+#define PARALLEL_STEP_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/tensor.h"
+#include "layers/kernels.h"
+#include "parallel/mesh/grid.h"
+#include "parallel/mesh/shard.h"
+#include "parallel/step/acts.h"
+#include "parallel/step/grad_sums.h"
+#include "parallel/step/linear.h"
+#include "parallel/step/overlap.h"
+#include "parallel/step/replay.h"
+#include "parallel/step/rounding.h"
+#include "parallel/step/stored.h"
+#include "parallel/step/update.h"
+
+typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
+const char *recompute_word(Recompute r); // as --recompute has it
+
+/* What the memory depends on. */
+typedef struct ModelShape {
+    Config config;
+    int64_t B, S; // sequences of a micro-step at each coordinate of d x z, positions <= config.seq
+    bool bf16;    // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
+    Recompute recompute;
+    Overlap overlap; // halves needs an even B
+    bool training;   // false: no gradients, no optimizer state, nothing kept for backward
+    int outer; // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
+    ReplayWhere replay; // are micro-steps recorded?
+    bool program;       // temporary: the step runs as a program (run.h), where it can
+    bool samples;       // a Generator will be made beside it: counted by memory_needed
+    bool stochastic;    // bf16 words are made by chance (parallel/step/rounding.h), of this seed
+    uint64_t seed;
+    const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
+    const Grid *grid;          // NULL: one rank
+} ModelShape;
+
+enum { ARENA_PARAMS, ARENA_GRADS, ARENA_OPTIMIZER, ARENA_ACTS, ARENA_WORK, ARENA_OUTER, N_ARENAS };
+
+struct Model {
+    ModelShape shape;
+    const Grid *grid; // never NULL
+    const Kernels *k;
+    Team *team;
+    Widths w;
+    int64_t B; // sequences of a pass: of a micro-step, or of half of it
+    Tokens tk; // of a pass
+    Linear linear[N_LINEARS];
+    TensorTable tensors;
+    struct Mirror
+        *mirror; // parallel/step/mirror.h; NULL where kernels compute in memory of the host
+    Arena arena[N_ARENAS];
+    int wte, wpe, lnf_w, lnf_b, head; // indices into the table; -1: none; head == wte when tied
+    BlockTensors *blocks;             // [L]
+    BlockActs *acts;                  // [L]
+    GradSums sums;
+    Stored stored;
+    struct Model
+        *twin; // the other half of the batch, with activations and workspace of its own; or NULL
+    struct Turns *turns;
+    struct StepRun *program; // the step as a program; or NULL
+    bool keeps_x2;           // full recompute keeps it, as making it again would take a collective
+    int32_t *inputs, *targets; // [T] of a micro-step, padded
+    Act *x_last, *h_last;      // input and output of the last norm
+    float *mean_last, *rstd_last;
+    Act *dx, *dh, *dwide, *dact, *dqkv, *datt; // workspace of backward
+    Act *logits;                               // [head_rows, ld_logits]
+    float *losses, *rope_table;                // [T]
+    int64_t head_rows, ld_logits; // tokens per chunk of the head; vocabulary here in whole vectors
+    void *product_work, *attention_work, *norm_work, *embedding_work;
+    bool exact;        // grid->layout.exact, but while its price is measured
+    int64_t **grad_64; // [tensors.n]
+    ExactWork ex;
+    float scale; // of the last model_step
+    int64_t loss_64[2];
+    StepEnd end;
+    WordRounding rounding;
+    Replay replays[REPLAY_KINDS];
+    MeshWork work;            // what is gathered or partial: parallel/step/linear.h
+    float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
+    const struct Probing
+        *probing;     // who looks at every tensor of a step: parallel/step/probe.h; or NULL
+    bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
+};
+
+/* Local, pure. Do products read words that are not the weights themselves? */
+#define has_words(m) ((m)->k->word != sizeof(float))
+/* Local, pure. Activations n elements after x, and how collectives take them: in words of the kernels. */
+#define acts_at(m, x, n) act_at(x, n, (m)->k->word)
+#define acts_type(m)     ((m)->k->word == 2 ? COLL_BF16 : COLL_F32)
+
+/* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the caller's. */
+void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team);
+/* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint fills them. */
+void model_allocate(Model *m);
+/* Local. The same without memory: the step may then run on kernels that follow no pointer (parallel/plan/price.h). */
+void model_imagine(Model *m);
+void model_free(Model *m);
+/* Local. Gives back everything but weights and moments: until model_free they can only be copied. */
+void model_keep_state(Model *m);
+
+/* Local. Starts a new step: gradients and losses count as zero. */
+void model_zero_grads(Model *m);
+/* Local, after it. The step has n micro-steps: in the last one sums of gradients may begin early. */
+void model_expect(Model *m, int64_t n);
+/* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
+ * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale (a target of -1 is
+ * not counted). Inputs and targets in the kernels' pinned memory are read until model_sums_end or model_losses returns. */
+void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
+/* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
+void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
+/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them to tk->T. */
+void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
+                  const int32_t *targets);
+/* Collective over d x z. The sum of a number, or of n floats, of each coordinate. */
+double model_sum(Model *m, double x);
+void model_sum_floats(Model *m, float *x, int64_t n);
+/* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools: big). */
+void model_logits(Model *m, const int32_t *inputs, float *logits);
+
+/* Collective over the mesh. Name of the first tensor with a value that is not finite on any rank, in the order of a step:
+ * parameters, activations of the last micro-step, gradients from the head back to the embedding. "": all are finite. */
+void model_first_nonfinite(Model *m, char *name, size_t n);
+
+#endif

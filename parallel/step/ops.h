@@ -1,0 +1,44 @@
+/* ops -- the kinds of operations of a step: kernels, collectives, and the ends of collectives. Which kernel
+ * an operation calls is a row of run.c, its derivative a row of program.c, its cost a row of cost.c.
+ */
+#ifndef PARALLEL_STEP_OPS_H
+#define PARALLEL_STEP_OPS_H
+
+typedef enum {
+    OP_EMBEDDING,       // x = rows of wte that this rank holds           in: wte
+    OP_POSITION,        // x + wpe                                        in: x, wpe
+    OP_NORM_STATISTICS, // mean and sum of squares of a rank's features   in: x
+    OP_NORM_MERGE,      // mean and 1 / deviation of whole rows            in: all parts' statistics
+    OP_NORM,            // in: x, moments, weight[, bias]
+    OP_MATMUL,          // a b
+    OP_MATMUL_BT,       // a b': dgrad; the head, whose weight is [V, C]
+    OP_MATMUL_AT,       // a' b: wgrad
+    OP_BIAS,            // y + b
+    OP_ROPE,            // qkv rotated
+    OP_ATTENTION,       // in: qkv; also logs of sums of exponentials
+    OP_GELU,            // in: hidden before the activation
+    OP_SWIGLU,          //
+    OP_ADD,             // a + b
+    OP_LOSS_STATISTICS, // exp(logit - largest); also the largest, sum of all, the target's logit
+    OP_LOSS, // losses; also logs of sums     in: exponentials, statistics, those of all parts
+    OP_EMBEDDING_BACKWARD,   // in: dx
+    OP_POSITION_BACKWARD,    // in: dx
+    OP_NORM_SUMS,            // two sums over features that dx needs   in: dy, x, moments, weight
+    OP_NORM_BACKWARD,        // in: dy, x, moments, weight, sums
+    OP_NORM_WEIGHT_BACKWARD, // in: dy, x, moments
+    OP_BIAS_BACKWARD,        // column sums                                    in: dy
+    OP_ROPE_BACKWARD,
+    OP_ATTENTION_BACKWARD, // in: datt, qkv, att, logs of sums
+    OP_GELU_BACKWARD,      // in: dact, hidden before the activation
+    OP_SWIGLU_BACKWARD,
+    OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
+    OP_ACCUMULATE,    // gradient += a part that a collective has brought
+    OP_ALL_GATHER,
+    OP_REDUCE_SCATTER,
+    OP_ALL_REDUCE,
+    OP_WAIT, // in: result and operand of a collective, which runs until here; without one it ends where
+             // it stands
+    N_OP_KINDS
+} OpKind;
+
+#endif

@@ -1,0 +1,123 @@
+#include "parallel/step/outer.h"
+#include "parallel/comm/coll_call.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+int outer_copies(const Outer *o) {
+    return o->every == 1 ? 0 : o->momentum > 0 ? 2 : 1;
+}
+
+static void sum_over_d(Model *m, CollType type, void *x, int64_t n, const char *what) {
+    Comm *d = grid_comm(m->grid, axes_of("d"));
+    coll_sum(d, type, x, n, what);
+}
+
+double outer_mean(Model *m, double x) {
+    int replicas = grid_replicas(m->grid);
+    if (replicas > 1) sum_over_d(m, COLL_F64, &x, 1, "mean of replicas");
+    return x / replicas;
+}
+
+static float *params(const Model *m) {
+    return m->tensors.t[0].param;
+}
+
+/* Floats of an arena, and so of the parameters with what aligns them: zeros, which stay zeros. */
+static int64_t floats(const Model *m, int arena) {
+    return (int64_t)(m->arena[arena].used / sizeof(float));
+}
+
+/* Where fragment f begins among the parameters. A tensor is of the fragment in which its middle lies; sizes
+ * are those of the logical model, so that fragments are the same on every mesh. */
+static int64_t fragment_begin(const Outer *o, const Model *m, int f) {
+    double before = 0, all = (double)config_parameters(&m->shape.config);
+    for (int i = 0; i < m->tensors.n; i++) {
+        const Tensor *t = &m->tensors.t[i];
+        double middle = before + (double)tensor_size(t) / 2;
+        if (middle * o->fragments >= all * f) return t->param - params(m);
+        before += (double)tensor_size(t);
+    }
+    return floats(m, ARENA_PARAMS);
+}
+
+static bool is_due(const Outer *o, int f, int64_t step) {
+    return (step - (f + 1) * o->every / o->fragments) % o->every == 0;
+}
+
+typedef struct Meeting {
+    float *param, *anchor, *velocity; // param holds the sum over the replicas
+    float replicas, rate, momentum;
+} Meeting;
+
+static void update_piece(void *ctx, int64_t begin, int64_t end) {
+    const Meeting u = *(const Meeting *)ctx;
+    for (int64_t i = begin; i < end; i++) {
+        float mean = u.param[i] / u.replicas, delta = u.anchor[i] - mean, push = 0;
+        if (u.velocity) {
+            u.velocity[i] = u.momentum * u.velocity[i] + delta;
+            push = u.momentum * u.velocity[i];
+        }
+        u.param[i] = u.anchor[i] = mean + (1 - u.rate) * delta - u.rate * push;
+    }
+}
+
+enum { GRAIN = 32768 }; // floats of a piece
+
+/* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
+static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
+    *begin = fragment_begin(o, m, f);
+    int64_t n = fragment_begin(o, m, f + 1) - *begin;
+    if (n > 0) sum_over_d(m, COLL_F32, params(m) + *begin, n, "parameters of replicas");
+    return n;
+}
+
+void outer_sums(const Outer *o, Model *m) {
+    int64_t begin;
+    for (int f = 0; f < o->fragments; f++) sum_fragment(o, m, f, &begin);
+}
+
+static void meet(const Outer *o, Model *m, int f) {
+    int64_t begin, n = sum_fragment(o, m, f, &begin);
+    Meeting u = {.param = params(m) + begin,
+                 .anchor = m->anchor + begin,
+                 .velocity = m->velocity ? m->velocity + begin : NULL,
+                 .replicas = (float)grid_replicas(m->grid),
+                 .rate = o->rate,
+                 .momentum = o->momentum};
+    team_for(m->team, n, GRAIN, update_piece, &u);
+}
+
+void outer_begin(Outer *o, Model *m, int64_t step) {
+    o->met = step;
+    if (m->anchor) memcpy(m->anchor, params(m), m->arena[ARENA_PARAMS].used);
+}
+
+void outer_step(const Outer *o, Model *m, int64_t step) {
+    for (int f = 0; m->anchor && f < o->fragments; f++)
+        if (is_due(o, f, step)) meet(o, m, f);
+}
+
+void outer_meet(Outer *o, Model *m, int64_t step) {
+    if (!m->anchor || o->met == step) return;
+    for (int f = 0; f < o->fragments; f++)
+        if (!is_due(o, f, step)) meet(o, m, f);
+    o->met = step;
+}
+
+void outer_mean_moments(Model *m) {
+    int64_t n = floats(m, ARENA_OPTIMIZER);
+    int replicas = grid_replicas(m->grid);
+    float *moments = m->tensors.t[0].m;
+    if (replicas == 1) return;
+    sum_over_d(m, COLL_F32, moments, n, "moments of replicas");
+    for (int64_t i = 0; i < n; i++) moments[i] /= (float)replicas;
+}
+
+void outer_swap(Model *m) {
+    for (int64_t i = 0; m->anchor && i < floats(m, ARENA_PARAMS); i++) {
+        float x = m->anchor[i];
+        m->anchor[i] = params(m)[i];
+        params(m)[i] = x;
+    }
+}

@@ -1,0 +1,117 @@
+#include "parallel/step/profile.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/step/watch.h"
+
+enum { MAX_ROWS = 96 };
+
+typedef struct Row {
+    char name[64];
+    int64_t calls;
+    double s, flops;
+} Row;
+
+static Row rows[MAX_ROWS];
+static int n_rows;
+
+/* Of a step on a device: calls whose times are known when it is done. */
+typedef struct Call {
+    int row;
+    Moment begin, end;
+} Call;
+
+static const DeviceClock *device; // NULL: kernels run while they are called
+static Call *calls;
+static int64_t n_calls, max_calls;
+
+/* Products are told apart by their form and shape. */
+static void name_row(char name[64], const KernelSpan *s) {
+    const Product *p = s->product;
+    if (p)
+        snprintf(name, 64, "%-7s %-5s %" PRId64 " x %" PRId64 " x %" PRId64, s->name,
+                 product_form(p), p->M, p->N, p->K);
+    else
+        snprintf(name, 64, "%s", s->name);
+}
+
+static void add_call(int row, const KernelSpan *s) {
+    if (n_calls == max_calls) {
+        max_calls = max_calls ? 2 * max_calls : 1024;
+        calls = mem_realloc(calls, (size_t)max_calls, sizeof *calls);
+    }
+    calls[n_calls++] = (Call){row, s->begin, s->end};
+}
+
+/* When the table is full the last row takes the rest. */
+static void add(void *ctx, const KernelSpan *s) {
+    char name[64];
+    int i = 0;
+    (void)ctx;
+    name_row(name, s);
+    while (i < n_rows && strcmp(rows[i].name, name) != 0) i++;
+    if (i == MAX_ROWS) i--;
+    if (i == n_rows) memcpy(rows[n_rows++].name, name, sizeof name);
+    rows[i].calls++;
+    rows[i].flops += s->flops;
+    if (device)
+        add_call(i, s);
+    else
+        rows[i].s += s->end - s->begin;
+}
+
+void profile_begin(void) {
+    if (device) device->begin(2 * max_calls);
+}
+
+void profile_end(void) {
+    if (!device) return;
+    device->end();
+    for (const Call *c = calls; c < calls + n_calls; c++)
+        rows[c->row].s += device->seconds(c->end) - device->seconds(c->begin);
+    n_calls = 0;
+}
+
+const Kernels *profile_kernels(const Kernels *inner) {
+    device = inner->clock;
+    return kernels_watched(inner, add, NULL);
+}
+
+void profile_reset(void) {
+    n_rows = 0, memset(rows, 0, sizeof rows);
+}
+
+static int slower_first(const void *a, const void *b) {
+    const Row *x = a, *y = b;
+    return x->s > y->s ? -1 : x->s < y->s;
+}
+
+void profile_print(FILE *f, int64_t steps, double step_ms, double peak_flops) {
+    double sum_ms = 0, peak = peak_flops;
+    if (steps <= 0) return;
+    qsort(rows, (size_t)n_rows, sizeof rows[0], slower_first);
+    for (int i = 0; i < n_rows; i++)
+        if (rows[i].flops > peak * rows[i].s) peak = rows[i].flops / rows[i].s;
+    fprintf(f, "per step, mean of %" PRId64 "%*scalls       ms  share  GFLOP/s  of peak\n", steps,
+            19, "");
+    for (int i = 0; i < n_rows; i++) {
+        const Row *r = &rows[i];
+        double ms = 1e3 * r->s / (double)steps;
+        sum_ms += ms;
+        fprintf(f, "  %-38s %6.1f %8.2f %5.1f%%", r->name, (double)r->calls / (double)steps, ms,
+                100 * ms / step_ms);
+        if (r->flops > 0)
+            fprintf(f, " %8.1f %7.1f%%", r->flops / r->s / 1e9, 100 * r->flops / r->s / peak);
+        fprintf(f, "\n");
+    }
+    fprintf(f, "  %-38s %6s %8.2f %5.1f%%\n", "everything else", "", step_ms - sum_ms,
+            100 * (1 - sum_ms / step_ms));
+    if (peak > peak_flops)
+        fprintf(f,
+                "  shares of peak are of the fastest row, %.0f GFLOP/s: the cores were slower when "
+                "the peak was measured (%.0f)\n",
+                peak / 1e9, peak_flops / 1e9);
+}

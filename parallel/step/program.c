@@ -1,0 +1,214 @@
+#include "parallel/step/program.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/step/rules.h"
+
+/* One row a kind: what it is called and its derivative. */
+static const OpInfo op_table[N_OP_KINDS] = {
+    [OP_EMBEDDING] = {"embedding", false, embedding_rule},
+    [OP_POSITION] = {"position", false, position_rule},
+    [OP_NORM_STATISTICS] = {"norm_statistics", false, NULL}, // what flows here is in norm's rule
+    [OP_NORM_MERGE] = {"norm_merge", false, NULL},
+    [OP_NORM] = {"norm", false, norm_rule},
+    [OP_MATMUL] = {"matmul", false, matmul_rule},
+    [OP_MATMUL_BT] = {"matmul_bt", false, matmul_bt_rule},
+    [OP_MATMUL_AT] = {"matmul_at", false, NULL},
+    [OP_BIAS] = {"bias", false, bias_rule},
+    [OP_ROPE] = {"rope", false, rope_rule},
+    [OP_ATTENTION] = {"attention", false, attention_rule},
+    [OP_GELU] = {"gelu", false, gelu_rule},
+    [OP_SWIGLU] = {"swiglu", false, swiglu_rule},
+    [OP_ADD] = {"add", false, add_rule},
+    [OP_LOSS_STATISTICS] = {"loss_statistics", false, collective_rule}, // of logits, in loss's rule
+    [OP_LOSS] = {"loss", false, loss_rule},
+    [OP_EMBEDDING_BACKWARD] = {"embedding_backward", false, NULL},
+    [OP_POSITION_BACKWARD] = {"position_backward", false, NULL},
+    [OP_NORM_SUMS] = {"norm_sums", false, NULL},
+    [OP_NORM_BACKWARD] = {"norm_backward", false, NULL},
+    [OP_NORM_WEIGHT_BACKWARD] = {"norm_weight_backward", false, NULL},
+    [OP_BIAS_BACKWARD] = {"bias_backward", false, NULL},
+    [OP_ROPE_BACKWARD] = {"rope_backward", false, NULL},
+    [OP_ATTENTION_BACKWARD] = {"attention_backward", false, NULL},
+    [OP_GELU_BACKWARD] = {"gelu_backward", false, NULL},
+    [OP_SWIGLU_BACKWARD] = {"swiglu_backward", false, NULL},
+    [OP_LOSS_BACKWARD] = {"loss_backward", false, NULL},
+    [OP_ACCUMULATE] = {"accumulate", false, NULL},
+    [OP_ALL_GATHER] = {"all_gather", true, collective_rule},
+    [OP_REDUCE_SCATTER] = {"reduce_scatter", true, collective_rule},
+    [OP_ALL_REDUCE] = {"all_reduce", true, collective_rule},
+    [OP_WAIT] = {"wait", false, NULL},
+};
+
+const OpInfo *op_info(OpKind kind) {
+    return &op_table[kind];
+}
+
+Program program_make(const ModelShape *shape) {
+    const Grid *g = shape->grid ? shape->grid : grid_one();
+    return (Program){.shape = shape,
+                     .grid = g,
+                     .layout = &g->layout,
+                     .mesh = &g->mesh,
+                     .word = shape->bf16 ? 2 : 4,
+                     .layer = -1};
+}
+
+void program_free(Program *p) {
+    mem_free(p->tensor);
+    mem_free(p->op);
+    *p = (Program){0};
+}
+
+int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes) {
+    if (p->n_tensors == p->room_tensors) {
+        p->room_tensors = 2 * p->room_tensors + 64;
+        p->tensor = mem_realloc(p->tensor, (size_t)p->room_tensors, sizeof *p->tensor);
+    }
+    p->tensor[p->n_tensors] = (StepTensor){.dist = dist,
+                                           .size = {size[0], size[1]},
+                                           .layer = p->layer,
+                                           .bytes = bytes,
+                                           .n_block = N_AXES,
+                                           .what = "",
+                                           .whole = -1};
+    return p->n_tensors++;
+}
+
+int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
+    if (p->n_ops == p->room_ops) {
+        p->room_ops = 2 * p->room_ops + 64;
+        p->op = mem_realloc(p->op, (size_t)p->room_ops, sizeof *p->op);
+    }
+    Op *op = &p->op[p->n_ops++];
+    *op =
+        (Op){.kind = kind, .phase = p->phase, .layer = p->layer, .out = out, .also = -1, .dim = -1};
+    for (int i = 0; i < n_in; i++)
+        if (in[i] >= 0) op->in[op->n_in++] = in[i];
+    return out;
+}
+
+/* ---- redistribute ---- */
+
+static const char *const linear_whats[N_LINEARS][N_WHATS] = {
+    {"x of qkv", "y of qkv", "dy of qkv", "dx of qkv", "w of qkv", "dw of qkv"},
+    {"x of attn_out", "y of attn_out", "dy of attn_out", "dx of attn_out", "w of attn_out",
+     "dw of attn_out"},
+    {"x of up", "y of up", "dy of up", "dx of up", "w of up", "dw of up"},
+    {"x of down", "y of down", "dy of down", "dx of down", "w of down", "dw of down"},
+    {"x of head", "y of head", "dy of head", "dx of head", "w of head", "dw of head"}};
+
+const char *linear_what(LinearKind kind, What what) {
+    return linear_whats[kind][what];
+}
+
+const char *linear_what_like(const char *name, What what) {
+    for (int kind = 0; kind < N_LINEARS; kind++)
+        for (int i = 0; i < N_WHATS; i++)
+            if (linear_whats[kind][i] == name) return linear_whats[kind][what];
+    die("%s is not of a linear layer", name);
+}
+
+/* Applies one change to a type. */
+static void change_dist(Dist *d, const Change *c) {
+    if (c->kind == CHANGE_GATHER) {
+        d->shard[c->dim].n--;
+        return;
+    }
+    Axes left = axes_none();
+    for (int i = 0; i < d->partial.n; i++)
+        if (d->partial.axis[i] != c->axis) left.axis[left.n++] = d->partial.axis[i];
+    d->partial = left;
+    if (c->kind != CHANGE_REDUCE) d->shard[c->dim].axis[d->shard[c->dim].n++] = (uint8_t)c->axis;
+}
+
+int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
+    static const OpKind kinds[] = {[CHANGE_GATHER] = OP_ALL_GATHER,
+                                   [CHANGE_SCATTER] = OP_REDUCE_SCATTER,
+                                   [CHANGE_REDUCE] = OP_ALL_REDUCE};
+    Change change[MAX_CHANGES];
+    Err e;
+    int n = dist_path(&p->tensor[t].dist, to, change, &e);
+    if (n < 0) die("%s: %s", what, e.text);
+    for (int i = 0, next; i < n; i = next) {
+        StepTensor from = p->tensor[t];
+        Axes axes = axes_none();
+        assert(change[i].kind != CHANGE_SLICE);
+        // neighbours of one kind and dimension are one collective along both axes: fewer starts
+        for (next = i;
+             next < n && change[next].kind == change[i].kind && change[next].dim == change[i].dim;
+             next++) {
+            Axes one = {1, {(uint8_t)change[next].axis}};
+            axes = change[i].kind == CHANGE_GATHER ? axes_join(one, axes) : axes_join(axes, one);
+            change_dist(&from.dist, &change[next]);
+        }
+        int out = program_tensor(p, from.dist, from.size, from.bytes);
+        p->tensor[out].n_block = from.n_block;
+        p->tensor[out].what = what;
+        EMIT(p, kinds[change[i].kind], out, t);
+        p->op[p->n_ops - 1].axes = axes;
+        p->op[p->n_ops - 1].dim = change[i].dim;
+        t = out;
+    }
+    return t;
+}
+
+int program_matmul(Program *p, OpKind kind, const char *name, int a, int b) {
+    const StepTensor *x = &p->tensor[a], *w = &p->tensor[b];
+    Dist left = kind == OP_MATMUL_AT ? dist_transposed(&x->dist) : x->dist;
+    Dist right = kind == OP_MATMUL_BT ? dist_transposed(&w->dist) : w->dist, y;
+    Err e;
+    if (!dist_matmul(&y, name, &left, &right, &e)) die("%s", e.text);
+    int64_t size[] = {x->size[kind == OP_MATMUL_AT], w->size[kind != OP_MATMUL_BT]};
+    int out = program_tensor(p, y, size, kind == OP_MATMUL_AT ? (int)sizeof(float) : p->word);
+    return EMIT(p, kind, out, a, b);
+}
+
+/* ---- what an operation costs ---- */
+
+int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
+    return t->size[dim] / mesh_blocks(p->mesh, t->dist.shard[dim]);
+}
+
+/* Flat parts are equal: the block is padded for the finest of them, the parts of the moments. */
+int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
+    StepTensor block = *t;
+    int64_t n = 1, parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
+    if (block.dist.shard[0].n > t->n_block) block.dist.shard[0].n = (uint8_t)t->n_block;
+    for (int i = 0; i < t->dist.n_dims; i++) n *= step_tensor_local(p, &block, i);
+    if (t->n_block < N_AXES) n = (n + parts - 1) / parts * parts;
+    if (t->dist.shard[0].n <= t->n_block) return n;
+    int64_t cut =
+        mesh_blocks(p->mesh, t->dist.shard[0]) / mesh_blocks(p->mesh, block.dist.shard[0]);
+    return (n + parts - 1) / parts * (parts / cut);
+}
+
+int64_t op_bytes(const Program *p, const Op *op) {
+    if (!op_info(op->kind)->collective) return 0;
+    const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
+    int64_t n = mesh_blocks(p->mesh, op->axes), r = mesh_block(p->mesh, op->axes);
+    if (op->kind != OP_ALL_REDUCE)
+        return (n - 1) * step_tensor_elements(p, op->kind == OP_ALL_GATHER ? in : out) * in->bytes;
+    int64_t all = step_tensor_elements(p, in); // its parts need not be equal
+    int64_t own = all / n + (all % n * (r + 1)) / n - (all % n * r) / n;
+    return ((n - 1) * own + all - own) * in->bytes;
+}
+
+double op_flops(const Program *p, const Op *op) {
+    const StepTensor *a = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
+    switch (op->kind) {
+    case OP_MATMUL:
+    case OP_MATMUL_BT:
+        return 2.0 * (double)step_tensor_elements(p, out) * (double)step_tensor_local(p, a, 1);
+    case OP_MATMUL_AT:
+        return 2.0 * (double)step_tensor_elements(p, out) * (double)step_tensor_local(p, a, 0);
+    case OP_ATTENTION: // q k' and the sum of v, of the causal half
+        return 2.0 * (double)step_tensor_elements(p, out) * (double)p->shape->S;
+    case OP_ATTENTION_BACKWARD: // the scores again, dv, da, dq, dk
+        return 5.0 * (double)step_tensor_elements(p, a) * (double)p->shape->S;
+    default:
+        return 0;
+    }
+}

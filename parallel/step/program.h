@@ -1,0 +1,138 @@
+/* program -- a training step as data: a list of operations on typed tensors.
+ *
+ *   forward   h1   [T/d.z.x, C]      = norm             x, ln1.weight, ln1.bias
+ *             h1   [T/d.z, C]        = all_gather x     h1
+ *             qkv  [T/d.z, N/x]      = matmul           h1, qkv.weight
+ *   backward  dh1  [T/d.z, C] +x     = matmul_bt        dqkv, qkv.weight
+ *             dh1  [T/d.z.x, C]      = reduce_scatter x dh1
+ *
+ * The list is built once, from the forward pass (build.c). Every collective of it comes out of one
+ * function, program_redistribute; backward is derived (differentiate.c), and what is not kept from
+ * forward to backward is computed again (recompute.c). Nothing here is executed: a tensor is a type
+ * and a size, never a pointer. Types are those of parallel/mesh/dist.h: along each mesh axis a tensor is
+ * sharded, replicated, or partial (a sum is pending).
+ *
+ * Source: DTensor and the redistributions of Elemental (Poulson et al. 2013); the idea of a step as a
+ * list that passes rewrite is that of compilers.
+ */
+#ifndef PARALLEL_STEP_PROGRAM_H
+#define PARALLEL_STEP_PROGRAM_H
+
+#include "parallel/step/model.h"
+#include "parallel/step/ops.h"
+
+typedef enum { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, N_PHASES } Phase;
+
+typedef enum { STORAGE_TEMPORARY, STORAGE_PARAMETER, STORAGE_GRADIENT } Storage;
+
+enum { OP_INPUTS = 6 };
+
+/* The collectives of a linear layer, by what they redistribute. */
+typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What;
+
+/* A value of the step. Each is made once, by one operation; gradients of parameters (STORAGE_GRADIENT)
+ * add up over micro-batches. A tensor may be rows of another one: the whole is complete when all
+ * operations that make rows of it have run. */
+typedef struct StepTensor {
+    Dist dist;               // name, dimensions, sharding, pending sums
+    int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
+    int layer;               // -1: of no layer
+    int bytes;               // of an element
+    Storage storage;
+    int n_block; // axes of dimension 0 that shard it; further ones cut the local block in flat parts
+    const char *what; // the collective that redistributes it, a constant: "x of qkv"
+    int whole;        // of which it is rows, from `row` on; -1
+    int64_t row;      // of a chunk of tokens: the first of them
+    int stride;       // elements from row to row; 0: as many as columns
+    int gradient;     // that is stored, in whose memory it lies; -1: none. program_allocate
+    int64_t offset;   // in the arena of temporaries; -1: no memory. program_allocate
+} StepTensor;
+
+/* One operation of one rank. A collective is of the ranks that differ in `axes` alone. */
+typedef struct Op {
+    OpKind kind;
+    Phase phase;
+    int layer;
+    int in[OP_INPUTS], n_in; // tensors
+    int out, also;           // tensors; also -1: one result
+    Axes axes;               // of a collective
+    int dim;                 // that a collective gathers or scatters; -1
+    bool fused;              // runs in the kernel of the operation before it in the list
+} Op;
+
+typedef struct Program {
+    const ModelShape *shape;
+    const Grid *grid;
+    const Layout *layout;
+    const Mesh *mesh;
+    StepTensor *tensor;
+    Op *op;
+    int n_tensors, n_ops, room_tensors, room_ops;
+    int word;  // bytes of an activation, and of a weight as matmuls read it
+    int loss;  // tensor
+    int layer; // of what is added next
+    Phase phase;
+} Program;
+
+/* The derivative of a kind (rules.h); NULL: no gradient flows through it. */
+typedef void Rule(Program *p, const Op *op, int grad, int *grads);
+typedef struct OpInfo {
+    const char *name;
+    bool collective;
+    Rule *backward;
+} OpInfo;
+const OpInfo *op_info(OpKind kind);
+
+/* Local. An empty program for one rank of shape->grid, of which layout and mesh are read. Life of
+ * shape: as long as the program. Freed by program_free. */
+Program program_make(const ModelShape *shape);
+void program_free(Program *p);
+/* Local. A tensor of this type; `like` gives sizes of dimensions of equal name. Returns its index. */
+int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
+/* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
+int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
+#define EMIT(p, kind, out, ...)                                                                    \
+    program_emit(p, kind, out, (int[]){__VA_ARGS__},                                               \
+                 (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
+/* Local. Adds the collectives between the type of tensor t and `to`, one for each list of axes: the
+ * only place where a collective enters the program. Returns the tensor of type `to`; t itself when it
+ * has that type. Dies where there is no such path. */
+int program_redistribute(Program *p, int t, const Dist *to, const char *what);
+/* Local, pure. "x of qkv": a constant, as all names of collectives are. And what it is called for another
+ * tensor of the same layer. */
+const char *linear_what(LinearKind kind, What what);
+const char *linear_what_like(const char *name, What what);
+/* Local. a b, a b' or a' b (kind). Dies, in the words of dist_matmul, when the operands are sharded in
+ * ways that cannot be multiplied. */
+int program_matmul(Program *p, OpKind kind, const char *name, int a, int b);
+
+/* Local, pure. Elements of a rank's block of a tensor, along one dimension and in all (of flat parts, with
+ * the padding that makes them equal). */
+int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim);
+int64_t step_tensor_elements(const Program *p, const StepTensor *t);
+int64_t step_tensor_bytes(const Program *p, const StepTensor *t); // of its memory
+/* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
+int64_t op_bytes(const Program *p, const Op *op);
+/* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it costs. */
+double op_flops(const Program *p, const Op *op);
+
+/* Local. The forward pass of a micro-batch, from tokens to losses: build.c. */
+void program_forward(Program *p);
+/* Local. Appends the backward pass: differentiate.c. */
+void program_differentiate(Program *p);
+/* Local. What is not kept for backward is computed, and gathered, again: recompute.c. */
+void program_recompute(Program *p);
+/* Local. The head, its loss and its backward by chunks of `rows` tokens: chunks.c. */
+void program_chunk_head(Program *p, int64_t rows);
+/* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
+ * bias_with_dw: Kernels. */
+void program_fuse(Program *p, bool bias_with_dw);
+/* Local. Matmuls and their collectives in chunks of tokens: split.c. */
+void program_split(Program *p, int chunks);
+/* Local. Of the program of half the sequences of a micro-batch, that of both halves: halves.c. */
+void program_halves(Program *p);
+/* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and gradient
+ * of tensors. Returns the bytes of the arena: allocate.c. */
+size_t program_allocate(Program *p);
+
+#endif

@@ -1,0 +1,89 @@
+/* recompute -- what is not kept from forward to backward is computed again before backward reads it.
+ *
+ *   kept of a layer        none: all but what was gathered for a matmul (x with sequence parallelism,
+ *                                weights that are stored sharded), which is gathered again
+ *                          selective: of that, neither the outputs of norms nor those of activations
+ *                          full: the layer's input; and the residual stream in its middle, where making
+ *                                it again would take a reduction along x (Oases, Li et al. 2023)
+ *
+ * An operation whose result is not kept is cloned in front of the first operation of backward that reads
+ * the result, its inputs likewise. So a gathered weight has one clone, wherever it is read in backward.
+ */
+#include "base/mem.h"
+#include "parallel/step/program.h"
+
+typedef struct Pass {
+    Program *p;
+    const Op *old; // operations before the pass
+    int *maker;    // [tensors] index of the forward operation that makes it; -1
+    int *clone;    // [tensors] tensor that stands for it in backward; -1
+} Pass;
+
+/* Is it the residual stream behind a layer, or in the middle of one and reduced along x? */
+static bool kept_by_full(const Pass *s, int i) {
+    const Op *op = &s->old[i];
+    if (op->kind != OP_ADD) return false;
+    bool last = s->old[i + 1].layer != op->layer;
+    return last || s->p->layout->stay || s->p->mesh->size[AXIS_X] > 1;
+}
+
+static bool kept(const Pass *s, int i) {
+    const Op *op = &s->old[i];
+    Recompute mode = s->p->shape->recompute;
+    if (op->layer < 0) return true;
+    if (mode == RECOMPUTE_FULL) return kept_by_full(s, i);
+    if (op->kind == OP_ALL_GATHER) return false;
+    bool cheap = op->kind == OP_NORM || op->kind == OP_GELU || op->kind == OP_SWIGLU;
+    return mode == RECOMPUTE_NONE || !cheap;
+}
+
+/* Appends an operation that was there before the pass, or its clone. */
+static void append(Program *p, const Op *op, Phase phase) {
+    p->phase = phase, p->layer = op->layer;
+    program_emit(p, op->kind, op->out, op->in, op->n_in);
+    Op *new = &p->op[p->n_ops - 1];
+    new->also = op->also, new->axes = op->axes, new->dim = op->dim;
+}
+
+static int clone(Program *p, int t) {
+    StepTensor value = p->tensor[t];
+    int c = program_tensor(p, value.dist, value.size, value.bytes);
+    p->tensor[c] = value;
+    return c;
+}
+
+/* The tensor that backward reads for t: t itself, or its clone, which is computed here. */
+static int available(Pass *s, int t) {
+    int i = s->maker[t];
+    if (i < 0 || kept(s, i)) return t;
+    if (s->clone[t] >= 0) return s->clone[t];
+    Op op = s->old[i];
+    for (int k = 0; k < op.n_in; k++) op.in[k] = available(s, op.in[k]);
+    op.out = s->clone[op.out] = clone(s->p, op.out);
+    if (op.also >= 0) op.also = s->clone[op.also] = clone(s->p, op.also);
+    append(s->p, &op, PHASE_RECOMPUTE);
+    return s->clone[t];
+}
+
+void program_recompute(Program *p) {
+    Op *old = p->op;
+    int n_ops = p->n_ops, n = p->n_tensors;
+    Pass s = {.p = p, .old = old};
+    s.maker = mem_alloc(2 * (size_t)n * sizeof(int));
+    s.clone = s.maker + n;
+    for (int t = 0; t < n; t++) s.maker[t] = s.clone[t] = -1;
+    for (int i = 0; i < n_ops; i++)
+        if (old[i].phase == PHASE_FORWARD) {
+            s.maker[old[i].out] = i;
+            if (old[i].also >= 0) s.maker[old[i].also] = i;
+        }
+    p->op = NULL, p->n_ops = p->room_ops = 0;
+    for (int i = 0; i < n_ops; i++) {
+        Op op = old[i];
+        for (int k = 0; op.phase == PHASE_BACKWARD && k < op.n_in; k++)
+            op.in[k] = available(&s, op.in[k]);
+        append(p, &op, op.phase);
+    }
+    mem_free(old);
+    mem_free(s.maker);
+}

@@ -1,0 +1,108 @@
+#include "parallel/step/relayout.h"
+
+#include <assert.h>
+
+#include "base/mem.h"
+#include "parallel/comm/coll_call.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/step/memory.h"
+
+/* Weights and both moments. */
+enum { N_VALUES = 3 };
+static float *values(const Tensor *t, int which) {
+    return which == 0 ? t->param : which == 1 ? t->m : t->v;
+}
+static TensorPart part_of(int which) {
+    return which == 0 ? PART_PARAM : PART_MOMENTS;
+}
+
+/* Copies what this rank stores of the logical elements [begin, begin + n) into piece[n] (give: only what it is the
+ * first to hold), or from there. */
+static void exchange(const Model *m, const Tensor *t, int which, int64_t begin, int64_t n,
+                     float *piece, bool give) {
+    TensorRun r;
+    for (TensorRuns i = tensor_runs(t, part_of(which), give); tensor_next(&i, &r);) {
+        int64_t run = r.row * t->cols + r.col, from = run, to = run + r.n;
+        if (from < begin) from = begin;
+        if (to > begin + n) to = begin + n;
+        if (from >= to) continue;
+        float *own = values(t, which) + r.at + (from - run), *at = piece + (from - begin);
+        m->k->copy(m->team, give ? at : own, 0, give ? own : at, 0, 1, to - from, sizeof(float));
+    }
+}
+
+static void move(Model *to, const Model *from, int i, int which, float *piece) {
+    const Tensor *a = &from->tensors.t[i], *b = &to->tensors.t[i];
+    for (int64_t begin = 0; begin < tensor_size(a); begin += RELAYOUT_PIECE) {
+        int64_t left = tensor_size(a) - begin, n = left < RELAYOUT_PIECE ? left : RELAYOUT_PIECE;
+        from->k->zero(from->team, piece, (size_t)n * sizeof(float));
+        exchange(from, a, which, begin, n, piece, true);
+        coll_sum(from->grid->all, COLL_I32, piece, n, "weights and moments that move");
+        exchange(to, b, which, begin, n, piece, false);
+    }
+}
+
+void relayout(Model *to, const Model *from) {
+    assert(to->tensors.n == from->tensors.n && !from->grid->local_steps && !to->grid->local_steps);
+    Arena a = arena_measure("piece of a tensor");
+    a.memory = from->k->memory;
+    float *piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
+    arena_commit(&a);
+    piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
+    for (int i = 0; i < from->tensors.n; i++)
+        for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
+    to->rounding.step = from->rounding.step;
+    model_words(to);
+    arena_free(&a);
+}
+
+static int64_t resident(const Model *m, bool state) {
+    size_t sum = 0;
+    for (int i = 0; i < N_ARENAS; i++)
+        if (state || (i != ARENA_PARAMS && i != ARENA_OPTIMIZER))
+            sum += arena_resident(&m->arena[i]);
+    return (int64_t)sum;
+}
+
+/* Pages are taken when they are touched: during the move both states lie in memory, afterwards the new model alone. A device has
+ * no such pages: there the new model lies beside the old state. */
+static bool fits(const Model *to, const Model *from, int neighbours) {
+    int64_t have = memory_free(to) / neighbours;
+    if (to->k->memory)
+        return memory_needed(to) + RELAYOUT_PIECE * (int64_t)sizeof(float) <=
+               have + resident(from, false);
+    int64_t state = (int64_t)(to->arena[ARENA_PARAMS].used + to->arena[ARENA_OPTIMIZER].used);
+    return have == 0 ||
+           (state + RELAYOUT_PIECE * (int64_t)sizeof(float) <= have + resident(from, false) &&
+            memory_needed(to) <= have + resident(from, true));
+}
+
+bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape, Team *team) {
+    Model old = *m;
+    Grid old_grid = *g;
+    Layout layout = *l;
+    ModelShape s = *shape;
+    Group all = comm_group(world_comm(g->world));
+    int neighbours = ranks_on_node(g->world);
+    layout.exact = old_grid.layout.exact;
+    s.grid = g;
+    grid_make(g, old_grid.world, &layout, &s.config);
+    model_plan(m, &s, old.k, team);
+    if (!group_all(&all, fits(m, &old, neighbours))) {
+        model_free(m);
+        grid_free(g);
+        *m = old, *g = old_grid;
+        return false;
+    }
+    old.grid = old.shape.grid = &old_grid;
+    model_keep_state(&old);
+    model_allocate(m);
+    relayout(m, &old);
+    model_free(&old);
+    grid_free(&old_grid);
+    return true;
+}
+
+int64_t relayout_bytes(const Config *c, int p) {
+    return N_VALUES * (int64_t)sizeof(float) * config_parameters(c) * 2 * (p - 1) / p;
+}

@@ -1,0 +1,86 @@
+#include "parallel/step/replay.h"
+
+#include "parallel/comm/coll_record.h"
+#include "parallel/step/model.h"
+
+/* ---- recordings */
+
+const char *replay_obstacle(const Model *m) {
+    if (!m->k->record) return "every call is looked at";
+    if (m->shape.replay == REPLAY_NEVER) return "not asked for";
+    return m->grid->mesh.p > 1
+               ? world_record_obstacle(m->grid->world, m->shape.replay == REPLAY_ALWAYS)
+               : NULL;
+}
+
+static void forget(Model *m, Replay *r) {
+    if (r->calls) world_record_free(r->calls);
+    if (r->recording) m->k->forget(r->recording);
+    *r = (Replay){0};
+}
+
+void replay_free(Model *m) {
+    for (int i = 0; i < REPLAY_KINDS; i++) forget(m, &m->replays[i]);
+}
+
+/* Of a micro-step that begins now. Another scale takes the place of the one before. */
+static Replay *kind_of(Model *m, bool sums) {
+    Replay *r = &m->replays[2 * sums + m->grads_fresh];
+    if (r->seen && r->scale != m->scale) forget(m, r);
+    r->scale = m->scale;
+    return r;
+}
+
+static void record(Model *m, Replay *r, void (*pass)(void *ctx), void *ctx) {
+    r->calls = world_record(m->grid->world);
+    m->k->record();
+    pass(ctx);
+    grad_sums_settle(m);
+    world_recorded(r->calls);
+    r->recording = m->k->recorded();
+    r->sums = m->sums.done;
+}
+
+void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums) {
+    Replay *r = replay_obstacle(m) || m->probing ? NULL : kind_of(m, sums);
+    if (!r || r->seen++ == 0) {
+        pass(ctx);
+        return;
+    }
+    if (!r->recording) record(m, r, pass, ctx);
+    world_replay(r->calls, m->k->replay, r->recording);
+    m->grads_fresh = false;
+    m->sums.started = m->sums.done = r->sums;
+}
+
+/* ---- before the first step */
+
+static _Thread_local const Kernels *inner; // the table's functions have no room for it
+
+static void choose_and_run(Team *t, const Product *p) {
+    inner->product_choose(p);
+    inner->product(t, p);
+}
+
+static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
+                            const int32_t *targets, float scale, int64_t micro_steps) {
+    int64_t n = micro_steps < 3 ? micro_steps : 3; // the first, one between, the last
+    m->k = k;
+    if (m->twin) m->twin->k = k;
+    model_zero_grads(m);
+    model_expect(m, n);
+    for (int64_t i = 0; i < n; i++) model_step(m, inputs, targets, scale);
+    model_reduce_grads(m);
+    model_sums(m);
+}
+
+void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
+                    int64_t micro_steps, bool choose) {
+    const Kernels *k = m->k;
+    Kernels choosing = *k;
+    if (!k->memory) return;
+    inner = k;
+    if (choose) choosing.product = choose_and_run;
+    step_for_nobody(m, &choosing, inputs, targets, scale, micro_steps);
+    step_for_nobody(m, k, inputs, targets, scale, micro_steps);
+}

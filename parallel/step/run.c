@@ -1,0 +1,656 @@
+#include "parallel/step/run.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/step/block.h"
+#include "parallel/step/program.h"
+#include "parallel/step/schedule.h"
+
+typedef struct Bound {
+    Program p;
+    char **at, **again; // [tensors] addresses: in the first micro-batch of a step, in later ones
+    const Tensor *
+        *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
+    Ticket *ticket; // [tensors] of a collective that has been started: by its result
+    size_t bytes;   // of temporaries
+    bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
+    bool made;
+} Bound;
+
+struct StepRun {
+    ModelShape shape;
+    Bound train, loss; // loss: forward alone
+};
+
+/* An operation and those that are fused into it: op[0] to op[n - 1]. */
+typedef struct Call {
+    Model *m;
+    const Bound *b;
+    const Program *p;
+    char **at;
+    const Op *op;
+    int n;
+} Call;
+
+typedef void Kernel(const Call *c);
+
+/* ---- operands ---- */
+
+static Act *at(const Call *c, int t) {
+    return c->at[t];
+}
+/* A vector of parameters: kernels read its fp32 values, matmuls its words. */
+static float *vector(const Call *c, int t) {
+    return c->b->tensor[t]->param;
+}
+static const StepTensor *tensor(const Call *c, int t) {
+    return &c->p->tensor[t];
+}
+static int64_t rows(const Call *c, int t) {
+    return step_tensor_local(c->p, tensor(c, t), 0);
+}
+static int64_t cols(const Call *c, int t) {
+    return step_tensor_local(c->p, tensor(c, t), 1);
+}
+/* Without the padding of the vocabulary. */
+static int64_t real_cols(const Call *c, int t) {
+    return strcmp(tensor(c, t)->dist.dim[1], "V") == 0 ? c->m->w.V_n : cols(c, t);
+}
+static int64_t stride(const Call *c, int t) {
+    return tensor(c, t)->stride ? tensor(c, t)->stride : cols(c, t);
+}
+/* The fused operation of a kind; NULL: none. */
+static const Op *with(const Call *c, OpKind kind) {
+    for (int i = 1; i < c->n; i++)
+        if (c->op[i].kind == kind) return &c->op[i];
+    return NULL;
+}
+/* The operand of a sum that is there before the kernel starts, where the other is made in it. */
+static int addend_of(const Call *c, const Op *add) {
+    for (int i = 0; i < c->n; i++)
+        if (c->op[i].out == add->in[0]) return add->in[1];
+    return add->in[0];
+}
+/* Kernels that compute in place: the result has the operand's memory, or a copy of it. */
+static void in_place(const Call *c, int out, int in) {
+    const StepTensor *t = tensor(c, in);
+    int64_t n = step_tensor_bytes(c->p, t) / t->bytes;
+    if (at(c, out) != at(c, in))
+        c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)t->bytes);
+}
+static void clear(const Call *c, int t) {
+    c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
+}
+
+/* ---- matmuls ---- */
+
+static void run_matmul(const Call *c) {
+    const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD),
+             *gelu = with(c, OP_GELU);
+    int x = op->in[0], w = op->in[1], y = c->op[c->n - 1].out;
+    Product p =
+        product_xw(rows(c, x), real_cols(c, x), cols(c, op->out), at(c, x), stride(c, x), at(c, w));
+    p.y = at(c, y);
+    if (bias) p.bias = at(c, bias->in[1]);
+    if (add) p.addend = at(c, addend_of(c, add));
+    if (gelu) p.epilogue = EPI_GELU, p.aux = at(c, gelu->in[0]);
+    product_run(c->m, p);
+}
+
+static void run_matmul_bt(const Call *c) {
+    const Op *op = c->op, *gelu = with(c, OP_GELU_BACKWARD);
+    int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
+    Product p = product_dx(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
+                           stride(c, dy), at(c, w));
+    p.y = at(c, dx), p.ldy = stride(c, dx);
+    if (gelu) p.epilogue = EPI_DGELU, p.aux = at(c, gelu->in[1]);
+    product_run(c->m, p);
+}
+
+/* Is a result added to what earlier micro-batches have left in its place? */
+static bool adds(const Call *c, int t) {
+    return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
+}
+
+static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) {
+    int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
+    Product p =
+        product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
+    p.y = at(c, dw), p.bias_grad = bias_grad;
+    if (add)
+        p.addend = at(c, addend_of(c, add));
+    else if (adds(c, dw))
+        p.addend = p.y;
+    product_run(c->m, p);
+    int64_t padding = cols(c, x) - p.M; // of the vocabulary; zero already in what is stored
+    if (padding > 0 && !add && tensor(c, dw)->gradient < 0)
+        c->m->k->zero(c->m->team, (float *)at(c, dw) + p.M * p.N,
+                      (size_t)(padding * p.N) * sizeof(float));
+}
+static void run_matmul_at(const Call *c) {
+    wgrad(c, c->op, with(c, OP_ADD), NULL);
+}
+
+static void run_bias_backward(const Call *c) {
+    int dy = c->op->in[0];
+    const Op *dw = with(c, OP_MATMUL_AT);
+    if (dw)
+        wgrad(c, dw, NULL, at(c, c->op->out));
+    else
+        c->m->k->bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy));
+}
+
+/* ---- norms ---- */
+
+static Norm norm_of_rows(const Call *c, int x) {
+    const Config *f = &c->m->shape.config;
+    return (Norm){.kind = f->norm,
+                  .T = rows(c, x),
+                  .C = c->m->w.C_n,
+                  .ld = c->m->w.C,
+                  .C_all = f->channels,
+                  .eps = (float)f->norm_eps,
+                  .workspace = c->m->norm_work};
+}
+static void norm_weights(const Call *c, Norm *n, const Op *op) {
+    n->gamma = vector(c, op->in[2]);
+    n->beta = op->n_in > 3 ? vector(c, op->in[3]) : NULL;
+}
+/* NULL: backward does not read them. */
+static float *mean(const Call *c, int moments) {
+    return at(c, moments);
+}
+static float *deviation(const Call *c, int moments) {
+    return mean(c, moments) ? mean(c, moments) + cols(c, moments) : NULL;
+}
+/* Kernels of norms do not touch columns of padding. */
+static void clear_padding(const Call *c, int t) {
+    if (c->m->w.C_n < c->m->w.C) clear(c, t);
+}
+
+static void run_norm_statistics(const Call *c) {
+    int x = c->op->in[0];
+    const Op *norm = with(c, OP_NORM);
+    Norm n = norm_of_rows(c, x);
+    if (!norm) {
+        c->m->k->norm_statistics(c->m->team, &n, at(c, c->op->out), at(c, x));
+        return;
+    }
+    norm_weights(c, &n, norm);
+    clear_padding(c, norm->out);
+    c->m->k->norm_forward(c->m->team, &n, at(c, norm->out), mean(c, norm->in[1]),
+                          deviation(c, norm->in[1]), at(c, x));
+}
+
+static void run_norm_merge(const Call *c) {
+    int64_t counts[MAX_Y], C = c->m->w.C;
+    int parts = c->op->in[0], Y = (int)rows(c, parts) / 2;
+    Norm n = {.kind = c->m->shape.config.norm,
+              .T = cols(c, parts),
+              .C_all = c->m->shape.config.channels,
+              .eps = (float)c->m->shape.config.norm_eps};
+    for (int i = 0; i < Y; i++) {
+        int64_t left = n.C_all - i * C;
+        counts[i] = left < 0 ? 0 : left < C ? left : C;
+    }
+    n.C = c->m->w.C_n, n.ld = C;
+    c->m->k->norm_merge(&n, mean(c, c->op->out), deviation(c, c->op->out), at(c, parts), counts, Y);
+}
+
+static void run_norm(const Call *c) {
+    const Op *op = c->op;
+    Norm n = norm_of_rows(c, op->in[0]);
+    norm_weights(c, &n, op);
+    clear_padding(c, op->out);
+    c->m->k->norm_apply(c->m->team, &n, at(c, op->out), at(c, op->in[0]), mean(c, op->in[1]),
+                        deviation(c, op->in[1]));
+}
+
+/* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the weights. */
+static void run_norm_weight_backward(const Call *c) {
+    const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD), *add = with(c, OP_ADD),
+             *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
+    int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
+    Norm n = norm_of_rows(c, x);
+    n.gamma = vector(c, sums->in[3]);
+    n.dgamma = at(c, c->op->out), n.dbeta = beta ? at(c, beta->out) : NULL;
+    if (!dx) {
+        c->m->k->norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, dy), at(c, x),
+                                    mean(c, moments), deviation(c, moments));
+        return;
+    }
+    int out = add ? add->out : dx->out;
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else
+        clear(c, out);
+    c->m->k->norm_backward(c->m->team, &n, at(c, out), at(c, dy), at(c, x), mean(c, moments),
+                           deviation(c, moments));
+}
+
+static void run_norm_backward(const Call *c) {
+    const Op *op = c->op, *add = with(c, OP_ADD);
+    int out = add ? add->out : op->out, x = op->in[1], moments = op->in[2];
+    Norm n = norm_of_rows(c, x);
+    n.gamma = vector(c, op->in[3]);
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else
+        clear(c, out);
+    c->m->k->norm_backward_apply(c->m->team, &n, at(c, out), at(c, op->in[0]), at(c, x),
+                                 mean(c, moments), deviation(c, moments), at(c, op->in[4]));
+}
+
+/* ---- what is added to a sum that a collective has completed ---- */
+
+/* y + bias, + the residual stream; then its norm, or an activation. */
+static void run_residual(const Call *c) {
+    const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
+             *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM), *gelu = with(c, OP_GELU);
+    int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
+    int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
+    if (!bias && at(c, out) == at(c, other)) other = y, y = op->in[0]; // in the place of either
+    in_place(c, out, y);
+    const float *b = bias ? vector(c, bias->in[1]) : NULL;
+    const Act *addend = other < 0 ? NULL : at(c, other);
+    if (norm) {
+        Norm n = norm_of_rows(c, out);
+        int moments = norm->in[1];
+        norm_weights(c, &n, norm);
+        c->m->k->residual_norm(c->m->team, &n, at(c, out), addend, b, at(c, norm->out),
+                               mean(c, moments), deviation(c, moments));
+        return;
+    }
+    c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));
+    if (gelu)
+        c->m->k->gelu_forward(c->m->team, at(c, gelu->out), at(c, out),
+                              rows(c, out) * cols(c, out));
+}
+
+/* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
+static void run_accumulate(const Call *c) {
+    int part = c->op->in[0], out = c->op->out;
+    if (at(c, part) != at(c, out))
+        c->m->k->add_to(c->m->team, at(c, out), at(c, part),
+                        step_tensor_elements(c->p, tensor(c, out)));
+}
+
+/* ---- activations ---- */
+
+static void run_gelu(const Call *c) {
+    int x = c->op->in[0];
+    c->m->k->gelu_forward(c->m->team, at(c, c->op->out), at(c, x), rows(c, x) * cols(c, x));
+}
+static void run_gelu_backward(const Call *c) {
+    const Op *op = c->op;
+    c->m->k->gelu_backward(c->m->team, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
+                           rows(c, op->out) * cols(c, op->out));
+}
+static void run_swiglu(const Call *c) {
+    int y = c->op->out;
+    c->m->k->swiglu_forward(c->m->team, at(c, y), at(c, c->op->in[0]), rows(c, y), cols(c, y));
+}
+static void run_swiglu_backward(const Call *c) {
+    const Op *op = c->op;
+    int dy = op->in[0];
+    c->m->k->swiglu_backward(c->m->team, at(c, op->out), at(c, dy), at(c, op->in[1]), rows(c, dy),
+                             cols(c, dy));
+}
+
+/* ---- attention ---- */
+
+static Attention attention_of(const Call *c) {
+    const Model *m = c->m;
+    return (Attention){.B = m->tk.B,
+                       .S = m->tk.S,
+                       .H = m->w.H,
+                       .Hkv = m->w.Hkv,
+                       .D = m->w.D,
+                       .bf16 = m->shape.bf16,
+                       .workspace = m->attention_work};
+}
+/* Rows of padding follow the last sequence where tokens do not divide by the ranks along x. */
+static void clear_rows(const Call *c, int t) {
+    int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
+    size_t word = c->m->k->word;
+    if (padding > 0)
+        c->m->k->zero(c->m->team, act_at(at(c, t), n * cols(c, t), word),
+                      (size_t)(padding * cols(c, t)) * word);
+}
+static void run_attention(const Call *c) {
+    const Op *op = c->op;
+    Attention a = attention_of(c);
+    c->m->k->attention_forward(c->m->team, &a, at(c, op->out), at(c, op->also), at(c, op->in[0]));
+    clear_rows(c, op->out);
+}
+static void run_attention_backward(const Call *c) {
+    const Op *op = c->op;
+    Attention a = attention_of(c);
+    c->m->k->attention_backward(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
+                                at(c, op->in[2]), at(c, op->in[3]));
+    clear_rows(c, op->out);
+}
+static void rotate_rows(const Call *c, int direction) {
+    const Model *m = c->m;
+    Rope r = {.B = m->tk.B,
+              .S = m->tk.S,
+              .H = m->w.H,
+              .Hkv = m->w.Hkv,
+              .D = m->w.D,
+              .first = m->tk.first,
+              .table = m->rope_table};
+    in_place(c, c->op->out, c->op->in[0]);
+    m->k->rope(m->team, &r, at(c, c->op->out), direction);
+}
+static void run_rope(const Call *c) {
+    rotate_rows(c, +1);
+}
+static void run_rope_backward(const Call *c) {
+    rotate_rows(c, -1);
+}
+
+/* ---- the ends of the model ---- */
+
+static Embedding embedding_of(const Call *c, int x) {
+    const Model *m = c->m;
+    return (Embedding){.B = 1,
+                       .S = rows(c, x),
+                       .C = cols(c, x),
+                       .V = m->w.V_n,
+                       .token0 = m->w.V_0,
+                       .tokens = m->inputs,
+                       .workspace = m->embedding_work};
+}
+static Embedding positions_of(const Call *c, int x) {
+    const Tokens *tk = &c->m->tk;
+    return (Embedding){.B = tk->T / tk->S, .S = tk->S, .C = cols(c, x), .first = tk->first};
+}
+static void run_embedding(const Call *c) {
+    const Op *position = with(c, OP_POSITION);
+    int out = position ? position->out : c->op->out;
+    Embedding e = embedding_of(c, out);
+    e.wte = at(c, c->op->in[0]);
+    if (position) {
+        e.B = c->m->tk.B, e.S = c->m->tk.S, e.first = c->m->tk.first;
+        e.wpe = vector(c, position->in[1]);
+    }
+    c->m->k->embedding_forward(c->m->team, &e, at(c, out));
+}
+static void run_position(const Call *c) {
+    int out = c->op->out;
+    Embedding e = positions_of(c, out);
+    e.wpe = vector(c, c->op->in[1]);
+    in_place(c, out, c->op->in[0]);
+    c->m->k->position_forward(c->m->team, &e, rows(c, out), c->m->tk.t0, at(c, out));
+}
+static void run_embedding_backward(const Call *c) {
+    const Op *add = with(c, OP_ADD);
+    int dx = c->op->in[0], out = add ? add->out : c->op->out;
+    Embedding e = embedding_of(c, dx);
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else if (tensor(c, out)->gradient < 0)
+        clear(c, out);
+    e.dwte = at(c, out);
+    c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
+}
+static void run_position_backward(const Call *c) {
+    int dx = c->op->in[0];
+    Embedding e = positions_of(c, dx);
+    e.dwpe = at(c, c->op->out);
+    c->m->k->position_backward(c->m->team, &e, rows(c, dx), c->m->tk.t0, at(c, dx));
+}
+
+static Classifier classifier_of(const Call *c, int logits) {
+    const Model *m = c->m;
+    return (Classifier){.T = rows(c, logits),
+                        .V = m->w.V_n,
+                        .ld = stride(c, logits),
+                        .targets = m->targets + tensor(c, logits)->row,
+                        .scale = m->scale,
+                        .backward = c->b == &((const StepRun *)m->program)->train,
+                        .first = m->w.V_0};
+}
+/* Forward and backward together, where the vocabulary is whole. */
+static void run_loss_statistics(const Call *c) {
+    const Op *loss = with(c, OP_LOSS), *backward = with(c, OP_LOSS_BACKWARD);
+    int logits = c->op->in[0], out = backward ? backward->out : c->op->out;
+    Classifier f = classifier_of(c, logits);
+    if (loss) {
+        if (backward) in_place(c, out, logits);
+        c->m->k->classifier(c->m->team, &f, at(c, loss->out), at(c, backward ? out : logits));
+        return;
+    }
+    in_place(c, out, logits);
+    c->m->k->classifier_statistics(c->m->team, &f, at(c, c->op->also), at(c, out));
+}
+static void run_loss(const Call *c) {
+    const Op *op = c->op;
+    Classifier f = classifier_of(c, op->in[0]);
+    c->m->k->classifier_merge(&f, at(c, op->out), at(c, op->also), at(c, op->in[2]),
+                              (int)rows(c, op->in[2]) / 3);
+}
+static void run_loss_backward(const Call *c) {
+    const Op *op = c->op;
+    Classifier f = classifier_of(c, op->in[0]);
+    in_place(c, op->out, op->in[0]);
+    c->m->k->classifier_gradient(c->m->team, &f, at(c, op->in[1]), at(c, op->in[2]),
+                                 at(c, op->out));
+}
+
+/* ---- collectives ---- */
+
+static void start(const Call *c) {
+    static const CollOp ops[N_OP_KINDS] = {[OP_ALL_GATHER] = COLL_ALL_GATHER,
+                                           [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
+                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE};
+    const Op *op = c->op;
+    int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
+    const StepTensor *t = tensor(c, block);
+    bool flat = op->dim != 1;
+    if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER) { // padding of flat parts
+        StepTensor whole = *tensor(c, src);
+        int64_t all = step_tensor_elements(c->p, &whole);
+        whole.n_block = N_AXES;
+        int64_t n = step_tensor_elements(c->p, &whole);
+        c->m->k->zero(c->m->team, (float *)at(c, src) + n, (size_t)(all - n) * sizeof(float));
+    }
+    c->b->ticket[dst] =
+        coll_start(grid_comm(c->m->grid, op->axes),
+                   &(CollCall){.op = ops[op->kind],
+                               .type = t->bytes == 2 ? COLL_BF16 : COLL_F32,
+                               .dim = flat ? 0 : 1,
+                               .rows = flat ? 1 : rows(c, block),
+                               .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),
+                               .src = at(c, src),
+                               .dst = at(c, dst),
+                               .what = tensor(c, dst)->what,
+                               .file = __FILE__,
+                               .line = __LINE__});
+}
+static void end(const Call *c, int result) {
+    coll_wait(c->b->ticket[result]);
+    c->b->ticket[result] = (Ticket){0};
+}
+static void run_wait(const Call *c) {
+    end(c, c->op->in[0]);
+}
+
+/* ---- the table, and the loop ---- */
+
+static Kernel *const kernels[N_OP_KINDS] = {
+    [OP_EMBEDDING] = run_embedding,
+    [OP_POSITION] = run_position,
+    [OP_NORM_STATISTICS] = run_norm_statistics,
+    [OP_NORM_MERGE] = run_norm_merge,
+    [OP_NORM] = run_norm,
+    [OP_MATMUL] = run_matmul,
+    [OP_MATMUL_BT] = run_matmul_bt,
+    [OP_MATMUL_AT] = run_matmul_at,
+    [OP_BIAS] = run_residual,
+    [OP_ROPE] = run_rope,
+    [OP_ATTENTION] = run_attention,
+    [OP_GELU] = run_gelu,
+    [OP_SWIGLU] = run_swiglu,
+    [OP_ADD] = run_residual,
+    [OP_LOSS_STATISTICS] = run_loss_statistics,
+    [OP_LOSS] = run_loss,
+    [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
+    [OP_POSITION_BACKWARD] = run_position_backward,
+    [OP_NORM_BACKWARD] = run_norm_backward,
+    [OP_NORM_WEIGHT_BACKWARD] = run_norm_weight_backward,
+    [OP_BIAS_BACKWARD] = run_bias_backward,
+    [OP_ROPE_BACKWARD] = run_rope_backward,
+    [OP_ATTENTION_BACKWARD] = run_attention_backward,
+    [OP_GELU_BACKWARD] = run_gelu_backward,
+    [OP_SWIGLU_BACKWARD] = run_swiglu_backward,
+    [OP_LOSS_BACKWARD] = run_loss_backward,
+    [OP_ACCUMULATE] = run_accumulate,
+    [OP_ALL_GATHER] = start,
+    [OP_REDUCE_SCATTER] = start,
+    [OP_ALL_REDUCE] = start,
+    [OP_WAIT] = run_wait,
+};
+
+void step_run(StepRun *r, Model *m, bool backward) {
+    Bound *b = backward ? &r->train : &r->loss;
+    Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
+    for (int i = 0; i < b->p.n_ops; i += c.n) {
+        c.op = &b->p.op[i], c.n = 1;
+        while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
+        kernels[c.op->kind](&c);
+        if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
+    }
+    m->losses = (void *)b->at[b->p.loss];
+    if (backward) m->grads_fresh = false;
+}
+
+/* ---- programs and addresses ---- */
+
+/* Which collectives have an end of their own in the list. */
+static void find_waits(Bound *b) {
+    const Program *p = &b->p;
+    bool *waits = mem_calloc((size_t)p->n_tensors, sizeof *waits);
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind == OP_WAIT) waits[p->op[i].in[0]] = true;
+    b->waits = mem_calloc((size_t)p->n_ops, sizeof *b->waits);
+    for (int i = 0; i < p->n_ops; i++)
+        b->waits[i] = p->op[i].kind != OP_WAIT && waits[p->op[i].out];
+    mem_free(waits);
+}
+
+/* Costs by which a list is ordered where no machine was measured: of any machine whose links are slower than
+ * its kernels. They are functions of sizes that all ranks have alike, so all ranks find one order. */
+static OpCost *nominal_costs(const Program *p) {
+    const double flops = 50e9, memory = 10e9, link = 2e9, latency = 20e-6;
+    OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
+        double bytes = (double)step_tensor_bytes(p, whole);
+        cost[i] = (OpCost){.level = -1};
+        if (op_info(op->kind)->collective)
+            cost[i] =
+                (OpCost){.seconds = latency + bytes / link, .wire = bytes / link, .beside = 1};
+        else if (!op->fused)
+            cost[i].seconds = op_flops(p, op) / flops + bytes / memory;
+    }
+    return cost;
+}
+
+static void order(Program *p) {
+    OpCost *cost = nominal_costs(p);
+    Schedule s = schedule_make(p, cost, WINDOW_BULK);
+    program_order(p, &s);
+    schedule_free(&s);
+    mem_free(cost);
+}
+
+static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backward) {
+    b->p = program_make(shape);
+    b->p.word = (int)m->k->word;
+    program_forward(&b->p);
+    if (backward) program_differentiate(&b->p), program_recompute(&b->p);
+    int64_t rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
+    program_chunk_head(&b->p, rows);
+    program_fuse(&b->p, m->k->bias_with_dw);
+    if (shape->overlap.bulk && b->p.mesh->p > 1) order(&b->p);
+    b->bytes = program_allocate(&b->p);
+    size_t n = (size_t)b->p.n_tensors;
+    b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
+    b->tensor = mem_calloc(n, sizeof *b->tensor);
+    b->ticket = mem_calloc(n, sizeof *b->ticket);
+    find_waits(b);
+    b->made = true;
+}
+
+StepRun *step_run_plan(const Model *m) {
+    StepRun *r = mem_calloc(1, sizeof *r);
+    r->shape = m->shape;
+    if (m->shape.training) plan(&r->train, m, &r->shape, true);
+    plan(&r->loss, m, &r->shape, false);
+    return r;
+}
+
+static void bound_free(Bound *b) {
+    if (!b->made) return;
+    program_free(&b->p);
+    mem_free(b->at), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
+}
+void step_run_free(StepRun *r) {
+    if (!r) return;
+    bound_free(&r->train), bound_free(&r->loss);
+    mem_free(r);
+}
+
+/* The table's row of a parameter: "qkv.weight" of layer 3 is h.3.qkv.weight. Gradients are called dNAME. */
+static const Tensor *row_of(const Model *m, const StepTensor *t) {
+    char name[64];
+    const char *own = t->dist.name + (t->storage == STORAGE_GRADIENT);
+    if (t->layer < 0)
+        snprintf(name, sizeof name, "%s", own);
+    else
+        snprintf(name, sizeof name, "h.%d.%s", t->layer, own);
+    int i = tensors_find(&m->tensors, name);
+    if (i < 0) die("no parameter is called %s", name);
+    return &m->tensors.t[i];
+}
+
+static void bind(Bound *b, const Model *m, char *base) {
+    const Program *p = &b->p;
+    for (int t = 0; t < p->n_tensors; t++) {
+        const StepTensor *x = &p->tensor[t];
+        char *at = x->offset < 0 ? NULL : base + x->offset;
+        if (x->storage == STORAGE_PARAMETER) {
+            b->tensor[t] = row_of(m, x);
+            at = b->tensor[t]->words;
+            assert(step_tensor_elements(p, x) == tensor_part(b->tensor[t], PART_WORDS));
+        } else if (x->gradient >= 0) {
+            b->tensor[t] = row_of(m, &p->tensor[x->gradient]);
+            at = (char *)b->tensor[t]->grad;
+        }
+        b->at[t] = b->again[t] = at;
+    }
+    // the first part of a gradient arrives where the gradient is stored
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind == OP_ACCUMULATE) b->at[p->op[i].in[0]] = b->at[p->op[i].out];
+}
+
+void step_run_bind(StepRun *r, Model *m, Arena *a) {
+    size_t bytes = r->train.bytes > r->loss.bytes ? r->train.bytes : r->loss.bytes;
+    char *base = arena_take(a, bytes);
+    if (!base) return;
+    if (m->shape.training) bind(&r->train, m, base);
+    bind(&r->loss, m, base);
+}
+
+const char *step_run_obstacle(const ModelShape *s) {
+    const Layout *l = s->grid ? &s->grid->layout : &grid_one()->layout;
+    if (l->exact) return "--exact";
+    if (l->stay) return "stay=y";
+    if (s->overlap.halves) return "--overlap halves";
+    return NULL;
+}

@@ -1,0 +1,29 @@
+/* run -- the program of a step, executed: a loop over its operations.
+ *
+ *   model_plan       step_run_plan       builds the programs of a model, finds the memory of temporaries
+ *   model_allocate   step_run_bind       addresses: temporaries in an arena; weights and gradients where the
+ *                                        table of tensors has them, so that the optimizer, checkpoints,
+ *                                        evaluation and resume need know nothing of programs
+ *   model_step       step_run            for each operation: its kernel, or start and wait of its collective
+ *
+ * One row a kind (run.c): the kernel that it calls, with all operations that are fused into it.
+ */
+#ifndef PARALLEL_STEP_RUN_H
+#define PARALLEL_STEP_RUN_H
+
+#include "parallel/step/model.h"
+
+typedef struct StepRun StepRun;
+
+/* Local. Of a model whose shape, grid and kernels are known. Freed by step_run_free. */
+StepRun *step_run_plan(const Model *m);
+void step_run_free(StepRun *r);
+/* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all addresses. */
+void step_run_bind(StepRun *r, Model *m, Arena *a);
+/* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward alone or
+ * with backward. m->losses are then its losses. */
+void step_run(StepRun *r, Model *m, bool backward);
+/* Local, pure. Why this model's step does not run as a program yet; NULL: it does. */
+const char *step_run_obstacle(const ModelShape *s);
+
+#endif

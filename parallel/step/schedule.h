@@ -1,0 +1,71 @@
+/* schedule -- the order in which a rank runs the operations of a program: one list scheduler.
+ *
+ *   none   compute  [matmul dx]              [matmul dw][norm_backward]
+ *          network              [reduce dx]
+ *
+ *   bulk   compute  [matmul dx][matmul dw]..[norm_backward]
+ *          network             [reduce dx ]
+ *
+ * A collective starts when its operands are there. The compute stream runs the first of the next
+ * `window` kernels whose operands are there; when there is none, it waits for the first that
+ * arrives. With a window of 1 every collective is waited for where it starts. So with a window
+ * the gather of the next weight runs under this matmul, dx is reduced under dw, and gradients
+ * are reduced under the backward of the layers before: none of it is written anywhere.
+ *
+ * What is "there" is predicted: two clocks run along, one of the kernels, one for the links of each
+ * level of the cluster. The costs are alike on all ranks, so all ranks find the same order, and
+ * come to their collectives in the same order: no rank waits for one that waits for it.
+ *
+ * Source: list scheduling (Graham 1969).
+ */
+#ifndef PARALLEL_STEP_SCHEDULE_H
+#define PARALLEL_STEP_SCHEDULE_H
+
+#include "parallel/step/program.h"
+
+enum { LINK_LEVELS = 4 }; // of a cluster: a socket, a node, ...
+
+/* Of one operation. The planner has them (parallel/plan/cost.h). */
+typedef struct OpCost {
+    double seconds; // of a kernel with all that is fused into it; 0 of a fused operation
+    double wire;    // of a collective: for so long its links are busy with it
+    double load;    // of a collective: the same when all replicas send
+    double beside;  // of a collective: time of kernels while it is under way, by that of them alone
+    int level;      // of a collective: whose links it uses; -1 of a kernel
+} OpCost;
+
+/* Units of the list (a kernel with what is fused into it, or a collective) that are looked at. */
+enum { WINDOW_NONE = 1, WINDOW_BULK = 16, WINDOW_HALVES = 48 };
+
+typedef enum { SLOT_RUN, SLOT_START, SLOT_WAIT } SlotKind;
+typedef struct Slot {
+    SlotKind kind;
+    int op; // RUN: with the fused operations behind it; WAIT: for a collective that was started
+} Slot;
+
+/* Predicted seconds from the beginning of the list. */
+typedef struct OpTime {
+    double start, end; // of a collective: on its links
+    double waited;     // by the compute stream, before it runs, or for a collective
+} OpTime;
+
+typedef struct Schedule {
+    Slot *slot; // in order
+    int n_slots;
+    OpTime *time;                               // [operations]
+    double seconds;                             // = compute + exposed
+    double compute;                             // kernels, slower while collectives are under way
+    double exposed;                             // the compute stream waits
+    double sent;                                // seconds of all collectives
+    double own[LINK_LEVELS], busy[LINK_LEVELS]; // links of each level: of this replica, of all
+} Schedule;
+
+/* Local, pure. Of --overlap's words. */
+int schedule_window(const Overlap *overlap);
+/* Local, pure. costs: of p's operations . Freed by schedule_free. */
+Schedule schedule_make(const Program *p, const OpCost *costs, int window);
+void schedule_free(Schedule *s);
+/* Local. The list in that order: order.c. */
+void program_order(Program *p, const Schedule *s);
+
+#endif

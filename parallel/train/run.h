@@ -1,0 +1,183 @@
+/* run -- a training run on one rank, from options to the last checkpoint. train_gpt.c has the loop
+ * over steps; the run_*.c of this folder do what comes before, between and after steps. Only these
+ * files use both data/ and parallel/.
+ */
+#ifndef PARALLEL_TRAIN_RUN_H
+#define PARALLEL_TRAIN_RUN_H
+
+#include "base/group.h"
+#include "base/sha256.h"
+#include "data/batch.h"
+#include "data/hellaswag.h"
+#include "data/metrics.h"
+#include "data/progress.h"
+#include "data/runstate.h"
+#include "data/tokenizer.h"
+#include "parallel/plan/ledger.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/trace.h"
+#include "parallel/step/mirror.h"
+#include "parallel/step/model.h"
+#include "parallel/step/outer.h"
+#include "parallel/train/options.h"
+#include "parallel/train/run_backend.h"
+#include "parallel/train/run_eval.h"
+
+/* Times and bytes of the last steps, on rank 0, for the ledger. */
+typedef struct Measured {
+    int64_t n;      // steps so far
+    double last_ms; // of the last one
+    double ms[50];
+    int64_t received[50];
+} Measured;
+
+/* The state of a run on one rank. */
+typedef struct Run {
+    Options *o;         // shared by the ranks of a process; read-only once training has begun
+    const Opt *options; // the table of o
+    World *world;
+    Group group; // all ranks, for data/
+    bool lead;   // rank 0: prints and writes the records
+    Grid grid;
+    Outer outer; // outer steps of the replicas along d
+    int cores;   // cores of this node, shared by its ranks
+    int nodes;
+    Team *team;
+    const char *set; // of CPU kernels: --kernels, or what auto found the fastest
+    const Kernels *kernels;
+    Device device;
+    Config config;
+    Model m;
+    char *init;             // --init, or its newest checkpoint
+    const char *vocabulary; // folder or file of the tokenizer, or ""
+    // shared by the ranks of a process; NULL: samples are printed as ids
+    const Tokenizer *tokenizer;
+    int64_t seq, batch; // positions; tokens of a step
+    int64_t micro;      // sequences of a micro-batch per coordinate of d x z
+    int64_t data_size;  // data-parallel size: coordinates of d x z
+    ShardSet train_set, val_set;
+    Batches train, val;
+    HellaSwag hellaswag;
+    RunState state;
+    Metrics *metrics; // rank 0 only, as is progress
+    Progress *progress;
+    double peak_flops, peak_rank;      // FLOP/s of all ranks, of this rank
+    const char *peak_how;              // source of the peak: "measured"
+    char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
+    int64_t saved_step;                // step of the newest checkpoint; -1: none
+    Measured measured;
+    Calibration *calibration;  // cost table of the plan; NULL: none
+    Layout fixed;              // --layout, if the plan must keep it
+    Plan *plan;                // of --layout auto, equal on all ranks; NULL: the layout was given
+    double predicted_ms;       // per step; 0: no prediction
+    Trace *trace;              // --trace, until the file is written; NULL: none
+    int64_t trace_after;       // the first traced step follows this one
+    bool trace_cold;           // too few warm-up steps before the trace
+    bool stopping;             // a signal has arrived, and all ranks know
+    Arena tokens;              // of a step on this rank
+    int32_t *inputs, *targets; // [micro-batches, micro, S]
+} Run;
+
+/* Prints a line on rank 0. */
+#define run_note(r, ...)                                                                           \
+    do {                                                                                           \
+        if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
+    } while (0)
+
+/* Local. Micro-batches of a step; room for its tokens, instead of what there was. */
+int64_t run_micro_batches(const Run *r);
+void run_allocate_tokens(Run *r);
+/* Collective. From options to a model with weights and data. False: --memory or --listing has
+ * printed its output. */
+bool run_prepare(Run *r);
+/* Collective. --listing: prints the program of a micro-batch; with --json as JSON. */
+void run_print_listing(const Run *r);
+/* Collective. --matrix: prints the machine and the bandwidth between every two ranks. */
+void run_show_machine(Run *r);
+/* Local, rank 0. Prints the header of the run; opens the records and writes theirs. */
+void run_print_header(const Run *r);
+void run_open_records(Run *r);
+bool file_in(const char *dir, const char *name);
+/* Local, before ranks start. Ends the program (usage) for contradictory options, and for outputs
+ * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
+ * whole outer steps. */
+Outer run_check_options(Options *o);
+/* Collective. Frees the run. */
+void run_end(Run *r);
+/* Local. Reads the tokens of this rank for this step, all micro-batches; prefetches the next
+ * step. */
+void run_read_step(Run *r);
+/* Local. Factor that makes the sum over the tokens of a model's step their mean. */
+float run_loss_scale(const Run *r);
+/* Local. Bytes that this rank has received in steps so far. */
+int64_t run_received(const Run *r);
+/* Local, rank 0. --count: prints the collectives of the step since `before`, beside the
+ * prediction. */
+void run_print_counts(Run *r, const CollCount before[], int n);
+/* Collective. --exact: measures its cost: the faster of two micro-batches with and without it. */
+void run_price_exact(Run *r);
+/* Collective. Saves a checkpoint after this step. run_export: exports at the end of a run. */
+void run_save(Run *r);
+void run_export(Run *r);
+/* Collective. --audit-every: ends the run if replicas differ. */
+void run_audit(Run *r);
+
+/* Collective. Has any rank received a signal, or was a file that it reads truncated? All ranks then
+ * stop together. */
+bool run_stopping(void *run);
+/* Local. Learning rate and AdamW settings of the update after `step` steps, without --clip. */
+double run_learning_rate(const Run *r, int64_t step);
+AdamW run_update_rule(const Run *r, int64_t step);
+/* Collective. Runs the next step with evaluation, samples and checkpoints due after it. False: no
+ * step is left, or a signal has arrived. */
+bool run_train_on(Run *r);
+/* Collective, before the first step on a model: warms up, so that one-time costs (loading kernels,
+ * opening communicators) do not fall into the first step. */
+void run_warm_up(Run *r);
+/* Local, rank 0, before the first step: prints what the user may not have intended, with a
+ * remedy. */
+void run_remark(const Run *r);
+/* Collective. Runs the search for --layout auto or --plan and sets r->plan. False: --plan has
+ * printed it. */
+bool run_choose_layout(Run *r);
+/* Local. Replaces the team by one of n threads. One team at a time: a team pins its threads to
+ * cores. */
+void run_use_threads(Run *r, int n);
+/* Local. Records the operations of a step on the current layout, for pricing (with --exact: as
+ * without). */
+void run_record_step(const Run *r, Tape *t);
+PriceShape run_step_shape(const Run *r);
+/* Local. End the run for a batch that is no multiple of --micro; for halves of an odd
+ * micro-batch. */
+void run_check_batch(const Run *r, int64_t batch, int64_t seq);
+void run_check_halves(const Run *r, int64_t micro);
+/* Local. Warn of a --micro above a rank's share; of flags of --overlap without effect. */
+void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size);
+void run_warn_overlap(const Overlap *flags, const Layout *l);
+/* Local. The value of --overlap; for auto the choice of the plan, or bulk. */
+Overlap run_overlap(const Run *r);
+void run_print_plan(const Run *r); // local, of rank 0: a line of the header
+void run_predict(Run *r);          // collective: r->predicted_ms of a run without a plan
+void run_plan_free(Run *r);
+/* Collective. --refine: runs the first steps on each near-optimal layout, then keeps the
+ * fastest. */
+void run_refine(Run *r);
+
+/* --trace (run_trace.c). All collective. Called before the first step, and before and after every
+ * step; after the second traced step rank 0 writes the file and prints the table. */
+void run_trace_prepare(Run *r);
+void run_trace_before(Run *r);
+void run_trace_after(Run *r);
+/* Collective. Measures what the plan needs of this machine: r->calibration. Rank 0 shows
+ * progress. */
+void run_calibrate(Run *r, Plan *p, Detected *d);
+/* Local. Reads the newest lines of the ledger, oldest first; returns their number. */
+int run_last_lines(const Run *r, LedgerLine lines[], int max);
+/* Local, rank 0. Notes a step for the ledger. run_write_ledger: appends the line at the end of
+ * training. */
+void run_note_step(Run *r, const StepRecord *s);
+void run_write_ledger(const Run *r);
+/* Local. Name of the machine: "2 x AMD EPYC 9575F 64-Core Processor, 8 cores". */
+void run_machine_name(const Run *r, char *buf, size_t n);
+
+#endif

@@ -1,0 +1,22 @@
+/* run_agree -- the ranks of a run compare their options and files. A difference ends the run,
+ * before anything is trained or written, with a line that names the difference and the ranks.
+ *
+ *   train_gpt: ranks 2-3 were started with --seed 7, the others with 5
+ *
+ * Ranks on several nodes are separate processes, whose options, programs and files may differ.
+ * Ranks that are threads share them: nothing is compared.
+ */
+#ifndef PARALLEL_TRAIN_RUN_AGREE_H
+#define PARALLEL_TRAIN_RUN_AGREE_H
+
+#include "parallel/train/run.h"
+
+/* Collective. Compares the program's commit, the options (but OPTION_OWN) and, with --exact, the
+ * kernel set and the program's file. Without --exact ranks with different files of one commit get a
+ * warning: machines of several kinds may need several builds. */
+void run_agree_on_options(Run *r);
+/* Collective. Compares sizes and contents of the files that options name, of r->init, and of the
+ * checkpoint to resume from (NULL: none). */
+void run_agree_on_inputs(Run *r, const char *checkpoint);
+
+#endif

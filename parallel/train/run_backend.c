@@ -1,0 +1,190 @@
+/* --backend: the kernels of a run and the device of each rank. Devices of a node are assigned
+ * round-robin to its ranks; with more ranks than devices some share one. */
+#include "parallel/train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "parallel/comm/devices.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/gpu.h"
+#include "parallel/step/profile.h"
+
+enum { AUTO, CPU, CUDA }; // values of --backend
+
+/* An option of the run that CUDA does not support; NULL: none. */
+static const char *asks_for_cpu(const Run *r) {
+    if (r->o->exact) return "--exact has no CUDA kernels";
+    if (r->o->check_tp) return "--check-tp looks at tensors in the host's memory";
+    if (r->o->sync_every > 1) return "replicas of --sync-every meet in the host's memory";
+    if (opt_given(opt_find(r->options, "kernels")))
+        return "--kernels names a set of the processor's";
+    return NULL;
+}
+
+void run_check_backend(const Run *r) {
+    const char *why = r->o->backend == CUDA ? asks_for_cpu(r) : NULL;
+    if (why) die_usage("--backend cuda: %s", why);
+}
+
+/* Collective. Number of ranks on this rank's device. A launcher may show each rank its device as
+ * number 0. */
+static int count_sharing(const Run *r) {
+    enum { ID = sizeof r->device.facts.id };
+    char *all = mem_calloc((size_t)r->group.size, ID);
+    int n = 0;
+    group_all_gather(&r->group, r->device.facts.id, ID, all);
+    for (int i = 0; i < r->group.size; i++) n += memcmp(all + i * ID, r->device.facts.id, ID) == 0;
+    mem_free(all);
+    return n;
+}
+
+/* Collective. Does every rank have a working device? Then sets r->device. */
+static bool find_device(Run *r, Err *e) {
+    int before = ranks_before(r->world); // collective: also called without a device
+    int n = device_count(e);
+    if (n > 0) r->device.index = before % n;
+    bool works = n > 0 && device_works(r->device.index, e);
+    if (!group_agree(&r->group, works, e)) return false;
+    r->device.facts = device_facts(r->device.index);
+    r->device.ranks = count_sharing(r);
+    r->device.all = (int)lround(group_sum(&r->group, 1.0 / r->device.ranks));
+    return true;
+}
+
+/* Collective. Why the devices of the ranks cannot be used; NULL: they can. */
+static const char *keeps_from_devices(Run *r, Err *e) {
+    bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
+    const char *why = asks_for_cpu(r);
+    if (why) return why;
+    if (!group_all(&r->group, !processes || r->device.ranks <= 1))
+        return "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";
+    return r->group.size == 1 || world_devices_fit(r->world, e) ? NULL : e->text;
+}
+
+/* Collective. Does any rank have a device, or the driver of one? */
+static bool some_device(const Run *r) {
+    return !group_all(&r->group, device_count(NULL) == 0 && access("/dev/nvidiactl", F_OK) != 0);
+}
+
+void run_open_backend(Run *r) {
+    Err e = {{0}};
+    r->kernels = kernels_cpu(r->set);
+    bool found = r->o->backend != CPU && find_device(r, &e);
+    const char *why = found ? keeps_from_devices(r, &e) : e.text;
+    if (r->o->backend == CUDA && why) die_usage("--backend cuda: %s", why);
+    if (r->o->backend == AUTO && why && (found || some_device(r)))
+        err(&r->device.unused, "%s", why);
+    if (found && !why) {
+        r->device.used = true;
+        device_open(r->device.index, DEVICE_SCRATCH);
+        if (r->group.size > 1) world_use_devices(r->world);
+        r->kernels = kernels_cuda(r->o->dtype == 1);
+    }
+    if (r->o->stochastic_rounding && (!r->device.used || r->o->dtype != 1))
+        die_usage("--stochastic-rounding requires --backend cuda and --dtype bf16");
+    if (r->o->profile && r->lead) r->kernels = profile_kernels(r->kernels);
+}
+
+void run_close_backend(const Run *r) {
+    if (!r->device.used) return;
+    world_leave_devices(r->world);
+    device_close();
+}
+
+int run_print_version(void) {
+    char mpi[256];
+    Err e = {{0}};
+    if (die_is_copy()) return 0;
+    int n = device_count(&e);
+    ranks_mpi_version(mpi, sizeof mpi);
+    printf("train_gpt %s\nkernels   ", version_commit());
+    for (const char *const *set = kernels_cpu_sets(); *set; set++)
+        printf("%s%s", *set, set[1] ? ", " : "\n");
+    printf("MPI       %s\nCUDA      ", mpi);
+    if (n > 0)
+        printf("%d device(s): %s\n", n, device_facts(0).name);
+    else
+        printf("%s\n", e.text);
+    return 0;
+}
+
+const char *run_kernels_name(const Run *r) {
+    return r->device.used ? "cuda" : r->set;
+}
+
+GpuFacts device_gpu(const DeviceFacts *f) {
+    return (GpuFacts){f->name, f->major, f->minor, f->sms, f->mhz};
+}
+
+/* Peak FLOP/s of this rank's share of its device. */
+static double device_peak(Run *r) {
+    const DeviceFacts *f = &r->device.facts;
+    GpuFacts gpu = device_gpu(f);
+    double peak = gpu_peak(&gpu, r->o->dtype == 1, &r->peak_how);
+    if (peak == 0) peak = gpu_measure(r->kernels, r->o->dtype == 1), r->peak_how = "measured";
+    return peak / r->device.ranks;
+}
+
+/* Collective. Peak FLOP/s of this rank's cores, or of its share of oversubscribed cores. All ranks
+ * measure at the same time. */
+static double cores_peak(Run *r) {
+    double cores = (double)r->cores / ranks_on_node(r->world), threads = team_size(r->team);
+    bool own = group_all(&r->group, threads <= cores); // has every thread a core of its own?
+    Peak peak = r->kernels->peak(r->team, r->o->dtype == 1);
+    bool quiet = group_all(&r->group, !own || peak.served > 0.8);
+    r->peak_how = quiet ? "measured" : "measured on a busy machine";
+    return peak.core * (threads < cores ? threads : cores);
+}
+
+void run_find_peak(Run *r) {
+    r->peak_rank = r->device.used ? device_peak(r) : cores_peak(r);
+    r->peak_flops = group_sum(&r->group, r->peak_rank);
+}
+
+double run_share_of_peak(Run *r, double flops) {
+    if (flops > r->peak_flops) {
+        if (strncmp(r->peak_how, "measured", 8) == 0)
+            run_note(
+                r,
+                "the peak of %.4g GFLOP/s was measured while the cores were slower: shares are "
+                "of the fastest step from here on, %.4g GFLOP/s",
+                r->peak_flops / 1e9, flops / 1e9);
+        r->peak_flops = flops, r->peak_how = "the fastest step";
+    }
+    return flops / r->peak_flops;
+}
+
+void run_print_machine(const Run *r) {
+    const char *dtype = r->o->dtype ? "bf16" : "fp32", *a_rank = r->group.size > 1 ? " a rank" : "";
+    const DeviceFacts *f = &r->device.facts;
+    if (r->device.used)
+        printf("machine  %s, %d multiprocessors, %.1f GiB, cuda kernels, %s, peak %.4g TFLOP/s "
+               "(%s)\n",
+               f->name, f->sms, (double)f->memory_bytes / (1 << 30), dtype, r->peak_flops / 1e12,
+               r->peak_how);
+    else
+        printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (%s)\n",
+               team_size(r->team), a_rank, run_kernels_name(r), dtype, r->peak_flops / 1e9,
+               r->peak_how);
+    if (!r->device.used && r->o->dtype && !r->kernels->bf16_units)
+        printf("         %s bf16 units: --dtype bf16 rounds and multiplies in fp32, no faster than "
+               "--dtype fp32\n",
+               strcmp(r->set, r->o->kernels) && strcmp(r->set, kernels_cpu_sets()[0]) ? "slow"
+                                                                                      : "no");
+    if (r->device.used && r->group.size > 1)
+        printf("         %d ranks on %d device%s\n", r->group.size, r->device.all,
+               r->device.all > 1 ? "s" : "");
+    if (r->device.used && *r->o->train)
+        printf("         micro-batches are %s%s\n",
+               replay_obstacle(&r->m) ? "not replayed as graphs: "
+                                      : "recorded once and replayed as graphs",
+               replay_obstacle(&r->m) ? replay_obstacle(&r->m) : "");
+    if (*r->device.unused.text)
+        printf("         not on the GPU that is here: %s\n", r->device.unused.text);
+}

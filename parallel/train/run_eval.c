@@ -1,0 +1,144 @@
+/* Evaluation and checks of a run: validation loss, HellaSwag, samples, --check-tp. */
+#include "parallel/train/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/sample_text.h"
+#include "data/weights.h"
+#include "parallel/step/check.h"
+#include "parallel/step/evaluate.h"
+#include "parallel/step/generate.h"
+
+static void fill_val(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
+    batch_fill(ctx, i, 0, 1, inputs, targets);
+}
+
+/* Mean loss over the first --eval-batches x --micro sequences of the validation shards. */
+static double validate(Run *r) {
+    int64_t n = batch_steps(&r->val), most = r->o->eval_batches * r->o->micro;
+    Sequences s = {&r->val, fill_val};
+    EvalSum sum = evaluate(&r->m, &s, most && most < n ? most : n, NULL, run_stopping, r);
+    return sum.loss / (double)sum.n;
+}
+
+/* Fraction of examples whose correct ending has the lowest mean loss. */
+static double score_hellaswag(Run *r) {
+    int64_t right = 0, scored = 0;
+    HellaSwagRows rows = hellaswag_rows_make(r->seq);
+    float *loss = mem_alloc((size_t)(HELLASWAG_CHOICES * r->seq) * sizeof *loss);
+    for (int64_t i = 0; i < r->hellaswag.n && !run_stopping(r); i++) {
+        if (!hellaswag_rows(&r->hellaswag, i, r->seq, rows.in, rows.target)) continue;
+        EvalSum sum = evaluate(&r->m, &(Sequences){&rows, hellaswag_fill}, HELLASWAG_CHOICES, loss,
+                               NULL, NULL);
+        if (!isfinite(sum.loss))
+            run_stop_not_finite(r, "a loss of HellaSwag", sum.loss, r->state.step);
+        right += hellaswag_pick(loss, rows.target, r->seq) == hellaswag_label(&r->hellaswag, i);
+        scored++;
+    }
+    hellaswag_rows_free(&rows);
+    mem_free(loss);
+    if (scored < r->hellaswag.n && !r->stopping)
+        run_note(r,
+                 "hellaswag: %" PRId64 " of %" PRId64 " examples are longer than --seq %" PRId64
+                 " and were left out",
+                 r->hellaswag.n - scored, r->hellaswag.n, r->seq);
+    return scored ? (double)right / (double)scored : NAN;
+}
+
+void run_evaluate(Run *r) {
+    if (*r->o->val) {
+        double loss = validate(r);
+        if (run_stopping(r)) return;
+        if (!isfinite(loss)) run_stop_not_finite(r, "the validation loss", loss, r->state.step);
+        run_note(r, "step %" PRId64 ": val loss %.6f", r->state.step, loss);
+        if (r->lead) metrics_eval(r->metrics, r->state.step, "val_loss", loss);
+    }
+    if (*r->o->hellaswag) {
+        double share = score_hellaswag(r);
+        if (run_stopping(r)) return;
+        run_note(r, "step %" PRId64 ": HellaSwag %.4f", r->state.step, share);
+        if (r->lead) metrics_eval(r->metrics, r->state.step, "hellaswag", share);
+    }
+}
+
+/* Called with every token of a sample: rank 0 prints it if live. */
+typedef struct Live {
+    Run *r;
+    bool shown;
+} Live;
+
+static bool show_token(void *ctx, int32_t id) {
+    const Live *live = ctx;
+    if (live->shown && live->r->lead) {
+        char *piece = sample_text(live->r->tokenizer, &id, 1);
+        printf("%s", piece);
+        fflush(stdout);
+        mem_free(piece);
+    }
+    return !run_stopping(live->r);
+}
+
+char *run_sample(Run *r, bool live) {
+    Sampling s = {.temperature = r->o->temperature,
+                  .top_k = r->o->top_k,
+                  .top_p = r->o->top_p,
+                  .seed = (uint64_t)r->o->seed};
+    int32_t *prompt, eot = r->tokenizer ? tokenizer_eot(r->tokenizer) : -1;
+    int32_t *out = mem_alloc((size_t)r->o->sample_tokens * sizeof *out);
+    int64_t n_prompt =
+        sample_prompt(r->tokenizer, r->o->prompt, r->config.seq, r->config.vocab, &prompt);
+    if (live && r->lead) printf("%s", r->o->prompt);
+    int64_t n = generate(&r->m, prompt, n_prompt, &s, (uint64_t)r->state.step, eot, out,
+                         r->o->sample_tokens, show_token, &(Live){r, live});
+    if (live && r->lead) printf("\n");
+    if (n < 0) run_stop_not_finite(r, "a logit of a sample", NAN, r->state.step);
+    char *text = sample_text(r->tokenizer, out, n), *whole = mem_printf("%s%s", r->o->prompt, text);
+    mem_free(text), mem_free(prompt), mem_free(out);
+    return whole;
+}
+
+void run_show_sample(Run *r) {
+    char *text = run_sample(r, false);
+    if (!r->stopping && r->lead) {
+        run_note(r, "---\n%s\n---", text);
+        metrics_sample(r->metrics, r->state.step, text);
+    }
+    mem_free(text);
+}
+
+/* ---- --check-tp */
+
+static void load_to_check(void *ctx, TensorTable *t, Team *team, const Group *g) {
+    const Run *r = ctx;
+    Err e;
+    if (!*r->init)
+        tensors_init(t, team, (uint64_t)r->o->seed);
+    else if (!weights_load(r->init, t, g, &e))
+        die_user("%s", e.text);
+}
+
+static void batch_to_check(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,
+                           int32_t *targets) {
+    Run *r = ctx;
+    batch_fill_padded(&r->train, step, first, n, inputs, targets);
+}
+
+static AdamW rule_to_check(void *ctx, int64_t step) {
+    return run_update_rule(ctx, step);
+}
+
+bool run_check_tp(Run *r) {
+    CheckJob job = {.steps = r->o->check_tp,
+                    .sequences = r->batch / r->seq,
+                    .ctx = r,
+                    .load = load_to_check,
+                    .batch = batch_to_check,
+                    .rule = rule_to_check,
+                    .clip = r->o->clip,
+                    .limit = (double)r->o->timeout};
+    return check_run(&r->m, &job, stdout);
+}

@@ -1,0 +1,140 @@
+/* The line of the ledger (parallel/plan/ledger.h) of a run: predicted and measured time of a
+ * step. */
+#include "parallel/train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "data/machine.h"
+#include "parallel/plan/count.h"
+#include "parallel/plan/ledger.h"
+
+static const double doubtful = 0.4; // relative error above which a prediction is reported as wrong
+enum {
+    COMPARED = 3, // steps after the first ones, to be compared with the prediction
+    FIRST = 2,
+    LAST = sizeof((Measured *)0)->ms / sizeof(double)
+}; // the first steps pay for page faults and cold caches
+
+static int64_t measured_steps(const Measured *m) {
+    int64_t n = m->n - FIRST;
+    return n < 0 ? 0 : n < LAST ? n : LAST;
+}
+
+static int by_size(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(const double *x, int64_t n) {
+    double sorted[LAST];
+    memcpy(sorted, x, (size_t)n * sizeof *x);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+/* Warns if the first steps refute the prediction: the chosen layout may not be the fastest. */
+static void compare_first_steps(const Run *r) {
+    const Measured *m = &r->measured;
+    double ms = median(m->ms, measured_steps(m));
+    double error = ledger_error(r->predicted_ms, ms);
+    if (m->n != FIRST + COMPARED || !(fabs(error) > doubtful)) return;
+    run_note(
+        r,
+        "plan     steps take %.2f ms, %.2f were predicted (%+.0f %%): other layouts may be faster; "
+        "--calibrate again measures anew, --refine 8 tries more of them",
+        ms, r->predicted_ms, 100 * error);
+}
+
+void run_note_step(Run *r, const StepRecord *s) {
+    Measured *m = &r->measured;
+    m->last_ms = s->ms;
+    if (m->n++ < FIRST) return;
+    int64_t at = (m->n - 1 - FIRST) % LAST;
+    m->ms[at] = s->ms;
+    m->received[at] = s->received;
+    if (r->outer.every == 1 && !r->o->exact) compare_first_steps(r);
+}
+
+void run_machine_name(const Run *r, char *buf, size_t n) {
+    char cpu[256], nodes[24] = "";
+    if (r->device.used) {
+        snprintf(buf, n, "%d x %.40s", r->device.all, r->device.facts.name);
+        return;
+    }
+    machine_cpu(cpu, sizeof cpu);
+    if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
+    snprintf(buf, n, "%s%.40s, %d cores", nodes, cpu, r->cores);
+    utf8_mend(buf); // a truncated UTF-8 sequence
+}
+
+/* Predicted bytes that this rank receives in a step. */
+static int64_t predicted_bytes(const Run *r) {
+    Tape t = {0};
+    CollCount rows[COUNT_ROWS];
+    int64_t bytes = 0;
+    run_record_step(r, &t);
+    int n = price_counts(&t, rows, COUNT_ROWS);
+    for (int i = 0; i < n; i++) bytes += rows[i].bytes;
+    tape_free(&t);
+    return bytes;
+}
+
+/* The measured steps; with local steps without the outer steps, which receive more. */
+static int64_t take_steps(const Measured *m, int64_t steps, bool local, double *ms,
+                          double *received) {
+    int64_t n = 0, least = m->received[0];
+    for (int64_t i = 1; i < steps; i++)
+        if (m->received[i] < least) least = m->received[i];
+    for (int64_t i = 0; i < steps; i++) {
+        if (local && m->received[i] > least) continue;
+        ms[n] = m->ms[i], received[n++] = (double)m->received[i];
+    }
+    return n;
+}
+
+static void fill(const Run *r, int64_t steps, LedgerLine *l) {
+    double ms[LAST], received[LAST];
+    // if some fragment takes an outer step in every step, no step is as predicted
+    const Outer *outer = &r->outer;
+    bool comparable = !r->o->exact && (outer->every == 1 || outer->fragments < outer->every);
+    int64_t n = take_steps(&r->measured, steps, outer->every > 1, ms, received);
+    *l = (LedgerLine){.ranks = r->group.size,
+                      .threads = team_size(r->team),
+                      .micro = r->micro,
+                      .batch = r->batch,
+                      .steps = n,
+                      .predicted_ms = comparable ? r->predicted_ms : 0,
+                      .measured_ms = median(ms, n),
+                      .predicted_bytes = comparable ? predicted_bytes(r) : 0, // --exact: integers
+                      .measured_bytes = (int64_t)median(received, n)};
+    for (int i = 0; i < N_ARENAS; i++) {
+        l->predicted_memory += (int64_t)r->m.arena[i].used;
+        l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);
+    }
+    machine_time(l->time, sizeof l->time);
+    run_machine_name(r, l->machine, sizeof l->machine);
+    config_print(&r->config, l->model, sizeof l->model);
+    layout_print(&r->grid.layout, l->layout);
+    if (r->calibration)
+        snprintf(l->calibration, sizeof l->calibration, "%s", calibration_measured(r->calibration));
+    snprintf(l->backend, sizeof l->backend, "%s", world_backend(r->world));
+    opt_text(opt_find(r->options, "dtype"), l->dtype, sizeof l->dtype);
+    snprintf(l->recompute, sizeof l->recompute, "%s", recompute_word(r->m.shape.recompute));
+}
+
+void run_write_ledger(const Run *r) {
+    Err e;
+    LedgerLine l;
+    int64_t steps = measured_steps(&r->measured);
+    if (!steps || r->o->profile || strcmp(r->o->ledger, "none") == 0)
+        return; // --profile takes time itself
+    char *path = *r->o->ledger ? mem_strdup(r->o->ledger) : ledger_path();
+    fill(r, steps, &l);
+    if (path && !ledger_append(path, &l, &e)) warn("no line in the ledger: %s", e.text);
+    mem_free(path);
+}

@@ -1,0 +1,68 @@
+/* Checks of options before ranks start: contradictory options, and files named twice. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/claim.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "data/weights.h"
+#include "layers/kernels.h"
+#include "parallel/train/run.h"
+
+/* Before any input is opened: no input may be an output, and no two outputs the same file. */
+static void claim_outputs(const Options *o) {
+    Err e;
+    char *hf[EXPORT_FILES];
+    weights_export_paths(o->export_hf, hf);
+    const struct {
+        const char *what, *path;
+    } outputs[] = {{"--json", o->json},
+                   {"--csv", o->csv},
+                   {"--llmc-log", o->llmc_log},
+                   {"--trace", o->trace},
+                   {"--export-llmc", o->export_llmc},
+                   {"--export-hf", *o->export_hf ? hf[0] : ""},
+                   {"--export-hf", *o->export_hf ? hf[1] : ""},
+                   {"--export-hf", *o->export_hf ? hf[2] : ""},
+                   {"--ledger", strcmp(o->ledger, "none") ? o->ledger : ""}};
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
+        if (!claim_output(outputs[i].what, outputs[i].path, &e)) die_usage("%s", e.text);
+    for (int i = 0; i < EXPORT_FILES; i++) mem_free(hf[i]);
+}
+
+/* The settings of the outer loop; contradictory ones end the program (usage). Rounds save_every up
+ * to whole outer steps. */
+static Outer outer_of(Options *o) {
+    if (o->fragments > o->sync_every)
+        die_usage("--fragments %" PRId64
+                  " needs --sync-every of at least as many steps, not %" PRId64
+                  ": one fragment a step at most",
+                  o->fragments, o->sync_every);
+    if (o->sync_every == 1 && (o->outer_lr != 1 || o->outer_momentum > 0))
+        die_usage("--outer-lr and --outer-momentum are of replicas that train apart: they need "
+                  "--sync-every of 2 or more steps");
+    o->save_every = (o->save_every + o->sync_every - 1) / o->sync_every * o->sync_every;
+    return (Outer){.every = o->sync_every,
+                   .fragments = (int)o->fragments,
+                   .rate = (float)o->outer_lr,
+                   .momentum = (float)o->outer_momentum};
+}
+
+Outer run_check_options(Options *o) {
+    claim_outputs(o);
+    if (*o->cluster && !o->plan && !o->listing)
+        die_usage("--cluster describes where to plan for: it needs --plan or --listing");
+    if (!*o->train && !*o->init && !o->memory && !o->listing && !o->matrix && !o->plan)
+        die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
+                  "model (--help lists all)");
+    if (o->check_tp && (!*o->train || *o->save || o->sync_every > 1 || o->exact))
+        die_usage("--check-tp compares a few steps of --train and keeps nothing: leave --save, "
+                  "--sync-every and --exact away");
+    if (*o->trace && (!*o->train || o->profile))
+        die_usage("--trace is of steps of --train, without --profile");
+    if (!kernels_cpu(o->kernels))
+        die_usage("--kernels %s: this processor or build has no such set", o->kernels);
+    if (o->exact && o->dtype == 1)
+        die_usage("--exact needs --dtype fp32: products in bf16 round too early");
+    return outer_of(o);
+}

@@ -1,0 +1,338 @@
+/* The search at the start of a run: used by --layout auto, printed by --plan; the first steps may
+ * overrule it.
+ *
+ * Rank 0 searches and broadcasts its choices. */
+#include "parallel/train/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "data/replace.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/detect.h"
+#include "parallel/plan/ledger.h"
+#include "parallel/step/pieces.h"
+
+static bool given(const Run *r, const char *option) {
+    return opt_given(opt_find(r->options, option));
+}
+
+void run_check_batch(const Run *r, int64_t batch, int64_t seq) {
+    int64_t round = r->o->micro * seq, below = batch / round * round;
+    char nearest[64] = "the next is";
+    if (batch % round == 0) return;
+    if (below) snprintf(nearest, sizeof nearest, "the nearest are %" PRId64 " and", below);
+    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-batch: --micro %" PRId64
+              " x --seq %" PRId64 " = %" PRId64 "; %s %" PRId64,
+              batch, r->o->micro, seq, round, nearest, below + round);
+}
+
+void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size) {
+    int64_t share = (batch / seq + data_size - 1) / data_size;
+    if (given(r, "micro") && r->o->micro > share)
+        warn("--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
+             " data-parallel ranks (d x z), so its only micro-batch is of %" PRId64,
+             r->o->micro, batch / seq, data_size, share);
+}
+
+void run_warn_overlap(const Overlap *flags, const Layout *l) {
+    int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
+    char spec[64];
+    if (flags->ring && (!l->sp || X < 2))
+        warn("--overlap ring does nothing on %s: its tokens are gathered along no axis (needs x "
+             "and the "
+             "flag sp)",
+             layout_print(l, spec));
+    else if (flags->ring && X > MAX_RING)
+        warn("--overlap ring does nothing on %s: a ring is of %d ranks at most",
+             layout_print(l, spec), MAX_RING);
+    if (flags->chunks && (X * Y < 2 || l->stay))
+        warn("--overlap chunk does nothing on %s: %s", layout_print(l, spec),
+             l->stay ? "stay=y already computes its matmuls in panels"
+                     : "its matmuls wait for no collective (needs x or y)");
+    else if (flags->chunks && l->sp && X > MAX_STRIPES)
+        warn("--overlap chunk does nothing on %s: tokens are sharded over more than %d ranks",
+             layout_print(l, spec), MAX_STRIPES);
+}
+
+void run_check_halves(const Run *r, int64_t micro) {
+    if (micro % 2)
+        die_usage("--overlap %s: a micro-batch of %" PRId64
+                  " sequence%s cannot be split into halves: an even --micro, or other flags",
+                  r->o->overlap, micro, micro > 1 ? "s" : "");
+}
+
+Overlap run_overlap(const Run *r) {
+    Overlap flags = {.bulk = true}; // bulk changes no sum
+    Err e;
+    if (r->plan && r->plan->n_best > 0) return r->plan->best[0].overlap;
+    if (strcmp(r->o->overlap, "auto") == 0) return r->group.size > 1 ? flags : (Overlap){0};
+    if (!overlap_parse(&flags, r->o->overlap, &e)) die_usage("--%s", e.text);
+    return flags;
+}
+
+/* The search space: everything that the command line leaves open. */
+static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
+    Space s = {.p = ranks,
+               .shape = {.config = r->config,
+                         .S = r->seq,
+                         .micro = r->o->micro,
+                         .bf16 = r->o->dtype == 1,
+                         .samples = r->o->sample_every > 0 || *r->o->prompt,
+                         .recompute = (Recompute)r->o->recompute,
+                         .threads = threads,
+                         .outer = outer_copies(&r->outer),
+                         .apart = r->outer.every > 1,
+                         .every = r->outer.every > 1 ? r->outer.every : 0,
+                         .fragments = r->outer.fragments},
+               .free_micro = !given(r, "micro"),
+               .free_recompute = !given(r, "recompute"),
+               .free_overlap = strcmp(r->o->overlap, "auto") == 0,
+               .no_zero = r->outer.every > 1};
+    if (!s.free_overlap) s.shape.overlap = run_overlap(r);
+    if (s.shape.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
+    int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
+    s.shape.batch = batch ? batch : r->o->micro * r->seq * ranks; // as with pure data parallelism
+    if (s.shape.batch % r->seq)
+        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, s.shape.batch,
+                  r->seq);
+    if (!s.free_micro) run_check_batch(r, s.shape.batch, r->seq);
+    if (!given(r, "threads") &&
+        threads > 1) // half of them may be faster on shared cores or for small work
+        s.n_threads = 2, s.threads[0] = threads, s.threads[1] = threads / 2;
+    if (strcmp(r->o->layout, "auto") != 0) {
+        Err e;
+        if (!layout_parse(fixed, r->o->layout, ranks, &e)) die_usage("--%s", e.text);
+        s.only = fixed;
+    }
+    return s;
+}
+
+PriceShape run_step_shape(const Run *r) {
+    const ModelShape *m = &r->m.shape;
+    return (PriceShape){.config = r->config,
+                        .S = r->seq,
+                        .batch = r->batch,
+                        .micro = r->micro,
+                        .bf16 = m->bf16,
+                        .samples = m->samples,
+                        .recompute = m->recompute,
+                        .overlap = m->overlap,
+                        .threads = team_size(r->team),
+                        .outer = m->outer,
+                        .apart = r->grid.local_steps,
+                        .kernels = r->m.k};
+}
+
+void run_record_step(const Run *r, Tape *t) {
+    PriceShape s = run_step_shape(r);
+    price_record(t, &s, &r->grid.layout, world_rank(r->world));
+}
+
+/* ---- costs of the machine at hand */
+
+/* Median relative error of predictions for this machine in the ledger; NAN: no entry. */
+static double known_error(const Run *r) {
+    enum { LINES = 64 };
+    char machine[64];
+    LedgerLine *lines = mem_calloc(LINES, sizeof *lines);
+    run_machine_name(r, machine, sizeof machine);
+    bool measured = !r->device.used && r->o->calibrate != 2;
+    double error = ledger_median_error(lines, run_last_lines(r, lines, LINES), machine, measured);
+    mem_free(lines);
+    return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : NAN;
+}
+
+/* ---- the plan */
+
+/* Progress of a longer search. A signal ends the program at once: nothing has begun yet. */
+typedef struct Searching {
+    Progress *progress;
+    double begin;
+    SearchWatch watch;
+} Searching;
+
+static void look(void *ctx, const SearchNews *n) {
+    Searching *s = ctx;
+    char what[160];
+    snprintf(what, sizeof what, "searching: %s, %" PRId64 " candidates, %" PRId64 " priced",
+             n->scheme < 0 ? "all layouts" : n->name, n->candidates, n->priced);
+    progress_part(s->progress, what, (n->scheme + 1.0) / (n->schemes + 1.0), now_s() - s->begin);
+}
+
+static void watch(Searching *s, Space *space) {
+    *s = (Searching){.progress = progress_open(stderr, 0), .begin = now_s()};
+    s->watch = (SearchWatch){look, s};
+    space->watch = &s->watch;
+}
+
+static void search(Run *r, Plan *p) {
+    Err e;
+    Searching s;
+    if (r->lead) watch(&s, &p->space);
+    bool found = !r->lead || plan_search(p, &e);
+    if (r->lead) progress_close(s.progress), p->space.watch = NULL;
+    group_share(&r->group, &p->count, sizeof p->count);
+    if (!group_agree(&r->group, found, &e)) {
+        int64_t sequences = p->space.shape.batch / p->space.shape.S;
+        if (p->count.candidates == 0 && r->outer.every > 1)
+            die_usage("--sync-every %" PRId64
+                      ": replicas need equal shares of a step: no layout of "
+                      "%d ranks gives them of %" PRId64 " sequence%s",
+                      r->o->sync_every, p->space.p, sequences, sequences > 1 ? "s" : "");
+        if (!r->lead) ranks_follow(r->world);
+        die_user("%s", e.text);
+    }
+    group_share(&r->group, p->best, sizeof p->best);
+    group_share(&r->group, &p->n_best, sizeof p->n_best);
+    group_share(&r->group, p->preset, sizeof p->preset); // plan_trials reads it
+    group_share(&r->group, &p->n_presets, sizeof p->n_presets);
+    group_share(&r->group, &p->error, sizeof p->error);
+}
+
+/* Devices are priced from their data sheets: nothing is measured. */
+static void gpu_machine(const Run *r, const Detected *d, Machine *m) {
+    const DeviceFacts *f = &r->device.facts;
+    Gpus g = {.facts = device_gpu(f),
+              .memory = (int64_t)r->kernels->memory->available(),
+              .sharing = r->device.ranks};
+    for (int i = 0; i < d->node[0].n_gpus; i++) g.linked |= d->node[0].gpu[i].links > 0;
+    const char *how;
+    bool bf16 = r->o->dtype == 1, known = gpu_peak(&g.facts, bf16, &how) > 0;
+    if (!group_all(&r->group, known)) g.measured[bf16] = gpu_measure(r->kernels, bf16);
+    group_share(&r->group, &g, sizeof g); // equal on all ranks
+    detect_gpu_machine(d, &g, m);
+}
+
+/* Collective. */
+static void measure(Run *r, Plan *p) {
+    Detected d;
+    detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    if (r->lead && r->o->plan) detect_print(&d, stdout);
+    for (int i = 0; i < d.n_warnings && r->lead && !r->o->plan; i++)
+        fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
+    if (r->device.used) {
+        gpu_machine(r, &d, &p->machine);
+        p->space.n_threads = 0;
+        detect_free(&d);
+        return;
+    }
+    detect_machine(&d, &p->machine);
+    // search() reports why it ends
+    if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p);
+    run_calibrate(r, p, &d);
+    detect_free(&d);
+}
+
+/* Prints what the plan ignores, and the options that make a run as planned. */
+static void print_hints(const Run *r, const Plan *p) {
+    const Choice *c = &p->best[0];
+    char spec[64], flags[OVERLAP_TEXT];
+    bool bulk = overlap_equal(&c->overlap, &(Overlap){.bulk = p->space.p > 1});
+    bool told = (!p->space.free_micro || c->micro == r->o->micro) &&
+                c->recompute == (Recompute)r->o->recompute && (!p->space.free_overlap || bulk);
+    if (p->space.only && !told)
+        printf("A run of --layout %s chooses nothing else by itself; this plan is --micro %" PRId64
+               " --recompute %s --overlap %s.\n",
+               layout_print(&c->layout, spec), c->micro, recompute_word(c->recompute),
+               overlap_print(&c->overlap, flags));
+    if (r->o->exact)
+        printf("This is the step without --exact, whose sums of integers of 8 bytes are not "
+               "priced.\n");
+}
+
+static void print_plan(const Run *r, const Plan *p) {
+    plan_print(p, stdout);
+    print_hints(r, p);
+    fflush(stdout);
+    if (!*r->o->json) return;
+    ReplaceText text;
+    replace_text_begin(&text);
+    plan_json(p, text.f);
+    replace_text_end(&text, "--json", r->o->json);
+}
+
+bool run_choose_layout(Run *r) {
+    Err e;
+    bool described = *r->o->cluster,
+         wanted = strcmp(r->o->layout, "auto") == 0 && r->group.size > 1;
+    if (described && !r->o->plan && !r->o->listing)
+        die_usage("--cluster describes other ranks than these: add --plan or --listing");
+    if (!r->o->plan && r->o->listing) return true;
+    if (!r->o->plan && (!wanted || (!*r->o->train && *r->o->init))) return true;
+    Plan *p = r->plan = mem_calloc(1, sizeof *p);
+    if (described && (given(r, "ranks") || given(r, "threads")))
+        die_usage("--cluster %s says how many ranks there are, and threads of each: leave --%s out",
+                  r->o->cluster, given(r, "ranks") ? "ranks" : "threads");
+    if (described && !machine_open(&p->machine, r->o->cluster, &e))
+        die_usage("--cluster: %s", e.text);
+    int ranks = described ? p->machine.ranks : r->group.size;
+    int threads = described ? p->machine.threads : team_size(r->team);
+    p->space = space_of(r, ranks, threads, &r->fixed);
+    p->error = described ? NAN : known_error(r);
+    if (!described) measure(r, p);
+    // A described cluster specifies its ranks: the plan does not depend on this processor.
+    p->space.shape.kernels = described || r->device.used
+                                 ? machine_kernels(&p->machine, p->space.shape.bf16)
+                                 : r->kernels;
+    search(r, p);
+    // the ledger has medians over steps, without outer steps
+    r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.meeting);
+    if (!r->o->plan) run_use_threads(r, p->best[0].threads);
+    if (!r->o->plan) return true;
+    if (r->lead) {
+        const Choice *c = &p->best[0];
+        run_warn_micro(r, p->space.shape.batch, r->seq,
+                       (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z]);
+        if (p->space.only) run_warn_overlap(&c->overlap, &c->layout);
+        print_plan(r, p);
+    }
+    return false;
+}
+
+void run_print_plan(const Run *r) {
+    const Choice *c = &r->plan->best[0];
+    char text[128];
+    printf("plan     %s: %.2f ms a step predicted%s, %.0f %% computing; %" PRId64
+           " candidates in %.0f ms\n",
+           choice_print(c, text), 1e3 * c->price.seconds, r->o->exact ? " without --exact" : "",
+           100 * c->price.compute / c->price.seconds, r->plan->count.candidates,
+           1e3 * r->plan->count.seconds);
+}
+
+/* Predicts a step of a given layout, for the ledger. */
+void run_predict(Run *r) {
+    Detected d;
+    Machine m;
+    Tape t = {0};
+    Price price;
+    if (r->plan || r->o->exact || r->o->profile || strcmp(r->o->ledger, "none") == 0) return;
+    detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    run_record_step(r, &t);
+    if (r->device.used) {
+        gpu_machine(r, &d, &m);
+        tape_play(&t, &m, &price);
+        r->predicted_ms = 1e3 * (price.seconds - price.meeting);
+    } else {
+        PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = &r->team};
+        r->predicted_ms = 1e3 * plan_predict(&where, &d, &t, &r->calibration);
+    }
+    if (r->group.size > 1 && r->predicted_ms > 0)
+        run_note(r, "plan     %.2f ms a step are predicted for this layout", r->predicted_ms);
+    else if (r->group.size > 1)
+        run_note(r, "plan     no prediction for this layout: this machine was not measured for it "
+                    "(--plan measures)");
+    tape_free(&t);
+    detect_free(&d);
+}
+
+void run_plan_free(Run *r) {
+    if (r->calibration) calibration_free(r->calibration);
+    mem_free(r->plan);
+}

@@ -1,0 +1,110 @@
+/* --refine: runs the first steps on each near-optimal layout, then keeps the fastest (plan_trials,
+ * parallel/plan/refine.h). */
+#include "parallel/train/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "parallel/plan/refine.h"
+#include "parallel/step/relayout.h"
+
+typedef struct Trial {
+    Run *r;
+    const Choice *choice; // [n]
+} Trial;
+
+void run_use_threads(Run *r, int n) {
+    if (team_size(r->team) == n) return;
+    team_destroy(r->team);
+    r->team = team_create(n);
+    r->m.team = r->team;
+    if (r->m.twin) r->m.twin->team = r->team;
+    world_set_team(r->world, r->team);
+}
+
+static bool move(void *ctx, int candidate) {
+    Trial *t = ctx;
+    Run *r = t->r;
+    const Choice *c = &t->choice[candidate];
+    char text[128];
+    int threads = team_size(r->team);
+    double begin = now_s();
+    ModelShape s = r->m.shape;
+    s.B = c->micro, s.recompute = c->recompute, s.overlap = c->overlap;
+    run_use_threads(r, c->threads);
+    if (!relayout_model(&r->m, &r->grid, &c->layout, &s, r->team)) {
+        run_use_threads(r, threads);
+        run_note(r, "refine: no memory to move to %s", choice_print(c, text));
+        return false;
+    }
+    r->micro = c->micro;
+    r->data_size = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
+    run_allocate_tokens(r);
+    run_warm_up(r);
+    r->predicted_ms = 1e3 * c->price.seconds;
+    r->measured.n = 0;
+    world_count_reset(r->world); // its rows belong to groups that no longer exist
+    run_note(r, "step %" PRId64 ": from here on %s (moved in %.2f s)", r->state.step,
+             choice_print(c, text), now_s() - begin);
+    return true;
+}
+
+static bool step(void *ctx, double *seconds) {
+    Trial *t = ctx;
+    if (!run_train_on(t->r)) return false;
+    *seconds = t->r->measured.last_ms / 1e3;
+    return true;
+}
+
+/* Seconds of a change of layout: sending the state, and the first touch of pages (1 GB/s in a
+ * virtual machine). */
+static double move_seconds(const Run *r) {
+    const double page_rate = 1e9;
+    int p = r->group.size;
+    int64_t state = 3 * (int64_t)sizeof(float) * config_parameters(&r->config);
+    TapeGroup all = {.place = {1, {p}, {1}}, .size = p, .label = "all"};
+    Send send = {.op = COLL_ALL_REDUCE,
+                 .type_bytes = sizeof(float),
+                 .bytes = state,
+                 .received = relayout_bytes(&r->config, p),
+                 .what = "weights and moments that move"};
+    double touched = (double)(r->m.arena[ARENA_PARAMS].used + r->m.arena[ARENA_OPTIMIZER].used);
+    return (p > 1 ? machine_send(&r->plan->machine, &all, &send) : 0) + touched / page_rate;
+}
+
+static void tell(Run *r, const Choice *c, int n, const double *seconds, int chosen) {
+    char text[128];
+    for (int i = 0; i < n; i++)
+        if (seconds[i] > 0)
+            run_note(r, "refine: %s: predicted %.2f ms, measured %.2f%s", choice_print(&c[i], text),
+                     1e3 * c[i].price.seconds, 1e3 * seconds[i], i == chosen ? ", chosen" : "");
+}
+
+void run_refine(Run *r) {
+    const Plan *p = r->plan;
+    Choice trial[REFINE_MAX];
+    int n = plan_trials(p, trial, (int)r->o->refine);
+    double seconds[REFINE_MAX], step_s = p->best[0].price.seconds;
+    double left = (double)(r->o->steps - r->state.step), move_s = move_seconds(r);
+    if (n < 2 || r->outer.every > 1) return; // with local steps there is more than one state
+    if (!refine_pays(n, plan_error(p), step_s, left, move_s)) {
+        run_note(
+            r,
+            "refine: %d layouts may be the fastest, but too few steps are left (%.0f) for moves of "
+            "%.2f s to pay off",
+            n, left, move_s);
+        return;
+    }
+    int steps = refine_steps(n, step_s, left);
+    run_note(
+        r,
+        "refine: %d layouts may be the fastest: %d steps on each, and the others on the fastest; "
+        "a move takes about %.2f s",
+        n, steps, move_s);
+    Trial t = {r, trial};
+    int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move, step}, seconds);
+    tell(r, trial, n, seconds, chosen);
+}

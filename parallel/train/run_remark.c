@@ -1,0 +1,77 @@
+/* Remarks before the first step about what the user may not have intended: hours of training, or a
+ * vocabulary that the data hardly use. One line each, with a remedy; the run continues.
+ */
+#include "parallel/train/run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const double LONG_S = 3600; // seconds of training from which on a remark is printed
+static const double SHARE = 0.6;   // assumed fraction of the peak without a prediction
+
+/* Seconds of the remaining steps, from FLOPs per token and tokens per step. */
+static double seconds_left(const Run *r, double flops_per_token, double tokens) {
+    double now = config_flops_per_token(&r->config, r->seq) * (double)r->batch;
+    double step = r->predicted_ms > 0 ? 1e-3 * r->predicted_ms : now / (r->peak_flops * SHARE);
+    return (double)(r->o->steps - r->state.step) * step * flops_per_token * tokens / now;
+}
+
+/* Without --model: how long a small model would take. */
+static void suggest_model(const Run *r, char *buf, size_t n) {
+    enum { S = 256 };
+    char text[64], time[32];
+    Config small;
+    Err e;
+    snprintf(text, sizeof text, "d6,seq=%d,vocab=%" PRId64, S, r->config.vocab);
+    if (!config_parse(&small, text, &e)) return;
+    double tokens = r->o->batch ? (double)r->o->batch : (double)(r->batch / r->seq * S);
+    progress_time(time, sizeof time, seconds_left(r, config_flops_per_token(&small, S), tokens));
+    snprintf(buf, n, "no --model is GPT-2 124M; --model d6,seq=%d would take some %s", S, time);
+}
+
+static void remark_time(const Run *r) {
+    double seconds = seconds_left(r, config_flops_per_token(&r->config, r->seq), (double)r->batch);
+    char time[32], what[160] = "";
+    if (!(seconds > LONG_S)) return;
+    progress_time(time, sizeof time, seconds);
+    if (!opt_given(opt_find(r->options, "model")) && !*r->init && !r->state.step)
+        suggest_model(r, what, sizeof what);
+    run_note(r, "note     some %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time,
+             r->o->steps - r->state.step, r->batch,
+             *what ? what : "fewer --steps, a smaller --batch or --model take less");
+}
+
+/* The largest id among the first tokens of the first shard. */
+static int32_t largest_id(const Run *r, int64_t *n) {
+    enum { LOOKED_AT = 1 << 20 };
+    const Shard *s = &r->train_set.shards[0];
+    int32_t most = 0;
+    *n = s->n_tokens < LOOKED_AT ? s->n_tokens : LOOKED_AT;
+    int32_t *ids = mem_alloc((size_t)*n * sizeof *ids);
+    shard_read(s, 0, *n, ids);
+    for (int64_t i = 0; i < *n; i++)
+        if (ids[i] > most) most = ids[i];
+    mem_free(ids);
+    return most;
+}
+
+static void remark_vocabulary(const Run *r) {
+    int64_t n, vocab = r->config.vocab;
+    if (*r->init || r->state.step) return; // the model is given
+    int64_t used = largest_id(r, &n) + 1;
+    if (used * 8 > vocab) return;
+    run_note(r,
+             "note     no id of the first %" PRId64 " tokens is above %" PRId64
+             ", and the vocabulary has %" PRId64 ": %svocab=%" PRId64 " makes the model smaller",
+             n, used - 1, vocab,
+             r->tokenizer ? "another --tokenizer, or --model " : "--tokenizer, or --model ", used);
+}
+
+void run_remark(const Run *r) {
+    if (r->state.step >= r->o->steps) return;
+    remark_vocabulary(r);
+    remark_time(r);
+}

@@ -1,0 +1,437 @@
+/* A run before its first step: options, mesh, model, memory, weights, data, records. */
+#include "parallel/train/run.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "data/checkpoint.h"
+#include "data/io.h"
+#include "data/io_map.h"
+#include "data/llmc.h"
+#include "data/output.h"
+#include "data/weights.h"
+#include "parallel/comm/ranks.h"
+#include "parallel/plan/detect.h"
+#include "parallel/step/check.h"
+#include "parallel/step/memory.h"
+#include "parallel/train/run_agree.h"
+
+bool file_in(const char *dir, const char *name) {
+    char *path = mem_printf("%s/%s", dir, name);
+    bool yes = io_exists(path);
+    mem_free(path);
+    return yes;
+}
+
+/* A file (checked by its reader), or a folder with a model? */
+static bool holds_model(const char *path) {
+    return (io_exists(path) && !file_in(path, ".")) || file_in(path, "config.json") ||
+           file_in(path, "model.safetensors") || file_in(path, "model.safetensors.index.json");
+}
+
+/* A --save folder given as --init means its newest checkpoint, as rank 0 sees it. */
+static void find_init(Run *r) {
+    bool model = group_all(&r->group, !*r->o->init || holds_model(r->o->init));
+    char *newest = model ? NULL : checkpoint_latest(r->o->init, NULL, &r->group);
+    if (!model && !newest && !io_exists(r->o->init))
+        die_user("--init %s: there is no such file or folder", r->o->init);
+    if (!model && !newest)
+        die_user("--init %s holds no model: no config.json, no model.safetensors, no step_* folder "
+                 "of a run; on several nodes, each needs the files",
+                 r->o->init);
+    r->init = newest ? newest : mem_printf("%s", r->o->init);
+}
+
+/* The first rank of a process loads the tokenizer for all ranks of the process. */
+static const Tokenizer *load_tokenizer(const char *path) {
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    static const Tokenizer *t;
+    pthread_mutex_lock(&one);
+    if (!t && *path) t = tokenizer_load(path);
+    pthread_mutex_unlock(&one);
+    return t;
+}
+
+/* --tokenizer, or the tokenizer in the folder of --init. */
+static void find_tokenizer(Run *r) {
+    bool brings = file_in(r->init, "vocab.json") || file_in(r->init, "tokenizer.json");
+    r->vocabulary = *r->o->tokenizer ? r->o->tokenizer : *r->init && brings ? r->init : "";
+    r->tokenizer = load_tokenizer(r->vocabulary);
+    if (*r->o->prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
+        die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "
+                  "tokenizer.json)");
+}
+
+/* The model of --init. --model must agree with it, but may change what no weight depends on: eps,
+ * theta, and the number of rotary positions. */
+static void config_from_init(Run *r) {
+    Err e;
+    Config held, said;
+    char in_init[64], in_model[64];
+    if (!weights_config(r->init, &held, &e)) die_user("%s", e.text);
+    r->config = held;
+    if (!opt_given(opt_find(r->options, "model"))) return;
+    if (!config_change(&r->config, r->o->model, &e)) die_usage("--%s", e.text);
+    said = r->config;
+    said.norm_eps = held.norm_eps, said.rope_theta = held.rope_theta;
+    if (held.pos == POS_ROPE && said.pos == POS_ROPE) said.seq = held.seq;
+    if (config_difference(&held, &said, in_init, in_model))
+        die_usage("--model says %s, but --init %s has %s: leave --model out, or train a new model "
+                  "without --init",
+                  in_model, r->o->init, in_init);
+}
+
+/* The model of --model; without vocab= the vocabulary of the tokenizer. */
+static void config_from_options(Run *r) {
+    Err e;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", r->o->model);
+    if (r->tokenizer && !strstr(r->o->model, "vocab="))
+        snprintf(text, sizeof text, "%s,vocab=%d", r->o->model, tokenizer_vocab(r->tokenizer));
+    if (!config_parse(&r->config, text, &e)) die_usage("--%s", e.text);
+}
+
+/* Tokens that end and begin documents, if the model's files do not name them. */
+static void ids_of_tokenizer(Run *r) {
+    SpecialIds *ids = &r->config.ids;
+    int32_t eot = r->tokenizer ? tokenizer_eot(r->tokenizer) : -1;
+    if (eot >= 0 && !ids->n_eos)
+        *ids = (SpecialIds){.n_eos = 1, .eos = {eot}, .has_bos = true, .bos = eot};
+}
+
+/* Before any allocation that grows with the layers: a lower bound of memory over all layouts and
+ * schedules. Models of usual depth continue to the memory table or the search, which say what would
+ * fit. */
+static void refuse_too_large(const Run *r) {
+    bool trains = *r->o->train || !*r->o->init;
+    int64_t share = r->o->batch ? r->o->batch / r->seq + 1 : r->o->micro, micro = r->o->micro;
+    double tokens = (double)(micro < share ? micro : share) * (double)r->seq;
+    double widths = (double)r->config.vocab +
+                    16.0 * (double)r->config.layers * (double)(r->config.channels + r->config.ffn);
+    if (tokens * widths > 0x1p58)
+        die_usage("--micro %" PRId64 " x --seq %" PRId64 " tokens of this model overflow 64 bits",
+                  r->o->micro, r->seq);
+    enum { USUAL_LAYERS = 1000 };
+    if (r->config.layers <= USUAL_LAYERS || *r->o->cluster) return; // --cluster: other machines
+    int neighbours = ranks_on_node(r->world);
+    double mine = r->device.used ? (double)r->kernels->memory->available() / r->device.ranks
+                                 : (double)memory_available() / neighbours,
+           have = group_sum(&r->group, mine);
+    // weights, in training also gradients and both moments, all fp32, sharded over all ranks
+    double need = (trains ? 16.0 : 4.0) * (double)config_parameters(&r->config);
+    if (have > 0 && need > have)
+        die_user("%.4g parameters need at least %.1f GiB of memory on all ranks together, %.1f GiB "
+                 "are available; nothing was allocated or written",
+                 (double)config_parameters(&r->config), need / 0x1p30, have / 0x1p30);
+}
+
+static void choose_config(Run *r, const char *checkpoint) {
+    Err e;
+    if (!checkpoint && *r->init && weights_described(r->init))
+        config_from_init(r);
+    else
+        config_from_options(r);
+    if (checkpoint && !opt_given(opt_find(r->options, "model")) &&
+        !checkpoint_config(checkpoint, &r->config, &e))
+        die_user("%s", e.text);
+    if (checkpoint) weights_ids(checkpoint, &r->config);
+    ids_of_tokenizer(r);
+    if (r->tokenizer && tokenizer_vocab(r->tokenizer) > r->config.vocab)
+        die_usage("--tokenizer %s has %d tokens, the model's vocabulary %" PRId64, r->vocabulary,
+                  tokenizer_vocab(r->tokenizer), r->config.vocab);
+    r->seq = r->o->seq ? r->o->seq : r->config.seq;
+    if (r->seq > r->config.seq)
+        die_usage("--seq %" PRId64 " is more than the model's %" PRId64 " positions (--model seq=)",
+                  r->seq, r->config.seq);
+    refuse_too_large(r);
+}
+
+/* A resumed run keeps its batch on every mesh; otherwise batch(step) would change. If the sequences
+ * of a step do not divide, the last coordinates of d x z compute padding. */
+static void choose_batch(Run *r) {
+    int64_t micro_tokens = r->o->micro * r->seq, before = r->state.batch, micro = r->o->micro;
+    r->data_size = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
+    r->batch = r->o->batch ? r->o->batch : before ? before : micro_tokens * r->data_size;
+    if (r->plan)
+        micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
+    else
+        run_check_batch(r, r->batch, r->seq);
+    int64_t share = (r->batch / r->seq + r->data_size - 1) / r->data_size;
+    r->micro = micro < share ? micro : share;
+    if (r->lead) run_warn_micro(r, r->batch, r->seq, r->data_size);
+    if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->data_size))
+        die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
+                  " sequence%s no multiple of %" PRId64 " data-parallel ranks x %" PRId64
+                  " of a micro-batch",
+                  r->o->sync_every, r->batch / r->seq, r->batch / r->seq > 1 ? "s are" : " is",
+                  r->data_size, r->micro);
+}
+
+static void make_grid(Run *r) {
+    Layout l;
+    Err e;
+    const char *spec = strcmp(r->o->layout, "auto") == 0 ? "dp" : r->o->layout;
+    if (r->plan)
+        l = r->plan->best[0].layout;
+    else if (!layout_parse(&l, spec, world_size(r->world), &e))
+        die_usage("--%s", e.text);
+    if (r->outer.every > 1 && l.zero && l.size[AXIS_D] > 1)
+        die_usage("--layout %s: zero%d shards the state of one model over d, but with --sync-every "
+                  "%" PRId64
+                  " each coordinate of d has its own: take z instead of d, or leave it out",
+                  r->o->layout, l.zero, r->o->sync_every);
+    l.exact = r->o->exact;
+    grid_make(&r->grid, r->world, &l, &r->config);
+    if (r->outer.every > 1) grid_set_local_steps(&r->grid);
+}
+
+/* Equal on all ranks, of which only some may have a profile of their kernels. */
+static ReplayWhere replay_where(const Run *r) {
+    return r->o->profile
+               ? REPLAY_NEVER
+               : (const ReplayWhere[]){REPLAY_AUTO, REPLAY_NEVER, REPLAY_ALWAYS}[r->o->graphs];
+}
+
+static void plan_model(Run *r) {
+    Overlap overlap = run_overlap(r);
+    if (overlap.halves) run_check_halves(r, r->micro);
+    if (r->lead && !r->plan) run_warn_overlap(&overlap, &r->grid.layout);
+    ModelShape s = {.config = r->config,
+                    .B = r->micro,
+                    .S = r->seq,
+                    .grid = &r->grid,
+                    .bf16 = r->o->dtype == 1,
+                    .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)r->o->recompute,
+                    .overlap = overlap,
+                    // --memory without --train is about training
+                    .training = *r->o->train || !*r->o->init,
+                    .replay = replay_where(r),
+                    .program = getenv("TRAIN_GPT_STEP") != NULL, // temporary: "program"
+                    .stochastic = r->o->stochastic_rounding,
+                    .seed = (uint64_t)r->o->seed,
+                    .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
+                    .samples = r->o->sample_every > 0 || *r->o->prompt};
+    model_plan(&r->m, &s, r->kernels, r->team);
+    int neighbours = r->device.used ? r->device.ranks : ranks_on_node(r->world);
+    r->state.batch = r->batch;
+    if (r->lead) memory_require(&r->m, neighbours, stdout);
+    if (r->lead && r->o->check_tp) check_memory(&r->m, neighbours, stdout);
+    group_barrier(&r->group); // no rank allocates before rank 0 has found that the model fits
+    if (r->lead) r->o->seq = r->seq, r->o->batch = r->batch; // for the records; not read again
+}
+
+static void read_state(Run *r, const char *checkpoint) {
+    Err e;
+    char *text = checkpoint_state(checkpoint, &e);
+    if (!text) die_user("%s", e.text);
+    if (!runstate_parse(text, &r->state, &e))
+        die_user("%s/train_state.json: %s", checkpoint, e.text);
+    mem_free(text);
+}
+
+/* The checkpoint to resume from (mem_free), or NULL, as rank 0 sees it. Ends the program instead of
+ * overwriting another run. */
+static char *find_checkpoint(Run *r) {
+    r->saved_step = -1;
+    if (!*r->o->save) {
+        if (r->o->resume) die_usage("--resume needs --save DIR");
+        return NULL;
+    }
+    int64_t step;
+    char *path = checkpoint_latest(r->o->save, &step, &r->group);
+    if (path && !r->o->resume)
+        die_user("--save %s holds a run already, up to step %" PRId64
+                 ": --resume continues it, or name another folder",
+                 r->o->save, step);
+    if (!path && r->o->resume && r->lead)
+        printf("nothing to resume in %s: starting at step 0\n", r->o->save);
+    if (path) r->saved_step = step;
+    return path;
+}
+
+static void load_weights(Run *r, const char *checkpoint) {
+    Err e;
+    if (checkpoint) {
+        char *text;
+        if (!checkpoint_load(checkpoint, model_host(&r->m), &text, &r->group, &e))
+            die_user("%s", e.text);
+        if (r->lead) printf("resuming from %s\n", checkpoint);
+        if (r->lead) runstate_differences(text, r->options, stdout);
+        mem_free(text);
+    } else if (*r->init) {
+        if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) die_user("%s", e.text);
+    } else {
+        tensors_init(model_host(&r->m), r->team, (uint64_t)r->o->seed);
+    }
+    r->m.rounding.step = r->state.step;
+    model_push(&r->m);
+    outer_begin(&r->outer, &r->m, r->state.step);
+}
+
+int64_t run_micro_batches(const Run *r) {
+    int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size;
+    return (per_step + round - 1) / round;
+}
+
+/* Of all micro-batches: a device may still be copying those of the first when the host fills in
+ * those of the last. */
+void run_allocate_tokens(Run *r) {
+    size_t n = (size_t)(run_micro_batches(r) * r->micro * r->seq) * sizeof *r->inputs;
+    arena_free(&r->tokens);
+    r->tokens = arena_measure("tokens of a step");
+    r->tokens.memory = r->kernels->pinned;
+    arena_take(&r->tokens, n), arena_take(&r->tokens, n);
+    arena_commit(&r->tokens);
+    r->inputs = arena_take(&r->tokens, n), r->targets = arena_take(&r->tokens, n);
+}
+
+static void open_data(Run *r) {
+    if (*r->o->train) {
+        r->train_set = shards_open(r->o->train, r->config.vocab, r->team);
+        r->train =
+            batches_make(&r->train_set, r->seq, r->batch / r->seq, (uint64_t)r->o->seed, true);
+    }
+    if (*r->o->val) {
+        r->val_set = shards_open(r->o->val, r->config.vocab, r->team);
+        r->val = batches_make(&r->val_set, r->seq, 1, 0, false);
+    }
+    if (*r->o->hellaswag) r->hellaswag = hellaswag_open(r->o->hellaswag, r->config.vocab);
+    run_allocate_tokens(r);
+}
+
+/* Checks at the start that outputs written at the end of a long run can be written. */
+static void check_outputs(const Run *r) {
+    Err e;
+    const char *const dirs[] = {*r->o->train ? r->o->save : "", r->o->export_hf};
+    for (int i = 0; i < 2; i++) {
+        char *inside = mem_printf("%s/file", dirs[i]);
+        if (*dirs[i] && (!io_make_dirs(dirs[i], &e) || !output_possible(inside, true, &e)))
+            die_user("%s", e.text);
+        mem_free(inside);
+    }
+    int lock; // held until the process ends
+    if (*dirs[0] && !checkpoint_lock(r->o->save, &r->group, &lock, &e))
+        die_user("--save: %s", e.text);
+    if (*r->o->export_llmc &&
+        (!llmc_model_fits(&r->config, &e) || !output_possible(r->o->export_llmc, true, &e)))
+        die_user("--export-llmc: %s", e.text);
+    if (*r->o->trace && !output_possible(r->o->trace, false, &e)) die_user("--trace: %s", e.text);
+}
+
+/* Fraction of the computed tokens that is padding. */
+static double batch_waste(const Run *r) {
+    int64_t round = r->micro * r->data_size, n = r->batch / r->seq,
+            rounds = (n + round - 1) / round,
+            tokens = r->m.tk.T * (r->m.twin ? 2 : 1); // of a micro-batch
+    return 1 - (double)r->batch / (double)(rounds * r->data_size * tokens);
+}
+
+void run_print_header(const Run *r) {
+    char text[512], spec[64], words[OVERLAP_TEXT];
+    config_print(&r->config, text, sizeof text);
+    printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
+           (double)config_parameters(&r->config) / 1e6,
+           config_flops_per_token(&r->config, r->seq) / 1e9);
+    bool unasked = !r->plan && strcmp(r->o->overlap, "auto") == 0;
+    if (r->group.size > 1)
+        printf(
+            "mesh     %d ranks (%s), %s, overlap %s%s; padding: %.1f %% of the weights, %.1f %% of "
+            "the tokens\n",
+            r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
+            overlap_print(&r->m.shape.overlap, words),
+            unasked ? " (auto of a given layout; --plan prices others)" : "",
+            100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
+    run_print_machine(r);
+    if (*r->o->train)
+        printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64
+               " tokens\n",
+               (double)r->train_set.n_tokens / 1e6, r->train_set.n,
+               batch_epochs(&r->train, r->o->steps), r->o->steps, r->batch);
+    if (r->m.anchor)
+        printf("outer    %d replicas, outer step every %" PRId64 " steps%s; rate %g, momentum %g\n",
+               grid_replicas(&r->grid), r->o->sync_every,
+               r->o->fragments > 1 ? ", a fragment at a time" : "", r->o->outer_lr,
+               r->o->outer_momentum);
+    if (r->plan) run_print_plan(r);
+    if (*r->digest) printf("weights  sha256 %s\n", r->digest);
+    memory_print(&r->m, stdout);
+    fflush(stdout);
+}
+
+void run_open_records(Run *r) {
+    char text[512], spec[64], words[OVERLAP_TEXT];
+    MetricsFiles files = {r->o->json, r->o->csv, r->o->tensorboard, r->o->llmc_log};
+    config_print(&r->config, text, sizeof text);
+    RunRecord run = {.options = r->options,
+                     .model = text,
+                     .kernels = run_kernels_name(r),
+                     .device = r->device.used ? r->device.facts.name : NULL,
+                     .ranks = r->group.size,
+                     .layout = layout_print(&r->grid.layout, spec),
+                     .overlap = overlap_print(&r->m.shape.overlap, words),
+                     .digest = *r->digest ? r->digest : NULL,
+                     .parameters = config_parameters(&r->config),
+                     .tokens_per_step = r->batch,
+                     .steps = r->o->steps,
+                     .cores = r->cores,
+                     .threads = team_size(r->team),
+                     .flops_per_token = config_flops_per_token(&r->config, r->seq),
+                     .peak_flops = r->peak_flops};
+    r->metrics = metrics_open(&files, r->state.step);
+    metrics_run(r->metrics, &run);
+    r->progress = progress_open(stdout, r->o->steps);
+}
+
+/* SHA-256 of the weights, equal on every mesh: initial weights can be compared without files. */
+static void digest_weights(Run *r) {
+    uint8_t digest[SHA256_BYTES];
+    weights_digest(model_pull(&r->m), &r->group, digest);
+    sha256_print(digest, r->digest);
+}
+
+bool run_prepare(Run *r) {
+    find_init(r);
+    char *checkpoint = find_checkpoint(r);
+    run_agree_on_inputs(r, checkpoint);
+    if (checkpoint) read_state(r, checkpoint);
+    find_tokenizer(r);
+    choose_config(r, checkpoint);
+    if (!run_choose_layout(r)) {
+        mem_free(checkpoint);
+        return false;
+    }
+    make_grid(r);
+    choose_batch(r);
+    plan_model(r);
+    if (r->o->memory && r->lead) memory_print(&r->m, stdout);
+    if (r->o->listing) run_print_listing(r);
+    if (r->o->memory || r->o->listing) {
+        mem_free(checkpoint);
+        return false;
+    }
+    open_data(r);
+    check_outputs(r);
+    model_allocate(&r->m);
+    load_weights(r, checkpoint);
+    mem_free(checkpoint);
+    Err e;
+    if (!group_agree(&r->group, !io_map_truncated(&e), &e)) die_user("%s", e.text);
+    if (r->o->count) digest_weights(r);
+    run_find_peak(r);
+    return true;
+}
+
+void run_show_machine(Run *r) {
+    Detected d;
+    detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    detect_links(&d, r->world);
+    if (r->lead) detect_print(&d, stdout);
+    detect_free(&d);
+    detect_matrix(r->world, stdout);
+    fflush(stdout);
+}

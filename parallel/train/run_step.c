@@ -1,0 +1,109 @@
+/* The tokens, the update rule and the counters of a step. */
+#include "parallel/train/run.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/plan/count.h"
+#include "parallel/step/schedule_lr.h"
+
+float run_loss_scale(const Run *r) {
+    return (float)grid_replicas(&r->grid) / (float)r->batch;
+}
+
+/* Offset of this rank's sequences in a micro-batch of all ranks. */
+static int64_t sequence_offset(const Run *r) {
+    return mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
+}
+
+void run_warm_up(Run *r) {
+    if (!r->device.used) return; // a CPU has no one-time costs
+    batch_fill_padded(&r->train, r->state.step, sequence_offset(r), r->micro, r->inputs,
+                      r->targets);
+    replay_prepare(&r->m, r->inputs, r->targets, run_loss_scale(r), run_micro_batches(r),
+                   r->o->tune);
+}
+
+void run_read_step(Run *r) {
+    int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size, step = r->state.step;
+    int64_t at = 0, offset = sequence_offset(r);
+    for (int64_t first = 0; first < per_step; first += round, at += r->micro * r->seq) {
+        batch_fill_padded(&r->train, step, first + offset, r->micro, r->inputs + at,
+                          r->targets + at);
+        if (first + offset + r->micro <= per_step)
+            batch_prefetch(&r->train, step + 1, first + offset, r->micro);
+    }
+}
+
+double run_learning_rate(const Run *r, int64_t step) {
+    LrSchedule s = {.kind = (LrKind)r->o->schedule,
+                    .lr = r->o->lr,
+                    .min_lr = r->o->min_lr,
+                    .warmup = r->o->warmup,
+                    .steps = r->o->steps,
+                    .wsd_decay = r->o->wsd_decay};
+    return schedule_lr(&s, step);
+}
+
+AdamW run_update_rule(const Run *r, int64_t step) {
+    return (AdamW){.lr = (float)run_learning_rate(r, step),
+                   .beta1 = (float)r->o->beta1,
+                   .beta2 = (float)r->o->beta2,
+                   .eps = (float)r->o->eps,
+                   .weight_decay = (float)r->o->weight_decay,
+                   .grad_scale = 1,
+                   .step = step + 1};
+}
+
+int64_t run_received(const Run *r) {
+    CollCount rows[COUNT_ROWS];
+    int n = world_counts(r->world, rows, COUNT_ROWS);
+    int64_t sum = 0;
+    for (int i = 0; i < n && i < COUNT_ROWS;
+         i++) // votes ("group": has a signal arrived?) are no part of a step
+        if (strcmp(rows[i].what, "group") != 0) sum += rows[i].bytes;
+    return sum;
+}
+
+void run_print_counts(Run *r, const CollCount before[], int n) {
+    CollCount rows[COUNT_ROWS], predicted[COUNT_ROWS];
+    n = count_since(rows, world_counts(r->world, rows, COUNT_ROWS), before, n);
+    if (!r->lead) return;
+    char *text = NULL;
+    size_t size = 0;
+    Tape t = {0};
+    FILE *f = open_memstream(&text, &size);
+    if (!f) die("no memory for the table of --count");
+    run_record_step(r, &t);
+    count_print(f, r->group.size, predicted, price_counts(&t, predicted, COUNT_ROWS), rows, n, 1);
+    if (r->o->exact)
+        fprintf(f, "--exact sums integers of 8 bytes, and statistics differently: the "
+                   "prediction is the step without it\n");
+    fclose(f);
+    text[size - 1] = 0; // progress_note adds the newline
+    run_note(r, "%s", text);
+    mem_free(text);
+    tape_free(&t);
+}
+
+void run_price_exact(Run *r) {
+    double ms[2];
+    batch_fill_padded(&r->train, 0, 0, r->micro, r->inputs, r->targets);
+    for (int exact = 0; exact < 2; exact++)
+        for (int i = 0; i < 2; i++) {
+            r->m.exact = exact;
+            group_barrier(&r->group);
+            double t0 = 1e3 * now_s();
+            model_zero_grads(&r->m);
+            model_step(&r->m, r->inputs, r->targets, 1);
+            group_barrier(&r->group);
+            if (i == 0 || 1e3 * now_s() - t0 < ms[exact]) ms[exact] = 1e3 * now_s() - t0;
+        }
+    run_note(r,
+             "exact: a micro-batch takes %.2f ms instead of %.2f: the price is %.0f %% of the "
+             "throughput",
+             ms[1], ms[0], 100 * (1 - ms[0] / ms[1]));
+}

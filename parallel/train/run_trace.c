@@ -1,0 +1,225 @@
+/* --trace: timeline of two steps, one without overlap and one with it (parallel/plan/trace.h). */
+#include "parallel/train/run.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "data/io.h"
+#include "data/output.h"
+
+enum { SETTLED = 3, WARM = 2 }; // steps before the trace (page faults, cold caches); fewest of them
+enum { SPANS = 1 << 17 };       // at least; votes and --exact are not predicted
+
+/* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
+ * and the wait of each collective. */
+static void allocate_spans(Run *r) {
+    Tape t = {0};
+    run_record_step(r, &t);
+    int64_t events = tape_events(&t);
+    tape_free(&t);
+    r->trace = mem_calloc(1, sizeof *r->trace);
+    trace_create(r->trace, TRACE_STEPS * events > SPANS ? TRACE_STEPS * events : SPANS, 2 * events);
+}
+
+void run_trace_prepare(Run *r) {
+    int64_t left = r->o->steps - r->state.step;
+    if (!*r->o->trace || left < 1) return;
+    if (left < TRACE_STEPS) {
+        run_note(r, "trace: needs %d steps, but the run has only one", TRACE_STEPS);
+        return;
+    }
+    allocate_spans(r);
+    r->trace_after = r->state.step + (left > SETTLED + TRACE_STEPS ? SETTLED : left - TRACE_STEPS);
+    r->trace_cold = r->trace_after - r->state.step < WARM;
+}
+
+void run_trace_before(Run *r) {
+    int64_t which = r->state.step - r->trace_after;
+    if (r->trace && which >= 0)
+        trace_begin(r->trace, (int)which, r->state.step + 1, &r->m, r->world);
+}
+
+/* ---- the file */
+
+/* Can the two steps be compared? They must differ in overlap only. */
+static bool says_something(const Run *r) {
+    return !r->trace_cold && !overlap_equal(&r->m.shape.overlap, &(Overlap){0});
+}
+
+static json_t *layers_json(const TraceTable *table, bool efficiency) {
+    json_t *all = json_array();
+    for (int i = 0; i < table->n; i++) {
+        const TraceLayer *row = &table->row[i];
+        double e = 1 - row->exposed / row->serial; // also for rows too short to print
+        json_array_append_new(
+            all, json_pack("{s:s,s:f,s:f,s:f,s:f,s:o}", "layer", row->name, "collectives",
+                           row->calls, "bytes", row->bytes, "serial_ms", 1e3 * row->serial,
+                           "exposed_ms", 1e3 * row->exposed, "efficiency",
+                           efficiency && isfinite(e) ? json_real(e) : json_null()));
+    }
+    return all;
+}
+
+/* Metadata of the file, with the number of lost spans and the error of the clocks. */
+static char *about(const Run *r, const TraceTable *table, double lost, double error) {
+    char model[512], spec[64], words[OVERLAP_TEXT], dtype[16];
+    config_print(&r->config, model, sizeof model);
+    opt_text(opt_find(r->options, "dtype"), dtype, sizeof dtype);
+    json_t *j = json_pack(
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:f,s:f,s:o,s:f,s:f}", "model", model, "layout",
+        layout_print(&r->grid.layout, spec), "overlap", overlap_print(&r->m.shape.overlap, words),
+        "recompute", recompute_word(r->m.shape.recompute), "dtype", dtype, "backend",
+        world_backend(r->world), "ranks", r->group.size, "threads", team_size(r->team), "micro",
+        (json_int_t)r->micro, "batch", (json_int_t)r->batch, "clock_error_us", 1e6 * error,
+        "spans_lost", lost, "layers", layers_json(table, says_something(r)), "kernels_serial_ms",
+        1e3 * table->kernels[TRACE_SERIAL], "kernels_overlap_ms",
+        1e3 * table->kernels[TRACE_OVERLAP]);
+    char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!text) die("no memory for the file of --trace");
+    json_decref(j);
+    return text;
+}
+
+/* Appends to the file on rank 0; does nothing on other ranks or after an error. */
+typedef struct Out {
+    Output out;
+    IoFile file;
+    bool open;
+    Err e;
+} Out;
+
+static void put(Out *out, const char *text, size_t n) {
+    if (!out->open || io_put(&out->file, out->file.n_bytes, text, n, &out->e)) return;
+    io_abandon(&out->file);
+    out->open = false;
+}
+
+/* The spans of this rank, and on rank 0 the predicted ones. */
+static char *events(const Run *r, double zero, size_t *size) {
+    const Trace *t = r->trace;
+    char *text = NULL;
+    FILE *f = open_memstream(&text, size);
+    if (!f) die("no memory for the file of --trace");
+    trace_events(f, t, r->group.rank, world_node(r->world), zero);
+    if (r->lead && r->plan) {
+        Tape tape = {0};
+        PriceShape s = run_step_shape(r);
+        s.whole = true;
+        price_record(&tape, &s, &r->grid.layout, 0);
+        trace_predicted(f, &tape, &r->plan->machine, r->group.size,
+                        t->step[TRACE_OVERLAP].begin - zero);
+        tape_free(&tape);
+    }
+    fclose(f);
+    return text;
+}
+
+/* Collective. The events of all ranks go through rank 0, one rank after the other. */
+static void put_events(Run *r, Out *out) {
+    double zero = r->trace->step[TRACE_SERIAL].begin; // of rank 0
+    group_share(&r->group, &zero, sizeof zero);
+    size_t mine, *sizes = mem_calloc((size_t)r->group.size, sizeof *sizes), most = 0;
+    char *text = events(r, zero, &mine);
+    group_all_gather(&r->group, &mine, sizeof mine, sizes);
+    for (int i = 0; i < r->group.size; i++) most = sizes[i] > most ? sizes[i] : most;
+    char *theirs = mem_alloc(most);
+    for (int i = 0; i < r->group.size; i++) {
+        char *of = i == r->group.rank ? text : theirs;
+        coll_run(world_comm(r->world), &(CollCall){.op = COLL_BROADCAST,
+                                                   .type = COLL_U8,
+                                                   .rows = 1,
+                                                   .cols = (int64_t)sizes[i],
+                                                   .root = i,
+                                                   .src = of,
+                                                   .dst = of,
+                                                   .what = "group",
+                                                   .file = __FILE__,
+                                                   .line = __LINE__});
+        put(out, of, sizes[i]);
+    }
+    mem_free(text), mem_free(theirs), mem_free(sizes);
+}
+
+/* Collective. The file appears complete or not at all; training continues without it. */
+static void write_file(Run *r, const char *about_text) {
+    static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+    char *tail =
+        mem_printf("{\"ph\":\"M\",\"name\":\"end\",\"pid\":0}\n],\"otherData\":%s}\n", about_text);
+    Out out = {0};
+    if (r->lead)
+        out.open = output_open(&out.out, r->o->trace, &out.e) &&
+                   io_create(&out.file, out.out.part, &out.e);
+    put(&out, head, sizeof head - 1);
+    put_events(r, &out);
+    put(&out, tail, strlen(tail));
+    bool whole =
+        out.open && io_finish(&out.file, NULL, NULL, &out.e) && output_commit(&out.out, &out.e);
+    if (r->lead && !whole) warn("--trace: %s", out.e.text);
+    output_abandon(&out.out);
+    mem_free(tail);
+}
+
+/* ---- the table */
+
+static void print(const Run *r, const TraceTable *table, double lost, double error) {
+    const Trace *t = r->trace;
+    char *text = NULL, words[OVERLAP_TEXT];
+    size_t size = 0;
+    double ms[TRACE_STEPS];
+    FILE *f = open_memstream(&text, &size);
+    if (!f) die("no memory for the table of --trace");
+    for (int i = 0; i < TRACE_STEPS; i++) ms[i] = 1e3 * (t->step[i].end - t->step[i].begin);
+    fprintf(f,
+            "trace: step %" PRId64 " waits where it starts, %.2f ms; step %" PRId64
+            " is --overlap %s, %.2f ms; clocks agree within %.0f us\n",
+            t->step[TRACE_SERIAL].number, ms[TRACE_SERIAL], t->step[TRACE_OVERLAP].number,
+            overlap_print(&r->m.shape.overlap, words), ms[TRACE_OVERLAP], 1e6 * error);
+    trace_print(f, table, says_something(r));
+    if (lost > 0) fprintf(f, "trace: no room for %.0f spans of all ranks, the last ones\n", lost);
+    bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
+    if (none)
+        fprintf(f, "trace: --overlap none hides nothing: both steps are the same\n");
+    else if (r->trace_cold)
+        fprintf(f,
+                "trace: the first steps are slower, so what overlap hides is not told: %d steps "
+                "or more do\n",
+                WARM + TRACE_STEPS);
+    else if (trace_efficiency(&table->row[table->n - 1]) <= 0 || trace_charged(table) <= 0)
+        fprintf(f,
+                "trace: E <= 0: this schedule hides nothing here; --overlap none is no slower\n");
+    fprintf(f, "trace: %s, for ui.perfetto.dev and timeline%s\n", r->o->trace,
+            r->plan ? "" : "; no prediction: that needs --layout auto");
+    fclose(f);
+    text[size - 1] = 0; // run_note adds the newline
+    run_note(r, "%s", text);
+    mem_free(text);
+}
+
+void run_trace_after(Run *r) {
+    Trace *t = r->trace;
+    TraceTable table;
+    if (!t || !t->inner) return;
+    trace_end(t, &r->m, r->world);
+    bool made = r->state.step == t->step[t->now].number; // false: a signal arrived
+    if (made && t->now == TRACE_SERIAL) return;
+    if (made) {
+        double lost = group_sum(&r->group, (double)t->lost), *errors, error = 0;
+        errors = mem_calloc((size_t)r->group.size, sizeof *errors);
+        double mine = t->error + t->device_error;
+        group_all_gather(&r->group, &mine, sizeof mine, errors);
+        for (int i = 0; i < r->group.size; i++) error = fmax(error, errors[i]);
+        trace_table(&table, t, &r->group);
+        char *text = about(r, &table, lost, error);
+        write_file(r, text);
+        if (r->lead) print(r, &table, lost, error);
+        mem_free(errors), mem_free(text);
+    }
+    trace_free(t);
+    mem_free(t);
+    r->trace = NULL;
+}

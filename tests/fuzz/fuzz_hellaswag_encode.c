@@ -1,0 +1,28 @@
+/* Any bytes as JSON lines of HellaSwag. What is accepted is a file that the reader takes, with the
+ * same number of examples. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "data/hellaswag.h"
+#include "data/hellaswag_write.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
+    static const Tokenizer *t;
+    HellaSwag h;
+    Err e;
+    size_t size = 0;
+    int64_t lines = 0;
+    if (!t) t = tokenizer_load("bytes");
+    uint8_t *file = hellaswag_encode(p, n, t, &size, &e);
+    if (!file) return 0;
+    if (!hellaswag_parse(file, size, &h, &e)) abort();
+    for (size_t i = 0; i < n; i++) lines += p[i] != '\n' && (i == 0 || p[i - 1] == '\n');
+    if (h.n != lines || h.max_id >= tokenizer_vocab(t)) abort();
+    for (int64_t i = 0; i < h.n; i++)
+        if (hellaswag_label(&h, i) < 0 || hellaswag_label(&h, i) >= HELLASWAG_CHOICES) abort();
+    hellaswag_close(&h);
+    mem_free(file);
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* shell -- tests that run the programs of this build in a directory with token shards. */
+#ifndef TESTS_SHELL_H
+#define TESTS_SHELL_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/io.h"
+#include "tests/test.h"
+
+/* A fresh directory with train.bin: n tokens below 61, of 16 bits each. NULL: it cannot be written. */
+static inline const char *shell_directory(int n) {
+    const char *dir = test_tmpdir();
+    uint16_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
+    char path[160];
+    for (int i = 0; i < n; i++) tokens[i] = (uint16_t)(i * 7 % 61);
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    bool written = io_write_file(path, tokens, (size_t)n * sizeof *tokens, NULL, NULL);
+    mem_free(tokens);
+    return written ? dir : NULL;
+}
+
+/* Runs a command in `dir`, checks its status and looks for a word in what it printed. */
+#define SHELL(status, word, ...)                                                                   \
+    do {                                                                                           \
+        char text_[8192];                                                                          \
+        int got_ = test_shell(dir, text_, sizeof text_, __VA_ARGS__);                              \
+        if (got_ != (status) || !strstr(text_, (word)))                                            \
+            test_fail(__FILE__, __LINE__, "status %d: %s", got_, text_);                           \
+    } while (0)
+
+#endif

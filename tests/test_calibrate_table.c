@@ -1,0 +1,178 @@
+/* The table of a calibration: kept in a file, read as lines. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/plan/calibrate_parts.h"
+#include "tests/test.h"
+
+/* As JSON, in which every number of the table is. */
+static bool same_table(const Calibration *a, const Calibration *b) {
+    char *x = calibration_print(a, ""), *y = calibration_print(b, "");
+    bool same = strcmp(x, y) == 0;
+    mem_free(x), mem_free(y);
+    return same;
+}
+
+/* ---- the file */
+
+static Calibration *some_table(void) {
+    Calibration *c = calibration_new();
+    for (int i = 0; i < 9; i++) {
+        WorkCost w = {.work = {.kind = (WorkKind)(i % 4), .threads = 2, .rows = 40, .a = 90 - i},
+                      .fixed = 1e-6 / 3,
+                      .per_row = 1e-7 / (i + 1)};
+        calibration_add_work(c, &w);
+    }
+    for (int i = 0; i < 3; i++) {
+        SendCost s = {.place = {2, {2, 3}, {12, i + 1}},
+                      .op = (CollOp)i,
+                      .n = 3,
+                      .most = 5000,
+                      .measured = i == 2 ? 0 : 5000,
+                      .beside = 1.25,
+                      .bytes = {256, 1000, 5000},
+                      .seconds = {1e-6, 1e-6, 1e-5 / 3}};
+        calibration_add_send(c, &s);
+    }
+    c->slowest = 1.5, c->doubts = 3;
+    strcpy(c->measured, "2026-01-31T12:00:00Z");
+    return c;
+}
+
+TEST(calibration_is_read_back_as_it_was_written) {
+    Err e;
+    Calibration *a = some_table(), *b = calibration_new();
+    char *text = calibration_print(a, "key");
+    CHECK(calibration_parse(b, text, strlen(text), "key", &e));
+    CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3);
+    CHECK(b->send[0].beside == 1.25 && b->slowest == 1.5);
+    CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
+    CHECK_STR(e.text, "a calibration of \"key\"");
+    CHECK(same_table(a, b)); // left as it was
+    mem_free(text);
+    calibration_free(a), calibration_free(b);
+}
+
+/* Costs that a search would believe: whatever a file says, they are finite and not negative. */
+static bool sane(const Calibration *c) {
+    bool ok = c->slowest >= 1;
+    for (int i = 0; i < c->n_works; i++) {
+        double s;
+        ok &= calibration_work(c, &c->work[i].work, &s) && isfinite(s) && s >= 0;
+    }
+    for (int i = 0; i < c->n_sends; i++) {
+        TapeGroup g = {.place = c->send[i].place};
+        for (int64_t bytes = 1; bytes < 1 << 20; bytes *= 7) {
+            double s;
+            ok &= calibration_send(c, &g, c->send[i].op, bytes, &s) && isfinite(s) && s >= 0;
+        }
+    }
+    return ok;
+}
+
+TEST(calibration_of_a_damaged_file_is_refused_or_sane) {
+    Err e;
+    Calibration *c = some_table();
+    char *text = calibration_print(c, "key");
+    size_t n = strlen(text), read = 0;
+    for (size_t i = 0; i < n; i++) CHECK(!calibration_parse(c, text, i, "key", &e));
+    for (uint64_t i = 0; i < 20000; i++) {
+        char *bad = mem_strdup(text);
+        bad[rng_u64(1, 1, i) % n] = (char)("0123456789-e.,[]{}\"x"[rng_u64(1, 2, i) % 20]);
+        Calibration *b = calibration_new();
+        read += calibration_parse(b, bad, n, "key", &e);
+        CHECK(sane(b));
+        calibration_free(b), mem_free(bad);
+    }
+    CHECK(read > 0 && read < 20000); // another digit is no damage that can be seen
+    mem_free(text);
+    calibration_free(c);
+}
+
+TEST(calibration_refuses_numbers_that_no_measurement_gives) {
+    static const char *const bad[][2] = {{"\"kind\": 0", "\"kind\": 99"},
+                                         {"\"threads\": 2", "\"threads\": 0"},
+                                         {"\"rows\": 40", "\"rows\": -1"},
+                                         {"\"beside\": 1.25", "\"beside\": 0.5"},
+                                         {"\"slowest\": 1.5", "\"slowest\": 0.5"},
+                                         {"256.0", "1000.0"},
+                                         {"all_gather", "all_scatter"},
+                                         {"\"calibration\": 5", "\"calibration\": 1"},
+                                         {"\"doubts\": 3", "\"doubts\": -3"},
+                                         {"12:00:00Z", "12:00:00.000000Z"},
+                                         {"1e-6", "-1e-6"},
+                                         {"\"most\": 5000", "\"most\": \"5000\""}};
+    Calibration *c = some_table();
+    Err e;
+    char *text = calibration_print(c, "key");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *at = strstr(text, bad[i][0]);
+        if (!at && strcmp(bad[i][0], "1e-6") == 0) continue; // printed in another way
+        CHECK(at);
+        char *damaged =
+            mem_printf("%.*s%s%s", (int)(at - text), text, bad[i][1], at + strlen(bad[i][0]));
+        CHECK(!calibration_parse(c, damaged, strlen(damaged), "key", &e));
+        mem_free(damaged);
+    }
+    mem_free(text);
+    calibration_free(c);
+}
+
+/* ---- reading */
+
+TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
+    Calibration *c = some_table();
+    TapeGroup g = {.place = c->send[0].place};
+    double s, last = 0;
+    for (int64_t bytes = 1; bytes < 20000; bytes += 7) {
+        CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s) && s >= last);
+        last = s;
+    }
+    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 5000, &s));
+    CHECK_NEAR(s, 1e-5 / 3, 1e-18); // rounding
+    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 9000, &s));
+    CHECK_NEAR(s, 1e-5 / 3 + (1e-5 / 3 - 1e-6), 1e-18); // the last slope goes on
+    g.place.stride[1] = 7;
+    CHECK(!calibration_send(c, &g, COLL_ALL_GATHER, 5000, &s));
+    calibration_free(c);
+}
+
+/* A turn to another way between the last two points, or one of them disturbed. */
+TEST(calibration_goes_on_no_steeper_than_from_nothing) {
+    SendCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
+    TapeGroup g = {.place = cost.place, .size = 4};
+    Calibration *c = calibration_new();
+    double s, start, rate;
+    cost.bytes[0] = 10000, cost.seconds[0] = 1e-3, cost.bytes[1] = 11000, cost.seconds[1] = 3.3e-3;
+    calibration_add_send(c, &cost);
+    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 110000, &s));
+    CHECK_NEAR(s, 3.3e-2, 1e-12);
+    CHECK(calibration_line(c, &g, COLL_ALL_GATHER, &start, &rate));
+    for (int64_t bytes = 100; bytes < 1000000; bytes += 99) {
+        CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s));
+        CHECK(start + rate * (double)bytes <= s * (1 + 1e-12));
+    }
+    calibration_free(c);
+}
+
+TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
+    Calibration *c = calibration_new();
+    Work w = {.kind = WORK_XW, .threads = 2, .rows = 100, .a = 64, .b = 32}, x = w;
+    double s;
+    calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1e-3, .per_row = 1e-5});
+    w.b = 3200;
+    calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1, .per_row = 1});
+    x.rows = 500;
+    CHECK(calibration_work(c, &x, &s));
+    CHECK_NEAR(s, 1e-3 + 500e-5, 1e-15);
+    x.b = 64, x.flags = WORK_BIAS; // twice the FLOPs of the nearer one
+    CHECK(calibration_work(c, &x, &s));
+    CHECK_NEAR(s, 2 * (1e-3 + 500e-5), 1e-15);
+    x.flags = WORK_BF16;
+    CHECK(!calibration_work(c, &x, &s));
+    x.flags = 0, x.threads = 1;
+    CHECK(!calibration_work(c, &x, &s));
+    calibration_free(c);
+}

@@ -1,0 +1,188 @@
+/* What the documents tell a reader to type does what they say: blocks are cut out of them and run in an empty folder. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/batch.h"
+#include "data/io.h"
+#include "data/io_map.h"
+#include "data/piece.h"
+#include "data/shard_write.h"
+#include "parallel/step/schedule_lr.h"
+#include "tests/test.h"
+
+/* The first fenced block after the line `after` of a document, freed by mem_free; NULL: there is none. */
+static char *document_block(const char *file, const char *after) {
+    IoMap m;
+    if (!io_map(&m, file, NULL)) return NULL;
+    char *text = mem_printf("\n%.*s", (int)m.n, (const char *)m.p);
+    char *line = mem_printf("\n%s\n", after), *block = NULL;
+    char *at = strstr(text, line), *begin = at ? strstr(at, "\n```") : NULL;
+    char *first = begin ? strchr(begin + 1, '\n') : NULL,
+         *end = first ? strstr(first, "\n```") : NULL;
+    if (end) block = mem_printf("%.*s\n", (int)(end - first - 1), first + 1);
+    io_unmap(&m);
+    mem_free(text);
+    mem_free(line);
+    return block;
+}
+
+static bool write_text(const char *dir, const char *name, const char *text) {
+    char *path = mem_printf("%s/%s", dir, name);
+    bool ok = io_write_file(path, text, strlen(text), NULL, NULL);
+    mem_free(path);
+    return ok;
+}
+
+/* A small run: "documents" of letters, a tokenizer that knows where they end. */
+#define SMALL_RUN                                                                                  \
+    "XDG_CACHE_HOME=$PWD; export XDG_CACHE_HOME; seq 2000 >t.txt && $BUILD/tokenize train --text " \
+    "t.txt --vocab 260 --out tok && $BUILD/tokenize encode --tokenizer tok --text t.txt --out t "  \
+    "&& run() { $BUILD/train_gpt --threads 1 --micro 2 --eval-every 0 \"$@\"; } && "               \
+    "run --train t_train.bin --tokenizer tok --model layers=2,heads=2,channels=16,seq=16 "         \
+    "--steps 1 --save out && "
+
+TEST(init_keeps_where_texts_end_through_checkpoint_and_export) {
+    char text[4096];
+    int status = test_shell(
+        test_tmpdir(), text, sizeof text,
+        SMALL_RUN "run --init out --train t_train.bin --steps 1 --export-hf hf && "
+                  "run --init hf --train t_train.bin --steps 1 --save again && run --resume "
+                  "--train t_train.bin --steps 2 --save again && for f in out/step_00000001 hf "
+                  "again/step_00000001 again/step_00000002; do grep '_token_id\": 259' "
+                  "$f/config.json $f/generation_config.json || exit 9; done");
+    if (status || test_count(text, "_token_id\": 259") != 16)
+        test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+}
+
+TEST(init_that_is_contradicted_or_missing_is_named) {
+    static const struct {
+        const char *args, *says;
+    } wrong[] = {
+        {"--init nowhere --prompt hi", "--init nowhere: there is no such file or folder"},
+        {"--init empty --prompt hi", "--init empty holds no model: no config.json"},
+        {"--init out --train t_train.bin --model layers=3",
+         "--model says layers=3, but --init out has layers=2: leave --model out"},
+        {"--init out --train t_train.bin --model d12", "--model says layers=12"},
+        {"--init out --train t_train.bin --model seq=32",
+         "--model says seq=32, but --init out has seq=16"},
+    };
+    char text[4096];
+    const char *dir = test_tmpdir();
+    CHECK(test_shell(
+              dir, text, sizeof text,
+              SMALL_RUN
+              "mkdir empty && run --init out --prompt 12 --model "
+              "layers=2,eps=1e-4 --sample-tokens 2 && ! run --init out --prompt 1 --model a=1") ==
+          0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        int status = test_shell(dir, text, sizeof text,
+                                "XDG_CACHE_HOME=$PWD $BUILD/train_gpt --threads 1 "
+                                "--micro 2 --steps 1 %s",
+                                wrong[i].args);
+        if (status < 1 || status > 2 || test_count(text, "\n") != 1 || !strstr(text, wrong[i].says))
+            test_fail(__FILE__, __LINE__, "%s: status %d: %s", wrong[i].args, status, text);
+    }
+}
+
+TEST(documents_use_block_of_the_readme_runs_in_an_empty_folder) {
+    char text[4096], *block = document_block("README.md", "## Use");
+    const char *dir = test_tmpdir();
+    CHECK(block && write_text(dir, "use.sh", block));
+    mem_free(block);
+    int status = test_shell(
+        dir, text, sizeof text,
+        "mkdir use && cd use && PATH=$BUILD/bin:$PATH XDG_CACHE_HOME=$PWD/../cache "
+        "bash -eu ../use.sh && ls data && wc -c <data/my_val.bin && test -s report.html");
+    if (status) test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+}
+
+/* ---- docs/training.md: the same batches in Python ---- */
+
+enum { SEQ = 5, PER_STEP = 3, STEPS = 40, TOKENS = 261, VOCAB = 60000 };
+static const LrSchedule cosine = {LR_COSINE, 3e-3, 1e-4, 7, STEPS, 0};
+
+/* Shards of 100, 100 and 61 tokens: 51 samples, so the steps go through more than two epochs. */
+static void write_shards(const char *prefix) {
+    int32_t ids[TOKENS];
+    for (int i = 0; i < TOKENS; i++) ids[i] = (i * 7919 + 13) % VOCAB;
+    ShardWriter *w = shard_writer_open(prefix, "train", SHARD_LLMC16, VOCAB, 100);
+    shard_writer_put(w, ids, TOKENS);
+    shard_writer_finish(w);
+    shard_writer_commit(w);
+}
+
+static void want_batches(FILE *f, const char *pattern, uint64_t seed) {
+    ShardSet set = shards_open(pattern, VOCAB, NULL);
+    Batches b = batches_make(&set, SEQ, PER_STEP, seed, true);
+    for (int step = 0; step < STEPS; step++) {
+        int32_t x[2][PER_STEP * SEQ];
+        batch_fill(&b, step, 0, PER_STEP, x[0], x[1]);
+        for (int i = 0; i < 2 * PER_STEP * SEQ; i++)
+            fprintf(f, "%d ", x[i / (PER_STEP * SEQ)][i % (PER_STEP * SEQ)]);
+        fprintf(f, "\n");
+    }
+    batches_free(&b);
+    shards_close(&set);
+}
+
+/* For each tensor of the file its number of dimensions, as a Python list; which of them decay. */
+static void want_groups(FILE *f, FILE *script, const char *model) {
+    Config c;
+    if (!config_parse(&c, model, NULL)) return;
+    TensorTable t = tensors_describe(&c);
+    fprintf(script, "show([");
+    for (int i = 0; i < t.n_pieces; i++) {
+        int64_t dims[2];
+        const Tensor *of = &t.t[t.pieces[i].tensor];
+        fprintf(script, "%d,", piece_dims(&t.pieces[i], of, dims));
+        if (of->decay) fprintf(f, "%d ", i);
+    }
+    fprintf(script, "])\n");
+    fprintf(f, "\n");
+    tensors_free(&t);
+}
+
+static const char driver[] =
+    "shards = [read('d_train_00000%%d.bin' %% i) for i in range(3)]\n"
+    "for seed in (1337, 2**40 + 7):\n"
+    "    for step in range(%d):\n"
+    "        for rows in batch(step, shards, seed, %d, %d):\n"
+    "            for row in rows: print(*row, end=' ')\n"
+    "        print()\n"
+    "for step in range(%d): print('%%.10e' %% rate(step, 3e-3, 1e-4, 7, %d))\n"
+    "class P:\n"
+    "    def __init__(self, i, n): self.i, self.dim = i, lambda: n\n"
+    "def show(dims):\n"
+    "    g = groups((P(i, n) for i, n in enumerate(dims)), 0.1)\n"
+    "    assert g[0]['weight_decay'] == 0.1 and g[1]['weight_decay'] == 0\n"
+    "    assert len(g[0]['params']) + len(g[1]['params']) == len(dims)\n"
+    "    print(*(p.i for p in g[0]['params']), end=' \\n')\n";
+
+TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_a_run) {
+    static const uint64_t seeds[] = {1337, (1ull << 40) + 7};
+    char text[4096], prefix[256], pattern[300], want[256], script[256];
+    const char *dir = test_tmpdir();
+    if (test_shell(dir, text, sizeof text, "python3 -c 'import bisect'")) {
+        test_skip("python3 is not here");
+        return;
+    }
+    char *block = document_block("docs/training.md", "## The same batches in Python");
+    snprintf(prefix, sizeof prefix, "%s/d", dir);
+    snprintf(pattern, sizeof pattern, "%s_train_*.bin", prefix);
+    snprintf(want, sizeof want, "%s/want", dir);
+    snprintf(script, sizeof script, "%s/same.py", dir);
+    write_shards(prefix);
+    FILE *f = fopen(want, "w"), *py = fopen(script, "w");
+    CHECK(block && f && py);
+    fputs(block, py);
+    mem_free(block);
+    fprintf(py, driver, STEPS, SEQ, PER_STEP, STEPS, STEPS);
+    for (int i = 0; i < 2; i++) want_batches(f, pattern, seeds[i]);
+    for (int step = 0; step < STEPS; step++) fprintf(f, "%.10e\n", schedule_lr(&cosine, step));
+    want_groups(f, py, "layers=2,heads=2,channels=8,seq=4,vocab=10");
+    want_groups(f, py, "llama,layers=2,heads=2,channels=8,seq=4,vocab=10");
+    fclose(f), fclose(py);
+    int status = test_shell(dir, text, sizeof text, "python3 -B same.py >have && cmp have want");
+    if (status) test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+}

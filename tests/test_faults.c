@@ -1,0 +1,136 @@
+/* What goes wrong while a run goes on: files that shrink, readers and terminals that leave, signals. */
+#include "tests/shell.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/die.h"
+#include "data/io.h"
+#include "data/io_map.h"
+
+#define MODEL "--model layers=1,heads=1,channels=8,seq=8,vocab=61 "
+#define TRAIN "$BUILD/train_gpt --train train.bin " MODEL "--micro 2 --eval-every 0 "
+#define LONG  TRAIN "--steps 100000000 --ranks 2 --layout d2 --threads 1 "
+/* Until the records of a run name a step. */
+#define UNTIL(what)  "for i in $(seq 3000); do " what " && break; sleep 0.02; done; "
+#define UNTIL_A_STEP UNTIL("grep -qs '\"step\":3,' log")
+
+TEST(faults_truncated_shard_ends_with_a_line_and_a_checkpoint) {
+    const char *dir = shell_directory(40000);
+    CHECK(dir);
+    static const char *const sizes[] = {"0", "70000"}; // 70,000 bytes end in the midst of a page
+    for (int i = 0; i < 2; i++) {
+        SHELL(1, "train.bin became shorter while it was in use",
+              "rm -rf log run; cp train.bin whole; timeout --foreground 60 " LONG
+              "--json log --save run >out & p=$!; " UNTIL_A_STEP
+              "truncate -s %s train.bin; wait $p; s=$?; cp whole train.bin; exit $s",
+              sizes[i]);
+        SHELL(0, "\"step\"",
+              "last=$(tail -1 log | grep -o '\"step\":[0-9]*' | tr -dc 0-9); test -d "
+              "run/$(printf step_%%08d $last) && " TRAIN
+              "--steps $((last + 2)) --ranks 2 --layout d2 --threads 1 --save run --resume --json "
+              "log "
+              "&& tail -1 log");
+    }
+}
+
+static void read_what_is_gone(void *arg) {
+    Err e;
+    IoMap m;
+    volatile uint64_t sum = 0;
+    if (!io_map(&m, arg, &e) || truncate(arg, 100)) return;
+    for (size_t i = 0; i < m.n; i++) sum = sum + m.p[i];
+    if (sum) return;
+}
+
+static void survive_what_is_gone(void *arg) {
+    Err e;
+    IoMap m;
+    io_map_survive();
+    if (!io_map(&m, arg, &e) || truncate(arg, 100)) return;
+    if (m.p[m.n - 1] == 0 && io_map_truncated(&e)) die_user("survived: %s", e.text);
+}
+
+TEST(faults_truncated_file_is_named) {
+    char text[1024], path[160];
+    const char *dir = shell_directory(40000);
+    CHECK(dir);
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    CHECK(test_in_child(read_what_is_gone, path, text, sizeof text) == 1);
+    CHECK(strstr(text, "train.bin became shorter while it was read\n"));
+    dir = shell_directory(40000);
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    CHECK(test_in_child(survive_what_is_gone, path, text, sizeof text) == 1);
+    CHECK(strstr(text, "survived: ") && strstr(text, "train.bin became shorter"));
+}
+
+TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
+    const char *dir = shell_directory(40000);
+    CHECK(dir);
+    SHELL(0, "status 0",
+          "( " TRAIN
+          "--steps 400 --json - 2>err; echo status $? >code ) | head -1 >out; cat code && "
+          "grep -q 'Broken pipe; training goes on' err");
+    SHELL(129, "stopped by signal 1 after step",
+          "timeout --foreground 60 " LONG "--json log --save hup >out & p=$!; " UNTIL_A_STEP
+          "kill -HUP $p; wait $p");
+    SHELL(0, "step_", "ls hup");
+    SHELL(0, "finished",
+          "mkfifo fifo; timeout --foreground 60 " TRAIN
+          "--steps 2000 --json fifo && echo finished");
+    SHELL(143, "stopped by signal 15",
+          "timeout --foreground 60 " LONG
+          "--json fifo --csv log >out & p=$!; " UNTIL("grep -qs ^3, log") "kill -TERM $p; wait $p");
+    SHELL(0, "\"step\":300,",
+          "( cat fifo >read ) & timeout --foreground 60 " TRAIN
+          "--steps 300 --json fifo >out && wait && tail -1 read");
+}
+
+TEST(faults_signals_are_heard_before_the_first_step) {
+    const char *dir = shell_directory(40000);
+    CHECK(dir);
+    // the search for a layout of a deep model takes longer than this test
+    SHELL(143, "before anything was computed",
+          "timeout --foreground 60 $BUILD/train_gpt --train train.bin --ranks 12 --steps 2 "
+          "--calibrate none "
+          "--model "
+          "layers=64,heads=48,channels=768,seq=8,vocab=61 >out & " // once it listens to the signal
+          UNTIL("p=/proc/$(pgrep -P $!) && grep -qs train_gpt $p/comm && "
+                "grep -qs 'SigCgt:.*[4-7c-f]...$' $p/status") "kill -TERM ${p#/proc/}; wait $!");
+}
+
+TEST(faults_models_that_cannot_fit_are_refused_at_once) {
+    static const struct {
+        int status;
+        const char *options, *word;
+    } cases[] = {
+        {2, "--model layers=1000000", "layers=1000000: at most"},
+        {2, "--model layers=9000,heads=1,channels=16777216,ffn=16777216,vocab=100",
+         "parameters: at most"},
+        {1, "--model layers=9000,heads=1,channels=65536,vocab=100", "on all ranks together"},
+        {1, "--memory --model layers=9000,heads=1,channels=65536,vocab=100",
+         "on all ranks together"},
+        {1, "--ranks 4 --layout x4 --model layers=9000,heads=1,channels=65536,vocab=100",
+         "on all ranks together"},
+        {1, "--ranks 4 --model layers=9000,heads=1,channels=65536,vocab=100", "together"},
+        {2, "--micro 1000000000 --model layers=2,heads=1,channels=8,seq=16000000,vocab=16000000",
+         "overflow 64 bits"}};
+    const char *dir = shell_directory(40000);
+    CHECK(dir);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        SHELL(cases[i].status, cases[i].word,
+              "ulimit -v 3000000; timeout 30 $BUILD/train_gpt --train train.bin --steps 2 %s",
+              cases[i].options);
+}
+
+/* Whoever holds the lock of a --save directory is the only one who saves there: the temporaries of others go, even when
+ * their process ids are in use. */
+TEST(faults_left_over_directories_of_saves_are_removed) {
+    const char *dir = shell_directory(40000);
+    CHECK(dir);
+    SHELL(0, "0 left",
+          "for p in 1 $$ 99999999; do mkdir -p run/.step_00000009.tmp-$(hostname)-$p; done; mkdir "
+          "run/.step_00000009.tmp-elsewhere-7; " TRAIN
+          "--steps 2 --save run >out; echo $(find run -name '.step*' | wc -l) left");
+}

@@ -1,0 +1,98 @@
+/* The options of train_gpt, and the names that other programs have for them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/train/options.h"
+#include "parallel/train/options_foreign.h"
+#include "tests/test.h"
+
+/* The next of the names in a list joined by spaces; false: there is none left. */
+static bool next_name(const char **list, char name[64]) {
+    size_t n = strcspn(*list += strspn(*list, " "), " ");
+    snprintf(name, 64, "%.*s", (int)n, *list);
+    *list += n;
+    return n > 0;
+}
+
+static int times_known(const char *name) {
+    char other[64];
+    int times = 0;
+    for (const OptForeign *r = options_foreign; r->names; r++)
+        for (const char *list = r->names; next_name(&list, other);)
+            times += strcmp(other, name) == 0;
+    return times;
+}
+
+TEST(options_of_other_programs_lead_to_options_that_exist) {
+    static Options o;
+    const Opt *table = options_table(&o);
+    char why[512], name[64];
+    for (const OptForeign *r = options_foreign; r->names; r++) {
+        CHECK(r->here || r->note);
+        if (!r->here) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(r->here, " "), r->here);
+        const Opt *row = opt_find(table, name);
+        const char *value = strchr(r->here, ' ');
+        if (!row) test_fail(__FILE__, __LINE__, "%s: no option %s", r->names, name);
+        if (!row || !value || (row->type != OPT_CHOICE && row->type != OPT_BOOL)) continue;
+        if (!opt_set(row, value + 1, why, sizeof why))
+            test_fail(__FILE__, __LINE__, "%s: %s", r->names, why);
+    }
+}
+
+/* Variables of a launcher are enough: no process starts MPI for its help. */
+TEST(options_help_and_version_are_printed_by_the_first_process) {
+    static const char *const answers[] = {"--help", "-h", "--version", "--help=man",
+                                          "--help=words"};
+    char text[1 << 15];
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            int status = test_shell(
+                test_tmpdir(), text, sizeof text,
+                "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=%d $BUILD/train_gpt %s | wc -l", rank,
+                answers[i]);
+            int lines = atoi(text);
+            if (status != 0 || (lines > 0) != (rank == 0))
+                test_fail(__FILE__, __LINE__, "%s of rank %d: %d lines", answers[i], rank, lines);
+        }
+}
+
+TEST(options_that_notes_of_other_programs_name_exist) {
+    static Options o;
+    const Opt *table = options_table(&o);
+    char name[64];
+    for (const OptForeign *r = options_foreign; r->names; r++)
+        for (const char *p = r->note ? strstr(r->note, "--") : NULL; p; p = strstr(p, "--")) {
+            size_t n = strspn(p += 2, "abcdefghijklmnopqrstuvwxyz0123456789-");
+            snprintf(name, sizeof name, "%.*s", (int)n, p);
+            const char *said = strncmp(name, "no-", 3) == 0 ? name + 3 : name; // a switch of theirs
+            if (!opt_find(table, said) && !times_known(said))
+                test_fail(__FILE__, __LINE__, "%s: no option --%s", r->names, name);
+        }
+}
+
+TEST(options_of_other_programs_are_named_once_and_are_none_of_ours) {
+    static Options o;
+    const Opt *table = options_table(&o);
+    char name[64];
+    int n = 0;
+    for (const OptForeign *r = options_foreign; r->names; r++)
+        for (const char *list = r->names; next_name(&list, name); n++)
+            if (opt_find(table, name) || strchr(name, '_') || times_known(name) != 1)
+                test_fail(__FILE__, __LINE__, "%s", name);
+    CHECK(n > 300);
+}
+
+/* Every option of llm.c's train_gpt2 but -h; those of nanoGPT that have other names here. */
+TEST(options_of_llmc_and_nanogpt_are_all_known) {
+    static const char *const all =
+        "-i -j -e -o -lg -n -nk -nm -y -b -t -d -k -l -u -q -c -sl -sg -v -m -s -g -a -x -f -w -ge "
+        "-z -r -pn -pr -pg -pi -pf -ps -pm -pp "
+        "out-dir eval-interval log-interval eval-iters eval-only always-save-checkpoint init-from "
+        "wandb-log wandb-project wandb-run-name dataset gradient-accumulation-steps batch-size "
+        "block-size n-layer n-head n-embd dropout bias learning-rate max-iters grad-clip decay-lr "
+        "warmup-iters lr-decay-iters device compile start num-samples max-new-tokens";
+    char name[64];
+    for (const char *list = all; next_name(&list, name);)
+        if (times_known(name) != 1) test_fail(__FILE__, __LINE__, "%s", name);
+}

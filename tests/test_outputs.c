@@ -1,0 +1,137 @@
+/* What the programs write: no input, no foreign file, no device and no link is destroyed by it. */
+#include "tests/shell.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/claim.h"
+#include "base/mem.h"
+#include "data/io.h"
+#include "data/io_map.h"
+#include "data/output.h"
+#include "data/temporary.h"
+
+#define TRAIN                                                                                      \
+    "$BUILD/train_gpt --train train.bin --model layers=1,heads=1,channels=8,seq=8,vocab=61 "       \
+    "--threads 1 --micro 2 --eval-every 0 "
+
+TEST(outputs_follow_links_and_keep_them) {
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    SHELL(0, "",
+          "mkdir there; for i in json csv llmc-log trace export-llmc ledger; do "
+          "ln -s there/$i.file $i; done; ln -s there dir; " TRAIN
+          "--steps 6 --json json --csv csv --llmc-log llmc-log --trace trace --export-llmc "
+          "export-llmc --export-hf dir --ledger ledger");
+    SHELL(0, "6 links, 6 files", // and what is behind a link that exists already
+          "for i in model.safetensors config.json; do mv there/$i $i.real; ln -s ../$i.real "
+          "there/$i; done; " TRAIN "--steps 4 --trace trace --json json --export-hf dir "
+          "--export-llmc export-llmc && test -L there/config.json -a -s config.json.real && "
+          "test -f there/json.file.old && "
+          "echo $(find . -maxdepth 1 -type l ! -name dir | wc -l) links, $(find there -type f ! "
+          "-name '*.old' | wc -l) "
+          "files");
+}
+
+TEST(outputs_keep_what_is_no_regular_file) {
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    SHELL(0, "still a pipe",
+          "mkfifo alone; $BUILD/corpus --bytes 9 --out alone 2>refused & " TRAIN
+          "--steps 6 --trace trace.json && mkfifo pipe; for c in "
+          "'train_gpt --train train.bin --model layers=1,heads=1,channels=8,seq=8,vocab=61 "
+          "--steps 4 --trace pipe' 'timeline trace.json --svg pipe' "
+          "'corpus --bytes 100 --out pipe' 'whatif --cluster cpu:2 --vary nodes=1..2 --model "
+          "layers=1,heads=1,channels=8,seq=8,vocab=61 --svg pipe'; "
+          "do timeout 60 cat pipe >copy & timeout 60 $BUILD/$c; wait; test -p pipe -a -s copy || "
+          "echo lost: $c; done; "
+          "test -p pipe && grep -q 'no process reads this pipe' refused && "
+          "echo still a pipe");
+    SHELL(1, "no regular file", "mkfifo other; " TRAIN "--steps 2 --export-llmc other");
+    if (geteuid() != 0) return;
+    SHELL(0, "still a device",
+          "mknod null c 1 3 && " TRAIN "--steps 6 --trace null --json null --csv null && "
+          "$BUILD/timeline trace.json --svg null && test -c null && echo still a device");
+}
+
+TEST(outputs_never_take_an_input_or_one_another) {
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    SHELL(0, "",
+          "mkdir hf && cp train.bin before && ln train.bin hard && ln -s train.bin soft && " TRAIN
+          "--steps 4 --export-hf hf --export-llmc m.bin --trace t.json --json log && cp log "
+          "log.before");
+    static const char *const outputs[] = {"json",  "csv",         "llmc-log",
+                                          "trace", "export-llmc", "ledger"};
+    for (int i = 0; i < 6; i++)
+        SHELL(1, "is an input", TRAIN "--steps 4 --%s %s", outputs[i], i % 2 ? "./hard" : "soft");
+    SHELL(1, "is an input", TRAIN "--steps 4 --init hf --export-hf ./hf");
+    SHELL(1, "is an input", TRAIN "--steps 4 --init m.bin --export-llmc m.bin");
+    SHELL(2, "goes to that file", TRAIN "--steps 4 --json x --csv ./x");
+    SHELL(2, "goes to that file", TRAIN "--steps 4 --trace x --export-llmc x");
+    SHELL(2, "is an input", "$BUILD/report --out log log");
+    SHELL(1, "is an input", "$BUILD/timeline t.json --svg t.json");
+    SHELL(1, "is an input",
+          "cp before a_train.bin; $BUILD/tokenize encode --text a_train.bin --out a");
+    SHELL(0, "", "cmp train.bin before && cmp log log.before && cmp a_train.bin before");
+}
+
+TEST(outputs_continue_no_foreign_file) {
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    SHELL(0, "", TRAIN "--steps 2 --save run --json log.jsonl && echo my notes >notes");
+    for (int i = 0; i < 3; i++)
+        SHELL(1, "something else than the records",
+              TRAIN "--steps 4 --save run --resume --%s notes",
+              (const char *[]){"json", "csv", "llmc-log"}[i]);
+    SHELL(0, "something else than lines of a ledger", TRAIN "--steps 4 --ledger notes");
+    SHELL(0, "my notes", "cat notes; ls notes*; test $(wc -l <notes) = 1");
+    SHELL(0, "", TRAIN "--steps 4 --save run --resume --json log.jsonl");
+}
+
+TEST(outputs_keep_the_permissions_of_what_they_replace) {
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    SHELL(
+        0, "600 600 640 604 600 ",
+        "umask 022; mkdir hf; for f in json t.json m.bin hf/config.json c.csv; do echo >$f; done; "
+        "chmod 600 json t.json c.csv; chmod 640 m.bin; chmod 604 hf/config.json; " TRAIN
+        "--steps 5 --json json --trace t.json --export-llmc m.bin --export-hf hf --csv c.csv "
+        ">out && stat -c %%a json t.json m.bin hf/config.json c.csv | tr '\\n' ' '");
+}
+
+/* As a process that was killed leaves them. */
+TEST(outputs_of_killed_processes_are_removed) {
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    SHELL(0, "",
+          "( exec sleep 0 ) & p=$!; wait; h=$(hostname); for f in m.bin t.json "
+          "hf/model.safetensors; do "
+          "mkdir -p hf; echo part >$f.tmp-$h-$p; echo part >$f.tmp-$h-1; done; " TRAIN
+          "--steps 5 --export-llmc m.bin --export-hf hf --trace t.json");
+    SHELL(0, "3 left", "echo $(find . -name '*.tmp-*' | wc -l) left"); // those of process 1
+}
+
+TEST(claims_are_of_files_not_of_names) {
+    Err e;
+    IoMap m;
+    const char *dir = shell_directory(2000);
+    CHECK(dir);
+    char *train = mem_printf("%s/train.bin", dir), *other = mem_printf("%s/other", dir),
+         *again = mem_printf("%s/./other", dir), *fresh = mem_printf("%s/new", dir),
+         *same = mem_printf("%s/./new", dir);
+    bool ok = link(train, other) == 0 && claim_output("--a", other, &e) && !io_map(&m, train, &e) &&
+              strstr(e.text, "--a would write to");
+    claim_output_end("--a");
+    ok = ok && io_map(&m, train, &e) && !claim_output("--a", again, &e);
+    if (ok) io_unmap(&m);
+    ok = ok && claim_output("--a", again, &e);
+    ok = ok && claim_output("--b", fresh, &e) && !claim_output("--c", same, &e) &&
+         claim_output("--d", "/dev/null", &e) && claim_output("--e", "/dev/null", &e);
+    for (int i = 0; i < 5; i++)
+        claim_output_end((const char *[]){"--a", "--b", "--c", "--d", "--e"}[i]);
+    mem_free(train), mem_free(other), mem_free(again), mem_free(fresh), mem_free(same);
+    CHECK(ok);
+}

@@ -1,0 +1,78 @@
+/* The measured peak of the multiply units. Every comparison is of two measurements of this moment, and repeated while it
+ * fails: other programs and a changing clock rate disturb some repetitions, a wrong peak fails all of them. */
+#include "tests/layers.h"
+
+#include "base/clock.h"
+#include "parallel/step/profile.h"
+
+enum { TRIES = 10 };
+
+/* FLOP/s of one thread on a product that stays in the caches: the fastest of some calls. */
+static double fastest_product(const Kernels *k, Team *t, bool bf16) {
+    enum { M = 168, N = 384, K = 384, CALLS = 12 };
+    float *x = floats(M * K, 1, 1), *w = floats(K * N, 1, 2), *y = floats(M * N, 0, 0);
+    Product p = product_xw(M, K, N, x, K, w);
+    size_t bytes = k->product_workspace(1);
+    p.y = y, p.bf16 = bf16, p.workspace = mem_alloc_aligned(bytes, 64);
+    double least = INFINITY;
+    for (int i = 0; i < CALLS; i++) {
+        double start = now_s();
+        k->product(t, &p);
+        least = fmin(least, now_s() - start);
+    }
+    mem_free(p.workspace);
+    return scratch_end() ? 2.0 * M * N * K / least : NAN;
+}
+
+TEST_ALONE(peak_is_above_products_and_not_far) {
+    if (BASE_DEBUG) {
+        test_skip("sanitized loops are measured");
+        return;
+    }
+    for (EACH_SET(s))
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            const Kernels *k = kernels_cpu(*s);
+            Team *t = team_create(1);
+            double share = INFINITY, product = 0; // the fastest of all tries: others may compute
+            for (int i = 0; i < TRIES && !(share > 0.5 && share < 1); i++) {
+                double peak = k->peak(t, bf16).core;
+                product = fmax(product, fastest_product(k, t, bf16));
+                share = product / peak;
+            }
+            team_destroy(t);
+            if (!(share > 0.5 && share < 1))
+                test_fail(__FILE__, __LINE__, "%s, %s: a product does %.1f %% of the peak", *s,
+                          bf16 ? "bf16" : "fp32", 100 * share);
+        }
+}
+
+/* Twice as many members as cores: each core is shared. */
+TEST(peak_is_the_same_while_others_compute_and_says_so) {
+    int cores = team_cores();
+    const Kernels *k = kernels_cpu(NULL);
+    double ratio = 0;
+    Peak alone, beside = {0};
+    for (int i = 0; i < TRIES && !(ratio > 0.95 && ratio < 1.05); i++) {
+        Team *own = team_create(cores), *shared = team_create(2 * cores);
+        alone = k->peak(own, false), beside = k->peak(shared, false);
+        team_destroy(own), team_destroy(shared);
+        ratio = beside.core / alone.core;
+    }
+    CHECK_NEAR(ratio, 1, 0.05); // a changing clock rate; shared cores would halve it
+    CHECK(beside.served > 0 && beside.served < 0.8);
+}
+
+TEST(profile_prints_no_share_above_the_peak) {
+    const Kernels *inner = kernels_cpu("portable"), *k = profile_kernels(inner);
+    Team *t = team_create(1);
+    char text[2048] = "";
+    FILE *f = fmemopen(text, sizeof text, "w");
+    profile_reset();
+    CHECK(f && fastest_product(k, t, false) > 0);
+    profile_print(f, 1, 1, 1e6); // a peak of 1 MFLOP/s
+    fclose(f);
+    profile_reset();
+    team_destroy(t);
+    CHECK(strstr(text, " 100.0%\n"));
+    CHECK(strstr(text, "shares of peak are of the fastest row"));
+}

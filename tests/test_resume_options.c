@@ -1,0 +1,206 @@
+/* A run that is resumed with another value of an option: what the table of docs/training.md says
+ * happens, for every option of train_gpt. */
+#include "tests/shell.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "data/io_map.h"
+#include "parallel/train/options.h"
+
+/* The rows of the table, by what they begin with. */
+typedef enum { REFUSED, IGNORED, OTHER, ROUNDED, SAME, INSTEAD, N_ROWS } Row;
+static const char *const row_text[N_ROWS] = {"| refused |",
+                                             "| ignored |",
+                                             "| other losses from there on |",
+                                             "| the same losses but for rounding |",
+                                             "| the same losses |",
+                                             "| no step is trained |"};
+
+/* Another value of an option; `with`: what the option needs beside it, of the run that it is
+ * compared with, too. `unseen`: these few steps do not show what it changes. */
+typedef struct Case {
+    const char *name, *value, *with;
+    bool unseen;
+} Case;
+
+#define SMALL  "layers=1,heads=2,channels=16,seq=32,vocab=300"
+#define RANKS  "--ranks 2 --layout x2"
+#define APART  "--ranks 2 --layout d2"
+#define OUTER  APART " --sync-every 2"
+#define SAMPLE "--sample-every 1 --sample-tokens 4"
+static const Case cases[] = {
+    {"config", "empty.conf", "", false},
+    {"train", "other.bin", "", false},
+    {"val", "other.bin", "", false},
+    {"hellaswag", "h.bin", "", false},
+    {"tokenizer", "bytes", "", false},
+    {"model", "layers=2,heads=1,channels=8,seq=32,vocab=300", "", false},
+    {"init", "run", "", false},
+    {"backend", "cpu", "", false},
+    {"graphs", "none", "", false},
+    {"tune", "0", "", false},
+    {"dtype", "bf16", "", false},
+    {"stochastic-rounding", "1", "", true}, // needs a GPU
+    {"recompute", "full", "", false},
+    {"memory", "1", "", false},
+    {"listing", "build", "", false},
+    {"steps", "12", "", false},
+    {"batch", "64", "", false},
+    {"micro", "1", "", false},
+    {"seq", "16", "", false},
+    {"lr", "1e-2", "", false},
+    {"min-lr", "1e-3", "", false},
+    {"warmup", "7", "", false},
+    {"schedule", "linear", "", false},
+    {"wsd-decay", "0.5", "--schedule wsd", false},
+    {"weight-decay", "3", "", false},
+    {"beta1", "0.5", "", false},
+    {"beta2", "0.5", "", false},
+    {"eps", "1e-2", "", false},
+    {"clip", "0.01", "", false},
+    {"skip-loss-z", "3", "", true}, // needs a window of losses
+    {"skip-norm-z", "3", "", true},
+    {"seed", "7", "", false},
+    {"threads", "2", "", false},
+    {"ranks", "2", "--layout dp", false},
+    {"layout", "x2", APART, false},
+    {"overlap", "none", RANKS, false},
+    {"plan", "1", "", false},
+    {"cluster", "cpu:2", "", false},
+    {"calibrate", "none", "", false},
+    {"refine", "0", "", false},
+    {"sync-every", "2", APART, false},
+    {"outer-lr", "0.5", OUTER, false},
+    {"outer-momentum", "0.9", OUTER, false},
+    {"fragments", "2", OUTER, false},
+    {"timeout", "50", "", false},
+    {"wait", "sleep", "", false},
+    {"check-tp", "1", "", false},
+    {"audit-every", "1", APART, false},
+    {"exact", "1", "", false},
+    {"count", "1", "", false},
+    {"matrix", "1", "", false},
+    {"kernels", "portable", "", false},
+    {"eval-every", "1", "--val train.bin --eval-batches 1", false},
+    {"eval-batches", "2", "--val train.bin", false},
+    {"sample-every", "1", "--sample-tokens 4", false},
+    {"sample-tokens", "5", SAMPLE, false},
+    {"prompt", "a", SAMPLE " --tokenizer bytes", false},
+    {"temperature", "0", SAMPLE, false},
+    {"top-k", "2", SAMPLE, false},
+    {"top-p", "0.5", SAMPLE, false},
+    {"save", "elsewhere", "--model " SMALL, false},
+    {"save-every", "1", "", false},
+    {"keep", "1", "", false},
+    {"keep-every", "1", "", false},
+    {"resume", "0", "", false},
+    {"export-hf", "hf", "", false},
+    {"export-llmc", "m.bin", "", true}, // refuses a model whose vocabulary it cannot hold
+    {"log-every", "2", "", false},
+    {"progress", "none", "", false},
+    {"json", "other.jsonl", "", false},
+    {"csv", "other.csv", "", false},
+    {"profile", "1", "", false},
+    {"trace", "t.json", "", false},
+    {"tensorboard", "tb", "", false},
+    {"llmc-log", "main.log", "", false},
+    {"ledger", "ledger", "", false},
+    {"version", "1", "", false},
+};
+
+/* The row that has the option, -1: none, -2: several. */
+static int row_of(const char *document, const char *name) {
+    char *quoted = mem_printf("`--%s`", name);
+    int found = -1;
+    for (int row = 0; row < N_ROWS; row++) {
+        const char *at = strstr(document, row_text[row]);
+        const char *here = at ? strstr(at, quoted) : NULL;
+        if (here && here < at + strcspn(at, "\n")) found = found == -1 ? row : -2;
+    }
+    mem_free(quoted);
+    return found;
+}
+
+/* The loss of step 8 of a copy of the run that is resumed with more options; NAN: it has none. */
+static double resumed(const char *dir, const char *more, const char *option, int *status,
+                      char *text, size_t n) {
+    *status = test_shell(
+        dir, text, n,
+        "rm -rf r elsewhere log && cp -r run r && XDG_CACHE_HOME=$PWD $BUILD/train_gpt --train "
+        "train.bin --micro 2 --eval-every 0 --threads 1 --steps 8 --save r --resume --json log "
+        "--ledger none %s %s >out 2>&1; s=$?; tail -3 out; cat log other.jsonl 2>/dev/null | sed "
+        "-n 's/^{\"step\":8,.*\"loss\":\\([^,]*\\).*/LOSS \\1/p'; rm -f other.jsonl; exit $s",
+        more, option);
+    const char *at = strstr(text, "LOSS ");
+    return at ? strtod(at + 5, NULL) : (double)NAN;
+}
+
+static bool as_said(Row row, bool unseen, int status, double loss, double before) {
+    bool done = status == 0 && isfinite(loss);
+    switch (row) {
+    case REFUSED:
+        return (status == 1 || status == 2) && isnan(loss);
+    case INSTEAD:
+        return status == 0 && isnan(loss);
+    case OTHER:
+        return done && loss != before;
+    case ROUNDED: // losses near 5.7 in fp32, of sums in another order
+        return done && fabs(loss - before) < 1e-4;
+    case IGNORED:
+    case SAME:
+        return done && loss == before;
+    default:
+        return unseen;
+    }
+}
+
+static const Case *case_of(const char *name) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (strcmp(cases[i].name, name) == 0) return &cases[i];
+    return NULL;
+}
+
+TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
+    static Options options;
+    char text[8192], option[256];
+    int status;
+    IoMap m;
+    const char *dir = shell_directory(4000);
+    CHECK(dir && io_map(&m, "docs/training.md", NULL));
+    char *document = mem_printf("%.*s", (int)m.n, (const char *)m.p);
+    io_unmap(&m);
+    SHELL(0, "step_00000004",
+          "tail -c 6000 train.bin >other.bin; echo '# nothing' >empty.conf; "
+          "echo '{\"ctx\":\"A\",\"label\":1,\"endings\":[\"b\",\"c\",\"d\",\"e\"]}' >h.jsonl; "
+          "$BUILD/tokenize hellaswag --text h.jsonl --out h.bin && XDG_CACHE_HOME=$PWD "
+          "$BUILD/train_gpt --train train.bin --model " SMALL " "
+          "--batch 128 --micro 2 --eval-every 0 --threads 1 --steps 4 --save run --ledger none "
+          ">out && ls run");
+    // the checkpoint's model and batch are taken where the command line has none
+    double same = resumed(dir, "", "", &status, text, sizeof text);
+    CHECK(status == 0 && isfinite(same));
+    double named = resumed(dir, "", "--model " SMALL " --batch 128", &status, text, sizeof text);
+    CHECK(status == 0 && named == same);
+    for (const Opt *o = options_table(&options); o->name || o->type == OPT_GROUP; o++) {
+        if (o->type == OPT_GROUP) continue;
+        const Case *c = case_of(o->name);
+        int row = row_of(document, o->name);
+        if (!c || row < 0) {
+            test_fail(__FILE__, __LINE__, "--%s has %s", o->name,
+                      !c          ? "no case in this test"
+                      : row == -1 ? "no row in docs/training.md"
+                                  : "several rows in docs/training.md");
+            continue;
+        }
+        snprintf(option, sizeof option, "--%s=%s", o->name, c->value);
+        double before = *c->with ? resumed(dir, c->with, "", &status, text, sizeof text) : same;
+        double loss = resumed(dir, c->with, option, &status, text, sizeof text);
+        if (!c->unseen && !as_said((Row)row, c->unseen, status, loss, before))
+            test_fail(__FILE__, __LINE__, "%s: not \"%s\": status %d, loss %.17g, before %.17g: %s",
+                      option, row_text[row], status, loss, before, text);
+    }
+    mem_free(document);
+}

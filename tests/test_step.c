@@ -1,0 +1,232 @@
+/* parallel/step: the program of a step, derived from the forward pass, against tests/theory.c, which lists
+ * by hand what a step sends and with which training and pricing are compared. */
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/plan/cost.h"
+#include "parallel/step/listing.h"
+#include "parallel/step/passes.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+#include "tests/theory.h"
+
+static Grid grid_of(const char *spec, int rank) {
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.mesh = mesh_make(&g.layout.factors, rank);
+    return g;
+}
+
+static ModelShape shape_of(const char *model, const Grid *g, Recompute r) {
+    ModelShape s = {.B = 4, .S = 10, .training = true, .grid = g, .recompute = r};
+    Err e;
+    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    return s;
+}
+
+static Program step_of(const ModelShape *s) {
+    Program p = program_make(s);
+    program_forward(&p);
+    program_differentiate(&p);
+    program_recompute(&p);
+    return p;
+}
+
+/* Bytes by name and axes, of the program and of the theory. */
+static int64_t program_bytes(const Program *p, const char *what, const char *axes) {
+    int64_t n = 0;
+    char label[2 * N_AXES + 1];
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].axes.n && strcmp(axes_print(p->op[i].axes, label), axes) == 0 &&
+            strcmp(p->tensor[p->op[i].out].what, what) == 0)
+            n += op_bytes(p, &p->op[i]);
+    return n;
+}
+static int64_t theory_bytes_of(const Theory *c, const char *what, const char *axes) {
+    int64_t n = 0;
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->row[i].what, what) == 0 && strcmp(c->label[i], axes) == 0)
+            n += c->row[i].bytes;
+    return n;
+}
+
+/* The first collective whose bytes differ; false: none. */
+static bool differ(const Program *p, const Theory *c, char *text, size_t n_text) {
+    char axes[2 * N_AXES + 1];
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        if (!op->axes.n) continue;
+        const char *what = p->tensor[op->out].what;
+        axes_print(op->axes, axes);
+        int64_t a = program_bytes(p, what, axes), b = theory_bytes_of(c, what, axes);
+        if (a == b) continue;
+        snprintf(text, n_text, "%s along %s: %lld bytes in the program, %lld in theory", what, axes,
+                 (long long)a, (long long)b);
+        return true;
+    }
+    for (int i = 0; i < c->n; i++) {
+        int64_t a = program_bytes(p, c->row[i].what, c->label[i]);
+        int64_t b = theory_bytes_of(c, c->row[i].what, c->label[i]);
+        if (a == b) continue;
+        snprintf(text, n_text, "%s along %s: %lld bytes in the program, %lld in theory",
+                 c->row[i].what, c->label[i], (long long)a, (long long)b);
+        return true;
+    }
+    return false;
+}
+
+static const char *const models[] = {
+    "layers=2,heads=4,channels=24,ffn=40,vocab=70,tied=0",
+    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
+    "layers=3,heads=3,channels=21,vocab=70,tied=0,bias=0",
+};
+
+static const char divides[] = "layers=2,heads=120,channels=240,vocab=240,tied=0";
+
+static void compare(const char *spec, void *ctx) {
+    int *n = ctx;
+    for (int model = 0; model < 3; model++)
+        for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_SELECTIVE; r++) {
+            Grid g = grid_of(spec, 0);
+            g.mesh = mesh_make(&g.layout.factors, *n % g.mesh.p);
+            // with stay=y panels end where blocks do, and padding is not sent: sizes that divide
+            const char *text_of = g.layout.stay ? divides : models[model];
+            if (g.layout.stay && g.layout.size[AXIS_X] == 7) continue;
+            ModelShape s = shape_of(text_of, &g, (Recompute)r);
+            Theory c = {.n = 0};
+            Program p = step_of(&s);
+            char text[160];
+            theory_micro_step(&c, &s);
+            if (differ(&p, &c, text, sizeof text))
+                test_fail(__FILE__, __LINE__, "%s, %s: %s", spec, text_of, text);
+            program_free(&p);
+            ++*n;
+        }
+}
+
+TEST(step_program_sends_what_theory_says) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare, &n);
+    CHECK(n > 1000);
+}
+
+/* Collectives of one kind along x in one layer, forward and backward. */
+static int collectives(const char *spec, OpKind kind, Phase phase) {
+    Grid g = grid_of(spec, 0);
+    ModelShape s = shape_of(models[0], &g, RECOMPUTE_NONE);
+    Program p = program_make(&s);
+    int n = 0;
+    program_forward(&p);
+    program_differentiate(&p);
+    for (int i = 0; i < p.n_ops; i++)
+        n += p.op[i].kind == kind && p.op[i].phase == phase && p.op[i].layer == 1 &&
+             axes_has(p.op[i].axes, AXIS_X);
+    program_free(&p);
+    return n;
+}
+
+/* Shoeybi et al. 2019: f and g, two all-reduces forward and two backward. Korthikanti et al. 2022: each is
+ * a reduce-scatter and an all-gather instead. */
+TEST(step_program_of_megatron_has_its_collectives) {
+    for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase += PHASE_BACKWARD) {
+        CHECK(collectives("x4", OP_ALL_REDUCE, (Phase)phase) == 2);
+        CHECK(collectives("x4", OP_ALL_GATHER, (Phase)phase) == 0);
+        CHECK(collectives("x4+sp", OP_ALL_REDUCE, (Phase)phase) == 0);
+        CHECK(collectives("x4+sp", OP_ALL_GATHER, (Phase)phase) == 2);
+        CHECK(collectives("x4+sp", OP_REDUCE_SCATTER, (Phase)phase) == 2);
+    }
+    CHECK(collectives("d4", OP_ALL_REDUCE, PHASE_BACKWARD) == 0); // at the end of the step
+}
+
+/* Full recompute sends no more than the step does today, and nothing of the last matmul of a layer. */
+static void recomputed(const char *spec, void *ctx) {
+    int *n = ctx;
+    Grid g = grid_of(spec, 0);
+    ModelShape s = shape_of(divides, &g, RECOMPUTE_FULL);
+    if (g.layout.size[AXIS_X] == 7) return;
+    Theory c = {.n = 0};
+    Program p = step_of(&s);
+    int64_t bytes = 0;
+    theory_micro_step(&c, &s);
+    for (int i = 0; i < p.n_ops; i++) {
+        bytes += op_bytes(&p, &p.op[i]);
+        if (p.op[i].phase == PHASE_RECOMPUTE &&
+            strcmp(p.tensor[p.op[i].out].dist.name, "down") == 0)
+            test_fail(__FILE__, __LINE__, "%s: the last matmul of a layer is computed again", spec);
+    }
+    if (bytes > theory_bytes(&c))
+        test_fail(__FILE__, __LINE__, "%s: %lld bytes, in theory %lld", spec, (long long)bytes,
+                  (long long)theory_bytes(&c));
+    program_free(&p);
+    ++*n;
+}
+
+TEST(step_program_with_full_recompute_sends_no_more) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks += 3) mesh_every_layout(ranks, recomputed, &n);
+    CHECK(n > 20);
+}
+
+/* Operations of forward of one layer, in order, without collectives and with their types. */
+TEST(step_listing_shows_types_and_costs) {
+    Grid g = grid_of("x2+sp", 0);
+    ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
+    char text[32768];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    Program p = program_passes(&s, PASS_RECOMPUTE, false);
+    listing_print(f, &p, NULL, NULL);
+    program_free(&p);
+    fclose(f);
+    CHECK(strstr(text, "qkv[T, N/x]"));
+    CHECK(strstr(text, "= all_gather x"));
+    CHECK(strstr(text, "dh1[T, C] +x"));
+    CHECK(strstr(text, "reco ~ h1[T, C]")); // gathered again for dw
+    CHECK(test_count(text, "... 3 more layers") == 2);
+    CHECK(strstr(text, "dwte[V/x, C]") && !strstr(text, "dhead"));
+}
+
+/* The last two lines are of all operations; every line before has one, or folds some. */
+TEST(step_listing_shows_the_order_and_what_runs_under_what) {
+    Grid g = grid_of("z2.x2+sp", 0);
+    ModelShape s = shape_of("layers=4,heads=4,channels=64,vocab=64", &g, RECOMPUTE_SELECTIVE);
+    Machine m;
+    Err e;
+    if (!machine_open(&m, "cpu:4", &e)) die("%s", e.text);
+    Program p = program_passes(&s, PASS_FUSE, false);
+    OpCost *costs = program_costs(&p, &m, 1);
+    Schedule order = schedule_make(&p, costs, WINDOW_BULK);
+    char text[65536], data[262144];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    listing_print(f, &p, costs, &order);
+    fclose(f);
+    CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
+          strstr(text, "back + dx[T/z.x, C]"));
+    CHECK(test_count(text, "... 3 more layers") >= 2);
+    CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
+    f = fmemopen(data, sizeof data, "w");
+    listing_json(f, &p, costs, &order);
+    fclose(f);
+    json_error_t why;
+    json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
+    CHECK(all && (int)json_array_size(ops) == p.n_ops);
+    size_t i;
+    double end = 0;
+    int beside = 0;
+    json_array_foreach(ops, i, op) {
+        CHECK((size_t)json_integer_value(json_object_get(op, "n")) == i);
+        double start = json_real_value(json_object_get(op, "start_ms"));
+        beside += json_object_get(op, "under") != NULL;
+        if (!json_is_true(json_object_get(op, "fused")))
+            end = fmax(end, start + json_real_value(json_object_get(op, "ms")));
+    }
+    CHECK_NEAR(end / (1e3 * order.seconds), 1, 0.1); // kernels are slower while collectives run
+    CHECK(beside > 8 && beside == test_count(data, "\"under\""));
+    json_decref(all);
+    schedule_free(&order);
+    mem_free(costs);
+    program_free(&p);
+}

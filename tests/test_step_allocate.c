@@ -1,0 +1,143 @@
+/* parallel/step/allocate.c: on every layout, no two values that are still to be read share memory; a result lies
+ * over an operand exactly or not at all; and the arena is hardly larger than what lives at once. */
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/step/program.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static const char *const models[] = {
+    "layers=3,heads=4,channels=24,ffn=40,vocab=70",
+    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
+    "layers=4,heads=3,channels=21,vocab=70,tied=0,bias=0",
+};
+
+/* When a tensor is made and last read, by kernels. */
+typedef struct Lives {
+    const Program *p;
+    int *made, *read;
+} Lives;
+
+static Lives lives_of(const Program *p) {
+    size_t n = (size_t)p->n_tensors;
+    Lives l = {p, mem_alloc(2 * n * sizeof(int)), NULL};
+    l.read = l.made + n;
+    for (size_t t = 0; t < 2 * n; t++) l.made[t] = -1;
+    for (int i = 0, kernel = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        if (!op->fused) kernel = i;
+        l.made[op->out] = kernel;
+        if (op->also >= 0) l.made[op->also] = kernel;
+        for (int k = 0; k < op->n_in; k++)
+            if (l.read[op->in[k]] < kernel) l.read[op->in[k]] = kernel;
+    }
+    l.read[p->loss] = p->n_ops;
+    for (int t = 0; t < p->n_tensors; t++) { // a whole lives while rows of it do
+        int w = p->tensor[t].whole;
+        if (w < 0) continue;
+        if (l.made[w] < 0 || (l.made[t] >= 0 && l.made[t] < l.made[w])) l.made[w] = l.made[t];
+        if (l.read[t] > l.read[w]) l.read[w] = l.read[t];
+    }
+    return l;
+}
+
+static bool has_memory(const Program *p, int t) {
+    const StepTensor *x = &p->tensor[t];
+    return x->offset >= 0 && x->storage == STORAGE_TEMPORARY && x->whole < 0;
+}
+
+/* May a and b lie where they lie? */
+static bool apart(const Lives *l, int a, int b) {
+    const StepTensor *x = &l->p->tensor[a], *y = &l->p->tensor[b];
+    int64_t x_end = x->offset + step_tensor_bytes(l->p, x),
+            y_end = y->offset + step_tensor_bytes(l->p, y);
+    if (x_end <= y->offset || y_end <= x->offset) return true;
+    if (l->made[b] > l->made[a]) return apart(l, b, a);
+    // a is made after b, or in the kernel that makes b
+    if (l->made[a] > l->read[b] && l->made[a] > l->made[b]) return true;
+    bool exactly = x->offset == y->offset && x_end == y_end;
+    bool over_b = l->made[a] >= l->read[b],
+         over_a = l->made[a] == l->made[b] && l->made[a] >= l->read[a];
+    return exactly && (over_b || over_a);
+}
+
+/* Bytes of values that are there while one kernel runs, at most; values in one place counted once. */
+static int64_t most_at_once(const Lives *l) {
+    const Program *p = l->p;
+    int64_t most = 0;
+    for (int i = 0; i < p->n_ops; i++) {
+        int64_t sum = 0;
+        for (int t = 0; t < p->n_tensors; t++) {
+            if (!has_memory(p, t)) continue;
+            bool there = l->made[t] <= i && (l->read[t] >= i || l->made[t] == i), again = false;
+            for (int u = 0; there && !again && u < t; u++)
+                again = has_memory(p, u) && p->tensor[u].offset == p->tensor[t].offset &&
+                        l->made[u] <= i && (l->read[u] >= i || l->made[u] == i);
+            if (!there || again) continue;
+            sum +=
+                (step_tensor_bytes(p, &p->tensor[t]) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        }
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+typedef struct Worst {
+    int n;
+    double ratio;
+    char spec[64];
+} Worst;
+
+static void check_program(Program *p, const char *spec, Worst *w) {
+    size_t peak = program_allocate(p);
+    Lives l = lives_of(p);
+    for (int a = 0; a < p->n_tensors; a++)
+        for (int b = 0; b < a; b++) {
+            if (!has_memory(p, a) || !has_memory(p, b) || apart(&l, a, b)) continue;
+            test_fail(__FILE__, __LINE__, "%s: %s of layer %d lies over %s of layer %d", spec,
+                      p->tensor[a].dist.name, p->tensor[a].layer, p->tensor[b].dist.name,
+                      p->tensor[b].layer);
+        }
+    int64_t live = most_at_once(&l);
+    CHECK((int64_t)peak >= live);
+    if ((double)peak / (double)live > w->ratio)
+        w->ratio = (double)peak / (double)live, snprintf(w->spec, 64, "%s %d", spec, w->n);
+    mem_free(l.made);
+    w->n++;
+}
+
+static void on_layout(const char *spec, void *ctx) {
+    Worst *w = ctx;
+    Grid g = {0};
+    Err e;
+    int model = w->n % 3;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    if (!mesh_sampled(w->n, model)) {
+        w->n++;
+        return;
+    }
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    ModelShape s = {
+        .B = 4, .S = 10, .training = true, .grid = &g, .recompute = (Recompute)(w->n / 3 % 3)};
+    if (!config_parse(&s.config, models[model], &e)) die("%s", e.text);
+    Program p = program_make(&s);
+    program_forward(&p);
+    program_differentiate(&p);
+    program_recompute(&p);
+    program_chunk_head(&p, w->n % 2 ? 3 : 1000);
+    program_fuse(&p, false);
+    check_program(&p, spec, w);
+    program_free(&p);
+}
+
+TEST(step_allocate_keeps_live_values_apart) {
+    Worst w = {0};
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_layout, &w);
+    CHECK(w.n > 300);
+    if (w.ratio > 1.15)
+        test_fail(__FILE__, __LINE__, "%s: arena %.3f of values at once", w.spec, w.ratio);
+    printf("%d programs; arena / values at once: at most %.3f\n", w.n, w.ratio);
+}

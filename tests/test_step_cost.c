@@ -1,0 +1,194 @@
+/* parallel/plan/cost and parallel/step/fuse: the kernels of a program, and what they cost,
+ * against the step that training records (parallel/plan/price.h): the same kernels of the same
+ * sizes, as often. */
+#include "parallel/plan/cost.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/price.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+enum { MAX_WORKS = 512 };
+
+typedef struct Works {
+    Work work[MAX_WORKS];
+    int count[MAX_WORKS], n;
+} Works;
+
+static void count_work(Works *w, const Work *one, int times) {
+    int i = 0;
+    while (i < w->n && (!work_alike(&w->work[i], one) || w->work[i].rows != one->rows)) i++;
+    if (i == w->n) w->work[w->n] = *one, w->count[w->n++] = 0;
+    w->count[i] += times;
+}
+
+static Program step_of(const ModelShape *s, bool bias_with_dw) {
+    Program p = program_make(s);
+    program_forward(&p);
+    program_differentiate(&p);
+    program_recompute(&p);
+    program_fuse(&p, bias_with_dw);
+    return p;
+}
+
+typedef struct Case {
+    const char *model;
+    const Kernels *kernels;
+    Recompute recompute;
+    int n, bad;
+} Case;
+
+/* Of one micro-batch of the recorded step, whose gradients are added to those before. */
+static void recorded_works(Works *w, const Case *c, const Grid *g, const ModelShape *m) {
+    Tape t = {0};
+    int64_t places = (int64_t)g->mesh.size[AXIS_D] * g->mesh.size[AXIS_Z];
+    PriceShape s = {.config = m->config,
+                    .S = m->S,
+                    .batch = 3 * m->B * m->S * places,
+                    .micro = m->B,
+                    .bf16 = m->bf16,
+                    .recompute = m->recompute,
+                    .threads = 1,
+                    .kernels = c->kernels};
+    price_record(&t, &s, &g->layout, 0);
+    const int *begin = t.run[0].begin;
+    for (int i = begin[PART_MICRO_2]; i < begin[PART_LAST]; i++)
+        if (t.event[i].kind == EVENT_WORK) count_work(w, &t.work[t.event[i].index], -1);
+    tape_free(&t);
+}
+
+/* What the program does not have: padding of gradients, sums of the two gradients of a tied
+ * weight, copies of rows in which gradients begin, and the sum of a device's losses. */
+static bool left_out(const Work *w) {
+    return w->kind == WORK_ZERO || w->kind == WORK_COPY || w->kind == WORK_SQUARES ||
+           (w->kind == WORK_BIAS_RESIDUAL && w->rows == 1);
+}
+
+static void compare_works(const char *spec, void *ctx) {
+    Case *c = ctx;
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    if (g.layout.stay || g.layout.size[AXIS_X] == 7 || g.layout.size[AXIS_Y] == 7) return;
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    ModelShape m = {.B = 4, .S = 30, .training = true, .grid = &g, .recompute = c->recompute};
+    m.bf16 = c->kernels != NULL;
+    if (!config_parse(&m.config, c->model, &e)) die("%s", e.text);
+    Widths widths = widths_of(&m.config, &g);
+    Works w = {.n = 0};
+    Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
+    for (int i = 0; i < p.n_ops; i++) {
+        Work work;
+        if (op_work(&p, i, &widths, 1, &work)) count_work(&w, &work, 1);
+    }
+    recorded_works(&w, c, &g, &m);
+    for (int i = 0; i < w.n; i++) {
+        char name[64];
+        if (w.count[i] == 0 || left_out(&w.work[i])) continue;
+        c->bad++;
+        if (c->bad < 20)
+            printf("    %s, %s, recompute %d: %+d of %s, %lld rows, flags %x\n", spec, c->model,
+                   (int)c->recompute, w.count[i], work_name(&w.work[i], name),
+                   (long long)w.work[i].rows, w.work[i].flags);
+    }
+    c->n++;
+    program_free(&p);
+}
+
+TEST(step_cost_is_of_the_kernels_that_training_runs) {
+    const char *const gpt = "layers=2,heads=120,channels=240,vocab=240,seq=30,tied=0";
+    const char *const llama = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30";
+    Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0},
+                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0},
+                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0},
+                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0},
+                    {gpt, NULL, RECOMPUTE_FULL, 0, 0}};
+    for (int i = 0; i < 5; i++) {
+        for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_works, &cases[i]);
+        CHECK(cases[i].bad == 0);
+        CHECK(cases[i].n > 200);
+    }
+}
+
+/* All operations stay, operands come before their readers, and what is fused has no collective in
+ * between. */
+static void check_groups(const char *spec, void *ctx) {
+    int *n = ctx;
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        ModelShape m = {.B = 4, .S = 10, .training = true, .grid = &g, .recompute = (Recompute)r};
+        if (!config_parse(&m.config, "layers=3,heads=4,channels=24,vocab=70", &e))
+            die("%s", e.text);
+        Program plain = program_make(&m), p = step_of(&m, *n % 2);
+        program_forward(&plain);
+        program_differentiate(&plain);
+        program_recompute(&plain);
+        CHECK(p.n_ops == plain.n_ops && !p.op[0].fused);
+        bool *made = mem_calloc((size_t)p.n_tensors, sizeof *made);
+        for (int i = 0; i < p.n_ops; i++) {
+            made[p.op[i].out] = true;
+            if (p.op[i].also >= 0) made[p.op[i].also] = true;
+        }
+        for (int t = 0; t < p.n_tensors; t++) made[t] = !made[t]; // parameters are there
+        for (int i = 0; i < p.n_ops; i++) {
+            for (int k = 0; k < p.op[i].n_in; k++) CHECK(made[p.op[i].in[k]]);
+            CHECK(!made[p.op[i].out]);
+            made[p.op[i].out] = true;
+            if (p.op[i].also >= 0) made[p.op[i].also] = true;
+            CHECK(!p.op[i].fused || !op_info(p.op[i].kind)->collective);
+            CHECK(!p.op[i].fused || !op_info(p.op[i - 1].kind)->collective);
+        }
+        mem_free(made);
+        program_free(&plain);
+        program_free(&p);
+        ++*n;
+    }
+}
+
+TEST(step_fuse_keeps_operands_before_their_readers) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_groups, &n);
+    CHECK(n > 600);
+}
+
+static double seconds_of(const char *model, const char *machine, bool collectives) {
+    Grid g = {0};
+    Machine m;
+    Err e;
+    double sum = 0;
+    if (!layout_parse(&g.layout, "x4+sp", 0, &e) || !machine_open(&m, machine, &e))
+        die("%s", e.text);
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    ModelShape s = {.B = 2, .S = 64, .training = true, .grid = &g};
+    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    Program p = step_of(&s, false);
+    OpCost *cost = program_costs(&p, &m, m.threads);
+    for (int i = 0; i < p.n_ops; i++) {
+        bool sends = p.op[i].axes.n > 0, right = (cost[i].level >= 0) == sends;
+        if (!right || (cost[i].seconds > 0) == p.op[i].fused)
+            test_fail(__FILE__, __LINE__, "%s: cost of operation %d", machine, i);
+        if ((cost[i].level >= 0) == collectives) sum += cost[i].seconds;
+    }
+    mem_free(cost);
+    program_free(&p);
+    return sum;
+}
+
+/* Two layers more cost what two layers do, and a slower machine costs more. */
+TEST(step_costs_are_those_of_the_machine) {
+    const char *two = "layers=2,heads=4,channels=64,vocab=96",
+               *four = "layers=4,heads=4,channels=64,vocab=96",
+               *six = "layers=6,heads=4,channels=64,vocab=96";
+    for (int collectives = 0; collectives < 2; collectives++) {
+        double a = seconds_of(two, "cpu:4", collectives),
+               b = seconds_of(four, "cpu:4", collectives);
+        CHECK_NEAR(seconds_of(six, "cpu:4", collectives), 2 * b - a,
+                   1e-9 * b); // sums of rounded terms
+        CHECK(seconds_of(two, "h100:1", collectives) < a);
+    }
+}

@@ -1,0 +1,156 @@
+/* parallel/step/halves and split: both halves of a micro-batch together, and the chunks of its
+ * matmuls, compute and send what the whole does. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/program_price.h"
+#include "parallel/step/passes.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static void shape_of(ModelShape *s, Grid *g, const char *spec, const char *model, Recompute r) {
+    Err e;
+    *g = (Grid){0};
+    *s = (ModelShape){.B = 4, .S = 42, .training = true, .grid = g, .recompute = r};
+    if (!layout_parse(&g->layout, spec, 0, &e)) die("%s", e.text);
+    if (!config_parse(&s->config, model, &e)) die("%s", e.text);
+    g->mesh = mesh_make(&g->layout.factors, 0);
+}
+
+typedef struct Sums {
+    int64_t bytes;
+    double flops;
+} Sums;
+
+static Sums sums_of(const Program *p) {
+    Sums s = {0};
+    for (int i = 0; i < p->n_ops; i++)
+        s.bytes += op_bytes(p, &p->op[i]), s.flops += op_flops(p, &p->op[i]);
+    return s;
+}
+
+/* Every tensor is made once, before it is read: rows after their whole, a whole after all of its
+ * rows. */
+static void check_order(const char *spec, const Program *p) {
+    bool *made_by = mem_calloc((size_t)p->n_tensors, sizeof *made_by); // an operation of its own
+    int *left =
+        mem_calloc((size_t)p->n_tensors, sizeof *left); // operations that make it, or rows of it
+    for (int i = 0; i < p->n_ops; i++) {
+        int out = p->op[i].out, whole = p->tensor[out].whole;
+        left[out]++, made_by[out] = true;
+        if (whole >= 0) left[whole]++;
+        if (p->op[i].also >= 0) left[p->op[i].also]++;
+    }
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        for (int k = 0; k < op->n_in; k++) {
+            int t = op->in[k], whole = p->tensor[t].whole;
+            bool made = whole < 0 || made_by[t];
+            if (left[t] > 0 || (!made && left[whole] > 0))
+                test_fail(__FILE__, __LINE__, "%s: operand of operation %d", spec, i);
+        }
+        int whole = p->tensor[op->out].whole;
+        if (--left[op->out] < 0) test_fail(__FILE__, __LINE__, "%s: operation %d twice", spec, i);
+        if (whole >= 0) left[whole]--;
+        if (op->also >= 0) left[op->also]--;
+    }
+    mem_free(left);
+    mem_free(made_by);
+}
+
+/* The order that the scheduler finds, as a list. */
+static void check_schedule(const char *spec, Program *p, int window) {
+    Machine m;
+    Err e;
+    if (!machine_open(&m, "v100:2", &e)) die("%s", e.text);
+    OpCost *costs = program_costs(p, &m, 1);
+    Schedule s = schedule_make(p, costs, window);
+    Op *list = p->op, *ordered = mem_alloc((size_t)p->n_ops * sizeof *ordered);
+    int n = 0;
+    for (int k = 0; k < s.n_slots; k++) {
+        int i = s.slot[k].op;
+        if (s.slot[k].kind == SLOT_WAIT) continue;
+        do ordered[n++] = list[i++];
+        while (i < p->n_ops && list[i].fused);
+    }
+    if (n != p->n_ops) test_fail(__FILE__, __LINE__, "%s: %d of %d operations", spec, n, p->n_ops);
+    p->op = ordered;
+    check_order(spec, p);
+    p->op = list;
+    mem_free(ordered);
+    mem_free(costs);
+    schedule_free(&s);
+}
+
+static void check_sums(const char *spec, void *ctx) {
+    int *n = ctx;
+    Grid g;
+    ModelShape s;
+    shape_of(&s, &g, spec, "layers=3,heads=4,channels=64,vocab=96,seq=42", (Recompute)(*n % 3));
+    int X = g.mesh.size[AXIS_X];
+    bool padded = g.layout.stay ? 2 % X : g.layout.sp && 84 % X; // tokens of a half, or sequences
+    Program whole = program_passes(&s, PASS_FUSE, false);
+    s.overlap.chunks = 2 + *n % 3;
+    Program chunks = program_passes(&s, PASS_SPLIT, false);
+    s.overlap.chunks = 0, s.B /= 2;
+    Program both = program_passes(&s, PASS_HALVES, false);
+    Sums a = sums_of(&whole), b = sums_of(&both), c = sums_of(&chunks);
+    // parts of an all_reduce that is not a multiple of its ranks differ by an element
+    double round = 16.0 * chunks.n_ops;
+    check_order(spec, &both);
+    check_order(spec, &chunks);
+    check_schedule(spec, &both, WINDOW_HALVES);
+    check_schedule(spec, &chunks, WINDOW_BULK);
+    if (!padded &&
+        (fabs((double)(a.bytes - b.bytes)) > round || fabs(b.flops / a.flops - 1) > 1e-9))
+        test_fail(__FILE__, __LINE__,
+                  "%s: %lld bytes, %g flops of the whole, %lld, %g of its halves", spec,
+                  (long long)a.bytes, a.flops, (long long)b.bytes, b.flops);
+    if (fabs((double)(a.bytes - c.bytes)) > round || fabs(c.flops / a.flops - 1) > 1e-9)
+        test_fail(__FILE__, __LINE__,
+                  "%s: %lld bytes, %g flops of the whole, %lld, %g of its chunks", spec,
+                  (long long)a.bytes, a.flops, (long long)c.bytes, c.flops);
+    bool moves = g.mesh.size[AXIS_X] * g.mesh.size[AXIS_Y] > 1 && !g.layout.stay;
+    if ((chunks.n_ops > whole.n_ops) != moves) test_fail(__FILE__, __LINE__, "%s: chunks", spec);
+    program_free(&whole);
+    program_free(&both);
+    program_free(&chunks);
+    ++*n;
+}
+
+TEST(step_halves_and_chunks_compute_and_send_what_the_whole_does) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_sums, &n);
+    CHECK(n > 200);
+}
+
+static Price price(const char *spec, const char *machine, const char *overlap) {
+    Grid g;
+    ModelShape s;
+    Machine m;
+    Price p;
+    Err e;
+    shape_of(&s, &g, spec, "layers=12,heads=16,channels=2048,vocab=8192,seq=1024", RECOMPUTE_NONE);
+    s.S = 1024, s.B = 8, s.bf16 = true;
+    if (!machine_open(&m, machine, &e) || !overlap_parse(&s.overlap, overlap, &e))
+        die("%s", e.text);
+    program_price(&s, &m, m.threads, &p);
+    double bound = program_bound(&s, &m, m.threads);
+    if (bound > p.seconds * (1 + 1e-9))
+        test_fail(__FILE__, __LINE__, "%s: a bound of %g s above %g s", overlap, bound, p.seconds);
+    return p;
+}
+
+/* All-reduces along x, of which bulk hides those of backward alone. */
+TEST(step_halves_and_chunks_hide_what_bulk_cannot) {
+    static const char *const specs[] = {"x8", "x8+sp", "x4.y2+heads"};
+    for (int i = 0; i < 3; i++) {
+        Price none = price(specs[i], "a100:1", "none"), bulk = price(specs[i], "a100:1", "bulk"),
+              halves = price(specs[i], "a100:1", "halves"),
+              chunks = price(specs[i], "a100:1", "bulk+chunk=4");
+        CHECK(bulk.exposed < none.exposed && halves.exposed < 0.5 * bulk.exposed);
+        CHECK(halves.seconds < bulk.seconds);
+        CHECK(chunks.exposed < bulk.exposed);
+    }
+}

@@ -1,0 +1,72 @@
+/* parallel/step/run.c: the program of a step, executed, against the step of block.c: the same kernels, so the
+ * same bits, but where a tied table of an FSDP layout is reduced once and not twice. allocate.c: no two
+ * tensors that live at once share memory. */
+#include <math.h>
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/step/block.h"
+#include "parallel/step/program.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static const char *const models[] = {
+    "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=70,tied=0",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71",
+    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=70",
+};
+
+static bool tied_and_scattered(const char *model, const char *spec) {
+    Layout l;
+    Err e;
+    return !strstr(model, "tied=0") && !strstr(model, "llama") && layout_parse(&l, spec, 0, &e) &&
+           layout_store(&l, STORE_GRAD).n > 0;
+}
+
+/* Trains as a program and as before; the bits have to be the same. */
+static void compare(const MeshRun *how, const char *label) {
+    MeshRun was = *how, is = *how;
+    is.program = true;
+    mesh_run(&was);
+    mesh_run(&is);
+    MeshDiff d = mesh_diff(&was, &is);
+    double limit = tied_and_scattered(how->model, how->layout) ? 1e-6 : 0;
+    if (!is.agreed || !(d.loss <= limit) || !(d.norm <= limit) || !(d.weights <= 10 * limit))
+        test_fail(__FILE__, __LINE__, "%s, %s: losses differ by %.1e, norms %.1e, weights %.1e",
+                  label, how->model, d.loss, d.norm, d.weights);
+    mesh_run_free(&was);
+    mesh_run_free(&is);
+}
+
+static void on_layout(const char *spec, void *ctx) {
+    int *n = ctx, model = *n % 3;
+    if (strstr(spec, "stay") || !mesh_sampled((*n)++, model)) return;
+    compare(&(MeshRun){.model = models[model],
+                       .layout = spec,
+                       .sequences = 8,
+                       .S = 10,
+                       .micro = *n % 2,
+                       .steps = 3,
+                       .overlap = *n % 5 < 3 ? "bulk" : "none",
+                       .recompute = (Recompute)(*n / 3 % 3)},
+            spec);
+}
+
+TEST(step_run_has_the_bits_of_the_step_on_every_layout) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_layout, &n);
+    CHECK(n > 100);
+}
+
+TEST(step_run_has_the_bits_of_the_step_in_bf16) {
+    static const char *const specs[] = {"d1", "x2+sp", "d2.y2+zero3"};
+    for (int i = 0; i < 3; i++)
+        for (int model = 0; model < 3; model++)
+            compare(&(MeshRun){.model = models[model],
+                               .layout = specs[i],
+                               .sequences = 4,
+                               .S = 10,
+                               .bf16 = true},
+                    specs[i]);
+}

@@ -1,0 +1,206 @@
+/* parallel/step/schedule: every order that it finds is one that ranks can run, and what overlaps
+ * in it is what the field has names for. */
+#include "parallel/step/schedule.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "parallel/plan/cost.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+typedef struct Step {
+    Grid grid;
+    ModelShape shape;
+    Program p;
+    OpCost *cost;
+} Step;
+
+static void step_build(Step *s, const char *spec, const char *model, Recompute r, int rank) {
+    Err e;
+    *s = (Step){.shape = {.B = 4, .training = true, .recompute = r}};
+    s->shape.grid = &s->grid;
+    if (!layout_parse(&s->grid.layout, spec, 0, &e)) die("%s", e.text);
+    if (!config_parse(&s->shape.config, model, &e)) die("%s", e.text);
+    s->shape.S = s->shape.config.seq;
+    s->grid.mesh = mesh_make(&s->grid.layout.factors, rank);
+    s->p = program_make(&s->shape);
+    program_forward(&s->p);
+    program_differentiate(&s->p);
+    program_recompute(&s->p);
+    program_fuse(&s->p, false);
+}
+
+static void step_costs(Step *s, const char *machine) {
+    Machine m;
+    Err e;
+    if (!machine_open(&m, machine, &e)) die("%s", e.text);
+    s->cost = program_costs(&s->p, &m, m.threads);
+}
+
+static void step_free(Step *s) {
+    program_free(&s->p);
+    mem_free(s->cost);
+}
+
+/* Why a rank could not run this list; NULL: it can. */
+static const char *wrong(const Step *s, const Schedule *o) {
+    const Program *p = &s->p;
+    const char *why = NULL;
+    enum { ABSENT, STARTED, THERE };
+    char *state = mem_calloc((size_t)p->n_tensors, 1);
+    int done = 0, open = 0;
+    memset(state, THERE, (size_t)p->n_tensors);
+    for (int i = 0; i < p->n_ops; i++) {
+        state[p->op[i].out] = ABSENT;
+        if (p->op[i].also >= 0) state[p->op[i].also] = ABSENT;
+    }
+    for (int k = 0; k < o->n_slots && !why; k++) {
+        int i = o->slot[k].op, sends = s->cost[i].level >= 0;
+        char *out = &state[p->op[i].out];
+        if (o->slot[k].kind == SLOT_WAIT) {
+            if (!sends || *out != STARTED) why = "waits for what is not under way";
+            *out = THERE, open--;
+            continue;
+        }
+        if (sends != (o->slot[k].kind == SLOT_START))
+            why = "a kernel that starts, a collective that runs";
+        int end = i + 1;
+        while (end < p->n_ops && p->op[end].fused) end++;
+        for (; i < end; i++, done++) {
+            for (int j = 0; j < p->op[i].n_in; j++)
+                if (state[p->op[i].in[j]] != THERE) why = "an operand is not there";
+            if (state[p->op[i].out] != ABSENT) why = "twice";
+            state[p->op[i].out] = sends ? STARTED : THERE;
+            if (p->op[i].also >= 0) state[p->op[i].also] = THERE;
+        }
+        open += sends;
+        if (open >= COLL_IN_FLIGHT) why = "more under way than there are tickets";
+    }
+    if (!why && done != p->n_ops) why = "some operations are left out";
+    if (!why && open) why = "something is still under way";
+    mem_free(state);
+    return why;
+}
+
+static const char *const models[] = {"layers=3,heads=4,channels=64,vocab=96,seq=64",
+                                     "llama,layers=2,heads=6,channels=48,ffn=80,vocab=70,seq=64"};
+static const char *const machines[] = {"cpu:8", "h100:1", "v100:4"};
+
+/* Costs drawn at random: an order must hold whatever they are. */
+static void draw_costs(Step *s, uint64_t *drawn) {
+    for (int i = 0; i < s->p.n_ops; i++) {
+        double u = (double)(rng_u64(5, 3, ++*drawn) >> 11) * 0x1p-53;
+        OpCost *c = &s->cost[i];
+        c->seconds = s->p.op[i].fused ? 0 : u * u * u;
+        if (c->level >= 0)
+            c->wire = c->load = c->seconds, c->beside = 1 + u, c->level = (int)(*drawn % 3);
+    }
+}
+
+typedef struct Count {
+    int n, faster;
+    uint64_t drawn;
+} Count;
+
+static void check_orders(const char *spec, void *ctx) {
+    Count *count = ctx;
+    int k = count->n++;
+    Step s;
+    step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0);
+    step_costs(&s, machines[k % 3]);
+    if (k % 4 == 3) draw_costs(&s, &count->drawn);
+    double none = 0;
+    for (int window = WINDOW_NONE; window <= WINDOW_HALVES; window *= 4) {
+        Schedule o = schedule_make(&s.p, s.cost, window);
+        const char *why = wrong(&s, &o);
+        if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
+        if (fabs(o.compute + o.exposed - o.seconds) > 1e-9 * o.seconds)
+            test_fail(__FILE__, __LINE__, "%s, window %d: parts of time are not the whole", spec,
+                      window);
+        if (window == WINDOW_NONE) none = o.seconds;
+        if (k % 4 != 3 && o.seconds > none * (1 + 1e-9))
+            test_fail(__FILE__, __LINE__, "%s on %s, window %d: slower by %.2f %%", spec,
+                      machines[k % 3], window, 100 * (o.seconds / none - 1));
+        count->faster += o.seconds < 0.99 * none;
+        schedule_free(&o);
+    }
+    step_free(&s);
+}
+
+TEST(step_schedule_is_an_order_that_ranks_can_run) {
+    Count count = {0};
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_orders, &count);
+    CHECK(count.n > 200);
+    CHECK(count.faster > 200);
+}
+
+/* The same collectives, in the same order, along the same axes. */
+TEST(step_schedule_is_the_same_on_every_rank) {
+    static const char *const specs[] = {"x2.y2+sp", "d2.z2.x2", "z2.y4+heads+zero3", "x3.y2",
+                                        "d2.x2.y2+stay=y"};
+    for (int k = 0; k < 5; k++) {
+        Step s, other;
+        step_build(&s, specs[k], models[k % 2], (Recompute)(k % 3), 0);
+        step_costs(&s, "v100:2");
+        Schedule a = schedule_make(&s.p, s.cost, WINDOW_BULK);
+        for (int rank = 1; rank < s.grid.mesh.p; rank++) {
+            step_build(&other, specs[k], models[k % 2], (Recompute)(k % 3), rank);
+            step_costs(&other, "v100:2");
+            Schedule b = schedule_make(&other.p, other.cost, WINDOW_BULK);
+            CHECK(a.n_slots == b.n_slots);
+            for (int i = 0; i < a.n_slots; i++) {
+                CHECK(a.slot[i].kind == b.slot[i].kind && a.slot[i].op == b.slot[i].op);
+                CHECK(axes_equal(s.p.op[a.slot[i].op].axes, other.p.op[b.slot[i].op].axes));
+            }
+            schedule_free(&b);
+            step_free(&other);
+        }
+        schedule_free(&a);
+        step_free(&s);
+    }
+}
+
+/* Collectives of the middle layer, of this name, that are on the links while the compute stream
+ * runs an operation `under` (N_OP_KINDS: any kernel). */
+static int beside(const char *spec, int window, const char *what, OpKind under) {
+    Step s;
+    int n = 0;
+    step_build(&s, spec, "layers=3,heads=8,channels=512,vocab=1024,seq=1024", RECOMPUTE_NONE, 0);
+    step_costs(&s, "v100:2");
+    Schedule o = schedule_make(&s.p, s.cost, window);
+    for (int i = 0; i < s.p.n_ops; i++) {
+        const OpTime *t = &o.time[i];
+        if (s.p.op[i].layer != 1 ||
+            strncmp(s.p.tensor[s.p.op[i].out].what, what, strlen(what)) != 0)
+            continue;
+        if (s.cost[i].level < 0) continue;
+        for (int k = 0; k < s.p.n_ops; k++)
+            if ((under == N_OP_KINDS ? s.cost[k].level < 0 : s.p.op[k].kind == under) &&
+                o.time[k].start < t->end && o.time[k].end > t->start) {
+                n++;
+                break;
+            }
+    }
+    schedule_free(&o);
+    step_free(&s);
+    return n;
+}
+
+TEST(step_schedule_overlaps_what_bulk_is_known_for) {
+    // weights are gathered one matmul ahead: four forward, four backward
+    CHECK(beside("z4", WINDOW_NONE, "w of", N_OP_KINDS) == 0);
+    CHECK(beside("z4", WINDOW_BULK, "w of", N_OP_KINDS) == 8);
+    // dx is reduced under dw: two column-parallel layers
+    CHECK(beside("x4", WINDOW_NONE, "dx of", OP_MATMUL_AT) == 0);
+    CHECK(beside("x4", WINDOW_BULK, "dx of", OP_MATMUL_AT) == 2);
+    CHECK(beside("x4+sp", WINDOW_BULK, "dx of", OP_MATMUL_AT) == 2);
+    // x is gathered again under dgrad
+    CHECK(beside("x4+sp", WINDOW_NONE, "x of", OP_MATMUL_BT) == 0);
+    CHECK(beside("x4+sp", WINDOW_BULK, "x of", OP_MATMUL_BT) == 2);
+    // weight gradients are scattered under the backward of the layer before
+    CHECK(beside("z4", WINDOW_NONE, "dw of", N_OP_KINDS) == 0);
+    CHECK(beside("z4", WINDOW_BULK, "dw of", N_OP_KINDS) == 4);
+}
