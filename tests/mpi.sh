@@ -50,7 +50,8 @@ lines() { grep -c -- "$1" err; }
 mpi() {
     local n=$1
     shift
-    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
+    # shellcheck disable=SC2086
+    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
         --mca btl self,vader,tcp --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
 # The same on an emulated cluster of two hosts.
@@ -156,14 +157,15 @@ ends() {
 # ---- this machine
 
 same_sums() {
-    local n why
-    for n in 2 3 4 5; do
-        why=
-        "$job" sums "$n" >threads 2>err || why="threads: status $?"
-        mpi "$n" "$job" sums >processes 2>err || why="processes: status $?"
-        { [ -s threads ] && cmp -s threads processes; } || why="sums of $n processes are not those of $n threads"
-        verdict "sums of $n ranks"
-    done
+    local n
+    for n in 2 3 4 5; do twice "sums of $n ranks" same_sums_once "$n"; done
+}
+# With what mpirun has to say, should it not start the ranks.
+same_sums_once() {
+    why=
+    "$job" sums "$1" >threads 2>err || why="threads: status $?"
+    says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
+    { [ -s threads ] && cmp -s threads processes; } || why="${why:-sums of $1 processes are not those of $1 threads}"
 }
 
 # Ranks that are told to be on several nodes: also unequal ones, such as are not in blocks, and one that holds one rank. Nodes of
@@ -362,7 +364,8 @@ unlike() {
     local name=$1 want=$2 line=$3 status
     shift 3
     why=
-    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
+    # shellcheck disable=SC2086
+    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
         --mca btl self,vader,tcp -n 2 "${train[@]}" --steps 2 --layout d4 "${both[@]}" : \
         -n 2 -wdir "${folder:-$dir}" "${other:-${train[0]}}" \
         "${train[@]:1}" --steps 2 --layout d4 "${both[@]}" "$@" </dev/null >out 2>err
@@ -376,7 +379,8 @@ unlike() {
 # The variable reaches ranks 0 and 1, not the others.
 unlike_nodes() {
     why=
-    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
+    # shellcheck disable=SC2086
+    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
         --mca btl self,vader,tcp -n 2 "$job" sums : \
         -n 2 env -u MESH_NODES "$job" sums </dev/null >out 2>err && why="status 0"
     grep -q "rank 2 was started with another MESH_NODES than rank 0" err || why="no line names the variable"
@@ -748,6 +752,8 @@ links() {
 part() {
     dir=$dir/$1
     cd "$dir" && export XDG_CACHE_HOME=$dir # what runs leave for others
+    # mpirun's session folder: jobs that share one make and remove it under each other
+    mkdir tmp && export TMPDIR=$dir/tmp
     passed=0 failed=0 skipped=0
     case $1 in cluster) cluster_of_two ;; *) "$1" ;; esac >said 2>&1
     echo "$passed $failed $skipped" >counts
