@@ -6,84 +6,13 @@
 
 #include "base/mem.h"
 #include "parallel/step/block.h"
-#include "parallel/step/program.h"
+#include "parallel/step/run_call.h"
 #include "parallel/step/schedule.h"
-
-typedef struct Bound {
-    Program p;
-    char **at, **again; // [tensors] addresses: in the first micro-batch of a step, in later ones
-    const Tensor *
-        *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
-    Ticket *ticket; // [tensors] of a collective that has been started: by its result
-    size_t bytes;   // of temporaries
-    bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
-    bool made;
-} Bound;
 
 struct StepRun {
     ModelShape shape;
     Bound train, loss; // loss: forward alone
 };
-
-/* An operation and those that are fused into it: op[0] to op[n - 1]. */
-typedef struct Call {
-    Model *m;
-    const Bound *b;
-    const Program *p;
-    char **at;
-    const Op *op;
-    int n;
-} Call;
-
-typedef void Kernel(const Call *c);
-
-/* ---- operands ---- */
-
-static Act *at(const Call *c, int t) {
-    return c->at[t];
-}
-/* A vector of parameters: kernels read its fp32 values, matmuls its words. */
-static float *vector(const Call *c, int t) {
-    return c->b->tensor[t]->param;
-}
-static const StepTensor *tensor(const Call *c, int t) {
-    return &c->p->tensor[t];
-}
-static int64_t rows(const Call *c, int t) {
-    return step_tensor_local(c->p, tensor(c, t), 0);
-}
-static int64_t cols(const Call *c, int t) {
-    return step_tensor_local(c->p, tensor(c, t), 1);
-}
-/* Without the padding of the vocabulary. */
-static int64_t real_cols(const Call *c, int t) {
-    return strcmp(tensor(c, t)->dist.dim[1], "V") == 0 ? c->m->w.V_n : cols(c, t);
-}
-static int64_t stride(const Call *c, int t) {
-    return tensor(c, t)->stride ? tensor(c, t)->stride : cols(c, t);
-}
-/* The fused operation of a kind; NULL: none. */
-static const Op *with(const Call *c, OpKind kind) {
-    for (int i = 1; i < c->n; i++)
-        if (c->op[i].kind == kind) return &c->op[i];
-    return NULL;
-}
-/* The operand of a sum that is there before the kernel starts, where the other is made in it. */
-static int addend_of(const Call *c, const Op *add) {
-    for (int i = 0; i < c->n; i++)
-        if (c->op[i].out == add->in[0]) return add->in[1];
-    return add->in[0];
-}
-/* Kernels that compute in place: the result has the operand's memory, or a copy of it. */
-static void in_place(const Call *c, int out, int in) {
-    const StepTensor *t = tensor(c, in);
-    int64_t n = step_tensor_bytes(c->p, t) / t->bytes;
-    if (at(c, out) != at(c, in))
-        c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)t->bytes);
-}
-static void clear(const Call *c, int t) {
-    c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
-}
 
 /* ---- matmuls ---- */
 
@@ -145,26 +74,9 @@ static void run_bias_backward(const Call *c) {
 
 /* ---- norms ---- */
 
-static Norm norm_of_rows(const Call *c, int x) {
-    const Config *f = &c->m->shape.config;
-    return (Norm){.kind = f->norm,
-                  .T = rows(c, x),
-                  .C = c->m->w.C_n,
-                  .ld = c->m->w.C,
-                  .C_all = f->channels,
-                  .eps = (float)f->norm_eps,
-                  .workspace = c->m->norm_work};
-}
 static void norm_weights(const Call *c, Norm *n, const Op *op) {
     n->gamma = vector(c, op->in[2]);
     n->beta = op->n_in > 3 ? vector(c, op->in[3]) : NULL;
-}
-/* NULL: backward does not read them. */
-static float *mean(const Call *c, int moments) {
-    return at(c, moments);
-}
-static float *deviation(const Call *c, int moments) {
-    return mean(c, moments) ? mean(c, moments) + cols(c, moments) : NULL;
 }
 /* Kernels of norms do not touch columns of padding. */
 static void clear_padding(const Call *c, int t) {
@@ -354,20 +266,6 @@ static void run_rope_backward(const Call *c) {
 
 /* ---- the ends of the model ---- */
 
-static Embedding embedding_of(const Call *c, int x) {
-    const Model *m = c->m;
-    return (Embedding){.B = 1,
-                       .S = rows(c, x),
-                       .C = cols(c, x),
-                       .V = m->w.V_n,
-                       .token0 = m->w.V_0,
-                       .tokens = m->inputs,
-                       .workspace = m->embedding_work};
-}
-static Embedding positions_of(const Call *c, int x) {
-    const Tokens *tk = &c->m->tk;
-    return (Embedding){.B = tk->T / tk->S, .S = tk->S, .C = cols(c, x), .first = tk->first};
-}
 static void run_embedding(const Call *c) {
     const Op *position = with(c, OP_POSITION);
     int out = position ? position->out : c->op->out;
@@ -404,16 +302,6 @@ static void run_position_backward(const Call *c) {
     c->m->k->position_backward(c->m->team, &e, rows(c, dx), c->m->tk.t0, at(c, dx));
 }
 
-static Classifier classifier_of(const Call *c, int logits) {
-    const Model *m = c->m;
-    return (Classifier){.T = rows(c, logits),
-                        .V = m->w.V_n,
-                        .ld = stride(c, logits),
-                        .targets = m->targets + tensor(c, logits)->row,
-                        .scale = m->scale,
-                        .backward = c->b == &((const StepRun *)m->program)->train,
-                        .first = m->w.V_0};
-}
 /* Forward and backward together, where the vocabulary is whole. */
 static void run_loss_statistics(const Call *c) {
     const Op *loss = with(c, OP_LOSS), *backward = with(c, OP_LOSS_BACKWARD);
@@ -571,6 +459,7 @@ static void order(Program *p) {
 
 static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backward) {
     b->p = program_make(shape);
+    b->backward = backward;
     b->p.word = (int)m->k->word;
     program_forward(&b->p);
     if (backward) program_differentiate(&b->p), program_recompute(&b->p);
