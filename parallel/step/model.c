@@ -270,7 +270,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     }
     m->keeps_x2 =
         shape->training && shape->recompute == RECOMPUTE_FULL && linear_owes(m, LINEAR_ATTN_OUT);
-    if (shape->program && !step_run_obstacle(shape) && !k->memory) m->program = step_run_plan(m);
+    if (shape->program && !step_run_obstacle(shape)) m->program = step_run_plan(m);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
@@ -439,8 +439,10 @@ static void passes_run(void *ctx) {
     model_add_losses(m, twin->losses, twin->tk.T);
 }
 
-static void tokens(Model *m, const int32_t *inputs, const int32_t *targets) {
+/* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
+static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, bool backward) {
     int64_t n = m->B * m->shape.S;
+    if (m->program) m->losses = step_run_losses(m->program, backward);
     model_tokens(m, &m->tk, n, inputs, targets);
     if (m->twin)
         model_tokens(m->twin, &m->twin->tk, n, inputs ? inputs + n : NULL,
@@ -451,14 +453,14 @@ void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float s
     assert(m->shape.training);
     m->scale = scale;
     bool sums = !m->program && grad_sums_early(m);
-    tokens(m, inputs, targets);
+    prepare(m, inputs, targets, true);
     replay(m, passes_run, &(Pass){m, true, sums}, sums);
     if (m->sums.left > 0) m->sums.left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     size_t n = (size_t)(m->B * m->shape.S);
-    tokens(m, inputs, targets);
+    prepare(m, inputs, targets, false);
     passes_run(&(Pass){.m = m});
     if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
     if (losses && m->twin) model_get(m, losses + n, m->twin->losses, n * sizeof *losses);

@@ -355,6 +355,7 @@ static void start(const Call *c) {
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),
                                .src = at(c, src),
                                .dst = at(c, dst),
+                               .staging = c->b->staging,
                                .what = tensor(c, dst)->what,
                                .file = __FILE__,
                                .line = __LINE__});
@@ -412,8 +413,12 @@ void step_run(StepRun *r, Model *m, bool backward) {
         kernels[c.op->kind](&c);
         if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
     }
-    m->losses = (void *)b->at[b->p.loss];
     if (backward) m->grads_fresh = false;
+}
+
+float *step_run_losses(const StepRun *r, bool backward) {
+    const Bound *b = backward ? &r->train : &r->loss;
+    return (float *)(void *)b->at[b->p.loss];
 }
 
 /* ---- programs and addresses ---- */
@@ -457,6 +462,18 @@ static void order(Program *p) {
     mem_free(cost);
 }
 
+/* Bytes of the largest whole that a collective sends in blocks that are columns. */
+static size_t staging_bytes(const Program *p) {
+    size_t most = 0;
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
+        size_t bytes = (size_t)step_tensor_bytes(p, whole);
+        if (op_info(op->kind)->collective && op->dim == 1 && bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backward) {
     b->p = program_make(shape);
     b->backward = backward;
@@ -468,6 +485,7 @@ static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backwar
     program_fuse(&b->p, m->k->bias_with_dw);
     if (shape->overlap.bulk && b->p.mesh->p > 1) order(&b->p);
     b->bytes = program_allocate(&b->p);
+    if (m->k->memory) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
     b->tensor = mem_calloc(n, sizeof *b->tensor);
@@ -528,9 +546,15 @@ static void bind(Bound *b, const Model *m, char *base) {
         if (p->op[i].kind == OP_ACCUMULATE) b->at[p->op[i].in[0]] = b->at[p->op[i].out];
 }
 
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 void step_run_bind(StepRun *r, Model *m, Arena *a) {
-    size_t bytes = r->train.bytes > r->loss.bytes ? r->train.bytes : r->loss.bytes;
+    size_t bytes = larger(r->train.bytes, r->loss.bytes);
+    size_t staging = larger(r->train.staging.n_bytes, r->loss.staging.n_bytes);
     char *base = arena_take(a, bytes);
+    if (staging) r->train.staging.p = r->loss.staging.p = arena_take(a, staging);
     if (!base) return;
     if (m->shape.training) bind(&r->train, m, base);
     bind(&r->loss, m, base);

@@ -21,8 +21,10 @@ void step_run_free(StepRun *r);
 /* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all addresses. */
 void step_run_bind(StepRun *r, Model *m, Arena *a);
 /* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward alone or
- * with backward. m->losses are then its losses. */
+ * with backward. */
 void step_run(StepRun *r, Model *m, bool backward);
+/* Local. Where it leaves the losses of tokens. */
+float *step_run_losses(const StepRun *r, bool backward);
 /* Local, pure. Why this model's step does not run as a program yet; NULL: it does. */
 const char *step_run_obstacle(const ModelShape *s);
 

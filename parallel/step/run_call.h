@@ -16,6 +16,7 @@ typedef struct Bound {
         *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
     Ticket *ticket; // [tensors] of a collective that has been started: by its result
     size_t bytes;   // of temporaries
+    CollStaging staging; // on a device: for collectives of blocks that are columns
     bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
     bool backward, made;
 } Bound;
