@@ -64,6 +64,10 @@ static void merged(const Kernel *k, Work *w) {
 static void parts(const Kernel *k, Work *w) {
     w->rows = in(k, 0, 0), w->a = in(k, 0, 1), w->b = blocks(k, k->op->in[0], 1);
 }
+/* sums [W, T] that are reduced already */
+static void merged_loss(const Kernel *k, Work *w) {
+    w->rows = in(k, 0, 1), w->a = k->w->V, w->b = 1;
+}
 static void flat(const Kernel *k, Work *w) {
     w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
 }
@@ -111,6 +115,17 @@ static const Row rows[N_OP_KINDS] = {
     [OP_SWIGLU_BACKWARD] = {WORK_SWIGLU_BACKWARD, features, 0, 0},
     [OP_LOSS_BACKWARD] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
     [OP_ACCUMULATE] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
+    // --exact: as the kernels of floats that touch as many bytes
+    [OP_ROUND] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
+    [OP_NORM_SUM] = {WORK_NORM_STATISTICS, features, 0, 0},
+    [OP_NORM_MEAN] = {WORK_NORM_MERGE, merged, 0, 0},
+    [OP_NORM_SQUARES] = {WORK_NORM_STATISTICS, features, 0, 0},
+    [OP_NORM_DEVIATION] = {WORK_NORM_MERGE, merged, 0, 0},
+    [OP_LOSS_LARGEST] = {WORK_CLASSIFIER_STATISTICS, features, 0, 0},
+    [OP_LOSS_TARGET] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
+    [OP_LOSS_EXPONENTIALS] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
+    [OP_LOSS_OF_SUMS] = {WORK_CLASSIFIER_MERGE, merged_loss, WORK_BACKWARD, 0},
+    [OP_LOSS_GRADIENT] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
 };
 
 /* Another kernel than the lead's, where an operation is fused into it. */

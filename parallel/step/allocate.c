@@ -71,6 +71,8 @@ static void operands_in_place(const Op *op, int operand[2]) {
     case OP_GELU_BACKWARD:
     case OP_LOSS_STATISTICS:
     case OP_LOSS_BACKWARD:
+    case OP_LOSS_EXPONENTIALS:
+    case OP_LOSS_GRADIENT:
     case OP_ALL_REDUCE:
         operand[0] = op->in[0];
         break;

@@ -30,23 +30,31 @@ static Panels of_tokens(int64_t S) {
     return (Panels){smaller(S, 64), S};
 }
 
-static Panels of_input(const Model *m, LinearKind kind) {
+static Panels panels_of(const Model *m, LinearKind kind, What what) {
     const Config *c = &m->shape.config;
-    return kind == LINEAR_ATTN_OUT ? of_heads(m)
-                                   : of_features(kind == LINEAR_DOWN ? c->ffn : c->channels);
+    bool heads = what == WHAT_Y ? kind == LINEAR_ATTN_OUT : kind == LINEAR_QKV;
+    bool hidden = what == WHAT_Y ? kind == LINEAR_DOWN : kind == LINEAR_UP;
+    if (what == WHAT_DW) return of_tokens(m->tk.S);
+    if (heads) return of_heads(m);
+    if (kind == LINEAR_HEAD) return of_features(c->vocab); // dx: logits are no such sum
+    return of_features(hidden ? c->ffn : c->channels);
 }
 
-static Panels of_output(const Model *m, LinearKind kind) {
-    const Config *c = &m->shape.config;
-    return kind == LINEAR_QKV ? of_heads(m) : of_features(kind == LINEAR_UP ? c->ffn : c->channels);
+int exact_exponent(const Model *m, What what) {
+    return what == WHAT_Y    ? EXACT_ACTIVATIONS
+           : what == WHAT_DX ? exact_gradients((double)m->scale)
+                             : EXACT_WEIGHTS;
 }
 
-static void product_64(Model *m, Product p, int64_t *y, Panels k, int exponent, bool fresh) {
+void exact_product(Model *m, LinearKind kind, What what, Product p, int64_t *y, bool fresh) {
+    Panels k = panels_of(m, kind, what);
     p.workspace = m->product_work;
-    m->k->product_exact(
-        m->team, &p,
-        &(ProductExact){
-            .y_64 = y, .k_panel = k.size, .k_unit = k.unit, .exponent = exponent, .fresh = fresh});
+    m->k->product_exact(m->team, &p,
+                        &(ProductExact){.y_64 = y,
+                                        .k_panel = k.size,
+                                        .k_unit = k.unit,
+                                        .exponent = exact_exponent(m, what),
+                                        .fresh = fresh});
 }
 
 /* ---- room ---- */
@@ -101,7 +109,7 @@ static int64_t *grad_open_64(Model *m, int i, bool *fresh) {
     return m->ex.dw;
 }
 
-static void add_64(int64_t *to, const int64_t *from, int64_t n) {
+void exact_add(int64_t *to, const int64_t *from, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]); // poison may wrap
 }
@@ -113,7 +121,7 @@ static void grad_done_64(Model *m, int i, bool fresh, const char *what) {
     if (!over) return;
     int64_t *part = fresh ? m->grad_64[i] : m->ex.dw_part;
     coll_scatter(over, COLL_I64, m->ex.dw, n, part, what);
-    if (!fresh) add_64(m->grad_64[i], part, n);
+    if (!fresh) exact_add(m->grad_64[i], part, n);
 }
 
 /* ---- linear layers ---- */
@@ -125,7 +133,7 @@ typedef struct Forward {
 
 static void forward_panel(void *ctx, Product part, int64_t begin) {
     const Forward *f = ctx;
-    product_64(f->m, part, f->m->ex.sum, of_input(f->m, f->kind), EXACT_ACTIVATIONS, begin == 0);
+    exact_product(f->m, f->kind, WHAT_Y, part, f->m->ex.sum, begin == 0);
 }
 
 /* With stay=y: the sum over all panels of K that pass by, as in summa_forward. */
@@ -140,7 +148,7 @@ static const int64_t *forward_sum(Model *m, const Linear *l, const Tokens *tk, c
     const float *in =
         path_run(&l->x, COLL_F32, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
     Product p = product_xw(tk->rows, l->K, l->N, in, l->K, weight_whole(m, w, l->what_w));
-    product_64(m, p, m->ex.sum, of_input(m, l->kind), EXACT_ACTIVATIONS, true);
+    exact_product(m, l->kind, WHAT_Y, p, m->ex.sum, true);
     return path_run(&l->y, COLL_I64, m->ex.sum, tk->rows, l->N, m->ex.part, m->ex.tmp);
 }
 
@@ -166,9 +174,9 @@ static const int64_t *reduce_panel(Model *m, Comm *c, const Slice *p, const int6
 
 static void stay_dx(Model *m, const Linear *l, const Slice *p, float *dx, const float *dy,
                     const float *w) {
-    int exponent = exact_gradients((double)m->scale);
-    product_64(m, product_dx(p->rows, p->cols, l->N, dy, l->N, w), m->ex.sum, of_output(m, l->kind),
-               exponent, true);
+    int exponent = exact_exponent(m, WHAT_DX);
+    exact_product(m, l->kind, WHAT_DX, product_dx(p->rows, p->cols, l->N, dy, l->N, w), m->ex.sum,
+                  true);
     const int64_t *sum =
         reduce_panel(m, grid_comm(m->grid, axes_of("y")), p, m->ex.sum, m->ex.part, l->dx.what);
     for (int64_t t = 0; sum && t < p->rows; t++)
@@ -177,13 +185,13 @@ static void stay_dx(Model *m, const Linear *l, const Slice *p, float *dx, const 
 
 static void stay_dw(Model *m, const Linear *l, const Tokens *tk, const Slice *p, int64_t *dw,
                     bool fresh, const float *dy, const float *x, int64_t ld) {
-    product_64(m, product_dw(tk->rows, p->rows, l->N, x, ld, dy), m->ex.panel[0], of_tokens(tk->S),
-               EXACT_WEIGHTS, true);
+    exact_product(m, l->kind, WHAT_DW, product_dw(tk->rows, p->rows, l->N, x, ld, dy),
+                  m->ex.panel[0], true);
     const int64_t *sum = reduce_panel(m, grid_comm(m->grid, axes_of("x")), p, m->ex.panel[0],
                                       m->ex.panel[1], l->what_dw);
     int64_t n = p->rows * p->cols, *own = dw + p->at;
     if (sum && fresh) memcpy(own, sum, (size_t)n * sizeof *own);
-    if (sum && !fresh) add_64(own, sum, n);
+    if (sum && !fresh) exact_add(own, sum, n);
 }
 
 /* Results have rooms of their own here, so panels of x and w come one ahead as in forward. */
@@ -208,20 +216,21 @@ static void stay_backward(Model *m, const Linear *l, const Tokens *tk, float *dx
 
 static void backward(Model *m, const Linear *l, const Tokens *tk, float *dx, const float *dy,
                      const float *x, int w) {
-    int exponent = exact_gradients((double)m->scale);
     const float *whole =
         path_run(&l->dy, COLL_F32, dy, rows_out(l->kind, tk), l->N_stored, m->work.y, NULL);
-    product_64(m, product_dx(tk->rows, l->K, l->N, whole, l->N, weight_whole(m, w, l->what_w)),
-               m->ex.sum, of_output(m, l->kind), exponent, true);
+    exact_product(m, l->kind, WHAT_DX,
+                  product_dx(tk->rows, l->K, l->N, whole, l->N, weight_whole(m, w, l->what_w)),
+                  m->ex.sum, true);
     const int64_t *sum =
         path_run(&l->dx, COLL_I64, m->ex.sum, tk->rows, l->K, m->ex.part, m->ex.tmp);
-    m->k->exact_to_float(m->team, dx, sum, rows_in(l->kind, tk) * l->K_stored, exponent);
+    m->k->exact_to_float(m->team, dx, sum, rows_in(l->kind, tk) * l->K_stored,
+                         exact_exponent(m, WHAT_DX));
     bool fresh;
     int64_t *dw = grad_open_64(m, w, &fresh);
     const float *in =
         path_run(&l->x, COLL_F32, x, rows_in(l->kind, tk), l->K_stored, m->work.x, NULL);
-    product_64(m, product_dw(tk->rows, l->K, l->N, in, l->K, whole), dw, of_tokens(tk->S),
-               EXACT_WEIGHTS, fresh);
+    exact_product(m, l->kind, WHAT_DW, product_dw(tk->rows, l->K, l->N, in, l->K, whole), dw,
+                  fresh);
     grad_done_64(m, w, m->grads_fresh, l->what_dw);
 }
 
@@ -291,15 +300,13 @@ void exact_classify(Model *m, const Classifier *c, float *loss) {
         m->k->exact_classifier_gradient(m->team, c, m->logits, m->ex.max, m->ex.log_sum);
 }
 
-void exact_head_backward(Model *m, const Tokens *tk, int64_t t, int64_t rows, const float *h,
-                         const float *w) {
+void exact_head_backward(Model *m, int64_t t, int64_t rows, const float *h, const float *w) {
     int64_t C = m->w.C_all, V = m->w.V_n, ld = m->ld_logits;
-    int exponent = exact_gradients((double)m->scale);
-    product_64(m, product_xw(rows, V, C, m->logits, ld, w), m->ex.sum + t * C,
-               of_features(m->shape.config.vocab), exponent, true);
+    exact_product(m, LINEAR_HEAD, WHAT_DX, product_xw(rows, V, C, m->logits, ld, w),
+                  m->ex.sum + t * C, true);
     if (t == 0) m->ex.head_dw = grad_open_64(m, m->head, &m->ex.head_fresh);
-    product_64(m, product_dw(rows, V, C, m->logits, ld, h), m->ex.head_dw, of_tokens(tk->S),
-               EXACT_WEIGHTS, m->ex.head_fresh && t == 0);
+    exact_product(m, LINEAR_HEAD, WHAT_DW, product_dw(rows, V, C, m->logits, ld, h), m->ex.head_dw,
+                  m->ex.head_fresh && t == 0);
 }
 
 void exact_head_done(Model *m, const Tokens *tk, float *dh) {
@@ -307,7 +314,7 @@ void exact_head_done(Model *m, const Tokens *tk, float *dh) {
     grad_done_64(m, m->head, m->grads_fresh, l->what_dw);
     const int64_t *sum =
         path_run(&l->dx, COLL_I64, m->ex.sum, tk->T, m->w.C_all, m->ex.part, m->ex.tmp);
-    m->k->exact_to_float(m->team, dh, sum, tk->T_x * m->w.C, exact_gradients((double)m->scale));
+    m->k->exact_to_float(m->team, dh, sum, tk->T_x * m->w.C, exact_exponent(m, WHAT_DX));
 }
 
 /* ---- the end of a step ---- */

@@ -18,12 +18,20 @@
 #ifndef PARALLEL_STEP_EXACT_H
 #define PARALLEL_STEP_EXACT_H
 
-#include "parallel/step/model.h"
+#include "parallel/step/program.h"
 
 /* Local. Cuts the workspace. */
 void exact_workspace(Model *m, Arena *a);
 /* Local. The tokens of a chunk of the head must be whole sequences: rounds rows up. */
 int64_t exact_head_rows(const Model *m, int64_t rows);
+
+/* Local. y_64 = a b of p, or y_64 += a b: a sum of a linear layer, WHAT_Y over the features of x, WHAT_DX over
+ * those of dy, WHAT_DW over tokens. Its terms are those that have one rank on every mesh. */
+void exact_product(Model *m, LinearKind kind, What what, Product p, int64_t *y, bool fresh);
+/* Local, pure. The grid of that sum. */
+int exact_exponent(const Model *m, What what);
+/* Local. to[n] += from[n]. */
+void exact_add(int64_t *to, const int64_t *from, int64_t n);
 
 /* As their namesakes in linear.h, block.h and head.c. */
 void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f);
@@ -36,8 +44,7 @@ void exact_embed_backward(Model *m, const Tokens *tk, const Embedding *tokens,
                           const Embedding *positions, const float *dx, const float *dx_whole);
 void exact_classify(Model *m, const Classifier *c, float *loss);
 /* dh (the stream) and dw of the head, chunk by chunk of its tokens, then together. */
-void exact_head_backward(Model *m, const Tokens *tk, int64_t t, int64_t rows, const float *h,
-                         const float *w);
+void exact_head_backward(Model *m, int64_t t, int64_t rows, const float *h, const float *w);
 void exact_head_done(Model *m, const Tokens *tk, float *dh);
 
 /* Collective. The end of a step: sums of the integers over the mesh, and the floats of them. */

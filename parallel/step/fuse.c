@@ -45,6 +45,7 @@ static const Pair pairs[] = {
     {OP_NORM_WEIGHT_BACKWARD, OP_NORM_BACKWARD, false},
     {OP_NORM_WEIGHT_BACKWARD, OP_ADD, false},
     {OP_NORM_BACKWARD, OP_ADD, false},
+    {OP_LOSS_TARGET, OP_LOSS_EXPONENTIALS, true},
     {OP_LOSS_STATISTICS, OP_LOSS, false},
     {OP_LOSS_STATISTICS, OP_LOSS_BACKWARD, false},
     {OP_EMBEDDING, OP_POSITION, false},
@@ -97,6 +98,7 @@ static bool whole_rows(const Program *p, const Op *statistics) {
 
 static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
     const Op *a = &f->p->op[lead], *b = &f->p->op[i];
+    const Layout *layout = f->p->layout;
     const Pair *pair = pairs;
     while (pair < pairs + N_PAIRS && (pair->lead != a->kind || pair->member != b->kind)) pair++;
     if (pair == pairs + N_PAIRS) return false;
@@ -105,7 +107,7 @@ static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
     bool stream = a->kind == OP_BIAS || a->kind == OP_ADD;
     if (stream && b->kind == OP_NORM && !has(f, lead, OP_NORM_STATISTICS)) return false;
     if (stream && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
-    if (b->kind == OP_MATMUL_AT && (!bias_with_dw || f->p->layout->stay)) return false;
+    if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
     bool operands = pair->beside ? reads(b, a->in[0]) : reads_group(f, lead, b);
     return operands && !read_before(f, lead, i);
 }

@@ -199,7 +199,7 @@ void head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t 
         const Act *h_t = acts_at(m, whole, t * C);
         logits_here(m, m->logits, m->ld_logits, h_t, rows, w);
         classify(m, rows, targets + t, m->losses + t, scale, backward);
-        if (backward && m->exact) exact_head_backward(m, tk, t, rows, h_t, w);
+        if (backward && m->exact) exact_head_backward(m, t, rows, h_t, w);
         if (!dw) continue;
         head_dh(m, acts_at(m, part, t * C), rows, w);
         if (bulk && t + rows == T)

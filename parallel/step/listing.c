@@ -73,13 +73,15 @@ static const char *operand(const Listing *l, int t, char text[DIST_NAME]) {
     return text;
 }
 
-/* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512". */
+/* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512"; integers: "qkv[T, N/x] i64". */
 static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char type[DIST_TEXT];
     dist_print(&x->dist, type);
-    snprintf(text, DIST_TEXT, "%.70s", type);
-    if (x->whole >= 0) snprintf(text, DIST_TEXT, "%.70s @%lld", type, (long long)x->row);
+    const char *integers = x->bytes == 8 ? " i64" : "";
+    snprintf(text, DIST_TEXT, "%.66s%s", type, integers);
+    if (x->whole >= 0)
+        snprintf(text, DIST_TEXT, "%.66s%s @%lld", type, integers, (long long)x->row);
     return text;
 }
 

@@ -442,7 +442,7 @@ static void passes_run(void *ctx) {
 /* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
 static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, bool backward) {
     int64_t n = m->B * m->shape.S;
-    if (m->program) m->losses = step_run_losses(m->program, backward);
+    if (m->program) m->losses = step_run_losses(m->program, m, backward);
     model_tokens(m, &m->tk, n, inputs, targets);
     if (m->twin)
         model_tokens(m->twin, &m->twin->tk, n, inputs ? inputs + n : NULL,

@@ -33,6 +33,17 @@ typedef enum {
     OP_SWIGLU_BACKWARD,
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
     OP_ACCUMULATE,    // gradient += a part that a collective has brought
+    // --exact: sums of integers (exact_sums.c); wide ones have two for each sum
+    OP_ROUND,             // floats of a sum                                in: the sum, complete
+    OP_NORM_SUM,          // wide, of a rank's features                     in: x
+    OP_NORM_MEAN,         // in: their sum of all ranks
+    OP_NORM_SQUARES,      // wide, of (x - mean)^2                          in: x[, mean]
+    OP_NORM_DEVIATION,    // mean and 1 / deviation of whole rows           in: squares[, mean]
+    OP_LOSS_LARGEST,      // in: logits
+    OP_LOSS_TARGET,       // the target's logit, 0 where it is not here     in: logits
+    OP_LOSS_EXPONENTIALS, // exp(logit - largest); also their wide sum      in: logits, largest
+    OP_LOSS_OF_SUMS,  // losses; also logs of sums                      in: sums, target, largest
+    OP_LOSS_GRADIENT, // in: exponentials, largest, logs of sums
     OP_ALL_GATHER,
     OP_REDUCE_SCATTER,
     OP_ALL_REDUCE,

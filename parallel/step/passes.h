@@ -3,6 +3,7 @@
  *   build           the forward pass, with all its collectives         build.c
  *   differentiate   backward                                           differentiate.c
  *   recompute       what is not kept from forward to backward          recompute.c
+ *   exact           sums of integers, with --exact                     exact_sums.c
  *   fuse            which operations run in one kernel                 fuse.c
  *   split           chunks of tokens, where --overlap has chunk=n      split.c
  *   halves          two halves of the sequences in one list            halves.c
@@ -16,6 +17,7 @@ typedef enum {
     PASS_BUILD,
     PASS_DIFFERENTIATE,
     PASS_RECOMPUTE,
+    PASS_EXACT,
     PASS_FUSE,
     PASS_SPLIT,
     PASS_HALVES,

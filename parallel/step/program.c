@@ -36,6 +36,16 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_SWIGLU_BACKWARD] = {"swiglu_backward", false, NULL},
     [OP_LOSS_BACKWARD] = {"loss_backward", false, NULL},
     [OP_ACCUMULATE] = {"accumulate", false, NULL},
+    [OP_ROUND] = {"round", false, NULL},
+    [OP_NORM_SUM] = {"norm_sum", false, NULL},
+    [OP_NORM_MEAN] = {"norm_mean", false, NULL},
+    [OP_NORM_SQUARES] = {"norm_squares", false, NULL},
+    [OP_NORM_DEVIATION] = {"norm_deviation", false, NULL},
+    [OP_LOSS_LARGEST] = {"loss_largest", false, NULL},
+    [OP_LOSS_TARGET] = {"loss_target", false, NULL},
+    [OP_LOSS_EXPONENTIALS] = {"loss_exponentials", false, NULL},
+    [OP_LOSS_OF_SUMS] = {"loss_of_sums", false, NULL},
+    [OP_LOSS_GRADIENT] = {"loss_gradient", false, NULL},
     [OP_ALL_GATHER] = {"all_gather", true, collective_rule},
     [OP_REDUCE_SCATTER] = {"reduce_scatter", true, collective_rule},
     [OP_ALL_REDUCE] = {"all_reduce", true, collective_rule},
@@ -104,11 +114,19 @@ const char *linear_what(LinearKind kind, What what) {
     return linear_whats[kind][what];
 }
 
-const char *linear_what_like(const char *name, What what) {
+LinearKind linear_named(const char *name, What *what) {
     for (int kind = 0; kind < N_LINEARS; kind++)
         for (int i = 0; i < N_WHATS; i++)
-            if (linear_whats[kind][i] == name) return linear_whats[kind][what];
+            if (linear_whats[kind][i] == name) {
+                *what = (What)i;
+                return (LinearKind)kind;
+            }
     die("%s is not of a linear layer", name);
+}
+
+const char *linear_what_like(const char *name, What what) {
+    What own;
+    return linear_whats[linear_named(name, &own)][what];
 }
 
 /* Applies one change to a type. */
@@ -146,6 +164,7 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
         }
         int out = program_tensor(p, from.dist, from.size, from.bytes);
         p->tensor[out].n_block = from.n_block;
+        p->tensor[out].largest = from.largest;
         p->tensor[out].what = what;
         EMIT(p, kinds[change[i].kind], out, t);
         p->op[p->n_ops - 1].axes = axes;

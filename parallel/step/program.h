@@ -37,7 +37,8 @@ typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
     int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
     int layer;               // -1: of no layer
-    int bytes;               // of an element
+    int bytes;               // of an element; 8: an integer of --exact
+    bool largest;            // what is pending is the largest of the parts, not their sum
     Storage storage;
     int n_block; // axes of dimension 0 that shard it; further ones cut the local block in flat parts
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
@@ -99,9 +100,10 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
  * has that type. Dies where there is no such path. */
 int program_redistribute(Program *p, int t, const Dist *to, const char *what);
 /* Local, pure. "x of qkv": a constant, as all names of collectives are. And what it is called for another
- * tensor of the same layer. */
+ * tensor of the same layer; and the layer that a name is of. */
 const char *linear_what(LinearKind kind, What what);
 const char *linear_what_like(const char *name, What what);
+LinearKind linear_named(const char *name, What *what);
 /* Local. a b, a b' or a' b (kind). Dies, in the words of dist_matmul, when the operands are sharded in
  * ways that cannot be multiplied. */
 int program_matmul(Program *p, OpKind kind, const char *name, int a, int b);
@@ -124,6 +126,8 @@ void program_differentiate(Program *p);
 void program_recompute(Program *p);
 /* Local. The head, its loss and its backward by chunks of `rows` tokens: chunks.c. */
 void program_chunk_head(Program *p, int64_t rows);
+/* Local. --exact: sums that a mesh may cut become sums of integers: exact_sums.c. */
+void program_exact(Program *p);
 /* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
  * bias_with_dw: Kernels. */
 void program_fuse(Program *p, bool bias_with_dw);

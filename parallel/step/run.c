@@ -6,12 +6,14 @@
 
 #include "base/mem.h"
 #include "parallel/step/block.h"
+#include "parallel/step/exact.h"
 #include "parallel/step/run_call.h"
 #include "parallel/step/schedule.h"
 
 struct StepRun {
     ModelShape shape;
     Bound train, loss; // loss: forward alone
+    Bound plain;       // with --exact: train without it, by which its price is measured
 };
 
 /* ---- matmuls ---- */
@@ -37,11 +39,6 @@ static void run_matmul_bt(const Call *c) {
     p.y = at(c, dx), p.ldy = stride(c, dx);
     if (gelu) p.epilogue = EPI_DGELU, p.aux = at(c, gelu->in[1]);
     product_run(c->m, p);
-}
-
-/* Is a result added to what earlier micro-batches have left in its place? */
-static bool adds(const Call *c, int t) {
-    return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
 }
 
 static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) {
@@ -344,12 +341,16 @@ static void start(const Call *c) {
         int64_t all = step_tensor_elements(c->p, &whole);
         whole.n_block = N_AXES;
         int64_t n = step_tensor_elements(c->p, &whole);
-        c->m->k->zero(c->m->team, (float *)at(c, src) + n, (size_t)(all - n) * sizeof(float));
+        c->m->k->zero(c->m->team, (char *)at(c, src) + n * t->bytes,
+                      (size_t)((all - n) * t->bytes));
     }
     c->b->ticket[dst] =
         coll_start(grid_comm(c->m->grid, op->axes),
                    &(CollCall){.op = ops[op->kind],
-                               .type = t->bytes == 2 ? COLL_BF16 : COLL_F32,
+                               .type = t->bytes == 8   ? COLL_I64
+                                       : t->bytes == 2 ? COLL_BF16
+                                                       : COLL_F32,
+                               .reduction = t->largest ? COLL_MAX : COLL_SUM,
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),
@@ -404,20 +405,26 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_WAIT] = run_wait,
 };
 
+static Bound *program_of(StepRun *r, const Model *m, bool backward) {
+    if (!backward) return &r->loss;
+    return m->exact == m->grid->layout.exact ? &r->train : &r->plain;
+}
+
 void step_run(StepRun *r, Model *m, bool backward) {
-    Bound *b = backward ? &r->train : &r->loss;
+    Bound *b = program_of(r, m, backward);
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
     for (int i = 0; i < b->p.n_ops; i += c.n) {
         c.op = &b->p.op[i], c.n = 1;
         while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
-        kernels[c.op->kind](&c);
+        Kernel *exact_kernel = run_exact_kernel(&c);
+        (exact_kernel ? exact_kernel : kernels[c.op->kind])(&c);
         if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
     }
     if (backward) m->grads_fresh = false;
 }
 
-float *step_run_losses(const StepRun *r, bool backward) {
-    const Bound *b = backward ? &r->train : &r->loss;
+float *step_run_losses(StepRun *r, const Model *m, bool backward) {
+    const Bound *b = program_of(r, m, backward);
     return (float *)(void *)b->at[b->p.loss];
 }
 
@@ -474,14 +481,15 @@ static size_t staging_bytes(const Program *p) {
     return most;
 }
 
-static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backward) {
+static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backward, bool exact) {
     b->p = program_make(shape);
     b->backward = backward;
     b->p.word = (int)m->k->word;
     program_forward(&b->p);
     if (backward) program_differentiate(&b->p), program_recompute(&b->p);
     int64_t rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
-    program_chunk_head(&b->p, rows);
+    program_chunk_head(&b->p, exact ? exact_head_rows(m, rows) : rows);
+    if (exact) program_exact(&b->p);
     program_fuse(&b->p, m->k->bias_with_dw);
     if (shape->overlap.bulk && b->p.mesh->p > 1) order(&b->p);
     b->bytes = program_allocate(&b->p);
@@ -497,8 +505,9 @@ static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backwar
 StepRun *step_run_plan(const Model *m) {
     StepRun *r = mem_calloc(1, sizeof *r);
     r->shape = m->shape;
-    if (m->shape.training) plan(&r->train, m, &r->shape, true);
-    plan(&r->loss, m, &r->shape, false);
+    if (m->shape.training) plan(&r->train, m, &r->shape, true, m->exact);
+    if (m->shape.training && m->exact) plan(&r->plain, m, &r->shape, true, false);
+    plan(&r->loss, m, &r->shape, false, m->exact);
     return r;
 }
 
@@ -509,7 +518,7 @@ static void bound_free(Bound *b) {
 }
 void step_run_free(StepRun *r) {
     if (!r) return;
-    bound_free(&r->train), bound_free(&r->loss);
+    bound_free(&r->train), bound_free(&r->loss), bound_free(&r->plain);
     mem_free(r);
 }
 
@@ -537,7 +546,8 @@ static void bind(Bound *b, const Model *m, char *base) {
             assert(step_tensor_elements(p, x) == tensor_part(b->tensor[t], PART_WORDS));
         } else if (x->gradient >= 0) {
             b->tensor[t] = row_of(m, &p->tensor[x->gradient]);
-            at = (char *)b->tensor[t]->grad;
+            at = x->bytes == 8 ? (char *)m->grad_64[b->tensor[t] - m->tensors.t]
+                               : (char *)b->tensor[t]->grad;
         }
         b->at[t] = b->again[t] = at;
     }
@@ -551,18 +561,21 @@ static size_t larger(size_t a, size_t b) {
 }
 
 void step_run_bind(StepRun *r, Model *m, Arena *a) {
-    size_t bytes = larger(r->train.bytes, r->loss.bytes);
-    size_t staging = larger(r->train.staging.n_bytes, r->loss.staging.n_bytes);
+    Bound *const bounds[] = {&r->train, &r->loss, &r->plain};
+    size_t bytes = 0, staging = 0;
+    for (int i = 0; i < 3; i++) {
+        bytes = larger(bytes, bounds[i]->bytes);
+        staging = larger(staging, bounds[i]->staging.n_bytes);
+    }
     char *base = arena_take(a, bytes);
     if (staging) r->train.staging.p = r->loss.staging.p = arena_take(a, staging);
     if (!base) return;
-    if (m->shape.training) bind(&r->train, m, base);
-    bind(&r->loss, m, base);
+    for (int i = 0; i < 3; i++)
+        if (bounds[i]->made) bind(bounds[i], m, base);
 }
 
 const char *step_run_obstacle(const ModelShape *s) {
     const Layout *l = s->grid ? &s->grid->layout : &grid_one()->layout;
-    if (l->exact) return "--exact";
     if (l->stay) return "stay=y";
     if (s->overlap.halves) return "--overlap halves";
     return NULL;

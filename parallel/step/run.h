@@ -24,7 +24,7 @@ void step_run_bind(StepRun *r, Model *m, Arena *a);
  * with backward. */
 void step_run(StepRun *r, Model *m, bool backward);
 /* Local. Where it leaves the losses of tokens. */
-float *step_run_losses(const StepRun *r, bool backward);
+float *step_run_losses(StepRun *r, const Model *m, bool backward);
 /* Local, pure. Why this model's step does not run as a program yet; NULL: it does. */
 const char *step_run_obstacle(const ModelShape *s);
 

@@ -1,5 +1,5 @@
 /* run_call -- an operation as its kernel is called: with those that are fused into it, and its operands as
- * kernels take them. For the files that have kernels of operations: run.c.
+ * kernels take them. For the files that have kernels of operations: run.c, run_exact.c.
  */
 #ifndef PARALLEL_STEP_RUN_CALL_H
 #define PARALLEL_STEP_RUN_CALL_H
@@ -81,6 +81,11 @@ static inline void clear(const Call *c, int t) {
     c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
 }
 
+/* Is a result added to what earlier micro-batches have left in its place? */
+static inline bool adds(const Call *c, int t) {
+    return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
+}
+
 /* ---- arguments of kernels ---- */
 
 static inline Norm norm_of_rows(const Call *c, int x) {
@@ -127,5 +132,8 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .backward = c->b->backward,
                         .first = m->w.V_0};
 }
+
+/* The kernel of an operation of --exact; NULL: it has none of its own. run_exact.c */
+Kernel *run_exact_kernel(const Call *c);
 
 #endif

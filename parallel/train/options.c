@@ -45,7 +45,7 @@ static size_t training_rows(Options *o, Opt *table) {
          "activations that backward recomputes instead of storing"},
         {"memory", OPT_BOOL, &o->memory, "0", 0, 0, "", "print the memory table and exit"},
         {"listing", OPT_CHOICE, &o->listing, "none", 0, 1,
-         "none|build|differentiate|recompute|fuse|split|halves|schedule",
+         "none|build|differentiate|recompute|exact|fuse|split|halves|schedule",
          "print a micro-batch as a list of kernels and collectives on typed tensors, after that "
          "pass, and exit: the forward pass; with its derived backward pass; with what is computed "
          "again; which operations are one kernel, with predicted times; in chunks; in halves; in "

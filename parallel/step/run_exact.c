@@ -1,0 +1,197 @@
+/* Kernels of --exact: the operations whose results are integers, and those that exact_sums.c alone has. */
+#include "layers/exact.h"
+#include "parallel/step/exact.h"
+#include "parallel/step/run_call.h"
+
+/* ---- matmuls ---- */
+
+static void run_product(const Call *c, Product p, int out, bool fresh) {
+    What what = WHAT_DW;
+    LinearKind kind = LINEAR_HEAD; // of tokens' sums alike
+    if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
+    exact_product(c->m, kind, what, p, (int64_t *)at(c, out), fresh);
+}
+
+static void run_matmul(const Call *c) {
+    const Op *op = c->op;
+    int x = op->in[0], w = op->in[1], y = op->out;
+    run_product(
+        c, product_xw(rows(c, x), real_cols(c, x), cols(c, y), at(c, x), stride(c, x), at(c, w)), y,
+        true);
+}
+
+static void run_matmul_bt(const Call *c) {
+    const Op *op = c->op;
+    int dy = op->in[0], w = op->in[1], dx = op->out;
+    run_product(
+        c, product_dx(rows(c, dy), cols(c, dx), cols(c, dy), at(c, dy), stride(c, dy), at(c, w)),
+        dx, true);
+}
+
+static void run_matmul_at(const Call *c) {
+    const Op *op = c->op, *add = with(c, OP_ADD);
+    int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
+    Product p =
+        product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
+    if (add) in_place(c, dw, addend_of(c, add));
+    run_product(c, p, dw, !add && !adds(c, dw));
+    int64_t padding = cols(c, x) - p.M; // of the vocabulary; zero already in what is stored
+    if (padding > 0 && !add && tensor(c, dw)->gradient < 0)
+        c->m->k->zero(c->m->team, (int64_t *)at(c, dw) + p.M * p.N,
+                      (size_t)(padding * p.N) * sizeof(int64_t));
+}
+
+/* ---- sums over tokens ---- */
+
+static void run_bias_backward(const Call *c) {
+    int dy = c->op->in[0];
+    c->m->k->exact_bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy),
+                                 EXACT_WEIGHTS);
+}
+
+static void run_embedding_backward(const Call *c) {
+    const Op *add = with(c, OP_ADD);
+    int dx = c->op->in[0], out = add ? add->out : c->op->out;
+    Embedding e = embedding_of(c, dx);
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else if (tensor(c, out)->gradient < 0)
+        clear(c, out);
+    c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), NULL, at(c, dx), EXACT_WEIGHTS);
+}
+
+static void run_position_backward(const Call *c) {
+    int dx = c->op->in[0];
+    Embedding e = positions_of(c, dx);
+    c->m->k->exact_position_backward(c->m->team, &e, at(c, c->op->out), rows(c, dx), c->m->tk.t0,
+                                     at(c, dx), EXACT_WEIGHTS);
+}
+
+/* The sum of two integers, in the place of either. */
+static void run_add(const Call *c) {
+    int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
+    bool in_b = at(c, out) == at(c, b);
+    in_place(c, out, in_b ? b : a);
+    exact_add((int64_t *)at(c, out), (const int64_t *)at(c, in_b ? a : b),
+              step_tensor_elements(c->p, tensor(c, out)));
+}
+
+/* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
+static void run_accumulate(const Call *c) {
+    int part = c->op->in[0], out = c->op->out;
+    if (at(c, part) != at(c, out))
+        exact_add((int64_t *)at(c, out), (const int64_t *)at(c, part),
+                  step_tensor_elements(c->p, tensor(c, out)));
+}
+
+/* A wide sum has WIDE integers for each float. */
+static void run_round(const Call *c) {
+    int sum = c->op->in[0], out = c->op->out;
+    int64_t n = step_tensor_elements(c->p, tensor(c, out));
+    What what;
+    if (step_tensor_elements(c->p, tensor(c, sum)) == WIDE * n) {
+        c->m->k->exact_wide_to_float(at(c, out), at(c, sum), n, 1);
+        return;
+    }
+    linear_named(tensor(c, sum)->what, &what);
+    c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exact_exponent(c->m, what));
+}
+
+/* ---- norms ---- */
+
+static void run_norm_sum(const Call *c) {
+    int x = c->op->in[0];
+    Norm n = norm_of_rows(c, x);
+    c->m->k->exact_norm_sum(c->m->team, &n, at(c, c->op->out), at(c, x));
+}
+static void run_norm_mean(const Call *c) {
+    int out = c->op->out;
+    double features = (double)c->m->shape.config.channels;
+    c->m->k->exact_wide_to_float(at(c, out), at(c, c->op->in[0]), cols(c, out), 1 / features);
+}
+static void run_norm_squares(const Call *c) {
+    const Op *op = c->op;
+    Norm n = norm_of_rows(c, op->in[0]);
+    c->m->k->exact_norm_squares(c->m->team, &n, at(c, op->out), at(c, op->in[0]),
+                                op->n_in > 1 ? at(c, op->in[1]) : NULL);
+}
+static void run_norm_deviation(const Call *c) {
+    const Op *op = c->op;
+    const Config *f = &c->m->shape.config;
+    Norm n = {.T = cols(c, op->out), .C_all = f->channels, .eps = (float)f->norm_eps};
+    if (op->n_in > 1)
+        c->m->k->copy(c->m->team, mean(c, op->out), n.T, at(c, op->in[1]), n.T, 1, n.T,
+                      sizeof(float));
+    c->m->k->exact_norm_rstd(&n, deviation(c, op->out), at(c, op->in[0]));
+}
+
+/* The sums that dx needs, and the gradients of the weights. */
+static void run_norm_weight_backward(const Call *c) {
+    const Op *sums = with(c, OP_NORM_SUMS), *beta = with(c, OP_NORM_WEIGHT_BACKWARD);
+    int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
+    Norm n = norm_of_rows(c, x);
+    n.gamma = vector(c, sums->in[3]);
+    c->m->k->exact_norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, c->op->out),
+                                      beta ? at(c, beta->out) : NULL, at(c, dy), at(c, x),
+                                      mean(c, moments), deviation(c, moments));
+}
+
+/* ---- loss ---- */
+
+static void run_loss_largest(const Call *c) {
+    int logits = c->op->in[0];
+    Classifier f = classifier_of(c, logits);
+    c->m->k->exact_classifier_max(c->m->team, &f, at(c, c->op->out), at(c, logits));
+}
+static void run_loss_target(const Call *c) {
+    const Op *e = with(c, OP_LOSS_EXPONENTIALS);
+    int logits = c->op->in[0];
+    Classifier f = classifier_of(c, logits);
+    in_place(c, e->out, logits);
+    c->m->k->exact_classifier_sums(c->m->team, &f, at(c, e->also), at(c, c->op->out), at(c, e->out),
+                                   at(c, e->in[1]));
+}
+static void run_loss_of_sums(const Call *c) {
+    const Op *op = c->op;
+    Classifier f = classifier_of(c, op->out);
+    c->m->k->exact_classifier_loss(&f, at(c, op->out), at(c, op->also), at(c, op->in[0]),
+                                   at(c, op->in[1]), at(c, op->in[2]));
+}
+static void run_loss_gradient(const Call *c) {
+    const Op *op = c->op;
+    Classifier f = classifier_of(c, op->in[0]);
+    in_place(c, op->out, op->in[0]);
+    c->m->k->exact_classifier_gradient(c->m->team, &f, at(c, op->out), at(c, op->in[1]),
+                                       at(c, op->in[2]));
+}
+
+/* ---- the table ---- */
+
+static Kernel *const of_integers[N_OP_KINDS] = {
+    [OP_MATMUL] = run_matmul,
+    [OP_MATMUL_BT] = run_matmul_bt,
+    [OP_MATMUL_AT] = run_matmul_at,
+    [OP_ADD] = run_add,
+    [OP_ACCUMULATE] = run_accumulate,
+    [OP_BIAS_BACKWARD] = run_bias_backward,
+    [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
+    [OP_POSITION_BACKWARD] = run_position_backward,
+    [OP_NORM_WEIGHT_BACKWARD] = run_norm_weight_backward,
+};
+
+static Kernel *const alone[N_OP_KINDS] = {
+    [OP_ROUND] = run_round,
+    [OP_NORM_SUM] = run_norm_sum,
+    [OP_NORM_MEAN] = run_norm_mean,
+    [OP_NORM_SQUARES] = run_norm_squares,
+    [OP_NORM_DEVIATION] = run_norm_deviation,
+    [OP_LOSS_LARGEST] = run_loss_largest,
+    [OP_LOSS_TARGET] = run_loss_target,
+    [OP_LOSS_OF_SUMS] = run_loss_of_sums,
+    [OP_LOSS_GRADIENT] = run_loss_gradient,
+};
+
+Kernel *run_exact_kernel(const Call *c) {
+    bool sums = tensor(c, c->op->out)->bytes == sizeof(int64_t);
+    return alone[c->op->kind] ? alone[c->op->kind] : sums ? of_integers[c->op->kind] : NULL;
+}

@@ -1,0 +1,168 @@
+/* parallel/step/exact_sums.c, run_exact.c: the program of --exact sums nothing in an order that is the mesh's,
+ * and has the bits of the step of exact.c. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/step/passes.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+static const char *const models[] = {
+    "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=70,tied=0",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71",
+    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=70",
+};
+
+/* ---- the pass ---- */
+
+static int maker_of(const Program *p, int t) {
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].out == t || p->op[i].also == t) return i;
+    return -1;
+}
+
+/* A float may be reduced where all terms but one are zero, and where the largest is taken. */
+static bool may_be_reduced(const Program *p, int t) {
+    int i = maker_of(p, t);
+    while (op_info(p->op[i].kind)->collective) i = maker_of(p, p->op[i].in[0]);
+    return p->tensor[t].bytes == 8 || p->tensor[t].largest || p->op[i].kind == OP_EMBEDDING ||
+           p->op[i].kind == OP_LOSS_TARGET;
+}
+
+/* What reads integers: sums of integers, and what makes floats of them. */
+static bool may_read(const Program *p, const Op *op, int k) {
+    bool rounds = op->kind == OP_ROUND || op->kind == OP_NORM_MEAN ||
+                  op->kind == OP_NORM_DEVIATION || op->kind == OP_LOSS_OF_SUMS;
+    bool orders = op->kind == OP_MATMUL_BT && k > 1;
+    return rounds || orders || p->tensor[op->out].bytes == 8;
+}
+
+static void on_program(const char *spec, void *ctx) {
+    int *n = ctx, sums = 0;
+    Grid g = {0};
+    Err e;
+    ModelShape s = {.B = 4, .S = 10, .training = true, .recompute = (Recompute)(*n % 3)};
+    if (strstr(spec, "stay")) return;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    if (!config_parse(&s.config, models[(*n)++ / 3 % 3], &e)) die("%s", e.text);
+    g.layout.exact = true;
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    s.grid = &g;
+    Program p = program_passes(&s, PASS_EXACT, false);
+    for (int i = 0; i < p.n_ops; i++) {
+        const Op *op = &p.op[i];
+        bool reduces = op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE_SCATTER;
+        sums += reduces;
+        if (reduces && !may_be_reduced(&p, op->in[0]))
+            test_fail(__FILE__, __LINE__, "%s: floats of %s are added", spec,
+                      p.tensor[op->out].what);
+        for (int k = 0; k < op->n_in; k++)
+            if (p.tensor[op->in[k]].bytes == 8 && !may_read(&p, op, k))
+                test_fail(__FILE__, __LINE__, "%s: %s reads integers", spec,
+                          op_info(op->kind)->name);
+        if (p.tensor[op->out].storage == STORAGE_GRADIENT) CHECK(p.tensor[op->out].bytes == 8);
+    }
+    bool only_d = g.layout.size[AXIS_D] == g.mesh.p && g.layout.zero < 2;
+    CHECK(only_d ? sums == 0 : sums > 0);
+    program_free(&p);
+}
+
+TEST(step_exact_adds_no_floats_of_ranks_on_any_layout) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_program, &n);
+    CHECK(n > 200);
+}
+
+/* ---- its bits ---- */
+
+static bool same_bits(const MeshRun *a, const MeshRun *b) {
+    return b->agreed && memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
+           memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
+           memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
+}
+
+static void compare(const MeshRun *how) {
+    MeshRun was = *how, is = *how;
+    is.program = true;
+    mesh_run(&was);
+    mesh_run(&is);
+    if (!same_bits(&was, &is))
+        test_fail(__FILE__, __LINE__, "%s, %s: other bits", how->layout, how->model);
+    mesh_run_free(&was);
+    mesh_run_free(&is);
+}
+
+static void on_layout(const char *spec, void *ctx) {
+    int *n = ctx, model = *n % 3;
+    if (strstr(spec, "stay") || !mesh_sampled((*n)++, model)) return;
+    if (*n % 4 && !test_long()) return;
+    compare(&(MeshRun){.model = models[model],
+                       .layout = spec,
+                       .sequences = 8,
+                       .S = 10,
+                       .micro = *n / 4 % 3,
+                       .steps = 2,
+                       .exact = true,
+                       .overlap = *n % 5 < 3 ? "bulk" : "none",
+                       .recompute = (Recompute)(*n / 12 % 3)});
+}
+
+TEST(step_exact_has_the_bits_of_the_step_on_every_layout) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_layout, &n);
+    CHECK(n > 100);
+}
+
+/* Chunks of the head end between sequences, or panels of tokens would be others. */
+TEST(step_exact_has_the_bits_of_the_step_with_chunks_of_the_head) {
+    if (BASE_DEBUG) test_skip("half a gigabyte of logits: nothing for a sanitizer");
+    static const char *const layouts[] = {"d1", "x2", "y3"};
+    for (int i = 0; i < 3; i++)
+        compare(&(MeshRun){.model = "layers=1,heads=1,channels=8,seq=60,vocab=50257",
+                           .layout = layouts[i],
+                           .sequences = 24,
+                           .S = 60,
+                           .steps = 1,
+                           .exact = true});
+}
+
+/* ---- its price ---- */
+
+enum { PRICE_TOKENS = 40 };
+
+/* A micro-batch without --exact, as train/run_step.c measures one: the first gradient of this rank. */
+static void plain_micro_batch(Model *m, int step, void *ctx) {
+    (void)step;
+    _Atomic float *first = ctx;
+    int32_t tokens[PRICE_TOKENS] = {0};
+    for (int i = 0; i < PRICE_TOKENS; i++) tokens[i] = i % 7;
+    m->exact = false;
+    model_zero_grads(m);
+    model_step(m, tokens, tokens, 1.0f / PRICE_TOKENS);
+    if (m->grid->mesh.rank == 0) *first = m->tensors.t[m->wte].grad[0];
+    m->exact = true;
+}
+
+TEST(step_exact_runs_without_integers_while_its_price_is_measured) {
+    static const char *const layouts[] = {"d1", "x2"};
+    for (int i = 0; i < 2; i++) {
+        _Atomic float first[2] = {0};
+        for (int program = 0; program < 2; program++) {
+            MeshRun r = {.model = models[0],
+                         .layout = layouts[i],
+                         .sequences = 4,
+                         .S = 10,
+                         .steps = 1,
+                         .exact = true,
+                         .program = program,
+                         .after = plain_micro_batch,
+                         .ctx = &first[program]};
+            mesh_run(&r);
+            mesh_run_free(&r);
+        }
+        CHECK(first[0] != 0 && first[0] == first[1]);
+    }
+}
