@@ -92,6 +92,12 @@ CASES = [
     ("axonn", LLAMA, "--ranks 8 --layout axonn:1x2x2x2"),
     ("all_axes", GPT2, "--ranks 8 --layout d2.z2.x2+sp --recompute selective --overlap bulk"),
     ("all_axes_exact", LLAMA, "--ranks 8 --layout d2.x2.y2+sp --exact --batch 128"),
+    ("stay_exact", GPT2, "--ranks 4 --layout x2.y2+stay=y --exact --batch 128"),
+    ("stay_exact_llama", LLAMA, "--ranks 8 --layout z2.x2.y2+stay=y --exact --batch 128"),
+    ("halves_exact", GPT2, "--ranks 2 --layout x2 --overlap bulk+halves --exact --batch 128"),
+    ("ring_exact", LLAMA, "--ranks 2 --layout x2+sp --overlap bulk+ring --exact --batch 128"),
+    ("zero3_exact", GPT2, "--ranks 8 --layout d2.z2.x2+zero3 --recompute full --overlap bulk+chunk=2 "
+     "--exact --batch 128"),
     ("local_sgd", GPT2, "--ranks 2 --layout d2 --sync-every 2"),
     ("diloco", GPT2, "--ranks 4 --layout d2.x2 --sync-every 2 --outer-lr 0.7 --outer-momentum 0.9"),
     ("fragments", LLAMA, "--ranks 2 --layout d2 --sync-every 2 --fragments 2 --outer-lr 0.7"),
