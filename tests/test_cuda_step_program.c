@@ -89,7 +89,7 @@ TEST(cuda_step_program_replays_the_bits_of_calls) {
         Case c;
         int ranks, micro_steps, kinds;
     } cases[] = {{{0, "d1", "none", 1, 2, RECOMPUTE_NONE, true, 0}, 1, 2, 2},
-                 {{1, "x2+sp", "bulk", 2, 1, RECOMPUTE_FULL, false, 0}, 2, 4, 2},
+                 {{1, "x2+sp", "bulk", 2, 1, RECOMPUTE_FULL, false, 0}, 2, 4, 3},
                  {{2, "x2.y2+heads", "bulk", 4, 4, RECOMPUTE_NONE, false, 0}, 4, 1, 1},
                  {{0, "d2+zero2", "none", 2, 1, RECOMPUTE_SELECTIVE, true, 0}, 2, 2, 2}};
     for (int i = 0; i < 4; i += every()) {
@@ -106,6 +106,31 @@ TEST(cuda_step_program_replays_the_bits_of_calls) {
                    (long long)expected);
         CHECK(replays == expected && emu_nccl_open() == 0);
         mesh_run_free(&called), mesh_run_free(&replayed);
+    }
+    emu_set_peers(true);
+}
+
+/* Sums of gradients run beside the backward pass of the layers before: products then leave multiprocessors to them. */
+TEST(cuda_step_program_sums_gradients_under_backward) {
+    NEEDS_EMULATION();
+    static const Case cases[] = {{0, "d2", "none", 2, 1, RECOMPUTE_NONE, true, 0},
+                                 {0, "d2", "bulk", 2, 1, RECOMPUTE_NONE, true, 0},
+                                 {0, "d2+zero1", "bulk", 2, 1, RECOMPUTE_FULL, true, 0}};
+    emu_set_peers(false);
+    for (int i = 0; i < 3; i++) {
+        int64_t beside[2];
+        MeshRun r[2];
+        for (int program = 0; program < 2; program++) {
+            beside[program] = emu_calls.narrow;
+            r[program] = run_on(&cases[i], program, REPLAY_NEVER, 2);
+            beside[program] = emu_calls.narrow - beside[program];
+        }
+        CHECK(same("sums", &cases[i], &r[1], &r[0]));
+        if (beside[0] != beside[1])
+            printf("    %s, %s: %lld products beside, not %lld\n", cases[i].layout,
+                   cases[i].overlap, (long long)beside[1], (long long)beside[0]);
+        CHECK((beside[1] > 0) == (i > 0) && beside[1] >= beside[0]);
+        mesh_run_free(&r[0]), mesh_run_free(&r[1]);
     }
     emu_set_peers(true);
 }

@@ -421,7 +421,7 @@ static void passes_run(void *ctx) {
     Model *m = p.m, *twin = m->twin;
     if (!twin) {
         if (m->program)
-            step_run(m->program, m, p.backward);
+            step_run(m->program, m, p.backward, p.sums);
         else
             pass_run(&p);
         model_add_losses(m, m->losses, m->tk.T);
@@ -452,7 +452,7 @@ static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, boo
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training);
     m->scale = scale;
-    bool sums = !m->program && grad_sums_early(m);
+    bool sums = grad_sums_early(m);
     prepare(m, inputs, targets, true);
     replay(m, passes_run, &(Pass){m, true, sums}, sums);
     if (m->sums.left > 0) m->sums.left--;

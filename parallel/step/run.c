@@ -410,8 +410,9 @@ static Bound *program_of(StepRun *r, const Model *m, bool backward) {
     return m->exact == m->grid->layout.exact ? &r->train : &r->plain;
 }
 
-void step_run(StepRun *r, Model *m, bool backward) {
+void step_run(StepRun *r, Model *m, bool backward, bool sums) {
     Bound *b = program_of(r, m, backward);
+    int left = sums ? (int)m->shape.config.layers : 0; // layers whose sums have not begun
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
     for (int i = 0; i < b->p.n_ops; i += c.n) {
         c.op = &b->p.op[i], c.n = 1;
@@ -419,6 +420,7 @@ void step_run(StepRun *r, Model *m, bool backward) {
         Kernel *exact_kernel = run_exact_kernel(&c);
         (exact_kernel ? exact_kernel : kernels[c.op->kind])(&c);
         if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
+        for (; left > 0 && i >= b->final[left - 1]; left--) grad_sums_start(m, left - 1);
     }
     if (backward) m->grads_fresh = false;
 }
@@ -469,6 +471,18 @@ static void order(Program *p) {
     mem_free(cost);
 }
 
+/* Operations are called by the first of a kernel. */
+static void find_final(Bound *b, int64_t layers) {
+    const Program *p = &b->p;
+    b->final = mem_calloc((size_t)layers, sizeof *b->final);
+    for (int i = 0, first = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        const StepTensor *made = &p->tensor[op->kind == OP_WAIT ? op->in[0] : op->out];
+        if (!op->fused) first = i;
+        for (int l = made->layer; made->gradient >= 0 && l >= 0; l--) b->final[l] = first;
+    }
+}
+
 /* Bytes of the largest whole that a collective sends in blocks that are columns. */
 static size_t staging_bytes(const Program *p) {
     size_t most = 0;
@@ -499,6 +513,7 @@ static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backwar
     b->tensor = mem_calloc(n, sizeof *b->tensor);
     b->ticket = mem_calloc(n, sizeof *b->ticket);
     find_waits(b);
+    find_final(b, shape->config.layers);
     b->made = true;
 }
 
@@ -515,6 +530,7 @@ static void bound_free(Bound *b) {
     if (!b->made) return;
     program_free(&b->p);
     mem_free(b->at), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
+    mem_free(b->final);
 }
 void step_run_free(StepRun *r) {
     if (!r) return;

@@ -21,8 +21,8 @@ void step_run_free(StepRun *r);
 /* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all addresses. */
 void step_run_bind(StepRun *r, Model *m, Arena *a);
 /* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward alone or
- * with backward. */
-void step_run(StepRun *r, Model *m, bool backward);
+ * with backward. sums: those of a layer's gradients begin when they are complete (grad_sums.h). */
+void step_run(StepRun *r, Model *m, bool backward, bool sums);
 /* Local. Where it leaves the losses of tokens. */
 float *step_run_losses(StepRun *r, const Model *m, bool backward);
 /* Local, pure. Why this model's step does not run as a program yet; NULL: it does. */

@@ -18,6 +18,8 @@ typedef struct Bound {
     size_t bytes;   // of temporaries
     CollStaging staging; // on a device: for collectives of blocks that are columns
     bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
+    int *
+        final; // [layers] operation after which the gradients of a layer and of later ones are complete
     bool backward, made;
 } Bound;
 
