@@ -119,6 +119,7 @@ static void on_layout(const char *spec, void *ctx) {
         w->n++;
         return;
     }
+    g.layout.exact = w->n / 9 % 2;
     g.mesh = mesh_make(&g.layout.factors, 0);
     ModelShape s = {
         .B = 4, .S = 10, .training = true, .grid = &g, .recompute = (Recompute)(w->n / 3 % 3)};
@@ -128,6 +129,7 @@ static void on_layout(const char *spec, void *ctx) {
     program_differentiate(&p);
     program_recompute(&p);
     program_chunk_head(&p, w->n % 2 ? 3 : 1000);
+    if (g.layout.exact) program_exact(&p);
     program_fuse(&p, false);
     check_program(&p, spec, w);
     program_free(&p);

@@ -6,6 +6,7 @@
 #include "base/debug.h"
 #include "base/die.h"
 #include "base/mem.h"
+#include "parallel/plan/cost.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
@@ -74,6 +75,28 @@ TEST(step_exact_adds_no_floats_of_ranks_on_any_layout) {
     int n = 0;
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_program, &n);
     CHECK(n > 200);
+}
+
+TEST(step_exact_every_kernel_has_a_price) {
+    static const char *const layouts[] = {"d1", "x2.y2+sp", "z4"};
+    for (int i = 0; i < 9; i++) {
+        Grid g = {0};
+        Err e;
+        ModelShape s = {.B = 4, .S = 10, .training = true, .grid = &g};
+        if (!layout_parse(&g.layout, layouts[i / 3], 0, &e)) die("%s", e.text);
+        if (!config_parse(&s.config, models[i % 3], &e)) die("%s", e.text);
+        g.layout.exact = true;
+        g.mesh = mesh_make(&g.layout.factors, 0);
+        Widths widths = widths_of(&s.config, &g);
+        Program p = program_passes(&s, PASS_FUSE, false);
+        for (int k = 0; k < p.n_ops; k++) {
+            Work w = {.rows = -1};
+            bool kernel = !p.op[k].fused && !op_info(p.op[k].kind)->collective;
+            CHECK(op_work(&p, k, &widths, 1, &w) == kernel);
+            CHECK(!kernel || (w.rows > 0 && work_bytes(&w) > 0));
+        }
+        program_free(&p);
+    }
 }
 
 /* ---- its bits ---- */
