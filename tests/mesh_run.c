@@ -246,6 +246,7 @@ int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
                         .batch = r->sequences * r->S,
                         .micro = m->shape.B,
                         .bf16 = r->bf16,
+                        .program = r->program,
                         .recompute = r->recompute,
                         .overlap = m->shape.overlap,
                         .threads = team_size(m->team),

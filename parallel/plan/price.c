@@ -169,6 +169,7 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
                         .recompute = s->recompute,
                         .overlap = s->overlap,
                         .training = true,
+                        .program = s->program,
                         .outer = s->outer,
                         .grid = g};
     shape.config.layers = layers;

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -85,6 +86,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .micro = r->o->micro,
                          .bf16 = r->o->dtype == 1,
                          .samples = r->o->sample_every > 0 || *r->o->prompt,
+                         .program = getenv("TRAIN_GPT_STEP") != NULL, // temporary: "program"
                          .recompute = (Recompute)r->o->recompute,
                          .threads = threads,
                          .outer = outer_copies(&r->outer),
@@ -122,6 +124,7 @@ PriceShape run_step_shape(const Run *r) {
                         .micro = r->micro,
                         .bf16 = m->bf16,
                         .samples = m->samples,
+                        .program = m->program,
                         .recompute = m->recompute,
                         .overlap = m->overlap,
                         .threads = team_size(r->team),
