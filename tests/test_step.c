@@ -114,6 +114,41 @@ TEST(step_program_sends_what_theory_says) {
     CHECK(n > 1000);
 }
 
+/* Blocks of any sizes: panels end where a block of either operand does, and padding is in none. */
+static void compare_panels(const char *spec, void *ctx) {
+    int *n = ctx;
+    Grid g = grid_of(spec, 0);
+    g.mesh = mesh_make(&g.layout.factors, *n % g.mesh.p);
+    if (!g.layout.stay) return;
+    for (int model = 0; model < 3; model++) {
+        ModelShape s = shape_of(models[model], &g, (Recompute)(*n % 2 ? RECOMPUTE_SELECTIVE : 0));
+        Theory c = {.n = 0};
+        Program p = step_of(&s);
+        char text[160];
+        program_panels(&p);
+        theory_micro_step(&c, &s);
+        if (differ(&p, &c, text, sizeof text))
+            test_fail(__FILE__, __LINE__, "%s, %s: %s", spec, models[model], text);
+        for (int i = 0; i < p.n_ops; i++) {
+            const Op *op = &p.op[i];
+            bool whole = op->kind == OP_ALL_GATHER || op->kind == OP_REDUCE_SCATTER;
+            bool panels = axes_has(op->axes, AXIS_X) || axes_has(op->axes, AXIS_Y);
+            if (!whole || !panels || op->layer < 0) continue;
+            const StepTensor *t = &p.tensor[op->out];
+            if (strcmp(t->what, "statistics of norm") != 0)
+                test_fail(__FILE__, __LINE__, "%s: a whole %s", spec, t->dist.name);
+        }
+        program_free(&p);
+        ++*n;
+    }
+}
+
+TEST(step_panels_send_what_theory_says_and_no_operand_is_whole) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_panels, &n);
+    CHECK(n > 100);
+}
+
 /* Collectives of one kind along x in one layer, forward and backward. */
 static int collectives(const char *spec, OpKind kind, Phase phase) {
     Grid g = grid_of(spec, 0);

@@ -128,6 +128,7 @@ static void on_layout(const char *spec, void *ctx) {
     program_forward(&p);
     program_differentiate(&p);
     program_recompute(&p);
+    program_panels(&p);
     program_chunk_head(&p, w->n % 2 ? 3 : 1000);
     if (g.layout.exact) program_exact(&p);
     program_fuse(&p, false);

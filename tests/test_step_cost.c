@@ -29,6 +29,7 @@ static Program step_of(const ModelShape *s, bool bias_with_dw) {
     program_forward(&p);
     program_differentiate(&p);
     program_recompute(&p);
+    program_panels(&p);
     program_fuse(&p, bias_with_dw);
     return p;
 }
@@ -128,6 +129,7 @@ static void check_groups(const char *spec, void *ctx) {
         program_forward(&plain);
         program_differentiate(&plain);
         program_recompute(&plain);
+        program_panels(&plain);
         CHECK(p.n_ops == plain.n_ops && !p.op[0].fused);
         bool *made = mem_calloc((size_t)p.n_tensors, sizeof *made);
         for (int i = 0; i < p.n_ops; i++) {

@@ -89,7 +89,6 @@ static void compare(const char *spec, void *ctx) {
     ModelShape s;
     Machine m = machine_of(machines[i % 5]);
     shape_of(&s, &g, spec, models[i / 2 % 4], 2 + i % 3);
-    if (g.layout.stay) return; // in panels
     s.recompute = (Recompute)(i / 3 % 3), s.bf16 = m.gpu, s.overlap.bulk = c->bulk;
     Price was = recorded_price(&s, &m), is;
     program_price(&s, &m, m.threads, &is);

@@ -30,6 +30,7 @@ static void step_build(Step *s, const char *spec, const char *model, Recompute r
     program_forward(&s->p);
     program_differentiate(&s->p);
     program_recompute(&s->p);
+    program_panels(&s->p);
     program_fuse(&s->p, false);
 }
 

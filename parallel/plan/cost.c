@@ -71,6 +71,10 @@ static void merged_loss(const Kernel *k, Work *w) {
 static void flat(const Kernel *k, Work *w) {
     w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
 }
+/* in floats */
+static void copied(const Kernel *k, Work *w) {
+    w->rows = out(k, 0), w->a = out(k, 1) * k->p->tensor[k->op->out].bytes / 4;
+}
 static void vocabulary(const Kernel *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1), w->b = k->w->V;
 }
@@ -114,6 +118,7 @@ static const Row rows[N_OP_KINDS] = {
     [OP_GELU_BACKWARD] = {WORK_GELU_BACKWARD, elements, 0, WORK_EPI_DGELU},
     [OP_SWIGLU_BACKWARD] = {WORK_SWIGLU_BACKWARD, features, 0, 0},
     [OP_LOSS_BACKWARD] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
+    [OP_COPY] = {WORK_COPY, copied, 0, 0},
     [OP_ACCUMULATE] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
     // --exact: as the kernels of floats that touch as many bytes
     [OP_ROUND] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
@@ -148,10 +153,11 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, int th
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
     bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
-    bool words = p->word == 2 && !(sum && result->bytes == 4);
+    bool words = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY;
     if (words) w.flags |= WORK_WORDS;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
-    if (op->kind == OP_MATMUL_AT && result->storage == STORAGE_GRADIENT) w.flags |= WORK_ADDEND;
+    const StepTensor *stored = result->whole < 0 ? result : &p->tensor[result->whole];
+    if (op->kind == OP_MATMUL_AT && stored->storage == STORAGE_GRADIENT) w.flags |= WORK_ADDEND;
     if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;
     return w;
 }
@@ -188,7 +194,9 @@ bool op_work(const Program *p, int i, const Widths *widths, int threads, Work *w
 static Send send_of(const Program *p, const Op *op) {
     static const CollOp ops[N_OP_KINDS] = {[OP_ALL_GATHER] = COLL_ALL_GATHER,
                                            [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE};
+                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE,
+                                           [OP_BROADCAST] = COLL_BROADCAST,
+                                           [OP_REDUCE] = COLL_REDUCE};
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
     return (Send){.op = ops[op->kind],
                   .bytes = step_tensor_elements(p, whole) * whole->bytes,
@@ -234,7 +242,10 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads) {
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near);
-        if (op_work(p, i, &widths, threads, &work)) cost[i].seconds = machine_work(m, &work);
+        if (!op_work(p, i, &widths, threads, &work)) continue;
+        cost[i].seconds = machine_work(m, &work);
+        // the roots of panels take turns: of so many such kernels a rank runs one
+        if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);
     }
     return cost;
 }

@@ -12,7 +12,8 @@
  *   gradients    what is added to a stored gradient in place is computed where that is stored
  * A value between operations that are fused in one kernel is in registers: it has no memory, unless an
  * operation outside of the kernel reads it. Blocks are placed one after the other, each as low as it fits:
- * those that live longest first or the largest first (Pisarchyk, Lee 2020), whichever takes less.
+ * those that live longest first, the largest first (Pisarchyk, Lee 2020), or those of the largest product
+ * of both, whichever takes least.
  */
 #include <stdlib.h>
 
@@ -81,6 +82,12 @@ static void operands_in_place(const Op *op, int operand[2]) {
     }
 }
 
+/* Of as many bytes; a stored gradient may have padding of flat parts behind them. */
+static bool has_room(const Program *p, const StepTensor *result, const StepTensor *operand) {
+    int64_t more = step_tensor_bytes(p, result) - step_tensor_bytes(p, operand);
+    return more == 0 || (more > 0 && result->storage == STORAGE_GRADIENT);
+}
+
 /* May operation i write its result over tensor t? Only where the operation is the last to read the memory
  * of t. A stored gradient is such a result, never such an operand. */
 static bool dies(const Life *l, int i, int t) {
@@ -88,7 +95,7 @@ static bool dies(const Life *l, int i, int t) {
     int b = block_of(l, t), out = p->op[i].out;
     return p->tensor[t].storage == STORAGE_TEMPORARY && !l->fixed[b] &&
            !l->fixed[block_of(l, out)] && l->read[b] <= l->lead[i] &&
-           step_tensor_bytes(p, &p->tensor[t]) == step_tensor_bytes(p, &p->tensor[out]);
+           has_room(p, &p->tensor[out], &p->tensor[t]);
 }
 
 /* Memory that holds a value before the kernel starts is better than that of a value inside of it. */
@@ -147,6 +154,14 @@ static int by_life(const void *a, const void *b) {
     return by_size(a, b);
 }
 
+/* What a block takes of bytes times operations. */
+static int by_area(const void *a, const void *b) {
+    const Block *x = a, *y = b;
+    int64_t ax = (x->end - x->begin + 1) * x->bytes, ay = (y->end - y->begin + 1) * y->bytes;
+    if (ax != ay) return ax < ay ? 1 : -1;
+    return x->index - y->index;
+}
+
 /* The lowest place that is free during the life of b, among blocks that lie in the order of their offsets. */
 static int64_t lowest(const Block *placed, int n, const Block *b) {
     int64_t at = 0;
@@ -173,6 +188,17 @@ static int64_t place(Block *block, int n, int (*order)(const void *, const void 
     }
     mem_free(placed);
     return peak;
+}
+
+static int64_t place_best(Block *block, int n) {
+    int (*const orders[])(const void *, const void *) = {by_life, by_size, by_area};
+    int64_t least = INT64_MAX;
+    int best = 0;
+    for (int i = 0; i < 3; i++) {
+        int64_t peak = place(block, n, orders[i]);
+        if (peak < least) least = peak, best = i;
+    }
+    return place(block, n, orders[best]);
 }
 
 static Life life_make(const Program *p) {
@@ -220,16 +246,14 @@ size_t program_allocate(Program *p) {
             (step_tensor_bytes(p, &p->tensor[t]) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
         if (k >= 0 && block[k].bytes < bytes) block[k].bytes = bytes;
     }
-    int64_t large_first = place(block, n, by_size), peak = place(block, n, by_life);
-    if (large_first < peak) peak = place(block, n, by_size);
+    int64_t peak = place_best(block, n);
     int64_t *offset = mem_alloc((size_t)(n + 1) * sizeof *offset);
     for (int i = 0; i < n; i++) offset[block[i].index] = block[i].offset;
     for (int t = 0; t < p->n_tensors; t++) {
         int k = number[block_of(&l, t)];
         StepTensor *x = &p->tensor[t];
         x->offset = k < 0 ? -1 : offset[k];
-        if (k >= 0 && x->whole >= 0)
-            x->offset += x->row * (step_tensor_bytes(p, x) / step_tensor_local(p, x, 0));
+        if (k >= 0 && x->whole >= 0) x->offset += step_tensor_begin(p, x) * x->bytes;
     }
     mem_free(offset), mem_free(number), mem_free(block);
     mem_free(l.lead), mem_free(l.inner);

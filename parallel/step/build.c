@@ -66,6 +66,10 @@ static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
                                                   : w->F);
     bool column = kind == LINEAR_QKV || kind == LINEAR_UP;
     size[0] = column ? w->C_all : wide, size[1] = column ? wide : w->C_all;
+    if (b->p.layout->stay) // rows over x, padded to equal blocks
+        size[0] = b->p.mesh->size[AXIS_X] * (column                    ? w->rows_C
+                                             : kind == LINEAR_ATTN_OUT ? w->rows_att
+                                                                       : w->rows_F);
     if (kind == LINEAR_HEAD)
         size[0] = w->V * mesh_blocks(b->p.mesh, axes_of("x.y")), size[1] = w->C_all;
 }

@@ -69,8 +69,10 @@ static void matmul_gradients(Program *p, const Op *op, int g, int *grads, OpKind
     bool plain = dgrad == OP_MATMUL_BT; // of y = x w
     int x = program_matmul(p, dgrad, dx.name, g, op->in[1]);
     p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
+    p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // of values, whose padding may differ
     int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
     p->tensor[w].what = linear_what_like(y_of, WHAT_DW);
+    p->tensor[w].size[0] = p->tensor[op->in[1]].size[0];
     add_gradient(p, grads, op->in[0], x);
     add_gradient(p, grads, op->in[1], w);
 }

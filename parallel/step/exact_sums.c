@@ -71,8 +71,8 @@ static bool is_sum(const Program *p, const Op *op) {
 /* Is the result of integers made of them as integers? */
 static bool adds_integers(const Exact *e, const Op *op) {
     bool of_two = op->kind != OP_ADD || integers(e, op->in[1]);
-    return (op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE || op->kind == OP_ADD ||
-            op->kind == OP_ACCUMULATE) &&
+    return (op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE ||
+            op->kind == OP_ADD || op->kind == OP_ACCUMULATE) &&
            integers(e, op->in[0]) && of_two;
 }
 

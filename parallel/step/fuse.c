@@ -90,6 +90,13 @@ static bool read_before(const Fuse *f, int lead, int i) {
     return false;
 }
 
+/* Is bias i of a row-parallel layer? It is added with the residual stream, where the matmul's own addend is
+ * not the stream but the panels before (panels.c). */
+static bool before_residual(const Fuse *f, int i) {
+    const Op *next = &f->p->op[i + 1];
+    return i + 1 < f->p->n_ops && next->kind == OP_ADD && reads(next, f->p->op[i].out);
+}
+
 /* A kernel for whole rows of the residual stream and their norm. */
 static bool whole_rows(const Program *p, const Op *statistics) {
     const StepTensor *x = &p->tensor[statistics->in[0]];
@@ -104,6 +111,7 @@ static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
     if (pair == pairs + N_PAIRS) return false;
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
     if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, lead, b->kind)) return false;
+    if (b->kind == OP_BIAS && has(f, lead, OP_ADD) && before_residual(f, i)) return false;
     bool stream = a->kind == OP_BIAS || a->kind == OP_ADD;
     if (stream && b->kind == OP_NORM && !has(f, lead, OP_NORM_STATISTICS)) return false;
     if (stream && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;

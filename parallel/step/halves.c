@@ -44,14 +44,20 @@ static int copy_tensor(Program *p, int t) {
     return c;
 }
 
+/* Or rows of one: panels.c. */
+static bool is_weight(const Halves *h, int t) {
+    int whole = h->p->tensor[t].whole;
+    return h->weight[t] || (whole >= 0 && h->weight[whole]);
+}
+
 static bool gathers_weight(const Halves *h, const Op *op) {
-    return op_info(op->kind)->collective && h->weight[op->in[0]];
+    return op_info(op->kind)->collective && is_weight(h, op->in[0]);
 }
 
 /* A collective that brings a weight's gradient to where it is stored, or what follows it there. */
 static bool stores_gradient(const Halves *h, const Op *op) {
     bool moves = op_info(op->kind)->collective || op->kind == OP_ACCUMULATE;
-    return moves && !h->weight[op->in[0]] && !of_tokens(&h->p->tensor[op->in[0]]);
+    return moves && !is_weight(h, op->in[0]) && !of_tokens(&h->p->tensor[op->in[0]]);
 }
 
 static int second_of(Halves *h, int t) {
@@ -75,7 +81,7 @@ static void emit_second(Halves *h, const Op *op) {
     if (gathers_weight(h, op)) return;
     if (stores_gradient(h, op)) {
         int a = op->in[0], b = h->second[a];
-        if (b != a) {
+        if (b >= 0 && b != a) { // rows of a whole may have been added already
             h->p->phase = op->phase, h->p->layer = op->layer;
             two.in[0] = EMIT(h->p, OP_ADD, copy_tensor(h->p, a), a, b);
         }
@@ -84,7 +90,7 @@ static void emit_second(Halves *h, const Op *op) {
         return;
     }
     for (int k = 0; k < op->n_in; k++)
-        if (!h->weight[op->in[k]]) two.in[k] = second_of(h, op->in[k]);
+        if (!is_weight(h, op->in[k])) two.in[k] = second_of(h, op->in[k]);
     two.out = second_of(h, op->out);
     if (op->also >= 0) two.also = second_of(h, op->also);
     emit(h->p, &two);

@@ -7,7 +7,12 @@
 
 static const char *const phases[N_PHASES] = {"forw", "reco", "back"};
 
-enum { OPERANDS_TEXT = 160, NAME_TEXT = 48, AMOUNT_TEXT = 32 };
+enum {
+    OPERANDS_TEXT = 160,
+    NAME_TEXT = 48,
+    AMOUNT_TEXT = 32,
+    OPERAND_TEXT = DIST_NAME + AMOUNT_TEXT
+};
 
 typedef struct Listing {
     const Program *p;
@@ -55,33 +60,44 @@ static void listing_free(Listing *l) {
 }
 
 static const char *operation(const Op *op, char text[NAME_TEXT]) {
-    char axes[2 * N_AXES + 1];
-    snprintf(text, NAME_TEXT, "%s%s%s", op_info(op->kind)->name, op->axes.n ? " " : "",
-             op->axes.n ? axes_print(op->axes, axes) : "");
+    char axes[2 * N_AXES + 1], root[16] = "";
+    if (op->root >= 0) snprintf(root, sizeof root, "[%d]", op->root);
+    snprintf(text, NAME_TEXT, "%s%s%s%s", op_info(op->kind)->name, op->axes.n ? " " : "",
+             op->axes.n ? axes_print(op->axes, axes) : "", root);
     return text;
 }
 
-static const char *operand(const Listing *l, int t, char text[DIST_NAME]) {
+/* Where a tensor begins in its whole: "@512", the first row; "@0,64", the first row and column. */
+static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
+    int n = snprintf(text, AMOUNT_TEXT, "@%lld", (long long)x->row);
+    if (x->column || x->stride)
+        snprintf(text + n, (size_t)(AMOUNT_TEXT - n), ",%lld", (long long)x->column);
+    return text;
+}
+
+static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
-    int whole = x->whole >= 0 ? l->maker[x->whole] : -1;
-    if (l->maker[t] < 0 && whole >= 0)
-        snprintf(text, DIST_NAME, "%%%d@%lld", l->line[whole], (long long)x->row);
-    else if (l->maker[t] < 0)
-        snprintf(text, DIST_NAME, "%s", l->p->tensor[t].dist.name);
+    char at[AMOUNT_TEXT] = "";
+    bool part = l->maker[t] < 0 && x->whole >= 0;
+    int maker = part ? l->maker[x->whole] : l->maker[t];
+    if (part) place(x, at);
+    if (maker < 0)
+        snprintf(text, OPERAND_TEXT, "%s%s", x->dist.name, at);
     else
-        snprintf(text, DIST_NAME, "%%%d", l->line[l->maker[t]]);
+        snprintf(text, OPERAND_TEXT, "%%%d%s", l->line[maker], at);
     return text;
 }
 
 /* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512"; integers: "qkv[T, N/x] i64". */
 static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
-    char type[DIST_TEXT];
+    char type[DIST_TEXT], at[AMOUNT_TEXT];
     dist_print(&x->dist, type);
     const char *integers = x->bytes == 8 ? " i64" : "";
     snprintf(text, DIST_TEXT, "%.66s%s", type, integers);
     if (x->whole >= 0)
-        snprintf(text, DIST_TEXT, "%.66s%s @%lld", type, integers, (long long)x->row);
+        snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, integers,
+                 place(x, at));
     return text;
 }
 
@@ -136,14 +152,14 @@ static void print_cost(FILE *f, const Listing *l, int i) {
 
 static void print_line(FILE *f, const Listing *l, int i) {
     const Op *op = &l->p->op[i];
-    char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[DIST_NAME];
+    char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[OPERAND_TEXT];
     for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++)
         n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s", k ? ", " : "",
                       operand(l, op->in[k], one));
     fprintf(f, "%4d %s %c %-34s = %-20s %-28s ", l->line[i], phases[op->phase],
-            op->axes.n  ? '~'
-            : op->fused ? '+'
-                        : ' ',
+            op_info(op->kind)->collective ? '~'
+            : op->fused                   ? '+'
+                                          : ' ',
             result(l, op->out, type), operation(op, name), operands);
     print_cost(f, l, i);
     fprintf(f, "\n");
@@ -200,7 +216,7 @@ void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedul
 static json_t *json_operation(const Listing *l, int k) {
     int i = l->at[k], first, last;
     const Op *op = &l->p->op[i];
-    char type[DIST_TEXT], name[NAME_TEXT], one[DIST_NAME];
+    char type[DIST_TEXT], name[NAME_TEXT], one[OPERAND_TEXT];
     json_t *operands = json_array();
     for (int j = 0; j < op->n_in; j++)
         json_array_append_new(operands, json_string(operand(l, op->in[j], one)));

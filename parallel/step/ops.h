@@ -33,6 +33,7 @@ typedef enum {
     OP_SWIGLU_BACKWARD,
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
     OP_ACCUMULATE,    // gradient += a part that a collective has brought
+    OP_COPY,          // into rows or columns of a whole
     // --exact: sums of integers (exact_sums.c); wide ones have two for each sum
     OP_ROUND,             // floats of a sum                                in: the sum, complete
     OP_NORM_SUM,          // wide, of a rank's features                     in: x
@@ -47,6 +48,8 @@ typedef enum {
     OP_ALL_GATHER,
     OP_REDUCE_SCATTER,
     OP_ALL_REDUCE,
+    OP_BROADCAST, // of the rank `root` along the axes                 in: that rank's
+    OP_REDUCE,    // to the rank `root`
     OP_WAIT, // in: result and operand of a collective, which runs until here; without one it ends where
              // it stands
     N_OP_KINDS

@@ -3,6 +3,7 @@
  *   build           the forward pass, with all its collectives         build.c
  *   differentiate   backward                                           differentiate.c
  *   recompute       what is not kept from forward to backward          recompute.c
+ *   panels          matmuls of layers with stay=y                      panels.c
  *   exact           sums of integers, with --exact                     exact_sums.c
  *   fuse            which operations run in one kernel                 fuse.c
  *   split           chunks of tokens, where --overlap has chunk=n      split.c
@@ -17,6 +18,7 @@ typedef enum {
     PASS_BUILD,
     PASS_DIFFERENTIATE,
     PASS_RECOMPUTE,
+    PASS_PANELS,
     PASS_EXACT,
     PASS_FUSE,
     PASS_SPLIT,

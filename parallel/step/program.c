@@ -36,6 +36,7 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_SWIGLU_BACKWARD] = {"swiglu_backward", false, NULL},
     [OP_LOSS_BACKWARD] = {"loss_backward", false, NULL},
     [OP_ACCUMULATE] = {"accumulate", false, NULL},
+    [OP_COPY] = {"copy", false, NULL},
     [OP_ROUND] = {"round", false, NULL},
     [OP_NORM_SUM] = {"norm_sum", false, NULL},
     [OP_NORM_MEAN] = {"norm_mean", false, NULL},
@@ -49,6 +50,8 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_ALL_GATHER] = {"all_gather", true, collective_rule},
     [OP_REDUCE_SCATTER] = {"reduce_scatter", true, collective_rule},
     [OP_ALL_REDUCE] = {"all_reduce", true, collective_rule},
+    [OP_BROADCAST] = {"broadcast", true, NULL},
+    [OP_REDUCE] = {"reduce", true, NULL},
     [OP_WAIT] = {"wait", false, NULL},
 };
 
@@ -93,8 +96,13 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
         p->op = mem_realloc(p->op, (size_t)p->room_ops, sizeof *p->op);
     }
     Op *op = &p->op[p->n_ops++];
-    *op =
-        (Op){.kind = kind, .phase = p->phase, .layer = p->layer, .out = out, .also = -1, .dim = -1};
+    *op = (Op){.kind = kind,
+               .phase = p->phase,
+               .layer = p->layer,
+               .out = out,
+               .also = -1,
+               .dim = -1,
+               .root = -1};
     for (int i = 0; i < n_in; i++)
         if (in[i] >= 0) op->in[op->n_in++] = in[i];
     return out;
@@ -204,10 +212,25 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     return (n + parts - 1) / parts * (parts / cut);
 }
 
+int64_t step_tensor_begin(const Program *p, const StepTensor *t) {
+    return t->row * (t->stride ? t->stride : step_tensor_local(p, t, 1)) + t->column;
+}
+
+int64_t step_tensor_filled(const Program *p, const StepTensor *t) {
+    int64_t rows = step_tensor_local(p, t, 0);
+    int64_t left = t->size[0] - t->padding - mesh_block(p->mesh, t->dist.shard[0]) * rows;
+    return (left < 0 ? 0 : left < rows ? left : rows) * step_tensor_local(p, t, 1);
+}
+
 int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
     int64_t n = mesh_blocks(p->mesh, op->axes), r = mesh_block(p->mesh, op->axes);
+    if (op->root >= 0) { // one receives from all, or all from one
+        bool receives = (op->kind == OP_REDUCE) == (r == op->root);
+        return (receives ? op->kind == OP_REDUCE ? n - 1 : 1 : 0) * step_tensor_elements(p, in) *
+               in->bytes;
+    }
     if (op->kind != OP_ALL_REDUCE)
         return (n - 1) * step_tensor_elements(p, op->kind == OP_ALL_GATHER ? in : out) * in->bytes;
     int64_t all = step_tensor_elements(p, in); // its parts need not be equal

@@ -32,7 +32,7 @@ typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What
 
 /* A value of the step. Each is made once, by one operation; gradients of parameters (STORAGE_GRADIENT)
  * add up over micro-batches. A tensor may be rows of another one: the whole is complete when all
- * operations that make rows of it have run. */
+ * operations that make rows of it have run; likewise columns. */
 typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
     int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
@@ -43,7 +43,9 @@ typedef struct StepTensor {
     int n_block; // axes of dimension 0 that shard it; further ones cut the local block in flat parts
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
     int whole;        // of which it is rows, from `row` on; -1
-    int64_t row;      // of a chunk of tokens: the first of them
+    int64_t row;      // of the whole: the first that it has; of a chunk of tokens, too
+    int64_t column;   // of the whole: the first that it has
+    int64_t padding;  // of dimension 0, at the end: what no operation writes
     int stride;       // elements from row to row; 0: as many as columns
     int gradient;     // that is stored, in whose memory it lies; -1: none. program_allocate
     int64_t offset;   // in the arena of temporaries; -1: no memory. program_allocate
@@ -58,7 +60,8 @@ typedef struct Op {
     int out, also;           // tensors; also -1: one result
     Axes axes;               // of a collective
     int dim;                 // that a collective gathers or scatters; -1
-    bool fused;              // runs in the kernel of the operation before it in the list
+    int root; // of a broadcast or a reduce, and where the reduced goes: the rank along the axes; -1
+    bool fused; // runs in the kernel of the operation before it in the list
 } Op;
 
 typedef struct Program {
@@ -113,6 +116,10 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b);
 int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim);
 int64_t step_tensor_elements(const Program *p, const StepTensor *t);
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t); // of its memory
+/* Local, pure. Where in its whole a tensor begins, in elements. And the elements of this rank's block, in
+ * rows, that are not padding. */
+int64_t step_tensor_begin(const Program *p, const StepTensor *t);
+int64_t step_tensor_filled(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
 int64_t op_bytes(const Program *p, const Op *op);
 /* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it costs. */
@@ -124,6 +131,8 @@ void program_forward(Program *p);
 void program_differentiate(Program *p);
 /* Local. What is not kept for backward is computed, and gathered, again: recompute.c. */
 void program_recompute(Program *p);
+/* Local. With stay=y, matmuls of layers in panels: panels.c. */
+void program_panels(Program *p);
 /* Local. The head, its loss and its backward by chunks of `rows` tokens: chunks.c. */
 void program_chunk_head(Program *p, int64_t rows);
 /* Local. --exact: sums that a mesh may cut become sums of integers: exact_sums.c. */

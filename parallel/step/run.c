@@ -182,9 +182,13 @@ static void run_residual(const Call *c) {
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
 static void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
-    if (at(c, part) != at(c, out))
+    if (is_root(c) && at(c, part) != at(c, out))
         c->m->k->add_to(c->m->team, at(c, out), at(c, part),
                         step_tensor_elements(c->p, tensor(c, out)));
+}
+
+static void run_copy(const Call *c) {
+    if (is_root(c)) copy_rows(c, c->op->out, c->op->in[0]);
 }
 
 /* ---- activations ---- */
@@ -331,18 +335,23 @@ static void run_loss_backward(const Call *c) {
 static void start(const Call *c) {
     static const CollOp ops[N_OP_KINDS] = {[OP_ALL_GATHER] = COLL_ALL_GATHER,
                                            [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE};
+                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE,
+                                           [OP_BROADCAST] = COLL_BROADCAST,
+                                           [OP_REDUCE] = COLL_REDUCE};
     const Op *op = c->op;
     int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
     const StepTensor *t = tensor(c, block);
     bool flat = op->dim != 1;
     if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER) { // padding of flat parts
         StepTensor whole = *tensor(c, src);
-        int64_t all = step_tensor_elements(c->p, &whole);
-        whole.n_block = N_AXES;
-        int64_t n = step_tensor_elements(c->p, &whole);
+        int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
         c->m->k->zero(c->m->team, (char *)at(c, src) + n * t->bytes,
                       (size_t)((all - n) * t->bytes));
+    }
+    const void *from = at(c, src);
+    if (op->kind == OP_BROADCAST) { // a panel's rows may be apart where it comes from
+        if (is_root(c)) copy_rows(c, dst, src);
+        from = at(c, dst);
     }
     c->b->ticket[dst] =
         coll_start(grid_comm(c->m->grid, op->axes),
@@ -354,8 +363,9 @@ static void start(const Call *c) {
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),
-                               .src = at(c, src),
-                               .dst = at(c, dst),
+                               .root = op->root < 0 ? 0 : op->root,
+                               .src = from,
+                               .dst = op->kind == OP_REDUCE && !is_root(c) ? NULL : at(c, dst),
                                .staging = c->b->staging,
                                .what = tensor(c, dst)->what,
                                .file = __FILE__,
@@ -399,9 +409,12 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_SWIGLU_BACKWARD] = run_swiglu_backward,
     [OP_LOSS_BACKWARD] = run_loss_backward,
     [OP_ACCUMULATE] = run_accumulate,
+    [OP_COPY] = run_copy,
     [OP_ALL_GATHER] = start,
     [OP_REDUCE_SCATTER] = start,
     [OP_ALL_REDUCE] = start,
+    [OP_BROADCAST] = start,
+    [OP_REDUCE] = start,
     [OP_WAIT] = run_wait,
 };
 
@@ -451,7 +464,8 @@ static OpCost *nominal_costs(const Program *p) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
-        const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
+        bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
+        const StepTensor *whole = &p->tensor[grows ? op->out : op->in[0]];
         double bytes = (double)step_tensor_bytes(p, whole);
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
@@ -501,6 +515,7 @@ static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backwar
     b->p.word = (int)m->k->word;
     program_forward(&b->p);
     if (backward) program_differentiate(&b->p), program_recompute(&b->p);
+    program_panels(&b->p);
     int64_t rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
     program_chunk_head(&b->p, exact ? exact_head_rows(m, rows) : rows);
     if (exact) program_exact(&b->p);
@@ -564,6 +579,9 @@ static void bind(Bound *b, const Model *m, char *base) {
             b->tensor[t] = row_of(m, &p->tensor[x->gradient]);
             at = x->bytes == 8 ? (char *)m->grad_64[b->tensor[t] - m->tensors.t]
                                : (char *)b->tensor[t]->grad;
+            at += step_tensor_begin(p, x) * x->bytes;
+        } else if (x->whole >= 0 && x->offset < 0 && b->at[x->whole]) { // of a parameter
+            at = b->at[x->whole] + step_tensor_begin(p, x) * x->bytes;
         }
         b->at[t] = b->again[t] = at;
     }
@@ -591,8 +609,6 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
 }
 
 const char *step_run_obstacle(const ModelShape *s) {
-    const Layout *l = s->grid ? &s->grid->layout : &grid_one()->layout;
-    if (l->stay) return "stay=y";
     if (s->overlap.halves) return "--overlap halves";
     return NULL;
 }

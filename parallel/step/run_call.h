@@ -4,6 +4,7 @@
 #ifndef PARALLEL_STEP_RUN_CALL_H
 #define PARALLEL_STEP_RUN_CALL_H
 
+#include <assert.h>
 #include <string.h>
 
 #include "parallel/step/program.h"
@@ -76,8 +77,18 @@ static inline int addend_of(const Call *c, const Op *add) {
 static inline void in_place(const Call *c, int out, int in) {
     const StepTensor *t = tensor(c, in);
     int64_t n = step_tensor_bytes(c->p, t) / t->bytes;
+    assert(at(c, out) == at(c, in) || tensor(c, out)->gradient < 0 || c->m->grads_fresh);
     if (at(c, out) != at(c, in))
         c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)t->bytes);
+}
+/* Of a broadcast or a reduce, and of what puts the reduced in its place. */
+static inline bool is_root(const Call *c) {
+    return c->op->root < 0 || c->op->root == mesh_block(c->p->mesh, c->op->axes);
+}
+/* Elements of the same rows and columns, which are elsewhere. */
+static inline void copy_rows(const Call *c, int out, int in) {
+    c->m->k->copy(c->m->team, at(c, out), stride(c, out), at(c, in), stride(c, in), rows(c, out),
+                  cols(c, out), (size_t)tensor(c, out)->bytes);
 }
 static inline void clear(const Call *c, int t) {
     c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));

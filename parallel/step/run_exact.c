@@ -13,19 +13,21 @@ static void run_product(const Call *c, Product p, int out, bool fresh) {
 }
 
 static void run_matmul(const Call *c) {
-    const Op *op = c->op;
-    int x = op->in[0], w = op->in[1], y = op->out;
+    const Op *op = c->op, *add = with(c, OP_ADD); // of panels
+    int x = op->in[0], w = op->in[1], y = add ? add->out : op->out;
+    if (add) in_place(c, y, addend_of(c, add));
     run_product(
         c, product_xw(rows(c, x), real_cols(c, x), cols(c, y), at(c, x), stride(c, x), at(c, w)), y,
-        true);
+        !add);
 }
 
 static void run_matmul_bt(const Call *c) {
     const Op *op = c->op;
     int dy = op->in[0], w = op->in[1], dx = op->out;
-    run_product(
-        c, product_dx(rows(c, dy), cols(c, dx), cols(c, dy), at(c, dy), stride(c, dy), at(c, w)),
-        dx, true);
+    Product p =
+        product_dx(rows(c, dy), cols(c, dx), cols(c, dy), at(c, dy), stride(c, dy), at(c, w));
+    p.ldy = stride(c, dx);
+    run_product(c, p, dx, true);
 }
 
 static void run_matmul_at(const Call *c) {
@@ -79,7 +81,7 @@ static void run_add(const Call *c) {
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
 static void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
-    if (at(c, part) != at(c, out))
+    if (is_root(c) && at(c, part) != at(c, out))
         exact_add((int64_t *)at(c, out), (const int64_t *)at(c, part),
                   step_tensor_elements(c->p, tensor(c, out)));
 }

@@ -1,0 +1,258 @@
+/* panels -- stay=y: a matmul of a layer in panels of its features K, so that y, dx and dw stay where they
+ * are and no operand is ever whole (SUMMA).
+ *
+ *   before, x2.y2                              after: two panels of K
+ *   h'   [T/x, C]   = all_gather y  h          h.0 [T/x, C] = broadcast y[0]  h
+ *   w'   [C, N/y]   = all_gather x  w          w.0 [C, N/y] = broadcast x[0]  w
+ *   qkv  [T/x, N/y] = matmul  h', w'           q.0          = matmul  h.0, w.0
+ *                                              h.1 [T/x, C] = broadcast y[1]  h
+ *                                              w.1 [C, N/y] = broadcast x[1]  w
+ *                                              q.1          = matmul  h.1, w.1
+ *                                              qkv          = add  q.0, q.1     fused into the matmul
+ *
+ *   dh'  +y         = matmul_bt  dqkv, w'      w.0          = broadcast x[0]  w
+ *   dh   [T/x, C/y] = reduce_scatter y  dh'    d.0  +y      = matmul_bt  dqkv, w.0
+ *                                              s.0          = reduce y[0]  d.0
+ *                                              dh @0,0      = copy y[0]  s.0
+ *                                              ... and so on with the second panel
+ *
+ * Features are sharded in Y blocks in x, in X blocks in w; a panel ends where a block of either does, so
+ * its owner along each axis is one rank: y[0] is the first along y. dw = x' dy is as dx is: a panel of x
+ * comes, a panel of dw is reduced along x to its owner. Where all of K is with a rank, panels are columns
+ * or rows of what it has. The sum over K has the order of the panels. All bytes are those of the
+ * collectives before; which panels are under way while others are multiplied is found by schedule.c.
+ *
+ * Source: van de Geijn, Watts, "SUMMA", 1997; Xu et al., Optimus, 2021, section 3.
+ */
+#include <assert.h>
+
+#include "base/mem.h"
+#include "parallel/step/program.h"
+
+/* One of the two tensors of a matmul that have the features K: x or dx, whose columns they are, or w or dw,
+ * whose rows they are. */
+typedef struct Side {
+    int whole; // as the matmul has it
+    int block; // as ranks along `axes` have it; `whole` where these are none
+    Axes axes;
+    int dim;      // K
+    int64_t n;    // features of a block
+    Phase phase;  // of an operand: in which it is brought
+    int gradient; // of dw: to which the block is added; -1: the block is scattered once more, or dx
+    bool is_operand; // else it is a result
+} Side;
+
+typedef struct Panels {
+    Program *p;
+    const Op *old;
+    int *maker, *reader; // [tensors] operation that makes it, the first that reads it; -1
+    bool *dropped;       // [operations] panels stand for it
+} Panels;
+
+static bool is_along(const Op *op, OpKind kind, int axis, int dim) {
+    return op->kind == kind && op->dim == dim && op->axes.n == 1 && op->axes.axis[0] == axis;
+}
+
+/* ---- what a matmul reads and makes ---- */
+
+/* x, of dimension 1, is sharded along y; w, of dimension 0, along x. */
+static int axis_of(int dim) {
+    return dim ? AXIS_Y : AXIS_X;
+}
+
+static Side operand(const Panels *s, int t, int dim) {
+    int i = s->maker[t];
+    Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1, .is_operand = true};
+    if (i >= 0 && is_along(&s->old[i], OP_ALL_GATHER, axis_of(dim), dim))
+        side.block = s->old[i].in[0], side.axes = s->old[i].axes, side.phase = s->old[i].phase;
+    side.n = step_tensor_local(s->p, &s->p->tensor[side.block], dim);
+    return side;
+}
+
+static Side result(const Panels *s, int t, int dim) {
+    int i = s->reader[t];
+    Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1};
+    if (i >= 0 && is_along(&s->old[i], OP_REDUCE_SCATTER, axis_of(dim), dim)) {
+        side.block = s->old[i].out, side.axes = s->old[i].axes;
+        int next = s->reader[side.block];
+        if (next >= 0 && s->old[next].kind == OP_ACCUMULATE) side.gradient = s->old[next].out;
+    }
+    side.n = step_tensor_local(s->p, &s->p->tensor[side.block], dim);
+    return side;
+}
+
+/* x and w, dx and w, or x and dw. */
+static void sides_of(const Panels *s, const Op *op, Side side[2]) {
+    bool at = op->kind == OP_MATMUL_AT;
+    side[0] = op->kind == OP_MATMUL_BT ? result(s, op->out, 1) : operand(s, op->in[0], 1);
+    side[1] = at ? result(s, op->out, 0) : operand(s, op->in[1], 0);
+}
+
+static bool has_panels(const Panels *s, const Op *op, Side side[2]) {
+    bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT;
+    if (!matmul || op->layer < 0) return false; // the head's weight is sharded in another way
+    sides_of(s, op, side);
+    return side[0].axes.n + side[1].axes.n > 0;
+}
+
+/* ---- tensors ---- */
+
+/* Features [k, k + n) of tensor t, which are rows or columns of it from `at` on. */
+static int view(Program *p, int t, int dim, int64_t at, int64_t n) {
+    StepTensor v = p->tensor[t];
+    v.whole = t, v.n_block = N_AXES, v.storage = STORAGE_TEMPORARY, v.padding = 0;
+    v.row = dim ? 0 : at, v.column = dim ? at : 0;
+    if (dim) v.stride = (int)step_tensor_local(p, &v, 1);
+    v.size[dim] = n;
+    v.dist.shard[dim] = axes_none();
+    int out = program_tensor(p, v.dist, v.size, v.bytes);
+    p->tensor[out] = v;
+    return out;
+}
+
+static int like(Program *p, int t) {
+    StepTensor x = p->tensor[t];
+    int out = program_tensor(p, x.dist, x.size, x.bytes);
+    p->tensor[out].what = x.what;
+    return out;
+}
+
+/* A tensor like t, of n features. */
+static int panel(Program *p, int t, int dim, int64_t n) {
+    int out = like(p, t);
+    p->tensor[out].size[dim] = n;
+    p->tensor[out].dist.shard[dim] = axes_none();
+    return out;
+}
+
+static int emit(Program *p, OpKind kind, int out, int in, const Side *side, int64_t k) {
+    EMIT(p, kind, out, in);
+    Op *op = &p->op[p->n_ops - 1];
+    op->axes = side->axes, op->root = (int)(k / side->n);
+    return out;
+}
+
+/* ---- one panel: features [k, k + n) ---- */
+
+static int bring(Program *p, const Side *side, int64_t k, int64_t n) {
+    Phase phase = p->phase;
+    int own = view(p, side->block, side->dim, k % side->n, n);
+    if (side->axes.n == 0) return own;
+    p->phase = side->phase;
+    int out = emit(p, OP_BROADCAST, panel(p, side->whole, side->dim, n), own, side, k);
+    p->phase = phase;
+    return out;
+}
+
+/* Where the matmul writes the panel. */
+static int part_of(Program *p, const Side *side, int64_t k, int64_t n) {
+    if (side->axes.n == 0) return view(p, side->block, side->dim, k, n);
+    return panel(p, side->whole, side->dim, n);
+}
+
+/* To its owner, and there to where it belongs. */
+static void take(Program *p, const Side *side, int part, int64_t k, int64_t n) {
+    int to = side->gradient < 0 ? side->block : side->gradient;
+    if (side->axes.n == 0) return;
+    int place = view(p, to, side->dim, k % side->n, n);
+    bool direct = side->gradient < 0 && side->dim == 0; // rows: it arrives there
+    int sum = direct ? place : panel(p, side->block, side->dim, n);
+    emit(p, OP_REDUCE, sum, part, side, k);
+    if (!direct) emit(p, side->gradient < 0 ? OP_COPY : OP_ACCUMULATE, place, sum, side, k);
+}
+
+/* y = y + x w. */
+static int add_panel(Program *p, int y, int sum, int x, int w, bool last) {
+    bool first = sum < 0;
+    int part = EMIT(p, OP_MATMUL, first && last ? y : like(p, y), x, w);
+    return first ? part : EMIT(p, OP_ADD, last ? y : like(p, y), sum, part);
+}
+
+/* Where the panel that begins at k ends. */
+static int64_t panel_end(const Side side[2], int64_t k, int64_t K) {
+    int64_t end = K;
+    for (int i = 0; i < 2; i++) {
+        int64_t next = (k / side[i].n + 1) * side[i].n;
+        if (next < end) end = next;
+    }
+    return end;
+}
+
+static void emit_panels(Program *p, const Op *op, const Side side[2]) {
+    int64_t K = p->tensor[side[0].whole].size[1];
+    int sum = -1;
+    p->phase = op->phase, p->layer = op->layer;
+    for (int64_t k = 0, end; k < K; k = end) {
+        end = panel_end(side, k, K);
+        int64_t n = end - k;
+        int in[2];
+        for (int i = 0; i < 2; i++) in[i] = side[i].is_operand ? bring(p, &side[i], k, n) : -1;
+        if (op->kind == OP_MATMUL) {
+            sum = add_panel(p, op->out, sum, in[0], in[1], end == K);
+            continue;
+        }
+        bool dx = op->kind == OP_MATMUL_BT;
+        const Side *out = &side[!dx];
+        int part = part_of(p, out, k, n);
+        EMIT(p, op->kind, part, dx ? op->in[0] : in[0], dx ? in[1] : op->in[1]);
+        take(p, out, part, k, n);
+    }
+    // rows of padding behind the last feature are in no panel
+    if (op->kind == OP_MATMUL_AT) {
+        StepTensor *dw = &p->tensor[side[1].block];
+        dw->padding = dw->size[0] - K;
+    }
+}
+
+/* ---- the list ---- */
+
+/* The collectives for which panels stand: a gather that such matmuls alone read, what takes a result. */
+static void drop(Panels *s, int i) {
+    Side side[2];
+    if (!has_panels(s, &s->old[i], side)) return;
+    for (int k = 0; k < 2; k++) {
+        if (side[k].axes.n == 0) continue;
+        s->dropped[side[k].is_operand ? s->maker[side[k].whole] : s->reader[side[k].whole]] = true;
+        if (side[k].gradient >= 0) s->dropped[s->reader[side[k].block]] = true;
+    }
+}
+
+static void keep_what_others_read(Panels *s, int i) {
+    Side side[2];
+    if (has_panels(s, &s->old[i], side)) return;
+    for (int k = 0; k < s->old[i].n_in; k++) {
+        int maker = s->maker[s->old[i].in[k]];
+        if (maker >= 0 && s->old[maker].kind == OP_ALL_GATHER) s->dropped[maker] = false;
+    }
+}
+
+void program_panels(Program *p) {
+    int n = p->n_ops, n_tensors = p->n_tensors;
+    if (!p->layout->stay) return;
+    int *room = mem_alloc(2 * (size_t)n_tensors * sizeof *room);
+    Panels s = {.p = p, .old = p->op, .maker = room, .reader = room + n_tensors};
+    s.dropped = mem_calloc((size_t)n, sizeof *s.dropped);
+    for (int t = 0; t < 2 * n_tensors; t++) room[t] = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        s.maker[p->op[i].out] = i;
+        for (int k = 0; k < p->op[i].n_in; k++) s.reader[p->op[i].in[k]] = i;
+    }
+    for (int i = 0; i < n; i++) drop(&s, i);
+    for (int i = 0; i < n; i++) keep_what_others_read(&s, i);
+    p->op = NULL, p->n_ops = p->room_ops = 0;
+    for (int i = 0; i < n; i++) {
+        const Op *op = &s.old[i];
+        Side side[2];
+        if (s.dropped[i]) continue;
+        if (has_panels(&s, op, side)) {
+            emit_panels(p, op, side);
+            continue;
+        }
+        program_emit(p, op->kind, op->out, op->in, op->n_in);
+        p->op[p->n_ops - 1] = *op;
+    }
+    p->phase = PHASE_FORWARD, p->layer = -1;
+    mem_free((void *)(uintptr_t)s.old);
+    mem_free(s.dropped);
+    mem_free(room);
+}
