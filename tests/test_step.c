@@ -224,6 +224,23 @@ TEST(step_listing_shows_types_and_costs) {
     CHECK(strstr(text, "dwte[V/x, C]") && !strstr(text, "dhead"));
 }
 
+/* Blocks of 11 features of h1 and of 16 rows of the weight: four panels. */
+TEST(step_listing_shows_panels_and_their_owners) {
+    Grid g = grid_of("x2.y3+stay=y", 0);
+    ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
+    char text[32768];
+    FILE *f = fmemopen(text, sizeof text, "w");
+    Program p = program_passes(&s, PASS_PANELS, false);
+    listing_print(f, &p, NULL, NULL);
+    program_free(&p);
+    fclose(f);
+    CHECK(strstr(text, "h1[T/x, C[11:17]]                  = broadcast y[1]       %7@0,0 "));
+    CHECK(strstr(text, "h1[T/x, C[17:22]]                  = broadcast y[1]       %7@0,6 "));
+    CHECK(strstr(text, "qkv.weight[C[22:33], N/y]          = broadcast x[1]       qkv.weight@5 "));
+    CHECK(strstr(text, "dh1[T/x, C[17:22]] @0,6            = copy y[1] "));
+    CHECK(strstr(text, "dqkv.weight[C[11:17], N/y] @11     = accumulate x[0] "));
+}
+
 /* The last two lines are of all operations; every line before has one, or folds some. */
 TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Grid g = grid_of("z2.x2+sp", 0);

@@ -1,20 +1,20 @@
 /* panels -- stay=y: a matmul of a layer in panels of its features K, so that y, dx and dw stay where they
  * are and no operand is ever whole (SUMMA).
  *
- *   before, x2.y2                              after: two panels of K
- *   h'   [T/x, C]   = all_gather y  h          h.0 [T/x, C] = broadcast y[0]  h
- *   w'   [C, N/y]   = all_gather x  w          w.0 [C, N/y] = broadcast x[0]  w
- *   qkv  [T/x, N/y] = matmul  h', w'           q.0          = matmul  h.0, w.0
- *                                              h.1 [T/x, C] = broadcast y[1]  h
- *                                              w.1 [C, N/y] = broadcast x[1]  w
- *                                              q.1          = matmul  h.1, w.1
- *                                              qkv          = add  q.0, q.1     fused into the matmul
+ *   before, x2.y2, C = 32                      after: two panels of C
+ *   h'   [T/x, C]   = all_gather y  h          h.0 [T/x, C[0:16]]  = broadcast y[0]  h
+ *   w'   [C, N/y]   = all_gather x  w          w.0 [C[0:16], N/y]  = broadcast x[0]  w
+ *   qkv  [T/x, N/y] = matmul  h', w'           q.0 [T/x, N/y]      = matmul  h.0, w.0
+ *                                              h.1 [T/x, C[16:32]] = broadcast y[1]  h
+ *                                              w.1 [C[16:32], N/y] = broadcast x[1]  w
+ *                                              q.1 [T/x, N/y]      = matmul  h.1, w.1
+ *                                              qkv [T/x, N/y]      = add  q.0, q.1     in that matmul
  *
- *   dh'  +y         = matmul_bt  dqkv, w'      w.0          = broadcast x[0]  w
- *   dh   [T/x, C/y] = reduce_scatter y  dh'    d.0  +y      = matmul_bt  dqkv, w.0
- *                                              s.0          = reduce y[0]  d.0
- *                                              dh @0,0      = copy y[0]  s.0
- *                                              ... and so on with the second panel
+ *   dh'  [T/x, C]+y = matmul_bt  dqkv, w'      w.0 [C[0:16], N/y]  = broadcast x[0]  w
+ *   dh   [T/x, C/y] = reduce_scatter y  dh'    d.0 [T/x, C[0:16]]+y = matmul_bt  dqkv, w.0
+ *                                              s.0 [T/x, C[0:16]]  = reduce y[0]  d.0
+ *                                              dh @0,0             = copy y[0]  s.0
+ *                                              ... and the second panel alike
  *
  * Features are sharded in Y blocks in x, in X blocks in w; a panel ends where a block of either does, so
  * its owner along each axis is one rank: y[0] is the first along y. dw = x' dy is as dx is: a panel of x
@@ -24,7 +24,8 @@
  *
  * Source: van de Geijn, Watts, "SUMMA", 1997; Xu et al., Optimus, 2021, section 3.
  */
-#include <assert.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "parallel/step/program.h"
@@ -97,14 +98,29 @@ static bool has_panels(const Panels *s, const Op *op, Side side[2]) {
 
 /* ---- tensors ---- */
 
-/* Features [k, k + n) of tensor t, which are rows or columns of it from `at` on. */
-static int view(Program *p, int t, int dim, int64_t at, int64_t n) {
+/* Features of K: [k, k + n). */
+typedef struct Span {
+    int64_t k, n;
+} Span;
+
+/* The tensor has these features alone: "C[0:16]". */
+static void narrow(StepTensor *t, int dim, Span s) {
+    char name[64];
+    snprintf(name, sizeof name, "%s[%lld:%lld]", t->dist.dim[dim], (long long)s.k,
+             (long long)(s.k + s.n));
+    name[DIST_DIM - 1] = 0;
+    memcpy(t->dist.dim[dim], name, DIST_DIM);
+    t->size[dim] = s.n;
+    t->dist.shard[dim] = axes_none();
+}
+
+/* Features of tensor t, which are rows or columns of it from `at` on. */
+static int view(Program *p, int t, int dim, int64_t at, Span s) {
     StepTensor v = p->tensor[t];
     v.whole = t, v.n_block = N_AXES, v.storage = STORAGE_TEMPORARY, v.padding = 0;
     v.row = dim ? 0 : at, v.column = dim ? at : 0;
     if (dim) v.stride = (int)step_tensor_local(p, &v, 1);
-    v.size[dim] = n;
-    v.dist.shard[dim] = axes_none();
+    narrow(&v, dim, s);
     int out = program_tensor(p, v.dist, v.size, v.bytes);
     p->tensor[out] = v;
     return out;
@@ -117,48 +133,47 @@ static int like(Program *p, int t) {
     return out;
 }
 
-/* A tensor like t, of n features. */
-static int panel(Program *p, int t, int dim, int64_t n) {
+/* A tensor like t, of some features. */
+static int panel(Program *p, int t, int dim, Span s) {
     int out = like(p, t);
-    p->tensor[out].size[dim] = n;
-    p->tensor[out].dist.shard[dim] = axes_none();
+    narrow(&p->tensor[out], dim, s);
     return out;
 }
 
-static int emit(Program *p, OpKind kind, int out, int in, const Side *side, int64_t k) {
+static int emit(Program *p, OpKind kind, int out, int in, const Side *side, Span s) {
     EMIT(p, kind, out, in);
     Op *op = &p->op[p->n_ops - 1];
-    op->axes = side->axes, op->root = (int)(k / side->n);
+    op->axes = side->axes, op->root = (int)(s.k / side->n);
     return out;
 }
 
-/* ---- one panel: features [k, k + n) ---- */
+/* ---- one panel ---- */
 
-static int bring(Program *p, const Side *side, int64_t k, int64_t n) {
+static int bring(Program *p, const Side *side, Span s) {
     Phase phase = p->phase;
-    int own = view(p, side->block, side->dim, k % side->n, n);
+    int own = view(p, side->block, side->dim, s.k % side->n, s);
     if (side->axes.n == 0) return own;
     p->phase = side->phase;
-    int out = emit(p, OP_BROADCAST, panel(p, side->whole, side->dim, n), own, side, k);
+    int out = emit(p, OP_BROADCAST, panel(p, side->whole, side->dim, s), own, side, s);
     p->phase = phase;
     return out;
 }
 
 /* Where the matmul writes the panel. */
-static int part_of(Program *p, const Side *side, int64_t k, int64_t n) {
-    if (side->axes.n == 0) return view(p, side->block, side->dim, k, n);
-    return panel(p, side->whole, side->dim, n);
+static int part_of(Program *p, const Side *side, Span s) {
+    if (side->axes.n == 0) return view(p, side->block, side->dim, s.k, s);
+    return panel(p, side->whole, side->dim, s);
 }
 
 /* To its owner, and there to where it belongs. */
-static void take(Program *p, const Side *side, int part, int64_t k, int64_t n) {
+static void take(Program *p, const Side *side, int part, Span s) {
     int to = side->gradient < 0 ? side->block : side->gradient;
     if (side->axes.n == 0) return;
-    int place = view(p, to, side->dim, k % side->n, n);
+    int place = view(p, to, side->dim, s.k % side->n, s);
     bool direct = side->gradient < 0 && side->dim == 0; // rows: it arrives there
-    int sum = direct ? place : panel(p, side->block, side->dim, n);
-    emit(p, OP_REDUCE, sum, part, side, k);
-    if (!direct) emit(p, side->gradient < 0 ? OP_COPY : OP_ACCUMULATE, place, sum, side, k);
+    int sum = direct ? place : panel(p, side->block, side->dim, s);
+    emit(p, OP_REDUCE, sum, part, side, s);
+    if (!direct) emit(p, side->gradient < 0 ? OP_COPY : OP_ACCUMULATE, place, sum, side, s);
 }
 
 /* y = y + x w. */
@@ -184,18 +199,18 @@ static void emit_panels(Program *p, const Op *op, const Side side[2]) {
     p->phase = op->phase, p->layer = op->layer;
     for (int64_t k = 0, end; k < K; k = end) {
         end = panel_end(side, k, K);
-        int64_t n = end - k;
+        Span span = {k, end - k};
         int in[2];
-        for (int i = 0; i < 2; i++) in[i] = side[i].is_operand ? bring(p, &side[i], k, n) : -1;
+        for (int i = 0; i < 2; i++) in[i] = side[i].is_operand ? bring(p, &side[i], span) : -1;
         if (op->kind == OP_MATMUL) {
             sum = add_panel(p, op->out, sum, in[0], in[1], end == K);
             continue;
         }
         bool dx = op->kind == OP_MATMUL_BT;
         const Side *out = &side[!dx];
-        int part = part_of(p, out, k, n);
+        int part = part_of(p, out, span);
         EMIT(p, op->kind, part, dx ? op->in[0] : in[0], dx ? in[1] : op->in[1]);
-        take(p, out, part, k, n);
+        take(p, out, part, span);
     }
     // rows of padding behind the last feature are in no panel
     if (op->kind == OP_MATMUL_AT) {
