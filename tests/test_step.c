@@ -212,7 +212,7 @@ TEST(step_listing_shows_types_and_costs) {
     ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
     char text[32768];
     FILE *f = fmemopen(text, sizeof text, "w");
-    Program p = program_passes(&s, PASS_RECOMPUTE, false);
+    Program p = program_passes(&s, PASS_RECOMPUTE, NULL);
     listing_print(f, &p, NULL, NULL);
     program_free(&p);
     fclose(f);
@@ -248,7 +248,7 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Machine m;
     Err e;
     if (!machine_open(&m, "cpu:4", &e)) die("%s", e.text);
-    Program p = program_passes(&s, PASS_FUSE, false);
+    Program p = program_passes(&s, PASS_FUSE, NULL);
     OpCost *costs = program_costs(&p, &m, 1);
     Schedule order = schedule_make(&p, costs, WINDOW_BULK);
     char text[65536], data[262144];

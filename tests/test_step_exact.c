@@ -118,6 +118,10 @@ static void compare(const MeshRun *how) {
     mesh_run_free(&is);
 }
 
+static const char *const overlaps[] = {
+    "bulk",         "none",   "chunk=2",   "bulk+halves",         "ring",
+    "bulk+chunk=3", "halves", "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves"};
+
 static void on_layout(const char *spec, void *ctx) {
     int *n = ctx, model = *n % 3;
     if (!mesh_sampled((*n)++, model)) return;
@@ -129,7 +133,7 @@ static void on_layout(const char *spec, void *ctx) {
                        .micro = *n / 4 % 3,
                        .steps = 2,
                        .exact = true,
-                       .overlap = *n % 5 < 3 ? "bulk" : "none",
+                       .overlap = overlaps[*n % 10],
                        .recompute = (Recompute)(*n / 12 % 3)});
 }
 

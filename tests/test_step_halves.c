@@ -90,11 +90,11 @@ static void check_sums(const char *spec, void *ctx) {
     shape_of(&s, &g, spec, "layers=3,heads=4,channels=64,vocab=96,seq=42", (Recompute)(*n % 3));
     int X = g.mesh.size[AXIS_X];
     bool padded = g.layout.stay ? 2 % X : g.layout.sp && 84 % X; // tokens of a half, or sequences
-    Program whole = program_passes(&s, PASS_FUSE, false);
+    Program whole = program_passes(&s, PASS_FUSE, NULL);
     s.overlap.chunks = 2 + *n % 3;
-    Program chunks = program_passes(&s, PASS_SPLIT, false);
-    s.overlap.chunks = 0, s.B /= 2;
-    Program both = program_passes(&s, PASS_HALVES, false);
+    Program chunks = program_passes(&s, PASS_SPLIT, NULL);
+    s.overlap.chunks = 0, s.overlap.halves = true, s.B /= 2;
+    Program both = program_passes(&s, PASS_HALVES, NULL);
     Sums a = sums_of(&whole), b = sums_of(&both), c = sums_of(&chunks);
     // parts of an all_reduce that is not a multiple of its ranks differ by an element
     double round = 16.0 * chunks.n_ops;

@@ -142,7 +142,7 @@ typedef struct Deep {
 
 static void whole_price(const ModelShape *shape, const Machine *m, Price *out) {
     const Kernels *k = machine_kernels(m, shape->bf16);
-    Program p = program_passes(shape, PASS_FUSE, k && k->bias_with_dw);
+    Program p = program_passes(shape, PASS_FUSE, k);
     OpCost *costs = program_costs(&p, m, m->threads);
     Schedule s = schedule_make(&p, costs, shape->overlap.bulk ? WINDOW_BULK : WINDOW_NONE);
     Played all = program_played(&p, &s);

@@ -156,8 +156,9 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, int th
     bool words = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY;
     if (words) w.flags |= WORK_WORDS;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
-    const StepTensor *stored = result->whole < 0 ? result : &p->tensor[result->whole];
-    if (op->kind == OP_MATMUL_AT && stored->storage == STORAGE_GRADIENT) w.flags |= WORK_ADDEND;
+    const StepTensor *whole = result->whole < 0 ? result : &p->tensor[result->whole];
+    bool stored = whole->storage == STORAGE_GRADIENT;
+    if (op->kind == OP_MATMUL_AT && (stored || op->adds)) w.flags |= WORK_ADDEND;
     if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;
     return w;
 }
@@ -192,11 +193,10 @@ bool op_work(const Program *p, int i, const Widths *widths, int threads, Work *w
 /* ---- collectives ---- */
 
 static Send send_of(const Program *p, const Op *op) {
-    static const CollOp ops[N_OP_KINDS] = {[OP_ALL_GATHER] = COLL_ALL_GATHER,
-                                           [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE,
-                                           [OP_BROADCAST] = COLL_BROADCAST,
-                                           [OP_REDUCE] = COLL_REDUCE};
+    static const CollOp ops[N_OP_KINDS] = {
+        [OP_ALL_GATHER] = COLL_ALL_GATHER, [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
+        [OP_ALL_REDUCE] = COLL_ALL_REDUCE, [OP_BROADCAST] = COLL_BROADCAST,
+        [OP_REDUCE] = COLL_REDUCE,         [OP_SHIFT] = COLL_SHIFT};
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
     return (Send){.op = ops[op->kind],
                   .bytes = step_tensor_elements(p, whole) * whole->bytes,

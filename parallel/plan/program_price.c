@@ -26,11 +26,10 @@ Played program_played(const Program *p, const Schedule *s) {
 Program program_of_layers(const ModelShape *shape, int64_t layers, const Machine *m, int threads,
                           ModelShape *few, OpCost **costs) {
     const Kernels *k = machine_kernels(m, shape->bf16);
-    bool halves = shape->overlap.halves;
     *few = *shape;
     few->config.layers = layers;
-    if (halves) few->B /= 2;
-    Program p = program_passes(few, halves ? PASS_HALVES : PASS_SPLIT, k && k->bias_with_dw);
+    if (shape->overlap.halves) few->B /= 2;
+    Program p = program_passes(few, PASS_HALVES, k);
     *costs = program_costs(&p, m, threads);
     return p;
 }

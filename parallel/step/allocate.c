@@ -60,6 +60,7 @@ int64_t step_tensor_bytes(const Program *p, const StepTensor *t) {
 /* The operands over which an operation may write its result, best first; -1: none. Of a sum either will do. */
 static void operands_in_place(const Op *op, int operand[2]) {
     operand[0] = operand[1] = -1;
+    if (op->adds) operand[0] = op->in[op->n_in - 1];
     switch (op->kind) {
     case OP_ADD:
         operand[1] = op->in[0];
@@ -135,6 +136,8 @@ static void find_lives(Life *l) {
 static void find_inner(Life *l) {
     const Program *p = l->p;
     bool *is_read = mem_calloc((size_t)p->n_tensors, sizeof *is_read);
+    for (int t = 0; t < p->n_tensors; t++) // rows say what a whole is of which nothing is read
+        if (p->tensor[t].whole >= 0) is_read[p->tensor[t].whole] = true;
     for (int i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
     for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->loss;

@@ -60,7 +60,7 @@ static int64_t first_here(Model *m, char *name, size_t n) {
         snprintf(name, n, "output of the last block");
         return place;
     }
-    if (!finite_all(m, m->losses, m->tk.T)) {
+    if (!finite_all(m, m->losses, m->halves * m->tk.T)) {
         snprintf(name, n, "loss of a token");
         return place + 1;
     }

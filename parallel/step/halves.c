@@ -9,9 +9,10 @@
  *                                z   = gelu y
  *                                z2  = gelu y2
  *
- * Weights are gathered once for both, and gradients of weights are added before a collective
- * reduces them: so both halves send what the whole would. The scheduler does the rest. Source:
- * half-batches in turns are those of Oases (Li et al. 2023) and of Domino (Wang et al. 2024).
+ * Weights are gathered once for both. A gradient of a weight is one sum of both: what the second half makes is
+ * added to what the first has made, in the order of the list, before anything else reads it. So both halves send
+ * what the whole would. Losses are one tensor, of which each half has its rows. The scheduler does the rest.
+ * Source: half-batches in turns are those of Oases (Li et al. 2023) and of Domino (Wang et al. 2024).
  */
 #include <string.h>
 
@@ -21,8 +22,10 @@
 typedef struct Halves {
     Program *p;
     const Op *old;
-    int *second;  // [tensors] of the second half; itself: both halves have one; -1: none yet
-    bool *weight; // [tensors] a parameter, or gathered from one
+    int *now;     // [tensors] what stands for it: itself, or the sum of both halves
+    int *second;  // [tensors] of the second half; -1: none yet
+    bool *shared; // [tensors] of both halves: parameters, gathered weights, their gradients
+    int64_t T;    // local tokens of a half
 } Halves;
 
 /* Has a tensor rows or columns of tokens? */
@@ -44,75 +47,113 @@ static int copy_tensor(Program *p, int t) {
     return c;
 }
 
-/* Or rows of one: panels.c. */
-static bool is_weight(const Halves *h, int t) {
-    int whole = h->p->tensor[t].whole;
-    return h->weight[t] || (whole >= 0 && h->weight[whole]);
-}
-
-static bool gathers_weight(const Halves *h, const Op *op) {
-    return op_info(op->kind)->collective && is_weight(h, op->in[0]);
-}
-
-/* A collective that brings a weight's gradient to where it is stored, or what follows it there. */
-static bool stores_gradient(const Halves *h, const Op *op) {
-    bool moves = op_info(op->kind)->collective || op->kind == OP_ACCUMULATE;
-    return moves && !is_weight(h, op->in[0]) && !of_tokens(&h->p->tensor[op->in[0]]);
-}
-
+/* Tokens of the second half follow those of the first, in the model's inputs as in the losses of both. */
 static int second_of(Halves *h, int t) {
     if (h->second[t] >= 0) return h->second[t];
-    h->second[t] = copy_tensor(h->p, t);
+    int c = h->second[t] = copy_tensor(h->p, t), whole = h->p->tensor[t].whole;
+    if (whole >= 0 && whole != h->p->loss)
+        whole = second_of(h, whole), h->p->tensor[c].whole = whole;
+    else if (of_tokens(&h->p->tensor[c]))
+        h->p->tensor[c].row += h->T;
+    return c;
+}
+
+/* Itself, or as rows of one. */
+static bool is_shared(const Halves *h, int t) {
     int whole = h->p->tensor[t].whole;
-    if (whole >= 0) h->p->tensor[h->second[t]].whole = second_of(h, whole);
-    return h->second[t];
+    return h->shared[t] || (whole >= 0 && h->shared[whole]);
+}
+static void share(Halves *h, int t) {
+    int whole = h->p->tensor[t].whole;
+    h->shared[t] = true;
+    if (whole >= 0) h->shared[whole] = true;
+}
+
+/* Is a tensor read by operations [i, end)? */
+static bool read_in(const Halves *h, int t, int i, int end) {
+    for (; i < end; i++)
+        for (int k = 0; k < h->old[i].n_in; k++)
+            if (h->old[i].in[k] == t) return true;
+    return false;
+}
+
+/* Does a kernel read and make nothing but what both halves share? */
+static bool runs_once(const Halves *h, int i, int end) {
+    for (int k = i; k < end; k++) {
+        const Op *op = &h->old[k];
+        if (of_tokens(&h->p->tensor[op->out])) return false;
+        for (int j = 0; j < op->n_in; j++)
+            if (!is_shared(h, h->now[op->in[j]])) return false;
+    }
+    return true;
 }
 
 static void emit_first(Halves *h, const Op *op) {
-    if (gathers_weight(h, op)) {
-        h->weight[op->out] = true;
-        h->second[op->out] = op->out;
-    }
-    if (!stores_gradient(h, op)) emit(h->p, op);
+    Op one = *op;
+    for (int k = 0; k < op->n_in; k++) one.in[k] = h->now[op->in[k]];
+    emit(h->p, &one);
 }
 
-static void emit_second(Halves *h, const Op *op) {
-    Op two = *op;
-    if (gathers_weight(h, op)) return;
-    if (stores_gradient(h, op)) {
-        int a = op->in[0], b = h->second[a];
-        if (b >= 0 && b != a) { // rows of a whole may have been added already
-            h->p->phase = op->phase, h->p->layer = op->layer;
-            two.in[0] = EMIT(h->p, OP_ADD, copy_tensor(h->p, a), a, b);
-        }
-        h->second[op->out] = op->out;
-        emit(h->p, &two);
-        return;
+/* A gradient of a weight: out is the sum of what both halves make; where it is stored, both are. An operation that adds
+ * already adds to that of the first half in place of its own addend. */
+static void add_gradient(Halves *h, Op *op) {
+    int first = op->out, sum = copy_tensor(h->p, first);
+    bool added = false;
+    for (int k = 0; k < op->n_in && op->kind == OP_ADD; k++)
+        if (is_shared(h, op->in[k])) op->in[k] = first, added = true;
+    if (!added) op->in[op->n_in++] = first, op->adds = true;
+    h->now[first] = op->out = sum;
+    share(h, sum);
+}
+
+/* Operation i of a kernel that ends before `end`. */
+static void emit_second(Halves *h, int i, int end) {
+    Op two = h->old[i];
+    for (int k = 0; k < two.n_in; k++) {
+        int t = h->now[two.in[k]];
+        two.in[k] = is_shared(h, t) ? t : second_of(h, t);
     }
-    for (int k = 0; k < op->n_in; k++)
-        if (!is_weight(h, op->in[k])) two.in[k] = second_of(h, op->in[k]);
-    two.out = second_of(h, op->out);
-    if (op->also >= 0) two.also = second_of(h, op->also);
+    if (two.also >= 0) two.also = second_of(h, two.also);
+    if (of_tokens(&h->p->tensor[two.out]) || read_in(h, two.out, i + 1, end))
+        two.out = second_of(h, two.out);
+    else
+        add_gradient(h, &two);
     emit(h->p, &two);
 }
 
+/* The losses of both halves: where each half's were, and their rows, are rows of them now. */
+static void join_losses(Program *p) {
+    int one = p->loss, n = p->n_tensors, both = copy_tensor(p, one);
+    p->tensor[both].size[0] *= 2;
+    p->tensor[one].whole = p->loss = both;
+    for (int t = 0; t < n; t++)
+        if (p->tensor[t].whole == one) p->tensor[t].whole = both;
+}
+
 void program_halves(Program *p) {
-    int n = p->n_ops, n_tensors = p->n_tensors;
-    Halves h = {.p = p, .old = p->op};
-    h.second = mem_alloc((size_t)n_tensors * sizeof *h.second);
-    h.weight = mem_alloc((size_t)n_tensors * sizeof *h.weight);
-    for (int t = 0; t < n_tensors; t++) {
-        h.second[t] = -1;
-        h.weight[t] = p->tensor[t].storage == STORAGE_PARAMETER;
-    }
+    int n = p->n_ops;
+    Halves h = {.p = p, .old = p->op, .T = step_tensor_local(p, &p->tensor[p->loss], 0)};
+    join_losses(p);
+    // gradients of both are made on the way, one for each that there is
+    size_t tensors = (size_t)p->n_tensors, most = 2 * tensors + (size_t)n;
+    h.now = mem_alloc(2 * most * sizeof *h.now), h.second = h.now + most;
+    h.shared = mem_calloc(most, sizeof *h.shared);
+    for (int t = 0; t < (int)most; t++) h.now[t] = t, h.second[t] = -1;
+    for (size_t t = 0; t < tensors; t++) h.shared[t] = p->tensor[t].storage == STORAGE_PARAMETER;
     p->op = NULL, p->n_ops = p->room_ops = 0;
     for (int i = 0, end; i < n; i = end) {
         end = i + 1;
         while (end < n && h.old[end].fused) end++;
+        bool once = runs_once(&h, i, end);
         for (int k = i; k < end; k++) emit_first(&h, &h.old[k]);
-        for (int k = i; k < end; k++) emit_second(&h, &h.old[k]);
+        for (int k = i; k < end; k++) {
+            if (once)
+                share(&h, h.old[k].out);
+            else
+                emit_second(&h, k, end);
+        }
     }
     mem_free((void *)(uintptr_t)h.old);
-    mem_free(h.second);
-    mem_free(h.weight);
+    mem_free(h.now);
+    mem_free(h.shared);
 }

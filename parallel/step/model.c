@@ -124,8 +124,9 @@ static void cut_cheap(Model *m, BlockActs *b, Arena *a) {
 }
 
 static void cut_inputs(Model *m, Arena *a) {
-    m->inputs = arena_take(a, (size_t)m->tk.T * sizeof *m->inputs);
-    m->targets = arena_take(a, (size_t)m->tk.T * sizeof *m->targets);
+    size_t n = (size_t)(m->halves * m->tk.T);
+    m->inputs = arena_take(a, n * sizeof *m->inputs);
+    m->targets = arena_take(a, n * sizeof *m->targets);
 }
 
 static void cut_activations(Model *m, Arena *a) {
@@ -263,14 +264,15 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->blocks = mem_calloc(L, sizeof *m->blocks);
     m->acts = mem_calloc(L, sizeof *m->acts);
     m->sums.sum = mem_calloc((size_t)m->tensors.n + L + 4, sizeof *m->sums.sum);
-    if (halves) {
+    m->halves = halves && shape->program ? 2 : 1;
+    if (halves && !shape->program) {
         m->turns = turns_create();
         m->twin = mem_calloc(1, sizeof *m->twin);
         m->twin->acts = mem_calloc(L, sizeof *m->acts);
     }
     m->keeps_x2 =
         shape->training && shape->recompute == RECOMPUTE_FULL && linear_owes(m, LINEAR_ATTN_OUT);
-    if (shape->program && !step_run_obstacle(shape)) m->program = step_run_plan(m);
+    if (shape->program) m->program = step_run_plan(m);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
@@ -364,10 +366,14 @@ void model_expect(Model *m, int64_t n) {
     m->sums.left = n;
 }
 
+static void tokens_at(Model *m, int64_t at, const Tokens *tk, int64_t n, const int32_t *inputs,
+                      const int32_t *targets) {
+    m->k->copy_tokens(m->inputs + at, tk->T, inputs, n, 0);
+    m->k->copy_tokens(m->targets + at, tk->T, targets, n, -1);
+}
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
                   const int32_t *targets) {
-    m->k->copy_tokens(m->inputs, tk->T, inputs, n, 0);
-    m->k->copy_tokens(m->targets, tk->T, targets, n, -1);
+    tokens_at(m, 0, tk, n, inputs, targets);
 }
 
 /* ---- one pass over the sequences of a model ---- */
@@ -424,7 +430,7 @@ static void passes_run(void *ctx) {
             step_run(m->program, m, p.backward, p.sums);
         else
             pass_run(&p);
-        model_add_losses(m, m->losses, m->tk.T);
+        for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
         return;
     }
     q.m = twin, p.sums = false;
@@ -444,9 +450,10 @@ static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, boo
     int64_t n = m->B * m->shape.S;
     if (m->program) m->losses = step_run_losses(m->program, m, backward);
     model_tokens(m, &m->tk, n, inputs, targets);
-    if (m->twin)
-        model_tokens(m->twin, &m->twin->tk, n, inputs ? inputs + n : NULL,
-                     targets ? targets + n : NULL);
+    if (!m->twin && m->halves == 1) return;
+    Model *second = m->twin ? m->twin : m;
+    tokens_at(second, m->twin ? 0 : m->tk.T, &m->tk, n, inputs ? inputs + n : NULL,
+              targets ? targets + n : NULL);
 }
 
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
@@ -463,7 +470,8 @@ void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *
     prepare(m, inputs, targets, false);
     passes_run(&(Pass){.m = m});
     if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
-    if (losses && m->twin) model_get(m, losses + n, m->twin->losses, n * sizeof *losses);
+    if (!losses || m->B == m->shape.B) return;
+    model_get(m, losses + n, m->twin ? m->twin->losses : m->losses + m->tk.T, n * sizeof *losses);
 }
 
 static void pass_logits(Model *m, const int32_t *inputs, float *logits) {

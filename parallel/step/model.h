@@ -85,6 +85,7 @@ struct Model {
         *twin; // the other half of the batch, with activations and workspace of its own; or NULL
     struct Turns *turns;
     struct StepRun *program; // the step as a program; or NULL
+    int halves;              // passes that a program has in one list: 2 with --overlap halves, or 1
     bool keeps_x2;           // full recompute keeps it, as making it again would take a collective
     int32_t *inputs, *targets; // [T] of a micro-step, padded
     Act *x_last, *h_last;      // input and output of the last norm

@@ -50,6 +50,7 @@ typedef enum {
     OP_ALL_REDUCE,
     OP_BROADCAST, // of the rank `root` along the axes                 in: that rank's
     OP_REDUCE,    // to the rank `root`
+    OP_SHIFT,     // to the rank `dim` places behind, from the one before: of a ring
     OP_WAIT, // in: result and operand of a collective, which runs until here; without one it ends where
              // it stands
     N_OP_KINDS

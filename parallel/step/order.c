@@ -9,6 +9,32 @@
 #include "base/mem.h"
 #include "parallel/step/schedule.h"
 
+/* Of any machine whose links are slower than its kernels. */
+static OpCost *nominal_costs(const Program *p) {
+    const double flops = 50e9, memory = 10e9, link = 2e9, latency = 20e-6;
+    OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
+        const StepTensor *whole = &p->tensor[grows ? op->out : op->in[0]];
+        double bytes = (double)step_tensor_bytes(p, whole);
+        cost[i] = (OpCost){.level = -1};
+        if (op_info(op->kind)->collective)
+            cost[i] =
+                (OpCost){.seconds = latency + bytes / link, .wire = bytes / link, .beside = 1};
+        else if (!op->fused)
+            cost[i].seconds = op_flops(p, op) / flops + bytes / memory;
+    }
+    return cost;
+}
+
+Schedule schedule_nominal(const Program *p) {
+    OpCost *cost = nominal_costs(p);
+    Schedule s = schedule_make(p, cost, schedule_window(&p->shape->overlap));
+    mem_free(cost);
+    return s;
+}
+
 static void append(Program *p, const Op *op) {
     program_emit(p, op->kind, op->out, op->in, op->n_in);
     p->op[p->n_ops - 1] = *op;

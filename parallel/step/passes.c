@@ -1,14 +1,39 @@
 #include "parallel/step/passes.h"
 
-Program program_passes(const ModelShape *shape, Pass last, bool bias_with_dw) {
+#include "parallel/step/block.h"
+#include "parallel/step/schedule.h"
+
+/* Sums of integers are of whole sequences: exact_head_rows. */
+static void chunk_head(Program *p, const Kernels *k, bool exact) {
+    int64_t T = step_tensor_local(p, &p->tensor[p->loss], 0), S = p->shape->S;
+    int64_t V = widths_of(&p->shape->config, p->grid).V;
+    int64_t rows = head_chunk(T, V, k && k->memory);
+    program_chunk_head(p, exact ? (rows + S - 1) / S * S : rows);
+}
+
+static void order(Program *p) {
+    Schedule s = schedule_nominal(p);
+    program_order(p, &s);
+    schedule_free(&s);
+}
+
+Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool exact) {
+    const Overlap *o = &shape->overlap;
     Program p = program_make(shape);
+    if (k) p.word = (int)k->word;
     program_forward(&p);
-    if (last >= PASS_DIFFERENTIATE) program_differentiate(&p);
-    if (last >= PASS_RECOMPUTE) program_recompute(&p);
+    if (last >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
+    if (last >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
     if (last >= PASS_PANELS) program_panels(&p);
-    if (last >= PASS_EXACT && p.layout->exact) program_exact(&p);
-    if (last >= PASS_FUSE) program_fuse(&p, bias_with_dw);
-    if (last >= PASS_SPLIT && shape->overlap.chunks > 1) program_split(&p, shape->overlap.chunks);
-    if (last >= PASS_HALVES) program_halves(&p);
+    if (last >= PASS_EXACT) chunk_head(&p, k, exact);
+    if (last >= PASS_EXACT && exact) program_exact(&p);
+    if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
+    if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
+    if (last >= PASS_HALVES && o->halves) program_halves(&p);
+    if (last >= PASS_SCHEDULE && p.mesh->p > 1 && schedule_window(o) > WINDOW_NONE) order(&p);
     return p;
+}
+
+Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
+    return program_made(shape, last, k, shape->grid && shape->grid->layout.exact);
 }

@@ -4,10 +4,14 @@
  *   differentiate   backward                                           differentiate.c
  *   recompute       what is not kept from forward to backward          recompute.c
  *   panels          matmuls of layers with stay=y                      panels.c
- *   exact           sums of integers, with --exact                     exact_sums.c
+ *   exact           the head by chunks of tokens; sums of integers,    chunks.c
+ *                   with --exact                                       exact_sums.c
  *   fuse            which operations run in one kernel                 fuse.c
- *   split           chunks of tokens, where --overlap has chunk=n      split.c
+ *   split           chunks of tokens, with chunk=n or ring             split.c
  *   halves          two halves of the sequences in one list            halves.c
+ *   schedule        the order in which all of it runs, with waits      schedule.c, order.c
+ *
+ * What trains, what --listing prints and what is priced is made here and nowhere else.
  */
 #ifndef PARALLEL_STEP_PASSES_H
 #define PARALLEL_STEP_PASSES_H
@@ -23,11 +27,14 @@ typedef enum {
     PASS_FUSE,
     PASS_SPLIT,
     PASS_HALVES,
+    PASS_SCHEDULE,
     N_PASSES
 } Pass;
 
-/* Local. The program of a micro-batch after that pass. bias_with_dw: Kernels. With PASS_HALVES
- * the shape is that of half of its sequences. */
-Program program_passes(const ModelShape *shape, Pass last, bool bias_with_dw);
+/* Local. The program of a micro-batch after that pass; forward alone where shape->training is false. With
+ * --overlap halves shape->B is half of its sequences. k: the kernels that run it; NULL: not known. */
+Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
+/* The same, with or without sums of integers whatever the layout has. */
+Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool exact);
 
 #endif

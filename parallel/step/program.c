@@ -52,6 +52,7 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_ALL_REDUCE] = {"all_reduce", true, collective_rule},
     [OP_BROADCAST] = {"broadcast", true, NULL},
     [OP_REDUCE] = {"reduce", true, NULL},
+    [OP_SHIFT] = {"shift", true, NULL},
     [OP_WAIT] = {"wait", false, NULL},
 };
 
@@ -222,6 +223,10 @@ int64_t step_tensor_filled(const Program *p, const StepTensor *t) {
     return (left < 0 ? 0 : left < rows ? left : rows) * step_tensor_local(p, t, 1);
 }
 
+int64_t step_tensor_stripes(const Program *p, const StepTensor *t) {
+    return t->every ? step_tensor_local(p, &p->tensor[t->whole], 0) / t->every : 1;
+}
+
 int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
@@ -231,6 +236,7 @@ int64_t op_bytes(const Program *p, const Op *op) {
         return (receives ? op->kind == OP_REDUCE ? n - 1 : 1 : 0) * step_tensor_elements(p, in) *
                in->bytes;
     }
+    if (op->kind == OP_SHIFT) return step_tensor_elements(p, out) * out->bytes;
     if (op->kind != OP_ALL_REDUCE)
         return (n - 1) * step_tensor_elements(p, op->kind == OP_ALL_GATHER ? in : out) * in->bytes;
     int64_t all = step_tensor_elements(p, in); // its parts need not be equal

@@ -43,12 +43,13 @@ typedef struct StepTensor {
     int n_block; // axes of dimension 0 that shard it; further ones cut the local block in flat parts
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
     int whole;        // of which it is rows, from `row` on; -1
-    int64_t row;      // of the whole: the first that it has; of a chunk of tokens, too
+    int64_t row;      // of the whole: the first that it has; of the tokens of both halves, too
     int64_t column;   // of the whole: the first that it has
-    int64_t padding;  // of dimension 0, at the end: what no operation writes
-    int stride;       // elements from row to row; 0: as many as columns
-    int gradient;     // that is stored, in whose memory it lies; -1: none. program_allocate
-    int64_t offset;   // in the arena of temporaries; -1: no memory. program_allocate
+    int64_t every; // its rows are some of each block of so many of the whole; 0: they lie together
+    int64_t padding; // of dimension 0, at the end: what no operation writes
+    int stride;      // elements from row to row; 0: as many as columns
+    int gradient;    // that is stored, in whose memory it lies; -1: none. program_allocate
+    int64_t offset;  // in the arena of temporaries; -1: no memory. program_allocate
 } StepTensor;
 
 /* One operation of one rank. A collective is of the ranks that differ in `axes` alone. */
@@ -59,9 +60,10 @@ typedef struct Op {
     int in[OP_INPUTS], n_in; // tensors
     int out, also;           // tensors; also -1: one result
     Axes axes;               // of a collective
-    int dim;                 // that a collective gathers or scatters; -1
+    int dim;  // that a collective gathers or scatters; -1. Of a shift: by how many ranks
     int root; // of a broadcast or a reduce, and where the reduced goes: the rank along the axes; -1
     bool fused; // runs in the kernel of the operation before it in the list
+    bool adds;  // its last operand is a gradient, to which its result is added
 } Op;
 
 typedef struct Program {
@@ -120,6 +122,8 @@ int64_t step_tensor_bytes(const Program *p, const StepTensor *t); // of its memo
  * rows, that are not padding. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
 int64_t step_tensor_filled(const Program *p, const StepTensor *t);
+/* Local, pure. Blocks of its whole of which a tensor has rows; 1 where its rows lie together. */
+int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
 int64_t op_bytes(const Program *p, const Op *op);
 /* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it costs. */
@@ -140,8 +144,9 @@ void program_exact(Program *p);
 /* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
  * bias_with_dw: Kernels. */
 void program_fuse(Program *p, bool bias_with_dw);
-/* Local. Matmuls and their collectives in chunks of tokens: split.c. */
-void program_split(Program *p, int chunks);
+/* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks hold, where tokens
+ * are gathered or scattered. */
+void program_split(Program *p, int chunks, bool ring);
 /* Local. Of the program of half the sequences of a micro-batch, that of both halves: halves.c. */
 void program_halves(Program *p);
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and gradient

@@ -7,16 +7,29 @@
 #include "base/mem.h"
 #include "parallel/step/block.h"
 #include "parallel/step/exact.h"
+#include "parallel/step/passes.h"
 #include "parallel/step/run_call.h"
-#include "parallel/step/schedule.h"
 
 struct StepRun {
-    ModelShape shape;
-    Bound train, loss; // loss: forward alone
-    Bound plain;       // with --exact: train without it, by which its price is measured
+    ModelShape shape, forward; // of a pass; forward: without backward
+    Bound train, loss;         // loss: forward alone
+    Bound plain;               // with --exact: train without it, by which its price is measured
 };
 
 /* ---- matmuls ---- */
+
+/* A matmul of rows of tokens: of a chunk, those in each block. */
+static void rows_run(const Call *c, Product p, int y) {
+    int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
+    size_t word = c->m->k->word;
+    p.M /= stripes;
+    for (int64_t i = 0; i < stripes; i++) {
+        product_run(c->m, p);
+        p.a = act_at(p.a, every * p.a_row, word), p.y = act_at(p.y, every * p.ldy, word);
+        if (p.addend) p.addend = act_at(p.addend, every * p.ldy, word);
+        if (p.aux) p.aux = act_at(p.aux, every * p.ldy, word);
+    }
+}
 
 static void run_matmul(const Call *c) {
     const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD),
@@ -28,7 +41,7 @@ static void run_matmul(const Call *c) {
     if (bias) p.bias = at(c, bias->in[1]);
     if (add) p.addend = at(c, addend_of(c, add));
     if (gelu) p.epilogue = EPI_GELU, p.aux = at(c, gelu->in[0]);
-    product_run(c->m, p);
+    rows_run(c, p, y);
 }
 
 static void run_matmul_bt(const Call *c) {
@@ -38,7 +51,7 @@ static void run_matmul_bt(const Call *c) {
                            stride(c, dy), at(c, w));
     p.y = at(c, dx), p.ldy = stride(c, dx);
     if (gelu) p.epilogue = EPI_DGELU, p.aux = at(c, gelu->in[1]);
-    product_run(c->m, p);
+    rows_run(c, p, dx);
 }
 
 static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) {
@@ -52,7 +65,7 @@ static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) 
         p.addend = p.y;
     product_run(c->m, p);
     int64_t padding = cols(c, x) - p.M; // of the vocabulary; zero already in what is stored
-    if (padding > 0 && !add && tensor(c, dw)->gradient < 0)
+    if (padding > 0 && !add && !adds(c, dw) && tensor(c, dw)->gradient < 0)
         c->m->k->zero(c->m->team, (float *)at(c, dw) + p.M * p.N,
                       (size_t)(padding * p.N) * sizeof(float));
 }
@@ -291,7 +304,7 @@ static void run_embedding_backward(const Call *c) {
     Embedding e = embedding_of(c, dx);
     if (add)
         in_place(c, out, addend_of(c, add));
-    else if (tensor(c, out)->gradient < 0)
+    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
         clear(c, out);
     e.dwte = at(c, out);
     c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
@@ -333,15 +346,15 @@ static void run_loss_backward(const Call *c) {
 /* ---- collectives ---- */
 
 static void start(const Call *c) {
-    static const CollOp ops[N_OP_KINDS] = {[OP_ALL_GATHER] = COLL_ALL_GATHER,
-                                           [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-                                           [OP_ALL_REDUCE] = COLL_ALL_REDUCE,
-                                           [OP_BROADCAST] = COLL_BROADCAST,
-                                           [OP_REDUCE] = COLL_REDUCE};
+    static const CollOp ops[N_OP_KINDS] = {
+        [OP_ALL_GATHER] = COLL_ALL_GATHER, [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
+        [OP_ALL_REDUCE] = COLL_ALL_REDUCE, [OP_BROADCAST] = COLL_BROADCAST,
+        [OP_REDUCE] = COLL_REDUCE,         [OP_SHIFT] = COLL_SHIFT};
     const Op *op = c->op;
     int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
     const StepTensor *t = tensor(c, block);
-    bool flat = op->dim != 1;
+    int64_t every = tensor(c, block == src ? dst : src)->every;
+    bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
     if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER) { // padding of flat parts
         StepTensor whole = *tensor(c, src);
         int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
@@ -363,7 +376,10 @@ static void start(const Call *c) {
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),
-                               .root = op->root < 0 ? 0 : op->root,
+                               .root = shift          ? op->dim
+                                       : op->root < 0 ? 0
+                                                      : op->root,
+                               .stride = flat && op->dim == 0 ? every * cols(c, block) : 0,
                                .src = from,
                                .dst = op->kind == OP_REDUCE && !is_root(c) ? NULL : at(c, dst),
                                .staging = c->b->staging,
@@ -415,12 +431,19 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_ALL_REDUCE] = start,
     [OP_BROADCAST] = start,
     [OP_REDUCE] = start,
+    [OP_SHIFT] = start,
     [OP_WAIT] = run_wait,
 };
 
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
     if (!backward) return &r->loss;
     return m->exact == m->grid->layout.exact ? &r->train : &r->plain;
+}
+
+/* What a kernel adds to lies where it adds. */
+static void place_sums(const Call *c) {
+    for (int i = 0; i < c->n; i++)
+        if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
 }
 
 void step_run(StepRun *r, Model *m, bool backward, bool sums) {
@@ -430,6 +453,7 @@ void step_run(StepRun *r, Model *m, bool backward, bool sums) {
     for (int i = 0; i < b->p.n_ops; i += c.n) {
         c.op = &b->p.op[i], c.n = 1;
         while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
+        place_sums(&c);
         Kernel *exact_kernel = run_exact_kernel(&c);
         (exact_kernel ? exact_kernel : kernels[c.op->kind])(&c);
         if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
@@ -457,34 +481,6 @@ static void find_waits(Bound *b) {
     mem_free(waits);
 }
 
-/* Costs by which a list is ordered where no machine was measured: of any machine whose links are slower than
- * its kernels. They are functions of sizes that all ranks have alike, so all ranks find one order. */
-static OpCost *nominal_costs(const Program *p) {
-    const double flops = 50e9, memory = 10e9, link = 2e9, latency = 20e-6;
-    OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
-    for (int i = 0; i < p->n_ops; i++) {
-        const Op *op = &p->op[i];
-        bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
-        const StepTensor *whole = &p->tensor[grows ? op->out : op->in[0]];
-        double bytes = (double)step_tensor_bytes(p, whole);
-        cost[i] = (OpCost){.level = -1};
-        if (op_info(op->kind)->collective)
-            cost[i] =
-                (OpCost){.seconds = latency + bytes / link, .wire = bytes / link, .beside = 1};
-        else if (!op->fused)
-            cost[i].seconds = op_flops(p, op) / flops + bytes / memory;
-    }
-    return cost;
-}
-
-static void order(Program *p) {
-    OpCost *cost = nominal_costs(p);
-    Schedule s = schedule_make(p, cost, WINDOW_BULK);
-    program_order(p, &s);
-    schedule_free(&s);
-    mem_free(cost);
-}
-
 /* Operations are called by the first of a kernel. */
 static void find_final(Bound *b, int64_t layers) {
     const Program *p = &b->p;
@@ -497,32 +493,24 @@ static void find_final(Bound *b, int64_t layers) {
     }
 }
 
-/* Bytes of the largest whole that a collective sends in blocks that are columns. */
+/* Bytes of the largest whole that a collective sends in blocks that are columns, or rows apart. */
 static size_t staging_bytes(const Program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
         size_t bytes = (size_t)step_tensor_bytes(p, whole);
-        if (op_info(op->kind)->collective && op->dim == 1 && bytes > most) most = bytes;
+        if (op_info(op->kind)->collective && (op->dim == 1 || whole->every) && bytes > most)
+            most = bytes;
     }
     return most;
 }
 
-static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backward, bool exact) {
-    b->p = program_make(shape);
-    b->backward = backward;
-    b->p.word = (int)m->k->word;
-    program_forward(&b->p);
-    if (backward) program_differentiate(&b->p), program_recompute(&b->p);
-    program_panels(&b->p);
-    int64_t rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
-    program_chunk_head(&b->p, exact ? exact_head_rows(m, rows) : rows);
-    if (exact) program_exact(&b->p);
-    program_fuse(&b->p, m->k->bias_with_dw);
-    if (shape->overlap.bulk && b->p.mesh->p > 1) order(&b->p);
+static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact) {
+    b->p = program_made(shape, PASS_SCHEDULE, k, exact);
+    b->backward = shape->training;
     b->bytes = program_allocate(&b->p);
-    if (m->k->memory) b->staging.n_bytes = staging_bytes(&b->p);
+    if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
     b->tensor = mem_calloc(n, sizeof *b->tensor);
@@ -534,10 +522,13 @@ static void plan(Bound *b, const Model *m, const ModelShape *shape, bool backwar
 
 StepRun *step_run_plan(const Model *m) {
     StepRun *r = mem_calloc(1, sizeof *r);
-    r->shape = m->shape;
-    if (m->shape.training) plan(&r->train, m, &r->shape, true, m->exact);
-    if (m->shape.training && m->exact) plan(&r->plain, m, &r->shape, true, false);
-    plan(&r->loss, m, &r->shape, false, m->exact);
+    r->shape = r->forward = m->shape;
+    r->shape.B = r->forward.B = m->B;
+    r->shape.overlap.halves = r->forward.overlap.halves = m->halves > 1;
+    r->forward.training = false;
+    if (m->shape.training) plan(&r->train, &r->shape, m->k, m->exact);
+    if (m->shape.training && m->exact) plan(&r->plain, &r->shape, m->k, false);
+    plan(&r->loss, &r->forward, m->k, m->exact);
     return r;
 }
 
@@ -606,9 +597,4 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
     if (!base) return;
     for (int i = 0; i < 3; i++)
         if (bounds[i]->made) bind(bounds[i], m, base);
-}
-
-const char *step_run_obstacle(const ModelShape *s) {
-    if (s->overlap.halves) return "--overlap halves";
-    return NULL;
 }

@@ -25,7 +25,5 @@ void step_run_bind(StepRun *r, Model *m, Arena *a);
 void step_run(StepRun *r, Model *m, bool backward, bool sums);
 /* Local. Where it leaves the losses of tokens. */
 float *step_run_losses(StepRun *r, const Model *m, bool backward);
-/* Local, pure. Why this model's step does not run as a program yet; NULL: it does. */
-const char *step_run_obstacle(const ModelShape *s);
 
 #endif

@@ -94,8 +94,10 @@ static inline void clear(const Call *c, int t) {
     c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
 }
 
-/* Is a result added to what earlier micro-batches have left in its place? */
+/* Is a result added to what is in its place: of the other half, or of earlier micro-batches? */
 static inline bool adds(const Call *c, int t) {
+    for (int i = 0; i < c->n; i++)
+        if (c->op[i].adds && c->op[i].out == t) return true;
     return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
 }
 
@@ -127,7 +129,7 @@ static inline Embedding embedding_of(const Call *c, int x) {
                        .C = cols(c, x),
                        .V = m->w.V_n,
                        .token0 = m->w.V_0,
-                       .tokens = m->inputs,
+                       .tokens = m->inputs + tensor(c, x)->row,
                        .workspace = m->embedding_work};
 }
 static inline Embedding positions_of(const Call *c, int x) {

@@ -9,7 +9,12 @@ static void run_product(const Call *c, Product p, int out, bool fresh) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // of tokens' sums alike
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
-    exact_product(c->m, kind, what, p, (int64_t *)at(c, out), fresh);
+    int64_t stripes = step_tensor_stripes(c->p, tensor(c, out)), every = tensor(c, out)->every;
+    p.M /= stripes;
+    for (int64_t i = 0; i < stripes; i++) { // rows of a chunk are some of each block
+        exact_product(c->m, kind, what, p, (int64_t *)at(c, out) + i * every * p.ldy, fresh);
+        p.a = act_at(p.a, every * p.a_row, c->m->k->word);
+    }
 }
 
 static void run_matmul(const Call *c) {
@@ -38,7 +43,7 @@ static void run_matmul_at(const Call *c) {
     if (add) in_place(c, dw, addend_of(c, add));
     run_product(c, p, dw, !add && !adds(c, dw));
     int64_t padding = cols(c, x) - p.M; // of the vocabulary; zero already in what is stored
-    if (padding > 0 && !add && tensor(c, dw)->gradient < 0)
+    if (padding > 0 && !add && !adds(c, dw) && tensor(c, dw)->gradient < 0)
         c->m->k->zero(c->m->team, (int64_t *)at(c, dw) + p.M * p.N,
                       (size_t)(padding * p.N) * sizeof(int64_t));
 }
@@ -57,7 +62,7 @@ static void run_embedding_backward(const Call *c) {
     Embedding e = embedding_of(c, dx);
     if (add)
         in_place(c, out, addend_of(c, add));
-    else if (tensor(c, out)->gradient < 0)
+    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
         clear(c, out);
     c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), NULL, at(c, dx), EXACT_WEIGHTS);
 }

@@ -52,8 +52,10 @@ static int add_deps(Scheduler *s, int n, int i) {
         for (int j = 0; j < s->p->op[k].n_in; j++) {
             int t = s->p->op[k].in[j], whole = s->p->tensor[t].whole;
             n = add_dep(s, n, i, end, s->maker[t]);
-            if (s->maker[t] < 0 && whole >= 0) n = add_dep(s, n, i, end, s->maker[whole]);
-            for (int r = s->rows[t]; r >= 0; r = s->more[r]) n = add_dep(s, n, i, end, s->maker[r]);
+            int all = s->maker[t] < 0 && whole >= 0 ? whole : t;
+            if (all != t) n = add_dep(s, n, i, end, s->maker[all]);
+            for (int r = s->rows[all]; r >= 0; r = s->more[r])
+                n = add_dep(s, n, i, end, s->maker[r]);
         }
     return n;
 }
@@ -217,8 +219,11 @@ static void find_makers(Scheduler *s) {
 static size_t most_deps(const Scheduler *s) {
     size_t n = 0;
     for (int i = 0; i < s->p->n_ops; i++)
-        for (int k = 0; k < s->p->op[i].n_in; k++, n += 2)
-            for (int r = s->rows[s->p->op[i].in[k]]; r >= 0; r = s->more[r]) n++;
+        for (int k = 0; k < s->p->op[i].n_in; k++, n += 2) {
+            int t = s->p->op[i].in[k], whole = s->p->tensor[t].whole;
+            int all = s->maker[t] < 0 && whole >= 0 ? whole : t;
+            for (int r = s->rows[all]; r >= 0; r = s->more[r]) n++;
+        }
     return n;
 }
 
@@ -234,7 +239,26 @@ static void find_deps(Scheduler *s) {
     }
 }
 
-Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
+/* What was decided for other costs, in that order. */
+static void follow(Scheduler *s, const Schedule *decided) {
+    for (int k = 0; k < decided->n_slots; k++) {
+        int i = decided->slot[k].op;
+        if (decided->slot[k].kind == SLOT_WAIT) {
+            wait_until(s, s->ready[i]);
+            wait_for(s, i);
+            continue;
+        }
+        wait_until(s, operands_at(s, i));
+        if (decided->slot[k].kind == SLOT_RUN)
+            run(s, i);
+        else
+            start(s, i);
+    }
+}
+
+/* decided: an order to be followed; NULL: none. */
+static Schedule schedule(const Program *p, const OpCost *costs, int window,
+                         const Schedule *decided) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window};
@@ -245,17 +269,29 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     s.more = mem_alloc(tensors * sizeof *s.more);
     find_makers(&s);
     find_deps(&s);
-    schedule_all(&s);
+    if (decided)
+        follow(&s, decided);
+    else
+        schedule_all(&s);
     out.seconds = s.now;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
     mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep);
     return out;
 }
 
+Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
+    return schedule(p, costs, window, NULL);
+}
+
+void schedule_time(Schedule *s, const Program *p, const OpCost *costs) {
+    Schedule timed = schedule(p, costs, WINDOW_NONE, s);
+    schedule_free(s);
+    *s = timed;
+}
+
 int schedule_window(const Overlap *overlap) {
-    return overlap->halves                    ? WINDOW_HALVES
-           : overlap->bulk || overlap->chunks ? WINDOW_BULK
-                                              : WINDOW_NONE;
+    bool beside = overlap->bulk || overlap->chunks || overlap->ring;
+    return overlap->halves ? WINDOW_HALVES : beside ? WINDOW_BULK : WINDOW_NONE;
 }
 
 void schedule_free(Schedule *s) {

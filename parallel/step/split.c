@@ -11,53 +11,87 @@
  *
  * A chunk is rows of its whole, which later operations read. Where tokens are sharded along the
  * axis of the collective, chunk k takes the k-th part of the rows of every rank's block: so what
- * is gathered lies where it belongs. What is fused into a matmul is split with it. Source: ATP
- * (2023), section 4.1.
+ * is gathered lies where it belongs. Then no collective along another axis is split: its rows would
+ * not lie together. What is fused into a matmul is split with it. Source: ATP (2023), section 4.1.
+ *
+ * ring: where tokens are gathered or scattered, the chunks are the blocks that the ranks hold.
+ *
+ *   x = all_gather x  h      rank r:  x.r   = copy h               its own block is there
+ *   y = matmul  x, w                  x.r-1 = shift 1 x  h         under the matmul of x.r
+ *                                     x.r-2 = shift 2 x  h         under the matmul of x.r-1
+ *
+ *   y = matmul  x, w         rank r:  y.r+1 = matmul x.r+1, w      the block of the next rank first
+ *   y = reduce_scatter x y            p.r-1 = shift 1 x  y.r+1     under the next matmul; then the
+ *                                     y     = add of all parts     sum, in the tree of coll_fold.h
+ *
+ * Source: Wang et al. (ASPLOS 2023).
  */
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/step/pieces.h"
 #include "parallel/step/program.h"
+
+enum { NOT_SPLIT, CHUNKS, RING_IN, RING_OUT };
 
 typedef struct Split {
     Program *p;
     const Op *old;
     int n_ops, chunks;
-    int *maker;   // [tensors] operation that makes it; -1
-    int *before;  // [operations] of a matmul: the collective that brings its operand; -1
-    int *after;   // [operations] the collective that takes its result; -1
-    int *part;    // [tensors * chunks] the chunk; -1: none yet
-    bool *split;  // [operations] runs in chunks
-    int64_t rows; // of the smallest block of the matmul at hand
+    bool ring;
+    int *maker;  // [tensors] operation that makes it; -1
+    int *before; // [operations] of a matmul: the collective that brings its operand; -1
+    int *after;  // [operations] the collective that takes its result; -1
+    int *matmul; // [operations] of such a collective that comes before: the matmul; -1
+    int *how;    // [operations] what becomes of a matmul and its collectives
+    int *part;   // [tensors * chunks] the last chunk k of it; -1: none yet
 } Split;
 
 static bool of_tokens(const Split *s, int t) {
     return strcmp(s->p->tensor[t].dist.dim[0], "T") == 0;
 }
 
-/* The chunk of a tensor; itself where it has no rows of tokens. */
-static int chunk(Split *s, int t, int k) {
-    int *part = &s->part[t * s->chunks + k];
-    if (!of_tokens(s, t)) return t;
-    if (*part >= 0) return *part;
+static int64_t local_rows(const Split *s, int t) {
+    return step_tensor_local(s->p, &s->p->tensor[t], 0);
+}
+
+/* n local rows of a tensor from `row` on, of each block of `every` rows; 0: of all of it. */
+static int rows_of(Split *s, int t, int64_t row, int64_t n, int64_t every) {
     StepTensor x = s->p->tensor[t];
-    int64_t begin = k * s->rows / s->chunks, end = (k + 1) * s->rows / s->chunks;
-    int64_t times = x.size[0] / s->rows; // in all ranks' blocks together
-    x.size[0] = times * (end - begin);
-    x.whole = t, x.row = begin;
-    *part = program_tensor(s->p, x.dist, x.size, x.bytes);
-    s->p->tensor[*part] = x;
+    int64_t rows = every ? every : local_rows(s, t);
+    x.size[0] = x.size[0] / rows * n;
+    x.whole = t, x.row = row, x.every = every;
+    int out = program_tensor(s->p, x.dist, x.size, x.bytes);
+    s->p->tensor[out] = x;
+    return out;
+}
+
+/* Chunk k of blocks of `block` rows; the tensor itself where it has no rows of tokens. A tensor may be in chunks of
+ * several matmuls, whose blocks differ: each of those makes or reads chunks of its own. */
+static int chunk(Split *s, int t, int64_t block, int k) {
+    if (!of_tokens(s, t)) return t;
+    int *part = &s->part[t * s->chunks + k];
+    if (*part < 0 || s->p->tensor[*part].every != block) {
+        int64_t begin = k * block / s->chunks, end = (k + 1) * block / s->chunks;
+        *part = rows_of(s, t, begin, end - begin, block);
+    }
     return *part;
 }
 
-static void emit(Split *s, const Op *op, int k) {
-    Op new = *op;
-    for (int i = 0; i < op->n_in; i++) new.in[i] = chunk(s, op->in[i], k);
-    new.out = chunk(s, op->out, k);
-    if (op->also >= 0) new.also = chunk(s, op->also, k);
-    program_emit(s->p, new.kind, new.out, new.in, new.n_in);
-    s->p->op[s->p->n_ops - 1] = new;
+static void append(Split *s, const Op *op) {
+    program_emit(s->p, op->kind, op->out, op->in, op->n_in);
+    s->p->op[s->p->n_ops - 1] = *op;
 }
+
+static void emit_chunk(Split *s, const Op *op, int64_t block, int k) {
+    Op new = *op;
+    for (int i = 0; i < op->n_in; i++) new.in[i] = chunk(s, op->in[i], block, k);
+    new.out = chunk(s, op->out, block, k);
+    if (op->also >= 0) new.also = chunk(s, op->also, block, k);
+    append(s, &new);
+}
+
+/* ---- which ---- */
 
 /* The only reader of a tensor where that is a collective; -1. */
 static int collective_reader(const Split *s, int t) {
@@ -71,19 +105,34 @@ static int collective_reader(const Split *s, int t) {
     return found;
 }
 
-/* Rows of the smallest block among what a matmul and its collectives read and make. */
-static int64_t smallest(const Split *s, int i) {
-    const int ends[] = {i, s->before[i], s->after[i]};
+/* Does a collective gather or scatter blocks of tokens? */
+static bool moves_tokens(const Split *s, int i) {
+    return i >= 0 && s->old[i].dim == 0 && s->old[i].kind != OP_ALL_REDUCE;
+}
+
+/* Rows of the blocks in which a collective takes tokens. */
+static int64_t block_rows(const Split *s, int i) {
+    const Op *op = &s->old[i];
+    return local_rows(s, op->kind == OP_REDUCE_SCATTER ? op->out : op->in[0]);
+}
+
+/* The smallest block decides; a collective of another one stays whole. */
+static int64_t block_of(Split *s, int i) {
+    int *ends[] = {&s->before[i], &s->after[i]};
     int64_t rows = INT64_MAX;
-    for (int e = 0; e < 3; e++) {
-        if (ends[e] < 0) continue;
-        const int tensors[] = {s->old[ends[e]].in[0], s->old[ends[e]].out};
-        for (int k = 0; k < 2; k++) {
-            int64_t n = step_tensor_local(s->p, &s->p->tensor[tensors[k]], 0);
-            if (n < rows) rows = n;
-        }
-    }
+    for (int e = 0; e < 2; e++)
+        if (*ends[e] >= 0 && block_rows(s, *ends[e]) < rows) rows = block_rows(s, *ends[e]);
+    for (int e = 0; e < 2; e++)
+        if (*ends[e] >= 0 && block_rows(s, *ends[e]) != rows) *ends[e] = -1;
     return rows;
+}
+
+/* What becomes of matmul i, in blocks of `block` rows. */
+static int way(const Split *s, int i, int64_t block) {
+    bool in = moves_tokens(s, s->before[i]), out = moves_tokens(s, s->after[i]);
+    int64_t blocks = local_rows(s, s->old[i].out) / block;
+    if (s->ring && in != out && blocks <= MAX_RING) return in ? RING_IN : RING_OUT;
+    return s->chunks > 1 && block >= s->chunks && blocks <= MAX_STRIPES ? CHUNKS : NOT_SPLIT;
 }
 
 /* Matmuls of layers whose operand or result a collective moves. */
@@ -91,68 +140,163 @@ static void find(Split *s) {
     for (int i = 0; i < s->n_ops; i++) {
         const Op *op = &s->old[i];
         bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT;
-        s->before[i] = s->after[i] = -1;
         if (!matmul || op->layer < 0 || s->p->layout->stay) continue;
-        int from = s->maker[op->in[0]], to = collective_reader(s, op->out);
-        if (from >= 0 && op_info(s->old[from].kind)->collective && !s->split[from])
+        int from = s->maker[op->in[0]];
+        if (from >= 0 && op_info(s->old[from].kind)->collective && !s->how[from])
             s->before[i] = from;
-        s->after[i] = to;
-        if (s->before[i] < 0 && to < 0) continue;
-        if (smallest(s, i) < s->chunks) {
-            s->before[i] = s->after[i] = -1;
-            continue;
-        }
-        s->split[i] = true;
-        if (s->before[i] >= 0) s->split[s->before[i]] = true;
-        if (to >= 0) s->split[to] = true;
+        s->after[i] = collective_reader(s, op->out);
+        if (s->before[i] < 0 && s->after[i] < 0) continue;
+        int how = way(s, i, block_of(s, i));
+        if (how == NOT_SPLIT || how == RING_OUT) s->before[i] = -1;
+        if (how == NOT_SPLIT || how == RING_IN) s->after[i] = -1;
+        if (s->before[i] >= 0) s->how[s->before[i]] = how, s->matmul[s->before[i]] = i;
+        if (s->after[i] >= 0) s->how[s->after[i]] = how;
+        s->how[i] = how;
     }
 }
 
-/* The chunks of a matmul with what is fused into it, each before the collective that takes it. */
+/* ---- chunks ---- */
+
+/* The chunks of a matmul with what is fused into it, each before the collective that takes it. An all_reduce is in
+ * place: the whole before it is that after it. */
 static void emit_matmul(Split *s, int i) {
-    s->rows = smallest(s, i);
+    const Op *after = s->after[i] < 0 ? NULL : &s->old[s->after[i]];
+    int64_t block = block_rows(s, after ? s->after[i] : s->before[i]);
+    if (after && after->kind == OP_ALL_REDUCE) s->p->tensor[after->in[0]].whole = after->out;
     for (int k = 0; k < s->chunks; k++) {
-        emit(s, &s->old[i], k);
-        for (int j = i + 1; j < s->n_ops && s->old[j].fused; j++) emit(s, &s->old[j], k);
-        if (s->after[i] >= 0) emit(s, &s->old[s->after[i]], k);
+        emit_chunk(s, &s->old[i], block, k);
+        for (int j = i + 1; j < s->n_ops && s->old[j].fused; j++)
+            emit_chunk(s, &s->old[j], block, k);
+        if (after) emit_chunk(s, after, block, k);
     }
 }
 
-static void emit_all(Split *s) {
-    int *matmul = mem_alloc((size_t)s->n_ops * sizeof *matmul); // whose operand it brings
-    for (int i = 0; i < s->n_ops; i++) matmul[i] = -1;
-    for (int i = 0; i < s->n_ops; i++)
-        if (s->before[i] >= 0) matmul[s->before[i]] = i;
-    for (int i = 0; i < s->n_ops; i++) {
-        const Op *op = &s->old[i];
-        bool collective = op_info(op->kind)->collective;
-        if (s->split[i] && !collective) {
-            emit_matmul(s, i);
-            while (i + 1 < s->n_ops && s->old[i + 1].fused) i++;
-        } else if (s->split[i] && matmul[i] >= 0) {
-            s->rows = smallest(s, matmul[i]);
-            for (int k = 0; k < s->chunks; k++) emit(s, op, k);
-        } else if (!s->split[i]) {
-            program_emit(s->p, op->kind, op->out, op->in, op->n_in);
-            s->p->op[s->p->n_ops - 1] = *op;
+/* ---- rings ---- */
+
+/* Rows of block b; the tensor itself where it has no rows of tokens. */
+static int block(Split *s, int t, int64_t b, int64_t rows) {
+    return of_tokens(s, t) ? rows_of(s, t, b * rows, rows, 0) : t;
+}
+
+/* The tensors of a matmul and of what is fused into it are made once each, rows for rows. */
+static int emit_block(Split *s, int i, int64_t b, int64_t rows) {
+    int made[2 * OP_INPUTS], of[2 * OP_INPUTS], n = 0, first = -1;
+    for (int j = i; j == i || (j < s->n_ops && s->old[j].fused); j++) {
+        Op op = s->old[j];
+        for (int k = 0; k < op.n_in; k++) {
+            int m = 0;
+            while (m < n && of[m] != op.in[k]) m++;
+            op.in[k] = m < n ? made[m] : block(s, op.in[k], b, rows);
         }
+        of[n] = op.out;
+        op.out = made[n++] = block(s, op.out, b, rows);
+        if (first < 0) first = op.out;
+        append(s, &op);
     }
-    mem_free(matmul);
+    return first;
 }
 
-void program_split(Program *p, int chunks) {
-    size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    Split s = {.p = p, .old = p->op, .n_ops = p->n_ops, .chunks = chunks};
-    int *room = mem_alloc((2 * n + tensors * (size_t)(chunks + 1)) * sizeof *room);
-    s.before = room, s.after = s.before + n, s.maker = s.after + n, s.part = s.maker + tensors;
-    s.split = mem_calloc(n, sizeof *s.split);
-    for (size_t t = 0; t < tensors * (size_t)(chunks + 1); t++) s.maker[t] = -1;
+static int shift(Split *s, const Op *like, int64_t k, int out, int in) {
+    append(s, &(Op){.kind = OP_SHIFT,
+                    .phase = like->phase,
+                    .layer = like->layer,
+                    .in = {in},
+                    .n_in = 1,
+                    .out = out,
+                    .also = -1,
+                    .axes = like->axes,
+                    .dim = (int)k,
+                    .root = -1});
+    return out;
+}
+
+static void set_place(Split *s, const Op *like) {
+    s->p->phase = like->phase, s->p->layer = like->layer;
+}
+
+/* What a gather brings, block after block. */
+static void emit_ring_gather(Split *s, const Op *gather) {
+    int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
+    int64_t rows = local_rows(s, gather->in[0]);
+    set_place(s, gather);
+    EMIT(s->p, OP_COPY, block(s, gather->out, me, rows), gather->in[0]);
+    for (int64_t k = 1; k < X; k++)
+        shift(s, gather, k, block(s, gather->out, (me - k + X) % X, rows), gather->in[0]);
+}
+
+static void emit_ring_in(Split *s, int i) {
+    const Op *gather = &s->old[s->before[i]];
+    int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
+    for (int64_t k = 0; k < X; k++)
+        emit_block(s, i, (me - k + X) % X, local_rows(s, gather->in[0]));
+}
+
+/* What has come lies in one tensor, of which sums read rows that no operation makes by itself: so each waits for all
+ * that comes, and for the last matmul. Which part is this rank's own depends on the rank, but no order does. */
+static void emit_ring_out(Split *s, int i) {
+    const Op *scatter = &s->old[s->after[i]];
+    int64_t X = mesh_blocks(s->p->mesh, scatter->axes), me = mesh_block(s->p->mesh, scatter->axes);
+    int64_t rows = local_rows(s, scatter->out);
+    int part[MAX_RING], own = -1; // of this rank's sum: what each rank has
+    StepTensor like = s->p->tensor[scatter->out];
+    int64_t all[] = {like.size[0] * (X - 1), like.size[1]};
+    int came = program_tensor(s->p, like.dist, all, like.bytes);
+    for (int64_t k = 1; k <= X; k++) {
+        own = emit_block(s, i, (me + k) % X, rows);
+        if (k == X) break;
+        shift(s, scatter, k, rows_of(s, came, (k - 1) * rows, rows, 0), own);
+        part[(me - k + X) % X] = rows_of(s, came, (k - 1) * rows, rows, 0);
+    }
+    part[me] = own;
+    set_place(s, scatter);
+    for (int64_t apart = 1; apart < X; apart *= 2)
+        for (int64_t r = 0; r + apart < X; r += 2 * apart) {
+            bool last = 2 * apart >= X;
+            int sum = last ? scatter->out : program_tensor(s->p, like.dist, like.size, like.bytes);
+            part[r] = EMIT(s->p, OP_ADD, sum, part[r], part[r + apart], own);
+        }
+}
+
+/* ---- all of it ---- */
+
+/* Operation i, which is not fused; returns the next one. */
+static int emit(Split *s, int i) {
+    const Op *op = &s->old[i];
+    bool collective = op_info(op->kind)->collective;
+    int end = i + 1;
+    while (end < s->n_ops && s->old[end].fused) end++;
+    if (collective && s->how[i] && s->matmul[i] < 0) return end; // behind its matmul
+    if (collective && s->how[i] == CHUNKS)
+        for (int k = 0; k < s->chunks; k++) emit_chunk(s, op, block_rows(s, i), k);
+    else if (collective && s->how[i] == RING_IN)
+        emit_ring_gather(s, op);
+    else if (s->how[i] == CHUNKS)
+        emit_matmul(s, i);
+    else if (s->how[i] == RING_IN)
+        emit_ring_in(s, i);
+    else if (s->how[i] == RING_OUT)
+        emit_ring_out(s, i);
+    else
+        for (int k = i; k < end; k++) append(s, &s->old[k]);
+    return end;
+}
+
+void program_split(Program *p, int chunks, bool ring) {
+    if (chunks < 1) chunks = 1;
+    size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors, c = (size_t)chunks;
+    size_t all = 3 * n + tensors * (c + 1);
+    Split s = {.p = p, .old = p->op, .n_ops = p->n_ops, .chunks = chunks, .ring = ring};
+    int *room = mem_alloc(all * sizeof *room);
+    s.before = room, s.after = s.before + n, s.matmul = s.after + n;
+    s.maker = s.matmul + n, s.part = s.maker + tensors;
+    s.how = mem_calloc(n, sizeof *s.how);
+    for (size_t t = 0; t < all; t++) room[t] = -1;
     for (int i = 0; i < p->n_ops; i++) s.maker[p->op[i].out] = i;
     find(&s);
     Op *old = p->op;
     p->op = NULL, p->n_ops = p->room_ops = 0;
-    emit_all(&s);
+    for (int i = 0; i < s.n_ops;) i = emit(&s, i);
     mem_free(old);
-    mem_free(s.split);
+    mem_free(s.how);
     mem_free(room);
 }

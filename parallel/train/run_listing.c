@@ -13,7 +13,7 @@ enum {
     LIST_NONE,
     LIST_BUILD,
     LIST_FUSE = LIST_BUILD + PASS_FUSE,
-    LIST_SCHEDULE = LIST_BUILD + N_PASSES
+    LIST_SCHEDULE = LIST_BUILD + PASS_SCHEDULE
 };
 
 /* Of --cluster, or of the machine at hand as described: nothing is measured. */
@@ -47,17 +47,20 @@ void run_print_listing(const Run *r) {
     ModelShape shape = r->m.shape;
     Machine m = machine_of(r);
     bool described = *r->o->cluster, ordered = r->o->listing == LIST_SCHEDULE;
-    int last = ordered ? PASS_HALVES : r->o->listing - LIST_BUILD;
+    int last =
+        ordered ? PASS_HALVES : r->o->listing - LIST_BUILD; // the order is printed beside its list
     int threads = described ? m.threads : team_size(r->team);
     if (!r->lead) return;
-    if (last == PASS_HALVES && !shape.overlap.halves) last = PASS_SPLIT;
-    if (last == PASS_HALVES) shape.B /= 2;
+    if (last == PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
-    Program p = program_passes(&shape, (Pass)last, k && k->bias_with_dw);
+    Program p = program_passes(&shape, (Pass)last, k);
     OpCost *costs = NULL;
     Schedule order = {0};
     if (last >= PASS_FUSE) costs = program_costs(&p, &m, threads);
-    if (ordered) order = schedule_make(&p, costs, schedule_window(&shape.overlap));
+    if (ordered) {
+        order = schedule_nominal(&p);
+        schedule_time(&order, &p, costs);
+    }
     print(r, &p, costs, ordered ? &order : NULL);
     schedule_free(&order);
     mem_free(costs);
