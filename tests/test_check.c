@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
-#include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -149,7 +148,7 @@ static bool run(Job *j) {
     if (!layout_parse(&j->l, j->layout, 0, &e)) die("%s", e.text);
     int p = layout_ranks(&j->l);
     j->text = NULL;
-    ranks_run(p, rank_main, j);
+    mesh_ranks_run(p, rank_main, j);
     for (int i = 1; i < p; i++)
         if (j->ok[i] != j->ok[0]) return false;
     return true;

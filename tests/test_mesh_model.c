@@ -7,7 +7,6 @@
 #include "base/debug.h"
 #include "base/mem.h"
 #include "data/weights.h"
-#include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 
 /* Awkward on purpose: nothing divides. */
@@ -122,7 +121,7 @@ static void compare_start(const char *spec, void *ctx) {
     Err e;
     if (s->seen++ && !mesh_sampled(s->seen - 1, s->number)) return; // the first one is the measure
     if (!layout_parse(&s->layout, spec, 0, &e)) die("%s", e.text);
-    ranks_run(layout_ranks(&s->layout), start_main, s);
+    mesh_ranks_run(layout_ranks(&s->layout), start_main, s);
     if (s->n++ == 0) memcpy(s->one, s->digest, sizeof s->one);
     if (memcmp(s->digest, s->one, sizeof s->one) == 0) return;
     printf("    %s starts from other weights\n", spec);

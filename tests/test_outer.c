@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/comm/ranks.h"
 #include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
 #include "tests/mesh_run.h"
@@ -199,7 +198,7 @@ TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
             Walk w = {.layout = layouts[i], .outer = settings[k]};
             Err e;
             CHECK(config_parse(&w.config, MODEL, &e) && layout_parse(&w.l, w.layout, 0, &e));
-            ranks_run(layout_ranks(&w.l), walk_main, &w);
+            mesh_ranks_run(layout_ranks(&w.l), walk_main, &w);
             // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum adds up tenfold
             CHECK_NEAR(w.error, 0, 1e-5);
             CHECK(w.meetings > 0 && w.disagree == 0 && w.unmoved == 0 && w.wrong_swap == 0);
@@ -274,7 +273,7 @@ TEST(outer_meetings_receive_what_the_tape_predicts) {
             Predicted f = predicted_of(layouts[i], 4, fragments);
             // fragments are no equal parts: each is cut into blocks for itself, sent and received
             int64_t rounding = fragments == 1 ? 0 : 2 * fragments * (int64_t)sizeof(float);
-            ranks_run(layout_ranks(&f.l), predicted_main, &f);
+            mesh_ranks_run(layout_ranks(&f.l), predicted_main, &f);
             for (int r = 0; r < layout_ranks(&f.l); r++) {
                 CHECK(f.bytes[r] > 0 && llabs(f.extra[r]) <= rounding);
                 CHECK(f.extra_calls[r] == 0);
