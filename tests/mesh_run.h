@@ -48,7 +48,7 @@ typedef struct MeshRun {
 } MeshRun;
 
 /* As ranks_run, but mostly all ranks share one core: a rank that waits for another then wakes no other core, which on
- * virtual machines takes half the time of a sweep. Every eighth call, and all where threads are looked for errors (TSan),
+ * virtual machines takes half the time of a sweep. Every eighth call, and all with sanitizers,
  * have all cores, so that ranks also run truly beside each other. */
 int mesh_ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 
