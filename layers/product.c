@@ -9,10 +9,11 @@
  *
  * Which of the two innermost loops is the outer one follows from the caches (blocking_of):
  *
- *     rows stay      a panel of a stays in the L1 for a row of tiles; a chunk of b, packed, is in the L2 and streams
- *                    from there once for each panel of rows
- *     columns stay   a panel of b stays in the L1 for a column of tiles; a block of rows of a is in the L2 and streams
- *                    from there once for each panel of columns (the order of BLIS)
+ *     rows stay      a panel of a stays in the L1 for a row of tiles; a chunk of b, packed, is in
+ *                    the L2 and streams from there once for each panel of rows
+ *     columns stay   a panel of b stays in the L1 for a column of tiles; a block of rows of a is in
+ *                    the L2 and streams from there once for each panel of columns (the order of
+ *                    BLIS)
  *
  *            +----+----+----+----+
  *            |    |////|    |    | PANEL_K      ////  panel of b
@@ -21,28 +22,33 @@
  *   +------+ +----+----+----+----+
  *   |      | |    |    |    |    |
  *   +------+ +----+----+----+----+
- *   |######| |    | 14 |    |    |              ####  panel of a; all of a's block is in the L3, shared by threads
- *   +------+ +----+-x32+----+----+
+ *   |######| |    | 14 |    |    |              ####  panel of a; all of a's block is in
+ *   +------+ +----+-x32+----+----+                    the L3, shared by threads
  *   |      | |    |    |    |    |
  *   +------+ +----+----+----+----+
  *
- * Order of the sum: over K within a panel from 0 on, panels from first to last, each added to y; then bias and epilogue.
- * It depends on K and PANEL_K alone. Neither threads nor caches nor the extents of y change a bit of the result.
+ * Order of the sum: over K within a panel from 0 on, panels from first to last, each added to y;
+ * then bias and epilogue. It depends on K and PANEL_K alone. Neither threads nor caches nor the
+ * extents of y change a bit of the result.
  *
- * Nothing waits for memory. While a tile is summed, each step asks for one cache line of what comes next: the next panel
- * of rows, then the columns of the next chunk (of the next panel of K after the last one). Where columns lie side by side
- * the first panel of rows reads b unpacked and packs it. Packing prefetches its own source.
+ * Nothing waits for memory. While a tile is summed, each step asks for one cache line of what comes
+ * next: the next panel of rows, then the columns of the next chunk (of the next panel of K after
+ * the last one). Where columns lie side by side the first panel of rows reads b unpacked and packs
+ * it. Packing prefetches its own source.
  *
- * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of 4.
+ * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of
+ * 4.
  *
- * Exact matmuls (exact.h) run the same loops. A tile's sums over each small panel of K go to a buffer of integers in the
- * L1, and from there to y_64 once per panel of K, which here is as many small ones as fit.
+ * Exact matmuls (exact.h) run the same loops. A tile's sums over each small panel of K go to a
+ * buffer of integers in the L1, and from there to y_64 once per panel of K, which here is as many
+ * small ones as fit.
  *
- * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46 elements for 448
- * multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 % there; with 6 x 16 (AVX2) 256
- * is 2 % slower than 384, because y is read and written more often. 384 columns leave 40 % of an L2 of 1 MiB to the
- * columns that come next; with 6 x 16 (Zen 4) half as many are 0.5 % faster, and runs of tiles 2 % faster than
- * single ones. tools/bench_product.c measures it.
+ * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
+ * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
+ * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
+ * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; with 6 x 16 (Zen 4) half
+ * as many are 0.5 % faster, and runs of tiles 2 % faster than single ones. tools/bench_product.c
+ * measures it.
  */
 #include "layers/product.h"
 
@@ -135,10 +141,11 @@ static inline int64_t row_edge(const Step *s, int64_t i) {
 
 /* The order of tiles and the sizes of blocks, by the caches. They change no order of a sum.
  *
- *     rows stay      a panel of a in the L1, a chunk of b in the L2: of b 10.7 bytes per cycle come from the L2 with
- *                    a tile of 6 x 16, 9.1 with one of 14 x 32
- *     columns stay   a panel of b in the L1, a block of a in the L2: of a 4 bytes per cycle with 6 x 16. For an L2 that
- *                    holds no chunk of the usual width, where the L1 holds a panel of b (25 KB with 6 x 16). */
+ *     rows stay      a panel of a in the L1, a chunk of b in the L2: of b 10.7 bytes per cycle come
+ *                    from the L2 with a tile of 6 x 16, 9.1 with one of 14 x 32
+ *     columns stay   a panel of b in the L1, a block of a in the L2: of a 4 bytes per cycle with 6
+ *                    x 16. For an L2 that holds no chunk of the usual width, where the L1 holds a
+ *                    panel of b (25 KB with 6 x 16). */
 typedef struct Blocking {
     bool columns_stay;
     int64_t rows, chunk; // panels of rows and columns of b at a time
@@ -205,8 +212,8 @@ static Step step_at(const Member *w, int64_t i) {
     return s;
 }
 
-/* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose busiest thread does least;
- * packing a tile's columns costs about as much as one tile. */
+/* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose
+ * busiest thread does least; packing a tile's columns costs about as much as one tile. */
 static int grid_columns(int size, int64_t panels, int64_t tiles) {
     int best = 1;
     int64_t least = INT64_MAX;
@@ -264,7 +271,8 @@ static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     pack_panels(&pack, to, edge, n);
 }
 
-/* The columns of b that will be packed next, fetched by columns of cache lines: `rows` lines, one under the other. */
+/* The columns of b that will be packed next, fetched by columns of cache lines: `rows` lines, one
+ * under the other. */
 typedef struct Ahead {
     const float *from;
     int64_t stride, rows, lines; // rows of `lines` lines
@@ -404,7 +412,8 @@ static void exact_tile_at(const Member *w, const Step *s, Range m, Range n, Tile
     }
 }
 
-/* A chunk of columns while it is multiplied. The prefetches of `ahead` are spread over its tiles. */
+/* A chunk of columns while it is multiplied. The prefetches of `ahead` are spread over its
+ * tiles. */
 typedef struct Chunk {
     const Member *w;
     const Step *s;
@@ -426,8 +435,8 @@ static Fetch chunk_fetch(Chunk *c, const float *a, bool next) {
     return ahead_take(f);
 }
 
-/* How many tiles from panel i of the rows and panel j of the columns on, at most `most`, make one run: they are direct, have
- * as many rows, and pack b or do not. */
+/* How many tiles from panel i of the rows and panel j of the columns on, at most `most`, make one
+ * run: they are direct, have as many rows, and pack b or do not. */
 static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most, bool down) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;

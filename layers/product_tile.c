@@ -30,9 +30,9 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
     return vf_pair_run(x, y);
 }
 
-/* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read nearly in its order. A row
- * of TILE_M may be narrower than the vector that is stored: the surplus lanes fall on the next row, which is stored later;
- * the last row is stored exactly. */
+/* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read
+ * nearly in its order. A row of TILE_M may be narrower than the vector that is stored: the surplus
+ * lanes fall on the next row, which is stored later; the last row is stored exactly. */
 static inline __attribute__((always_inline)) void
 pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) {
     enum { AT_ONCE = 8, AHEAD = 16 };

@@ -1,8 +1,10 @@
-/* cuda -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/ or on a device (tests/device.c).
+/* cuda -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/ or on a
+ * device (tests/device.c).
  *
  *     for (EACH_WORD(bf16)) for (EACH_ORDER(o)) {
  *         cuda_begin(*o);
- *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host is what the words hold
+ *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host is what the
+ *                                                       words hold
  *         Words y = words_empty(n, bf16, skew);         NaN
  *         kernels_cuda(bf16)->gelu_forward(NULL, y.device, x.device, n);
  *         words_get(&y);                                y.host
@@ -127,7 +129,8 @@ static inline Words words(int64_t n, float scale, unsigned seed, bool bf16, int6
     return w;
 }
 
-/* Gives all back; false when host memory was written beyond its end (device memory ends the program). */
+/* Gives all back; false when host memory was written beyond its end (device memory ends the
+ * program). */
 static inline bool cuda_end(void) {
     device_close();
     while (n_cuda_pieces > 0) device_free(cuda_piece[--n_cuda_pieces]);

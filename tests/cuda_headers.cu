@@ -1,4 +1,5 @@
-/* What layers/cuda/cublaslt.h says, against the toolkit's own header: compiled by make cuda-check, never run. */
+/* What layers/cuda/cublaslt.h says, against the toolkit's own header: compiled by make cuda-check,
+ * never run. */
 #include <cstddef>
 #include <cublasLt.h>
 

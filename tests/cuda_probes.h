@@ -1,9 +1,9 @@
-/* cuda_probes -- small kernels that show what an instruction does, with numbers that tell where they came from, and what they
- * should give by the tables of the PTX ISA.
+/* cuda_probes -- small kernels that show what an instruction does, with numbers that tell where
+ * they came from, and what they should give by the tables of the PTX ISA.
  *
- * The tests run them in the emulator (test_cuda_ptx_sm90.cu). On a device, build/cuda/probes prints what the hardware
- * gives, as tests/golden/sm90.txt: so the emulator is compared with the instructions themselves, not with one reading of their
- * description.
+ * The tests run them in the emulator (test_cuda_ptx_sm90.cu). On a device, build/cuda/probes prints
+ * what the hardware gives, as tests/golden/sm90.txt: so the emulator is compared with the
+ * instructions themselves, not with one reading of their description.
  */
 #ifndef TESTS_CUDA_PROBES_H
 #define TESTS_CUDA_PROBES_H

@@ -1,5 +1,5 @@
-/* Probes of the instructions of layers/cuda/ptx_sm90.cuh, and of those of warps in ptx.cuh. Words are small integers: products
- * and sums are exact in any order. */
+/* Probes of the instructions of layers/cuda/ptx_sm90.cuh, and of those of warps in ptx.cuh. Words
+ * are small integers: products and sums are exact in any order. */
 #include <cstring>
 
 #include "layers/cuda/launch.cuh"
@@ -36,7 +36,8 @@ template <class T> ProbeResult compare(const T *out, const T *want, int n) {
     return r;
 }
 
-/* Word (row, column) of rows x columns words in panels of 64 columns, rows of 128 bytes, swizzled. */
+/* Word (row, column) of rows x columns words in panels of 64 columns, rows of 128 bytes,
+ * swizzled. */
 inline int place(int rows, int row, int column) {
     int chunk = column % PANEL / 8;
     return column / PANEL * rows * PANEL + row * PANEL + (chunk ^ row % 8) * 8 + column % 8;
@@ -135,7 +136,8 @@ inline int box_words(int n) {
 struct At {
     int c[4];
 };
-/* The tensor's word that belongs to word i of a box, -1 outside; and where in shared memory word i of a box lies. */
+/* The tensor's word that belongs to word i of a box, -1 outside; and where in shared memory word i
+ * of a box lies. */
 inline int word_at(int n, At at, int i) {
     const int size[] = {SIZE_0, SIZE_1, SIZE_2, SIZE_3}, box[] = {PANEL, BOX_1, BOX_2, BOX_3};
     const int stride[] = {1, ROW, ROW * SIZE_1, ROW * SIZE_1 * SIZE_2};
@@ -226,7 +228,8 @@ template <int DIMENSIONS, int SIDE, bool STORES> ProbeResult run_box() {
     return compare(out, want, n_out);
 }
 
-/* --- stmatrix: lane l of a warp holds pairs 128 r + 4 l of matrix r; a bulk copy brings what was there before */
+/* --- stmatrix: lane l of a warp holds pairs 128 r + 4 l of matrix r; a bulk copy brings what was
+ * there before */
 
 struct Matrices {
     uint16_t words[256];

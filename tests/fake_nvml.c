@@ -1,5 +1,5 @@
-/* fake_nvml -- a libnvidia-ml.so.1 of two GPUs, for tests: the second has fewer NVLinks than it has places for
- * them, one of which is down. A third one fails whatever is asked of it. */
+/* fake_nvml -- a libnvidia-ml.so.1 of two GPUs, for tests: the second has fewer NVLinks than it has
+ * places for them, one of which is down. A third one fails whatever is asked of it. */
 #include <string.h>
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, LOST = 15 };

@@ -1,8 +1,9 @@
-/* hostile -- a library for LD_PRELOAD in tests: a machine whose clock is set and whose disk refuses.
+/* hostile -- a library for LD_PRELOAD in tests: a machine whose clock is set and whose disk
+ * refuses.
  *
  *     HOSTILE=hello            says so on the standard error: is this library loaded at all?
- *     HOSTILE_CLOCK=SECONDS    the clock of the day jumps by so much, forth and back, at every call;
- *                              the clock that only counts on is left alone, as by the system
+ *     HOSTILE_CLOCK=SECONDS    the clock of the day jumps by so much, forth and back, at every
+ *                              call; the clock that only counts on is left alone, as by the system
  *     HOSTILE_QUOTA=BYTES      writes to files beyond so many bytes fail with EDQUOT
  *     HOSTILE_RENAME=N         the N-th rename of a process, and each after it, fails with EIO
  */

@@ -1,5 +1,5 @@
-/* mesh_run -- a few steps of training a tiny model on a mesh of thread ranks, for tests that compare
- * meshes. Everything is a function of global indices: weights, tokens, targets. */
+/* mesh_run -- a few steps of training a tiny model on a mesh of thread ranks, for tests that
+ * compare meshes. Everything is a function of global indices: weights, tokens, targets. */
 #ifndef TESTS_MESH_RUN_H
 #define TESTS_MESH_RUN_H
 
@@ -35,8 +35,8 @@ typedef struct MeshRun {
     bool exact;
     bool program;    // temporary: the step as a program
     bool stochastic; // words are made by chance, of MESH_SEED
-    const char *
-        next; // another layout of the same ranks, to which the model moves before step `move`; or NULL
+    // another layout of the same ranks, to which the model moves before step `move`; or NULL
+    const char *next;
     int move;
     // results, of rank 0 but the weights, which all ranks fill in
     double loss[MESH_STEPS], norm[MESH_STEPS];
@@ -47,31 +47,33 @@ typedef struct MeshRun {
     int64_t received; // bytes, by rank 0, for meetings
 } MeshRun;
 
-/* As ranks_run, but mostly all ranks share one core: a rank that waits for another then wakes no other core, which on
- * virtual machines takes half the time of a sweep. Every eighth call, and all with sanitizers,
- * have all cores, so that ranks also run truly beside each other. */
+/* As ranks_run, but mostly all ranks share one core: a rank that waits for another then wakes no
+ * other core, which on virtual machines takes half the time of a sweep. Every eighth call, and all
+ * with sanitizers, have all cores, so that ranks also run truly beside each other. */
 int mesh_ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 
 /* Trains MESH_STEPS steps. */
 void mesh_run(MeshRun *r);
 void mesh_run_free(MeshRun *r);
 
-/* Of r->after: what this rank's collectives have sent since their counters were reset, a whole step, and what it holds, against
- * the price of that step with such kernels (PriceShape). Prints what differs, and returns how much does. */
+/* Of r->after: what this rank's collectives have sent since their counters were reset, a whole
+ * step, and what it holds, against the price of that step with such kernels (PriceShape). Prints
+ * what differs, and returns how much does. */
 int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels);
 
-/* How far two runs of the same model are apart: the largest relative difference of a loss, of a gradient
- * norm, and the distance of the weights relative to how far training moved them. */
+/* How far two runs of the same model are apart: the largest relative difference of a loss, of a
+ * gradient norm, and the distance of the weights relative to how far training moved them. */
 typedef struct MeshDiff {
     double loss, norm, weights;
 } MeshDiff;
 MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b);
 
-/* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d, z,
- * x, y. */
+/* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d,
+ * z, x, y. */
 void mesh_every_layout(int p, void (*f)(const char *spec, void *ctx), void *ctx);
-/* Is layout number i one of the sample for this one of three models? Each layout is, for one of them; for all when there
- * is time. Sanitizers take every 23rd or 46th: it is threads and memory that they look at. */
+/* Is layout number i one of the sample for this one of three models? Each layout is, for one of
+ * them; for all when there is time. Sanitizers take every 23rd or 46th: it is threads and memory
+ * that they look at. */
 bool mesh_sampled(int i, int model);
 
 #endif

@@ -1,4 +1,5 @@
-/* What parallel/comm/nccl.h says, against the library's own header: compiled by make cuda-check where there is one, never run. */
+/* What parallel/comm/nccl.h says, against the library's own header: compiled by make cuda-check
+ * where there is one, never run. */
 #include <cstddef>
 #include <nccl.h>
 
@@ -34,7 +35,8 @@ FIELD(max_ctas, maxCTAs);
 FIELD(network, netName);
 FIELD(split_share, splitShare);
 
-/* nccl_config() is the library's own initializer, but for the version and the size that goes with it. */
+/* nccl_config() is the library's own initializer, but for the version and the size that goes with
+ * it. */
 constexpr ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
 static_assert(initial.magic == static_cast<unsigned>(NCCL_MAGIC) &&
                   initial.blocking == NCCL_UNDEFINED && initial.cgaClusterSize == NCCL_UNDEFINED &&
@@ -44,7 +46,8 @@ static_assert(initial.magic == static_cast<unsigned>(NCCL_MAGIC) &&
 static_assert(NCCL_OLDEST <= NCCL_VERSION_CODE && sizeof(NcclConfig) <= sizeof(ncclConfig_t),
               "a beginning");
 
-/* The functions take what we hand over, in that order: each of ours is called with the types of the library's. */
+/* The functions take what we hand over, in that order: each of ours is called with the types of the
+ * library's. */
 template <class A, class B> constexpr bool alike = sizeof(A) == sizeof(B);
 template <class R, class... P, class Q, class... O>
 constexpr bool same_call(R (*)(P...), Q (*)(O...)) {

@@ -1,25 +1,29 @@
-/* ranks_job -- a job that does nothing but collectives, for the tests that need processes (tests/mpi.sh).
+/* ranks_job -- a job that does nothing but collectives, for the tests that need processes
+ * (tests/mpi.sh).
  *
- *   ranks_job sums [N]   random calls of every op, type and shape, several open at a time and waited for in any
- *                        order. One line per rank with the checksum of all its results. Without a launcher N
- *                        threads are the ranks: bit for bit they print the same lines. With MESH_NODES=0,0,1 in the
- *                        environment sums are taken by nodes: processes do so, of threads' sums it is done here
+ *   ranks_job sums [N]   random calls of every op, type and shape, several open at a time and
+ *                        waited for in any order. One line per rank with the checksum of all its
+ *                        results. Without a launcher N threads are the ranks: bit for bit they
+ *                        print the same lines. With MESH_NODES=0,0,1 in the environment sums are
+ *                        taken by nodes: processes do so, of threads' sums it is done here
  *   ranks_job loop [N]   all_reduces without end; before, the line "rank 2 pid 4711" of each rank
  *   ranks_job die        the same, but rank 1 calls die()
  *   ranks_job compute    nobody calls anything for longer than the limit; then all_reduces
  *   ranks_job uneven     rank 1 starts another collective than the others
- *   ranks_job bytes      one all_reduce of 4 MB, an all_gather and a reduce_scatter of 4 MB wholes; prints
- *                        the bytes that each rank counted
+ *   ranks_job bytes      one all_reduce of 4 MB, an all_gather and a reduce_scatter of 4 MB wholes;
+ *                        prints the bytes that each rank counted
  *
- *   ranks_job overlap    an all_reduce of 4 MB, products that take about 0.8 of its time, and both at once: what
- *                        share of the shorter one is hidden when the products look after the message between their panels, and
- *                        when they do not
+ *   ranks_job overlap    an all_reduce of 4 MB, products that take about 0.8 of its time, and both
+ *                        at once: what share of the shorter one is hidden when the products look
+ *                        after the message between their panels, and when they do not
  *
- *   ranks_job together   milliseconds of an all_gather of 256 KiB, and of four that are under way at once
+ *   ranks_job together   milliseconds of an all_gather of 256 KiB, and of four that are under way
+ *                        at once
  *
  *   ranks_job wait       how often rank 0 gives its core up while it waits for 0.3 s, in each way
  *
- * LIMIT in the environment: seconds that a wait may last (3). SPIN: waits spin. START: until all ranks are there (60).
+ * LIMIT in the environment: seconds that a wait may last (3). SPIN: waits spin. START: until all
+ * ranks are there (60).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -141,15 +145,16 @@ static int read_nodes(int node[64]) {
     return n;
 }
 
-/* x[0] becomes the sum of k arrays of n elements: in pairs, then pairs of pairs; what is left over goes on alone. */
+/* x[0] becomes the sum of k arrays of n elements: in pairs, then pairs of pairs; what is left over
+ * goes on alone. */
 static void sum_in_pairs(const CollCall *k, char *const *x, int n_x, int64_t n) {
     for (int apart = 1; apart < n_x; apart *= 2)
         for (int i = 0; i + apart < n_x; i += 2 * apart)
             coll_fold(k->type, k->reduction, x[i], x[i + apart], n);
 }
 
-/* What a sum by nodes leaves in dst, from its definition: over each node's ranks in their order, then over nodes in the order
- * of their first ranks. */
+/* What a sum by nodes leaves in dst, from its definition: over each node's ranks in their order,
+ * then over nodes in the order of their first ranks. */
 static void sum_by_nodes(const Comm *c, const CollCall *k, uint64_t round, const int *node) {
     int64_t bytes = coll_type_bytes(k->type), block = coll_elements(k), n = block;
     if (k->op == COLL_REDUCE_SCATTER) n = coll_block_stride(k) * c->size;
@@ -330,7 +335,8 @@ typedef struct Both {
     int products;
 } Both;
 
-/* Seconds, the mean of all ranks, the median of some times; with or without the all_reduce and the products. */
+/* Seconds, the mean of all ranks, the median of some times; with or without the all_reduce and the
+ * products. */
 static double both_seconds(Both *b, bool reduces, bool computes) {
     double s[REPEATS];
     Group all = comm_group(world_comm(b->w));

@@ -10,7 +10,8 @@
 #include "data/io.h"
 #include "tests/test.h"
 
-/* A fresh directory with train.bin: n tokens below 61, of 16 bits each. NULL: it cannot be written. */
+/* A fresh directory with train.bin: n tokens below 61, of 16 bits each. NULL: it cannot be
+ * written. */
 static inline const char *shell_directory(int n) {
     const char *dir = test_tmpdir();
     uint16_t *tokens = mem_alloc((size_t)n * sizeof *tokens);

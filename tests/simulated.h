@@ -1,5 +1,5 @@
-/* simulated -- all ranks of a mesh in one place, with whole numbers: what dist and layout derive is carried
- * out step by step, and must give what one rank computes. */
+/* simulated -- all ranks of a mesh in one place, with whole numbers: what dist and layout derive is
+ * carried out step by step, and must give what one rank computes. */
 #ifndef TESTS_SIMULATED_H
 #define TESTS_SIMULATED_H
 
@@ -44,8 +44,8 @@ void text_put(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 void text_end_line(Text *t); // without spaces at its end
 /* What stands in parallel/README.md between the lines "```text NAME" and "```". */
 void text_of_readme(Text *t, const char *name);
-/* Does it stand in parallel/README.md between the lines "```text NAME" and "```"? Where not, what should
- * stand there is printed. */
+/* Does it stand in parallel/README.md between the lines "```text NAME" and "```"? Where not, what
+ * should stand there is printed. */
 bool text_stands_in_readme(const Text *t, const char *name);
 
 #endif

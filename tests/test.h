@@ -6,15 +6,16 @@
  *     }
  *
  * A failed CHECK prints file, line and values, marks the test failed and returns from the function
- * it stands in. NaN is never near anything. `build/run_tests [options] [word...]` runs the tests whose
- * name contains one of the words (all without words) and ends with the line "N passed, N failed, N
- * skipped"; it exits non-zero when one failed and when none ran.
+ * it stands in. NaN is never near anything. `build/run_tests [options] [word...]` runs the tests
+ * whose name contains one of the words (all without words) and ends with the line "N passed, N
+ * failed, N skipped"; it exits non-zero when one failed and when none ran.
  *
  *     -v             also the tests that passed, with their times
- *     -j JOBS        so many tests at a time (default: three for two processors); 0: in this process,
- *                    for a debugger
+ *     -j JOBS        so many tests at a time (default: three for two processors); 0: in this
+ *                    process, for a debugger
  *     --times        all tests, the one that took most of the processors first
- *     --kernels SET  as if the processor had no better instruction set; the same as TRAIN_GPT_KERNELS=SET
+ *     --kernels SET  as if the processor had no better instruction set; the same as
+ *                    TRAIN_GPT_KERNELS=SET
  */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
@@ -35,21 +36,23 @@ bool test_failed(void); // has the running test failed?
 bool test_skipped(void);
 /* Are CUDA's kernels run by a GPU (build/cuda/run_tests), and not by the emulator of tests/emu/? */
 extern const bool test_on_device;
-/* First in a test that looks into the emulator, or needs it to do what a GPU does not do when told. */
+/* First in a test that looks into the emulator, or needs it to do what a GPU does not do when
+ * told. */
 #define NEEDS_EMULATION()                                                                          \
     if (test_on_device) {                                                                          \
         test_skip("of the emulator alone");                                                        \
         return;                                                                                    \
     }
-/* Is there time for all cases (TEST_LONG in the environment: make test-long, asan, tsan)? Else a sweep over thousands
- * of alike cases takes a sample of them, the same one each time. */
+/* Is there time for all cases (TEST_LONG in the environment: make test-long, asan, tsan)? Else a
+ * sweep over thousands of alike cases takes a sample of them, the same one each time. */
 bool test_long(void);
 
 /* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr
  * (a die() line, for instance) is left in text. */
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
-/* Runs a shell command in a folder, $BUILD standing for the folder of this build's programs. Its exit status, -1 when a
- * signal ended it; the end of what it printed on both streams is left in text. */
+/* Runs a shell command in a folder, $BUILD standing for the folder of this build's programs. Its
+ * exit status, -1 when a signal ended it; the end of what it printed on both streams is left in
+ * text. */
 int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* A fresh folder, removed when the run ends. The string lives until then. */

@@ -65,7 +65,8 @@ TEST(adamw_matches_double_for_any_team) {
         }
 }
 
-/* The first step moves every parameter by lr, whatever the size of its gradient: what bias correction is for. */
+/* The first step moves every parameter by lr, whatever the size of its gradient: what bias
+ * correction is for. */
 TEST(adamw_first_step_is_lr) {
     AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-12, .grad_scale = 1, .step = 1};
     for (EACH_SET(s)) {

@@ -91,7 +91,8 @@ static void fill_nan(float *x, int64_t n) {
 }
 
 /* Forward and backward with nothing but the inputs and a workspace of exactly the stated size, both
- * full of NaN: what is not written stays a NaN, what is read too far is a NaN or an address error. */
+ * full of NaN: what is not written stays a NaN, what is read too far is a NaN or an address
+ * error. */
 static void compute(const Kernels *k, Data *t, int threads, bool bf16) {
     Case c = t->c;
     Team *team = team_create(threads);

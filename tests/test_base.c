@@ -79,7 +79,8 @@ TEST(kernel_sets_better_than_that_of_the_environment_are_not_there) {
     CHECK(strstr(text, "TRAIN_GPT_KERNELS=avx3: this processor or build has no such set"));
 }
 
-/* Known answers of philox4x32-10 from the Random123 distribution (kat_vectors): counter, key, output. */
+/* Known answers of philox4x32-10 from the Random123 distribution (kat_vectors): counter, key,
+ * output. */
 TEST(rng_words_are_philox) {
     static const uint32_t known[3][10] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -105,7 +106,8 @@ TEST(rng_uniform_is_uniform) {
         CHECK(u >= 0 && u < 1);
         sum += u, squares += u * u, bin[(int)(u * BINS)]++;
     }
-    // Standard deviations of the two means: 1/sqrt(12 N) = 9.1e-4 and sqrt(4/45 / N) = 9.4e-4; four of each.
+    // Standard deviations of the two means: 1/sqrt(12 N) = 9.1e-4 and sqrt(4/45 / N) = 9.4e-4; four
+    // of each.
     CHECK_NEAR(sum / N, 0.5, 3.7e-3);
     CHECK_NEAR(squares / N, 1.0 / 3, 3.8e-3);
     for (int b = 0; b < BINS; b++) chi += pow(bin[b] - N / BINS, 2) / (N / BINS);

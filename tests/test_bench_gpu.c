@@ -1,4 +1,5 @@
-/* The benchmark of GPUs with an emulated one, at tiny sizes: every row of it is measured and written. */
+/* The benchmark of GPUs with an emulated one, at tiny sizes: every row of it is measured and
+ * written. */
 #include "tests/test.h"
 
 #include <jansson.h>
@@ -75,8 +76,8 @@ static bool has_row(const char *text, const char *begin, const char *end) {
     return false;
 }
 
-/* The script that runs unattended, with all that an emulated GPU can do for it, and programs that answer as PyTorch and
- * compute-sanitizer would; as if it had been a GPU, its table in a page. */
+/* The script that runs unattended, with all that an emulated GPU can do for it, and programs that
+ * answer as PyTorch and compute-sanitizer would; as if it had been a GPU, its table in a page. */
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
     char text[16384];
@@ -119,7 +120,8 @@ static int rehearse(char *text, size_t n, const char *mood, const char *stage) {
                       mood, test_tmpdir(), stage);
 }
 
-/* PyTorch that is there and does not answer, groups of tests that compute-sanitizer did not come to the end of. */
+/* PyTorch that is there and does not answer, groups of tests that compute-sanitizer did not come to
+ * the end of. */
 TEST(bench_gpu_script_says_who_did_not_answer) {
     char text[16384];
     if (no_python()) return;

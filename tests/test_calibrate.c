@@ -278,7 +278,8 @@ TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
     CHECK(worst <= 0.25);
 }
 
-/* ---- collectives that take their time: those of threads, on links whose latency and rate are known */
+/* ---- collectives that take their time: those of threads, on links whose latency and rate are
+ * known */
 
 static double link_latency, link_rate; // s, bytes/s
 static int64_t link_asks; // bytes above which receivers are asked first, of the whole; 0: never
@@ -511,7 +512,8 @@ TEST(calibration_of_a_file_that_others_can_write_is_measured_again) {
     }
 }
 
-/* A pipe or a directory in the place of the cache's file: neither is waited for, and the run goes on. */
+/* A pipe or a directory in the place of the cache's file: neither is waited for, and the run goes
+ * on. */
 static void block_and_run(void *arg) {
     char out[256];
     Run r = small_run("a machine"), again = r;

@@ -1,5 +1,5 @@
-/* parallel/check: it passes what is right on every layout, and of each collective that is left out it names the
- * tensor that suffers first and what is missing. */
+/* parallel/check: it passes what is right on every layout, and of each collective that is left out
+ * it names the tensor that suffers first and what is missing. */
 #include "parallel/step/check.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ static bool is_fault(const Comm *c, const CollCall *call) {
            (!fault.label || strcmp(comm_label(c), fault.label) == 0);
 }
 
-/* Of this rank: such calls so far (where halves take turns the first is always ahead); results that nobody gets. */
+/* Of this rank: such calls so far (where halves take turns the first is always ahead); results that
+ * nobody gets. */
 static _Thread_local int64_t calls;
 static _Thread_local void *lost[COLL_IN_FLIGHT];
 
@@ -203,7 +204,8 @@ TEST(check_passes_halves_on_every_layout) {
     }
 }
 
-/* --- faults ------------------------------------------------------------------------------------ */
+/* --- faults
+ * ------------------------------------------------------------------------------------ */
 
 /* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
 static char *verdict(const char *model, const char *layout, const char *what, const char *label) {

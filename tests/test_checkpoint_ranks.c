@@ -1,4 +1,5 @@
-/* Checkpoints of several ranks: threads here, each with a table of its own that holds cuts of every kind. */
+/* Checkpoints of several ranks: threads here, each with a table of its own that holds cuts of every
+ * kind. */
 #include "tests/test.h"
 
 #include <dirent.h>
@@ -68,7 +69,8 @@ static void add_rect(Tensor *t, TensorRect r) {
     t->rects[t->n_rects++] = r;
 }
 
-/* Columns over x: three bands of them (as Q, K and V), or blocks that share a column with their neighbour. */
+/* Columns over x: three bands of them (as Q, K and V), or blocks that share a column with their
+ * neighbour. */
 static void cut_columns(Tensor *t, Cut cut, int x, int X) {
     int64_t at = 0, bands = cut == CUT_BANDS ? 3 : 1;
     for (int64_t k = 0; k < bands; k++) {

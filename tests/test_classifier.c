@@ -167,8 +167,8 @@ TEST(classifier_in_parts_treats_extremes_as_the_fused_one) {
                 run(*s, 1, &c, &target, true, &loss, x);
                 run_cut(*s, 1, &c, &target, true, &loss_cut, y, how);
                 CHECK(alike(&loss, &loss_cut, 1, 1e-6f)); // losses of size 8
-                // The cut one rounds log_sum of size 4 to fp32. Where several logits are 3e38 it rounds
-                // away the logarithm of their number, and each exponential counts as 1.
+                // The cut one rounds log_sum of size 4 to fp32. Where several logits are 3e38 it
+                // rounds away the logarithm of their number, and each exponential counts as 1.
                 CHECK(alike(x, y, V, fabsf(odd[i % 5]) == 3e38f && i >= 5 ? 1 : 1e-6f));
                 CHECK(scratch_end());
             }

@@ -184,7 +184,8 @@ TEST(coll_groups_come_and_go) {
     CHECK(ranks_run(6, come_and_go, &(int){3}) == 0);
 }
 
-/* Rank 1 has what it waited for, in another order than it was started, and ends; rank 0 waits for rank 2. */
+/* Rank 1 has what it waited for, in another order than it was started, and ends; rank 0 waits for
+ * rank 2. */
 static int second_before_first(World *w, void *ctx) {
     float x[2] = {1, 2};
     CollCall call = {.op = COLL_BROADCAST, .rows = 1, .cols = 1, .what = "x", .file = __FILE__};
@@ -308,8 +309,8 @@ TEST(coll_limit_ends_the_job_of_ranks_that_spin) {
     CHECK(lines(text) == 3);
 }
 
-/* How often rank 0 gives its core up of its own accord while it waits for 0.2 s: however busy the machine is, a
-   spinning wait only loses it. */
+/* How often rank 0 gives its core up of its own accord while it waits for 0.2 s: however busy the
+ * machine is, a spinning wait only loses it. */
 static int waits_long(World *w, void *ctx) {
     long *given_up = ctx;
     for (WaitHow how = WAIT_AUTO; how <= WAIT_SLEEP; how++) {

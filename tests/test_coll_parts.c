@@ -1,4 +1,5 @@
-/* parallel/coll_parts: collectives carried out by their lists, of all ranks of groups on nodes drawn by chance. */
+/* parallel/coll_parts: collectives carried out by their lists, of all ranks of groups on nodes
+ * drawn by chance. */
 #include "parallel/comm/coll_parts.h"
 
 #include <math.h>
@@ -94,7 +95,8 @@ static float sent(const Setting *g, int rank, CollStep step, const CollMove *m) 
     return own || step <= SPREAD_FAR ? k->src[m->part] : k->dst[m->part];
 }
 
-/* Every message that a rank expects is the next one that its peer sends it, and there are no others. */
+/* Every message that a rank expects is the next one that its peer sends it, and there are no
+ * others. */
 static bool deliver(Setting *g, CollStep step) {
     static float value[MOST][MOST_MOVES];
     int taken[MOST][MOST] = {{0}}, n_sent = 0, n_received = 0;

@@ -1,4 +1,5 @@
-/* tests/theory: against the closed formulas, and against what a run counts; parallel/count: its table. */
+/* tests/theory: against the closed formulas, and against what a run counts; parallel/count: its
+ * table. */
 #include "parallel/plan/count.h"
 
 #include <stdlib.h>
@@ -168,7 +169,8 @@ TEST(costs_of_the_readme_are_what_the_code_counts) {
         text_put(&t, "%-18s %5.0f %13.1f %15.1f %8.1f %18.1f\n", layouts[i], b.calls - a.calls,
                  b.received - a.received, b.at_end - a.at_end, b.states - a.states,
                  b.kept - a.kept);
-        // heads: 5 T C (Y-1) / P more, x of attention output and down for their wgrad; T C is 32 MiB
+        // heads: 5 T C (Y-1) / P more, x of attention output and down for their wgrad; T C is 32
+        // MiB
         if (strcmp(layouts[i], "x4.y2") == 0) plain = b.received - a.received;
         if (strcmp(layouts[i], "atp:4x2") == 0)
             CHECK_NEAR(b.received - a.received - plain, 5 * 32.0 / 8, 1e-9);
@@ -367,7 +369,8 @@ TEST(count_prints_both_and_what_nobody_predicted) {
     CHECK(down && up && surprise);
 }
 
-/* The program: every row of its table but those of its own groups (has a signal come?) is predicted. */
+/* The program: every row of its table but those of its own groups (has a signal come?) is
+ * predicted. */
 TEST(count_of_a_run_is_printed_beside_what_was_predicted) {
     const char *dir = test_tmpdir();
     char text[16384], path[256];

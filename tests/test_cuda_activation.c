@@ -1,7 +1,8 @@
 /* layers/activation.cu against double precision, in both words of storage, aligned and not. */
 #include "tests/cuda.h"
 
-/* Exponentials of hardware are good to a few units in the last place; then the word of storage rounds. */
+/* Exponentials of hardware are good to a few units in the last place; then the word of storage
+ * rounds. */
 static double tolerance(bool bf16) {
     return word_error(bf16) + 2e-6;
 }
@@ -96,7 +97,8 @@ TEST(cuda_bias_backward_adds_columns) {
             }
 }
 
-/* More rows than panels of 64 make: panels grow. Whatever the order of threads, the bits are the same. */
+/* More rows than panels of 64 make: panels grow. Whatever the order of threads, the bits are the
+ * same. */
 TEST(cuda_bias_backward_has_the_same_bits_in_any_order) {
     enum { T = 128 * 64 + 77, N = 16 };
     float first[N];

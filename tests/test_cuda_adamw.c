@@ -1,4 +1,5 @@
-/* layers/adamw.cu: the update against torch.optim.AdamW in double, its copy in words of storage, and sums of squares. */
+/* layers/adamw.cu: the update against torch.optim.AdamW in double, its copy in words of storage,
+ * and sums of squares. */
 #include "tests/cuda.h"
 
 static const AdamW usual = {
@@ -74,7 +75,8 @@ TEST(cuda_adamw_matches_double) {
             }
 }
 
-/* Clipping read from the device gives the bits that it gives as an argument; where a sum is not finite nothing is touched. */
+/* Clipping read from the device gives the bits that it gives as an argument; where a sum is not
+ * finite nothing is touched. */
 TEST(cuda_adamw_decides_on_the_device) {
     enum { N = 1000, FINE = 2 };
     const Kernels *k = kernels_cuda(false);
@@ -113,8 +115,8 @@ TEST(cuda_adamw_decides_on_the_device) {
         }
 }
 
-/* Words lie beside the number on either side, as often on each as the distances say; another step, other words; the same
- * step the same words, also when the elements are updated in two calls. */
+/* Words lie beside the number on either side, as often on each as the distances say; another step,
+ * other words; the same step the same words, also when the elements are updated in two calls. */
 TEST(cuda_adamw_rounds_by_chance_without_bias) {
     enum { N = 20000, CUT = 7000, ROW = 37 };
     const Kernels *k = kernels_cuda(true);

@@ -1,4 +1,5 @@
-/* layers/attention*.cu against double precision: the plain kernels in both words of storage, those by tiles in bf16. */
+/* layers/attention*.cu against double precision: the plain kernels in both words of storage, those
+ * by tiles in bf16. */
 #include "tests/cuda.h"
 #include "tests/emu/calls.h"
 
@@ -75,13 +76,13 @@ static bool near_units(const char *what, const float *x, const double *want, int
     return false;
 }
 
-/* Of out in units of the largest value: a mean of values is off by what the weights are, and is rounded itself: 2^-9 each in
- * bf16; in float by the exponent, some units of 2^-24 times 20. */
+/* Of out in units of the largest value: a mean of values is off by what the weights are, and is
+ * rounded itself: 2^-9 each in bf16; in float by the exponent, some units of 2^-24 times 20. */
 static double tolerance(bool bf16) {
     return bf16 ? 1.05 * 0x1p-8 : 1e-5;
 }
-/* Of dqkv in units of its root mean square. In bf16, delta is made of the rounded out, weights and dS are rounded as operands:
- * sums of errors of 2^-9 with weights of up to some tens of units. */
+/* Of dqkv in units of its root mean square. In bf16, delta is made of the rounded out, weights and
+ * dS are rounded as operands: sums of errors of 2^-9 with weights of up to some tens of units. */
 static double tolerance_of_gradients(bool bf16) {
     return bf16 ? 0x1p-4 : 2e-5;
 }
@@ -172,8 +173,8 @@ TEST(cuda_attention_by_tiles_matches_double) {
         for (EACH_ORDER(o)) check_all(tiles, sizeof tiles / sizeof *tiles, true, *o);
 }
 
-/* Sequences long enough for several blocks of queries, and of keys, more of them than the device has room for: a block goes
- * on with the slots that it has given back. */
+/* Sequences long enough for several blocks of queries, and of keys, more of them than the device
+ * has room for: a block goes on with the slots that it has given back. */
 static const Case longer[] = {{1, 257, 3, 3, 64, 0, 2},
                               {1, 330, 5, 1, 64, 0, 2},
                               {1, 257, 1, 1, 128, 0, 2},
@@ -207,8 +208,9 @@ TEST(cuda_attention_of_long_sequences_matches_double) {
     CHECK(cuda_end());
 }
 
-/* So many sequences that every block that stays takes a second piece of work, on whatever device: a piece has at most 256 queries
- * of a head, or 128 keys, so here a head has 2 pieces of queries and 3 of keys at least. Some of the sequences. */
+/* So many sequences that every block that stays takes a second piece of work, on whatever device: a
+ * piece has at most 256 queries of a head, or 128 keys, so here a head has 2 pieces of queries and
+ * 3 of keys at least. Some of the sequences. */
 TEST(cuda_attention_of_many_sequences_matches_double) {
     for (int64_t D = 64; D <= 128; D += 64) {
         cuda_begin(cuda_orders[0]);
@@ -323,7 +325,8 @@ TEST(cuda_attention_means_what_the_cpu_means) {
     CHECK(cuda_end());
 }
 
-/* What grows with the batch is counted among a model's memory: no kernel finds room for it elsewhere. */
+/* What grows with the batch is counted among a model's memory: no kernel finds room for it
+ * elsewhere. */
 TEST(cuda_attention_takes_no_scratch) {
     for (EACH_CAPABILITY(major))
         for (EACH_WORD(bf16)) {

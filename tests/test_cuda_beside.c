@@ -1,5 +1,6 @@
-/* Products beside collectives of NCCL: the library is told of fewer multiprocessors for those that are put into the stream
- * between a start and its wait, as many as the price of the step has there, and for no others. */
+/* Products beside collectives of NCCL: the library is told of fewer multiprocessors for those that
+ * are put into the stream between a start and its wait, as many as the price of the step has there,
+ * and for no others. */
 #include <stdlib.h>
 
 #include "base/debug.h"

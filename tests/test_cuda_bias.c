@@ -1,5 +1,6 @@
-/* Gradients of biases that come with dw = x' dy (Product.bias_grad), over layouts and schedules: those of a library that does
- * not sum, and as many as there are products whose dy is the rank's own. */
+/* Gradients of biases that come with dw = x' dy (Product.bias_grad), over layouts and schedules:
+ * those of a library that does not sum, and as many as there are products whose dy is the rank's
+ * own. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -72,7 +73,8 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
     emu_lt_mood(EMU_LT_FINE);
 }
 
-/* Of a rank, in a step: the two layers that widen gather dy by heads, the two that narrow by tokens; panels serve many. */
+/* Of a rank, in a step: the two layers that widen gather dy by heads, the two that narrow by
+ * tokens; panels serve many. */
 static int64_t expected(const Case *c) {
     Layout l;
     Err e;

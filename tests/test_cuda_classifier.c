@@ -1,4 +1,5 @@
-/* layers/classifier.cu against double precision: whole rows and rows that are cut, in both words of storage. */
+/* layers/classifier.cu against double precision: whole rows and rows that are cut, in both words of
+ * storage. */
 #include "tests/cuda.h"
 #include "tests/layers.h"
 
@@ -7,7 +8,8 @@ typedef struct Case {
     float size; // logits in [-size, size)
 } Case;
 
-/* Rows in single words, in words of 16 bytes with a rest, longer than a block takes at once, longer than shared memory. */
+/* Rows in single words, in words of 16 bytes with a rest, longer than a block takes at once, longer
+ * than shared memory. */
 static const Case cases[] = {
     {1, 1, 1, 0, 5},    {6, 37, 37, 0, 20},     {6, 40, 40, 0, 20},    {6, 43, 48, 0, 20},
     {6, 40, 48, 1, 20}, {2, 5001, 5008, 0, 80}, {2, 4096, 4096, 0, 3}, {1, 120000, 120000, 0, 10},
@@ -31,7 +33,8 @@ static int32_t *targets_new(const Case *c, int32_t **device) {
     return y;
 }
 
-/* scale = 1: probabilities, to a word and some units of exponentials of numbers up to 160, which are known to 1e-5. */
+/* scale = 1: probabilities, to a word and some units of exponentials of numbers up to 160, which
+ * are known to 1e-5. */
 static bool matches(const Case *c, bool bf16, const Words *before, const int32_t *target,
                     const Words *loss, const Words *after) {
     double *dx = doubles_copy(NULL, c->V);
@@ -131,7 +134,8 @@ TEST(cuda_classifier_of_cut_rows_is_that_of_whole_rows) {
                 }
 }
 
-/* Whatever the order of threads, the bits are the same; a logit of -inf has probability 0; a NaN is not hidden. */
+/* Whatever the order of threads, the bits are the same; a logit of -inf has probability 0; a NaN is
+ * not hidden. */
 TEST(cuda_classifier_has_the_same_bits_in_any_order) {
     enum { V = 3000 };
     float first[V], first_loss = 0;

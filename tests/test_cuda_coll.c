@@ -1,5 +1,5 @@
-/* Collectives on memory of devices: right, with the bits of the same call on memory of the host, whatever order streams run
- * in. */
+/* Collectives on memory of devices: right, with the bits of the same call on memory of the host,
+ * whatever order streams run in. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,8 +213,8 @@ TEST(cuda_coll_gives_the_bits_of_ranks_on_the_host) {
 
 enum { N = 64, ROUNDS = 4 };
 
-/* Rounds of a sum whose src is written just before, and both buffers just after it. `forget`: the wait of each round that one
- * of the ranks forgets; -1: none does. */
+/* Rounds of a sum whose src is written just before, and both buffers just after it. `forget`: the
+ * wait of each round that one of the ranks forgets; -1: none does. */
 typedef struct Rounds {
     int forget;
     _Atomic int wrong; // elements
@@ -263,8 +263,8 @@ static void run_rounds(Rounds *job, unsigned seed) {
     for (int r = 0; r < 2; r++) device_free(job->memory[r]);
 }
 
-/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done. Some order of streams shows
- * which wait is forgotten: the first one in ten or so. */
+/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done.
+ * Some order of streams shows which wait is forgotten: the first one in ten or so. */
 TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
     NEEDS_EMULATION();
     enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };

@@ -1,4 +1,5 @@
-/* layers/embedding.cu: rows of the tables, and gradients that are the same bits in any order of threads. */
+/* layers/embedding.cu: rows of the tables, and gradients that are the same bits in any order of
+ * threads. */
 #include "base/rng.h"
 #include "layers/cuda/embedding_plain.h"
 #include "tests/cuda.h"
@@ -9,8 +10,8 @@ typedef struct Case {
     bool wpe;
 } Case;
 
-/* Runs of one token within and across chunks of 128, also one that fills several; one and two digits of the sort; tokens
- * that are not here. */
+/* Runs of one token within and across chunks of 128, also one that fills several; one and two
+ * digits of the sort; tokens that are not here. */
 static const Case cases[] = {
     {1, 1, 1, 3, 0, 0, 0, 0, true},       {2, 7, 5, 10, 2, 0, 0, 3, true},
     {3, 50, 16, 20, 0, 0, 0, 5, true},    {3, 50, 16, 20, 0, 5, 1, 0, false},
@@ -86,7 +87,8 @@ TEST(cuda_embedding_takes_no_scratch) {
     }
 }
 
-/* Sums of small whole numbers are exact in any order: sort and pieces must find the very tokens that the formula finds. */
+/* Sums of small whole numbers are exact in any order: sort and pieces must find the very tokens
+ * that the formula finds. */
 TEST(cuda_embedding_backward_is_the_plain_one) {
     for (EACH_WORD(bf16))
         for (int i = 0; i < CASES; i++) {
@@ -166,7 +168,8 @@ TEST(cuda_positions_of_a_part_of_the_rows) {
             }
 }
 
-/* Runs that begin and end where chunks of sorted tokens do, and fill one or more of them: each token counts once. */
+/* Runs that begin and end where chunks of sorted tokens do, and fill one or more of them: each
+ * token counts once. */
 TEST(cuda_embedding_counts_runs_that_are_whole_chunks) {
     enum { CHUNK = 128, T = 7 * CHUNK, V = 6, C = 2 };
     static const int often[V] = {CHUNK, 2 * CHUNK, CHUNK, 0, 2 * CHUNK + 1, CHUNK - 1};

@@ -1,5 +1,5 @@
-/* The emulator itself: kernels that are right give the right numbers in every order of threads, and each mistake that
- * it is there to find is found, with the place. */
+/* The emulator itself: kernels that are right give the right numbers in every order of threads, and
+ * each mistake that it is there to find is found, with the place. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/vec.cuh"
 

@@ -1,4 +1,5 @@
-/* layers/cuda/fold.cu where there is more than ranks that are threads ask of it (those are test_cuda_coll.c's). */
+/* layers/cuda/fold.cu where there is more than ranks that are threads ask of it (those are
+ * test_cuda_coll.c's). */
 #include "layers/cuda/fold.h"
 #include "tests/cuda.h"
 
@@ -30,7 +31,8 @@ static void check_move(const Move *m) {
     CHECK(memcmp(dst, want, (size_t)n_dst) == 0);
 }
 
-/* More blocks than one kernel takes, side by side in one of the two places, as ranks of a long axis have them. */
+/* More blocks than one kernel takes, side by side in one of the two places, as ranks of a long axis
+ * have them. */
 TEST(cuda_fold_moves_any_number_of_blocks) {
     static const int n[] = {FOLD_MOST, FOLD_MOST + 1, 2 * FOLD_MOST + 2};
     for (int i = 0; i < 3; i++) {

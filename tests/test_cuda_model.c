@@ -1,4 +1,5 @@
-/* The training step on the CUDA kernels, emulated: the losses of the CPU, and the same bits twice. */
+/* The training step on the CUDA kernels, emulated: the losses of the CPU, and the same bits
+ * twice. */
 #include "tests/test.h"
 
 #include <math.h>

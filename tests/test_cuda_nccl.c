@@ -1,5 +1,5 @@
-/* NCCL beside its calls, emulated: memory that is registered, by libraries of several ages; ranks that do not come, and links
- * that break. */
+/* NCCL beside its calls, emulated: memory that is registered, by libraries of several ages; ranks
+ * that do not come, and links that break. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -71,7 +71,8 @@ static bool sums(World *w, float *x) {
     return true;
 }
 
-/* An arena before the first call opens the communicator, and one after it; when a call is under way. */
+/* An arena before the first call opens the communicator, and one after it; when a call is under
+ * way. */
 static int two_arenas(World *w, void *ctx) {
     float *x, *y;
     int64_t want = *(int64_t *)ctx;
@@ -109,7 +110,8 @@ TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
     emu_nccl_mood(EMU_NCCL_FINE);
 }
 
-/* Collectives go before products where both wait for multiprocessors, and leave most of them to those. */
+/* Collectives go before products where both wait for multiprocessors, and leave most of them to
+ * those. */
 TEST(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
     NEEDS_EMULATION();
     enum { SMS = 132 }; // of a H100
@@ -147,7 +149,8 @@ static void nothing(void *ctx) {
     (void)ctx;
 }
 
-/* An arena comes when a call is under way that rank 0 has no part in: it waits for those that have. */
+/* An arena comes when a call is under way that rank 0 has no part in: it waits for those that
+ * have. */
 static int beside_others(World *w, void *ctx) {
     float *x, *y;
     (void)ctx;
@@ -273,7 +276,8 @@ TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
 
 /* ---- who does not come */
 
-/* The last rank does not come to the second sum. Ranks of one process, each with two communicators. */
+/* The last rank does not come to the second sum. Ranks of one process, each with two
+ * communicators. */
 typedef struct Stall {
     bool late;
     EmuNcclMood mood;

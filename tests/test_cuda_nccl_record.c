@@ -1,5 +1,5 @@
-/* NCCL's calls in recordings, emulated: what replays compute and count, who does not come to them, and what may not be
- * recorded. */
+/* NCCL's calls in recordings, emulated: what replays compute and count, who does not come to them,
+ * and what may not be recorded. */
 #include <string.h>
 
 #include "base/die.h"
@@ -35,7 +35,8 @@ static int run(Job job) {
     return result;
 }
 
-/* ---- a pass: kernels of the rank's own between collectives, all of which need what was before them */
+/* ---- a pass: kernels of the rank's own between collectives, all of which need what was before
+ * them */
 
 typedef struct Pass {
     World *w;
@@ -118,7 +119,8 @@ static int64_t calls_of(const World *w, const char *what, int64_t *bytes) {
 
 static const char *const whats[] = {"first", "between", "second"};
 
-/* Calls, then replays of which the host puts in all before any has run. Bits and bytes are those of as many calls. */
+/* Calls, then replays of which the host puts in all before any has run. Bits and bytes are those of
+ * as many calls. */
 static int two_ways(World *w, void *ctx) {
     float x[2][N];
     int64_t bytes[2][3], calls[2][3];
@@ -176,7 +178,8 @@ static void forget(void *arg) {
         if (run((Job){4, forgets, arg, true, seed})) die_end(1);
 }
 
-/* A wait that lacks is seen: by what is computed, or by CUDA, which refuses the recording. But notes compute nothing. */
+/* A wait that lacks is seen: by what is computed, or by CUDA, which refuses the recording. But
+ * notes compute nothing. */
 TEST(cuda_nccl_recordings_need_each_wait) {
     NEEDS_EMULATION();
     char text[2048];

@@ -1,4 +1,5 @@
-/* layers/norm.cu against double precision: whole rows and rows that are cut, in both words of storage. */
+/* layers/norm.cu against double precision: whole rows and rows that are cut, in both words of
+ * storage. */
 #include "tests/cuda.h"
 
 typedef struct Case {
@@ -10,7 +11,8 @@ typedef struct Case {
 
 static const double eps = 1e-5;
 
-/* Sizes that take each kernel: rows of a warp, of a block, in single words; several batches of rows in a panel. */
+/* Sizes that take each kernel: rows of a warp, of a block, in single words; several batches of rows
+ * in a panel. */
 static const Case cases[] = {
     {NORM_LAYER, 1, 1, 0, true, 0},     {NORM_LAYER, 5, 33, 0, true, 0},
     {NORM_LAYER, 19, 64, 0, true, 0},   {NORM_RMS, 19, 64, 0, false, 0},
@@ -64,8 +66,9 @@ static Words moved(int64_t n, float scale, float offset, unsigned seed, bool bf1
     return w;
 }
 
-/* Sums of thousands of numbers in dozens of partial sums; with an offset of 30 the mean is known to some units of 2e-6,
- * and what is divided by a deviation of 0.5 likewise. Then the word of storage rounds. */
+/* Sums of thousands of numbers in dozens of partial sums; with an offset of 30 the mean is known to
+ * some units of 2e-6, and what is divided by a deviation of 0.5 likewise. Then the word of storage
+ * rounds. */
 static double tolerance(const Case *c, bool bf16) {
     return word_error(bf16) + (c->offset != 0 ? 2e-5 : 4e-6);
 }
@@ -114,8 +117,8 @@ TEST(cuda_norm_matches_double) {
             }
 }
 
-/* Bits of a row of the stream that is made whole on the way, and of its norm, are those of bias_residual and norm_forward,
- * which are held against double. */
+/* Bits of a row of the stream that is made whole on the way, and of its norm, are those of
+ * bias_residual and norm_forward, which are held against double. */
 static bool check_residual(const Case *c, bool bf16, bool bias) {
     int64_t T = c->T, C = c->C, n = T * C;
     const Kernels *k = kernels_cuda(bf16);
@@ -273,7 +276,8 @@ TEST(cuda_norm_of_cut_rows_is_that_of_whole_rows) {
                 }
 }
 
-/* More panels of tokens than one warp of panels.cuh adds, and rows per panel that are no multiple of a batch. */
+/* More panels of tokens than one warp of panels.cuh adds, and rows per panel that are no multiple
+ * of a batch. */
 TEST(cuda_norm_backward_has_the_same_bits_in_any_order) {
     enum { T = 512 * 16 + 700, C = 8 };
     static float first[2 * C];

@@ -1,5 +1,5 @@
-/* layers/product.cu and its plans for cuBLASLt against double precision: every rung of the ladder, all transposes and
- * epilogues, in both words; what the library refuses; how often it is asked. */
+/* layers/product.cu and its plans for cuBLASLt against double precision: every rung of the ladder,
+ * all transposes and epilogues, in both words; what the library refuses; how often it is asked. */
 #include <string.h>
 #include <unistd.h>
 
@@ -20,7 +20,8 @@ typedef struct Form {
     bool sums;              // of the columns of b: the gradient of a bias
 } Form;
 
-/* Shapes that take each kernel (a tile and parts of tiles, less than a tile, a single row) with something of all. */
+/* Shapes that take each kernel (a tile and parts of tiles, less than a tile, a single row) with
+ * something of all. */
 static const Form forms[] = {
     {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false, false},
     {70, 72, 19, 8, 0, false, false, 0, true, EPI_GELU, true, false, false, false},
@@ -110,8 +111,9 @@ typedef struct Want {
     double y, aux, y_off, aux_off;
 } Want;
 
-/* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11 bits of each operand.
- * Words of bf16 round y, and what the library may round besides: y before a pass of its own ends it. */
+/* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
+ * bits of each operand. Words of bf16 round y, and what the library may round besides: y before a
+ * pass of its own ends it. */
 static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t m, int64_t n) {
     const Product *p = &c->p;
     double sum = 0, size = 1, add = 0, bias = 0;
@@ -156,7 +158,8 @@ static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
     return true;
 }
 
-/* y and aux as they came back, against what they must be. Host copies still hold what was there before. */
+/* y and aux as they came back, against what they must be. Host copies still hold what was there
+ * before. */
 static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char *what) {
     Words y = c->y, aux = c->aux;
     y.host = floats(y.n, 0, 0), aux.host = floats(aux.n, 0, 0);
@@ -345,7 +348,8 @@ TEST(cuda_product_asks_once_for_each_shape) {
     }
 }
 
-/* The very same product: another one's operands may be aligned otherwise, and have a plan of their own. */
+/* The very same product: another one's operands may be aligned otherwise, and have a plan of their
+ * own. */
 static Took took_again(const Product *p, bool bf16) {
     ProductCounts b = product_counts();
     kernels_cuda(bf16)->product(NULL, p);
@@ -423,7 +427,8 @@ TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
     }
 }
 
-/* Where nothing that was proposed with the epilogue runs, that without is chosen, whatever the words. */
+/* Where nothing that was proposed with the epilogue runs, that without is chosen, whatever the
+ * words. */
 TEST(cuda_product_prepare_finds_what_runs) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
@@ -438,8 +443,8 @@ TEST(cuda_product_prepare_finds_what_runs) {
     }
 }
 
-/* The algorithm that a rank takes which comes later, while another one is slow, and how many were timed for it; -1: not as it
- * should be. */
+/* The algorithm that a rank takes which comes later, while another one is slow, and how many were
+ * timed for it; -1: not as it should be. */
 static int taken(int slow, int *timed) {
     begin(cuda_orders[0]);
     Case c = case_make(&forms[0], true);

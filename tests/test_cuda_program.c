@@ -1,5 +1,5 @@
-/* train_gpt with a GPU: the program as it is, linked with the emulator in place of CUDA's runtime (train_gpt_emu), or on a
- * device. */
+/* train_gpt with a GPU: the program as it is, linked with the emulator in place of CUDA's runtime
+ * (train_gpt_emu), or on a device. */
 #include "tests/test.h"
 
 #include <stdint.h>
@@ -22,7 +22,8 @@ static bool write_tokens(const char *dir) {
     return io_write_file(path, tokens, sizeof tokens, NULL, NULL);
 }
 
-/* Runs $EMU (and $CPU: the same program on the processor) in a folder with tokens; complains of a status that is not expected. */
+/* Runs $EMU (and $CPU: the same program on the processor) in a folder with tokens; complains of a
+ * status that is not expected. */
 static bool run(const char *dir, int status, char *text, size_t n, const char *command) {
     int got =
         test_shell(dir, text, n,
@@ -128,8 +129,8 @@ static bool count_calls(const char *dir, const char *machine, int ranks, const c
     return run(dir, 0, text, sizeof text, command);
 }
 
-/* Longer runs are the same but for more steps; no run times algorithms, as a later one would not. What runs call: the words of
- * tests/emu/calls.h. */
+/* Longer runs are the same but for more steps; no run times algorithms, as a later one would not.
+ * What runs call: the words of tests/emu/calls.h. */
 TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     enum { FEW = 2, MANY = 3 };
     NEEDS_EMULATION();

@@ -1,4 +1,5 @@
-/* The instructions of layers/cuda/ptx.cuh as the emulator has them, with numbers that tell where they came from. */
+/* The instructions of layers/cuda/ptx.cuh as the emulator has them, with numbers that tell where
+ * they came from. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/ptx.cuh"
 #include "layers/cuda/vec.cuh"
@@ -34,7 +35,8 @@ unsigned pair(float low, float high) {
            __bfloat16_as_ushort(__float2bfloat16_rn(low));
 }
 
-/* --- mma: in = A[16][16], B[16][8], C[16][8]; each lane takes what the drawing in ptx.cuh gives it */
+/* --- mma: in = A[16][16], B[16][8], C[16][8]; each lane takes what the drawing in ptx.cuh gives
+ * it */
 __global__ void multiply(float *out, const float *in) {
     const float *A = in, *B = in + 256, *C = in + 384;
     int g = this_lane() / 4, t = this_lane() % 4 * 2;
@@ -63,7 +65,8 @@ TEST(cuda_ptx_mma_multiplies_matrices) {
     }
 }
 
-/* --- ldmatrix: matrix i has at (row, column) the number 64 i + 8 row + column; its rows lie in an order of their own */
+/* --- ldmatrix: matrix i has at (row, column) the number 64 i + 8 row + column; its rows lie in an
+ * order of their own */
 template <int N, bool TRANS> __global__ void take(unsigned *out, const unsigned *) {
     auto *words = dynamic_shared<uint16_t>();
     int lane = this_lane(), matrix = lane / 8, row = lane % 8, at = 31 - lane;

@@ -1,5 +1,5 @@
-/* The instructions of layers/cuda/ptx_sm90.cuh as the emulator has them: by their description, by what hardware gave where that
- * was written down, and the mistakes that it is there to find. */
+/* The instructions of layers/cuda/ptx_sm90.cuh as the emulator has them: by their description, by
+ * what hardware gave where that was written down, and the mistakes that it is there to find. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/ptx_sm90.cuh"
 #include "layers/cuda/vec.cuh"
@@ -99,7 +99,8 @@ TEST(cuda_sm90_mbarriers_hand_over_in_turns) {
     }
 }
 
-/* --- mistakes; each kernel has one warpgroup, a barrier of one arrival, and a map of 64 x 64 words */
+/* --- mistakes; each kernel has one warpgroup, a barrier of one arrival, and a map of 64 x 64
+ * words */
 
 struct Room {
     uint16_t box[64 * 64];

@@ -1,4 +1,5 @@
-/* Micro-steps that are recorded and replayed: the bits of those that are called; and what is done before the first step. */
+/* Micro-steps that are recorded and replayed: the bits of those that are called; and what is done
+ * before the first step. */
 #include "tests/test.h"
 
 #include <string.h>
@@ -94,7 +95,8 @@ static uint64_t hash_of(const TensorTable *t) {
     return h;
 }
 
-/* Two micro-steps a step; then, as after a checkpoint or on another layout, one or four on another model. */
+/* Two micro-steps a step; then, as after a checkpoint or on another layout, one or four on another
+ * model. */
 static Made train(const Training *t, int64_t later) {
     Made made;
     memset(&made, 0, sizeof made);
@@ -141,7 +143,8 @@ TEST(cuda_replay_changes_no_bit) {
     }
 }
 
-/* Nothing is chosen, allocated or recorded in a step, and what was done before has changed nothing. */
+/* Nothing is chosen, allocated or recorded in a step, and what was done before has changed
+ * nothing. */
 TEST(cuda_replay_prepares_what_steps_would_meet) {
     Training t = {.config = "layers=1,heads=2,channels=16,seq=8,vocab=37", .replay = true};
     double loss[3] = {0};

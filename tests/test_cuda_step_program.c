@@ -1,5 +1,5 @@
-/* The program of a step on emulated GPUs, ranks as threads, against the step of block.c on the same GPUs: the same kernels,
- * so the same bits, whatever order threads and streams run in. */
+/* The program of a step on emulated GPUs, ranks as threads, against the step of block.c on the same
+ * GPUs: the same kernels, so the same bits, whatever order threads and streams run in. */
 #include "tests/test.h"
 
 #include <stdatomic.h>
@@ -97,7 +97,8 @@ TEST(cuda_step_program_has_the_bits_of_the_step) {
     CHECK(wrong == 0);
 }
 
-/* Of each kind the first micro-batch on a model is called, all others are replayed: each by one call of each rank. */
+/* Of each kind the first micro-batch on a model is called, all others are replayed: each by one
+ * call of each rank. */
 TEST(cuda_step_program_replays_the_bits_of_calls) {
     NEEDS_EMULATION();
     static const struct {
@@ -125,7 +126,8 @@ TEST(cuda_step_program_replays_the_bits_of_calls) {
     emu_set_peers(true);
 }
 
-/* Sums of gradients run beside the backward pass of the layers before: products then leave multiprocessors to them. */
+/* Sums of gradients run beside the backward pass of the layers before: products then leave
+ * multiprocessors to them. */
 TEST(cuda_step_program_sums_gradients_under_backward) {
     NEEDS_EMULATION();
     static const Case cases[] = {{0, "d2", "none", 2, 1, RECOMPUTE_NONE, true, 0},

@@ -104,8 +104,8 @@ static const Case cases[] = {{"d1", NULL, 1, false, true, true, 0},
                              {"d2+zero1", "bulk", 2, true, true, true, 3}};
 enum { N_CASES = sizeof cases / sizeof *cases };
 
-/* The first thing that is wrong with a rank's spans; NULL: nothing. They are those of two streams, in each of which one begins
- * when the one before it has ended. */
+/* The first thing that is wrong with a rank's spans; NULL: nothing. They are those of two streams,
+ * in each of which one begins when the one before it has ended. */
 static const char *wrong_spans(const Traced *all, int rank) {
     const Trace *t = &all->t[rank];
     int kernels[TRACE_STEPS] = {0}, collectives[TRACE_STEPS] = {0};

@@ -1,4 +1,5 @@
-/* Detection: files of made-up machines, a driver that is not NVIDIA's, warnings, the tree, the Machine; and ranks as threads. */
+/* Detection: files of made-up machines, a driver that is not NVIDIA's, warnings, the tree, the
+ * Machine; and ranks as threads. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,8 +12,9 @@
 
 /* ---- files ---- */
 
-/* A root folder with the files of: two sockets, numbered 0 and 3, of two cores with two hardware threads each, numbered
- * as Intel does (first all first threads, sockets in turn); hardware thread 7 is off; a NUMA node for each. */
+/* A root folder with the files of: two sockets, numbered 0 and 3, of two cores with two hardware
+ * threads each, numbered as Intel does (first all first threads, sockets in turn); hardware thread
+ * 7 is off; a NUMA node for each. */
 static const char *two_sockets(void) {
     const char *root = test_tmpdir();
     char text[256];

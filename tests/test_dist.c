@@ -159,8 +159,8 @@ static const char *path_text(const char *from, const char *to, char text[512]) {
     return text;
 }
 
-/* The schemes of the literature and the collectives of each of their tensors, in the letters of this
- * mesh. r is d or z, and x for the token axis of SUMMA. */
+/* The schemes of the literature and the collectives of each of their tensors, in the letters of
+ * this mesh. r is d or z, and x for the token axis of SUMMA. */
 TEST(dist_path_gives_the_collectives_of_every_scheme) {
     static const struct {
         const char *scheme, *x_stored, *w_stored, *y_stored; // tensors as they are stored

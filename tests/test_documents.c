@@ -1,4 +1,5 @@
-/* What the documents tell a reader to type does what they say: blocks are cut out of them and run in an empty folder. */
+/* What the documents tell a reader to type does what they say: blocks are cut out of them and run
+ * in an empty folder. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 #include "parallel/step/schedule_lr.h"
 #include "tests/test.h"
 
-/* The first fenced block after the line `after` of a document, freed by mem_free; NULL: there is none. */
+/* The first fenced block after the line `after` of a document, freed by mem_free; NULL: there is
+ * none. */
 static char *document_block(const char *file, const char *after) {
     IoMap m;
     if (!io_map(&m, file, NULL)) return NULL;

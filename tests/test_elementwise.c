@@ -1,5 +1,5 @@
-/* What a mesh may cut must not notice: elements have the same bits wherever in a row they lie (in whole vectors or
- * in the rest), and heads whichever others are in the call. */
+/* What a mesh may cut must not notice: elements have the same bits wherever in a row they lie (in
+ * whole vectors or in the rest), and heads whichever others are in the call. */
 #include "tests/layers.h"
 
 enum { N = 200 };
@@ -120,7 +120,8 @@ typedef struct Heads {
     int64_t B, S, H, Hkv, D;
 } Heads;
 
-/* The floats of sequence b and of head group g (its query heads, key, value) of qkv, as a call for them alone has them.
+/* The floats of sequence b and of head group g (its query heads, key, value) of qkv, as a call for
+ * them alone has them.
  */
 static void one_group(const Heads *a, int64_t b, int64_t g, const float *all, float *alone) {
     int64_t each = a->H / a->Hkv, W = (a->H + 2 * a->Hkv) * a->D, w = (each + 2) * a->D;

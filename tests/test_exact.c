@@ -1,4 +1,5 @@
-/* Exact sums: the same bits however the terms are cut into parts and in whatever order those are added. */
+/* Exact sums: the same bits however the terms are cut into parts and in whatever order those are
+ * added. */
 #include "base/rng.h"
 #include "tests/layers.h"
 
@@ -20,8 +21,9 @@ typedef struct Case {
     bool a_turned, b_turned;
 } Case;
 
-/* Tiles are up to 14 x 32, panels of K 384, chunks of columns 384, blocks of rows about 1,024. A panel of
- * 48 fits 384 evenly, 50 does not; units of 100 and 77 are no multiples of their panels. */
+/* Tiles are up to 14 x 32, panels of K 384, chunks of columns 384, blocks of rows about 1,024. A
+ * panel of 48 fits 384 evenly, 50 does not; units of 100 and 77 are no multiples of their
+ * panels. */
 static const Case cases[] = {{1, 1, 1, 64, 0, 0, 0},        {3, 5, 64, 64, 0, 0, 1},
                              {15, 33, 500, 64, 0, 0, 0},    {31, 70, 1153, 48, 0, 1, 0},
                              {29, 40, 1000, 50, 100, 0, 0}, {17, 96, 924, 16, 77, 1, 1},

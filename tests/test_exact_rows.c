@@ -1,5 +1,5 @@
-/* Norms, the classifier and gradients of tables and biases by exact sums: right, and with the same bits
- * however rows, columns and tokens are cut into parts. */
+/* Norms, the classifier and gradients of tables and biases by exact sums: right, and with the same
+ * bits however rows, columns and tokens are cut into parts. */
 #include <float.h>
 
 #include "tests/layers.h"
@@ -116,8 +116,8 @@ TEST(exact_norm_in_parts_has_the_bits_of_the_whole) {
         }
 }
 
-/* The fused norm is tested against double and against slopes; the exact one must be as near to it as
- * rounding lets them be. */
+/* The fused norm is tested against double and against slopes; the exact one must be as near to it
+ * as rounding lets them be. */
 TEST(exact_norm_is_the_norm) {
     for (EACH_SET(s))
         for (int i = 0; i < N_NORMS; i++) {

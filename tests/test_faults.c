@@ -1,4 +1,5 @@
-/* What goes wrong while a run goes on: files that shrink, readers and terminals that leave, signals. */
+/* What goes wrong while a run goes on: files that shrink, readers and terminals that leave,
+ * signals. */
 #include "tests/shell.h"
 
 #include <stdint.h>
@@ -124,8 +125,8 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
               cases[i].options);
 }
 
-/* Whoever holds the lock of a --save directory is the only one who saves there: the temporaries of others go, even when
- * their process ids are in use. */
+/* Whoever holds the lock of a --save directory is the only one who saves there: the temporaries of
+ * others go, even when their process ids are in use. */
 TEST(faults_left_over_directories_of_saves_are_removed) {
     const char *dir = shell_directory(40000);
     CHECK(dir);

@@ -1,7 +1,8 @@
 /* The whole model against PyTorch: logits, loss, every gradient, ten AdamW steps.
  *
- * tests/golden_gpt.py computed the files in double precision, so all of a difference is ours. PyTorch's own fp32 (see
- * the .txt files) is 8e-7 off in a loss, 6e-7 of a norm, 2e-6 in a logit, 6e-13 (nmse) in the worst gradient.
+ * tests/golden_gpt.py computed the files in double precision, so all of a difference is ours.
+ * PyTorch's own fp32 (see the .txt files) is 8e-7 off in a loss, 6e-7 of a norm, 2e-6 in a logit,
+ * 6e-13 (nmse) in the worst gradient.
  */
 #include "tests/test.h"
 
@@ -51,8 +52,9 @@ typedef struct Tolerance {
         sum; // sum: share of the sum of magnitudes
 } Tolerance;
 
-/* fp32: a few times PyTorch's distance. A loss of 4.5 has an ulp of 5e-7. Of the sums: (float)(1 - lr * decay) is 3e-8
- * off, the same way in each of ten steps, so a sum of magnitudes is 3e-7 of itself off. */
+/* fp32: a few times PyTorch's distance. A loss of 4.5 has an ulp of 5e-7. Of the sums: (float)(1 -
+ * lr * decay) is 3e-8 off, the same way in each of ten steps, so a sum of magnitudes is 3e-7 of
+ * itself off. */
 static const Tolerance fp32_limits = {.logit = 8e-6,
                                       .loss = 2e-6,
                                       .norm = 2e-6,
@@ -61,8 +63,9 @@ static const Tolerance fp32_limits = {.logit = 8e-6,
                                       .later_norm = 3e-6,
                                       .weight = 2e-6,
                                       .sum = 1e-6};
-/* bf16: operands carry 8 bits, each is up to 2^-9 of itself off: nmse 2 * 2^-18 / 3 = 2.5e-6 of one product, and the
- * worst gradient has some forty such products before it. In AdamW the sign of a small gradient may change: 2 lr. */
+/* bf16: operands carry 8 bits, each is up to 2^-9 of itself off: nmse 2 * 2^-18 / 3 = 2.5e-6 of one
+ * product, and the worst gradient has some forty such products before it. In AdamW the sign of a
+ * small gradient may change: 2 lr. */
 static const Tolerance bf16_limits = {.logit = 8e-2,
                                       .loss = 6e-3,
                                       .norm = 6e-3,
@@ -194,8 +197,8 @@ static void check_gradients(const Golden *g, const Model *m, double limit) {
     }
 }
 
-/* Adding the same number to all keys changes no softmax, so the gradient of the bias of the keys is 0. What is computed
- * is rounding, and AdamW makes steps of up to lr of it. */
+/* Adding the same number to all keys changes no softmax, so the gradient of the bias of the keys is
+ * 0. What is computed is rounding, and AdamW makes steps of up to lr of it. */
 static double slack(const Golden *g, const Model *m, const Tensor *t, int64_t place) {
     const Config *c = &m->shape.config;
     int64_t q = c->heads * config_head_size(c), k = c->kv_heads * config_head_size(c);

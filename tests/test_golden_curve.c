@@ -1,6 +1,7 @@
-/* A hundred steps on real text against PyTorch, from the words of the file to the loss: tokens, initial weights, order
- * of the data, schedule, clipping and AdamW are this trainer's own; tests/golden_curve.py wrote all of them a second
- * time. The text and GPT-2's vocabulary are not committed: without them this test is skipped. */
+/* A hundred steps on real text against PyTorch, from the words of the file to the loss: tokens,
+ * initial weights, order of the data, schedule, clipping and AdamW are this trainer's own;
+ * tests/golden_curve.py wrote all of them a second time. The text and GPT-2's vocabulary are not
+ * committed: without them this test is skipped. */
 #include "tests/test.h"
 
 #include <inttypes.h>
@@ -79,7 +80,8 @@ static void check_initial(const Model *m) {
             got += (double)t->param[j];
             got_abs += fabs((double)t->param[j]);
         }
-        // Two libraries' log and cos may differ in a last bit of a double; the file has nine digits.
+        // Two libraries' log and cos may differ in a last bit of a double; the file has nine
+        // digits.
         double eps = 1e-8 * abs_sum;
         if (fabs(got - sum) > eps || fabs(got_abs - abs_sum) > eps ||
             fabs((double)t->param[0] - first) > 1e-8 ||

@@ -25,7 +25,8 @@ static bool can_mount(const char *dir) {
                             "mount -o remount,bind,ro m'") == 0;
 }
 
-/* The library of tests/hostile.c in `dir`, as hostile.so. False: it cannot be built or loaded here. */
+/* The library of tests/hostile.c in `dir`, as hostile.so. False: it cannot be built or loaded
+ * here. */
 static bool has_hostile(const char *dir) {
     char text[1024], here[512];
     return getcwd(here, sizeof here) &&
@@ -94,7 +95,8 @@ TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
     }
 }
 
-/* Times come from a clock that only counts on: no step, no wait and no limit sees the day's clock. */
+/* Times come from a clock that only counts on: no step, no wait and no limit sees the day's
+ * clock. */
 TEST(hostile_clock_changes_no_time_and_no_loss) {
     const char *dir = shell_directory(4000);
     CHECK(dir);

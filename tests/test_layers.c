@@ -1,4 +1,5 @@
-/* Activations, rope and embeddings; norm, classifier, AdamW, product and attention have files of their own. */
+/* Activations, rope and embeddings; norm, classifier, AdamW, product and attention have files of
+ * their own. */
 #include "tests/layers.h"
 
 static double sigmoid(double x) {
@@ -33,8 +34,8 @@ TEST(gelu_matches_double_over_its_range) {
         kernels_cpu(*s)->gelu_backward(t, dx, dy, x, N);
         team_destroy(t);
         for (int i = 0; i < N; i++) {
-            // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a relative error. Results
-            // below 1e-35 may be flushed to 0.
+            // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a
+            // relative error. Results below 1e-35 may be flushed to 0.
             double v = (double)x[i], z = fabs(2 * sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v));
             double bound = fabs(gelu(v)) * (5 + (v < 0 ? 3 * z : 0)) * 0x1p-24 + 1e-35;
             CHECK_NEAR(y[i], gelu(v), bound);
@@ -323,8 +324,8 @@ static void count_poll(void *ctx) {
     ++*(int *)ctx;
 }
 
-/* Kernels that share out their work by themselves look after what is under way, between pieces and not only at the end:
- * sizes that take several milliseconds. */
+/* Kernels that share out their work by themselves look after what is under way, between pieces and
+ * not only at the end: sizes that take several milliseconds. */
 TEST(kernels_that_take_long_poll) {
     enum { N = 600, S = 1024, H = 4, D = 64, V = 100, T = 16384, C = 512 };
     const Kernels *k = kernels_cpu(layer_sets()[0]);

@@ -21,7 +21,8 @@ static bool same(const Layout *a, const Layout *b) {
            a->heads == b->heads && a->stay == b->stay && a->zero == b->zero;
 }
 
-/* All SPECs of three factors with sizes 1, 2 and 12, in all orders, with all words that go together. */
+/* All SPECs of three factors with sizes 1, 2 and 12, in all orders, with all words that go
+ * together. */
 TEST(layout_texts_go_there_and_back) {
     static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
     static const int sizes[] = {1, 2, 12};
@@ -359,7 +360,8 @@ static bool orders_are_right(const Layout *l, int unit) {
     return right;
 }
 
-/* In how many ways units that lie in each other, each of ratio[i] of those inside, hold so many ranks of each axis. */
+/* In how many ways units that lie in each other, each of ratio[i] of those inside, hold so many
+ * ranks of each axis. */
 static int64_t ways(const int left[N_AXES], const int *ratio, int n) {
     int64_t all = 0;
     if (n == 0) return 1;

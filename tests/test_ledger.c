@@ -206,7 +206,8 @@ TEST(run_measures_again_after_three_that_were_predicted_badly) {
     CPU_ZERO(&one);
     for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
         if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
-    // on one core ranks are known to take turns; on more a stopwatch says, and busy machines change its mind
+    // on one core ranks are known to take turns; on more a stopwatch says, and busy machines change
+    // its mind
     CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
     CHECK(train_text(dir, "--steps 5", text, sizeof text) == 0);
     CHECK(strstr(text, "measuring kernels and collectives of this machine: 10 s at most"));

@@ -1,4 +1,5 @@
-/* llm.c's files. The golden ones are made by tests/golden_llmc.py: L=2 H=2 C=16 S=12 V=131 (Vp=256), state B=2 T=9. */
+/* llm.c's files. The golden ones are made by tests/golden_llmc.py: L=2 H=2 C=16 S=12 V=131
+ * (Vp=256), state B=2 T=9. */
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -186,7 +187,8 @@ TEST(llmc_debug_state_is_checked) {
     io_unmap(&m);
 }
 
-/* Runs the tool of this build; its exit status, or -1 when it is not there. Its table goes into text. */
+/* Runs the tool of this build; its exit status, or -1 when it is not there. Its table goes into
+ * text. */
 static int run_tool(const char *model, const char *state, const char *more, char *text, size_t n) {
     char exe[1024], command[2048];
     ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);

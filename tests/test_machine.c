@@ -95,8 +95,8 @@ static int outside(const Machine *m, const TapeGroup *g, int r, int unit) {
     return n;
 }
 
-/* Seconds of an all_gather without latencies: every rank sends its block to every other one, and nothing
- * gets quicker outwards. */
+/* Seconds of an all_gather without latencies: every rank sends its block to every other one, and
+ * nothing gets quicker outwards. */
 static double brute_gather(const Machine *m, const TapeGroup *g, int64_t bytes) {
     static double port[4096];
     double seconds = 0, rank_rate = INFINITY, port_rate = INFINITY;
@@ -141,8 +141,8 @@ static Machine any_machine(Dice *d, Travel travel) {
     return m;
 }
 
-/* Ranks as a box whose edges are the machine's ranks in prime factors, in any order: those that differ in
- * some of them. */
+/* Ranks as a box whose edges are the machine's ranks in prime factors, in any order: those that
+ * differ in some of them. */
 static TapeGroup any_group(Dice *d, const Machine *m) {
     int factor[20], n = 0, left = m->ranks, stride = m->ranks;
     Placement place = {0};
@@ -202,8 +202,8 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
     CHECK(same > 1000 && other > 300);
 }
 
-/* One step of a collective by nodes, or one round between ranks: the bytes that each rank sends out of each unit, as
- * parallel/coll_parts lists them. */
+/* One step of a collective by nodes, or one round between ranks: the bytes that each rank sends out
+ * of each unit, as parallel/coll_parts lists them. */
 enum { FEW_RANKS = 128 };
 typedef struct StepOut {
     bool rounds, whole;
@@ -281,7 +281,8 @@ static double brute_nodes(const Machine *m, const TapeGroup *g, int64_t bytes) {
     return seconds;
 }
 
-/* In rounds: of all bytes in each; or only their latencies, of halving. INFINITY where a group has none. */
+/* In rounds: of all bytes in each; or only their latencies, of halving. INFINITY where a group has
+ * none. */
 static double brute_rounds(const Machine *m, const TapeGroup *g, bool whole, double bytes) {
     StepOut o = {.rounds = true, .whole = whole, .step = SPREAD_FAR};
     double seconds = 0;
@@ -360,8 +361,8 @@ static double in_turn(const Machine *m, const TapeGroup *g, const Send *s) {
     return machine_send_in_turn(m, g, s, machine_send(m, g, s));
 }
 
-/* A group across nodes, and replicas beside each other inside them: each rank's share of the port grows with them until
- * its own rate is what counts. */
+/* A group across nodes, and replicas beside each other inside them: each rank's share of the port
+ * grows with them until its own rate is what counts. */
 TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
     Machine m = small_cluster(TRAVEL_DIRECT);
     Send s = {.op = COLL_ALL_GATHER, .bytes = 1000000};
@@ -393,7 +394,8 @@ TEST(machine_a_small_all_reduce_is_of_all_of_it) {
     CHECK_SAME(send_of(&m, &three, COLL_ALL_REDUCE, 100), start + 8 * 2 * 100. / 40e9);
 }
 
-/* Eight ranks of a node: seven messages, of which half of each latency is work, or three after one another. */
+/* Eight ranks of a node: seven messages, of which half of each latency is work, or three after one
+ * another. */
 TEST(machine_many_ranks_halve_what_is_small) {
     Machine m = small_cluster(TRAVEL_DIRECT);
     TapeGroup node = stretch(8, 1);
@@ -403,7 +405,8 @@ TEST(machine_many_ranks_halve_what_is_small) {
                1e-6 * (0.5 + 0.5 * 7)); // from a root to each
 }
 
-/* 24 ranks, eight in each of three nodes: one copy of a part crosses for each node, by an eighth of it a rank. */
+/* 24 ranks, eight in each of three nodes: one copy of a part crosses for each node, by an eighth of
+ * it a rank. */
 TEST(machine_by_nodes_an_eighth_of_the_bytes_leaves_a_node_of_eight) {
     Machine m = small_cluster(TRAVEL_DIRECT);
     m.ranks = m.level[1].ranks = 24, m.ranks_per_node = 8;
@@ -462,7 +465,8 @@ TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
     CHECK_SAME(send_of(&m, &node, COLL_BROADCAST, N), 1e9 / 100e9 + 7 * step);
     // eight groups share the port of a node
     CHECK_SAME(send_of(&m, &across, COLL_REDUCE_SCATTER, N), 8 * 3 / 4. * 1e9 / 40e9 + 20e-6);
-    // one group, whose stream leaves by four ranks' worth of the port; 3 steps between nodes, 28 inside
+    // one group, whose stream leaves by four ranks' worth of the port; 3 steps between nodes, 28
+    // inside
     CHECK_SAME(send_of(&m, &all, COLL_BROADCAST, N), 1e9 / 40e9 + 28 * step + 30e-6);
 }
 
@@ -470,8 +474,8 @@ TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
     Machine m = small_cluster(TRAVEL_RING);
     const double N = 1e9;
     TapeGroup all = stretch(32, 1), few = stretch(16, 1);
-    // 3/4 of the whole comes into a node once, spread over its ranks, then 7/8 of it goes around inside; the
-    // ring of 32 takes 31/32 into every node at the same time as inside
+    // 3/4 of the whole comes into a node once, spread over its ranks, then 7/8 of it goes around
+    // inside; the ring of 32 takes 31/32 into every node at the same time as inside
     double levels = 3 / 4. * N / 40e9 + 7 / 8. * N / 100e9 + 3 * 1e-6 + 2 * 10e-6;
     double ring = 31 / 32. * N / 40e9 + 28 * 1e-6 + 3 * 10e-6;
     CHECK(ring < levels);
@@ -483,8 +487,9 @@ TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
     CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, 0), 2 * (3 * 1e-6 + 2 * 10e-6));
 }
 
-/* NVIDIA's nccl-tests on DGX H100 (published runs): all_reduce of 1 GB on 8 GPUs at 370 GB/s or more of bus bandwidth
- * without the switches' sums, on 16 at about the eight adapters' 8 x 46; 8 bytes in 20 to 40 us. */
+/* NVIDIA's nccl-tests on DGX H100 (published runs): all_reduce of 1 GB on 8 GPUs at 370 GB/s or
+ * more of bus bandwidth without the switches' sums, on 16 at about the eight adapters' 8 x 46; 8
+ * bytes in 20 to 40 us. */
 TEST(machine_an_h100_reduces_at_the_bus_bandwidth_that_is_published) {
     Machine m = preset("h100:2");
     TapeGroup node = stretch(8, 1), all = stretch(16, 1);

@@ -1,6 +1,7 @@
-/* The program build/run_tests. Tests run in worker processes, each of which takes the next test that none has taken; their
- * results lie in shared memory. What a test prints goes to a file of its own, which the first process copies when the test
- * has ended: so lines of tests that run at the same time do not mix, and a test that crashes is one failure, not the end. */
+/* The program build/run_tests. Tests run in worker processes, each of which takes the next test
+ * that none has taken; their results lie in shared memory. What a test prints goes to a file of its
+ * own, which the first process copies when the test has ended: so lines of tests that run at the
+ * same time do not mix, and a test that crashes is one failure, not the end. */
 #include "tests/test.h"
 
 #include <fcntl.h>
@@ -132,7 +133,8 @@ static void copy_output(int i) {
     print_result(i);
 }
 
-/* The tests from `first` on in `jobs` processes. Returns how many processes ended as they should not. */
+/* The tests from `first` on in `jobs` processes. Returns how many processes ended as they should
+ * not. */
 static int run_in_workers(int first, int end, int jobs) {
     int done[2], bad = 0, i;
     pid_t worker[MAX_JOBS];

@@ -17,7 +17,8 @@ static Factors factors_of(const char *text) {
 
 enum { RANKS_MAX = 256, LISTS = 200 };
 
-/* The i-th of some random lists: up to MAX_FACTORS factors of sizes 1 to 3, at most RANKS_MAX ranks. */
+/* The i-th of some random lists: up to MAX_FACTORS factors of sizes 1 to 3, at most RANKS_MAX
+ * ranks. */
 static Factors random_factors(int i) {
     Factors f = {0};
     int ranks = 1, most = (int)(rng_u64(1, 0, (uint64_t)i) % (MAX_FACTORS + 1));
@@ -91,7 +92,8 @@ TEST(mesh_rank_is_the_inverse_of_coordinates_in_every_order) {
     CHECK(most == MAX_FACTORS && again > LISTS / 10);
 }
 
-/* Ranks that differ in one axis only are in ascending order of its coordinate: the order of the sums. */
+/* Ranks that differ in one axis only are in ascending order of its coordinate: the order of the
+ * sums. */
 TEST(mesh_ranks_ascend_along_every_axis) {
     for (int i = 0; i < LISTS; i++) {
         Factors f = random_factors(i);
@@ -187,7 +189,8 @@ TEST(axes_are_joined_outer_first) {
 
 /* --- where the ranks of a group are ---------------------------------------------------------- */
 
-/* in[r]: rank r belongs to the group along a that `of` is in: it agrees with it in the other axes. */
+/* in[r]: rank r belongs to the group along a that `of` is in: it agrees with it in the other
+ * axes. */
 static void members_by_coordinates(const Mesh *m, Axes a, int of, bool in[RANKS_MAX]) {
     int mine[N_AXES], other[N_AXES];
     mesh_coords(m, of, mine);
@@ -212,7 +215,8 @@ static int placement_member(const Placement *g, int i) {
     return at;
 }
 
-/* Ascending strides inwards would be another order, and two stretches that continue each other are one. */
+/* Ascending strides inwards would be another order, and two stretches that continue each other are
+ * one. */
 static bool placement_is_shortest(const Placement *g) {
     for (int k = 0; k < g->n; k++) {
         if (g->size[k] < 2 || g->stride[k] < 1) return false;

@@ -23,8 +23,8 @@ static MeshRun run_on(const char *model, const char *layout, int64_t micro) {
     return r;
 }
 
-/* What another order of the same sums makes of a run on one rank: the largest of some reorderings, by
- * smaller micro-steps and by narrower vectors. */
+/* What another order of the same sums makes of a run on one rank: the largest of some reorderings,
+ * by smaller micro-steps and by narrower vectors. */
 static MeshDiff reordering(const char *model, const MeshRun *one) {
     MeshDiff worst = {0};
     const char *const *sets = kernels_cpu_sets();
@@ -71,7 +71,8 @@ static Compare comparison(int number) {
     Compare c = {.model = models[number], .number = number};
     c.one = run_on(c.model, "d1", 0);
     MeshDiff d = reordering(c.model, &c.one);
-    // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the last place.
+    // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the
+    // last place.
     c.bound =
         (MeshDiff){10 * fmax(d.loss, 6e-8), 10 * fmax(d.norm, 2e-7), 10 * fmax(d.weights, 1e-6)};
     return c;
@@ -139,7 +140,8 @@ TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
     }
 }
 
-/* More ranks, primes among them, and axes in other orders: where the ranks of a group are must not matter. */
+/* More ranks, primes among them, and axes in other orders: where the ranks of a group are must not
+ * matter. */
 static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.z3", "x5.y3+heads",
                                      "y2.x2.d3", "x3.d2.z2", "z2.y3.x2+sp+heads", "y4.x3+stay=y",
                                      "x2.d2.y2.z2", "y2.z2.x2.d2+sp+heads+zero1", "z7.d2+zero3",
@@ -208,8 +210,8 @@ TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
     }
 }
 
-/* So many logits that the head goes through them in chunks, fewer where the vocabulary is cut: chunks end
- * between sequences, or the panels of its gradient would be others. */
+/* So many logits that the head goes through them in chunks, fewer where the vocabulary is cut:
+ * chunks end between sequences, or the panels of its gradient would be others. */
 TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
     if (BASE_DEBUG) test_skip("half a gigabyte of logits: nothing for a sanitizer");
     static const char *const layouts[] = {"d1", "x2", "y3"};

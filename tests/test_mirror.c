@@ -1,6 +1,6 @@
-/* Kernels with memory of their own: the host's copy of weights and moments follows what they compute, and they compute from
- * what the host wrote. The memory here is the host's as well, so that the CPU's kernels run on it, and it counts what
- * passes. */
+/* Kernels with memory of their own: the host's copy of weights and moments follows what they
+ * compute, and they compute from what the host wrote. The memory here is the host's as well, so
+ * that the CPU's kernels run on it, and it counts what passes. */
 #include "tests/test.h"
 
 #include <stdlib.h>

@@ -219,7 +219,8 @@ TEST(norm_of_rows_in_parts_matches_double_for_any_team) {
             }
 }
 
-/* The fused norm and the one in two steps are one mathematics: the same bits where nothing is cut. */
+/* The fused norm and the one in two steps are one mathematics: the same bits where nothing is
+ * cut. */
 TEST(norm_in_two_steps_is_the_fused_one) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (EACH_SET(s)) {

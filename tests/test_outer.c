@@ -199,7 +199,8 @@ TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
             Err e;
             CHECK(config_parse(&w.config, MODEL, &e) && layout_parse(&w.l, w.layout, 0, &e));
             mesh_ranks_run(layout_ranks(&w.l), walk_main, &w);
-            // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum adds up tenfold
+            // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum
+            // adds up tenfold
             CHECK_NEAR(w.error, 0, 1e-5);
             CHECK(w.meetings > 0 && w.disagree == 0 && w.unmoved == 0 && w.wrong_swap == 0);
         }

@@ -1,5 +1,5 @@
-/* Overlap changes when a rank waits, and no sum: whatever its words, steps have the bits of those without, send and
- * hold what their price predicts. */
+/* Overlap changes when a rank waits, and no sum: whatever its words, steps have the bits of those
+ * without, send and hold what their price predicts. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -64,7 +64,8 @@ typedef struct Sweep {
     int seen, n, bad;
 } Sweep;
 
-/* Model, recompute, threads and how sequences are cut into micro-steps are drawn for each layout. */
+/* Model, recompute, threads and how sequences are cut into micro-steps are drawn for each
+ * layout. */
 static MeshRun drawn(const Sweep *s) {
     uint64_t dice = rng_u64(1, (uint64_t)s->number, (uint64_t)s->seen);
     static const int64_t cuts[][2] = {{2, 5}, {4, 9}, {2, 2}, {6, 5}}; // micro, sequences
@@ -78,8 +79,8 @@ static MeshRun drawn(const Sweep *s) {
                      .exact = s->exact};
 }
 
-/* Two halves of a tied model add to the same gradient first in the head and then in the embedding: another order than
- * that of micro-steps, so a few units in the last place. */
+/* Two halves of a tied model add to the same gradient first in the head and then in the embedding:
+ * another order than that of micro-steps, so a few units in the last place. */
 static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
     MeshDiff d = mesh_diff(a, b);
     bool same = a->agreed && d.loss <= 6e-7 && d.norm <= 2e-6 && d.weights <= 1e-5;
@@ -173,7 +174,8 @@ static void evaluate(Model *m, int step, void *ctx) {
     if (m->grid->mesh.rank == 0) *out = e;
 }
 
-/* A token's loss depends on no other sequence; with --exact the step before leaves the same weights. */
+/* A token's loss depends on no other sequence; with --exact the step before leaves the same
+ * weights. */
 TEST(overlap_of_halves_evaluates_every_token_alike) {
     static const char *const layouts[] = {"d1", "x2", "z2.x2+sp", "x2.y2+stay=y"};
     for (int i = 0; i < 4; i++) {
@@ -232,7 +234,8 @@ static bool of_head(const Send *s) {
     return strcmp(s->what, "dx of head") == 0;
 }
 
-/* Such collectives of the first micro-step and the end of the step; how many of them nothing covers. */
+/* Such collectives of the first micro-step and the end of the step; how many of them nothing
+ * covers. */
 static int sends_of(const char *layout, const char *overlap, bool (*such)(const Send *s),
                     int *alone) {
     Tape t = {0};
@@ -254,8 +257,8 @@ static int sends_of(const char *layout, const char *overlap, bool (*such)(const 
     return n;
 }
 
-/* Of each of the four linear layers the first panels of x and w in forward, the first of w and the last of dw in
- * backward. */
+/* Of each of the four linear layers the first panels of x and w in forward, the first of w and the
+ * last of dw in backward. */
 TEST(overlap_bulk_of_stay_y_leaves_only_first_and_last_panels_uncovered) {
     static const struct {
         const char *layout;

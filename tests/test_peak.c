@@ -1,5 +1,6 @@
-/* The measured peak of the multiply units. Every comparison is of two measurements of this moment, and repeated while it
- * fails: other programs and a changing clock rate disturb some repetitions, a wrong peak fails all of them. */
+/* The measured peak of the multiply units. Every comparison is of two measurements of this moment,
+ * and repeated while it fails: other programs and a changing clock rate disturb some repetitions, a
+ * wrong peak fails all of them. */
 #include "tests/layers.h"
 
 #include "base/clock.h"

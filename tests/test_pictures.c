@@ -1,5 +1,5 @@
-/* The pictures of parallel/README.md: every scheme's MLP, each tensor with the ranks that hold its blocks, and the
- * collective at each arrow; drawn from the distributions that the trainer uses. */
+/* The pictures of parallel/README.md: every scheme's MLP, each tensor with the ranks that hold its
+ * blocks, and the collective at each arrow; drawn from the distributions that the trainer uses. */
 #include <dirent.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ typedef struct Column {
     int width;
 } Column;
 
-/* The ranks that hold block (i, j): "0 1" where they hold copies, "0+1" where each holds a part of the sum. */
+/* The ranks that hold block (i, j): "0 1" where they hold copies, "0+1" where each holds a part of
+ * the sum. */
 static void label(const Mesh *m, const Dist *d, int i, int j, char out[LABEL]) {
     int n = 0;
     for (int r = 0; r < m->p; r++)

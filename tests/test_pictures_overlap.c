@@ -1,4 +1,5 @@
-/* The schedules in parallel/README.md: what each word of --overlap makes of a step on the page's cluster. */
+/* The schedules in parallel/README.md: what each word of --overlap makes of a step on the page's
+ * cluster. */
 #include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
 #include "tests/simulated.h"

@@ -1,5 +1,5 @@
-/* The plan in parallel/README.md: the cluster that the page describes, a stretch of a tape with its clock, the prices of
- * the layouts of its ranks. */
+/* The plan in parallel/README.md: the cluster that the page describes, a stretch of a tape with its
+ * clock, the prices of the layouts of its ranks. */
 #include <string.h>
 
 #include "parallel/plan/plan.h"

@@ -115,7 +115,8 @@ static bool pure(const Choice *c, int a, int b) {
     return others == 1;
 }
 
-/* Predictions may favour one kind of layout as a whole: near ties of that kind would not show it. */
+/* Predictions may favour one kind of layout as a whole: near ties of that kind would not show
+ * it. */
 TEST(plan_tries_layouts_of_other_kinds_beside_near_ties) {
     Plan p;
     Err e;
@@ -292,7 +293,8 @@ TEST(plan_measures_again_for_ranks_that_wait_in_another_way) {
     char text[8192];
     int status = test_shell(
         test_tmpdir(), text, sizeof text,
-        // on one core ranks are known to take turns; on more a stopwatch says, and a busy machine changes its mind
+        // on one core ranks are known to take turns; on more a stopwatch says, and a busy machine
+        // changes its mind
         "taskset -cp $(taskset -cp $$ | sed 's/.*[ ,-]//') $$ >pinned.txt; "
         "export XDG_CACHE_HOME=$PWD/cache; for how in sleep spin sleep; do "
         "$BUILD/train_gpt --plan --ranks 2 --layout x2 --micro 1 --recompute none --overlap none "

@@ -1,5 +1,6 @@
-/* parallel/price: the recorded step is the step that runs. What it sends is held against tests/theory.h, which other
- * tests hold against runs; what it allocates against the model itself; what it computes against the closed form. */
+/* parallel/price: the recorded step is the step that runs. What it sends is held against
+ * tests/theory.h, which other tests hold against runs; what it allocates against the model itself;
+ * what it computes against the closed form. */
 #include "parallel/plan/price.h"
 
 #include <math.h>
@@ -131,7 +132,8 @@ TEST(price_of_two_and_three_layers_tells_the_memory_of_all) {
     CHECK(k.bad == 0 && k.n > 100);
 }
 
-/* Bytes of a work in bf16 words by those in floats, where all of it are activations, part of it, or nothing. */
+/* Bytes of a work in bf16 words by those in floats, where all of it are activations, part of it, or
+ * nothing. */
 static bool halved(const Work *w, double bytes, double floats) {
     switch (w->kind) {
     case WORK_SQUARES:
@@ -218,7 +220,8 @@ TEST(price_of_the_norm_is_a_sum_of_what_lies_side_by_side_on_a_device) {
     tape_free(&t);
 }
 
-/* Every place is one of groups that the ranks fall into, whatever the copies of key heads are: else nobody could measure it. */
+/* Every place is one of groups that the ranks fall into, whatever the copies of key heads are: else
+ * nobody could measure it. */
 static void check_places(const char *spec, void *ctx) {
     Case *k = ctx;
     Tape t = {0};
@@ -282,7 +285,8 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
     }
 }
 
-/* Of a layer's 4 biases on a device those whose dy is gathered, or comes in panels, are read once more; on the CPU all. */
+/* Of a layer's 4 biases on a device those whose dy is gathered, or comes in panels, are read once
+ * more; on the CPU all. */
 TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
     static const struct {
         const char *layout;
@@ -342,7 +346,8 @@ TEST(price_computes_what_the_model_computes) {
     tape_free(&t);
 }
 
-/* Works of the stream in a step of 3 layers: norms by themselves; residuals by themselves; both in one. */
+/* Works of the stream in a step of 3 layers: norms by themselves; residuals by themselves; both in
+ * one. */
 static void stream_works(const char *spec, Recompute recompute, int n[3]) {
     Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, recompute);
     Tape t = {0};
@@ -513,7 +518,8 @@ TEST(price_of_replicas_that_share_a_port_is_that_of_sending_in_turns) {
     Price all = in_turns("x2.d2", 1e18), both = in_turns("x2.d2", 2e7);
     double busy = all.seconds, own = busy / 2, S = own + both.compute;
     CHECK(busy > 0.1 && all.compute < 1e-6 * busy && both.compute > 0.1 * busy);
-    // nothing but collectives: the port is busy all the time; kernels of one replica hide what another sends, in part
+    // nothing but collectives: the port is busy all the time; kernels of one replica hide what
+    // another sends, in part
     CHECK_NEAR(both.seconds, (S + sqrt(S * S + 4 * busy * (busy - own))) / 2, 1e-4 * busy);
     CHECK(both.seconds > busy && both.seconds < 0.99 * (busy + both.compute));
 }

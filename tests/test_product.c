@@ -10,7 +10,8 @@
 #include "base/team.h"
 #include "layers/kernels.h"
 
-/* Every set of this machine, and products by tile registers (AMX) in plain C: base/amx.h of tests/emu/. */
+/* Every set of this machine, and products by tile registers (AMX) in plain C: base/amx.h of
+ * tests/emu/. */
 void product_tiles(Team *t, const Product *p);
 size_t product_tiles_workspace(int n_threads);
 static const Kernels *kernels_of(const char *set) {
@@ -263,8 +264,8 @@ TEST(product_does_not_depend_on_threads) {
         }
 }
 
-/* Blocking follows the caches; the order of a sum does not. The sizes choose both orders of tiles, blocks of one panel
- * and chunks of one tile. */
+/* Blocking follows the caches; the order of a sum does not. The sizes choose both orders of tiles,
+ * blocks of one panel and chunks of one tile. */
 TEST(product_does_not_depend_on_caches) {
     static const Caches caches[] = {{1 << 10, 1 << 10},    {1 << 20, 64 << 10},
                                     {32 << 10, 512 << 10}, {48 << 10, 1024 << 10},

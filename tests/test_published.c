@@ -1,9 +1,10 @@
-/* What papers and codes say of volumes and bandwidths, against the trainer's own step, recorded by parallel/price, and
- * against parallel/machine.
+/* What papers and codes say of volumes and bandwidths, against the trainer's own step, recorded by
+ * parallel/price, and against parallel/machine.
  *
- * Volumes are elements that a rank receives for one block, forward and backward, in units of T h: T tokens of
- * all ranks, h channels, rho = h / T. The papers count matrix products alone: what norms add over y and the
- * gradients of vectors (a few numbers a token, a few thousand a layer) is left out here, too. */
+ * Volumes are elements that a rank receives for one block, forward and backward, in units of T h: T
+ * tokens of all ranks, h channels, rho = h / T. The papers count matrix products alone: what norms
+ * add over y and the gradients of vectors (a few numbers a token, a few thousand a layer) is left
+ * out here, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@
 
 enum { H = 2048, SEQUENCES = 64, MAX_ROWS = 128 }; // they divide by every mesh of up to 64 ranks
 
-/* What a step receives. once: without what is gathered a second time in backward instead of being kept. */
+/* What a step receives. once: without what is gathered a second time in backward instead of being
+ * kept. */
 static double received(const Tape *t, bool once) {
     CollCount row[MAX_ROWS];
     int n = price_counts(t, row, MAX_ROWS);
@@ -70,9 +72,9 @@ static void same(const char *what, int p, double rho, double v, double told) {
                   rho, v, told);
 }
 
-/* The comparison of all schemes that follows from their papers: Megatron (Shoeybi et al. 2019), ATP (Cheng et al. 2023),
- * Optimus (Xu et al. 2021), 3-D (Bian et al. 2021), data parallel, FSDP (Rajbhandari et al. 2020), and the best of
- * d x x x y. 0: there is no such mesh. */
+/* The comparison of all schemes that follows from their papers: Megatron (Shoeybi et al. 2019), ATP
+ * (Cheng et al. 2023), Optimus (Xu et al. 2021), 3-D (Bian et al. 2021), data parallel, FSDP
+ * (Rajbhandari et al. 2020), and the best of d x x x y. 0: there is no such mesh. */
 static const struct {
     int p;
     double rho, megatron, best_2d, optimus, cube, dp, fsdp, best;
@@ -103,7 +105,8 @@ TEST(published_volumes_are_those_of_the_step) {
         same(spec, p, rho, volume(spec, rho), table[i].fsdp);
         snprintf(spec, sizeof spec, "optimus:%dx%d", q, q);
         if (table[i].optimus > 0) same(spec, p, rho, volume(spec, rho), table[i].optimus);
-        // its paper's code keeps the gathered x and w from forward to backward; here they are gathered again
+        // its paper's code keeps the gathered x and w from forward to backward; here they are
+        // gathered again
         snprintf(spec, sizeof spec, "cube:%d", r);
         if (table[i].cube > 0) same(spec, p, rho, volume_of(spec, rho, true), table[i].cube);
     }
@@ -137,8 +140,9 @@ TEST(published_gains_of_two_axes_over_megatron) {
     CHECK(volume("megatron:64", 1) > volume("megatron:16", 1));
 }
 
-/* SUMMA with outputs that stay gathers both operands of every product. The mesh of the same size that exchanges roles,
- * tokens cut by one axis and features by the other, holds as little and moves less, whatever rho is. */
+/* SUMMA with outputs that stay gathers both operands of every product. The mesh of the same size
+ * that exchanges roles, tokens cut by one axis and features by the other, holds as little and moves
+ * less, whatever rho is. */
 TEST(published_optimus_is_dominated_by_megatron_within_fsdp) {
     static const double rho[] = {1 / 64., 1 / 16., 1 / 4., 1};
     for (int i = 0; i < 4; i++) {
@@ -151,8 +155,9 @@ TEST(published_optimus_is_dominated_by_megatron_within_fsdp) {
     CHECK_NEAR(volume("tesseract:2x2x2", 1), one, 0.005);
 }
 
-/* Bus bandwidth between nodes in GB/s, measured by AxoNN (Singh et al. 2024, their script comm_model.py), by the number
- * of ranks between neighbours of the group: the groups of a node share what leaves it. */
+/* Bus bandwidth between nodes in GB/s, measured by AxoNN (Singh et al. 2024, their script
+ * comm_model.py), by the number of ranks between neighbours of the group: the groups of a node
+ * share what leaves it. */
 TEST(published_bandwidth_between_nodes_falls_with_the_groups_that_share_a_node) {
     static const struct {
         const char *name;

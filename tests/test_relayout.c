@@ -13,7 +13,8 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-/* Awkward on purpose: nothing divides; key heads that ranks hold in copies; no biases, an untied head. */
+/* Awkward on purpose: nothing divides; key heads that ranks hold in copies; no biases, an untied
+ * head. */
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=6,vocab=37",
     "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
@@ -42,8 +43,8 @@ static MeshRun run_on(const char *model, const char *layout, const char *next, b
     return r;
 }
 
-/* There and back: all that this rank stores of weights and moments, padding included, is as it was; on the way
- * the logical weights are the same, and what several ranks hold they hold alike. */
+/* There and back: all that this rank stores of weights and moments, padding included, is as it was;
+ * on the way the logical weights are the same, and what several ranks hold they hold alike. */
 typedef struct Trip {
     const char *there;
     _Atomic int bad, n;
@@ -137,8 +138,8 @@ TEST(relayout_keeps_losses_within_reordering) {
                 goes = run_on(models[model], "d2.x2", "z2.y2+heads", false);
         CHECK(memcmp(stays.loss, goes.loss, 2 * sizeof stays.loss[0]) == 0); // before it moves
         CHECK(stays.loss[4] != other.loss[4]);
-        // What another order of the same sums makes of the whole run is what it may make of the last three
-        // steps; ten times that, as few numbers may agree by chance.
+        // What another order of the same sums makes of the whole run is what it may make of the
+        // last three steps; ten times that, as few numbers may agree by chance.
         MeshDiff bound = mesh_diff(&other, &stays), d = mesh_diff(&goes, &stays);
         mesh_run_free(&stays), mesh_run_free(&other), mesh_run_free(&goes);
         CHECK(goes.agreed && d.loss <= 10 * bound.loss + 6e-8 && d.norm <= 10 * bound.norm + 2e-7);
@@ -146,7 +147,8 @@ TEST(relayout_keeps_losses_within_reordering) {
     }
 }
 
-/* Tensors of more than one piece; what goes round is what was predicted, but for its last numbers. */
+/* Tensors of more than one piece; what goes round is what was predicted, but for its last
+ * numbers. */
 static void large(Model *m, int step, void *ctx) {
     Trip *t = ctx;
     CollCount rows[128];

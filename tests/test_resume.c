@@ -1,4 +1,5 @@
-/* The program itself: a run that was stopped, killed or out of disk ends with the same bits as one that was not. */
+/* The program itself: a run that was stopped, killed or out of disk ends with the same bits as one
+ * that was not. */
 #include "tests/test.h"
 
 #include <stdarg.h>
@@ -142,7 +143,8 @@ TEST(resume_after_a_signal_loses_no_step) {
         Place p;
         char text[4096];
         CHECK(place_make(&p));
-        // INT is ignored by a background process of a shell without job control: exec through env resets it
+        // INT is ignored by a background process of a shell without job control: exec through env
+        // resets it
         CHECK(shell(&p, GPT2, text, sizeof text,
                     "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --keep 0 "
                     "--save stopped "

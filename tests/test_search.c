@@ -1,4 +1,5 @@
-/* parallel/search: exhaustive, whatever its bounds leave out; fast, however many ranks and layers. */
+/* parallel/search: exhaustive, whatever its bounds leave out; fast, however many ranks and
+ * layers. */
 #include "parallel/plan/search_parts.h"
 
 #include <string.h>
@@ -81,7 +82,8 @@ TEST(search_finds_what_brute_force_finds) {
     CHECK(left_out > 100); // the bounds are good for something
 }
 
-/* Units in units: a mesh has hundreds of orders, and the fastest links are for the axes that come last in it. */
+/* Units in units: a mesh has hundreds of orders, and the fastest links are for the axes that come
+ * last in it. */
 TEST(search_looks_at_every_order_of_three_levels) {
     Err e;
     Machine m;
@@ -360,7 +362,8 @@ TEST(search_of_more_sequences_than_a_number_holds_ends) {
     CHECK(best.micro > 0 && best.price.seconds > 0);
 }
 
-/* The price of a layout grows with the layers, the time to find it does not: as many candidates, and as long a tape of each. */
+/* The price of a layout grows with the layers, the time to find it does not: as many candidates,
+ * and as long a tape of each. */
 TEST(search_of_more_layers_records_as_long_tapes) {
     static const int layers[] = {12, 96, 960};
     static const char *const layouts[] = {"x4.y2.d2", "x16+sp", "d4.z4+zero2"};
@@ -435,9 +438,10 @@ static void compare_whole(const Choice *c, void *ctx) {
     e->bad += few.memory != all.memory || few.received != all.received || few.calls != all.calls;
 }
 
-/* What is not waited for at once goes on under other blocks than those that were recorded: where layers queue for links, or
- * halves fall out of step, a further layer may wait for more or less than the last one recorded. And the time of a sum over
- * vectors of all layers is no line in their number where another way is the quickest from some size on. */
+/* What is not waited for at once goes on under other blocks than those that were recorded: where
+ * layers queue for links, or halves fall out of step, a further layer may wait for more or less
+ * than the last one recorded. And the time of a sum over vectors of all layers is no line in their
+ * number where another way is the quickest from some size on. */
 TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
     static const char *const deep[] = {
         "layers=9,heads=4,channels=64,seq=16,vocab=96",
@@ -464,8 +468,8 @@ TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
     tape_free(&e.all);
 }
 
-/* Its efficiency 1 - exposed / exposed without it is what charges slower kernels and smaller products to a schedule; seconds
- * do that, too. */
+/* Its efficiency 1 - exposed / exposed without it is what charges slower kernels and smaller
+ * products to a schedule; seconds do that, too. */
 TEST(search_never_chooses_a_schedule_that_costs_more_than_it_hides) {
     int chosen = 0, worse = 0;
     drawn = 0;
@@ -538,7 +542,8 @@ static void check_pairs(const Choice *c, void *ctx) {
     tape_free(&t);
 }
 
-/* Most is under way in halves whose blocks are made again, of more layers than a tape has otherwise. */
+/* Most is under way in halves whose blocks are made again, of more layers than a tape has
+ * otherwise. */
 TEST(search_records_every_schedule_of_deep_models_to_its_end) {
     static const int ranks[] = {4, 8};
     for (int i = 0; i < 2; i++) {

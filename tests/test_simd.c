@@ -1,4 +1,5 @@
-/* base/simd.h in the build of the tests, which is the portable one; the sets are tested through their layers. */
+/* base/simd.h in the build of the tests, which is the portable one; the sets are tested through
+ * their layers. */
 #include "base/simd.h"
 
 #include "tests/test.h"

@@ -1,4 +1,5 @@
-/* The theory on simulated ranks: every layout's three products, and the worked example of parallel/README.md. */
+/* The theory on simulated ranks: every layout's three products, and the worked example of
+ * parallel/README.md. */
 #include "tests/simulated.h"
 
 #include <stdarg.h>

@@ -125,8 +125,8 @@ TEST(team_polls_between_pieces_while_it_is_wanted) {
         CHECK(p.calls == 0);
         p.wanted = 1;
         team_for(t, 12, 1, sleep_ms, NULL);
-        // of twelve pieces of more than half a millisecond the caller takes all, or its share; a busy machine may
-        // give it less, but never none
+        // of twelve pieces of more than half a millisecond the caller takes all, or its share; a
+        // busy machine may give it less, but never none
         CHECK(p.calls == 12 || (n > 1 && p.calls >= 1 && p.calls < 12));
         p.calls = 0;
         team_for(t, 3, 100, sleep_ms, NULL);

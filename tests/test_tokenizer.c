@@ -44,7 +44,8 @@ TEST(tokenizer_bytes_are_their_own_ids) {
     tokenizer_free(t);
 }
 
-/* tests/golden/tokenizer/cases.json: [text in hex, times, lengths of pieces, ids (small), ids (GPT-2)]. */
+/* tests/golden/tokenizer/cases.json: [text in hex, times, lengths of pieces, ids (small), ids
+ * (GPT-2)]. */
 static uint8_t *case_text(const json_t *c, size_t *n) {
     const char *hex = json_string_value(json_array_get(c, 0));
     size_t unit = strlen(hex) / 2, times = (size_t)json_integer_value(json_array_get(c, 1));
@@ -126,7 +127,8 @@ TEST(presplit_classes_of_all_code_points) {
 }
 
 TEST(presplit_utf8_forms) {
-    /* every code point's own form is one character of its class; every other 2-byte string is what table 3-7 says */
+    /* every code point's own form is one character of its class; every other 2-byte string is what
+     * table 3-7 says */
     for (uint32_t c = 0x80; c < 0x110000; c++) {
         uint8_t b[4];
         int len, want = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -171,7 +173,8 @@ TEST(tokenizer_equals_reference_gpt2) {
     tokenizer_free(t);
 }
 
-/* Merging by the definition: the leftmost pair of lowest rank, looked for from the start every time. */
+/* Merging by the definition: the leftmost pair of lowest rank, looked for from the start every
+ * time. */
 static int64_t slow_merge(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids) {
     for (size_t i = 0; i < n; i++) ids[i] = t->byte_id[p[i]];
     for (;;) {

@@ -232,8 +232,8 @@ static void check_token(const Tokenizer *t, int32_t id, const char *want) {
     CHECK(p && n == strlen(want) && memcmp(p, want, n) == 0);
 }
 
-/* Worked out by hand. Pieces "aab" x4, " aab" x1, "xy" x2: a b 5 times, a a 5 times; a < b in GPT-2's order, so a a goes
- * first. Then aa b 5, x y 2, and " " aab once. */
+/* Worked out by hand. Pieces "aab" x4, " aab" x1, "xy" x2: a b 5 times, a a 5 times; a < b in
+ * GPT-2's order, so a a goes first. Then aa b 5, x y 2, and " " aab once. */
 TEST(bpe_train_by_hand) {
     Tokenizer *t = learn("aab\n<|endoftext|>\naab\n<|endoftext|>\naab\n<|endoftext|>\naab "
                          "aab\n<|endoftext|>\nxy\n<|endoftext|>\nxy",

@@ -72,7 +72,8 @@ TEST(trace_hears_of_every_collective_what_the_counters_add_up) {
 
 /* ---- one clock */
 
-/* Barriers of two ranks; the other's clock shows 1000 s more and all of its times are `late` seconds later. */
+/* Barriers of two ranks; the other's clock shows 1000 s more and all of its times are `late`
+ * seconds later. */
 static double offset_of(double ahead, double late, double *error) {
     double mine[8][2], other[8][2];
     for (int i = 0; i < 8; i++) {
@@ -320,7 +321,8 @@ TEST(trace_without_room_says_how_many_spans_are_lost) {
     free_traced(&all);
 }
 
-/* Events of a category that begin and end within the steps of their process; -1: it is no JSON, or one does not. */
+/* Events of a category that begin and end within the steps of their process; -1: it is no JSON, or
+ * one does not. */
 static int events_of(const char *text, const char *category) {
     char *array = mem_printf("[%s{}]", text);
     json_t *all = json_loads(array, 0, NULL), *e;

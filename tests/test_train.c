@@ -1,4 +1,5 @@
-/* The program itself on data whose rule is known: it learns it, scores by it, and continues by it. */
+/* The program itself on data whose rule is known: it learns it, scores by it, and continues by
+ * it. */
 #include "tests/test.h"
 
 #include <stdint.h>
@@ -30,7 +31,8 @@ static bool write_tokens(const char *dir) {
     return write_file(dir, "train.bin", tokens, sizeof tokens);
 }
 
-/* llm.c's evaluation file: a context of three tokens, one ending by the rule and three that break it. */
+/* llm.c's evaluation file: a context of three tokens, one ending by the rule and three that break
+ * it. */
 static bool write_hellaswag(const char *dir) {
     enum { WORDS = 6 + 3 + 4 * 4 };
     struct {
@@ -138,7 +140,8 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
     }
 }
 
-/* Keys and values are cut like the heads: the sample that a rank of four needs room for is smaller. */
+/* Keys and values are cut like the heads: the sample that a rank of four needs room for is
+ * smaller. */
 TEST(train_says_that_bf16_is_slower_without_its_units) {
     const char *dir = test_tmpdir(), *line = "no bf16 units: --dtype bf16 rounds";
     char text[8192];
@@ -163,7 +166,8 @@ TEST(train_on_ranks_counts_the_memory_of_its_samples) {
     }
     CHECK(mib[0] >
           70); // 12 blocks of 1024 positions with 2 x 768 floats: 72 MiB of keys and values alone
-    // a quarter of the cache and of what lies between products; the residual stream is whole on each rank
+    // a quarter of the cache and of what lies between products; the residual stream is whole on
+    // each rank
     CHECK(mib[1] > 18 && mib[1] < 0.4 * mib[0]);
 }
 

@@ -1,4 +1,5 @@
-/* train_gpt itself on meshes: one run, whatever the ranks, and however often they change on the way. */
+/* train_gpt itself on meshes: one run, whatever the ranks, and however often they change on the
+ * way. */
 #include "tests/test.h"
 
 #include <jansson.h>
@@ -16,7 +17,8 @@ static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=16,vocab=64",
     "llama,layers=2,heads=6,kv_heads=2,channels=24,ffn=22,seq=16,vocab=64"};
 
-/* What all runs share. Where a gradient is all rounding, AdamW must not make a step of it: hence eps. */
+/* What all runs share. Where a gradient is all rounding, AdamW must not make a step of it: hence
+ * eps. */
 #define RUN                                                                                        \
     "RUN=\"$BUILD/train_gpt --train train.bin --threads 1 --schedule constant --eval-every 0 "     \
     "--lr 1e-2 --eps 1e-4\"; "
@@ -84,8 +86,9 @@ static bool runs(const char *dir, const char *command) {
     return status == 0;
 }
 
-/* What other orders of the same sums make of a run on one rank: 10 times that is the bound for a mesh. In a
- * few numbers they may hit the same bits by chance: at least a unit or two in the last place of a float. */
+/* What other orders of the same sums make of a run on one rank: 10 times that is the bound for a
+ * mesh. In a few numbers they may hit the same bits by chance: at least a unit or two in the last
+ * place of a float. */
 static Apart reordered(const char *dir, const Log *one, const char *options) {
     static const char *const others[] = {"portable", "avx2"};
     Apart worst = {6e-8, 2e-7};
@@ -139,7 +142,8 @@ TEST(train_moves_between_meshes_within_an_epoch_llama) {
     moves(models[1]);
 }
 
-/* With --exact not a bit of weights or moments tells the run that moved from the one that stayed. */
+/* With --exact not a bit of weights or moments tells the run that moved from the one that
+ * stayed. */
 TEST(train_exact_moves_between_meshes_bit_for_bit) {
     static const char *const legs[] = {"--steps 3 --ranks 4 --layout x2.y2+sp",
                                        "--steps 7 --ranks 3 --layout x3", "--steps 13",
@@ -241,9 +245,9 @@ static double peak_of(const char *dir, int ranks) {
     return at ? strtod(at + 6, NULL) : 0;
 }
 
-/* 16 ranks share the cores that one rank has alone: what they can do together is not more. Other programs may slow down
- * either measurement, never make it faster: the best of a few tells. Each of 16 ranks with a core of its own would be
- * 8 times as much on two cores. */
+/* 16 ranks share the cores that one rank has alone: what they can do together is not more. Other
+ * programs may slow down either measurement, never make it faster: the best of a few tells. Each of
+ * 16 ranks with a core of its own would be 8 times as much on two cores. */
 TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
     const char *dir = test_tmpdir();
     double alone = 0, together = 0;
@@ -259,9 +263,9 @@ TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
 
 /* ---- awkward sizes ---- */
 
-/* Where nothing divides: a few steps like those of one rank, and the padding in the header of the run, in percent of
- * the weights that products read and of the tokens. Weights by hand, stored against logical, as qkv + attn_out +
- * up + down + wte (or wte and head):
+/* Where nothing divides: a few steps like those of one rank, and the padding in the header of the
+ * run, in percent of the weights that products read and of the tokens. Weights by hand, stored
+ * against logical, as qkv + attn_out + up + down + wte (or wte and head):
  *
  *   5 heads on 3       20*72 + 24*20 + 2*20*81 + 39*20 = 5940               5540
  *   25 heads on 8      50*192 + 64*50 + 2*50*200 + 40*50 = 34800            32000
@@ -269,7 +273,7 @@ TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
  *   2 heads on 5       8*60 + 20*8 + 2*8*35 + 35*8 = 1480                   1024
  *   6 channels on 8    8*18 + 6*8 + 2*8*24 + 32*8 = 832                     624
  *   optimus:3x2        21*72 + 24*20 + 21*80 + 81*20 + 42*20 = 6132         5540
- *   1 key head on 4    8*24 + 8*8 + 8*24 + 12*8 + 2*32*8 = 1056             960: copies of the key head
+ *   1 key head on 4    8*24 + 8*8 + 8*24 + 12*8 + 2*32*8 = 1056        960 (copies of the key head)
  */
 static const struct {
     const char *model, *options, *mesh, *padding;
@@ -331,8 +335,8 @@ TEST(train_awkward_sizes_are_those_of_one_rank_and_padding_is_told) {
 
 /* ---- signals and full disks ---- */
 
-/* Starts a command, sends SIGTERM once a condition of the shell is true, and returns the exit status: 124 when it had to
- * be killed a minute later. */
+/* Starts a command, sends SIGTERM once a condition of the shell is true, and returns the exit
+ * status: 124 when it had to be killed a minute later. */
 static int terminated(const char *dir, char *text, size_t n, const char *command,
                       const char *condition) {
     return test_shell(dir, text, n,

@@ -1,24 +1,38 @@
-/* Mistakes that published implementations of tensor parallelism made, and the test that fails when one of them is made
- * here. Each was put into the code once, to see it fail.
+/* Mistakes that published implementations of tensor parallelism made, and the test that fails when
+ * one of them is made here. Each was put into the code once, to see it fail.
  *
- *   trap                                                   caught by
- *   norm with the statistics of its own features           trap_norms_take_statistics_of_whole_rows, check_names_statistics_...
- *   variance as E[x^2] - E[x]^2                            norm_of_rows_in_parts_matches_double_for_any_team (mean 1000)
- *   no sum of dw over the depth axis; tested at depth 1    trap_depth_sums_its_gradients
- *   gradients of biases and norms not summed over all      trap_biases_are_added_once_and_their_gradients_are_whole,
- *     axes that cut tokens; bias added before the sum        trap_norms_...
- *   positions added before the sum                         trap_positions_are_added_once
- *   gradients of copied key heads not added                trap_copies_of_a_key_head_share_its_gradient
- *   gradient norm counts copies as often as they are held  trap_gradient_norm_counts_copies_once
- *   tied head: one of its two gradients lost               trap_tied_head_gets_both_gradients
- *   no gradient of a layer's input, or a partial one       trap_inputs_get_whole_gradients
- *   gathered x and w kept for backward: 1/q^2 for 1/q^3    trap_memory_of_every_preset_is_that_of_its_scheme
- *   attention on all ranks of the second axis              the same: heads over x.y
- *   gathers over all ranks instead of along an axis        trap_blocks_talk_along_one_axis_at_a_time
- *   head: sums of the size of the logits                   trap_no_bytes_of_activations_depend_on_the_vocabulary
- *   costs of K x N taken for N x K; broadcasts priced as   count_of_a_block_is_the_closed_formula,
- *     if they were not pipelined                             count_predicts_every_preset_to_the_byte
- *   only squares and cubes; sizes that must divide         mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
+ *   the mistake
+ *       the tests that catch it
+ *   norm with the statistics of its own features
+ *       trap_norms_take_statistics_of_whole_rows, check_names_statistics_...
+ *   variance as E[x^2] - E[x]^2
+ *       norm_of_rows_in_parts_matches_double_for_any_team (mean 1000)
+ *   no sum of dw over the depth axis; tested at depth 1
+ *       trap_depth_sums_its_gradients
+ *   gradients of biases and norms not summed over all axes of tokens; bias added before the sum
+ *       trap_biases_are_added_once_and_their_gradients_are_whole, trap_norms_...
+ *   positions added before the sum
+ *       trap_positions_are_added_once
+ *   gradients of copied key heads not added
+ *       trap_copies_of_a_key_head_share_its_gradient
+ *   gradient norm counts copies as often as they are held
+ *       trap_gradient_norm_counts_copies_once
+ *   tied head: one of its two gradients lost
+ *       trap_tied_head_gets_both_gradients
+ *   no gradient of a layer's input, or a partial one
+ *       trap_inputs_get_whole_gradients
+ *   gathered x and w kept for backward: 1/q^2 for 1/q^3
+ *       trap_memory_of_every_preset_is_that_of_its_scheme
+ *   attention on all ranks of the second axis
+ *       the same: heads over x.y
+ *   gathers over all ranks instead of along an axis
+ *       trap_blocks_talk_along_one_axis_at_a_time
+ *   head: sums of the size of the logits
+ *       trap_no_bytes_of_activations_depend_on_the_vocabulary
+ *   costs of K x N taken for N x K; broadcasts priced as if they were not pipelined
+ *       count_of_a_block_is_the_closed_formula, count_predicts_every_preset_to_the_byte
+ *   only squares and cubes; sizes that must divide
+ *       mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
  */
 #include "tests/test.h"
 #include "tests/theory.h"
@@ -31,13 +45,15 @@
 #include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 
-/* --- what is trained --------------------------------------------------------------------------- */
+/* --- what is trained
+ * --------------------------------------------------------------------------- */
 
 static const char gpt2[] = "layers=2,heads=5,channels=20,seq=6,vocab=37";
 static const char llama[] = "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29";
 
-/* Do these layouts (ended by NULL) train what one rank trains? A trap changes a gradient by a good part of itself;
- * rounding gives 1e-5 at most, to which mesh_every_layout_... holds every layout. */
+/* Do these layouts (ended by NULL) train what one rank trains? A trap changes a gradient by a good
+ * part of itself; rounding gives 1e-5 at most, to which mesh_every_layout_... holds every
+ * layout. */
 static bool train_the_same(const char *model, int64_t micro, const char *const *layouts) {
     MeshRun one = {.model = model, .layout = "d1", .sequences = 5, .S = 4};
     bool same = true;
@@ -103,7 +119,8 @@ TEST(trap_gradient_norm_counts_copies_once) {
     mesh_run_free(&one);
 }
 
-/* --- what is sent ------------------------------------------------------------------------------ */
+/* --- what is sent
+ * ------------------------------------------------------------------------------ */
 
 /* Collectives of one micro-step of rank 0 of a layout. */
 static void micro_step_of(Theory *c, const char *spec, const char *model) {
@@ -146,13 +163,15 @@ TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
     }
 }
 
-/* --- what is held ------------------------------------------------------------------------------ */
+/* --- what is held
+ * ------------------------------------------------------------------------------ */
 
 enum { L = 3, C = 64, HEADS = 8, V = 128, POSITIONS = 8, BATCH = 4 }; // they divide by all below
 
-/* The denominators of a scheme on its mesh: of weights and optimizer; of the residual stream (4 T C a block), of
- * attention (4 T C: q k v, output) and of the MLP (8 T C) with T the tokens of all ranks; and of tokens where the
- * stream is stored, for what is kept of each token. Beside them, of vectors along the stream and in the middle. */
+/* The denominators of a scheme on its mesh: of weights and optimizer; of the residual stream (4 T C
+ * a block), of attention (4 T C: q k v, output) and of the MLP (8 T C) with T the tokens of all
+ * ranks; and of tokens where the stream is stored, for what is kept of each token. Beside them, of
+ * vectors along the stream and in the middle. */
 typedef struct Scheme {
     const char *layout;
     int weights, optimizer, residual, attention, mlp, tokens, stream, middle;
@@ -189,7 +208,8 @@ static int plan_main(World *w, void *ctx) {
     double here = BATCH * POSITIONS, T = here * mesh_blocks(&grid.mesh, axes_of("d.z"));
     double TC = T * C, layers = h->layers;
     double matrices = layers * 12 * C * C + V * C;
-    // Biases and norms, 13 C of a block, are small: cut along the stream or in the middle, else copied.
+    // Biases and norms, 13 C of a block, are small: cut along the stream or in the middle, else
+    // copied.
     double vectors =
         layers * C * (6.0 / s->stream + 7.0 / s->middle) + (2.0 * C + POSITIONS * C) / s->stream;
     double kept = layers * (4 * TC / s->residual + 4 * TC / s->attention + 8 * TC / s->mlp +
@@ -222,7 +242,6 @@ static Held plan(const Scheme *s, int layers) {
 
 TEST(trap_memory_of_every_preset_is_that_of_its_scheme) {
     static const Scheme schemes[] = {
-        //                weights opt  residual att mlp  tokens  stream middle
         {"d1", 1, 1, 1, 1, 1, 1, 1, 1},
         {"dp:4", 1, 1, 4, 4, 4, 4, 1, 1},
         {"d4+zero1", 1, 4, 4, 4, 4, 4, 1, 1},

@@ -1,4 +1,5 @@
-/* parallel/whatif: what must hold of the best layout when one number varies; data/bands: the picture of it. */
+/* parallel/whatif: what must hold of the best layout when one number varies; data/bands: the
+ * picture of it. */
 #include "parallel/plan/whatif.h"
 
 #include <math.h>
@@ -68,8 +69,9 @@ TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
     CHECK(changes >= 8); // the numbers matter
 }
 
-/* Without latency and slowdown the time of a layout is A + B / rate on a cluster of one level. The least of such lines
- * has a greater B where the rate is higher: who has better links shares more. */
+/* Without latency and slowdown the time of a layout is A + B / rate on a cluster of one level. The
+ * least of such lines has a greater B where the rate is higher: who has better links shares
+ * more. */
 TEST(whatif_a_faster_network_moves_the_best_layout_to_more_traffic) {
     WhatIf w = question("cpu:8", small, 4);
     WhatIfPoint at;

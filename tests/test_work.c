@@ -121,8 +121,8 @@ TEST(work_run_of_every_kind_stays_inside_its_memory_and_finite) {
     CHECK_STR(wrong, "");
 }
 
-/* Kernels that write down what they are asked are asked for that very work: what is measured under a name is what the
- * recorded step means by it. */
+/* Kernels that write down what they are asked are asked for that very work: what is measured under
+ * a name is what the recorded step means by it. */
 TEST(work_run_asks_the_kernels_for_that_work) {
     char name[64], wrong[64] = "";
     Team *team = team_create(2);

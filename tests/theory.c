@@ -8,8 +8,8 @@
 
 enum { F32 = 4, F64 = 8 };
 
-/* What the walk needs to know everywhere. Capital sizes are whole, with the padding that makes equal
- * blocks of them. */
+/* What the walk needs to know everywhere. Capital sizes are whole, with the padding that makes
+ * equal blocks of them. */
 typedef struct Walk {
     Theory *c;
     const ModelShape *s;
@@ -34,8 +34,8 @@ static CollCount *row(Walk *k, const char *what, CollOp op, const char *label, i
     return &c->row[c->n++];
 }
 
-/* A collective of the p ranks of a group, of which this is rank r, over n elements in all: the whole of a
- * gather or a scatter, the buffer of an all_reduce. */
+/* A collective of the p ranks of a group, of which this is rank r, over n elements in all: the
+ * whole of a gather or a scatter, the buffer of an all_reduce. */
 static void call_group(Walk *k, const char *what, CollOp op, const char *label, int p, int r,
                        int64_t n, int n_bytes) {
     CollCount *to = row(k, what, op, label, p);
@@ -65,7 +65,8 @@ static int64_t local(const Walk *k, Axes cut, int64_t whole) {
 
 /* ---- linear layers ---- */
 
-/* Whole sizes of the tensors of a layer. T of all coordinates of d x z, so that T/d.z is this one's. */
+/* Whole sizes of the tensors of a layer. T of all coordinates of d x z, so that T/d.z is this
+ * one's. */
 typedef struct Sizes {
     int64_t T, K, N;
 } Sizes;
@@ -244,7 +245,8 @@ static void block_backward_walk(Walk *k) {
     norm_sums(k);
 }
 
-/* The embedding is the head read the other way: its output lies as the head's dx, with its debts. */
+/* The embedding is the head read the other way: its output lies as the head's dx, with its
+ * debts. */
 static void embedding(Walk *k, bool backward) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
     Sizes s = sizes(k, LINEAR_HEAD);

@@ -25,8 +25,9 @@ const Kernels *kernels_cpu(const char *set) {
     return NULL;
 }
 
-/* Units for bf16 do twice the work of those for fp32 in the same time (tile registers eight times), or, on some
- * processors, half of it or as much. The limit is far from all three, so a measurement that errs decides alike. */
+/* Units for bf16 do twice the work of those for fp32 in the same time (tile registers eight times),
+ * or, on some processors, half of it or as much. The limit is far from all three, so a measurement
+ * that errs decides alike. */
 static const double worth = 1.4;
 
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {

@@ -15,8 +15,8 @@ typedef struct CpuSet {
 
 extern const CpuSet cpu_sets[];
 
-/* Local. Name of the set that --kernels auto means: the best one. For bf16 the best one whose units for bf16 are faster
- * than those for fp32, which t measures in some 40 ms, or that has none. */
+/* Local. Name of the set that --kernels auto means: the best one. For bf16 the best one whose units
+ * for bf16 are faster than those for fp32, which t measures in some 40 ms, or that has none. */
 const char *kernels_cpu_auto(Team *t, bool bf16);
 /* Local. The same among these sets. */
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16);

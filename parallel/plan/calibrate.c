@@ -26,8 +26,9 @@ typedef struct Bench {
     Arena memory;
     Meter meter;
     int neighbours; // ranks on this node
-    double beside
-        [2]; // of groups inside a node, across nodes: kernels while their collectives are under way; 0: not known
+    // of groups inside a node, across nodes: kernels while their collectives are under way; 0: not
+    // known
+    double beside[2];
     Calibration *c;
 } Bench;
 

@@ -42,7 +42,8 @@ typedef struct CalibrateNews {
 typedef struct CalibrateTalk {
     bool again;        // what the cache has is forgotten
     char doubtful[24]; // a table that was measured then has predicted steps badly:
-    int doubtful_times; // so often. It is forgotten, if that is more than its last measuring again made likely
+    // so often. It is forgotten, if that is more than its last measuring again made likely
+    int doubtful_times;
     void (*tell)(void *ctx, const CalibrateNews *news);
     void *ctx;
 } CalibrateTalk;

@@ -43,7 +43,8 @@ Took meter_agree(Meter *m, double seconds) {
         t.mean += s / m->all.size;
         if (s > t.most) t.most = s;
     }
-    // Where ranks share cores each may get its turn first: only the last one has seen the work of all.
+    // Where ranks share cores each may get its turn first: only the last one has seen the work of
+    // all.
     if (m->crowded) t.mean = t.most;
     return t;
 }

@@ -1,9 +1,9 @@
 /* Which collectives are measured, at which sizes, and what follows for the others.
  *
  * With t(n) for the measured time of n bytes and F(n) for that by the formula of
- * parallel/plan/machine.h, on links as they were measured: t(n) = t(small) + slow (F(n) - F(small)),
- * where `slow` is about 1. So the time that a size takes is known before it is tried, and every
- * collective gets the same time for its bytes, as much as the budget has.
+ * parallel/plan/machine.h, on links as they were measured: t(n) = t(small) + slow (F(n) -
+ * F(small)), where `slow` is about 1. So the time that a size takes is known before it is tried,
+ * and every collective gets the same time for its bytes, as much as the budget has.
  */
 #include <math.h>
 #include <string.h>
@@ -93,8 +93,8 @@ static bool may_turn(const SendJob *job) {
            (op == COLL_ALL_REDUCE || op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER);
 }
 
-/* Bytes of the whole of which messages are as large as those whose receivers are not asked yet; 0: on links that are not
- * far that is not worth a point. */
+/* Bytes of the whole of which messages are as large as those whose receivers are not asked yet; 0:
+ * on links that are not far that is not worth a point. */
 static int64_t asks_from(const SendJob *job, const CollBackend *way) {
     CollOp op = job->cost.op;
     bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE;

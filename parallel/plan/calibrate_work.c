@@ -10,9 +10,9 @@ enum { ROUNDS = 3, MORE_ROUNDS = 5, REPEATS = 2 };
 static const double short_time = 2e-3; // seconds: a longer work needs no more rows
 static const double long_time = 5e-3;  // the first call of a longer one is measurement enough
 
-/* ---- memory: works follow each other through a window as large as all of them together, up to a limit: what
- * lies in the caches during a step does so here. What they leave is cleaned, outside of the clock, and has left the
- * caches when its turn comes again. */
+/* ---- memory: works follow each other through a window as large as all of them together, up to a
+ * limit: what lies in the caches during a step does so here. What they leave is cleaned, outside of
+ * the clock, and has left the caches when its turn comes again. */
 
 enum { PATTERN = 4096 }; // floats
 

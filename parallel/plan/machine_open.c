@@ -2,19 +2,23 @@
  *
  * Rates are what programs reach, not what data sheets promise:
  *
- *   h100      data sheet: bf16 989 TFLOP/s dense, fp32 67, 80 GB at 3.35 TB/s, NVLink 450 GB/s each way, and as in a
- *             DGX one 400 Gb/s adapter for each GPU. cuBLAS reaches 716 TFLOP/s at 4096^3 (github.com/pranjalssh/fast.cu),
- *             streams 3.0 TB/s (QuACK), all_reduce some 370 GB/s of bus bandwidth in a node. NCCL takes up to 16 of 132
- *             processors: slowdown 132/116
- *   a100      312 TFLOP/s, 19.5, 80 GB at 2.04 TB/s, 300 GB/s, 200 Gb/s for each GPU; 108 processors. llm.c trains GPT-2
- *             at 56 to 58 % of the peak from end to end (its pull requests): products reach some 80 %
- *   v100      125 TFLOP/s of fp16 (it has no bf16), 15.7 of fp32, 32 GB at 0.9 TB/s; four on PCIe 3 x16, 16 GB/s each way,
- *             of which some 11 arrive; one 100 Gb/s adapter a node
- *   consumer  RTX 4090: 165 TFLOP/s with sums in fp32, 82.6, 24 GB at 1.01 TB/s; no peer access: through the host's memory
- *             over PCIe 4, some 10 GB/s with eight at once; one 25 Gb/s adapter a node
- *   cpu       two cores with AVX2 at 65 GFLOP/s in fp32 (4 GHz, 16 multiply-adds a cycle), bf16 by the same units after
- *             rounding, 1.4 % slower as measured with AVX2 (docs/benchmarks.md); 20 GB/s of memory; gigabit Ethernet, 95.6 %
- *             of it payload, half a round trip of 31 us
+ *   h100      data sheet: bf16 989 TFLOP/s dense, fp32 67, 80 GB at 3.35 TB/s, NVLink 450 GB/s each
+ *             way, and as in a DGX one 400 Gb/s adapter for each GPU. cuBLAS reaches 716 TFLOP/s at
+ *             4096^3 (github.com/pranjalssh/fast.cu), streams 3.0 TB/s (QuACK), all_reduce some 370
+ *             GB/s of bus bandwidth in a node. NCCL takes up to 16 of 132 processors: slowdown
+ *             132/116
+ *   a100      312 TFLOP/s, 19.5, 80 GB at 2.04 TB/s, 300 GB/s, 200 Gb/s for each GPU; 108
+ *             processors. llm.c trains GPT-2 at 56 to 58 % of the peak from end to end (its pull
+ *             requests): products reach some 80 %
+ *   v100      125 TFLOP/s of fp16 (it has no bf16), 15.7 of fp32, 32 GB at 0.9 TB/s; four on PCIe 3
+ *             x16, 16 GB/s each way, of which some 11 arrive; one 100 Gb/s adapter a node
+ *   consumer  RTX 4090: 165 TFLOP/s with sums in fp32, 82.6, 24 GB at 1.01 TB/s; no peer access:
+ *             through the host's memory over PCIe 4, some 10 GB/s with eight at once; one 25 Gb/s
+ *             adapter a node
+ *   cpu       two cores with AVX2 at 65 GFLOP/s in fp32 (4 GHz, 16 multiply-adds a cycle), bf16 by
+ *             the same units after rounding, 1.4 % slower as measured with AVX2
+ *             (docs/benchmarks.md); 20 GB/s of memory; gigabit Ethernet, 95.6 % of it payload, half
+ *             a round trip of 31 us
  *
  * Latencies are those of NCCL's and of the kernel's transports, a launch takes 4 to 5 us.
  */

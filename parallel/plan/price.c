@@ -74,8 +74,9 @@ static const CollBackend coll_price = {.name = "price",
 
 /* ---- the mesh */
 
-/* n ranks that follow each other along the axes, the last axis first: as many of its innermost factors as it takes. Where n does
- * not divide a factor, all of it: ranks do not fall into such groups, and those that they do fall into can be measured. */
+/* n ranks that follow each other along the axes, the last axis first: as many of its innermost
+ * factors as it takes. Where n does not divide a factor, all of it: ranks do not fall into such
+ * groups, and those that they do fall into can be measured. */
 static Placement innermost(const Mesh *m, Axes axes, int n) {
     Placement out = {.n = 0}, reversed = {.n = 0};
     for (int i = axes.n; i-- > 0 && n > 1;) {
@@ -91,7 +92,8 @@ static Placement innermost(const Mesh *m, Axes axes, int n) {
     return out;
 }
 
-/* Where the ranks of a group lie; copies of a key head are neighbours along the axes that cut heads. */
+/* Where the ranks of a group lie; copies of a key head are neighbours along the axes that cut
+ * heads. */
 static void place_group(TapeGroup *g, const Mesh *mesh, Axes middle) {
     if (strcmp(g->label, "kv") == 0)
         g->place = innermost(mesh, middle, g->size);
@@ -180,9 +182,10 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
     r->met = 0;
 }
 
-/* One model or two: the first and the last block of a step may differ from those between, and two layers have one of
- * each; three do where a block is made again in the backward of the one behind it, which the first does not. False,
- * and no step, where the real model takes more than `bytes` (0: any). */
+/* One model or two: the first and the last block of a step may differ from those between, and two
+ * layers have one of each; three do where a block is made again in the backward of the one behind
+ * it, which the first does not. False, and no step, where the real model takes more than `bytes`
+ * (0: any). */
 static bool record(Tape *t, const PriceShape *s, const Grid *g, int64_t bytes) {
     Model m[2];
     bool early = s->overlap.bulk && s->recompute == RECOMPUTE_FULL;

@@ -5,10 +5,10 @@
 
 _Static_assert((int)LINK_LEVELS == (int)MAX_LEVELS, "levels of a schedule are those of a machine");
 
-/* Layers of the shorter list. The first and the last layer differ from those between. In a list that
- * overlaps, links may be busy with the tables of the vocabulary while the kernels of a layer or two run:
- * more layers are needed until each further one costs the same. Against lists of all layers, over every
- * layout of 1 to 8 ranks: (2, 3) at most 8 % off, (4, 5) 2 %. */
+/* Layers of the shorter list. The first and the last layer differ from those between. In a list
+ * that overlaps, links may be busy with the tables of the vocabulary while the kernels of a layer
+ * or two run: more layers are needed until each further one costs the same. Against lists of all
+ * layers, over every layout of 1 to 8 ranks: (2, 3) at most 8 % off, (4, 5) 2 %. */
 enum { ALIKE_NONE = 2, ALIKE_BULK = 4 };
 
 Played program_played(const Program *p, const Schedule *s) {

@@ -26,8 +26,8 @@ double program_bound(const ModelShape *shape, const Machine *m, int threads);
 /* Local, pure. The same of one list. */
 double list_bound(const Program *p, const OpCost *costs);
 
-/* Local. The program of a model of that many layers and the costs of its operations (mem_free). few is
- * its shape and lives as long as the program. */
+/* Local. The program of a model of that many layers and the costs of its operations (mem_free). few
+ * is its shape and lives as long as the program. */
 Program program_of_layers(const ModelShape *shape, int64_t layers, const Machine *m, int threads,
                           ModelShape *few, OpCost **costs);
 

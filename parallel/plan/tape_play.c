@@ -1,15 +1,17 @@
 /* Running the clocks of a tape.
  *
- * One clock is the rank's kernels; each level of the machine has one for its links, so that collectives of
- * different axes share a link when they are under way at the same time. A collective begins when it was
- * started and its links are free; who waits for it waits until it has ended. What replicas wait for each
- * other on links that they share comes on top (in_turns).
+ * One clock is the rank's kernels; each level of the machine has one for its links, so that
+ * collectives of different axes share a link when they are under way at the same time. A collective
+ * begins when it was started and its links are free; who waits for it waits until it has ended.
+ * What replicas wait for each other on links that they share comes on top (in_turns).
  *
- * On long links (machine_long) the latencies of collectives that are under way together overlap, their bytes do not: a
- * collective keeps its links busy for its `wire` seconds and ends when all its seconds are over.
+ * On long links (machine_long) the latencies of collectives that are under way together overlap,
+ * their bytes do not: a collective keeps its links busy for its `wire` seconds and ends when all
+ * its seconds are over.
  *
- *     A   wire === latency .......|                 measured, all_gathers of 256 KiB between 2 hosts, 20 ms apart at
- *     B           === ............|                 1 Gbit/s: one takes 21 ms, four together 4 ms longer (tests/mpi.sh)
+ *     A   wire === latency .......|          measured, all_gathers of 256 KiB between 2 hosts,
+ *     B           === ............|          20 ms apart at 1 Gbit/s: one takes 21 ms,
+ *                                            four together 4 ms longer (tests/mpi.sh)
  */
 #include <math.h>
 #include <stdlib.h>
@@ -162,11 +164,12 @@ static Played play_run(const Tape *t, const TapeRun *r, const Machine *m, const 
     return c.p;
 }
 
-/* Ranks that share cores. What was measured is the time k a of kernels when all compute at once, a alone; but while one
- * waits for a collective, E in all, others have its core. In a step of time t a core is busy for a share k a / t of it,
- * and kernels are slowed by those that run beside them:
+/* Ranks that share cores. What was measured is the time k a of kernels when all compute at once, a
+ * alone; but while one waits for a collective, E in all, others have its core. In a step of time t
+ * a core is busy for a share k a / t of it, and kernels are slowed by those that run beside them:
  *
- *     t = a (1 + (k-1) k a / t) + E        which is k a without collectives, and a + E with long ones
+ *     t = a (1 + (k-1) k a / t) + E        which is k a without collectives, and a + E with long
+ *                                          ones
  */
 double tape_crowded(double compute, double exposed, double k) {
     if (k <= 1) return compute;
@@ -174,11 +177,12 @@ double tape_crowded(double compute, double exposed, double k) {
     return (b + sqrt(b * b + 4 * k * (k - 1) * a * a)) / 2 - exposed;
 }
 
-/* Replicas that send in turns. Between two sums over d a replica takes S for itself and keeps a link busy for `own` of it, all
- * replicas for `busy`. They are not in step: the link is busy for a share busy / t of the time, and what a replica sends
- * waits for what others do:
+/* Replicas that send in turns. Between two sums over d a replica takes S for itself and keeps a
+ * link busy for `own` of it, all replicas for `busy`. They are not in step: the link is busy for a
+ * share busy / t of the time, and what a replica sends waits for what others do:
  *
- *     t = S + (busy - own) busy / t            which is S where it shares no link, and busy where S is its own link alone
+ *     t = S + (busy - own) busy / t            which is S where it shares no link, and busy where S
+ *                                              is its own link alone
  */
 static double in_turns(const Played *p) {
     double s = p->compute + p->exposed - p->meeting, most = 0;
@@ -213,9 +217,9 @@ static double add_meeting(const Tape *t, const Machine *m, Played *p) {
     return calls * machine_send(m, &t->group[s.group], &s) / (double)t->every;
 }
 
-/* Kernels of processors look after collectives that are under way, by the schedule's words whether there are any or not:
- * -0.1 to +0.5 % of a step, measured where there was nothing to hide (tools/bench_overlap.py). So words that bring nothing
- * are not chosen. */
+/* Kernels of processors look after collectives that are under way, by the schedule's words whether
+ * there are any or not: -0.1 to +0.5 % of a step, measured where there was nothing to hide
+ * (tools/bench_overlap.py). So words that bring nothing are not chosen. */
 static double tending(const Tape *t, const Machine *m) {
     return t->overlap && m->measured ? 0.002 : 0;
 }

@@ -1,5 +1,5 @@
-/* block -- what a block is made of while it runs: block.c moves its threads, shared.c keeps its memory, async.c its
- * copies under way; mbarrier.c, bulk.c and wgmma.c do what hopper.h says. */
+/* block -- what a block is made of while it runs: block.c moves its threads, shared.c keeps its
+ * memory, async.c its copies under way; mbarrier.c, bulk.c and wgmma.c do what hopper.h says. */
 #ifndef TESTS_EMU_BLOCK_H
 #define TESTS_EMU_BLOCK_H
 
@@ -35,7 +35,8 @@ struct EmuThread {
     int dirty_from, dirty_to; // chunks of shared memory that it wrote and did not fence
 };
 
-/* Lanes of a warp that wait for each other. A lane is in one meeting at a time, so 32 are enough. */
+/* Lanes of a warp that wait for each other. A lane is in one meeting at a time, so 32 are
+ * enough. */
 typedef struct Meeting {
     uint32_t mask, arrived;
     const char *what;
@@ -54,8 +55,8 @@ typedef struct Barrier {
     unsigned short waiting[MAX_THREADS];
 } Barrier;
 
-/* Shared memory: the dynamic part first, then each static object where it is first asked for; behind each lies a strip
- * that nobody may write. */
+/* Shared memory: the dynamic part first, then each static object where it is first asked for;
+ * behind each lies a strip that nobody may write. */
 enum { OBJECTS = 64 };
 typedef struct Shared {
     char *memory;

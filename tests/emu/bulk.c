@@ -12,7 +12,8 @@ static int box_bytes(const EmuTensorMap *m) {
     return n;
 }
 
-/* Where byte `offset` of a box lies: the pattern goes by addresses, counted from the block's memory. */
+/* Where byte `offset` of a box lies: the pattern goes by addresses, counted from the block's
+ * memory. */
 static char *swizzled(const Bulk *b, int offset) {
     const char *memory = emu_block->shared.memory;
     int64_t at = b->shared + offset - memory;

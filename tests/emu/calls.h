@@ -17,8 +17,8 @@ typedef struct EmuCalls {
     int64_t times, urgent_times; // that events take, in streams of low and of high priority
 } EmuCalls;
 
-/* Counts so far, of all threads; what is called adds one to its own. A program writes them to the file that $EMU_CALLS names
- * when it ends: a line of a word and a number for each. */
+/* Counts so far, of all threads; what is called adds one to its own. A program writes them to the
+ * file that $EMU_CALLS names when it ends: a line of a word and a number for each. */
 extern EmuCalls emu_calls;
 void emu_called(int64_t *count);
 

@@ -1,6 +1,6 @@
-/* cublaslt -- a cuBLASLt for the emulator. It computes plainly and refuses strictly: what the library's reference says of
- * layouts, types, epilogues, alignments and workspaces is checked in every call, and what would be undefined ends the
- * program with a line.
+/* cublaslt -- a cuBLASLt for the emulator. It computes plainly and refuses strictly: what the
+ * library's reference says of layouts, types, epilogues, alignments and workspaces is checked in
+ * every call, and what would be undefined ends the program with a line.
  *
  * It proposes six algorithms, in this order, where the alignments allow them:
  *
@@ -26,8 +26,8 @@ extern EmuLt emu_lt;
 void emu_lt_slow(int algorithm);
 /* Local. And so does every algorithm with this epilogue; 0: with none. */
 void emu_lt_slow_epilogue(int epilogue);
-/* Local. The library refuses every epilogue but bias (as some devices do when it is run), or that which sums, or everything; it
- * breaks down. */
+/* Local. The library refuses every epilogue but bias (as some devices do when it is run), or that
+ * which sums, or everything; it breaks down. */
 typedef enum EmuLtMood {
     EMU_LT_FINE,
     EMU_LT_BARE,

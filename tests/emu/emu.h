@@ -1,16 +1,17 @@
 /* emu -- CUDA's threads on one processor, so that kernels are tested where no GPU is.
  *
- * A grid is a set of blocks; the threads of a block share memory and meet at barriers; 32 of them are a warp, whose
- * lanes exchange registers. Here blocks run one after another, and each thread of a block is a fiber that runs until
- * it must wait:
+ * A grid is a set of blocks; the threads of a block share memory and meet at barriers; 32 of them
+ * are a warp, whose lanes exchange registers. Here blocks run one after another, and each thread of
+ * a block is a fiber that runs until it must wait:
  *
  *     thread 0   ====sync                    =====end
  *     thread 1            ===sync                    ====end
  *     thread 2                   ===sync=====               (the last to arrive goes on)
  *
- * Which of the threads that could run comes next is the `order`; a kernel that needs a barrier it does not have gives
- * another result in some order. What is wrong on hardware ends the program with a line that says where: lanes that
- * meet at different places, threads that wait for ever, memory written beyond its end, results that nobody waited for.
+ * Which of the threads that could run comes next is the `order`; a kernel that needs a barrier it
+ * does not have gives another result in some order. What is wrong on hardware ends the program with
+ * a line that says where: lanes that meet at different places, threads that wait for ever, memory
+ * written beyond its end, results that nobody waited for.
  *
  * This is the interface in C; tests/emu/include/ has CUDA's names on top of it.
  */
@@ -49,33 +50,36 @@ typedef struct EmuLaunch {
     void (*body)(void *ctx);
     void *ctx;
 } EmuLaunch;
-/* Local. Runs all threads of all blocks to their ends. Dies when hardware would refuse the launch. */
+/* Local. Runs all threads of all blocks to their ends. Dies when hardware would refuse the
+ * launch. */
 void emu_run(const EmuLaunch *l);
 
 /* Of a thread: __syncthreads. Returns the number of threads that said true. */
 int emu_sync(bool said, EmuPlace place);
-/* Of a thread: arrives at named barrier `id` of `count` threads; waits until all have arrived, or goes on. */
+/* Of a thread: arrives at named barrier `id` of `count` threads; waits until all have arrived, or
+ * goes on. */
 void emu_barrier(int id, int count, bool wait, EmuPlace place);
-/* Of a lane: meets the other lanes of `mask`. The last one calls work() with what each lane brought (NULL of lanes
- * that are not in the mask or have ended); then all go on. */
+/* Of a lane: meets the other lanes of `mask`. The last one calls work() with what each lane brought
+ * (NULL of lanes that are not in the mask or have ended); then all go on. */
 typedef void (*EmuWork)(void *const lane[32]);
 void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlace place);
 /* Of a thread: lets others run first (in a loop that looks for something). */
 void emu_yield(void);
-/* Of a thread: waits, for what a report calls `what`, until emu_wake is called with it. For operations that are built
- * on top: mbarriers, copies under way. */
+/* Of a thread: waits, for what a report calls `what`, until emu_wake is called with it. For
+ * operations that are built on top: mbarriers, copies under way. */
 void emu_sleep(const char *what, EmuPlace place);
 EmuThread *emu_self(void);
 void emu_wake(EmuThread *t);
 
-/* Of a thread: memory of its block, filled with NaN when the block begins. The same tag, the same memory. */
+/* Of a thread: memory of its block, filled with NaN when the block begins. The same tag, the same
+ * memory. */
 void *emu_shared(const void *tag, size_t n_bytes, size_t align);
 void *emu_shared_dynamic(void);
 /* Of a thread: is this address shared memory of its block? Its offset there, or -1. */
 int64_t emu_shared_offset(const void *p);
 
-/* Of a thread: begins a copy into shared memory (zeros where `from` is NULL), makes a group of those begun, waits until at most
- * `left` groups are under way: cp.async. */
+/* Of a thread: begins a copy into shared memory (zeros where `from` is NULL), makes a group of
+ * those begun, waits until at most `left` groups are under way: cp.async. */
 void emu_copy_later(void *to, const void *from, size_t n_bytes, EmuPlace place);
 void emu_copy_commit(void);
 void emu_copy_wait(int left);

@@ -3,7 +3,8 @@
 
 #include "tests/emu/fiber.h"
 
-/* AAPCS64: x19 to x28, the frame pointer x29, the return address x30 and the lower halves of v8 to v15. */
+/* AAPCS64: x19 to x28, the frame pointer x29, the return address x30 and the lower halves of v8 to
+ * v15. */
 __asm__(".text\n"
         ".globl fiber_jump\n"
         ".type fiber_jump, %function\n"

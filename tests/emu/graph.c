@@ -1,10 +1,12 @@
-/* Graphs: what was put into a stream while it was recorded, and into the streams that followed it meanwhile by events, each a
- * lane of the graph. A lane keeps its order, as a stream does; between lanes there are the waits that were recorded, and
- * nothing else. Replayed, lane 0 runs in the stream that the graph is put into and each other lane in one of its own.
+/* Graphs: what was put into a stream while it was recorded, and into the streams that followed it
+ * meanwhile by events, each a lane of the graph. A lane keeps its order, as a stream does; between
+ * lanes there are the waits that were recorded, and nothing else. Replayed, lane 0 runs in the
+ * stream that the graph is put into and each other lane in one of its own.
  *
- * As CUDA has it (programming guide, "Creating a Graph Using Stream Capture"), the following makes a recording void: a host that
- * asks for a stream or an event that is recorded, a wait for what lies outside of the recording, and an end before all
- * lanes have been joined to lane 0. A capture is of its thread, as the program asks for it. */
+ * As CUDA has it (programming guide, "Creating a Graph Using Stream Capture"), the following makes
+ * a recording void: a host that asks for a stream or an event that is recorded, a wait for what
+ * lies outside of the recording, and an end before all lanes have been joined to lane 0. A capture
+ * is of its thread, as the program asks for it. */
 #include "tests/emu/graph.h"
 
 #include <pthread.h>
@@ -101,7 +103,8 @@ cudaError_t graph_follow(cudaStream_t s, GraphPlace p) {
     return cudaSuccess;
 }
 
-/* Does the end of lane 0 come after the ends of all others? A wait is for what was recorded before it. */
+/* Does the end of lane 0 come after the ends of all others? A wait is for what was recorded before
+ * it. */
 static bool joined(const struct CUgraph_st *g) {
     int awaited[LANES] = {g->length[0]};
     bool all = true;

@@ -1,12 +1,14 @@
-/* hopper -- what capability 9.0 adds to a block: mbarriers (mbarrier.c), bulk copies by tensor maps (bulk.c), products of
- * warpgroups (wgmma.c).
+/* hopper -- what capability 9.0 adds to a block: mbarriers (mbarrier.c), bulk copies by tensor maps
+ * (bulk.c), products of warpgroups (wgmma.c).
  *
- * What is asynchronous on hardware happens here as late as it can. Bytes that a copy will write are poisoned when it begins;
- * it is done when no thread of the block can go on without it, one at a time, in the order of the block. A store reads what it
- * stores when it is waited for. A product is computed when its warp waits for it; its accumulators are poisoned until then. So
- * what was not waited for is NaN, and so is what was overwritten while others still needed it.
+ * What is asynchronous on hardware happens here as late as it can. Bytes that a copy will write are
+ * poisoned when it begins; it is done when no thread of the block can go on without it, one at a
+ * time, in the order of the block. A store reads what it stores when it is waited for. A product is
+ * computed when its warp waits for it; its accumulators are poisoned until then. So what was not
+ * waited for is NaN, and so is what was overwritten while others still needed it.
  *
- * Addresses of shared memory count from the block's dynamic shared memory, as descriptors have them.
+ * Addresses of shared memory count from the block's dynamic shared memory, as descriptors have
+ * them.
  */
 #ifndef TESTS_EMU_HOPPER_H
 #define TESTS_EMU_HOPPER_H
@@ -28,7 +30,8 @@ void emu_tma_store(const EmuTensorMap *map, const void *from, int n, const int *
 void emu_tma_commit(void);
 void emu_tma_wait(int left);
 
-/* Of a thread: it has written 16 bytes of shared memory that only a fence shows to copies and products; the fence. */
+/* Of a thread: it has written 16 bytes of shared memory that only a fence shows to copies and
+ * products; the fence. */
 void emu_written(const void *p, EmuPlace place);
 void emu_fence_async(void);
 

@@ -1,6 +1,7 @@
 /* Barriers in shared memory, and setmaxnreg.
  *
- * What a barrier counts is kept beside it: its 8 bytes hold a word by which it is seen when they are overwritten. */
+ * What a barrier counts is kept beside it: its 8 bytes hold a word by which it is seen when they
+ * are overwritten. */
 #include <stdio.h>
 #include <string.h>
 
@@ -66,7 +67,8 @@ void mbarrier_arrived(Mbarrier *m, int arrivals, int64_t bytes, EmuPlace place) 
 
 void emu_mbarrier_arrive(void *at, int expected_bytes, EmuPlace place) {
     mbarrier_arrived(mbarrier_find(at, place), 1, expected_bytes, place);
-    // whoever was waiting may come first: what this thread gave away too early is written while it still reads
+    // whoever was waiting may come first: what this thread gave away too early is written while it
+    // still reads
     if (!expected_bytes && emu_block->order != EMU_FORWARD) emu_yield();
 }
 
@@ -80,7 +82,8 @@ void emu_mbarrier_wait(void *at, int parity, EmuPlace place) {
         false; // a loop: ptxas says that products behind it want a fence of their own (C7519)
 }
 
-/* --- setmaxnreg: what a block was launched with, at most, is all that its warpgroups have together */
+/* --- setmaxnreg: what a block was launched with, at most, is all that its warpgroups have
+ * together */
 
 static int at_launch(const Block *b) {
     int each = POOL / b->n_threads / BY * BY;

@@ -84,8 +84,8 @@ static char *map_pages(size_t n_bytes) {
     return all + before;
 }
 
-/* memset, but of words: ThreadSanitizer notes each byte that memset writes, which takes longer than most
- * kernels, and of fresh pages it knows already whose they are. */
+/* memset, but of words: ThreadSanitizer notes each byte that memset writes, which takes longer than
+ * most kernels, and of fresh pages it knows already whose they are. */
 static void fill(char *p, unsigned char byte, size_t n_bytes) {
     wmemset((wchar_t *)p, (wchar_t)(byte * 0x01010101u), n_bytes / 4);
     for (size_t i = n_bytes / 4 * 4; i < n_bytes; i++) p[i] = (char)byte;

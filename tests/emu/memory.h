@@ -8,7 +8,8 @@
 
 void *memory_take(size_t n_bytes, size_t align, int device); // align: a power of 2 up to a page
 void memory_give(void *p); // dies when p was not taken, or its edges were written
-/* Between these, of one thread or several, device memory can be read and written. leave looks at its edges. */
+/* Between these, of one thread or several, device memory can be read and written. leave looks at
+ * its edges. */
 void memory_enter(void);
 void memory_leave(const char *what);
 size_t memory_in_use(int device);

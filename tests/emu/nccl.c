@@ -19,7 +19,8 @@
 enum { AHEAD = 4, CLIQUES = 256, PIECES = 64 };
 enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 }; // versions
 
-/* Communicators with one id. Call number k, as devices come to it, is kept in arrived[k % AHEAD]: none is two calls ahead. */
+/* Communicators with one id. Call number k, as devices come to it, is kept in arrived[k % AHEAD]:
+ * none is two calls ahead. */
 typedef struct Clique {
     NcclId id;
     int size, left, ready, windows; // windows: ranks that came to one, counted on
@@ -192,7 +193,8 @@ static int mem_free_(void *p) {
     return NCCL_SUCCESS;
 }
 
-/* The library may wait for ever when collectives are under way beside it; where ranks wait for each other, on any of them. */
+/* The library may wait for ever when collectives are under way beside it; where ranks wait for each
+ * other, on any of them. */
 static void check_quiet(NcclComm c, bool on_all) {
     for (int r = 0; r < c->clique->size; r++)
         if ((on_all || r == c->rank) && under_way[c->clique->device[r]] > 0)

@@ -1,4 +1,5 @@
-/* nccl_parts -- what a call of the emulated NCCL asks for (nccl.c), and its doing when all ranks have come (nccl_run.c). */
+/* nccl_parts -- what a call of the emulated NCCL asks for (nccl.c), and its doing when all ranks
+ * have come (nccl_run.c). */
 #ifndef TESTS_EMU_NCCL_PARTS_H
 #define TESTS_EMU_NCCL_PARTS_H
 

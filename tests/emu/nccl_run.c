@@ -10,8 +10,9 @@
 const char *const emu_nccl_words[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                       "reduce",     "send",           "receive"};
 
-/* What registered memory asks of a call: every rank uses it or none, and what kernels reach on other ranks lies in the same place
- * there. What they read or write at home may be this rank's block. */
+/* What registered memory asks of a call: every rank uses it or none, and what kernels reach on
+ * other ranks lies in the same place there. What they read or write at home may be this rank's
+ * block. */
 static void check_places(const Part *a, const Part *b, int rank) {
     bool reaches_src = a->kind == ALL_REDUCE || a->kind == REDUCE_SCATTER,
          reaches_dst = a->kind == ALL_REDUCE || a->kind == ALL_GATHER;

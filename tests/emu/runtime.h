@@ -1,17 +1,21 @@
-/* runtime -- CUDA's runtime library as far as this program calls it, with device memory in this process.
+/* runtime -- CUDA's runtime library as far as this program calls it, with device memory in this
+ * process.
  *
- *   memory    filled with NaN when allocated; behind it lies a page that nobody may touch, around it strips that
- *             nobody may write (looked at after every kernel). Host code may not touch it at all: it is readable only
- *             while a kernel or a copy runs.
- *   streams   what is put into a stream runs at once; or, after emu_set_late(true), not before somebody waits for it:
- *             what lacks a wait then finds NaN, or what was there before, or in another order what comes after.
- *   graphs    hold what was put into a stream and those that follow it; what CUDA refuses meanwhile is refused (graph.c).
+ *   memory    filled with NaN when allocated; behind it lies a page that nobody may touch, around
+ *             it strips that nobody may write (looked at after every kernel). Host code may not
+ *             touch it at all: it is readable only while a kernel or a copy runs.
+ *   streams   what is put into a stream runs at once; or, after emu_set_late(true), not before
+ *             somebody waits for it: what lacks a wait then finds NaN, or what was there before, or
+ *             in another order what comes after.
+ *   graphs    hold what was put into a stream and those that follow it; what CUDA refuses meanwhile
+ *             is refused (graph.c).
  *
- * Threads of the host may call it at the same time; late streams run one piece of work at a time, on whoever waits.
- * A program that is linked with it has devices as the environment says: EMU_DEVICES=2 of them, EMU_PEERS=0: apart.
+ * Threads of the host may call it at the same time; late streams run one piece of work at a time,
+ * on whoever waits. A program that is linked with it has devices as the environment says:
+ * EMU_DEVICES=2 of them, EMU_PEERS=0: apart.
  *
- * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse ends the program
- * with a line, where the library would return an error or do something undefined.
+ * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse
+ * ends the program with a line, where the library would return an error or do something undefined.
  */
 #ifndef TESTS_EMU_RUNTIME_H
 #define TESTS_EMU_RUNTIME_H
@@ -80,27 +84,31 @@ typedef struct cudaPointerAttributes {
     void *devicePointer, *hostPointer;
 } cudaPointerAttributes;
 
-/* Local. Of the emulation: devices there are (1 at first), and whether they reach each other's memory (yes at first);
- * whether streams run late; what is then run when somebody waits: 0, what he waits for, and nothing else; other
- * numbers: also what other streams could do now, in an order that depends on the number. */
+/* Local. Of the emulation: devices there are (1 at first), and whether they reach each other's
+ * memory (yes at first); whether streams run late; what is then run when somebody waits: 0, what he
+ * waits for, and nothing else; other numbers: also what other streams could do now, in an order
+ * that depends on the number. */
 void emu_set_devices(int n);
 void emu_set_peers(bool reach);
 void emu_set_late(bool late);
 void emu_set_shuffle(unsigned seed);
-/* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts into a stream from now on is
- * forgotten. 0: none. */
+/* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts
+ * into a stream from now on is forgotten. 0: none. */
 void emu_forget_wait(int n);
 /* Local. Of a stream: -5 is the highest, 0 the lowest. */
 int emu_priority(cudaStream_t s);
-/* Local. Is all of [p, p + n_bytes) memory of a device? May kernels use p: that, or pinned memory? */
+/* Local. Is all of [p, p + n_bytes) memory of a device? May kernels use p: that, or pinned
+ * memory? */
 bool emu_is_device(const void *p, size_t n_bytes);
 bool emu_is_reached(const void *p);
-/* Local. A kernel is launched into s: never first in a recording, for it is loaded then, which may wait for the device. */
+/* Local. A kernel is launched into s: never first in a recording, for it is loaded then, which may
+ * wait for the device. */
 void emu_load(cudaStream_t s, const char *name, const void *kernel);
-/* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written where it may not
- * be. */
+/* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written
+ * where it may not be. */
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
-/* The same; it runs when ready(ctx) says so, and what is behind it waits. Then drop(ctx), of a graph's when it is gone. */
+/* The same; it runs when ready(ctx) says so, and what is behind it waits. Then drop(ctx), of a
+ * graph's when it is gone. */
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
                       void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx);
 

@@ -102,8 +102,8 @@ static void run_first(cudaStream_t s) {
     mem_free(w);
 }
 
-/* Runs the first work of some stream that waits for nothing. False when all wait for what other threads have yet to put
- * in. */
+/* Runs the first work of some stream that waits for nothing. False when all wait for what other
+ * threads have yet to put in. */
 static bool run_any(void) {
     cudaStream_t ready[STREAMS];
     unsigned n = 0;

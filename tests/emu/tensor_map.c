@@ -1,4 +1,5 @@
-/* cuTensorMapEncodeTiled with the rules of the CUDA Driver API: what the driver would refuse is refused. */
+/* cuTensorMapEncodeTiled with the rules of the CUDA Driver API: what the driver would refuse is
+ * refused. */
 #include <string.h>
 
 #include "tests/emu/include/cuda.h"

@@ -1,7 +1,8 @@
 /* wgmma: products of warpgroups.
  *
- * A lane keeps what it began; a warp computes its 16 rows when it waits for them. Warps of a warpgroup may be at different
- * places, but what they multiply must be the same: each product is compared with what the first warp that came to it said. */
+ * A lane keeps what it began; a warp computes its 16 rows when it waits for them. Warps of a
+ * warpgroup may be at different places, but what they multiply must be the same: each product is
+ * compared with what the first warp that came to it said. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -23,7 +24,8 @@ static Layout layout_of(uint64_t descriptor, EmuPlace place) {
                     (int64_t)(descriptor >> 32 & 0x3fff) << 4, rows[descriptor >> 62]};
 }
 
-/* The byte of element (i, k), i along m or n. In a pattern, rows of `swizzle` bytes lie one after the other, 8 to a group. */
+/* The byte of element (i, k), i along m or n. In a pattern, rows of `swizzle` bytes lie one after
+ * the other, 8 to a group. */
 static int64_t byte_of(const Layout *l, bool mn_major, int i, int k) {
     int outer = mn_major ? k : i, inner = mn_major ? i : k, words = l->swizzle / 2;
     int64_t groups = outer / 8 * l->stride + inner / words * l->leading;
@@ -192,8 +194,8 @@ void emu_wgmma_wait(int left, EmuPlace place) {
     emu_meet(0xffffffff, "wgmma.wait_group", &wait, compute, place);
     p->n -= wait.n;
     if (p->n) memmove(p->at, p->at + wait.n, (size_t)p->n * sizeof *p->at);
-    p->fenced =
-        false; // what a thread waits for it reads or writes, though other products are still under way
+    // what a thread waits for it reads or writes, though other products are still under way
+    p->fenced = false;
 }
 
 void emu_wgmma_check(const float *d, EmuPlace place) {

@@ -1,4 +1,5 @@
-/* cuda -- the driver's tensor maps, in the place of the toolkit's header. Numbers are those of the CUDA Driver API. */
+/* cuda -- the driver's tensor maps, in the place of the toolkit's header. Numbers are those of the
+ * CUDA Driver API. */
 #ifndef TESTS_EMU_CUDA_H
 #define TESTS_EMU_CUDA_H
 

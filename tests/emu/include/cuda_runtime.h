@@ -1,5 +1,5 @@
-/* cuda_runtime -- the emulator under CUDA's names, for g++ in the place of nvcc and the toolkit's header. It holds
- * what this program uses, and no more: what is not here does not compile. */
+/* cuda_runtime -- the emulator under CUDA's names, for g++ in the place of nvcc and the toolkit's
+ * header. It holds what this program uses, and no more: what is not here does not compile. */
 #ifndef TESTS_EMU_CUDA_RUNTIME_H
 #define TESTS_EMU_CUDA_RUNTIME_H
 
@@ -12,7 +12,8 @@ extern "C" {
 #include "tests/emu/runtime.h"
 }
 
-/* A shared variable is asked for by shared<T>() of launch.cuh, which poisons it: `__shared__` is not here. */
+/* A shared variable is asked for by shared<T>() of launch.cuh, which poisons it: `__shared__` is
+ * not here. */
 #define __global__
 #define __device__
 #define __host__

@@ -1,5 +1,6 @@
-/* emu_math -- device functions of one thread: arithmetic, loads with hints, atomics. Those with two underscores are
- * less exact on hardware; here they are as exact as the others, so tolerances must leave room for them. */
+/* emu_math -- device functions of one thread: arithmetic, loads with hints, atomics. Those with two
+ * underscores are less exact on hardware; here they are as exact as the others, so tolerances must
+ * leave room for them. */
 #ifndef TESTS_EMU_MATH_H
 #define TESTS_EMU_MATH_H
 

@@ -6,7 +6,8 @@
  *                              bring       a  b  c  d
  *                              take        b  a  d  c
  *
- * A lane that is not in the mask, or has ended, has no value: what is taken from it is all ones, NaN. */
+ * A lane that is not in the mask, or has ended, has no value: what is taken from it is all ones,
+ * NaN. */
 #ifndef TESTS_EMU_WARP_H
 #define TESTS_EMU_WARP_H
 
@@ -62,7 +63,8 @@ inline int emu_lane() {
     return static_cast<int>((t.z * d.y + t.y) * d.x + t.x) % 32;
 }
 
-/* Groups of `width` lanes exchange among themselves; a lane that would reach outside keeps its own value. */
+/* Groups of `width` lanes exchange among themselves; a lane that would reach outside keeps its own
+ * value. */
 template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, EMU_HERE) {
     int lane = emu_lane(), group = lane / width * width;
     return emu_take(mask, x, group + (from & (width - 1)), "__shfl_sync", {file, line});

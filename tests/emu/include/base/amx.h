@@ -1,5 +1,5 @@
-/* What base/amx.h says, in plain C: for tests of its callers where no processor has tiles. Tiles that
- * are used outside tiles_begin and tiles_end end the program. */
+/* What base/amx.h says, in plain C: for tests of its callers where no processor has tiles. Tiles
+ * that are used outside tiles_begin and tiles_end end the program. */
 #ifndef BASE_AMX_H
 #define BASE_AMX_H
 

@@ -1,8 +1,9 @@
-/* ptx -- the twin of layers/cuda/ptx.cuh for g++: what each instruction does, element by element, as the tables of the PTX ISA
- * have it. layers/cuda/ptx.cuh draws the fragments.
+/* ptx -- the twin of layers/cuda/ptx.cuh for g++: what each instruction does, element by element,
+ * as the tables of the PTX ISA have it. layers/cuda/ptx.cuh draws the fragments.
  *
- * Lanes meet (emu_meet); the last one does the work of all 32: it gathers the matrix from the registers of the lanes, computes,
- * and hands the results out again. In `place` functions, i counts the elements of a lane's fragment. */
+ * Lanes meet (emu_meet); the last one does the work of all 32: it gathers the matrix from the
+ * registers of the lanes, computes, and hands the results out again. In `place` functions, i counts
+ * the elements of a lane's fragment. */
 #ifndef TESTS_EMU_PTX_CUH
 #define TESTS_EMU_PTX_CUH
 
@@ -78,7 +79,8 @@ inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigne
     emu_meet(0xffffffff, "mma.sync", &m, emu_mma, {file, line});
 }
 
-/* What a lane brings to ldmatrix: the address of a row; what it takes: a register of each matrix. */
+/* What a lane brings to ldmatrix: the address of a row; what it takes: a register of each
+ * matrix. */
 struct EmuLdmatrix {
     const char *row;
     unsigned *r;
