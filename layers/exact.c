@@ -54,6 +54,21 @@ void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double fact
         y[i] = (float)(exact_wide_to_double(sum_64 + WIDE * i) * factor);
 }
 
+typedef struct Parts {
+    int64_t *to;
+    const int64_t *from;
+} Parts;
+
+static void add_parts(void *ctx, int64_t begin, int64_t end) {
+    const Parts *p = ctx;
+    for (int64_t i = begin; i < end; i++)
+        p->to[i] = (int64_t)((uint64_t)p->to[i] + (uint64_t)p->from[i]); // poison may wrap
+}
+
+void exact_add(Team *t, int64_t *to_64, const int64_t *from_64, int64_t n) {
+    team_for(t, n, GRAIN, add_parts, &(Parts){to_64, from_64});
+}
+
 typedef struct Everything {
     const float *x;
     int64_t n, panel;

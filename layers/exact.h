@@ -75,6 +75,9 @@ void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int expon
 void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double factor);
 double exact_wide_to_double(const int64_t sum_64[WIDE]);
 
+/* to_64[n] += from_64[n]: parts of narrow sums, or of wide ones. */
+void exact_add(Team *t, int64_t *to_64, const int64_t *from_64, int64_t n);
+
 /* sum_64[WIDE] += sum of x[n], of x[n]^2 (squared in fp32): losses, and the gradient norm. */
 void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n);
 void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n);

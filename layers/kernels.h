@@ -88,6 +88,7 @@ typedef struct Kernels {
     void (*exact_to_float)(Team *, float *y, const int64_t *y_64, int64_t n, int exponent);
     void (*exact_wide_to_float)(float *y, const int64_t *sum_64, int64_t n, double factor);
     double (*exact_wide_to_double)(const int64_t *sum_64);
+    void (*exact_add)(Team *, int64_t *to_64, const int64_t *from_64, int64_t n);
     void (*exact_sum)(Team *, int64_t *sum_64, const float *x, int64_t n);
     void (*exact_sum_of_squares)(Team *, int64_t *sum_64, const float *x, int64_t n);
     void (*exact_bias_backward)(Team *, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,

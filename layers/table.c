@@ -43,6 +43,7 @@ const Kernels kernels_table = {
     .exact_to_float = exact_to_float,
     .exact_wide_to_float = exact_wide_to_float,
     .exact_wide_to_double = exact_wide_to_double,
+    .exact_add = exact_add,
     .exact_sum = exact_sum,
     .exact_sum_of_squares = exact_sum_of_squares,
     .exact_bias_backward = exact_bias_backward,

@@ -312,6 +312,24 @@ TEST(exact_sum_is_the_sum_in_any_parts) {
             }
 }
 
+TEST(exact_add_adds_each_integer_for_any_team) {
+    enum { N = 40001 };
+    for (EACH_SET(s))
+        for (int threads = 1; threads <= 5; threads += 4) {
+            int64_t *from = whole_numbers(N), *to = whole_numbers(N), *want = whole_numbers(N);
+            for (int64_t i = 0; i < N; i++) {
+                from[i] = i % 5 ? (int64_t)rng_u64(1, 2, (uint64_t)i) / 8 : EXACT_POISON;
+                to[i] = want[i] = (int64_t)rng_u64(1, 3, (uint64_t)i) / 8;
+            }
+            Team *t = team_create(threads);
+            kernels_cpu(*s)->exact_add(t, to, from, N - 1);
+            team_destroy(t);
+            add_parts(want, from, N - 1);
+            CHECK(same_sums(to, want, N));
+            CHECK(scratch_end());
+        }
+}
+
 TEST(exact_sum_shows_what_is_out_of_range) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 0x1p37f, -3e38f};
     enum { N = 10000 };

@@ -133,7 +133,7 @@ static void on_layout(const char *spec, void *ctx) {
                        .micro = *n / 4 % 3,
                        .steps = 2,
                        .exact = true,
-                       .overlap = overlaps[*n % 10],
+                       .overlap = overlaps[*n / 4 % 10],
                        .recompute = (Recompute)(*n / 12 % 3)});
 }
 

@@ -67,9 +67,8 @@ static int64_t *integers(Arena *a, int64_t n) {
     return n ? arena_take(a, (size_t)n * sizeof(int64_t)) : NULL;
 }
 
-int64_t exact_head_rows(const Model *m, int64_t rows) {
-    int64_t S = m->tk.S;
-    return smaller((rows + S - 1) / S * S, m->tk.T);
+int64_t exact_head_rows(int64_t rows, int64_t S, int64_t T) {
+    return smaller((rows + S - 1) / S * S, T);
 }
 
 void exact_workspace(Model *m, Arena *a) {
@@ -109,11 +108,6 @@ static int64_t *grad_open_64(Model *m, int i, bool *fresh) {
     return m->ex.dw;
 }
 
-void exact_add(int64_t *to, const int64_t *from, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]); // poison may wrap
-}
-
 /* fresh: nothing of this step is there yet. */
 static void grad_done_64(Model *m, int i, bool fresh, const char *what) {
     Comm *over = stored_over(m, i, STORE_GRAD);
@@ -121,7 +115,7 @@ static void grad_done_64(Model *m, int i, bool fresh, const char *what) {
     if (!over) return;
     int64_t *part = fresh ? m->grad_64[i] : m->ex.dw_part;
     coll_scatter(over, COLL_I64, m->ex.dw, n, part, what);
-    if (!fresh) exact_add(m->grad_64[i], part, n);
+    if (!fresh) m->k->exact_add(m->team, m->grad_64[i], part, n);
 }
 
 /* ---- linear layers ---- */
@@ -191,7 +185,7 @@ static void stay_dw(Model *m, const Linear *l, const Tokens *tk, const Slice *p,
                                       m->ex.panel[1], l->what_dw);
     int64_t n = p->rows * p->cols, *own = dw + p->at;
     if (sum && fresh) memcpy(own, sum, (size_t)n * sizeof *own);
-    if (sum && !fresh) exact_add(own, sum, n);
+    if (sum && !fresh) m->k->exact_add(m->team, own, sum, n);
 }
 
 /* Results have rooms of their own here, so panels of x and w come one ahead as in forward. */

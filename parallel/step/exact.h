@@ -22,16 +22,14 @@
 
 /* Local. Cuts the workspace. */
 void exact_workspace(Model *m, Arena *a);
-/* Local. The tokens of a chunk of the head must be whole sequences: rounds rows up. */
-int64_t exact_head_rows(const Model *m, int64_t rows);
+/* Local, pure. The tokens of a chunk of the head, of T, must be whole sequences: rounds rows up. */
+int64_t exact_head_rows(int64_t rows, int64_t S, int64_t T);
 
 /* Local. y_64 = a b of p, or y_64 += a b: a sum of a linear layer, WHAT_Y over the features of x, WHAT_DX over
  * those of dy, WHAT_DW over tokens. Its terms are those that have one rank on every mesh. */
 void exact_product(Model *m, LinearKind kind, What what, Product p, int64_t *y, bool fresh);
 /* Local, pure. The grid of that sum. */
 int exact_exponent(const Model *m, What what);
-/* Local. to[n] += from[n]. */
-void exact_add(int64_t *to, const int64_t *from, int64_t n);
 
 /* As their namesakes in linear.h, block.h and head.c. */
 void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f);

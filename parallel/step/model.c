@@ -187,7 +187,7 @@ static void cut_workspace(Model *m, Arena *a) {
     }
     m->ld_logits = head_ld(m->w.V);
     m->head_rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
-    if (m->exact) m->head_rows = exact_head_rows(m, m->head_rows);
+    if (m->exact) m->head_rows = exact_head_rows(m->head_rows, m->tk.S, m->tk.T);
     m->logits = acts(m, a, m->head_rows * m->ld_logits);
     if (m->shape.training) {
         m->dx = acts(m, a, T_x * m->w.C), m->dh = acts(m, a, T_x * m->w.C);

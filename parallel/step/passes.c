@@ -1,14 +1,14 @@
 #include "parallel/step/passes.h"
 
 #include "parallel/step/block.h"
+#include "parallel/step/exact.h"
 #include "parallel/step/schedule.h"
 
-/* Sums of integers are of whole sequences: exact_head_rows. */
 static void chunk_head(Program *p, const Kernels *k, bool exact) {
     int64_t T = step_tensor_local(p, &p->tensor[p->loss], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
     int64_t rows = head_chunk(T, V, k && k->memory);
-    program_chunk_head(p, exact ? (rows + S - 1) / S * S : rows);
+    program_chunk_head(p, exact ? exact_head_rows(rows, S, T) : rows);
 }
 
 static void order(Program *p) {

@@ -79,16 +79,16 @@ static void run_add(const Call *c) {
     int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
     bool in_b = at(c, out) == at(c, b);
     in_place(c, out, in_b ? b : a);
-    exact_add((int64_t *)at(c, out), (const int64_t *)at(c, in_b ? a : b),
-              step_tensor_elements(c->p, tensor(c, out)));
+    c->m->k->exact_add(c->m->team, at(c, out), at(c, in_b ? a : b),
+                       step_tensor_elements(c->p, tensor(c, out)));
 }
 
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
 static void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
     if (is_root(c) && at(c, part) != at(c, out))
-        exact_add((int64_t *)at(c, out), (const int64_t *)at(c, part),
-                  step_tensor_elements(c->p, tensor(c, out)));
+        c->m->k->exact_add(c->m->team, at(c, out), at(c, part),
+                           step_tensor_elements(c->p, tensor(c, out)));
 }
 
 /* A wide sum has WIDE integers for each float. */

@@ -148,6 +148,9 @@ static void to_words_(Act *to, const float *from, int64_t n, const Rounding *rou
 static void exact_to_float_(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent) {
     WATCH("exact to float", NULL, 0, inner->exact_to_float(t, y, y_64, n, exponent));
 }
+static void exact_add_(Team *t, int64_t *to_64, const int64_t *from_64, int64_t n) {
+    WATCH("add", NULL, 0, inner->exact_add(t, to_64, from_64, n));
+}
 static void exact_sum_(Team *t, int64_t *sum_64, const float *x, int64_t n) {
     WATCH("exact sum", NULL, 0, inner->exact_sum(t, sum_64, x, n));
 }
@@ -213,6 +216,7 @@ static void adamw_(Team *t, const AdamW *o, float *param, float *m, float *v, co
 static void exact_rows(Kernels *table) {
     table->product_exact = product_exact_;
     table->exact_to_float = exact_to_float_;
+    table->exact_add = exact_add_;
     table->exact_sum = exact_sum_;
     table->exact_sum_of_squares = exact_sum_of_squares_;
     table->exact_bias_backward = exact_bias_backward_;
