@@ -233,6 +233,14 @@ static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
     return c;
 }
 
+/* The root of a broadcast packs the panel first. */
+static double packing(const Program *p, const Op *op, const Machine *m, int threads) {
+    Work w = {.kind = WORK_COPY, .threads = threads};
+    if (op->kind != OP_BROADCAST) return 0;
+    copied(&(Kernel){p, op, NULL}, &w);
+    return machine_work(m, &w) / mesh_blocks(p->mesh, op->axes);
+}
+
 OpCost *program_costs(const Program *p, const Machine *m, int threads) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
@@ -241,7 +249,11 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads) {
         Work work;
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
-        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near);
+        if (op_info(op->kind)->collective) {
+            double before = packing(p, op, m, threads);
+            cost[i] = collective_cost(p, op, m, &near);
+            cost[i].seconds += before, cost[i].wire += before;
+        }
         if (!op_work(p, i, &widths, threads, &work)) continue;
         cost[i].seconds = machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
