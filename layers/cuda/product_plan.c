@@ -144,7 +144,8 @@ static int epilogue_of(const Key *k) {
     switch (k->epilogue) {
     case EPI_NONE:
         return k->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
-    case EPI_GELU:
+    case EPI_GELU: // with aux or without the same bits: recomputed for backward it has an aux
+        if (k->ldy % 8) return 0;
         if (!k->aux) return k->bias ? LT_EPILOGUE_GELU_BIAS : LT_EPILOGUE_GELU;
         return !aux ? 0 : k->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
     case EPI_DGELU:

@@ -6,8 +6,8 @@
  * step (parallel/step/replay.h), where product_prepare may choose, too.
  *
  * The ladder: what the library does whole, epilogue included; what it does without the epilogue,
- * which a pass over y, or for the gradient of a bias one over b, then does (rows of aux that are no
- * multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).
+ * which a pass over y, or for the gradient of a bias one over b, then does (an activation in rows
+ * that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).
  *
  * Beside kernels to which multiprocessors are left (device_leave) a matmul has another plan, for
  * those that remain: the first algorithm that the library proposes for so many. Its reference says
