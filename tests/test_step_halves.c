@@ -152,5 +152,8 @@ TEST(step_halves_and_chunks_hide_what_bulk_cannot) {
         CHECK(bulk.exposed < none.exposed && halves.exposed < 0.5 * bulk.exposed);
         CHECK(halves.seconds < bulk.seconds);
         CHECK(chunks.exposed < bulk.exposed);
+        if (!strstr(specs[i], "sp")) continue;
+        Price ring = price(specs[i], "a100:1", "bulk+ring");
+        CHECK(ring.exposed < 0.5 * bulk.exposed);
     }
 }

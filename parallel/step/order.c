@@ -9,9 +9,10 @@
 #include "base/mem.h"
 #include "parallel/step/schedule.h"
 
-/* Of any machine whose links are slower than its kernels. */
+/* Links are much slower than kernels: then a collective is waited for as late as the window allows. Where links are
+ * fast, this costs nothing; what is ordered for fast links waits on slow ones. */
 static OpCost *nominal_costs(const Program *p) {
-    const double flops = 50e9, memory = 10e9, link = 2e9, latency = 20e-6;
+    const double flops = 50e9, memory = 10e9, link = 30e6, latency = 20e-6;
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];

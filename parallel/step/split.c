@@ -37,14 +37,14 @@ enum { NOT_SPLIT, CHUNKS, RING_IN, RING_OUT };
 typedef struct Split {
     Program *p;
     const Op *old;
-    int n_ops, chunks;
+    int n_ops, chunks, parts;
     bool ring;
     int *maker;  // [tensors] operation that makes it; -1
     int *before; // [operations] of a matmul: the collective that brings its operand; -1
     int *after;  // [operations] the collective that takes its result; -1
     int *matmul; // [operations] of such a collective that comes before: the matmul; -1
     int *how;    // [operations] what becomes of a matmul and its collectives
-    int *part;   // [tensors * chunks] the last chunk k of it; -1: none yet
+    int *part;   // [tensors * parts] the last chunk, or block, k of it; -1: none yet
 } Split;
 
 static bool of_tokens(const Split *s, int t) {
@@ -70,7 +70,7 @@ static int rows_of(Split *s, int t, int64_t row, int64_t n, int64_t every) {
  * several matmuls, whose blocks differ: each of those makes or reads chunks of its own. */
 static int chunk(Split *s, int t, int64_t block, int k) {
     if (!of_tokens(s, t)) return t;
-    int *part = &s->part[t * s->chunks + k];
+    int *part = &s->part[t * s->parts + k];
     if (*part < 0 || s->p->tensor[*part].every != block) {
         int64_t begin = k * block / s->chunks, end = (k + 1) * block / s->chunks;
         *part = rows_of(s, t, begin, end - begin, block);
@@ -175,25 +175,23 @@ static void emit_matmul(Split *s, int i) {
 
 /* Rows of block b; the tensor itself where it has no rows of tokens. */
 static int block(Split *s, int t, int64_t b, int64_t rows) {
-    return of_tokens(s, t) ? rows_of(s, t, b * rows, rows, 0) : t;
+    if (!of_tokens(s, t)) return t;
+    int *part = &s->part[t * s->parts + b];
+    const StepTensor *x = &s->p->tensor[*part < 0 ? t : *part];
+    if (*part < 0 || x->every || local_rows(s, *part) != rows)
+        *part = rows_of(s, t, b * rows, rows, 0);
+    return *part;
 }
 
-/* The tensors of a matmul and of what is fused into it are made once each, rows for rows. */
+/* A matmul of block b with what is fused into it; returns its result. */
 static int emit_block(Split *s, int i, int64_t b, int64_t rows) {
-    int made[2 * OP_INPUTS], of[2 * OP_INPUTS], n = 0, first = -1;
     for (int j = i; j == i || (j < s->n_ops && s->old[j].fused); j++) {
         Op op = s->old[j];
-        for (int k = 0; k < op.n_in; k++) {
-            int m = 0;
-            while (m < n && of[m] != op.in[k]) m++;
-            op.in[k] = m < n ? made[m] : block(s, op.in[k], b, rows);
-        }
-        of[n] = op.out;
-        op.out = made[n++] = block(s, op.out, b, rows);
-        if (first < 0) first = op.out;
+        for (int k = 0; k < op.n_in; k++) op.in[k] = block(s, op.in[k], b, rows);
+        op.out = block(s, op.out, b, rows);
         append(s, &op);
     }
-    return first;
+    return block(s, s->old[i].out, b, rows);
 }
 
 static int shift(Split *s, const Op *like, int64_t k, int out, int in) {
@@ -283,9 +281,10 @@ static int emit(Split *s, int i) {
 
 void program_split(Program *p, int chunks, bool ring) {
     if (chunks < 1) chunks = 1;
-    size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors, c = (size_t)chunks;
-    size_t all = 3 * n + tensors * (c + 1);
-    Split s = {.p = p, .old = p->op, .n_ops = p->n_ops, .chunks = chunks, .ring = ring};
+    int parts = ring && MAX_RING > chunks ? MAX_RING : chunks;
+    size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
+    size_t all = 3 * n + tensors * (size_t)(parts + 1);
+    Split s = {p, p->op, p->n_ops, chunks, parts, ring, NULL, NULL, NULL, NULL, NULL, NULL};
     int *room = mem_alloc(all * sizeof *room);
     s.before = room, s.after = s.before + n, s.matmul = s.after + n;
     s.maker = s.matmul + n, s.part = s.maker + tensors;
