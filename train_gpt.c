@@ -1,13 +1,16 @@
-/* train_gpt -- trains a GPT from token shards. This file is the algorithm; parallel/train/ has what it calls:
+/* train_gpt -- trains a GPT from token shards. This file is the algorithm; parallel/train/ has what
+ * it calls:
  *
- *     options -> ranks -> mesh -> model of the run -> memory table -> weights (new, --init or --resume) -> data
- *     for each step:   micro-batches add gradients of batch(step); sums over the mesh; norm; clip; AdamW at lr(step)
- *                      after local steps an outer step (parallel/step/outer.h); evaluate, sample, save when it is time
+ *     options -> ranks -> mesh -> model of the run -> memory table -> weights -> data
+ *     for each step:   micro-batches add gradients of batch(step); sums over the mesh; norm; clip;
+ *                      AdamW at lr(step) after local steps an outer step (parallel/step/outer.h);
+ *                      evaluate, sample, save when it is time
  *
  * All ranks run this same program, each on its part of the model and of the batch; rank 0 prints.
  *
- * Steps count from 1 in everything a person or a file sees: step n is the n-th update, a checkpoint "step n" holds the
- * weights after it, and batch(n-1) made it. A run that resumes from step n therefore continues with batch(n).
+ * Steps count from 1 in everything a person or a file sees: step n is the n-th update, a checkpoint
+ * "step n" holds the weights after it, and batch(n-1) made it. A run that resumes from step n
+ * therefore continues with batch(n).
  */
 #include "parallel/train/run.h"
 
@@ -40,7 +43,8 @@ static _Atomic int caught_signal; // lock-free: handlers and rank threads may bo
 
 static _Atomic bool begun; // there is something to finish, and perhaps to save
 
-/* The first signal asks for a checkpoint after this step; a second one ends the program as usual. */
+/* The first signal asks for a checkpoint after this step; a second one ends the program as
+ * usual. */
 static void on_signal(int sig) {
     if (!begun) die_in_handler(128 + sig, "stopped by a signal", " before anything was computed");
     caught_signal = sig;
@@ -62,10 +66,10 @@ bool run_stopping(void *ctx) {
     return r->stopping;
 }
 
-/* ---- the step --------------------------------------------------------------------------------------------------- */
+/* ---- the step -------------------------------------------------------------------- */
 
-/* Losses and gradients of batch(step), by micro-batches. False when a signal came between them: the weights are still those
- * after the last step, and --resume makes this one again. */
+/* Losses and gradients of batch(step), by micro-batches. False when a signal came between them: the
+ * weights are still those after the last step, and --resume makes this one again. */
 static bool accumulate(Run *r) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size, at = 0;
     model_zero_grads(&r->m);

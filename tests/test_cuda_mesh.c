@@ -1,5 +1,5 @@
-/* Tensor parallelism on emulated GPUs, ranks as threads: every layout trains what one rank trains, and what the CPU trains
- * on the same layout, whatever order streams run in. */
+/* Tensor parallelism on emulated GPUs, ranks as threads: every layout trains what one rank trains,
+ * and what the CPU trains on the same layout, whatever order streams run in. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -159,8 +159,8 @@ static float by_chance(float x, const Tensor *t, int64_t step, int64_t index) {
     return x;
 }
 
-/* Those of a tensor that products of this rank read, and are not those of the weight of whatever rank: the nearest, or by
- * chance. */
+/* Those of a tensor that products of this rank read, and are not those of the weight of whatever
+ * rank: the nearest, or by chance. */
 static int64_t wrong_words_of(Model *m, const Tensor *t, const float *whole) {
     uint16_t words[4096];
     int64_t wrong = 0;
@@ -194,8 +194,8 @@ static void look_at_words(Model *m, int step, void *ctx) {
     coll_barrier(all);
 }
 
-/* Whoever holds which part of the masters, and when a run has moved: the words of a step are those of its masters, seed and
- * number. */
+/* Whoever holds which part of the masters, and when a run has moved: the words of a step are those
+ * of its masters, seed and number. */
 TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
     enum { STEPS = 2 };
     static const Case cases[] = {{"d2", "none", 1, "d2+zero2"},
@@ -223,8 +223,8 @@ static double loss_apart(const MeshRun *a, const MeshRun *b, int steps) {
     return most;
 }
 
-/* With zero1 and zero2 a rank has the weights that its AdamW changes, and words of all. It trains what ranks train that have all
- * weights. */
+/* With zero1 and zero2 a rank has the weights that its AdamW changes, and words of all. It trains
+ * what ranks train that have all weights. */
 TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
     enum { STEPS = 2 };
     static const struct {
@@ -255,7 +255,8 @@ TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
     mesh_run_free(&all);
 }
 
-/* Each rank has a device that the others do not reach; what NCCL can register of its memory depends on the version. */
+/* Each rank has a device that the others do not reach; what NCCL can register of its memory depends
+ * on the version. */
 TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
     NEEDS_EMULATION();
     static const Case cases[] = {
@@ -320,7 +321,8 @@ typedef struct Recorded {
     const char *next; // as in Case
 } Recorded;
 
-/* What a step sends is what is predicted, of steps that are called, recorded and replayed; the first also opens communicators. */
+/* What a step sends is what is predicted, of steps that are called, recorded and replayed; the
+ * first also opens communicators. */
 static void look_each(Model *m, int step, void *ctx) {
     const MeshRun *r = ctx;
     if (step > 0 && !r->next) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
@@ -341,7 +343,8 @@ static bool same_training(const MeshRun *a, const MeshRun *b) {
            memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof(float)) == 0;
 }
 
-/* Of each kind the first micro-step on a model is called, all others are replayed: each by one call of each rank. */
+/* Of each kind the first micro-step on a model is called, all others are replayed: each by one call
+ * of each rank. */
 static int64_t replays_of(const Recorded *c) {
     return c->ranks * (c->micro_steps * STAY - c->kinds) * (c->next ? 2 : 1);
 }

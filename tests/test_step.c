@@ -1,5 +1,5 @@
-/* parallel/step: the program of a step, derived from the forward pass, against tests/theory.c, which lists
- * by hand what a step sends and with which training and pricing are compared. */
+/* parallel/step: the program of a step, derived from the forward pass, against tests/theory.c,
+ * which lists by hand what a step sends and with which training and pricing are compared. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -164,8 +164,8 @@ static int collectives(const char *spec, OpKind kind, Phase phase) {
     return n;
 }
 
-/* Shoeybi et al. 2019: f and g, two all-reduces forward and two backward. Korthikanti et al. 2022: each is
- * a reduce-scatter and an all-gather instead. */
+/* Shoeybi et al. 2019: f and g, two all-reduces forward and two backward. Korthikanti et al. 2022:
+ * each is a reduce-scatter and an all-gather instead. */
 TEST(step_program_of_megatron_has_its_collectives) {
     for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase += PHASE_BACKWARD) {
         CHECK(collectives("x4", OP_ALL_REDUCE, (Phase)phase) == 2);
@@ -177,7 +177,8 @@ TEST(step_program_of_megatron_has_its_collectives) {
     CHECK(collectives("d4", OP_ALL_REDUCE, PHASE_BACKWARD) == 0); // at the end of the step
 }
 
-/* Full recompute sends no more than the step does today, and nothing of the last matmul of a layer. */
+/* Full recompute sends no more than the step does today, and nothing of the last matmul of a
+ * layer. */
 static void recomputed(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = grid_of(spec, 0);

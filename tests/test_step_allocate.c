@@ -1,5 +1,6 @@
-/* parallel/step/allocate.c: on every layout, no two values that are still to be read share memory; a result lies
- * over an operand exactly or not at all; and the arena is hardly larger than what lives at once. */
+/* parallel/step/allocate.c: on every layout, no two values that are still to be read share memory;
+ * a result lies over an operand exactly or not at all; and the arena is hardly larger than what
+ * lives at once. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -64,7 +65,8 @@ static bool apart(const Lives *l, int a, int b) {
     return exactly && (over_b || over_a);
 }
 
-/* Bytes of values that are there while one kernel runs, at most; values in one place counted once. */
+/* Bytes of values that are there while one kernel runs, at most; values in one place counted
+ * once. */
 static int64_t most_at_once(const Lives *l) {
     const Program *p = l->p;
     int64_t most = 0;

@@ -1,5 +1,5 @@
-/* parallel/step/exact_sums.c, run_exact.c: the program of --exact sums nothing in an order that is the mesh's,
- * and has the bits of the step of exact.c. */
+/* parallel/step/exact_sums.c, run_exact.c: the program of --exact sums nothing in an order that is
+ * the mesh's, and has the bits of the step of exact.c. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -160,7 +160,8 @@ TEST(step_exact_has_the_bits_of_the_step_with_chunks_of_the_head) {
 
 enum { PRICE_TOKENS = 40 };
 
-/* A micro-batch without --exact, as train/run_step.c measures one: the first gradient of this rank. */
+/* A micro-batch without --exact, as train/run_step.c measures one: the first gradient of this
+ * rank. */
 static void plain_micro_batch(Model *m, int step, void *ctx) {
     (void)step;
     _Atomic float *first = ctx;

@@ -1,10 +1,10 @@
-/* parallel/step/run.c: the program of a step, executed, against the step of block.c: the same kernels, so the
- * same bits, but where a sum has another order:
+/* parallel/step/run.c: the program of a step, executed, against the step of block.c: the same
+ * kernels, so the same bits, but where a sum has another order:
  *   a tied table of an FSDP layout is reduced once, not after the head and after the embedding
- *   halves: a gradient that is stored scattered, or that stay=y reduces along x, is reduced once, the sum
- *           of both halves; before, each half's was
- *   halves of a tied model: a half adds to the table when its head has run; which half's head runs before
- *           which half's embedding depends on where the halves wait
+ *   halves: a gradient that is stored scattered, or that stay=y reduces along x, is reduced once,
+ *           the sum of both halves; before, each half's was
+ *   halves of a tied model: a half adds to the table when its head has run; which half's head runs
+ *           before which half's embedding depends on where the halves wait
  */
 #include <math.h>
 #include <string.h>

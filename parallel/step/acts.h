@@ -1,5 +1,6 @@
-/* acts -- the tokens of a pass as a rank sees them, and what lies between the stages of a block. Shapes in the
- * notation of parallel/mesh/dist.h; the table of model.h says what is kept for backward.
+/* acts -- the tokens of a pass as a rank sees them, and what lies between the stages of a block.
+ * Shapes in the notation of parallel/mesh/dist.h; the table of model.h says what is kept for
+ * backward.
  */
 #ifndef PARALLEL_STEP_ACTS_H
 #define PARALLEL_STEP_ACTS_H
@@ -8,8 +9,9 @@
 
 #include "layers/act.h"
 
-/* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z; where
- * the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for stay=y). */
+/* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z;
+ * where the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for
+ * stay=y). */
 typedef struct Tokens {
     int64_t B, S;  // sequences whose attention runs here
     int64_t T;     // T/d.z

@@ -1,19 +1,20 @@
 /* allocate -- where each temporary lies: offsets in one arena, from the life of each in the list.
  *
  *   operations   0    1    2    3    4    5    6
- *   x            [==================]                      life: from the operation that makes it to the
- *   h            .    [=========]                          last that reads it
+ *   x            [==================]             life: from the operation that makes
+ *   h            .    [=========]                 it to the last that reads it
  *   qkv          .    .    [==============]
- *   datt         .    .    .    .    [=========]           takes the memory of h: their lives do not meet
+ *   datt         .    .    .    .    [=========]  takes the memory of h, which is over
  *
  * The peak is the memory of the step. Tensors that share memory are one block:
- *   in place     a kernel that computes element by element writes over an operand that nobody reads later
+ *   in place     a kernel that computes element by element writes over an operand that nobody reads
+ *                later
  *   rows         rows of a whole lie in the whole
  *   gradients    what is added to a stored gradient in place is computed where that is stored
- * A value between operations that are fused in one kernel is in registers: it has no memory, unless an
- * operation outside of the kernel reads it. Blocks are placed one after the other, each as low as it fits:
- * those that live longest first, the largest first (Pisarchyk, Lee 2020), or those of the largest product
- * of both, whichever takes least.
+ * A value between operations that are fused in one kernel is in registers: it has no memory, unless
+ * an operation outside of the kernel reads it. Blocks are placed one after the other, each as low
+ * as it fits: those that live longest first, the largest first (Pisarchyk, Lee 2020), or those of
+ * the largest product of both, whichever takes least.
  */
 #include <stdlib.h>
 
@@ -57,7 +58,8 @@ int64_t step_tensor_bytes(const Program *p, const StepTensor *t) {
     return n * t->bytes;
 }
 
-/* The operands over which an operation may write its result, best first; -1: none. Of a sum either will do. */
+/* The operands over which an operation may write its result, best first; -1: none. Of a sum either
+ * will do. */
 static void operands_in_place(const Op *op, int operand[2]) {
     operand[0] = operand[1] = -1;
     if (op->adds) operand[0] = op->in[op->n_in - 1];
@@ -89,8 +91,8 @@ static bool has_room(const Program *p, const StepTensor *result, const StepTenso
     return more == 0 || (more > 0 && result->storage == STORAGE_GRADIENT);
 }
 
-/* May operation i write its result over tensor t? Only where the operation is the last to read the memory
- * of t. A stored gradient is such a result, never such an operand. */
+/* May operation i write its result over tensor t? Only where the operation is the last to read the
+ * memory of t. A stored gradient is such a result, never such an operand. */
 static bool dies(const Life *l, int i, int t) {
     const Program *p = l->p;
     int b = block_of(l, t), out = p->op[i].out;
@@ -99,7 +101,8 @@ static bool dies(const Life *l, int i, int t) {
            has_room(p, &p->tensor[out], &p->tensor[t]);
 }
 
-/* Memory that holds a value before the kernel starts is better than that of a value inside of it. */
+/* Memory that holds a value before the kernel starts is better than that of a value inside of
+ * it. */
 static void reuse(Life *l, int i) {
     int operand[2];
     operands_in_place(&l->p->op[i], operand);
@@ -165,7 +168,8 @@ static int by_area(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* The lowest place that is free during the life of b, among blocks that lie in the order of their offsets. */
+/* The lowest place that is free during the life of b, among blocks that lie in the order of their
+ * offsets. */
 static int64_t lowest(const Block *placed, int n, const Block *b) {
     int64_t at = 0;
     for (int i = 0; i < n; i++) {

@@ -137,7 +137,8 @@ static void norm_stream(Model *m, const Tokens *tk, const Stream *s) {
     probe_norm(m, s->name, s->layer, s->h, false);
 }
 
-/* s->x = addend + x w + b, and its norm: on the way, where this rank has whole rows that its product could not complete. */
+/* s->x = addend + x w + b, and its norm: on the way, where this rank has whole rows that its
+ * product could not complete. */
 static void add_to_stream(Model *m, const Tokens *tk, LinearFront *f, const Stream *s) {
     NormOf n = {norm_args(m, s->w, s->b, tk->T_x), s->h, s->mean, s->rstd};
     bool whole = !grid_comm(m->grid, axes_of("y")) && m->w.C == m->shape.config.channels;
@@ -217,8 +218,9 @@ void block_forward(Model *m, int l, const Tokens *tk) {
     block_forward_mlp(m, l, tk);
 }
 
-/* Full recompute: all that backward of the block reads. Its last product is the next block's input, which is there; and
- * where x2 was kept, the sum that made it is not made again. Source: Oases (2023), section 4. */
+/* Full recompute: all that backward of the block reads. Its last product is the next block's input,
+ * which is there; and where x2 was kept, the sum that made it is not made again. Source: Oases
+ * (2023), section 4. */
 static void block_again(Model *m, int l) {
     const Tokens *tk = &m->tk;
     Stream s = stream_within(m, l);

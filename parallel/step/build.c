@@ -1,9 +1,10 @@
-/* build -- the forward pass of a micro-batch, from tokens to losses: the one place that knows the model.
+/* build -- the forward pass of a micro-batch, from tokens to losses: the one place that knows the
+ * model.
  *
- * It reads like a forward pass on one rank. Beside each line stands the type of what it makes on a mesh
- * d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear layer is:
- * bring x to the type that the matmul wants, gather the weight if it is stored sharded, multiply, bring y
- * to the type in which it is stored (parallel/mesh/layout.h has the table).
+ * It reads like a forward pass on one rank. Beside each line stands the type of what it makes on a
+ * mesh d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear
+ * layer is: bring x to the type that the matmul wants, gather the weight if it is stored sharded,
+ * multiply, bring y to the type in which it is stored (parallel/mesh/layout.h has the table).
  */
 #include <string.h>
 
@@ -74,8 +75,8 @@ static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
         size[0] = w->V * mesh_blocks(b->p.mesh, axes_of("x.y")), size[1] = w->C_all;
 }
 
-/* The weight of a linear layer as its matmul wants it. Stored are flat parts of the local block, over z
- * (FSDP) and with zero3 over d: as a type, rows sharded once more. */
+/* The weight of a linear layer as its matmul wants it. Stored are flat parts of the local block,
+ * over z (FSDP) and with zero3 over d: as a type, rows sharded once more. */
 static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     LinearDist d = layout_linear(b->p.layout, kind);
     char name[DIST_NAME];
@@ -96,7 +97,8 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     return program_redistribute(&b->p, w, &d.w, what);
 }
 
-/* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types alone. */
+/* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types
+ * alone. */
 static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     Program *p = &b->p;
     LinearDist d = layout_linear(p->layout, kind);
@@ -112,8 +114,8 @@ static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     return EMIT(p, OP_BIAS, like(b, y, y_name), y, vector(b, y, bias));
 }
 
-/* Each rank has the statistics of its features [2, T]; with features sharded over y all ranks' are gathered
- * and merged in one order (mean and sum of squared deviations, never E[x^2] - E[x]^2). */
+/* Each rank has the statistics of its features [2, T]; with features sharded over y all ranks' are
+ * gathered and merged in one order (mean and sum of squared deviations, never E[x^2] - E[x]^2). */
 static int norm(Builder *b, const char *layer, const char *name, int x) {
     Program *p = &b->p;
     StepTensor in = p->tensor[x];
@@ -169,8 +171,8 @@ static int block(Builder *b, int x) {
     return add(b, x, linear(b, LINEAR_DOWN, "down", act));  // [T/d.z.x, C/y]
 }
 
-/* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one term is
- * not zero. Positions are added once, after it. */
+/* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one
+ * term is not zero. Positions are added once, after it. */
 static int embedding(Builder *b) {
     Program *p = &b->p;
     LinearDist d = layout_linear(p->layout, LINEAR_HEAD);

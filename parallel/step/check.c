@@ -51,7 +51,8 @@ static void plan_whole(Model *one, Model *other, const Model *m) {
     model_plan(other, &half, other_kernels(m->k), m->team);
 }
 
-/* Two models, every tensor that check_keep sees, and the largest of them once more to compare with. */
+/* Two models, every tensor that check_keep sees, and the largest of them once more to compare
+ * with. */
 static int64_t bytes_beside(const Model *m) {
     Model one, other;
     plan_whole(&one, &other, m);
@@ -163,7 +164,8 @@ static void add(Suspect *s, Comm *over, CollOp op, const char *what) {
     if (over && s->n_causes < MAX_CAUSES) s->cause[s->n_causes++] = (Cause){over, op, what};
 }
 
-/* The sums that make a gradient whole: those of the product that made it, of copies, of the step's end. */
+/* The sums that make a gradient whole: those of the product that made it, of copies, of the step's
+ * end. */
 static void gradient_causes(Check *c, Suspect *s, int i) {
     static const char *const names[N_LINEARS] = {".qkv.", ".attn_out.", ".up.", ".down.", "head"};
     const Grid *g = c->m->grid;
@@ -212,8 +214,9 @@ static void check_gradient(Check *c, Table *table, int i) {
     note_row(r, diff_max(&d), d.reference > 0 ? d.square / d.reference : 0, accepted);
 }
 
-/* Where there is one set of instructions, both models would compute the same bits. There the other one's parameters are
- * moved by one unit of rounding up or down, which does to its results what another order of sums does. */
+/* Where there is one set of instructions, both models would compute the same bits. There the other
+ * one's parameters are moved by one unit of rounding up or down, which does to its results what
+ * another order of sums does. */
 static void follow_other(Check *c, int i, const float *reference) {
     float *p = c->other.tensors.t[i].param;
     bool move = c->other.k == c->one.k;
@@ -232,9 +235,10 @@ static void follow(Check *c, int i) {
     if (c->group.rank == 0) follow_other(c, i, c->want);
 }
 
-/* AdamW moves an element by up to lr in the direction of its gradient, however small that is. Of a tensor whose
- * gradients err by a share e of their RMS, a share of about e has a gradient below that, and may move either
- * way: sqrt(e) of lr in the RMS. Before the first update nothing may differ. */
+/* AdamW moves an element by up to lr in the direction of its gradient, however small that is. Of a
+ * tensor whose gradients err by a share e of their RMS, a share of about e has a gradient below
+ * that, and may move either way: sqrt(e) of lr in the RMS. Before the first update nothing may
+ * differ. */
 static void check_parameter(Check *c, Table *table, int i) {
     const Tensor *t = &c->m->tensors.t[i];
     Row *r = &table->param[i];

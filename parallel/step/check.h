@@ -1,18 +1,18 @@
-/* check -- one rank and the mesh train the same steps: do they agree, and where do they first differ?
- * (--check-tp)
+/* check -- one rank and the mesh train the same steps: do they agree, and where do they first
+ * differ? (--check-tp)
  *
- * Rank 0 holds two whole models besides its part of the mesh's. The first is the reference. The second
- * trains the same with smaller micro-steps and another instruction set, so it takes the same sums in
- * another order: ten times its distance from the reference is what the mesh is allowed, and never less
- * than a few units in the last place. In every step are compared
+ * Rank 0 holds two whole models besides its part of the mesh's. The first is the reference. The
+ * second trains the same with smaller micro-steps and another instruction set, so it takes the same
+ * sums in another order: ten times its distance from the reference is what the mesh is allowed, and
+ * never less than a few units in the last place. In every step are compared
  *
- *     the tensors of the first micro-step, in the order in which it makes them (parallel/step/probe.h)
+ *     the tensors of the first micro-step, in the order in which it makes them (probe.h)
  *     loss, gradient norm, every gradient, every parameter after the update
  *
- * each rank what it holds, copies too, and of both halves where they take turns; then the mesh goes on with the
- * reference's parameters, so that every step is measured by itself. The first tensor that differs is explained by
- * the distributions: it is a partial sum when its sum along an axis is the reference; else the collectives that
- * lie between it and the tensors that agree are named.
+ * each rank what it holds, copies too, and of both halves where they take turns; then the mesh goes
+ * on with the reference's parameters, so that every step is measured by itself. The first tensor
+ * that differs is explained by the distributions: it is a partial sum when its sum along an axis is
+ * the reference; else the collectives that lie between it and the tensors that agree are named.
  */
 #ifndef PARALLEL_STEP_CHECK_H
 #define PARALLEL_STEP_CHECK_H
@@ -36,12 +36,12 @@ typedef struct CheckJob {
     double limit; // of waiting while ranks talk (world_set_limit); not while rank 0 works alone
 } CheckJob;
 
-/* Local. Prints what rank 0 of a planned model needs besides it, and dies with status 1 when that does not fit
- * with the parts of `ranks` ranks on this node. */
+/* Local. Prints what rank 0 of a planned model needs besides it, and dies with status 1 when that
+ * does not fit with the parts of `ranks` ranks on this node. */
 void check_memory(const Model *m, int ranks, FILE *f);
-/* Collective over the mesh; m is allocated, check_run loads it. Rank 0 prints the table of differences
- * and, when something differs, one line that names the first tensor and what is missing there. True, on
- * all ranks, when all agrees; stops after the first step that does not. */
+/* Collective over the mesh; m is allocated, check_run loads it. Rank 0 prints the table of
+ * differences and, when something differs, one line that names the first tensor and what is missing
+ * there. True, on all ranks, when all agrees; stops after the first step that does not. */
 bool check_run(Model *m, const CheckJob *job, FILE *f);
 
 #endif

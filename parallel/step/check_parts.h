@@ -73,8 +73,9 @@ double diff_rms(const Diff *d); // of the reference
 double diff_max(const Diff *d); // relative to it
 void stretches_of(Check *c, const Tensor *t, TensorPart part);
 double diff_distance(const Diff *d); // RMS of the difference
-/* Collective. Compares what every rank holds (c->stretches) with rank 0's logical tensor of n elements;
- * d is over all ranks. False, with a verdict unless there is one, when it is further than rank 0's limit. */
+/* Collective. Compares what every rank holds (c->stretches) with rank 0's logical tensor of n
+ * elements; d is over all ranks. False, with a verdict unless there is one, when it is further than
+ * rank 0's limit. */
 bool check_tensor(Check *c, const Suspect *s, const float *reference, int64_t n, Limit limit,
                   Diff *d);
 /* Local. Of rank 0: so many times the RMS of the reference in every element. */

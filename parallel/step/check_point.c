@@ -1,4 +1,5 @@
-/* One tensor of the mesh against one of the reference, and what its difference says. check.h has the idea. */
+/* One tensor of the mesh against one of the reference, and what its difference says. check.h has
+ * the idea. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,9 +10,10 @@
 #include "parallel/comm/coll_call.h"
 #include "parallel/step/check_parts.h"
 
-/* A sum of a few thousand numbers, each rounded to half a unit in the last place (6e-8), errs by some
- * such units of its size; elements of several times the RMS by more. An operand in bf16 that falls on the other
- * side of a rounding moves a sum of K numbers by 2^-8 / sqrt(K) of its size, and a tensor has many. */
+/* A sum of a few thousand numbers, each rounded to half a unit in the last place (6e-8), errs by
+ * some such units of its size; elements of several times the RMS by more. An operand in bf16 that
+ * falls on the other side of a rounding moves a sum of K numbers by 2^-8 / sqrt(K) of its size, and
+ * a tensor has many. */
 double check_accepted(const Check *c, double reordered) {
     return 10 * fmax(reordered, c->m->shape.bf16 ? 5e-3 : 5e-7);
 }
@@ -147,7 +149,8 @@ void check_reorder(void *ctx, Model *m, const Probe *p) {
     if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, x->n));
 }
 
-/* What reordering made of a point or of any before it: rounding is handed on, and one tensor may be lucky. */
+/* What reordering made of a point or of any before it: rounding is handed on, and one tensor may be
+ * lucky. */
 static double noise(const Check *c, const Point *x) {
     double most = 0;
     for (const Point *p = c->points; p <= x; p++) most = fmax(most, p->max);
@@ -212,7 +215,8 @@ static void name_cause(char *text, size_t n, const Cause *x) {
              comm_label(x->over));
 }
 
-/* Collective. The group along which a suspect is partial, and the collective that should have summed it. */
+/* Collective. The group along which a suspect is partial, and the collective that should have
+ * summed it. */
 static bool find_partial(Check *c, const Suspect *s, const float *want, Limit limit,
                          char text[256]) {
     static const char *const axes[] = {"x", "y", "z", "d"};

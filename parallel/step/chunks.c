@@ -1,5 +1,5 @@
-/* chunks -- the head by chunks of tokens, forward and backward of one chunk before the next: logits of all
- * tokens, [T, V], are never there at once.
+/* chunks -- the head by chunks of tokens, forward and backward of one chunk before the next: logits
+ * of all tokens, [T, V], are never there at once.
  *
  *   before   logits = matmul_bt h, wte      after   for each chunk of rows of h:
  *            exps, stats = statistics                   logits = matmul_bt h', wte
@@ -9,8 +9,9 @@
  *            dwte = matmul_at dlogits, h                dh' = matmul dlogits, wte
  *                                                       dwte = dwte + matmul_at dlogits, h'
  *
- * h', dh', losses' are rows of h, dh, losses. A chunk begins when the one before has ended: its first
- * operation has a result of that as an operand, which no kernel reads, so that no pass can mix them.
+ * h', dh', losses' are rows of h, dh, losses. A chunk begins when the one before has ended: its
+ * first operation has a result of that as an operand, which no kernel reads, so that no pass can
+ * mix them.
  */
 #include <string.h>
 

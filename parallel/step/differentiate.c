@@ -4,12 +4,13 @@
  *   backward  dx [T/x, C]  <- reduce_scatter x - dx [T, C] +x <- matmul w' - dy [T, N/x]
  *                                                dw [C, N/x] <- x' dy
  *
- * A gradient may differ in type from its value: a sum is pending, or it is still whole where the value is
- * sharded. It is brought to the value's type before anything but a matmul's transpose or a sum reads it,
- * and gradients of one type are added before that. So a collective has no derivative of its own: the
- * reduce-scatter above is what redistributing [T, C] +x to [T/x, C] takes. Gradients of parameters end
- * in the type in which they are stored; the sum over data-parallel ranks stays pending until the step's
- * end. Source: reverse-mode differentiation; Xu et al. 2021 (GSPMD) for the pending sums.
+ * A gradient may differ in type from its value: a sum is pending, or it is still whole where the
+ * value is sharded. It is brought to the value's type before anything but a matmul's transpose or a
+ * sum reads it, and gradients of one type are added before that. So a collective has no derivative
+ * of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C] takes.
+ * Gradients of parameters end in the type in which they are stored; the sum over data-parallel
+ * ranks stays pending until the step's end. Source: reverse-mode differentiation; Xu et al. 2021
+ * (GSPMD) for the pending sums.
  */
 #include <string.h>
 
@@ -33,8 +34,8 @@ static int gradient_like(Program *p, int t) {
     return g;
 }
 
-/* Gradient g in the type of tensor t. A pending sum is completed under the name that it was given where
- * it was made; `what` is for a tensor that is gathered. */
+/* Gradient g in the type of tensor t. A pending sum is completed under the name that it was given
+ * where it was made; `what` is for a tensor that is gathered. */
 static int complete(Program *p, int g, int t, const char *what) {
     Dist want = gradient_type(p, t);
     const char *own = p->tensor[g].what;
@@ -86,8 +87,8 @@ void matmul_bt_rule(Program *p, const Op *op, int g, int *grads) {
 
 /* ---- what acts on each token by itself ---- */
 
-/* The gradient of a vector parameter b, from dy whose tokens are sharded: the sum over those axes is
- * pending. */
+/* The gradient of a vector parameter b, from dy whose tokens are sharded: the sum over those axes
+ * is pending. */
 static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, int vector,
                             int *grads) {
     StepTensor v = p->tensor[vector];
@@ -197,8 +198,8 @@ static void store(Program *p, int g) {
     p->tensor[g].storage = STORAGE_GRADIENT;
 }
 
-/* The gradient of a matrix: first the local block, then the flat part of it that this rank stores. What
- * is pending along other axes (data parallel) stays so. */
+/* The gradient of a matrix: first the local block, then the flat part of it that this rank stores.
+ * What is pending along other axes (data parallel) stays so. */
 static int store_matrix(Program *p, int g, int weight) {
     Dist to = gradient_type(p, weight);
     Axes parts = layout_store(p->layout, STORE_GRAD);

@@ -4,7 +4,8 @@
 
 #include "base/mem.h"
 
-/* Sequences [first, first + B) of n; the rest of the micro-batch is padding. Returns the targets that count. */
+/* Sequences [first, first + B) of n; the rest of the micro-batch is padding. Returns the targets
+ * that count. */
 static int64_t fill(const Model *m, const Sequences *s, int64_t first, int64_t n, int32_t *in,
                     int32_t *target) {
     int64_t S = m->shape.S, counted = 0;

@@ -1,30 +1,31 @@
-/* exact_sums -- the pass of --exact: sums that a mesh may cut become sums of integers, which have one value
- * in whatever order their terms are added (layers/exact.h). i64: integers; W: two make a
+/* exact_sums -- the pass of --exact: sums that a mesh may cut become sums of integers, which have
+ * one value in whatever order their terms are added (layers/exact.h). i64: integers; W: two make a
  * wide sum.
  *
- *   before                                       after
- *   y  [T, C/y] +x = matmul att, w               y  [T, C/y] +x i64   = matmul att, w
- *   y  [T/x, C/y]  = reduce_scatter x y          y  [T/x, C/y] i64    = reduce_scatter x y
- *                                                y  [T/x, C/y]        = round y
- *   x  [T/x, C/y]  = add x, y                    x  [T/x, C/y]        = add x, y
+ *   before                                 after
+ *   y  [T, C/y] +x = matmul att, w         y  [T, C/y] +x i64 = matmul att, w
+ *   y  [T/x, C/y]  = reduce_scatter x y    y  [T/x, C/y] i64  = reduce_scatter x y
+ *                                          y  [T/x, C/y]      = round y
+ *   x  [T/x, C/y]  = add x, y              x  [T/x, C/y]      = add x, y
  *
- *   stats   [2Y/y, T]  = norm_statistics x       sum     [W, T] +y i64 = norm_sum x
- *                                                sum     [W, T] i64    = all_reduce y sum
- *                                                mean    [1, T]        = norm_mean sum
- *                                                squares [W, T] +y i64 = norm_squares x, mean
- *   stats   [2Y, T]    = all_gather y stats      squares [W, T] i64    = all_reduce y squares
- *   moments [2, T]     = norm_merge stats        moments [2, T]        = norm_deviation squares, mean
+ *   stats   [2Y/y, T] = norm_statistics x  sum     [W, T] +y i64 = norm_sum x
+ *                                          sum     [W, T] i64    = all_reduce y sum
+ *                                          mean    [1, T]        = norm_mean sum
+ *                                          squares [W, T] +y i64 = norm_squares x, mean
+ *   stats   [2Y, T]   = all_gather y stats squares [W, T] i64    = all_reduce y squares
+ *   moments [2, T]    = norm_merge stats   moments [2, T]        = norm_deviation squares, mean
  *
- *   exps, stats        = loss_statistics logits  largest               = loss_largest logits
- *                                                largest               = all_reduce x.y largest  (max)
- *                                                target                = loss_target logits
- *                                                exps, sums i64        = loss_exponentials logits, largest
- *   stats              = all_gather x.y stats    sums, target          = all_reduce x.y each
- *   losses, logs       = loss exps, stats        losses, logs          = loss_of_sums sums, target, largest
+ *   exps, stats  = loss_statistics logits  largest        = loss_largest logits
+ *                                          largest        = all_reduce x.y largest  (max)
+ *                                          target         = loss_target logits
+ *                                          exps, sums i64 = loss_exponentials logits, largest
+ *   stats        = all_gather x.y stats    sums, target   = all_reduce x.y each
+ *   losses, logs = loss exps, stats        losses, logs   = loss_of_sums sums, target, largest
  *
- * Sums of matmuls are integers on one rank, too: what another mesh would cut decides, not this mesh. Only
- * logits stay floats: no mesh cuts the features of the head's input. Gradients of parameters are never
- * rounded here: they stay integers from the kernel to the end of the step, over all micro-batches.
+ * Sums of matmuls are integers on one rank, too: what another mesh would cut decides, not this
+ * mesh. Only logits stay floats: no mesh cuts the features of the head's input. Gradients of
+ * parameters are never rounded here: they stay integers from the kernel to the end of the step,
+ * over all micro-batches.
  */
 #include <stdio.h>
 #include <string.h>

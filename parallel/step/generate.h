@@ -30,10 +30,11 @@ void generator_free(Generator *g);
 int64_t generator_bytes(const Model *m);
 
 /* Collective over the mesh; every coordinate of d x z does the same. Forgets the sequence, runs
- * tokens[0..n-1] (1 <= n <= config.seq) and returns logits[V] of the next token, valid until the next call. */
+ * tokens[0..n-1] (1 <= n <= config.seq) and returns logits[V] of the next token, valid until the
+ * next call. */
 const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n);
-/* Collective over the mesh. Appends one token; logits of the one after it. When the cache is full the older half of
- * the sequence is forgotten and the rest is run again from position 0. */
+/* Collective over the mesh. Appends one token; logits of the one after it. When the cache is full
+ * the older half of the sequence is forgotten and the rest is run again from position 0. */
 const float *generator_next(Generator *g, int32_t token);
 
 /* Collective over the mesh. Continues prompt[n_prompt] (1 to config.seq tokens) by at most n tokens

@@ -1,7 +1,9 @@
-/* grad_sums -- the sums that complete the gradients of a step: an all_reduce over d (and z) for matrices of a layer that lie
- * together, with zero1 a reduce_scatter for each matrix; and for vectors, by the axes along which they owe.
+/* grad_sums -- the sums that complete the gradients of a step: an all_reduce over d (and z) for
+ * matrices of a layer that lie together, with zero1 a reduce_scatter for each matrix; and for
+ * vectors, by the axes along which they owe.
  *
- * With bulk they begin as soon as a layer's gradients are final, and run while the layers before it go backward:
+ * With bulk they begin as soon as a layer's gradients are final, and run while the layers before it
+ * go backward:
  *
  *   backward of     layer 2    layer 1      layer 0     embedding
  *   sums of                    layer 2 ..   layer 1 ..  layer 0 ..  the rest

@@ -9,10 +9,11 @@
  *                                z   = gelu y
  *                                z2  = gelu y2
  *
- * Weights are gathered once for both. A gradient of a weight is one sum of both: what the second half makes is
- * added to what the first has made, in the order of the list, before anything else reads it. So both halves send
- * what the whole would. Losses are one tensor, of which each half has its rows. The scheduler does the rest.
- * Source: half-batches in turns are those of Oases (Li et al. 2023) and of Domino (Wang et al. 2024).
+ * Weights are gathered once for both. A gradient of a weight is one sum of both: what the second
+ * half makes is added to what the first has made, in the order of the list, before anything else
+ * reads it. So both halves send what the whole would. Losses are one tensor, of which each half has
+ * its rows. The scheduler does the rest. Source: half-batches in turns are those of Oases (Li et
+ * al. 2023) and of Domino (Wang et al. 2024).
  */
 #include <string.h>
 
@@ -47,7 +48,8 @@ static int copy_tensor(Program *p, int t) {
     return c;
 }
 
-/* Tokens of the second half follow those of the first, in the model's inputs as in the losses of both. */
+/* Tokens of the second half follow those of the first, in the model's inputs as in the losses of
+ * both. */
 static int second_of(Halves *h, int t) {
     if (h->second[t] >= 0) return h->second[t];
     int c = h->second[t] = copy_tensor(h->p, t), whole = h->p->tensor[t].whole;
@@ -94,8 +96,8 @@ static void emit_first(Halves *h, const Op *op) {
     emit(h->p, &one);
 }
 
-/* A gradient of a weight: out is the sum of what both halves make; where it is stored, both are. An operation that adds
- * already adds to that of the first half in place of its own addend. */
+/* A gradient of a weight: out is the sum of what both halves make; where it is stored, both are. An
+ * operation that adds already adds to that of the first half in place of its own addend. */
 static void add_gradient(Halves *h, Op *op) {
     int first = op->out, sum = copy_tensor(h->p, first);
     bool added = false;

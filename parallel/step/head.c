@@ -1,8 +1,8 @@
 /* Embedding, head and loss: the two ends of the model, with the vocabulary cut over x and y.
  *
- *   embedding   every rank looks up the tokens that it holds:  x[T/d.z, C] +x +y
- *               the debt over y is scattered by features, that over x reduced, or scattered by tokens
- *               positions are added after that, once
+ *   embedding   every rank looks up the tokens that it holds:  x[T/d.z, C] +x +y the debt over y is
+ *               scattered by features, that over x reduced, or scattered by tokens positions are
+ *               added after that, once
  *   head        h[T/d.z(.x), C/y] is gathered to [T/d.z, C]; logits[T/d.z, V/x.y] are whole
  *               sums: an output of size V is never reduced, only three numbers per token are
  *               (largest logit, sum of exponentials, the target's logit)
@@ -44,8 +44,9 @@ static void probe_whole(Model *m, const char *name, int layer, const Act *at, co
                       .path = path});
 }
 
-/* Where a pass begins there is nothing yet to hide a sum under. So of two halves the second lets the sum of the first go
- * alone, which is there in half the time, and sends its own under the first block of the first. */
+/* Where a pass begins there is nothing yet to hide a sum under. So of two halves the second lets
+ * the sum of the first go alone, which is there in half the time, and sends its own under the first
+ * block of the first. */
 static void sum_looked_up(Model *m, const Path *p, const Tokens *tk, Act *x) {
     bool first = m->twin;
     if (!first) world_yield(m->grid->world);
@@ -89,8 +90,8 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act
     e.workspace = m->embedding_work;
     bool add, fresh = m->grads_fresh; // the head's part is there already when the tables are tied
     e.dwte = grad_open(m, m->wte, &add);
-    // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or to the zeros of
-    // model_zero_grads.
+    // A gradient stored cut begins here from zero; otherwise it is added to what the head left, or
+    // to the zeros of model_zero_grads.
     if (e.dwte != m->tensors.t[m->wte].grad)
         m->k->zero(m->team, e.dwte, (size_t)(m->w.V * m->w.C_all) * sizeof(float));
     m->k->embedding_backward(m->team, &e, whole);
@@ -103,9 +104,10 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act
 
 /* ---- head ---- */
 
-/* Logits of one chunk of tokens, in floats. On the host larger chunks gain nothing. On a device each adds to the float gradient
- * [V, C], 8 V C bytes beside 2 rows V of logits in words and 2 rows V C operations: with GPT-2's vocabulary and C = 768 that
- * was 234 operations a byte for the host's 1,300 rows, and is 489 for a device's 5,300. An H100 keeps busy with 295 and more. */
+/* Logits of one chunk of tokens, in floats. On the host larger chunks gain nothing. On a device
+ * each adds to the float gradient [V, C], 8 V C bytes beside 2 rows V of logits in words and 2 rows
+ * V C operations: with GPT-2's vocabulary and C = 768 that was 234 operations a byte for the host's
+ * 1,300 rows, and is 489 for a device's 5,300. An H100 keeps busy with 295 and more. */
 enum { HEAD_BYTES = 256 << 20, HEAD_BYTES_DEVICE = 1 << 30 };
 
 int64_t head_ld(int64_t V) {

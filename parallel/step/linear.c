@@ -161,8 +161,8 @@ void linear_workspace(Model *m, Arena *a) {
 
 /* ---- for those who look ---- */
 
-/* Names of x, y, dy, dx of each layer, and the features of x and y where they are stored; where products want
- * them they are "_WIDE", the stream is not. */
+/* Names of x, y, dy, dx of each layer, and the features of x and y where they are stored; where
+ * products want them they are "_WIDE", the stream is not. */
 typedef struct Look {
     const char *x, *y, *dy, *dx;
     SideKind x_stored, y_stored, x_wide, y_wide;
@@ -299,8 +299,8 @@ void linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
     if (owed && gelu) m->k->gelu_forward(m->team, f->y, sum, rows * l->N_stored);
 }
 
-/* Does a bias' gradient come with dw = x' dy? Of the dy that is stored, once: what is gathered along an axis is counted by
- * all of its ranks, and panels of stay=y share one. */
+/* Does a bias' gradient come with dw = x' dy? Of the dy that is stored, once: what is gathered
+ * along an axis is counted by all of its ranks, and panels of stay=y share one. */
 static bool bias_with_dw(const Model *m, const Linear *l) {
     return m->k->bias_with_dw && !m->grid->layout.stay && l->dy.n == 0;
 }
@@ -316,7 +316,8 @@ static void backward_dw(Model *m, const Linear *l, const Tokens *tk, const Act *
     grad_done(m, w, l->what_dw);
 }
 
-/* dx = dy w', and dw = x' dy. With bulk x comes again under the product dx, and dx is summed under the product dw. */
+/* dx = dy w', and dw = x' dy. With bulk x comes again under the product dx, and dx is summed under
+ * the product dw. */
 static void backward_products(Model *m, LinearBack *b, int bias) {
     const Linear *l = &m->linear[b->kind];
     const Tokens *tk = &m->tk;

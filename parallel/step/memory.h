@@ -15,11 +15,12 @@ int64_t memory_available(void);
 int64_t memory_free(const Model *m);
 /* Local. Bytes of all arenas of a planned model. */
 int64_t memory_needed(const Model *m);
-/* Local. Prints the table: arena, bytes, share, and what is there where the arenas will lie: of the machine, or of the
- * calling rank's device. */
+/* Local. Prints the table: arena, bytes, share, and what is there where the arenas will lie: of the
+ * machine, or of the calling rank's device. */
 void memory_print(const Model *m, FILE *f);
-/* Local. Dies with status 1 when the planned model does not fit `ranks` times (ranks on this node or device), after
- * printing the table and the changes that would make it fit: more recompute, a smaller --micro. */
+/* Local. Dies with status 1 when the planned model does not fit `ranks` times (ranks on this node
+ * or device), after printing the table and the changes that would make it fit: more recompute, a
+ * smaller --micro. */
 void memory_require(const Model *m, int ranks, FILE *f);
 
 #endif

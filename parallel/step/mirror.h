@@ -1,7 +1,10 @@
-/* mirror -- weights and moments as the host sees them, where kernels compute in memory of their own (a GPU's).
+/* mirror -- weights and moments as the host sees them, where kernels compute in memory of their own
+ * (a GPU's).
  *
- *   tensors_init, weights_load, checkpoint_load  ->  host table  -- model_push -->  what kernels read
- *   checkpoint_save, weights_export, audits      <-  host table  <-- model_pull --  what kernels wrote
+ *   tensors_init, weights_load, checkpoint_load  ->  host table  -- model_push -->  what kernels
+ *                                                read
+ *   checkpoint_save, weights_export, audits      <-  host table  <-- model_pull --  what kernels
+ *                                                wrote
  *
  * On the CPU both are the model's own table, and nothing is copied.
  */
@@ -16,7 +19,8 @@ typedef struct Mirror Mirror;
 void mirror_make(Model *m);
 void mirror_free(Model *m);
 
-/* Local. The table for who writes all of it before model_push; the same with what kernels have now. */
+/* Local. The table for who writes all of it before model_push; the same with what kernels have
+ * now. */
 TensorTable *model_host(Model *m);
 TensorTable *model_pull(Model *m);
 /* Collective over the mesh. Kernels get what the host wrote, and products their words of it. */

@@ -20,8 +20,8 @@ static Act *acts(const Model *m, Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * m->k->word);
 }
 
-/* Gradients lie in the order of their last sums: matrices of a layer together, then vectors by the axes
- * along which they owe, so that one all_reduce completes a region. */
+/* Gradients lie in the order of their last sums: matrices of a layer together, then vectors by the
+ * axes along which they owe, so that one all_reduce completes a region. */
 static void add_region(Model *m, size_t begin, Axes owed, int layer, const char *what) {
     Arena *a = &m->arena[ARENA_GRADS];
     Comm *comm = grid_comm(m->grid, grid_summed(m->grid, owed));
@@ -200,8 +200,8 @@ static void cut_workspace(Model *m, Arena *a) {
     if (m->exact) exact_workspace(m, a);
 }
 
-/* The one walk over everything: measures while the arenas measure, cuts once they are committed. The twin is the same
- * model with other activations and another workspace. */
+/* The one walk over everything: measures while the arenas measure, cuts once they are committed.
+ * The twin is the same model with other activations and another workspace. */
 static void walk(Model *m) {
     Arena *acts = &m->arena[ARENA_ACTS], *work = &m->arena[ARENA_WORK];
     cut_tensors(m);
@@ -386,8 +386,8 @@ static void forward(Model *m) {
     for (int l = 0; l < m->shape.config.layers; l++) block_forward(m, l, &m->tk);
 }
 
-/* The gradients of a layer are final when the last pass of a step has left the layer before it: then none is on its way to
- * its storage any more. */
+/* The gradients of a layer are final when the last pass of a step has left the layer before it:
+ * then none is on its way to its storage any more. */
 static void backward(Model *m, bool sums) {
     m->stored.back = true;
     m->k->zero(m->team, m->dx, (size_t)(m->tk.T_x * m->w.C) * m->k->word);
@@ -420,8 +420,9 @@ static void pass_run(void *ctx) {
         stored_end(m);
 }
 
-/* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a collective, the other
- * computes. The first is ahead everywhere, so it is the one that finds gradients fresh. */
+/* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a
+ * collective, the other computes. The first is ahead everywhere, so it is the one that finds
+ * gradients fresh. */
 static void passes_run(void *ctx) {
     Pass p = *(Pass *)ctx, q = p;
     Model *m = p.m, *twin = m->twin;

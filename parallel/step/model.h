@@ -15,10 +15,11 @@
  *   full          x, statistics; x2 where a sum along the mesh      the block but its last product
  *                 made it (then recompute needs none: Oases)
  *
- * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says (parallel/mesh/shard.h),
- * and parallel/step/linear.h brings them together for every product. The step is written against the Kernels table and
- * the collectives of parallel/comm/coll.h alone. Life: model_plan (sizes, nothing big is allocated) -> the memory table
- * is printed and judged -> model_allocate -> model_step, model_loss, ... -> model_free.
+ * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
+ * (parallel/mesh/shard.h), and parallel/step/linear.h brings them together for every product. The
+ * step is written against the Kernels table and the collectives of parallel/comm/coll.h alone.
+ * Life: model_plan (sizes, nothing big is allocated) -> the memory table is printed and judged ->
+ * model_allocate -> model_step, model_loss, ... -> model_free.
  */
 #ifndef PARALLEL_STEP_MODEL_H
 #define PARALLEL_STEP_MODEL_H
@@ -51,7 +52,8 @@ typedef struct ModelShape {
     Recompute recompute;
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
-    int outer; // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
+    // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
+    int outer;
     ReplayWhere replay; // are micro-steps recorded?
     bool program;       // temporary: the step runs as a program (run.h), where it can
     bool samples;       // a Generator will be made beside it: counted by memory_needed
@@ -112,41 +114,51 @@ struct Model {
 
 /* Local, pure. Do products read words that are not the weights themselves? */
 #define has_words(m) ((m)->k->word != sizeof(float))
-/* Local, pure. Activations n elements after x, and how collectives take them: in words of the kernels. */
+/* Local, pure. Activations n elements after x, and how collectives take them: in words of the
+ * kernels. */
 #define acts_at(m, x, n) act_at(x, n, (m)->k->word)
 #define acts_type(m)     ((m)->k->word == 2 ? COLL_BF16 : COLL_F32)
 
-/* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the caller's. */
+/* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the
+ * caller's. */
 void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team);
-/* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint fills them. */
+/* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint
+ * fills them. */
 void model_allocate(Model *m);
-/* Local. The same without memory: the step may then run on kernels that follow no pointer (parallel/plan/price.h). */
+/* Local. The same without memory: the step may then run on kernels that follow no pointer
+ * (parallel/plan/price.h). */
 void model_imagine(Model *m);
 void model_free(Model *m);
-/* Local. Gives back everything but weights and moments: until model_free they can only be copied. */
+/* Local. Gives back everything but weights and moments: until model_free they can only be
+ * copied. */
 void model_keep_state(Model *m);
 
 /* Local. Starts a new step: gradients and losses count as zero. */
 void model_zero_grads(Model *m);
-/* Local, after it. The step has n micro-steps: in the last one sums of gradients may begin early. */
+/* Local, after it. The step has n micro-steps: in the last one sums of gradients may begin
+ * early. */
 void model_expect(Model *m, int64_t n);
 /* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
- * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale (a target of -1 is
- * not counted). Inputs and targets in the kernels' pinned memory are read until model_sums_end or model_losses returns. */
+ * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale
+ * (a target of -1 is not counted). Inputs and targets in the kernels' pinned memory are read until
+ * model_sums_end or model_losses returns. */
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
 /* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
-/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them to tk->T. */
+/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them
+ * to tk->T. */
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
                   const int32_t *targets);
 /* Collective over d x z. The sum of a number, or of n floats, of each coordinate. */
 double model_sum(Model *m, double x);
 void model_sum_floats(Model *m, float *x, int64_t n);
-/* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools: big). */
+/* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools:
+ * big). */
 void model_logits(Model *m, const int32_t *inputs, float *logits);
 
-/* Collective over the mesh. Name of the first tensor with a value that is not finite on any rank, in the order of a step:
- * parameters, activations of the last micro-step, gradients from the head back to the embedding. "": all are finite. */
+/* Collective over the mesh. Name of the first tensor with a value that is not finite on any rank,
+ * in the order of a step: parameters, activations of the last micro-step, gradients from the head
+ * back to the embedding. "": all are finite. */
 void model_first_nonfinite(Model *m, char *name, size_t n);
 
 #endif

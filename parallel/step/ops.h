@@ -1,5 +1,6 @@
-/* ops -- the kinds of operations of a step: kernels, collectives, and the ends of collectives. Which kernel
- * an operation calls is a row of run.c, its derivative a row of program.c, its cost a row of cost.c.
+/* ops -- the kinds of operations of a step: kernels, collectives, and the ends of collectives.
+ * Which kernel an operation calls is a row of run.c, its derivative a row of program.c, its cost a
+ * row of cost.c.
  */
 #ifndef PARALLEL_STEP_OPS_H
 #define PARALLEL_STEP_OPS_H
@@ -51,8 +52,9 @@ typedef enum {
     OP_BROADCAST, // of the rank `root` along the axes                 in: that rank's
     OP_REDUCE,    // to the rank `root`
     OP_SHIFT,     // to the rank `dim` places behind, from the one before: of a ring
-    OP_WAIT, // in: result and operand of a collective, which runs until here; without one it ends where
-             // it stands
+    // in: result and operand of a collective, which runs until here; without one it ends where it
+    // stands
+    OP_WAIT,
     N_OP_KINDS
 } OpKind;
 

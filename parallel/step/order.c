@@ -1,4 +1,5 @@
-/* order -- the list in the order of a schedule: a collective where it starts, and a wait where it ends.
+/* order -- the list in the order of a schedule: a collective where it starts, and a wait where it
+ * ends.
  *
  *   before                                after
  *   h1   = all_gather x  h1               h1   = all_gather x  h1         starts
@@ -9,8 +10,8 @@
 #include "base/mem.h"
 #include "parallel/step/schedule.h"
 
-/* Links are much slower than kernels: then a collective is waited for as late as the window allows. Where links are
- * fast, this costs nothing; what is ordered for fast links waits on slow ones. */
+/* Links are much slower than kernels: then a collective is waited for as late as the window allows.
+ * Where links are fast, this costs nothing; what is ordered for fast links waits on slow ones. */
 static OpCost *nominal_costs(const Program *p) {
     const double flops = 50e9, memory = 10e9, link = 30e6, latency = 20e-6;
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);

@@ -28,8 +28,8 @@ static int64_t floats(const Model *m, int arena) {
     return (int64_t)(m->arena[arena].used / sizeof(float));
 }
 
-/* Where fragment f begins among the parameters. A tensor is of the fragment in which its middle lies; sizes
- * are those of the logical model, so that fragments are the same on every mesh. */
+/* Where fragment f begins among the parameters. A tensor is of the fragment in which its middle
+ * lies; sizes are those of the logical model, so that fragments are the same on every mesh. */
 static int64_t fragment_begin(const Outer *o, const Model *m, int f) {
     double before = 0, all = (double)config_parameters(&m->shape.config);
     for (int i = 0; i < m->tensors.n; i++) {

@@ -1,18 +1,23 @@
-/* overlap -- what a rank computes while its collectives are under way: the words of --overlap, joined by '+'.
+/* overlap -- what a rank computes while its collectives are under way: the words of --overlap,
+ * joined by '+'.
  *
  *   none      every collective is waited for where it is started
- *   bulk      what is independent goes side by side: dx is reduced under the product dw, in the head as well, x gathered
- *             again under the product dx; weights stored cut are gathered one product ahead, their gradients scattered late; the
- *             gradients of a layer are summed over d while the layers before it go backward; panels of stay=y come
- *             one ahead; recompute begins before the gradient is there
- *   chunk=n   products are cut along tokens into n pieces: one is reduced (or gathered) under the product of the next
- *   ring      with sp: the product of the block at hand runs while the next rank's block comes, or goes to its owner
- *   halves    two half-batches take turns through the whole network: whoever waits lets the other compute
+ *   bulk      what is independent goes side by side: dx is reduced under the product dw, in the
+ *             head as well, x gathered again under the product dx; weights stored cut are gathered
+ *             one product ahead, their gradients scattered late; the gradients of a layer are
+ *             summed over d while the layers before it go backward; panels of stay=y come one
+ *             ahead; recompute begins before the gradient is there
+ *   chunk=n   products are cut along tokens into n pieces: one is reduced (or gathered) under the
+ *             product of the next
+ *   ring      with sp: the product of the block at hand runs while the next rank's block comes, or
+ *             goes to its owner
+ *   halves    two half-batches take turns through the whole network: whoever waits lets the other
+ *             compute
  *
- * None of them changes a sum, so none changes a bit of a loss, but halves: its sums over tokens are those of
- * micro-steps half as long (the table of a tied head sums them in another order); with --exact not even these.
- * Sources: parallel/README.md, section 10; ATP (chunk), Megatron-LM and AxoNN (bulk), Wang et al. 2023 (ring),
- * Tensor3D and Oases (halves).
+ * None of them changes a sum, so none changes a bit of a loss, but halves: its sums over tokens are
+ * those of micro-steps half as long (the table of a tied head sums them in another order); with
+ * --exact not even these. Sources: parallel/README.md, section 10; ATP (chunk), Megatron-LM and
+ * AxoNN (bulk), Wang et al. 2023 (ring), Tensor3D and Oases (halves).
  */
 #ifndef PARALLEL_STEP_OVERLAP_H
 #define PARALLEL_STEP_OVERLAP_H
@@ -28,7 +33,8 @@ typedef struct Overlap {
     int chunks; // 2 to MAX_CHUNKS; 0: products are whole
 } Overlap;
 
-/* Local, pure. Reads "none" or words; false with the nearest word. ring and chunk exclude each other. */
+/* Local, pure. Reads "none" or words; false with the nearest word. ring and chunk exclude each
+ * other. */
 bool overlap_parse(Overlap *o, const char *text, Err *e);
 /* Local, pure. The canonical words, which overlap_parse reads back. */
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]);

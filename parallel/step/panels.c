@@ -1,5 +1,5 @@
-/* panels -- stay=y: a matmul of a layer in panels of its features K, so that y, dx and dw stay where they
- * are and no operand is ever whole (SUMMA).
+/* panels -- stay=y: a matmul of a layer in panels of its features K, so that y, dx and dw stay
+ * where they are and no operand is ever whole (SUMMA).
  *
  *   before, x2.y2, C = 32                      after: two panels of C
  *   h'   [T/x, C]   = all_gather y  h          h.0 [T/x, C[0:16]]  = broadcast y[0]  h
@@ -8,7 +8,7 @@
  *                                              h.1 [T/x, C[16:32]] = broadcast y[1]  h
  *                                              w.1 [C[16:32], N/y] = broadcast x[1]  w
  *                                              q.1 [T/x, N/y]      = matmul  h.1, w.1
- *                                              qkv [T/x, N/y]      = add  q.0, q.1     in that matmul
+ *                                              qkv [T/x, N/y]      = add  q.0, q.1   (fused)
  *
  *   dh'  [T/x, C]+y = matmul_bt  dqkv, w'      w.0 [C[0:16], N/y]  = broadcast x[0]  w
  *   dh   [T/x, C/y] = reduce_scatter y  dh'    d.0 [T/x, C[0:16]]+y = matmul_bt  dqkv, w.0
@@ -16,11 +16,12 @@
  *                                              dh @0,0             = copy y[0]  s.0
  *                                              ... and the second panel alike
  *
- * Features are sharded in Y blocks in x, in X blocks in w; a panel ends where a block of either does, so
- * its owner along each axis is one rank: y[0] is the first along y. dw = x' dy is as dx is: a panel of x
- * comes, a panel of dw is reduced along x to its owner. Where all of K is with a rank, panels are columns
- * or rows of what it has. The sum over K has the order of the panels. All bytes are those of the
- * collectives before; which panels are under way while others are multiplied is found by schedule.c.
+ * Features are sharded in Y blocks in x, in X blocks in w; a panel ends where a block of either
+ * does, so its owner along each axis is one rank: y[0] is the first along y. dw = x' dy is as dx
+ * is: a panel of x comes, a panel of dw is reduced along x to its owner. Where all of K is with a
+ * rank, panels are columns or rows of what it has. The sum over K has the order of the panels. All
+ * bytes are those of the collectives before; which panels are under way while others are multiplied
+ * is found by schedule.c.
  *
  * Source: van de Geijn, Watts, "SUMMA", 1997; Xu et al., Optimus, 2021, section 3.
  */
@@ -30,8 +31,8 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* One of the two tensors of a matmul that have the features K: x or dx, whose columns they are, or w or dw,
- * whose rows they are. */
+/* One of the two tensors of a matmul that have the features K: x or dx, whose columns they are, or
+ * w or dw, whose rows they are. */
 typedef struct Side {
     int whole; // as the matmul has it
     int block; // as ranks along `axes` have it; `whole` where these are none
@@ -221,7 +222,8 @@ static void emit_panels(Program *p, const Op *op, const Side side[2]) {
 
 /* ---- the list ---- */
 
-/* The collectives for which panels stand: a gather that such matmuls alone read, what takes a result. */
+/* The collectives for which panels stand: a gather that such matmuls alone read, what takes a
+ * result. */
 static void drop(Panels *s, int i) {
     Side side[2];
     if (!has_panels(s, &s->old[i], side)) return;

@@ -31,8 +31,9 @@ typedef enum {
     N_PASSES
 } Pass;
 
-/* Local. The program of a micro-batch after that pass; forward alone where shape->training is false. With
- * --overlap halves shape->B is half of its sequences. k: the kernels that run it; NULL: not known. */
+/* Local. The program of a micro-batch after that pass; forward alone where shape->training is
+ * false. With --overlap halves shape->B is half of its sequences. k: the kernels that run it; NULL:
+ * not known. */
 Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
 /* The same, with or without sums of integers whatever the layout has. */
 Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool exact);

@@ -83,7 +83,8 @@ static Ticket piece_sum(Pieces *c, int i) {
 
 /* ---- rings ---- */
 
-/* The block that is sent to the rank k places behind, and what comes from the one k places before. */
+/* The block that is sent to the rank k places behind, and what comes from the one k places
+ * before. */
 static Ticket shift(const Model *m, Comm *over, int64_t k, const Act *src, Act *dst, int64_t rows,
                     int64_t cols, const char *what) {
     return coll_start(over, &(CollCall){.op = COLL_SHIFT,

@@ -3,9 +3,9 @@
  *   forward    x   h1  qkv  att  x2   h2  pre  act  x'  ...  h   losses
  *   backward   dh  dx'  dact  dpre  dh2  dx2  datt  dqkv  dh1  dx  ...
  *
- * and again where a product wants more of one than is stored, `gathered`. Nobody looks unless a Model has a
- * Probing: then it is called at each of these points, on every rank. parallel/step/check.c does, to find where
- * two layouts first differ.
+ * and again where a product wants more of one than is stored, `gathered`. Nobody looks unless a
+ * Model has a Probing: then it is called at each of these points, on every rank.
+ * parallel/step/check.c does, to find where two layouts first differ.
  */
 #ifndef PARALLEL_STEP_PROBE_H
 #define PARALLEL_STEP_PROBE_H
@@ -29,8 +29,8 @@ typedef struct Probe {
     const char *name;
     int layer;     // -1 outside the blocks
     bool gathered; // for a product: the stored one was seen before
-    bool
-        copies_owe; // columns of key and value heads that others hold as well are partial, and stay so
+    // columns of key and value heads that others hold as well are partial, and stay so
+    bool copies_owe;
     const Act *at;
     ProbeRows rows;
     SideKind side;

@@ -9,11 +9,11 @@
  * The list is built once, from the forward pass (build.c). Every collective of it comes out of one
  * function, program_redistribute; backward is derived (differentiate.c), and what is not kept from
  * forward to backward is computed again (recompute.c). Nothing here is executed: a tensor is a type
- * and a size, never a pointer. Types are those of parallel/mesh/dist.h: along each mesh axis a tensor is
- * sharded, replicated, or partial (a sum is pending).
+ * and a size, never a pointer. Types are those of parallel/mesh/dist.h: along each mesh axis a
+ * tensor is sharded, replicated, or partial (a sum is pending).
  *
- * Source: DTensor and the redistributions of Elemental (Poulson et al. 2013); the idea of a step as a
- * list that passes rewrite is that of compilers.
+ * Source: DTensor and the redistributions of Elemental (Poulson et al. 2013); the idea of a step as
+ * a list that passes rewrite is that of compilers.
  */
 #ifndef PARALLEL_STEP_PROGRAM_H
 #define PARALLEL_STEP_PROGRAM_H
@@ -30,9 +30,9 @@ enum { OP_INPUTS = 6 };
 /* The collectives of a linear layer, by what they redistribute. */
 typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What;
 
-/* A value of the step. Each is made once, by one operation; gradients of parameters (STORAGE_GRADIENT)
- * add up over micro-batches. A tensor may be rows of another one: the whole is complete when all
- * operations that make rows of it have run; likewise columns. */
+/* A value of the step. Each is made once, by one operation; gradients of parameters
+ * (STORAGE_GRADIENT) add up over micro-batches. A tensor may be rows of another one: the whole is
+ * complete when all operations that make rows of it have run; likewise columns. */
 typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
     int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
@@ -40,7 +40,8 @@ typedef struct StepTensor {
     int bytes;               // of an element; 8: an integer of --exact
     bool largest;            // what is pending is the largest of the parts, not their sum
     Storage storage;
-    int n_block; // axes of dimension 0 that shard it; further ones cut the local block in flat parts
+    // axes of dimension 0 that shard it; further ones cut the local block in flat parts
+    int n_block;
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
     int whole;        // of which it is rows, from `row` on; -1
     int64_t row;      // of the whole: the first that it has; of the tokens of both halves, too
@@ -93,7 +94,8 @@ const OpInfo *op_info(OpKind kind);
  * shape: as long as the program. Freed by program_free. */
 Program program_make(const ModelShape *shape);
 void program_free(Program *p);
-/* Local. A tensor of this type; `like` gives sizes of dimensions of equal name. Returns its index. */
+/* Local. A tensor of this type; `like` gives sizes of dimensions of equal name. Returns its
+ * index. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
 /* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
@@ -101,32 +103,33 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
     program_emit(p, kind, out, (int[]){__VA_ARGS__},                                               \
                  (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
 /* Local. Adds the collectives between the type of tensor t and `to`, one for each list of axes: the
- * only place where a collective enters the program. Returns the tensor of type `to`; t itself when it
- * has that type. Dies where there is no such path. */
+ * only place where a collective enters the program. Returns the tensor of type `to`; t itself when
+ * it has that type. Dies where there is no such path. */
 int program_redistribute(Program *p, int t, const Dist *to, const char *what);
-/* Local, pure. "x of qkv": a constant, as all names of collectives are. And what it is called for another
- * tensor of the same layer; and the layer that a name is of. */
+/* Local, pure. "x of qkv": a constant, as all names of collectives are. And what it is called for
+ * another tensor of the same layer; and the layer that a name is of. */
 const char *linear_what(LinearKind kind, What what);
 const char *linear_what_like(const char *name, What what);
 LinearKind linear_named(const char *name, What *what);
-/* Local. a b, a b' or a' b (kind). Dies, in the words of dist_matmul, when the operands are sharded in
- * ways that cannot be multiplied. */
+/* Local. a b, a b' or a' b (kind). Dies, in the words of dist_matmul, when the operands are sharded
+ * in ways that cannot be multiplied. */
 int program_matmul(Program *p, OpKind kind, const char *name, int a, int b);
 
-/* Local, pure. Elements of a rank's block of a tensor, along one dimension and in all (of flat parts, with
- * the padding that makes them equal). */
+/* Local, pure. Elements of a rank's block of a tensor, along one dimension and in all (of flat
+ * parts, with the padding that makes them equal). */
 int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim);
 int64_t step_tensor_elements(const Program *p, const StepTensor *t);
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t); // of its memory
-/* Local, pure. Where in its whole a tensor begins, in elements. And the elements of this rank's block, in
- * rows, that are not padding. */
+/* Local, pure. Where in its whole a tensor begins, in elements. And the elements of this rank's
+ * block, in rows, that are not padding. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
 int64_t step_tensor_filled(const Program *p, const StepTensor *t);
 /* Local, pure. Blocks of its whole of which a tensor has rows; 1 where its rows lie together. */
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
 int64_t op_bytes(const Program *p, const Op *op);
-/* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it costs. */
+/* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it
+ * costs. */
 double op_flops(const Program *p, const Op *op);
 
 /* Local. The forward pass of a micro-batch, from tokens to losses: build.c. */
@@ -144,13 +147,13 @@ void program_exact(Program *p);
 /* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
  * bias_with_dw: Kernels. */
 void program_fuse(Program *p, bool bias_with_dw);
-/* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks hold, where tokens
- * are gathered or scattered. */
+/* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks
+ * hold, where tokens are gathered or scattered. */
 void program_split(Program *p, int chunks, bool ring);
 /* Local. Of the program of half the sequences of a micro-batch, that of both halves: halves.c. */
 void program_halves(Program *p);
-/* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and gradient
- * of tensors. Returns the bytes of the arena: allocate.c. */
+/* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and
+ * gradient of tensors. Returns the bytes of the arena: allocate.c. */
 size_t program_allocate(Program *p);
 
 #endif

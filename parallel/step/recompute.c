@@ -1,13 +1,16 @@
-/* recompute -- what is not kept from forward to backward is computed again before backward reads it.
+/* recompute -- what is not kept from forward to backward is computed again before backward reads
+ * it.
  *
- *   kept of a layer        none: all but what was gathered for a matmul (x with sequence parallelism,
- *                                weights that are stored sharded), which is gathered again
- *                          selective: of that, neither the outputs of norms nor those of activations
- *                          full: the layer's input; and the residual stream in its middle, where making
- *                                it again would take a reduction along x (Oases, Li et al. 2023)
+ *   kept of a layer
+ *   none         all but what was gathered for a matmul (x with sequence parallelism, weights that
+ *                are stored sharded), which is gathered again
+ *   selective    of that, neither the outputs of norms nor those of activations
+ *   full         the layer's input; and the residual stream in its middle, where making it again
+ *                would take a reduction along x (Oases, Li et al. 2023)
  *
- * An operation whose result is not kept is cloned in front of the first operation of backward that reads
- * the result, its inputs likewise. So a gathered weight has one clone, wherever it is read in backward.
+ * An operation whose result is not kept is cloned in front of the first operation of backward that
+ * reads the result, its inputs likewise. So a gathered weight has one clone, wherever it is read in
+ * backward.
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"

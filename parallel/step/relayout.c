@@ -16,8 +16,8 @@ static TensorPart part_of(int which) {
     return which == 0 ? PART_PARAM : PART_MOMENTS;
 }
 
-/* Copies what this rank stores of the logical elements [begin, begin + n) into piece[n] (give: only what it is the
- * first to hold), or from there. */
+/* Copies what this rank stores of the logical elements [begin, begin + n) into piece[n] (give: only
+ * what it is the first to hold), or from there. */
 static void exchange(const Model *m, const Tensor *t, int which, int64_t begin, int64_t n,
                      float *piece, bool give) {
     TensorRun r;
@@ -64,8 +64,8 @@ static int64_t resident(const Model *m, bool state) {
     return (int64_t)sum;
 }
 
-/* Pages are taken when they are touched: during the move both states lie in memory, afterwards the new model alone. A device has
- * no such pages: there the new model lies beside the old state. */
+/* Pages are taken when they are touched: during the move both states lie in memory, afterwards the
+ * new model alone. A device has no such pages: there the new model lies beside the old state. */
 static bool fits(const Model *to, const Model *from, int neighbours) {
     int64_t have = memory_free(to) / neighbours;
     if (to->k->memory)

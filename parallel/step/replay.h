@@ -1,31 +1,35 @@
-/* replay -- micro-steps of one kind put the same calls into a device's stream: they are recorded once and then put in again by
- * one call (Kernels.record, on CUDA a graph).
+/* replay -- micro-steps of one kind put the same calls into a device's stream: they are recorded
+ * once and then put in again by one call (Kernels.record, on CUDA a graph).
  *
- *     the first of its kind     the calls themselves: plans are made and kernels loaded by the first call, not in a recording
+ *     the first of its kind     the calls themselves: plans are made and kernels loaded by the
+ *                               first call, not in a recording
  *     the second                the calls, recorded; then the recording
  *     all others                the recording
  *
- * A recording holds addresses and numbers. Addresses are the model's, and it goes with the model; tokens are copied, before
- * it begins, to where it reads them. The kind is what else differs: do gradients begin or are they added to, do their sums
- * begin in it (grad_sums.h), and the scale of the loss. What changes from step to step (rate, step, clipping, chances of
- * rounding) belongs to the update, which is not recorded; nor are passes without backward, or passes that somebody looks
+ * A recording holds addresses and numbers. Addresses are the model's, and it goes with the model;
+ * tokens are copied, before it begins, to where it reads them. The kind is what else differs: do
+ * gradients begin or are they added to, do their sums begin in it (grad_sums.h), and the scale of
+ * the loss. What changes from step to step (rate, step, clipping, chances of rounding) belongs to
+ * the update, which is not recorded; nor are passes without backward, or passes that somebody looks
  * at (probes; --trace and --profile, whose tables of kernels record nothing).
  *
- * What the host does beside the calls it does in a replay, too: bytes are counted (coll_record.h), and sums that began in the
- * micro-step are done: the recording waits for them at its end.
+ * What the host does beside the calls it does in a replay, too: bytes are counted (coll_record.h),
+ * and sums that began in the micro-step are done: the recording waits for them at its end.
  *
  * Of ranks among several:
  *
- *     nccl    each records its own, collectives included (coll_nccl_record.c); all of them the same micro-steps, for kinds
- *             depend on nothing but the count. Where several GPUs belong to one process, NCCL's guide foresees deadlocks: there
- *             on request alone (--graphs all)
- *     peers   record nothing. Their streams wait for each other's events. In a recording such a wait joins two streams into
- *             one graph, which one thread would have to record and start for all ranks
+ *     nccl    each records its own, collectives included (coll_nccl_record.c); all of them the same
+ *             micro-steps, for kinds depend on nothing but the count. Where several GPUs belong to
+ *             one process, NCCL's guide foresees deadlocks: there on request alone (--graphs all)
+ *     peers   record nothing. Their streams wait for each other's events. In a recording such a
+ *             wait joins two streams into one graph, which one thread would have to record and
+ *             start for all ranks
  *
- * From documents (CUDA 13 runtime API and programming guide, NCCL's guide and source) and emulation is known: what may be
- * recorded, forked and joined, what may be asked of events, which order streams and replays keep, who has to forget before
- * whom. A device has yet to show what the nodes of notes cost, and a launch of so many nodes; and that NCCL takes the same
- * algorithm for a call in a graph, so that the bits are those of --graphs none there as well.
+ * From documents (CUDA 13 runtime API and programming guide, NCCL's guide and source) and emulation
+ * is known: what may be recorded, forked and joined, what may be asked of events, which order
+ * streams and replays keep, who has to forget before whom. A device has yet to show what the nodes
+ * of notes cost, and a launch of so many nodes; and that NCCL takes the same algorithm for a call
+ * in a graph, so that the bits are those of --graphs none there as well.
  */
 #ifndef PARALLEL_STEP_REPLAY_H
 #define PARALLEL_STEP_REPLAY_H
@@ -47,16 +51,17 @@ typedef struct Replay {
     int sums; // of gradients, that are done in it
 } Replay;
 
-/* Collective over the mesh. Runs pass(ctx), forward and backward of a micro-step, or what was recorded of it. sums: do sums of
- * gradients begin in it? */
+/* Collective over the mesh. Runs pass(ctx), forward and backward of a micro-step, or what was
+ * recorded of it. sums: do sums of gradients begin in it? */
 void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums);
 /* Local. Why the model's micro-steps are not recorded, in words; NULL: they are. */
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);
 
-/* Collective over the mesh. What the first step would meet for the first time it meets here: plans of products, groups of
- * ranks, recordings. Two steps of one to three micro-steps each, whose gradients nobody uses; nothing where kernels compute on
- * the host. choose: each product takes the fastest of its algorithms (layers/cuda/products.h). */
+/* Collective over the mesh. What the first step would meet for the first time it meets here: plans
+ * of products, groups of ranks, recordings. Two steps of one to three micro-steps each, whose
+ * gradients nobody uses; nothing where kernels compute on the host. choose: each product takes the
+ * fastest of its algorithms (layers/cuda/products.h). */
 void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
                     int64_t micro_steps, bool choose);
 

@@ -20,7 +20,8 @@ void rounding_room(Model *m, Arena *a) {
                 arena_take(a, (size_t)m->tensors.t[i].local_cols * sizeof(int32_t));
 }
 
-/* Rows of a block are one stretch of the tensor's, columns may be several; padding is zero and stays so. */
+/* Rows of a block are one stretch of the tensor's, columns may be several; padding is zero and
+ * stays so. */
 void rounding_make(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];

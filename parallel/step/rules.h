@@ -1,6 +1,6 @@
 /* rules -- the derivative of each kind of operation, for the table of program.c. A rule gets an
- * operation of the forward pass, the gradient of its result, and grads[tensor], the gradients found so
- * far (-1: none); it appends operations and adds to grads. differentiate.c */
+ * operation of the forward pass, the gradient of its result, and grads[tensor], the gradients found
+ * so far (-1: none); it appends operations and adds to grads. differentiate.c */
 #ifndef PARALLEL_STEP_RULES_H
 #define PARALLEL_STEP_RULES_H
 

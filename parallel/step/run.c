@@ -131,7 +131,8 @@ static void run_norm(const Call *c) {
                         deviation(c, op->in[1]));
 }
 
-/* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the weights. */
+/* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the
+ * weights. */
 static void run_norm_weight_backward(const Call *c) {
     const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD), *add = with(c, OP_ADD),
              *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
@@ -544,7 +545,8 @@ void step_run_free(StepRun *r) {
     mem_free(r);
 }
 
-/* The table's row of a parameter: "qkv.weight" of layer 3 is h.3.qkv.weight. Gradients are called dNAME. */
+/* The table's row of a parameter: "qkv.weight" of layer 3 is h.3.qkv.weight. Gradients are called
+ * dNAME. */
 static const Tensor *row_of(const Model *m, const StepTensor *t) {
     char name[64];
     const char *own = t->dist.name + (t->storage == STORAGE_GRADIENT);

@@ -1,10 +1,11 @@
 /* run -- the program of a step, executed: a loop over its operations.
  *
- *   model_plan       step_run_plan       builds the programs of a model, finds the memory of temporaries
- *   model_allocate   step_run_bind       addresses: temporaries in an arena; weights and gradients where the
- *                                        table of tensors has them, so that the optimizer, checkpoints,
- *                                        evaluation and resume need know nothing of programs
- *   model_step       step_run            for each operation: its kernel, or start and wait of its collective
+ *   model_plan      step_run_plan  builds the programs of a model, finds the memory of temporaries
+ *   model_allocate  step_run_bind  addresses: temporaries in an arena; weights and gradients where
+ *                                  the table of tensors has them, so that the optimizer,
+ *                                  checkpoints, evaluation, resume need know nothing of programs
+ *   model_step      step_run       for each operation: its kernel, or start and wait of its
+ *                                  collective
  *
  * One row a kind (run.c): the kernel that it calls, with all operations that are fused into it.
  */
@@ -18,10 +19,12 @@ typedef struct StepRun StepRun;
 /* Local. Of a model whose shape, grid and kernels are known. Freed by step_run_free. */
 StepRun *step_run_plan(const Model *m);
 void step_run_free(StepRun *r);
-/* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all addresses. */
+/* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all
+ * addresses. */
 void step_run_bind(StepRun *r, Model *m, Arena *a);
-/* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward alone or
- * with backward. sums: those of a layer's gradients begin when they are complete (grad_sums.h). */
+/* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward
+ * alone or with backward. sums: those of a layer's gradients begin when they are complete
+ * (grad_sums.h). */
 void step_run(StepRun *r, Model *m, bool backward, bool sums);
 /* Local. Where it leaves the losses of tokens. */
 float *step_run_losses(StepRun *r, const Model *m, bool backward);

@@ -1,5 +1,5 @@
-/* run_call -- an operation as its kernel is called: with those that are fused into it, and its operands as
- * kernels take them. For the files that have kernels of operations: run.c, run_exact.c.
+/* run_call -- an operation as its kernel is called: with those that are fused into it, and its
+ * operands as kernels take them. For the files that have kernels of operations: run.c, run_exact.c.
  */
 #ifndef PARALLEL_STEP_RUN_CALL_H
 #define PARALLEL_STEP_RUN_CALL_H
@@ -19,8 +19,8 @@ typedef struct Bound {
     size_t bytes;   // of temporaries
     CollStaging staging; // on a device: for collectives of blocks that are columns
     bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
-    int *
-        final; // [layers] operation after which the gradients of a layer and of later ones are complete
+    // [layers] operation after which the gradients of a layer and of later ones are complete
+    int *final;
     bool backward, made;
 } Bound;
 

@@ -1,4 +1,5 @@
-/* Kernels of --exact: the operations whose results are integers, and those that exact_sums.c alone has. */
+/* Kernels of --exact: the operations whose results are integers, and those that exact_sums.c alone
+ * has. */
 #include "layers/exact.h"
 #include "parallel/step/exact.h"
 #include "parallel/step/run_call.h"

@@ -64,8 +64,8 @@ typedef struct Schedule {
 int schedule_window(const Overlap *overlap);
 /* Local, pure. costs: of p's operations . Freed by schedule_free. */
 Schedule schedule_make(const Program *p, const OpCost *costs, int window);
-/* Local, pure. The order in which every rank runs p. A model is planned where no machine was measured, so costs are
- * nominal ones: functions of sizes that all ranks have alike. order.c */
+/* Local, pure. The order in which every rank runs p. A model is planned where no machine was
+ * measured, so costs are nominal ones: functions of sizes that all ranks have alike. order.c */
 Schedule schedule_nominal(const Program *p);
 /* Local. Times of that order on a machine with these costs. */
 void schedule_time(Schedule *s, const Program *p, const OpCost *costs);

@@ -66,8 +66,9 @@ static int rows_of(Split *s, int t, int64_t row, int64_t n, int64_t every) {
     return out;
 }
 
-/* Chunk k of blocks of `block` rows; the tensor itself where it has no rows of tokens. A tensor may be in chunks of
- * several matmuls, whose blocks differ: each of those makes or reads chunks of its own. */
+/* Chunk k of blocks of `block` rows; the tensor itself where it has no rows of tokens. A tensor may
+ * be in chunks of several matmuls, whose blocks differ: each of those makes or reads chunks of its
+ * own. */
 static int chunk(Split *s, int t, int64_t block, int k) {
     if (!of_tokens(s, t)) return t;
     int *part = &s->part[t * s->parts + k];
@@ -157,8 +158,8 @@ static void find(Split *s) {
 
 /* ---- chunks ---- */
 
-/* The chunks of a matmul with what is fused into it, each before the collective that takes it. An all_reduce is in
- * place: the whole before it is that after it. */
+/* The chunks of a matmul with what is fused into it, each before the collective that takes it. An
+ * all_reduce is in place: the whole before it is that after it. */
 static void emit_matmul(Split *s, int i) {
     const Op *after = s->after[i] < 0 ? NULL : &s->old[s->after[i]];
     int64_t block = block_rows(s, after ? s->after[i] : s->before[i]);
@@ -229,8 +230,9 @@ static void emit_ring_in(Split *s, int i) {
         emit_block(s, i, (me - k + X) % X, local_rows(s, gather->in[0]));
 }
 
-/* What has come lies in one tensor, of which sums read rows that no operation makes by itself: so each waits for all
- * that comes, and for the last matmul. Which part is this rank's own depends on the rank, but no order does. */
+/* What has come lies in one tensor, of which sums read rows that no operation makes by itself: so
+ * each waits for all that comes, and for the last matmul. Which part is this rank's own depends on
+ * the rank, but no order does. */
 static void emit_ring_out(Split *s, int i) {
     const Op *scatter = &s->old[s->after[i]];
     int64_t X = mesh_blocks(s->p->mesh, scatter->axes), me = mesh_block(s->p->mesh, scatter->axes);

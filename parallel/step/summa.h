@@ -1,13 +1,15 @@
-/* summa -- the products of a linear layer with stay=y: the output stays where it is, x and w stream past it.
+/* summa -- the products of a linear layer with stay=y: the output stays where it is, x and w stream
+ * past it.
  *
  *   y[T/r, N/y] = sum over panels k of   x[T/r, k]  broadcast along y by its owner
  *                                        w[k, N/y]  broadcast along x by its owner
  *   dx[T/r, k]  = dy w[k]'               reduced along y to the owner of x's panel
  *   dw[k, N/y]  = x[:, k]' dy            reduced along x to the owner of w's panel
  *
- * Input features K are cut in Y blocks for x and in X blocks for w; a panel ends where either does, so any X x Y works.
- * Without overlap whoever sends waits, and one panel of each operand is here besides the rank's own. With bulk
- * (parallel/step/overlap.h) there is room for two, and what is on its way is under a product. Time goes right:
+ * Input features K are cut in Y blocks for x and in X blocks for w; a panel ends where either does,
+ * so any X x Y works. Without overlap whoever sends waits, and one panel of each operand is here
+ * besides the rank's own. With bulk (parallel/step/overlap.h) there is room for two, and what is on
+ * its way is under a product. Time goes right:
  *
  *   forward    along y     x0 |    x1     |    x2     |    x3
  *              along x     w0 |    w1     |    w2     |    w3
@@ -17,9 +19,9 @@
  *              along x     w0 |           |    w1     |    dw0    |    w2
  *              product        | dx0=dy w0'| dw0=x0'dy | dx1=dy w1'| dw1=x1'dy ..
  *
- * In backward the products take turns, so that one panel of x and one of w are enough: the second ones make room for
- * dx and dw. Sums are the same with and without. Source: van de Geijn, Watts, "SUMMA", 1997; Xu et al., Optimus, 2021,
- * section 3.
+ * In backward the products take turns, so that one panel of x and one of w are enough: the second
+ * ones make room for dx and dw. Sums are the same with and without. Source: van de Geijn, Watts,
+ * "SUMMA", 1997; Xu et al., Optimus, 2021, section 3.
  */
 #ifndef PARALLEL_STEP_SUMMA_H
 #define PARALLEL_STEP_SUMMA_H
@@ -58,21 +60,22 @@ Inflow summa_x(Model *m, const Linear *l, const Act *x);
 Inflow summa_w(Model *m, const Linear *l, const Act *w);
 /* Collective over y, or x. With bulk, panel p is on its way, if there is one. */
 void inflow_ahead(Inflow *f, const Slice *p);
-/* Collective over y, or x. Panel p is here, its rows inflow_ld apart; it stays while the next comes into the other
- * buffer. */
+/* Collective over y, or x. Panel p is here, its rows inflow_ld apart; it stays while the next comes
+ * into the other buffer. */
 const Act *inflow_take(Inflow *f, const Slice *p);
 int64_t inflow_ld(const Inflow *f, const Slice *p);
 
-/* Collective over c. The sum of src is on its way to the dst of the owner of p; dst is NULL elsewhere. Without
- * bulk it is there. */
+/* Collective over c. The sum of src is on its way to the dst of the owner of p; dst is NULL
+ * elsewhere. Without bulk it is there. */
 Ticket summa_reduce(Model *m, Comm *c, CollType type, const void *src, void *dst, const Slice *p,
                     const char *what);
 
-/* Collective over x and y. Panels of x and w pass by, one ahead with bulk: `run` gets the product of each, y not set,
- * and where its panel begins in K. */
+/* Collective over x and y. Panels of x and w pass by, one ahead with bulk: `run` gets the product
+ * of each, y not set, and where its panel begins in K. */
 void summa_pass(Model *m, const Linear *l, const Tokens *tk, const Act *x, int w,
                 void (*run)(void *ctx, Product part, int64_t begin), void *ctx);
-/* Collective over x and y. The products of linear_forward and linear_backward, in fp32 and in bf16. */
+/* Collective over x and y. The products of linear_forward and linear_backward, in fp32 and in
+ * bf16. */
 void summa_forward(Model *m, const Linear *l, const Tokens *tk, Act *y, const Act *x, int w);
 void summa_backward(Model *m, const Linear *l, const Tokens *tk, Act *dx, const Act *dy,
                     const Act *x, int w);

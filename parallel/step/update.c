@@ -2,12 +2,13 @@
  * contracts.
  *
  *   kv        gradients of key and value heads that neighbours hold in copies are added
- *   d         matrices: all_reduce, or with zero1 a reduce_scatter of the flat parts (zero2 and zero3 did it
- *             after every product)
+ *   d         matrices: all_reduce, or with zero1 a reduce_scatter of the flat parts (zero2 and
+ *             zero3 did it after every product)
  *   d.z(.x)   vectors: all_reduce
  *   norm      of what this rank is the first to hold, so that every parameter counts once
- *   AdamW     on the part whose moments are here; what products read of it is gathered where it is smaller than
- *             what is stored for them: the weights themselves, or the words that AdamW made of them, half the bytes
+ *   AdamW     on the part whose moments are here; what products read of it is gathered where it is
+ *             smaller than what is stored for them: the weights themselves, or the words that AdamW
+ *             made of them, half the bytes
  */
 #include <math.h>
 #include <string.h>
@@ -16,8 +17,8 @@
 #include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
 
-/* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The ranks that
- * hold copies hold the same rectangles in the same order. */
+/* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The
+ * ranks that hold copies hold the same rectangles in the same order. */
 static int64_t pack_kv(Model *m, int i, float *buffer, bool pack) {
     Tensor *t = &m->tensors.t[i];
     int64_t n = 0, queries = m->shape.config.heads * m->w.D, ld = t->local_cols;
@@ -122,11 +123,12 @@ double model_losses(Model *m) {
     return sum;
 }
 
-/* Gradients that lie side by side, in the order of the table: matrices, and vectors by what they owe. */
+/* Gradients that lie side by side, in the order of the table: matrices, and vectors by what they
+ * owe. */
 enum { MATRICES, VECTORS, VECTORS_OVER_X, N_REGIONS };
 
-/* The squares of this rank in the making: here, or on the device, where a region is one sum as far as it has no gaps, for two
- * launches take longer than what most tensors add up. */
+/* The squares of this rank in the making: here, or on the device, where a region is one sum as far
+ * as it has no gaps, for two launches take longer than what most tensors add up. */
 typedef struct Squares {
     Model *m;
     double here, *there; // there: on the device, or NULL
@@ -172,8 +174,8 @@ static int region_of(const Model *m, int i) {
     return axes_equal(owed, axes_of("d.z")) ? VECTORS : VECTORS_OVER_X;
 }
 
-/* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its moments is
- * whole; replicas that are apart have gradients of their own. */
+/* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its
+ * moments is whole; replicas that are apart have gradients of their own. */
 static void add_gradient(Squares *s, int i) {
     const int64_t unit = ARENA_ALIGN / sizeof(float);
     const Tensor *t = &s->m->tensors.t[i];
@@ -184,7 +186,8 @@ static void add_gradient(Squares *s, int i) {
     bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
     for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
     if (all_first) {
-        // padding is zero, and so is what nobody writes, from the last element to where the next tensor begins
+        // padding is zero, and so is what nobody writes, from the last element to where the next
+        // tensor begins
         add_squares(s, region, g, n, whole ? gap : 0);
         return;
     }

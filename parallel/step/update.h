@@ -1,14 +1,16 @@
 /* update -- the end of a step: gradients become whole, what the step is judged by, AdamW.
  *
- * Where kernels compute on the host, a number is there when its function returns. Where they compute on a device, losses and
- * squares are added up there, over the mesh too, and the host waits once in a step, for two numbers:
+ * Where kernels compute on the host, a number is there when its function returns. Where they
+ * compute on a device, losses and squares are added up there, over the mesh too, and the host waits
+ * once in a step, for two numbers:
  *
- *     host      batch, forward, backward, sums, update |waits|  record, batch, forward ...     what it calls
- *     device         forward | backward | sums | update        | forward ...                   what runs
+ *     host      batch, forward, backward, sums, update |waits|  record, batch, forward ...
+ *     device         forward | backward | sums | update        | forward ...
  *                                              ^ here the wait ends
  *
- * So the device updates while the host writes its record and puts in the next step. What the host would decide by those
- * numbers the device decides: how to clip, and that a step whose sums are not finite changes nothing.
+ * So the device updates while the host writes its record and puts in the next step. What the host
+ * would decide by those numbers the device decides: how to clip, and that a step whose sums are not
+ * finite changes nothing.
  */
 #ifndef PARALLEL_STEP_UPDATE_H
 #define PARALLEL_STEP_UPDATE_H
@@ -33,34 +35,38 @@ typedef struct StepEnd {
     StepSums sums;  // on the host: of all
 } StepEnd;
 
-/* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate and model_free. */
+/* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate
+ * and model_free. */
 void step_end_room(Model *m, Arena *a);
 void step_end_make(Model *m);
 void step_end_free(Model *m);
 
-/* The losses of every model_step and model_loss are added up: local, from zero, which model_zero_grads does too; n more of
- * them; collective over d x z, their sum over all coordinates, the same on all ranks and, with --exact, on all meshes. */
+/* The losses of every model_step and model_loss are added up: local, from zero, which
+ * model_zero_grads does too; n more of them; collective over d x z, their sum over all coordinates,
+ * the same on all ranks and, with --exact, on all meshes. */
 void model_zero_losses(Model *m);
 void model_add_losses(Model *m, const float *losses, int64_t n);
 double model_losses(Model *m);
 
-/* Collective over the mesh, once after the last micro-step: sums the gradients over the axes along which
- * they are still partial. */
+/* Collective over the mesh, once after the last micro-step: sums the gradients over the axes along
+ * which they are still partial. */
 void model_reduce_grads(Model *m);
-/* Collective over the mesh, after model_reduce_grads: begins the sums of the step. Local: waits for them. */
+/* Collective over the mesh, after model_reduce_grads: begins the sums of the step. Local: waits for
+ * them. */
 void model_sums_begin(Model *m);
 StepSums model_sums_end(Model *m);
 /* Collective over the mesh: both. */
 StepSums model_sums(Model *m);
-/* Collective over the mesh. What products read where it is not the weights themselves: made of weights that came from elsewhere
- * than AdamW. */
+/* Collective over the mesh. What products read where it is not the weights themselves: made of
+ * weights that came from elsewhere than AdamW. */
 void model_words(Model *m);
-/* Collective over the mesh. One AdamW step on every tensor. The other one, after model_sums_begin, makes o->grad_scale of a
- * norm larger than clip (0: of none), as torch.nn.utils.clip_grad_norm_ does, and leaves all as it is where a sum is not
- * finite; it may come before model_sums_end. */
+/* Collective over the mesh. One AdamW step on every tensor. The other one, after model_sums_begin,
+ * makes o->grad_scale of a norm larger than clip (0: of none), as torch.nn.utils.clip_grad_norm_
+ * does, and leaves all as it is where a sum is not finite; it may come before model_sums_end. */
 void model_update(Model *m, const AdamW *o);
 void model_update_clipped(Model *m, const AdamW *o, double clip);
-/* Collective over the mesh. Instead of them, in a step that changes no weight: words that are made by chance are that step's. */
+/* Collective over the mesh. Instead of them, in a step that changes no weight: words that are made
+ * by chance are that step's. */
 void model_skip(Model *m, int64_t step);
 
 #endif
