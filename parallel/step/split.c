@@ -184,11 +184,13 @@ static int block(Split *s, int t, int64_t b, int64_t rows) {
     return *part;
 }
 
-/* A matmul of block b with what is fused into it; returns its result. */
-static int emit_block(Split *s, int i, int64_t b, int64_t rows) {
+/* A matmul of block b with what is fused into it; returns its result. It runs behind the one that
+ * makes `before`; -1: behind none. */
+static int emit_block(Split *s, int i, int64_t b, int64_t rows, int before) {
     for (int j = i; j == i || (j < s->n_ops && s->old[j].fused); j++) {
         Op op = s->old[j];
         for (int k = 0; k < op.n_in; k++) op.in[k] = block(s, op.in[k], b, rows);
+        if (j == i && before >= 0) op.in[op.n_in++] = before;
         op.out = block(s, op.out, b, rows);
         append(s, &op);
     }
@@ -227,12 +229,13 @@ static void emit_ring_in(Split *s, int i) {
     const Op *gather = &s->old[s->before[i]];
     int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
     for (int64_t k = 0; k < X; k++)
-        emit_block(s, i, (me - k + X) % X, local_rows(s, gather->in[0]));
+        emit_block(s, i, (me - k + X) % X, local_rows(s, gather->in[0]), -1);
 }
 
 /* What has come lies in one tensor, of which sums read rows that no operation makes by itself: so
  * each waits for all that comes, and for the last matmul. Which part is this rank's own depends on
- * the rank, but no order does. */
+ * the rank, but no order does. Matmuls keep their order, even where the operand of a later one is
+ * there first: what is sent after the last of them is under nothing. */
 static void emit_ring_out(Split *s, int i) {
     const Op *scatter = &s->old[s->after[i]];
     int64_t X = mesh_blocks(s->p->mesh, scatter->axes), me = mesh_block(s->p->mesh, scatter->axes);
@@ -242,7 +245,7 @@ static void emit_ring_out(Split *s, int i) {
     int64_t all[] = {like.size[0] * (X - 1), like.size[1]};
     int came = program_tensor(s->p, like.dist, all, like.bytes);
     for (int64_t k = 1; k <= X; k++) {
-        own = emit_block(s, i, (me + k) % X, rows);
+        own = emit_block(s, i, (me + k) % X, rows, own);
         if (k == X) break;
         shift(s, scatter, k, rows_of(s, came, (k - 1) * rows, rows, 0), own);
         part[(me - k + X) % X] = rows_of(s, came, (k - 1) * rows, rows, 0);
