@@ -219,10 +219,11 @@ static void set_place(Split *s, const Op *like) {
 static void emit_ring_gather(Split *s, const Op *gather) {
     int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
     int64_t rows = local_rows(s, gather->in[0]);
+    int here = gather->in[0];
     set_place(s, gather);
-    EMIT(s->p, OP_COPY, block(s, gather->out, me, rows), gather->in[0]);
+    EMIT(s->p, OP_COPY, block(s, gather->out, me, rows), here);
     for (int64_t k = 1; k < X; k++)
-        shift(s, gather, k, block(s, gather->out, (me - k + X) % X, rows), gather->in[0]);
+        shift(s, gather, k, block(s, gather->out, (me - k + X) % X, rows), here);
 }
 
 static void emit_ring_in(Split *s, int i) {
