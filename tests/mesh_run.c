@@ -305,6 +305,10 @@ MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
     return d;
 }
 
+const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
+    "bulk",         "none",   "chunk=2",   "bulk+halves",         "ring",
+    "bulk+chunk=3", "halves", "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves"};
+
 bool mesh_sampled(int i, int model) {
     if (BASE_DEBUG) return i % (test_long() ? 23 : 46) == 0;
     return test_long() || i % 3 == model;

@@ -71,6 +71,9 @@ MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b);
 /* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d,
  * z, x, y. */
 void mesh_every_layout(int p, void (*f)(const char *spec, void *ctx), void *ctx);
+/* Words of --overlap, each alone and those that go together. */
+enum { N_MESH_OVERLAPS = 10 };
+extern const char *const mesh_overlaps[N_MESH_OVERLAPS];
 /* Is layout number i one of the sample for this one of three models? Each layout is, for one of
  * them; for all when there is time. Sanitizers take every 23rd or 46th: it is threads and memory
  * that they look at. */

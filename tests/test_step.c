@@ -207,16 +207,21 @@ TEST(step_program_with_full_recompute_sends_no_more) {
     CHECK(n > 20);
 }
 
+/* The listing of a program behind that pass, without costs. */
+static void list(char *text, size_t n, const ModelShape *s, Pass last) {
+    FILE *f = fmemopen(text, n, "w");
+    Program p = program_passes(s, last, NULL);
+    listing_print(f, &p, NULL, NULL);
+    program_free(&p);
+    fclose(f);
+}
+
 /* Operations of forward of one layer, in order, without collectives and with their types. */
 TEST(step_listing_shows_types_and_costs) {
     Grid g = grid_of("x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
     char text[32768];
-    FILE *f = fmemopen(text, sizeof text, "w");
-    Program p = program_passes(&s, PASS_RECOMPUTE, NULL);
-    listing_print(f, &p, NULL, NULL);
-    program_free(&p);
-    fclose(f);
+    list(text, sizeof text, &s, PASS_RECOMPUTE);
     CHECK(strstr(text, "qkv[T, N/x]"));
     CHECK(strstr(text, "= all_gather x"));
     CHECK(strstr(text, "dh1[T, C] +x"));
@@ -230,11 +235,7 @@ TEST(step_listing_shows_panels_and_their_owners) {
     Grid g = grid_of("x2.y3+stay=y", 0);
     ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
     char text[32768];
-    FILE *f = fmemopen(text, sizeof text, "w");
-    Program p = program_passes(&s, PASS_PANELS, false);
-    listing_print(f, &p, NULL, NULL);
-    program_free(&p);
-    fclose(f);
+    list(text, sizeof text, &s, PASS_PANELS);
     CHECK(strstr(text, "h1[T/x, C[11:17]]                  = broadcast y[1]       %7@0,0 "));
     CHECK(strstr(text, "h1[T/x, C[17:22]]                  = broadcast y[1]       %7@0,6 "));
     CHECK(strstr(text, "qkv.weight[C[22:33], N/y]          = broadcast x[1]       qkv.weight@5 "));

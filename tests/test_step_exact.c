@@ -51,7 +51,7 @@ static void on_program(const char *spec, void *ctx) {
     g.layout.exact = true;
     g.mesh = mesh_make(&g.layout.factors, 0);
     s.grid = &g;
-    Program p = program_passes(&s, PASS_EXACT, false);
+    Program p = program_passes(&s, PASS_EXACT, NULL);
     for (int i = 0; i < p.n_ops; i++) {
         const Op *op = &p.op[i];
         bool reduces =
@@ -88,7 +88,7 @@ TEST(step_exact_every_kernel_has_a_price) {
         g.layout.exact = true;
         g.mesh = mesh_make(&g.layout.factors, 0);
         Widths widths = widths_of(&s.config, &g);
-        Program p = program_passes(&s, PASS_FUSE, false);
+        Program p = program_passes(&s, PASS_FUSE, NULL);
         for (int k = 0; k < p.n_ops; k++) {
             Work w = {.rows = -1};
             bool kernel = !p.op[k].fused && !op_info(p.op[k].kind)->collective;
@@ -118,10 +118,6 @@ static void compare(const MeshRun *how) {
     mesh_run_free(&is);
 }
 
-static const char *const overlaps[] = {
-    "bulk",         "none",   "chunk=2",   "bulk+halves",         "ring",
-    "bulk+chunk=3", "halves", "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves"};
-
 static void on_layout(const char *spec, void *ctx) {
     int *n = ctx, model = *n % 3;
     if (!mesh_sampled((*n)++, model)) return;
@@ -133,7 +129,7 @@ static void on_layout(const char *spec, void *ctx) {
                        .micro = *n / 4 % 3,
                        .steps = 2,
                        .exact = true,
-                       .overlap = overlaps[*n / 4 % 10],
+                       .overlap = mesh_overlaps[*n / 4 % N_MESH_OVERLAPS],
                        .recompute = (Recompute)(*n / 12 % 3)});
 }
 

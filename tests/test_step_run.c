@@ -48,10 +48,6 @@ static void compare(const MeshRun *how, const char *label) {
     mesh_run_free(&is);
 }
 
-static const char *const overlaps[] = {
-    "bulk",         "none",   "chunk=2",   "bulk+halves",         "ring",
-    "bulk+chunk=3", "halves", "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves"};
-
 static void on_layout(const char *spec, void *ctx) {
     int *n = ctx, model = *n % 3;
     if (!mesh_sampled((*n)++, model)) return;
@@ -61,7 +57,7 @@ static void on_layout(const char *spec, void *ctx) {
                        .S = 10,
                        .micro = *n % 2 * 2,
                        .steps = 3,
-                       .overlap = overlaps[*n % 10],
+                       .overlap = mesh_overlaps[*n % N_MESH_OVERLAPS],
                        .recompute = (Recompute)(*n / 3 % 3)},
             spec);
 }

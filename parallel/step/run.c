@@ -196,9 +196,12 @@ static void run_residual(const Call *c) {
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
 static void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
-    if (is_root(c) && at(c, part) != at(c, out))
-        c->m->k->add_to(c->m->team, at(c, out), at(c, part),
-                        step_tensor_elements(c->p, tensor(c, out)));
+    int64_t n = step_tensor_elements(c->p, tensor(c, out));
+    if (!is_root(c) || at(c, part) == at(c, out)) return;
+    if (tensor(c, out)->bytes == sizeof(int64_t))
+        c->m->k->exact_add(c->m->team, at(c, out), at(c, part), n);
+    else
+        c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
 }
 
 static void run_copy(const Call *c) {

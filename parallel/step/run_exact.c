@@ -84,14 +84,6 @@ static void run_add(const Call *c) {
                        step_tensor_elements(c->p, tensor(c, out)));
 }
 
-/* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
-static void run_accumulate(const Call *c) {
-    int part = c->op->in[0], out = c->op->out;
-    if (is_root(c) && at(c, part) != at(c, out))
-        c->m->k->exact_add(c->m->team, at(c, out), at(c, part),
-                           step_tensor_elements(c->p, tensor(c, out)));
-}
-
 /* A wide sum has WIDE integers for each float. */
 static void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
@@ -180,7 +172,6 @@ static Kernel *const of_integers[N_OP_KINDS] = {
     [OP_MATMUL_BT] = run_matmul_bt,
     [OP_MATMUL_AT] = run_matmul_at,
     [OP_ADD] = run_add,
-    [OP_ACCUMULATE] = run_accumulate,
     [OP_BIAS_BACKWARD] = run_bias_backward,
     [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
     [OP_POSITION_BACKWARD] = run_position_backward,
