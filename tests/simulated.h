@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "parallel/mesh/dist.h"
+#include "tests/page.h"
 
 enum { SIM_RANKS = 64, SIM_SIZE = 36 };
 
@@ -34,18 +35,5 @@ void cut_transpose(Cut *t, const Mesh *m, const Cut *c);
 /* One collective, and all from one storage to another. */
 void cut_change(Cut *c, const Mesh *m, const Change *change);
 void cut_bring(Cut *c, const Mesh *m, const Dist *to);
-
-/* Text that is made line by line. */
-typedef struct Text {
-    char s[1 << 14];
-    size_t n;
-} Text;
-void text_put(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void text_end_line(Text *t); // without spaces at its end
-/* What stands in parallel/README.md between the lines "```text NAME" and "```". */
-void text_of_readme(Text *t, const char *name);
-/* Does it stand in parallel/README.md between the lines "```text NAME" and "```"? Where not, what
- * should stand there is printed. */
-bool text_stands_in_readme(const Text *t, const char *name);
 
 #endif

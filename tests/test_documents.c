@@ -9,7 +9,9 @@
 #include "data/io_map.h"
 #include "data/piece.h"
 #include "data/shard_write.h"
+#include "parallel/mesh/layout.h"
 #include "parallel/step/schedule_lr.h"
+#include "tests/page.h"
 #include "tests/test.h"
 
 /* The first fenced block after the line `after` of a document, freed by mem_free; NULL: there is
@@ -97,6 +99,54 @@ TEST(documents_use_block_of_the_readme_runs_in_an_empty_folder) {
         "mkdir use && cd use && PATH=$BUILD/bin:$PATH XDG_CACHE_HOME=$PWD/../cache "
         "bash -eu ../use.sh && ls data && wc -c <data/my_val.bin && test -s report.html");
     if (status) test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+}
+
+/* ---- README.md: layouts, files to read ---- */
+
+/* Code in the second column of the table below "| known as". */
+TEST(documents_layouts_of_the_readme_are_layouts) {
+    char row[1024], spec[64];
+    Layout l;
+    int i = 0, n = 0;
+    while (page_line("README.md", "| ", i, row, sizeof row) && strncmp(row, "| known as", 10) != 0)
+        i++;
+    for (; page_line("README.md", "| ", ++i, row, sizeof row) && strstr(row, " | `");) {
+        char *column = strstr(row, " | `") + 3, *end = strstr(column, " | ");
+        CHECK(end);
+        *end = 0;
+        for (; (column = strchr(column, '`')) && sscanf(column, "`%63[^`]`", spec) == 1; n++) {
+            if (!layout_parse(&l, spec, 0, NULL))
+                test_fail(__FILE__, __LINE__, "%s is no layout", spec);
+            column += strlen(spec) + 2;
+        }
+    }
+    CHECK(n >= 14);
+}
+
+static int lines_of(const char *file) {
+    IoMap m;
+    int n = 0;
+    if (!io_map(&m, file, NULL)) return -1;
+    for (size_t i = 0; i < m.n; i++) n += ((const char *)m.p)[i] == '\n';
+    io_unmap(&m);
+    return n;
+}
+
+/* "| [path](path) | 133 | ...", true to a fourth; "some 1,700 lines" of all, to a tenth. */
+TEST(documents_files_of_the_readme_have_as_many_lines_as_it_says) {
+    char row[512], path[128];
+    int lines, thousands, rows = 0, all = 0;
+    for (; page_line("README.md", "| [parallel/", rows, row, sizeof row); rows++) {
+        CHECK(sscanf(row, "| [%127[^]]](%*[^)]) | %d |", path, &lines) == 2);
+        int true_lines = lines_of(path);
+        all += true_lines;
+        if (abs(true_lines - lines) > lines / 4 + 5)
+            test_fail(__FILE__, __LINE__, "%s has %d lines, not %d", path, true_lines, lines);
+    }
+    CHECK(rows == 10);
+    CHECK(page_line("README.md", "These ten files, some ", 0, row, sizeof row) &&
+          sscanf(row, "These ten files, some %d,%d lines", &thousands, &lines) == 2);
+    CHECK_NEAR(1000 * thousands + lines, all, all / 10);
 }
 
 /* ---- docs/training.md: the same batches in Python ---- */

@@ -2,7 +2,6 @@
  * parallel/README.md. */
 #include "tests/simulated.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,42 +139,6 @@ void cut_bring(Cut *c, const Mesh *m, const Dist *to) {
     int n = dist_path(&c->dist, to, path, &e);
     if (n < 0) die("%s", e.text);
     for (int i = 0; i < n; i++) cut_change(c, m, &path[i]);
-}
-
-/* --- text of the page ------------------------------------------------------------------------- */
-
-void text_put(Text *t, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    t->n += (size_t)vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
-    va_end(ap);
-}
-
-void text_end_line(Text *t) {
-    while (t->n && t->s[t->n - 1] == ' ') t->n--;
-    t->n += (size_t)snprintf(t->s + t->n, sizeof t->s - t->n, "\n");
-}
-
-void text_of_readme(Text *t, const char *name) {
-    char line[512], open[64];
-    bool inside = false;
-    FILE *f = fopen("parallel/README.md", "r");
-    t->s[t->n = 0] = 0;
-    if (!f) return;
-    snprintf(open, sizeof open, "```text %s\n", name);
-    for (; fgets(line, sizeof line, f); inside |= strcmp(line, open) == 0) {
-        if (strncmp(line, "```", 3) == 0) inside = false;
-        if (inside) text_put(t, "%s", line);
-    }
-    fclose(f);
-}
-
-bool text_stands_in_readme(const Text *want, const char *name) {
-    static Text have;
-    text_of_readme(&have, name);
-    if (strcmp(want->s, have.s) == 0) return true;
-    fprintf(stderr, "parallel/README.md should say\n```text %s\n%s```\n", name, want->s);
-    return false;
 }
 
 /* --- every layout ---------------------------------------------------------------------------- */
