@@ -47,6 +47,25 @@ static bool set_whole(Config *c, const char *key, const char *value, bool *found
     return true;
 }
 
+static const char *const act_names[] = {[ACT_GELU] = "gelu", [ACT_SWIGLU] = "swiglu"};
+enum { N_ACTS = sizeof act_names / sizeof *act_names };
+
+const char *config_act_name(ActKind act) {
+    return act_names[act];
+}
+
+static bool set_act(Config *c, const char *value, Err *e) {
+    char all[64] = "";
+    for (int i = 0; i < N_ACTS; i++) {
+        if (strcmp(value, act_names[i]) == 0) {
+            c->act = (ActKind)i;
+            return true;
+        }
+        strcat(strcat(all, i == 0 ? "" : i == N_ACTS - 1 ? " or " : ", "), act_names[i]);
+    }
+    return err(e, "model: act=%s: %s", value, all);
+}
+
 /* The index of value among two words, or -1. */
 static int which(const char *value, const char *zero, const char *one) {
     return strcmp(value, zero) == 0 ? 0 : strcmp(value, one) == 0 ? 1 : -1;
@@ -63,9 +82,7 @@ static bool set_choice(Config *c, const char *key, const char *value, Err *e) {
             return err(e, "model: pos=%s: learned or rope", value);
         c->pos = (PosKind)i;
     } else if (strcmp(key, "act") == 0) {
-        if ((i = which(value, "gelu", "swiglu")) < 0)
-            return err(e, "model: act=%s: gelu or swiglu", value);
-        c->act = (ActKind)i;
+        return set_act(c, value, e);
     } else if (strcmp(key, "bias") == 0 || strcmp(key, "tied") == 0) {
         if ((i = which(value, "0", "1")) < 0) return err(e, "model: %s=%s: 0 or 1", key, value);
         *(key[0] == 'b' ? &c->bias : &c->tied) = i == 1;
@@ -193,8 +210,7 @@ void config_print(const Config *c, char *buf, size_t n) {
              (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
              (long long)c->channels, (long long)c->ffn, (long long)c->seq, (long long)c->vocab,
              c->norm == NORM_RMS ? "rms" : "layer", c->pos == POS_ROPE ? "rope" : "learned",
-             c->act == ACT_SWIGLU ? "swiglu" : "gelu", c->bias, c->tied,
-             opt_number(c->norm_eps, eps, sizeof eps),
+             config_act_name(c->act), c->bias, c->tied, opt_number(c->norm_eps, eps, sizeof eps),
              opt_number(c->rope_theta, theta, sizeof theta));
 }
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "layers/gelu.h"
+#include "layers/pointwise.h"
 
 enum {
     GRAIN = 16384, // elements per piece: big enough to hide the hand-out, small enough to balance
@@ -14,32 +14,34 @@ typedef struct Elements {
     float *y;
     const float *x, *dy;
     int64_t F; // swiglu: features of y
+    ActKind act;
 } Elements;
 
-static void gelu_forward_piece(void *ctx, int64_t begin, int64_t end) {
+static void act_forward_piece(void *ctx, int64_t begin, int64_t end) {
     const Elements *e = ctx;
     int64_t i = begin;
-    for (; i + VF <= end; i += VF) vf_store(e->y + i, gelu(vf_load(e->x + i)));
+    for (; i + VF <= end; i += VF) vf_store(e->y + i, pointwise(e->act, vf_load(e->x + i)));
     int n = (int)(end - i);
-    if (n > 0) vf_store_n(e->y + i, gelu(vf_load_n(e->x + i, n)), n);
+    if (n > 0) vf_store_n(e->y + i, pointwise(e->act, vf_load_n(e->x + i, n)), n);
 }
 
-void gelu_forward(Team *t, Act *y, const Act *x, int64_t n) {
-    team_for(t, n, GRAIN, gelu_forward_piece, &(Elements){.y = y, .x = x});
+void act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n) {
+    team_for(t, n, GRAIN, act_forward_piece, &(Elements){.y = y, .x = x, .act = act});
 }
 
-static void gelu_backward_piece(void *ctx, int64_t begin, int64_t end) {
+static void act_backward_piece(void *ctx, int64_t begin, int64_t end) {
     const Elements *e = ctx;
     int64_t i = begin;
     for (; i + VF <= end; i += VF)
-        vf_store(e->y + i, vf_load(e->dy + i) * gelu_slope(vf_load(e->x + i)));
+        vf_store(e->y + i, vf_load(e->dy + i) * pointwise_slope(e->act, vf_load(e->x + i)));
     int n = (int)(end - i);
     if (n > 0)
-        vf_store_n(e->y + i, vf_load_n(e->dy + i, n) * gelu_slope(vf_load_n(e->x + i, n)), n);
+        vf_store_n(e->y + i,
+                   vf_load_n(e->dy + i, n) * pointwise_slope(e->act, vf_load_n(e->x + i, n)), n);
 }
 
-void gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n) {
-    team_for(t, n, GRAIN, gelu_backward_piece, &(Elements){.y = dx, .x = x, .dy = dy});
+void act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x, int64_t n) {
+    team_for(t, n, GRAIN, act_backward_piece, &(Elements){.y = dx, .x = x, .dy = dy, .act = act});
 }
 
 /* Rows per piece of a [T, width] matrix. */

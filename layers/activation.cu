@@ -9,7 +9,7 @@
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
 #include "layers/cuda/vec.cuh"
-#include "layers/gelu.cuh"
+#include "layers/pointwise.cuh"
 
 extern "C" {
 #include "layers/cuda/families.h"
@@ -25,24 +25,25 @@ __device__ __forceinline__ int64_t this_thread() {
 
 /* --- elements */
 
-template <class E, int W> __global__ void gelu_forward(E *y, const E *x, int64_t n) {
+template <class E, int W> __global__ void act_forward(ActKind act, E *y, const E *x, int64_t n) {
     int64_t i = this_thread() * W;
     if (i >= n) return;
     float v[W];
     load<E, W>(v, x + i);
 #pragma unroll
-    for (int j = 0; j < W; j++) v[j] = gelu(v[j]);
+    for (int j = 0; j < W; j++) v[j] = pointwise(act, v[j]);
     store<E, W>(y + i, v);
 }
 
-template <class E, int W> __global__ void gelu_backward(E *dx, const E *dy, const E *x, int64_t n) {
+template <class E, int W>
+__global__ void act_backward(ActKind act, E *dx, const E *dy, const E *x, int64_t n) {
     int64_t i = this_thread() * W;
     if (i >= n) return;
     float v[W], d[W];
     load<E, W>(v, x + i);
     load<E, W>(d, dy + i);
 #pragma unroll
-    for (int j = 0; j < W; j++) d[j] *= gelu_slope(v[j]);
+    for (int j = 0; j < W; j++) d[j] *= pointwise_slope(act, v[j]);
     store<E, W>(dx + i, d);
 }
 
@@ -145,24 +146,25 @@ template <class E> struct Launchers {
         return whole_words<E>(a, n) && whole_words<E>(b, n) && whole_words<E>(c, n);
     }
 
-    static void gelu_forward_of(Team *, Act *y, const Act *x, int64_t n) {
+    static void act_forward_of(Team *, ActKind act, Act *y, const Act *x, int64_t n) {
         int64_t whole = wide(y, x, x, 0) ? n / W * W : 0, rest = n - whole;
         if (whole)
-            LAUNCH((gelu_forward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, out(y), in(x),
-                   whole);
+            LAUNCH((act_forward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, act, out(y),
+                   in(x), whole);
         if (rest)
-            LAUNCH((gelu_forward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, out(y) + whole,
+            LAUNCH((act_forward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, act, out(y) + whole,
                    in(x) + whole, rest);
     }
 
-    static void gelu_backward_of(Team *, Act *dx, const Act *dy, const Act *x, int64_t n) {
+    static void act_backward_of(Team *, ActKind act, Act *dx, const Act *dy, const Act *x,
+                                int64_t n) {
         int64_t whole = wide(dx, dy, x, 0) ? n / W * W : 0, rest = n - whole;
         if (whole)
-            LAUNCH((gelu_backward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, out(dx),
+            LAUNCH((act_backward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, act, out(dx),
                    in(dy), in(x), whole);
         if (rest)
-            LAUNCH((gelu_backward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, out(dx) + whole,
-                   in(dy) + whole, in(x) + whole, rest);
+            LAUNCH((act_backward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, act,
+                   out(dx) + whole, in(dy) + whole, in(x) + whole, rest);
     }
 
     static dim3 row_pieces(int64_t T, int64_t n, int w) {
@@ -214,8 +216,8 @@ template <class E> struct Launchers {
     }
 
     static void fill(Kernels *k) {
-        k->gelu_forward = gelu_forward_of;
-        k->gelu_backward = gelu_backward_of;
+        k->act_forward = act_forward_of;
+        k->act_backward = act_backward_of;
         k->swiglu_forward = swiglu_forward_of;
         k->swiglu_backward = swiglu_backward_of;
         k->bias_residual = bias_residual_of;

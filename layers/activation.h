@@ -1,4 +1,5 @@
-/* activation -- GELU (tanh form) and SwiGLU, forward and backward, and the gradient of a bias.
+/* activation -- activations of one number each (pointwise.h) and SwiGLU, forward and backward, and
+ * the gradient of a bias.
  *
  *   gelu    y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))              Hendrycks, Gimpel 2016
  *   swiglu  y[T,F] = silu(gate) * up; a row of x[T,2F] is gate, then up    Shazeer 2020
@@ -8,11 +9,13 @@
 
 #include <stdint.h>
 
+#include "base/config.h"
 #include "base/team.h"
 #include "layers/act.h"
 
-void gelu_forward(Team *t, Act *y, const Act *x, int64_t n);
-void gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n); // dx may be dy
+/* Local. y[n] = act(x), dx = dy act'(x); dx may be dy. act: not ACT_SWIGLU. */
+void act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n);
+void act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x, int64_t n);
 void swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F);
 void swiglu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t T, int64_t F);
 /* Local. dbias[N] += column sums of dy[T,N], by fixed panels of tokens, added in order: the same

@@ -65,7 +65,7 @@ typedef struct ProductExact {
     bool fresh;                       // y_64 = a b
 } ProductExact;
 /* Of the matmul M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and
- * applies the activation once the sum is complete (bias_residual, gelu_forward, gelu_backward). */
+ * applies the activation once the sum is complete (bias_residual, act_forward, act_backward). */
 void product_exact(Team *t, const Product *p, const ProductExact *x);
 
 /* y[i] = y_64[i] 2^-exponent, rounded once; NaN where poisoned or out of range. */

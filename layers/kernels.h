@@ -76,8 +76,8 @@ typedef struct Kernels {
                                const Act *qkv, const Act *out, const float *lse);
     void (*attention_decode)(Team *, const Attention *, Act *out, const Act *q, const Act *cache,
                              int64_t pos);
-    void (*gelu_forward)(Team *, Act *y, const Act *x, int64_t n);
-    void (*gelu_backward)(Team *, Act *dx, const Act *dy, const Act *x, int64_t n);
+    void (*act_forward)(Team *, ActKind, Act *y, const Act *x, int64_t n);
+    void (*act_backward)(Team *, ActKind, Act *dx, const Act *dy, const Act *x, int64_t n);
     void (*swiglu_forward)(Team *, Act *y, const Act *x, int64_t T, int64_t F);
     void (*swiglu_backward)(Team *, Act *dx, const Act *dy, const Act *x, int64_t T, int64_t F);
     void (*bias_backward)(Team *, float *dbias, const Act *dy, int64_t T, int64_t N);

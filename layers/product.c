@@ -57,7 +57,7 @@
 #include "base/processor.h"
 #include "layers/activation.h"
 #include "layers/exact_grid.h"
-#include "layers/gelu.h"
+#include "layers/pointwise.h"
 #include "layers/product_tile.h"
 
 enum {
@@ -115,11 +115,11 @@ static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n,
     if (before) sum = vf_load_n(before + at, n) + sum;
     if (last) {
         if (bias) sum += vf_load_n(bias + n0, n);
-        if (p->epilogue == EPI_GELU) {
+        if (p->epilogue == EPI_ACT) {
             if (aux) vf_store_n(aux + at, sum, n);
-            sum = gelu(sum);
-        } else if (p->epilogue == EPI_DGELU) {
-            sum *= gelu_slope(vf_load_n(aux + at, n));
+            sum = pointwise(p->act, sum);
+        } else if (p->epilogue == EPI_DACT) {
+            sum *= pointwise_slope(p->act, vf_load_n(aux + at, n));
         }
     }
     vf_store_n(y + at, sum, n);

@@ -25,7 +25,7 @@
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
 #include "layers/cuda/vec.cuh"
-#include "layers/gelu.cuh"
+#include "layers/pointwise.cuh"
 
 extern "C" {
 #include "layers/cuda/families.h"
@@ -44,6 +44,7 @@ template <class E, class Y> struct Task {
     const Y *bias;
     E *aux;
     Epilogue epilogue;
+    ActKind act;
     bool rounds; // operands to bf16
 };
 
@@ -60,11 +61,11 @@ __device__ __forceinline__ void finish(const Task<E, Y> &p, int64_t m, int64_t n
     int64_t at = m * p.ldy + n;
     if (p.addend) sum = to_float(p.addend[at]) + sum;
     if (p.bias) sum += to_float(p.bias[n]);
-    if (p.epilogue == EPI_GELU) {
+    if (p.epilogue == EPI_ACT) {
         if (p.aux) from_float(p.aux[at], sum);
-        sum = gelu(sum);
-    } else if (p.epilogue == EPI_DGELU) {
-        sum *= gelu_slope(to_float(p.aux[at]));
+        sum = pointwise(p.act, sum);
+    } else if (p.epilogue == EPI_DACT) {
+        sum *= pointwise_slope(p.act, to_float(p.aux[at]));
     }
     from_float(p.y[at], sum);
 }
@@ -180,6 +181,7 @@ template <class E, class Y> Task<E, Y> task_of(const Product *p) {
                       static_cast<const Y *>(p->bias),
                       static_cast<E *>(p->aux),
                       p->epilogue,
+                      p->act,
                       p->bf16};
 }
 

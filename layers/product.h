@@ -22,14 +22,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/team.h"
 #include "layers/act.h"
 
 /* Applied to a finished element y(m,n) before it is stored. */
 typedef enum {
     EPI_NONE,
-    EPI_GELU,  // aux[m,n] = y (before the activation, kept for backward; may be NULL), y = gelu(y)
-    EPI_DGELU, // y = y * gelu'(aux[m,n])
+    EPI_ACT,  // aux[m,n] = y (before the activation, kept for backward; may be NULL), y = gelu(y)
+    EPI_DACT, // y = y * gelu'(aux[m,n])
 } Epilogue;
 
 typedef struct Product {
@@ -45,7 +46,8 @@ typedef struct Product {
     const Act *bias;   // [N], of y's type, or NULL
     float *bias_grad;  // [N] += the columns of b; or NULL
     Epilogue epilogue;
-    Act *aux; // [M, N], rows of ldy
+    ActKind act; // of the epilogue: not ACT_SWIGLU
+    Act *aux;    // [M, N], rows of ldy
     bool bf16;
     bool wide;       // y and addend are fp32 even with bf16 activations: gradients of weights
     void *workspace; // product_workspace() bytes, aligned to 64; one matmul at a time may use it

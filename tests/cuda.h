@@ -6,7 +6,7 @@
  *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host is what the
  *                                                       words hold
  *         Words y = words_empty(n, bf16, skew);         NaN
- *         kernels_cuda(bf16)->gelu_forward(NULL, y.device, x.device, n);
+ *         kernels_cuda(bf16)->act_forward(NULL, ACT_GELU, y.device, x.device, n);
  *         words_get(&y);                                y.host
  *         CHECK(cuda_end());
  *     }

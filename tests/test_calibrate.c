@@ -19,7 +19,7 @@ enum { RANKS = 3, N_SMALL = 3 };
 static Work small_works[N_SMALL] = {
     {.kind = WORK_XW, .threads = 1, .rows = 40, .a = 24, .b = 48},
     {.kind = WORK_NORM, .threads = 1, .rows = 40, .a = 24},
-    {.kind = WORK_GELU, .threads = 1, .rows = 2000},
+    {.kind = WORK_ACT, .threads = 1, .rows = 2000},
 };
 static TapeGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
 static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000, 9000}};

@@ -31,8 +31,8 @@ TEST(cuda_gelu_matches_double) {
                 cuda_begin(*o);
                 Words x = words(n, 15, 1, bf16, skew), dy = words(n, 3, 2, bf16, skew);
                 Words y = words_empty(n, bf16, skew), dx = words_empty(n, bf16, skew);
-                k->gelu_forward(NULL, y.device, x.device, n);
-                k->gelu_backward(NULL, dx.device, dy.device, x.device, n);
+                k->act_forward(NULL, ACT_GELU, y.device, x.device, n);
+                k->act_backward(NULL, ACT_GELU, dx.device, dy.device, x.device, n);
                 words_get(&y), words_get(&dx);
                 double *want = doubles_copy(x.host, n), *slope = doubles_copy(x.host, n);
                 for (int64_t j = 0; j < n; j++) {
@@ -41,7 +41,7 @@ TEST(cuda_gelu_matches_double) {
                 }
                 CHECK(near_all("gelu", y.host, want, n, tolerance(bf16)));
                 CHECK(near_all("dx of gelu", dx.host, slope, n, tolerance(bf16)));
-                k->gelu_backward(NULL, dy.device, dy.device, x.device, n); // in place
+                k->act_backward(NULL, ACT_GELU, dy.device, dy.device, x.device, n); // in place
                 words_get(&dy);
                 CHECK(same_bits(dy.host, dx.host, n));
                 CHECK(cuda_end());

@@ -24,28 +24,28 @@ typedef struct Form {
  * something of all. */
 static const Form forms[] = {
     {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false, false},
-    {70, 72, 19, 8, 0, false, false, 0, true, EPI_GELU, true, false, false, false},
-    {70, 72, 19, 0, 0, false, false, 0, true, EPI_GELU, false, false, false, false},
-    {17, 80, 33, 0, 0, true, false, 2, false, EPI_GELU, true, false, false, false},
-    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DGELU, true, false, false, false},
-    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DGELU, true, false, false, false},
-    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DGELU, true, false, true, false},
-    {65, 31, 20, 2, 0, false, false, 0, true, EPI_GELU, true, false, false, false},
+    {70, 72, 19, 8, 0, false, false, 0, true, EPI_ACT, true, false, false, false},
+    {70, 72, 19, 0, 0, false, false, 0, true, EPI_ACT, false, false, false, false},
+    {17, 80, 33, 0, 0, true, false, 2, false, EPI_ACT, true, false, false, false},
+    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DACT, true, false, false, false},
+    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DACT, true, false, false, false},
+    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DACT, true, false, true, false},
+    {65, 31, 20, 2, 0, false, false, 0, true, EPI_ACT, true, false, false, false},
     {40, 65, 50, 3, 1, true, true, 1, true, EPI_NONE, false, false, false, false},
     {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, false},
     {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, false},
     {21, 24, 70, 0, 0, true, false, 2, true, EPI_NONE, false, true, true, false},
     {1, 50, 40, 0, 0, false, false, 0, true, EPI_NONE, false, false, false, false},
     {50, 1, 40, 4, 0, false, true, 2, false, EPI_NONE, false, false, true, false},
-    {65, 31, 20, 1, 1, false, false, 0, true, EPI_GELU, true, false, false, false},
-    {9, 7, 1, 0, 1, true, true, 2, true, EPI_GELU, true, false, false, false},
-    {5, 6, 0, 2, 0, false, false, 2, true, EPI_GELU, true, false, false, false},
+    {65, 31, 20, 1, 1, false, false, 0, true, EPI_ACT, true, false, false, false},
+    {9, 7, 1, 0, 1, true, true, 2, true, EPI_ACT, true, false, false, false},
+    {5, 6, 0, 2, 0, false, false, 2, true, EPI_ACT, true, false, false, false},
     {20, 17, 0, 0, 0, false, false, 0, false, EPI_NONE, false, true, false, false},
     {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
     {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, true},
     {70, 130, 600, 0, 0, true, false, 1, false, EPI_NONE, false, true, true, true},
     {17, 24, 33, 0, 0, true, false, 2, false, EPI_NONE, false, false, false, true},
-    {17, 24, 33, 0, 0, true, false, 0, true, EPI_GELU, true, false, false, true},
+    {17, 24, 33, 0, 0, true, false, 0, true, EPI_ACT, true, false, false, true},
     {20, 17, 0, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
     {0, 24, 33, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
 };
@@ -130,8 +130,8 @@ static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t 
     double off = eps * (size + fabs(add) + fabs(bias)) + 2e-6 * fabs(s);
     if (bf16 && !f->wide) off += 0x1p-8 * (fabs(s) + fabs(sum + add));
     Want w = {s, s, off, off};
-    if (f->epilogue == EPI_GELU) w.y = gelu_of(s);
-    if (f->epilogue == EPI_DGELU) w.y = s * slope_of((double)c->aux.host[at]);
+    if (f->epilogue == EPI_ACT) w.y = gelu_of(s);
+    if (f->epilogue == EPI_DACT) w.y = s * slope_of((double)c->aux.host[at]);
     w.y_off *= 1.2; // the largest slope
     if (bf16 && !f->wide) w.y_off += 0x1p-8 * fabs(w.y);
     return w;
@@ -169,7 +169,7 @@ static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char 
         bool inside = n < f->N;
         Want w = {(double)untouched, (double)untouched, 0, 0};
         if (inside) w = want_at(f, c, bf16, tf32, m, n);
-        if (inside && (f->epilogue != EPI_GELU || !f->aux))
+        if (inside && (f->epilogue != EPI_ACT || !f->aux))
             w.aux = (double)c->aux.host[i], w.aux_off = 0;
         if (fabs((double)y.host[i] - w.y) <= w.y_off &&
             fabs((double)aux.host[i] - w.aux) <= w.aux_off)

@@ -13,11 +13,11 @@ typedef void (*Elementwise)(const Kernels *k, Team *t, const Row *in, int64_t be
 
 static void gelu_forward_of(const Kernels *k, Team *t, const Row *in, int64_t begin, int64_t n,
                             float *out) {
-    k->gelu_forward(t, out, in->a + begin, n);
+    k->act_forward(t, ACT_GELU, out, in->a + begin, n);
 }
 static void gelu_backward_of(const Kernels *k, Team *t, const Row *in, int64_t begin, int64_t n,
                              float *out) {
-    k->gelu_backward(t, out, in->b + begin, in->a + begin, n);
+    k->act_backward(t, ACT_GELU, out, in->b + begin, in->a + begin, n);
 }
 static void gate_and_up(const Row *in, int64_t begin, int64_t n, float x[2 * N]) {
     memcpy(x, in->a + begin, (size_t)n * sizeof *x);

@@ -30,8 +30,8 @@ TEST(gelu_matches_double_over_its_range) {
         float *x = floats(N, 0, 0), *y = floats(N, 0, 0), *dy = floats(N, 1, 3),
               *dx = floats(N, 0, 0);
         for (int i = 0; i < N; i++) x[i] = ((float)i - 20000) * 5e-4f; // -10 .. 10
-        kernels_cpu(*s)->gelu_forward(t, y, x, N);
-        kernels_cpu(*s)->gelu_backward(t, dx, dy, x, N);
+        kernels_cpu(*s)->act_forward(t, ACT_GELU, y, x, N);
+        kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, dy, x, N);
         team_destroy(t);
         for (int i = 0; i < N; i++) {
             // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a
@@ -56,8 +56,8 @@ TEST(gelu_has_the_right_ends) {
         Team *t = team_create(1);
         float y[N], dx[N], one[N];
         for (int i = 0; i < N; i++) one[i] = 1;
-        kernels_cpu(*s)->gelu_forward(t, y, ends, N);
-        kernels_cpu(*s)->gelu_backward(t, dx, one, ends, N);
+        kernels_cpu(*s)->act_forward(t, ACT_GELU, y, ends, N);
+        kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, one, ends, N);
         team_destroy(t);
         for (int i = 0; i < N; i++) {
             CHECK(isnan(want[i]) ? isnan(y[i]) : y[i] == want[i]);
@@ -75,11 +75,11 @@ TEST(gelu_is_the_same_for_any_team_and_in_place) {
             for (int j = 0; j < TEAMS; j++) {
                 Team *t = team_create(team_sizes[j]);
                 float *y2 = floats(n, 0, 0), *dx2 = floats_copy(dy, n);
-                kernels_cpu(*s)->gelu_forward(t, y2, x, n);
-                kernels_cpu(*s)->gelu_backward(t, dx2, dx2, x, n); // in place
+                kernels_cpu(*s)->act_forward(t, ACT_GELU, y2, x, n);
+                kernels_cpu(*s)->act_backward(t, ACT_GELU, dx2, dx2, x, n); // in place
                 if (j == 0) {
                     y = y2, dx = floats(n, 0, 0);
-                    kernels_cpu(*s)->gelu_backward(t, dx, dy, x, n);
+                    kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, dy, x, n);
                 }
                 team_destroy(t);
                 CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, n));

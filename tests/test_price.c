@@ -145,8 +145,8 @@ static bool halved(const Work *w, double bytes, double floats) {
         return bytes == floats * (w->flags & WORK_WORDS ? 30 / 28.0 : 1);
     case WORK_XW:
     case WORK_DX:
-    case WORK_GELU:
-    case WORK_GELU_BACKWARD:
+    case WORK_ACT:
+    case WORK_ACT_BACKWARD:
     case WORK_BIAS_BACKWARD:
     case WORK_EMBEDDING:
         return bytes == floats / 2;

@@ -51,7 +51,7 @@ typedef struct Form {
     int addend; // 0 none, 1 y itself, 2 another matrix
     bool bias;
     Epilogue epilogue;
-    bool aux; // EPI_GELU: keep the value before the activation
+    bool aux; // EPI_ACT: keep the value before the activation
 } Form;
 
 static double as_bf16(bool bf16, float x) {
@@ -93,7 +93,7 @@ static Case case_make(const Form *f, unsigned seed) {
             c.y[m * p->ldy + n] = c.aux[m * p->ldy + n] = untouched;
     p->addend = f->addend == 1 ? c.y : f->addend == 2 ? c.addend : NULL;
     p->bias = f->bias ? c.bias : NULL;
-    p->aux = f->epilogue == EPI_DGELU || f->aux ? c.aux : NULL;
+    p->aux = f->epilogue == EPI_DACT || f->aux ? c.aux : NULL;
     return c;
 }
 
@@ -115,8 +115,8 @@ static void case_solve(Case *c, const Form *f) {
             if (addend) s += (double)addend[m * p->ldy + n];
             if (bias) s += (double)bias[n];
             c->want_aux[m * f->N + n] = s;
-            if (f->epilogue == EPI_GELU) s = gelu_exact(s);
-            if (f->epilogue == EPI_DGELU) s *= slope_exact((double)c->aux[m * p->ldy + n]);
+            if (f->epilogue == EPI_ACT) s = gelu_exact(s);
+            if (f->epilogue == EPI_DACT) s *= slope_exact((double)c->aux[m * p->ldy + n]);
             c->want[m * f->N + n] = s, c->size[m * f->N + n] = size;
         }
 }
@@ -150,7 +150,7 @@ static void check_case(const char *set, const Form *f, const Case *c, int thread
             double off =
                 n < f->N ? fabs((double)y - c->want[at]) : y != untouched || aux != untouched;
             double limit = n < f->N ? eps * c->size[at] : 0;
-            if (n < f->N && f->epilogue == EPI_GELU && f->aux) {
+            if (n < f->N && f->epilogue == EPI_ACT && f->aux) {
                 double off_aux = fabs((double)aux - c->want_aux[at]);
                 if (!(off_aux <= off)) off = off_aux;
             }
@@ -229,7 +229,7 @@ TEST(product_crosses_every_block) {
             f.a_turned = how & 1, f.b_turned = how >> 1 & 1, f.bf16 = how >> 2,
             f.addend = (int)(how % 3);
             check_form(&f, 1 + (int)(i % 4), i);
-            f.whole_numbers = false, f.bias = true, f.epilogue = how & 1 ? EPI_GELU : EPI_DGELU,
+            f.whole_numbers = false, f.bias = true, f.epilogue = how & 1 ? EPI_ACT : EPI_DACT,
             f.aux = true;
             check_form(&f, 2, i);
         }

@@ -19,7 +19,7 @@ TEST(work_flops_of_products_and_attention_are_their_closed_forms) {
     int64_t B = 2, S = 11, H = 3, D = 4, pairs = 0;
     for (int64_t query = 0; query < S; query++) pairs += query + 1; // of the causal half
     Work f = work_of(WORK_ATTENTION, B, S, H, 1, D),
-         b = work_of(WORK_ATTENTION_BACKWARD, B, S, H, 1, D), g = work_of(WORK_GELU, 9, 0, 0, 0, 0);
+         b = work_of(WORK_ATTENTION_BACKWARD, B, S, H, 1, D), g = work_of(WORK_ACT, 9, 0, 0, 0, 0);
     CHECK(work_flops(&f) == (double)(B * H * pairs * 2 * (2 * D)));
     CHECK(work_flops(&b) == (double)(B * H * pairs * 5 * (2 * D)));
     CHECK(work_flops(&g) == 0);
@@ -28,7 +28,7 @@ TEST(work_flops_of_products_and_attention_are_their_closed_forms) {
 TEST(work_bytes_count_what_is_read_and_written) {
     Work xw = work_of(WORK_XW, 7, 5, 3, 0, 0), dw = work_of(WORK_DW, 7, 5, 3, 0, 0);
     CHECK(work_bytes(&xw) == 4 * (7 * 5 + 5 * 3 + 7 * 3));
-    xw.flags = WORK_ADDEND | WORK_EPI_GELU; // the residual is read, the sum before gelu written
+    xw.flags = WORK_ADDEND | WORK_EPI_ACT; // the residual is read, the sum before gelu written
     CHECK(work_bytes(&xw) == 4 * (7 * 5 + 5 * 3 + 3 * 7 * 3));
     dw.flags = WORK_ADDEND;
     CHECK(work_bytes(&dw) == 4 * (7 * 5 + 2 * 5 * 3 + 7 * 3));
@@ -104,7 +104,7 @@ static bool runs(const Work *w, const Kernels *k, Team *team) {
 
 TEST(work_run_of_every_kind_stays_inside_its_memory_and_finite) {
     const uint32_t flags[] = {0, WORK_BF16 | WORK_RMS, WORK_ADDEND | WORK_BIAS,
-                              WORK_EPI_GELU | WORK_BIAS, WORK_EPI_DGELU | WORK_BACKWARD};
+                              WORK_EPI_ACT | WORK_BIAS, WORK_EPI_DACT | WORK_BACKWARD};
     char name[64], wrong[64] = "";
     for (const char *const *set = kernels_cpu_sets(); *set; set++) {
         const Kernels *k = kernels_cpu(*set);
@@ -130,13 +130,13 @@ TEST(work_run_asks_the_kernels_for_that_work) {
     const Kernels *k = price_kernels(&tape, NULL);
     for (int kind = 0; kind < N_WORKS; kind++) {
         Work w = odd_work(kind);
-        w.flags = kind <= WORK_DW ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DGELU
+        w.flags = kind <= WORK_DW ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DACT
                   : kind <= WORK_ATTENTION_BACKWARD                             ? WORK_BF16
                   : kind <= WORK_NORM_BACKWARD_APPLY                            ? WORK_RMS
                   : kind == WORK_BIAS_RESIDUAL                                  ? WORK_ADDEND
                   : kind >= WORK_CLASSIFIER && kind <= WORK_CLASSIFIER_GRADIENT ? WORK_BACKWARD
                                                                                 : 0;
-        if (w.kind >= WORK_GELU && w.kind <= WORK_GELU_BACKWARD) w.a = 0;
+        if (w.kind >= WORK_ACT && w.kind <= WORK_ACT_BACKWARD) w.a = 0;
         if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.a = 0;
         WorkMemory m = work_memory(&w, k, 2);
         void *operands = mem_alloc_aligned(m.operands, 128),

@@ -60,9 +60,9 @@ static uint32_t epilogue_of(const Product *p) {
     switch (p->epilogue) {
     case EPI_NONE:
         return p->bias ? LT_EPILOGUE_BIAS : p->bias_grad ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT;
-    case EPI_GELU:
+    case EPI_ACT:
         return p->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
-    case EPI_DGELU:
+    case EPI_DACT:
         return p->bias || p->addend ? 0 : LT_EPILOGUE_DGELU;
     }
     return 0;

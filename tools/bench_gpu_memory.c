@@ -57,10 +57,10 @@ static void do_norm_backward(char *const at[]) {
     b.k->norm_backward(NULL, &n, at[0], at[1], at[2], b.mean, b.rstd);
 }
 static void do_gelu(char *const at[]) {
-    b.k->gelu_forward(NULL, at[0], at[1], b.T * b.F);
+    b.k->act_forward(NULL, ACT_GELU, at[0], at[1], b.T * b.F);
 }
 static void do_gelu_backward(char *const at[]) {
-    b.k->gelu_backward(NULL, at[0], at[1], at[2], b.T * b.F);
+    b.k->act_backward(NULL, ACT_GELU, at[0], at[1], at[2], b.T * b.F);
 }
 static void do_swiglu(char *const at[]) {
     b.k->swiglu_forward(NULL, at[0], at[1], b.T, b.F);

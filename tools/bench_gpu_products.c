@@ -101,8 +101,8 @@ void gpu_products(const Kernels *k, int64_t C) {
         {"square", most, most, most, most, false, false, false, EPI_NONE, EPI_NONE},
         {"qkv", T, C, 3 * C, 3 * C, true, false, false, EPI_NONE, EPI_NONE},
         {"proj", T, C, C, C, true, true, false, EPI_NONE, EPI_NONE},
-        {"up", T, C, F, F, true, false, false, EPI_GELU, EPI_NONE},
-        {"down", T, F, C, C, true, true, false, EPI_NONE, EPI_DGELU},
+        {"up", T, C, F, F, true, false, false, EPI_ACT, EPI_NONE},
+        {"down", T, F, C, C, true, true, false, EPI_NONE, EPI_DACT},
         {"head", tokens, C, V, head_ld(V), false, false, true, EPI_NONE, EPI_NONE},
         {"padded", tokens, C, V_tiles, V_tiles, false, false, true, EPI_NONE, EPI_NONE},
     };

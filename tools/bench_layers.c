@@ -103,11 +103,11 @@ static void run_embedding_backward(const Bench *b, float *x) {
 }
 
 static void run_gelu_forward(const Bench *b, float *x) {
-    b->k->gelu_forward(b->team, x + T * F, x, T * F);
+    b->k->act_forward(b->team, ACT_GELU, x + T * F, x, T * F);
 }
 
 static void run_gelu_backward(const Bench *b, float *x) {
-    b->k->gelu_backward(b->team, x, x, x + T * F, T * F);
+    b->k->act_backward(b->team, ACT_GELU, x, x, x + T * F, T * F);
 }
 
 static void run_swiglu_forward(const Bench *b, float *x) {

@@ -21,13 +21,14 @@ typedef struct Side {
 typedef struct Key {
     int64_t M, N, K, ldy;
     int64_t bias_grad; // columns of b that are to be summed: N or 0
+    int64_t act;       // of the epilogue; as wide as bias_grad: no holes
     Side a, b;
     int sms, compute, word, y_word, epilogue;
     int align_a, align_b, align_c, align_y; // bytes
     int bias, aux, addend;                  // is it there; aligned as an epilogue wants it: 2
 } Key;
 _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
-                   sizeof(Key) == 5 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
+                   sizeof(Key) == 6 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
                "no holes");
 
 /* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an
@@ -107,7 +108,7 @@ static Key key_of(const Product *p, size_t word) {
                 : p->bf16       ? LT_32F_FAST_16BF
                 : settings.tf32 ? LT_32F_FAST_TF32
                                 : LT_32F;
-    k.epilogue = (int)p->epilogue;
+    k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : p->act;
     k.align_a = alignment(p->a), k.align_b = alignment(p->b), k.align_y = alignment(p->y);
     k.align_c = p->addend ? alignment(p->addend) : k.align_y;
     k.bias = present(p->bias), k.aux = p->epilogue == EPI_NONE ? 0 : present(p->aux);
@@ -136,7 +137,7 @@ static bool has_more(const Product *p) {
  * sums as it lies, not turned, and not rounded before. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
-    if (k->epilogue != EPI_NONE && k->word != 2) return 0;
+    if (k->epilogue != EPI_NONE && (k->word != 2 || k->act != ACT_GELU)) return 0;
     if (k->bias_grad) {
         bool sums = k->y_word == 4 && k->b.operation == LT_OP_N && k->compute == LT_32F;
         return sums && k->epilogue == EPI_NONE && !k->bias ? LT_EPILOGUE_BGRADA : 0;
@@ -144,11 +145,11 @@ static int epilogue_of(const Key *k) {
     switch (k->epilogue) {
     case EPI_NONE:
         return k->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
-    case EPI_GELU: // with aux or without the same bits: recomputed for backward it has an aux
+    case EPI_ACT: // with aux or without the same bits: recomputed for backward it has an aux
         if (k->ldy % 8) return 0;
         if (!k->aux) return k->bias ? LT_EPILOGUE_GELU_BIAS : LT_EPILOGUE_GELU;
         return !aux ? 0 : k->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
-    case EPI_DGELU:
+    case EPI_DACT:
         return aux && !k->bias && !k->addend ? LT_EPILOGUE_DGELU : 0;
     }
     return 0;

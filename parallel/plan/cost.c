@@ -41,8 +41,8 @@ static void features(const Kernel *k, Work *w) {
 static void features_out(const Kernel *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1);
 }
-static void elements(const Kernel *k, Work *w) {
-    w->rows = out(k, 0) * out(k, 1);
+static void activation(const Kernel *k, Work *w) {
+    w->rows = out(k, 0) * out(k, 1), w->d = k->p->shape->config.act;
 }
 /* With sequence parallelism rows of padding follow the last sequence; attention does not read
  * them. */
@@ -102,7 +102,7 @@ static const Row rows[N_OP_KINDS] = {
     [OP_BIAS] = {WORK_BIAS_RESIDUAL, features_out, WORK_BIAS, WORK_BIAS},
     [OP_ROPE] = {WORK_ROPE, rotations, 0, 0},
     [OP_ATTENTION] = {WORK_ATTENTION, heads, 0, 0},
-    [OP_GELU] = {WORK_GELU, elements, 0, WORK_EPI_GELU},
+    [OP_ACT] = {WORK_ACT, activation, 0, WORK_EPI_ACT},
     [OP_SWIGLU] = {WORK_SWIGLU, features_out, 0, 0},
     [OP_ADD] = {WORK_BIAS_RESIDUAL, features_out, WORK_ADDEND, WORK_ADDEND},
     [OP_LOSS_STATISTICS] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
@@ -115,7 +115,7 @@ static const Row rows[N_OP_KINDS] = {
     [OP_BIAS_BACKWARD] = {WORK_BIAS_BACKWARD, features, 0, WORK_BIAS},
     [OP_ROPE_BACKWARD] = {WORK_ROPE, rotations, 0, 0},
     [OP_ATTENTION_BACKWARD] = {WORK_ATTENTION_BACKWARD, heads, 0, 0},
-    [OP_GELU_BACKWARD] = {WORK_GELU_BACKWARD, elements, 0, WORK_EPI_DGELU},
+    [OP_ACT_BACKWARD] = {WORK_ACT_BACKWARD, activation, 0, WORK_EPI_DACT},
     [OP_SWIGLU_BACKWARD] = {WORK_SWIGLU_BACKWARD, features, 0, 0},
     [OP_LOSS_BACKWARD] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
     [OP_COPY] = {WORK_COPY, copied, 0, 0},
@@ -172,6 +172,7 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
         return;
     }
     if (matmul || w->kind == WORK_BIAS_RESIDUAL) w->flags |= rows[op->kind].joined;
+    if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) w->d = p->shape->config.act;
     for (size_t i = 0; i < sizeof together / sizeof *together; i++)
         if (together[i].lead == w->kind && together[i].member == op->kind) {
             w->kind = together[i].work;

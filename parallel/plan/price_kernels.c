@@ -32,14 +32,15 @@ static void price_product(Team *t, const Product *p) {
     (void)t;
     uint32_t flags = (p->bf16 ? WORK_BF16 : 0u) | (p->addend ? WORK_ADDEND : 0u) |
                      (p->bias || p->bias_grad ? WORK_BIAS : 0u) |
-                     (p->epilogue == EPI_GELU ? WORK_EPI_GELU : 0u) |
-                     (p->epilogue == EPI_DGELU ? WORK_EPI_DGELU : 0u);
+                     (p->epilogue == EPI_ACT ? WORK_EPI_ACT : 0u) |
+                     (p->epilogue == EPI_DACT ? WORK_EPI_DACT : 0u);
+    int64_t act = p->epilogue == EPI_NONE ? 0 : p->act;
     if (p->a_col != 1) // dw[K,N] = x' dy: M is K, K is T
-        act_work(WORK_DW, flags, p->K, p->M, p->N, 0, 0);
+        act_work(WORK_DW, flags, p->K, p->M, p->N, 0, act);
     else if (p->b_col != 1) // dx[T,K] = dy w': N is K, K is N
-        act_work(WORK_DX, flags, p->M, p->N, p->K, 0, 0);
+        act_work(WORK_DX, flags, p->M, p->N, p->K, 0, act);
     else
-        act_work(WORK_XW, flags, p->M, p->K, p->N, 0, 0);
+        act_work(WORK_XW, flags, p->M, p->K, p->N, 0, act);
 }
 
 static void attention_work(const Attention *a, WorkKind kind) {
@@ -110,13 +111,14 @@ static void price_norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act
 
 /* ---- activations, biases */
 
-static void price_gelu_forward(Team *t, Act *y, const Act *x, int64_t n) {
+static void price_act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n) {
     (void)t, (void)y, (void)x;
-    act_work(WORK_GELU, 0, n, 0, 0, 0, 0);
+    act_work(WORK_ACT, 0, n, 0, 0, 0, act);
 }
-static void price_gelu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n) {
+static void price_act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x,
+                               int64_t n) {
     (void)t, (void)dx, (void)dy, (void)x;
-    act_work(WORK_GELU_BACKWARD, 0, n, 0, 0, 0, 0);
+    act_work(WORK_ACT_BACKWARD, 0, n, 0, 0, 0, act);
 }
 static void price_swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
     (void)t, (void)y, (void)x;
@@ -286,8 +288,8 @@ const Kernels *price_kernels(Tape *t, const Kernels *like) {
                                   .rope = price_rope,
                                   .attention_forward = price_attention_forward,
                                   .attention_backward = price_attention_backward,
-                                  .gelu_forward = price_gelu_forward,
-                                  .gelu_backward = price_gelu_backward,
+                                  .act_forward = price_act_forward,
+                                  .act_backward = price_act_backward,
                                   .swiglu_forward = price_swiglu_forward,
                                   .swiglu_backward = price_swiglu_backward,
                                   .bias_backward = price_bias_backward,

@@ -187,10 +187,10 @@ static void between(Pass *p) {
     const Widths *w = &p->w;
     PassLayer *qkv = &p->layer[LINEAR_QKV], *out = &p->layer[LINEAR_ATTN_OUT],
               *up = &p->layer[LINEAR_UP], *down = &p->layer[LINEAR_DOWN];
-    bool gelu = c->act == ACT_GELU, stay = p->layout.stay;
+    bool gelu = c->act != ACT_SWIGLU, stay = p->layout.stay;
     bool wide_owed = stay || p->Y > 1, narrow_owed = stay || p->X > 1;
     uint32_t bias = c->bias ? WORK_BIAS : 0;
-    double act = gelu ? acts_beside(p, WORK_GELU, 0, p->rows * w->F, 0)
+    double act = gelu ? acts_beside(p, WORK_ACT, 0, p->rows * w->F, 0)
                       : acts_beside(p, WORK_SWIGLU, 0, p->rows, w->F);
     qkv->front = attention(p, WORK_ATTENTION);
     out->front = stream_front(p, narrow_owed, &out->front_norm);
@@ -207,7 +207,7 @@ static void between(Pass *p) {
     if (!gelu)
         down->back = acts_beside(p, WORK_SWIGLU_BACKWARD, 0, p->rows, w->F);
     else if (wide_owed)
-        down->back = acts_beside(p, WORK_GELU_BACKWARD, 0, p->rows * w->F, 0);
+        down->back = acts_beside(p, WORK_ACT_BACKWARD, 0, p->rows * w->F, 0);
     down->again = act, out->again = 0;
     up->again = qkv->again = acts_beside(p, WORK_NORM_APPLY, 0, p->T_x, w->C_n);
 }

@@ -34,7 +34,7 @@ static double product_bytes(const Work *w) {
     double T = (double)w->rows, K = (double)w->a, N = (double)w->b, word = word_of(w);
     double result = w->kind == WORK_XW ? T * N : w->kind == WORK_DX ? T * K : K * N;
     double all = T * K + K * N + T * N, out = w->kind == WORK_DW ? FLOAT : word;
-    if (w->flags & (WORK_EPI_GELU | WORK_EPI_DGELU)) all += result;
+    if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) all += result;
     return word * (all - result) + out * result * (w->flags & WORK_ADDEND ? 2 : 1);
 }
 
@@ -104,9 +104,9 @@ static double bytes_flat(const Work *w) {
     case WORK_SQUARES:
     case WORK_ZERO:
         return FLOAT;
-    case WORK_GELU:
+    case WORK_ACT:
         return 2 * word_of(w);
-    case WORK_GELU_BACKWARD:
+    case WORK_ACT_BACKWARD:
         return 3 * word_of(w);
     case WORK_ADAMW: // parameter and two moments both ways, gradient
         return 7 * FLOAT + (w->flags & WORK_WORDS ? word_of(w) : 0);
@@ -140,8 +140,8 @@ const char *work_name(const Work *w, char buf[64]) {
                                                "norm apply",
                                                "norm backward sums",
                                                "norm backward apply",
-                                               "gelu",
-                                               "gelu backward",
+                                               "activation",
+                                               "activation backward",
                                                "swiglu",
                                                "swiglu backward",
                                                "bias and residual",

@@ -4,11 +4,12 @@
  * entries for each (kind, flags, a, b, c, d).
  *
  *                        rows     a       b    c     d
- *   matmuls             T        K       N                forward, dgrad and wgrad of y[T,N] = x w
+ *   matmuls             T        K       N         act    forward, dgrad and wgrad of y[T,N] = x w
  *   attention            B        S       H    Hkv   D
  *   norms                T        C                        (MERGE: b parts)
- *   gelu, zero, squares, n
- *     adamw
+ *   activation           n                         act    an ActKind; of matmuls, that of their
+ *                                                         epilogue
+ *   zero, squares, adamw n
  *   copy                 rows     columns
  *   swiglu               T        F
  *   bias, residual       T        N
@@ -39,8 +40,8 @@ typedef enum {
     WORK_NORM_APPLY,
     WORK_NORM_BACKWARD_SUMS,
     WORK_NORM_BACKWARD_APPLY,
-    WORK_GELU,
-    WORK_GELU_BACKWARD,
+    WORK_ACT,
+    WORK_ACT_BACKWARD,
     WORK_SWIGLU,
     WORK_SWIGLU_BACKWARD,
     WORK_BIAS_RESIDUAL,
@@ -66,8 +67,8 @@ enum {
     WORK_BF16 = 1,   // matmul or attention in bf16
     WORK_ADDEND = 2, // with an addend
     WORK_BIAS = 4,   // of dw: with the gradient of the bias
-    WORK_EPI_GELU = 8,
-    WORK_EPI_DGELU = 16,
+    WORK_EPI_ACT = 8,
+    WORK_EPI_DACT = 16,
     WORK_RMS = 32,      // a norm without mean
     WORK_BACKWARD = 64, // of a classifier: with its gradient
     WORK_WORDS = 128    // bf16 activations; of AdamW: with the bf16 copy of the weights

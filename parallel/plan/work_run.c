@@ -54,8 +54,8 @@ static void run_product(Run *r) {
         p.bias_grad = bias;
     else
         p.bias = bias;
-    if (has(r, WORK_EPI_GELU | WORK_EPI_DGELU)) {
-        p.epilogue = has(r, WORK_EPI_GELU) ? EPI_GELU : EPI_DGELU;
+    if (has(r, WORK_EPI_ACT | WORK_EPI_DACT)) {
+        p.epilogue = has(r, WORK_EPI_ACT) ? EPI_ACT : EPI_DACT, p.act = (ActKind)w->d;
         p.aux = room(r, p.M * p.N);
     }
     p.bf16 = has(r, WORK_BF16);
@@ -142,12 +142,12 @@ static void run_activation(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, F = w->a;
     bool swiglu = w->kind == WORK_SWIGLU || w->kind == WORK_SWIGLU_BACKWARD;
-    bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_GELU_BACKWARD;
+    bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_ACT_BACKWARD;
     int64_t n = swiglu ? T * F : T, wide = swiglu ? 2 * n : n;
     float *x = room(r, wide), *y = room(r, n), *dx = room(r, backward ? wide : 0);
     if (sizing(r)) return;
-    if (w->kind == WORK_GELU) r->k->gelu_forward(r->team, y, x, n);
-    if (w->kind == WORK_GELU_BACKWARD) r->k->gelu_backward(r->team, dx, y, x, n);
+    if (w->kind == WORK_ACT) r->k->act_forward(r->team, (ActKind)w->d, y, x, n);
+    if (w->kind == WORK_ACT_BACKWARD) r->k->act_backward(r->team, (ActKind)w->d, dx, y, x, n);
     if (w->kind == WORK_SWIGLU) r->k->swiglu_forward(r->team, y, x, T, F);
     if (w->kind == WORK_SWIGLU_BACKWARD) r->k->swiglu_backward(r->team, dx, y, x, T, F);
 }

@@ -72,7 +72,7 @@ static void operands_in_place(const Op *op, int operand[2]) {
     case OP_POSITION:
     case OP_ROPE:
     case OP_ROPE_BACKWARD:
-    case OP_GELU_BACKWARD:
+    case OP_ACT_BACKWARD:
     case OP_LOSS_STATISTICS:
     case OP_LOSS_BACKWARD:
     case OP_LOSS_EXPONENTIALS:

@@ -184,8 +184,8 @@ static void up(Model *m, int l, const Tokens *tk) {
     const BlockTensors *w = &m->blocks[l];
     const BlockActs *a = &m->acts[l];
     LinearFront f = {LINEAR_UP, w->up_w, w->up_b, .y = a->pre, .x = a->h2};
-    if (m->shape.config.act == ACT_GELU) { // act = gelu(pre) inside the product
-        f.y = a->act, f.epilogue = EPI_GELU, f.aux = a->pre;
+    if (m->shape.config.act != ACT_SWIGLU) { // act = gelu(pre) inside the product
+        f.y = a->act, f.epilogue = EPI_ACT, f.aux = a->pre;
         linear_forward(m, tk, &f);
     } else {
         linear_forward(m, tk, &f);
@@ -240,8 +240,8 @@ static void block_again(Model *m, int l) {
  * when needed, without a product and without a collective. */
 static void bring_back_act(Model *m, BlockActs *a) {
     if (m->shape.recompute != RECOMPUTE_SELECTIVE) return;
-    if (m->shape.config.act == ACT_GELU)
-        m->k->gelu_forward(m->team, a->act, a->pre, m->tk.rows * m->w.F);
+    if (m->shape.config.act != ACT_SWIGLU)
+        m->k->act_forward(m->team, m->shape.config.act, a->act, a->pre, m->tk.rows * m->w.F);
     else
         m->k->swiglu_forward(m->team, a->act, a->pre, m->tk.rows, m->w.F);
 }
@@ -256,8 +256,8 @@ static void bring_back_norm(Model *m, int w, int b, Act *h, const Act *x, const 
 static void mlp_backward(Model *m, int l, BlockActs *a) {
     const BlockTensors *w = &m->blocks[l];
     bring_back_act(m, a);
-    if (m->shape.config.act == ACT_GELU) {
-        linear_backward(m, LINEAR_DOWN, m->dwide, m->dx, a->act, w->down_w, w->down_b, EPI_DGELU,
+    if (m->shape.config.act != ACT_SWIGLU) {
+        linear_backward(m, LINEAR_DOWN, m->dwide, m->dx, a->act, w->down_w, w->down_b, EPI_DACT,
                         a->pre);
     } else {
         linear_backward(m, LINEAR_DOWN, m->dact, m->dx, a->act, w->down_w, w->down_b, EPI_NONE,

@@ -158,7 +158,7 @@ static int activation(Builder *b, int up) {
     bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
     Dist d = named("act", layout_linear(p->layout, LINEAR_DOWN).x_stored);
     int64_t size[] = {b->T, p->tensor[up].size[1] / (gated ? 2 : 1)};
-    return EMIT(p, gated ? OP_SWIGLU : OP_GELU, program_tensor(p, d, size, p->word), up);
+    return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->word), up);
 }
 
 static int block(Builder *b, int x) {

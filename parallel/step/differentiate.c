@@ -119,8 +119,8 @@ void rope_rule(Program *p, const Op *op, int g, int *grads) {
 void attention_rule(Program *p, const Op *op, int g, int *grads) {
     unary(p, op, OP_ATTENTION_BACKWARD, g, grads, op->out);
 }
-void gelu_rule(Program *p, const Op *op, int g, int *grads) {
-    unary(p, op, OP_GELU_BACKWARD, g, grads, -1);
+void act_rule(Program *p, const Op *op, int g, int *grads) {
+    unary(p, op, OP_ACT_BACKWARD, g, grads, -1);
 }
 void swiglu_rule(Program *p, const Op *op, int g, int *grads) {
     unary(p, op, OP_SWIGLU_BACKWARD, g, grads, -1);

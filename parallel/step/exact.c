@@ -150,12 +150,13 @@ void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
     const Linear *l = &m->linear[f->kind];
     int64_t rows = rows_out(f->kind, tk), N = l->N_stored;
     const float *bias = f->b < 0 ? NULL : m->tensors.t[f->b].param;
-    float *sum = f->epilogue == EPI_GELU ? f->aux : f->y;
+    float *sum = f->epilogue == EPI_ACT ? f->aux : f->y;
     const int64_t *whole = m->grid->layout.stay ? stay_forward(m, l, tk, f->x, f->w)
                                                 : forward_sum(m, l, tk, f->x, f->w);
     m->k->exact_to_float(m->team, sum, whole, rows * N, EXACT_ACTIVATIONS);
     if (f->addend || bias) m->k->bias_residual(m->team, sum, f->addend, bias, rows, N);
-    if (f->epilogue == EPI_GELU) m->k->gelu_forward(m->team, f->y, sum, rows * N);
+    if (f->epilogue == EPI_ACT)
+        m->k->act_forward(m->team, m->shape.config.act, f->y, sum, rows * N);
 }
 
 /* Sums a panel over a group at its owner, who gets it in `to`; NULL elsewhere. */
@@ -235,8 +236,9 @@ void exact_linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *d
         stay_backward(m, l, tk, dx, dy, x, w);
     else
         backward(m, l, tk, dx, dy, x, w);
-    if (epilogue == EPI_DGELU)
-        m->k->gelu_backward(m->team, dx, dx, aux, rows_in(kind, tk) * l->K_stored);
+    if (epilogue == EPI_DACT)
+        m->k->act_backward(m->team, m->shape.config.act, dx, dx, aux,
+                           rows_in(kind, tk) * l->K_stored);
     if (b >= 0)
         m->k->exact_bias_backward(m->team, m->grad_64[b], dy, rows_out(kind, tk), l->N_stored,
                                   EXACT_WEIGHTS);

@@ -29,8 +29,8 @@ typedef struct Pair {
 static const Pair pairs[] = {
     {OP_MATMUL, OP_BIAS, false},
     {OP_MATMUL, OP_ADD, false},
-    {OP_MATMUL, OP_GELU, false},
-    {OP_MATMUL_BT, OP_GELU_BACKWARD, false},
+    {OP_MATMUL, OP_ACT, false},
+    {OP_MATMUL_BT, OP_ACT_BACKWARD, false},
     {OP_BIAS, OP_ADD, false},
     {OP_BIAS, OP_NORM_STATISTICS, false}, // of the residual stream: whole_rows
     {OP_BIAS, OP_NORM_MERGE, false},

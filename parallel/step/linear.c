@@ -212,7 +212,7 @@ static void probe_y(Model *m, const Linear *l, int w, const Act *y, const Act *a
 static void probe_dx(Model *m, const Linear *l, int w, const Act *dx, Epilogue epilogue) {
     if (!m->probing) return;
     const Look *k = &looks[l->kind];
-    const char *name = epilogue == EPI_DGELU ? "dpre" : k->dx;
+    const char *name = epilogue == EPI_DACT ? "dpre" : k->dx;
     Cause panels = {grid_comm(m->grid, axes_of("y")), COLL_REDUCE, l->dx.what};
     probe_product(m, l, w, (Probe){.name = name, .at = dx, .side = k->x_stored}, &l->dx, panels);
 }
@@ -221,6 +221,7 @@ static void probe_dx(Model *m, const Linear *l, int w, const Act *dx, Epilogue e
 
 void product_run(Model *m, Product p) {
     p.bf16 = m->shape.bf16;
+    p.act = m->shape.config.act;
     p.workspace = m->product_work;
     m->k->product(m->team, &p);
 }
@@ -280,7 +281,7 @@ void linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
         exact_linear_forward(m, tk, f);
         return;
     }
-    bool owed = linear_owes(m, f->kind), gelu = f->epilogue == EPI_GELU;
+    bool owed = linear_owes(m, f->kind), gelu = f->epilogue == EPI_ACT;
     Act *sum = gelu ? f->aux : f->y; // before the activation
     int64_t rows = rows_out(f->kind, tk);
     if (m->grid->layout.stay) {
@@ -296,7 +297,8 @@ void linear_forward(Model *m, const Tokens *tk, const LinearFront *f) {
     }
     if (owed) complete(m, f, sum, rows);
     probe_y(m, l, f->w, sum, f->addend, bias);
-    if (owed && gelu) m->k->gelu_forward(m->team, f->y, sum, rows * l->N_stored);
+    if (owed && gelu)
+        m->k->act_forward(m->team, m->shape.config.act, f->y, sum, rows * l->N_stored);
 }
 
 /* Does a bias' gradient come with dw = x' dy? Of the dy that is stored, once: what is gathered
@@ -366,8 +368,9 @@ void linear_backward_end(Model *m, LinearBack *b) {
     const Linear *l = &m->linear[b->kind];
     if (m->exact) return;
     if (b->open) pieces_end(&b->product);
-    if (b->epilogue == EPI_DGELU && (m->grid->layout.stay || l->dx.n > 0))
-        m->k->gelu_backward(m->team, b->dx, b->dx, b->aux, rows_in(b->kind, &m->tk) * l->K_stored);
+    if (b->epilogue == EPI_DACT && (m->grid->layout.stay || l->dx.n > 0))
+        m->k->act_backward(m->team, m->shape.config.act, b->dx, b->dx, b->aux,
+                           rows_in(b->kind, &m->tk) * l->K_stored);
     probe_dx(m, l, b->w, b->dx, b->epilogue);
 }
 

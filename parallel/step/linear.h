@@ -83,7 +83,7 @@ typedef struct LinearFront {
     const NormOf *norm; // of y, where linear_owes and there is an addend; else NULL
 } LinearFront;
 void linear_forward(Model *m, const Tokens *tk, const LinearFront *f);
-/* Collective over the axes of the layer. dx = dy w' (times gelu'(aux) with EPI_DGELU), dw += x' dy,
+/* Collective over the axes of the layer. dx = dy w' (times gelu'(aux) with EPI_DACT), dw += x' dy,
  * db += column sums of dy. */
 void linear_backward(Model *m, LinearKind kind, Act *dx, const Act *dy, const Act *x, int w, int b,
                      Epilogue epilogue, Act *aux);

@@ -59,10 +59,15 @@ static void listing_free(Listing *l) {
     mem_free(l->at);
 }
 
-static const char *operation(const Op *op, char text[NAME_TEXT]) {
-    char axes[2 * N_AXES + 1], root[16] = "";
+/* An activation is called by its function. */
+static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT]) {
+    char axes[2 * N_AXES + 1], root[16] = "", name[32];
+    const char *act = config_act_name(p->shape->config.act);
+    snprintf(name, sizeof name, "%s", op_info(op->kind)->name);
+    if (op->kind == OP_ACT) snprintf(name, sizeof name, "%s", act);
+    if (op->kind == OP_ACT_BACKWARD) snprintf(name, sizeof name, "%s_backward", act);
     if (op->root >= 0) snprintf(root, sizeof root, "[%d]", op->root);
-    snprintf(text, NAME_TEXT, "%s%s%s%s", op_info(op->kind)->name, op->axes.n ? " " : "",
+    snprintf(text, NAME_TEXT, "%s%s%s%s", name, op->axes.n ? " " : "",
              op->axes.n ? axes_print(op->axes, axes) : "", root);
     return text;
 }
@@ -160,7 +165,7 @@ static void print_line(FILE *f, const Listing *l, int i) {
             op_info(op->kind)->collective ? '~'
             : op->fused                   ? '+'
                                           : ' ',
-            result(l, op->out, type), operation(op, name), operands);
+            result(l, op->out, type), operation(l->p, op, name), operands);
     print_cost(f, l, i);
     fprintf(f, "\n");
 }
@@ -223,7 +228,7 @@ static json_t *json_operation(const Listing *l, int k) {
     json_t *o =
         json_pack("{s:i, s:s, s:i, s:s, s:s, s:o, s:b, s:I, s:f}", "n", k, "phase",
                   phases[op->phase], "layer", op->layer, "result", result(l, op->out, type),
-                  "operation", operation(op, name), "operands", operands, "fused", op->fused,
+                  "operation", operation(l->p, op, name), "operands", operands, "fused", op->fused,
                   "bytes", (json_int_t)op_bytes(l->p, op), "flops", op_flops(l->p, op));
     if (!l->costs) return o;
     json_object_set_new(o, "ms", json_real(1e3 * l->costs[i].seconds));

@@ -17,7 +17,7 @@ typedef enum {
     OP_BIAS,            // y + b
     OP_ROPE,            // qkv rotated
     OP_ATTENTION,       // in: qkv; also logs of sums of exponentials
-    OP_GELU,            // in: hidden before the activation
+    OP_ACT,             // of one number each; in: hidden before the activation
     OP_SWIGLU,          //
     OP_ADD,             // a + b
     OP_LOSS_STATISTICS, // exp(logit - largest); also the largest, sum of all, the target's logit
@@ -30,7 +30,7 @@ typedef enum {
     OP_BIAS_BACKWARD,        // column sums                                    in: dy
     OP_ROPE_BACKWARD,
     OP_ATTENTION_BACKWARD, // in: datt, qkv, att, logs of sums
-    OP_GELU_BACKWARD,      // in: dact, hidden before the activation
+    OP_ACT_BACKWARD,       // in: dact, hidden before the activation
     OP_SWIGLU_BACKWARD,
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
     OP_ACCUMULATE,    // gradient += a part that a collective has brought

@@ -14,7 +14,7 @@ void matmul_bt_rule(Program *p, const Op *op, int g, int *grads);
 void bias_rule(Program *p, const Op *op, int g, int *grads);
 void rope_rule(Program *p, const Op *op, int g, int *grads);
 void attention_rule(Program *p, const Op *op, int g, int *grads);
-void gelu_rule(Program *p, const Op *op, int g, int *grads);
+void act_rule(Program *p, const Op *op, int g, int *grads);
 void swiglu_rule(Program *p, const Op *op, int g, int *grads);
 void add_rule(Program *p, const Op *op, int g, int *grads);
 void loss_rule(Program *p, const Op *op, int g, int *grads);

@@ -32,25 +32,24 @@ static void rows_run(const Call *c, Product p, int y) {
 }
 
 static void run_matmul(const Call *c) {
-    const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD),
-             *gelu = with(c, OP_GELU);
+    const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD), *act = with(c, OP_ACT);
     int x = op->in[0], w = op->in[1], y = c->op[c->n - 1].out;
     Product p =
         product_xw(rows(c, x), real_cols(c, x), cols(c, op->out), at(c, x), stride(c, x), at(c, w));
     p.y = at(c, y);
     if (bias) p.bias = at(c, bias->in[1]);
     if (add) p.addend = at(c, addend_of(c, add));
-    if (gelu) p.epilogue = EPI_GELU, p.aux = at(c, gelu->in[0]);
+    if (act) p.epilogue = EPI_ACT, p.aux = at(c, act->in[0]);
     rows_run(c, p, y);
 }
 
 static void run_matmul_bt(const Call *c) {
-    const Op *op = c->op, *gelu = with(c, OP_GELU_BACKWARD);
+    const Op *op = c->op, *act = with(c, OP_ACT_BACKWARD);
     int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
     Product p = product_dx(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
                            stride(c, dy), at(c, w));
     p.y = at(c, dx), p.ldy = stride(c, dx);
-    if (gelu) p.epilogue = EPI_DGELU, p.aux = at(c, gelu->in[1]);
+    if (act) p.epilogue = EPI_DACT, p.aux = at(c, act->in[1]);
     rows_run(c, p, dx);
 }
 
@@ -172,7 +171,7 @@ static void run_norm_backward(const Call *c) {
 /* y + bias, + the residual stream; then its norm, or an activation. */
 static void run_residual(const Call *c) {
     const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
-             *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM), *gelu = with(c, OP_GELU);
+             *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM), *act = with(c, OP_ACT);
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
     int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
     if (!bias && at(c, out) == at(c, other)) other = y, y = op->in[0]; // in the place of either
@@ -188,9 +187,9 @@ static void run_residual(const Call *c) {
         return;
     }
     c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));
-    if (gelu)
-        c->m->k->gelu_forward(c->m->team, at(c, gelu->out), at(c, out),
-                              rows(c, out) * cols(c, out));
+    if (act)
+        c->m->k->act_forward(c->m->team, c->m->shape.config.act, at(c, act->out), at(c, out),
+                             rows(c, out) * cols(c, out));
 }
 
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
@@ -210,14 +209,15 @@ static void run_copy(const Call *c) {
 
 /* ---- activations ---- */
 
-static void run_gelu(const Call *c) {
+static void run_act(const Call *c) {
     int x = c->op->in[0];
-    c->m->k->gelu_forward(c->m->team, at(c, c->op->out), at(c, x), rows(c, x) * cols(c, x));
+    c->m->k->act_forward(c->m->team, c->m->shape.config.act, at(c, c->op->out), at(c, x),
+                         rows(c, x) * cols(c, x));
 }
-static void run_gelu_backward(const Call *c) {
+static void run_act_backward(const Call *c) {
     const Op *op = c->op;
-    c->m->k->gelu_backward(c->m->team, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
-                           rows(c, op->out) * cols(c, op->out));
+    c->m->k->act_backward(c->m->team, c->m->shape.config.act, at(c, op->out), at(c, op->in[0]),
+                          at(c, op->in[1]), rows(c, op->out) * cols(c, op->out));
 }
 static void run_swiglu(const Call *c) {
     int y = c->op->out;
@@ -413,7 +413,7 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_BIAS] = run_residual,
     [OP_ROPE] = run_rope,
     [OP_ATTENTION] = run_attention,
-    [OP_GELU] = run_gelu,
+    [OP_ACT] = run_act,
     [OP_SWIGLU] = run_swiglu,
     [OP_ADD] = run_residual,
     [OP_LOSS_STATISTICS] = run_loss_statistics,
@@ -425,7 +425,7 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_BIAS_BACKWARD] = run_bias_backward,
     [OP_ROPE_BACKWARD] = run_rope_backward,
     [OP_ATTENTION_BACKWARD] = run_attention_backward,
-    [OP_GELU_BACKWARD] = run_gelu_backward,
+    [OP_ACT_BACKWARD] = run_act_backward,
     [OP_SWIGLU_BACKWARD] = run_swiglu_backward,
     [OP_LOSS_BACKWARD] = run_loss_backward,
     [OP_ACCUMULATE] = run_accumulate,

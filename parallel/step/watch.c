@@ -98,11 +98,11 @@ static void attention_backward_(Team *t, const Attention *a, Act *dqkv, const Ac
     WATCH("attention backward", NULL, 5 * attention_flops(a),
           inner->attention_backward(t, a, dqkv, dout, qkv, out, lse));
 }
-static void gelu_forward_(Team *t, Act *y, const Act *x, int64_t n) {
-    WATCH("gelu forward", NULL, 0, inner->gelu_forward(t, y, x, n));
+static void act_forward_(Team *t, ActKind act, Act *y, const Act *x, int64_t n) {
+    WATCH("activation forward", NULL, 0, inner->act_forward(t, act, y, x, n));
 }
-static void gelu_backward_(Team *t, Act *dx, const Act *dy, const Act *x, int64_t n) {
-    WATCH("gelu backward", NULL, 0, inner->gelu_backward(t, dx, dy, x, n));
+static void act_backward_(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x, int64_t n) {
+    WATCH("activation backward", NULL, 0, inner->act_backward(t, act, dx, dy, x, n));
 }
 static void swiglu_forward_(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
     WATCH("swiglu forward", NULL, 0, inner->swiglu_forward(t, y, x, T, F));
@@ -255,7 +255,7 @@ const Kernels *kernels_watched(const Kernels *k, KernelWatch f, void *ctx) {
     table.bias_residual = bias_residual_;
     table.rope = rope_;
     table.attention_forward = attention_forward_, table.attention_backward = attention_backward_;
-    table.gelu_forward = gelu_forward_, table.gelu_backward = gelu_backward_;
+    table.act_forward = act_forward_, table.act_backward = act_backward_;
     table.swiglu_forward = swiglu_forward_, table.swiglu_backward = swiglu_backward_;
     table.bias_backward = bias_backward_;
     table.classifier = classifier_;

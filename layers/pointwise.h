@@ -1,14 +1,16 @@
-/* gelu -- GELU in the tanh form on a vector of lanes: activation.c and the epilogues of product.c
- * share it.
+/* pointwise -- activations that take one number each, on a vector of lanes: activation.c and the
+ * epilogues of product.c share them. One function and one slope for each kind; pointwise.cuh has
+ * the same for CUDA, base/config.c their names.
  *
  *   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
  *
  * The second form costs one exponential and keeps the relative accuracy of small results (1 + tanh
  * u cancels at x < 0).
  */
-#ifndef LAYERS_GELU_H
-#define LAYERS_GELU_H
+#ifndef LAYERS_POINTWISE_H
+#define LAYERS_POINTWISE_H
 
+#include "base/config.h"
 #include "base/simd.h"
 
 static inline vf gelu(vf x) {
@@ -25,6 +27,19 @@ static inline vf gelu_slope(vf x) {
     vf slope = vf_fma(t2, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
     vf rest, s = vf_sigmoid_rest(t * inner, &rest);
     return vf_fma(t * (s * rest), slope, s);
+}
+
+static inline vf pointwise(ActKind act, vf x) {
+    switch (act) {
+    default:
+        return gelu(x);
+    }
+}
+static inline vf pointwise_slope(ActKind act, vf x) {
+    switch (act) {
+    default:
+        return gelu_slope(x);
+    }
 }
 
 #endif

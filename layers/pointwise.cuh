@@ -1,8 +1,13 @@
-/* gelu -- the sigmoid, and GELU in the tanh form, of one number; formulas as in gelu.h. */
-#ifndef LAYERS_GELU_CUH
-#define LAYERS_GELU_CUH
+/* pointwise -- the sigmoid, and activations that take one number each; formulas as in
+ * pointwise.h. */
+#ifndef LAYERS_POINTWISE_CUH
+#define LAYERS_POINTWISE_CUH
 
 #include <cuda_runtime.h>
+
+extern "C" {
+#include "base/config.h"
+}
 
 /* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. */
 __device__ __forceinline__ float sigmoid(float x, float &rest) {
@@ -26,6 +31,19 @@ __device__ __forceinline__ float gelu_slope(float x) {
     float t = fminf(12.0f, fmaxf(-12.0f, x)); // beyond it is 0 or 1, but x^3 may be infinite
     float t2 = t * t, rest, s = sigmoid(t * fmaf(t2, b, a), rest);
     return fmaf(t * (s * rest), fmaf(t2, 3 * b, a), s);
+}
+
+__device__ __forceinline__ float pointwise(ActKind act, float x) {
+    switch (act) {
+    default:
+        return gelu(x);
+    }
+}
+__device__ __forceinline__ float pointwise_slope(ActKind act, float x) {
+    switch (act) {
+    default:
+        return gelu_slope(x);
+    }
 }
 
 #endif
