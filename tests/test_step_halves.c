@@ -125,6 +125,32 @@ TEST(step_halves_and_chunks_compute_and_send_what_the_whole_does) {
     CHECK(n > 200);
 }
 
+/* By which counters, traces and messages call it. */
+static void check_names(const char *spec, void *ctx) {
+    int *n = ctx, overlap = ++*n % N_MESH_OVERLAPS;
+    Grid g;
+    ModelShape s;
+    Err e;
+    shape_of(&s, &g, spec, "layers=2,heads=4,channels=64,vocab=96,seq=42", (Recompute)(*n % 3));
+    if (!overlap_parse(&s.overlap, mesh_overlaps[overlap], &e)) die("%s", e.text);
+    if (s.overlap.halves) s.B /= 2;
+    Program p = program_passes(&s, PASS_HALVES, NULL);
+    for (int i = 0; i < p.n_ops; i++) {
+        const char *what = p.tensor[p.op[i].out].what;
+        if (op_info(p.op[i].kind)->collective && (!what || !*what))
+            test_fail(__FILE__, __LINE__, "%s, %s: %s of %s has no name", spec,
+                      mesh_overlaps[overlap], op_info(p.op[i].kind)->name,
+                      p.tensor[p.op[i].out].dist.name);
+    }
+    program_free(&p);
+}
+
+TEST(step_halves_and_chunks_name_every_collective) {
+    int n = 0;
+    for (int ranks = 2; ranks <= 6; ranks++) mesh_every_layout(ranks, check_names, &n);
+    CHECK(n > 100);
+}
+
 static Price price(const char *spec, const char *machine, const char *overlap) {
     Grid g;
     ModelShape s;

@@ -245,6 +245,7 @@ static void emit_ring_out(Split *s, int i) {
     StepTensor like = s->p->tensor[scatter->out];
     int64_t all[] = {like.size[0] * (X - 1), like.size[1]};
     int came = program_tensor(s->p, like.dist, all, like.bytes);
+    s->p->tensor[came].what = like.what;
     for (int64_t k = 1; k <= X; k++) {
         own = emit_block(s, i, (me + k) % X, rows, own);
         if (k == X) break;
