@@ -1,5 +1,6 @@
 /* What the documents tell a reader to type does what they say: blocks are cut out of them and run
  * in an empty folder. */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,80 @@ TEST(documents_files_of_the_readme_have_as_many_lines_as_it_says) {
     CHECK(page_line("README.md", "These ten files, some ", 0, row, sizeof row) &&
           sscanf(row, "These ten files, some %d,%d lines", &thousands, &lines) == 2);
     CHECK_NEAR(1000 * thousands + lines, all, all / 10);
+}
+
+/* ---- the map of files, tables of measurements ---- */
+
+/* What a header says of itself behind "name -- ": the first sentence; of a long one, what is in
+ * front of a colon or semicolon. */
+static void put_purpose(Text *t, const char *path) {
+    enum { ENOUGH = 40 };
+    static Text page;
+    FILE *f = fopen(path, "r");
+    if (!f) return;
+    page.s[page.n = fread(page.s, 1, 2000, f)] = 0;
+    fclose(f);
+    char *at = strstr(page.s, " -- ");
+    size_t begin = t->n;
+    if (!at) return;
+    for (at += 4; *at; at++) {
+        char marks[] = ".:;";
+        if (t->n < begin + ENOUGH) marks[1] = 0;
+        bool space = at[1] == ' ' || at[1] == '\n';
+        if (space && strchr(marks, *at)) return;
+        if (strncmp(at, " */", 3) == 0 || strncmp(at, "\n *\n", 4) == 0) return;
+        bool margin = strncmp(at, "\n * ", 4) == 0;
+        text_put(t, "%c", margin ? ' ' : *at);
+        if (margin) at += 3;
+    }
+}
+
+static int is_header(const struct dirent *e) {
+    size_t n = strlen(e->d_name);
+    return n > 2 && strcmp(e->d_name + n - 2, ".h") == 0;
+}
+
+/* Every header has its row in the map of files. */
+TEST(the_map_of_parallel_is_complete) {
+    static const char *const folders[] = {"comm", "mesh", "step", "plan", "train", NULL};
+    static Text t;
+    t.n = 0;
+    for (const char *const *folder = folders; *folder; folder++) {
+        char path[600];
+        struct dirent **e;
+        snprintf(path, sizeof path, "parallel/%s", *folder);
+        int n = scandir(path, &e, is_header, alphasort);
+        CHECK(n > 0);
+        for (int i = 0; i < n; i++) {
+            snprintf(path, sizeof path, "parallel/%s/%s", *folder, e[i]->d_name);
+            size_t begin = t.n;
+            text_put(&t, "%s/%s", *folder, e[i]->d_name);
+            text_put(&t, "%*s ", t.n < begin + 24 ? (int)(begin + 24 - t.n) : 0, "");
+            put_purpose(&t, path);
+            text_end_line(&t);
+            free(e[i]);
+        }
+        free(e);
+        if (folder[1]) text_put(&t, "\n");
+    }
+    CHECK(page_block_is("parallel/FILES.md", "text headers", &t));
+}
+
+TEST(tables_of_the_documents_are_those_of_the_measurements) {
+    static const char *const checks[] = {
+        "table.py bench/results/train_cpu_avx512_bf16.json --page README.md",
+        "table.py --page docs/benchmarks.md",
+        "ranks.py --page docs/layouts.md",
+        "search.py --page docs/planner.md",
+        "regret.py --page docs/planner.md",
+        "networks.py --page docs/planner.md",
+        "gpu.py --page docs/gpu.md",
+        "meshes.py --page docs/benchmarks.md"};
+    char text[512];
+    if (test_shell(".", text, sizeof text, "python3 --version")) test_skip("no python3");
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (test_shell(".", text, sizeof text, "python3 -B tools/bench_%s --check", checks[i]))
+            test_fail(__FILE__, __LINE__, "%s", text);
 }
 
 /* ---- docs/training.md: the same batches in Python ---- */

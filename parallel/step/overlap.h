@@ -16,7 +16,7 @@
  *
  * None of them changes a sum, so none changes a bit of a loss, but halves: its sums over tokens are
  * those of micro-steps half as long (the table of a tied head sums them in another order); with
- * --exact not even these. Sources: parallel/README.md, section 10; ATP (chunk), Megatron-LM and
+ * --exact not even these. Sources: parallel/README.md, section 9; ATP (chunk), Megatron-LM and
  * AxoNN (bulk), Wang et al. 2023 (ring), Tensor3D and Oases (halves).
  */
 #ifndef PARALLEL_STEP_OVERLAP_H

@@ -1,0 +1,253 @@
+/* The listings and diffs of parallel/README.md: operations of a program that the passes make, one a
+ * line, as `train_gpt --listing` prints them, with names of operands in place of numbers of lines.
+ * The first line of a block says what it shows:
+ *
+ *     ```text listing --layout x2+sp --show up,down
+ *     ```diff listing --layout x2+sp --show up against --overlap bulk
+ *
+ * A diff is of two programs; options behind `against` are those of the second one that differ.
+ *
+ *     --layout SPEC       one rank, if there is none
+ *     --pass NAME         the last pass; differentiate, if there is none
+ *     --overlap FLAGS, --recompute NAME, --exact
+ *     --phase NAME,...    forward, recompute, backward; all, if there is none
+ *     --show NAME,...     what makes that value, or reads or makes a tensor of that linear layer;
+ *                         all operations of the layer, if there is none
+ *     --times             when each begins and how many milliseconds it takes, on the cluster
+ *                         that the page describes, of TIMED_MODEL
+ */
+#include <string.h>
+
+#include "base/die.h"
+#include "base/mem.h"
+#include "parallel/plan/cost.h"
+#include "parallel/step/passes.h"
+#include "tests/page.h"
+#include "tests/test.h"
+
+#define PAGE        "parallel/README.md"
+#define MODEL       "layers=1,heads=4,channels=64,seq=32,vocab=256"
+#define TIMED_MODEL "layers=4,heads=8,channels=512,seq=256,vocab=4096"
+
+enum { LINE = 160, MOST = 400, WORD = 64 };
+
+typedef struct Request {
+    Grid grid;
+    ModelShape shape;
+    Pass last;
+    bool times;
+    char phase[LINE], show[LINE];
+} Request;
+
+typedef struct Lines {
+    char line[MOST][LINE];
+    int n;
+} Lines;
+
+/* ---- the request ---- */
+
+static int word_of(const char *word, const char *const *words, int n) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(word, words[i]) == 0) return i;
+    return -1;
+}
+
+static bool option(Request *r, const char *name, const char *value) {
+    static const char *const passes[] = {"build", "differentiate", "recompute", "panels",  "exact",
+                                         "fuse",  "split",         "halves",    "schedule"};
+    static const char *const kept[] = {"none", "selective", "full"};
+    if (strcmp(name, "--layout") == 0) return layout_parse(&r->grid.layout, value, 0, NULL);
+    if (strcmp(name, "--overlap") == 0) return overlap_parse(&r->shape.overlap, value, NULL);
+    if (strcmp(name, "--show") == 0) return snprintf(r->show, LINE, "%s", value) < LINE;
+    if (strcmp(name, "--phase") == 0) return snprintf(r->phase, LINE, "%s", value) < LINE;
+    bool pass = strcmp(name, "--pass") == 0;
+    if (!pass && strcmp(name, "--recompute") != 0) return false;
+    int i = pass ? word_of(value, passes, N_PASSES) : word_of(value, kept, 3);
+    if (i >= 0 && pass) r->last = (Pass)i;
+    if (i >= 0 && !pass) r->shape.recompute = (Recompute)i;
+    return i >= 0;
+}
+
+/* Options of a line until `against` or its end; *rest is behind them. */
+static bool options(Request *r, const char *line, const char **rest) {
+    char name[WORD], value[WORD];
+    int n;
+    for (; sscanf(line, " %63s%n", name, &n) == 1 && strcmp(name, "against") != 0; line += n) {
+        bool *set = strcmp(name, "--exact") == 0   ? &r->grid.layout.exact
+                    : strcmp(name, "--times") == 0 ? &r->times
+                                                   : NULL;
+        if (set) {
+            *set = true;
+            continue;
+        }
+        line += n;
+        if (sscanf(line, " %63s%n", value, &n) != 1 || !option(r, name, value)) return false;
+    }
+    *rest = *line ? line + strlen(" against") : line;
+    return true;
+}
+
+/* ---- lines ---- */
+
+/* "up.weight", "dup.bias": a parameter of `word`, or its gradient. */
+static bool is_parameter(const char *name, const char *word) {
+    size_t n = strlen(word);
+    if (*name == 'd' && strncmp(name + 1, word, n) == 0 && name[n + 1] == '.') return true;
+    return strncmp(name, word, n) == 0 && name[n] == '.';
+}
+
+/* Is an operation of the linear layer, norm or value of that name? */
+static bool concerns(const Program *p, const Op *op, const char *word) {
+    const StepTensor *out = &p->tensor[op->out];
+    const char *of = strstr(out->what, " of "), *name = out->dist.name;
+    if (of && strcmp(of + 4, word) == 0) return true;
+    if (strcmp(name, word) == 0 || is_parameter(name, word)) return true;
+    for (int k = 0; k < op->n_in; k++)
+        if (is_parameter(p->tensor[op->in[k]].dist.name, word)) return true;
+    return false;
+}
+
+static bool of_phase(const Op *op, const char *word) {
+    static const char *const phases[] = {"forward", "recompute", "backward"};
+    return word_of(word, phases, 3) == (int)op->phase;
+}
+
+/* One layer's, and of one of the phases and names that the request lists. */
+static bool shown(const Program *p, const Op *op, const Request *r) {
+    bool phase = !*r->phase, name = !*r->show;
+    char words[LINE], *rest = words;
+    snprintf(words, sizeof words, "%s", r->phase);
+    for (char *word; (word = strsep(&rest, ","));) phase |= of_phase(op, word);
+    rest = words;
+    snprintf(words, sizeof words, "%s", r->show);
+    for (char *word; (word = strsep(&rest, ","));) name |= concerns(p, op, word);
+    return op->layer == 0 && phase && name;
+}
+
+/* " @32": the first row of a tensor in its whole, or of the second half; " @0,16": the first row
+ * and column. */
+static void put_place(Text *t, const StepTensor *x) {
+    if (x->whole < 0 && x->row == 0) return;
+    text_put(t, " @%lld", (long long)x->row);
+    if (x->column || x->stride) text_put(t, ",%lld", (long long)x->column);
+}
+
+static void put_operation(Lines *l, const Program *p, const Op *op) {
+    static const char *const phases[] = {"forw", "reco", "back"};
+    static Text t;
+    char type[DIST_TEXT], axes[2 * N_AXES + 1];
+    const StepTensor *out = &p->tensor[op->out];
+    const char *name = op_info(op->kind)->name;
+    bool collective = op_info(op->kind)->collective;
+    t.n = 0;
+    text_put(&t, "%s %c ", phases[op->phase], collective ? '~' : op->fused ? '+' : ' ');
+    size_t at = t.n;
+    text_put(&t, "%s%s", dist_print(&out->dist, type), out->bytes == 8 ? " i64" : "");
+    put_place(&t, out);
+    text_put(&t, "%*s = ", t.n < at + 21 ? (int)(at + 21 - t.n) : 0, "");
+    at = t.n;
+    text_put(&t, "%s%s%s", name, op->axes.n ? " " : "",
+             op->axes.n ? axes_print(op->axes, axes) : "");
+    if (op->root >= 0) text_put(&t, "[%d]", op->root);
+    text_put(&t, "%*s", t.n < at + 16 ? (int)(at + 16 - t.n) : 0, "");
+    for (int k = 0; k < (op->kind == OP_WAIT ? 1 : op->n_in); k++) {
+        const StepTensor *x = &p->tensor[op->in[k]];
+        text_put(&t, "%s%s", k ? ", " : " ", x->dist.name);
+        if (x->storage != STORAGE_TEMPORARY || op->kind == OP_SHIFT) put_place(&t, x);
+    }
+    if (l->n < MOST) snprintf(l->line[l->n++], LINE, "%.*s", LINE - 1, t.s);
+}
+
+/* "at   4.154 ms +1.428", behind a line that is not fused. */
+static void put_time(Lines *l, const OpTime *time) {
+    char *line = l->line[l->n - 1];
+    size_t n = strlen(line);
+    snprintf(line + n, LINE - n, "%*s %8.3f +%.3f", n < 70 ? (int)(70 - n) : 0, "",
+             1e3 * time->start, 1e3 * (time->end - time->start));
+}
+
+/* The list on the page's cluster, in the order in which it runs. */
+static void list_times(Lines *l, const Request *r, const Program *p) {
+    static Text t;
+    Machine m;
+    Err e;
+    text_of_readme(&t, "lab");
+    if (!machine_parse(&m, t.s, t.n, &e)) die("%s", e.text);
+    OpCost *costs = program_costs(p, &m, m.threads);
+    Schedule order = schedule_nominal(p);
+    schedule_time(&order, p, costs);
+    for (int k = 0; k < order.n_slots; k++) {
+        int first = order.slot[k].op, i = first;
+        if (order.slot[k].kind == SLOT_WAIT || !shown(p, &p->op[i], r)) continue;
+        do {
+            if (shown(p, &p->op[i], r)) put_operation(l, p, &p->op[i]);
+            if (i == first) put_time(l, &order.time[i]);
+        } while (++i < p->n_ops && p->op[i].fused);
+    }
+    schedule_free(&order);
+    mem_free(costs);
+}
+
+static bool list_of(Lines *l, Request *r) {
+    Err e;
+    l->n = 0;
+    if (!config_parse(&r->shape.config, r->times ? TIMED_MODEL : MODEL, &e)) return false;
+    r->grid.mesh = mesh_make(&r->grid.layout.factors, 0);
+    r->shape.B = r->times || r->shape.overlap.halves ? 2 : 4, r->shape.S = r->shape.config.seq;
+    r->shape.grid = &r->grid, r->shape.training = true;
+    Program p = program_passes(&r->shape, r->last, NULL);
+    if (r->times) list_times(l, r, &p);
+    for (int i = 0; !r->times && i < p.n_ops; i++)
+        if (shown(&p, &p.op[i], r)) put_operation(l, &p, &p.op[i]);
+    program_free(&p);
+    return l->n > 0;
+}
+
+/* ---- diff ---- */
+
+/* length[i][j]: of the longest common lines of a from i on and b from j on. */
+static void put_diff(Text *t, const Lines *a, const Lines *b) {
+    static short length[MOST + 1][MOST + 1];
+    for (int i = a->n; i >= 0; i--)
+        for (int j = b->n; j >= 0; j--)
+            length[i][j] = i == a->n || j == b->n                ? 0
+                           : strcmp(a->line[i], b->line[j]) == 0 ? (short)(length[i + 1][j + 1] + 1)
+                           : length[i + 1][j] > length[i][j + 1] ? length[i + 1][j]
+                                                                 : length[i][j + 1];
+    for (int i = 0, j = 0; i < a->n || j < b->n;) {
+        bool same = i < a->n && j < b->n && strcmp(a->line[i], b->line[j]) == 0;
+        bool old = !same && i < a->n && (j == b->n || length[i + 1][j] >= length[i][j + 1]);
+        text_put(t, "%c%s", same ? ' ' : old ? '-' : '+', old || same ? a->line[i] : b->line[j]);
+        text_end_line(t);
+        i += same || old, j += same || !old;
+    }
+}
+
+static bool block_is_right(const char *fence) {
+    static Text t;
+    static Lines a, b;
+    const char *line = strstr(fence, "listing") + strlen("listing");
+    Request r = {.last = PASS_DIFFERENTIATE, .grid.layout = layout_one()}, other;
+    t.s[t.n = 0] = 0;
+    if (!options(&r, line, &line)) return false;
+    other = r;
+    if (!list_of(&a, &r)) return false;
+    if (strncmp(fence, "diff", 4) == 0) {
+        if (!options(&other, line, &line) || !list_of(&b, &other)) return false;
+        put_diff(&t, &a, &b);
+    } else {
+        for (int i = 0; i < a.n; i++) text_put(&t, "%s", a.line[i]), text_end_line(&t);
+    }
+    return page_block_is(PAGE, fence, &t);
+}
+
+TEST(listings_of_the_readme_are_what_the_passes_make) {
+    static const char *const kinds[] = {"```text listing", "```diff listing"};
+    for (int kind = 0; kind < 2; kind++) {
+        char line[256];
+        int n = 0;
+        for (; page_line(PAGE, kinds[kind], n, line, sizeof line); n++)
+            if (!block_is_right(line + 3)) test_fail(__FILE__, __LINE__, "%s", line);
+        CHECK(n >= 3);
+    }
+}
