@@ -170,6 +170,7 @@ static int rank_main(World *w, void *ctx) {
     collect(model_host(&p->m), r->start);
     model_push(&p->m);
     outer_begin(&outer, &p->m, 0);
+    if (r->before) r->before(&p->m, r->ctx);
     world_count_reset(w);
     for (int step = 0; step < (r->steps ? r->steps : MESH_STEPS); step++) {
         if (r->next && step == r->move) place_move(p, job, &outer);

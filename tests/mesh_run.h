@@ -25,6 +25,7 @@ typedef struct MeshRun {
     const char *overlap; // words of --overlap; NULL: none
     ReplayWhere replay;  // of micro-steps
     bool in_halves; // a micro-step is two, of half of its sequences each, which are even in number
+    void (*before)(Model *m, void *ctx); // called by every rank before step 0; or NULL
     void (*after)(Model *m, int step,
                   void *ctx); // called by every rank after step 0, 1, ...; or NULL
     void *ctx;

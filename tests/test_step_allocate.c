@@ -35,7 +35,7 @@ static Lives lives_of(const Program *p) {
         for (int k = 0; k < op->n_in; k++)
             if (l.read[op->in[k]] < kernel) l.read[op->in[k]] = kernel;
     }
-    l.read[p->loss] = p->n_ops;
+    l.read[p->result] = p->n_ops;
     for (int t = 0; t < p->n_tensors; t++) { // a whole lives while rows of it do
         int w = p->tensor[t].whole;
         if (w < 0) continue;
@@ -93,16 +93,21 @@ typedef struct Worst {
     char spec[64];
 } Worst;
 
-static void check_program(Program *p, const char *spec, Worst *w) {
-    size_t peak = program_allocate(p);
-    Lives l = lives_of(p);
+static void check_apart(const Lives *l, const char *spec) {
+    const Program *p = l->p;
     for (int a = 0; a < p->n_tensors; a++)
         for (int b = 0; b < a; b++) {
-            if (!has_memory(p, a) || !has_memory(p, b) || apart(&l, a, b)) continue;
+            if (!has_memory(p, a) || !has_memory(p, b) || apart(l, a, b)) continue;
             test_fail(__FILE__, __LINE__, "%s: %s of layer %d lies over %s of layer %d", spec,
                       p->tensor[a].dist.name, p->tensor[a].layer, p->tensor[b].dist.name,
                       p->tensor[b].layer);
         }
+}
+
+static void check_program(Program *p, const char *spec, Worst *w) {
+    size_t peak = program_allocate(p);
+    Lives l = lives_of(p);
+    check_apart(&l, spec);
     int64_t live = most_at_once(&l);
     CHECK((int64_t)peak >= live);
     if ((double)peak / (double)live > w->ratio)
@@ -148,4 +153,60 @@ TEST(step_allocate_keeps_live_values_apart) {
     if (w.ratio > 1.16)
         test_fail(__FILE__, __LINE__, "%s: arena %.3f of values at once", w.spec, w.ratio);
     printf("%d programs; arena / values at once: at most %.3f\n", w.n, w.ratio);
+}
+
+/* ---- a list for fewer tokens, in the places of the longest ---- */
+
+static Program prompt_of(ModelShape *s, int64_t n) {
+    s->S = n;
+    Program p = program_make(s);
+    program_forward(&p);
+    program_panels(&p);
+    if (p.layout->exact) program_exact(&p);
+    program_fuse(&p, false);
+    return p;
+}
+
+/* All lies in the arena, rows in their whole. */
+static void check_inside(const Program *p, size_t peak, const char *spec) {
+    for (int t = 0; t < p->n_tensors; t++) {
+        const StepTensor *x = &p->tensor[t];
+        const StepTensor *in = x->whole < 0 ? x : &p->tensor[x->whole];
+        int64_t end = x->offset + step_tensor_bytes(p, x);
+        if (x->offset < 0 || x->stride) continue; // columns, whose last row ends with the whole's
+        if (end > (int64_t)peak || x->offset < in->offset ||
+            end > in->offset + step_tensor_bytes(p, in))
+            test_fail(__FILE__, __LINE__, "%s: %s lies outside", spec, x->dist.name);
+    }
+}
+
+static void prompts_on(const char *spec, void *ctx) {
+    int *n = ctx;
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.layout.exact = *n / 3 % 4 == 0;
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    ModelShape longest = {.B = 1, .grid = &g, .output = OUTPUT_NEXT}, shorter;
+    if (!config_parse(&longest.config, models[*n % 3], &e)) die("%s", e.text);
+    shorter = longest;
+    Program p = prompt_of(&longest, 16);
+    size_t peak = program_allocate(&p);
+    for (int64_t S = 2 + *n % 3; S <= 16; S += 5) {
+        Program q = prompt_of(&shorter, S);
+        program_allocate_like(&q, &p);
+        Lives l = lives_of(&q);
+        check_apart(&l, spec);
+        check_inside(&q, peak, spec);
+        mem_free(l.made);
+        program_free(&q);
+    }
+    program_free(&p);
+    ++*n;
+}
+
+TEST(step_allocate_has_room_for_any_prompt_where_the_longest_lies) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, prompts_on, &n);
+    CHECK(n > 300);
 }

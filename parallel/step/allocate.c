@@ -16,6 +16,7 @@
  * as it fits: those that live longest first, the largest first (Pisarchyk, Lee 2020), or those of
  * the largest product of both, whichever takes least.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/arena.h"
@@ -37,6 +38,11 @@ typedef struct Life {
     bool *inner;      // [tensors] read in the kernel that makes it alone
     bool *fixed;      // [tensors] of a block: rows of a whole, or memory outside of the arena
 } Life;
+
+/* Outside of the arena, where several lists find it. */
+static bool has_place(const StepTensor *t) {
+    return t->storage == STORAGE_PARAMETER || t->storage == STORAGE_CACHE;
+}
 
 static int block_of(const Life *l, int t) {
     while (l->block[t] != t) t = l->block[t];
@@ -143,7 +149,7 @@ static void find_inner(Life *l) {
         if (p->tensor[t].whole >= 0) is_read[p->tensor[t].whole] = true;
     for (int i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
-    for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->loss;
+    for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->result;
     mem_free(is_read);
 }
 
@@ -217,11 +223,11 @@ static Life life_make(const Program *p) {
     l.fixed = l.inner + n;
     for (int t = 0; t < p->n_tensors; t++) {
         l.block[t] = t, l.made[t] = l.read[t] = -1, l.inner[t] = true;
-        l.fixed[t] = p->tensor[t].storage == STORAGE_PARAMETER || p->tensor[t].whole >= 0;
+        l.fixed[t] = has_place(&p->tensor[t]) || p->tensor[t].whole >= 0;
     }
     find_lives(&l);
     find_inner(&l);
-    l.read[p->loss] = p->n_ops; // the caller's
+    l.read[p->result] = p->n_ops; // the caller's
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].whole >= 0) join(&l, p->tensor[t].whole, t);
     for (int i = 0; i < p->n_ops; i++) reuse(&l, i);
@@ -238,7 +244,7 @@ size_t program_allocate(Program *p) {
         if (p->tensor[t].storage == STORAGE_GRADIENT) p->tensor[block_of(&l, t)].gradient = t;
     for (int t = 0; t < p->n_tensors; t++) {
         int b = block_of(&l, t);
-        bool none = p->tensor[b].storage == STORAGE_PARAMETER || l.made[b] < 0 || l.inner[b];
+        bool none = has_place(&p->tensor[b]) || l.made[b] < 0 || l.inner[b];
         number[t] = -1;
         p->tensor[t].gradient = p->tensor[b].gradient;
         if (b == t && !none && p->tensor[b].gradient < 0) {
@@ -265,4 +271,17 @@ size_t program_allocate(Program *p) {
     mem_free(offset), mem_free(number), mem_free(block);
     mem_free(l.lead), mem_free(l.inner);
     return (size_t)peak;
+}
+
+/* A list for fewer tokens has the same operations on smaller tensors: each fits where that of the
+ * other list lies. Only the rows of a whole may begin elsewhere. */
+void program_allocate_like(Program *p, const Program *other) {
+    assert(p->n_tensors == other->n_tensors && p->n_ops == other->n_ops);
+    for (int t = 0; t < p->n_tensors; t++) {
+        StepTensor *x = &p->tensor[t];
+        const StepTensor *o = &other->tensor[t];
+        x->gradient = o->gradient, x->offset = o->offset;
+        if (x->offset < 0 || x->whole < 0) continue;
+        x->offset += (step_tensor_begin(p, x) - step_tensor_begin(other, o)) * x->bytes;
+    }
 }

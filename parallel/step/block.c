@@ -156,16 +156,11 @@ void block_norm(Model *m, int l, const Tokens *tk) {
     norm_stream(m, tk, &s);
 }
 
-void block_forward_qkv(Model *m, int l, const Tokens *tk) {
+static void block_forward_qkv(Model *m, int l, const Tokens *tk) {
     const BlockTensors *w = &m->blocks[l];
     const BlockActs *a = &m->acts[l];
     linear_forward(m, tk, &(LinearFront){LINEAR_QKV, w->qkv_w, w->qkv_b, .y = a->qkv, .x = a->h1});
     rotate(m, a->qkv, tk, +1);
-}
-
-void block_attend_cache(Model *m, BlockActs *a, const Act *cache, int64_t pos) {
-    Attention at = attention_args(m, 1, m->shape.config.seq); // rows of the cache lie seq apart
-    m->k->attention_decode(m->team, &at, a->att, a->qkv, cache, pos);
 }
 
 /* x2 = x + att Wo, and its norm. */
@@ -194,7 +189,7 @@ static void up(Model *m, int l, const Tokens *tk) {
     probe_middle(m, "act", l, a->act, SIDE_ACT);
 }
 
-void block_forward_mlp(Model *m, int l, const Tokens *tk) {
+static void block_forward_mlp(Model *m, int l, const Tokens *tk) {
     const BlockTensors *w = &m->blocks[l];
     const BlockActs *a = &m->acts[l];
     Stream next = stream_into(m, l + 1);

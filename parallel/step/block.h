@@ -1,5 +1,4 @@
-/* block -- one transformer block and the head, forward and backward. Used by model.c and
- * generate.c. */
+/* block -- one transformer block and the head, forward and backward. Used by model.c. */
 #ifndef PARALLEL_STEP_BLOCK_H
 #define PARALLEL_STEP_BLOCK_H
 
@@ -11,14 +10,6 @@ void block_norm(Model *m, int l, const Tokens *tk);
 /* From x and h1 to the next block's, or behind the last one to x_last and h_last. Fills
  * m->acts[l]. */
 void block_forward(Model *m, int l, const Tokens *tk);
-/* The part before attention: qkv, rotated. */
-void block_forward_qkv(Model *m, int l, const Tokens *tk);
-/* Local. The part in between, of one token at position pos: att = attention of qkv's queries over
- * cache[S, 2 Hkv D]. */
-void block_attend_cache(Model *m, BlockActs *a, const Act *cache, int64_t pos);
-/* The part of a block behind attention: x' = x2 + MLP(norm(x2)), x2 = x + att Wo; and the norm of
- * x'. */
-void block_forward_mlp(Model *m, int l, const Tokens *tk);
 /* m->dx: gradient of the output of block l in, of its input out. Adds the gradients of the block's
  * weights. With full recompute and bulk the block before it is made again while the last sum of
  * this one is on its way. */
@@ -38,8 +29,6 @@ void probe_norm(Model *m, const char *name, int l, const Act *at, bool backward)
 
 /* ---- parallel/step/head.c ---- */
 
-/* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
-Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first);
 /* x = embedding of tokens[T] (padded), at positions first, first+1, ... of every sequence: the
  * stream. */
 void embed(Model *m, const Tokens *tk, const int32_t *tokens, Act *x);
@@ -49,14 +38,9 @@ void embed_backward(Model *m, const Tokens *tk, const int32_t *tokens, const Act
  * backward: also dh and the head's gradient. targets[T]. */
 void head_loss(Model *m, const Tokens *tk, const Act *h, Act *dh, const int32_t *targets,
                float scale, bool backward);
-/* Logits of rows [row, row + n) of h (the stream, after the last norm): [n, head_columns], all
- * columns on all ranks, the V real ones first. */
-void head_logits(Model *m, const Tokens *tk, Act *logits, const Act *h, int64_t row, int64_t n);
 /* Local. Of a head of V columns here: floats between rows of logits; tokens in one chunk of T, on
  * the host or a device. */
 int64_t head_ld(int64_t V);
 int64_t head_chunk(int64_t T, int64_t V, bool device);
-/* Local. Columns of head_logits: the vocabulary, padded to equal blocks. */
-int64_t head_columns(const Model *m);
 
 #endif

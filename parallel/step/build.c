@@ -1,5 +1,4 @@
-/* build -- the forward pass of a micro-batch, from tokens to losses: the one place that knows the
- * model.
+/* build -- the forward pass, from tokens to losses or logits: the one place that knows the model.
  *
  * It reads like a forward pass on one rank. Beside each line stands the type of what it makes on a
  * mesh d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear
@@ -139,13 +138,26 @@ static int add(Builder *b, int x, int y) {
     return EMIT(&b->p, OP_ADD, like(b, x, "x"), x, y);
 }
 
-/* softmax(q k') v of whole heads and whole sequences. */
+/* Keys and values of every position of a sequence, of the heads that a rank has. */
+static int cache(Builder *b, Axes heads) {
+    Dist d = typed("cache", "S", axes_none(), "KV", heads);
+    int64_t row = 2 * b->w.Hkv * b->w.D * mesh_blocks(b->p.mesh, heads);
+    int t = program_tensor(&b->p, d, (int64_t[]){b->c->seq, row}, b->p.word);
+    b->p.tensor[t].storage = STORAGE_CACHE;
+    return t;
+}
+
+/* softmax(q k') v of whole heads and whole sequences; of one token that follows others, over the
+ * keys and values in the cache. */
 static int attention(Builder *b, int qkv) {
     Program *p = &b->p;
+    const ModelShape *s = p->shape;
     if (b->c->pos == POS_ROPE) qkv = EMIT(p, OP_ROPE, like(b, qkv, "qkv"), qkv);
     LinearDist d = layout_linear(p->layout, LINEAR_ATTN_OUT);
     int64_t size[] = {b->T, b->hidden}, heads = b->hidden / b->w.D;
-    int att = program_tensor(p, named("att", d.x_stored), size, p->word);
+    int att = program_tensor(p, named("att", d.x_stored), size, p->word), kv = -1;
+    if (s->output == OUTPUT_NEXT) kv = EMIT(p, OP_CACHE, cache(b, d.x_stored.shard[1]), qkv);
+    if (s->output == OUTPUT_NEXT && s->S == 1) return EMIT(p, OP_ATTENTION_CACHE, att, qkv, kv);
     Dist logs = typed("lse", "T", d.x_stored.shard[0], "H", d.x_stored.shard[1]);
     int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, 4);
     EMIT(p, OP_ATTENTION, att, qkv);
@@ -187,14 +199,9 @@ static int embedding(Builder *b) {
     return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
 }
 
-/* Logits are sharded by vocabulary and never reduced: three numbers of each token are. */
-static int head(Builder *b, int h) {
+/* Losses of logits that stay sharded by vocabulary: three numbers of each token are gathered. */
+static int losses(Builder *b, int logits) {
     Program *p = &b->p;
-    LinearDist d = layout_linear(p->layout, LINEAR_HEAD);
-    h = program_redistribute(p, h, &d.x, linear_what(LINEAR_HEAD, WHAT_X));
-    int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
-    int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w);
-    p->tensor[logits].what = linear_what(LINEAR_HEAD, WHAT_Y);
     p->tensor[logits].stride = (int)head_ld(b->w.V);
     StepTensor l = p->tensor[logits];
     int64_t V = mesh_blocks(p->mesh, l.dist.shard[1]), size[] = {3 * V, b->T};
@@ -207,9 +214,33 @@ static int head(Builder *b, int h) {
     Dist losses = typed("losses", "T", l.dist.shard[0], NULL, axes_none()), logs = losses;
     dist_name(logs.name, "log_sum");
     size[0] = b->T, size[1] = 1;
-    EMIT(p, OP_LOSS, p->loss = program_tensor(p, losses, size, 4), exps, own, all);
+    int out = EMIT(p, OP_LOSS, program_tensor(p, losses, size, 4), exps, own, all);
     p->op[p->n_ops - 1].also = program_tensor(p, logs, size, 4);
-    return p->loss;
+    return out;
+}
+
+/* The row of the last token; rows of padding may follow. */
+static int last_row(Builder *b, int h) {
+    StepTensor x = b->p.tensor[h];
+    int t = program_tensor(&b->p, x.dist, x.size, x.bytes);
+    x.whole = h, x.row = b->p.shape->S - 1;
+    x.size[0] = mesh_blocks(b->p.mesh, x.dist.shard[0]);
+    b->p.tensor[t] = x;
+    return t;
+}
+
+static int head(Builder *b, int h) {
+    Program *p = &b->p;
+    LinearDist d = layout_linear(p->layout, LINEAR_HEAD);
+    h = program_redistribute(p, h, &d.x, linear_what(LINEAR_HEAD, WHAT_X));
+    if (p->shape->output == OUTPUT_NEXT) h = last_row(b, h);
+    int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
+    int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w); // [T/d.z, V/x.y]
+    p->tensor[logits].what = linear_what(LINEAR_HEAD, WHAT_Y);
+    if (p->shape->output == OUTPUT_LOSSES) return losses(b, logits);
+    Dist whole = p->tensor[logits].dist;
+    whole.shard[1] = axes_none();
+    return program_redistribute(p, logits, &whole, "logits");
 }
 
 void program_forward(Program *p) {
@@ -227,6 +258,6 @@ void program_forward(Program *p) {
         x = block(&b, x);
     }
     b.p.layer = -1;
-    b.p.loss = head(&b, norm(&b, "lnf", "h", x));
+    b.p.result = head(&b, norm(&b, "lnf", "h", x));
     *p = b.p;
 }

@@ -45,7 +45,7 @@ static int chunk_of(Chunk *c, int t) {
     int64_t blocks = mesh_blocks(p->mesh, part.dist.shard[dim]);
     part.size[dim] = c->rows * blocks;
     part.row = c->row;
-    part.whole = t == c->h || t == c->dh || t == p->loss ? t : -1;
+    part.whole = t == c->h || t == c->dh || t == p->result ? t : -1;
     int out = program_tensor(p, part.dist, part.size, part.bytes);
     p->tensor[out] = part;
     return c->now[t] = out;
@@ -92,7 +92,7 @@ static void find_head(const Program *p, int *first, int *end) {
     int i = 0;
     while (strcmp(p->tensor[p->op[i].out].dist.name, "logits") != 0) i++;
     *first = i;
-    while (i < p->n_ops && p->op[i].out != p->loss) i++;
+    while (i < p->n_ops && p->op[i].out != p->result) i++;
     *end = i + 1;
     if (*end < p->n_ops) *end += 3; // loss_backward, dgrad, wgrad
 }
@@ -114,7 +114,7 @@ void program_chunk_head(Program *p, int64_t rows) {
         c.last = c.row + c.rows == T;
         for (int t = 0; t < n_tensors; t++) c.now[t] = -1;
         emit_chunk(&c, old + first, end - first);
-        c.ended = c.sum >= 0 ? c.sum : c.now[p->loss];
+        c.ended = c.sum >= 0 ? c.sum : c.now[p->result];
     }
     for (int i = end; i < n; i++) {
         program_emit(p, old[i].kind, old[i].out, old[i].in, old[i].n_in);

@@ -224,7 +224,7 @@ void program_differentiate(Program *p) {
     int n_ops = p->n_ops, n = p->n_tensors;
     int *grads = mem_alloc((size_t)n * sizeof *grads);
     for (int i = 0; i < n; i++) grads[i] = -1;
-    grads[p->loss] = p->loss;
+    grads[p->result] = p->result;
     p->phase = PHASE_BACKWARD;
     for (int i = n_ops - 1; i >= 0; i--) {
         Op op = p->op[i];

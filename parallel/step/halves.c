@@ -53,7 +53,7 @@ static int copy_tensor(Program *p, int t) {
 static int second_of(Halves *h, int t) {
     if (h->second[t] >= 0) return h->second[t];
     int c = h->second[t] = copy_tensor(h->p, t), whole = h->p->tensor[t].whole;
-    if (whole >= 0 && whole != h->p->loss)
+    if (whole >= 0 && whole != h->p->result)
         whole = second_of(h, whole), h->p->tensor[c].whole = whole;
     else if (of_tokens(&h->p->tensor[c]))
         h->p->tensor[c].row += h->T;
@@ -125,16 +125,16 @@ static void emit_second(Halves *h, int i, int end) {
 
 /* The losses of both halves: where each half's were, and their rows, are rows of them now. */
 static void join_losses(Program *p) {
-    int one = p->loss, n = p->n_tensors, both = copy_tensor(p, one);
+    int one = p->result, n = p->n_tensors, both = copy_tensor(p, one);
     p->tensor[both].size[0] *= 2;
-    p->tensor[one].whole = p->loss = both;
+    p->tensor[one].whole = p->result = both;
     for (int t = 0; t < n; t++)
         if (p->tensor[t].whole == one) p->tensor[t].whole = both;
 }
 
 void program_halves(Program *p) {
     int n = p->n_ops;
-    Halves h = {.p = p, .old = p->op, .T = step_tensor_local(p, &p->tensor[p->loss], 0)};
+    Halves h = {.p = p, .old = p->op, .T = step_tensor_local(p, &p->tensor[p->result], 0)};
     join_losses(p);
     // gradients of both are made on the way, one for each that there is
     size_t tensors = (size_t)p->n_tensors, most = 2 * tensors + (size_t)n;

@@ -18,21 +18,6 @@ static int64_t up_to(int64_t n, int64_t part) {
     return (n + part - 1) / part;
 }
 
-Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
-    const Layout *l = &m->grid->layout;
-    int64_t X = m->grid->mesh.size[AXIS_X], x = m->grid->mesh.coord[AXIS_X], T = B * S;
-    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
-    if (l->stay) { // whole sequences
-        t.B = up_to(B, X), t.T_x = t.B * S, t.rows = t.T_x;
-    } else if (l->sp) {
-        t.T_x = up_to(T, X), t.rows = X * t.T_x;
-    } else {
-        return t;
-    }
-    t.T = X * t.T_x, t.t0 = x * t.T_x;
-    return t;
-}
-
 /* What the path has gathered to [T, C]. */
 static void probe_whole(Model *m, const char *name, int layer, const Act *at, const Path *path) {
     probe(m, &(Probe){.name = name,
@@ -127,23 +112,6 @@ static void logits_here(Model *m, Act *logits, int64_t ld, const Act *h, int64_t
     Product p = product_dx(T, m->w.V_n, m->w.C_all, h, m->w.C_all, w);
     p.y = logits, p.ldy = ld;
     product_run(m, p);
-}
-
-int64_t head_columns(const Model *m) {
-    Comm *over = grid_comm(m->grid, axes_of("x.y"));
-    return m->w.V * (over ? comm_size(over) : 1);
-}
-
-void head_logits(Model *m, const Tokens *tk, Act *logits, const Act *h, int64_t row, int64_t n) {
-    const Linear *l = &m->linear[LINEAR_HEAD];
-    Comm *over = grid_comm(m->grid, axes_of("x.y"));
-    int64_t V = m->w.V, all = head_columns(m), first = over ? V * comm_rank(over) : 0;
-    const Act *whole = path_run(&l->x, acts_type(m), h, tk->T_x, m->w.C, m->work.h, m->work.tmp);
-    logits_here(m, acts_at(m, logits, first), all, acts_at(m, whole, row * m->w.C_all), n,
-                weight_whole(m, m->head, l->what_w));
-    for (int64_t t = 0; over && t < n; t++)
-        coll_gather(over, acts_type(m), acts_at(m, logits, t * all + first), V,
-                    acts_at(m, logits, t * all), "logits");
 }
 
 /* dh[T,C] = dlogits w, and dw[V,C] += dlogits' h, of this rank's columns. */

@@ -272,7 +272,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     }
     m->keeps_x2 =
         shape->training && shape->recompute == RECOMPUTE_FULL && linear_owes(m, LINEAR_ATTN_OUT);
-    if (shape->program) m->program = step_run_plan(m);
+    if (shape->program) m->program = step_run_plan(m, shape->output);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
@@ -364,6 +364,25 @@ void model_zero_grads(Model *m) {
 
 void model_expect(Model *m, int64_t n) {
     m->sums.left = n;
+}
+
+static int64_t up_to(int64_t n, int64_t part) {
+    return (n + part - 1) / part;
+}
+
+Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
+    const Layout *l = &m->grid->layout;
+    int64_t X = m->grid->mesh.size[AXIS_X], x = m->grid->mesh.coord[AXIS_X], T = B * S;
+    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
+    if (l->stay) { // whole sequences
+        t.B = up_to(B, X), t.T_x = t.B * S, t.rows = t.T_x;
+    } else if (l->sp) {
+        t.T_x = up_to(T, X), t.rows = X * t.T_x;
+    } else {
+        return t;
+    }
+    t.T = X * t.T_x, t.t0 = x * t.T_x;
+    return t;
 }
 
 static void tokens_at(Model *m, int64_t at, const Tokens *tk, int64_t n, const int32_t *inputs,
@@ -475,26 +494,20 @@ void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *
     model_get(m, losses + n, m->twin ? m->twin->losses : m->losses + m->tk.T, n * sizeof *losses);
 }
 
-static void pass_logits(Model *m, const int32_t *inputs, float *logits) {
-    assert(!m->program);
-    int64_t V = m->shape.config.vocab, all = head_columns(m);
-    Arena a = arena_measure("logits of a token");
-    a.memory = m->k->memory;
-    acts(m, &a, all);
-    arena_commit(&a);
-    Act *row = acts(m, &a, all);
-    model_tokens(m, &m->tk, m->B * m->shape.S, inputs, NULL);
-    forward(m);
-    for (int64_t t = 0; t < m->B * m->shape.S; t++) {
-        head_logits(m, &m->tk, row, m->h_last, t, 1);
-        m->k->to_floats(logits + t * V, row, V);
-    }
-    stored_end(m);
-    arena_free(&a);
-}
-
 void model_logits(Model *m, const int32_t *inputs, float *logits) {
-    int64_t n = m->B * m->shape.S;
-    pass_logits(m, inputs, logits);
-    if (m->twin) pass_logits(m->twin, inputs + n, logits + n * m->shape.config.vocab);
+    int64_t S = m->shape.S, V = m->shape.config.vocab;
+    StepRun *r = step_run_plan(m, OUTPUT_LOGITS);
+    Arena a = arena_measure("logits");
+    a.memory = m->arena[ARENA_ACTS].memory;
+    step_run_bind(r, m, &a);
+    arena_commit(&a);
+    step_run_bind(r, m, &a);
+    for (int64_t b = 0; b < m->shape.B; b += m->B) { // halves one after the other
+        model_tokens(m, &m->tk, m->B * S, inputs + b * S, NULL);
+        step_run(r, m, false, false);
+        for (int64_t t = 0; t < m->B * S; t++)
+            m->k->to_floats(logits + (b * S + t) * V, step_run_logits(r, m, t), V);
+    }
+    step_run_free(r);
+    arena_free(&a);
 }

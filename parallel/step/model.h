@@ -44,6 +44,15 @@
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 const char *recompute_word(Recompute r); // as --recompute has it
 
+/* What a forward pass ends with. */
+typedef enum {
+    OUTPUT_LOSSES, // of all tokens
+    OUTPUT_LOGITS, // of all tokens, the whole vocabulary on every rank
+    // logits after the last token of one sequence, whose keys and values are kept in a cache: of a
+    // prompt, or with S = 1 of a token that follows what is in the cache
+    OUTPUT_NEXT
+} PassOutput;
+
 /* What the memory depends on. */
 typedef struct ModelShape {
     Config config;
@@ -52,6 +61,7 @@ typedef struct ModelShape {
     Recompute recompute;
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
+    PassOutput output;
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
     ReplayWhere replay; // are micro-steps recorded?
@@ -145,6 +155,8 @@ void model_expect(Model *m, int64_t n);
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
 /* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
+/* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
+Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first);
 /* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them
  * to tk->T. */
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,

@@ -17,6 +17,8 @@ typedef enum {
     OP_BIAS,            // y + b
     OP_ROPE,            // qkv rotated
     OP_ATTENTION,       // in: qkv; also logs of sums of exponentials
+    OP_CACHE,           // keys and values of qkv, at the positions of the pass   in: qkv
+    OP_ATTENTION_CACHE, // of one token, over all positions so far                in: qkv, cache
     OP_ACT,             // of one number each; in: hidden before the activation
     OP_SWIGLU,          //
     OP_ADD,             // a + b

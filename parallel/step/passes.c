@@ -5,7 +5,7 @@
 #include "parallel/step/schedule.h"
 
 static void chunk_head(Program *p, const Kernels *k, bool exact) {
-    int64_t T = step_tensor_local(p, &p->tensor[p->loss], 0), S = p->shape->S;
+    int64_t T = step_tensor_local(p, &p->tensor[p->result], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
     int64_t rows = head_chunk(T, V, k && k->memory);
     program_chunk_head(p, exact ? exact_head_rows(rows, S, T) : rows);
@@ -25,7 +25,7 @@ Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool 
     if (last >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
     if (last >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
     if (last >= PASS_PANELS) program_panels(&p);
-    if (last >= PASS_EXACT) chunk_head(&p, k, exact);
+    if (last >= PASS_EXACT && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
     if (last >= PASS_EXACT && exact) program_exact(&p);
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);

@@ -23,7 +23,8 @@
 
 typedef enum { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, N_PHASES } Phase;
 
-typedef enum { STORAGE_TEMPORARY, STORAGE_PARAMETER, STORAGE_GRADIENT } Storage;
+/* STORAGE_CACHE: keys and values of a sequence, which the next lists read. */
+typedef enum { STORAGE_TEMPORARY, STORAGE_PARAMETER, STORAGE_GRADIENT, STORAGE_CACHE } Storage;
 
 enum { OP_INPUTS = 6 };
 
@@ -75,9 +76,9 @@ typedef struct Program {
     StepTensor *tensor;
     Op *op;
     int n_tensors, n_ops, room_tensors, room_ops;
-    int word;  // bytes of an activation, and of a weight as matmuls read it
-    int loss;  // tensor
-    int layer; // of what is added next
+    int word;   // bytes of an activation, and of a weight as matmuls read it
+    int result; // tensor: the losses or the logits that shape->output names
+    int layer;  // of what is added next
     Phase phase;
 } Program;
 
@@ -132,7 +133,7 @@ int64_t op_bytes(const Program *p, const Op *op);
  * costs. */
 double op_flops(const Program *p, const Op *op);
 
-/* Local. The forward pass of a micro-batch, from tokens to losses: build.c. */
+/* Local. The forward pass, from tokens to what shape->output names: build.c. */
 void program_forward(Program *p);
 /* Local. Appends the backward pass: differentiate.c. */
 void program_differentiate(Program *p);
@@ -155,5 +156,7 @@ void program_halves(Program *p);
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and
  * gradient of tensors. Returns the bytes of the arena: allocate.c. */
 size_t program_allocate(Program *p);
+/* Local. The same where `other` is the list for more tokens: temporaries lie where those do. */
+void program_allocate_like(Program *p, const Program *other);
 
 #endif

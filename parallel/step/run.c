@@ -10,10 +10,16 @@
 #include "parallel/step/passes.h"
 #include "parallel/step/run_call.h"
 
+enum {
+    TRAIN,   // forward and backward
+    FORWARD, // forward alone; of OUTPUT_NEXT, that of a prompt
+    PLAIN,   // with --exact: TRAIN without it, by which its price is measured
+    NEXT,    // of OUTPUT_NEXT: that of a token after the prompt
+    N_LISTS
+};
+
 struct StepRun {
-    ModelShape shape, forward; // of a pass; forward: without backward
-    Bound train, loss;         // loss: forward alone
-    Bound plain;               // with --exact: train without it, by which its price is measured
+    Bound list[N_LISTS];
 };
 
 /* ---- matmuls ---- */
@@ -168,13 +174,16 @@ static void run_norm_backward(const Call *c) {
 
 /* ---- what is added to a sum that a collective has completed ---- */
 
-/* y + bias, + the residual stream; then its norm, or an activation. */
+/* (y + the residual stream) + bias; then its norm, or an activation. */
 static void run_residual(const Call *c) {
     const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
              *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM), *act = with(c, OP_ACT);
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
     int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
-    if (!bias && at(c, out) == at(c, other)) other = y, y = op->in[0]; // in the place of either
+    if (add && at(c, out) == at(c, other)) { // in the place of either
+        int stream = other;
+        other = y, y = stream;
+    }
     in_place(c, out, y);
     const float *b = bias ? vector(c, bias->in[1]) : NULL;
     const Act *addend = other < 0 ? NULL : at(c, other);
@@ -261,6 +270,23 @@ static void run_attention_backward(const Call *c) {
     Attention a = attention_of(c);
     c->m->k->attention_backward(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
                                 at(c, op->in[2]), at(c, op->in[3]));
+    clear_rows(c, op->out);
+}
+/* Rows of the cache are the positions of a sequence. */
+static void run_cache(const Call *c) {
+    const Tokens *tk = &c->m->tk;
+    int qkv = c->op->in[0], cache = c->op->out;
+    int64_t row = cols(c, cache), wide = cols(c, qkv);
+    size_t word = c->m->k->word;
+    c->m->k->copy(c->m->team, act_at(at(c, cache), tk->first * row, word), row,
+                  act_at(at(c, qkv), wide - row, word), wide, tk->S, row, word);
+}
+static void run_attention_cache(const Call *c) {
+    const Op *op = c->op;
+    Attention a = attention_of(c);
+    a.S = rows(c, op->in[1]);
+    c->m->k->attention_decode(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
+                              c->m->tk.first);
     clear_rows(c, op->out);
 }
 static void rotate_rows(const Call *c, int direction) {
@@ -413,6 +439,8 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_BIAS] = run_residual,
     [OP_ROPE] = run_rope,
     [OP_ATTENTION] = run_attention,
+    [OP_CACHE] = run_cache,
+    [OP_ATTENTION_CACHE] = run_attention_cache,
     [OP_ACT] = run_act,
     [OP_SWIGLU] = run_swiglu,
     [OP_ADD] = run_residual,
@@ -440,8 +468,9 @@ static Kernel *const kernels[N_OP_KINDS] = {
 };
 
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
-    if (!backward) return &r->loss;
-    return m->exact == m->grid->layout.exact ? &r->train : &r->plain;
+    bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
+    bool plain = backward && m->exact != m->grid->layout.exact;
+    return &r->list[next ? NEXT : plain ? PLAIN : backward ? TRAIN : FORWARD];
 }
 
 /* What a kernel adds to lies where it adds. */
@@ -468,7 +497,13 @@ void step_run(StepRun *r, Model *m, bool backward, bool sums) {
 
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
     const Bound *b = program_of(r, m, backward);
-    return (float *)(void *)b->at[b->p.loss];
+    return (float *)(void *)b->at[b->p.result];
+}
+
+const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
+    const Bound *b = program_of(r, m, false);
+    const StepTensor *logits = &b->p.tensor[b->p.result];
+    return act_at(b->at[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
 }
 
 /* ---- programs and addresses ---- */
@@ -510,8 +545,20 @@ static size_t staging_bytes(const Program *p) {
     return most;
 }
 
+/* Bytes of one layer's cache. */
+static size_t cache_bytes(const Program *p, const StepTensor *t) {
+    return ((size_t)step_tensor_bytes(p, t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+static size_t caches_bytes(const Program *p) {
+    size_t bytes = 0;
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensor[t].storage == STORAGE_CACHE) bytes += cache_bytes(p, &p->tensor[t]);
+    return bytes;
+}
+
 static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact) {
-    b->p = program_made(shape, PASS_SCHEDULE, k, exact);
+    b->shape = *shape;
+    b->p = program_made(&b->shape, PASS_SCHEDULE, k, exact);
     b->backward = shape->training;
     b->bytes = program_allocate(&b->p);
     if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
@@ -524,15 +571,19 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact
     b->made = true;
 }
 
-StepRun *step_run_plan(const Model *m) {
+StepRun *step_run_plan(const Model *m, PassOutput output) {
     StepRun *r = mem_calloc(1, sizeof *r);
-    r->shape = r->forward = m->shape;
-    r->shape.B = r->forward.B = m->B;
-    r->shape.overlap.halves = r->forward.overlap.halves = m->halves > 1;
-    r->forward.training = false;
-    if (m->shape.training) plan(&r->train, &r->shape, m->k, m->exact);
-    if (m->shape.training && m->exact) plan(&r->plain, &r->shape, m->k, false);
-    plan(&r->loss, &r->forward, m->k, m->exact);
+    ModelShape s = m->shape;
+    s.B = m->B;
+    s.overlap.halves = m->halves > 1 && output == OUTPUT_LOSSES;
+    s.output = output;
+    s.training &= output == OUTPUT_LOSSES;
+    if (s.training) plan(&r->list[TRAIN], &s, m->k, m->exact);
+    if (s.training && m->exact) plan(&r->list[PLAIN], &s, m->k, false);
+    s.training = false;
+    plan(&r->list[FORWARD], &s, m->k, m->exact);
+    s.S = 1;
+    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k, m->exact);
     return r;
 }
 
@@ -543,8 +594,7 @@ static void bound_free(Bound *b) {
     mem_free(b->final);
 }
 void step_run_free(StepRun *r) {
-    if (!r) return;
-    bound_free(&r->train), bound_free(&r->loss), bound_free(&r->plain);
+    for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
     mem_free(r);
 }
 
@@ -562,11 +612,11 @@ static const Tensor *row_of(const Model *m, const StepTensor *t) {
     return &m->tensors.t[i];
 }
 
-static void bind(Bound *b, const Model *m, char *base) {
+static void bind(Bound *b, const Model *m) {
     const Program *p = &b->p;
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
-        char *at = x->offset < 0 ? NULL : base + x->offset;
+        char *at = x->offset < 0 ? NULL : b->base + x->offset;
         if (x->storage == STORAGE_PARAMETER) {
             b->tensor[t] = row_of(m, x);
             at = b->tensor[t]->words;
@@ -576,6 +626,8 @@ static void bind(Bound *b, const Model *m, char *base) {
             at = x->bytes == 8 ? (char *)m->grad_64[b->tensor[t] - m->tensors.t]
                                : (char *)b->tensor[t]->grad;
             at += step_tensor_begin(p, x) * x->bytes;
+        } else if (x->storage == STORAGE_CACHE) {
+            at = b->cache + (size_t)x->layer * cache_bytes(p, x);
         } else if (x->whole >= 0 && x->offset < 0 && b->at[x->whole]) { // of a parameter
             at = b->at[x->whole] + step_tensor_begin(p, x) * x->bytes;
         }
@@ -591,15 +643,31 @@ static size_t larger(size_t a, size_t b) {
 }
 
 void step_run_bind(StepRun *r, Model *m, Arena *a) {
-    Bound *const bounds[] = {&r->train, &r->loss, &r->plain};
-    size_t bytes = 0, staging = 0;
-    for (int i = 0; i < 3; i++) {
-        bytes = larger(bytes, bounds[i]->bytes);
-        staging = larger(staging, bounds[i]->staging.n_bytes);
+    size_t bytes = 0, staging = 0, caches = 0;
+    for (int i = 0; i < N_LISTS; i++) {
+        if (!r->list[i].made) continue;
+        bytes = larger(bytes, r->list[i].bytes);
+        staging = larger(staging, r->list[i].staging.n_bytes);
+        caches = larger(caches, caches_bytes(&r->list[i].p));
     }
-    char *base = arena_take(a, bytes);
-    if (staging) r->train.staging.p = r->loss.staging.p = arena_take(a, staging);
-    if (!base) return;
-    for (int i = 0; i < 3; i++)
-        if (bounds[i]->made) bind(bounds[i], m, base);
+    char *base = arena_take(a, bytes), *cache = caches ? arena_take(a, caches) : NULL;
+    void *stage = staging ? arena_take(a, staging) : NULL;
+    for (int i = 0; base && i < N_LISTS; i++) {
+        Bound *b = &r->list[i];
+        if (!b->made) continue;
+        b->base = base, b->cache = cache, b->staging.p = stage;
+        bind(b, m);
+    }
+}
+
+void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first) {
+    Bound *b = &r->list[FORWARD];
+    m->tk = tokens_of(m, 1, n, first);
+    if (n == 1 || n == b->shape.S) return;
+    Program before = b->p;
+    b->shape.S = n;
+    b->p = program_made(&b->shape, PASS_SCHEDULE, m->k, m->exact);
+    program_allocate_like(&b->p, &before);
+    program_free(&before);
+    bind(b, m);
 }

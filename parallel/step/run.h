@@ -7,6 +7,8 @@
  *   model_step      step_run       for each operation: its kernel, or start and wait of its
  *                                  collective
  *
+ * model_logits and sampling (generate.h) run lists that end with logits in the same way.
+ *
  * One row a kind (run.c): the kernel that it calls, with all operations that are fused into it.
  */
 #ifndef PARALLEL_STEP_RUN_H
@@ -16,8 +18,9 @@
 
 typedef struct StepRun StepRun;
 
-/* Local. Of a model whose shape, grid and kernels are known. Freed by step_run_free. */
-StepRun *step_run_plan(const Model *m);
+/* Local. Of a model whose shape, grid and kernels are known. OUTPUT_LOSSES: with backward where the
+ * model trains; the others: forward alone. Freed by step_run_free. */
+StepRun *step_run_plan(const Model *m, PassOutput output);
 void step_run_free(StepRun *r);
 /* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all
  * addresses. */
@@ -28,5 +31,11 @@ void step_run_bind(StepRun *r, Model *m, Arena *a);
 void step_run(StepRun *r, Model *m, bool backward, bool sums);
 /* Local. Where it leaves the losses of tokens. */
 float *step_run_losses(StepRun *r, const Model *m, bool backward);
+/* Local. With OUTPUT_LOGITS, where it leaves those of token `row` of the pass: the V real ones
+ * first; with OUTPUT_NEXT there is row 0 alone. */
+const Act *step_run_logits(StepRun *r, const Model *m, int64_t row);
+/* Local. With OUTPUT_NEXT: the next pass has n tokens, from position `first` of the sequence on:
+ * one token, or a prompt of position 0, at most as long as the model's S. */
+void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first);
 
 #endif

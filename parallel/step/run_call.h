@@ -11,12 +11,15 @@
 
 /* A program with the addresses of its tensors. */
 typedef struct Bound {
+    ModelShape shape; // of the program
     Program p;
     char **at, **again; // [tensors] addresses: in the first micro-batch of a step, in later ones
     const Tensor *
         *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
     Ticket *ticket; // [tensors] of a collective that has been started: by its result
     size_t bytes;   // of temporaries
+    char *base;     // of temporaries
+    char *cache;    // of all layers
     CollStaging staging; // on a device: for collectives of blocks that are columns
     bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
     // [layers] operation after which the gradients of a layer and of later ones are complete

@@ -1,0 +1,153 @@
+/* parallel/step/generate.c and model_logits on every layout: all ranks have the same logits, those
+ * of one rank; and a token's logits do not depend on how it was computed: in a prompt, from the
+ * cache, or with all tokens of a sequence at once. */
+#include "parallel/step/generate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/mem.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+
+enum { N_MODELS = 3, SEQ = 10, VOCAB = 71, TOKENS = 2 * SEQ + 4, MAX_RANKS = 8 };
+
+static const char *const models[N_MODELS] = {
+    "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=71,tied=0",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71",
+    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=71,bias=0",
+};
+
+/* Of one rank. */
+typedef struct Seen {
+    float all[TOKENS][VOCAB];  // model_logits of what a Generator has in its cache
+    float next[TOKENS][VOCAB]; // of a Generator
+} Seen;
+
+typedef struct Job {
+    int64_t prompt;
+    Seen seen[MAX_RANKS];
+} Job;
+
+static int32_t token(int64_t i) {
+    return (int32_t)(i * i * 7 % VOCAB);
+}
+
+/* Logits of tokens [from, first + SEQ) in the sequence that begins with token `first`, beside
+ * sequences of other tokens. */
+static void at_once(Model *m, int64_t first, int64_t from, float logits[][VOCAB]) {
+    int64_t n = m->shape.B * SEQ;
+    int32_t *inputs = mem_alloc((size_t)n * sizeof *inputs);
+    float *all = mem_alloc((size_t)(n * VOCAB) * sizeof *all);
+    for (int64_t i = 0; i < n; i++) inputs[i] = i < SEQ ? token(first + i) : token(i * 3);
+    model_logits(m, inputs, all);
+    for (int64_t i = from; i < first + SEQ && i < TOKENS; i++)
+        memcpy(logits[i], all + (i - first) * VOCAB, sizeof logits[0]);
+    mem_free(inputs), mem_free(all);
+}
+
+/* Past the end of the cache, twice: half of the sequence is forgotten. */
+static void generate_all(Model *m, void *ctx) {
+    Job *job = ctx;
+    Seen *s = &job->seen[m->grid->mesh.rank];
+    int32_t prompt[SEQ];
+    for (int64_t i = 0; i < job->prompt; i++) prompt[i] = token(i);
+    Generator *g = generator_create(m);
+    memcpy(s->next[job->prompt - 1], generator_prompt(g, prompt, job->prompt), sizeof s->next[0]);
+    at_once(m, 0, 0, s->all);
+    for (int64_t i = job->prompt, first = 0; i < TOKENS; i++) {
+        memcpy(s->next[i], generator_next(g, token(i)), sizeof s->next[0]);
+        if (i - first < SEQ) continue;
+        first = i - SEQ / 2;
+        at_once(m, first, i, s->all);
+    }
+    generator_free(g);
+}
+
+/* The largest difference of rows [first, TOKENS). */
+static double apart(const float a[][VOCAB], const float b[][VOCAB], int64_t first) {
+    double worst = 0;
+    for (int64_t i = first; i < TOKENS; i++)
+        for (int v = 0; v < VOCAB; v++) {
+            double d = fabs((double)(a[i][v] - b[i][v]));
+            if (!(d <= worst)) worst = d; // keeps a NaN
+        }
+    return worst;
+}
+
+static void run(const MeshRun *how, const char *layout, Job *job) {
+    MeshRun r = *how;
+    r.layout = layout;
+    r.before = generate_all, r.ctx = job;
+    r.sequences = 8, r.S = SEQ, r.steps = 1;
+    memset(job->seen, 0, sizeof job->seen);
+    mesh_run(&r);
+    mesh_run_free(&r);
+}
+
+/* Against `one`, what one rank has. limit: of logits of order 1; 0: the same bits on every
+ * layout. */
+static void compare(const MeshRun *how, const char *layout, const Job *one, double limit) {
+    static Job on;
+    Layout l;
+    Err e;
+    if (!layout_parse(&l, layout, 0, &e)) die("%s", e.text);
+    on.prompt = limit > 0 ? 1 + (int64_t)(strlen(layout) * 7 % SEQ) : one->prompt;
+    run(how, layout, &on);
+    for (int r = 1; r < layout_ranks(&l); r++)
+        if (memcmp(&on.seen[r], &on.seen[0], sizeof on.seen[0]) != 0)
+            test_fail(__FILE__, __LINE__, "%s: rank %d has other logits", layout, r);
+    const Seen *is = &on.seen[0], *was = &one->seen[0];
+    int64_t first = on.prompt > one->prompt ? on.prompt - 1 : one->prompt - 1;
+    double all = apart(is->all, was->all, 0), next = apart(is->next, was->next, first),
+           cache = apart(is->next, is->all, on.prompt - 1);
+    if (!(all <= limit && next <= limit && cache <= (limit > 0 ? limit : 2e-5)))
+        test_fail(
+            __FILE__, __LINE__,
+            "%s, %s, overlap %s: logits differ by %.1e, the next by %.1e, from the cache %.1e",
+            layout, how->model, how->overlap ? how->overlap : "none", all, next, cache);
+}
+
+/* What one rank has of each model, with and without --exact. */
+typedef struct Sweep {
+    Job one[N_MODELS][2];
+    int n;
+} Sweep;
+
+static void on_layout(const char *spec, void *ctx) {
+    Sweep *s = ctx;
+    int n = s->n++, model = n % N_MODELS;
+    bool exact = n / 3 % 4 == 0;
+    if (!mesh_sampled(n, model)) return;
+    compare(&(MeshRun){.model = models[model],
+                       .micro = n % 2 * 2,
+                       .exact = exact,
+                       .overlap = mesh_overlaps[n / 3 % N_MESH_OVERLAPS]},
+            spec, &s->one[model][exact], exact ? 0 : 2e-5);
+}
+
+TEST(generate_has_the_logits_of_one_rank_on_every_layout) {
+    Sweep *s = mem_calloc(1, sizeof *s);
+    for (int model = 0; model < N_MODELS; model++)
+        for (int exact = 0; exact < 2; exact++) {
+            s->one[model][exact].prompt = 4;
+            run(&(MeshRun){.model = models[model], .exact = exact}, "d1", &s->one[model][exact]);
+        }
+    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) mesh_every_layout(ranks, on_layout, s);
+    CHECK(s->n > 300);
+    mem_free(s);
+}
+
+/* Words of 8 bits of fraction: another order of sums rounds some of them the other way. */
+TEST(generate_in_bf16_has_the_logits_of_one_rank) {
+    static const char *const layouts[] = {"x2.y2+sp", "z2.x2+heads", "x2.y2+stay=y"};
+    for (int model = 0; model < N_MODELS; model++)
+        for (int cuda = 0; cuda < 2; cuda++) {
+            MeshRun how = {.model = models[model], .cuda = cuda, .bf16 = true};
+            static Job one;
+            one.prompt = 4;
+            run(&how, "d1", &one);
+            compare(&how, layouts[model], &one, 0.03);
+        }
+}
