@@ -47,7 +47,8 @@ static bool set_whole(Config *c, const char *key, const char *value, bool *found
     return true;
 }
 
-static const char *const act_names[] = {[ACT_GELU] = "gelu", [ACT_SWIGLU] = "swiglu"};
+static const char *const act_names[] = {
+    [ACT_GELU] = "gelu", [ACT_RELU2] = "relu2", [ACT_SWIGLU] = "swiglu"};
 enum { N_ACTS = sizeof act_names / sizeof *act_names };
 
 const char *config_act_name(ActKind act) {

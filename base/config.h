@@ -17,7 +17,7 @@
 
 typedef enum { NORM_LAYER, NORM_RMS } NormKind;
 typedef enum { POS_LEARNED, POS_ROPE } PosKind;
-typedef enum { ACT_GELU, ACT_SWIGLU } ActKind; // GELU in the tanh form
+typedef enum { ACT_GELU, ACT_RELU2, ACT_SWIGLU } ActKind; // GELU in the tanh form
 
 /* Ids with which documents end and begin, for programs that generate: no computation here depends
  * on them. */
@@ -42,8 +42,8 @@ typedef struct Config {
 
 /* Local. Reads --model: a word d6 d12 d24 d36 d48 (GPT-2 sizes), or "llama", and k=v with keys
  * layers, heads, kv_heads, channels, ffn, seq, vocab, norm=layer|rms, pos=learned|rope,
- * act=gelu|swiglu, bias=0|1, tied=0|1, eps, theta; joined by commas, later ones win. false and a
- * reason that names the nearest key when the text is wrong or the shape cannot be. */
+ * act=gelu|relu2|swiglu, bias=0|1, tied=0|1, eps, theta; joined by commas, later ones win. false
+ * and a reason that names the nearest key when the text is wrong or the shape cannot be. */
 bool config_parse(Config *c, const char *text, Err *e);
 /* Local. The same words as changes to a model that is given: what they do not name stays. */
 bool config_change(Config *c, const char *text, Err *e);

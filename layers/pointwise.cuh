@@ -33,14 +33,26 @@ __device__ __forceinline__ float gelu_slope(float x) {
     return fmaf(t * (s * rest), fmaf(t2, 3 * b, a), s);
 }
 
+/* A number that is none stays none: fmaxf would lose it. */
+__device__ __forceinline__ float relu2(float x) {
+    return x < 0 ? 0 : x * x;
+}
+__device__ __forceinline__ float relu2_slope(float x) {
+    return x < 0 ? 0 : 2 * x;
+}
+
 __device__ __forceinline__ float pointwise(ActKind act, float x) {
     switch (act) {
+    case ACT_RELU2:
+        return relu2(x);
     default:
         return gelu(x);
     }
 }
 __device__ __forceinline__ float pointwise_slope(ActKind act, float x) {
     switch (act) {
+    case ACT_RELU2:
+        return relu2_slope(x);
     default:
         return gelu_slope(x);
     }

@@ -29,14 +29,27 @@ static inline vf gelu_slope(vf x) {
     return vf_fma(t * (s * rest), slope, s);
 }
 
+/* max(x, 0)^2: So et al., "Primer", 2021. */
+static inline vf relu2(vf x) {
+    vf up = vf_max(vf_set1(0), x);
+    return up * up;
+}
+static inline vf relu2_slope(vf x) {
+    return vf_set1(2) * vf_max(vf_set1(0), x);
+}
+
 static inline vf pointwise(ActKind act, vf x) {
     switch (act) {
+    case ACT_RELU2:
+        return relu2(x);
     default:
         return gelu(x);
     }
 }
 static inline vf pointwise_slope(ActKind act, vf x) {
     switch (act) {
+    case ACT_RELU2:
+        return relu2_slope(x);
     default:
         return gelu_slope(x);
     }

@@ -1,5 +1,6 @@
 /* layers/activation.cu against double precision, in both words of storage, aligned and not. */
 #include "tests/cuda.h"
+#include "tests/pointwise.h"
 
 /* Exponentials of hardware are good to a few units in the last place; then the word of storage
  * rounds. */
@@ -10,42 +11,38 @@ static double tolerance(bool bf16) {
 static double sigmoid_of(double x) {
     return 1 / (1 + exp(-x));
 }
-static double gelu_of(double x) {
-    return x * sigmoid_of(2 * 0.7978845608028654 * (x + 0.044715 * x * x * x));
-}
-static double gelu_slope_of(double x) {
-    double a = 2 * 0.7978845608028654, s = sigmoid_of(a * (x + 0.044715 * x * x * x));
-    return s + x * s * (1 - s) * a * (1 + 3 * 0.044715 * x * x);
-}
-
 static const struct {
     int64_t n, skew;
 } vectors[] = {{1, 0}, {7, 0}, {64, 0}, {64, 1}, {2051, 0}, {4099, 2}};
 
-TEST(cuda_gelu_matches_double) {
+static void check_pointwise(ActKind act, bool bf16, int64_t n, int64_t skew) {
+    const Kernels *k = kernels_cuda(bf16);
+    Words x = words(n, 15, 1, bf16, skew), dy = words(n, 3, 2, bf16, skew);
+    Words y = words_empty(n, bf16, skew), dx = words_empty(n, bf16, skew);
+    k->act_forward(NULL, act, y.device, x.device, n);
+    k->act_backward(NULL, act, dx.device, dy.device, x.device, n);
+    words_get(&y), words_get(&dx);
+    double *want = doubles_copy(x.host, n), *slope = doubles_copy(x.host, n);
+    for (int64_t j = 0; j < n; j++) {
+        slope[j] = (double)dy.host[j] * act_slope_of(act, want[j]);
+        want[j] = act_of(act, want[j]);
+    }
+    CHECK(near_all(config_act_name(act), y.host, want, n, tolerance(bf16)));
+    CHECK(near_all("dx", dx.host, slope, n, tolerance(bf16)));
+    k->act_backward(NULL, act, dy.device, dy.device, x.device, n); // in place
+    words_get(&dy);
+    CHECK(same_bits(dy.host, dx.host, n));
+}
+
+TEST(cuda_pointwise_activations_match_double) {
     for (EACH_WORD(bf16))
         for (EACH_ORDER(o))
-            for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-                int64_t n = vectors[i].n, skew = vectors[i].skew;
-                const Kernels *k = kernels_cuda(bf16);
-                cuda_begin(*o);
-                Words x = words(n, 15, 1, bf16, skew), dy = words(n, 3, 2, bf16, skew);
-                Words y = words_empty(n, bf16, skew), dx = words_empty(n, bf16, skew);
-                k->act_forward(NULL, ACT_GELU, y.device, x.device, n);
-                k->act_backward(NULL, ACT_GELU, dx.device, dy.device, x.device, n);
-                words_get(&y), words_get(&dx);
-                double *want = doubles_copy(x.host, n), *slope = doubles_copy(x.host, n);
-                for (int64_t j = 0; j < n; j++) {
-                    slope[j] = (double)dy.host[j] * gelu_slope_of(want[j]);
-                    want[j] = gelu_of(want[j]);
+            for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+                for (EACH_ACT(act)) {
+                    cuda_begin(*o);
+                    check_pointwise(*act, bf16, vectors[i].n, vectors[i].skew);
+                    CHECK(cuda_end());
                 }
-                CHECK(near_all("gelu", y.host, want, n, tolerance(bf16)));
-                CHECK(near_all("dx of gelu", dx.host, slope, n, tolerance(bf16)));
-                k->act_backward(NULL, ACT_GELU, dy.device, dy.device, x.device, n); // in place
-                words_get(&dy);
-                CHECK(same_bits(dy.host, dx.host, n));
-                CHECK(cuda_end());
-            }
 }
 
 static const struct {

@@ -9,6 +9,7 @@
 #include "tests/cuda.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/cublaslt.h"
+#include "tests/pointwise.h"
 
 typedef struct Form {
     int64_t M, N, K, gap, skew; // gap: of words between rows of y; skew: of each address
@@ -18,36 +19,39 @@ typedef struct Form {
     Epilogue epilogue;
     bool aux, wide, rounds; // rounds: fp32 operands to bf16
     bool sums;              // of the columns of b: the gradient of a bias
+    ActKind act;            // of the epilogue
 } Form;
 
 /* Shapes that take each kernel (a tile and parts of tiles, less than a tile, a single row) with
  * something of all. */
 static const Form forms[] = {
-    {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false, false},
-    {70, 72, 19, 8, 0, false, false, 0, true, EPI_ACT, true, false, false, false},
-    {70, 72, 19, 0, 0, false, false, 0, true, EPI_ACT, false, false, false, false},
-    {17, 80, 33, 0, 0, true, false, 2, false, EPI_ACT, true, false, false, false},
-    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DACT, true, false, false, false},
-    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DACT, true, false, false, false},
-    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DACT, true, false, true, false},
-    {65, 31, 20, 2, 0, false, false, 0, true, EPI_ACT, true, false, false, false},
-    {40, 65, 50, 3, 1, true, true, 1, true, EPI_NONE, false, false, false, false},
-    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, false},
-    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, false},
-    {21, 24, 70, 0, 0, true, false, 2, true, EPI_NONE, false, true, true, false},
-    {1, 50, 40, 0, 0, false, false, 0, true, EPI_NONE, false, false, false, false},
-    {50, 1, 40, 4, 0, false, true, 2, false, EPI_NONE, false, false, true, false},
-    {65, 31, 20, 1, 1, false, false, 0, true, EPI_ACT, true, false, false, false},
-    {9, 7, 1, 0, 1, true, true, 2, true, EPI_ACT, true, false, false, false},
-    {5, 6, 0, 2, 0, false, false, 2, true, EPI_ACT, true, false, false, false},
-    {20, 17, 0, 0, 0, false, false, 0, false, EPI_NONE, false, true, false, false},
-    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
-    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, true},
-    {70, 130, 600, 0, 0, true, false, 1, false, EPI_NONE, false, true, true, true},
-    {17, 24, 33, 0, 0, true, false, 2, false, EPI_NONE, false, false, false, true},
-    {17, 24, 33, 0, 0, true, false, 0, true, EPI_ACT, true, false, false, true},
-    {20, 17, 0, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
-    {0, 24, 33, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true},
+    {24, 40, 32, 0, 0, false, false, 0, false, EPI_NONE, false, false, false, false, ACT_GELU},
+    {70, 72, 19, 8, 0, false, false, 0, true, EPI_ACT, true, false, false, false, ACT_GELU},
+    {70, 72, 19, 0, 0, false, false, 0, true, EPI_ACT, false, false, false, false, ACT_GELU},
+    {17, 80, 33, 0, 0, true, false, 2, false, EPI_ACT, true, false, false, false, ACT_GELU},
+    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DACT, true, false, false, false, ACT_GELU},
+    {33, 25, 48, 2, 0, false, true, 0, true, EPI_DACT, true, false, false, false, ACT_GELU},
+    {33, 24, 16, 0, 0, false, true, 1, false, EPI_DACT, true, false, true, false, ACT_GELU},
+    {65, 31, 20, 2, 0, false, false, 0, true, EPI_ACT, true, false, false, false, ACT_GELU},
+    {40, 65, 50, 3, 1, true, true, 1, true, EPI_NONE, false, false, false, false, ACT_GELU},
+    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, false, ACT_GELU},
+    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, false, ACT_GELU},
+    {21, 24, 70, 0, 0, true, false, 2, true, EPI_NONE, false, true, true, false, ACT_GELU},
+    {1, 50, 40, 0, 0, false, false, 0, true, EPI_NONE, false, false, false, false, ACT_GELU},
+    {50, 1, 40, 4, 0, false, true, 2, false, EPI_NONE, false, false, true, false, ACT_GELU},
+    {65, 31, 20, 1, 1, false, false, 0, true, EPI_ACT, true, false, false, false, ACT_GELU},
+    {9, 7, 1, 0, 1, true, true, 2, true, EPI_ACT, true, false, false, false, ACT_GELU},
+    {5, 6, 0, 2, 0, false, false, 2, true, EPI_ACT, true, false, false, false, ACT_GELU},
+    {20, 17, 0, 0, 0, false, false, 0, false, EPI_NONE, false, true, false, false, ACT_GELU},
+    {40, 64, 50, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true, ACT_GELU},
+    {21, 19, 70, 5, 1, true, false, 0, false, EPI_NONE, false, true, false, true, ACT_GELU},
+    {70, 130, 600, 0, 0, true, false, 1, false, EPI_NONE, false, true, true, true, ACT_GELU},
+    {17, 24, 33, 0, 0, true, false, 2, false, EPI_NONE, false, false, false, true, ACT_GELU},
+    {17, 24, 33, 0, 0, true, false, 0, true, EPI_ACT, true, false, false, true, ACT_GELU},
+    {20, 17, 0, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true, ACT_GELU},
+    {0, 24, 33, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true, ACT_GELU},
+    {70, 72, 19, 8, 0, false, false, 0, true, EPI_ACT, true, false, false, false, ACT_RELU2},
+    {33, 24, 48, 8, 0, false, true, 0, false, EPI_DACT, true, false, false, false, ACT_RELU2},
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -93,17 +97,9 @@ static Case case_make(const Form *f, bool bf16) {
     p->y = c.y.device, p->bias = f->bias ? c.bias.device : NULL;
     p->addend = f->addend == 1 ? c.y.device : f->addend == 2 ? c.addend.device : NULL;
     p->bias_grad = f->sums ? c.sums.device : NULL;
-    p->epilogue = f->epilogue, p->aux = f->aux ? c.aux.device : NULL;
+    p->epilogue = f->epilogue, p->act = f->act, p->aux = f->aux ? c.aux.device : NULL;
     p->bf16 = f->rounds, p->wide = f->wide, p->workspace = workspace;
     return c;
-}
-
-static double gelu_of(double x) {
-    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-}
-static double slope_of(double x) {
-    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
 /* What y and aux must be, and how far off they may be. */
@@ -130,9 +126,10 @@ static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t 
     double off = eps * (size + fabs(add) + fabs(bias)) + 2e-6 * fabs(s);
     if (bf16 && !f->wide) off += 0x1p-8 * (fabs(s) + fabs(sum + add));
     Want w = {s, s, off, off};
-    if (f->epilogue == EPI_ACT) w.y = gelu_of(s);
-    if (f->epilogue == EPI_DACT) w.y = s * slope_of((double)c->aux.host[at]);
-    w.y_off *= 1.2; // the largest slope
+    double slope = 1, before = f->aux ? (double)c->aux.host[at] : 0;
+    if (f->epilogue == EPI_ACT) slope = act_slope_of(f->act, s), w.y = act_of(f->act, s);
+    if (f->epilogue == EPI_DACT) slope = act_slope_of(f->act, before), w.y = s * slope;
+    w.y_off *= fmax(1.2, 1.1 * fabs(slope));
     if (bf16 && !f->wide) w.y_off += 0x1p-8 * fabs(w.y);
     return w;
 }

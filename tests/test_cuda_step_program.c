@@ -13,7 +13,7 @@
 static const char *const models[] = {
     "layers=2,heads=4,channels=16,seq=4,vocab=13",
     "llama,layers=1,heads=4,kv_heads=2,channels=16,ffn=20,seq=4,vocab=13",
-    "layers=2,heads=2,channels=10,seq=4,vocab=13,tied=0"};
+    "layers=2,heads=2,channels=10,seq=4,vocab=13,tied=0,act=relu2"};
 
 enum { STEPS = 2 };
 

@@ -1,25 +1,18 @@
 /* Activations, rope and embeddings; norm, classifier, AdamW, product and attention have files of
  * their own. */
 #include "tests/layers.h"
+#include "tests/pointwise.h"
 
 static double sigmoid(double x) {
     return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
 }
-static double gelu(double x) {
-    double u = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
-    return x * sigmoid(2 * u); // = x/2 (1 + tanh u) without its cancellation
-}
-static double slope_of_gelu(double x) { // of x/2 (1 + tanh u), as a textbook has it
-    double k = sqrt(2 / acos(-1)), u = k * (x + 0.044715 * x * x * x), th = tanh(u);
-    return 0.5 * (1 + th) + 0.5 * x * (1 - th * th) * k * (1 + 3 * 0.044715 * x * x);
-}
-
 TEST(gelu_reference_is_the_tanh_form) {
-    CHECK_NEAR(gelu(1), 0.841191990608, 1e-12);
+    CHECK_NEAR(act_of(ACT_GELU, 1), 0.841191990608, 1e-12);
     for (double x = -5; x <= 5; x += 0.37) {
         double u = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x), h = 1e-5;
-        CHECK_NEAR(gelu(x), x / 2 * (1 + tanh(u)), 1e-15);
-        CHECK_NEAR(slope_of_gelu(x), (gelu(x + h) - gelu(x - h)) / (2 * h), 1e-9);
+        CHECK_NEAR(act_of(ACT_GELU, x), x / 2 * (1 + tanh(u)), 1e-15);
+        CHECK_NEAR(act_slope_of(ACT_GELU, x),
+                   (act_of(ACT_GELU, x + h) - act_of(ACT_GELU, x - h)) / (2 * h), 1e-9);
     }
 }
 
@@ -37,9 +30,9 @@ TEST(gelu_matches_double_over_its_range) {
             // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a
             // relative error. Results below 1e-35 may be flushed to 0.
             double v = (double)x[i], z = fabs(2 * sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v));
-            double bound = fabs(gelu(v)) * (5 + (v < 0 ? 3 * z : 0)) * 0x1p-24 + 1e-35;
-            CHECK_NEAR(y[i], gelu(v), bound);
-            CHECK_NEAR(dx[i], (double)dy[i] * slope_of_gelu(v),
+            double bound = fabs(act_of(ACT_GELU, v)) * (5 + (v < 0 ? 3 * z : 0)) * 0x1p-24 + 1e-35;
+            CHECK_NEAR(y[i], act_of(ACT_GELU, v), bound);
+            CHECK_NEAR(dx[i], (double)dy[i] * act_slope_of(ACT_GELU, v),
                        5e-7); // some roundings of 2^-24 of values up to 1.13
         }
         CHECK(scratch_end());
@@ -66,26 +59,46 @@ TEST(gelu_has_the_right_ends) {
     }
 }
 
-TEST(gelu_is_the_same_for_any_team_and_in_place) {
+TEST(relu2_squares_what_is_positive) {
+    static const float x[] = {-3, -0.0f, 0, 1e-30f, 0.3f, 3, 1e20f, -1e20f, NAN, INFINITY};
+    enum { N = sizeof x / sizeof *x };
+    for (EACH_SET(s)) {
+        Team *t = team_create(1);
+        float y[N], dx[N], two[N];
+        for (int i = 0; i < N; i++) two[i] = 2;
+        kernels_cpu(*s)->act_forward(t, ACT_RELU2, y, x, N);
+        kernels_cpu(*s)->act_backward(t, ACT_RELU2, dx, two, x, N);
+        team_destroy(t);
+        for (int i = 0; i < N; i++) {
+            float up = x[i] > 0 ? x[i] : 0;
+            CHECK(isnan(x[i]) ? isnan(y[i]) && isnan(dx[i])
+                              : y[i] == up * up && dx[i] == 2 * (2 * up));
+        }
+    }
+}
+
+static void same_for_any_team(const char *set, ActKind act, int64_t n) {
+    float *x = floats(n, 4, 1), *dy = floats(n, 1, 2), *y = NULL, *dx = NULL;
+    for (int j = 0; j < TEAMS; j++) {
+        Team *t = team_create(team_sizes[j]);
+        float *y2 = floats(n, 0, 0), *dx2 = floats_copy(dy, n);
+        kernels_cpu(set)->act_forward(t, act, y2, x, n);
+        kernels_cpu(set)->act_backward(t, act, dx2, dx2, x, n); // in place
+        if (j == 0) {
+            y = y2, dx = floats(n, 0, 0);
+            kernels_cpu(set)->act_backward(t, act, dx, dy, x, n);
+        }
+        team_destroy(t);
+        CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, n));
+    }
+    CHECK(scratch_end());
+}
+
+TEST(pointwise_activations_are_the_same_for_any_team_and_in_place) {
     static const int64_t sizes[] = {0, 1, 5, 17, 16384, 50001};
     for (EACH_SET(s))
-        for (int i = 0; i < 6; i++) {
-            int64_t n = sizes[i];
-            float *x = floats(n, 4, 1), *dy = floats(n, 1, 2), *y = NULL, *dx = NULL;
-            for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
-                float *y2 = floats(n, 0, 0), *dx2 = floats_copy(dy, n);
-                kernels_cpu(*s)->act_forward(t, ACT_GELU, y2, x, n);
-                kernels_cpu(*s)->act_backward(t, ACT_GELU, dx2, dx2, x, n); // in place
-                if (j == 0) {
-                    y = y2, dx = floats(n, 0, 0);
-                    kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, dy, x, n);
-                }
-                team_destroy(t);
-                CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, n));
-            }
-            CHECK(scratch_end());
-        }
+        for (EACH_ACT(act))
+            for (int i = 0; i < 6; i++) same_for_any_team(*s, *act, sizes[i]);
 }
 
 static const struct {

@@ -13,7 +13,7 @@
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=6,vocab=37",
     "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
-    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0",
+    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0,act=relu2",
 };
 enum { N_MODELS = sizeof models / sizeof *models, SEQUENCES = 5 };
 

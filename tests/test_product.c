@@ -9,6 +9,7 @@
 #include "base/simd.h"
 #include "base/team.h"
 #include "layers/kernels.h"
+#include "tests/pointwise.h"
 
 /* Every set of this machine, and products by tile registers (AMX) in plain C: base/amx.h of
  * tests/emu/. */
@@ -52,19 +53,12 @@ typedef struct Form {
     bool bias;
     Epilogue epilogue;
     bool aux; // EPI_ACT: keep the value before the activation
+    ActKind act;
 } Form;
 
 static double as_bf16(bool bf16, float x) {
     return bf16 ? bf16_to_float(bf16_from_float(x)) : x;
 }
-static double gelu_exact(double x) {
-    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-}
-static double slope_exact(double x) {
-    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
-}
-
 static float *numbers(int64_t n, bool whole, unsigned seed) {
     float *x = mem_alloc((size_t)n * sizeof *x);
     test_fill(x, (size_t)n, whole ? 8 : 1, seed);
@@ -75,7 +69,8 @@ static float *numbers(int64_t n, bool whole, unsigned seed) {
 static Case case_make(const Form *f, unsigned seed) {
     Case c = {0};
     Product *p = &c.p;
-    p->M = f->M, p->N = f->N, p->K = f->K, p->bf16 = f->bf16, p->epilogue = f->epilogue;
+    p->M = f->M, p->N = f->N, p->K = f->K, p->bf16 = f->bf16, p->epilogue = f->epilogue,
+    p->act = f->act;
     p->a_row = f->a_turned ? 1 : f->K + 3, p->a_col = f->a_turned ? f->M + 5 : 1;
     p->b_row = f->b_turned ? 1 : f->N + 1, p->b_col = f->b_turned ? f->K + 2 : 1;
     p->ldy = f->N + GUARD;
@@ -115,9 +110,10 @@ static void case_solve(Case *c, const Form *f) {
             if (addend) s += (double)addend[m * p->ldy + n];
             if (bias) s += (double)bias[n];
             c->want_aux[m * f->N + n] = s;
-            if (f->epilogue == EPI_ACT) s = gelu_exact(s);
-            if (f->epilogue == EPI_DACT) s *= slope_exact((double)c->aux[m * p->ldy + n]);
-            c->want[m * f->N + n] = s, c->size[m * f->N + n] = size;
+            double before = (double)c->aux[m * p->ldy + n], slope = 1;
+            if (f->epilogue == EPI_ACT) slope = act_slope_of(f->act, s), s = act_of(f->act, s);
+            if (f->epilogue == EPI_DACT) slope = act_slope_of(f->act, before), s *= slope;
+            c->want[m * f->N + n] = s, c->size[m * f->N + n] = size * fmax(1, fabs(slope));
         }
 }
 
@@ -195,7 +191,7 @@ static Form any_form(uint64_t i) {
     f.K = i % 29 == 0 ? 0 : some_sizes[r / N_SIZES / N_SIZES % N_SIZES];
     f.a_turned = r >> 40 & 1, f.b_turned = r >> 41 & 1, f.bf16 = r >> 42 & 1;
     f.addend = (int)((r >> 43) % 3), f.bias = r >> 46 & 1, f.epilogue = (Epilogue)((r >> 47) % 3),
-    f.aux = r >> 50 & 1;
+    f.aux = r >> 50 & 1, f.act = r >> 51 & 1 ? ACT_RELU2 : ACT_GELU;
     return f;
 }
 

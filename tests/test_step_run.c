@@ -19,7 +19,7 @@
 static const char *const models[] = {
     "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=70,tied=0",
     "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71",
-    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=70",
+    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=70,act=relu2",
 };
 
 static bool another_order(const MeshRun *r) {

@@ -41,7 +41,7 @@ const OptForeign options_foreign[] = {
      "with --tokenizer it is the tokenizer's; it is never padded in files"},
     {"max-position-embeddings n-positions n-ctx", "model seq=N", MODEL_KEY},
     {"normalization norm", "model norm=rms", "layer or rms"},
-    {"swiglu activation-function hidden-act act", "model act=swiglu", "gelu or swiglu"},
+    {"swiglu activation-function hidden-act act", "model act=swiglu", "gelu, relu2 or swiglu"},
     {"position-embedding-type use-rotary-position-embeddings rope pos", "model pos=rope",
      "learned or rope"},
     {"rotary-base rope-theta", "model theta=X", NULL},

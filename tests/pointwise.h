@@ -1,0 +1,28 @@
+/* pointwise -- activations of one number each, and their slopes, in double: what the kernels and
+ * the epilogues of matmuls are compared with. */
+#ifndef TESTS_POINTWISE_H
+#define TESTS_POINTWISE_H
+
+#include <math.h>
+
+#include "base/config.h"
+
+static const ActKind pointwise_acts[] = {ACT_GELU, ACT_RELU2};
+#define EACH_ACT(a)                                                                                \
+    const ActKind *a = pointwise_acts;                                                             \
+    a < (&pointwise_acts)[1];                                                                      \
+    a++
+
+/* GELU is x/2 (1 + tanh u) = x sigmoid(2u), here without the cancellation of the first form. */
+static inline double act_of(ActKind act, double x) {
+    if (act == ACT_RELU2) return x > 0 ? x * x : 0;
+    double u = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
+    return x * (u > 0 ? 1 / (1 + exp(-2 * u)) : exp(2 * u) / (1 + exp(2 * u)));
+}
+static inline double act_slope_of(ActKind act, double x) {
+    if (act == ACT_RELU2) return x > 0 ? 2 * x : 0;
+    double k = sqrt(2 / acos(-1)), u = k * (x + 0.044715 * x * x * x), th = tanh(u);
+    return 0.5 * (1 + th) + 0.5 * x * (1 - th * th) * k * (1 + 3 * 0.044715 * x * x);
+}
+
+#endif
