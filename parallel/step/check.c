@@ -29,13 +29,22 @@ typedef struct Table {
 
 static ModelShape whole_shape(const Model *m, int64_t sequences) {
     ModelShape s = m->shape;
-    s.program = false;
+    s.program = s.unfused = true;
     s.B = sequences, s.grid = NULL, s.samples = false, s.overlap = (Overlap){0};
     return s;
 }
 
 static int64_t round_of(const Model *m) {
     return m->shape.B * mesh_blocks(&m->grid->mesh, axes_of("d.z"));
+}
+
+static Check check_of(const Model *m) {
+    Check c = {.p = step_run_program(m->program, m, true),
+               .group = m->grid->all ? comm_group(m->grid->all) : group_alone(),
+               .round = round_of(m),
+               .tokens = round_of(m) * m->shape.S};
+    check_plan(&c);
+    return c;
 }
 
 /* A set of instructions with vectors of another length, if there is one. */
@@ -51,19 +60,19 @@ static void plan_whole(Model *one, Model *other, const Model *m) {
     model_plan(other, &half, other_kernels(m->k), m->team);
 }
 
-/* Two models, every tensor that check_keep sees, and the largest of them once more to compare
+/* Two models, every value that check_keep sees, and the largest of them once more to compare
  * with. */
 static int64_t bytes_beside(const Model *m) {
     Model one, other;
+    Check c = check_of(m);
     plan_whole(&one, &other, m);
     const Widths *w = &one.w;
-    int64_t layer = 8 * w->C + 2 * (w->qkv + w->att + w->up + w->F),
+    int64_t largest = one.tk.T * (w->up > w->qkv ? w->up : w->qkv),
             V = m->shape.config.vocab * w->C;
-    int64_t points = one.tk.T * (m->shape.config.layers * layer + 5 * w->C + 1);
-    int64_t largest = one.tk.T * (w->up > w->qkv ? w->up : w->qkv);
     int64_t n = memory_needed(&one) + memory_needed(&other);
-    n += (points + 2 * (V > largest ? V : largest)) * (int64_t)sizeof(float);
+    n += (check_floats(&c) + 2 * (V > largest ? V : largest)) * (int64_t)sizeof(float);
     model_free(&one), model_free(&other);
+    mem_free(c.points), mem_free(c.agreed);
     return n;
 }
 
@@ -71,7 +80,7 @@ void check_memory(const Model *m, int ranks, FILE *f) {
     int64_t beside = bytes_beside(m), all = memory_needed(m) * ranks + beside;
     fprintf(f,
             "check             MiB\n  reference    %8.1f          two whole models on rank 0, and "
-            "the tensors of a micro-step\n",
+            "the tensors of a micro-batch\n",
             (double)beside / 1048576.0);
     fflush(f);
     if (memory_available() && all > memory_available())
@@ -84,40 +93,37 @@ void check_memory(const Model *m, int ranks, FILE *f) {
 
 /* Forward and backward of a step on one rank; the mean loss. */
 static double whole_step(Check *c, Model *m, int64_t step,
-                         void (*look)(void *, Model *, const Probe *), int32_t *inputs,
+                         void (*look)(void *, Model *, const StepResult *), int32_t *inputs,
                          int32_t *targets) {
     const CheckJob *j = c->job;
-    Probing looking = {look, c};
+    StepHook hook = {look, c};
     int64_t tokens = j->sequences * m->shape.S;
     model_zero_grads(m);
-    for (c->at = 0, c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
+    for (c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
         j->batch(j->ctx, step, c->first, m->shape.B, inputs, targets);
-        m->probing = c->first < c->round ? &looking : NULL;
-        if (look == check_reorder) c->at = 0;
+        m->hook = c->first < c->round ? &hook : NULL;
         model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
-    m->probing = NULL;
+    m->hook = NULL;
     return model_losses(m) / (double)tokens;
 }
 
 static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *targets) {
     const CheckJob *j = c->job;
     Model *m = c->m;
-    Probing looking = {check_mesh, c};
+    StepHook hook = {check_mesh, c};
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
-    c->at = c->at_second = 0;
+    memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
     model_zero_grads(m);
     model_expect(m, (j->sequences + c->round - 1) /
                         c->round); // sums under backward are looked at, too
     for (int64_t first = 0; first < j->sequences; first += c->round) {
         j->batch(j->ctx, step, first + place, m->shape.B, inputs, targets);
-        m->probing = first == 0 ? &looking : NULL;
-        if (m->twin) m->twin->probing = m->probing;
+        m->hook = first == 0 ? &hook : NULL;
         model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
-    m->probing = NULL;
-    if (m->twin) m->twin->probing = NULL;
+    m->hook = NULL;
     model_reduce_grads(m);
     return model_losses(m) / (double)tokens;
 }
@@ -156,38 +162,22 @@ static void check_number(Check *c, Table *t, int row, double mesh, double refere
 
 /* ---- gradients and parameters */
 
-static bool has_part(const char *name, const char *part) {
-    return strstr(name, part) != NULL;
-}
-
 static void add(Suspect *s, Comm *over, CollOp op, const char *what) {
-    if (over && s->n_causes < MAX_CAUSES) s->cause[s->n_causes++] = (Cause){over, op, what};
+    check_add_cause(s, over, coll_op_name(op), what);
 }
 
-/* The sums that make a gradient whole: those of the product that made it, of copies, of the step's
- * end. */
+/* The sums behind the micro-batch that make a gradient whole: of the step's end, of copies. */
 static void gradient_causes(Check *c, Suspect *s, int i) {
-    static const char *const names[N_LINEARS] = {".qkv.", ".attn_out.", ".up.", ".down.", "head"};
     const Grid *g = c->m->grid;
     const Tensor *t = &c->m->tensors.t[i];
     const Layout *l = &g->layout;
-    if (!shard_stored(&c->m->tensors, i)) {
+    if (!shard_stored(&c->m->tensors, i))
         add(s, grid_comm(g, shard_partial_axes(&c->m->tensors, i, l)), COLL_ALL_REDUCE,
             "gradients of vectors");
-    } else {
-        Comm *stored = grid_comm(g, layout_store(l, STORE_GRAD));
-        for (int k = 0; k < N_LINEARS; k++)
-            if (has_part(t->name, names[k]) || (k == LINEAR_HEAD && i == c->m->head)) {
-                add(s, stored, COLL_REDUCE_SCATTER, c->m->linear[k].what_dw);
-                if (l->stay && k != LINEAR_HEAD)
-                    add(s, grid_comm(g, axes_of("x")), COLL_REDUCE, c->m->linear[k].what_dw);
-            }
-        if (i == c->m->wte) add(s, stored, COLL_REDUCE_SCATTER, "dw of embedding");
-        if (l->zero < 2)
-            add(s, grid_comm(g, axes_of("d")), l->zero ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE,
-                "gradients of matrices");
-    }
-    if (has_part(t->name, ".qkv.")) add(s, g->kv, COLL_ALL_REDUCE, "gradients of copied heads");
+    else if (l->zero < 2)
+        add(s, grid_comm(g, axes_of("d")), l->zero ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE,
+            "gradients of matrices");
+    if (strstr(t->name, ".qkv.")) add(s, g->kv, COLL_ALL_REDUCE, "gradients of copied heads");
 }
 
 static void check_gradient(Check *c, Table *table, int i) {
@@ -198,6 +188,7 @@ static void check_gradient(Check *c, Table *table, int i) {
     Suspect s = {.name = name,
                  .local = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]),
                  .n = tensor_part(t, PART_MOMENTS),
+                 .gradient = t,
                  .may_be_partial = true};
     gradient_causes(c, &s, i);
     const float *whole = NULL;
@@ -343,17 +334,15 @@ static void open_check(Check *c) {
 
 static void close_check(Check *c) {
     if (c->group.rank == 0) model_free(&c->one), model_free(&c->other);
-    for (int i = 0; i < c->n_points; i++)
-        if (i == 0 || c->points[i].values != c->points[i - 1].values) mem_free(c->points[i].values);
-    mem_free(c->points), mem_free(c->want), mem_free(c->sum), mem_free(c->stretches.s);
+    for (int i = 0; i < c->n_points; i++) mem_free(c->points[i].values);
+    mem_free(c->points), mem_free(c->agreed), mem_free(c->want), mem_free(c->sum),
+        mem_free(c->stretches.s);
 }
 
 bool check_run(Model *m, const CheckJob *job, FILE *f) {
-    Check c = {.job = job,
-               .m = m,
-               .group = m->grid->all ? comm_group(m->grid->all) : group_alone(),
-               .round = round_of(m)};
-    size_t n = (size_t)m->tensors.n, tokens = (size_t)(c.round * m->shape.S);
+    Check c = check_of(m);
+    c.job = job, c.m = m;
+    size_t n = (size_t)m->tensors.n, tokens = (size_t)c.tokens;
     Table t = {.grad = mem_calloc(n, sizeof(Row)), .param = mem_calloc(n, sizeof(Row)), .ok = true};
     int32_t *inputs = mem_calloc(tokens, sizeof *inputs),
             *targets = mem_calloc(tokens, sizeof *targets);

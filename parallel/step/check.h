@@ -2,17 +2,22 @@
  * differ? (--check-tp)
  *
  * Rank 0 holds two whole models besides its part of the mesh's. The first is the reference. The
- * second trains the same with smaller micro-steps and another instruction set, so it takes the same
- * sums in another order: ten times its distance from the reference is what the mesh is allowed, and
- * never less than a few units in the last place. In every step are compared
+ * second trains the same with smaller micro-batches and another instruction set, so it takes the
+ * same sums in another order: ten times its distance from the reference is what the mesh is
+ * allowed, and never less than a few units in the last place. In every step are compared
  *
- *     the tensors of the first micro-step, in the order in which it makes them (probe.h)
+ *     the tensors of the first micro-batch, in the order of the list (StepHook of run.h)
  *     loss, gradient norm, every gradient, every parameter after the update
  *
- * each rank what it holds, copies too, and of both halves where they take turns; then the mesh goes
- * on with the reference's parameters, so that every step is measured by itself. The first tensor
- * that differs is explained by the distributions: it is a partial sum when its sum along an axis is
- * the reference; else the collectives that lie between it and the tensors that agree are named.
+ * each rank what it holds, copies too, and of both halves; then the mesh goes on with the
+ * reference's parameters, so that every step is measured by itself.
+ *
+ * A tensor of the mesh and one of the reference are compared when they are one value of the model
+ * (StepTensor.value) and no sum is pending: what lies between are collectives, chunks and halves,
+ * which do not change a value. The reference runs without fusion, so each of its values is in
+ * memory. The first tensor that differs is explained by the list: it is a partial sum when its sum
+ * along an axis is the reference; else the collectives that lie between it and the tensors that
+ * agree are named.
  */
 #ifndef PARALLEL_STEP_CHECK_H
 #define PARALLEL_STEP_CHECK_H

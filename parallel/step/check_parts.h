@@ -1,9 +1,11 @@
-/* check_parts -- what check.c (steps and table) and check_point.c (one tensor) share. */
+/* check_parts -- what check.c (steps and table), check_point.c (one tensor) and check_cause.c (what
+ * a tensor lacks) share. */
 #ifndef PARALLEL_STEP_CHECK_PARTS_H
 #define PARALLEL_STEP_CHECK_PARTS_H
 
 #include "parallel/step/check.h"
-#include "parallel/step/probe.h"
+#include "parallel/step/program.h"
+#include "parallel/step/run.h"
 
 /* How far some elements are from the reference. */
 typedef struct Diff {
@@ -12,15 +14,11 @@ typedef struct Diff {
     int64_t n;
 } Diff;
 
-/* A tensor of the reference's first micro-step, [tokens, width]. */
+/* A value of the reference's first micro-batch, [tokens, width]. */
 typedef struct Point {
-    const char *name;
-    int layer;
-    bool gathered;
-    int64_t n, width;
-    const float *at; // where it was seen: a tensor seen twice in a row is kept once
-    float *values;
-    double max; // of the reordering's differences, relative to the RMS
+    int64_t width; // 0: no rank of the mesh has it in memory, complete
+    float *values; // NULL: not yet
+    double max;    // of the reordering's differences, relative to the RMS
 } Point;
 
 /* Elements of an array, and where they lie in the logical tensor. */
@@ -31,16 +29,24 @@ typedef struct Stretches {
     int64_t n, room;
 } Stretches;
 
+/* A collective that a tensor has gone through. */
+typedef struct Cause {
+    Comm *over;
+    const char *op, *what;
+} Cause;
+
 typedef struct Check {
     const CheckJob *job;
-    Model *m;          // of the mesh
-    Group group;       // all ranks
-    int64_t round;     // sequences of a micro-step of the whole mesh
-    Model one, other;  // of rank 0: the reference, and its sums in another order
-    Point *points;     // [n_points] of rank 0
-    int n_points, at;  // the next one
-    int at_second;     // that of the second half, where halves take turns
-    int64_t first;     // sequence of the micro-step at which `other` is
+    Model *m;         // of the mesh
+    const Program *p; // of its micro-batches
+    Group group;      // all ranks
+    int64_t round;    // sequences of a micro-batch of the whole mesh
+    int64_t tokens;   // of it
+    Model one, other; // of rank 0: the reference, and its sums in another order
+    Point *points;    // [n_points], by StepTensor.value
+    int n_points;
+    bool *agreed;      // [tensors of p] the reference has the same, or a tensor made of it agrees
+    int64_t first;     // sequence of the micro-batch at which `one` or `other` is
     float *want, *sum; // room for a logical tensor, for a local one
     int64_t want_room, sum_room;
     Stretches stretches;
@@ -54,8 +60,9 @@ typedef struct Suspect {
     const char *name;
     const float *local; // [n] of this rank
     int64_t n;
-    const float *base; // [n] of it was added after all sums; or NULL
-    Cause cause[MAX_CAUSES];
+    const Op *op;            // that made it; or NULL
+    const Tensor *gradient;  // whose it is; or NULL
+    Cause cause[MAX_CAUSES]; // besides those of op and gradient
     int n_causes;
     bool may_be_partial;
 } Suspect;
@@ -80,10 +87,22 @@ bool check_tensor(Check *c, const Suspect *s, const float *reference, int64_t n,
                   Diff *d);
 /* Local. Of rank 0: so many times the RMS of the reference in every element. */
 Limit check_limit(double accepted, const float *reference, int64_t n);
+/* Local. Finds what of the reference is to be kept: the values that a rank of the mesh has in
+ * memory. c->p is set. Freed by mem_free: points, agreed. */
+void check_plan(Check *c);
+/* Local. Floats of all of it. */
+int64_t check_floats(const Check *c);
 
-/* Who looks at: the reference, which is kept; its reordering; the mesh. ctx: the Check. */
-void check_keep(void *ctx, Model *m, const Probe *p);
-void check_reorder(void *ctx, Model *m, const Probe *p);
-void check_mesh(void *ctx, Model *m, const Probe *p);
+/* Hooks of step_run: the reference, which is kept; its reordering; the mesh. ctx: the Check. */
+void check_keep(void *ctx, Model *m, const StepResult *r);
+void check_reorder(void *ctx, Model *m, const StepResult *r);
+void check_mesh(void *ctx, Model *m, const StepResult *r);
+
+/* Local. A cause more, unless it is one already; over NULL: there is no such collective here. */
+void check_add_cause(Suspect *s, Comm *over, const char *op, const char *what);
+/* Local. Adds the collectives between a suspect and the tensors that agree, the nearest first. */
+void check_find_causes(const Check *c, Suspect *s);
+/* Local. A result is right, so all that it was made of is. */
+void check_agree(Check *c, const StepResult *r);
 
 #endif

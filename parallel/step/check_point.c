@@ -1,14 +1,15 @@
 /* One tensor of the mesh against one of the reference, and what its difference says. check.h has
  * the idea. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/turns.h"
 #include "parallel/comm/coll_call.h"
 #include "parallel/step/check_parts.h"
+#include "parallel/step/listing.h"
 
 /* A sum of a few thousand numbers, each rounded to half a unit in the last place (6e-8), errs by
  * some such units of its size; elements of several times the RMS by more. An operand in bf16 that
@@ -78,75 +79,145 @@ static void stretches_of_block(Check *c, const Tensor *t) {
         }
 }
 
-static int64_t rows_of(const Model *m, const Probe *p) {
-    return p->rows == ROWS_STREAM ? m->tk.T_x : p->rows == ROWS_MIDDLE ? m->tk.rows : m->tk.T;
+/* ---- tensors of tokens */
+
+/* The features of a tensor, as this rank has them; false: it has none that are compared. Logits are
+ * not: they are there by chunks, so as to need no memory. */
+static bool features_of(const Program *p, const StepTensor *t, SideKind *kind) {
+    static const struct {
+        const char *name;
+        SideKind stored, wide;
+    } hidden[] = {{"qkv", SIDE_QKV, SIDE_QKV_WIDE},
+                  {"att", SIDE_ATT, SIDE_ATT_WIDE},
+                  {"up", SIDE_UP, SIDE_UP_WIDE},
+                  {"act", SIDE_ACT, SIDE_ACT_WIDE}};
+    const char *name = t->dist.name;
+    bool stored = axes_equal(t->dist.shard[1], mesh_real(p->mesh, grid_hidden_axes(p->grid)));
+    *kind = SIDE_ONE;
+    if (strcmp(t->dist.dim[0], "T") != 0) return false;
+    if (t->dist.n_dims == 1) return strcmp(name, "losses") == 0;
+    if (strcmp(t->dist.dim[1], "C") == 0) {
+        *kind = t->dist.shard[1].n ? SIDE_STREAM : SIDE_CHANNELS;
+        return true;
+    }
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, hidden[i].name) == 0 ||
+            (name[0] == 'd' && strcmp(name + 1, hidden[i].name) == 0)) {
+            *kind = stored ? hidden[i].stored : hidden[i].wide;
+            return true;
+        }
+    return false;
+}
+
+/* Its features on this rank, freed by mem_free; false: it is not compared. */
+static bool features(const Program *p, int tensor, DimShard *side, SideKind *kind) {
+    const StepTensor *t = &p->tensor[tensor];
+    bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
+    if (!complete || !features_of(p, t, kind)) return false;
+    *side = shard_features(&p->shape->config, p->grid, *kind);
+    if (side->size == (t->dist.n_dims == 1 ? 1 : step_tensor_local(p, t, 1))) return true;
+    mem_free(side->s); // of a panel
+    return false;
 }
 
 /* Features of the logical tensor: those of one rank. */
-static int64_t width_of(const Model *m, const Probe *p) {
-    DimShard side = shard_features(&m->shape.config, grid_one(), p->side);
+static int64_t width_of(const Config *config, SideKind kind) {
+    DimShard side = shard_features(config, grid_one(), kind);
     mem_free(side.s);
     return side.size;
 }
 
-/* Of a tensor of tokens; returns the width of its rows here. */
-static int64_t stretches_of_tokens(Check *c, const Model *m, const Probe *p) {
-    DimShard side = shard_features(&m->shape.config, m->grid, p->side);
-    bool by_tokens = p->rows == ROWS_STREAM || (p->rows == ROWS_MIDDLE && m->grid->layout.stay);
-    int64_t width = width_of(m, p), here = m->B * m->shape.S; // tokens of a pass
-    int64_t first = by_tokens ? m->tk.t0 : 0;
-    int64_t before = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B * m->shape.S;
-    if (m != c->m) before += here;
-    if (p->copies_owe && m->grid->kv && side.n > 1) side.n = 1; // queries come first
+/* Where row r of a tensor of tokens is: a token of this rank's coordinate of d x z, in one of the
+ * halves of its sequences. Rows of a chunk are some of each block of the whole, and the second
+ * half's follow all of the first. */
+static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r, int *half) {
+    const StepTensor *t = &p->tensor[tensor];
+    for (; t->whole >= 0; t = &p->tensor[t->whole]) r = t->row + step_tensor_row(p, t, r);
+    r += t->row;
+    bool over_x = axes_has(t->dist.shard[0], AXIS_X);
+    *half = (int)(r / m->tk.T);
+    return r % m->tk.T + (over_x ? m->tk.t0 : 0);
+}
+
+/* Of a tensor of tokens, in a logical one whose first sequence is m's `first`. False: it is not
+ * compared. */
+static bool stretches_of_tokens(Check *c, const Model *m, const Program *p, int tensor,
+                                int64_t first, int *half) {
+    const StepTensor *t = &p->tensor[tensor];
+    DimShard side;
+    SideKind kind;
     c->stretches.n = 0;
-    for (int64_t r = 0; r < rows_of(m, p) && first + r < here; r++)
-        for (int k = 0; k < side.n; k++)
-            stretch(c, r * side.size + side.s[k].local,
-                    (before + first + r) * width + side.s[k].global, side.s[k].n);
+    if (!features(p, tensor, &side, &kind)) return false;
+    int64_t width = width_of(&p->shape->config, kind);
+    first += mesh_block(p->mesh, axes_of("d.z")) * m->shape.B;
+    // gradients of key and value heads that others hold as well are partial, and stay so
+    bool copies = p->grid->kv && strcmp(t->dist.name, "dqkv") == 0;
+    if (copies) side.n = 1; // queries come first
+    for (int64_t r = 0; r < step_tensor_local(p, t, 0); r++) {
+        int64_t token = token_of(m, p, tensor, r, half);
+        int64_t row = (first + *half * m->B) * m->shape.S + token;
+        for (int k = 0; k < side.n && token < m->B * m->shape.S; k++)
+            stretch(c, step_tensor_row(p, t, r) * side.size + side.s[k].local,
+                    row * width + side.s[k].global, side.s[k].n);
+    }
     mem_free(side.s);
-    return side.size;
+    return true;
+}
+
+void check_plan(Check *c) {
+    const Program *p = c->p;
+    DimShard side;
+    SideKind kind;
+    c->n_points = p->n_values;
+    c->points = mem_calloc((size_t)p->n_values, sizeof *c->points);
+    c->agreed = mem_calloc((size_t)p->n_tensors, sizeof *c->agreed);
+    for (int t = 0; t < p->n_tensors; t++) {
+        if (p->tensor[t].offset < 0 || !features(p, t, &side, &kind)) continue;
+        c->points[p->tensor[t].value].width = width_of(&p->shape->config, kind);
+        mem_free(side.s);
+    }
+}
+
+int64_t check_floats(const Check *c) {
+    int64_t width = 0;
+    for (int i = 0; i < c->n_points; i++) width += c->points[i].width;
+    return width * c->tokens;
 }
 
 /* ---- the reference and its reordering: of rank 0, on one rank */
 
-void check_keep(void *ctx, Model *m, const Probe *p) {
-    Check *c = ctx;
-    int64_t width = width_of(m, p), n = m->shape.B * m->shape.S * width;
-    if (c->at == c->n_points) { // in the first step
-        c->points = mem_realloc(c->points, (size_t)++c->n_points, sizeof *c->points);
-        Point *last = c->at ? &c->points[c->at - 1] : NULL;
-        bool again = last && last->at == p->at && last->n == n;
-        c->points[c->at] = (Point){.name = p->name,
-                                   .layer = p->layer,
-                                   .gathered = p->gathered,
-                                   .n = n,
-                                   .width = width,
-                                   .at = p->at,
-                                   .values = again ? last->values : mem_alloc((size_t)n * 4)};
-    }
-    memcpy(c->points[c->at++].values, p->at, (size_t)n * sizeof(float));
+static int64_t point_size(const Check *c, const Point *x) {
+    return c->tokens * x->width;
 }
 
-/* The next point of that name; NULL, and nothing moves on, when there is none. */
-static Point *find(Check *c, int *at, const Probe *p) {
-    for (int i = *at; i < c->n_points; i++)
-        if (c->points[i].layer == p->layer && c->points[i].gathered == p->gathered &&
-            strcmp(c->points[i].name, p->name) == 0) {
-            *at = i + 1;
-            return &c->points[i];
-        }
-    return NULL;
+/* The point of a result; c->stretches is where it has elements of it. NULL: it is not compared. */
+static Point *point_of(Check *c, const Model *m, const StepResult *r) {
+    int value = r->p->tensor[r->tensor].value, half;
+    if (value < 0 || c->points[value].width == 0) return NULL;
+    return stretches_of_tokens(c, m, r->p, r->tensor, c->first, &half) ? &c->points[value] : NULL;
 }
 
-void check_reorder(void *ctx, Model *m, const Probe *p) {
+void check_keep(void *ctx, Model *m, const StepResult *r) {
     Check *c = ctx;
-    Point *x = find(c, &c->at, p);
+    Point *x = point_of(c, m, r);
     if (!x) return;
+    if (!x->values) x->values = mem_calloc((size_t)point_size(c, x), sizeof *x->values);
+    for (int64_t i = 0; i < c->stretches.n; i++)
+        memcpy(x->values + c->stretches.s[i].global, (const float *)r->at + c->stretches.s[i].at,
+               (size_t)c->stretches.s[i].n * sizeof *x->values);
+}
+
+void check_reorder(void *ctx, Model *m, const StepResult *r) {
+    Check *c = ctx;
+    Point *x = point_of(c, m, r);
     Diff d = {0};
-    int64_t begin = c->first * m->shape.S * x->width, n = m->shape.B * m->shape.S * x->width;
-    if (begin + n > x->n) n = x->n - begin;
-    diff_add(&d, p->at, x->values + begin, n);
-    if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, x->n));
+    if (!x || !x->values) return;
+    for (int64_t i = 0; i < c->stretches.n; i++) {
+        int64_t at = c->stretches.s[i].global, n = c->stretches.s[i].n;
+        if (at + n <= point_size(c, x))
+            diff_add(&d, (const float *)r->at + c->stretches.s[i].at, x->values + at, n);
+    }
+    if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, point_size(c, x)));
 }
 
 /* What reordering made of a point or of any before it: rounding is handed on, and one tensor may be
@@ -200,9 +271,8 @@ static Diff difference(Check *c, const float *local, const float *want, Limit li
 /* Collective over the group. Is the sum of what its ranks hold the reference? */
 static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want, Limit limit) {
     float *sum = room(&c->sum, &c->sum_room, s->n);
-    for (int64_t i = 0; i < s->n; i++) sum[i] = s->local[i] - (s->base ? s->base[i] : 0);
+    memcpy(sum, s->local, (size_t)s->n * sizeof *sum);
     coll_sum(over, COLL_F32, sum, s->n, "check");
-    for (int64_t i = 0; i < s->n; i++) sum[i] += s->base ? s->base[i] : 0;
     int beyond;
     difference(c, sum, want, limit, &beyond);
     return beyond == 0;
@@ -211,7 +281,7 @@ static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want
 /* "all_reduce "y of attn_out" over x", after what is in text. */
 static void name_cause(char *text, size_t n, const Cause *x) {
     size_t at = strlen(text);
-    snprintf(text + at, n - at, "%s%s \"%s\" over %s", at ? ", " : "", coll_op_name(x->op), x->what,
+    snprintf(text + at, n - at, "%s%s \"%s\" over %s", at ? ", " : "", x->op, x->what,
              comm_label(x->over));
 }
 
@@ -236,8 +306,10 @@ static bool find_partial(Check *c, const Suspect *s, const float *want, Limit li
 }
 
 /* Collective. Says what a tensor of n elements lacks; all that was made before it agrees. */
-static void explain(Check *c, const Suspect *s, const float *want, int64_t n, int beyond) {
+static void explain(Check *c, const Suspect *suspect, const float *want, int64_t n, int beyond) {
     char what[256] = "", where[64] = "";
+    Suspect full = *suspect, *s = &full;
+    check_find_causes(c, s);
     if (beyond < c->group.size)
         snprintf(where, sizeof where, " (on %d of %d ranks)", beyond, c->group.size);
     // What is missing is as large as the tensor; what rounding does to the sum is far less.
@@ -265,73 +337,56 @@ bool check_tensor(Check *c, const Suspect *s, const float *reference, int64_t n,
     return beyond == 0;
 }
 
-static void add_cause(Suspect *s, Cause cause) {
-    if (cause.over && s->n_causes < MAX_CAUSES) s->cause[s->n_causes++] = cause;
-}
-
-static void add_causes(Suspect *s, const Probe *p) {
-    static const CollOp ops[] = {[CHANGE_GATHER] = COLL_ALL_GATHER,
-                                 [CHANGE_SCATTER] = COLL_REDUCE_SCATTER,
-                                 [CHANGE_REDUCE] = COLL_ALL_REDUCE};
-    for (int i = 0; p->path && i < p->path->n; i++)
-        add_cause(s, (Cause){p->path->comm[i], ops[p->path->change[i].kind], p->path->what});
-    for (int i = 0; i < 2; i++) add_cause(s, p->cause[i]);
-}
-
-/* What was added to a tensor of [rows, width] after its sums; freed by mem_free. */
-static float *base_of(const Probe *p, int64_t rows, int64_t width) {
-    if (!p->addend && !p->bias) return NULL;
-    float *base = mem_calloc((size_t)(rows * width), sizeof *base);
-    const float *addend = p->addend;
-    for (int64_t i = 0; i < rows * width; i++)
-        base[i] = (addend ? addend[i] : 0) + (p->bias ? p->bias[i % width] : 0);
-    return base;
-}
-
-/* The gathered weight of a product: it is compared with the reference's parameter. */
-static void check_weight(Check *c, Model *m, const Probe *p) {
+/* A gathered weight: it is compared with the reference's parameter. */
+static bool check_weight(Check *c, const StepResult *r, const Tensor *t, const char *name) {
     Diff d;
-    char name[128];
-    const Tensor *t = p->weight;
-    int i = (int)(t - m->tensors.t);
-    snprintf(name, sizeof name, "%s, gathered", t->name);
-    Suspect s = {.name = name, .local = p->at};
-    add_causes(&s, p);
+    Suspect s = {.name = name, .local = r->at, .op = r->op};
     stretches_of_block(c, t);
-    const float *whole = c->group.rank == 0 ? c->one.tensors.t[i].param : NULL;
-    check_tensor(c, &s, whole, tensor_size(t), (Limit){0, INFINITY}, &d);
+    const float *whole = c->group.rank == 0 ? c->one.tensors.t[t - c->m->tensors.t].param : NULL;
+    return check_tensor(c, &s, whole, tensor_size(t), (Limit){0, INFINITY}, &d);
 }
 
-static void check_tokens(Check *c, Model *m, const Probe *p) {
-    bool second = m != c->m;
-    const Point *x = c->group.rank == 0 ? find(c, second ? &c->at_second : &c->at, p) : NULL;
-    int64_t n = x ? x->n : 0;
-    group_share(&c->group, &n, sizeof n);
-    if (n == 0) return;
-    char name[96], block[32] = "";
+static bool check_tokens(Check *c, const StepResult *r, const char *name) {
+    const StepTensor *t = &r->p->tensor[r->tensor];
+    const Point *x = c->group.rank == 0 ? &c->points[t->value] : NULL;
+    int64_t n = point_size(c, &c->points[t->value]);
+    int64_t rows = step_tensor_local(r->p, t, 0);
+    int64_t cols = t->dist.n_dims == 2 ? step_tensor_local(r->p, t, 1) : 1;
     Diff d;
-    if (p->layer >= 0) snprintf(block, sizeof block, " of block %d", p->layer);
-    snprintf(name, sizeof name, "%s%s%s%s", p->name, block, p->gathered ? ", gathered" : "",
-             second ? ", second half" : "");
-    int64_t width = stretches_of_tokens(c, m, p), rows = rows_of(m, p);
-    float *base = base_of(p, rows, width);
-    Suspect s = {
-        .name = name, .local = p->at, .n = rows * width, .base = base, .may_be_partial = true};
-    add_causes(&s, p);
+    Suspect s = {.name = name,
+                 .local = r->at,
+                 .n = (step_tensor_row(r->p, t, rows - 1) + 1) * cols,
+                 .op = r->op,
+                 .may_be_partial = true};
+    assert(!x || x->values); // without fusion all are seen
     Limit limit = x ? check_limit(check_accepted(c, noise(c, x)), x->values, n) : (Limit){0};
-    check_tensor(c, &s, x ? x->values : NULL, n, limit, &d);
-    mem_free(base);
+    return check_tensor(c, &s, x ? x->values : NULL, n, limit, &d);
 }
 
-void check_mesh(void *ctx, Model *m, const Probe *p) {
+/* The parameter that a tensor is the whole local block of; NULL: of none. */
+static const Tensor *gathered(const Check *c, const StepResult *r) {
+    const StepTensor *t = &r->p->tensor[r->tensor];
+    if (r->op->kind != OP_ALL_GATHER || t->value < 0 || t->dist.shard[0].n > t->n_block)
+        return NULL;
+    for (int i = 0; i < r->p->n_tensors; i++) {
+        const StepTensor *x = &r->p->tensor[i];
+        if (x->storage != STORAGE_PARAMETER || x->value != t->value) continue;
+        const Tensor *row = step_run_row(c->m, x);
+        bool block = step_tensor_local(r->p, t, 0) == row->local_rows &&
+                     step_tensor_local(r->p, t, 1) == row->local_cols;
+        return block ? row : NULL;
+    }
+    return NULL;
+}
+
+void check_mesh(void *ctx, Model *m, const StepResult *r) {
     Check *c = ctx;
-    World *world = c->m->grid->world;
-    bool turns = c->m->twin && world; // none of them while a tensor is looked at
-    if (c->verdict[0]) return;
-    if (turns) world_set_yield(world, NULL, NULL);
-    if (p->weight)
-        check_weight(c, m, p);
-    else
-        check_tokens(c, m, p);
-    if (turns) world_set_yield(world, turns_yield, c->m->turns);
+    char name[192];
+    int half = 0;
+    if (c->verdict[0] || r->op->root >= 0) return; // of panels
+    const Tensor *weight = gathered(c, r);
+    if (!weight && !stretches_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
+    listing_result(r->p, r->op, r->tensor, name, sizeof name - 16);
+    if (half) strcat(name, ", second half");
+    if (weight ? check_weight(c, r, weight, name) : check_tokens(c, r, name)) check_agree(c, r);
 }

@@ -189,12 +189,7 @@ static bool made_by_collective(const Program *p, int t) {
 
 /* What is stored adds up over micro-batches: kernels add to it, collectives do not. */
 static void store(Program *p, int g) {
-    StepTensor part = p->tensor[g];
-    if (made_by_collective(p, g)) {
-        int sum = program_tensor(p, part.dist, part.size, part.bytes);
-        p->tensor[sum].n_block = part.n_block;
-        g = EMIT(p, OP_ACCUMULATE, sum, g);
-    }
+    if (made_by_collective(p, g)) g = EMIT(p, OP_ACCUMULATE, program_tensor_like(p, g), g);
     p->tensor[g].storage = STORAGE_GRADIENT;
 }
 

@@ -15,6 +15,7 @@
  *
  * No collective may lie between the two. A group stands where its last member stood, so that all
  * operands are there. Values between members stay in the list: most are read again in backward.
+ * Without fusion (ModelShape.unfused) those are one kernel that no backend has two of.
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
@@ -24,34 +25,35 @@
 typedef struct Pair {
     OpKind lead, member;
     bool beside;
+    bool always; // the member has no kernel of its own, or adds to a stored gradient
 } Pair;
 
 static const Pair pairs[] = {
-    {OP_MATMUL, OP_BIAS, false},
-    {OP_MATMUL, OP_ADD, false},
-    {OP_MATMUL, OP_ACT, false},
-    {OP_MATMUL_BT, OP_ACT_BACKWARD, false},
-    {OP_BIAS, OP_ADD, false},
-    {OP_BIAS, OP_NORM_STATISTICS, false}, // of the residual stream: whole_rows
-    {OP_BIAS, OP_NORM_MERGE, false},
-    {OP_BIAS, OP_NORM, false},
-    {OP_ADD, OP_NORM_STATISTICS, false},
-    {OP_ADD, OP_NORM_MERGE, false},
-    {OP_ADD, OP_NORM, false},
-    {OP_NORM_STATISTICS, OP_NORM_MERGE, false},
-    {OP_NORM_STATISTICS, OP_NORM, false},
-    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_WEIGHT_BACKWARD, true},
-    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_SUMS, true},
-    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_BACKWARD, false},
-    {OP_NORM_WEIGHT_BACKWARD, OP_ADD, false},
-    {OP_NORM_BACKWARD, OP_ADD, false},
-    {OP_LOSS_TARGET, OP_LOSS_EXPONENTIALS, true},
-    {OP_LOSS_STATISTICS, OP_LOSS, false},
-    {OP_LOSS_STATISTICS, OP_LOSS_BACKWARD, false},
-    {OP_EMBEDDING, OP_POSITION, false},
-    {OP_EMBEDDING_BACKWARD, OP_ADD, false},
-    {OP_MATMUL_AT, OP_ADD, false},          // of chunks
-    {OP_BIAS_BACKWARD, OP_MATMUL_AT, true}, // where kernels sum the columns of dy beside dw
+    {OP_MATMUL, OP_BIAS, false, false},
+    {OP_MATMUL, OP_ADD, false, false},
+    {OP_MATMUL, OP_ACT, false, false},
+    {OP_MATMUL_BT, OP_ACT_BACKWARD, false, false},
+    {OP_BIAS, OP_ADD, false, false},
+    {OP_BIAS, OP_NORM_STATISTICS, false, false}, // of the residual stream: whole_rows
+    {OP_BIAS, OP_NORM_MERGE, false, false},
+    {OP_BIAS, OP_NORM, false, false},
+    {OP_ADD, OP_NORM_STATISTICS, false, false},
+    {OP_ADD, OP_NORM_MERGE, false, false},
+    {OP_ADD, OP_NORM, false, false},
+    {OP_NORM_STATISTICS, OP_NORM_MERGE, false, false},
+    {OP_NORM_STATISTICS, OP_NORM, false, false},
+    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_WEIGHT_BACKWARD, true, true},
+    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_SUMS, true, true},
+    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_BACKWARD, false, false},
+    {OP_NORM_WEIGHT_BACKWARD, OP_ADD, false, false},
+    {OP_NORM_BACKWARD, OP_ADD, false, false},
+    {OP_LOSS_TARGET, OP_LOSS_EXPONENTIALS, true, true},
+    {OP_LOSS_STATISTICS, OP_LOSS, false, false},
+    {OP_LOSS_STATISTICS, OP_LOSS_BACKWARD, false, false},
+    {OP_EMBEDDING, OP_POSITION, false, false},
+    {OP_EMBEDDING_BACKWARD, OP_ADD, false, true},
+    {OP_MATMUL_AT, OP_ADD, false, true},           // of chunks
+    {OP_BIAS_BACKWARD, OP_MATMUL_AT, true, false}, // where kernels sum the columns of dy beside dw
 };
 enum { N_PAIRS = sizeof pairs / sizeof *pairs, REACH = 24 };
 
@@ -108,7 +110,7 @@ static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
     const Layout *layout = f->p->layout;
     const Pair *pair = pairs;
     while (pair < pairs + N_PAIRS && (pair->lead != a->kind || pair->member != b->kind)) pair++;
-    if (pair == pairs + N_PAIRS) return false;
+    if (pair == pairs + N_PAIRS || (f->p->shape->unfused && !pair->always)) return false;
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
     if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, lead, b->kind)) return false;
     if (b->kind == OP_BIAS && has(f, lead, OP_ADD) && before_residual(f, i)) return false;

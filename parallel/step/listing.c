@@ -216,6 +216,22 @@ void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedul
     listing_free(&l);
 }
 
+const char *listing_result(const Program *p, const Op *op, int tensor, char *text, size_t size) {
+    char layer[AMOUNT_TEXT] = "", axes[2 * N_AXES + 1];
+    if (op->layer >= 0) snprintf(layer, sizeof layer, " of layer %d", op->layer);
+    size_t n = (size_t)snprintf(text, size, "%s%s (%s", p->tensor[tensor].dist.name, layer,
+                                op_info(op->kind)->name);
+    if (op_info(op->kind)->collective && n < size) {
+        snprintf(text + n, size - n, " over %s)", axes_print(op->axes, axes));
+        return text;
+    }
+    for (int k = 0; k < op->n_in && n < size; k++)
+        n += (size_t)snprintf(text + n, size - n, "%s %s", k ? "," : "",
+                              p->tensor[op->in[k]].dist.name);
+    if (n < size) snprintf(text + n, size - n, ")");
+    return text;
+}
+
 /* ---- JSON ---- */
 
 static json_t *json_operation(const Listing *l, int k) {

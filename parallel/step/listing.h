@@ -22,5 +22,8 @@
 void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
 /* Local. All of it, no layer folded: one object with an array of operations. */
 void listing_json(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
+/* Local. A result in a line: "x of layer 1 (add x, down)",
+ * "down of layer 1 (reduce_scatter over x)". */
+const char *listing_result(const Program *p, const Op *op, int tensor, char *text, size_t size);
 
 #endif

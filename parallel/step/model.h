@@ -66,6 +66,7 @@ typedef struct ModelShape {
     int outer;
     ReplayWhere replay; // are micro-steps recorded?
     bool program;       // temporary: the step runs as a program (run.h), where it can
+    bool unfused;       // of the program: each of its values is in memory, for check.h
     bool samples;       // a Generator will be made beside it: counted by memory_needed
     bool stochastic;    // bf16 words are made by chance (parallel/step/rounding.h), of this seed
     uint64_t seed;
@@ -118,7 +119,8 @@ struct Model {
     MeshWork work;            // what is gathered or partial: parallel/step/linear.h
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct Probing
-        *probing;     // who looks at every tensor of a step: parallel/step/probe.h; or NULL
+        *probing; // who looks at every tensor of a step: parallel/step/probe.h; or NULL
+    const struct StepHook *hook; // run.h; NULL: results are not looked at
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 };
 

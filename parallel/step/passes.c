@@ -23,6 +23,7 @@ Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool 
     if (k) p.word = (int)k->word;
     program_forward(&p);
     if (last >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
+    p.complete = true;
     if (last >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
     if (last >= PASS_PANELS) program_panels(&p);
     if (last >= PASS_EXACT && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);

@@ -78,19 +78,37 @@ void program_free(Program *p) {
     *p = (Program){0};
 }
 
-int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes) {
+static int add_tensor(Program *p, StepTensor t) {
     if (p->n_tensors == p->room_tensors) {
         p->room_tensors = 2 * p->room_tensors + 64;
         p->tensor = mem_realloc(p->tensor, (size_t)p->room_tensors, sizeof *p->tensor);
     }
-    p->tensor[p->n_tensors] = (StepTensor){.dist = dist,
-                                           .size = {size[0], size[1]},
-                                           .layer = p->layer,
-                                           .bytes = bytes,
-                                           .n_block = N_AXES,
-                                           .what = "",
-                                           .whole = -1};
+    p->tensor[p->n_tensors] = t;
     return p->n_tensors++;
+}
+
+int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes) {
+    return add_tensor(p, (StepTensor){.dist = dist,
+                                      .size = {size[0], size[1]},
+                                      .layer = p->layer,
+                                      .value = p->complete ? -1 : p->n_values++,
+                                      .bytes = bytes,
+                                      .n_block = N_AXES,
+                                      .what = "",
+                                      .whole = -1});
+}
+
+int program_tensor_like(Program *p, int t) {
+    const StepTensor *x = &p->tensor[t];
+    return add_tensor(p, (StepTensor){.dist = x->dist,
+                                      .size = {x->size[0], x->size[1]},
+                                      .layer = p->layer,
+                                      .value = x->value,
+                                      .bytes = x->bytes,
+                                      .largest = x->largest,
+                                      .n_block = x->n_block,
+                                      .what = "",
+                                      .whole = -1});
 }
 
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
@@ -162,7 +180,7 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
     int n = dist_path(&p->tensor[t].dist, to, change, &e);
     if (n < 0) die("%s: %s", what, e.text);
     for (int i = 0, next; i < n; i = next) {
-        StepTensor from = p->tensor[t];
+        Dist dist = p->tensor[t].dist;
         Axes axes = axes_none();
         assert(change[i].kind != CHANGE_SLICE);
         // neighbours of one kind and dimension are one collective along both axes: fewer starts
@@ -171,11 +189,10 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
              next++) {
             Axes one = {1, {(uint8_t)change[next].axis}};
             axes = change[i].kind == CHANGE_GATHER ? axes_join(one, axes) : axes_join(axes, one);
-            change_dist(&from.dist, &change[next]);
+            change_dist(&dist, &change[next]);
         }
-        int out = program_tensor(p, from.dist, from.size, from.bytes);
-        p->tensor[out].n_block = from.n_block;
-        p->tensor[out].largest = from.largest;
+        int out = program_tensor_like(p, t);
+        p->tensor[out].dist = dist;
         p->tensor[out].what = what;
         EMIT(p, kinds[change[i].kind], out, t);
         p->op[p->n_ops - 1].axes = axes;
@@ -227,6 +244,11 @@ int64_t step_tensor_filled(const Program *p, const StepTensor *t) {
 
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t) {
     return t->every ? step_tensor_local(p, &p->tensor[t->whole], 0) / t->every : 1;
+}
+
+int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r) {
+    int64_t n = step_tensor_local(p, t, 0) / step_tensor_stripes(p, t);
+    return t->every ? r / n * t->every + r % n : r;
 }
 
 int64_t op_bytes(const Program *p, const Op *op) {

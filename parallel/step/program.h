@@ -38,8 +38,11 @@ typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
     int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
     int layer;               // -1: of no layer
-    int bytes;               // of an element; 8: an integer of --exact
-    bool largest;            // what is pending is the largest of the parts, not their sum
+    // which value of the forward and backward pass it is, or has rows of: a number, the same on
+    // every mesh, for a collective does not change a value but its type. -1: none
+    int value;
+    int bytes;    // of an element; 8: an integer of --exact
+    bool largest; // what is pending is the largest of the parts, not their sum
     Storage storage;
     // axes of dimension 0 that shard it; further ones cut the local block in flat parts
     int n_block;
@@ -76,9 +79,11 @@ typedef struct Program {
     StepTensor *tensor;
     Op *op;
     int n_tensors, n_ops, room_tensors, room_ops;
-    int word;   // bytes of an activation, and of a weight as matmuls read it
-    int result; // tensor: the losses or the logits that shape->output names
-    int layer;  // of what is added next
+    int word;      // bytes of an activation, and of a weight as matmuls read it
+    int result;    // tensor: the losses or the logits that shape->output names
+    int n_values;  // of forward and backward
+    bool complete; // both are there: no tensor that a pass adds is a further value
+    int layer;     // of what is added next
     Phase phase;
 } Program;
 
@@ -98,6 +103,8 @@ void program_free(Program *p);
 /* Local. A tensor of this type; `like` gives sizes of dimensions of equal name. Returns its
  * index. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
+/* Local. A tensor of the type of t, with the same value. */
+int program_tensor_like(Program *p, int t);
 /* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
 #define EMIT(p, kind, out, ...)                                                                    \
@@ -127,6 +134,8 @@ int64_t step_tensor_begin(const Program *p, const StepTensor *t);
 int64_t step_tensor_filled(const Program *p, const StepTensor *t);
 /* Local, pure. Blocks of its whole of which a tensor has rows; 1 where its rows lie together. */
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
+/* Local, pure. Where its local row r lies: so many rows behind its first one. */
+int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r);
 /* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
 int64_t op_bytes(const Program *p, const Op *op);
 /* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it

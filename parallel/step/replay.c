@@ -42,7 +42,7 @@ static void record(Model *m, Replay *r, void (*pass)(void *ctx), void *ctx) {
 }
 
 void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums) {
-    Replay *r = replay_obstacle(m) || m->probing ? NULL : kind_of(m, sums);
+    Replay *r = replay_obstacle(m) || m->probing || m->hook ? NULL : kind_of(m, sums);
     if (!r || r->seen++ == 0) {
         pass(ctx);
         return;

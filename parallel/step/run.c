@@ -479,6 +479,35 @@ static void place_sums(const Call *c) {
         if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
 }
 
+/* Is result t of operation i overwritten by a later one of the kernel? */
+static bool in_registers(const Call *c, int i, int t) {
+    if (!at(c, t)) return true;
+    for (int k = i + 1; k < c->n; k++)
+        if (at(c, c->op[k].out) == at(c, t)) return true;
+    return false;
+}
+
+/* Shows the hook what a kernel or a collective has left in memory. */
+static void look(const Call *c) {
+    const StepHook *hook = c->m->hook;
+    for (int i = 0; i < c->n; i++) {
+        const int results[] = {c->op[i].out, c->op[i].also};
+        for (int k = 0; k < 2; k++) {
+            int t = results[k];
+            if (t < 0 || in_registers(c, i, t)) continue;
+            bool here = is_root(c) || c->op->kind == OP_BROADCAST;
+            hook->look(hook->ctx, c->m, &(StepResult){c->p, &c->op[i], t, here ? at(c, t) : NULL});
+        }
+    }
+}
+
+/* The collective that operation i, a wait, ends. */
+static const Op *waited_for(const Program *p, int i) {
+    int k = i - 1;
+    while (p->op[k].out != p->op[i].in[0]) k--;
+    return &p->op[k];
+}
+
 void step_run(StepRun *r, Model *m, bool backward, bool sums) {
     Bound *b = program_of(r, m, backward);
     int left = sums ? (int)m->shape.config.layers : 0; // layers whose sums have not begun
@@ -490,6 +519,11 @@ void step_run(StepRun *r, Model *m, bool backward, bool sums) {
         Kernel *exact_kernel = run_exact_kernel(&c);
         (exact_kernel ? exact_kernel : kernels[c.op->kind])(&c);
         if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
+        if (m->hook && !b->waits[i]) {
+            Call made = c;
+            if (c.op->kind == OP_WAIT) made.op = waited_for(&b->p, i);
+            look(&made);
+        }
         for (; left > 0 && i >= b->final[left - 1]; left--) grad_sums_start(m, left - 1);
     }
     if (backward) m->grads_fresh = false;
@@ -504,6 +538,10 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
     const Bound *b = program_of(r, m, false);
     const StepTensor *logits = &b->p.tensor[b->p.result];
     return act_at(b->at[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
+}
+
+const Program *step_run_program(StepRun *r, const Model *m, bool backward) {
+    return &program_of(r, m, backward)->p;
 }
 
 /* ---- programs and addresses ---- */
@@ -600,7 +638,7 @@ void step_run_free(StepRun *r) {
 
 /* The table's row of a parameter: "qkv.weight" of layer 3 is h.3.qkv.weight. Gradients are called
  * dNAME. */
-static const Tensor *row_of(const Model *m, const StepTensor *t) {
+const Tensor *step_run_row(const Model *m, const StepTensor *t) {
     char name[64];
     const char *own = t->dist.name + (t->storage == STORAGE_GRADIENT);
     if (t->layer < 0)
@@ -618,11 +656,11 @@ static void bind(Bound *b, const Model *m) {
         const StepTensor *x = &p->tensor[t];
         char *at = x->offset < 0 ? NULL : b->base + x->offset;
         if (x->storage == STORAGE_PARAMETER) {
-            b->tensor[t] = row_of(m, x);
+            b->tensor[t] = step_run_row(m, x);
             at = b->tensor[t]->words;
             assert(step_tensor_elements(p, x) == tensor_part(b->tensor[t], PART_WORDS));
         } else if (x->gradient >= 0) {
-            b->tensor[t] = row_of(m, &p->tensor[x->gradient]);
+            b->tensor[t] = step_run_row(m, &p->tensor[x->gradient]);
             at = x->bytes == 8 ? (char *)m->grad_64[b->tensor[t] - m->tensors.t]
                                : (char *)b->tensor[t]->grad;
             at += step_tensor_begin(p, x) * x->bytes;

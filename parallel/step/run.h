@@ -17,6 +17,25 @@
 #include "parallel/step/model.h"
 
 typedef struct StepRun StepRun;
+struct Program;
+struct StepTensor;
+struct Op;
+
+/* A result of an operation, in memory: behind its kernel, behind the wait for its collective. What
+ * is between operations of one kernel is in registers, and is none. */
+typedef struct StepResult {
+    const struct Program *p;
+    const struct Op *op;
+    int tensor;     // of p
+    const void *at; // NULL: another rank has it
+} StepResult;
+
+/* Called with every result, in the order of the list, on all ranks alike; so it may be collective.
+ */
+typedef struct StepHook {
+    void (*look)(void *ctx, Model *m, const StepResult *r);
+    void *ctx;
+} StepHook;
 
 /* Local. Of a model whose shape, grid and kernels are known. OUTPUT_LOSSES: with backward where the
  * model trains; the others: forward alone. Freed by step_run_free. */
@@ -37,5 +56,9 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row);
 /* Local. With OUTPUT_NEXT: the next pass has n tokens, from position `first` of the sequence on:
  * one token, or a prompt of position 0, at most as long as the model's S. */
 void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first);
+/* Local. What it runs. */
+const struct Program *step_run_program(StepRun *r, const Model *m, bool backward);
+/* Local. The row of m->tensors of a parameter or its gradient. */
+const Tensor *step_run_row(const Model *m, const struct StepTensor *t);
 
 #endif
