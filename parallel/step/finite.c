@@ -1,9 +1,18 @@
 /* Names the first tensor that went bad; model.h has the contract. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
-#include "parallel/step/model.h"
+#include "parallel/step/listing.h"
+#include "parallel/step/program.h"
+#include "parallel/step/run.h"
+
+/* The first on this rank, and where it stands in the order of a step. */
+typedef struct Found {
+    int64_t place;
+    char name[160];
+} Found;
 
 /* A sum of squares in double is finite exactly when every float is. */
 static bool finite_all(Model *m, const float *x, int64_t n) {
@@ -21,70 +30,81 @@ static bool acts_finite(Model *m, const Act *x, int64_t n) {
     return all;
 }
 
-static bool block_finite(Model *m, int l, char *name, size_t n) {
-    const BlockActs *a = &m->acts[l];
-    int64_t stream = m->tk.T_x * m->w.C, rows = m->tk.rows;
-    bool kept = m->shape.recompute !=
-                RECOMPUTE_FULL; // else what lies between the stages belongs to another block
-    const struct {
-        const char *what;
-        const Act *x;
-        int64_t n;
-    } list[] = {{"input", a->x, stream},
-                {"qkv", kept ? a->qkv : NULL, rows * m->w.qkv},
-                {"attention output", kept ? a->att : NULL, rows * m->w.att},
-                {"residual after attention", kept ? a->x2 : NULL, stream},
-                {"MLP before the activation", kept ? a->pre : NULL, rows * m->w.up}};
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        if (acts_finite(m, list[i].x, list[i].n)) continue;
-        snprintf(name, n, "activation h.%d %s", l, list[i].what);
-        return false;
+/* Rows of tokens, without the padding of the vocabulary. */
+static bool result_finite(Model *m, const StepResult *r) {
+    const StepTensor *t = &r->p->tensor[r->tensor];
+    int64_t rows = step_tensor_local(r->p, t, 0), cols = 1, stride = 1;
+    if (t->dist.n_dims == 2) {
+        cols = stride = step_tensor_local(r->p, t, 1);
+        if (t->stride) stride = t->stride;
+        if (strcmp(t->dist.dim[1], "V") == 0) cols = m->w.V_n;
+    }
+    if (t->bytes != (int)m->k->word) return finite_all(m, r->at, rows * cols); // losses
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = step_tensor_row(r->p, t, i) * stride;
+        if (!acts_finite(m, acts_at(m, r->at, at), cols)) return false;
     }
     return true;
 }
 
-/* Its place in the order of the search, which is that of a step. */
-static int64_t first_here(Model *m, char *name, size_t n) {
-    const Config *c = &m->shape.config;
-    const Tensor *t = m->tensors.t;
-    int64_t place = 0;
-    name[0] = 0;
-    for (int i = 0; i < m->tensors.n; i++, place++)
-        if (!finite_all(m, t[i].param, tensor_part(&t[i], PART_PARAM))) {
-            snprintf(name, n, "parameter %s", t[i].name);
-            return place;
-        }
-    for (int l = 0; l < c->layers; l++, place++)
-        if (!block_finite(m, l, name, n)) return place;
-    if (!acts_finite(m, m->x_last, m->tk.T_x * m->w.C)) {
-        snprintf(name, n, "output of the last block");
-        return place;
-    }
-    if (!finite_all(m, m->losses, m->halves * m->tk.T)) {
-        snprintf(name, n, "loss of a token");
-        return place + 1;
-    }
-    place += 2;
-    for (int i = m->tensors.n - 1; i >= 0; i--, place++)
-        if (!finite_all(m, t[i].grad, tensor_part(&t[i], PART_GRAD))) {
-            snprintf(name, n, "gradient of %s", t[i].name);
-            return place;
-        }
-    return place;
+/* Activations and their gradients; weights and gradients of weights are looked at where they are
+ * stored. */
+static void find(void *ctx, Model *m, const StepResult *r) {
+    Found *first = ctx;
+    const StepTensor *t = &r->p->tensor[r->tensor];
+    bool tokens = strcmp(t->dist.dim[0], "T") == 0 && t->bytes <= (int)sizeof(float);
+    if (first->name[0] || !r->at || !tokens || result_finite(m, r)) return;
+    first->place += r->op - r->p->op;
+    listing_result(r->p, r->op, r->tensor, first->name, sizeof first->name);
 }
 
-/* The smallest place over all ranks went bad first. */
-void model_first_nonfinite(Model *m, char *name, size_t n) {
-    struct Found {
-        int64_t place;
-        char name[160];
-    } mine = {0}, *all;
-    mine.place = first_here(m, mine.name, sizeof mine.name);
-    Group g = m->grid->all ? comm_group(m->grid->all) : group_alone();
-    all = mem_calloc((size_t)g.size, sizeof *all);
-    group_all_gather(&g, &mine, sizeof mine, all);
-    for (int i = 0; i < g.size; i++)
-        if (all[i].place < mine.place) mine = all[i];
-    snprintf(name, n, "%s", mine.name);
+/* Parameters, in the order of the table. */
+static Found find_parameter(Model *m) {
+    Found f = {0};
+    for (; f.place < m->tensors.n && !f.name[0]; f.place++) {
+        const Tensor *t = &m->tensors.t[f.place];
+        if (!finite_all(m, t->param, tensor_part(t, PART_PARAM)))
+            snprintf(f.name, sizeof f.name, "parameter %s", t->name);
+    }
+    return f;
+}
+
+/* Gradients, from the head back. */
+static Found find_gradient(Model *m) {
+    Found f = {0};
+    for (; f.place < m->tensors.n && !f.name[0]; f.place++) {
+        const Tensor *t = &m->tensors.t[m->tensors.n - 1 - f.place];
+        if (!finite_all(m, t->grad, tensor_part(t, PART_GRAD)))
+            snprintf(f.name, sizeof f.name, "gradient of %s", t->name);
+    }
+    return f;
+}
+
+/* Collective. Temporaries have lost what was in them: the micro-batch runs again, whose tokens are
+ * still there. It adds to gradients, which nobody reads any more. */
+static Found find_result(Model *m) {
+    Found f = {0};
+    if (!m->program || !m->losses) return f; // no micro-batch has run
+    m->hook = &(StepHook){find, &f};
+    step_run(m->program, m, m->shape.training, false);
+    m->hook = NULL;
+    return f;
+}
+
+/* Collective. The smallest place over all ranks; "": all are finite. */
+static Found first_of_all(const Group *g, Found mine) {
+    Found *all = mem_calloc((size_t)g->size, sizeof *all);
+    group_all_gather(g, &mine, sizeof mine, all);
+    for (int i = 0; i < g->size; i++)
+        if (all[i].name[0] && (!mine.name[0] || all[i].place < mine.place)) mine = all[i];
     mem_free(all);
+    return mine;
+}
+
+void model_first_nonfinite(Model *m, char *name, size_t n) {
+    Group g = m->grid->all ? comm_group(m->grid->all) : group_alone();
+    Found gradient = find_gradient(m), first = first_of_all(&g, find_parameter(m));
+    if (!first.name[0]) first = first_of_all(&g, find_result(m));
+    if (!first.name[0]) first = first_of_all(&g, gradient);
+    snprintf(name, n, "%s", first.name);
 }
