@@ -22,7 +22,7 @@
 typedef struct Batches {
     const ShardSet *set; // borrowed
     int64_t seq;         // S
-    int64_t per_step;    // sequences of one step, over all ranks and micro-steps
+    int64_t per_step;    // sequences of one step, over all ranks and micro-batches
     uint64_t seed;
     bool shuffle;
     int64_t n_samples; // of one epoch

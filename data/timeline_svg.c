@@ -107,7 +107,7 @@ static void draw_ticks(FILE *f, double y, double height, double ms, double scale
     }
 }
 
-/* Seconds that the mean rank is held up: of the rows, for the words above them. */
+/* Seconds that the mean rank is blocked on others: of the rows, for the words above them. */
 static double exposed_ms(const TimelineStep *s) {
     double sum = 0;
     int n = 0;
@@ -130,7 +130,7 @@ static void draw_step_words(FILE *f, const Timeline *t, int which, double y) {
     else
         snprintf(words, sizeof words, "Step %lld: --overlap %s", (long long)s->number, t->overlap);
     text(f, LEFT, y - 9, "head", "start", words);
-    snprintf(words, sizeof words, "%.2f ms, held up for %.2f ms of them", s->ms, exposed_ms(s));
+    snprintf(words, sizeof words, "%.2f ms, blocked on others for %.2f ms", s->ms, exposed_ms(s));
     text(f, WIDTH - RIGHT, y - 9, "head", "end", words);
 }
 

@@ -105,12 +105,12 @@ refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,haeds=2
 refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
-refuses "a batch that is less than a micro-step" 2 "= 32; the next is 32" "${train[@]}" --batch 16
+refuses "a batch that is less than a micro-batch" 2 "= 32; the next is 32" "${train[@]}" --batch 16
 refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" --sync-every 4 --fragments 5
 refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
 refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer-lr 0.7
 refuses "replicas that share one state" 2 "zero1 shards the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
-refuses "a check that is to save" 2 "leave --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
+refuses "a check that is to save" 2 "leave out --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
 refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
 refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 --layout auto --batch 16 \
     --calibrate none --sync-every 4
@@ -123,8 +123,8 @@ refuses "a model that fits nowhere" 1 "no layout of 2 ranks fits" "$programs/tra
 if grep -q measur out; then fail "a model that fits nowhere" "it measured first"; fi
 refuses "a GPU that is not here" 2 "--backend cuda: " "${train[@]}" --backend cuda
 refuses "a GPU for sums of integers" 2 "--backend cuda: --exact has no CUDA kernels" "${train[@]}" --backend cuda --exact
-refuses "a trace of nothing" 2 "--trace is of steps of --train" "$programs/train_gpt" --init . --prompt a --trace trace.json
-refuses "a trace and a profile" 2 "without --profile" "${train[@]}" --trace trace.json --profile
+refuses "a trace of nothing" 2 "--trace requires --train" "$programs/train_gpt" --init . --prompt a --trace trace.json
+refuses "a trace and a profile" 2 "excludes --profile" "${train[@]}" --trace trace.json --profile
 refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@]}" --trace nowhere/trace.json
 echo '{}' >other.json
 works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
@@ -241,7 +241,7 @@ if command -v script >/dev/null; then
 fi
 refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
 refuses "words by chance on the CPU" 2 "--stochastic-rounding requires --backend cuda" "${train[@]}" --backend cpu --stochastic-rounding
-refuses "exact in bf16" 2 "--exact needs --dtype fp32" "${train[@]}" --exact --dtype bf16
+refuses "exact in bf16" 2 "--exact requires --dtype fp32" "${train[@]}" --exact --dtype bf16
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3 >out 2>err
 [ "$? $(grep -c 'rank 1: .*did you mean --steps?' err)" = "2 1" ] && passed=$((passed + 1)) || fail "the second process of a launcher" "it does not say so alone"
 refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.jsonl
@@ -303,9 +303,9 @@ says_not() {
 }
 plan=("$programs/train_gpt" --plan --cluster cpu:4 --model $model)
 refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" --micro 2 --batch 48
-says "a micro-step beyond a rank's share" "its only micro-batch is of 1" "${train[@]}" --ranks 2 --layout d2 --batch 32
+says "a micro-batch beyond a rank's share" "its only micro-batch is of 1" "${train[@]}" --ranks 2 --layout d2 --batch 32
 says "and its plan" "its only micro-batch is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
-says_not "a micro-step of that share" "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 --batch 64
+says_not "a micro-batch of that share" "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 --batch 64
 says "a ring of nothing" "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap bulk+ring
 says "and its plan" "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 --overlap bulk+ring
 says "chunks of nothing" "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap chunk=2
@@ -314,7 +314,7 @@ says "a given layout" "overlap bulk (auto of a given layout; --plan prices other
 says "a plan of a given layout" "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
 says_not "a plan of a run as it is" "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 --recompute none --overlap bulk
 says "a plan of --exact" "without --exact" "${plan[@]}" --exact
-says "a trace of cold steps" "so what overlap hides is not told: 4 steps" "${train[@]:0:5}" --micro 2 --steps 3 --threads 1 \
+says "a trace of cold steps" "so overlap is not measured: 4 steps" "${train[@]:0:5}" --micro 2 --steps 3 --threads 1 \
     --ranks 2 --layout d2 --trace cold.json --eval-every 0
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
 works "nor later" test "$("$programs/timeline" cold.json | grep -c ' E is \|ms      E$')" = 0
@@ -367,7 +367,7 @@ works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | s
 refuses "bench_layouts: a layout of other ranks" 2 "--layouts: layout" "$programs/bench_layouts" --ranks 4 --layouts d2.x2,d3
 refuses "bench_layouts: a schedule of nothing" 2 "did you mean bulk" "$programs/bench_layouts" --ranks 4 --layouts d4@bulb
 refuses "bench_layouts: a recompute of nothing" 2 "recompute is none, selective or full" "$programs/bench_layouts" --ranks 4 --layouts d4@bulk@half
-refuses "bench_layouts: a micro-step of nothing" 2 "a number from 1, not 0" "$programs/bench_layouts" --ranks 4 --layouts d4@none@none@0
+refuses "bench_layouts: a micro-batch of nothing" 2 "a number from 1, not 0" "$programs/bench_layouts" --ranks 4 --layouts d4@none@none@0
 refuses "bench_layouts: halves of one sequence" 2 "halves need an even number" "$programs/bench_layouts" --ranks 4 --layouts x4@halves@none@1
 refuses "bench_layouts: no unit" 2 "--units 2,x" "$programs/bench_layouts" --ranks 4 --units 2,x
 

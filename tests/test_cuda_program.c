@@ -294,8 +294,8 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
         const char *options, *words;
     } cases[] = {
         {"--exact", "--backend cuda: --exact has no CUDA kernels"},
-        {"--check-tp 2", "--backend cuda: --check-tp looks at tensors"},
-        {"--sync-every 2", "--backend cuda: replicas"},
+        {"--check-tp 2", "--backend cuda: --check-tp compares tensors"},
+        {"--sync-every 2", "--backend cuda: --sync-every averages"},
         {"--kernels portable", "--backend cuda: --kernels names"},
     };
     const char *dir = test_tmpdir();

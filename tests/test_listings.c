@@ -132,12 +132,21 @@ static void put_place(Text *t, const StepTensor *x) {
     if (x->column || x->stride) text_put(t, ",%lld", (long long)x->column);
 }
 
+/* An activation is called by its function. */
+static void put_kind(Text *t, const Program *p, const Op *op) {
+    const char *act = config_act_name(p->shape->config.act);
+    bool backward = op->kind == OP_ACT_BACKWARD;
+    if (backward || op->kind == OP_ACT)
+        text_put(t, "%s%s", act, backward ? "_backward" : "");
+    else
+        text_put(t, "%s", op_info(op->kind)->name);
+}
+
 static void put_operation(Lines *l, const Program *p, const Op *op) {
     static const char *const phases[] = {"forw", "reco", "back"};
     static Text t;
     char type[DIST_TEXT], axes[2 * N_AXES + 1];
     const StepTensor *out = &p->tensor[op->out];
-    const char *name = op_info(op->kind)->name;
     bool collective = op_info(op->kind)->collective;
     t.n = 0;
     text_put(&t, "%s %c ", phases[op->phase], collective ? '~' : op->fused ? '+' : ' ');
@@ -146,8 +155,8 @@ static void put_operation(Lines *l, const Program *p, const Op *op) {
     put_place(&t, out);
     text_put(&t, "%*s = ", t.n < at + 21 ? (int)(at + 21 - t.n) : 0, "");
     at = t.n;
-    text_put(&t, "%s%s%s", name, op->axes.n ? " " : "",
-             op->axes.n ? axes_print(op->axes, axes) : "");
+    put_kind(&t, p, op);
+    if (op->axes.n) text_put(&t, " %s", axes_print(op->axes, axes));
     if (op->root >= 0) text_put(&t, "[%d]", op->root);
     text_put(&t, "%*s", t.n < at + 16 ? (int)(at + 16 - t.n) : 0, "");
     for (int k = 0; k < (op->kind == OP_WAIT ? 1 : op->n_in); k++) {

@@ -28,7 +28,7 @@ GpuOptions gpu_options;
 static const Opt options[] = {
     {"what", OPT_STR, &gpu_options.what, "memory,attention,products", 0, 0, "LIST",
      "of memory, attention, products"},
-    {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-step"},
+    {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-batch"},
     {"seq", OPT_INT, &gpu_options.seq, "1024", 1, 1e6, "N", "positions of a sequence"},
     {"channels", OPT_STR, &gpu_options.channels, "768,1024,1280,1600", 0, 0, "LIST",
      "of the models; the first is that of the layers and of attention"},

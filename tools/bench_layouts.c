@@ -20,7 +20,7 @@
  *     fastest_ms   the least of them
  *     tensor_ms    of a step that rank 0 was blocked on collectives along x and y; other_ms: on all
  *                  others
- *     update_ms    of a step, from the end of its last micro-step on
+ *     update_ms    of a step, from the end of its last micro-batch on
  *     each_ms      with --alternate: all those steps, in the order in which they were made
  *     serial_*     with --serial: the same of steps in which every collective is waited for where
  *                  it starts
@@ -139,7 +139,7 @@ static int64_t read_micro(const char *text) {
     char *end;
     long n = strtol(text, &end, 10);
     if (end == text || *end || n < 1)
-        die_usage("--layouts: sequences of a micro-step are a number from 1, not %s", text);
+        die_usage("--layouts: sequences of a micro-batch are a number from 1, not %s", text);
     return n;
 }
 
@@ -159,8 +159,8 @@ static void add_one(Bench *b, char *text) {
     if (text) b->space.shape.micro = read_micro(text), b->space.free_micro = false;
     search_each(&b->space, add_given, b);
     if (b->n == before)
-        die_usage("--layouts: %s@%s: halves need an even number of sequences in a micro-step", spec,
-                  words ? words : o.overlap);
+        die_usage("--layouts: %s@%s: halves need an even number of sequences in a micro-batch",
+                  spec, words ? words : o.overlap);
     b->space = said;
 }
 
@@ -256,7 +256,7 @@ typedef struct Trial {
     Bench *b;
     Grid grid;
     Model m;
-    int32_t *inputs, *targets; // [B, S] of a micro-step: always the same
+    int32_t *inputs, *targets; // [B, S] of a micro-batch: always the same
     int64_t micro_steps, step;
 } Trial;
 
@@ -277,7 +277,7 @@ static double train_step(Trial *t) {
     return coll_now() - update;
 }
 
-/* Of the step that is just over: bytes that came, and how long the rank was held up. */
+/* Of the step that is just over: bytes that came, and how long the rank was blocked. */
 static int64_t look(const World *w, double held[N_TIMES]) {
     static _Thread_local CollCount rows[MAX_ROWS];
     int64_t sum = 0;
@@ -571,14 +571,14 @@ int main(int argc, char **argv) {
         {"model", OPT_STR, &o.model, "d6", 0, 0, "NAME", "or layers=6,heads=6,channels=384,..."},
         {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions; 0: the model's"},
         {"batch", OPT_INT, &o.batch, "0", 0, 1e12, "TOKENS",
-         "of a step, over all ranks; 0: a micro-step of each rank, were all of them on d"},
+         "of a step, over all ranks; 0: a micro-batch of each rank, were all of them on d"},
         {"micro", OPT_INT, &o.micro, "4", 0, 1e9, "N",
-         "sequences of a micro-step at each coordinate of d x z; 0: all powers of two"},
+         "sequences of a micro-batch at each coordinate of d x z; 0: all powers of two"},
         {"recompute", OPT_CHOICE, &o.recompute, "none", 0, 0, "none|selective|full|all",
          "activations that are computed again"},
         {"overlap", OPT_STR, &o.overlap, "none", 0, 0, "none|WORDS|all",
          "bulk chunk=n ring halves, joined by '+'; all: whatever a search tries"},
-        {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16", "of products"},
+        {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16", "of matmuls"},
         {"ranks", OPT_INT, &o.ranks, "0", 0, MAX_THREAD_RANKS, "N",
          "as threads (0: the launcher's, or 1)"},
         {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "of a rank; 0: its share of the cores"},

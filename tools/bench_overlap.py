@@ -14,7 +14,7 @@ trained in turns, and their medians count:
                   chosen layout, whichever are faster
     megatron+     the same layout under the schedule that is predicted to be its best
     none          the fastest of those without overlap
-    chosen        what train_gpt chooses: layout, micro-step and schedule; and its two runners-up
+    chosen        what train_gpt chooses: layout, micro-batch and schedule; and its two runners-up
     alike         the chosen layout without overlap
 
 hidden: of the milliseconds for which collectives hold up the chosen layout without overlap, those that are gone. regret: how much longer

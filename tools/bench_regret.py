@@ -34,7 +34,7 @@ CLUSTERS = [
     ("2 hosts x 2, 200 Mbit/s", "2", 2, "200mbit", "", 6),
     ("2 racks x 2 hosts x 2, 1 Gbit/s, trunk 200 Mbit/s", "2 2", 2, "1gbit", "200mbit", 3),
 ]
-# name, --model, tokens of a step, sequences of a micro-step
+# name, --model, tokens of a step, sequences of a micro-batch
 SHAPES = [
     ("deep", "layers=4,heads=8,channels=128,seq=64,vocab=1024", 2048, 4),
     ("wide", "layers=2,heads=8,channels=256,seq=64,vocab=512", 512, 2),

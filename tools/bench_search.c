@@ -8,7 +8,7 @@
  *     memory       limited: to what a rank of the cluster has; any: as if all candidates fitted, so
  *                  that models of all depths have the same ones
  *     options      what is chosen: "all"; "bulk": all but the schedule; "no recompute": all but
- *                  recompute; "layout": nothing else, with micro-steps of one sequence
+ *                  recompute; "layout": nothing else, with micro-batches of one sequence
  *     search_ms    search_best for as many as a plan keeps: median of --rounds
  *     plan_ms      plan_search: and each named scheme
  */

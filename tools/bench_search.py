@@ -32,7 +32,7 @@ def table(d):
                    f"| {r['plan_ms']:.0f} | {' / '.join('%.0f' % fixed[o] for o in ('bulk', 'no recompute', 'layout'))} | {' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
     text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`. The last column is for "
             "ranks with any memory: otherwise deeper models have fewer candidates. Before it: the search where the schedule is given (bulk), or "
-            "recompute (none), or both and the micro-step.")
+            "recompute (none), or both and the micro-batch.")
     return "\n".join(out) + "\n\n" + text + "\n"
 
 

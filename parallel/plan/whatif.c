@@ -18,7 +18,7 @@ static const struct {
     [VARY_SEQ] = {"seq", AS_COUNT, "positions of a sequence"},
     [VARY_LAYERS] = {"layers", AS_COUNT, "layers"},
     [VARY_CHANNELS] = {"channels", AS_COUNT, "channels"},
-    [VARY_FLOPS] = {"flops", AS_FLOPS, "what a rank's products reach"},
+    [VARY_FLOPS] = {"flops", AS_FLOPS, "what a rank's matmuls reach"},
 };
 
 /* What a description calls by a name that says less. */

@@ -43,7 +43,7 @@ static double mib(int64_t n_bytes) {
 }
 
 void memory_print(const Model *m, FILE *f) {
-    const char *const what[N_ARENAS] = {has_words(m) ? "weights, fp32, and words of them"
+    const char *const what[N_ARENAS] = {has_words(m) ? "weights, fp32, and their bf16 copy"
                                                      : "weights, fp32",
                                         "fp32",
                                         "AdamW m and v, fp32",

@@ -20,10 +20,9 @@ enum { AUTO, CPU, CUDA }; // values of --backend
 /* An option of the run that CUDA does not support; NULL: none. */
 static const char *asks_for_cpu(const Run *r) {
     if (r->o->exact) return "--exact has no CUDA kernels";
-    if (r->o->check_tp) return "--check-tp looks at tensors in the host's memory";
-    if (r->o->sync_every > 1) return "replicas of --sync-every meet in the host's memory";
-    if (opt_given(opt_find(r->options, "kernels")))
-        return "--kernels names a set of the processor's";
+    if (r->o->check_tp) return "--check-tp compares tensors in host memory";
+    if (r->o->sync_every > 1) return "--sync-every averages replicas in host memory";
+    if (opt_given(opt_find(r->options, "kernels"))) return "--kernels names a set of CPU kernels";
     return NULL;
 }
 

@@ -39,8 +39,7 @@ static Outer outer_of(Options *o) {
                   ": one fragment a step at most",
                   o->fragments, o->sync_every);
     if (o->sync_every == 1 && (o->outer_lr != 1 || o->outer_momentum > 0))
-        die_usage("--outer-lr and --outer-momentum are of replicas that train apart: they need "
-                  "--sync-every of 2 or more steps");
+        die_usage("--outer-lr and --outer-momentum require --sync-every of 2 or more steps");
     o->save_every = (o->save_every + o->sync_every - 1) / o->sync_every * o->sync_every;
     return (Outer){.every = o->sync_every,
                    .fragments = (int)o->fragments,
@@ -50,19 +49,18 @@ static Outer outer_of(Options *o) {
 
 Outer run_check_options(Options *o) {
     claim_outputs(o);
-    if (*o->cluster && !o->plan && !o->listing)
-        die_usage("--cluster describes where to plan for: it needs --plan or --listing");
+    if (*o->cluster && !o->plan && !o->listing) die_usage("--cluster requires --plan or --listing");
     if (!*o->train && !*o->init && !o->memory && !o->listing && !o->matrix && !o->plan)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
     if (o->check_tp && (!*o->train || *o->save || o->sync_every > 1 || o->exact))
-        die_usage("--check-tp compares a few steps of --train and keeps nothing: leave --save, "
-                  "--sync-every and --exact away");
+        die_usage("--check-tp compares a few steps of --train and saves nothing: leave out --save, "
+                  "--sync-every and --exact");
     if (*o->trace && (!*o->train || o->profile))
-        die_usage("--trace is of steps of --train, without --profile");
+        die_usage("--trace requires --train and excludes --profile");
     if (!kernels_cpu(o->kernels))
         die_usage("--kernels %s: this processor or build has no such set", o->kernels);
     if (o->exact && o->dtype == 1)
-        die_usage("--exact needs --dtype fp32: products in bf16 round too early");
+        die_usage("--exact requires --dtype fp32: matmuls in bf16 round too early");
     return outer_of(o);
 }

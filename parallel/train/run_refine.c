@@ -37,7 +37,7 @@ static bool move(void *ctx, int candidate) {
     run_use_threads(r, c->threads);
     if (!relayout_model(&r->m, &r->grid, &c->layout, &s, r->team)) {
         run_use_threads(r, threads);
-        run_note(r, "refine: no memory to move to %s", choice_print(c, text));
+        run_note(r, "refine: not enough memory for %s", choice_print(c, text));
         return false;
     }
     r->micro = c->micro;
@@ -70,12 +70,12 @@ static double move_seconds(const Run *r) {
                  .type_bytes = sizeof(float),
                  .bytes = state,
                  .received = relayout_bytes(&r->config, p),
-                 .what = "weights and moments that move"};
+                 .what = "weights and moments of a new layout"};
     double touched = (double)(r->m.arena[ARENA_PARAMS].used + r->m.arena[ARENA_OPTIMIZER].used);
     return (p > 1 ? machine_send(&r->plan->machine, &all, &send) : 0) + touched / page_rate;
 }
 
-static void tell(Run *r, const Choice *c, int n, const double *seconds, int chosen) {
+static void print_trials(Run *r, const Choice *c, int n, const double *seconds, int chosen) {
     char text[128];
     for (int i = 0; i < n; i++)
         if (seconds[i] > 0)
@@ -91,20 +91,19 @@ void run_refine(Run *r) {
     double left = (double)(r->o->steps - r->state.step), move_s = move_seconds(r);
     if (n < 2 || r->outer.every > 1) return; // with local steps there is more than one state
     if (!refine_pays(n, plan_error(p), step_s, left, move_s)) {
-        run_note(
-            r,
-            "refine: %d layouts may be the fastest, but too few steps are left (%.0f) for moves of "
-            "%.2f s to pay off",
-            n, left, move_s);
+        run_note(r,
+                 "refine: %d layouts may be the fastest, but too few steps are left (%.0f) for "
+                 "layout changes of %.2f s to pay off",
+                 n, left, move_s);
         return;
     }
     int steps = refine_steps(n, step_s, left);
     run_note(
         r,
         "refine: %d layouts may be the fastest: %d steps on each, and the others on the fastest; "
-        "a move takes about %.2f s",
+        "a layout change takes about %.2f s",
         n, steps, move_s);
     Trial t = {r, trial};
     int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move, step}, seconds);
-    tell(r, trial, n, seconds, chosen);
+    print_trials(r, trial, n, seconds, chosen);
 }

@@ -180,14 +180,14 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
             t->step[TRACE_SERIAL].number, ms[TRACE_SERIAL], t->step[TRACE_OVERLAP].number,
             overlap_print(&r->m.shape.overlap, words), ms[TRACE_OVERLAP], 1e6 * error);
     trace_print(f, table, says_something(r));
-    if (lost > 0) fprintf(f, "trace: no room for %.0f spans of all ranks, the last ones\n", lost);
+    if (lost > 0) fprintf(f, "trace: the last %.0f spans of all ranks did not fit\n", lost);
     bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
     if (none)
         fprintf(f, "trace: --overlap none hides nothing: both steps are the same\n");
     else if (r->trace_cold)
         fprintf(f,
-                "trace: the first steps are slower, so what overlap hides is not told: %d steps "
-                "or more do\n",
+                "trace: the first steps are slower, so overlap is not measured: %d steps or "
+                "more are needed\n",
                 WARM + TRACE_STEPS);
     else if (trace_efficiency(&table->row[table->n - 1]) <= 0 || trace_charged(table) <= 0)
         fprintf(f,
