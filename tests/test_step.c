@@ -262,7 +262,7 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     CHECK(test_count(text, "... 3 more layers") >= 2);
     CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
     f = fmemopen(data, sizeof data, "w");
-    listing_json(f, &p, costs, &order);
+    listing_json(f, &(Listed){&p, costs, &order}, &(Listed){NULL, NULL, NULL});
     fclose(f);
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;

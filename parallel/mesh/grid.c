@@ -103,6 +103,7 @@ Comm *grid_comm(const Grid *g, Axes axes) {
     char text[2 * N_AXES + 1];
     Axes real = mesh_real(&g->mesh, axes);
     if (real.n == 0) return NULL;
+    if (axes.n == N_AXES) return g->all;
     Comm *c = find(g, real);
     if (c) return c;
     die("no communicator along the axes %s", axes_print(axes, text));

@@ -46,8 +46,8 @@ Axes grid_summed(const Grid *g, Axes axes);
 Comm *grid_model(const Grid *g);
 /* Local. Number of replicas that take local steps: the size of d; 1 without local steps. */
 int grid_replicas(const Grid *g);
-/* Local. The communicator along these axes; NULL: one rank. Dies for axes without a
- * communicator. */
+/* Local. The communicator along these axes; NULL: one rank. All four named are all ranks in their
+ * own order. Dies for axes without a communicator. */
 Comm *grid_comm(const Grid *g, Axes axes);
 
 /* Local. Heads sharded in n blocks: each has `heads` query heads and the `kv_heads` key and value

@@ -75,6 +75,13 @@ static void flat(const Kernel *k, Work *w) {
 static void copied(const Kernel *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1) * k->p->tensor[k->op->out].bytes / 4;
 }
+static void stored(const Kernel *k, Work *w) {
+    w->rows = step_tensor_elements(k->p, &k->p->tensor[k->op->in[0]]);
+}
+static void one(const Kernel *k, Work *w) {
+    (void)k;
+    w->rows = 1;
+}
 static void vocabulary(const Kernel *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1), w->b = k->w->V;
 }
@@ -131,6 +138,11 @@ static const Row rows[N_OP_KINDS] = {
     [OP_LOSS_EXPONENTIALS] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
     [OP_LOSS_OF_SUMS] = {WORK_CLASSIFIER_MERGE, merged_loss, WORK_BACKWARD, 0},
     [OP_LOSS_GRADIENT] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
+    [OP_LOSS_TOTAL] = {WORK_COPY, copied, 0, 0},
+    [OP_SQUARES] = {WORK_SQUARES, stored, 0, 0},
+    [OP_CLIP] = {WORK_ZERO, one, 0, 0}, // one thread
+    [OP_ADAMW] = {WORK_ADAMW, stored, 0, 0},
+    [OP_CAST] = {WORK_COPY, flat, 0, WORK_WORDS},
 };
 
 /* Another kernel than the lead's, where an operation is fused into it. */
@@ -153,7 +165,8 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, int th
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
     bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
-    bool words = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY;
+    bool words = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
+                 op->phase != PHASE_END;
     if (words) w.flags |= WORK_WORDS;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->whole < 0 ? result : &p->tensor[result->whole];
@@ -171,7 +184,9 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
         w->flags |= flags;
         return;
     }
-    if (matmul || w->kind == WORK_BIAS_RESIDUAL) w->flags |= rows[op->kind].joined;
+    if (op->kind == OP_SQUARES) w->rows += step_tensor_elements(p, &p->tensor[op->in[0]]);
+    if (matmul || w->kind == WORK_BIAS_RESIDUAL || w->kind == WORK_ADAMW)
+        w->flags |= rows[op->kind].joined;
     if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) w->d = p->shape->config.act;
     for (size_t i = 0; i < sizeof together / sizeof *together; i++)
         if (together[i].lead == w->kind && together[i].member == op->kind) {
@@ -242,6 +257,12 @@ static double packing(const Program *p, const Op *op, const Machine *m, int thre
     return machine_work(m, &w) / mesh_blocks(p->mesh, op->axes);
 }
 
+/* A number or two, which a CPU has computed as soon as a kernel would be called. */
+static bool of_numbers(const Op *op) {
+    return op->kind == OP_LOSS_TOTAL || op->kind == OP_CLIP ||
+           (op->kind == OP_ROUND && op->phase == PHASE_END);
+}
+
 OpCost *program_costs(const Program *p, const Machine *m, int threads) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
@@ -255,7 +276,7 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads) {
             cost[i] = collective_cost(p, op, m, &near);
             cost[i].seconds += before, cost[i].wire += before;
         }
-        if (!op_work(p, i, &widths, threads, &work)) continue;
+        if (!op_work(p, i, &widths, threads, &work) || (!m->gpu && of_numbers(op))) continue;
         cost[i].seconds = machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);

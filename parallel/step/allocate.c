@@ -41,7 +41,7 @@ typedef struct Life {
 
 /* Outside of the arena, where several lists find it. */
 static bool has_place(const StepTensor *t) {
-    return t->storage == STORAGE_PARAMETER || t->storage == STORAGE_CACHE;
+    return t->storage != STORAGE_TEMPORARY && t->storage != STORAGE_GRADIENT;
 }
 
 static int block_of(const Life *l, int t) {
@@ -85,6 +85,9 @@ static void operands_in_place(const Op *op, int operand[2]) {
     case OP_LOSS_GRADIENT:
     case OP_ALL_REDUCE:
         operand[0] = op->in[0];
+        break;
+    case OP_SQUARES:
+        if (op->n_in > 1) operand[0] = op->in[1];
         break;
     default:
         break;

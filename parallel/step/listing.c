@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-static const char *const phases[N_PHASES] = {"forw", "reco", "back"};
+static const char *const phases[N_PHASES] = {"forw", "reco", "back", "end "};
 
 enum {
     OPERANDS_TEXT = 160,
@@ -83,25 +83,27 @@ static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
 static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char at[AMOUNT_TEXT] = "";
+    int letters = DIST_NAME; // of moments the first alone: m or v of the weight beside them
+    if (x->storage == STORAGE_MOMENT || x->storage == STORAGE_SECOND_MOMENT) letters = 1;
     bool part = l->maker[t] < 0 && x->whole >= 0;
     int maker = part ? l->maker[x->whole] : l->maker[t];
     if (part) place(x, at);
     if (maker < 0)
-        snprintf(text, OPERAND_TEXT, "%s%s", x->dist.name, at);
+        snprintf(text, OPERAND_TEXT, "%.*s%s", letters, x->dist.name, at);
     else
         snprintf(text, OPERAND_TEXT, "%%%d%s", l->line[maker], at);
     return text;
 }
 
-/* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512"; integers: "qkv[T, N/x] i64". */
+/* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512"; of 8 bytes: "qkv[T, N/x] i64", or f64. */
 static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char type[DIST_TEXT], at[AMOUNT_TEXT];
     dist_print(&x->dist, type);
-    const char *integers = x->bytes == 8 ? " i64" : "";
-    snprintf(text, DIST_TEXT, "%.66s%s", type, integers);
+    const char *wide = x->is_double ? " f64" : x->bytes == 8 ? " i64" : "";
+    snprintf(text, DIST_TEXT, "%.66s%s", type, wide);
     if (x->whole >= 0)
-        snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, integers,
+        snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, wide,
                  place(x, at));
     return text;
 }
@@ -173,13 +175,16 @@ static void print_line(FILE *f, const Listing *l, int i) {
 /* Is operation i of the layer that stands for all, in its direction of the walk? */
 static bool stands_for_all(const Program *p, const Op *op) {
     int64_t last = p->shape->config.layers - 1;
-    return op->layer < 0 || op->layer == (op->phase == PHASE_FORWARD ? 0 : last);
+    bool up = op->phase == PHASE_FORWARD || op->phase == PHASE_END;
+    return op->layer < 0 || op->layer == (up ? 0 : last);
 }
 
-/* In an order collectives of the next layers are among the kernels of this one: kernels decide. */
+/* In an order collectives of the next layers are among the kernels of this one: kernels decide. At
+ * the end of a step one kernel may be of all layers. */
 static bool folded(const Listing *l, int k, bool before) {
     const Op *op = &l->p->op[l->at[k]];
-    bool decides = !op->fused && (!l->order || l->costs[l->at[k]].level < 0);
+    bool lead = !op->fused || op->phase == PHASE_END;
+    bool decides = lead && (!l->order || l->costs[l->at[k]].level < 0);
     return decides ? !stands_for_all(l->p, op) : before;
 }
 
@@ -190,8 +195,10 @@ static void print_total(FILE *f, const Listing *l) {
         flops += op_flops(l->p, &l->p->op[i]);
     }
     char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
-    fprintf(f, "%d operations, %s, received %s a micro-batch on this rank\n", l->p->n_ops,
-            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text));
+    bool end = l->p->phase == PHASE_END;
+    fprintf(f, "%d operations, %s, received %s %s on this rank\n", l->p->n_ops,
+            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text),
+            end ? "at the end of a step" : "a micro-batch");
     if (l->order)
         fprintf(f, "predicted %.4f ms: %.4f computing, %.4f waiting for collectives\n",
                 1e3 * l->order->seconds, 1e3 * l->order->compute, 1e3 * l->order->exposed);
@@ -256,14 +263,20 @@ static json_t *json_operation(const Listing *l, int k) {
     return o;
 }
 
-void listing_json(FILE *f, const Program *p, const OpCost *costs, const Schedule *order) {
-    Listing l = listing_make(p, costs, order);
+static json_t *json_list(const Listed *of) {
+    Listing l = listing_make(of->p, of->costs, of->order);
     json_t *operations = json_array();
     for (int k = 0; k < l.n; k++) json_array_append_new(operations, json_operation(&l, k));
     json_t *all = json_pack("{s:o}", "operations", operations);
-    if (order) json_object_set_new(all, "predicted_ms", json_real(1e3 * order->seconds));
+    if (of->order) json_object_set_new(all, "predicted_ms", json_real(1e3 * of->order->seconds));
+    listing_free(&l);
+    return all;
+}
+
+void listing_json(FILE *f, const Listed *micro_batch, const Listed *end) {
+    json_t *all = json_list(micro_batch);
+    if (end->p) json_object_set_new(all, "end", json_list(end));
     json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fprintf(f, "\n");
     json_decref(all);
-    listing_free(&l);
 }

@@ -1,9 +1,9 @@
-/* listing -- the program of a step as text or JSON, one line per operation: number, phase, result
- * with its type, operation, operands (%n is the result of line n), and what it costs this rank:
- * bytes received by a collective (~), floating-point operations of a kernel (+: it runs in the
- * kernel of the line before). With costs: predicted milliseconds of each. With an order: the
- * lines in that order; when each starts, what the compute stream waited in front of it, and which
- * lines a collective runs under.
+/* listing -- the list of a micro-batch, or of the end of a step, as text or JSON, one line per
+ * operation: number, phase, result with its type, operation, operands (%n is the result of line n),
+ * and what it costs this rank: bytes received by a collective (~), floating-point operations of a
+ * kernel (+: it runs in the kernel of the line before). With costs: predicted milliseconds of each.
+ * With an order: the lines in that order; when each starts, what the compute stream waited in front
+ * of it, and which lines a collective runs under.
  *
  *     7 forw   qkv[T, N/x]  = matmul            %6, qkv.weight 75.50 MFLOP  0.12 +0.31
  *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
@@ -20,8 +20,14 @@
 
 /* Local. costs, order: NULL where there are none; an order comes with costs. */
 void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
-/* Local. All of it, no layer folded: one object with an array of operations. */
-void listing_json(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
+/* Local. All operations, no layer folded: one object with an array of operations. The end of a step
+ * (its p may be NULL: none) is such an object in "end". */
+typedef struct Listed {
+    const Program *p;
+    const OpCost *costs;
+    const Schedule *order;
+} Listed;
+void listing_json(FILE *f, const Listed *micro_batch, const Listed *end);
 /* Local. A result in a line: "x of layer 1 (add x, down)",
  * "down of layer 1 (reduce_scatter over x)". */
 const char *listing_result(const Program *p, const Op *op, int tensor, char *text, size_t size);

@@ -17,6 +17,12 @@ static void order(Program *p) {
     schedule_free(&s);
 }
 
+static Program ordered(Program p, Pass last) {
+    bool beside = p.mesh->p > 1 && schedule_window(&p.shape->overlap) > WINDOW_NONE;
+    if (last >= PASS_SCHEDULE && beside) order(&p);
+    return p;
+}
+
 Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool exact) {
     const Overlap *o = &shape->overlap;
     Program p = program_make(shape);
@@ -31,8 +37,21 @@ Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool 
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (last >= PASS_HALVES && o->halves) program_halves(&p);
-    if (last >= PASS_SCHEDULE && p.mesh->p > 1 && schedule_window(o) > WINDOW_NONE) order(&p);
-    return p;
+    return ordered(p, last);
+}
+
+Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k) {
+    Program p = program_make(shape);
+    if (k) p.word = (int)k->word;
+    program_end(&p, k && k->memory);
+    return ordered(p, last);
+}
+
+Program program_casts_passes(const ModelShape *shape, Pass last, const Kernels *k) {
+    Program p = program_make(shape);
+    if (k) p.word = (int)k->word;
+    program_casts(&p);
+    return ordered(p, last);
 }
 
 Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {

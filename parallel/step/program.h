@@ -21,10 +21,20 @@
 #include "parallel/step/model.h"
 #include "parallel/step/ops.h"
 
-typedef enum { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, N_PHASES } Phase;
+typedef enum { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_END, N_PHASES } Phase;
 
-/* STORAGE_CACHE: keys and values of a sequence, which the next lists read. */
-typedef enum { STORAGE_TEMPORARY, STORAGE_PARAMETER, STORAGE_GRADIENT, STORAGE_CACHE } Storage;
+/* Parameters are weights as matmuls read them; masters are the fp32 weights that AdamW updates, the
+ * same memory where matmuls read fp32. */
+typedef enum {
+    STORAGE_TEMPORARY,
+    STORAGE_PARAMETER,
+    STORAGE_GRADIENT,
+    STORAGE_MASTER,
+    STORAGE_MOMENT,        // of AdamW: means of gradients
+    STORAGE_SECOND_MOMENT, // and of their squares
+    STORAGE_CACHE,         // keys and values of a sequence, which the next lists read
+    N_STORAGES
+} Storage;
 
 enum { OP_INPUTS = 6 };
 
@@ -41,8 +51,9 @@ typedef struct StepTensor {
     // which value of the forward and backward pass it is, or has rows of: a number, the same on
     // every mesh, for a collective does not change a value but its type. -1: none
     int value;
-    int bytes;    // of an element; 8: an integer of --exact
-    bool largest; // what is pending is the largest of the parts, not their sum
+    int bytes;      // of an element
+    bool is_double; // of 8 bytes: a double, else an integer of --exact
+    bool largest;   // what is pending is the largest of the parts, not their sum
     Storage storage;
     // axes of dimension 0 that shard it; further ones cut the local block in flat parts
     int n_block;
@@ -80,7 +91,7 @@ typedef struct Program {
     Op *op;
     int n_tensors, n_ops, room_tensors, room_ops;
     int word;      // bytes of an activation, and of a weight as matmuls read it
-    int result;    // tensor: the losses or the logits that shape->output names
+    int result;    // tensor: losses or logits, as shape->output says; of the end of a step, totals
     int n_values;  // of forward and backward
     bool complete; // both are there: no tensor that a pass adds is a further value
     int layer;     // of what is added next
@@ -162,6 +173,11 @@ void program_fuse(Program *p, bool bias_with_dw);
 void program_split(Program *p, int chunks, bool ring);
 /* Local. Of the program of half the sequences of a micro-batch, that of both halves: halves.c. */
 void program_halves(Program *p);
+/* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
+ * are added up in one kernel. The other list makes what matmuls read of masters that did not come
+ * from AdamW. */
+void program_end(Program *p, bool one_kernel);
+void program_casts(Program *p);
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and
  * gradient of tensors. Returns the bytes of the arena: allocate.c. */
 size_t program_allocate(Program *p);

@@ -15,11 +15,15 @@ enum {
     FORWARD, // forward alone; of OUTPUT_NEXT, that of a prompt
     PLAIN,   // with --exact: TRAIN without it, by which its price is measured
     NEXT,    // of OUTPUT_NEXT: that of a token after the prompt
+    END,     // the end of a step
+    CASTS,   // and its casts alone
     N_LISTS
 };
 
 struct StepRun {
     Bound list[N_LISTS];
+    int clip;     // [operations of END] between the sums and the update
+    void *totals; // on the host: temporaries of END
 };
 
 /* ---- matmuls ---- */
@@ -375,6 +379,11 @@ static void run_loss_backward(const Call *c) {
 
 /* ---- collectives ---- */
 
+static CollType type_of(const StepTensor *t) {
+    if (t->bytes == 8) return t->is_double ? COLL_F64 : COLL_I64;
+    return t->bytes == 2 ? COLL_BF16 : COLL_F32;
+}
+
 static void start(const Call *c) {
     static const CollOp ops[N_OP_KINDS] = {
         [OP_ALL_GATHER] = COLL_ALL_GATHER, [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
@@ -399,9 +408,7 @@ static void start(const Call *c) {
     c->b->ticket[dst] =
         coll_start(grid_comm(c->m->grid, op->axes),
                    &(CollCall){.op = ops[op->kind],
-                               .type = t->bytes == 8   ? COLL_I64
-                                       : t->bytes == 2 ? COLL_BF16
-                                                       : COLL_F32,
+                               .type = type_of(t),
                                .reduction = t->largest ? COLL_MAX : COLL_SUM,
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
@@ -458,6 +465,11 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_LOSS_BACKWARD] = run_loss_backward,
     [OP_ACCUMULATE] = run_accumulate,
     [OP_COPY] = run_copy,
+    [OP_LOSS_TOTAL] = run_loss_total,
+    [OP_SQUARES] = run_squares,
+    [OP_CLIP] = run_clip,
+    [OP_ADAMW] = run_adamw,
+    [OP_CAST] = run_cast,
     [OP_ALL_GATHER] = start,
     [OP_REDUCE_SCATTER] = start,
     [OP_ALL_REDUCE] = start,
@@ -508,11 +520,10 @@ static const Op *waited_for(const Program *p, int i) {
     return &p->op[k];
 }
 
-void step_run(StepRun *r, Model *m, bool backward, bool sums) {
-    Bound *b = program_of(r, m, backward);
-    int left = sums ? (int)m->shape.config.layers : 0; // layers whose sums have not begun
+/* Operations [begin, end). left: layers whose sums of gradients have not begun. */
+static void run_all(Bound *b, Model *m, int begin, int end_of_list, int left) {
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
-    for (int i = 0; i < b->p.n_ops; i += c.n) {
+    for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = 1;
         while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
         place_sums(&c);
@@ -526,7 +537,26 @@ void step_run(StepRun *r, Model *m, bool backward, bool sums) {
         }
         for (; left > 0 && i >= b->final[left - 1]; left--) grad_sums_start(m, left - 1);
     }
+}
+
+void step_run(StepRun *r, Model *m, bool backward, bool sums) {
+    Bound *b = program_of(r, m, backward);
+    run_all(b, m, 0, b->p.n_ops, sums ? (int)m->shape.config.layers : 0);
     if (backward) m->grads_fresh = false;
+}
+
+Totals *step_run_sums(StepRun *r, Model *m) {
+    Bound *b = &r->list[END];
+    run_all(b, m, 0, r->clip, 0);
+    return (Totals *)(void *)b->at[b->p.result];
+}
+void step_run_update(StepRun *r, Model *m) {
+    Bound *b = &r->list[END];
+    run_all(b, m, r->clip + !m->end.clipped, b->p.n_ops, 0);
+}
+void step_run_casts(StepRun *r, Model *m) {
+    Bound *b = &r->list[CASTS];
+    if (b->made) run_all(b, m, 0, b->p.n_ops, 0);
 }
 
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
@@ -594,9 +624,10 @@ static size_t caches_bytes(const Program *p) {
     return bytes;
 }
 
-static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact) {
-    b->shape = *shape;
-    b->p = program_made(&b->shape, PASS_SCHEDULE, k, exact);
+/* Of a list that has all its passes, of b->shape. */
+static void plan_list(Bound *b, Program p, const Kernels *k) {
+    const ModelShape *shape = &b->shape;
+    b->p = p;
     b->backward = shape->training;
     b->bytes = program_allocate(&b->p);
     if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
@@ -609,6 +640,24 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact
     b->made = true;
 }
 
+static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact) {
+    b->shape = *shape;
+    plan_list(b, program_made(&b->shape, PASS_SCHEDULE, k, exact), k);
+}
+
+static void plan_end(StepRun *r, const ModelShape *shape, const Kernels *k) {
+    Bound *b = &r->list[END];
+    b->shape = *shape;
+    plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k), k);
+    while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
+    if (!k->memory) r->totals = mem_calloc(b->bytes, 1);
+}
+
+static void plan_casts(Bound *b, const ModelShape *shape, const Kernels *k) {
+    b->shape = *shape;
+    plan_list(b, program_casts_passes(&b->shape, PASS_SCHEDULE, k), k);
+}
+
 StepRun *step_run_plan(const Model *m, PassOutput output) {
     StepRun *r = mem_calloc(1, sizeof *r);
     ModelShape s = m->shape;
@@ -618,6 +667,8 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     s.training &= output == OUTPUT_LOSSES;
     if (s.training) plan(&r->list[TRAIN], &s, m->k, m->exact);
     if (s.training && m->exact) plan(&r->list[PLAIN], &s, m->k, false);
+    if (s.training) plan_end(r, &s, m->k);
+    if (has_words(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
     s.training = false;
     plan(&r->list[FORWARD], &s, m->k, m->exact);
     s.S = 1;
@@ -633,14 +684,17 @@ static void bound_free(Bound *b) {
 }
 void step_run_free(StepRun *r) {
     for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
+    if (r) mem_free(r->totals);
     mem_free(r);
 }
 
 /* The table's row of a parameter: "qkv.weight" of layer 3 is h.3.qkv.weight. Gradients are called
- * dNAME. */
+ * dNAME, moments m.NAME and v.NAME. */
 const Tensor *step_run_row(const Model *m, const StepTensor *t) {
+    static const int prefix[N_STORAGES] = {
+        [STORAGE_GRADIENT] = 1, [STORAGE_MOMENT] = 2, [STORAGE_SECOND_MOMENT] = 2};
     char name[64];
-    const char *own = t->dist.name + (t->storage == STORAGE_GRADIENT);
+    const char *own = t->dist.name + prefix[t->storage];
     if (t->layer < 0)
         snprintf(name, sizeof name, "%s", own);
     else
@@ -650,22 +704,46 @@ const Tensor *step_run_row(const Model *m, const StepTensor *t) {
     return &m->tensors.t[i];
 }
 
+/* What is stored of a tensor; *part: which shard of it. */
+static char *stored(const Tensor *row, Storage storage, TensorPart *part) {
+    static const TensorPart parts[N_STORAGES] = {[STORAGE_PARAMETER] = PART_WORDS,
+                                                 [STORAGE_GRADIENT] = PART_GRAD,
+                                                 [STORAGE_MASTER] = PART_PARAM,
+                                                 [STORAGE_MOMENT] = PART_MOMENTS,
+                                                 [STORAGE_SECOND_MOMENT] = PART_MOMENTS};
+    *part = parts[storage];
+    return storage == STORAGE_PARAMETER  ? row->words
+           : storage == STORAGE_GRADIENT ? (char *)row->grad
+           : storage == STORAGE_MASTER   ? (char *)row->param
+           : storage == STORAGE_MOMENT   ? (char *)row->m
+                                         : (char *)row->v;
+}
+
+/* Where a tensor lies in what is stored: its flat shard may be one of several that are here. */
+static char *in_storage(const Model *m, const Program *p, const StepTensor *x, const Tensor *row) {
+    TensorPart part;
+    char *base = stored(row, x->storage, &part);
+    Axes flat = axes_none();
+    if (x->storage == STORAGE_GRADIENT && x->bytes == 8)
+        base = (char *)m->grad_64[row - m->tensors.t];
+    for (int i = x->n_block; i < x->dist.shard[0].n; i++)
+        flat.axis[flat.n++] = x->dist.shard[0].axis[i];
+    int64_t n = step_tensor_elements(p, x), begin = mesh_block(p->mesh, flat) * n;
+    assert(begin >= row->begin[part] && begin + n <= row->end[part]);
+    return base + (begin - row->begin[part]) * x->bytes;
+}
+
 static void bind(Bound *b, const Model *m) {
     const Program *p = &b->p;
     for (int t = 0; t < p->n_tensors; t++) {
-        const StepTensor *x = &p->tensor[t];
+        const StepTensor *x = &p->tensor[t], *own = x->gradient < 0 ? x : &p->tensor[x->gradient];
         char *at = x->offset < 0 ? NULL : b->base + x->offset;
-        if (x->storage == STORAGE_PARAMETER) {
-            b->tensor[t] = step_run_row(m, x);
-            at = b->tensor[t]->words;
-            assert(step_tensor_elements(p, x) == tensor_part(b->tensor[t], PART_WORDS));
-        } else if (x->gradient >= 0) {
-            b->tensor[t] = step_run_row(m, &p->tensor[x->gradient]);
-            at = x->bytes == 8 ? (char *)m->grad_64[b->tensor[t] - m->tensors.t]
-                               : (char *)b->tensor[t]->grad;
-            at += step_tensor_begin(p, x) * x->bytes;
-        } else if (x->storage == STORAGE_CACHE) {
+        if (x->storage == STORAGE_CACHE) {
             at = b->cache + (size_t)x->layer * cache_bytes(p, x);
+        } else if (own->storage != STORAGE_TEMPORARY) {
+            b->tensor[t] = step_run_row(m, own);
+            at = in_storage(m, p, own, b->tensor[t]);
+            if (own != x) at += step_tensor_begin(p, x) * x->bytes;
         } else if (x->whole >= 0 && x->offset < 0 && b->at[x->whole]) { // of a parameter
             at = b->at[x->whole] + step_tensor_begin(p, x) * x->bytes;
         }
@@ -683,7 +761,7 @@ static size_t larger(size_t a, size_t b) {
 void step_run_bind(StepRun *r, Model *m, Arena *a) {
     size_t bytes = 0, staging = 0, caches = 0;
     for (int i = 0; i < N_LISTS; i++) {
-        if (!r->list[i].made) continue;
+        if (!r->list[i].made || (i == END && r->totals)) continue;
         bytes = larger(bytes, r->list[i].bytes);
         staging = larger(staging, r->list[i].staging.n_bytes);
         caches = larger(caches, caches_bytes(&r->list[i].p));
@@ -693,7 +771,7 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
     for (int i = 0; base && i < N_LISTS; i++) {
         Bound *b = &r->list[i];
         if (!b->made) continue;
-        b->base = base, b->cache = cache, b->staging.p = stage;
+        b->base = i == END && r->totals ? r->totals : base, b->cache = cache, b->staging.p = stage;
         bind(b, m);
     }
 }

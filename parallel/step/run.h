@@ -48,6 +48,11 @@ void step_run_bind(StepRun *r, Model *m, Arena *a);
  * alone or with backward. sums: those of a layer's gradients begin when they are complete
  * (grad_sums.h). */
 void step_run(StepRun *r, Model *m, bool backward, bool sums);
+/* Collective over the mesh. The end of a step (end.c), in two parts: its sums, which lie where
+ * kernels compute; and the update by m->end. Or what matmuls read of masters alone. */
+Totals *step_run_sums(StepRun *r, Model *m);
+void step_run_update(StepRun *r, Model *m);
+void step_run_casts(StepRun *r, Model *m);
 /* Local. Where it leaves the losses of tokens. */
 float *step_run_losses(StepRun *r, const Model *m, bool backward);
 /* Local. With OUTPUT_LOGITS, where it leaves those of token `row` of the pass: the V real ones

@@ -151,6 +151,8 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .first = m->w.V_0};
 }
 
+/* Kernels of the end of a step: run_end.c */
+Kernel run_loss_total, run_squares, run_exact_squares, run_clip, run_adamw, run_cast;
 /* The kernel of an operation of --exact; NULL: it has none of its own. run_exact.c */
 Kernel *run_exact_kernel(const Call *c);
 

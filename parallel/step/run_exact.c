@@ -89,6 +89,10 @@ static void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     What what;
+    if (tensor(c, out)->is_double) {
+        *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
+        return;
+    }
     if (step_tensor_elements(c->p, tensor(c, sum)) == WIDE * n) {
         c->m->k->exact_wide_to_float(at(c, out), at(c, sum), n, 1);
         return;
@@ -176,6 +180,7 @@ static Kernel *const of_integers[N_OP_KINDS] = {
     [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
     [OP_POSITION_BACKWARD] = run_position_backward,
     [OP_NORM_WEIGHT_BACKWARD] = run_norm_weight_backward,
+    [OP_SQUARES] = run_exact_squares,
 };
 
 static Kernel *const alone[N_OP_KINDS] = {
@@ -191,6 +196,7 @@ static Kernel *const alone[N_OP_KINDS] = {
 };
 
 Kernel *run_exact_kernel(const Call *c) {
-    bool sums = tensor(c, c->op->out)->bytes == sizeof(int64_t);
+    const StepTensor *out = tensor(c, c->op->out);
+    bool sums = out->bytes == sizeof(int64_t) && !out->is_double;
     return alone[c->op->kind] ? alone[c->op->kind] : sums ? of_integers[c->op->kind] : NULL;
 }

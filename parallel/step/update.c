@@ -16,6 +16,8 @@
 #include "parallel/comm/coll_call.h"
 #include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
+#include "parallel/step/run.h"
+#include "parallel/step/squares.h"
 
 /* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The
  * ranks that hold copies hold the same rectangles in the same order. */
@@ -123,90 +125,24 @@ double model_losses(Model *m) {
     return sum;
 }
 
-/* Gradients that lie side by side, in the order of the table: matrices, and vectors by what they
- * owe. */
-enum { MATRICES, VECTORS, VECTORS_OVER_X, N_REGIONS };
-
-/* The squares of this rank in the making: here, or on the device, where a region is one sum as far
- * as it has no gaps, for two launches take longer than what most tensors add up. */
-typedef struct Squares {
-    Model *m;
-    double here, *there; // there: on the device, or NULL
-    bool begun;
-    struct {
-        const float *begin, *end;
-    } open[N_REGIONS]; // still to be added
-} Squares;
-
-static void add_there(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
-    s->m->k->squares_to(s->there, x, ld, rows, n, s->begun);
-    s->begun = true;
-}
-
-static void close_region(Squares *s, int region) {
-    const float *begin = s->open[region].begin, *end = s->open[region].end;
-    if (begin != end) add_there(s, begin, end - begin, 1, end - begin);
-}
-
-/* Rows that are not side by side. */
-static void add_squares_of(Squares *s, const float *x, const TensorRect *r, int64_t ld) {
-    for (int64_t i = 0; i < r->rows && !s->there; i++)
-        s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, r->cols);
-    if (s->there) add_there(s, x, ld, r->rows, r->cols);
-}
-
-/* x[n], followed by `zeros` of them. */
-static void add_squares(Squares *s, int region, const float *x, int64_t n, int64_t zeros) {
-    if (!s->there) {
-        s->here += s->m->k->sum_of_squares(s->m->team, x, n);
-        return;
-    }
-    if (s->open[region].end != x) {
-        close_region(s, region);
-        s->open[region].begin = x;
-    }
-    s->open[region].end = x + n + zeros;
-}
-
-static int region_of(const Model *m, int i) {
-    if (shard_stored(&m->tensors, i)) return MATRICES;
-    Axes owed = shard_partial_axes(&m->tensors, i, &m->grid->layout);
-    return axes_equal(owed, axes_of("d.z")) ? VECTORS : VECTORS_OVER_X;
-}
-
-/* Of what this rank is the first to hold of a tensor's gradient: with zero1 only the part of its
- * moments is whole; replicas that are apart have gradients of their own. */
-static void add_gradient(Squares *s, int i) {
-    const int64_t unit = ARENA_ALIGN / sizeof(float);
-    const Tensor *t = &s->m->tensors.t[i];
-    TensorPart part = s->m->grid->local_steps ? PART_GRAD : PART_MOMENTS;
-    int region = region_of(s->m, i);
-    const float *g = t->grad + (t->begin[part] - t->begin[PART_GRAD]);
-    int64_t n = tensor_part(t, part), gap = (unit - n % unit) % unit;
-    bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
-    for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
-    if (all_first) {
-        // padding is zero, and so is what nobody writes, from the last element to where the next
-        // tensor begins
-        add_squares(s, region, g, n, whole ? gap : 0);
-        return;
-    }
-    TensorRect r;
-    for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
-        add_squares_of(s, g + r.at, &r, t->local_cols);
-}
-
 static double add_gradients(Model *m, double *there) {
     Squares s = {.m = m, .there = there};
-    for (int i = 0; i < m->tensors.n; i++) add_gradient(&s, i);
-    for (int i = 0; i < N_REGIONS; i++) close_region(&s, i);
-    if (there && !s.begun) m->k->zero(m->team, there, sizeof *there);
+    for (int i = 0; i < m->tensors.n; i++) squares_add(&s, i);
+    squares_end(&s);
     return s.here;
 }
 
 void model_sums_begin(Model *m) {
     static const char what[] = "gradient norm";
     StepSums *sums = &m->end.sums;
+    if (m->program) {
+        const Totals *totals = step_run_sums(m->program, m);
+        if (m->end.totals)
+            m->k->tell(m->end.told, totals, sizeof *totals);
+        else
+            *sums = (StepSums){totals->losses, sqrt(totals->squares)};
+        return;
+    }
     if (!m->end.totals) {
         sums->loss = model_losses(m);
         sums->norm = m->exact ? exact_grad_norm(m)
@@ -247,6 +183,10 @@ static Ticket gather_words(Model *m, const Tensor *t) {
 }
 
 void model_words(Model *m) {
+    if (m->program) {
+        step_run_casts(m->program, m);
+        return;
+    }
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         if (t->words == t->param) continue;
@@ -257,11 +197,22 @@ void model_words(Model *m) {
     }
 }
 
+/* clip: NULL where the rule has the factor of gradients. */
+static void update_by_list(Model *m, const AdamW *o, const double *clip) {
+    m->rounding.step = o->step;
+    m->end.rule = o, m->end.clipped = clip != NULL, m->end.clip = clip ? *clip : 0;
+    step_run_update(m->program, m);
+}
+
 /* With bulk the new weights of a tensor are on their way while the next ones are made. */
 void model_update(Model *m, const AdamW *o) {
     enum { MOST_OPEN = 8 };
     Ticket open[MOST_OPEN] = {{0}};
     int n_open = 0;
+    if (m->program) {
+        update_by_list(m, o, NULL);
+        return;
+    }
     m->rounding.step = o->step;
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
@@ -290,6 +241,10 @@ void model_skip(Model *m, int64_t step) {
 void model_update_clipped(Model *m, const AdamW *o, double clip) {
     AdamW own = *o;
     StepSums s = m->end.sums;
+    if (m->program) {
+        update_by_list(m, o, &clip);
+        return;
+    }
     if (m->end.totals) {
         m->k->adamw_begin(m->end.now, &m->end.totals[WHOLE], clip);
         own.now = m->end.now;

@@ -33,6 +33,10 @@ typedef struct StepEnd {
     Arena memory;   // of told
     double loss;    // on the host: the sum of this rank's losses
     StepSums sums;  // on the host: of all
+    // of the update that runs:
+    const AdamW *rule;
+    double clip;
+    bool clipped; // by the sums of the step; else the rule has the factor of gradients
 } StepEnd;
 
 /* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate

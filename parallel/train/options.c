@@ -48,8 +48,8 @@ static size_t training_rows(Options *o, Opt *table) {
          "pass, and exit: the forward pass; with its derived backward pass; with what is computed "
          "again; with matmuls of stay=y in panels; with sums of integers; which operations are one "
          "kernel, with predicted times; in chunks; in halves; in the "
-         "order in which they run, with what runs under what (schedule: also without a word). "
-         "--json "
+         "order in which they run, with what runs under what (schedule: also without a word). The "
+         "end of a step follows, from backward on. --json "
          "writes it as data, --cluster prices it for other ranks"},
         {.type = OPT_GROUP, .help = "Training"},
         {"steps", OPT_INT, &o->steps, "1000", 0, 1e12, "N", "optimizer steps"},

@@ -34,12 +34,40 @@ static Machine machine_of(const Run *r) {
     return m;
 }
 
-static void print(const Run *r, const Program *p, const OpCost *costs, const Schedule *order) {
+/* A list with its costs and its order, where it has them. */
+typedef struct Priced {
+    Program p;
+    OpCost *costs;
+    Schedule order;
+} Priced;
+
+static Priced priced(Program p, Pass last, const Machine *m, int threads, bool ordered) {
+    Priced out = {.p = p};
+    if (last >= PASS_FUSE) out.costs = program_costs(&p, m, threads);
+    if (!ordered) return out;
+    out.order = schedule_nominal(&p);
+    schedule_time(&out.order, &p, out.costs);
+    return out;
+}
+
+/* p is NULL where there is no such list. */
+static Listed listed(const Priced *of) {
+    return (Listed){of->p.n_ops ? &of->p : NULL, of->costs, of->order.slot ? &of->order : NULL};
+}
+
+static void priced_free(Priced *of) {
+    schedule_free(&of->order);
+    mem_free(of->costs);
+    program_free(&of->p);
+}
+
+static void print(const Run *r, Listed micro_batch, Listed end) {
     ReplaceText text;
-    listing_print(stdout, p, costs, order);
+    listing_print(stdout, micro_batch.p, micro_batch.costs, micro_batch.order);
+    if (end.p) listing_print(stdout, end.p, end.costs, end.order);
     if (!*r->o->json) return;
     replace_text_begin(&text);
-    listing_json(text.f, p, costs, order);
+    listing_json(text.f, &micro_batch, &end);
     replace_text_end(&text, "--json", r->o->json);
 }
 
@@ -47,22 +75,16 @@ void run_print_listing(const Run *r) {
     ModelShape shape = r->m.shape;
     Machine m = machine_of(r);
     bool described = *r->o->cluster, ordered = r->o->listing == LIST_SCHEDULE;
-    int last =
-        ordered ? PASS_HALVES : r->o->listing - LIST_BUILD; // the order is printed beside its list
+    // the order is printed beside its list
+    Pass last = ordered ? PASS_HALVES : (Pass)(r->o->listing - LIST_BUILD);
     int threads = described ? m.threads : team_size(r->team);
     if (!r->lead) return;
     if (last == PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
-    Program p = program_passes(&shape, (Pass)last, k);
-    OpCost *costs = NULL;
-    Schedule order = {0};
-    if (last >= PASS_FUSE) costs = program_costs(&p, &m, threads);
-    if (ordered) {
-        order = schedule_nominal(&p);
-        schedule_time(&order, &p, costs);
-    }
-    print(r, &p, costs, ordered ? &order : NULL);
-    schedule_free(&order);
-    mem_free(costs);
-    program_free(&p);
+    Priced micro_batch = priced(program_passes(&shape, last, k), last, &m, threads, ordered);
+    Priced end = {.costs = NULL};
+    if (last > PASS_BUILD && shape.training)
+        end = priced(program_end_passes(&shape, last, k), last, &m, threads, ordered);
+    print(r, listed(&micro_batch), listed(&end));
+    priced_free(&micro_batch), priced_free(&end);
 }

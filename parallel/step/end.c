@@ -1,0 +1,180 @@
+/* end -- the end of a step as a list, behind its last micro-batch: the sums that a step is judged
+ * by, AdamW on every parameter, the weights that matmuls read.
+ *
+ *   mesh d2.x2, zero1, bf16
+ *   loss     [1] +d        = loss_total                        of this rank's tokens
+ *   loss     [1]           = all_reduce d        loss
+ *   squares  [1] +d.z.x.y  = squares             dwte          one line for each parameter: of what
+ *   squares  [1] +d.z.x.y  = squares             dwpe, squares     this rank is the first to hold
+ *   squares  [1]           = all_reduce d.z.x.y  squares
+ *   clip     [2]           = clip                totals        loss and squares
+ *   wte      [V/x.d, C]    = adamw               dwte, clip, wte, m, v
+ *   wte      [V/x.d, C]    = cast                wte           bf16, in AdamW's kernel
+ *   wte      [V/x, C]      = all_gather d        wte
+ *
+ * The types of a parameter's tensors are those of its moments: shards over z, with zero also over
+ * d. So a rank updates the shard whose moments it stores, and redistributing the new weight to the
+ * type that matmuls read is the all_gather of zero1 and zero2; in bf16 it is half the bytes. A step
+ * may be skipped by its totals: they are complete in front of the clip.
+ *
+ * Source: Rajbhandari et al. 2020 (ZeRO).
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "layers/exact.h"
+#include "parallel/step/program.h"
+
+/* A parameter as matmuls read it, of a forward pass. */
+typedef struct Parameter {
+    StepTensor read;
+    bool cast; // matmuls read a copy
+    int dw;    // its gradient, complete; of the end of a step
+} Parameter;
+
+typedef struct End {
+    Program *p;
+    Parameter *parameter; // [n] in the order of the table of tensors
+    int n;
+} End;
+
+/* Forward reads the parameters in the order of the table: matrices, the biases that matmuls add,
+ * and what kernels read as fp32. */
+static End end_of(Program *p) {
+    Program forward = program_make(p->shape);
+    forward.word = p->word;
+    program_forward(&forward);
+    End e = {.p = p};
+    p->complete = true; // no tensor of the end is a value of forward or backward
+    e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
+    for (int t = 0; t < forward.n_tensors; t++) {
+        const StepTensor *x = &forward.tensor[t];
+        if (x->storage != STORAGE_PARAMETER) continue;
+        bool in_matmul = x->n_block < N_AXES;
+        for (int i = 0; i < forward.n_ops; i++)
+            in_matmul |= forward.op[i].kind == OP_BIAS && forward.op[i].in[1] == t;
+        e.parameter[e.n++] = (Parameter){*x, in_matmul && p->word != sizeof(float), -1};
+    }
+    program_free(&forward);
+    return e;
+}
+
+/* A tensor of a parameter in the type of its moments, called by its name behind a prefix. */
+static int of_parameter(End *e, const StepTensor *read, Storage storage, const char *prefix) {
+    Dist d = read->dist;
+    char name[DIST_NAME + 4];
+    snprintf(name, sizeof name, "%s%s", prefix, read->dist.name);
+    dist_name(d.name, name);
+    if (read->n_block < N_AXES) {
+        d.shard[0].n = (uint8_t)read->n_block;
+        d.shard[0] = axes_join(d.shard[0], layout_store(e->p->layout, STORE_MOMENTS));
+    }
+    int bytes = storage == STORAGE_PARAMETER ? e->p->word : (int)sizeof(float);
+    int t = program_tensor(e->p, d, read->size, bytes);
+    e->p->tensor[t].n_block = read->n_block;
+    e->p->tensor[t].storage = storage;
+    return t;
+}
+
+/* What matmuls read of weight w. */
+static void copies(End *e, const Parameter *of, int w) {
+    Program *p = e->p;
+    int t = w;
+    if (of->cast) t = EMIT(p, OP_CAST, of_parameter(e, &of->read, STORAGE_PARAMETER, ""), w);
+    t = program_redistribute(p, t, &of->read.dist, "new weights");
+    if (t != w) p->tensor[t].storage = STORAGE_PARAMETER;
+}
+
+static void update(End *e, const Parameter *of, int clip) {
+    Program *p = e->p;
+    const StepTensor *read = &of->read;
+    int w = of_parameter(e, read, STORAGE_MASTER, "");
+    int m = of_parameter(e, read, STORAGE_MOMENT, "m.");
+    int v = of_parameter(e, read, STORAGE_SECOND_MOMENT, "v.");
+    int now = of_parameter(e, read, STORAGE_MASTER, "");
+    EMIT(p, OP_ADAMW, now, of->dw, clip, w, m, v);
+    int cast = p->n_ops;
+    copies(e, of, now);
+    if (of->cast) p->op[cast].fused = true;
+}
+
+/* ---- sums ---- */
+
+/* One number of which ranks along `over` have a part; with --exact a wide sum. */
+static int number(End *e, const char *name, Axes over) {
+    bool exact = e->p->layout->exact;
+    Dist d = {.n_dims = 1, .partial = over};
+    dist_name(d.name, name);
+    snprintf(d.dim[0], sizeof d.dim[0], exact ? "W" : "1");
+    int t = program_tensor(e->p, d, (int64_t[]){exact ? WIDE : 1, 1}, sizeof(double));
+    e->p->tensor[t].is_double = !exact;
+    return t;
+}
+
+/* Sum t, complete, as a double in that row of the totals. */
+static void complete(End *e, int t, int totals, int row, const char *what) {
+    Program *p = e->p;
+    Dist whole = p->tensor[t].dist;
+    whole.partial = axes_none();
+    t = program_redistribute(p, t, &whole, what);
+    if (p->layout->exact) {
+        snprintf(whole.dim[0], sizeof whole.dim[0], "1");
+        int rounded = program_tensor(p, whole, (int64_t[]){1, 1}, sizeof(double));
+        p->tensor[rounded].is_double = true;
+        t = EMIT(p, OP_ROUND, rounded, t);
+    }
+    p->tensor[t].whole = totals, p->tensor[t].row = row;
+}
+
+static int totals_of(End *e, bool one_kernel) {
+    Program *p = e->p;
+    Dist d = {.n_dims = 1, .name = "totals", .dim = {"2"}};
+    int totals = program_tensor(p, d, (int64_t[]){2, 1}, sizeof(double));
+    p->tensor[totals].is_double = true;
+    Axes over_tokens = mesh_real(p->mesh, axes_of("d.z"));
+    int loss = program_emit(p, OP_LOSS_TOTAL, number(e, "loss", over_tokens), NULL, 0);
+    complete(e, loss, totals, 0, "sum of losses");
+    Axes over = grid_summed(p->grid, axes_of("d.z.x.y")); // all four: all ranks, in their order
+    if (mesh_real(p->mesh, over).n == 0) over = axes_none();
+    int squares = -1;
+    for (int i = 0; i < e->n; i++) {
+        Parameter *of = &e->parameter[i];
+        bool first = squares < 0;
+        p->layer = of->read.layer;
+        of->dw = of_parameter(e, &of->read, STORAGE_GRADIENT, "d");
+        squares = EMIT(p, OP_SQUARES, number(e, "squares", over), of->dw, squares);
+        p->op[p->n_ops - 1].fused = one_kernel && !first;
+    }
+    p->layer = -1;
+    complete(e, squares, totals, 1, "gradient norm");
+    return totals;
+}
+
+/* ---- the lists ---- */
+
+void program_end(Program *p, bool one_kernel) {
+    End e = end_of(p);
+    p->phase = PHASE_END;
+    p->result = totals_of(&e, one_kernel);
+    Dist d = {.n_dims = 1, .name = "clip", .dim = {"2"}};
+    int clip = program_tensor(p, d, (int64_t[]){2, 1}, sizeof(float));
+    EMIT(p, OP_CLIP, clip, p->result);
+    for (int i = 0; i < e.n; i++) {
+        p->layer = e.parameter[i].read.layer;
+        update(&e, &e.parameter[i], clip);
+    }
+    p->layer = -1;
+    mem_free(e.parameter);
+}
+
+void program_casts(Program *p) {
+    End e = end_of(p);
+    p->phase = PHASE_END;
+    for (int i = 0; i < e.n; i++) {
+        p->layer = e.parameter[i].read.layer;
+        if (!e.parameter[i].cast) continue;
+        copies(&e, &e.parameter[i], of_parameter(&e, &e.parameter[i].read, STORAGE_MASTER, ""));
+    }
+    p->layer = -1;
+    mem_free(e.parameter);
+}

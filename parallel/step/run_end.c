@@ -1,0 +1,84 @@
+/* Kernels of the end of a step (end.c). Where kernels compute on a device, sums, the factor of
+ * gradients and whether a sum is finite stay there: the host waits for nothing. */
+#include <math.h>
+
+#include "layers/exact.h"
+#include "parallel/step/run_call.h"
+#include "parallel/step/squares.h"
+
+static int index_of(const Call *c, int t) {
+    return (int)(c->b->tensor[t] - c->m->tensors.t);
+}
+
+void run_loss_total(const Call *c) {
+    Model *m = c->m;
+    double *out = at(c, c->op->out);
+    if (m->end.totals)
+        m->k->copy(m->team, out, 1, m->end.totals, 1, 1, 1, sizeof *out);
+    else if (m->exact)
+        memcpy(out, m->loss_64, sizeof m->loss_64);
+    else
+        *out = m->end.loss;
+}
+
+/* Behind the sum of the gradients before; on a device all of them are one kernel. */
+void run_squares(const Call *c) {
+    int out = c->op[c->n - 1].out;
+    const double *before = c->op->n_in > 1 ? at(c, c->op->in[1]) : NULL;
+    Squares s = {.m = c->m, .here = before ? *before : 0};
+    if (c->m->k->squares_to) s.there = at(c, out), s.here = 0;
+    for (int i = 0; i < c->n; i++) squares_add(&s, index_of(c, c->op[i].in[0]));
+    squares_end(&s);
+    if (!s.there) *(double *)at(c, out) = s.here;
+}
+
+void run_exact_squares(const Call *c) {
+    int dw = c->op->in[0];
+    int64_t *sum = at(c, c->op->out);
+    const Tensor *t = c->b->tensor[dw];
+    TensorRun r;
+    if (c->op->n_in > 1)
+        in_place(c, c->op->out, c->op->in[1]);
+    else
+        memset(sum, 0, WIDE * sizeof *sum);
+    for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
+        c->m->k->exact_sum_of_squares(c->m->team, sum, (float *)at(c, dw) + r.at, r.n);
+}
+
+void run_clip(const Call *c) {
+    const Totals *totals = at(c, c->op->in[0]);
+    AdamWNow *now = at(c, c->op->out);
+    double clip = c->m->end.clip;
+    if (c->m->k->adamw_begin) {
+        c->m->k->adamw_begin(now, totals, clip);
+        return;
+    }
+    double norm = sqrt(totals->squares);
+    now->finite = isfinite(totals->losses) && isfinite(norm);
+    now->grad_scale = clip > 0 && norm > clip ? (float)(clip / (norm + 1e-6)) : 1;
+}
+
+void run_adamw(const Call *c) {
+    const Op *op = c->op, *cast = with(c, OP_CAST);
+    const Tensor *t = c->b->tensor[op->out];
+    const AdamWNow *now = c->m->end.clipped ? at(c, op->in[1]) : NULL;
+    AdamW own = *c->m->end.rule;
+    Rounding r;
+    own.rounding = rounding_of(c->m, index_of(c, op->out), &r);
+    own.words = cast ? at(c, cast->out) : NULL;
+    if (now && c->m->k->adamw_begin) {
+        own.now = now;
+    } else if (now) {
+        if (!now->finite) return;
+        own.grad_scale = (double)now->grad_scale;
+    }
+    c->m->k->adamw(c->m->team, &own, at(c, op->out), at(c, op->in[3]), at(c, op->in[4]),
+                   at(c, op->in[0]), step_tensor_elements(c->p, tensor(c, op->out)), t->decay);
+}
+
+void run_cast(const Call *c) {
+    int w = c->op->in[0];
+    Rounding r;
+    c->m->k->to_words(at(c, c->op->out), at(c, w), step_tensor_elements(c->p, tensor(c, w)),
+                      rounding_of(c->m, index_of(c, w), &r));
+}

@@ -1,0 +1,173 @@
+/* parallel/step/end: the list of the end of a step, against the table of tensors and against
+ * tests/theory.c. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/plan/cost.h"
+#include "parallel/step/listing.h"
+#include "parallel/step/passes.h"
+#include "tests/mesh_run.h"
+#include "tests/test.h"
+#include "tests/theory.h"
+
+static const char *const models[] = {
+    "layers=2,heads=4,channels=24,ffn=40,vocab=70,tied=0",
+    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
+    "layers=3,heads=3,channels=21,vocab=70,bias=0",
+};
+
+static void grid_at(Grid *g, const char *spec, int rank) {
+    Err e;
+    *g = (Grid){0};
+    if (!layout_parse(&g->layout, spec, 0, &e)) die("%s", e.text);
+    g->mesh = mesh_make(&g->layout.factors, rank % layout_ranks(&g->layout));
+}
+
+static ModelShape shape_of(const char *model, const Grid *g) {
+    ModelShape s = {.B = 4, .S = 10, .training = true, .grid = g};
+    Err e;
+    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    return s;
+}
+
+/* ---- sizes and bytes ---- */
+
+/* Elements of the results of a kind, and bytes of the collectives of a name. */
+static int64_t elements(const Program *p, OpKind kind) {
+    int64_t n = 0;
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind == kind) n += step_tensor_elements(p, &p->tensor[p->op[i].out]);
+    return n;
+}
+static int64_t bytes(const Program *p, const char *what) {
+    int64_t n = 0;
+    for (int i = 0; i < p->n_ops; i++)
+        if (strcmp(p->tensor[p->op[i].out].what, what) == 0) n += op_bytes(p, &p->op[i]);
+    return n;
+}
+static int64_t theory_of(const Theory *c, const char *what) {
+    int64_t n = 0;
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->row[i].what, what) == 0) n += c->row[i].bytes;
+    return n;
+}
+
+static int64_t moments(const ModelShape *s) {
+    TensorTable t = tensors_describe(&s->config);
+    int64_t n = 0;
+    shard_tensors(&t, s->grid, false);
+    for (int i = 0; i < t.n; i++) n += tensor_part(&t.t[i], PART_MOMENTS);
+    tensors_free(&t);
+    return n;
+}
+
+/* Work of a kind. */
+static int64_t work_rows(const Program *p, const ModelShape *s, WorkKind kind) {
+    Widths widths = widths_of(&s->config, s->grid);
+    int64_t n = 0;
+    Work w;
+    for (int i = 0; i < p->n_ops; i++)
+        if (op_work(p, i, &widths, 1, &w) && w.kind == kind) n += w.rows;
+    return n;
+}
+
+static void compare(const char *spec, void *ctx) {
+    static const char *const whats[] = {"sum of losses", "gradient norm", "new weights"};
+    int *n = ctx;
+    Grid g;
+    grid_at(&g, spec, *n);
+    g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
+    ModelShape s = shape_of(models[*n % 3], &g);
+    bool words = *n / 3 % 2;
+    Kernels k = {.word = words ? 2 : 4};
+    Theory c = {.word = (int)k.word};
+    theory_update(&c, &s);
+    Program p = program_end_passes(&s, PASS_HALVES, &k);
+    for (int i = 0; i < 3; i++)
+        if (bytes(&p, whats[i]) != theory_of(&c, whats[i]))
+            test_fail(__FILE__, __LINE__, "%s, %s, %d: %lld bytes in the list, %lld in theory",
+                      spec, whats[i], words, (long long)bytes(&p, whats[i]),
+                      (long long)theory_of(&c, whats[i]));
+    int64_t all = moments(&s);
+    CHECK(elements(&p, OP_ADAMW) == all);
+    CHECK(work_rows(&p, &s, WORK_ADAMW) == all && work_rows(&p, &s, WORK_SQUARES) == all);
+    CHECK((elements(&p, OP_CAST) > 0) == words);
+    for (int i = 0; i < p.n_ops; i++)
+        CHECK(!op_info(p.op[i].kind)->collective || mesh_blocks(&g.mesh, p.op[i].axes) > 1);
+    program_free(&p);
+    ++*n;
+}
+
+TEST(step_end_updates_every_moment_and_sends_what_theory_says) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare, &n);
+    CHECK(n > 200);
+}
+
+/* ---- the order ---- */
+
+/* A step may be skipped between its sums and its update: whatever the order is, all that makes the
+ * sums stands in front of the clip, with its end, and what updates behind it. */
+static void check_order(const char *spec, void *ctx) {
+    int *n = ctx, clip = 0, under_way = 0, gathers = 0;
+    Grid g;
+    grid_at(&g, spec, 0);
+    ModelShape s = shape_of(models[*n % 3], &g);
+    s.overlap.bulk = true;
+    Kernels k = {.word = 2};
+    Program p = program_end_passes(&s, PASS_SCHEDULE, &k);
+    while (p.op[clip].kind != OP_CLIP) clip++;
+    for (int i = 0; i < p.n_ops; i++) {
+        OpKind kind = p.op[i].kind;
+        if (kind == OP_ADAMW || kind == OP_CAST || kind == OP_ALL_GATHER) CHECK(i > clip);
+        if (kind == OP_LOSS_TOTAL || kind == OP_SQUARES || kind == OP_ALL_REDUCE) CHECK(i < clip);
+        under_way += op_info(kind)->collective, under_way -= kind == OP_WAIT;
+        if (i == clip) CHECK(under_way == 0);
+        gathers += kind == OP_ALL_GATHER;
+    }
+    CHECK(under_way == 0);
+    CHECK((gathers > 0) == (g.layout.zero == 1 || g.layout.zero == 2));
+    program_free(&p);
+    ++*n;
+}
+
+TEST(step_end_has_its_sums_in_front_of_the_clip_in_every_order) {
+    int n = 0;
+    for (int ranks = 2; ranks <= 8; ranks += 2) mesh_every_layout(ranks, check_order, &n);
+    CHECK(n > 100);
+}
+
+/* On a device squares of all gradients are one kernel. */
+TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
+    Grid g;
+    grid_at(&g, "d2+zero1", 0);
+    ModelShape s = shape_of(models[0], &g);
+    for (int device = 0; device < 2; device++) {
+        const Kernels *k = device ? kernels_cuda_sizes(true) : NULL;
+        Program p = program_end_passes(&s, PASS_HALVES, k);
+        int kernels = 0, gradients = 0;
+        for (int i = 0; i < p.n_ops; i++)
+            if (p.op[i].kind == OP_SQUARES) gradients++, kernels += !p.op[i].fused;
+        CHECK(gradients == 29 && kernels == (device ? 1 : gradients));
+        program_free(&p);
+    }
+}
+
+TEST(step_end_is_listed_with_the_types_of_its_shards) {
+    Grid g;
+    char text[16384];
+    grid_at(&g, "d2.x2+zero1", 0);
+    ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g);
+    Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2});
+    FILE *f = fmemopen(text, sizeof text, "w");
+    listing_print(f, &p, NULL, NULL);
+    fclose(f);
+    CHECK(strstr(text, "end    squares[1] +d.z.x.y"));
+    CHECK(strstr(text, "end  ~ squares[1]") && strstr(text, "= all_reduce d.z.x.y "));
+    CHECK(strstr(text, "end    wte[V/x.d, C]                      = adamw                dwte, "));
+    CHECK(strstr(text, "end  + wte[V/x.d, C]                      = cast "));
+    CHECK(strstr(text, "end  ~ wte[V/x, C]                        = all_gather d "));
+    CHECK(test_count(text, "... 3 more layers") == 2);
+    CHECK(strstr(text, " at the end of a step on this rank"));
+    program_free(&p);
+}
