@@ -15,8 +15,8 @@ char *cache_path(const char *name);
 /* Local. fopen(path, "r") of a regular file; NULL with errno for all else. A pipe in the cache is
  * not waited for. */
 FILE *cache_open(const char *path);
-/* Local. Belongs an open file to this user (or to root), and can nobody else write it? False with a
- * reason. */
+/* Local. Does an open file belong to this user (or to root), with no write permission for others?
+ * False with a reason. */
 bool cache_is_own(FILE *f, Err *e);
 /* Local. Makes the missing folders above a file. */
 bool cache_make_folders(const char *path, Err *e);

@@ -21,8 +21,7 @@ void claim_output_end(const char *what);
 bool claim_input(const char *path, const struct stat *st, Err *e);
 /* Local. One claim_input of this file ends: it may be written again. */
 void claim_input_end(dev_t device, ino_t inode);
-/* Local. claim_input of a path, to the end of the program; a path that does not exist is
- * nobody's. */
+/* Local. claim_input of a path, to the end of the program; none of a path that does not exist. */
 bool claim_input_path(const char *path, Err *e);
 
 #endif

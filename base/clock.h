@@ -1,5 +1,5 @@
-/* clock -- seconds of a clock that never goes back, with the system's resolution: all that is timed
- * is told by it.
+/* clock -- seconds of a clock that never goes back, with the system's resolution: the clock of all
+ * timings.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H

@@ -1,4 +1,4 @@
-/* config -- the letters of one model.
+/* config -- the shape of one model, and the notation of all shapes.
  *
  *   B sequences, S positions, T = B*S tokens, C channels, H heads (of which Hkv hold keys and
  * values), D = C/H head size, F hidden features of the MLP, V vocabulary, L layers.

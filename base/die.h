@@ -21,7 +21,7 @@ typedef struct Err {
  * several threads die, the first one prints. */
 #define die(...) die_at(__FILE__, __LINE__, __func__, 1, __VA_ARGS__)
 /* Local. The same for what files, names and sizes of the user's make impossible: no source
- * position, which would help nobody. */
+ * position. */
 #define die_user(...) die_at(__FILE__, 0, __func__, 1, __VA_ARGS__)
 /* Local. The same for a wrong command line: status 2, no source position. */
 #define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
@@ -62,9 +62,9 @@ void die_end(int status) __attribute__((noreturn));
 void die_in_handler(int status, const char *a, const char *b) __attribute__((noreturn));
 /* Called once by die() after its line and before the process ends, e.g. to stop other ranks. */
 void die_set_hook(void (*hook)(int status));
-/* Called once by whoever ends the process, after its line and before the hook: what would keep the
- * process from ending, as kernels of devices do that wait for ever; NULL ends it. It may take a
- * while, but not for ever. */
+/* Called once when the process ends early, after its line and before the hook: stops what would
+ * keep the process from ending, such as device kernels that wait for ever; NULL: nothing. It must
+ * return. */
 void die_set_release(void (*release)(void));
 /* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends
  * it. */

@@ -1,6 +1,6 @@
-/* group -- the ranks of a job, as far as rooms that know no collectives need them: who am I, wait
- * for all, show all what I have. Files that all ranks write together (data/checkpoint.h) use it.
- * parallel/comm/coll.h makes one of a Comm; group_alone is that of one rank.
+/* group -- minimal view of the ranks of a job (rank, size, barrier, all-gather) for code outside
+ * parallel/, such as files that all ranks write together (data/checkpoint.h). parallel/comm/coll.h
+ * makes one of a Comm; group_alone is that of one rank.
  */
 #ifndef BASE_GROUP_H
 #define BASE_GROUP_H

@@ -1,4 +1,4 @@
-/* sanitize -- what the sanitizers must be told when a thread changes its stack. Nothing without
+/* sanitize -- notes to the sanitizers when a thread changes its stack. Nothing without
  * them.
  */
 #ifndef BASE_SANITIZE_H

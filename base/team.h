@@ -44,8 +44,8 @@ void team_for(Team *t, int64_t n, int64_t grain, TeamForFn f, void *ctx);
  * pieces of work, about every half millisecond. Until the team ends; f starts no work of the
  * team. */
 void team_set_poll(Team *t, const int *wanted, void (*f)(void *ctx), void *ctx);
-/* Local, of member 0 alone: it is between two pieces. team_for does this by itself; whoever gives
- * team_run long loops does it in them. Nothing for NULL, so that the other members may have that in
+/* Local, of member 0 alone: polls between two pieces of work. team_for does this by itself; long
+ * loops under team_run call it. Nothing for NULL, so that the other members may have that in
  * the place of the team. */
 void team_poll(Team *t);
 

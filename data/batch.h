@@ -7,9 +7,9 @@
  *
  *     g = step * per_step + j      epoch = g / n_samples      place in the epoch = g % n_samples
  *
- * There is no state and no rank count: whoever asks for sequences [j0, j1) of a step gets the same
- * tokens on any mesh, and a resumed run needs only the step. Without shuffle the order is that of
- * the files and nothing wraps: for validation.
+ * There is no state and no rank count: sequences [j0, j1) of a step are the same on any mesh,
+ * and a resumed run needs only the step. Without shuffle the order is that of the files and nothing
+ * wraps: for validation.
  */
 #ifndef DATA_BATCH_H
 #define DATA_BATCH_H

@@ -7,8 +7,8 @@
  *                                                (bias=1 is attention_bias and mlp_bias)
  *
  * Every other mixture (layer norm with rotary positions, say) is saved with model_type "train_gpt":
- * nobody but us loads it. In all three the key "train_gpt" holds the text that config_parse reads;
- * for the third it alone counts.
+ * no other program loads it. In all three the key "train_gpt" holds the text that config_parse
+ * reads; for the third it alone counts.
  */
 #ifndef DATA_HF_CONFIG_H
 #define DATA_HF_CONFIG_H

@@ -19,7 +19,7 @@
  *
  * New run: an existing file is kept as FILE.old. Resume at step n: everything up to n stays,
  * records of later steps (made by the run that was lost) and a torn last line are cut off, and the
- * file continues. TensorBoard is told by a session record to forget the later steps; its older
+ * file continues. A session record makes TensorBoard forget the later steps; its older
  * files stay as they are.
  *
  * A file that cannot be opened ends the program (nothing has been trained yet). Afterwards a write

@@ -9,8 +9,9 @@
  *
  *     --layout SPEC       one rank, if there is none
  *     --pass NAME         the last pass; differentiate, if there is none
- *     --overlap FLAGS, --recompute NAME, --exact
- *     --phase NAME,...    forward, recompute, backward; all, if there is none
+ *     --overlap FLAGS, --recompute NAME, --exact, --bf16
+ *     --phase NAME,...    forward, recompute, backward; all, if there is none. end: the list of the
+ *                         end of a step in place of a micro-batch's
  *     --show NAME,...     what makes that value, or reads or makes a tensor of that linear layer;
  *                         all operations of the layer, if there is none
  *     --times             when each begins and how many milliseconds it takes, on the cluster
@@ -74,6 +75,7 @@ static bool options(Request *r, const char *line, const char **rest) {
     int n;
     for (; sscanf(line, " %63s%n", name, &n) == 1 && strcmp(name, "against") != 0; line += n) {
         bool *set = strcmp(name, "--exact") == 0   ? &r->grid.layout.exact
+                    : strcmp(name, "--bf16") == 0  ? &r->shape.bf16
                     : strcmp(name, "--times") == 0 ? &r->times
                                                    : NULL;
         if (set) {
@@ -108,8 +110,8 @@ static bool concerns(const Program *p, const Op *op, const char *word) {
 }
 
 static bool of_phase(const Op *op, const char *word) {
-    static const char *const phases[] = {"forward", "recompute", "backward"};
-    return word_of(word, phases, 3) == (int)op->phase;
+    static const char *const phases[N_PHASES] = {"forward", "recompute", "backward", "end"};
+    return word_of(word, phases, N_PHASES) == (int)op->phase;
 }
 
 /* One layer's, and of one of the phases and names that the request lists. */
@@ -143,7 +145,7 @@ static void put_kind(Text *t, const Program *p, const Op *op) {
 }
 
 static void put_operation(Lines *l, const Program *p, const Op *op) {
-    static const char *const phases[] = {"forw", "reco", "back"};
+    static const char *const phases[N_PHASES] = {"forw", "reco", "back", "end "};
     static Text t;
     char type[DIST_TEXT], axes[2 * N_AXES + 1];
     const StepTensor *out = &p->tensor[op->out];
@@ -204,7 +206,8 @@ static bool list_of(Lines *l, Request *r) {
     r->grid.mesh = mesh_make(&r->grid.layout.factors, 0);
     r->shape.B = r->times || r->shape.overlap.halves ? 2 : 4, r->shape.S = r->shape.config.seq;
     r->shape.grid = &r->grid, r->shape.training = true;
-    Program p = program_passes(&r->shape, r->last, NULL);
+    bool end = strcmp(r->phase, "end") == 0;
+    Program p = (end ? program_end_passes : program_passes)(&r->shape, r->last, NULL);
     if (r->times) list_times(l, r, &p);
     for (int i = 0; !r->times && i < p.n_ops; i++)
         if (shown(&p, &p.op[i], r)) put_operation(l, &p, &p.op[i]);

@@ -84,7 +84,7 @@ typedef struct Run {
         if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
     } while (0)
 
-/* Local. Micro-batches of a step; room for its tokens, instead of what there was. */
+/* Local. Micro-batches of a step; and the buffer of its tokens, allocated anew. */
 int64_t run_micro_batches(const Run *r);
 void run_allocate_tokens(Run *r);
 /* Collective. From options to a model with weights and data. False: --memory or --listing has
