@@ -154,12 +154,12 @@ bool run_train_on(Run *r) {
     run_read_step(r); // before the vote: no update is made of tokens that a rank could not read
     if (!run_stopping(r)) {
         run_trace_before(r);
-        if (r->o->profile && r->lead) profile_begin();
+        if (r->o->profile && r->lead) profile_begin(&r->m);
         CollCount counts[COUNT_ROWS];
         int n = world_counts(r->world, counts, COUNT_ROWS);
         train_step(r);
         if (r->o->count && before + 1 == r->o->steps) run_print_counts(r, counts, n);
-        if (r->o->profile && r->lead) profile_end();
+        if (r->o->profile && r->lead) profile_end(&r->m);
         run_trace_after(r);
     }
     if (!r->o->profile) after_step(r);

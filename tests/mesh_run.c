@@ -15,7 +15,9 @@
 #include "parallel/plan/count.h"
 #include "parallel/plan/price.h"
 #include "parallel/step/mirror.h"
+#include "parallel/step/passes.h"
 #include "parallel/step/relayout.h"
+#include "parallel/step/run.h"
 #include "tests/test.h"
 
 typedef struct Job {
@@ -333,4 +335,18 @@ void mesh_every_layout(int p, void (*f)(const char *, void *), void *ctx) {
                         f(spec, ctx);
                     }
             }
+}
+
+static int kernels_of(const Program *p) {
+    int n = 0;
+    for (int i = 0; i < p->n_ops; i++)
+        n += !p->op[i].fused && p->op[i].kind != OP_WAIT && !op_info(p->op[i].kind)->collective;
+    return n;
+}
+
+int mesh_kernels(const Model *m) {
+    Program end = program_end_passes(&m->shape, PASS_SCHEDULE, m->k);
+    int n = kernels_of(step_run_program(m->program, m, true)) + kernels_of(&end);
+    program_free(&end);
+    return n;
 }

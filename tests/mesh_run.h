@@ -62,6 +62,9 @@ void mesh_run_free(MeshRun *r);
  * what differs, and returns how much does. */
 int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels);
 
+/* Kernels of a step of one micro-batch, each with all that is fused into it: of its two lists. */
+int mesh_kernels(const Model *m);
+
 /* How far two runs of the same model are apart: the largest relative difference of a loss, of a
  * gradient norm, and the distance of the weights relative to how far training moved them. */
 typedef struct MeshDiff {

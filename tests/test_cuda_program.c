@@ -242,10 +242,10 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
         run(dir, 0, text, sizeof text,
             "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
             "--count --tune"));
-    CHECK(strstr(text, "attention backward") && strstr(text, "AdamW"));
+    CHECK(strstr(text, "attention_backward dqkv[T, N]") && strstr(text, "adamw wte[V, C]"));
     CHECK(run(dir, 0, text, sizeof text,
               "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --trace "
-              "trace.json && grep -c '\"attention forward\"' trace.json"));
+              "trace.json && grep -c '\"attention att\"' trace.json"));
     CHECK(run(dir, 0, text, sizeof text, "$EMU --memory --model d12 --micro 1"));
     CHECK(strstr(text, "on the device"));
     CHECK(run(dir, 1, text, sizeof text, "$EMU --train train.bin --model d48 --micro 64"));
@@ -281,11 +281,11 @@ TEST(cuda_program_traces_and_profiles_ranks) {
         "$EMU $TRAIN --ranks 2 --layout x2 --model layers=1,heads=2,channels=16,seq=16,vocab=61 "
         "--steps 2 --profile"));
     double calls = 0, ms = 0;
-    const char *row = strstr(text, "attention backward");
-    CHECK(row && sscanf(row, "attention backward %lf %lf", &calls, &ms) == 2 && calls > 0 &&
-          ms > 0);
-    CHECK(strstr(text, "sum of losses"));
-    CHECK(strstr(text, "not replayed as graphs: every call is looked at"));
+    const char *row = strstr(text, "attention_backward dqkv[T, N/x]");
+    CHECK(row && sscanf(row, "attention_backward dqkv[T, N/x] %lf %lf", &calls, &ms) == 2 &&
+          calls > 0 && ms > 0);
+    CHECK(strstr(text, "loss_total loss[1]"));
+    CHECK(strstr(text, "not replayed as graphs: every kernel is looked at"));
 }
 
 TEST(cuda_program_refuses_what_cuda_has_not) {

@@ -20,7 +20,8 @@ typedef struct Traced {
     int ranks;
     Trace t[RANKS];
     EmuCalls begin[STEPS + 1], end[STEPS + 1]; // of a step, by all ranks
-    int works[RANKS], sends[RANKS];            // predicted
+    int kernels[RANKS];                        // of the lists
+    int sends[RANKS];                          // predicted
 } Traced;
 
 static void note(World *w, EmuCalls *calls) {
@@ -34,6 +35,7 @@ static void trace_some(Model *m, int step, void *ctx) {
     World *w = m->grid->world;
     Trace *t = &all->t[world_rank(w)];
     int which = step - FIRST;
+    all->kernels[world_rank(w)] = mesh_kernels(m);
     if (which >= 0 && which < TRACE_STEPS) trace_end(t, m, w);
     note(w, &all->end[step]);
     if (which + 1 >= 0 && which + 1 < TRACE_STEPS) trace_begin(t, which + 1, step + 2, m, w);
@@ -44,6 +46,7 @@ static void trace_some(Model *m, int step, void *ctx) {
 static void predict(Traced *all, const MeshRun *r) {
     Layout l;
     PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
+    s.program = true;
     s.kernels = kernels_cuda_sizes(r->bf16);
     if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, all->ranks, NULL))
         abort();
@@ -53,7 +56,6 @@ static void predict(Traced *all, const MeshRun *r) {
         Tape tape = {0};
         price_record(&tape, &s, &l, rank);
         for (int i = 0; i < tape.run[0].begin[N_TAPE_PARTS]; i++) {
-            all->works[rank] += tape.event[i].kind == EVENT_WORK;
             all->sends[rank] += tape.event[i].kind == EVENT_START;
         }
         trace_create(&all->t[rank], 4096, 2 * tape_events(&tape));
@@ -77,6 +79,7 @@ static MeshRun run_with(const Case *c, Traced *all) {
                  .S = 4,
                  .steps = STEPS,
                  .cuda = true,
+                 .program = true,
                  .bf16 = c->bf16};
     if (all) predict(all, &r), r.after = trace_some, r.ctx = all;
     emu_set_devices(c->devices), emu_set_peers(!c->nccl);
@@ -126,7 +129,7 @@ static const char *wrong_spans(const Traced *all, int rank) {
         if (s->waited < s->end - tick) return "is complete after it was waited for";
     }
     for (int i = 0; i < TRACE_STEPS; i++) {
-        if (kernels[i] != all->works[rank]) return "of a kernel lacks, or is too much";
+        if (kernels[i] != all->kernels[rank]) return "of a kernel lacks, or is too much";
         if (collectives[i] != all->sends[rank]) return "of a collective lacks, or is too much";
     }
     if (error > 1e-2) return "is of a clock that is not right";
@@ -137,14 +140,14 @@ static const char *wrong_spans(const Traced *all, int rank) {
 static const char *wrong_calls(const Traced *all, int step) {
     const EmuCalls *begin = &all->begin[step], *end = &all->end[step],
                    *begin_0 = &all->begin[UNTRACED], *end_0 = &all->end[UNTRACED];
-    int64_t works = 0, sends = 0, waits = end_0->waits - begin_0->waits;
-    for (int r = 0; r < all->ranks; r++) works += all->works[r], sends += all->sends[r];
+    int64_t kernels = 0, sends = 0, waits = end_0->waits - begin_0->waits;
+    for (int r = 0; r < all->ranks; r++) kernels += all->kernels[r], sends += all->sends[r];
     if (end_0->times != begin_0->times) return "is timed that nobody traces";
     if (end->waits - begin->waits != waits + all->ranks) return "waits more than once more";
     if (end->memory != begin->memory || end->objects != begin->objects) return "allocates";
     if (end->launches - begin->launches != end_0->launches - begin_0->launches)
         return "does something else";
-    if (end->times - begin->times != 2 * works + 2 * sends) return "has other times";
+    if (end->times - begin->times != 2 * kernels + 2 * sends) return "has other times";
     if (end->urgent_times - begin->urgent_times != 2 * sends)
         return "has other times in the stream of collectives";
     return NULL;

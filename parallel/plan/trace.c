@@ -2,9 +2,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
+#include "parallel/step/program.h"
 #include "parallel/step/watch.h"
 
 void trace_create(Trace *t, int64_t max, int64_t marks) {
@@ -26,11 +28,10 @@ static void add(Trace *t, const TraceSpan *s) {
     t->span[t->n++].step = t->now;
 }
 
-static void add_kernel(void *ctx, const KernelSpan *k) {
-    const Product *p = k->product;
-    TraceSpan s = {.name = k->name, .begin = k->begin, .end = k->end};
-    if (p) s.form = product_form(p), s.M = p->M, s.N = p->N, s.K = p->K;
-    s.flops = k->flops;
+static void add_kernel(void *ctx, const WatchSpan *k) {
+    TraceSpan s = {.name = op_info(k->op->kind)->name, .begin = k->begin, .end = k->end};
+    memcpy(s.result, k->p->tensor[k->op->out].dist.name, sizeof s.result);
+    s.layer = k->op->layer, s.phase = k->op->phase, s.flops = k->flops;
     add(ctx, &s);
 }
 
@@ -78,12 +79,6 @@ static void compare_clocks(Trace *t, World *w) {
 
 /* ---- a step */
 
-/* Also of the half of the batch that takes turns with the other. */
-static void set_kernels(Model *m, const Kernels *k) {
-    m->k = k;
-    if (m->twin) m->twin->k = k;
-}
-
 /* Marks of this step, which the next one forgets, become seconds; those of the step before are. */
 static void read_marks(Trace *t, const DeviceClock *clock) {
     for (TraceSpan *s = t->span; s < t->span + t->n; s++) {
@@ -97,9 +92,8 @@ static void read_marks(Trace *t, const DeviceClock *clock) {
 void trace_begin(Trace *t, int which, int64_t number, Model *m, World *w) {
     const DeviceClock *clock = m->k->clock;
     if (which == TRACE_SERIAL) compare_clocks(t, w);
-    t->inner = m->k;
-    t->now = which;
-    set_kernels(m, kernels_watched(t->inner, add_kernel, t));
+    t->now = which, t->open = true;
+    watch_begin(m, add_kernel, t);
     if (clock) {
         clock->begin(t->marks);
         t->device_error = fmax(t->device_error, clock->set());
@@ -117,12 +111,12 @@ static int by_begin(const void *a, const void *b) {
 }
 
 void trace_end(Trace *t, Model *m, World *w) {
-    const DeviceClock *clock = t->inner->clock;
+    const DeviceClock *clock = m->k->clock;
     if (clock) t->marks = clock->end();
     t->step[t->now].end = coll_now();
     if (clock) read_marks(t, clock);
-    set_kernels(m, t->inner);
-    t->inner = NULL;
+    watch_end(m);
+    t->open = false;
     world_set_watch(w, NULL, NULL, NULL);
     world_set_wait_at_start(w, false);
     qsort(t->span, (size_t)t->n, sizeof *t->span, by_begin);

@@ -19,19 +19,20 @@
 #define PARALLEL_PLAN_TRACE_H
 
 #include "parallel/plan/machine.h"
-#include "parallel/step/model.h"
+#include "parallel/step/program.h"
 
 /* Names are constants. Times: seconds of this rank's CLOCK_MONOTONIC, or marks while a step is
  * traced on a device. */
 typedef struct TraceSpan {
-    const char *name;  // name of the kernel, or what the collective sends
+    const char *name;  // of the operation; or what the collective sends
     const char *label; // group of the collective; NULL: a kernel
     Moment begin, end; // kernel; or collective: coll_start to complete
     int step;          // TRACE_SERIAL, TRACE_OVERLAP
     union {
         struct {
-            const char *form; // of a matmul; else NULL
-            int64_t M, N, K;
+            char result[DIST_NAME]; // tensor that it makes
+            int layer;              // -1: of none
+            Phase phase;
             double flops; // 0: not counted
         };
         struct {
@@ -53,10 +54,10 @@ typedef struct Trace {
         double begin, end;
     } step[TRACE_STEPS];
     int now;              // the step that is being traced
+    bool open;            // a step is
     int64_t marks;        // marks per step to allocate on a device
     double offset, error; // this rank's clock minus that of rank 0; bound of its error
     double device_error;  // error of device times on this rank's clock
-    const Kernels *inner; // of the model while a step is traced; else NULL
 } Trace;
 
 /* Local. Allocates spans of both steps. marks per step on a device: two for each kernel, four for

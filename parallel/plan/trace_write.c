@@ -82,23 +82,25 @@ static const char *part_of(const char *kernel) {
     static const struct {
         const char *begins;
         int part;
-    } known[] = {{"product", PRODUCTS}, {"exact", PRODUCTS},     {"attention", ATTENTION},
-                 {"norm", NORMS},       {"embedding", ENDS},     {"position", ENDS},
-                 {"classifier", ENDS},  {"sum of losses", ENDS}, {"gradient norm", UPDATE},
-                 {"AdamW", UPDATE}};
+    } known[] = {{"matmul", PRODUCTS}, {"attention", ATTENTION}, {"norm", NORMS},
+                 {"embedding", ENDS},  {"position", ENDS},       {"loss", ENDS},
+                 {"squares", UPDATE},  {"clip", UPDATE},         {"adamw", UPDATE},
+                 {"cast", UPDATE}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strncmp(kernel, known[i].begins, strlen(known[i].begins)) == 0)
             return parts[known[i].part];
     return parts[REST];
 }
 
+static const char *const phases[N_PHASES] = {"forward", "recompute", "backward", "end"};
+
 static void kernel_event(FILE *f, const TraceSpan *s, int pid, double from) {
     double begin = s->begin - from, end = s->end - from;
-    event(f, "kernel", s->name, pid, ROW_COMPUTE, begin, end);
-    fprintf(f, ",\"args\":{\"part\":\"%s\"", part_of(s->name));
-    if (s->form)
-        fprintf(f, ",\"form\":\"%s\",\"M\":%" PRId64 ",\"N\":%" PRId64 ",\"K\":%" PRId64, s->form,
-                s->M, s->N, s->K);
+    char name[64];
+    snprintf(name, sizeof name, "%s %s", s->name, s->result);
+    event(f, "kernel", name, pid, ROW_COMPUTE, begin, end);
+    fprintf(f, ",\"args\":{\"part\":\"%s\",\"phase\":\"%s\"", part_of(s->name), phases[s->phase]);
+    if (s->layer >= 0) fprintf(f, ",\"layer\":%d", s->layer);
     if (s->flops > 0 && end > begin)
         fprintf(f, ",\"GFLOP/s\":%.1f", s->flops / (end - begin) / 1e9);
     fprintf(f, "}},\n");

@@ -96,7 +96,7 @@ static double whole_step(Check *c, Model *m, int64_t step,
                          void (*look)(void *, Model *, const StepResult *), int32_t *inputs,
                          int32_t *targets) {
     const CheckJob *j = c->job;
-    StepHook hook = {look, c};
+    StepHook hook = {.look = look, .ctx = c};
     int64_t tokens = j->sequences * m->shape.S;
     model_zero_grads(m);
     for (c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
@@ -111,7 +111,7 @@ static double whole_step(Check *c, Model *m, int64_t step,
 static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *targets) {
     const CheckJob *j = c->job;
     Model *m = c->m;
-    StepHook hook = {check_mesh, c};
+    StepHook hook = {.look = check_mesh, .ctx = c};
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
     memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/step/program.h"
 #include "parallel/step/watch.h"
 
 enum { MAX_ROWS = 96 };
@@ -28,17 +29,15 @@ static const DeviceClock *device; // NULL: kernels run while they are called
 static Call *calls;
 static int64_t n_calls, max_calls;
 
-/* Products are told apart by their form and shape. */
-static void name_row(char name[64], const KernelSpan *s) {
-    const Product *p = s->product;
-    if (p)
-        snprintf(name, 64, "%-7s %-5s %" PRId64 " x %" PRId64 " x %" PRId64, s->name,
-                 product_form(p), p->M, p->N, p->K);
-    else
-        snprintf(name, 64, "%s", s->name);
+/* Operations are told apart by what they make: "matmul up[T, N/x]". */
+static void name_row(char name[64], const WatchSpan *s) {
+    char type[DIST_TEXT];
+    Dist made = s->p->tensor[s->op->out].dist;
+    made.partial = axes_none();
+    snprintf(name, 64, "%s %.40s", op_info(s->op->kind)->name, dist_print(&made, type));
 }
 
-static void add_call(int row, const KernelSpan *s) {
+static void add_call(int row, const WatchSpan *s) {
     if (n_calls == max_calls) {
         max_calls = max_calls ? 2 * max_calls : 1024;
         calls = mem_realloc(calls, (size_t)max_calls, sizeof *calls);
@@ -47,7 +46,7 @@ static void add_call(int row, const KernelSpan *s) {
 }
 
 /* When the table is full the last row takes the rest. */
-static void add(void *ctx, const KernelSpan *s) {
+static void add(void *ctx, const WatchSpan *s) {
     char name[64];
     int i = 0;
     (void)ctx;
@@ -63,21 +62,19 @@ static void add(void *ctx, const KernelSpan *s) {
         rows[i].s += s->end - s->begin;
 }
 
-void profile_begin(void) {
+void profile_begin(Model *m) {
+    device = m->k->clock;
+    watch_begin(m, add, NULL);
     if (device) device->begin(2 * max_calls);
 }
 
-void profile_end(void) {
+void profile_end(Model *m) {
+    watch_end(m);
     if (!device) return;
     device->end();
     for (const Call *c = calls; c < calls + n_calls; c++)
         rows[c->row].s += device->seconds(c->end) - device->seconds(c->begin);
     n_calls = 0;
-}
-
-const Kernels *profile_kernels(const Kernels *inner) {
-    device = inner->clock;
-    return kernels_watched(inner, add, NULL);
 }
 
 void profile_reset(void) {
@@ -96,18 +93,18 @@ void profile_print(FILE *f, int64_t steps, double step_ms, double peak_flops) {
     for (int i = 0; i < n_rows; i++)
         if (rows[i].flops > peak * rows[i].s) peak = rows[i].flops / rows[i].s;
     fprintf(f, "per step, mean of %" PRId64 "%*scalls       ms  share  GFLOP/s  of peak\n", steps,
-            19, "");
+            23, "");
     for (int i = 0; i < n_rows; i++) {
         const Row *r = &rows[i];
         double ms = 1e3 * r->s / (double)steps;
         sum_ms += ms;
-        fprintf(f, "  %-38s %6.1f %8.2f %5.1f%%", r->name, (double)r->calls / (double)steps, ms,
+        fprintf(f, "  %-42s %6.1f %8.2f %5.1f%%", r->name, (double)r->calls / (double)steps, ms,
                 100 * ms / step_ms);
         if (r->flops > 0)
             fprintf(f, " %8.1f %7.1f%%", r->flops / r->s / 1e9, 100 * r->flops / r->s / peak);
         fprintf(f, "\n");
     }
-    fprintf(f, "  %-38s %6s %8.2f %5.1f%%\n", "everything else", "", step_ms - sum_ms,
+    fprintf(f, "  %-42s %6s %8.2f %5.1f%%\n", "everything else", "", step_ms - sum_ms,
             100 * (1 - sum_ms / step_ms));
     if (peak > peak_flops)
         fprintf(f,

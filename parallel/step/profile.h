@@ -1,22 +1,19 @@
 /* profile -- where a step's time goes (--profile).
  *
- * profile_kernels watches a table of kernels (parallel/step/watch.h). Rows are kinds of work;
- * products are told apart by their shape and form, so the table shows which of them run below the
- * others.
+ * Rows are operations of the lists (parallel/step/watch.h) that make tensors of one name and type,
+ * so the table shows which matmuls run below the others.
  */
 #ifndef PARALLEL_STEP_PROFILE_H
 #define PARALLEL_STEP_PROFILE_H
 
 #include <stdio.h>
 
-#include "layers/kernels.h"
+#include "parallel/step/model.h"
 
-/* Local. The watched table; one at a time in a process. */
-const Kernels *profile_kernels(const Kernels *inner);
-/* Local, around each step that is measured, where kernels run on a device while the host goes on;
- * elsewhere nothing. Waits once, at the end, for all of the step. */
-void profile_begin(void);
-void profile_end(void);
+/* Local, around each step that is measured; one model at a time in a process. Where kernels run on
+ * a device while the host goes on, profile_end waits once, for all of the step. */
+void profile_begin(Model *m);
+void profile_end(Model *m);
 /* Local. Forgets what was measured, e.g. after a first step with its page faults. */
 void profile_reset(void);
 /* Local. The table: calls and ms per step, share, GFLOP/s and share of the rank's peak (FLOP/s)

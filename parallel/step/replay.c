@@ -6,7 +6,8 @@
 /* ---- recordings */
 
 const char *replay_obstacle(const Model *m) {
-    if (!m->k->record) return "every call is looked at";
+    if (m->hook) return "every kernel is looked at";
+    if (!m->k->record) return "kernels run on the host";
     if (m->shape.replay == REPLAY_NEVER) return "not asked for";
     return m->grid->mesh.p > 1
                ? world_record_obstacle(m->grid->world, m->shape.replay == REPLAY_ALWAYS)
@@ -42,7 +43,7 @@ static void record(Model *m, Replay *r, void (*pass)(void *ctx), void *ctx) {
 }
 
 void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums) {
-    Replay *r = replay_obstacle(m) || m->probing || m->hook ? NULL : kind_of(m, sums);
+    Replay *r = replay_obstacle(m) || m->probing ? NULL : kind_of(m, sums);
     if (!r || r->seen++ == 0) {
         pass(ctx);
         return;

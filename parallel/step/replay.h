@@ -11,7 +11,7 @@
  * gradients begin or are they added to, do their sums begin in it (grad_sums.h), and the scale of
  * the loss. What changes from step to step (rate, step, clipping, chances of rounding) belongs to
  * the update, which is not recorded; nor are passes without backward, or passes that somebody looks
- * at (probes; --trace and --profile, whose tables of kernels record nothing).
+ * at (Model.hook: --trace, --profile, checks).
  *
  * What the host does beside the calls it does in a replay, too: bytes are counted (coll_record.h),
  * and sums that began in the micro-step are done: the recording waits for them at its end.

@@ -491,6 +491,18 @@ static void place_sums(const Call *c) {
         if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
 }
 
+/* A kernel; or the start or the end of a collective, which have a watch of their own
+ * (coll_watch.h). */
+static void run_op(const Call *c) {
+    const StepHook *hook = c->m->hook;
+    bool timed = hook && hook->end && c->op->kind != OP_WAIT && !op_info(c->op->kind)->collective;
+    Kernel *exact_kernel = run_exact_kernel(c);
+    if (timed) hook->begin(hook->ctx);
+    place_sums(c);
+    (exact_kernel ? exact_kernel : kernels[c->op->kind])(c);
+    if (timed) hook->end(hook->ctx, c->p, c->op, c->n);
+}
+
 /* Is result t of operation i overwritten by a later one of the kernel? */
 static bool in_registers(const Call *c, int i, int t) {
     if (!at(c, t)) return true;
@@ -526,11 +538,9 @@ static void run_all(Bound *b, Model *m, int begin, int end_of_list, int left) {
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = 1;
         while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
-        place_sums(&c);
-        Kernel *exact_kernel = run_exact_kernel(&c);
-        (exact_kernel ? exact_kernel : kernels[c.op->kind])(&c);
+        run_op(&c);
         if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
-        if (m->hook && !b->waits[i]) {
+        if (m->hook && m->hook->look && !b->waits[i]) {
             Call made = c;
             if (c.op->kind == OP_WAIT) made.op = waited_for(&b->p, i);
             look(&made);

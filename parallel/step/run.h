@@ -30,10 +30,13 @@ typedef struct StepResult {
     const void *at; // NULL: another rank has it
 } StepResult;
 
-/* Called with every result, in the order of the list, on all ranks alike; so it may be collective.
- */
+/* What is called beside a step; NULL where nothing is. */
 typedef struct StepHook {
+    // with every result, in the order of the list, on all ranks alike: it may be collective
     void (*look)(void *ctx, Model *m, const StepResult *r);
+    // around every kernel: of the operations op[0] to op[n - 1]
+    void (*begin)(void *ctx);
+    void (*end)(void *ctx, const struct Program *p, const struct Op *op, int n);
     void *ctx;
 } StepHook;
 

@@ -1,27 +1,26 @@
-/* watch -- a table of kernels that tells of every call: what --profile adds up and --trace writes
- * down. The step itself knows nothing of it, and where the host does not wait for its kernels
+/* watch -- when the kernels of a model's lists begin and end: what --profile adds up and --trace
+ * writes down, between StepHook.begin and end (run.h). Where the host does not wait for its kernels
  * (layers/clock.h) it does not wait for them here.
  */
 #ifndef PARALLEL_STEP_WATCH_H
 #define PARALLEL_STEP_WATCH_H
 
-#include "layers/kernels.h"
+#include "parallel/step/program.h"
 
-/* A call of a kernel. Of a table with a clock (Kernels.clock) begin and end are marks, and calls
- * are told between its begin and end alone. */
-typedef struct KernelSpan {
-    const char *name;       // "product", "norm forward": a constant
-    const Product *product; // of products; else NULL
-    double flops;           // 0: not counted in FLOPs
+/* A kernel, of op[0] and the operations fused into it. With a clock (Kernels.clock) begin and end
+ * are marks, and kernels are watched between its begin and end alone. */
+typedef struct WatchSpan {
+    const Program *p;
+    const Op *op;
+    double flops; // 0: not counted in FLOPs
     Moment begin, end;
-} KernelSpan;
+} WatchSpan;
 
-typedef void (*KernelWatch)(void *ctx, const KernelSpan *s);
+typedef void (*Watch)(void *ctx, const WatchSpan *s);
 
-/* Local. The table that runs `inner` and then calls f, and records nothing for replay; one at a
- * time in a thread. */
-const Kernels *kernels_watched(const Kernels *inner, KernelWatch f, void *ctx);
-/* Local, pure. "x w", "x w'" or "x' dy": which of the three products of a linear layer it is. */
-const char *product_form(const Product *p);
+/* Local. From now on f is called after each kernel of m, of which nothing is replayed; one model at
+ * a time in a thread. */
+void watch_begin(Model *m, Watch f, void *ctx);
+void watch_end(Model *m);
 
 #endif

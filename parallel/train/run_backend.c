@@ -13,7 +13,6 @@
 #include "parallel/comm/devices.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/gpu.h"
-#include "parallel/step/profile.h"
 
 enum { AUTO, CPU, CUDA }; // values of --backend
 
@@ -87,7 +86,6 @@ void run_open_backend(Run *r) {
     }
     if (r->o->stochastic_rounding && (!r->device.used || r->o->dtype != 1))
         die_usage("--stochastic-rounding requires --backend cuda and --dtype bf16");
-    if (r->o->profile && r->lead) r->kernels = profile_kernels(r->kernels);
 }
 
 void run_close_backend(const Run *r) {
@@ -179,11 +177,12 @@ void run_print_machine(const Run *r) {
     if (r->device.used && r->group.size > 1)
         printf("         %d ranks on %d device%s\n", r->group.size, r->device.all,
                r->device.all > 1 ? "s" : "");
-    if (r->device.used && *r->o->train)
+    if (r->device.used && *r->o->train) {
+        const char *obstacle = r->o->profile ? "every kernel is looked at" : replay_obstacle(&r->m);
         printf("         micro-batches are %s%s\n",
-               replay_obstacle(&r->m) ? "not replayed as graphs: "
-                                      : "recorded once and replayed as graphs",
-               replay_obstacle(&r->m) ? replay_obstacle(&r->m) : "");
+               obstacle ? "not replayed as graphs: " : "recorded once and replayed as graphs",
+               obstacle ? obstacle : "");
+    }
     if (*r->device.unused.text)
         printf("         not on the GPU that is here: %s\n", r->device.unused.text);
 }

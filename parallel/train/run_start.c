@@ -211,8 +211,8 @@ static void plan_model(Run *r) {
                     // --memory without --train is about training
                     .training = *r->o->train || !*r->o->init,
                     .replay = replay_where(r),
-                    .program =
-                        r->o->check_tp || getenv("TRAIN_GPT_STEP") != NULL, // temporary: "program"
+                    .program = r->o->check_tp || r->o->profile || *r->o->trace ||
+                               getenv("TRAIN_GPT_STEP") != NULL, // temporary: "program"
                     .stochastic = r->o->stochastic_rounding,
                     .seed = (uint64_t)r->o->seed,
                     .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,

@@ -203,7 +203,7 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
 void run_trace_after(Run *r) {
     Trace *t = r->trace;
     TraceTable table;
-    if (!t || !t->inner) return;
+    if (!t || !t->open) return;
     trace_end(t, &r->m, r->world);
     bool made = r->state.step == t->step[t->now].number; // false: a signal arrived
     if (made && t->now == TRACE_SERIAL) return;
