@@ -87,7 +87,7 @@ TEST(search_finds_what_brute_force_finds) {
 TEST(search_looks_at_every_order_of_three_levels) {
     Err e;
     Machine m;
-    Space s = space_of("layers=48,heads=64,channels=8192,seq=2048,vocab=50257", 2048, 128);
+    Space s = space_of("layers=48,heads=64,channels=8192,seq=2048,vocab=50257", 2048, 256);
     CHECK(machine_open(&m, "h100:256", &e));
     m.n_levels = 3;
     m.level[1] = (Level){
@@ -419,6 +419,7 @@ typedef struct Errors {
     Tape few, all;
     int seen, n[N_SCHEDULES], bad;
     double sum[N_SCHEDULES], most[N_SCHEDULES]; // of |error|
+    double memory;                              // the largest error
 } Errors;
 
 static void compare_whole(const Choice *c, void *ctx) {
@@ -435,13 +436,15 @@ static void compare_whole(const Choice *c, void *ctx) {
     while (!overlap_equal(&schedules[k], &c->overlap)) k++;
     double error = fabs(few.seconds / all.seconds - 1);
     e->n[k]++, e->sum[k] += error, e->most[k] = fmax(e->most[k], error);
-    e->bad += few.memory != all.memory || few.received != all.received || few.calls != all.calls;
+    e->memory = fmax(e->memory, fabs((double)few.memory / (double)all.memory - 1));
+    e->bad += few.received != all.received || few.calls != all.calls;
 }
 
 /* What is not waited for at once goes on under other blocks than those that were recorded: where
  * layers queue for links, or halves fall out of step, a further layer may wait for more or less
  * than the last one recorded. And the time of a sum over vectors of all layers is no line in their
- * number where another way is the quickest from some size on. */
+ * number where another way is the quickest from some size on. Gaps
+ * between temporaries in memory are those of the layers that were recorded. */
 TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
     static const char *const deep[] = {
         "layers=9,heads=4,channels=64,seq=16,vocab=96",
@@ -457,7 +460,7 @@ TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
             e.s = &s, e.m = &m;
             search_each(&s, compare_whole, &e);
         }
-    CHECK(e.bad == 0);
+    CHECK(e.bad == 0 && e.memory <= 0.03);
     for (int k = 0; k < N_SCHEDULES; k++) {
         bool halves = schedules[k].halves;
         CHECK(e.n[k] > 10);

@@ -205,3 +205,26 @@ TEST(step_schedule_overlaps_what_bulk_is_known_for) {
     CHECK(beside("z4", WINDOW_NONE, "dw of", N_OP_KINDS) == 0);
     CHECK(beside("z4", WINDOW_BULK, "dw of", N_OP_KINDS) == 4);
 }
+
+/* A collective whose result is read late, with many of the same ranks behind it. */
+TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
+    static const char *const specs[] = {"x16+stay=y", "z4.x16+stay=y", "x8.y4+stay=y", "z8.x4"};
+    for (int i = 0; i < 4; i++)
+        for (int mode = 0; mode < 3; mode++) {
+            Step s;
+            step_build(&s, specs[i], "layers=3,heads=16,channels=64,seq=16,vocab=96",
+                       (Recompute)mode, 0);
+            s.shape.overlap.bulk = true;
+            Schedule o = schedule_nominal(&s.p);
+            int *number = mem_calloc((size_t)s.p.n_ops, sizeof *number), n = 0, late = 0;
+            for (int k = 0; k < o.n_slots; k++) {
+                int op = o.slot[k].op;
+                if (o.slot[k].kind == SLOT_START) number[op] = n++;
+                if (o.slot[k].kind == SLOT_WAIT) late += n - number[op] > COLL_IN_FLIGHT;
+            }
+            CHECK(n > 0 && late == 0);
+            mem_free(number);
+            schedule_free(&o);
+            program_free(&s.p);
+        }
+}

@@ -8,6 +8,7 @@
 #include "parallel/plan/price_kernels.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/outer.h"
+#include "parallel/step/run.h"
 
 /* ---- collectives that write themselves down */
 
@@ -177,6 +178,7 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
     shape.config.layers = layers;
     model_plan(m, &shape, price_kernels(t, s->kernels), NULL);
     for (int i = 0; i < N_ARENAS; i++) r->memory[i] = (int64_t)m->arena[i].used;
+    r->kept = m->program ? step_run_kept(m->program) : r->memory[ARENA_ACTS];
     r->sampling = s->samples ? generator_bytes(m) : 0;
     for (int i = 0; i <= N_TAPE_PARTS; i++) r->begin[i] = 0;
     r->met = 0;

@@ -33,8 +33,8 @@ typedef struct Search {
     int64_t n_seeds, max_seeds;
     bool brute;
     Tape tape;
-    Pass pass;       // of the last bound
-    Orders **orders; // of each place
+    MicroBatches micro; // whose lists bounds have been read from
+    Orders **orders;    // of each place
     int n_orders;
     KnownLines *known;
     SearchCount count;
@@ -81,19 +81,14 @@ static bool price_orders(Search *w, const Seed *seed) {
     if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
         return false;
     w->count.priced++;
-    seed_bound(&bound, &w->pass, w->s, w->m, &c, false, BOUND_PROGRAMS);
-    double *in = mem_alloc((size_t)o->n * sizeof *in);     // INFINITY: priced
-    bool *quick = mem_alloc((size_t)o->n * sizeof *quick); // in is of bound_under
-    for (int k = 0; k < o->n; k++) in[k] = bound_under(&bound, o, k), quick[k] = true;
+    seed_bound(&bound, &w->micro, w->s, w->m, &c, false);
+    double *in = mem_alloc((size_t)o->n * sizeof *in); // INFINITY: priced
+    for (int k = 0; k < o->n; k++) in[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
         int next = 0;
         for (int k = 1; k < o->n; k++)
             if (in[k] < in[next]) next = k;
         if (n > 0 && !w->brute && in[next] > best.c.price.seconds) break;
-        if (quick[next]) {
-            in[next] = bound_in(&bound, o, next), quick[next] = false;
-            continue;
-        }
         in[next] = INFINITY;
         Found f = best;
         f.c = c, f.order = next;
@@ -103,7 +98,6 @@ static bool price_orders(Search *w, const Seed *seed) {
         if (n++ == 0 || better(&f, &best)) best = f;
     }
     mem_free(in);
-    mem_free(quick);
     best.c.fits = machine_fits(w->m, best.c.price.memory);
     keep(w, &best);
     return true;
@@ -155,14 +149,14 @@ static void bound_seed(Search *w, Seed *s) {
     Bound bound;
     const Orders *o = orders_at(w, s);
     Closeness close = (Closeness)s->bounded;
-    seed_bound(&bound, &w->pass, w->s, w->m, &c, s->schedule == ANY_SCHEDULE, close);
+    seed_bound(&bound, &w->micro, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
     s->bound = close == BOUND_ROUGH ? bound_rough(&bound, o) : bound_least(&bound, o);
 }
 
 static void add_seed(Search *w, Seed s, Closeness close) {
     Choice c = seed_choice(w->s, &s);
     bool any = s.schedule == ANY_SCHEDULE;
-    s.large = !machine_fits(w->m, seed_memory(&w->pass, w->s, w->m, &c, any));
+    s.large = !machine_fits(w->m, seed_memory(&w->micro, w->s, w->m, &c, any));
     if (s.large) count_large(w, &s);
     if (s.large && !w->family) return;
     s.bounded = (uint8_t)close;
@@ -187,7 +181,7 @@ static void split_seed(Search *w, Seed s) {
     int n = seed_schedules(w->s, &s, schedule);
     for (int i = 0; i < n; i++) {
         s.schedule = schedule[i];
-        add_seed(w, s, BOUND_UNDER);
+        add_seed(w, s, BOUND_CLOSE);
     }
 }
 
@@ -199,7 +193,7 @@ static void search_bounded(Search *w) {
         const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
         if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
         bool any = next.schedule == ANY_SCHEDULE;
-        if (next.bounded < (any ? BOUND_UNDER : BOUND_PROGRAMS)) {
+        if (next.bounded < BOUND_CLOSE) {
             next.bounded++;
             bound_seed(w, &next);
             push(w, &next);
@@ -240,6 +234,7 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
     tape_free(&w.tape);
+    mem_free(w.micro.at);
     for (int i = 0; i < w.n_orders; i++) {
         if (w.orders[i]) orders_free(w.orders[i]);
         mem_free(w.orders[i]);
@@ -277,13 +272,14 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
 
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
     Bound b;
-    Pass p = {.s = NULL};
+    MicroBatches micro = {.n = 0};
     Orders o = {.n = 0};
-    seed_bound(&b, &p, s, m, c, false, BOUND_PROGRAMS);
+    seed_bound(&b, &micro, s, m, c, false);
     KnownLines *known = mem_calloc(1, sizeof *known);
     orders_of(&o, known, s, m, c->layout.size);
     mem_free(known);
-    *memory = seed_memory(&p, s, m, c, false);
+    *memory = seed_memory(&micro, s, m, c, false);
+    mem_free(micro.at);
     double least = bound_least(&b, &o);
     orders_free(&o);
     return least;

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "parallel/plan/calibrate.h"
-#include "parallel/plan/search_bound.h"
+#include "parallel/plan/search_parts.h"
 
 Layout reorder(const Layout *words, const Layout *order) {
     Layout l = *order;
@@ -139,21 +139,18 @@ static void list_orders(Orders *o, const Space *s, const Machine *m) {
 
 void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
                const int size[N_AXES]) {
-    const Range any = {0, (int64_t)1 << 50}; // activations, of any micro-batch
+    const Range any = {0, (int64_t)1 << 50};
     static const char *const along[N_ALONG] = {"x", "y", "z", "d", "z.d", "x", "y"};
-    Range of_z, of_d;
     if (o->n > 0 && memcmp(o->size, size, sizeof o->size) == 0) return;
     orders_free(o);
     memcpy(o->size, size, sizeof o->size);
     o->n_levels = m->n_levels;
     list_orders(o, s, m);
-    pass_ranges(s, size, &of_z, &of_d);
     Mesh *mesh = mem_alloc((size_t)o->n * sizeof *mesh);
     for (int k = 0; k < o->n; k++) mesh[k] = mesh_make(&o->layout[k].factors, 0);
     for (int i = 0; i < N_ALONG; i++) {
         Axes real = mesh_real(&mesh[0], axes_of(along[i]));
-        Range bytes = i == ALONG_D ? of_d : i == ALONG_Z || i == ALONG_ZD ? of_z : any;
-        if (real.n > 0) lines_along(o, known, m, mesh, real, i, bytes);
+        if (real.n > 0) lines_along(o, known, m, mesh, real, i, any);
     }
     mem_free(mesh);
 }

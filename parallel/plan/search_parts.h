@@ -7,7 +7,7 @@
 #include "parallel/plan/search.h"
 
 /* How close a bound is. A closer one takes longer, and is made when it is the seed's turn. */
-typedef enum { BOUND_ROUGH, BOUND_UNDER, BOUND_PROGRAMS } Closeness;
+typedef enum { BOUND_ROUGH, BOUND_CLOSE } Closeness;
 
 /* A candidate in any order of its axes. */
 typedef struct Seed {

@@ -54,6 +54,7 @@ typedef struct TapeRun {
     int begin[N_TAPE_PARTS + 1]; // stretches of Tape.event
     int met; // where an outer step ends, which begins where the step does not go on
     int64_t memory[N_ARENAS]; // bytes
+    int64_t kept;             // of these, of activations: when the loss is there
     int64_t sampling;         // bytes of a Generator beside it
 } TapeRun;
 
@@ -117,7 +118,8 @@ void tape_play(const Tape *t, const Machine *m, Price *price);
 bool tape_meeting(const Tape *t, Send *s, int *calls);
 /* Local, pure. Kernels of the real step, and starts and waits of its collectives. */
 int64_t tape_events(const Tape *t);
-/* Local, pure. Bytes of all arenas of the real model. */
+/* Local, pure. Bytes of all arenas of the real model. Where temporaries lie is found for each
+ * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
 int64_t tape_memory(const Tape *t);
 /* Local, pure. Seconds of a step that the collectives of each group take (t->n_groups of them). */
 void tape_by_group(const Tape *t, const Machine *m, double *seconds);

@@ -242,14 +242,19 @@ void tape_play(const Tape *t, const Machine *m, Price *price) {
     price->memory = tape_memory(t);
 }
 
+static int64_t layers_between(const Tape *t) {
+    int n = t->recorded[1] - t->recorded[0];
+    return n ? n : 1;
+}
+
 int64_t tape_memory(const Tape *t) {
-    int64_t bytes[2];
-    for (int k = 0; k < 2; k++) {
-        bytes[k] = t->run[k].sampling;
-        for (int i = 0; i < N_ARENAS; i++) bytes[k] += t->run[k].memory[i];
+    const TapeRun *first = &t->run[0], *last = &t->run[t->recorded[1] > t->recorded[0]];
+    int64_t bytes = last->sampling, more = last->sampling - first->sampling;
+    for (int i = 0; i < N_ARENAS; i++) {
+        bytes += last->memory[i];
+        more += i == ARENA_ACTS ? last->kept - first->kept : last->memory[i] - first->memory[i];
     }
-    int more = t->recorded[1] - t->recorded[0];
-    return more ? bytes[0] + (t->layers - t->recorded[0]) / more * (bytes[1] - bytes[0]) : bytes[0];
+    return bytes + (t->layers - t->recorded[1]) / layers_between(t) * more;
 }
 
 static void sum_groups(const Tape *t, const TapeRun *r, const Costs *cost, double times,

@@ -206,15 +206,28 @@ static int64_t place(Block *block, int n, int (*order)(const void *, const void 
     return peak;
 }
 
-static int64_t place_best(Block *block, int n) {
+/* Bytes in use at the same time, at most: no placement takes less. */
+static int64_t most_in_use(const Block *block, int n, int n_ops) {
+    int64_t *change = mem_calloc((size_t)n_ops + 2, sizeof *change), in_use = 0, most = 0;
+    for (int i = 0; i < n; i++)
+        change[block[i].begin] += block[i].bytes, change[block[i].end + 1] -= block[i].bytes;
+    for (int i = 0; i <= n_ops; i++) {
+        in_use += change[i];
+        if (in_use > most) most = in_use;
+    }
+    mem_free(change);
+    return most;
+}
+
+static int64_t place_best(Block *block, int n, int n_ops) {
     int (*const orders[])(const void *, const void *) = {by_life, by_size, by_area};
-    int64_t least = INT64_MAX;
-    int best = 0;
-    for (int i = 0; i < 3; i++) {
+    int64_t least = INT64_MAX, bound = most_in_use(block, n, n_ops);
+    int best = 0, i = 0;
+    for (; i < 3 && least > bound; i++) {
         int64_t peak = place(block, n, orders[i]);
         if (peak < least) least = peak, best = i;
     }
-    return place(block, n, orders[best]);
+    return best == i - 1 ? least : place(block, n, orders[best]);
 }
 
 static Life life_make(const Program *p) {
@@ -262,7 +275,11 @@ size_t program_allocate(Program *p) {
             (step_tensor_bytes(p, &p->tensor[t]) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
         if (k >= 0 && block[k].bytes < bytes) block[k].bytes = bytes;
     }
-    int64_t peak = place_best(block, n);
+    p->kept = 0;
+    for (int i = 0; i < n; i++)
+        if (block[i].begin <= l.made[p->result] && block[i].end > l.made[p->result])
+            p->kept += block[i].bytes;
+    int64_t peak = place_best(block, n, p->n_ops);
     int64_t *offset = mem_alloc((size_t)(n + 1) * sizeof *offset);
     for (int i = 0; i < n; i++) offset[block[i].index] = block[i].offset;
     for (int t = 0; t < p->n_tensors; t++) {

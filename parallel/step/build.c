@@ -243,13 +243,25 @@ static int head(Builder *b, int h) {
     return program_redistribute(p, logits, &whole, "logits");
 }
 
-void program_forward(Program *p) {
+static int64_t tokens(const Program *p) {
     const ModelShape *s = p->shape;
-    Builder b = {.p = *p, .c = &s->config, .w = widths_of(&s->config, p->grid), .wte = -1};
     int64_t X = p->mesh->size[AXIS_X], T = s->B * s->S;
     if (p->layout->stay) T = (s->B + X - 1) / X * s->S * X; // whole sequences over x
     if (p->layout->sp) T = (T + X - 1) / X * X;
-    b.T = T * mesh_blocks(p->mesh, axes_of("d.z"));
+    return T * mesh_blocks(p->mesh, axes_of("d.z"));
+}
+
+void program_resize(Program *p) {
+    int64_t T = tokens(p);
+    for (int t = 0; t < p->n_tensors; t++)
+        for (int i = 0; i < p->tensor[t].dist.n_dims; i++)
+            if (strcmp(p->tensor[t].dist.dim[i], "T") == 0) p->tensor[t].size[i] = T;
+}
+
+void program_forward(Program *p) {
+    const ModelShape *s = p->shape;
+    Builder b = {.p = *p, .c = &s->config, .w = widths_of(&s->config, p->grid), .wte = -1};
+    b.T = tokens(p);
     b.channels = b.w.C_all;
     b.hidden = b.w.att * mesh_blocks(p->mesh, grid_hidden_axes(p->grid));
     int x = embedding(&b);

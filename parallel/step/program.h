@@ -96,6 +96,7 @@ typedef struct Program {
     bool complete; // both are there: no tensor that a pass adds is a further value
     int layer;     // of what is added next
     Phase phase;
+    int64_t kept; // bytes of temporaries when the loss is there. program_allocate
 } Program;
 
 /* The derivative of a kind (rules.h); NULL: no gradient flows through it. */
@@ -155,6 +156,8 @@ double op_flops(const Program *p, const Op *op);
 
 /* Local. The forward pass, from tokens to what shape->output names: build.c. */
 void program_forward(Program *p);
+/* Local. Sizes of tensors for the sequences that p->shape has now; whole tensors alone. build.c */
+void program_resize(Program *p);
 /* Local. Appends the backward pass: differentiate.c. */
 void program_differentiate(Program *p);
 /* Local. What is not kept for backward is computed, and gathered, again: recompute.c. */

@@ -569,6 +569,10 @@ void step_run_casts(StepRun *r, Model *m) {
     if (b->made) run_all(b, m, 0, b->p.n_ops, 0);
 }
 
+int64_t step_run_kept(const StepRun *r) {
+    return r->list[TRAIN].p.kept;
+}
+
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
     const Bound *b = program_of(r, m, backward);
     return (float *)(void *)b->at[b->p.result];

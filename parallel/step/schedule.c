@@ -21,10 +21,12 @@ typedef struct Scheduler {
     double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
     bool *waited;  // [operations] of a collective: a WAIT is in the list
     int open[MOST_OPEN], n_open; // started and not waited for, in order
-    double now;                  // of the compute stream
-    double link[LINK_LEVELS];    // when a level's links are free
-    double slow[LINK_LEVELS];    // time of kernels until then, by that of them alone
-    double waiting;              // seconds since the last kernel, or the last wait that had a name
+    int number[MOST_OPEN];       // of these, among all that were started
+    int n_started;
+    double now;               // of the compute stream
+    double link[LINK_LEVELS]; // when a level's links are free
+    double slow[LINK_LEVELS]; // time of kernels until then, by that of them alone
+    double waiting;           // seconds since the last kernel, or the last wait that had a name
 } Scheduler;
 
 static bool collective(const Scheduler *s, int i) {
@@ -82,6 +84,7 @@ static void wait_for(Scheduler *s, int op) {
     while (s->open[k] != op) k++;
     s->n_open--;
     memmove(s->open + k, s->open + k + 1, (size_t)(s->n_open - k) * sizeof(int));
+    memmove(s->number + k, s->number + k + 1, (size_t)(s->n_open - k) * sizeof(int));
 }
 
 static void wait_for_operands(Scheduler *s, int i) {
@@ -131,6 +134,7 @@ static void start(Scheduler *s, int i) {
     double *link = &s->link[c->level], begin = fmax(s->now, *link);
     wait_for_operands(s, i);
     add_slot(s, SLOT_START, i);
+    s->number[s->n_open] = s->n_started++;
     s->open[s->n_open++] = i;
     s->ready[i] = begin + c->seconds;
     *link = begin + c->wire;
@@ -150,9 +154,11 @@ static void finish(Scheduler *s, int i) {
 
 /* ---- the scheduler ---- */
 
-/* There is room for one more when the oldest has arrived. */
+/* There is room for one more when the oldest has arrived. A group has tickets for so many that
+ * follow each other, however few of them are open. */
 static bool may_start(Scheduler *s) {
-    if (s->n_open < MOST_OPEN) return true;
+    bool oldest_blocks = s->n_open > 0 && s->n_started - s->number[0] >= COLL_IN_FLIGHT;
+    if (s->n_open < MOST_OPEN && !oldest_blocks) return true;
     if (s->ready[s->open[0]] > s->now) return false;
     wait_for(s, s->open[0]);
     return true;
