@@ -172,6 +172,7 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
                         .recompute = s->recompute,
                         .overlap = s->overlap,
                         .training = true,
+                        .step_alone = true,
                         .program = s->program,
                         .outer = s->outer,
                         .grid = g};

@@ -32,8 +32,28 @@ static Part *part_of(Reader *r, int layer) {
     return &r->part[layer < 0 ? 2 : layer];
 }
 
-/* Whole matmuls take no longer than their chunks by the formula; of panels nothing is known where
- * they were measured. Gradients of weights are added to, but for the first. */
+/* Panels of K features that are cut over so many ranks, or fewer: not all of these may have
+ * some. */
+static int64_t panels_over(int64_t K, int64_t ranks) {
+    int64_t block = (K + ranks - 1) / ranks, filled = K - ranks + 1;
+    return filled > 0 ? (filled + block - 1) / block : 1;
+}
+
+/* A matmul in panels. By its formula one of K features takes as long as the longest of lines in K
+ * that begin above 0: panels of the same length take least, and fewer of them less. Of panels that
+ * were measured nothing is known. */
+static double in_panels(const Reader *r, const Work *whole) {
+    const int *size = r->p->mesh->size;
+    Work w = *whole;
+    int64_t n = larger(panels_over(w.a, size[AXIS_X]), panels_over(w.a, size[AXIS_Y]));
+    if (r->m->measured) return 0;
+    w.a /= n;
+    w.flags &= ~(uint32_t)(WORK_EPI_ACT | WORK_EPI_DACT | WORK_ADDEND | WORK_BIAS);
+    return (double)n * machine_work(r->m, &w);
+}
+
+/* Whole matmuls take no longer than their chunks. Gradients of weights are added to, but for the
+ * first. */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
     Part *part = part_of(r, op->layer);
@@ -41,8 +61,8 @@ static void read_kernel(Reader *r, int i) {
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
     if (!op_work(r->p, i, &r->widths, r->to->threads, &w)) return;
     if (w.kind == WORK_DW) w.flags &= ~(uint32_t)WORK_ADDEND;
-    if (w.kind <= WORK_DW && r->panels && op->layer >= 0 && r->m->measured) return;
-    double seconds = machine_work(r->m, &w);
+    bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
+    double seconds = panels ? in_panels(r, &w) : machine_work(r->m, &w);
     part->kernels += seconds;
     if (op->phase == PHASE_FORWARD) part->forward += seconds;
 }

@@ -177,32 +177,57 @@ static int by_area(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* The lowest place that is free during the life of b, among blocks that lie in the order of their
- * offsets. */
-static int64_t lowest(const Block *placed, int n, const Block *b) {
-    int64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        const Block *o = &placed[i];
-        if (o->end < b->begin || o->begin > b->end) continue;
-        if (at + b->bytes <= o->offset) break;
-        if (o->offset + o->bytes > at) at = o->offset + o->bytes;
+/* Blocks that have their place, in the order of their offsets. */
+typedef struct Placed {
+    int *begin, *end;       // life
+    int64_t *offset, *over; // first byte, first byte behind it
+    int *meets;             // of these, whose life meets that of the block at hand
+    int n;
+} Placed;
+
+static Placed placed_make(int room) {
+    size_t n = (size_t)room + 1;
+    Placed p = {.offset = mem_alloc(n * (2 * sizeof *p.offset + 3 * sizeof *p.begin))};
+    p.over = p.offset + n;
+    p.begin = (int *)(void *)(p.over + n), p.end = p.begin + n, p.meets = p.end + n;
+    return p;
+}
+
+static void insert(Placed *p, const Block *b) {
+    int k = p->n++;
+    for (; k > 0 && p->offset[k - 1] > b->offset; k--) {
+        p->offset[k] = p->offset[k - 1], p->over[k] = p->over[k - 1];
+        p->begin[k] = p->begin[k - 1], p->end[k] = p->end[k - 1];
     }
+    p->offset[k] = b->offset, p->over[k] = b->offset + b->bytes;
+    p->begin[k] = b->begin, p->end[k] = b->end;
+}
+
+/* The lowest place that is free during the life of b. Those that it meets are found first, without
+ * a branch: most of the time of a placement is here. */
+static int64_t lowest(const Placed *p, const Block *b) {
+    int64_t at = 0;
+    int n = 0;
+    for (int i = 0; i < p->n; i++) {
+        p->meets[n] = i;
+        n += (p->end[i] >= b->begin) & (p->begin[i] <= b->end);
+    }
+    for (int i = 0; i < n && at + b->bytes > p->offset[p->meets[i]]; i++)
+        if (p->over[p->meets[i]] > at) at = p->over[p->meets[i]];
     return at;
 }
 
 static int64_t place(Block *block, int n, int (*order)(const void *, const void *)) {
-    Block *placed = mem_alloc((size_t)(n + 1) * sizeof *placed);
+    Placed placed = placed_make(n);
     int64_t peak = 0;
     qsort(block, (size_t)n, sizeof *block, order);
     for (int i = 0; i < n; i++) {
         Block *b = &block[i];
-        int k = i;
-        b->offset = lowest(placed, i, b);
+        b->offset = lowest(&placed, b);
         if (b->offset + b->bytes > peak) peak = b->offset + b->bytes;
-        for (; k > 0 && placed[k - 1].offset > b->offset; k--) placed[k] = placed[k - 1];
-        placed[k] = *b;
+        insert(&placed, b);
     }
-    mem_free(placed);
+    mem_free(placed.offset);
     return peak;
 }
 

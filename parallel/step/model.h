@@ -62,6 +62,7 @@ typedef struct ModelShape {
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
     PassOutput output;
+    bool step_alone; // no lists but those of a training step: it is priced, and never evaluated
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
     ReplayWhere replay; // are micro-steps recorded?

@@ -682,6 +682,7 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     if (s.training) plan(&r->list[TRAIN], &s, m->k, m->exact);
     if (s.training && m->exact) plan(&r->list[PLAIN], &s, m->k, false);
     if (s.training) plan_end(r, &s, m->k);
+    if (s.step_alone) return r;
     if (has_words(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
     s.training = false;
     plan(&r->list[FORWARD], &s, m->k, m->exact);
