@@ -16,7 +16,7 @@
  * is done. Not taken:
  *     - where the matmul's dy is not what the rank stores. With sequence parallelism (sp) the two
  *       row-parallel layers gather dy along x, and the sums over x would count it X times; with
- *       stay=y a dy serves all of the panels (parallel/step/linear.c);
+ *       stay=y a dy serves all of the panels (parallel/step/panels.c);
  *     - DGELU_BGRAD of dx, which would give the gradient of up's bias: its sums are bf16, 8 bits of
  *       a sum over all tokens. DGELU alone is used; the gradient of up's bias comes with up's dw.
  * What the epilogue costs beside an algorithm without, a device must say (make bench-gpu, matmuls:

@@ -113,15 +113,14 @@ def write_shard(path):
         f.write(struct.pack("<256i", *header) + struct.pack("<%dH" % len(tokens), *tokens))
 
 
-def run_case(program, kernels, folder, case, step):
+def run_case(program, kernels, folder, case):
     """The line of a configuration: losses, norms, digest."""
     name, model, options = case
     here = tempfile.mkdtemp(prefix=name + ".", dir=folder)
     command = [program, "--train", os.path.join(folder, "train.bin"), "--model", model, *BASE.split(),
                *options.split(), "--kernels", kernels, "--json", "log", "--export-hf", "out"]
     done = subprocess.run(command, cwd=here, capture_output=True, text=True,
-                          env=dict(os.environ, CUDA_VISIBLE_DEVICES="", XDG_CACHE_HOME=here,
-                                   **({"TRAIN_GPT_STEP": step} if step else {})))
+                          env=dict(os.environ, CUDA_VISIBLE_DEVICES="", XDG_CACHE_HOME=here))
     if done.returncode != 0:
         return name, "failed: " + (done.stderr.strip().splitlines() or ["no message"])[-1]
     with open(os.path.join(here, "log"), encoding="utf8") as f:
@@ -132,11 +131,11 @@ def run_case(program, kernels, folder, case, step):
     return name, " ".join(figures + [digest[:16]])
 
 
-def run_all(program, kernels, cases, step=""):
+def run_all(program, kernels, cases):
     with tempfile.TemporaryDirectory() as folder:
         write_shard(os.path.join(folder, "train.bin"))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            work = [pool.submit(run_case, program, kernels, folder, c, step) for c in cases]
+            work = [pool.submit(run_case, program, kernels, folder, c) for c in cases]
             return dict(w.result() for w in work)
 
 
@@ -167,11 +166,10 @@ def main():
     p.add_argument("--write", help="write the record here")
     p.add_argument("--kernels", default="portable")
     p.add_argument("--tolerance", type=float, default=1e-6)
-    p.add_argument("--step", default="", help="\"program\": the step of --program as a program (temporary)")
     p.add_argument("--only", default="", help="configurations whose name contains this")
     o = p.parse_args()
     cases = [c for c in CASES if o.only in c[0]]
-    new = run_all(os.path.abspath(o.program), o.kernels, cases, o.step)
+    new = run_all(os.path.abspath(o.program), o.kernels, cases)
     if o.write:
         with open(o.write, "w", encoding="utf8") as f:
             f.write("# tests/steps.py --write: name, four losses, four gradient norms, SHA-256 of weights\n")

@@ -122,7 +122,6 @@ static int rank_main(World *w, void *ctx) {
                     .S = j->S,
                     .recompute = j->recompute,
                     .training = true,
-                    .program = true,
                     .grid = &grid};
     Err e;
     if (j->overlap && !overlap_parse(&s.overlap, j->overlap, &e)) die("%s", e.text);

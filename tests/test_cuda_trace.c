@@ -46,7 +46,6 @@ static void trace_some(Model *m, int step, void *ctx) {
 static void predict(Traced *all, const MeshRun *r) {
     Layout l;
     PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
-    s.program = true;
     s.kernels = kernels_cuda_sizes(r->bf16);
     if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, all->ranks, NULL))
         abort();
@@ -79,7 +78,6 @@ static MeshRun run_with(const Case *c, Traced *all) {
                  .S = 4,
                  .steps = STEPS,
                  .cuda = true,
-                 .program = true,
                  .bf16 = c->bf16};
     if (all) predict(all, &r), r.after = trace_some, r.ctx = all;
     emu_set_devices(c->devices), emu_set_peers(!c->nccl);

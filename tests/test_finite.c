@@ -56,8 +56,7 @@ static void check(const char *spec, const char *overlap, int recompute, bool cud
                  .steps = 1,
                  .recompute = (Recompute)recompute,
                  .overlap = overlap,
-                 .after = find,
-                 .program = true};
+                 .after = find};
     r.cuda = r.bf16 = cuda;
     if (cuda) r.replay = REPLAY_ALWAYS;
     Layout l;

@@ -79,8 +79,16 @@ static MeshRun drawn(const Sweep *s) {
                      .exact = s->exact};
 }
 
-/* Two halves of a tied model add to the same gradient first in the head and then in the embedding:
- * another order than that of micro-steps, so a few units in the last place. */
+/* Gradients of two halves are added before they are reduced, those of micro-steps after it: where
+ * a matrix's gradient is reduced in every micro-step, halves add in another order, so a few units
+ * in the last place. So they do to the gradient of a tied table, which is made in two places. */
+static bool adds_in_another_order(const MeshRun *halves) {
+    Layout l;
+    Err e;
+    if (!layout_parse(&l, halves->layout, 0, &e)) die("%s", e.text);
+    return halves->model == models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
+}
+
 static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
     MeshDiff d = mesh_diff(a, b);
     bool same = a->agreed && d.loss <= 6e-7 && d.norm <= 2e-6 && d.weights <= 1e-5;
@@ -102,7 +110,7 @@ static void compare(const char *spec, void *ctx) {
     if (!s->exact) with.after = look, with.ctx = &f;
     without.in_halves = !s->exact && strstr(s->overlap, "halves");
     mesh_run(&with), mesh_run(&without);
-    bool reordered = without.in_halves && with.model == models[TIED];
+    bool reordered = without.in_halves && adds_in_another_order(&with);
     s->bad += reordered ? !same_but_for_rounding(&with, &without) : !same_bits(&with, &without);
     s->bad += f.bad;
     s->n++;
@@ -210,7 +218,6 @@ TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
                      .sequences = EVAL_B,
                      .S = EVAL_S,
                      .steps = 1,
-                     .program = true,
                      .after = evaluate,
                      .ctx = &without},
                 b = a;
@@ -280,9 +287,8 @@ static int sends_of(const char *layout, const char *overlap, bool (*such)(const 
     return n;
 }
 
-/* Of each of the four linear layers the first panels of x and w in forward, the first of w and the
- * last of dw in backward. */
-TEST(overlap_bulk_of_stay_y_leaves_only_first_and_last_panels_uncovered) {
+/* Of each of the four linear layers at most the first panels of x and w, or as many others. */
+TEST(overlap_bulk_of_stay_y_leaves_only_first_panels_uncovered) {
     static const struct {
         const char *layout;
         int panels;
@@ -290,7 +296,7 @@ TEST(overlap_bulk_of_stay_y_leaves_only_first_and_last_panels_uncovered) {
     for (int i = 0; i < 3; i++) {
         int alone, layers = 4, n = layers * 4 * 6 * rows[i].panels; // x w; w dx x dw
         CHECK(sends_of(rows[i].layout, "none", of_panels, &alone) == n && alone == n);
-        CHECK(sends_of(rows[i].layout, "bulk", of_panels, &alone) == n && alone == layers * 4 * 4);
+        CHECK(sends_of(rows[i].layout, "bulk", of_panels, &alone) == n && alone <= layers * 4 * 2);
     }
 }
 

@@ -64,7 +64,7 @@ TEST(peak_is_the_same_while_others_compute_and_says_so) {
 }
 
 TEST(profile_prints_no_share_above_the_peak) {
-    ModelShape shape = {.B = 2, .S = 8, .training = true, .program = true};
+    ModelShape shape = {.B = 2, .S = 8, .training = true};
     int32_t tokens[16] = {0};
     char text[8192] = "";
     Team *t = team_create(1);

@@ -71,34 +71,26 @@ enum { MAX_CASES = 512 };
 /* Relative differences of seconds. */
 typedef struct Compare {
     double diff[MAX_CASES];
-    int n, i, above;
-    bool bulk, same_bytes;
+    int n;
+    bool bulk;
 } Compare;
-
-/* Zeros of no length, which the recorded step has in front of gradients that are stored sharded,
- * are calls all the same where they are priced. */
-static double empty_calls(const ModelShape *s, const Machine *m) {
-    Axes sharded = layout_store(&s->grid->layout, STORE_GRAD);
-    return sharded.n ? m->call * (double)(4 * s->config.layers + 2) : 0;
-}
 
 static void compare(const char *spec, void *ctx) {
     Compare *c = ctx;
-    int i = c->i++;
+    int i = c->n;
     Grid g;
     ModelShape s;
     Machine m = machine_of(machines[i % 5]);
     shape_of(&s, &g, spec, models[i / 2 % 4], 2 + i % 3);
     s.recompute = (Recompute)(i / 3 % 3), s.bf16 = m.gpu, s.overlap.bulk = c->bulk;
-    Price was = recorded_price(&s, &m), is;
-    program_price(&s, &m, m.threads, &is);
-    if (is.received > was.received)
-        test_fail(__FILE__, __LINE__, "%s receives more than it did", spec);
-    if (c->same_bytes && is.received != was.received) return;
-    double diff = is.seconds / (was.seconds - empty_calls(&s, &m) * m.slowest) - 1;
-    if (diff > (c->bulk ? 0.04 : 0.001))
-        c->above++, printf("    %s on %s, %s, recompute %d: %+.2f %% of %.3f ms\n", spec, m.name,
-                           models[i / 2 % 4], (int)s.recompute, 100 * diff, 1e3 * was.seconds);
+    Price tape = recorded_price(&s, &m), list;
+    program_price(&s, &m, m.threads, &list);
+    if (list.received != tape.received)
+        test_fail(__FILE__, __LINE__, "%s receives other bytes than it did", spec);
+    double diff = list.seconds / tape.seconds - 1;
+    if (diff < (c->bulk ? -0.2 : -0.05) || diff > (c->bulk ? 0.2 : 0.01))
+        test_fail(__FILE__, __LINE__, "%s on %s, %s, recompute %d: %+.2f %% of %.3f ms", spec,
+                  m.name, models[i / 2 % 4], (int)s.recompute, 100 * diff, 1e3 * tape.seconds);
     c->diff[c->n++] = diff;
 }
 
@@ -107,30 +99,26 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static Compare compare_all(bool bulk, bool same_bytes) {
-    Compare c = {.bulk = bulk, .same_bytes = same_bytes};
+static Compare compare_all(bool bulk) {
+    Compare c = {.bulk = bulk};
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare, &c);
     qsort(c.diff, (size_t)c.n, sizeof *c.diff, by_size);
     return c;
 }
 
-/* Kernels and collectives are the same, in the same order. The program sends less where a tied
- * table has two gradients, which it adds before they are reduced, and where recompute has
- * gathered already what backward gathers once more: it is cheaper there. */
+/* Kernels and collectives are the same, in the same order. The list's panels are copied at the root
+ * of a broadcast, so by one rank of several: the tape is that of one rank, which is the root of
+ * some. What clears padding is in the tape alone. */
 TEST(step_price_without_overlap_is_that_of_the_recorded_step) {
-    Compare c = compare_all(false, true);
-    CHECK(c.n > 100 && c.above == 0);
-    c = compare_all(false, false);
-    CHECK(c.n > 200 && c.above == 0);
+    Compare c = compare_all(false);
+    CHECK(c.n > 200 && fabs(c.diff[c.n / 2]) < 0.001);
 }
 
-/* The scheduler hides more than the overlap that is written by hand, in half of the cases 2 % of
- * a step. Where x is gathered again for dw before the gradient is there that is gathered next,
- * that one is late, by up to 4 %. */
-TEST(step_price_with_bulk_is_not_above_that_of_the_recorded_step) {
-    Compare c = compare_all(true, false);
-    CHECK(c.n > 200 && c.above == 0);
-    CHECK(c.diff[c.n / 2] < -0.01);
+/* The tape's order is found from nominal costs, the list's from those of the machine; and what is
+ * under way together shares the network in one and queues in the other. */
+TEST(step_price_with_bulk_is_near_that_of_the_recorded_step) {
+    Compare c = compare_all(true);
+    CHECK(c.n > 200 && fabs(c.diff[c.n / 2]) < 0.01);
 }
 
 /* ---- against all layers, and the bound ---- */

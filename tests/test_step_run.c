@@ -1,18 +1,10 @@
-/* parallel/step/run.c: the program of a step, executed, against the step of block.c: the same
- * kernels, so the same bits, but where a sum has another order:
- *   a tied table of an FSDP layout is reduced once, not after the head and after the embedding
- *   halves: a gradient that is stored scattered, or that stay=y reduces along x, is reduced once,
- *           the sum of both halves; before, each half's was
- *   halves of a tied model: a half adds to the table when its head has run; which half's head runs
- *           before which half's embedding depends on where the halves wait
- */
+/* parallel/step/run.c: the program of a step, executed. That it trains what one rank trains, and
+ * that overlap changes no bit, test_mesh_model.c and test_overlap_mesh.c hold against every layout;
+ * here is what else may not change a bit, and what is cut unevenly. */
 #include <math.h>
 #include <string.h>
 
 #include "base/die.h"
-#include "base/mem.h"
-#include "parallel/step/block.h"
-#include "parallel/step/program.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -22,71 +14,69 @@ static const char *const models[] = {
     "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=70,act=relu2",
 };
 
-static bool another_order(const MeshRun *r) {
-    Layout l;
-    Err e;
-    bool tied = !strstr(r->model, "tied=0") && !strstr(r->model, "llama");
-    bool halves = r->overlap && strstr(r->overlap, "halves");
-    if (!layout_parse(&l, r->layout, 0, &e)) die("%s", e.text);
-    bool scattered = layout_store(&l, STORE_GRAD).n > 0;
-    return tied + halves + scattered >= 2 || (halves && l.stay);
-}
-
-/* Trains as a program and as before; the bits have to be the same. */
-static void compare(const MeshRun *how, const char *label) {
-    MeshRun was = *how, is = *how;
-    is.program = true;
-    mesh_run(&was);
-    mesh_run(&is);
-    MeshDiff d = mesh_diff(&was, &is);
-    double limit = another_order(how) ? 1e-6 : 0;
-    if (!is.agreed || !(d.loss <= limit) || !(d.norm <= limit) || !(d.weights <= 10 * limit))
-        test_fail(__FILE__, __LINE__, "%s, %s, %s: losses differ by %.1e, norms %.1e, weights %.1e",
-                  label, how->model, how->overlap ? how->overlap : "none", d.loss, d.norm,
-                  d.weights);
-    mesh_run_free(&was);
-    mesh_run_free(&is);
+/* Two ways to run the same: how far apart they may be. */
+static void compare(MeshRun a, MeshRun b, double loss, double norm, double weights) {
+    mesh_run(&a);
+    mesh_run(&b);
+    MeshDiff d = mesh_diff(&a, &b);
+    if (!a.agreed || !b.agreed || !(d.loss <= loss) || !(d.norm <= norm) || !(d.weights <= weights))
+        test_fail(__FILE__, __LINE__,
+                  "%s on %s, %s, recompute %d, and %s: losses differ by %.1e, norms %.1e, "
+                  "weights %.1e",
+                  b.model, b.layout, b.overlap ? b.overlap : "none", (int)b.recompute, a.layout,
+                  d.loss, d.norm, d.weights);
+    mesh_run_free(&a);
+    mesh_run_free(&b);
 }
 
 static void on_layout(const char *spec, void *ctx) {
     int *n = ctx, model = *n % 3;
     if (!mesh_sampled((*n)++, model)) return;
-    compare(&(MeshRun){.model = models[model],
-                       .layout = spec,
-                       .sequences = 8,
-                       .S = 10,
-                       .micro = *n % 2 * 2,
-                       .steps = 3,
-                       .overlap = mesh_overlaps[*n % N_MESH_OVERLAPS],
-                       .recompute = (Recompute)(*n / 3 % 3)},
-            spec);
+    const char *words = mesh_overlaps[*n % N_MESH_OVERLAPS];
+    MeshRun kept = {.model = models[model],
+                    .layout = spec,
+                    .sequences = 8,
+                    .S = 10,
+                    .micro = *n % 2 * 2,
+                    .steps = 3,
+                    .overlap = words},
+            again = kept;
+    again.recompute = *n / 3 % 2 ? RECOMPUTE_SELECTIVE : RECOMPUTE_FULL;
+    compare(kept, again, 0, 0, 0);
 }
 
-TEST(step_run_has_the_bits_of_the_step_on_every_layout) {
+TEST(step_run_has_the_same_bits_whatever_is_computed_again_on_every_layout) {
     int n = 0;
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_layout, &n);
     CHECK(n > 100);
 }
 
-TEST(step_run_has_the_bits_of_the_step_in_bf16) {
-    static const char *const specs[] = {"d1", "x2+sp", "d2.y2+zero3", "x2.y2+stay=y"};
-    for (int i = 0; i < 4; i++)
-        for (int model = 0; model < 3; model++)
-            compare(&(MeshRun){.model = models[model],
-                               .layout = specs[i],
-                               .sequences = 4,
-                               .S = 10,
-                               .bf16 = true},
-                    specs[i]);
+/* An operand of a matmul whose last bit differs in fp32 may be the next number in bf16: 2^-8 of
+ * it. */
+TEST(step_run_trains_in_bf16_what_one_rank_trains) {
+    static const char *const specs[] = {"x2+sp", "d2.y2+zero3", "x2.y2+stay=y"};
+    for (int i = 0; i < 3; i++)
+        for (int model = 0; model < 3; model++) {
+            MeshRun one = {.model = models[model],
+                           .layout = "d1",
+                           .sequences = 4,
+                           .S = 10,
+                           .bf16 = true},
+                    mesh = one;
+            mesh.layout = specs[i];
+            compare(one, mesh, 1e-3, 1e-2, 0.1);
+        }
 }
 
 /* Two gradients of a tied table, over micro-batches, in blocks that have padding. */
 TEST(step_run_adds_gradients_of_a_tied_table_whose_parts_have_padding) {
-    compare(&(MeshRun){.model = models[2],
-                       .layout = "d3.y2+zero1",
-                       .sequences = 6,
-                       .S = 10,
-                       .micro = 1,
-                       .steps = 3},
-            "d3.y2+zero1");
+    MeshRun one = {.model = models[2],
+                   .layout = "d1",
+                   .sequences = 6,
+                   .S = 10,
+                   .micro = 1,
+                   .steps = 3},
+            mesh = one;
+    mesh.layout = "d3.y2+zero1";
+    compare(one, mesh, 6e-7, 2e-6, 1e-5);
 }

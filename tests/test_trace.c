@@ -142,7 +142,6 @@ static void price_traced(Traced *all, const MeshRun *r) {
     Tape tape = {0};
     Layout l;
     PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .whole = true};
-    s.program = true;
     if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, RANKS, NULL))
         abort();
     s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
@@ -161,8 +160,7 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
                      .layout = layout,
                      .overlap = overlap,
                      .sequences = 8,
-                     .S = 8,
-                     .program = true},
+                     .S = 8},
             r = plain;
     *all = (Traced){0};
     for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room, 0);

@@ -166,12 +166,20 @@ TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
 /* --- what is held
  * ------------------------------------------------------------------------------ */
 
-enum { L = 3, C = 64, HEADS = 8, V = 128, POSITIONS = 8, BATCH = 4 }; // they divide by all below
+enum {
+    MAX_RANKS = 16,
+    L = 3,
+    C = 64,
+    HEADS = 8,
+    V = 128,
+    POSITIONS = 8,
+    BATCH = 4
+}; // they divide by all below
 
-/* The denominators of a scheme on its mesh: of weights and optimizer; of the residual stream (4 T C
- * a block), of attention (4 T C: q k v, output) and of the MLP (8 T C) with T the tokens of all
- * ranks; and of tokens where the stream is stored, for what is kept of each token. Beside them, of
- * vectors along the stream and in the middle. */
+/* The denominators of a scheme on its mesh: of weights and optimizer; of what a further block keeps
+ * for backward, which is of the residual stream (4 T C), of attention (4 T C: q k v, output) and of
+ * the MLP (8 T C) with T the tokens of all ranks; and of tokens where the stream is stored, for
+ * what is kept of each token. Beside them, of vectors along the stream and in the middle. */
 typedef struct Scheme {
     const char *layout;
     int weights, optimizer, residual, attention, mlp, tokens, stream, middle;
@@ -182,12 +190,13 @@ typedef struct Held {
     Layout l;
     Config config;
     int layers, bad;
-    size_t work; // bytes, of rank 0
+    // bytes; acts: kept, and temporaries of a layer at a time; kept: by the formula
+    double acts[MAX_RANKS], kept, work;
 } Held;
 
 /* Bytes between want floats and that with each of n arrays rounded up to ARENA_ALIGN. */
-static bool holds(Held *h, int rank, const char *what, const Arena *a, double want, int n) {
-    double bytes = (double)a->used, least = 4 * want;
+static bool holds(Held *h, int rank, const char *what, double bytes, double want, int n) {
+    double least = 4 * want;
     bool ok = bytes >= least && bytes <= least + (double)n * (ARENA_ALIGN - 1);
     if (!ok)
         test_fail(__FILE__, __LINE__, "%s, rank %d: %s take %.0f bytes, by the formula %.0f",
@@ -214,15 +223,14 @@ static int plan_main(World *w, void *ctx) {
         layers * C * (6.0 / s->stream + 7.0 / s->middle) + (2.0 * C + POSITIONS * C) / s->stream;
     double kept = layers * (4 * TC / s->residual + 4 * TC / s->attention + 8 * TC / s->mlp +
                             4 * T / s->tokens + T * HEADS / s->attention);
-    double ends = 2 * TC / s->residual + 2 * T / s->tokens + 3 * here;
     int n = m.tensors.n, rank = world_rank(w);
-    bool ok =
-        holds(h, rank, "weights", &m.arena[ARENA_PARAMS], matrices / s->weights + vectors, n) &&
-        holds(h, rank, "optimizer", &m.arena[ARENA_OPTIMIZER],
-              2 * (matrices / s->optimizer + vectors), 2 * n) &&
-        holds(h, rank, "activations", &m.arena[ARENA_ACTS], kept + ends, 12 * h->layers + 8);
+    bool ok = holds(h, rank, "weights", (double)m.arena[ARENA_PARAMS].used,
+                    matrices / s->weights + vectors, n) &&
+              holds(h, rank, "optimizer", (double)m.arena[ARENA_OPTIMIZER].used,
+                    2 * (matrices / s->optimizer + vectors), 2 * n);
+    h->acts[rank] = (double)m.arena[ARENA_ACTS].used;
     if (!ok) __atomic_add_fetch(&h->bad, 1, __ATOMIC_RELAXED);
-    if (rank == 0) h->work = m.arena[ARENA_WORK].used;
+    if (rank == 0) h->work = (double)m.arena[ARENA_WORK].used, h->kept = kept;
     model_free(&m);
     team_destroy(team);
     return 0;
@@ -259,6 +267,10 @@ TEST(trap_memory_of_every_preset_is_that_of_its_scheme) {
         Held h = plan(&schemes[i], L), deeper = plan(&schemes[i], 2 * L);
         CHECK(h.bad == 0);
         CHECK(deeper.bad == 0);
-        CHECK(h.work == deeper.work); // what is gathered is gathered for one layer at a time
+        CHECK(h.work == deeper.work);
+        // what is gathered is gathered for one layer at a time: a further one holds what it keeps
+        for (int r = 0; r < layout_ranks(&h.l); r++)
+            CHECK(holds(&h, r, "activations of further layers", deeper.acts[r] - h.acts[r], h.kept,
+                        12 * L));
     }
 }

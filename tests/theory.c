@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/die.h"
-#include "parallel/step/block.h"
+#include "parallel/step/head.h"
 
 enum { F32 = 4, F64 = 8 };
 
@@ -160,8 +160,11 @@ static int64_t at_most(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* What is computed again reads what is gathered for backward. */
+typedef enum { FORWARD, AGAIN, BACKWARD } Pass;
+
 /* SUMMA: x is cut in Y blocks of features, w in X; a panel ends where either block does. */
-static void summa(Walk *k, LinearKind kind, bool backward) {
+static void summa(Walk *k, LinearKind kind, Pass pass) {
     const char *const *name = names[kind];
     Sizes s = sizes(k, kind);
     int64_t X = k->m->size[AXIS_X], Y = k->m->size[AXIS_Y], x = k->m->coord[AXIS_X];
@@ -169,30 +172,30 @@ static void summa(Walk *k, LinearKind kind, bool backward) {
     for (int64_t at = 0; at < s.K; n++)
         at = at_most(s.K, at_most((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
     int64_t own_w = s.K > x * of_w ? at_most(of_w, s.K - x * of_w) : 0, N = s.N / Y;
-    weight(k, kind, name[NAME_W]);
+    if (pass != AGAIN) weight(k, kind, name[NAME_W]);
     panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x * word(k));
     panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N * word(k));
-    if (!backward) return;
+    if (pass != BACKWARD) return;
     panels(k, name[NAME_DX], COLL_REDUCE, "y", n, s.K, of_x, k->T_x * word(k));
     panels(k, name[NAME_DW], COLL_REDUCE, "x", n, s.K, own_w, N * F32);
     weight_gradient(k, kind, name[NAME_DW]);
 }
 
-static void forward(Walk *k, LinearKind kind) {
+static void forward(Walk *k, LinearKind kind, Pass pass) {
     if (k->l->stay) {
-        summa(k, kind, false);
+        summa(k, kind, pass);
         return;
     }
     LinearDist d = layout_linear(k->l, kind);
     Sizes s = sizes(k, kind);
-    path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
-    weight(k, kind, names[kind][NAME_W]);
+    if (pass != AGAIN) path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
+    if (pass != AGAIN) weight(k, kind, names[kind][NAME_W]);
     path(k, names[kind][NAME_Y], &d.y, &d.y_stored, s.T, s.N);
 }
 
 static void backward(Walk *k, LinearKind kind) {
     if (k->l->stay) {
-        summa(k, kind, true);
+        summa(k, kind, BACKWARD);
         return;
     }
     LinearDist d = layout_linear(k->l, kind);
@@ -219,20 +222,20 @@ static void norm_sums(Walk *k) {
 
 static void block_forward_walk(Walk *k) {
     norm_stats(k);
-    forward(k, LINEAR_QKV);
-    forward(k, LINEAR_ATTN_OUT);
+    forward(k, LINEAR_QKV, FORWARD);
+    forward(k, LINEAR_ATTN_OUT, FORWARD);
     norm_stats(k);
-    forward(k, LINEAR_UP);
-    forward(k, LINEAR_DOWN);
+    forward(k, LINEAR_UP, FORWARD);
+    forward(k, LINEAR_DOWN, FORWARD);
 }
 
 /* All but what is there: the next block's input, and x2 where a collective made it. */
 static void block_again_walk(Walk *k) {
     norm_stats(k);
-    forward(k, LINEAR_QKV);
-    if (!k->l->stay && k->m->size[AXIS_X] == 1) forward(k, LINEAR_ATTN_OUT);
+    forward(k, LINEAR_QKV, AGAIN);
+    if (!k->l->stay && k->m->size[AXIS_X] == 1) forward(k, LINEAR_ATTN_OUT, AGAIN);
     norm_stats(k);
-    forward(k, LINEAR_UP);
+    forward(k, LINEAR_UP, AGAIN);
 }
 
 static void block_backward_walk(Walk *k) {
@@ -246,13 +249,13 @@ static void block_backward_walk(Walk *k) {
 }
 
 /* The embedding is the head read the other way: its output lies as the head's dx, with its
- * debts. */
+ * pending sums. The gradient of a tied table is reduced once, as the head's. */
 static void embedding(Walk *k, bool backward) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
     Sizes s = sizes(k, LINEAR_HEAD);
     if (backward) {
         path(k, "dx of embedding", &d.x_stored, &d.x, s.T, s.K);
-        weight_gradient(k, LINEAR_HEAD, "dw of embedding");
+        if (!k->s->config.tied) weight_gradient(k, LINEAR_HEAD, "dw of embedding");
     } else {
         weight(k, LINEAR_HEAD, "w of embedding");
         path(k, "x of embedding", &d.dx, &d.x_stored, s.T, s.K);

@@ -5,7 +5,7 @@
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/products.h"
-#include "parallel/step/block.h"
+#include "parallel/step/head.h"
 #include "tools/bench_gpu.h"
 
 enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128 };

@@ -369,16 +369,6 @@ static void count_call(const Comm *c, const CollCall *call, int row, bool on_dev
     w->rows[row].count.bytes += coll_bytes(call, c->rank, c->size);
 }
 
-/* Opens the group at its first call. Other coroutines do not run meanwhile: their calls must come
- * after this one on all ranks. */
-static void open_on_device(Comm *c) {
-    World *w = c->world;
-    void (*yield)(void *ctx) = w->yield;
-    w->yield = NULL;
-    w->device->open(c, 0, 0);
-    w->yield = yield;
-}
-
 /* Returns when a call is complete; adds the time to the counters' row. */
 static void finish(Comm *c, int at) {
     const World *w = c->world;
@@ -398,7 +388,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
     double begin = clock_of(c);
     const CollBackend *by = server_of(c, call);
-    if (by == c->world->device && !c->device) open_on_device(c);
+    if (by == c->world->device && !c->device) by->open(c, 0, 0); // at its first call
     uint64_t number = ++c->started;
     int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
     c->open[at].call = *call;
@@ -423,19 +413,12 @@ void coll_wait(Ticket t) {
     Comm *c = t.comm;
     World *w = c->world;
     int at = (int)(t.number % COLL_IN_FLIGHT);
-    world_yield(w);
     if (w->wait_at_start && c->open[at].number == 0) return;
     if (c->open[at].number != t.number)
         die("ticket %" PRIu64 " along %s is waited for twice", t.number, c->label);
     finish(c, at);
 }
 
-void world_set_yield(World *w, void (*f)(void *ctx), void *ctx) {
-    w->yield = f, w->yield_ctx = ctx;
-}
-void world_yield(World *w) {
-    if (w->yield) w->yield(w->yield_ctx);
-}
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {
     w->watch = f, w->watch_ctx = ctx, w->clock = clock;
 }

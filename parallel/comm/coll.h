@@ -131,10 +131,6 @@ Group comm_group(Comm *c);
 /* Local. The team that helps with copies and sums; NULL: none. While the team computes, its first
  * thread calls coll_progress. */
 void world_set_team(World *w, Team *team);
-/* Local. Sets a function that coll_wait and world_yield call first: it lets the other half of the
- * batch compute (base/turns.h). NULL: none. */
-void world_set_yield(World *w, void (*f)(void *ctx), void *ctx);
-void world_yield(World *w);
 /* Local. --overlap none: every collective is waited for where it starts, so nothing is hidden. */
 void world_set_wait_at_start(World *w, bool blocking);
 /* Local. How a rank waits for others. auto: spins for as long as a message takes, then sleeps

@@ -79,8 +79,7 @@ struct World {
     Comm *all, *last;
     CountRow *rows;
     int n_rows, max_rows;
-    void (*yield)(void *ctx); // or NULL
-    void *yield_ctx, *watch_ctx;
+    void *watch_ctx;
     CollWatch *watch;         // or NULL
     const DeviceClock *clock; // time source for tracing; NULL: host clock
     bool wait_at_start;       // --overlap none: every collective is waited for where it starts

@@ -173,13 +173,12 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
                         .overlap = s->overlap,
                         .training = true,
                         .step_alone = true,
-                        .program = s->program,
                         .outer = s->outer,
                         .grid = g};
     shape.config.layers = layers;
     model_plan(m, &shape, price_kernels(t, s->kernels), NULL);
     for (int i = 0; i < N_ARENAS; i++) r->memory[i] = (int64_t)m->arena[i].used;
-    r->kept = m->program ? step_run_kept(m->program) : r->memory[ARENA_ACTS];
+    r->kept = step_run_kept(m->program);
     r->sampling = s->samples ? generator_bytes(m) : 0;
     for (int i = 0; i <= N_TAPE_PARTS; i++) r->begin[i] = 0;
     r->met = 0;

@@ -16,7 +16,6 @@ typedef struct PriceShape {
     int64_t S, batch; // positions; tokens of a step, over all ranks
     int64_t micro;    // sequences of a micro-step at each coordinate of d x z
     bool bf16, samples;
-    bool program; // temporary: the step as a program (ModelShape)
     Recompute recompute;
     Overlap overlap;
     int threads;            // of a rank's team

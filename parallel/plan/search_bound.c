@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
-#include "parallel/step/block.h"
+#include "parallel/step/head.h"
 
 static inline double later(double a, double b) {
     return a > b ? a : b;

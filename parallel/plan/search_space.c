@@ -194,7 +194,6 @@ Choice seed_choice(const Space *s, const Seed *seed) {
 
 PriceShape seed_shape(const Space *s, const Choice *c) {
     PriceShape p = s->shape;
-    p.program = true; // temporary
     p.micro = c->micro;
     p.recompute = c->recompute;
     p.overlap = c->overlap;

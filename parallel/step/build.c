@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "parallel/step/block.h"
+#include "parallel/step/head.h"
 #include "parallel/step/program.h"
 
 typedef struct Builder {

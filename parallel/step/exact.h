@@ -21,8 +21,6 @@
 
 #include "parallel/step/program.h"
 
-/* Local. Cuts the workspace. */
-void exact_workspace(Model *m, Arena *a);
 /* Local, pure. The tokens of a chunk of the head, of T, must be whole sequences: rounds rows up. */
 int64_t exact_head_rows(int64_t rows, int64_t S, int64_t T);
 
@@ -33,26 +31,11 @@ void exact_product(Model *m, LinearKind kind, What what, Product p, int64_t *y, 
 /* Local, pure. The grid of that sum. */
 int exact_exponent(const Model *m, What what);
 
-/* As their namesakes in linear.h, block.h and head.c. */
-void exact_linear_forward(Model *m, const Tokens *tk, const LinearFront *f);
-void exact_linear_backward(Model *m, LinearKind kind, const Tokens *tk, float *dx, const float *dy,
-                           const float *x, int w, int b, Epilogue epilogue, float *aux);
-void exact_norm(Model *m, const Norm *n, float *y, float *mean, float *rstd, const float *x);
-void exact_norm_backward(Model *m, const Norm *n, int w, int b, float *dx, const float *dy,
-                         const float *x, const float *mean, const float *rstd);
-void exact_embed_backward(Model *m, const Tokens *tk, const Embedding *tokens,
-                          const Embedding *positions, const float *dx, const float *dx_whole);
-void exact_classify(Model *m, const Classifier *c, float *loss);
-/* dh (the stream) and dw of the head, chunk by chunk of its tokens, then together. */
-void exact_head_backward(Model *m, int64_t t, int64_t rows, const float *h, const float *w);
-void exact_head_done(Model *m, const Tokens *tk, float *dh);
-
 /* Collective. The end of a step: sums of the integers over the mesh, and the floats of them. */
 void exact_reduce_grads(Model *m);
 /* Collective over d x z. Adds the losses of tokens to those of the step (or evaluation); their sum
  * over the mesh. */
 void exact_add_losses(Model *m, const float *losses, int64_t n);
 double exact_loss_total(Model *m);
-double exact_grad_norm(Model *m);
 
 #endif

@@ -21,7 +21,6 @@ static void plan(Generator *g, const Model *m) {
     s.B = 1;
     s.S = s.config.seq;
     s.output = OUTPUT_NEXT;
-    s.program = true;
     s.training = s.samples = false;
     s.recompute = RECOMPUTE_NONE;
     s.overlap = (Overlap){0}; // single tokens hide nothing

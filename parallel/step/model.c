@@ -6,9 +6,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
-#include "base/turns.h"
 #include "parallel/comm/devices.h"
-#include "parallel/step/block.h"
 #include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"
@@ -105,64 +103,11 @@ static void cut_tensors(Model *m) {
     if (m->shape.outer) cut_outer(m);
 }
 
-/* What backward needs and only a product or attention can make again. */
-static void cut_products(Model *m, BlockActs *b, Arena *a) {
-    const Tokens *tk = &m->tk;
-    b->qkv = acts(m, a, tk->rows * m->w.qkv);
-    b->att = acts(m, a, tk->rows * m->w.att);
-    b->lse = floats(a, tk->B * tk->S * m->w.H);
-    if (!m->keeps_x2) b->x2 = acts(m, a, tk->T_x * m->w.C);
-    b->pre = acts(m, a, tk->rows * m->w.up);
-    b->mean2 = floats(a, tk->T_x), b->rstd2 = floats(a, tk->T_x);
-}
-
-/* What is cheap to make again: norms and activation functions. */
-static void cut_cheap(Model *m, BlockActs *b, Arena *a) {
-    b->h1 = acts(m, a, m->tk.T_x * m->w.C);
-    b->h2 = acts(m, a, m->tk.T_x * m->w.C);
-    b->act = acts(m, a, m->tk.rows * m->w.F);
-}
-
-static void cut_inputs(Model *m, Arena *a) {
+static void cut_activations(Model *m, Arena *a) {
     size_t n = (size_t)(m->halves * m->tk.T);
     m->inputs = arena_take(a, n * sizeof *m->inputs);
     m->targets = arena_take(a, n * sizeof *m->targets);
-}
-
-static void cut_activations(Model *m, Arena *a) {
-    const ModelShape *s = &m->shape;
-    int64_t T = m->tk.T, T_x = m->tk.T_x, stream = T_x * m->w.C;
-    if (m->program) {
-        cut_inputs(m, a);
-        step_run_bind(m->program, m, a);
-        return;
-    }
-    bool keep_cheap = s->training && s->recompute == RECOMPUTE_NONE;
-    bool keep_products = s->training && s->recompute != RECOMPUTE_FULL;
-    BlockActs shared = {0};
-    if (!keep_products) cut_products(m, &shared, a);
-    if (!keep_cheap) cut_cheap(m, &shared, a);
-    Act *x = acts(m, a, stream);
-    for (int64_t l = 0; l < s->config.layers; l++) {
-        BlockActs *b = &m->acts[l];
-        *b = shared;
-        b->x = x;
-        if (s->training || l == 0) // the next block may be made again before this one is through
-            b->mean1 = floats(a, T_x), b->rstd1 = floats(a, T_x);
-        else
-            b->mean1 = m->acts[0].mean1, b->rstd1 = m->acts[0].rstd1;
-        if (m->keeps_x2) b->x2 = acts(m, a, stream);
-        if (keep_products) cut_products(m, b, a);
-        if (keep_cheap) cut_cheap(m, b, a);
-        // Without backward two buffers are enough for the stream: a block reads one and writes the
-        // other.
-        x = s->training || l == 0 ? acts(m, a, stream) : m->acts[l - 1].x;
-    }
-    m->x_last = x;
-    m->h_last = acts(m, a, stream);
-    m->mean_last = floats(a, T_x), m->rstd_last = floats(a, T_x);
-    m->losses = floats(a, T);
-    cut_inputs(m, a);
+    step_run_bind(m->program, m, a);
 }
 
 /* Of kernels. */
@@ -175,70 +120,18 @@ static void cut_scratch(Model *m, Arena *a) {
     m->product_work = arena_take(a, m->k->product_workspace(threads));
     m->attention_work = arena_take(
         a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
+    if (m->shape.training && m->grid->kv) m->kv = floats(a, m->w.rows_C * 2 * m->w.Hkv * m->w.D);
 }
 
-static void cut_workspace(Model *m, Arena *a) {
-    const Config *c = &m->shape.config;
-    int64_t T_x = m->tk.T_x, rows = m->tk.rows;
-    cut_scratch(m, a);
-    if (m->program) {
-        linear_workspace_kv(m, a);
-        return;
-    }
-    m->ld_logits = head_ld(m->w.V);
-    m->head_rows = head_chunk(m->tk.T, m->w.V, m->k->memory != NULL);
-    if (m->exact) m->head_rows = exact_head_rows(m->head_rows, m->tk.S, m->tk.T);
-    m->logits = acts(m, a, m->head_rows * m->ld_logits);
-    if (m->shape.training) {
-        m->dx = acts(m, a, T_x * m->w.C), m->dh = acts(m, a, T_x * m->w.C);
-        m->datt = acts(m, a, rows * m->w.att);
-        m->dqkv = acts(m, a, rows * m->w.qkv);
-        m->dwide = acts(m, a, rows * m->w.up);
-        m->dact = c->act == ACT_SWIGLU ? acts(m, a, rows * m->w.F) : NULL;
-    }
-    linear_workspace(m, a);
-    if (m->exact) exact_workspace(m, a);
-}
-
-/* The one walk over everything: measures while the arenas measure, cuts once they are committed.
- * The twin is the same model with other activations and another workspace. */
+/* The one walk over everything: measures while the arenas measure, cuts once they are committed. */
 static void walk(Model *m) {
     Arena *acts = &m->arena[ARENA_ACTS], *work = &m->arena[ARENA_WORK];
     cut_tensors(m);
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
     cut_activations(m, acts);
-    cut_workspace(m, work);
+    cut_scratch(m, work);
     step_end_room(m, work);
     rounding_room(m, work);
-    if (!m->twin) return;
-    BlockActs *own = m->twin->acts;
-    *m->twin = *m;
-    m->twin->acts = own, m->twin->twin = NULL;
-    cut_activations(m->twin, acts);
-    cut_workspace(m->twin, work);
-}
-
-/* "h.LAYER.WHAT", among tensors that begin with those of its layer */
-static int find(const Model *m, int first, const char *what) {
-    int l = m->tensors.t[first].layer;
-    for (int i = first; i < m->tensors.n && m->tensors.t[i].layer == l; i++)
-        if (strcmp(strchr(m->tensors.t[i].name + 2, '.') + 1, what) == 0) return i;
-    return -1;
-}
-
-static BlockTensors find_block(const Model *m, int first) {
-    return (BlockTensors){.ln1_w = find(m, first, "ln1.weight"),
-                          .ln1_b = find(m, first, "ln1.bias"),
-                          .qkv_w = find(m, first, "qkv.weight"),
-                          .qkv_b = find(m, first, "qkv.bias"),
-                          .attn_out_w = find(m, first, "attn_out.weight"),
-                          .attn_out_b = find(m, first, "attn_out.bias"),
-                          .ln2_w = find(m, first, "ln2.weight"),
-                          .ln2_b = find(m, first, "ln2.bias"),
-                          .up_w = find(m, first, "up.weight"),
-                          .up_b = find(m, first, "up.bias"),
-                          .down_w = find(m, first, "down.weight"),
-                          .down_b = find(m, first, "down.bias")};
 }
 
 /* Do collectives use its memory? */
@@ -259,27 +152,13 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->B = halves ? shape->B / 2 : shape->B;
     m->tk = tokens_of(m, m->B, shape->S, 0);
     shard_tensors(&m->tensors, m->grid, has_words(m));
-    for (int i = 0; i < N_LINEARS; i++) linear_plan(&m->linear[i], (LinearKind)i, m->grid, &m->w);
     size_t L = (size_t)shape->config.layers;
-    m->blocks = mem_calloc(L, sizeof *m->blocks);
-    m->acts = mem_calloc(L, sizeof *m->acts);
     m->sums.sum = mem_calloc((size_t)m->tensors.n + L + 4, sizeof *m->sums.sum);
-    m->halves = halves && shape->program ? 2 : 1;
-    if (halves && !shape->program) {
-        m->turns = turns_create();
-        m->twin = mem_calloc(1, sizeof *m->twin);
-        m->twin->acts = mem_calloc(L, sizeof *m->acts);
-    }
-    m->keeps_x2 =
-        shape->training && shape->recompute == RECOMPUTE_FULL && linear_owes(m, LINEAR_ATTN_OUT);
-    if (shape->program) m->program = step_run_plan(m, shape->output);
+    m->halves = halves ? 2 : 1;
+    m->program = step_run_plan(m, shape->output);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
-    m->lnf_w = tensors_find(&m->tensors, "lnf.weight"),
-    m->lnf_b = tensors_find(&m->tensors, "lnf.bias");
     m->head = shape->config.tied ? m->wte : tensors_find(&m->tensors, "head");
-    for (int i = 0, before = -1; i < m->tensors.n; before = m->tensors.t[i++].layer)
-        if (m->tensors.t[i].layer > before) m->blocks[m->tensors.t[i].layer] = find_block(m, i);
     for (int i = 0; i < N_ARENAS; i++) {
         m->arena[i] = arena_measure(names[i]);
         m->arena[i].memory = sent(i) ? world_memory(m->grid->world, k->memory) : k->memory;
@@ -331,12 +210,7 @@ void model_keep_state(Model *m) {
 void model_free(Model *m) {
     replay_free(m); // recordings have addresses in the arenas
     for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
-    mem_free(m->blocks);
-    if (m->twin) mem_free(m->twin->acts);
-    mem_free(m->twin);
-    turns_free(m->turns);
     step_run_free(m->program);
-    mem_free(m->acts);
     mem_free(m->sums.sum);
     mem_free(m->grad_64);
     mirror_free(m);
@@ -395,34 +269,7 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
     tokens_at(m, 0, tk, n, inputs, targets);
 }
 
-/* ---- one pass over the sequences of a model ---- */
-
-/* x_last, and h_last = norm(x_last). */
-static void forward(Model *m) {
-    stored_begin(m);
-    embed(m, &m->tk, m->inputs, m->acts[0].x);
-    block_norm(m, 0, &m->tk);
-    for (int l = 0; l < m->shape.config.layers; l++) block_forward(m, l, &m->tk);
-}
-
-/* The gradients of a layer are final when the last pass of a step has left the layer before it:
- * then none is on its way to its storage any more. */
-static void backward(Model *m, bool sums) {
-    m->stored.back = true;
-    m->k->zero(m->team, m->dx, (size_t)(m->tk.T_x * m->w.C) * m->k->word);
-    norm_of_backward(m, m->lnf_w, m->lnf_b, &m->tk, m->dx, m->dh, m->x_last, m->mean_last,
-                     m->rstd_last);
-    probe_norm(m, "dx'", -1, m->dx, true);
-    for (int l = (int)m->shape.config.layers - 1; l >= 0; l--) {
-        block_backward(m, l);
-        if (sums) grad_sums_start(m, l + 1);
-    }
-    embed_backward(m, &m->tk, m->inputs, m->dx);
-    stored_end(m);
-    m->grads_fresh = false;
-}
-
-/* The sequences of one model, whose tokens are there. */
+/* A pass over the sequences of a micro-batch, whose tokens are there. */
 typedef struct Pass {
     Model *m;
     bool backward, sums; // of gradients, which begin in it
@@ -431,49 +278,17 @@ typedef struct Pass {
 static void pass_run(void *ctx) {
     const Pass *p = ctx;
     Model *m = p->m;
-    forward(m);
-    head_loss(m, &m->tk, m->h_last, m->dh, m->targets, m->scale, p->backward);
-    if (p->backward)
-        backward(m, p->sums);
-    else
-        stored_end(m);
-}
-
-/* A pass over all sequences, or two over half of them each, in turns: whenever one waits for a
- * collective, the other computes. The first is ahead everywhere, so it is the one that finds
- * gradients fresh. */
-static void passes_run(void *ctx) {
-    Pass p = *(Pass *)ctx, q = p;
-    Model *m = p.m, *twin = m->twin;
-    if (!twin) {
-        if (m->program)
-            step_run(m->program, m, p.backward, p.sums);
-        else
-            pass_run(&p);
-        for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
-        return;
-    }
-    q.m = twin, p.sums = false;
-    twin->scale = m->scale, twin->exact = m->exact, twin->grads_fresh = false;
-    twin->sums = m->sums;
-    World *world = m->grid->world;
-    if (world) world_set_yield(world, turns_yield, m->turns);
-    turns_run(m->turns, pass_run, &p, &q);
-    if (world) world_set_yield(world, NULL, NULL);
-    m->sums = twin->sums;
-    model_add_losses(m, m->losses, m->tk.T);
-    model_add_losses(m, twin->losses, twin->tk.T);
+    step_run(m->program, m, p->backward, p->sums);
+    for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
 }
 
 /* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
 static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, bool backward) {
     int64_t n = m->B * m->shape.S;
-    if (m->program) m->losses = step_run_losses(m->program, m, backward);
-    model_tokens(m, &m->tk, n, inputs, targets);
-    if (!m->twin && m->halves == 1) return;
-    Model *second = m->twin ? m->twin : m;
-    tokens_at(second, m->twin ? 0 : m->tk.T, &m->tk, n, inputs ? inputs + n : NULL,
-              targets ? targets + n : NULL);
+    m->losses = step_run_losses(m->program, m, backward);
+    for (int i = 0; i < m->halves; i++)
+        tokens_at(m, i * m->tk.T, &m->tk, n, inputs ? inputs + i * n : NULL,
+                  targets ? targets + i * n : NULL);
 }
 
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
@@ -481,17 +296,16 @@ void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float s
     m->scale = scale;
     bool sums = grad_sums_early(m);
     prepare(m, inputs, targets, true);
-    replay(m, passes_run, &(Pass){m, true, sums}, sums);
+    replay(m, pass_run, &(Pass){m, true, sums}, sums);
     if (m->sums.left > 0) m->sums.left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     size_t n = (size_t)(m->B * m->shape.S);
     prepare(m, inputs, targets, false);
-    passes_run(&(Pass){.m = m});
-    if (losses) model_get(m, losses, m->losses, n * sizeof *losses);
-    if (!losses || m->B == m->shape.B) return;
-    model_get(m, losses + n, m->twin ? m->twin->losses : m->losses + m->tk.T, n * sizeof *losses);
+    pass_run(&(Pass){.m = m});
+    for (int i = 0; losses && i < m->halves; i++)
+        model_get(m, losses + (size_t)i * n, m->losses + i * m->tk.T, n * sizeof *losses);
 }
 
 void model_logits(Model *m, const int32_t *inputs, float *logits) {

@@ -16,8 +16,8 @@
  *                 made it (then recompute needs none: Oases)
  *
  * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
- * (parallel/mesh/shard.h), and parallel/step/linear.h brings them together for every product. The
- * step is written against the Kernels table and the collectives of parallel/comm/coll.h alone.
+ * (parallel/mesh/shard.h). A step is a program (program.h), a list of operations that run.h
+ * executes by the Kernels table and the collectives of parallel/comm/coll.h alone.
  * Life: model_plan (sizes, nothing big is allocated) -> the memory table is printed and judged ->
  * model_allocate -> model_step, model_loss, ... -> model_free.
  */
@@ -32,17 +32,26 @@
 #include "layers/kernels.h"
 #include "parallel/mesh/grid.h"
 #include "parallel/mesh/shard.h"
-#include "parallel/step/acts.h"
 #include "parallel/step/grad_sums.h"
-#include "parallel/step/linear.h"
 #include "parallel/step/overlap.h"
 #include "parallel/step/replay.h"
 #include "parallel/step/rounding.h"
-#include "parallel/step/stored.h"
 #include "parallel/step/update.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 const char *recompute_word(Recompute r); // as --recompute has it
+
+/* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z;
+ * where the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for
+ * stay=y). */
+typedef struct Tokens {
+    int64_t B, S;  // sequences whose attention runs here
+    int64_t T;     // T/d.z
+    int64_t T_x;   // T/d.z.x where the stream is stored by tokens, else T: rows of the stream here
+    int64_t t0;    // the first of them
+    int64_t rows;  // of products, qkv, att, pre, act: T, or T_x for stay=y
+    int64_t first; // position of the first token of every sequence
+} Tokens;
 
 /* What a forward pass ends with. */
 typedef enum {
@@ -66,7 +75,6 @@ typedef struct ModelShape {
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
     ReplayWhere replay; // are micro-steps recorded?
-    bool program;       // temporary: the step runs as a program (run.h), where it can
     bool unfused;       // of the program: each of its values is in memory, for check.h
     bool samples;       // a Generator will be made beside it: counted by memory_needed
     bool stochastic;    // bf16 words are made by chance (parallel/step/rounding.h), of this seed
@@ -85,42 +93,26 @@ struct Model {
     Widths w;
     int64_t B; // sequences of a pass: of a micro-step, or of half of it
     Tokens tk; // of a pass
-    Linear linear[N_LINEARS];
     TensorTable tensors;
     struct Mirror
         *mirror; // parallel/step/mirror.h; NULL where kernels compute in memory of the host
     Arena arena[N_ARENAS];
-    int wte, wpe, lnf_w, lnf_b, head; // indices into the table; -1: none; head == wte when tied
-    BlockTensors *blocks;             // [L]
-    BlockActs *acts;                  // [L]
+    int wte, wpe, head; // indices into the table; -1: none; head == wte when tied
     GradSums sums;
-    Stored stored;
-    struct Model
-        *twin; // the other half of the batch, with activations and workspace of its own; or NULL
-    struct Turns *turns;
-    struct StepRun *program; // the step as a program; or NULL
-    int halves;              // passes that a program has in one list: 2 with --overlap halves, or 1
-    bool keeps_x2;           // full recompute keeps it, as making it again would take a collective
-    int32_t *inputs, *targets; // [T] of a micro-step, padded
-    Act *x_last, *h_last;      // input and output of the last norm
-    float *mean_last, *rstd_last;
-    Act *dx, *dh, *dwide, *dact, *dqkv, *datt; // workspace of backward
-    Act *logits;                               // [head_rows, ld_logits]
-    float *losses, *rope_table;                // [T]
-    int64_t head_rows, ld_logits; // tokens per chunk of the head; vocabulary here in whole vectors
+    struct StepRun *program;
+    int halves; // passes that the program has in one list: 2 with --overlap halves, or 1
+    int32_t *inputs, *targets;  // [halves * T] of a micro-batch, padded
+    float *losses, *rope_table; // [halves * T]; [seq, D]
     void *product_work, *attention_work, *norm_work, *embedding_work;
     bool exact;        // grid->layout.exact, but while its price is measured
     int64_t **grad_64; // [tensors.n]
-    ExactWork ex;
-    float scale; // of the last model_step
+    float scale;       // of the last model_step
     int64_t loss_64[2];
     StepEnd end;
     WordRounding rounding;
     Replay replays[REPLAY_KINDS];
-    MeshWork work;            // what is gathered or partial: parallel/step/linear.h
+    float *kv;                // gradients of copied key and value heads; NULL: there are no copies
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
-    const struct Probing
-        *probing; // who looks at every tensor of a step: parallel/step/probe.h; or NULL
     const struct StepHook *hook; // run.h; NULL: results are not looked at
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 };

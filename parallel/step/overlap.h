@@ -3,20 +3,21 @@
  *
  *   none      every collective is waited for where it is started
  *   bulk      what is independent goes side by side: dx is reduced under the product dw, in the
- *             head as well, x gathered again under the product dx; weights stored cut are gathered
- *             one product ahead, their gradients scattered late; the gradients of a layer are
- *             summed over d while the layers before it go backward; panels of stay=y come one
- *             ahead; recompute begins before the gradient is there
- *   chunk=n   products are cut along tokens into n pieces: one is reduced (or gathered) under the
- *             product of the next
+ *             head as well, x gathered again under the product dx; sharded weights are gathered
+ *             ahead, their gradients scattered late; the gradients of a layer are summed over d
+ *             while the layers before it go backward; panels of stay=y come ahead; recompute begins
+ *             before the gradient is there
+ *   chunk=n   products are cut along tokens into n chunks: one is reduced (or gathered) under the
+ *             product of the next; not where a rank would have tokens of more than MAX_STRIPES
+ *             others, for a kernel for each of them would be all call, no work
  *   ring      with sp: the product of the block at hand runs while the next rank's block comes, or
- *             goes to its owner
- *   halves    two half-batches take turns through the whole network: whoever waits lets the other
- *             compute
+ *             goes to its owner; not among more than MAX_RING ranks: a gather along the same axis
+ *             is under way all the time
+ *   halves    both halves of a micro-batch are in one list: while one waits, the other computes
  *
  * None of them changes a sum, so none changes a bit of a loss, but halves: its sums over tokens are
- * those of micro-steps half as long (the table of a tied head sums them in another order); with
- * --exact not even these. Sources: parallel/README.md, section 9; ATP (chunk), Megatron-LM and
+ * those of micro-batches half as long, added before they are reduced; with --exact not even
+ * these. Sources: parallel/README.md, section 9; ATP (chunk), Megatron-LM and
  * AxoNN (bulk), Wang et al. 2023 (ring), Tensor3D and Oases (halves).
  */
 #ifndef PARALLEL_STEP_OVERLAP_H
@@ -25,8 +26,9 @@
 #include <stdbool.h>
 
 #include "base/die.h"
+#include "parallel/comm/coll.h"
 
-enum { MAX_CHUNKS = 8, OVERLAP_TEXT = 32 };
+enum { MAX_CHUNKS = 8, MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256, OVERLAP_TEXT = 32 };
 
 typedef struct Overlap {
     bool bulk, ring, halves;

@@ -1,7 +1,7 @@
 #include "parallel/step/passes.h"
 
-#include "parallel/step/block.h"
 #include "parallel/step/exact.h"
+#include "parallel/step/head.h"
 #include "parallel/step/schedule.h"
 
 static void chunk_head(Program *p, const Kernels *k, bool exact) {

@@ -5,8 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/step/block.h"
-#include "parallel/step/exact.h"
 #include "parallel/step/passes.h"
 #include "parallel/step/run_call.h"
 
@@ -27,6 +25,13 @@ struct StepRun {
 };
 
 /* ---- matmuls ---- */
+
+static void product_run(Model *m, Product p) {
+    p.bf16 = m->shape.bf16;
+    p.act = m->shape.config.act;
+    p.workspace = m->product_work;
+    m->k->product(m->team, &p);
+}
 
 /* A matmul of rows of tokens: of a chunk, those in each block. */
 static void rows_run(const Call *c, Product p, int y) {
@@ -397,8 +402,9 @@ static void start(const Call *c) {
     if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER) { // padding of flat parts
         StepTensor whole = *tensor(c, src);
         int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
-        c->m->k->zero(c->m->team, (char *)at(c, src) + n * t->bytes,
-                      (size_t)((all - n) * t->bytes));
+        if (all > n)
+            c->m->k->zero(c->m->team, (char *)at(c, src) + n * t->bytes,
+                          (size_t)((all - n) * t->bytes));
     }
     const void *from = at(c, src);
     if (op->kind == OP_BROADCAST) { // a panel's rows may be apart where it comes from

@@ -29,7 +29,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/step/pieces.h"
 #include "parallel/step/program.h"
 
 enum { NOT_SPLIT, CHUNKS, RING_IN, RING_OUT };

@@ -28,7 +28,6 @@ typedef struct StepSums {
 /* Of a Model: sums in the making. */
 typedef struct StepEnd {
     Totals *totals; // [2], on the device: of this rank, over the mesh; NULL: kernels are the host's
-    AdamWNow *now;  // on the device
     Totals *told;   // of pinned memory: where the device's sums arrive
     Arena memory;   // of told
     double loss;    // on the host: the sum of this rank's losses

@@ -18,7 +18,6 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
 #include "parallel/plan/ledger.h"
-#include "parallel/step/pieces.h"
 
 static bool given(const Run *r, const char *option) {
     return opt_given(opt_find(r->options, option));
@@ -86,7 +85,6 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .micro = r->o->micro,
                          .bf16 = r->o->dtype == 1,
                          .samples = r->o->sample_every > 0 || *r->o->prompt,
-                         .program = getenv("TRAIN_GPT_STEP") != NULL, // temporary: "program"
                          .recompute = (Recompute)r->o->recompute,
                          .threads = threads,
                          .outer = outer_copies(&r->outer),
@@ -124,7 +122,6 @@ PriceShape run_step_shape(const Run *r) {
                         .micro = r->micro,
                         .bf16 = m->bf16,
                         .samples = m->samples,
-                        .program = m->program,
                         .recompute = m->recompute,
                         .overlap = m->overlap,
                         .threads = team_size(r->team),

@@ -21,7 +21,6 @@ void run_use_threads(Run *r, int n) {
     team_destroy(r->team);
     r->team = team_create(n);
     r->m.team = r->team;
-    if (r->m.twin) r->m.twin->team = r->team;
     world_set_team(r->world, r->team);
 }
 

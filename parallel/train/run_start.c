@@ -211,8 +211,6 @@ static void plan_model(Run *r) {
                     // --memory without --train is about training
                     .training = *r->o->train || !*r->o->init,
                     .replay = replay_where(r),
-                    .program = r->o->check_tp || r->o->profile || *r->o->trace ||
-                               getenv("TRAIN_GPT_STEP") != NULL, // temporary: "program"
                     .stochastic = r->o->stochastic_rounding,
                     .seed = (uint64_t)r->o->seed,
                     .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
@@ -328,7 +326,7 @@ static void check_outputs(const Run *r) {
 static double batch_waste(const Run *r) {
     int64_t round = r->micro * r->data_size, n = r->batch / r->seq,
             rounds = (n + round - 1) / round,
-            tokens = r->m.tk.T * (r->m.twin ? 2 : 1); // of a micro-batch
+            tokens = r->m.tk.T * r->m.halves; // of a micro-batch
     return 1 - (double)r->batch / (double)(rounds * r->data_size * tokens);
 }
 
