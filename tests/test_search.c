@@ -425,13 +425,17 @@ typedef struct Errors {
 static void compare_whole(const Choice *c, void *ctx) {
     Errors *e = ctx;
     PriceShape shape = seed_shape(e->s, c);
-    Price few, all;
+    Price few, unplaced, all;
     int k = 0;
     if (e->seen++ % (test_long() ? 5 : 61)) return; // a sample
     price_record(&e->few, &shape, &c->layout, 0);
-    shape.whole = true;
-    price_record(&e->all, &shape, &c->layout, 0);
     tape_play(&e->few, e->m, &few);
+    shape.unplaced = true;
+    price_record(&e->all, &shape, &c->layout, 0);
+    tape_play(&e->all, e->m, &unplaced);
+    e->bad += unplaced.seconds != few.seconds || unplaced.memory > few.memory;
+    shape.unplaced = false, shape.whole = true;
+    price_record(&e->all, &shape, &c->layout, 0);
     tape_play(&e->all, e->m, &all);
     while (!overlap_equal(&schedules[k], &c->overlap)) k++;
     double error = fabs(few.seconds / all.seconds - 1);

@@ -164,7 +164,7 @@ static void step(Model *m, Tape *t, const PriceShape *s, TapeRun *r) {
 
 /* A model of so many layers, and what it takes. */
 static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t layers,
-                 TapeRun *r) {
+                 bool unplaced, TapeRun *r) {
     ModelShape shape = {.config = s->config,
                         .B = s->micro,
                         .S = s->S,
@@ -173,6 +173,7 @@ static void plan(Model *m, Tape *t, const PriceShape *s, const Grid *g, int64_t 
                         .overlap = s->overlap,
                         .training = true,
                         .step_alone = true,
+                        .unplaced = unplaced,
                         .outer = s->outer,
                         .grid = g};
     shape.config.layers = layers;
@@ -195,7 +196,8 @@ static bool record(Tape *t, const PriceShape *s, const Grid *g, int64_t bytes) {
     t->recorded[0] = (int)(s->whole || t->layers < alike ? t->layers : alike);
     t->recorded[1] = t->recorded[0] + (t->layers > t->recorded[0]);
     int n = t->recorded[1] > t->recorded[0] ? 2 : 1;
-    for (int i = 0; i < n; i++) plan(&m[i], t, s, g, t->recorded[i], &t->run[i]);
+    for (int i = 0; i < n; i++) // the memory of temporaries is that of the longer one
+        plan(&m[i], t, s, g, t->recorded[i], s->unplaced || i < n - 1, &t->run[i]);
     bool fits = bytes == 0 || tape_memory(t) <= bytes;
     for (int i = 0; i < n; i++) {
         if (fits) model_imagine(&m[i]), step(&m[i], t, s, &t->run[i]);

@@ -24,6 +24,7 @@ typedef struct PriceShape {
     int64_t every;          // once in so many steps; 0: what they send then is not counted
     int fragments;          // in so many parts
     bool whole;             // record every layer and every micro-step: for pictures
+    bool unplaced;          // memory is a bound: ModelShape.unplaced
     const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
 } PriceShape;
 

@@ -23,6 +23,21 @@ static bool better(const Found *a, const Found *b) {
     return a->schedule != b->schedule ? a->schedule < b->schedule : a->order < b->order;
 }
 
+/* What searches of one space on one machine find out, and others among them need again. */
+typedef struct Known {
+    KnownLines lines;
+    MicroBatches micro; // whose lists bounds have been read from
+} Known;
+
+static Known *known_make(void) {
+    return mem_calloc(1, sizeof(Known));
+}
+
+static void known_free(Known *k) {
+    mem_free(k->micro.at);
+    mem_free(k);
+}
+
 typedef struct Search {
     const Space *s;
     const Machine *m;
@@ -33,10 +48,9 @@ typedef struct Search {
     int64_t n_seeds, max_seeds;
     bool brute;
     Tape tape;
-    MicroBatches micro; // whose lists bounds have been read from
-    Orders **orders;    // of each place
+    Orders **orders; // of each place
     int n_orders;
-    KnownLines *known;
+    Known *known;
     SearchCount count;
 } Search;
 
@@ -65,23 +79,30 @@ static const Orders *orders_at(Search *w, const Seed *s) {
     }
     if (!w->orders[s->place]) {
         w->orders[s->place] = mem_calloc(1, sizeof **w->orders);
-        orders_of(w->orders[s->place], w->known, w->s, w->m, s->size);
+        orders_of(w->orders[s->place], &w->known->lines, w->s, w->m, s->size);
     }
     return w->orders[s->place];
 }
 
-/* Prices a candidate in the orders of its axes, the most promising first; the best is kept. False,
- * and nothing is priced, when it turns out not to fit. */
+/* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
+static bool place(Search *w, const PriceShape *shape, Found *f, int64_t memory) {
+    bool fits = price_record_within(&w->tape, shape, &f->c.layout, memory);
+    f->c.price.memory = tape_memory(&w->tape);
+    return fits;
+}
+
+/* Prices a candidate in the orders of its axes, the most promising first; the best is kept. False
+ * when it turns out not to fit. */
 static bool price_orders(Search *w, const Seed *seed) {
     Bound bound;
     Choice c = seed_choice(w->s, seed);
     PriceShape shape = seed_shape(w->s, &c);
     Found best = {.number = seed->number, .schedule = seed->schedule};
     const Orders *o = orders_at(w, seed);
-    if (!price_record_within(&w->tape, &shape, &c.layout, seed->large ? 0 : w->m->memory))
-        return false;
-    w->count.priced++;
-    seed_bound(&bound, &w->micro, w->s, w->m, &c, false);
+    int64_t memory = seed->large ? 0 : w->m->memory;
+    shape.unplaced = true;
+    if (!price_record_within(&w->tape, &shape, &c.layout, memory)) return false;
+    seed_bound(&bound, &w->known->micro, w->s, w->m, &c, false);
     double *in = mem_alloc((size_t)o->n * sizeof *in); // INFINITY: priced
     for (int k = 0; k < o->n; k++) in[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
@@ -98,6 +119,10 @@ static bool price_orders(Search *w, const Seed *seed) {
         if (n++ == 0 || better(&f, &best)) best = f;
     }
     mem_free(in);
+    shape.unplaced = false;
+    bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
+    if ((kept || w->brute) && !place(w, &shape, &best, memory)) return false;
+    w->count.priced++;
     best.c.fits = machine_fits(w->m, best.c.price.memory);
     keep(w, &best);
     return true;
@@ -149,14 +174,14 @@ static void bound_seed(Search *w, Seed *s) {
     Bound bound;
     const Orders *o = orders_at(w, s);
     Closeness close = (Closeness)s->bounded;
-    seed_bound(&bound, &w->micro, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
+    seed_bound(&bound, &w->known->micro, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
     s->bound = close == BOUND_ROUGH ? bound_rough(&bound, o) : bound_least(&bound, o);
 }
 
 static void add_seed(Search *w, Seed s, Closeness close) {
     Choice c = seed_choice(w->s, &s);
     bool any = s.schedule == ANY_SCHEDULE;
-    s.large = !machine_fits(w->m, seed_memory(&w->micro, w->s, w->m, &c, any));
+    s.large = !machine_fits(w->m, seed_memory(&w->known->micro, w->s, w->m, &c, any));
     if (s.large) count_large(w, &s);
     if (s.large && !w->family) return;
     s.bounded = (uint8_t)close;
@@ -222,7 +247,7 @@ static void price_schedules(const Seed *seed, void *ctx) {
 /* ---- the searches */
 
 static int search_in(const Space *s, const Machine *m, const Family *family, bool brute,
-                     KnownLines *known, Choice *best, int max, SearchCount *count) {
+                     Known *known, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
     Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute, .known = known};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
@@ -234,7 +259,6 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
     tape_free(&w.tape);
-    mem_free(w.micro.at);
     for (int i = 0; i < w.n_orders; i++) {
         if (w.orders[i]) orders_free(w.orders[i]);
         mem_free(w.orders[i]);
@@ -247,9 +271,9 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
 
 static int search_any(const Space *s, const Machine *m, bool brute, Choice *best, int max,
                       SearchCount *count) {
-    KnownLines *known = mem_calloc(1, sizeof *known);
+    Known *known = known_make();
     int n = search_in(s, m, NULL, brute, known, best, max, count);
-    mem_free(known);
+    known_free(known);
     return n;
 }
 
@@ -272,14 +296,12 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
 
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
     Bound b;
-    MicroBatches micro = {.n = 0};
     Orders o = {.n = 0};
-    seed_bound(&b, &micro, s, m, c, false);
-    KnownLines *known = mem_calloc(1, sizeof *known);
-    orders_of(&o, known, s, m, c->layout.size);
-    mem_free(known);
-    *memory = seed_memory(&micro, s, m, c, false);
-    mem_free(micro.at);
+    Known *known = known_make();
+    seed_bound(&b, &known->micro, s, m, c, false);
+    orders_of(&o, &known->lines, s, m, c->layout.size);
+    *memory = seed_memory(&known->micro, s, m, c, false);
+    known_free(known);
     double least = bound_least(&b, &o);
     orders_free(&o);
     return least;
@@ -309,7 +331,7 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
 }
 
 /* What does not fit is shown as well. */
-static bool search_family(const Space *s, const Machine *m, const Family *f, KnownLines *known,
+static bool search_family(const Space *s, const Machine *m, const Family *f, Known *known,
                           Choice *out) {
     Machine any = *m;
     any.memory = 0;
@@ -332,7 +354,7 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     int n = 0;
     Space any = *s;
     any.only = NULL; // what a scheme would cost beside the one layout that is asked for
-    KnownLines *known = mem_calloc(1, sizeof *known);
+    Known *known = known_make();
     for (int i = 0; i < N_FAMILIES && n < max; i++) {
         const Choice *found = s->only ? NULL : first_of(&families[i], best, n_best);
         if (found)
@@ -341,17 +363,17 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
             continue;
         name[n++] = families[i].name;
     }
-    mem_free(known);
+    known_free(known);
     return n;
 }
 
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
-    KnownLines *known = mem_calloc(1, sizeof *known);
+    Known *known = known_make();
     bool found = false;
     for (int i = 0; i < N_FAMILIES && !found; i++)
         found =
             strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], known, out);
-    mem_free(known);
+    known_free(known);
     return found;
 }
 

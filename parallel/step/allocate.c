@@ -244,6 +244,12 @@ static int64_t most_in_use(const Block *block, int n, int n_ops) {
     return most;
 }
 
+/* One behind the other: a kernel that finds its result where an operand lies copies nothing. */
+static void place_apart(Block *block, int n) {
+    int64_t at = 0;
+    for (int i = 0; i < n; at += block[i++].bytes) block[i].offset = at;
+}
+
 static int64_t place_best(Block *block, int n, int n_ops) {
     int (*const orders[])(const void *, const void *) = {by_life, by_size, by_area};
     int64_t least = INT64_MAX, bound = most_in_use(block, n, n_ops);
@@ -275,7 +281,7 @@ static Life life_make(const Program *p) {
     return l;
 }
 
-size_t program_allocate(Program *p) {
+static size_t allocate(Program *p, bool placed) {
     Life l = life_make(p);
     Block *block = mem_calloc((size_t)p->n_tensors + 1, sizeof *block);
     int *number = mem_alloc((size_t)p->n_tensors * sizeof *number), n = 0;
@@ -304,7 +310,8 @@ size_t program_allocate(Program *p) {
     for (int i = 0; i < n; i++)
         if (block[i].begin <= l.made[p->result] && block[i].end > l.made[p->result])
             p->kept += block[i].bytes;
-    int64_t peak = place_best(block, n, p->n_ops);
+    int64_t peak = placed ? place_best(block, n, p->n_ops) : most_in_use(block, n, p->n_ops);
+    if (!placed) place_apart(block, n);
     int64_t *offset = mem_alloc((size_t)(n + 1) * sizeof *offset);
     for (int i = 0; i < n; i++) offset[block[i].index] = block[i].offset;
     for (int t = 0; t < p->n_tensors; t++) {
@@ -316,6 +323,14 @@ size_t program_allocate(Program *p) {
     mem_free(offset), mem_free(number), mem_free(block);
     mem_free(l.lead), mem_free(l.inner);
     return (size_t)peak;
+}
+
+size_t program_allocate(Program *p) {
+    return allocate(p, true);
+}
+
+size_t program_in_use(Program *p) {
+    return allocate(p, false);
 }
 
 /* A list for fewer tokens has the same operations on smaller tensors: each fits where that of the

@@ -59,9 +59,10 @@ enum { N_PAIRS = sizeof pairs / sizeof *pairs, REACH = 24 };
 
 typedef struct Fuse {
     Program *p;
-    int *lead;  // [ops] first member of its group; itself
-    int *last;  // [ops] of a lead: last member
-    int *maker; // [tensors] operation that makes it; -1
+    int *lead;                            // [ops] first member of its group; itself
+    int *last;                            // [ops] of a lead: last member
+    int *maker;                           // [tensors] operation that makes it; -1
+    uint8_t pair[N_OP_KINDS][N_OP_KINDS]; // of lead and member: index into pairs, and 1; 0: none
 } Fuse;
 
 static bool reads(const Op *op, int tensor) {
@@ -108,9 +109,10 @@ static bool whole_rows(const Program *p, const Op *statistics) {
 static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
     const Op *a = &f->p->op[lead], *b = &f->p->op[i];
     const Layout *layout = f->p->layout;
-    const Pair *pair = pairs;
-    while (pair < pairs + N_PAIRS && (pair->lead != a->kind || pair->member != b->kind)) pair++;
-    if (pair == pairs + N_PAIRS || (f->p->shape->unfused && !pair->always)) return false;
+    int found = f->pair[a->kind][b->kind];
+    if (found == 0) return false;
+    const Pair *pair = &pairs[found - 1];
+    if (f->p->shape->unfused && !pair->always) return false;
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
     if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, lead, b->kind)) return false;
     if (b->kind == OP_BIAS && has(f, lead, OP_ADD) && before_residual(f, i)) return false;
@@ -150,7 +152,8 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 void program_fuse(Program *p, bool bias_with_dw) {
     Op *old = p->op;
     int n = p->n_ops, *room = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *room);
-    Fuse f = {p, room, room + n, room + 2 * n};
+    Fuse f = {.p = p, .lead = room, .last = room + n, .maker = room + 2 * n};
+    for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].lead][pairs[i].member] = (uint8_t)(i + 1);
     for (int t = 0; t < p->n_tensors; t++) f.maker[t] = -1;
     find_groups(&f, bias_with_dw);
     p->op = mem_alloc((size_t)n * sizeof *p->op);

@@ -72,6 +72,7 @@ typedef struct ModelShape {
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
     PassOutput output;
     bool step_alone; // no lists but those of a training step: it is priced, and never evaluated
+    bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
     ReplayWhere replay; // are micro-steps recorded?

@@ -227,14 +227,15 @@ int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
 
 /* Flat parts are equal: the block is padded for the finest of them, the parts of the moments. */
 int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
-    StepTensor block = *t;
-    int64_t n = 1, parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
-    if (block.dist.shard[0].n > t->n_block) block.dist.shard[0].n = (uint8_t)t->n_block;
-    for (int i = 0; i < t->dist.n_dims; i++) n *= step_tensor_local(p, &block, i);
-    if (t->n_block < N_AXES) n = (n + parts - 1) / parts * parts;
+    Axes rows = t->dist.shard[0];
+    int64_t n = t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1;
+    if (rows.n > t->n_block) rows.n = (uint8_t)t->n_block;
+    n *= t->size[0] / mesh_blocks(p->mesh, rows);
+    if (t->n_block == N_AXES) return n;
+    int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
+    n = (n + parts - 1) / parts * parts;
     if (t->dist.shard[0].n <= t->n_block) return n;
-    int64_t cut =
-        mesh_blocks(p->mesh, t->dist.shard[0]) / mesh_blocks(p->mesh, block.dist.shard[0]);
+    int64_t cut = mesh_blocks(p->mesh, t->dist.shard[0]) / mesh_blocks(p->mesh, rows);
     return (n + parts - 1) / parts * (parts / cut);
 }
 

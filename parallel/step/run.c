@@ -649,7 +649,7 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     const ModelShape *shape = &b->shape;
     b->p = p;
     b->backward = shape->training;
-    b->bytes = program_allocate(&b->p);
+    b->bytes = shape->unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
     if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
@@ -668,6 +668,7 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact
 static void plan_end(StepRun *r, const ModelShape *shape, const Kernels *k) {
     Bound *b = &r->list[END];
     b->shape = *shape;
+    b->shape.unplaced = false; // a host's totals are memory in any case
     plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k), k);
     while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
     if (!k->memory) r->totals = mem_calloc(b->bytes, 1);
