@@ -72,13 +72,11 @@ bool run_stopping(void *ctx) {
  * weights are still those after the last step, and --resume makes this one again. */
 static bool accumulate(Run *r) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size, at = 0;
-    model_zero_grads(&r->m);
-    model_expect(&r->m, run_micro_batches(r));
+    model_zero_grads(&r->m, run_micro_batches(r));
     for (int64_t first = 0; first < per_step; first += round, at += r->micro * r->seq) {
         if (first && run_stopping(r)) return false;
         model_step(&r->m, r->inputs + at, r->targets + at, run_loss_scale(r));
     }
-    model_reduce_grads(&r->m);
     return true;
 }
 

@@ -213,9 +213,8 @@ static void train(Job *job, World *w, Model *m) {
     int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * i % job->config.vocab);
     world_count_reset(w);
-    model_zero_grads(m);
+    model_zero_grads(m, job->micro_steps);
     for (int i = 0; i < job->micro_steps; i++) model_step(m, tokens, tokens, 0.01f);
-    model_reduce_grads(m);
     outer_mean(m, model_sums(m).norm);
     model_update(m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1});
     mem_free(tokens);

@@ -61,10 +61,9 @@ static void step_of(Model *m, int step, Made *made) {
     o.lr = 0.01 / (step + 1), o.step = step + 1;
     float scale = (step == 6 ? 2.0f : 1.0f) / TOKENS; // no recording of another scale is right
     fill_tokens(step, inputs, targets);
-    model_zero_grads(m);
+    model_zero_grads(m, TOKENS / (m->shape.B * S));
     for (int64_t at = 0; at < TOKENS; at += m->shape.B * S)
         model_step(m, inputs + at, targets + at, scale);
-    model_reduce_grads(m);
     model_sums_begin(m);
     model_update_clipped(m, &o, 0.5);
     StepSums sums = model_sums_end(m);

@@ -252,7 +252,7 @@ static void check_steps(const Golden *g, Model *m, int micro, const Tolerance *l
     for (int step = 0; step < g->steps; step++) {
         int counted = 0;
         for (int64_t i = 0; i < T; i++) counted += g->targets[step][i] >= 0;
-        model_zero_grads(m);
+        model_zero_grads(m, micro);
         for (int i = 0; i < micro; i++)
             model_step(m, g->inputs[step] + i * T / micro, g->targets[step] + i * T / micro,
                        1.0f / (float)counted);

@@ -140,7 +140,7 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
     int32_t *inputs = mem_alloc(n * sizeof *inputs), *targets = mem_alloc(n * sizeof *targets);
     for (int step = 0; step < c->steps; step++) {
         batch_fill(b, step, 0, c->B, inputs, targets);
-        model_zero_grads(m);
+        model_zero_grads(m, 1);
         model_step(m, inputs, targets, 1.0f / (float)n);
         StepSums sums = model_sums(m);
         loss[step] = sums.loss / (double)n, norm[step] = sums.norm;

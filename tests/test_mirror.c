@@ -66,10 +66,9 @@ static Outcome train(const char *config, const Kernels *k, Team *team) {
     for (int s = 0; s < STEPS; s++) {
         AdamW now = o;
         now.step = s + 1;
-        model_zero_grads(&m);
+        model_zero_grads(&m, 1);
         model_step(&m, inputs, targets, 1.0f / TOKENS);
         out.loss[s] = model_losses(&m);
-        model_reduce_grads(&m);
         model_update(&m, &now);
     }
     const TensorTable *host = model_pull(&m);

@@ -67,7 +67,7 @@ TEST(model_gradients_agree_with_finite_differences) {
     for (int c = 0; c < N_SHAPES; c++) {
         Setup s;
         set_up(&s, shapes[c], 2, RECOMPUTE_NONE, 1);
-        model_zero_grads(&s.m);
+        model_zero_grads(&s.m, 1);
         model_step(&s.m, s.inputs, s.targets, 1);
         for (int i = 0; i < s.m.tensors.n; i++) {
             Tensor *t = &s.m.tensors.t[i];
@@ -105,7 +105,7 @@ TEST(model_recompute_and_threads_change_no_bit) {
         for (int variant = 0; variant < 6; variant++) {
             Setup s;
             set_up(&s, shapes[c], 3, (Recompute)(variant % 3), variant / 3 + 1);
-            model_zero_grads(&s.m);
+            model_zero_grads(&s.m, 1);
             model_step(&s.m, s.inputs, s.targets, 0.1f);
             double loss = model_losses(&s.m);
             float *g = gradients(&s.m, &n);
@@ -127,7 +127,7 @@ TEST(model_accumulates_over_micro_steps) {
     int64_t n;
     set_up(&one, shapes[2], 4, RECOMPUTE_NONE, 1);
     set_up(&two, shapes[2], 2, RECOMPUTE_NONE, 1);
-    model_zero_grads(&one.m), model_zero_grads(&two.m);
+    model_zero_grads(&one.m, 1), model_zero_grads(&two.m, 2);
     model_step(&one.m, one.inputs, one.targets, 1);
     model_step(&two.m, one.inputs, one.targets, 1);
     model_step(&two.m, one.inputs + 20, one.targets + 20, 1);
@@ -168,7 +168,7 @@ TEST(model_names_the_first_tensor_that_is_not_finite) {
     Setup s;
     char name[128];
     set_up(&s, shapes[0], 1, RECOMPUTE_NONE, 1);
-    model_zero_grads(&s.m);
+    model_zero_grads(&s.m, 1);
     model_step(&s.m, s.inputs, s.targets, 1);
     model_first_nonfinite(&s.m, name, sizeof name);
     bool clean = name[0] == 0;

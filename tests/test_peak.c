@@ -77,7 +77,7 @@ TEST(profile_prints_no_share_above_the_peak) {
     model_allocate(&m);
     profile_reset();
     profile_begin(&m);
-    model_zero_grads(&m);
+    model_zero_grads(&m, 1);
     model_step(&m, tokens, tokens, 1);
     profile_end(&m);
     profile_print(f, 1, 1, 1e6); // a peak of 1 MFLOP/s

@@ -276,7 +276,7 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
                 k.shape.kernels = kernels_cuda_sizes(true);
                 CHECK(layout_parse(&l, layouts[i], 0, NULL));
                 price_record(&t, &k.shape, &l, rank);
-                calls[wide][rank] = works_of(&t, &t.run[0], WORK_COPY, PART_END, N_TAPE_PARTS) +
+                calls[wide][rank] = works_of(&t, &t.run[0], WORK_COPY, PART_LAST, N_TAPE_PARTS) +
                                     works_of(&t, &t.run[0], WORK_SQUARES, PART_END, N_TAPE_PARTS);
                 tape_free(&t);
             }

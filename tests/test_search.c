@@ -87,7 +87,7 @@ TEST(search_finds_what_brute_force_finds) {
 TEST(search_looks_at_every_order_of_three_levels) {
     Err e;
     Machine m;
-    Space s = space_of("layers=48,heads=64,channels=8192,seq=2048,vocab=50257", 2048, 256);
+    Space s = space_of("layers=48,heads=64,channels=8192,seq=2048,vocab=50257", 2048, 64);
     CHECK(machine_open(&m, "h100:256", &e));
     m.n_levels = 3;
     m.level[1] = (Level){
@@ -445,9 +445,9 @@ static void compare_whole(const Choice *c, void *ctx) {
 }
 
 /* What is not waited for at once goes on under other blocks than those that were recorded: where
- * layers queue for links, or halves fall out of step, a further layer may wait for more or less
- * than the last one recorded. And the time of a sum over vectors of all layers is no line in their
- * number where another way is the quickest from some size on. Gaps
+ * layers queue for links, sums of gradients among them, or halves fall out of step, a further layer
+ * may wait for more or less than the last one recorded. And the time of a sum over vectors of all
+ * layers is no line in their number where another way is the quickest from some size on. Gaps
  * between temporaries in memory are those of the layers that were recorded. */
 TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
     static const char *const deep[] = {
@@ -468,7 +468,7 @@ TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
     for (int k = 0; k < N_SCHEDULES; k++) {
         bool halves = schedules[k].halves;
         CHECK(e.n[k] > 10);
-        CHECK(e.most[k] <= (halves ? 0.1 : 0.02));
+        CHECK(e.most[k] <= (halves ? 0.1 : 0.025));
         CHECK(e.sum[k] / e.n[k] <= (halves ? 0.005 : 0.001));
     }
     tape_free(&e.few);

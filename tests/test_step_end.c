@@ -1,5 +1,5 @@
-/* parallel/step/end: the list of the end of a step, against the table of tensors and against
- * tests/theory.c. */
+/* parallel/step/end and sums: the list of the end of a step, and the sums that complete gradients
+ * in the last micro-batch, against the table of tensors and against tests/theory.c. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 
 static const char *const models[] = {
     "layers=2,heads=4,channels=24,ffn=40,vocab=70,tied=0",
-    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,vocab=70",
     "layers=3,heads=3,channels=21,vocab=70,bias=0",
 };
 
@@ -169,5 +169,116 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     CHECK(strstr(text, "end  ~ wte[V/x, C]                        = all_gather d "));
     CHECK(test_count(text, "... 3 more layers") == 2);
     CHECK(strstr(text, " at the end of a step on this rank"));
+    program_free(&p);
+}
+
+/* ---- sums of gradients ---- */
+
+static int64_t calls(const Program *p, const char *what) {
+    int64_t n = 0;
+    for (int i = 0; i < p->n_ops; i++)
+        n += op_info(p->op[i].kind)->collective && strcmp(p->tensor[p->op[i].out].what, what) == 0;
+    return n;
+}
+static int64_t theory_calls_of(const Theory *c, const char *what) {
+    int64_t n = 0;
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->row[i].what, what) == 0) n += c->row[i].calls;
+    return n;
+}
+
+/* Every collective of the list is there without the sums, or is one of them. */
+static void compare_sums(const char *spec, void *ctx) {
+    static const char *const whats[] = {"gradients of matrices", "gradients of vectors",
+                                        "gradients of copied heads"};
+    int *n = ctx;
+    Grid g;
+    grid_at(&g, spec, *n);
+    g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
+    ModelShape s = shape_of(models[*n % 3], &g);
+    s.overlap.bulk = *n % 2, s.recompute = (Recompute)(*n / 2 % 3);
+    Theory c = {.n = 0};
+    theory_update(&c, &s);
+    Program plain = program_passes(&s, PASS_SCHEDULE, NULL);
+    s.sums = true;
+    Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+    int64_t more = 0;
+    for (int i = 0; i < 3; i++) {
+        int64_t is = bytes(&p, whats[i]), want = theory_of(&c, whats[i]);
+        more += calls(&p, whats[i]);
+        CHECK(calls(&plain, whats[i]) == 0);
+        if (is != want || calls(&p, whats[i]) != theory_calls_of(&c, whats[i]))
+            test_fail(__FILE__, __LINE__, "%s, %s: %lld calls, %lld bytes, not %lld, %lld", spec,
+                      whats[i], (long long)calls(&p, whats[i]), (long long)is,
+                      (long long)theory_calls_of(&c, whats[i]), (long long)want);
+    }
+    for (int i = 0; i < p.n_ops; i++) more -= op_info(p.op[i].kind)->collective;
+    for (int i = 0; i < plain.n_ops; i++) more += op_info(plain.op[i].kind)->collective;
+    CHECK(more == 0);
+    program_free(&p), program_free(&plain);
+    ++*n;
+}
+
+TEST(step_sums_send_what_theory_says_in_the_last_micro_batch) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_sums, &n);
+    CHECK(n > 200);
+}
+
+/* The order of collectives, by name and axes. */
+static void order_of(const char *spec, int rank, const char *model, char *text, size_t size) {
+    Grid g;
+    grid_at(&g, spec, rank);
+    ModelShape s = shape_of(model, &g);
+    s.overlap.bulk = s.sums = true;
+    Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+    size_t at = 0;
+    for (int i = 0; i < p.n_ops && at < size; i++) {
+        char axes[2 * N_AXES + 1];
+        if (!op_info(p.op[i].kind)->collective) continue;
+        at += (size_t)snprintf(text + at, size - at, "%s %s;", p.tensor[p.op[i].out].what,
+                               axes_print(p.op[i].axes, axes));
+    }
+    program_free(&p);
+}
+
+/* No rank waits for one that waits for it, though ranks hold different parts of copied heads. */
+static void compare_orders(const char *spec, void *ctx) {
+    static char one[65536], other[65536];
+    int *n = ctx;
+    Grid g;
+    grid_at(&g, spec, 0);
+    for (int rank = 0; rank < g.mesh.p; rank++) {
+        order_of(spec, rank, models[*n % 3], rank ? other : one, sizeof one);
+        if (rank && strcmp(one, other) != 0)
+            test_fail(__FILE__, __LINE__, "%s: rank %d has another order", spec, rank);
+    }
+    ++*n;
+}
+
+TEST(step_sums_are_in_the_same_order_on_all_ranks) {
+    int n = 0;
+    for (int ranks = 2; ranks <= 6; ranks++) mesh_every_layout(ranks, compare_orders, &n);
+    CHECK(n > 50);
+}
+
+/* With one micro-batch or several, with bulk: the sum of a layer is under way while layers before
+ * it go backward. */
+TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
+    Grid g;
+    grid_at(&g, "d2", 0);
+    ModelShape s = shape_of("layers=3,heads=4,channels=32,vocab=64", &g);
+    s.overlap.bulk = s.sums = true;
+    Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+    int started = -1, ended = -1, backward = 0;
+    for (int i = 0; i < p.n_ops; i++) {
+        bool of_layer = p.tensor[p.op[i].kind == OP_WAIT ? p.op[i].in[0] : p.op[i].out].layer == 2;
+        bool sum = strcmp(p.tensor[p.op[i].out].what, "gradients of matrices") == 0 && of_layer;
+        if (sum && p.op[i].kind == OP_ALL_REDUCE) started = i;
+        if (sum && p.op[i].kind == OP_WAIT) ended = i;
+    }
+    for (int i = started; i < ended; i++)
+        backward += p.op[i].kind == OP_MATMUL_AT && p.op[i].layer < 2;
+    CHECK(started >= 0 && ended > started && backward >= 4);
     program_free(&p);
 }

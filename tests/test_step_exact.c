@@ -111,7 +111,7 @@ static void plain_micro_batch(Model *m, int step, void *ctx) {
     int32_t tokens[PRICE_TOKENS] = {0};
     for (int i = 0; i < PRICE_TOKENS; i++) tokens[i] = i % 7;
     m->exact = false;
-    model_zero_grads(m);
+    model_zero_grads(m, 1);
     model_step(m, tokens, tokens, 1.0f / PRICE_TOKENS);
     if (m->grid->mesh.rank == 0) *first = m->tensors.t[m->wte].grad[0];
     m->exact = m->grid->layout.exact;

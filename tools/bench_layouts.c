@@ -263,12 +263,10 @@ typedef struct Trial {
 /* As train_gpt.c has it. Seconds of its last part. */
 static double train_step(Trial *t) {
     int64_t batch = t->b->space.shape.batch;
-    model_zero_grads(&t->m);
-    model_expect(&t->m, t->micro_steps);
+    model_zero_grads(&t->m, t->micro_steps);
     for (int64_t i = 0; i < t->micro_steps; i++)
         model_step(&t->m, t->inputs, t->targets, 1 / (float)batch);
     double update = coll_now();
-    model_reduce_grads(&t->m);
     model_sums_begin(&t->m);
     AdamW rule = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     rule.step = ++t->step;

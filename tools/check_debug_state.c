@@ -97,7 +97,7 @@ static int compare(Model *m, const LlmcState *s) {
     printf("%-10s %12s %12s\n", "", "relative", "worst");
     int off = !compare_logits(m, s, x);
     double per_token = 1.0 / (double)(s->B * s->T);
-    model_zero_grads(m);
+    model_zero_grads(m, 1);
     model_step(m, x, y, (float)per_token);
     double loss = model_losses(m) * per_token;
     Line line = {0};

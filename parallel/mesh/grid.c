@@ -31,18 +31,25 @@ static Comm *make(Grid *g, Axes axes, const char *label) {
                        mesh_blocks(&g->mesh, axes), label);
 }
 
+HeadCopies grid_head_copies(const Grid *g, const Config *c) {
+    Axes hidden = grid_hidden_axes(g);
+    int block = mesh_block(&g->mesh, hidden), n = mesh_blocks(&g->mesh, hidden);
+    int copies = (int)head_blocks(c, n, g->layout.heads || g->layout.exact).copies;
+    int first = block / copies * copies;
+    return (HeadCopies){copies, n - first < copies ? n - first : copies, block - first};
+}
+
 /* Ranks whose neighbouring blocks of heads hold copies of one key head. Every rank takes part in
  * the split of the communicator. */
 static Comm *make_kv(Grid *g, const Config *c) {
     Axes hidden = grid_hidden_axes(g);
-    int coord[N_AXES], block = mesh_block(&g->mesh, hidden), n = mesh_blocks(&g->mesh, hidden);
-    HeadBlocks h = head_blocks(c, n, g->layout.heads || g->layout.exact);
-    if (h.copies == 1) return NULL;
-    int copies = (int)h.copies, first = block / copies * copies;
+    HeadCopies h = grid_head_copies(g, c);
+    int coord[N_AXES], group = mesh_block(&g->mesh, hidden) / h.max;
+    if (h.max == 1) return NULL;
     mesh_coords(&g->mesh, g->mesh.rank, coord);
     for (int i = 0; i < hidden.n; i++) coord[hidden.axis[i]] = 0;
-    return world_group(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + block / copies,
-                       block - first, n - first < copies ? n - first : copies, "kv");
+    return world_group(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + group, h.rank, h.size,
+                       "kv");
 }
 
 /* The communicator along axes that all have more than one rank; NULL: not made. */

@@ -58,6 +58,13 @@ typedef struct HeadBlocks {
     int64_t heads, kv_heads, copies;
 } HeadBlocks;
 HeadBlocks head_blocks(const Config *c, int64_t n, bool whole);
+/* Local, pure. The ranks that hold copies of the key and value heads of this rank: how many there
+ * are, and which of them this one is. max: the same of the largest such group, alike on all ranks;
+ * 1: there are no copies. */
+typedef struct HeadCopies {
+    int max, size, rank;
+} HeadCopies;
+HeadCopies grid_head_copies(const Grid *g, const Config *c);
 /* Local. Axes over which stored hidden tensors (QKV, attention, MLP) are sharded by features: x;
  * x.y with heads; y with stay=y. */
 Axes grid_hidden_axes(const Grid *g);

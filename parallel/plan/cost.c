@@ -126,6 +126,8 @@ static const Row rows[N_OP_KINDS] = {
     [OP_SWIGLU_BACKWARD] = {WORK_SWIGLU_BACKWARD, features, 0, 0},
     [OP_LOSS_BACKWARD] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
     [OP_COPY] = {WORK_COPY, copied, 0, 0},
+    [OP_PACK_COPIES] = {WORK_COPY, flat, 0, 0},
+    [OP_UNPACK_COPIES] = {WORK_COPY, flat, 0, 0},
     [OP_ACCUMULATE] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
     // --exact: as the kernels of floats that touch as many bytes
     [OP_ROUND] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
@@ -219,7 +221,8 @@ static Send send_of(const Program *p, const Op *op) {
                   .type_bytes = whole->bytes};
 }
 
-/* Where the ranks of a collective are, and the replicas that send at the same time. */
+/* Where the ranks of a collective are, and the replicas that send at the same time. Those that hold
+ * copies of heads are some of the ranks along their axes, and are priced as all of them. */
 static TapeGroup group_of(const Program *p, Axes axes) {
     TapeGroup g = {.axes = axes,
                    .place = placement_of(p->mesh, axes),

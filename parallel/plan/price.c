@@ -135,15 +135,14 @@ int64_t price_micro_steps(const PriceShape *s, const Layout *l) {
     return (sequences + round - 1) / round;
 }
 
-/* What train_gpt.c does in a step. The last micro-step differs where it begins to sum over d. */
+/* What train_gpt.c does in a step. In the last micro-batch gradients become complete. */
 static void step(Model *m, Tape *t, const PriceShape *s, TapeRun *r) {
-    int64_t n = t->micro_steps, d = m->grid->layout.size[AXIS_D];
-    bool last = n > 2 && m->shape.overlap.bulk && d > 1;
+    int64_t n = t->micro_steps;
+    bool last = n > 2;
     int64_t middle = s->whole ? n - 1 - last : n > 1; // of PART_MICRO_2
     t->repeats = n < 2 || s->whole ? 1 : n - 1 - last;
     r->begin[PART_ZERO] = t->n_events;
-    model_zero_grads(m);
-    model_expect(m, 1 + middle + last);
+    model_zero_grads(m, 1 + middle + last);
     r->begin[PART_MICRO_1] = t->n_events;
     model_step(m, NULL, NULL, 1);
     r->begin[PART_MICRO_2] = t->n_events;
@@ -151,7 +150,6 @@ static void step(Model *m, Tape *t, const PriceShape *s, TapeRun *r) {
     r->begin[PART_LAST] = t->n_events;
     if (last) model_step(m, NULL, NULL, 1);
     r->begin[PART_END] = t->n_events;
-    model_reduce_grads(m);
     model_sums_begin(m);
     outer_mean(m, 1);
     AdamW rule = {.step = 1};

@@ -53,11 +53,11 @@ int tape_send(Tape *t, const Send *s) {
     return t->n_sends++;
 }
 
-/* The only send of a run's end that is of one kind with s; NULL: there is none, or there are
+/* The only send of a run that is of one kind with s; NULL: there is none, or there are
  * more. */
 static const Send *only_of_kind(const Tape *t, const TapeRun *r, const Send *s) {
     const Send *found = NULL;
-    for (int i = r->begin[PART_END]; i < r->begin[N_TAPE_PARTS]; i++) {
+    for (int i = r->begin[PART_ZERO]; i < r->begin[N_TAPE_PARTS]; i++) {
         if (t->event[i].kind != EVENT_START) continue;
         const Send *o = &t->send[t->event[i].index];
         if (o->op != s->op || o->group != s->group || o->what != s->what) continue;

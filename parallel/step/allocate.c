@@ -286,7 +286,8 @@ static size_t allocate(Program *p, bool placed) {
     Block *block = mem_calloc((size_t)p->n_tensors + 1, sizeof *block);
     int *number = mem_alloc((size_t)p->n_tensors * sizeof *number), n = 0;
     // which gradient a block is
-    for (int t = 0; t < p->n_tensors; t++) p->tensor[t].gradient = -1;
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensor[t].storage != STORAGE_BUCKET) p->tensor[t].gradient = -1;
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage == STORAGE_GRADIENT) p->tensor[block_of(&l, t)].gradient = t;
     for (int t = 0; t < p->n_tensors; t++) {

@@ -39,7 +39,7 @@ static int64_t round_of(const Model *m) {
 }
 
 static Check check_of(const Model *m) {
-    Check c = {.p = step_run_program(m->program, m, true),
+    Check c = {.p = step_run_last(m->program),
                .group = m->grid->all ? comm_group(m->grid->all) : group_alone(),
                .round = round_of(m),
                .tokens = round_of(m) * m->shape.S};
@@ -98,7 +98,7 @@ static double whole_step(Check *c, Model *m, int64_t step,
     const CheckJob *j = c->job;
     StepHook hook = {.look = look, .ctx = c};
     int64_t tokens = j->sequences * m->shape.S;
-    model_zero_grads(m);
+    model_zero_grads(m, (j->sequences + m->shape.B - 1) / m->shape.B);
     for (c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
         j->batch(j->ctx, step, c->first, m->shape.B, inputs, targets);
         m->hook = c->first < c->round ? &hook : NULL;
@@ -115,16 +115,14 @@ static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *target
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
     memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
-    model_zero_grads(m);
-    model_expect(m, (j->sequences + c->round - 1) /
-                        c->round); // sums under backward are looked at, too
-    for (int64_t first = 0; first < j->sequences; first += c->round) {
-        j->batch(j->ctx, step, first + place, m->shape.B, inputs, targets);
-        m->hook = first == 0 ? &hook : NULL;
+    int64_t rounds = (j->sequences + c->round - 1) / c->round;
+    model_zero_grads(m, rounds);
+    for (int64_t i = rounds - 1; i >= 0; i--) { // the first is looked at, in the list of the last
+        j->batch(j->ctx, step, i * c->round + place, m->shape.B, inputs, targets);
+        m->hook = i == 0 ? &hook : NULL;
         model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
     m->hook = NULL;
-    model_reduce_grads(m);
     return model_losses(m) / (double)tokens;
 }
 

@@ -43,8 +43,8 @@ static void visit(Walk *w, int i) {
     if (w->seen[i]) return;
     w->seen[i] = true;
     if (op_info(op->kind)->collective)
-        check_add_cause(w->s, grid_comm(p->grid, op->axes), op_info(op->kind)->name,
-                        p->tensor[op->out].what);
+        check_add_cause(w->s, op->copies ? p->grid->kv : grid_comm(p->grid, op->axes),
+                        op_info(op->kind)->name, p->tensor[op->out].what);
     for (int k = 0; k < operands(op); k++) {
         int t = op->in[k], whole = whole_of(p, t);
         if (w->c->agreed[t] || w->c->agreed[whole]) continue;

@@ -57,14 +57,6 @@ int64_t exact_head_rows(int64_t rows, int64_t S, int64_t T) {
 
 /* ---- the end of a step ---- */
 
-void exact_reduce_grads(Model *m) {
-    for (int i = 0; i < m->tensors.n; i++) {
-        Tensor *t = &m->tensors.t[i];
-        m->k->exact_to_float(m->team, t->grad, m->grad_64[i], tensor_part(t, PART_GRAD),
-                             EXACT_WEIGHTS);
-    }
-}
-
 void exact_add_losses(Model *m, const float *losses, int64_t n) {
     m->k->exact_sum(m->team, m->loss_64, losses, n);
 }

@@ -31,8 +31,6 @@ void exact_product(Model *m, LinearKind kind, What what, Product p, int64_t *y, 
 /* Local, pure. The grid of that sum. */
 int exact_exponent(const Model *m, What what);
 
-/* Collective. The end of a step: sums of the integers over the mesh, and the floats of them. */
-void exact_reduce_grads(Model *m);
 /* Collective over d x z. Adds the losses of tokens to those of the step (or evaluation); their sum
  * over the mesh. */
 void exact_add_losses(Model *m, const float *losses, int64_t n);

@@ -86,7 +86,7 @@ static Found find_result(Model *m) {
     Found f = {0};
     if (!m->program || !m->losses) return f; // no micro-batch has run
     m->hook = &(StepHook){.look = find, .ctx = &f};
-    step_run(m->program, m, m->shape.training, false);
+    step_run(m->program, m, m->shape.training);
     m->hook = NULL;
     return f;
 }

@@ -58,7 +58,7 @@ static const float *append(Generator *g, int64_t n) {
     Model *m = &g->m;
     step_run_tokens(m->program, m, n, g->n);
     model_tokens(m, &m->tk, n, g->seen + g->n, NULL);
-    step_run(m->program, m, false, false);
+    step_run(m->program, m, false);
     g->n += n;
     m->k->to_floats(g->logits, step_run_logits(m->program, m, 0), m->shape.config.vocab);
     return g->logits;

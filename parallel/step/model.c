@@ -18,16 +18,6 @@ static Act *acts(const Model *m, Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * m->k->word);
 }
 
-/* Gradients lie in the order of their last sums: matrices of a layer together, then vectors by the
- * axes along which they owe, so that one all_reduce completes a region. */
-static void add_region(Model *m, size_t begin, Axes owed, int layer, const char *what) {
-    Arena *a = &m->arena[ARENA_GRADS];
-    Comm *comm = grid_comm(m->grid, grid_summed(m->grid, owed));
-    size_t size = m->exact ? sizeof(int64_t) : sizeof(float);
-    if (!a->base || !comm || a->used == begin) return;
-    grad_sums_add(m, a->base + begin, (int64_t)((a->used - begin) / size), comm, layer, what);
-}
-
 static void take_gradient(Model *m, int i) {
     Tensor *t = &m->tensors.t[i];
     int64_t n = tensor_part(t, PART_GRAD);
@@ -37,34 +27,20 @@ static void take_gradient(Model *m, int i) {
         t->grad = floats(&m->arena[ARENA_GRADS], n);
 }
 
+/* In the order of the buckets that sum them up (sums.c): matrices, then vectors by the axes along
+ * which they are partial. */
 static void cut_gradients(Model *m) {
-    static const char *const owed[] = {"d.z", "d.z.x"};
-    Arena *a = &m->arena[ARENA_GRADS];
-    const Layout *l = &m->grid->layout;
-    Axes over = l->zero == 0 ? axes_of("d") : axes_none(); // else reduce_scatter, tensor by tensor
-    int layer = -1;
-    m->sums.n = 0;
-    for (int i = 0; m->exact && i < m->tensors.n; i++) // what the integers become in the end
-        m->tensors.t[i].grad = floats(a, tensor_part(&m->tensors.t[i], PART_GRAD));
-    size_t begin = a->used;
-    for (int i = 0; i < m->tensors.n; i++) {
-        if (!shard_stored(&m->tensors, i)) continue;
-        if (m->tensors.t[i].layer != layer) {
-            add_region(m, begin, over, layer, "gradients of matrices");
-            begin = a->used, layer = m->tensors.t[i].layer;
-        }
-        take_gradient(m, i);
-    }
-    add_region(m, begin, over, layer, "gradients of matrices");
-    if (a->base) grad_sums_scatter(m);
-    for (int k = 0; k < 2; k++) {
-        begin = a->used;
-        for (int i = 0; i < m->tensors.n; i++)
-            if (!shard_stored(&m->tensors, i) &&
-                axes_equal(shard_partial_axes(&m->tensors, i, l), axes_of(owed[k])))
+    static const char *const partial[] = {"d.z", "d.z.x"};
+    const TensorTable *t = &m->tensors;
+    for (int i = 0; m->exact && i < t->n; i++) // what the integers become in the end
+        t->t[i].grad = floats(&m->arena[ARENA_GRADS], tensor_part(&t->t[i], PART_GRAD));
+    for (int i = 0; i < t->n; i++)
+        if (shard_stored(t, i)) take_gradient(m, i);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < t->n; i++)
+            if (!shard_stored(t, i) &&
+                axes_equal(shard_partial_axes(t, i, &m->grid->layout), axes_of(partial[k])))
                 take_gradient(m, i);
-        add_region(m, begin, axes_of(owed[k]), -1, "gradients of vectors");
-    }
 }
 
 /* Each a copy of the arena of parameters. */
@@ -120,7 +96,6 @@ static void cut_scratch(Model *m, Arena *a) {
     m->product_work = arena_take(a, m->k->product_workspace(threads));
     m->attention_work = arena_take(
         a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
-    if (m->shape.training && m->grid->kv) m->kv = floats(a, m->w.rows_C * 2 * m->w.Hkv * m->w.D);
 }
 
 /* The one walk over everything: measures while the arenas measure, cuts once they are committed. */
@@ -152,8 +127,6 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->B = halves ? shape->B / 2 : shape->B;
     m->tk = tokens_of(m, m->B, shape->S, 0);
     shard_tensors(&m->tensors, m->grid, has_words(m));
-    size_t L = (size_t)shape->config.layers;
-    m->sums.sum = mem_calloc((size_t)m->tensors.n + L + 4, sizeof *m->sums.sum);
     m->halves = halves ? 2 : 1;
     m->program = step_run_plan(m, shape->output);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
@@ -211,7 +184,6 @@ void model_free(Model *m) {
     replay_free(m); // recordings have addresses in the arenas
     for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
     step_run_free(m->program);
-    mem_free(m->sums.sum);
     mem_free(m->grad_64);
     mirror_free(m);
     step_end_free(m);
@@ -222,7 +194,7 @@ void model_free(Model *m) {
 
 /* Matrices are overwritten by the first product of a step; only what is always added to is cleared.
  */
-void model_zero_grads(Model *m) {
+void model_zero_grads(Model *m, int64_t micro_batches) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
@@ -233,11 +205,7 @@ void model_zero_grads(Model *m) {
     }
     model_zero_losses(m);
     m->grads_fresh = true;
-    m->sums.started = m->sums.done = 0, m->sums.left = 0;
-}
-
-void model_expect(Model *m, int64_t n) {
-    m->sums.left = n;
+    m->left = micro_batches;
 }
 
 static int64_t up_to(int64_t n, int64_t part) {
@@ -272,13 +240,13 @@ void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
 /* A pass over the sequences of a micro-batch, whose tokens are there. */
 typedef struct Pass {
     Model *m;
-    bool backward, sums; // of gradients, which begin in it
+    bool backward;
 } Pass;
 
 static void pass_run(void *ctx) {
     const Pass *p = ctx;
     Model *m = p->m;
-    step_run(m->program, m, p->backward, p->sums);
+    step_run(m->program, m, p->backward);
     for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
 }
 
@@ -292,12 +260,11 @@ static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, boo
 }
 
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
-    assert(m->shape.training);
+    assert(m->shape.training && m->left > 0);
     m->scale = scale;
-    bool sums = grad_sums_early(m);
     prepare(m, inputs, targets, true);
-    replay(m, pass_run, &(Pass){m, true, sums}, sums);
-    if (m->sums.left > 0) m->sums.left--;
+    replay(m, pass_run, &(Pass){m, true});
+    m->left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
@@ -318,7 +285,7 @@ void model_logits(Model *m, const int32_t *inputs, float *logits) {
     step_run_bind(r, m, &a);
     for (int64_t b = 0; b < m->shape.B; b += m->B) { // halves one after the other
         model_tokens(m, &m->tk, m->B * S, inputs + b * S, NULL);
-        step_run(r, m, false, false);
+        step_run(r, m, false);
         for (int64_t t = 0; t < m->B * S; t++)
             m->k->to_floats(logits + (b * S + t) * V, step_run_logits(r, m, t), V);
     }

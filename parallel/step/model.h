@@ -32,7 +32,6 @@
 #include "layers/kernels.h"
 #include "parallel/mesh/grid.h"
 #include "parallel/mesh/shard.h"
-#include "parallel/step/grad_sums.h"
 #include "parallel/step/overlap.h"
 #include "parallel/step/replay.h"
 #include "parallel/step/rounding.h"
@@ -70,6 +69,7 @@ typedef struct ModelShape {
     Recompute recompute;
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
+    bool sums;       // of a list: that of the last micro-batch, in which gradients become complete
     PassOutput output;
     bool step_alone; // no lists but those of a training step: it is priced, and never evaluated
     bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once
@@ -99,7 +99,7 @@ struct Model {
         *mirror; // parallel/step/mirror.h; NULL where kernels compute in memory of the host
     Arena arena[N_ARENAS];
     int wte, wpe, head; // indices into the table; -1: none; head == wte when tied
-    GradSums sums;
+    int64_t left;       // micro-batches of the step that are still to come
     struct StepRun *program;
     int halves; // passes that the program has in one list: 2 with --overlap halves, or 1
     int32_t *inputs, *targets;  // [halves * T] of a micro-batch, padded
@@ -112,7 +112,6 @@ struct Model {
     StepEnd end;
     WordRounding rounding;
     Replay replays[REPLAY_KINDS];
-    float *kv;                // gradients of copied key and value heads; NULL: there are no copies
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct StepHook *hook; // run.h; NULL: results are not looked at
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
@@ -139,15 +138,12 @@ void model_free(Model *m);
  * copied. */
 void model_keep_state(Model *m);
 
-/* Local. Starts a new step: gradients and losses count as zero. */
-void model_zero_grads(Model *m);
-/* Local, after it. The step has n micro-steps: in the last one sums of gradients may begin
- * early. */
-void model_expect(Model *m, int64_t n);
+/* Local. Starts a new step of so many micro-batches: gradients and losses count as zero. */
+void model_zero_grads(Model *m, int64_t micro_batches);
 /* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
  * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale
- * (a target of -1 is not counted). Inputs and targets in the kernels' pinned memory are read until
- * model_sums_end or model_losses returns. */
+ * (a target of -1 is not counted). Behind the last one of a step they are complete. Inputs and
+ * targets in the kernels' pinned memory are read until model_sums_end or model_losses returns. */
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
 /* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);

@@ -37,6 +37,9 @@ typedef enum {
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
     OP_ACCUMULATE,    // gradient += a part that a collective has brought
     OP_COPY,          // into rows or columns of a whole
+    OP_BUCKET,        // gradients that lie together, as one tensor  in: [those so far,] gradients
+    OP_PACK_COPIES,   // of a gradient: key and value heads that other ranks hold copies of
+    OP_UNPACK_COPIES, // in: the gradient, their sum
     // --exact: sums of integers (exact_sums.c); wide ones have two for each sum
     OP_ROUND,             // floats of a sum                                in: the sum, complete
     OP_NORM_SUM,          // wide, of a rank's features                     in: x

@@ -10,6 +10,12 @@
 #include "base/mem.h"
 #include "parallel/step/schedule.h"
 
+/* Sizes of copied heads without their padding differ between ranks; a bucket is only a name. */
+static bool not_alike(const Op *op) {
+    return op->copies || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES ||
+           op->kind == OP_BUCKET;
+}
+
 /* Links are much slower than kernels: then a collective is waited for as late as the window allows.
  * Where links are fast, this costs nothing; what is ordered for fast links waits on slow ones. */
 static OpCost *nominal_costs(const Program *p) {
@@ -20,6 +26,7 @@ static OpCost *nominal_costs(const Program *p) {
         bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
         const StepTensor *whole = &p->tensor[grows ? op->out : op->in[0]];
         double bytes = (double)step_tensor_bytes(p, whole);
+        if (not_alike(op)) bytes = 0;
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
             cost[i] =

@@ -37,6 +37,7 @@ Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool 
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (last >= PASS_HALVES && o->halves) program_halves(&p);
+    if (last >= PASS_SUMS && shape->sums) program_sums(&p);
     return ordered(p, last);
 }
 

@@ -9,6 +9,8 @@
  *   fuse            which operations run in one kernel                 fuse.c
  *   split           chunks of tokens, with chunk=n or ring             split.c
  *   halves          two halves of the sequences in one list            halves.c
+ *   sums            of the last micro-batch of a step: gradients       sums.c
+ *                   become complete
  *   schedule        the order in which all of it runs, with waits      schedule.c, order.c
  *
  * What trains, what --listing prints and what is priced is made here and nowhere else.
@@ -27,6 +29,7 @@ typedef enum {
     PASS_FUSE,
     PASS_SPLIT,
     PASS_HALVES,
+    PASS_SUMS,
     PASS_SCHEDULE,
     N_PASSES
 } Pass;

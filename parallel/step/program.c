@@ -39,6 +39,9 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_LOSS_BACKWARD] = {"loss_backward", false, NULL},
     [OP_ACCUMULATE] = {"accumulate", false, NULL},
     [OP_COPY] = {"copy", false, NULL},
+    [OP_BUCKET] = {"bucket", false, NULL},
+    [OP_PACK_COPIES] = {"pack_copies", false, NULL},
+    [OP_UNPACK_COPIES] = {"unpack_copies", false, NULL},
     [OP_ROUND] = {"round", false, NULL},
     [OP_NORM_SUM] = {"norm_sum", false, NULL},
     [OP_NORM_MEAN] = {"norm_mean", false, NULL},
@@ -262,6 +265,10 @@ int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
     int64_t n = mesh_blocks(p->mesh, op->axes), r = mesh_block(p->mesh, op->axes);
+    if (op->copies) {
+        HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
+        n = c.size, r = c.rank;
+    }
     if (op->root >= 0) { // one receives from all, or all from one
         bool receives = (op->kind == OP_REDUCE) == (r == op->root);
         return (receives ? op->kind == OP_REDUCE ? n - 1 : 1 : 0) * step_tensor_elements(p, in) *

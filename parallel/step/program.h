@@ -32,6 +32,7 @@ typedef enum {
     STORAGE_MASTER,
     STORAGE_MOMENT,        // of AdamW: means of gradients
     STORAGE_SECOND_MOMENT, // and of their squares
+    STORAGE_BUCKET,        // gradients that lie together, from tensor `gradient` on
     STORAGE_CACHE,         // keys and values of a sequence, which the next lists read
     N_STORAGES
 } Storage;
@@ -78,8 +79,9 @@ typedef struct Op {
     Axes axes;               // of a collective
     int dim;  // that a collective gathers or scatters; -1. Of a shift: by how many ranks
     int root; // of a broadcast or a reduce, and where the reduced goes: the rank along the axes; -1
-    bool fused; // runs in the kernel of the operation before it in the list
-    bool adds;  // its last operand is a gradient, to which its result is added
+    bool fused;  // runs in the kernel of the operation before it in the list
+    bool copies; // of a collective: of those along the axes that hold copies of heads
+    bool adds;   // its last operand is a gradient, to which its result is added
 } Op;
 
 typedef struct Program {
@@ -176,6 +178,8 @@ void program_fuse(Program *p, bool bias_with_dw);
 void program_split(Program *p, int chunks, bool ring);
 /* Local. Of the program of half the sequences of a micro-batch, that of both halves: halves.c. */
 void program_halves(Program *p);
+/* Local. The last micro-batch of a step: its gradients become complete: sums.c. */
+void program_sums(Program *p);
 /* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
  * are added up in one kernel. The other list makes what matmuls read of masters that did not come
  * from AdamW. */

@@ -25,8 +25,8 @@ void replay_free(Model *m) {
 }
 
 /* Of a micro-step that begins now. Another scale takes the place of the one before. */
-static Replay *kind_of(Model *m, bool sums) {
-    Replay *r = &m->replays[2 * sums + m->grads_fresh];
+static Replay *kind_of(Model *m) {
+    Replay *r = &m->replays[2 * (m->left == 1) + m->grads_fresh];
     if (r->seen && r->scale != m->scale) forget(m, r);
     r->scale = m->scale;
     return r;
@@ -36,14 +36,12 @@ static void record(Model *m, Replay *r, void (*pass)(void *ctx), void *ctx) {
     r->calls = world_record(m->grid->world);
     m->k->record();
     pass(ctx);
-    grad_sums_settle(m);
     world_recorded(r->calls);
     r->recording = m->k->recorded();
-    r->sums = m->sums.done;
 }
 
-void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums) {
-    Replay *r = replay_obstacle(m) ? NULL : kind_of(m, sums);
+void replay(Model *m, void (*pass)(void *ctx), void *ctx) {
+    Replay *r = replay_obstacle(m) ? NULL : kind_of(m);
     if (!r || r->seen++ == 0) {
         pass(ctx);
         return;
@@ -51,7 +49,6 @@ void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums) {
     if (!r->recording) record(m, r, pass, ctx);
     world_replay(r->calls, m->k->replay, r->recording);
     m->grads_fresh = false;
-    m->sums.started = m->sums.done = r->sums;
 }
 
 /* ---- before the first step */
@@ -67,10 +64,8 @@ static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
                             const int32_t *targets, float scale, int64_t micro_steps) {
     int64_t n = micro_steps < 3 ? micro_steps : 3; // the first, one between, the last
     m->k = k;
-    model_zero_grads(m);
-    model_expect(m, n);
+    model_zero_grads(m, n);
     for (int64_t i = 0; i < n; i++) model_step(m, inputs, targets, scale);
-    model_reduce_grads(m);
     model_sums(m);
 }
 

@@ -8,13 +8,13 @@
  *
  * A recording holds addresses and numbers. Addresses are the model's, and it goes with the model;
  * tokens are copied, before it begins, to where it reads them. The kind is what else differs: do
- * gradients begin or are they added to, do their sums begin in it (grad_sums.h), and the scale of
- * the loss. What changes from step to step (rate, step, clipping, chances of rounding) belongs to
- * the update, which is not recorded; nor are passes without backward, or passes that somebody looks
- * at (Model.hook: --trace, --profile, checks).
+ * gradients begin or are they added to, is it the last one, in which they become complete (sums.c),
+ * and the scale of the loss. What changes from step to step (rate, step, clipping, chances of
+ * rounding) belongs to the update, which is not recorded; nor are passes without backward, or
+ * passes that somebody looks at (Model.hook: --trace, --profile, checks).
  *
- * What the host does beside the calls it does in a replay, too: bytes are counted (coll_record.h),
- * and sums that began in the micro-step are done: the recording waits for them at its end.
+ * What the host does beside the calls it does in a replay, too: bytes are counted
+ * (coll_record.h).
  *
  * Of ranks among several:
  *
@@ -48,12 +48,11 @@ typedef struct Replay {
     struct CollRecording *calls;
     int64_t seen; // micro-steps of this kind; 0: a free place
     float scale;
-    int sums; // of gradients, that are done in it
 } Replay;
 
 /* Collective over the mesh. Runs pass(ctx), forward and backward of a micro-step, or what was
- * recorded of it. sums: do sums of gradients begin in it? */
-void replay(Model *m, void (*pass)(void *ctx), void *ctx, bool sums);
+ * recorded of it. */
+void replay(Model *m, void (*pass)(void *ctx), void *ctx);
 /* Local. Why the model's micro-steps are not recorded, in words; NULL: they are. */
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);

@@ -10,6 +10,7 @@
 
 enum {
     TRAIN,   // forward and backward
+    LAST,    // of the last micro-batch of a step, in which gradients become complete
     FORWARD, // forward alone; of OUTPUT_NEXT, that of a prompt
     PLAIN,   // with --exact: TRAIN without it, by which its price is measured
     NEXT,    // of OUTPUT_NEXT: that of a token after the prompt
@@ -221,6 +222,19 @@ static void run_accumulate(const Call *c) {
         c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
 }
 
+/* Nothing runs: its gradients lie together. */
+static void run_bucket(const Call *c) {
+    const char *end = at(c, c->op->out);
+    for (int k = 0; k < c->op->n_in; k++) {
+        int t = c->op->in[k];
+        assert((const char *)at(c, t) == end);
+        end +=
+            (step_tensor_bytes(c->p, tensor(c, t)) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    }
+    assert(end == (const char *)at(c, c->op->out) + step_tensor_bytes(c->p, tensor(c, c->op->out)));
+    (void)end;
+}
+
 static void run_copy(const Call *c) {
     if (is_root(c)) copy_rows(c, c->op->out, c->op->in[0]);
 }
@@ -399,7 +413,8 @@ static void start(const Call *c) {
     const StepTensor *t = tensor(c, block);
     int64_t every = tensor(c, block == src ? dst : src)->every;
     bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
-    if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER) { // padding of flat parts
+    bool made_here = tensor(c, src)->storage != STORAGE_GRADIENT; // whose padding is zero already
+    if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER && made_here) { // of flat parts
         StepTensor whole = *tensor(c, src);
         int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
         if (all > n)
@@ -412,7 +427,7 @@ static void start(const Call *c) {
         from = at(c, dst);
     }
     c->b->ticket[dst] =
-        coll_start(grid_comm(c->m->grid, op->axes),
+        coll_start(op->copies ? c->m->grid->kv : grid_comm(c->m->grid, op->axes),
                    &(CollCall){.op = ops[op->kind],
                                .type = type_of(t),
                                .reduction = t->largest ? COLL_MAX : COLL_SUM,
@@ -471,6 +486,9 @@ static Kernel *const kernels[N_OP_KINDS] = {
     [OP_LOSS_BACKWARD] = run_loss_backward,
     [OP_ACCUMULATE] = run_accumulate,
     [OP_COPY] = run_copy,
+    [OP_BUCKET] = run_bucket,
+    [OP_PACK_COPIES] = run_pack_copies,
+    [OP_UNPACK_COPIES] = run_unpack_copies,
     [OP_LOSS_TOTAL] = run_loss_total,
     [OP_SQUARES] = run_squares,
     [OP_CLIP] = run_clip,
@@ -486,9 +504,10 @@ static Kernel *const kernels[N_OP_KINDS] = {
 };
 
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
+    int train = m->left == 1 && r->list[LAST].made ? LAST : TRAIN;
     bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
     bool plain = backward && m->exact != m->grid->layout.exact;
-    return &r->list[next ? NEXT : plain ? PLAIN : backward ? TRAIN : FORWARD];
+    return &r->list[next ? NEXT : plain ? PLAIN : backward ? train : FORWARD];
 }
 
 /* What a kernel adds to lies where it adds. */
@@ -501,7 +520,8 @@ static void place_sums(const Call *c) {
  * (coll_watch.h). */
 static void run_op(const Call *c) {
     const StepHook *hook = c->m->hook;
-    bool timed = hook && hook->end && c->op->kind != OP_WAIT && !op_info(c->op->kind)->collective;
+    bool kernel = c->op->kind != OP_WAIT && c->op->kind != OP_BUCKET;
+    bool timed = hook && hook->end && kernel && !op_info(c->op->kind)->collective;
     Kernel *exact_kernel = run_exact_kernel(c);
     if (timed) hook->begin(hook->ctx);
     place_sums(c);
@@ -538,8 +558,8 @@ static const Op *waited_for(const Program *p, int i) {
     return &p->op[k];
 }
 
-/* Operations [begin, end). left: layers whose sums of gradients have not begun. */
-static void run_all(Bound *b, Model *m, int begin, int end_of_list, int left) {
+/* Operations [begin, end). */
+static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = 1;
@@ -551,28 +571,27 @@ static void run_all(Bound *b, Model *m, int begin, int end_of_list, int left) {
             if (c.op->kind == OP_WAIT) made.op = waited_for(&b->p, i);
             look(&made);
         }
-        for (; left > 0 && i >= b->final[left - 1]; left--) grad_sums_start(m, left - 1);
     }
 }
 
-void step_run(StepRun *r, Model *m, bool backward, bool sums) {
+void step_run(StepRun *r, Model *m, bool backward) {
     Bound *b = program_of(r, m, backward);
-    run_all(b, m, 0, b->p.n_ops, sums ? (int)m->shape.config.layers : 0);
+    run_all(b, m, 0, b->p.n_ops);
     if (backward) m->grads_fresh = false;
 }
 
 Totals *step_run_sums(StepRun *r, Model *m) {
     Bound *b = &r->list[END];
-    run_all(b, m, 0, r->clip, 0);
+    run_all(b, m, 0, r->clip);
     return (Totals *)(void *)b->at[b->p.result];
 }
 void step_run_update(StepRun *r, Model *m) {
     Bound *b = &r->list[END];
-    run_all(b, m, r->clip + !m->end.clipped, b->p.n_ops, 0);
+    run_all(b, m, r->clip + !m->end.clipped, b->p.n_ops);
 }
 void step_run_casts(StepRun *r, Model *m) {
     Bound *b = &r->list[CASTS];
-    if (b->made) run_all(b, m, 0, b->p.n_ops, 0);
+    if (b->made) run_all(b, m, 0, b->p.n_ops);
 }
 
 int64_t step_run_kept(const StepRun *r) {
@@ -590,8 +609,8 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
     return act_at(b->at[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
 }
 
-const Program *step_run_program(StepRun *r, const Model *m, bool backward) {
-    return &program_of(r, m, backward)->p;
+const Program *step_run_last(const StepRun *r) {
+    return &r->list[r->list[LAST].made ? LAST : TRAIN].p;
 }
 
 /* ---- programs and addresses ---- */
@@ -606,18 +625,6 @@ static void find_waits(Bound *b) {
     for (int i = 0; i < p->n_ops; i++)
         b->waits[i] = p->op[i].kind != OP_WAIT && waits[p->op[i].out];
     mem_free(waits);
-}
-
-/* Operations are called by the first of a kernel. */
-static void find_final(Bound *b, int64_t layers) {
-    const Program *p = &b->p;
-    b->final = mem_calloc((size_t)layers, sizeof *b->final);
-    for (int i = 0, first = 0; i < p->n_ops; i++) {
-        const Op *op = &p->op[i];
-        const StepTensor *made = &p->tensor[op->kind == OP_WAIT ? op->in[0] : op->out];
-        if (!op->fused) first = i;
-        for (int l = made->layer; made->gradient >= 0 && l >= 0; l--) b->final[l] = first;
-    }
 }
 
 /* Bytes of the largest whole that a collective sends in blocks that are columns, or rows apart. */
@@ -646,17 +653,15 @@ static size_t caches_bytes(const Program *p) {
 
 /* Of a list that has all its passes, of b->shape. */
 static void plan_list(Bound *b, Program p, const Kernels *k) {
-    const ModelShape *shape = &b->shape;
     b->p = p;
-    b->backward = shape->training;
-    b->bytes = shape->unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
+    b->backward = b->shape.training;
+    b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
     if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
     b->tensor = mem_calloc(n, sizeof *b->tensor);
     b->ticket = mem_calloc(n, sizeof *b->ticket);
     find_waits(b);
-    find_final(b, shape->config.layers);
     b->made = true;
 }
 
@@ -688,6 +693,9 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     s.training &= output == OUTPUT_LOSSES;
     if (s.training) plan(&r->list[TRAIN], &s, m->k, m->exact);
     if (s.training && m->exact) plan(&r->list[PLAIN], &s, m->k, false);
+    s.sums = s.training && (m->grid->mesh.p > 1 || m->exact);
+    if (s.sums) plan(&r->list[LAST], &s, m->k, m->exact);
+    s.sums = false;
     if (s.training) plan_end(r, &s, m->k);
     if (s.step_alone) return r;
     if (has_words(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
@@ -702,7 +710,6 @@ static void bound_free(Bound *b) {
     if (!b->made) return;
     program_free(&b->p);
     mem_free(b->at), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
-    mem_free(b->final);
 }
 void step_run_free(StepRun *r) {
     for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);

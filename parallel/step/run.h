@@ -48,9 +48,9 @@ void step_run_free(StepRun *r);
  * addresses. */
 void step_run_bind(StepRun *r, Model *m, Arena *a);
 /* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward
- * alone or with backward. sums: those of a layer's gradients begin when they are complete
- * (grad_sums.h). */
-void step_run(StepRun *r, Model *m, bool backward, bool sums);
+ * alone or with backward. Behind the last one of a step (m->left) gradients are complete: sums.c.
+ */
+void step_run(StepRun *r, Model *m, bool backward);
 /* Collective over the mesh. The end of a step (end.c), in two parts: its sums, which lie where
  * kernels compute; and the update by m->end. Or what matmuls read of masters alone. */
 Totals *step_run_sums(StepRun *r, Model *m);
@@ -66,8 +66,8 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row);
 /* Local. With OUTPUT_NEXT: the next pass has n tokens, from position `first` of the sequence on:
  * one token, or a prompt of position 0, at most as long as the model's S. */
 void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first);
-/* Local. What it runs. */
-const struct Program *step_run_program(StepRun *r, const Model *m, bool backward);
+/* Local. The list of the last micro-batch of a step. */
+const struct Program *step_run_last(const StepRun *r);
 /* Local. The row of m->tensors of a parameter or its gradient. */
 const Tensor *step_run_row(const Model *m, const struct StepTensor *t);
 

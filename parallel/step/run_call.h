@@ -22,8 +22,6 @@ typedef struct Bound {
     char *cache;    // of all layers
     CollStaging staging; // on a device: for collectives of blocks that are columns
     bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
-    // [layers] operation after which the gradients of a layer and of later ones are complete
-    int *final;
     bool backward, made;
 } Bound;
 
@@ -151,7 +149,8 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .first = m->w.V_0};
 }
 
-/* Kernels of the end of a step: run_end.c */
+/* Kernels of gradients and of the end of a step: run_end.c */
+Kernel run_pack_copies, run_unpack_copies;
 Kernel run_loss_total, run_squares, run_exact_squares, run_clip, run_adamw, run_cast;
 /* The kernel of an operation of --exact; NULL: it has none of its own. run_exact.c */
 Kernel *run_exact_kernel(const Call *c);

@@ -21,6 +21,29 @@ void run_loss_total(const Call *c) {
         *out = m->end.loss;
 }
 
+/* Copies the key and value heads of a gradient into (pack) or out of a buffer. The ranks that hold
+ * copies hold the same rectangles in the same order. */
+static void move_copies(const Call *c, float *buffer, bool pack) {
+    const Model *m = c->m;
+    const Tensor *t = c->b->tensor[c->op->in[0]];
+    int64_t n = 0, queries = m->shape.config.heads * m->w.D, ld = t->local_cols;
+    TensorRect r;
+    for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
+        if (r.col < queries) continue;
+        float *grad = t->grad + r.at, *kept = buffer + n;
+        m->k->copy(m->team, pack ? kept : grad, pack ? r.cols : ld, pack ? grad : kept,
+                   pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
+        n += r.rows * r.cols;
+    }
+}
+
+void run_pack_copies(const Call *c) {
+    move_copies(c, at(c, c->op->out), true);
+}
+void run_unpack_copies(const Call *c) {
+    move_copies(c, at(c, c->op->in[1]), false);
+}
+
 /* Behind the sum of the gradients before; on a device all of them are one kernel. */
 void run_squares(const Call *c) {
     int out = c->op[c->n - 1].out;

@@ -97,7 +97,10 @@ static void run_round(const Call *c) {
         c->m->k->exact_wide_to_float(at(c, out), at(c, sum), n, 1);
         return;
     }
-    linear_named(tensor(c, sum)->what, &what);
+    if (tensor(c, out)->storage == STORAGE_GRADIENT)
+        what = WHAT_DW;
+    else
+        linear_named(tensor(c, sum)->what, &what);
     c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exact_exponent(c->m, what));
 }
 

@@ -1,11 +1,4 @@
-/* The end of a step: update.h has the contracts. Gradients become whole here; their norm and the
- * update are a list (end.c).
- *
- *   kv        gradients of key and value heads that neighbours hold in copies are added
- *   d         matrices: all_reduce, or with zero1 a reduce_scatter of the flat parts (zero2 and
- *             zero3 did it after every product)
- *   d.z(.x)   vectors: all_reduce
- */
+/* The end of a step: update.h has the contracts, end.c the list. */
 #include <math.h>
 #include <string.h>
 
@@ -13,37 +6,6 @@
 #include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"
-
-/* Copies the gradients of key and value heads into (pack) or out of a buffer; their number. The
- * ranks that hold copies hold the same rectangles in the same order. */
-static int64_t pack_kv(Model *m, int i, float *buffer, bool pack) {
-    Tensor *t = &m->tensors.t[i];
-    int64_t n = 0, queries = m->shape.config.heads * m->w.D, ld = t->local_cols;
-    TensorRect r;
-    for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
-        if (r.col < queries) continue;
-        float *grad = t->grad + r.at, *kept = buffer + n;
-        m->k->copy(m->team, pack ? kept : grad, pack ? r.cols : ld, pack ? grad : kept,
-                   pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
-        n += r.rows * r.cols;
-    }
-    return n;
-}
-
-static void reduce_kv(Model *m) {
-    for (int i = 0; m->grid->kv && i < m->tensors.n; i++) {
-        if (!strstr(m->tensors.t[i].name, ".qkv.")) continue;
-        int64_t n = pack_kv(m, i, m->kv, true);
-        coll_sum(m->grid->kv, COLL_F32, m->kv, n, "gradients of copied heads");
-        pack_kv(m, i, m->kv, false);
-    }
-}
-
-void model_reduce_grads(Model *m) {
-    reduce_kv(m);
-    grad_sums_end(m);
-    if (m->exact) exact_reduce_grads(m);
-}
 
 static double all_sum(Comm *c, double x, const char *what) {
     coll_sum(c, COLL_F64, &x, 1, what);

@@ -51,11 +51,8 @@ void model_zero_losses(Model *m);
 void model_add_losses(Model *m, const float *losses, int64_t n);
 double model_losses(Model *m);
 
-/* Collective over the mesh, once after the last micro-step: sums the gradients over the axes along
- * which they are still partial. */
-void model_reduce_grads(Model *m);
-/* Collective over the mesh, after model_reduce_grads: begins the sums of the step. Local: waits for
- * them. */
+/* Collective over the mesh, after the last model_step: begins the sums of the step. Local: waits
+ * for them. */
 void model_sums_begin(Model *m);
 StepSums model_sums_end(Model *m);
 /* Collective over the mesh: both. */

@@ -43,11 +43,12 @@ static size_t training_rows(Options *o, Opt *table) {
          "activations that backward recomputes instead of storing"},
         {"memory", OPT_BOOL, &o->memory, "0", 0, 0, "", "print the memory table and exit"},
         {"listing", OPT_CHOICE, &o->listing, "none", 0, 1,
-         "none|build|differentiate|recompute|panels|exact|fuse|split|halves|schedule",
+         "none|build|differentiate|recompute|panels|exact|fuse|split|halves|sums|schedule",
          "print a micro-batch as a list of kernels and collectives on typed tensors, after that "
          "pass, and exit: the forward pass; with its derived backward pass; with what is computed "
          "again; with matmuls of stay=y in panels; with sums of integers; which operations are one "
-         "kernel, with predicted times; in chunks; in halves; in the "
+         "kernel, with predicted times; in chunks; in halves; with "
+         "the sums that complete gradients, in the last micro-batch of a step; in the "
          "order in which they run, with what runs under what (schedule: also without a word). The "
          "end of a step follows, from backward on. --json "
          "writes it as data, --cluster prices it for other ranks"},

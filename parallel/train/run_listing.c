@@ -76,10 +76,11 @@ void run_print_listing(const Run *r) {
     Machine m = machine_of(r);
     bool described = *r->o->cluster, ordered = r->o->listing == LIST_SCHEDULE;
     // the order is printed beside its list
-    Pass last = ordered ? PASS_HALVES : (Pass)(r->o->listing - LIST_BUILD);
+    Pass last = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
     int threads = described ? m.threads : team_size(r->team);
     if (!r->lead) return;
-    if (last == PASS_HALVES && shape.overlap.halves) shape.B /= 2;
+    shape.sums = shape.training; // the last micro-batch of a step
+    if (last >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
     Priced micro_batch = priced(program_passes(&shape, last, k), last, &m, threads, ordered);
     Priced end = {.costs = NULL};
