@@ -62,7 +62,7 @@ static bool same_choice(const Choice *a, const Choice *b) {
 TEST(search_finds_what_brute_force_finds) {
     enum { TOP = 5 };
     int64_t left_out = 0;
-    for (int p = 1; p <= 12; p++) {
+    for (int p = 1; p <= (test_long() ? 12 : 8); p++) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
@@ -142,7 +142,7 @@ static void check_bound(const Choice *c, void *ctx) {
     Bounds *b = ctx;
     int unit[MAX_LEVELS], n;
     int64_t memory;
-    if (b->seen++ % (test_long() ? 1 : 5)) return; // a sample
+    if (b->seen++ % (test_long() ? 1 : 23)) return; // a sample
     for (int i = 0; i < b->m->n_levels; i++) unit[i] = b->m->level[i].ranks;
     Layout *order = layout_orders(&c->layout, unit, b->m->n_levels, &n);
     b->least = INFINITY;
@@ -175,7 +175,7 @@ TEST(search_bounds_undercut_every_price) {
 
 static void check_some(const Choice *c, void *ctx) {
     Bounds *b = ctx;
-    if (b->seen++ % (test_long() ? 53 : 997) == 0) check_order(b, c);
+    if (b->seen++ % (test_long() ? 53 : 1999) == 0) check_order(b, c);
 }
 
 /* Blocks of a deep model find links busy that a block alone does not. */
@@ -275,7 +275,7 @@ TEST(search_obeys_what_is_fixed) {
 TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
     enum { BEST = 40 };
     int64_t found = 0;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < (test_long() ? 8 : 7); i++) {
         static const int ranks[] = {4, 6, 8, 16};
         int p = ranks[i % 4];
         Space s = space_of(models[i % 2], p, 4 * p);
@@ -427,7 +427,7 @@ static void compare_whole(const Choice *c, void *ctx) {
     PriceShape shape = seed_shape(e->s, c);
     Price few, unplaced, all;
     int k = 0;
-    if (e->seen++ % (test_long() ? 5 : 61)) return; // a sample
+    if (e->seen++ % (test_long() ? 5 : 149)) return; // a sample
     price_record(&e->few, &shape, &c->layout, 0);
     tape_play(&e->few, e->m, &few);
     shape.unplaced = true;
