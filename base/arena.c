@@ -52,15 +52,6 @@ void arena_imagine(Arena *a, int place) {
     a->imagined = true;
 }
 
-size_t arena_mark(const Arena *a) {
-    return a->used;
-}
-
-void arena_reset(Arena *a, size_t mark) {
-    assert(mark <= a->used);
-    a->used = mark;
-}
-
 size_t arena_resident(const Arena *a) {
     enum { PAGES = 4096 };
     unsigned char in_memory[PAGES]; // a byte for each page: bit 0

@@ -48,9 +48,6 @@ void arena_commit(Arena *a);
 /* Local. The second walk at addresses where no memory is: for who wants to know what would be done
  * with it, and follows no pointer. place: 0, 1, ... of arenas that are imagined together. */
 void arena_imagine(Arena *a, int place);
-/* Local. Marks a place and returns to it: blocks taken in between are given back. */
-size_t arena_mark(const Arena *a);
-void arena_reset(Arena *a, size_t mark);
 /* Local. Bytes of it that lie in memory: pages that somebody has touched; all where memory is not
  * the host's. 0 while measuring. */
 size_t arena_resident(const Arena *a);

@@ -75,10 +75,8 @@ const char *opt_number(double x, char *buf, size_t n);
  * other than the default), and is the value other than the default? */
 bool opt_given(const Opt *row);
 bool opt_changed(const Opt *row);
-/* Local. --help's text; and the run header: every value, those that differ from the default marked.
- */
+/* Local. --help's text. */
 void opt_print_help(const Opt *table, const char *usage, FILE *f);
-void opt_print_values(const Opt *table, FILE *f);
 /* Local. A man page of the program (its name as in `usage`); for shells a line "--name choices" for
  * each option. */
 void opt_print_man(const Opt *table, const char *usage, FILE *f);

@@ -31,15 +31,6 @@ void opt_print_help(const Opt *table, const char *usage, FILE *f) {
     }
 }
 
-void opt_print_values(const Opt *table, FILE *f) {
-    char text[4096];
-    for (const Opt *o = table; is_row(o); o++) {
-        if (o->type == OPT_GROUP) continue;
-        opt_text(o, text, sizeof text);
-        fprintf(f, "  %-18s %s%s\n", o->name, text[0] ? text : "-", opt_changed(o) ? "  *" : "");
-    }
-}
-
 /* Text as it is: what roff would take for a command or an escape is marked. */
 static void put_roff(FILE *f, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {

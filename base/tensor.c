@@ -42,6 +42,16 @@ static Place place_of(TensorTable *t, int layer) {
     return p;
 }
 
+/* Makes the local block the whole tensor. */
+static void tensor_whole(Tensor *t) {
+    if (!t->rects) t->rects = mem_calloc(1, sizeof *t->rects);
+    t->rects[0] = (TensorRect){.rows = t->rows, .cols = t->cols, .first = true};
+    t->n_rects = 1;
+    t->local_rows = t->rows, t->local_cols = t->cols;
+    for (int i = 0; i < N_PARTS; i++)
+        t->begin[i] = 0, t->end[i] = tensor_size(t), t->first[i] = true;
+}
+
 /* tail: "" or ".weight" and the like. */
 static Tensor *add(const Place *p, int64_t rows, int64_t cols, const char *name, const char *tail) {
     Tensor *x = &p->t->t[p->t->n++];
@@ -176,15 +186,6 @@ int tensors_find(const TensorTable *t, const char *name) {
     for (int i = 0; i < t->n; i++)
         if (strcmp(t->t[i].name, name) == 0) return i;
     return -1;
-}
-
-void tensor_whole(Tensor *t) {
-    if (!t->rects) t->rects = mem_calloc(1, sizeof *t->rects);
-    t->rects[0] = (TensorRect){.rows = t->rows, .cols = t->cols, .first = true};
-    t->n_rects = 1;
-    t->local_rows = t->rows, t->local_cols = t->cols;
-    for (int i = 0; i < N_PARTS; i++)
-        t->begin[i] = 0, t->end[i] = tensor_size(t), t->first[i] = true;
 }
 
 TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first) {

@@ -99,8 +99,6 @@ static inline int64_t tensor_size(const Tensor *t) {
 static inline int64_t tensor_part(const Tensor *t, TensorPart part) {
     return t->end[part] - t->begin[part];
 }
-/* Local. Makes the local block the whole tensor: what tensors_describe leaves. */
-void tensor_whole(Tensor *t);
 
 /* n elements of one logical row, from (row, col) on, that lie at values[at], values[at + 1], ... */
 typedef struct TensorRun {

@@ -87,14 +87,6 @@ int64_t batch_steps(const Batches *b) {
     return (b->n_samples + b->per_step - 1) / b->per_step;
 }
 
-int64_t batch_epoch(const Batches *b, int64_t step) {
-    return step * b->per_step / b->n_samples;
-}
-
 double batch_epochs(const Batches *b, int64_t step) {
     return (double)step * (double)b->per_step / (double)b->n_samples;
-}
-
-int64_t batch_epoch_tokens(const Batches *b) {
-    return b->n_samples * b->seq;
 }

@@ -51,11 +51,8 @@ int64_t batch_sequences(const Batches *b, int64_t step);
 /* Local. Steps that see new sequences: whole steps per epoch with shuffle; without, the last one
  * may be partly filled. */
 int64_t batch_steps(const Batches *b);
-/* Local. Epoch of a step's first sequence, counted from 0; as a fraction of epochs for the log;
- * tokens of one epoch. */
-int64_t batch_epoch(const Batches *b, int64_t step);
+/* Local. Epochs read before a step, with their fraction. */
 double batch_epochs(const Batches *b, int64_t step);
-int64_t batch_epoch_tokens(const Batches *b);
 /* Local. Where sequence j of a step lies: its shard, and the first token in it. */
 int batch_locate(const Batches *b, int64_t step, int64_t j, int64_t *first_token);
 

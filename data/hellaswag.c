@@ -163,12 +163,6 @@ static int64_t longest_row(const HellaSwag *h, int64_t example) {
     return context + most;
 }
 
-int64_t hellaswag_too_long(const HellaSwag *h, int64_t S) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < h->n; i++) n += longest_row(h, i) > S + 1;
-    return n;
-}
-
 bool hellaswag_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *inputs,
                     int32_t *targets) {
     if (longest_row(h, example) > S + 1) return false;

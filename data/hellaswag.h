@@ -47,8 +47,6 @@ int hellaswag_label(const HellaSwag *h, int64_t example);
  * tokens: the caller skips and counts the example. */
 bool hellaswag_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *inputs,
                     int32_t *targets);
-/* Local. Examples that hellaswag_rows refuses at this S. */
-int64_t hellaswag_too_long(const HellaSwag *h, int64_t S);
 /* Local. The row of loss [4, S] with the lowest mean over its targets >= 0; the first of equals; -1
  * when no mean is finite. */
 int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S);

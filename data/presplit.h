@@ -3,7 +3,7 @@
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
  * written out as a loop over a table of classes. Letters, numbers and spaces are those of the
- * Unicode version that unicode_version names. Bytes that are not UTF-8: every byte at which no
+ * Unicode version that data/unicode_table.c names. Bytes that are not UTF-8: every byte at which no
  * well-formed sequence begins (Unicode 3.9, table 3-7: no overlong forms, no surrogates, nothing
  * above U+10FFFF) counts as one character of no class, so it joins punctuation. Python sees the
  * same text after decode("utf-8", "surrogateescape"). Source of the expression: GPT-2's encoder.py.

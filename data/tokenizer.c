@@ -25,7 +25,8 @@ uint32_t byte_to_char(uint8_t byte) {
     return 256 + others;
 }
 
-int char_to_byte(uint32_t c) {
+/* The byte of a character; -1: none. */
+static int char_to_byte(uint32_t c) {
     if (c < 256) return is_printable((int)c) ? (int)c : -1;
     uint32_t others = 256;
     for (int i = 0; i < 256; i++)

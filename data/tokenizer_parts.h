@@ -61,10 +61,8 @@ static inline const Merge *tokenizer_merge(const Tokenizer *t, int32_t left, int
 }
 
 /* GPT-2 writes bytes as printable characters: printable ASCII and Latin-1 as themselves, the 68
- * others, in order, as U+0100 and up. Local. The character of a byte; the byte of a character, or
- * -1. */
+ * others, in order, as U+0100 and up. Local. The character of a byte. */
 uint32_t byte_to_char(uint8_t byte);
-int char_to_byte(uint32_t c);
 /* Local. GPT-2's order of the bytes: the id of a byte in its vocabulary is its place here. */
 void gpt2_byte_order(uint8_t order[256]);
 /* Local. Decodes a string of such characters (UTF-8) and appends its bytes; false when a character

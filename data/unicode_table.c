@@ -2,7 +2,6 @@
 /* clang-format off */
 #include "data/unicode_table.h"
 
-const char unicode_version[] = "18.0.0";
 const uint8_t unicode_block[4352] = {
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1, 17, 18, 19, 1, 20, 21, 22, 23, 24,
     25, 26, 27, 1, 28, 29, 30, 31, 31, 32, 31, 31, 33, 31, 31, 31, 31, 34, 35, 36, 31, 37, 38, 39,

@@ -10,7 +10,6 @@
 
 #include <stdint.h>
 
-extern const char unicode_version[];        // of the Unicode standard, e.g. "18.0.0"
 extern const uint8_t unicode_block[0x1100]; // [code >> 8]
 extern const uint8_t unicode_bits[];        // [block * 64 + (code >> 2 & 63)] >> 2 * (code & 3)
 

@@ -22,8 +22,6 @@ typedef struct Text {
 void text_put(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_end_line(Text *t); // without spaces at its end
 
-/* The block below the line "```FENCE" of a file; empty: there is none. */
-void page_block(Text *t, const char *file, const char *fence);
 /* Is it that text? Where not, both are printed; with TEST_REWRITE it is written into the file. */
 bool page_block_is(const char *file, const char *fence, const Text *want);
 /* The n-th line (from 0) of a file that begins with these words, without its newline. */

@@ -32,6 +32,9 @@ void cut_whole(Cut *c, const Mesh *m, const Dist *d, const Whole *w);
 /* Each rank's product of its blocks, distributed as dist_matmul says. */
 void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b);
 void cut_transpose(Cut *t, const Mesh *m, const Cut *c);
+/* Names of ChangeKind. */
+static const char *const change_names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
+
 /* One collective, and all from one storage to another. */
 void cut_change(Cut *c, const Mesh *m, const Change *change);
 void cut_bring(Cut *c, const Mesh *m, const Dist *to);

@@ -203,17 +203,6 @@ TEST(arena_knows_what_of_it_lies_in_memory) {
     arena_free(&a);
 }
 
-TEST(arena_reset_gives_back) {
-    Arena a = arena_measure("test");
-    arena_take(&a, 256);
-    arena_commit(&a);
-    size_t mark = arena_mark(&a);
-    void *first = arena_take(&a, 256);
-    arena_reset(&a, mark);
-    CHECK(arena_take(&a, 256) == first);
-    arena_free(&a);
-}
-
 static void take_too_much(void *arg) {
     Arena a = arena_measure("gradients");
     arena_take(&a, 100);

@@ -37,7 +37,6 @@ TEST(batch_epoch_is_a_permutation) {
     for (int64_t S = 1; S <= 100; S += 9) {
         Batches b = batches_make(&set, S, 3, 1234, true);
         CHECK(b.n_samples == expected_samples(S));
-        CHECK(batch_epoch_tokens(&b) == b.n_samples * S);
         int32_t in[MOST], to[MOST];
         for (int64_t epoch = 0; epoch < 3; epoch++) {
             int seen[SHARDS][MOST] = {{0}};
@@ -137,10 +136,9 @@ TEST(batch_epochs_are_counted) {
     ShardSet set = make_set(shards);
     Batches b = batches_make(&set, 10, 4, 3, true); // 27 samples
     CHECK(batch_steps(&b) == 6);
-    CHECK(batch_epoch(&b, 0) == 0 &&
-          batch_epoch(&b, 6) == 0); // samples 24 .. 27: the last is of epoch 1
-    CHECK(batch_epoch(&b, 7) == 1);
-    CHECK(batch_epoch(&b, 27) == 4);
+    CHECK(batch_epochs(&b, 0) == 0);
+    CHECK(batch_epochs(&b, 6) < 1); // samples 24 .. 27: the last is of epoch 1
+    CHECK(batch_epochs(&b, 7) > 1 && batch_epochs(&b, 7) < 2);
     CHECK(batch_sequences(&b, 1000000) == 4);
     CHECK_NEAR(batch_epochs(&b, 27), 4, 0); // 27 * 4 / 27 is exact
     batches_free(&b);

@@ -69,11 +69,23 @@ static void gather(const Pass *p) {
                                   .line = __LINE__});
 }
 
+static Ticket start(Comm *c, CollOp op, const float *src, float *dst, const char *what) {
+    return coll_start(c, &(CollCall){.op = op,
+                                     .type = COLL_F32,
+                                     .rows = 1,
+                                     .cols = N,
+                                     .src = src,
+                                     .dst = dst,
+                                     .what = what,
+                                     .file = __FILE__,
+                                     .line = __LINE__});
+}
+
 static void pass(const Pass *p) {
     device_copy(p->y, p->x, N * sizeof *p->x);
     gather(p);
     device_copy(p->copy, p->whole, 2 * N * sizeof *p->x);
-    coll_wait(coll_scatter_start(p->pair, COLL_F32, p->copy, N, p->x, "between"));
+    coll_wait(start(p->pair, COLL_REDUCE_SCATTER, p->copy, p->x, "between"));
     device_copy(p->y, p->x, N * sizeof *p->x);
     coll_sum(world_comm(p->w), COLL_F32, p->y, N, "second");
     device_copy(p->x, p->y, N * sizeof *p->x);
@@ -269,7 +281,7 @@ static int leaves_open(World *w, void *ctx) {
     pass(&p);
     p.calls = world_record(w);
     device_capture();
-    coll_gather_start(p.pair, COLL_F32, p.x, N, p.whole, "open");
+    start(p.pair, COLL_ALL_GATHER, p.x, p.whole, "open");
     world_recorded(p.calls);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "parallel/mesh/dist.h"
+#include "tests/simulated.h"
 #include "tests/test.h"
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
@@ -152,7 +153,7 @@ static const char *path_text(const char *from, const char *to, char text[512]) {
         char axis[2 * N_AXES + 1];
         Axes one = {1, {(uint8_t)path[i].axis}};
         at += snprintf(text + at, (size_t)(512 - at), "%s%s %s", i ? ", " : "",
-                       change_word(path[i].kind), axes_print(one, axis));
+                       change_names[path[i].kind], axes_print(one, axis));
         if (path[i].dim >= 0)
             at += snprintf(text + at, (size_t)(512 - at), " %s", b.dim[path[i].dim]);
     }

@@ -43,7 +43,8 @@ static char *find_block(char *page, const char *fence, char **end) {
     return at;
 }
 
-void page_block(Text *t, const char *file, const char *fence) {
+/* The block below the line "```FENCE" of a file; empty: there is none. */
+static void page_block(Text *t, const char *file, const char *fence) {
     FILE *f = fopen(file, "r");
     t->s[t->n = 0] = 0;
     if (!f) return;

@@ -245,7 +245,7 @@ static void put_path(Text *t, const Mesh *m, Cut *c, const Dist *to) {
         int before = c->n;
         Axes one = {1, {(uint8_t)path[i].axis}};
         cut_change(c, m, &path[i]);
-        text_put(t, "  %s along %s: each rank receives %d numbers\n", change_word(path[i].kind),
+        text_put(t, "  %s along %s: each rank receives %d numbers\n", change_names[path[i].kind],
                  axes_print(one, axis), c->n - before);
     }
     put_cut(t, m, c);

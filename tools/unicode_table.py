@@ -46,7 +46,6 @@ def main():
 /* clang-format off */
 #include "data/unicode_table.h"
 """)
-    print(f'const char unicode_version[] = "{VERSION}";')
     print_numbers("unicode_block", "uint8_t", first)
     print_numbers("unicode_bits", "uint8_t", [b for block in blocks for b in block])
 

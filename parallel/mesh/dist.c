@@ -114,7 +114,8 @@ bool dist_equal(const Dist *a, const Dist *b) {
     return axes_equal(a->partial, b->partial);
 }
 
-bool dist_check(const Dist *d, Err *e) {
+/* Rule 2: no axis appears twice. */
+static bool dist_check(const Dist *d, Err *e) {
     char text[DIST_TEXT], letter[2 * N_AXES + 1];
     for (int axis = 0; axis < N_AXES; axis++) {
         Axes one = {1, {(uint8_t)axis}};
@@ -242,9 +243,4 @@ int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e
     int n = 0;
     while (n < MAX_CHANGES && step(&now, to, &path[n])) n++;
     return n;
-}
-
-const char *change_word(ChangeKind k) {
-    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
-    return names[k];
 }

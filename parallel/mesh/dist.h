@@ -43,8 +43,6 @@ const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
 void dist_name(char to[DIST_NAME], const char *name); // truncated to DIST_NAME - 1
 Dist dist_of(const char *text);                       // dist_parse of a constant
 bool dist_equal(const Dist *a, const Dist *b);        // all but the name
-/* Local, pure. Checks rule 2: no axis appears twice. */
-bool dist_check(const Dist *d, Err *e);
 
 /* Local, pure. Type of y[M,N] = x[M,K] w[K,N] by rules 1 and 2; the result is called `name`.
  * False, with the reason, if a rule is broken. */
@@ -68,6 +66,5 @@ enum { MAX_CHANGES = 2 * N_AXES };
  * reduce_scatters, which shrink the block, then all_reduces, then all_gathers, innermost axis
  * first. */
 int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e);
-const char *change_word(ChangeKind k); // "all_gather", ...
 
 #endif

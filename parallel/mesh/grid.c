@@ -115,7 +115,3 @@ Comm *grid_comm(const Grid *g, Axes axes) {
     if (c) return c;
     die("no communicator along the axes %s", axes_print(axes, text));
 }
-
-Comm *grid_model(const Grid *g) {
-    return g->local_steps ? grid_comm(g, axes_of("z.x.y")) : g->all;
-}

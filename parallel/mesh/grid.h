@@ -41,9 +41,6 @@ void grid_set_local_steps(Grid *g);
 /* Local. Those of the axes over which a step sums: all, without d while replicas take local
  * steps. */
 Axes grid_summed(const Grid *g, Axes axes);
-/* Local. The ranks of one model: all, or those of one replica while replicas take local steps;
- * NULL: one rank. */
-Comm *grid_model(const Grid *g);
 /* Local. Number of replicas that take local steps: the size of d; 1 without local steps. */
 int grid_replicas(const Grid *g);
 /* Local. The communicator along these axes; NULL: one rank. All four named are all ranks in their

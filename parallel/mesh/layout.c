@@ -58,6 +58,13 @@ static const char *mean(const char *near, char buf[64]) {
     return buf;
 }
 
+/* Appends a factor of an axis as the innermost; false: MAX_FACTORS reached. */
+static bool add_factor(Layout *l, int axis, int size) {
+    if (!factors_add(&l->factors, axis, size)) return false;
+    l->size[axis] *= size;
+    return true;
+}
+
 static bool read_size(const Reader *r, const char **p, int *size) {
     int64_t n = 0;
     const char *at = *p;
@@ -75,7 +82,7 @@ static bool add_axis(Reader *r, const char *at, char letter, int size) {
         return wrong(r, at, "expected an axis, d, z, x or y, with its size: d2.x4");
     if ((int64_t)layout_ranks(r->l) * size > MAX_RANKS)
         return err(r->e, "layout: %.80s has more than %d ranks", r->text, MAX_RANKS);
-    if (!layout_add(r->l, (int)(found - letters), size))
+    if (!add_factor(r->l, (int)(found - letters), size))
         return wrong(r, at, "an order of ranks has at most %d factors", MAX_FACTORS);
     return true;
 }
@@ -206,15 +213,9 @@ Layout layout_one(void) {
     return (Layout){.size = {1, 1, 1, 1}};
 }
 
-bool layout_add(Layout *l, int axis, int size) {
-    if (!factors_add(&l->factors, axis, size)) return false;
-    l->size[axis] *= size;
-    return true;
-}
-
 Layout layout_of_sizes(const int size[N_AXES]) {
     Layout l = layout_one();
-    for (int axis = 0; axis < N_AXES; axis++) layout_add(&l, axis, size[axis]);
+    for (int axis = 0; axis < N_AXES; axis++) add_factor(&l, axis, size[axis]);
     return l;
 }
 

@@ -39,7 +39,7 @@
 
 typedef struct Layout {
     int size[N_AXES];     // of axis d, z, x, y
-    Factors factors;      // the order of ranks; their products are the sizes: layout_add
+    Factors factors;      // the order of ranks; their products are the sizes
     bool sp, heads, stay; // stay implies a residual stream sharded by tokens over x
     int zero;             // 0 to 3
     bool exact; // not in the SPEC: blocks end at panels of --exact (parallel/step/exact.h)
@@ -72,8 +72,6 @@ int layout_ranks(const Layout *l);
 Layout layout_of_sizes(const int size[N_AXES]);
 /* Local. The layout of a single rank. */
 Layout layout_one(void);
-/* Local. Appends a factor of an axis as the innermost; false: MAX_FACTORS reached. */
-bool layout_add(Layout *l, int axis, int size);
 /* Local, pure. The layout in every order of its ranks that a cluster can tell apart. Units hold
  * unit[0] ranks, larger ones unit[1], ...: a socket, a node. A unit that the job does not fill
  * evenly is ignored; at most three others are allowed. A unit may be any tile of the mesh. Returns

@@ -244,12 +244,6 @@ void shard_tensors(TensorTable *table, const Grid *g, bool masters) {
     }
 }
 
-int64_t shard_block(const TensorTable *t, int i, const Grid *g) {
-    int all =
-        shard_stored(t, i) ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
-    return tensor_part(&t->t[i], PART_MOMENTS) * all;
-}
-
 double shard_waste(const Config *c, const Grid *g) {
     TensorTable t = tensors_describe(c);
     shard_tensors(&t, g, false);

@@ -80,8 +80,6 @@ bool shard_stored(const TensorTable *t, int i);
 /* Local. Axes over which the gradient of tensor i is partial after backward: d for matmul weights;
  * d.z for vectors, d.z.x where the residual stream is sharded by tokens. */
 Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l);
-/* Local. Elements of the local block, rounded up to a whole number of equal flat parts. */
-int64_t shard_block(const TensorTable *t, int i, const Grid *g);
 /* Local. Fraction of the parameters stored on all ranks that is padding: 0 if everything
  * divides. */
 double shard_waste(const Config *c, const Grid *g);

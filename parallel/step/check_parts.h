@@ -76,8 +76,7 @@ typedef struct Limit {
 double check_accepted(const Check *c, double reordered);
 /* Local. Adds the difference of one stretch. */
 void diff_add(Diff *d, const float *a, const float *b, int64_t n);
-double diff_rms(const Diff *d); // of the reference
-double diff_max(const Diff *d); // relative to it
+double diff_max(const Diff *d); // relative to the RMS of the reference
 void stretches_of(Check *c, const Tensor *t, TensorPart part);
 double diff_distance(const Diff *d); // RMS of the difference
 /* Collective. Compares what every rank holds (c->stretches) with rank 0's logical tensor of n

@@ -29,7 +29,8 @@ void diff_add(Diff *d, const float *a, const float *b, int64_t n) {
     d->n += n;
 }
 
-double diff_rms(const Diff *d) {
+/* RMS of the reference. */
+static double diff_rms(const Diff *d) {
     return d->n ? sqrt(d->reference / (double)d->n) : 0;
 }
 

@@ -119,10 +119,8 @@ struct Model {
 
 /* Local, pure. Do products read words that are not the weights themselves? */
 #define has_words(m) ((m)->k->word != sizeof(float))
-/* Local, pure. Activations n elements after x, and how collectives take them: in words of the
- * kernels. */
+/* Local, pure. Activations n elements after x. */
 #define acts_at(m, x, n) act_at(x, n, (m)->k->word)
-#define acts_type(m)     ((m)->k->word == 2 ? COLL_BF16 : COLL_F32)
 
 /* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the
  * caller's. */

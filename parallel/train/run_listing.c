@@ -8,13 +8,8 @@
 #include "parallel/step/passes.h"
 #include "parallel/train/run.h"
 
-/* --listing's words: none, the passes, the order. */
-enum {
-    LIST_NONE,
-    LIST_BUILD,
-    LIST_FUSE = LIST_BUILD + PASS_FUSE,
-    LIST_SCHEDULE = LIST_BUILD + PASS_SCHEDULE
-};
+/* Values of --listing: 0 none, the passes, the order. */
+enum { LIST_BUILD = 1, LIST_SCHEDULE = LIST_BUILD + PASS_SCHEDULE };
 
 /* Of --cluster, or of the machine at hand as described: nothing is measured. */
 static Machine machine_of(const Run *r) {
