@@ -211,12 +211,8 @@ bool op_work(const Program *p, int i, const Widths *widths, int threads, Work *w
 /* ---- collectives ---- */
 
 static Send send_of(const Program *p, const Op *op) {
-    static const CollOp ops[N_OP_KINDS] = {
-        [OP_ALL_GATHER] = COLL_ALL_GATHER, [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-        [OP_ALL_REDUCE] = COLL_ALL_REDUCE, [OP_BROADCAST] = COLL_BROADCAST,
-        [OP_REDUCE] = COLL_REDUCE,         [OP_SHIFT] = COLL_SHIFT};
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
-    return (Send){.op = ops[op->kind],
+    return (Send){.op = op_info(op->kind)->op,
                   .bytes = step_tensor_elements(p, whole) * whole->bytes,
                   .type_bytes = whole->bytes};
 }

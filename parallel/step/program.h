@@ -106,6 +106,7 @@ typedef void Rule(Program *p, const Op *op, int grad, int *grads);
 typedef struct OpInfo {
     const char *name;
     bool collective;
+    CollOp op; // of a collective
     Rule *backward;
 } OpInfo;
 const OpInfo *op_info(OpKind kind);

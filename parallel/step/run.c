@@ -404,10 +404,6 @@ static CollType type_of(const StepTensor *t) {
 }
 
 static void start(const Call *c) {
-    static const CollOp ops[N_OP_KINDS] = {
-        [OP_ALL_GATHER] = COLL_ALL_GATHER, [OP_REDUCE_SCATTER] = COLL_REDUCE_SCATTER,
-        [OP_ALL_REDUCE] = COLL_ALL_REDUCE, [OP_BROADCAST] = COLL_BROADCAST,
-        [OP_REDUCE] = COLL_REDUCE,         [OP_SHIFT] = COLL_SHIFT};
     const Op *op = c->op;
     int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
     const StepTensor *t = tensor(c, block);
@@ -428,7 +424,7 @@ static void start(const Call *c) {
     }
     c->b->ticket[dst] =
         coll_start(op->copies ? c->m->grid->kv : grid_comm(c->m->grid, op->axes),
-                   &(CollCall){.op = ops[op->kind],
+                   &(CollCall){.op = op_info(op->kind)->op,
                                .type = type_of(t),
                                .reduction = t->largest ? COLL_MAX : COLL_SUM,
                                .dim = flat ? 0 : 1,
