@@ -216,7 +216,8 @@ static void train(Job *job, World *w, Model *m) {
     model_zero_grads(m, job->micro_steps);
     for (int i = 0; i < job->micro_steps; i++) model_step(m, tokens, tokens, 0.01f);
     outer_mean(m, model_sums(m).norm);
-    model_update(m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1});
+    model_update_clipped(
+        m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1}, 0);
     mem_free(tokens);
 }
 

@@ -43,12 +43,12 @@ static Losses train(const char *config, const Kernels *k, bool bf16, Recompute r
     targets[3] = -1;
     for (int s = 0; s < STEPS; s++) {
         AdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-        o.grad_scale = 1, o.step = s + 1;
+        o.step = s + 1;
         model_zero_grads(&m, 1);
         model_step(&m, inputs, targets, 1.0f / TOKENS);
         StepSums sums = model_sums(&m);
         l.of[s] = sums.loss, l.norm[s] = sums.norm;
-        model_update(&m, &o);
+        model_update_clipped(&m, &o, 0);
     }
     model_zero_losses(&m);
     model_loss(&m, inputs, targets, NULL);

@@ -263,8 +263,7 @@ static void check_steps(const Golden *g, Model *m, int micro, const Tolerance *l
         if (step == 0) check_gradients(g, m, limit->grad_nmse);
         if (test_failed()) return;
         o.step = step + 1;
-        o.grad_scale = norm > g->clip ? (float)(g->clip / norm) : 1;
-        model_update(m, &o);
+        model_update_clipped(m, &o, g->clip);
     }
     check_weights(g, m, limit);
 }

@@ -146,8 +146,7 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
         loss[step] = sums.loss / (double)n, norm[step] = sums.norm;
         o.step = step + 1;
         o.lr = (float)schedule_lr(&c->lr, step);
-        o.grad_scale = norm[step] > c->clip ? (float)(c->clip / norm[step]) : 1;
-        model_update(m, &o);
+        model_update_clipped(m, &o, c->clip);
     }
     mem_free(inputs), mem_free(targets);
 }

@@ -68,8 +68,8 @@ static Outcome train(const char *config, const Kernels *k, Team *team) {
         now.step = s + 1;
         model_zero_grads(&m, 1);
         model_step(&m, inputs, targets, 1.0f / TOKENS);
-        out.loss[s] = model_losses(&m);
-        model_update(&m, &now);
+        out.loss[s] = model_sums(&m).loss;
+        model_update_clipped(&m, &now, 0);
     }
     const TensorTable *host = model_pull(&m);
     for (int i = 0; i < host->n; i++)

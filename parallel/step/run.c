@@ -583,7 +583,7 @@ Totals *step_run_sums(StepRun *r, Model *m) {
 }
 void step_run_update(StepRun *r, Model *m) {
     Bound *b = &r->list[END];
-    run_all(b, m, r->clip + !m->end.clipped, b->p.n_ops);
+    run_all(b, m, r->clip, b->p.n_ops);
 }
 void step_run_casts(StepRun *r, Model *m) {
     Bound *b = &r->list[CASTS];

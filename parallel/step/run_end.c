@@ -84,14 +84,14 @@ void run_clip(const Call *c) {
 void run_adamw(const Call *c) {
     const Op *op = c->op, *cast = with(c, OP_CAST);
     const Tensor *t = c->b->tensor[op->out];
-    const AdamWNow *now = c->m->end.clipped ? at(c, op->in[1]) : NULL;
+    const AdamWNow *now = at(c, op->in[1]);
     AdamW own = *c->m->end.rule;
     Rounding r;
     own.rounding = rounding_of(c->m, index_of(c, op->out), &r);
     own.words = cast ? at(c, cast->out) : NULL;
-    if (now && c->m->k->adamw_begin) {
+    if (c->m->k->adamw_begin) {
         own.now = now;
-    } else if (now) {
+    } else {
         if (!now->finite) return;
         own.grad_scale = (double)now->grad_scale;
     }

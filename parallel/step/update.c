@@ -97,22 +97,13 @@ void model_words(Model *m) {
     step_run_casts(m->program, m);
 }
 
-/* clip: NULL where the rule has the factor of gradients. */
-static void update(Model *m, const AdamW *o, const double *clip) {
-    m->rounding.step = o->step;
-    m->end.rule = o, m->end.clipped = clip != NULL, m->end.clip = clip ? *clip : 0;
-    step_run_update(m->program, m);
-}
-
-void model_update(Model *m, const AdamW *o) {
-    update(m, o, NULL);
-}
-
 void model_skip(Model *m, int64_t step) {
     m->rounding.step = step;
     if (m->shape.stochastic && has_words(m)) model_words(m);
 }
 
 void model_update_clipped(Model *m, const AdamW *o, double clip) {
-    update(m, o, &clip);
+    m->rounding.step = o->step;
+    m->end.rule = o, m->end.clip = clip;
+    step_run_update(m->program, m);
 }

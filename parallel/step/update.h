@@ -35,7 +35,6 @@ typedef struct StepEnd {
     // of the update that runs:
     const AdamW *rule;
     double clip;
-    bool clipped; // by the sums of the step; else the rule has the factor of gradients
 } StepEnd;
 
 /* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate
@@ -60,10 +59,9 @@ StepSums model_sums(Model *m);
 /* Collective over the mesh. What products read where it is not the weights themselves: made of
  * weights that came from elsewhere than AdamW. */
 void model_words(Model *m);
-/* Collective over the mesh. One AdamW step on every tensor. The other one, after model_sums_begin,
- * makes o->grad_scale of a norm larger than clip (0: of none), as torch.nn.utils.clip_grad_norm_
- * does, and leaves all as it is where a sum is not finite; it may come before model_sums_end. */
-void model_update(Model *m, const AdamW *o);
+/* Collective over the mesh, after model_sums_begin; may come before model_sums_end. One AdamW step
+ * on every tensor. Gradients whose norm is larger than clip (0: none) are scaled to it, as
+ * torch.nn.utils.clip_grad_norm_ does. Changes nothing where a sum is not finite. */
 void model_update_clipped(Model *m, const AdamW *o, double clip);
 /* Collective over the mesh. Instead of them, in a step that changes no weight: words that are made
  * by chance are that step's. */
