@@ -158,7 +158,7 @@ ends() {
 
 same_sums() {
     local n
-    for n in 2 3 4 5; do twice "sums of $n ranks" same_sums_once "$n"; done
+    for n in 2 3 4 5 7; do twice "sums of $n ranks" same_sums_once "$n"; done
 }
 # With what mpirun has to say, should it not start the ranks.
 same_sums_once() {
@@ -166,25 +166,6 @@ same_sums_once() {
     "$job" sums "$1" >threads 2>err || why="threads: status $?"
     says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
     { [ -s threads ] && cmp -s threads processes; } || why="${why:-sums of $1 processes are not those of $1 threads}"
-}
-
-# Ranks that are told to be on several nodes: also unequal ones, such as are not in blocks, and one that holds one rank. Nodes of
-# two ranks, or four, each in a block, add as one node does.
-sums_by_nodes() {
-    local nodes n why same
-    for nodes in 0,0,1,1 0,0,1,1,2,2,3,3 0,1,2,3,4,5,6,7 0,1,0,1,1 0,0,0,1 0,1,1,0 0,0,0,1,1,1 5,2,2,5,0,2,0; do
-        why=
-        n=$(tr ',' '\n' <<<$nodes | wc -l)
-        MESH_NODES=$nodes "$job" sums "$n" >threads 2>err || why="threads: status $?"
-        MESH_NODES=$nodes mpi "$n" "$job" sums >processes 2>err || why="processes: status $?"
-        "$job" sums "$n" | cmp -s - threads && same=1 || same=0
-        case $nodes in 0,0,1,1* | 0,1,2*) [ $same = 1 ] || why="sums are not those of one node" ;;
-            *) [ $same = 0 ] || why="by nodes or not, sums are the same" ;; esac
-        { [ -s threads ] && cmp -s threads processes; } || why="sums are not those of the definition"
-        verdict "sums of nodes $nodes"
-    done
-    ends "nodes that are not the ranks'" 2 "MESH_NODES=0,0,1 is not the nodes of 2 ranks" env MESH_NODES=0,0,1 \
-        mpirun -q --allow-run-as-root --oversubscribe --bind-to none -n 2 "$job" sums
 }
 
 word() {
@@ -229,17 +210,13 @@ traced() {
 exact_losses() {
     local job
     "${train[@]}" --steps 5 --exact --json one.json >out 2>err
-    for job in "2 x2+sp" "3 y3" "4 d2.x2" "4 x2.y2+stay=y"; do
+    for job in "2 x2+sp" "3 y3" "4 x4" "4 d2.x2" "4 x2.y2+stay=y"; do
         why=
         mpi "${job% *}" "${train[@]}" --steps 5 --exact --layout "${job#* }" --json processes.json >out 2>err || why="status $?"
         [ "$(losses one.json | wc -l)" = 5 ] || why="one rank: $(losses one.json | wc -l) steps"
         [ "$(losses one.json)" = "$(losses processes.json)" ] || why="losses differ from those of one rank"
         verdict "the same bits with ${job#* } on ${job% *} processes"
     done
-    why=
-    MESH_NODES=0,0,1,1 mpi 4 "${train[@]}" --steps 5 --exact --layout x4 --json processes.json >out 2>err || why="status $?"
-    [ "$(losses one.json)" = "$(losses processes.json)" ] || why="losses differ from those of one rank"
-    verdict "the same bits by nodes"
 }
 
 # A job that goes through all layouts: the same ones, the same bytes and the same memory as with threads.
@@ -376,17 +353,6 @@ unlike() {
     verdict "$name"
 }
 
-# The variable reaches ranks 0 and 1, not the others.
-unlike_nodes() {
-    why=
-    # shellcheck disable=SC2086
-    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
-        --mca btl self,vader,tcp -n 2 "$job" sums : \
-        -n 2 env -u MESH_NODES "$job" sums </dev/null >out 2>err && why="status 0"
-    grep -q "rank 2 was started with another MESH_NODES than rank 0" err || why="no line names the variable"
-    verdict "ranks with other nodes"
-}
-
 # Ranks that were started with different options, programs or files do not train; what each may have of its own differs.
 unlike_starts() {
     local both=() folder other commit size="of [0-9]* bytes (checksum [0-9a-f]*)"
@@ -398,7 +364,6 @@ unlike_starts() {
         --kernels portable
     both=()
     unlike "ranks with outputs of their own" 0 "" --csv losses.csv --wait sleep
-    MESH_NODES=0,0,1,1 unlike_nodes
     mkdir -p stale
     { head -c 5000 shard.bin && printf '\1\0' && tail -c +5003 shard.bin; } >stale/shard.bin
     folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
@@ -450,7 +415,6 @@ ways_to_wait() {
 
 sums() {
     same_sums
-    sums_by_nodes
     ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
         mpi 3 "$job" sums 4
 }
@@ -458,8 +422,6 @@ faults() {
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
     fault "a rank is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
     fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
-    MESH_NODES=0,0,1,1 fault "a rank of two nodes is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
-    MESH_NODES=0,0,1,1 fault "a rank of two nodes is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
     SPIN=1 fault "a rank is stopped, others spin" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
     ways_to_wait
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
@@ -718,9 +680,9 @@ cluster_of_two() {
     can_lab cluster || return
     "$lab" up 2 1gbit
     why=
-    MESH_NODES=0,0,1,1 "$job" sums 4 >threads 2>err
+    "$job" sums 4 >threads 2>err
     cluster "$job" sums >processes 2>err || why="status $?"
-    cmp -s threads processes || why="sums differ from those of the definition by nodes"
+    cmp -s threads processes || why="sums differ from those of threads"
     verdict "sums on two hosts"
     no_questions
     detected

@@ -4,8 +4,7 @@
  *   ranks_job sums [N]   random calls of every op, type and shape, several open at a time and
  *                        waited for in any order. One line per rank with the checksum of all its
  *                        results. Without a launcher N threads are the ranks: bit for bit they
- *                        print the same lines. With MESH_NODES=0,0,1 in the environment sums are
- *                        taken by nodes: processes do so, of threads' sums it is done here
+ *                        print the same lines.
  *   ranks_job loop [N]   all_reduces without end; before, the line "rank 2 pid 4711" of each rank
  *   ranks_job die        the same, but rank 1 calls die()
  *   ranks_job compute    nobody calls anything for longer than the limit; then all_reduces
@@ -101,7 +100,7 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     k.reduction = (CollReduction)pick(at, 2);
     k.dim = pick(at, 2);
     bool large = round % 50 == 49; // more than one piece, and beyond what MPI sends at once
-    int most = large ? 1500 : round % 2 ? 120 : 40; // among them such as go directly, and by nodes
+    int most = large ? 1500 : round % 2 ? 120 : 40;
     k.rows = pick(at, most);
     k.cols = pick(at, most);
     if (round == 7) // more than one piece of what is kept for a fold
@@ -135,60 +134,8 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     return k;
 }
 
-/* What node the ranks of the world are on: numbers of MESH_NODES. Returns how many there are. */
-static int read_nodes(int node[64]) {
-    int n = 0;
-    for (const char *at = getenv("MESH_NODES"); at && n < 64; at = strchr(at, ',')) {
-        at += n > 0;
-        node[n++] = atoi(at);
-    }
-    return n;
-}
-
-/* x[0] becomes the sum of k arrays of n elements: in pairs, then pairs of pairs; what is left over
- * goes on alone. */
-static void sum_in_pairs(const CollCall *k, char *const *x, int n_x, int64_t n) {
-    for (int apart = 1; apart < n_x; apart *= 2)
-        for (int i = 0; i + apart < n_x; i += 2 * apart)
-            coll_fold(k->type, k->reduction, x[i], x[i + apart], n);
-}
-
-/* What a sum by nodes leaves in dst, from its definition: over each node's ranks in their order,
- * then over nodes in the order of their first ranks. */
-static void sum_by_nodes(const Comm *c, const CollCall *k, uint64_t round, const int *node) {
-    int64_t bytes = coll_type_bytes(k->type), block = coll_elements(k), n = block;
-    if (k->op == COLL_REDUCE_SCATTER) n = coll_block_stride(k) * c->size;
-    char *room = mem_calloc((size_t)(c->size * n + 1), (size_t)bytes), *all = room;
-    char *of_nodes[64], *of_ranks[64], *next = room;
-    bool done[64] = {false};
-    int n_nodes = 0;
-    for (int first = 0; first < c->size; first++) {
-        int n_ranks = 0;
-        for (int r = first; r < c->size; r++) {
-            if (done[r] || node[c->member[r]] != node[c->member[first]]) continue;
-            done[r] = true;
-            fill(next, k->type, n, round, r);
-            of_ranks[n_ranks++] = next, next += n * bytes;
-        }
-        if (n_ranks == 0) continue;
-        sum_in_pairs(k, of_ranks, n_ranks, n);
-        of_nodes[n_nodes++] = of_ranks[0];
-    }
-    sum_in_pairs(k, of_nodes, n_nodes, n);
-    int64_t begin = 0, row = block, rows = 1, step = 0;
-    if (k->op == COLL_REDUCE_SCATTER) {
-        begin = c->rank * (k->dim ? k->cols : coll_block_stride(k));
-        if (k->dim) row = k->cols, rows = k->rows, step = c->size * k->cols;
-    }
-    for (int64_t i = 0; i < rows && k->dst; i++)
-        memcpy((char *)k->dst + i * row * bytes, all + (begin + i * step) * bytes,
-               (size_t)(row * bytes));
-    mem_free(room);
-}
-
 static int run_sums(World *w) {
-    int rank = world_rank(w), size = world_size(w), node[64];
-    bool by_nodes = read_nodes(node) == size && strcmp(world_backend(w), "threads") == 0;
+    int rank = world_rank(w), size = world_size(w);
     Comm *groups[] = {world_comm(w), world_split(w, rank % 2, -rank, "parity"),
                       world_split(w, rank / 2, rank, "pairs"), world_split(w, 0, -rank, "back")};
     uint32_t crc = 0;
@@ -212,8 +159,6 @@ static int run_sums(World *w) {
         for (int n_open = OPEN, i; n_open > 0; n_open--) {
             for (i = pick(&at, OPEN); !memory[i];) i = (i + 1) % OPEN;
             coll_wait(t[i]);
-            if (by_nodes && coll_spreads(k[i].op))
-                sum_by_nodes(t[i].comm, &k[i], round + (uint64_t)i, node);
             int64_t n = coll_elements(&k[i]) * coll_type_bytes(k[i].type);
             if (k[i].op == COLL_ALL_GATHER)
                 n = coll_block_stride(&k[i]) * comm_size(t[i].comm) * coll_type_bytes(k[i].type);

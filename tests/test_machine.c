@@ -1,5 +1,4 @@
 /* parallel/machine: against bytes counted rank by rank, against formulas by hand, and the bound. */
-#include "parallel/comm/coll_parts.h"
 #include "parallel/plan/machine.h"
 
 #include <string.h>
@@ -202,139 +201,6 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
     CHECK(same > 1000 && other > 300);
 }
 
-/* One step of a collective by nodes, or one round between ranks: the bytes that each rank sends out
- * of each unit, as parallel/coll_parts lists them. */
-enum { FEW_RANKS = 128 };
-typedef struct StepOut {
-    bool rounds, whole;
-    CollStep step;
-    int round;
-    double bytes[MAX_LEVELS][FEW_RANKS];
-} StepOut;
-
-static void send_one(const Machine *m, StepOut *o, int from, int to, double bytes) {
-    for (int l = 0; l < m->n_levels; l++) {
-        int unit = l == 0 ? 1 : m->level[l - 1].ranks;
-        if (to / unit != from / unit) o->bytes[l][from] += bytes;
-    }
-}
-
-/* What one rank sends; a part is `block` bytes. */
-static void send_of_rank(const Machine *m, StepOut *o, const CollAlgorithm *w, const int *member,
-                         double block) {
-    static CollMove move[4 * FEW_RANKS];
-    if (o->rounds) {
-        CollRound r = coll_round(w, o->step, o->round);
-        send_one(m, o, member[w->rank], member[r.peer], r.n * block);
-        return;
-    }
-    for (int i = coll_moves(w, o->step, move); i-- > 0;)
-        if (!move[i].receive) send_one(m, o, member[w->rank], member[move[i].peer], block);
-}
-
-/* How many rounds there are; 0: the group's nodes allow none. */
-static int send_step(const Machine *m, const TapeGroup *g, StepOut *o, double block) {
-    int rounds = 1;
-    memset(o->bytes, 0, sizeof o->bytes);
-    for (int base = 0; base < m->ranks && rounds; base++) {
-        int member[FEW_RANKS], node[FEW_RANKS], size = 0;
-        for (int r = base; r < m->ranks; r++)
-            if (base_of(&g->place, r) == base)
-                node[size] = r / m->ranks_per_node, member[size++] = r;
-        if (size == 0) continue;
-        CollNodes n = coll_nodes_make(node, size), alone = coll_nodes_make(NULL, size);
-        CollAlgorithm w = {.nodes = &n, .hops = o->rounds ? &alone : &n, .op = COLL_REDUCE_SCATTER};
-        w.halves = o->rounds, w.whole = o->whole;
-        if (o->rounds) rounds = coll_may_halve(&n, &alone) ? coll_rounds(&w) : 0;
-        for (w.rank = 0; w.rank < size && rounds; w.rank++) send_of_rank(m, o, &w, member, block);
-        coll_nodes_free(&n), coll_nodes_free(&alone);
-    }
-    return rounds;
-}
-
-/* Seconds of the bytes, and the latency of the farthest message. */
-static double slowest(const Machine *m, const StepOut *o, double *latency) {
-    double t = 0, rank_rate = INFINITY, port_rate = INFINITY, farthest = 0;
-    *latency = 0;
-    for (int l = 0; l < m->n_levels; l++) {
-        int unit = l == 0 ? 1 : m->level[l - 1].ranks;
-        double port[FEW_RANKS] = {0};
-        farthest = fmax(farthest, m->level[l].latency);
-        rank_rate = fmin(rank_rate, m->level[l].rank_rate);
-        if (m->level[l].port_rate > 0) port_rate = fmin(port_rate, m->level[l].port_rate / unit);
-        for (int r = 0; r < m->ranks; r++) {
-            if (o->bytes[l][r] > 0) *latency = farthest;
-            t = fmax(t, o->bytes[l][r] / rank_rate);
-            t = fmax(t, (port[r / unit] += o->bytes[l][r]) / (port_rate * unit));
-        }
-    }
-    return t;
-}
-
-static double brute_nodes(const Machine *m, const TapeGroup *g, int64_t bytes) {
-    StepOut o = {0};
-    double seconds = 0, latency;
-    for (o.step = SPREAD_NEAR; o.step <= SPREAD_FAR; o.step++) {
-        send_step(m, g, &o, (double)bytes / g->size);
-        seconds += slowest(m, &o, &latency);
-    }
-    return seconds;
-}
-
-/* In rounds: of all bytes in each; or only their latencies, of halving. INFINITY where a group has
- * none. */
-static double brute_rounds(const Machine *m, const TapeGroup *g, bool whole, double bytes) {
-    StepOut o = {.rounds = true, .whole = whole, .step = SPREAD_FAR};
-    double seconds = 0;
-    for (int n = 1; o.round < n; o.round++) {
-        double latency, t;
-        n = send_step(m, g, &o, bytes);
-        if (n == 0) return INFINITY;
-        t = slowest(m, &o, &latency);
-        seconds += latency + (whole ? t : 0);
-    }
-    return seconds;
-}
-
-TEST(machine_a_collective_by_nodes_costs_what_its_messages_take) {
-    Dice d = {3, 0};
-    int same = 0, quicker = 0;
-    for (int i = 0; i < 3000; i++) {
-        Machine m = any_machine(&d, TRAVEL_DIRECT);
-        TapeGroup g = any_group(&d, &m);
-        for (int l = 0; l < m.n_levels; l++) m.level[l].latency = 0;
-        m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
-        if (m.ranks > FEW_RANKS || g.size < 2 || !divides(&m, &g)) continue;
-        double each = brute_gather(&m, &g, 1000000), nodes = brute_nodes(&m, &g, 1000000);
-        double t = send_of(&m, &g, COLL_REDUCE_SCATTER, 1000000);
-        CHECK_SAME(t, fmin(each, nodes));
-        CHECK_SAME(send_of(&m, &g, COLL_ALL_GATHER, 1000000), t);
-        same++, quicker += t < each * (1 - 1e-6);
-    }
-    CHECK(same > 1000 && quicker > 200);
-}
-
-/* What a group that goes in rounds takes, it never costs more, and mostly as much. */
-TEST(machine_rounds_cost_what_their_messages_take) {
-    Dice d = {4, 0};
-    int n = 0, halved = 0, doubled = 0;
-    for (int i = 0; i < 6000; i++) {
-        Machine m = any_machine(&d, TRAVEL_DIRECT);
-        TapeGroup g = any_group(&d, &m);
-        if (m.ranks > FEW_RANKS || g.size < 4 || !divides(&m, &g)) continue;
-        m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
-        double halving = brute_rounds(&m, &g, false, 1), doubling = brute_rounds(&m, &g, true, 100);
-        if (halving == INFINITY) continue;
-        double small = send_of(&m, &g, COLL_REDUCE_SCATTER, 0),
-               whole = send_of(&m, &g, COLL_ALL_REDUCE, 100);
-        CHECK(small <= halving * (1 + round_off) && whole <= doubling * (1 + round_off));
-        n++;
-        halved += g.size >= 8 && small > halving * (1 - round_off);
-        doubled += whole > doubling * (1 - round_off);
-    }
-    CHECK(n > 500 && halved > 200 && doubled > 500);
-}
-
 /* ---- by hand ---- */
 
 /* Four nodes of eight: 100 GB/s inside, 10 GB/s a rank and 40 GB/s a node outside. */
@@ -378,7 +244,7 @@ TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
     CHECK_SAME(in_turn(&m, &across, &s), machine_send(&m, &across, &s));
 }
 
-/* One exchange sends everything to all, in one step; in rounds it is sent twice. */
+/* One exchange sends everything to all: more bytes, one latency less. */
 TEST(machine_a_small_all_reduce_is_of_all_of_it) {
     Machine m = small_cluster(TRAVEL_DIRECT);
     m.ranks = m.level[1].ranks = 64;
@@ -386,39 +252,12 @@ TEST(machine_a_small_all_reduce_is_of_all_of_it) {
               eight = stretch(8, 8);
     double start = 10e-6 * (0.5 + 0.5 * 2);
     CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 0), 2 * 10e-6);
-    CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 100), 2 * (10e-6 + 8 * 100. / 40e9));
+    CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 100), 2 * 10e-6 + 8 * 3 * 100. / 40e9);
     CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 1000000),
                2 * (2 * 10e-6 + 8 * 3 / 4. * 1e6 / 40e9));
-    CHECK_SAME(send_of(&m, &eight, COLL_ALL_REDUCE, 100), 3 * (10e-6 + 8 * 100. / 40e9));
+    CHECK_SAME(send_of(&m, &eight, COLL_ALL_REDUCE, 100), 4 * 10e-6 + 8 * 7 * 100. / 40e9);
     m.ranks = m.level[1].ranks = 24;
     CHECK_SAME(send_of(&m, &three, COLL_ALL_REDUCE, 100), start + 8 * 2 * 100. / 40e9);
-}
-
-/* Eight ranks of a node: seven messages, of which half of each latency is work, or three after one
- * another. */
-TEST(machine_many_ranks_halve_what_is_small) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
-    TapeGroup node = stretch(8, 1);
-    CHECK_SAME(send_of(&m, &node, COLL_REDUCE_SCATTER, 0), 3 * 1e-6);
-    CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, 8000), 3 * 1e-6 + 7 / 8. * 8000 / 100e9);
-    CHECK_SAME(send_of(&m, &node, COLL_BROADCAST, 0),
-               1e-6 * (0.5 + 0.5 * 7)); // from a root to each
-}
-
-/* 24 ranks, eight in each of three nodes: one copy of a part crosses for each node, by an eighth of
- * it a rank. */
-TEST(machine_by_nodes_an_eighth_of_the_bytes_leaves_a_node_of_eight) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
-    m.ranks = m.level[1].ranks = 24, m.ranks_per_node = 8;
-    TapeGroup all = stretch(24, 1);
-    const double N = 240e6;
-    double near = 7 / 8. * N / 100e9 + 1e-6 * (0.5 + 0.5 * 7 * 3), // each part a message
-        far = 2 / 3. * N / 40e9 + 10e-6 * (0.5 + 0.5 * 2);         // eight share the port
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_GATHER, (int64_t)N), near + far);
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, (int64_t)N), 2 * (near + far));
-    // the root's to two other nodes, then to seven ranks of each
-    near = 7 * N / 100e9 + 1e-6 * (0.5 + 0.5 * 7), far = 2 * N / 10e9 + 10e-6 * (0.5 + 0.5 * 2);
-    CHECK_SAME(send_of(&m, &all, COLL_BROADCAST, (int64_t)N), near + far);
 }
 
 TEST(machine_a_shift_is_one_message_of_every_rank) {

@@ -17,10 +17,8 @@
  *               [ b2 ]
  *
  * The order of a sum depends on the group alone, not on sizes or on who arrives first: ranks in
- * pairs, then pairs of pairs; for processes on several nodes, over the ranks of each node, then
- * over nodes (coll_parts.h). So threads and processes give the same bits on one node, and on nodes
- * of 2^i consecutive ranks each. After an all_reduce all ranks have the same bits. bf16 sums are
- * rounded after every addition.
+ * pairs, then pairs of pairs (coll_fold.h). So threads and processes give the same bits. After an
+ * all_reduce all ranks have the same bits. bf16 sums are rounded after every addition.
  *
  * Counted bytes are the bytes that this rank receives, as ring volumes whatever the algorithm:
  * (p-1)/p of the whole for all_gather and reduce_scatter, twice that for all_reduce, one buffer for

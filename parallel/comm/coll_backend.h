@@ -4,8 +4,7 @@
  * backend moves the bytes: it is called when a collective starts and when it is waited for, and may
  * do the work in either. Groups of one rank use coll_self.c.
  *
- * Every backend sums in the tree of coll_fold.h. Processes on several nodes sum over each node in
- * that tree, then over the sums of nodes.
+ * Every backend on host memory sums in the tree of coll_fold.h.
  */
 #ifndef PARALLEL_COMM_COLL_BACKEND_H
 #define PARALLEL_COMM_COLL_BACKEND_H
@@ -16,11 +15,10 @@
 
 typedef struct CollBackend {
     const char *name;
-    bool alone;   // no other ranks exist: a recording of one rank (parallel/plan/price.c)
-    bool polled;  // collectives progress only inside progress() and wait()
-    int64_t turn; // bytes above which another algorithm, with other costs, is used; 0: none
-    int64_t
-        asks; // bytes of a message above which its receiver is asked first, a round trip; 0: never
+    bool alone;  // no other ranks exist: a recording of one rank (parallel/plan/price.c)
+    bool polled; // collectives progress only inside progress() and wait()
+    // bytes of a message above which its receiver is asked first, a round trip; 0: never
+    int64_t asks;
     // Local. Backends for device memory: is p device memory? Results are complete in the order of
     // the rank's stream, not when wait returns. Such a backend opens a group (c->device) at its
     // first call, collective over the group, as is close.

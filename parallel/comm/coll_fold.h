@@ -7,8 +7,7 @@
  *     ((b0 + b1) + (b2 + b3)) + b4            term  b0  b1  b2  b3  b4
  *                                             adds   0   1   0   2   1
  *
- * So ranks that exchange sums in pairs (coll_parts.h) get the same bits as a rank that has all
- * terms.
+ * The depth of the tree bounds the rounding, and a rank holds a few partial sums at a time.
  */
 #ifndef PARALLEL_COMM_COLL_FOLD_H
 #define PARALLEL_COMM_COLL_FOLD_H

@@ -1,14 +1,11 @@
 /* coll_mpi -- ranks are processes that a launcher started; MPI_Isend and MPI_Irecv move the bytes.
  *
- * A call takes one to four steps, whose messages coll_parts.h lists: directly between all ranks,
- * first inside nodes if ranks of the group share nodes, or in rounds for small sizes
- * (coll_mpi_flight.c has the thresholds and measurements).
+ * A call takes one or two steps, in which every rank sends to every other (coll_mpi_flight.h).
  *
  * Terms of a sum are buffered until all have arrived, so that the order of arrival does not change
  * the sum. Parts are sent in chunks: that bounds the buffers, and no message reaches MPI's limit of
  * 2^31 elements. Blocks of dim 1 are packed: MPI's own strided types took three to five times as
- * long. Empty parts are sent too, so that a rank that has sent nothing is known to be missing. In
- * rounds a missing rank may itself be waiting; its own message says for which rank.
+ * long. Empty parts are sent too, so that a rank that has sent nothing is known to be missing.
  *
  * Waits poll with MPI_Testsome: MPI_Wait would keep a core busy, and would never return when a rank
  * is stopped or a link is down. A wait spins for as long as a message between two running ranks
@@ -32,7 +29,6 @@ static const double longest_nap = 1;  // seconds; a longer nap means that this p
 /* State of this process. */
 static struct {
     MpiComm *comms;
-    int *node;      // [ranks of the world] node of each
     double revived; // when this process noticed that it had been stopped
 } job;
 
@@ -106,15 +102,6 @@ static void mpi_open(Comm *c, int color, int key) {
     mpi_job_check(MPI_Comm_split(MPI_COMM_WORLD, color, key, &m->mpi), "MPI_Comm_split");
     if (!starting) mpi_job_watched();
     MPI_Comm_set_errhandler(m->mpi, MPI_ERRORS_RETURN);
-    if (starting) {
-        job.node = mem_calloc((size_t)c->size, sizeof *job.node);
-        mpi_job_nodes(job.node);
-    }
-    int *node = mem_calloc((size_t)c->size, sizeof *node);
-    for (int r = 0; r < c->size; r++) node[r] = job.node[c->member[r]];
-    m->nodes = coll_nodes_make(node, c->size);
-    m->alone = coll_nodes_make(NULL, c->size);
-    mem_free(node);
     flights_open(m);
     m->next = job.comms;
     job.comms = m;
@@ -152,21 +139,17 @@ static void mpi_close(Comm *c) {
     *at = m->next;
     MPI_Comm_free(&m->mpi);
     flights_close(m);
-    coll_nodes_free(&m->nodes);
-    coll_nodes_free(&m->alone);
     mem_free(m);
 }
 
 static void mpi_leave(World *w) {
     (void)w;
     flights_end();
-    mem_free(job.node);
     mpi_job_end();
 }
 
 static const CollBackend coll_mpi = {.name = "mpi",
                                      .polled = true,
-                                     .turn = FLIGHT_ROUNDS_TO,
                                      .asks = FLIGHT_ASKS,
                                      .open = mpi_open,
                                      .close = mpi_close,

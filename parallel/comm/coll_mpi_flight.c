@@ -8,33 +8,17 @@
 #include "parallel/comm/coll_mpi_job.h"
 
 enum {
-    KEPT_BYTES = 16 << 20,            // buffers of one call for sums and packed blocks
-    MESSAGE_BYTES = 1 << 30,          // other messages
-    TAGS_PER_CALL = N_COLL_STEPS + 1, // one per step, and one more
-    TAGS = 2048, // calls until tags repeat; 2 * 2048 * 5 tags are below MPI's guaranteed 32767
-    KEEPS = 64,
+    KEPT_BYTES = 16 << 20,        // buffers of one call for sums and packed blocks
+    MESSAGE_BYTES = 1 << 30,      // other messages
+    TAGS_PER_CALL = FLIGHT_STEPS, // one per step
+    TAGS = 2048,                  // calls until tags repeat; twice as many, with those of barriers,
+    KEEPS = 64,                   // are below MPI's guaranteed 32767
 };
 
-/* Thresholds between algorithms, from measurements of wholes (TCP at 1 Gbit/s, hosts of two cores;
- * us):
- *
- *     all_reduce           4 hosts: direct  halving  doubling    8 hosts: direct  halving  doubling
- *          1 KiB                       255      184        92                807      680       314
- *          4 KiB                       232      204       160                760      709       385
- *         16 KiB                       373      249       277               1067      762       526
- *         64 KiB                      1009      833      1356               1898     1297      3046
- *        256 KiB                      3799     3621      7113               7976     5457     13066
- *     reduce_scatter  64 KiB                                                1534      608
- *     all_gather      64 KiB                                                 937      570
- *       the same       1 MiB          7950    10240                        12173    15263
- *
- * Rounds: from four hops on, up to 128 KiB; larger wholes go directly. all_reduce by doubling up to
- * 8 KiB. No rounds on one node: there eight processes took 192 us directly, 390 and 417 us in
- * rounds (1 KiB). By nodes: from 8 KiB on. In one exchange, every rank sending all to all: up to 16
- * KiB as long as each rank sends at most 1 KiB more than with two exchanges: (p - 1) n instead of 2
- * (p - 1) n / p. */
-static const int64_t doubled_to = 8 << 10, nodes_from = 8 << 10, whole_to = 16 << 10,
-                     whole_beyond = 1 << 10;
+/* An all_reduce up to this size, in bytes, goes in one exchange, every rank sending all to all, as
+ * long as each rank sends at most so much more than in two: (p - 1) n instead of 2 (p - 1) n / p.
+ * It takes one latency instead of two. */
+static const int64_t whole_to = 16 << 10, whole_beyond = 1 << 10;
 
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
 struct FlightCount flight_count;
@@ -75,7 +59,7 @@ static Part part(const Flight *f, const void *buffer, int j) {
         return piece_of(f, (const char *)buffer + j * call->cols * bytes, call->rows, call->cols,
                         size * call->cols);
     if (coll_has_blocks(call->op)) begin = j * coll_block_stride(call), end = begin + n;
-    if (call->op == COLL_ALL_REDUCE && !f->algorithm.whole) {
+    if (call->op == COLL_ALL_REDUCE && !f->whole) {
         begin = coll_part(n, (int)size, j);
         end = coll_part(n, (int)size, j + 1);
     }
@@ -103,9 +87,15 @@ static Part collected(const Flight *f, int j) {
     return is_packed(&p) ? room(f, f->packed, j, j) : p;
 }
 
+/* The buffer of a term that another rank sends. */
+static int slot_of(const Flight *f, int peer) {
+    return peer < f->home->group->rank ? peer : peer - 1;
+}
+
 /* Where a part is received: terms of sums go into their slots. */
-static Part incoming(const Flight *f, const CollMove *m) {
-    return f->step <= SPREAD_FAR ? room(f, f->kept, m->slot, m->part) : collected(f, m->part);
+static Part incoming(const Flight *f, const FlightMove *m) {
+    return f->step == FLIGHT_SPREAD ? room(f, f->kept, slot_of(f, m->peer), m->part)
+                                    : collected(f, m->part);
 }
 
 /* This rank's part at the beginning of an all_gather. */
@@ -122,13 +112,11 @@ static Part result(const Flight *f, int j) {
 }
 
 /* Where a part is sent from, before packing. */
-static Part outgoing(const Flight *f, const CollMove *m) {
+static Part outgoing(const Flight *f, const FlightMove *m) {
     const CollCall *call = f->call;
-    if (f->step == SPREAD_FAR && m->slot >= 0) return room(f, f->kept, m->slot, m->part);
-    if (f->step <= SPREAD_FAR) return part(f, call->src, m->part);
-    if (call->op == COLL_ALL_GATHER && m->part == f->algorithm.rank) return brought(f);
-    if (f->step == COLLECT_NEAR) return collected(f, m->part); // packed, as it was received
-    return part(f, call->op == COLL_ALL_REDUCE ? call->dst : call->src, m->part);
+    if (f->step == FLIGHT_COLLECT && call->op == COLL_ALL_GATHER) return brought(f);
+    bool summed = f->step == FLIGHT_COLLECT && call->op == COLL_ALL_REDUCE;
+    return part(f, summed ? call->dst : call->src, m->part);
 }
 
 /* ---- messages */
@@ -139,8 +127,38 @@ static void copy_part(const Flight *f, Team *team, const Part *to, const Part *f
               to->width * bytes);
 }
 
+static void add_move(Flight *f, int part, int peer, bool receive) {
+    f->move[f->n_moves++] = (FlightMove){part, peer, receive};
+}
+
+/* The messages of this rank in a step, receives first. Each rank begins with another partner, so
+ * that not all send to the same one first. */
+static void list_moves(Flight *f) {
+    const Comm *c = f->home->group;
+    CollOp op = f->call->op;
+    int me = c->rank, size = c->size, root = f->call->root;
+    bool rooted = op == COLL_REDUCE || op == COLL_BROADCAST, owner = !rooted || me == root;
+    bool spread = f->step == FLIGHT_SPREAD;
+    f->n_moves = 0;
+    if (op == COLL_SHIFT) {
+        add_move(f, me, (me - root + size) % size, true);
+        add_move(f, me, (me + root) % size, false);
+    } else if (rooted && !owner) {
+        add_move(f, root, root, !spread);
+    } else {
+        for (int d = 1; d < size && (!rooted || spread); d++) {
+            int from = (me - d + size) % size;
+            add_move(f, spread ? me : from, from, true);
+        }
+        for (int d = 1; d < size && (!rooted || !spread); d++) {
+            int to = (me + d) % size;
+            add_move(f, spread ? to : me, to, false);
+        }
+    }
+}
+
 static int tag_of(const Flight *f) {
-    return f->tag + f->step;
+    return f->tag + (int)f->step;
 }
 
 static void post_one(Flight *f, int i, const Part *p) {
@@ -158,9 +176,9 @@ static void post_one(Flight *f, int i, const Part *p) {
 
 static void post(Flight *f, Team *team) {
     int last = -1; // the part packed last
-    f->n_moves = coll_moves(&f->algorithm, (CollStep)f->step, f->move);
+    list_moves(f);
     for (int i = 0; i < f->n_moves; i++) {
-        const CollMove *m = &f->move[i];
+        const FlightMove *m = &f->move[i];
         Part p = m->receive ? incoming(f, m) : outgoing(f, m);
         if (!m->receive && is_packed(&p)) {
             Part slot = room(f, f->packed, m->part, m->part);
@@ -181,75 +199,6 @@ static void unpack(Flight *f, Team *team) {
     }
 }
 
-/* ---- rounds */
-
-static bool in_rounds(const Flight *f) {
-    return f->algorithm.halves && (f->step == SPREAD_FAR || f->step == COLLECT_FAR);
-}
-
-/* n consecutive places; received parts to be added lie behind the last one. */
-static Part places(const Flight *f, int from, int n) {
-    Part p = room(f, f->kept, f->places + from, 0);
-    p.lines = n * f->piece;
-    return p;
-}
-
-static Part place_of_part(const Flight *f, int place, int j) {
-    return room(f, f->kept, f->places + place, j);
-}
-
-/* Copies to the places what this rank has of the parts that it carries. */
-static void fill_places(const Flight *f, Team *team) {
-    for (int i = 0; i < coll_places(&f->algorithm); i++) {
-        int j = coll_part_at(&f->algorithm, i);
-        Part to = place_of_part(f, i, j), from;
-        if (f->step == SPREAD_FAR) {
-            int slot = coll_slot_of(&f->algorithm, j);
-            from = slot < 0 ? part(f, f->call->src, j) : room(f, f->kept, slot, j);
-        } else if (f->call->op == COLL_ALL_GATHER && j == f->algorithm.rank) {
-            from = brought(f);
-        } else {
-            continue;
-        }
-        copy_part(f, team, &to, &from);
-        int64_t line = to.width * coll_type_bytes(f->call->type); // slices may differ in length
-        memset(to.at + to.lines * line, 0, (size_t)((f->piece - to.lines) * line));
-    }
-}
-
-/* Copies results from the places to dst. An all_gather's own block is there already, or is copied
- * at the end (land). */
-static void empty_places(const Flight *f, Team *team) {
-    CollOp op = f->call->op;
-    for (int i = 0; i < coll_places(&f->algorithm); i++) {
-        int j = coll_part_at(&f->algorithm, i);
-        bool own = j == f->algorithm.rank;
-        if (op == COLL_REDUCE_SCATTER ? !own : op == COLL_ALL_GATHER && own) continue;
-        Part from = place_of_part(f, i, j);
-        Part to = f->step == SPREAD_FAR ? result(f, j) : collected(f, j);
-        copy_part(f, team, &to, &from);
-    }
-}
-
-static void post_round(Flight *f) {
-    CollRound r = coll_round(&f->algorithm, (CollStep)f->step, f->round);
-    bool adds = f->step == SPREAD_FAR;
-    Part comes = places(f, adds ? coll_places(&f->algorithm) : r.take, r.n),
-         goes = places(f, r.give, r.n);
-    f->n_moves = 2;
-    f->move[0] = (CollMove){r.take, r.peer, -1, true};
-    f->move[1] = (CollMove){r.give, r.peer, -1, false};
-    post_one(f, 0, &comes);
-    post_one(f, 1, &goes);
-}
-
-static void add_round(const Flight *f) {
-    CollRound r = coll_round(&f->algorithm, SPREAD_FAR, f->round);
-    Part own = places(f, r.take, r.n), other = places(f, coll_places(&f->algorithm), r.n);
-    coll_fold_to(f->call->type, f->call->reduction, own.at, r.first ? own.at : other.at,
-                 r.first ? other.at : own.at, own.lines * own.width);
-}
-
 /* ---- signatures */
 
 static void post_signatures(Flight *f) {
@@ -265,7 +214,7 @@ static void post_signatures(Flight *f) {
         for (int j = 0; j < c->size; j++) {
             int i = f->n_moves;
             if (j == c->rank) continue;
-            f->move[f->n_moves++] = (CollMove){j, j, -1, receive};
+            add_move(f, j, j, receive);
             if (receive)
                 MPI_Irecv(&f->signed_by[j], n, MPI_BYTE, j, tag_of(f), m->mpi, &f->request[i]);
             else
@@ -291,49 +240,43 @@ static bool signatures_agree(Flight *f) {
 
 typedef struct Sum {
     const Flight *f;
-    int n_terms, part;
-    const CollTerm *term;
     Part own, to;
 } Sum;
 
-/* Sums elements begin..end of a chunk. `to` may be a term. */
+/* Sums elements begin..end of a chunk over all ranks. `to` may be a term. */
 static void sum_elements(void *ctx, int64_t begin, int64_t end) {
     const Sum *s = ctx;
-    const CollCall *call = s->f->call;
+    const Flight *f = s->f;
+    const CollCall *call = f->call;
     CollStack stack;
+    int me = f->home->group->rank, size = f->home->group->size;
     int64_t bytes = coll_type_bytes(call->type);
     int64_t run = is_packed(&s->own) ? s->own.width : INT64_MAX; // contiguous elements
     stack.type = call->type, stack.reduction = call->reduction;
     for (int64_t at = begin, n; at < end; at += n) {
         n = mpi_job_least(mpi_job_least(COLL_CHUNK / bytes, end - at), run - at % run);
         stack.n = n, stack.top = 0;
-        for (int t = 0; t < s->n_terms; t++) {
-            const CollTerm *term = &s->term[t];
+        for (int r = 0; r < size; r++) {
             const char *from = s->own.at + (at / run * s->own.stride + at % run) * bytes;
-            if (term->slot >= 0) from = room(s->f, s->f->kept, term->slot, s->part).at + at * bytes;
-            coll_stack_add(&stack, from, term->adds,
-                           t + 1 == s->n_terms ? s->to.at + at * bytes : NULL);
+            if (r != me) from = room(f, f->kept, slot_of(f, r), me).at + at * bytes;
+            coll_stack_add(&stack, from, coll_adds(r, size),
+                           r + 1 == size ? s->to.at + at * bytes : NULL);
         }
     }
 }
 
-/* The sums of a spread step. The owner's result is contiguous: a single block, a slice, or the
- * whole buffer. */
-static void sum_all(const Flight *f, Team *team) {
+/* The owner's sum. The result is contiguous: a single block, a slice, or the whole buffer. */
+static void sum_own(const Flight *f, Team *team) {
     enum { GRAIN = 1 << 16 };
     const CollCall *call = f->call;
-    const MpiComm *m = f->home;
-    int n = coll_sums(&f->algorithm, (CollStep)f->step, m->part);
-    for (int i = 0; i < n; i++) {
-        int j = m->part[i];
-        Sum s = {.f = f, .part = j, .term = m->term, .own = part(f, call->src, j)};
-        s.n_terms = coll_terms(&f->algorithm, (CollStep)f->step, i, m->term);
-        s.to = f->step == SPREAD_NEAR ? room(f, f->kept, i, j) : result(f, j);
-        if (team)
-            team_for(team, s.own.lines * s.own.width, GRAIN, sum_elements, &s);
-        else
-            sum_elements(&s, 0, s.own.lines * s.own.width);
-    }
+    int me = f->home->group->rank;
+    if (call->op == COLL_REDUCE && me != call->root) return;
+    Sum s = {.f = f, .own = part(f, call->src, me), .to = result(f, me)};
+    int64_t n = s.own.lines * s.own.width;
+    if (team)
+        team_for(team, n, GRAIN, sum_elements, &s);
+    else
+        sum_elements(&s, 0, n);
 }
 
 /* ---- buffers */
@@ -367,16 +310,9 @@ void flights_end(void) {
 }
 
 void flights_open(MpiComm *m) {
-    size_t size = (size_t)m->group->size;
-    int nested = coll_most_moves(&m->nodes, m->group->rank),
-        direct = coll_most_moves(&m->alone, m->group->rank);
-    m->most_moves = nested > direct ? nested : direct;
-    size_t moves = (size_t)m->most_moves;
-    m->slots = coll_most_slots(&m->nodes);
+    size_t size = (size_t)m->group->size, moves = 2 * size;
     m->done = mem_calloc(moves, sizeof *m->done);
     m->status = mem_calloc(moves, sizeof *m->status);
-    m->part = mem_calloc(size, sizeof *m->part);
-    m->term = mem_calloc(size, sizeof *m->term);
     for (int i = 0; i <= COLL_IN_FLIGHT; i++) {
         Flight *f = &m->flight[i];
         f->home = m;
@@ -397,71 +333,32 @@ void flights_close(MpiComm *m) {
     }
     mem_free(m->done);
     mem_free(m->status);
-    mem_free(m->part);
-    mem_free(m->term);
 }
 
 /* ---- flights */
 
-static void begin_step(Flight *f, CollStep step, Team *team) {
-    f->step = (int)step, f->round = 0;
-    if (!in_rounds(f)) {
-        post(f, team);
-        return;
-    }
-    fill_places(f, team);
-    post_round(f);
-}
-
 static void begin_piece(Flight *f, Team *team) {
-    begin_step(f, coll_step_from(&f->algorithm, 0), team);
-}
-
-/* Chooses the algorithm by call and group alone, so that all ranks choose the same. */
-static CollAlgorithm algorithm_of(const MpiComm *m, const CollCall *call) {
-    const Comm *c = m->group;
-    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
-    if (coll_has_blocks(call->op)) bytes *= c->size;
-    bool by_nodes = coll_nodes_nest(&m->nodes) && bytes >= nodes_from && call->op != COLL_SHIFT;
-    CollAlgorithm w = {.nodes = &m->nodes,
-                       .hops = by_nodes ? &m->nodes : &m->alone,
-                       .op = call->op,
-                       .rank = c->rank,
-                       .root = call->root};
-    bool blocks_or_all = coll_has_blocks(call->op) || call->op == COLL_ALL_REDUCE;
-    w.halves = blocks_or_all && bytes <= FLIGHT_ROUNDS_TO && m->nodes.n > 1 && w.hops->n >= 4 &&
-               coll_may_halve(w.nodes, w.hops) && call != &flight_barrier;
-    bool little =
-        w.halves ? bytes <= doubled_to : bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
-    w.whole = call->op == COLL_ALL_REDUCE && !by_nodes && little;
-    return w;
+    f->step = coll_spreads(f->call->op) ? FLIGHT_SPREAD : FLIGHT_COLLECT;
+    post(f, team);
 }
 
 /* Number of lines, and lines per chunk. */
 static void take_room(Flight *f) {
     const CollCall *call = f->call;
-    const MpiComm *m = f->home;
-    int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type), size = m->group->size;
-    bool by_nodes = f->algorithm.hops == &m->nodes, spreads = coll_spreads(call->op);
+    const Comm *c = f->home->group;
+    int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type), size = c->size;
     bool lines_are_rows = coll_has_blocks(call->op) && call->dim == 1;
+    bool spreads = coll_spreads(call->op);
     int64_t line_bytes = lines_are_rows ? call->cols * bytes : bytes;
     f->lines = lines_are_rows ? call->rows : n;
-    if (call->op == COLL_ALL_REDUCE && !f->algorithm.whole) f->lines = (n + size - 1) / size;
+    if (call->op == COLL_ALL_REDUCE && !f->whole) f->lines = (n + size - 1) / size;
     bool strided = lines_are_rows && f->lines > 0;
-    int64_t slots = by_nodes ? m->slots : size - 1, most;
-    if (f->algorithm.halves) {
-        int carried = coll_places(&f->algorithm);
-        f->places = by_nodes ? m->slots : 0;
-        slots = f->places + carried + (carried + 1) / 2;
-    }
-    most = slots < size ? size : slots;
-    int64_t at_once = spreads || strided ? KEPT_BYTES / most : MESSAGE_BYTES;
+    int64_t at_once = spreads || strided ? KEPT_BYTES / size : MESSAGE_BYTES;
     f->piece = line_bytes < at_once ? at_once / (line_bytes ? line_bytes : 1) : 1;
     f->piece = mpi_job_least(f->piece, f->lines);
     size_t piece_bytes = (size_t)(f->piece * line_bytes);
-    bool sums = spreads && (call->op != COLL_REDUCE || by_nodes || f->algorithm.rank == call->root);
-    f->kept = (sums || f->algorithm.halves) && piece_bytes ? keep_take((size_t)slots * piece_bytes)
-                                                           : NULL;
+    bool sums = spreads && (call->op != COLL_REDUCE || c->rank == call->root);
+    f->kept = sums && piece_bytes ? keep_take((size_t)(size - 1) * piece_bytes) : NULL;
     f->packed = strided && piece_bytes ? keep_take((size_t)size * piece_bytes) : NULL;
 }
 
@@ -472,7 +369,9 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     f->number = number;
     f->tag = TAGS_PER_CALL * (int)(number % TAGS + (barrier ? TAGS : 0));
     f->from = 0;
-    f->algorithm = algorithm_of(f->home, call);
+    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    f->whole =
+        call->op == COLL_ALL_REDUCE && bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
     memset(f->heard, 0, (size_t)c->size * sizeof *f->heard);
     take_room(f);
     flight_count.flying++;
@@ -507,22 +406,13 @@ static void end_step(Flight *f, Team *team) {
         if (signatures_agree(f)) begin_piece(f, team);
         return;
     }
-    if (!in_rounds(f)) {
-        if (f->step <= SPREAD_FAR) sum_all(f, team);
-    } else {
-        if (f->step == SPREAD_FAR) add_round(f);
-        if (++f->round < coll_rounds(&f->algorithm)) {
-            post_round(f);
+    if (f->step == FLIGHT_SPREAD) {
+        sum_own(f, team);
+        if (f->call->op == COLL_ALL_REDUCE && !f->whole) {
+            f->step = FLIGHT_COLLECT;
+            post(f, team);
             return;
         }
-        bool goes_on =
-            f->step == SPREAD_FAR && f->call->op == COLL_ALL_REDUCE && !f->algorithm.whole;
-        if (!goes_on) empty_places(f, team);
-    }
-    CollStep next = coll_step_from(&f->algorithm, f->step + 1);
-    if (next < N_COLL_STEPS) {
-        begin_step(f, next, team);
-        return;
     }
     if (f->call->op == COLL_ALL_GATHER && f->packed) unpack(f, team);
     f->from += f->piece;
@@ -546,7 +436,7 @@ void flight_advance(Flight *f, Team *team) {
     }
     flight_count.messages += (uint64_t)n;
     for (int i = 0; i < n; i++) {
-        const CollMove *move = &f->move[m->done[i]];
+        const FlightMove *move = &f->move[m->done[i]];
         if (move->receive) f->heard[move->peer] = true;
     }
 }

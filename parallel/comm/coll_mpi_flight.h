@@ -1,15 +1,31 @@
 /* coll_mpi_flight -- one collective in flight between processes: posts and tests its messages,
  * sums. Internal to coll_mpi.c.
  *
- * A flight runs the steps of coll_parts.h, for one chunk of all parts after the other. Flights
- * progress only in flight_advance, which waits call, and kernels now and then.
+ * The data of a collective is split into parts. Each part has an owner:
+ *
+ *     reduce_scatter, all_gather    part j is block j of the whole     rank j
+ *     all_reduce                    part j is slice j of the buffer    rank j
+ *     reduce, broadcast             one part is all of it              the root
+ *
+ * A flight takes one or two steps, each for one chunk of all parts after the other:
+ *
+ *     spread     reduce_scatter, all_reduce, reduce    all ranks send each part to its owner, which
+ *                                                      sums in the tree of coll_fold.h
+ *     collect    all_gather, all_reduce, broadcast     owners send their parts to all ranks
+ *     shift      one message to a rank, one from another, as a step of its own (collect)
+ *
+ * A small all_reduce spreads the whole buffer to every rank instead, and collects nothing. Where
+ * ranks of a node share a link, a mesh with one axis inside nodes and one between them (z2 inside,
+ * d between) crosses it once per node.
+ *
+ * Flights progress only in flight_advance, which waits call, and kernels now and then.
  */
 #ifndef PARALLEL_COMM_COLL_MPI_FLIGHT_H
 #define PARALLEL_COMM_COLL_MPI_FLIGHT_H
 
 #include <mpi.h>
 
-#include "parallel/comm/coll_parts.h"
+#include "parallel/comm/coll_backend.h"
 
 /* Debug builds: the arguments of a call, compared among ranks before data is sent. */
 typedef struct Signature {
@@ -17,30 +33,38 @@ typedef struct Signature {
     char what[64], file[64];
 } Signature;
 
-enum {
-    FLIGHT_ROUNDS_TO = 128 << 10, // largest whole, in bytes, that may be sent in rounds
-    // largest message, in bytes, that MPI sends without asking its receiver first (coll_mpi_job.c)
-    FLIGHT_ASKS = 256 << 10,
-};
+// largest message, in bytes, that MPI sends without asking its receiver first (coll_mpi_job.c)
+enum { FLIGHT_ASKS = 256 << 10 };
 
-enum { FLIGHT_SIGNS = N_COLL_STEPS, FLIGHT_LANDED }; // values of Flight.step beside CollStep
+typedef enum {
+    FLIGHT_SIGNS, // debug builds: signatures are compared
+    FLIGHT_SPREAD,
+    FLIGHT_COLLECT,
+    FLIGHT_STEPS,
+    FLIGHT_LANDED = FLIGHT_STEPS // no flight
+} FlightStep;
+
+/* A message of this rank: a part, to or from a rank of the group. */
+typedef struct FlightMove {
+    int part, peer;
+    bool receive;
+} FlightMove;
 
 typedef struct Flight {
     struct MpiComm *home;
     const CollCall *call;
-    CollAlgorithm algorithm;
-    int step, round; // CollStep or FLIGHT_...; round of a far step
+    FlightStep step;
+    bool whole; // all_reduce: each part is the whole buffer, nothing is collected
     uint64_t number;
     int tag;
     int64_t lines, piece, from; // lines of the largest part; of one chunk; before this chunk
-    char *kept;   // [slots, chunk, width] terms of sums; then places, and half as many to be added
-    int places;   // index of the first place
-    char *packed; // [size, chunk, width] packed blocks of dim 1
-    Signature *signed_by; // [size]; NULL without checks
-    bool *heard;          // [size] has a message of that rank arrived?
-    int n_moves;          // of this step
-    CollMove *move;       // [most_moves]
-    MPI_Request *request; // [most_moves]
+    char *kept;                 // [size - 1, chunk, width] terms of sums, by the other ranks
+    char *packed;               // [size, chunk, width] packed blocks of dim 1
+    Signature *signed_by;       // [size]; NULL without checks
+    bool *heard;                // [size] has a message of that rank arrived?
+    int n_moves;                // of this step
+    FlightMove *move;           // [2 size]
+    MPI_Request *request;       // [2 size]
 } Flight;
 
 typedef struct MpiComm {
@@ -48,13 +72,8 @@ typedef struct MpiComm {
     Comm *group;
     struct MpiComm *next;
     uint64_t barriers;
-    CollNodes nodes, alone; // nodes of the ranks; each rank as a node of its own
-    // most slots of any rank; most messages of this rank in a step
-    int slots, most_moves;
-    int *done;                         // [most_moves] output of MPI_Testsome
-    MPI_Status *status;                // [most_moves] output of MPI_Testsome, unused
-    int *part;                         // [size] parts to sum
-    CollTerm *term;                    // [size]
+    int *done;                         // [2 size] output of MPI_Testsome
+    MPI_Status *status;                // [2 size] output of MPI_Testsome, unused
     Flight flight[COLL_IN_FLIGHT + 1]; // the last one: barrier
 } MpiComm;
 
@@ -67,7 +86,7 @@ extern struct FlightCount {
     uint64_t messages; // sent and received
 } flight_count;
 
-/* Local. Allocates and frees the flights of a group; mpi, group and nodes are set. */
+/* Local. Allocates and frees the flights of a group; mpi and group are set. */
 void flights_open(MpiComm *m);
 void flights_close(MpiComm *m);
 /* Local. Frees the buffers that are kept between calls. */

@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/crc32c.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
@@ -217,54 +216,11 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     die_set_hook(end_all);
 }
 
-static MPI_Comm ranks_beside(void) {
-    MPI_Comm node;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    return node;
-}
-
-/* Collective. Ranks that disagree about nodes would deadlock. */
-static void compare_nodes(const char *text, int size) {
-    uint32_t mine = text ? crc32c(0, text, strlen(text)) : 0, *all;
-    all = mem_calloc((size_t)size, sizeof *all);
-    MPI_Allgather(&mine, 1, MPI_UINT32_T, all, 1, MPI_UINT32_T, MPI_COMM_WORLD);
-    for (int r = 1; r < size; r++)
-        if (all[r] != all[0])
-            die_usage("rank %d was started with another MESH_NODES than rank 0: mpirun -x "
-                      "MESH_NODES hands it to all",
-                      r);
-    mem_free(all);
-}
-
-/* Collective. False if MESH_NODES is not set. */
-static bool nodes_as_told(int *node, int size) {
-    const char *text = getenv("MESH_NODES");
-    compare_nodes(text, size);
-    for (int r = 0; r < size && text; r++) {
-        char *end;
-        node[r] = (int)strtol(text, &end, 10);
-        if (end == text || *end != (r < size - 1 ? ',' : 0))
-            die_usage("MESH_NODES=%s is not the nodes of %d ranks", getenv("MESH_NODES"), size);
-        text = end + 1;
-    }
-    return text != NULL;
-}
-
-void mpi_job_nodes(int *node) {
-    int size, mine;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (nodes_as_told(node, size)) return;
-    MPI_Comm beside = ranks_beside();
-    MPI_Comm_rank(MPI_COMM_WORLD, &mine);
-    MPI_Bcast(&mine, 1, MPI_INT, 0, beside); // its first rank names a node
-    MPI_Allgather(&mine, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
-    MPI_Comm_free(&beside);
-}
-
 int mpi_job_threads(void) {
     cpu_set_t mine, *all;
-    MPI_Comm node = ranks_beside();
+    MPI_Comm node;
     int n, same = 0;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
     MPI_Comm_size(node, &n);
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);

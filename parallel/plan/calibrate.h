@@ -3,8 +3,7 @@
  * Every rank runs each work at the same time as the others, as in training: ranks that share cores
  * or memory slow each other. Works are measured at two numbers of rows. A collective is measured
  * at a small and at a large size, with all sibling groups active, and its data are checked:
- * latency and bandwidth are two numbers (Hockney). Where the backend changes its algorithm at some
- * size, the sizes on both sides of it are measured, too. One of all groups whose ranks lie alike
+ * latency and bandwidth are two numbers (Hockney). One of all groups whose ranks lie alike
  * (machine_alike) stands for them.
  *
  * The time for all this is given. Latencies come first; what is left then decides how large the

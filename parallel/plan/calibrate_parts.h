@@ -21,10 +21,10 @@ typedef struct WorkCost {
     bool derived; // from the nearest that was measured: there was no time for it
 } WorkCost;
 
-/* A small size; both sides of a change of the algorithm, and on far links of the size above which
- * receivers are asked first; a quarter of the largest that is measured, and that one, between which
- * bandwidth shows whatever a large message costs at its start; the largest that was asked for. */
-enum { SEND_SMALL = 256, SEND_POINTS = 8 };
+/* A small size; on far links both sides of the size above which receivers are asked first; a
+ * quarter of the largest that is measured, and that one, between which bandwidth shows whatever a
+ * large message costs at its start; the largest that was asked for. */
+enum { SEND_SMALL = 256, SEND_POINTS = 6 };
 typedef struct SendCost {
     Placement place;
     CollOp op;

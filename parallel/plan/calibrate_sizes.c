@@ -86,13 +86,6 @@ int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, dou
     return most;
 }
 
-/* Sums in rounds are of groups of four and more, and of ops without a root. */
-static bool may_turn(const SendJob *job) {
-    CollOp op = job->cost.op;
-    return job->group.size >= 4 &&
-           (op == COLL_ALL_REDUCE || op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER);
-}
-
 /* Bytes of the whole of which messages are as large as those whose receivers are not asked yet; 0:
  * on links that are not far that is not worth a point. */
 static int64_t asks_from(const SendJob *job, const CollBackend *way) {
@@ -103,12 +96,9 @@ static int64_t asks_from(const SendJob *job, const CollBackend *way) {
 
 int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way,
                      int64_t size[SEND_POINTS]) {
-    int64_t at[] = {may_turn(job) ? way->turn : 0, asks_from(job, way)};
-    int64_t quarter = largest / 4, least = SEND_SMALL;
+    int64_t at = asks_from(job, way), quarter = largest / 4, least = SEND_SMALL;
     int n = 0;
-    for (int i = 0; i < 2; i++)
-        if (at[i] > least && largest > at[i] + at[i] / 8)
-            least = at[i], size[n++] = at[i], size[n++] = at[i] + at[i] / 8;
+    if (at > least && largest > at + at / 8) least = at, size[n++] = at, size[n++] = at + at / 8;
     if (quarter > 2 * least) size[n++] = quarter;
     if (largest > SEND_SMALL) size[n++] = largest;
     return n;

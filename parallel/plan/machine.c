@@ -14,22 +14,13 @@
  *   direct
  *     all_gather,         N (p - m) / p: its block to all outside       largest of all levels
  *     reduce_scatter
- *     all_reduce          twice that, or N (p - m) in one exchange, all to all; or
- *                         N log2(p/m) by recursive doubling, the sum of all levels
- *                         (the fastest of them)
+ *     all_reduce          twice that, or N (p - m) in one exchange, all to all: the faster one
  *     broadcast, reduce   N (p - m) at the root; for P (p/m - 1) N: one root for each m
  *                         ranks of the unit
  *     latency             of the farthest rank; busy() of it is CPU time for each of p - 1
- *                         messages.
- *                         For small sizes and p = 2^k: log2 p rounds of recursive halving,
- *                         log2(p/m) of them outside; its savings in bytes are neglected
+ *                         messages
  *     shift               N; for P N (p - m) / (p - 1), the mean over all distances; one latency.
  *                         The same in rings
- *   direct by nodes (if faster), k ranks of the group in each: parallel/comm/coll_parts.h
- *     all_gather, ...     inside   N (k - m) / k, as direct with k ranks        sum: inside nodes,
- *                         outside  N (p - m) / p / k, shared by k ranks         then between them
- *     broadcast, reduce   the same of N (k - m) and N (p - m) / k
- *     latency             of both: outside p/k - 1 messages, inside (k - 1) p/k, one for each part
  *   ring
  *     all_gather, ...     N (p-1)/p / m: data enters and leaves a unit  largest of all levels: all
  *                         once, in m parts                              links are busy together
@@ -182,79 +173,17 @@ static bool rooted(CollOp op) {
     return op == COLL_BROADCAST || op == COLL_REDUCE;
 }
 
-static bool in_powers(double n) {
-    return n == (double)((int64_t)1 << ilogb(n));
-}
-
-/* Rounds of halving or doubling that leave a unit below a level, but none of the next. */
-static double rounds_of(const Spread *s, int l) {
-    return log2(s->fewest[l + 1] / s->fewest[l]);
-}
-
-/* Seconds of messages to many, which keep the processor busy for `messages`, or of rounds, where
- * those are quicker. */
-static double first_bytes(CollOp op, double p, double latency, double messages, double rounds) {
-    double each = latency - busy(latency) + messages;
-    return rooted(op) || !in_powers(p) ? each : smaller(each, rounds);
-}
-
 static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
     Way w = inside();
-    double bytes = 0, messages = 0, rounds = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         pass(&w, m, l);
         double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
         bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
         messages += (s->fewest[l + 1] - s->fewest[l]) * busy(w.latency);
-        rounds += rounds_of(s, l) * w.latency;
     }
-    return turns * (bytes + first_bytes(op, p, w.latency, messages, rounds));
-}
-
-/* all_reduce: all of it, to a partner in each round. */
-static double doubling(const Machine *m, const Spread *s, double p, double N) {
-    Way w = inside();
-    double t = in_powers(p) ? 0 : INFINITY;
-    for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
-        pass(&w, m, l);
-        t += rounds_of(s, l) * (w.latency + N / smaller(w.rank, w.port));
-    }
-    return t;
-}
-
-/* The level whose units are nodes; -1: the description has none, or all ranks are in one. */
-static int level_of_nodes(const Machine *m) {
-    for (int l = 0; l < m->n_levels - 1; l++)
-        if (m->level[l].ranks == m->ranks_per_node && m->ranks_per_node > 1) return l;
-    return -1;
-}
-
-/* Levels [from, to) of a direct collective by nodes: of what a direct one of p ranks sends, a
- * k-th. */
-static double stage(const Machine *m, const Spread *s, CollOp op, int from, int to, double N,
-                    double parts) {
-    double p = s->fewest[to], p_mean = s->mean[to], k = s->fewest[from], k_mean = s->mean[from];
-    double bytes = 0, messages = 0, rounds = from ? 0 : INFINITY; // inside nodes there are none
-    Way w = inside();
-    for (int l = 0; l < to && s->fewest[l] < p; l++) {
-        pass(&w, m, l);
-        if (l < from) continue;
-        double by_rank = N * (p - s->fewest[l]) / k,
-               by_port = N * (p_mean / s->mean[l] - 1) / k_mean;
-        if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p_mean;
-        bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
-        messages += parts * (s->fewest[l + 1] - s->fewest[l]) / k * busy(w.latency);
-        rounds += rounds_of(s, l) * w.latency;
-    }
-    return bytes + first_bytes(op, p, w.latency, messages, rounds);
-}
-
-static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
-    int out = level_of_nodes(m) + 1;
-    if (out == 0 || s->fewest[out] <= 1 || s->fewest[out] >= p) return INFINITY;
-    double turns = op == COLL_ALL_REDUCE ? 2 : 1, parts = rooted(op) ? 1 : p / s->fewest[out];
-    return turns * (stage(m, s, op, 0, out, N, parts) + stage(m, s, op, out, m->n_levels, N, 1));
+    return turns * (bytes + w.latency - busy(w.latency) + messages);
 }
 
 static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
@@ -295,10 +224,8 @@ static double travel(const Machine *m, const Spread *s, CollOp op, int size, int
     double p = size, N = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, N);
     if (m->travel == TRAVEL_DIRECT) {
-        double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
-        if (op != COLL_ALL_REDUCE) return t;
-        double whole = smaller(direct(m, s, COLL_ALL_GATHER, p, N * p), doubling(m, s, p, N));
-        return smaller(t, whole);
+        double t = direct(m, s, op, p, N);
+        return op == COLL_ALL_REDUCE ? smaller(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
     }
     double t = ring(m, s, op, p, N);
     return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));

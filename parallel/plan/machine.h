@@ -20,8 +20,8 @@
 #include "parallel/plan/quantity.h"
 #include "parallel/plan/tape.h"
 
-/* Algorithms of collectives. DIRECT: every rank sends to every other, or inside nodes first
- * (threads, MPI); RING: rings and trees of nodes (NCCL). */
+/* Algorithms of collectives. DIRECT: every rank sends to every other (threads, MPI); RING: rings
+ * and trees of nodes (NCCL). */
 typedef enum { TRAVEL_DIRECT, TRAVEL_RING } Travel;
 
 typedef struct Level {
