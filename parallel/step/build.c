@@ -17,6 +17,7 @@ typedef struct Builder {
     int64_t T;                // tokens of all ranks, padded to equal parts
     int64_t channels, hidden; // C and the attention's features, padded; of all ranks
     int wte;                  // the stored weight, -1 before the embedding
+    int n_parameters;         // so far
 } Builder;
 
 static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "down", "head"};
@@ -34,10 +35,12 @@ static Dist named(const char *name, Dist d) {
     return d;
 }
 
-/* A parameter of the layer that is being built. */
+/* A parameter of the layer that is being built. Forward reads them in the order of the table of
+ * tensors. */
 static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int bytes) {
     int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, bytes);
     b->p.tensor[t].storage = STORAGE_PARAMETER;
+    b->p.tensor[t].parameter = b->n_parameters++;
     return t;
 }
 

@@ -367,17 +367,13 @@ static bool check_tokens(Check *c, const StepResult *r, const char *name) {
 /* The parameter that a tensor is the whole local block of; NULL: of none. */
 static const Tensor *gathered(const Check *c, const StepResult *r) {
     const StepTensor *t = &r->p->tensor[r->tensor];
-    if (r->op->kind != OP_ALL_GATHER || t->value < 0 || t->dist.shard[0].n > t->n_block)
+    if (r->op->kind != OP_ALL_GATHER || t->value < 0 || t->parameter < 0 ||
+        t->dist.shard[0].n > t->n_block)
         return NULL;
-    for (int i = 0; i < r->p->n_tensors; i++) {
-        const StepTensor *x = &r->p->tensor[i];
-        if (x->storage != STORAGE_PARAMETER || x->value != t->value) continue;
-        const Tensor *row = step_run_row(c->m, x);
-        bool block = step_tensor_local(r->p, t, 0) == row->local_rows &&
-                     step_tensor_local(r->p, t, 1) == row->local_cols;
-        return block ? row : NULL;
-    }
-    return NULL;
+    const Tensor *row = step_run_row(c->m, t);
+    bool block = step_tensor_local(r->p, t, 0) == row->local_rows &&
+                 step_tensor_local(r->p, t, 1) == row->local_cols;
+    return block ? row : NULL;
 }
 
 void check_mesh(void *ctx, Model *m, const StepResult *r) {

@@ -187,10 +187,12 @@ static bool made_by_collective(const Program *p, int t) {
     return op_info(p->op[i].kind)->collective;
 }
 
-/* What is stored adds up over micro-batches: kernels add to it, collectives do not. */
-static void store(Program *p, int g) {
+/* The stored gradient of a parameter adds up over micro-batches: kernels add to it, collectives do
+ * not. */
+static void store(Program *p, int g, int parameter) {
     if (made_by_collective(p, g)) g = EMIT(p, OP_ACCUMULATE, program_tensor_like(p, g), g);
     p->tensor[g].storage = STORAGE_GRADIENT;
+    p->tensor[g].parameter = p->tensor[parameter].parameter;
 }
 
 /* The gradient of a matrix: first the local block, then the flat part of it that this rank stores.
@@ -215,6 +217,20 @@ static int store_matrix(Program *p, int g, int weight) {
     return g;
 }
 
+/* A layer's gradients are stored when its backward ends; those outside of the layers in the end.
+ * t: a tensor of the layer. Those of a layer follow each other. */
+static void store_layer(Program *p, int *grads, int n, int t) {
+    int layer = p->tensor[t].layer;
+    while (t > 0 && (layer < 0 || p->tensor[t - 1].layer == layer)) t--;
+    for (; t < n && (layer < 0 || p->tensor[t].layer == layer); t++) {
+        const StepTensor *w = &p->tensor[t];
+        if (w->storage != STORAGE_PARAMETER || grads[t] < 0 || w->layer != layer) continue;
+        if (w->dist.n_dims == 2 && strcmp(w->dist.dim[0], "S") != 0)
+            grads[t] = store_matrix(p, grads[t], t);
+        store(p, grads[t], t);
+    }
+}
+
 void program_differentiate(Program *p) {
     int n_ops = p->n_ops, n = p->n_tensors;
     int *grads = mem_alloc((size_t)n * sizeof *grads);
@@ -226,15 +242,8 @@ void program_differentiate(Program *p) {
         Rule *rule = op_info(op.kind)->backward;
         p->layer = op.layer;
         if (rule && grads[op.out] >= 0) rule(p, &op, grads[op.out], grads);
-        // a layer's weight gradients are stored when its backward ends
-        if (i == 0 || p->op[i - 1].layer != op.layer)
-            for (int t = 0; t < n; t++) {
-                if (p->tensor[t].storage != STORAGE_PARAMETER || grads[t] < 0) continue;
-                if (p->tensor[t].layer != op.layer || (op.layer < 0 && i > 0)) continue;
-                if (p->tensor[t].dist.n_dims == 2 && strcmp(p->tensor[t].dist.dim[0], "S") != 0)
-                    grads[t] = store_matrix(p, grads[t], t);
-                store(p, grads[t]);
-            }
+        if (i == 0 || (op.layer >= 0 && p->op[i - 1].layer != op.layer))
+            store_layer(p, grads, n, op.out);
     }
     p->layer = -1;
     mem_free(grads);

@@ -45,16 +45,17 @@ static End end_of(Program *p) {
     forward.word = p->word;
     program_forward(&forward);
     End e = {.p = p};
+    bool copy = p->word != sizeof(float);
     p->complete = true; // no tensor of the end is a value of forward or backward
     e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
     for (int t = 0; t < forward.n_tensors; t++) {
         const StepTensor *x = &forward.tensor[t];
-        if (x->storage != STORAGE_PARAMETER) continue;
-        bool in_matmul = x->n_block < N_AXES;
-        for (int i = 0; i < forward.n_ops; i++)
-            in_matmul |= forward.op[i].kind == OP_BIAS && forward.op[i].in[1] == t;
-        e.parameter[e.n++] = (Parameter){*x, in_matmul && p->word != sizeof(float), -1};
+        if (x->storage == STORAGE_PARAMETER)
+            e.parameter[e.n++] = (Parameter){*x, copy && x->n_block < N_AXES, -1};
     }
+    for (int i = 0; i < forward.n_ops; i++)
+        if (forward.op[i].kind == OP_BIAS)
+            e.parameter[forward.tensor[forward.op[i].in[1]].parameter].cast = copy;
     program_free(&forward);
     return e;
 }
@@ -71,7 +72,7 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
     }
     int bytes = storage == STORAGE_PARAMETER ? e->p->word : (int)sizeof(float);
     int t = program_tensor(e->p, d, read->size, bytes);
-    e->p->tensor[t].n_block = read->n_block;
+    e->p->tensor[t].n_block = read->n_block, e->p->tensor[t].parameter = read->parameter;
     e->p->tensor[t].storage = storage;
     return t;
 }

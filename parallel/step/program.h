@@ -52,6 +52,9 @@ typedef struct StepTensor {
     // which value of the forward and backward pass it is, or has rows of: a number, the same on
     // every mesh, for a collective does not change a value but its type. -1: none
     int value;
+    // row of the table of tensors (base/tensor.h): a parameter's, and of what is stored beside it
+    // for training, its stored gradient's too; -1: none
+    int parameter;
     int bytes;      // of an element
     bool is_double; // of 8 bytes: a double, else an integer of --exact
     bool largest;   // what is pending is the largest of the parts, not their sum

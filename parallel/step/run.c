@@ -713,20 +713,9 @@ void step_run_free(StepRun *r) {
     mem_free(r);
 }
 
-/* The table's row of a parameter: "qkv.weight" of layer 3 is h.3.qkv.weight. Gradients are called
- * dNAME, moments m.NAME and v.NAME. */
 const Tensor *step_run_row(const Model *m, const StepTensor *t) {
-    static const int prefix[N_STORAGES] = {
-        [STORAGE_GRADIENT] = 1, [STORAGE_MOMENT] = 2, [STORAGE_SECOND_MOMENT] = 2};
-    char name[64];
-    const char *own = t->dist.name + prefix[t->storage];
-    if (t->layer < 0)
-        snprintf(name, sizeof name, "%s", own);
-    else
-        snprintf(name, sizeof name, "h.%d.%s", t->layer, own);
-    int i = tensors_find(&m->tensors, name);
-    if (i < 0) die("no parameter is called %s", name);
-    return &m->tensors.t[i];
+    assert(t->parameter >= 0 && m->tensors.t[t->parameter].layer == t->layer);
+    return &m->tensors.t[t->parameter];
 }
 
 /* What is stored of a tensor; *part: which shard of it. */

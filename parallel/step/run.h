@@ -68,7 +68,7 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row);
 void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first);
 /* Local. The list of the last micro-batch of a step. */
 const struct Program *step_run_last(const StepRun *r);
-/* Local. The row of m->tensors of a parameter or its gradient. */
+/* Local. The row of m->tensors of a parameter, its gradient or its moments. */
 const Tensor *step_run_row(const Model *m, const struct StepTensor *t);
 
 #endif

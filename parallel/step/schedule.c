@@ -236,6 +236,7 @@ static size_t most_deps(const Scheduler *s) {
 static void find_deps(Scheduler *s) {
     int n = 0;
     s->dep = mem_alloc(most_deps(s) * sizeof *s->dep);
+    s->next[s->p->n_ops] = s->p->n_ops; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
         s->ready[i] = INFINITY, s->waited[i] = false;
         s->first_dep[i] = n;

@@ -26,12 +26,14 @@
 typedef struct Gradient {
     int dw, last; // tensor; the last operation that makes or adds to it, with its kernel
     bool matrix;
+    int next; // of those with the same last operation; -1
 } Gradient;
 
 /* Gradients [i] whose sums begin together. */
 typedef struct Bucket {
     int *i, n;
     int last; // operation
+    int next; // as of gradients
 } Bucket;
 
 typedef struct Sums {
@@ -61,27 +63,20 @@ static int *last_makers(const Program *p) {
 }
 
 /* Of both halves the second adds to what the first has made: its tensor is the gradient. */
-static Gradient gradient_of(const Program *p, const int *last, int parameter) {
-    const StepTensor *w = &p->tensor[parameter];
-    Gradient g = {-1, -1, w->n_block < N_AXES};
-    for (int t = 0; t < p->n_tensors; t++) {
-        const StepTensor *x = &p->tensor[t];
-        bool own = x->storage == STORAGE_GRADIENT && x->layer == w->layer &&
-                   strcmp(x->dist.name + 1, w->dist.name) == 0;
-        if (own && last[t] > g.last) g.dw = t, g.last = last[t];
-    }
-    return g;
-}
-
 static void find_gradients(Sums *s) {
     const Program *p = s->p;
-    int *last = last_makers(p);
-    s->gradient = mem_calloc((size_t)p->n_tensors, sizeof *s->gradient);
+    int *last = last_makers(p), n = 0;
+    Gradient *of = s->gradient = mem_calloc((size_t)p->n_tensors, sizeof *of);
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensor[t].storage == STORAGE_PARAMETER)
+            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block < N_AXES, -1};
     for (int t = 0; t < p->n_tensors; t++) {
-        if (p->tensor[t].storage != STORAGE_PARAMETER) continue;
-        Gradient g = gradient_of(p, last, t);
-        if (g.dw >= 0) s->gradient[s->n++] = g;
+        const StepTensor *x = &p->tensor[t];
+        if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;
+        of[x->parameter].dw = t, of[x->parameter].last = last[t];
     }
+    for (int i = 0; i < n; i++)
+        if (of[i].dw >= 0) of[s->n++] = of[i];
     mem_free(last);
 }
 
@@ -208,7 +203,7 @@ static void sum_bucket(const Sums *s, const Bucket *b) {
     p->phase = PHASE_BACKWARD, p->layer = first->matrix ? p->tensor[t].layer : -1;
     if (to_be_summed(p, t).n == 0) {
         for (int k = 0; k < b->n; k++) {
-            Bucket one = {&b->i[k], 1, b->last};
+            Bucket one = {&b->i[k], 1, b->last, -1};
             round_gradients(s, &one, s->gradient[b->i[k]].dw);
         }
         return;
@@ -228,11 +223,9 @@ static void sum_bucket(const Sums *s, const Bucket *b) {
 /* Elements of key and value heads in what this rank stores of a gradient. */
 static int64_t copied_elements(const TensorTable *table, const StepTensor *dw) {
     int64_t n = 0, queries = table->config.heads * config_head_size(&table->config);
-    char name[64];
-    snprintf(name, sizeof name, "h.%d.%s", dw->layer, dw->dist.name + 1);
     TensorRun r;
-    const Tensor *t = &table->t[tensors_find(table, name)];
-    for (TensorRuns i = tensor_runs(t, PART_GRAD, false); tensor_next(&i, &r);)
+    for (TensorRuns i = tensor_runs(&table->t[dw->parameter], PART_GRAD, false);
+         tensor_next(&i, &r);)
         if (r.col >= queries) n += r.n;
     return n;
 }
@@ -266,17 +259,21 @@ void program_sums(Program *p) {
     find_gradients(&s);
     find_buckets(&s);
     Op *old = p->op;
-    int n = p->n_ops;
+    int n = p->n_ops, *complete = mem_alloc(2 * (size_t)n * sizeof *complete), *full = complete + n;
+    for (int i = 0; i < n; i++) complete[i] = full[i] = -1;
+    for (int g = s.n; g-- > 0 && copies;)
+        s.gradient[g].next = complete[s.gradient[g].last], complete[s.gradient[g].last] = g;
+    for (int b = s.n_buckets; b-- > 0;)
+        s.bucket[b].next = full[s.bucket[b].last], full[s.bucket[b].last] = b;
     p->op = NULL, p->n_ops = p->room_ops = 0;
     for (int i = 0; i < n; i++) {
         program_emit(p, old[i].kind, old[i].out, old[i].in, old[i].n_in);
         p->op[p->n_ops - 1] = old[i];
-        for (int g = 0; g < s.n && copies; g++)
-            if (s.gradient[g].last == i) add_copies(p, &table, &s.gradient[g]);
-        for (int b = 0; b < s.n_buckets; b++)
-            if (s.bucket[b].last == i) sum_bucket(&s, &s.bucket[b]);
+        for (int g = complete[i]; g >= 0; g = s.gradient[g].next)
+            add_copies(p, &table, &s.gradient[g]);
+        for (int b = full[i]; b >= 0; b = s.bucket[b].next) sum_bucket(&s, &s.bucket[b]);
     }
-    mem_free(old);
+    mem_free(old), mem_free(complete);
     mem_free(s.gradient), mem_free(s.bucket), mem_free(s.member);
     tensors_free(&table);
 }
