@@ -121,7 +121,7 @@ TEST(calibration_is_measured_once_for_each_key) {
 
 typedef struct Heard {
     int times;
-    bool doubted, ascends, works, collectives;
+    bool ascends, works, collectives;
     double last;
     char path[300];
 } Heard;
@@ -131,7 +131,7 @@ static void hear(void *ctx, const CalibrateNews *news) {
     h->ascends = (h->times == 0 || h->ascends) && news->seconds >= h->last;
     h->works |= strncmp(news->what, "xw", 2) == 0;
     h->collectives |= strcmp(news->what, "all_gather of 3 ranks, 8.79 KiB") == 0;
-    h->times++, h->last = news->seconds, h->doubted = news->doubted;
+    h->times++, h->last = news->seconds;
     snprintf(h->path, sizeof h->path, "%s", news->path);
 }
 
@@ -144,51 +144,11 @@ TEST(calibration_tells_its_caller_how_far_it_is) {
     run(&r), run_free(&r);
     CHECK(first.times >= N_SMALL + 2 * N_COLL_OPS); // before each of them, small and large
     CHECK(first.works && first.collectives);
-    CHECK(first.ascends && !first.doubted && first.last <= r.seconds);
+    CHECK(first.ascends && first.last <= r.seconds);
     CHECK(strstr(first.path, folder) == first.path && access(first.path, R_OK) == 0);
     r.talk.ctx = &again;
     run(&r), run_free(&r);
     CHECK(again.times == 0); // nothing was measured
-}
-
-TEST(calibration_that_predicted_badly_is_forgotten_once) {
-    Heard heard = {0};
-    cache_in(test_tmpdir());
-    Run first = small_run("a machine"), few = first, many = first, after = first;
-    run(&first);
-    few.talk.doubtful_times = 2, many.talk.doubtful_times = 3;
-    strcpy(few.talk.doubtful, calibration_measured(first.c[0]));
-    strcpy(many.talk.doubtful, few.talk.doubtful);
-    many.talk.tell = hear, many.talk.ctx = &heard;
-    many.list.n_works = 1; // others do not stay
-    after.talk = many.talk;
-    run(&few), run(&many);
-    CHECK(calibration_seconds(few.c[0]) == 0 && same_table(first.c[0], few.c[0]));
-    CHECK(calibration_seconds(many.c[0]) > 0 && heard.doubted);
-    CHECK(many.c[0]->n_works == 1 && many.c[0]->doubts == 1);
-    CHECK(same_table(many.c[0], many.c[2]) && *calibration_measured(many.c[2]));
-    strcpy(after.talk.doubtful, calibration_measured(many.c[0]));
-    run(&after); // three more: were they disturbed as well, or are predictions wrong by themselves?
-    CHECK(after.c[0]->n_works == N_SMALL && after.c[0]->doubts == 1); // the other two were added
-    run_free(&first), run_free(&few), run_free(&many), run_free(&after);
-}
-
-TEST(calibration_is_doubted_half_as_often_each_time) {
-    Calibration *c = calibration_new();
-    CalibrateTalk talk = {.doubtful = "then"};
-    strcpy(c->measured, "then");
-    for (int k = 0, times = 3; k < 4; k++, times *= 2) {
-        c->doubts = k;
-        talk.doubtful_times = times - 1;
-        CHECK(!calibration_doubt(c, &talk));
-        talk.doubtful_times = times;
-        CHECK(calibration_doubt(c, &talk));
-    }
-    c->doubts = 1000, talk.doubtful_times = 64; // as many lines as are asked for
-    CHECK(calibration_doubt(c, &talk));
-    strcpy(c->measured, "now");
-    CHECK(!calibration_doubt(c, &talk));
-    calibration_free(c);
 }
 
 TEST(calibration_measures_only_what_is_missing) {

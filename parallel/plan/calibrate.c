@@ -256,12 +256,6 @@ static void derive_works(Bench *b) {
 
 /* ---- all of it */
 
-bool calibration_doubt(const Calibration *c, const CalibrateTalk *talk) {
-    const int least = 3, most = 4; // doublings: as many lines as a ledger is asked for
-    return *c->measured && strcmp(c->measured, talk->doubtful) == 0 &&
-           talk->doubtful_times >= least << (c->doubts < most ? c->doubts : most);
-}
-
 static void set_time(Calibration *c, const Group *all) {
     time_t now = time(NULL);
     struct tm tm;
@@ -275,7 +269,7 @@ static void measure(Bench *b) {
     arena_commit(&b->memory);
     meter_start(&b->meter, w->world, w->crowded);
     b->neighbours = ranks_on_node(w->world);
-    b->meter.news = (CalibrateNews){.path = path, .doubted = b->c->doubted};
+    b->meter.news = (CalibrateNews){.path = path};
     b->meter.talk = &w->talk;
     double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
@@ -335,13 +329,7 @@ Calibration *calibrate_open(World *w, const char *key, const CalibrateTalk *talk
     Group all = comm_group(world_comm(w));
     if (all.rank == 0) {
         calibration_load(c, key);
-        c->doubted = calibration_doubt(c, talk);
-        if (talk->again) c->doubts = 0, c->doubted = false;
-        c->doubts += c->doubted;
-        if (talk->again || c->doubted) {
-            c->n_works = c->n_sends = 0;
-            c->site = (CalibrateSite){0};
-        }
+        if (talk->again) c->n_works = c->n_sends = 0, c->site = (CalibrateSite){0};
     }
     share(&all, c);
     return c;

@@ -33,16 +33,12 @@ typedef struct CalibrateList {
 typedef struct CalibrateNews {
     const char *path; // of the file that will keep the table; NULL: there is no place for it
     const char *what; // is about to be measured: "all_gather of 4 ranks, 64.0 KiB"
-    bool doubted;     // there was a table, which is forgotten
     double seconds;   // since the beginning
 } CalibrateNews;
 
 /* What the caller says and hears; zero: nothing. All of it but `again` counts on rank 0. */
 typedef struct CalibrateTalk {
-    bool again;        // what the cache has is forgotten
-    char doubtful[24]; // a table that was measured then has predicted steps badly:
-    // so often. It is forgotten, if that is more than its last measuring again made likely
-    int doubtful_times;
+    bool again; // what the cache has is forgotten
     void (*tell)(void *ctx, const CalibrateNews *news);
     void *ctx;
 } CalibrateTalk;

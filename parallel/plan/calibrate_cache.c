@@ -14,7 +14,7 @@
 #include "base/sha256.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 5, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 6, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -60,9 +60,9 @@ char *calibration_print(const Calibration *c, const char *key) {
     json_t *works = json_array(), *sends = json_array();
     for (int i = 0; i < c->n_works; i++) json_array_append_new(works, print_work(&c->work[i]));
     for (int i = 0; i < c->n_sends; i++) json_array_append_new(sends, print_send(&c->send[i]));
-    json_t *o = json_pack("{si ss ss si sf so so so}", "calibration", VERSION, "key", key,
-                          "measured", c->measured, "doubts", c->doubts, "slowest", c->slowest,
-                          "site", print_site(&c->site), "works", works, "sends", sends);
+    json_t *o = json_pack("{si ss ss sf so so so}", "calibration", VERSION, "key", key, "measured",
+                          c->measured, "slowest", c->slowest, "site", print_site(&c->site), "works",
+                          works, "sends", sends);
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     return text;
@@ -164,11 +164,10 @@ static bool parse_all(json_t *o, const char *key, Calibration *c, Err *e) {
         return err(e, "not a calibration");
     if (version != VERSION) return err(e, "a calibration of version %d, not %d", version, VERSION);
     if (strcmp(theirs, key) != 0) return err(e, "a calibration of \"%s\"", theirs);
-    if (json_unpack(o, "{ss si sF so so so}", "measured", &measured, "doubts", &c->doubts,
-                    "slowest", &c->slowest, "site", &site, "works", &works, "sends", &sends))
+    if (json_unpack(o, "{ss sF so so so}", "measured", &measured, "slowest", &c->slowest, "site",
+                    &site, "works", &works, "sends", &sends))
         return err(e, "not a calibration");
-    if (strlen(measured) >= sizeof c->measured || c->doubts < 0)
-        return err(e, "no time when it was measured");
+    if (strlen(measured) >= sizeof c->measured) return err(e, "no time when it was measured");
     strcpy(c->measured, measured);
     if (json_array_size(works) > MOST_ENTRIES || json_array_size(sends) > MOST_ENTRIES)
         return err(e, "more entries than a calibration has");

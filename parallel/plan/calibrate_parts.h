@@ -43,14 +43,8 @@ struct Calibration {
     double slowest;
     double seconds;    // that measuring took
     char measured[24]; // when, last
-    int doubts;        // how often it was forgotten because predictions were far off
-    bool doubted;      // just now
 };
 
-/* Local. Is a table that predicted so many runs badly to be forgotten? Where measuring again has
- * not mended it before, twice as many are asked for each time: then the machine is not what was
- * wrong. */
-bool calibration_doubt(const Calibration *c, const CalibrateTalk *talk);
 /* Local. An empty table; entries are added or take the place of what measured the same. */
 Calibration *calibration_new(void);
 void calibration_add_work(Calibration *c, const WorkCost *w);

@@ -201,21 +201,3 @@ double ledger_median_error(const LedgerLine *l, int n, const char *machine, bool
     mem_free(error);
     return all;
 }
-
-int ledger_prediction_error(const LedgerLine *l, int n, const LedgerLine *like,
-                            char calibration[24], double *error) {
-    double *errors = mem_alloc((size_t)(n + 1) * sizeof *errors);
-    int known = 0;
-    *calibration = 0;
-    for (int i = n; i-- > 0;) { // the newest first
-        double x = fabs(ledger_error(l[i].predicted_ms, l[i].measured_ms));
-        if (!*l[i].calibration || isnan(x) || l[i].ranks != like->ranks ||
-            strcmp(l[i].machine, like->machine) != 0 || strcmp(l[i].backend, like->backend) != 0)
-            continue;
-        if (!*calibration) strcpy(calibration, l[i].calibration);
-        if (strcmp(calibration, l[i].calibration) == 0) errors[known++] = x;
-    }
-    *error = median(errors, known);
-    mem_free(errors);
-    return known;
-}

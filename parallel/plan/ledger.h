@@ -50,11 +50,6 @@ char *ledger_path(void);
 
 /* Local, pure. measured / predicted - 1: 0.1 means 10 % slower than predicted; NAN: unknown. */
 double ledger_error(double predicted, double measured);
-/* Local, pure. Finds the cost table of the newest line with the machine, backend and ranks of
- * `like`. Returns the number of lines predicted by that table (0: none), its date, and in *error
- * the median of their |ledger_error|. */
-int ledger_prediction_error(const LedgerLine *l, int n, const LedgerLine *like,
-                            char calibration[24], double *error);
 /* Local, pure. Median of |ledger_error| over the lines of this machine predicted from measured
  * costs, or from described costs; NAN: none. */
 double ledger_median_error(const LedgerLine *l, int n, const char *machine, bool calibrated);

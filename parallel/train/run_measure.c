@@ -1,4 +1,4 @@
-/* Calibration before the first step: its progress lines, and when it is repeated. */
+/* Calibration before the first step, with its progress lines. */
 #include "parallel/train/run.h"
 
 #include <math.h>
@@ -7,10 +7,6 @@
 
 #include "base/mem.h"
 #include "parallel/plan/ledger.h"
-
-enum { LINES = 64 }; // of the ledger
-// median error of predictions above which the machine is measured again
-static const double doubtful = 0.4;
 
 int run_last_lines(const Run *r, LedgerLine lines[], int max) {
     Err e;
@@ -21,32 +17,14 @@ int run_last_lines(const Run *r, LedgerLine lines[], int max) {
     return n > 0 ? n : 0;
 }
 
-/* Do recent runs show that the cost table is wrong, for example measured on a busy machine? */
-static double doubt(const Run *r, CalibrateTalk *talk) {
-    LedgerLine *lines = mem_calloc(LINES, sizeof *lines), like = {.ranks = r->group.size};
-    double error;
-    run_machine_name(r, like.machine, sizeof like.machine);
-    snprintf(like.backend, sizeof like.backend, "%s", world_backend(r->world));
-    int n = ledger_prediction_error(lines, run_last_lines(r, lines, LINES), &like, talk->doubtful,
-                                    &error);
-    if (n > 0 && error > doubtful) talk->doubtful_times = n;
-    mem_free(lines);
-    return error;
-}
-
 typedef struct Measuring {
     Progress *progress; // NULL: nothing was printed
-    double error;       // of recent predictions, if that is the reason
     double run;         // seconds that training may take
     double now, before; // seconds of the current list of operations, and of those before it
 } Measuring;
 
 static void begin(Measuring *m, const CalibrateNews *news) {
     m->progress = progress_open(stdout, 0);
-    if (news->doubted)
-        printf("recent predictions were off by more than %.0f %% (median): the table of costs is "
-               "measured again\n",
-               100 * m->error);
     printf("measuring kernels and collectives of this machine: %d s at most, once%s%s\n",
            PLAN_MEASURE_S, news->path ? "; kept in " : "", news->path ? news->path : "");
     if (m->run < PLAN_MEASURE_S)
@@ -75,7 +53,6 @@ void run_calibrate(Run *r, Plan *p, Detected *d) {
                        .team = &r->team,
                        .measure = r->o->calibrate != 2};
     where.talk = (CalibrateTalk){.again = r->o->calibrate == 1, .tell = tell, .ctx = &m};
-    if (r->lead) m.error = doubt(r, &where.talk);
     r->calibration = plan_measure(p, &where, d);
     progress_close(m.progress);
     double took = r->calibration ? calibration_seconds(r->calibration) : 0;
