@@ -18,7 +18,7 @@
 # (train_gpt, gpt-tokenize, gpt-report ...), which documents use: PATH=$PWD/build/bin:$PATH is as good as an installation.
 #
 # Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
-#            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none; HWLOC=0: no hwloc
+#            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none
 #            CUDA=1 or 0: kernels for GPUs in train_gpt, or none (default: where nvcc and a GPU are); NVCC=/path/to/nvcc, NVCC_FLAGS
 MAKEFLAGS += -r
 comma := ,
@@ -48,13 +48,6 @@ MPI_SAYS := $(shell { $(MPICC) --showme:compile && $(MPICC) --showme:link || $(M
 endif
 MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(MPI_SAYS)))
 MPI_LIBS := $(if $(MPI_SAYS),-Wl$(comma)--as-needed $(filter -L% -l% -Wl%,$(MPI_SAYS)))
-# hwloc: where it is not, files of /sys say where cores are.
-ifneq ($(HWLOC),0)
-HWLOC_SAYS := $(shell pkg-config --cflags --libs hwloc 2>/dev/null)
-endif
-HWLOC_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(HWLOC_SAYS)))
-HWLOC_LIBS := $(filter-out -I% -D%,$(HWLOC_SAYS))
-DETECT_HWLOC := parallel/plan/detect_$(if $(HWLOC_SAYS),hwloc,hwloc_absent)
 # collectives of GPUs: of what has CUDA
 COLL_CUDA := parallel/comm/coll_device.c $(wildcard parallel/comm/coll_nccl*.c) parallel/comm/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
@@ -71,7 +64,7 @@ WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONF
 CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_static -lrt
 
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -g $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
-LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS) $(HWLOC_LIBS)
+LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS)
 MACHINE := $(shell $(CC) -dumpmachine)
 ARCH := $(firstword $(subst -, ,$(MACHINE)))
 # of a cross compiler, such as aarch64-linux-gnu-gcc, the other tools have the same prefix
@@ -97,8 +90,8 @@ TILED := layers/product.c layers/product_tile.c layers/peak.c
 LAYERS := $(wildcard layers/*.c)
 CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
 LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
-    $(filter-out parallel/comm/coll_mpi% parallel/plan/detect_hwloc% $(COLL_CUDA),$(wildcard parallel/*/*.c)) \
-    $(COLL_MPI:%=parallel/comm/coll_%.c) $(DETECT_HWLOC).c
+    $(filter-out parallel/comm/coll_mpi% $(COLL_CUDA),$(wildcard parallel/*/*.c)) \
+    $(COLL_MPI:%=parallel/comm/coll_%.c)
 # TESTED='word ...': of the files with tests, those where one of these words is part of a test's name
 TESTED ?= .
 TESTS := $(shell grep -lE "^TEST\w*.\w*($(subst $() ,|,$(strip $(TESTED))))" tests/test*.c; grep -L ^TEST tests/test*.c) \
@@ -135,7 +128,7 @@ $(B)/bin/train_gpt: $(B)/train_gpt
 $(B)/bin/gpt-%: $(B)/%
 	@mkdir -p $(@D) && ln -sf ../$* $@
 
-$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt $(B)/hwloc.txt
+$(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt
 	@rm -f $@ && $(CROSS)ar rcs $@ $(filter %.o,$^)
 TRAIN := train_gpt.c
 $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/libgpt.a $(B)/cuda.txt
@@ -207,15 +200,13 @@ $(B)/cuda/%.o: %.cu Makefile $(B)/nvcc.txt
 	$(NVCC) -std=c++17 -O3 -lineinfo -I. -ccbin $(CXX) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
 	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(NVCC_FLAGS)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
-# with another MPI than last time, what calls it is built again; with or without hwloc, the library; with or without CUDA, the trainer
+# with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): $(B)/mpi.txt
-$(B)/$(DETECT_HWLOC).o: ALL_CFLAGS += $(HWLOC_CFLAGS)
 $(B)/mpi.txt: SAYS := $(MPI_SAYS)
-$(B)/hwloc.txt: SAYS := $(HWLOC_SAYS)
 $(B)/cuda.txt: SAYS := $(WITH_CUDA)
 $(B)/nvcc.txt: SAYS := $(NVCC) $(NVCC_FLAGS)
-$(B)/mpi.txt $(B)/hwloc.txt $(B)/cuda.txt $(B)/nvcc.txt: always
+$(B)/mpi.txt $(B)/cuda.txt $(B)/nvcc.txt: always
 	@mkdir -p $(@D); echo "$(SAYS)" | cmp -s - $@ || echo "$(SAYS)" >$@
 
 # the commit is part of every run record

@@ -72,30 +72,6 @@ TEST(detect_counts_what_a_node_and_a_rank_may_use) {
     CHECK(both.n_cores == 2 && both.first_core == 0 && both.socket == 0 && both.sockets == 2);
 }
 
-TEST(detect_by_hwloc_is_detect_by_files) {
-    Cpus a, b;
-    if (!cpus_hwloc(&a)) {
-        test_skip("this build has no hwloc (tools/setup.sh test installs it, then build again)");
-        return;
-    }
-    if (!cpus_sysfs(&b, "")) {
-        test_skip("this system has no /sys/devices/system/cpu");
-        return;
-    }
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        CHECK(a.cpu[i].core == b.cpu[i].core);
-        CHECK(a.cpu[i].core < 0 || a.cpu[i].socket == b.cpu[i].socket);
-        CHECK(a.cpu[i].core < 0 || a.cpu[i].numa == b.cpu[i].numa);
-    }
-    setenv("HWLOC_SYNTHETIC", "package:2 numa:1 core:3 pu:2", 1);
-    bool ok = cpus_hwloc(&a);
-    unsetenv("HWLOC_SYNTHETIC");
-    CHECK(ok);
-    for (int i = 0; i < 12; i++)
-        CHECK(a.cpu[i].core == i / 2 && a.cpu[i].socket == i / 6 && a.cpu[i].numa == i / 6);
-    CHECK(a.cpu[12].core == -1);
-}
-
 TEST(detect_finds_cards_that_lead_out) {
     const char *root = test_tmpdir();
     char text[256];

@@ -19,7 +19,7 @@ into tests/golden/.
 
 On a machine that lacks jansson, and cannot install it, programs of another one run:
 
-    make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 HWLOC=0 build/cuda/{train_gpt,bench_gpu,run_tests,probes}
+    make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 build/cuda/{train_gpt,bench_gpu,run_tests,probes}
 
 They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here H100 and H200: 44 MB when
 

@@ -4,7 +4,7 @@
 #   build       compiler, make, libjansson                          (default)
 #   quickstart  build, and the text of the King James Bible
 #   test        build, g++, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
-#               tests of several processes and of an emulated cluster are skipped; hwloc, which knows more processors than /sys
+#               tests of several processes and of an emulated cluster are skipped
 #   aarch64     build, a cross compiler for aarch64 and qemu-user
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
@@ -24,7 +24,6 @@ command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
 command git|git|git|git|git
 fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm
-pkg_config hwloc|libhwloc-dev pkg-config|hwloc-devel pkgconf|hwloc pkgconf|hwloc pkg-config
 optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
 optional tc|iproute2|iproute-tc|iproute2|-
 optional iptables|iptables libnetfilter-queue-dev|iptables libnetfilter_queue-devel|iptables libnetfilter_queue|-'
@@ -44,7 +43,6 @@ esac
 is_there() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
-    pkg_config) pkg-config --exists "$2" 2>/dev/null ;;
     optional) command -v "$2" >/dev/null || [ -x "/usr/games/$2" ] ;;
     header) echo "#include <$2>" | gcc -E - -I/usr/include/openblas -I/usr/include/x86_64-linux-gnu/openblas-pthread >/dev/null 2>&1 ;;
     fuzzer) echo 'int LLVMFuzzerTestOneInput(const char *p, long n){return !p || n;}' |
@@ -58,7 +56,7 @@ look() {
     while IFS='|' read -r what debian fedora arch mac; do
         # shellcheck disable=SC2086
         is_there $what && continue
-        case $what in optional* | pkg_config*) wanted+=" ${what#* }" ;; *) missing+=" ${what#* }" ;; esac
+        case $what in optional*) wanted+=" ${what#* }" ;; *) missing+=" ${what#* }" ;; esac
         case $1 in debian) p=$debian ;; fedora) p=$fedora ;; arch) p=$arch ;; mac) p=$mac ;; esac
         [ "$p" = - ] || packages+=" $p"
     done <<<"$needs"

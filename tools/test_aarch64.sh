@@ -39,7 +39,7 @@ if [ ! -e "$sysroot/usr/include/jansson.h" ]; then
     [ -z "${why:-}" ] || skip "$why"
 fi
 
-make -s -j"$(nproc)" CONFIG=aarch64 OPT_aarch64=-O2 CC=$cross-gcc MPI=0 HWLOC=0 CUDA=0 \
+make -s -j"$(nproc)" CONFIG=aarch64 OPT_aarch64=-O2 CC=$cross-gcc MPI=0 CUDA=0 \
     CFLAGS="-isystem $sysroot/usr/include -L$sysroot/usr/lib/$cross ${CFLAGS:-}" all build-aarch64/run_tests || exit 1
 
 # Tests start programs, which this machine cannot: each has a script of its name beside the suite.

@@ -63,6 +63,30 @@ static void read_cpu(Cpus *c, int i, const char *root) {
         (int16_t)(socket > 0 ? socket : 0); // -1: a virtual machine that does not say
 }
 
+/* The least number of a socket above another; INT16_MAX: there is none. */
+static int next_socket(const Cpus *c, int above) {
+    int least = INT16_MAX;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (c->cpu[i].core >= 0 && c->cpu[i].socket > above && c->cpu[i].socket < least)
+            least = c->cpu[i].socket;
+    return least;
+}
+
+/* read_cpu sets .core to any hardware thread of the core. */
+static void number_cpus(Cpus *c) {
+    int16_t number[CPU_SETSIZE], core = 0, socket = 0;
+    memset(number, -1, sizeof number); // of the core that a hardware thread stands for
+    for (int s = next_socket(c, -1); s < INT16_MAX; s = next_socket(c, s), socket++)
+        for (int i = 0; i < CPU_SETSIZE; i++) {
+            int of = c->cpu[i].core;
+            if (of < 0 || c->cpu[i].socket != s) continue;
+            if (number[of] < 0) number[of] = core++;
+            c->cpu[i].socket = socket;
+        }
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (c->cpu[i].core >= 0) c->cpu[i].core = number[c->cpu[i].core];
+}
+
 bool cpus_sysfs(Cpus *c, const char *root) {
     cpu_set_t online, nodes, in_node;
     memset(c, 0, sizeof *c);
@@ -79,37 +103,14 @@ bool cpus_sysfs(Cpus *c, const char *root) {
         for (int i = 0; i < CPU_SETSIZE; i++)
             if (CPU_ISSET((size_t)i, &in_node)) c->cpu[i].numa = (int16_t)n;
     }
-    if (ok) cpus_number(c);
+    if (ok) number_cpus(c);
     return ok;
-}
-
-/* The least number of a socket above another; INT16_MAX: there is none. */
-static int next_socket(const Cpus *c, int above) {
-    int least = INT16_MAX;
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (c->cpu[i].core >= 0 && c->cpu[i].socket > above && c->cpu[i].socket < least)
-            least = c->cpu[i].socket;
-    return least;
-}
-
-void cpus_number(Cpus *c) {
-    int16_t number[CPU_SETSIZE], core = 0, socket = 0;
-    memset(number, -1, sizeof number); // of the core that a hardware thread stands for
-    for (int s = next_socket(c, -1); s < INT16_MAX; s = next_socket(c, s), socket++)
-        for (int i = 0; i < CPU_SETSIZE; i++) {
-            int of = c->cpu[i].core;
-            if (of < 0 || c->cpu[i].socket != s) continue;
-            if (number[of] < 0) number[of] = core++;
-            c->cpu[i].socket = socket;
-        }
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (c->cpu[i].core >= 0) c->cpu[i].core = number[c->cpu[i].core];
 }
 
 static Cpus here;
 
 static void read_here(void) {
-    if (cpus_hwloc(&here) || cpus_sysfs(&here, "")) return;
+    if (cpus_sysfs(&here, "")) return;
     memset(&here, 0, sizeof here);
     for (int i = 0; i < CPU_SETSIZE; i++) here.cpu[i].core = (int16_t)i;
 }

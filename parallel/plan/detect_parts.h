@@ -2,8 +2,8 @@
  * detect*.c and their tests. Readers of files take the root folder of the system; "": this machine.
  *
  *   detect_node.c          Linux's files                       detect_warn.c     what is wrong
- *   detect_hwloc.c         hwloc, or detect_hwloc_absent.c     detect_print.c    the tree
- *   detect_nvml.c          NVIDIA's library, if it is there    detect_machine.c  the Machine
+ *   detect_nvml.c          NVIDIA's library, if it is there    detect_print.c    the tree
+ *   detect_machine.c       the Machine
  *   detect_links.c         latency and bandwidth of links; which nodes stand together
  */
 #ifndef PARALLEL_PLAN_DETECT_PARTS_H
@@ -20,12 +20,9 @@ typedef struct Cpus {
     } cpu[CPU_SETSIZE];
 } Cpus;
 
-/* Local. False: the files, or hwloc, do not tell. The readers set .core to any hardware thread of
- * the core; cpus_number renumbers cores and sockets from 0. */
+/* Local. Cores and sockets are numbered from 0. False: the files do not tell. */
 bool cpus_sysfs(Cpus *c, const char *root);
-bool cpus_hwloc(Cpus *c);
-void cpus_number(Cpus *c);
-/* Local. Hardware threads of this machine, read once: by hwloc, else from files, else every
+/* Local. Hardware threads of this machine, read once: from files, else every
  * hardware thread is a core of a single socket. */
 const Cpus *cpus_here(void);
 /* Local. The hardware threads usable by this process if it were not bound. */
