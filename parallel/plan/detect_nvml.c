@@ -3,13 +3,13 @@
  * Guide": Initialization, Device Queries, NvLink Methods). It does not know CUDA_VISIBLE_DEVICES:
  * these are the node's GPUs. */
 #include <dlfcn.h>
-#include <string.h>
 
+#include "base/library.h"
 #include "parallel/plan/detect_parts.h"
-#include "parallel/plan/gpu.h"
 
 enum { NVML_SUCCESS = 0, NVML_LINKS = 18, NVML_CLOCK_SM = 1 };
 
+/* In the order of their names. */
 typedef struct Nvml {
     int (*init)(void);
     int (*shutdown)(void);
@@ -24,25 +24,17 @@ typedef struct Nvml {
     int (*capability)(void *device, int *major, int *minor);
 } Nvml;
 
-/* ISO C turns no pointer to data into one to a function; POSIX promises that their bytes are
- * alike. */
-static bool find(void *library, const char *name, void *function) {
-    void *at = dlsym(library, name);
-    memcpy(function, &at, sizeof at);
-    return at;
-}
-
-static bool find_all(Nvml *n, void *library) {
-    find(library, "nvmlDeviceGetNumGpuCores", &n->cores);
-    find(library, "nvmlDeviceGetMaxClockInfo", &n->clock);
-    find(library, "nvmlDeviceGetCudaComputeCapability", &n->capability);
-    return find(library, "nvmlInit_v2", &n->init) && find(library, "nvmlShutdown", &n->shutdown) &&
-           find(library, "nvmlDeviceGetCount_v2", &n->count) &&
-           find(library, "nvmlDeviceGetHandleByIndex_v2", &n->handle) &&
-           find(library, "nvmlDeviceGetName", &n->name) &&
-           find(library, "nvmlDeviceGetMemoryInfo", &n->memory) &&
-           find(library, "nvmlDeviceGetNvLinkState", &n->link);
-}
+static const char *const names[] = {"nvmlInit_v2",
+                                    "nvmlShutdown",
+                                    "nvmlDeviceGetCount_v2",
+                                    "nvmlDeviceGetHandleByIndex_v2",
+                                    "nvmlDeviceGetName",
+                                    "nvmlDeviceGetMemoryInfo",
+                                    "nvmlDeviceGetNvLinkState"};
+static const char *const later_names[] = {"nvmlDeviceGetNumGpuCores", "nvmlDeviceGetMaxClockInfo",
+                                          "nvmlDeviceGetCudaComputeCapability"};
+enum { NAMES = sizeof names / sizeof *names, LATER = sizeof later_names / sizeof *later_names };
+_Static_assert(sizeof(Nvml) == (NAMES + LATER) * sizeof(void *), "a name for each function");
 
 /* What it could do, for all that the library says of it. */
 static void read_peak(const Nvml *nvml, void *device, const char *name, double flops[2]) {
@@ -78,9 +70,11 @@ void node_gpus(NodeFacts *n, const char *library) {
     Nvml nvml;
     unsigned count = 0;
     n->n_gpus = 0;
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL), *device;
+    Err why;
+    void *handle = library_open(library, names, NAMES, &nvml, &why), *device;
     if (!handle) return;
-    if (find_all(&nvml, handle) && nvml.init() == NVML_SUCCESS) {
+    library_find(handle, later_names, LATER, &nvml.cores);
+    if (nvml.init() == NVML_SUCCESS) {
         nvml.count(&count);
         for (unsigned i = 0; i < count && n->n_gpus < MOST; i++)
             if (nvml.handle(i, &device) == NVML_SUCCESS) read_gpu(&nvml, device, n);
