@@ -31,8 +31,9 @@ typedef struct CollBackend {
     void (*start)(Comm *c, uint64_t number, const CollCall *call);
     /* Collective. Returns when src may be reused and dst is complete. */
     void (*wait)(Comm *c, uint64_t number, const CollCall *call);
-    void (*progress)(World *w); // Local. Handles arrived messages without the team, which is busy
-    void (*barrier)(Comm *c);
+    // Local. Handles arrived messages without the team, which is busy. NULL: nothing to handle
+    void (*progress)(World *w);
+    void (*barrier)(Comm *c); // Collective. Backends for host memory; NULL: nobody to wait for
     // Backends for device memory, or NULL: world_memory; and world_register and world_unregister,
     // called once all ranks have the same arena.
     const ArenaMemory *(*memory)(const World *w, const ArenaMemory *memory);
@@ -40,7 +41,7 @@ typedef struct CollBackend {
     void (*deregister_memory)(World *w, void *p);
     // NULL: calls cannot be recorded (coll_record.h)
     const struct CollRecorder *recorder;
-    void (*leave)(World *w); // the last call: frees w->impl
+    void (*leave)(World *w); // the last call, or NULL: frees w->impl
 } CollBackend;
 
 typedef struct CountRow {

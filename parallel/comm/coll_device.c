@@ -48,7 +48,7 @@ static void peers_open(Comm *c, int color, int key) {
 /* After this barrier no rank waits for an event of this one. */
 static void peers_close(Comm *c) {
     Places *p = c->device;
-    c->backend->barrier(c);
+    coll_barrier(c);
     for (int i = 0; i < COLL_IN_FLIGHT; i++)
         device_event_free(p[i].ready), device_event_free(p[i].done);
     mem_free(p);
@@ -57,14 +57,6 @@ static void peers_close(Comm *c) {
 
 static void peers_leave(World *w) {
     device_stream_free(w->device_impl);
-}
-
-static void peers_progress(World *w) {
-    (void)w;
-}
-
-static void peers_barrier(Comm *c) {
-    c->backend->barrier(c);
 }
 
 /* ---- time stamps for tracing */
@@ -207,8 +199,6 @@ static const CollBackend coll_peers = {.name = "peers",
                                        .close = peers_close,
                                        .start = peers_start,
                                        .wait = peers_wait,
-                                       .progress = peers_progress,
-                                       .barrier = peers_barrier,
                                        .leave = peers_leave};
 
 /* Can this rank's kernels access the memory of all others? */

@@ -59,7 +59,7 @@ static void nccl_close(Comm *c) {
     NcclGroup *g = c->device;
     nccl_settle(n);
     if (c->size > 1) {
-        c->backend->barrier(c); // no rank reads the memory of others any more
+        coll_barrier(c); // no rank reads the memory of others any more
         nccl_watch_host(n, c, "the end of a communicator");
         nccl_deregister_all(n, g);
         nccl_watch_close(n, g);
@@ -80,14 +80,6 @@ static void nccl_leave(World *w) {
     device_event_free(n->fork);
     device_stream_free(n->comm_stream), device_stream_free(n->notes);
     mem_free(n);
-}
-
-static void nccl_progress(World *w) {
-    (void)w;
-}
-
-static void nccl_barrier(Comm *c) {
-    c->backend->barrier(c);
 }
 
 /* ---- calls of NCCL */
@@ -265,8 +257,6 @@ static const CollBackend coll_nccl = {.name = "nccl",
                                       .close = nccl_close,
                                       .start = nccl_start,
                                       .wait = nccl_wait,
-                                      .progress = nccl_progress,
-                                      .barrier = nccl_barrier,
                                       .memory = nccl_memory,
                                       .register_memory = nccl_register,
                                       .deregister_memory = nccl_deregister,

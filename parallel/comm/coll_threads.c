@@ -186,14 +186,6 @@ static void threads_close(Comm *c) {
     if (atomic_fetch_sub(&m->users, 1) == 1) mem_free(m);
 }
 
-static void threads_leave(World *w) {
-    (void)w;
-}
-
-static void threads_progress(World *w) {
-    (void)w;
-}
-
 /* ---- calls */
 
 static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
@@ -360,6 +352,4 @@ const CollBackend coll_threads = {.name = "threads",
                                   .close = threads_close,
                                   .start = threads_start,
                                   .wait = threads_wait,
-                                  .progress = threads_progress,
-                                  .barrier = threads_barrier,
-                                  .leave = threads_leave};
+                                  .barrier = threads_barrier};
