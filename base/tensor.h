@@ -31,8 +31,8 @@
 
 /* What a rank holds of a tensor. Of the logical [rows, cols] it works on a local block [local_rows,
  * local_cols], row-major, padded with zeros; rectangles say which logical elements lie in it. Of
- * the block it stores, flat, the elements [begin, end): of weights, gradients, moments and the
- * words that products read each its own range (equal parts of the padded block; more than the block
+ * the block it stores, flat, the elements [begin, end): of weights, gradients, moments and the bf16
+ * copies that matmuls read each its own range (equal parts of the padded block; more than the block
  * is more padding).
  *
  *   logical      c0 c1 c2 c3 c4      block of x=1 of 2      flat parts over z, 2 ranks
@@ -46,7 +46,7 @@ typedef struct TensorRect {
     bool first;                   // this rank is the first of those that hold these elements
 } TensorRect;
 
-typedef enum { PART_PARAM, PART_GRAD, PART_MOMENTS, PART_WORDS, N_PARTS } TensorPart;
+typedef enum { PART_PARAM, PART_GRAD, PART_MOMENTS, PART_CAST, N_PARTS } TensorPart;
 
 typedef struct Tensor {
     char name[64];
@@ -62,10 +62,10 @@ typedef struct Tensor {
     int64_t begin[N_PARTS], end[N_PARTS];
     bool
         first[N_PARTS]; // this rank is the first of those that hold the same part of the same block
-    // Where the values are, end - begin of them each, floats but for words; NULL where the arena
+    // Where the values are, end - begin of them each, floats but for cast; NULL where the arena
     // was not made (sampling needs no grad).
     float *param, *grad, *m, *v;
-    void *words; // param as matmuls read it, in the kernels' dtype: param itself where that is fp32
+    void *cast; // param as matmuls read it, in the kernels' dtype: param itself where that is fp32
     float *velocity; // of the outer loop over replicas, as long as param; NULL without it
 } Tensor;
 

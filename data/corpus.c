@@ -220,7 +220,7 @@ typedef struct Writer {
     int animal, n, m, day;
     const char *thing, *colour, *place, *other_place;
     char *text;
-    size_t length, room;
+    size_t length, cap;
     bool capital, article; // what the next letter is still to get
 } Writer;
 
@@ -231,9 +231,9 @@ static int draw(Writer *w, int n) {
 static void put_char(Writer *w, char c) {
     if (c == '\n' && w->length && w->text[w->length - 1] == ' ')
         w->length--; // no blanks at the end
-    if (w->length == w->room) {
-        w->room = 2 * w->room + 1024;
-        w->text = mem_realloc(w->text, w->room, 1);
+    if (w->length == w->cap) {
+        w->cap = 2 * w->cap + 1024;
+        w->text = mem_realloc(w->text, w->cap, 1);
     }
     w->text[w->length++] = c;
 }

@@ -22,25 +22,25 @@ static int64_t most(int64_t a, int64_t b) {
 /* ---- along the rows ---- */
 
 /* Elements [first, first + n) of the file tensor are values[at], values[at + 1], ... */
-typedef struct Stretch {
+typedef struct Range {
     int64_t first, n, at;
-} Stretch;
+} Range;
 
 typedef struct Rows {
     const Piece *piece;
     TensorRuns runs;
-    Stretch ahead; // n = 0: there are no more
+    Range ahead; // n = 0: there are no more
 } Rows;
 
 /* The next run that meets the piece's columns, cut to them. */
-static Stretch next_run(Rows *i) {
+static Range next_run(Rows *i) {
     const Piece *p = i->piece;
     for (TensorRun r; tensor_next(&i->runs, &r);) {
         int64_t from = most(r.col, p->col), to = least(r.col + r.n, p->col + p->cols);
         if (from < to)
-            return (Stretch){r.row * p->cols + from - p->col, to - from, r.at + from - r.col};
+            return (Range){r.row * p->cols + from - p->col, to - from, r.at + from - r.col};
     }
-    return (Stretch){0};
+    return (Range){0};
 }
 
 static Rows rows_of(const PieceHeld *h, bool first) {
@@ -50,7 +50,7 @@ static Rows rows_of(const PieceHeld *h, bool first) {
 }
 
 /* Runs that follow one another in memory and in the file make one stretch. */
-static bool rows_next(Rows *i, Stretch *s) {
+static bool rows_next(Rows *i, Range *s) {
     *s = i->ahead;
     if (s->n == 0) return false;
     do {
@@ -152,14 +152,14 @@ static bool columns(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) 
 
 bool piece_put(const PieceHeld *h, IoFile *f, const SafeTensor *to, Err *e) {
     if (h->piece->transposed) return columns(h, f, to, e);
-    Stretch s;
+    Range s;
     for (Rows i = rows_of(h, true); rows_next(&i, &s);)
         if (!safetensors_put(f, to, s.first, s.n, h->values + s.at, e)) return false;
     return true;
 }
 
 void piece_get(const PieceHeld *h, const SafeTensor *from) {
-    Stretch s;
+    Range s;
     if (h->piece->transposed)
         columns(h, NULL, from, NULL);
     else

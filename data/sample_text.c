@@ -6,14 +6,14 @@
 #include "base/mem.h"
 
 char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n) {
-    size_t used = 0, room = 64;
-    char *text = mem_alloc(room);
+    size_t used = 0, cap = 64;
+    char *text = mem_alloc(cap);
     for (int64_t i = 0; i < n; i++) {
         char number[16];
         size_t len = (size_t)snprintf(number, sizeof number, "%d ", ids[i]);
         const uint8_t *bytes = t ? tokenizer_token(t, ids[i], &len) : NULL;
         if (t && !bytes) len = 0; // rows of the embedding that no token uses
-        if (used + len + 1 > room) text = mem_realloc(text, 1, room = 2 * (used + len + 1));
+        if (used + len + 1 > cap) text = mem_realloc(text, 1, cap = 2 * (used + len + 1));
         memcpy(text + used, bytes ? (const void *)bytes : number, len);
         used += len;
     }

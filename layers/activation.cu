@@ -227,8 +227,8 @@ template <class E> struct Launchers {
 
 } // namespace
 
-extern "C" void activation_cuda(Kernels *k, bool bf16_words) {
-    if (bf16_words)
+extern "C" void activation_cuda(Kernels *k, bool is_bf16) {
+    if (is_bf16)
         Launchers<bf16>::fill(k);
     else
         Launchers<float>::fill(k);

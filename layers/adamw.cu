@@ -104,8 +104,8 @@ double sum_of_squares_of(Team *, const float *x, int64_t n) {
 
 } // namespace
 
-extern "C" void adamw_cuda(Kernels *k, bool bf16_words) {
-    k->adamw = bf16_words ? adamw_of<bf16> : adamw_of<float>;
+extern "C" void adamw_cuda(Kernels *k, bool is_bf16) {
+    k->adamw = is_bf16 ? adamw_of<bf16> : adamw_of<float>;
     k->adamw_begin = begin_of;
     k->squares_to = squares_to;
     k->sum_of_squares = sum_of_squares_of;

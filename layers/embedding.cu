@@ -291,15 +291,15 @@ template <class E> struct Launchers {
 
 } // namespace
 
-extern "C" void embedding_backward_plain(const Embedding *e, const Act *dx, bool bf16_words) {
-    if (bf16_words)
+extern "C" void embedding_backward_plain(const Embedding *e, const Act *dx, bool is_bf16) {
+    if (is_bf16)
         Launchers<bf16>::plain_of(e, dx);
     else
         Launchers<float>::plain_of(e, dx);
 }
 
-extern "C" void embedding_cuda(Kernels *k, bool bf16_words) {
-    if (bf16_words)
+extern "C" void embedding_cuda(Kernels *k, bool is_bf16) {
+    if (is_bf16)
         Launchers<bf16>::fill(k);
     else
         Launchers<float>::fill(k);

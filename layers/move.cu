@@ -139,9 +139,9 @@ double sum_of_floats(const float *x, int64_t n) {
 
 } // namespace
 
-extern "C" void move_cuda(Kernels *k, bool bf16_words) {
-    k->to_floats = bf16_words ? to_floats_of<bf16> : to_floats_of<float>;
-    k->to_words = bf16_words ? to_words_of : nullptr;
+extern "C" void move_cuda(Kernels *k, bool is_bf16) {
+    k->to_floats = is_bf16 ? to_floats_of<bf16> : to_floats_of<float>;
+    k->to_words = is_bf16 ? to_words_of : nullptr;
     k->add_to = add_to_of;
     k->zero = zero_of;
     k->copy = copy_of;

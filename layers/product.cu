@@ -200,7 +200,7 @@ template <class E> struct Launchers {
     }
 
     /* Floats for the gradient of a bias, which the library writes and does not add to. */
-    static float *room_for_sums(const Product *p) {
+    static float *sums_workspace(const Product *p) {
         auto N = static_cast<size_t>(p->N);
         return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
     }
@@ -238,7 +238,7 @@ template <class E> struct Launchers {
     template <class Y> static void run(const Product *p) {
         bool own_only = product_settings().rung != PRODUCT_LIBRARY || p->K == 0;
         ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
-        float *sums = plan ? room_for_sums(p) : nullptr;
+        float *sums = plan ? sums_workspace(p) : nullptr;
         ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
         rest<Y>(p, done, sums);
         count(p, done);
@@ -255,7 +255,7 @@ template <class E> struct Launchers {
 
     static void prepare(const Product *p) {
         ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, sizeof(E)) : nullptr;
-        if (plan) product_plan_time(plan, p, room_for_sums(p), p->wide ? rest<float> : rest<E>);
+        if (plan) product_plan_time(plan, p, sums_workspace(p), p->wide ? rest<float> : rest<E>);
     }
 
     static void fill(Kernels *k) { k->product = product_of, k->product_choose = prepare; }
@@ -263,8 +263,8 @@ template <class E> struct Launchers {
 
 } // namespace
 
-extern "C" void product_cuda(Kernels *k, bool bf16_words) {
-    if (bf16_words)
+extern "C" void product_cuda(Kernels *k, bool is_bf16) {
+    if (is_bf16)
         Launchers<bf16>::fill(k);
     else
         Launchers<float>::fill(k);

@@ -58,6 +58,6 @@ template <class E> void rope_of(Team *, const Rope *r, Act *qkv, int direction) 
 
 } // namespace
 
-extern "C" void rope_cuda(Kernels *k, bool bf16_words) {
-    k->rope = bf16_words ? rope_of<bf16> : rope_of<float>;
+extern "C" void rope_cuda(Kernels *k, bool is_bf16) {
+    k->rope = is_bf16 ? rope_of<bf16> : rope_of<float>;
 }

@@ -40,7 +40,7 @@ static MeshRun run_on(MeshRun r, int devices, Streams s) {
     return r;
 }
 
-/* A layout with words of --overlap, on so many GPUs. */
+/* A layout with flags of --overlap, on so many GPUs. */
 typedef struct Case {
     const char *layout, *overlap;
     int devices;
@@ -102,7 +102,7 @@ static void look(Model *m, int step, void *ctx) {
     if (step == 0) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
 }
 
-TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_predicted) {
+TEST(cuda_mesh_in_either_dtype_sends_and_holds_what_is_predicted) {
     static const struct {
         const char *layout, *overlap, *model;
         bool bf16;
@@ -130,10 +130,10 @@ TEST(cuda_mesh_in_words_of_either_size_sends_and_holds_what_is_predicted) {
     }
 }
 
-/* ---- weights as AdamW has them, and words of them */
+/* ---- master weights and their bf16 copies */
 
 static float masters[4096]; // of the logical model, by whoever holds them
-static atomic_llong held, wrong_words;
+static atomic_llong held, wrong_casts;
 
 static void put_masters(Model *m) {
     const TensorTable *host = model_pull(m);
@@ -146,7 +146,8 @@ static void put_masters(Model *m) {
     }
 }
 
-/* The word of an element, of its number in the tensor alone: what round.cuh has, in other words. */
+/* The stochastic rounding of an element, by its index in the tensor alone: round.cuh, written once
+ * more. */
 static float by_chance(float x, const Tensor *t, int64_t step, int64_t index) {
     uint64_t z = (MESH_SEED ^ rng_stream(t->name)) + (uint64_t)step * 0xd1342543de82ef95 +
                  (uint64_t)index * 0x9e3779b97f4a7c15;
@@ -159,27 +160,27 @@ static float by_chance(float x, const Tensor *t, int64_t step, int64_t index) {
     return x;
 }
 
-/* Those of a tensor that products of this rank read, and are not those of the weight of whatever
- * rank: the nearest, or by chance. */
-static int64_t wrong_words_of(Model *m, const Tensor *t, const float *whole) {
-    uint16_t words[4096];
+/* Elements of the copy that matmuls of this rank read which are not the rounded master weight: to
+ * the nearest, or at random. */
+static int64_t wrong_casts_of(Model *m, const Tensor *t, const float *whole) {
+    uint16_t copy[4096];
     int64_t wrong = 0;
     TensorRun r;
-    model_get(m, words, t->words, (size_t)tensor_part(t, PART_WORDS) * sizeof *words);
-    for (TensorRuns it = tensor_runs(t, PART_WORDS, false); tensor_next(&it, &r);)
+    model_get(m, copy, t->cast, (size_t)tensor_part(t, PART_CAST) * sizeof *copy);
+    for (TensorRuns it = tensor_runs(t, PART_CAST, false); tensor_next(&it, &r);)
         for (int64_t j = 0; j < r.n; j++) {
-            uint32_t bits = (uint32_t)words[r.at + j] << 16;
-            float word;
-            memcpy(&word, &bits, sizeof word);
+            uint32_t bits = (uint32_t)copy[r.at + j] << 16;
+            float x;
+            memcpy(&x, &bits, sizeof x);
             int64_t at = r.row * t->cols + r.col + j;
             float want = m->shape.stochastic ? by_chance(whole[at], t, m->rounding.step, at)
                                              : rounded(whole[at], true);
-            wrong += word != want;
+            wrong += x != want;
         }
     return wrong;
 }
 
-static void look_at_words(Model *m, int step, void *ctx) {
+static void check_casts(Model *m, int step, void *ctx) {
     Comm *all = world_comm(m->grid->world);
     const float *whole = masters;
     (void)step, (void)ctx;
@@ -187,15 +188,15 @@ static void look_at_words(Model *m, int step, void *ctx) {
     coll_barrier(all);
     for (int i = 0; i < m->tensors.n; whole += tensor_size(&m->tensors.t[i++])) {
         const Tensor *t = &m->tensors.t[i];
-        wrong_words += (t->words != t->param) != t->in_products;
-        if (t->words != t->param) wrong_words += wrong_words_of(m, t, whole);
-        wrong_words += tensor_part(t, PART_PARAM) != tensor_part(t, PART_MOMENTS);
+        wrong_casts += (t->cast != t->param) != t->in_products;
+        if (t->cast != t->param) wrong_casts += wrong_casts_of(m, t, whole);
+        wrong_casts += tensor_part(t, PART_PARAM) != tensor_part(t, PART_MOMENTS);
     }
     coll_barrier(all);
 }
 
-/* Whoever holds which part of the masters, and when a run has moved: the words of a step are those
- * of its masters, seed and number. */
+/* Whoever holds which part of the masters, and when a run has moved: the copies of a step are a
+ * function of its masters, seed and number. */
 TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
     enum { STEPS = 2 };
     static const Case cases[] = {{"d2", "none", 1, "d2+zero2"},
@@ -207,11 +208,11 @@ TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
         const Case *c = &cases[i];
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
         r.cuda = r.bf16 = r.stochastic = true, r.steps = STEPS, r.move = 1;
-        r.after = look_at_words;
-        wrong_words = 0;
+        r.after = check_casts;
+        wrong_casts = 0;
         r = run_on(r, c->devices, (Streams){0});
-        if (wrong_words)
-            test_fail(__FILE__, __LINE__, "%s: %lld", c->layout, (long long)wrong_words);
+        if (wrong_casts)
+            test_fail(__FILE__, __LINE__, "%s: %lld", c->layout, (long long)wrong_casts);
         mesh_run_free(&r);
     }
 }
@@ -223,9 +224,9 @@ static double loss_apart(const MeshRun *a, const MeshRun *b, int steps) {
     return most;
 }
 
-/* With zero1 and zero2 a rank has the weights that its AdamW changes, and words of all. It trains
- * what ranks train that have all weights. */
-TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
+/* With zero1 and zero2 a rank has the master weights that its AdamW updates, and the bf16 copies of
+ * all. It trains the same model as ranks that have all master weights. */
+TEST(cuda_mesh_gathers_bf16_copies_of_sharded_masters) {
     enum { STEPS = 2 };
     static const struct {
         Case c;
@@ -241,14 +242,14 @@ TEST(cuda_mesh_gathers_words_and_keeps_masters_apart) {
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 5 : 1) { // sanitizers are slow
         const Case *c = &cases[i].c;
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
-        r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1, r.after = look_at_words;
-        held = wrong_words = 0;
+        r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1, r.after = check_casts;
+        held = wrong_casts = 0;
         emu_set_peers(c->devices == 1); // else by NCCL
         r = run_on(r, c->devices, (Streams){i % 2 > 0, (unsigned)i});
         emu_set_peers(true);
         double apart = loss_apart(&r, &all, STEPS);
         if (apart > cases[i].apart) printf("    %s: %g apart\n", c->layout, apart);
-        CHECK(wrong_words == 0 && held == r.n_params * STEPS);
+        CHECK(wrong_casts == 0 && held == r.n_params * STEPS);
         CHECK(apart <= cases[i].apart);
         mesh_run_free(&r);
     }
@@ -311,7 +312,7 @@ enum {
     STAY = 2
 }; // steps on a layout: of a kind, at least one micro-step is called, one is replayed
 
-/* A layout with words of --overlap. */
+/* A layout with flags of --overlap. */
 typedef struct Recorded {
     const char *layout, *overlap;
     int ranks, micro;       // sequences of a micro-step; 0: all

@@ -22,9 +22,9 @@ TEST(overlap_words_go_there_and_back) {
 
 TEST(overlap_says_what_is_wrong) {
     static const char *const rows[][2] = {{"bulks", "did you mean bulk?"},
-                                          {"", "unknown word \"\""},
-                                          {"bulk+", "unknown word \"\""},
-                                          {"none+bulk", "unknown word \"none\""},
+                                          {"", "unknown flag \"\""},
+                                          {"bulk+", "unknown flag \"\""},
+                                          {"none+bulk", "unknown flag \"none\""},
                                           {"chunk=1", "2 to 8"},
                                           {"chunk=9", "2 to 8"},
                                           {"chunk=", "2 to 8"},

@@ -372,7 +372,7 @@ static void vectors(Walk *k, const TensorTable *t) {
 static void new_weights(Walk *k, const TensorTable *t) {
     for (int i = 0; i < t->n; i++) {
         int64_t n = tensor_part(&t->t[i], PART_MOMENTS);
-        if (n != tensor_part(&t->t[i], PART_WORDS))
+        if (n != tensor_part(&t->t[i], PART_CAST))
             call(k, "new weights", COLL_ALL_GATHER, axes_of("d"), n * k->m->size[AXIS_D], word(k));
     }
 }
@@ -381,7 +381,7 @@ void theory_update(Theory *c, const ModelShape *s) {
     Walk k = walk(c, s);
     if (k.m->p == 1) return;
     TensorTable t = tensors_describe(&s->config);
-    shard_tensors(&t, s->grid, false); // PART_WORDS is the same with masters
+    shard_tensors(&t, s->grid, false); // PART_CAST is the same with masters
     call(&k, "sum of losses", COLL_ALL_REDUCE, axes_of("d.z"), 1, F64);
     copied_heads(&k, &t);
     matrices(&k, &t);

@@ -93,7 +93,7 @@ typedef struct Bench {
 
 /* ---- candidates */
 
-static void room_for(Times *t, int64_t n) {
+static void reserve(Times *t, int64_t n) {
     for (int i = 0; i < N_TIMES; i++) t->ms[i] = mem_realloc(t->ms[i], (size_t)n, sizeof *t->ms[i]);
     t->n = 0;
 }
@@ -106,8 +106,8 @@ static void add(Bench *b, const Choice *c, const Layout *l) {
     Entry *e = &b->entry[b->n++];
     *e = (Entry){.choice = *c};
     e->choice.layout = *l;
-    room_for(&e->steps, o.rounds * o.steps);
-    room_for(&e->serial, o.rounds * o.steps);
+    reserve(&e->steps, o.rounds * o.steps);
+    reserve(&e->serial, o.rounds * o.steps);
 }
 
 static void add_orders(const Choice *c, void *ctx) {
@@ -516,7 +516,7 @@ static int call_finals(Bench *b, double *ms) {
         e->called = !e->final && ((o.predict && i == pick) || asked || ms[i] <= 1.1 * best);
         e->final |= e->called, n += e->called;
         if (e->called)
-            room_for(&e->steps, o.finals * o.steps), room_for(&e->serial, o.finals * o.steps);
+            reserve(&e->steps, o.finals * o.steps), reserve(&e->serial, o.finals * o.steps);
     }
     return n;
 }

@@ -7,25 +7,25 @@
 
 /* Of a rank. Mark k, from 0 on, is -1 - k as a moment: event[k]. */
 static _Thread_local struct {
-    Event *event; // [room], the first n recorded
-    int64_t n, room;
+    Event *event; // [cap], the first n recorded
+    int64_t n, cap;
     Event zero; // of all times; NULL: not yet made
     double at;  // when the device came to it, by the host's clock
     bool runs;
 } marks;
 
 static void give_back(void) {
-    for (int64_t i = 0; i < marks.room; i++) device_event_free(marks.event[i]);
+    for (int64_t i = 0; i < marks.cap; i++) device_event_free(marks.event[i]);
     device_event_free(marks.zero);
     mem_free(marks.event);
     marks.event = NULL, marks.zero = NULL;
-    marks.n = marks.room = 0, marks.runs = false;
+    marks.n = marks.cap = 0, marks.runs = false;
 }
 
-static void make_room(int64_t n) {
-    if (n <= marks.room) return;
+static void reserve(int64_t n) {
+    if (n <= marks.cap) return;
     marks.event = mem_realloc(marks.event, (size_t)n, sizeof *marks.event);
-    while (marks.room < n) marks.event[marks.room++] = device_clock();
+    while (marks.cap < n) marks.event[marks.cap++] = device_clock();
 }
 
 static void begin(int64_t n) {
@@ -33,7 +33,7 @@ static void begin(int64_t n) {
         marks.zero = device_clock();
         device_at_close(give_back);
     }
-    make_room(n > 0 ? n : 1); // set takes one
+    reserve(n > 0 ? n : 1); // set takes one
     marks.at = now_s();
     device_record(marks.zero, device_stream());
     marks.n = 0, marks.runs = true;
@@ -59,7 +59,7 @@ static double set(void) {
 
 Moment device_mark(Stream s) {
     if (!marks.runs) return 0;
-    if (marks.n == marks.room) make_room(2 * marks.room + 64);
+    if (marks.n == marks.cap) reserve(2 * marks.cap + 64);
     device_record(marks.event[marks.n], s);
     return (Moment)(-1 - marks.n++);
 }

@@ -8,6 +8,6 @@
 #include "layers/embedding.h"
 
 /* Local. e->dwte[V,C] += rows of dx[T,C], each at its token; in the order of the rank's stream. */
-void embedding_backward_plain(const Embedding *e, const Act *dx, bool bf16_words);
+void embedding_backward_plain(const Embedding *e, const Act *dx, bool is_bf16);
 
 #endif

@@ -74,9 +74,9 @@ static Part block(const Flight *f, const void *at, int64_t stride) {
 }
 
 /* Buffer i of several that each hold a chunk of any part, viewed with the shape of part j. */
-static Part room(const Flight *f, char *rooms, int i, int j) {
+static Part slot_at(const Flight *f, char *slots, int i, int j) {
     Part p = part(f, f->call->op == COLL_ALL_GATHER ? f->call->dst : f->call->src, j);
-    p.at = rooms + i * f->piece * p.width * coll_type_bytes(f->call->type);
+    p.at = slots + i * f->piece * p.width * coll_type_bytes(f->call->type);
     p.stride = p.width;
     return p;
 }
@@ -84,7 +84,7 @@ static Part room(const Flight *f, char *rooms, int i, int j) {
 /* Where a collected part is received: in dst, or in the buffer for packed blocks. */
 static Part collected(const Flight *f, int j) {
     Part p = part(f, f->call->dst, j);
-    return is_packed(&p) ? room(f, f->packed, j, j) : p;
+    return is_packed(&p) ? slot_at(f, f->packed, j, j) : p;
 }
 
 /* The buffer of a term that another rank sends. */
@@ -94,7 +94,7 @@ static int slot_of(const Flight *f, int peer) {
 
 /* Where a part is received: terms of sums go into their slots. */
 static Part incoming(const Flight *f, const FlightMove *m) {
-    return f->step == FLIGHT_SPREAD ? room(f, f->kept, slot_of(f, m->peer), m->part)
+    return f->step == FLIGHT_SPREAD ? slot_at(f, f->kept, slot_of(f, m->peer), m->part)
                                     : collected(f, m->part);
 }
 
@@ -181,7 +181,7 @@ static void post(Flight *f, Team *team) {
         const FlightMove *m = &f->move[i];
         Part p = m->receive ? incoming(f, m) : outgoing(f, m);
         if (!m->receive && is_packed(&p)) {
-            Part slot = room(f, f->packed, m->part, m->part);
+            Part slot = slot_at(f, f->packed, m->part, m->part);
             if (m->part != last) copy_part(f, team, &slot, &p);
             last = m->part, p = slot;
         }
@@ -194,7 +194,7 @@ static void unpack(Flight *f, Team *team) {
     const Comm *c = f->home->group;
     for (int j = 0; j < c->size; j++) {
         if (j == c->rank) continue;
-        Part to = part(f, f->call->dst, j), from = room(f, f->packed, j, j);
+        Part to = part(f, f->call->dst, j), from = slot_at(f, f->packed, j, j);
         copy_part(f, team, &to, &from);
     }
 }
@@ -258,7 +258,7 @@ static void sum_elements(void *ctx, int64_t begin, int64_t end) {
         stack.n = n, stack.top = 0;
         for (int r = 0; r < size; r++) {
             const char *from = s->own.at + (at / run * s->own.stride + at % run) * bytes;
-            if (r != me) from = room(f, f->kept, slot_of(f, r), me).at + at * bytes;
+            if (r != me) from = slot_at(f, f->kept, slot_of(f, r), me).at + at * bytes;
             coll_stack_add(&stack, from, coll_adds(r, size),
                            r + 1 == size ? s->to.at + at * bytes : NULL);
         }
@@ -343,7 +343,7 @@ static void begin_piece(Flight *f, Team *team) {
 }
 
 /* Number of lines, and lines per chunk. */
-static void take_room(Flight *f) {
+static void take_memory(Flight *f) {
     const CollCall *call = f->call;
     const Comm *c = f->home->group;
     int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type), size = c->size;
@@ -373,7 +373,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     f->whole =
         call->op == COLL_ALL_REDUCE && bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
     memset(f->heard, 0, (size_t)c->size * sizeof *f->heard);
-    take_room(f);
+    take_memory(f);
     flight_count.flying++;
     if (!f->signed_by || barrier) {
         begin_piece(f, c->world->team);

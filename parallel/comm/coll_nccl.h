@@ -20,7 +20,7 @@ typedef struct Called {
 /* Recorded calls in the order in which they run. */
 typedef struct NcclRecording {
     Called *called;
-    int n, room;
+    int n, cap;
     // pinned; written by the running replay: 2i + 1: call i has begun, 2i + 2: it is done
     uint32_t *note;
 } NcclRecording;

@@ -53,9 +53,9 @@ static void note(const NcclWorld *n, Event here, int value) {
 
 void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
     NcclRecording *r = n->recording;
-    if (r->n == r->room) {
-        r->room = r->room ? 2 * r->room : 64;
-        r->called = mem_realloc(r->called, (size_t)r->room, sizeof *r->called);
+    if (r->n == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 64;
+        r->called = mem_realloc(r->called, (size_t)r->cap, sizeof *r->called);
     }
     r->called[r->n++] = (Called){*call, c};
     device_record(n->fork, n->comm_stream);

@@ -91,34 +91,34 @@ static DimShard up_side(const Config *c, const Widths *w, int64_t from, int64_t 
     return d;
 }
 
-DimShard shard_features(const Config *c, const Grid *g, SideKind kind) {
+DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind) {
     Widths w = widths_of(c, g);
     int n = mesh_blocks(&g->mesh, grid_hidden_axes(g));
     int64_t copies = head_blocks(c, n, g->layout.heads || g->layout.exact).copies;
     int64_t own = mesh_block(&g->mesh, grid_hidden_axes(g)), from = own / w.blocks * w.blocks;
     int64_t C = c->channels, att = c->heads * w.D, F = c->ffn;
     switch (kind) {
-    case SIDE_STREAM:
+    case FEATURES_STREAM:
         return block(w.C_0, w.C, C, w.C);
-    case SIDE_CHANNELS:
+    case FEATURES_CHANNELS:
         return block(0, C, C, w.C_all);
-    case SIDE_QKV:
+    case FEATURES_QKV:
         return qkv_side(c, &w, copies, own, 1);
-    case SIDE_ATT:
+    case FEATURES_ATT:
         return block(own * w.att, w.att, att, w.att);
-    case SIDE_UP:
+    case FEATURES_UP:
         return up_side(c, &w, own, 1);
-    case SIDE_ACT:
+    case FEATURES_ACT:
         return block(own * w.F, w.F, F, w.F);
-    case SIDE_QKV_WIDE:
+    case FEATURES_QKV_WIDE:
         return qkv_side(c, &w, copies, from, w.blocks);
-    case SIDE_ATT_WIDE:
+    case FEATURES_ATT_WIDE:
         return block(from * w.att, w.K_att, att, w.K_att);
-    case SIDE_UP_WIDE:
+    case FEATURES_UP_WIDE:
         return up_side(c, &w, from, w.blocks);
-    case SIDE_ACT_WIDE:
+    case FEATURES_ACT_WIDE:
         return block(from * w.F, w.K_F, F, w.K_F);
-    case SIDE_ONE:
+    case FEATURES_ONE:
         break;
     }
     return block(0, 1, 1, 1);
@@ -142,7 +142,8 @@ Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
 }
 
 /* The rows of a weight whose input features are sharded as `kind`; with stay=y over x instead. */
-static DimShard rows_in(const Config *c, const Grid *g, SideKind kind, int64_t rows, int64_t all) {
+static DimShard rows_in(const Config *c, const Grid *g, FeatureKind kind, int64_t rows,
+                        int64_t all) {
     int64_t x = g->mesh.coord[AXIS_X];
     return g->layout.stay ? block(x * rows, rows, all, rows) : shard_features(c, g, kind);
 }
@@ -152,20 +153,20 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimS
                   DimShard *cols, Axes *axes) {
     const Config *c = &table->config;
     Widths w = widths_of(c, g);
-    SideKind across = SIDE_STREAM;
+    FeatureKind across = FEATURES_STREAM;
     *rows = side(0), *axes = axes_of("x.y"); // of a matmul weight
     if (is(t, "wte") || is(t, "head")) {
         *rows = block(w.V_0, w.V, c->vocab, w.V);
-        across = SIDE_CHANNELS;
+        across = FEATURES_CHANNELS;
     } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
-        across = is(t, "qkv.bias") ? SIDE_QKV : SIDE_UP, *axes = grid_hidden_axes(g);
+        across = is(t, "qkv.bias") ? FEATURES_QKV : FEATURES_UP, *axes = grid_hidden_axes(g);
     } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
-        *rows = rows_in(c, g, SIDE_STREAM, w.rows_C, c->channels);
-        across = is(t, "qkv.weight") ? SIDE_QKV_WIDE : SIDE_UP_WIDE;
+        *rows = rows_in(c, g, FEATURES_STREAM, w.rows_C, c->channels);
+        across = is(t, "qkv.weight") ? FEATURES_QKV_WIDE : FEATURES_UP_WIDE;
     } else if (is(t, "attn_out.weight")) {
-        *rows = rows_in(c, g, SIDE_ATT_WIDE, w.rows_att, c->heads * w.D);
+        *rows = rows_in(c, g, FEATURES_ATT_WIDE, w.rows_att, c->heads * w.D);
     } else if (is(t, "down.weight")) {
-        *rows = rows_in(c, g, SIDE_ACT_WIDE, w.rows_F, c->ffn);
+        *rows = rows_in(c, g, FEATURES_ACT_WIDE, w.rows_F, c->ffn);
     } else {
         *axes = axes_of("y");
     }
@@ -179,7 +180,7 @@ static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool
     const StoreKind kinds[N_PARTS] = {[PART_PARAM] = masters ? STORE_MOMENTS : STORE_PARAM,
                                       [PART_GRAD] = STORE_GRAD,
                                       [PART_MOMENTS] = STORE_MOMENTS,
-                                      [PART_WORDS] = STORE_PARAM};
+                                      [PART_CAST] = STORE_PARAM};
     Tensor *t = &table->t[i];
     bool stored = shard_stored(table, i);
     int64_t n = t->local_rows * t->local_cols;

@@ -55,20 +55,20 @@ typedef struct DimShard {
 
 /* Feature dimensions of local activations. */
 typedef enum {
-    SIDE_STREAM,   // C/y: the residual stream
-    SIDE_CHANNELS, // C, padded to Y equal blocks
-    SIDE_QKV,      // hidden tensors as they are stored
-    SIDE_ATT,
-    SIDE_UP,
-    SIDE_ACT,
+    FEATURES_STREAM,   // C/y: the residual stream
+    FEATURES_CHANNELS, // C, padded to Y equal blocks
+    FEATURES_QKV,      // hidden tensors as they are stored
+    FEATURES_ATT,
+    FEATURES_UP,
+    FEATURES_ACT,
     // hidden tensors as matmul operands: with `heads` the Y blocks of the group along y
-    SIDE_QKV_WIDE,
-    SIDE_ATT_WIDE,
-    SIDE_UP_WIDE,
-    SIDE_ACT_WIDE,
-    SIDE_ONE // one number per token
-} SideKind;
-DimShard shard_features(const Config *c, const Grid *g, SideKind kind);
+    FEATURES_QKV_WIDE,
+    FEATURES_ATT_WIDE,
+    FEATURES_UP_WIDE,
+    FEATURES_ACT_WIDE,
+    FEATURES_ONE // one number per token
+} FeatureKind;
+DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind);
 
 /* Local. Shards every tensor of the table for this rank. masters: matmuls read a bf16 copy, so only
  * AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with

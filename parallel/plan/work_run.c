@@ -11,7 +11,7 @@ typedef struct Run {
     Arena operands, workspace;
 } Run;
 
-static float *room(Run *r, int64_t n) {
+static float *workspace(Run *r, int64_t n) {
     return arena_take(&r->operands, (size_t)(n > 0 ? n : 0) * sizeof(float));
 }
 static bool sizing(const Run *r) {
@@ -31,7 +31,7 @@ static int64_t table_rows(int64_t V, int64_t C) {
 
 /* Tokens below n that follow no order, in T words. */
 static int32_t *tokens(Run *r, int64_t T, int64_t n) {
-    int32_t *t = (int32_t *)(void *)room(r, T);
+    int32_t *t = (int32_t *)(void *)workspace(r, T);
     for (int64_t i = 0; t && i < T; i++)
         t[i] = n > 0 ? (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)n) : -1;
     return t;
@@ -42,21 +42,21 @@ static int32_t *tokens(Run *r, int64_t T, int64_t n) {
 static void run_product(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, K = w->a, N = w->b;
-    float *x = room(r, w->kind == WORK_DX ? T * N : T * K);
-    float *y = room(r, w->kind == WORK_DW ? T * N : K * N);
+    float *x = workspace(r, w->kind == WORK_DX ? T * N : T * K);
+    float *y = workspace(r, w->kind == WORK_DW ? T * N : K * N);
     Product p = w->kind == WORK_XW   ? product_xw(T, K, N, x, K, y)
                 : w->kind == WORK_DX ? product_dx(T, K, N, x, N, y)
                                      : product_dw(T, K, N, x, K, y);
-    p.y = room(r, p.M * p.N);
-    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_DW ? p.y : room(r, p.M * p.N);
-    float *bias = has(r, WORK_BIAS) ? room(r, p.N) : NULL;
+    p.y = workspace(r, p.M * p.N);
+    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_DW ? p.y : workspace(r, p.M * p.N);
+    float *bias = has(r, WORK_BIAS) ? workspace(r, p.N) : NULL;
     if (w->kind == WORK_DW)
         p.bias_grad = bias;
     else
         p.bias = bias;
     if (has(r, WORK_EPI_ACT | WORK_EPI_DACT)) {
         p.epilogue = has(r, WORK_EPI_ACT) ? EPI_ACT : EPI_DACT, p.act = (ActKind)w->d;
-        p.aux = room(r, p.M * p.N);
+        p.aux = workspace(r, p.M * p.N);
     }
     p.bf16 = has(r, WORK_BF16);
     p.workspace = arena_take(&r->workspace, r->k->product_workspace(r->threads));
@@ -68,8 +68,8 @@ static void run_attention(Run *r) {
     Attention a = {.B = w->rows, .S = w->a, .H = w->b, .Hkv = w->c, .D = w->d};
     int64_t T = a.B * a.S, wide = T * (a.H + 2 * a.Hkv) * a.D, n = T * a.H * a.D;
     bool backward = w->kind == WORK_ATTENTION_BACKWARD;
-    float *qkv = room(r, wide), *out = room(r, n), *lse = room(r, T * a.H);
-    float *dqkv = room(r, backward ? wide : 0), *dout = room(r, backward ? n : 0);
+    float *qkv = workspace(r, wide), *out = workspace(r, n), *lse = workspace(r, T * a.H);
+    float *dqkv = workspace(r, backward ? wide : 0), *dout = workspace(r, backward ? n : 0);
     a.bf16 = has(r, WORK_BF16);
     a.workspace =
         arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.B, a.S, a.H, a.Hkv, a.D));
@@ -83,8 +83,8 @@ static void run_attention(Run *r) {
 static void run_rope(Run *r) {
     const Work *w = r->w;
     Rope rope = {.B = 1, .S = w->rows, .H = w->a, .Hkv = w->b, .D = w->c};
-    float *qkv = room(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
-    rope.table = room(r, rope.S * rope.D);
+    float *qkv = workspace(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
+    rope.table = workspace(r, rope.S * rope.D);
     if (!sizing(r)) r->k->rope(r->team, &rope, qkv, 1);
 }
 
@@ -97,22 +97,22 @@ static Norm norm_of(Run *r) {
                   .T = r->w->rows,
                   .C = C,
                   .eps = 1, // whatever lies there as a sum of squares
-                  .gamma = room(r, C),
-                  .beta = rms ? NULL : room(r, C),
-                  .dgamma = room(r, C),
-                  .dbeta = rms ? NULL : room(r, C),
+                  .gamma = workspace(r, C),
+                  .beta = rms ? NULL : workspace(r, C),
+                  .dgamma = workspace(r, C),
+                  .dbeta = rms ? NULL : workspace(r, C),
                   .workspace = arena_take(&r->workspace, r->k->norm_workspace(r->w->rows, C))};
 }
 
 static void run_norm(Run *r) {
     Norm n = norm_of(r);
     WorkKind kind = r->w->kind;
-    float *x = room(r, n.T * n.C), *y = room(r, n.T * n.C), *dy = NULL;
-    float *mean = room(r, n.T), *rstd = room(r, n.T), *stats = room(r, 2 * n.T);
+    float *x = workspace(r, n.T * n.C), *y = workspace(r, n.T * n.C), *dy = NULL;
+    float *mean = workspace(r, n.T), *rstd = workspace(r, n.T), *stats = workspace(r, 2 * n.T);
     bool backward = kind == WORK_NORM_BACKWARD || kind == WORK_NORM_BACKWARD_APPLY;
-    if (backward) dy = room(r, n.T * n.C);
-    float *addend = kind == WORK_RESIDUAL_NORM ? room(r, n.T * n.C) : NULL;
-    float *bias = has(r, WORK_BIAS) ? room(r, n.C) : NULL;
+    if (backward) dy = workspace(r, n.T * n.C);
+    float *addend = kind == WORK_RESIDUAL_NORM ? workspace(r, n.T * n.C) : NULL;
+    float *bias = has(r, WORK_BIAS) ? workspace(r, n.C) : NULL;
     if (sizing(r)) return;
     if (kind == WORK_NORM) r->k->norm_forward(r->team, &n, y, mean, rstd, x);
     if (kind == WORK_RESIDUAL_NORM)
@@ -129,7 +129,8 @@ static void run_norm(Run *r) {
 static void run_norm_merge(Run *r) {
     Norm n = norm_of(r);
     int64_t parts = r->w->b;
-    float *stats = room(r, 2 * parts * n.T), *mean = room(r, n.T), *rstd = room(r, n.T);
+    float *stats = workspace(r, 2 * parts * n.T), *mean = workspace(r, n.T),
+          *rstd = workspace(r, n.T);
     int64_t *counts = arena_take(&r->operands, (size_t)parts * sizeof *counts);
     if (sizing(r)) return;
     for (int64_t i = 0; i < parts; i++) counts[i] = n.C + 1; // whole rows have some
@@ -144,7 +145,7 @@ static void run_activation(Run *r) {
     bool swiglu = w->kind == WORK_SWIGLU || w->kind == WORK_SWIGLU_BACKWARD;
     bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_ACT_BACKWARD;
     int64_t n = swiglu ? T * F : T, wide = swiglu ? 2 * n : n;
-    float *x = room(r, wide), *y = room(r, n), *dx = room(r, backward ? wide : 0);
+    float *x = workspace(r, wide), *y = workspace(r, n), *dx = workspace(r, backward ? wide : 0);
     if (sizing(r)) return;
     if (w->kind == WORK_ACT) r->k->act_forward(r->team, (ActKind)w->d, y, x, n);
     if (w->kind == WORK_ACT_BACKWARD) r->k->act_backward(r->team, (ActKind)w->d, dx, y, x, n);
@@ -156,8 +157,8 @@ static void run_bias(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, N = w->a;
     bool residual = w->kind == WORK_BIAS_RESIDUAL;
-    float *y = room(r, T * N), *bias = room(r, N);
-    float *addend = residual && has(r, WORK_ADDEND) ? room(r, T * N) : NULL;
+    float *y = workspace(r, T * N), *bias = workspace(r, N);
+    float *addend = residual && has(r, WORK_ADDEND) ? workspace(r, T * N) : NULL;
     if (sizing(r)) return;
     if (residual)
         r->k->bias_residual(r->team, y, addend, has(r, WORK_BIAS) ? bias : NULL, T, N);
@@ -177,8 +178,9 @@ static void run_classifier(Run *r) {
                     .scale =
                         1, // gradients in place of logits become logits again, and not ever smaller
                     .backward = has(r, WORK_BACKWARD)};
-    float *logits = room(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld), *loss = room(r, T);
-    float *stats = room(r, 3 * parts * T), *log_sum = room(r, T);
+    float *logits = workspace(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld),
+          *loss = workspace(r, T);
+    float *stats = workspace(r, 3 * parts * T), *log_sum = workspace(r, T);
     if (sizing(r)) return;
     if (w->kind == WORK_CLASSIFIER) r->k->classifier(r->team, &c, loss, logits);
     if (w->kind == WORK_CLASSIFIER_STATISTICS)
@@ -197,7 +199,7 @@ static void run_embedding(Run *r) {
     bool position = w->kind == WORK_POSITION || w->kind == WORK_POSITION_BACKWARD;
     Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
     e.tokens = tokens(r, position ? 0 : T, e.V);
-    float *x = room(r, T * C), *table = room(r, position ? T * C : e.V * C);
+    float *x = workspace(r, T * C), *table = workspace(r, position ? T * C : e.V * C);
     if (w->kind == WORK_EMBEDDING_BACKWARD)
         e.workspace = arena_take(&r->workspace, r->k->embedding_workspace(T, C));
     if (sizing(r)) return;
@@ -215,7 +217,8 @@ static void run_embedding(Run *r) {
 
 static void run_adamw(Run *r) {
     int64_t n = r->w->rows;
-    float *param = room(r, n), *m = room(r, n), *v = room(r, n), *grad = room(r, n);
+    float *param = workspace(r, n), *m = workspace(r, n), *v = workspace(r, n),
+          *grad = workspace(r, n);
     AdamW o = {.lr = 1e-3,
                .beta1 = 0.9,
                .beta2 = 0.95,
@@ -223,14 +226,14 @@ static void run_adamw(Run *r) {
                .weight_decay = 0.1,
                .grad_scale = 1,
                .step = 3};
-    if (has(r, WORK_WORDS)) o.words = room(r, n);
+    if (has(r, WORK_WORDS)) o.words = workspace(r, n);
     if (!sizing(r)) r->k->adamw(r->team, &o, param, m, v, grad, n, true);
 }
 
 static void run_move(Run *r) {
     const Work *w = r->w;
     int64_t rows = w->rows, n = w->kind == WORK_COPY ? rows * w->a : rows;
-    float *x = room(r, n), *y = room(r, w->kind == WORK_COPY ? n : 1);
+    float *x = workspace(r, n), *y = workspace(r, w->kind == WORK_COPY ? n : 1);
     if (sizing(r)) return;
     if (w->kind == WORK_ZERO) r->k->zero(r->team, x, (size_t)n * sizeof *x);
     if (w->kind == WORK_COPY) r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);

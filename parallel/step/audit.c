@@ -78,12 +78,12 @@ static uint32_t most_common(const Entry *e, int n) {
 }
 
 /* "2, 5": ranks whose bits are these, or are not. */
-static void list_ranks(const Entry *e, int n, uint32_t bits, bool equal, char *text, size_t room) {
+static void list_ranks(const Entry *e, int n, uint32_t bits, bool equal, char *text, size_t size) {
     text[0] = 0;
     for (int i = 0; i < n; i++) {
         size_t at = strlen(text);
         if ((e[i].bits == bits) == equal)
-            snprintf(text + at, room - at, "%s%d", at ? ", " : "", e[i].rank);
+            snprintf(text + at, size - at, "%s%d", at ? ", " : "", e[i].rank);
     }
 }
 

@@ -196,7 +196,7 @@ static void check_gradient(Check *c, Table *table, int i) {
         diff_add(&d, c->other.tensors.t[i].grad, whole, tensor_size(t));
         r->reordered = fmax(r->reordered, diff_max(&d));
     }
-    stretches_of(c, t, PART_MOMENTS);
+    ranges_of(c, t, PART_MOMENTS);
     double accepted = check_accepted(c, r->reordered);
     table->ok &= check_tensor(c, &s, whole, tensor_size(t),
                               check_limit(accepted, whole, tensor_size(t)), &d);
@@ -218,9 +218,9 @@ static void follow_other(Check *c, int i, const float *reference) {
 /* All go on from the reference's parameters: rounding does not add up over the steps. */
 static void follow(Check *c, int i) {
     Tensor *t = &c->m->tensors.t[i];
-    for (int64_t k = 0; k < c->stretches.n; k++)
-        memcpy(t->param + c->stretches.s[k].at, c->want + c->stretches.s[k].global,
-               (size_t)c->stretches.s[k].n * sizeof *t->param);
+    for (int64_t k = 0; k < c->ranges.n; k++)
+        memcpy(t->param + c->ranges.s[k].at, c->want + c->ranges.s[k].global,
+               (size_t)c->ranges.s[k].n * sizeof *t->param);
     if (c->group.rank == 0) follow_other(c, i, c->want);
 }
 
@@ -246,7 +246,7 @@ static void check_parameter(Check *c, Table *table, int i) {
         accepted = fmax(10 * r->reordered, 2 * sqrt(check_accepted(c, table->grad[i].reordered)));
     }
     if (c->group.rank == 0) whole = c->one.tensors.t[i].param;
-    stretches_of(c, t, PART_PARAM);
+    ranges_of(c, t, PART_PARAM);
     table->ok &=
         check_tensor(c, &s, whole, tensor_size(t), (Limit){INFINITY, accepted * c->moved}, &d);
     follow(c, i);
@@ -334,7 +334,7 @@ static void close_check(Check *c) {
     if (c->group.rank == 0) model_free(&c->one), model_free(&c->other);
     for (int i = 0; i < c->n_points; i++) mem_free(c->points[i].values);
     mem_free(c->points), mem_free(c->agreed), mem_free(c->want), mem_free(c->sum),
-        mem_free(c->stretches.s);
+        mem_free(c->ranges.s);
 }
 
 bool check_run(Model *m, const CheckJob *job, FILE *f) {

@@ -22,12 +22,12 @@ typedef struct Point {
 } Point;
 
 /* Elements of an array, and where they lie in the logical tensor. */
-typedef struct Stretches {
+typedef struct Ranges {
     struct {
         int64_t at, global, n;
     } * s;
-    int64_t n, room;
-} Stretches;
+    int64_t n, cap;
+} Ranges;
 
 /* A collective that a tensor has gone through. */
 typedef struct Cause {
@@ -47,9 +47,9 @@ typedef struct Check {
     int n_points;
     bool *agreed;      // [tensors of p] the reference has the same, or a tensor made of it agrees
     int64_t first;     // sequence of the micro-batch at which `one` or `other` is
-    float *want, *sum; // room for a logical tensor, for a local one
-    int64_t want_room, sum_room;
-    Stretches stretches;
+    float *want, *sum; // memory for a logical tensor, for a local one
+    int64_t want_cap, sum_cap;
+    Ranges ranges;
     double moved;      // learning rate of the last update; 0: there was none
     char verdict[512]; // "" while all agrees; the same on all ranks
 } Check;
@@ -74,12 +74,12 @@ typedef struct Limit {
 
 /* What rounding alone may do, relative to the RMS of a tensor. */
 double check_accepted(const Check *c, double reordered);
-/* Local. Adds the difference of one stretch. */
+/* Local. Adds the difference of one range. */
 void diff_add(Diff *d, const float *a, const float *b, int64_t n);
 double diff_max(const Diff *d); // relative to the RMS of the reference
-void stretches_of(Check *c, const Tensor *t, TensorPart part);
+void ranges_of(Check *c, const Tensor *t, TensorPart part);
 double diff_distance(const Diff *d); // RMS of the difference
-/* Collective. Compares what every rank holds (c->stretches) with rank 0's logical tensor of n
+/* Collective. Compares what every rank holds (c->ranges) with rank 0's logical tensor of n
  * elements; d is over all ranks. False, with a verdict unless there is one, when it is further than
  * rank 0's limit. */
 bool check_tensor(Check *c, const Suspect *s, const float *reference, int64_t n, Limit limit,

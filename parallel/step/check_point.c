@@ -54,29 +54,29 @@ Limit check_limit(double accepted, const float *reference, int64_t n) {
 
 /* ---- what lies where */
 
-static void stretch(Check *c, int64_t at, int64_t global, int64_t n) {
-    Stretches *s = &c->stretches;
-    if (s->n == s->room) {
-        s->room = s->room ? 2 * s->room : 1024;
-        s->s = mem_realloc(s->s, (size_t)s->room, sizeof *s->s);
+static void add_range(Check *c, int64_t at, int64_t global, int64_t n) {
+    Ranges *s = &c->ranges;
+    if (s->n == s->cap) {
+        s->cap = s->cap ? 2 * s->cap : 1024;
+        s->s = mem_realloc(s->s, (size_t)s->cap, sizeof *s->s);
     }
     s->s[s->n].at = at, s->s[s->n].global = global, s->s[s->n++].n = n;
 }
 
-void stretches_of(Check *c, const Tensor *t, TensorPart part) {
+void ranges_of(Check *c, const Tensor *t, TensorPart part) {
     TensorRun r;
-    c->stretches.n = 0;
+    c->ranges.n = 0;
     for (TensorRuns i = tensor_runs(t, part, false); tensor_next(&i, &r);)
-        stretch(c, r.at, r.row * t->cols + r.col, r.n);
+        add_range(c, r.at, r.row * t->cols + r.col, r.n);
 }
 
 /* Of the whole local block of a weight. */
-static void stretches_of_block(Check *c, const Tensor *t) {
-    c->stretches.n = 0;
+static void ranges_of_block(Check *c, const Tensor *t) {
+    c->ranges.n = 0;
     for (int k = 0; k < t->n_rects; k++)
         for (int64_t i = 0; i < t->rects[k].rows; i++) {
             const TensorRect *r = &t->rects[k];
-            stretch(c, r->at + i * t->local_cols, (r->row + i) * t->cols + r->col, r->cols);
+            add_range(c, r->at + i * t->local_cols, (r->row + i) * t->cols + r->col, r->cols);
         }
 }
 
@@ -84,21 +84,21 @@ static void stretches_of_block(Check *c, const Tensor *t) {
 
 /* The features of a tensor, as this rank has them; false: it has none that are compared. Logits are
  * not: they are there by chunks, so as to need no memory. */
-static bool features_of(const Program *p, const StepTensor *t, SideKind *kind) {
+static bool features_of(const Program *p, const StepTensor *t, FeatureKind *kind) {
     static const struct {
         const char *name;
-        SideKind stored, wide;
-    } hidden[] = {{"qkv", SIDE_QKV, SIDE_QKV_WIDE},
-                  {"att", SIDE_ATT, SIDE_ATT_WIDE},
-                  {"up", SIDE_UP, SIDE_UP_WIDE},
-                  {"act", SIDE_ACT, SIDE_ACT_WIDE}};
+        FeatureKind stored, wide;
+    } hidden[] = {{"qkv", FEATURES_QKV, FEATURES_QKV_WIDE},
+                  {"att", FEATURES_ATT, FEATURES_ATT_WIDE},
+                  {"up", FEATURES_UP, FEATURES_UP_WIDE},
+                  {"act", FEATURES_ACT, FEATURES_ACT_WIDE}};
     const char *name = t->dist.name;
     bool stored = axes_equal(t->dist.shard[1], mesh_real(p->mesh, grid_hidden_axes(p->grid)));
-    *kind = SIDE_ONE;
+    *kind = FEATURES_ONE;
     if (strcmp(t->dist.dim[0], "T") != 0) return false;
     if (t->dist.n_dims == 1) return strcmp(name, "losses") == 0;
     if (strcmp(t->dist.dim[1], "C") == 0) {
-        *kind = t->dist.shard[1].n ? SIDE_STREAM : SIDE_CHANNELS;
+        *kind = t->dist.shard[1].n ? FEATURES_STREAM : FEATURES_CHANNELS;
         return true;
     }
     for (int i = 0; i < 4; i++)
@@ -111,7 +111,7 @@ static bool features_of(const Program *p, const StepTensor *t, SideKind *kind) {
 }
 
 /* Its features on this rank, freed by mem_free; false: it is not compared. */
-static bool features(const Program *p, int tensor, DimShard *side, SideKind *kind) {
+static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *kind) {
     const StepTensor *t = &p->tensor[tensor];
     bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
     if (!complete || !features_of(p, t, kind)) return false;
@@ -122,7 +122,7 @@ static bool features(const Program *p, int tensor, DimShard *side, SideKind *kin
 }
 
 /* Features of the logical tensor: those of one rank. */
-static int64_t width_of(const Config *config, SideKind kind) {
+static int64_t width_of(const Config *config, FeatureKind kind) {
     DimShard side = shard_features(config, grid_one(), kind);
     mem_free(side.s);
     return side.size;
@@ -142,12 +142,12 @@ static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r,
 
 /* Of a tensor of tokens, in a logical one whose first sequence is m's `first`. False: it is not
  * compared. */
-static bool stretches_of_tokens(Check *c, const Model *m, const Program *p, int tensor,
-                                int64_t first, int *half) {
+static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int tensor, int64_t first,
+                             int *half) {
     const StepTensor *t = &p->tensor[tensor];
     DimShard side;
-    SideKind kind;
-    c->stretches.n = 0;
+    FeatureKind kind;
+    c->ranges.n = 0;
     if (!features(p, tensor, &side, &kind)) return false;
     int64_t width = width_of(&p->shape->config, kind);
     first += mesh_block(p->mesh, axes_of("d.z")) * m->shape.B;
@@ -158,8 +158,8 @@ static bool stretches_of_tokens(Check *c, const Model *m, const Program *p, int 
         int64_t token = token_of(m, p, tensor, r, half);
         int64_t row = (first + *half * m->B) * m->shape.S + token;
         for (int k = 0; k < side.n && token < m->B * m->shape.S; k++)
-            stretch(c, step_tensor_row(p, t, r) * side.size + side.s[k].local,
-                    row * width + side.s[k].global, side.s[k].n);
+            add_range(c, step_tensor_row(p, t, r) * side.size + side.s[k].local,
+                      row * width + side.s[k].global, side.s[k].n);
     }
     mem_free(side.s);
     return true;
@@ -168,7 +168,7 @@ static bool stretches_of_tokens(Check *c, const Model *m, const Program *p, int 
 void check_plan(Check *c) {
     const Program *p = c->p;
     DimShard side;
-    SideKind kind;
+    FeatureKind kind;
     c->n_points = p->n_values;
     c->points = mem_calloc((size_t)p->n_values, sizeof *c->points);
     c->agreed = mem_calloc((size_t)p->n_tensors, sizeof *c->agreed);
@@ -191,11 +191,11 @@ static int64_t point_size(const Check *c, const Point *x) {
     return c->tokens * x->width;
 }
 
-/* The point of a result; c->stretches is where it has elements of it. NULL: it is not compared. */
+/* The point of a result; c->ranges is where it has elements of it. NULL: it is not compared. */
 static Point *point_of(Check *c, const Model *m, const StepResult *r) {
     int value = r->p->tensor[r->tensor].value, half;
     if (value < 0 || c->points[value].width == 0) return NULL;
-    return stretches_of_tokens(c, m, r->p, r->tensor, c->first, &half) ? &c->points[value] : NULL;
+    return ranges_of_tokens(c, m, r->p, r->tensor, c->first, &half) ? &c->points[value] : NULL;
 }
 
 void check_keep(void *ctx, Model *m, const StepResult *r) {
@@ -203,9 +203,9 @@ void check_keep(void *ctx, Model *m, const StepResult *r) {
     Point *x = point_of(c, m, r);
     if (!x) return;
     if (!x->values) x->values = mem_calloc((size_t)point_size(c, x), sizeof *x->values);
-    for (int64_t i = 0; i < c->stretches.n; i++)
-        memcpy(x->values + c->stretches.s[i].global, (const float *)r->at + c->stretches.s[i].at,
-               (size_t)c->stretches.s[i].n * sizeof *x->values);
+    for (int64_t i = 0; i < c->ranges.n; i++)
+        memcpy(x->values + c->ranges.s[i].global, (const float *)r->at + c->ranges.s[i].at,
+               (size_t)c->ranges.s[i].n * sizeof *x->values);
 }
 
 void check_reorder(void *ctx, Model *m, const StepResult *r) {
@@ -213,10 +213,10 @@ void check_reorder(void *ctx, Model *m, const StepResult *r) {
     Point *x = point_of(c, m, r);
     Diff d = {0};
     if (!x || !x->values) return;
-    for (int64_t i = 0; i < c->stretches.n; i++) {
-        int64_t at = c->stretches.s[i].global, n = c->stretches.s[i].n;
+    for (int64_t i = 0; i < c->ranges.n; i++) {
+        int64_t at = c->ranges.s[i].global, n = c->ranges.s[i].n;
         if (at + n <= point_size(c, x))
-            diff_add(&d, (const float *)r->at + c->stretches.s[i].at, x->values + at, n);
+            diff_add(&d, (const float *)r->at + c->ranges.s[i].at, x->values + at, n);
     }
     if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, point_size(c, x)));
 }
@@ -231,14 +231,14 @@ static double noise(const Check *c, const Point *x) {
 
 /* ---- the mesh */
 
-static float *room(float **p, int64_t *have, int64_t n) {
+static float *at_least(float **p, int64_t *have, int64_t n) {
     if (n > *have) *p = mem_realloc(*p, (size_t)n, sizeof **p), *have = n;
     return *p;
 }
 
 /* Collective. Rank 0's logical tensor, on all ranks. */
 static const float *share(Check *c, const float *reference, int64_t n) {
-    float *want = room(&c->want, &c->want_room, n);
+    float *want = at_least(&c->want, &c->want_cap, n);
     if (c->group.rank == 0) memcpy(want, reference, (size_t)n * sizeof *want);
     if (c->m->grid->all)
         coll_run(c->m->grid->all, &(CollCall){.op = COLL_BROADCAST,
@@ -255,9 +255,8 @@ static const float *share(Check *c, const float *reference, int64_t n) {
 /* Collective. The difference over all ranks, and on how many of them it is beyond the limit. */
 static Diff difference(Check *c, const float *local, const float *want, Limit limit, int *beyond) {
     Diff d = {0}, sum = {0}, *all = mem_calloc((size_t)c->group.size, sizeof *all);
-    for (int64_t i = 0; i < c->stretches.n; i++)
-        diff_add(&d, local + c->stretches.s[i].at, want + c->stretches.s[i].global,
-                 c->stretches.s[i].n);
+    for (int64_t i = 0; i < c->ranges.n; i++)
+        diff_add(&d, local + c->ranges.s[i].at, want + c->ranges.s[i].global, c->ranges.s[i].n);
     group_all_gather(&c->group, &d, sizeof d, all);
     *beyond = 0;
     for (int i = 0; i < c->group.size; i++) {
@@ -271,7 +270,7 @@ static Diff difference(Check *c, const float *local, const float *want, Limit li
 
 /* Collective over the group. Is the sum of what its ranks hold the reference? */
 static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want, Limit limit) {
-    float *sum = room(&c->sum, &c->sum_room, s->n);
+    float *sum = at_least(&c->sum, &c->sum_cap, s->n);
     memcpy(sum, s->local, (size_t)s->n * sizeof *sum);
     coll_sum(over, COLL_F32, sum, s->n, "check");
     int beyond;
@@ -342,7 +341,7 @@ bool check_tensor(Check *c, const Suspect *s, const float *reference, int64_t n,
 static bool check_weight(Check *c, const StepResult *r, const Tensor *t, const char *name) {
     Diff d;
     Suspect s = {.name = name, .local = r->at, .op = r->op};
-    stretches_of_block(c, t);
+    ranges_of_block(c, t);
     const float *whole = c->group.rank == 0 ? c->one.tensors.t[t - c->m->tensors.t].param : NULL;
     return check_tensor(c, &s, whole, tensor_size(t), (Limit){0, INFINITY}, &d);
 }
@@ -382,7 +381,7 @@ void check_mesh(void *ctx, Model *m, const StepResult *r) {
     int half = 0;
     if (c->verdict[0] || r->op->root >= 0) return; // of panels
     const Tensor *weight = gathered(c, r);
-    if (!weight && !stretches_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
+    if (!weight && !ranges_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
     listing_result(r->p, r->op, r->tensor, name, sizeof name - 16);
     if (half) strcat(name, ", second half");
     if (weight ? check_weight(c, r, weight, name) : check_tokens(c, r, name)) check_agree(c, r);

@@ -107,7 +107,7 @@ void program_chunk_head(Program *p, int64_t rows) {
     c.ended = c.h;
     if (end < n) c.dh = old[end - 2].out;
     c.now = mem_alloc((size_t)n_tensors * sizeof *c.now);
-    p->op = mem_alloc((size_t)n * sizeof *p->op), p->room_ops = n, p->n_ops = first;
+    p->op = mem_alloc((size_t)n * sizeof *p->op), p->cap_ops = n, p->n_ops = first;
     memcpy(p->op, old, (size_t)first * sizeof *p->op);
     for (c.row = 0; c.row < T; c.row += rows) {
         c.rows = T - c.row < rows ? T - c.row : rows;

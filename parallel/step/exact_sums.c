@@ -221,7 +221,7 @@ void program_exact(Program *p) {
     e.parts = mem_alloc(n * sizeof *e.parts);
     memcpy(e.was, p->tensor, n * sizeof *e.was);
     for (size_t t = 0; t < n; t++) e.rounded[t] = -1, e.parts[t] = (Parts){-1, -1, -1, -1};
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < n_ops; i++) rewrite(&e, &old[i]);
     mem_free(old);
     mem_free(e.was), mem_free(e.rounded), mem_free(e.parts);

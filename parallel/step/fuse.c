@@ -151,15 +151,15 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 
 void program_fuse(Program *p, bool bias_with_dw) {
     Op *old = p->op;
-    int n = p->n_ops, *room = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *room);
-    Fuse f = {.p = p, .lead = room, .last = room + n, .maker = room + 2 * n};
+    int n = p->n_ops, *memory = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *memory);
+    Fuse f = {.p = p, .lead = memory, .last = memory + n, .maker = memory + 2 * n};
     for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].lead][pairs[i].member] = (uint8_t)(i + 1);
     for (int t = 0; t < p->n_tensors; t++) f.maker[t] = -1;
     find_groups(&f, bias_with_dw);
     p->op = mem_alloc((size_t)n * sizeof *p->op);
-    p->n_ops = 0, p->room_ops = n;
+    p->n_ops = 0, p->cap_ops = n;
     for (int i = 0; i < n; i++)
         if (f.last[f.lead[i]] == i) emit_group(p, old, &f, f.lead[i]);
     mem_free(old);
-    mem_free(room);
+    mem_free(memory);
 }

@@ -142,7 +142,7 @@ void program_halves(Program *p) {
     h.shared = mem_calloc(most, sizeof *h.shared);
     for (int t = 0; t < (int)most; t++) h.now[t] = t, h.second[t] = -1;
     for (size_t t = 0; t < tensors; t++) h.shared[t] = p->tensor[t].storage == STORAGE_PARAMETER;
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0, end; i < n; i = end) {
         end = i + 1;
         while (end < n && h.old[end].fused) end++;

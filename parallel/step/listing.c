@@ -33,8 +33,8 @@ static void add_line(Listing *l, int op) {
 
 static Listing listing_make(const Program *p, const OpCost *costs, const Schedule *order) {
     size_t n = (size_t)p->n_ops;
-    int *room = mem_alloc((3 * n + (size_t)p->n_tensors) * sizeof *room), last_wait = -1;
-    Listing l = {p, costs, order, room, room + n, room + 3 * n, room + 2 * n, 0};
+    int *memory = mem_alloc((3 * n + (size_t)p->n_tensors) * sizeof *memory), last_wait = -1;
+    Listing l = {p, costs, order, memory, memory + n, memory + 3 * n, memory + 2 * n, 0};
     for (int t = 0; t < p->n_tensors; t++) l.maker[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
         l.maker[p->op[i].out] = i, l.waited[i] = -1;

@@ -43,8 +43,8 @@ static double mib(int64_t n_bytes) {
 }
 
 void memory_print(const Model *m, FILE *f) {
-    const char *const what[N_ARENAS] = {has_words(m) ? "weights, fp32, and their bf16 copy"
-                                                     : "weights, fp32",
+    const char *const what[N_ARENAS] = {has_bf16_copies(m) ? "weights, fp32, and their bf16 copy"
+                                                           : "weights, fp32",
                                         "fp32",
                                         "AdamW m and v, fp32",
                                         "kept for backward",

@@ -15,7 +15,7 @@ static void cut(Mirror *h, const Model *m) {
         Tensor *own = &h->tensors.t[i];
         size_t moments = (size_t)tensor_part(t, PART_MOMENTS) * sizeof(float);
         own->param = arena_take(&h->arena, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
-        own->words = own->param;
+        own->cast = own->param;
         if (!m->shape.training) continue;
         own->m = arena_take(&h->arena, moments), own->v = arena_take(&h->arena, moments);
     }
@@ -24,7 +24,7 @@ static void cut(Mirror *h, const Model *m) {
 void mirror_make(Model *m) {
     Mirror *h = m->mirror = mem_calloc(1, sizeof *h);
     h->tensors = tensors_describe(&m->shape.config);
-    shard_tensors(&h->tensors, m->grid, has_words(m));
+    shard_tensors(&h->tensors, m->grid, has_bf16_copies(m));
     h->arena = arena_measure("weights and moments on the host");
     cut(h, m);
     arena_commit(&h->arena);
@@ -62,7 +62,7 @@ void model_push(Model *m) {
         model_put(m, t->param, h->param, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
         if (t->m) model_put(m, t->m, h->m, moments), model_put(m, t->v, h->v, moments);
     }
-    model_words(m);
+    model_cast(m);
 }
 
 void model_put(const Model *m, void *to, const void *from, size_t n_bytes) {

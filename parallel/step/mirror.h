@@ -23,7 +23,7 @@ void mirror_free(Model *m);
  * now. */
 TensorTable *model_host(Model *m);
 TensorTable *model_pull(Model *m);
-/* Collective over the mesh. Kernels get what the host wrote, and products their words of it. */
+/* Collective over the mesh. Copies to the device what the host wrote, and casts the bf16 copies. */
 void model_push(Model *m);
 
 /* Local. Bytes from the host to memory of the kernels, and back, where either may be the same. */

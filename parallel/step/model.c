@@ -53,15 +53,14 @@ static void cut_outer(Model *m) {
 }
 
 /* What products read, where that is not the weights themselves. */
-static void cut_words(Model *m) {
+static void place_casts(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        if (!has_words(m) || !t->in_products)
-            t->words = t->param;
+        if (!has_bf16_copies(m) || !t->in_products)
+            t->cast = t->param;
         else
-            t->words = m->shape.borrow
-                           ? m->shape.borrow->t[i].words
-                           : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_WORDS));
+            t->cast = m->shape.borrow ? m->shape.borrow->t[i].cast
+                                      : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_CAST));
     }
 }
 
@@ -74,7 +73,7 @@ static void cut_tensors(Model *m) {
         t->m = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
         t->v = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
     }
-    cut_words(m);
+    place_casts(m);
     if (m->shape.training) cut_gradients(m);
     if (m->shape.outer) cut_outer(m);
 }
@@ -105,8 +104,8 @@ static void walk(Model *m) {
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
     cut_activations(m, acts);
     cut_scratch(m, work);
-    step_end_room(m, work);
-    rounding_room(m, work);
+    step_end_allocate(m, work);
+    rounding_allocate(m, work);
 }
 
 /* Do collectives use its memory? */
@@ -126,7 +125,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     bool halves = shape->overlap.halves && shape->training && shape->B % 2 == 0;
     m->B = halves ? shape->B / 2 : shape->B;
     m->tk = tokens_of(m, m->B, shape->S, 0);
-    shard_tensors(&m->tensors, m->grid, has_words(m));
+    shard_tensors(&m->tensors, m->grid, has_bf16_copies(m));
     m->halves = halves ? 2 : 1;
     m->program = step_run_plan(m, shape->output);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);

@@ -78,7 +78,7 @@ typedef struct ModelShape {
     ReplayWhere replay; // are micro-steps recorded?
     bool unfused;       // of the program: each of its values is in memory, for check.h
     bool samples;       // a Generator will be made beside it: counted by memory_needed
-    bool stochastic;    // bf16 words are made by chance (parallel/step/rounding.h), of this seed
+    bool stochastic; // bf16 copies are rounded at random (parallel/step/rounding.h), of this seed
     uint64_t seed;
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
@@ -110,15 +110,15 @@ struct Model {
     float scale;       // of the last model_step
     int64_t loss_64[2];
     StepEnd end;
-    WordRounding rounding;
+    CastRounding rounding;
     Replay replays[REPLAY_KINDS];
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct StepHook *hook; // run.h; NULL: results are not looked at
     bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
 };
 
-/* Local, pure. Do products read words that are not the weights themselves? */
-#define has_words(m) ((m)->k->word != sizeof(float))
+/* Local, pure. Do matmuls read bf16 copies of the weights? */
+#define has_bf16_copies(m) ((m)->k->word != sizeof(float))
 /* Local, pure. Activations n elements after x. */
 #define acts_at(m, x, n) act_at(x, n, (m)->k->word)
 

@@ -52,7 +52,7 @@ static void append(Program *p, const Op *op) {
 void program_order(Program *p, const Schedule *s) {
     Op *old = p->op;
     int n = p->n_ops;
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int k = 0; k < s->n_slots; k++) {
         int i = s->slot[k].op;
         if (s->slot[k].kind == SLOT_WAIT) {

@@ -6,34 +6,34 @@
 #include "base/mem.h"
 #include "base/opt.h"
 
-enum { WORD_BULK, WORD_CHUNK, WORD_RING, WORD_HALVES, N_WORDS };
-static const char *const words[N_WORDS] = {"bulk", "chunk=", "ring", "halves"};
+enum { FLAG_BULK, FLAG_CHUNK, FLAG_RING, FLAG_HALVES, N_FLAGS };
+static const char *const flags[N_FLAGS] = {"bulk", "chunk=", "ring", "halves"};
 
-static bool wrong(Err *e, const char *word) {
-    const char *near = opt_nearest(word, words, N_WORDS);
+static bool wrong(Err *e, const char *flag) {
+    const char *near = opt_nearest(flag, flags, N_FLAGS);
     return err_set(
-        e, "overlap: unknown word \"%.40s\"%s%s%s (words are none, or bulk chunk=n ring halves)",
-        word, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        e, "overlap: unknown flag \"%.40s\"%s%s%s (none, or the flags bulk chunk=n ring halves)",
+        flag, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* seen: a bit for each word that stood before. */
-static bool read_word(Overlap *o, unsigned *seen, const char *word, Err *e) {
+/* seen: a bit for each flag read before. */
+static bool read_flag(Overlap *o, unsigned *seen, const char *flag, Err *e) {
     int i = 0;
-    while (i < N_WORDS && strncmp(word, words[i], strlen(words[i])) != 0) i++;
-    if (i == N_WORDS || (i != WORD_CHUNK && strcmp(word, words[i]) != 0)) return wrong(e, word);
-    if (i == WORD_CHUNK) {
+    while (i < N_FLAGS && strncmp(flag, flags[i], strlen(flags[i])) != 0) i++;
+    if (i == N_FLAGS || (i != FLAG_CHUNK && strcmp(flag, flags[i]) != 0)) return wrong(e, flag);
+    if (i == FLAG_CHUNK) {
         char *end;
-        long n = strtol(word + strlen(words[i]), &end, 10);
+        long n = strtol(flag + strlen(flags[i]), &end, 10);
         if (*end || n < 2 || n > MAX_CHUNKS)
-            return err_set(e, "overlap: %.40s: a product is cut into 2 to %d pieces", word,
+            return err_set(e, "overlap: %.40s: a matmul is split into 2 to %d chunks", flag,
                            MAX_CHUNKS);
         o->chunks = (int)n;
     }
-    if (*seen >> i & 1) return err_set(e, "overlap: %.40s: the word stands there twice", words[i]);
+    if (*seen >> i & 1) return err_set(e, "overlap: %.40s: given twice", flags[i]);
     *seen |= 1u << i;
-    o->bulk |= i == WORD_BULK;
-    o->ring |= i == WORD_RING;
-    o->halves |= i == WORD_HALVES;
+    o->bulk |= i == FLAG_BULK;
+    o->ring |= i == FLAG_RING;
+    o->halves |= i == FLAG_HALVES;
     return true;
 }
 
@@ -43,11 +43,11 @@ bool overlap_parse(Overlap *o, const char *text, Err *e) {
     char *copy = mem_strdup(text), *rest = copy;
     bool good = true;
     unsigned seen = 0;
-    for (char *word; good && (word = strsep(&rest, "+")) != NULL;)
-        good = read_word(o, &seen, word, e);
+    for (char *flag; good && (flag = strsep(&rest, "+")) != NULL;)
+        good = read_flag(o, &seen, flag, e);
     mem_free(copy);
     if (good && o->ring && o->chunks)
-        return err_set(e, "overlap: %s: a product is cut by chunk or by ring, not by both", text);
+        return err_set(e, "overlap: %s: a matmul is split by chunk or by ring, not by both", text);
     return good;
 }
 

@@ -1,4 +1,4 @@
-/* overlap -- what a rank computes while its collectives are under way: the words of --overlap,
+/* overlap -- what a rank computes while its collectives are under way: the flags of --overlap,
  * joined by '+'.
  *
  *   none      every collective is waited for where it is started
@@ -35,10 +35,10 @@ typedef struct Overlap {
     int chunks; // 2 to MAX_CHUNKS; 0: products are whole
 } Overlap;
 
-/* Local, pure. Reads "none" or words; false with the nearest word. ring and chunk exclude each
+/* Local, pure. Reads "none" or flags; false with the nearest flag. ring and chunk exclude each
  * other. */
 bool overlap_parse(Overlap *o, const char *text, Err *e);
-/* Local, pure. The canonical words, which overlap_parse reads back. */
+/* Local, pure. The canonical text, which overlap_parse reads back. */
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]);
 bool overlap_equal(const Overlap *a, const Overlap *b);
 

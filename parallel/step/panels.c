@@ -246,17 +246,17 @@ static void keep_what_others_read(Panels *s, int i) {
 void program_panels(Program *p) {
     int n = p->n_ops, n_tensors = p->n_tensors;
     if (!p->layout->stay) return;
-    int *room = mem_alloc(2 * (size_t)n_tensors * sizeof *room);
-    Panels s = {.p = p, .old = p->op, .maker = room, .reader = room + n_tensors};
+    int *memory = mem_alloc(2 * (size_t)n_tensors * sizeof *memory);
+    Panels s = {.p = p, .old = p->op, .maker = memory, .reader = memory + n_tensors};
     s.dropped = mem_calloc((size_t)n, sizeof *s.dropped);
-    for (int t = 0; t < 2 * n_tensors; t++) room[t] = -1;
+    for (int t = 0; t < 2 * n_tensors; t++) memory[t] = -1;
     for (int i = n - 1; i >= 0; i--) {
         s.maker[p->op[i].out] = i;
         for (int k = 0; k < p->op[i].n_in; k++) s.reader[p->op[i].in[k]] = i;
     }
     for (int i = 0; i < n; i++) drop(&s, i);
     for (int i = 0; i < n; i++) keep_what_others_read(&s, i);
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < n; i++) {
         const Op *op = &s.old[i];
         Side side[2];
@@ -271,5 +271,5 @@ void program_panels(Program *p) {
     p->phase = PHASE_FORWARD, p->layer = -1;
     mem_free((void *)(uintptr_t)s.old);
     mem_free(s.dropped);
-    mem_free(room);
+    mem_free(memory);
 }

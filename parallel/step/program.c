@@ -88,9 +88,9 @@ void program_free(Program *p) {
 }
 
 static int add_tensor(Program *p, StepTensor t) {
-    if (p->n_tensors == p->room_tensors) {
-        p->room_tensors = 2 * p->room_tensors + 64;
-        p->tensor = mem_realloc(p->tensor, (size_t)p->room_tensors, sizeof *p->tensor);
+    if (p->n_tensors == p->cap_tensors) {
+        p->cap_tensors = 2 * p->cap_tensors + 64;
+        p->tensor = mem_realloc(p->tensor, (size_t)p->cap_tensors, sizeof *p->tensor);
     }
     p->tensor[p->n_tensors] = t;
     return p->n_tensors++;
@@ -124,9 +124,9 @@ int program_tensor_like(Program *p, int t) {
 }
 
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
-    if (p->n_ops == p->room_ops) {
-        p->room_ops = 2 * p->room_ops + 64;
-        p->op = mem_realloc(p->op, (size_t)p->room_ops, sizeof *p->op);
+    if (p->n_ops == p->cap_ops) {
+        p->cap_ops = 2 * p->cap_ops + 64;
+        p->op = mem_realloc(p->op, (size_t)p->cap_ops, sizeof *p->op);
     }
     Op *op = &p->op[p->n_ops++];
     *op = (Op){.kind = kind,

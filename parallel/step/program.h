@@ -94,7 +94,7 @@ typedef struct Program {
     const Mesh *mesh;
     StepTensor *tensor;
     Op *op;
-    int n_tensors, n_ops, room_tensors, room_ops;
+    int n_tensors, n_ops, cap_tensors, cap_ops;
     int word;      // bytes of an activation, and of a weight as matmuls read it
     int result;    // tensor: losses or logits, as shape->output says; of the end of a step, totals
     int n_values;  // of forward and backward

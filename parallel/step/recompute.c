@@ -80,7 +80,7 @@ void program_recompute(Program *p) {
             s.maker[old[i].out] = i;
             if (old[i].also >= 0) s.maker[old[i].also] = i;
         }
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < n_ops; i++) {
         Op op = old[i];
         for (int k = 0; op.phase == PHASE_BACKWARD && k < op.n_in; k++)

@@ -52,7 +52,7 @@ void relayout(Model *to, const Model *from) {
     for (int i = 0; i < from->tensors.n; i++)
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
     to->rounding.step = from->rounding.step;
-    model_words(to);
+    model_cast(to);
     arena_free(&a);
 }
 

@@ -7,10 +7,10 @@
 
 static bool by_chance(const Model *m, int i) {
     const Tensor *t = &m->tensors.t[i];
-    return m->shape.stochastic && m->shape.training && has_words(m) && t->in_products;
+    return m->shape.stochastic && m->shape.training && has_bf16_copies(m) && t->in_products;
 }
 
-void rounding_room(Model *m, Arena *a) {
+void rounding_allocate(Model *m, Arena *a) {
     if (!m->shape.stochastic) return;
     if (!m->rounding.column)
         m->rounding.column = mem_calloc((size_t)m->tensors.n, sizeof *m->rounding.column);

@@ -1,7 +1,7 @@
-/* rounding -- words that products read, made of masters by chance (Rounding of layers/adamw.h)
- * where ModelShape.stochastic says so. After each step they are a function of the masters, the seed
- * and that step: the same on every mesh, however masters are cut, and made again when a run goes
- * on.
+/* rounding -- stochastic rounding of the bf16 copies that matmuls read (layers/adamw.h: Rounding),
+ * where ModelShape.stochastic is set. After each step the copies are a function of the master
+ * weights, the seed and that step: the same on every mesh, however the master weights are sharded,
+ * and the same again when a run is resumed.
  */
 #ifndef PARALLEL_STEP_ROUNDING_H
 #define PARALLEL_STEP_ROUNDING_H
@@ -12,18 +12,18 @@
 typedef struct Model Model;
 
 /* Of a Model. */
-typedef struct WordRounding {
-    int64_t step; // that has made the words, or is to make them
+typedef struct CastRounding {
+    int64_t step; // in which the copies were rounded, or will be
     // [tensors] on the device: of the tensor, of each column of its block; NULL: to the nearest
     int32_t **column;
-} WordRounding;
+} CastRounding;
 
 /* Local. Cuts the device's part out of an arena; fills it in; frees the host's. Of model_plan,
  * model_allocate and model_free. */
-void rounding_room(Model *m, Arena *a);
+void rounding_allocate(Model *m, Arena *a);
 void rounding_make(Model *m);
 void rounding_free(Model *m);
-/* Local. How AdamW makes the words of its part of tensor i: of r, or NULL. */
+/* Local. How AdamW rounds the copy of its part of tensor i: r filled in, or NULL. */
 const Rounding *rounding_of(const Model *m, int i, Rounding *r);
 
 #endif

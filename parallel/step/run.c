@@ -694,7 +694,7 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     s.sums = false;
     if (s.training) plan_end(r, &s, m->k);
     if (s.step_alone) return r;
-    if (has_words(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
+    if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
     s.training = false;
     plan(&r->list[FORWARD], &s, m->k, m->exact);
     s.S = 1;
@@ -720,13 +720,13 @@ const Tensor *step_run_row(const Model *m, const StepTensor *t) {
 
 /* What is stored of a tensor; *part: which shard of it. */
 static char *stored(const Tensor *row, Storage storage, TensorPart *part) {
-    static const TensorPart parts[N_STORAGES] = {[STORAGE_PARAMETER] = PART_WORDS,
+    static const TensorPart parts[N_STORAGES] = {[STORAGE_PARAMETER] = PART_CAST,
                                                  [STORAGE_GRADIENT] = PART_GRAD,
                                                  [STORAGE_MASTER] = PART_PARAM,
                                                  [STORAGE_MOMENT] = PART_MOMENTS,
                                                  [STORAGE_SECOND_MOMENT] = PART_MOMENTS};
     *part = parts[storage];
-    return storage == STORAGE_PARAMETER  ? row->words
+    return storage == STORAGE_PARAMETER  ? row->cast
            : storage == STORAGE_GRADIENT ? (char *)row->grad
            : storage == STORAGE_MASTER   ? (char *)row->param
            : storage == STORAGE_MOMENT   ? (char *)row->m

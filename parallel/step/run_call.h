@@ -42,7 +42,7 @@ typedef void Kernel(const Call *c);
 static inline Act *at(const Call *c, int t) {
     return c->at[t];
 }
-/* A vector of parameters: kernels read its fp32 values, matmuls its words. */
+/* A vector of parameters: kernels read its fp32 values; only matrices have a bf16 copy. */
 static inline float *vector(const Call *c, int t) {
     return c->b->tensor[t]->param;
 }

@@ -291,17 +291,17 @@ void program_split(Program *p, int chunks, bool ring) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     size_t all = 3 * n + tensors * (size_t)(parts + 1);
     Split s = {p, p->op, p->n_ops, chunks, parts, ring, NULL, NULL, NULL, NULL, NULL, NULL};
-    int *room = mem_alloc(all * sizeof *room);
-    s.before = room, s.after = s.before + n, s.matmul = s.after + n;
+    int *memory = mem_alloc(all * sizeof *memory);
+    s.before = memory, s.after = s.before + n, s.matmul = s.after + n;
     s.maker = s.matmul + n, s.part = s.maker + tensors;
     s.how = mem_calloc(n, sizeof *s.how);
-    for (size_t t = 0; t < all; t++) room[t] = -1;
+    for (size_t t = 0; t < all; t++) memory[t] = -1;
     for (int i = 0; i < p->n_ops; i++) s.maker[p->op[i].out] = i;
     find(&s);
     Op *old = p->op;
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < s.n_ops;) i = emit(&s, i);
     mem_free(old);
     mem_free(s.how);
-    mem_free(room);
+    mem_free(memory);
 }

@@ -265,7 +265,7 @@ void program_sums(Program *p) {
         s.gradient[g].next = complete[s.gradient[g].last], complete[s.gradient[g].last] = g;
     for (int b = s.n_buckets; b-- > 0;)
         s.bucket[b].next = full[s.bucket[b].last], full[s.bucket[b].last] = b;
-    p->op = NULL, p->n_ops = p->room_ops = 0;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < n; i++) {
         program_emit(p, old[i].kind, old[i].out, old[i].in, old[i].n_in);
         p->op[p->n_ops - 1] = old[i];

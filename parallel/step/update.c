@@ -28,7 +28,7 @@ void model_sum_floats(Model *m, float *x, int64_t n) {
 
 enum { MINE, WHOLE }; // of the totals on a device
 
-void step_end_room(Model *m, Arena *a) {
+void step_end_allocate(Model *m, Arena *a) {
     if (!m->k->sum_to) return;
     m->end.totals = arena_take(a, (WHOLE + 1) * sizeof *m->end.totals);
 }
@@ -93,13 +93,13 @@ StepSums model_sums(Model *m) {
 
 /* ---- the update */
 
-void model_words(Model *m) {
+void model_cast(Model *m) {
     step_run_casts(m->program, m);
 }
 
 void model_skip(Model *m, int64_t step) {
     m->rounding.step = step;
-    if (m->shape.stochastic && has_words(m)) model_words(m);
+    if (m->shape.stochastic && has_bf16_copies(m)) model_cast(m);
 }
 
 void model_update_clipped(Model *m, const AdamW *o, double clip) {

@@ -39,7 +39,7 @@ typedef struct StepEnd {
 
 /* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate
  * and model_free. */
-void step_end_room(Model *m, Arena *a);
+void step_end_allocate(Model *m, Arena *a);
 void step_end_make(Model *m);
 void step_end_free(Model *m);
 
@@ -56,15 +56,15 @@ void model_sums_begin(Model *m);
 StepSums model_sums_end(Model *m);
 /* Collective over the mesh: both. */
 StepSums model_sums(Model *m);
-/* Collective over the mesh. What products read where it is not the weights themselves: made of
- * weights that came from elsewhere than AdamW. */
-void model_words(Model *m);
+/* Collective over the mesh. Casts the weights to the bf16 copies that matmuls read, after weights
+ * came from elsewhere than AdamW. */
+void model_cast(Model *m);
 /* Collective over the mesh, after model_sums_begin; may come before model_sums_end. One AdamW step
  * on every tensor. Gradients whose norm is larger than clip (0: none) are scaled to it, as
  * torch.nn.utils.clip_grad_norm_ does. Changes nothing where a sum is not finite. */
 void model_update_clipped(Model *m, const AdamW *o, double clip);
-/* Collective over the mesh. Instead of them, in a step that changes no weight: words that are made
- * by chance are that step's. */
+/* Collective over the mesh. Instead of an update, in a step that changes no weight: copies that are
+ * rounded at random are rounded again, for that step. */
 void model_skip(Model *m, int64_t step);
 
 #endif
