@@ -69,6 +69,41 @@ void coll_stack_add(CollStack *s, const void *term, int adds, void *dst) {
     if (dst && s->on[0] != dst) memcpy(dst, s->on[0], (size_t)(s->n * coll_type_bytes(s->type)));
 }
 
+/* Sums bytes begin..end of the concatenated rows, in chunks that fit into the L1 cache. A chunk is
+ * read from all terms before it is written anywhere. */
+static void sum_piece(void *ctx, int64_t begin, int64_t end) {
+    const CollSum *s = ctx;
+    _Alignas(64) char sum[COLL_CHUNK];
+    CollStack stack;
+    int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
+    stack.type = s->type, stack.reduction = s->reduction;
+    for (int64_t n; begin < end; begin += n, at += n) {
+        if (at == s->row_bytes) row++, at = 0;
+        n = s->row_bytes - at < COLL_CHUNK ? s->row_bytes - at : COLL_CHUNK;
+        if (n > end - begin) n = end - begin;
+        void *to = s->n_dst == 1 ? s->dst[0] + begin : sum;
+        stack.n = n / bytes, stack.top = 0;
+        for (int i = 0; i < s->n_src; i++)
+            coll_stack_add(&stack, s->src[i] + row * s->stride[i] + at, coll_adds(i, s->n_src),
+                           i + 1 == s->n_src ? to : NULL);
+        for (int i = 0; i < s->n_dst && s->n_dst > 1; i++)
+            memcpy(s->dst[i] + begin, sum, (size_t)n);
+    }
+}
+
+void coll_sum_terms(Team *team, const CollSum *s) {
+    enum { GRAIN = 1 << 17 }; // bytes
+    CollSum all = *s;
+    bool contiguous = true;
+    if (s->rows * s->row_bytes == 0) return;
+    for (int i = 0; i < s->n_src; i++) contiguous &= s->stride[i] == s->row_bytes;
+    if (contiguous) all.row_bytes *= all.rows, all.rows = 1; // one long row
+    if (team)
+        team_for(team, all.rows * all.row_bytes, GRAIN, sum_piece, &all);
+    else
+        sum_piece(&all, 0, all.rows * all.row_bytes);
+}
+
 typedef struct Copy {
     char *dst;
     const char *src;

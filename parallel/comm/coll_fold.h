@@ -44,6 +44,19 @@ typedef struct CollStack {
  * term. */
 void coll_stack_add(CollStack *s, const void *term, int adds, void *dst);
 
+/* The sum of a matrix over all ranks of a group: one term of each, in their order. */
+typedef struct CollSum {
+    CollType type;
+    CollReduction reduction;
+    int n_src, n_dst;
+    const char *const *src; // [n_src] terms
+    const int64_t *stride;  // [n_src] bytes from row to row of a term
+    char *const *dst;       // [n_dst] where the sum goes, rows contiguous; may be any term
+    int64_t rows, row_bytes;
+} CollSum;
+/* Local. Sums on the team, or without one. */
+void coll_sum_terms(Team *team, const CollSum *s);
+
 /* Local. Copies rows of row_bytes bytes between matrices with strides in bytes, on the team. */
 void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
                int64_t rows, int64_t row_bytes);

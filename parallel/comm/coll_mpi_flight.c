@@ -238,45 +238,28 @@ static bool signatures_agree(Flight *f) {
 
 /* ---- sums */
 
-typedef struct Sum {
-    const Flight *f;
-    Part own, to;
-} Sum;
-
-/* Sums elements begin..end of a chunk over all ranks. `to` may be a term. */
-static void sum_elements(void *ctx, int64_t begin, int64_t end) {
-    const Sum *s = ctx;
-    const Flight *f = s->f;
-    const CollCall *call = f->call;
-    CollStack stack;
-    int me = f->home->group->rank, size = f->home->group->size;
-    int64_t bytes = coll_type_bytes(call->type);
-    int64_t run = is_packed(&s->own) ? s->own.width : INT64_MAX; // contiguous elements
-    stack.type = call->type, stack.reduction = call->reduction;
-    for (int64_t at = begin, n; at < end; at += n) {
-        n = mpi_job_least(mpi_job_least(COLL_CHUNK / bytes, end - at), run - at % run);
-        stack.n = n, stack.top = 0;
-        for (int r = 0; r < size; r++) {
-            const char *from = s->own.at + (at / run * s->own.stride + at % run) * bytes;
-            if (r != me) from = slot_at(f, f->kept, slot_of(f, r), me).at + at * bytes;
-            coll_stack_add(&stack, from, coll_adds(r, size),
-                           r + 1 == size ? s->to.at + at * bytes : NULL);
-        }
-    }
-}
-
-/* The owner's sum. The result is contiguous: a single block, a slice, or the whole buffer. */
+/* The owner's sum, of its own term and of those in the slots. The result is contiguous: a single
+ * block, a slice, or the whole buffer. */
 static void sum_own(const Flight *f, Team *team) {
-    enum { GRAIN = 1 << 16 };
     const CollCall *call = f->call;
-    int me = f->home->group->rank;
+    MpiComm *m = f->home;
+    int me = m->group->rank, size = m->group->size;
+    int64_t bytes = coll_type_bytes(call->type);
     if (call->op == COLL_REDUCE && me != call->root) return;
-    Sum s = {.f = f, .own = part(f, call->src, me), .to = result(f, me)};
-    int64_t n = s.own.lines * s.own.width;
-    if (team)
-        team_for(team, n, GRAIN, sum_elements, &s);
-    else
-        sum_elements(&s, 0, n);
+    for (int r = 0; r < size; r++) {
+        Part p = r == me ? part(f, call->src, me) : slot_at(f, f->kept, slot_of(f, r), me);
+        m->term[r] = p.at, m->stride[r] = p.stride * bytes;
+    }
+    Part to = result(f, me);
+    coll_sum_terms(team, &(CollSum){.type = call->type,
+                                    .reduction = call->reduction,
+                                    .n_src = size,
+                                    .n_dst = 1,
+                                    .src = m->term,
+                                    .stride = m->stride,
+                                    .dst = &to.at,
+                                    .rows = to.lines,
+                                    .row_bytes = to.width * bytes});
 }
 
 /* ---- buffers */
@@ -313,6 +296,8 @@ void flights_open(MpiComm *m) {
     size_t size = (size_t)m->group->size, moves = 2 * size;
     m->done = mem_calloc(moves, sizeof *m->done);
     m->status = mem_calloc(moves, sizeof *m->status);
+    m->term = mem_calloc(size, sizeof *m->term);
+    m->stride = mem_calloc(size, sizeof *m->stride);
     for (int i = 0; i <= COLL_IN_FLIGHT; i++) {
         Flight *f = &m->flight[i];
         f->home = m;
@@ -333,6 +318,8 @@ void flights_close(MpiComm *m) {
     }
     mem_free(m->done);
     mem_free(m->status);
+    mem_free(m->term);
+    mem_free(m->stride);
 }
 
 /* ---- flights */

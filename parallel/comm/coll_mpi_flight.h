@@ -74,6 +74,8 @@ typedef struct MpiComm {
     uint64_t barriers;
     int *done;                         // [2 size] output of MPI_Testsome
     MPI_Status *status;                // [2 size] output of MPI_Testsome, unused
+    const char **term;                 // [size] of a sum
+    int64_t *stride;                   // [size]
     Flight flight[COLL_IN_FLIGHT + 1]; // the last one: barrier
 } MpiComm;
 

@@ -257,75 +257,35 @@ static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call) 
     if (src != call->dst) coll_copy(c->world->team, call->dst, bytes, src, bytes, 1, bytes);
 }
 
-/* A matrix of rows x cols: summed over the src of all ranks, written to the dst of some. */
-typedef struct Sum {
-    CollType type;
-    CollReduction reduction;
-    int n_src, n_dst;
-    const char *src[MAX_THREAD_RANKS]; // rows are src_stride bytes apart
-    char *dst[MAX_THREAD_RANKS];       // rows are contiguous
-    int64_t row_bytes, src_stride, rows;
-} Sum;
-
-/* Sums bytes begin..end of the concatenated rows, in chunks that fit into the L1 cache. A chunk is
- * read from all ranks before it is written to any: dst may be the src of any rank. */
-static void sum_piece(void *ctx, int64_t begin, int64_t end) {
-    const Sum *s = ctx;
-    _Alignas(64) char sum[COLL_CHUNK];
-    CollStack stack;
-    int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
-    stack.type = s->type, stack.reduction = s->reduction;
-    for (int64_t n; begin < end; begin += n, at += n) {
-        if (at == s->row_bytes) row++, at = 0;
-        n = s->row_bytes - at < COLL_CHUNK ? s->row_bytes - at : COLL_CHUNK;
-        if (n > end - begin) n = end - begin;
-        void *to = s->n_dst == 1 ? s->dst[0] + begin : sum;
-        stack.n = n / bytes, stack.top = 0;
-        for (int i = 0; i < s->n_src; i++)
-            coll_stack_add(&stack, s->src[i] + row * s->src_stride + at, coll_adds(i, s->n_src),
-                           i + 1 == s->n_src ? to : NULL);
-        for (int i = 0; i < s->n_dst && s->n_dst > 1; i++)
-            memcpy(s->dst[i] + begin, sum, (size_t)n);
-    }
-}
-
-static void sum_run(Comm *c, Sum *s) {
-    enum { GRAIN = 1 << 17 }; // bytes
-    if (s->rows * s->row_bytes == 0) return;
-    if (s->src_stride == s->row_bytes) s->src_stride = s->row_bytes *= s->rows, s->rows = 1;
-    if (c->world->team)
-        team_for(c->world->team, s->rows * s->row_bytes, GRAIN, sum_piece, s);
-    else
-        sum_piece(s, 0, s->rows * s->row_bytes);
-}
-
 /* Sums this rank's part. reduce_scatter: its block; all_reduce: a part, for all ranks; reduce: a
  * part, for the root. */
 static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
+    const char *src[MAX_THREAD_RANKS];
+    char *dst[MAX_THREAD_RANKS];
+    int64_t stride[MAX_THREAD_RANKS];
     int64_t bytes = coll_type_bytes(call->type), n = coll_elements(call), begin = 0, end = n;
-    Sum s = {
-        .type = call->type, .reduction = call->reduction, .n_src = c->size, .n_dst = 1, .rows = 1};
-    if (call->op == COLL_ALL_REDUCE || call->op == COLL_REDUCE)
-        begin = coll_part(n, c->size, c->rank), end = coll_part(n, c->size, c->rank + 1);
-    int64_t src_at = begin, dst_at = begin;
-    s.row_bytes = s.src_stride = (end - begin) * bytes;
-    if (call->op == COLL_REDUCE_SCATTER) {
-        dst_at = 0;
-        s.rows = call->rows, s.row_bytes = call->cols * bytes;
-        s.src_stride = call->dim == 0 ? s.row_bytes : c->size * s.row_bytes;
-    }
+    bool scatter = call->op == COLL_REDUCE_SCATTER, all = call->op == COLL_ALL_REDUCE;
+    if (!scatter) begin = coll_part(n, c->size, c->rank), end = coll_part(n, c->size, c->rank + 1);
+    CollSum s = {.type = call->type,
+                 .reduction = call->reduction,
+                 .n_src = c->size,
+                 .n_dst = all ? c->size : 1,
+                 .src = src,
+                 .stride = stride,
+                 .dst = dst,
+                 .rows = scatter ? call->rows : 1,
+                 .row_bytes = (scatter ? call->cols : end - begin) * bytes};
     for (int i = 0; i < c->size; i++) {
         const CollCall *theirs = call_of(c, i, number);
-        if (call->op == COLL_REDUCE_SCATTER)
-            src_at = c->rank * (call->dim == 0 ? coll_block_stride(theirs) : call->cols);
-        s.src[i] = (const char *)theirs->src + src_at * bytes;
+        int64_t at = begin;
+        if (scatter) at = c->rank * (call->dim == 0 ? coll_block_stride(theirs) : call->cols);
+        src[i] = (const char *)theirs->src + at * bytes;
+        stride[i] = scatter && call->dim == 1 ? c->size * s.row_bytes : s.row_bytes;
+        if (all) dst[i] = (char *)theirs->dst + begin * bytes;
     }
-    bool for_root = call->op == COLL_REDUCE;
-    s.dst[0] = (char *)(for_root ? call_of(c, call->root, number) : call)->dst + dst_at * bytes;
-    if (call->op == COLL_ALL_REDUCE)
-        for (s.n_dst = 0; s.n_dst < c->size; s.n_dst++)
-            s.dst[s.n_dst] = (char *)call_of(c, s.n_dst, number)->dst + dst_at * bytes;
-    sum_run(c, &s);
+    const CollCall *to = call->op == COLL_REDUCE ? call_of(c, call->root, number) : call;
+    if (!all) dst[0] = (char *)to->dst + begin * bytes;
+    coll_sum_terms(c->world->team, &s);
 }
 
 static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
