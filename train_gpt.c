@@ -190,7 +190,6 @@ static int run_as_asked(Run *r) {
     if (!only_sample && r->lead) run_print_header(r);
     if (r->o->check_tp) return run_check_tp(r) ? 0 : 1;
     if (r->lead) run_open_records(r);
-    if (*r->o->train && r->o->exact) run_price_exact(r);
     if (*r->o->train) {
         train(r);
         if (r->lead) run_write_ledger(r);

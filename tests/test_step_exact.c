@@ -1,6 +1,5 @@
 /* parallel/step/exact_sums.c, run_exact.c: the program of --exact sums nothing in an order that is
  * the mesh's, and has the bits of the step of exact.c. */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/debug.h"
@@ -96,45 +95,5 @@ TEST(step_exact_every_kernel_has_a_price) {
             CHECK(!kernel || (w.rows > 0 && work_bytes(&w) > 0));
         }
         program_free(&p);
-    }
-}
-
-/* ---- its price ---- */
-
-enum { PRICE_TOKENS = 40 };
-
-/* A micro-batch without --exact, as train/run_step.c measures one: the first gradient of this
- * rank. */
-static void plain_micro_batch(Model *m, int step, void *ctx) {
-    (void)step;
-    _Atomic float *first = ctx;
-    int32_t tokens[PRICE_TOKENS] = {0};
-    for (int i = 0; i < PRICE_TOKENS; i++) tokens[i] = i % 7;
-    m->exact = false;
-    model_zero_grads(m, 1);
-    model_step(m, tokens, tokens, 1.0f / PRICE_TOKENS);
-    if (m->grid->mesh.rank == 0) *first = m->tensors.t[m->wte].grad[0];
-    m->exact = m->grid->layout.exact;
-}
-
-/* Its gradients are those of a layout without --exact: of integers they would be rounded to
- * another grid. */
-TEST(step_exact_runs_without_integers_while_its_price_is_measured) {
-    static const char *const layouts[] = {"d1", "x2"};
-    for (int i = 0; i < 2; i++) {
-        _Atomic float first[2] = {0};
-        for (int exact = 0; exact < 2; exact++) {
-            MeshRun r = {.model = models[0],
-                         .layout = layouts[i],
-                         .sequences = 4,
-                         .S = 10,
-                         .steps = 1,
-                         .exact = exact,
-                         .after = plain_micro_batch,
-                         .ctx = &first[exact]};
-            mesh_run(&r);
-            mesh_run_free(&r);
-        }
-        CHECK(first[0] != 0 && fabsf(first[1] / first[0] - 1) < 1e-5f);
     }
 }

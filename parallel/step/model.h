@@ -105,7 +105,7 @@ struct Model {
     int32_t *inputs, *targets;  // [halves * T] of a micro-batch, padded
     float *losses, *rope_table; // [halves * T]; [seq, D]
     void *product_work, *attention_work, *norm_work, *embedding_work;
-    bool exact;        // grid->layout.exact, but while its price is measured
+    bool exact;        // grid->layout.exact
     int64_t **grad_64; // [tensors.n]
     float scale;       // of the last model_step
     int64_t loss_64[2];

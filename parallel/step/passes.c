@@ -23,8 +23,9 @@ static Program ordered(Program p, Pass last) {
     return p;
 }
 
-Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool exact) {
+Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     const Overlap *o = &shape->overlap;
+    bool exact = shape->grid && shape->grid->layout.exact;
     Program p = program_make(shape);
     if (k) p.word = (int)k->word;
     program_forward(&p);
@@ -53,8 +54,4 @@ Program program_casts_passes(const ModelShape *shape, Pass last, const Kernels *
     if (k) p.word = (int)k->word;
     program_casts(&p);
     return ordered(p, last);
-}
-
-Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
-    return program_made(shape, last, k, shape->grid && shape->grid->layout.exact);
 }

@@ -38,8 +38,6 @@ typedef enum {
  * false. With --overlap halves shape->B is half of its sequences. k: the kernels that run it; NULL:
  * not known. */
 Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
-/* The same, with or without sums of integers whatever the layout has. */
-Program program_made(const ModelShape *shape, Pass last, const Kernels *k, bool exact);
 
 /* The end of a step (end.c), ordered after PASS_SCHEDULE; and its casts alone. */
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k);

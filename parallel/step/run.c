@@ -12,7 +12,6 @@ enum {
     TRAIN,   // forward and backward
     LAST,    // of the last micro-batch of a step, in which gradients become complete
     FORWARD, // forward alone; of OUTPUT_NEXT, that of a prompt
-    PLAIN,   // with --exact: TRAIN without it, by which its price is measured
     NEXT,    // of OUTPUT_NEXT: that of a token after the prompt
     END,     // the end of a step
     CASTS,   // and its casts alone
@@ -502,8 +501,7 @@ static Kernel *const kernels[N_OP_KINDS] = {
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
     int train = m->left == 1 && r->list[LAST].made ? LAST : TRAIN;
     bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
-    bool plain = backward && m->exact != m->grid->layout.exact;
-    return &r->list[next ? NEXT : plain ? PLAIN : backward ? train : FORWARD];
+    return &r->list[next ? NEXT : backward ? train : FORWARD];
 }
 
 /* What a kernel adds to lies where it adds. */
@@ -661,9 +659,9 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->made = true;
 }
 
-static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool exact) {
+static void plan(Bound *b, const ModelShape *shape, const Kernels *k) {
     b->shape = *shape;
-    plan_list(b, program_made(&b->shape, PASS_SCHEDULE, k, exact), k);
+    plan_list(b, program_passes(&b->shape, PASS_SCHEDULE, k), k);
 }
 
 static void plan_end(StepRun *r, const ModelShape *shape, const Kernels *k) {
@@ -687,18 +685,17 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     s.overlap.halves = m->halves > 1 && output == OUTPUT_LOSSES;
     s.output = output;
     s.training &= output == OUTPUT_LOSSES;
-    if (s.training) plan(&r->list[TRAIN], &s, m->k, m->exact);
-    if (s.training && m->exact) plan(&r->list[PLAIN], &s, m->k, false);
+    if (s.training) plan(&r->list[TRAIN], &s, m->k);
     s.sums = s.training && (m->grid->mesh.p > 1 || m->exact);
-    if (s.sums) plan(&r->list[LAST], &s, m->k, m->exact);
+    if (s.sums) plan(&r->list[LAST], &s, m->k);
     s.sums = false;
     if (s.training) plan_end(r, &s, m->k);
     if (s.step_alone) return r;
     if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
     s.training = false;
-    plan(&r->list[FORWARD], &s, m->k, m->exact);
+    plan(&r->list[FORWARD], &s, m->k);
     s.S = 1;
-    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k, m->exact);
+    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k);
     return r;
 }
 
@@ -796,7 +793,7 @@ void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first) {
     if (n == 1 || n == b->shape.S) return;
     Program before = b->p;
     b->shape.S = n;
-    b->p = program_made(&b->shape, PASS_SCHEDULE, m->k, m->exact);
+    b->p = program_passes(&b->shape, PASS_SCHEDULE, m->k);
     program_allocate_like(&b->p, &before);
     program_free(&before);
     bind(b, m);

@@ -114,8 +114,6 @@ int64_t run_received(const Run *r);
 /* Local, rank 0. --count: prints the collectives of the step since `before`, beside the
  * prediction. */
 void run_print_counts(Run *r, const CollCount before[], int n);
-/* Collective. --exact: measures its cost: the faster of two micro-batches with and without it. */
-void run_price_exact(Run *r);
 /* Collective. Saves a checkpoint after this step. run_export: exports at the end of a run. */
 void run_save(Run *r);
 void run_export(Run *r);

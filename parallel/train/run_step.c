@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/plan/count.h"
@@ -87,23 +86,4 @@ void run_print_counts(Run *r, const CollCount before[], int n) {
     run_note(r, "%s", text);
     mem_free(text);
     tape_free(&t);
-}
-
-void run_price_exact(Run *r) {
-    double ms[2];
-    batch_fill_padded(&r->train, 0, 0, r->micro, r->inputs, r->targets);
-    for (int exact = 0; exact < 2; exact++)
-        for (int i = 0; i < 2; i++) {
-            r->m.exact = exact;
-            group_barrier(&r->group);
-            double t0 = 1e3 * now_s();
-            model_zero_grads(&r->m, 2); // the last one of a step is not meant
-            model_step(&r->m, r->inputs, r->targets, 1);
-            group_barrier(&r->group);
-            if (i == 0 || 1e3 * now_s() - t0 < ms[exact]) ms[exact] = 1e3 * now_s() - t0;
-        }
-    run_note(r,
-             "exact: a micro-batch takes %.2f ms instead of %.2f: the price is %.0f %% of the "
-             "throughput",
-             ms[1], ms[0], 100 * (1 - ms[0] / ms[1]));
 }
