@@ -21,7 +21,11 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "parallel/step/occupied.h"
 #include "parallel/step/program.h"
+
+/* So many blocks are placed with occupied.h; fewer take less time when each looks at all. */
+enum { MANY = 2000 };
 
 /* Tensors that share memory. */
 typedef struct Block {
@@ -217,17 +221,35 @@ static int64_t lowest(const Placed *p, const Block *b) {
     return at;
 }
 
-static int64_t place(Block *block, int n, int (*order)(const void *, const void *)) {
+static void place_few(Block *block, int n) {
     Placed placed = placed_make(n);
-    int64_t peak = 0;
-    qsort(block, (size_t)n, sizeof *block, order);
     for (int i = 0; i < n; i++) {
-        Block *b = &block[i];
-        b->offset = lowest(&placed, b);
-        if (b->offset + b->bytes > peak) peak = b->offset + b->bytes;
-        insert(&placed, b);
+        block[i].offset = lowest(&placed, &block[i]);
+        insert(&placed, &block[i]);
     }
     mem_free(placed.offset);
+}
+
+/* The same places. */
+static void place_many(Block *block, int n, int n_ops) {
+    Occupied *o = occupied_make(n_ops + 1);
+    for (int i = 0; i < n; i++) {
+        Block *b = &block[i];
+        b->offset = occupied_lowest(o, b->begin, b->end, b->bytes);
+        if (b->bytes > 0) occupied_add(o, b->begin, b->end, b->offset, b->offset + b->bytes);
+    }
+    occupied_free(o);
+}
+
+static int64_t place(Block *block, int n, int n_ops, int (*order)(const void *, const void *)) {
+    int64_t peak = 0;
+    qsort(block, (size_t)n, sizeof *block, order);
+    if (n < MANY)
+        place_few(block, n);
+    else
+        place_many(block, n, n_ops);
+    for (int i = 0; i < n; i++)
+        if (block[i].offset + block[i].bytes > peak) peak = block[i].offset + block[i].bytes;
     return peak;
 }
 
@@ -255,10 +277,10 @@ static int64_t place_best(Block *block, int n, int n_ops) {
     int64_t least = INT64_MAX, bound = most_in_use(block, n, n_ops);
     int best = 0, i = 0;
     for (; i < 3 && least > bound; i++) {
-        int64_t peak = place(block, n, orders[i]);
+        int64_t peak = place(block, n, n_ops, orders[i]);
         if (peak < least) least = peak, best = i;
     }
-    return best == i - 1 ? least : place(block, n, orders[best]);
+    return best == i - 1 ? least : place(block, n, n_ops, orders[best]);
 }
 
 static Life life_make(const Program *p) {
