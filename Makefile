@@ -7,9 +7,9 @@
 # make test-aarch64  a part of the suite for another processor, under qemu-user (Debian installs what it takes)
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
-# make lint        sizes, rooms, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
+# make lint        sizes, folders, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
 # make cuda-check  registers and spills of every CUDA kernel (where nvcc is)
-# make size        lines per room
+# make size        lines per folder
 # make install     train_gpt, the tools as gpt-tokenize, gpt-report ..., man pages and completions of bash to $(PREFIX);
 #                  make uninstall takes them away
 # make clean       remove what was built; run/ stays
@@ -260,8 +260,8 @@ NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
 cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(B)/cuda/probes $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
 	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
 size:
-	@for room in . base layers layers/cpu layers/cuda data parallel/comm parallel/mesh parallel/step parallel/plan parallel/train tools tests tests/emu; do \
-	    printf '%-14s %6d lines\n' $$room $$(cat $$room/*.[ch] $$room/*.cu $$room/*.cuh 2>/dev/null | wc -l); done
+	@for folder in . base layers layers/cpu layers/cuda data parallel/comm parallel/mesh parallel/step parallel/plan parallel/train tools tests tests/emu; do \
+	    printf '%-14s %6d lines\n' $$folder $$(cat $$folder/*.[ch] $$folder/*.cu $$folder/*.cuh 2>/dev/null | wc -l); done
 PREFIX ?= /usr/local
 BIN := $(DESTDIR)$(PREFIX)/bin
 MAN := $(DESTDIR)$(PREFIX)/share/man/man1

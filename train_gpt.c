@@ -105,7 +105,7 @@ static void train_step(Run *r) {
     if (skip) model_skip(&r->m, rule.step);
     r->state.step++;
     outer_step(&r->outer, &r->m, r->state.step);
-    if (r->state.step == r->o->steps) outer_meet(&r->outer, &r->m, r->state.step);
+    if (r->state.step == r->o->steps) outer_average(&r->outer, &r->m, r->state.step);
     r->state.tokens += r->batch;
     if (!r->lead) return;
     double ms = 1e3 * (now_s() - begin), rate = 1e3 * (double)r->batch / ms;

@@ -191,7 +191,7 @@ static int rank_main(World *w, void *ctx) {
         outer_step(&outer, &p->m, step + 1);
         if (r->after) r->after(&p->m, step, r->ctx);
     }
-    outer_meet(&outer, &p->m, MESH_STEPS);
+    outer_average(&outer, &p->m, MESH_STEPS);
     if (rank == 0) r->received = received(w, "parameters of replicas");
     collect(model_pull(&p->m), r->weights);
     place_free(p);

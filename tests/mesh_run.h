@@ -15,7 +15,7 @@ typedef struct MeshRun {
     // what
     const char *model, *layout; // --model, --layout
     int64_t sequences, S;       // of a step, over the whole mesh
-    int64_t micro;       // sequences of a micro-step at each coordinate of d x z; 0: all at once
+    int64_t micro;       // sequences of a micro-batch at each coordinate of d x z; 0: all at once
     const char *kernels; // NULL: the best of the CPU
     bool cuda,
         bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
@@ -23,8 +23,8 @@ typedef struct MeshRun {
     int steps;   // 0: MESH_STEPS
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
-    ReplayWhere replay;  // of micro-steps
-    bool in_halves; // a micro-step is two, of half of its sequences each, which are even in number
+    ReplayWhere replay;  // of micro-batches
+    bool in_halves; // a micro-batch is two, of half of its sequences each, which are even in number
     void (*before)(Model *m, void *ctx); // called by every rank before step 0; or NULL
     void (*after)(Model *m, int step,
                   void *ctx); // called by every rank after step 0, 1, ...; or NULL

@@ -182,7 +182,7 @@ TEST(costs_of_the_readme_are_what_the_code_counts) {
 typedef struct Job {
     const char *model, *layout;
     Recompute recompute;
-    int micro_steps, bad;
+    int micro_batches, bad;
     bool apart; // replicas along d
     Config config;
     Layout l;
@@ -213,8 +213,8 @@ static void train(Job *job, World *w, Model *m) {
     int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * i % job->config.vocab);
     world_count_reset(w);
-    model_zero_grads(m, job->micro_steps);
-    for (int i = 0; i < job->micro_steps; i++) model_step(m, tokens, tokens, 0.01f);
+    model_zero_grads(m, job->micro_batches);
+    for (int i = 0; i < job->micro_batches; i++) model_step(m, tokens, tokens, 0.01f);
     outer_mean(m, model_sums(m).norm);
     model_update_clipped(
         m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1}, 0);
@@ -243,7 +243,7 @@ static int rank_main(World *w, void *ctx) {
     Theory told = {.n = 0};
     theory_micro_step(&told, &s);
     for (int i = 0; i < told.n; i++)
-        told.row[i].calls *= job->micro_steps, told.row[i].bytes *= job->micro_steps;
+        told.row[i].calls *= job->micro_batches, told.row[i].bytes *= job->micro_batches;
     theory_update(&told, &s);
     coll_barrier(world_comm(w));
     for (int r = 0; r < world_size(w); r++) { // one at a time: they print
@@ -266,9 +266,9 @@ static int run_job(Job *job) {
     return job->bad;
 }
 
-static int run(const char *model, const char *layout, Recompute recompute, int micro_steps) {
+static int run(const char *model, const char *layout, Recompute recompute, int micro_batches) {
     Job job = {
-        .model = model, .layout = layout, .recompute = recompute, .micro_steps = micro_steps};
+        .model = model, .layout = layout, .recompute = recompute, .micro_batches = micro_batches};
     return run_job(&job);
 }
 
@@ -314,7 +314,7 @@ TEST(count_predicts_a_step_of_replicas_apart) {
     static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
                                           "x2.d2+stay=y"};
     for (int i = 0; i < 5; i++) {
-        Job job = {.model = awkward, .layout = layouts[i], .micro_steps = 2, .apart = true};
+        Job job = {.model = awkward, .layout = layouts[i], .micro_batches = 2, .apart = true};
         CHECK(run_job(&job) == 0);
     }
 }

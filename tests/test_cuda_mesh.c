@@ -306,17 +306,17 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
     emu_set_peers(true);
 }
 
-/* ---- recorded micro-steps */
+/* ---- recorded micro-batches */
 
 enum {
     STAY = 2
-}; // steps on a layout: of a kind, at least one micro-step is called, one is replayed
+}; // steps on a layout: of a kind, at least one micro-batch is called, one is replayed
 
 /* A layout with flags of --overlap. */
 typedef struct Recorded {
     const char *layout, *overlap;
-    int ranks, micro;       // sequences of a micro-step; 0: all
-    int kinds, micro_steps; // of a step then
+    int ranks, micro;         // sequences of a micro-batch; 0: all
+    int kinds, micro_batches; // of a step then
     Recompute recompute;
     bool bf16;
     const char *next; // as in Case
@@ -344,10 +344,10 @@ static bool same_training(const MeshRun *a, const MeshRun *b) {
            memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof(float)) == 0;
 }
 
-/* Of each kind the first micro-step on a model is called, all others are replayed: each by one call
- * of each rank. */
+/* Of each kind the first micro-batch on a model is called, all others are replayed: each by one
+ * call of each rank. */
 static int64_t replays_of(const Recorded *c) {
-    return c->ranks * (c->micro_steps * STAY - c->kinds) * (c->next ? 2 : 1);
+    return c->ranks * (c->micro_batches * STAY - c->kinds) * (c->next ? 2 : 1);
 }
 
 TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {

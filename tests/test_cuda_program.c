@@ -118,7 +118,7 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
     }
 }
 
-/* Two micro-steps on each rank. */
+/* Two micro-batches on each rank. */
 static bool count_calls(const char *dir, const char *machine, int ranks, const char *options,
                         int steps, const char *file) {
     char text[8192], command[512];
@@ -137,7 +137,7 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     static const struct {
         int ranks;
         const char *options, *machine;
-        int replays; // in a step: a call for each micro-step of each rank; 0: none is recorded
+        int replays; // in a step: a call for each micro-batch of each rank; 0: none is recorded
     } cases[] = {
         {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16", "", 2},
         {2,

@@ -1,4 +1,4 @@
-/* Micro-steps that are recorded and replayed: the bits of those that are called; and what is done
+/* Micro-batches that are recorded and replayed: the bits of those that are called; and what is done
  * before the first step. */
 #include "tests/test.h"
 
@@ -21,7 +21,7 @@ typedef struct Training {
     bool replay;
 } Training;
 
-/* What a training made, and how many micro-steps were replayed in it. */
+/* What a training made, and how many micro-batches were replayed in it. */
 typedef struct Made {
     double loss[STEPS], norm[STEPS], evaluated;
     float logit;
@@ -94,8 +94,8 @@ static uint64_t hash_of(const TensorTable *t) {
     return h;
 }
 
-/* Two micro-steps a step; then, as after a checkpoint or on another layout, one or four on another
- * model. */
+/* Two micro-batches a step; then, as after a checkpoint or on another layout, one or four on
+ * another model. */
 static Made train(const Training *t, int64_t later) {
     Made made;
     memset(&made, 0, sizeof made);

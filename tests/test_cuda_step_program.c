@@ -102,7 +102,7 @@ TEST(cuda_step_program_replays_the_bits_of_calls) {
     NEEDS_EMULATION();
     static const struct {
         Case c;
-        int ranks, micro_steps, kinds;
+        int ranks, micro_batches, kinds;
     } cases[] = {{{0, "d1", "none", 1, 2, RECOMPUTE_NONE, true}, 1, 2, 2},
                  {{1, "x2+sp", "bulk", 2, 1, RECOMPUTE_FULL, false}, 2, 4, 3},
                  {{2, "x2.y2+heads", "bulk+halves", 4, 4, RECOMPUTE_NONE, false}, 4, 1, 1},
@@ -114,7 +114,7 @@ TEST(cuda_step_program_replays_the_bits_of_calls) {
         int64_t before = emu_calls.replays;
         MeshRun replayed = run_on(c, REPLAY_ALWAYS, i);
         int64_t replays = emu_calls.replays - before,
-                expected = cases[i].ranks * (cases[i].micro_steps * STEPS - cases[i].kinds);
+                expected = cases[i].ranks * (cases[i].micro_batches * STEPS - cases[i].kinds);
         CHECK(same("replayed", c, &replayed, &called));
         if (replays != expected)
             printf("    %s: %lld replays instead of %lld\n", c->layout, (long long)replays,

@@ -122,8 +122,8 @@ static const char *wrong_spans(const Traced *all, int rank) {
         (s->label ? collectives : kernels)[s->step]++;
         if (!s->label) continue;
         if (s->wait < t->step[s->step].begin - error || s->waited > t->step[s->step].end + error)
-            return "is held up outside of its step";
-        if (s->started != s->begin || s->waited < s->wait) return "is held up backwards";
+            return "is waited for outside of its step";
+        if (s->started != s->begin || s->waited < s->wait) return "ends its wait before it begins";
         if (s->waited < s->end - tick) return "is complete after it was waited for";
     }
     for (int i = 0; i < TRACE_STEPS; i++) {

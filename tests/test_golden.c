@@ -183,7 +183,7 @@ typedef struct Way {
     const char *set;
     bool bf16;
     Recompute recompute;
-    int micro; // micro-steps per step
+    int micro; // micro-batches per step
 } Way;
 
 static void check_gradients(const Golden *g, const Model *m, double limit) {
@@ -287,7 +287,7 @@ static void run(const Golden *g, Team *team, Way w) {
     check_logits(g, &m, limit->logit);
     if (!test_failed()) check_steps(g, &m, w.micro, limit);
     if (test_failed())
-        printf("    %s %s, %s, recompute %d, %d micro-steps\n", g->config, w.set,
+        printf("    %s %s, %s, recompute %d, %d micro-batches\n", g->config, w.set,
                w.bf16 ? "bf16" : "fp32", (int)w.recompute, w.micro);
     model_free(&m);
 }

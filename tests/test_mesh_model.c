@@ -24,7 +24,7 @@ static MeshRun run_on(const char *model, const char *layout, int64_t micro) {
 }
 
 /* What another order of the same sums makes of a run on one rank: the largest of some reorderings,
- * by smaller micro-steps and by narrower vectors. */
+ * by smaller micro-batches and by narrower vectors. */
 static MeshDiff reordering(const char *model, const MeshRun *one) {
     MeshDiff worst = {0};
     const char *const *sets = kernels_cpu_sets();
@@ -186,7 +186,7 @@ static bool same_bits(const MeshRun *a, const MeshRun *b) {
 static void compare_bits(const char *spec, void *ctx) {
     Compare *c = ctx;
     if (!mesh_sampled(c->seen++, c->number)) return;
-    // every layout with some other micro-step and recompute: none of it may matter
+    // every layout with some other micro-batch and recompute: none of it may matter
     MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
     if (!r.agreed || !same_bits(&r, &c->one)) {
         printf("    %s on %s differs%s\n", c->model, spec, r.agreed ? "" : "; ranks disagree");

@@ -122,7 +122,7 @@ TEST(model_recompute_and_threads_change_no_bit) {
     }
 }
 
-TEST(model_accumulates_over_micro_steps) {
+TEST(model_accumulates_over_micro_batches) {
     Setup one, two;
     int64_t n;
     set_up(&one, shapes[2], 4, RECOMPUTE_NONE, 1);

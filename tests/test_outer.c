@@ -132,7 +132,7 @@ static void check_moments(Walk *w, Model *m, int step) {
         w->error = fmax(w->error, fabs((double)t->v[e] - mean));
     }
     float first = m->tensors.t[0].param[0];
-    outer_meet(&w->outer, m, step); // once a step
+    outer_average(&w->outer, m, step); // once a step
     w->wrong_swap += m->tensors.t[0].param[0] != first;
 }
 
@@ -158,7 +158,7 @@ static int walk_main(World *world, void *ctx) {
     for (int step = 1; step <= STEPS; step++) {
         move(&m, &r, step);
         outer_step(&w.outer, &m, step);
-        if (step == STEPS) outer_meet(&w.outer, &m, step);
+        if (step == STEPS) outer_average(&w.outer, &m, step);
         int64_t at = 0;
         for (int i = 0; i < m.tensors.n; at += tensor_size(&m.tensors.t[i++])) {
             int64_t turn = (group_of(&m.tensors, i, w.outer.fragments) + 1) * w.outer.every /

@@ -64,7 +64,7 @@ typedef struct Sweep {
     int seen, n, bad;
 } Sweep;
 
-/* Model, recompute, threads and how sequences are cut into micro-steps are drawn for each
+/* Model, recompute, threads and how sequences are cut into micro-batches are drawn for each
  * layout. */
 static MeshRun drawn(const Sweep *s) {
     uint64_t dice = rng_u64(1, (uint64_t)s->number, (uint64_t)s->seen);
@@ -79,8 +79,8 @@ static MeshRun drawn(const Sweep *s) {
                      .exact = s->exact};
 }
 
-/* Gradients of two halves are added before they are reduced, those of micro-steps after it: where
- * a matrix's gradient is reduced in every micro-step, halves add in another order, so a few units
+/* Gradients of two halves are added before they are reduced, those of micro-batches after it: where
+ * a matrix's gradient is reduced in every micro-batch, halves add in another order, so a few units
  * in the last place. So they do to the gradient of a tied table, which is made in two places. */
 static bool adds_in_another_order(const MeshRun *halves) {
     Layout l;
@@ -98,7 +98,7 @@ static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
     return same;
 }
 
-/* Halves are micro-steps half as long; with --exact sums do not depend on those either. */
+/* Halves are micro-batches half as long; with --exact sums do not depend on those either. */
 static void compare(const char *spec, void *ctx) {
     Sweep *s = ctx;
     if (s->only && !strstr(spec, s->only)) return;
@@ -150,13 +150,13 @@ TEST(overlap_rings_change_no_bit) {
 TEST(overlap_bulk_with_rings_changes_no_bit) {
     sweep("bulk+ring", 5);
 }
-TEST(overlap_halves_have_the_bits_of_smaller_micro_steps) {
+TEST(overlap_halves_have_the_bits_of_smaller_micro_batches) {
     sweep("halves", 6);
 }
-TEST(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_steps) {
+TEST(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_batches) {
     sweep("bulk+halves", 7);
 }
-TEST(overlap_of_all_kinds_has_the_bits_of_smaller_micro_steps) {
+TEST(overlap_of_all_kinds_has_the_bits_of_smaller_micro_batches) {
     sweep("bulk+chunk=2+halves", 8);
     sweep("bulk+ring+halves", 9);
 }
@@ -264,7 +264,7 @@ static bool of_head(const Send *s) {
     return strcmp(s->what, "dx of head") == 0;
 }
 
-/* Such collectives of the first micro-step and the end of the step; how many of them nothing
+/* Such collectives of the first micro-batch and the end of the step; how many of them nothing
  * covers. */
 static int sends_of(const char *layout, const char *overlap, bool (*such)(const Send *s),
                     int *alone) {

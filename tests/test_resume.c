@@ -100,7 +100,7 @@ TEST(resume_is_bit_identical_gpt2) {
 }
 TEST(resume_is_bit_identical_llama) {
     resume(LLAMA, "--batch 64");
-} // two micro-steps a step
+} // two micro-batches a step
 TEST(resume_is_bit_identical_bf16) {
     resume(GPT2, "--dtype bf16 --recompute full");
 }

@@ -200,7 +200,7 @@ TEST(timeline_draws_what_train_gpt_traced) {
         "$BUILD/train_gpt --train train.bin --model "
         "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 384 --micro 2 "
         "--eval-every 0 --threads 1 --ledger none --ranks 4";
-    // six micro-steps: the plan holds two of them
+    // six micro-batches: the plan holds two of them
     CHECK(test_shell(dir, text, sizeof text,
                      "%s --steps 7 --layout auto --calibrate none --refine 0 --trace trace.json",
                      train) == 0);

@@ -204,7 +204,7 @@ static const char *wrong_spans(const Traced *all, int rank) {
         held_up[s->step] += trace_exposed(s);
         (s->label ? collectives : kernels)[s->step]++;
         if (s->label && (s->begin > s->started || s->started > s->wait || s->wait > s->waited))
-            return "is held up before or after it is under way";
+            return "is waited for before it starts or after it ends";
         if (s->label && s->end > s->waited) return "is complete after it was waited for";
         if (s->begin < open) return "begins before the serial step has waited";
         if (s->label && s->step == TRACE_SERIAL) open = s->waited;
@@ -214,7 +214,7 @@ static const char *wrong_spans(const Traced *all, int rank) {
     for (int i = 0; i < TRACE_STEPS; i++) {
         // the same readings of the clock, added in another order
         if (fabs(held_up[i] - all->held_up[rank][i]) > 1e-9)
-            return "not held up as the counters say";
+            return "is exposed for other times than the counters say";
         if (kernels[i] != all->kernels[rank]) return "other kernels than the lists have";
         if (collectives[i] != all->sends[rank]) return "other collectives than were predicted";
     }

@@ -309,7 +309,7 @@ TEST(train_awkward_sizes_are_those_of_one_rank_and_padding_is_told) {
     for (size_t i = 0; i < sizeof awkward / sizeof *awkward; i++) {
         snprintf(what, sizeof what, "--model %s %s --steps 5", awkward[i].model,
                  awkward[i].options);
-        // without --batch a mesh takes one micro-step of its own: that of one rank is asked for
+        // without --batch a mesh takes one micro-batch of its own: that of one rank is asked for
         bool batch = strstr(what, "--batch");
         int64_t tokens = strtol(strstr(what, "--micro ") + 8, NULL, 10) *
                          strtol(strstr(what, ",seq=") + 5, NULL, 10);
@@ -352,7 +352,7 @@ TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
     const char *dir = test_tmpdir();
     char text[4096], what[256], command[768];
     CHECK(write_tokens(dir, 4000, VOCAB));
-    snprintf(what, sizeof what, "--model %s --micro 1 --batch 1024", models[0]); // 64 micro-steps
+    snprintf(what, sizeof what, "--model %s --micro 1 --batch 1024", models[0]); // 64 micro-batches
     snprintf(command, sizeof command,
              "$RUN %s --ranks 4 --layout x2.y2+sp --steps 100000 --save run --json run.jsonl",
              what);

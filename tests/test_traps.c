@@ -97,7 +97,7 @@ TEST(trap_copies_of_a_key_head_share_its_gradient) {
     CHECK(train_the_same(llama, 0, LAYOUTS("x6", "x6+sp", "y6+stay=y", "z2.x6")));
 }
 
-TEST(trap_tied_head_gets_both_gradients) { // in several micro-steps, stored whole and cut
+TEST(trap_tied_head_gets_both_gradients) { // in several micro-batches, stored whole and cut
     CHECK(train_the_same(gpt2, 1, LAYOUTS("d2", "z2", "x2.y2", "d2+zero1", "d2+zero2", "fsdp:3")));
 }
 
@@ -122,8 +122,8 @@ TEST(trap_gradient_norm_counts_copies_once) {
 /* --- what is sent
  * ------------------------------------------------------------------------------ */
 
-/* Collectives of one micro-step of rank 0 of a layout. */
-static void micro_step_of(Theory *c, const char *spec, const char *model) {
+/* Collectives of one micro-batch of rank 0 of a layout. */
+static void micro_batch_of(Theory *c, const char *spec, const char *model) {
     Grid g = {0};
     Err e;
     ModelShape s = {.B = 4, .S = 8, .training = true, .grid = &g};
@@ -140,7 +140,7 @@ TEST(trap_blocks_talk_along_one_axis_at_a_time) {
                                           "d2.z2.x4.y2"};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         Theory c;
-        micro_step_of(&c, layouts[i], "layers=2,heads=8,channels=64,seq=8,vocab=96");
+        micro_batch_of(&c, layouts[i], "layers=2,heads=8,channels=64,seq=8,vocab=96");
         CHECK(c.n > 20);
         for (int k = 0; k < c.n; k++) {
             bool statistics = strcmp(c.row[k].what, "statistics of loss") == 0;
@@ -156,8 +156,8 @@ TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
                                           "tesseract:2x2x2"};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         Theory small, large;
-        micro_step_of(&small, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=96");
-        micro_step_of(&large, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=9600");
+        micro_batch_of(&small, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=96");
+        micro_batch_of(&large, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=9600");
         CHECK(theory_bytes(&small) > 0);
         CHECK(theory_bytes(&small) == theory_bytes(&large)); // weights move in none of these
     }

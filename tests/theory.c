@@ -209,7 +209,7 @@ static void backward(Walk *k, LinearKind kind) {
     weight_gradient(k, kind, names[kind][NAME_DW]);
 }
 
-/* ---- the rest of a micro-step ---- */
+/* ---- the rest of a micro-batch ---- */
 
 static void norm_stats(Walk *k) {
     Axes y = axes_of("y");
@@ -357,10 +357,10 @@ static void matrices(Walk *k, const TensorTable *t) {
 }
 
 static void vectors(Walk *k, const TensorTable *t) {
-    static const char *const owed[] = {"d.z", "d.z.x"};
+    static const char *const partial[] = {"d.z", "d.z.x"};
     for (int a = 0; a < 2; a++) {
         int64_t n = 0;
-        Axes axes = axes_of(owed[a]);
+        Axes axes = axes_of(partial[a]);
         for (int i = 0; i < t->n; i++)
             if (!shard_stored(t, i) && axes_equal(shard_partial_axes(t, i, k->l), axes))
                 n += gradient(&t->t[i]);

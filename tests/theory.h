@@ -20,7 +20,7 @@ typedef struct Theory {
 } Theory;
 
 /* Adds what the rank of s->grid does and receives: forward and backward of one block; of one
- * micro-step; of the end of a step, from the last sums of gradients to the new weights. s->grid
+ * micro-batch; of the end of a step, from the last sums of gradients to the new weights. s->grid
  * needs its layout and mesh only. */
 void theory_block(Theory *c, const ModelShape *s);
 void theory_micro_step(Theory *c, const ModelShape *s);

@@ -88,7 +88,7 @@ typedef struct Bench {
     int unit[MAX_UNITS], n_units;
     Entry *entry;
     int n, max;
-    double begin, told;
+    double begin, printed;
 } Bench;
 
 /* ---- candidates */
@@ -257,14 +257,14 @@ typedef struct Trial {
     Grid grid;
     Model m;
     int32_t *inputs, *targets; // [B, S] of a micro-batch: always the same
-    int64_t micro_steps, step;
+    int64_t micro_batches, step;
 } Trial;
 
 /* As train_gpt.c has it. Seconds of its last part. */
 static double train_step(Trial *t) {
     int64_t batch = t->b->space.shape.batch;
-    model_zero_grads(&t->m, t->micro_steps);
-    for (int64_t i = 0; i < t->micro_steps; i++)
+    model_zero_grads(&t->m, t->micro_batches);
+    for (int64_t i = 0; i < t->micro_batches; i++)
         model_step(&t->m, t->inputs, t->targets, 1 / (float)batch);
     double update = coll_now();
     model_sums_begin(&t->m);
@@ -340,7 +340,7 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
         world_set_team(b->world, b->team = team_create(c->threads));
     }
     grid_make(&t->grid, b->world, &c->layout, &b->space.shape.config);
-    t->micro_steps = price_micro_steps(
+    t->micro_batches = price_micro_steps(
         &(PriceShape){.S = b->space.shape.S, .batch = b->space.shape.batch, .micro = c->micro},
         &c->layout);
     ModelShape s = {.config = b->space.shape.config,
@@ -483,14 +483,14 @@ static void print_regret(const Bench *b, double calibrated) {
 }
 
 /* On a terminal one line that changes, else one every ten seconds. */
-static void tell(Bench *b, int64_t round, int i) {
+static void print_progress(Bench *b, int64_t round, int i) {
     const Entry *e = &b->entry[i];
     double now = coll_now(), done = (double)(round * b->n + i + 1) / (double)(o.rounds * b->n);
     double left = (now - b->begin) * (1 - done) / done;
     bool terminal = isatty(STDERR_FILENO), last = done >= 1;
     char spec[64];
-    if (!terminal && now - b->told < 10 && !last) return;
-    b->told = now;
+    if (!terminal && now - b->printed < 10 && !last) return;
+    b->printed = now;
     fprintf(stderr, "%sround %" PRId64 "/%" PRId64 ", %d/%d: %s, %.2f ms; %.0f s, %.0f to go%s",
             terminal ? "\r\033[K" : "", round + 1, o.rounds, i + 1, b->n,
             layout_print(&e->choice.layout, spec),
@@ -549,7 +549,7 @@ static int rank_main(World *w, void *ctx) {
     for (int64_t round = 0; !o.alternate && round < o.rounds; round++)
         for (int i = 0; i < b->n; i++) {
             measure(b, &b->entry[i]);
-            if (lead) tell(b, round, i);
+            if (lead) print_progress(b, round, i);
         }
     play_finals(b);
     for (int i = 0; i < b->n && lead; i++) print_entry(&b->entry[i]);

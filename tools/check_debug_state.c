@@ -1,4 +1,4 @@
-/* check_debug_state -- does this trainer compute what llm.c's PyTorch twin computed?
+/* check_debug_state -- does this trainer compute what PyTorch computed for llm.c?
  *
  *     check_debug_state --init gpt2_124M.bin --state gpt2_124M_debug_state.bin
  *

@@ -168,7 +168,7 @@ void calibrate_extend(SendCost *s, const Machine *m) {
 
 /* How far two collectives are apart, as costs go. */
 static double distance(const Machine *m, const SendCost *s, const TapeGroup *g, CollOp op) {
-    static const double root = 2, sum = 1, twin = 0.5, level = 4;
+    static const double root = 2, sum = 1, half = 0.5, level = 4;
     TapeGroup of = group_of(s);
     bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SHIFT,
          theirs = s->op == COLL_BROADCAST || s->op == COLL_REDUCE || s->op == COLL_SHIFT;
@@ -176,7 +176,7 @@ static double distance(const Machine *m, const SendCost *s, const TapeGroup *g, 
     if (machine_level(m, &of) != machine_level(m, g)) far += level;
     if (op == s->op) return far;
     if (rooted != theirs) return far + root;
-    return far + (op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : twin);
+    return far + (op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : half);
 }
 
 static bool derive(const Calibration *c, const Machine *m, const TapeGroup *g, CollOp op,

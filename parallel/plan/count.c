@@ -41,23 +41,24 @@ static void add_to(CollCount *sum, const CollCount *row) {
     sum->calls += row->calls, sum->bytes += row->bytes, sum->seconds += row->seconds;
 }
 
-void count_print(FILE *f, int ranks, const CollCount *told, int n_told, const CollCount *met, int n,
-                 int64_t steps) {
-    CollCount told_all = {.what = "all", .label = "", .size = ranks}, met_all = told_all;
+void count_print(FILE *f, int ranks, const CollCount *predicted, int n_predicted,
+                 const CollCount *measured, int n, int64_t steps) {
+    CollCount all_predicted = {.what = "all", .label = "", .size = ranks},
+              all_measured = all_predicted;
     fprintf(f, "%-26s %-14s %-6s %5s %9s %12s %8s %12s %9s\n", "collective", "", "along", "ranks",
             "predicted", "bytes", "measured", "bytes", "ms");
-    for (int i = 0; i < n_told; i++) {
+    for (int i = 0; i < n_predicted; i++) {
         const CollCount *seen = NULL;
         for (int j = 0; j < n && !seen; j++)
-            if (count_same(&met[j], &told[i])) seen = &met[j];
-        print_row(f, &told[i], &told[i], seen, steps);
-        add_to(&told_all, &told[i]);
+            if (count_same(&measured[j], &predicted[i])) seen = &measured[j];
+        print_row(f, &predicted[i], &predicted[i], seen, steps);
+        add_to(&all_predicted, &predicted[i]);
     }
     for (int j = 0; j < n; j++) {
         bool known = false;
-        for (int i = 0; i < n_told; i++) known |= count_same(&met[j], &told[i]);
-        if (!known) print_row(f, &met[j], NULL, &met[j], steps);
-        add_to(&met_all, &met[j]);
+        for (int i = 0; i < n_predicted; i++) known |= count_same(&measured[j], &predicted[i]);
+        if (!known) print_row(f, &measured[j], NULL, &measured[j], steps);
+        add_to(&all_measured, &measured[j]);
     }
-    print_row(f, &told_all, &told_all, &met_all, steps);
+    print_row(f, &all_predicted, &all_predicted, &all_measured, steps);
 }

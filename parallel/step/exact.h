@@ -5,9 +5,9 @@
  *
  *   sum over                    terms                      parts are added over
  *   K of a product              panels of K                y of x w, x of dy w'
- *   tokens, of x' dy            panels of a sequence       micro-steps, d, z (and x with stay=y)
+ *   tokens, of x' dy            panels of a sequence       micro-batches, d, z (and x with stay=y)
  *   features of a norm          elements                   y
- *   tokens of dgamma, db        elements                   micro-steps, d, z, x
+ *   tokens of dgamma, db        elements                   micro-batches, d, z, x
  *   vocabulary of the softmax   exponentials               x, y
  *   losses, squared gradients   elements                   d, z; all ranks
  *

@@ -64,7 +64,7 @@ typedef enum {
 /* What the memory depends on. */
 typedef struct ModelShape {
     Config config;
-    int64_t B, S; // sequences of a micro-step at each coordinate of d x z, positions <= config.seq
+    int64_t B, S; // sequences of a micro-batch at each coordinate of d x z, positions <= config.seq
     bool bf16;    // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
     Overlap overlap; // halves needs an even B
@@ -75,7 +75,7 @@ typedef struct ModelShape {
     bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
-    ReplayWhere replay; // are micro-steps recorded?
+    ReplayWhere replay; // are micro-batches recorded?
     bool unfused;       // of the program: each of its values is in memory, for check.h
     bool samples;       // a Generator will be made beside it: counted by memory_needed
     bool stochastic; // bf16 copies are rounded at random (parallel/step/rounding.h), of this seed
@@ -92,7 +92,7 @@ struct Model {
     const Kernels *k;
     Team *team;
     Widths w;
-    int64_t B; // sequences of a pass: of a micro-step, or of half of it
+    int64_t B; // sequences of a pass: of a micro-batch, or of half of it
     Tokens tk; // of a pass
     TensorTable tensors;
     struct Mirror
@@ -138,7 +138,7 @@ void model_keep_state(Model *m);
 
 /* Local. Starts a new step of so many micro-batches: gradients and losses count as zero. */
 void model_zero_grads(Model *m, int64_t micro_batches);
-/* Collective over the mesh. Forward and backward of one micro-step: inputs, targets [B,S] of this
+/* Collective over the mesh. Forward and backward of one micro-batch: inputs, targets [B,S] of this
  * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale
  * (a target of -1 is not counted). Behind the last one of a step they are complete. Inputs and
  * targets in the kernels' pinned memory are read until model_sums_end or model_losses returns. */
@@ -159,7 +159,7 @@ void model_sum_floats(Model *m, float *x, int64_t n);
 void model_logits(Model *m, const int32_t *inputs, float *logits);
 
 /* Collective over the mesh. Name of the first tensor with a value that is not finite on any rank,
- * in the order of a step: parameters, activations of the last micro-step, gradients from the head
+ * in the order of a step: parameters, activations of the last micro-batch, gradients from the head
  * back to the embedding. "": all are finite. */
 void model_first_nonfinite(Model *m, char *name, size_t n);
 

@@ -45,13 +45,13 @@ static bool is_due(const Outer *o, int f, int64_t step) {
     return (step - (f + 1) * o->every / o->fragments) % o->every == 0;
 }
 
-typedef struct Meeting {
+typedef struct OuterUpdate {
     float *param, *anchor, *velocity; // param holds the sum over the replicas
     float replicas, rate, momentum;
-} Meeting;
+} OuterUpdate;
 
-static void update_piece(void *ctx, int64_t begin, int64_t end) {
-    const Meeting u = *(const Meeting *)ctx;
+static void update_range(void *ctx, int64_t begin, int64_t end) {
+    const OuterUpdate u = *(const OuterUpdate *)ctx;
     for (int64_t i = begin; i < end; i++) {
         float mean = u.param[i] / u.replicas, delta = u.anchor[i] - mean, push = 0;
         if (u.velocity) {
@@ -62,7 +62,7 @@ static void update_piece(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-enum { GRAIN = 32768 }; // floats of a piece
+enum { GRAIN = 32768 }; // floats of a range
 
 /* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
 static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
@@ -77,32 +77,32 @@ void outer_sums(const Outer *o, Model *m) {
     for (int f = 0; f < o->fragments; f++) sum_fragment(o, m, f, &begin);
 }
 
-static void meet(const Outer *o, Model *m, int f) {
+static void average(const Outer *o, Model *m, int f) {
     int64_t begin, n = sum_fragment(o, m, f, &begin);
-    Meeting u = {.param = params(m) + begin,
-                 .anchor = m->anchor + begin,
-                 .velocity = m->velocity ? m->velocity + begin : NULL,
-                 .replicas = (float)grid_replicas(m->grid),
-                 .rate = o->rate,
-                 .momentum = o->momentum};
-    team_for(m->team, n, GRAIN, update_piece, &u);
+    OuterUpdate u = {.param = params(m) + begin,
+                     .anchor = m->anchor + begin,
+                     .velocity = m->velocity ? m->velocity + begin : NULL,
+                     .replicas = (float)grid_replicas(m->grid),
+                     .rate = o->rate,
+                     .momentum = o->momentum};
+    team_for(m->team, n, GRAIN, update_range, &u);
 }
 
 void outer_begin(Outer *o, Model *m, int64_t step) {
-    o->met = step;
+    o->averaged = step;
     if (m->anchor) memcpy(m->anchor, params(m), m->arena[ARENA_PARAMS].used);
 }
 
 void outer_step(const Outer *o, Model *m, int64_t step) {
     for (int f = 0; m->anchor && f < o->fragments; f++)
-        if (is_due(o, f, step)) meet(o, m, f);
+        if (is_due(o, f, step)) average(o, m, f);
 }
 
-void outer_meet(Outer *o, Model *m, int64_t step) {
-    if (!m->anchor || o->met == step) return;
+void outer_average(Outer *o, Model *m, int64_t step) {
+    if (!m->anchor || o->averaged == step) return;
     for (int f = 0; f < o->fragments; f++)
-        if (!is_due(o, f, step)) meet(o, m, f);
-    o->met = step;
+        if (!is_due(o, f, step)) average(o, m, f);
+    o->averaged = step;
 }
 
 void outer_mean_moments(Model *m) {

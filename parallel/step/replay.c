@@ -24,7 +24,7 @@ void replay_free(Model *m) {
     for (int i = 0; i < REPLAY_KINDS; i++) forget(m, &m->replays[i]);
 }
 
-/* Of a micro-step that begins now. Another scale takes the place of the one before. */
+/* Of a micro-batch that begins now. Another scale takes the place of the one before. */
 static Replay *kind_of(Model *m) {
     Replay *r = &m->replays[2 * (m->left == 1) + m->grads_fresh];
     if (r->seen && r->scale != m->scale) forget(m, r);
@@ -61,8 +61,8 @@ static void choose_and_run(Team *t, const Product *p) {
 }
 
 static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
-                            const int32_t *targets, float scale, int64_t micro_steps) {
-    int64_t n = micro_steps < 3 ? micro_steps : 3; // the first, one between, the last
+                            const int32_t *targets, float scale, int64_t micro_batches) {
+    int64_t n = micro_batches < 3 ? micro_batches : 3; // the first, one between, the last
     m->k = k;
     model_zero_grads(m, n);
     for (int64_t i = 0; i < n; i++) model_step(m, inputs, targets, scale);
@@ -70,12 +70,12 @@ static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
 }
 
 void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
-                    int64_t micro_steps, bool choose) {
+                    int64_t micro_batches, bool choose) {
     const Kernels *k = m->k;
     Kernels choosing = *k;
     if (!k->memory) return;
     inner = k;
     if (choose) choosing.product = choose_and_run;
-    step_for_nobody(m, &choosing, inputs, targets, scale, micro_steps);
-    step_for_nobody(m, k, inputs, targets, scale, micro_steps);
+    step_for_nobody(m, &choosing, inputs, targets, scale, micro_batches);
+    step_for_nobody(m, k, inputs, targets, scale, micro_batches);
 }

@@ -1,4 +1,4 @@
-/* replay -- micro-steps of one kind put the same calls into a device's stream: they are recorded
+/* replay -- micro-batches of one kind put the same calls into a device's stream: they are recorded
  * once and then put in again by one call (Kernels.record, on CUDA a graph).
  *
  *     the first of its kind     the calls themselves: plans are made and kernels loaded by the
@@ -19,8 +19,8 @@
  * Of ranks among several:
  *
  *     nccl    each records its own, collectives included (coll_nccl_record.c); all of them the same
- *             micro-steps, for kinds depend on nothing but the count. Where several GPUs belong to
- *             one process, NCCL's guide foresees deadlocks: there on request alone (--graphs all)
+ *             micro-batches, for kinds depend on nothing but the count. Where several GPUs belong
+ *             to one process, NCCL's guide foresees deadlocks: only on request (--graphs all)
  *     peers   record nothing. Their streams wait for each other's events. In a recording such a
  *             wait joins two streams into one graph, which one thread would have to record and
  *             start for all ranks
@@ -46,22 +46,22 @@ typedef enum { REPLAY_NEVER, REPLAY_AUTO, REPLAY_ALWAYS } ReplayWhere; // auto: 
 typedef struct Replay {
     void *recording; // NULL: not yet
     struct CollRecording *calls;
-    int64_t seen; // micro-steps of this kind; 0: a free place
+    int64_t seen; // micro-batches of this kind; 0: a free place
     float scale;
 } Replay;
 
-/* Collective over the mesh. Runs pass(ctx), forward and backward of a micro-step, or what was
+/* Collective over the mesh. Runs pass(ctx), forward and backward of a micro-batch, or what was
  * recorded of it. */
 void replay(Model *m, void (*pass)(void *ctx), void *ctx);
-/* Local. Why the model's micro-steps are not recorded, in words; NULL: they are. */
+/* Local. Why the model's micro-batches are not recorded, as a message; NULL: they are. */
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);
 
-/* Collective over the mesh. What the first step would meet for the first time it meets here: plans
- * of products, groups of ranks, recordings. Two steps of one to three micro-steps each, whose
+/* Collective over the mesh. Makes before the first step what that step would make: plans of
+ * matmuls, groups of ranks, recordings. Two steps of one to three micro-batches each, whose
  * gradients nobody uses; nothing where kernels compute on the host. choose: each product takes the
  * fastest of its algorithms (layers/cuda/products.h). */
 void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
-                    int64_t micro_steps, bool choose);
+                    int64_t micro_batches, bool choose);
 
 #endif

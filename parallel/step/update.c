@@ -38,9 +38,9 @@ void step_end_make(Model *m) {
     if (!m->end.totals) return;
     *a = arena_measure("totals on the host");
     a->memory = m->k->pinned;
-    arena_take(a, sizeof *m->end.told);
+    arena_take(a, sizeof *m->end.copy);
     arena_commit(a);
-    m->end.told = arena_take(a, sizeof *m->end.told);
+    m->end.copy = arena_take(a, sizeof *m->end.copy);
 }
 
 void step_end_free(Model *m) {
@@ -75,7 +75,7 @@ double model_losses(Model *m) {
 void model_sums_begin(Model *m) {
     const Totals *totals = step_run_sums(m->program, m);
     if (m->end.totals)
-        m->k->tell(m->end.told, totals, sizeof *totals);
+        m->k->tell(m->end.copy, totals, sizeof *totals);
     else
         m->end.sums = (StepSums){totals->losses, sqrt(totals->squares)};
 }
@@ -83,7 +83,7 @@ void model_sums_begin(Model *m) {
 StepSums model_sums_end(Model *m) {
     if (!m->end.totals) return m->end.sums;
     m->k->told();
-    return (StepSums){m->end.told->losses, sqrt(m->end.told->squares)};
+    return (StepSums){m->end.copy->losses, sqrt(m->end.copy->squares)};
 }
 
 StepSums model_sums(Model *m) {

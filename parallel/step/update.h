@@ -28,8 +28,8 @@ typedef struct StepSums {
 /* Of a Model: sums in the making. */
 typedef struct StepEnd {
     Totals *totals; // [2], on the device: of this rank, over the mesh; NULL: kernels are the host's
-    Totals *told;   // of pinned memory: where the device's sums arrive
-    Arena memory;   // of told
+    Totals *copy;   // in pinned memory of the host: where the device copies its sums
+    Arena memory;   // of copy
     double loss;    // on the host: the sum of this rank's losses
     StepSums sums;  // on the host: of all
     // of the update that runs:

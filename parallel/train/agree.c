@@ -45,7 +45,7 @@ static const char *shown(const char *value, const char *other) {
 }
 
 /* Writes to e which ranks have which value[rank]. "The others" have the most frequent value. */
-static void tell(Err *e, const char *name, const char *const *value, int size) {
+static void describe(Err *e, const char *name, const char *const *value, int size) {
     int *item = mem_calloc((size_t)size, sizeof *item), most = 0, largest = 0, shares = 0;
     for (int r = 0; r < size; r++) {
         int n = 0;
@@ -92,7 +92,7 @@ static void find_difference(const Facts *f, const Group *g, const char *mine, si
     bool differ = false;
     for (int i = 0; !differ; i++) { // ends: the digests differ, so some value does
         for (int r = 1; r < g->size; r++) differ |= strcmp(value[r], value[0]) != 0;
-        if (differ) tell(e, i < f->n ? f->at[i].name : "a list of options of", value, g->size);
+        if (differ) describe(e, i < f->n ? f->at[i].name : "a list of options of", value, g->size);
         for (int r = 0; r < g->size; r++) value[r] += strlen(value[r]) + 1;
     }
     mem_free(value);

@@ -53,7 +53,7 @@ void run_save(Run *r) {
                             .keep_every = r->o->keep_every,
                             .files = (const char *const *)copies};
     char *text = runstate_print(&r->state, r->options);
-    outer_meet(&r->outer, &r->m, r->state.step);
+    outer_average(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
     if (r->lead) metrics_sync(r->metrics); // records must reach at least as far as the checkpoint
     if (!checkpoint_save(r->o->save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e))

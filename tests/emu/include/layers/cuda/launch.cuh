@@ -1,4 +1,4 @@
-/* launch -- the twin of layers/cuda/launch.cuh for g++: kernels run in the emulator. */
+/* launch -- layers/cuda/launch.cuh for g++: kernels run in the emulator. */
 #ifndef TESTS_EMU_LAUNCH_CUH
 #define TESTS_EMU_LAUNCH_CUH
 

@@ -1,4 +1,4 @@
-/* ptx -- the twin of layers/cuda/ptx.cuh for g++: what each instruction does, element by element,
+/* ptx -- layers/cuda/ptx.cuh for g++: what each instruction does, element by element,
  * as the tables of the PTX ISA have it. layers/cuda/ptx.cuh draws the fragments.
  *
  * Lanes meet (emu_meet); the last one does the work of all 32: it gathers the matrix from the

@@ -1,4 +1,4 @@
-/* ptx_sm90 -- the twin of layers/cuda/ptx_sm90.cuh for g++, on tests/emu/hopper.h. */
+/* ptx_sm90 -- layers/cuda/ptx_sm90.cuh for g++, on tests/emu/hopper.h. */
 #ifndef TESTS_EMU_PTX_SM90_CUH
 #define TESTS_EMU_PTX_SM90_CUH
 
