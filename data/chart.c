@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 
 enum { LEFT = 58, RIGHT = 14, TOP = 40, BOTTOM = 34, MOST_POINTS = 1200 };
@@ -60,11 +61,6 @@ void chart_escape(FILE *f, const char *s) {
     }
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Widens lo .. hi by the series; of a faint one only by its middle 99 %, so that one spike does not
  * flatten the rest. */
 static void widen(const ChartSeries *s, double floor_step, double *lo, double *hi) {
@@ -73,7 +69,7 @@ static void widen(const ChartSeries *s, double floor_step, double *lo, double *h
     for (size_t i = 0; i < s->n; i++)
         if (isfinite(s->y[i]) && s->x[i] >= floor_step) v[n++] = s->y[i];
     if (n > 0) {
-        qsort(v, n, sizeof *v, ascending);
+        sort_numbers(v, (int)n);
         size_t cut = s->style == CHART_FAINT ? n / 200 : 0;
         *lo = fmin(*lo, v[cut]), *hi = fmax(*hi, v[n - 1 - cut]);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "data/chart.h"
 #include "data/machine.h"
@@ -117,17 +118,12 @@ static double last_mean(const Curve *c, size_t *of) {
     return got ? sum / (double)got : NAN;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const Curve *c) {
     double *v = mem_calloc(c->n, sizeof *v), m;
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++)
         if (isfinite(c->y[i])) v[n++] = c->y[i];
-    qsort(v, n, sizeof *v, ascending);
+    sort_numbers(v, (int)n);
     m = n ? v[n / 2] : NAN;
     mem_free(v);
     return m;

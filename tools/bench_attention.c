@@ -7,11 +7,11 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/die.h"
+#include "base/median.h"
 #include "base/opt.h"
 #include "base/rng.h"
 #include "layers/kernels.h"
@@ -56,11 +56,6 @@ static void call(Bench *b, What what) {
         b->k->attention_decode(b->team, &b->a, b->out, b->dout, b->qkv, b->a.S - 1);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Seconds of one call: the median of turns, or the best. */
 static double seconds(Bench *b, What what) {
     double turn[1000];
@@ -72,7 +67,7 @@ static double seconds(Bench *b, What what) {
         while (spent < 0.02);
         turn[i] = spent / calls;
     }
-    qsort(turn, (size_t)o.runs, sizeof *turn, by_value);
+    sort_numbers(turn, (int)o.runs);
     return turn[o.best ? 0 : o.runs / 2];
 }
 

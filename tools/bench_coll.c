@@ -18,11 +18,11 @@
  * rank; op and copy take turns; medians are printed. Calls walk through a pool of --pool MiB for
  * each of src and dst on every rank: large pools measure memory, small ones caches.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/die.h"
+#include "base/median.h"
 #include "base/opt.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
@@ -105,16 +105,6 @@ static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
     return (coll_now() - begin) / r->loop;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return x[n / 2];
-}
-
 /* Collective. s[i] becomes that of the slowest rank. */
 static void take_slowest(const Bench *b, double *s, int n) {
     static _Thread_local double all[MAX_THREAD_RANKS];
@@ -133,13 +123,13 @@ static void measure(Bench *b, const Row *r, Team *team) {
     }
     take_slowest(b, op, reps), take_slowest(b, copy, reps);
     for (int i = 0; i < reps; i++) share[i] = copy[i] / op[i];
-    double s = median(op, reps), alg = (double)r->whole / s * 1e-9, bus = 1;
+    double s = median_of(op, reps), alg = (double)r->whole / s * 1e-9, bus = 1;
     if (r->call.op < COLL_BROADCAST) bus = (double)(p - 1) / p;
     if (r->call.op == COLL_ALL_REDUCE) bus *= 2;
     if (world_rank(b->w) == 0)
         printf("  %-14s %11lld %11.1f %8.2f %8.2f %11.1f %7.0f%%\n", coll_op_name(r->call.op),
-               (long long)r->whole, s * 1e6, alg, alg * bus, median(copy, reps) * 1e6,
-               100 * median(share, reps));
+               (long long)r->whole, s * 1e6, alg, alg * bus, median_of(copy, reps) * 1e6,
+               100 * median_of(share, reps));
 }
 
 static int bench(World *w, void *ctx) {

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/die.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/rng.h"
@@ -101,11 +102,6 @@ int gpu_sets(int64_t bytes_of_a_set) {
 
 enum { MOST_ROUNDS = 100, MOST_JOBS = GPU_ALGORITHMS, MOST_RUNS = 2000 };
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double round_of(const GpuJob *j, int runs, const Event clock[2]) {
     device_record(clock[0], device_stream());
     for (int i = 0; i < runs; i++) j->run(j->ctx, i % j->sets);
@@ -126,7 +122,7 @@ void gpu_time_rounds(GpuJob *jobs, int n, int rounds) {
     for (int r = 0; r < rounds; r++)
         for (int j = 0; j < n; j++) seconds[j][r] = round_of(&jobs[j], runs[j], clock);
     for (int j = 0; j < n; j++) {
-        qsort(seconds[j], (size_t)rounds, sizeof **seconds, by_value);
+        sort_numbers(seconds[j], rounds);
         jobs[j].seconds = seconds[j][rounds / 2];
     }
     device_event_free(clock[0]), device_event_free(clock[1]);

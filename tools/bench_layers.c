@@ -6,12 +6,12 @@
  * every output written once. Prints medians.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/die.h"
+#include "base/median.h"
 #include "base/opt.h"
 #include "base/rng.h"
 #include "layers/kernels.h"
@@ -168,11 +168,6 @@ static const Row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 typedef struct Times {
     double median_s, best_s;
 } Times;
@@ -187,7 +182,7 @@ static Times measure(const Bench *b, const Row *r, float *pool, int reps, bool h
         r->run(b, x);
         if (i >= 0) s[i] = now_s() - t0;
     }
-    qsort(s, (size_t)reps, sizeof s[0], ascending);
+    sort_numbers(s, reps);
     return (Times){s[reps / 2], s[0]};
 }
 

@@ -40,6 +40,7 @@
 #include <unistd.h>
 
 #include "base/die.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/rng.h"
@@ -394,15 +395,9 @@ static void measure_all(Bench *b) {
 
 /* ---- what it says */
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const Times *t, TimeKind kind) {
     double *ms = t->ms[kind];
-    qsort(ms, (size_t)t->n, sizeof *ms, ascending);
-    return (ms[(t->n - 1) / 2] + ms[t->n / 2]) / 2;
+    return median_of(ms, t->n);
 }
 
 /* Of ascending values: the median of a normal distribution errs by 1.253 sigma / sqrt(n), its

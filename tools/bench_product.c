@@ -23,6 +23,7 @@
 
 #include "base/arena.h"
 #include "base/die.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/processor.h"
@@ -295,12 +296,8 @@ static double turn(int who, const Shape *s, Data *d) {
     return flops * calls / spent * 1e-9;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_value);
+    sort_numbers(x, n);
     if (o.best) return x[n - 1];
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
@@ -504,7 +501,7 @@ static bool bench_set(const char *set, int argc, char **argv) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         int n = d.n_ratios[bf16];
         if (n == 0) continue;
-        qsort(d.ratio[bf16], (size_t)n, sizeof *d.ratio[bf16], by_value);
+        sort_numbers(d.ratio[bf16], (int)n);
         printf("%s of %d matmuls: ratio to the best peer: median %.2f, least %.2f\n",
                bf16 ? "bf16" : "fp32", n, (d.ratio[bf16][(n - 1) / 2] + d.ratio[bf16][n / 2]) / 2,
                d.ratio[bf16][0]);

@@ -93,7 +93,4 @@ bool calibration_beside(const Calibration *c, const TapeGroup *g, CollOp op, dou
 /* Time of the slowest rank's kernels by the mean. */
 double calibration_slowest(const Calibration *c);
 
-/* Local. The lower quartile of x[n], which is sorted: what else runs on a machine only adds. */
-double quartile(double *x, int n);
-
 #endif

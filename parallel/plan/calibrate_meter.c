@@ -1,24 +1,14 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/calibrate_parts.h"
 
 enum { MOST_REPEATS = 20 };
 static const double always_enough = 15e-3; // seconds
-
-static int ascending(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-double quartile(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return x[n / 4];
-}
 
 /* Seconds from a barrier until n calls are done. */
 static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool together) {
@@ -61,7 +51,7 @@ Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, 
     int n = repeats < MOST_REPEATS ? repeats : MOST_REPEATS;
     while (n > 1 && round * n > always_enough) n--;
     for (int i = 0; i < n; i++) s[i] = timed(m, call, ctx, batch, together) / (double)batch;
-    return meter_agree(m, quartile(s, n));
+    return meter_agree(m, quartile_of(s, n));
 }
 
 void meter_tell(Meter *m, const char *format, ...) {
@@ -88,7 +78,7 @@ void meter_start(Meter *m, World *w, bool crowded) {
                  .rank = mem_calloc((size_t)world_size(w), 2 * sizeof(double))};
     if (!crowded) return;
     for (int i = 0; i < MOST_REPEATS; i++) s[i] = timed(m, nothing, NULL, 1, true);
-    m->barrier = meter_agree(m, quartile(s, MOST_REPEATS)).mean;
+    m->barrier = meter_agree(m, quartile_of(s, MOST_REPEATS)).mean;
 }
 
 void meter_end(Meter *m) {

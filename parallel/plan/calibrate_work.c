@@ -1,6 +1,7 @@
 /* Works measured: on memory as cold as in training, at two numbers of rows. */
 #include <math.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "parallel/plan/calibrate_parts.h"
 
@@ -170,7 +171,7 @@ static double usual_pace(const Job *job, int n) {
     int known = 0;
     for (int i = 0; i < n; i++)
         if (pace(&job[i]) > 0) x[known++] = pace(&job[i]);
-    double usual = known ? quartile(x, known) : 0;
+    double usual = known ? quartile_of(x, known) : 0;
     mem_free(x);
     return usual;
 }

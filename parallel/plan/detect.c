@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/version.h"
@@ -67,15 +68,10 @@ typedef struct Seat {
     RankFacts facts;
 } Seat;
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_rate(const Seat *seat, int n, bool bf16) {
     double *rate = mem_calloc((size_t)n, sizeof *rate), median;
     for (int r = 0; r < n; r++) rate[r] = seat[r].rate[bf16];
-    qsort(rate, (size_t)n, sizeof *rate, by_value);
+    sort_numbers(rate, n);
     median = rate[n / 2];
     mem_free(rate);
     return median;

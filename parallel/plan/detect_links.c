@@ -9,8 +9,8 @@
  *                                                        k = 4   0-4  1-5  2-6  3-7   racks of 4
  */
 #include <math.h>
-#include <stdlib.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/detect_parts.h"
@@ -33,11 +33,6 @@ int detect_rack_step(const double *seconds, int n) {
         if (far >= most * near) most = far / near, best = i;
     }
     return best;
-}
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 typedef struct Pairs {
@@ -70,7 +65,7 @@ static double exchange(Pairs *p, Comm *pair, int64_t bytes) {
     double mine = comm_size(pair) > 1 ? coll_now() - begin : INFINITY;
     int with_partner = 0;
     group_all_gather(&p->all, &mine, sizeof mine, p->of);
-    qsort(p->of, (size_t)p->all.size, sizeof *p->of, by_size);
+    sort_numbers(p->of, p->all.size);
     while (with_partner < p->all.size && isfinite(p->of[with_partner])) with_partner++;
     double seconds = with_partner ? p->of[with_partner / 2] : 0;
     p->spent += seconds;

@@ -6,12 +6,12 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cache.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -178,17 +178,6 @@ double ledger_error(double predicted, double measured) {
     return predicted > 0 && measured > 0 ? measured / predicted - 1 : NAN;
 }
 
-static int by_size(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* Of the n known ones among x[]; sorts. NAN: there are none. */
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, by_size);
-    return n ? (x[(n - 1) / 2] + x[n / 2]) / 2 : NAN;
-}
-
 double ledger_median_error(const LedgerLine *l, int n, const char *machine, bool calibrated) {
     double *error = mem_alloc((size_t)(n + 1) * sizeof *error);
     int known = 0;
@@ -197,7 +186,7 @@ double ledger_median_error(const LedgerLine *l, int n, const char *machine, bool
         bool alike = strcmp(l[i].machine, machine) == 0 && !!*l[i].calibration == calibrated;
         if (alike && !isnan(x)) error[known++] = x;
     }
-    double all = median(error, known);
+    double all = median_of(error, known);
     mem_free(error);
     return all;
 }

@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-#include "parallel/plan/calibrate.h"
+#include "base/median.h"
 
 /* The steps of one candidate; false when training has ended. */
 static bool try(const Group *g, const Refine *r, double *seconds) {
     double s[REFINE_MOST];
     for (int i = 0; i < r->steps; i++)
         if (!r->step(r->ctx, &s[i])) return false;
-    *seconds = quartile(s + 1, r->steps - 1);
+    *seconds = quartile_of(s + 1, r->steps - 1);
     group_share(g, seconds, sizeof *seconds);
     return true;
 }

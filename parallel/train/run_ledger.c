@@ -1,10 +1,10 @@
 /* The line of the ledger (parallel/plan/ledger.h) of a run: predicted and measured time of a
  * step. */
+#include "base/median.h"
 #include "parallel/train/run.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -25,22 +25,12 @@ static int64_t measured_steps(const Measured *m) {
     return n < 0 ? 0 : n < LAST ? n : LAST;
 }
 
-static int by_size(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static double median(const double *x, int64_t n) {
-    double sorted[LAST];
-    memcpy(sorted, x, (size_t)n * sizeof *x);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
-
 /* Warns if the first steps refute the prediction: the chosen layout may not be the fastest. */
 static void compare_first_steps(const Run *r) {
     const Measured *m = &r->measured;
-    double ms = median(m->ms, measured_steps(m));
+    double first[LAST];
+    memcpy(first, m->ms, sizeof first);
+    double ms = median_of(first, (int)measured_steps(m));
     double error = ledger_error(r->predicted_ms, ms);
     if (m->n != FIRST + COMPARED || !(fabs(error) > doubtful)) return;
     run_note(
@@ -109,9 +99,9 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
                       .batch = r->batch,
                       .steps = n,
                       .predicted_ms = comparable ? r->predicted_ms : 0,
-                      .measured_ms = median(ms, n),
+                      .measured_ms = median_of(ms, (int)n),
                       .predicted_bytes = comparable ? predicted_bytes(r) : 0, // --exact: integers
-                      .measured_bytes = (int64_t)median(received, n)};
+                      .measured_bytes = (int64_t)median_of(received, (int)n)};
     for (int i = 0; i < N_ARENAS; i++) {
         l->predicted_memory += (int64_t)r->m.arena[i].used;
         l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);
