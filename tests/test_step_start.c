@@ -1,5 +1,6 @@
 /* What is made before the first step: the lists of a model, and where each tensor lies. */
 #include <string.h>
+#include <time.h>
 
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
@@ -77,4 +78,47 @@ TEST(step_start_orders_a_list_of_nothing) {
         CHECK(p.n_ops == 0 && p.n_tensors == 0);
         program_free(&p);
     }
+}
+
+/* ---- time ---- */
+
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* To make the lists of a step, and to place their temporaries: the least of three times. */
+static double seconds_of(ModelShape s, int layers, bool placed) {
+    double least = 0;
+    s.config.layers = layers;
+    for (int i = 0; i < 3; i++) {
+        double begin = processor_seconds();
+        Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+        Program end = program_end_passes(&s, PASS_SCHEDULE, NULL);
+        if (placed) program_allocate(&p), program_allocate(&end);
+        double seconds = processor_seconds() - begin;
+        program_free(&p), program_free(&end);
+        if (i == 0 || seconds < least) least = seconds;
+    }
+    return least;
+}
+
+/* What is quadratic in layers takes 64 times as long for 8 times the layers. Where collectives
+ * overlap, temporaries leave holes between those that are kept, and placing looks at them all. */
+TEST(step_start_takes_time_linear_in_layers) {
+    static const Overlap overlaps[] = {
+        {0}, {.bulk = true}, {.chunks = 2}, {.ring = true}, {.halves = true}};
+    static const char *const specs[] = {"x1", "x2", "d2.x2+sp+zero1", "x2.y2+stay=y"};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 5; k++) {
+            Grid g;
+            ModelShape s = shape_of(&g, specs[i], models[(i + k) % 3]);
+            s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3);
+            double few = seconds_of(s, 32, k == 0 && i < 3),
+                   many = seconds_of(s, 256, k == 0 && i < 3);
+            if (many > 3 * 8 * few)
+                test_fail(__FILE__, __LINE__, "%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s",
+                          specs[i], k, few, many);
+        }
 }

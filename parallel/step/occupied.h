@@ -8,7 +8,7 @@
  * Times are a tree: a node's children have the halves of its time. A node has the bytes that are
  * in use all the time, where they are not so for its parent, and those in use at some of it.
  * Neighbours are one range: of layers that lie on each other there are few. So a block takes time
- * logarithmic in times and ranges to place.
+ * logarithmic in times and ranges to place, and linear in the holes that are too small for it.
  */
 #ifndef PARALLEL_STEP_OCCUPIED_H
 #define PARALLEL_STEP_OCCUPIED_H

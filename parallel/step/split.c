@@ -39,6 +39,7 @@ typedef struct Split {
     int n_ops, chunks, parts;
     bool ring;
     int *maker;  // [tensors] operation that makes it; -1
+    int *reader; // [tensors] the collective that alone reads it; negative: none
     int *before; // [operations] of a matmul: the collective that brings its operand; -1
     int *after;  // [operations] the collective that takes its result; -1
     int *matmul; // [operations] of such a collective that comes before: the matmul; -1
@@ -93,16 +94,14 @@ static void emit_chunk(Split *s, const Op *op, int64_t block, int k) {
 
 /* ---- which ---- */
 
-/* The only reader of a tensor where that is a collective; -1. */
-static int collective_reader(const Split *s, int t) {
-    int found = -1;
+/* The only reader of each tensor where that is a collective. */
+static void find_readers(Split *s) {
+    enum { SEVERAL = -2 };
     for (int i = 0; i < s->n_ops; i++)
         for (int k = 0; k < s->old[i].n_in; k++) {
-            if (s->old[i].in[k] != t) continue;
-            if (found >= 0 || !op_info(s->old[i].kind)->collective) return -1;
-            found = i;
+            int *reader = &s->reader[s->old[i].in[k]];
+            *reader = *reader == -1 && op_info(s->old[i].kind)->collective ? i : SEVERAL;
         }
-    return found;
 }
 
 /* Does a collective gather or scatter blocks of tokens? */
@@ -144,7 +143,7 @@ static void find(Split *s) {
         int from = s->maker[op->in[0]];
         if (from >= 0 && op_info(s->old[from].kind)->collective && !s->how[from])
             s->before[i] = from;
-        s->after[i] = collective_reader(s, op->out);
+        s->after[i] = s->reader[op->out] < 0 ? -1 : s->reader[op->out];
         if (s->before[i] < 0 && s->after[i] < 0) continue;
         int how = way(s, i, block_of(s, i));
         if (how == NOT_SPLIT || how == RING_OUT) s->before[i] = -1;
@@ -289,14 +288,16 @@ void program_split(Program *p, int chunks, bool ring) {
     if (chunks < 1) chunks = 1;
     int parts = ring && MAX_RING > chunks ? MAX_RING : chunks;
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    size_t all = 3 * n + tensors * (size_t)(parts + 1);
-    Split s = {p, p->op, p->n_ops, chunks, parts, ring, NULL, NULL, NULL, NULL, NULL, NULL};
+    size_t all = 3 * n + tensors * (size_t)(parts + 2);
+    Split s = {
+        .p = p, .old = p->op, .n_ops = p->n_ops, .chunks = chunks, .parts = parts, .ring = ring};
     int *memory = mem_alloc(all * sizeof *memory);
     s.before = memory, s.after = s.before + n, s.matmul = s.after + n;
-    s.maker = s.matmul + n, s.part = s.maker + tensors;
+    s.maker = s.matmul + n, s.reader = s.maker + tensors, s.part = s.reader + tensors;
     s.how = mem_calloc(n, sizeof *s.how);
     for (size_t t = 0; t < all; t++) memory[t] = -1;
     for (int i = 0; i < p->n_ops; i++) s.maker[p->op[i].out] = i;
+    find_readers(&s);
     find(&s);
     Op *old = p->op;
     p->op = NULL, p->n_ops = p->cap_ops = 0;
