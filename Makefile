@@ -95,7 +95,7 @@ LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/r
 # TESTED='word ...': of the files with tests, those where one of these words is part of a test's name
 TESTED ?= .
 TESTS := $(shell grep -lE "^TEST\w*.\w*($(subst $() ,|,$(strip $(TESTED))))" tests/test*.c; grep -L ^TEST tests/test*.c) \
-    tests/mesh_run.c tests/theory.c
+    tests/mesh_run.c tests/theory.c tests/recording.c
 # CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
 CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)

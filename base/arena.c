@@ -44,14 +44,6 @@ void arena_commit(Arena *a) {
     a->base = p;
 }
 
-void arena_imagine(Arena *a, int place) {
-    // each has 16 TiB of addresses, in the lower half that belongs to programs
-    a->base = (char *)(((uintptr_t)1 << 45) + ((uintptr_t)place << 44)); // NOLINT
-    a->cap = a->used;
-    a->used = 0;
-    a->imagined = true;
-}
-
 size_t arena_resident(const Arena *a) {
     enum { PAGES = 4096 };
     unsigned char in_memory[PAGES]; // a byte for each page: bit 0
@@ -66,9 +58,9 @@ size_t arena_resident(const Arena *a) {
 }
 
 void arena_free(Arena *a) {
-    if (a->base && !a->imagined && a->memory)
+    if (a->base && a->memory)
         a->memory->unmap(a->base);
-    else if (a->base && !a->imagined)
+    else if (a->base)
         munmap(a->base, a->cap);
     *a = (Arena){.name = a->name};
 }

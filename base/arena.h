@@ -34,7 +34,6 @@ typedef struct Arena {
     size_t used;               // bytes taken so far in this walk
     size_t cap;                // bytes mapped
     uint64_t walk;             // of the sizes taken: equal walks have equal ones
-    bool imagined;
 } Arena;
 
 /* Local. An arena in measuring mode. */
@@ -45,9 +44,6 @@ void *arena_take(Arena *a, size_t n_bytes);
 /* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses.
  */
 void arena_commit(Arena *a);
-/* Local. The second walk at addresses where no memory is: for who wants to know what would be done
- * with it, and follows no pointer. place: 0, 1, ... of arenas that are imagined together. */
-void arena_imagine(Arena *a, int place);
 /* Local. Bytes of it that lie in memory: pages that somebody has touched; all where memory is not
  * the host's. 0 while measuring. */
 size_t arena_resident(const Arena *a);

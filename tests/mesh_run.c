@@ -264,12 +264,12 @@ int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
                         .overlap = m->shape.overlap,
                         .threads = team_size(m->team),
                         .kernels = kernels};
-    Tape t = {0};
+    StepLists *t = mem_alloc(sizeof *t);
     CollCount met[COUNT_ROWS], told[COUNT_ROWS];
     World *w = m->grid->world;
     int n = w ? world_counts(w, met, COUNT_ROWS) : 0, rank = m->grid->mesh.rank;
-    price_record(&t, &shape, &m->grid->layout, rank);
-    int n_told = price_counts(&t, told, COUNT_ROWS), bad = n != n_told;
+    price_lists(t, &shape, &m->grid->layout, rank, 0);
+    int n_told = price_counts(t, told, COUNT_ROWS), bad = n != n_told;
     for (int i = 0; i < n; i++)
         if (!row_in(&met[i], told, n_told)) {
             printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
@@ -279,12 +279,13 @@ int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
         }
     int64_t held = 0;
     for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
-    if (held != tape_memory(&t)) {
+    if (held != price_memory(t)) {
         printf("    %s on %s, overlap %s: %lld bytes held, %lld predicted\n", r->model, r->layout,
-               r->overlap, (long long)held, (long long)tape_memory(&t));
+               r->overlap, (long long)held, (long long)price_memory(t));
         bad++;
     }
-    tape_free(&t);
+    price_free(t);
+    mem_free(t);
     return bad;
 }
 

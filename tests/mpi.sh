@@ -601,7 +601,7 @@ both_directions() {
 
 # Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a question and an answer would
 # make 61.
-# Four all_gathers of this that are under way together take 4 ms longer than one, as parallel/plan/tape_play.c has it; one
+# Four all_gathers of this that are under way together take 4 ms longer than one, as parallel/step/schedule.h has it; one
 # after the other 64.
 one_way() {
     local us more missing try

@@ -21,7 +21,7 @@ static Work small_works[N_SMALL] = {
     {.kind = WORK_NORM, .threads = 1, .rows = 40, .a = 24},
     {.kind = WORK_ACT, .threads = 1, .rows = 2000},
 };
-static TapeGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
+static SendGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
 static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000, 9000}};
 
 typedef struct Run {
@@ -349,7 +349,7 @@ TEST(calibration_keeps_its_budget_on_slow_links_and_derives_the_rest) {
 TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     Machine m = flat;
     m.nodes = m.ranks = m.level[0].ranks = 4, m.ranks_per_node = 1;
-    TapeGroup g[] = {{.place = {1, {2}, {1}}, .size = 2, .label = "x"},
+    SendGroup g[] = {{.place = {1, {2}, {1}}, .size = 2, .label = "x"},
                      {.place = {1, {2}, {2}}, .size = 2, .label = "y"},
                      {.place = {1, {4}, {1}}, .size = 4, .label = "d"}};
     int64_t most[3][N_COLL_OPS] = {
@@ -371,9 +371,9 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
  * rate of the description. */
 TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     Machine m = flat;
-    TapeGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};
+    SendGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};
     int64_t most[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 1 << 20, [1][COLL_ALL_GATHER] = 4 << 20};
-    CalibrateList list = {.group = (TapeGroup[]){g, pair}, .most = most, .n_groups = 2};
+    CalibrateList list = {.group = (SendGroup[]){g, pair}, .most = most, .n_groups = 2};
     SendCost cost = {
         .place = g.place, .op = COLL_ALL_REDUCE, .most = 1 << 20, .measured = 1 << 18, .n = 2};
     Send small = {.op = COLL_ALL_REDUCE, .bytes = 256, .type_bytes = 4}, large = small;
@@ -515,7 +515,7 @@ TEST(calibration_works_where_nothing_can_be_kept) {
 /* What kernels lose beside a collective is measured by one that takes time: not by the statistics
  * of a loss, which come first in a list. */
 TEST(calibration_looks_for_the_largest_collective_inside_and_across_nodes) {
-    TapeGroup g[] = {{.place = {1, {8}, {1}}, .size = 8},  // all ranks of two nodes
+    SendGroup g[] = {{.place = {1, {8}, {1}}, .size = 8},  // all ranks of two nodes
                      {.place = {1, {4}, {1}}, .size = 4},  // those of a node
                      {.place = {1, {2}, {4}}, .size = 2},  // one of each
                      {.place = {1, {1}, {1}}, .size = 1}}; // nobody else

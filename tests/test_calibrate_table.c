@@ -63,7 +63,7 @@ static bool sane(const Calibration *c) {
         ok &= calibration_work(c, &c->work[i].work, &s) && isfinite(s) && s >= 0;
     }
     for (int i = 0; i < c->n_sends; i++) {
-        TapeGroup g = {.place = c->send[i].place};
+        SendGroup g = {.place = c->send[i].place};
         for (int64_t bytes = 1; bytes < 1 << 20; bytes *= 7) {
             double s;
             ok &= calibration_send(c, &g, c->send[i].op, bytes, &s) && isfinite(s) && s >= 0;
@@ -123,7 +123,7 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
 
 TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
     Calibration *c = some_table();
-    TapeGroup g = {.place = c->send[0].place};
+    SendGroup g = {.place = c->send[0].place};
     double s, last = 0;
     for (int64_t bytes = 1; bytes < 20000; bytes += 7) {
         CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s) && s >= last);
@@ -141,7 +141,7 @@ TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
 /* A turn to another way between the last two points, or one of them disturbed. */
 TEST(calibration_goes_on_no_steeper_than_from_nothing) {
     SendCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
-    TapeGroup g = {.place = cost.place, .size = 4};
+    SendGroup g = {.place = cost.place, .size = 4};
     Calibration *c = calibration_new();
     double s, start, rate;
     cost.bytes[0] = 10000, cost.seconds[0] = 1e-3, cost.bytes[1] = 11000, cost.seconds[1] = 3.3e-3;

@@ -44,16 +44,19 @@ static Products predicted(const MeshRun *r) {
         abort();
     s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
     for (int rank = 0; rank < RANKS; rank++) {
-        Tape t = {0};
-        int open = 0;
-        price_record(&t, &s, &l, rank);
-        for (int i = 0; i < t.run[0].begin[N_TAPE_PARTS]; i++) {
-            const Event *e = &t.event[i];
-            open += (e->kind == EVENT_START) - (e->kind == EVENT_WAIT);
-            if (e->kind != EVENT_WORK || t.work[e->index].kind > WORK_DW) continue;
-            n.all++, n.beside += open > 0;
-        }
-        tape_free(&t);
+        StepLists t;
+        StepPart part[STEP_PARTS];
+        price_lists(&t, &s, &l, rank, 0);
+        for (int parts = price_parts(&t, 0, part), k = 0; k < parts; k++)
+            for (int i = 0, open = 0; i < part[k].p->n_ops; i++) {
+                const Op *op = &part[k].p->op[i];
+                Work w;
+                open += op_info(op->kind)->collective - (op->kind == OP_WAIT);
+                if (!op_work(part[k].p, i, &t.model[0].w, 1, false, &w) || w.kind > WORK_DW)
+                    continue;
+                n.all += (int)part[k].times, n.beside += open > 0 ? (int)part[k].times : 0;
+            }
+        price_free(&t);
     }
     return n;
 }

@@ -42,6 +42,11 @@ static void trace_some(Model *m, int step, void *ctx) {
     note(w, &all->begin[step + 1]);
 }
 
+static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+    (void)g, (void)s;
+    *(int *)ctx += (int)times;
+}
+
 /* What a step of each rank has, and room for it. */
 static void predict(Traced *all, const MeshRun *r) {
     Layout l;
@@ -52,13 +57,11 @@ static void predict(Traced *all, const MeshRun *r) {
     s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
     if (r->overlap && !overlap_parse(&s.overlap, r->overlap, NULL)) abort();
     for (int rank = 0; rank < all->ranks; rank++) {
-        Tape tape = {0};
-        price_record(&tape, &s, &l, rank);
-        for (int i = 0; i < tape.run[0].begin[N_TAPE_PARTS]; i++) {
-            all->sends[rank] += tape.event[i].kind == EVENT_START;
-        }
-        trace_create(&all->t[rank], 4096, 2 * tape_events(&tape));
-        tape_free(&tape);
+        StepLists lists;
+        price_lists(&lists, &s, &l, rank, 0);
+        price_each_send(&lists, count_sends, &all->sends[rank]);
+        trace_create(&all->t[rank], 4096, 2 * price_events(&lists));
+        price_free(&lists);
     }
 }
 

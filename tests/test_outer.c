@@ -225,8 +225,10 @@ static int predicted_main(World *w, void *ctx) {
     Team *team = team_create(1);
     Grid grid;
     Model m;
-    Tape t = {0};
+    StepLists t;
+    SendGroup group;
     Send s;
+    int64_t received;
     CollCount row[8];
     grid_make(&grid, w, &f->l, &f->shape.config);
     grid_set_local_steps(&grid);
@@ -238,11 +240,12 @@ static int predicted_main(World *w, void *ctx) {
     world_count_reset(w);
     for (int step = 1; step <= outer.every; step++) outer_step(&outer, &m, step);
     int n = world_counts(w, row, 8);
-    price_record(&t, &f->shape, &f->l, rank);
-    if (n != 1 || !tape_meeting(&t, &s, &calls)) die("%d kinds of collectives in a meeting", n);
-    f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - s.received;
+    price_lists(&t, &f->shape, &f->l, rank, 0);
+    if (n != 1 || !price_outer(&t, &group, &s, &calls, &received))
+        die("%d kinds of collectives in a meeting", n);
+    f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - received;
     f->extra_calls[rank] = (int)row[0].calls - calls;
-    tape_free(&t);
+    price_free(&t);
     model_free(&m);
     team_destroy(team);
     return 0;
@@ -266,7 +269,7 @@ static Predicted predicted_of(const char *layout, int64_t every, int fragments) 
     return f;
 }
 
-TEST(outer_meetings_receive_what_the_tape_predicts) {
+TEST(outer_steps_receive_what_is_predicted) {
     static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
                                           "x2.d2+stay=y"};
     for (int i = 0; i < 5; i++)
@@ -285,24 +288,28 @@ TEST(outer_meetings_receive_what_the_tape_predicts) {
 TEST(outer_meetings_are_shared_among_the_steps_between_them) {
     Predicted f = predicted_of("d3.x2", 5, 1);
     Machine m;
-    Tape t = {0};
+    StepLists t;
+    SendGroup group;
     Price alone, apart;
     Send s;
     int calls;
+    int64_t received;
     machine_open(&m, "cpu:3", NULL);
-    price_record(&t, &f.shape, &f.l, 1);
-    tape_play(&t, &m, &apart);
-    CHECK(tape_meeting(&t, &s, &calls) && calls == 1);
+    price_lists(&t, &f.shape, &f.l, 1, 0);
+    price_of(&t, &m, &apart);
+    CHECK(price_outer(&t, &group, &s, &calls, &received) && calls == 1);
+    double seconds = machine_send(&m, &group, &s);
+    int64_t bytes = received;
+    price_free(&t);
     f.shape.every = 0;
-    price_record(&t, &f.shape, &f.l, 1);
-    CHECK(!tape_meeting(&t, &s, &calls));
-    tape_play(&t, &m, &alone);
-    double meeting = machine_send(&m, &t.group[s.group], &s);
-    CHECK(meeting > 0 && alone.meeting == 0);
-    CHECK_NEAR(apart.meeting, meeting / 5, 1e-15);
-    CHECK_NEAR(apart.seconds - alone.seconds, meeting / 5, 1e-12); // of milliseconds, a rounding
-    CHECK(apart.received - alone.received == s.received / 5);
-    tape_free(&t);
+    price_lists(&t, &f.shape, &f.l, 1, 0);
+    CHECK(!price_outer(&t, &group, &s, &calls, &received));
+    price_of(&t, &m, &alone);
+    CHECK(seconds > 0 && alone.outer == 0);
+    CHECK_NEAR(apart.outer, seconds / 5, 1e-15);
+    CHECK_NEAR(apart.seconds - alone.seconds, seconds / 5, 1e-12); // of milliseconds, a rounding
+    CHECK(apart.received - alone.received == bytes / 5);
+    price_free(&t);
 }
 
 /* ---- training ---- */

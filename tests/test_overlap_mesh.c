@@ -242,33 +242,35 @@ TEST(overlap_bulk_of_every_stay_layout_changes_no_bit) {
     }
 }
 
-/* Does a product run between the start of a collective and its wait? */
-static bool covered(const Tape *t, int start) {
-    bool product = false;
-    for (int i = start + 1; i < t->n_events; i++) {
-        const Event *e = &t->event[i];
-        if (e->kind == EVENT_WAIT && e->index == start) return product;
-        product |= e->kind == EVENT_WORK && t->work[e->index].kind <= WORK_DW;
+/* Does a matmul run between the start of a collective and its wait? */
+static bool covered(const Program *p, int start) {
+    bool matmul = false;
+    for (int i = start + 1; i < p->n_ops; i++) {
+        OpKind kind = p->op[i].kind;
+        if (kind == OP_WAIT && p->op[i].in[0] == p->op[start].out) return matmul;
+        matmul |= kind == OP_MATMUL || kind == OP_MATMUL_BT || kind == OP_MATMUL_AT;
     }
     return false;
 }
 
-static bool any(const Send *s) {
-    (void)s;
+static bool any(const Program *p, const Op *op) {
+    (void)p, (void)op;
     return true;
 }
-static bool of_panels(const Send *s) {
-    return s->op == COLL_BROADCAST || s->op == COLL_REDUCE;
+static bool of_panels(const Program *p, const Op *op) {
+    (void)p;
+    return op->kind == OP_BROADCAST || op->kind == OP_REDUCE;
 }
-static bool of_head(const Send *s) {
-    return strcmp(s->what, "dx of head") == 0;
+static bool of_head(const Program *p, const Op *op) {
+    return strcmp(p->tensor[op->out].what, "dx of head") == 0;
 }
 
-/* Such collectives of the first micro-batch and the end of the step; how many of them nothing
+/* Such collectives of a step of one micro-batch; how many of them nothing
  * covers. */
-static int sends_of(const char *layout, const char *overlap, bool (*such)(const Send *s),
-                    int *alone) {
-    Tape t = {0};
+static int sends_of(const char *layout, const char *overlap,
+                    bool (*such)(const Program *p, const Op *op), int *alone) {
+    StepLists t;
+    StepPart part[STEP_PARTS];
     PriceShape shape = {.S = 8, .batch = 32, .micro = 4, .whole = true};
     Layout l;
     Err e;
@@ -276,14 +278,15 @@ static int sends_of(const char *layout, const char *overlap, bool (*such)(const 
     if (!config_parse(&shape.config, "layers=4,heads=4,channels=16,seq=8,vocab=32", &e) ||
         !layout_parse(&l, layout, 0, &e) || !overlap_parse(&shape.overlap, overlap, &e))
         die("%s", e.text);
-    price_record(&t, &shape, &l, 0);
+    price_lists(&t, &shape, &l, 0, 0);
     *alone = 0;
-    for (int i = t.run[0].begin[PART_ZERO]; i < t.run[0].begin[N_TAPE_PARTS]; i++) {
-        if (t.event[i].kind != EVENT_START) continue;
-        if (!such(&t.send[t.event[i].index])) continue;
-        n++, *alone += !covered(&t, i);
-    }
-    tape_free(&t);
+    for (int parts = price_parts(&t, 0, part), k = 0; k < parts; k++)
+        for (int i = 0; i < part[k].p->n_ops; i++) {
+            const Op *op = &part[k].p->op[i];
+            if (!op_info(op->kind)->collective || !such(part[k].p, op)) continue;
+            n++, *alone += !covered(part[k].p, i);
+        }
+    price_free(&t);
     return n;
 }
 

@@ -18,12 +18,12 @@ static PriceShape page_shape(Machine *m) {
 }
 
 static Price price_with(const Machine *m, PriceShape s, const Layout *l, const char *words) {
-    Tape tape = {0};
+    StepLists lists;
     Price p;
     if (!overlap_parse(&s.overlap, words, NULL)) die("%s", words);
-    price_record(&tape, &s, l, 0);
-    tape_play(&tape, m, &p);
-    tape_free(&tape);
+    price_lists(&lists, &s, l, 0, 0);
+    price_of(&lists, m, &p);
+    price_free(&lists);
     return p;
 }
 

@@ -17,7 +17,7 @@ enum { H = 2048, SEQUENCES = 64, MAX_ROWS = 128 }; // they divide by every mesh 
 
 /* What a step receives. once: without what is gathered a second time in backward instead of being
  * kept. */
-static double received(const Tape *t, bool once) {
+static double received(StepLists *t, bool once) {
     CollCount row[MAX_ROWS];
     int n = price_counts(t, row, MAX_ROWS);
     double bytes = 0;
@@ -32,7 +32,7 @@ static double received(const Tape *t, bool once) {
 }
 
 static double volume_of(const char *spec, double rho, bool once) {
-    static Tape t;
+    static StepLists t;
     Layout l;
     Err e;
     if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
@@ -41,10 +41,12 @@ static double volume_of(const char *spec, double rho, bool once) {
     s.micro = SEQUENCES / (l.size[AXIS_D] * l.size[AXIS_Z]);
     if (!config_parse(&s.config, "layers=3,heads=64,channels=2048,seq=4096,vocab=64", &e))
         die("%s", e.text);
-    price_record(&t, &s, &l, 0);
+    price_lists(&t, &s, &l, 0, 0);
     double three = received(&t, once);
-    t.layers = 2;
-    return (three - received(&t, once)) / sizeof(float) / (T * H);
+    t.layers = t.model[0].shape.config.layers;
+    double layer = three - received(&t, once);
+    price_free(&t);
+    return layer / sizeof(float) / (T * H);
 }
 
 static double volume(const char *spec, double rho) {
@@ -176,7 +178,7 @@ TEST(published_bandwidth_between_nodes_falls_with_the_groups_that_share_a_node) 
                              .port_rate = rows[i].rank_rate * node};
         for (int k = 0; k < 4; k++) {
             int size = m.ranks / rows[i].inner[k];
-            TapeGroup g = {.place = {1, {size}, {rows[i].inner[k]}}, .size = size};
+            SendGroup g = {.place = {1, {size}, {rows[i].inner[k]}}, .size = size};
             Send s = {.op = COLL_ALL_GATHER, .bytes = 1000000000};
             double bus = (double)s.bytes * (size - 1) / size / machine_send(&m, &g, &s);
             CHECK_NEAR(bus / 1e9, rows[i].gb[k], 0.03 * rows[i].gb[k]); // they round to whole GB/s

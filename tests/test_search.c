@@ -329,9 +329,9 @@ TEST(search_tells_who_watches_it_often) {
     CHECK(w.most <= 256 * N_SCHEDULES);
 }
 
-/* A kernel for each of a thousand ranks would make tapes of millions. */
-TEST(search_tapes_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
-    Tape t = {0};
+/* A kernel for each of a thousand ranks would make lists of millions. */
+TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
+    StepLists t;
     int events[2][3];
     static const int ranks[] = {MAX_STRIPES, MAX_STRIPES + 1, 4 * MAX_STRIPES};
     for (int chunks = 0; chunks < 2; chunks++)
@@ -344,10 +344,10 @@ TEST(search_tapes_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
             s.shape.micro = 4 * ranks[i], s.shape.batch = s.shape.micro * s.shape.S;
             snprintf(spec, sizeof spec, "x%d+sp", ranks[i]);
             CHECK(layout_parse(&l, spec, ranks[i], &e));
-            price_record(&t, &s.shape, &l, 0);
-            events[chunks][i] = t.n_events;
+            price_lists(&t, &s.shape, &l, 0, 0);
+            events[chunks][i] = (int)price_events(&t);
+            price_free(&t);
         }
-    tape_free(&t);
     CHECK(events[1][0] > 4 * MAX_STRIPES + events[0][0]);
     CHECK(events[1][1] == events[0][1] && events[1][2] == events[0][2]);
 }
@@ -363,13 +363,13 @@ TEST(search_of_more_sequences_than_a_number_holds_ends) {
 }
 
 /* The price of a layout grows with the layers, the time to find it does not: as many candidates,
- * and as long a tape of each. */
-TEST(search_of_more_layers_records_as_long_tapes) {
+ * and as long lists of each. */
+TEST(search_of_more_layers_prices_as_long_lists) {
     static const int layers[] = {12, 96, 960};
     static const char *const layouts[] = {"x4.y2.d2", "x16+sp", "d4.z4+zero2"};
     int64_t candidates[3];
     int events[3][3];
-    Tape t = {0};
+    StepLists t;
     for (int i = 0; i < 3; i++) {
         char model[80];
         snprintf(model, sizeof model, "layers=%d,heads=16,channels=512,seq=128,vocab=1000",
@@ -386,8 +386,9 @@ TEST(search_of_more_layers_records_as_long_tapes) {
         for (int k = 0; k < 3; k++) {
             Layout l;
             CHECK(layout_parse(&l, layouts[k], 16, NULL));
-            price_record(&t, &shape, &l, 0);
-            events[i][k] = t.n_events;
+            price_lists(&t, &shape, &l, 0, 0);
+            events[i][k] = step_run_last(t.model[0].program)->n_ops;
+            price_free(&t);
         }
     }
     for (int i = 1; i < 3; i++) {
@@ -395,7 +396,6 @@ TEST(search_of_more_layers_records_as_long_tapes) {
         for (int k = 0; k < 3; k++) CHECK(events[i][k] == events[0][k]);
     }
     CHECK(events[0][0] > 100);
-    tape_free(&t);
 }
 
 static void check_shares(const Choice *c, void *ctx) {
@@ -416,11 +416,17 @@ TEST(search_gives_replicas_apart_equal_shares) {
 typedef struct Errors {
     const Space *s;
     const Machine *m;
-    Tape few, all;
     int seen, n[N_SCHEDULES], bad;
     double sum[N_SCHEDULES], most[N_SCHEDULES]; // of |error|
     double memory;                              // the largest error
 } Errors;
+
+static void price_with(const PriceShape *s, const Machine *m, const Layout *l, Price *out) {
+    StepLists lists;
+    price_lists(&lists, s, l, 0, 0);
+    price_of(&lists, m, out);
+    price_free(&lists);
+}
 
 static void compare_whole(const Choice *c, void *ctx) {
     Errors *e = ctx;
@@ -428,15 +434,12 @@ static void compare_whole(const Choice *c, void *ctx) {
     Price few, unplaced, all;
     int k = 0;
     if (e->seen++ % (test_long() ? 5 : 149)) return; // a sample
-    price_record(&e->few, &shape, &c->layout, 0);
-    tape_play(&e->few, e->m, &few);
+    price_with(&shape, e->m, &c->layout, &few);
     shape.unplaced = true;
-    price_record(&e->all, &shape, &c->layout, 0);
-    tape_play(&e->all, e->m, &unplaced);
+    price_with(&shape, e->m, &c->layout, &unplaced);
     e->bad += unplaced.seconds != few.seconds || unplaced.memory > few.memory;
     shape.unplaced = false, shape.whole = true;
-    price_record(&e->all, &shape, &c->layout, 0);
-    tape_play(&e->all, e->m, &all);
+    price_with(&shape, e->m, &c->layout, &all);
     while (!overlap_equal(&schedules[k], &c->overlap)) k++;
     double error = fabs(few.seconds / all.seconds - 1);
     e->n[k]++, e->sum[k] += error, e->most[k] = fmax(e->most[k], error);
@@ -471,8 +474,6 @@ TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
         CHECK(e.most[k] <= (halves ? 0.1 : 0.025));
         CHECK(e.sum[k] / e.n[k] <= (halves ? 0.005 : 0.001));
     }
-    tape_free(&e.few);
-    tape_free(&e.all);
 }
 
 /* Its efficiency 1 - exposed / exposed without it is what charges slower kernels and smaller
@@ -539,19 +540,30 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
 static void check_pairs(const Choice *c, void *ctx) {
     const Space *s = ctx;
     PriceShape shape = seed_shape(s, c);
-    Tape t = {0};
-    int open = 0;
+    StepLists t;
+    StepPart part[STEP_PARTS];
     shape.whole = true;
-    price_record(&t, &shape, &c->layout, 0); // dies where a group has more open than COLL_IN_FLIGHT
-    for (int i = 0; i < t.n_events; i++)
-        open += t.event[i].kind == EVENT_START ? 1 : t.event[i].kind == EVENT_WAIT ? -1 : 0;
-    CHECK(open == 0);
-    tape_free(&t);
+    price_lists(&t, &shape, &c->layout, 0, 0);
+    for (int parts = price_parts(&t, 0, part), k = 0; k < parts; k++) {
+        const Program *p = part[k].p;
+        bool *waited = mem_calloc((size_t)p->n_tensors, sizeof *waited);
+        int open = 0;
+        for (int i = 0; i < p->n_ops; i++)
+            if (p->op[i].kind == OP_WAIT) waited[p->op[i].in[0]] = true;
+        for (int i = 0; i < p->n_ops; i++) {
+            open += op_info(p->op[i].kind)->collective && waited[p->op[i].out];
+            open -= p->op[i].kind == OP_WAIT;
+            CHECK(open <= COLL_IN_FLIGHT); // of all groups together
+        }
+        CHECK(open == 0);
+        mem_free(waited);
+    }
+    price_free(&t);
 }
 
-/* Most is under way in halves whose blocks are made again, of more layers than a tape has
+/* Most is under way in halves whose blocks are made again, of more layers than are priced
  * otherwise. */
-TEST(search_records_every_schedule_of_deep_models_to_its_end) {
+TEST(search_prices_every_schedule_of_deep_models_to_its_end) {
     static const int ranks[] = {4, 8};
     for (int i = 0; i < 2; i++) {
         Space s = space_of("layers=6,heads=4,channels=32,seq=8,vocab=61", ranks[i], 4 * ranks[i]);

@@ -1,13 +1,13 @@
 /* parallel/plan/cost and parallel/step/fuse: the kernels of a program, and what they cost,
- * against the step that training records (parallel/plan/price.h): the same kernels of the same
- * sizes, as often. */
+ * against the kernels that training calls (tests/recording.h): the same kernels of the same sizes,
+ * as often. */
 #include "parallel/plan/cost.h"
 
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/plan/price.h"
 #include "tests/mesh_run.h"
+#include "tests/recording.h"
 #include "tests/test.h"
 
 enum { MAX_WORKS = 512 };
@@ -39,25 +39,44 @@ typedef struct Case {
     const Kernels *kernels;
     Recompute recompute;
     int n, bad;
+    int chunks;
 } Case;
 
-/* Of one micro-batch of the recorded step, whose gradients are added to those before. */
-static void recorded_works(Works *w, const Case *c, const Grid *g, const ModelShape *m) {
-    Tape t = {0};
-    int64_t places = (int64_t)g->mesh.size[AXIS_D] * g->mesh.size[AXIS_Z];
-    PriceShape s = {.config = m->config,
-                    .S = m->S,
-                    .batch = 3 * m->B * m->S * places,
-                    .micro = m->B,
-                    .bf16 = m->bf16,
-                    .recompute = m->recompute,
-                    .threads = 1,
-                    .kernels = c->kernels};
-    price_record(&t, &s, &g->layout, 0);
-    const int *begin = t.run[0].begin;
-    for (int i = begin[PART_MICRO_2]; i < begin[PART_LAST]; i++)
-        if (t.event[i].kind == EVENT_WORK) count_work(w, &t.work[t.event[i].index], -1);
-    tape_free(&t);
+/* A step whose second micro-batch of three is recorded, on rank 0. */
+typedef struct Recorded {
+    const Case *c;
+    const Layout *layout;
+    const ModelShape *shape;
+    Works *works;
+    bool on;
+} Recorded;
+
+static void recorded_work(void *ctx, const Work *w) {
+    Recorded *r = ctx;
+    if (r->on) count_work(r->works, w, -1);
+}
+
+static int recorded_main(World *w, void *ctx) {
+    Recorded mine = *(Recorded *)ctx;
+    Recording to = {recorded_work, &mine, 1};
+    Team *team = team_create(1);
+    ModelShape shape = *mine.shape;
+    Grid g;
+    Model m;
+    grid_make(&g, w, mine.layout, &shape.config);
+    shape.grid = &g;
+    model_plan(&m, &shape, recording_kernels(&to, mine.c->kernels), team);
+    model_allocate(&m);
+    model_zero_grads(&m, 3);
+    for (int i = 0; i < 3; i++) {
+        mine.on = i == 1 && world_rank(w) == 0;
+        model_step(&m, NULL, NULL, 1);
+    }
+    mine.on = false;
+    model_free(&m);
+    grid_free(&g);
+    team_destroy(team);
+    return 0;
 }
 
 /* What the program does not have: padding of gradients, sums of the two gradients of a tied
@@ -76,15 +95,19 @@ static void compare_works(const char *spec, void *ctx) {
     g.mesh = mesh_make(&g.layout.factors, 0);
     ModelShape m = {.B = 4, .S = 30, .training = true, .grid = &g, .recompute = c->recompute};
     m.bf16 = c->kernels != NULL;
+    m.overlap.chunks = c->chunks;
     if (!config_parse(&m.config, c->model, &e)) die("%s", e.text);
     Widths widths = widths_of(&m.config, &g);
     Works w = {.n = 0};
     Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
+    if (c->chunks) program_split(&p, c->chunks, false);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
-        if (op_work(&p, i, &widths, 1, &work)) count_work(&w, &work, 1);
+        if (op_work(&p, i, &widths, 1, false, &work))
+            count_work(&w, &work, (int)op_calls(&p, i));
     }
-    recorded_works(&w, c, &g, &m);
+    Recorded r = {.c = c, .layout = &g.layout, .shape = &m, .works = &w};
+    mesh_ranks_run(layout_ranks(&g.layout), recorded_main, &r);
     for (int i = 0; i < w.n; i++) {
         char name[64];
         if (w.count[i] == 0 || left_out(&w.work[i])) continue;
@@ -101,12 +124,13 @@ static void compare_works(const char *spec, void *ctx) {
 TEST(step_cost_is_of_the_kernels_that_training_runs) {
     const char *const gpt = "layers=2,heads=120,channels=240,vocab=240,seq=30,tied=0";
     const char *const llama = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30";
-    Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0},
-                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0},
-                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0},
-                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0},
-                    {gpt, NULL, RECOMPUTE_FULL, 0, 0}};
-    for (int i = 0; i < 5; i++) {
+    Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0, 0},
+                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0, 0},
+                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0, 0},
+                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0, 0},
+                    {gpt, NULL, RECOMPUTE_FULL, 0, 0, 0},
+                    {gpt, NULL, RECOMPUTE_NONE, 0, 0, 2}};
+    for (int i = 0; i < 6; i++) {
         for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_works, &cases[i]);
         CHECK(cases[i].bad == 0);
         CHECK(cases[i].n > 200);
@@ -169,7 +193,7 @@ static double seconds_of(const char *model, const char *machine, bool collective
     ModelShape s = {.B = 2, .S = 64, .training = true, .grid = &g};
     if (!config_parse(&s.config, model, &e)) die("%s", e.text);
     Program p = step_of(&s, false);
-    OpCost *cost = program_costs(&p, &m, m.threads);
+    OpCost *cost = program_costs(&p, &m, m.threads, false);
     for (int i = 0; i < p.n_ops; i++) {
         bool sends = p.op[i].axes.n > 0, right = (cost[i].level >= 0) == sends;
         if (!right || (cost[i].seconds > 0) == p.op[i].fused)

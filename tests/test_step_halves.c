@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/plan/program_price.h"
+#include "parallel/plan/price.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
@@ -64,7 +64,7 @@ static void check_schedule(const char *spec, Program *p, int window) {
     Machine m;
     Err e;
     if (!machine_open(&m, "v100:2", &e)) die("%s", e.text);
-    OpCost *costs = program_costs(p, &m, 1);
+    OpCost *costs = program_costs(p, &m, 1, false);
     Schedule s = schedule_make(p, costs, window);
     Op *list = p->op, *ordered = mem_alloc((size_t)p->n_ops * sizeof *ordered);
     int n = 0;
@@ -152,19 +152,20 @@ TEST(step_halves_and_chunks_name_every_collective) {
 }
 
 static Price price(const char *spec, const char *machine, const char *overlap) {
-    Grid g;
-    ModelShape s;
+    PriceShape s = {.S = 1024, .batch = 8 * 1024, .micro = 8, .bf16 = true};
+    StepLists lists;
+    Layout l;
     Machine m;
     Price p;
     Err e;
-    shape_of(&s, &g, spec, "layers=12,heads=16,channels=2048,vocab=8192,seq=1024", RECOMPUTE_NONE);
-    s.S = 1024, s.B = 8, s.bf16 = true;
-    if (!machine_open(&m, machine, &e) || !overlap_parse(&s.overlap, overlap, &e))
+    if (!config_parse(&s.config, "layers=12,heads=16,channels=2048,vocab=8192,seq=1024", &e) ||
+        !layout_parse(&l, spec, 0, &e) || !machine_open(&m, machine, &e) ||
+        !overlap_parse(&s.overlap, overlap, &e))
         die("%s", e.text);
-    program_price(&s, &m, m.threads, &p);
-    double bound = program_bound(&s, &m, m.threads);
-    if (bound > p.seconds * (1 + 1e-9))
-        test_fail(__FILE__, __LINE__, "%s: a bound of %g s above %g s", overlap, bound, p.seconds);
+    s.threads = m.threads, s.kernels = machine_kernels(&m, true);
+    price_lists(&lists, &s, &l, 0, 0);
+    price_of(&lists, &m, &p);
+    price_free(&lists);
     return p;
 }
 

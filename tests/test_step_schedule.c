@@ -38,7 +38,7 @@ static void step_costs(Step *s, const char *machine) {
     Machine m;
     Err e;
     if (!machine_open(&m, machine, &e)) die("%s", e.text);
-    s->cost = program_costs(&s->p, &m, m.threads);
+    s->cost = program_costs(&s->p, &m, m.threads, false);
 }
 
 static void step_free(Step *s) {
@@ -118,7 +118,7 @@ static void check_orders(const char *spec, void *ctx) {
         Schedule o = schedule_make(&s.p, s.cost, window);
         const char *why = wrong(&s, &o);
         if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
-        if (fabs(o.compute + o.exposed - o.seconds) > 1e-9 * o.seconds)
+        if (fabs(o.spent.compute + o.spent.exposed - o.seconds) > 1e-9 * o.seconds)
             test_fail(__FILE__, __LINE__, "%s, window %d: parts of time are not the whole", spec,
                       window);
         if (window == WINDOW_NONE) none = o.seconds;

@@ -138,8 +138,12 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     if (f) trace_events(f, t, rank, "here", zero), fclose(f);
 }
 
+static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+    (void)g, (void)s;
+    *(int *)ctx += (int)times;
+}
+
 static void price_traced(Traced *all, const MeshRun *r) {
-    Tape tape = {0};
     Layout l;
     PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .whole = true};
     if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, RANKS, NULL))
@@ -147,12 +151,11 @@ static void price_traced(Traced *all, const MeshRun *r) {
     s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
     if (r->overlap && !overlap_parse(&s.overlap, r->overlap, NULL)) abort();
     for (int rank = 0; rank < RANKS; rank++) {
-        price_record(&tape, &s, &l, rank);
-        for (int i = 0; i < tape.run[0].begin[N_TAPE_PARTS]; i++) {
-            all->sends[rank] += tape.event[i].kind == EVENT_START;
-        }
+        StepLists lists;
+        price_lists(&lists, &s, &l, rank, 0);
+        price_each_send(&lists, count_sends, &all->sends[rank]);
+        price_free(&lists);
     }
-    tape_free(&tape);
 }
 
 static void run_traced(Traced *all, const char *layout, const char *overlap, int64_t room) {

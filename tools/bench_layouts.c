@@ -341,7 +341,7 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
         world_set_team(b->world, b->team = team_create(c->threads));
     }
     grid_make(&t->grid, b->world, &c->layout, &b->space.shape.config);
-    t->micro_batches = price_micro_steps(
+    t->micro_batches = price_micro_batches(
         &(PriceShape){.S = b->space.shape.S, .batch = b->space.shape.batch, .micro = c->micro},
         &c->layout);
     ModelShape s = {.config = b->space.shape.config,

@@ -30,8 +30,8 @@ static Comm *comm_new(World *w, const char *label, int size) {
     c->world = w;
     snprintf(c->label, sizeof c->label, "%s", label);
     c->size = size;
-    if (!w->backend->alone) c->member = mem_calloc((size_t)size, sizeof *c->member);
-    c->backend = size == 1 && !w->backend->alone ? &coll_self : w->backend;
+    c->member = mem_calloc((size_t)size, sizeof *c->member);
+    c->backend = size == 1 ? &coll_self : w->backend;
     if (w->last) w->last->next = c;
     return w->last = c;
 }
@@ -43,15 +43,6 @@ World *world_create(const CollBackend *b, int rank, int size, int threads, void 
     w->all = comm_new(w, "all", size);
     w->all->rank = rank;
     for (int i = 0; i < size; i++) w->all->member[i] = i;
-    b->open(w->all, 0, rank);
-    return w;
-}
-
-World *world_imagine(const CollBackend *b, int rank, int size, void *impl) {
-    World *w = mem_calloc(1, sizeof *w);
-    *w = (World){.backend = b, .rank = rank, .size = size, .threads = 1, .impl = impl};
-    w->all = comm_new(w, "all", size);
-    w->all->rank = rank;
     b->open(w->all, 0, rank);
     return w;
 }
@@ -133,14 +124,6 @@ Comm *world_split(World *w, int color, int key, const char *label) {
     w->backend->open(c, color, key);
     mem_free(member);
     mem_free(seats);
-    return c;
-}
-
-Comm *world_group(World *w, int color, int rank, int size, const char *label) {
-    if (!w->backend->alone) return world_split(w, color, rank, label);
-    Comm *c = comm_new(w, label, size);
-    c->rank = rank;
-    w->backend->open(c, color, rank);
     return c;
 }
 
@@ -314,11 +297,6 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
     return free_row;
 }
 
-/* What nobody sends takes no time. */
-static double clock_of(const Comm *c) {
-    return c->backend->alone ? 0 : coll_now();
-}
-
 /* Does the call run in a stream of the rank's device, whose clock gives the times? */
 static bool is_marked(const Comm *c, int at) {
     return c->world->clock && c->open[at].by == c->world->device;
@@ -372,13 +350,13 @@ static void count_call(const Comm *c, const CollCall *call, int row, bool on_dev
 /* Returns when a call is complete; adds the time to the counters' row. */
 static void finish(Comm *c, int at) {
     const World *w = c->world;
-    double wait = clock_of(c);
+    double wait = coll_now();
     Moment held = moment(c, at, wait);
     enter(c->world);
     c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
     c->world->n_open--;
     leave(c->world);
-    double end = clock_of(c);
+    double end = coll_now();
     c->open[at].number = 0;
     w->rows[c->open[at].row].count.seconds += end - wait;
     if (w->watch) tell_watcher(c, at, held, moment(c, at, end));
@@ -386,7 +364,7 @@ static void finish(Comm *c, int at) {
 
 Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
-    double begin = clock_of(c);
+    double begin = coll_now();
     const CollBackend *by = server_of(c, call);
     if (by == c->world->device && !c->device) by->open(c, 0, 0); // at its first call
     uint64_t number = ++c->started;
@@ -401,7 +379,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     by->start(c, number, &c->open[at].call);
     c->world->n_open++;
     leave(c->world);
-    double started = clock_of(c);
+    double started = coll_now();
     if (c->open[at].started == 0) c->open[at].started = started;
     c->world->rows[row].count.seconds += started - begin;
     if (c->world->wait_at_start) finish(c, at);

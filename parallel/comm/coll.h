@@ -99,9 +99,6 @@ const char *world_node(const World *w);    // host name
 /* Collective over the world. The ranks of one color form a group, ordered by (key, rank). label
  * ("x", "d.z") names the group in tables and messages. Freed with the world, or by comm_free. */
 Comm *world_split(World *w, int color, int key, const char *label);
-/* world_split for a caller that knows its rank in the group and the size of the group. Worlds made
- * by world_imagine need it. */
-Comm *world_group(World *w, int color, int rank, int size, const char *label);
 Comm *world_comm(World *w); // all ranks; label "all"
 /* Collective over the world. Frees a group and its counters. No ticket of the group may be open. */
 void comm_free(Comm *c);

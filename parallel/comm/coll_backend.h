@@ -15,7 +15,6 @@
 
 typedef struct CollBackend {
     const char *name;
-    bool alone;  // no other ranks exist: a recording of one rank (parallel/plan/price.c)
     bool polled; // collectives progress only inside progress() and wait()
     // bytes of a message above which its receiver is asked first, a round trip; 0: never
     int64_t asks;
@@ -92,9 +91,6 @@ struct World {
 World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl);
 /* Collective over the world. */
 void world_free(World *w);
-/* Local. A world in which only this rank exists: groups have sizes but no members. */
-World *world_imagine(const CollBackend *b, int rank, int size, void *impl);
-
 /* The world of a single rank, and that of processes of a launcher. The latter ends the job if not
  * all ranks have started within `limit` seconds (0: no limit), and dies in a build without MPI. */
 extern const CollBackend coll_self, coll_threads;

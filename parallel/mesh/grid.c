@@ -27,8 +27,7 @@ static Comm *make(Grid *g, Axes axes, const char *label) {
     int coord[N_AXES];
     mesh_coords(&g->mesh, g->mesh.rank, coord);
     for (int i = 0; i < axes.n; i++) coord[axes.axis[i]] = 0;
-    return world_group(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes),
-                       mesh_blocks(&g->mesh, axes), label);
+    return world_split(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes), label);
 }
 
 HeadCopies grid_head_copies(const Grid *g, const Config *c) {
@@ -48,8 +47,7 @@ static Comm *make_kv(Grid *g, const Config *c) {
     if (h.max == 1) return NULL;
     mesh_coords(&g->mesh, g->mesh.rank, coord);
     for (int i = 0; i < hidden.n; i++) coord[hidden.axis[i]] = 0;
-    return world_group(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + group, h.rank, h.size,
-                       "kv");
+    return world_split(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + group, h.rank, "kv");
 }
 
 /* The communicator along axes that all have more than one rank; NULL: not made. */

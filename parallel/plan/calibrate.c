@@ -152,7 +152,7 @@ static double beside_of(Bench *b, bool across) {
     int64_t most = calibrate_largest(b->list, b->neighbours, across, &group, &op);
     if (most < 1) return nothing;
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
-    const TapeGroup *g = &b->list->group[group];
+    const SendGroup *g = &b->list->group[group];
     while (most > SEND_SMALL && calibration_send(b->c, g, op, most, &seconds) && seconds > some)
         most /= 2;
     meter_tell(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);

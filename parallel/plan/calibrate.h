@@ -24,7 +24,7 @@
 typedef struct CalibrateList {
     Work *work;
     int n_works;
-    TapeGroup *group;
+    SendGroup *group;
     int64_t (*most)[N_COLL_OPS]; // [n_groups] bytes of the largest; 0: not used
     int n_groups;
 } CalibrateList;
@@ -79,17 +79,17 @@ CalibrateSite *calibration_site(Calibration *c);
  * compared by their logarithms. False where its kind, or that op of that group, was not measured.
  */
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);
-bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64_t bytes,
+bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
                       double *seconds);
 /* Local, pure. Bytes up to which it was measured; 0: it was derived from others, or is not known
  * at all. */
-int64_t calibration_reach(const Calibration *c, const TapeGroup *g, CollOp op);
+int64_t calibration_reach(const Calibration *c, const SendGroup *g, CollOp op);
 /* Local, pure. A line that calibration_send never falls below: start + rate * bytes. */
-bool calibration_line(const Calibration *c, const TapeGroup *g, CollOp op, double *start,
+bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
                       double *rate);
 /* Local, pure. Time of kernels while such a collective is under way, by that of them alone: 100
  * where nothing is hidden. */
-bool calibration_beside(const Calibration *c, const TapeGroup *g, CollOp op, double *slow);
+bool calibration_beside(const Calibration *c, const SendGroup *g, CollOp op, double *slow);
 /* Time of the slowest rank's kernels by the mean. */
 double calibration_slowest(const Calibration *c);
 

@@ -146,7 +146,7 @@ static double beyond(const SendCost *s) {
     return fmin((at - before) / (s->bytes[s->n - 1] - s->bytes[s->n - 2]), at / s->bytes[s->n - 1]);
 }
 
-bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64_t bytes,
+bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
                       double *seconds) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
     double b = (double)bytes;
@@ -166,18 +166,18 @@ bool calibration_send(const Calibration *c, const TapeGroup *g, CollOp op, int64
     return true;
 }
 
-int64_t calibration_reach(const Calibration *c, const TapeGroup *g, CollOp op) {
+int64_t calibration_reach(const Calibration *c, const SendGroup *g, CollOp op) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
     return s ? s->measured : 0;
 }
 
-bool calibration_beside(const Calibration *c, const TapeGroup *g, CollOp op, double *slow) {
+bool calibration_beside(const Calibration *c, const SendGroup *g, CollOp op, double *slow) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
     if (s) *slow = s->beside;
     return s != NULL;
 }
 
-bool calibration_line(const Calibration *c, const TapeGroup *g, CollOp op, double *start,
+bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
                       double *rate) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
     if (!s) return false;

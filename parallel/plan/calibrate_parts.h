@@ -102,7 +102,7 @@ double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, 
 
 /* Collective over the world. Checks the data of one of about so many bytes, then times it; adds
  * the point to the cost. */
-void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, int64_t bytes, void *memory,
+void calibrate_send(Meter *m, const SendGroup *g, Comm *c, int64_t bytes, void *memory,
                     SendCost *cost);
 bool calibrate_far(double latency);          // does a link take long for so small a message?
 int calibrate_calls(double latency);         // that this takes at least, at a large size
@@ -114,7 +114,7 @@ Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory);
 
 /* A collective that is to be measured, for all groups that lie alike. */
 typedef struct SendJob {
-    TapeGroup group; // the one that is measured
+    SendGroup group; // the one that is measured
     Comm *comm;
     SendCost cost;
     double wall; // seconds that measuring the small size took, all told
@@ -142,6 +142,6 @@ void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list)
 int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
                           CollOp *op);
 /* Collective over the world. This rank's group of those at such a place. */
-Comm *calibrate_comm(World *w, const TapeGroup *g);
+Comm *calibrate_comm(World *w, const SendGroup *g);
 
 #endif

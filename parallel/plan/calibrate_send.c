@@ -15,7 +15,7 @@ int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across
     int64_t most = 0;
     *group = 0, *op = COLL_ALL_REDUCE;
     for (int i = 0; i < list->n_groups; i++) {
-        const TapeGroup *g = &list->group[i];
+        const SendGroup *g = &list->group[i];
         if (g->size < 2 || (placement_extent(&g->place) >= neighbours) != across) continue;
         for (int k = 0; k < N_COLL_OPS; k++)
             if (list->most[i][k] > most) most = list->most[i][k], *group = i, *op = (CollOp)k;
@@ -23,7 +23,7 @@ int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across
     return most;
 }
 
-Comm *calibrate_comm(World *w, const TapeGroup *g) {
+Comm *calibrate_comm(World *w, const SendGroup *g) {
     int rank = world_rank(w), base = rank, index = 0, size = 1;
     const Placement *p = &g->place;
     for (int i = 0; i < p->n; i++) {
@@ -143,7 +143,7 @@ static bool right(const Sender *s) {
 }
 
 /* Runs it once; ends the job when a rank got wrong data. */
-static double check(Meter *m, Sender *s, const TapeGroup *g) {
+static double check(Meter *m, Sender *s, const SendGroup *g) {
     fill(s);
     double seconds = meter_once(m, send_once, s, false).most;
     bool mine = right(s);
@@ -159,7 +159,7 @@ static double check(Meter *m, Sender *s, const TapeGroup *g) {
         coll_op_name(s->call.op), s->n * (int64_t)sizeof(float), g->label, g->size, who);
 }
 
-void calibrate_send(Meter *m, const TapeGroup *g, Comm *c, int64_t bytes, void *memory,
+void calibrate_send(Meter *m, const SendGroup *g, Comm *c, int64_t bytes, void *memory,
                     SendCost *cost) {
     Sender s = sender_of(c, cost->op, bytes, memory);
     double last = cost->n > 0 ? cost->seconds[cost->n - 1] : 0;

@@ -17,7 +17,7 @@ static const double shortest = 1e-3,
 
 /* Seconds by the formula. */
 static double formula(const Machine *m, const Placement *place, CollOp op, double bytes) {
-    TapeGroup g = {.place = *place, .size = placement_ranks(place)};
+    SendGroup g = {.place = *place, .size = placement_ranks(place)};
     Machine described = *m;
     described.measured = NULL;
     return machine_send(&described, &g,
@@ -26,16 +26,16 @@ static double formula(const Machine *m, const Placement *place, CollOp op, doubl
 
 /* ---- which */
 
-static TapeGroup group_of(const SendCost *s) {
-    return (TapeGroup){.place = s->place, .size = placement_ranks(&s->place)};
+static SendGroup group_of(const SendCost *s) {
+    return (SendGroup){.place = s->place, .size = placement_ranks(&s->place)};
 }
 
 /* The entry of a group that lies alike; its own goes first. */
-static const SendCost *find_alike(const Calibration *c, const Machine *m, const TapeGroup *g,
+static const SendCost *find_alike(const Calibration *c, const Machine *m, const SendGroup *g,
                                   CollOp op) {
     const SendCost *own = calibration_find_send(c, &g->place, op);
     for (int i = 0; i < c->n_sends && !own; i++) {
-        TapeGroup other = group_of(&c->send[i]);
+        SendGroup other = group_of(&c->send[i]);
         if (c->send[i].op == op && machine_alike(m, &other, g)) own = &c->send[i];
     }
     return own;
@@ -45,7 +45,7 @@ static bool reaches(const SendCost *s, int64_t most) {
     return s && s->most * 2 >= most;
 }
 
-static void add_job(SendJob *job, int *n, const Machine *m, const TapeGroup *g, CollOp op,
+static void add_job(SendJob *job, int *n, const Machine *m, const SendGroup *g, CollOp op,
                     int64_t most) {
     int i = 0;
     while (i < *n && !(job[i].cost.op == op && machine_alike(m, &job[i].group, g))) i++;
@@ -167,9 +167,9 @@ void calibrate_extend(SendCost *s, const Machine *m) {
 }
 
 /* How far two collectives are apart, as costs go. */
-static double distance(const Machine *m, const SendCost *s, const TapeGroup *g, CollOp op) {
+static double distance(const Machine *m, const SendCost *s, const SendGroup *g, CollOp op) {
     static const double root = 2, sum = 1, half = 0.5, level = 4;
-    TapeGroup of = group_of(s);
+    SendGroup of = group_of(s);
     bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SHIFT,
          theirs = s->op == COLL_BROADCAST || s->op == COLL_REDUCE || s->op == COLL_SHIFT;
     double far = fabs(log2((double)of.size / g->size));
@@ -179,7 +179,7 @@ static double distance(const Machine *m, const SendCost *s, const TapeGroup *g, 
     return far + (op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : half);
 }
 
-static bool derive(const Calibration *c, const Machine *m, const TapeGroup *g, CollOp op,
+static bool derive(const Calibration *c, const Machine *m, const SendGroup *g, CollOp op,
                    int64_t most, SendCost *out) {
     const SendCost *nearest = NULL;
     double least = INFINITY;
@@ -207,7 +207,7 @@ static bool derive(const Calibration *c, const Machine *m, const TapeGroup *g, C
 void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list) {
     for (int g = 0; g < list->n_groups; g++)
         for (CollOp op = 0; op < N_COLL_OPS; op++) {
-            const TapeGroup *group = &list->group[g];
+            const SendGroup *group = &list->group[g];
             int64_t most = list->most[g][op];
             SendCost cost;
             if (most < 1 || group->size < 2) continue;

@@ -159,7 +159,7 @@ static const struct {
     {WORK_CLASSIFIER_STATISTICS, OP_LOSS, WORK_CLASSIFIER},
 };
 
-static Work work_of(const Program *p, const Op *op, const Widths *widths, int threads) {
+static Work work_of(const Program *p, const Op *op, const Widths *widths, int threads, bool first) {
     const Row *row = &rows[op->kind];
     Work w = {.kind = row->work, .flags = row->flags, .threads = threads};
     row->sizes(&(Kernel){p, op, widths}, &w);
@@ -173,16 +173,17 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, int th
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->whole < 0 ? result : &p->tensor[result->whole];
     bool stored = whole->storage == STORAGE_GRADIENT;
-    if (op->kind == OP_MATMUL_AT && (stored || op->adds)) w.flags |= WORK_ADDEND;
+    if (op->kind == OP_MATMUL_AT && ((stored && !first) || op->adds)) w.flags |= WORK_ADDEND;
     if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;
     return w;
 }
 
-static void join(const Program *p, Work *w, const Op *op, const Op *lead, const Widths *widths) {
+static void join(const Program *p, Work *w, const Op *op, const Op *lead, const Widths *widths,
+                 bool first) {
     bool matmul = w->kind <= WORK_DW;
     if (op->kind == OP_MATMUL_AT) {
         uint32_t flags = rows[lead->kind].joined;
-        *w = work_of(p, op, widths, w->threads);
+        *w = work_of(p, op, widths, w->threads, first);
         w->flags |= flags;
         return;
     }
@@ -200,60 +201,97 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
         }
 }
 
-bool op_work(const Program *p, int i, const Widths *widths, int threads, Work *work) {
+int64_t op_calls(const Program *p, int i) {
+    OpKind kind = p->op[i].kind;
+    if (kind != OP_MATMUL && kind != OP_MATMUL_BT) return 1;
+    while (i + 1 < p->n_ops && p->op[i + 1].fused) i++;
+    return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
+}
+
+bool op_work(const Program *p, int i, const Widths *widths, int threads, bool first, Work *work) {
     const Op *op = &p->op[i];
-    if (op->fused || !rows[op->kind].sizes) return false;
-    *work = work_of(p, op, widths, threads);
-    for (int k = i + 1; k < p->n_ops && p->op[k].fused; k++) join(p, work, &p->op[k], op, widths);
+    if (op->fused || !rows[op->kind].sizes || (first && op->kind == OP_ACCUMULATE)) return false;
+    *work = work_of(p, op, widths, threads, first);
+    for (int k = i + 1; k < p->n_ops && p->op[k].fused; k++)
+        join(p, work, &p->op[k], op, widths, first);
+    work->rows /= op_calls(p, i);
     return true;
 }
 
 /* ---- collectives ---- */
 
-static Send send_of(const Program *p, const Op *op) {
+Send op_send(const Program *p, const Op *op) {
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
     return (Send){.op = op_info(op->kind)->op,
                   .bytes = step_tensor_elements(p, whole) * whole->bytes,
                   .type_bytes = whole->bytes};
 }
 
-/* Where the ranks of a collective are, and the replicas that send at the same time. Those that hold
- * copies of heads are some of the ranks along their axes, and are priced as all of them. */
-static TapeGroup group_of(const Program *p, Axes axes) {
-    TapeGroup g = {.axes = axes,
-                   .place = placement_of(p->mesh, axes),
-                   .size = mesh_blocks(p->mesh, axes),
-                   .rank = mesh_block(p->mesh, axes)};
-    axes_print(axes, g.label);
-    if (!axes_has(axes, AXIS_D))
-        g.replicas = placement_of(p->mesh, mesh_real(p->mesh, axes_of("d")));
+/* n ranks that follow each other along the axes, the last axis first: as many of its innermost
+ * factors as it takes. Where n does not divide a factor, all of it: ranks do not fall into such
+ * groups, and those that they do fall into can be measured. */
+static Placement innermost(const Mesh *m, Axes axes, int n) {
+    Placement out = {.n = 0}, reversed = {.n = 0};
+    for (int i = axes.n; i-- > 0 && n > 1;) {
+        Placement p = placement_of(m, mesh_real(m, (Axes){1, {axes.axis[i]}}));
+        for (int k = p.n; k-- > 0 && n > 1;) {
+            int size = p.size[k] % n ? p.size[k] : n;
+            reversed.size[reversed.n] = size, reversed.stride[reversed.n++] = p.stride[k];
+            n = (n + size - 1) / size;
+        }
+    }
+    for (int i = reversed.n; i-- > 0; out.n++)
+        out.size[out.n] = reversed.size[i], out.stride[out.n] = reversed.stride[i];
+    return out;
+}
+
+SendGroup op_group(const Program *p, const Op *op) {
+    const Mesh *mesh = p->mesh;
+    SendGroup g = {.size = mesh_blocks(mesh, op->axes), .rank = mesh_block(mesh, op->axes)};
+    if (op->copies) {
+        HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
+        g.size = c.size, g.rank = c.rank;
+        g.place = innermost(mesh, grid_hidden_axes(p->grid), c.size);
+        snprintf(g.label, sizeof g.label, "kv");
+    } else {
+        g.place = placement_of(mesh, op->axes);
+        if (op->axes.n == N_AXES) // in their own order
+            snprintf(g.label, sizeof g.label, "all");
+        else
+            axes_print(mesh_real(mesh, op->axes), g.label);
+    }
+    if (!axes_has(op->axes, AXIS_D)) g.replicas = placement_of(mesh, mesh_real(mesh, axes_of("d")));
     return g;
 }
 
+bool op_packing(const Program *p, const Op *op, int threads, Work *out) {
+    if (op->kind != OP_BROADCAST) return false;
+    *out = (Work){.kind = WORK_COPY, .threads = threads};
+    copied(&(Kernel){p, op, NULL}, out);
+    return true;
+}
+
 /* near: the machine with links that are not long (machine_near). */
-static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
-                              const Machine *near) {
-    TapeGroup g = group_of(p, op->axes);
-    Send s = send_of(p, op);
+static OpCost collective_cost(const Program *p, const Op *op, const Machine *m, const Machine *near,
+                              int threads) {
+    SendGroup g = op_group(p, op);
+    Send s = op_send(p, op);
+    Work packing;
     double load = machine_send(m, &g, &s);
     OpCost c = {.seconds = machine_send_in_turn(m, &g, &s, load),
                 .load = load,
                 .beside = machine_beside(m, &g, &s),
                 .level = machine_level(m, &g)};
     c.wire = c.seconds;
-    if (!machine_long(m, &g)) return c;
-    load = machine_send(near, &g, &s);
-    c.wire = fmin(c.seconds, machine_send_in_turn(near, &g, &s, load));
-    c.load = fmin(c.load, load);
+    if (machine_long(m, &g)) {
+        load = machine_send(near, &g, &s);
+        c.wire = fmin(c.seconds, machine_send_in_turn(near, &g, &s, load));
+        c.load = fmin(c.load, load);
+    }
+    if (!op_packing(p, op, threads, &packing)) return c;
+    double seconds = machine_work(m, &packing) / g.size; // each rank is the root of some
+    c.seconds += seconds, c.wire += seconds;
     return c;
-}
-
-/* The root of a broadcast packs the panel first. */
-static double packing(const Program *p, const Op *op, const Machine *m, int threads) {
-    Work w = {.kind = WORK_COPY, .threads = threads};
-    if (op->kind != OP_BROADCAST) return 0;
-    copied(&(Kernel){p, op, NULL}, &w);
-    return machine_work(m, &w) / mesh_blocks(p->mesh, op->axes);
 }
 
 /* A number or two, which a CPU has computed as soon as a kernel would be called. */
@@ -262,7 +300,7 @@ static bool of_numbers(const Op *op) {
            (op->kind == OP_ROUND && op->phase == PHASE_END);
 }
 
-OpCost *program_costs(const Program *p, const Machine *m, int threads) {
+OpCost *program_costs(const Program *p, const Machine *m, int threads, bool first) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
     Machine near = machine_near(m);
@@ -270,13 +308,9 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads) {
         Work work;
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
-        if (op_info(op->kind)->collective) {
-            double before = packing(p, op, m, threads);
-            cost[i] = collective_cost(p, op, m, &near);
-            cost[i].seconds += before, cost[i].wire += before;
-        }
-        if (!op_work(p, i, &widths, threads, &work) || (!m->gpu && of_numbers(op))) continue;
-        cost[i].seconds = machine_work(m, &work);
+        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near, threads);
+        if (!op_work(p, i, &widths, threads, first, &work) || (!m->gpu && of_numbers(op))) continue;
+        cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);
     }

@@ -39,7 +39,7 @@
  * But replicas along d meet in the sums of gradients alone, and where they share a port they soon
  * fall out of step: while one sends, the other computes or sends elsewhere. machine_send_in_turn is
  * the time of a collective that has the port for its replica; what replicas wait for each other is
- * added up in tape_play.c. Trained on 2 racks x 2 hosts x 2 ranks, x between racks, y between
+ * added up in price.c. Trained on 2 racks x 2 hosts x 2 ranks, x between racks, y between
  * hosts, d inside: 231 to 246 ms; predicted with all groups in step 291, in turns 241. x between
  * racks, d inside: 265; 259.
  *
@@ -137,7 +137,7 @@ static void in_unit(int32_t size, int32_t stride, int32_t unit, double *fewest, 
     }
 }
 
-static void spread_of(Spread *s, const Machine *m, const TapeGroup *g) {
+static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
     for (int l = 0; l < m->n_levels; l++) {
         s->fewest[l] = s->mean[l] = 1;
         for (int k = 0; k < g->place.n && l > 0; k++) {
@@ -231,12 +231,12 @@ static double travel(const Machine *m, const Spread *s, CollOp op, int size, int
     return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));
 }
 
-double machine_beside(const Machine *m, const TapeGroup *g, const Send *send) {
+double machine_beside(const Machine *m, const SendGroup *g, const Send *send) {
     double slow;
     return m->measured && calibration_beside(m->measured, g, send->op, &slow) ? slow : m->slowdown;
 }
 
-double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
+double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
     Spread s;
     double seconds;
     if (g->size < 2) return 0;
@@ -246,7 +246,7 @@ double machine_send(const Machine *m, const TapeGroup *g, const Send *send) {
     return travel(m, &s, send->op, g->size, send->bytes);
 }
 
-bool machine_alike(const Machine *m, const TapeGroup *a, const TapeGroup *b) {
+bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
     Spread x, y;
     if (a->size != b->size) return false;
     spread_of(&x, m, a), spread_of(&y, m, b);
@@ -255,7 +255,14 @@ bool machine_alike(const Machine *m, const TapeGroup *a, const TapeGroup *b) {
     return true;
 }
 
-bool machine_long(const Machine *m, const TapeGroup *g) {
+int machine_level(const Machine *m, const SendGroup *g) {
+    int64_t extent = placement_extent(&g->place);
+    int l = 0;
+    while (l < m->n_levels - 1 && extent >= m->level[l].ranks) l++;
+    return l;
+}
+
+bool machine_long(const Machine *m, const SendGroup *g) {
     double latency = 0;
     if (m->travel == TRAVEL_RING) return false;
     for (int l = machine_level(m, g); l >= 0; l--) latency = larger(latency, m->level[l].latency);
@@ -281,7 +288,7 @@ static double sharers(const Machine *m, const Placement *replicas, int level) {
     return all;
 }
 
-double machine_turn(const Machine *m, const TapeGroup *g, CollOp op) {
+double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
     const int64_t much = (int64_t)1 << 50; // bytes, beyond which nothing bends any more
     Machine alone = *m;
     Spread s;
@@ -302,7 +309,7 @@ double machine_turn(const Machine *m, const TapeGroup *g, CollOp op) {
     return rate[1] / rate[0];
 }
 
-double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *send, double all) {
+double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *send, double all) {
     double part = machine_turn(m, g, send->op);
     if (part >= 1) return all;
     Send none = *send;

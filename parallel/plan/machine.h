@@ -17,8 +17,29 @@
 #include <stdio.h>
 
 #include "base/die.h"
+#include "parallel/comm/coll.h"
+#include "parallel/mesh/layout.h"
 #include "parallel/plan/quantity.h"
-#include "parallel/plan/tape.h"
+#include "parallel/plan/work.h"
+
+enum { MAX_LEVELS = 4 }; // of a cluster: sockets, nodes, ...
+
+/* A collective. bytes: of the whole (dst of all_gather, src of reduce_scatter, else the buffer). */
+typedef struct Send {
+    CollOp op;
+    int32_t type_bytes; // of an element
+    int64_t bytes;
+} Send;
+
+/* The ranks of a collective. */
+typedef struct SendGroup {
+    // of size ranks, or more: copies of key heads that do not divide a factor of the mesh
+    Placement place;
+    // the replicas of this group along d; none: a group along d
+    Placement replicas;
+    int size, rank; // rank: of the rank whose lists they are
+    char label[12]; // the axes; "kv": copies of key heads; "all"
+} SendGroup;
 
 /* Algorithms of collectives. DIRECT: every rank sends to every other (threads, MPI); RING: rings
  * and trees of nodes (NCCL). */
@@ -35,7 +56,7 @@ typedef struct Level {
 
 typedef struct Calibration Calibration;
 
-struct Machine {
+typedef struct Machine {
     char name[48];
     int ranks, nodes, ranks_per_node;
     int n_levels;
@@ -55,22 +76,22 @@ struct Machine {
     // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
     bool gpu;
     const Calibration *measured; // or NULL
-};
+} Machine;
 
 /* Local, pure. Seconds. */
 double machine_work(const Machine *m, const Work *w);
 /* Local, pure. Seconds of a collective. By description: the least of some lines in its bytes, so
  * c(n) >= c(0) + n lim c(k)/k. */
-double machine_send(const Machine *m, const TapeGroup *g, const Send *s);
+double machine_send(const Machine *m, const SendGroup *g, const Send *s);
 /* Local, pure. Seconds of a collective when replicas send in turns (machine.c). all: its
  * machine_send. */
-double machine_send_in_turn(const Machine *m, const TapeGroup *g, const Send *s, double all);
+double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *s, double all);
 /* Local, pure. The fraction of the time for bytes that remains then; 1: replicas share no port. */
-double machine_turn(const Machine *m, const TapeGroup *g, CollOp op);
+double machine_turn(const Machine *m, const SendGroup *g, CollOp op);
 /* Local, pure. Has the group long links, whose latency exceeds the CPU time of a message? During
  * the latency links and CPUs are free for other collectives. False: none, or collectives run one
  * after the other (rings, in a stream of a device). */
-bool machine_long(const Machine *m, const TapeGroup *g);
+bool machine_long(const Machine *m, const SendGroup *g);
 /* Local, pure. The same machine with links that are not long, as described: a collective there
  * takes what on long links keeps links and processors busy. */
 Machine machine_near(const Machine *m);
@@ -82,12 +103,12 @@ static inline bool machine_fits(const Machine *m, int64_t bytes) {
 }
 /* Local, pure. Time of kernels while such a collective is in flight, by that of them alone; 1: it
  * takes nothing from them. */
-double machine_beside(const Machine *m, const TapeGroup *g, const Send *s);
+double machine_beside(const Machine *m, const SendGroup *g, const Send *s);
 /* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
  * costs the same in both. */
-bool machine_alike(const Machine *m, const TapeGroup *a, const TapeGroup *b);
+bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b);
 /* Local, pure. The level of the links of a group: of the smallest unit that holds the group. */
-int machine_level(const Machine *m, const TapeGroup *g);
+int machine_level(const Machine *m, const SendGroup *g);
 
 /* Local, pure. Reads a description of "key = value" lines, as machine_print writes them. False,
  * with line and reason, if malformed. */

@@ -19,12 +19,13 @@ typedef struct Lister {
     double *weight; // [list->n_works] seconds in all candidates
     int max_works, max_groups;
     int64_t n_choices;
-    Tape tape;
+    StepLists lists;
     Orders orders;
     KnownLines known;
 } Lister;
 
-static void list_work(Lister *l, const Work *w, double seconds) {
+static void list_work(void *ctx, const Work *w) {
+    Lister *l = ctx;
     CalibrateList *to = l->list;
     int i = 0;
     while (i < to->n_works && !work_alike(&to->work[i], w)) i++;
@@ -35,7 +36,7 @@ static void list_work(Lister *l, const Work *w, double seconds) {
     }
     if (i == to->n_works) to->work[to->n_works] = *w, l->weight[to->n_works++] = 0;
     if (w->rows > to->work[i].rows) to->work[i].rows = w->rows;
-    l->weight[i] += seconds;
+    l->weight[i] += machine_work(l->m, w);
 }
 
 static bool same_place(const Placement *a, const Placement *b) {
@@ -45,7 +46,9 @@ static bool same_place(const Placement *a, const Placement *b) {
     return same;
 }
 
-static void list_send(Lister *l, const TapeGroup *g, const Send *s) {
+static void list_send(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+    Lister *l = ctx;
+    (void)times;
     CalibrateList *to = l->list;
     int i = 0;
     while (i < to->n_groups && !same_place(&to->group[i].place, &g->place)) i++;
@@ -70,17 +73,17 @@ static bool listed(const Space *s, const Choice *c) {
 /* All orders of the axes: a group lies elsewhere in each. */
 static void list_choice(const Choice *c, void *ctx) {
     Lister *l = ctx;
-    Tape *t = &l->tape;
     if (!listed(l->s, c)) return;
     PriceShape shape = seed_shape(l->s, c);
     orders_of(&l->orders, &l->known, l->s, l->m, c->layout.size);
-    price_record(t, &shape, &c->layout, 0);
-    for (int i = 0; i < t->n_works; i++) list_work(l, &t->work[i], machine_work(l->m, &t->work[i]));
+    price_lists(&l->lists, &shape, &c->layout, 0, 0);
+    price_each_work(&l->lists, list_work, l);
     for (int k = 0; k < l->orders.n; k++) {
         Layout ordered = reorder(&c->layout, &l->orders.layout[k]);
-        price_reorder(t, &ordered);
-        for (int i = 0; i < t->n_sends; i++) list_send(l, &t->group[t->send[i].group], &t->send[i]);
+        price_reorder(&l->lists, &ordered, 0);
+        price_each_send(&l->lists, list_send, l);
     }
+    price_free(&l->lists);
 }
 
 /* With whole matmuls, whatever hides them. */
@@ -132,15 +135,14 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     }
     sort_works(&l);
     mem_free(l.weight);
-    tape_free(&l.tape);
     orders_free(&l.orders);
 }
 
-void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list) {
+void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list) {
     Lister l = {.m = m, .list = list};
     *list = (CalibrateList){0};
-    for (int i = 0; i < t->n_works; i++) list_work(&l, &t->work[i], machine_work(m, &t->work[i]));
-    for (int i = 0; i < t->n_sends; i++) list_send(&l, &t->group[t->send[i].group], &t->send[i]);
+    price_each_work(s, list_work, &l);
+    price_each_send(s, list_send, &l);
     mem_free(l.weight);
 }
 
@@ -155,7 +157,7 @@ void plan_list_free(CalibrateList *list) {
 
 typedef struct Least {
     const Space *s;
-    Tape tape;
+    StepLists lists;
     Choice c;
     int64_t most; // bytes, with which one would be smaller; 0: any
 } Least;
@@ -170,10 +172,12 @@ static void least_memory(const Choice *c, void *ctx) {
                  (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
     if (!small) return;
     PriceShape shape = seed_shape(l->s, c);
-    if (!price_record_within(&l->tape, &shape, &c->layout, l->most)) return;
-    l->c = *c;
-    l->c.price.memory = tape_memory(&l->tape);
-    l->most = l->c.price.memory - 1;
+    if (price_lists(&l->lists, &shape, &c->layout, 0, l->most)) {
+        l->c = *c;
+        l->c.price.memory = price_memory(&l->lists);
+        l->most = l->c.price.memory - 1;
+    }
+    price_free(&l->lists);
 }
 
 typedef struct Fit {
@@ -203,7 +207,6 @@ bool plan_search(Plan *p, Err *e) {
     if (p->n_best == 0) {
         Least l = {.s = &p->space};
         search_each(&p->space, least_memory, &l);
-        tape_free(&l.tape);
         return err(e,
                    "no layout of %d ranks fits into %s a rank; the smallest, %s, takes %s: more "
                    "ranks, a smaller model, or a shorter --seq",

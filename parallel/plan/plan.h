@@ -50,10 +50,10 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d);
 /* Collective over the world. Predicted seconds of a step recorded on each rank, from the cost table
  * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
  * (calibration_free), or NULL. */
-double plan_predict(const PlanWhere *w, Detected *d, Tape *t, Calibration **kept);
+double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibration **kept);
 
-/* Local. The kernels and groups of one recorded step, listed as by plan_list. */
-void plan_list_tape(const Machine *m, const Tape *t, CalibrateList *list);
+/* Local. The kernels and groups of one step, listed as by plan_list. */
+void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list);
 /* Local, pure. False: nothing fits, whatever the costs; the described machine suffices to know. */
 bool plan_may_fit(const Plan *p);
 /* Local. Searches. False: nothing fits; the reason names the smallest candidate and its memory. */

@@ -162,7 +162,7 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
     return c;
 }
 
-double plan_predict(const PlanWhere *w, Detected *d, Tape *t, Calibration **kept) {
+double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibration **kept) {
     CalibrateList list;
     Machine m;
     Price price;
@@ -172,7 +172,7 @@ double plan_predict(const PlanWhere *w, Detected *d, Tape *t, Calibration **kept
     *kept = open_table(w, d, key, false);
     if (!*kept) return 0;
     detect_machine(d, &m);
-    plan_list_tape(&m, t, &list);
+    plan_list_step(&m, s, &list);
     bool known = calibrate_derived(*kept, &m, &list);
     plan_list_free(&list);
     if (!group_all(&all, known)) {
@@ -182,6 +182,6 @@ double plan_predict(const PlanWhere *w, Detected *d, Tape *t, Calibration **kept
     }
     m.measured = *kept, m.crowd = calibration_site(*kept)->crowd;
     m.slowest = calibration_slowest(*kept);
-    tape_play(t, &m, &price);
-    return price.seconds - price.meeting; // outer steps are not in the median of steps
+    price_of(s, &m, &price);
+    return price.seconds - price.outer; // outer steps are not in the median of steps
 }

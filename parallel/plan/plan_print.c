@@ -110,27 +110,56 @@ static double share(double part, double whole) {
     return whole > 0 ? 100 * part / whole : 0;
 }
 
+/* The groups of a step's collectives: what each sends, and how long that takes. */
+typedef struct Sender {
+    SendGroup group;
+    int64_t most[N_COLL_OPS]; // bytes of the largest
+    double seconds;
+} Sender;
+typedef struct Senders {
+    const Machine *m;
+    Sender at[MAX_COMMS + 2];
+    int n;
+} Senders;
+
+static void add_send(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+    Senders *all = ctx;
+    int i = 0;
+    while (i < all->n && strcmp(all->at[i].group.label, g->label) != 0) i++;
+    if (i == all->n) all->at[all->n++] = (Sender){.group = *g};
+    if (s->bytes > all->at[i].most[s->op]) all->at[i].most[s->op] = s->bytes;
+    double load = machine_send(all->m, g, s);
+    all->at[i].seconds += (double)times * machine_send_in_turn(all->m, g, s, load);
+}
+
+static Senders senders_of(const Plan *p) {
+    Senders all = {.m = &p->machine};
+    StepLists *s = mem_alloc(sizeof *s);
+    PriceShape shape = seed_shape(&p->space, &p->best[0]);
+    price_lists(s, &shape, &p->best[0].layout, 0, 0);
+    price_each_send(s, add_send, &all);
+    price_free(s);
+    mem_free(s);
+    return all;
+}
+
 /* The group that takes most of the time of collectives. */
 static void say_where(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0];
-    Tape t = {0};
-    double seconds[MAX_COMMS + 2], all = 0;
-    PriceShape shape = seed_shape(&p->space, c);
-    price_record(&t, &shape, &c->layout, 0);
-    tape_by_group(&t, &p->machine, seconds);
-    int most = -1;
-    for (int i = 0; i < t.n_groups; i++) {
-        all += seconds[i];
-        if (most < 0 || seconds[i] > seconds[most]) most = i;
+    Senders senders = senders_of(p);
+    const Sender *most = NULL;
+    double all = 0;
+    for (int i = 0; i < senders.n; i++) {
+        all += senders.at[i].seconds;
+        if (!most || senders.at[i].seconds > most->seconds) most = &senders.at[i];
     }
     fprintf(f, "A step is %.0f %% computing and %.0f %% waiting for collectives",
             share(c->price.compute, c->price.seconds), share(c->price.exposed, c->price.seconds));
-    if (most >= 0 && all > 0)
-        fprintf(f, ", %.0f %% of them along %s, %d ranks on %s", share(seconds[most], all),
-                t.group[most].label, t.group[most].size,
-                p->machine.level[machine_level(&p->machine, &t.group[most])].name);
+    if (most && all > 0)
+        fprintf(f, ", %.0f %% of them along %s, %d ranks on %s", share(most->seconds, all),
+                most->group.label, most->group.size,
+                p->machine.level[machine_level(&p->machine, &most->group)].name);
     fprintf(f, ".\n");
-    tape_free(&t);
 }
 
 /* "12 % longer"; "12 x as long" */
@@ -199,21 +228,16 @@ static void say_memory(const Plan *p, FILE *f) {
 
 /* Which collectives of the chosen step were measured, up to what size, and which were derived. */
 static void say_sources(const Plan *p, FILE *f) {
-    const Choice *c = &p->best[0];
-    Tape t = {0};
-    PriceShape shape = seed_shape(&p->space, c);
     int n[2] = {0};
     if (!p->machine.measured) return;
-    price_record(&t, &shape, &c->layout, 0);
+    Senders senders = senders_of(p);
     for (int derived = 0; derived < 2; derived++)
-        for (int i = 0; i < t.n_groups; i++)
+        for (int i = 0; i < senders.n; i++)
             for (CollOp op = 0; op < N_COLL_OPS; op++) {
-                const TapeGroup *g = &t.group[i];
-                int64_t most = 0, reach = calibration_reach(p->machine.measured, g, op);
+                const SendGroup *g = &senders.at[i].group;
+                int64_t most = senders.at[i].most[op];
+                int64_t reach = calibration_reach(p->machine.measured, g, op);
                 char upto[64], of[64];
-                for (int k = 0; k < t.n_sends; k++)
-                    if (t.send[k].group == i && t.send[k].op == op && t.send[k].bytes > most)
-                        most = t.send[k].bytes;
                 if (most == 0 || g->size < 2 || (reach == 0) != derived) continue;
                 fprintf(f, "%s %s along %s",
                         n[derived] ? ","
@@ -225,7 +249,6 @@ static void say_sources(const Plan *p, FILE *f) {
                 n[derived]++;
             }
     if (n[0] + n[1]) fprintf(f, ".\n");
-    tape_free(&t);
 }
 
 /* Nobody trains in steps of minutes. */

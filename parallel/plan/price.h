@@ -1,47 +1,120 @@
-/* price -- the third member of both tables: kernels that cost and collectives that cost.
+/* price -- what a step costs a rank, from the lists that the rank runs.
  *
- * price_record lays a model out as one rank of a mesh would, with arenas at addresses where no
- * memory is, and runs the trainer's own step on it: kernels and collectives write themselves on a
- * tape and do nothing. What is predicted cannot drift from what training does. One laptop can
- * record a rank of any cluster.
+ *   model_plan -> lists of a step -> cost of each operation (cost.h) -> clocks (step/schedule.h)
+ *
+ * A step is priced by a model that is planned as the trainer plans it (step/run.h), one rank of a
+ * mesh, without memory: so what is predicted cannot drift from what training does. One laptop can
+ * price a rank of any cluster.
+ *
+ * A model of many layers is priced by the lists of two layers and of three (or three and four): the
+ * cost of a further layer is their difference. So neither time nor memory of a price grows with the
+ * model.
  */
 #ifndef PARALLEL_PLAN_PRICE_H
 #define PARALLEL_PLAN_PRICE_H
 
-#include "parallel/plan/tape.h"
+#include "parallel/plan/cost.h"
+#include "parallel/step/run.h"
 
 /* What is trained, and the part of the choice that changes what a rank does. */
 typedef struct PriceShape {
     Config config;
     int64_t S, batch; // positions; tokens of a step, over all ranks
-    int64_t micro;    // sequences of a micro-step at each coordinate of d x z
+    int64_t micro;    // sequences of a micro-batch at each coordinate of d x z
     bool bf16, samples;
     Recompute recompute;
     Overlap overlap;
     int threads;            // of a rank's team
     int outer;              // ModelShape.outer
-    bool apart;             // replicas along d meet seldom (grid_set_local_steps):
-    int64_t every;          // once in so many steps; 0: what they send then is not counted
+    bool apart;             // replicas along d take local steps (grid_set_local_steps),
+    int64_t every;          // an outer step once in so many; 0: what it sends is not counted
     int fragments;          // in so many parts
-    bool whole;             // record every layer and every micro-step: for pictures
+    bool whole;             // the lists of all layers: for pictures
     bool unplaced;          // memory is a bound: ModelShape.unplaced
     const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
 } PriceShape;
 
-/* Local. Records the step of `rank` on this layout, without --exact; the tape is emptied first
- * (zero it before its first use) and keeps its memory. */
-void price_record(Tape *t, const PriceShape *s, const Layout *l, int rank);
-/* Local. The same of rank 0, where that takes at most so many bytes (0: any). False where it takes
- * more: the tape then knows its memory and has no events. */
-bool price_record_within(Tape *t, const PriceShape *s, const Layout *l, int64_t bytes);
-/* Local. The tape of the same layout with its axes in another order: only where groups lie
- * differs. */
-void price_reorder(Tape *t, const Layout *l);
-/* Local, pure. Micro-steps of a step. */
-int64_t price_micro_steps(const PriceShape *s, const Layout *l);
+/* The lists of a step on one rank. Fixed in memory from price_lists to price_free: lists have
+ * pointers into it. */
+typedef struct StepLists {
+    PriceShape shape;
+    Grid grid;
+    int64_t layers, micro_batches; // of the real step
+    int n;                         // 2: of few layers, of one more; 1: of all layers
+    Model model[2];
+    int64_t sampling[2];                                      // bytes of a Generator beside it
+    char label[MAX_COMMS + 2][sizeof((SendGroup *)0)->label]; // of price_counts' rows
+    int n_labels;
+} StepLists;
 
-/* The counters of world_counts for the recorded step: at most max rows, returns how many there
- * are. */
-int price_counts(const Tape *t, CollCount *rows, int max);
+/* A list of a step, `times` in a row. first: gradients are overwritten, not added to. */
+typedef struct StepPart {
+    const Program *p;
+    int64_t times;
+    bool first;
+} StepPart;
+
+/* Cost of a step on this rank: seconds, bytes, calls. */
+typedef struct Price {
+    double seconds;   // = compute + exposed + waiting
+    double compute;   // kernels, slowed where communication runs beside them
+    double exposed;   // waits for collectives
+    double hidden;    // time of collectives hidden under kernels or under each other
+    double waiting;   // for ranks that are slower
+    int64_t received; // bytes
+    int64_t calls;    // of collectives
+    int64_t memory;   // bytes of all arenas
+    double outer;     // the part of `exposed` that is a step's share in outer steps
+} Price;
+
+/* Local. The lists of `rank` on this layout, without --exact. bytes: where the model takes more, it
+ * returns false, and of the lists price_memory alone is known (0: any). Freed by price_free in any
+ * case. */
+bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes);
+void price_free(StepLists *s);
+/* Local. The same layout with its axes in another order: only where groups lie differs. */
+void price_reorder(StepLists *s, const Layout *l, int rank);
+/* Local, pure. Micro-batches of a step. */
+int64_t price_micro_batches(const PriceShape *s, const Layout *l);
+/* Local, pure. The lists of a step, in order; of the model with the fewest layers, or with one
+ * more. Returns how many there are. */
+enum { STEP_PARTS = 4 };
+int price_parts(const StepLists *s, int more, StepPart out[STEP_PARTS]);
+
+/* Local, pure. */
+void price_of(const StepLists *s, const Machine *m, Price *price);
+/* Local, pure. Bytes of all arenas of the real model. Where temporaries lie is found for each
+ * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
+int64_t price_memory(const StepLists *s);
+/* Local, pure. The counters of world_counts for a step: at most max rows, returns how many there
+ * are. Their labels live as long as s. */
+int price_counts(StepLists *s, CollCount *rows, int max);
+/* Local, pure. Kernels of the real step, and starts and waits of its collectives. */
+int64_t price_events(const StepLists *s);
+/* Local. Calls f for every kernel that is priced; g for every collective of a step. */
+void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
+void price_each_send(const StepLists *s,
+                     void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
+                     void *ctx);
+/* Local, pure. What replicas that take local steps send in an outer step, of which a step has the
+ * every-th part: *calls of one kind, each *send, which receive *received together. False: there is
+ * none. */
+bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64_t *received);
+
+/* One interval of a step, for pictures: of all layers (PriceShape.whole). */
+typedef struct Interval {
+    double begin, end;
+    const Program *p;
+    int op;
+    double exposed; // seconds of a collective for which the rank waited
+} Interval;
+/* Local. Calls f with each, kernels when they end, collectives when they were waited for. */
+void price_intervals(const StepLists *s, const Machine *m, void (*f)(void *ctx, const Interval *i),
+                     void *ctx);
+
+/* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute
+ * at once, beside `exposed` seconds in which one waits for a collective and the others have its
+ * core. k <= 1: none share. */
+double price_crowded(double compute, double exposed, double k);
 
 #endif

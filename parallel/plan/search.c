@@ -47,7 +47,7 @@ typedef struct Search {
     Seed *seed; // a heap: the least bound first
     int64_t n_seeds, max_seeds;
     bool brute;
-    Tape tape;
+    StepLists lists;
     Orders **orders; // of each place
     int n_orders;
     Known *known;
@@ -86,8 +86,9 @@ static const Orders *orders_at(Search *w, const Seed *s) {
 
 /* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
 static bool place(Search *w, const PriceShape *shape, Found *f, int64_t memory) {
-    bool fits = price_record_within(&w->tape, shape, &f->c.layout, memory);
-    f->c.price.memory = tape_memory(&w->tape);
+    bool fits = price_lists(&w->lists, shape, &f->c.layout, 0, memory);
+    f->c.price.memory = price_memory(&w->lists);
+    price_free(&w->lists);
     return fits;
 }
 
@@ -101,7 +102,10 @@ static bool price_orders(Search *w, const Seed *seed) {
     const Orders *o = orders_at(w, seed);
     int64_t memory = seed->large ? 0 : w->m->memory;
     shape.unplaced = true;
-    if (!price_record_within(&w->tape, &shape, &c.layout, memory)) return false;
+    if (!price_lists(&w->lists, &shape, &c.layout, 0, memory)) {
+        price_free(&w->lists);
+        return false;
+    }
     seed_bound(&bound, &w->known->micro, w->s, w->m, &c, false);
     double *in = mem_alloc((size_t)o->n * sizeof *in); // INFINITY: priced
     for (int k = 0; k < o->n; k++) in[k] = bound_in(&bound, o, k);
@@ -114,11 +118,12 @@ static bool price_orders(Search *w, const Seed *seed) {
         Found f = best;
         f.c = c, f.order = next;
         f.c.layout = reorder(&c.layout, &o->layout[next]);
-        price_reorder(&w->tape, &f.c.layout);
-        tape_play(&w->tape, w->m, &f.c.price);
+        price_reorder(&w->lists, &f.c.layout, 0);
+        price_of(&w->lists, w->m, &f.c.price);
         if (n++ == 0 || better(&f, &best)) best = f;
     }
     mem_free(in);
+    price_free(&w->lists);
     shape.unplaced = false;
     bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
     if ((kept || w->brute) && !place(w, &shape, &best, memory)) return false;
@@ -258,7 +263,6 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
-    tape_free(&w.tape);
     for (int i = 0; i < w.n_orders; i++) {
         if (w.orders[i]) orders_free(w.orders[i]);
         mem_free(w.orders[i]);
@@ -286,12 +290,13 @@ int search_brute(const Space *s, const Machine *m, Choice *best, int max, Search
 }
 
 void search_price(const Space *s, const Machine *m, Choice *c) {
-    Tape t = {0};
+    StepLists *lists = mem_alloc(sizeof *lists);
     PriceShape shape = seed_shape(s, c);
-    price_record(&t, &shape, &c->layout, 0);
-    tape_play(&t, m, &c->price);
+    price_lists(lists, &shape, &c->layout, 0, 0);
+    price_of(lists, m, &c->price);
     c->fits = machine_fits(m, c->price.memory);
-    tape_free(&t);
+    price_free(lists);
+    mem_free(lists);
 }
 
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {

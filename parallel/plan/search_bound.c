@@ -59,7 +59,7 @@ static void read_kernel(Reader *r, int i) {
     Part *part = part_of(r, op->layer);
     Work w;
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
-    if (!op_work(r->p, i, &r->widths, r->to->threads, &w)) return;
+    if (!op_work(r->p, i, &r->widths, r->to->threads, false, &w)) return;
     if (w.kind == WORK_DW) w.flags &= ~(uint32_t)WORK_ADDEND;
     bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
     double seconds = panels ? in_panels(r, &w) : machine_work(r->m, &w);
@@ -427,7 +427,7 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
               .micro = micro,
               .to = to,
               .layers = s->shape.config.layers,
-              .steps = (double)(passes * price_micro_steps(&shape, &c->layout)),
+              .steps = (double)(passes * price_micro_batches(&shape, &c->layout)),
               .passes = passes};
     b.late = !any && overlap_equal(&c->overlap, &(Overlap){0});
     b.share = chain_share(s, c, any);
@@ -484,7 +484,7 @@ static double busiest_of(const Traffic *t, const Lines *l) {
 
 /* Kernels and what is exposed, at each place where something waits; or the busiest links, which
  * work while kernels do; or the sums of gradients, after all that comes before them. Where ranks
- * share cores: tape_play.c. */
+ * share cores: price.c. */
 static double seconds_in(const Bound *b, Lines l) {
     double k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(&b->all, &l);
     double sums = over_d(&b->sums, &l), exposed = traffic_in(&b->exposed, &l);
@@ -497,7 +497,7 @@ static double seconds_in(const Bound *b, Lines l) {
     // with E = S - C exposed beside C of kernels, a step takes 4k/(5k - 1) of S at least, with C =
     // 2k/(5k - 1) of it
     step *= 4 * k / (5 * k - 1);
-    return later(step, b->slowest * tape_crowded(b->compute, exposed, k) + exposed);
+    return later(step, b->slowest * price_crowded(b->compute, exposed, k) + exposed);
 }
 
 double bound_in(const Bound *b, const Orders *o, int order) {

@@ -17,7 +17,7 @@ Layout reorder(const Layout *words, const Layout *order) {
 /* What a collective costs is not below a line in its bytes: between the ends of a range that which
  * joins them, as by its formula it takes the least of one or more lines, and is above its chords
  * (machine.c); or calibration_line where it was measured. */
-static void line_of(const Machine *m, const TapeGroup *g, CollOp op, Range bytes, double *start,
+static void line_of(const Machine *m, const SendGroup *g, CollOp op, Range bytes, double *start,
                     double *rate) {
     Send few = {.op = op, .bytes = bytes.from, .type_bytes = 4}, many = few;
     if (m->measured && calibration_line(m->measured, g, op, start, rate)) return;
@@ -29,7 +29,7 @@ static void line_of(const Machine *m, const TapeGroup *g, CollOp op, Range bytes
 }
 
 /* The same where replicas send in turns. */
-static void line_in_turn(const Machine *m, const TapeGroup *g, CollOp op, double *start,
+static void line_in_turn(const Machine *m, const SendGroup *g, CollOp op, double *start,
                          double *rate) {
     double part = machine_turn(m, g, op);
     if (part >= 1) return;
@@ -46,7 +46,7 @@ static LineKind line_kind(int along) {
 /* The least line of the collectives that may run along a group, of so many bytes; or, load, what
  * they keep its links busy with all replicas. An all_reduce is a scatter and a gather; where x
  * gathers or scatters it may be a ring of shifts. */
-static void least_line(const Machine *m, const TapeGroup *g, LineKind kind, Range bytes, bool load,
+static void least_line(const Machine *m, const SendGroup *g, LineKind kind, Range bytes, bool load,
                        double *start, double *rate) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
@@ -68,7 +68,7 @@ static void least_line(const Machine *m, const TapeGroup *g, LineKind kind, Rang
 }
 
 /* The least of two lines, and of the same collectives on links that are not long. */
-static void wire_line(const Machine *m, const TapeGroup *g, LineKind kind, Range bytes, bool load,
+static void wire_line(const Machine *m, const SendGroup *g, LineKind kind, Range bytes, bool load,
                       double *start, double *rate) {
     if (!machine_long(m, g)) return;
     Machine near = machine_near(m);
@@ -83,14 +83,14 @@ static uint32_t hash_of(const Placement *p, uint32_t h) {
     return (h ^ (uint32_t)p->n) * 0x9e3779b1u;
 }
 
-static bool known_is(const KnownLine *k, LineKind kind, Range bytes, const TapeGroup *g) {
+static bool known_is(const KnownLine *k, LineKind kind, Range bytes, const SendGroup *g) {
     return k->bytes.to == bytes.to && k->bytes.from == bytes.from && k->kind == kind &&
            memcmp(&k->place, &g->place, sizeof k->place) == 0 &&
            memcmp(&k->replicas, &g->replicas, sizeof k->replicas) == 0;
 }
 
 /* The lines of a group, from those that are known where it has been asked for. */
-static const KnownLine *known_line(KnownLines *all, const Machine *m, const TapeGroup *g,
+static const KnownLine *known_line(KnownLines *all, const Machine *m, const SendGroup *g,
                                    LineKind kind, Range bytes) {
     uint32_t h = hash_of(&g->replicas, hash_of(&g->place, (uint32_t)kind ^ (uint32_t)bytes.to));
     KnownLine *k = &all->line[h >> (32 - KNOWN_LINES_BITS)];
@@ -115,7 +115,7 @@ static void lines_along(Orders *o, KnownLines *known, const Machine *m, const Me
     bool replicas = !axes_has(axes, AXIS_D);
     for (int k = 0; k < o->n; k++) {
         Order *at = &o->at[k];
-        TapeGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
+        SendGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (replicas) g.replicas = placement_of(&mesh[k], d);
         const KnownLine *l = known_line(known, m, &g, line_kind(along), bytes);
         at->level[along] = l->level;

@@ -59,7 +59,7 @@ PriceShape seed_shape(const Space *s, const Choice *c);
 enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
 typedef struct Order {
     double start[N_ALONG], rate[N_ALONG];
-    double wire_start[N_ALONG], wire_rate[N_ALONG]; // the part that keeps links busy (tape_play.c)
+    double wire_start[N_ALONG], wire_rate[N_ALONG]; // the part that keeps links busy (clocks_start)
     double load_start[N_ALONG], load_rate[N_ALONG]; // the same with all replicas
     uint8_t level[N_ALONG];                         // whose links they take
 } Order;

@@ -18,7 +18,7 @@
 #ifndef PARALLEL_PLAN_TRACE_H
 #define PARALLEL_PLAN_TRACE_H
 
-#include "parallel/plan/machine.h"
+#include "parallel/plan/price.h"
 #include "parallel/step/program.h"
 
 /* Names are constants. Times: seconds of this rank's CLOCK_MONOTONIC, or marks while a step is
@@ -110,8 +110,8 @@ void trace_print(FILE *f, const TraceTable *table, bool efficiency);
 
 /* Local. Those of this rank; times from rank 0's `zero` on. node: where it runs. */
 void trace_events(FILE *f, const Trace *t, int rank, const char *node, double zero);
-/* Local. The predicted timeline of a recorded step (PriceShape.whole), as one more process. begin:
+/* Local. The predicted timeline of a step (PriceShape.whole), as one more process. begin:
  * seconds. */
-void trace_predicted(FILE *f, const Tape *tape, const Machine *m, int pid, double begin);
+void trace_predicted(FILE *f, const StepLists *s, const Machine *m, int pid, double begin);
 
 #endif

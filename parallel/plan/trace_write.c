@@ -165,39 +165,44 @@ static const char *part_of_work(WorkKind kind) {
     }
 }
 
-static void interval_event(FILE *f, const Tape *t, const Interval *v, int pid, double from,
-                           Rows *rows) {
-    int index = t->event[v->event].index;
-    double begin = v->begin + from, end = v->end + from;
-    if (v->communication) {
-        const Send *s = &t->send[index];
-        const TapeGroup *g = &t->group[s->group];
-        event(f, "collective", s->what, pid, row_of(rows, g->label, begin, end), begin, end);
-        fprintf(f,
+/* A step that is drawn. */
+typedef struct Drawing {
+    FILE *f;
+    int pid;
+    double from, until;
+    Rows rows;
+} Drawing;
+
+static void interval_event(void *ctx, const Interval *v) {
+    Drawing *d = ctx;
+    const Program *p = v->p;
+    const Op *op = &p->op[v->op];
+    double begin = v->begin + d->from, end = v->end + d->from;
+    d->until = fmax(d->until, end);
+    if (op_info(op->kind)->collective) {
+        const char *what = p->tensor[op->out].what;
+        SendGroup g = op_group(p, op);
+        event(d->f, "collective", what, d->pid, row_of(&d->rows, g.label, begin, end), begin, end);
+        fprintf(d->f,
                 ",\"args\":{\"op\":\"%s\",\"along\":\"%s\",\"ranks\":%d,\"bytes\":%" PRId64
                 ",\"exposed_us\":%.3f}},\n",
-                coll_op_name(s->op), g->label, g->size, s->received, 1e6 * v->exposed);
-        if (v->exposed > 0) exposed_event(f, s->what, pid, end - v->exposed, end);
+                coll_op_name(op_send(p, op).op), g.label, g.size, op_bytes(p, op),
+                1e6 * v->exposed);
+        if (v->exposed > 0) exposed_event(d->f, what, d->pid, end - v->exposed, end);
     } else {
         char name[64];
-        const Work *w = &t->work[index];
-        event(f, "kernel", work_name(w, name), pid, ROW_COMPUTE, begin, end);
-        fprintf(f, ",\"args\":{\"part\":\"%s\"}},\n", part_of_work(w->kind));
+        Work w;
+        Widths widths = widths_of(&p->shape->config, p->grid);
+        if (!op_work(p, v->op, &widths, 1, false, &w)) return;
+        event(d->f, "kernel", work_name(&w, name), d->pid, ROW_COMPUTE, begin, end);
+        fprintf(d->f, ",\"args\":{\"part\":\"%s\"}},\n", part_of_work(w.kind));
     }
 }
 
-void trace_predicted(FILE *f, const Tape *t, const Machine *m, int pid, double begin) {
-    int most = t->run[0].begin[N_TAPE_PARTS]; // at most one an event
-    Interval *v = mem_calloc((size_t)most + 1, sizeof *v);
-    int n = tape_intervals(t, m, v, most);
-    Rows rows = {0};
-    double until = begin;
+void trace_predicted(FILE *f, const StepLists *s, const Machine *m, int pid, double begin) {
+    Drawing d = {.f = f, .pid = pid, .from = begin, .until = begin};
     name_process(f, pid, "predicted");
-    for (int i = 0; i < n; i++) {
-        interval_event(f, t, &v[i], pid, begin, &rows);
-        until = fmax(until, v[i].end + begin);
-    }
-    step_event(f, pid, "overlap", 0, begin, until);
-    name_rows(f, pid, &rows);
-    mem_free(v);
+    price_intervals(s, m, interval_event, &d);
+    step_event(f, pid, "overlap", 0, begin, d.until);
+    name_rows(f, pid, &d.rows);
 }

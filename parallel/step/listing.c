@@ -201,7 +201,8 @@ static void print_total(FILE *f, const Listing *l) {
             end ? "at the end of a step" : "a micro-batch");
     if (l->order)
         fprintf(f, "predicted %.4f ms: %.4f computing, %.4f waiting for collectives\n",
-                1e3 * l->order->seconds, 1e3 * l->order->compute, 1e3 * l->order->exposed);
+                1e3 * l->order->seconds, 1e3 * l->order->spent.compute,
+                1e3 * l->order->spent.exposed);
 }
 
 void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order) {

@@ -87,7 +87,7 @@ static void cut_activations(Model *m, Arena *a) {
 
 /* Of kernels. */
 static void cut_scratch(Model *m, Arena *a) {
-    int threads = team_size(m->team);
+    int threads = m->shape.threads ? m->shape.threads : team_size(m->team);
     if (m->shape.training) {
         m->norm_work = arena_take(a, m->k->norm_workspace(m->tk.T_x, m->w.C));
         m->embedding_work = arena_take(a, m->k->embedding_workspace(m->tk.T, m->w.C_all));
@@ -161,15 +161,10 @@ void model_allocate(Model *m) {
     step_end_make(m);
 }
 
-void model_imagine(Model *m) {
-    for (int i = 0; i < N_ARENAS; i++) arena_imagine(&m->arena[i], i);
-    walk(m);
-}
-
 /* The grid of a model that has no memory may be gone. */
 static void free_arena(Model *m, int i) {
     Arena *a = &m->arena[i];
-    if (a->base && !a->imagined) world_unregister(m->grid->world, a);
+    if (a->base) world_unregister(m->grid->world, a);
     arena_free(a);
 }
 
@@ -191,13 +186,15 @@ void model_free(Model *m) {
     *m = (Model){0};
 }
 
-/* Matrices are overwritten by the first product of a step; only what is always added to is cleared.
- */
+bool model_clears(const Model *m, int i) {
+    bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
+    return m->tensors.t[i].rows == 1 || looked_up;
+}
+
 void model_zero_grads(Model *m, int64_t micro_batches) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
-        if (t->rows != 1 && !looked_up) continue;
+        if (!model_clears(m, i)) continue;
         int64_t n = tensor_part(t, PART_GRAD);
         m->k->zero(m->team, t->grad, (size_t)n * sizeof(float));
         if (m->exact) memset(m->grad_64[i], 0, (size_t)n * sizeof **m->grad_64);

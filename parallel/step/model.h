@@ -73,6 +73,7 @@ typedef struct ModelShape {
     PassOutput output;
     bool step_alone; // no lists but those of a training step: it is priced, and never evaluated
     bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once
+    int threads;     // of the team that would run it, where there is none; 0: of the model's team
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
     ReplayWhere replay; // are micro-batches recorded?
@@ -128,14 +129,14 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
 /* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint
  * fills them. */
 void model_allocate(Model *m);
-/* Local. The same without memory: the step may then run on kernels that follow no pointer
- * (parallel/plan/price.h). */
-void model_imagine(Model *m);
 void model_free(Model *m);
 /* Local. Gives back everything but weights and moments: until model_free they can only be
  * copied. */
 void model_keep_state(Model *m);
 
+/* Local, pure. Is the gradient of tensors.t[i] cleared at the start of a step? Others are
+ * overwritten by the first matmul that makes them. */
+bool model_clears(const Model *m, int i);
 /* Local. Starts a new step of so many micro-batches: gradients and losses count as zero. */
 void model_zero_grads(Model *m, int64_t micro_batches);
 /* Collective over the mesh. Forward and backward of one micro-batch: inputs, targets [B,S] of this

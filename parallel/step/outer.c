@@ -32,11 +32,13 @@ static int64_t floats(const Model *m, int arena) {
  * lies; sizes are those of the logical model, so that fragments are the same on every mesh. */
 static int64_t fragment_begin(const Outer *o, const Model *m, int f) {
     double before = 0, all = (double)config_parameters(&m->shape.config);
+    Arena a = arena_measure("parameters"); // as they lie in it
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         double middle = before + (double)tensor_size(t) / 2;
-        if (middle * o->fragments >= all * f) return t->param - params(m);
+        if (middle * o->fragments >= all * f) return (int64_t)(a.used / sizeof(float));
         before += (double)tensor_size(t);
+        arena_take(&a, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
     }
     return floats(m, ARENA_PARAMS);
 }
@@ -64,17 +66,16 @@ static void update_range(void *ctx, int64_t begin, int64_t end) {
 
 enum { GRAIN = 32768 }; // floats of a range
 
-/* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
-static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
-    *begin = fragment_begin(o, m, f);
-    int64_t n = fragment_begin(o, m, f + 1) - *begin;
-    if (n > 0) sum_over_d(m, COLL_F32, params(m) + *begin, n, "parameters of replicas");
-    return n;
+int64_t outer_floats(const Outer *o, const Model *m, int f) {
+    return fragment_begin(o, m, f + 1) - fragment_begin(o, m, f);
 }
 
-void outer_sums(const Outer *o, Model *m) {
-    int64_t begin;
-    for (int f = 0; f < o->fragments; f++) sum_fragment(o, m, f, &begin);
+/* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
+static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
+    int64_t n = outer_floats(o, m, f);
+    *begin = fragment_begin(o, m, f);
+    if (n > 0) sum_over_d(m, COLL_F32, params(m) + *begin, n, "parameters of replicas");
+    return n;
 }
 
 static void average(const Outer *o, Model *m, int f) {

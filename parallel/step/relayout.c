@@ -102,7 +102,3 @@ bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape,
     grid_free(&old_grid);
     return true;
 }
-
-int64_t relayout_bytes(const Config *c, int p) {
-    return N_VALUES * (int64_t)sizeof(float) * config_parameters(c) * 2 * (p - 1) / p;
-}

@@ -30,7 +30,5 @@ void relayout(Model *to, const Model *from);
  * weights and moments move. False, on all ranks alike, where the memory does not hold both states
  * or not the new model: then nothing has changed. */
 bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape, Team *team);
-/* Local, pure. Bytes that each of p ranks receives. */
-int64_t relayout_bytes(const Config *c, int p);
 
 #endif

@@ -603,6 +603,12 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
     return act_at(b->at[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
 }
 
+const Program *step_run_micro_batch(const StepRun *r) {
+    return &r->list[TRAIN].p;
+}
+const Program *step_run_end(const StepRun *r) {
+    return &r->list[END].p;
+}
 const Program *step_run_last(const StepRun *r) {
     return &r->list[r->list[LAST].made ? LAST : TRAIN].p;
 }

@@ -66,8 +66,11 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row);
 /* Local. With OUTPUT_NEXT: the next pass has n tokens, from position `first` of the sequence on:
  * one token, or a prompt of position 0, at most as long as the model's S. */
 void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first);
-/* Local. The list of the last micro-batch of a step. */
+/* Local. The lists of a step of a model that trains: of a micro-batch, of the last one, of the
+ * end. */
+const struct Program *step_run_micro_batch(const StepRun *r);
 const struct Program *step_run_last(const StepRun *r);
+const struct Program *step_run_end(const StepRun *r);
 /* Local. The row of m->tensors of a parameter, its gradient or its moments. */
 const Tensor *step_run_row(const Model *m, const struct StepTensor *t);
 

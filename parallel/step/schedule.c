@@ -23,11 +23,46 @@ typedef struct Scheduler {
     int open[MOST_OPEN], n_open; // started and not waited for, in order
     int number[MOST_OPEN];       // of these, among all that were started
     int n_started;
-    double now;               // of the compute stream
-    double link[LINK_LEVELS]; // when a level's links are free
-    double slow[LINK_LEVELS]; // time of kernels until then, by that of them alone
-    double waiting;           // seconds since the last kernel, or the last wait that had a name
+    Clocks clocks;
+    double waiting; // seconds since the last kernel, or the last wait that had a name
 } Scheduler;
+
+/* ---- clocks ---- */
+
+/* Kernels are slower while a collective is under way: the slowest of those that are decides. */
+void clocks_run(Clocks *c, double seconds) {
+    double begin = c->now;
+    while (seconds > 0) {
+        double slow = 1, until = INFINITY; // the slowest level, and when the first one is through
+        for (int l = 0; l < LINK_LEVELS; l++)
+            if (c->link[l] > c->now) slow = fmax(slow, c->slow[l]), until = fmin(until, c->link[l]);
+        if (c->now + seconds * slow <= until) {
+            c->now += seconds * slow;
+            break;
+        }
+        seconds -= (until - c->now) / slow;
+        c->now = until;
+    }
+    c->spent.compute += c->now - begin;
+}
+
+double clocks_start(Clocks *c, const OpCost *cost) {
+    double *link = &c->link[cost->level], begin = fmax(c->now, *link);
+    *link = begin + cost->wire;
+    c->slow[cost->level] = cost->beside;
+    c->spent.own[cost->level] += cost->wire;
+    c->spent.busy[cost->level] += cost->load;
+    c->spent.sent += cost->seconds;
+    return begin + cost->seconds;
+}
+
+void clocks_wait(Clocks *c, double until) {
+    if (until <= c->now) return;
+    c->spent.exposed += until - c->now;
+    c->now = until;
+}
+
+/* ---- dependences ---- */
 
 static bool collective(const Scheduler *s, int i) {
     return s->cost[i].level >= 0;
@@ -91,13 +126,12 @@ static void wait_for_operands(Scheduler *s, int i) {
     for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++) wait_for(s, s->dep[k]);
 }
 
-/* ---- clocks ---- */
+/* ---- time ---- */
 
 static void wait_until(Scheduler *s, double at) {
-    if (at <= s->now) return;
-    s->waiting += at - s->now;
-    s->s->exposed += at - s->now;
-    s->now = at;
+    double before = s->clocks.now;
+    clocks_wait(&s->clocks, at);
+    s->waiting += s->clocks.now - before;
 }
 
 static double take_waiting(Scheduler *s) {
@@ -106,43 +140,24 @@ static double take_waiting(Scheduler *s) {
     return seconds;
 }
 
-/* Kernels are slower while a collective is under way: the slowest of those that are decides. */
 static void run(Scheduler *s, int i) {
-    double left = s->cost[i].seconds, begin = s->now;
+    double begin = s->clocks.now;
     wait_for_operands(s, i);
     add_slot(s, SLOT_RUN, i);
-    while (left > 0) {
-        double slow = 1, until = INFINITY;
-        for (int l = 0; l < LINK_LEVELS; l++)
-            if (s->link[l] > s->now) slow = fmax(slow, s->slow[l]), until = fmin(until, s->link[l]);
-        if (s->now + left * slow <= until) {
-            s->now += left * slow;
-            break;
-        }
-        left -= (until - s->now) / slow;
-        s->now = until;
-    }
-    s->s->compute += s->now - begin;
+    clocks_run(&s->clocks, s->cost[i].seconds);
     for (int k = i, end = unit_end(s, i); k < end; k++) {
-        s->ready[k] = s->now;
-        s->s->time[k] = (OpTime){begin, s->now, k == i ? take_waiting(s) : 0};
+        s->ready[k] = s->clocks.now;
+        s->s->time[k] = (OpTime){begin, s->clocks.now, k == i ? take_waiting(s) : 0};
     }
 }
 
 static void start(Scheduler *s, int i) {
-    const OpCost *c = &s->cost[i];
-    double *link = &s->link[c->level], begin = fmax(s->now, *link);
     wait_for_operands(s, i);
     add_slot(s, SLOT_START, i);
     s->number[s->n_open] = s->n_started++;
     s->open[s->n_open++] = i;
-    s->ready[i] = begin + c->seconds;
-    *link = begin + c->wire;
-    s->slow[c->level] = c->beside;
-    s->s->own[c->level] += c->wire;
-    s->s->sent += c->seconds;
-    s->s->busy[c->level] += c->load;
-    s->s->time[i] = (OpTime){begin, s->ready[i], 0};
+    s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
+    s->s->time[i] = (OpTime){s->ready[i] - s->cost[i].seconds, s->ready[i], 0};
 }
 
 /* A collective's result that nobody in the window reads is waited for here. */
@@ -159,7 +174,7 @@ static void finish(Scheduler *s, int i) {
 static bool may_start(Scheduler *s) {
     bool oldest_blocks = s->n_open > 0 && s->n_started - s->number[0] >= COLL_IN_FLIGHT;
     if (s->n_open < MOST_OPEN && !oldest_blocks) return true;
-    if (s->ready[s->open[0]] > s->now) return false;
+    if (s->ready[s->open[0]] > s->clocks.now) return false;
     wait_for(s, s->open[0]);
     return true;
 }
@@ -173,7 +188,7 @@ static int look(Scheduler *s, double *soonest) {
     for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
         int i = s->next[before];
         double at = operands_at(s, i);
-        if (at > s->now) {
+        if (at > s->clocks.now) {
             *soonest = fmin(*soonest, at);
         } else if (!collective(s, i)) {
             if (kernel < 0) kernel = before;
@@ -246,26 +261,7 @@ static void find_deps(Scheduler *s) {
     }
 }
 
-/* What was decided for other costs, in that order. */
-static void follow(Scheduler *s, const Schedule *decided) {
-    for (int k = 0; k < decided->n_slots; k++) {
-        int i = decided->slot[k].op;
-        if (decided->slot[k].kind == SLOT_WAIT) {
-            wait_until(s, s->ready[i]);
-            wait_for(s, i);
-            continue;
-        }
-        wait_until(s, operands_at(s, i));
-        if (decided->slot[k].kind == SLOT_RUN)
-            run(s, i);
-        else
-            start(s, i);
-    }
-}
-
-/* decided: an order to be followed; NULL: none. */
-static Schedule schedule(const Program *p, const OpCost *costs, int window,
-                         const Schedule *decided) {
+Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window};
@@ -276,24 +272,33 @@ static Schedule schedule(const Program *p, const OpCost *costs, int window,
     s.more = mem_alloc(tensors * sizeof *s.more);
     find_makers(&s);
     find_deps(&s);
-    if (decided)
-        follow(&s, decided);
-    else
-        schedule_all(&s);
-    out.seconds = s.now;
+    schedule_all(&s);
+    out.seconds = s.clocks.now, out.spent = s.clocks.spent;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
     mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep);
     return out;
 }
 
-Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
-    return schedule(p, costs, window, NULL);
-}
-
 void schedule_time(Schedule *s, const Program *p, const OpCost *costs) {
-    Schedule timed = schedule(p, costs, WINDOW_NONE, s);
-    schedule_free(s);
-    *s = timed;
+    Clocks c = {0};
+    double waited = 0; // since the last kernel
+    for (int k = 0; k < s->n_slots; k++) {
+        int i = s->slot[k].op;
+        double begin = c.now;
+        if (s->slot[k].kind == SLOT_WAIT) {
+            clocks_wait(&c, s->time[i].end);
+            waited += c.now - begin;
+        } else if (s->slot[k].kind == SLOT_START) {
+            double end = clocks_start(&c, &costs[i]);
+            s->time[i] = (OpTime){end - costs[i].seconds, end, 0};
+        } else {
+            clocks_run(&c, costs[i].seconds);
+            s->time[i] = (OpTime){begin, c.now, waited};
+            while (++i < p->n_ops && p->op[i].fused) s->time[i] = (OpTime){begin, c.now, 0};
+            waited = 0;
+        }
+    }
+    s->seconds = c.now, s->spent = c.spent;
 }
 
 int schedule_window(const Overlap *overlap) {

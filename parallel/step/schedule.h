@@ -49,15 +49,42 @@ typedef struct OpTime {
     double waited;     // by the compute stream, before it runs, or for a collective
 } OpTime;
 
+/* Seconds of a list. */
+typedef struct Spent {
+    double compute;                             // kernels, slower while collectives are under way
+    double exposed;                             // the compute stream waits
+    double sent;                                // of all collectives
+    double own[LINK_LEVELS], busy[LINK_LEVELS]; // links of each level: of this replica, of all
+} Spent;
+
+/* The clocks of a rank: one of its kernels; one for the links of each level, so that collectives of
+ * different axes share links when they are under way at the same time. A collective begins when it
+ * was started and its links are free. It keeps them busy for its `wire` seconds and ends when all
+ * its seconds are over: on long links (machine_long) latencies of collectives that are under way
+ * together overlap, their bytes do not.
+ *
+ *     A   wire === latency .......|          measured, all_gathers of 256 KiB between 2 hosts,
+ *     B           === ............|          20 ms apart at 1 Gbit/s: one takes 21 ms,
+ *                                            four together 4 ms longer (tests/mpi.sh)
+ */
+typedef struct Clocks {
+    double now;               // of the compute stream
+    double link[LINK_LEVELS]; // when a level's links are free
+    double slow[LINK_LEVELS]; // time of kernels until then, by that of them alone
+    Spent spent;
+} Clocks;
+/* Local, pure. A kernel; a collective starts, returns when its result is there; the compute stream
+ * waits until then. */
+void clocks_run(Clocks *c, double seconds);
+double clocks_start(Clocks *c, const OpCost *cost);
+void clocks_wait(Clocks *c, double until);
+
 typedef struct Schedule {
     Slot *slot; // in order
     int n_slots;
-    OpTime *time;                               // [operations]
-    double seconds;                             // = compute + exposed
-    double compute;                             // kernels, slower while collectives are under way
-    double exposed;                             // the compute stream waits
-    double sent;                                // seconds of all collectives
-    double own[LINK_LEVELS], busy[LINK_LEVELS]; // links of each level: of this replica, of all
+    OpTime *time;   // [operations]
+    double seconds; // = spent.compute + spent.exposed
+    Spent spent;
 } Schedule;
 
 /* Local, pure. Of --overlap's words. */

@@ -141,9 +141,10 @@ bool run_choose_layout(Run *r);
 /* Local. Replaces the team by one of n threads. One team at a time: a team pins its threads to
  * cores. */
 void run_use_threads(Run *r, int n);
-/* Local. Records the operations of a step on the current layout, for pricing (with --exact: as
- * without). */
-void run_record_step(const Run *r, Tape *t);
+/* Local. The lists of a step on the current layout, for pricing (with --exact: as without); freed
+ * by run_free_lists. */
+StepLists *run_step_lists(const Run *r);
+void run_free_lists(StepLists *s);
 PriceShape run_step_shape(const Run *r);
 /* Local. End the run for a batch that is no multiple of --micro; for halves of an odd
  * micro-batch. */

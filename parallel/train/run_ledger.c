@@ -64,13 +64,12 @@ void run_machine_name(const Run *r, char *buf, size_t n) {
 
 /* Predicted bytes that this rank receives in a step. */
 static int64_t predicted_bytes(const Run *r) {
-    Tape t = {0};
     CollCount rows[COUNT_ROWS];
     int64_t bytes = 0;
-    run_record_step(r, &t);
-    int n = price_counts(&t, rows, COUNT_ROWS);
+    StepLists *s = run_step_lists(r);
+    int n = price_counts(s, rows, COUNT_ROWS);
     for (int i = 0; i < n; i++) bytes += rows[i].bytes;
-    tape_free(&t);
+    run_free_lists(s);
     return bytes;
 }
 

@@ -38,7 +38,7 @@ typedef struct Priced {
 
 static Priced priced(Program p, Pass last, const Machine *m, int threads, bool ordered) {
     Priced out = {.p = p};
-    if (last >= PASS_FUSE) out.costs = program_costs(&p, m, threads);
+    if (last >= PASS_FUSE) out.costs = program_costs(&p, m, threads, false);
     if (!ordered) return out;
     out.order = schedule_nominal(&p);
     schedule_time(&out.order, &p, out.costs);

@@ -130,9 +130,16 @@ PriceShape run_step_shape(const Run *r) {
                         .kernels = r->m.k};
 }
 
-void run_record_step(const Run *r, Tape *t) {
-    PriceShape s = run_step_shape(r);
-    price_record(t, &s, &r->grid.layout, world_rank(r->world));
+StepLists *run_step_lists(const Run *r) {
+    StepLists *s = mem_alloc(sizeof *s);
+    PriceShape shape = run_step_shape(r);
+    price_lists(s, &shape, &r->grid.layout, world_rank(r->world), 0);
+    return s;
+}
+
+void run_free_lists(StepLists *s) {
+    price_free(s);
+    mem_free(s);
 }
 
 /* ---- costs of the machine at hand */
@@ -283,7 +290,7 @@ bool run_choose_layout(Run *r) {
                                  : r->kernels;
     search(r, p);
     // the ledger has medians over steps, without outer steps
-    r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.meeting);
+    r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.outer);
     if (!r->o->plan) run_use_threads(r, p->best[0].threads);
     if (!r->o->plan) return true;
     if (r->lead) {
@@ -310,25 +317,24 @@ void run_print_plan(const Run *r) {
 void run_predict(Run *r) {
     Detected d;
     Machine m;
-    Tape t = {0};
     Price price;
     if (r->plan || r->o->exact || r->o->profile || strcmp(r->o->ledger, "none") == 0) return;
     detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
-    run_record_step(r, &t);
+    StepLists *s = run_step_lists(r);
     if (r->device.used) {
         gpu_machine(r, &d, &m);
-        tape_play(&t, &m, &price);
-        r->predicted_ms = 1e3 * (price.seconds - price.meeting);
+        price_of(s, &m, &price);
+        r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {
         PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = &r->team};
-        r->predicted_ms = 1e3 * plan_predict(&where, &d, &t, &r->calibration);
+        r->predicted_ms = 1e3 * plan_predict(&where, &d, s, &r->calibration);
     }
     if (r->group.size > 1 && r->predicted_ms > 0)
         run_note(r, "plan     %.2f ms a step are predicted for this layout", r->predicted_ms);
     else if (r->group.size > 1)
         run_note(r, "plan     no prediction for this layout: this machine was not measured for it "
                     "(--plan measures)");
-    tape_free(&t);
+    run_free_lists(s);
     detect_free(&d);
 }
 

@@ -64,12 +64,8 @@ static double move_seconds(const Run *r) {
     const double page_rate = 1e9;
     int p = r->group.size;
     int64_t state = 3 * (int64_t)sizeof(float) * config_parameters(&r->config);
-    TapeGroup all = {.place = {1, {p}, {1}}, .size = p, .label = "all"};
-    Send send = {.op = COLL_ALL_REDUCE,
-                 .type_bytes = sizeof(float),
-                 .bytes = state,
-                 .received = relayout_bytes(&r->config, p),
-                 .what = "weights and moments of a new layout"};
+    SendGroup all = {.place = {1, {p}, {1}}, .size = p, .label = "all"};
+    Send send = {.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = state};
     double touched = (double)(r->m.arena[ARENA_PARAMS].used + r->m.arena[ARENA_OPTIMIZER].used);
     return (p > 1 ? machine_send(&r->plan->machine, &all, &send) : 0) + touched / page_rate;
 }

@@ -73,11 +73,10 @@ void run_print_counts(Run *r, const CollCount before[], int n) {
     if (!r->lead) return;
     char *text = NULL;
     size_t size = 0;
-    Tape t = {0};
     FILE *f = open_memstream(&text, &size);
     if (!f) die("no memory for the table of --count");
-    run_record_step(r, &t);
-    count_print(f, r->group.size, predicted, price_counts(&t, predicted, COUNT_ROWS), rows, n, 1);
+    StepLists *s = run_step_lists(r);
+    count_print(f, r->group.size, predicted, price_counts(s, predicted, COUNT_ROWS), rows, n, 1);
     if (r->o->exact)
         fprintf(f, "--exact sums integers of 8 bytes, and statistics differently: the "
                    "prediction is the step without it\n");
@@ -85,5 +84,5 @@ void run_print_counts(Run *r, const CollCount before[], int n) {
     text[size - 1] = 0; // progress_note adds the newline
     run_note(r, "%s", text);
     mem_free(text);
-    tape_free(&t);
+    run_free_lists(s);
 }

@@ -18,10 +18,9 @@ enum { SPANS = 1 << 17 };       // at least; votes and --exact are not predicted
 /* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
  * and the wait of each collective. */
 static void allocate_spans(Run *r) {
-    Tape t = {0};
-    run_record_step(r, &t);
-    int64_t events = tape_events(&t);
-    tape_free(&t);
+    StepLists *s = run_step_lists(r);
+    int64_t events = price_events(s);
+    run_free_lists(s);
     r->trace = mem_calloc(1, sizeof *r->trace);
     trace_create(r->trace, TRACE_STEPS * events > SPANS ? TRACE_STEPS * events : SPANS, 2 * events);
 }
@@ -107,13 +106,13 @@ static char *events(const Run *r, double zero, size_t *size) {
     if (!f) die("no memory for the file of --trace");
     trace_events(f, t, r->group.rank, world_node(r->world), zero);
     if (r->lead && r->plan) {
-        Tape tape = {0};
-        PriceShape s = run_step_shape(r);
-        s.whole = true;
-        price_record(&tape, &s, &r->grid.layout, 0);
-        trace_predicted(f, &tape, &r->plan->machine, r->group.size,
+        StepLists *s = mem_alloc(sizeof *s);
+        PriceShape shape = run_step_shape(r);
+        shape.whole = true;
+        price_lists(s, &shape, &r->grid.layout, 0, 0);
+        trace_predicted(f, s, &r->plan->machine, r->group.size,
                         t->step[TRACE_OVERLAP].begin - zero);
-        tape_free(&tape);
+        run_free_lists(s);
     }
     fclose(f);
     return text;
