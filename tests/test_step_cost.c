@@ -39,7 +39,7 @@ typedef struct Case {
     const Kernels *kernels;
     Recompute recompute;
     int n, bad;
-    int chunks;
+    int chunks, seen;
 } Case;
 
 /* A step whose second micro-batch of three is recorded, on rank 0. */
@@ -91,6 +91,7 @@ static void compare_works(const char *spec, void *ctx) {
     Grid g = {0};
     Err e;
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 4 != 0) return; // a sample
     if (g.layout.stay || g.layout.size[AXIS_X] == 7 || g.layout.size[AXIS_Y] == 7) return;
     g.mesh = mesh_make(&g.layout.factors, 0);
     ModelShape m = {.B = 4, .S = 30, .training = true, .grid = &g, .recompute = c->recompute};
@@ -124,16 +125,16 @@ static void compare_works(const char *spec, void *ctx) {
 TEST(step_cost_is_of_the_kernels_that_training_runs) {
     const char *const gpt = "layers=2,heads=120,channels=240,vocab=240,seq=30,tied=0";
     const char *const llama = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30";
-    Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0, 0},
-                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0, 0},
-                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0, 0},
-                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0, 0},
-                    {gpt, NULL, RECOMPUTE_FULL, 0, 0, 0},
-                    {gpt, NULL, RECOMPUTE_NONE, 0, 0, 2}};
+    Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0, 0, 0},
+                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0, 0, 0},
+                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0, 0, 0},
+                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0, 0, 0},
+                    {gpt, NULL, RECOMPUTE_FULL, 0, 0, 0, 0},
+                    {gpt, NULL, RECOMPUTE_NONE, 0, 0, 2, 0}};
     for (int i = 0; i < 6; i++) {
         for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_works, &cases[i]);
         CHECK(cases[i].bad == 0);
-        CHECK(cases[i].n > 200);
+        CHECK(cases[i].n > 50);
     }
 }
 
