@@ -1,6 +1,6 @@
 /* recording -- a table of kernels that compute nothing and call a function with what they were
- * asked to do, as a Work: the kernels that training calls, to hold the planner's description of them
- * against.
+ * asked to do, as a Work: the kernels that training calls, to hold the planner's description of
+ * them against.
  */
 #ifndef TESTS_RECORDING_H
 #define TESTS_RECORDING_H

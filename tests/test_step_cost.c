@@ -104,8 +104,7 @@ static void compare_works(const char *spec, void *ctx) {
     if (c->chunks) program_split(&p, c->chunks, false);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
-        if (op_work(&p, i, &widths, 1, false, &work))
-            count_work(&w, &work, (int)op_calls(&p, i));
+        if (op_work(&p, i, &widths, 1, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
     }
     Recorded r = {.c = c, .layout = &g.layout, .shape = &m, .works = &w};
     mesh_ranks_run(layout_ranks(&g.layout), recorded_main, &r);

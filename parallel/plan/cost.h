@@ -19,8 +19,8 @@
  * first: of the first micro-batch of a step, which overwrites gradients. */
 OpCost *program_costs(const Program *p, const Machine *m, int threads, bool first);
 
-/* Local, pure. A call of the kernel of operation i with what is fused into it; false: it is a collective,
- * fused itself, or does nothing. */
+/* Local, pure. A call of the kernel of operation i with what is fused into it; false: it is a
+ * collective, fused itself, or does nothing. */
 bool op_work(const Program *p, int i, const Widths *w, int threads, bool first, Work *out);
 /* Local, pure. How often operation i calls its kernel: once for each block of tokens that a chunk
  * has rows of. */

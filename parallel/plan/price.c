@@ -157,6 +157,7 @@ bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64
     *g = replicas(s);
     all = bytes[0] + layers_more(s) * (bytes[1] - bytes[0]);
     *calls = n[1] > n[0] ? n[1] : n[0]; // small models may have fewer tensors than fragments
+    if (*calls == 0) return false;
     *received = all_reduced(all, sizeof(float), g->size, g->rank);
     *send = (Send){.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = all / *calls};
     return true;
