@@ -272,9 +272,9 @@ bool op_packing(const Program *p, const Op *op, int threads, Work *out) {
 }
 
 /* near: the machine with links that are not long (machine_near). */
-static OpCost collective_cost(const Program *p, const Op *op, const Machine *m, const Machine *near,
-                              int threads) {
-    SendGroup g = op_group(p, op);
+static OpCost collective_cost(const Program *p, const Op *op, const SendGroup *group,
+                              const Machine *m, const Machine *near, int threads) {
+    SendGroup g = *group;
     Send s = op_send(p, op);
     Work packing;
     double load = machine_send(m, &g, &s);
@@ -294,6 +294,28 @@ static OpCost collective_cost(const Program *p, const Op *op, const Machine *m, 
     return c;
 }
 
+/* Groups of a list, each made once. */
+typedef struct Groups {
+    struct {
+        Axes axes;
+        bool copies;
+        SendGroup group;
+    } at[MAX_COMMS + 2];
+    int n;
+} Groups;
+
+static const SendGroup *group_in(Groups *all, const Program *p, const Op *op) {
+    int i = 0;
+    while (i < all->n &&
+           (all->at[i].copies != op->copies || !axes_equal(all->at[i].axes, op->axes)))
+        i++;
+    if (i == all->n) {
+        all->at[i].axes = op->axes, all->at[i].copies = op->copies;
+        all->at[all->n++].group = op_group(p, op);
+    }
+    return &all->at[i].group;
+}
+
 /* A number or two, which a CPU has computed as soon as a kernel would be called. */
 static bool of_numbers(const Op *op) {
     return op->kind == OP_LOSS_TOTAL || op->kind == OP_CLIP ||
@@ -304,11 +326,13 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads, bool firs
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
     Machine near = machine_near(m);
+    Groups groups = {.n = 0};
     for (int i = 0; i < p->n_ops; i++) {
         Work work;
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
-        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near, threads);
+        if (op_info(op->kind)->collective)
+            cost[i] = collective_cost(p, op, group_in(&groups, p, op), m, &near, threads);
         if (!op_work(p, i, &widths, threads, first, &work) || (!m->gpu && of_numbers(op))) continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one

@@ -42,6 +42,16 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     return ordered(p, last);
 }
 
+Program program_micro_batch(Program p) {
+    return ordered(p, PASS_SCHEDULE);
+}
+
+Program program_last_micro_batch(const Program *p, const ModelShape *shape) {
+    Program last = program_copy(p, shape);
+    program_sums(&last);
+    return ordered(last, PASS_SCHEDULE);
+}
+
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     Program p = program_make(shape);
     if (k) p.word = (int)k->word;

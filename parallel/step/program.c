@@ -81,6 +81,17 @@ Program program_make(const ModelShape *shape) {
                      .layer = -1};
 }
 
+Program program_copy(const Program *p, const ModelShape *shape) {
+    Program copy = *p;
+    size_t tensors = (size_t)p->cap_tensors * sizeof *p->tensor;
+    size_t ops = (size_t)p->cap_ops * sizeof *p->op;
+    copy.shape = shape;
+    copy.tensor = mem_alloc(tensors), copy.op = mem_alloc(ops);
+    memcpy(copy.tensor, p->tensor, tensors);
+    memcpy(copy.op, p->op, ops);
+    return copy;
+}
+
 void program_free(Program *p) {
     mem_free(p->tensor);
     mem_free(p->op);

@@ -118,6 +118,8 @@ const OpInfo *op_info(OpKind kind);
  * shape: as long as the program. Freed by program_free. */
 Program program_make(const ModelShape *shape);
 void program_free(Program *p);
+/* Local. The same list for a shape that differs in `sums` alone. */
+Program program_copy(const Program *p, const ModelShape *shape);
 /* Local. A tensor of this type; `like` gives sizes of dimensions of equal name. Returns its
  * index. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);

@@ -670,6 +670,16 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k) {
     plan_list(b, program_passes(&b->shape, PASS_SCHEDULE, k), k);
 }
 
+/* The list of a micro-batch, and that of the last one. */
+static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k, bool sums) {
+    Bound *b = &r->list[TRAIN], *last = &r->list[LAST];
+    b->shape = last->shape = *shape;
+    last->shape.sums = true;
+    Program p = program_passes(&b->shape, PASS_HALVES, k);
+    if (sums) plan_list(last, program_last_micro_batch(&p, &last->shape), k);
+    plan_list(b, program_micro_batch(p), k);
+}
+
 static void plan_end(StepRun *r, const ModelShape *shape, const Kernels *k) {
     Bound *b = &r->list[END];
     b->shape = *shape;
@@ -691,10 +701,7 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     s.overlap.halves = m->halves > 1 && output == OUTPUT_LOSSES;
     s.output = output;
     s.training &= output == OUTPUT_LOSSES;
-    if (s.training) plan(&r->list[TRAIN], &s, m->k);
-    s.sums = s.training && (m->grid->mesh.p > 1 || m->exact);
-    if (s.sums) plan(&r->list[LAST], &s, m->k);
-    s.sums = false;
+    if (s.training) plan_training(r, &s, m->k, m->grid->mesh.p > 1 || m->exact);
     if (s.training) plan_end(r, &s, m->k);
     if (s.step_alone) return r;
     if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
