@@ -493,10 +493,10 @@ cut_off() {
     fault_once cut_link 'rank [23]' 75 4 cluster "$job" loop
 }
 # all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others 3/4 each. Four parts, of which
-# two belong to the other host, cross the link once in each direction and turn: half of 4 MB in each of four
-# turns. Directly it would be twice as much, from each rank to each. Headers of frames take 5 % more at most.
+# two belong to the other host, cross the link from each rank to each: 4 MB in each of four turns. Headers of
+# frames take 5 % more at most.
 counted_bytes() {
-    local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 2 * 1048576))
+    local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 4 * 1048576))
     why=
     before=$("$lab" bytes h0)
     cluster "$job" bytes >out 2>err || why="status $?"

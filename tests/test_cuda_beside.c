@@ -2,6 +2,7 @@
  * are put into the stream between a start and its wait, as many as the price of the step has there,
  * and for no others. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/debug.h"
 #include "parallel/plan/price.h"
@@ -51,7 +52,9 @@ static Products predicted(const MeshRun *r) {
             for (int i = 0, open = 0; i < part[k].p->n_ops; i++) {
                 const Op *op = &part[k].p->op[i];
                 Work w;
-                open += op_info(op->kind)->collective - (op->kind == OP_WAIT);
+                // without overlap a collective ends where it starts
+                if (strcmp(r->overlap, "none") != 0)
+                    open += op_info(op->kind)->collective - (op->kind == OP_WAIT);
                 if (!op_work(part[k].p, i, &t.model[0].w, 1, false, &w) || w.kind > WORK_DW)
                     continue;
                 n.all += (int)part[k].times, n.beside += open > 0 ? (int)part[k].times : 0;

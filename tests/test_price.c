@@ -41,10 +41,11 @@ static void predict(Theory *c, const PriceShape *s, const Grid *g) {
                     .recompute = s->recompute,
                     .training = true,
                     .grid = g};
-    int64_t micro_steps = price_micro_batches(s, &g->layout);
+    int64_t micro_batches = price_micro_batches(s, &g->layout);
     c->n = 0, c->word = s->kernels ? (int)s->kernels->word : 0;
     theory_micro_step(c, &m);
-    for (int i = 0; i < c->n; i++) c->row[i].calls *= micro_steps, c->row[i].bytes *= micro_steps;
+    for (int i = 0; i < c->n; i++)
+        c->row[i].calls *= micro_batches, c->row[i].bytes *= micro_batches;
     theory_update(c, &m);
 }
 
@@ -447,7 +448,7 @@ TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
     calibration_free(c);
 }
 
-TEST(price_counts_the_events_of_all_layers_and_micro_steps) {
+TEST(price_counts_the_events_of_all_layers_and_micro_batches) {
     static const char *const layouts[] = {"d2", "x2+sp", "z2"};
     for (int i = 0; i < 3 * 3 * 3; i++) {
         Case c = case_of(divides, 8 * (2 + i % 3 * 4), 1, (Recompute)(i / 3 % 3));

@@ -1,5 +1,5 @@
-/* What papers and codes say of volumes and bandwidths, against the trainer's own step, recorded by
- * parallel/price, and against parallel/machine.
+/* What papers and codes say of volumes and bandwidths, against the trainer's own step, as
+ * parallel/plan/price counts it, and against parallel/plan/machine.
  *
  * Volumes are elements that a rank receives for one block, forward and backward, in units of T h: T
  * tokens of all ranks, h channels, rho = h / T. The papers count matrix products alone: what norms

@@ -452,7 +452,7 @@ static void compare_whole(const Choice *c, void *ctx) {
  * may wait for more or less than the last one recorded. And the time of a sum over vectors of all
  * layers is no line in their number where another way is the quickest from some size on. Gaps
  * between temporaries in memory are those of the layers that were recorded. */
-TEST(search_prices_layers_and_micro_steps_as_if_all_were_recorded) {
+TEST(search_prices_few_layers_as_if_all_were_there) {
     static const char *const deep[] = {
         "layers=9,heads=4,channels=64,seq=16,vocab=96",
         "layers=20,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0"};

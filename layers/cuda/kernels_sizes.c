@@ -16,13 +16,19 @@ static size_t norm_bytes(int64_t T, int64_t C) {
     return (size_t)(norm_panels(T) * 2 * C) * sizeof(float);
 }
 
+/* Sums stay where kernels compute. Nobody calls this one: no kernel of these tables is there. */
+static void sum_elsewhere(double *sum, const float *x, int64_t n, bool add) {
+    (void)sum, (void)x, (void)n, (void)add;
+}
+
 const Kernels *kernels_cuda_sizes(bool bf16) {
     static const ArenaMemory elsewhere; // nothing can be had of it
 #define SIZES(bytes)                                                                               \
     {                                                                                              \
         .word = (bytes), .memory = &elsewhere, .bias_with_dw = true,                               \
         .product_workspace = product_bytes, .attention_workspace = attention_bytes,                \
-        .norm_workspace = norm_bytes, .embedding_workspace = embedding_bytes                       \
+        .norm_workspace = norm_bytes, .embedding_workspace = embedding_bytes,                      \
+        .sum_to = sum_elsewhere                                                                    \
     }
     static const Kernels of_floats = SIZES(4), of_bf16 = SIZES(2);
 #undef SIZES

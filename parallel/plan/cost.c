@@ -316,8 +316,7 @@ static const SendGroup *group_in(Groups *all, const Program *p, const Op *op) {
     return &all->at[i].group;
 }
 
-/* A number or two, which a CPU has computed as soon as a kernel would be called. */
-static bool of_numbers(const Op *op) {
+bool op_of_numbers(const Op *op) {
     return op->kind == OP_LOSS_TOTAL || op->kind == OP_CLIP ||
            (op->kind == OP_ROUND && op->phase == PHASE_END);
 }
@@ -333,7 +332,8 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads, bool firs
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
             cost[i] = collective_cost(p, op, group_in(&groups, p, op), m, &near, threads);
-        if (!op_work(p, i, &widths, threads, first, &work) || (!m->gpu && of_numbers(op))) continue;
+        if (!op_work(p, i, &widths, threads, first, &work) || (!m->gpu && op_of_numbers(op)))
+            continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);

@@ -25,6 +25,9 @@ bool op_work(const Program *p, int i, const Widths *w, int threads, bool first, 
 /* Local, pure. How often operation i calls its kernel: once for each block of tokens that a chunk
  * has rows of. */
 int64_t op_calls(const Program *p, int i);
+/* Local, pure. Is it a number or two, which a CPU has computed as soon as a kernel would be
+ * called? */
+bool op_of_numbers(const Op *op);
 /* Local, pure. What is packed in front of a collective; false: nothing. */
 bool op_packing(const Program *p, const Op *op, int threads, Work *out);
 /* Local, pure. A collective, and its ranks: those that hold copies of key heads are neighbours

@@ -47,7 +47,7 @@ typedef struct PlanWhere {
     CalibrateTalk talk;
 } PlanWhere;
 Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d);
-/* Collective over the world. Predicted seconds of a step recorded on each rank, from the cost table
+/* Collective over the world. Predicted seconds of a step of each rank, from the cost table
  * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
  * (calibration_free), or NULL. */
 double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibration **kept);

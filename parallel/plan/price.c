@@ -115,7 +115,7 @@ static int extra_works(const StepLists *s, int k, Extra *out) {
                                 .threads = threads,
                                 .rows = tensor_part(&m->tensors.t[i], PART_GRAD)},
                                1};
-    if (m->k->memory)
+    if (m->k->sum_to)
         out[n++] = (Extra){{.kind = WORK_SQUARES, .threads = threads, .rows = m->tk.T},
                            m->halves * s->micro_batches};
     return n;
@@ -470,7 +470,8 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
     Work w;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
-            if (op_work(part[k].p, i, &m->w, threads, part[k].first, &w)) f(ctx, &w);
+            bool priced = m->k->memory || !op_of_numbers(&part[k].p->op[i]);
+            if (priced && op_work(part[k].p, i, &m->w, threads, part[k].first, &w)) f(ctx, &w);
             if (op_packing(part[k].p, &part[k].p->op[i], threads, &w)) f(ctx, &w);
         }
     Extra *extra = extras(s, 0, &n);
@@ -483,13 +484,18 @@ void price_each_send(const StepLists *s,
                      void *ctx) {
     StepPart part[STEP_PARTS];
     SendGroup g = replicas(s);
-    for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
-        for (int i = 0; i < part[k].p->n_ops; i++) {
-            const Op *op = &part[k].p->op[i];
-            if (!op_info(op->kind)->collective) continue;
-            SendGroup of = op_group(part[k].p, op);
-            Send send = op_send(part[k].p, op);
-            f(ctx, &of, &send, part[k].times);
-        }
+    Send send;
+    int64_t extra = layers_more(s), received;
+    int calls;
+    for (int more = 0; more < s->n; more++)
+        for (int parts = price_parts(s, more, part), k = 0; k < parts; k++)
+            for (int i = 0; i < part[k].p->n_ops; i++) {
+                const Op *op = &part[k].p->op[i];
+                if (!op_info(op->kind)->collective) continue;
+                SendGroup of = op_group(part[k].p, op);
+                send = op_send(part[k].p, op);
+                f(ctx, &of, &send, part[k].times * (more ? extra : 1 - extra));
+            }
     if (s->grid.local_steps) f(ctx, &g, &mean_of_replicas, 1);
+    if (price_outer(s, &g, &send, &calls, &received)) f(ctx, &g, &send, 0);
 }

@@ -68,7 +68,7 @@ typedef struct Price {
 } Price;
 
 /* Local. The lists of `rank` on this layout, without --exact. bytes: where the model takes more, it
- * returns false, and of the lists price_memory alone is known (0: any). Freed by price_free in any
+ * returns false (0: any). Freed by price_free in any
  * case. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes);
 void price_free(StepLists *s);
@@ -91,7 +91,8 @@ int64_t price_memory(const StepLists *s);
 int price_counts(StepLists *s, CollCount *rows, int max);
 /* Local, pure. Kernels of the real step, and starts and waits of its collectives. */
 int64_t price_events(const StepLists *s);
-/* Local. Calls f for every kernel that is priced; g for every collective of a step. */
+/* Local. Calls f for every kernel that is priced. And for every collective: those of all layers are
+ * the sum of `times`, of which some are negative; those of an outer step have 0. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
 void price_each_send(const StepLists *s,
                      void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),

@@ -3,7 +3,7 @@
  * All factorizations of p into d, z, x, y; every order of the axes that differs; words of storage
  * and heads; stages of ZeRO; micro-batch, recompute, threads; and what runs under what
  * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
- * (search_bound); the best bounds are recorded and priced until no bound is left below what was
+ * (search_bound); the best bounds are priced until no bound is left below what was
  * found. So the search is exhaustive: brute force finds the same (tests). Source of the family:
  * DESIGN, section 2; parallel/README.md.
  */
@@ -48,7 +48,7 @@ typedef struct Choice {
 typedef struct SearchCount {
     int64_t candidates; // in the space
     int64_t too_large;  // refused by memory
-    int64_t priced;     // recorded and played
+    int64_t priced;
     double seconds;
 } SearchCount;
 

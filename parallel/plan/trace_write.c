@@ -12,8 +12,8 @@ enum { ROW_COMPUTE, ROW_EXPOSED, ROW_GROUPS, MAX_ROWS = 64 };
 typedef struct Rows {
     int n;
     struct {
-        const char *label;
-        double busy; // until
+        char label[16]; // of a group
+        double busy;    // until
     } row[MAX_ROWS];
 } Rows;
 
@@ -22,7 +22,8 @@ static int row_of(Rows *r, const char *label, double begin, double end) {
     while (i < r->n && (strcmp(r->row[i].label, label) != 0 || r->row[i].busy > begin)) i++;
     if (i == MAX_ROWS) i--;
     if (i == r->n) r->n++;
-    r->row[i].label = label, r->row[i].busy = end;
+    snprintf(r->row[i].label, sizeof r->row[i].label, "%s", label);
+    r->row[i].busy = end;
     return ROW_GROUPS + i;
 }
 

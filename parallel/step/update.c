@@ -29,7 +29,7 @@ void model_sum_floats(Model *m, float *x, int64_t n) {
 enum { MINE, WHOLE }; // of the totals on a device
 
 void step_end_allocate(Model *m, Arena *a) {
-    if (!m->k->memory) return;
+    if (!m->k->sum_to) return;
     m->end.totals = arena_take(a, (WHOLE + 1) * sizeof *m->end.totals);
 }
 
