@@ -29,8 +29,8 @@
 /* Applied to a finished element y(m,n) before it is stored. */
 typedef enum {
     EPI_NONE,
-    EPI_ACT,  // aux[m,n] = y (before the activation, kept for backward; may be NULL), y = gelu(y)
-    EPI_DACT, // y = y * gelu'(aux[m,n])
+    EPI_ACT,  // aux[m,n] = y (before the activation, kept for backward; may be NULL), y = act(y)
+    EPI_DACT, // y = y * act'(aux[m,n])
 } Epilogue;
 
 typedef struct Product {

@@ -8,8 +8,9 @@
  * value is sharded. It is brought to the value's type before anything but a matmul's transpose or a
  * sum reads it, and gradients of one type are added before that. So a collective has no derivative
  * of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C] takes.
- * Gradients of parameters end in the type in which they are stored; the sum over data-parallel
- * ranks stays pending until the step's end. Source: reverse-mode differentiation; Xu et al. 2021
+ * Gradients of parameters end in the type in which they are stored; where that is not sharded over
+ * the data-parallel ranks, their sum stays pending until the last micro-batch (sums.c).
+ * Source: reverse-mode differentiation; Xu et al. 2021
  * (GSPMD) for the pending sums.
  */
 #include <string.h>

@@ -120,8 +120,7 @@ Program program_make(const ModelShape *shape);
 void program_free(Program *p);
 /* Local. The same list for a shape that differs in `sums` alone. */
 Program program_copy(const Program *p, const ModelShape *shape);
-/* Local. A tensor of this type; `like` gives sizes of dimensions of equal name. Returns its
- * index. */
+/* Local. A tensor of this type, of these whole sizes. Returns its index. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
 /* Local. A tensor of the type of t, with the same value. */
 int program_tensor_like(Program *p, int t);
