@@ -18,12 +18,9 @@ static PriceShape page_shape(Machine *m) {
 }
 
 static Price price_with(const Machine *m, PriceShape s, const Layout *l, const char *words) {
-    StepLists lists;
     Price p;
     if (!overlap_parse(&s.overlap, words, NULL)) die("%s", words);
-    price_lists(&lists, &s, l, 0, 0);
-    price_of(&lists, m, &p);
-    price_free(&lists);
+    price_step(&s, l, m, &p);
     return p;
 }
 

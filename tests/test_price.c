@@ -424,13 +424,10 @@ static void play_one_rank(const Machine *m, double seconds[2]) {
     Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, RECOMPUTE_NONE);
     Layout one = layout_one();
     for (int i = 0; i < 2; i++) {
-        StepLists t;
         Price price;
         k.shape.overlap.bulk = i == 1;
-        price_lists(&t, &k.shape, &one, 0, 0);
-        price_of(&t, m, &price);
+        price_step(&k.shape, &one, m, &price);
         seconds[i] = price.seconds;
-        price_free(&t);
     }
 }
 
@@ -539,14 +536,11 @@ static Price in_turns(const char *layout, double memory_rate) {
                  .slowest = 1,
                  .threads = 3};
     Case k = case_of(divides, 8 * 8, 2, RECOMPUTE_NONE);
-    StepLists t;
     Layout l;
     Err e;
     Price p;
     if (!layout_parse(&l, layout, 0, &e)) die("%s", e.text);
-    price_lists(&t, &k.shape, &l, 0, 0);
-    price_of(&t, &m, &p);
-    price_free(&t);
+    price_step(&k.shape, &l, &m, &p);
     return p;
 }
 

@@ -421,25 +421,18 @@ typedef struct Errors {
     double memory;                              // the largest error
 } Errors;
 
-static void price_with(const PriceShape *s, const Machine *m, const Layout *l, Price *out) {
-    StepLists lists;
-    price_lists(&lists, s, l, 0, 0);
-    price_of(&lists, m, out);
-    price_free(&lists);
-}
-
 static void compare_whole(const Choice *c, void *ctx) {
     Errors *e = ctx;
     PriceShape shape = seed_shape(e->s, c);
     Price few, unplaced, all;
     int k = 0;
     if (e->seen++ % (test_long() ? 5 : 149)) return; // a sample
-    price_with(&shape, e->m, &c->layout, &few);
+    price_step(&shape, &c->layout, e->m, &few);
     shape.unplaced = true;
-    price_with(&shape, e->m, &c->layout, &unplaced);
+    price_step(&shape, &c->layout, e->m, &unplaced);
     e->bad += unplaced.seconds != few.seconds || unplaced.memory > few.memory;
     shape.unplaced = false, shape.whole = true;
-    price_with(&shape, e->m, &c->layout, &all);
+    price_step(&shape, &c->layout, e->m, &all);
     while (!overlap_equal(&schedules[k], &c->overlap)) k++;
     double error = fabs(few.seconds / all.seconds - 1);
     e->n[k]++, e->sum[k] += error, e->most[k] = fmax(e->most[k], error);

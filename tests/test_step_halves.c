@@ -153,7 +153,6 @@ TEST(step_halves_and_chunks_name_every_collective) {
 
 static Price price(const char *spec, const char *machine, const char *overlap) {
     PriceShape s = {.S = 1024, .batch = 8 * 1024, .micro = 8, .bf16 = true};
-    StepLists lists;
     Layout l;
     Machine m;
     Price p;
@@ -163,9 +162,7 @@ static Price price(const char *spec, const char *machine, const char *overlap) {
         !overlap_parse(&s.overlap, overlap, &e))
         die("%s", e.text);
     s.threads = m.threads, s.kernels = machine_kernels(&m, true);
-    price_lists(&lists, &s, &l, 0, 0);
-    price_of(&lists, &m, &p);
-    price_free(&lists);
+    price_step(&s, &l, &m, &p);
     return p;
 }
 

@@ -26,13 +26,6 @@ typedef struct Deep {
     double off; // sum of relative errors
 } Deep;
 
-static void price_with(const PriceShape *s, const Machine *m, const Layout *l, Price *out) {
-    StepLists lists;
-    price_lists(&lists, s, l, 0, 0);
-    price_of(&lists, m, out);
-    price_free(&lists);
-}
-
 static void check_depth(const char *spec, void *ctx) {
     Deep *c = ctx;
     int i = c->n++;
@@ -52,9 +45,9 @@ static void check_depth(const char *spec, void *ctx) {
     s.kernels = machine_kernels(&m, s.bf16);
     if (i % 7 == 0) m.crowd = 3;
     Price all, few;
-    price_with(&s, &m, &l, &few);
+    price_step(&s, &l, &m, &few);
     s.whole = true;
-    price_with(&s, &m, &l, &all);
+    price_step(&s, &l, &m, &all);
     double off = fabs(few.seconds / all.seconds - 1);
     c->off += off;
     if (off > (c->bulk ? 0.07 : 2e-4))

@@ -48,9 +48,7 @@ bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int ran
     int64_t layers = shape->config.layers, few = early ? 3 : 2;
     if (shape->whole || layers < few) few = layers;
     *s = (StepLists){.shape = *shape, .layers = layers, .n = layers > few ? 2 : 1};
-    s->grid.layout = *l;
-    s->grid.layout.exact = false;
-    s->grid.mesh = mesh_make(&l->factors, rank);
+    price_reorder(s, l, rank);
     s->grid.local_steps = shape->apart && l->size[AXIS_D] > 1;
     s->micro_batches = price_micro_batches(shape, l);
     for (int k = 0; k < s->n; k++) // the memory of temporaries is that of the longer one
@@ -104,10 +102,10 @@ typedef struct Extra {
     int64_t times;
 } Extra;
 
-/* What clears gradients, and sums the losses of a micro-batch on a device. At most one for each
- * tensor and one more; returns how many. */
-static int extra_works(const StepLists *s, int k, Extra *out) {
+/* What clears gradients, and sums the losses of a micro-batch on a device; fresh (mem_free). */
+static Extra *extras(const StepLists *s, int k, int *n_extra) {
     const Model *m = &s->model[k];
+    Extra *out = mem_alloc((size_t)(m->tensors.n + 1) * sizeof *out);
     int n = 0, threads = m->shape.threads;
     for (int i = 0; i < m->tensors.n; i++)
         if (model_clears(m, i))
@@ -118,13 +116,8 @@ static int extra_works(const StepLists *s, int k, Extra *out) {
     if (m->k->sum_to)
         out[n++] = (Extra){{.kind = WORK_SQUARES, .threads = threads, .rows = m->tk.T},
                            m->halves * s->micro_batches};
-    return n;
-}
-
-static Extra *extras(const StepLists *s, int k, int *n) {
-    Extra *e = mem_alloc((size_t)(s->model[k].tensors.n + 1) * sizeof *e);
-    *n = extra_works(s, k, e);
-    return e;
+    *n_extra = n;
+    return out;
 }
 
 static SendGroup replicas(const StepLists *s) {
@@ -373,6 +366,14 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
                      .memory = price_memory(s)};
     price->waiting = price->compute * (m->slowest - 1);
     price->seconds = price->compute + price->exposed + price->waiting;
+}
+
+void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Price *price) {
+    StepLists *s = mem_alloc(sizeof *s);
+    price_lists(s, shape, l, 0, 0);
+    price_of(s, m, price);
+    price_free(s);
+    mem_free(s);
 }
 
 void price_intervals(const StepLists *s, const Machine *m, void (*f)(void *ctx, const Interval *i),

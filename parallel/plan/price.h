@@ -83,6 +83,8 @@ int price_parts(const StepLists *s, int more, StepPart out[STEP_PARTS]);
 
 /* Local, pure. */
 void price_of(const StepLists *s, const Machine *m, Price *price);
+/* Local. The price of rank 0 alone, whose lists nobody else needs. */
+void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Price *price);
 /* Local, pure. Bytes of all arenas of the real model. Where temporaries lie is found for each
  * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
 int64_t price_memory(const StepLists *s);

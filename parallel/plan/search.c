@@ -290,13 +290,9 @@ int search_brute(const Space *s, const Machine *m, Choice *best, int max, Search
 }
 
 void search_price(const Space *s, const Machine *m, Choice *c) {
-    StepLists *lists = mem_alloc(sizeof *lists);
     PriceShape shape = seed_shape(s, c);
-    price_lists(lists, &shape, &c->layout, 0, 0);
-    price_of(lists, m, &c->price);
+    price_step(&shape, &c->layout, m, &c->price);
     c->fits = machine_fits(m, c->price.memory);
-    price_free(lists);
-    mem_free(lists);
 }
 
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
