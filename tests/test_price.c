@@ -485,7 +485,8 @@ TEST(price_has_starts_and_waits_in_pairs) {
     price_free(&t);
 }
 
-/* The second half's is complete behind matmuls of the first. */
+/* The second half's starts when that of the first is there, and is complete behind matmuls of the
+ * first. */
 TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
     Case k = case_of(divides, 8 * 12, 4, RECOMPUTE_NONE);
     StepLists t;
@@ -493,7 +494,7 @@ TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
     CHECK(layout_parse(&l, "x2", 0, NULL) && overlap_parse(&k.shape.overlap, "bulk+halves", NULL));
     price_lists(&t, &k.shape, &l, 0, 0);
     const Program *p = step_run_last(t.model[0].program);
-    int open = 0, starts = 0, matmuls = 0;
+    int waits = 0, starts = 0, matmuls = 0;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         int of = op->kind == OP_WAIT ? op->in[0] : op->out;
@@ -502,12 +503,13 @@ TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
         if (!what || strcmp(what, "x of embedding") != 0 || op->kind != OP_WAIT) {
             bool start =
                 what && strcmp(what, "x of embedding") == 0 && op_info(op->kind)->collective;
-            if (start) open++, starts++, matmuls = 0;
+            if (start) starts++, matmuls = 0;
             continue;
         }
-        CHECK(--open == 1 ? matmuls == 0 : matmuls > 0);
+        CHECK(waits++ == 0 ? matmuls == 0 : matmuls > 0);
+        CHECK(starts == waits);
     }
-    CHECK(open == 0 && starts == 2);
+    CHECK(waits == 2 && starts == 2);
     price_free(&t);
 }
 

@@ -206,6 +206,55 @@ TEST(step_schedule_overlaps_what_bulk_is_known_for) {
     CHECK(beside("z4", WINDOW_BULK, "dw of", N_OP_KINDS) == 4);
 }
 
+/* The first operation that reads what i makes; n_ops: none. */
+static int first_reader(const Program *p, int i) {
+    int t = p->op[i].out;
+    for (int k = i + 1; k < p->n_ops; k++)
+        for (int j = 0; j < p->op[k].n_in; j++)
+            if (p->op[k].in[j] == t) return k;
+    return p->n_ops;
+}
+
+/* Collectives that start although the compute stream then waits for one that a kernel before all
+ * their readers needs. */
+static int in_the_way(const Program *p, const Schedule *o) {
+    int n = 0, *begun = mem_alloc((size_t)p->n_ops * sizeof *begun), n_begun = 0;
+    double now = 0;
+    for (int k = 0; k < o->n_slots; k++) {
+        int i = o->slot[k].op;
+        if (o->slot[k].kind == SLOT_START) begun[n_begun++] = i;
+        if (o->slot[k].kind == SLOT_RUN) n_begun = 0, now = o->time[i].end;
+        if (o->slot[k].kind != SLOT_WAIT || o->time[i].end <= now) continue;
+        now = o->time[i].end;
+        int next = k; // the kernel behind the wait
+        while (next < o->n_slots && o->slot[next].kind != SLOT_RUN) next++;
+        int kernel = next < o->n_slots ? o->slot[next].op : p->n_ops;
+        while (kernel + 1 < p->n_ops && p->op[kernel + 1].fused) kernel++;
+        for (int b = 0; b < n_begun; b++) {
+            int reader = first_reader(p, begun[b]);
+            n += begun[b] != i && reader < p->n_ops && reader > kernel;
+        }
+    }
+    mem_free(begun);
+    return n;
+}
+
+/* The gather of x for a wgrad does not share the link with that of dy, for which dgrad waits. */
+TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
+    static const char *const specs[] = {"x2",          "x4+sp", "z4",          "d2.x2+sp+zero1",
+                                        "x2.y2+heads", "z2.x2", "x2.y2+stay=y"};
+    for (int i = 0; i < 7; i++)
+        for (int mode = 0; mode < 3; mode++) {
+            Step s;
+            step_build(&s, specs[i], models[0], (Recompute)mode, 0);
+            s.shape.overlap.bulk = true;
+            Schedule o = schedule_nominal(&s.p);
+            CHECK(in_the_way(&s.p, &o) == 0);
+            schedule_free(&o);
+            program_free(&s.p);
+        }
+}
+
 /* A collective whose result is read late, with many of the same ranks behind it. */
 TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
     static const char *const specs[] = {"x16+stay=y", "z4.x16+stay=y", "x8.y4+stay=y", "z8.x4"};

@@ -13,10 +13,11 @@ typedef struct Scheduler {
     const OpCost *cost;
     Schedule *s;
     int window;
-    int *next;  // [operations + 1] the next unit that is left; [n_ops]: the first one
-    int *maker; // [tensors] operation that makes it; -1: it is there from the beginning
-    int *rows;  // [tensors] of a whole: the last tensor that is rows of it and is made; -1: none
-    int *more;  // [tensors] of such rows: another one of the same whole; -1
+    int *next;   // [operations + 1] the next unit that is left; [n_ops]: the first one
+    int *maker;  // [tensors] operation that makes it; -1: it is there from the beginning
+    int *rows;   // [tensors] of a whole: the last tensor that is rows of it and is made; -1: none
+    int *more;   // [tensors] of such rows: another one of the same whole; -1
+    int *reader; // [operations] the first unit that needs it; -1: none
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
     bool *waited;  // [operations] of a collective: a WAIT is in the list
@@ -179,11 +180,25 @@ static bool may_start(Scheduler *s) {
     return true;
 }
 
-/* Starts what may start in the window. Returns the place (of `next`) before the first kernel that
- * can run; -1: there is none. *soonest: when an operand arrives that something in the window
- * lacks. */
+/* The first kernel of the window if none of them can run: the compute stream waits for its
+ * operands. n_ops: one can run, or there is no kernel. */
+static int stalled(const Scheduler *s) {
+    int end = s->p->n_ops, first = end;
+    for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
+        if (collective(s, i)) continue;
+        if (operands_at(s, i) <= s->clocks.now) return end;
+        if (first == end) first = i;
+    }
+    return first;
+}
+
+/* Starts what may start in the window. While the compute stream waits for the operands of a kernel,
+ * nothing starts that only later ones need: no kernel hides it, and it would take bandwidth from
+ * those operands. What nothing reads has no better time to start. Returns the place (of `next`)
+ * before the first kernel that can run; -1: there is none. *soonest: when an operand arrives that
+ * something in the window lacks. */
 static int look(Scheduler *s, double *soonest) {
-    int before = s->p->n_ops, kernel = -1;
+    int before = s->p->n_ops, kernel = -1, last = stalled(s);
     *soonest = INFINITY;
     for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
         int i = s->next[before];
@@ -192,16 +207,23 @@ static int look(Scheduler *s, double *soonest) {
             *soonest = fmin(*soonest, at);
         } else if (!collective(s, i)) {
             if (kernel < 0) kernel = before;
-        } else if (may_start(s)) {
+        } else if (s->reader[i] <= last && may_start(s)) {
             start(s, i);
             s->next[before] = s->next[i];
             continue;
-        } else {
+        } else if (s->reader[i] <= last) {
             *soonest = fmin(*soonest, s->ready[s->open[0]]);
         }
         before = i;
     }
     return kernel;
+}
+
+/* Waits for the next operand, before anything else starts. */
+static void wait_for_next(Scheduler *s, double at) {
+    wait_until(s, at);
+    for (int k = s->n_open - 1; k >= 0; k--)
+        if (s->ready[s->open[k]] == at) wait_for(s, s->open[k]);
 }
 
 static void schedule_all(Scheduler *s) {
@@ -216,7 +238,7 @@ static void schedule_all(Scheduler *s) {
             run(s, i);
             s->next[before] = s->next[i];
         } else if (s->next[n] < n) {
-            wait_until(s, soonest);
+            wait_for_next(s, soonest);
         }
     }
     while (s->n_open > 0) finish(s, s->open[0]);
@@ -253,10 +275,12 @@ static void find_deps(Scheduler *s) {
     s->dep = mem_alloc(most_deps(s) * sizeof *s->dep);
     s->next[s->p->n_ops] = s->p->n_ops; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->ready[i] = INFINITY, s->waited[i] = false;
+        s->ready[i] = INFINITY, s->waited[i] = false, s->reader[i] = -1;
         s->first_dep[i] = n;
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, n = add_deps(s, n, i);
         s->first_dep[i + 1] = n;
+        for (int k = s->first_dep[i]; k < n; k++)
+            if (s->reader[s->dep[k]] < 0) s->reader[s->dep[k]] = i;
         s->next[unit] = s->p->n_ops;
     }
 }
@@ -266,7 +290,7 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window};
     s.ready = mem_alloc(n * sizeof *s.ready), s.waited = mem_alloc(n * sizeof *s.waited);
-    s.next = mem_alloc((n + 1) * sizeof *s.next);
+    s.next = mem_alloc((n + 1) * sizeof *s.next), s.reader = mem_alloc(n * sizeof *s.reader);
     s.first_dep = mem_alloc((n + 1) * sizeof *s.first_dep);
     s.maker = mem_alloc(tensors * sizeof *s.maker), s.rows = mem_alloc(tensors * sizeof *s.rows);
     s.more = mem_alloc(tensors * sizeof *s.more);
@@ -275,7 +299,7 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     schedule_all(&s);
     out.seconds = s.clocks.now, out.spent = s.clocks.spent;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
-    mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep);
+    mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep), mem_free(s.reader);
     return out;
 }
 
