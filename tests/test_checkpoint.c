@@ -11,46 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/weights.h"
+#include "tests/values.h"
 
-static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
-static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
 /* Its files take several writes. */
 static const char WIDE[] = "layers=2,heads=2,channels=32,seq=64,vocab=2400";
 static const char MIXED[] = "layers=1,heads=2,channels=8,seq=6,vocab=11,pos=rope,act=swiglu";
-static const Group alone = {.size = 1};
-
-/* A model with its values in one block: params, m, v. */
-typedef struct Model {
-    TensorTable t;
-    float *values;
-    size_t n;
-} Model;
-
-static Model model_make(const char *config, unsigned seed) {
-    Config c;
-    Err e;
-    if (!config_parse(&c, config, &e)) die("%s", e.text);
-    Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
-    m.values = mem_calloc(3 * m.n, sizeof *m.values);
-    if (seed) test_fill(m.values, 3 * m.n, 1.0f, seed);
-    float *at = m.values;
-    for (int i = 0; i < m.t.n; at += tensor_size(&m.t.t[i++])) {
-        m.t.t[i].param = at;
-        m.t.t[i].m = at + m.n;
-        m.t.t[i].v = at + 2 * m.n;
-    }
-    return m;
-}
-
-static void model_free(Model *m) {
-    mem_free(m->values);
-    tensors_free(&m->t);
-}
 
 static bool same(const Model *a, const Model *b, int parts) {
     return memcmp(a->values, b->values, (size_t)parts * a->n * sizeof *a->values) == 0;
@@ -80,7 +48,7 @@ static bool newest_is(const char *dir, int64_t want_step, const Model *want) {
     char *path = checkpoint_latest(dir, &step, &alone), *state = NULL;
     char config[512];
     config_print(&want->t.config, config, sizeof config);
-    Model got = model_make(config, 0);
+    Model got = model_make(config, 3, 0);
     bool ok = path && step == want_step && checkpoint_load(path, &got.t, &state, &alone, &e) &&
               same(&got, want, 3);
     if (e.text[0]) printf("    %s\n", e.text);
@@ -92,7 +60,7 @@ static bool newest_is(const char *dir, int64_t want_step, const Model *want) {
 
 static void round_trip(const char *config) {
     const char *dir = test_tmpdir();
-    Model a = model_make(config, 1), b = model_make(config, 0);
+    Model a = model_make(config, 3, 1), b = model_make(config, 3, 0);
     Err e = {""};
     char *state = NULL;
     int64_t step = 0;
@@ -126,8 +94,8 @@ TEST(checkpoint_round_trip_mixed) {
 
 TEST(checkpoint_names_the_difference_of_another_model) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1);
-    Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 0);
+    Model a = model_make(GPT2, 3, 1);
+    Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 3, 0);
     Err e = {""};
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
     char *path = checkpoint_latest(dir, NULL, &alone);
@@ -142,7 +110,7 @@ TEST(checkpoint_names_the_difference_of_another_model) {
 
 TEST(checkpoint_rotation_keeps_last_and_every) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1);
+    Model a = model_make(GPT2, 3, 1);
     Err e = {""};
     CheckpointOptions o = {.keep_last = 2, .keep_every = 4};
     CHECK(
@@ -162,7 +130,7 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
 
 TEST(checkpoint_replaces_the_same_step) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     CHECK(checkpoint_save(dir, 3, &a.t, "{}", NULL, &alone, &e));
     CHECK(checkpoint_save(dir, 3, &b.t, "{}", NULL, &alone, &e));
@@ -175,7 +143,7 @@ TEST(checkpoint_replaces_the_same_step) {
 TEST(checkpoint_copies_further_files) {
     const char *dir = test_tmpdir();
     char file[160], copy[256], text[64];
-    Model a = model_make(GPT2, 1);
+    Model a = model_make(GPT2, 3, 1);
     Err e = {""};
     snprintf(file, sizeof file, "%s/tokenizer.json", test_tmpdir());
     CHECK(io_write_file(file, "{\"a\":1}", 7, NULL, &e));
@@ -236,7 +204,7 @@ TEST(checkpoint_notices_every_flipped_byte) {
     static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
                                         "train_state.json"};
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
     Err e = {""};
     CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &alone, &e));
     for (int k = 0; k < 4; k++) {
@@ -260,7 +228,7 @@ TEST(checkpoint_notices_every_flipped_byte) {
 
 TEST(checkpoint_passes_over_incomplete_ones) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char path[256];
     CHECK(checkpoint_latest(dir, NULL, &alone) == NULL);
@@ -284,7 +252,7 @@ TEST(checkpoint_passes_over_incomplete_ones) {
 
 TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
     Err e = {""};
     char path[256], folder[192];
     struct stat st;
@@ -309,7 +277,7 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
 
 TEST(checkpoint_serves_a_model_without_optimizer) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0), c = model_make(GPT2, 0);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0), c = model_make(GPT2, 3, 0);
     Err e = {""};
     for (int i = 0; i < b.t.n; i++) b.t.t[i].m = b.t.t[i].v = NULL;
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
@@ -331,7 +299,7 @@ TEST(checkpoint_serves_a_model_without_optimizer) {
 
 TEST(checkpoint_survives_a_failure_at_every_write) {
     const char *dir = test_tmpdir();
-    Model a = model_make(WIDE, 1), b = model_make(WIDE, 2);
+    Model a = model_make(WIDE, 3, 1), b = model_make(WIDE, 3, 2);
     Err e = {""};
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
     io_inject(0, false);
@@ -376,7 +344,7 @@ static void save_and_be_killed(void *arg) {
 
 TEST(checkpoint_survives_kill_at_every_write) {
     const char *dir = test_tmpdir();
-    Model a = model_make(WIDE, 1), b = model_make(WIDE, 2);
+    Model a = model_make(WIDE, 3, 1), b = model_make(WIDE, 3, 2);
     Err e = {""};
     char text[256];
     int killed = 0, status;
@@ -402,7 +370,7 @@ TEST(checkpoint_survives_kill_at_every_write) {
 
 TEST(checkpoint_replacement_survives_kill_at_every_write) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char text[256];
     CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &alone, &e));
@@ -432,7 +400,7 @@ static void save_on_a_small_disk(void *arg) {
 }
 
 TEST(checkpoint_survives_a_full_disk) {
-    Model a = model_make(GPT2, 1);
+    Model a = model_make(GPT2, 3, 1);
     char text[1024];
     int status =
         test_in_child(save_on_a_small_disk, &(Victim){test_tmpdir(), &a, 0, 0}, text, sizeof text);
@@ -454,7 +422,7 @@ static void save_over_the_limit(void *arg) {
 
 TEST(checkpoint_over_the_file_size_limit_is_one_line) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2);
+    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char text[1024];
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));

@@ -4,43 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/simd.h"
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/piece.h"
-#include "data/weights.h"
-
-static const Group alone = {.size = 1};
-static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
-static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
-
-typedef struct Model {
-    TensorTable t;
-    float *values;
-    size_t n;
-} Model;
-
-static Model model_make(const char *config, unsigned seed) {
-    Config c;
-    Err e;
-    if (!config_parse(&c, config, &e)) die("%s", e.text);
-    Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
-    m.values = mem_calloc(m.n, sizeof *m.values);
-    if (seed) test_fill(m.values, m.n, 1.0f, seed);
-    float *at = m.values;
-    for (int i = 0; i < m.t.n; at += tensor_size(&m.t.t[i++])) m.t.t[i].param = at;
-    return m;
-}
-
-static void model_free(Model *m) {
-    mem_free(m->values);
-    tensors_free(&m->t);
-}
+#include "tests/values.h"
 
 static void export_round_trip(const char *config, const char *dtype) {
     const char *dir = test_tmpdir();
-    Model a = model_make(config, 1), b = model_make(config, 0);
+    Model a = model_make(config, 1, 1), b = model_make(config, 1, 0);
     Err e = {""};
     Config c;
     CHECK(weights_export(dir, &a.t, dtype, &alone, &e));
@@ -74,7 +46,7 @@ TEST(weights_export_keeps_the_ids_of_ends) {
     char path[160];
     Config c;
     Err e = {""};
-    Model a = model_make(GPT2, 1);
+    Model a = model_make(GPT2, 1, 1);
     a.t.config.ids = (SpecialIds){.n_eos = 1, .eos = {5}, .has_bos = true, .bos = 1};
     CHECK(weights_export(dir, &a.t, "F32", &alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 1 && c.ids.eos[0] == 5 && c.ids.has_bos && c.ids.bos == 1);
@@ -90,7 +62,7 @@ TEST(weights_export_keeps_the_ids_of_ends) {
 TEST(weights_failed_export_leaves_what_was_there) {
     const char *dir = test_tmpdir();
     char path[160], tmp[192];
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 2), c = model_make(GPT2, 0);
+    Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 2), c = model_make(GPT2, 1, 0);
     Err e = {""};
     snprintf(path, sizeof path, "%s/new/folder", dir);
     CHECK(weights_export(path, &a.t, "F32", &alone, &e));
@@ -117,7 +89,7 @@ TEST(weights_failed_export_leaves_what_was_there) {
 }
 
 TEST(weights_pieces_are_columns_transposed) {
-    Model m = model_make(LLAMA, 1);
+    Model m = model_make(LLAMA, 1, 1);
     char path[160];
     Err e;
     IoMap map;
@@ -171,7 +143,7 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
 
 static bool loads_foreign(Foreign f, Err *e) {
     char path[160];
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     snprintf(path, sizeof path, "%s/x.safetensors", test_tmpdir());
     bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) && weights_load(path, &b.t, &alone, e) &&
               memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
@@ -209,7 +181,7 @@ TEST(weights_names_what_does_not_fit) {
 TEST(weights_come_in_shards) {
     const char *dir = test_tmpdir();
     char path[192], index[192];
-    Model a = model_make(GPT2, 1), b = model_make(GPT2, 0);
+    Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     Err e = {""};
     Foreign f = {"transformer.", "F32", 0, 0, 0};
     static const char map[] =

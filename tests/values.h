@@ -1,0 +1,46 @@
+/* values -- a model's tensors with their values in one block, for tests of files: what was written
+ * and what was read back are compared with one memcmp.
+ */
+#ifndef TESTS_VALUES_H
+#define TESTS_VALUES_H
+
+#include "base/mem.h"
+#include "data/weights.h"
+#include "tests/test.h"
+
+static const Group alone = {.size = 1};
+static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
+static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
+
+typedef struct Model {
+    TensorTable t;
+    float *values; // [parts][n]: params, then m, then v
+    size_t n;      // parameters
+} Model;
+
+/* Local. A model of `parts` parts: 1, params alone (m and v stay NULL), or 3, with the moments of
+ * AdamW. Values are a function of the seed; seed 0: zeros. Dies of a bad config. */
+static inline Model model_make(const char *config, int parts, unsigned seed) {
+    Config c;
+    Err e;
+    if (!config_parse(&c, config, &e)) die("%s", e.text);
+    Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
+    size_t n = (size_t)parts * m.n;
+    m.values = mem_calloc(n, sizeof *m.values);
+    if (seed) test_fill(m.values, n, 1.0f, seed);
+    float *at = m.values;
+    for (int i = 0; i < m.t.n; at += tensor_size(&m.t.t[i++])) {
+        m.t.t[i].param = at;
+        if (parts < 3) continue;
+        m.t.t[i].m = at + m.n;
+        m.t.t[i].v = at + 2 * m.n;
+    }
+    return m;
+}
+
+static inline void model_free(Model *m) {
+    mem_free(m->values);
+    tensors_free(&m->t);
+}
+
+#endif
