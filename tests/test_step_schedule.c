@@ -255,6 +255,37 @@ TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
         }
 }
 
+/* Kernels between the one that makes what a gradient's sum reads and the start of the sum: the most
+ * of all such sums. */
+static int latest_sum(const Program *p, const Schedule *o) {
+    int *made = mem_calloc((size_t)p->n_tensors, sizeof *made), kernels = 0, most = 0;
+    for (int k = 0; k < o->n_slots; k++) {
+        int i = o->slot[k].op;
+        const Op *op = &p->op[i];
+        if (o->slot[k].kind == SLOT_RUN) made[op->out] = ++kernels;
+        if (o->slot[k].kind != SLOT_START || op->kind != OP_REDUCE_SCATTER) continue;
+        int late = made[op->in[0]] ? kernels - made[op->in[0]] : 0;
+        if (late > most) most = late;
+    }
+    mem_free(made);
+    return most;
+}
+
+/* Differentiation completes the gradients of a layer behind all of its kernels: further than the
+ * window reaches. */
+TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
+    static const char *const specs[] = {"z4", "z2.x2+sp", "d2.x2+sp+zero2"};
+    for (int i = 0; i < 3; i++) {
+        Step s;
+        step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0);
+        s.shape.overlap.bulk = true;
+        Schedule o = schedule_nominal(&s.p);
+        CHECK(latest_sum(&s.p, &o) <= 2);
+        schedule_free(&o);
+        program_free(&s.p);
+    }
+}
+
 /* A collective whose result is read late, with many of the same ranks behind it. */
 TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
     static const char *const specs[] = {"x16+stay=y", "z4.x16+stay=y", "x8.y4+stay=y", "z8.x4"};

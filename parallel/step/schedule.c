@@ -285,6 +285,31 @@ static void find_deps(Scheduler *s) {
     }
 }
 
+/* Is unit i a sum of gradients, which no kernel reads? */
+static bool completes(const Scheduler *s, int i) {
+    const Op *op = &s->p->op[i];
+    bool sum = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE;
+    return sum && (s->reader[i] < 0 || s->p->op[s->reader[i]].kind == OP_ACCUMULATE);
+}
+
+/* A sum of gradients stands behind the kernel whose result it takes. Differentiation completes the
+ * gradients of a layer behind all of its kernels, further than the window reaches. */
+static void move_sums(Scheduler *s) {
+    int n = s->p->n_ops;
+    for (int before = n, i; (i = s->next[before]) < n;) {
+        int last = -1;
+        for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++)
+            if (s->dep[k] > last) last = s->dep[k];
+        while (last >= 0 && s->p->op[last].fused) last--;
+        if (last < 0 || last == before || !completes(s, i)) {
+            before = i;
+            continue;
+        }
+        s->next[before] = s->next[i];
+        s->next[i] = s->next[last], s->next[last] = i;
+    }
+}
+
 Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
@@ -296,6 +321,7 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     s.more = mem_alloc(tensors * sizeof *s.more);
     find_makers(&s);
     find_deps(&s);
+    if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
     out.seconds = s.clocks.now, out.spent = s.clocks.spent;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
