@@ -159,6 +159,10 @@ ends() {
 same_sums() {
     local n
     for n in 2 3 4 5 7; do twice "sums of $n ranks" same_sums_once "$n"; done
+    # nodes that hold several ranks of a group: all, or all but those of the last one
+    for n in "4 2" "8 2" "8 4" "6 2" "5 4"; do
+        MESH_NODE_RANKS=${n#* } twice "sums of ${n% *} ranks, ${n#* } a node" same_sums_once "${n% *}"
+    done
 }
 # With what mpirun has to say, should it not start the ranks.
 same_sums_once() {
@@ -208,14 +212,15 @@ traced() {
 
 # --exact: processes on any mesh print the bits of one rank.
 exact_losses() {
-    local job
+    local job ranks layout near
     "${train[@]}" --steps 5 --exact --json one.json >out 2>err
-    for job in "2 x2+sp" "3 y3" "4 x4" "4 d2.x2" "4 x2.y2+stay=y"; do
+    for job in "2 x2+sp" "3 y3" "4 x4" "4 d2.x2" "4 x2.y2+stay=y" "4 x4+sp 2"; do
         why=
-        mpi "${job% *}" "${train[@]}" --steps 5 --exact --layout "${job#* }" --json processes.json >out 2>err || why="status $?"
+        read -r ranks layout near <<<"$job"
+        MESH_NODE_RANKS=${near:-0} mpi "$ranks" "${train[@]}" --steps 5 --exact --layout "$layout" --json processes.json >out 2>err || why="status $?"
         [ "$(losses one.json | wc -l)" = 5 ] || why="one rank: $(losses one.json | wc -l) steps"
         [ "$(losses one.json)" = "$(losses processes.json)" ] || why="losses differ from those of one rank"
-        verdict "the same bits with ${job#* } on ${job% *} processes"
+        verdict "the same bits with $layout on $ranks processes${near:+, $near a node}"
     done
 }
 
@@ -422,6 +427,7 @@ faults() {
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
     fault "a rank is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
     fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
+    MESH_NODE_RANKS=2 fault "a rank of two nodes is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
     SPIN=1 fault "a rank is stopped, others spin" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
     ways_to_wait
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven

@@ -260,6 +260,28 @@ TEST(machine_a_small_all_reduce_is_of_all_of_it) {
     CHECK_SAME(send_of(&m, &three, COLL_ALL_REDUCE, 100), start + 8 * 2 * 100. / 40e9);
 }
 
+/* All of it inside each node of eight, an eighth of it by each rank between nodes. */
+TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks_of_a_node) {
+    Machine m = small_cluster(TRAVEL_DIRECT);
+    m.ranks_per_node = 8;
+    SendGroup all = stretch(32, 1), node = stretch(8, 1), across = stretch(4, 8);
+    double near = 7 / 8. * 1e6 / 100e9 + 1e-6 * (0.5 + 0.5 * 7);
+    double far = 3 / 4. * 1e6 / 40e9 + 10e-6 * (0.5 + 0.5 * 3);
+    CHECK_SAME(send_of(&m, &all, COLL_ALL_GATHER, 1000000), near + far);
+    CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, 1000000), 2 * (near + far));
+    CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, 1000000), near);
+    SendGroup groups[] = {all, node, across};
+    for (int i = 0; i < 3; i++) { // those of a root, and those of one node or of one rank a node
+        Machine flat = m;
+        flat.ranks_per_node = 0;
+        CHECK_SAME(send_of(&m, &groups[i], COLL_BROADCAST, 1000000),
+                   send_of(&flat, &groups[i], COLL_BROADCAST, 1000000));
+        if (i > 0)
+            CHECK_SAME(send_of(&m, &groups[i], COLL_REDUCE_SCATTER, 1000000),
+                       send_of(&flat, &groups[i], COLL_REDUCE_SCATTER, 1000000));
+    }
+}
+
 TEST(machine_a_shift_is_one_message_of_every_rank) {
     Machine m = small_cluster(TRAVEL_DIRECT);
     SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);

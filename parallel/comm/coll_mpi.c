@@ -1,6 +1,7 @@
 /* coll_mpi -- ranks are processes that a launcher started; MPI_Isend and MPI_Irecv move the bytes.
  *
- * A call takes one or two steps, in which every rank sends to every other (coll_mpi_flight.h).
+ * A call takes one or two steps, in which every rank sends to every other, or twice as many where
+ * nodes hold several ranks of a group (coll_mpi_flight.h).
  *
  * Terms of a sum are buffered until all have arrived, so that the order of arrival does not change
  * the sum. Parts are sent in chunks: that bounds the buffers, and no message reaches MPI's limit of
@@ -29,6 +30,7 @@ static const double longest_nap = 1;  // seconds; a longer nap means that this p
 /* State of this process. */
 static struct {
     MpiComm *comms;
+    int *node;      // [ranks of the world] node of each
     double revived; // when this process noticed that it had been stopped
 } job;
 
@@ -94,6 +96,17 @@ static void fly(Flight *f) {
 
 /* ---- the backend */
 
+/* The largest power of two ranks that are on one node wherever the group is cut in so many. */
+static int ranks_near(const Comm *c) {
+    int near = 1;
+    for (int twice = 2; c->size % twice == 0; twice *= 2) {
+        for (int r = 0; r < c->size; r++)
+            if (job.node[c->member[r]] != job.node[c->member[r - r % twice]]) return near;
+        near = twice;
+    }
+    return near < c->size ? near : 1;
+}
+
 static void mpi_open(Comm *c, int color, int key) {
     MpiComm *m = mem_calloc(1, sizeof *m);
     m->group = c;
@@ -102,6 +115,11 @@ static void mpi_open(Comm *c, int color, int key) {
     mpi_job_check(MPI_Comm_split(MPI_COMM_WORLD, color, key, &m->mpi), "MPI_Comm_split");
     if (!starting) mpi_job_watched();
     MPI_Comm_set_errhandler(m->mpi, MPI_ERRORS_RETURN);
+    if (starting) {
+        job.node = mem_calloc((size_t)c->size, sizeof *job.node);
+        mpi_job_nodes(job.node);
+    }
+    m->near = ranks_near(c);
     flights_open(m);
     m->next = job.comms;
     job.comms = m;
@@ -145,6 +163,7 @@ static void mpi_close(Comm *c) {
 static void mpi_leave(World *w) {
     (void)w;
     flights_end();
+    mem_free(job.node);
     mpi_job_end();
 }
 

@@ -20,6 +20,10 @@ enum {
  * It takes one latency instead of two. */
 static const int64_t whole_to = 16 << 10, whole_beyond = 1 << 10;
 
+/* A whole from this size on, in bytes, goes by nodes: less crosses the network, in twice as many
+ * steps. */
+static const int64_t nodes_from = 8 << 10;
+
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
 struct FlightCount flight_count;
 
@@ -87,15 +91,30 @@ static Part collected(const Flight *f, int j) {
     return is_packed(&p) ? slot_at(f, f->packed, j, j) : p;
 }
 
-/* The buffer of a term that another rank sends. */
-static int slot_of(const Flight *f, int peer) {
-    return peer < f->home->group->rank ? peer : peer - 1;
+/* Index among the others. */
+static int other(int i, int own) {
+    return i < own ? i : i - 1;
 }
 
-/* Where a part is received: terms of sums go into their slots. */
+/* A term of part j that another rank sends. Slots [near - 1, nodes] are of ranks of this node, for
+ * the parts that this rank carries; those of the first of them become the sums over this node.
+ * Slots [nodes - 1] are of ranks of other nodes. */
+static Part term_of(const Flight *f, int peer, int j) {
+    const Comm *c = f->home->group;
+    int near = f->near, nodes = c->size / near;
+    int i = f->step == FLIGHT_SPREAD_NEAR ? other(peer % near, c->rank % near) * nodes + j / near
+                                          : c->size - nodes + other(peer / near, c->rank / near);
+    return slot_at(f, f->kept, i, j);
+}
+
+/* The term of this node: a sum over its ranks, or of this rank alone. */
+static Part node_sum(const Flight *f, int j) {
+    return f->near > 1 ? slot_at(f, f->kept, j / f->near, j) : part(f, f->call->src, j);
+}
+
+/* Where a part is received. */
 static Part incoming(const Flight *f, const FlightMove *m) {
-    return f->step == FLIGHT_SPREAD ? slot_at(f, f->kept, slot_of(f, m->peer), m->part)
-                                    : collected(f, m->part);
+    return f->step <= FLIGHT_SPREAD ? term_of(f, m->peer, m->part) : collected(f, m->part);
 }
 
 /* This rank's part at the beginning of an all_gather. */
@@ -114,9 +133,11 @@ static Part result(const Flight *f, int j) {
 /* Where a part is sent from, before packing. */
 static Part outgoing(const Flight *f, const FlightMove *m) {
     const CollCall *call = f->call;
-    if (f->step == FLIGHT_COLLECT && call->op == COLL_ALL_GATHER) return brought(f);
-    bool summed = f->step == FLIGHT_COLLECT && call->op == COLL_ALL_REDUCE;
-    return part(f, summed ? call->dst : call->src, m->part);
+    if (f->step == FLIGHT_SPREAD_NEAR) return part(f, call->src, m->part);
+    if (f->step == FLIGHT_SPREAD) return node_sum(f, m->part);
+    if (call->op == COLL_ALL_GATHER)
+        return m->part == f->home->group->rank ? brought(f) : collected(f, m->part);
+    return part(f, call->op == COLL_ALL_REDUCE ? call->dst : call->src, m->part);
 }
 
 /* ---- messages */
@@ -131,26 +152,41 @@ static void add_move(Flight *f, int part, int peer, bool receive) {
     f->move[f->n_moves++] = (FlightMove){part, peer, receive};
 }
 
+/* Messages between the ranks of a node: to each, what it carries (spread) or has not (collect). */
+static void list_near(Flight *f) {
+    int near = f->near, size = f->home->group->size, rank = f->home->group->rank;
+    int place = rank % near, first = rank - place;
+    bool spread = f->step == FLIGHT_SPREAD_NEAR;
+    for (int receive = 1; receive >= 0; receive--)
+        for (int node = 0; node < size; node += near)
+            for (int d = 1; d < near; d++) {
+                int at = (place + (receive ? near - d : d)) % near;
+                add_move(f, node + (spread == receive ? place : at), first + at, receive);
+            }
+}
+
 /* The messages of this rank in a step, receives first. Each rank begins with another partner, so
  * that not all send to the same one first. */
 static void list_moves(Flight *f) {
     const Comm *c = f->home->group;
     CollOp op = f->call->op;
-    int me = c->rank, size = c->size, root = f->call->root;
+    int me = c->rank, size = c->size, near = f->near, root = f->call->root;
     bool rooted = op == COLL_REDUCE || op == COLL_BROADCAST, owner = !rooted || me == root;
     bool spread = f->step == FLIGHT_SPREAD;
     f->n_moves = 0;
-    if (op == COLL_SHIFT) {
+    if (f->step == FLIGHT_SPREAD_NEAR || f->step == FLIGHT_COLLECT_NEAR) {
+        list_near(f);
+    } else if (op == COLL_SHIFT) {
         add_move(f, me, (me - root + size) % size, true);
         add_move(f, me, (me + root) % size, false);
     } else if (rooted && !owner) {
         add_move(f, root, root, !spread);
     } else {
-        for (int d = 1; d < size && (!rooted || spread); d++) {
+        for (int d = near; d < size && (!rooted || spread); d += near) {
             int from = (me - d + size) % size;
             add_move(f, spread ? me : from, from, true);
         }
-        for (int d = 1; d < size && (!rooted || !spread); d++) {
+        for (int d = near; d < size && (!rooted || !spread); d += near) {
             int to = (me + d) % size;
             add_move(f, spread ? to : me, to, false);
         }
@@ -238,28 +274,44 @@ static bool signatures_agree(Flight *f) {
 
 /* ---- sums */
 
-/* The owner's sum, of its own term and of those in the slots. The result is contiguous: a single
- * block, a slice, or the whole buffer. */
-static void sum_own(const Flight *f, Team *team) {
-    const CollCall *call = f->call;
+/* The sum of part j over n ranks, `apart` ranks from each other: `own`, and the terms in the slots.
+ * `to` is contiguous. */
+static void sum_part(const Flight *f, Team *team, int j, int first, int n, int apart,
+                     const Part *own, const Part *to) {
     MpiComm *m = f->home;
-    int me = m->group->rank, size = m->group->size;
-    int64_t bytes = coll_type_bytes(call->type);
-    if (call->op == COLL_REDUCE && me != call->root) return;
-    for (int r = 0; r < size; r++) {
-        Part p = r == me ? part(f, call->src, me) : slot_at(f, f->kept, slot_of(f, r), me);
-        m->term[r] = p.at, m->stride[r] = p.stride * bytes;
+    int64_t bytes = coll_type_bytes(f->call->type);
+    for (int i = 0; i < n; i++) {
+        int r = first + i * apart;
+        Part p = r == m->group->rank ? *own : term_of(f, r, j);
+        m->term[i] = p.at, m->stride[i] = p.stride * bytes;
     }
-    Part to = result(f, me);
-    coll_sum_terms(team, &(CollSum){.type = call->type,
-                                    .reduction = call->reduction,
-                                    .n_src = size,
+    coll_sum_terms(team, &(CollSum){.type = f->call->type,
+                                    .reduction = f->call->reduction,
+                                    .n_src = n,
                                     .n_dst = 1,
                                     .src = m->term,
                                     .stride = m->stride,
-                                    .dst = &to.at,
-                                    .rows = to.lines,
-                                    .row_bytes = to.width * bytes});
+                                    .dst = &to->at,
+                                    .rows = to->lines,
+                                    .row_bytes = to->width * bytes});
+}
+
+/* Over the ranks of this node, of each part that this rank carries. */
+static void sum_near(const Flight *f, Team *team) {
+    const Comm *c = f->home->group;
+    int near = f->near, place = c->rank % near;
+    for (int j = place; j < c->size; j += near) {
+        Part own = part(f, f->call->src, j), to = node_sum(f, j);
+        sum_part(f, team, j, c->rank - place, near, 1, &own, &to);
+    }
+}
+
+/* The owner's sum, over nodes. The result is a single block, a slice, or the whole buffer. */
+static void sum_own(const Flight *f, Team *team) {
+    const Comm *c = f->home->group;
+    if (f->call->op == COLL_REDUCE && c->rank != f->call->root) return;
+    Part own = node_sum(f, c->rank), to = result(f, c->rank);
+    sum_part(f, team, c->rank, c->rank % f->near, c->size / f->near, f->near, &own, &to);
 }
 
 /* ---- buffers */
@@ -324,9 +376,14 @@ void flights_close(MpiComm *m) {
 
 /* ---- flights */
 
-static void begin_piece(Flight *f, Team *team) {
-    f->step = coll_spreads(f->call->op) ? FLIGHT_SPREAD : FLIGHT_COLLECT;
+static void begin_step(Flight *f, FlightStep step, Team *team) {
+    f->step = step;
     post(f, team);
+}
+
+static void begin_piece(Flight *f, Team *team) {
+    FlightStep first = f->near > 1 ? FLIGHT_SPREAD_NEAR : FLIGHT_SPREAD;
+    begin_step(f, coll_spreads(f->call->op) ? first : FLIGHT_COLLECT, team);
 }
 
 /* Number of lines, and lines per chunk. */
@@ -359,6 +416,9 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
     f->whole =
         call->op == COLL_ALL_REDUCE && bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
+    if (coll_has_blocks(call->op)) bytes *= c->size;
+    bool parted = coll_has_blocks(call->op) || call->op == COLL_ALL_REDUCE;
+    f->near = parted && !f->whole && !barrier && bytes >= nodes_from ? f->home->near : 1;
     memset(f->heard, 0, (size_t)c->size * sizeof *f->heard);
     take_memory(f);
     flight_count.flying++;
@@ -393,13 +453,20 @@ static void end_step(Flight *f, Team *team) {
         if (signatures_agree(f)) begin_piece(f, team);
         return;
     }
+    if (f->step == FLIGHT_SPREAD_NEAR) {
+        sum_near(f, team);
+        begin_step(f, FLIGHT_SPREAD, team);
+        return;
+    }
     if (f->step == FLIGHT_SPREAD) {
         sum_own(f, team);
         if (f->call->op == COLL_ALL_REDUCE && !f->whole) {
-            f->step = FLIGHT_COLLECT;
-            post(f, team);
+            begin_step(f, FLIGHT_COLLECT, team);
             return;
         }
+    } else if (f->step == FLIGHT_COLLECT && f->near > 1) {
+        begin_step(f, FLIGHT_COLLECT_NEAR, team);
+        return;
     }
     if (f->call->op == COLL_ALL_GATHER && f->packed) unpack(f, team);
     f->from += f->piece;

@@ -7,16 +7,28 @@
  *     all_reduce                    part j is slice j of the buffer    rank j
  *     reduce, broadcast             one part is all of it              the root
  *
- * A flight takes one or two steps, each for one chunk of all parts after the other:
+ * A flight takes one or two steps, or twice as many, each for one chunk of all parts after the
+ * other:
  *
  *     spread     reduce_scatter, all_reduce, reduce    all ranks send each part to its owner, which
  *                                                      sums in the tree of coll_fold.h
  *     collect    all_gather, all_reduce, broadcast     owners send their parts to all ranks
  *     shift      one message to a rank, one from another, as a step of its own (collect)
  *
- * A small all_reduce spreads the whole buffer to every rank instead, and collects nothing. Where
- * ranks of a node share a link, a mesh with one axis inside nodes and one between them (z2 inside,
- * d between) crosses it once per node.
+ * A small all_reduce spreads the whole buffer to every rank instead, and collects nothing.
+ *
+ * By nodes: ranks of a node share its link to the others. Where a group is 2^i consecutive ranks of
+ * each of several nodes (`near` ranks each), its rank i of every node carries the parts of all
+ * ranks i. Below two nodes of two: rank 0 carries the parts of ranks 0 and 2.
+ *
+ *     spread, near     each rank sends each part to the rank of its node that carries it, which
+ *                      sums over the node                                       0 - 1, 2 - 3
+ *     spread           carriers send the sums to the owner                      0 - 2, 1 - 3
+ *     collect          owners send their parts to the carriers                  0 - 2, 1 - 3
+ *     collect, near    carriers send them to the ranks of their node            0 - 1, 2 - 3
+ *
+ * So the link carries a part once for each other node, not for each rank there. The tree of
+ * coll_fold.h adds such blocks of ranks first, too: the sums have the same bits.
  *
  * Flights progress only in flight_advance, which waits call, and kernels now and then.
  */
@@ -38,8 +50,10 @@ enum { FLIGHT_ASKS = 256 << 10 };
 
 typedef enum {
     FLIGHT_SIGNS, // debug builds: signatures are compared
+    FLIGHT_SPREAD_NEAR,
     FLIGHT_SPREAD,
     FLIGHT_COLLECT,
+    FLIGHT_COLLECT_NEAR,
     FLIGHT_STEPS,
     FLIGHT_LANDED = FLIGHT_STEPS // no flight
 } FlightStep;
@@ -55,10 +69,11 @@ typedef struct Flight {
     const CollCall *call;
     FlightStep step;
     bool whole; // all_reduce: each part is the whole buffer, nothing is collected
+    int near;   // MpiComm.near, or 1: directly
     uint64_t number;
     int tag;
     int64_t lines, piece, from; // lines of the largest part; of one chunk; before this chunk
-    char *kept;                 // [size - 1, chunk, width] terms of sums, by the other ranks
+    char *kept;                 // [size - 1, chunk, width] terms of sums
     char *packed;               // [size, chunk, width] packed blocks of dim 1
     Signature *signed_by;       // [size]; NULL without checks
     bool *heard;                // [size] has a message of that rank arrived?
@@ -72,7 +87,8 @@ typedef struct MpiComm {
     Comm *group;
     struct MpiComm *next;
     uint64_t barriers;
-    int *done;                         // [2 size] output of MPI_Testsome
+    int near;  // a power of two: each so many consecutive ranks share a node; 1: so does the group
+    int *done; // [2 size] output of MPI_Testsome
     MPI_Status *status;                // [2 size] output of MPI_Testsome, unused
     const char **term;                 // [size] of a sum
     int64_t *stride;                   // [size]
@@ -88,7 +104,7 @@ extern struct FlightCount {
     uint64_t messages; // sent and received
 } flight_count;
 
-/* Local. Allocates and frees the flights of a group; mpi and group are set. */
+/* Local. Allocates and frees the flights of a group; mpi, group and near are set. */
 void flights_open(MpiComm *m);
 void flights_close(MpiComm *m);
 /* Local. Frees the buffers that are kept between calls. */

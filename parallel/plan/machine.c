@@ -19,6 +19,8 @@
  *                         ranks of the unit
  *     latency             of the farthest rank; busy() of it is CPU time for each of p - 1
  *                         messages
+ *     by nodes            with 2^i ranks in each of several nodes, if faster: a direct one inside
+ *                         the node, then one between nodes of N / 2^i; not of a root
  *     shift               N; for P N (p - m) / (p - 1), the mean over all distances; one latency.
  *                         The same in rings
  *   ring
@@ -173,17 +175,34 @@ static bool rooted(CollOp op) {
     return op == COLL_BROADCAST || op == COLL_REDUCE;
 }
 
-static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+/* From a level on: of the units below it, each rank sends its share. */
+static double direct_from(const Machine *m, const Spread *s, CollOp op, int from, double p,
+                          double N) {
     Way w = inside();
-    double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
+    double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1, below = s->fewest[from];
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         pass(&w, m, l);
+        if (l < from) continue;
         double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
         bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
         messages += (s->fewest[l + 1] - s->fewest[l]) * busy(w.latency);
     }
-    return turns * (bytes + w.latency - busy(w.latency) + messages);
+    return turns * (bytes / below + w.latency - busy(w.latency) + messages / below);
+}
+
+static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    return direct_from(m, s, op, 0, p, N);
+}
+
+/* Inside nodes, then between ranks of the same place in them (coll_mpi_flight.h). */
+static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+    int out = 1;
+    while (out < m->n_levels && m->level[out - 1].ranks != m->ranks_per_node) out++;
+    double near = out < m->n_levels ? s->fewest[out] : 1;
+    bool halves = near == s->mean[out] && ((int)near & ((int)near - 1)) == 0;
+    if (near == 1 || near >= p || !halves || rooted(op)) return INFINITY;
+    return direct(m, s, op, near, N) + direct_from(m, s, op, out, p, N);
 }
 
 static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
@@ -224,7 +243,7 @@ static double travel(const Machine *m, const Spread *s, CollOp op, int size, int
     double p = size, N = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, N);
     if (m->travel == TRAVEL_DIRECT) {
-        double t = direct(m, s, op, p, N);
+        double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
         return op == COLL_ALL_REDUCE ? smaller(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
     }
     double t = ring(m, s, op, p, N);

@@ -41,7 +41,8 @@ typedef struct SendGroup {
     char label[12]; // the axes; "kv": copies of key heads; "all"
 } SendGroup;
 
-/* Algorithms of collectives. DIRECT: every rank sends to every other (threads, MPI); RING: rings
+/* Algorithms of collectives. DIRECT: every rank sends to every other, or inside nodes
+ * first (threads, MPI); RING: rings
  * and trees of nodes (NCCL). */
 typedef enum { TRAVEL_DIRECT, TRAVEL_RING } Travel;
 
