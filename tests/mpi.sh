@@ -160,7 +160,7 @@ same_sums() {
     local n
     for n in 2 3 4 5 7; do twice "sums of $n ranks" same_sums_once "$n"; done
     # nodes that hold several ranks of a group: all, or all but those of the last one
-    for n in "4 2" "8 2" "8 4" "6 2" "5 4"; do
+    for n in "4 2" "8 2" "8 4" "6 2" "5 4" "4 1" "6 1"; do
         MESH_NODE_RANKS=${n#* } twice "sums of ${n% *} ranks, ${n#* } a node" same_sums_once "${n% *}"
     done
 }

@@ -107,6 +107,20 @@ static int ranks_near(const Comm *c) {
     return near < c->size ? near : 1;
 }
 
+/* Does any rank share a node with its neighbour in the group? */
+static bool any_near(const Comm *c) {
+    for (int r = 1; r < c->size; r++)
+        if (job.node[c->member[r]] == job.node[c->member[r - 1]]) return true;
+    return false;
+}
+
+/* The largest power of two whose square is at most the size, and which divides it. */
+static int root_of(int size) {
+    int near = 1;
+    while (size % (2 * near) == 0 && 4 * near * near <= size) near *= 2;
+    return near;
+}
+
 static void mpi_open(Comm *c, int color, int key) {
     MpiComm *m = mem_calloc(1, sizeof *m);
     m->group = c;
@@ -120,6 +134,7 @@ static void mpi_open(Comm *c, int color, int key) {
         mpi_job_nodes(job.node);
     }
     m->near = ranks_near(c);
+    m->near_small = any_near(c) ? m->near : root_of(c->size);
     flights_open(m);
     m->next = job.comms;
     job.comms = m;

@@ -24,6 +24,10 @@ static const int64_t whole_to = 16 << 10, whole_beyond = 1 << 10;
  * steps. */
 static const int64_t nodes_from = 8 << 10;
 
+/* Ranks of which no two share a node go as if some did, up to this size: fewer messages, and fewer
+ * bytes between racks. Larger wholes are as quick directly, or quicker. */
+static const int64_t rounds_to = 128 << 10;
+
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
 struct FlightCount flight_count;
 
@@ -418,7 +422,9 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
         call->op == COLL_ALL_REDUCE && bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
     if (coll_has_blocks(call->op)) bytes *= c->size;
     bool parted = coll_has_blocks(call->op) || call->op == COLL_ALL_REDUCE;
-    f->near = parted && !f->whole && !barrier && bytes >= nodes_from ? f->home->near : 1;
+    f->near = 1;
+    if (parted && !f->whole && !barrier && bytes >= nodes_from)
+        f->near = bytes <= rounds_to ? f->home->near_small : f->home->near;
     memset(f->heard, 0, (size_t)c->size * sizeof *f->heard);
     take_memory(f);
     flight_count.flying++;

@@ -28,7 +28,8 @@
  *     collect, near    carriers send them to the ranks of their node            0 - 1, 2 - 3
  *
  * So the link carries a part once for each other node, not for each rank there. The tree of
- * coll_fold.h adds such blocks of ranks first, too: the sums have the same bits.
+ * coll_fold.h adds such blocks of ranks first, too: the sums have the same bits. Small wholes go so
+ * between ranks on nodes of their own as well: neighbours are often in one rack.
  *
  * Flights progress only in flight_advance, which waits call, and kernels now and then.
  */
@@ -69,7 +70,7 @@ typedef struct Flight {
     const CollCall *call;
     FlightStep step;
     bool whole; // all_reduce: each part is the whole buffer, nothing is collected
-    int near;   // MpiComm.near, or 1: directly
+    int near;   // MpiComm.near or near_small; 1: directly
     uint64_t number;
     int tag;
     int64_t lines, piece, from; // lines of the largest part; of one chunk; before this chunk
@@ -87,11 +88,12 @@ typedef struct MpiComm {
     Comm *group;
     struct MpiComm *next;
     uint64_t barriers;
-    int near;  // a power of two: each so many consecutive ranks share a node; 1: so does the group
-    int *done; // [2 size] output of MPI_Testsome
-    MPI_Status *status;                // [2 size] output of MPI_Testsome, unused
-    const char **term;                 // [size] of a sum
-    int64_t *stride;                   // [size]
+    int near; // a power of two: each so many consecutive ranks share a node; 1: so does the group
+    int near_small;     // the same for small wholes: of ranks on nodes of their own about the root
+    int *done;          // [2 size] output of MPI_Testsome
+    MPI_Status *status; // [2 size] output of MPI_Testsome, unused
+    const char **term;  // [size] of a sum
+    int64_t *stride;    // [size]
     Flight flight[COLL_IN_FLIGHT + 1]; // the last one: barrier
 } MpiComm;
 
@@ -104,7 +106,8 @@ extern struct FlightCount {
     uint64_t messages; // sent and received
 } flight_count;
 
-/* Local. Allocates and frees the flights of a group; mpi, group and near are set. */
+/* Local. Allocates and frees the flights of a group; mpi, group, near and
+ * near_small are set. */
 void flights_open(MpiComm *m);
 void flights_close(MpiComm *m);
 /* Local. Frees the buffers that are kept between calls. */
