@@ -4,7 +4,7 @@
 #
 #   the suite            build/run_tests, every test
 #   the command lines    tests/cli.sh: each mistake gives one clear line
-#   the record           tests/steps.py: losses and weights of 64 configurations, bit for bit (where python3 is)
+#   the record           tests/steps.py: losses and weights of 71 configurations, bit for bit (where python3 is)
 #   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends them, and how
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of threads under TSan
 #   fuzzers              every reader of foreign bytes, 5 seconds each
@@ -21,13 +21,21 @@ trap 'rm -f "$log"' EXIT
 summary=build/test.txt # of the run, for tools/readme_examples.py
 : >$summary
 
+# No stage may hang for hours. At a terminal there is no limit: timeout gives a stage a process group of
+# its own, which Ctrl-C does not reach.
+limited=(timeout --kill-after=30 "${TEST_LIMIT:-15m}")
+if [ -n "${TEST_LONG:-}" ] || [ -t 1 ]; then limited=(); fi
+
 # Runs a stage and adds its "N passed, N failed[, N skipped]" line; a stage without that line counts as failed.
 stage() {
     local title=$1 start=$SECONDS status line
     shift
     echo "== $title"
-    "$@" 2>&1 | tee "$log" | grep --line-buffered -v '^ok '
+    "${limited[@]}" bash -c '"$@"' "$title" "$@" 2>&1 | tee "$log" | grep --line-buffered -v '^ok '
     status=${PIPESTATUS[0]}
+    case $status in
+    124 | 137) echo "FAIL $title was killed, or did not end within ${limited[2]:-its time}" ;;
+    esac
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
     if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)? ]]; then
         passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
@@ -59,6 +67,9 @@ sanitized() {
 files="batch checkpoint config corpus crc32c cuda_embedding cuda_emulation hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
     token utf8 vocab weights zscore"
 threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are ranks_of_a die_of mesh_ plan_of_a_run"
+
+export jobs
+export -f build_sanitized sanitized # to the shell of a stage
 
 build_the_rest() {
     # shellcheck disable=SC2086

@@ -5,7 +5,7 @@
 # emulator of CUDA, whose fibers are assembly of each processor.
 #
 # Debian: installs the compiler and qemu-user (tools/setup.sh aarch64) and takes jansson for arm64 from the same archive into
-# build-aarch64/sysroot, without a change of the system. Where that cannot be had it says so and ends with one skipped test.
+# build-aarch64/sysroot, without a change of the system. Where that cannot be had, or not in minutes, it says so and ends with one skipped test.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD/build-aarch64
@@ -22,15 +22,15 @@ skip() {
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 }
-tools/setup.sh aarch64 || skip "no cross compiler or no qemu-aarch64"
+timeout --kill-after=30 5m tools/setup.sh aarch64 || skip "no cross compiler or no qemu-aarch64"
 
 # jansson for arm64 with package lists of its own: those of the system stay as they are.
 fetch_jansson() {
     local apt=$top/apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$sysroot" && cd "$apt" || return 1
     local options=(-q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache"
-        -o APT::Sandbox::User=root)
-    apt-get "${options[@]}" update && apt-get "${options[@]}" download libjansson-dev:arm64 && dpkg-deb -x libjansson-dev*.deb "$sysroot" &&
+        -o APT::Sandbox::User=root -o Acquire::http::Timeout=30 -o Acquire::Retries=1)
+    timeout 3m apt-get "${options[@]}" update && timeout 2m apt-get "${options[@]}" download libjansson-dev:arm64 && dpkg-deb -x libjansson-dev*.deb "$sysroot" &&
         rm "$sysroot/usr/lib/$cross/libjansson.so" # the static one needs no path at run time
 }
 if [ ! -e "$sysroot/usr/include/jansson.h" ]; then
