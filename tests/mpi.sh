@@ -267,8 +267,9 @@ interrupted() {
     wait $job_pid
 }
 
-# A rank of a training run stops: those that wait for it along z name it.
-stopped_along_z() {
+# A rank of a training run stops: those that wait for it name it, along z or, where its group of z
+# was served before it stopped, along all.
+stopped_is_named() {
     local job_pid pid victim=
     why=
     : >out
@@ -281,7 +282,7 @@ stopped_along_z() {
     if [ -n "$victim" ]; then kill -STOP "$victim"; else kill $job_pid; fi
     wait $job_pid
     [ -n "$victim" ] || why="the ranks did not start"
-    grep -q 'waited .* along z .*; not there: .*rank 2' err || why="no line along z names rank 2"
+    grep -Eq 'waited .* along (z|all)\b.* not there: .*rank 2\b' err || why="no line of those that wait names rank 2"
 }
 
 # The disk is full for one process of four: one line says whose, the checkpoint before is whole, and nothing else is left.
@@ -459,7 +460,7 @@ saves() {
     twice "a signal to the launcher" signalled
     twice "a rank of a training run is killed" interrupted KILL
     twice "a rank of a training run is stopped" interrupted STOP
-    twice "a rank is stopped, others wait along z" stopped_along_z
+    twice "a rank is stopped, those that wait name it" stopped_is_named
 }
 
 # ---- launchers that are not there
