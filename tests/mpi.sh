@@ -499,11 +499,11 @@ cut_off() {
     "$lab" up 2 1gbit
     fault_once cut_link 'rank [23]' 75 4 cluster "$job" loop
 }
-# all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others 3/4 each. Four parts, of which
-# two belong to the other host, cross the link from each rank to each: 4 MB in each of four turns. Headers of
-# frames take 5 % more at most.
+# all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others 3/4 each. Of these three wholes
+# each host sends what its half of the ranks hold: inside a host parts are summed before, and spread after, so that a
+# host sends 1/2 of 4 MB in each of four turns. Headers of frames take 5 % more at most.
 counted_bytes() {
-    local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 4 * 1048576))
+    local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 2 * 1048576))
     why=
     before=$("$lab" bytes h0)
     cluster "$job" bytes >out 2>err || why="status $?"
