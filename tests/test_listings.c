@@ -10,6 +10,7 @@
  *     --layout SPEC       one rank, if there is none
  *     --pass NAME         the last pass; differentiate, if there is none
  *     --overlap FLAGS, --recompute NAME, --exact, --bf16
+ *     --last              the last micro-batch of a step, in which gradients become complete
  *     --phase NAME,...    forward, recompute, backward; all, if there is none. end: the list of the
  *                         end of a step in place of a micro-batch's
  *     --show NAME,...     what makes that value, or reads or makes a tensor of that linear layer;
@@ -77,6 +78,7 @@ static bool options(Request *r, const char *line, const char **rest) {
     for (; sscanf(line, " %63s%n", name, &n) == 1 && strcmp(name, "against") != 0; line += n) {
         bool *set = strcmp(name, "--exact") == 0   ? &r->grid.layout.exact
                     : strcmp(name, "--bf16") == 0  ? &r->shape.bf16
+                    : strcmp(name, "--last") == 0  ? &r->shape.sums
                     : strcmp(name, "--times") == 0 ? &r->times
                                                    : NULL;
         if (set) {

@@ -23,6 +23,12 @@ static Program ordered(Program p, Pass last) {
     return p;
 }
 
+/* Of a micro-batch: the passes behind PASS_HALVES. */
+static Program completed(Program p, Pass last) {
+    if (last >= PASS_SUMS && p.shape->sums) program_sums(&p);
+    return ordered(p, last);
+}
+
 Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     const Overlap *o = &shape->overlap;
     bool exact = shape->grid && shape->grid->layout.exact;
@@ -38,18 +44,11 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (last >= PASS_HALVES && o->halves) program_halves(&p);
-    if (last >= PASS_SUMS && shape->sums) program_sums(&p);
-    return ordered(p, last);
+    return completed(p, last);
 }
 
 Program program_micro_batch(Program p) {
-    return ordered(p, PASS_SCHEDULE);
-}
-
-Program program_last_micro_batch(const Program *p, const ModelShape *shape) {
-    Program last = program_copy(p, shape);
-    program_sums(&last);
-    return ordered(last, PASS_SCHEDULE);
+    return completed(p, PASS_SCHEDULE);
 }
 
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k) {

@@ -39,10 +39,9 @@ typedef enum {
  * not known. */
 Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
 
-/* Local. Of a program after PASS_HALVES, which is freed: the program of a micro-batch after
- * PASS_SCHEDULE. And, of a shape with sums, that of the last one; then p stays. */
+/* Local. Of a program after PASS_HALVES, which is freed: the program after PASS_SCHEDULE, with the
+ * sums of the last micro-batch where its shape has them. */
 Program program_micro_batch(Program p);
-Program program_last_micro_batch(const Program *p, const ModelShape *shape);
 
 /* The end of a step (end.c), ordered after PASS_SCHEDULE; and its casts alone. */
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k);

@@ -183,10 +183,10 @@ static void run_norm_backward(const Call *c) {
 
 /* ---- what is added to a sum that a collective has completed ---- */
 
-/* (y + the residual stream) + bias; then its norm, or an activation. */
+/* (y + the residual stream) + bias; then its norm. */
 static void run_residual(const Call *c) {
     const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
-             *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM), *act = with(c, OP_ACT);
+             *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM);
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
     int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
     if (add && at(c, out) == at(c, other)) { // in the place of either
@@ -205,9 +205,6 @@ static void run_residual(const Call *c) {
         return;
     }
     c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));
-    if (act)
-        c->m->k->act_forward(c->m->team, c->m->shape.config.act, at(c, act->out), at(c, out),
-                             rows(c, out) * cols(c, out));
 }
 
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
@@ -676,7 +673,7 @@ static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k,
     b->shape = last->shape = *shape;
     last->shape.sums = true;
     Program p = program_passes(&b->shape, PASS_HALVES, k);
-    if (sums) plan_list(last, program_last_micro_batch(&p, &last->shape), k);
+    if (sums) plan_list(last, program_micro_batch(program_copy(&p, &last->shape)), k);
     plan_list(b, program_micro_batch(p), k);
 }
 
