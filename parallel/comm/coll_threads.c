@@ -42,25 +42,26 @@ typedef struct Slot {
 } Slot;
 
 /* Shared by the ranks of a group. */
-typedef struct Meet {
+typedef struct Rendezvous {
     int size;
     _Atomic int users;
     _Alignas(64) _Atomic uint32_t sleepers;
     Gate gate[2][COLL_IN_FLIGHT], barrier;
     Slot slot[];
-} Meet;
+} Rendezvous;
 
 struct ThreadsJob {
     int size;
     double spin; // seconds, with --wait auto
-    Meet *all;
-    void *board[MAX_THREAD_RANKS]; // world_split: the first rank of a group publishes its Meet here
+    Rendezvous *all;
+    void *board
+        [MAX_THREAD_RANKS]; // world_split: the first rank of a group publishes its Rendezvous here
     _Atomic bool left[MAX_THREAD_RANKS];
 };
 
-static Meet *meet_create(int size) {
-    size_t bytes = sizeof(Meet) + (size_t)size * sizeof(Slot);
-    Meet *m = mem_alloc_aligned(bytes, 64);
+static Rendezvous *rendezvous_create(int size) {
+    size_t bytes = sizeof(Rendezvous) + (size_t)size * sizeof(Slot);
+    Rendezvous *m = mem_alloc_aligned(bytes, 64);
     memset(m, 0, bytes);
     m->size = size;
     atomic_store(&m->users, size);
@@ -73,7 +74,7 @@ ThreadsJob *threads_job_create(int n) {
     // sleeping and waking cost some 100 us; if ranks share cores, spinning would keep the awaited
     // rank from running
     job->spin = n <= team_cores() ? 200e-6 : 0;
-    job->all = meet_create(n);
+    job->all = rendezvous_create(n);
     return job;
 }
 
@@ -94,14 +95,14 @@ void world_threads_left(World *w) {
 
 /* Where the number of a rank's last call that passed a gate is stored. */
 static _Atomic uint32_t *passed(const Comm *c, int rank, int stage, uint32_t number) {
-    Slot *s = &((Meet *)c->impl)->slot[rank];
+    Slot *s = &((Rendezvous *)c->impl)->slot[rank];
     return stage == BARRIER ? &s->barriers : &s->passed[stage][number % COLL_IN_FLIGHT];
 }
 
 /* Counts this rank; the last one wakes the sleepers. Count and sleepers are sequentially
  * consistent, so either the last rank sees a sleeper or the sleeper sees the full count. */
 static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     atomic_store(passed(c, c->rank, stage, number), number);
     if (atomic_fetch_add(&g->count, 1) + 1 == target && atomic_load(&m->sleepers) > 0)
         futex_wake(&g->count);
@@ -135,7 +136,7 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
 /* Returns when `target` ranks were counted: spins, then sleeps. */
 static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
                       const CollCall *call) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     const World *w = c->world;
     const ThreadsJob *job = w->impl;
     double spin = w->wait == WAIT_SPIN ? INFINITY : w->wait == WAIT_SLEEP ? 0 : job->spin;
@@ -162,7 +163,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
 /* ---- groups */
 
 static void threads_barrier(Comm *c) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     uint32_t number = atomic_load(&m->slot[c->rank].barriers) + 1;
     uint32_t target = number * (uint32_t)c->size;
     gate_enter(c, BARRIER, &m->barrier, number, target);
@@ -175,45 +176,45 @@ static void threads_open(Comm *c, int color, int key) {
     (void)color, (void)key;
     c->impl = job->all;
     if (c == w->all) return;
-    if (c->rank == 0) job->board[w->rank] = meet_create(c->size);
+    if (c->rank == 0) job->board[w->rank] = rendezvous_create(c->size);
     threads_barrier(w->all);
     // the board is reused only after the next gather of world_split
     c->impl = job->board[c->member[0]];
 }
 
 static void threads_close(Comm *c) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     if (atomic_fetch_sub(&m->users, 1) == 1) mem_free(m);
 }
 
 /* ---- calls */
 
 static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
-    const Meet *m = c->impl;
+    const Rendezvous *m = c->impl;
     return &m->slot[rank].call[number % COLL_IN_FLIGHT];
 }
 
 const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note) {
-    const Meet *m = c->impl;
+    const Rendezvous *m = c->impl;
     *note = m->slot[rank].note[number % COLL_IN_FLIGHT];
     return call_of(c, rank, number);
 }
 
 static void pass(Comm *c, int stage, uint64_t number) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = ++m->slot[c->rank].laps[stage][at];
     gate_enter(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size);
 }
 
 /* Waits until all ranks of the group have passed a gate as often as this rank. */
 static void wait_at(Comm *c, int stage, uint64_t number, const CollCall *call) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = m->slot[c->rank].laps[stage][at];
     gate_wait(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size, call);
 }
 
 void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note) {
-    Meet *m = c->impl;
+    Rendezvous *m = c->impl;
     m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
     m->slot[c->rank].note[number % COLL_IN_FLIGHT] = note;
     pass(c, ARRIVED, number);
