@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Do we and Hugging Face's `transformers` mean the same by a model folder?
 
-    python3 tests/check_transformers.py build             random small models of both shapes, both directions
-    python3 tests/check_transformers.py build DIR...      saved checkpoints, too
+    python3 tests/check_transformers.py build         random small models of both shapes, both ways
+    python3 tests/check_transformers.py build DIR...  saved checkpoints, too
 
-For each model `transformers` saves a folder (one file or shards, fp32, bf16 or fp16), `logits` computes from it, and
-the numbers are compared; then `convert` writes it anew, `transformers` loads that, and every tensor must be equal bit
-for bit. A model that always says the same token must stop at it in generate() after the conversion, too. Needs torch,
-numpy and transformers; ends with status 1 when anything differs."""
+For each model `transformers` saves a folder (one file or shards, fp32, bf16 or fp16), `logits`
+computes from it, and the numbers are compared; then `convert` writes it anew, `transformers` loads
+that, and every tensor must be equal bit for bit. A model that always says the same token must stop
+at it in generate() after the conversion, too. Needs torch, numpy and transformers; ends with status
+1 when anything differs."""
 import os
 import subprocess
 import sys
@@ -17,16 +18,20 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM)
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-GPT2 = dict(vocab_size=131, n_positions=24, n_layer=2, n_head=4, n_embd=32, bos_token_id=None, eos_token_id=None)
-LLAMA = dict(vocab_size=131, max_position_embeddings=24, num_hidden_layers=2, num_attention_heads=4, hidden_size=32,
+GPT2 = dict(vocab_size=131, n_positions=24, n_layer=2, n_head=4, n_embd=32, bos_token_id=None,
+            eos_token_id=None)
+LLAMA = dict(vocab_size=131, max_position_embeddings=24, num_hidden_layers=2, num_attention_heads=4,
+             hidden_size=32,
              intermediate_size=56, num_key_value_heads=2, bos_token_id=None, eos_token_id=None)
 MODELS = {
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2)),
-    "gpt2 untied, n_inner": lambda: GPT2LMHeadModel(GPT2Config(**GPT2, tie_word_embeddings=False, n_inner=72)),
+    "gpt2 untied, n_inner": lambda: GPT2LMHeadModel(
+        GPT2Config(**GPT2, tie_word_embeddings=False, n_inner=72)),
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)),
     "llama tied, biased": lambda: LlamaForCausalLM(LlamaConfig(
         **LLAMA, tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3,
@@ -56,7 +61,8 @@ def compare_logits(build, name, folder, model, tmp):
     c, ids = model.config, some_ids(model.config)
     want = run(model, ids)
     out = f"{tmp}/logits.f32"
-    subprocess.run([f"{build}/logits", "--init", folder, "--tokens", ",".join(map(str, ids[0].tolist())), "--out", out],
+    subprocess.run([f"{build}/logits", "--init", folder, "--tokens",
+                    ",".join(map(str, ids[0].tolist())), "--out", out],
                    check=True)
     have = np.fromfile(out, "<f4").reshape(want.shape)
     error = float(np.linalg.norm(have - want) / np.linalg.norm(want))
@@ -64,7 +70,8 @@ def compare_logits(build, name, folder, model, tmp):
 
 
 def load(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                attn_implementation="eager").eval()
 
 
 def check_folder(build, name, folder):
@@ -75,16 +82,20 @@ def check_folder(build, name, folder):
                        stdout=subprocess.DEVNULL)
         again, ids = load(f"{tmp}/ours"), some_ids(model.config)
         a, b = model.state_dict(), again.state_dict()
-        bad = [k for k in a if k not in b or not torch.equal(a[k], b[k])] + [k for k in b if k not in a]
-        report(name, "tensors after conversion", not bad, str(bad[:3]) if bad else f"{len(a)} equal")
+        bad = [k for k in a if k not in b
+               or not torch.equal(a[k], b[k])] + [k for k in b if k not in a]
+        report(name, "tensors after conversion", not bad,
+               str(bad[:3]) if bad else f"{len(a)} equal")
         same = np.array_equal(run(model, ids), run(again, ids))  # config.json says the same, too
         report(name, "logits of transformers after conversion", same)
 
 
 def check_stops(build, name, end):
-    """A trained model whose every answer is the id `end`: does generate() know, from our folder, that texts end there?"""
+    """A trained model whose every answer is the id `end`: does generate() know, from our folder,
+    that texts end there?"""
     torch.manual_seed(3)
-    model = GPT2LMHeadModel(GPT2Config(**{**GPT2, "eos_token_id": end, "bos_token_id": 7}, tie_word_embeddings=False))
+    model = GPT2LMHeadModel(GPT2Config(**{**GPT2, "eos_token_id": end, "bos_token_id": 7},
+                                       tie_word_embeddings=False))
     with torch.no_grad():
         model.transformer.ln_f.weight.zero_()
         model.transformer.ln_f.bias.fill_(1)
@@ -92,10 +103,12 @@ def check_stops(build, name, end):
         model.lm_head.weight[end[-1] if isinstance(end, list) else end] = 1
     with tempfile.TemporaryDirectory() as tmp:
         model.save_pretrained(f"{tmp}/theirs")
-        subprocess.run([f"{build}/convert", "--init", f"{tmp}/theirs", "--out", f"{tmp}/ours"], check=True,
-                       stdout=subprocess.DEVNULL)
-        said = load(f"{tmp}/ours").generate(torch.tensor([[1, 2, 3]]), max_new_tokens=9, do_sample=False)
-        report(name, "generate() stops at the end of text", said.shape[1] == 4, f"after {said.shape[1] - 3} tokens")
+        subprocess.run([f"{build}/convert", "--init", f"{tmp}/theirs", "--out", f"{tmp}/ours"],
+                       check=True, stdout=subprocess.DEVNULL)
+        said = load(f"{tmp}/ours").generate(torch.tensor([[1, 2, 3]]), max_new_tokens=9,
+                                            do_sample=False)
+        report(name, "generate() stops at the end of text", said.shape[1] == 4,
+               f"after {said.shape[1] - 3} tokens")
 
 
 def main(build, folders):

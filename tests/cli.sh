@@ -1,11 +1,13 @@
 #!/bin/bash
-# cli.sh: every mistake on a command line gives exactly one line on stderr that names it, and a status that is not 0.
-# Run from the top of the tree after `make`; PROGRAMS names another folder of programs.
+# cli.sh: every mistake on a command line gives exactly one line on stderr that names it, and a
+# status that is not 0. Run from the top of the tree after `make`; PROGRAMS names another folder of
+# programs.
 set -u
 top=$PWD
 programs=${PROGRAMS:-$PWD/build}
 dir=$(mktemp -d)
-trap 'if [ $BASHPID = $$ ]; then rm -rf "$dir"; fi' EXIT # not in a child that is killed before it becomes a program
+# not in a child that is killed before it becomes a program
+trap 'if [ $BASHPID = $$ ]; then rm -rf "$dir"; fi' EXIT
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir # what runs leave for others
 export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
@@ -16,8 +18,8 @@ fail() {
     sed 's/^/     /' err | head -5
     failed=$((failed + 1))
 }
-# refuses NAME STATUS WORDS COMMAND...: one line on stderr that contains WORDS, that exit status. Warnings do not count:
-# that ranks share cores, or that one is slow, is said of a busy machine.
+# refuses NAME STATUS WORDS COMMAND...: one line on stderr that contains WORDS, that exit status.
+# Warnings do not count: that ranks share cores, or that one is slow, is said of a busy machine.
 refuses() {
     local name=$1 want=$2 words=$3 status lines
     shift 3
@@ -57,7 +59,8 @@ word() {
     printf -v x '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255))
     printf "$x"
 }
-# shard FILE MAGIC VERSION SAYS TOKENS: llm.c's header that says SAYS tokens, then TOKENS of them below 64.
+# shard FILE MAGIC VERSION SAYS TOKENS: llm.c's header that says SAYS tokens, then TOKENS of them
+# below 64.
 shard() {
     local x text=
     for ((i = 0; i < $5; i++)); do printf -v x '\\x%02x\\x00' $((i * i % 61)) && text+=$x; done
@@ -68,29 +71,39 @@ shard short.bin 20240520 1 5000 2000
 shard version.bin 20240520 9 2000 2000
 printf 'GIF89a' >picture.bin && head -c 3001 /dev/zero >>picture.bin
 model=layers=2,heads=2,channels=16,seq=16,vocab=64
-train=("$programs/train_gpt" --train good.bin --model $model --micro 2 --steps 4 --eval-every 0 --threads 1)
+train=("$programs/train_gpt" --train good.bin --model $model --micro 2 --steps 4 --eval-every 0
+    --threads 1)
 
-works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv --llmc-log main.log --tensorboard board
+works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv --llmc-log main.log \
+    --tensorboard board
 refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses "no option" 2 "is no option" "${train[@]}" word
 refuses "value missing" 2 "--lr needs a value" "${train[@]}" --lr
 refuses "value is no number" 2 "--lr takes a number" "${train[@]}" --lr fast
 refuses "out of bounds" 2 "--clip must be between" "${train[@]}" --clip -1
-refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" --learning_rate=1e-3
+refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
+    --learning_rate=1e-3
 refuses "an option of llm.c" 2 "-b: here it is --micro 4 (" "${train[@]}" -b 4
 refuses "an option that nobody has here" 2 "--dropout: not supported: " "${train[@]}" --dropout 0.1
 refuses "a distant name" 2 "--epocks (--help lists all)" "${train[@]}" --epocks 3
-printf 'train = good.bin\nmodel = %s # small\nmicro: 2\nsteps 9\nthreads=1\neval-every=0' $model >opt.conf
-works "options from a file, and the command line wins" "$programs/train_gpt" --steps 1 --steps 4 --config opt.conf --json conf.jsonl
+printf 'train = good.bin\nmodel = %s # small\nmicro: 2\nsteps 9\nthreads=1\neval-every=0' $model \
+    >opt.conf
+works "options from a file, and the command line wins" "$programs/train_gpt" --steps 1 --steps 4 \
+    --config opt.conf --json conf.jsonl
 losses() { grep -o '"loss":[^,]*' "$1"; }
 works "they train the same" test "$(losses conf.jsonl)" = "$(losses log.jsonl)"
-works "the record of a run" "$programs/train_gpt" --config log.jsonl --save again --json again.jsonl --no-resume
+works "the record of a run" "$programs/train_gpt" --config log.jsonl --save again \
+    --json again.jsonl --no-resume
 works "it trains the same" test "$(losses again.jsonl)" = "$(losses log.jsonl)"
-works "the record of a checkpoint" "$programs/train_gpt" --config ckpt/step_00000004 --save third --json third.jsonl
+works "the record of a checkpoint" "$programs/train_gpt" --config ckpt/step_00000004 --save third \
+    --json third.jsonl
 works "it trains the same, too" test "$(losses third.jsonl)" = "$(losses log.jsonl)"
-refuses "a record that would be written over" 2 "that file is an input (log.jsonl)" "$programs/train_gpt" --config log.jsonl --save fourth
-refuses "a wrong line of a file" 2 ":4: --steps takes a whole number" "$programs/train_gpt" --config <(sed s/9/x/ opt.conf)
-refuses "a file of options that is not there" 2 "cannot read nowhere.conf" "$programs/train_gpt" --config nowhere.conf
+refuses "a record that would be written over" 2 "that file is an input (log.jsonl)" \
+    "$programs/train_gpt" --config log.jsonl --save fourth
+refuses "a wrong line of a file" 2 ":4: --steps takes a whole number" "$programs/train_gpt" \
+    --config <(sed s/9/x/ opt.conf)
+refuses "a file of options that is not there" 2 "cannot read nowhere.conf" "$programs/train_gpt" \
+    --config nowhere.conf
 works "a version" "$programs/train_gpt" --version
 works "its lines" test "$(cut -d' ' -f1 out | tr '\n' ' ')" = "train_gpt kernels MPI CUDA "
 works "a tool's version" "$programs/report" --version
@@ -98,52 +111,76 @@ works "lines of some steps" "${train[@]}" --log-every 3
 works "which are the first, the third and the last" test "$(grep -c '^step' out)" = 3
 refuses "unknown pass" 2 "none|build|differentiate|recompute" "${train[@]}" --listing fused
 works "a listing" "$programs/train_gpt" --listing build --model $model --ranks 2 --layout x2
-works "a listing of panels" "$programs/train_gpt" --listing panels --model $model --ranks 2 --layout x2+stay=y
+works "a listing of panels" "$programs/train_gpt" --listing panels --model $model --ranks 2 \
+    --layout x2+stay=y
 works "which has them" test "$(grep -c "broadcast x\[1\]" out)" -gt 0
-works "a listing of the order" "$programs/train_gpt" --listing --model $model --ranks 2 --layout x2 --cluster h100:1
+works "a listing of the order" "$programs/train_gpt" --listing --model $model --ranks 2 \
+    --layout x2 --cluster h100:1
 refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule cosin
-refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,haeds=2
-refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin --model layers=2,heads=3,channels=16
+refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin \
+    --model layers=2,haeds=2
+refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin \
+    --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
 refuses "a batch that is less than a micro-batch" 2 "= 32; the next is 32" "${train[@]}" --batch 16
-refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" --sync-every 4 --fragments 5
+refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" \
+    --sync-every 4 --fragments 5
 refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
 refuses "an outer rate without its steps" 2 "--sync-every" "${train[@]}" --outer-lr 0.7
-refuses "replicas that share one state" 2 "zero1 shards the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 --sync-every 4
-refuses "a check that is to save" 2 "leave out --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
-refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
-refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 --layout auto --batch 16 \
+refuses "replicas that share one state" 2 "zero1 shards the state of one model" "${train[@]}" \
+    --ranks 2 --layout d2+zero1 --sync-every 4
+refuses "a check that is to save" 2 "leave out --save" "${train[@]}" --ranks 2 --layout x2 \
+    --check-tp 1 --save checked
+refuses "replicas with unequal shares" 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 \
+    --sync-every 4
+refuses "replicas and one sequence" 2 "of 1 sequence" "${train[@]:0:5}" --micro 1 --steps 4 \
+    --ranks 2 --layout auto --batch 16 \
     --calibrate none --sync-every 4
-refuses "replicas and one sequence, by layout" 2 " 1 sequence is no multiple of 2 data-parallel ranks" "$programs/train_gpt" --train good.bin --model $model \
+refuses "replicas and one sequence, by layout" 2 \
+    " 1 sequence is no multiple of 2 data-parallel ranks" "$programs/train_gpt" --train good.bin \
+    --model $model \
     --steps 2 --micro 1 --ranks 2 --layout d2 --batch 16 --sync-every 4
-refuses "halves of one sequence, and nothing else to choose" 1 "no layout of 2 ranks has what is asked for" "$programs/train_gpt" --plan \
-    --train good.bin --model $model --ranks 2 --layout d2 --batch 32 --calibrate none --overlap halves
-refuses "a model that fits nowhere" 1 "no layout of 2 ranks fits" "$programs/train_gpt" --train good.bin --ranks 2 --layout auto --calibrate again \
+refuses "halves of one sequence, and nothing else to choose" 1 \
+    "no layout of 2 ranks has what is asked for" "$programs/train_gpt" --plan \
+    --train good.bin --model $model --ranks 2 --layout d2 --batch 32 --calibrate none \
+    --overlap halves
+refuses "a model that fits nowhere" 1 "no layout of 2 ranks fits" "$programs/train_gpt" \
+    --train good.bin --ranks 2 --layout auto --calibrate again \
     --model layers=96,heads=96,channels=12288,seq=2048,vocab=50257
 if grep -q measur out; then fail "a model that fits nowhere" "it measured first"; fi
 refuses "a GPU that is not here" 2 "--backend cuda: " "${train[@]}" --backend cuda
-refuses "a GPU for sums of integers" 2 "--backend cuda: --exact has no CUDA kernels" "${train[@]}" --backend cuda --exact
-refuses "a trace of nothing" 2 "--trace requires --train" "$programs/train_gpt" --init . --prompt a --trace trace.json
+refuses "a GPU for sums of integers" 2 "--backend cuda: --exact has no CUDA kernels" "${train[@]}" \
+    --backend cuda --exact
+refuses "a trace of nothing" 2 "--trace requires --train" "$programs/train_gpt" --init . \
+    --prompt a --trace trace.json
 refuses "a trace and a profile" 2 "excludes --profile" "${train[@]}" --trace trace.json --profile
-refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@]}" --trace nowhere/trace.json
+refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@]}" \
+    --trace nowhere/trace.json
 echo '{}' >other.json
 works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
-if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" "it is not whole"; fi
+if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" \
+    "it is not whole"; fi
 refuses "a picture of no file" 2 "no file: gpt-timeline FILE" "$programs/timeline" --svg x.svg
 refuses "a picture of nothing" 1 "nowhere.json" "$programs/timeline" nowhere.json
 refuses "a picture of something else" 1 "no \"traceEvents\"" "$programs/timeline" other.json
-refuses "a picture that cannot be written" 1 "nowhere/x.svg" "$programs/timeline" trace.json --svg nowhere/x.svg
+refuses "a picture that cannot be written" 1 "nowhere/x.svg" "$programs/timeline" trace.json \
+    --svg nowhere/x.svg
 works "a picture" "$programs/timeline" trace.json --svg trace.svg --step overlap
 # Weights that are not finite are an error, not a result.
-tiny=("$programs/train_gpt" --train good.bin --model layers=1,heads=1,channels=8,seq=16,vocab=257 --micro 2 --threads 1 --eval-every 0)
+tiny=("$programs/train_gpt" --train good.bin --model layers=1,heads=1,channels=8,seq=16,vocab=257
+    --micro 2 --threads 1 --eval-every 0)
 works "a model to spoil" "${tiny[@]}" --steps 1 --export-hf spoilt
-printf '\x00\x00\xc0\x7f' | dd of=spoilt/model.safetensors bs=1 seek=$(($(stat -c %s spoilt/model.safetensors) - 4)) conv=notrunc status=none
+printf '\x00\x00\xc0\x7f' | dd of=spoilt/model.safetensors bs=1 \
+    seek=$(($(stat -c %s spoilt/model.safetensors) - 4)) conv=notrunc status=none
 spoilt=("$programs/train_gpt" --init spoilt --micro 2 --threads 1)
-refuses "validation that is not a number" 1 "the validation loss is not a number; first tensor that is not finite: parameter" \
+refuses "validation that is not a number" 1 \
+    "the validation loss is not a number; first tensor that is not finite: parameter" \
     "${spoilt[@]}" --val good.bin
-refuses "a sample that is not a number" 1 "a logit of a sample is not a number; first tensor that is not finite: parameter" \
+refuses "a sample that is not a number" 1 \
+    "a logit of a sample is not a number; first tensor that is not finite: parameter" \
     "${spoilt[@]}" --tokenizer bytes --prompt a
-refuses "the same on ranks" 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 --layout x2
+refuses "the same on ranks" 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 \
+    --layout x2
 # Before the first step: what takes hours, and a vocabulary that the data do not use.
 says_early() { # NAME WORDS OPTIONS...: no step is made
     local name=$1 words=$2
@@ -156,10 +193,12 @@ says_early() { # NAME WORDS OPTIONS...: no step is made
     works "$name" grep -qF -- "$words" early
 }
 works "a folder of checkpoints" "$programs/inspect" ckpt
-works "its newest one" test "$(grep -c 'step_00000004: checkpoint\|4 steps, 128 tokens\|as it was written' out)" = 3
+works "its newest one" \
+    test "$(grep -c 'step_00000004: checkpoint\|4 steps, 128 tokens\|as it was written' out)" = 3
 works "a folder of a model" "$programs/inspect" spoilt
 mkdir empty
-refuses "a folder of nothing" 1 "without a checkpoint, a model, a tokenizer or tokens" "$programs/inspect" empty
+refuses "a folder of nothing" 1 "without a checkpoint, a model, a tokenizer or tokens" \
+    "$programs/inspect" empty
 refuses "a part of a model" 1 "name its folder" "$programs/inspect" spoilt/config.json
 # Completion in bash asks the programs themselves.
 completes() { # WORDS COMMAND...: what the last of the command's arguments may become
@@ -176,38 +215,51 @@ completes "train encode hellaswag decode info convert" "$programs/tokenize" ""
 completes "--text" "$programs/tokenize" encode --te
 completes "--out" "$programs/report" log.jsonl --o
 says_early "hours" "a smaller --batch or --model take less" --model $model --steps 1000000000
-says_early "a vocabulary of others" "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" --steps 100000 \
+says_early "a vocabulary of others" \
+    "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" --steps 100000 \
     --model layers=1,heads=1,channels=8,seq=16,vocab=5000
-works "a vocabulary that is the tokenizer's" "$programs/train_gpt" --train good.bin --micro 1 --tokenizer bytes --memory
-works "the weights of 257 tokens, not of 50257" test "$(awk '/parameters/ { print int($2) }' out)" = 328
+works "a vocabulary that is the tokenizer's" "$programs/train_gpt" --train good.bin --micro 1 \
+    --tokenizer bytes --memory
+works "the weights of 257 tokens, not of 50257" \
+    test "$(awk '/parameters/ { print int($2) }' out)" = 328
 refuses "missing shard" 1 "nowhere.bin" "$programs/train_gpt" --train nowhere.bin --model $model
-refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model --micro 2
-refuses "version of a shard" 1 "version.bin" "$programs/train_gpt" --train version.bin --model $model --micro 2
-refuses "foreign file" 1 "picture.bin" "$programs/train_gpt" --train picture.bin --model $model --micro 2
-refuses "token beyond the vocabulary" 1 "good.bin" "$programs/train_gpt" --train good.bin --micro 2 \
+refuses "truncated shard" 1 "short.bin" "$programs/train_gpt" --train short.bin --model $model \
+    --micro 2
+refuses "version of a shard" 1 "version.bin" "$programs/train_gpt" --train version.bin \
+    --model $model --micro 2
+refuses "foreign file" 1 "picture.bin" "$programs/train_gpt" --train picture.bin --model $model \
+    --micro 2
+refuses "token beyond the vocabulary" 1 "good.bin" "$programs/train_gpt" --train good.bin \
+    --micro 2 \
     --model layers=2,heads=2,channels=16,seq=16,vocab=50
 refuses "missing weights" 1 "nowhere" "${train[@]}" --init nowhere.bin
 refuses "weights that are none" 1 "picture.bin" "${train[@]}" --init picture.bin
 refuses "missing tokenizer" 1 "nowhere" "${train[@]}" --tokenizer nowhere
 refuses "folder holds a run" 1 "--resume" "${train[@]}" --save ckpt
 refuses "resume without a folder" 2 "--save" "${train[@]}" --resume
-refuses "checkpoint of another model" 1 "ckpt" "$programs/train_gpt" --train good.bin --micro 2 --threads 1 --save ckpt --resume \
+refuses "checkpoint of another model" 1 "ckpt" "$programs/train_gpt" --train good.bin --micro 2 \
+    --threads 1 --save ckpt --resume \
     --model layers=3,heads=2,channels=16,seq=16,vocab=64
 refuses "log in a folder that is not there" 1 "nowhere/log" "${train[@]}" --json nowhere/log.jsonl
 refuses_early "a file where checkpoints should go" 1 "good.bin" "${train[@]}" --save good.bin
 refuses_early "a file where the export should go" 1 "good.bin" "${train[@]}" --export-hf good.bin
-refuses_early "an export in a folder that is not there" 1 "nowhere/x.bin" "${train[@]}" --export-llmc nowhere/x.bin
-refuses_early "a model that llm.c's file cannot hold" 1 "cannot hold" "$programs/train_gpt" --train good.bin --micro 2 --threads 1 \
+refuses_early "an export in a folder that is not there" 1 "nowhere/x.bin" "${train[@]}" \
+    --export-llmc nowhere/x.bin
+refuses_early "a model that llm.c's file cannot hold" 1 "cannot hold" "$programs/train_gpt" \
+    --train good.bin --micro 2 --threads 1 \
     --model llama,layers=1,heads=2,channels=16,seq=16,vocab=64 --export-llmc x.bin --steps 2
-refuses "a bad step right after a checkpoint" 1 "move it away" "${train[@]}" --lr 1e6 --clip 0 --save bad --save-every 1
+refuses "a bad step right after a checkpoint" 1 "move it away" "${train[@]}" --lr 1e6 --clip 0 \
+    --save bad --save-every 1
 ranks() { # RANKS LAYOUT WORDS: a mesh that cannot be
     refuses_early "--ranks $1 --layout $2" 2 "$3" "${train[@]}" --ranks "$1" --layout "$2"
     if grep -q 'rank [0-9]*:' err; then fail "--ranks $1 --layout $2" "a rank is named"; fi
 }
 ranks -1 auto "--ranks must be between 0 and 4096"
 ranks 5000 auto "--ranks must be between 0 and 4096"
-refuses_early "an overlap of no such word" 2 "did you mean bulk" "${train[@]}" --ranks 2 --layout d2 --overlap bulkk
-refuses_early "halves of one sequence" 2 "an even --micro" "${train[@]:0:5}" --ranks 2 --layout x2 --micro 1 --overlap bulk+halves
+refuses_early "an overlap of no such word" 2 "did you mean bulk" "${train[@]}" --ranks 2 \
+    --layout d2 --overlap bulkk
+refuses_early "halves of one sequence" 2 "an even --micro" "${train[@]:0:5}" --ranks 2 --layout x2 \
+    --micro 1 --overlap bulk+halves
 ranks 3 optimus:2x2 "layout: optimus:2x2 makes 4 ranks, there are 3"
 ranks 1 x2 "layout: x2 makes 2 ranks, there is 1"
 ranks 0 x2.y2 "layout: x2.y2 makes 4 ranks, there is 1"
@@ -227,8 +279,10 @@ ranks 4 atp:4 "atp takes 2 sizes, not 1"
 ranks 4 x4+stay=y+heads "leave heads out"
 ranks 4 d4+zero1+zero2 "one of zero1, zero2, zero3 is enough"
 ranks 4 "" "layout: empty"
-refuses_early "a batch on ranks" 2 "no multiple of a micro-batch" "${train[@]}" --ranks 3 --layout dp --batch 40
-refuses_early "a prompt without a tokenizer on ranks" 2 "--prompt needs" "${train[@]}" --ranks 3 --prompt word
+refuses_early "a batch on ranks" 2 "no multiple of a micro-batch" "${train[@]}" --ranks 3 \
+    --layout dp --batch 40
+refuses_early "a prompt without a tokenizer on ranks" 2 "--prompt needs" "${train[@]}" --ranks 3 \
+    --prompt word
 refuses_early "ranks and no number" 2 "--ranks takes" "${train[@]}" --ranks four
 refuses_early "more ranks than threads can be" 2 "at most" "${train[@]}" --ranks 2000
 # Under a launcher the first process alone has the line.
@@ -239,11 +293,14 @@ if command -v script >/dev/null; then
     works "a bar on a terminal" test "$(escapes "${train[@]}")" -gt 0
     works "none if it is not wanted" test "$(escapes "${train[@]}" --progress none)" = 0
 fi
-refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
-refuses "words by chance on the CPU" 2 "--stochastic-rounding requires --backend cuda" "${train[@]}" --backend cpu --stochastic-rounding
+refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 \
+    OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
+refuses "words by chance on the CPU" 2 "--stochastic-rounding requires --backend cuda" \
+    "${train[@]}" --backend cpu --stochastic-rounding
 refuses "exact in bf16" 2 "--exact requires --dtype fp32" "${train[@]}" --exact --dtype bf16
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3 >out 2>err
-[ "$? $(grep -c 'rank 1: .*did you mean --steps?' err)" = "2 1" ] && passed=$((passed + 1)) || fail "the second process of a launcher" "it does not say so alone"
+[ "$? $(grep -c 'rank 1: .*did you mean --steps?' err)" = "2 1" ] && passed=$((passed + 1)) ||
+    fail "the second process of a launcher" "it does not say so alone"
 refuses "report of a missing file" 1 "nowhere.jsonl" "$programs/report" nowhere.jsonl
 refuses "report of a foreign file" 1 "no JSON lines" "$programs/report" picture.bin
 refuses "report of nothing" 2 "no file" "$programs/report"
@@ -256,10 +313,12 @@ refuses "mistyped number" 2 "did you mean network?" "${whatif[@]}" --vary netwrk
 refuses "a range backwards" 2 "the higher end comes last" "${whatif[@]}" --vary nodes=4..2
 refuses "a layout of other ranks" 2 "4" "${whatif[@]}" --vary layers=2..4 --layout x3
 refuses "a scheme that is none" 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
-refuses "no such cluster" 2 "Did you mean cpu:4?" "$programs/whatif" --cluster cpuu:4 --vary nodes=1..2
+refuses "no such cluster" 2 "Did you mean cpu:4?" "$programs/whatif" --cluster cpuu:4 \
+    --vary nodes=1..2
 refuses "a picture nowhere" 1 "none/x.svg" "${whatif[@]}" --vary nodes=1..2 --svg none/x.svg
 works "what if" "${whatif[@]}" --vary network=1..64Gb/s --svg x.svg --json x.json
-works "a row for each value" test "$(grep -c ' [┌│└─] ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
+works "a row for each value" \
+    test "$(grep -c ' [┌│└─] ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
 mkfifo pipe && { timeout 90 cat pipe >piped.html 2>/dev/null & }
@@ -271,29 +330,36 @@ works "bandwidth between every two ranks" grep -q '^same node *3 ' matrix
 "$programs/train_gpt" --memory --model $model --sample-every 1 >memory
 works "without replicas that train apart" test "$(grep -c 'outer loop' memory)" = 0
 "$programs/train_gpt" --memory --model $model --sync-every 4 --outer-momentum 0.9 >memory_outer
-works "anchor and velocity, as m and v" test "$(awk '/outer loop/ { print $3, $4 }' memory_outer)" = \
+works "anchor and velocity, as m and v" \
+    test "$(awk '/outer loop/ { print $3, $4 }' memory_outer)" = \
     "$(awk '/optimizer/ { print $2, $3 }' memory_outer)"
 works "the memory table is of training" grep -q '^  optimizer *[0-9.]*[1-9]' memory
 works "with what sampling takes" grep -q '^  sampling *[0-9.]*[1-9]' memory
 "${train[@]}" --ranks 2 --layout d2 --json - >out 2>err
-works "records on the standard output" test "$(grep -vc '^{.*}$' out) $(grep -c '"loss"' out) $(grep -c '^step' err)" = "0 4 4"
+works "records on the standard output" \
+    test "$(grep -vc '^{.*}$' out) $(grep -c '"loss"' out) $(grep -c '^step' err)" = "0 4 4"
 "$programs/train_gpt" --plan --cluster cpu:4 --model $model --json - >out 2>err
-works "a plan on the standard output" test "$(wc -l <out) $(grep -c '"layout"' out) $(grep -c '^chosen' err)" = "1 1 1"
+works "a plan on the standard output" \
+    test "$(wc -l <out) $(grep -c '"layout"' out) $(grep -c '^chosen' err)" = "1 1 1"
 "${whatif[@]}" --vary nodes=1..2 --json - >out 2>err
-works "what if on the standard output" test "$(wc -l <out) $(grep -c '"points"' out) $(grep -c ' [┌│└─] ' err)" = "1 1 2"
+works "what if on the standard output" \
+    test "$(wc -l <out) $(grep -c '"points"' out) $(grep -c ' [┌│└─] ' err)" = "1 1 2"
 works "no file of that name" test ! -e ./-
 printf '{"time":"now","ranks":2}\nno line\n{"time":"then"}\n\n[1]\n' >torn.jsonl
 refuses "a ledger with lines that are none" 1 "torn.jsonl:2: " "$programs/ledger" --file torn.jsonl
 works "its good lines" test "$(grep -c '^now\|^then' out)" = 2
-refuses "a ledger that is not there" 1 "cannot open nowhere.jsonl" "$programs/ledger" --file nowhere.jsonl
-refuses "a ledger that is not there, as JSON" 1 "cannot open nowhere.jsonl" "$programs/ledger" --file nowhere.jsonl --json
+refuses "a ledger that is not there" 1 "cannot open nowhere.jsonl" "$programs/ledger" \
+    --file nowhere.jsonl
+refuses "a ledger that is not there, as JSON" 1 "cannot open nowhere.jsonl" "$programs/ledger" \
+    --file nowhere.jsonl --json
 refuses "a ledger that is none" 1 "picture.bin:1: " "$programs/ledger" --file picture.bin
 # says NAME WORDS COMMAND...: status 0, and one line that contains WORDS. says_not: and none.
 says() {
     local name=$1 words=$2
     shift 2
     works "$name" "$@"
-    [ "$(cat out err | grep -cF -- "$words")" = 1 ] || fail "$name" "the words \"$words\" are not there once"
+    [ "$(cat out err | grep -cF -- "$words")" = 1 ] ||
+        fail "$name" "the words \"$words\" are not there once"
 }
 says_not() {
     local name=$1 words=$2
@@ -302,37 +368,50 @@ says_not() {
     if cat out err | grep -qF -- "$words"; then fail "$name" "it says \"$words\""; fi
 }
 plan=("$programs/train_gpt" --plan --cluster cpu:4 --model $model)
-refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" --micro 2 --batch 48
-says "a micro-batch beyond a rank's share" "its only micro-batch is of 1" "${train[@]}" --ranks 2 --layout d2 --batch 32
+refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" \
+    --micro 2 --batch 48
+says "a micro-batch beyond a rank's share" "its only micro-batch is of 1" "${train[@]}" --ranks 2 \
+    --layout d2 --batch 32
 says "and its plan" "its only micro-batch is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
-says_not "a micro-batch of that share" "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 --batch 64
-says "a ring of nothing" "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap bulk+ring
+says_not "a micro-batch of that share" "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 \
+    --batch 64
+says "a ring of nothing" "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 \
+    --overlap bulk+ring
 says "and its plan" "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 --overlap bulk+ring
-says "chunks of nothing" "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 --layout d2 --overlap chunk=2
+says "chunks of nothing" "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 --layout d2 \
+    --overlap chunk=2
 says_not "a ring" "does nothing" "${train[@]}" --ranks 2 --layout x2+sp --overlap bulk+ring
-says "a given layout" "overlap bulk (auto of a given layout; --plan prices others)" "${train[@]}" --ranks 2 --layout x2
+says "a given layout" "overlap bulk (auto of a given layout; --plan prices others)" "${train[@]}" \
+    --ranks 2 --layout x2
 says "a plan of a given layout" "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
-says_not "a plan of a run as it is" "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 --recompute none --overlap bulk
+says_not "a plan of a run as it is" "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
+    --recompute none --overlap bulk
 says "a plan of --exact" "without --exact" "${plan[@]}" --exact
-says "a trace of cold steps" "so overlap is not measured: 4 steps" "${train[@]:0:5}" --micro 2 --steps 3 --threads 1 \
+says "a trace of cold steps" "so overlap is not measured: 4 steps" "${train[@]:0:5}" --micro 2 \
+    --steps 3 --threads 1 \
     --ranks 2 --layout d2 --trace cold.json --eval-every 0
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
 works "nor later" test "$("$programs/timeline" cold.json | grep -c ' E is \|ms      E$')" = 0
-says "a trace of no overlap" "hides nothing: both steps are the same" "${train[@]}" --ranks 2 --layout d2 --overlap none --trace none.json
+says "a trace of no overlap" "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
+    --layout d2 --overlap none --trace none.json
 works "without E, either" test "$(grep -c ' E is \|ms      E$' out)" = 0
 works "the E of a trace" test "$("$programs/timeline" trace.json | grep -c 'ms      E$')" = 1
-works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"
+works "the records" \
+    test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv) $(grep -c trl main.log)" = "4 5 4"
 
 # A full disk under the log: one warning, and the run goes on to its end and saves.
 "${train[@]}" --json /dev/full --save full >out 2>err
-[ $? = 0 ] && [ -d full/step_00000004 ] && [ "$(grep -c 'cannot write to /dev/full' err)" = 1 ] && passed=$((passed + 1)) ||
+[ $? = 0 ] && [ -d full/step_00000004 ] && [ "$(grep -c 'cannot write to /dev/full' err)" = 1 ] &&
+    passed=$((passed + 1)) ||
     fail "full disk under the log" "the run did not go on"
 
 # A signal saves and leaves; resumed, the run comes to its end and its log has each step once.
-"${train[@]:0:5}" --micro 2 --threads 1 --steps 100000 --eval-every 0 --save stop --json stop.jsonl >out 2>err &
+"${train[@]:0:5}" --micro 2 --threads 1 --steps 100000 --eval-every 0 --save stop \
+    --json stop.jsonl >out 2>err &
 pid=$!
 comes grep -qs '"step":20,' stop.jsonl
-refuses "a folder that another run saves into" 1 "stop/.lock is held by process $pid on" "${train[@]}" --save stop --resume
+refuses "a folder that another run saves into" 1 "stop/.lock is held by process $pid on" \
+    "${train[@]}" --save stop --resume
 kill -TERM $pid
 wait $pid
 status=$?
@@ -340,9 +419,11 @@ at=$(tail -1 stop.jsonl | grep -o '"step":[0-9]*' | grep -o '[0-9]*')
 [ $status != 0 ] && [ -d "stop/$(printf step_%08d "$at")" ] && passed=$((passed + 1)) ||
     fail "SIGTERM" "status $status, step $at, $(ls stop 2>&1)"
 # Neither a long step nor a long validation keeps it: both of these would take minutes.
-head -c 1024 good.bin >long.bin && word $((1 << 20)) | dd of=long.bin bs=1 seek=8 conv=notrunc status=none
+head -c 1024 good.bin >long.bin && word $((1 << 20)) | dd of=long.bin bs=1 seek=8 conv=notrunc \
+    status=none
 truncate -s $((1024 + (2 << 20))) long.bin
-slow=("$programs/train_gpt" --train long.bin --micro 1 --threads 1 --model layers=4,heads=4,channels=128,seq=256,vocab=64)
+slow=("$programs/train_gpt" --train long.bin --micro 1 --threads 1
+    --model layers=4,heads=4,channels=128,seq=256,vocab=64)
 stops() { # LINE OPTIONS...: a signal after that line of the output ends the run
     local line=$1 pid i
     shift
@@ -360,24 +441,35 @@ stops() { # LINE OPTIONS...: a signal after that line of the output ends the run
 }
 stops "^note *some .* for 1000 steps" --batch 1048576 # the last line before the first step
 stops "^step *1/" --batch 256 --val long.bin --eval-batches 0 --eval-every 1
-[ -d slow/step_00000001 ] && passed=$((passed + 1)) || fail "SIGTERM in a validation" "the step was not saved"
-works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eval-every 0 --save stop --resume --json stop.jsonl
-works "each step once" test "$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l) $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
+[ -d slow/step_00000001 ] && passed=$((passed + 1)) || fail "SIGTERM in a validation" \
+    "the step was not saved"
+works "resume" "${train[@]:0:5}" --micro 2 --threads 1 --steps $((at + 5)) --eval-every 0 \
+    --save stop --resume --json stop.jsonl
+once=$(grep -o '^{"step":[0-9]*,"tokens"' stop.jsonl | sort -u | wc -l)
+works "each step once" test "$once $(grep -c '"loss"' stop.jsonl)" = "$((at + 5)) $((at + 5))"
 
-refuses "bench_layouts: a layout of other ranks" 2 "--layouts: layout" "$programs/bench_layouts" --ranks 4 --layouts d2.x2,d3
-refuses "bench_layouts: a schedule of nothing" 2 "did you mean bulk" "$programs/bench_layouts" --ranks 4 --layouts d4@bulb
-refuses "bench_layouts: a recompute of nothing" 2 "recompute is none, selective or full" "$programs/bench_layouts" --ranks 4 --layouts d4@bulk@half
-refuses "bench_layouts: a micro-batch of nothing" 2 "a number from 1, not 0" "$programs/bench_layouts" --ranks 4 --layouts d4@none@none@0
-refuses "bench_layouts: halves of one sequence" 2 "halves need an even number" "$programs/bench_layouts" --ranks 4 --layouts x4@halves@none@1
+refuses "bench_layouts: a layout of other ranks" 2 "--layouts: layout" "$programs/bench_layouts" \
+    --ranks 4 --layouts d2.x2,d3
+refuses "bench_layouts: a schedule of nothing" 2 "did you mean bulk" "$programs/bench_layouts" \
+    --ranks 4 --layouts d4@bulb
+refuses "bench_layouts: a recompute of nothing" 2 "recompute is none, selective or full" \
+    "$programs/bench_layouts" --ranks 4 --layouts d4@bulk@half
+refuses "bench_layouts: a micro-batch of nothing" 2 "a number from 1, not 0" \
+    "$programs/bench_layouts" --ranks 4 --layouts d4@none@none@0
+refuses "bench_layouts: halves of one sequence" 2 "halves need an even number" \
+    "$programs/bench_layouts" --ranks 4 --layouts x4@halves@none@1
 refuses "bench_layouts: no unit" 2 "--units 2,x" "$programs/bench_layouts" --ranks 4 --units 2,x
 
-# What is installed: train_gpt, and the tools under names that no other program has; no benchmarks, nothing of the tests.
+# What is installed: train_gpt, and the tools under names that no other program has; no benchmarks,
+# nothing of the tests.
 if [ "$programs" = "$top/build" ]; then
     install=(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" DESTDIR="$dir/root" PREFIX=/usr)
     works "an installation" "${install[@]}" install
-    works "its man pages" test "$(ls root/usr/share/man/man1 | wc -l) $(grep -l '^.SH NAME' root/usr/share/man/man1/* | wc -l)" = "9 9"
+    pages=root/usr/share/man/man1
+    works "its man pages" \
+        test "$(ls $pages | wc -l) $(grep -l '^.SH NAME' $pages/* | wc -l)" = "9 9"
     works "its programs" test "$(cd root/usr/bin && echo *)" = \
-        "gpt-convert gpt-corpus gpt-inspect gpt-ledger gpt-report gpt-timeline gpt-tokenize gpt-whatif train_gpt"
+        "$(echo gpt-{convert,corpus,inspect,ledger,report,timeline,tokenize,whatif} train_gpt)"
     works "they are those of build/bin" diff -r root/usr/bin "$programs/bin"
     works "what was installed goes away" "${install[@]}" uninstall
     works "all of it" test -z "$(find root ! -type d)"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A python that has PyTorch, for the rehearsal of tools/bench_gpu.py: it answers what that asks, as tools/bench_torch.py would.
-# FAKE_PYTHON=silent: it has PyTorch, which cannot be used; dumb: it cannot even say so.
+# A python that has PyTorch, for the rehearsal of tools/bench_gpu.py: it answers what that asks, as
+# tools/bench_torch.py would. FAKE_PYTHON=silent: it has PyTorch, which cannot be used; dumb: it
+# cannot even say so.
 [ "$FAKE_PYTHON" = dumb ] && echo "no such interpreter" && exit 1
 case "$*" in
 *find_spec*) echo "9.8.7+fake" ;;
@@ -9,12 +10,15 @@ esac
 case "$*" in
 *--attention*)
     echo "a warning of PyTorch's"
-    echo '[{"backend": "cudnn", "name": "forward", "D": 64, "S": 8, "B": 2, "H": 1, "us": 2.0, "tflops": 1e-9},
- {"backend": "flash", "name": "forward", "D": 64, "S": 8, "B": 2, "H": 1, "us": 4.0, "tflops": 5e-10},
+    echo '[{"backend": "cudnn", "name": "forward", "D": 64, "S": 8, "B": 2, "H": 1,
+ "us": 2.0, "tflops": 1e-9},
+ {"backend": "flash", "name": "forward", "D": 64, "S": 8, "B": 2, "H": 1,
+ "us": 4.0, "tflops": 5e-10},
  {"backend": "cudnn", "D": 64, "S": 16, "refused": "of this shape"}]' | tr '\n' ' '
     ;;
 *bench_torch.py*)
-    echo '{"ms": [3.0, 4.0, 5.0], "loss": 5.5, "torch": "9.8.7+fake", "cuda": "13.0", "cudnn": 91002, "mode": "compile", "dtype": "bf16",
+    echo '{"ms": [3.0, 4.0, 5.0], "loss": 5.5, "torch": "9.8.7+fake", "cuda": "13.0",
+ "cudnn": 91002, "mode": "compile", "dtype": "bf16",
  "warmup_s": 1.5, "sdpa": "cudnn", "compiled": "whole"}' | tr '\n' ' '
     ;;
 esac

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A compute-sanitizer that sees nothing, for the rehearsal of tools/bench_gpu.py: it runs the program and prints a last line as the
-# true one does. FAKE_SANITIZER=stops: where rope is tested it ends before that; errors: it has seen one there.
+# A compute-sanitizer that sees nothing, for the rehearsal of tools/bench_gpu.py: it runs the
+# program and prints a last line as the true one does. FAKE_SANITIZER=stops: where rope is tested it
+# ends before that; errors: it has seen one there.
 tool=$2
 while [ "${1#--}" != "$1" ]; do shift 2; done
 echo "========= COMPUTE-SANITIZER"
@@ -12,6 +13,9 @@ esac
 "$@" || exit
 case "$tool" in
 memcheck) echo "========= ERROR SUMMARY: ${errors:-0} errors" ;;
-racecheck) echo "========= RACECHECK SUMMARY: ${errors:-0} hazards displayed (${errors:-0} errors, 0 warnings)" ;;
+racecheck)
+    n=${errors:-0}
+    echo "========= RACECHECK SUMMARY: $n hazards displayed ($n errors, 0 warnings)"
+    ;;
 esac
 [ -z "$errors" ] || exit 9

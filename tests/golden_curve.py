@@ -2,12 +2,13 @@
 """Train losses of 100 steps of a small GPT-2 on tinyshakespeare, from PyTorch in fp32.
 
     python3 tests/golden_curve.py DATA     writes tests/golden/tinyshakespeare_100.txt
-                                           DATA holds tinyshakespeare.txt, gpt2_vocab.json, gpt2_merges.txt
+                                           DATA holds tinyshakespeare.txt, gpt2_vocab.json,
+                                           gpt2_merges.txt
 
-Needs torch, numpy and tokenizers. Nothing is taken from the trainer: the initial weights (base/rng.h,
-base/tensor.c), the order of the data (data/batch.h) and the schedule are written here a second time, so
-that tests/test_golden_curve.c compares two programs that share no code. The file holds, besides losses,
-sums and samples of the initial weights, and sums of the tokens.
+Needs torch, numpy and tokenizers. Nothing is taken from the trainer: the initial weights
+(base/rng.h, base/tensor.c), the order of the data (data/batch.h) and the schedule are written here
+a second time, so that tests/test_golden_curve.c compares two programs that share no code. The file
+holds, besides losses, sums and samples of the initial weights, and sums of the tokens.
 """
 import math
 import os
@@ -106,7 +107,8 @@ def forward(w, tokens):
     x = w["wte"][tokens] + w["wpe"]
     for i in range(L):
         p = f"h.{i}."
-        q, k, v = linear(norm(x, p + "ln1"), p + "qkv").view(B, S, 3, H, C // H).permute(2, 0, 3, 1, 4)
+        qkv = linear(norm(x, p + "ln1"), p + "qkv").view(B, S, 3, H, C // H)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + linear(y.transpose(1, 2).reshape(B, S, C), p + "attn_out")
         x = x + linear(F.gelu(linear(norm(x, p + "ln2"), p + "up"), approximate="tanh"), p + "down")
@@ -181,7 +183,8 @@ def main():
                     f"{np.abs(x).sum(dtype=np.float64):.9g} {x[0]:.9g} {x[-1]:.9g}\n")
         for step in range(STEPS):
             f.write(f"step {step + 1} {losses[step]:.9g} {norms[step]:.9g}\n")
-    print(f"{len(tokens)} tokens, loss {losses[0]:.4f} .. {losses[-1]:.4f}, double precision differs "
+    print(f"{len(tokens)} tokens, loss {losses[0]:.4f} .. {losses[-1]:.4f}, double "
+          f"precision differs "
           f"by at most {np.abs(np.subtract(losses, exact)).max():.1e}")
 
 

@@ -3,15 +3,20 @@
 
     python3 tests/golden_tokenizer.py TRAINING_TEXT GPT2_VOCAB_JSON GPT2_MERGES_TXT
 
-Made with regex 2026.11.15 (Unicode 18.0), tokenizers 0.23.3, tiktoken 0.14.0, Python 3.11; TRAINING_TEXT was tinyshakespeare.
+Made with regex 2026.11.15 (Unicode 18.0), tokenizers 0.23.3, tiktoken 0.14.0, Python 3.11;
+TRAINING_TEXT was tinyshakespeare.
 
-  tokenizer.json, vocab.json, merges.txt   a vocabulary of 700 tokens, trained and written by HF tokenizers
-  classes.txt                              "first class" for each run of code points of one class (0 other 1 letter 2 number 3 space)
-  cases.json                               text (hex, repeated), lengths of its pieces, ids with the small and with GPT-2's vocabulary
+  tokenizer.json, vocab.json, merges.txt   a vocabulary of 700 tokens, trained and written by HF
+                                           tokenizers
+  classes.txt                              "first class" for each run of code points of one class (0
+                                           other 1 letter 2 number 3 space)
+  cases.json                               text (hex, repeated), lengths of its pieces, ids with the
+                                           small and with GPT-2's vocabulary
 
-Pieces: GPT-2's expression in `regex`, on the text decoded with surrogateescape, so that every byte that is not UTF-8 is one
-character without class. Ids of a piece: the BPE models of tokenizers and of tiktoken, which must agree. Where the text is UTF-8
-and all its characters are known to tokenizers' and tiktoken's older Unicode, their complete encoders must agree, too.
+Pieces: GPT-2's expression in `regex`, on the text decoded with surrogateescape, so that every byte
+that is not UTF-8 is one character without class. Ids of a piece: the BPE models of tokenizers and
+of tiktoken, which must agree. Where the text is UTF-8 and all its characters are known to
+tokenizers' and tiktoken's older Unicode, their complete encoders must agree, too.
 """
 import json
 import os
@@ -78,10 +83,12 @@ def new_class(c):
 
 
 def old_class(c, known={}):
-    """The class that tokenizers gives the character: found by the pieces of "a", "1", "!" beside it."""
+    """The class that tokenizers gives the character: found by the pieces of "a", "1", "!" beside
+    it."""
     if c not in known:
         level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        joins = [k for k, probe in ((1, "a"), (2, "1"), (0, "!")) if len(level.pre_tokenize_str(probe + c)) == 1]
+        joins = [k for k, probe in ((1, "a"), (2, "1"), (0, "!"))
+                 if len(level.pre_tokenize_str(probe + c)) == 1]
         known[c] = joins[0] if joins else 3
     return known[c]
 
@@ -95,8 +102,10 @@ def sample_texts(rng):
     """Text of all planes and all general categories."""
     for plane in range(17):
         codes = [rng.randrange(plane << 16, (plane + 1) << 16) for _ in range(40)]
-        yield "".join(chr(c) + rng.choice(["", "", " ", "a", "\n"]) for c in codes if not 0xD800 <= c < 0xE000)
-    for name in "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cn".split():
+        yield "".join(chr(c) + rng.choice(["", "", " ", "a", "\n"]) for c in codes if not 0xD800
+                      <= c < 0xE000)
+    for name in ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp "
+                 "Cc Cf Co Cn").split():
         is_it = regex.compile(r"\p{%s}" % name)
         codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000 and is_it.match(chr(c))]
         picked = [rng.choice(codes) for _ in range(30)]
@@ -105,14 +114,18 @@ def sample_texts(rng):
     yield "".join("x" + chr(c) for c in everything)
     yield "".join(chr(c) + "x" for c in everything)
     for _ in range(20):
-        yield "".join(rng.choice([chr(rng.choice(everything)), " ", "\n", "ab", "é", "12", "!?", "中", "'ll"])
+        yield "".join(rng.choice([chr(rng.choice(everything)), " ", "\n", "ab", "é", "12", "!?",
+                                  "中", "'ll"])
                       for _ in range(40))
 
 
 def byte_texts(rng):
-    bad = ["80", "bf", "c0", "c080", "c1bf", "c2", "c2c3a9", "e0", "e08080", "e09fbf", "e0a0", "e282", "e28220", "eda080",
-           "edafbf", "edb080", "edbfbf", "f0", "f08fbfbf", "f09080", "f09f98", "f09f9861", "f0908080", "f48fbfbf", "f4908080",
-           "f5808080", "f8888080", "fe", "ff", "fffe", "efbbbf61", "61ff62", "20ff20", "e28080e280", "c3a9c3", "ff27732020ff"]
+    bad = ["80", "bf", "c0", "c080", "c1bf", "c2", "c2c3a9", "e0", "e08080", "e09fbf", "e0a0",
+           "e282", "e28220", "eda080",
+           "edafbf", "edb080", "edbfbf", "f0", "f08fbfbf", "f09080", "f09f98", "f09f9861",
+           "f0908080", "f48fbfbf", "f4908080",
+           "f5808080", "f8888080", "fe", "ff", "fffe", "efbbbf61", "61ff62", "20ff20", "e28080e280",
+           "c3a9c3", "ff27732020ff"]
     for b in bad:
         yield bytes.fromhex(b)
         yield b"a " + bytes.fromhex(b) + b" b1"
@@ -128,20 +141,26 @@ def all_cases():
     yield b"", 1
     for b in range(256):
         yield bytes([b]), 1
-    for text in ["I'm you're he'll they've it's we'd don't", "'s't're've'm'll'd", "'S'T'RE'LL", "''s '' 's  's", "rock'n'roll x'", "'",
-                 " '", "'r", "'re", "'l", "'ll", "'lx", "'v\u00e9", "it\u2019s", " ", "  ", "   a", "a   ", "a \n b", "\r\n\r\nx", "\t\ta",
-                 " \u00a0a", "\u00a0 a", "\u3000\u3000a", "a\u2028b", "\x1c\x1d\x1e\x1fa", "a\u0000b", "\u0000\u0000", "3.14, 1e5 ½ ² Ⅷ",
-                 "<|endoftext|>", "a<|endoftext|>\nb", "x_y __init__(self)", "日本語とEnglish", "नमस्ते", "e\u0301", "👩‍👩‍👧‍👦", "\ufeffabc",
+    for text in ["I'm you're he'll they've it's we'd don't", "'s't're've'm'll'd", "'S'T'RE'LL",
+                 "''s '' 's  's", "rock'n'roll x'", "'",
+                 " '", "'r", "'re", "'l", "'ll", "'lx", "'v\u00e9", "it\u2019s", " ", "  ", "   a",
+                 "a   ", "a \n b", "\r\n\r\nx", "\t\ta",
+                 " \u00a0a", "\u00a0 a", "\u3000\u3000a", "a\u2028b", "\x1c\x1d\x1e\x1fa",
+                 "a\u0000b", "\u0000\u0000", "3.14, 1e5 ½ ² Ⅷ",
+                 "<|endoftext|>", "a<|endoftext|>\nb", "x_y __init__(self)", "日本語とEnglish",
+                 "नमस्ते", "e\u0301", "👩‍👩‍👧‍👦", "\ufeffabc",
                  "¿Qué?", "def f(x):\n    return x\n\n\n\nclass A:\n\tpass\n"]:
         yield text.encode(), 1
     for text in sample_texts(rng):
         yield text.encode(), 1
     for data in byte_texts(rng):
         yield data, 1
-    for unit, n in ((b"a", 1000), (b"ab", 500), (b" ", 600), (b"=", 400), (b"the", 100), (b"\xff", 100), (b"hello", 20), (b"\n ", 99),
+    for unit, n in ((b"a", 1000), (b"ab", 500), (b" ", 600), (b"=", 400), (b"the", 100),
+                    (b"\xff", 100), (b"hello", 20), (b"\n ", 99),
                     ("é".encode(), 120), (b"aab", 170), (b"1234567890", 30)):
         yield unit, n
-    words = b"to be or not that is the question whether noble in mind suffer slings and arrows".split()
+    words = (b"to be or not that is the question whether noble in mind suffer slings and "
+             b"arrows").split()
     yield b"".join(rng.choice(words) for _ in range(80)), 1
 
 
@@ -150,8 +169,10 @@ def main(text_path, gpt2_vocab, gpt2_merges):
     small = Tokenizer(models.BPE())
     small.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     small.decoder = decoders.ByteLevel()
-    small.train([text_path], trainers.BpeTrainer(vocab_size=699, min_frequency=2, show_progress=False, special_tokens=[],
-                                                 initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    trainer = trainers.BpeTrainer(vocab_size=699, min_frequency=2, show_progress=False,
+                                  special_tokens=[],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    small.train([text_path], trainer)
     small.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
     described = json.loads(small.to_str())
     vocab, merges = described["model"]["vocab"], described["model"]["merges"]
@@ -181,7 +202,8 @@ def main(text_path, gpt2_vocab, gpt2_merges):
             pieces = pieces_of(data * n)
             assert sum(pieces) == len(data * n)
             ids = [r.text(data * n, pieces) for r in references]
-            f.write((",\n" if i else "") + json.dumps([data.hex(), n, pieces, *ids], separators=(",", ":")))
+            f.write((",\n" if i else "") + json.dumps([data.hex(), n, pieces, *ids],
+                                                      separators=(",", ":")))
         f.write("\n]\n")
     print(f"{i + 1} cases; the complete encoders were compared on {Reference.whole_checks} texts")
 

@@ -25,11 +25,14 @@ export START=100 # and that the start may take
 brief=3         # LIMIT where ranks are to wait in vain
 slack=15        # how much later the job is gone: mpirun gives its ranks a second
 export LAB=mpi$$ # clusters of this run: LAB-cluster, LAB-hosts, LAB-links
-# A child of this shell that is killed before it becomes a program runs the trap, too: the folder is not its to remove.
+# A child of this shell that is killed before it becomes a program runs the trap, too: the folder is
+# not its to remove.
 trap 'if [ $BASHPID = $$ ]; then labs_down; rm -rf "$dir"; fi' EXIT
 labs_down() {
     local part
-    for part in cluster hosts links; do [ ! -e "$dir/$part/lab" ] || LAB=$LAB-$part "$lab" down; done
+    for part in cluster hosts links; do
+        [ ! -e "$dir/$part/lab" ] || LAB=$LAB-$part "$lab" down
+    done
 }
 
 ok() { passed=$((passed + 1)); }
@@ -51,8 +54,8 @@ mpi() {
     local n=$1
     shift
     # shellcheck disable=SC2086
-    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
-        --mca btl self,vader,tcp --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
+    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
+        --mca pml ob1 --mca btl self,vader,tcp --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
 # The same on an emulated cluster of two hosts.
 cluster() { LIMIT_S=200 "$lab" mpirun 2 2 "$@"; }
@@ -79,8 +82,8 @@ gone() {
 # launcher JOB: the pid of the mpirun that this child of the shell runs.
 launcher() { pgrep -P "$1" mpirun; }
 
-# started JOB: waits for the line "rank 2 pid N" of each of four ranks; $pids are all, $victim is rank 2. False when the
-# job ends without them.
+# started JOB: waits for the line "rank 2 pid N" of each of four ranks; $pids are all, $victim is
+# rank 2. False when the job ends without them.
 started() {
     while true; do
         pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
@@ -91,8 +94,8 @@ started() {
     done
 }
 
-# twice NAME TEST...: a test that leaves what failed in $why; it may fail once: mpirun gives ranks one second for their
-# lines, and a virtual machine can stand still for longer.
+# twice NAME TEST...: a test that leaves what failed in $why; it may fail once: mpirun gives ranks
+# one second for their lines, and a virtual machine can stand still for longer.
 twice() {
     local name=$1
     shift
@@ -105,9 +108,9 @@ twice() {
     verdict "$name"
 }
 
-# fault NAME DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then DO, which finds
-# the pid of rank 2 in $victim. The job ends in time with that status and that many lines of ranks that waited; some
-# name WHO; nothing is left running.
+# fault NAME DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and
+# then DO, which finds the pid of rank 2 in $victim. The job ends in time with that status and that
+# many lines of ranks that waited; some name WHO; nothing is left running.
 fault() {
     local name=$1
     shift
@@ -130,7 +133,8 @@ fault_once() {
     $action
     wait $job_pid
     status=$?
-    n=$(lines 'waited [0-9.]* s for all_reduce "gradient" of [0-9]* bytes along all (.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ')
+    line='waited [0-9.]* s for all_reduce "gradient" of [0-9]* bytes along all '
+    n=$(lines "$line(.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ")
     [ $status = "$want" ] || why="status $status, not $want"
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
@@ -141,7 +145,8 @@ fault_once() {
 kill_victim() { kill -KILL "$victim"; }
 stop_victim() { kill -STOP "$victim"; }
 
-# ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr beside warnings, which contains the words.
+# ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr beside warnings, which
+# contains the words.
 ends() {
     local name=$1 want=$2 words=$3 status
     shift 3
@@ -161,7 +166,8 @@ same_sums() {
     for n in 2 3 4 5 7; do twice "sums of $n ranks" same_sums_once "$n"; done
     # nodes that hold several ranks of a group: all, or all but those of the last one
     for n in "4 2" "8 2" "8 4" "6 2" "5 4" "4 1" "6 1"; do
-        MESH_NODE_RANKS=${n#* } twice "sums of ${n% *} ranks, ${n#* } a node" same_sums_once "${n% *}"
+        MESH_NODE_RANKS=${n#* } twice "sums of ${n% *} ranks, ${n#* } a node" same_sums_once \
+            "${n% *}"
     done
 }
 # With what mpirun has to say, should it not start the ranks.
@@ -169,7 +175,8 @@ same_sums_once() {
     why=
     "$job" sums "$1" >threads 2>err || why="threads: status $?"
     says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
-    { [ -s threads ] && cmp -s threads processes; } || why="${why:-sums of $1 processes are not those of $1 threads}"
+    { [ -s threads ] && cmp -s threads processes; } ||
+        why="${why:-sums of $1 processes are not those of $1 threads}"
 }
 
 word() {
@@ -183,7 +190,8 @@ shard() {
     for ((i = 0; i < 4000; i++)); do printf -v x '\\x%02x\\x00' $((i * i % 61)) && text+=$x; done
     { word 20240520 && word 1 && word 4000 && head -c 1012 /dev/zero && printf "$text"; } >shard.bin
 }
-train=("$programs/train_gpt" --train shard.bin --model layers=2,heads=4,channels=32,seq=16,vocab=64 --micro 2 --batch 128
+train=("$programs/train_gpt" --train shard.bin
+    --model layers=2,heads=4,channels=32,seq=16,vocab=64 --micro 2 --batch 128
     --eval-every 0 --threads 1 --timeout $LIMIT)
 # What a step computed, without its times.
 losses() { sed -n 's/^\({"step":[0-9]*,.*"lr":[^,]*\),.*/\1/p' "$1"; }
@@ -192,10 +200,14 @@ same_losses() {
     local layout
     for layout in d4 d2.x2+sp x2.y2; do
         why=
-        "${train[@]}" --steps 8 --ranks 4 --layout $layout --json threads.json >out 2>err || why="threads: status $?"
-        mpi 4 "${train[@]}" --steps 8 --layout $layout --json processes.json >out 2>err || why="processes: status $?"
-        [ "$(losses threads.json | wc -l)" = 8 ] || why="$(losses threads.json | wc -l) steps are recorded, not 8"
-        [ "$(losses threads.json)" = "$(losses processes.json)" ] || why="losses differ from those of threads"
+        "${train[@]}" --steps 8 --ranks 4 --layout $layout --json threads.json >out 2>err ||
+            why="threads: status $?"
+        mpi 4 "${train[@]}" --steps 8 --layout $layout --json processes.json >out 2>err ||
+            why="processes: status $?"
+        [ "$(losses threads.json | wc -l)" = 8 ] ||
+            why="$(losses threads.json | wc -l) steps are recorded, not 8"
+        [ "$(losses threads.json)" = "$(losses processes.json)" ] ||
+            why="losses differ from those of threads"
         verdict "training with $layout"
     done
 }
@@ -206,7 +218,8 @@ traced() {
     mpi 4 "${train[@]}" --steps 5 --layout d2.x2 --trace trace.json >out 2>err || why="status $?"
     grep -q 'trace: step 4 .* clocks agree within' out || why="no line of the trace"
     "$programs/timeline" trace.json --width 80 >picture 2>err || why="timeline: status $?"
-    [ "$(grep -c '^rank [0-3] ' picture)" = 8 ] || why="$(grep -c '^rank' picture) rows, not those of 4 ranks in 2 steps"
+    [ "$(grep -c '^rank [0-3] ' picture)" = 8 ] ||
+        why="$(grep -c '^rank' picture) rows, not those of 4 ranks in 2 steps"
     verdict "a trace of processes"
 }
 
@@ -217,33 +230,39 @@ exact_losses() {
     for job in "2 x2+sp" "3 y3" "4 x4" "4 d2.x2" "4 x2.y2+stay=y" "4 x4+sp 2"; do
         why=
         read -r ranks layout near <<<"$job"
-        MESH_NODE_RANKS=${near:-0} mpi "$ranks" "${train[@]}" --steps 5 --exact --layout "$layout" --json processes.json >out 2>err || why="status $?"
+        MESH_NODE_RANKS=${near:-0} mpi "$ranks" "${train[@]}" --steps 5 --exact --layout "$layout" \
+            --json processes.json >out 2>err || why="status $?"
         [ "$(losses one.json | wc -l)" = 5 ] || why="one rank: $(losses one.json | wc -l) steps"
-        [ "$(losses one.json)" = "$(losses processes.json)" ] || why="losses differ from those of one rank"
+        [ "$(losses one.json)" = "$(losses processes.json)" ] ||
+            why="losses differ from those of one rank"
         verdict "the same bits with $layout on $ranks processes${near:+, $near a node}"
     done
 }
 
-# A job that goes through all layouts: the same ones, the same bytes and the same memory as with threads.
+# A job that goes through all layouts: the same ones, the same bytes and the same memory as with
+# threads.
 every_layout() {
-    local bench=("$programs/bench_layouts" --model layers=1,heads=2,channels=12,seq=4,vocab=31 --micro 1 --steps 1 --rounds 2
+    local bench=("$programs/bench_layouts" --model layers=1,heads=2,channels=12,seq=4,vocab=31
+        --micro 1 --steps 1 --rounds 2
         --threads 1 --timeout $LIMIT)
     local what='s/"ms".*"received"/"received"/; s/,"resident".*//; /^{"layout"/p'
     why=
     "${bench[@]}" --ranks 4 2>err | sed -n "$what" >threads
     mpi 4 "${bench[@]}" 2>err | sed -n "$what" >processes
     [ "$(wc -l <threads)" -ge 40 ] || why="$(wc -l <threads) layouts, not all"
-    cmp -s threads processes || why="processes differ from threads: $(diff threads processes | head -2)"
+    cmp -s threads processes || why="processes differ from threads: $(diff threads processes |
+        head -2)"
     verdict "every layout in one job"
     why=
     mpi 4 "${bench[@]}" --serial --layouts x4,x4@bulk,d4@bulk@full >out 2>err || why="status $?"
     [ "$(grep -c '"overlap":"bulk",.*"serial_tensor_ms":' out)" = 2 ] || why="not two with bulk"
-    [ "$(sed -n 's/.*"recompute":"\([a-z]*\)".*/\1/p' out | tr '\n' ' ')" = "none none full " ] || why="recompute is not what was asked for"
+    [ "$(sed -n 's/.*"recompute":"\([a-z]*\)".*/\1/p' out | tr '\n' ' ')" = "none none full " ] ||
+        why="recompute is not what was asked for"
     verdict "schedules beside each other in one job"
 }
 
-# interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is whole: threads
-# continue it.
+# interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is
+# whole: threads continue it.
 interrupted() {
     local signal=$1 job_pid victim start
     why=
@@ -258,8 +277,10 @@ interrupted() {
     wait $job_pid && why="status 0"
     [ -n "$victim" ] || why="the ranks did not start"
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
-    [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] || why="no survivor said what it waited for"
-    : >out # the child empties it when it starts, and the steps of the run before must not be counted
+    [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] ||
+        why="no survivor said what it waited for"
+    # the child empties it when it starts, and the steps of the run before must not be counted
+    : >out
     "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
     job_pid=$!
     comes has_lines 3 '^step' out || why="the newest checkpoint cannot be continued"
@@ -282,27 +303,35 @@ stopped_is_named() {
     if [ -n "$victim" ]; then kill -STOP "$victim"; else kill $job_pid; fi
     wait $job_pid
     [ -n "$victim" ] || why="the ranks did not start"
-    grep -Eq 'waited .* along (z|all)\b.* not there: .*rank 2\b' err || why="no line of those that wait names rank 2"
+    grep -Eq 'waited .* along (z|all)\b.* not there: .*rank 2\b' err ||
+        why="no line of those that wait names rank 2"
 }
 
-# The disk is full for one process of four: one line says whose, the checkpoint before is whole, and nothing else is left.
+# The disk is full for one process of four: one line says whose, the checkpoint before is whole, and
+# nothing else is left.
 failed_save() {
     # MPI's own shared memory is a file, too: the limit must not kill it
     local limited='[ $OMPI_COMM_WORLD_RANK != 2 ] || { trap "" XFSZ; ulimit -f 1; }; exec "$@"'
     why=
     rm -rf save
-    mpi 4 "${train[@]}" --steps 4 --save save --layout x4 >out 2>err || why="status $? of the run before"
-    mpi 4 sh -c "$limited" sh "${train[@]}" --steps 8 --save save --resume --layout x4 >out 2>err && why="status 0"
+    mpi 4 "${train[@]}" --steps 4 --save save --layout x4 >out 2>err ||
+        why="status $? of the run before"
+    mpi 4 sh -c "$limited" sh "${train[@]}" --steps 8 --save save --resume --layout x4 \
+        >out 2>err && why="status 0"
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines on stderr"
-    grep -q 'rank 2.*cannot write save/.*File too large' err || why="the line does not name rank 2 and the file: $(cat err)"
-    [ "$(ls -A save | tr '\n' ' ')" = ".lock step_00000004 " ] || why="left in the folder: $(ls -A save | tr '\n' ' ')"
-    mpi 3 "${train[@]}" --steps 8 --save save --resume --layout x3 >out 2>>err || why="status $? of the run after"
+    grep -q 'rank 2.*cannot write save/.*File too large' err ||
+        why="the line does not name rank 2 and the file: $(cat err)"
+    [ "$(ls -A save | tr '\n' ' ')" = ".lock step_00000004 " ] ||
+        why="left in the folder: $(ls -A save | tr '\n' ' ')"
+    mpi 3 "${train[@]}" --steps 8 --save save --resume --layout x3 >out 2>>err ||
+        why="status $? of the run after"
     [ -d save/step_00000008 ] || why="the checkpoint before cannot be continued"
     verdict "a save fails on one rank"
 }
 
-# A signal to the launcher reaches all ranks: they save and leave. A folder of checkpoints as --init is the newest of them.
-# mpirun reads no output from the signal on: more than the 4 KiB of a terminal's buffer, and rank 0 waits for it for ever.
+# A signal to the launcher reaches all ranks: they save and leave. A folder of checkpoints as --init
+# is the newest of them. mpirun reads no output from the signal on: more than the 4 KiB of a
+# terminal's buffer, and rank 0 waits for it for ever.
 signalled() {
     local job_pid
     why=
@@ -314,7 +343,8 @@ signalled() {
     kill -TERM "$(launcher $job_pid)"
     wait $job_pid && why="status 0"
     ls save/step_* >/dev/null 2>&1 || { why="nothing was saved"; return; }
-    mpi 4 "$programs/train_gpt" --init save --val shard.bin --layout d4 --micro 2 --threads 1 >out 2>>err || why="status $? of --init"
+    mpi 4 "$programs/train_gpt" --init save --val shard.bin --layout d4 --micro 2 --threads 1 \
+        >out 2>>err || why="status $? of --init"
     grep -q 'val loss' out || why="${why:-no validation of the newest checkpoint}"
 }
 
@@ -323,50 +353,59 @@ no_bar() {
     why=
     TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 >out 2>err || why="status $?"
     if grep -q $'\033' out; then why="escapes in a file"; fi
-    TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 --progress bar >out 2>err || why="status $?"
+    TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 --progress bar >out 2>err ||
+        why="status $?"
     grep -q $'\033' out || why="no bar that was asked for"
     verdict "no bar under a launcher"
 }
 
-# Ranks with one and with two threads: nothing can be measured by all of them together, and the plan goes without.
+# Ranks with one and with two threads: nothing can be measured by all of them together, and the plan
+# goes without.
 unlike_teams() {
     why=
-    local unlike=("$programs/train_gpt" --train shard.bin --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
+    local unlike=("$programs/train_gpt" --train shard.bin
+        --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
         --eval-every 0 --steps 2)
     mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
         -n 1 taskset -c 0 "${unlike[@]}" : \
         -n 1 taskset -c 0,1 "${unlike[@]}" </dev/null >out 2>err || why="status $?"
-    [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err || why="no line says that nothing is measured"
+    [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err ||
+        why="no line says that nothing is measured"
     [ "$(grep -c 'step .*loss' out)" -ge 2 ] || why="$(grep -c 'step .*loss' out) steps"
     verdict "ranks with different numbers of threads"
 }
 
-# unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in $folder and run $other.
-# The status, and the line (a regular expression; "": none) on stderr.
+# unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in
+# $folder and run $other. The status, and the line (a regular expression; "": none) on stderr.
 unlike() {
     local name=$1 want=$2 line=$3 status
     shift 3
     why=
     # shellcheck disable=SC2086
-    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 --mca pml ob1 \
-        --mca btl self,vader,tcp -n 2 "${train[@]}" --steps 2 --layout d4 "${both[@]}" : \
+    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
+        --mca pml ob1 --mca btl self,vader,tcp -n 2 "${train[@]}" --steps 2 --layout d4 \
+        "${both[@]}" : \
         -n 2 -wdir "${folder:-$dir}" "${other:-${train[0]}}" \
         "${train[@]:1}" --steps 2 --layout d4 "${both[@]}" "$@" </dev/null >out 2>err
     status=$?
     [ $status = "$want" ] || why="status $status, not $want"
     [ -z "$line" ] || grep -q "^train_gpt: $line" err || why="no line \"$line\""
-    [ "$(wc -l <err)" -le 2 ] || why="$(wc -l <err) lines on stderr" # of both ranks that have a wrong option
+    # of both ranks that have a wrong option
+    [ "$(wc -l <err)" -le 2 ] || why="$(wc -l <err) lines on stderr"
     verdict "$name"
 }
 
-# Ranks that were started with different options, programs or files do not train; what each may have of its own differs.
+# Ranks that were started with different options, programs or files do not train; what each may have
+# of its own differs.
 unlike_starts() {
     local both=() folder other commit size="of [0-9]* bytes (checksum [0-9a-f]*)"
-    unlike "ranks with another seed" 2 "ranks 2-3 were started with --seed 7, the others with 1337$" --seed 7
+    unlike "ranks with another seed" 2 \
+        "ranks 2-3 were started with --seed 7, the others with 1337$" --seed 7
     unlike "ranks with a wrong option" 2 "rank [23]: unknown option --bogus" --bogus 1
     "${train[@]}" --steps 1 --json run.json >out 2>err
     both=(--exact)
-    grep -q '"kernels":"portable"' run.json || unlike "ranks of --exact with other kernels" 2 "ranks 2-3 were started with --exact and kernels portable, the others with " \
+    grep -q '"kernels":"portable"' run.json || unlike "ranks of --exact with other kernels" 2 \
+        "ranks 2-3 were started with --exact and kernels portable, the others with " \
         --kernels portable
     both=()
     unlike "ranks with outputs of their own" 0 "" --csv losses.csv --wait sleep
@@ -379,25 +418,31 @@ unlike_starts() {
     other=$dir/other_commit unlike "ranks with a program of another commit" 2 \
         "ranks 2-3 were started with a program of commit xx*, the others with $commit$"
     { cat "${train[0]}" && echo; } >other_build && chmod +x other_build
+    unequal='ranks 2-3 were started with a program of checksum .*'
     other=$dir/other_build unlike "ranks with another build of the commit" 0 \
-        "rank 0.*: warning: ranks 2-3 were started with a program of checksum .*: builds of one commit may round differently$"
+        "rank 0.*: warning: $unequal: builds of one commit may round differently$"
     both=(--exact)
     other=$dir/other_build unlike "ranks of --exact with another build of the commit" 2 \
-        "ranks 2-3 were started with a program of checksum .*: --exact needs the same build on every rank$"
+        "$unequal: --exact needs the same build on every rank$"
 }
 
-# Two emulated GPUs, and a rank without NCCL, with another one, or without a GPU: all train on the processor and say why, or are refused.
+# Two emulated GPUs, and a rank without NCCL, with another one, or without a GPU: all train on the
+# processor and say why, or are refused.
 unlike_devices() {
-    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export $UNLIKE; exec "$@"' each "$programs/train_gpt_emu"
-        --train shard.bin --model layers=1,heads=2,channels=8,seq=16,vocab=64 --layout d2 --micro 2 --eval-every 0 --steps 1 --threads 1)
+    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export $UNLIKE; exec "$@"' each
+        "$programs/train_gpt_emu"
+        --train shard.bin --model layers=1,heads=2,channels=8,seq=16,vocab=64 --layout d2
+            --micro 2 --eval-every 0 --steps 1 --threads 1)
     local unlike words
     export EMU_DEVICES=2
     why=
     while IFS=: read -r unlike words; do
         UNLIKE=$unlike mpi 2 "${each[@]}" >out 2>err || why="$unlike: status $?"
         grep -q "not on the GPU that is here: rank 1: $words" out || why="$unlike: no line says so"
-        UNLIKE=$unlike mpi 2 "${each[@]}" --backend cuda >out 2>err && why="$unlike: --backend cuda is not refused"
-        [ "$(lines "train_gpt_emu: --backend cuda: rank 1: $words")" = 1 ] || why="$unlike: --backend cuda does not say why"
+        UNLIKE=$unlike mpi 2 "${each[@]}" --backend cuda >out 2>err &&
+            why="$unlike: --backend cuda is not refused"
+        [ "$(lines "train_gpt_emu: --backend cuda: rank 1: $words")" = 1 ] ||
+            why="$unlike: --backend cuda does not say why"
     done <<'UNLIKE'
 EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here
 EMU_NCCL=22703:NCCL is of version 22703 here and of version 22809 on rank 0
@@ -407,7 +452,8 @@ UNLIKE
     verdict "ranks with unlike devices"
 }
 
-# A spinning wait gives its core up only where it is made to, a sleeping one again and again: however busy the machine is.
+# A spinning wait gives its core up only where it is made to, a sleeping one again and again:
+# however busy the machine is.
 ways_to_wait() {
     local spin sleep
     why=
@@ -415,7 +461,8 @@ ways_to_wait() {
     spin=$(awk '$1 == "spin" { print $2 }' out)
     sleep=$(awk '$1 == "sleep" { print $2 }' out)
     [ "${spin:-999}" -le 10 ] || why="a spinning wait gave its core up ${spin:-?} times"
-    [ "${sleep:-0}" -ge 5 ] || why="a sleeping wait gave its core up only ${sleep:-?} times in 300 ms"
+    [ "${sleep:-0}" -ge 5 ] ||
+        why="a sleeping wait gave its core up only ${sleep:-?} times in 300 ms"
     verdict "ways to wait"
 }
 
@@ -428,7 +475,8 @@ faults() {
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
     fault "a rank is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
     fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
-    MESH_NODE_RANKS=2 fault "a rank of two nodes is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
+    MESH_NODE_RANKS=2 fault "a rank of two nodes is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 \
+        "$job" loop
     SPIN=1 fault "a rank is stopped, others spin" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
     ways_to_wait
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
@@ -456,7 +504,8 @@ starts() {
 }
 saves() {
     failed_save
-    ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" --save save
+    ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" \
+        --save save
     twice "a signal to the launcher" signalled
     twice "a rank of a training run is killed" interrupted KILL
     twice "a rank of a training run is stopped" interrupted STOP
@@ -467,14 +516,17 @@ saves() {
 
 launchers() {
     local i
-    local step=(SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4
-        SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODELIST=here SLURM_STEP_NODELIST=here SLURM_TASKS_PER_NODE=4)
+    local step=(SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=4
+        SLURM_NTASKS=4
+        SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODELIST=here SLURM_STEP_NODELIST=here
+            SLURM_TASKS_PER_NODE=4)
     why=
     env "${step[@]}" SLURM_PROCID=0 "$job" sums >out 2>err && why="status 0"
     # a child writes the line when it sees the process end, which may be a moment later
     for ((i = 0; i < 50; i++)); do [ ! -s err ] || break; sleep 0.1; done
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines"
-    grep -q 'started 4 processes.*srun --mpi=pmix or --mpi=pmi2' err || why="the line does not say what to do"
+    grep -q 'started 4 processes.*srun --mpi=pmix or --mpi=pmi2' err ||
+        why="the line does not say what to do"
     verdict "srun without PMI"
     why=
     env "${step[@]}" SLURM_PROCID=1 "$job" sums >out 2>err && why="status 0"
@@ -484,7 +536,8 @@ launchers() {
     mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums >out 2>err || why="status $?"
     [ "$(grep -c ' of 3: ' out)" = 3 ] || why="not three ranks"
     verdict "a launcher that does not say how many"
-    ends "a launcher that does not say how many, wrongly asked" 2 "--ranks 2, but the launcher started 3" \
+    ends "a launcher that does not say how many, wrongly asked" 2 \
+        "--ranks 2, but the launcher started 3" \
         mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums 2
     why=
     env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 "$job" bytes >out 2>err || why="status $?"
@@ -499,9 +552,10 @@ cut_off() {
     "$lab" up 2 1gbit
     fault_once cut_link 'rank [23]' 75 4 cluster "$job" loop
 }
-# all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others 3/4 each. Of these three wholes
-# each host sends what its half of the ranks hold: inside a host parts are summed before, and spread after, so that a
-# host sends 1/2 of 4 MB in each of four turns. Headers of frames take 5 % more at most.
+# all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others
+# 3/4 each. Of these three wholes each host sends what its half of the ranks hold: inside a host
+# parts are summed before, and spread after, so that a host sends 1/2 of 4 MB in each of four turns.
+# Headers of frames take 5 % more at most.
 counted_bytes() {
     local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 2 * 1048576))
     why=
@@ -514,7 +568,8 @@ counted_bytes() {
     verdict "bytes on the link"
 }
 
-# Two racks with a host each: what leaves h0's card leaves its rack by the trunk, as fast as that is.
+# Two racks with a host each: what leaves h0's card leaves its rack by the trunk, as fast as that
+# is.
 racks() {
     local sent trunk us try
     "$lab" up "1 1" 1gbit 200mbit
@@ -533,8 +588,8 @@ racks() {
     verdict "a trunk between racks"
 }
 
-# Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost, and losses are those of a
-# run that nothing disturbed.
+# Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost,
+# and losses are those of a run that nothing disturbed.
 cut_for_a_second() {
     local job_pid run=(cluster "${train[@]}" --steps 1500 --layout z2.x2 --json)
     why=
@@ -549,16 +604,19 @@ cut_for_a_second() {
     [ "$(losses cut.json | wc -l)" -lt 1500 ] || why="the run was over before the cut"
     wait $job_pid || why="status $?"
     "${run[@]}" calm.json >out 2>>err || why="status $? without a cut"
-    [ "$(losses cut.json | wc -l)" = 1500 ] && cmp -s <(losses cut.json) <(losses calm.json) || why="losses differ"
+    [ "$(losses cut.json | wc -l)" = 1500 ] && cmp -s <(losses cut.json) <(losses calm.json) ||
+        why="losses differ"
 }
 
-# The cable stays out: ranks of both hosts say so in time, and the newest checkpoint can be continued.
+# The cable stays out: ranks of both hosts say so in time, and the newest checkpoint can be
+# continued.
 cut_in_training() {
     local job_pid start status
     why=
     "$lab" up 2 1gbit
     rm -rf save
-    cluster "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 --layout z2.x2 >out 2>err &
+    cluster "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 \
+        --layout z2.x2 >out 2>err &
     job_pid=$!
     comes test -e save/step_00000040 || why="the run does not begin"
     start=$SECONDS
@@ -567,7 +625,8 @@ cut_in_training() {
     status=$?
     [ $status = 75 ] || why="status $status, not 75"
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
-    grep -q 'on h0: waited .* s for .*not there: .*rank [23]' err && grep -q 'on h1: waited .* s for .*not there: .*rank [01]' err ||
+    grep -q 'on h0: waited .* s for .*not there: .*rank [23]' err &&
+        grep -q 'on h1: waited .* s for .*not there: .*rank [01]' err ||
         why="no line of each host names a rank of the other"
     : >out
     "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
@@ -590,8 +649,9 @@ without_a_link() {
     verdict "a link is cut before the start"
 }
 
-# An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200 Mbit/s, which a busy
-# machine can keep up with, when both directions flow at once, 352 when they take turns.
+# An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200
+# Mbit/s, which a busy machine can keep up with, when both directions flow at once, 352 when they
+# take turns.
 both_directions() {
     local us try
     "$lab" up 2 200mbit
@@ -606,10 +666,9 @@ both_directions() {
     verdict "both directions of a link at once"
 }
 
-# Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a question and an answer would
-# make 61.
-# Four all_gathers of this that are under way together take 4 ms longer than one, as parallel/step/schedule.h has it; one
-# after the other 64.
+# Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a
+# question and an answer would make 61. Four all_gathers of this that are under way together take 4
+# ms longer than one, as parallel/step/schedule.h has it; one after the other 64.
 one_way() {
     local us more missing try
     "$lab" up 2 1gbit
@@ -622,7 +681,8 @@ one_way() {
         FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_gather \
             --from 262144 --to 262144 --pool 16 --reps 1 >out 2>err || why="status $?"
         us=$(awk '$1 == "all_gather" { print int($3) }' out)
-        [ "${us:-0}" -gt 20000 ] && [ "$us" -le 45000 ] || why="128 KiB took ${us:-no} us, not 21000"
+        [ "${us:-0}" -gt 20000 ] && [ "$us" -le 45000 ] ||
+            why="128 KiB took ${us:-no} us, not 21000"
         [ -n "$why" ] || break
     done
     verdict "a message of 128 KiB takes one way"
@@ -638,9 +698,10 @@ one_way() {
     "$lab" delay 0
 }
 
-# Half of an all_reduce of 4 MiB at 200 Mbit/s is 88 ms of the link, which takes next to nothing of the processor, but for
-# the kernel's own part of sending and what the emulated switch does: some 15 % of the products' time. Nothing moves
-# between two calls of MPI: products that do not look after it hide but what was under way before.
+# Half of an all_reduce of 4 MiB at 200 Mbit/s is 88 ms of the link, which takes next to nothing of
+# the processor, but for the kernel's own part of sending and what the emulated switch does: some 15
+# % of the products' time. Nothing moves between two calls of MPI: products that do not look after
+# it hide but what was under way before.
 hidden() {
     local with without try
     for try in 1 2 3; do # while other programs have the processors it may take longer
@@ -649,7 +710,8 @@ hidden() {
         without=$(sed -n 's/^without polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
         with=$(sed -n 's/^with polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
         [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the products are hidden, not 80"
-        [ "${without:-100}" -le 25 ] || why="without polls ${without:-no} % of the products are hidden, not hardly any"
+        [ "${without:-100}" -le 25 ] ||
+            why="without polls ${without:-no} % of the products are hidden, not hardly any"
         [ -n "$why" ] || break
     done
     verdict "an all_reduce under products"
@@ -659,17 +721,20 @@ hidden() {
 detected() {
     why=
     cluster "$programs/train_gpt" --matrix >out 2>err || why="status $?"
-    grep -q '^2 nodes, 4 ranks (mpi)' out && grep -q '^h1  *like h0: ranks 2-3$' out || why="nodes: $(head -5 out)"
+    grep -q '^2 nodes, 4 ranks (mpi)' out && grep -q '^h1  *like h0: ranks 2-3$' out ||
+        why="nodes: $(head -5 out)"
     grep -q '^same node *2 ' out && grep -q '^other node *4 ' out || why="pairs: $(tail -2 out)"
     verdict "two hosts are detected"
 }
 
-# The kernel's table of hardware addresses that hosts ask for is too small for many hosts (lab.sh: introduce).
+# The kernel's table of hardware addresses that hosts ask for is too small for many hosts (lab.sh:
+# introduce).
 no_questions() {
     local asked
     asked=$("$lab" on h0 'ip neigh' | grep -v PERMANENT)
     why=${asked:+"h0 asked for $asked"}
-    [ "$("$lab" on h0 'ip neigh' | grep -c PERMANENT)" = 2 ] || why="h0 does not know h1's two addresses"
+    [ "$("$lab" on h0 'ip neigh' | grep -c PERMANENT)" = 2 ] ||
+        why="h0 does not know h1's two addresses"
     verdict "hosts know each other's addresses"
 }
 
@@ -704,7 +769,8 @@ lost_hosts() {
     twice "a link is cut for a second" cut_for_a_second
     twice "a link is cut in training" cut_in_training
     "$lab" up 2 1gbit
-    # before the limit: who is told first may not have come to the call, and be the one who is missed
+    # before the limit: who is told first may not have come to the call, and be the one who is
+    # missed
     fault "a rank on another host is killed" kill_victim 'rank [0-9]' 137 1 cluster "$job" loop
     "$lab" stop
     fault "a rank on another host is stopped" stop_victim 'rank 2' 75 3 cluster "$job" loop

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""The training step over every feature: losses and gradient norms in hexadecimal, digests of weights.
+"""The training step over every feature: losses and gradient norms in hexadecimal, SHA-256.
 
     tests/steps.py --program build/train_gpt --write tests/golden/steps.txt    make the record
     tests/steps.py --program build/train_gpt                                   compare with it
-    tests/steps.py --program NEW --against OLD [--kernels avx2]                two programs, any kernels
+    tests/steps.py --program NEW --against OLD [--kernels avx2]                two programs
 
-The record was made with `--kernels portable`, whose sums have one order on every processor. A line is
-one configuration: its name, the options beside those in BASE, four losses, four gradient norms, and the
-start of the SHA-256 of the weights after four steps. Two programs are compared on the machine at hand.
+The record was made with `--kernels portable`, whose sums have one order on every processor. A line
+is one configuration: its name, the options beside those in BASE, four losses, four gradient norms,
+and the start of the SHA-256 of the weights after four steps. Two programs are compared on the
+machine at hand.
 
 A loss that is not the recorded one to the last bit is named. Within --tolerance (relative) it is
-"rounding", which a change of the order of a sum explains; beyond it is an error. `--exact` lines have
-the same bits on every mesh, and the same bits always.
+"rounding", which a change of the order of a sum explains; beyond it is an error. `--exact` lines
+have the same bits on every mesh, and the same bits always.
 """
 import argparse
 import concurrent.futures
@@ -27,7 +28,8 @@ import tempfile
 GPT2 = "layers=3,heads=4,channels=32,seq=16,vocab=301"
 LLAMA = "llama,layers=3,heads=6,kv_heads=2,channels=48,ffn=80,seq=16,vocab=301"
 ODD = "layers=2,heads=3,channels=30,ffn=70,seq=16,vocab=301"
-BASE = "--micro 4 --steps 4 --lr 1e-2 --warmup 2 --clip 0.5 --threads 1 --ledger none --eval-every 0"
+BASE = ("--micro 4 --steps 4 --lr 1e-2 --warmup 2 --clip 0.5 --threads 1 --ledger none "
+        "--eval-every 0")
 
 # name, model, options
 CASES = [
@@ -96,7 +98,8 @@ CASES = [
     ("stay_exact_llama", LLAMA, "--ranks 8 --layout z2.x2.y2+stay=y --exact --batch 128"),
     ("halves_exact", GPT2, "--ranks 2 --layout x2 --overlap bulk+halves --exact --batch 128"),
     ("ring_exact", LLAMA, "--ranks 2 --layout x2+sp --overlap bulk+ring --exact --batch 128"),
-    ("zero3_exact", GPT2, "--ranks 8 --layout d2.z2.x2+zero3 --recompute full --overlap bulk+chunk=2 "
+    ("zero3_exact", GPT2, "--ranks 8 --layout d2.z2.x2+zero3 --recompute full --overlap "
+     "bulk+chunk=2 "
      "--exact --batch 128"),
     ("local_sgd", GPT2, "--ranks 2 --layout d2 --sync-every 2"),
     ("diloco", GPT2, "--ranks 4 --layout d2.x2 --sync-every 2 --outer-lr 0.7 --outer-momentum 0.9"),
@@ -117,7 +120,8 @@ def run_case(program, kernels, folder, case):
     """The line of a configuration: losses, norms, digest."""
     name, model, options = case
     here = tempfile.mkdtemp(prefix=name + ".", dir=folder)
-    command = [program, "--train", os.path.join(folder, "train.bin"), "--model", model, *BASE.split(),
+    command = [program, "--train", os.path.join(folder, "train.bin"), "--model", model,
+               *BASE.split(),
                *options.split(), "--kernels", kernels, "--json", "log", "--export-hf", "out"]
     done = subprocess.run(command, cwd=here, capture_output=True, text=True,
                           env=dict(os.environ, CUDA_VISIBLE_DEVICES="", XDG_CACHE_HOME=here))
@@ -172,7 +176,8 @@ def main():
     new = run_all(os.path.abspath(o.program), o.kernels, cases)
     if o.write:
         with open(o.write, "w", encoding="utf8") as f:
-            f.write("# tests/steps.py --write: name, four losses, four gradient norms, SHA-256 of weights\n")
+            f.write("# tests/steps.py --write: name, four losses, four gradient norms, SHA-256 "
+                    "of weights\n")
             f.writelines(f"{name} {line}\n" for name, line in new.items())
     old = new
     if o.against:

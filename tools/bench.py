@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
-"""Time whole training steps of train_gpt beside those of other programs: bench/results/train_cpu_SET.json.
+"""Time whole training steps of train_gpt beside those of other programs:
+bench/results/train_cpu_SET.json.
 
-    python3 tools/bench.py                                     train_gpt alone
-    python3 tools/bench.py --python /path/to/python            and PyTorch, if that Python has torch
-    python3 tools/bench.py --llmc 'cmd {B} {T}'                and a program that prints "(took X ms)" per step, as
-                                                               llm.c's train_gpt2 does, here for d12 at batch B x T; B and T
-                                                               are constants of its source: build one for each T
-    python3 tools/bench.py --rows t256,small --repeat 5        some rows only, more often
-    python3 tools/bench.py --kernels avx2                      with another instruction set than the best one, to which
-                                                               PyTorch and its libraries are held as well
+    python3 tools/bench.py                              train_gpt alone
+    python3 tools/bench.py --python /path/to/python     and PyTorch, if that Python has torch
+    python3 tools/bench.py --llmc 'cmd {B} {T}'         and a program that prints "(took X ms)" per
+                                                        step, as llm.c's train_gpt2 does, here for
+                                                        d12 at batch B x T; B and T are constants of
+                                                        its source: build one for each T
+    python3 tools/bench.py --rows t256,small --repeat 5 some rows only, more often
+    python3 tools/bench.py --kernels avx2               with another instruction set than the best
+                                                        one; PyTorch and its libraries have it, too
 
-Every measurement is one process: warm-up steps, then timed steps, of which the median counts. The contestants of a
-row take turns, --repeat times; a result is the median over its processes. While a process runs, the CPU time that all
-other processes use is watched: a measurement that more than 4 % of the machine was taken from is repeated (and marked
-when it stays so). Only the standard library is needed.
+Every measurement is one process: warm-up steps, then timed steps, of which the median counts. The
+contestants of a row take turns, --repeat times; a result is the median over its processes. While a
+process runs, the CPU time that all other processes use is watched: a measurement that more than 4 %
+of the machine was taken from is repeated (and marked when it stays so). Only the standard library
+is needed.
 
-PyTorch is measured twice. "torch" is as it is installed, the better one of eager and torch.compile. "torch tuned" has
-what makes it faster on this machine: memory that is kept and lies on huge pages, and on AMD processors a preloaded
-function that lets MKL take the AVX-512 kernels that it otherwise reserves for Intel's. Both do the same work as
-train_gpt: SDPA, fused AdamW, clipping; bf16 is autocast.
+PyTorch is measured twice. "torch" is as it is installed, the better one of eager and torch.compile.
+"torch tuned" has what makes it faster on this machine: memory that is kept and lies on huge pages,
+and on AMD processors a preloaded function that lets MKL take the AVX-512 kernels that it otherwise
+reserves for Intel's. Both do the same work as train_gpt: SDPA, fused AdamW, clipping; bf16 is
+autocast.
 """
 import argparse
 import datetime
@@ -64,7 +68,8 @@ def positions(model, seq):
 
 
 def busy_seconds():
-    """CPU time that anything on the machine has used, or a hypervisor has kept; 0 where /proc/stat is absent."""
+    """CPU time that anything on the machine has used, or a hypervisor has kept; 0 where /proc/stat
+    is absent."""
     try:
         with open("/proc/stat") as f:
             v = [int(x) for x in f.readline().split()[1:9]]
@@ -79,9 +84,12 @@ def run(command, env, prefix):
         t = os.times()
         return t.children_user + t.children_system
     with tempfile.TemporaryFile("w+") as err:
-        # The prefix may wait for its turn: the clock that counts starts when the command itself starts.
-        command = shlex.split(prefix) + [sys.executable, os.path.abspath(__file__), "--measure"] + command
-        p = subprocess.run(command, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=err, text=True)
+        # The prefix may wait for its turn: the clock that counts starts when the command itself
+        # starts.
+        command = shlex.split(prefix) + [sys.executable, os.path.abspath(__file__),
+                                         "--measure"] + command
+        p = subprocess.run(command, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=err,
+                           text=True)
         err.seek(0)
         log = err.read()
     m = re.search(r"^bench-others ([-0-9.e]+)$", log, re.M)
@@ -91,7 +99,8 @@ def run(command, env, prefix):
 
 
 def measure(command):
-    """What `run` starts behind the prefix: runs a command and reports how much CPU time others used meanwhile."""
+    """What `run` starts behind the prefix: runs a command and reports how much CPU time others used
+    meanwhile."""
     start, busy = time.perf_counter(), busy_seconds()
     code = subprocess.run(command).returncode
     wall, t = time.perf_counter() - start, os.times()
@@ -117,13 +126,15 @@ class Contestant:
             if others <= BUSY_LIMIT:
                 break
         self.runs.append(best)
-        mark = "" if best["others"] <= BUSY_LIMIT else f"   (others used {best['others']:.0%} of the machine)"
-        print(f"  {self.name:12} {self.dtype}  {best['ms']:9.1f} ms{mark}", file=sys.stderr, flush=True)
+        busy = f"   (others used {best['others']:.0%} of the machine)"
+        mark = "" if best["others"] <= BUSY_LIMIT else busy
+        print(f"  {self.name:12} {self.dtype}  {best['ms']:9.1f} ms{mark}", file=sys.stderr,
+              flush=True)
 
     def result(self, tokens, flops, peak):
         ms = statistics.median(r["ms"] for r in self.runs)
-        r = dict(self.meta, program=self.name, dtype=self.dtype, median_ms=ms, tokens_per_s=1e3 * tokens / ms,
-                 gflops=flops / ms / 1e6, runs=self.runs)
+        r = dict(self.meta, program=self.name, dtype=self.dtype, median_ms=ms,
+                 tokens_per_s=1e3 * tokens / ms, gflops=flops / ms / 1e6, runs=self.runs)
         if peak.get(self.dtype):
             r["peak_share"] = r["gflops"] / peak[self.dtype]
         return r
@@ -133,23 +144,28 @@ def ours(tmp, row, dtype, threads, steps, args):
     name, model, B, T, _ = row
     out = os.path.join(tmp, f"{name}.{dtype}.{threads}.json")
     spec = ",".join(f"{k}={v}" for k, v in model.items()) + f",seq={positions(model, T)}"
-    command = [args.binary, "--kernels", args.kernels, "--train", os.path.join(tmp, f"{model['vocab']}.bin"), "--model", spec, "--micro", str(B),
-               "--seq", str(T), "--steps", str(steps + 2), "--dtype", dtype, "--threads", str(threads), "--json", out]
+    command = [args.binary, "--kernels", args.kernels, "--train",
+               os.path.join(tmp, f"{model['vocab']}.bin"), "--model", spec, "--micro", str(B),
+               "--seq", str(T), "--steps", str(steps + 2), "--dtype", dtype, "--threads",
+               str(threads), "--json", out]
+
+    shown = shlex.join(command).replace(tmp, "TMP").replace(TOP + os.sep, "")
 
     def parse(_):
         lines = [json.loads(x) for x in open(out)]
         head = lines[0]["run"]
         os.remove(out)
         return ([x["ms"] for x in lines if "step" in x and "ms" in x][2:],
-                {"peak_gflops": head["peak_flops"] / 1e9, "flops_per_token": head["flops_per_token"],
-                 "kernels": head["kernels"]})
+                {"peak_gflops": head["peak_flops"] / 1e9,
+                 "flops_per_token": head["flops_per_token"], "kernels": head["kernels"]})
     return Contestant("train_gpt" if threads == 2 else "1 thread", dtype, command, {}, parse,
-                      {"threads": threads, "command": shlex.join(command).replace(tmp, "TMP").replace(TOP + os.sep, "")})
+                      {"threads": threads, "command": shown})
 
 
 def torch_peer(args, row, dtype, mode, env, name):
     _, model, B, T, steps = row
-    command = [args.python, os.path.join(HERE, "bench_torch.py"), "--batch", str(B), "--seq", str(T), "--dtype", dtype,
+    command = [args.python, os.path.join(HERE, "bench_torch.py"), "--batch", str(B), "--seq",
+               str(T), "--dtype", dtype,
                "--mode", mode, "--steps", str(steps), "--table", str(positions(model, T))]
     for k, v in model.items():
         command += [f"--{k}", str(v)]
@@ -161,7 +177,8 @@ def torch_peer(args, row, dtype, mode, env, name):
 
 
 def better_mode(args, row, dtype, env, name, fixed):
-    """Eager or compiled, whichever is faster in one measurement each; `fixed` names one without a trial."""
+    """Eager or compiled, whichever is faster in one measurement each; `fixed` names one without a
+    trial."""
     modes = [fixed] if fixed else ["eager", "compile"]
     trial = [torch_peer(args, row, dtype, m, env, name) for m in modes]
     if len(trial) > 1:
@@ -172,7 +189,8 @@ def better_mode(args, row, dtype, env, name, fixed):
             except SystemExit as e:
                 if c is trial[0]:
                     raise
-                print(f"  torch.compile does not work here: {str(e).splitlines()[-1]}", file=sys.stderr)
+                print(f"  torch.compile does not work here: {str(e).splitlines()[-1]}",
+                      file=sys.stderr)
                 trial = trial[:1]
     best = min(trial, key=lambda c: c.runs[0]["ms"] if c.runs else 0)
     best.meta["trial_ms"] = {c.meta["mode"]: c.runs[0]["ms"] for c in trial if c.runs}
@@ -202,7 +220,8 @@ def cpu_name():
 
 def first_line(command):
     try:
-        return subprocess.run(command, capture_output=True, text=True, cwd=TOP).stdout.strip().splitlines()[0]
+        return subprocess.run(command, capture_output=True, text=True,
+                              cwd=TOP).stdout.strip().splitlines()[0]
     except (OSError, IndexError):
         return "unknown"
 
@@ -212,7 +231,8 @@ def mkl_key(tmp):
     path = os.path.join(tmp, "key")
     with open(path + ".c", "w") as f:
         f.write("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
-    made = subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", path + ".so", path + ".c"])
+    made = subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", path + ".so",
+                           path + ".c"])
     return path + ".so" if made.returncode == 0 else None
 
 
@@ -224,9 +244,11 @@ def bench_row(args, tmp, row, tuned, peak):
         contestants += [ours(tmp, row, d, 1, max(2, steps // 2), args) for d in args.dtypes]
     if args.python:
         for d in args.dtypes:
-            contestants.append(better_mode(args, row, d, dict(tuned, **held_to(args.kernels)), "torch tuned", args.mode))
+            contestants.append(better_mode(args, row, d, dict(tuned, **held_to(args.kernels)),
+                                           "torch tuned", args.mode))
             if not args.no_installed:
-                contestants.append(better_mode(args, row, d, held_to(args.kernels), "torch", args.mode))
+                contestants.append(better_mode(args, row, d, held_to(args.kernels), "torch",
+                                               args.mode))
     if args.llmc and model is D12:
         contestants.append(llmc_peer(args, row))
     for turn in range(args.repeat):
@@ -244,7 +266,8 @@ def bench_row(args, tmp, row, tuned, peak):
 
 
 def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", default=os.path.join(TOP, "build", "train_gpt"))
     p.add_argument("--kernels", default="auto", help="instruction set, as of train_gpt")
     p.add_argument("--python", default="", help="Python with torch (default: no PyTorch)")
@@ -252,8 +275,10 @@ def options():
     p.add_argument("--rows", default=",".join(r[0] for r in ROWS))
     p.add_argument("--dtypes", default="fp32,bf16")
     p.add_argument("--repeat", type=int, default=3)
-    p.add_argument("--tries", type=int, default=3, help="of a measurement that other processes disturb")
-    p.add_argument("--mode", choices=["eager", "compile"], help="of PyTorch (default: try both, keep the better)")
+    p.add_argument("--tries", type=int, default=3,
+                   help="of a measurement that other processes disturb")
+    p.add_argument("--mode", choices=["eager", "compile"],
+                   help="of PyTorch (default: try both, keep the better)")
     p.add_argument("--no-installed", action="store_true", help="only tuned PyTorch")
     p.add_argument("--prefix", default="", help="words before every command, e.g. 'taskset -c 0,1'")
     p.add_argument("--out", help="default: bench/results/train_cpu_SET.json")
@@ -272,7 +297,8 @@ def options():
 
 
 def merged(path, record):
-    """Rows measured now, and those of an older record of the same machine that were not; each says when it was made."""
+    """Rows measured now, and those of an older record of the same machine that were not; each says
+    when it was made."""
     rows = {}
     if os.path.exists(path):
         with open(path) as f:
@@ -280,7 +306,8 @@ def merged(path, record):
         if (old["machine"], old.get("kernels")) == (record["machine"], record["kernels"]):
             rows = {r["row"]: r for r in old["rows"]}
     for r in record["rows"]:
-        r.update(command=record["command"], date=record["date"], commit=record["commit"], repeat=record["repeat"])
+        r.update(command=record["command"], date=record["date"], commit=record["commit"],
+                 repeat=record["repeat"])
         rows[r["row"]] = r
     return [rows[name] for name, *_ in ROWS if name in rows]
 
@@ -303,24 +330,28 @@ def main():
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": first_line(["git", "describe", "--always", "--dirty"]),
         "command": "python3 tools/bench.py " + " ".join(
-            ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat", str(args.repeat),
-             "--dtypes", ",".join(args.dtypes)]
-            + (["--mode", args.mode] if args.mode else []) + (["--python", "PYTHON"] if args.python else [])
+            ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat",
+             str(args.repeat), "--dtypes", ",".join(args.dtypes)]
+            + (["--mode", args.mode] if args.mode else [])
+            + (["--python", "PYTHON"] if args.python else [])
             + (["--llmc", "COMMAND"] if args.llmc else [])),
         "kernels": rows[0][1][0].runs[0]["kernels"],
-        "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]), "python": platform.python_version()},
+        "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]),
+                     "python": platform.python_version()},
         "repeat": args.repeat,
         "peak_gflops": peak,
         "rows": [],
     }
     for head, contestants in rows:
         tokens = head["B"] * head["T"]
-        head["results"] = [c.result(tokens, tokens * head["flops_per_token"], peak) for c in contestants]
+        head["results"] = [c.result(tokens, tokens * head["flops_per_token"], peak)
+                           for c in contestants]
         for r in head["results"]:
             if r["runs"][0].get("torch"):
                 record["versions"]["torch"] = r["runs"][0]["torch"]
         record["rows"].append(head)
-    args.out = args.out or os.path.join(TOP, "bench", "results", f"train_cpu_{record['kernels']}.json")
+    args.out = args.out or os.path.join(TOP, "bench", "results",
+                                        f"train_cpu_{record['kernels']}.json")
     record["rows"] = merged(args.out, record)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     with open(args.out, "w") as f:

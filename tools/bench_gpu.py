@@ -1,27 +1,35 @@
 #!/usr/bin/env python3
-"""Build, check and time everything on one GPU, unattended, in under nine minutes; results as files, a table with goals.
+"""Build, check and time everything on one GPU, unattended, in under nine minutes; results as files,
+a table with goals.
 
     make bench-gpu                                    all of it, into bench/results/
     python3 tools/bench_gpu.py --out FOLDER           the same into another folder
-    python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests kernels train curves sanitizer
-    python3 tools/bench_gpu.py --no-build             with programs that were built before (build/cuda, or in --programs FOLDER)
-    python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated GPU of the tests: no time that
-                                                      it shows means anything, every path is the real one
-    python3 tools/bench_gpu.py --page docs/gpu.md       measures nothing: puts the table of --out into a page
+    python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests
+                                                      kernels train curves sanitizer
+    python3 tools/bench_gpu.py --no-build             with programs that were built before
+                                                      (build/cuda, or in --programs FOLDER)
+    python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated
+                                                      GPU of the tests: no time that it shows means
+                                                      anything, every path is the real one
+    python3 tools/bench_gpu.py --page docs/gpu.md     measures nothing: puts the table of --out into
+                                                      a page
 
-A stage has so many seconds at least, and what those before it left; one that fails or runs out of time is written down as
-such, and the others go on. What a stage found lies in its file GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...);
-log.txt has everything that was printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused
-AdamW, torch's attention by cuDNN and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a line. Only the
-standard library is needed. The text for the losses is tinyshakespeare: --text FILE, else tinyshakespeare.txt of TEST_DATA_DIR or
-../shared/data; without it another text, sources, and the table says so. What the probes of instructions gave, sm90.txt, belongs
-into tests/golden/.
+A stage has so many seconds at least, and what those before it left; one that fails or runs out of
+time is written down as such, and the others go on. What a stage found lies in its file
+GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...); log.txt has everything that was
+printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW,
+torch's attention by cuDNN and by flash, cuBLASLt's best of 16. Without PyTorch they are left out,
+with a line. Only the standard library is needed. The text for the losses is tinyshakespeare: --text
+FILE, else tinyshakespeare.txt of TEST_DATA_DIR or ../shared/data; without it another text, sources,
+and the table says so. What the probes of instructions gave, sm90.txt, belongs into tests/golden/.
 
 On a machine that lacks jansson, and cannot install it, programs of another one run:
 
-    make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 build/cuda/{train_gpt,bench_gpu,run_tests,probes}
+    make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 \\
+        build/cuda/{train_gpt,bench_gpu,run_tests,probes}
 
-They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here H100 and H200: 44 MB when
+They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here
+H100 and H200: 44 MB when
 
     strip build/cuda/{train_gpt,bench_gpu,run_tests,probes}
 
@@ -51,12 +59,13 @@ from bench_page import TOP
 HERE = os.path.dirname(os.path.abspath(__file__))
 SM90 = "-gencode arch=compute_90a,code=sm_90a"
 # name, model, sequences; --model's d12 .. d48 are GPT-2 124M .. 1558M
-MODELS = [("d12", "d12", 32), ("d12", "d12", 64), ("d24", "d24", 32), ("d36", "d36", 16), ("d48", "d48", 16)]
+MODELS = [("d12", "d12", 32), ("d12", "d12", 64), ("d24", "d24", 32), ("d36", "d36", 16),
+          ("d48", "d48", 16)]
 TINY = [("d12", "layers=1,heads=2,channels=32,seq=16,vocab=257", 2)]
 SIZES = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}
 # Ranks as threads that share the GPU, each against one rank: ranks, --layout, --overlap
-RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"), (4, "x2.y2", "bulk+halves"), (4, "d2.x2", "bulk"),
-         (4, "z2.x2+sp", "bulk+chunk=2")]
+RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"),
+         (4, "x2.y2", "bulk+halves"), (4, "d2.x2", "bulk"), (4, "z2.x2+sp", "bulk+chunk=2")]
 
 
 class Run:
@@ -66,14 +75,17 @@ class Run:
         self.args, self.rehearse, self.start = args, args.rehearse, time.monotonic()
         self.deadline, self.stamp = self.start + args.seconds, bench_page.stamp(args.command)
         self.stage_end, self.prefix = self.deadline, "gpu"
-        self.build = os.path.abspath(args.programs or os.path.join(TOP, "build" if args.rehearse else "build/cuda"))
+        self.build = os.path.abspath(args.programs
+                                     or os.path.join(TOP, "build" if args.rehearse
+                                                     else "build/cuda"))
         os.makedirs(args.out, exist_ok=True)
         self.log = open(os.path.join(args.out, "log.txt"), "w", buffering=1)
         self.libraries = []
         self.scratch = tempfile.mkdtemp(prefix="bench_gpu_")
 
     def program(self, name):
-        path = os.path.join(self.build, name + ("_emu" if self.rehearse and name != "run_tests" else ""))
+        path = os.path.join(self.build,
+                            name + ("_emu" if self.rehearse and name != "run_tests" else ""))
         if not os.access(path, os.X_OK):
             raise Failed(f"{path} is missing")
         return path
@@ -92,9 +104,11 @@ class Run:
         start = time.monotonic()
         env = dict(os.environ)
         if self.libraries and any(w.startswith(self.build) for w in words):
-            env["LD_LIBRARY_PATH"] = ":".join(self.libraries + [x for x in [env.get("LD_LIBRARY_PATH")] if x])
+            env["LD_LIBRARY_PATH"] = ":".join(self.libraries
+                                              + [x for x in [env.get("LD_LIBRARY_PATH")] if x])
         try:
-            p = subprocess.Popen(words, cwd=TOP, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            p = subprocess.Popen(words, cwd=TOP, env=env, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT,
                                  text=True, errors="replace", start_new_session=True)
             out, _ = p.communicate(timeout=limit)
             status = p.returncode
@@ -106,7 +120,9 @@ class Run:
         name = command if isinstance(command, str) else shlex.join(command)
         self.log.write(f"\n$ {name}\n{out}[status {status}, {time.monotonic() - start:.1f} s]\n")
         if check and status:
-            raise Failed(f"{name[:200]}: {'ran out of its time' if status == 124 else f'status {status}'}: {last_line(out)}")
+            raise Failed(f"{name[:200]}: "
+                         f"{'ran out of its time' if status == 124 else f'status {status}'}: "
+                         f"{last_line(out)}")
         return status, out
 
 
@@ -120,9 +136,11 @@ def first(run, command):
 def facts(run):
     """What is measured on, and with what."""
     r = dict(run.stamp, rehearsal=run.rehearse)
-    query = "name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,clocks.sm,temperature.gpu,ecc.mode.current"
+    query = ("name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,clocks.sm,"
+             "temperature.gpu,ecc.mode.current")
     line = first(run, f"nvidia-smi --query-gpu={query} --format=csv,noheader")
-    r["gpu"] = dict(zip(query.split(","), [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
+    r["gpu"] = dict(zip(query.split(","),
+                        [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
     nvcc = first(run, "nvcc --version || /usr/local/cuda/bin/nvcc --version")
     r["nvcc"] = next((x for x in nvcc.splitlines() if "release" in x), None) if nvcc else None
     r["sanitizer"] = bool(sanitizer(run))
@@ -138,21 +156,29 @@ def facts(run):
 
 
 def find_torch(run, r):
-    """PyTorch's version. It is not imported, which on a cold machine takes longer than all else that is asked here; what cannot be
-    told is taken to be there, so that peers which do not answer are seen."""
+    """PyTorch's version. It is not imported, which on a cold machine takes longer than all else
+    that is asked here; what cannot be told is taken to be there, so that peers which do not answer
+    are seen."""
     ask = ("import importlib.metadata as m, importlib.util as u; "
-           "print(next((d.version for d in m.distributions(name='torch')), 'of no version') if u.find_spec('torch') else 'none')")
+           "print(next((d.version for d in m.distributions(name='torch')), 'of no version') if "
+           "u.find_spec('torch') else 'none')")
     status, out = run.shell([run.args.python, "-c", ask], check=False)
-    r["torch"] = None if status == 0 and last_line(out) == "none" else last_line(out) if status == 0 else "not known"
+    said = last_line(out) if status == 0 else "not known"
+    r["torch"] = None if said == "none" else said
     if status:
-        r.setdefault("broke", f"{run.args.python} does not say whether it has PyTorch: status {status}: {last_line(out)}")
+        r.setdefault("broke", f"{run.args.python} does not say whether it has PyTorch: status "
+                     f"{status}: {last_line(out)}")
 
 
 def libraries(run):
-    """Folders of cuBLASLt and NCCL where the loader does not look by itself: the toolkit's, those that PyTorch brought."""
-    ask = "import glob, sys; print('\\n'.join(p for s in sys.path for p in glob.glob(s + '/nvidia/*/lib')))"
-    folders = (first(run, [run.args.python, "-c", ask]) or "").splitlines() + glob.glob("/usr/local/cuda/lib64")
-    return [p for p in folders if glob.glob(p + "/libcublasLt.so*") or glob.glob(p + "/libnccl.so*")]
+    """Folders of cuBLASLt and NCCL where the loader does not look by itself: the toolkit's, those
+    that PyTorch brought."""
+    ask = ("import glob, sys; "
+           "print('\\n'.join(p for s in sys.path for p in glob.glob(s + '/nvidia/*/lib')))")
+    folders = (first(run, [run.args.python, "-c", ask])
+               or "").splitlines() + glob.glob("/usr/local/cuda/lib64")
+    return [p for p in folders if glob.glob(p + "/libcublasLt.so*")
+            or glob.glob(p + "/libnccl.so*")]
 
 
 def gpu_name(run, r):
@@ -163,30 +189,37 @@ def gpu_name(run, r):
 
 
 def arch(run):
-    """Flags of nvcc for the device that is here alone; None: those of the Makefile, which any device runs."""
-    cap = (first(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader") or "").splitlines()
+    """Flags of nvcc for the device that is here alone; None: those of the Makefile, which any
+    device runs."""
+    cap = (first(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
+           or "").splitlines()
     n = cap[0].strip().replace(".", "") if cap else ""
     if n == "90":
         return SM90
     known = first(run, "nvcc --list-gpu-arch || /usr/local/cuda/bin/nvcc --list-gpu-arch") or ""
-    return f"-gencode 'arch=compute_{n},code=[sm_{n},compute_{n}]'" if f"compute_{n}" in known.split() else None
+    flags = f"-gencode 'arch=compute_{n},code=[sm_{n},compute_{n}]'"
+    return flags if f"compute_{n}" in known.split() else None
 
 
 def build(run):
     """Programs for this kind of device alone."""
-    names = ["train_gpt_emu", "bench_gpu_emu", "run_tests"] if run.rehearse else ["train_gpt", "bench_gpu", "run_tests", "probes"]
+    emulated = ["train_gpt_emu", "bench_gpu_emu", "run_tests"]
+    names = emulated if run.rehearse else ["train_gpt", "bench_gpu", "run_tests", "probes"]
     start = time.monotonic()
     if run.args.no_build:
-        return {"built": False, "missing": [n for n in names if not os.access(os.path.join(run.build, n), os.X_OK)]}
+        return {"built": False,
+                "missing": [n for n in names if not os.access(os.path.join(run.build, n), os.X_OK)]}
     flags = None if run.rehearse else arch(run)
-    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"] + ([f"NVCC_FLAGS={flags}"] if flags else [])
+    command = ["make", "-s",
+               f"-j{len(os.sched_getaffinity(0))}"] + ([f"NVCC_FLAGS={flags}"] if flags else [])
     command += [os.path.relpath(os.path.join(run.build, n), TOP) for n in names]
     run.shell(command)
     return {"built": True, "seconds": time.monotonic() - start, "command": shlex.join(command)}
 
 
 def probes(run):
-    """What the instructions of capability 9.0 do, for tests/golden/sm90.txt; compared with what the emulator's tests expect."""
+    """What the instructions of capability 9.0 do, for tests/golden/sm90.txt; compared with what the
+    emulator's tests expect."""
     if run.rehearse:
         _, out = run.shell([run.program("run_tests"), "cuda_sm90_instructions_do_what_is_said"])
         return {"probes": 0, "emulated": last_line(out)}
@@ -196,7 +229,9 @@ def probes(run):
         raise Failed(last_line(out))
     with open(os.path.join(run.args.out, "sm90.txt"), "w") as f:
         f.write("\n".join(lines) + "\n")
-    return {"probes": len(lines), "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x], "status": status}
+    return {"probes": len(lines),
+            "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x],
+            "status": status}
 
 
 # ---- speed
@@ -211,7 +246,9 @@ class Watch:
         self.p = None
         if shutil.which("nvidia-smi") and not self.run.rehearse:
             with open(self.path, "w") as f:
-                self.p = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader,nounits",
+                self.p = subprocess.Popen(["nvidia-smi",
+                                           "--query-gpu=clocks.sm,power.draw,temperature.gpu",
+                                           "--format=csv,noheader,nounits",
                                            "-lms", "200"], stdout=f, stderr=subprocess.DEVNULL)
         return self
 
@@ -231,7 +268,8 @@ class Watch:
                 except ValueError:
                     pass
         busy = [r for r in rows if len(r) == 3][len(rows) // 4:]
-        return {"mhz": statistics.median(r[0] for r in busy), "watt": statistics.median(r[1] for r in busy),
+        return {"mhz": statistics.median(r[0] for r in busy),
+                "watt": statistics.median(r[1] for r in busy),
                 "celsius": max(r[2] for r in busy)} if busy else None
 
 
@@ -245,7 +283,8 @@ def kernels(run):
     path = os.path.join(run.scratch, "kernels.jsonl")
     command = [run.program("bench_gpu"), "--json", path]
     if run.rehearse:
-        command += shlex.split("--tokens 16 --seq 8 --channels 64 --vocab 40 --parameters 100 --rounds 1 --round-ms 0 --sets 1")
+        command += shlex.split("--tokens 16 --seq 8 --channels 64 --vocab 40 --parameters 100 "
+                               "--rounds 1 --round-ms 0 --sets 1")
     with Watch(run) as watch:
         status, out = run.shell(command, check=False)
     rows = lines_of(path) if os.path.exists(path) else []
@@ -262,8 +301,10 @@ def kernels(run):
 def torch_attention(run):
     if not run.torch:
         return {"absent": "no PyTorch"}
-    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device", "cpu" if run.rehearse else "cuda", "--attention"]
-    command += ["--batch", "1", "--seq", "8", "--steps", "2"] if run.rehearse else ["--batch", "32", "--seq", "1024", "--steps", "30"]
+    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device",
+               "cpu" if run.rehearse else "cuda", "--attention"]
+    batch, seq, steps = (1, 8, 2) if run.rehearse else (32, 1024, 30)
+    command += ["--batch", str(batch), "--seq", str(seq), "--steps", str(steps)]
     status, out = run.shell(command, limit=60, check=False)
     try:
         return {"rows": json.loads(out.strip().splitlines()[-1])}
@@ -271,13 +312,16 @@ def torch_attention(run):
         return {"failed": f"status {status}: {last_line(out)}"}
 
 
-def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backend="cuda", dtype="bf16", data=None):
+def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backend="cuda",
+            dtype="bf16", data=None):
     """The records of a run of train_gpt: its head and its steps."""
     path = os.path.join(run.scratch, name + ".jsonl")
     if os.path.exists(path):
         os.remove(path)
-    status, out = run.shell([run.program(program), "--backend", backend, "--dtype", dtype, "--train", data or run.tokens, "--model", model, "--micro",
-                             str(micro), "--steps", str(steps), "--eval-every", "0", "--ledger", "none", "--json", path, *extra], check=False)
+    status, out = run.shell([run.program(program), "--backend", backend, "--dtype", dtype,
+                             "--train", data or run.tokens, "--model", model, "--micro",
+                             str(micro), "--steps", str(steps), "--eval-every", "0", "--ledger",
+                             "none", "--json", path, *extra], check=False)
     rows = lines_of(path) if os.path.exists(path) else []
     done = [x for x in rows if "step" in x and "loss" in x]
     if status or len(done) < steps:
@@ -286,18 +330,22 @@ def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backe
 
 
 def speed_of(head, steps, model_seq):
-    """Tokens per second by the last two thirds of the steps: as a mean, since a host that runs ahead of the device sees single steps askew."""
+    """Tokens per second by the last two thirds of the steps: as a mean, since a host that runs
+    ahead of the device sees single steps askew."""
     late = steps[len(steps) // 3:]
     ms = sum(x["ms"] for x in late) / len(late)
     L, C = (int(re.search(rf"\b{k}=(\d+)", head["model"]).group(1)) for k in ("layers", "channels"))
     flops = 6 * head["parameters"] + 6 * L * C * model_seq
     tokens = head["tokens_per_step"]
-    return {"ms": ms, "median_ms": statistics.median(x["ms"] for x in late), "tokens_per_s": 1e3 * tokens / ms, "flops_per_token": flops,
-            "parameters": head["parameters"], "mfu": flops * 1e3 * tokens / ms / bench_gpu_table.PEAK, "loss": steps[-1]["loss"]}
+    return {"ms": ms, "median_ms": statistics.median(x["ms"] for x in late),
+            "tokens_per_s": 1e3 * tokens / ms, "flops_per_token": flops,
+            "parameters": head["parameters"],
+            "mfu": flops * 1e3 * tokens / ms / bench_gpu_table.PEAK, "loss": steps[-1]["loss"]}
 
 
 def train(run):
-    """Whole steps of all models; then torch.compile's, and of the smallest ours again right after it, which counts for their ratio."""
+    """Whole steps of all models; then torch.compile's, and of the smallest ours again right after
+    it, which counts for their ratio."""
     models, seq, rows = (TINY, 16, []) if run.rehearse else (MODELS, 1024, [])
     data = random_tokens(run, 257 if run.rehearse else 50257)
     for turn in ("first", "again"):
@@ -310,21 +358,26 @@ def train(run):
             try:
                 if turn == "first" or (name == "d12" and "ms" in rows[i]["torch"]) or run.rehearse:
                     with Watch(run) as watch:
-                        head, done = trained(run, model, micro, steps, f"{name}-{micro}", ["--tune"], data=data)
+                        head, done = trained(run, model, micro, steps, f"{name}-{micro}",
+                                             ["--tune"], data=data)
                     rows[i][turn] = dict(speed_of(head, done, seq), watch=watch.seen())
             except Failed as e:
                 rows[i]["failed"] = str(e)
             run.say(bench_gpu_table.train_line(rows[i], turn))
             save_so_far(run, "train", {"formula": bench_gpu_table.FORMULA, "rows": rows})
-    silent = [f"torch.compile of {x['model']}, B = {x['B']}: {x['torch']['failed']}" for x in rows if "failed" in x["torch"]]
-    return {"formula": bench_gpu_table.FORMULA, "rows": rows} | ({"broke": silent[0]} if silent else {})
+    silent = [f"torch.compile of {x['model']}, B = {x['B']}: {x['torch']['failed']}" for x in rows
+              if "failed" in x["torch"]]
+    return {"formula": bench_gpu_table.FORMULA,
+            "rows": rows} | ({"broke": silent[0]} if silent else {})
 
 
 def random_tokens(run, vocab):
-    """All of a vocabulary, as often as each other: a text of bytes would look up a hundred rows of the embedding."""
+    """All of a vocabulary, as often as each other: a text of bytes would look up a hundred rows of
+    the embedding."""
     path = os.path.join(run.scratch, "random_train.bin")
     rng = random.Random(1)
-    tokens = array.array("H", (rng.randrange(vocab) for _ in range(20000 if run.rehearse else 1 << 20)))
+    tokens = array.array("H", (rng.randrange(vocab)
+                               for _ in range(20000 if run.rehearse else 1 << 20)))
     with open(path, "wb") as f:
         tokens.tofile(f)
     return path
@@ -332,32 +385,41 @@ def random_tokens(run, vocab):
 
 def torch_command(run, name, micro, seq, steps):
     layers, heads, channels = (1, 2, 32) if run.rehearse else SIZES[name]
-    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device", "cpu" if run.rehearse else "cuda", "--dtype", "bf16", "--mode",
-               "eager" if run.rehearse else "compile", "--layers", str(layers), "--heads", str(heads), "--channels", str(channels), "--vocab",
-               "257" if run.rehearse else "50304", "--batch", str(micro), "--seq", str(seq), "--steps", str(steps)]
-    # whole models of many layers take minutes to compile: a block is compiled, and used for each of them
-    return command + ([] if run.rehearse else ["--sdpa", "cudnn"] + (["--blocks"] if name != "d12" else []))
+    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device",
+               "cpu" if run.rehearse else "cuda", "--dtype", "bf16", "--mode",
+               "eager" if run.rehearse else "compile", "--layers", str(layers), "--heads",
+               str(heads), "--channels", str(channels), "--vocab",
+               "257" if run.rehearse else "50304", "--batch", str(micro), "--seq", str(seq),
+               "--steps", str(steps)]
+    # whole models of many layers take minutes to compile: a block is, and is used for each of them
+    tuned = ["--sdpa", "cudnn"] + (["--blocks"] if name != "d12" else [])
+    return command + ([] if run.rehearse else tuned)
 
 
 def torch_step(run, name, micro, seq):
     if not run.torch:
         return {"absent": "no PyTorch"}
-    status, out = run.shell(torch_command(run, name, micro, seq, 3 if run.rehearse else 15), limit=75, check=False)
+    status, out = run.shell(torch_command(run, name, micro, seq, 3 if run.rehearse else 15),
+                            limit=75, check=False)
     try:
         r = json.loads(out.strip().splitlines()[-1])
         ms = statistics.median(r["ms"])
-        return {"ms": ms, "tokens_per_s": 1e3 * micro * seq / ms, "warmup_s": r["warmup_s"], "sdpa": r["sdpa"], "compiled": r["compiled"],
+        return {"ms": ms, "tokens_per_s": 1e3 * micro * seq / ms, "warmup_s": r["warmup_s"],
+                "sdpa": r["sdpa"], "compiled": r["compiled"],
                 "loss": r["loss"], "version": f"{r['torch']}, CUDA {r['cuda']}, cuDNN {r['cudnn']}"}
     except (ValueError, IndexError, KeyError):
         return {"failed": f"status {status}: {last_line(out)}"}
 
 
 def warm_torch(run):
-    """torch.compile writes what it generates into a cache on the disk: it does so while other things are built."""
+    """torch.compile writes what it generates into a cache on the disk: it does so while other
+    things are built."""
     if not run.torch or run.rehearse or "train" not in run.stages:
         return None
-    return subprocess.Popen(["bash", "-c", "; ".join(shlex.join(torch_command(run, n, b, 1024, 1)) for n, _, b in MODELS)], cwd=TOP,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    commands = [shlex.join(torch_command(run, n, b, 1024, 1)) for n, _, b in MODELS]
+    return subprocess.Popen(["bash", "-c", "; ".join(commands)], cwd=TOP,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            start_new_session=True)
 
 
 # ---- losses
@@ -370,10 +432,13 @@ MORE = ["--lr", "1e-3", "--warmup", "10", "--schedule", "constant", "--seed", "1
 
 
 def curves(run):
-    """Losses on text: ranks as threads on the one GPU against one rank; the GPU against the CPU backend in fp32, bf16 beside them.
-    What is slow and could cost the others their time comes last."""
-    model = "layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse else "layers=6,heads=6,channels=384,seq=256,vocab=257"
-    r = {"text": run.text, "tinyshakespeare": run.tinyshakespeare, "model": model, "sequences": 2 if run.rehearse else 16}
+    """Losses on text: ranks as threads on the one GPU against one rank; the GPU against the CPU
+    backend in fp32, bf16 beside them. What is slow and could cost the others their time comes
+    last."""
+    model = ("layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse
+             else "layers=6,heads=6,channels=384,seq=256,vocab=257")
+    r = {"text": run.text, "tinyshakespeare": run.tinyshakespeare, "model": model,
+         "sequences": 2 if run.rehearse else 16}
     for part in (curves_of_gpu, curves_of_ranks, curve_of_cpu):
         try:
             part(run, r)
@@ -384,7 +449,8 @@ def curves(run):
 
 
 def curve(run, r, name, **how):
-    head, done = trained(run, r["model"], r["sequences"], 3 if run.rehearse else 100, name, MORE, **how)
+    head, done = trained(run, r["model"], r["sequences"], 3 if run.rehearse else 100, name, MORE,
+                         **how)
     return head, [x["loss"] for x in done]
 
 
@@ -401,7 +467,8 @@ def curve_of_cpu(run, r):
 
 def curves_of_ranks(run, r):
     seq, steps, r["ranks"] = (8, 2, []) if run.rehearse else (256, 20, [])
-    model = f"layers=1,heads=4,channels=16,seq={seq},vocab=257" if run.rehearse else f"layers=4,heads=4,channels=256,seq={seq},vocab=257"
+    size = "layers=1,heads=4,channels=16" if run.rehearse else "layers=4,heads=4,channels=256"
+    model = f"{size},seq={seq},vocab=257"
     batch = MORE + ["--batch", str(4 * seq)]
     _, one = trained(run, model, 4, steps, "ranks-1", batch, dtype="fp32")
     one = [x["loss"] for x in one]
@@ -410,8 +477,10 @@ def curves_of_ranks(run, r):
         along = 2 if layout[0] in "dz" else 1  # coordinates that divide the sequences
         words = batch + ["--ranks", str(n), "--layout", layout, "--overlap", overlap]
         try:
-            _, done = trained(run, model, 4 // along, steps, f"ranks-{n}-{layout}", words, dtype="fp32")
-            row.update(gap=loss_gap([x["loss"] for x in done], one), ms=statistics.median(x["ms"] for x in done))
+            _, done = trained(run, model, 4 // along, steps, f"ranks-{n}-{layout}", words,
+                              dtype="fp32")
+            row.update(gap=loss_gap([x["loss"] for x in done], one),
+                       ms=statistics.median(x["ms"] for x in done))
         except Failed as e:
             row["failed"] = str(e)
         r["ranks"].append(row)
@@ -421,21 +490,22 @@ def curves_of_ranks(run, r):
 # ---- the whole
 
 # name, what it does, seconds that are kept for it; what those before it leave, it may take as well
-STAGES = [("facts", facts, 20), ("build", build, 140), ("probes", probes, 10), ("tests", tests, 60), ("kernels", kernels, 70), ("train", train, 150),
+STAGES = [("facts", facts, 20), ("build", build, 140), ("probes", probes, 10), ("tests", tests, 60),
+          ("kernels", kernels, 70), ("train", train, 150),
           ("curves", curves, 40), ("sanitizer", sanitized, 40)]
 SECONDS = 530
 assert sum(budget for _, _, budget in STAGES) <= SECONDS
 # stages that write one file
-FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests", "sanitizer": "tests", "kernels": "kernels", "train": "train",
-         "curves": "curves"}
+FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests",
+         "sanitizer": "tests", "kernels": "kernels", "train": "train", "curves": "curves"}
 
 
 TINYSHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 
 def write_tokens(run):
-    """Bytes of a text as tokens: of --text, else of tinyshakespeare, else of this program's own sources. Which one it is shows by its
-    bytes."""
+    """Bytes of a text as tokens: of --text, else of tinyshakespeare, else of this program's own
+    sources. Which one it is shows by its bytes."""
     data = os.environ.get("TEST_DATA_DIR") or os.path.join(TOP, "..", "shared", "data")
     texts = [run.args.text, os.path.join(data, "tinyshakespeare.txt")]
     run.text = next((x for x in texts if x and os.path.exists(x)), None)
@@ -444,7 +514,8 @@ def write_tokens(run):
         shutil.copy(run.text, path)
         run.text = os.path.basename(run.text)
     else:
-        names = sorted(x for x in os.listdir(os.path.join(TOP, "parallel")) if x.endswith((".c", ".h", ".md")))
+        names = sorted(x for x in os.listdir(os.path.join(TOP, "parallel"))
+                       if x.endswith((".c", ".h", ".md")))
         with open(path, "wb") as f:
             for x in names:
                 with open(os.path.join(TOP, "parallel", x), "rb") as g:
@@ -478,9 +549,11 @@ def run_stage(run, name, f):
         value = {"broke": str(e)}
     except Exception as e:  # a mistake of this script must not cost the other stages
         value = {"broke": f"{type(e).__name__}: {e}"}
-    value.update(seconds_spent=round(time.monotonic() - start, 1), **{k: run.stamp[k] for k in ("date", "commit")})
+    value.update(seconds_spent=round(time.monotonic() - start, 1),
+                 **{k: run.stamp[k] for k in ("date", "commit")})
     save_so_far(run, name, value)
-    run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget:.0f}" + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
+    run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget:.0f}"
+            + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
     return value
 
 
@@ -510,7 +583,8 @@ def measure(run):
         stop(torch)
     shutil.rmtree(run.scratch, ignore_errors=True)
     run.say("\n" + bench_gpu_table.table(run.args.out, run.prefix))
-    run.say(f"{time.monotonic() - run.start:.0f} s in all; results in {run.args.out}/{run.prefix}-*.json" +
+    run.say(f"{time.monotonic() - run.start:.0f} s in all; results in "
+            f"{run.args.out}/{run.prefix}-*.json" +
             (f"; broken stages: {', '.join(broken)}" if broken else ""))
     return bool(broken)
 
@@ -522,15 +596,20 @@ def stop(p):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
     p.add_argument("--stages", default=",".join(s[0] for s in STAGES))
-    p.add_argument("--seconds", type=float, default=SECONDS, help=f"for everything (default {SECONDS})")
+    p.add_argument("--seconds", type=float, default=SECONDS,
+                   help=f"for everything (default {SECONDS})")
     p.add_argument("--no-build", action="store_true")
-    p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of a rehearsal build)")
+    p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of "
+                   "a rehearsal build)")
     p.add_argument("--rehearse", action="store_true")
     p.add_argument("--python", default=sys.executable, help="one with PyTorch")
-    p.add_argument("--sanitizer", default="", help="compute-sanitizer (default: of PATH or /usr/local/cuda; of a rehearsal none)")
+    p.add_argument("--sanitizer", default="",
+                   help="compute-sanitizer (default: of PATH or /usr/local/cuda; of a "
+                   "rehearsal none)")
     p.add_argument("--text", default="", help="tinyshakespeare, for the curves")
     bench_page.add_page(p)
     args = p.parse_args()
@@ -542,7 +621,8 @@ def main():
     args.stages = args.stages.split(",")
     if set(args.stages) - set(known):
         p.error(f"--stages: the stages are {', '.join(known)}")
-    args.out, args.command = os.path.abspath(args.out), shlex.join(["python3", "tools/bench_gpu.py"] + sys.argv[1:])
+    args.out = os.path.abspath(args.out)
+    args.command = shlex.join(["python3", "tools/bench_gpu.py"] + sys.argv[1:])
     return measure(Run(args))
 
 

@@ -1,4 +1,5 @@
-"""The checks of tools/bench_gpu.py: the tests of CUDA's kernels on the device, and again under compute-sanitizer."""
+"""The checks of tools/bench_gpu.py: the tests of CUDA's kernels on the device, and again under
+compute-sanitizer."""
 import concurrent.futures
 import glob
 import os
@@ -8,11 +9,17 @@ import time
 
 from bench_page import TOP
 
-# What compute-sanitizer has to see first: kernels of each family, then whole steps and ranks. Words in names of tests, a group a line
-FIRST = ["cuda_attention_has_the_same_bits", "cuda_attention_by_tiles", "cuda_norm_of_cut cuda_norm_backward_has", "cuda_classifier_has",
-         "cuda_embedding_matches cuda_embedding_backward_has", "cuda_product_by_own cuda_product_has", "cuda_coll_gives",
-         "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward cuda_rope cuda_copy", "cuda_model_gives", "cuda_mesh_of_llama"]
-TESTS_OF_A_GROUP = 4  # of what comes after those: a program starts slowly under compute-sanitizer, and one that does not end costs all its tests
+# What compute-sanitizer has to see first: kernels of each family, then whole steps and ranks. Words
+# in names of tests, a group a line
+FIRST = ["cuda_attention_has_the_same_bits", "cuda_attention_by_tiles",
+         "cuda_norm_of_cut cuda_norm_backward_has", "cuda_classifier_has",
+         "cuda_embedding_matches cuda_embedding_backward_has",
+         "cuda_product_by_own cuda_product_has", "cuda_coll_gives",
+         "cuda_adamw_rounds cuda_sums cuda_swiglu cuda_bias_backward cuda_rope cuda_copy",
+         "cuda_model_gives", "cuda_mesh_of_llama"]
+# of what comes after those: a program starts slowly under compute-sanitizer, and one that does not
+# end costs all its tests
+TESTS_OF_A_GROUP = 4
 TOO_SHORT = 3  # seconds under which no group is begun
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped", re.M)
 
@@ -29,34 +36,40 @@ def last_line(text):
 def verdict(out, status):
     """Counts of a run of tests, and the lines that complain; status None: it was not begun."""
     m = COUNTS.search(out)
-    r = dict(zip(("passed", "failed", "skipped"), map(int, m.groups()))) if m else {"passed": 0, "failed": 0, "skipped": 0}
+    r = dict(zip(("passed", "failed", "skipped"), map(int, m.groups()) if m else (0, 0, 0)))
     if status in (None, 124):
         r["end"] = "ran out of its time" if status else "no time was left for it"
     elif status and not r["failed"]:
         r["end"] = f"status {status}: {last_line(out)}"
-    r["complaints"] = [x.strip()[:300] for x in out.splitlines() if x.startswith("FAIL") or re.match(r"\s+tests/\S+:\d+:", x)][:20]
+    r["complaints"] = [x.strip()[:300] for x in out.splitlines() if x.startswith("FAIL")
+                       or re.match(r"\s+tests/\S+:\d+:", x)][:20]
     return r
 
 
 def beside(run, groups, command, seconds):
-    """Lists of tests at the same time, begun in their order while there is time: index, status and output of each. A test that ends its
-    program costs its group alone."""
+    """Lists of tests at the same time, begun in their order while there is time: index, status and
+    output of each. A test that ends its program costs its group alone."""
     until = time.monotonic() + seconds
 
     def one(i):
         left = until - time.monotonic()
-        return (i, None, "") if left < TOO_SHORT else (i, *run.shell(command + groups[i], limit=left, check=False))
+        if left < TOO_SHORT:
+            return i, None, ""
+        return i, *run.shell(command + groups[i], limit=left, check=False)
+
     with concurrent.futures.ThreadPoolExecutor(max_workers=2 if run.rehearse else 8) as pool:
         return list(pool.map(one, range(len(groups))))
 
 
 def tests_of_files(device_only=False):
-    """The tests of each file that has some of CUDA's kernels; without those that a device leaves out to the emulator."""
+    """The tests of each file that has some of CUDA's kernels; without those that a device leaves
+    out to the emulator."""
     files = {}
     for path in sorted(glob.glob(os.path.join(TOP, "tests", "test_cuda_*.c"))):
         with open(path) as f:
             found = re.findall(r"^TEST\((\w+)\) \{$(.*?)^\}$", f.read(), re.M | re.S)
-        files[os.path.basename(path)] = [name for name, body in found if not (device_only and "NEEDS_EMULATION" in body)]
+        files[os.path.basename(path)] = [
+            name for name, body in found if not (device_only and "NEEDS_EMULATION" in body)]
     return files
 
 
@@ -65,10 +78,12 @@ def rehearsed(files):
 
 
 def tests(run):
-    """Every kernel against double precision, collectives, whole steps and the program against the CPU."""
+    """Every kernel against double precision, collectives, whole steps and the program against the
+    CPU."""
     files = rehearsed(tests_of_files()) if run.rehearse else tests_of_files()
     names = list(files)
-    r = {names[i]: verdict(out, status) for i, status, out in beside(run, list(files.values()), [run.program("run_tests")], run.left())}
+    done = beside(run, list(files.values()), [run.program("run_tests")], run.left())
+    r = {names[i]: verdict(out, status) for i, status, out in done}
     total = {k: sum(v[k] for v in r.values()) for k in ("passed", "failed", "skipped")}
     return dict(total, ended=[name for name, v in r.items() if "end" in v], groups=r)
 
@@ -82,7 +97,8 @@ def sanitizer(run):
 
 
 def groups_to_sanitize(files):
-    """Lists of tests, each test in one: FIRST, then the others of each file. Those of whole programs are the slowest."""
+    """Lists of tests, each test in one: FIRST, then the others of each file. Those of whole
+    programs are the slowest."""
     names, groups = sum(files.values(), []), []
     for words in FIRST:
         groups.append([])
@@ -98,17 +114,21 @@ def groups_to_sanitize(files):
 
 
 def sanitized(run):
-    """Memory and races of kernels, as compute-sanitizer sees them; the second tool has what time the first one leaves."""
+    """Memory and races of kernels, as compute-sanitizer sees them; the second tool has what time
+    the first one leaves."""
     tool, groups = sanitizer(run), groups_to_sanitize(tests_of_files(device_only=True))
     if not tool:
-        return {"absent": "the emulator looks at memory itself" if run.rehearse else "compute-sanitizer is not here"}
+        return {"absent": "the emulator looks at memory itself" if run.rehearse
+                else "compute-sanitizer is not here"}
     if run.rehearse:
         few = sum(rehearsed(tests_of_files()).values(), [])
         groups = [g for g in ([n for n in g if n in few] for g in groups) if g]
     result = {}
     for kind, seconds in (("memcheck", run.left() / 2), ("racecheck", None)):
-        command = [tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", run.program("run_tests")]
-        result[kind] = r = {"errors": 0, "passed": 0, "failed": 0, "finished": 0, "tests": sum(map(len, groups)), "of": len(groups), "groups": [],
+        command = [tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all",
+                   run.program("run_tests")]
+        result[kind] = r = {"errors": 0, "passed": 0, "failed": 0, "finished": 0,
+                            "tests": sum(map(len, groups)), "of": len(groups), "groups": [],
                             "seen": []}
         for i, status, out in beside(run, groups, command, seconds or run.left()):
             sums = re.findall(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", out)
@@ -118,5 +138,7 @@ def sanitized(run):
             r["passed"] += group["passed"]
             r["failed"] += group["failed"]
             r["groups"].append(dict(group, tests=groups[i]))
-            r["seen"] += [x for x in out.splitlines() if re.search(r"========= (Invalid|Error: Race|Warning: Race|Uninitialized)", x)][:10]
+            r["seen"] += [x for x in out.splitlines()
+                          if re.search(r"========= (Invalid|Error: Race|Warning: "
+                                       r"Race|Uninitialized)", x)][:10]
     return result

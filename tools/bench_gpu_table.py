@@ -4,13 +4,16 @@ import json
 import os
 
 PEAK = 989e12  # FLOP/s of dense bf16 by the data sheet of an H100 or H200 SXM
-FORMULA = "MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, T positions of a sequence"
+FORMULA = ("MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, "
+           "T positions of a sequence")
 # must, aim
 MFU = {"d12": (0.48, 0.55), "d24": (0.50, 0.57), "d36": (0.51, 0.575), "d48": (0.53, 0.60)}
 OVER_TORCH = {"d12": (1.10, 1.30)}
-ATTENTION = {"forward": (0.9, 1.1), "backward": (0.8, 1.05)}  # of cuDNN's, heads of 64, 1024 positions
+# of cuDNN's, heads of 64, 1024 positions
+ATTENTION = {"forward": (0.9, 1.1), "backward": (0.8, 1.05)}
 MEMORY = (0.85, 0.93)  # of the rate of a copy
-GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-4  # of losses: other orders of sums, a hundred steps long; words of bf16
+# of losses: other orders of sums, a hundred steps long; words of bf16
+GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-4
 
 
 def share(x):
@@ -30,40 +33,51 @@ def goal(what, value, goals, show):
 
 
 def fact(what, text, good=None):
-    return [what, text, "", "", "" if good is None else good if isinstance(good, str) else "yes" if good else "NO"]
+    return [what, text, "", "", "" if good is None else good if isinstance(good, str) else "yes"
+            if good else "NO"]
 
 
 def check_rows(data):
     tests, sanitizer, probes = (data.get(k) or {} for k in ("tests", "sanitizer", "probes"))
     rows = []
     if "passed" in tests:
-        text = f"{tests['passed']} passed, {tests['failed']} failed" + (f", ended early: {', '.join(tests['ended'])}" if tests["ended"] else "")
-        rows.append(fact("kernels, steps and programs against double precision and the CPU", text, not tests["failed"] and not tests["ended"]))
+        text = f"{tests['passed']} passed, {tests['failed']} failed"
+        text += f", ended early: {', '.join(tests['ended'])}" if tests["ended"] else ""
+        rows.append(fact("kernels, steps and programs against double precision and the CPU", text,
+                         not tests["failed"] and not tests["ended"]))
     for kind in ("memcheck", "racecheck"):
         if kind in sanitizer:
             r = sanitizer[kind]
             groups = f"{r['finished']} of {r['of']} groups"
             good = r["passed"] and not r["errors"] and not r["failed"]
-            rows.append(fact(f"compute-sanitizer {kind}, {groups} of tests", f"{r['errors']} errors, {r['failed']} failed, {r['passed']} of {r['tests']} passed",
+            rows.append(fact(f"compute-sanitizer {kind}, {groups} of tests",
+                             f"{r['errors']} errors, {r['failed']} failed, {r['passed']} of "
+                             f"{r['tests']} passed",
                              f"no, {groups}" if good and r["finished"] < r["of"] else bool(good)))
     if "absent" in sanitizer:
         rows.append(fact("compute-sanitizer", sanitizer["absent"], "not measured"))
     if probes.get("probes"):
         wrong = len(probes["unexpected"])
-        rows.append(fact("probes of instructions", f"{probes['probes']}, {wrong} of them not as the emulator has them", wrong == 0))
+        rows.append(fact("probes of instructions",
+                         f"{probes['probes']}, {wrong} of them not as the emulator has them",
+                         wrong == 0))
     return rows
 
 
 def curve_rows(r):
     rows = []
     if "gap_fp32" in r:
-        for what, gap, most in ((f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, fp32", r["gap_fp32"], GAP_FP32),
-                                ("the same in bf16, against the CPU in fp32", r["gap_bf16"], GAP_BF16)):
+        for what, gap, most in ((f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, "
+                                 f"fp32", r["gap_fp32"], GAP_FP32),
+                                ("the same in bf16, against the CPU in fp32", r["gap_bf16"],
+                                 GAP_BF16)):
             good = gap <= most
-            rows.append(fact(what, f"{gap:.1e} apart at most", "another text" if good and not r["tinyshakespeare"] else good))
+            rows.append(fact(what, f"{gap:.1e} apart at most",
+                             "another text" if good and not r["tinyshakespeare"] else good))
     for x in r.get("ranks", []):
         text = x.get("failed") or f"{x['gap']:.1e} apart at most"
-        rows.append(fact(f"{x['ranks']} ranks on the GPU, {x['layout']}, overlap {x['overlap']}: losses against one rank", text,
+        rows.append(fact(f"{x['ranks']} ranks on the GPU, {x['layout']}, overlap {x['overlap']}: "
+                         f"losses against one rank", text,
                          "gap" in x and x["gap"] <= GAP_RANKS))
     return rows
 
@@ -77,33 +91,41 @@ def train_rows(r):
         if "first" not in x:
             continue
         first = x["first"]
-        rows.append(goal(f"{name}: MFU ({first['tokens_per_s']:.0f} tokens/s)", first["mfu"], MFU[x["model"]], share))
+        rows.append(goal(f"{name}: MFU ({first['tokens_per_s']:.0f} tokens/s)", first["mfu"],
+                         MFU[x["model"]], share))
         peer = x.get("torch") or {}
         theirs = peer.get("tokens_per_s")
         if "failed" in peer:
             rows.append(fact(f"{name}: torch.compile", peer["failed"]))
         if not theirs:
             if x["model"] in OVER_TORCH:
-                rows.append(goal(f"{name}: against torch.compile", None, OVER_TORCH[x["model"]], ratio))
+                rows.append(goal(f"{name}: against torch.compile", None, OVER_TORCH[x["model"]],
+                                 ratio))
             continue
-        what, times = f"{name}: against torch.compile ({theirs:.0f})", x.get("again", first)["tokens_per_s"] / theirs
-        rows.append(goal(what, times, OVER_TORCH[x["model"]], ratio) if x["model"] in OVER_TORCH else fact(what, ratio(times)))
+        what = f"{name}: against torch.compile ({theirs:.0f})"
+        times = x.get("again", first)["tokens_per_s"] / theirs
+        rows.append(goal(what, times, OVER_TORCH[x["model"]], ratio) if x["model"] in OVER_TORCH
+                    else fact(what, ratio(times)))
     return rows
 
 
 def attention_rows(rows, theirs):
-    """Ours, by the way that a device takes and by the one below it, beside PyTorch's; the goals are for the smallest shape."""
+    """Ours, by the way that a device takes and by the one below it, beside PyTorch's; the goals are
+    for the smallest shape."""
     mine = [x for x in rows if x["stage"] == "attention"]
     shapes = list(dict.fromkeys((x["D"], x["S"]) for x in mine))
     goals, facts = [], []
     for name, D, S in ((name, D, S) for name in ATTENTION for D, S in shapes):
         own = {x["way"]: x["tflops"] for x in mine if (x["name"], x["D"], x["S"]) == (name, D, S)}
-        peers = {x["backend"]: x["tflops"] for x in theirs if (x.get("name"), x["D"], x["S"]) == (name, D, S)}
+        peers = {x["backend"]: x["tflops"] for x in theirs
+                 if (x.get("name"), x["D"], x["S"]) == (name, D, S)}
         refused = [x["backend"] for x in theirs if "refused" in x and (x["D"], x["S"]) == (D, S)]
         what, best = f"attention {name}, heads of {D}, T = {S}", next(iter(own.values()))
         if (D, S) == min(shapes):
-            goals.append(goal(f"{what}: against cuDNN's", best / peers["cudnn"] if "cudnn" in peers else None, ATTENTION[name], ratio))
-        facts.append(fact(f"{what}, TFLOP/s", ", ".join([f"{who} {rate:.3g}" for who, rate in (own | peers).items()] +
+            goals.append(goal(f"{what}: against cuDNN's", best / peers["cudnn"] if "cudnn" in peers
+                              else None, ATTENTION[name], ratio))
+        facts.append(fact(f"{what}, TFLOP/s",
+                          ", ".join([f"{who} {rate:.3g}" for who, rate in (own | peers).items()] +
                                                        [f"{who} refused" for who in refused])))
     return goals + facts
 
@@ -115,19 +137,25 @@ def find(rows, **want):
 def product_rows(rows):
     out, products = [], [r for r in rows if r["stage"] == "products" and r["library_tflops"] > 0]
     for C in sorted({r["C"] for r in products}):
-        mine = [r for r in products if r["C"] == C and r["name"] not in ("square", "padded") and r["same_epilogue"]]
+        mine = [r for r in products if r["C"] == C and r["name"] not in ("square", "padded")
+                and r["same_epilogue"]]
         own = sum(r["us"] for r in mine)
         if own:
             library = sum(r["us"] * r["tflops"] / r["library_tflops"] for r in mine)
-            out.append(fact(f"{len(mine)} products of a step, C = {C}: cuBLASLt's best of 16 takes so many times as long", ratio(library / own)))
-        head, padded = ([r for r in products if r["C"] == C and r["name"] == name] for name in ("head", "padded"))
+            out.append(fact(f"{len(mine)} products of a step, C = {C}: cuBLASLt's best of 16 takes "
+                            f"so many times as long", ratio(library / own)))
+        head, padded = ([r for r in products if r["C"] == C and r["name"] == name]
+                        for name in ("head", "padded"))
         if head and padded:
             us, us_padded = (sum(r["us"] for r in x) for x in (head, padded))
-            out.append(fact(f"the head's products, C = {C}: vocabulary {head[0]['N']} takes so many times as long as {padded[0]['N']}",
+            out.append(fact(f"the head's products, C = {C}: vocabulary {head[0]['N']} takes so "
+                            f"many times as long as {padded[0]['N']}",
                             ratio(us / us_padded)))
     square = find(rows, stage="products", name="square")
     if square:
-        out.append(fact(f"square product of {square['T']}", f"{square['tflops']:.4g} TFLOP/s, cuBLASLt's best {square['library_tflops']:.4g}"))
+        out.append(fact(f"square product of {square['T']}",
+                        f"{square['tflops']:.4g} TFLOP/s, cuBLASLt's best "
+                        f"{square['library_tflops']:.4g}"))
     return out
 
 
@@ -141,16 +169,20 @@ def kernel_rows(r):
         if x["stage"] == "memory" and x["name"] == "copy":
             out.append(fact("rate of a copy, bytes read and written", f"{x['gb_per_s']:.4g} GB/s"))
         elif x["stage"] == "memory":
-            out.append(goal(f"{x['name']} ({x['formula']} bytes), share of the copy", x["share"], MEMORY, share))
+            out.append(goal(f"{x['name']} ({x['formula']} bytes), share of the copy", x["share"],
+                            MEMORY, share))
     return out + product_rows(rows)
 
 
 def train_line(x, turn):
     text, peer = f"{x['model']:4} B={x['B']:<3}", x.get("torch") or {}
     if turn in x:
-        text += f" {x[turn]['ms']:8.1f} ms  {x[turn]['tokens_per_s']:9.0f} tokens/s  MFU {share(x[turn]['mfu'])}"
+        text += f" {x[turn]['ms']:8.1f} ms  {x[turn]['tokens_per_s']:9.0f} tokens/s"
+        text += f"  MFU {share(x[turn]['mfu'])}"
     if peer:
-        text += f"   torch {peer['tokens_per_s']:.0f}" if "tokens_per_s" in peer else f"   torch: {peer.get('absent') or peer.get('failed')}"
+        here = "tokens_per_s" in peer
+        text += f"   torch {peer['tokens_per_s']:.0f}" if here else "   torch: "
+        text += "" if here else f"{peer.get('absent') or peer.get('failed')}"
     return text + (f"   {x['failed']}" if "failed" in x else "")
 
 
@@ -167,11 +199,13 @@ def lines(data):
     for key, make in (("curves", curve_rows), ("train", train_rows), ("kernels", kernel_rows)):
         if data.get(key):
             rows += make(data[key])
+    commit = (data.get("facts") or {}).get("commit")
     for stage, value in data.items():
         if isinstance(value, dict) and "broke" in value:
             rows.append(fact(f"stage {stage}", value["broke"], False))
-        elif isinstance(value, dict) and value.get("commit") != (data.get("facts") or {}).get("commit"):
-            rows.append(fact(f"stage {stage}", f"measured at commit {value.get('commit')}, {value.get('date')}"))
+        elif isinstance(value, dict) and value.get("commit") != commit:
+            rows.append(fact(f"stage {stage}",
+                             f"measured at commit {value.get('commit')}, {value.get('date')}"))
     if (data.get("facts") or {}).get("rehearsal"):  # goals are for a GPU
         rows = [r[:4] + ["rehearsed" if r[2] and r[1] != "-" else r[4]] for r in rows]
     return rows
@@ -205,8 +239,11 @@ def page(folder):
     out = ["| | measured | must | aim | |", "|---|---|---|---|---|"]
     out += ["| " + " | ".join(cell.replace("|", "/") for cell in r) + " |" for r in lines(data)]
     f = data["facts"]
-    torch = next((x["torch"]["version"] for x in data.get("train", {}).get("rows", []) if "version" in x.get("torch", {})), f["torch"] or "absent")
-    note = (f"{f['gpu']['name']}, driver {f['gpu']['driver_version']}, {f['nvcc']}, PyTorch {torch}; {f['date'][:10]}, commit "
-            f"{f['commit']}, `{f['command']}`, bench/results/{prefix}-*.json. {FORMULA}. torch.compile: bf16 autocast, cuDNN's attention, fused AdamW; "
+    torch = next((x["torch"]["version"] for x in data.get("train", {}).get("rows", [])
+                  if "version" in x.get("torch", {})), f["torch"] or "absent")
+    note = (f"{f['gpu']['name']}, driver {f['gpu']['driver_version']}, {f['nvcc']}, PyTorch "
+            f"{torch}; {f['date'][:10]}, commit "
+            f"{f['commit']}, `{f['command']}`, bench/results/{prefix}-*.json. {FORMULA}. "
+            f"torch.compile: bf16 autocast, cuDNN's attention, fused AdamW; "
             "d12 compiled whole, the others block by block.")
     return "\n".join(out) + "\n\n" + note + "\n"

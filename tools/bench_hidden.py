@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
-"""How much of the communication along x and y does overlap hide, and what does it cost where there is none? The key "hidden" of
-bench/results/overlap.json.
+"""How much of the communication along x and y does overlap hide, and what does it cost where there
+is none? The key "hidden" of bench/results/overlap.json.
 
-    python3 tools/bench_hidden.py [--only TEXT] [--rounds N] [--out bench/results/overlap.json]    some of it; the rest stays in the file
-    python3 tools/bench_hidden.py --page docs/overlap.md    puts the table of that file between the page's lines
-                                                      <!-- hidden:begin --> and <!-- hidden:end -->
+    python3 tools/bench_hidden.py [--only TEXT] [--rounds N] [--out bench/results/overlap.json]
+        some of it; the rest stays in the file
+    python3 tools/bench_hidden.py --page docs/overlap.md
+        puts the table of that file between the page's lines
+        <!-- hidden:begin --> and <!-- hidden:end -->
 
-Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. Ranks go before other processes of the machine. Two hosts of one rank train one model on x2 with
-links of several rates, under the schedule that the search predicts to be the best there. Steps alternate, a few as the schedule has
-them, a few in which every collective is waited for where it starts; medians count:
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. Ranks go before
+other processes of the machine. Two hosts of one rank train one model on x2 with links of several
+rates, under the schedule that the search predicts to be the best there. Steps alternate, a few as
+the schedule has them, a few in which every collective is waited for where it starts; medians count:
 
     compute        of the latter: without what holds it up and without the update
     communication  of the latter: how long collectives along x and y hold it up
     exposed        of the former: the same
     hidden         1 - exposed / communication
-    slower         what everything else takes in the former, by what it takes in the latter: the network's work is done by the
-                   processors that compute
+    slower         what everything else takes in the former, by what it takes in the latter: the
+                   network's work is done by the processors that compute
     gained         the milliseconds by which the former are shorter, by communication
 
-Where there is nothing to hide (one rank; ranks as threads) schedules take single steps in turns in one process, several
-processes one after the other: medians of the ratio of neighbours, with their standard errors; `none` by `none` says what that is worth.
+Where there is nothing to hide (one rank; ranks as threads) schedules take single steps in turns in
+one process, several processes one after the other: medians of the ratio of neighbours, with their
+standard errors; `none` by `none` says what that is worth.
 """
 import argparse
 import json
@@ -35,26 +39,33 @@ from bench_page import TOP
 LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 BENCH = os.path.join(TOP, "build/bench_layouts")
 # As GPT-3's, the vocabulary is four times as wide as the stream.
-MODEL = ["--model", "layers=4,heads=16,channels=2048,seq=128,vocab=8192", "--batch", "256", "--micro", "2", "--threads", "1"]
+MODEL = ["--model", "layers=4,heads=16,channels=2048,seq=128,vocab=8192", "--batch", "256",
+         "--micro", "2", "--threads", "1"]
 RATES = ["400mbit", "600mbit", "800mbit", "1000mbit"]
-SMALL = ["--model", "layers=4,heads=8,channels=256,seq=128,vocab=1024", "--batch", "1024", "--micro", "4", "--steps", "10"]
-STILL = [("1 rank", 1, "d1"), ("2 threads", 2, "x2"), ("2 threads", 2, "d2"), ("2 threads", 2, "z2")]
+SMALL = ["--model", "layers=4,heads=8,channels=256,seq=128,vocab=1024", "--batch", "1024",
+         "--micro", "4", "--steps", "10"]
+STILL = [("1 rank", 1, "d1"), ("2 threads", 2, "x2"), ("2 threads", 2, "d2"),
+         ("2 threads", 2, "z2")]
 
 
 def rows_of(out):
-    rows = [r for r in (json.loads(line) for line in out.splitlines() if line.startswith("{")) if r.get("ms")]
+    rows = [r for r in (json.loads(line) for line in out.splitlines() if line.startswith("{"))
+            if r.get("ms")]
     return rows or sys.exit("nothing was measured: " + out)
 
 
 def on_lab(cache, program, options):
     env = dict(os.environ, LIMIT_S="600", FIRST="1")
-    command = [LAB, "mpirun", "2", "1", "env", f"XDG_CACHE_HOME={cache}", os.path.join(TOP, "build", program)] + MODEL + options
-    return subprocess.run(command, env=env, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
+    command = [LAB, "mpirun", "2", "1", "env", f"XDG_CACHE_HOME={cache}",
+               os.path.join(TOP, "build", program)] + MODEL + options
+    return subprocess.run(command, env=env, cwd=TOP, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL).stdout.decode()
 
 
 def chosen(cache):
     with tempfile.NamedTemporaryFile("r") as f:
-        on_lab(cache, "train_gpt", ["--plan", "--layout", "x2", "--recompute", "none", "--json", f.name])
+        on_lab(cache, "train_gpt", ["--plan", "--layout", "x2", "--recompute", "none", "--json",
+                                    f.name])
         return json.loads(f.read())["plan"]["candidates"][0]
 
 
@@ -62,13 +73,19 @@ def point(rate, rounds):
     subprocess.run([LAB, "up", "2", rate], check=True)
     with tempfile.TemporaryDirectory() as cache:
         best = chosen(cache)
-        r = rows_of(on_lab(cache, "bench_layouts", ["--layouts", f"x2@{best['overlap']}@none", "--serial", "--steps", "2", "--rounds", str(rounds)]))[0]
+        r = rows_of(on_lab(cache, "bench_layouts", ["--layouts", f"x2@{best['overlap']}@none",
+                                                    "--serial", "--steps", "2", "--rounds",
+                                                    str(rounds)]))[0]
     rest = {k: r[k + "ms"] - r[k + "tensor_ms"] - r[k + "other_ms"] for k in ("", "serial_")}
     compute = rest["serial_"] - r["serial_update_ms"]
-    return {"rate": rate, "overlap": r["overlap"], "ms": r["ms"], "serial_ms": r["serial_ms"], "compute_ms": round(compute, 1),
-            "communication_ms": r["serial_tensor_ms"], "exposed_ms": r["tensor_ms"], "predicted_ms": best["predicted_ms"],
-            "ratio": round(compute / r["serial_tensor_ms"], 2), "hidden": round(1 - r["tensor_ms"] / r["serial_tensor_ms"], 3),
-            "slower": round(rest[""] / rest["serial_"] - 1, 3), "gained": round((r["serial_ms"] - r["ms"]) / r["serial_tensor_ms"], 3)}
+    return {"rate": rate, "overlap": r["overlap"], "ms": r["ms"], "serial_ms": r["serial_ms"],
+            "compute_ms": round(compute, 1),
+            "communication_ms": r["serial_tensor_ms"], "exposed_ms": r["tensor_ms"],
+            "predicted_ms": best["predicted_ms"],
+            "ratio": round(compute / r["serial_tensor_ms"], 2),
+            "hidden": round(1 - r["tensor_ms"] / r["serial_tensor_ms"], 3),
+            "slower": round(rest[""] / rest["serial_"] - 1, 3),
+            "gained": round((r["serial_ms"] - r["ms"]) / r["serial_tensor_ms"], 3)}
 
 
 def against(none, other):
@@ -81,9 +98,13 @@ def against(none, other):
 def still(case, rounds):
     what, ranks, layout = case
     lists = ",".join(f"{layout}@{o}" for o in ("none", "none", "bulk"))
-    command = [BENCH, "--ranks", str(ranks), "--layouts", lists, "--alternate", "--rounds", "1"] + SMALL
-    processes = [rows_of(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()) for _ in range(2 * rounds)]
-    rows = [dict(p[0], each_ms=[ms for one in processes for ms in one[i]["each_ms"]]) for i, p in enumerate(zip(*processes))]
+    command = [BENCH, "--ranks", str(ranks), "--layouts", lists, "--alternate", "--rounds",
+               "1"] + SMALL
+    processes = [rows_of(subprocess.run(command, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL).stdout.decode())
+                 for _ in range(2 * rounds)]
+    rows = [dict(p[0], each_ms=[ms for one in processes for ms in one[i]["each_ms"]]) for i,
+            p in enumerate(zip(*processes))]
     costs = dict(zip(("none", "bulk"), (against(rows[0], r) for r in rows[1:])))
     return {"case": f"{what}, {layout}" if ranks > 1 else what, "steps": len(rows[0]["each_ms"]),
             "ms": round(statistics.median(rows[0]["each_ms"]), 2), "cost": costs}
@@ -91,22 +112,29 @@ def still(case, rounds):
 
 def table(d):
     percent = lambda x: f"{100 * x:.0f} %"
-    out = ["| link, Mbit/s | compute, ms | communication, ms | compute by it | chosen | exposed, ms | hidden | step, ms | without overlap | kernels slower | gained |",
+    out = ["| link, Mbit/s | compute, ms | communication, ms | compute by it | chosen | exposed, "
+           "ms | hidden | step, ms | without overlap | kernels slower | gained |",
            "|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in sorted(d["points"], key=lambda r: r["ratio"]):
-        out.append(f"| {r['rate'].removesuffix('mbit')} | {r['compute_ms']:.0f} | {r['communication_ms']:.0f} | {r['ratio']:.1f} | x2, {r['overlap']} | {r['exposed_ms']:.0f} "
-                   f"| {percent(r['hidden'])} | {r['ms']:.0f} | {r['serial_ms']:.0f} | {percent(r['slower'])} | {percent(r['gained'])} |")
+        out.append(f"| {r['rate'].removesuffix('mbit')} | {r['compute_ms']:.0f} | "
+                   f"{r['communication_ms']:.0f} | {r['ratio']:.1f} | x2, {r['overlap']} | "
+                   f"{r['exposed_ms']:.0f} "
+                   f"| {percent(r['hidden'])} | {r['ms']:.0f} | {r['serial_ms']:.0f} | "
+                   f"{percent(r['slower'])} | {percent(r['gained'])} |")
     out += ["", "What schedules cost where there is nothing to hide, by `none`:", "",
             "| | ms | steps | `none` again | `bulk` |", "|---|---|---|---|---|"]
     for s in d["still"]:
-        costs = " | ".join(f"{100 * s['cost'][o][0]:+.2f} ± {100 * s['cost'][o][1]:.2f} %" for o in ("none", "bulk"))
+        costs = " | ".join(f"{100 * s['cost'][o][0]:+.2f} ± {100 * s['cost'][o][1]:.2f} %"
+                           for o in ("none", "bulk"))
         out.append(f"| {s['case']} | {s['ms']:.1f} | {s['steps']} | {costs} |")
-    out += ["", f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`."]
+    out += ["", f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit "
+            f"{d['commit']}: `{d['command']}`."]
     return "\n".join(out) + "\n"
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", help="rates and cases whose names contain this")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/overlap.json"))
@@ -115,7 +143,8 @@ def main():
     old = bench_page.load(args.out).get("hidden", {}) if os.path.exists(args.out) else {}
     if args.page:
         return bench_page.put(args, "hidden", table(old))
-    result = bench_page.stamp("python3 tools/bench_hidden.py") | {"model": MODEL[1], "points": old.get("points", []), "still": old.get("still", [])}
+    result = bench_page.stamp("python3 tools/bench_hidden.py")
+    result |= {"model": MODEL[1], "points": old.get("points", []), "still": old.get("still", [])}
     for rate in RATES:
         if args.only in rate:
             r = point(rate, args.rounds)

@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""One axis, two, three, or SUMMA: the same model on 4 to 32 hosts with slow links. Writes bench/results/meshes.json and meshes.svg.
+"""One axis, two, three, or SUMMA: the same model on 4 to 32 hosts with slow links. Writes
+bench/results/meshes.json and meshes.svg.
 
-    python3 tools/bench_meshes.py [--only 16] [--scheme SUMMA] [--steps 2] [--out bench/results/meshes.json]
-                                                               one cluster, schemes with that text; the others stay in the file
-    python3 tools/bench_meshes.py --page docs/benchmarks.md    puts the table of that file between the page's lines
-                                                               <!-- meshes:begin --> and <!-- meshes:end -->, and draws again
+    python3 tools/bench_meshes.py [--only 16] [--scheme SUMMA] [--steps 2]
+                                  [--out bench/results/meshes.json]
+        one cluster, schemes with that text; the others stay in the file
+    python3 tools/bench_meshes.py --page docs/benchmarks.md
+        puts the table of that file between the page's lines
+        <!-- meshes:begin --> and <!-- meshes:end -->, and draws again
 
-Pure tensor parallelism: one replica, its weights sharded over all ranks. The width of the model grows with the square root of the ranks,
-so each rank holds about as many weights on 4 hosts as on 32. Every host is a network namespace with a card of its own and one rank (tests/netlab/lab.sh;
-needs root, iproute2, Open MPI and built programs). Links are so slow that two cores can compute for 32 ranks: computing is a tenth of a step.
+Pure tensor parallelism: one replica, its weights sharded over all ranks. The width of the model
+grows with the square root of the ranks, so each rank holds about as many weights on 4 hosts as on
+32. Every host is a network namespace with a card of its own and one rank (tests/netlab/lab.sh;
+needs root, iproute2, Open MPI and built programs). Links are so slow that two cores can compute for
+32 ranks: computing is a tenth of a step.
 
-ms: median of --steps steps on rank 0, after one to warm up. received: bytes of a step that rank 0 gets from others, counted. memory:
-bytes of rank 0's arenas. predicted: what train_gpt --plan says of the same layout on a cluster file with the link's rate; nothing in
-that file is measured in these runs.
+ms: median of --steps steps on rank 0, after one to warm up. received: bytes of a step that rank 0
+gets from others, counted. memory: bytes of rank 0's arenas. predicted: what train_gpt --plan says
+of the same layout on a cluster file with the link's rate; nothing in that file is measured in these
+runs.
 """
 import argparse
 import json
@@ -45,27 +51,35 @@ def micro(layout):
 
 
 def shape(channels):
-    return ["--model", f"layers={LAYERS},heads={HEADS},channels={channels},seq={SEQ},vocab={VOCAB}", "--batch", str(SEQUENCES * SEQ)]
+    return ["--model", f"layers={LAYERS},heads={HEADS},channels={channels},seq={SEQ},vocab={VOCAB}",
+            "--batch", str(SEQUENCES * SEQ)]
 
 
 def predict(hosts, channels, layout, folder):
     cluster = os.path.join(folder, "cluster.txt")
     rate = 0.956 * RATE  # the share of frames that is no header
     with open(cluster, "w") as f:
-        f.write(f"name = lab\nnodes = {hosts}\nranks_per_node = 1\nthreads = 1\nflops_fp32 = {GFLOPS / hosts}G\nmemory = 1GiB\n"
-                f"memory_rate = {20 / hosts}GB/s\nlevel = switch ranks={hosts} latency=40us rank_rate={rate}Mb/s port_rate={rate}Mb/s\n")
-    plan = [os.path.join(TOP, "build/train_gpt"), "--plan", "--cluster", cluster, "--layout", layout, "--micro", str(micro(layout)),
+        f.write(f"name = lab\nnodes = {hosts}\nranks_per_node = 1\nthreads = 1\nflops_fp32 = "
+                f"{GFLOPS / hosts}G\nmemory = 1GiB\n"
+                f"memory_rate = {20 / hosts}GB/s\nlevel = switch ranks={hosts} latency=40us "
+                f"rank_rate={rate}Mb/s port_rate={rate}Mb/s\n")
+    plan = [os.path.join(TOP, "build/train_gpt"), "--plan", "--cluster", cluster, "--layout",
+            layout, "--micro", str(micro(layout)),
             "--overlap", "none", "--recompute", "none", "--json", "-"] + shape(channels)
-    run = subprocess.run(plan, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    run = subprocess.run(plan, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                         text=True)
     return json.loads(run.stdout)["plan"]
 
 
 def train(hosts, channels, layouts, steps, folder):
     """bench_layouts' line of each layout, trained in one job."""
     names = ",".join(f"{name}@none@none@{micro(name)}" for name in layouts)
-    bench = [LAB, "mpirun", str(hosts), "1", "env", f"XDG_CACHE_HOME={folder}", os.path.join(TOP, "build/bench_layouts"), "--layouts", names,
-             "--threads", "1", "--steps", str(steps), "--rounds", "1", "--timeout", "200"] + shape(channels)
-    run = subprocess.run(bench, env=dict(os.environ, LIMIT_S="600", FIRST="1"), cwd=TOP, stdout=subprocess.PIPE, text=True)
+    bench = [LAB, "mpirun", str(hosts), "1", "env", f"XDG_CACHE_HOME={folder}",
+             os.path.join(TOP, "build/bench_layouts"), "--layouts", names,
+             "--threads", "1", "--steps", str(steps), "--rounds", "1", "--timeout",
+             "200"] + shape(channels)
+    run = subprocess.run(bench, env=dict(os.environ, LIMIT_S="600", FIRST="1"), cwd=TOP,
+                         stdout=subprocess.PIPE, text=True)
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     if run.returncode or len(lines) != 1 + len(layouts):
         sys.exit(f"{hosts} hosts: bench_layouts ended with status {run.returncode}:\n{run.stdout}")
@@ -76,7 +90,8 @@ def measure(cluster, args, folder):
     hosts, channels, layouts = cluster
     subprocess.run([LAB, "up", str(hosts), f"{RATE}mbit"], check=True)
     named = [(s, name) for s, name in zip(SCHEMES, layouts) if name and args.scheme in s]
-    long = [name for _, name in named if "stay" in name]  # SUMMA: its steps take long, and one is enough
+    # SUMMA: its steps take long, and one is enough
+    long = [name for _, name in named if "stay" in name]
     lines = {}
     for names, steps in ([name for _, name in named if name not in long], args.steps), (long, 1):
         if names:
@@ -84,8 +99,10 @@ def measure(cluster, args, folder):
     rows = {}
     for scheme, name in named:
         line, plan = lines[name], predict(hosts, channels, name, folder)
-        rows[scheme] = {"scheme": scheme, "layout": name, "ms": line["ms"], "predicted_ms": round(plan["predicted_ms"], 1),
-                        "received": line["received"], "predicted_received": plan["received_bytes"], "memory": line["memory"]}
+        rows[scheme] = {"scheme": scheme, "layout": name, "ms": line["ms"],
+                        "predicted_ms": round(plan["predicted_ms"], 1),
+                        "received": line["received"], "predicted_received": plan["received_bytes"],
+                        "memory": line["memory"]}
     cases = bench_page.load(args.out)["cases"] if os.path.exists(args.out) else []
     before = {r["scheme"]: r for c in cases if c["hosts"] == hosts for r in c["rows"]}
     return {"hosts": hosts, "channels": channels, "weights": 12 * LAYERS * channels**2 // hosts,
@@ -95,17 +112,25 @@ def measure(cluster, args, folder):
 # ---- table and figure
 
 def table(d):
-    out = ["| hosts | channels, weights of a rank | scheme | layout | MiB received | MiB of memory | ms | of 1-D | predicted ms |",
+    out = ["| hosts | channels, weights of a rank | scheme | layout | MiB received | MiB of memory "
+           "| ms | of 1-D | predicted ms |",
            "|---|---|---|---|---|---|---|---|---|"]
     for c in d["cases"]:
         one = c["rows"][0]["ms"]
         for r in c["rows"]:
-            out.append(f"| {c['hosts']} | {c['channels']}, {c['weights'] / 1e6:.2f} M | {r['scheme']} | {r['layout']} | {r['received'] / 2**20:.1f} "
-                       f"| {r['memory'] / 2**20:.1f} | {r['ms']:.0f} | {one / r['ms']:.2f}x | {r['predicted_ms']:.0f} ({100 * (r['predicted_ms'] / r['ms'] - 1):+.0f} %) |")
+            out.append(f"| {c['hosts']} | {c['channels']}, {c['weights'] / 1e6:.2f} M | "
+                       f"{r['scheme']} | {r['layout']} | {r['received'] / 2**20:.1f} "
+                       f"| {r['memory'] / 2**20:.1f} | {r['ms']:.0f} | {one / r['ms']:.2f}x | "
+                       f"{r['predicted_ms']:.0f} ({100 * (r['predicted_ms'] / r['ms'] - 1):+.0f} "
+                       f"%) |")
     out.append("")
-    out.append(f"{LAYERS} layers, {SEQUENCES} sequences of {SEQ} tokens in a step, medians of one or two steps after one to warm up, no overlap, one rank on each host, cards of {RATE} Mbit/s in one switch "
-               f"(emulated, all ranks on {d['machine']['cores']} cores of {d['machine']['cpu']}), {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: "
-               f"`{d['command']}`. Predicted by `train_gpt --plan --cluster` from the rate of the links, without any calibration.")
+    out.append(f"{LAYERS} layers, {SEQUENCES} sequences of {SEQ} tokens in a step, medians of one "
+               f"or two steps after one to warm up, no overlap, one rank on each host, cards of "
+               f"{RATE} Mbit/s in one switch "
+               f"(emulated, all ranks on {d['machine']['cores']} cores of {d['machine']['cpu']}), "
+               f"{d['date'][:10]}, commit {bench_page.commits(d['cases'])}: "
+               f"`{d['command']}`. Predicted by `train_gpt --plan --cluster` from the rate of the "
+               f"links, without any calibration.")
     return "\n".join(out) + "\n"
 
 
@@ -115,7 +140,8 @@ def draw(d, path):
     colors = ["#1f77b4", "#7fb2d9", "#d62728", "#2ca02c", "#888888"]
     hosts = [c["hosts"] for c in d["cases"]]
     shown = [s for s in SCHEMES if s != "SUMMA"]  # its steps are several times as long
-    values = [r[k] for c in d["cases"] for r in c["rows"] if r["scheme"] in shown for k in ("ms", "predicted_ms")]
+    values = [r[k] for c in d["cases"] for r in c["rows"] if r["scheme"] in shown
+              for k in ("ms", "predicted_ms")]
     most = 1000 * (int(max(values)) // 1000 + 1)
 
     def x(n):
@@ -124,34 +150,44 @@ def draw(d, path):
     def y(ms):
         return height - bottom - (height - top - bottom) * ms / most
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+           f'font-family="sans-serif" font-size="12">',
            f'<rect width="{width}" height="{height}" fill="white"/>']
     for ms in range(0, most + 1, 1000):
-        out.append(f'<line x1="{left}" x2="{width - right}" y1="{y(ms):.1f}" y2="{y(ms):.1f}" stroke="#ddd"/>'
-                   f'<text x="{left - 8}" y="{y(ms) + 4:.1f}" text-anchor="end">{ms // 1000} s</text>')
+        out.append(f'<line x1="{left}" x2="{width - right}" y1="{y(ms):.1f}" y2="{y(ms):.1f}" '
+                   f'stroke="#ddd"/>'
+                   f'<text x="{left - 8}" y="{y(ms) + 4:.1f}" text-anchor="end">{ms // 1000} '
+                   f's</text>')
     for n in hosts:
-        out.append(f'<text x="{x(n):.1f}" y="{height - bottom + 18}" text-anchor="middle">{n}</text>')
-    out.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 8}" text-anchor="middle">hosts with a rank each, cards of {RATE} Mbit/s; '
+        out.append(f'<text x="{x(n):.1f}" y="{height - bottom + 18}" '
+                   f'text-anchor="middle">{n}</text>')
+    out.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 8}" '
+               f'text-anchor="middle">hosts with a rank each, cards of {RATE} Mbit/s; '
                'the same number of weights per rank</text>')
     ends = []
     for i, scheme in enumerate(shown):
         rows = [(c["hosts"], r) for c in d["cases"] for r in c["rows"] if r["scheme"] == scheme]
-        for key, style in (("predicted_ms", ' stroke-dasharray="3 4" opacity="0.7"'), ("ms", ' stroke-width="2.5"')):
+        for key, style in (("predicted_ms", ' stroke-dasharray="3 4" opacity="0.7"'),
+                           ("ms", ' stroke-width="2.5"')):
             points = " ".join(f"{x(n):.1f},{y(r[key]):.1f}" for n, r in rows)
             out.append(f'<polyline points="{points}" fill="none" stroke="{colors[i]}"{style}/>')
-        out += [f'<circle cx="{x(n):.1f}" cy="{y(r["ms"]):.1f}" r="3.5" fill="{colors[i]}"/>' for n, r in rows]
+        out += [f'<circle cx="{x(n):.1f}" cy="{y(r["ms"]):.1f}" r="3.5" fill="{colors[i]}"/>' for n,
+                r in rows]
         ends.append([y(rows[-1][1]["ms"]), colors[i], scheme])
     ends.sort()
     for above, below in zip(ends, ends[1:]):
         below[0] = max(below[0], above[0] + 15)  # names do not overlap
-    out += [f'<text x="{width - right + 10}" y="{at + 4:.1f}" fill="{color}">{scheme}</text>' for at, color, scheme in ends]
-    out.append(f'<text x="{left + 10}" y="{top + 10}" fill="#555">time of a step; dashed: predicted</text>')
+    out += [f'<text x="{width - right + 10}" y="{at + 4:.1f}" fill="{color}">{scheme}</text>'
+            for at, color, scheme in ends]
+    out.append(f'<text x="{left + 10}" y="{top + 10}" fill="#555">time of a step; dashed: '
+               f'predicted</text>')
     with open(path, "w") as f:
         f.write("\n".join(out) + "\n</svg>\n")
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", type=int, help="hosts of the one cluster to measure")
     p.add_argument("--scheme", default="", help="part of the names of the schemes to measure")
     p.add_argument("--steps", type=int, default=2)
@@ -168,9 +204,11 @@ def main():
             if args.only and cluster[0] != args.only:
                 continue
             case = measure(cluster, args, folder)
-            bench_page.put_case(args.out, None, "python3 tools/bench_meshes.py", case, lambda c: c["hosts"], [c[0] for c in CLUSTERS])
+            bench_page.put_case(args.out, None, "python3 tools/bench_meshes.py", case,
+                                lambda c: c["hosts"], [c[0] for c in CLUSTERS])
             for r in case["rows"]:
-                print(f"{case['hosts']:3d} hosts  {r['scheme']:22s} {r['layout']:18s} {r['received'] / 2**20:6.1f} MiB {r['ms']:8.0f} ms, "
+                print(f"{case['hosts']:3d} hosts  {r['scheme']:22s} {r['layout']:18s} "
+                      f"{r['received'] / 2**20:6.1f} MiB {r['ms']:8.0f} ms, "
                       f"predicted {r['predicted_ms']:8.0f}", flush=True)
     subprocess.run([LAB, "down"], check=True)
 

@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Does --layout auto find its way on networks that are slow, far or uneven? Writes bench/results/networks.json.
+"""Does --layout auto find its way on networks that are slow, far or uneven? Writes
+bench/results/networks.json.
 
-    python3 tools/bench_networks.py [--only TEXT] [--missing] [--steps 2] [--finals 2] [--out bench/results/networks.json]
-                                                               some clusters, or those that the file lacks; the others stay in it
-    python3 tools/bench_networks.py --page docs/planner.md     puts the table of that file between the page's lines
-                                                               <!-- networks:begin --> and <!-- networks:end -->
+    python3 tools/bench_networks.py [--only TEXT] [--missing] [--steps 2] [--finals 2]
+                                    [--out bench/results/networks.json]
+        some clusters, or those that the file lacks; the others stay in it
+    python3 tools/bench_networks.py --page docs/planner.md
+        puts the table of that file between the page's lines
+        <!-- networks:begin --> and <!-- networks:end -->
 
-Each cluster is emulated (tests/netlab; needs root, iproute2, Open MPI, for delays iptables and libnetfilter-queue-dev, and built
-programs). A run of train_gpt --layout auto chooses layout, overlap and micro-batch, after its first steps on those that predictions
-cannot tell apart. Then bench_layouts trains this choice and at least fifteen others in one job, in turns, with predictions from
-the same calibration. regret: how much longer a step of the choice takes than one of the fastest of all. error: median over all of
-|measured / predicted - 1|. calibration: seconds that the first run took for it, and a second one that finds it in the cache.
-Ranks have one thread each and go before other processes of the machine.
+Each cluster is emulated (tests/netlab; needs root, iproute2, Open MPI, for delays iptables and
+libnetfilter-queue-dev, and built programs). A run of train_gpt --layout auto chooses layout,
+overlap and micro-batch, after its first steps on those that predictions cannot tell apart. Then
+bench_layouts trains this choice and at least fifteen others in one job, in turns, with predictions
+from the same calibration. regret: how much longer a step of the choice takes than one of the
+fastest of all. error: median over all of |measured / predicted - 1|. calibration: seconds that the
+first run took for it, and a second one that finds it in the cache. Ranks have one thread each and
+go before other processes of the machine.
 """
 import argparse
 import json
@@ -36,26 +41,36 @@ def variants(micro, *layouts):
     return [f"{name if '@' in name else name + '@none'}@none@{micro}" for name in layouts]
 
 
-# name, hosts (in racks), ranks of a host, rate of a card, of the trunk between racks, one way in us, shape, layouts beside the choice
+# name, hosts (in racks), ranks of a host, rate of a card, of the trunk between racks, one way in
+# us, shape, layouts beside the choice
 CLUSTERS = [
     ("3 hosts, 1 Gbit/s, 5 ms one way", "3", 1, "1gbit", "", 5000, DEEP,
-     variants(11, "d3", "d3@bulk", "d3+zero1", "d3+zero1@bulk", "d3+zero2@bulk", "d3+zero3@bulk", "z3", "z3@bulk") +
-     variants(4, "d3", "d3@bulk", "z3@bulk") + variants(32, "x3", "x3+sp", "x3@bulk+halves", "y3", "y3+heads")),
+     variants(11, "d3", "d3@bulk", "d3+zero1", "d3+zero1@bulk", "d3+zero2@bulk", "d3+zero3@bulk",
+              "z3", "z3@bulk") +
+     variants(4, "d3", "d3@bulk", "z3@bulk") +
+     variants(32, "x3", "x3+sp", "x3@bulk+halves", "y3", "y3+heads")),
     ("16 hosts, 50 Mbit/s", "16", 1, "50mbit", "", 0, SQUARE,
-     variants(8, "x16", "x16+sp", "x8.y2", "x8.y2+heads", "x8.y2+heads@bulk", "x4.y4", "x4.y4+heads", "y2.x8+heads") +
-     variants(4, "z2.x8", "z2.x8@bulk", "z2.x8+sp", "z2.x4.y2+heads", "z2.x4.y2+heads@bulk", "d2.x8", "d2.x4.y2+heads") +
+     variants(8, "x16", "x16+sp", "x8.y2", "x8.y2+heads", "x8.y2+heads@bulk", "x4.y4",
+              "x4.y4+heads", "y2.x8+heads") +
+     variants(4, "z2.x8", "z2.x8@bulk", "z2.x8+sp", "z2.x4.y2+heads", "z2.x4.y2+heads@bulk",
+              "d2.x8", "d2.x4.y2+heads") +
      variants(2, "z4.x4", "z4.x4@bulk", "z4.x2.y2+heads@bulk")),
     ("4 hosts, 200 Mbit/s, 1 ms one way", "4", 1, "200mbit", "", 1000, DEEP,
-     variants(8, "d4", "d4@bulk", "d4+zero1", "d4+zero1@bulk", "d4+zero2@bulk", "z4@bulk", "d2.z2@bulk", "d2.z2+zero1@bulk") +
+     variants(8, "d4", "d4@bulk", "d4+zero1", "d4+zero1@bulk", "d4+zero2@bulk", "z4@bulk",
+              "d2.z2@bulk", "d2.z2+zero1@bulk") +
      variants(16, "d2.x2", "d2.x2@bulk", "d2.x2+zero1", "z2.x2@bulk", "d2.y2+heads") +
      variants(32, "x4", "x4+sp", "x4@bulk+halves", "x2.y2+heads")),
     ("2 racks x 2 hosts, 200 Mbit/s, trunk 40 Mbit/s", "2 2", 1, "200mbit", "40mbit", 0, DEEP,
-     variants(8, "d4", "d4@bulk", "d4+zero1", "d4+zero1@bulk", "z4@bulk", "d2.z2@bulk", "z2.d2@bulk", "d2.z2+zero1@bulk") +
-     variants(16, "d2.x2", "x2.d2", "d2.x2@bulk", "x2.d2@bulk", "d2.x2+zero1", "z2.x2@bulk", "x2.z2@bulk", "d2.y2+heads") +
+     variants(8, "d4", "d4@bulk", "d4+zero1", "d4+zero1@bulk", "z4@bulk", "d2.z2@bulk",
+              "z2.d2@bulk", "d2.z2+zero1@bulk") +
+     variants(16, "d2.x2", "x2.d2", "d2.x2@bulk", "x2.d2@bulk", "d2.x2+zero1", "z2.x2@bulk",
+              "x2.z2@bulk", "d2.y2+heads") +
      variants(32, "x4", "x4+sp")),
     ("2 hosts x 2 ranks, 10 Gbit/s", "2", 2, "10gbit", "", 0, DEEP,
-     variants(8, "d4", "d4@bulk", "d4+zero1", "d4+zero1@bulk", "d4+zero2@bulk", "z4@bulk", "d2.z2@bulk", "z2.d2@bulk") +
-     variants(16, "d2.x2", "x2.d2", "d2.x2@bulk", "d2.x2+zero1", "d2.x2+sp", "z2.x2@bulk", "d2.y2+heads") +
+     variants(8, "d4", "d4@bulk", "d4+zero1", "d4+zero1@bulk", "d4+zero2@bulk", "z4@bulk",
+              "d2.z2@bulk", "z2.d2@bulk") +
+     variants(16, "d2.x2", "x2.d2", "d2.x2@bulk", "d2.x2+zero1", "d2.x2+sp", "z2.x2@bulk",
+              "d2.y2+heads") +
      variants(32, "x4", "x4+sp", "x4@bulk+halves")),
 ]
 STEPS = 6  # of the choice, after one
@@ -63,7 +78,8 @@ GOAL = 0.05
 
 
 def up(cluster):
-    subprocess.run([LAB, "up", cluster[1], cluster[3]] + ([cluster[4]] if cluster[4] else []), check=True)
+    subprocess.run([LAB, "up", cluster[1], cluster[3]] + ([cluster[4]] if cluster[4] else []),
+                   check=True)
     if cluster[5]:
         subprocess.run([LAB, "delay", str(cluster[5])], check=True)
 
@@ -79,13 +95,15 @@ def trainer(cluster, folder):
     tokens = os.path.join(folder, "tokens.bin")
     if not os.path.exists(tokens):
         bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
-    return on_lab(cluster, folder) + [os.path.join(TOP, "build/train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch),
+    return on_lab(cluster, folder) + [os.path.join(TOP, "build/train_gpt"), "--train", tokens,
+                                      "--model", model, "--batch", str(batch),
                                       "--recompute", "none", "--threads", "1", "--ledger", "none"]
 
 
 def spec_of(text):
     """d3, bulk, micro 11, recompute none: what plan and refine print, as bench_layouts reads it."""
-    layout, words, micro, recompute = re.match(r"(\S+), (?:overlap )?(\S+), micro (\d+), recompute (\w+)", text).groups()
+    layout, words, micro, recompute = re.match(r"(\S+), (?:overlap )?(\S+), micro (\d+), recompute "
+                                               r"(\w+)", text).groups()
     return f"{layout}@{words}@{recompute}@{micro}"
 
 
@@ -93,14 +111,18 @@ def steps_of(log):
     if not os.path.exists(log):
         return []
     with open(log) as f:
-        return [json.loads(line)["ms"] for line in f if line.startswith('{"step"') and line.endswith("}\n")]
+        return [json.loads(line)["ms"] for line in f if line.startswith('{"step"')
+                and line.endswith("}\n")]
 
 
 def choose(cluster, folder):
-    """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the seconds of the calibration."""
+    """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the
+    seconds of the calibration."""
     log = os.path.join(folder, "log.json")
-    run = subprocess.Popen(trainer(cluster, folder) + ["--layout", "auto", "--steps", "100000", "--json", log], cwd=TOP,
-                           env=dict(os.environ, LIMIT_S="300", FIRST="1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = subprocess.Popen(trainer(cluster, folder) + ["--layout", "auto", "--steps", "100000",
+                                                       "--json", log], cwd=TOP,
+                           env=dict(os.environ, LIMIT_S="300", FIRST="1"), stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
     text, kept, calibrated, tried = "", None, 0, 0
     for line in run.stdout:
         text += line
@@ -109,7 +131,8 @@ def choose(cluster, folder):
         elif line.startswith("plan  ") and ", micro " in line:
             kept = spec_of(line.split(None, 1)[1])
         elif "steps on each" in line:
-            tried = math.prod(int(n) for n in re.search(r"refine: (\d+) layouts .*: (\d+) steps on each", line).groups())
+            found = re.search(r"refine: (\d+) layouts .*: (\d+) steps on each", line)
+            tried = math.prod(int(n) for n in found.groups())
         elif line.startswith("refine: ") and line.endswith(", chosen\n"):
             kept = spec_of(line.split("refine: ")[1])
         if len(steps_of(log)) > tried + STEPS:
@@ -124,7 +147,8 @@ def choose(cluster, folder):
 def start_s(cluster, folder, calibrate):
     """Seconds of train_gpt --plan."""
     begin = time.time()
-    subprocess.run(trainer(cluster, folder) + ["--plan", "--calibrate", calibrate], cwd=TOP, check=True, env=dict(os.environ, LIMIT_S="120", FIRST="1"),
+    subprocess.run(trainer(cluster, folder) + ["--plan", "--calibrate", calibrate], cwd=TOP,
+                   check=True, env=dict(os.environ, LIMIT_S="120", FIRST="1"),
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.time() - begin
 
@@ -138,18 +162,25 @@ def measure(cluster, args, folder):
     cached = max(0, start_s(cluster, folder, "auto") - start_s(cluster, folder, "none"))
     layouts = [kept] + [name for name in cluster[7] if name != kept]
     model, batch = cluster[6]
-    bench = [os.path.join(TOP, "build/bench_layouts"), "--predict", "--model", model, "--batch", str(batch), "--threads", "1", "--layouts",
-             ",".join(layouts), "--steps", str(args.steps), "--rounds", "1", "--finals", str(args.finals), "--contest", kept.split("@")[0]]
-    run = subprocess.run(on_lab(cluster, folder) + bench, env=dict(os.environ, LIMIT_S="600", FIRST="1"), cwd=TOP, stdout=subprocess.PIPE)
+    bench = [os.path.join(TOP, "build/bench_layouts"), "--predict", "--model", model, "--batch",
+             str(batch), "--threads", "1", "--layouts",
+             ",".join(layouts), "--steps", str(args.steps), "--rounds", "1", "--finals",
+             str(args.finals), "--contest", kept.split("@")[0]]
+    run = subprocess.run(on_lab(cluster, folder) + bench,
+                         env=dict(os.environ, LIMIT_S="600", FIRST="1"), cwd=TOP,
+                         stdout=subprocess.PIPE)
     lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
     if run.returncode or "regret" not in lines[-1]:
         sys.exit(f"{cluster[0]}: bench_layouts ended with status {run.returncode}")
-    rows = {name_of(r): {"layout": name_of(r), "ms": r["ms"], "predicted_ms": r["predicted_ms"]} for r in lines[1:-1]}
+    rows = {name_of(r): {"layout": name_of(r), "ms": r["ms"], "predicted_ms": r["predicted_ms"]}
+            for r in lines[1:-1]}
     mine, best = rows[kept], min(rows.values(), key=lambda r: r["ms"])
-    return {"cluster": cluster[0], "model": model, "batch": batch, "others": len(rows) - 1, "kept": kept, "kept_ms": mine["ms"],
-            "predicted_ms": mine["predicted_ms"], "trained_ms": trained_ms, "best": best["layout"], "best_ms": best["ms"],
-            "regret": round(mine["ms"] / best["ms"] - 1, 4),
-            "error": round(statistics.median(abs(r["ms"] / r["predicted_ms"] - 1) for r in rows.values()), 4),
+    return {"cluster": cluster[0], "model": model, "batch": batch, "others": len(rows) - 1,
+            "kept": kept, "kept_ms": mine["ms"],
+            "predicted_ms": mine["predicted_ms"], "trained_ms": trained_ms, "best": best["layout"],
+            "best_ms": best["ms"], "regret": round(mine["ms"] / best["ms"] - 1, 4),
+            "error": round(statistics.median(abs(r["ms"] / r["predicted_ms"] - 1)
+                                             for r in rows.values()), 4),
             "calibrate_s": calibrated, "cached_s": round(cached, 1), "rows": list(rows.values())}
 
 
@@ -160,21 +191,29 @@ def brief(name):
 
 
 def table(d):
-    out = ["| cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | others | error of predictions | calibration, s | cached |",
+    out = ["| cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | "
+           "others | error of predictions | calibration, s | cached |",
            "|---|---|---|---|---|---|---|---|---|---|---|"]
     for c in d["cases"]:
-        out.append(f"| {c['cluster']} | {brief(c['kept'])} | {c['kept_ms']:.0f} | {c['predicted_ms']:.0f} ({100 * (c['predicted_ms'] / c['kept_ms'] - 1):+.0f} %) "
-                   f"| {brief(c['best'])} | {c['best_ms']:.0f} | {100 * c['regret']:.1f} % | {c['others']} | {100 * c['error']:.0f} % "
+        out.append(f"| {c['cluster']} | {brief(c['kept'])} | {c['kept_ms']:.0f} | "
+                   f"{c['predicted_ms']:.0f} ({100 * (c['predicted_ms'] / c['kept_ms'] - 1):+.0f} "
+                   f"%) "
+                   f"| {brief(c['best'])} | {c['best_ms']:.0f} | {100 * c['regret']:.1f} % | "
+                   f"{c['others']} | {100 * c['error']:.0f} % "
                    f"| {c['calibrate_s']:.1f} | {c['cached_s']:.1f} |")
     within = sum(c["regret"] <= GOAL for c in d["cases"])
-    out += ["", f"`--layout auto` is within {100 * GOAL:.0f} % of the fastest in {within} of {len(d['cases'])} cases. One rank has one thread. The choice is of "
-            "layout, overlap and micro-batch; others are given by the script. Error: the median of all layouts of a cluster. "
-            f"{d['machine']['cpu']}, {d['machine']['cores']} cores for all ranks, {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`."]
+    out += ["", f"`--layout auto` is within {100 * GOAL:.0f} % of the fastest in {within} of "
+            f"{len(d['cases'])} cases. One rank has one thread. The choice is of "
+            "layout, overlap and micro-batch; others are given by the script. Error: the median of "
+            "all layouts of a cluster. "
+            f"{d['machine']['cpu']}, {d['machine']['cores']} cores for all ranks, "
+            f"{d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`."]
     return "\n".join(out) + "\n"
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", help="clusters whose names contain this")
     p.add_argument("--missing", action="store_true", help="clusters that the file lacks")
     p.add_argument("--steps", type=int, default=2)
@@ -184,7 +223,9 @@ def main():
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "networks", table(bench_page.load(args.out)))
-    there = [c["cluster"] for c in bench_page.load(args.out)["cases"]] if args.missing and os.path.exists(args.out) else []
+    there = []
+    if args.missing and os.path.exists(args.out):
+        there = [c["cluster"] for c in bench_page.load(args.out)["cases"]]
     for cluster in CLUSTERS:
         if args.only not in cluster[0] or cluster[0] in there:
             continue
@@ -192,10 +233,13 @@ def main():
         up(cluster)
         with tempfile.TemporaryDirectory() as folder:
             case = measure(cluster, args, folder)
-        bench_page.put_case(args.out, None, f"python3 tools/bench_networks.py --steps {args.steps} --finals {args.finals}", case,
+        bench_page.put_case(args.out, None, f"python3 tools/bench_networks.py --steps {args.steps} "
+                            f"--finals {args.finals}", case,
                             lambda c: c["cluster"], [c[0] for c in CLUSTERS])
-        print(f"{case['cluster']}: keeps {case['kept']} {case['kept_ms']:.0f} ms, predicted {case['predicted_ms']:.0f}; fastest {case['best']} "
-              f"{case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error {100 * case['error']:.0f} %; calibration {case['calibrate_s']:.1f} s, "
+        print(f"{case['cluster']}: keeps {case['kept']} {case['kept_ms']:.0f} ms, predicted "
+              f"{case['predicted_ms']:.0f}; fastest {case['best']} "
+              f"{case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error "
+              f"{100 * case['error']:.0f} %; calibration {case['calibrate_s']:.1f} s, "
               f"cached {case['cached_s']:.1f}; {time.time() - begin:.0f} s", flush=True)
     subprocess.run([LAB, "down"], check=True)
 

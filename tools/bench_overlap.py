@@ -1,26 +1,32 @@
 #!/usr/bin/env python3
-"""What does overlap bring? Layouts and schedules beside each other on emulated clusters; writes bench/results/overlap.json.
+"""What does overlap bring? Layouts and schedules beside each other on emulated clusters; writes
+bench/results/overlap.json.
 
-    python3 tools/bench_overlap.py [--only TEXT] [--out bench/results/overlap.json]    some cases; the others stay in the file
-    python3 tools/bench_overlap.py --page docs/overlap.md    puts the table of that file between the page's lines
-                                                       <!-- overlap:begin --> and <!-- overlap:end -->
+    python3 tools/bench_overlap.py [--only TEXT] [--out bench/results/overlap.json]
+        some cases; the others stay in the file
+    python3 tools/bench_overlap.py --page docs/overlap.md
+        puts the table of that file between the page's lines
+        <!-- overlap:begin --> and <!-- overlap:end -->
 
-Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and built programs. Ranks go before other processes of the machine. For each case
-train_gpt plans twice, as it does for a run: with all schedules, and with none. What is predicted to be the best without overlap (four
-layouts, and the named schemes that are predicted to take at most half as long again) is trained for some steps each. Then these are
-trained in turns, and their medians count:
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and built programs. Ranks go before other
+processes of the machine. For each case train_gpt plans twice, as it does for a run: with all
+schedules, and with none. What is predicted to be the best without overlap (four layouts, and the
+named schemes that are predicted to take at most half as long again) is trained for some steps each.
+Then these are trained in turns, and their medians count:
 
-    megatron      all ranks on x, every collective waited for where it is started; with micro-batches of its own plan or those of the
-                  chosen layout, whichever are faster
+    megatron      all ranks on x, every collective waited for where it is started; with
+                  micro-batches of its own plan or those of the chosen layout, whichever
+                  are faster
     megatron+     the same layout under the schedule that is predicted to be its best
     none          the fastest of those without overlap
     chosen        what train_gpt chooses: layout, micro-batch and schedule; and its two runners-up
     alike         the chosen layout without overlap
 
-hidden: of the milliseconds for which collectives hold up the chosen layout without overlap, those that are gone. regret: how much longer
-the chosen one takes than the fastest of them all. A case with full recompute has it in all of them, ours included. Where a case has
-several models, the first one is taken for which Megatron is predicted to spend at most 55 % of its step on communication: how much
-computing that is depends on the machine.
+hidden: of the milliseconds for which collectives hold up the chosen layout without overlap, those
+that are gone. regret: how much longer the chosen one takes than the fastest of them all. A case
+with full recompute has it in all of them, ours included. Where a case has several models, the first
+one is taken for which Megatron is predicted to spend at most 55 % of its step on communication: how
+much computing that is depends on the machine.
 """
 import argparse
 import json
@@ -40,25 +46,35 @@ def sizes(layers, seq, heads, width):
     return [f"layers={layers},heads={h},channels={h * width},seq={seq},vocab=512" for h in heads]
 
 
-# name, `lab.sh up` (None: threads of one process), hosts, ranks of a host, recompute, --model or several to choose from, tokens of a step
+# name, `lab.sh up` (None: threads of one process), hosts, ranks of a host, recompute, --model or
+# several to choose from, tokens of a step
 CASES = [
-    ("2 hosts x 1, 400 Mbit/s", ["2", "400mbit"], 2, 1, "none", sizes(2, 128, range(8, 20, 2), 128), 512),
-    ("2 hosts x 1, 1 Gbit/s", ["2", "1gbit"], 2, 1, "none", sizes(2, 128, range(6, 18, 2), 64), 8192),
-    ("4 hosts x 1, 1 Gbit/s", ["4", "1gbit"], 4, 1, "none", sizes(4, 64, range(4, 20, 4), 64), 2048),
-    ("4 hosts x 1, 1 Gbit/s, full recompute", ["4", "1gbit"], 4, 1, "full", "layers=2,heads=6,channels=384,seq=128,vocab=512", 8192),
-    ("2 hosts x 2, 200 Mbit/s", ["2", "200mbit"], 2, 2, "none", "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
-    ("2 racks x 2 hosts, 1 Gbit/s, trunk 200 Mbit/s", ["2 2", "1gbit", "200mbit"], 4, 1, "none", "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
-    ("2 ranks as threads", None, 1, 2, "none", "layers=4,heads=8,channels=256,seq=128,vocab=512", 4096),
+    ("2 hosts x 1, 400 Mbit/s", ["2", "400mbit"], 2, 1, "none", sizes(2, 128, range(8, 20, 2), 128),
+     512),
+    ("2 hosts x 1, 1 Gbit/s", ["2", "1gbit"], 2, 1, "none", sizes(2, 128, range(6, 18, 2), 64),
+     8192),
+    ("4 hosts x 1, 1 Gbit/s", ["4", "1gbit"], 4, 1, "none", sizes(4, 64, range(4, 20, 4), 64),
+     2048),
+    ("4 hosts x 1, 1 Gbit/s, full recompute", ["4", "1gbit"], 4, 1, "full",
+     "layers=2,heads=6,channels=384,seq=128,vocab=512", 8192),
+    ("2 hosts x 2, 200 Mbit/s", ["2", "200mbit"], 2, 2, "none",
+     "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
+    ("2 racks x 2 hosts, 1 Gbit/s, trunk 200 Mbit/s", ["2 2", "1gbit", "200mbit"], 4, 1, "none",
+     "layers=2,heads=8,channels=512,seq=128,vocab=512", 2048),
+    ("2 ranks as threads", None, 1, 2, "none", "layers=4,heads=8,channels=256,seq=128,vocab=512",
+     4096),
 ]
 
 
 def run(case, cache, program, options):
     """On the case's ranks; what it writes to standard output."""
     _, lab, hosts, ranks, _, model, batch = case
-    command = [os.path.join(TOP, "build", program), "--model", model, "--batch", str(batch), "--threads", "1"] + options
+    command = [os.path.join(TOP, "build", program), "--model", model, "--batch", str(batch),
+               "--threads", "1"] + options
     env = dict(os.environ, LIMIT_S="600", XDG_CACHE_HOME=cache, FIRST="1")
     if lab:
-        command = [LAB, "mpirun", str(hosts), str(ranks), "env", f"XDG_CACHE_HOME={cache}"] + command
+        command = [LAB, "mpirun", str(hosts), str(ranks), "env",
+                   f"XDG_CACHE_HOME={cache}"] + command
     else:
         command = [LAB, "first"] + command + ["--ranks", str(ranks)]
     done = subprocess.run(command, env=env, cwd=TOP, stdout=subprocess.PIPE)
@@ -70,7 +86,8 @@ def run(case, cache, program, options):
 def plan(case, cache, overlap):
     """What train_gpt would choose, and what else it looked at."""
     with tempfile.NamedTemporaryFile("r") as f:
-        run(case, cache, "train_gpt", ["--plan", "--recompute", case[4], "--overlap", overlap, "--json", f.name])
+        run(case, cache, "train_gpt", ["--plan", "--recompute", case[4], "--overlap", overlap,
+                                       "--json", f.name])
         return json.loads(f.read())["plan"]
 
 
@@ -81,7 +98,8 @@ def name(r):
 def train(case, cache, choices, steps, rounds):
     """Rows of bench_layouts by their names, with what was predicted."""
     predicted = {name(c): c["predicted_ms"] for c in choices}
-    out = run(case, cache, "bench_layouts", ["--layouts", ",".join(predicted), "--steps", str(steps), "--rounds", str(rounds)])
+    out = run(case, cache, "bench_layouts", ["--layouts", ",".join(predicted), "--steps",
+                                             str(steps), "--rounds", str(rounds)])
     rows = [json.loads(line) for line in out.splitlines() if line.startswith('{"layout"')]
     for r in rows:
         r["predicted_ms"] = predicted[name(r)]
@@ -110,7 +128,8 @@ def named(a_plan, scheme):
 def candidates(still, most):
     """Without overlap: the best layouts of the plan, and the named schemes, once each."""
     best = still["candidates"][:most]
-    near = [c for c in still["presets"] if c["fits"] and c["predicted_ms"] <= 1.5 * best[0]["predicted_ms"]]
+    near = [c for c in still["presets"] if c["fits"] and c["predicted_ms"] <= 1.5
+            * best[0]["predicted_ms"]]
     return list({name(c): c for c in best + near}.values())
 
 
@@ -119,14 +138,19 @@ def measure(case, cache):
         subprocess.run([LAB, "up"] + case[1], check=True)
     case = sized(case, cache)
     free, still = plan(case, cache, "auto"), plan(case, cache, "none")
-    megatron, chosen, runners = named(still, "megatron"), free["candidates"][0], free["candidates"][1:3]
+    megatron = named(still, "megatron")
+    chosen, runners = free["candidates"][0], free["candidates"][1:3]
     alike = dict(chosen, overlap="none", predicted_ms=None)
     plain = train(case, cache, candidates(still, 4), 2, 1)
     none = min(plain.values(), key=lambda r: r["ms"])
     megatrons = [megatron, dict(megatron, micro=chosen["micro"], predicted_ms=None)]
-    finals = train(case, cache, [alike, none] + megatrons + [named(free, "megatron"), chosen] + runners, 2, 4)
-    megatron = min(megatrons, key=lambda c: finals[name(c)]["ms"] if name(c) in finals else float("inf"))
-    result = summary(case, finals, *(finals[name(c)] for c in (megatron, named(free, "megatron"), none, alike, chosen)))
+    finals = train(case, cache,
+                   [alike, none] + megatrons + [named(free, "megatron"), chosen] + runners, 2, 4)
+    megatron = min(megatrons, key=lambda c: finals[name(c)]["ms"] if name(c) in finals
+                   else float("inf"))
+    result = summary(case, finals,
+                     *(finals[name(c)] for c in (megatron, named(free, "megatron"), none, alike,
+                                                 chosen)))
     return result | {"finals": list(finals.values()), "without_overlap": list(plain.values())}
 
 
@@ -134,12 +158,18 @@ def summary(case, finals, megatron, megatron_overlap, none, alike, chosen):
     held = lambda r: r["tensor_ms"] + r["other_ms"]
     best = min(finals.values(), key=lambda r: r["ms"])
     ratio = lambda r: round(r["ms"] / chosen["ms"], 3)
-    return {"cluster": case[0], "ranks": case[2] * case[3], "model": case[5], "batch": case[6], "recompute": case[4],
-            "megatron": name(megatron), "megatron_ms": megatron["ms"], "megatron_communication": round(held(megatron) / megatron["ms"], 3),
-            "megatron_overlap": name(megatron_overlap), "megatron_overlap_ms": megatron_overlap["ms"],
-            "none": name(none), "none_ms": none["ms"], "none_communication": round(held(none) / none["ms"], 3),
-            "chosen": name(chosen), "chosen_ms": chosen["ms"], "chosen_error_ms": chosen["error_ms"], "predicted_ms": chosen["predicted_ms"],
-            "over_megatron": ratio(megatron), "over_none": ratio(none), "best": name(best), "regret": round(chosen["ms"] / best["ms"] - 1, 4),
+    return {"cluster": case[0], "ranks": case[2] * case[3], "model": case[5], "batch": case[6],
+            "recompute": case[4],
+            "megatron": name(megatron), "megatron_ms": megatron["ms"],
+            "megatron_communication": round(held(megatron) / megatron["ms"], 3),
+            "megatron_overlap": name(megatron_overlap),
+            "megatron_overlap_ms": megatron_overlap["ms"],
+            "none": name(none), "none_ms": none["ms"],
+            "none_communication": round(held(none) / none["ms"], 3),
+            "chosen": name(chosen), "chosen_ms": chosen["ms"],
+            "chosen_error_ms": chosen["error_ms"], "predicted_ms": chosen["predicted_ms"],
+            "over_megatron": ratio(megatron), "over_none": ratio(none), "best": name(best),
+            "regret": round(chosen["ms"] / best["ms"] - 1, 4),
             "hidden": round(1 - held(chosen) / held(alike), 3) if held(alike) > 1 else None}
 
 
@@ -150,21 +180,28 @@ def words(choice):
 
 
 def table(d):
-    out = ["| cluster | layers x C, tokens | Megatron, ms | communicates | with overlap, ms | best without overlap | ms | chosen | ms | by Megatron | by the best without | hidden |",
+    out = ["| cluster | layers x C, tokens | Megatron, ms | communicates | with overlap, ms | best "
+           "without overlap | ms | chosen | ms | by Megatron | by the best without | hidden |",
            "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in d["cases"]:
         model = dict(w.split("=") for w in r["model"].split(","))
         hidden = "-" if r["hidden"] is None else f"{100 * r['hidden']:.0f} %"
-        out.append(f"| {r['cluster']} | {model['layers']} x {model['channels']}, {r['batch']:,} | {r['megatron_ms']:.0f} | {100 * r['megatron_communication']:.0f} % | {r['megatron_overlap_ms']:.0f} "
-                   f"| {words(r['none'])} | {r['none_ms']:.0f} | {words(r['chosen'])} | {r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f} "
+        out.append(f"| {r['cluster']} | {model['layers']} x {model['channels']}, {r['batch']:,} | "
+                   f"{r['megatron_ms']:.0f} | {100 * r['megatron_communication']:.0f} % | "
+                   f"{r['megatron_overlap_ms']:.0f} "
+                   f"| {words(r['none'])} | {r['none_ms']:.0f} | {words(r['chosen'])} | "
+                   f"{r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f} "
                    f"| {r['over_megatron']:.2f}x | {r['over_none']:.2f}x | {hidden} |")
     out.append("")
-    out.append(f"With full recompute all of a row has it. {d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: `{d['command']}`.")
+    out.append(f"With full recompute all of a row has it. {d['machine']['cpu']}, "
+               f"{d['machine']['cores']} cores, {d['date'][:10]}, commit "
+               f"{bench_page.commits(d['cases'])}: `{d['command']}`.")
     return "\n".join(out) + "\n"
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", help="cases whose names contain this")
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/overlap.json"))
     bench_page.add_page(p)
@@ -177,10 +214,14 @@ def main():
                 continue
             begin = time.time()
             r = measure(case, os.path.join(cache, str(i)))
-            bench_page.put_case(args.out, None, "python3 tools/bench_overlap.py", r, lambda c: c["cluster"], [c[0] for c in CASES])
-            print(f"{r['cluster']}: megatron {r['megatron_ms']:.0f} ms ({100 * r['megatron_communication']:.0f} % communication; with overlap "
-                  f"{r['megatron_overlap_ms']:.0f}), {r['none']} {r['none_ms']:.0f} ms, chosen {r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, "
-                  f"{r['over_none']}x, hidden {r['hidden']}, regret {r['regret']} by {r['best']}; {time.time() - begin:.0f} s", flush=True)
+            bench_page.put_case(args.out, None, "python3 tools/bench_overlap.py", r,
+                                lambda c: c["cluster"], [c[0] for c in CASES])
+            print(f"{r['cluster']}: megatron {r['megatron_ms']:.0f} ms "
+                  f"({100 * r['megatron_communication']:.0f} % communication; with overlap "
+                  f"{r['megatron_overlap_ms']:.0f}), {r['none']} {r['none_ms']:.0f} ms, chosen "
+                  f"{r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, "
+                  f"{r['over_none']}x, hidden {r['hidden']}, regret {r['regret']} by {r['best']}; "
+                  f"{time.time() - begin:.0f} s", flush=True)
     subprocess.run([LAB, "down"], check=False)
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of this folder share: the stamp of a measurement, its file, its table in a page."""
+"""What the benchmarks of this folder share: stamp, file and table of a measurement."""
 import array
 import json
 import os
@@ -14,7 +14,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 def commit():
     """Of this tree; "unknown" where it is no checkout, or git is not installed."""
     try:
-        out = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+        out = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"],
+                             capture_output=True, text=True).stdout.strip()
     except OSError:
         out = ""
     return out or "unknown"
@@ -55,12 +56,14 @@ def save(path, key, value):
 
 
 def put_case(path, key, command, case, name, order):
-    """A case of a campaign into the list `cases` of a key of a file (None: of the file), in place of what it has of that case; name(case)
-    tells cases apart, and those that are not in `order` go. Each keeps the commit at which it was measured."""
+    """A case of a campaign into the list `cases` of a key of a file (None: of the file), in place
+    of what it has of that case; name(case) tells cases apart, and those that are not in `order` go.
+    Each keeps the commit at which it was measured."""
     new = stamp(command)
     data = load(path) if os.path.exists(path) else {}
     old = data.get(key, {}) if key else data
-    cases = {name(c): c for c in old.get("cases", []) if "commit" in c} | {name(case): {"commit": new.pop("commit")} | case}
+    cases = {name(c): c for c in old.get("cases", [])
+             if "commit" in c} | {name(case): {"commit": new.pop("commit")} | case}
     kept = {k: v for k, v in old.items() if k != "commit"}
     save(path, key, kept | new | {"cases": [cases[n] for n in order if n in cases]})
 
@@ -71,7 +74,8 @@ def commits(cases):
 
 def add_page(parser):
     parser.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
-    parser.add_argument("--check", action="store_true", help="with --page: change nothing, and fail where that would")
+    parser.add_argument("--check", action="store_true",
+                        help="with --page: change nothing, and fail where that would")
 
 
 def put(args, name, text):
@@ -83,7 +87,8 @@ def put(args, name, text):
         sys.exit(f"{args.page} has no lines {begin.strip()} and {end}")
     new = old[: old.index(begin) + len(begin)] + text + old[old.index(end):]
     if args.check and new != old:
-        sys.exit(f"{args.page}: the table is not the one that is measured: run {sys.argv[0]} --page {args.page}")
+        sys.exit(f"{args.page}: the table is not the one that is measured: run {sys.argv[0]} "
+                 f"--page {args.page}")
     if not args.check:
         with open(args.page, "w") as f:
             f.write(new)

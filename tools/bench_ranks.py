@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""One rank with all cores against ranks that share them: whole steps of GPT-2 124M, B=4, T=256 together.
+"""One rank with all cores against ranks that share them: whole steps of GPT-2 124M, B=4, T=256
+together.
 
     python3 tools/bench_ranks.py [--rounds 3] [--steps 5] [--out bench/results/ranks.json]
-    python3 tools/bench_ranks.py --page docs/layouts.md      puts the table of that file between the page's lines
-                                                       <!-- ranks:begin --> and <!-- ranks:end -->
+    python3 tools/bench_ranks.py --page docs/layouts.md
+        puts the table of that file between the page's lines
+        <!-- ranks:begin --> and <!-- ranks:end -->
 
-Every round runs each contestant once, in turn, so that all see the same machine; the first step of a run pays for
-page faults and does not count. Medians of all steps, and their ratio to one rank. Needs Python's standard library and
-a built train_gpt; makes its own tokens.
+Every round runs each contestant once, in turn, so that all see the same machine; the first step of
+a run pays for page faults and does not count. Medians of all steps, and their ratio to one rank.
+Needs Python's standard library and a built train_gpt; makes its own tokens.
 """
 import argparse
 import json
@@ -27,7 +29,8 @@ def contestants(ranks):
     yield "1 rank", []
     for layout in ["dp", "megatron-sp"] + EXTRA:
         words = layout.split("+exact")
-        yield f"{ranks} ranks, {layout}", ["--ranks", str(ranks), "--layout", words[0]] + ["--exact"] * (len(words) - 1)
+        yield f"{ranks} ranks, {layout}", ["--ranks", str(ranks), "--layout",
+                                           words[0]] + ["--exact"] * (len(words) - 1)
     yield "1 rank, exact", ["--exact"]
 
 
@@ -35,9 +38,10 @@ def run(args, extra, folder):
     log = os.path.join(folder, "log.json")
     if os.path.exists(log):
         os.remove(log)
-    command = [os.path.join(TOP, "build/train_gpt"), "--train", os.path.join(folder, "tokens.bin"), "--model", "d12",
-               "--micro", "4", "--seq", "256", "--batch", "1024", "--steps", str(args.steps + 1), "--eval-every", "0",
-               "--json", log] + extra
+    command = [os.path.join(TOP, "build/train_gpt"), "--train", os.path.join(folder, "tokens.bin"),
+               "--model", "d12",
+               "--micro", "4", "--seq", "256", "--batch", "1024", "--steps", str(args.steps + 1),
+               "--eval-every", "0", "--json", log] + extra
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     steps = [json.loads(line) for line in open(log)]
     return [s["ms"] for s in steps if "ms" in s][1:], [s["loss"] for s in steps if "loss" in s]
@@ -46,14 +50,17 @@ def run(args, extra, folder):
 def table(d):
     out = ["| | ms a step | tokens/s | against one rank |", "|---|---|---|---|"]
     for r in d["rows"]:
-        out.append(f"| {r['name']} | {r['median_ms']:.0f} | {r['tokens_per_s']:.0f} | {r['ratio']:.2f}x |")
-    text = (f"{d['model']}, on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: "
+        out.append(f"| {r['name']} | {r['median_ms']:.0f} | {r['tokens_per_s']:.0f} | "
+                   f"{r['ratio']:.2f}x |")
+    text = (f"{d['model']}, on {d['machine']['cores']} cores of {d['machine']['cpu']}, "
+            f"{d['date'][:10]}, commit {d['commit']}: "
             f"`{d['command']}`, medians of {d['rows'][0]['steps']} steps each, in turns.")
     return "\n".join(out) + "\n\n" + text + "\n"
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=5, help="steps of a run that count")
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/ranks.json"))
@@ -70,15 +77,22 @@ def main():
                 ms, loss = run(args, extra, folder)
                 times.setdefault(name, []).extend(ms)
                 losses[name] = loss
-                print(f"round {turn + 1}: {name:24s} {statistics.median(ms):8.0f} ms", file=sys.stderr, flush=True)
+                print(f"round {turn + 1}: {name:24s} {statistics.median(ms):8.0f} ms",
+                      file=sys.stderr, flush=True)
     one = statistics.median(times["1 rank"])
-    rows = [{"name": n, "median_ms": round(statistics.median(t), 1), "tokens_per_s": round(1024e3 / statistics.median(t), 1),
+    rows = [{"name": n, "median_ms": round(statistics.median(t), 1),
+             "tokens_per_s": round(1024e3 / statistics.median(t), 1),
              "ratio": round(one / statistics.median(t), 3), "steps": len(t),
-             "loss_difference": max(abs(a - b) for a, b in zip(losses[n], losses["1 rank"]))} for n, t in times.items()]
-    stamp = bench_page.stamp(f"python3 tools/bench_ranks.py --rounds {args.rounds} --steps {args.steps}")
-    bench_page.save(args.out, None, {**stamp, "model": "GPT-2 124M, 1,024 tokens a step (4 sequences of 256), fp32", "rows": rows})
+             "loss_difference": max(abs(a - b) for a, b in zip(losses[n], losses["1 rank"]))} for n,
+            t in times.items()]
+    stamp = bench_page.stamp(f"python3 tools/bench_ranks.py --rounds {args.rounds} --steps "
+                             f"{args.steps}")
+    bench_page.save(args.out, None,
+                    {**stamp, "model": "GPT-2 124M, 1,024 tokens a step (4 sequences of 256), fp32",
+                     "rows": rows})
     for r in rows:
-        print(f"{r['name']:24s} {r['median_ms']:8.1f} ms  {r['tokens_per_s']:7.1f} tokens/s  {r['ratio']:.3f}x")
+        print(f"{r['name']:24s} {r['median_ms']:8.1f} ms  {r['tokens_per_s']:7.1f} tokens/s  "
+              f"{r['ratio']:.3f}x")
 
 
 if __name__ == "__main__":

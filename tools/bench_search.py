@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""How long the search for a layout takes on one core: runs build/bench_search, writes "time" of bench/results/search.json.
+"""How long the search for a layout takes on one core: runs build/bench_search, writes "time" of
+bench/results/search.json.
 
     python3 tools/bench_search.py [--rounds 5] [--out bench/results/search.json]
-    python3 tools/bench_search.py --page docs/planner.md     puts the table of that file between the page's lines
-                                                       <!-- search:begin --> and <!-- search:end -->
+    python3 tools/bench_search.py --page docs/planner.md
+        puts the table of that file between the page's lines
+        <!-- search:begin --> and <!-- search:end -->
 
 Needs Python's standard library and a built bench_search, whose --help says what its numbers are.
 """
@@ -18,33 +20,43 @@ from bench_page import TOP
 
 def table(d):
     names = {"gpt-2": "GPT-2 124M", "gpt-3": "GPT-3 175B"}
-    out = ["| model | ranks | candidates | priced | ms | with named schemes, ms | bulk / no recompute / layout alone, ms | 12 / 96 / 960 layers, ms |",
+    out = ["| model | ranks | candidates | priced | ms | with named schemes, ms | bulk / no "
+           "recompute / layout alone, ms | 12 / 96 / 960 layers, ms |",
            "|---|---|---|---|---|---|---|---|"]
     for r in d["rows"]:
         if r["memory"] != "limited" or r["options"] != "all":
             continue
         fixed = {s["options"]: s["search_ms"] for s in d["rows"]
-                 if s["memory"] == "limited" and (s["model"], s["ranks"]) == (r["model"], r["ranks"])}
-        deep = [s for s in d["rows"] if s["memory"] == "any" and (s["model"], s["ranks"]) == (r["model"], r["ranks"])]
+                 if s["memory"] == "limited" and (s["model"],
+                                                  s["ranks"]) == (r["model"], r["ranks"])}
+        deep = [s for s in d["rows"] if s["memory"] == "any"
+                and (s["model"], s["ranks"]) == (r["model"], r["ranks"])]
         deep.sort(key=lambda s: s["layers"])
         fits = "" if r["best"] else " (nothing fits)"
-        out.append(f"| {names[r['model']]} | {r['ranks']:,} | {r['candidates']:,} | {r['priced']:,}{fits} | {r['search_ms']:.0f} "
-                   f"| {r['plan_ms']:.0f} | {' / '.join('%.0f' % fixed[o] for o in ('bulk', 'no recompute', 'layout'))} | {' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
-    text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: `{d['command']}`. The last column is for "
-            "ranks with any memory: otherwise deeper models have fewer candidates. Before it: the search where the schedule is given (bulk), or "
+        out.append(f"| {names[r['model']]} | {r['ranks']:,} | {r['candidates']:,} | "
+                   f"{r['priced']:,}{fits} | {r['search_ms']:.0f} "
+                   f"| {r['plan_ms']:.0f} | "
+                   f"{' / '.join('%.0f' % fixed[o] for o in ('bulk', 'no recompute', 'layout'))} | "
+                   f"{' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
+    text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: "
+            f"`{d['command']}`. The last column is for "
+            "ranks with any memory: otherwise deeper models have fewer candidates. Before it: the "
+            "search where the schedule is given (bulk), or "
             "recompute (none), or both and the micro-batch.")
     return "\n".join(out) + "\n\n" + text + "\n"
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
     bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "search", table(bench_page.load(args.out)["time"]))
-    run = subprocess.run([os.path.join(TOP, "build/bench_search"), "--rounds", str(args.rounds)], check=True, capture_output=True, text=True)
+    run = subprocess.run([os.path.join(TOP, "build/bench_search"), "--rounds", str(args.rounds)],
+                         check=True, capture_output=True, text=True)
     result = {**bench_page.stamp(f"python3 tools/bench_search.py --rounds {args.rounds}"),
               "rows": [json.loads(line) for line in run.stdout.splitlines()]}
     bench_page.save(args.out, "time", result)

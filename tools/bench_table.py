@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Print the tables of bench/results/train_cpu_SET.json and products*.json, or put them into a page.
 
-    python3 tools/bench_table.py                       prints Markdown: steps for each instruction set, then matmuls
-    python3 tools/bench_table.py FILE.json             the steps of this file alone
-    python3 tools/bench_table.py [FILE.json] --page PAGE.md    replaces what stands between the lines
-                                                       <!-- bench:begin --> and <!-- bench:end -->
-    python3 tools/bench_table.py [FILE.json] --page PAGE.md --check   fails when that would change the page
+    python3 tools/bench_table.py
+        prints Markdown: steps for each instruction set, then matmuls
+    python3 tools/bench_table.py FILE.json
+        the steps of this file alone
+    python3 tools/bench_table.py [FILE.json] --page PAGE.md
+        replaces what stands between the lines <!-- bench:begin --> and <!-- bench:end -->
+    python3 tools/bench_table.py [FILE.json] --page PAGE.md --check
+        fails when that would change the page
 """
 import argparse
 import glob
@@ -30,19 +33,22 @@ def cell(ours, theirs):
 
 
 def table(d):
-    out = ["| model, B x T | type | train_gpt, tokens/s | ms | share of peak | PyTorch | PyTorch tuned | llm.c |",
+    out = ["| model, B x T | type | train_gpt, tokens/s | ms | share of peak | PyTorch | PyTorch "
+           "tuned | llm.c |",
            "|---|---|---|---|---|---|---|---|"]
     for row in d["rows"]:
         m = row["model"]
         big = m["layers"] == 12 and m["channels"] == 768
-        name = "GPT-2 124M" if big else f"{m['layers']} layers, {m['channels']} channels, vocabulary {m['vocab']}"
+        sizes = f"{m['layers']} layers, {m['channels']} channels, vocabulary {m['vocab']}"
+        name = "GPT-2 124M" if big else sizes
         for dtype in ("fp32", "bf16"):
             ours = find(row, "train_gpt", dtype)
             if not ours:
                 continue
             out.append(f"| {name}, {row['B']} x {row['T']} | {dtype} | {ours['tokens_per_s']:.4g} "
                        f"| {ours['median_ms']:.0f} | {ours['peak_share']:.0%} "
-                       f"| {cell(ours, find(row, 'torch', dtype))} | {cell(ours, find(row, 'torch tuned', dtype))} "
+                       f"| {cell(ours, find(row, 'torch', dtype))} | "
+                       f"{cell(ours, find(row, 'torch tuned', dtype))} "
                        f"| {cell(ours, find(row, 'llm.c', dtype))} |")
     notes = []
     for row in d["rows"]:
@@ -53,14 +59,20 @@ def table(d):
     repeats = sorted({row.get("repeat", d["repeat"]) for row in d["rows"]})
     turns = " or ".join(str(n) for n in repeats)
     peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
-    text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, {d['kernels']} kernels, {d['date'][:10]}, commit "
-            f"{d['commit']}, medians of the steps of {turns} alternating run{'s' if turns != '1' else ''} per row. In brackets: how many times as fast train_gpt "
-            f"is. Measured peak {peak}; a step counts 6 N + 6 L C T floating-point operations per token.")
+    text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, "
+            f"{d['kernels']} kernels, {d['date'][:10]}, commit "
+            f"{d['commit']}, medians of the steps of {turns} alternating "
+            f"run{'s' if turns != '1' else ''} per row. In brackets: how many times as "
+            f"fast train_gpt "
+            f"is. Measured peak {peak}; a step counts 6 N + 6 L C T floating-point operations "
+            f"per token.")
     if "torch" in d["versions"]:
-        text += (f" PyTorch {d['versions']['torch']}, the better of eager (e) and torch.compile (c); \"tuned\" as "
+        text += (f" PyTorch {d['versions']['torch']}, the better of eager (e) and torch.compile "
+                 f"(c); \"tuned\" as "
                  "`tools/bench.py --help` says.")
     if any(find(row, "llm.c", "fp32") for row in d["rows"]):
-        text += (" llm.c is its train_gpt2, built by its own Makefile, with B and T set in its source and 2 threads; it "
+        text += (" llm.c is its train_gpt2, built by its own Makefile, with B and T set in its "
+                 "source and 2 threads; it "
                  "has no bf16 on the CPU.")
     if notes:
         text += " Two threads against one: " + ", ".join(notes) + "."
@@ -68,23 +80,30 @@ def table(d):
 
 
 def products(d):
-    """A table for each instruction set: GFLOP/s of ours and of the best peer, and the median of the ratios."""
+    """A table for each instruction set: GFLOP/s of ours and of the best peer, and the median of the
+    ratios."""
     out = []
     for name in dict.fromkeys((r["set"], r["dtype"]) for r in d["rows"]):
         rows = [r for r in d["rows"] if (r["set"], r["dtype"]) == name]
         peers = [p for p in ("openblas", "onednn", "mkl") if any(p in r for r in rows)]
         out += [f"#### Matmuls, {name[0]}, {name[1]}", "",
-                "| M, K, N | form | GFLOP/s | share of peak | " + " | ".join(peers) + " | ratio to the best |",
+                "| M, K, N | form | GFLOP/s | share of peak | " + " | ".join(peers) + " | ratio to "
+                "the best |",
                 "|---|---|---|---|" + "---|" * len(peers) + "---|"]
         for r in rows:
             rates = " | ".join(f"{r[p]:.0f}" if p in r else "-" for p in peers)
-            out.append(f"| {r['M']}, {r['K']}, {r['N']} | {r['form']} | {r['ours']:.0f} | {r['share_of_peak']:.0%} "
+            out.append(f"| {r['M']}, {r['K']}, {r['N']} | {r['form']} | {r['ours']:.0f} | "
+                       f"{r['share_of_peak']:.0%} "
                        f"| {rates} | {r['best_peer_ratio']:.2f} |")
         ratios = [r["best_peer_ratio"] for r in rows]
-        out += [f"| **median of {len(rows)}** | | | {statistics.median(r['share_of_peak'] for r in rows):.0%} |"
-                + " |" * len(peers) + f" **{statistics.median(ratios):.2f}** (least {min(ratios):.2f}) |", ""]
-    return "\n".join(out) + (f"\nGFLOP/s, medians, on {d['machine']['cores']} cores of {d['machine']['processor']}, commit "
-                             f"{d['commit']}: `{d['command']}`. Peers are held to the same instruction set.\n")
+        out += [f"| **median of {len(rows)}** | | | "
+                f"{statistics.median(r['share_of_peak'] for r in rows):.0%} |"
+                + " |" * len(peers) + f" **{statistics.median(ratios):.2f}** (least "
+                f"{min(ratios):.2f}) |", ""]
+    return "\n".join(out) + (f"\nGFLOP/s, medians, on {d['machine']['cores']} cores of "
+                             f"{d['machine']['processor']}, commit "
+                             f"{d['commit']}: `{d['command']}`. Peers are held to the same "
+                             f"instruction set.\n")
 
 
 def everything():
@@ -99,7 +118,8 @@ def everything():
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file", nargs="?")
     bench_page.add_page(p)
     a = p.parse_args()

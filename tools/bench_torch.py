@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Time whole training steps of a GPT-2 in PyTorch: a peer for tools/bench.py on the CPU, for tools/bench_gpu.py on a GPU.
+"""Time whole training steps of a GPT-2 in PyTorch: a peer for tools/bench.py on the CPU, for
+tools/bench_gpu.py on a GPU.
 
 Prints one JSON object: {"ms": [...], "loss": ..., "torch": version, ...}. The model is the plain
 one of a GPT-2: fused QKV, scaled_dot_product_attention (causal), tanh GELU, tied head, AdamW
 (fused) with decay on matrices, clipping by global norm: the same work as train_gpt does.
 
-On a GPU steps are timed by events and nothing waits for the loss in between; --sdpa names the kernels of attention, --blocks
-compiles a block and uses it for each. --attention times attention alone, by each of them, and prints a list of rows.
+On a GPU steps are timed by events and nothing waits for the loss in between; --sdpa names the
+kernels of attention, --blocks compiles a block and uses it for each. --attention times attention
+alone, by each of them, and prints a list of rows.
 """
 import argparse
 import json
@@ -58,13 +60,15 @@ class GPT2(nn.Module):
 
 
 def use_sdpa(name):
-    """Attention by these kernels alone; which backend takes a call is decided when it is made, or compiled."""
+    """Attention by these kernels alone; which backend takes a call is decided when it is made, or
+    compiled."""
     for backend in ("flash", "mem_efficient", "math", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{backend}_sdp")(backend == name)
 
 
 def timer(device):
-    """A function that says when it was called, and one that gives the ms between two such calls, both in the order of the device."""
+    """A function that says when it was called, and one that gives the ms between two such calls,
+    both in the order of the device."""
     if device == "cpu":
         return time.perf_counter, lambda a, b: 1e3 * (b - a)
 
@@ -80,10 +84,13 @@ def timer(device):
 
 
 def time_attention(a, backend, S, D):
-    """TFLOP/s of the causal half: 2 S S D a head and sequence forward, 5 backward; medians of rounds over sets in turn."""
+    """TFLOP/s of the causal half: 2 S S D a head and sequence forward, 5 backward; medians of
+    rounds over sets in turn."""
     B, H, sets = max(1, a.batch * a.seq // S), a.channels // D, 4
     shape = (B, S, H, D)
-    made = [[torch.randn(shape, device=a.device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3)] for _ in range(sets)]
+    made = [[torch.randn(shape, device=a.device,
+                         dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for _ in range(3)]
+            for _ in range(sets)]
     dout = torch.randn(shape, device=a.device, dtype=torch.bfloat16).transpose(1, 2)
     now, between = timer(a.device)
     outs = [F.scaled_dot_product_attention(*qkv, is_causal=True) for qkv in made]
@@ -105,8 +112,8 @@ def time_attention(a, backend, S, D):
                 run(i % sets)
             rounds.append(between(start, now()) / a.steps)
         ms = sorted(rounds)[len(rounds) // 2]
-        rows.append({"backend": backend, "name": name, "D": D, "S": S, "B": B, "H": H, "us": 1e3 * ms,
-                     "tflops": products * B * H * S * S * D / ms * 1e-9})
+        rows.append({"backend": backend, "name": name, "D": D, "S": S, "B": B, "H": H,
+                     "us": 1e3 * ms, "tflops": products * B * H * S * S * D / ms * 1e-9})
     return rows
 
 
@@ -120,7 +127,8 @@ def attention(a):
                 try:
                     rows += time_attention(a, backend, S, D)
                 except RuntimeError as e:  # a backend may refuse a shape
-                    rows.append({"backend": backend, "D": D, "S": S, "refused": str(e).splitlines()[0][:200]})
+                    rows.append({"backend": backend, "D": D, "S": S,
+                                 "refused": str(e).splitlines()[0][:200]})
     print(json.dumps(rows))
 
 
@@ -189,10 +197,12 @@ def main():
     ms, loss = [between(x, y) for x, y in zip(at, at[1:])], float(loss)
     if not math.isfinite(loss):
         raise SystemExit("the loss is not finite: nothing to compare with")
-    print(json.dumps({"ms": ms, "loss": loss, "torch": torch.__version__, "cuda": torch.version.cuda,
-                      "cudnn": torch.backends.cudnn.version(), "mode": a.mode, "dtype": a.dtype, "warmup_s": warmup_s, "sdpa": a.sdpa,
-                      "compiled": None if a.mode != "compile" else "block by block" if a.blocks else "whole",
-                      "capability": torch.backends.cpu.get_cpu_capability()}))
+    print(json.dumps({"ms": ms, "loss": loss, "torch": torch.__version__,
+                      "cuda": torch.version.cuda,
+                      "cudnn": torch.backends.cudnn.version(), "mode": a.mode, "dtype": a.dtype,
+                      "warmup_s": warmup_s, "sdpa": a.sdpa,
+                      "compiled": None if a.mode != "compile" else "block by block" if a.blocks
+                      else "whole", "capability": torch.backends.cpu.get_cpu_capability()}))
     if a.profile:
         with torch.profiler.profile() as prof:
             step()

@@ -1,7 +1,8 @@
-# Completion in bash: options, their choices and commands are those that the program prints for --help=words.
-# In the tree: PATH=$PWD/build/bin:$PATH; . tools/completion.bash
+# Completion in bash: options, their choices and commands are those that the program prints for
+# --help=words. In the tree: PATH=$PWD/build/bin:$PATH; . tools/completion.bash
 _train_gpt() {
-    local name choices names="" command=() cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local name choices names="" command=() cur=${COMP_WORDS[COMP_CWORD]} \
+        prev=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} != -* ]]; then command=("${COMP_WORDS[1]}"); fi
     while read -r name choices; do
@@ -13,4 +14,5 @@ _train_gpt() {
     done < <("$1" "${command[@]}" --help=words 2>/dev/null)
     mapfile -t COMPREPLY < <(compgen -W "$names" -- "$cur")
 }
-complete -o default -F _train_gpt train_gpt gpt-convert gpt-corpus gpt-inspect gpt-ledger gpt-report gpt-timeline gpt-tokenize gpt-whatif
+complete -o default -F _train_gpt train_gpt gpt-convert gpt-corpus gpt-inspect gpt-ledger \
+    gpt-report gpt-timeline gpt-tokenize gpt-whatif

@@ -1,8 +1,9 @@
 #!/bin/bash
-# cuda_check.sh FOLDER: what nvcc said of each file of kernels, which lies in FOLDER beside its object: registers, shared memory and spills of
-# every kernel; and of the trainer and the tests that are linked with them, that they want no library of CUDA and start without a
-# driver: the trainer trains, the tests say that there is no device. Fails on a warning, on what ptxas says of wgmma (C75..: serialised,
-# or an order that it had to put in itself), on a kernel that spills.
+# cuda_check.sh FOLDER: what nvcc said of each file of kernels, which lies in FOLDER beside its
+# object: registers, shared memory and spills of every kernel; and of the trainer and the tests that
+# are linked with them, that they want no library of CUDA and start without a driver: the trainer
+# trains, the tests say that there is no device. Fails on a warning, on what ptxas says of wgmma
+# (C75..: serialised, or an order that it had to put in itself), on a kernel that spills.
 set -u -o pipefail
 folder=$1 bad=0
 while read -r log; do
@@ -13,18 +14,25 @@ while read -r log; do
             sub(/.*entry function ./, ""); sub(/. for .*/, ""); name = $0; spill = 0
             gsub(/\(anonymous namespace\)::|void /, "", name); sub(/\(.*/, "", name) }
         /spill stores/ { spill = $5 + $9 }
-        /Used [0-9]+ registers/ { smem = ""; for (i = 1; i <= NF; i++) { if ($i == "Used") regs = $(i + 1); if ($i ~ /^smem/) smem = $(i - 2) }
-            printf "%-7s %-26s %-44s %3d registers %6d bytes shared%s\n", arch, file, name, regs, smem,
-                spill ? "  SPILLS " spill " bytes" : ""
+        /Used [0-9]+ registers/ { smem = ""
+            for (i = 1; i <= NF; i++) {
+                if ($i == "Used") regs = $(i + 1)
+                if ($i ~ /^smem/) smem = $(i - 2)
+            }
+            printf "%-7s %-26s %-44s %3d registers %6d bytes shared%s\n",
+                arch, file, name, regs, smem, spill ? "  SPILLS " spill " bytes" : ""
             if (spill) bad = 1 }
         END { exit bad }' || bad=1
 done < <(find "$folder" -name '*.log' | sort)
-wants=$(ldd "$folder/train_gpt" "$folder/run_tests" | grep -E 'libcu|libnv|libnccl|not found') && { echo "$folder wants $wants"; bad=1; }
+wants=$(ldd "$folder/train_gpt" "$folder/run_tests" | grep -E 'libcu|libnv|libnccl|not found') &&
+    { echo "$folder wants $wants"; bad=1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 head -c 4000 /dev/zero >"$dir/zeros.bin"
-CUDA_VISIBLE_DEVICES='' "$folder/train_gpt" --train "$dir/zeros.bin" --model layers=1,heads=1,channels=8,seq=8,vocab=8 --steps 2 \
+CUDA_VISIBLE_DEVICES='' "$folder/train_gpt" --train "$dir/zeros.bin" \
+    --model layers=1,heads=1,channels=8,seq=8,vocab=8 --steps 2 \
     --ledger none >"$dir/out" 2>&1 || { cat "$dir/out"; bad=1; }
 said=$(CUDA_VISIBLE_DEVICES='' "$folder/run_tests" cuda_)
-[[ $said == "no device to run the tests on: "* ]] || { echo "$folder/run_tests without a device: $said"; bad=1; }
+[[ $said == "no device to run the tests on: "* ]] ||
+    { echo "$folder/run_tests without a device: $said"; bad=1; }
 [ $bad = 0 ] || { echo "cuda-check: see above"; exit 1; }

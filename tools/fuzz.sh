@@ -1,6 +1,7 @@
 #!/bin/bash
-# fuzz.sh SECONDS: runs every fuzzer of build-fuzz that long, on all cores; called by `make fuzz` and `make fuzz-long`.
-# Inputs that found something new stay in build-fuzz/corpus/NAME; tests/fuzz/corpus/NAME has the seeds.
+# fuzz.sh SECONDS: runs every fuzzer of build-fuzz that long, on all cores; called by `make fuzz`
+# and `make fuzz-long`. Inputs that found something new stay in build-fuzz/corpus/NAME;
+# tests/fuzz/corpus/NAME has the seeds.
 set -u
 seconds=${1:-10}
 top=build-fuzz
@@ -10,9 +11,12 @@ run_one() {
     mkdir -p "$corpus"
     seeds=()
     [ -d "tests/fuzz/corpus/$name" ] && seeds=("tests/fuzz/corpus/$name")
-    if timeout $((seconds + 120)) "$top/fuzz_$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
-        -artifact_prefix="$top/crash_${name}_" "$corpus" ${seeds[@]+"${seeds[@]}"} >"$top/$name.log" 2>&1; then
-        echo "ok   fuzz_$name: $(grep -o 'Done [0-9]* runs' "$top/$name.log" | grep -o '[0-9]*') inputs"
+    if timeout $((seconds + 120)) "$top/fuzz_$name" -max_total_time="$seconds" -timeout=20 \
+        -rss_limit_mb=2048 \
+        -artifact_prefix="$top/crash_${name}_" "$corpus" ${seeds[@]+"${seeds[@]}"} \
+        >"$top/$name.log" 2>&1; then
+        echo "ok   fuzz_$name: $(grep -o 'Done [0-9]* runs' "$top/$name.log" |
+            grep -o '[0-9]*') inputs"
     else
         tail -25 "$top/$name.log"
         echo "FAIL fuzz_$name: the input is in $top/crash_${name}_*; again: $top/fuzz_$name FILE"

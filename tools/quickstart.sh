@@ -1,12 +1,14 @@
 #!/bin/bash
-# quickstart.sh: from nothing to a trained GPT, a sample and a report page in under five minutes on two cores.
+# quickstart.sh: from nothing to a trained GPT, a sample and a report page in under five minutes on
+# two cores.
 #
-#   TEXT=my.txt     trains on your own text; without it on the King James Bible, or where that is missing on a text that
-#                   a grammar makes
+#   TEXT=my.txt     trains on your own text; without it on the King James Bible, or where that is
+#                   missing on a text that a grammar makes
 #   MINUTES=2.5     how long to train: the number of steps follows from the speed of this machine
 #   QUICK=1         a trial of a few steps, for checking that everything works
 #
-# Everything is written under run/. Interrupted (Ctrl-C saves first), the same command continues; finished, it starts anew.
+# Everything is written under run/. Interrupted (Ctrl-C saves first), the same command continues;
+# finished, it starts anew.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 run=run
@@ -28,13 +30,15 @@ if [ -n "$text" ]; then
     cp "$text" $run/text.new
     prompt=
     echo "$text"
-elif [ -n "$bible" ] && "$bible" -f Gen1:1-Rev22:21 2>/dev/null | sed 's/^[^ ]* //' >$run/text.new && [ -s $run/text.new ]; then
+elif [ -n "$bible" ] && "$bible" -f Gen1:1-Rev22:21 2>/dev/null |
+    sed 's/^[^ ]* //' >$run/text.new && [ -s $run/text.new ]; then
     prompt="And God said"
     echo "the King James Bible, from the package bible-kjv"
 else
     build/corpus --bytes 4000000 --out $run/text.new
     prompt="One day"
-    echo "no text was given and the package bible-kjv is not here: a text made by a grammar (tools/corpus.c)"
+    echo "no text was given and the package bible-kjv is not here:" \
+        "a text made by a grammar (tools/corpus.c)"
 fi
 echo "$(wc -c <$run/text.new) bytes, $(wc -w <$run/text.new) words"
 
@@ -49,7 +53,8 @@ say "4/6 tokens"
 vocab=2048
 if [ ! -e $run/tokenizer/vocab.json ] || [ ! -e $run/tokens_train.bin ]; then
     build/tokenize train --text $run/text.txt --vocab $vocab --out $run/tokenizer
-    build/tokenize encode --tokenizer $run/tokenizer --text $run/text.txt --out $run/tokens --val-fraction 0.05
+    build/tokenize encode --tokenizer $run/tokenizer --text $run/text.txt --out $run/tokens \
+        --val-fraction 0.05
 else
     echo "already there"
 fi
@@ -69,14 +74,16 @@ if [ ! -s $run/steps ]; then
         awk -F, -v minutes="$minutes" '
             NR > 2 && $8 > 0 { ms[++n] = $8 }
             END { for (i in ms) { sum += ms[i] } steps = int(minutes * 60000 * n / sum)
-                  print (steps < 60 ? 60 : steps > 3000 ? 3000 : steps) }' $run/speed.csv >$run/steps
+                  print (steps < 60 ? 60 : steps > 3000 ? 3000 : steps) }' $run/speed.csv \
+        >$run/steps
         rm -f $run/speed.csv
     fi
 fi
 steps=$(cat $run/steps)
 resume=()
 [ -d $run/checkpoints ] && resume=(--resume)
-build/train_gpt "${model[@]}" --val $run/tokens_val.bin --steps "$steps" --warmup $((steps / 10)) --min-lr 1e-4 \
+build/train_gpt "${model[@]}" --val $run/tokens_val.bin --steps "$steps" --warmup $((steps / 10)) \
+    --min-lr 1e-4 \
     --eval-every $((steps / 8 + 1)) --sample-every $((steps / 4 + 1)) --sample-tokens 64 \
     --prompt "$prompt" --top-k 40 --temperature 0.8 \
     --save $run/checkpoints --save-every $((steps / 4 + 1)) ${resume[@]+"${resume[@]}"} \
@@ -84,7 +91,8 @@ build/train_gpt "${model[@]}" --val $run/tokens_val.bin --steps "$steps" --warmu
 [ -e $run/model/config.json ] || exit 1 # interrupted: the same command continues
 
 say "6/6 what it writes now"
-build/train_gpt --init $run/model --tokenizer $run/tokenizer --prompt "${prompt:-The}" --sample-tokens 120 \
+build/train_gpt --init $run/model --tokenizer $run/tokenizer --prompt "${prompt:-The}" \
+    --sample-tokens 120 \
     --top-k 40 --temperature 0.8 --micro 1
 build/report --title "Quick start" --out $run/report.html $run/log.jsonl >/dev/null
 touch $run/finished

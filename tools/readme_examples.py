@@ -3,8 +3,8 @@
 
     make test && python3 tools/readme_examples.py
 
-tools/test.sh leaves the result of each stage in build/test.txt; this puts it between the lines <!-- test:begin --> and
-<!-- test:end -->. A run in which a test failed is refused.
+tools/test.sh leaves the result of each stage in build/test.txt; this puts it between the lines
+<!-- test:begin --> and <!-- test:end -->. A run in which a test failed is refused.
 """
 import argparse
 import os

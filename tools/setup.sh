@@ -3,8 +3,9 @@
 #
 #   build       compiler, make, libjansson                          (default)
 #   quickstart  build, and the text of the King James Bible
-#   test        build, g++, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI and iproute2, without which the
-#               tests of several processes and of an emulated cluster are skipped
+#   test        build, g++, clang with its sanitizers and fuzzer, clang-format, cppcheck; Open MPI
+#               and iproute2, without which the tests of several processes and of an emulated
+#               cluster are skipped
 #   aarch64     build, a cross compiler for aarch64 and qemu-user
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
@@ -18,7 +19,7 @@ command make|make|make|make|make
 command objcopy|binutils|binutils|binutils|binutils
 header jansson.h|libjansson-dev|jansson-devel|jansson|jansson'
 quickstart='optional bible|bible-kjv|-|-|-'
-test='command g++|g++|gcc-c++|gcc|gcc
+test="command g++|g++|gcc-c++|gcc|gcc
 command clang|clang|clang|clang|llvm
 command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
@@ -26,10 +27,12 @@ command git|git|git|git|git
 fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm
 optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
 optional tc|iproute2|iproute-tc|iproute2|-
-optional iptables|iptables libnetfilter-queue-dev|iptables libnetfilter_queue-devel|iptables libnetfilter_queue|-'
-aarch64='command aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu|gcc-aarch64-linux-gnu|aarch64-linux-gnu-gcc|-
-command aarch64-linux-gnu-g++|g++-aarch64-linux-gnu|gcc-c++-aarch64-linux-gnu|aarch64-linux-gnu-gcc|-
-command qemu-aarch64|qemu-user|qemu-user|qemu-user|-'
+optional iptables|iptables libnetfilter-queue-dev|iptables libnetfilter_queue-devel|iptables \
+libnetfilter_queue|-"
+of_arm=aarch64-linux-gnu
+aarch64="command $of_arm-gcc|gcc-$of_arm|gcc-$of_arm|$of_arm-gcc|-
+command $of_arm-g++|g++-$of_arm|gcc-c++-$of_arm|$of_arm-gcc|-
+command qemu-aarch64|qemu-user|qemu-user|qemu-user|-"
 bench='header cblas.h|libopenblas-dev|openblas-devel|openblas|openblas
 header dnnl.h|libdnnl-dev|onednn-devel|onednn|onednn
 command python3|python3|python3|python|python'
@@ -37,20 +40,23 @@ command python3|python3|python3|python|python'
 case $profile in
 build) needs=$build ;;
 quickstart | test | aarch64 | bench) needs=$build$'\n'${!profile} ;;
-*) echo "setup.sh: no profile is called $profile: build, quickstart, test, aarch64 or bench" >&2; exit 2 ;;
+*) echo "setup.sh: no profile is called $profile: build, quickstart, test, aarch64 or bench" >&2; \
+    exit 2 ;;
 esac
 
 is_there() {
     case $1 in
     command) command -v "$2" >/dev/null ;;
     optional) command -v "$2" >/dev/null || [ -x "/usr/games/$2" ] ;;
-    header) echo "#include <$2>" | gcc -E - -I/usr/include/openblas -I/usr/include/x86_64-linux-gnu/openblas-pthread >/dev/null 2>&1 ;;
+    header) echo "#include <$2>" | gcc -E - -I/usr/include/openblas \
+        -I/usr/include/x86_64-linux-gnu/openblas-pthread >/dev/null 2>&1 ;;
     fuzzer) echo 'int LLVMFuzzerTestOneInput(const char *p, long n){return !p || n;}' |
         clang -fsanitize=fuzzer,address -x c - -o /dev/null 2>/dev/null ;;
     esac
 }
 
-# Fills: missing (what a build cannot do without), wanted (its absence has a fallback), and their packages in one column.
+# Fills: missing (what a build cannot do without), wanted (its absence has a fallback), and their
+# packages in one column.
 look() {
     missing= wanted= packages=
     while IFS='|' read -r what debian fedora arch mac; do
@@ -97,7 +103,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install_packages() {
     # shellcheck disable=SC2086
-    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >>"$log" 2>&1
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+        "$@" >>"$log" 2>&1
 }
 echo "setup.sh: installing$packages"
 # a fresh container has no package lists; a stale list names packages that are gone

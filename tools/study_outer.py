@@ -5,18 +5,19 @@
     python3 tools/study_outer.py --steps 2048      a closer look
     python3 tools/study_outer.py --draw            the picture and the table again, from outer.json
 
-Four replicas (threads of one process, --layout d4) train one small GPT on the King James Bible (Debian's package
-bible-kjv) with the same data, the same seed and the same inner optimizer, AdamW. They differ in how often they meet and
-in what a meeting does (parallel/step/outer.h):
+Four replicas (threads of one process, --layout d4) train one small GPT on the King James Bible
+(Debian's package bible-kjv) with the same data, the same seed and the same inner optimizer, AdamW.
+They differ in how often they meet and in what a meeting does (parallel/step/outer.h):
 
     gradients     H = 1       the gradients are averaged in every step
     averaging     H > 1       --sync-every H
     DiLoCo        H > 1       --sync-every H --outer-lr 0.7 --outer-momentum 0.9
 
-Bytes are those that rank 0 received in its steps, as the run itself counts them ("received" of --json). Theory: 2 (D-1)/D
-of the fp32 parameters for each meeting, so 1/H of the bytes of H = 1; fragments that are not due meet once more after
-the last step, which is therefore left out of the largest one. The loss is that of 512 sequences of the validation
-text, for the model on which the replicas last agreed. Only the standard library is needed.
+Bytes are those that rank 0 received in its steps, as the run itself counts them ("received" of
+--json). Theory: 2 (D-1)/D of the fp32 parameters for each meeting, so 1/H of the bytes of H = 1;
+fragments that are not due meet once more after the last step, which is therefore left out of the
+largest one. The loss is that of 512 sequences of the validation text, for the model on which the
+replicas last agreed. Only the standard library is needed.
 """
 import argparse
 import datetime
@@ -50,23 +51,29 @@ def say(command, **more):
 def make_data(tmp):
     bible = shutil.which("bible", path=os.environ.get("PATH", "") + ":/usr/games")
     if not bible:
-        raise SystemExit("study_outer: the text is that of the package bible-kjv: apt-get install bible-kjv")
-    text = say([bible, "-f", "Gen1:1-Rev22:21"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        raise SystemExit("study_outer: the text is that of the package bible-kjv: apt-get "
+                         "install bible-kjv")
+    text = say([bible, "-f", "Gen1:1-Rev22:21"], stdout=subprocess.PIPE,
+               stderr=subprocess.DEVNULL).stdout
     with open(os.path.join(tmp, "text"), "w") as f:
         f.writelines(line.split(" ", 1)[1] + "\n" for line in text.splitlines() if " " in line)
-    say(["build/tokenize", "train", "--text", f"{tmp}/text", "--vocab", "1024", "--out", f"{tmp}/tokenizer"])
-    say(["build/tokenize", "encode", "--tokenizer", f"{tmp}/tokenizer", "--text", f"{tmp}/text", "--out",
-         f"{tmp}/tokens", "--val-fraction", "0.05"])
+    say(["build/tokenize", "train", "--text", f"{tmp}/text", "--vocab", "1024", "--out",
+         f"{tmp}/tokenizer"])
+    say(["build/tokenize", "encode", "--tokenizer", f"{tmp}/tokenizer", "--text", f"{tmp}/text",
+         "--out", f"{tmp}/tokens", "--val-fraction", "0.05"])
 
 
 def train(tmp, setting, args):
     name, every, fragments, more = setting
     log = os.path.join(tmp, "log.jsonl")
-    command = ["build/train_gpt", "--train", "TMP/tokens_train.bin", "--val", "TMP/tokens_val.bin", "--model", MODEL,
-               "--ranks", str(REPLICAS), "--layout", f"d{REPLICAS}", "--micro", "8", "--steps", str(args.steps),
-               "--lr", "3e-3", "--min-lr", "3e-4", "--warmup", str(args.steps // 10), "--seed", str(args.seed),
-               "--eval-every", str(max(args.steps // 8, 1)), "--eval-batches", "64", "--timeout", "0", "--json",
-               "TMP/log.jsonl"]
+    command = ["build/train_gpt", "--train", "TMP/tokens_train.bin", "--val", "TMP/tokens_val.bin",
+               "--model", MODEL,
+               "--ranks", str(REPLICAS), "--layout", f"d{REPLICAS}", "--micro", "8", "--steps",
+               str(args.steps),
+               "--lr", "3e-3", "--min-lr", "3e-4", "--warmup", str(args.steps // 10), "--seed",
+               str(args.seed),
+               "--eval-every", str(max(args.steps // 8, 1)), "--eval-batches", "64", "--timeout",
+               "0", "--json", "TMP/log.jsonl"]
     command += ["--sync-every", str(every), "--fragments", str(fragments)] + more
     real = [word.replace("TMP", tmp) for word in command]
     say(shlex.split(args.prefix) + real, stdout=subprocess.DEVNULL)
@@ -84,7 +91,8 @@ def train(tmp, setting, args):
     meetings = math.ceil(args.steps / every)
     result = {"name": name, "every": every, "fragments": fragments, "command": shlex.join(command),
               "parameters": parameters, "val_loss": points[-1]["val_loss"], "received": received,
-              "theory": 2 * (REPLICAS - 1) / REPLICAS * 4 * parameters * meetings, "largest_step": largest,
+              "theory": 2 * (REPLICAS - 1) / REPLICAS * 4 * parameters * meetings,
+              "largest_step": largest,
               "train_loss": sum(losses[-16:]) / len(losses[-16:]), "points": points}
     print(f"  H = {every:2} {name:20} val loss {result['val_loss']:.4f}, {received / 1e6:9.2f} MB "
           f"(theory {result['theory'] / 1e6:.2f})", flush=True)
@@ -93,7 +101,8 @@ def train(tmp, setting, args):
 
 # ---- the picture
 
-COLOURS = {"gradients": "#222222", "averaging": "#2563b0", "DiLoCo": "#c2571a", "DiLoCo, 4 fragments": "#8a8a2a"}
+COLOURS = {"gradients": "#222222", "averaging": "#2563b0", "DiLoCo": "#c2571a",
+           "DiLoCo, 4 fragments": "#8a8a2a"}
 WIDTH, HEIGHT, LEFT, RIGHT, UP, DOWN = 760, 420, 58, 24, 44, 50
 
 
@@ -111,42 +120,53 @@ def draw(study, path):
     def y(loss):
         return HEIGHT - DOWN - (HEIGHT - UP - DOWN) * (min(loss, y1) - y0) / (y1 - y0)
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+           f'font-family="sans-serif" '
            f'font-size="12" fill="#333"><rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-           f'<text x="{LEFT}" y="18" font-size="14">Validation loss against bytes received per rank: '
+           f'<text x="{LEFT}" y="18" font-size="14">Validation loss against bytes '
+           f'received per rank: '
            f'{REPLICAS} replicas, {study["steps"]} steps</text>']
     for e in range(math.ceil(x0), math.floor(x1) + 1):
         unit, size = ("GB", 9) if e >= 9 else ("MB", 6)
-        out.append(f'<path d="M{x(10 ** e):.1f} {UP}V{HEIGHT - DOWN}" stroke="#ddd"/><text x="{x(10 ** e):.1f}" '
-                   f'y="{HEIGHT - DOWN + 18}" text-anchor="middle">{10 ** (e - size):g} {unit}</text>')
+        out.append(f'<path d="M{x(10 ** e):.1f} {UP}V{HEIGHT - DOWN}" stroke="#ddd"/><text '
+                   f'x="{x(10 ** e):.1f}" '
+                   f'y="{HEIGHT - DOWN + 18}" text-anchor="middle">{10 ** (e - size):g} '
+                   f'{unit}</text>')
     step = 0.2 if y1 - y0 > 1 else 0.1
     for i in range(math.ceil(y0 / step - 1e-9), math.floor(y1 / step + 1e-9) + 1):
-        out.append(f'<path d="M{LEFT} {y(i * step):.1f}H{WIDTH - RIGHT}" stroke="#eee"/><text x="{LEFT - 6}" '
+        out.append(f'<path d="M{LEFT} {y(i * step):.1f}H{WIDTH - RIGHT}" stroke="#eee"/><text '
+                   f'x="{LEFT - 6}" '
                    f'y="{y(i * step) + 4:.1f}" text-anchor="end">{i * step:.1f}</text>')
-    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">received so far '
+    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" '
+               f'text-anchor="middle">received so far '
                f'(logarithmic)</text>')
     for i, name in enumerate(dict.fromkeys(r["name"] for r in runs)):
-        out.append(f'<path d="M{LEFT + 150 * i} 33h18" stroke="{COLOURS[name]}" stroke-width="2.5"/>'
+        out.append(f'<path d="M{LEFT + 150 * i} 33h18" stroke="{COLOURS[name]}" '
+                   f'stroke-width="2.5"/>'
                    f'<text x="{LEFT + 150 * i + 23}" y="37">{name}</text>')
     for r in runs:
-        line = [(x(p["received"]), y(p["val_loss"])) for p in r["points"] if p["received"] > 0 and p["val_loss"] <= y1]
+        line = [(x(p["received"]), y(p["val_loss"])) for p in r["points"] if p["received"] > 0
+                and p["val_loss"] <= y1]
         path_d = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in line)
         colour, end = COLOURS[r["name"]], line[-1]
         out.append(f'<path d="{path_d}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
                    f'<circle cx="{end[0]:.1f}" cy="{end[1]:.1f}" r="3.5" fill="{colour}"/>')
         if r["name"] in ("gradients", "averaging"):
-            out.append(f'<text x="{end[0]:.1f}" y="{HEIGHT - DOWN - 6}" text-anchor="middle">H = {r["every"]}</text>')
+            out.append(f'<text x="{end[0]:.1f}" y="{HEIGHT - DOWN - 6}" text-anchor="middle">H = '
+                       f'{r["every"]}</text>')
     with open(path, "w") as f:
         f.write("\n".join(out) + "\n</svg>\n")
 
 
 def table(study):
     base = study["runs"][0]
-    out = ["| H | what a meeting does | received, MB | of H = 1 | theory | largest step, MB | validation loss | "
+    out = ["| H | what a meeting does | received, MB | of H = 1 | theory | largest step, MB | "
+           "validation loss | "
            "against H = 1 |", "|---|---|---|---|---|---|---|---|"]
     for r in study["runs"]:
         out.append(f"| {r['every']} | {r['name']} | {r['received'] / 1e6:.2f} | "
-                   f"{r['received'] / base['received']:.4f} | {1 / r['every']:.4f} | {r['largest_step'] / 1e6:.2f} | "
+                   f"{r['received'] / base['received']:.4f} | {1 / r['every']:.4f} | "
+                   f"{r['largest_step'] / 1e6:.2f} | "
                    f"{r['val_loss']:.4f} | {r['val_loss'] - base['val_loss']:+.4f} |")
     return "\n".join(out)
 
@@ -160,7 +180,8 @@ def cpu():
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--steps", type=int, default=512)
     a.add_argument("--seed", type=int, default=1337)
     a.add_argument("--prefix", default="", help="a command before each run, such as nice")
@@ -172,12 +193,15 @@ def main():
             study = json.load(f)
     else:
         say(["make", "-s", "all"])
-        commit = say(["git", "describe", "--always", "--dirty"], stdout=subprocess.PIPE).stdout.strip()
+        commit = say(["git", "describe", "--always", "--dirty"],
+                     stdout=subprocess.PIPE).stdout.strip()
+        now = datetime.datetime.now(datetime.timezone.utc)
         study = {"machine": {"cpu": cpu(), "cores": os.cpu_count()}, "commit": commit,
-                 "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                 "command": shlex.join(["python3", "tools/study_outer.py", "--steps", str(args.steps), "--seed",
-                                        str(args.seed)]),
-                 "text": "King James Bible (bible-kjv)", "replicas": REPLICAS, "model": MODEL, "steps": args.steps}
+                 "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                 "command": shlex.join(["python3", "tools/study_outer.py", "--steps",
+                                        str(args.steps), "--seed", str(args.seed)]),
+                 "text": "King James Bible (bible-kjv)", "replicas": REPLICAS, "model": MODEL,
+                 "steps": args.steps}
         with tempfile.TemporaryDirectory() as tmp:
             make_data(tmp)
             study["runs"] = [train(tmp, s, args) for s in SETTINGS]

@@ -1,17 +1,21 @@
 #!/bin/bash
-# test.sh: what `make test` runs after the build, in this order; ends with the sum of all. With TEST_LONG=1 (`make
-# test-long`) every case of the sweeps that are else sampled: all layouts with all models.
+# test.sh: what `make test` runs after the build, in this order; ends with the sum of all. With
+# TEST_LONG=1 (`make test-long`) every case of the sweeps that are else sampled: all layouts with
+# all models.
 #
 #   the suite            build/run_tests, every test
 #   the command lines    tests/cli.sh: each mistake gives one clear line
-#   the record           tests/steps.py: losses and weights of 71 configurations, bit for bit (where python3 is)
-#   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends them, and how
-#   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of threads under TSan
+#   the record           tests/steps.py: losses and weights of 71 configurations, bit for bit (where
+#                        python3 is)
+#   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends
+#                        them, and how
+#   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of
+#                        threads under TSan
 #   fuzzers              every reader of foreign bytes, 5 seconds each
 #
-# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly wait: the
-# builds of the last three stages use that time, behind everything else. They share with build/ the
-# kernels of CUDA that their tests do not launch, or that TSan does not see (Makefile).
+# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly
+# wait: the builds of the last three stages use that time, behind everything else. They share with
+# build/ the kernels of CUDA that their tests do not launch, or that TSan does not see (Makefile).
 set -u -o pipefail
 jobs=$(nproc)
 passed=0 failed=0 skipped=0
@@ -21,12 +25,13 @@ trap 'rm -f "$log"' EXIT
 summary=build/test.txt # of the run, for tools/readme_examples.py
 : >$summary
 
-# No stage may hang for hours. At a terminal there is no limit: timeout gives a stage a process group of
-# its own, which Ctrl-C does not reach.
+# No stage may hang for hours. At a terminal there is no limit: timeout gives a stage a process
+# group of its own, which Ctrl-C does not reach.
 limited=(timeout --kill-after=30 "${TEST_LIMIT:-15m}")
 if [ -n "${TEST_LONG:-}" ] || [ -t 1 ]; then limited=(); fi
 
-# Runs a stage and adds its "N passed, N failed[, N skipped]" line; a stage without that line counts as failed.
+# Runs a stage and adds its "N passed, N failed[, N skipped]" line; a stage without that line counts
+# as failed.
 stage() {
     local title=$1 start=$SECONDS status line
     shift
@@ -38,7 +43,8 @@ stage() {
     esac
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
     if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)? ]]; then
-        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
+        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) \
+            skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
         [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || failed=$((failed + 1))
     else
         echo "FAIL $title ended with status $status and no result"
@@ -52,7 +58,8 @@ stage() {
 build_sanitized() {
     local emulated=none
     [ "$1" != asan ] || emulated="layers/embedding.cu tests/test_cuda_emu.cu"
-    make -s -j"$jobs" CONFIG="$1" SETS=portable TESTED="${*:2}" EMULATED="$emulated" "build-$1/run_tests"
+    make -s -j"$jobs" CONFIG="$1" SETS=portable TESTED="${*:2}" EMULATED="$emulated" \
+        "build-$1/run_tests"
 }
 
 # CONFIG WORD...: builds the suite with a sanitizer and runs the tests that contain a word.
@@ -63,10 +70,12 @@ sanitized() {
     UBSAN_OPTIONS=print_stacktrace=1 "build-$config/run_tests" "$@"
 }
 
-# What one instruction set computes is tested by the suite; here it is memory and threads that matter.
-files="batch checkpoint config corpus crc32c cuda_embedding cuda_emulation hellaswag json llmc logfile metrics opt progress report safetensors shard tfevents
-    token utf8 vocab weights zscore"
-threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are ranks_of_a die_of mesh_ plan_of_a_run"
+# What one instruction set computes is tested by the suite; here it is memory and threads that
+# matter.
+files="batch checkpoint config corpus crc32c cuda_embedding cuda_emulation hellaswag json llmc
+    logfile metrics opt progress report safetensors shard tfevents token utf8 vocab weights zscore"
+threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are ranks_of_a die_of
+    mesh_ plan_of_a_run"
 
 export jobs
 export -f build_sanitized sanitized # to the shell of a stage
@@ -82,7 +91,8 @@ build_the_rest() {
 stage "the suite" build/run_tests
 (renice -n 19 -p $BASHPID && build_the_rest) >/dev/null 2>&1 & # what fails is shown by its stage
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
-if command -v python3 >/dev/null; then stage "losses and weights against the record" tests/steps.py; fi
+if command -v python3 >/dev/null; then stage "losses and weights against the record" \
+    tests/steps.py; fi
 if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
 wait $!
 # shellcheck disable=SC2086

@@ -1,20 +1,25 @@
 #!/bin/bash
-# test_aarch64.sh [WORD...]: builds the suite for aarch64 with a cross compiler and runs it under qemu-user: `make test-aarch64`.
-# There the portable kernels are all there is. Emulation takes some fifteen times as long, so that without words the tests are
-# those below: of layers, of the model against PyTorch's, of files, of collectives, of the command line of train_gpt, and of the
-# emulator of CUDA, whose fibers are assembly of each processor.
+# test_aarch64.sh [WORD...]: builds the suite for aarch64 with a cross compiler and runs it under
+# qemu-user: `make test-aarch64`. There the portable kernels are all there is. Emulation takes some
+# fifteen times as long, so that without words the tests are those below: of layers, of the model
+# against PyTorch's, of files, of collectives, of the command line of train_gpt, and of the emulator
+# of CUDA, whose fibers are assembly of each processor.
 #
-# Debian: installs the compiler and qemu-user (tools/setup.sh aarch64) and takes jansson for arm64 from the same archive into
-# build-aarch64/sysroot, without a change of the system. Where that cannot be had, or not in minutes, it says so and ends with one skipped test.
+# Debian: installs the compiler and qemu-user (tools/setup.sh aarch64) and takes jansson for arm64
+# from the same archive into build-aarch64/sysroot, without a change of the system. Where that
+# cannot be had, or not in minutes, it says so and ends with one skipped test.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD/build-aarch64
 sysroot=$top/sysroot
 cross=aarch64-linux-gnu
 words=("$@")
-[ $# -gt 0 ] || words=(norm_ gelu swiglu rope embedding bias_gradient_is classifier_m adamw attention_eq attention_in_bf16_is attention_surv
-    attention_gradient_e attention_decode product_do product_eq exact_product exact_sum exact_norm golden model_gr model_acc
-    model_dec checkpoint_ safetensors tokenizer shard json batch simd coll_threads_of coll_threads_sums team_ kernel_sets version resume_is_bit_identical_llama
+[ $# -gt 0 ] || words=(norm_ gelu swiglu rope embedding bias_gradient_is classifier_m adamw
+    attention_eq attention_in_bf16_is attention_surv
+    attention_gradient_e attention_decode product_do product_eq exact_product exact_sum exact_norm
+        golden model_gr model_acc
+    model_dec checkpoint_ safetensors tokenizer shard json batch simd coll_threads_of
+        coll_threads_sums team_ kernel_sets version resume_is_bit_identical_llama
     emulation cuda_fold)
 
 skip() {
@@ -28,19 +33,23 @@ timeout --kill-after=30 5m tools/setup.sh aarch64 || skip "no cross compiler or 
 fetch_jansson() {
     local apt=$top/apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$sysroot" && cd "$apt" || return 1
-    local options=(-q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache"
+    local options=(-q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o
+        "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache"
         -o APT::Sandbox::User=root -o Acquire::http::Timeout=30 -o Acquire::Retries=1)
-    timeout 3m apt-get "${options[@]}" update && timeout 2m apt-get "${options[@]}" download libjansson-dev:arm64 && dpkg-deb -x libjansson-dev*.deb "$sysroot" &&
+    timeout 3m apt-get "${options[@]}" update && timeout 2m apt-get "${options[@]}" download \
+        libjansson-dev:arm64 && dpkg-deb -x libjansson-dev*.deb "$sysroot" &&
         rm "$sysroot/usr/lib/$cross/libjansson.so" # the static one needs no path at run time
 }
 if [ ! -e "$sysroot/usr/include/jansson.h" ]; then
-    (fetch_jansson) >"${TMPDIR:-/tmp}/test_aarch64.$$" 2>&1 || why="no jansson for arm64: $(tail -1 "${TMPDIR:-/tmp}/test_aarch64.$$")"
+    (fetch_jansson) >"${TMPDIR:-/tmp}/test_aarch64.$$" 2>&1 ||
+        why="no jansson for arm64: $(tail -1 "${TMPDIR:-/tmp}/test_aarch64.$$")"
     rm -f "${TMPDIR:-/tmp}/test_aarch64.$$"
     [ -z "${why:-}" ] || skip "$why"
 fi
 
 make -s -j"$(nproc)" CONFIG=aarch64 OPT_aarch64=-O2 CC=$cross-gcc MPI=0 CUDA=0 \
-    CFLAGS="-isystem $sysroot/usr/include -L$sysroot/usr/lib/$cross ${CFLAGS:-}" all build-aarch64/run_tests || exit 1
+    CFLAGS="-isystem $sysroot/usr/include -L$sysroot/usr/lib/$cross ${CFLAGS:-}" all \
+    build-aarch64/run_tests || exit 1
 
 # Tests start programs, which this machine cannot: each has a script of its name beside the suite.
 mkdir -p "$top/run"

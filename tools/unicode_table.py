@@ -3,9 +3,9 @@
 
     python3 tools/unicode_table.py > data/unicode_table.c
 
-Source of the classes: \\p{L}, \\p{N} and \\s of the Python module `regex`, the module GPT-2's own encoder splits with.
-regex 2026.11.15 follows Unicode 18.0.0. A later Unicode assigns more code points; run this again with a newer module,
-change VERSION, and run tests/golden_tokenizer.py.
+Source of the classes: \\p{L}, \\p{N} and \\s of the Python module `regex`, the module GPT-2's own
+encoder splits with. regex 2026.11.15 follows Unicode 18.0.0. A later Unicode assigns more code
+points; run this again with a newer module, change VERSION, and run tests/golden_tokenizer.py.
 """
 import regex
 
@@ -42,7 +42,8 @@ def main():
             blocks.append(packed)
         first.append(blocks.index(packed))
     assert len(blocks) <= 256
-    print(f"""/* Unicode {VERSION}. Made by tools/unicode_table.py (regex {regex.__version__}); do not edit. */
+    made_by = f"tools/unicode_table.py (regex {regex.__version__})"
+    print(f"""/* Unicode {VERSION}. Made by {made_by}; do not edit. */
 /* clang-format off */
 #include "data/unicode_table.h"
 """)

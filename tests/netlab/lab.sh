@@ -1,21 +1,24 @@
 #!/bin/bash
-# lab.sh: an emulated cluster on one machine. A host is a network namespace with a name of its own, a data card
-# of some speed, and a second card for the launcher; both switches live in one more namespace, so nothing
-# reaches the machine's own network. Needs root and iproute2.
+# lab.sh: an emulated cluster on one machine. A host is a network namespace with a name of its own,
+# a data card of some speed, and a second card for the launcher; both switches live in one more
+# namespace, so nothing reaches the machine's own network. Needs root and iproute2.
 #
 #        h0            h1            h2            h3
 #     data  ctl     data  ctl     data  ctl     data  ctl      data 10.91.0.x, ctl 10.92.0.x
 #      |     |       |     |       |     |       |     |
-#      |     +-------|-----+-------|-----+-------|-----+----   switch ctl      as fast as the machine
-#      +----+--------+             +----+--------+             switches r0, r1 a rack each; cards of RATE
-#           +------------core-----------+                      switch core     between racks; trunks of TRUNK
+#      |     +-------|-----+-------|-----+-------|-----+----   switch ctl as fast as the machine
+#      +----+--------+             +----+--------+             r0, r1: a rack each; cards of RATE
+#           +------------core-----------+                      core: between racks; trunks of TRUNK
 #
-#   lab.sh can                        status 0 when this machine can do it, else a line that says what is missing
-#   lab.sh up HOSTS [RATE [TRUNK]]    4: four hosts; "2 2": in two racks. RATE 1gbit, TRUNK like RATE when not given;
-#                                     both directions are shaped
-#   lab.sh mpirun HOSTS RANKS COMMAND...   Open MPI, RANKS on each of the first HOSTS; LIMIT_S ends it (60)
-#   lab.sh first COMMAND...           goes before all other processes of this machine, as FIRST=1 lab.sh mpirun has its ranks do:
-#                                     for measurements beside others' work
+#   lab.sh can                        status 0 when this machine can do it, else a line that says
+#                                     what is missing
+#   lab.sh up HOSTS [RATE [TRUNK]]    4: four hosts; "2 2": in two racks. RATE 1gbit, TRUNK like
+#                                     RATE when not given; both directions are shaped
+#   lab.sh mpirun HOSTS RANKS COMMAND...   Open MPI, RANKS on each of the first HOSTS; LIMIT_S ends
+#                                          it (60)
+#   lab.sh first COMMAND...           goes before all other processes of this machine, as FIRST=1
+#                                     lab.sh mpirun has its ranks do: for measurements beside
+#                                     others' work
 #   lab.sh on HOST COMMAND...         runs a command there (also what mpirun reaches the hosts with)
 #   lab.sh delay US                   every packet arrives US microseconds later on each data card;
 #                                     0: no longer. Says what is missing: iptables, a compiler,
@@ -25,25 +28,30 @@
 #   lab.sh stop                       ends every process on the hosts
 #   lab.sh down                       removes it all
 #
-# PACKET=65536 lab.sh up ... : TCP's super-packets as cards take them that cut packets themselves. Then a message costs the
-# processor about half as much; but twice as many bytes pass unshaped after a pause, so that is for messages of megabytes.
+# PACKET=65536 lab.sh up ... : TCP's super-packets as cards take them that cut packets themselves.
+# Then a message costs the processor about half as much; but twice as many bytes pass unshaped after
+# a pause, so that is for messages of megabytes.
 #
-# What is obeyed is 0.956 of a rate, the share of frames that is no header, up to 1gbit on a quiet machine. LAB names
-# one of several clusters.
+# What is obeyed is 0.956 of a rate, the share of frames that is no header, up to 1gbit on a quiet
+# machine. LAB names one of several clusters.
 set -eu
 me=$(realpath "$0")
 name=${LAB:-meshlab}
 switch=$name-switch
 state=/run/$name
 
-host_names() { ip netns list | awk -v p="$name-h" 'index($1, p) == 1 { print substr($1, length(p)) }' | sort -V; }
+host_names() { ip netns list |
+    awk -v p="$name-h" 'index($1, p) == 1 { print substr($1, length(p)) }' | sort -V; }
 
 can() {
     local probe=$name-probe
     [ "$(id -u)" = 0 ] || { echo "an emulated cluster needs root"; return 1; }
-    command -v ip >/dev/null && command -v tc >/dev/null || { echo "an emulated cluster needs iproute2"; return 1; }
-    if ! { ip netns add $probe && ip -n $probe link add name veth0 type veth peer name veth1 && ip -n $probe link add name bridge0 type bridge &&
-        tc -n $probe qdisc add dev veth0 root tbf rate 1gbit burst 32kb limit 1mb; } 2>/dev/null; then
+    command -v ip >/dev/null && command -v tc >/dev/null ||
+        { echo "an emulated cluster needs iproute2"; return 1; }
+    if ! { ip netns add $probe && ip -n $probe link add name veth0 type veth peer name veth1 &&
+        ip -n $probe link add name bridge0 type bridge &&
+        tc -n $probe qdisc add dev veth0 root tbf rate 1gbit burst 32kb limit 1mb; } \
+        2>/dev/null; then
         ip netns del $probe 2>/dev/null
         echo "this kernel or container has no network namespaces with veth, bridge and tbf"
         return 1
@@ -56,14 +64,16 @@ mac_of() { printf '02:00:%02x:%02x:%02x:%02x' ${1//./ }; }
 
 # One cable: card $2 of host $1 with address $3, into switch $4.
 plug() {
-    ip -n "$name-$1" link add "$2" address "$(mac_of "$3")" type veth peer name "$2-$1" netns $switch
+    ip -n "$name-$1" link add "$2" address "$(mac_of "$3")" type veth peer name "$2-$1" netns \
+        $switch
     ip -n "$name-$1" addr add "$3/24" dev "$2"
     ip -n "$name-$1" link set "$2" up
     ip -n $switch link set "$2-$1" master "$4" up
 }
-# What depends on a rate (200mbit, 1gbit): TCP's super-packets, the bucket of each shaper, and what may wait in a card's
-# queue. A bucket smaller than two super-packets would have the kernel cut each in software, a large one lets short
-# messages pass unshaped; a long queue has acknowledgements of rendezvous stand behind megabytes.
+# What depends on a rate (200mbit, 1gbit): TCP's super-packets, the bucket of each shaper, and what
+# may wait in a card's queue. A bucket smaller than two super-packets would have the kernel cut each
+# in software, a large one lets short messages pass unshaped; a long queue has acknowledgements of
+# rendezvous stand behind megabytes.
 set_limits() {
     local mbit=${1%%[a-z]*}
     [[ $1 != *gbit ]] || mbit=$((mbit * 1000))
@@ -87,7 +97,8 @@ add_host() {
     plug "$1" data "10.91.0.$2" "$3"
     plug "$1" ctl "10.92.0.$2" ctl
     ip -n "$name-$1" link set dev data gso_max_size $packet
-    # BBR, a default of some kernels, paces both directions of an exchange down where they meet in a trunk's queue
+    # BBR, a default of some kernels, paces both directions of an exchange down where they meet in a
+    # trunk's queue
     ip -n "$name-$1" route change 10.91.0.0/24 dev data congctl cubic
     shape "$name-$1" data "$4" 1mb
     shape $switch "data-$1" "$4" 1mb
@@ -95,9 +106,10 @@ add_host() {
     echo "10.91.0.$2 $1" >>$state/hosts
 }
 
-# Tells each of $1 hosts the hardware addresses of all others. Asking for them (ARP) fails with many hosts: the kernel has
-# one table for the namespaces of all clusters (gc_thresh3: 1024 entries; 32 hosts need 1984), and when the table is full,
-# new connections never come about. Permanent entries do not count.
+# Tells each of $1 hosts the hardware addresses of all others. Asking for them (ARP) fails with many
+# hosts: the kernel has one table for the namespaces of all clusters (gc_thresh3: 1024 entries; 32
+# hosts need 1984), and when the table is full, new connections never come about. Permanent entries
+# do not count.
 introduce() {
     local i last
     for ((i = 1; i <= $1; i++)); do
@@ -143,7 +155,8 @@ up() {
     introduce $n
 }
 
-# Own host name, shared memory and folder for temporary files: Open MPI names its segments after the host.
+# Own host name, shared memory and folder for temporary files: Open MPI names its segments after the
+# host.
 on() {
     local host=$1
     shift
@@ -182,9 +195,11 @@ delay() {
     done
 }
 
-# A session is a group of the scheduler's, and the daemon of each host begins one: so ranks have to say it themselves.
+# A session is a group of the scheduler's, and the daemon of each host begins one: so ranks have to
+# say it themselves.
 first() {
-    # the group of the machine's first process has no priority of its own, and a kernel may have no groups
+    # the group of the machine's first process has no priority of its own, and a kernel may have no
+    # groups
     { echo -20 >/proc/self/autogroup; } 2>/dev/null || true
     exec nice -n -20 "$@"
 }
@@ -195,8 +210,10 @@ run_mpi() {
     shift 2
     [ -z "${FIRST:-}" ] || set -- "$me" first "$@"
     list=$(for ((i = 0; i < hosts; i++)); do printf 'h%d:%d,' $i "$ranks"; done)
-    on h0 "cd $(printf '%q' "$PWD"); exec mpirun -q --allow-run-as-root --timeout ${LIMIT_S:-60} --host ${list%,} -np $((hosts * ranks)) \
-        --map-by ppr:$ranks:node --bind-to none --oversubscribe --mca plm_rsh_agent '$me on' --mca oob_tcp_if_include ctl \
+    on h0 "cd $(printf '%q' "$PWD"); exec mpirun -q --allow-run-as-root --timeout ${LIMIT_S:-60} \
+        --host ${list%,} -np $((hosts * ranks)) \
+        --map-by ppr:$ranks:node --bind-to none --oversubscribe \
+        --mca plm_rsh_agent '$me on' --mca oob_tcp_if_include ctl \
         --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include data \
         --mca mpi_yield_when_idle 1 $(printf '%q ' "$@")" </dev/null
 }
@@ -221,7 +238,9 @@ down() {
     local ns
     stop
     [ ! -f $state/delay.pid ] || kill "$(cat $state/delay.pid)" 2>/dev/null || true
-    for ns in $(ip netns list | awk -v p="$name-" 'index($1, p) == 1 { print $1 }'); do ip netns del "$ns"; done
+    for ns in $(ip netns list | awk -v p="$name-" 'index($1, p) == 1 { print $1 }'); do
+        ip netns del "$ns"
+    done
     rm -rf $state
 }
 
