@@ -12,6 +12,7 @@
 #              parallel/comm, mesh, step, plan, train
 #   emulator   tests/device.c answers all that tests of CUDA kernels ask of it
 #   links      a document links to files that are there
+#   examples   git apply takes the diffs of CONTRIBUTING.md
 #   leftovers  no #if 0, no folder old/, no TODO without a name: TODO(name)
 #   format     clang-format
 #   compilers  gcc and clang, warnings are errors; cppcheck; nvcc where it is: no spills
@@ -109,6 +110,15 @@ git ls-files '*.md' | while read -r page; do
         [[ $link = http* || -e $(dirname "$page")/$link ]] || echo "$page:$line: there is no $link"
     done
 done | violations
+
+# --- examples: what CONTRIBUTING.md changes is as it says
+examples=$(mktemp -d)
+awk -v to="$examples/line_" '/^```diff/ { to_file = to FNR; next } /^```/ { to_file = "" }
+    to_file { print >to_file }' CONTRIBUTING.md
+for example in "$examples"/*; do
+    git apply --check "$example" 2>&1 | sed "s/^/CONTRIBUTING.md:${example##*_}: /"
+done | violations
+rm -rf "$examples"
 
 # --- format
 if command -v clang-format >/dev/null; then
