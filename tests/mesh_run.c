@@ -108,9 +108,11 @@ typedef struct Place {
 
 static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) {
     const MeshRun *r = job->r;
-    int n = l->size[AXIS_Z] * (r->alike ? 1 : l->size[AXIS_D]);
+    int64_t n = l->size[AXIS_Z] * (r->alike ? 1 : l->size[AXIS_D]);
+    int64_t micro = r->micro ? r->micro : (r->sequences + n - 1) / n;
     return (ModelShape){.config = job->config,
-                        .B = (r->micro ? r->micro : (r->sequences + n - 1) / n) / parts(r),
+                        .B = micro / parts(r),
+                        .one_micro_batch = parts(r) == 1 && n * micro >= r->sequences,
                         .S = r->S,
                         .bf16 = r->bf16,
                         .recompute = r->recompute,

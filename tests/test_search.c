@@ -62,12 +62,13 @@ static bool same_choice(const Choice *a, const Choice *b) {
 TEST(search_finds_what_brute_force_finds) {
     enum { TOP = 5 };
     int64_t left_out = 0;
-    for (int p = 1; p <= (test_long() ? 12 : 8); p++) {
+    for (int p = 1; p <= (test_long() ? 12 : 9); p++) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
         SearchCount bounded, brute;
         if (p % 3 == 2) s.shape.kernels = kernels_cuda_sizes(true);
+        if (p % 4 > 1) s.close = 0.05;
         if (p % 2) { // half of the cases have too little memory for most candidates
             search_brute(&s, &m, a, 1, NULL);
             m.memory = a[0].price.memory * 3 / 4;
@@ -76,7 +77,11 @@ TEST(search_finds_what_brute_force_finds) {
         CHECK(n == n_b);
         CHECK(bounded.candidates == brute.candidates &&
               brute.priced + brute.too_large == brute.candidates);
-        for (int i = 0; i < n; i++) CHECK(same_choice(&a[i], &b[i]));
+        for (int i = 0; i < n; i++) { // what is close to the best is all there, the rest real
+            bool close = b[i].price.seconds <= (1 + s.close) * b[0].price.seconds;
+            CHECK(close || s.close == 0 ? same_choice(&a[i], &b[i])
+                                        : a[i].price.seconds >= b[i].price.seconds);
+        }
         left_out += brute.priced - bounded.priced;
     }
     CHECK(left_out > 100); // the bounds are good for something
@@ -279,6 +284,7 @@ TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
         static const int ranks[] = {4, 6, 8, 16};
         int p = ranks[i % 4];
         Space s = space_of(models[i % 2], p, 4 * p);
+        if (i % 2) s.close = 0.05;
         drawn = (unsigned)i + 1;
         Machine m = random_machine(p);
         Choice best[BEST], apart[N_FAMILIES], some[N_FAMILIES];

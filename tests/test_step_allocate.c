@@ -157,6 +157,13 @@ TEST(step_allocate_keeps_live_values_apart) {
     printf("%d programs; arena / values at once: at most %.3f\n", w.n, w.ratio);
 }
 
+TEST(step_allocate_of_an_empty_list_takes_nothing) {
+    ModelShape s = {.B = 1};
+    Program p = program_make(&s);
+    CHECK(program_allocate(&p) == 0 && program_in_use(&p) == 0);
+    program_free(&p);
+}
+
 /* ---- many blocks ---- */
 
 enum { BLOCKS = 300 };

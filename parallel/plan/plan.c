@@ -10,6 +10,7 @@
 
 /* ---- what to measure */
 
+#define CLOSE 0.02                // of the best: no prediction tells such candidates apart
 enum { FEW = 3000, LISTED = 48 }; // candidates whose works are all listed; else of so many
 
 typedef struct Lister {
@@ -201,6 +202,7 @@ bool plan_may_fit(const Plan *p) {
 
 bool plan_search(Plan *p, Err *e) {
     char text[128], has[64], takes[64];
+    p->space.close = CLOSE;
     p->n_best = search_best(&p->space, &p->machine, p->best, PLAN_TOP, &p->count);
     if (p->count.candidates == 0)
         return err(e, "no layout of %d ranks has what is asked for", p->space.p);

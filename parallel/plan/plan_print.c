@@ -283,7 +283,7 @@ void plan_reasons(const Plan *p, FILE *f) {
             100 * p->error);
     if (close > 1)
         fprintf(f, " %d candidates%s are within %.0f %%: only real steps can tell them apart.",
-                close, close == PLAN_TOP ? " or more" : "", 100 * plan_error(p));
+                close, plan_error(p) > p->space.close ? " or more" : "", 100 * plan_error(p));
     fprintf(f, "\n");
 }
 

@@ -30,6 +30,7 @@ static void plan(StepLists *s, int k, int64_t layers, bool unplaced) {
                         .recompute = of->recompute,
                         .overlap = of->overlap,
                         .training = true,
+                        .one_micro_batch = s->micro_batches == 1,
                         .step_alone = true,
                         .unplaced = unplaced,
                         .threads = of->threads > 0 ? of->threads : 1,
@@ -51,8 +52,12 @@ bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int ran
     price_reorder(s, l, rank);
     s->grid.local_steps = shape->apart && l->size[AXIS_D] > 1;
     s->micro_batches = price_micro_batches(shape, l);
-    for (int k = 0; k < s->n; k++) // the memory of temporaries is that of the longer one
-        plan(s, k, few + k, shape->unplaced || k < s->n - 1);
+    for (int k = 0, n = s->n; k < n; k++) { // the memory of temporaries is that of the longer one
+        plan(s, k, few + k, shape->unplaced || k < n - 1);
+        s->n = k + 1;
+        if (k < n - 1 && bytes && price_memory(s) + (layers - few) * shape->layer_bytes > bytes)
+            return false;
+    }
     return bytes == 0 || price_memory(s) <= bytes;
 }
 

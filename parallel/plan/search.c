@@ -102,6 +102,7 @@ static bool price_orders(Search *w, const Seed *seed) {
     const Orders *o = orders_at(w, seed);
     int64_t memory = seed->large ? 0 : w->m->memory;
     shape.unplaced = true;
+    if (!w->brute) shape.layer_bytes = seed_layer_memory(&w->known->micro, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, memory)) {
         price_free(&w->lists);
         return false;
@@ -215,13 +216,21 @@ static void split_seed(Search *w, Seed s) {
     }
 }
 
+/* Does nothing that is left belong among the best? */
+static bool enough(const Search *w, const Seed *next) {
+    if (w->n == 0) return false;
+    const Choice *first = &w->best[0].c, *last = &w->best[w->n - 1].c;
+    if (w->s->close > 0 && first->fits && next->bound > (1 + w->s->close) * first->price.seconds)
+        return true;
+    return w->n == w->max && (next->bound > last->price.seconds || (next->large && last->fits));
+}
+
 static void search_bounded(Search *w) {
     seed_each(w->s, w->family, add_schedules, w);
     while (w->n_seeds > 0) {
         Seed next = pop(w);
         look(w);
-        const Choice *last = w->n == w->max ? &w->best[w->max - 1].c : NULL;
-        if (last && (next.bound > last->price.seconds || (next.large && last->fits))) break;
+        if (enough(w, &next)) break;
         bool any = next.schedule == ANY_SCHEDULE;
         if (next.bounded < BOUND_CLOSE) {
             next.bounded++;
@@ -343,9 +352,11 @@ static bool search_family(const Space *s, const Machine *m, const Family *f, Kno
     return true;
 }
 
-/* The best of a family that some candidates in order, best first, have; NULL: none. */
-static const Choice *first_of(const Family *f, const Choice *best, int n) {
-    for (int i = 0; i < n; i++)
+/* The best of a family that some candidates in order, best first, have; NULL: none. Of those that
+ * are not close to the best there may be better ones. */
+static const Choice *first_of(const Family *f, const Space *s, const Choice *best, int n) {
+    double most = s->close > 0 && n > 0 ? (1 + s->close) * best->price.seconds : INFINITY;
+    for (int i = 0; i < n && best[i].price.seconds <= most; i++)
         if (family_has(f, &best[i].layout)) return &best[i];
     return NULL;
 }
@@ -357,7 +368,7 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     any.only = NULL; // what a scheme would cost beside the one layout that is asked for
     Known *known = known_make();
     for (int i = 0; i < N_FAMILIES && n < max; i++) {
-        const Choice *found = s->only ? NULL : first_of(&families[i], best, n_best);
+        const Choice *found = s->only ? NULL : first_of(&families[i], s, best, n_best);
         if (found)
             out[n] = *found;
         else if (!search_family(&any, m, &families[i], known, &out[n]))

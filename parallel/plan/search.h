@@ -31,6 +31,7 @@ typedef struct Space {
     const Layout *only; // this layout; NULL: any
     bool free_micro, free_recompute, free_overlap;
     int threads[4], n_threads; // numbers of threads to choose from
+    double close;              // share: all that take so much longer than the best; 0: any
     bool no_zero;              // with --sync-every zero1 to zero3 over d are refused
     const SearchWatch *watch;  // or NULL
 } Space;
@@ -52,8 +53,9 @@ typedef struct SearchCount {
     double seconds;
 } SearchCount;
 
-/* Local. The fastest `max` that fit, best first; returns how many there are, 0: nothing fits. Among
- * equals the one with less memory, then the earlier in the order of enumeration. */
+/* Local. The fastest that fit, at most max, best first; returns how many there are, 0: nothing fits.
+ * Among equals the one with less memory, then the earlier in the order of enumeration. With
+ * s->close those that take longer than that are the best of what was priced. */
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
 /* Local. The same, without bounds: for tests. */
 int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);

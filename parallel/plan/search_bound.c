@@ -517,20 +517,32 @@ double bound_least(const Bound *b, const Orders *o) {
 
 /* ---- memory ---- */
 
-/* Weights, gradients, moments; and what a layer keeps. Of two halves one may have gone through some
- * layers backward already when the other one begins to. */
-int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                    bool any) {
-    enum { HALVES_APART = 3 };
-    const Layout *l = &c->layout;
-    const MicroBatch *p = micro_batch_of(all, s, m, c);
-    int64_t layers = s->shape.config.layers, word = word_of(s), weights = all_weights(p, layers);
-    int64_t Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D];
+/* Weights, gradients, moments. */
+static int64_t states_of(const Space *s, const Layout *l, int64_t weights) {
+    int64_t word = word_of(s), Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D];
     int64_t read = weights / (l->zero == 3 ? ZD : Z), grads = weights / (l->zero >= 2 ? ZD : Z);
     int64_t moments = weights / (l->zero ? ZD : Z), params = word == 2 ? moments : read;
     int64_t states = (int64_t)sizeof(float) * (params + grads + 2 * moments);
-    if (word == 2) states += word * read;
+    return word == 2 ? states + word * read : states;
+}
+
+/* Of two halves one may have gone through some layers backward already when the other one begins
+ * to. */
+enum { HALVES_APART = 3 };
+
+int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
+                    bool any) {
+    const MicroBatch *p = micro_batch_of(all, s, m, c);
+    int64_t layers = s->shape.config.layers;
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
     int64_t kept = halves ? layers - HALVES_APART : layers;
-    return states + (kept > 0 ? kept * p->layer.kept : 0);
+    return states_of(s, &c->layout, all_weights(p, layers)) + (kept > 0 ? kept * p->layer.kept : 0);
+}
+
+int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
+    const MicroBatch *p = micro_batch_of(all, s, m, c);
+    int64_t layers = s->shape.config.layers,
+            kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
+    return states_of(s, &c->layout, p->layer.weights) +
+           (kept > 0 ? p->layer.kept * kept / layers : 0);
 }

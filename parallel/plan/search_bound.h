@@ -72,6 +72,8 @@ void seed_bound(Bound *b, MicroBatches *all, const Space *s, const Machine *m, c
                 bool any);
 /* Local. Bytes: not more than it takes. */
 int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c, bool any);
+/* Local, pure. Bytes that a layer takes at least, of a model of more layers than two. */
+int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c);
 double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
 double bound_least(const Bound *b, const Orders *o);         // in any order
 double bound_rough(const Bound *b, const Orders *o);         // the same, at once: not more

@@ -296,7 +296,7 @@ static Life life_make(const Program *p) {
     }
     find_lives(&l);
     find_inner(&l);
-    l.read[p->result] = p->n_ops; // the caller's
+    if (p->n_tensors > 0) l.read[p->result] = p->n_ops; // the caller's
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].whole >= 0) join(&l, p->tensor[t].whole, t);
     for (int i = 0; i < p->n_ops; i++) reuse(&l, i);
@@ -330,7 +330,7 @@ static size_t allocate(Program *p, bool placed) {
         if (k >= 0 && block[k].bytes < bytes) block[k].bytes = bytes;
     }
     p->kept = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) // of which there are none without tensors
         if (block[i].begin <= l.made[p->result] && block[i].end > l.made[p->result])
             p->kept += block[i].bytes;
     int64_t peak = placed ? place_best(block, n, p->n_ops) : most_in_use(block, n, p->n_ops);

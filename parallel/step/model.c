@@ -192,6 +192,7 @@ bool model_clears(const Model *m, int i) {
 }
 
 void model_zero_grads(Model *m, int64_t micro_batches) {
+    assert(micro_batches == 1 || !m->shape.one_micro_batch);
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         if (!model_clears(m, i)) continue;

@@ -69,6 +69,7 @@ typedef struct ModelShape {
     Recompute recompute;
     Overlap overlap; // halves needs an even B
     bool training;   // false: no gradients, no optimizer state, nothing kept for backward
+    bool one_micro_batch; // of a step, which is the last one: no list of others is planned
     bool sums;       // of a list: that of the last micro-batch, in which gradients become complete
     PassOutput output;
     bool step_alone; // no lists but those of a training step: it is priced, and never evaluated

@@ -497,6 +497,7 @@ static Kernel *const kernels[N_OP_KINDS] = {
 
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
     int train = m->left == 1 && r->list[LAST].made ? LAST : TRAIN;
+    assert(!backward || r->list[train].made);
     bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
     return &r->list[next ? NEXT : backward ? train : FORWARD];
 }
@@ -586,7 +587,7 @@ void step_run_casts(StepRun *r, Model *m) {
 }
 
 int64_t step_run_kept(const StepRun *r) {
-    return r->list[TRAIN].p.kept;
+    return step_run_micro_batch(r)->kept;
 }
 
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
@@ -601,7 +602,7 @@ const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
 }
 
 const Program *step_run_micro_batch(const StepRun *r) {
-    return &r->list[TRAIN].p;
+    return &r->list[r->list[TRAIN].made ? TRAIN : LAST].p;
 }
 const Program *step_run_end(const StepRun *r) {
     return &r->list[END].p;
@@ -667,11 +668,16 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k) {
     plan_list(b, program_passes(&b->shape, PASS_SCHEDULE, k), k);
 }
 
-/* The list of a micro-batch, and that of the last one. */
+/* The list of a micro-batch, and that of the last one, where ranks have sums; of a step of one
+ * micro-batch that alone. */
 static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k, bool sums) {
     Bound *b = &r->list[TRAIN], *last = &r->list[LAST];
     b->shape = last->shape = *shape;
     last->shape.sums = true;
+    if (sums && shape->one_micro_batch) {
+        plan_list(last, program_passes(&last->shape, PASS_SCHEDULE, k), k);
+        return;
+    }
     Program p = program_passes(&b->shape, PASS_HALVES, k);
     if (sums) plan_list(last, program_micro_batch(program_copy(&p, &last->shape)), k);
     plan_list(b, program_micro_batch(p), k);

@@ -20,6 +20,7 @@ typedef struct Scheduler {
     int *reader; // [operations] the first unit that needs it; -1: none
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
+    double *able;  // [operations] when all operands of a unit are there; -1: not known yet
     bool *waited;  // [operations] of a collective: a WAIT is in the list
     int open[MOST_OPEN], n_open; // started and not waited for, in order
     int number[MOST_OPEN];       // of these, among all that were started
@@ -99,10 +100,12 @@ static int add_deps(Scheduler *s, int n, int i) {
 }
 
 /* When all operands of unit i are there; INFINITY: not known yet. */
-static double operands_at(const Scheduler *s, int i) {
+static double operands_at(Scheduler *s, int i) {
     double at = 0;
-    for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++)
+    if (s->able[i] >= 0) return s->able[i];
+    for (int k = s->first_dep[i]; k < s->first_dep[i + 1] && at < INFINITY; k++)
         if (s->ready[s->dep[k]] > at) at = s->ready[s->dep[k]];
+    if (at < INFINITY) s->able[i] = at;
     return at;
 }
 
@@ -182,7 +185,7 @@ static bool may_start(Scheduler *s) {
 
 /* The first kernel of the window if none of them can run: the compute stream waits for its
  * operands. n_ops: one can run, or there is no kernel. */
-static int stalled(const Scheduler *s) {
+static int stalled(Scheduler *s) {
     int end = s->p->n_ops, first = end;
     for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
         if (collective(s, i)) continue;
@@ -275,7 +278,7 @@ static void find_deps(Scheduler *s) {
     s->dep = mem_alloc(most_deps(s) * sizeof *s->dep);
     s->next[s->p->n_ops] = s->p->n_ops; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->ready[i] = INFINITY, s->waited[i] = false, s->reader[i] = -1;
+        s->ready[i] = INFINITY, s->able[i] = -1, s->waited[i] = false, s->reader[i] = -1;
         s->first_dep[i] = n;
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, n = add_deps(s, n, i);
         s->first_dep[i + 1] = n;
@@ -314,7 +317,8 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window};
-    s.ready = mem_alloc(n * sizeof *s.ready), s.waited = mem_alloc(n * sizeof *s.waited);
+    s.ready = mem_alloc(2 * n * sizeof *s.ready), s.able = s.ready + n,
+    s.waited = mem_alloc(n * sizeof *s.waited);
     s.next = mem_alloc((n + 1) * sizeof *s.next), s.reader = mem_alloc(n * sizeof *s.reader);
     s.first_dep = mem_alloc((n + 1) * sizeof *s.first_dep);
     s.maker = mem_alloc(tensors * sizeof *s.maker), s.rows = mem_alloc(tensors * sizeof *s.rows);

@@ -210,6 +210,7 @@ static void plan_model(Run *r) {
                     .overlap = overlap,
                     // --memory without --train is about training
                     .training = *r->o->train || !*r->o->init,
+                    .one_micro_batch = run_micro_batches(r) == 1,
                     .replay = replay_where(r),
                     .stochastic = r->o->stochastic_rounding,
                     .seed = (uint64_t)r->o->seed,
