@@ -129,9 +129,14 @@ static bool dist_check(const Dist *d, Err *e) {
 }
 
 void dist_name(char to[DIST_NAME], const char *name) {
-    size_t n = strnlen(name, DIST_NAME - 1);
-    memcpy(to, name, n);
-    to[n] = 0;
+    dist_join(to, name, "");
+}
+
+void dist_join(char to[DIST_NAME], const char *a, const char *b) {
+    size_t n = strnlen(a, DIST_NAME - 1), more = strnlen(b, DIST_NAME - 1 - n);
+    memcpy(to, a, n);
+    memcpy(to + n, b, more);
+    to[n + more] = 0;
 }
 
 bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e) {

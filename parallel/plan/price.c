@@ -58,7 +58,9 @@ bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int ran
         if (k < n - 1 && bytes && price_memory(s) + (layers - few) * shape->layer_bytes > bytes)
             return false;
     }
-    return bytes == 0 || price_memory(s) <= bytes;
+    if (bytes && price_memory(s) > bytes) return false;
+    for (int k = 0; k < s->n; k++) step_run_plan_end(s->model[k].program, s->model[k].k);
+    return true;
 }
 
 void price_free(StepLists *s) {

@@ -25,8 +25,8 @@ static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "do
 static Dist typed(const char *name, const char *dim0, Axes cut0, const char *dim1, Axes cut1) {
     Dist d = {.n_dims = dim1 ? 2 : 1, .shard = {cut0, cut1}};
     dist_name(d.name, name);
-    snprintf(d.dim[0], sizeof d.dim[0], "%s", dim0);
-    if (dim1) snprintf(d.dim[1], sizeof d.dim[1], "%s", dim1);
+    memcpy(d.dim[0], dim0, strlen(dim0) + 1); // a few letters
+    if (dim1) memcpy(d.dim[1], dim1, strlen(dim1) + 1);
     return d;
 }
 
@@ -85,7 +85,7 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     if (kind == LINEAR_HEAD)
         dist_name(name, b->wte < 0 ? "wte" : "head"); // tied: the embedding's
     else
-        snprintf(name, sizeof name, "%s.weight", linear_names[kind]);
+        dist_join(name, linear_names[kind], ".weight");
     Dist block = named(name, d.w_stored), flat = block;
     flat.shard[0] = axes_join(flat.shard[0], layout_store(b->p.layout, STORE_PARAM));
     if (stored < 0) {
@@ -112,7 +112,7 @@ static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     y = program_redistribute(p, y, &d.y_stored, y_of);
     if (!b->c->bias) return y;
     char bias[DIST_NAME];
-    snprintf(bias, sizeof bias, "%s.bias", name);
+    dist_join(bias, name, ".bias");
     return EMIT(p, OP_BIAS, like(b, y, y_name), y, vector(b, y, bias));
 }
 
@@ -130,8 +130,8 @@ static int norm(Builder *b, const char *layer, const char *name, int x) {
     size[0] = 2;
     s = EMIT(p, OP_NORM_MERGE, program_tensor(p, moments, size, 4), s);
     char weight[DIST_NAME], bias[DIST_NAME];
-    snprintf(weight, sizeof weight, "%s.weight", layer);
-    snprintf(bias, sizeof bias, "%s.bias", layer);
+    dist_join(weight, layer, ".weight");
+    dist_join(bias, layer, ".bias");
     bool biased = b->c->bias && b->c->norm == NORM_LAYER;
     int w = vector(b, x, weight);
     return EMIT(p, OP_NORM, like(b, x, name), x, s, w, biased ? vector(b, x, bias) : -1);

@@ -21,9 +21,7 @@
 /* The type of tensor t with no sum pending, named d<name>. */
 static Dist gradient_type(const Program *p, int t) {
     Dist d = p->tensor[t].dist;
-    char name[DIST_NAME];
-    snprintf(name, sizeof name, "d%.*s", DIST_NAME - 2, d.name);
-    dist_name(d.name, name);
+    dist_join(d.name, "d", p->tensor[t].dist.name);
     d.partial = axes_none();
     return d;
 }

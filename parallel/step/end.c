@@ -63,9 +63,7 @@ static End end_of(Program *p) {
 /* A tensor of a parameter in the type of its moments, called by its name behind a prefix. */
 static int of_parameter(End *e, const StepTensor *read, Storage storage, const char *prefix) {
     Dist d = read->dist;
-    char name[DIST_NAME + 4];
-    snprintf(name, sizeof name, "%s%s", prefix, read->dist.name);
-    dist_name(d.name, name);
+    dist_join(d.name, prefix, read->dist.name);
     if (read->n_block < N_AXES) {
         d.shard[0].n = (uint8_t)read->n_block;
         d.shard[0] = axes_join(d.shard[0], layout_store(e->p->layout, STORE_MOMENTS));

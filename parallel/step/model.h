@@ -72,7 +72,7 @@ typedef struct ModelShape {
     bool one_micro_batch; // of a step, which is the last one: no list of others is planned
     bool sums;       // of a list: that of the last micro-batch, in which gradients become complete
     PassOutput output;
-    bool step_alone; // no lists but those of a training step: it is priced, and never evaluated
+    bool step_alone; // no lists but those of micro-batches: it is priced, and never evaluated
     bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once
     int threads;     // of the team that would run it, where there is none; 0: of the model's team
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)

@@ -496,10 +496,9 @@ static Kernel *const kernels[N_OP_KINDS] = {
 };
 
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
-    int train = m->left == 1 && r->list[LAST].made ? LAST : TRAIN;
-    assert(!backward || r->list[train].made);
+    bool last = r->list[LAST].made && (m->left == 1 || !r->list[TRAIN].made);
     bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
-    return &r->list[next ? NEXT : backward ? train : FORWARD];
+    return &r->list[next ? NEXT : !backward ? FORWARD : last ? LAST : TRAIN];
 }
 
 /* What a kernel adds to lies where it adds. */
@@ -683,9 +682,9 @@ static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k,
     plan_list(b, program_micro_batch(p), k);
 }
 
-static void plan_end(StepRun *r, const ModelShape *shape, const Kernels *k) {
+void step_run_plan_end(StepRun *r, const Kernels *k) {
     Bound *b = &r->list[END];
-    b->shape = *shape;
+    b->shape = r->list[r->list[LAST].made ? LAST : TRAIN].shape;
     b->shape.unplaced = false; // a host's totals are memory in any case
     plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k), k);
     while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
@@ -705,8 +704,8 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     s.output = output;
     s.training &= output == OUTPUT_LOSSES;
     if (s.training) plan_training(r, &s, m->k, m->grid->mesh.p > 1 || m->exact);
-    if (s.training) plan_end(r, &s, m->k);
     if (s.step_alone) return r;
+    if (s.training) step_run_plan_end(r, m->k);
     if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
     s.training = false;
     plan(&r->list[FORWARD], &s, m->k);

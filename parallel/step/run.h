@@ -43,6 +43,8 @@ typedef struct StepHook {
 /* Local. Of a model whose shape, grid and kernels are known. OUTPUT_LOSSES: with backward where the
  * model trains; the others: forward alone. Freed by step_run_free. */
 StepRun *step_run_plan(const Model *m, PassOutput output);
+/* Local. The list of the end of a step, of a model with step_alone that has none yet. */
+void step_run_plan_end(StepRun *r, const Kernels *k);
 void step_run_free(StepRun *r);
 /* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all
  * addresses. */
