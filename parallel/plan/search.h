@@ -53,8 +53,8 @@ typedef struct SearchCount {
     double seconds;
 } SearchCount;
 
-/* Local. The fastest that fit, at most max, best first; returns how many there are, 0: nothing fits.
- * Among equals the one with less memory, then the earlier in the order of enumeration. With
+/* Local. The fastest that fit, at most max, best first; returns how many there are, 0: nothing
+ * fits. Among equals the one with less memory, then the earlier in the order of enumeration. With
  * s->close those that take longer than that are the best of what was priced. */
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
 /* Local. The same, without bounds: for tests. */
