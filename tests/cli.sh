@@ -116,6 +116,11 @@ works "a listing of panels" "$programs/train_gpt" --listing panels --model $mode
 works "which has them" test "$(grep -c "broadcast x\[1\]" out)" -gt 0
 works "a listing of the order" "$programs/train_gpt" --listing --model $model --ranks 2 \
     --layout x2 --cluster h100:1
+works "a listing of ranks that are not here" "$programs/train_gpt" --listing --model $model \
+    --layout d2.x4+sp --cluster h100:1
+works "it is of eight ranks" test "$(grep -c 'reduce_scatter x' out)" -gt 0
+refuses "a listing of ranks that no cluster has" 2 "h100:1 has 8 ranks, --layout x16 needs 16" \
+    "$programs/train_gpt" --listing --model $model --layout x16 --cluster h100:1
 refuses "unknown choice" 2 "cosine|linear|constant|wsd" "${train[@]}" --schedule cosin
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,haeds=2

@@ -8,6 +8,12 @@ const Grid *grid_one(void) {
     return &one;
 }
 
+Grid grid_described(const Layout *l, bool local_steps) {
+    return (Grid){.layout = *l,
+                  .mesh = mesh_make(&l->factors, 0),
+                  .local_steps = local_steps && l->size[AXIS_D] > 1};
+}
+
 HeadBlocks head_blocks(const Config *c, int64_t n, bool whole) {
     int64_t group = c->heads / c->kv_heads; // query heads per key head
     for (int64_t h = (c->heads + n - 1) / n;; h++) {

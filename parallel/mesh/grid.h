@@ -32,6 +32,9 @@ typedef struct Grid {
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c);
 /* Collective over the world. Frees the communicators. */
 void grid_free(Grid *g);
+/* Local. The grid of rank 0 of ranks that are not here: without communicators. local_steps: as
+ * after grid_set_local_steps. */
+Grid grid_described(const Layout *l, bool local_steps);
 /* Local. The grid of a single rank. */
 const Grid *grid_one(void);
 /* Collective over the world, after grid_make. From now on a step communicates only between ranks of

@@ -36,8 +36,9 @@ typedef struct Run {
     Options *o;         // shared by the ranks of a process; read-only once training has begun
     const Opt *options; // the table of o
     World *world;
-    Group group; // all ranks, for data/
-    bool lead;   // rank 0: prints and writes the records
+    Group group;       // all ranks, for data/
+    bool lead;         // rank 0: prints and writes the records
+    Machine described; // --cluster of --listing, whose ranks are not here
     Grid grid;
     Outer outer; // outer steps of the replicas along d
     int cores;   // cores of this node, shared by its ranks
@@ -90,6 +91,9 @@ void run_allocate_tokens(Run *r);
 /* Collective. From options to a model with weights and data. False: --memory or --listing has
  * printed its output. */
 bool run_prepare(Run *r);
+/* Local. Does --listing print the step of a described cluster? Then no rank of the mesh is here,
+ * r->grid has no communicators, and of the model only r->m.shape is set. */
+bool run_lists_cluster(const Run *r);
 /* Collective. --listing: prints the program of a micro-batch; with --json as JSON. */
 void run_print_listing(const Run *r);
 /* Collective. --matrix: prints the machine and the bandwidth between every two ranks. */

@@ -11,18 +11,15 @@
 /* Values of --listing: 0 none, the passes, the order. */
 enum { LIST_BUILD = 1, LIST_SCHEDULE = LIST_BUILD + PASS_SCHEDULE };
 
-/* Of --cluster, or of the machine at hand as described: nothing is measured. */
+bool run_lists_cluster(const Run *r) {
+    return r->o->listing && *r->o->cluster;
+}
+
+/* --cluster, or the machine at hand as it describes itself: nothing is measured. */
 static Machine machine_of(const Run *r) {
     Machine m;
     Detected d;
-    Err e;
-    if (*r->o->cluster) {
-        if (!machine_open(&m, r->o->cluster, &e)) die_usage("--cluster: %s", e.text);
-        if (m.ranks < r->group.size)
-            die_usage("--cluster %s has %d rank%s, not %d", r->o->cluster, m.ranks,
-                      m.ranks > 1 ? "s" : "", r->group.size);
-        return m;
-    }
+    if (run_lists_cluster(r)) return r->described;
     detect(&d, r->world, kernels_cpu(r->o->kernels), r->team, r->o->dtype == 1);
     detect_machine(&d, &m);
     detect_free(&d);
@@ -69,7 +66,7 @@ static void print(const Run *r, Listed micro_batch, Listed end) {
 void run_print_listing(const Run *r) {
     ModelShape shape = r->m.shape;
     Machine m = machine_of(r);
-    bool described = *r->o->cluster, ordered = r->o->listing == LIST_SCHEDULE;
+    bool described = run_lists_cluster(r), ordered = r->o->listing == LIST_SCHEDULE;
     // the order is printed beside its list
     Pass last = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
     int threads = described ? m.threads : team_size(r->team);

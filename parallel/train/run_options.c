@@ -50,6 +50,8 @@ static Outer outer_of(Options *o) {
 Outer run_check_options(Options *o) {
     claim_outputs(o);
     if (*o->cluster && !o->plan && !o->listing) die_usage("--cluster requires --plan or --listing");
+    if (*o->cluster && o->memory)
+        die_usage("--memory is of the ranks at hand: leave out --cluster");
     if (!*o->train && !*o->init && !o->memory && !o->listing && !o->matrix && !o->plan)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");

@@ -172,12 +172,28 @@ static void choose_batch(Run *r) {
                   r->data_size, r->micro);
 }
 
+/* --layout for some or all ranks of a described cluster. */
+static Layout described_layout(const Run *r, const char *spec) {
+    Layout l;
+    Err e;
+    int ranks = r->described.ranks;
+    if (!layout_parse(&l, spec, 0, &e) && !layout_parse(&l, spec, ranks, &e))
+        die_usage("--%s", e.text);
+    if (layout_ranks(&l) > ranks)
+        die_usage("--cluster %s has %d rank%s, --layout %s needs %d", r->o->cluster, ranks,
+                  ranks > 1 ? "s" : "", spec, layout_ranks(&l));
+    return l;
+}
+
 static void make_grid(Run *r) {
     Layout l;
     Err e;
     const char *spec = strcmp(r->o->layout, "auto") == 0 ? "dp" : r->o->layout;
+    bool described = run_lists_cluster(r);
     if (r->plan)
         l = r->plan->best[0].layout;
+    else if (described)
+        l = described_layout(r, spec);
     else if (!layout_parse(&l, spec, world_size(r->world), &e))
         die_usage("--%s", e.text);
     if (r->outer.every > 1 && l.zero && l.size[AXIS_D] > 1)
@@ -186,6 +202,10 @@ static void make_grid(Run *r) {
                   " each coordinate of d has its own: take z instead of d, or leave it out",
                   r->o->layout, l.zero, r->o->sync_every);
     l.exact = r->o->exact;
+    if (described) {
+        r->grid = grid_described(&l, r->outer.every > 1);
+        return;
+    }
     grid_make(&r->grid, r->world, &l, &r->config);
     if (r->outer.every > 1) grid_set_local_steps(&r->grid);
 }
@@ -197,25 +217,30 @@ static ReplayWhere replay_where(const Run *r) {
                : (const ReplayWhere[]){REPLAY_AUTO, REPLAY_NEVER, REPLAY_ALWAYS}[r->o->graphs];
 }
 
-static void plan_model(Run *r) {
+static ModelShape shape_of(const Run *r) {
     Overlap overlap = run_overlap(r);
     if (overlap.halves) run_check_halves(r, r->micro);
     if (r->lead && !r->plan) run_warn_overlap(&overlap, &r->grid.layout);
-    ModelShape s = {.config = r->config,
-                    .B = r->micro,
-                    .S = r->seq,
-                    .grid = &r->grid,
-                    .bf16 = r->o->dtype == 1,
-                    .recompute = r->plan ? r->plan->best[0].recompute : (Recompute)r->o->recompute,
-                    .overlap = overlap,
-                    // --memory without --train is about training
-                    .training = *r->o->train || !*r->o->init,
-                    .one_micro_batch = run_micro_batches(r) == 1,
-                    .replay = replay_where(r),
-                    .stochastic = r->o->stochastic_rounding,
-                    .seed = (uint64_t)r->o->seed,
-                    .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
-                    .samples = r->o->sample_every > 0 || *r->o->prompt};
+    return (ModelShape){.config = r->config,
+                        .B = r->micro,
+                        .S = r->seq,
+                        .grid = &r->grid,
+                        .bf16 = r->o->dtype == 1,
+                        .recompute =
+                            r->plan ? r->plan->best[0].recompute : (Recompute)r->o->recompute,
+                        .overlap = overlap,
+                        // --memory without --train is about training
+                        .training = *r->o->train || !*r->o->init,
+                        .one_micro_batch = run_micro_batches(r) == 1,
+                        .replay = replay_where(r),
+                        .stochastic = r->o->stochastic_rounding,
+                        .seed = (uint64_t)r->o->seed,
+                        .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
+                        .samples = r->o->sample_every > 0 || *r->o->prompt};
+}
+
+static void plan_model(Run *r) {
+    ModelShape s = shape_of(r);
     model_plan(&r->m, &s, r->kernels, r->team);
     int neighbours = r->device.used ? r->device.ranks : ranks_on_node(r->world);
     r->state.batch = r->batch;
@@ -395,6 +420,7 @@ static void digest_weights(Run *r) {
 }
 
 bool run_prepare(Run *r) {
+    Err e;
     find_init(r);
     char *checkpoint = find_checkpoint(r);
     run_agree_on_inputs(r, checkpoint);
@@ -405,9 +431,13 @@ bool run_prepare(Run *r) {
         mem_free(checkpoint);
         return false;
     }
+    if (run_lists_cluster(r) && !machine_open(&r->described, r->o->cluster, &e))
+        die_usage("--cluster: %s", e.text);
     make_grid(r);
     choose_batch(r);
-    plan_model(r);
+    bool described = run_lists_cluster(r);
+    if (described) r->m.shape = shape_of(r);
+    if (!described) plan_model(r);
     if (r->o->memory && r->lead) memory_print(&r->m, stdout);
     if (r->o->listing) run_print_listing(r);
     if (r->o->memory || r->o->listing) {
@@ -419,7 +449,6 @@ bool run_prepare(Run *r) {
     model_allocate(&r->m);
     load_weights(r, checkpoint);
     mem_free(checkpoint);
-    Err e;
     if (!group_agree(&r->group, !io_map_truncated(&e), &e)) die_user("%s", e.text);
     if (r->o->count) digest_weights(r);
     run_find_peak(r);
