@@ -116,8 +116,8 @@ typedef struct Kernels {
                  int64_t n, size_t word);
     void (*add_to)(Team *, float *y, const float *x, int64_t n);
     void (*to_floats)(float *to, const Act *from, int64_t n);
-    // rounding NULL: to the nearest. to_words NULL where words are floats
-    void (*to_words)(Act *to, const float *from, int64_t n, const Rounding *rounding);
+    // rounding NULL: to the nearest. to_bf16 NULL in tables of fp32
+    void (*to_bf16)(Act *to, const float *from, int64_t n, const Rounding *rounding);
     void (*copy_tokens)(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
     double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
@@ -128,8 +128,8 @@ typedef struct Kernels {
     void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
     void (*squares_to)(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add);
     void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
-    void (*tell)(void *to, const void *from, size_t n_bytes);
-    void (*told)(void);
+    void (*copy_out)(void *to, const void *from, size_t n_bytes);
+    void (*wait_out)(void);
     // CUDA graphs (else NULL): calls between record and recorded are not run but recorded, for
     // replay; they neither wait nor allocate. tune: chooses the fastest algorithm of a matmul;
     // overwrites its results, waits.

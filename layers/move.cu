@@ -1,9 +1,9 @@
 /* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. Bound by
- * memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4, to_words
+ * memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4, to_bf16
  * reads 4 and writes 2.
  *
  * The ladder of copies: rows by their words, which is plain; rows by 16 bytes, where both matrices
- * lie so; one copy of the driver's, where nothing lies between rows. Sums and to_words: a float in
+ * lie so; one copy of the driver's, where nothing lies between rows. Sums and to_bf16: a float in
  * a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is cleared is the
  * driver's from the start. */
 #include "layers/cuda/launch.cuh"
@@ -95,7 +95,7 @@ __global__ void round_floats(bf16 *to, const float *from, int64_t begin, int64_t
     *reinterpret_cast<Words<bf16, W> *>(to + i) = w;
 }
 
-void to_words_of(Act *to, const float *from, int64_t n, const Rounding *rounding) {
+void to_bf16_of(Act *to, const float *from, int64_t n, const Rounding *rounding) {
     auto *words = static_cast<bf16 *>(to);
     bool aligned = whole_words<float>(from, 0) && reinterpret_cast<uintptr_t>(to) % 8 == 0;
     int64_t whole = aligned ? n / 4 * 4 : 0, zero = 0;
@@ -141,7 +141,7 @@ double sum_of_floats(const float *x, int64_t n) {
 
 extern "C" void move_cuda(Kernels *k, bool is_bf16) {
     k->to_floats = is_bf16 ? to_floats_of<bf16> : to_floats_of<float>;
-    k->to_words = is_bf16 ? to_words_of : nullptr;
+    k->to_bf16 = is_bf16 ? to_bf16_of : nullptr;
     k->add_to = add_to_of;
     k->zero = zero_of;
     k->copy = copy_of;

@@ -267,16 +267,16 @@ int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
                         .threads = team_size(m->team),
                         .kernels = kernels};
     StepLists *t = mem_alloc(sizeof *t);
-    CollCount met[COUNT_ROWS], told[COUNT_ROWS];
+    CollCount counted[COUNT_ROWS], predicted[COUNT_ROWS];
     World *w = m->grid->world;
-    int n = w ? world_counts(w, met, COUNT_ROWS) : 0, rank = m->grid->mesh.rank;
+    int n = w ? world_counts(w, counted, COUNT_ROWS) : 0, rank = m->grid->mesh.rank;
     price_lists(t, &shape, &m->grid->layout, rank, 0);
-    int n_told = price_counts(t, told, COUNT_ROWS), bad = n != n_told;
+    int n_predicted = price_counts(t, predicted, COUNT_ROWS), bad = n != n_predicted;
     for (int i = 0; i < n; i++)
-        if (!row_in(&met[i], told, n_told)) {
+        if (!row_in(&counted[i], predicted, n_predicted)) {
             printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
-                   r->model, r->layout, r->overlap, rank, (long long)met[i].calls,
-                   (long long)met[i].bytes, met[i].what, met[i].label);
+                   r->model, r->layout, r->overlap, rank, (long long)counted[i].calls,
+                   (long long)counted[i].bytes, counted[i].what, counted[i].label);
             bad++;
         }
     int64_t held = 0;

@@ -235,10 +235,10 @@ static void record_adamw_begin(AdamWNow *now, const Totals *totals, double clip)
     (void)now, (void)totals, (void)clip;
     work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: a call
 }
-static void record_tell(void *to, const void *from, size_t n_bytes) {
+static void record_copy_out(void *to, const void *from, size_t n_bytes) {
     (void)to, (void)from, (void)n_bytes; // nobody waits for it but the host
 }
-static void record_told(void) {}
+static void record_wait_out(void) {}
 static void *plain_map(size_t n_bytes) {
     return mem_calloc(n_bytes, 1);
 }
@@ -317,7 +317,8 @@ const Kernels *recording_kernels(Recording *r, const Kernels *like) {
     if (real->memory) {
         mine.memory = &plain;
         mine.sum_to = record_sum_to, mine.squares_to = record_squares_to;
-        mine.adamw_begin = record_adamw_begin, mine.tell = record_tell, mine.told = record_told;
+        mine.adamw_begin = record_adamw_begin, mine.copy_out = record_copy_out,
+        mine.wait_out = record_wait_out;
     }
     return &mine;
 }

@@ -28,7 +28,7 @@ typedef struct Run {
     CalibrateList list;
     const char *key;
     double budget;
-    CalibrateTalk talk;
+    CalibrateNotify notify;
     Calibration *c[RANKS]; // results
     double seconds;
     const CollBackend *backend; // NULL: the true one
@@ -59,8 +59,8 @@ static int rank_main(World *w, void *ctx) {
                             .machine = r->machine ? r->machine : &flat,
                             .key = r->key,
                             .budget = r->budget,
-                            .talk = r->talk};
-    Calibration *c = r->c[world_rank(w)] = calibrate_open(w, r->key, &r->talk);
+                            .notify = r->notify};
+    Calibration *c = r->c[world_rank(w)] = calibrate_open(w, r->key, &r->notify);
     calibrate(c, &where, &r->list);
     if (world_rank(w) == 0) r->seconds = coll_now() - begin;
     team_destroy(team);
@@ -113,7 +113,7 @@ TEST(calibration_is_measured_once_for_each_key) {
     CHECK(same_table(first.c[0], again.c[1]));
     CHECK(calibration_seconds(other.c[0]) > 0);
     Run forced = small_run("a machine");
-    forced.talk.again = true;
+    forced.notify.again = true;
     run(&forced);
     CHECK(calibration_seconds(forced.c[0]) > 0 && forced.c[0]->n_works == N_SMALL);
     run_free(&first), run_free(&again), run_free(&other), run_free(&forced);
@@ -126,27 +126,27 @@ typedef struct Heard {
     char path[300];
 } Heard;
 
-static void hear(void *ctx, const CalibrateNews *news) {
+static void note_progress(void *ctx, const CalibrateProgress *progress) {
     Heard *h = ctx;
-    h->ascends = (h->times == 0 || h->ascends) && news->seconds >= h->last;
-    h->works |= strncmp(news->what, "xw", 2) == 0;
-    h->collectives |= strcmp(news->what, "all_gather of 3 ranks, 8.79 KiB") == 0;
-    h->times++, h->last = news->seconds;
-    snprintf(h->path, sizeof h->path, "%s", news->path);
+    h->ascends = (h->times == 0 || h->ascends) && progress->seconds >= h->last;
+    h->works |= strncmp(progress->what, "xw", 2) == 0;
+    h->collectives |= strcmp(progress->what, "all_gather of 3 ranks, 8.79 KiB") == 0;
+    h->times++, h->last = progress->seconds;
+    snprintf(h->path, sizeof h->path, "%s", progress->path);
 }
 
-TEST(calibration_tells_its_caller_how_far_it_is) {
+TEST(calibration_reports_its_progress) {
     Heard first = {0}, again = {0};
     const char *folder = test_tmpdir();
     cache_in(folder);
     Run r = small_run("a machine");
-    r.talk = (CalibrateTalk){.tell = hear, .ctx = &first};
+    r.notify = (CalibrateNotify){.progress = note_progress, .ctx = &first};
     run(&r), run_free(&r);
     CHECK(first.times >= N_SMALL + 2 * N_COLL_OPS); // before each of them, small and large
     CHECK(first.works && first.collectives);
     CHECK(first.ascends && first.last <= r.seconds);
     CHECK(strstr(first.path, folder) == first.path && access(first.path, R_OK) == 0);
-    r.talk.ctx = &again;
+    r.notify.ctx = &again;
     run(&r), run_free(&r);
     CHECK(again.times == 0); // nothing was measured
 }

@@ -131,7 +131,7 @@ static int cost_main(World *w, void *ctx) {
     Team *team = team_create(1);
     Model m;
     model_plan(&m, &s, kernels_cpu(NULL), team);
-    theory_micro_step(&step, &s);
+    theory_micro_batch(&step, &s);
     theory_update(&end, &s);
     if (g.mesh.rank == 0) {
         of->c = (Cost){(double)theory_calls(&step), (double)theory_bytes(&step) / mib,
@@ -238,18 +238,18 @@ static int rank_main(World *w, void *ctx) {
     model_allocate(&m);
     tensors_init(&m.tensors, team, 1);
     train(job, w, &m);
-    CollCount met[COUNT_ROWS];
-    int n = world_counts(w, met, COUNT_ROWS);
-    Theory told = {.n = 0};
-    theory_micro_step(&told, &s);
-    for (int i = 0; i < told.n; i++)
-        told.row[i].calls *= job->micro_batches, told.row[i].bytes *= job->micro_batches;
-    theory_update(&told, &s);
+    CollCount counted[COUNT_ROWS];
+    int n = world_counts(w, counted, COUNT_ROWS);
+    Theory predicted = {.n = 0};
+    theory_micro_batch(&predicted, &s);
+    for (int i = 0; i < predicted.n; i++)
+        predicted.row[i].calls *= job->micro_batches, predicted.row[i].bytes *= job->micro_batches;
+    theory_update(&predicted, &s);
     coll_barrier(world_comm(w));
     for (int r = 0; r < world_size(w); r++) { // one at a time: they print
         if (r == world_rank(w)) {
-            compare(job, r, met, n, told.row, told.n, "counted, not predicted");
-            compare(job, r, told.row, told.n, met, n, "predicted, not counted");
+            compare(job, r, counted, n, predicted.row, predicted.n, "counted, not predicted");
+            compare(job, r, predicted.row, predicted.n, counted, n, "predicted, not counted");
         }
         coll_barrier(world_comm(w));
     }
@@ -328,34 +328,34 @@ TEST(count_predicts_recomputation) {
 /* --- the table ------------------------------------------------------------------------------- */
 
 TEST(count_prints_both_and_what_nobody_predicted) {
-    CollCount told[] = {{.what = "y of down",
-                         .label = "x",
-                         .op = COLL_ALL_REDUCE,
-                         .size = 2,
-                         .calls = 1,
-                         .bytes = 128},
-                        {.what = "dx of up",
-                         .label = "x",
-                         .op = COLL_ALL_REDUCE,
-                         .size = 2,
-                         .calls = 1,
-                         .bytes = 128}};
-    CollCount met[] = {{.what = "y of down",
-                        .label = "x",
-                        .op = COLL_ALL_REDUCE,
-                        .size = 2,
-                        .calls = 2,
-                        .bytes = 256},
-                       {.what = "surprise",
-                        .label = "all",
-                        .op = COLL_BROADCAST,
-                        .size = 2,
-                        .calls = 6,
-                        .bytes = 14}};
+    CollCount predicted[] = {{.what = "y of down",
+                              .label = "x",
+                              .op = COLL_ALL_REDUCE,
+                              .size = 2,
+                              .calls = 1,
+                              .bytes = 128},
+                             {.what = "dx of up",
+                              .label = "x",
+                              .op = COLL_ALL_REDUCE,
+                              .size = 2,
+                              .calls = 1,
+                              .bytes = 128}};
+    CollCount counted[] = {{.what = "y of down",
+                            .label = "x",
+                            .op = COLL_ALL_REDUCE,
+                            .size = 2,
+                            .calls = 2,
+                            .bytes = 256},
+                           {.what = "surprise",
+                            .label = "all",
+                            .op = COLL_BROADCAST,
+                            .size = 2,
+                            .calls = 6,
+                            .bytes = 14}};
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    count_print(f, 2, told, 2, met, 2, 2); // two steps were counted
+    count_print(f, 2, predicted, 2, counted, 2, 2); // two steps were counted
     fclose(f);
     bool down = strstr(text, "y of down                  all_reduce     x          2         1"
                              "          128        1          128      0.00\n"),
@@ -387,11 +387,11 @@ TEST(count_of_a_run_is_printed_beside_what_was_predicted) {
     char *line = strstr(text, "\ncollective ");
     CHECK(line);
     for (line = strtok(line + 1, "\n"); (line = strtok(NULL, "\n"));) {
-        long long told, told_bytes, met, met_bytes;
-        bool whole =
-            sscanf(line + 55, "%lld %lld %lld %lld", &told, &told_bytes, &met, &met_bytes) == 4;
+        long long predicted, predicted_bytes, counted, counted_bytes;
+        bool whole = sscanf(line + 55, "%lld %lld %lld %lld", &predicted, &predicted_bytes,
+                            &counted, &counted_bytes) == 4;
         if (strncmp(line, "all ", 4) == 0) continue;
-        if (whole && told == met && told_bytes == met_bytes)
+        if (whole && predicted == counted && predicted_bytes == counted_bytes)
             equal++;
         else if (strncmp(line, "group ", 6) != 0)
             other++, printf("    %s\n", line);

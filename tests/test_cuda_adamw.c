@@ -141,7 +141,7 @@ TEST(cuda_adamw_rounds_by_chance_without_bias) {
     model_get(&a), words_get(&again);
     CHECK(same_bits(a.words.host, again.host, N));
     r.begin = 0;
-    k->to_words(again.device, a.param.device, N, &r);
+    k->to_bf16(again.device, a.param.device, N, &r);
     words_get(&again);
     CHECK(same_bits(a.words.host, again.host, N));
     double sum = 0, variance = 0;

@@ -1,4 +1,4 @@
-/* parallel/outer: the formula of a meeting, its schedule, and what it does to training. */
+/* parallel/outer: the formula of an outer step, its schedule, and what it does to training. */
 #include "parallel/step/outer.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 static const char MODEL[] = "layers=2,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0";
 enum { STEPS = 11, MAX_REPLICAS = 3 };
 
-/* ---- meetings of replicas that a random walk moves, beside the same in double precision ---- */
+/* ---- outer steps of replicas that walk at random, beside the same in double precision ---- */
 
 typedef struct Walk {
     const char *layout;
@@ -22,8 +22,8 @@ typedef struct Walk {
     Config config;
     Layout l;
     // results, of the worst rank
-    double error;                                // largest distance from the reference
-    int disagree, unmoved, wrong_swap, meetings; // elements; tensors that met
+    double error;                                   // largest distance from the reference
+    int disagree, unmoved, wrong_swap, outer_steps; // elements; tensors that averaged
 } Walk;
 
 /* What moves element e of replica d in a step: alike in the program and in the reference. */
@@ -51,7 +51,7 @@ static void reference_free(Reference *r) {
     mem_free(r->anchor), mem_free(r->velocity);
 }
 
-static void reference_meet(Reference *r, int64_t begin, int64_t end, double rate, double mu) {
+static void reference_outer_step(Reference *r, int64_t begin, int64_t end, double rate, double mu) {
     for (int64_t e = begin; e < end; e++) {
         double mean = 0;
         for (int d = 0; d < r->D; d++) mean += r->theta[d][e] / r->D;
@@ -88,7 +88,7 @@ static void move(Model *m, Reference *r, int step) {
 }
 
 /* Element by element against the reference; among the replicas to the bit. */
-static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bool met) {
+static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bool averaged) {
     const Tensor *t = &m->tensors.t[i];
     const double *want = r->theta[m->grid->mesh.coord[AXIS_D]] + at;
     int64_t n = tensor_part(t, PART_PARAM);
@@ -104,8 +104,8 @@ static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bo
     group_all_gather(&g, t->param, (size_t)n * sizeof *all, all);
     for (int k = 1; k < g.size; k++) {
         bool same = memcmp(all, all + k * n, (size_t)n * sizeof *all) == 0;
-        if (met && !same) w->disagree++;
-        if (!met && same && t->n_rects) w->unmoved++;
+        if (averaged && !same) w->disagree++;
+        if (!averaged && same && t->n_rects) w->unmoved++;
     }
     mem_free(all);
 }
@@ -163,12 +163,12 @@ static int walk_main(World *world, void *ctx) {
         for (int i = 0; i < m.tensors.n; at += tensor_size(&m.tensors.t[i++])) {
             int64_t turn = (group_of(&m.tensors, i, w.outer.fragments) + 1) * w.outer.every /
                            w.outer.fragments;
-            bool met = step == STEPS || step % w.outer.every == turn % w.outer.every;
-            if (met)
-                reference_meet(&r, at, at + tensor_size(&m.tensors.t[i]), (double)w.outer.rate,
-                               (double)w.outer.momentum);
-            compare(&w, &m, &r, i, at, met);
-            w.meetings += met;
+            bool averaged = step == STEPS || step % w.outer.every == turn % w.outer.every;
+            if (averaged)
+                reference_outer_step(&r, at, at + tensor_size(&m.tensors.t[i]),
+                                     (double)w.outer.rate, (double)w.outer.momentum);
+            compare(&w, &m, &r, i, at, averaged);
+            w.outer_steps += averaged;
         }
         check_swap(&w, &m);
     }
@@ -182,13 +182,13 @@ static int walk_main(World *world, void *ctx) {
     for (int i = 0; g.rank == 0 && i < g.size; i++) {
         all->error = fmax(all->error, of[i].error), all->disagree += of[i].disagree;
         all->unmoved += of[i].unmoved, all->wrong_swap += of[i].wrong_swap;
-        all->meetings += of[i].meetings;
+        all->outer_steps += of[i].outer_steps;
     }
     mem_free(of);
     return 0;
 }
 
-TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
+TEST(outer_steps_follow_the_formula_on_every_kind_of_mesh) {
     static const char *const layouts[] = {"d1",    "d2",          "d3",   "d2.z2",
                                           "d2.x2", "d2.y2+heads", "x2.d2"};
     static const Outer settings[] = {
@@ -202,11 +202,11 @@ TEST(outer_meetings_follow_the_formula_on_every_kind_of_mesh) {
             // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum
             // adds up tenfold
             CHECK_NEAR(w.error, 0, 1e-5);
-            CHECK(w.meetings > 0 && w.disagree == 0 && w.unmoved == 0 && w.wrong_swap == 0);
+            CHECK(w.outer_steps > 0 && w.disagree == 0 && w.unmoved == 0 && w.wrong_swap == 0);
         }
 }
 
-/* ---- meetings predicted ---- */
+/* ---- outer steps predicted ---- */
 
 enum { MAX_PREDICTED = 8 };
 typedef struct Predicted {
@@ -242,7 +242,7 @@ static int predicted_main(World *w, void *ctx) {
     int n = world_counts(w, row, 8);
     price_lists(&t, &f->shape, &f->l, rank, 0);
     if (n != 1 || !price_outer(&t, &group, &s, &calls, &received))
-        die("%d kinds of collectives in a meeting", n);
+        die("%d kinds of collectives in an outer step", n);
     f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - received;
     f->extra_calls[rank] = (int)row[0].calls - calls;
     price_free(&t);
@@ -285,7 +285,7 @@ TEST(outer_steps_receive_what_is_predicted) {
         }
 }
 
-TEST(outer_meetings_are_shared_among_the_steps_between_them) {
+TEST(outer_steps_are_shared_among_the_steps_between_them) {
     Predicted f = predicted_of("d3.x2", 5, 1);
     Machine m;
     StepLists t;
@@ -378,9 +378,9 @@ TEST(outer_loop_makes_the_mean_of_runs_on_shares_of_the_data) {
 
 TEST(outer_fragments_receive_the_same_bytes) {
     MeshRun one = train("d2", 2, 1, false), two = train("d2", 2, 2, false);
-    int64_t meetings = 3; // after steps 2, 4 and, the last one, 5
-    int64_t least = meetings * one.n_params * (int64_t)sizeof(float); // 2 (D-1)/D = 1
-    CHECK(one.received >= least && one.received < least + meetings * 32 * ARENA_ALIGN);
+    int64_t outer_steps = 3; // after steps 2, 4 and, the last one, 5
+    int64_t least = outer_steps * one.n_params * (int64_t)sizeof(float); // 2 (D-1)/D = 1
+    CHECK(one.received >= least && one.received < least + outer_steps * 32 * ARENA_ALIGN);
     CHECK(two.received == one.received);
     mesh_run_free(&one), mesh_run_free(&two);
 }

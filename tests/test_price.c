@@ -43,7 +43,7 @@ static void predict(Theory *c, const PriceShape *s, const Grid *g) {
                     .grid = g};
     int64_t micro_batches = price_micro_batches(s, &g->layout);
     c->n = 0, c->word = s->kernels ? (int)s->kernels->word : 0;
-    theory_micro_step(c, &m);
+    theory_micro_batch(c, &m);
     for (int i = 0; i < c->n; i++)
         c->row[i].calls *= micro_batches, c->row[i].bytes *= micro_batches;
     theory_update(c, &m);
@@ -73,15 +73,15 @@ static void check_counts(const char *spec, void *ctx) {
     if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
     int p = layout_ranks(&l);
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
-        Theory told;
+        Theory predicted;
         CollCount rows[COUNT_ROWS];
         Grid g = {.layout = l};
         g.mesh = mesh_make(&l.factors, rank);
         price_lists(&t, &k->shape, &l, rank, 0);
         int n = price_counts(&t, rows, COUNT_ROWS);
-        predict(&told, &k->shape, &g);
-        same_rows(k, spec, rank, rows, n, told.row, told.n);
-        same_rows(k, spec, rank, told.row, told.n, rows, n);
+        predict(&predicted, &k->shape, &g);
+        same_rows(k, spec, rank, rows, n, predicted.row, predicted.n);
+        same_rows(k, spec, rank, predicted.row, predicted.n, rows, n);
         k->n++;
         price_free(&t);
     }

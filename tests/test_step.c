@@ -100,7 +100,7 @@ static void compare(const char *spec, void *ctx) {
             Theory c = {.n = 0};
             Program p = step_of(&s);
             char text[160];
-            theory_micro_step(&c, &s);
+            theory_micro_batch(&c, &s);
             if (differ(&p, &c, text, sizeof text))
                 test_fail(__FILE__, __LINE__, "%s, %s: %s", spec, text_of, text);
             program_free(&p);
@@ -126,7 +126,7 @@ static void compare_panels(const char *spec, void *ctx) {
         Program p = step_of(&s);
         char text[160];
         program_panels(&p);
-        theory_micro_step(&c, &s);
+        theory_micro_batch(&c, &s);
         if (differ(&p, &c, text, sizeof text))
             test_fail(__FILE__, __LINE__, "%s, %s: %s", spec, models[model], text);
         for (int i = 0; i < p.n_ops; i++) {
@@ -187,7 +187,7 @@ static void recomputed(const char *spec, void *ctx) {
     Theory c = {.n = 0};
     Program p = step_of(&s);
     int64_t bytes = 0;
-    theory_micro_step(&c, &s);
+    theory_micro_batch(&c, &s);
     for (int i = 0; i < p.n_ops; i++) {
         bytes += op_bytes(&p, &p.op[i]);
         if (p.op[i].phase == PHASE_RECOMPUTE &&

@@ -11,12 +11,12 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-/* ---- what a world tells its watcher */
+/* ---- what a world reports to its watcher */
 
 typedef struct Watched {
     int calls;
     int64_t bytes;
-    double held_up, last_end;
+    double exposed, last_end;
     bool in_order, named;
 } Watched;
 
@@ -24,7 +24,7 @@ static void add_span(void *ctx, const CollSpan *s) {
     Watched *w = ctx;
     w->calls++;
     w->bytes += s->bytes;
-    w->held_up += s->started - s->begin + s->end - s->wait;
+    w->exposed += s->started - s->begin + s->end - s->wait;
     w->in_order &= s->begin <= s->started && s->started <= s->wait && s->wait <= s->end &&
                    s->begin <= s->complete && s->complete <= s->end && w->last_end <= s->end;
     w->named &= strcmp(s->call->what, "watched") == 0 && comm_size(s->comm) == 3;
@@ -59,7 +59,7 @@ static int watch_calls(World *w, void *ctx) {
     int n = world_counts(w, rows, 4);
     coll_sum(world_comm(w), COLL_F32, x[0], N, "not watched");
     bool same = n == 1 && rows[0].calls == seen->calls && rows[0].bytes == seen->bytes &&
-                fabs(rows[0].seconds - seen->held_up) < 1e-9; // another order of additions
+                fabs(rows[0].seconds - seen->exposed) < 1e-9; // another order of additions
     return same && seen->calls == 2 * CALLS && seen->in_order && seen->named ? 0 : 1;
 }
 
@@ -98,7 +98,7 @@ enum { RANKS = 4 };
 
 typedef struct Traced {
     Trace t[RANKS];
-    double held_up[RANKS][TRACE_STEPS]; // by the counters
+    double exposed[RANKS][TRACE_STEPS]; // by the counters
     TraceTable table[RANKS];
     int kernels[RANKS]; // of the lists
     int sends[RANKS];   // of a step that was priced
@@ -120,13 +120,13 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     int rank = world_rank(w), which = step - 1;
     Trace *t = &all->t[rank];
     if (which > 0 && which <= TRACE_STEPS) {
-        all->held_up[rank][which - 1] = counted(w) - all->held_up[rank][which - 1];
+        all->exposed[rank][which - 1] = counted(w) - all->exposed[rank][which - 1];
         trace_end(t, m, w);
     }
     all->kernels[rank] = mesh_kernels(m);
     if (which >= 0 && which < TRACE_STEPS) {
         trace_begin(t, which, step + 2, m, w);
-        all->held_up[rank][which] = counted(w);
+        all->exposed[rank][which] = counted(w);
     }
     if (which != TRACE_STEPS) return;
     Group g = comm_group(world_comm(w));
@@ -198,13 +198,13 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 static const char *wrong_spans(const Traced *all, int rank) {
     const Trace *t = &all->t[rank];
     int kernels[TRACE_STEPS] = {0}, collectives[TRACE_STEPS] = {0};
-    double held_up[TRACE_STEPS] = {0}, busy = 0, open = 0;
+    double exposed[TRACE_STEPS] = {0}, busy = 0, open = 0;
     for (int64_t i = 0; i < t->n; i++) {
         const TraceSpan *s = &t->span[i];
         if (s->begin < t->step[s->step].begin || s->end > t->step[s->step].end)
             return "outside of its step";
         if (s->end < s->begin) return "ends before it begins";
-        held_up[s->step] += trace_exposed(s);
+        exposed[s->step] += trace_exposed(s);
         (s->label ? collectives : kernels)[s->step]++;
         if (s->label && (s->begin > s->started || s->started > s->wait || s->wait > s->waited))
             return "is waited for before it starts or after it ends";
@@ -216,7 +216,7 @@ static const char *wrong_spans(const Traced *all, int rank) {
     }
     for (int i = 0; i < TRACE_STEPS; i++) {
         // the same readings of the clock, added in another order
-        if (fabs(held_up[i] - all->held_up[rank][i]) > 1e-9)
+        if (fabs(exposed[i] - all->exposed[rank][i]) > 1e-9)
             return "is exposed for other times than the counters say";
         if (kernels[i] != all->kernels[rank]) return "other kernels than the lists have";
         if (collectives[i] != all->sends[rank]) return "other collectives than were predicted";
@@ -277,7 +277,7 @@ TEST(trace_table_knows_the_layer_of_every_collective_and_adds_up) {
             sum.calls += row[k].calls, sum.bytes += row[k].bytes;
             sum.serial += row[k].serial, sum.exposed += row[k].exposed;
         }
-        double held_up = 0, busy = 0;
+        double exposed = 0, busy = 0;
         for (int r = 0; r < RANKS; r++)
             for (int64_t k = 0; k < all.t[r].n; k++) {
                 const TraceSpan *s = &all.t[r].span[k];
@@ -285,8 +285,8 @@ TEST(trace_table_knows_the_layer_of_every_collective_and_adds_up) {
             }
         if (fabs(busy - all.table[0].kernels[TRACE_OVERLAP]) > 1e-9)
             test_fail(__FILE__, __LINE__, "%s: kernels are not added up", cases[i].layout);
-        for (int r = 0; r < RANKS; r++) held_up += all.held_up[r][TRACE_OVERLAP] / RANKS;
-        if (fabs(sum.exposed - held_up) > 1e-9 || fabs(row[n - 1].exposed - held_up) > 1e-9 ||
+        for (int r = 0; r < RANKS; r++) exposed += all.exposed[r][TRACE_OVERLAP] / RANKS;
+        if (fabs(sum.exposed - exposed) > 1e-9 || fabs(row[n - 1].exposed - exposed) > 1e-9 ||
             fabs(row[n - 1].serial - sum.serial) > 1e-9 || row[n - 1].calls != all.sends[0])
             test_fail(__FILE__, __LINE__, "%s: the sum is not that of the rows", cases[i].layout);
         if (memcmp(row, all.table[RANKS - 1].row, (size_t)n * sizeof *row))

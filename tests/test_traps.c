@@ -131,7 +131,7 @@ static void micro_batch_of(Theory *c, const char *spec, const char *model) {
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
     g.mesh = mesh_make(&g.layout.factors, 0);
     c->n = c->word = 0;
-    theory_micro_step(c, &s);
+    theory_micro_batch(c, &s);
 }
 
 /* Three numbers of a token go over x.y, and nothing over more. */

@@ -293,7 +293,7 @@ void theory_block(Theory *c, const ModelShape *s) {
     block_backward_walk(&k);
 }
 
-void theory_micro_step(Theory *c, const ModelShape *s) {
+void theory_micro_batch(Theory *c, const ModelShape *s) {
     Walk k = walk(c, s);
     embedding(&k, false);
     for (int64_t l = 0; l < s->config.layers; l++) block_forward_walk(&k);

@@ -23,7 +23,7 @@ typedef struct Theory {
  * micro-batch; of the end of a step, from the last sums of gradients to the new weights. s->grid
  * needs its layout and mesh only. */
 void theory_block(Theory *c, const ModelShape *s);
-void theory_micro_step(Theory *c, const ModelShape *s);
+void theory_micro_batch(Theory *c, const ModelShape *s);
 void theory_update(Theory *c, const ModelShape *s);
 /* Sums over all rows. */
 int64_t theory_calls(const Theory *c);

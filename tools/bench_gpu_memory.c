@@ -111,8 +111,8 @@ static void do_squares(char *const at[]) {
 static void do_zero(char *const at[]) {
     b.k->zero(NULL, at[0], (size_t)b.n * 4);
 }
-static void do_to_words(char *const at[]) {
-    b.k->to_words(at[0], (float *)(void *)at[1], b.n, NULL);
+static void do_to_bf16(char *const at[]) {
+    b.k->to_bf16(at[0], (float *)(void *)at[1], b.n, NULL);
 }
 static void do_rope(char *const at[]) {
     Rope r = {.B = 1, .S = b.T, .H = b.C / HEAD, .Hkv = b.C / HEAD, .D = HEAD};
@@ -216,7 +216,7 @@ void gpu_memory(const Kernels *k) {
         {"adamw", "30n", 30.0 * (double)n, {4 * n, 4 * n, 4 * n, 4 * n, 2 * n}, do_adamw},
         {"squares", "4n", 4.0 * (double)n, {4 * n}, do_squares},
         {"zero", "4n", 4.0 * (double)n, {4 * n}, do_zero},
-        {"to words", "6n", 6.0 * (double)n, {2 * n, 4 * n}, do_to_words},
+        {"to bf16", "6n", 6.0 * (double)n, {2 * n, 4 * n}, do_to_bf16},
         {"fold of 2 ranks", "8TC", 4.0 * (double)x, {x, x}, do_fold},
     };
     double rate = 0; // of the copy

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Loss against bytes: how seldom may replicas meet? Writes bench/results/outer.json and outer.svg.
+"""Loss against bytes: how rarely may replicas average? Writes bench/results/outer.json and
+outer.svg.
 
     python3 tools/study_outer.py                   8 runs of 512 steps, a few minutes on two cores
     python3 tools/study_outer.py --steps 2048      a closer look
@@ -7,17 +8,17 @@
 
 Four replicas (threads of one process, --layout d4) train one small GPT on the King James Bible
 (Debian's package bible-kjv) with the same data, the same seed and the same inner optimizer, AdamW.
-They differ in how often they meet and in what a meeting does (parallel/step/outer.h):
+They differ in how often they take outer steps and in what those do (parallel/step/outer.h):
 
     gradients     H = 1       the gradients are averaged in every step
     averaging     H > 1       --sync-every H
     DiLoCo        H > 1       --sync-every H --outer-lr 0.7 --outer-momentum 0.9
 
 Bytes are those that rank 0 received in its steps, as the run itself counts them ("received" of
---json). Theory: 2 (D-1)/D of the fp32 parameters for each meeting, so 1/H of the bytes of H = 1;
-fragments that are not due meet once more after the last step, which is therefore left out of the
-largest one. The loss is that of 512 sequences of the validation text, for the model on which the
-replicas last agreed. Only the standard library is needed.
+--json). Theory: 2 (D-1)/D of the fp32 parameters for each outer step, so 1/H of the bytes of H = 1;
+fragments that are not due are averaged once more after the last step, which is therefore left out
+of the largest one. The loss is that of 512 sequences of the validation text, for the model on which
+the replicas last agreed. Only the standard library is needed.
 """
 import argparse
 import datetime
@@ -88,10 +89,10 @@ def train(tmp, setting, args):
         elif "val_loss" in r:
             points.append({"step": r["step"], "received": received, "val_loss": r["val_loss"]})
     parameters = records[0]["run"]["parameters"]
-    meetings = math.ceil(args.steps / every)
+    outer_steps = math.ceil(args.steps / every)
     result = {"name": name, "every": every, "fragments": fragments, "command": shlex.join(command),
               "parameters": parameters, "val_loss": points[-1]["val_loss"], "received": received,
-              "theory": 2 * (REPLICAS - 1) / REPLICAS * 4 * parameters * meetings,
+              "theory": 2 * (REPLICAS - 1) / REPLICAS * 4 * parameters * outer_steps,
               "largest_step": largest,
               "train_loss": sum(losses[-16:]) / len(losses[-16:]), "points": points}
     print(f"  H = {every:2} {name:20} val loss {result['val_loss']:.4f}, {received / 1e6:9.2f} MB "
@@ -160,7 +161,7 @@ def draw(study, path):
 
 def table(study):
     base = study["runs"][0]
-    out = ["| H | what a meeting does | received, MB | of H = 1 | theory | largest step, MB | "
+    out = ["| H | what an outer step does | received, MB | of H = 1 | theory | largest step, MB | "
            "validation loss | "
            "against H = 1 |", "|---|---|---|---|---|---|---|---|"]
     for r in study["runs"]:

@@ -10,8 +10,8 @@ struct Rank {
     int sms, left;
     bool is_sm90;
     size_t shared_bytes;
-    Stream stream;    // NULL: not open
-    cudaEvent_t told; // behind the last device_tell
+    Stream stream;          // NULL: not open
+    cudaEvent_t copied_out; // behind the last device_copy_out
     void *scratch;
     size_t scratch_bytes;
     int n_at_close;
@@ -76,7 +76,7 @@ void device_open(int device, size_t scratch_bytes) {
     rank.sms = f.sms, rank.is_sm90 = f.major == 9 && at_most >= 9,
     rank.shared_bytes = f.shared_bytes;
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
-    device_check(cudaEventCreateWithFlags(&rank.told, cudaEventDisableTiming));
+    device_check(cudaEventCreateWithFlags(&rank.copied_out, cudaEventDisableTiming));
     rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
 }
 
@@ -90,7 +90,7 @@ void device_close(void) {
     device_wait();
     while (rank.n_at_close > 0) rank.at_close[--rank.n_at_close]();
     device_free(rank.scratch);
-    device_check(cudaEventDestroy(rank.told));
+    device_check(cudaEventDestroy(rank.copied_out));
     device_check(cudaStreamDestroy(rank.stream));
     rank = Rank();
 }
@@ -171,13 +171,13 @@ void device_unpin(void *p) {
     device_check(cudaFreeHost(p));
 }
 
-void device_tell(void *to, const void *from, size_t n_bytes) {
+void device_copy_out(void *to, const void *from, size_t n_bytes) {
     device_get(to, from, n_bytes);
-    device_check(cudaEventRecord(rank.told, rank.stream));
+    device_check(cudaEventRecord(rank.copied_out, rank.stream));
 }
 
-void device_told(void) {
-    device_check(cudaEventSynchronize(rank.told));
+void device_wait_out(void) {
+    device_check(cudaEventSynchronize(rank.copied_out));
 }
 
 size_t device_available(void) {

@@ -77,8 +77,8 @@ void *device_pin(size_t n_bytes);
 void device_unpin(void *p);
 /* Local. device_get to pinned memory, and the wait for the last one that was begun so: not for what
  * came into the stream after it. */
-void device_tell(void *to, const void *from, size_t n_bytes);
-void device_told(void);
+void device_copy_out(void *to, const void *from, size_t n_bytes);
+void device_wait_out(void);
 /* Local. Free bytes of the calling thread's device. */
 size_t device_available(void);
 /* Local. Waits until the stream is empty. */

@@ -6,7 +6,7 @@
  *     are fp32 or better.
  *   - A call is complete in the order of the rank's stream, not when it returns (device.h). It does
  *     not allocate, and does not wait, except for sum_of and sum_of_squares, which return a number
- *     (a step uses sum_to, squares_to), and told, once per step. The Team is ignored and may be
+ *     (a step uses sum_to, squares_to), and wait_out, once per step. The Team is ignored and may be
  *     NULL.
  *   - No sum depends on the order in which threads run: two runs give the same bits.
  */

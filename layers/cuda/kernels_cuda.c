@@ -55,7 +55,7 @@ static void fill(void) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         table[bf16] = *kernels_cuda_sizes(bf16);
         table[bf16].memory = &memory, table[bf16].pinned = &pinned;
-        table[bf16].tell = device_tell, table[bf16].told = device_told;
+        table[bf16].copy_out = device_copy_out, table[bf16].wait_out = device_wait_out;
         table[bf16].record = device_capture, table[bf16].recorded = recorded;
         table[bf16].replay = replay, table[bf16].forget = forget;
         table[bf16].clock = &device_marks;

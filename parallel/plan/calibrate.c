@@ -155,7 +155,7 @@ static double beside_of(Bench *b, bool across) {
     const SendGroup *g = &b->list->group[group];
     while (most > SEND_SMALL && calibration_send(b->c, g, op, most, &seconds) && seconds > some)
         most /= 2;
-    meter_tell(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
+    meter_progress(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
     Comm *comm = calibrate_comm(b->where->world, g);
     double beside = measure_beside(b, comm, op, most);
     comm_free(comm);
@@ -172,8 +172,8 @@ static void measure_besides(Bench *b) {
 
 static void send_one(Bench *b, SendJob *job, int64_t bytes) {
     char text[64];
-    meter_tell(&b->meter, "%s of %d ranks, %s", coll_op_name(job->cost.op), job->group.size,
-               quantity_short((double)bytes, AS_BYTES, "KiB", text));
+    meter_progress(&b->meter, "%s of %d ranks, %s", coll_op_name(job->cost.op), job->group.size,
+                   quantity_short((double)bytes, AS_BYTES, "KiB", text));
     calibrate_send(&b->meter, &job->group, job->comm, bytes, b->memory.base, &job->cost);
 }
 
@@ -269,8 +269,8 @@ static void measure(Bench *b) {
     arena_commit(&b->memory);
     meter_start(&b->meter, w->world, w->crowded);
     b->neighbours = ranks_on_node(w->world);
-    b->meter.news = (CalibrateNews){.path = path};
-    b->meter.talk = &w->talk;
+    b->meter.progress = (CalibrateProgress){.path = path};
+    b->meter.notify = &w->notify;
     double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = w->crowded ? 1 : slowest;
@@ -324,12 +324,12 @@ static void share(const Group *g, Calibration *c) {
     if (c->n_sends) group_share(g, c->send, (size_t)c->n_sends * sizeof *c->send);
 }
 
-Calibration *calibrate_open(World *w, const char *key, const CalibrateTalk *talk) {
+Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify) {
     Calibration *c = calibration_new();
     Group all = comm_group(world_comm(w));
     if (all.rank == 0) {
         calibration_load(c, key);
-        if (talk->again) c->n_works = c->n_sends = 0, c->site = (CalibrateSite){0};
+        if (notify->again) c->n_works = c->n_sends = 0, c->site = (CalibrateSite){0};
     }
     share(&all, c);
     return c;

@@ -29,19 +29,19 @@ typedef struct CalibrateList {
     int n_groups;
 } CalibrateList;
 
-/* What rank 0 is told before each measurement. */
-typedef struct CalibrateNews {
+/* Passed on rank 0 before each measurement. */
+typedef struct CalibrateProgress {
     const char *path; // of the file that will keep the table; NULL: there is no place for it
     const char *what; // is about to be measured: "all_gather of 4 ranks, 64.0 KiB"
     double seconds;   // since the beginning
-} CalibrateNews;
+} CalibrateProgress;
 
-/* What the caller says and hears; zero: nothing. All of it but `again` counts on rank 0. */
-typedef struct CalibrateTalk {
+/* Options and callback of the caller; zero: none. All of it but `again` counts on rank 0. */
+typedef struct CalibrateNotify {
     bool again; // what the cache has is forgotten
-    void (*tell)(void *ctx, const CalibrateNews *news);
+    void (*progress)(void *ctx, const CalibrateProgress *progress);
     void *ctx;
-} CalibrateTalk;
+} CalibrateNotify;
 
 typedef struct CalibrateWhere {
     World *world;
@@ -50,13 +50,13 @@ typedef struct CalibrateWhere {
     const Machine *machine; // as described, with its links measured: where groups lie, formulas
     const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
     double budget;   // seconds from now on
-    CalibrateTalk talk;
+    CalibrateNotify notify;
     bool crowded; // ranks share cores: a work takes until the last of them is through
 } CalibrateWhere;
 
 /* Collective over the world. The table of this key as the cache has it, or an empty one. Free with
  * calibration_free. */
-Calibration *calibrate_open(World *w, const char *key, const CalibrateTalk *talk);
+Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify);
 void calibration_free(Calibration *c);
 /* Collective over the world. Measures what the table lacks within the budget, derives the rest,
  * and writes the cache. Dies when a collective brings wrong data. */

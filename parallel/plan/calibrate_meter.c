@@ -54,15 +54,15 @@ Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, 
     return meter_agree(m, quartile_of(s, n));
 }
 
-void meter_tell(Meter *m, const char *format, ...) {
+void meter_progress(Meter *m, const char *format, ...) {
     char what[96];
     va_list args;
-    if (!m->talk || !m->talk->tell || m->all.rank > 0) return;
+    if (!m->notify || !m->notify->progress || m->all.rank > 0) return;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    m->news.what = what, m->news.seconds = coll_now() - m->begin;
-    m->talk->tell(m->talk->ctx, &m->news);
+    m->progress.what = what, m->progress.seconds = coll_now() - m->begin;
+    m->notify->progress(m->notify->ctx, &m->progress);
 }
 
 static void nothing(void *ctx) {

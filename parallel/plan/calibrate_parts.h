@@ -64,8 +64,8 @@ void calibration_save(const Calibration *c, const char *key);
 /* The clock. All ranks agree in what it says. */
 typedef void MeterCall(void *ctx);
 typedef struct Meter {
-    const CalibrateTalk *talk; // NULL: nobody listens
-    CalibrateNews news;
+    const CalibrateNotify *notify; // NULL: no callback
+    CalibrateProgress progress;
     World *world;
     Group all;
     bool crowded;
@@ -82,7 +82,7 @@ typedef struct Took {
 void meter_start(Meter *m, World *w, bool crowded);
 void meter_end(Meter *m);
 /* Local. What comes next, for rank 0's listener. */
-void meter_tell(Meter *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void meter_progress(Meter *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 Took meter_agree(Meter *m, double seconds); // collective over the world: of what each rank says
 /* Collective over the world. One call, for a first idea; then the lower quartile of some that last
  * long enough for the clock, `about` seconds each. together: a call is over when it is on all

@@ -207,7 +207,7 @@ double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, 
             Job *j = &job[i];
             if (round == 0) {
                 char name[64];
-                meter_tell(m, "%s", work_name(&list[i], name));
+                meter_progress(m, "%s", work_name(&list[i], name));
                 *j = (Job){.pool = &pool, .whole = list[i]};
                 j->work = part_of(&list[i], &j->scale);
                 choose_rows(m, j, busy);

@@ -7,85 +7,85 @@
 
 /* ---- kernels ---- */
 
-typedef struct Kernel {
+typedef struct OpCall {
     const Program *p;
     const Op *op;
     const Widths *w;
-} Kernel;
+} OpCall;
 
-static int64_t in(const Kernel *k, int i, int dim) {
+static int64_t in(const OpCall *k, int i, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->in[i]], dim);
 }
-static int64_t out(const Kernel *k, int dim) {
+static int64_t out(const OpCall *k, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->out], dim);
 }
-static int64_t blocks(const Kernel *k, int tensor, int dim) {
+static int64_t blocks(const OpCall *k, int tensor, int dim) {
     return mesh_blocks(k->p->mesh, k->p->tensor[tensor].dist.shard[dim]);
 }
 
 /* Sizes of a Work from the tensors of an operation. */
-typedef void Sizes(const Kernel *k, Work *w);
+typedef void Sizes(const OpCall *k, Work *w);
 
-static void matmul(const Kernel *k, Work *w) {
+static void matmul(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = in(k, 0, 1), w->b = out(k, 1);
 }
-static void matmul_bt(const Kernel *k, Work *w) {
+static void matmul_bt(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1), w->b = in(k, 0, 1);
 }
-static void matmul_at(const Kernel *k, Work *w) {
+static void matmul_at(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 0), w->a = out(k, 0), w->b = out(k, 1);
 }
-static void features(const Kernel *k, Work *w) {
+static void features(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 0), w->a = in(k, 0, 1);
 }
-static void features_out(const Kernel *k, Work *w) {
+static void features_out(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1);
 }
-static void activation(const Kernel *k, Work *w) {
+static void activation(const OpCall *k, Work *w) {
     w->rows = out(k, 0) * out(k, 1), w->d = k->p->shape->config.act;
 }
 /* With sequence parallelism rows of padding follow the last sequence; attention does not read
  * them. */
-static void heads(const Kernel *k, Work *w) {
+static void heads(const OpCall *k, Work *w) {
     const ModelShape *s = k->p->shape;
     int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? (s->B + X - 1) / X : s->B;
     w->rows = B, w->a = s->S, w->b = k->w->H, w->c = k->w->Hkv, w->d = k->w->D;
 }
-static void rotations(const Kernel *k, Work *w) {
+static void rotations(const OpCall *k, Work *w) {
     Work h = {.kind = N_WORKS};
     heads(k, &h);
     w->rows = h.rows * h.a, w->a = h.b, w->b = h.c, w->c = h.d;
 }
 /* statistics [2Y, T] of Y ranks' features */
-static void merged(const Kernel *k, Work *w) {
+static void merged(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 1), w->a = k->w->C, w->b = in(k, 0, 0) / 2;
 }
 /* of all ranks whose parts of the vocabulary are merged */
-static void parts(const Kernel *k, Work *w) {
+static void parts(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 0), w->a = in(k, 0, 1), w->b = blocks(k, k->op->in[0], 1);
 }
 /* sums [W, T] that are reduced already */
-static void merged_loss(const Kernel *k, Work *w) {
+static void merged_loss(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 1), w->a = k->w->V, w->b = 1;
 }
-static void flat(const Kernel *k, Work *w) {
+static void flat(const OpCall *k, Work *w) {
     w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
 }
 /* in floats */
-static void copied(const Kernel *k, Work *w) {
+static void copied(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1) * k->p->tensor[k->op->out].bytes / 4;
 }
-static void stored(const Kernel *k, Work *w) {
+static void stored(const OpCall *k, Work *w) {
     w->rows = step_tensor_elements(k->p, &k->p->tensor[k->op->in[0]]);
 }
-static void one(const Kernel *k, Work *w) {
+static void one(const OpCall *k, Work *w) {
     (void)k;
     w->rows = 1;
 }
-static void vocabulary(const Kernel *k, Work *w) {
+static void vocabulary(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1), w->b = k->w->V;
 }
-static void vocabulary_backward(const Kernel *k, Work *w) {
+static void vocabulary_backward(const OpCall *k, Work *w) {
     features(k, w);
     w->b = k->w->V;
 }
@@ -97,7 +97,7 @@ typedef struct Row {
     uint32_t flags, joined;
 } Row;
 
-static const Row rows[N_OP_KINDS] = {
+static const Row op_rows[N_OP_KINDS] = {
     [OP_EMBEDDING] = {WORK_EMBEDDING, vocabulary, 0, 0},
     [OP_POSITION] = {WORK_POSITION, features_out, 0, 0},
     [OP_NORM_STATISTICS] = {WORK_NORM_STATISTICS, features, 0, 0},
@@ -152,17 +152,18 @@ static const struct {
     WorkKind lead;
     OpKind member;
     WorkKind work;
-} together[] = {
+} fused_works[] = {
     {WORK_NORM_STATISTICS, OP_NORM, WORK_NORM},
     {WORK_BIAS_RESIDUAL, OP_NORM, WORK_RESIDUAL_NORM},
     {WORK_NORM_BACKWARD_SUMS, OP_NORM_BACKWARD, WORK_NORM_BACKWARD},
     {WORK_CLASSIFIER_STATISTICS, OP_LOSS, WORK_CLASSIFIER},
 };
 
-static Work work_of(const Program *p, const Op *op, const Widths *widths, int threads, bool first) {
-    const Row *row = &rows[op->kind];
+static Work work_of(const Program *p, const Op *op, const Widths *widths, int threads,
+                    bool overwrites) {
+    const Row *row = &op_rows[op->kind];
     Work w = {.kind = row->work, .flags = row->flags, .threads = threads};
-    row->sizes(&(Kernel){p, op, widths}, &w);
+    row->sizes(&(OpCall){p, op, widths}, &w);
     bool matmul = w.kind <= WORK_ATTENTION_BACKWARD;
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
@@ -173,27 +174,27 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, int th
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->whole < 0 ? result : &p->tensor[result->whole];
     bool stored = whole->storage == STORAGE_GRADIENT;
-    if (op->kind == OP_MATMUL_AT && ((stored && !first) || op->adds)) w.flags |= WORK_ADDEND;
+    if (op->kind == OP_MATMUL_AT && ((stored && !overwrites) || op->adds)) w.flags |= WORK_ADDEND;
     if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;
     return w;
 }
 
 static void join(const Program *p, Work *w, const Op *op, const Op *lead, const Widths *widths,
-                 bool first) {
+                 bool overwrites) {
     bool matmul = w->kind <= WORK_DW;
     if (op->kind == OP_MATMUL_AT) {
-        uint32_t flags = rows[lead->kind].joined;
-        *w = work_of(p, op, widths, w->threads, first);
+        uint32_t flags = op_rows[lead->kind].joined;
+        *w = work_of(p, op, widths, w->threads, overwrites);
         w->flags |= flags;
         return;
     }
     if (op->kind == OP_SQUARES) w->rows += step_tensor_elements(p, &p->tensor[op->in[0]]);
     if (matmul || w->kind == WORK_BIAS_RESIDUAL || w->kind == WORK_ADAMW)
-        w->flags |= rows[op->kind].joined;
+        w->flags |= op_rows[op->kind].joined;
     if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) w->d = p->shape->config.act;
-    for (size_t i = 0; i < sizeof together / sizeof *together; i++)
-        if (together[i].lead == w->kind && together[i].member == op->kind) {
-            w->kind = together[i].work;
+    for (size_t i = 0; i < sizeof fused_works / sizeof *fused_works; i++)
+        if (fused_works[i].lead == w->kind && fused_works[i].member == op->kind) {
+            w->kind = fused_works[i].work;
             if (w->kind != WORK_RESIDUAL_NORM) return;
             w->flags &= ~(uint32_t)WORK_ADDEND;
             if (p->shape->config.norm == NORM_RMS) w->flags |= WORK_RMS;
@@ -208,12 +209,14 @@ int64_t op_calls(const Program *p, int i) {
     return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
 }
 
-bool op_work(const Program *p, int i, const Widths *widths, int threads, bool first, Work *work) {
+bool op_work(const Program *p, int i, const Widths *widths, int threads, bool overwrites,
+             Work *work) {
     const Op *op = &p->op[i];
-    if (op->fused || !rows[op->kind].sizes || (first && op->kind == OP_ACCUMULATE)) return false;
-    *work = work_of(p, op, widths, threads, first);
+    if (op->fused || !op_rows[op->kind].sizes || (overwrites && op->kind == OP_ACCUMULATE))
+        return false;
+    *work = work_of(p, op, widths, threads, overwrites);
     for (int k = i + 1; k < p->n_ops && p->op[k].fused; k++)
-        join(p, work, &p->op[k], op, widths, first);
+        join(p, work, &p->op[k], op, widths, overwrites);
     work->rows /= op_calls(p, i);
     return true;
 }
@@ -267,7 +270,7 @@ SendGroup op_group(const Program *p, const Op *op) {
 bool op_packing(const Program *p, const Op *op, int threads, Work *out) {
     if (op->kind != OP_BROADCAST) return false;
     *out = (Work){.kind = WORK_COPY, .threads = threads};
-    copied(&(Kernel){p, op, NULL}, out);
+    copied(&(OpCall){p, op, NULL}, out);
     return true;
 }
 
@@ -321,7 +324,7 @@ bool op_of_numbers(const Op *op) {
            (op->kind == OP_ROUND && op->phase == PHASE_END);
 }
 
-OpCost *program_costs(const Program *p, const Machine *m, int threads, bool first) {
+OpCost *program_costs(const Program *p, const Machine *m, int threads, bool overwrites) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
     Machine near = machine_near(m);
@@ -332,7 +335,7 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads, bool firs
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
             cost[i] = collective_cost(p, op, group_in(&groups, p, op), m, &near, threads);
-        if (!op_work(p, i, &widths, threads, first, &work) || (!m->gpu && op_of_numbers(op)))
+        if (!op_work(p, i, &widths, threads, overwrites, &work) || (!m->gpu && op_of_numbers(op)))
             continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one

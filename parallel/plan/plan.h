@@ -44,7 +44,7 @@ typedef struct PlanWhere {
     const Kernels *kernels;
     Team **team; // of this rank; replaced when other numbers of threads are measured
     bool measure;
-    CalibrateTalk talk;
+    CalibrateNotify notify;
 } PlanWhere;
 Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d);
 /* Collective over the world. Predicted seconds of a step of each rank, from the cost table

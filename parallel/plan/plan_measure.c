@@ -106,7 +106,7 @@ static void key_of(const PlanWhere *w, const Detected *d, char key[KEY]) {
  * share cores; NULL where they would have to be measured and may not be. */
 static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key, bool measure) {
     Group all = comm_group(world_comm(w->world));
-    Calibration *c = calibrate_open(w->world, key, &w->talk);
+    Calibration *c = calibrate_open(w->world, key, &w->notify);
     CalibrateSite *site = calibration_site(c);
     if (site->crowd == 0 && !measure) return calibration_free(c), NULL;
     if (site->crowd == 0) {
@@ -143,7 +143,7 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
                             .machine = &p->machine,
                             .key = key,
                             .budget = left / n_teams,
-                            .talk = w->talk,
+                            .notify = w->notify,
                             .crowded = crowd > 1};
     for (int i = 0; i < s->n_threads; i++) {
         if (s->threads[i] == threads) continue;

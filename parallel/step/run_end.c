@@ -102,6 +102,6 @@ void run_adamw(const Call *c) {
 void run_cast(const Call *c) {
     int w = c->op->in[0];
     Rounding r;
-    c->m->k->to_words(at(c, c->op->out), at(c, w), step_tensor_elements(c->p, tensor(c, w)),
-                      rounding_of(c->m, index_of(c, w), &r));
+    c->m->k->to_bf16(at(c, c->op->out), at(c, w), step_tensor_elements(c->p, tensor(c, w)),
+                     rounding_of(c->m, index_of(c, w), &r));
 }

@@ -75,14 +75,14 @@ double model_losses(Model *m) {
 void model_sums_begin(Model *m) {
     const Totals *totals = step_run_sums(m->program, m);
     if (m->end.totals)
-        m->k->tell(m->end.copy, totals, sizeof *totals);
+        m->k->copy_out(m->end.copy, totals, sizeof *totals);
     else
         m->end.sums = (StepSums){totals->losses, sqrt(totals->squares)};
 }
 
 StepSums model_sums_end(Model *m) {
     if (!m->end.totals) return m->end.sums;
-    m->k->told();
+    m->k->wait_out();
     return (StepSums){m->end.copy->losses, sqrt(m->end.copy->squares)};
 }
 

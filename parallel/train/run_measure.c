@@ -23,23 +23,24 @@ typedef struct Measuring {
     double now, before; // seconds of the current list of operations, and of those before it
 } Measuring;
 
-static void begin(Measuring *m, const CalibrateNews *news) {
+static void begin(Measuring *m, const CalibrateProgress *progress) {
     m->progress = progress_open(stdout, 0);
     printf("measuring kernels and collectives of this machine: %d s at most, once%s%s\n",
-           PLAN_MEASURE_S, news->path ? "; kept in " : "", news->path ? news->path : "");
+           PLAN_MEASURE_S, progress->path ? "; kept in " : "",
+           progress->path ? progress->path : "");
     if (m->run < PLAN_MEASURE_S)
         printf("(the whole run may take less: --calibrate none does not measure, --layout SPEC "
                "does not plan)\n");
     fflush(stdout);
 }
 
-static void tell(void *ctx, const CalibrateNews *news) {
+static void show(void *ctx, const CalibrateProgress *progress) {
     Measuring *m = ctx;
-    if (!m->progress) begin(m, news);
-    if (news->seconds < m->now) m->before += m->now; // the next list: another number of threads
-    m->now = news->seconds;
+    if (!m->progress) begin(m, progress);
+    if (progress->seconds < m->now) m->before += m->now; // the next list: another number of threads
+    m->now = progress->seconds;
     char what[128];
-    snprintf(what, sizeof what, "measuring %s", news->what);
+    snprintf(what, sizeof what, "measuring %s", progress->what);
     progress_wait(m->progress, what, m->before + m->now, PLAN_MEASURE_S);
 }
 
@@ -52,7 +53,7 @@ void run_calibrate(Run *r, Plan *p, Detected *d) {
                        .kernels = r->kernels,
                        .team = &r->team,
                        .measure = r->o->calibrate != 2};
-    where.talk = (CalibrateTalk){.again = r->o->calibrate == 1, .tell = tell, .ctx = &m};
+    where.notify = (CalibrateNotify){.again = r->o->calibrate == 1, .progress = show, .ctx = &m};
     r->calibration = plan_measure(p, &where, d);
     progress_close(m.progress);
     double took = r->calibration ? calibration_seconds(r->calibration) : 0;
