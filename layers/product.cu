@@ -190,7 +190,7 @@ template <class E> struct Launchers {
     template <class Y> static void own(const Product *p) {
         Task<E, Y> t = task_of<E, Y>(p);
         bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
-        if (thin || product_settings().rung == PRODUCT_PLAIN) {
+        if (thin || product_rung() == PRODUCT_PLAIN) {
             LAUNCH((product_plain<E, Y>), tiles(p, ROWS, COLUMNS), dim3(COLUMNS, ROWS), 0, t);
             product_counts_mine()->plain++;
         } else {
@@ -236,7 +236,7 @@ template <class E> struct Launchers {
     }
 
     template <class Y> static void run(const Product *p) {
-        bool own_only = product_settings().rung != PRODUCT_LIBRARY || p->K == 0;
+        bool own_only = product_rung() != PRODUCT_LIBRARY || p->K == 0;
         ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
         float *sums = plan ? sums_workspace(p) : nullptr;
         ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;

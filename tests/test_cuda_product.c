@@ -110,7 +110,7 @@ typedef struct Want {
 /* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
  * bits of each operand. Words of bf16 round y, and what the library may round besides: y before a
  * pass of its own ends it. */
-static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t m, int64_t n) {
+static Want want_at(const Form *f, const Case *c, bool bf16, int64_t m, int64_t n) {
     const Product *p = &c->p;
     double sum = 0, size = 1, add = 0, bias = 0;
     bool halves = !bf16 && f->rounds;
@@ -122,7 +122,7 @@ static Want want_at(const Form *f, const Case *c, bool bf16, bool tf32, int64_t 
     int64_t at = m * p->ldy + n;
     if (f->addend) add = (double)(f->addend == 1 ? c->y.host : c->addend.host)[at];
     if (f->bias) bias = (double)c->bias.host[n];
-    double s = sum + add + bias, eps = 6e-8 * (4 + 2 * sqrt((double)f->K)) + (tf32 ? 0x1p-10 : 0);
+    double s = sum + add + bias, eps = 6e-8 * (4 + 2 * sqrt((double)f->K));
     double off = eps * (size + fabs(add) + fabs(bias)) + 2e-6 * fabs(s);
     if (bf16 && !f->wide) off += 0x1p-8 * (fabs(s) + fabs(sum + add));
     Want w = {s, s, off, off};
@@ -157,7 +157,7 @@ static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
 
 /* y and aux as they came back, against what they must be. Host copies still hold what was there
  * before. */
-static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char *what) {
+static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
     Words y = c->y, aux = c->aux;
     y.host = floats(y.n, 0, 0), aux.host = floats(aux.n, 0, 0);
     words_get(&y), words_get(&aux);
@@ -165,7 +165,7 @@ static bool check_case(const Form *f, Case *c, bool bf16, bool tf32, const char 
         int64_t m = i / c->p.ldy, n = i % c->p.ldy;
         bool inside = n < f->N;
         Want w = {(double)untouched, (double)untouched, 0, 0};
-        if (inside) w = want_at(f, c, bf16, tf32, m, n);
+        if (inside) w = want_at(f, c, bf16, m, n);
         if (inside && (f->epilogue != EPI_ACT || !f->aux))
             w.aux = (double)c->aux.host[i], w.aux_off = 0;
         if (fabs((double)y.host[i] - w.y) <= w.y_off &&
@@ -184,44 +184,41 @@ static void begin(CudaOrder o) {
     cuda_begin(o);
     emu_lt_mood(EMU_LT_FINE);
     emu_lt_slow(-1), emu_lt_slow_epilogue(0);
-    product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
+    product_set_rung(PRODUCT_LIBRARY);
     size_t all = kernels_cuda(true)->product_workspace(1);
     workspace = cuda_take(test_on_device ? (int64_t)all : WORKSPACE, 1, 0);
 }
 
 static bool run_form(const Form *f, bool bf16, const char *what) {
     Case c = case_make(f, bf16);
-    bool tf32 = !bf16 && !f->rounds && product_settings().tf32;
     kernels_cuda(bf16)->product(NULL, &c.p);
-    return check_case(f, &c, bf16, tf32, what) && check_sums(f, &c, bf16, what);
+    return check_case(f, &c, bf16, what) && check_sums(f, &c, bf16, what);
 }
 
 /* Pieces of memory that a test may hold are not endless: some forms at a time. */
-static bool run_forms(CudaOrder o, bool bf16, ProductSettings s, const char *what) {
+static bool run_forms(CudaOrder o, bool bf16, ProductRung rung, const char *what) {
     bool fine = true;
     for (int i = 0; i < FORMS && fine; i++) {
-        if (i % 8 == 0) begin(o), product_set(s);
+        if (i % 8 == 0) begin(o), product_set_rung(rung);
         fine = run_form(&forms[i], bf16, what);
         if (i % 8 == 7 || i == FORMS - 1) fine = cuda_end() && fine;
     }
-    product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
+    product_set_rung(PRODUCT_LIBRARY);
     return fine;
 }
 
 TEST(cuda_product_by_the_library_matches_double) {
     for (EACH_WORD(bf16)) {
-        CHECK(run_forms(cuda_orders[0], bf16, (ProductSettings){.rung = PRODUCT_LIBRARY}, "eager"));
-        CHECK(run_forms(cuda_orders[2], bf16, (ProductSettings){.rung = PRODUCT_LIBRARY}, "late"));
+        CHECK(run_forms(cuda_orders[0], bf16, PRODUCT_LIBRARY, "eager"));
+        CHECK(run_forms(cuda_orders[2], bf16, PRODUCT_LIBRARY, "late"));
     }
-    CHECK(run_forms(cuda_orders[0], false, (ProductSettings){.rung = PRODUCT_LIBRARY, .tf32 = true},
-                    "tf32"));
 }
 
 TEST(cuda_product_by_own_kernels_matches_double) {
     for (EACH_WORD(bf16))
         for (EACH_ORDER(o)) {
-            CHECK(run_forms(*o, bf16, (ProductSettings){.rung = PRODUCT_TILED}, "tiled"));
-            CHECK(run_forms(*o, bf16, (ProductSettings){.rung = PRODUCT_PLAIN}, "plain"));
+            CHECK(run_forms(*o, bf16, PRODUCT_TILED, "tiled"));
+            CHECK(run_forms(*o, bf16, PRODUCT_PLAIN, "plain"));
         }
 }
 
@@ -257,7 +254,7 @@ TEST(cuda_product_takes_the_highest_rung_that_serves) {
         CHECK(took(7, bf16).bare == 1); // rows of aux that are no multiple of 8
         CHECK(took(10, bf16).fused == 1 && emu_lt.runs[1] > 0);
         CHECK(took(16, bf16).plain == 1); // K = 0
-        product_set((ProductSettings){.rung = PRODUCT_TILED});
+        product_set_rung(PRODUCT_TILED);
         CHECK(took(0, bf16).tiled == 1 && took(12, bf16).plain == 1);
         CHECK(cuda_end());
     }
@@ -323,7 +320,7 @@ TEST(cuda_product_goes_on_where_the_library_refuses) {
     CHECK(cuda_end());
 }
 
-/* A plan for each shape, alignment and setting; and those of a device that was closed are gone. */
+/* A plan for each shape, alignment and number of multiprocessors; none of a closed device. */
 TEST(cuda_product_asks_once_for_each_shape) {
     NEEDS_EMULATION();
     for (int round = 0; round < 2; round++) {
@@ -338,9 +335,7 @@ TEST(cuda_product_asks_once_for_each_shape) {
         CHECK(took(0, true).heuristics == 1 && emu_lt.sms == device_sms() && device_sms() == 3);
         device_leave(0);
         CHECK(took(0, true).heuristics == 0 && emu_lt.sms == 0);
-        product_set((ProductSettings){.tf32 = true});
-        CHECK(took(0, true).heuristics == 0 && took(0, false).heuristics == 1);
-        CHECK(product_counts().plans == 5);
+        CHECK(product_counts().plans == 4);
         CHECK(cuda_end());
     }
 }
@@ -418,7 +413,7 @@ TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
         words_put(&c.y), words_put(&c.sums); // as they were
         Took t = took_again(&c.p, true);
         CHECK(t.fused == !alone && t.bare == alone && t.heuristics == 0);
-        CHECK(check_case(&forms[18], &c, true, false, "prepared") &&
+        CHECK(check_case(&forms[18], &c, true, "prepared") &&
               check_sums(&forms[18], &c, true, "prepared"));
         CHECK(cuda_end());
     }
@@ -536,13 +531,13 @@ TEST(cuda_product_has_the_same_bits_in_any_order) {
     float first[70 * 80];
     for (EACH_ORDER(o)) {
         begin(*o);
-        product_set((ProductSettings){.rung = PRODUCT_TILED});
+        product_set_rung(PRODUCT_TILED);
         Case c = case_make(&f, true);
         kernels_cuda(true)->product(NULL, &c.p);
         words_get(&c.y);
         if (o == cuda_orders) memcpy(first, c.y.host, sizeof first);
         CHECK(c.y.n == 70 * 80 && same_bits(first, c.y.host, c.y.n));
-        product_set((ProductSettings){.rung = PRODUCT_LIBRARY});
+        product_set_rung(PRODUCT_LIBRARY);
         CHECK(cuda_end());
     }
 }

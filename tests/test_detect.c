@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect_parts.h"
+#include "tests/machine_text.h"
 #include "tests/test.h"
 
 /* ---- files ---- */
@@ -445,16 +446,13 @@ TEST(detect_machine_reads_as_a_description) {
     static const int jobs[][2] = {{1, 1}, {1, 2}, {1, 8}, {2, 1}, {3, 2}, {5, 8}};
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         Job *j = job_make(jobs[i][0], jobs[i][1]);
-        char text[4096] = "";
         Machine m, back;
         Err e = {""};
         detect_machine(&j->d, &m);
-        FILE *f = fmemopen(text, sizeof text, "w");
-        CHECK(f);
-        machine_print(&m, f);
-        fclose(f);
+        char *text = machine_text(&m);
         if (!machine_parse(&back, text, strlen(text), &e))
             test_fail(__FILE__, __LINE__, "%s", e.text);
+        free(text);
         CHECK(back.ranks == m.ranks && back.n_levels == m.n_levels);
         mem_free(j);
     }

@@ -6,6 +6,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/plan/machine.h"
+#include "tests/machine_text.h"
 #include "tests/test.h"
 
 static const char lab[] = "# two racks\n"
@@ -136,16 +137,6 @@ TEST(machine_file_without_levels_is_refused_with_an_example_that_works) {
 
 /* ---- written and read again ---- */
 
-static char *printed(const Machine *m) {
-    char *text;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) die("open_memstream");
-    machine_print(m, f);
-    fclose(f);
-    return text;
-}
-
 static bool same_level(const Level *a, const Level *b) {
     return strcmp(a->name, b->name) == 0 && a->ranks == b->ranks && a->latency == b->latency &&
            a->rank_rate == b->rank_rate && a->port_rate == b->port_rate;
@@ -165,7 +156,7 @@ static bool same(const Machine *a, const Machine *b) {
 static void check_round(const Machine *m) {
     Machine back;
     Err e;
-    char *text = printed(m);
+    char *text = machine_text(m);
     if (!machine_parse(&back, text, strlen(text), &e))
         test_fail(__FILE__, __LINE__, "%s: %s", m->name, e.text);
     else if (!same(m, &back))
@@ -184,19 +175,6 @@ TEST(machine_is_the_same_after_being_written_and_read) {
         m.level[0].rank_rate = 1e9 / 3, m.level[0].port_rate = 1e-3 / 7, m.slowest = 4 / 3.;
         check_round(&m); // numbers that have no short text
     }
-}
-
-TEST(machine_is_written_as_people_write) {
-    Machine m;
-    Err e;
-    if (!machine_open(&m, "h100:2", &e)) die("%s", e.text);
-    char *text = printed(&m);
-    CHECK(strstr(text, "flops_bf16     = 700TFLOP/s\n"));
-    CHECK(strstr(text, "memory         = 80GB\n"));
-    CHECK(strstr(text, "call           = 5us\n"));
-    CHECK(strstr(text, "level          = network ranks=16 latency=10us rank_rate=46GB/s "
-                       "port_rate=368GB/s\n"));
-    free(text);
 }
 
 /* ---- files and presets ---- */

@@ -52,14 +52,14 @@ typedef struct Plans {
     ProductPlan *slot[PLANS];
 } Plans;
 static _Thread_local Plans *plans;
-static _Thread_local ProductSettings settings;
+static _Thread_local ProductRung highest;
 static _Thread_local ProductCounts counts;
 
-void product_set(ProductSettings s) {
-    settings = s;
+void product_set_rung(ProductRung rung) {
+    highest = rung;
 }
-ProductSettings product_settings(void) {
-    return settings;
+ProductRung product_rung(void) {
+    return highest;
 }
 ProductCounts *product_counts_mine(void) {
     return &counts;
@@ -104,10 +104,7 @@ static Key key_of(const Product *p, size_t word) {
     k.b = side(p->K, p->N, p->b_row, p->b_col);
     k.sms = device_left() ? device_sms() : 0, k.word = (int)word,
     k.y_word = p->wide ? 4 : (int)word;
-    k.compute = word == 2       ? LT_32F
-                : p->bf16       ? LT_32F_FAST_16BF
-                : settings.tf32 ? LT_32F_FAST_TF32
-                                : LT_32F;
+    k.compute = word != 2 && p->bf16 ? LT_32F_FAST_16BF : LT_32F;
     k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : p->act;
     k.align_a = alignment(p->a), k.align_b = alignment(p->b), k.align_y = alignment(p->y);
     k.align_c = p->addend ? alignment(p->addend) : k.align_y;

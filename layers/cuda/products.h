@@ -27,13 +27,9 @@ typedef enum ProductRung {
     PRODUCT_PLAIN,   // a thread for each element
 } ProductRung;
 
-typedef struct ProductSettings {
-    ProductRung rung;
-    bool tf32; // fp32 words: operands may be rounded to 10 bits of fraction, for the tensor units
-} ProductSettings;
-/* Local. From the next matmul on. Plans of other settings are kept. */
-void product_set(ProductSettings s);
-ProductSettings product_settings(void);
+/* Local. The highest rung that matmuls take from the next one on: for tests of own kernels. */
+void product_set_rung(ProductRung rung);
+ProductRung product_rung(void);
 
 /* Local. Makes the plan of p in words of 4 or 2 bytes, which from now on takes the fastest of its
  * algorithms: the one that a run before, or another rank, has found (product_choices.h), or else by

@@ -1,84 +1,10 @@
 #include "parallel/mesh/dist.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 /* --- text ---------------------------------------------------------------------------------- */
-
-typedef struct Reader {
-    const char *text, *p; // the whole text; the part not read yet
-    unsigned seen;        // axes read so far, as bits
-    Err *e;
-} Reader;
-
-#define wrong(r, ...) wrong_at((r), (r)->p, __VA_ARGS__)
-static bool wrong_at(const Reader *r, const char *at, const char *what) {
-    return err(r->e, "\"%s\", column %d: %s", r->text, (int)(at - r->text) + 1, what);
-}
-
-static void spaces(Reader *r) {
-    while (*r->p == ' ') r->p++;
-}
-
-/* A name or a dimension: letters, digits, _ and '. */
-static bool read_word(Reader *r, char *out, size_t n_out, const char *missing) {
-    size_t n = 0;
-    while (isalnum((unsigned char)r->p[n]) || r->p[n] == '_' || r->p[n] == '\'') n++;
-    if (n == 0) return wrong(r, missing);
-    if (n >= n_out) return wrong(r, "this name is too long");
-    memcpy(out, r->p, n);
-    out[n] = 0;
-    r->p += n;
-    return true;
-}
-
-static bool read_axes(Reader *r, Axes *a) {
-    for (*a = axes_none();; r->p++) {
-        Axes one;
-        char letter[2] = {*r->p, 0};
-        if (!axes_parse(&one, letter) || one.n != 1)
-            return wrong(r, "expected an axis: d, z, x or y");
-        if (r->seen & (1u << one.axis[0])) return wrong(r, "axis given twice");
-        r->seen |= 1u << one.axis[0];
-        *a = axes_join(*a, one);
-        if (*++r->p != '.') return true;
-    }
-}
-
-static bool read_dim(Reader *r, Dist *d) {
-    if (d->n_dims == DIST_DIMS) return wrong(r, "at most two dimensions");
-    int i = d->n_dims++;
-    if (!read_word(r, d->dim[i], sizeof d->dim[i], "expected a dimension such as T or C"))
-        return false;
-    if (i && strcmp(d->dim[0], d->dim[i]) == 0)
-        return wrong_at(r, r->p - strlen(d->dim[i]), "dimension given twice");
-    if (*r->p != '/') return true;
-    r->p++;
-    return read_axes(r, &d->shard[i]);
-}
-
-bool dist_parse(Dist *d, const char *text, Err *e) {
-    Reader r = {text, text, 0, e};
-    *d = (Dist){0};
-    if (!read_word(&r, d->name, sizeof d->name, "expected a name")) return false;
-    if (*r.p != '[') return wrong(&r, "expected [");
-    do {
-        r.p++;
-        spaces(&r);
-        if (!read_dim(&r, d)) return false;
-        spaces(&r);
-    } while (*r.p == ',');
-    if (*r.p != ']') return wrong(&r, "expected one of / , ]");
-    r.p++;
-    spaces(&r);
-    if (*r.p == '+') {
-        r.p++;
-        if (!read_axes(&r, &d->partial)) return false;
-    }
-    return *r.p ? wrong(&r, "expected the end, or a pending sum such as +x") : true;
-}
 
 const char *dist_print(const Dist *d, char buf[DIST_TEXT]) {
     char axes[2 * N_AXES + 1];
@@ -89,13 +15,6 @@ const char *dist_print(const Dist *d, char buf[DIST_TEXT]) {
     snprintf(buf + n, (size_t)(DIST_TEXT - n), "]%s%s", d->partial.n ? " +" : "",
              axes_print(d->partial, axes));
     return buf;
-}
-
-Dist dist_of(const char *text) {
-    Dist d;
-    Err e;
-    if (!dist_parse(&d, text, &e)) die("%s", e.text);
-    return d;
 }
 
 /* --- the type ------------------------------------------------------------------------------ */

@@ -37,12 +37,10 @@ typedef struct Dist {
     Axes partial;                  // axes of the pending sum; none: the values are complete
 } Dist;
 
-/* Local, pure. Reads "x[T/d.z, K/y] +x". False, with the column of the mistake, if malformed. */
-bool dist_parse(Dist *d, const char *text, Err *e);
+/* Local, pure. "x[T/d.z, K/y] +x". */
 const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
 void dist_name(char to[DIST_NAME], const char *name);             // truncated to DIST_NAME - 1
 void dist_join(char to[DIST_NAME], const char *a, const char *b); // a and b, likewise
-Dist dist_of(const char *text);                                   // dist_parse of a constant
 bool dist_equal(const Dist *a, const Dist *b);                    // all but the name
 
 /* Local, pure. Type of y[M,N] = x[M,K] w[K,N] by rules 1 and 2; the result is called `name`.

@@ -111,13 +111,12 @@ bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b);
 /* Local, pure. The level of the links of a group: of the smallest unit that holds the group. */
 int machine_level(const Machine *m, const SendGroup *g);
 
-/* Local, pure. Reads a description of "key = value" lines, as machine_print writes them. False,
+/* Local, pure. Reads a description of "key = value" lines (machine_file.c has an example). False,
  * with line and reason, if malformed. */
 bool machine_parse(Machine *m, const char *text, size_t n, Err *e);
 /* Local. Reads FILE, or a preset NAME:NODES: h100 a100 v100 consumer cpu. False, with the nearest
  * name, if unknown. */
 bool machine_open(Machine *m, const char *file_or_preset, Err *e);
-void machine_print(const Machine *m, FILE *f);
 
 /* The numbers of a description by name; those of a level: "network.port_rate". */
 typedef struct MachineNumber {

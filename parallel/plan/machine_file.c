@@ -1,4 +1,4 @@
-/* machine_file -- descriptions of clusters, read and written.
+/* machine_file -- descriptions of clusters.
  *
  *     # two racks of eight nodes
  *     name           = lab
@@ -33,8 +33,6 @@
 #include "parallel/plan/quantity.h"
 
 enum { MAX_LINE = 256 };
-
-/* ---- reading ---- */
 
 typedef enum { IN_DOUBLE, IN_INT, IN_INT64 } NumberType;
 typedef struct Key {
@@ -322,29 +320,4 @@ bool machine_set(Machine *m, int i, double x, Err *e) {
         set_number(at ? at : of_level[key], at ? keys[i].type : IN_DOUBLE, x);
     }
     return sane(m, e) && fits(m, e);
-}
-
-/* ---- writing ---- */
-
-void machine_print(const Machine *m, FILE *f) {
-    char buf[64];
-    fprintf(f, "%-14s = %s\n", "name", m->name);
-    for (int i = 0; i < N_KEYS; i++) {
-        const void *at = (const char *)m + keys[i].offset;
-        double x = keys[i].type == IN_DOUBLE ? *(const double *)at
-                   : keys[i].type == IN_INT  ? *(const int *)at
-                                             : (double)*(const int64_t *)at;
-        fprintf(f, "%-14s = %s\n", keys[i].name, quantity_print(x, keys[i].as, buf));
-    }
-    fprintf(f, "%-14s = %s\n", "travel", m->travel == TRAVEL_RING ? "ring" : "direct");
-    fprintf(f, "%-14s = %s\n", "kernels", m->gpu ? "cuda" : "cpu");
-    for (int l = 0; l < m->n_levels; l++) {
-        const Level *v = &m->level[l];
-        fprintf(f, "%-14s = %s ranks=%d", "level", v->name, v->ranks);
-        fprintf(f, " latency=%s", quantity_print(v->latency, AS_SECONDS, buf));
-        fprintf(f, " rank_rate=%s", quantity_print(v->rank_rate, AS_LINK, buf));
-        if (v->port_rate > 0)
-            fprintf(f, " port_rate=%s", quantity_print(v->port_rate, AS_LINK, buf));
-        fputc('\n', f);
-    }
 }

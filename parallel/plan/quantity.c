@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/opt.h"
-
 /* How a quantity is written: x of the text is x * times / by of ours. Dividing makes 5us the same
  * number as 5e-6. */
 typedef struct Unit {
@@ -21,10 +19,9 @@ static const Unit bytes[] = {{"B", 1, 1}, {"", 1, 1}, {0}};
 static const Unit rate[] = {{"B/s", 1, 1}, {"b/s", 1, 8}, {"", 1, 1}, {0}};
 static const Unit link[] = {{"B/s", 1, 1}, {"b/s", 1, 8}, {0}};
 static const Unit seconds[] = {{"s", 1, 1}, {"ms", 1, 1e3}, {"us", 1, 1e6}, {"ns", 1, 1e9}, {0}};
-static const Unit prefixes[] = {{"T", 1e12, 1}, {"G", 1e9, 1}, {"M", 1e6, 1}, {"k", 1e3, 1}, {0}};
 
 static const struct {
-    const Unit *units; // the first one is printed
+    const Unit *units;
     bool prefix;
     const char *example;
 } writing[] = {
@@ -63,20 +60,6 @@ bool quantity_read(double *x, Quantity q, const char *text) {
     if (q == AS_COUNT) return *x >= 1 && *x <= MAX_COUNT && *x == floor(*x);
     if (q == AS_NUMBER && *x != floor(*x)) return false;
     return *x <= 1e18; // 2^63 bytes are more
-}
-
-const char *quantity_print(double x, Quantity q, char buf[64]) {
-    bool time = q == AS_SECONDS;
-    const char *unit = time ? "" : writing[q].units->text;
-    const Unit *u = time ? seconds : writing[q].prefix ? prefixes : none;
-    for (; u->text; u++) {
-        double n = x * u->by / u->times, back;
-        snprintf(buf, 64, "%.9g%s%s", n, u->text, unit);
-        if (n >= 1 && quantity_read(&back, q, buf) && back == x) return buf;
-    }
-    size_t n = strlen(opt_number(x, buf, 32));
-    snprintf(buf + n, 64 - n, "%s", time ? "s" : unit);
-    return buf;
 }
 
 const char *quantity_short(double x, Quantity q, const char *like, char buf[64]) {

@@ -23,8 +23,6 @@ enum { MAX_COUNT = 1 << 20 };
 
 /* Local, pure. Reads the whole text; false: no quantity of this kind. */
 bool quantity_read(double *x, Quantity q, const char *text);
-/* Local, pure. The shortest text that reads back to the same number. */
-const char *quantity_print(double x, Quantity q, char buf[64]);
 /* Local, pure. For tables: "83.2 Gb/s", three digits, whole numbers whole; bits and powers of 1024
  * if `like`, a text that was read, has them. */
 const char *quantity_short(double x, Quantity q, const char *like, char buf[64]);

@@ -148,8 +148,7 @@ static int check_types(LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y)
     if (d->scale_type != LT_R_32F || a->type != b->type || c->type != y->type)
         return LT_NOT_SUPPORTED;
     if (a->type == LT_R_16BF) return d->compute == LT_32F ? LT_SUCCESS : LT_NOT_SUPPORTED;
-    bool known =
-        d->compute == LT_32F || d->compute == LT_32F_FAST_TF32 || d->compute == LT_32F_FAST_16BF;
+    bool known = d->compute == LT_32F || d->compute == LT_32F_FAST_16BF;
     return y->type == LT_R_32F && known ? LT_SUCCESS : LT_NOT_SUPPORTED;
 }
 
@@ -248,13 +247,7 @@ static void set_number(char *p, int type, int64_t i, float x) {
 /* An operand of this product's units. */
 static float operand(const Call *c, const char *p, int type, int64_t i) {
     float x = number(p, type, i);
-    uint32_t u;
-    if (c->d.compute == LT_32F_FAST_16BF) return bf16_to_float(bf16_from_float(x));
-    if (c->d.compute != LT_32F_FAST_TF32) return x;
-    memcpy(&u, &x, sizeof u);
-    u = (u + 0x1000) & ~0x1fffu; // 10 bits of fraction
-    memcpy(&x, &u, sizeof u);
-    return x;
+    return c->d.compute == LT_32F_FAST_16BF ? bf16_to_float(bf16_from_float(x)) : x;
 }
 
 static float sum_over(const Call *c, int64_t m, int64_t n, int64_t begin, int64_t end, int64_t by) {

@@ -5,18 +5,9 @@
 #include <string.h>
 
 #include "parallel/plan/machine.h"
+#include "tests/machine_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
-
-static char *printed(const Machine *m) {
-    char *text;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) abort();
-    machine_print(m, f);
-    fclose(f);
-    return text;
-}
 
 static void check(const Machine *m) {
     if (m->ranks < 1 || m->ranks != m->nodes * m->ranks_per_node || m->threads < 1) abort();
@@ -41,9 +32,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
         return 0;
     }
     check(&m);
-    char *once = printed(&m);
+    char *once = machine_text(&m);
     if (!machine_parse(&back, once, strlen(once), &e)) abort();
-    char *twice = printed(&back);
+    char *twice = machine_text(&back);
     if (strcmp(once, twice) != 0) abort();
     free(once);
     free(twice);
