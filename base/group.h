@@ -18,7 +18,7 @@ typedef struct Group {
                        void *all); // all: size * n_bytes, by rank
 } Group;
 
-Group group_alone(void);
+extern const Group group_alone;
 /* Collective. Waits for all. */
 void group_barrier(const Group *g);
 /* Collective. n_bytes of every rank, by rank. */

@@ -100,9 +100,8 @@ bool manifest_verify(const char *path, const json_t *m, const Group *g, Err *e) 
 }
 
 bool checkpoint_verify(const char *path, Err *e) {
-    Group alone = group_alone();
     json_t *m = manifest_read(path, e);
-    bool ok = m && manifest_verify(path, m, &alone, e);
+    bool ok = m && manifest_verify(path, m, &group_alone, e);
     json_decref(m);
     return ok;
 }

@@ -45,12 +45,12 @@ static bool has_step(const char *dir, int step) {
 static bool newest_is(const char *dir, int64_t want_step, const Model *want) {
     int64_t step = -1;
     Err e = {""};
-    char *path = checkpoint_latest(dir, &step, &alone), *state = NULL;
+    char *path = checkpoint_latest(dir, &step, &group_alone), *state = NULL;
     char config[512];
     config_print(&want->t.config, config, sizeof config);
     Model got = model_make(config, 3, 0);
-    bool ok = path && step == want_step && checkpoint_load(path, &got.t, &state, &alone, &e) &&
-              same(&got, want, 3);
+    bool ok = path && step == want_step &&
+              checkpoint_load(path, &got.t, &state, &group_alone, &e) && same(&got, want, 3);
     if (e.text[0]) printf("    %s\n", e.text);
     mem_free(path);
     mem_free(state);
@@ -65,11 +65,12 @@ static void round_trip(const char *config) {
     char *state = NULL;
     int64_t step = 0;
     a.values[0] = -0.0f, a.values[1] = NAN, a.values[2] = 1e-42f; // bits, not numbers
-    bool saved = checkpoint_save(dir, 7, &a.t, "{\"step\": 7, \"x\": [1.5]}", NULL, &alone, &e);
-    char *path = checkpoint_latest(dir, &step, &alone);
+    bool saved =
+        checkpoint_save(dir, 7, &a.t, "{\"step\": 7, \"x\": [1.5]}", NULL, &group_alone, &e);
+    char *path = checkpoint_latest(dir, &step, &group_alone);
     CHECK(saved && path && step == 7);
     CHECK(checkpoint_verify(path, &e));
-    CHECK(checkpoint_load(path, &b.t, &state, &alone, &e));
+    CHECK(checkpoint_load(path, &b.t, &state, &group_alone, &e));
     CHECK_STR(state, "{\"step\": 7, \"x\": [1.5]}");
     CHECK(same(&a, &b, 3));
     Config c;
@@ -97,11 +98,11 @@ TEST(checkpoint_names_the_difference_of_another_model) {
     Model a = model_make(GPT2, 3, 1);
     Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 3, 0);
     Err e = {""};
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
-    char *path = checkpoint_latest(dir, NULL, &alone);
-    CHECK(!checkpoint_load(path, &b.t, NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
+    char *path = checkpoint_latest(dir, NULL, &group_alone);
+    CHECK(!checkpoint_load(path, &b.t, NULL, &group_alone, &e));
     CHECK(strstr(e.text, "another model: it has heads=2, this run heads=4"));
-    CHECK(!checkpoint_save(dir, 2, &a.t, "[]", NULL, &alone, &e));
+    CHECK(!checkpoint_save(dir, 2, &a.t, "[]", NULL, &group_alone, &e));
     CHECK(strstr(e.text, "JSON object"));
     mem_free(path);
     model_free(&a);
@@ -113,17 +114,17 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
     Model a = model_make(GPT2, 3, 1);
     Err e = {""};
     CheckpointOptions o = {.keep_last = 2, .keep_every = 4};
-    CHECK(
-        checkpoint_save(dir, 100, &a.t, "{}", NULL, &alone, &e)); // another run's: later steps stay
+    CHECK(checkpoint_save(dir, 100, &a.t, "{}", NULL, &group_alone,
+                          &e)); // another run's: later steps stay
     for (int step = 1; step <= 7; step++) {
-        CHECK(checkpoint_save(dir, step, &a.t, "{}", &o, &alone, &e));
+        CHECK(checkpoint_save(dir, step, &a.t, "{}", &o, &group_alone, &e));
         CHECK(has_step(dir, step));
     }
     for (int step = 1; step <= 7; step++) CHECK(has_step(dir, step) == (step == 4 || step >= 6));
     CHECK(has_step(dir, 100));
     CHECK(count_names(dir, "") == 4);
     o.keep_last = 1, o.keep_every = 0;
-    CHECK(checkpoint_save(dir, 8, &a.t, "{}", &o, &alone, &e));
+    CHECK(checkpoint_save(dir, 8, &a.t, "{}", &o, &group_alone, &e));
     CHECK(has_step(dir, 8) && count_names(dir, "") == 2);
     model_free(&a);
 }
@@ -132,8 +133,8 @@ TEST(checkpoint_replaces_the_same_step) {
     const char *dir = test_tmpdir();
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
-    CHECK(checkpoint_save(dir, 3, &a.t, "{}", NULL, &alone, &e));
-    CHECK(checkpoint_save(dir, 3, &b.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 3, &a.t, "{}", NULL, &group_alone, &e));
+    CHECK(checkpoint_save(dir, 3, &b.t, "{}", NULL, &group_alone, &e));
     CHECK(newest_is(dir, 3, &b));
     CHECK(count_names(dir, "") == 1);
     model_free(&a);
@@ -148,7 +149,7 @@ TEST(checkpoint_copies_further_files) {
     snprintf(file, sizeof file, "%s/tokenizer.json", test_tmpdir());
     CHECK(io_write_file(file, "{\"a\":1}", 7, NULL, &e));
     CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", &o, &alone, &e));
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", &o, &group_alone, &e));
     snprintf(copy, sizeof copy, "%s/step_00000001/tokenizer.json", dir);
     IoMap m;
     CHECK(io_map(&m, copy, &e));
@@ -156,10 +157,10 @@ TEST(checkpoint_copies_further_files) {
     io_unmap(&m);
     CHECK_STR(text, "{\"a\":1}");
     o.files = (const char *const[]){"/nowhere/vocab.json", NULL};
-    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &alone, &e));
+    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
     CHECK(strstr(e.text, "/nowhere/vocab.json") && count_names(dir, "") == 1);
     o.files = (const char *const[]){copy, copy, NULL};
-    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &alone, &e));
+    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
     model_free(&a);
 }
 
@@ -168,7 +169,7 @@ TEST(checkpoint_copies_further_files) {
 static void lock_and_be_killed(void *dir) {
     Err e;
     int lock;
-    if (checkpoint_lock(dir, &alone, &lock, &e)) raise(SIGKILL);
+    if (checkpoint_lock(dir, &group_alone, &lock, &e)) raise(SIGKILL);
 }
 
 TEST(checkpoint_folder_is_one_runs_at_a_time) {
@@ -177,15 +178,16 @@ TEST(checkpoint_folder_is_one_runs_at_a_time) {
     int lock, other;
     snprintf(dir, sizeof dir, "%s/new", test_tmpdir());
     CHECK(test_in_child(lock_and_be_killed, dir, text, sizeof text) == 128 + 9); // leaves no lock
-    CHECK(checkpoint_lock(dir, &alone, &lock, &e));
-    CHECK(!checkpoint_lock(dir, &alone, &other, &e) && strstr(e.text, "new/.lock is held by"));
+    CHECK(checkpoint_lock(dir, &group_alone, &lock, &e));
+    CHECK(!checkpoint_lock(dir, &group_alone, &other, &e) &&
+          strstr(e.text, "new/.lock is held by"));
     snprintf(me, sizeof me, "process %ld on ", (long)getpid());
     CHECK(strstr(e.text, me));
     CHECK(test_in_child(lock_and_be_killed, dir, text, sizeof text) == 0);
     checkpoint_unlock(lock);
-    CHECK(checkpoint_lock(dir, &alone, &lock, &e));
+    CHECK(checkpoint_lock(dir, &group_alone, &lock, &e));
     checkpoint_unlock(lock);
-    CHECK(!checkpoint_lock("/proc/new", &alone, &lock, &e) && strstr(e.text, "/proc/new"));
+    CHECK(!checkpoint_lock("/proc/new", &group_alone, &lock, &e) && strstr(e.text, "/proc/new"));
 }
 
 /* ---- damage ---- */
@@ -206,7 +208,7 @@ TEST(checkpoint_notices_every_flipped_byte) {
     const char *dir = test_tmpdir();
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
     Err e = {""};
-    CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &group_alone, &e));
     for (int k = 0; k < 4; k++) {
         char path[256], folder[192];
         struct stat st;
@@ -216,7 +218,7 @@ TEST(checkpoint_notices_every_flipped_byte) {
         long stride = st.st_size / 200 + 1;
         for (long at = 0; at < st.st_size; at += stride) {
             overwrite(path, at, 1 << at % 8);
-            CHECK(!checkpoint_load(folder, &b.t, NULL, &alone, &e));
+            CHECK(!checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
             CHECK(strstr(e.text, files[k]) && strstr(e.text, "checksum"));
             overwrite(path, at, 1 << at % 8);
         }
@@ -231,10 +233,10 @@ TEST(checkpoint_passes_over_incomplete_ones) {
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char path[256];
-    CHECK(checkpoint_latest(dir, NULL, &alone) == NULL);
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_latest(dir, NULL, &group_alone) == NULL);
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
     for (int step = 2; step < 7; step++)
-        CHECK(checkpoint_save(dir, step, &b.t, "{}", NULL, &alone, &e));
+        CHECK(checkpoint_save(dir, step, &b.t, "{}", NULL, &group_alone, &e));
     snprintf(path, sizeof path, "%s/step_00000002/checkpoint.json", dir);
     CHECK(remove(path) == 0);
     snprintf(path, sizeof path, "%s/step_00000003/model.safetensors", dir);
@@ -256,7 +258,7 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     Err e = {""};
     char path[256], folder[192];
     struct stat st;
-    CHECK(checkpoint_save(dir, 5, &a.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 5, &a.t, "{}", NULL, &group_alone, &e));
     snprintf(folder, sizeof folder, "%s/step_00000005", dir);
     snprintf(path, sizeof path, "%s/checkpoint.json", folder);
     CHECK(stat(path, &st) == 0);
@@ -264,7 +266,7 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     for (long at = 0; at < st.st_size; at++) {
         overwrite(path, at, 1 << at % 8);
         memset(b.values, 0, 3 * b.n * sizeof *b.values);
-        if (!checkpoint_load(folder, &b.t, NULL, &alone, &e))
+        if (!checkpoint_load(folder, &b.t, NULL, &group_alone, &e))
             refused++;
         else
             CHECK(same(&a, &b, 3)); // a space between words became a tab or the like
@@ -280,14 +282,14 @@ TEST(checkpoint_serves_a_model_without_optimizer) {
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0), c = model_make(GPT2, 3, 0);
     Err e = {""};
     for (int i = 0; i < b.t.n; i++) b.t.t[i].m = b.t.t[i].v = NULL;
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
-    char *path = checkpoint_latest(dir, NULL, &alone);
-    CHECK(checkpoint_load(path, &b.t, NULL, &alone, &e) && same(&a, &b, 1));
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
+    char *path = checkpoint_latest(dir, NULL, &group_alone);
+    CHECK(checkpoint_load(path, &b.t, NULL, &group_alone, &e) && same(&a, &b, 1));
     mem_free(path);
-    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &alone, &e)); // holds parameters alone
-    path = checkpoint_latest(dir, NULL, &alone);
-    CHECK(checkpoint_load(path, &b.t, NULL, &alone, &e) && same(&a, &b, 1));
-    CHECK(!checkpoint_load(path, &c.t, NULL, &alone, &e) &&
+    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &group_alone, &e)); // holds parameters alone
+    path = checkpoint_latest(dir, NULL, &group_alone);
+    CHECK(checkpoint_load(path, &b.t, NULL, &group_alone, &e) && same(&a, &b, 1));
+    CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e) &&
           strstr(e.text, "optimizer.safetensors"));
     mem_free(path);
     model_free(&a);
@@ -301,9 +303,9 @@ TEST(checkpoint_survives_a_failure_at_every_write) {
     const char *dir = test_tmpdir();
     Model a = model_make(WIDE, 3, 1), b = model_make(WIDE, 3, 2);
     Err e = {""};
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
     io_inject(0, false);
-    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &group_alone, &e));
     int calls = io_inject(0, false);
     CHECK(calls > 25); // a folder, five files of some writes and a sync each, renames
     char path[256];
@@ -311,8 +313,8 @@ TEST(checkpoint_survives_a_failure_at_every_write) {
     CHECK(io_remove_tree(path, &e));
     for (int i = 1; i < calls; i++) { // the last call syncs the folder's name: the new one is there
         io_inject(i, false);
-        bool saved =
-            checkpoint_save(dir, 2, &b.t, "{}", &(CheckpointOptions){.keep_last = 1}, &alone, &e);
+        bool saved = checkpoint_save(dir, 2, &b.t, "{}", &(CheckpointOptions){.keep_last = 1},
+                                     &group_alone, &e);
         io_inject(0, false);
         CHECK(!saved);
         CHECK(strstr(e.text, "No space left on device"));
@@ -320,7 +322,8 @@ TEST(checkpoint_survives_a_failure_at_every_write) {
     }
     CHECK(newest_is(dir, 1, &a));
     io_inject(calls, false);
-    CHECK(!checkpoint_save(dir, 2, &b.t, "{}", &(CheckpointOptions){.keep_last = 1}, &alone, &e));
+    CHECK(!checkpoint_save(dir, 2, &b.t, "{}", &(CheckpointOptions){.keep_last = 1}, &group_alone,
+                           &e));
     io_inject(0, false);
     CHECK(has_step(dir, 1) && newest_is(dir, 2, &b)); // not yet durable: the old one stays
     model_free(&a);
@@ -338,8 +341,8 @@ static void save_and_be_killed(void *arg) {
     const Victim *v = arg;
     Err e;
     io_inject(v->at, true);
-    checkpoint_save(v->dir, v->step, &v->m->t, "{}", &(CheckpointOptions){.keep_last = 1}, &alone,
-                    &e);
+    checkpoint_save(v->dir, v->step, &v->m->t, "{}", &(CheckpointOptions){.keep_last = 1},
+                    &group_alone, &e);
 }
 
 TEST(checkpoint_survives_kill_at_every_write) {
@@ -348,7 +351,7 @@ TEST(checkpoint_survives_kill_at_every_write) {
     Err e = {""};
     char text[256];
     int killed = 0, status;
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
     for (int i = 1;; i++) {
         status = test_in_child(save_and_be_killed, &(Victim){dir, &b, i, 2}, text, sizeof text);
         if (status != 128 + 9) break;
@@ -357,7 +360,7 @@ TEST(checkpoint_survives_kill_at_every_write) {
             CHECK(newest_is(dir, 2, &b));
             snprintf(text, sizeof text, "%s/step_00000002", dir);
             CHECK(io_remove_tree(text, &e));
-            CHECK(has_step(dir, 1) || checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
+            CHECK(has_step(dir, 1) || checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
         } else
             CHECK(newest_is(dir, 1, &a));
     }
@@ -373,7 +376,7 @@ TEST(checkpoint_replacement_survives_kill_at_every_write) {
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char text[256];
-    CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e));
     bool replaced = false;
     for (int i = 1;; i++) {
         if (test_in_child(save_and_be_killed, &(Victim){dir, &b, i, 2}, text, sizeof text) == 0)
@@ -393,8 +396,10 @@ static void save_on_a_small_disk(void *arg) {
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
         mount("tmpfs", v->dir, "tmpfs", 0, "size=64k"))
         _exit(77);
-    if (!checkpoint_save(v->dir, 1, &v->m->t, "{}", NULL, &alone, &e)) die("first: %s", e.text);
-    if (checkpoint_save(v->dir, 2, &v->m->t, "{}", NULL, &alone, &e)) die("the second one fits");
+    if (!checkpoint_save(v->dir, 1, &v->m->t, "{}", NULL, &group_alone, &e))
+        die("first: %s", e.text);
+    if (checkpoint_save(v->dir, 2, &v->m->t, "{}", NULL, &group_alone, &e))
+        die("the second one fits");
     if (!strstr(e.text, "No space left on device")) die("not the reason: %s", e.text);
     if (count_names(v->dir, "") != 1 || !newest_is(v->dir, 1, v->m)) die("the first is not whole");
 }
@@ -417,7 +422,8 @@ static void save_over_the_limit(void *arg) {
     const Victim *v = arg;
     Err e;
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){2000, 2000});
-    if (!checkpoint_save(v->dir, v->step, &v->m->t, "{}", NULL, &alone, &e)) die("%s", e.text);
+    if (!checkpoint_save(v->dir, v->step, &v->m->t, "{}", NULL, &group_alone, &e))
+        die("%s", e.text);
 }
 
 TEST(checkpoint_over_the_file_size_limit_is_one_line) {
@@ -425,7 +431,7 @@ TEST(checkpoint_over_the_file_size_limit_is_one_line) {
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char text[1024];
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &alone, &e));
+    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
     CHECK(test_in_child(save_over_the_limit, &(Victim){dir, &b, 0, 2}, text, sizeof text) == 1);
     CHECK(strstr(text, "model.safetensors: File too large"));
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);

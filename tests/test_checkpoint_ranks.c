@@ -1,6 +1,6 @@
 /* Checkpoints of several ranks: threads here, each with a table of its own that holds cuts of every
  * kind. */
-#include "tests/test.h"
+#include "tests/values.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -8,17 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/mem.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/llmc.h"
-#include "data/weights.h"
 
 enum { MAX_RANKS = 6 };
 
-static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
-static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
 static const char MIXED[] = "layers=1,heads=2,channels=24,seq=6,vocab=37,pos=rope,act=swiglu";
 
 /* ---- ranks as threads ---- */
@@ -123,10 +119,10 @@ static float value(int tensor, int kind, int64_t index, unsigned seed) {
     return (float)(int32_t)(x >> 32) * 0x1p-31f;
 }
 
-typedef struct Model {
+typedef struct CutModel {
     TensorTable t;
     unsigned cut; // shifts which tensor is cut how
-} Model;
+} CutModel;
 
 static float **values_of(Tensor *t, int kind) {
     return kind == 0 ? &t->param : kind == 1 ? &t->m : &t->v;
@@ -135,11 +131,11 @@ static TensorPart part_of(int kind) {
     return kind == 0 ? PART_PARAM : PART_MOMENTS;
 }
 
-static Model model_make(const char *config, int mesh, int rank, unsigned cut) {
+static CutModel cut_model_make(const char *config, int mesh, int rank, unsigned cut) {
     Config c;
     Err e;
     if (!config_parse(&c, config, &e)) die("%s", e.text);
-    Model m = {tensors_describe(&c), cut};
+    CutModel m = {tensors_describe(&c), cut};
     for (int i = 0; i < m.t.n; i++) {
         cut_tensor(&m.t.t[i], (Cut)(((unsigned)i + cut) % N_CUTS), meshes[mesh], rank);
         for (int kind = 0; kind < 3; kind++) {
@@ -151,13 +147,13 @@ static Model model_make(const char *config, int mesh, int rank, unsigned cut) {
     return m;
 }
 
-static void model_free(Model *m) {
+static void cut_model_free(CutModel *m) {
     for (int i = 0; i < m->t.n; i++)
         for (int kind = 0; kind < 3; kind++) mem_free(*values_of(&m->t.t[i], kind));
     tensors_free(&m->t);
 }
 
-static void model_fill(Model *m, unsigned seed) {
+static void cut_model_fill(CutModel *m, unsigned seed) {
     for (int i = 0; i < m->t.n; i++)
         for (int kind = 0; kind < 3; kind++) {
             Tensor *t = &m->t.t[i];
@@ -170,7 +166,7 @@ static void model_fill(Model *m, unsigned seed) {
 }
 
 /* Are all values of the first `kinds` those of the seed, and the padding as it was? */
-static bool model_is(Model *m, unsigned seed, int kinds) {
+static bool model_is(CutModel *m, unsigned seed, int kinds) {
     bool same = true;
     for (int i = 0; i < m->t.n; i++)
         for (int kind = 0; kind < kinds; kind++) {
@@ -206,11 +202,11 @@ TEST(tensor_rectangles_are_its_runs) {
     for (int mesh = 0; mesh < N_MESHES; mesh++)
         for (int rank = 0; rank < mesh_ranks(mesh); rank++)
             for (unsigned cut = 0; cut < N_CUTS; cut++) {
-                Model m = model_make(MIXED, mesh, rank, cut);
+                CutModel m = cut_model_make(MIXED, mesh, rank, cut);
                 for (int i = 0; i < m.t.n; i++)
                     for (int k = 0; k < 2 * N_PARTS; k++)
                         bad += !rects_are_runs(&m.t.t[i], (TensorPart)(k / 2), k % 2);
-                model_free(&m);
+                cut_model_free(&m);
             }
     CHECK(bad == 0);
 }
@@ -241,7 +237,7 @@ typedef struct Rank {
     pthread_t thread;
 } Rank;
 
-static bool work(Job *j, Model *m, const Group *g, Err *e) {
+static bool work(Job *j, CutModel *m, const Group *g, Err *e) {
     int64_t step = 0;
     int r = g->rank;
     const char *dir = r == 0 ? j->path : "/nowhere"; // what rank 0 alone decides
@@ -280,13 +276,13 @@ static int count_names(const char *dir) {
 static void *rank_main(void *arg) {
     Rank *x = arg;
     Job *j = x->job;
-    Model m = model_make(j->config, j->mesh, x->group.rank, j->cut);
-    if (j->what != LOAD && j->what != LLMC_LOAD) model_fill(&m, j->seed);
+    CutModel m = cut_model_make(j->config, j->mesh, x->group.rank, j->cut);
+    if (j->what != LOAD && j->what != LLMC_LOAD) cut_model_fill(&m, j->seed);
     if (j->fail_at && j->fail_rank == x->group.rank) io_inject(j->fail_at, j->kill);
     j->ok[x->group.rank] = work(j, &m, &x->group, &j->e[x->group.rank]);
     io_inject(0, false);
     j->left[x->group.rank] = j->ok[x->group.rank] ? 0 : count_names(j->path);
-    model_free(&m);
+    cut_model_free(&m);
     return NULL;
 }
 
@@ -342,12 +338,12 @@ TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests st
                 int64_t n = tensor_size(&logical.t[i]), wrong = 0;
                 int *times = mem_calloc((size_t)n, sizeof *times);
                 for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
-                    Model m = model_make(MIXED, mesh, rank, (unsigned)mesh);
+                    CutModel m = cut_model_make(MIXED, mesh, rank, (unsigned)mesh);
                     const Tensor *t = &m.t.t[i];
                     TensorRun r;
                     for (TensorRuns k = tensor_runs(t, part_of(kind), true); tensor_next(&k, &r);)
                         for (int64_t j = 0; j < r.n; j++) times[r.row * t->cols + r.col + j]++;
-                    model_free(&m);
+                    cut_model_free(&m);
                 }
                 for (int64_t j = 0; j < n; j++) wrong += times[j] != 1;
                 mem_free(times);

@@ -18,7 +18,6 @@
 #include "data/weights.h"
 #include "parallel/step/model.h"
 
-static const Group alone = {.size = 1};
 static const char *const V3 = TEST_DATA("golden/llmc_v3.bin");
 static const char *const V5 = TEST_DATA("golden/llmc_v5.bin");
 static const char *const STATE = TEST_DATA("golden/llmc_debug_state.bin");
@@ -51,9 +50,9 @@ TEST(llmc_models_round_trip_byte_for_byte) {
         CHECK(weights_config(files[i], &c, &e));
         CHECK(c.layers == 2 && c.heads == 2 && c.channels == 16 && c.seq == 12 && c.vocab == 131);
         Params p = params_make(&c);
-        CHECK(weights_load(files[i], &p.t, &alone, &e));
+        CHECK(weights_load(files[i], &p.t, &group_alone, &e));
         snprintf(path, sizeof path, "%s/model.bin", test_tmpdir());
-        CHECK(llmc_model_save(path, &p.t, i ? LLMC_BF16 : LLMC_FP32, &alone, &e));
+        CHECK(llmc_model_save(path, &p.t, i ? LLMC_BF16 : LLMC_FP32, &group_alone, &e));
         IoMap a, b;
         CHECK(io_map(&a, files[i], &e) && io_map(&b, path, &e));
         CHECK(a.n == b.n && memcmp(a.p, b.p, a.n) == 0);
@@ -70,7 +69,7 @@ TEST(llmc_bf16_is_fp32_rounded) {
     Err e = {""};
     CHECK(weights_config(V3, &c, &e));
     Params a = params_make(&c), b = params_make(&c);
-    CHECK(weights_load(V3, &a.t, &alone, &e) && weights_load(V5, &b.t, &alone, &e));
+    CHECK(weights_load(V3, &a.t, &group_alone, &e) && weights_load(V5, &b.t, &group_alone, &e));
     for (size_t i = 0; i < a.n; i++)
         CHECK(b.values[i] == bf16_to_float(bf16_from_float(a.values[i])));
     params_free(&a);
@@ -84,14 +83,14 @@ TEST(llmc_failed_write_leaves_the_old_file) {
     struct stat st;
     CHECK(weights_config(V3, &c, &e));
     Params p = params_make(&c);
-    CHECK(weights_load(V3, &p.t, &alone, &e));
+    CHECK(weights_load(V3, &p.t, &group_alone, &e));
     snprintf(path, sizeof path, "%s/model.bin", test_tmpdir());
     CHECK(io_write_file(path, "old", 3, NULL, &e));
     char *part = temporary_name(path);
     int calls = 1;
     for (;; calls++) {
         io_inject(calls, false);
-        bool saved = llmc_model_save(path, &p.t, LLMC_FP32, &alone, &e);
+        bool saved = llmc_model_save(path, &p.t, LLMC_FP32, &group_alone, &e);
         io_inject(0, false);
         CHECK(stat(path, &st) == 0 && !io_exists(part));
         if (saved) break;
@@ -154,9 +153,9 @@ TEST(llmc_refuses_a_model_that_it_cannot_hold) {
         Err e = {""};
         CHECK(config_parse(&c, models[i], &e));
         Params p = params_make(&c);
-        CHECK(!llmc_model_save("/nowhere/x.bin", &p.t, LLMC_FP32, &alone, &e));
+        CHECK(!llmc_model_save("/nowhere/x.bin", &p.t, LLMC_FP32, &group_alone, &e));
         CHECK(strstr(e.text, keys[i]) && strstr(e.text, "save safetensors"));
-        CHECK(!weights_load(V3, &p.t, &alone, &e) && strstr(e.text, "vocab=131"));
+        CHECK(!weights_load(V3, &p.t, &group_alone, &e) && strstr(e.text, "vocab=131"));
         params_free(&p);
     }
 }

@@ -40,8 +40,7 @@ static Fake fake(const double *seconds) {
 }
 
 static int run(Fake *f, int n, double *seconds) {
-    Group alone = group_alone();
-    return refine_run(&alone, &(Refine){n, REFINE_LEAST, f, move, step}, seconds);
+    return refine_run(&group_alone, &(Refine){n, REFINE_LEAST, f, move, step}, seconds);
 }
 
 TEST(refine_trains_on_each_and_stays_on_the_fastest) {
@@ -95,13 +94,13 @@ TEST(refine_makes_more_of_short_steps_and_takes_their_lower_quartile) {
     CHECK(refine_steps(3, 0.05, 300) == 10); // a tenth of the run
     CHECK(refine_steps(3, 0.05, 20) == 3);
     double s[2];
-    Group alone = group_alone();
     Fake f = fake((double[]){2, 3}); // a first step, a disturbed one, two of 2 seconds: 2
-    CHECK(refine_run(&alone, &(Refine){2, 4, &f, move, step}, s) == 0 && s[0] == 2 && s[1] == 3);
+    CHECK(refine_run(&group_alone, &(Refine){2, 4, &f, move, step}, s) == 0 && s[0] == 2 &&
+          s[1] == 3);
     CHECK_STR(f.text, "aaaaBbbbbA");
     for (int i = 0; i < 2; i++) { // one lucky step of ten does not make a layout the fastest
         f = fake((double[]){2, 3}), f.lucky = 5;
-        CHECK(refine_run(&alone, &(Refine){2, i ? 11 : 3, &f, move, step}, s) == 0);
+        CHECK(refine_run(&group_alone, &(Refine){2, i ? 11 : 3, &f, move, step}, s) == 0);
         CHECK(s[1] == 3);
     }
 }

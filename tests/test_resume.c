@@ -15,7 +15,6 @@
 #include "data/io.h"
 #include "data/io_map.h"
 
-static const Group alone = {.size = 1};
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
 static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
 
@@ -74,7 +73,7 @@ static long long newest(const Place *p, const char *name) {
     char path[160];
     int64_t step = -1;
     snprintf(path, sizeof path, "%s/%s", p->dir, name);
-    char *found = checkpoint_latest(path, &step, &alone);
+    char *found = checkpoint_latest(path, &step, &group_alone);
     mem_free(found);
     return step;
 }

@@ -15,9 +15,9 @@ static void export_round_trip(const char *config, const char *dtype) {
     Model a = model_make(config, 1, 1), b = model_make(config, 1, 0);
     Err e = {""};
     Config c;
-    CHECK(weights_export(dir, &a.t, dtype, &alone, &e));
+    CHECK(weights_export(dir, &a.t, dtype, &group_alone, &e));
     CHECK(weights_config(dir, &c, &e) && config_equal(&c, &a.t.config));
-    CHECK(weights_load(dir, &b.t, &alone, &e));
+    CHECK(weights_load(dir, &b.t, &group_alone, &e));
     for (size_t i = 0; i < a.n && dtype[0] == 'B'; i++)
         a.values[i] = bf16_to_float(bf16_from_float(a.values[i]));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
@@ -25,7 +25,7 @@ static void export_round_trip(const char *config, const char *dtype) {
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     memset(b.values, 0, b.n * sizeof *b.values);
     CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
-    CHECK(weights_load(path, &b.t, &alone, &e));
+    CHECK(weights_load(path, &b.t, &group_alone, &e));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
     model_free(&a);
     model_free(&b);
@@ -48,13 +48,13 @@ TEST(weights_export_keeps_the_ids_of_ends) {
     Err e = {""};
     Model a = model_make(GPT2, 1, 1);
     a.t.config.ids = (SpecialIds){.n_eos = 1, .eos = {5}, .has_bos = true, .bos = 1};
-    CHECK(weights_export(dir, &a.t, "F32", &alone, &e) && weights_config(dir, &c, &e));
+    CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 1 && c.ids.eos[0] == 5 && c.ids.has_bos && c.ids.bos == 1);
     snprintf(path, sizeof path, "%s/generation_config.json", dir);
     CHECK(io_write_file(path, say, strlen(say), NULL, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 2 && c.ids.eos[0] == 2 && c.ids.eos[1] == 3 && c.ids.bos == 1);
     a.t.config.ids = (SpecialIds){0}; // that file goes when nothing is known
-    CHECK(weights_export(dir, &a.t, "F32", &alone, &e) && weights_config(dir, &c, &e));
+    CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 0 && !io_exists(path));
     model_free(&a);
 }
@@ -65,22 +65,22 @@ TEST(weights_failed_export_leaves_what_was_there) {
     Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 2), c = model_make(GPT2, 1, 0);
     Err e = {""};
     snprintf(path, sizeof path, "%s/new/folder", dir);
-    CHECK(weights_export(path, &a.t, "F32", &alone, &e));
+    CHECK(weights_export(path, &a.t, "F32", &group_alone, &e));
     io_inject(0, false);
-    CHECK(weights_export(path, &a.t, "F32", &alone, &e));
+    CHECK(weights_export(path, &a.t, "F32", &group_alone, &e));
     int calls = io_inject(0, false);
     CHECK(calls >= 10); // two files, written and synced; renamed
     int saved_all = 0;  // a directory that cannot be synced is only warned about
     for (int i = 1; i < calls; i++) {
         io_inject(i, false);
-        bool saved = weights_export(path, &b.t, "F32", &alone, &e);
+        bool saved = weights_export(path, &b.t, "F32", &group_alone, &e);
         io_inject(0, false);
-        CHECK(weights_load(path, &c.t, &alone, &e));
+        CHECK(weights_load(path, &c.t, &group_alone, &e));
         CHECK(memcmp((saved ? b : a).values, c.values, a.n * sizeof *a.values) == 0);
         snprintf(tmp, sizeof tmp, "cd %s && test $(ls -A | wc -l) = 2", path);
         CHECK(system(tmp) == 0);
         saved_all += saved;
-        CHECK(!saved || weights_export(path, &a.t, "F32", &alone, &e));
+        CHECK(!saved || weights_export(path, &a.t, "F32", &group_alone, &e));
     }
     CHECK(saved_all == 1); // after config.json's rename; after the last rename nothing is injected
     model_free(&a);
@@ -95,7 +95,7 @@ TEST(weights_pieces_are_columns_transposed) {
     IoMap map;
     SafeTensors s = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", test_tmpdir());
-    CHECK(weights_save(path, &m.t, "F32", &alone, NULL, NULL, &e));
+    CHECK(weights_save(path, &m.t, "F32", &group_alone, NULL, NULL, &e));
     CHECK(io_map(&map, path, &e) && safetensors_parse(map.p, map.n, &s, &e));
     const Tensor *x = &m.t.t[tensors_find(&m.t, "h.1.qkv.weight")];
     const SafeTensor *k = safetensors_find(&s, "model.layers.1.self_attn.k_proj.weight");
@@ -131,7 +131,7 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
         safetensors_add(&list, name, f.dtype, n_dims, dims);
     }
     if (f.extra) safetensors_add(&list, f.extra, "F32", 2, (int64_t[]){1, 2});
-    if (!safetensors_create(&w, path, &list, &alone, &e)) return false;
+    if (!safetensors_create(&w, path, &list, &group_alone, &e)) return false;
     bool ok = true;
     for (int i = 0; i < n; i++) {
         const Tensor *t = &m->t.t[m->t.pieces[ids[i]].tensor];
@@ -145,7 +145,8 @@ static bool loads_foreign(Foreign f, Err *e) {
     char path[160];
     Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     snprintf(path, sizeof path, "%s/x.safetensors", test_tmpdir());
-    bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) && weights_load(path, &b.t, &alone, e) &&
+    bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) &&
+              weights_load(path, &b.t, &group_alone, e) &&
               memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
     model_free(&a);
     model_free(&b);
@@ -171,7 +172,7 @@ TEST(weights_names_what_does_not_fit) {
     CHECK(strstr(e.text, "tensor wte.weight is [88], the model needs [11, 8]"));
     CHECK(!loads_foreign((Foreign){"", "F32", 0, "transformer.wpe.weight", 0}, &e));
     CHECK(strstr(e.text, "wpe.weight is there twice"));
-    CHECK(!weights_load("/nowhere", &(TensorTable){0}, &alone, &e));
+    CHECK(!weights_load("/nowhere", &(TensorTable){0}, &group_alone, &e));
     CHECK(strstr(e.text, "/nowhere: no model.safetensors"));
     Config c;
     CHECK(!weights_config("/nowhere/x.safetensors", &c, &e));
@@ -191,10 +192,10 @@ TEST(weights_come_in_shards) {
     CHECK(io_write_file(index, map, strlen(map), NULL, &e));
     snprintf(path, sizeof path, "%s/model-1-of-2.safetensors", dir);
     CHECK(write_foreign(path, &a, f, 0, 10));
-    CHECK(!weights_load(dir, &b.t, &alone, &e) && strstr(e.text, "model-2-of-2.safetensors"));
+    CHECK(!weights_load(dir, &b.t, &group_alone, &e) && strstr(e.text, "model-2-of-2.safetensors"));
     snprintf(path, sizeof path, "%s/model-2-of-2.safetensors", dir);
     CHECK(write_foreign(path, &a, f, 10, a.t.n_pieces));
-    CHECK(weights_load(dir, &b.t, &alone, &e));
+    CHECK(weights_load(dir, &b.t, &group_alone, &e));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
     model_free(&a);
     model_free(&b);

@@ -8,7 +8,6 @@
 #include "data/weights.h"
 #include "tests/test.h"
 
-static const Group alone = {.size = 1};
 static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
 static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
 

@@ -138,13 +138,8 @@ static void run_sum_of_squares(const Bench *b, float *x) {
 }
 
 static void run_adamw(const Bench *b, float *x) {
-    AdamW o = {.lr = 1e-3,
-               .beta1 = 0.9,
-               .beta2 = 0.95,
-               .eps = 1e-8,
-               .weight_decay = 0.1,
-               .grad_scale = 1,
-               .step = 3};
+    AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    o.grad_scale = 1, o.step = 3;
     int64_t n = PARAMETERS;
     b->k->adamw(b->team, &o, x, x + n, x + 2 * n, x + 3 * n, n, true);
 }

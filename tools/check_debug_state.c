@@ -21,7 +21,6 @@
 #include "parallel/step/model.h"
 
 static const char *init_path, *state_path, *set;
-static const Group alone = {.size = 1};
 static double tolerance;
 static int64_t n_threads;
 
@@ -127,7 +126,7 @@ int main(int argc, char **argv) {
     Model m;
     model_plan(&m, &shape, k, team);
     model_allocate(&m);
-    if (!weights_load(init_path, &m.tensors, &alone, &e)) die("%s", e.text);
+    if (!weights_load(init_path, &m.tensors, &group_alone, &e)) die("%s", e.text);
     int off = compare(&m, &s);
     printf("%s\n", off ? "DIFFERENT" : "all within tolerance");
     model_free(&m);

@@ -16,7 +16,6 @@
 
 static const char *init_path, *out_path;
 static int dtype;
-static const Group alone = {.size = 1};
 
 static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
@@ -38,12 +37,12 @@ int main(int argc, char **argv) {
     TensorTable t = tensors_describe(&c);
     float *values = mem_alloc((size_t)config_parameters(&c) * sizeof *values), *at = values;
     for (int i = 0; i < t.n; at += tensor_size(&t.t[i++])) t.t[i].param = at;
-    if (!weights_load(init_path, &t, &alone, &e)) die_user("%s", e.text);
+    if (!weights_load(init_path, &t, &group_alone, &e)) die_user("%s", e.text);
     size_t n = strlen(out_path);
     bool ok = n > 4 && strcmp(out_path + n - 4, ".bin") == 0
-                  ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &alone, &e)
+                  ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
                   : io_make_dirs(out_path, &e) &&
-                        weights_export(out_path, &t, dtype ? "BF16" : "F32", &alone, &e);
+                        weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e);
     if (!ok) die_user("%s", e.text);
     printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),
            dtype ? "bf16" : "fp32");

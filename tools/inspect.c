@@ -280,8 +280,6 @@ static bool show(const char *path, Err *e) {
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-static const Group alone = {.size = 1};
-
 /* A model of Hugging Face's layout; with checkpoint.json also a checkpoint, which is verified. */
 static bool show_model_folder(const char *path, Err *e) {
     char text[512];
@@ -355,7 +353,7 @@ static bool show_folder(const char *path, Err *e) {
     char **names = names_in(path, &n, e);
     if (!names && n < 0) return false; // it cannot be opened
     for (int i = 0; i < n; i++) checkpoints += strncmp(names[i], "step_", 5) == 0;
-    char *newest = checkpoints ? checkpoint_latest(path, NULL, &alone) : NULL;
+    char *newest = checkpoints ? checkpoint_latest(path, NULL, &group_alone) : NULL;
     bool ok;
     if (newest) {
         printf("%s: %d checkpoint%s; the newest:\n", path, checkpoints, checkpoints > 1 ? "s" : "");

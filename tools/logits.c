@@ -16,7 +16,6 @@
 #include "parallel/step/model.h"
 
 static const char *init_path, *tokens_text, *out_path;
-static const Group alone = {.size = 1};
 
 static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
@@ -55,7 +54,7 @@ int main(int argc, char **argv) {
     Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
-    if (!weights_load(init_path, &m.tensors, &alone, &e)) die_user("%s", e.text);
+    if (!weights_load(init_path, &m.tensors, &group_alone, &e)) die_user("%s", e.text);
     size_t bytes = (size_t)(shape.S * shape.config.vocab) * sizeof(float);
     float *logits = mem_alloc(bytes);
     model_logits(&m, ids, logits);

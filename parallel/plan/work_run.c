@@ -219,13 +219,8 @@ static void run_adamw(Run *r) {
     int64_t n = r->w->rows;
     float *param = workspace(r, n), *m = workspace(r, n), *v = workspace(r, n),
           *grad = workspace(r, n);
-    AdamW o = {.lr = 1e-3,
-               .beta1 = 0.9,
-               .beta2 = 0.95,
-               .eps = 1e-8,
-               .weight_decay = 0.1,
-               .grad_scale = 1,
-               .step = 3};
+    AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    o.grad_scale = 1, o.step = 3;
     if (has(r, WORK_WORDS)) o.words = workspace(r, n);
     if (!sizing(r)) r->k->adamw(r->team, &o, param, m, v, grad, n, true);
 }

@@ -40,7 +40,7 @@ static int64_t round_of(const Model *m) {
 
 static Check check_of(const Model *m) {
     Check c = {.p = step_run_last(m->program),
-               .group = m->grid->all ? comm_group(m->grid->all) : group_alone(),
+               .group = m->grid->all ? comm_group(m->grid->all) : group_alone,
                .round = round_of(m),
                .tokens = round_of(m) * m->shape.S};
     check_plan(&c);
@@ -318,14 +318,13 @@ static void print_table(const Check *c, const Table *t, int64_t steps, FILE *f) 
 }
 
 static void open_check(Check *c) {
-    Group alone = group_alone();
     c->job->load(c->job->ctx, &c->m->tensors, c->m->team, &c->group);
     if (c->group.rank > 0) return;
     plan_whole(&c->one, &c->other, c->m);
     Model *both[] = {&c->one, &c->other};
     for (int i = 0; i < 2; i++) {
         model_allocate(both[i]);
-        c->job->load(c->job->ctx, &both[i]->tensors, c->m->team, &alone);
+        c->job->load(c->job->ctx, &both[i]->tensors, c->m->team, &group_alone);
     }
     for (int i = 0; i < c->other.tensors.n; i++) follow_other(c, i, c->one.tensors.t[i].param);
 }

@@ -102,7 +102,7 @@ static Found first_of_all(const Group *g, Found mine) {
 }
 
 void model_first_nonfinite(Model *m, char *name, size_t n) {
-    Group g = m->grid->all ? comm_group(m->grid->all) : group_alone();
+    Group g = m->grid->all ? comm_group(m->grid->all) : group_alone;
     Found gradient = find_gradient(m), first = first_of_all(&g, find_parameter(m));
     if (!first.name[0]) first = first_of_all(&g, find_result(m));
     if (!first.name[0]) first = first_of_all(&g, gradient);

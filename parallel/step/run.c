@@ -78,10 +78,7 @@ static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) 
     else if (adds(c, dw))
         p.addend = p.y;
     product_run(c->m, p);
-    int64_t padding = cols(c, x) - p.M; // of the vocabulary; zero already in what is stored
-    if (padding > 0 && !add && !adds(c, dw) && tensor(c, dw)->gradient < 0)
-        c->m->k->zero(c->m->team, (float *)at(c, dw) + p.M * p.N,
-                      (size_t)(padding * p.N) * sizeof(float));
+    if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
 static void run_matmul_at(const Call *c) {
     wgrad(c, c->op, with(c, OP_ADD), NULL);
@@ -348,14 +345,9 @@ static void run_position(const Call *c) {
     c->m->k->position_forward(c->m->team, &e, rows(c, out), c->m->tk.t0, at(c, out));
 }
 static void run_embedding_backward(const Call *c) {
-    const Op *add = with(c, OP_ADD);
-    int dx = c->op->in[0], out = add ? add->out : c->op->out;
+    int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
-    if (add)
-        in_place(c, out, addend_of(c, add));
-    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
-        clear(c, out);
-    e.dwte = at(c, out);
+    e.dwte = at(c, start_sum(c));
     c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
 }
 static void run_position_backward(const Call *c) {

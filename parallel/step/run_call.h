@@ -102,6 +102,26 @@ static inline bool adds(const Call *c, int t) {
     return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
 }
 
+/* Prepares the sum that a kernel adds to, with what is fused into it: the other operand of an add,
+ * what is stored already, or zeros. Returns the result. */
+static inline int start_sum(const Call *c) {
+    const Op *add = with(c, OP_ADD);
+    int out = add ? add->out : c->op->out;
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
+        clear(c, out);
+    return out;
+}
+/* A wgrad of the head writes the rows of the vocabulary: those of its padding become zero. In what
+ * is stored they are. */
+static inline void clear_vocabulary_padding(const Call *c, int dw, int64_t written, int64_t n) {
+    int64_t padding = rows(c, dw) - written, bytes = tensor(c, dw)->bytes;
+    if (padding > 0 && !adds(c, dw) && tensor(c, dw)->gradient < 0)
+        c->m->k->zero(c->m->team, (char *)at(c, dw) + written * n * bytes,
+                      (size_t)(padding * n * bytes));
+}
+
 /* ---- arguments of kernels ---- */
 
 static inline Norm norm_of_rows(const Call *c, int x) {

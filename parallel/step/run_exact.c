@@ -43,10 +43,7 @@ static void run_matmul_at(const Call *c) {
         product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
     if (add) in_place(c, dw, addend_of(c, add));
     run_product(c, p, dw, !add && !adds(c, dw));
-    int64_t padding = cols(c, x) - p.M; // of the vocabulary; zero already in what is stored
-    if (padding > 0 && !add && !adds(c, dw) && tensor(c, dw)->gradient < 0)
-        c->m->k->zero(c->m->team, (int64_t *)at(c, dw) + p.M * p.N,
-                      (size_t)(padding * p.N) * sizeof(int64_t));
+    if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
 
 /* ---- sums over tokens ---- */
@@ -58,14 +55,10 @@ static void run_bias_backward(const Call *c) {
 }
 
 static void run_embedding_backward(const Call *c) {
-    const Op *add = with(c, OP_ADD);
-    int dx = c->op->in[0], out = add ? add->out : c->op->out;
+    int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
-    if (add)
-        in_place(c, out, addend_of(c, add));
-    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
-        clear(c, out);
-    c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), NULL, at(c, dx), EXACT_WEIGHTS);
+    int64_t *sum = at(c, start_sum(c));
+    c->m->k->exact_embedding_backward(c->m->team, &e, sum, NULL, at(c, dx), EXACT_WEIGHTS);
 }
 
 static void run_position_backward(const Call *c) {
