@@ -320,8 +320,8 @@ refuses "a layout of other ranks" 2 "4" "${whatif[@]}" --vary layers=2..4 --layo
 refuses "a scheme that is none" 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
 refuses "no such cluster" 2 "Did you mean cpu:4?" "$programs/whatif" --cluster cpuu:4 \
     --vary nodes=1..2
-refuses "a picture nowhere" 1 "none/x.svg" "${whatif[@]}" --vary nodes=1..2 --svg none/x.svg
-works "what if" "${whatif[@]}" --vary network=1..64Gb/s --svg x.svg --json x.json
+refuses "a file nowhere" 1 "none/x.json" "${whatif[@]}" --vary nodes=1..2 --json none/x.json
+works "what if" "${whatif[@]}" --vary network=1..64Gb/s --json x.json
 works "a row for each value" \
     test "$(grep -c ' [┌│└─] ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
 works "the report" "$programs/report" --out page.html log.jsonl

@@ -44,7 +44,7 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "'train_gpt --train train.bin --model layers=1,heads=1,channels=8,seq=8,vocab=61 "
           "--steps 4 --trace pipe' 'timeline trace.json --svg pipe' "
           "'corpus --bytes 100 --out pipe' 'whatif --cluster cpu:2 --vary nodes=1..2 --model "
-          "layers=1,heads=1,channels=8,seq=8,vocab=61 --svg pipe'; "
+          "layers=1,heads=1,channels=8,seq=8,vocab=61 --json pipe'; "
           "do timeout 60 cat pipe >copy & timeout 60 $BUILD/$c; wait; test -p pipe -a -s copy || "
           "echo lost: $c; done; "
           "test -p pipe && grep -q 'no process reads this pipe' refused && "

@@ -1,5 +1,4 @@
-/* parallel/whatif: what must hold of the best layout when one number varies; data/bands: the
- * picture of it. */
+/* parallel/plan/whatif: what must hold of the best layout when one number varies. */
 #include "parallel/plan/whatif.h"
 
 #include <math.h>
@@ -7,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/bands.h"
 #include "tests/test.h"
 
 static WhatIf question(const char *cluster, const char *model, int64_t sequences) {
@@ -219,69 +217,4 @@ TEST(whatif_refuses_what_cannot_vary_and_bad_ranges) {
     CHECK(refused("memory=1..5furlongs", "should be a size like"));
     CHECK(refused("nodes=1..999999", "more than 1048576 ranks"));
     CHECK(refused("seq=1024..65536", "less than one sequence"));
-}
-
-/* ---- the picture */
-
-static char page[1 << 17];
-
-static void draw(const Bands *b) {
-    FILE *f = tmpfile();
-    CHECK(f);
-    bands_write(f, b);
-    rewind(f);
-    page[fread(page, 1, sizeof page - 1, f)] = 0;
-    fclose(f);
-}
-
-static int times(const char *word) {
-    int n = 0;
-    for (const char *at = page; (at = strstr(at, word)); at++) n++;
-    return n;
-}
-
-/* The y of the label that says s; -1: there is none. */
-static double label_y(const char *s) {
-    char word[64];
-    snprintf(word, sizeof word, ">%s<", s);
-    char *at = strstr(page, word);
-    if (!at) return -1;
-    while (at > page && strncmp(at, " y=\"", 4) != 0) at--;
-    return strtod(at + 4, NULL);
-}
-
-TEST(bands_names_are_apart_and_escaped_and_holes_are_not_drawn) {
-    const double x[] = {1, 2, 4, 8}, line[] = {2, 1.5, 1.2, 1.001}, same[] = {1, 1, 1, 1},
-                 far[] = {50, 60, 70, 80}, none[] = {NAN, NAN, NAN, NAN},
-                 rate[] = {NAN, 1e3, 2e3, 3e3}, part[] = {0, 1, 0.5, 0.5},
-                 rest[] = {0, 0, 0.5, 0.5}, zero[] = {0, 0, 0, 0};
-    const char *const text[] = {"1", "2", "4", "8"}, *const names[] = {"d<8>", "x8"};
-    const int band[] = {-1, 0, 1, 0};
-    Bands b = {.title = "T",
-               .subtitle = "S",
-               .x_name = "X",
-               .rate_name = "R",
-               .n = 4,
-               .x = x,
-               .x_text = text,
-               .band = band,
-               .name = names,
-               .n_names = 2,
-               .rate = rate,
-               .part = {part, rest, zero},
-               .part_name = {"a", "b", "c"},
-               .line = {line, same, far, none},
-               .line_name = {"near", "best", "off", "absent"},
-               .n_lines = 4};
-    draw(&b);
-    CHECK(strstr(page, "</svg>") && strstr(page, "d&lt;8&gt;") && !strstr(page, "d<8>"));
-    CHECK(!strstr(page, "nan") && !strstr(page, "inf"));
-    CHECK(strstr(page, ">2, 8<"));                            // where the first layout is the best
-    CHECK(times("<polyline") == 4 && times("<circle") == 11); // those above the top have none
-    double near = label_y("near"), best = label_y("best"), off = label_y("off 80x");
-    CHECK(near >= 0 && best >= 0 && off >= 0 && label_y("absent") < 0);
-    CHECK(fabs(near - best) >= 14 && off < near && off < best);
-    b.n = 1; // a single value
-    draw(&b);
-    CHECK(!strstr(page, "nan") && !strstr(page, "inf"));
 }

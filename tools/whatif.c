@@ -1,7 +1,7 @@
 /* whatif -- varies one number and draws how the best layout changes.
  *
  *     whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s
- *     whatif --cluster a100:8 --model d24 --vary nodes=1..64 --svg nodes.svg
+ *     whatif --cluster a100:8 --model d24 --vary nodes=1..64
  *
  * A row for each value: the best layout and what it computes under what, and beside it named
  * schemes by its time. A bracket joins rows with the same of both.
@@ -18,11 +18,12 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "data/bands.h"
 #include "data/io.h"
 #include "data/progress.h"
 #include "data/replace.h"
 #include "parallel/plan/whatif.h"
+
+enum { PARTS = 3 }; // of a step: computing, waiting for collectives, for slower ranks
 
 static const char usage[] =
     "gpt-whatif: how the best layout changes with one number\n"
@@ -38,7 +39,7 @@ static const char usage[] =
     "network.latency network.port_rate ..., of the outermost one also latency and port_rate.\n\n";
 
 static struct {
-    const char *cluster, *vary, *model, *layout, *overlap, *schemes, *svg, *json;
+    const char *cluster, *vary, *model, *layout, *overlap, *schemes, *json;
     int64_t points, batch, micro, seq;
     int dtype, recompute;
 } o;
@@ -65,7 +66,6 @@ static const Opt options[] = {
     {.type = OPT_GROUP, .help = "What is shown"},
     {"schemes", OPT_STR, &o.schemes, "dp,fsdp,megatron-sp", 0, 0, "A,B,...",
      "named schemes or layouts to compare with"},
-    {"svg", OPT_STR, &o.svg, "", 0, 0, "FILE", "a picture"},
     {"json", OPT_STR, &o.json, "", 0, 0, "FILE",
      "all numbers; - is the standard output, and the table goes to the standard error"},
     {0}};
@@ -128,19 +128,19 @@ static void add_form(Forms *f, const WhatIf *w, int i, const WhatIfPoint *p) {
 /* ---- the table */
 
 /* computing, waiting for collectives, waiting for slower ranks */
-static void shares(const Price *p, double part[BANDS_PARTS]) {
+static void shares(const Price *p, double part[PARTS]) {
     part[0] = p->compute / p->seconds;
     part[1] = p->exposed / p->seconds;
     part[2] = fmax(0, 1 - part[0] - part[1]);
 }
 
 static void print_bar(const Price *p) {
-    static const char *const cell[BANDS_PARTS] = {"█", "▒", "·"};
+    static const char *const cell[PARTS] = {"█", "▒", "·"};
     enum { CELLS = 20 };
-    double part[BANDS_PARTS], end = 0;
+    double part[PARTS], end = 0;
     int at = 0;
     shares(p, part);
-    for (int k = 0; k < BANDS_PARTS; k++)
+    for (int k = 0; k < PARTS; k++)
         for (end += CELLS * part[k]; at < lround(end); at++) printf("%s", cell[k]);
 }
 
@@ -276,55 +276,6 @@ static void write_json(const WhatIf *w, const WhatIfPoint *p) {
     json_decref(all);
 }
 
-/* The numbers of the picture. */
-typedef struct Columns {
-    double rate[WHATIF_POINTS], part[BANDS_PARTS][WHATIF_POINTS],
-        line[WHATIF_SCHEMES][WHATIF_POINTS];
-    char text[WHATIF_POINTS][64];
-    const char *x_text[WHATIF_POINTS], *name[WHATIF_POINTS];
-} Columns;
-
-static void fill_columns(Columns *c, const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
-    for (int i = 0; i < w->n; i++) {
-        double part[BANDS_PARTS] = {0}, seconds = p[i].found ? p[i].best.price.seconds : NAN;
-        if (p[i].found) shares(&p[i].best.price, part);
-        for (int k = 0; k < BANDS_PARTS; k++) c->part[k][i] = part[k];
-        c->rate[i] = (double)p[i].space.shape.batch / seconds;
-        for (int k = 0; k < w->n_schemes; k++)
-            c->line[k][i] = p[i].has[k] ? p[i].scheme[k].price.seconds / seconds : NAN;
-        c->x_text[i] = whatif_value(w, i, c->text[i]);
-    }
-    for (int k = 0; k < f->n; k++) c->name[k] = f->name[k];
-}
-
-static void write_svg(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
-    Columns *c = mem_calloc(1, sizeof *c);
-    fill_columns(c, w, f, p);
-    char words[64];
-    char *title = mem_printf("The best layout, by %s", whatif_words(w, words));
-    char *subtitle = others(w);
-    Bands b = {.title = title,
-               .subtitle = subtitle,
-               .x_name = words,
-               .rate_name = "tokens/s of the best layout",
-               .n = w->n,
-               .x = w->value,
-               .x_text = c->x_text,
-               .band = f->band,
-               .name = c->name,
-               .rate = c->rate,
-               .part = {c->part[0], c->part[1], c->part[2]},
-               .part_name = {"computing", "communicating", "slower ranks"},
-               .n_names = f->n,
-               .n_lines = w->n_schemes};
-    for (int k = 0; k < w->n_schemes; k++) b.line[k] = c->line[k], b.line_name[k] = w->scheme[k];
-    ReplaceText text;
-    replace_text_begin(&text);
-    bands_write(text.f, &b);
-    replace_text_end(&text, "--svg", o.svg);
-    mem_free(title), mem_free(subtitle), mem_free(c);
-}
-
 /* Every value is a search. */
 typedef struct Watching {
     Progress *progress;
@@ -359,10 +310,9 @@ static void search_all(WhatIf *w, Forms *f, WhatIfPoint *p) {
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, usage);
-    if (strcmp(o.json, "-") == 0 || strcmp(o.svg, "-") == 0) io_keep_stdout();
+    if (strcmp(o.json, "-") == 0) io_keep_stdout();
     Err e;
-    if (!claim_output("--json", o.json, &e) || !claim_output("--svg", o.svg, &e))
-        die_usage("%s", e.text);
+    if (!claim_output("--json", o.json, &e)) die_usage("%s", e.text);
     WhatIf *w = mem_calloc(1, sizeof *w);
     Forms *f = mem_calloc(1, sizeof *f);
     char *schemes = mem_strdup(o.schemes);
@@ -372,7 +322,6 @@ int main(int argc, char **argv) {
     search_all(w, f, p);
     print_table(w, f, p);
     if (*o.json) write_json(w, p);
-    if (*o.svg) write_svg(w, f, p);
     mem_free(p), mem_free(f), mem_free(w), mem_free(schemes);
     return 0;
 }
