@@ -29,6 +29,7 @@ typedef struct Table {
 
 static ModelShape whole_shape(const Model *m, int64_t sequences) {
     ModelShape s = m->shape;
+    s.one_micro_batch = false; // a model of fewer sequences has several
     s.unfused = true;
     s.B = sequences, s.grid = NULL, s.samples = false, s.overlap = (Overlap){0};
     return s;
