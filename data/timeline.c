@@ -217,8 +217,7 @@ static void take_step(Timeline *t, Reader *r, int which) {
         subtract_exposed(row);
         move(row, (p->step[which].begin - first) / 1e3);
         row->ms = (p->step[which].end - first) / 1e3;
-        row->predicted =
-            strcmp(row->name, "predicted") == 0 || strcmp(row->name, "foretold") == 0; // formerly
+        row->predicted = strcmp(row->name, "predicted") == 0;
         if (!row->predicted) s->ms = fmax(s->ms, row->ms);
         if (s->n++ == 0) s->number = p->step[which].number;
     }

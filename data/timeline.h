@@ -1,5 +1,5 @@
-/* timeline -- a file of train_gpt --trace as pictures: what every rank computes, what is under way
- * meanwhile, and what it is blocked on, in a step without overlap and in one with it.
+/* timeline -- a file of train_gpt --trace as a picture in text: what every rank computes, what is
+ * under way meanwhile, and what it is blocked on, in a step without overlap and in one with it.
  *
  *     step 5, --overlap halves: 3.85 ms
  *             0 ms     1       2       3
@@ -73,7 +73,5 @@ double timeline_axis(const Timeline *t, int only);
 
 /* Local. width: columns of the terminal. */
 void timeline_text(FILE *f, const Timeline *t, int only, int width, bool colours);
-/* Local. All texts are escaped. */
-void timeline_svg(FILE *f, const Timeline *t, int only);
 
 #endif

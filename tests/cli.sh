@@ -165,12 +165,10 @@ echo '{}' >other.json
 works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
 if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" \
     "it is not whole"; fi
-refuses "a picture of no file" 2 "no file: gpt-timeline FILE" "$programs/timeline" --svg x.svg
+refuses "a picture of no file" 2 "no file: gpt-timeline FILE" "$programs/timeline" --width 70
 refuses "a picture of nothing" 1 "nowhere.json" "$programs/timeline" nowhere.json
 refuses "a picture of something else" 1 "no \"traceEvents\"" "$programs/timeline" other.json
-refuses "a picture that cannot be written" 1 "nowhere/x.svg" "$programs/timeline" trace.json \
-    --svg nowhere/x.svg
-works "a picture" "$programs/timeline" trace.json --svg trace.svg --step overlap
+works "a picture" "$programs/timeline" trace.json --step overlap
 # Weights that are not finite are an error, not a result.
 tiny=("$programs/train_gpt" --train good.bin --model layers=1,heads=1,channels=8,seq=16,vocab=257
     --micro 2 --threads 1 --eval-every 0)

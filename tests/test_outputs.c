@@ -42,7 +42,7 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "mkfifo alone; $BUILD/corpus --bytes 9 --out alone 2>refused & " TRAIN
           "--steps 6 --trace trace.json && mkfifo pipe; for c in "
           "'train_gpt --train train.bin --model layers=1,heads=1,channels=8,seq=8,vocab=61 "
-          "--steps 4 --trace pipe' 'timeline trace.json --svg pipe' "
+          "--steps 4 --trace pipe' "
           "'corpus --bytes 100 --out pipe' 'whatif --cluster cpu:2 --vary nodes=1..2 --model "
           "layers=1,heads=1,channels=8,seq=8,vocab=61 --json pipe'; "
           "do timeout 60 cat pipe >copy & timeout 60 $BUILD/$c; wait; test -p pipe -a -s copy || "
@@ -53,7 +53,7 @@ TEST(outputs_keep_what_is_no_regular_file) {
     if (geteuid() != 0) return;
     SHELL(0, "still a device",
           "mknod null c 1 3 && " TRAIN "--steps 6 --trace null --json null --csv null && "
-          "$BUILD/timeline trace.json --svg null && test -c null && echo still a device");
+          "test -c null && echo still a device");
 }
 
 TEST(outputs_never_take_an_input_or_one_another) {
@@ -72,7 +72,6 @@ TEST(outputs_never_take_an_input_or_one_another) {
     SHELL(2, "goes to that file", TRAIN "--steps 4 --json x --csv ./x");
     SHELL(2, "goes to that file", TRAIN "--steps 4 --trace x --export-llmc x");
     SHELL(2, "is an input", "$BUILD/report --out log log");
-    SHELL(1, "is an input", "$BUILD/timeline t.json --svg t.json");
     SHELL(1, "is an input",
           "cp before a_train.bin; $BUILD/tokenize encode --text a_train.bin --out a");
     SHELL(0, "", "cmp train.bin before && cmp log log.before && cmp a_train.bin before");

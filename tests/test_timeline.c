@@ -65,16 +65,13 @@ static bool parse(Timeline *t, const char *text, Err *e) {
     return timeline_parse(t, text, strlen(text), e);
 }
 
-/* What is drawn (mem_free): in columns, or 0: the picture. */
+/* What is drawn (mem_free). */
 static char *draw(const Timeline *t, int only, int width, bool colours) {
     char *text = NULL;
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f) abort();
-    if (width)
-        timeline_text(f, t, only, width, colours);
-    else
-        timeline_svg(f, t, only);
+    timeline_text(f, t, only, width, colours);
     fclose(f);
     return text;
 }
@@ -98,19 +95,10 @@ TEST(timeline_draws_every_rank_in_the_terminal) {
     timeline_free(&t);
 }
 
-TEST(timeline_svg_is_whole_escaped_and_has_all_rows) {
+TEST(timeline_has_no_character_that_a_terminal_obeys) {
     Timeline t;
     CHECK(parse(&t, small, NULL));
-    CHECK_STR(t.model, "d12?[31m"); // no character that a terminal obeys
-    for (int only = -1; only < TIMELINE_STEPS; only++) {
-        char *svg = draw(&t, only, 0, false);
-        CHECK(strncmp(svg, "<svg ", 5) == 0 && test_balanced(svg));
-        CHECK(strstr(svg, "d2 &amp; &lt;x&gt;") && !strstr(svg, "<x>"));
-        CHECK(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">qkv<"));
-        CHECK(!strstr(svg, ">predicted<") == (only == TIMELINE_SERIAL));
-        CHECK(!strstr(svg, "25.0 % sooner") == (only == TIMELINE_SERIAL));
-        mem_free(svg);
-    }
+    CHECK_STR(t.model, "d12?[31m");
     timeline_free(&t);
 }
 
@@ -207,10 +195,6 @@ TEST(timeline_draws_what_train_gpt_traced) {
     CHECK(strstr(text, "trace: step 4 waits where it starts") &&
           strstr(text, "step 5 is --overlap"));
     CHECK(!strstr(text, "no prediction"));
-    CHECK(test_shell(
-              dir, text, sizeof text,
-              "$BUILD/timeline trace.json --width 70 --svg picture.svg && cat picture.svg") == 0);
-    CHECK(strstr(text, "</svg>") && strstr(text, ">rank 3<") && strstr(text, ">predicted<"));
     CHECK(test_shell(dir, text, sizeof text, "$BUILD/timeline trace.json --width 70") == 0);
     CHECK(strstr(text, "\nrank 0 ") && strstr(text, "\nrank 3 ") && strstr(text, "\npredicted"));
     CHECK(strstr(text, "blocked on ") && strstr(text, "\n  all "));

@@ -7,20 +7,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/claim.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/replace.h"
 #include "data/timeline.h"
 #include "parallel/plan/trace.h"
 
 static const char usage[] =
-    "gpt-timeline: what every rank computes in a step, and what holds it up\n"
+    "gpt-timeline: what every rank computes in a step, and what it is blocked on\n"
     "\n"
-    "    gpt-timeline FILE [--svg OUT] [--step serial|overlap|both] [--width N]\n"
+    "    gpt-timeline FILE [--step serial|overlap|both] [--width N]\n"
     "\n"
     "FILE is what train_gpt --trace FILE wrote; ui.perfetto.dev shows it, too.\n\n";
 
@@ -51,19 +49,10 @@ static void print_layers(const Timeline *t) {
     trace_print(stdout, &table, t->says_hidden);
 }
 
-static void write_svg(const Timeline *t, int only, const char *path) {
-    ReplaceText text;
-    replace_text_begin(&text);
-    timeline_svg(text.f, t, only);
-    replace_text_end(&text, "--svg", path);
-}
-
 int main(int argc, char **argv) {
-    const char *svg;
     int64_t width;
     int step;
     const Opt options[] = {
-        {"svg", OPT_STR, &svg, "", 0, 0, "OUT", "a picture"},
         {"step", OPT_CHOICE, &step, "both", 0, 0, "serial|overlap|both", "which of the two steps"},
         {"width", OPT_INT, &width, "0", 0, 1010, "N", "columns; 0 is those of the terminal"},
         {0}};
@@ -75,7 +64,6 @@ int main(int argc, char **argv) {
                   n_files ? "one file is drawn at a time" : "no file");
     Timeline t;
     Err e;
-    if (!claim_output("--svg", svg, &e)) die_usage("%s", e.text);
     IoMap map = io_open(path);
     int only = step < TIMELINE_STEPS ? step : -1;
     if (!timeline_parse(&t, (const char *)map.p, map.n, &e)) die_user("%s: %s", path, e.text);
@@ -83,7 +71,6 @@ int main(int argc, char **argv) {
     printf("%s on %d ranks (%s): %s\n\n", t.layout, t.ranks, t.backend, t.model);
     timeline_text(stdout, &t, only, width ? (int)width : columns(), colourful());
     print_layers(&t);
-    if (*svg) write_svg(&t, only, svg);
     timeline_free(&t), io_unmap(&map);
     return 0;
 }

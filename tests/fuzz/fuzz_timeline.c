@@ -28,7 +28,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     FILE *f = open_memstream(&text, &size);
     if (!f || !(timeline_axis(&t, -1) > 0)) abort();
     timeline_text(f, &t, -1, 60, true);
-    timeline_svg(f, &t, -1);
     fclose(f);
     mem_free(text);
     timeline_free(&t);
