@@ -279,7 +279,7 @@ TEST(search_obeys_what_is_fixed) {
 
 TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
     enum { BEST = 40 };
-    int64_t found = 0;
+    int64_t found = 0, alike = 0, all = 0;
     for (int i = 0; i < (test_long() ? 8 : 7); i++) {
         static const int ranks[] = {4, 6, 8, 16};
         int p = ranks[i % 4];
@@ -294,13 +294,17 @@ TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
         CHECK(search_presets(&s, &m, best, n_best, some, other, N_FAMILIES) == n);
         for (int k = 0; k < n; k++) {
             CHECK(name[k] == other[k] && apart[k].fits == some[k].fits);
-            CHECK(apart[k].price.seconds == some[k].price.seconds);
-            CHECK(same_choice(&apart[k], &some[k]));
+            // of a scheme with many candidates not all are priced
+            CHECK(some[k].price.seconds <= apart[k].price.seconds);
+            CHECK(some[k].price.seconds < apart[k].price.seconds ||
+                  same_choice(&apart[k], &some[k]));
+            alike += same_choice(&apart[k], &some[k]), all++;
             for (int j = 0; j < n_best; j++)
                 found += memcmp(&best[j].layout, &some[k].layout, sizeof(Layout)) == 0;
         }
     }
     CHECK(found > 8); // or nothing is tested
+    CHECK(10 * alike >= 9 * all);
 }
 
 typedef struct Watched {

@@ -216,9 +216,13 @@ static void split_seed(Search *w, Seed s) {
     }
 }
 
+/* A row of a table beside the choice is worth no more prices than these. */
+enum { FAMILY_PRICES = 100 };
+
 /* Does nothing that is left belong among the best? */
 static bool enough(const Search *w, const Seed *next) {
     if (w->n == 0) return false;
+    if (w->family && w->count.priced >= FAMILY_PRICES) return true;
     const Choice *first = &w->best[0].c, *last = &w->best[w->n - 1].c;
     if (w->s->close > 0 && first->fits && next->bound > (1 + w->s->close) * first->price.seconds)
         return true;

@@ -66,9 +66,10 @@ void search_price(const Space *s, const Machine *m, Choice *c);
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory);
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
-/* Local. The named schemes that p ranks allow, the best factorization of each, priced: name[i] of
- * them. Returns how many of at most max. best: what search_best has found (n_best 0: nothing); a
- * scheme that is among them is not searched. */
+/* Local. The named schemes that p ranks allow, priced: name[i] of them, the best factorization of
+ * each; where there are many, the best of the hundred with the least bounds. Returns how many of at
+ * most max. best: what search_best has found (n_best 0: nothing); a scheme that is among them is
+ * not searched. */
 int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
                    const char **name, int max);
 /* Local, pure. Why these ranks do not allow a named scheme that search_presets has not found. */
