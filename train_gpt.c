@@ -102,7 +102,6 @@ static void train_step(Run *r) {
     bool skip = (r->o->skip_loss_z > 0 && loss_z > r->o->skip_loss_z) ||
                 (r->o->skip_norm_z > 0 && norm_z > r->o->skip_norm_z);
     if (may_skip && !skip) model_update_clipped(&r->m, &rule, r->o->clip);
-    if (skip) model_skip(&r->m, rule.step);
     r->state.step++;
     outer_step(&r->outer, &r->m, r->state.step);
     if (r->state.step == r->o->steps) outer_average(&r->outer, &r->m, r->state.step);

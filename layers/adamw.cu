@@ -9,7 +9,6 @@
  * 124M x 30 bytes at 4.2 TB/s. One call for vectors that lie side by side is the next rung; not
  * measured. */
 #include "layers/cuda/launch.cuh"
-#include "layers/cuda/round.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
 
@@ -27,7 +26,6 @@ struct Update {
     const AdamWNow *now; // NULL: grad_scale is that of this struct
     float grad_scale, shrink, inv_root2, rate;
     float rest1, beta2, rest2, eps; // 1 - beta1, beta2, 1 - beta2
-    Rounding rounding;              // without columns: to the nearest
     int64_t n;
 };
 
@@ -52,9 +50,7 @@ template <class E, int W> __global__ void update(Update u, E *words) {
     store<float, W>(u.m + i, m);
     store<float, W>(u.v + i, v);
     if (!words) return;
-    Words<E, W> w;
-    round_words<W>(w, p, u.rounding, i);
-    *reinterpret_cast<Words<E, W> *>(words + i) = w;
+    store<E, W>(words + i, p);
 }
 
 __global__ void begin(AdamWNow *now, const Totals *totals, double clip) {
@@ -80,7 +76,6 @@ void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const fl
     u.eps = static_cast<float>(o->eps);
     u.rest1 = static_cast<float>(1 - o->beta1), u.beta2 = static_cast<float>(o->beta2);
     u.rest2 = static_cast<float>(1 - o->beta2);
-    if (o->rounding) u.rounding = *o->rounding;
     auto *words = static_cast<E *>(o->words);
     constexpr int W = 4;
     bool aligned = whole_words<float>(param, n) && whole_words<float>(m, 0) &&

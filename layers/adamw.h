@@ -28,26 +28,13 @@ typedef struct AdamWNow {
     bool finite;
 } AdamWNow;
 
-/* Stochastic rounding of fp32 to bf16: up with the probability of the fraction that rounding down
- * drops, so that small updates survive in the mean. The random number is a function of seed, step
- * and the index of the element in the whole tensor, so the result does not depend on the mesh. A
- * call rounds elements begin, begin + 1, ... of a block with rows of `width`: columns column[] of
- * the tensor, from row `row` on. */
-typedef struct Rounding {
-    uint64_t seed;
-    int64_t step;
-    int64_t begin, width, row, cols; // cols: of the tensor
-    const int32_t *column;           // [width], on the device
-} Rounding;
-
 typedef struct AdamW {
     double lr, beta1, beta2, eps, weight_decay; // double: 1 - beta2 in float loses five digits
     double grad_scale;                          // clipping factor
     int64_t step;                               // 1 for the first update
     // CUDA only:
-    const AdamWNow *now;      // on the device; replaces grad_scale
-    void *words;              // [n] bf16 copy of param, which matmuls read
-    const Rounding *rounding; // rounding of the copy; NULL: to nearest
+    const AdamWNow *now; // on the device; replaces grad_scale
+    void *words;         // [n] bf16 copy of param, which matmuls read
 } AdamW;
 
 /* Local. One pass over n elements. decay: does weight_decay apply to this tensor? */

@@ -116,8 +116,7 @@ typedef struct Kernels {
                  int64_t n, size_t word);
     void (*add_to)(Team *, float *y, const float *x, int64_t n);
     void (*to_floats)(float *to, const Act *from, int64_t n);
-    // rounding NULL: to the nearest. to_bf16 NULL in tables of fp32
-    void (*to_bf16)(Act *to, const float *from, int64_t n, const Rounding *rounding);
+    void (*to_bf16)(Act *to, const float *from, int64_t n); // NULL in tables of fp32
     void (*copy_tokens)(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
     double (*sum_of)(const float *x, int64_t n);
     void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,

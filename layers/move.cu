@@ -7,7 +7,6 @@
  * a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is cleared is the
  * driver's from the start. */
 #include "layers/cuda/launch.cuh"
-#include "layers/cuda/round.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
 
@@ -84,29 +83,24 @@ void add_to_of(Team *, float *y, const float *x, int64_t n) {
 }
 
 template <int W>
-__global__ void round_floats(bf16 *to, const float *from, int64_t begin, int64_t n,
-                             Rounding rounding) {
+__global__ void round_floats(bf16 *to, const float *from, int64_t begin, int64_t n) {
     int64_t i = begin + (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
     if (i >= n) return;
     float a[W];
-    Words<bf16, W> w;
     load<float, W>(a, from + i);
-    round_words<W>(w, a, rounding, i);
-    *reinterpret_cast<Words<bf16, W> *>(to + i) = w;
+    store<bf16, W>(to + i, a);
 }
 
-void to_bf16_of(Act *to, const float *from, int64_t n, const Rounding *rounding) {
+void to_bf16_of(Act *to, const float *from, int64_t n) {
     auto *words = static_cast<bf16 *>(to);
     bool aligned = whole_words<float>(from, 0) && reinterpret_cast<uintptr_t>(to) % 8 == 0;
     int64_t whole = aligned ? n / 4 * 4 : 0, zero = 0;
-    Rounding r = {};
-    if (rounding) r = *rounding;
     if (whole)
         LAUNCH((round_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, words, from, zero,
-               whole, r);
+               whole);
     if (whole < n)
-        LAUNCH((round_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, words, from, whole, n,
-               r);
+        LAUNCH((round_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, words, from, whole,
+               n);
 }
 
 /* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread

@@ -298,8 +298,6 @@ if command -v script >/dev/null; then
 fi
 refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 \
     OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
-refuses "words by chance on the CPU" 2 "--stochastic-rounding requires --backend cuda" \
-    "${train[@]}" --backend cpu --stochastic-rounding
 refuses "exact in bf16" 2 "--exact requires --dtype fp32" "${train[@]}" --exact --dtype bf16
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3 >out 2>err
 [ "$? $(grep -c 'rank 1: .*did you mean --steps?' err)" = "2 1" ] && passed=$((passed + 1)) ||

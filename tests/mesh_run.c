@@ -119,8 +119,6 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
                         .overlap = job->overlap,
                         .training = true,
                         .replay = r->replay,
-                        .stochastic = r->stochastic,
-                        .seed = MESH_SEED,
                         .outer = outer_copies(outer)};
 }
 

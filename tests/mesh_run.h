@@ -34,7 +34,6 @@ typedef struct MeshRun {
         stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
     bool alike; // every coordinate of d sees the same `sequences`
     bool exact;
-    bool stochastic; // words are made by chance, of MESH_SEED
     // another layout of the same ranks, to which the model moves before step `move`; or NULL
     const char *next;
     int move;

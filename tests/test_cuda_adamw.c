@@ -115,54 +115,6 @@ TEST(cuda_adamw_decides_on_the_device) {
         }
 }
 
-/* Words lie beside the number on either side, as often on each as the distances say; another step,
- * other words; the same step the same words, also when the elements are updated in two calls. */
-TEST(cuda_adamw_rounds_by_chance_without_bias) {
-    enum { N = 20000, CUT = 7000, ROW = 37 };
-    const Kernels *k = kernels_cuda(true);
-    AdamW o = usual;
-    Rounding r = {.seed = 99, .step = 1, .width = ROW, .row = 3, .cols = 2 * ROW};
-    o.lr = 0, o.weight_decay = 0, o.step = 1, o.rounding = &r;
-    cuda_begin(cuda_orders[0]);
-    int32_t column[ROW], *on_device = cuda_take(ROW, sizeof *on_device, 0);
-    for (int i = 0; i < ROW; i++) column[i] = 2 * ROW - 1 - i;
-    device_put(on_device, column, sizeof column);
-    r.column = on_device;
-    Model a = model_new(N, true, 0);
-    Words again = words_empty(N, true, 0);
-    gradients(&a, 1);
-    o.words = a.words.device;
-    k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, false);
-    o.words = again.device;
-    k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, CUT, false);
-    o.words = (char *)again.device + CUT * 2, r.begin = CUT;
-    k->adamw(NULL, &o, a.param.device + CUT, a.m.device + CUT, a.v.device + CUT,
-             a.grad.device + CUT, N - CUT, false);
-    model_get(&a), words_get(&again);
-    CHECK(same_bits(a.words.host, again.host, N));
-    r.begin = 0;
-    k->to_bf16(again.device, a.param.device, N, &r);
-    words_get(&again);
-    CHECK(same_bits(a.words.host, again.host, N));
-    double sum = 0, variance = 0;
-    int up = 0;
-    for (int i = 0; i < N; i++) {
-        double p = (double)a.param.host[i], w = (double)a.words.host[i];
-        double step = ldexp(1, ilogb(p) - 7); // between words
-        CHECK(fabs(w - p) < step);
-        double part = fabs(p) / step - floor(fabs(p) / step);
-        sum += (w - p) / step, variance += part * (1 - part);
-        up += w > p;
-    }
-    CHECK(fabs(sum) < 4 * sqrt(variance)); // 4 standard deviations of the sum of N chances
-    CHECK(up > N / 3 && up < 2 * N / 3);
-    r.step = 2, o.words = again.device;
-    k->adamw(NULL, &o, a.param.device, a.m.device, a.v.device, a.grad.device, N, false);
-    words_get(&again);
-    CHECK(!same_bits(a.words.host, again.host, N));
-    CHECK(cuda_end());
-}
-
 TEST(cuda_sums_are_those_of_double) {
     static const struct {
         int64_t n, skew;

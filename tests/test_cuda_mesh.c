@@ -146,22 +146,7 @@ static void put_masters(Model *m) {
     }
 }
 
-/* The stochastic rounding of an element, by its index in the tensor alone: round.cuh, written once
- * more. */
-static float by_chance(float x, const Tensor *t, int64_t step, int64_t index) {
-    uint64_t z = (MESH_SEED ^ rng_stream(t->name)) + (uint64_t)step * 0xd1342543de82ef95 +
-                 (uint64_t)index * 0x9e3779b97f4a7c15;
-    uint32_t bits;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits + (uint32_t)((z ^ z >> 31) >> 32 & 0xffff)) & 0xffff0000;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* Elements of the copy that matmuls of this rank read which are not the rounded master weight: to
- * the nearest, or at random. */
+/* Elements of the copy that matmuls of this rank read which are not the rounded master weight. */
 static int64_t wrong_casts_of(Model *m, const Tensor *t, const float *whole) {
     uint16_t copy[4096];
     int64_t wrong = 0;
@@ -173,9 +158,7 @@ static int64_t wrong_casts_of(Model *m, const Tensor *t, const float *whole) {
             float x;
             memcpy(&x, &bits, sizeof x);
             int64_t at = r.row * t->cols + r.col + j;
-            float want = m->shape.stochastic ? by_chance(whole[at], t, m->rounding.step, at)
-                                             : rounded(whole[at], true);
-            wrong += x != want;
+            wrong += x != rounded(whole[at], true);
         }
     return wrong;
 }
@@ -195,9 +178,8 @@ static void check_casts(Model *m, int step, void *ctx) {
     coll_barrier(all);
 }
 
-/* Whoever holds which part of the masters, and when a run has moved: the copies of a step are a
- * function of its masters, seed and number. */
-TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
+/* Whoever holds which part of the masters, and when a run has moved. */
+TEST(cuda_mesh_copies_in_bf16_are_the_rounded_masters) {
     enum { STEPS = 2 };
     static const Case cases[] = {{"d2", "none", 1, "d2+zero2"},
                                  {"d3+zero1", "bulk", 1, NULL},
@@ -207,7 +189,7 @@ TEST(cuda_mesh_rounds_by_chance_as_one_rank_does) {
     for (int i = 0; i < 5; i += BASE_DEBUG && !test_long() ? 4 : 1) { // sanitizers are slow
         const Case *c = &cases[i];
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
-        r.cuda = r.bf16 = r.stochastic = true, r.steps = STEPS, r.move = 1;
+        r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1;
         r.after = check_casts;
         wrong_casts = 0;
         r = run_on(r, c->devices, (Streams){0});

@@ -60,7 +60,7 @@ TEST(cuda_floats_become_words) {
         for (int64_t n = 1; n < 3000; n = 3 * n + 4) {
             cuda_begin(*o);
             Words x = words(n, 1, 1, false, n % 2), y = words(n, 1, 2, true, 0);
-            kernels_cuda(true)->to_bf16(y.device, x.device, n, NULL);
+            kernels_cuda(true)->to_bf16(y.device, x.device, n);
             words_get(&y);
             for (int64_t i = 0; i < n; i++)
                 CHECK(y.host[i] == bf16_to_float(bf16_from_float(x.host[i])));

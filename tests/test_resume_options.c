@@ -43,7 +43,6 @@ static const Case cases[] = {
     {"graphs", "none", "", false},
     {"tune", "0", "", false},
     {"dtype", "bf16", "", false},
-    {"stochastic-rounding", "1", "", true}, // needs a GPU
     {"recompute", "full", "", false},
     {"memory", "1", "", false},
     {"listing", "build", "", false},

@@ -112,7 +112,7 @@ static void do_zero(char *const at[]) {
     b.k->zero(NULL, at[0], (size_t)b.n * 4);
 }
 static void do_to_bf16(char *const at[]) {
-    b.k->to_bf16(at[0], (float *)(void *)at[1], b.n, NULL);
+    b.k->to_bf16(at[0], (float *)(void *)at[1], b.n);
 }
 static void do_rope(char *const at[]) {
     Rope r = {.B = 1, .S = b.T, .H = b.C / HEAD, .Hkv = b.C / HEAD, .D = HEAD};

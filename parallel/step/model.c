@@ -105,7 +105,6 @@ static void walk(Model *m) {
     cut_activations(m, acts);
     cut_scratch(m, work);
     step_end_allocate(m, work);
-    rounding_allocate(m, work);
 }
 
 /* Do collectives use its memory? */
@@ -157,7 +156,6 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (m->k->memory && !m->shape.borrow) mirror_make(m);
-    rounding_make(m);
     step_end_make(m);
 }
 
@@ -181,7 +179,6 @@ void model_free(Model *m) {
     mem_free(m->grad_64);
     mirror_free(m);
     step_end_free(m);
-    rounding_free(m);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }

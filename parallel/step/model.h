@@ -34,7 +34,6 @@
 #include "parallel/mesh/shard.h"
 #include "parallel/step/overlap.h"
 #include "parallel/step/replay.h"
-#include "parallel/step/rounding.h"
 #include "parallel/step/update.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
@@ -77,11 +76,9 @@ typedef struct ModelShape {
     int threads;     // of the team that would run it, where there is none; 0: of the model's team
     // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
     int outer;
-    ReplayWhere replay; // are micro-batches recorded?
-    bool unfused;       // of the program: each of its values is in memory, for check.h
-    bool samples;       // a Generator will be made beside it: counted by memory_needed
-    bool stochastic; // bf16 copies are rounded at random (parallel/step/rounding.h), of this seed
-    uint64_t seed;
+    ReplayWhere replay;        // are micro-batches recorded?
+    bool unfused;              // of the program: each of its values is in memory, for check.h
+    bool samples;              // a Generator will be made beside it: counted by memory_needed
     const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
     const Grid *grid;          // NULL: one rank
 } ModelShape;
@@ -112,7 +109,6 @@ struct Model {
     float scale;       // of the last model_step
     int64_t loss_64[2];
     StepEnd end;
-    CastRounding rounding;
     Replay replays[REPLAY_KINDS];
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct StepHook *hook; // run.h; NULL: results are not looked at

@@ -51,7 +51,6 @@ void relayout(Model *to, const Model *from) {
     piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
     for (int i = 0; i < from->tensors.n; i++)
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
-    to->rounding.step = from->rounding.step;
     model_cast(to);
     arena_free(&a);
 }

@@ -86,8 +86,6 @@ void run_adamw(const Call *c) {
     const Tensor *t = c->b->tensor[op->out];
     const AdamWNow *now = at(c, op->in[1]);
     AdamW own = *c->m->end.rule;
-    Rounding r;
-    own.rounding = rounding_of(c->m, index_of(c, op->out), &r);
     own.words = cast ? at(c, cast->out) : NULL;
     if (c->m->k->adamw_begin) {
         own.now = now;
@@ -101,7 +99,5 @@ void run_adamw(const Call *c) {
 
 void run_cast(const Call *c) {
     int w = c->op->in[0];
-    Rounding r;
-    c->m->k->to_bf16(at(c, c->op->out), at(c, w), step_tensor_elements(c->p, tensor(c, w)),
-                     rounding_of(c->m, index_of(c, w), &r));
+    c->m->k->to_bf16(at(c, c->op->out), at(c, w), step_tensor_elements(c->p, tensor(c, w)));
 }

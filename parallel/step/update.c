@@ -97,13 +97,7 @@ void model_cast(Model *m) {
     step_run_casts(m->program, m);
 }
 
-void model_skip(Model *m, int64_t step) {
-    m->rounding.step = step;
-    if (m->shape.stochastic && has_bf16_copies(m)) model_cast(m);
-}
-
 void model_update_clipped(Model *m, const AdamW *o, double clip) {
-    m->rounding.step = o->step;
     m->end.rule = o, m->end.clip = clip;
     step_run_update(m->program, m);
 }

@@ -63,8 +63,5 @@ void model_cast(Model *m);
  * on every tensor. Gradients whose norm is larger than clip (0: none) are scaled to it, as
  * torch.nn.utils.clip_grad_norm_ does. Changes nothing where a sum is not finite. */
 void model_update_clipped(Model *m, const AdamW *o, double clip);
-/* Collective over the mesh. Instead of an update, in a step that changes no weight: copies that are
- * rounded at random are rounded again, for that step. */
-void model_skip(Model *m, int64_t step);
 
 #endif

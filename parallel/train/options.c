@@ -35,10 +35,6 @@ static size_t training_rows(Options *o, Opt *table) {
          "in the user's cache for other runs; --no-tune: what the library proposes first"},
         {"dtype", OPT_CHOICE, &o->dtype, "fp32", 0, 0, "fp32|bf16",
          "of matmuls; sums and master weights are fp32"},
-        {"stochastic-rounding", OPT_BOOL, &o->stochastic_rounding, "0", 0, 0, "",
-         "on a GPU with --dtype bf16, the bf16 copy of the weights is rounded stochastically (by "
-         "--seed, "
-         "step and index) instead of to nearest; master weights stay fp32"},
         {"recompute", OPT_CHOICE, &o->recompute, "none", 0, 0, "none|selective|full",
          "activations that backward recomputes instead of storing"},
         {"memory", OPT_BOOL, &o->memory, "0", 0, 0, "", "print the memory table and exit"},

@@ -84,8 +84,6 @@ void run_open_backend(Run *r) {
         if (r->group.size > 1) world_use_devices(r->world);
         r->kernels = kernels_cuda(r->o->dtype == 1);
     }
-    if (r->o->stochastic_rounding && (!r->device.used || r->o->dtype != 1))
-        die_usage("--stochastic-rounding requires --backend cuda and --dtype bf16");
 }
 
 void run_close_backend(const Run *r) {

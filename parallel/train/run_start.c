@@ -233,8 +233,6 @@ static ModelShape shape_of(const Run *r) {
                         .training = *r->o->train || !*r->o->init,
                         .one_micro_batch = run_micro_batches(r) == 1,
                         .replay = replay_where(r),
-                        .stochastic = r->o->stochastic_rounding,
-                        .seed = (uint64_t)r->o->seed,
                         .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
                         .samples = r->o->sample_every > 0 || *r->o->prompt};
 }
@@ -293,7 +291,6 @@ static void load_weights(Run *r, const char *checkpoint) {
     } else {
         tensors_init(model_host(&r->m), r->team, (uint64_t)r->o->seed);
     }
-    r->m.rounding.step = r->state.step;
     model_push(&r->m);
     outer_begin(&r->outer, &r->m, r->state.step);
 }
