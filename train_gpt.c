@@ -245,8 +245,7 @@ int main(int argc, char **argv) {
     opt_parse(options, argc, argv, usage);
     if (o.version) return run_print_version();
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
-    if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0 || strcmp(o.llmc_log, "-") == 0)
-        io_keep_stdout();
+    if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0) io_keep_stdout();
     Run run = {.o = &o, .options = options, .outer = run_check_options(&o)};
     run_check_backend(&run);
     if (!o.plan) catch_signals();

@@ -18,7 +18,7 @@
 #include "data/tfevents.h"
 
 struct Metrics {
-    LogFile json, csv, llmc, events;
+    LogFile json, csv, events;
     int64_t resume_step;
 };
 
@@ -181,16 +181,6 @@ static bool csv_is_later(const char *line, size_t n, int64_t step) {
     return x > step && used < n && line[used] == ',';
 }
 
-/* s:N counts from 0: "s:N trl:" is of our step N+1, "s:N tel:" and "s:N eval:" of step N. */
-static bool llmc_is_later(const char *line, size_t n, int64_t step) {
-    if (n < 3 || memcmp(line, "s:", 2) != 0) return false;
-    size_t used;
-    int64_t x = digits(line + 2, n - 2, &used);
-    if (x < 0 || used + 2 >= n || line[2 + used] != ' ') return false;
-    bool train = n - 2 - used >= 5 && memcmp(line + 2 + used, " trl:", 5) == 0;
-    return x + train > step;
-}
-
 /* Does a file begin as those records do? A first line that was cut off counts as far as it goes. */
 static bool begins(const char *p, size_t n, const char *with) {
     size_t m = strlen(with);
@@ -204,9 +194,6 @@ int64_t metrics_keep_json(const char *p, size_t n, int64_t step) {
 }
 int64_t metrics_keep_csv(const char *p, size_t n, int64_t step) {
     return begins(p, n, "step,") ? (int64_t)keep_lines(p, n, step, csv_is_later) : -1;
-}
-int64_t metrics_keep_llmc(const char *p, size_t n, int64_t step) {
-    return begins(p, n, "s:") ? (int64_t)keep_lines(p, n, step, llmc_is_later) : -1;
 }
 
 /* --- opening, and the records --- */
@@ -238,7 +225,6 @@ Metrics *metrics_open(const MetricsFiles *f, int64_t resume_step) {
     m->events.fd = -1;
     logfile_open(&m->json, f->json, resume_step, metrics_keep_json);
     logfile_open(&m->csv, f->csv, resume_step, metrics_keep_csv);
-    logfile_open(&m->llmc, f->llmc_log, resume_step, metrics_keep_llmc);
     if (m->csv.size == 0) logfile_write(&m->csv, csv_header, sizeof csv_header - 1);
     open_events(m, f->tensorboard);
     return m;
@@ -294,14 +280,9 @@ static void step_events(LogFile *f, const StepRecord *s) {
 }
 
 void metrics_step(Metrics *m, const StepRecord *s) {
-    char line[128];
     if (m->json.fd >= 0) step_json(&m->json, s);
     if (m->csv.fd >= 0) step_csv(&m->csv, s);
     if (m->events.fd >= 0) step_events(&m->events, s);
-    if (m->llmc.fd < 0) return;
-    int n = snprintf(line, sizeof line, "s:%" PRId64 " trl:%.4f lr:%.6f norm:%.2f\n", s->step - 1,
-                     s->loss, s->lr, s->norm);
-    if (n < (int)sizeof line) logfile_write(&m->llmc, line, (size_t)n);
 }
 
 void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
@@ -317,8 +298,6 @@ void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
     int n = snprintf(line, sizeof line, "%" PRId64 ",,,,,,,,,,,%s%.17g%s\n", step,
                      is_loss ? "" : ",", x, is_loss ? "," : "");
     logfile_write(&m->csv, line, (size_t)n);
-    n = snprintf(line, sizeof line, "s:%" PRId64 " %s:%.4f\n", step, is_loss ? "tel" : "eval", x);
-    logfile_write(&m->llmc, line, (size_t)n);
     uint8_t buf[256];
     TfScalar v = {is_loss ? "val/loss" : "val/hellaswag", x};
     if (m->events.fd >= 0)
@@ -345,13 +324,13 @@ void metrics_sample(Metrics *m, int64_t step, const char *text) {
 }
 
 void metrics_sync(Metrics *m) {
-    LogFile *files[] = {&m->json, &m->csv, &m->llmc, &m->events};
-    for (int i = 0; i < 4; i++) logfile_sync(files[i]);
+    LogFile *files[] = {&m->json, &m->csv, &m->events};
+    for (int i = 0; i < 3; i++) logfile_sync(files[i]);
 }
 
 void metrics_close(Metrics *m) {
     if (!m) return;
-    LogFile *files[] = {&m->json, &m->csv, &m->llmc, &m->events};
-    for (int i = 0; i < 4; i++) logfile_close(files[i]);
+    LogFile *files[] = {&m->json, &m->csv, &m->events};
+    for (int i = 0; i < 3; i++) logfile_close(files[i]);
     mem_free(m);
 }

@@ -1,4 +1,4 @@
-/* metrics -- the records of a run: one stream of numbers, written in up to four formats.
+/* metrics -- the records of a run: one stream of numbers, written in up to three formats.
  *
  *     --json FILE         one JSON object per line, full precision (17 digits): the format that the
  *                         other tools read
@@ -10,8 +10,6 @@
  *     --csv FILE          a header line, then a row per step or evaluation; what a row does not
  *                         have stays empty
  *     --tensorboard DIR   events.out.tfevents.*: scalars train/loss, val/loss, ...; samples as text
- *     --llmc-log FILE     llm.c's main.log, whose steps count from 0:
- *                           s:40 trl:6.5000 lr:0.000600 norm:1.20 / s:40 tel:6.4 / s:40 eval:0.29
  *
  * A step counts from 1 and names the update that it made; an evaluation at step n is of the
  * parameters after update n (0: before the first). Each record is one write: a killed run leaves
@@ -37,7 +35,7 @@
 
 /* Where to write; NULL or "" is nowhere. */
 typedef struct MetricsFiles {
-    const char *json, *csv, *tensorboard, *llmc_log;
+    const char *json, *csv, *tensorboard;
 } MetricsFiles;
 
 /* What is known of the run besides its options; 0 or NULL is unknown. Host, processor, commit and
@@ -90,6 +88,5 @@ void metrics_close(Metrics *m);
  * something else. */
 int64_t metrics_keep_json(const char *p, size_t n, int64_t step);
 int64_t metrics_keep_csv(const char *p, size_t n, int64_t step);
-int64_t metrics_keep_llmc(const char *p, size_t n, int64_t step);
 
 #endif

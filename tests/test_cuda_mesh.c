@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/debug.h"
-#include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda.h"

@@ -67,13 +67,12 @@ static StepRecord record(int64_t step) {
 }
 
 static MetricsFiles files_in(const char *dir) {
-    return (MetricsFiles){path_in(dir, "log.jsonl"), path_in(dir, "log.csv"), path_in(dir, "board"),
-                          path_in(dir, "main.log")};
+    return (MetricsFiles){path_in(dir, "log.jsonl"), path_in(dir, "log.csv"),
+                          path_in(dir, "board")};
 }
 
 static void free_files(MetricsFiles f) {
-    mem_free((char *)f.json), mem_free((char *)f.csv);
-    mem_free((char *)f.tensorboard), mem_free((char *)f.llmc_log);
+    mem_free((char *)f.json), mem_free((char *)f.csv), mem_free((char *)f.tensorboard);
 }
 
 /* A run of `steps` steps after resume_step with an evaluation and a sample at each tenth. */
@@ -146,14 +145,11 @@ TEST(metrics_files_continue_after_the_resumed_step) {
     FILE *torn = fopen(cut.json, "a");
     CHECK(torn && fputs("{\"step\":28,\"lo", torn) >= 0 && fclose(torn) == 0);
     run(cut, 20, 30);
-    const char *const pairs[][2] = {{whole.csv, cut.csv}, {whole.llmc_log, cut.llmc_log}};
-    for (int i = 0; i < 2; i++) {
-        char *a = slurp(pairs[i][0], NULL), *b = slurp(pairs[i][1], NULL);
-        CHECK(a && b);
-        CHECK_STR(a, b);
-        mem_free(a), mem_free(b);
-    }
-    char *a = slurp(whole.json, NULL), *b = slurp(cut.json, NULL);
+    char *a = slurp(whole.csv, NULL), *b = slurp(cut.csv, NULL);
+    CHECK(a && b);
+    CHECK_STR(a, b);
+    mem_free(a), mem_free(b);
+    a = slurp(whole.json, NULL), b = slurp(cut.json, NULL);
     int64_t next = 1, runs = 0;
     for (int i = 0; i < 38; i++) { // 30 steps, 3 evaluations, 3 samples, 2 run lines
         json_t *o = line_of(b, i);
@@ -184,9 +180,6 @@ TEST(metrics_resume_never_loses_older_records) {
     static const char csv[] = "step,loss\n1,2\n10,3\n99999999999999999999999,1\n";
     CHECK(metrics_keep_csv(csv, sizeof csv - 1, 10) == (int64_t)strlen("step,loss\n1,2\n10,3\n"));
     CHECK(metrics_keep_csv(csv, sizeof csv - 1, 9) == (int64_t)strlen("step,loss\n1,2\n"));
-    static const char llmc[] = "s:0 tel:5\ns:0 trl:5\ns:1 trl:4\ns:2 tel:3\ns:2 trl:3\nrest\n";
-    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 2) == (int64_t)(strstr(llmc, "s:2 trl") - llmc));
-    CHECK(metrics_keep_llmc(llmc, sizeof llmc - 1, 1) == (int64_t)(strstr(llmc, "s:1 trl") - llmc));
 }
 
 TEST(metrics_new_run_keeps_the_old_file) {

@@ -21,11 +21,11 @@ TEST(outputs_follow_links_and_keep_them) {
     const char *dir = shell_directory(2000);
     CHECK(dir);
     SHELL(0, "",
-          "mkdir there; for i in json csv llmc-log trace export-llmc ledger; do "
+          "mkdir there; for i in json csv trace export-llmc ledger; do "
           "ln -s there/$i.file $i; done; ln -s there dir; " TRAIN
-          "--steps 6 --json json --csv csv --llmc-log llmc-log --trace trace --export-llmc "
+          "--steps 6 --json json --csv csv --trace trace --export-llmc "
           "export-llmc --export-hf dir --ledger ledger");
-    SHELL(0, "6 links, 6 files", // and what is behind a link that exists already
+    SHELL(0, "5 links, 5 files", // and what is behind a link that exists already
           "for i in model.safetensors config.json; do mv there/$i $i.real; ln -s ../$i.real "
           "there/$i; done; " TRAIN "--steps 4 --trace trace --json json --export-hf dir "
           "--export-llmc export-llmc && test -L there/config.json -a -s config.json.real && "
@@ -63,9 +63,8 @@ TEST(outputs_never_take_an_input_or_one_another) {
           "mkdir hf && cp train.bin before && ln train.bin hard && ln -s train.bin soft && " TRAIN
           "--steps 4 --export-hf hf --export-llmc m.bin --trace t.json --json log && cp log "
           "log.before");
-    static const char *const outputs[] = {"json",  "csv",         "llmc-log",
-                                          "trace", "export-llmc", "ledger"};
-    for (int i = 0; i < 6; i++)
+    static const char *const outputs[] = {"json", "csv", "trace", "export-llmc", "ledger"};
+    for (int i = 0; i < 5; i++)
         SHELL(1, "is an input", TRAIN "--steps 4 --%s %s", outputs[i], i % 2 ? "./hard" : "soft");
     SHELL(1, "is an input", TRAIN "--steps 4 --init hf --export-hf ./hf");
     SHELL(1, "is an input", TRAIN "--steps 4 --init m.bin --export-llmc m.bin");
@@ -81,10 +80,9 @@ TEST(outputs_continue_no_foreign_file) {
     const char *dir = shell_directory(2000);
     CHECK(dir);
     SHELL(0, "", TRAIN "--steps 2 --save run --json log.jsonl && echo my notes >notes");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         SHELL(1, "something else than the records",
-              TRAIN "--steps 4 --save run --resume --%s notes",
-              (const char *[]){"json", "csv", "llmc-log"}[i]);
+              TRAIN "--steps 4 --save run --resume --%s notes", (const char *[]){"json", "csv"}[i]);
     SHELL(0, "something else than lines of a ledger", TRAIN "--steps 4 --ledger notes");
     SHELL(0, "my notes", "cat notes; ls notes*; test $(wc -l <notes) = 1");
     SHELL(0, "", TRAIN "--steps 4 --save run --resume --json log.jsonl");

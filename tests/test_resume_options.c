@@ -105,7 +105,6 @@ static const Case cases[] = {
     {"profile", "1", "", false},
     {"trace", "t.json", "", false},
     {"tensorboard", "tb", "", false},
-    {"llmc-log", "main.log", "", false},
     {"ledger", "ledger", "", false},
     {"version", "1", "", false},
 };

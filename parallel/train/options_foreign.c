@@ -215,7 +215,7 @@ const OptForeign options_foreign[] = {
     {"wandb wandb-log wandb-project wandb-run-name wandb-entity report-to run-name use-wandb "
      "metrics.enable-wandb push-to-hub hub-model-id mlflow",
      NULL, ONLY_HERE},
-    {"log-file log logfile log-dir", "json FILE", "or --csv, --tensorboard, --llmc-log"},
+    {"log-file log logfile log-dir", "json FILE", "or --csv, --tensorboard"},
     {"-lg verbose quiet log-level", NULL, "--log-every N prints fewer lines, --json has all"},
     {"profiling.enable-profiling profiler use-pytorch-profiler profile-step-start", "profile",
      NULL},

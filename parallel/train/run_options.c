@@ -18,7 +18,6 @@ static void claim_outputs(const Options *o) {
         const char *what, *path;
     } outputs[] = {{"--json", o->json},
                    {"--csv", o->csv},
-                   {"--llmc-log", o->llmc_log},
                    {"--trace", o->trace},
                    {"--export-llmc", o->export_llmc},
                    {"--export-hf", *o->export_hf ? hf[0] : ""},
