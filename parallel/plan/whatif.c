@@ -12,26 +12,10 @@
 static const struct {
     const char *name;
     Quantity as;
-    const char *words;
 } numbers[] = {
-    [VARY_BATCH] = {"batch", AS_NUMBER, "tokens of a step"},
-    [VARY_SEQ] = {"seq", AS_COUNT, "positions of a sequence"},
-    [VARY_LAYERS] = {"layers", AS_COUNT, "layers"},
-    [VARY_CHANNELS] = {"channels", AS_COUNT, "channels"},
-    [VARY_FLOPS] = {"flops", AS_FLOPS, "what a rank's matmuls reach"},
-};
-
-/* What a description calls by a name that says less. */
-static const struct {
-    const char *name, *words;
-} of_machine[] = {
-    {"nodes", "nodes"},
-    {"ranks_per_node", "ranks of a node"},
-    {"memory", "memory of a rank"},
-    {"memory_rate", "memory bandwidth of a rank"},
-    {"call", "time of a kernel's call"},
-    {"latency", "latency of the outermost level"},
-    {"port_rate", "what a port of the outermost level passes"},
+    [VARY_BATCH] = {"batch", AS_NUMBER},  [VARY_SEQ] = {"seq", AS_COUNT},
+    [VARY_LAYERS] = {"layers", AS_COUNT}, [VARY_CHANNELS] = {"channels", AS_COUNT},
+    [VARY_FLOPS] = {"flops", AS_FLOPS},
 };
 
 /* ---- one value */
@@ -293,14 +277,6 @@ const char *whatif_unit(const WhatIf *w, char buf[64]) {
     snprintf(buf, 64, "%s", w->name);
     if (*what) snprintf(buf, 64, "%s%" PRId64, what, unit_of(w));
     return w->as == AS_COUNT || w->as == AS_NUMBER ? buf : strcpy(buf, "");
-}
-
-const char *whatif_words(const WhatIf *w, char buf[64]) {
-    const char *words = w->kind < N_VARY ? numbers[w->kind].words : w->name;
-    for (size_t i = 0; w->kind == VARY_MACHINE && i < sizeof of_machine / sizeof *of_machine; i++)
-        if (strcmp(of_machine[i].name, w->name) == 0) words = of_machine[i].words;
-    snprintf(buf, 64, "%s%s", w->kind == VARY_LEVEL ? "bandwidth of a rank: " : "", words);
-    return buf;
 }
 
 const char *whatif_form(const WhatIf *w, const Choice *c, char buf[96]) {

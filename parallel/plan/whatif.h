@@ -65,9 +65,8 @@ bool whatif_vary(WhatIf *w, const char *text, int points, Err *e);
 /* Local. Searches at the i-th value. False when the layout or a scheme is none of so many ranks. */
 bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e);
 
-/* Local, pure. "83.2 Gb/s"; "bandwidth of a rank: network" */
+/* Local, pure. "83.2 Gb/s". */
 const char *whatif_value(const WhatIf *w, int i, char buf[64]);
-const char *whatif_words(const WhatIf *w, char buf[64]);
 /* Local, pure. What values of it are whole numbers of: "sequences of 1024"; "" where they are
  * any. */
 const char *whatif_unit(const WhatIf *w, char buf[64]);
