@@ -1,6 +1,6 @@
-/* activation on CUDA. All of it is bound by memory: a thread moves W words of 16 bytes at a time, W
- * = 1 where rows are not aligned to that, which is also the plain version of each kernel. Bytes per
- * token in bf16, with F features:
+/* activation on CUDA. All of it is bound by memory: a thread moves W elements (16 bytes) at a time,
+ * W = 1 where rows are not aligned to that, which is also the plain version of each kernel. Bytes
+ * per token in bf16, with F features:
  *
  *     gelu     forward  read 2F, write 2F      backward  read 4F, write 2F
  *     swiglu   forward  read 4F, write 2F      backward  read 6F, write 4F

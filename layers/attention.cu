@@ -1,4 +1,4 @@
-/* attention on CUDA: the plain kernels, for any D and both words, and which calls go to those by
+/* attention on CUDA: the plain kernels, for any D and both dtypes, and which calls go to those by
  * tiles (attention_flash.cu, attention_flash_backward.cu), which keep the tensor cores busy.
  *
  * Plain: a block has one row, of the output or of a gradient, and walks over the tokens that give

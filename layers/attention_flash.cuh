@@ -1,9 +1,9 @@
 /* attention_flash -- tiles of heads in shared memory, and matmuls of a warp with them; for bf16, D
  * a multiple of 64.
  *
- * A tile is 64 rows of a head (tokens) of D words, in chunks of 16 bytes. Chunk c of row r lies at
- * c ^ (r % 8): the 8 rows that an 8 x 8 matrix of ldmatrix takes from one column of chunks then lie
- * in 8 different groups of banks, though rows are a multiple of 128 bytes apart.
+ * A tile is 64 rows of a head (tokens) of D elements, in chunks of 16 bytes. Chunk c of row r lies
+ * at c ^ (r % 8): the 8 rows that an 8 x 8 matrix of ldmatrix takes from one column of chunks then
+ * lie in 8 different groups of banks, though rows are a multiple of 128 bytes apart.
  *
  *     chunk      0  1  2  3  4  5  6  7
  *     row 0      0  1  2  3  4  5  6  7
@@ -25,7 +25,7 @@ extern "C" {
 #include "layers/attention.h"
 }
 
-enum { TILE = 64, CHUNK = 8, COLUMNS = 8 }; // rows; words of a chunk; columns of an accumulator
+enum { TILE = 64, CHUNK = 8, COLUMNS = 8 }; // rows; elements of a chunk; columns of an accumulator
 constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 
 /* A tile by its address. */

@@ -11,7 +11,7 @@
  * All warpgroups take all slots, in one order; what a warpgroup has no use for it gives back at
  * once.
  *
- * A box is rows x D words of a head, as D / 64 panels of rows of 128 bytes, swizzled
+ * A box is rows x D elements of a head, as D / 64 panels of rows of 128 bytes, swizzled
  * (ptx_sm90.cuh): both a K_MAJOR matrix with its rows along m or n, and, for a sum over its rows,
  * an MN_MAJOR matrix. Rows beyond the sequence arrive as zeros and are not written back.
  */
@@ -27,7 +27,7 @@ extern "C" {
 #include "layers/cuda/tensor_map.h"
 }
 
-enum { GROUP = 128, SLAB = 64, PANEL = 64, PANEL_ROW = 128 }; // threads; rows; words, bytes
+enum { GROUP = 128, SLAB = 64, PANEL = 64, PANEL_ROW = 128 }; // threads; rows; elements, bytes
 
 template <int J> using Fragment = float[J][4]; // of an accumulator of 8 J columns
 
@@ -35,8 +35,8 @@ template <int J> using Fragment = float[J][4]; // of an accumulator of 8 J colum
 template <int D, int ROWS> struct Box {
     static constexpr int BYTES = ROWS * D * 2, PANEL_BYTES = ROWS * PANEL_ROW, GROUP_BYTES = 1024;
     Shared at;
-    /* As the rows of A, or the columns of B: from `row` on, a multiple of 8; words 16 k to 16 k +
-     * 15 of them. */
+    /* As the rows of A, or the columns of B: from `row` on, a multiple of 8; elements 16 k to 16 k
+     * + 15 of them. */
     __device__ __forceinline__ static Matrix step(Matrix m, int k) {
         return matrix_on(m, k / 4 * PANEL_BYTES + k % 4 * 32);
     }

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THREADS) whole_plain(E *logits, Rows r) {
     if (r.backward) row_gradient<E, W>(x, x, r.V, {target, log_sum, r.scale});
 }
 
-/* Once: the row's words wait in shared memory; each thread reads there what it wrote itself. */
+/* Once: the row's elements wait in shared memory; each thread reads there what it wrote itself. */
 template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *logits, Rows r) {
     constexpr int W = width<E>;
     E *x = logits + blockIdx.x * r.ld, *row = dynamic_shared<E>();

@@ -8,7 +8,7 @@
  * `kernels_cpu_<set>`; kernels_cpu.c picks the best that this processor runs. So there is one
  * source, no suffixes, and tests run every set against `portable` through its table.
  *
- * All matrices are row-major, last index fastest; activations are words of the table
+ * All matrices are row-major, last index fastest; activations have the dtype of the table
  * (layers/act.h), everything else is fp32 unless said otherwise; T = B*S tokens. All calls are
  * local and complete when they return. Buffers come from the caller. Gradients of parameters
  * accumulate (+=); gradients of activations are written (=) unless said otherwise.

@@ -2,10 +2,10 @@
  * memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4, to_bf16
  * reads 4 and writes 2.
  *
- * The ladder of copies: rows by their words, which is plain; rows by 16 bytes, where both matrices
- * lie so; one copy of the driver's, where nothing lies between rows. Sums and to_bf16: a float in
- * a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is cleared is the
- * driver's from the start. */
+ * The ladder of copies: rows by their elements, which is plain; rows by 16 bytes, where both
+ * matrices lie so; one copy of the driver's, where nothing lies between rows. Sums and to_bf16: a
+ * float in a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is
+ * cleared is the driver's from the start. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
@@ -104,7 +104,7 @@ void to_bf16_of(Act *to, const float *from, int64_t n) {
 }
 
 /* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread
- * from its beginning: word i lies at 2n + 2i, behind all that the floats before it fill. */
+ * from its beginning: element i lies at 2n + 2i, behind all that the floats before it fill. */
 template <class E> void to_floats_of(float *to, const Act *from, int64_t n) {
     auto bytes = static_cast<size_t>(n) * sizeof(E);
     char *at = reinterpret_cast<char *>(to) + static_cast<size_t>(n) * sizeof *to - bytes;

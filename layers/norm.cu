@@ -5,11 +5,11 @@
  *     residual   read 4C, write 4C          residual add and norm fused: saves reading the stream
  *     cut rows   the statistics read 2C more, the sums of backward 4C more
  *
- * The ladder of each direction: `_plain` goes over a row in single words as often as the formula
+ * The ladder of each direction: `_plain` goes over a row in single elements as often as the formula
  * does, for rows that are not aligned; the fast one keeps a row in registers between the sums and
- * their use. With a residual each makes the words of the stream first, and goes on with what those
- * words hold, not with the float before it was rounded: backward has nothing but the words, and so
- * both ways to the stream's norm have the same bits.
+ * their use. With a residual each makes the elements of the stream first, and goes on with what
+ * those elements hold, not with the float before it was rounded: backward has nothing but the
+ * elements, and so both ways to the stream's norm have the same bits.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -58,7 +58,7 @@ template <int W, class E> __device__ __forceinline__ const Words<E, W> *words_at
     return reinterpret_cast<const Words<E, W> *>(p);
 }
 
-/* x = (addend + x) + bias, in words. */
+/* x = (addend + x) + bias, in the dtype of x. */
 template <class E, int W>
 __device__ __forceinline__ void add_residual(Words<E, W> &x, const Words<E, W> &addend,
                                              const float *bias) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void add_residual(Words<E, W> &x, const Words<E, W> &
     }
 }
 
-/* A warp for each row, three times over it; a lane makes those words of a stream that it reads
+/* A warp for each row, three times over it; a lane makes those elements of a stream that it reads
  * later. */
 template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
@@ -99,9 +99,9 @@ template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
  * as floats, would leave registers for one block alone. */
 enum { BATCH = 2 };
 
-/* v = row t of x; of a residual, what the words of the stream hold once they are whole. A batch is
- * read before any of it is written: the compiler cannot know that rows do not overlap, and would
- * wait for each word in turn. */
+/* v = row t of x; of a residual, what the elements of the stream hold once they are whole. A batch
+ * is read before any of it is written: the compiler cannot know that rows do not overlap, and would
+ * wait for each element in turn. */
 template <class E, int K, int GROUP, bool RESIDUAL>
 __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<E> &f, int64_t t,
                                          int first) {

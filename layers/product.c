@@ -98,7 +98,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 /* n <= VF finished sums of one row of a tile go to y(m, n0..). */
-/* Here words are fp32. */
+/* Elements are fp32 here. */
 static inline const float *a_at(const Product *p, int64_t m, int64_t k) {
     return (const float *)p->a + m * p->a_row + k * p->a_col;
 }

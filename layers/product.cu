@@ -1,6 +1,6 @@
 /* matmul on CUDA. The ladder: cuBLASLt where it takes the shape (layers/cuda/products.h); tiles in
  * shared memory; a thread for each element. All three end alike: addend, bias, epilogue, one
- * rounding to the word of y.
+ * rounding to the dtype of y.
  *
  * FLOPs 2MNK. A tile of 64 x 64 reads 128 numbers of shared memory for 4,096 multiply-adds of fp32:
  * it serves what the library does not take, and what is checked against something that is not the
@@ -8,7 +8,7 @@
  *
  * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way
  * (BGRADA: its first matrix is dy, as it lies in memory). That saves bias_backward (activation.cu)
- * its reading of dy, 18 C bytes for a token of a GPT-2 layer in bf16 (qkv 3 C words, both
+ * its reading of dy, 18 C bytes for a token of a GPT-2 layer in bf16 (qkv 3 C elements, both
  * projections C, up 4 C): of 32 x 1,024 tokens of GPT-2 124M 5.4 GB, 1.3 ms of memory at 4.2 TB/s,
  * in a micro-batch of some 50 ms. The library writes these sums and does not add them, so they go
  * to scratch, and a kernel adds N floats. The plan decides once, before the first step: without an
@@ -34,7 +34,7 @@ extern "C" {
 
 namespace {
 
-/* A matmul in words E of activations, with a result in words Y. */
+/* A matmul of activations of type E, with a result of type Y. */
 template <class E, class Y> struct Task {
     int64_t M, N, K;
     const E *a, *b;

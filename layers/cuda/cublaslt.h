@@ -44,8 +44,8 @@ enum LtEpilogue {
     LT_EPILOGUE_DGELU = 192,
     LT_EPILOGUE_BGRADA = 256, // y = a b + beta c, and the rows of a summed over k; a as it lies
 };
-/* How sums of parts of K may be added up: in words of y, in the workspace in fp32, in the workspace
- * in words of y. */
+/* How sums of parts of K may be added up: in the dtype of y, in the workspace in fp32, in the
+ * workspace in the dtype of y. */
 enum LtReduction {
     LT_REDUCTION_INPLACE = 1,
     LT_REDUCTION_COMPUTE_TYPE = 2,

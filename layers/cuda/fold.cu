@@ -5,8 +5,8 @@
  * shared memory.
  *
  * Bound by memory, or by the links to its peers: each src is read once, each dst written once. The
- * ladder: single words or bytes, which is plain and takes what is not aligned; 4 bytes of a gather;
- * 16 bytes. The tree over src is unrolled for 8 of them or for 64, so that its sums stay in
+ * ladder: single elements or bytes, which is plain and takes what is not aligned; 4 bytes of a
+ * gather; 16 bytes. The tree over src is unrolled for 8 of them or for 64, so that its sums stay in
  * registers. Not tried: sums in the switch (multimem), which one GPU has not. */
 #include <algorithm>
 

@@ -7,7 +7,7 @@
  *     gather   dst_i = src_i
  *     blocks   a gather of any number of blocks at equal distances
  *
- * Bound by memory: (n_src + n_dst) words for each element, twice the words that are gathered.
+ * Bound by memory: n_src + n_dst accesses for each element, two for each that is gathered.
  */
 #ifndef LAYERS_CUDA_FOLD_H
 #define LAYERS_CUDA_FOLD_H

@@ -48,7 +48,7 @@ static void forget(void *recording) {
     device_graph_free(recording);
 }
 
-static Kernels table[2]; // of float words, of bf16 elements
+static Kernels table[2]; // fp32, bf16
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void) {

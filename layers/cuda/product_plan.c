@@ -129,9 +129,9 @@ static bool has_more(const Product *p) {
 
 /* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its
  * GELU' takes neither bias nor addend, and fp32 gradients of bf16 elements have no activation. Its
- * tanh may be the processor's own approximation: good enough for 8 bits, not for words of fp32.
- * Sums of b are of y's type, too, and words of 8 bits would not do; b is its first matrix, which it
- * sums as it lies, not turned, and not rounded before. */
+ * tanh may be the processor's own approximation: good enough for 8 bits, not for fp32. Sums of b
+ * are of y's type, too, and a fraction of 8 bits would not do; b is its first matrix, which it sums
+ * as it lies, not turned, and not rounded before. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
     if (k->epilogue != EPI_NONE && (k->word != 2 || k->act != ACT_GELU)) return 0;

@@ -11,7 +11,7 @@ typedef struct ProductPlan ProductPlan;
  * gradient is not yet added. */
 typedef enum ProductDone { DONE_NOTHING, DONE_SUM, DONE_ALL } ProductDone;
 
-/* Local. The plan of p in words of so many bytes, or NULL when the library cannot be asked. */
+/* Local. The plan of p with elements of so many bytes, or NULL when the library cannot be asked. */
 ProductPlan *product_plan(const Product *p, size_t word);
 /* Local. Runs it. sums: N floats where p has the gradient of a bias. */
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums);

@@ -31,11 +31,11 @@ typedef enum ProductRung {
 void product_set_rung(ProductRung rung);
 ProductRung product_rung(void);
 
-/* Local. Makes the plan of p in words of 4 or 2 bytes, which from now on takes the fastest of its
- * algorithms: the one that a run before, or another rank, has found (product_choices.h), or else by
- * time. The library's own order decides where times differ by less than 2 %, and an epilogue is
- * taken where the sum alone with a pass of its own is not faster by as much. Overwrites y, aux and
- * bias_grad. Waits; not inside a step. */
+/* Local. Makes the plan of p with elements of 4 or 2 bytes, which from now on takes the fastest of
+ * its algorithms: the one that a run before, or another rank, has found (product_choices.h), or
+ * else by time. The library's own order decides where times differ by less than 2 %, and an
+ * epilogue is taken where the sum alone with a pass of its own is not faster by as much. Overwrites
+ * y, aux and bias_grad. Waits; not inside a step. */
 void product_prepare(const Product *p, size_t word);
 
 /* Matmuls so far, by who did them, and the plans there are. */

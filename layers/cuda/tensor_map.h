@@ -13,11 +13,11 @@
 
 enum { MAP_DIMENSIONS = 5, MAP_SWIZZLE_WORDS = 64 };
 
-/* Innermost dimension first, whose words lie side by side. */
+/* Innermost dimension first, whose elements lie side by side. */
 typedef struct TensorShape {
     int n; // dimensions
     int64_t size[MAP_DIMENSIONS];
-    int64_t stride[MAP_DIMENSIONS]; // words, multiples of 8; of dimension 0 it is 1
+    int64_t stride[MAP_DIMENSIONS]; // elements, multiples of 8; of dimension 0 it is 1
     int box[MAP_DIMENSIONS];        // at most 256; of dimension 0 at most MAP_SWIZZLE_WORDS
 } TensorShape;
 

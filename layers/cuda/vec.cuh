@@ -1,9 +1,9 @@
 /* vec -- elements of storage and the 128 bits that a thread moves at once; sums over a warp and
  * over a block.
  *
- * E is the word in memory, float or bf16; computing is in float. A thread that takes W = width<E>
- * words, 16 bytes, from an address that is a multiple of 16 uses the widest access there is; W = 1
- * serves what is not aligned. A warp then moves 512 bytes side by side.
+ * E is the type in memory, float or bf16; computing is in float. A thread that takes W = width<E>
+ * elements, 16 bytes, from an address that is a multiple of 16 uses the widest access there is; W =
+ * 1 serves what is not aligned. A warp then moves 512 bytes side by side.
  */
 #ifndef LAYERS_CUDA_VEC_CUH
 #define LAYERS_CUDA_VEC_CUH
@@ -30,7 +30,7 @@ __device__ __forceinline__ void from_float(bf16 &y, float x) {
     y = __float2bfloat16_rn(x);
 }
 
-/* W words that are moved by one instruction. */
+/* W elements that are moved by one instruction. */
 template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
 
 /* x[W] = p[0 .. W) */
@@ -46,7 +46,7 @@ template <class E, int W> __device__ __forceinline__ void store(E *p, const floa
     *reinterpret_cast<Words<E, W> *>(p) = w;
 }
 
-/* May a row of n words at p, and rows that follow it, be moved W at a time? */
+/* May a row of n elements at p, and rows that follow it, be moved W at a time? */
 template <class E> bool whole_words(const void *p, int64_t n) {
     return reinterpret_cast<uintptr_t>(p) % 16 == 0 && n % width<E> == 0;
 }
