@@ -62,7 +62,7 @@ static bool same_choice(const Choice *a, const Choice *b) {
 TEST(search_finds_what_brute_force_finds) {
     enum { TOP = 5 };
     int64_t left_out = 0;
-    for (int p = 1; p <= (test_long() ? 12 : 9); p++) {
+    for (int p = 1; p <= (test_long() ? 12 : 8); p++) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
