@@ -32,9 +32,9 @@ static bool move(void *ctx, int candidate) {
     int threads = team_size(r->team);
     double begin = now_s();
     ModelShape s = r->m.shape;
-    int64_t round = c->micro * c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
+    PriceShape shape = {.S = r->seq, .batch = r->batch, .micro = c->micro};
     s.B = c->micro, s.recompute = c->recompute, s.overlap = c->overlap;
-    s.one_micro_batch = r->batch / r->seq <= round;
+    s.one_micro_batch = price_micro_batches(&shape, &c->layout) == 1;
     run_use_threads(r, c->threads);
     if (!relayout_model(&r->m, &r->grid, &c->layout, &s, r->team)) {
         run_use_threads(r, threads);
