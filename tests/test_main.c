@@ -48,9 +48,12 @@ void test_register(const char *name, const char *file, TestFn f, bool alone) {
     tests[n_tests++] = (Test){name, file, f, alone};
 }
 
+/* A word is a part of the name; ^word is how it begins. */
 static bool wanted(const char *name, int n_words, char **words) {
-    for (int i = 0; i < n_words; i++)
-        if (strstr(name, words[i])) return true;
+    for (int i = 0; i < n_words; i++) {
+        const char *word = words[i] + (*words[i] == '^'), *at = strstr(name, word);
+        if (at && (word == words[i] || at == name)) return true;
+    }
     return n_words == 0;
 }
 

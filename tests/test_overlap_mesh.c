@@ -119,7 +119,7 @@ static void compare(const char *spec, void *ctx) {
 
 /* All layouts take part, each with some of the words. */
 static void sweep(const char *overlap, int number) {
-    int every = BASE_DEBUG ? (test_long() ? 10 : 40) : test_long() ? 1 : 4, n = 0;
+    int every = BASE_DEBUG ? (test_long() ? 10 : 40) : test_long() ? 1 : 6, n = 0;
     for (int exact = 0; exact < 2; exact++) {
         Sweep s = {.overlap = overlap,
                    .number = number,
@@ -234,7 +234,7 @@ TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
 
 TEST(overlap_bulk_of_every_stay_layout_changes_no_bit) {
     for (int exact = 0; exact < 2; exact++) {
-        int every = BASE_DEBUG ? 20 : test_long() ? 1 : 2;
+        int every = BASE_DEBUG ? 20 : test_long() ? 1 : 3;
         Sweep s = {.overlap = "bulk", .only = "stay=y", .every = every, .exact = exact};
         for (int p = 2; p <= 8; p++) mesh_every_layout(p, compare, &s);
         CHECK(s.bad == 0);

@@ -62,7 +62,7 @@ static bool same_choice(const Choice *a, const Choice *b) {
 TEST(search_finds_what_brute_force_finds) {
     enum { TOP = 5 };
     int64_t left_out = 0;
-    for (int p = 1; p <= (test_long() ? 12 : 8); p++) {
+    for (int p = 1; p <= (test_long() ? 12 : 7); p++) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
@@ -322,8 +322,8 @@ static void look(void *ctx, const SearchNews *n) {
 }
 
 TEST(search_tells_who_watches_it_often) {
-    Space s = space_of(models[0], 64, 256);
-    Machine m = random_machine(64);
+    Space s = space_of(models[0], 32, 256);
+    Machine m = random_machine(32);
     Choice with, without, preset[N_FAMILIES];
     const char *name[N_FAMILIES];
     Watched w = {.calls = 0};

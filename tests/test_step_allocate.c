@@ -124,7 +124,7 @@ static void on_layout(const char *spec, void *ctx) {
     Err e;
     int model = w->n % 3;
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    if (!mesh_sampled(w->n, model)) {
+    if (!mesh_sampled_thinly(w->n)) {
         w->n++;
         return;
     }

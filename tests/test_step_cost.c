@@ -91,7 +91,7 @@ static void compare_works(const char *spec, void *ctx) {
     Grid g = {0};
     Err e;
     if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 4 != 0) return; // a sample
+    if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 7 != 0) return; // a sample
     if (g.layout.stay || g.layout.size[AXIS_X] == 7 || g.layout.size[AXIS_Y] == 7) return;
     g.mesh = mesh_make(&g.layout.factors, 0);
     ModelShape m = {.B = 4, .S = 30, .training = true, .grid = &g, .recompute = c->recompute};
@@ -133,7 +133,7 @@ TEST(step_cost_is_of_the_kernels_that_training_runs) {
     for (int i = 0; i < 6; i++) {
         for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_works, &cases[i]);
         CHECK(cases[i].bad == 0);
-        CHECK(cases[i].n > 50);
+        CHECK(cases[i].n > 30);
     }
 }
 

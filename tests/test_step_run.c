@@ -31,7 +31,7 @@ static void compare(MeshRun a, MeshRun b, double loss, double norm, double weigh
 
 static void on_layout(const char *spec, void *ctx) {
     int *n = ctx, model = *n % 3;
-    if (!mesh_sampled((*n)++, model)) return;
+    if (!mesh_sampled_thinly((*n)++)) return;
     const char *words = mesh_overlaps[*n % N_MESH_OVERLAPS];
     MeshRun kept = {.model = models[model],
                     .layout = spec,

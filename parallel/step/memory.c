@@ -89,7 +89,8 @@ void memory_require(const Model *m, int ranks, FILE *f) {
     if (have == 0 || need <= have) return;
     memory_print(m, f);
     fprintf(f, "this does not fit; what would:\n");
-    for (int r = (int)m->shape.recompute; r <= RECOMPUTE_FULL && m->shape.training; r++)
+    for (int r = (int)m->shape.recompute; r <= RECOMPUTE_FULL && m->shape.training; r++) {
+        if (needed_with(m, 1, (Recompute)r) > have) continue;
         for (int64_t B = m->shape.B; B >= 1; B = B / 2) {
             int64_t with = needed_with(m, B, (Recompute)r);
             if (with > have) continue;
@@ -98,6 +99,7 @@ void memory_require(const Model *m, int ranks, FILE *f) {
             found++;
             break; // smaller micro-batches fit as well
         }
+    }
     if (!found)
         fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
                    "does not fit\n");
