@@ -15,10 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/debug.h"
 #include "layers/cuda/device.h"
 #include "layers/kernels.h"
 
-enum { MAX_TESTS = 4096, MAX_JOBS = 64 };
+enum { MAX_TESTS = 4096, MAX_JOBS = 64, LIMIT = BASE_DEBUG ? 2400 : 600 }; // s a test
 typedef struct Test {
     const char *name, *file;
     TestFn f;
@@ -93,7 +94,7 @@ static void run_one(int i) {
 
 static void print_result(int i) {
     const Result *r = &results->of[i];
-    if (r->state == RUNNING) printf("    ended by a signal, or by exit()\n");
+    if (r->state == RUNNING) printf("    ended by a signal, by exit() or after %d s\n", LIMIT);
     if (r->state == FAILED || r->state == RUNNING)
         printf("FAIL %s (%s)\n", tests[i].name, tests[i].file);
     else if (r->state == SKIPPED)
@@ -118,7 +119,9 @@ static void work(int end, int done) {
         int f = open(output_of(i), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
         if (f < 0 || dup2(f, STDOUT_FILENO) < 0 || dup2(f, STDERR_FILENO) < 0) abort();
         close(f);
+        if (!test_long()) alarm(LIMIT); // one that hangs ends its worker, and is named
         run_one(i);
+        alarm(0);
         fflush(stdout);
         if (write(done, &i, sizeof i) != sizeof i) abort();
     }
