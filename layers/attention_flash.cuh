@@ -130,11 +130,6 @@ __device__ __forceinline__ void times(Sums<SLABS, D> &o, const Operand<SLABS, N>
         }
 }
 
-__device__ __forceinline__ unsigned pair_of(float low, float high) {
-    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return static_cast<unsigned>(__bfloat16_as_ushort(pair.y)) << 16 | __bfloat16_as_ushort(pair.x);
-}
-
 /* Accumulators, rounded, as the operand of the next product. */
 template <int SLABS, int N>
 __device__ __forceinline__ void to_operand(Operand<SLABS, N> &p, const Scores<SLABS, N> &c) {

@@ -1,15 +1,6 @@
 /* attention_sm90 -- what the passes of attention on Hopper share: boxes of heads in shared memory,
- * a ring of them between the warp that fetches and the warpgroups that compute, matmuls of a
- * warpgroup's 64 rows with a box.
- *
- * A block has WGS warpgroups that compute, each with 64 rows of its own, and one more warp or
- * warpgroup whose first thread fetches:
- *
- *     fetches    waits until a slot is empty, announces the bytes of the copy, begins it, goes on
- *     computes   waits until a slot is full, multiplies, then lane 0 of every warp marks it empty
- *
- * All warpgroups take all slots, in one order; what a warpgroup has no use for it gives back at
- * once.
+ * a ring of them (cuda/warpgroups_sm90.cuh), matmuls of a warpgroup's 64 rows with a box. What a
+ * warpgroup has no use for it gives back at once.
  *
  * A box is rows x D elements of a head, as D / 64 panels of rows of 128 bytes, swizzled
  * (ptx_sm90.cuh): both a K_MAJOR matrix with its rows along m or n, and, for a sum over its rows,
@@ -21,15 +12,11 @@
 #include <algorithm>
 
 #include "layers/attention_flash.cuh"
-#include "layers/cuda/ptx_sm90.cuh"
+#include "layers/cuda/warpgroups_sm90.cuh"
 
 extern "C" {
 #include "layers/cuda/tensor_map.h"
 }
-
-enum { GROUP = 128, SLAB = 64, PANEL = 64, PANEL_ROW = 128 }; // threads; rows; elements, bytes
-
-template <int J> using Fragment = float[J][4]; // of an accumulator of 8 J columns
 
 /* ROWS tokens of a head. */
 template <int D, int ROWS> struct Box {
@@ -78,51 +65,6 @@ __device__ __forceinline__ void round_to(Operand<1, N> &p, const Fragment<N / CO
     }
 }
 
-/* Where the slots are: full[SLOTS] and empty[SLOTS], one after the other; and the place of this
- * thread in them. */
-template <int SLOTS> struct Ring {
-    Shared barriers;
-    int slot, phase;
-    __device__ __forceinline__ Shared full() const { return barriers + slot * 8; }
-    __device__ __forceinline__ Shared empty() const { return barriers + (SLOTS + slot) * 8; }
-    __device__ __forceinline__ void next() {
-        if (++slot == SLOTS) slot = 0, phase ^= 1;
-    }
-    /* Of one thread, before the others begin. */
-    __device__ __forceinline__ void make(int takers) const {
-        for (int i = 0; i < SLOTS; i++) {
-            mbarrier_init(barriers + i * 8, 1);
-            mbarrier_init(barriers + (SLOTS + i) * 8, takers);
-        }
-    }
-    /* Of the thread that fetches: the slot is empty, and n_bytes will come. */
-    __device__ __forceinline__ void open(int n_bytes) const {
-        mbarrier_wait(empty(), phase ^ 1);
-        mbarrier_expect(full(), n_bytes);
-    }
-    /* Of those who compute: what the next slot holds is here; this warp needs slot i no more. */
-    __device__ __forceinline__ int take() {
-        mbarrier_wait(full(), phase);
-        int i = slot;
-        next();
-        return i;
-    }
-    __device__ __forceinline__ void give(int i) const {
-        if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
-    }
-    __device__ __forceinline__ void skip() { give(take()); }
-};
-
-/* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which
- * gives its registers to them. A block has what it was launched with, by 8 to a thread, and no
- * more. */
-template <int WGS> struct Roles {
-    static constexpr int THREADS = (WGS + 1) * GROUP, POOL = 65536 / THREADS / 8 * 8;
-    static constexpr int FEW = 24, MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
-    __device__ __forceinline__ static void few() { registers_at_most<FEW>(); }
-    __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
-};
-
 /* Pieces of work: WGS slabs of 64 rows of a head, of queries counted from its end, of keys from its
  * begin: the longest first, and a piece that lacks slabs is the shortest. Blocks stay and take one
  * piece after the other: as many heads as there are blocks are done together, first the longest
@@ -170,21 +112,6 @@ template <int WGS, Side SIDE = QUERIES> struct Part {
     __device__ __forceinline__ int last(int keys) const { return (row(WGS) - 1) / keys; }
 };
 
-/* The warpgroup of this thread, by a lane's word, so that the compiler sees that it is one for the
- * warp: matmuls may not stand in code that lanes could come to apart. */
-__device__ __forceinline__ int this_group() {
-    return __shfl_sync(static_cast<unsigned>(FULL), static_cast<int>(threadIdx.x) / GROUP, 0);
-}
-/* The warps of this warpgroup meet. */
-__device__ __forceinline__ void group_sync() {
-    barrier_sync(1 + this_group(), GROUP);
-}
-
-/* The first of the two rows, 8 apart, of which this lane has accumulators, in the warpgroup's
- * 64. */
-__device__ __forceinline__ int this_row() {
-    return this_warp() % 4 * 16 + this_lane() / 4;
-}
 /* Which of a head's key and value heads, as packed_head counts them. */
 __device__ __forceinline__ int key_head(const Attention &a, int g) {
     return static_cast<int>(a.H) + g;
@@ -231,7 +158,8 @@ inline CUtensorMap map_of_heads(const void *heads, const Attention &a, int64_t n
     TensorShape s = {4,
                      {PANEL, a.S, stride / PANEL, a.B},
                      {1, stride, PANEL, a.S * stride},
-                     {PANEL, rows, static_cast<int>(a.D) / PANEL, 1}};
+                     {PANEL, rows, static_cast<int>(a.D) / PANEL, 1},
+                     false};
     return tensor_map(heads, &s);
 }
 

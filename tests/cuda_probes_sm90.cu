@@ -12,7 +12,7 @@ extern "C" {
 
 namespace {
 
-constexpr int THREADS = 128, PANEL = 64, DEEP = 64, M = 64, MOST_N = 128, ROOM = 32 << 10;
+constexpr int THREADS = 128, PANEL = 64, DEEP = 64, M = 64, MOST_N = 256, ROOM = 64 << 10;
 
 inline uint16_t bf16_of(int x) {
     auto f = static_cast<float>(x);
@@ -128,7 +128,8 @@ inline TensorShape shape_of(int n) {
     return {n,
             {SIZE_0, SIZE_1, SIZE_2, SIZE_3},
             {1, ROW, ROW * SIZE_1, ROW * SIZE_1 * SIZE_2},
-            {PANEL, BOX_1, BOX_2, BOX_3}};
+            {PANEL, BOX_1, BOX_2, BOX_3},
+            false};
 }
 inline int box_words(int n) {
     return PANEL * BOX_1 * (n > 2 ? BOX_2 : 1) * (n > 3 ? BOX_3 : 1);
@@ -226,6 +227,45 @@ template <int DIMENSIONS, int SIDE, bool STORES> ProbeResult run_box() {
     device_get(out, memory.out, static_cast<size_t>(n_out) * sizeof *out);
     device_wait();
     return compare(out, want, n_out);
+}
+
+/* --- a box of floats that is added: y(1 + i, 4 + j) += i + j, beyond the end of y nothing */
+
+constexpr int FLOATS = 32, SUM_ROWS = 8, SUM_COLUMNS = 32, SUMS = SUM_ROWS * SUM_COLUMNS;
+struct FloatBox {
+    float at[SUM_ROWS * FLOATS];
+};
+__global__ void __launch_bounds__(32) add_box(const __grid_constant__ CUtensorMap map) {
+    auto *x = dynamic_shared<FloatBox>();
+    int lane = static_cast<int>(threadIdx.x);
+    for (int i = lane; i < SUM_ROWS * FLOATS / 2; i += 32) {
+        int row = i * 2 / FLOATS, column = i * 2 % FLOATS;
+        store_shared(shared_address(x->at + row * FLOATS + ((column / 4) ^ row % 8) * 4) +
+                         column % 4 * 4,
+                     static_cast<float>(row + column), static_cast<float>(row + column + 1));
+    }
+    fence_async();
+    __syncthreads();
+    if (lane > 0) return;
+    tma_add(map, shared_address(x->at), 4, 1);
+    tma_commit();
+    tma_wait<0>();
+}
+inline ProbeResult run_add_box() {
+    static float y[SUMS], out[SUMS], want[SUMS];
+    for (int i = 0; i < SUMS; i++) {
+        int row = i / SUM_COLUMNS - 1, column = i % SUM_COLUMNS - 4;
+        y[i] = static_cast<float>(1000 * i);
+        want[i] = y[i] + static_cast<float>(row >= 0 && column >= 0 ? row + column : 0);
+    }
+    Memory memory;
+    TensorShape shape = {2, {SUM_COLUMNS, SUM_ROWS}, {1, SUM_COLUMNS}, {FLOATS, SUM_ROWS}, true};
+    CUtensorMap map = tensor_map(memory.out, &shape);
+    device_put(memory.out, y, sizeof y);
+    LAUNCH(add_box, 1, 32, sizeof(FloatBox), map);
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, SUMS);
 }
 
 /* --- stmatrix: lane l of a warp holds pairs 128 r + 4 l of matrix r; a bulk copy brings what was
@@ -395,6 +435,11 @@ inline ProbeResult run_copy_later() {
         {"wgmma_" #n "_registers_k", run_multiply<K_MAJOR, K_MAJOR, n, true>}, {                   \
         "wgmma_" #n "_registers_mn", run_multiply<K_MAJOR, MN_MAJOR, n, true>                      \
     }
+#define PRODUCTS_OF_SHARED(n)                                                                      \
+    {"wgmma_" #n "_k_k", run_multiply<K_MAJOR, K_MAJOR, n, false>},                                \
+        {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>}, {                        \
+        "wgmma_" #n "_mn_mn", run_multiply<MN_MAJOR, MN_MAJOR, n, false>                           \
+    }
 #define MATRICES(n)                                                                                \
     {"ldmatrix_" #n, run_load_matrices<n, false>}, {                                               \
         "ldmatrix_" #n "_trans", run_load_matrices<n, true>                                        \
@@ -412,9 +457,13 @@ inline ProbeResult run_copy_later() {
 extern "C" const Probe probes[] = {PRODUCTS(32),
                                    PRODUCTS(64),
                                    PRODUCTS(128),
+                                   PRODUCTS_OF_SHARED(160),
+                                   PRODUCTS_OF_SHARED(192),
+                                   PRODUCTS_OF_SHARED(256),
                                    BOXES(2),
                                    BOXES(3),
                                    BOXES(4),
+                                   {"add_2d", run_add_box},
                                    {"stmatrix", run_matrices},
                                    {"mma_bf16", run_multiply_in_warp},
                                    MATRICES(1),

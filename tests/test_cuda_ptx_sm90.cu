@@ -262,7 +262,7 @@ const Mistake mistakes[] = {
 
 void make_mistake(void *arg) {
     const auto *m = static_cast<const Mistake *>(arg);
-    TensorShape shape = {2, {64, 64}, {1, 64}, {64, 64}};
+    TensorShape shape = {2, {64, 64}, {1, 64}, {64, 64}, false};
     begin(EMU_FORWARD);
     CUtensorMap map = tensor_map(device_alloc(8192), &shape);
     launch(m->name, __FILE__, __LINE__, device_stream(), m->kernel, 1, 128, sizeof(Room), map);

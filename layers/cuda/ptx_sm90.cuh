@@ -126,6 +126,13 @@ __device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, i
                  "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                  : "memory");
 }
+/* Adds to what is there: y += box, of floats, each sum rounded to nearest. */
+__device__ __forceinline__ void tma_add(const CUtensorMap &map, Shared from, int c0, int c1) {
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group "
+                 "[%0, {%2, %3}], [%1];" ::"l"(&map),
+                 "r"(from), "r"(c0), "r"(c1)
+                 : "memory");
+}
 __device__ __forceinline__ void tma_commit() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -154,6 +161,10 @@ __device__ __forceinline__ void barrier_arrive(int id, int n) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
+/* Two floats to shared memory. */
+__device__ __forceinline__ void store_shared(Shared at, float x, float y) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+}
 /* 4 matrices of 8 x 8 from registers to shared memory: ldmatrix the other way round. */
 __device__ __forceinline__ void stmatrix(Shared row, const unsigned (&r)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
@@ -195,95 +206,71 @@ template <int LEFT, class... D> __device__ __forceinline__ void wgmma_wait(D &..
     (wgmma_settle(d), ...);
 }
 
-/* d (+)= a b, begun; `add` says whether it is +=. */
+/* d (+)= a b, begun; `add` says whether it is +=. The instruction for n columns names its n / 2
+ * accumulators one by one and after them its operands: D_ and ACC_ are their lists, and each n that
+ * is used has a line below for A in shared memory and one for A in registers. */
 // clang-format off
-#define ACC(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
-template <Major A, Major B>
-__device__ __forceinline__ void wgmma(float (&d)[4][4], Matrix a, Matrix b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %18, 0;"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, 1, 1, %19, %20;}"
-        : ACC(0), ACC(1), ACC(2), ACC(3)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)),
-          "n"(static_cast<int>(A)), "n"(static_cast<int>(B)));
-}
-
-template <Major B>
-__device__ __forceinline__ void wgmma(float (&d)[4][4], const unsigned (&a)[4],
-                                      Matrix b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %21, 0;"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, p, 1, 1, %22;}"
-        : ACC(0), ACC(1), ACC(2), ACC(3)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-          "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));
-}
-
-template <Major A, Major B>
-__device__ __forceinline__ void wgmma(float (&d)[8][4], Matrix a, Matrix b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %34, 0;"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "%32, %33, p, 1, 1, %35, %36;}"
-        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)),
-          "n"(static_cast<int>(A)), "n"(static_cast<int>(B)));
-}
-
-template <Major B>
-__device__ __forceinline__ void wgmma(float (&d)[8][4], const unsigned (&a)[4],
-                                      Matrix b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %37, 0;"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, p, 1, 1, %38;}"
-        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-          "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));
-}
-
-template <Major A, Major B>
-__device__ __forceinline__ void wgmma(float (&d)[16][4], Matrix a, Matrix b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %66, 0;"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, p, 1, 1, %67, %68;}"
-        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7), ACC(8), ACC(9),
-          ACC(10), ACC(11), ACC(12), ACC(13), ACC(14), ACC(15)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)),
-          "n"(static_cast<int>(A)), "n"(static_cast<int>(B)));
-}
-
-template <Major B>
-__device__ __forceinline__ void wgmma(float (&d)[16][4], const unsigned (&a)[4],
-                                      Matrix b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %69, 0;"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, p, 1, 1, %70;}"
-        : ACC(0), ACC(1), ACC(2), ACC(3), ACC(4), ACC(5), ACC(6), ACC(7), ACC(8), ACC(9),
-          ACC(10), ACC(11), ACC(12), ACC(13), ACC(14), ACC(15)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-          "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));
-}
-
+#define D_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define D_32 D_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, " \
+    "%31"
+#define D_64 D_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+    "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define D_80 D_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
+    "%79"
+#define D_96 D_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, " \
+    "%95"
+#define D_128 D_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
+    "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, " \
+    "%123, %124, %125, %126, %127"
+#define ACC(j)    "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define ACC_4(j)  ACC(j), ACC(j + 1), ACC(j + 2), ACC(j + 3)
+#define ACC_8(j)  ACC_4(j), ACC_4(j + 4)
+#define ACC_16(j) ACC_8(j), ACC_8(j + 8)
+#define LIST(...)  __VA_ARGS__ // one argument
+#define WGMMA(N, D, ADD, OPERANDS)                                                                 \
+    "{.reg .pred p; setp.ne.b32 p, " ADD ", 0;"                                                    \
+    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" D "}, " OPERANDS ";}"
+#define WGMMA_SHARED(N, ACCS, D, A_, B_, ADD, MAJOR_A, MAJOR_B)                                    \
+    template <Major A, Major B>                                                                    \
+    __device__ __forceinline__ void wgmma(float (&d)[N / 8][4], Matrix a, Matrix b, bool add) {    \
+        asm volatile(WGMMA(N, D, ADD, A_ ", " B_ ", p, 1, 1, " MAJOR_A ", " MAJOR_B)               \
+                     : ACCS                                                                        \
+                     : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(A)),       \
+                       "n"(static_cast<int>(B)));                                                  \
+    }
+#define WGMMA_REGISTERS(N, ACCS, D, A0, A1, A2, A3, B_, ADD, MAJOR_B)                              \
+    template <Major B>                                                                             \
+    __device__ __forceinline__ void wgmma(float (&d)[N / 8][4], const unsigned (&a)[4], Matrix b,  \
+                                          bool add) {                                              \
+        asm volatile(WGMMA(N, D, ADD, "{" A0 ", " A1 ", " A2 ", " A3 "}, " B_ ", p, 1, 1, "        \
+                           MAJOR_B)                                                                \
+                     : ACCS                                                                        \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                         \
+                       "r"(static_cast<int>(add)), "n"(static_cast<int>(B)));                      \
+    }
+WGMMA_SHARED(32, LIST(ACC_4(0)), D_16, "%16", "%17", "%18", "%19", "%20")
+WGMMA_SHARED(64, LIST(ACC_8(0)), D_32, "%32", "%33", "%34", "%35", "%36")
+WGMMA_SHARED(128, LIST(ACC_16(0)), D_64, "%64", "%65", "%66", "%67", "%68")
+WGMMA_SHARED(160, LIST(ACC_16(0), ACC_4(16)), D_80, "%80", "%81", "%82", "%83", "%84")
+WGMMA_SHARED(192, LIST(ACC_16(0), ACC_8(16)), D_96, "%96", "%97", "%98", "%99", "%100")
+WGMMA_SHARED(256, LIST(ACC_16(0), ACC_16(16)), D_128, "%128", "%129", "%130", "%131", "%132")
+WGMMA_REGISTERS(32, LIST(ACC_4(0)), D_16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+WGMMA_REGISTERS(64, LIST(ACC_8(0)), D_32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+WGMMA_REGISTERS(128, LIST(ACC_16(0)), D_64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+#undef WGMMA_REGISTERS
+#undef WGMMA_SHARED
+#undef WGMMA
+#undef LIST
+#undef ACC_16
+#undef ACC_8
+#undef ACC_4
 #undef ACC
+#undef D_128
+#undef D_96
+#undef D_80
+#undef D_64
+#undef D_32
+#undef D_16
 // clang-format on
 
 #endif

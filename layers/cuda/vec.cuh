@@ -30,6 +30,12 @@ __device__ __forceinline__ void from_float(bf16 &y, float x) {
     y = __float2bfloat16_rn(x);
 }
 
+/* Two neighbours in a register. */
+__device__ __forceinline__ unsigned pair_of(float low, float high) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return static_cast<unsigned>(__bfloat16_as_ushort(pair.y)) << 16 | __bfloat16_as_ushort(pair.x);
+}
+
 /* W elements that are moved by one instruction. */
 template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
 

@@ -43,6 +43,8 @@ static void copy_row(const Bulk *b, const int *row, int offset) {
             memcpy(shared, from, m->element);
         else if (b->mbarrier)
             memset(shared, 0, m->element);
+        else if (is && b->adds)
+            *(float *)(uintptr_t)from += *(float *)(void *)shared;
         else if (is)
             memcpy((char *)(uintptr_t)from, shared, m->element);
     }
@@ -142,6 +144,14 @@ void emu_tma_store(const EmuTensorMap *map, const void *from, int n, const int *
                    EmuPlace place) {
     Bulk b = box_of(from, map, n, at, place);
     dirty_check(from, (size_t)b.n_bytes, "TMA", place);
+    begin(b);
+}
+
+void emu_tma_add(const EmuTensorMap *map, const void *from, int n, const int *at, EmuPlace place) {
+    Bulk b = box_of(from, map, n, at, place);
+    if (map->element != 4) emu_fail(place, "TMA: adds floats alone");
+    dirty_check(from, (size_t)b.n_bytes, "TMA", place);
+    b.adds = true;
     begin(b);
 }
 

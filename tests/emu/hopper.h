@@ -27,6 +27,7 @@ void emu_tma_load(void *to, const EmuTensorMap *map, void *mbarrier, int n, cons
                   EmuPlace place);
 void emu_bulk_load(void *to, const void *from, int n_bytes, void *mbarrier, EmuPlace place);
 void emu_tma_store(const EmuTensorMap *map, const void *from, int n, const int *at, EmuPlace place);
+void emu_tma_add(const EmuTensorMap *map, const void *from, int n, const int *at, EmuPlace place);
 void emu_tma_commit(void);
 void emu_tma_wait(int left);
 

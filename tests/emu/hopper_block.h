@@ -51,6 +51,7 @@ typedef struct Bulk {
     char *shared;
     const char *from; // side by side
     int n_bytes, at[MAP_RANK];
+    bool adds;
     Mbarrier *mbarrier; // NULL: a store of `thread`
     EmuThread *thread;
     int group;

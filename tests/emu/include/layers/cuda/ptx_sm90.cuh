@@ -65,6 +65,10 @@ inline void tma_store(const CUtensorMap &map, Shared from, int c0, int c1, int c
     const int at[] = {c0, c1, c2, c3};
     emu_tma_store(&map, from, 4, at, {file, line});
 }
+inline void tma_add(const CUtensorMap &map, Shared from, int c0, int c1, EMU_HERE) {
+    const int at[] = {c0, c1};
+    emu_tma_add(&map, from, 2, at, {file, line});
+}
 inline void tma_commit() {
     emu_tma_commit();
 }
@@ -87,6 +91,12 @@ inline void barrier_arrive(int id, int n, EMU_HERE) {
     emu_barrier(id, n, false, {file, line});
 }
 
+inline void store_shared(Shared at, float x, float y, EMU_HERE) {
+    const float pair[] = {x, y};
+    if (reinterpret_cast<uintptr_t>(at) % 8) emu_fail({file, line}, "st.shared: not 8 bytes");
+    emu_written(at, {file, line});
+    memcpy(const_cast<void *>(static_cast<const void *>(at)), pair, sizeof pair);
+}
 inline void emu_stmatrix(void *const lane[32]) {
     for (int l = 0; l < 32; l++)
         if (!lane[l]) emu_fail({__FILE__, __LINE__}, "stmatrix: lane %d has ended", l);

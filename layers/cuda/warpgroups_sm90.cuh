@@ -1,0 +1,82 @@
+/* warpgroups_sm90 -- how the warps of a block share the work on Hopper: one warpgroup fetches,
+ * others compute, and a ring of slots in shared memory lies between them.
+ *
+ *     fetches    its first thread waits until a slot is empty, announces the bytes of the copy,
+ *                begins it, goes on
+ *     computes   waits until a slot is full, multiplies, then lane 0 of every warp marks it empty
+ *
+ * All warpgroups that compute take all slots, in one order.
+ */
+#ifndef LAYERS_CUDA_WARPGROUPS_SM90_CUH
+#define LAYERS_CUDA_WARPGROUPS_SM90_CUH
+
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/ptx_sm90.cuh"
+#include "layers/cuda/vec.cuh"
+
+enum { GROUP = 128, SLAB = 64, PANEL = 64, PANEL_ROW = 128 }; // threads; rows; elements, bytes
+
+template <int J> using Fragment = float[J][4]; // of an accumulator of 8 J columns
+
+/* Where the slots are: full[SLOTS] and empty[SLOTS], one after the other; and the place of this
+ * thread in them. */
+template <int SLOTS> struct Ring {
+    Shared barriers;
+    int slot, phase;
+    __device__ __forceinline__ Shared full() const { return barriers + slot * 8; }
+    __device__ __forceinline__ Shared empty() const { return barriers + (SLOTS + slot) * 8; }
+    __device__ __forceinline__ void next() {
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+    }
+    /* Of one thread, before the others begin. */
+    __device__ __forceinline__ void make(int takers) const {
+        for (int i = 0; i < SLOTS; i++) {
+            mbarrier_init(barriers + i * 8, 1);
+            mbarrier_init(barriers + (SLOTS + i) * 8, takers);
+        }
+    }
+    /* Of the thread that fetches: the slot is empty, and n_bytes will come. */
+    __device__ __forceinline__ void open(int n_bytes) const {
+        mbarrier_wait(empty(), phase ^ 1);
+        mbarrier_expect(full(), n_bytes);
+    }
+    /* Of those who compute: what the next slot holds is here; this warp needs slot i no more. */
+    __device__ __forceinline__ int take() {
+        mbarrier_wait(full(), phase);
+        int i = slot;
+        next();
+        return i;
+    }
+    __device__ __forceinline__ void give(int i) const {
+        if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
+    }
+    __device__ __forceinline__ void skip() { give(take()); }
+};
+
+/* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which
+ * gives its registers to them. A block has what it was launched with, by 8 to a thread, and no
+ * more. */
+template <int WGS> struct Roles {
+    static constexpr int THREADS = (WGS + 1) * GROUP, POOL = 65536 / THREADS / 8 * 8;
+    static constexpr int FEW = 24, MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
+    __device__ __forceinline__ static void few() { registers_at_most<FEW>(); }
+    __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
+};
+
+/* The warpgroup of this thread, by a lane's word, so that the compiler sees that it is one for the
+ * warp: matmuls may not stand in code that lanes could come to apart. */
+__device__ __forceinline__ int this_group() {
+    return __shfl_sync(static_cast<unsigned>(FULL), static_cast<int>(threadIdx.x) / GROUP, 0);
+}
+/* The warps of this warpgroup meet. */
+__device__ __forceinline__ void group_sync() {
+    barrier_sync(1 + this_group(), GROUP);
+}
+
+/* The first of the two rows, 8 apart, of which this lane has accumulators, in the warpgroup's
+ * 64. */
+__device__ __forceinline__ int this_row() {
+    return this_warp() % 4 * 16 + this_lane() / 4;
+}
+
+#endif
