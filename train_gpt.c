@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/die.h"
+#include "base/library.h"
 #include "base/mem.h"
 #include "base/zscore.h"
 #include "data/io.h"
@@ -247,6 +248,7 @@ int main(int argc, char **argv) {
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
     if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0) io_keep_stdout();
     Run run = {.o = &o, .options = options, .outer = run_check_options(&o)};
+    library_folders(o.libraries);
     run_check_backend(&run);
     if (!o.plan) catch_signals();
     io_map_survive(); // run_stopping() asks

@@ -1,7 +1,47 @@
 #include "base/library.h"
 
 #include <dlfcn.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const char *first = "";
+
+void library_folders(const char *folders) {
+    first = folders;
+}
+
+bool library_unwanted(void) {
+    return strcmp(first, "none") == 0;
+}
+
+/* In each folder of a list, ':' between them, or what lies there at `below`, a pattern of glob. */
+static void *open_in(const char *list, const char *below, const char *library) {
+    void *handle = NULL;
+    for (const char *p = list ? list : ""; *p && !handle; p += strcspn(p, ":"), p += *p == ':') {
+        char pattern[4096];
+        glob_t found;
+        snprintf(pattern, sizeof pattern, "%.*s%s/%s", (int)strcspn(p, ":"), p, below, library);
+        if (glob(pattern, 0, NULL, &found)) continue;
+        for (size_t i = 0; i < found.gl_pathc && !handle; i++)
+            handle = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+        globfree(&found);
+    }
+    return handle;
+}
+
+static void *open_somewhere(const char *library, Err *e) {
+    void *handle = strchr(library, '/') ? NULL : open_in(first, "", library);
+    if (!handle) handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (handle) return handle;
+    err_set(e, "%s", dlerror());
+    if (strchr(library, '/')) return NULL;
+    handle = open_in(getenv("CUDA_HOME"), "/lib64", library);
+    if (!handle) handle = open_in("/usr/local/cuda", "/lib64", library);
+    if (handle) return handle;
+    return open_in(getenv("PATH"), "/../lib/python3*/*-packages/nvidia/*/lib", library);
+}
 
 int library_find(void *handle, const char *const *names, int n, void *functions) {
     int found = n;
@@ -15,11 +55,8 @@ int library_find(void *handle, const char *const *names, int n, void *functions)
 }
 
 void *library_open(const char *library, const char *const *names, int n, void *functions, Err *e) {
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        err_set(e, "%s", dlerror());
-        return NULL;
-    }
+    void *handle = open_somewhere(library, e);
+    if (!handle) return NULL;
     int found = library_find(handle, names, n, functions);
     if (found == n) return handle;
     err_set(e, "%s has no %s", library, names[found]);

@@ -1,10 +1,13 @@
 #include "tests/test.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/die.h"
+#include "base/library.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
@@ -329,4 +332,36 @@ TEST(mem_dies_on_overflow) {
     char text[512];
     CHECK(test_in_child(take_the_world, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "out of memory"));
+}
+
+/* A library in one folder after the other: none of them, CUDA_HOME's, a wheel's beside a bin of
+ * PATH, one that was named. */
+TEST(libraries_are_found_where_they_are) {
+    const char *dir = test_tmpdir();
+    static const char *const names[] = {"nvmlInit_v2"};
+    char text[1024], path[600], home[600], named[600], before[4096];
+    void *f, *handle[3];
+    Err e;
+    CHECK(test_shell(dir, text, sizeof text,
+                     "mkdir -p bin lib/python3.9/site-packages/nvidia/cu13/lib home/lib64 named && "
+                     "so=$BUILD/tests/fake_nvml/libnvidia-ml.so.1 && "
+                     "cp $so lib/python3.9/site-packages/nvidia/cu13/lib/libof_a_wheel.so.1 && "
+                     "cp $so home/lib64/libof_home.so.1 && cp $so named/libof_home.so.1") == 0);
+    snprintf(before, sizeof before, "%s", getenv("PATH"));
+    snprintf(path, sizeof path, "/none:%s/bin", dir), snprintf(home, sizeof home, "%s/home", dir);
+    snprintf(named, sizeof named, "/none:%s/named", dir);
+    unsetenv("CUDA_HOME"), setenv("PATH", "/none", 1);
+    CHECK(!library_open("libof_home.so.1", names, 1, &f, &e) && strstr(e.text, "libof_home.so.1"));
+    CHECK(!library_open("libof_a_wheel.so.1", names, 1, &f, &e));
+    setenv("CUDA_HOME", home, 1), setenv("PATH", path, 1);
+    handle[0] = library_open("libof_home.so.1", names, 1, &f, &e);
+    handle[1] = library_open("libof_a_wheel.so.1", names, 1, &f, &e);
+    library_folders(named);
+    handle[2] = library_open("libof_home.so.1", names, 1, &f, &e);
+    CHECK(handle[0] && handle[1] && handle[2] && handle[2] != handle[0]);
+    library_folders("none");
+    CHECK(library_unwanted());
+    library_folders("");
+    unsetenv("CUDA_HOME"), setenv("PATH", before, 1);
+    for (int i = 0; i < 3; i++) dlclose(handle[i]);
 }

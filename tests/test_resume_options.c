@@ -83,6 +83,7 @@ static const Case cases[] = {
     {"count", "1", "", false},
     {"matrix", "1", "", false},
     {"kernels", "portable", "", false},
+    {"libraries", "none", "", false},
     {"eval-every", "1", "--val train.bin --eval-batches 1", false},
     {"eval-batches", "2", "--val train.bin", false},
     {"sample-every", "1", "--sample-tokens 4", false},

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/die.h"
+#include "base/library.h"
 #include "base/median.h"
 #include "base/mem.h"
 #include "base/opt.h"
@@ -39,6 +40,8 @@ static const Opt options[] = {
     {"round-ms", OPT_FLOAT, &gpu_options.round_ms, "4", 0, 1000, "X", "least length of a round"},
     {"sets", OPT_INT, &gpu_options.sets, "0", 0, 8, "N",
      "of operands, used in turns (0: more than the cache holds)"},
+    {"libraries", OPT_STR, &gpu_options.libraries, "", 0, 0, "FOLDER:...|none",
+     "where cuBLASLt is, as in train_gpt"},
     {"json", OPT_STR, &gpu_options.json, "", 0, 0, "FILE", "a line for each row"},
     {0}};
 
@@ -176,6 +179,7 @@ int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do");
     read_what();
+    library_folders(gpu_options.libraries);
     Err e;
     if (device_count(&e) == 0 || !device_works(0, &e)) die("no GPU: %s", e.text);
     DeviceFacts f = device_facts(0);

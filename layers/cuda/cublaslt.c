@@ -32,20 +32,21 @@ static CublasLt loaded;
 static const CublasLt *found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The file names of the library, without the toolkit's link and with it. */
+/* The file names of the library, without the toolkit's link and with it. It is not done without
+ * unless the user says so: own tiles are many times slower, which a run would show too late. */
 static void find(void) {
     static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                           "libcublasLt.so"};
     Err e[3];
-    if (found) return; // one was given
+    if (found || library_unwanted()) return; // found: one was given
     for (int i = 0; i < 3; i++)
         if (cublaslt_load(library[i], &loaded, &e[i])) {
             found = &loaded;
             return;
         }
-    warn("no cuBLASLt here (%s): products run on kernels of this program, many times slower; put "
-         "the folder of libcublasLt.so.13 into LD_LIBRARY_PATH",
-         e[0].text);
+    die_user("no cuBLASLt here (%s): --libraries FOLDER names the folder of libcublasLt.so.13, "
+             "--libraries none multiplies by kernels of this program, many times slower",
+             e[0].text);
 }
 
 const CublasLt *cublaslt(void) {

@@ -296,8 +296,8 @@ bool world_nccl_fits(World *w, Err *e) {
     bool alike = has_version_of_all(w, f, e);
     if (!f)
         err(e,
-            "ranks on GPUs that do not share memory need NCCL, which is not here (%.300s): put the "
-            "folder of libnccl.so.2 into LD_LIBRARY_PATH",
+            "ranks on GPUs that do not share memory need NCCL, which is not here (%.300s): "
+            "--libraries FOLDER names the folder of libnccl.so.2",
             why.text);
     else if (other >= 0)
         err(e,

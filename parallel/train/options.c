@@ -135,6 +135,10 @@ static size_t running_rows(Options *o, Opt *table) {
          "what the ranks run on, what is wrong with it, the bandwidth between every two; and exit"},
         {"kernels", OPT_STR, &o->kernels, "auto", 0, 0, "SET",
          "auto, avx512_amx, avx512_bf16, avx512, avx2 or portable"},
+        {"libraries", OPT_STR, &o->libraries, "", 0, 0, "FOLDER:...|none",
+         "where cuBLASLt and NCCL are; without it they are looked for by the loader, in CUDA_HOME, "
+         "/usr/local/cuda and the packages of PyTorch; none: matmuls by kernels of this program, "
+         "many times slower"},
     };
     memcpy(table, rows, sizeof rows);
     return sizeof rows / sizeof rows[0];
@@ -211,11 +215,12 @@ OptionRole options_role(const Opt *row) {
         const char *name;
         OptionRole role;
     } roles[] = {
-        {"train", OPTION_INPUT},     {"val", OPTION_INPUT},    {"hellaswag", OPTION_INPUT},
-        {"tokenizer", OPTION_INPUT}, {"init", OPTION_INPUT},   {"threads", OPTION_OWN},
-        {"kernels", OPTION_OWN},     {"wait", OPTION_OWN},     {"json", OPTION_OWN},
-        {"csv", OPTION_OWN},         {"ledger", OPTION_OWN},   {"tensorboard", OPTION_OWN},
-        {"config", OPTION_OWN},      {"progress", OPTION_OWN}, {"log-every", OPTION_OWN},
+        {"train", OPTION_INPUT},     {"val", OPTION_INPUT},  {"hellaswag", OPTION_INPUT},
+        {"tokenizer", OPTION_INPUT}, {"init", OPTION_INPUT}, {"threads", OPTION_OWN},
+        {"kernels", OPTION_OWN},     {"wait", OPTION_OWN},   {"json", OPTION_OWN},
+        {"libraries", OPTION_OWN},   {"csv", OPTION_OWN},    {"ledger", OPTION_OWN},
+        {"tensorboard", OPTION_OWN}, {"config", OPTION_OWN}, {"progress", OPTION_OWN},
+        {"log-every", OPTION_OWN},
     };
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(row->name, roles[i].name) == 0) return roles[i].role;
