@@ -14,8 +14,8 @@ bool library_unwanted(void);
 /* Local. Opens a library of this name or path: a name is looked for in library_folders, by the
  * loader, in the toolkit ($CUDA_HOME, /usr/local/cuda), and among the wheels of NVIDIA's that came
  * with PyTorch, for each folder bin of PATH in lib/python3.../site-packages beside it. Writes the
- * addresses of n functions to functions[n], pointers to functions of any types. Returns its handle (for dlclose), or NULL with
- * the reason when it is not there or lacks one of them. */
+ * addresses of n functions to functions[n], pointers to functions of any types. Returns its handle
+ * (for dlclose), or NULL with the reason when it is not there or lacks one of them. */
 void *library_open(const char *library, const char *const *names, int n, void *functions, Err *e);
 
 /* Local. The same for functions that the library may lack: NULL for those. How many of the first
