@@ -213,12 +213,6 @@ static int rank_main(World *w, void *ctx) {
     world_set_team(w, r->team);
     world_set_limit(w, (double)r->o->timeout);
     world_set_wait(w, (WaitHow)r->o->wait);
-    if (r->o->matrix) {
-        run_show_machine(r);
-        world_set_team(w, NULL);
-        team_destroy(r->team);
-        return 0;
-    }
     run_open_backend(r);
     int status = run_prepare(r) ? run_as_asked(r) : 0;
     int64_t step = r->state.step;

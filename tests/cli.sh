@@ -325,9 +325,8 @@ works "the page" grep -q '</html>' page.html
 mkfifo pipe && { timeout 90 cat pipe >piped.html 2>/dev/null & }
 works "the page into a pipe" "$programs/report" --out pipe log.jsonl
 works "the pipe is still one" test -p pipe
-"$programs/train_gpt" --matrix --ranks 3 >matrix
-works "the ranks' machine" grep -q '^1 node, 3 ranks (threads)' matrix
-works "bandwidth between every two ranks" grep -q '^same node *3 ' matrix
+"$programs/train_gpt" --plan --calibrate none --model $model --ranks 3 >plan
+works "the ranks' machine" grep -q '^1 node, 3 ranks (threads)' plan
 "$programs/train_gpt" --memory --model $model --sample-every 1 >memory
 works "without replicas that train apart" test "$(grep -c 'outer loop' memory)" = 0
 "$programs/train_gpt" --memory --model $model --sync-every 4 --outer-momentum 0.9 >memory_outer

@@ -81,7 +81,6 @@ static const Case cases[] = {
     {"audit-every", "1", APART, false},
     {"exact", "1", "", false},
     {"count", "1", "", false},
-    {"matrix", "1", "", false},
     {"kernels", "portable", "", false},
     {"libraries", "none", "", false},
     {"eval-every", "1", "--val train.bin --eval-batches 1", false},

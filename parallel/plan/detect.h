@@ -95,10 +95,6 @@ void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
  * this build. Nothing measured, which would change the key at every start. */
 void detect_key(const Detected *d, char key[256]);
 
-/* Collective over the world. Measures the bandwidth between every pair of ranks and prints it as a
- * matrix, by level: ATP's hierarchical communication matrix (parallel/plan/matrix.c). Rank 0
- * prints. */
-void detect_matrix(World *w, FILE *f);
 /* Local, pure. Formats a sorted list: "0-3", "0 2 4"; ends in "..." if it does not fit. */
 void detect_list(char *text, size_t n, const int *item, int n_items);
 

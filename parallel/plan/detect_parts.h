@@ -51,7 +51,5 @@ void detect_warn(Detected *d);
 int detect_ranks(const Detected *d, int node);
 /* Local, pure. Are the ranks of each node consecutive? */
 bool detect_in_blocks(const Detected *d);
-/* Local, pure. The partner of a rank of p in one of p - 1 (p even) or p rounds; -1: none. */
-int matrix_partner(int rank, int p, int round);
 
 #endif

@@ -131,8 +131,6 @@ static size_t running_rows(Options *o, Opt *table) {
          "slower"},
         {"count", OPT_BOOL, &o->count, "0", 0, 0, "",
          "first the SHA-256 of the weights; at the end every collective of a step, bytes and time"},
-        {"matrix", OPT_BOOL, &o->matrix, "0", 0, 0, "",
-         "what the ranks run on, what is wrong with it, the bandwidth between every two; and exit"},
         {"kernels", OPT_STR, &o->kernels, "auto", 0, 0, "SET",
          "auto, avx512_amx, avx512_bf16, avx512, avx2 or portable"},
         {"libraries", OPT_STR, &o->libraries, "", 0, 0, "FOLDER:...|none",

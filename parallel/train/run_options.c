@@ -51,7 +51,7 @@ Outer run_check_options(Options *o) {
     if (*o->cluster && !o->plan && !o->listing) die_usage("--cluster requires --plan or --listing");
     if (*o->cluster && o->memory)
         die_usage("--memory is of the ranks at hand: leave out --cluster");
-    if (!*o->train && !*o->init && !o->memory && !o->listing && !o->matrix && !o->plan)
+    if (!*o->train && !*o->init && !o->memory && !o->listing && !o->plan)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
     if (o->check_tp && (!*o->train || *o->save || o->sync_every > 1 || o->exact))

@@ -451,13 +451,3 @@ bool run_prepare(Run *r) {
     run_find_peak(r);
     return true;
 }
-
-void run_show_machine(Run *r) {
-    Detected d;
-    detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
-    detect_links(&d, r->world);
-    if (r->lead) detect_print(&d, stdout);
-    detect_free(&d);
-    detect_matrix(r->world, stdout);
-    fflush(stdout);
-}
