@@ -329,7 +329,7 @@ TEST(plan_for_the_cluster_of_the_example) {
 TEST(plan_of_ranks_that_share_cores_lets_one_compute_while_another_waits) {
     Plan p;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    Choice alone = {.micro = 4, .threads = p.machine.threads}, shared;
+    Choice alone = {.micro = 4}, shared;
     Err e;
     CHECK(layout_parse(&alone.layout, "d2.x2", 4, &e));
     shared = alone;

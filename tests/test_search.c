@@ -55,8 +55,8 @@ static bool same_choice(const Choice *a, const Choice *b) {
     char x[80], y[80];
     return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0 &&
            a->micro == b->micro && overlap_equal(&a->overlap, &b->overlap) &&
-           a->recompute == b->recompute && a->threads == b->threads &&
-           a->price.seconds == b->price.seconds && a->price.memory == b->price.memory;
+           a->recompute == b->recompute && a->price.seconds == b->price.seconds &&
+           a->price.memory == b->price.memory;
 }
 
 TEST(search_finds_what_brute_force_finds) {

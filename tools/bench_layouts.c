@@ -217,7 +217,7 @@ static void list_candidates(Bench *b) {
 static bool same(const Choice *a, const Choice *b) {
     char x[64], y[64];
     return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0 &&
-           a->micro == b->micro && a->recompute == b->recompute && a->threads == b->threads &&
+           a->micro == b->micro && a->recompute == b->recompute &&
            overlap_equal(&a->overlap, &b->overlap);
 }
 
@@ -239,7 +239,7 @@ static Calibration *predict(Bench *b) {
     b->plan.space = b->space;
     if (o.best) b->plan.space.free_overlap = true;
     detect(&d, b->world, k, b->team, b->space.shape.bf16);
-    PlanWhere where = {.world = b->world, .kernels = k, .team = &b->team, .measure = true};
+    PlanWhere where = {.world = b->world, .kernels = k, .team = b->team, .measure = true};
     Calibration *c = plan_measure(&b->plan, &where, &d);
     detect_free(&d);
     if (o.best) add_best(b);
@@ -336,10 +336,6 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
     char spec[64];
     *t = (Trial){.b = b};
     world_set_phase(b->world, layout_print(&c->layout, spec));
-    if (team_size(b->team) != c->threads) {
-        team_destroy(b->team);
-        world_set_team(b->world, b->team = team_create(c->threads));
-    }
     grid_make(&t->grid, b->world, &c->layout, &b->space.shape.config);
     t->micro_batches = price_micro_batches(
         &(PriceShape){.S = b->space.shape.S, .batch = b->space.shape.batch, .micro = c->micro},
@@ -379,8 +375,6 @@ static void measure(Bench *b, Entry *e) {
 static void measure_all(Bench *b) {
     Trial *t = mem_calloc((size_t)b->n, sizeof *t);
     for (int i = 0; i < b->n; i++) {
-        if (b->entry[i].choice.threads != b->entry[0].choice.threads)
-            die_usage("--alternate: all layouts have as many threads");
         if (!trial_open(&t[i], b, &b->entry[i])) die("no room for all of them at once");
         take_times(&t[i], &b->entry[i], 1, NULL);
     }
@@ -434,10 +428,9 @@ static void print_times(const Times *t, const char *prefix) {
 static void print_entry(Entry *e) {
     const Choice *c = &e->choice;
     char spec[64], words[OVERLAP_TEXT];
-    printf("{\"layout\":\"%s\",\"overlap\":\"%s\",\"micro\":%" PRId64
-           ",\"recompute\":\"%s\",\"threads\":%d",
+    printf("{\"layout\":\"%s\",\"overlap\":\"%s\",\"micro\":%" PRId64 ",\"recompute\":\"%s\"",
            layout_print(&c->layout, spec), overlap_print(&c->overlap, words), c->micro,
-           recompute_word(c->recompute), c->threads);
+           recompute_word(c->recompute));
     if (e->steps.n) {
         print_each(&e->steps);
         print_times(&e->steps, "");

@@ -42,7 +42,7 @@ void plan_list_free(CalibrateList *list);
 typedef struct PlanWhere {
     World *world;
     const Kernels *kernels;
-    Team **team; // of this rank; replaced when other numbers of threads are measured
+    Team *team; // of this rank
     bool measure;
     CalibrateNotify notify;
 } PlanWhere;

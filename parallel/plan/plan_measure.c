@@ -26,10 +26,10 @@ static void share_list(const Group *g, CalibrateList *l) {
 /* Collective. Seconds until the last rank is through with so many matmuls of its own. */
 static double products(const PlanWhere *w, const Group *all, const Work *work, const Arena *a,
                        int times) {
-    char *workspace = a->base + work_memory(work, w->kernels, team_size(*w->team)).operands;
+    char *workspace = a->base + work_memory(work, w->kernels, team_size(w->team)).operands;
     group_barrier(all);
     double begin = coll_now();
-    for (int i = 0; i < times; i++) work_run(work, w->kernels, *w->team, a->base, workspace);
+    for (int i = 0; i < times; i++) work_run(work, w->kernels, w->team, a->base, workspace);
     group_barrier(all);
     return coll_now() - begin;
 }
@@ -42,15 +42,15 @@ static double products(const PlanWhere *w, const Group *all, const Work *work, c
 static double take_turns(const PlanWhere *w, const Group *all) {
     const double enough = 20e-3;
     const Work work = {
-        .kind = WORK_XW, .threads = team_size(*w->team), .rows = 512, .a = 512, .b = 768};
+        .kind = WORK_XW, .threads = team_size(w->team), .rows = 512, .a = 512, .b = 768};
     double alone = INFINITY, together = INFINITY;
-    double known = (double)(ranks_on_node(w->world) * team_size(*w->team)) / ranks_cores(w->world);
+    double known = (double)(ranks_on_node(w->world) * team_size(w->team)) / ranks_cores(w->world);
     if (!group_all(all, known <= 1)) {
         group_share(all, &known, sizeof known);
         return known > 1 ? known : 2; // another node's ranks do
     }
     Arena a = arena_measure("product");
-    WorkMemory n = work_memory(&work, w->kernels, team_size(*w->team));
+    WorkMemory n = work_memory(&work, w->kernels, team_size(w->team));
     arena_take(&a, n.operands + n.workspace);
     arena_commit(&a);
     bool lead = all->rank == 0;
@@ -68,24 +68,9 @@ static double take_turns(const PlanWhere *w, const Group *all) {
     return ratio < 1.5 ? 1 : ratio;         // memory that they share is no core
 }
 
-/* One team at a time: a team ties the threads of its rank to cores. */
-static void use_team(const PlanWhere *w, int threads) {
-    team_destroy(*w->team);
-    *w->team = team_create(threads);
-    world_set_team(w->world, *w->team);
-}
-
-/* Without a cache the first measurements are lost: then the team stays as it is. */
-static bool knows(const Calibration *c, const CalibrateList *list) {
-    double seconds;
-    for (int i = 0; i < list->n_works && i < 8; i++)
-        if (!calibration_work(c, &list->work[i], &seconds)) return false;
-    return true;
-}
-
 /* Kernels are measured by all ranks together: their teams must be alike. */
 static bool teams_alike(const PlanWhere *w, const Group *all) {
-    int mine = team_size(*w->team), first = mine;
+    int mine = team_size(w->team), first = mine;
     group_share(all, &first, sizeof first);
     if (group_all(all, mine == first)) return true;
     if (all->rank == 0)
@@ -121,40 +106,27 @@ static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key,
 Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
-    Space *s = &p->space;
     char key[KEY];
     double begin = coll_now();
     detect_machine(d, &p->machine);
-    if (!w->measure || !teams_alike(w, &all)) {
-        s->n_threads = 0;
-        return NULL;
-    }
+    if (!w->measure || !teams_alike(w, &all)) return NULL;
     key_of(w, d, key);
     Calibration *c = open_table(w, d, key, true);
     double crowd = calibration_site(c)->crowd;
     detect_machine(d, &p->machine); // with its links
-    if (all.rank == 0) plan_list(s, &p->machine, &list);
+    if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
     share_list(&all, &list);
     double left = PLAN_MEASURE_S - (coll_now() - begin);
     group_share(&all, &left, sizeof left);
-    int threads = team_size(*w->team), n_teams = s->n_threads > 1 ? s->n_threads : 1;
     CalibrateWhere where = {.world = w->world,
                             .kernels = w->kernels,
+                            .team = w->team,
                             .machine = &p->machine,
                             .key = key,
-                            .budget = left / n_teams,
+                            .budget = left,
                             .notify = w->notify,
                             .crowded = crowd > 1};
-    for (int i = 0; i < s->n_threads; i++) {
-        if (s->threads[i] == threads) continue;
-        use_team(w, s->threads[i]);
-        where.team = *w->team;
-        calibrate(c, &where, &list);
-        use_team(w, threads);
-    }
-    where.team = *w->team;
     calibrate(c, &where, &list);
-    if (!group_all(&all, knows(c, &list))) s->n_threads = 0;
     p->machine.measured = c;
     p->machine.crowd = crowd;
     p->machine.slowest = calibration_slowest(c);

@@ -35,17 +35,15 @@ static const char *gib(int64_t bytes, char buf[64]) {
     return quantity_short((double)bytes, AS_BYTES, "GiB", buf);
 }
 
-/* Threads are a column where they are chosen. */
 static void print_row(FILE *f, const Plan *p, const char *name, const Choice *c) {
     const Choice *chosen = &p->best[0];
-    char spec[64], words[OVERLAP_TEXT], more[64] = "", threads[16] = "";
-    if (p->space.n_threads > 1) snprintf(threads, sizeof threads, " %7d", c->threads);
+    char spec[64], words[OVERLAP_TEXT], more[64] = "";
     if (c != chosen) quantity_more(c->price.seconds / chosen->price.seconds, 0, more);
     fprintf(f,
             "%-12s %-26s %-13s %5" PRId64
-            " %-9s%s %10.2f %7s %9.2f %8.2f %8.2f %8.2f %10.1f %9.1f%s\n",
+            " %-9s %10.2f %7s %9.2f %8.2f %8.2f %8.2f %10.1f %9.1f%s\n",
             name, layout_print(&c->layout, spec), overlap_print(&c->overlap, words), c->micro,
-            recompute_word(c->recompute), threads, ms(c->price.seconds), more, ms(c->price.compute),
+            recompute_word(c->recompute), ms(c->price.seconds), more, ms(c->price.compute),
             ms(c->price.exposed), ms(c->price.hidden), ms(c->price.waiting),
             (double)c->price.received / 1048576.0, (double)c->price.memory / 1048576.0,
             c->fits ? "" : "  does not fit");
@@ -94,9 +92,9 @@ void plan_print(const Plan *p, FILE *f) {
             " too large for %s a rank, %" PRId64 " priced, %.0f ms\n",
             p->space.p, p->machine.name, n->candidates, n->too_large,
             gib(p->machine.memory, memory), n->priced, ms(n->seconds));
-    fprintf(f, "%-12s %-26s %-13s %5s %-9s%s %10s %7s %9s %8s %8s %8s %10s %9s\n", "a step",
-            "layout", "overlap", "micro", "recompute", p->space.n_threads > 1 ? " threads" : "",
-            "ms", "", "compute", "exposed", "hidden", "waiting", "MiB recv", "MiB rank");
+    fprintf(f, "%-12s %-26s %-13s %5s %-9s %10s %7s %9s %8s %8s %8s %10s %9s\n", "a step", "layout",
+            "overlap", "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting",
+            "MiB recv", "MiB rank");
     print_row(f, p, "chosen", &p->best[0]);
     print_runners(p, f);
     for (int i = 0; i < p->n_presets; i++) print_row(f, p, p->preset_name[i], &p->preset[i]);
@@ -292,10 +290,10 @@ void plan_reasons(const Plan *p, FILE *f) {
 static json_t *json_choice(const Choice *c, const char *name) {
     char spec[64], words[OVERLAP_TEXT];
     json_t *o = json_pack(
-        "{s:s,s:s,s:I,s:s,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
+        "{s:s,s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
         layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, words), "micro",
-        (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "threads", c->threads,
-        "predicted_ms", ms(c->price.seconds), "compute_ms", ms(c->price.compute), "exposed_ms",
+        (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "predicted_ms",
+        ms(c->price.seconds), "compute_ms", ms(c->price.compute), "exposed_ms",
         ms(c->price.exposed), "hidden_ms", ms(c->price.hidden), "waiting_ms", ms(c->price.waiting),
         "received_bytes", (json_int_t)c->price.received, "collectives", (json_int_t)c->price.calls,
         "memory_bytes", (json_int_t)c->price.memory, "fits", c->fits);

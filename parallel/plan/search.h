@@ -1,7 +1,7 @@
 /* search -- exhaustive search over all layouts of p ranks for the fastest that fits.
  *
  * All factorizations of p into d, z, x, y; every order of the axes that differs; words of storage
- * and heads; stages of ZeRO; micro-batch, recompute, threads; and what runs under what
+ * and heads; stages of ZeRO; micro-batch, recompute; and what runs under what
  * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
  * (search_bound); the best bounds are priced until no bound is left below what was
  * found. So the search is exhaustive: brute force finds the same (tests). Source of the family:
@@ -26,14 +26,13 @@ typedef struct SearchWatch {
 
 /* What may be chosen. */
 typedef struct Space {
-    PriceShape shape;   // micro, recompute, threads, overlap: used where they are fixed
+    PriceShape shape;   // micro, recompute, overlap: used where they are fixed
     int p;              // ranks, all of which are used
     const Layout *only; // this layout; NULL: any
     bool free_micro, free_recompute, free_overlap;
-    int threads[4], n_threads; // numbers of threads to choose from
-    double close;              // share: all that take so much longer than the best; 0: any
-    bool no_zero;              // with --sync-every zero1 to zero3 over d are refused
-    const SearchWatch *watch;  // or NULL
+    double close;             // share: all that take so much longer than the best; 0: any
+    bool no_zero;             // with --sync-every zero1 to zero3 over d are refused
+    const SearchWatch *watch; // or NULL
 } Space;
 
 typedef struct Choice {
@@ -41,7 +40,6 @@ typedef struct Choice {
     int64_t micro;
     Recompute recompute;
     Overlap overlap;
-    int threads;
     Price price;
     bool fits; // into the machine's memory
 } Choice;

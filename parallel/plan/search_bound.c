@@ -25,6 +25,7 @@ typedef struct Reader {
     MicroBatch *to;
     Part part[3]; // of layers 0 and 1, of none
     Widths widths;
+    int threads;
     bool panels; // stay=y, not on one rank
 } Reader;
 
@@ -59,7 +60,7 @@ static void read_kernel(Reader *r, int i) {
     Part *part = part_of(r, op->layer);
     Work w;
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
-    if (!op_work(r->p, i, &r->widths, r->to->threads, false, &w)) return;
+    if (!op_work(r->p, i, &r->widths, r->threads, false, &w)) return;
     if (w.kind == WORK_DW) w.flags &= ~(uint32_t)WORK_ADDEND;
     bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
     double seconds = panels ? in_panels(r, &w) : machine_work(r->m, &w);
@@ -210,7 +211,6 @@ static uint8_t words_of(const Layout *l) {
 
 static MicroBatch key_of(const Choice *c) {
     return (MicroBatch){.micro = (int32_t)c->micro,
-                        .threads = c->threads,
                         .X = c->layout.size[AXIS_X],
                         .Y = c->layout.size[AXIS_Y],
                         .words = words_of(&c->layout),
@@ -221,12 +221,12 @@ static MicroBatch key_of(const Choice *c) {
 static MicroBatch *place_of(MicroBatches *all, const MicroBatch *key) {
     uint64_t h = (uint64_t)key->micro * 31 + (uint64_t)key->X;
     h = ((h * 31 + (uint64_t)key->Y) * 31 + key->words) * 31 + key->recompute;
-    h = (h * 31 + (uint64_t)key->threads) * 0x9e3779b97f4a7c15u >> 20;
+    h = h * 0x9e3779b97f4a7c15u >> 20;
     for (;; h++) {
         MicroBatch *at = &all->at[h % (uint64_t)all->room];
         if (!at->used) return at;
-        if (at->micro == key->micro && at->threads == key->threads && at->X == key->X &&
-            at->Y == key->Y && at->words == key->words && at->recompute == key->recompute)
+        if (at->micro == key->micro && at->X == key->X && at->Y == key->Y &&
+            at->words == key->words && at->recompute == key->recompute)
             return at;
     }
 }
@@ -332,7 +332,7 @@ static int64_t all_weights(const MicroBatch *p, int64_t layers) {
 }
 
 static double beside(const Walk *b, WorkKind kind, uint32_t flags, int64_t n) {
-    Work w = {.kind = kind, .flags = flags, .threads = b->c->threads, .rows = n};
+    Work w = {.kind = kind, .flags = flags, .threads = b->s->shape.threads, .rows = n};
     return machine_work(b->m, &w);
 }
 

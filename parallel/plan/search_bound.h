@@ -32,10 +32,10 @@ typedef struct Part {
     int matrices, vectors;
 } Part;
 
-/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute, threads. */
+/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute. */
 enum { MAX_MATRICES = 8 };
 typedef struct MicroBatch {
-    int32_t micro, threads;
+    int32_t micro;
     int X, Y;
     uint8_t words, recompute;
     bool used;

@@ -15,7 +15,6 @@ typedef struct Seed {
     int size[N_AXES];
     int place;             // of these sizes among all
     int32_t micro, number; // number: in the order of enumeration
-    int32_t threads;
     uint8_t words, zero, recompute;
     uint8_t schedule; // index into schedules
     bool large;       // does not fit

@@ -57,16 +57,6 @@ static void each_recompute(Walk *w) {
     }
 }
 
-static void each_threads(Walk *w) {
-    const Space *s = w->s;
-    w->seed.threads = s->shape.threads;
-    if (s->n_threads == 0) each_recompute(w);
-    for (int i = 0; i < s->n_threads; i++) {
-        w->seed.threads = s->threads[i];
-        each_recompute(w);
-    }
-}
-
 /* Replicas that take local steps are at least two, and need equal shares of a step. */
 static bool shares_equal(const Walk *w, int64_t places) {
     int64_t sequences = w->s->shape.batch / w->s->shape.S;
@@ -82,13 +72,13 @@ static void each_micro(Walk *w) {
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
     if (!s->free_micro) {
         w->seed.micro = (int32_t)(fixed < share ? fixed : share);
-        if (shares_equal(w, places)) each_threads(w);
+        if (shares_equal(w, places)) each_recompute(w);
         return;
     }
     if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
     for (int64_t n = 1; n < 2 * share; n *= 2) {
         w->seed.micro = (int32_t)(n < share ? n : share);
-        if (shares_equal(w, places)) each_threads(w);
+        if (shares_equal(w, places)) each_recompute(w);
     }
 }
 
@@ -183,8 +173,7 @@ Choice seed_choice(const Space *s, const Seed *seed) {
     Choice c = {.layout = layout_of_sizes(seed->size),
                 .micro = seed->micro,
                 .recompute = (Recompute)seed->recompute,
-                .overlap = known ? schedules[seed->schedule] : s->shape.overlap,
-                .threads = seed->threads};
+                .overlap = known ? schedules[seed->schedule] : s->shape.overlap};
     c.layout.sp = seed->words & SEED_SP;
     c.layout.heads = seed->words & SEED_HEADS;
     c.layout.stay = seed->words & SEED_STAY;
@@ -197,6 +186,5 @@ PriceShape seed_shape(const Space *s, const Choice *c) {
     p.micro = c->micro;
     p.recompute = c->recompute;
     p.overlap = c->overlap;
-    p.threads = c->threads;
     return p;
 }

@@ -96,8 +96,6 @@ bool run_prepare(Run *r);
 bool run_lists_cluster(const Run *r);
 /* Collective. --listing: prints the program of a micro-batch; with --json as JSON. */
 void run_print_listing(const Run *r);
-/* Collective. --matrix: prints the machine and the bandwidth between every two ranks. */
-void run_show_machine(Run *r);
 /* Local, rank 0. Prints the header of the run; opens the records and writes theirs. */
 void run_print_header(const Run *r);
 void run_open_records(Run *r);
@@ -142,9 +140,6 @@ void run_remark(const Run *r);
 /* Collective. Runs the search for --layout auto or --plan and sets r->plan. False: --plan has
  * printed it. */
 bool run_choose_layout(Run *r);
-/* Local. Replaces the team by one of n threads. One team at a time: a team pins its threads to
- * cores. */
-void run_use_threads(Run *r, int n);
 /* Local. The lists of a step on the current layout, for pricing (with --exact: as without); freed
  * by run_free_lists. */
 StepLists *run_step_lists(const Run *r);

@@ -20,7 +20,7 @@ int run_last_lines(const Run *r, LedgerLine lines[], int max) {
 typedef struct Measuring {
     Progress *progress; // NULL: nothing was printed
     double run;         // seconds that training may take
-    double now, before; // seconds of the current list of operations, and of those before it
+    double now;         // seconds of measuring
 } Measuring;
 
 static void begin(Measuring *m, const CalibrateProgress *progress) {
@@ -37,11 +37,10 @@ static void begin(Measuring *m, const CalibrateProgress *progress) {
 static void show(void *ctx, const CalibrateProgress *progress) {
     Measuring *m = ctx;
     if (!m->progress) begin(m, progress);
-    if (progress->seconds < m->now) m->before += m->now; // the next list: another number of threads
     m->now = progress->seconds;
     char what[128];
     snprintf(what, sizeof what, "measuring %s", progress->what);
-    progress_wait(m->progress, what, m->before + m->now, PLAN_MEASURE_S);
+    progress_wait(m->progress, what, m->now, PLAN_MEASURE_S);
 }
 
 void run_calibrate(Run *r, Plan *p, Detected *d) {
@@ -49,13 +48,11 @@ void run_calibrate(Run *r, Plan *p, Detected *d) {
            tokens = (double)p->space.shape.batch;
     double a_step = tokens * config_flops_per_token(&r->config, r->seq) / flops;
     Measuring m = {.run = r->o->plan || !(flops > 0) ? INFINITY : (double)r->o->steps * a_step};
-    PlanWhere where = {.world = r->world,
-                       .kernels = r->kernels,
-                       .team = &r->team,
-                       .measure = r->o->calibrate != 2};
+    PlanWhere where = {
+        .world = r->world, .kernels = r->kernels, .team = r->team, .measure = r->o->calibrate != 2};
     where.notify = (CalibrateNotify){.again = r->o->calibrate == 1, .progress = show, .ctx = &m};
     r->calibration = plan_measure(p, &where, d);
     progress_close(m.progress);
     double took = r->calibration ? calibration_seconds(r->calibration) : 0;
-    if (r->lead && took > 0.05) printf("measured them in %.1f s\n", m.before + m.now);
+    if (r->lead && took > 0.05) printf("measured them in %.1f s\n", m.now);
 }

@@ -103,9 +103,6 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
         die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, s.shape.batch,
                   r->seq);
     if (!s.free_micro) run_check_batch(r, s.shape.batch, r->seq);
-    if (!given(r, "threads") &&
-        threads > 1) // half of them may be faster on shared cores or for small work
-        s.n_threads = 2, s.threads[0] = threads, s.threads[1] = threads / 2;
     if (strcmp(r->o->layout, "auto") != 0) {
         Err e;
         if (!layout_parse(fixed, r->o->layout, ranks, &e)) die_usage("--%s", e.text);
@@ -226,7 +223,6 @@ static void measure(Run *r, Plan *p) {
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
     if (r->device.used) {
         gpu_machine(r, &d, &p->machine);
-        p->space.n_threads = 0;
         detect_free(&d);
         return;
     }
@@ -291,7 +287,6 @@ bool run_choose_layout(Run *r) {
     search(r, p);
     // the ledger has medians over steps, without outer steps
     r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.outer);
-    if (!r->o->plan) run_use_threads(r, p->best[0].threads);
     if (!r->o->plan) return true;
     if (r->lead) {
         const Choice *c = &p->best[0];
@@ -326,7 +321,7 @@ void run_predict(Run *r) {
         price_of(s, &m, &price);
         r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {
-        PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = &r->team};
+        PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = r->team};
         r->predicted_ms = 1e3 * plan_predict(&where, &d, s, &r->calibration);
     }
     if (r->group.size > 1 && r->predicted_ms > 0)

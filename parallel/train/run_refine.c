@@ -16,28 +16,17 @@ typedef struct Trial {
     const Choice *choice; // [n]
 } Trial;
 
-void run_use_threads(Run *r, int n) {
-    if (team_size(r->team) == n) return;
-    team_destroy(r->team);
-    r->team = team_create(n);
-    r->m.team = r->team;
-    world_set_team(r->world, r->team);
-}
-
 static bool move(void *ctx, int candidate) {
     Trial *t = ctx;
     Run *r = t->r;
     const Choice *c = &t->choice[candidate];
     char text[128];
-    int threads = team_size(r->team);
     double begin = now_s();
     ModelShape s = r->m.shape;
     PriceShape shape = {.S = r->seq, .batch = r->batch, .micro = c->micro};
     s.B = c->micro, s.recompute = c->recompute, s.overlap = c->overlap;
     s.one_micro_batch = price_micro_batches(&shape, &c->layout) == 1;
-    run_use_threads(r, c->threads);
     if (!relayout_model(&r->m, &r->grid, &c->layout, &s, r->team)) {
-        run_use_threads(r, threads);
         run_note(r, "refine: not enough memory for %s", choice_print(c, text));
         return false;
     }
