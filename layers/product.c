@@ -63,7 +63,8 @@
 enum {
     PANEL_K = 384, // steps of K summed in registers; part of the result: the order of summation
     BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // rows of a packed at a time
-    CHUNK_N = 384,  // most columns of b packed at a time by each thread; half of it for pairs
+    CHUNK_N = 384,  // most columns of b packed at a time by each thread; half of it for dot products
+                    // of pairs (VDPBF16PS)
     BLOCK_N = 2048, // columns of y finished over all of K before the next
     RUN = 32,       // most tiles of a run
     // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the
@@ -158,7 +159,7 @@ static int64_t a_panel(PackKind kind) {
 static Blocking blocking_of(Caches c, PackKind kind) {
     const int64_t a = a_panel(kind) * (int64_t)sizeof(float), b = B_PANEL * sizeof(float),
                   fit = c.l2 * 5 / 8;
-    int64_t usual = kind == PACK_PAIR ? CHUNK_N / 2 : CHUNK_N;
+    int64_t usual = kind == PACK_PAIR && !SIMD_TILES ? CHUNK_N / 2 : CHUNK_N;
     bool fits = usual / TILE_N * b <= fit, stay = !fits && b <= c.l1;
     // Beside the packed chunk the next one has to fit, which is fetched meanwhile.
     if (VF == 8 && fits && 2 * usual / TILE_N * b > fit) usual = fit / (2 * b) * TILE_N;

@@ -150,38 +150,60 @@ static inline void dot_block(const float *a, const float *b, bool both) {
     tile_dot(3, 5, 7);
 }
 
-/* One tile of a run by tile registers. */
+/* The accumulators, tiles 0 to 3: rows of 32 sums. */
+static inline void load_sums(const float *x, int64_t ld, bool both) {
+    tile_load(0, x, ld);
+    tile_load(1, x + TILE_SIDE, ld);
+    if (!both) return;
+    tile_load(2, x + TILE_SIDE * ld, ld);
+    tile_load(3, x + TILE_SIDE * ld + TILE_SIDE, ld);
+}
+static inline void store_sums(float *x, int64_t ld, bool both) {
+    tile_store(0, x, ld);
+    tile_store(1, x + TILE_SIDE, ld);
+    if (!both) return;
+    tile_store(2, x + TILE_SIDE * ld, ld);
+    tile_store(3, x + TILE_SIDE * ld + TILE_SIDE, ld);
+}
+static inline void copy_rows(float *to, int64_t to_ld, const float *from, int64_t ld, int rows) {
+    for (int i = 0; i < rows; i++)
+        memcpy(to + i * to_ld, from + i * ld, TILE_N * sizeof *to);
+}
+
+/* One tile of a run by tile registers. The sum begins with what is there before. Nothing is
+ * prefetched: 64 cache lines of two panels for 64 cycles of multiplications are as much as the L2
+ * gives. */
 static void multiply_tiles(const Tile *t, int tile) {
     float sum[PAIRS_M * TILE_N] __attribute__((aligned(64)));
     const float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
-                *before = t->before ? t->before + tile * t->next_y : NULL,
-                *fetch = t->fetch[tile].from;
+                *before = t->before ? t->before + tile * t->next_y : NULL;
     float *y = t->y + tile * t->next_y;
-    bool both = t->rows > TILE_SIDE;
+    bool both = t->rows > TILE_SIDE, whole = t->rows % TILE_SIDE == 0;
     int64_t k = 0, rest = t->steps % TILE_SIDE, ld = t->ld;
-    tile_zero(0);
-    tile_zero(1);
-    tile_zero(2);
-    tile_zero(3);
-    for (; k < t->steps - rest; k += TILE_SIDE, a += PAIRS_M * TILE_SIDE) {
-        for (int i = 0; i < TILE_SIDE; i++, fetch += t->fetch[tile].stride)
-            __builtin_prefetch(fetch, 0, 2);
-        dot_block(a, b + k * TILE_N, both);
+    if (before && whole) {
+        load_sums(before, ld, both);
+    } else if (before) {
+        copy_rows(sum, TILE_N, before, ld, t->rows);
+        load_sums(sum, TILE_N, both);
+    } else {
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
     }
+    for (; k < t->steps - rest; k += TILE_SIDE, a += PAIRS_M * TILE_SIDE)
+        dot_block(a, b + k * TILE_N, both);
     if (rest) { // what lies behind the panel of b may be no number
         float last[TILE_SIDE * TILE_N] __attribute__((aligned(64))) = {0};
         memcpy(last, b + k * TILE_N, (size_t)(rest * TILE_N) * sizeof *last);
         dot_block(a, last, both);
     }
-    tile_store(0, sum, TILE_N);
-    tile_store(1, sum + TILE_SIDE, TILE_N);
-    tile_store(2, sum + TILE_SIDE * TILE_N, TILE_N);
-    tile_store(3, sum + TILE_SIDE * TILE_N + TILE_SIDE, TILE_N);
-    for (int i = 0; i < t->rows; i++)
-        for (int j = 0; j < TILE_N; j += VF) {
-            vf x = vf_load(sum + i * TILE_N + j);
-            vf_store(y + i * ld + j, before ? vf_load(before + i * ld + j) + x : x);
-        }
+    if (whole) {
+        store_sums(y, ld, both);
+    } else {
+        store_sums(sum, TILE_N, both);
+        copy_rows(y, ld, sum, TILE_N, t->rows);
+    }
 }
 
 /* Asks for the rows of a tile that will be written. */

@@ -34,14 +34,16 @@ TEST_ALONE(peak_is_above_products_and_not_far) {
         for (int bf16 = 0; bf16 < 2; bf16++) {
             const Kernels *k = kernels_cpu(*s);
             Team *t = team_create(1);
+            // Tile registers multiply faster than fp32 operands are rounded and packed.
+            double least = bf16 && strcmp(*s, "avx512_amx") == 0 ? 0.1 : 0.5;
             double share = INFINITY, product = 0; // the fastest of all tries: others may compute
-            for (int i = 0; i < TRIES && !(share > 0.5 && share < 1); i++) {
+            for (int i = 0; i < TRIES && !(share > least && share < 1); i++) {
                 double peak = k->peak(t, bf16).core;
                 product = fmax(product, fastest_product(k, t, bf16));
                 share = product / peak;
             }
             team_destroy(t);
-            if (!(share > 0.5 && share < 1))
+            if (!(share > least && share < 1))
                 test_fail(__FILE__, __LINE__, "%s, %s: a product does %.1f %% of the peak", *s,
                           bf16 ? "bf16" : "fp32", 100 * share);
         }
