@@ -13,7 +13,7 @@ const char *const timeline_parts[TIMELINE_PARTS] = {"products",           "atten
 
 static const char *const step_names[TIMELINE_STEPS] = {"serial", "overlap"};
 static const double shortest = 1e-3; // us; times have three digits
-enum { MAX_PROCESSES = 4097 };       // train_gpt's ranks, and the prediction
+enum { MAX_PROCESSES = 4097 };       // train_gpt's ranks
 
 /* ---- spans */
 
@@ -217,8 +217,7 @@ static void take_step(Timeline *t, Reader *r, int which) {
         subtract_exposed(row);
         move(row, (p->step[which].begin - first) / 1e3);
         row->ms = (p->step[which].end - first) / 1e3;
-        row->predicted = strcmp(row->name, "predicted") == 0;
-        if (!row->predicted) s->ms = fmax(s->ms, row->ms);
+        s->ms = fmax(s->ms, row->ms);
         if (s->n++ == 0) s->number = p->step[which].number;
     }
 }

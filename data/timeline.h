@@ -35,9 +35,8 @@ typedef struct TimelineSpan {
 /* A process in a step: spans of a kind ascend and do not overlap, and what is hidden is not
  * exposed. */
 typedef struct TimelineRow {
-    char name[80]; // "rank 0 on node7", "predicted"
-    bool predicted;
-    double ms; // when its step ends
+    char name[80]; // "rank 0 on node7"
+    double ms;     // when its step ends
     size_t n[TIMELINE_KINDS];
     TimelineSpan *span[TIMELINE_KINDS];
 } TimelineRow;
@@ -45,7 +44,7 @@ typedef struct TimelineRow {
 typedef struct TimelineStep {
     int64_t number;
     double ms; // of the slowest rank; 0: there is no such step
-    int n;     // rows: ranks in their order, then the prediction
+    int n;     // rows: ranks in their order
     TimelineRow *row;
 } TimelineStep;
 

@@ -7,12 +7,11 @@
 #include "base/rng.h"
 #include "tests/test.h"
 
-/* Two ranks, two steps of 8 and 6 ms; the plan predicted 5. */
+/* Two ranks, two steps of 8 and 6 ms. */
 static const char small[] =
     "{\"traceEvents\":["
     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"args\":{\"name\":\"rank 0 on here\"}},"
     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"rank 1 on there\"}},"
-    "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":2,\"args\":{\"name\":\"predicted\"}},"
     "{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"serial\",\"pid\":0,\"tid\":0,\"ts\":0,\"dur\":8000,"
     "\"args\":{\"step\":4}},"
     "{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"serial\",\"pid\":1,\"tid\":0,\"ts\":1000,\"dur\":"
@@ -22,8 +21,6 @@ static const char small[] =
     "\"args\":{\"step\":5}},"
     "{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"overlap\",\"pid\":1,\"tid\":0,\"ts\":9000,\"dur\":"
     "6000},"
-    "{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"overlap\",\"pid\":2,\"tid\":0,\"ts\":9000,\"dur\":"
-    "5000},"
     "{\"cat\":\"kernel\",\"pid\":0,\"ts\":0,\"dur\":4000,\"args\":{\"part\":\"products\"}},"
     "{\"cat\":\"collective\",\"pid\":0,\"ts\":4000,\"dur\":3000},"
     "{\"cat\":\"exposed\",\"pid\":0,\"ts\":4000,\"dur\":3000},"
@@ -35,8 +32,6 @@ static const char small[] =
     "{\"cat\":\"exposed\",\"pid\":0,\"ts\":14000,\"dur\":1000},"
     "{\"cat\":\"kernel\",\"pid\":1,\"ts\":9000,\"dur\":6000,\"args\":{\"part\":\"products\"}},"
     "{\"cat\":\"collective\",\"pid\":1,\"ts\":10000,\"dur\":2000},"
-    "{\"cat\":\"kernel\",\"pid\":2,\"ts\":9000,\"dur\":5000,\"args\":{\"part\":\"products\"}},"
-    "{\"cat\":\"collective\",\"pid\":2,\"ts\":9500,\"dur\":4500},"
     "{\"cat\":\"kernel\",\"pid\":0,\"ts\":20000,\"dur\":1}" // between steps, of nobody's picture
     "],\"otherData\":{\"layout\":\"d2 & <x>\",\"overlap\":\"bulk\",\"model\":\"d12\\u001b[31m\","
     "\"backend\":\"mpi\",\"ranks\":2,\"layers\":["
@@ -56,8 +51,6 @@ static const char drawn[] =
     "               ░░░░░░░░░░░░░░░░░░░░█████\n"
     "rank 1    ██████████████████████████████\n"
     "               ░░░░░░░░░░\n"
-    "predicted █████████████████████████\n"
-    "            ░░░░░░░░░░░░░░░░░░░░░░░\n"
     "\n"
     "█ computes   █ below it: exposed, blocked on others   ░ hidden: under way meanwhile\n";
 
@@ -80,7 +73,7 @@ TEST(timeline_draws_every_rank_in_the_terminal) {
     Timeline t;
     Err e;
     CHECK(parse(&t, small, &e));
-    CHECK(t.step[0].n == 2 && t.step[1].n == 3 && t.step[1].row[2].predicted);
+    CHECK(t.step[0].n == 2 && t.step[1].n == 2);
     CHECK(t.step[0].ms == 8 && t.step[1].ms == 6 && timeline_axis(&t, -1) == 8);
     CHECK(timeline_axis(&t, TIMELINE_OVERLAP) == 6 && t.n_layers == 1);
     char *text = draw(&t, -1, 50, false);
@@ -194,14 +187,13 @@ TEST(timeline_draws_what_train_gpt_traced) {
                      train) == 0);
     CHECK(strstr(text, "trace: step 4 waits where it starts") &&
           strstr(text, "step 5 is --overlap"));
-    CHECK(!strstr(text, "no prediction"));
     CHECK(test_shell(dir, text, sizeof text, "$BUILD/timeline trace.json --width 70") == 0);
-    CHECK(strstr(text, "\nrank 0 ") && strstr(text, "\nrank 3 ") && strstr(text, "\npredicted"));
+    CHECK(strstr(text, "\nrank 0 ") && strstr(text, "\nrank 3 "));
     CHECK(strstr(text, "blocked on ") && strstr(text, "\n  all "));
     // of two steps both, of one none
     CHECK(test_shell(dir, text, sizeof text, "%s --steps 2 --layout x2.y2 --trace two.json",
                      train) == 0);
-    CHECK(strstr(text, "trace: step 1 waits") && strstr(text, "no prediction"));
+    CHECK(strstr(text, "trace: step 1 waits"));
     CHECK(test_shell(dir, text, sizeof text, "%s --steps 1 --layout x2.y2 --trace one.json",
                      train) == 0);
     CHECK(strstr(text, "needs 2 steps"));

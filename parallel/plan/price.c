@@ -232,18 +232,6 @@ static void add(Played *a, const Played *b, int64_t times) {
     a->calls += times * b->calls;
 }
 
-/* Called with every interval of a list, from the list's beginning; or NULL. */
-typedef struct Looker {
-    void (*f)(void *ctx, const Interval *i);
-    void *ctx;
-    double begin; // of the list
-} Looker;
-
-static void look(const Looker *l, const Program *p, int op, double begin, double end,
-                 double exposed) {
-    if (l) l->f(l->ctx, &(Interval){begin + l->begin, end + l->begin, p, op, exposed});
-}
-
 /* Of a list: where collectives end that the list does not wait for. */
 static bool *waited_of(const Program *p) {
     bool *waited = mem_calloc((size_t)p->n_tensors, sizeof *waited);
@@ -252,7 +240,7 @@ static bool *waited_of(const Program *p) {
     return waited;
 }
 
-static Played play(const Program *p, const OpCost *cost, const Looker *l) {
+static Played play(const Program *p, const OpCost *cost) {
     Clocks c = {0};
     Played out = {.calls = 0};
     bool *waited = waited_of(p);
@@ -269,12 +257,10 @@ static Played play(const Program *p, const OpCost *cost, const Looker *l) {
         } else if (op->kind != OP_WAIT) {
             if (op->fused) continue;
             clocks_run(&c, cost[i].seconds);
-            look(l, p, i, begin, c.now, 0);
             continue;
         }
         clocks_wait(&c, end[t]);
         if (axes_has(p->op[start[t]].axes, AXIS_D)) out.along_d += c.now - begin;
-        look(l, p, start[t], end[t] - cost[start[t]].seconds, end[t], c.now - begin);
     }
     mem_free(waited), mem_free(start), mem_free(end);
     out.spent = c.spent;
@@ -287,7 +273,7 @@ static Played play_step(const StepLists *s, int more, const Machine *m) {
     int n;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
         OpCost *cost = program_costs(part[k].p, m, s->model[more].shape.threads, part[k].first);
-        Played once = play(part[k].p, cost, NULL);
+        Played once = play(part[k].p, cost);
         add(&all, &once, part[k].times);
         mem_free(cost);
     }
@@ -381,20 +367,6 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
     price_of(s, m, price);
     price_free(s);
     mem_free(s);
-}
-
-void price_intervals(const StepLists *s, const Machine *m, void (*f)(void *ctx, const Interval *i),
-                     void *ctx) {
-    StepPart part[STEP_PARTS];
-    Looker l = {f, ctx, 0};
-    for (int n = price_parts(s, 0, part), k = 0; k < n; k++) {
-        OpCost *cost = program_costs(part[k].p, m, s->model[0].shape.threads, part[k].first);
-        for (int64_t i = 0; i < part[k].times; i++) {
-            Spent spent = play(part[k].p, cost, &l).spent;
-            l.begin += spent.compute + spent.exposed;
-        }
-        mem_free(cost);
-    }
 }
 
 /* ---- what a step has ---- */

@@ -29,7 +29,7 @@ typedef struct PriceShape {
     bool apart;             // replicas along d take local steps (grid_set_local_steps),
     int64_t every;          // an outer step once in so many; 0: what it sends is not counted
     int fragments;          // in so many parts
-    bool whole;             // the lists of all layers: for pictures
+    bool whole;             // the lists of all layers: for tests
     bool unplaced;          // memory is a bound: ModelShape.unplaced
     int64_t layer_bytes;    // that a layer beyond the first ones takes at least: price_lists
     const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
@@ -104,17 +104,6 @@ void price_each_send(const StepLists *s,
  * every-th part: *calls of one kind, each *send, which receive *received together. False: there is
  * none. */
 bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64_t *received);
-
-/* One interval of a step, for pictures: of all layers (PriceShape.whole). */
-typedef struct Interval {
-    double begin, end;
-    const Program *p;
-    int op;
-    double exposed; // seconds of a collective for which the rank waited
-} Interval;
-/* Local. Calls f with each, kernels when they end, collectives when they were waited for. */
-void price_intervals(const StepLists *s, const Machine *m, void (*f)(void *ctx, const Interval *i),
-                     void *ctx);
 
 /* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute
  * at once, beside `exposed` seconds in which one waits for a collective and the others have its

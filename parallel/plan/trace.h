@@ -110,8 +110,4 @@ void trace_print(FILE *f, const TraceTable *table, bool efficiency);
 
 /* Local. Those of this rank; times from rank 0's `zero` on. node: where it runs. */
 void trace_events(FILE *f, const Trace *t, int rank, const char *node, double zero);
-/* Local. The predicted timeline of a step (PriceShape.whole), as one more process. begin:
- * seconds. */
-void trace_predicted(FILE *f, const StepLists *s, const Machine *m, int pid, double begin);
-
 #endif

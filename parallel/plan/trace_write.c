@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -136,74 +135,4 @@ void trace_events(FILE *f, const Trace *t, int rank, const char *node, double ze
             kernel_event(f, s, rank, from);
     }
     name_rows(f, rank, &rows);
-}
-
-/* ---- what is predicted */
-
-static const char *part_of_work(WorkKind kind) {
-    switch (kind) {
-    case WORK_XW:
-    case WORK_DX:
-    case WORK_DW:
-        return parts[PRODUCTS];
-    case WORK_ATTENTION:
-    case WORK_ATTENTION_BACKWARD:
-        return parts[ATTENTION];
-    case WORK_EMBEDDING:
-    case WORK_EMBEDDING_BACKWARD:
-    case WORK_POSITION:
-    case WORK_POSITION_BACKWARD:
-    case WORK_CLASSIFIER:
-    case WORK_CLASSIFIER_STATISTICS:
-    case WORK_CLASSIFIER_MERGE:
-    case WORK_CLASSIFIER_GRADIENT:
-        return parts[ENDS];
-    case WORK_SQUARES:
-    case WORK_ADAMW:
-        return parts[UPDATE];
-    default:
-        return kind >= WORK_NORM && kind <= WORK_NORM_BACKWARD_APPLY ? parts[NORMS] : parts[REST];
-    }
-}
-
-/* A step that is drawn. */
-typedef struct Drawing {
-    FILE *f;
-    int pid;
-    double from, until;
-    Rows rows;
-} Drawing;
-
-static void interval_event(void *ctx, const Interval *v) {
-    Drawing *d = ctx;
-    const Program *p = v->p;
-    const Op *op = &p->op[v->op];
-    double begin = v->begin + d->from, end = v->end + d->from;
-    d->until = fmax(d->until, end);
-    if (op_info(op->kind)->collective) {
-        const char *what = p->tensor[op->out].what;
-        SendGroup g = op_group(p, op);
-        event(d->f, "collective", what, d->pid, row_of(&d->rows, g.label, begin, end), begin, end);
-        fprintf(d->f,
-                ",\"args\":{\"op\":\"%s\",\"along\":\"%s\",\"ranks\":%d,\"bytes\":%" PRId64
-                ",\"exposed_us\":%.3f}},\n",
-                coll_op_name(op_send(p, op).op), g.label, g.size, op_bytes(p, op),
-                1e6 * v->exposed);
-        if (v->exposed > 0) exposed_event(d->f, what, d->pid, end - v->exposed, end);
-    } else {
-        char name[64];
-        Work w;
-        Widths widths = widths_of(&p->shape->config, p->grid);
-        if (!op_work(p, v->op, &widths, 1, false, &w)) return;
-        event(d->f, "kernel", work_name(&w, name), d->pid, ROW_COMPUTE, begin, end);
-        fprintf(d->f, ",\"args\":{\"part\":\"%s\"}},\n", part_of_work(w.kind));
-    }
-}
-
-void trace_predicted(FILE *f, const StepLists *s, const Machine *m, int pid, double begin) {
-    Drawing d = {.f = f, .pid = pid, .from = begin, .until = begin};
-    name_process(f, pid, "predicted");
-    price_intervals(s, m, interval_event, &d);
-    step_event(f, pid, "overlap", 0, begin, d.until);
-    name_rows(f, pid, &d.rows);
 }

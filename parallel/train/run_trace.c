@@ -98,22 +98,13 @@ static void put(Out *out, const char *text, size_t n) {
     out->open = false;
 }
 
-/* The spans of this rank, and on rank 0 the predicted ones. */
+/* The spans of this rank. */
 static char *events(const Run *r, double zero, size_t *size) {
     const Trace *t = r->trace;
     char *text = NULL;
     FILE *f = open_memstream(&text, size);
     if (!f) die("no memory for the file of --trace");
     trace_events(f, t, r->group.rank, world_node(r->world), zero);
-    if (r->lead && r->plan) {
-        StepLists *s = mem_alloc(sizeof *s);
-        PriceShape shape = run_step_shape(r);
-        shape.whole = true;
-        price_lists(s, &shape, &r->grid.layout, 0, 0);
-        trace_predicted(f, s, &r->plan->machine, r->group.size,
-                        t->step[TRACE_OVERLAP].begin - zero);
-        run_free_lists(s);
-    }
     fclose(f);
     return text;
 }
@@ -191,8 +182,7 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
     else if (trace_efficiency(&table->row[table->n - 1]) <= 0 || trace_charged(table) <= 0)
         fprintf(f,
                 "trace: E <= 0: this schedule hides nothing here; --overlap none is no slower\n");
-    fprintf(f, "trace: %s, for ui.perfetto.dev and timeline%s\n", r->o->trace,
-            r->plan ? "" : "; no prediction: that needs --layout auto");
+    fprintf(f, "trace: %s, for ui.perfetto.dev and timeline\n", r->o->trace);
     fclose(f);
     text[size - 1] = 0; // run_note adds the newline
     run_note(r, "%s", text);
