@@ -212,7 +212,6 @@ static int rank_main(World *w, void *ctx) {
     run_agree_on_options(r);
     world_set_team(w, r->team);
     world_set_limit(w, (double)r->o->timeout);
-    world_set_wait(w, (WaitHow)r->o->wait);
     run_open_backend(r);
     int status = run_prepare(r) ? run_as_asked(r) : 0;
     int64_t step = r->state.step;

@@ -408,7 +408,7 @@ unlike_starts() {
         "ranks 2-3 were started with --exact and kernels portable, the others with " \
         --kernels portable
     both=()
-    unlike "ranks with outputs of their own" 0 "" --csv losses.csv --wait sleep
+    unlike "ranks with outputs of their own" 0 "" --csv losses.csv
     mkdir -p stale
     { head -c 5000 shard.bin && printf '\1\0' && tail -c +5003 shard.bin; } >stale/shard.bin
     folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
@@ -452,20 +452,6 @@ UNLIKE
     verdict "ranks with unlike devices"
 }
 
-# A spinning wait gives its core up only where it is made to, a sleeping one again and again:
-# however busy the machine is.
-ways_to_wait() {
-    local spin sleep
-    why=
-    mpi 2 "$job" wait >out 2>err || why="status $?"
-    spin=$(awk '$1 == "spin" { print $2 }' out)
-    sleep=$(awk '$1 == "sleep" { print $2 }' out)
-    [ "${spin:-999}" -le 10 ] || why="a spinning wait gave its core up ${spin:-?} times"
-    [ "${sleep:-0}" -ge 5 ] ||
-        why="a sleeping wait gave its core up only ${sleep:-?} times in 300 ms"
-    verdict "ways to wait"
-}
-
 sums() {
     same_sums
     ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
@@ -477,8 +463,6 @@ faults() {
     fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
     MESH_NODE_RANKS=2 fault "a rank of two nodes is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 \
         "$job" loop
-    SPIN=1 fault "a rank is stopped, others spin" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
-    ways_to_wait
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
     why=
     LIMIT=$brief mpi 4 "$job" compute >out 2>err || why="status $?"

@@ -38,8 +38,8 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "layers/kernels.h"
+#include "parallel/comm/coll.h"
 #include "parallel/comm/coll_backend.h"
-#include "parallel/comm/coll_call.h"
 #include "parallel/comm/ranks.h"
 
 /* Prints the ranks' lines in their order, all from rank 0. */
@@ -331,28 +331,10 @@ static int run_overlap(World *w) {
     return 0;
 }
 
-/* ---- waiting */
-
-static int run_wait(World *w) {
-    static const char *const how[] = {"auto", "spin", "sleep"};
-    for (int i = 0; i < 3; i++) {
-        world_set_wait(w, (WaitHow)i);
-        coll_barrier(world_comm(w));
-        struct rusage begin, end;
-        getrusage(RUSAGE_THREAD, &begin);
-        if (world_rank(w) == 1) usleep(300 * 1000);
-        coll_barrier(world_comm(w));
-        getrusage(RUSAGE_THREAD, &end);
-        if (world_rank(w) == 0) printf("%s %ld\n", how[i], end.ru_nvcsw - begin.ru_nvcsw);
-    }
-    return 0;
-}
-
 static int rank_main(World *w, void *ctx) {
     const char *verb = ctx, *text = getenv("LIMIT");
     double limit = text ? atof(text) : 3;
     world_set_limit(w, limit);
-    if (getenv("SPIN")) world_set_wait(w, WAIT_SPIN);
     if (strcmp(verb, "sums") == 0) return run_sums(w);
     if (strcmp(verb, "loop") == 0) return run_loop(w, -1);
     if (strcmp(verb, "die") == 0) return run_loop(w, 1);
@@ -361,9 +343,7 @@ static int rank_main(World *w, void *ctx) {
     if (strcmp(verb, "bytes") == 0) return run_bytes(w);
     if (strcmp(verb, "overlap") == 0) return run_overlap(w);
     if (strcmp(verb, "together") == 0) return run_together(w);
-    if (strcmp(verb, "wait") == 0) return run_wait(w);
-    die_usage("\"%s\" is none of wait, overlap, together, sums, loop, die, compute, uneven, bytes",
-              verb);
+    die_usage("\"%s\" is none of overlap, together, sums, loop, die, compute, uneven, bytes", verb);
 }
 
 int main(int argc, char **argv) {

@@ -298,41 +298,6 @@ static int one_leaves(World *w, void *ctx) {
     return 0;
 }
 
-static int one_stalls_others_spin(World *w, void *ctx) {
-    world_set_wait(w, WAIT_SPIN);
-    return one_stalls(w, ctx);
-}
-
-TEST(coll_limit_ends_the_job_of_ranks_that_spin) {
-    char text[4096];
-    CHECK(in_child(one_stalls_others_spin, text) == COLL_EXPIRED);
-    CHECK(lines(text) == 3);
-}
-
-/* How often rank 0 gives its core up of its own accord while it waits for 0.2 s: however busy the
- * machine is, a spinning wait only loses it. */
-static int waits_long(World *w, void *ctx) {
-    long *given_up = ctx;
-    for (WaitHow how = WAIT_AUTO; how <= WAIT_SLEEP; how++) {
-        struct rusage begin, end;
-        world_set_wait(w, how);
-        coll_barrier(world_comm(w));
-        getrusage(RUSAGE_THREAD, &begin);
-        if (world_rank(w) == 1) usleep(200 * 1000);
-        coll_barrier(world_comm(w));
-        getrusage(RUSAGE_THREAD, &end);
-        if (world_rank(w) == 0) given_up[how] = end.ru_nvcsw - begin.ru_nvcsw;
-    }
-    return 0;
-}
-
-TEST(coll_threads_that_spin_hold_their_core_and_those_that_sleep_do_not) {
-    long given_up[3];
-    CHECK(ranks_run(2, waits_long, given_up) == 0);
-    CHECK(given_up[WAIT_SPIN] == 0);
-    CHECK(given_up[WAIT_SLEEP] > 0 && given_up[WAIT_AUTO] > 0);
-}
-
 TEST(coll_wait_for_a_rank_that_has_ended_ends_the_job) {
     char text[4096];
     CHECK(in_child(one_leaves, text) == COLL_EXPIRED);

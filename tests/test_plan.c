@@ -288,23 +288,6 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
     CHECK(strstr(text, "\n14\n"));
 }
 
-/* How ranks wait for each other is a part of what collectives take. */
-TEST(plan_measures_again_for_ranks_that_wait_in_another_way) {
-    char text[8192];
-    int status = test_shell(
-        test_tmpdir(), text, sizeof text,
-        // on one core ranks are known to take turns; on more a stopwatch says, and a busy machine
-        // changes its mind
-        "taskset -cp $(taskset -cp $$ | sed 's/.*[ ,-]//') $$ >pinned.txt; "
-        "export XDG_CACHE_HOME=$PWD/cache; for how in sleep spin sleep; do "
-        "$BUILD/train_gpt --plan --ranks 2 --layout x2 --micro 1 --recompute none --overlap none "
-        "--model layers=1,heads=2,channels=8,seq=8,vocab=17 --batch 32 --wait $how >plan.txt; "
-        "done; "
-        "ls cache/train_gpt | grep -c calibration");
-    CHECK(status == 0);
-    CHECK_STR(text, "2\n");
-}
-
 TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
     char text[16384];
     int status = plan_program(text, sizeof text,

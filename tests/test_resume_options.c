@@ -76,7 +76,6 @@ static const Case cases[] = {
     {"outer-momentum", "0.9", OUTER, false},
     {"fragments", "2", OUTER, false},
     {"timeout", "50", "", false},
-    {"wait", "sleep", "", false},
     {"check-tp", "1", "", false},
     {"audit-every", "1", APART, false},
     {"exact", "1", "", false},

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/comm/coll.h"
 #include "parallel/comm/coll_backend.h"
-#include "parallel/comm/coll_call.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/price.h"
 #include "parallel/plan/trace.h"

@@ -32,7 +32,6 @@ enum { MAX_REPS = 1001 };
 static struct {
     int64_t ranks, threads, from, to, pool_mib, reps, dim;
     const char *only;
-    int wait;
     bool in_place;
 } o;
 
@@ -145,7 +144,6 @@ static int bench(World *w, void *ctx) {
     }
     Team *team = team_create(o.threads > 0 ? (int)o.threads : ranks_threads(w));
     world_set_team(w, team);
-    world_set_wait(w, (WaitHow)o.wait);
     memset(b.src, 1, (size_t)b.pool), memset(b.dst, 2, (size_t)b.pool);
     if (world_rank(w) == 0)
         printf(
@@ -176,7 +174,6 @@ int main(int argc, char **argv) {
         {"reps", OPT_INT, &o.reps, "11", 1, MAX_REPS, "N", "repetitions; the median is printed"},
         {"dim", OPT_INT, &o.dim, "0", 0, 1, "N", "blocks below each other (0) or side by side (1)"},
         {"in-place", OPT_BOOL, &o.in_place, "0", 0, 0, "", "src and dst overlap where they may"},
-        {"wait", OPT_CHOICE, &o.wait, "auto", 0, 0, "auto|spin|sleep", "how ranks wait"},
         {"only", OPT_STR, &o.only, "", 0, 0, "WORD", "only ops whose name contains WORD"},
         {0}};
     die_set_program(argv[0]);

@@ -170,9 +170,6 @@ void world_set_team(World *w, Team *team) {
     w->team = team;
     if (team && w->backend->polled) team_set_poll(team, &w->wanted, poll, w);
 }
-void world_set_wait(World *w, WaitHow how) {
-    w->wait = how;
-}
 void world_set_limit(World *w, double seconds) {
     w->limit = seconds;
 }

@@ -28,7 +28,7 @@
  * common order too, which may differ from that of the starts. In between collectives progress as
  * far as the backend can: while kernels run, the first thread of the team polls about every half
  * millisecond (world_set_team). In debug builds (CONFIG=debug, asan, tsan) a start whose arguments
- * differ from those of the other ranks ends the job with both call sites. A wait that exceeds the
+ * differ from those of other threads ends the job with both call sites. A wait that exceeds the
  * World's limit ends the job with a line that names the collective and the missing ranks.
  */
 #ifndef PARALLEL_COMM_COLL_H
@@ -128,11 +128,6 @@ Group comm_group(Comm *c);
 void world_set_team(World *w, Team *team);
 /* Local. --overlap none: every collective is waited for where it starts, so nothing is hidden. */
 void world_set_wait_at_start(World *w, bool blocking);
-/* Local. How a rank waits for others. auto: spins for as long as a message takes, then sleeps
- * between polls; threads that share cores do not spin. spin: keeps its core. sleep: leaves the core
- * to others, at the price of longer short waits. */
-typedef enum { WAIT_AUTO, WAIT_SPIN, WAIT_SLEEP } WaitHow;
-void world_set_wait(World *w, WaitHow how);
 /* Local. Longest wait in seconds (0: no limit), and text for its error message ("step 12"). */
 void world_set_limit(World *w, double seconds);
 void world_set_phase(World *w, const char *phase);
@@ -149,5 +144,24 @@ void world_count_reset(World *w);
 /* Local. Writes at most max rows, in order of first use. Returns the number of rows that exist. */
 int world_counts(const World *w, CollCount *rows, int max);
 const char *coll_op_name(CollOp op); // "all_gather", ...
+
+/* Collective over c. x[n] = sum of x over the group, on all its ranks. A group of NULL has one
+ * rank: nothing is done. Messages name the caller as call site. */
+#define coll_sum(c, type, x, n, what) coll_sum_at(c, type, x, n, what, __FILE__, __LINE__)
+
+static inline void coll_sum_at(Comm *c, CollType type, void *x, int64_t n, const char *what,
+                               const char *file, int line) {
+    if (!c) return;
+    coll_wait(coll_start(c, &(CollCall){.op = COLL_ALL_REDUCE,
+                                        .type = type,
+                                        .reduction = COLL_SUM,
+                                        .rows = 1,
+                                        .cols = n,
+                                        .src = x,
+                                        .dst = x,
+                                        .what = what,
+                                        .file = file,
+                                        .line = line}));
+}
 
 #endif

@@ -73,7 +73,6 @@ struct World {
     char node[64], phase[64];
     Team *team;
     double limit; // seconds, 0: none
-    WaitHow wait;
     Comm *all, *last;
     CountRow *rows;
     int n_rows, max_rows;

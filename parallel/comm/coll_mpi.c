@@ -19,10 +19,7 @@
 #include "parallel/comm/coll_mpi_flight.h"
 #include "parallel/comm/coll_mpi_job.h"
 
-enum {
-    VOLLEY = 16, // polls between two naps
-    FEW = 4,     // the same for ranks that leave their core to others
-};
+enum { VOLLEY = 16 };                 // polls between two naps
 static const double spin_for = 20e-6; // seconds without a message before the first nap
 static const double term_grace = 0.3; // seconds; after a SIGTERM shorter waits are not reported
 static const double longest_nap = 1;  // seconds; a longer nap means that this process was stopped
@@ -57,21 +54,17 @@ static void terminated(const Flight *f, double waited) {
     mpi_job_deliver();
 }
 
-/* Seconds to sleep after `idle` seconds without a message: a quarter of them bounds the delay. */
-static double nap_after(const World *w, double still) {
+/* Seconds to sleep after so many without a message: a quarter of them bounds the delay. */
+static double nap_after(double still) {
     double nap = still / 4;
-    if (w->wait == WAIT_SPIN) return 0;
     return nap < 5e-6 ? 5e-6 : nap > 1e-4 ? 1e-4 : nap;
 }
 
 /* Spins while messages arrive, then sleeps between volleys of polls: one poll advances MPI by one
- * step only, and a large message takes many. With --wait spin it only checks signals and the limit
- * here. */
+ * step only, and a large message takes many. */
 static void fly(Flight *f) {
     const Comm *c = f->home->group;
     const World *w = c->world;
-    double spin = w->wait == WAIT_SLEEP ? 0 : spin_for;
-    int volley = w->wait == WAIT_SLEEP ? FEW : VOLLEY;
     double begin = coll_now(), last = begin, moved = begin;
     for (int tests = 1;; tests++) {
         uint64_t before = flight_count.messages;
@@ -82,11 +75,11 @@ static void fly(Flight *f) {
         last = now;
         double waited = now - begin;
         if (flight_count.messages != before) moved = now;
-        if (now - moved < spin || tests % volley) {
+        if (now - moved < spin_for || tests % VOLLEY) {
             sched_yield();
             continue;
         }
-        if (mpi_job_nap(nap_after(w, now - moved)) && waited > term_grace) terminated(f, waited);
+        if (mpi_job_nap(nap_after(now - moved)) && waited > term_grace) terminated(f, waited);
         char text[256];
         if (w->limit > 0 && waited > w->limit)
             coll_expire(c, named(f), waited, flight_missing(f, text, sizeof text));

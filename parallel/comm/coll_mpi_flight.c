@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/debug.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/coll_mpi_job.h"
@@ -239,43 +238,6 @@ static void unpack(Flight *f, Team *team) {
     }
 }
 
-/* ---- signatures */
-
-static void post_signatures(Flight *f) {
-    MpiComm *m = f->home;
-    const Comm *c = m->group;
-    Signature *mine = &f->signed_by[c->rank];
-    const int n = sizeof *mine;
-    *mine = (Signature){.call = *f->call};
-    snprintf(mine->what, sizeof mine->what, "%s", f->call->what);
-    snprintf(mine->file, sizeof mine->file, "%s", f->call->file);
-    f->n_moves = 0;
-    for (int receive = 1; receive >= 0; receive--)
-        for (int j = 0; j < c->size; j++) {
-            int i = f->n_moves;
-            if (j == c->rank) continue;
-            add_move(f, j, j, receive);
-            if (receive)
-                MPI_Irecv(&f->signed_by[j], n, MPI_BYTE, j, tag_of(f), m->mpi, &f->request[i]);
-            else
-                MPI_Isend(mine, n, MPI_BYTE, j, tag_of(f), m->mpi, &f->request[i]);
-        }
-}
-
-/* Do all ranks make the same call? The first rank that differs from rank 0 reports it. */
-static bool signatures_agree(Flight *f) {
-    const Comm *c = f->home->group;
-    Signature *first = f->signed_by;
-    for (int j = 0; j < c->size; j++) {
-        Signature *s = &f->signed_by[j];
-        s->call.what = s->what, s->call.file = s->file; // these were pointers of another process
-        if (coll_agree(&first->call, &s->call)) continue;
-        if (j == c->rank) coll_mismatch(c, f->number, &s->call, 0, &first->call);
-        return false; // that rank ends the job
-    }
-    return true;
-}
-
 /* ---- sums */
 
 /* The sum of part j over n ranks, `apart` ranks from each other: `own`, and the terms in the slots.
@@ -361,7 +323,6 @@ void flights_open(MpiComm *m) {
         f->heard = mem_calloc(size, sizeof *f->heard);
         f->move = mem_calloc(moves, sizeof *f->move);
         f->request = mem_calloc(moves, sizeof(MPI_Request));
-        if (BASE_DEBUG) f->signed_by = mem_calloc(size, sizeof *f->signed_by);
     }
 }
 
@@ -370,7 +331,6 @@ void flights_close(MpiComm *m) {
         mem_free(m->flight[i].heard);
         mem_free(m->flight[i].move);
         mem_free(m->flight[i].request);
-        mem_free(m->flight[i].signed_by);
     }
     mem_free(m->done);
     mem_free(m->status);
@@ -428,12 +388,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     memset(f->heard, 0, (size_t)c->size * sizeof *f->heard);
     take_memory(f);
     flight_count.flying++;
-    if (!f->signed_by || barrier) {
-        begin_piece(f, c->world->team);
-    } else {
-        f->step = FLIGHT_SIGNS;
-        post_signatures(f);
-    }
+    begin_piece(f, c->world->team);
 }
 
 static void land(Flight *f, Team *team) {
@@ -455,10 +410,6 @@ static void land(Flight *f, Team *team) {
 
 /* All messages of this step are complete. */
 static void end_step(Flight *f, Team *team) {
-    if (f->step == FLIGHT_SIGNS) {
-        if (signatures_agree(f)) begin_piece(f, team);
-        return;
-    }
     if (f->step == FLIGHT_SPREAD_NEAR) {
         sum_near(f, team);
         begin_step(f, FLIGHT_SPREAD, team);
@@ -487,9 +438,8 @@ void flight_advance(Flight *f, Team *team) {
     int n;
     if (MPI_Testsome(f->n_moves, f->request, &n, m->done, m->status) != MPI_SUCCESS)
         die_at(f->call->file, f->call->line, "coll_start", 1,
-               "%s \"%s\" along %s: a rank calls it with another size; a build with CONFIG=debug "
-               "says which",
-               coll_op_name(f->call->op), f->call->what, m->group->label);
+               "%s \"%s\" along %s: a rank calls it with another size", coll_op_name(f->call->op),
+               f->call->what, m->group->label);
     if (n == MPI_UNDEFINED) {
         end_step(f, team);
         return;

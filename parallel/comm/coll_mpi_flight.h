@@ -40,17 +40,10 @@
 
 #include "parallel/comm/coll_backend.h"
 
-/* Debug builds: the arguments of a call, compared among ranks before data is sent. */
-typedef struct Signature {
-    CollCall call;
-    char what[64], file[64];
-} Signature;
-
 // largest message, in bytes, that MPI sends without asking its receiver first (coll_mpi_job.c)
 enum { FLIGHT_ASKS = 256 << 10 };
 
 typedef enum {
-    FLIGHT_SIGNS, // debug builds: signatures are compared
     FLIGHT_SPREAD_NEAR,
     FLIGHT_SPREAD,
     FLIGHT_COLLECT,
@@ -76,7 +69,6 @@ typedef struct Flight {
     int64_t lines, piece, from; // lines of the largest part; of one chunk; before this chunk
     char *kept;                 // [size - 1, chunk, width] terms of sums
     char *packed;               // [size, chunk, width] packed blocks of dim 1
-    Signature *signed_by;       // [size]; NULL without checks
     bool *heard;                // [size] has a message of that rank arrived?
     int n_moves;                // of this step
     FlightMove *move;           // [2 size]

@@ -15,7 +15,6 @@
  * count on from lap to lap; no rank enters the next lap before all have left the wait of this one.
  * Calls on device memory use the same gates (coll_device.c) or none (coll_nccl.c).
  */
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -52,7 +51,7 @@ typedef struct Rendezvous {
 
 struct ThreadsJob {
     int size;
-    double spin; // seconds, with --wait auto
+    double spin; // seconds of spinning before a rank that waits sleeps
     Rendezvous *all;
     void *board
         [MAX_THREAD_RANKS]; // world_split: the first rank of a group publishes its Rendezvous here
@@ -137,9 +136,7 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
 static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
                       const CollCall *call) {
     Rendezvous *m = c->impl;
-    const World *w = c->world;
-    const ThreadsJob *job = w->impl;
-    double spin = w->wait == WAIT_SPIN ? INFINITY : w->wait == WAIT_SLEEP ? 0 : job->spin;
+    const ThreadsJob *job = c->world->impl;
     double begin = coll_now(), looked = 0;
     for (;;) {
         for (int i = 0; i < 32; i++) {
@@ -150,7 +147,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
         double seconds = coll_now() - begin;
         if (seconds >= looked + slice)
             look_at_limits(c, stage, number, call, seconds), looked = seconds;
-        if (seconds < spin) continue;
+        if (seconds < job->spin) continue;
         atomic_fetch_add(&m->sleepers, 1);
         uint32_t count = atomic_load(&g->count);
         bool open = (int32_t)(count - target) >= 0;

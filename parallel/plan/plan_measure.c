@@ -80,13 +80,6 @@ static bool teams_alike(const PlanWhere *w, const Group *all) {
     return false;
 }
 
-enum { KEY = 256 + sizeof "-sleep" };
-static void key_of(const PlanWhere *w, const Detected *d, char key[KEY]) {
-    static const char *const waits[] = {"", "-spin", "-sleep"}; // WaitHow
-    detect_key(d, key);
-    strcat(key, waits[w->world->wait]); // other times of collectives
-}
-
 /* Collective over the world. The table of this machine, which knows its links and whether ranks
  * share cores; NULL where they would have to be measured and may not be. */
 static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key, bool measure) {
@@ -106,11 +99,11 @@ static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key,
 Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
-    char key[KEY];
+    char key[256];
     double begin = coll_now();
     detect_machine(d, &p->machine);
     if (!w->measure || !teams_alike(w, &all)) return NULL;
-    key_of(w, d, key);
+    detect_key(d, key);
     Calibration *c = open_table(w, d, key, true);
     double crowd = calibration_site(c)->crowd;
     detect_machine(d, &p->machine); // with its links
@@ -138,9 +131,9 @@ double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibra
     CalibrateList list;
     Machine m;
     Price price;
-    char key[KEY];
+    char key[256];
     Group all = comm_group(world_comm(w->world));
-    key_of(w, d, key);
+    detect_key(d, key);
     *kept = open_table(w, d, key, false);
     if (!*kept) return 0;
     detect_machine(d, &m);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/comm/coll_call.h"
+#include "parallel/comm/coll.h"
 #include "parallel/step/check_parts.h"
 #include "parallel/step/listing.h"
 

@@ -1,5 +1,5 @@
 #include "parallel/step/exact.h"
-#include "parallel/comm/coll_call.h"
+#include "parallel/comm/coll.h"
 
 /* ---- where sums are cut ---- */
 

@@ -1,5 +1,5 @@
 #include "parallel/step/outer.h"
-#include "parallel/comm/coll_call.h"
+#include "parallel/comm/coll.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "base/mem.h"
-#include "parallel/comm/coll_call.h"
+#include "parallel/comm/coll.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/step/memory.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "parallel/comm/coll_call.h"
+#include "parallel/comm/coll.h"
 #include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"

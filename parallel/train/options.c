@@ -118,10 +118,6 @@ static size_t running_rows(Options *o, Opt *table) {
          "groups of tensors whose outer steps are spread over the H steps"},
         {"timeout", OPT_INT, &o->timeout, "60", 0, 1e9, "S",
          "seconds that a rank waits for another before the job ends; 0 is for ever"},
-        {"wait", OPT_CHOICE, &o->wait, "auto", 0, 0, "auto|spin|sleep",
-         "how a rank waits for another: spinning keeps its core busy, sleeping frees it; auto "
-         "spins "
-         "briefly, then sleeps"},
         {"check-tp", OPT_INT, &o->check_tp, "0", 0, 1e6, "K",
          "train K steps on one rank as well, compare every tensor, say what is wrong and exit"},
         {"audit-every", OPT_INT, &o->audit_every, "0", 0, 1e12, "N",
@@ -213,12 +209,11 @@ OptionRole options_role(const Opt *row) {
         const char *name;
         OptionRole role;
     } roles[] = {
-        {"train", OPTION_INPUT},     {"val", OPTION_INPUT},  {"hellaswag", OPTION_INPUT},
-        {"tokenizer", OPTION_INPUT}, {"init", OPTION_INPUT}, {"threads", OPTION_OWN},
-        {"kernels", OPTION_OWN},     {"wait", OPTION_OWN},   {"json", OPTION_OWN},
-        {"libraries", OPTION_OWN},   {"csv", OPTION_OWN},    {"ledger", OPTION_OWN},
-        {"tensorboard", OPTION_OWN}, {"config", OPTION_OWN}, {"progress", OPTION_OWN},
-        {"log-every", OPTION_OWN},
+        {"train", OPTION_INPUT},     {"val", OPTION_INPUT},    {"hellaswag", OPTION_INPUT},
+        {"tokenizer", OPTION_INPUT}, {"init", OPTION_INPUT},   {"threads", OPTION_OWN},
+        {"kernels", OPTION_OWN},     {"json", OPTION_OWN},     {"libraries", OPTION_OWN},
+        {"csv", OPTION_OWN},         {"ledger", OPTION_OWN},   {"tensorboard", OPTION_OWN},
+        {"config", OPTION_OWN},      {"progress", OPTION_OWN}, {"log-every", OPTION_OWN},
     };
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(row->name, roles[i].name) == 0) return roles[i].role;

@@ -16,7 +16,7 @@ typedef struct Options {
     double outer_lr, outer_momentum;
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
-    int backend, graphs, progress, calibrate, wait, dtype, recompute, listing, schedule;
+    int backend, graphs, progress, calibrate, dtype, recompute, listing, schedule;
     bool tune, plan, resume, memory, profile, count, exact, version;
 } Options;
 
