@@ -3,7 +3,8 @@
 # make test        install what is missing, build, run every test that needs no GPU; sweeps over layouts are sampled
 # make test-long   the same with all of every sweep
 # make bench       measure this trainer beside its peers
-# make bench-gpu   build, check and time everything on one GPU, in under nine minutes: bench/results/h200-*.json and a table
+# make bench-gpu   build, check and time everything on one GPU, in two parts of under nine minutes: bench/results/h200-*.json and a table
+# make gpu-programs  what bench-gpu runs, for a machine with an H100 or H200 and no compiler: build-sm90/programs/, under 64 MiB
 # make test-aarch64  a part of the suite for another processor, under qemu-user (Debian installs what it takes)
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
@@ -38,6 +39,7 @@ OPT_asan := -DGPT_DEBUG -O1 -fsanitize=address,undefined -fno-sanitize-recover=a
 OPT_tsan := -DGPT_DEBUG -O1 -fsanitize=thread
 OPT_debug := -DGPT_DEBUG -O0
 OPT_mpich := $(OPT_release)
+OPT_sm90 := $(OPT_release)
 OPT_fuzz := -DGPT_DEBUG -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS ?=
 
@@ -254,9 +256,14 @@ bench: $(B)/train_gpt
 	python3 tools/bench.py $(PEERS)
 	python3 tools/bench_table.py bench/results/train_cpu_avx512_bf16.json --page README.md
 	python3 tools/bench_table.py --page docs/benchmarks.md
-# everything on one GPU, in under nine minutes; GPU_BENCH='--out FOLDER --text FILE', or --rehearse: with the emulated one, at tiny sizes
+# everything on one GPU, in two parts of under nine minutes; GPU_BENCH='--out FOLDER --text FILE', or --rehearse: with the emulated one, at tiny sizes
 bench-gpu:
 	python3 tools/bench_gpu.py $(GPU_BENCH)
+# They want the C library and nothing else. GPU_PROGRAMS: others of the same kind, those of the emulated GPU for a rehearsal.
+GPU_PROGRAMS ?= cuda/train_gpt cuda/bench_gpu cuda/run_tests cuda/probes
+gpu-programs:
+	@$(MAKE) -s CONFIG=sm90 MPI=0 NVCC_FLAGS='$(NVCC_SM90)' LDLIBS='-l:libjansson.a -lm -ldl -pthread' $(GPU_PROGRAMS:%=build-sm90/%)
+	@tools/gpu_programs.sh build-sm90/programs $(GPU_PROGRAMS:%=build-sm90/%)
 lint:
 	@tools/setup.sh test
 	@tools/lint.sh
@@ -285,5 +292,5 @@ uninstall:
 clean:
 	rm -rf build build-* $(PROGRAMS)
 
-.PHONY: all always help quickstart test test-aarch64 test-long bench bench-gpu asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install uninstall clean
+.PHONY: all always help quickstart test test-aarch64 test-long bench bench-gpu gpu-programs asan tsan fuzz fuzz-long fuzzers lint format cuda-check size install uninstall clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -38,13 +38,15 @@ TEST(cuda_sm90_instructions_do_what_is_said_of_them) {
     }
 }
 
-/* build/cuda/probes printed it. */
+/* build/cuda/probes printed it, on the first device that make bench-gpu ran on. */
 TEST(cuda_sm90_instructions_do_what_hardware_does) {
-    char name[64];
+    char name[64], text[1024];
     uint64_t hash;
     int found = 0;
     FILE *f = fopen(TEST_DATA("golden/sm90.txt"), "r");
-    if (!f) return test_skip("no device has run build/cuda/probes");
+    if (!f && test_shell(".", text, sizeof text, "ls bench/results/*-facts.json 2>&1") != 0)
+        return test_skip("no device has run build/cuda/probes");
+    CHECK(f); // else sm90.txt of the device that has, make bench-gpu's, is to be committed
     begin(EMU_FORWARD);
     while (fscanf(f, "%63s %" SCNx64, name, &hash) == 2)
         for (int i = 0; i < n_probes; i++)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Build, check and time everything on one GPU, unattended, in under nine minutes; results as files,
-a table with goals.
+"""Build, check and time everything on one GPU, unattended, in two parts of under nine minutes each;
+results as files, a table with goals.
 
-    make bench-gpu                                    all of it, into bench/results/
+    make bench-gpu                                    both parts, into bench/results/
     python3 tools/bench_gpu.py --out FOLDER           the same into another folder
-    python3 tools/bench_gpu.py --stages tests,train   some stages only: facts build probes tests
-                                                      kernels train curves sanitizer
+    python3 tools/bench_gpu.py --stages first         a part alone: first (facts build probes tests
+                                                      kernels) or second (facts train curves
+                                                      sanitizer); or stages: tests,train
     python3 tools/bench_gpu.py --no-build             with programs that were built before
                                                       (build/cuda, or in --programs FOLDER)
     python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated
@@ -15,25 +16,22 @@ a table with goals.
                                                       a page
 
 A stage has so many seconds at least, and what those before it left; one that fails or runs out of
-time is written down as such, and the others go on. What a stage found lies in its file
-GPU-STAGE.json as soon as it is done (GPU is h100, h200, ...); log.txt has everything that was
-printed. Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW,
-torch's attention by cuDNN and by flash, cuBLASLt's best of 16. Without PyTorch they are left out,
-with a line. Only the standard library is needed. The text for the losses is tinyshakespeare: --text
-FILE, else tinyshakespeare.txt of TEST_DATA_DIR or ../shared/data; without it another text, sources,
-and the table says so. What the probes of instructions gave, sm90.txt, belongs into tests/golden/.
+time is written down as such, and the others go on. What a stage found so far lies in its file
+GPU-STAGE.json (GPU is h100, h200, ...), written anew by each group of tests, kind of kernels and
+model; log.txt has everything that was printed. Peers are measured in the same run: torch.compile
+with cuDNN's attention and fused AdamW, torch's attention by cuDNN and by flash, cuBLASLt's best of
+16. Without PyTorch they are left out, with a line. Only the standard library is needed. The text
+for the losses is tinyshakespeare: --text FILE, else tinyshakespeare.txt of TEST_DATA_DIR or
+../shared/data; without it another text, sources, and the table says so. What the probes of
+instructions gave goes to tests/golden/sm90.txt, where there is none yet; from then on it is
+compared with.
 
-On a machine that lacks jansson, and cannot install it, programs of another one run:
+A machine that has neither jansson nor a compiler runs the programs of another one:
 
-    make LDLIBS='-l:libjansson.a -lm -ldl -pthread' MPI=0 \\
-        build/cuda/{train_gpt,bench_gpu,run_tests,probes}
-
-They are 105 MB, for every device. Where little can be carried, for one kind of device alone, here
-H100 and H200: 44 MB when
-
-    strip build/cuda/{train_gpt,bench_gpu,run_tests,probes}
-
-follows a make with NVCC_FLAGS="-gencode arch=compute_90a,code=sm_90a".
+    make gpu-programs            for H100 and H200 alone, linked with a static jansson, without MPI,
+                                 stripped: build-sm90/programs/, under 64 MiB, which it checks
+    python3 tools/bench_gpu.py --no-build --programs FOLDER --out RESULTS --stages first
+    python3 tools/bench_gpu.py --no-build --programs FOLDER --out RESULTS --stages second
 """
 import argparse
 import array
@@ -57,11 +55,14 @@ from bench_gpu_checks import Failed, last_line, sanitized, sanitizer, tests
 from bench_page import TOP
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+GOLDEN = os.path.join(TOP, "tests", "golden", "sm90.txt")
 SM90 = "-gencode arch=compute_90a,code=sm_90a"
-# name, model, sequences; --model's d12 .. d48 are GPT-2 124M .. 1558M
-MODELS = [("d12", "d12", 32), ("d12", "d12", 64), ("d24", "d24", 32), ("d36", "d36", 16),
-          ("d48", "d48", 16)]
-TINY = [("d12", "layers=1,heads=2,channels=32,seq=16,vocab=257", 2)]
+# name, model, sequences of a micro-batch, steps of half a million tokens; --model's d12 .. d48 are
+# GPT-2 124M .. 1558M
+MODELS = [("d12", "d12", 32, 9), ("d12", "d12", 64, 9), ("d24", "d24", 32, 6),
+          ("d36", "d36", 16, 5), ("d48", "d48", 16, 4)]
+TINY = [("d12", "layers=1,heads=2,channels=32,seq=16,vocab=257", 2, 3)]
+TOKENS = 1 << 19  # of a step
 SIZES = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}
 # Ranks as threads that share the GPU, each against one rank: ranks, --layout, --overlap
 RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"),
@@ -93,6 +94,11 @@ class Run:
     def say(self, text):
         print(text, flush=True)
         self.log.write(text + "\n")
+
+    def save(self, stage, value):
+        """What a stage found so far."""
+        bench_page.save(os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json"), stage,
+                        value)
 
     def left(self):
         return max(1.0, min(self.stage_end, self.deadline) - time.monotonic())
@@ -171,12 +177,13 @@ def find_torch(run, r):
 
 
 def libraries(run):
-    """Folders of cuBLASLt and NCCL where the loader does not look by itself: the toolkit's, those
-    that PyTorch brought."""
+    """Folders of cuBLASLt and NCCL where the loader does not look by itself: those of --libraries,
+    those that PyTorch brought, the toolkit's."""
     ask = ("import glob, sys; "
            "print('\\n'.join(p for s in sys.path for p in glob.glob(s + '/nvidia/*/lib')))")
-    folders = (first(run, [run.args.python, "-c", ask])
-               or "").splitlines() + glob.glob("/usr/local/cuda/lib64")
+    folders = [p for p in run.args.libraries.split(":") if p]
+    folders += (first(run, [run.args.python, "-c", ask]) or "").splitlines()
+    folders += [p + "/lib64" for p in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if p]
     return [p for p in folders if glob.glob(p + "/libcublasLt.so*")
             or glob.glob(p + "/libnccl.so*")]
 
@@ -229,9 +236,29 @@ def probes(run):
         raise Failed(last_line(out))
     with open(os.path.join(run.args.out, "sm90.txt"), "w") as f:
         f.write("\n".join(lines) + "\n")
-    return {"probes": len(lines),
-            "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x],
-            "status": status}
+    r = {"probes": len(lines), "status": status,
+         "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x]}
+    compare_with_golden(lines, r)
+    return r
+
+
+def compare_with_golden(lines, r):
+    """The first device writes what later ones are compared with."""
+    if os.path.exists(GOLDEN):
+        with open(GOLDEN) as f:
+            known = f.read().splitlines()
+        r["differ"] = sorted(x.split()[0] for x in set(known) ^ set(lines))
+        if r["differ"]:
+            r["broke"] = f"not what {os.path.relpath(GOLDEN, TOP)} says: {r['differ'][0]}"
+    elif bench_gpu_table.newest(os.path.join(TOP, "bench", "results")):
+        r["broke"] = (f"{os.path.relpath(GOLDEN, TOP)} is missing, although bench/results has a "
+                      "device: commit sm90.txt of its run")
+    else:
+        try:
+            with open(GOLDEN, "w") as f:
+                f.write("\n".join(lines) + "\n")
+        except OSError as e:  # of a tree that cannot be written to: --out has it
+            r["not_written"] = str(e)
 
 
 # ---- speed
@@ -279,20 +306,24 @@ def lines_of(path):
 
 
 def kernels(run):
-    """Layers, attention and products; torch's attention in the same run."""
-    path = os.path.join(run.scratch, "kernels.jsonl")
-    command = [run.program("bench_gpu"), "--json", path]
-    if run.rehearse:
-        command += shlex.split("--tokens 16 --seq 8 --channels 64 --vocab 40 --parameters 100 "
-                               "--rounds 1 --round-ms 0 --sets 1")
-    with Watch(run) as watch:
-        status, out = run.shell(command, check=False)
-    rows = lines_of(path) if os.path.exists(path) else []
-    r = {"rows": rows, "watch": watch.seen()}
-    run.say(out.rstrip())
-    if status:  # rows that were done are kept
-        r["broke"] = last_line(out)
-    r["torch_attention"] = torch_attention(run)
+    """Layers, attention and products, saved kind by kind; torch's attention in the same run."""
+    r = {"rows": [], "watch": {}}
+    for what in ("memory", "attention", "products"):
+        path = os.path.join(run.scratch, f"{what}.jsonl")
+        command = [run.program("bench_gpu"), "--what", what, "--json", path]
+        if run.rehearse:
+            command += shlex.split("--tokens 16 --seq 8 --channels 64 --vocab 40 --parameters 100 "
+                                   "--rounds 1 --round-ms 0 --sets 1")
+        with Watch(run) as watch:
+            status, out = run.shell(command, check=False)
+        r["rows"] += lines_of(path) if os.path.exists(path) else []
+        r["watch"][what] = watch.seen()
+        run.say(out.rstrip())
+        if status:  # rows that were done are kept
+            r.setdefault("broke", last_line(out))
+        if what == "attention":
+            r["torch_attention"] = torch_attention(run)
+        run.save("kernels", r)
     if "failed" in r["torch_attention"]:
         r.setdefault("broke", f"attention of PyTorch: {r['torch_attention']['failed']}")
     return r
@@ -349,22 +380,22 @@ def train(run):
     models, seq, rows = (TINY, 16, []) if run.rehearse else (MODELS, 1024, [])
     data = random_tokens(run, 257 if run.rehearse else 50257)
     for turn in ("first", "again"):
-        for i, (name, model, micro) in enumerate(models):
-            steps = 3 if run.rehearse else 24 if name == "d12" else 14
+        for i, (name, model, micro, steps) in enumerate(models):
+            batch = 2 * micro * seq if run.rehearse else TOKENS
             if turn == "first":
                 rows.append({"model": name, "B": micro})
             else:
-                rows[i]["torch"] = torch_step(run, name, micro, seq)
+                rows[i]["torch"] = torch_step(run, name, micro, seq, batch, steps)
             try:
                 if turn == "first" or (name == "d12" and "ms" in rows[i]["torch"]) or run.rehearse:
                     with Watch(run) as watch:
                         head, done = trained(run, model, micro, steps, f"{name}-{micro}",
-                                             ["--tune"], data=data)
+                                             ["--tune", "--batch", str(batch)], data=data)
                     rows[i][turn] = dict(speed_of(head, done, seq), watch=watch.seen())
             except Failed as e:
                 rows[i]["failed"] = str(e)
             run.say(bench_gpu_table.train_line(rows[i], turn))
-            save_so_far(run, "train", {"formula": bench_gpu_table.FORMULA, "rows": rows})
+            run.save("train", {"formula": bench_gpu_table.FORMULA, "rows": rows})
     silent = [f"torch.compile of {x['model']}, B = {x['B']}: {x['torch']['failed']}" for x in rows
               if "failed" in x["torch"]]
     return {"formula": bench_gpu_table.FORMULA,
@@ -383,28 +414,28 @@ def random_tokens(run, vocab):
     return path
 
 
-def torch_command(run, name, micro, seq, steps):
+def torch_command(run, name, micro, seq, batch, steps):
     layers, heads, channels = (1, 2, 32) if run.rehearse else SIZES[name]
     command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device",
                "cpu" if run.rehearse else "cuda", "--dtype", "bf16", "--mode",
                "eager" if run.rehearse else "compile", "--layers", str(layers), "--heads",
                str(heads), "--channels", str(channels), "--vocab",
                "257" if run.rehearse else "50304", "--batch", str(micro), "--seq", str(seq),
-               "--steps", str(steps)]
+               "--micro-steps", str(batch // (micro * seq)), "--warmup", "1", "--steps", str(steps)]
     # whole models of many layers take minutes to compile: a block is, and is used for each of them
     tuned = ["--sdpa", "cudnn"] + (["--blocks"] if name != "d12" else [])
     return command + ([] if run.rehearse else tuned)
 
 
-def torch_step(run, name, micro, seq):
+def torch_step(run, name, micro, seq, batch, steps):
     if not run.torch:
         return {"absent": "no PyTorch"}
-    status, out = run.shell(torch_command(run, name, micro, seq, 3 if run.rehearse else 15),
-                            limit=75, check=False)
+    status, out = run.shell(torch_command(run, name, micro, seq, batch, max(3, steps // 2)),
+                            limit=120, check=False)
     try:
         r = json.loads(out.strip().splitlines()[-1])
         ms = statistics.median(r["ms"])
-        return {"ms": ms, "tokens_per_s": 1e3 * micro * seq / ms, "warmup_s": r["warmup_s"],
+        return {"ms": ms, "tokens_per_s": 1e3 * batch / ms, "warmup_s": r["warmup_s"],
                 "sdpa": r["sdpa"], "compiled": r["compiled"],
                 "loss": r["loss"], "version": f"{r['torch']}, CUDA {r['cuda']}, cuDNN {r['cudnn']}"}
     except (ValueError, IndexError, KeyError):
@@ -412,11 +443,11 @@ def torch_step(run, name, micro, seq):
 
 
 def warm_torch(run):
-    """torch.compile writes what it generates into a cache on the disk: it does so while other
-    things are built."""
-    if not run.torch or run.rehearse or "train" not in run.stages:
+    """torch.compile writes what it generates into a cache on the disk: it does so while this
+    program is built, and at no other time, since it takes the device's memory and time."""
+    if not run.torch or run.rehearse or "train" not in run.args.stages or run.args.no_build:
         return None
-    commands = [shlex.join(torch_command(run, n, b, 1024, 1)) for n, _, b in MODELS]
+    commands = [shlex.join(torch_command(run, n, b, 1024, b * 1024, 1)) for n, _, b, _ in MODELS]
     return subprocess.Popen(["bash", "-c", "; ".join(commands)], cwd=TOP,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                             start_new_session=True)
@@ -444,7 +475,7 @@ def curves(run):
             part(run, r)
         except Failed as e:
             r.setdefault("broke", str(e))
-        save_so_far(run, "curves", r)
+        run.save("curves", r)
     return r
 
 
@@ -484,17 +515,19 @@ def curves_of_ranks(run, r):
         except Failed as e:
             row["failed"] = str(e)
         r["ranks"].append(row)
-        save_so_far(run, "curves", r)
+        run.save("curves", r)
 
 
 # ---- the whole
 
 # name, what it does, seconds that are kept for it; what those before it leave, it may take as well
-STAGES = [("facts", facts, 20), ("build", build, 140), ("probes", probes, 10), ("tests", tests, 60),
-          ("kernels", kernels, 70), ("train", train, 150),
-          ("curves", curves, 40), ("sanitizer", sanitized, 40)]
-SECONDS = 530
-assert sum(budget for _, _, budget in STAGES) <= SECONDS
+FIRST = [("facts", facts, 20), ("build", build, 140), ("probes", probes, 10), ("tests", tests, 120),
+         ("kernels", kernels, 120)]
+SECOND = [("facts", facts, 20), ("train", train, 300), ("curves", curves, 70),
+          ("sanitizer", sanitized, 90)]
+HALVES = {"first": FIRST, "second": SECOND}
+STAGES = [name for name, _, _ in FIRST + SECOND[1:]]
+SECONDS = 530  # of a half
 # stages that write one file
 FILES = {"facts": "facts", "build": "facts", "probes": "tests", "tests": "tests",
          "sanitizer": "tests", "kernels": "kernels", "train": "train", "curves": "curves"}
@@ -529,18 +562,10 @@ def write_tokens(run):
         f.write(bytes(x for c in data for x in (c, 0)))
 
 
-def result_path(run, stage):
-    return os.path.join(run.args.out, f"{run.prefix}-{FILES[stage]}.json")
-
-
-def save_so_far(run, stage, value):
-    bench_page.save(result_path(run, stage), stage, value)
-
-
 def run_stage(run, name, f):
     """With all the time that is not kept for later stages."""
-    order = [stage for stage, _, _ in STAGES]
-    later = sum(s for stage, _, s in STAGES[order.index(name) + 1:] if stage in run.stages)
+    order = [stage for stage, _, _ in run.half]
+    later = sum(s for stage, _, s in run.half[order.index(name) + 1:] if stage in run.args.stages)
     start, run.stage_end = time.monotonic(), run.deadline - later * run.args.seconds / SECONDS
     budget = run.left()
     try:
@@ -551,41 +576,48 @@ def run_stage(run, name, f):
         value = {"broke": f"{type(e).__name__}: {e}"}
     value.update(seconds_spent=round(time.monotonic() - start, 1),
                  **{k: run.stamp[k] for k in ("date", "commit")})
-    save_so_far(run, name, value)
+    run.save(name, value)
     run.say(f"== {name}: {value['seconds_spent']:.0f} s of {budget:.0f}"
             + (f"   BROKE: {value['broke']}" if "broke" in value else ""))
     return value
 
 
-def measure(run):
-    run.stages = run.args.stages
-    if run.rehearse:
-        run.say("a rehearsal: emulated GPU, tiny sizes; no time means anything")
-    write_tokens(run)
-    broken, torch = [], None
-    for name, f, _ in STAGES:
-        if name == "kernels" and torch:
-            stop(torch)
-        if name not in run.stages and name != "facts":
+def measure_half(run, half):
+    """The stages of a half that were asked for, and facts before them; those that broke."""
+    run.half, run.deadline = half, time.monotonic() + run.args.seconds
+    broken = []
+    for name, f, _ in half:
+        if name not in run.args.stages and name != "facts":
             continue
         if time.monotonic() > run.deadline - 5:
             run.say(f"== {name}: no time left")
             broken.append(name)
             continue
+        torch = warm_torch(run) if name == "build" else None
         value = run_stage(run, name, f)
+        if torch:
+            stop(torch)
         if "broke" in value:
             broken.append(name)
         if name == "facts":
             run.torch = bool(value.get("torch"))
             run.say(f"PyTorch: {value.get('torch') or 'absent: its rows are left out'}")
-            torch = warm_torch(run)
-    if torch:
-        stop(torch)
+    return broken
+
+
+def measure(run):
+    if run.rehearse:
+        run.say("a rehearsal: emulated GPU, tiny sizes; no time means anything")
+    write_tokens(run)
+    broken = []
+    for half in HALVES.values():
+        if any(name in run.args.stages for name, _, _ in half if name != "facts"):
+            broken += measure_half(run, half)
     shutil.rmtree(run.scratch, ignore_errors=True)
     run.say("\n" + bench_gpu_table.table(run.args.out, run.prefix))
     run.say(f"{time.monotonic() - run.start:.0f} s in all; results in "
             f"{run.args.out}/{run.prefix}-*.json" +
-            (f"; broken stages: {', '.join(broken)}" if broken else ""))
+            (f"; broken stages: {', '.join(dict.fromkeys(broken))}" if broken else ""))
     return bool(broken)
 
 
@@ -599,9 +631,9 @@ def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
-    p.add_argument("--stages", default=",".join(s[0] for s in STAGES))
+    p.add_argument("--stages", default="first,second")
     p.add_argument("--seconds", type=float, default=SECONDS,
-                   help=f"for everything (default {SECONDS})")
+                   help=f"for each of the two parts (default {SECONDS})")
     p.add_argument("--no-build", action="store_true")
     p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of "
                    "a rehearsal build)")
@@ -611,16 +643,18 @@ def main():
                    help="compute-sanitizer (default: of PATH or /usr/local/cuda; of a "
                    "rehearsal none)")
     p.add_argument("--text", default="", help="tinyshakespeare, for the curves")
+    p.add_argument("--libraries", default="",
+                   help="folders of cuBLASLt and NCCL, ':' between them")
     bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "gpu", bench_gpu_table.page(args.out))
-    known = [s[0] for s in STAGES]
     if args.text and not os.path.exists(args.text):
         p.error(f"--text: {args.text} is missing")
-    args.stages = args.stages.split(",")
-    if set(args.stages) - set(known):
-        p.error(f"--stages: the stages are {', '.join(known)}")
+    args.stages = sum(([name for name, _, _ in HALVES[x]] if x in HALVES else [x]
+                       for x in args.stages.split(",")), [])
+    if set(args.stages) - set(STAGES):
+        p.error(f"--stages: the stages are {', '.join(STAGES)}, or first or second")
     args.out = os.path.abspath(args.out)
     args.command = shlex.join(["python3", "tools/bench_gpu.py"] + sys.argv[1:])
     return measure(Run(args))

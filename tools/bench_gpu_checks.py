@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import threading
 import time
 
 from bench_page import TOP
@@ -46,19 +47,21 @@ def verdict(out, status):
     return r
 
 
-def beside(run, groups, command, seconds):
-    """Lists of tests at the same time, begun in their order while there is time: index, status and
-    output of each. A test that ends its program costs its group alone."""
-    until = time.monotonic() + seconds
+def beside(run, groups, command, seconds, keep):
+    """Lists of tests at the same time, begun in their order while there is time; keep(index,
+    status, output) of each as soon as it is done, one at a time. A test that ends its program costs
+    its group alone."""
+    until, lock = time.monotonic() + seconds, threading.Lock()
 
     def one(i):
-        left = until - time.monotonic()
-        if left < TOO_SHORT:
-            return i, None, ""
-        return i, *run.shell(command + groups[i], limit=left, check=False)
+        left, status, out = until - time.monotonic(), None, ""
+        if left >= TOO_SHORT:
+            status, out = run.shell(command + groups[i], limit=left, check=False)
+        with lock:
+            keep(i, status, out)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=2 if run.rehearse else 8) as pool:
-        return list(pool.map(one, range(len(groups))))
+        list(pool.map(one, range(len(groups))))
 
 
 def tests_of_files(device_only=False):
@@ -81,11 +84,17 @@ def tests(run):
     """Every kernel against double precision, collectives, whole steps and the program against the
     CPU."""
     files = rehearsed(tests_of_files()) if run.rehearse else tests_of_files()
-    names = list(files)
-    done = beside(run, list(files.values()), [run.program("run_tests")], run.left())
-    r = {names[i]: verdict(out, status) for i, status, out in done}
-    total = {k: sum(v[k] for v in r.values()) for k in ("passed", "failed", "skipped")}
-    return dict(total, ended=[name for name, v in r.items() if "end" in v], groups=r)
+    names, r = list(files), {"groups": {}}
+
+    def keep(i, status, out):
+        groups = r["groups"]
+        groups[names[i]] = verdict(out, status)
+        r.update({k: sum(v[k] for v in groups.values()) for k in ("passed", "failed", "skipped")})
+        r["ended"] = [name for name, v in groups.items() if "end" in v]
+        run.save("tests", r)
+
+    beside(run, list(files.values()), [run.program("run_tests")], run.left(), keep)
+    return r
 
 
 def sanitizer(run):
@@ -130,7 +139,8 @@ def sanitized(run):
         result[kind] = r = {"errors": 0, "passed": 0, "failed": 0, "finished": 0,
                             "tests": sum(map(len, groups)), "of": len(groups), "groups": [],
                             "seen": []}
-        for i, status, out in beside(run, groups, command, seconds or run.left()):
+
+        def keep(i, status, out, r=r):
             sums = re.findall(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", out)
             group = verdict(out, status)
             r["errors"] += sum(map(int, sums))
@@ -141,4 +151,7 @@ def sanitized(run):
             r["seen"] += [x for x in out.splitlines()
                           if re.search(r"========= (Invalid|Error: Race|Warning: "
                                        r"Race|Uninitialized)", x)][:10]
+            run.save("sanitizer", result)
+
+        beside(run, groups, command, seconds or run.left(), keep)
     return result

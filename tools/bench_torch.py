@@ -145,7 +145,8 @@ def compiled(model, a):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     for name, value in (("layers", 12), ("heads", 12), ("channels", 768), ("vocab", 50257),
-                        ("batch", 4), ("seq", 64), ("threads", 2), ("warmup", 2), ("steps", 5)):
+                        ("batch", 4), ("seq", 64), ("threads", 2), ("warmup", 2), ("steps", 5),
+                        ("micro-steps", 1)):
         p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--mode", choices=["eager", "compile"], default="eager")
@@ -175,10 +176,11 @@ def main():
     now, between = timer(a.device)
 
     def step():
-        tokens = torch.randint(a.vocab, (a.batch, a.seq + 1), device=a.device)
-        with torch.autocast(a.device, torch.bfloat16, enabled=a.dtype == "bf16"):
-            loss = step_model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
-        loss.backward()
+        for _ in range(a.micro_steps):
+            tokens = torch.randint(a.vocab, (a.batch, a.seq + 1), device=a.device)
+            with torch.autocast(a.device, torch.bfloat16, enabled=a.dtype == "bf16"):
+                loss = step_model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+            (loss / a.micro_steps).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

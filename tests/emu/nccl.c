@@ -104,7 +104,7 @@ static Clique *clique_of(NcclId id, int size) {
 /* Returns when all ranks are there. */
 static int init(NcclComm *comm, int size, NcclId id, int rank, NcclConfig *config) {
     const NcclConfig c = *config;
-    bool right = c.blocking == 1 && c.max_ctas >= 1 && c.max_ctas <= 32 && size > 1 &&
+    bool right = c.blocking == 1 && c.max_ctas >= 1 && c.max_ctas <= 32 && size >= 1 &&
                  size <= RANKS && rank >= 0 && rank < size;
     right = right && c.size == sizeof c && c.magic == 0xcafebeef && c.version >= 21700 &&
             c.version <= (unsigned)of_version && c.cluster_size == NCCL_UNDEFINED &&

@@ -1,0 +1,158 @@
+/* What a step of GPT-2 124M asks of NVIDIA's libraries, as it asks for it: matmuls of cuBLASLt
+ * beside the tiles of this program, of the model's sizes where a device runs them and an eighth of
+ * them where the emulator does; NCCL with one rank, recorded and on registered memory. */
+#include <string.h>
+
+#include "layers/cuda/graph.h"
+#include "layers/cuda/products.h"
+#include "parallel/comm/nccl.h"
+#include "tests/cuda.h"
+#include "tests/emu/cublaslt.h"
+#include "tests/emu/nccl.h"
+
+/* ---- matmuls */
+
+typedef enum Form { XW, DX, DW, FORMS } Form;
+typedef struct Linear {
+    const char *name;
+    int K, N; // in units of C
+    bool residual;
+    Epilogue forward, backward; // of y and of dx
+} Linear;
+static const Linear linear[] = {{"qkv", 1, 3, false, EPI_NONE, EPI_NONE},
+                                {"proj", 1, 1, true, EPI_NONE, EPI_NONE},
+                                {"up", 1, 4, false, EPI_ACT, EPI_NONE},
+                                {"down", 4, 1, true, EPI_NONE, EPI_DACT}};
+enum { LINEAR = sizeof linear / sizeof *linear };
+
+/* A matmul, and what it writes. */
+typedef struct Operands {
+    Product p;
+    Words y, aux, sums;
+} Operands;
+
+static Operands operands(const Linear *l, Form f) {
+    int64_t T = test_on_device ? 8192 : 32, C = test_on_device ? 768 : 96;
+    int64_t K = l->K * C, N = l->N * C;
+    Words x = words(T * (f == DX ? N : K), 1, 1, true, 0);
+    Words w = words(f == DW ? T * N : K * N, 1, 2, true, 0);
+    const Act *a = x.device, *b = w.device;
+    Operands o;
+    o.p = f == XW   ? product_xw(T, K, N, a, K, b)
+          : f == DX ? product_dx(T, K, N, a, N, b)
+                    : product_dw(T, K, N, a, K, b);
+    o.y = words(o.p.M * o.p.N, 1, 3, f != DW, 0);
+    o.aux = words(o.p.M * o.p.N, 2, 4, true, 0), o.sums = words(N, 1, 5, false, 0);
+    o.p.y = o.y.device, o.p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
+    if (o.p.epilogue != EPI_NONE) o.p.aux = o.aux.device;
+    if (f == XW) o.p.bias = words(N, 1, 6, true, 0).device;
+    if (f == XW && l->residual) o.p.addend = words(T * N, 1, 7, true, 0).device;
+    if (f == DW) o.p.addend = o.p.y, o.p.bias_grad = o.sums.device;
+    o.p.workspace = cuda_take((int64_t)kernels_cuda(true)->product_workspace(1), 1, 0);
+    return o;
+}
+
+typedef struct Results {
+    Words y, aux, sums;
+} Results;
+
+static Words result(Words w) {
+    w.host = floats(w.n, 0, 0);
+    words_get(&w);
+    return w;
+}
+
+/* What a rung makes of the operands as they were at first. */
+static Results run(Operands *o, ProductRung rung) {
+    words_put(&o->y), words_put(&o->aux), words_put(&o->sums);
+    product_set_rung(rung);
+    kernels_cuda(true)->product(NULL, &o->p);
+    product_set_rung(PRODUCT_LIBRARY);
+    return (Results){result(o->y), result(o->aux), result(o->sums)};
+}
+
+/* Elements differ by the rounding of y before and after an epilogue, sums by their order: by a
+ * hundredth of what they are on average at most. */
+static bool alike(const char *what, const Linear *l, Form f, const Words *a, const Words *b) {
+    static const char *const forms[] = {"xw", "dx", "dw"};
+    double size = 0;
+    for (int64_t i = 0; i < a->n; i++) size += fabs((double)b->host[i]) / (double)a->n;
+    for (int64_t i = 0; i < a->n; i++) {
+        double want = (double)b->host[i], off = 0x1p-7 * fabs(want) + 0.01 * size;
+        if (fabs((double)a->host[i] - want) <= off) continue;
+        test_fail(__FILE__, __LINE__, "%s of %s, %s: element %lld is %.9g, not %.9g (+- %.2g)",
+                  what, l->name, forms[f], (long long)i, (double)a->host[i], want, off);
+        return false;
+    }
+    return true;
+}
+
+TEST(cuda_product_of_each_kind_of_d12_is_that_of_own_tiles) {
+    cuda_forget_choices();
+    for (int i = 0; i < LINEAR; i++)
+        for (Form f = XW; f < FORMS; f++) {
+            cuda_begin(cuda_orders[2]);
+            emu_lt_mood(EMU_LT_FINE), emu_lt_slow(-1), emu_lt_slow_epilogue(0);
+            Operands o = operands(&linear[i], f);
+            ProductCounts before = product_counts();
+            product_prepare(&o.p, 2);
+            Results library = run(&o, PRODUCT_LIBRARY), own = run(&o, PRODUCT_TILED);
+            CHECK(product_counts().tiled == before.tiled + 1);
+            CHECK(alike("y", &linear[i], f, &library.y, &own.y));
+            CHECK(alike("aux", &linear[i], f, &library.aux, &own.aux));
+            CHECK(alike("bias gradient", &linear[i], f, &library.sums, &own.sums));
+            CHECK(cuda_end());
+        }
+}
+
+/* ---- NCCL */
+
+enum { N = 1 << 16 };
+
+static bool holds(const float *device, float want) {
+    float *host = floats(N, 0, 0);
+    device_get(host, device, N * sizeof *host);
+    device_wait();
+    for (int64_t i = 0; i < N; i++)
+        if (host[i] != want) return false;
+    return true;
+}
+
+TEST(cuda_nccl_of_one_rank_sums_in_a_recording_on_registered_memory) {
+    Err e;
+    const Nccl *n = nccl(&e);
+    if (!n) {
+        test_skip(e.text);
+        return;
+    }
+    CHECK(n->mem_alloc && n->buffer_register && n->window_register);
+    cuda_begin(cuda_orders[2]);
+    float *ones = floats(N, 0, 0);
+    for (int64_t i = 0; i < N; i++) ones[i] = 1;
+    NcclId id;
+    NcclComm c = NULL;
+    NcclConfig config = nccl_config();
+    config.blocking = 1, config.max_ctas = 8;
+    void *p = NULL, *window = NULL;
+    CHECK(n->unique_id(&id) == NCCL_SUCCESS);
+    CHECK(n->init(&c, 1, id, 0, &config) == NCCL_SUCCESS);
+    CHECK(n->mem_alloc(&p, 2 * N * sizeof(float)) == NCCL_SUCCESS);
+    CHECK(n->window_register(c, p, 2 * N * sizeof(float), &window, NCCL_SYMMETRIC) == NCCL_SUCCESS);
+    float *src = p, *dst = src + N;
+    device_put(src, ones, N * sizeof *ones);
+    device_zero(dst, N * sizeof *dst);
+    device_wait();
+    device_capture();
+    CHECK(n->all_reduce(src, dst, N, NCCL_F32, NCCL_SUM, c, device_stream()) == NCCL_SUCCESS);
+    Graph g = device_captured();
+    CHECK(holds(dst, 0)); // recorded, not run
+    for (int i = 0; i < 2; i++) {
+        device_zero(dst, N * sizeof *dst);
+        device_replay(g);
+        CHECK(holds(dst, 1));
+    }
+    device_graph_free(g);
+    if (window) CHECK(n->window_deregister(c, window) == NCCL_SUCCESS);
+    CHECK(n->destroy(c) == NCCL_SUCCESS && n->mem_free(p) == NCCL_SUCCESS);
+    CHECK(cuda_end());
+}
