@@ -122,7 +122,7 @@ CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
 # the benchmark of GPUs: a program of several files, with CUDA's kernels or with the emulator's
 BENCH_GPU := $(wildcard tools/bench_gpu*.c)
 TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c)))
-FAKE_NVML := $(B)/tests/fake_nvml/libnvidia-ml.so.1
+FAKE_LIBRARY := $(B)/tests/fake_library/libfake.so.1
 PROGRAMS := train_gpt $(TOOLS)
 # what users call, and its name outside the tree: no benchmarks, no programs of the tests
 USER_TOOLS := $(filter-out bench_% logits check_debug_state,$(TOOLS))
@@ -160,10 +160,10 @@ $(B)/bench_gpu_emu: $(call obj,$(BENCH_GPU)) $(EMU_OBJECTS) $(B)/libgpt.a
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(PRODUCT_TILES) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(COMMANDS:%=$(B)/bin/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_NVML)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(PRODUCT_TILES) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(COMMANDS:%=$(B)/bin/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_LIBRARY)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
-# loaded as the driver's library is: no sanitizer in it
-$(FAKE_NVML): tests/fake_nvml.c
+# loaded as NVIDIA's libraries are: no sanitizer in it
+$(FAKE_LIBRARY): tests/fake_library.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -shared -fPIC -o $@ $<
 $(B)/ranks_job: $(B)/tests/ranks_job.o $(B)/libgpt.a

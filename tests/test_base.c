@@ -338,13 +338,13 @@ TEST(mem_dies_on_overflow) {
  * PATH, one that was named. */
 TEST(libraries_are_found_where_they_are) {
     const char *dir = test_tmpdir();
-    static const char *const names[] = {"nvmlInit_v2"};
+    static const char *const names[] = {"fake_function"};
     char text[1024], path[600], home[600], named[600], before[4096];
     void *f, *handle[3];
     Err e;
     CHECK(test_shell(dir, text, sizeof text,
                      "mkdir -p bin lib/python3.9/site-packages/nvidia/cu13/lib home/lib64 named && "
-                     "so=$BUILD/tests/fake_nvml/libnvidia-ml.so.1 && "
+                     "so=$BUILD/tests/fake_library/libfake.so.1 && "
                      "cp $so lib/python3.9/site-packages/nvidia/cu13/lib/libof_a_wheel.so.1 && "
                      "cp $so home/lib64/libof_home.so.1 && cp $so named/libof_home.so.1") == 0);
     snprintf(before, sizeof before, "%s", getenv("PATH"));

@@ -520,7 +520,7 @@ TEST(cuda_product_needs_all_of_the_library) {
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
     CHECK(n > 0);
     path[n] = '\0';
-    strcpy(strrchr(path, '/'), "/tests/fake_nvml/libnvidia-ml.so.1");
+    strcpy(strrchr(path, '/'), "/tests/fake_library/libfake.so.1");
     CHECK(!cublaslt_load(path, &lt, &e));
     CHECK(strstr(e.text, "has no cublasLtGetVersion"));
 }

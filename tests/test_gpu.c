@@ -61,7 +61,7 @@ TEST(gpu_sheet_is_of_the_whole_name) {
         const char *name;
         double memory, nvlink; // TB/s, GB/s
     } cases[] = {{"NVIDIA H100 80GB HBM3", 3.35, 450},
-                 {"NVIDIA H100 PCIe", 2, 300},
+                 {"NVIDIA H100 PCIe", 2, 0},
                  {"NVIDIA H100 NVL", 3.9, 300},
                  {"NVIDIA H200", 4.8, 450},
                  {"NVIDIA H20", 4, 450},
@@ -69,8 +69,8 @@ TEST(gpu_sheet_is_of_the_whole_name) {
                  {"NVIDIA GH200 144G HBM3e", 4.9, 450},
                  {"NVIDIA A100-SXM4-40GB", 1.555, 300},
                  {"NVIDIA A100-SXM4-80GB", 2.04, 300},
-                 {"NVIDIA A100 80GB PCIe", 1.94, 300},
-                 {"NVIDIA A30", 0.933, 100},
+                 {"NVIDIA A100 80GB PCIe", 1.94, 0},
+                 {"NVIDIA A30", 0.933, 0},
                  {"NVIDIA L40S", 0.864, 0},
                  {"NVIDIA GeForce RTX 4090", 1.01, 0},
                  {"NVIDIA GeForce RTX 5090", 1.79, 0}};
@@ -111,8 +111,7 @@ TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     Machine m, h100, a100;
     CHECK(machine_open(&h100, "h100:2", NULL) && machine_open(&a100, "a100:1", NULL));
     Detected d = ranks_of(rank, node, 2, 8);
-    Gpus b200 = {
-        .facts = {"NVIDIA B200", 10, 0, 148, 1965}, .memory = 180e9, .sharing = 1, .linked = true};
+    Gpus b200 = {.facts = {"NVIDIA B200", 10, 0, 148, 1965}, .memory = 180e9, .sharing = 1};
     detect_gpu_machine(&d, &b200, &m);
     CHECK_STR(m.name, "16 x NVIDIA B200");
     CHECK_NEAR(m.flops[1] / (h100.flops[1] * 2250 / 989), 1, 1e-12);

@@ -99,7 +99,6 @@ static NodeFacts node_here(const char *name) {
     node_model(&n, "");
     node_nics(&n, "");
     node_quota(&n, "");
-    node_gpus(&n, "libnvidia-ml.so.1");
     return n;
 }
 
@@ -197,8 +196,6 @@ static void digest_facts(const Detected *d, char hex[2 * SHA256_BYTES + 1]) {
                                 n->cores, n->threads, n->quota));
         for (int k = 0; k < n->n_nics; k++)
             add_text(&s, mem_printf("%s %" PRId64, n->nic[k].name, n->nic[k].mbit));
-        for (int k = 0; k < n->n_gpus; k++)
-            add_text(&s, mem_printf("%s %d", n->gpu[k].name, n->gpu[k].links));
     }
     for (int r = 0; r < d->n_ranks; r++) {
         const RankFacts *f = &d->rank[r];

@@ -28,13 +28,6 @@ typedef struct NodeFacts {
         char name[16];
         int64_t mbit; // 0: unknown
     } nic[8];
-    int n_gpus;
-    struct {
-        char name[48];
-        int64_t memory;
-        int links;       // NVLinks to other GPUs of the node
-        double flops[2]; // peak in fp32, bf16 (parallel/plan/gpu.h); 0: unknown
-    } gpu[16];
 } NodeFacts;
 
 typedef struct RankFacts {
@@ -86,7 +79,6 @@ typedef struct Gpus {
     GpuFacts facts;
     int64_t memory;     // free bytes of one GPU
     int sharing;        // ranks per GPU
-    bool linked;        // by NVLink
     double measured[2]; // FLOP/s of matmuls in fp32, bf16 if the peak is unknown; else 0
 } Gpus;
 /* Local, pure. The Machine of such ranks, from data sheets. */

@@ -2,8 +2,7 @@
  * detect*.c and their tests. Readers of files take the root folder of the system; "": this machine.
  *
  *   detect_node.c          Linux's files                       detect_warn.c     what is wrong
- *   detect_nvml.c          NVIDIA's library, if it is there    detect_print.c    the tree
- *   detect_machine.c       the Machine
+ *   detect_machine.c       the Machine                         detect_print.c    the tree
  *   detect_links.c         latency and bandwidth of links; which nodes stand together
  */
 #ifndef PARALLEL_PLAN_DETECT_PARTS_H
@@ -38,8 +37,6 @@ static inline bool rank_has(const RankFacts *r, int core) {
 void node_model(NodeFacts *n, const char *root);
 void node_nics(NodeFacts *n, const char *root);
 void node_quota(NodeFacts *n, const char *root);
-/* Local. library: file name ("libnvidia-ml.so.1"). Without the library or a driver: no GPUs. */
-void node_gpus(NodeFacts *n, const char *library);
 
 /* Local, pure. seconds[n]: exchanges between nodes 2^i apart. The first i from which on they are
  * clearly slower; 0: none. */

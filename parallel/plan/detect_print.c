@@ -21,22 +21,6 @@ static void print_nics(const NodeFacts *n, FILE *f) {
     }
 }
 
-static bool same_gpu(const NodeFacts *a, int i, const NodeFacts *b, int j) {
-    return strcmp(a->gpu[i].name, b->gpu[j].name) == 0 && a->gpu[i].memory == b->gpu[j].memory &&
-           a->gpu[i].links == b->gpu[j].links;
-}
-
-/* Equal GPUs are told once. */
-static void print_gpus(const NodeFacts *n, FILE *f) {
-    for (int i = 0, next; i < n->n_gpus; i = next) {
-        for (next = i + 1; next < n->n_gpus && same_gpu(n, next, n, i);) next++;
-        fprintf(f, "%9s %d x %s, %.0f GiB", "", next - i, n->gpu[i].name, gib(n->gpu[i].memory));
-        if (n->gpu[i].links) fprintf(f, ", %d NVLinks", n->gpu[i].links);
-        if (n->gpu[i].flops[1] > 0) fprintf(f, ", bf16 %.4g TFLOP/s", n->gpu[i].flops[1] / 1e12);
-        fprintf(f, "\n");
-    }
-}
-
 static void print_facts(const NodeFacts *n, FILE *f) {
     fprintf(f, "%-9s %s, %d socket%s, ", n->name, n->cpu, n->sockets, n->sockets == 1 ? "" : "s");
     if (n->numa > n->sockets) fprintf(f, "%d NUMA nodes, ", n->numa);
@@ -45,7 +29,6 @@ static void print_facts(const NodeFacts *n, FILE *f) {
     if (n->memory) fprintf(f, ", %.1f GiB free", gib(n->memory));
     print_nics(n, f);
     fprintf(f, "\n");
-    print_gpus(n, f);
 }
 
 /* ---- its ranks ---- */
@@ -105,12 +88,10 @@ static void print_ranks(const Detected *d, int node, FILE *f) {
 /* ---- all ---- */
 
 static bool same_cards(const NodeFacts *a, const NodeFacts *b) {
-    if (a->n_nics != b->n_nics || a->n_gpus != b->n_gpus) return false;
+    if (a->n_nics != b->n_nics) return false;
     for (int i = 0; i < a->n_nics; i++)
         if (strcmp(a->nic[i].name, b->nic[i].name) != 0 || a->nic[i].mbit != b->nic[i].mbit)
             return false;
-    for (int i = 0; i < a->n_gpus; i++)
-        if (!same_gpu(a, i, b, i)) return false;
     return true;
 }
 
