@@ -44,123 +44,62 @@ static double attention_bytes(const Work *w) {
     return word_of(w) * (w->kind == WORK_ATTENTION ? 1 : 2) * (qkv + out) + FLOAT * lse;
 }
 
-/* Passes over a matrix of activations, of rows x width, and over one of floats; floats beside them
- * for each row. */
-typedef struct Passes {
-    double acts, floats, narrow;
-} Passes;
-
-static Passes passes_of(const Work *w) {
-    double both = w->flags & WORK_BACKWARD ? 2 : 1, b = (double)w->b;
-    switch (w->kind) {
-    case WORK_NORM:
-    case WORK_NORM_APPLY:
-        return (Passes){2, 0, 2};
-    case WORK_RESIDUAL_NORM: // the stream both ways, its norm
-        return (Passes){4, 0, 2};
-    case WORK_NORM_BACKWARD:
-        return (Passes){4, 0, 2};
-    case WORK_NORM_STATISTICS:
-        return (Passes){1, 0, 2};
-    case WORK_NORM_MERGE:
-        return (Passes){0, 0, 2 * b + 2};
-    case WORK_NORM_BACKWARD_SUMS:
-        return (Passes){2, 0, 4};
-    case WORK_NORM_BACKWARD_APPLY:
-        return (Passes){4, 0, 4};
-    case WORK_SWIGLU:
-        return (Passes){3, 0, 0};
-    case WORK_POSITION:
-        return (Passes){2, 1, 0};
-    case WORK_POSITION_BACKWARD:
-    case WORK_EMBEDDING_BACKWARD:
-        return (Passes){1, 2, 0};
-    case WORK_SWIGLU_BACKWARD:
-        return (Passes){5, 0, 0};
-    case WORK_BIAS_RESIDUAL:
-        return (Passes){w->flags & WORK_ADDEND ? 3 : 2, 0, 0};
-    case WORK_CLASSIFIER:
-        return (Passes){both, 0, 2};
-    case WORK_CLASSIFIER_STATISTICS:
-        return (Passes){both, 0, 4};
-    case WORK_CLASSIFIER_MERGE:
-        return (Passes){0, 0, 3 * b + 2};
-    case WORK_CLASSIFIER_GRADIENT:
-        return (Passes){2, 0, 5};
-    case WORK_EMBEDDING:
-        return (Passes){2, 0, 0};
-    case WORK_COPY:
-        return (Passes){0, 2, 0};
-    case WORK_BIAS_BACKWARD:
-        return (Passes){1, 0, 0};
-    default:
-        return (Passes){0, 0, 0};
-    }
-}
-
-/* Of works on n elements, where rows is n: bytes of each. */
-static double bytes_flat(const Work *w) {
-    switch (w->kind) {
-    case WORK_SQUARES:
-    case WORK_ZERO:
-        return FLOAT;
-    case WORK_ACT:
-        return 2 * word_of(w);
-    case WORK_ACT_BACKWARD:
-        return 3 * word_of(w);
-    case WORK_ADAMW: // parameter and two moments both ways, gradient
-        return 7 * FLOAT + (w->flags & WORK_WORDS ? word_of(w) : 0);
-    default:
-        return 0;
-    }
-}
+/* What a call reads and writes, for each of its rows: passes over `a` activations (over one where a
+ * is 0), and over as many floats; floats beside them, and for each of b parts. A flag adds a pass. */
+static const struct {
+    const char *name;
+    double acts, floats, beside, parts;
+    uint32_t one_more;
+} kinds[N_WORKS] = {
+    [WORK_XW] = {"xw", 0, 0, 0, 0, 0},
+    [WORK_DX] = {"dx", 0, 0, 0, 0, 0},
+    [WORK_DW] = {"dw", 0, 0, 0, 0, 0},
+    [WORK_ATTENTION] = {"attention", 0, 0, 0, 0, 0},
+    [WORK_ATTENTION_BACKWARD] = {"attention backward", 0, 0, 0, 0, 0},
+    [WORK_NORM] = {"norm", 2, 0, 2, 0, 0},
+    [WORK_RESIDUAL_NORM] = {"residual and norm", 4, 0, 2, 0, 0},
+    [WORK_NORM_BACKWARD] = {"norm backward", 4, 0, 2, 0, 0},
+    [WORK_NORM_STATISTICS] = {"norm statistics", 1, 0, 2, 0, 0},
+    [WORK_NORM_MERGE] = {"norm merge", 0, 0, 2, 2, 0},
+    [WORK_NORM_APPLY] = {"norm apply", 2, 0, 2, 0, 0},
+    [WORK_NORM_BACKWARD_SUMS] = {"norm backward sums", 2, 0, 4, 0, 0},
+    [WORK_NORM_BACKWARD_APPLY] = {"norm backward apply", 4, 0, 4, 0, 0},
+    [WORK_ACT] = {"activation", 2, 0, 0, 0, 0},
+    [WORK_ACT_BACKWARD] = {"activation backward", 3, 0, 0, 0, 0},
+    [WORK_SWIGLU] = {"swiglu", 3, 0, 0, 0, 0},
+    [WORK_SWIGLU_BACKWARD] = {"swiglu backward", 5, 0, 0, 0, 0},
+    [WORK_BIAS_RESIDUAL] = {"bias and residual", 2, 0, 0, 0, WORK_ADDEND},
+    [WORK_BIAS_BACKWARD] = {"bias backward", 1, 0, 0, 0, 0},
+    [WORK_CLASSIFIER] = {"classifier", 1, 0, 2, 0, WORK_BACKWARD},
+    [WORK_CLASSIFIER_STATISTICS] = {"classifier statistics", 1, 0, 4, 0, WORK_BACKWARD},
+    [WORK_CLASSIFIER_MERGE] = {"classifier merge", 0, 0, 2, 3, 0},
+    [WORK_CLASSIFIER_GRADIENT] = {"classifier gradient", 2, 0, 5, 0, 0},
+    [WORK_EMBEDDING] = {"embedding", 2, 0, 0, 0, 0},
+    [WORK_EMBEDDING_BACKWARD] = {"embedding backward", 1, 2, 0, 0, 0},
+    [WORK_POSITION] = {"position", 2, 1, 0, 0, 0},
+    [WORK_POSITION_BACKWARD] = {"position backward", 1, 2, 0, 0, 0},
+    [WORK_ROPE] = {"rope", 0, 0, 0, 0, 0},
+    [WORK_SQUARES] = {"squares", 0, 1, 0, 0, 0},
+    // parameter and two moments both ways, gradient; the bf16 copy
+    [WORK_ADAMW] = {"adamw", 0, 7, 0, 0, WORK_WORDS},
+    [WORK_ZERO] = {"zero", 0, 1, 0, 0, 0},
+    [WORK_COPY] = {"copy", 0, 2, 0, 0, 0},
+};
 
 double work_bytes(const Work *w) {
-    double rows = (double)w->rows, flat = bytes_flat(w);
-    if (flat > 0) return flat * rows;
+    double rows = (double)w->rows, width = w->a > 0 ? (double)w->a : 1;
     if (w->kind <= WORK_DW) return product_bytes(w);
     if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
     if (w->kind == WORK_ROPE) // query and key heads both ways
         return word_of(w) * 2 * rows * (double)((w->a + w->b) * w->c);
-    Passes p = passes_of(w);
-    return rows * ((word_of(w) * p.acts + FLOAT * p.floats) * (double)w->a + FLOAT * p.narrow);
+    double acts = kinds[w->kind].acts + (w->flags & kinds[w->kind].one_more ? 1 : 0);
+    double beside = kinds[w->kind].beside + kinds[w->kind].parts * (double)w->b;
+    return rows * ((word_of(w) * acts + FLOAT * kinds[w->kind].floats) * width + FLOAT * beside);
 }
 
 const char *work_name(const Work *w, char buf[64]) {
-    static const char *const words[N_WORKS] = {"xw",
-                                               "dx",
-                                               "dw",
-                                               "attention",
-                                               "attention backward",
-                                               "norm",
-                                               "residual and norm",
-                                               "norm backward",
-                                               "norm statistics",
-                                               "norm merge",
-                                               "norm apply",
-                                               "norm backward sums",
-                                               "norm backward apply",
-                                               "activation",
-                                               "activation backward",
-                                               "swiglu",
-                                               "swiglu backward",
-                                               "bias and residual",
-                                               "bias backward",
-                                               "classifier",
-                                               "classifier statistics",
-                                               "classifier merge",
-                                               "classifier gradient",
-                                               "embedding",
-                                               "embedding backward",
-                                               "position",
-                                               "position backward",
-                                               "rope",
-                                               "squares",
-                                               "adamw",
-                                               "zero",
-                                               "copy"};
     const int64_t sizes[] = {w->a, w->b, w->c, w->d};
-    int at = snprintf(buf, 64, "%s", words[w->kind]);
+    int at = snprintf(buf, 64, "%s", kinds[w->kind].name);
     for (int i = 0; i < 4 && sizes[i] > 0 && at < 64; i++)
         at += snprintf(buf + at, (size_t)(64 - at), "%s%" PRId64, i ? "x" : " ", sizes[i]);
     return buf;
