@@ -307,38 +307,6 @@ TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
     CHECK(10 * alike >= 9 * all);
 }
 
-typedef struct Watched {
-    SearchNews last;
-    int64_t calls, most; // most: candidates or prices between two calls
-} Watched;
-
-static void look(void *ctx, const SearchNews *n) {
-    Watched *w = ctx;
-    bool same = w->calls++ && n->scheme == w->last.scheme;
-    int64_t more = same ? n->candidates - w->last.candidates : 0;
-    if (same && n->priced - w->last.priced > 1) more = INT64_MAX;
-    if (more > w->most) w->most = more;
-    w->last = *n;
-}
-
-TEST(search_tells_who_watches_it_often) {
-    Space s = space_of(models[0], 32, 256);
-    Machine m = random_machine(32);
-    Choice with, without, preset[N_FAMILIES];
-    const char *name[N_FAMILIES];
-    Watched w = {.calls = 0};
-    s.free_overlap = true;
-    CHECK(search_best(&s, &m, &without, 1, NULL) == 1);
-    s.watch = &(SearchWatch){look, &w};
-    CHECK(search_best(&s, &m, &with, 1, NULL) == 1);
-    CHECK(with.price.seconds == without.price.seconds);
-    CHECK(w.calls > w.last.priced && w.last.priced > 0 && w.last.scheme == -1);
-    CHECK(w.most <= 256 * N_SCHEDULES);
-    CHECK(search_presets(&s, &m, NULL, 0, preset, name, N_FAMILIES) > 8);
-    CHECK(w.last.schemes == N_FAMILIES && w.last.scheme >= N_FAMILIES - 2);
-    CHECK(w.most <= 256 * N_SCHEDULES);
-}
-
 /* A kernel for each of a thousand ranks would make lists of millions. */
 TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
     StepLists t;

@@ -277,34 +277,19 @@ static void write_json(const WhatIf *w, const WhatIfPoint *p) {
 }
 
 /* Every value is a search. */
-typedef struct Watching {
-    Progress *progress;
-    const WhatIf *w;
-    double begin;
-    int at; // of w->n
-} Watching;
-
-static void look(void *ctx, const SearchNews *n) {
-    Watching *s = ctx;
-    char value[64], what[128];
-    (void)n;
-    snprintf(what, sizeof what, "searching: %s %s, %d of %d", s->w->name,
-             whatif_value(s->w, s->at, value), s->at + 1, s->w->n);
-    progress_part(s->progress, what, (double)s->at / s->w->n, now_s() - s->begin);
-}
-
 static void search_all(WhatIf *w, Forms *f, WhatIfPoint *p) {
     Err e;
-    Watching s = {.progress = progress_open(stderr, 0), .w = w, .begin = now_s()};
-    SearchWatch watch = {look, &s};
-    w->space.watch = &watch;
-    for (; s.at < w->n; s.at++) {
-        if (!whatif_at(w, s.at, &p[s.at], &e)) die_usage("%s", e.text);
-        p[s.at].space.watch = NULL;
-        add_form(f, w, s.at, &p[s.at]);
+    char value[64], what[128];
+    Progress *progress = progress_open(stderr, 0);
+    double begin = now_s();
+    for (int i = 0; i < w->n; i++) {
+        snprintf(what, sizeof what, "searching: %s %s, %d of %d", w->name,
+                 whatif_value(w, i, value), i + 1, w->n);
+        progress_part(progress, what, (double)i / w->n, now_s() - begin);
+        if (!whatif_at(w, i, &p[i], &e)) die_usage("%s", e.text);
+        add_form(f, w, i, &p[i]);
     }
-    w->space.watch = NULL;
-    progress_close(s.progress);
+    progress_close(progress);
 }
 
 int main(int argc, char **argv) {

@@ -218,12 +218,6 @@ bool plan_search(Plan *p, Err *e) {
     }
     p->n_presets = search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset,
                                   p->preset_name, PLAN_PRESETS);
-    p->n_absent = 0;
-    for (int i = 0; i < N_FAMILIES; i++) {
-        int k = 0;
-        while (k < p->n_presets && strcmp(p->preset_name[k], families[i].name) != 0) k++;
-        if (k == p->n_presets) p->absent[p->n_absent++] = families[i].name;
-    }
     return true;
 }
 

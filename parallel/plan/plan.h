@@ -24,8 +24,6 @@ typedef struct Plan {
     Choice preset[PLAN_PRESETS];
     const char *preset_name[PLAN_PRESETS];
     int n_presets;
-    const char *absent[PLAN_PRESETS]; // named schemes that are impossible with these ranks
-    int n_absent;
     double error; // median relative error of predictions; NAN: unknown
 } Plan;
 
@@ -76,7 +74,7 @@ void plan_print(const Plan *p, FILE *f);
 void plan_reasons(const Plan *p, FILE *f);
 /* Local. One line:
  * {"plan":{"layout":...,"overlap":...,"micro":...,"predicted_ms":...,
- * "candidates":[...],"presets":[...],"absent":{NAME:WHY}}} */
+ * "candidates":[...],"presets":[...]}} */
 void plan_json(const Plan *p, FILE *f);
 /* Local, pure. "x4.y2+sp, bulk+halves, micro 4, recompute none" */
 const char *choice_print(const Choice *c, char text[128]);

@@ -73,17 +73,6 @@ static void print_runners(const Plan *p, FILE *f) {
     }
 }
 
-/* The named schemes that are no row, with the reason of each. */
-static void print_absent(const Plan *p, FILE *f) {
-    char why[128];
-    if (p->n_absent == 0) return;
-    fprintf(f, "not here    ");
-    for (int i = 0; i < p->n_absent; i++)
-        fprintf(f, "%s %s: %s", i ? ";" : "", p->absent[i],
-                search_absent(&p->space, p->absent[i], why));
-    fprintf(f, "\n");
-}
-
 void plan_print(const Plan *p, FILE *f) {
     const SearchCount *n = &p->count;
     char memory[64];
@@ -98,7 +87,6 @@ void plan_print(const Plan *p, FILE *f) {
     print_row(f, p, "chosen", &p->best[0]);
     print_runners(p, f);
     for (int i = 0; i < p->n_presets; i++) print_row(f, p, p->preset_name[i], &p->preset[i]);
-    print_absent(p, f);
     plan_reasons(p, f);
 }
 
@@ -302,15 +290,10 @@ static json_t *json_choice(const Choice *c, const char *name) {
 }
 
 void plan_json(const Plan *p, FILE *f) {
-    char why[128];
-    json_t *plan = json_choice(&p->best[0], NULL), *best = json_array(), *presets = json_array(),
-           *absent = json_object();
+    json_t *plan = json_choice(&p->best[0], NULL), *best = json_array(), *presets = json_array();
     for (int i = 0; i < p->n_best; i++) json_array_append_new(best, json_choice(&p->best[i], NULL));
     for (int i = 0; i < p->n_presets; i++)
         json_array_append_new(presets, json_choice(&p->preset[i], p->preset_name[i]));
-    for (int i = 0; i < p->n_absent; i++)
-        json_object_set_new(absent, p->absent[i],
-                            json_string(search_absent(&p->space, p->absent[i], why)));
     json_t *search = json_pack("{s:I,s:I,s:I,s:f}", "candidates", (json_int_t)p->count.candidates,
                                "too_large", (json_int_t)p->count.too_large, "priced",
                                (json_int_t)p->count.priced, "ms", ms(p->count.seconds));
@@ -320,7 +303,6 @@ void plan_json(const Plan *p, FILE *f) {
     json_object_set_new(plan, "search", search);
     json_object_set_new(plan, "candidates", best);
     json_object_set_new(plan, "presets", presets);
-    json_object_set_new(plan, "absent", absent);
     json_t *line = json_pack("{s:o}", "plan", plan);
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fprintf(f, "%s\n", text);

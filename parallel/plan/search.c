@@ -41,7 +41,7 @@ static void known_free(Known *k) {
 typedef struct Search {
     const Space *s;
     const Machine *m;
-    const Family *family; // of which what does not fit is searched, too, where nothing does
+    const Family *family; // whose candidates alone are searched; NULL: all
     Found *best;          // [max]
     int n, max;
     Seed *seed; // a heap: the least bound first
@@ -53,16 +53,6 @@ typedef struct Search {
     Known *known;
     SearchCount count;
 } Search;
-
-static void look(const Search *w) {
-    const SearchWatch *watch = w->s->watch;
-    if (!watch) return;
-    watch->look(watch->ctx, &(SearchNews){.scheme = w->family ? (int)(w->family - families) : -1,
-                                          .schemes = N_FAMILIES,
-                                          .name = w->family ? w->family->name : "",
-                                          .candidates = w->count.candidates,
-                                          .priced = w->count.priced});
-}
 
 static void keep(Search *w, const Found *f) {
     if (w->n == w->max && !better(f, &w->best[w->max - 1])) return;
@@ -85,8 +75,8 @@ static const Orders *orders_at(Search *w, const Seed *s) {
 }
 
 /* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
-static bool place(Search *w, const PriceShape *shape, Found *f, int64_t memory) {
-    bool fits = price_lists(&w->lists, shape, &f->c.layout, 0, memory);
+static bool place(Search *w, const PriceShape *shape, Found *f) {
+    bool fits = price_lists(&w->lists, shape, &f->c.layout, 0, w->m->memory);
     f->c.price.memory = price_memory(&w->lists);
     price_free(&w->lists);
     return fits;
@@ -100,10 +90,9 @@ static bool price_orders(Search *w, const Seed *seed) {
     PriceShape shape = seed_shape(w->s, &c);
     Found best = {.number = seed->number, .schedule = seed->schedule};
     const Orders *o = orders_at(w, seed);
-    int64_t memory = seed->large ? 0 : w->m->memory;
     shape.unplaced = true;
     if (!w->brute) shape.layer_bytes = seed_layer_memory(&w->known->micro, w->s, w->m, &c);
-    if (!price_lists(&w->lists, &shape, &c.layout, 0, memory)) {
+    if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
     }
@@ -127,9 +116,9 @@ static bool price_orders(Search *w, const Seed *seed) {
     price_free(&w->lists);
     shape.unplaced = false;
     bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
-    if ((kept || w->brute) && !place(w, &shape, &best, memory)) return false;
+    if ((kept || w->brute) && !place(w, &shape, &best)) return false;
     w->count.priced++;
-    best.c.fits = machine_fits(w->m, best.c.price.memory);
+    best.c.fits = true;
     keep(w, &best);
     return true;
 }
@@ -137,7 +126,6 @@ static bool price_orders(Search *w, const Seed *seed) {
 /* ---- the heap of bounds */
 
 static bool sooner(const Seed *a, const Seed *b) {
-    if (a->large != b->large) return b->large;
     if (a->bound != b->bound) return a->bound < b->bound;
     return a->number != b->number ? a->number < b->number : a->schedule < b->schedule;
 }
@@ -187,9 +175,10 @@ static void bound_seed(Search *w, Seed *s) {
 static void add_seed(Search *w, Seed s, Closeness close) {
     Choice c = seed_choice(w->s, &s);
     bool any = s.schedule == ANY_SCHEDULE;
-    s.large = !machine_fits(w->m, seed_memory(&w->known->micro, w->s, w->m, &c, any));
-    if (s.large) count_large(w, &s);
-    if (s.large && !w->family) return;
+    if (!machine_fits(w->m, seed_memory(&w->known->micro, w->s, w->m, &c, any))) {
+        count_large(w, &s);
+        return;
+    }
     s.bounded = (uint8_t)close;
     bound_seed(w, &s);
     push(w, &s);
@@ -202,7 +191,6 @@ static void add_schedules(const Seed *seed, void *ctx) {
     Seed s = *seed;
     int n = seed_schedules(w->s, seed, schedule);
     w->count.candidates += n;
-    if (seed->number % 256 == 0) look(w);
     if (n == 1) s.schedule = schedule[0];
     if (n > 0) add_seed(w, s, BOUND_ROUGH);
 }
@@ -224,16 +212,14 @@ static bool enough(const Search *w, const Seed *next) {
     if (w->n == 0) return false;
     if (w->family && w->count.priced >= FAMILY_PRICES) return true;
     const Choice *first = &w->best[0].c, *last = &w->best[w->n - 1].c;
-    if (w->s->close > 0 && first->fits && next->bound > (1 + w->s->close) * first->price.seconds)
-        return true;
-    return w->n == w->max && (next->bound > last->price.seconds || (next->large && last->fits));
+    if (w->s->close > 0 && next->bound > (1 + w->s->close) * first->price.seconds) return true;
+    return w->n == w->max && next->bound > last->price.seconds;
 }
 
 static void search_bounded(Search *w) {
     seed_each(w->s, w->family, add_schedules, w);
     while (w->n_seeds > 0) {
         Seed next = pop(w);
-        look(w);
         if (enough(w, &next)) break;
         bool any = next.schedule == ANY_SCHEDULE;
         if (next.bounded < BOUND_CLOSE) {
@@ -244,8 +230,6 @@ static void search_bounded(Search *w) {
             split_seed(w, next);
         } else if (!price_orders(w, &next)) {
             count_large(w, &next);
-            next.large = true;
-            if (w->family) push(w, &next);
         }
     }
 }
@@ -391,21 +375,4 @@ bool search_preset(const Space *s, const Machine *m, const char *name, Choice *o
             strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], known, out);
     known_free(known);
     return found;
-}
-
-const char *search_absent(const Space *s, const char *name, char buf[128]) {
-    const Family *f = families;
-    while (strcmp(f->name, name) != 0) f++;
-    int64_t side = lround(cbrt(s->p));
-    if (strcmp(name, "cube") == 0 && side * side * side != s->p)
-        snprintf(buf, 128, "%d ranks: not a perfect cube", s->p);
-    else if (s->shape.apart && !strchr(f->axes, 'd'))
-        snprintf(buf, 128, "it has no replicas that could train apart (--sync-every)");
-    else if (s->shape.apart)
-        snprintf(buf, 128, "no equal shares of a step for replicas that train apart");
-    else if (!s->free_overlap && s->shape.overlap.halves)
-        snprintf(buf, 128, "an odd number of sequences has no halves");
-    else
-        snprintf(buf, 128, "%d ranks have no such mesh", s->p);
-    return buf;
 }

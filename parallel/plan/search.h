@@ -13,26 +13,14 @@
 #include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
 
-/* Progress callback of a search, called several times a second; it may end the program. */
-typedef struct SearchNews {
-    int scheme, schemes; // the one of so many named schemes that is searched; -1: all layouts
-    const char *name;    // of the scheme
-    int64_t candidates, priced;
-} SearchNews;
-typedef struct SearchWatch {
-    void (*look)(void *ctx, const SearchNews *news);
-    void *ctx;
-} SearchWatch;
-
 /* What may be chosen. */
 typedef struct Space {
     PriceShape shape;   // micro, recompute, overlap: used where they are fixed
     int p;              // ranks, all of which are used
     const Layout *only; // this layout; NULL: any
     bool free_micro, free_recompute, free_overlap;
-    double close;             // share: all that take so much longer than the best; 0: any
-    bool no_zero;             // with --sync-every zero1 to zero3 over d are refused
-    const SearchWatch *watch; // or NULL
+    double close; // share: all that take so much longer than the best; 0: any
+    bool no_zero; // with --sync-every zero1 to zero3 over d are refused
 } Space;
 
 typedef struct Choice {
@@ -70,8 +58,6 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
  * not searched. */
 int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
                    const char **name, int max);
-/* Local, pure. Why these ranks do not allow a named scheme that search_presets has not found. */
-const char *search_absent(const Space *s, const char *name, char buf[128]);
 /* Local. The same for one of them: false when there is none of that name, or these ranks do not
  * allow it. */
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out);

@@ -17,7 +17,6 @@ typedef struct Seed {
     int32_t micro, number; // number: in the order of enumeration
     uint8_t words, zero, recompute;
     uint8_t schedule; // index into schedules
-    bool large;       // does not fit
     uint8_t bounded;  // how closely: Closeness
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };

@@ -155,33 +155,9 @@ static double known_error(const Run *r) {
 
 /* ---- the plan */
 
-/* Progress of a longer search. A signal ends the program at once: nothing has begun yet. */
-typedef struct Searching {
-    Progress *progress;
-    double begin;
-    SearchWatch watch;
-} Searching;
-
-static void look(void *ctx, const SearchNews *n) {
-    Searching *s = ctx;
-    char what[160];
-    snprintf(what, sizeof what, "searching: %s, %" PRId64 " candidates, %" PRId64 " priced",
-             n->scheme < 0 ? "all layouts" : n->name, n->candidates, n->priced);
-    progress_part(s->progress, what, (n->scheme + 1.0) / (n->schemes + 1.0), now_s() - s->begin);
-}
-
-static void watch(Searching *s, Space *space) {
-    *s = (Searching){.progress = progress_open(stderr, 0), .begin = now_s()};
-    s->watch = (SearchWatch){look, s};
-    space->watch = &s->watch;
-}
-
 static void search(Run *r, Plan *p) {
     Err e;
-    Searching s;
-    if (r->lead) watch(&s, &p->space);
     bool found = !r->lead || plan_search(p, &e);
-    if (r->lead) progress_close(s.progress), p->space.watch = NULL;
     group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
         int64_t sequences = p->space.shape.batch / p->space.shape.S;
@@ -206,7 +182,6 @@ static void gpu_machine(const Run *r, const Detected *d, Machine *m) {
     Gpus g = {.facts = device_gpu(f),
               .memory = (int64_t)r->kernels->memory->available(),
               .sharing = r->device.ranks};
-    for (int i = 0; i < d->node[0].n_gpus; i++) g.linked |= d->node[0].gpu[i].links > 0;
     const char *how;
     bool bf16 = r->o->dtype == 1, known = gpu_peak(&g.facts, bf16, &how) > 0;
     if (!group_all(&r->group, known)) g.measured[bf16] = gpu_measure(r->kernels, bf16);
