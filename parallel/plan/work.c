@@ -45,7 +45,8 @@ static double attention_bytes(const Work *w) {
 }
 
 /* What a call reads and writes, for each of its rows: passes over `a` activations (over one where a
- * is 0), and over as many floats; floats beside them, and for each of b parts. A flag adds a pass. */
+ * is 0), and over as many floats; floats beside them, and for each of b parts. A flag adds a pass.
+ */
 static const struct {
     const char *name;
     double acts, floats, beside, parts;
