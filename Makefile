@@ -88,9 +88,8 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
-# With tile registers only these differ from avx512. Attention multiplies fp32 there, rounded to bf16:
-# on a Xeon that has tile registers VDPBF16PS makes half as many FLOP/s as fp32.
-TILED := layers/product.c layers/product_tile.c layers/peak.c layers/table.c
+# with tile registers only these differ from avx512_bf16
+TILED := layers/product.c layers/product_tile.c layers/peak.c
 LAYERS := $(wildcard layers/*.c)
 CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
 LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
@@ -175,7 +174,7 @@ $(B)/$(1)/layers/%.o: layers/%.c Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ALL_CFLAGS) $$(FLAGS_$(1)) -c -o $$@ $$<
 $(B)/kernels_$(1).o: $(if $(filter %_amx,$(1)),$(patsubst %.c,$(B)/$(1)/%.o,$(TILED)) \
-    $(patsubst %.c,$(B)/$(1:%_amx=%)/%.o,$(filter-out $(TILED),$(LAYERS))),$(LAYERS:%.c=$(B)/$(1)/%.o))
+    $(patsubst %.c,$(B)/$(1:%_amx=%_bf16)/%.o,$(filter-out $(TILED),$(LAYERS))),$(LAYERS:%.c=$(B)/$(1)/%.o))
 	@$(CROSS)ld -r -o $$@ $$^
 	@$(CROSS)objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
 endef

@@ -63,8 +63,8 @@
 enum {
     PANEL_K = 384, // steps of K summed in registers; part of the result: the order of summation
     BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // rows of a packed at a time
-    CHUNK_N = 384, // most columns of b packed at a time by each thread; half of it for dot products
-                   // of pairs (VDPBF16PS)
+    CHUNK_N = 384,  // most columns of b packed at a time by each thread; half of it for dot products
+                    // of pairs (VDPBF16PS)
     BLOCK_N = 2048, // columns of y finished over all of K before the next
     RUN = 32,       // most tiles of a run
     // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the

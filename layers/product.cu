@@ -1,10 +1,14 @@
-/* matmul on CUDA. The ladder: cuBLASLt where it takes the shape (layers/cuda/products.h); tiles in
- * shared memory; a thread for each element. All three end alike: addend, bias, epilogue, one
- * rounding to the dtype of y.
+/* matmul on CUDA. The ladder, from plain to fast; all rungs end alike: addend, bias, epilogue, one
+ * rounding to the dtype of y. FLOPs 2MNK.
  *
- * FLOPs 2MNK. A tile of 64 x 64 reads 128 numbers of shared memory for 4,096 multiply-adds of fp32:
- * it serves what the library does not take, and what is checked against something that is not the
- * library; the tensor units it leaves alone.
+ *     a thread for each element    here. Two loads for a multiply-add: bound by L1.
+ *     tiles in shared memory       here. A tile of 64 x 64 reads 128 numbers of shared memory for
+ *                                  4,096 multiply-adds: bound by fp32 units, 67 TFLOP/s on an H200.
+ *     tensor cores of Hopper       matmul_sm90.cu: 989 TFLOP/s
+ *     cuBLASLt                     the same tensor cores (layers/cuda/products.h)
+ *
+ * Of the last two the faster one is taken, shape by shape. The first two serve what neither takes,
+ * and are what both are checked against.
  *
  * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way
  * (BGRADA: its first matrix is dy, as it lies in memory). That saves bias_backward (activation.cu)
@@ -30,6 +34,7 @@
 extern "C" {
 #include "layers/cuda/families.h"
 #include "layers/cuda/product_plan.h"
+#include "layers/matmul_sm90.h"
 }
 
 namespace {
@@ -186,8 +191,13 @@ template <class E, class Y> Task<E, Y> task_of(const Product *p) {
 }
 
 template <class E> struct Launchers {
-    /* By kernels of ours; tiles where a tile is not mostly empty. */
+    /* By kernels of ours: tensor cores; tiles where a tile is not mostly empty. */
     template <class Y> static void own(const Product *p) {
+        if (product_rung() <= PRODUCT_SM90 && !matmul_sm90_refuses(p, sizeof(E))) {
+            matmul_sm90(p);
+            product_counts_mine()->sm90++;
+            return;
+        }
         Task<E, Y> t = task_of<E, Y>(p);
         bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
         if (thin || product_rung() == PRODUCT_PLAIN) {

@@ -166,7 +166,8 @@ static inline void store_sums(float *x, int64_t ld, bool both) {
     tile_store(3, x + TILE_SIDE * ld + TILE_SIDE, ld);
 }
 static inline void copy_rows(float *to, int64_t to_ld, const float *from, int64_t ld, int rows) {
-    for (int i = 0; i < rows; i++) memcpy(to + i * to_ld, from + i * ld, TILE_N * sizeof *to);
+    for (int i = 0; i < rows; i++)
+        memcpy(to + i * to_ld, from + i * ld, TILE_N * sizeof *to);
 }
 
 /* One tile of a run by tile registers. The sum begins with what is there before. Nothing is

@@ -1,6 +1,7 @@
 /* The emulator itself: kernels that are right give the right numbers in every order of threads, and
  * each mistake that it is there to find is found, with the place. */
 #include "layers/cuda/launch.cuh"
+#include "layers/cuda/ptx.cuh"
 #include "layers/cuda/vec.cuh"
 
 #include <cstring>
@@ -131,6 +132,58 @@ TEST(cuda_emulation_hands_over_at_a_named_barrier) {
     }
 }
 
+/* Block b waits for block b - 1, adds 1 to its 32 numbers, and says so; the last one ends them all.
+ * Flags behind the numbers. */
+__global__ void relay(int *x) {
+    int block = static_cast<int>(blockIdx.x), n = static_cast<int>(gridDim.x);
+    int *flag = x + 32;
+    if (block > 0) flag_wait(flag + block, 1);
+    x[threadIdx.x] += 1;
+    __syncthreads();
+    if (threadIdx.x == 0) flag_say(flag + (block + 1) % n, 1);
+    flag_wait(flag, 1); // the last block's
+}
+
+int relay_numbers(EmuOrder order, int out[32]) {
+    Device d(order);
+    device_zero(d.p, N * sizeof(int));
+    LAUNCH(relay, 5, 32, 0, d.p);
+    device_get(out, d.p, 32 * sizeof *out);
+    device_wait();
+    int wrong = 0;
+    for (int i = 0; i < 32; i++) wrong += out[i] != 5;
+    return wrong;
+}
+
+TEST(cuda_emulation_runs_blocks_that_wait_for_each_other) {
+    int x[32];
+    for (EmuOrder o : orders) CHECK(relay_numbers(o, x) == 0);
+}
+
+/* Says so before it writes. */
+__global__ void says_too_early(int *x) {
+    if (blockIdx.x == 1) {
+        flag_say(x + 1, 1);
+        x[0] = 7;
+    } else {
+        flag_wait(x + 1, 1);
+        x[2] = x[0];
+    }
+}
+
+TEST(cuda_emulation_shows_a_flag_that_is_said_too_early) {
+    int x[3], shown = 0;
+    for (EmuOrder o : orders) {
+        Device d(o);
+        device_zero(d.p, N * sizeof(int));
+        LAUNCH(says_too_early, 2, 1, 0, d.p);
+        device_get(x, d.p, sizeof x);
+        device_wait();
+        shown += x[2] != 7;
+    }
+    CHECK(shown > 0);
+}
+
 __global__ void number_blocks(int *x) {
     unsigned b = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
@@ -174,6 +227,9 @@ __global__ void beyond_device(int *x) {
     x[threadIdx.x + 1] = 0;
 }
 __global__ void nothing(int *) {}
+__global__ void waits_for_a_flag(int *x) {
+    if (threadIdx.x == 3) flag_wait(x, 12345);
+}
 
 struct Mistake {
     const char *name;
@@ -190,6 +246,8 @@ const Mistake mistakes[] = {
     {"mask_without_me", mask_without_me, 32, "mask fffffffe, in which lane 0 is not"},
     {"beyond_shared", beyond_shared, N, "written 0 bytes behind the end of an object of 384 bytes"},
     {"beyond_device", beyond_device, N, "written 384 bytes from the beginning of a piece of 384"},
+    {"waits_for_a_flag", waits_for_a_flag, N,
+     "1 of 96 threads wait for ever; 1 from thread 3 at a flag (tests/test_cuda_emu.cu:"},
     {"nothing", nothing, 1025, "no GPU launches a grid of (1,1,1) blocks of (1025,1,1)"},
 };
 

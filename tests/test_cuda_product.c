@@ -478,7 +478,7 @@ TEST(cuda_product_prepare_takes_what_was_chosen_before) {
 
 /* A half entry, and one whose bytes are not those that were written, are none. */
 TEST(cuda_product_choices_may_be_damaged) {
-    Choice c = {.key = {1}, .whole = 1}, d = c;
+    Choice c = {.key = {1}, .done = 1}, d = c;
     char byte = 7;
     cuda_forget_choices();
     int file = choices_hold("some device", 1);

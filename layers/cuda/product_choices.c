@@ -21,7 +21,7 @@ _Static_assert(sizeof(Choice) == CHOICE_KEY + sizeof(LtAlgorithm) + 8, "no holes
 static char *path_of(const char *device, uint64_t version) {
     uint8_t digest[SHA256_BYTES];
     char hash[2 * SHA256_BYTES + 1], name[64],
-        *of = mem_printf("%s, cuBLASLt %" PRIu64 ", entries of %zu bytes", device, version,
+        *of = mem_printf("%s, cuBLASLt %" PRIu64 " or own, entries of %zu bytes", device, version,
                          sizeof(Choice));
     Sha256 h = sha256_start();
     sha256_add(&h, of, strlen(of));

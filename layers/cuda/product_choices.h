@@ -1,6 +1,6 @@
-/* product_choices -- the algorithms of matmuls that were found to be the fastest, kept for all
- * ranks and all later runs: a file of the cache folder (base/cache.h) for each kind of device and
- * version of the library.
+/* product_choices -- the algorithms of matmuls that were found to be the fastest, of the library or
+ * own, kept for all ranks and all later runs: a file of the cache folder (base/cache.h) for each
+ * kind of device and version of the library.
  *
  * Who times algorithms holds the file; others wait, and then find what was chosen. So ranks of one
  * machine, and one run after another, take the same algorithms and have the same bits. Who holds it
@@ -19,9 +19,9 @@ enum { CHOICE_KEY = 192 }; // bytes of what a choice depends on, zeros at its en
 
 typedef struct Choice {
     unsigned char key[CHOICE_KEY];
-    LtAlgorithm algorithm;
-    uint32_t whole; // with the epilogue
-    uint32_t crc;   // of all before it
+    LtAlgorithm algorithm; // of the library
+    uint32_t done;         // what the library does with it: ProductDone of product_plan.h
+    uint32_t crc;          // of all before it
 } Choice;
 
 /* Local. Opens and holds the file for devices of this name; -1: there is none. */

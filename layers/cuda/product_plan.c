@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/product_choices.h"
+#include "layers/matmul_sm90.h"
 
 /* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its
  * first matrix is b and its rows are our columns. An operand whose second stride is not 1 is one
@@ -39,6 +40,7 @@ struct ProductPlan {
     Key key;
     bool whole; // with the epilogue; else the sum alone
     bool timed; // choice[0] is the fastest
+    bool own;   // but the own kernel is faster
     LtDesc desc;
     LtLayout a, b, y;
     LtHeuristic choice[MOST]; // of algorithms: the best first
@@ -328,6 +330,7 @@ static ProductDone done_by(const ProductPlan *plan) {
 }
 
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums) {
+    if (plan->own) return DONE_NOTHING;
     set_addresses(plan, p, sums);
     while (plan->n > 0) {
         if (start(plan, 0, p)) return done_by(plan);
@@ -346,9 +349,11 @@ typedef struct Trial {
     ProductRest *rest;
 } Trial;
 
+enum { OWN = -1 }; // in the place of an algorithm: nothing of the library, the rest is all
+
 static bool once(const Trial *t, int i) {
-    if (!start(t->plan, i, t->p)) return false;
-    t->rest(t->p, done_by(t->plan), t->sums);
+    if (i != OWN && !start(t->plan, i, t->p)) return false;
+    t->rest(t->p, i == OWN ? DONE_NOTHING : done_by(t->plan), t->sums);
     return true;
 }
 
@@ -397,17 +402,27 @@ static double take_fastest(const Trial *t) {
     return least;
 }
 
-/* Of those with the epilogue or, if they may be faster, of those without. */
-static void take_best(const Trial *t) {
+/* Of those with the epilogue or, if they may be faster, of those without; the seconds. */
+static double take_best(const Trial *t) {
     ProductPlan *plan = t->plan;
     double whole = take_fastest(t);
     bool rounds = plan->key.y_word == 2; // a pass of its own, once more
-    if (!plan->whole || !has_more(t->p) || (plan->n && rounds)) return;
+    if (!plan->whole || !has_more(t->p) || (plan->n && rounds)) return whole;
     ProductPlan fused = *plan;
     ask(plan, false, t->p);
-    if (take_fastest(t) < much_faster * whole && plan->n) return;
+    double alone = take_fastest(t);
+    if (alone < much_faster * whole && plan->n) return alone;
     *plan = fused;
     set_epilogue(plan);
+    return whole;
+}
+
+/* Is the own kernel faster than what takes these seconds? One that takes twice as long is not timed
+ * on. */
+static bool own_is_faster(const Trial *t, double than) {
+    if (matmul_sm90_refuses(t->p, (size_t)t->plan->key.word)) return false;
+    once(t, OWN); // and warm
+    return seconds(t, OWN, 1) < 2 * than && time_of(t, OWN) < much_faster * than;
 }
 
 /* --- what was chosen before */
@@ -415,7 +430,8 @@ static void take_best(const Trial *t) {
 _Static_assert(sizeof(Key) <= CHOICE_KEY, "a key has room");
 
 static Choice choice_of(const ProductPlan *plan) {
-    Choice c = {.whole = plan->whole, .algorithm = plan->choice[0].algorithm};
+    Choice c = {.done = plan->own ? DONE_NOTHING : done_by(plan),
+                .algorithm = plan->choice[0].algorithm};
     memcpy(c.key, &plan->key, sizeof plan->key);
     return c;
 }
@@ -436,7 +452,9 @@ static bool recall(const Trial *t, int file) {
     Choice c = choice_of(plan);
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
-    plan->whole = c.whole;
+    plan->own = c.done == DONE_NOTHING;
+    if (plan->own) return true;
+    plan->whole = c.done == DONE_ALL;
     if (set_epilogue(plan) && takes(plan, &c.algorithm)) return true;
     plan->whole = before;
     set_epilogue(plan);
@@ -455,7 +473,7 @@ void product_plan_time(ProductPlan *plan, const Product *p, float *sums, Product
     int file = choices_hold(device_name(), plans->lt->version());
     set_addresses(plan, p, sums);
     if (!recall(&t, file)) {
-        take_best(&t);
+        plan->own = own_is_faster(&t, take_best(&t));
         Choice c = choice_of(plan);
         if (plan->n) choices_add(file, &c);
     }

@@ -7,7 +7,9 @@
  *
  * The ladder: what the library does whole, epilogue included; what it does without the epilogue,
  * which a pass over y, or for the gradient of a bias one over b, then does (an activation in rows
- * that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0).
+ * that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0). The own
+ * kernel for tensor cores (layers/matmul_sm90.h) takes a shape where product_prepare found it
+ * faster, and where the library takes it not or is not there.
  *
  * Beside kernels to which multiprocessors are left (device_leave) a matmul has another plan, for
  * those that remain: the first algorithm that the library proposes for so many. Its reference says
@@ -23,7 +25,8 @@
 
 typedef enum ProductRung {
     PRODUCT_LIBRARY, // where it takes the shape
-    PRODUCT_TILED,   // kernels of this program: tiles in shared memory
+    PRODUCT_SM90,    // kernels of this program: tensor cores (layers/matmul_sm90.h)
+    PRODUCT_TILED,   // tiles in shared memory
     PRODUCT_PLAIN,   // a thread for each element
 } ProductRung;
 
@@ -32,17 +35,19 @@ void product_set_rung(ProductRung rung);
 ProductRung product_rung(void);
 
 /* Local. Makes the plan of p with elements of 4 or 2 bytes, which from now on takes the fastest of
- * its algorithms: the one that a run before, or another rank, has found (product_choices.h), or
- * else by time. The library's own order decides where times differ by less than 2 %, and an
- * epilogue is taken where the sum alone with a pass of its own is not faster by as much. Overwrites
- * y, aux and bias_grad. Waits; not inside a step. */
+ * its algorithms or the own kernel: the one that a run before, or another rank, has found
+ * (product_choices.h), or else by time. The library's own order decides where times differ by less
+ * than 2 %, and an epilogue is taken where the sum alone with a pass of its own is not faster by as
+ * much; the own kernel, where it is faster by as much. Overwrites y, aux and bias_grad. Waits; not
+ * inside a step. */
 void product_prepare(const Product *p, size_t word);
 
 /* Matmuls so far, by who did them, and the plans there are. */
 typedef struct ProductCounts {
-    int64_t fused, bare, tiled, plain; // by the library whole, without its epilogue; by own kernels
-    int64_t bias_grads;                // of those whole: with the gradient of a bias
-    int64_t plans, heuristics;         // times that the library was asked for algorithms
+    int64_t fused, bare;        // by the library whole, without its epilogue
+    int64_t sm90, tiled, plain; // by own kernels
+    int64_t bias_grads;         // of those whole: with the gradient of a bias
+    int64_t plans, heuristics;  // times that the library was asked for algorithms
 } ProductCounts;
 ProductCounts product_counts(void);
 

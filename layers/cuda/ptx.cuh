@@ -115,6 +115,18 @@ __device__ __forceinline__ void store_for_host(uint32_t *to, uint32_t x) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 
+/* Between blocks: says x at *flag, after all that this thread, and those that it has met at a
+ * barrier, have written before; waits for x, and then sees what was written before it was said. */
+__device__ __forceinline__ void flag_say(int *flag, int x) {
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
+}
+__device__ __forceinline__ void flag_wait(const int *flag, int x) {
+    int is;
+    do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(is) : "l"(flag) : "memory");
+    } while (is != x);
+}
+
 /* 2^x to 2 units in the last place; 0 where that is not normal. */
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;

@@ -54,11 +54,11 @@ template <int SLOTS> struct Ring {
 };
 
 /* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which
- * gives its registers to them. A block has what it was launched with, by 8 to a thread, and no
- * more. */
-template <int WGS> struct Roles {
+ * keeps FEW registers to a thread and gives the others to them. A block has what it was launched
+ * with, by 8 to a thread, and no more. */
+template <int WGS, int FEW = 24> struct Roles {
     static constexpr int THREADS = (WGS + 1) * GROUP, POOL = 65536 / THREADS / 8 * 8;
-    static constexpr int FEW = 24, MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
+    static constexpr int MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
     __device__ __forceinline__ static void few() { registers_at_most<FEW>(); }
     __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
 };

@@ -20,12 +20,17 @@ void emu_set_order(EmuOrder order, unsigned seed) {
     chosen_order = order, chosen_seed = seed;
 }
 
-/* One Block per thread of the host, kept for its next launch. */
-static pthread_key_t blocks_key;
+/* The Blocks of a thread of the host, kept for its next launch: one, or as many as have waited for
+ * each other at once. */
+enum { MOST_BLOCKS = 32 };
+typedef struct Pool {
+    Block *at[MOST_BLOCKS];
+    int n;
+} Pool;
+static pthread_key_t pool_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void free_block(void *p) {
-    Block *b = p;
+static void free_block(Block *b) {
     for (int i = 0; i < b->n_fibers; i++) {
         fiber_close(&b->thread[i].fiber);
         mem_free(b->thread[i].copies.at);
@@ -36,17 +41,22 @@ static void free_block(void *p) {
     shared_free(&b->shared);
     mem_free(b);
 }
-static void make_key(void) {
-    if (pthread_key_create(&blocks_key, free_block)) die("no key for a thread's data");
+static void free_pool(void *p) {
+    Pool *pool = p;
+    for (int i = 0; i < pool->n; i++) free_block(pool->at[i]);
+    mem_free(pool);
 }
-static Block *this_block(void) {
+static void make_key(void) {
+    if (pthread_key_create(&pool_key, free_pool)) die("no key for a thread's data");
+}
+static Pool *this_pool(void) {
     pthread_once(&once, make_key);
-    Block *b = pthread_getspecific(blocks_key);
-    if (!b) {
-        b = mem_calloc(1, sizeof *b);
-        pthread_setspecific(blocks_key, b);
+    Pool *pool = pthread_getspecific(pool_key);
+    if (!pool) {
+        pool = mem_calloc(1, sizeof *pool);
+        pthread_setspecific(pool_key, pool);
     }
-    return b;
+    return pool;
 }
 
 void emu_fail(EmuPlace place, const char *fmt, ...) {
@@ -123,10 +133,15 @@ static EmuThread *take_or_copy(Block *b) {
     return t;
 }
 
-/* The thread that runs gives way to the next; it goes on when it is taken again. */
+/* The thread that runs gives way to the next; it goes on when it is taken again. Where all wait,
+ * and some of them for another block, other blocks run. */
 static void give_way(Block *b) {
     EmuThread *me = b->self, *next = take_or_copy(b);
-    if (!next) report_deadlock(b);
+    if (!next && !b->n_outside) report_deadlock(b);
+    if (!next) {
+        fiber_change(&me->fiber, &b->host, false);
+        return;
+    }
     if (next == me) return;
     enter(b, next);
     fiber_change(&me->fiber, &next->fiber, false);
@@ -149,6 +164,23 @@ void emu_wake(EmuThread *t) {
 void emu_yield(void) {
     push(emu_block, emu_block->self, emu_block->order == EMU_REVERSE);
     give_way(emu_block);
+}
+
+void emu_wait_outside(const char *what, EmuPlace place) {
+    Block *b = emu_block;
+    b->outside[b->n_outside++] = (unsigned short)(b->self - b->thread);
+    emu_sleep(what, place);
+}
+
+static __thread unsigned long n_told;
+
+void emu_tell_outside(void) {
+    Block *b = emu_block;
+    n_told++;
+    if (b->order == EMU_FORWARD) return;
+    // whoever waits may come first: what this block's other threads have not yet written is missing
+    push(b, b->self, false);
+    fiber_change(&b->self->fiber, &b->host, false);
 }
 
 /* --- barriers */
@@ -261,14 +293,15 @@ static void thread_main(void) {
     bulk_thread_end(me);
     leave(b);
     EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
-    if (!next && b->n_live) report_deadlock(b);
+    if (!next && b->n_live && !b->n_outside) report_deadlock(b);
     if (next) enter(b, next);
     fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
     __builtin_unreachable();
 }
 
-static void run_block(Block *b, uint3 index) {
-    b->n_live = b->n_threads, b->n_ready = 0, b->first = 0;
+static void begin_block(Block *b, uint3 index) {
+    b->index = index;
+    b->n_live = b->n_threads, b->n_ready = b->n_outside = 0, b->first = 0;
     for (int i = 0; i < MAX_THREADS / 32; i++) b->warp[i].ended = b->warp[i].open = 0;
     for (int i = 0; i < BARRIERS; i++)
         b->barrier[i].arrived = b->barrier[i].said = b->barrier[i].n_waiting = 0;
@@ -280,9 +313,15 @@ static void run_block(Block *b, uint3 index) {
         push(b, &b->thread[i], false);
     }
     for (int i = b->n_threads; i % 32; i++) b->warp[i / 32].ended |= 1u << i % 32;
-    emu_at.block = index;
+}
+
+/* Goes on with the block until it ends or all of its threads wait for other blocks. */
+static void run_block(Block *b) {
+    emu_block = b, emu_at.block = b->index;
+    while (b->n_outside > 0) push(b, &b->thread[b->outside[--b->n_outside]], false);
     enter(b, take(b));
     fiber_change(&b->host, &b->self->fiber, false);
+    if (b->n_live) return;
     shared_check(&b->shared);
     hopper_end(b);
 }
@@ -308,24 +347,58 @@ static void number_threads(Block *b, uint3 dim) {
     }
 }
 
-void emu_run(const EmuLaunch *l) {
-    refuse_if_impossible(l);
-    Block *b = emu_block = this_block();
+/* A Block for the next block of the grid. n: of those that this launch uses. */
+static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
+    for (int i = 0; i < *n; i++)
+        if (!pool->at[i]->n_live) return pool->at[i];
+    if (*n == MOST_BLOCKS) die("kernel %s: more than %d blocks wait for others", l->name, *n);
+    if (*n == pool->n) pool->at[pool->n++] = mem_calloc(1, sizeof **pool->at);
+    Block *b = emu_block = pool->at[*n];
     b->name = l->name, b->body = l->body, b->ctx = l->ctx;
-    b->order = chosen_order, b->random = chosen_seed;
+    b->order = chosen_order, b->random = chosen_seed + (unsigned)*n;
     b->host = (Fiber){0};
     number_threads(b, l->block);
     shared_size(&b->shared, l->dynamic_bytes);
+    ++*n;
+    return b;
+}
+
+/* A turn for each block that has begun and not ended. Returns how many there are; dies when they
+ * wait for ever. */
+static int run_turn(const Pool *pool, int n) {
+    unsigned long told = n_told;
+    int began = 0, waits = 0;
+    Block *last = NULL;
+    for (int i = 0; i < n; i++) {
+        Block *b = pool->at[i];
+        if (!b->n_live) continue;
+        began++;
+        run_block(b);
+        if (b->n_live) waits++, last = b;
+    }
+    if (began && waits == began && n_told == told) report_deadlock(last);
+    return waits;
+}
+
+void emu_run(const EmuLaunch *l) {
+    refuse_if_impossible(l);
+    Pool *pool = this_pool();
+    int n_used = 0;
     emu_at.grid_dim = l->grid, emu_at.block_dim = l->block;
     uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
     for (uint64_t i = 0; i < n; i++) {
         emu_called(&emu_calls.blocks);
-        uint64_t at = b->order == EMU_FORWARD   ? i
-                      : b->order == EMU_REVERSE ? n - 1 - i
-                                                : rng_permute(i, n, chosen_seed, 0);
+        uint64_t at = chosen_order == EMU_FORWARD   ? i
+                      : chosen_order == EMU_REVERSE ? n - 1 - i
+                                                    : rng_permute(i, n, chosen_seed, 0);
         uint64_t row = at / l->grid.x;
-        run_block(b, (uint3){(unsigned)(at % l->grid.x), (unsigned)(row % l->grid.y),
-                             (unsigned)(row / l->grid.y)});
+        Block *b = spare_block(pool, &n_used, l);
+        begin_block(b, (uint3){(unsigned)(at % l->grid.x), (unsigned)(row % l->grid.y),
+                               (unsigned)(row / l->grid.y)});
+        run_block(b);
+        for (int j = 0; j < n_used; j++)
+            if (pool->at[j] != b && pool->at[j]->n_live) run_block(pool->at[j]);
     }
+    while (run_turn(pool, n_used)) continue;
     emu_block = NULL;
 }

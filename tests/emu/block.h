@@ -73,6 +73,7 @@ void shared_check(const Shared *s);
 void shared_free(Shared *s);
 
 struct Block {
+    uint3 index;
     const char *name; // of the kernel
     void (*body)(void *ctx);
     void *ctx;
@@ -86,6 +87,9 @@ struct Block {
     unsigned short ready[MAX_THREADS];
     unsigned first;
     int n_ready;
+    // Threads that wait for another block.
+    unsigned short outside[MAX_THREADS];
+    int n_outside;
     EmuOrder order;
     uint64_t random;
     Shared shared;

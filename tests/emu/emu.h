@@ -1,8 +1,8 @@
 /* emu -- CUDA's threads on one processor, so that kernels are tested where no GPU is.
  *
  * A grid is a set of blocks; the threads of a block share memory and meet at barriers; 32 of them
- * are a warp, whose lanes exchange registers. Here blocks run one after another, and each thread of
- * a block is a fiber that runs until it must wait:
+ * are a warp, whose lanes exchange registers. Here blocks run one after another, those that
+ * wait for each other in turns, and each thread of a block is a fiber that runs until it must wait:
  *
  *     thread 0   ====sync                    =====end
  *     thread 1            ===sync                    ====end
@@ -68,6 +68,10 @@ void emu_yield(void);
 /* Of a thread: waits, for what a report calls `what`, until emu_wake is called with it. For
  * operations that are built on top: mbarriers, copies under way. */
 void emu_sleep(const char *what, EmuPlace place);
+/* Of a thread: waits for another block; it goes on when blocks have run. And: says that there is
+ * news for other blocks. Blocks run one after another until one waits so. */
+void emu_wait_outside(const char *what, EmuPlace place);
+void emu_tell_outside(void);
 EmuThread *emu_self(void);
 void emu_wake(EmuThread *t);
 

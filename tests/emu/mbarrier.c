@@ -90,9 +90,17 @@ static int at_launch(const Block *b) {
     return each < MOST ? each : MOST - BY;
 }
 
+static void check_registers(const Block *b, EmuPlace place) {
+    int sum = 0, groups = b->n_threads / 128;
+    for (int i = 0; i < groups; i++) sum += b->hopper.group[i].registers;
+    if (sum > at_launch(b) * groups)
+        emu_fail(place, "setmaxnreg: %d registers for %d warpgroups that were launched with %d",
+                 sum * 128, groups, at_launch(b) * groups * 128);
+}
+
 void emu_registers(int n, bool more, EmuPlace place) {
     Block *b = emu_block;
-    int thread = (int)(b->self - b->thread), sum = 0, groups = b->n_threads / 128;
+    int thread = (int)(b->self - b->thread), groups = b->n_threads / 128;
     if (n % BY || n < FEWEST || n > MOST)
         emu_fail(place, "setmaxnreg of %d: not a multiple of 8 from 24 to 256", n);
     if (thread / 128 >= groups) emu_fail(place, "setmaxnreg in a warp of no whole warpgroup");
@@ -103,13 +111,9 @@ void emu_registers(int n, bool more, EmuPlace place) {
     if (*called % 128 == 0 && (more ? n < *mine : n > *mine))
         emu_fail(place, "setmaxnreg.%s to %d from %d", more ? "inc" : "dec", n, *mine);
     *mine = n, ++*called;
-    for (int i = 0; i < groups; i++) {
+    for (int i = 0; i < groups; i++)
         if (!b->hopper.group[i].called) return;
-        sum += b->hopper.group[i].registers;
-    }
-    if (sum > at_launch(b) * groups)
-        emu_fail(place, "setmaxnreg: %d registers for %d warpgroups that were launched with %d",
-                 sum * 128, groups, at_launch(b) * groups * 128);
+    check_registers(b, place);
 }
 
 /* --- a block from its begin to its end */
@@ -138,6 +142,7 @@ void hopper_end(Block *b) {
             emu_fail((EmuPlace){__FILE__, __LINE__},
                      "setmaxnreg in %d of 128 threads of warpgroup %d", h->group[i].called % 128,
                      i);
+    check_registers(b, (EmuPlace){__FILE__, __LINE__});
 }
 
 void hopper_free(Hopper *h) {

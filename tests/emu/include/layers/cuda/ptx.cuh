@@ -133,6 +133,14 @@ inline void store_for_host(uint32_t *to, uint32_t x) {
     __atomic_store_n(to, x, __ATOMIC_RELEASE);
 }
 
+inline void flag_say(int *flag, int x) {
+    __atomic_store_n(flag, x, __ATOMIC_RELEASE);
+    emu_tell_outside();
+}
+inline void flag_wait(const int *flag, int x, EMU_HERE) {
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x) emu_wait_outside("a flag", {file, line});
+}
+
 inline float exp2_fast(float x) {
     return exp2f(x);
 }

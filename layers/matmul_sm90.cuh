@@ -1,0 +1,190 @@
+/* matmul_sm90 -- the parts of a matmul on Hopper: a step of k in shared memory, the sums of a
+ * warpgroup, and the boxes through which finished sums leave. matmul_sm90.cu puts them together.
+ */
+#ifndef LAYERS_MATMUL_SM90_CUH
+#define LAYERS_MATMUL_SM90_CUH
+
+#include "layers/cuda/warpgroups_sm90.cuh"
+#include "layers/pointwise.cuh"
+
+extern "C" {
+#include "layers/cuda/matmul_schedule.h"
+#include "layers/cuda/tensor_map.h"
+#include "layers/product.h"
+}
+
+/* A block computes tiles of ROWS x N: two warpgroups have 64 rows each, a step is DEPTH of k. */
+enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = 64, COLUMNS = 8 };
+
+/* A step of one operand: EXTENT of m or n, DEPTH of k. K_MAJOR is one box of EXTENT rows, MN_MAJOR
+ * a box of DEPTH rows for each 64 of m or n; rows are 128 bytes, swizzled. What lies outside of the
+ * operand arrives as zeros. */
+template <Major MAJOR, int EXTENT> struct Operand {
+    static constexpr int BOXES = MAJOR == K_MAJOR ? 1 : (EXTENT + PANEL - 1) / PANEL;
+    static constexpr int BOX_ROWS = MAJOR == K_MAJOR ? EXTENT : DEPTH;
+    static constexpr int BOX_BYTES = BOX_ROWS * PANEL_ROW, BYTES = BOXES * BOX_BYTES;
+    Shared at;
+    __device__ __forceinline__ void fetch(const CUtensorMap &map, Shared barrier, int mn,
+                                          int k) const {
+#pragma unroll
+        for (int i = 0; i < BOXES; i++)
+            tma_load(at + i * BOX_BYTES, map, barrier, MAJOR == K_MAJOR ? k : mn + i * PANEL,
+                     MAJOR == K_MAJOR ? mn : k);
+    }
+    /* For wgmma: from row or column `first` on, a multiple of 64; and 16 i of k further on. */
+    __device__ __forceinline__ Matrix matrix(int first) const {
+        return matrix_at(at + first * PANEL_ROW, BOX_BYTES, 8 * PANEL_ROW);
+    }
+    __device__ __forceinline__ static Matrix step(Matrix m, int i) {
+        return matrix_on(m, MAJOR == K_MAJOR ? i * 32 : i * 16 * PANEL_ROW);
+    }
+    static CUtensorMap map(const void *x, int64_t extent, int64_t K, int64_t ld) {
+        TensorShape s = {2, {K, extent}, {1, ld}, {DEPTH, BOX_ROWS}, false};
+        if (MAJOR == MN_MAJOR) s.size[0] = extent, s.size[1] = K;
+        return tensor_map(x, &s);
+    }
+};
+
+/* Boxes of y, and of what is read or written beside y: rows of 128 bytes, 64 elements of bf16 or 32
+ * floats. */
+template <class Y> struct OutBox {
+    static constexpr int WIDE = PANEL_ROW / static_cast<int>(sizeof(Y)), BYTES = SLAB * PANEL_ROW;
+    static CUtensorMap map(const void *y, int64_t M, int64_t N, int64_t ld) {
+        TensorShape s = {2, {N, M}, {1, ld}, {WIDE, SLAB}, sizeof(Y) == sizeof(float)};
+        return tensor_map(y, &s);
+    }
+};
+
+/* Shared memory: a ring of steps, two boxes for each warpgroup, barriers. */
+template <int N, Major A, Major B> struct Layout {
+    using OperandA = Operand<A, ROWS>;
+    using OperandB = Operand<B, N>;
+    static constexpr int STEP = OperandA::BYTES + OperandB::BYTES, OUT = GROUPS * 2 * SLAB * 128,
+                         MOST = 227 << 10, SLOTS = (MOST - OUT - 1024) / STEP,
+                         BARRIERS = SLOTS * STEP + OUT, BYTES = BARRIERS + (2 * SLOTS + 4) * 8;
+    Shared begin;
+    __device__ __forceinline__ OperandA a(int slot) const { return {begin + slot * STEP}; }
+    __device__ __forceinline__ OperandB b(int slot) const {
+        return {begin + slot * STEP + OperandA::BYTES};
+    }
+    __device__ __forceinline__ Shared box(int group, int i) const {
+        return begin + SLOTS * STEP + (group * 2 + i) * SLAB * PANEL_ROW;
+    }
+    /* What a box is to begin with is here. */
+    __device__ __forceinline__ Shared here(int group, int i) const {
+        return begin + BARRIERS + (2 * SLOTS + group * 2 + i) * 8;
+    }
+    __device__ __forceinline__ Ring<SLOTS> ring() const { return {begin + BARRIERS, 0, 0}; }
+    __device__ __forceinline__ void make_barriers() const {
+        ring().make(GROUPS * 4);
+        for (int i = 0; i < GROUPS * 2; i++) mbarrier_init(here(i / 2, i % 2), 1);
+        mbarrier_fence();
+    }
+};
+
+/* Sums of tiles whose k is divided: a slot and, for each warpgroup, a flag for every share of the
+ * schedule. A warpgroup leaves its sums, 4 to a thread side by side; that of the last part adds
+ * them, in the order of the parts, and takes the flag back for the next matmul. */
+template <int J> struct Parts {
+    float *slots;
+    int *flags;
+    __device__ __forceinline__ float4 *slot(int share, int group) const {
+        return reinterpret_cast<float4 *>(slots) +
+               static_cast<int64_t>(share * GROUPS + group) * J * GROUP + threadIdx.x % GROUP;
+    }
+    __device__ __forceinline__ int *flag(int share, int group) const {
+        return flags + share * GROUPS + group;
+    }
+    __device__ __forceinline__ void leave(const Fragment<J> &c, int share, int group) const {
+        float4 *to = slot(share, group);
+#pragma unroll
+        for (int j = 0; j < J; j++) to[j * GROUP] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);
+        group_sync();
+        if (threadIdx.x % GROUP == 0) flag_say(flag(share, group), 1);
+    }
+    __device__ __forceinline__ void collect(Fragment<J> &c, int share, int group) const {
+        const float4 *from = slot(share, group);
+        if (threadIdx.x % GROUP == 0) {
+            flag_wait(flag(share, group), 1);
+            *flag(share, group) = 0;
+        }
+        group_sync();
+#pragma unroll
+        for (int j = 0; j < J; j++) {
+            float4 x = __ldcg(from + j * GROUP);
+            c[j][0] += x.x, c[j][1] += x.y, c[j][2] += x.z, c[j][3] += x.w;
+        }
+    }
+};
+
+/* What is done with finished sums. */
+struct Ends {
+    const bf16 *bias;
+    int N;
+    Epilogue epilogue;
+    ActKind act;
+    bool reads;      // `beside` is the addend or, of EPI_DACT, aux
+    bool writes_aux; // `beside` is aux, of EPI_ACT
+    bool adds;       // y += the sums, of floats
+};
+
+/* Sums of 64 rows and N columns begin with the bias: then what is multiplied is added. */
+template <int J>
+__device__ __forceinline__ void begin_with_bias(Fragment<J> &c, const Ends &e, int n0) {
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+        int n = n0 + j * COLUMNS + this_lane() % 4 * 2;
+        float pair[2] = {0, 0};
+        if (n < e.N) load<bf16, 2>(pair, e.bias + n);
+        c[j][0] = c[j][2] = pair[0], c[j][1] = c[j][3] = pair[1];
+    }
+}
+
+__device__ __forceinline__ float low_of(unsigned pair) {
+    return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_of(unsigned pair) {
+    return __uint_as_float(pair & 0xffff0000);
+}
+/* Two neighbours of y from their sums and from what was read beside. */
+__device__ __forceinline__ unsigned end_pair(const Ends &e, bool plain, float x, float y,
+                                             unsigned beside) {
+    if (plain || (e.epilogue == EPI_NONE && !e.reads)) return pair_of(x, y);
+    if (e.epilogue == EPI_NONE) return pair_of(low_of(beside) + x, high_of(beside) + y);
+    if (e.epilogue == EPI_ACT) return pair_of(pointwise(e.act, x), pointwise(e.act, y));
+    return pair_of(x * pointwise_slope(e.act, low_of(beside)),
+                   y * pointwise_slope(e.act, high_of(beside)));
+}
+
+/* 64 columns of c from accumulator j0 on into a box, which may hold what was read. `plain`: as they
+ * are. */
+template <int J>
+__device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j0, const Ends &e,
+                                         bool plain) {
+    int lane = this_lane(), r = this_warp() % 4 * 16 + lane % 16;
+    Shared at = box + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < PANEL / 16; i++) { // 16 columns are two chunks, of 2 x 8 rows each
+        const float(&x)[4] = c[j0 + 2 * i], (&y)[4] = c[j0 + 2 * i + 1];
+        unsigned in[4] = {};
+        if (e.reads) ldmatrix(in, flipped(at, i * 32));
+        unsigned out[4] = {
+            end_pair(e, plain, x[0], x[1], in[0]), end_pair(e, plain, x[2], x[3], in[1]),
+            end_pair(e, plain, y[0], y[1], in[2]), end_pair(e, plain, y[2], y[3], in[3])};
+        stmatrix(flipped(at, i * 32), out);
+    }
+}
+/* 32 columns as floats. */
+template <int J>
+__device__ __forceinline__ void fill_box_of_floats(Shared box, const Fragment<J> &c, int j0) {
+    int lane = this_lane(), r = this_row();
+    Shared at = box + r * PANEL_ROW + ((lane % 4 / 2) ^ r % 8) * 16 + lane % 2 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float(&x)[4] = c[j0 + i];
+        store_shared(flipped(at, i * 32), x[0], x[1]);
+        store_shared(flipped(at, i * 32) + 8 * PANEL_ROW, x[2], x[3]);
+    }
+}
+
+#endif

@@ -1,0 +1,227 @@
+/* layers/matmul_sm90.cu against a thread for each element: the three matmuls of a layer and that of
+ * the head, ragged on every side, with each epilogue. Numbers are small integers, so sums are exact
+ * in any order and both give the same bits. */
+#include <string.h>
+
+#include "layers/cuda/cublaslt.h"
+#include "layers/cuda/products.h"
+#include "layers/cuda/sizes.h"
+#include "layers/matmul_sm90.h"
+#include "tests/cuda.h"
+#include "tests/emu/cublaslt.h"
+
+typedef enum Kind { FORWARD, DGRAD, WGRAD } Kind; // b along n; along k; both along m and n
+typedef enum Addend { NONE, ITSELF, OTHER } Addend;
+
+typedef struct Shape {
+    Kind kind;
+    int64_t M, N, K;
+    Addend addend;
+    bool bias;
+    Epilogue epilogue;
+    bool aux;
+    ActKind act;
+} Shape;
+
+/* Widths of tiles of 128, 192 and 256; one tile and several, whole and ragged; K of one step, of
+ * less and of more than the ring holds. */
+static const Shape shapes[] = {
+    {FORWARD, 128, 128, 64, NONE, false, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 128, 192, 64, NONE, false, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 128, 256, 64, NONE, false, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 70, 72, 24, NONE, true, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 300, 200, 520, ITSELF, true, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 260, 520, 136, OTHER, true, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 200, 264, 72, NONE, true, EPI_ACT, true, ACT_GELU},
+    {FORWARD, 130, 440, 64, NONE, true, EPI_ACT, false, ACT_GELU},
+    {FORWARD, 64, 72, 200, NONE, false, EPI_ACT, true, ACT_RELU2},
+    {FORWARD, 1, 8, 8, NONE, true, EPI_NONE, false, ACT_GELU},
+    {DGRAD, 128, 256, 64, NONE, false, EPI_NONE, false, ACT_GELU},
+    {DGRAD, 200, 130, 88, NONE, false, EPI_NONE, false, ACT_GELU},
+    {DGRAD, 129, 257, 72, NONE, false, EPI_NONE, false, ACT_GELU},
+    {DGRAD, 300, 192, 520, NONE, false, EPI_DACT, true, ACT_GELU},
+    {DGRAD, 66, 320, 64, NONE, true, EPI_DACT, true, ACT_RELU2},
+    {DGRAD, 140, 128, 200, OTHER, false, EPI_NONE, false, ACT_GELU},
+    {WGRAD, 128, 256, 64, NONE, false, EPI_NONE, false, ACT_GELU},
+    {WGRAD, 72, 72, 300, ITSELF, false, EPI_NONE, false, ACT_GELU},
+    {WGRAD, 136, 264, 70, ITSELF, false, EPI_NONE, false, ACT_GELU},
+    {WGRAD, 256, 192, 65, NONE, false, EPI_NONE, false, ACT_GELU},
+    {WGRAD, 8, 8, 1, ITSELF, false, EPI_NONE, false, ACT_GELU},
+    // k divided: one tile by all multiprocessors, tiles in two parts, some of several waves
+    {WGRAD, 128, 120, 2040, ITSELF, false, EPI_NONE, false, ACT_GELU},
+    {FORWARD, 130, 72, 1100, OTHER, true, EPI_NONE, false, ACT_GELU},
+    {DGRAD, 600, 120, 648, NONE, false, EPI_DACT, true, ACT_GELU},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Of the emulated device: sums of as many tiles as it has multiprocessors. */
+enum { WORKSPACE = 1 << 20 };
+
+static int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/* Integers from -most to most. */
+static Words integers(int64_t n, int most, unsigned seed, bool bf16) {
+    Words w = words_empty(n, bf16, 0);
+    test_fill(w.host, (size_t)n, (float)most + 0.5f, seed);
+    for (int64_t i = 0; i < n; i++) w.host[i] = rintf(w.host[i]);
+    words_put(&w);
+    return w;
+}
+
+typedef struct Case {
+    Product p;
+    Words y, other, aux;
+} Case;
+
+/* Rows of y are some elements longer than N, and rows of operands as their alignment wants it. */
+static Case case_make(const Shape *s) {
+    bool wide = s->kind == WGRAD;
+    int64_t ldy = round_up(s->N, 8) + 8, lda = round_up(wide ? s->M : s->K, 8) + 8,
+            ldb = round_up(s->kind == DGRAD ? s->K : s->N, 8);
+    Words a = integers((wide ? s->K : s->M) * lda, 2, 1, true),
+          b = integers((s->kind == DGRAD ? s->N : s->K) * ldb, 2, 2, true),
+          bias = integers(s->N, 3, 3, true);
+    Case c = {product_sized(s->M, s->N, s->K), integers(s->M * ldy, 9, 4, !wide),
+              integers(s->M * ldy, 9, 5, !wide), integers(s->M * ldy, 2, 6, true)};
+    Product *p = &c.p;
+    p->a = a.device, p->a_row = wide ? 1 : lda, p->a_col = wide ? lda : 1;
+    p->b = b.device, p->b_row = s->kind == DGRAD ? 1 : ldb, p->b_col = s->kind == DGRAD ? ldb : 1;
+    p->y = c.y.device, p->ldy = ldy, p->wide = wide;
+    p->addend = s->addend == NONE ? NULL : s->addend == ITSELF ? c.y.device : c.other.device;
+    p->bias = s->bias ? bias.device : NULL;
+    p->epilogue = s->epilogue, p->act = s->act, p->aux = s->aux ? c.aux.device : NULL;
+    p->workspace = cuda_take(test_on_device ? PRODUCT_WORKSPACE : WORKSPACE, 1, 0);
+    return c;
+}
+
+/* y and aux by kernels of this rung, from what they were. */
+static void run(const Case *c, ProductRung rung, Words *y, Words *aux) {
+    Words was_y = c->y, was_aux = c->aux;
+    words_put(&was_y), words_put(&was_aux);
+    product_set_rung(rung);
+    kernels_cuda(true)->product(NULL, &c->p);
+    product_set_rung(PRODUCT_LIBRARY);
+    *y = c->y, *aux = c->aux;
+    y->host = floats(y->n, 0, 0), aux->host = floats(aux->n, 0, 0);
+    words_get(y), words_get(aux);
+}
+
+static bool check_same(const Shape *s, const char *what, const Words *got, const Words *want) {
+    int64_t ld = round_up(s->N, 8) + 8;
+    for (int64_t i = 0; i < want->n; i++) {
+        // on a device two kernels may contract an activation differently
+        double off = test_on_device ? 0x1p-7 * fabs((double)want->host[i]) : 0;
+        if (fabs((double)got->host[i] - (double)want->host[i]) <= off) continue;
+        test_fail(__FILE__, __LINE__, "shape %d: %s(%d,%d) is %g, not %g", (int)(s - shapes), what,
+                  (int)(i / ld), (int)(i % ld), (double)got->host[i], (double)want->host[i]);
+        return false;
+    }
+    return true;
+}
+
+static bool run_shape(const Shape *s) {
+    Case c = case_make(s);
+    const char *why = matmul_sm90_refuses(&c.p, 2);
+    Words y, aux, want_y, want_aux;
+    int64_t before = product_counts().sm90;
+    if (why) return test_fail(__FILE__, __LINE__, "shape %d: %s", (int)(s - shapes), why), false;
+    run(&c, PRODUCT_PLAIN, &want_y, &want_aux);
+    run(&c, PRODUCT_SM90, &y, &aux);
+    run(&c, PRODUCT_SM90, &y, &aux); // flags are as they were
+    return product_counts().sm90 == before + 2 && check_same(s, "y", &y, &want_y) &&
+           check_same(s, "aux", &aux, &want_aux);
+}
+
+/* Opens the device; false: no kernel of these runs on it. */
+static bool begin(CudaOrder o) {
+    cuda_begin(o);
+    if (!device_is_sm90()) test_skip("the device is not of capability 9.0");
+    return device_is_sm90();
+}
+
+TEST(cuda_matmul_sm90_has_the_bits_of_the_plain_one) {
+    for (int i = 0; i < SHAPES; i++) {
+        if (!begin(cuda_orders[i % 3])) return;
+        device_leave(i % 2 ? 0 : i % 3); // 4, 3 or 2 multiprocessors
+        bool fine = run_shape(&shapes[i]);
+        device_leave(0);
+        CHECK(cuda_end() && fine);
+    }
+}
+
+/* Of numbers whose sums are rounded. */
+TEST(cuda_matmul_sm90_has_the_same_bits_in_any_order) {
+    enum { OPERAND = 2040 * 136 }; // the largest of them
+    static const int some[] = {4, 6, 21, 22};
+    static float first[300 * 528];
+    for (int i = 0; i < 4; i++)
+        for (unsigned seed = 0; seed < 3; seed++) {
+            if (!begin((CudaOrder){seed ? EMU_RANDOM : EMU_FORWARD, seed, seed > 1})) return;
+            Case c = case_make(&shapes[some[i]]);
+            Words y, aux, a = words(OPERAND, 1, 8, true, 0), b = words(OPERAND, 1, 9, true, 0);
+            c.p.a = a.device, c.p.b = b.device;
+            run(&c, PRODUCT_SM90, &y, &aux);
+            if (!seed) memcpy(first, y.host, (size_t)y.n * sizeof *first);
+            CHECK(same_bits(first, y.host, y.n));
+            CHECK(cuda_end());
+        }
+}
+
+static bool says(const Product *p, size_t word, const char *why) {
+    const char *is = matmul_sm90_refuses(p, word);
+    return is && strstr(is, why);
+}
+
+TEST(cuda_matmul_sm90_says_what_it_does_not_take) {
+    if (!begin(cuda_orders[0])) return;
+    Case forward = case_make(&shapes[3]), wgrad = case_make(&shapes[17]);
+    Product p = forward.p, w = wgrad.p;
+    CHECK(!matmul_sm90_refuses(&p, 2) && !matmul_sm90_refuses(&w, 2));
+    CHECK(says(&p, 4, "not bf16"));
+    p.K = 0;
+    CHECK(says(&p, 2, "nothing to multiply"));
+    p = forward.p, p.a_row = 1, p.a_col = 72;
+    CHECK(says(&p, 2, "a lies along m"));
+    p = forward.p, p.ldy += 4;
+    CHECK(says(&p, 2, "multiples of 16 bytes"));
+    p = forward.p, p.a = (const Act *)((const char *)p.a + 2);
+    CHECK(says(&p, 2, "multiples of 16 bytes"));
+    p = forward.p, p.N--;
+    CHECK(says(&p, 2, "in pairs"));
+    p = forward.p, p.epilogue = EPI_DACT, p.addend = p.y;
+    CHECK(says(&p, 2, "an addend beside"));
+    w.addend = forward.y.device;
+    CHECK(says(&w, 2, "an addend beside y"));
+    w = wgrad.p, w.b_row = 1, w.b_col = 304;
+    CHECK(says(&w, 2, "lies like that"));
+    CHECK(cuda_end());
+    device_at_most(8);
+    cuda_begin(cuda_orders[0]);
+    CHECK(says(&forward.p, 2, "capability"));
+    CHECK(cuda_end());
+    device_at_most(9);
+}
+
+/* Where the library takes no shape, and where it was found to be slower. */
+TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
+    NEEDS_EMULATION();
+    cuda_forget_choices();
+    for (int round = 0; round < 3; round++) {
+        begin(cuda_orders[0]);
+        emu_lt_mood(round ? EMU_LT_FINE : EMU_LT_NOTHING);
+        Case c = case_make(&shapes[0]);
+        if (round == 1) { // slower by 30 ms
+            emu_lt_slow_epilogue(LT_EPILOGUE_DEFAULT);
+            product_prepare(&c.p, 2);
+            emu_lt_slow_epilogue(0);
+        }
+        if (round == 2) product_prepare(&c.p, 2); // finds what was chosen
+        int64_t before = product_counts().sm90;
+        kernels_cuda(true)->product(NULL, &c.p);
+        CHECK(product_counts().sm90 == before + 1);
+        emu_lt_mood(EMU_LT_FINE);
+        CHECK(cuda_end());
+    }
+}
