@@ -236,15 +236,18 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
           0); // a run does not end for it
 }
 
-TEST(ledger_compares_nothing_with_local_steps) {
+TEST(ledger_is_about_steps_without_meetings) {
     const char *dir = test_tmpdir();
     char path[200];
-    LedgerLine l;
+    LedgerLine l[3];
     LedgerDamage damage;
     CHECK(train(dir, "--layout d2 --batch 64 --steps 12 --sync-every 2") == 0);
+    CHECK(train(dir, "--layout d2 --batch 64 --steps 12 --sync-every 5 --fragments 5") == 0);
     snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
-    CHECK(ledger_read(path, &l, 1, &damage, NULL) == 1);
-    CHECK(l.steps == 10 && l.measured_bytes > 0 && l.predicted_bytes == 0 && l.predicted_ms == 0);
+    CHECK(ledger_read(path, l, 3, &damage, NULL) == 2);
+    CHECK(l[0].steps == 5 && l[0].measured_bytes == l[0].predicted_bytes);
+    CHECK(l[0].measured_bytes > 0);   // loss and norm
+    CHECK(l[1].predicted_bytes == 0); // something meets in every step
 }
 
 TEST(ledger_tool_prints_errors_and_their_median) {

@@ -206,6 +206,112 @@ TEST(outer_steps_follow_the_formula_on_every_kind_of_mesh) {
         }
 }
 
+/* ---- outer steps predicted ---- */
+
+enum { MAX_PREDICTED = 8 };
+typedef struct Predicted {
+    PriceShape shape;
+    Outer outer;
+    Layout l;
+    int64_t extra[MAX_PREDICTED]; // by rank: bytes that were counted and not predicted
+    int64_t bytes[MAX_PREDICTED];
+    int extra_calls[MAX_PREDICTED];
+} Predicted;
+
+static int predicted_main(World *w, void *ctx) {
+    Predicted *f = ctx;
+    Outer outer = f->outer; // a rank's own
+    int rank = world_rank(w), calls = 0;
+    Team *team = team_create(1);
+    Grid grid;
+    Model m;
+    StepLists t;
+    SendGroup group;
+    Send s;
+    int64_t received;
+    CollCount row[8];
+    grid_make(&grid, w, &f->l, &f->shape.config);
+    grid_set_local_steps(&grid);
+    ModelShape shape = {
+        .config = f->shape.config, .B = 1, .S = 4, .training = true, .grid = &grid, .outer = 1};
+    model_plan(&m, &shape, kernels_cpu(NULL), team);
+    model_allocate(&m);
+    outer_begin(&outer, &m, 0);
+    world_count_reset(w);
+    for (int step = 1; step <= outer.every; step++) outer_step(&outer, &m, step);
+    int n = world_counts(w, row, 8);
+    price_lists(&t, &f->shape, &f->l, rank, 0);
+    if (n != 1 || !price_outer(&t, &group, &s, &calls, &received))
+        die("%d kinds of collectives in an outer step", n);
+    f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - received;
+    f->extra_calls[rank] = (int)row[0].calls - calls;
+    price_free(&t);
+    model_free(&m);
+    team_destroy(team);
+    return 0;
+}
+
+static Predicted predicted_of(const char *layout, int64_t every, int fragments) {
+    Predicted f = {.outer = {every, fragments, 1, 0, 0},
+                   .shape = {.S = 4,
+                             .batch = 48,
+                             .micro = 1,
+                             .outer = 1,
+                             .apart = true,
+                             .every = every,
+                             .fragments = fragments}};
+    Err e;
+    if (!config_parse(&f.shape.config,
+                      "layers=5,heads=6,kv_heads=2,channels=30,ffn=22,seq=4,vocab=29,act=swiglu",
+                      &e))
+        die("%s", e.text);
+    if (!layout_parse(&f.l, layout, 0, &e)) die("%s", e.text);
+    return f;
+}
+
+TEST(outer_steps_receive_what_is_predicted) {
+    static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
+                                          "x2.d2+stay=y"};
+    for (int i = 0; i < 5; i++)
+        for (int fragments = 1; fragments <= 3; fragments += 2) {
+            Predicted f = predicted_of(layouts[i], 4, fragments);
+            // fragments are no equal parts: each is cut into blocks for itself, sent and received
+            int64_t rounding = fragments == 1 ? 0 : 2 * fragments * (int64_t)sizeof(float);
+            mesh_ranks_run(layout_ranks(&f.l), predicted_main, &f);
+            for (int r = 0; r < layout_ranks(&f.l); r++) {
+                CHECK(f.bytes[r] > 0 && llabs(f.extra[r]) <= rounding);
+                CHECK(f.extra_calls[r] == 0);
+            }
+        }
+}
+
+TEST(outer_steps_are_shared_among_the_steps_between_them) {
+    Predicted f = predicted_of("d3.x2", 5, 1);
+    Machine m;
+    StepLists t;
+    SendGroup group;
+    Price alone, apart;
+    Send s;
+    int calls;
+    int64_t received;
+    machine_open(&m, "cpu:3", NULL);
+    price_lists(&t, &f.shape, &f.l, 1, 0);
+    price_of(&t, &m, &apart);
+    CHECK(price_outer(&t, &group, &s, &calls, &received) && calls == 1);
+    double seconds = machine_send(&m, &group, &s);
+    int64_t bytes = received;
+    price_free(&t);
+    f.shape.every = 0;
+    price_lists(&t, &f.shape, &f.l, 1, 0);
+    CHECK(!price_outer(&t, &group, &s, &calls, &received));
+    price_of(&t, &m, &alone);
+    CHECK(seconds > 0 && alone.outer == 0);
+    CHECK_NEAR(apart.outer, seconds / 5, 1e-15);
+    CHECK_NEAR(apart.seconds - alone.seconds, seconds / 5, 1e-12); // of milliseconds, a rounding
+    CHECK(apart.received - alone.received == bytes / 5);
+    price_free(&t);
+}
+
 /* ---- training ---- */
 
 static MeshRun train(const char *layout, int64_t every, int fragments, bool alike) {

@@ -56,11 +56,7 @@ static void same_rows(Case *k, const char *spec, int rank, const CollCount *a, i
         while (j < n_b && !(a[i].op == b[j].op && strcmp(a[i].what, b[j].what) == 0 &&
                             strcmp(a[i].label, b[j].label) == 0))
             j++;
-        // of a sum over vectors of all layers what a layer adds is rounded to elements
-        int64_t rounding = 2 * (int64_t)sizeof(float) * k->shape.config.layers;
-        bool same = j < n_b && a[i].calls == b[j].calls;
-        if (same && llabs(a[i].bytes - b[j].bytes) <= (strstr(a[i].what, "vectors") ? rounding : 0))
-            continue;
+        if (j < n_b && a[i].calls == b[j].calls && a[i].bytes == b[j].bytes) continue;
         k->bad++;
         printf("    %s on %s, rank %d: %s along %s: %lld calls, %lld bytes, not %lld, %lld\n",
                k->model, spec, rank, a[i].what, a[i].label, (long long)a[i].calls,

@@ -148,5 +148,5 @@ double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibra
     m.measured = *kept, m.crowd = calibration_site(*kept)->crowd;
     m.slowest = calibration_slowest(*kept);
     price_of(s, &m, &price);
-    return price.seconds;
+    return price.seconds - price.outer; // outer steps are not in the median of steps
 }

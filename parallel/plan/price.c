@@ -7,6 +7,7 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/count.h"
 #include "parallel/step/generate.h"
+#include "parallel/step/outer.h"
 #include "parallel/step/passes.h"
 
 _Static_assert((int)LINK_LEVELS == (int)MAX_LEVELS, "levels of a schedule are those of a machine");
@@ -126,6 +127,88 @@ static Extra *extras(const StepLists *s, int k, int *n_extra) {
     return out;
 }
 
+static SendGroup replicas(const StepLists *s) {
+    Axes d = axes_of("d");
+    SendGroup g = {.place = placement_of(&s->grid.mesh, d),
+                   .size = mesh_blocks(&s->grid.mesh, d),
+                   .rank = mesh_block(&s->grid.mesh, d),
+                   .label = "d"};
+    return g;
+}
+
+/* Replicas that take local steps tell each other the mean of their losses. */
+static const Send mean_of_replicas = {.op = COLL_ALL_REDUCE, .type_bytes = 8, .bytes = 8};
+
+static int64_t all_reduced(int64_t bytes, int type_bytes, int size, int rank) {
+    CollCall call = {.op = COLL_ALL_REDUCE, .type = COLL_U8, .rows = 1, .cols = bytes / type_bytes};
+    return type_bytes * coll_bytes(&call, rank, size);
+}
+
+bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64_t *received) {
+    Outer o = {.every = s->shape.every, .fragments = s->shape.fragments};
+    int64_t bytes[2] = {0}, all;
+    int n[2] = {0};
+    if (!s->grid.local_steps || o.every == 0) return false;
+    for (int k = 0; k < s->n; k++)
+        for (int f = 0; f < o.fragments; f++) {
+            int64_t floats = outer_floats(&o, &s->model[k], f);
+            bytes[k] += (int64_t)sizeof(float) * floats, n[k] += floats > 0;
+        }
+    *g = replicas(s);
+    all = bytes[0] + layers_more(s) * (bytes[1] - bytes[0]);
+    *calls = n[1] > n[0] ? n[1] : n[0]; // small models may have fewer tensors than fragments
+    if (*calls == 0) return false;
+    *received = all_reduced(all, sizeof(float), g->size, g->rank);
+    *send = (Send){.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = all / *calls};
+    return true;
+}
+
+/* ---- bytes that do not grow alike with every layer ---- */
+
+/* The only all_reduce of its kind in a step; NULL: there is none, or there are more. */
+static const Op *only_of_kind(const StepLists *s, int more, const char *what, Axes axes,
+                              const Program **list) {
+    StepPart part[STEP_PARTS];
+    const Op *found = NULL;
+    for (int n = price_parts(s, more, part), k = 0; k < n; k++)
+        for (int i = 0; i < part[k].p->n_ops; i++) {
+            const Op *op = &part[k].p->op[i];
+            if (op->kind != OP_ALL_REDUCE || part[k].p->tensor[op->out].what != what ||
+                !axes_equal(op->axes, axes))
+                continue;
+            if (found || part[k].times > 1) return NULL;
+            found = op, *list = part[k].p;
+        }
+    return found;
+}
+
+/* Most of what a step receives grows by the same bytes with every layer; an all_reduce over the
+ * vectors of all layers grows by the parts that ranks sum, which are not all alike: bytes that the
+ * line through the two models misses. */
+static int64_t uneven(const StepLists *s, const Program *p, const Op *op) {
+    const Program *lists[2];
+    const char *what = p->tensor[op->out].what;
+    if (s->n < 2 || op->kind != OP_ALL_REDUCE || op->layer >= 0) return 0;
+    if (only_of_kind(s, 0, what, op->axes, &lists[0]) != op) return 0;
+    const Op *of[2] = {op, only_of_kind(s, 1, what, op->axes, &lists[1])};
+    if (!of[1]) return 0;
+    int64_t whole[2], received[2], more = layers_more(s);
+    for (int k = 0; k < 2; k++)
+        whole[k] = op_send(lists[k], of[k]).bytes, received[k] = op_bytes(lists[k], of[k]);
+    SendGroup g = op_group(p, op);
+    return all_reduced(whole[0] + more * (whole[1] - whole[0]), op_send(p, op).type_bytes, g.size,
+                       g.rank) -
+           (received[0] + more * (received[1] - received[0]));
+}
+
+static int64_t all_uneven(const StepLists *s) {
+    StepPart part[STEP_PARTS];
+    int64_t sum = 0;
+    for (int n = price_parts(s, 0, part), k = 0; s->n > 1 && k < n; k++)
+        for (int i = 0; i < part[k].p->n_ops; i++) sum += uneven(s, part[k].p, &part[k].p->op[i]);
+    return sum;
+}
+
 /* ---- clocks ---- */
 
 /* Seconds, bytes and calls of a rank. */
@@ -235,22 +318,41 @@ static double tending(const StepLists *s, const Machine *m) {
     return overlaps && m->measured ? 0.002 : 0;
 }
 
+/* What replicas send that take local steps: seconds of a step's share in the next outer step, which
+ * nothing hides. */
+static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
+    SendGroup g = replicas(s);
+    Send send;
+    int calls;
+    int64_t received;
+    if (!s->grid.local_steps) return 0;
+    double seconds = machine_send(m, &g, &mean_of_replicas);
+    p->spent.exposed += seconds, p->spent.sent += seconds, p->along_d += seconds;
+    p->received += all_reduced(8, 8, g.size, g.rank), p->calls++;
+    if (!price_outer(s, &g, &send, &calls, &received)) return 0;
+    p->received += received / s->shape.every;
+    return calls * machine_send(m, &g, &send) / (double)s->shape.every;
+}
+
 void price_of(const StepLists *s, const Machine *m, Price *price) {
     Played p = play_step(s, 0, m);
     if (s->n > 1) {
         Played more = play_step(s, 1, m);
         add(&more, &p, -1);
         add(&p, &more, layers_more(s));
+        p.received += all_uneven(s);
     }
+    double outer = add_replicas(s, m, &p);
     Spent *spent = &p.spent;
     spent->compute *= 1 + tending(s, m);
     spent->exposed += in_turns(spent, p.along_d);
     // a third layer may have filled gaps that a hundredth does not find
     for (int i = 0; i < LINK_LEVELS; i++)
         spent->exposed = fmax(spent->exposed, spent->busy[i] - spent->compute);
-    double exposed = spent->exposed, hidden = spent->sent - spent->exposed;
+    double exposed = spent->exposed + outer, hidden = spent->sent - spent->exposed;
     *price = (Price){.compute = price_crowded(spent->compute, exposed, m->crowd),
                      .exposed = exposed,
+                     .outer = outer,
                      .hidden = hidden > 1e-9 * spent->sent ? hidden : 0, // or rounding
                      .received = p.received,
                      .calls = p.calls,
@@ -306,8 +408,18 @@ int price_counts(StepLists *s, CollCount *rows, int max) {
                                  .calls = 1,
                                  .bytes = op_bytes(p, op)};
                 count(rows, &n, max, &row, part[k].times * (more ? extra : 1 - extra));
+                row.calls = 0, row.bytes = more ? 0 : uneven(s, p, op);
+                count(rows, &n, max, &row, 1);
             }
     }
+    SendGroup g = replicas(s);
+    CollCount row = {.what = "mean of replicas",
+                     .label = "d",
+                     .op = COLL_ALL_REDUCE,
+                     .size = g.size,
+                     .calls = 1,
+                     .bytes = all_reduced(8, 8, g.size, g.rank)};
+    if (s->grid.local_steps) count(rows, &n, max, &row, 1);
     return n;
 }
 
@@ -351,14 +463,19 @@ void price_each_send(const StepLists *s,
                      void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
                      void *ctx) {
     StepPart part[STEP_PARTS];
-    int64_t extra = layers_more(s);
+    SendGroup g = replicas(s);
+    Send send;
+    int64_t extra = layers_more(s), received;
+    int calls;
     for (int more = 0; more < s->n; more++)
         for (int parts = price_parts(s, more, part), k = 0; k < parts; k++)
             for (int i = 0; i < part[k].p->n_ops; i++) {
                 const Op *op = &part[k].p->op[i];
                 if (!op_info(op->kind)->collective) continue;
                 SendGroup of = op_group(part[k].p, op);
-                Send send = op_send(part[k].p, op);
+                send = op_send(part[k].p, op);
                 f(ctx, &of, &send, part[k].times * (more ? extra : 1 - extra));
             }
+    if (s->grid.local_steps) f(ctx, &g, &mean_of_replicas, 1);
+    if (price_outer(s, &g, &send, &calls, &received)) f(ctx, &g, &send, 0);
 }

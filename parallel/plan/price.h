@@ -26,8 +26,9 @@ typedef struct PriceShape {
     Overlap overlap;
     int threads;            // of a rank's team
     int outer;              // ModelShape.outer
-    bool apart;             // replicas along d take local steps (grid_set_local_steps); outer
-                            // steps are not priced
+    bool apart;             // replicas along d take local steps (grid_set_local_steps),
+    int64_t every;          // an outer step once in so many; 0: what it sends is not counted
+    int fragments;          // in so many parts
     bool whole;             // the lists of all layers: for tests
     bool unplaced;          // memory is a bound: ModelShape.unplaced
     int64_t layer_bytes;    // that a layer beyond the first ones takes at least: price_lists
@@ -64,6 +65,7 @@ typedef struct Price {
     int64_t received; // bytes
     int64_t calls;    // of collectives
     int64_t memory;   // bytes of all arenas
+    double outer;     // the part of `exposed` that is a step's share in outer steps
 } Price;
 
 /* Local. The lists of `rank` on this layout, without --exact. bytes: where the model takes more, it
@@ -87,18 +89,22 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
 /* Local, pure. Bytes of all arenas of the real model. Where temporaries lie is found for each
  * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
 int64_t price_memory(const StepLists *s);
-/* Local, pure. The counters of world_counts for a step without its outer step: at most max rows,
- * returns how many there are. Bytes of a sum over vectors of all layers that does not divide by the
- * ranks are off by less than an element for each layer and rank. Their labels live as long as s. */
+/* Local, pure. The counters of world_counts for a step: at most max rows, returns how many there
+ * are. Their labels live as long as s. */
 int price_counts(StepLists *s, CollCount *rows, int max);
 /* Local, pure. Kernels of the real step, and starts and waits of its collectives. */
 int64_t price_events(const StepLists *s);
 /* Local. Calls f for every kernel that is priced. And for every collective: those of all layers are
- * the sum of `times`, of which some are negative. */
+ * the sum of `times`, of which some are negative; those of an outer step have 0. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
 void price_each_send(const StepLists *s,
                      void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
                      void *ctx);
+/* Local, pure. What replicas that take local steps send in an outer step, of which a step has the
+ * every-th part: *calls of one kind, each *send, which receive *received together. False: there is
+ * none. */
+bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64_t *received);
+
 /* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute
  * at once, beside `exposed` seconds in which one waits for a collective and the others have its
  * core. k <= 1: none share. */

@@ -66,10 +66,14 @@ static void update_range(void *ctx, int64_t begin, int64_t end) {
 
 enum { GRAIN = 32768 }; // floats of a range
 
+int64_t outer_floats(const Outer *o, const Model *m, int f) {
+    return fragment_begin(o, m, f + 1) - fragment_begin(o, m, f);
+}
+
 /* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
 static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
+    int64_t n = outer_floats(o, m, f);
     *begin = fragment_begin(o, m, f);
-    int64_t n = fragment_begin(o, m, f + 1) - *begin;
     if (n > 0) sum_over_d(m, COLL_F32, params(m) + *begin, n, "parameters of replicas");
     return n;
 }

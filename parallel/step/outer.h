@@ -58,6 +58,9 @@ void outer_begin(Outer *o, Model *m, int64_t step);
 /* Collective over the mesh, after the update of each step (the first one is 1). Averages the
  * fragments whose turn it is. */
 void outer_step(const Outer *o, Model *m, int64_t step);
+/* Local, pure. Floats of the parameters of fragment f, which its outer step sums over the replicas;
+ * of a model without memory, too. */
+int64_t outer_floats(const Outer *o, const Model *m, int f);
 /* Collective over the mesh, after outer_step: averages the fragments that outer_step did not. Once
  * a step: further calls do nothing. */
 void outer_average(Outer *o, Model *m, int64_t step);

@@ -73,20 +73,34 @@ static int64_t predicted_bytes(const Run *r) {
     return bytes;
 }
 
+/* The measured steps; with local steps without the outer steps, which receive more. */
+static int64_t take_steps(const Measured *m, int64_t steps, bool local, double *ms,
+                          double *received) {
+    int64_t n = 0, least = m->received[0];
+    for (int64_t i = 1; i < steps; i++)
+        if (m->received[i] < least) least = m->received[i];
+    for (int64_t i = 0; i < steps; i++) {
+        if (local && m->received[i] > least) continue;
+        ms[n] = m->ms[i], received[n++] = (double)m->received[i];
+    }
+    return n;
+}
+
 static void fill(const Run *r, int64_t steps, LedgerLine *l) {
     double ms[LAST], received[LAST];
-    bool comparable = !r->o->exact && r->outer.every == 1; // else steps are not those predicted
-    memcpy(ms, r->measured.ms, sizeof ms);
-    for (int64_t i = 0; i < steps; i++) received[i] = (double)r->measured.received[i];
+    // if some fragment takes an outer step in every step, no step is as predicted
+    const Outer *outer = &r->outer;
+    bool comparable = !r->o->exact && (outer->every == 1 || outer->fragments < outer->every);
+    int64_t n = take_steps(&r->measured, steps, outer->every > 1, ms, received);
     *l = (LedgerLine){.ranks = r->group.size,
                       .threads = team_size(r->team),
                       .micro = r->micro,
                       .batch = r->batch,
-                      .steps = steps,
+                      .steps = n,
                       .predicted_ms = comparable ? r->predicted_ms : 0,
-                      .measured_ms = median_of(ms, (int)steps),
+                      .measured_ms = median_of(ms, (int)n),
                       .predicted_bytes = comparable ? predicted_bytes(r) : 0, // --exact: integers
-                      .measured_bytes = (int64_t)median_of(received, (int)steps)};
+                      .measured_bytes = (int64_t)median_of(received, (int)n)};
     for (int i = 0; i < N_ARENAS; i++) {
         l->predicted_memory += (int64_t)r->m.arena[i].used;
         l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);

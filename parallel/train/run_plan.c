@@ -88,7 +88,9 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .recompute = (Recompute)r->o->recompute,
                          .threads = threads,
                          .outer = outer_copies(&r->outer),
-                         .apart = r->outer.every > 1},
+                         .apart = r->outer.every > 1,
+                         .every = r->outer.every > 1 ? r->outer.every : 0,
+                         .fragments = r->outer.fragments},
                .free_micro = !given(r, "micro"),
                .free_recompute = !given(r, "recompute"),
                .free_overlap = strcmp(r->o->overlap, "auto") == 0,
@@ -258,7 +260,8 @@ bool run_choose_layout(Run *r) {
                                  ? machine_kernels(&p->machine, p->space.shape.bf16)
                                  : r->kernels;
     search(r, p);
-    r->predicted_ms = 1e3 * p->best[0].price.seconds;
+    // the ledger has medians over steps, without outer steps
+    r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.outer);
     if (!r->o->plan) return true;
     if (r->lead) {
         const Choice *c = &p->best[0];
@@ -291,7 +294,7 @@ void run_predict(Run *r) {
     if (r->device.used) {
         gpu_machine(r, &d, &m);
         price_of(s, &m, &price);
-        r->predicted_ms = 1e3 * price.seconds;
+        r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {
         PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = r->team};
         r->predicted_ms = 1e3 * plan_predict(&where, &d, s, &r->calibration);
