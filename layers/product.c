@@ -98,22 +98,19 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* n <= VF finished sums of one row of a tile go to y(m, n0..). */
 /* Elements are fp32 here. */
-static inline const float *a_at(const Product *p, int64_t m, int64_t k) {
-    return (const float *)p->a + m * p->a_row + k * p->a_col;
-}
 static inline const float *b_at(const Product *p, int64_t k, int64_t n) {
     return (const float *)p->b + k * p->b_row + n * p->b_col;
 }
 
-static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n, vf sum, bool first,
-                                 bool last) {
+/* n <= VF finished sums of one row of a tile go to y(m, n0..), which lies at y. */
+static inline void finish_vector(const Product *p, int64_t m, int64_t n0, float *y, int n, vf sum,
+                                 bool first, bool last) {
     int64_t at = m * p->ldy + n0;
-    const float *before = first ? p->addend : p->y;
-    const float *bias = p->bias;
-    float *y = p->y, *aux = p->aux;
-    if (before) sum = vf_load_n(before + at, n) + sum;
+    const float *addend = p->addend, *bias = p->bias, *before = addend ? addend + at : NULL;
+    float *aux = p->aux;
+    if (!first) before = y;
+    if (before) sum = vf_load_n(before, n) + sum;
     if (last) {
         if (bias) sum += vf_load_n(bias + n0, n);
         if (p->epilogue == EPI_ACT) {
@@ -123,22 +120,27 @@ static inline void finish_vector(const Product *p, int64_t m, int64_t n0, int n,
             sum *= pointwise_slope(p->act, vf_load_n(aux + at, n));
         }
     }
-    vf_store_n(y + at, sum, n);
+    vf_store_n(y, sum, n);
 }
 
-/* One step of the loops: a block of rows by a block of columns over one panel of K. */
+/* One step of the loops: some rows by a block of columns over one panel of K. Its rows are those of
+ * whole blocks of RowBlocks, or a part of one block. */
 typedef struct Step {
-    Range m, n; // rows and columns of y; n begins at a multiple of TILE_N
-    Range k;    // elements of K
-    bool first, last;
-    int64_t panels;     // of rows,
-    int64_t each, more; // which have so many; the first `more` of them one more
+    Range blocks; // in the order in which they are multiplied
+    Range m, n;   // rows of each block, and columns of y; n begins at a multiple of TILE_N
+    Range k;      // elements of K
+    bool first, last, ends;  // the first, the last panel of K; the last step with these blocks
+    int64_t panels;          // of rows, in all blocks,
+    int64_t per, each, more; // in each block; which have so many rows; the first `more` one more
 } Step;
 
-/* The first row of panel i. No division: there is one for each tile. */
-static inline int64_t row_edge(const Step *s, int64_t i) {
-    return s->m.begin + i * s->each + (i < s->more ? i : s->more);
-}
+/* A panel of rows: its first row, how many it has, and where the rows of a and y lie. */
+typedef struct RowPanel {
+    int64_t row, rows;
+    const float *a;
+    float *y;
+} RowPanel;
+enum { MOST_PANELS = BLOCK_M / (TILE_M < PAIRS_M ? TILE_M : PAIRS_M) + 1 };
 
 /* The order of tiles and the sizes of blocks, by the caches. They change no order of a sum.
  *
@@ -184,6 +186,9 @@ typedef struct Member {
     float *a[2],
         *b; // packed rows, shared, of the step at hand and of the next; packed columns, its own
     Blocking blocking;
+    RowBlocks rows;        // all rows are one block where the matmul has none
+    int64_t blocks, parts; // of a step: row blocks, or one of so many parts of one
+    RowPanel *panel;       // [MOST_PANELS] of the step at hand
 } Member;
 
 /* Panels of K from the start of every unit on, as many elements each as whole small panels fit. */
@@ -203,14 +208,53 @@ static Step step_at(const Member *w, int64_t i) {
     const Product *p = w->p;
     int64_t k = i % w->panels_k, m = i / w->panels_k % w->blocks_m,
             n = i / w->panels_k / w->blocks_m;
-    Step s = {.m = part((Range){0, p->M}, m, w->blocks_m)};
+    Step s = {.m = part((Range){0, w->rows.rows}, m % w->parts, w->parts)};
+    s.blocks = clip((Range){m / w->parts * w->blocks, (m / w->parts + 1) * w->blocks}, w->rows.n);
     Range tiles = part((Range){0, ceil_div(p->N, TILE_N)}, n, w->blocks_n);
     s.n = clip((Range){tiles.begin * TILE_N, tiles.end * TILE_N}, p->N);
     s.k = panel_range(w, k);
     s.first = k == 0, s.last = k == w->panels_k - 1;
-    s.panels = ceil_div(length(s.m), tile_rows(w->kind));
-    s.each = length(s.m) / s.panels, s.more = length(s.m) % s.panels;
+    s.ends = s.last && n == w->blocks_n - 1 && m % w->parts == w->parts - 1;
+    s.per = ceil_div(length(s.m), tile_rows(w->kind)), s.panels = s.per * length(s.blocks);
+    s.each = length(s.m) / s.per, s.more = length(s.m) % s.per;
     return s;
+}
+
+/* Cuts the rows of a matmul into steps. */
+static void set_rows(Member *w) {
+    const Product *p = w->p;
+    int64_t most = BLOCK_M / tile_rows(w->kind);
+    w->rows = p->blocks ? *p->blocks : (RowBlocks){.rows = p->M, .n = 1};
+    w->parts = ceil_div(w->rows.rows, BLOCK_M);
+    w->blocks = most / ceil_div(w->rows.rows, tile_rows(w->kind));
+    if (w->blocks < 1 || w->parts > 1) w->blocks = 1;
+    w->blocks_m = w->parts * ceil_div(w->rows.n, w->blocks);
+}
+
+/* The panels of a step, of which blocks may be waited for. */
+static void set_row_panels(Member *w, const Step *s) {
+    const Product *p = w->p;
+    const RowBlocks *r = &w->rows;
+    RowPanel *to = w->panel;
+    for (int64_t i = s->blocks.begin; i < s->blocks.end; i++) {
+        int block = (int)((i + r->first) % r->n);
+        int64_t row = block * r->rows + s->m.begin;
+        const float *a = p->a;
+        float *y = p->y;
+        a += row * p->a_row, y += row * p->ldy;
+        if (r->begin && r->of_y) y = (float *)r->begin(r->ctx, block) + s->m.begin * p->ldy;
+        if (r->begin && !r->of_y)
+            a = (const float *)r->begin(r->ctx, block) + s->m.begin * p->a_row;
+        for (int64_t j = 0, n; j < s->per; j++, row += n, a += n * p->a_row, y += n * p->ldy) {
+            n = s->each + (j < s->more);
+            *to++ = (RowPanel){row, n, a, y};
+        }
+    }
+}
+
+static void blocks_done(const Member *w, const Step *s) {
+    for (int64_t i = s->blocks.begin; w->rows.done && s->ends && i < s->blocks.end; i++)
+        w->rows.done(w->rows.ctx, (int)((i + w->rows.first) % w->rows.n));
 }
 
 /* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose
@@ -250,12 +294,14 @@ static Range chunk_columns(const Step *s, const Share *h, int64_t i) {
 static void pack_a(const Member *w, const Step *s, float *to) {
     enum { GROUP = 8 };
     const Product *p = w->p;
-    Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), a_at(p, 0, s->k.begin),
+    Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), NULL,
                  p->a_row, p->a_col,           length(s->k)};
     Range panels = part((Range){0, s->panels}, w->me, w->size);
-    for (int64_t i = panels.begin; i < panels.end; i += GROUP) {
-        int64_t edge[GROUP + 1], n = panels.end - i < GROUP ? panels.end - i : GROUP;
-        for (int64_t j = 0; j <= n; j++) edge[j] = row_edge(s, i + j);
+    for (int64_t i = panels.begin, n; i < panels.end; i += n) {
+        int64_t edge[GROUP + 1] = {0}, alike = s->per - i % s->per; // of the same block
+        for (n = 0; n < GROUP && n < alike && i + n < panels.end; n++)
+            edge[n + 1] = edge[n] + w->panel[i + n].rows;
+        pack.src = w->panel[i].a + s->k.begin * p->a_col;
         (tile_registers(w->kind) ? pack_tiles : pack_panels)(&pack, to + i * pack.panel_floats,
                                                              edge, (int)n);
     }
@@ -310,36 +356,34 @@ static bool direct(const Product *p, const Step *s) {
     return !s->last || (!p->bias && p->epilogue == EPI_NONE);
 }
 
-static void tiles_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
+static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Product *p = w->p;
-    int64_t at = m.begin * p->ldy + n.begin;
-    const float *addend = p->addend, *before = s->first ? addend : p->y;
-    float *y = p->y;
-    t->ld = p->ldy, t->y = y + at, t->before = before ? before + at : NULL;
-    if (s->first && addend && addend != y)
-        for (int64_t i = 0; i < t->n; i++)
-            fetch_tile(addend + at + i * t->next_y, p->ldy, length(m));
+    int64_t at = m->row * p->ldy + n.begin;
+    const float *addend = p->addend, *before = addend ? addend + at : NULL;
+    t->ld = p->ldy, t->y = m->y + n.begin, t->before = s->first ? before : t->y;
+    if (s->first && addend && before != t->y)
+        for (int64_t i = 0; i < t->n; i++) fetch_tile(before + i * t->next_y, p->ldy, m->rows);
     tile_multiply(t);
 }
 
 /* One tile that goes through a buffer. */
-static void finished_tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
+static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Product *p = w->p;
     const float *addend = p->addend, *aux = p->aux;
-    float *y = p->y;
-    int64_t at = m.begin * p->ldy + n.begin;
+    float *y = m->y + n.begin;
+    int64_t at = m->row * p->ldy + n.begin;
     float buffer[MOST_M * TILE_N] __attribute__((aligned(64)));
     t->ld = TILE_N, t->y = buffer, t->before = NULL;
     // What the finished tile meets comes from far away while it is summed.
-    fetch_tile(y + at, p->ldy, length(m));
-    if (s->first && addend && addend != y) fetch_tile(addend + at, p->ldy, length(m));
-    if (s->last && aux) fetch_tile(aux + at, p->ldy, length(m));
+    fetch_tile(y, p->ldy, m->rows);
+    if (s->first && addend && addend + at != y) fetch_tile(addend + at, p->ldy, m->rows);
+    if (s->last && aux) fetch_tile(aux + at, p->ldy, m->rows);
     tile_multiply(t);
-    for (int64_t i = 0; i < length(m); i++)
+    for (int64_t i = 0; i < m->rows; i++)
         for (int64_t j = 0; j < length(n); j += VF) {
             int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
-            finish_vector(p, m.begin + i, n.begin + j, lanes, vf_load(buffer + i * TILE_N + j),
-                          s->first, s->last);
+            finish_vector(p, m->row + i, n.begin + j, y + i * p->ldy + j, lanes,
+                          vf_load(buffer + i * TILE_N + j), s->first, s->last);
         }
 }
 
@@ -378,13 +422,13 @@ static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool fresh) 
 }
 
 /* The sums that one tile makes over a panel of K. */
-static void exact_tile_at(const Member *w, const Step *s, Range m, Range n, Tile *t) {
+static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const ProductExact *x = w->exact;
     float part[TILE_M * TILE_N] __attribute__((aligned(64)));
     uint64_t sum[TILE_M * TILE_N] __attribute__((aligned(64)));
     bool bad[TILE_M * TILE_N], any_bad = false, fresh = s->first && x->fresh;
-    int64_t *y_64 = x->y_64 + m.begin * w->p->ldy + n.begin, begin = s->k.begin;
-    int rows = (int)length(m);
+    int64_t *y_64 = x->y_64 + m->row * w->p->ldy + n.begin, begin = s->k.begin;
+    int rows = (int)m->rows;
     Fetch fetch = *t->fetch;
     t->ld = TILE_N, t->y = part, t->before = NULL, t->fetch = &fetch;
     for (int i = 0; i < rows; i++) fetch_tile((const float *)(y_64 + i * w->p->ldy), TILE_N, 2);
@@ -444,7 +488,8 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most, bo
     bool raw = i == c->first && j < c->raw;
     if (c->w->exact || j >= whole || !direct(c->w->p, s)) return 1;
     if (down && raw) return 1;
-    int64_t alike = down ? (i < s->more ? s->more - i : n) : (raw ? c->raw : whole) - j;
+    int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
+    int64_t alike = down ? left - in_block : (raw ? c->raw : whole) - j;
     return alike < n ? alike : n;
 }
 
@@ -454,13 +499,13 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
     const Product *p = w->p;
     Fetch fetch[RUN];
     Range columns = {c->columns.begin + j * TILE_N, c->columns.begin + (j + 1) * TILE_N};
-    Range m = {row_edge(c->s, i), row_edge(c->s, i + 1)};
+    const RowPanel *m = &w->panel[i];
     Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(c->s->k))};
-    t.rows = (int)length(m), t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
+    t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
     t.a = c->a + i * a_panel(w->kind), t.b = w->b + j * B_PANEL;
     t.raw = i == c->first && j < c->raw ? b_at(p, c->s->k.begin, columns.begin) : NULL;
     if (down)
-        t.next_a = a_panel(w->kind), t.next_y = length(m) * p->ldy;
+        t.next_a = a_panel(w->kind), t.next_y = m->rows * p->ldy;
     else
         t.next_b = B_PANEL, t.next_y = t.next_raw = TILE_N;
     for (int64_t at = 0; at < n; at++)
@@ -546,19 +591,24 @@ static void member(void *ctx, int me, int size) {
                                                : PACK_ROUND,
                 .me = me,
                 .size = size};
+    RowPanel panel[MOST_PANELS];
+    w.panel = panel;
     set_panels(&w);
+    set_rows(&w);
     w.blocking = blocking_of(processor_caches(), w.kind);
-    w.blocks_m = ceil_div(p->M, BLOCK_M), w.blocks_n = ceil_div(p->N, BLOCK_N);
+    w.blocks_n = ceil_div(p->N, BLOCK_N);
     w.a[0] = work, w.a[1] = work + A_FLOATS, w.b = work + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
-    Step next = step_at(&w, 0);
+    Step next = step_at(&w, 0), before = next;
     if (tile_registers(w.kind)) tiles_begin();
     for (int64_t i = 0; i < steps; i++) {
         Step s = next;
         Share h = share_of(&w, &s), h_next = {0};
         if (i + 1 < steps) next = step_at(&w, i + 1), h_next = share_of(&w, &next);
+        set_row_panels(&w, &s);
         pack_a(&w, &s, w.a[i % 2]);
         if (size > 1) team_barrier(job->team);
+        if (size > 1 && me == 0 && i > 0) blocks_done(&w, &before); // all threads have left it
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
             if (c + 1 < h.chunks)
@@ -567,7 +617,11 @@ static void member(void *ctx, int me, int size) {
                 ahead = ahead_of(&w, &next, chunk_columns(&next, &h_next, 0));
             multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], &ahead);
         }
+        if (size == 1) blocks_done(&w, &s);
+        before = s;
     }
+    if (size > 1 && p->blocks) team_barrier(job->team);
+    if (size > 1 && me == 0) blocks_done(&w, &before);
     if (tile_registers(w.kind)) tiles_end();
 }
 

@@ -33,6 +33,20 @@ typedef enum {
     EPI_DACT, // y = y * act'(aux[m,n])
 } Epilogue;
 
+/* Rows of a, or of y, in n blocks of `rows` rows, each of them in other memory: where another rank
+ * has it, or sums it. M = n rows. Blocks are multiplied in the order first, first + 1, ..., n - 1,
+ * 0, ..., and panels of rows do not cross their edges, which changes no sum. */
+typedef struct RowBlocks {
+    int64_t rows;
+    int n, first;
+    bool of_y; // else of a
+    // Where a block begins. Returns when it may be read or written. Called by every thread
+    Act *(*begin)(void *ctx, int block);
+    // By one thread, in the order of blocks: all rows of y that belong to the block are stored
+    void (*done)(void *ctx, int block);
+    void *ctx;
+} RowBlocks;
+
 typedef struct Product {
     int64_t M, N, K;
     const Act *a; // a(m,k) = a[m * a_row + k * a_col]; one of the strides is 1
@@ -49,7 +63,8 @@ typedef struct Product {
     ActKind act; // of the epilogue: not ACT_SWIGLU
     Act *aux;    // [M, N], rows of ldy
     bool bf16;
-    bool wide;       // y and addend are fp32 even with bf16 activations: gradients of weights
+    bool wide; // y and addend are fp32 even with bf16 activations: gradients of weights
+    const RowBlocks *blocks; // NULL: rows of a and y lie where these pointers say
     void *workspace; // product_workspace() bytes, aligned to 64; one matmul at a time may use it
 } Product;
 

@@ -306,8 +306,9 @@ MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
 }
 
 const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
-    "bulk",         "none",   "chunk=2",   "bulk+halves",         "ring",
-    "bulk+chunk=3", "halves", "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves"};
+    "bulk",         "none",      "chunk=2",   "bulk+halves",         "ring",
+    "bulk+chunk=3", "halves",    "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves",
+    "fused",        "bulk+fused"};
 
 bool mesh_sampled(int i, int model) {
     if (BASE_DEBUG) return i % (test_long() ? 23 : 46) == 0;

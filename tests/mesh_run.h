@@ -74,7 +74,7 @@ MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b);
  * z, x, y. */
 void mesh_every_layout(int p, void (*f)(const char *spec, void *ctx), void *ctx);
 /* Words of --overlap, each alone and those that go together. */
-enum { N_MESH_OVERLAPS = 10 };
+enum { N_MESH_OVERLAPS = 12 };
 extern const char *const mesh_overlaps[N_MESH_OVERLAPS];
 /* Is layout number i one of the sample for this one of three models? Each layout is, for one of
  * them; for all when there is time. Sanitizers take every 23rd or 46th: it is threads and memory

@@ -7,7 +7,8 @@
 TEST(overlap_words_go_there_and_back) {
     static const char *const texts[] = {"none",        "bulk",           "chunk=2",
                                         "ring",        "halves",         "bulk+chunk=8",
-                                        "bulk+halves", "chunk=3+halves", "bulk+ring+halves"};
+                                        "bulk+halves", "chunk=3+halves", "bulk+ring+halves",
+                                        "fused",       "bulk+fused",     "bulk+fused+halves"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         Overlap o, again;
         char text[OVERLAP_TEXT];
@@ -32,7 +33,9 @@ TEST(overlap_says_what_is_wrong) {
                                           {"halfs", "did you mean halves?"},
                                           {"bulk+bulk", "twice"},
                                           {"chunk=2+chunk=3", "twice"},
-                                          {"ring+chunk=2", "not by both"}};
+                                          {"ring+chunk=2", "not by both"},
+                                          {"fused+ring", "not both"},
+                                          {"bulk+chunk=2+fused", "not both"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Overlap o;
         Err e = {""};

@@ -150,6 +150,12 @@ TEST(overlap_rings_change_no_bit) {
 TEST(overlap_bulk_with_rings_changes_no_bit) {
     sweep("bulk+ring", 5);
 }
+TEST(overlap_fused_changes_no_bit) {
+    sweep("fused", 10);
+}
+TEST(overlap_bulk_with_fused_changes_no_bit) {
+    sweep("bulk+fused", 11);
+}
 TEST(overlap_halves_have_the_bits_of_smaller_micro_batches) {
     sweep("halves", 6);
 }
@@ -159,6 +165,20 @@ TEST(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_batches) {
 TEST(overlap_of_all_kinds_has_the_bits_of_smaller_micro_batches) {
     sweep("bulk+chunk=2+halves", 8);
     sweep("bulk+ring+halves", 9);
+    sweep("bulk+fused+halves", 12);
+}
+
+/* All of those in which matmuls are fused with collectives: the sweeps take some of them. */
+TEST(overlap_fused_of_every_sp_layout_changes_no_bit) {
+    for (int bulk = 0; bulk < 2; bulk++) {
+        Sweep s = {.overlap = bulk ? "bulk+fused" : "fused",
+                   .only = "sp",
+                   .number = bulk,
+                   .every = BASE_DEBUG ? 3 : 1};
+        for (int p = 2; p <= 4; p++) mesh_every_layout(p, compare, &s);
+        CHECK(s.bad == 0);
+        CHECK(s.n > (BASE_DEBUG ? 2 : 8));
+    }
 }
 
 /* ---- evaluation ---- */

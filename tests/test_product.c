@@ -1,6 +1,7 @@
 /* The matrix product, in every instruction set this machine has, against sums in double. */
 #include "tests/test.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -348,5 +349,85 @@ TEST(product_passes_nan_and_infinity) {
                         isfinite(c.y[4 * c.p.ldy + n]);
             case_free(&c);
             CHECK(good);
+        }
+}
+
+/* ---- rows in blocks that lie elsewhere ---- */
+
+enum { MOST_BLOCKS = 5 };
+typedef struct Elsewhere {
+    float *block[MOST_BLOCKS]; // of a or y, each in memory of its own
+    const int64_t *n, *first;
+    atomic_int begun, done; // blocks, in their order
+    atomic_bool wrong;
+} Elsewhere;
+
+static int64_t turn_of(const Elsewhere *e, int block) {
+    return (block - *e->first + *e->n) % *e->n;
+}
+
+/* Blocks begin in their order, and none of them behind its end. */
+static Act *begin_block(void *ctx, int block) {
+    Elsewhere *e = ctx;
+    int turn = (int)turn_of(e, block), begun = atomic_load(&e->begun);
+    if (turn > begun || turn < atomic_load(&e->done)) e->wrong = true;
+    if (turn == begun) atomic_compare_exchange_strong(&e->begun, &begun, begun + 1);
+    return (Act *)e->block[block];
+}
+
+static void end_block(void *ctx, int block) {
+    Elsewhere *e = ctx;
+    if (turn_of(e, block) != atomic_fetch_add(&e->done, 1)) e->wrong = true;
+}
+
+/* The same case with rows of a, or of y, in blocks. y: NaN where nothing was stored. */
+static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_t n, bool of_y,
+                           int threads) {
+    Case whole = case_make(f, seed), parts = case_make(f, seed);
+    int64_t rows = f->M / n, first = seed % (unsigned)n, ld = of_y ? whole.p.ldy : whole.p.a_row;
+    int64_t width = of_y ? f->N : f->K;
+    Elsewhere e = {.n = &n, .first = &first};
+    RowBlocks blocks = {.rows = rows,
+                        .n = (int)n,
+                        .first = (int)first,
+                        .of_y = of_y,
+                        .begin = begin_block,
+                        .done = end_block,
+                        .ctx = &e};
+    for (int64_t i = 0; i < n; i++) {
+        size_t bytes = (size_t)((rows - 1) * ld + width) * sizeof(float);
+        e.block[i] = mem_alloc(bytes);
+        memset(e.block[i], 0xff, bytes);
+        if (!of_y) memcpy(e.block[i], parts.a + i * rows * ld, bytes);
+    }
+    run_product(kernels_of(set), &whole.p, 1);
+    parts.p.blocks = &blocks;
+    if (!of_y) parts.p.a = NULL;
+    run_product(kernels_of(set), &parts.p, threads);
+    bool same = !e.wrong && e.begun == n && e.done == n;
+    for (int64_t m = 0; m < f->M; m++) {
+        const float *y = of_y ? e.block[m / rows] + m % rows * ld : parts.y + m * whole.p.ldy;
+        same &= memcmp(y, whole.y + m * whole.p.ldy, (size_t)f->N * sizeof *y) == 0;
+        same &= of_y || memcmp(parts.aux + m * whole.p.ldy, whole.aux + m * whole.p.ldy,
+                               (size_t)f->N * sizeof *y) == 0;
+    }
+    for (int64_t i = 0; i < n; i++) mem_free(e.block[i]);
+    case_free(&whole), case_free(&parts);
+    return same;
+}
+
+TEST(product_of_row_blocks_elsewhere_has_the_same_bits) {
+    static const int64_t rows[] = {1, 3, 14, 29, 64, 100, 515, 1100};
+    for (const char *const *set = product_sets(); *set; set++)
+        for (unsigned i = 0; i < 48; i++) {
+            int64_t n = 1 + i % MOST_BLOCKS, size = rows[i / 3 % 8];
+            bool of_y = i & 1, large = size > 500;
+            Form f = {.M = n * size, .N = large ? 40 : i % 7 ? 90 : 2100, .K = large ? 33 : 400};
+            f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0;
+            if (!of_y) f.addend = (int)(i % 3), f.bias = true, f.aux = true;
+            if (!of_y) f.epilogue = (Epilogue)(i / 2 % 3);
+            if (!set_differs(*set, f.bf16)) continue;
+            if (!same_in_blocks(*set, &f, i, n, of_y, i % 4 == 3 ? 3 : 1))
+                test_fail(__FILE__, __LINE__, "%s: case %u", *set, i);
         }
 }

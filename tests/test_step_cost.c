@@ -182,6 +182,44 @@ TEST(step_fuse_keeps_operands_before_their_readers) {
     CHECK(n > 600);
 }
 
+/* Collectives in kernels of matmuls: the others are as they were, and operands come first. */
+static void check_fused(const char *spec, void *ctx) {
+    int *n = ctx;
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.mesh = mesh_make(&g.layout.factors, 0);
+    ModelShape m = {.B = 4, .S = 10, .training = true, .grid = &g};
+    if (!config_parse(&m.config, "layers=3,heads=4,channels=24,vocab=70", &e)) die("%s", e.text);
+    Program p = step_of(&m, false);
+    int before = p.n_ops, found = 0;
+    program_fuse_collectives(&p);
+    CHECK(p.n_ops == before);
+    int *made = mem_calloc((size_t)p.n_tensors, sizeof *made); // by which operation, from 1 on
+    for (int i = 0; i < p.n_ops; i++) made[p.op[i].out] = i + 1;
+    for (int i = 0; i < p.n_ops; i++) {
+        const Op *op = &p.op[i], *next = i + 1 < p.n_ops ? op + 1 : op;
+        for (int k = 0; k < op->n_in; k++) CHECK(made[op->in[k]] <= i);
+        if (!op_in_kernel(&p, i)) continue;
+        found++;
+        CHECK(op->fused ? op->kind == OP_REDUCE_SCATTER && op[-1].out == op->in[0] && !op[-1].fused
+                        : op->kind == OP_ALL_GATHER && next->in[0] == op->out && next->fused);
+        CHECK(op_leads(&p, op->fused ? i - 1 : i + 1) && !op_leads(&p, i));
+    }
+    // two gathers and two sums of forward, two sums of backward, in each of three layers
+    bool sp = g.layout.sp && g.layout.size[AXIS_X] > 1 && !g.layout.stay;
+    CHECK(found == (sp ? 18 : 0));
+    *n += found;
+    mem_free(made);
+    program_free(&p);
+}
+
+TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
+    int n = 0;
+    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_fused, &n);
+    CHECK(n > 100);
+}
+
 static double seconds_of(const char *model, const char *machine, bool collectives) {
     Grid g = {0};
     Machine m;

@@ -18,7 +18,8 @@ typedef struct Step {
     OpCost *cost;
 } Step;
 
-static void step_build(Step *s, const char *spec, const char *model, Recompute r, int rank) {
+static void step_build(Step *s, const char *spec, const char *model, Recompute r, int rank,
+                       bool fused) {
     Err e;
     *s = (Step){.shape = {.B = 4, .training = true, .recompute = r}};
     s->shape.grid = &s->grid;
@@ -32,6 +33,7 @@ static void step_build(Step *s, const char *spec, const char *model, Recompute r
     program_recompute(&s->p);
     program_panels(&s->p);
     program_fuse(&s->p, false);
+    if (fused) program_fuse_collectives(&s->p);
 }
 
 static void step_costs(Step *s, const char *machine) {
@@ -60,24 +62,28 @@ static const char *wrong(const Step *s, const Schedule *o) {
     }
     for (int k = 0; k < o->n_slots && !why; k++) {
         int i = o->slot[k].op, sends = s->cost[i].level >= 0;
+        bool alone = sends && !op_in_kernel(p, i);
         char *out = &state[p->op[i].out];
         if (o->slot[k].kind == SLOT_WAIT) {
             if (!sends || *out != STARTED) why = "waits for what is not under way";
             *out = THERE, open--;
             continue;
         }
-        if (sends != (o->slot[k].kind == SLOT_START))
+        if (alone != (o->slot[k].kind == SLOT_START))
             why = "a kernel that starts, a collective that runs";
         int end = i + 1;
         while (end < p->n_ops && p->op[end].fused) end++;
-        for (; i < end; i++, done++) {
-            for (int j = 0; j < p->op[i].n_in; j++)
-                if (state[p->op[i].in[j]] != THERE) why = "an operand is not there";
+        for (int lead = i; i < end; i++, done++) {
+            for (int j = 0; j < p->op[i].n_in; j++) {
+                int t = p->op[i].in[j];
+                bool gathers = i > lead && t == p->op[lead].out && s->cost[lead].level >= 0;
+                if (state[t] != THERE && !gathers) why = "an operand is not there";
+            }
             if (state[p->op[i].out] != ABSENT) why = "twice";
-            state[p->op[i].out] = sends ? STARTED : THERE;
+            state[p->op[i].out] = s->cost[i].level >= 0 ? STARTED : THERE;
+            open += s->cost[i].level >= 0;
             if (p->op[i].also >= 0) state[p->op[i].also] = THERE;
         }
-        open += sends;
         if (open >= COLL_IN_FLIGHT) why = "more under way than there are tickets";
     }
     if (!why && done != p->n_ops) why = "some operations are left out";
@@ -95,13 +101,14 @@ static void draw_costs(Step *s, uint64_t *drawn) {
     for (int i = 0; i < s->p.n_ops; i++) {
         double u = (double)(rng_u64(5, 3, ++*drawn) >> 11) * 0x1p-53;
         OpCost *c = &s->cost[i];
-        c->seconds = s->p.op[i].fused ? 0 : u * u * u;
+        c->seconds = op_leads(&s->p, i) || c->level >= 0 ? u * u * u : 0;
         if (c->level >= 0)
             c->wire = c->load = c->seconds, c->beside = 1 + u, c->level = (int)(*drawn % 3);
     }
 }
 
 typedef struct Count {
+    bool fused; // matmuls with collectives
     int n, faster;
     uint64_t drawn;
 } Count;
@@ -110,7 +117,7 @@ static void check_orders(const char *spec, void *ctx) {
     Count *count = ctx;
     int k = count->n++;
     Step s;
-    step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0);
+    step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0, count->fused);
     step_costs(&s, machines[k % 3]);
     if (k % 4 == 3) draw_costs(&s, &count->drawn);
     double none = 0;
@@ -136,6 +143,9 @@ TEST(step_schedule_is_an_order_that_ranks_can_run) {
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_orders, &count);
     CHECK(count.n > 200);
     CHECK(count.faster > 200);
+    count = (Count){.fused = true};
+    for (int ranks = 2; ranks <= 8; ranks++) mesh_every_layout(ranks, check_orders, &count);
+    CHECK(count.n > 200);
 }
 
 /* The same collectives, in the same order, along the same axes. */
@@ -144,11 +154,11 @@ TEST(step_schedule_is_the_same_on_every_rank) {
                                         "d2.x2.y2+stay=y"};
     for (int k = 0; k < 5; k++) {
         Step s, other;
-        step_build(&s, specs[k], models[k % 2], (Recompute)(k % 3), 0);
+        step_build(&s, specs[k], models[k % 2], (Recompute)(k % 3), 0, false);
         step_costs(&s, "v100:2");
         Schedule a = schedule_make(&s.p, s.cost, WINDOW_BULK);
         for (int rank = 1; rank < s.grid.mesh.p; rank++) {
-            step_build(&other, specs[k], models[k % 2], (Recompute)(k % 3), rank);
+            step_build(&other, specs[k], models[k % 2], (Recompute)(k % 3), rank, false);
             step_costs(&other, "v100:2");
             Schedule b = schedule_make(&other.p, other.cost, WINDOW_BULK);
             CHECK(a.n_slots == b.n_slots);
@@ -169,7 +179,8 @@ TEST(step_schedule_is_the_same_on_every_rank) {
 static int beside(const char *spec, int window, const char *what, OpKind under) {
     Step s;
     int n = 0;
-    step_build(&s, spec, "layers=3,heads=8,channels=512,vocab=1024,seq=1024", RECOMPUTE_NONE, 0);
+    step_build(&s, spec, "layers=3,heads=8,channels=512,vocab=1024,seq=1024", RECOMPUTE_NONE, 0,
+               false);
     step_costs(&s, "v100:2");
     Schedule o = schedule_make(&s.p, s.cost, window);
     for (int i = 0; i < s.p.n_ops; i++) {
@@ -246,7 +257,7 @@ TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
     for (int i = 0; i < 7; i++)
         for (int mode = 0; mode < 3; mode++) {
             Step s;
-            step_build(&s, specs[i], models[0], (Recompute)mode, 0);
+            step_build(&s, specs[i], models[0], (Recompute)mode, 0, false);
             s.shape.overlap.bulk = true;
             Schedule o = schedule_nominal(&s.p);
             CHECK(in_the_way(&s.p, &o) == 0);
@@ -277,7 +288,7 @@ TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
     static const char *const specs[] = {"z4", "z2.x2+sp", "d2.x2+sp+zero2"};
     for (int i = 0; i < 3; i++) {
         Step s;
-        step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0);
+        step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0, false);
         s.shape.overlap.bulk = true;
         Schedule o = schedule_nominal(&s.p);
         CHECK(latest_sum(&s.p, &o) <= 2);
@@ -293,7 +304,7 @@ TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
         for (int mode = 0; mode < 3; mode++) {
             Step s;
             step_build(&s, specs[i], "layers=3,heads=16,channels=64,seq=16,vocab=96",
-                       (Recompute)mode, 0);
+                       (Recompute)mode, 0, false);
             s.shape.overlap.bulk = true;
             Schedule o = schedule_nominal(&s.p);
             int *number = mem_calloc((size_t)s.p.n_ops, sizeof *number), n = 0, late = 0;

@@ -563,7 +563,7 @@ int main(int argc, char **argv) {
         {"recompute", OPT_CHOICE, &o.recompute, "none", 0, 0, "none|selective|full|all",
          "activations that are computed again"},
         {"overlap", OPT_STR, &o.overlap, "none", 0, 0, "none|WORDS|all",
-         "bulk chunk=n ring halves, joined by '+'; all: whatever a search tries"},
+         "bulk chunk=n ring fused halves, joined by '+'; all: whatever a search tries"},
         {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16", "of matmuls"},
         {"ranks", OPT_INT, &o.ranks, "0", 0, MAX_THREAD_RANKS, "N",
          "as threads (0: the launcher's, or 1)"},

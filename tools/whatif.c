@@ -61,7 +61,7 @@ static const Opt options[] = {
     {"recompute", OPT_CHOICE, &o.recompute, "any", 0, 0, "none|selective|full|any",
      "what backward computes again"},
     {"overlap", OPT_STR, &o.overlap, "any", 0, 0, "any|none|WORDS",
-     "what is computed while collectives are under way: bulk chunk=n ring halves"},
+     "what is computed while collectives are under way: bulk chunk=n ring fused halves"},
     {"layout", OPT_STR, &o.layout, "auto", 0, 0, "auto|SPEC", "only this one"},
     {.type = OPT_GROUP, .help = "What is shown"},
     {"schemes", OPT_STR, &o.schemes, "dp,fsdp,megatron-sp", 0, 0, "A,B,...",

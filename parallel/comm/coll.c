@@ -238,7 +238,9 @@ static void check_call(const Comm *c, const CollCall *call) {
     const char *wrong = NULL;
     bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
     bool shift = call->op == COLL_SHIFT;
-    bool needs_dst = call->op != COLL_REDUCE || c->rank == call->root;
+    bool read_only = call->by_blocks && call->op == COLL_ALL_GATHER;
+    bool needs_dst = !read_only && (call->op != COLL_REDUCE || c->rank == call->root);
+    bool whole_blocks = coll_has_blocks(call->op) && call->dim == 0 && !call->stride;
     if ((unsigned)call->op >= N_COLL_OPS)
         wrong = "op";
     else if ((unsigned)call->type > COLL_BF16)
@@ -255,6 +257,8 @@ static void check_call(const Comm *c, const CollCall *call) {
         wrong = "root";
     else if (call->stride && (call->dim != 0 || call->stride < coll_elements(call)))
         wrong = "stride";
+    else if (call->by_blocks && !(whole_blocks && c->backend->block))
+        wrong = "by_blocks";
     else if (coll_elements(call) > 0 &&
              (!call->src || (needs_dst && !call->dst) || (shift && call->src == call->dst)))
         wrong = "src or dst";
@@ -379,7 +383,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     double started = coll_now();
     if (c->open[at].started == 0) c->open[at].started = started;
     c->world->rows[row].count.seconds += started - begin;
-    if (c->world->wait_at_start) finish(c, at);
+    if (c->world->wait_at_start && !call->by_blocks) finish(c, at);
     return (Ticket){c, number};
 }
 
@@ -392,6 +396,20 @@ void coll_wait(Ticket t) {
     if (c->open[at].number != t.number)
         die("ticket %" PRIu64 " along %s is waited for twice", t.number, c->label);
     finish(c, at);
+}
+
+bool world_shares_memory(const World *w) {
+    return w->backend->block != NULL;
+}
+
+void *coll_block(Ticket t, int o) {
+    const CollCall *call = &t.comm->open[t.number % COLL_IN_FLIGHT].call;
+    return t.comm->backend->block(t.comm, t.number, call, o);
+}
+
+void coll_block_done(Ticket t, int o) {
+    const CollCall *call = &t.comm->open[t.number % COLL_IN_FLIGHT].call;
+    t.comm->backend->block_done(t.comm, t.number, call, o);
 }
 
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {
@@ -420,8 +438,9 @@ bool coll_agree(const CollCall *a, const CollCall *b) {
     bool blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER;
     bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE || a->op == COLL_SHIFT;
     return a->op == b->op && a->type == b->type && (!folds || a->reduction == b->reduction) &&
-           (!blocks || a->dim == b->dim) && (!rooted || a->root == b->root) && a->rows == b->rows &&
-           a->cols == b->cols && strcmp(a->what, b->what) == 0;
+           a->by_blocks == b->by_blocks && (!blocks || a->dim == b->dim) &&
+           (!rooted || a->root == b->root) && a->rows == b->rows && a->cols == b->cols &&
+           strcmp(a->what, b->what) == 0;
 }
 
 static const char *describe_all(const CollCall *c, char text[256]) {
@@ -470,9 +489,10 @@ bool coll_expired(void) {
 
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]) {
     if (call)
-        snprintf(text, COLL_TEXT, "%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
-                 words[call->op], call->what, coll_elements(call) * coll_type_bytes(call->type),
-                 c->label, call->file, call->line);
+        snprintf(text, COLL_TEXT, "%s%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
+                 call->by_blocks ? "matmul with " : "", words[call->op], call->what,
+                 coll_elements(call) * coll_type_bytes(call->type), c->label, call->file,
+                 call->line);
     else
         snprintf(text, COLL_TEXT, "barrier along %s", c->label);
     return text;

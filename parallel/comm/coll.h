@@ -83,6 +83,9 @@ typedef struct CollCall {
     // != 0), which NCCL cannot send directly. Collectives in flight may share it. Its contents are
     // undefined after the wait.
     CollStaging staging;
+    // a kernel sends or receives block by block between start and wait: coll_block. all_gather,
+    // reduce_scatter, dim 0, contiguous
+    bool by_blocks;
 } CollCall;
 
 typedef struct World World;
@@ -115,6 +118,21 @@ Ticket coll_start(Comm *c, const CollCall *call);
 void coll_wait(Ticket t);
 /* Local. Lets communication progress from inside a computation; returns at once. */
 void coll_progress(World *w);
+/* Collective over the group where its ranks share memory (world_shares_memory): a collective of
+ * which a kernel reads or writes the blocks itself, so that no rank copies them (by_blocks).
+ *
+ *   all_gather      coll_block(t, o): src of rank o, which may be read until coll_block_done(t, o).
+ *                   dst is not written, and may be NULL
+ *   reduce_scatter  src is the receive buffer of this rank: slot q is written by rank q, with its
+ *                   part of this rank's sum. coll_block(t, o): this rank's slot at rank o, to be
+ *                   written before coll_block_done(t, o). dst is no part of src
+ *
+ * coll_block waits until rank o has started the call. Every rank calls coll_block_done once for
+ * each o, itself included, before its coll_wait. Both may be called by any thread of the rank's
+ * team. Source: Chang et al., FLUX (2024). */
+void *coll_block(Ticket t, int o);
+void coll_block_done(Ticket t, int o);
+bool world_shares_memory(const World *w);
 static inline void coll_run(Comm *c, const CollCall *call) {
     coll_wait(coll_start(c, call));
 }

@@ -30,6 +30,9 @@ typedef struct CollBackend {
     void (*start)(Comm *c, uint64_t number, const CollCall *call);
     /* Collective. Returns when src may be reused and dst is complete. */
     void (*wait)(Comm *c, uint64_t number, const CollCall *call);
+    // coll_block, coll_block_done of a call that is not waited for yet; NULL: ranks share no memory
+    void *(*block)(Comm *c, uint64_t number, const CollCall *call, int o);
+    void (*block_done)(Comm *c, uint64_t number, const CollCall *call, int o);
     // Local. Handles arrived messages without the team, which is busy. NULL: nothing to handle
     void (*progress)(World *w);
     void (*barrier)(Comm *c); // Collective. Backends for host memory; NULL: nobody to wait for

@@ -11,6 +11,20 @@
  *      b0+b1+b2 of part 0      b0+b1+b2 of part 1      b0+b1+b2 of part 2       to all dst
  *      done 3                  done 3                  done 3                   src is free
  *
+ * A call by blocks has no such gates: a kernel reads or writes the blocks itself (coll_block), and
+ * a rank waits for one other at a time. reduce_scatter of two ranks; `>`: to another's memory.
+ *
+ *      rank 0                                      rank 1
+ *      start: publish                              start: publish
+ *      own block of x w to slot 0 here             own block of x w to slot 1 here
+ *      has rank 1 started? its block > its slot 0  has rank 0 started? its block > its slot 1
+ *      done: flag > rank 1                         done: flag > rank 0
+ *      wait: all flags; dst = slot 0 + slot 1      wait: all flags; dst = slot 0 + slot 1
+ *
+ * No rank waits in a kernel but for the start of the same call, which stands before the other's
+ * kernel: so the rank that is furthest behind never waits. An all_gather has the same flags: `done`
+ * says that a block was read, wait that the rank's own block was, by all.
+ *
  * No two ranks write the same part, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT. Gates
  * count on from lap to lap; no rank enters the next lap before all have left the wait of this one.
  * Calls on device memory use the same gates (coll_device.c) or none (coll_nccl.c).
@@ -24,7 +38,7 @@
 #include "base/mem.h"
 #include "parallel/comm/coll_threads.h"
 
-enum { ARRIVED, DONE, BARRIER };
+enum { ARRIVED, DONE, BARRIER, BLOCKS };
 static const double slice = 0.05; // seconds of sleep between checks of the limit
 
 /* On a cache line of its own, since ranks write it. */
@@ -38,6 +52,8 @@ typedef struct Slot {
     uint32_t laps[2][COLL_IN_FLIGHT]; // how often the rank has passed each gate
     CollCall call[COLL_IN_FLIGHT];
     void *note[COLL_IN_FLIGHT]; // published with the call
+    // [size * COLL_IN_FLIGHT] last call by blocks in which a rank was done with this rank's block
+    _Atomic uint32_t *block_done;
 } Slot;
 
 /* Shared by the ranks of a group. */
@@ -59,10 +75,13 @@ struct ThreadsJob {
 };
 
 static Rendezvous *rendezvous_create(int size) {
-    size_t bytes = sizeof(Rendezvous) + (size_t)size * sizeof(Slot);
+    size_t flags = (size_t)size * COLL_IN_FLIGHT;
+    size_t bytes = sizeof(Rendezvous) + (size_t)size * (sizeof(Slot) + flags * sizeof(uint32_t));
     Rendezvous *m = mem_alloc_aligned(bytes, 64);
     memset(m, 0, bytes);
     m->size = size;
+    _Atomic uint32_t *flag = (_Atomic uint32_t *)(void *)(m->slot + size);
+    for (int i = 0; i < size; i++) m->slot[i].block_done = flag + (size_t)i * flags;
     atomic_store(&m->users, size);
     return m;
 }
@@ -92,9 +111,16 @@ void world_threads_left(World *w) {
 
 /* ---- gates */
 
+/* Where the number of the last call in which rank `by` was done with the block of `owner` is. */
+static _Atomic uint32_t *block_done(const Comm *c, int owner, int by, uint64_t number) {
+    const Rendezvous *m = c->impl;
+    return &m->slot[owner].block_done[(number % COLL_IN_FLIGHT) * (uint64_t)c->size + (uint64_t)by];
+}
+
 /* Where the number of a rank's last call that passed a gate is stored. */
 static _Atomic uint32_t *passed(const Comm *c, int rank, int stage, uint32_t number) {
     Slot *s = &((Rendezvous *)c->impl)->slot[rank];
+    if (stage == BLOCKS) return block_done(c, c->rank, rank, number);
     return stage == BARRIER ? &s->barriers : &s->passed[stage][number % COLL_IN_FLIGHT];
 }
 
@@ -105,6 +131,12 @@ static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t ta
     atomic_store(passed(c, c->rank, stage, number), number);
     if (atomic_fetch_add(&g->count, 1) + 1 == target && atomic_load(&m->sleepers) > 0)
         futex_wake(&g->count);
+}
+
+/* After a word that one rank waits for was stored: wakes it. */
+static void wake(Comm *c, _Atomic uint32_t *word) {
+    const Rendezvous *m = c->impl;
+    if (atomic_load(&m->sleepers) > 0) futex_wake(word);
 }
 
 /* Writes the ranks that have not passed a gate. Has one of them ended? */
@@ -132,16 +164,15 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
         coll_expire(c, call, seconds, missing);
 }
 
-/* Returns when `target` ranks were counted: spins, then sleeps. */
-static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
+/* Returns when *word has reached `target`, as at an open gate: spins, then sleeps. */
+static void word_wait(Comm *c, int stage, _Atomic uint32_t *word, uint32_t number, uint32_t target,
                       const CollCall *call) {
     Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
     double begin = coll_now(), looked = 0;
     for (;;) {
         for (int i = 0; i < 32; i++) {
-            if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0)
-                return;
+            if ((int32_t)(atomic_load_explicit(word, memory_order_acquire) - target) >= 0) return;
             pause_cpu();
         }
         double seconds = coll_now() - begin;
@@ -149,12 +180,17 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
             look_at_limits(c, stage, number, call, seconds), looked = seconds;
         if (seconds < job->spin) continue;
         atomic_fetch_add(&m->sleepers, 1);
-        uint32_t count = atomic_load(&g->count);
+        uint32_t count = atomic_load(word);
         bool open = (int32_t)(count - target) >= 0;
-        if (!open) futex_wait(&g->count, count, slice);
+        if (!open) futex_wait(word, count, slice);
         atomic_fetch_sub(&m->sleepers, 1);
         if (open) return;
     }
+}
+
+static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
+                      const CollCall *call) {
+    word_wait(c, stage, &g->count, number, target, call);
 }
 
 /* ---- groups */
@@ -230,7 +266,52 @@ void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
 }
 
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
+    if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER) // no slot may stay so
+        memset((void *)(uintptr_t)call->src, 0xff,
+               (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type)));
     threads_publish(c, number, call, NULL);
+    if (call->by_blocks) wake(c, passed(c, c->rank, ARRIVED, (uint32_t)number));
+}
+
+/* ---- calls by blocks */
+
+static void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
+    word_wait(c, ARRIVED, passed(c, o, ARRIVED, (uint32_t)number), (uint32_t)number,
+              (uint32_t)number, call);
+    const CollCall *theirs = call_of(c, o, number);
+    if (BASE_DEBUG && !coll_agree(call, theirs)) coll_mismatch(c, number, call, o, theirs);
+    int64_t slot = call->op == COLL_ALL_GATHER ? 0 : c->rank * coll_elements(call);
+    return (char *)(uintptr_t)theirs->src + slot * coll_type_bytes(call->type);
+}
+
+static void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
+    (void)call;
+    _Atomic uint32_t *flag = block_done(c, o, c->rank, number);
+    atomic_store(flag, (uint32_t)number);
+    wake(c, flag);
+}
+
+static void sum_of_slots(Comm *c, const CollCall *call) {
+    const char *src[MAX_THREAD_RANKS];
+    int64_t stride[MAX_THREAD_RANKS], bytes = coll_elements(call) * coll_type_bytes(call->type);
+    for (int i = 0; i < c->size; i++)
+        src[i] = (const char *)call->src + i * bytes, stride[i] = bytes;
+    coll_sum_terms(c->world->team, &(CollSum){.type = call->type,
+                                              .reduction = call->reduction,
+                                              .n_src = c->size,
+                                              .n_dst = 1,
+                                              .src = src,
+                                              .stride = stride,
+                                              .dst = (char *[]){call->dst},
+                                              .rows = 1,
+                                              .row_bytes = bytes});
+}
+
+static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
+    for (int i = 0; i < c->size; i++)
+        word_wait(c, BLOCKS, block_done(c, c->rank, i, number), (uint32_t)number, (uint32_t)number,
+                  call);
+    if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
 }
 
 /* all_gather: block o of dst is the src of rank o. */
@@ -287,6 +368,10 @@ static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
 }
 
 static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
+    if (call->by_blocks) {
+        wait_for_blocks(c, number, call);
+        return;
+    }
     threads_all_here(c, number, call);
     if (call->op == COLL_ALL_GATHER)
         all_gather(c, number, call);
@@ -310,4 +395,6 @@ const CollBackend coll_threads = {.name = "threads",
                                   .close = threads_close,
                                   .start = threads_start,
                                   .wait = threads_wait,
+                                  .block = threads_block,
+                                  .block_done = threads_block_done,
                                   .barrier = threads_barrier};

@@ -212,7 +212,7 @@ int64_t op_calls(const Program *p, int i) {
 bool op_work(const Program *p, int i, const Widths *widths, int threads, bool overwrites,
              Work *work) {
     const Op *op = &p->op[i];
-    if (op->fused || !op_rows[op->kind].sizes || (overwrites && op->kind == OP_ACCUMULATE))
+    if (!op_leads(p, i) || !op_rows[op->kind].sizes || (overwrites && op->kind == OP_ACCUMULATE))
         return false;
     *work = work_of(p, op, widths, threads, overwrites);
     for (int k = i + 1; k < p->n_ops && p->op[k].fused; k++)

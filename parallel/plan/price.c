@@ -246,6 +246,7 @@ static Played play(const Program *p, const OpCost *cost) {
     bool *waited = waited_of(p);
     int *start = mem_alloc((size_t)p->n_tensors * sizeof *start); // of a collective's result
     double *end = mem_alloc((size_t)p->n_tensors * sizeof *end);
+    int gather = -1; // in the kernel of a matmul, and not waited for elsewhere
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         double begin = c.now;
@@ -254,10 +255,15 @@ static Played play(const Program *p, const OpCost *cost) {
             end[t] = clocks_start(&c, &cost[i]), start[t] = i;
             out.received += op_bytes(p, op), out.calls++;
             if (waited[t]) continue;
+            if (op_in_kernel(p, i) && !op->fused) {
+                gather = t;
+                continue;
+            }
         } else if (op->kind != OP_WAIT) {
-            if (op->fused) continue;
+            if (!op_leads(p, i)) continue;
             clocks_run(&c, cost[i].seconds);
-            continue;
+            if (gather < 0 || !op->fused) continue;
+            begin = c.now, t = gather, gather = -1;
         }
         clocks_wait(&c, end[t]);
         if (axes_has(p->op[start[t]].axes, AXIS_D)) out.along_d += c.now - begin;
@@ -430,7 +436,7 @@ static int64_t events_of(const StepLists *s, int more) {
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
             const Op *op = &part[k].p->op[i];
-            bool kernel = !op->fused && op->kind != OP_WAIT && op->kind != OP_BUCKET;
+            bool kernel = op_leads(part[k].p, i) && op->kind != OP_WAIT && op->kind != OP_BUCKET;
             int64_t calls = kernel ? op_calls(part[k].p, i) : 0;
             n += part[k].times * (op_info(op->kind)->collective ? 2 : calls);
         }

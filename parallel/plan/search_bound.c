@@ -399,13 +399,13 @@ static void update(const Walk *b) {
 
 /* The share of what forward sends under which no kernel runs, as each matmul needs the one before:
  * all of it, of chunks the first to come or the last to go, none where two halves, panels, or
- * blocks of a ring are under way. */
+ * blocks of a ring are under way, or a matmul gathers. */
 static double chain_share(const Space *s, const Choice *c, bool any) {
     const Overlap *o = &c->overlap;
     int X = c->layout.size[AXIS_X];
     if (c->layout.stay) return 0;
     if (any && s->free_overlap) return X * c->layout.size[AXIS_Y] > 1 ? 0 : 1;
-    if (o->ring || o->halves) return 0;
+    if (o->ring || o->fused || o->halves) return 0;
     int64_t rows = c->micro * s->shape.S / X;
     return o->chunks ? (double)(rows / o->chunks) / (double)(rows + 1) : 1;
 }

@@ -12,7 +12,8 @@
  *   rows         rows of a whole lie in the whole
  *   gradients    what is added to a stored gradient in place is computed where that is stored
  * A value between operations that are fused in one kernel is in registers: it has no memory, unless
- * an operation outside of the kernel reads it. Blocks are placed one after the other, each as low
+ * an operation outside of the kernel reads it, or a reduce_scatter in it: what this rank sums comes
+ * from other ranks. Blocks are placed one after the other, each as low
  * as it fits: those that live longest first, the largest first (Pisarchyk, Lee 2020), or those of
  * the largest product of both, whichever takes least.
  */
@@ -157,6 +158,8 @@ static void find_inner(Life *l) {
     for (int i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
     for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->result;
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].fused && p->op[i].kind == OP_REDUCE_SCATTER) l->inner[p->op[i].in[0]] = false;
     mem_free(is_read);
 }
 

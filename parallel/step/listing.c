@@ -137,7 +137,7 @@ static void print_cost(FILE *f, const Listing *l, int i) {
     char text[AMOUNT_TEXT] = "";
     if (bytes > 0) amount(bytes, "B", text);
     if (flops > 0) amount(flops, "FLOP", text);
-    if (!l->costs || op->fused) {
+    if (!l->costs || (op->fused && !op_leads(l->p, i) && !op_in_kernel(l->p, i))) {
         fprintf(f, "%s", text);
         return;
     }
@@ -164,9 +164,10 @@ static void print_line(FILE *f, const Listing *l, int i) {
         n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s", k ? ", " : "",
                       operand(l, op->in[k], one));
     fprintf(f, "%4d %s %c %-34s = %-20s %-28s ", l->line[i], phases[op->phase],
-            op_info(op->kind)->collective ? '~'
-            : op->fused                   ? '+'
-                                          : ' ',
+            op_in_kernel(l->p, i)           ? '&'
+            : op_info(op->kind)->collective ? '~'
+            : op->fused                     ? '+'
+                                            : ' ',
             result(l, op->out, type), operation(l->p, op, name), operands);
     print_cost(f, l, i);
     fprintf(f, "\n");

@@ -6,13 +6,14 @@
 #include "base/mem.h"
 #include "base/opt.h"
 
-enum { FLAG_BULK, FLAG_CHUNK, FLAG_RING, FLAG_HALVES, N_FLAGS };
-static const char *const flags[N_FLAGS] = {"bulk", "chunk=", "ring", "halves"};
+enum { FLAG_BULK, FLAG_CHUNK, FLAG_RING, FLAG_FUSED, FLAG_HALVES, N_FLAGS };
+static const char *const flags[N_FLAGS] = {"bulk", "chunk=", "ring", "fused", "halves"};
 
 static bool wrong(Err *e, const char *flag) {
     const char *near = opt_nearest(flag, flags, N_FLAGS);
     return err_set(
-        e, "overlap: unknown flag \"%.40s\"%s%s%s (none, or the flags bulk chunk=n ring halves)",
+        e,
+        "overlap: unknown flag \"%.40s\"%s%s%s (none, or the flags bulk chunk=n ring fused halves)",
         flag, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
@@ -33,6 +34,7 @@ static bool read_flag(Overlap *o, unsigned *seen, const char *flag, Err *e) {
     *seen |= 1u << i;
     o->bulk |= i == FLAG_BULK;
     o->ring |= i == FLAG_RING;
+    o->fused |= i == FLAG_FUSED;
     o->halves |= i == FLAG_HALVES;
     return true;
 }
@@ -48,19 +50,22 @@ bool overlap_parse(Overlap *o, const char *text, Err *e) {
     mem_free(copy);
     if (good && o->ring && o->chunks)
         return err_set(e, "overlap: %s: a matmul is split by chunk or by ring, not by both", text);
+    if (good && o->fused && (o->ring || o->chunks))
+        return err_set(e, "overlap: %s: a matmul is split, or fused with its collective, not both",
+                       text);
     return good;
 }
 
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]) {
     char chunk[16] = "";
     if (o->chunks) snprintf(chunk, sizeof chunk, "+chunk=%d", o->chunks);
-    int n = snprintf(buf, OVERLAP_TEXT, "%s%s%s%s", o->bulk ? "+bulk" : "", chunk,
-                     o->ring ? "+ring" : "", o->halves ? "+halves" : "");
+    int n = snprintf(buf, OVERLAP_TEXT, "%s%s%s%s%s", o->bulk ? "+bulk" : "", chunk,
+                     o->ring ? "+ring" : "", o->fused ? "+fused" : "", o->halves ? "+halves" : "");
     if (n == 0) return strcpy(buf, "none");
     return memmove(buf, buf + 1, (size_t)n); // without the first '+'
 }
 
 bool overlap_equal(const Overlap *a, const Overlap *b) {
     return a->bulk == b->bulk && a->ring == b->ring && a->halves == b->halves &&
-           a->chunks == b->chunks;
+           a->chunks == b->chunks && a->fused == b->fused;
 }

@@ -13,12 +13,16 @@
  *   ring      with sp: the product of the block at hand runs while the next rank's block comes, or
  *             goes to its owner; not among more than MAX_RING ranks: a gather along the same axis
  *             is under way all the time
+ *   fused     a matmul and its collective are one kernel: it reads rows of x where the ranks have
+ *             them, and stores rows of y where they are summed. Where ranks share memory, and
+ *             tokens are sharded along the axis of the collective (sp)
  *   halves    both halves of a micro-batch are in one list: while one waits, the other computes
  *
  * None of them changes a sum, so none changes a bit of a loss, but halves: its sums over tokens are
  * those of micro-batches half as long, added before they are reduced; with --exact not even
  * these. Sources: parallel/README.md, section 9; ATP (chunk), Megatron-LM and
- * AxoNN (bulk), Wang et al. 2023 (ring), Tensor3D and Oases (halves).
+ * AxoNN (bulk), Wang et al. 2023 (ring), FLUX (fused), Tensor3D and Oases
+ * (halves).
  */
 #ifndef PARALLEL_STEP_OVERLAP_H
 #define PARALLEL_STEP_OVERLAP_H
@@ -31,12 +35,12 @@
 enum { MAX_CHUNKS = 8, MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256, OVERLAP_TEXT = 32 };
 
 typedef struct Overlap {
-    bool bulk, ring, halves;
+    bool bulk, ring, fused, halves;
     int chunks; // 2 to MAX_CHUNKS; 0: products are whole
 } Overlap;
 
-/* Local, pure. Reads "none" or flags; false with the nearest flag. ring and chunk exclude each
- * other. */
+/* Local, pure. Reads "none" or flags; false with the nearest flag. ring, chunk and fused exclude
+ * each other. */
 bool overlap_parse(Overlap *o, const char *text, Err *e);
 /* Local, pure. The canonical text, which overlap_parse reads back. */
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]);

@@ -6,7 +6,8 @@
  *   panels          matmuls of layers with stay=y                      panels.c
  *   exact           the head by chunks of tokens; sums of integers,    chunks.c
  *                   with --exact                                       exact_sums.c
- *   fuse            which operations run in one kernel                 fuse.c
+ *   fuse            which operations run in one kernel                 fuse.c,
+ *                                                                      fuse_collectives.c
  *   split           chunks of tokens, with chunk=n or ring             split.c
  *   halves          two halves of the sequences in one list            halves.c
  *   sums            of the last micro-batch of a step: gradients       sums.c

@@ -275,6 +275,16 @@ int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r) {
     return t->every ? r / n * t->every + r % n : r;
 }
 
+bool op_in_kernel(const Program *p, int i) {
+    const Op *op = &p->op[i];
+    return op_info(op->kind)->collective && (op->fused || (i + 1 < p->n_ops && p->op[i + 1].fused));
+}
+
+bool op_leads(const Program *p, int i) {
+    return !op_info(p->op[i].kind)->collective &&
+           (!p->op[i].fused || op_info(p->op[i - 1].kind)->collective);
+}
+
 int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];

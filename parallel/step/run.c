@@ -26,7 +26,9 @@ struct StepRun {
 
 /* ---- matmuls ---- */
 
-static void product_run(Model *m, Product p) {
+static void product_run(const Call *c, Product p) {
+    Model *m = c->m;
+    p.blocks = c->blocks;
     p.bf16 = m->shape.bf16;
     p.act = m->shape.config.act;
     p.workspace = m->product_work;
@@ -39,7 +41,7 @@ static void rows_run(const Call *c, Product p, int y) {
     size_t word = c->m->k->word;
     p.M /= stripes;
     for (int64_t i = 0; i < stripes; i++) {
-        product_run(c->m, p);
+        product_run(c, p);
         p.a = act_at(p.a, every * p.a_row, word), p.y = act_at(p.y, every * p.ldy, word);
         if (p.addend) p.addend = act_at(p.addend, every * p.ldy, word);
         if (p.aux) p.aux = act_at(p.aux, every * p.ldy, word);
@@ -77,7 +79,7 @@ static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) 
         p.addend = at(c, addend_of(c, add));
     else if (adds(c, dw))
         p.addend = p.y;
-    product_run(c->m, p);
+    product_run(c, p);
     if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
 static void run_matmul_at(const Call *c) {
@@ -391,7 +393,8 @@ static CollType type_of(const StepTensor *t) {
     return t->bytes == 2 ? COLL_BF16 : COLL_F32;
 }
 
-static void start(const Call *c) {
+/* by_blocks: in the kernel of a matmul. */
+static void start_as(const Call *c, bool by_blocks) {
     const Op *op = c->op;
     int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
     const StepTensor *t = tensor(c, block);
@@ -425,9 +428,13 @@ static void start(const Call *c) {
                                .src = from,
                                .dst = op->kind == OP_REDUCE && !is_root(c) ? NULL : at(c, dst),
                                .staging = c->b->staging,
+                               .by_blocks = by_blocks,
                                .what = tensor(c, dst)->what,
                                .file = __FILE__,
                                .line = __LINE__});
+}
+static void start(const Call *c) {
+    start_as(c, false);
 }
 static void end(const Call *c, int result) {
     coll_wait(c->b->ticket[result]);
@@ -499,22 +506,64 @@ static void place_sums(const Call *c) {
         if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
 }
 
+static Act *block_begin(void *ticket, int block) {
+    return coll_block(*(Ticket *)ticket, block);
+}
+static void block_done(void *ticket, int block) {
+    coll_block_done(*(Ticket *)ticket, block);
+}
+
+/* A matmul with its collective, which is the first or the last of the kernel: the matmul begins
+ * with the rows that are here, or ends with those that stay here. */
+static void run_fused(const Call *c, const Op *op) {
+    bool gather = op->kind == OP_ALL_GATHER;
+    int64_t here = mesh_block(c->p->mesh, op->axes);
+    Call of = *c, kernel = *c;
+    of.op = op, of.n = 1;
+    kernel.op += gather, kernel.n--;
+    start_as(&of, true);
+    RowBlocks blocks = {.rows = rows(c, gather ? op->in[0] : op->out),
+                        .n = (int)mesh_blocks(c->p->mesh, op->axes),
+                        .of_y = !gather,
+                        .begin = block_begin,
+                        .done = block_done,
+                        .ctx = &c->b->ticket[op->out]};
+    blocks.first = (int)(here + !gather) % blocks.n;
+    kernel.blocks = &blocks;
+    kernels[kernel.op->kind](&kernel);
+    if (!c->b->waits[op - c->p->op]) end(c, op->out);
+}
+
+/* The collective of a kernel that has one; NULL. */
+static const Op *collective_of(const Call *c) {
+    const Op *first = c->op, *last = &c->op[c->n - 1];
+    if (c->n == 1) return NULL;
+    return op_info(first->kind)->collective ? first : op_info(last->kind)->collective ? last : NULL;
+}
+
 /* A kernel; or the start or the end of a collective, which have a watch of their own
  * (coll_watch.h). */
 static void run_op(const Call *c) {
     const StepHook *hook = c->m->hook;
     bool kernel = c->op->kind != OP_WAIT && c->op->kind != OP_BUCKET;
-    bool timed = hook && hook->end && kernel && !op_info(c->op->kind)->collective;
+    const Op *fused = collective_of(c);
+    bool timed = hook && hook->end && kernel && (fused || !op_info(c->op->kind)->collective);
     Kernel *exact_kernel = run_exact_kernel(c);
     if (timed) hook->begin(hook->ctx);
     place_sums(c);
-    (exact_kernel ? exact_kernel : kernels[c->op->kind])(c);
-    if (timed) hook->end(hook->ctx, c->p, c->op, c->n);
+    if (fused)
+        run_fused(c, fused);
+    else
+        (exact_kernel ? exact_kernel : kernels[c->op->kind])(c);
+    if (timed) hook->end(hook->ctx, c->p, c->op + (fused == c->op), c->n - (fused == c->op));
 }
 
-/* Is result t of operation i overwritten by a later one of the kernel? */
+/* Is result t of operation i overwritten by a later one of the kernel, or in the memory of the
+ * ranks that sum it, or not there yet? */
 static bool in_registers(const Call *c, int i, int t) {
-    if (!at(c, t)) return true;
+    const Op *fused = collective_of(c);
+    if (!at(c, t) || (fused && t == fused->in[0])) return true;
+    if (fused && t == fused->out && c->b->waits[fused - c->p->op]) return true;
     for (int k = i + 1; k < c->n; k++)
         if (at(c, c->op[k].out) == at(c, t)) return true;
     return false;
@@ -548,8 +597,8 @@ static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
         c.op = &b->p.op[i], c.n = 1;
         while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
         run_op(&c);
-        if (op_info(c.op->kind)->collective && !b->waits[i]) end(&c, c.op->out);
-        if (m->hook && m->hook->look && !b->waits[i]) {
+        if (op_info(c.op->kind)->collective && c.n == 1 && !b->waits[i]) end(&c, c.op->out);
+        if (m->hook && m->hook->look && (c.n > 1 || !b->waits[i])) {
             Call made = c;
             if (c.op->kind == OP_WAIT) made.op = waited_for(&b->p, i);
             look(&made);

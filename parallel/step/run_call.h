@@ -33,6 +33,7 @@ typedef struct Call {
     char **at;
     const Op *op;
     int n;
+    const RowBlocks *blocks; // of a matmul that is fused with a collective; NULL
 } Call;
 
 typedef void Kernel(const Call *c);

@@ -25,6 +25,7 @@ typedef struct Scheduler {
     int open[MOST_OPEN], n_open; // started and not waited for, in order
     int number[MOST_OPEN];       // of these, among all that were started
     int n_started;
+    int gather; // the last one in the kernel of a matmul, where it is not waited for; -1
     Clocks clocks;
     double waiting; // seconds since the last kernel, or the last wait that had a name
 } Scheduler;
@@ -66,8 +67,9 @@ void clocks_wait(Clocks *c, double until) {
 
 /* ---- dependences ---- */
 
+/* Is a unit a collective, or else a kernel? */
 static bool collective(const Scheduler *s, int i) {
-    return s->cost[i].level >= 0;
+    return s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
 }
 
 /* Behind unit i: its fused operations are skipped. */
@@ -117,7 +119,7 @@ static void add_slot(Scheduler *s, SlotKind kind, int op) {
 
 static void wait_for(Scheduler *s, int op) {
     int k = 0;
-    if (!collective(s, op) || s->waited[op]) return;
+    if (s->cost[op].level < 0 || s->waited[op]) return;
     add_slot(s, SLOT_WAIT, op);
     s->waited[op] = true;
     while (s->open[k] != op) k++;
@@ -144,24 +146,17 @@ static double take_waiting(Scheduler *s) {
     return seconds;
 }
 
-static void run(Scheduler *s, int i) {
-    double begin = s->clocks.now;
-    wait_for_operands(s, i);
-    add_slot(s, SLOT_RUN, i);
-    clocks_run(&s->clocks, s->cost[i].seconds);
-    for (int k = i, end = unit_end(s, i); k < end; k++) {
-        s->ready[k] = s->clocks.now;
-        s->s->time[k] = (OpTime){begin, s->clocks.now, k == i ? take_waiting(s) : 0};
-    }
+static void under_way(Scheduler *s, int i) {
+    s->number[s->n_open] = s->n_started++;
+    s->open[s->n_open++] = i;
+    s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
+    s->s->time[i] = (OpTime){s->ready[i] - s->cost[i].seconds, s->ready[i], 0};
 }
 
 static void start(Scheduler *s, int i) {
     wait_for_operands(s, i);
     add_slot(s, SLOT_START, i);
-    s->number[s->n_open] = s->n_started++;
-    s->open[s->n_open++] = i;
-    s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
-    s->s->time[i] = (OpTime){s->ready[i] - s->cost[i].seconds, s->ready[i], 0};
+    under_way(s, i);
 }
 
 /* A collective's result that nobody in the window reads is waited for here. */
@@ -181,6 +176,33 @@ static bool may_start(Scheduler *s) {
     if (s->ready[s->open[0]] > s->clocks.now) return false;
     wait_for(s, s->open[0]);
     return true;
+}
+
+/* The collective in the kernel of unit i; -1. An all_gather begins it, a reduce_scatter ends it. */
+static int inside(const Scheduler *s, int i) {
+    int last = unit_end(s, i) - 1;
+    return s->cost[i].level >= 0 ? i : s->cost[last].level >= 0 ? last : -1;
+}
+
+/* A kernel. Its all_gather is waited for behind the kernel that follows: until then other ranks may
+ * read what this one sends. */
+static void run(Scheduler *s, int i) {
+    int fused = inside(s, i), end = unit_end(s, i), before = s->gather;
+    while (fused >= 0 && !may_start(s)) finish(s, s->open[0]);
+    double begin = s->clocks.now;
+    wait_for_operands(s, i);
+    add_slot(s, SLOT_RUN, i);
+    if (fused == i) under_way(s, i), s->gather = i;
+    clocks_run(&s->clocks, s->cost[i + (fused == i)].seconds);
+    for (int k = i; k < end; k++) {
+        if (k == fused && k == i) continue;
+        s->ready[k] = s->clocks.now;
+        s->s->time[k] = (OpTime){begin, s->clocks.now, k == i + (fused == i) ? take_waiting(s) : 0};
+    }
+    if (fused > i) under_way(s, fused);
+    if (before < 0) return;
+    if (!s->waited[before]) wait_for(s, before);
+    if (s->gather == before) s->gather = -1;
 }
 
 /* The first kernel of the window if none of them can run: the compute stream waits for its
@@ -316,7 +338,7 @@ static void move_sums(Scheduler *s) {
 Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
-    Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window};
+    Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.able = s.ready + n,
     s.waited = mem_alloc(n * sizeof *s.waited);
     s.next = mem_alloc((n + 1) * sizeof *s.next), s.reader = mem_alloc(n * sizeof *s.reader);
@@ -333,6 +355,25 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     return out;
 }
 
+static void start_time(Schedule *s, Clocks *c, const OpCost *costs, int i) {
+    double end = clocks_start(c, &costs[i]);
+    s->time[i] = (OpTime){end - costs[i].seconds, end, 0};
+}
+
+/* Of a kernel from operation i on, with the collective in it. */
+static void run_time(Schedule *s, Clocks *c, const Program *p, const OpCost *costs, int i,
+                     double waited) {
+    double begin = c->now;
+    if (costs[i].level >= 0) start_time(s, c, costs, i++);
+    clocks_run(c, costs[i].seconds);
+    s->time[i] = (OpTime){begin, c->now, waited};
+    while (++i < p->n_ops && p->op[i].fused)
+        if (costs[i].level >= 0)
+            start_time(s, c, costs, i);
+        else
+            s->time[i] = (OpTime){begin, c->now, 0};
+}
+
 void schedule_time(Schedule *s, const Program *p, const OpCost *costs) {
     Clocks c = {0};
     double waited = 0; // since the last kernel
@@ -343,12 +384,9 @@ void schedule_time(Schedule *s, const Program *p, const OpCost *costs) {
             clocks_wait(&c, s->time[i].end);
             waited += c.now - begin;
         } else if (s->slot[k].kind == SLOT_START) {
-            double end = clocks_start(&c, &costs[i]);
-            s->time[i] = (OpTime){end - costs[i].seconds, end, 0};
+            start_time(s, &c, costs, i);
         } else {
-            clocks_run(&c, costs[i].seconds);
-            s->time[i] = (OpTime){begin, c.now, waited};
-            while (++i < p->n_ops && p->op[i].fused) s->time[i] = (OpTime){begin, c.now, 0};
+            run_time(s, &c, p, costs, i, waited);
             waited = 0;
         }
     }

@@ -91,9 +91,8 @@ static size_t running_rows(Options *o, Opt *table) {
          "stay=y, zero1 zero2 zero3; or megatron, megatron-sp, dp, fsdp, atp:4x2, tensor3d:2x4x2, "
          "axonn:2x2x4x2, optimus:2x2, tesseract:2x2x2, cube:2"},
         {"overlap", OPT_STR, &o->overlap, "auto", 0, 0, "auto|none|FLAGS",
-         "how communication is hidden under computation: bulk chunk=n ring halves, joined by '+'; "
-         "auto: "
-         "the search's choice with --layout auto, bulk on a given layout"},
+         "how communication is hidden under computation: bulk chunk=n ring fused halves, joined "
+         "by '+'; auto: the search's choice with --layout auto, bulk on a given layout"},
         {"plan", OPT_BOOL, &o->plan, "0", 0, 0, "",
          "search, print the best layouts, every named scheme and the reasons, and exit; with "
          "--json as JSON"},

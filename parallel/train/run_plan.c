@@ -41,9 +41,25 @@ void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size)
              r->o->micro, batch / seq, data_size, share);
 }
 
-void run_warn_overlap(const Overlap *flags, const Layout *l) {
+/* Why no matmul is fused with a collective on these ranks; NULL: they may be. */
+static const char *unfused(const Run *r) {
+    bool described = *r->o->cluster;
+    if (!described && r->world && !world_shares_memory(r->world) && r->group.size > 1)
+        return "its ranks are processes, which share no memory (threads do: --ranks N)";
+    if (r->device.used) return "kernels of GPUs have no matmuls with collectives";
+    return NULL;
+}
+
+void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l) {
     int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
     char spec[64];
+    bool fused = strstr(r->o->overlap, "fused") != NULL;
+    if (fused && unfused(r))
+        warn("--overlap fused does nothing: %s", unfused(r));
+    else if (flags->fused && (!l->sp || X < 2 || l->stay))
+        warn("--overlap fused does nothing on %s: its tokens are gathered along no axis (needs x "
+             "and the flag sp)",
+             layout_print(l, spec));
     if (flags->ring && (!l->sp || X < 2))
         warn("--overlap ring does nothing on %s: its tokens are gathered along no axis (needs x "
              "and the "
@@ -74,6 +90,11 @@ Overlap run_overlap(const Run *r) {
     if (r->plan && r->plan->n_best > 0) return r->plan->best[0].overlap;
     if (strcmp(r->o->overlap, "auto") == 0) return r->group.size > 1 ? flags : (Overlap){0};
     if (!overlap_parse(&flags, r->o->overlap, &e)) die_usage("--%s", e.text);
+    if (flags.fused && r->o->exact)
+        die_usage("--overlap %s: with --exact ranks sum integers, which no matmul stores in the "
+                  "memory of another rank: leave fused out",
+                  r->o->overlap);
+    flags.fused &= !unfused(r);
     return flags;
 }
 
@@ -267,7 +288,7 @@ bool run_choose_layout(Run *r) {
         const Choice *c = &p->best[0];
         run_warn_micro(r, p->space.shape.batch, r->seq,
                        (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z]);
-        if (p->space.only) run_warn_overlap(&c->overlap, &c->layout);
+        if (p->space.only) run_warn_overlap(r, &c->overlap, &c->layout);
         print_plan(r, p);
     }
     return false;

@@ -220,7 +220,7 @@ static ReplayWhere replay_where(const Run *r) {
 static ModelShape shape_of(const Run *r) {
     Overlap overlap = run_overlap(r);
     if (overlap.halves) run_check_halves(r, r->micro);
-    if (r->lead && !r->plan) run_warn_overlap(&overlap, &r->grid.layout);
+    if (r->lead && !r->plan) run_warn_overlap(r, &overlap, &r->grid.layout);
     return (ModelShape){.config = r->config,
                         .B = r->micro,
                         .S = r->seq,
