@@ -12,7 +12,8 @@
  * 128.
  *
  * A warpgroup that has ended its part of a piece of work goes on with the next one while others
- * still compute; its queries have come meanwhile, and what it stores leaves by itself.
+ * still compute; its queries and the first keys have come meanwhile, and what it stores leaves by
+ * itself.
  *
  * Sizes. D = 64: exponentials take as long as matmuls, so many warpgroups should be at different
  * places: 4 of them, which leaves 112 registers to a thread, tiles of 64 keys; they share what is
@@ -26,12 +27,13 @@ namespace {
 template <int D, int KEYS, int WGS> struct Layout {
     using Queries = Box<D, SLAB>;
     using Tile = Box<D, KEYS>;
-    static constexpr int SLOTS = D == 64 ? 512 / KEYS : 4, OUT = WGS * Queries::BYTES,
-                         TILES = 2 * OUT, BARRIERS = TILES + SLOTS * Tile::BYTES,
-                         BYTES = BARRIERS + (2 * WGS + 2 * SLOTS) * 8;
+    using Own = Sets<2>;
+    static constexpr int SLOTS = D == 64 ? 512 / KEYS : 4, OUT = 2 * WGS * Queries::BYTES,
+                         TILES = 3 * WGS * Queries::BYTES, BARRIERS = TILES + SLOTS * Tile::BYTES,
+                         BYTES = BARRIERS + (2 + 2 * SLOTS) * 8;
     Shared begin;
-    __device__ __forceinline__ Queries queries(int group) const {
-        return {begin + group * Queries::BYTES};
+    __device__ __forceinline__ Queries queries(int group, unsigned n) const {
+        return {begin + (2 * group + static_cast<int>(n % 2)) * Queries::BYTES};
     }
     __device__ __forceinline__ Queries out(int group) const {
         return {begin + OUT + group * Queries::BYTES};
@@ -39,10 +41,8 @@ template <int D, int KEYS, int WGS> struct Layout {
     __device__ __forceinline__ Tile tile(int slot) const {
         return {begin + TILES + slot * Tile::BYTES};
     }
-    /* Queries of a warpgroup are here; they are no longer needed. */
-    __device__ __forceinline__ Shared here(int group) const { return begin + BARRIERS + group * 8; }
-    __device__ __forceinline__ Shared read(int group) const { return here(WGS + group); }
-    __device__ __forceinline__ Ring<SLOTS> ring() const { return {here(2 * WGS), 0, 0}; }
+    __device__ __forceinline__ Own own() const { return {begin + BARRIERS}; }
+    __device__ __forceinline__ Ring<SLOTS> ring() const { return {begin + BARRIERS + 2 * 8, 0, 0}; }
 };
 
 struct Maps {
@@ -54,9 +54,10 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
                                           const Layout<D, KEYS, WGS> &at) {
     constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
-    unsigned parity = 0; // of each warpgroup's queries
-    for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
-        Part<WGS> part(a, i);
+    auto own = at.own();
+    int filled = 0;
+    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
+        Part<WGS> part(a, n);
         int g = part.h / static_cast<int>(a.H / a.Hkv), last = part.last(KEYS);
         int k = key_head(a, g), v = value_head(a, g);
         auto fetch = [&](int head, int tile) {
@@ -65,17 +66,15 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
                       part.b);
             ring.next();
         };
-        for (int j = 0; j < WGS; j++) {
-            if (!part.has(j)) continue;
-            mbarrier_wait(at.read(j), static_cast<int>(parity >> j & 1) ^ 1);
-            mbarrier_expect(at.here(j), Box<D, SLAB>::BYTES);
-            fetch_box(at.queries(j).at, maps.queries, at.here(j), PANELS, part.h, part.row(j),
-                      part.b);
-            parity ^= 1u << j;
-        }
+        own.open(ring, n, filled, part.slabs() * Box<D, SLAB>::BYTES);
+        for (int j = 0; j < WGS; j++)
+            if (part.has(j))
+                fetch_box(at.queries(j, n).at, maps.queries, own.here(n), PANELS, part.h,
+                          part.row(j), part.b);
         fetch(k, last);
         for (int tile = last; tile > 0; tile--) fetch(k, tile - 1), fetch(v, tile);
         fetch(v, 0);
+        filled = 2 * last + 2;
     }
 }
 
@@ -121,9 +120,9 @@ __device__ __forceinline__ void mask(Fragment<KEYS / COLUMNS> &c, int row, int k
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void
 attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
-       Ring<Layout<D, KEYS, WGS>::SLOTS> &ring, int group, int parity, float scale) {
+       Ring<Layout<D, KEYS, WGS>::SLOTS> &ring, int group, unsigned n, float scale) {
     int row0 = part.row(group), tile = row0 / KEYS, last = part.last(KEYS);
-    Box<D, SLAB> q = at.queries(group);
+    Box<D, SLAB> q = at.queries(group, n);
     Fragment<KEYS / COLUMNS> c;
     Operand<1, KEYS> p;
     float correction[2];
@@ -131,7 +130,7 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
         ring.skip();
         if (i < last) ring.skip();
     }
-    mbarrier_wait(at.here(group), parity);
+    at.own().take(n);
     int k = ring.take();
     wgmma_fence();
     begin_scores<D, KEYS>(c, q, at.tile(k));
@@ -155,13 +154,13 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
         wgmma_wait<1>(c);
         ring.give(k);
         softmax<D, KEYS>(c, w, correction, scale);
+        stop_if(w.sum[0] + w.sum[1] < 0); // never: so no exponential comes behind the wait
         wgmma_wait<0>(w.o);
         ring.give(v);
 #pragma unroll
         for (int i = 0; i < D / COLUMNS * 4; i++) w.o[i / 4][i % 4] *= correction[i % 4 / 2];
         round_to<KEYS>(p, c);
     }
-    if (this_lane() == 0) mbarrier_arrive(at.read(group));
     int v = ring.take();
     wgmma_fence();
     begin_sum<D, KEYS>(w.o, p, at.tile(v));
@@ -174,18 +173,18 @@ template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const Attention &a,
                                            const Layout<D, KEYS, WGS> &at, int group, float scale) {
     auto ring = at.ring();
-    int parity = 0;
 #pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
-        Part<WGS> part(a, i);
+    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
+        Part<WGS> part(a, n);
         if (!part.has(group)) {
+            part = Part<WGS>(a, anew(n));
             for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
             continue;
         }
         Rows<D> w = {};
         w.max[0] = w.max[1] = -INFINITY;
-        attend(w, part, at, ring, group, parity, scale);
-        parity ^= 1;
+        attend(w, part, at, ring, group, n, scale);
+        part = Part<WGS>(a, anew(n)); // kept meanwhile it would take registers that there are not
         int row0 = part.row(group), row = row0 + this_row();
         float f[2];
 #pragma unroll
@@ -193,7 +192,8 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
             float sum = quad_sum(w.sum[half]);
             f[half] = 1 / sum;
             if (this_lane() % 4 == 0 && row + half * 8 < a.S)
-                lse[part.head * a.S + row + half * 8] = (w.max[half] * scale + log2f(sum)) * LN_2;
+                lse[(part.b * a.H + part.h) * a.S + row + half * 8] =
+                    (w.max[half] * scale + log2f(sum)) * LN_2;
         }
         store_box<D>(maps.out, at.out(group), w.o, f[0], f[1], part.h, row0, part.b);
     }
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     Layout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
     if (threadIdx.x == 0) {
         at.ring().make(WGS * 4);
-        for (int i = 0; i < WGS; i++) mbarrier_init(at.here(i), 1), mbarrier_init(at.read(i), 4);
+        at.own().make();
         mbarrier_fence();
     }
     __syncthreads();

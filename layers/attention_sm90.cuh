@@ -79,7 +79,6 @@ __device__ __forceinline__ void round_to(Operand<1, N> &p, const Fragment<N / CO
 enum Side { QUERIES, KEYS_AND_VALUES };
 template <int WGS, Side SIDE = QUERIES> struct Part {
     int b, h, row0, S; // h: among the heads of its side; row0 may be before the sequence
-    int64_t head;      // b and h
     __host__ __device__ __forceinline__ static int heads(const Attention &a) {
         return static_cast<int>(a.B * (SIDE == QUERIES ? a.H : a.Hkv));
     }
@@ -92,21 +91,30 @@ template <int WGS, Side SIDE = QUERIES> struct Part {
     static unsigned blocks(const Attention &a) {
         return static_cast<unsigned>(std::min(count(a), device_sms()));
     }
-    __device__ __forceinline__ Part(const Attention &a, int i) {
-        int n = pieces(a), at_once = static_cast<int>(gridDim.x);
+    /* Is there a part n of this block? */
+    __device__ __forceinline__ static bool is(const Attention &a, unsigned n) {
+        return static_cast<int>(blockIdx.x + n * gridDim.x) < count(a);
+    }
+    __device__ __forceinline__ Part(const Attention &a, unsigned part) {
+        int i = static_cast<int>(blockIdx.x + part * gridDim.x), n = pieces(a),
+            at_once = static_cast<int>(gridDim.x);
         int first = i / (at_once * n) * at_once, these = min(at_once, heads(a) - first);
         i -= first * n;
-        head = first + i % these;
+        int head = first + i % these, each = heads(a) / static_cast<int>(a.B);
         S = static_cast<int>(a.S);
         row0 = SIDE == QUERIES ? ((S + SLAB - 1) / SLAB - (i / these + 1) * WGS) * SLAB
                                : i / these * WGS * SLAB;
-        int each = heads(a) / static_cast<int>(a.B);
-        b = static_cast<int>(head) / each, h = static_cast<int>(head) % each;
+        b = head / each, h = head % each;
     }
     /* The first row of a warpgroup; has it any? */
     __device__ __forceinline__ int row(int group) const { return row0 + group * SLAB; }
     __device__ __forceinline__ bool has(int group) const {
         return row(group) >= 0 && row(group) < S;
+    }
+    __device__ __forceinline__ int slabs() const {
+        int n = 0;
+        for (int j = 0; j < WGS; j++) n += has(j);
+        return n;
     }
     /* Of queries: the last tile of `keys` that one of the rows sees. */
     __device__ __forceinline__ int last(int keys) const { return (row(WGS) - 1) / keys; }

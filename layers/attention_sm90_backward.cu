@@ -68,35 +68,32 @@ __device__ __forceinline__ void leave_out(Fragment<J> &p, int row, int column) {
     }
 }
 
-/* A warpgroup's own boxes: two that are fetched, whose barriers say that they are here and that
- * they were read, and N that are stored; then the ring's slots. */
-template <int D, int WGS, int N, int SLOT, int SLOTS_> struct Layout {
-    using Own = Box<D, SLAB>;
-    static constexpr int SLOTS = SLOTS_, OUT = 2 * WGS * Own::BYTES,
-                         RING = OUT + N * WGS * Own::BYTES, BARRIERS = RING + SLOTS * SLOT,
-                         BYTES = BARRIERS + (2 * WGS + 2 * SLOTS) * 8;
+/* A warpgroup's own boxes: BUFFERS sets of two that are fetched, and N that are stored; then the
+ * ring's slots. */
+template <int D, int WGS, int N, int SLOT, int SLOTS_, int BUFFERS> struct Layout {
+    using OwnBox = Box<D, SLAB>;
+    using Own = Sets<BUFFERS>;
+    static constexpr int SLOTS = SLOTS_, OUT = 2 * BUFFERS * WGS * OwnBox::BYTES,
+                         RING = OUT + N * WGS * OwnBox::BYTES, BARRIERS = RING + SLOTS * SLOT,
+                         BYTES = BARRIERS + (BUFFERS + 2 * SLOTS) * 8;
     Shared begin;
-    __device__ __forceinline__ Own own(int group, int i) const {
-        return {begin + (2 * group + i) * Own::BYTES};
+    __device__ __forceinline__ OwnBox own(int group, unsigned n, int i) const {
+        return {begin +
+                (2 * (BUFFERS * group + static_cast<int>(n % BUFFERS)) + i) * OwnBox::BYTES};
     }
-    __device__ __forceinline__ Own out(int group, int i) const {
-        return {begin + OUT + (N * group + i) * Own::BYTES};
+    __device__ __forceinline__ OwnBox out(int group, int i) const {
+        return {begin + OUT + (N * group + i) * OwnBox::BYTES};
     }
     __device__ __forceinline__ Shared slot(int i) const { return begin + RING + i * SLOT; }
-    __device__ __forceinline__ Shared here(int group) const { return begin + BARRIERS + group * 8; }
-    __device__ __forceinline__ Shared read(int group) const { return here(WGS + group); }
-    __device__ __forceinline__ Ring<SLOTS> ring() const { return {here(2 * WGS), 0, 0}; }
+    __device__ __forceinline__ Own own_sets() const { return {begin + BARRIERS}; }
+    __device__ __forceinline__ Ring<SLOTS> ring() const {
+        return {begin + BARRIERS + BUFFERS * 8, 0, 0};
+    }
     /* Of the block's first thread. */
     __device__ __forceinline__ void make() const {
         ring().make(WGS * 4);
-        for (int i = 0; i < WGS; i++) mbarrier_init(here(i), 1), mbarrier_init(read(i), 4);
+        own_sets().make();
         mbarrier_fence();
-    }
-    /* Of the thread that fetches: warpgroup j's two boxes may come, for the first time when parity
-     * is 0. */
-    __device__ __forceinline__ void open(int j, unsigned parity) const {
-        mbarrier_wait(read(j), static_cast<int>(parity >> j & 1) ^ 1);
-        mbarrier_expect(here(j), 2 * Own::BYTES);
     }
 };
 
@@ -109,24 +106,24 @@ struct Maps {
 
 /* Slots hold K(n), V(n), K(n-1), ... */
 template <int D, int KEYS, int WGS>
-using QueryLayout = Layout<D, WGS, 1, Box<D, KEYS>::BYTES, D == 64 ? 8 : 4>;
+using QueryLayout = Layout<D, WGS, 1, Box<D, KEYS>::BYTES, D == 64 ? 8 : 4, 2>;
 
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
                                            const QueryLayout<D, KEYS, WGS> &at) {
     constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
-    unsigned parity = 0;
-    for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
-        Part<WGS> part(a, i);
+    auto own = at.own_sets();
+    int filled = 0;
+    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
+        Part<WGS> part(a, n);
         int g = part.h / static_cast<int>(a.H / a.Hkv);
+        own.open(ring, n, filled, part.slabs() * 2 * Box<D, SLAB>::BYTES);
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
             if (!part.has(j)) continue;
-            at.open(j, parity);
-            fetch_box(at.own(j, 0).at, maps.own, at.here(j), PANELS, part.h, row, part.b);
-            fetch_box(at.own(j, 1).at, maps.own_dout, at.here(j), PANELS, part.h, row, part.b);
-            parity ^= 1u << j;
+            fetch_box(at.own(j, n, 0).at, maps.own, own.here(n), PANELS, part.h, row, part.b);
+            fetch_box(at.own(j, n, 1).at, maps.own_dout, own.here(n), PANELS, part.h, row, part.b);
         }
         for (int tile = part.last(KEYS); tile >= 0; tile--)
             for (int head : {key_head(a, g), value_head(a, g)}) {
@@ -135,16 +132,18 @@ __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
                           part.b);
                 ring.next();
             }
+        filled = 2 * part.last(KEYS) + 2;
     }
 }
 
 /* The sum over the keys that 64 queries see, `row` the first of this lane's two. */
 template <int D, int KEYS, int WGS>
-__device__ __forceinline__ void
-sum_keys(Fragment<D / COLUMNS> &dq, const Part<WGS> &part, const QueryLayout<D, KEYS, WGS> &at,
-         Ring<QueryLayout<D, KEYS, WGS>::SLOTS> &ring, int group, const float2 *rows, float scale) {
+__device__ __forceinline__ void sum_keys(Fragment<D / COLUMNS> &dq, const Part<WGS> &part,
+                                         const QueryLayout<D, KEYS, WGS> &at,
+                                         Ring<QueryLayout<D, KEYS, WGS>::SLOTS> &ring, int group,
+                                         int n, const float2 *rows, float scale) {
     int row0 = part.row(group), row = row0 + this_row(), first = row0 / KEYS;
-    Box<D, SLAB> q = at.own(group, 0), dout = at.own(group, 1);
+    Box<D, SLAB> q = at.own(group, n, 0), dout = at.own(group, n, 1);
     float2 of[2] = {rows[row], rows[row + 8]};
     Fragment<KEYS / COLUMNS> p, dp;
     Operand<1, KEYS> ds;
@@ -178,7 +177,6 @@ sum_keys(Fragment<D / COLUMNS> &dq, const Part<WGS> &part, const QueryLayout<D, 
         wgmma_commit();
         before = k;
     }
-    if (this_lane() == 0) mbarrier_arrive(at.read(group));
     wgmma_wait<0>(dq);
     ring.give(before);
 }
@@ -190,7 +188,7 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     QueryLayout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
     if (threadIdx.x == 0) at.make();
     __syncthreads();
-    int group = this_group(), parity = 0;
+    int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
         if (threadIdx.x == WGS * GROUP) fetch_keys<D, KEYS, WGS>(maps, a, at);
@@ -199,16 +197,16 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     Roles<WGS>::many();
     auto ring = at.ring();
 #pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < Part<WGS>::count(a); i += gridDim.x) {
-        Part<WGS> part(a, i);
+    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
+        Part<WGS> part(a, n);
         if (!part.has(group)) {
             for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
             continue;
         }
         Fragment<D / COLUMNS> dq = {};
-        mbarrier_wait(at.here(group), parity);
-        parity ^= 1;
-        sum_keys<D, KEYS, WGS>(dq, part, at, ring, group, rows + part.head * padded(a.S), scale);
+        at.own_sets().take(n);
+        sum_keys<D, KEYS, WGS>(dq, part, at, ring, group, n,
+                               rows + (part.b * a.H + part.h) * padded(a.S), scale);
         store_box<D>(maps.out, at.out(group, 0), dq, scale * LN_2, scale * LN_2, part.h,
                      part.row(group), part.b);
     }
@@ -222,8 +220,9 @@ template <int D, int ROWS> struct QueryTile {
     static constexpr int DOUT = Box<D, ROWS>::BYTES, KNOWN = 2 * DOUT, FILLED = KNOWN + ROWS * 8,
                          BYTES = (FILLED + 1023) / 1024 * 1024;
 };
+/* With D = 128 there is no room for a second set of keys and values. */
 template <int D, int ROWS, int WGS>
-using KeyLayout = Layout<D, WGS, 2, QueryTile<D, ROWS>::BYTES, 4>;
+using KeyLayout = Layout<D, WGS, 2, QueryTile<D, ROWS>::BYTES, 4, D == 64 ? 2 : 1>;
 template <int WGS> using KeyPart = Part<WGS, KEYS_AND_VALUES>;
 
 template <int D, int ROWS, int WGS>
@@ -234,18 +233,18 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const float2 *ro
     constexpr int PANELS = D / PANEL;
     int share = static_cast<int>(a.H / a.Hkv);
     auto ring = at.ring();
-    unsigned parity = 0;
-    for (int i = static_cast<int>(blockIdx.x); i < KeyPart<WGS>::count(a); i += gridDim.x) {
-        KeyPart<WGS> part(a, i);
+    auto own = at.own_sets();
+    int filled = 0;
+    for (unsigned n = 0; KeyPart<WGS>::is(a, n); n++) {
+        KeyPart<WGS> part(a, n);
+        own.open(ring, n, filled, part.slabs() * 2 * Box<D, SLAB>::BYTES);
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
             if (!part.has(j)) continue;
-            at.open(j, parity);
-            fetch_box(at.own(j, 0).at, maps.own, at.here(j), PANELS, key_head(a, part.h), row,
+            fetch_box(at.own(j, n, 0).at, maps.own, own.here(n), PANELS, key_head(a, part.h), row,
                       part.b);
-            fetch_box(at.own(j, 1).at, maps.own, at.here(j), PANELS, value_head(a, part.h), row,
+            fetch_box(at.own(j, n, 1).at, maps.own, own.here(n), PANELS, value_head(a, part.h), row,
                       part.b);
-            parity ^= 1u << j;
         }
         for (int h = part.h * share; h < (part.h + 1) * share; h++)
             for (int row = part.row0; row < part.S; row += ROWS) {
@@ -257,6 +256,7 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const float2 *ro
                           ring.full());
                 ring.next();
             }
+        filled = share * ((part.S - part.row0 + ROWS - 1) / ROWS);
     }
 }
 
@@ -266,7 +266,7 @@ template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void
 add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayout<D, ROWS, WGS> &at,
             const Ring<KeyLayout<D, ROWS, WGS>::SLOTS> &ring, int slot, int before, int group,
-            int key, int row0, bool masked, float scale) {
+            unsigned n, int key, int row0, bool masked, float scale) {
     using T = QueryTile<D, ROWS>;
     Box<D, ROWS> q = {at.slot(slot)}, dout = {at.slot(slot) + T::DOUT};
     const auto *known = reinterpret_cast<const float4 *>(
@@ -274,9 +274,9 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     Fragment<ROWS / COLUMNS> p, dp;
     Operand<1, ROWS> x, y;
     wgmma_fence();
-    begin_scores<D, ROWS>(p, at.own(group, 0), q);
+    begin_scores<D, ROWS>(p, at.own(group, n, 0), q);
     wgmma_commit();
-    begin_scores<D, ROWS>(dp, at.own(group, 1), dout);
+    begin_scores<D, ROWS>(dp, at.own(group, n, 1), dout);
     wgmma_commit();
     wgmma_wait<1>(p, dk, dv);
     if (before >= 0) ring.give(before);
@@ -309,7 +309,7 @@ template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void
 sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<WGS> &part,
             const KeyLayout<D, ROWS, WGS> &at, Ring<KeyLayout<D, ROWS, WGS>::SLOTS> &ring,
-            int group, const Attention &a, float scale) {
+            int group, unsigned n, const Attention &a, float scale) {
     // a warpgroup keeps a slot while it passes over those of the next head that come before its
     // keys, and takes one more
     static_assert(KeyLayout<D, ROWS, WGS>::SLOTS >= 2 + (WGS - 1) * SLAB / ROWS,
@@ -324,13 +324,12 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
                 continue;
             }
             int slot = ring.take();
-            add_queries<D, ROWS, WGS>(dk, dv, at, ring, slot, before, group, key0 + this_row(), row,
-                                      row < key0 + SLAB, scale);
+            add_queries<D, ROWS, WGS>(dk, dv, at, ring, slot, before, group, n, key0 + this_row(),
+                                      row, row < key0 + SLAB, scale);
             before = slot;
         }
     wgmma_wait<0>(dk, dv);
     ring.give(before);
-    if (this_lane() == 0) mbarrier_arrive(at.read(group));
 }
 
 template <int D, int ROWS, int WGS>
@@ -340,7 +339,7 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     KeyLayout<D, ROWS, WGS> at = {shared_address(dynamic_shared<char>())};
     if (threadIdx.x == 0) at.make();
     __syncthreads();
-    int group = this_group(), parity = 0;
+    int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
         if (threadIdx.x == WGS * GROUP) fetch_queries<D, ROWS, WGS>(maps, rows, a, at);
@@ -349,8 +348,8 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     Roles<WGS>::many();
     auto ring = at.ring();
 #pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < KeyPart<WGS>::count(a); i += gridDim.x) {
-        KeyPart<WGS> part(a, i);
+    for (unsigned n = 0; KeyPart<WGS>::is(a, n); n++) {
+        KeyPart<WGS> part(a, n);
         int row = part.row(group);
         if (!part.has(group)) {
             for (int j = 0; j < static_cast<int>(a.H / a.Hkv); j++)
@@ -358,9 +357,8 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
             continue;
         }
         Fragment<D / COLUMNS> dk = {}, dv = {};
-        mbarrier_wait(at.here(group), parity);
-        parity ^= 1;
-        sum_queries<D, ROWS, WGS>(dk, dv, part, at, ring, group, a, scale);
+        at.own_sets().take(n);
+        sum_queries<D, ROWS, WGS>(dk, dv, part, at, ring, group, n, a, scale);
         float f = scale * LN_2;
         store_box<D>(maps.out, at.out(group, 0), dk, f, f, key_head(a, part.h), row, part.b);
         store_box<D>(maps.out, at.out(group, 1), dv, 1, 1, value_head(a, part.h), row, part.b);

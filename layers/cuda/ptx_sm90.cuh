@@ -206,6 +206,20 @@ template <int LEFT, class... D> __device__ __forceinline__ void wgmma_wait(D &..
     (wgmma_settle(d), ...);
 }
 
+/* Ends the kernel. What the condition depends on is computed in front of what follows: ptxas moves
+ * arithmetic behind a wgmma_wait that it does not depend on, and with it what was to be done
+ * meanwhile; behind a branch it moves none. */
+__device__ __forceinline__ void stop_if(bool never) {
+    if (never) asm volatile("trap;");
+}
+
+/* x, of which the compiler knows nothing: what follows from it is worked out here, in registers that
+ * are free here, and not once in front of a loop. */
+__device__ __forceinline__ unsigned anew(unsigned x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* d (+)= a b, begun; `add` says whether it is +=. The instruction for n columns names its n / 2
  * accumulators one by one and after them its operands: D_ and ACC_ are their lists, and each n that
  * is used has a line below for A in shared memory and one for A in registers. */

@@ -40,6 +40,13 @@ template <int SLOTS> struct Ring {
         mbarrier_wait(empty(), phase ^ 1);
         mbarrier_expect(full(), n_bytes);
     }
+    /* Of the same thread: all have given back what was put into the ring `back` slots ago. */
+    __device__ __forceinline__ void wait_given(int back) const {
+        if (back > SLOTS) return; // another took its place
+        int i = slot - back, lap = phase;
+        if (i < 0) i += SLOTS, lap ^= 1;
+        mbarrier_wait(barriers + (SLOTS + i) * 8, lap);
+    }
     /* Of those who compute: what the next slot holds is here; this warp needs slot i no more. */
     __device__ __forceinline__ int take() {
         mbarrier_wait(full(), phase);
@@ -51,6 +58,31 @@ template <int SLOTS> struct Ring {
         if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
     }
     __device__ __forceinline__ void skip() { give(take()); }
+};
+
+/* The boxes that each warpgroup has for itself, BUFFERS sets of them: part n of the block's work has
+ * set n % BUFFERS, and a barrier of the set says that they have come. With two sets the next part's
+ * come, and behind them what all share, while warpgroups still read those of this one. */
+template <int BUFFERS> struct Sets {
+    Shared barriers;
+    __device__ __forceinline__ Shared here(unsigned n) const { return barriers + n % BUFFERS * 8; }
+    /* Of one thread, before the others begin. */
+    __device__ __forceinline__ void make() const {
+        for (int i = 0; i < BUFFERS; i++) mbarrier_init(barriers + i * 8, 1);
+    }
+    /* Of the thread that fetches: the set may be written, since all warpgroups have given back what
+     * the ring held of part n - BUFFERS, and n_bytes will come. `filled`: slots of the part before
+     * this one. */
+    template <int SLOTS>
+    __device__ __forceinline__ void open(const Ring<SLOTS> &ring, unsigned n, int filled,
+                                         int n_bytes) const {
+        if (n >= BUFFERS) ring.wait_given(BUFFERS == 2 ? filled + 1 : 1);
+        mbarrier_expect(here(n), n_bytes);
+    }
+    /* Of those who compute: the set has come. */
+    __device__ __forceinline__ void take(unsigned n) const {
+        mbarrier_wait(here(n), static_cast<int>(n / BUFFERS % 2));
+    }
 };
 
 /* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which

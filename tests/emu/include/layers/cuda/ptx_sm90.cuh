@@ -152,6 +152,12 @@ template <int LEFT, int I, int J, int K>
 void wgmma_wait(float (&d)[I][4], float (&e)[J][4], float (&f)[K][4], EMU_HERE) {
     emu_wait<LEFT>({file, line}, d, e, f);
 }
+inline unsigned anew(unsigned x) {
+    return x;
+}
+inline void stop_if(bool never) {
+    if (never) abort();
+}
 
 template <Major A, Major B, int J>
 void wgmma(float (&d)[J][4], Matrix a, Matrix b, bool add, EMU_HERE) {
