@@ -14,5 +14,6 @@ wants=$(readelf -d -- * | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
 needs=$(readelf -V -- * | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1)
 bytes=$(stat -c %s -- * | awk '{ n += $1 } END { print n }')
 ls -l -- * | awk '{ printf "%10.1f MiB  %s\n", $5 / 2^20, $NF }'
-awk -v n="$bytes" -v c="$needs" 'BEGIN { printf "%10.1f MiB  in all; of the C library %s\n", n / 2^20, c }'
+awk -v n="$bytes" -v c="$needs" \
+    'BEGIN { printf "%10.1f MiB  in all; of the C library %s\n", n / 2^20, c }'
 [ "$bytes" -lt $most ] || { echo "gpu_programs.sh: more than 64 MiB" >&2; exit 1; }
