@@ -400,23 +400,23 @@ unlike() {
 unlike_starts() {
     local both=() folder other commit size="of [0-9]* bytes (checksum [0-9a-f]*)"
     unlike "ranks with another seed" 2 \
-        "ranks 2-3 were started with --seed 7, the others with 1337$" --seed 7
+        "ranks 2-3 were started with --seed 7, rank 0 with 1337$" --seed 7
     unlike "ranks with a wrong option" 2 "rank [23]: unknown option --bogus" --bogus 1
     "${train[@]}" --steps 1 --json run.json >out 2>err
     both=(--exact)
     grep -q '"kernels":"portable"' run.json || unlike "ranks of --exact with other kernels" 2 \
-        "ranks 2-3 were started with --exact and kernels portable, the others with " \
+        "ranks 2-3 were started with --exact and kernels portable, rank 0 with " \
         --kernels portable
     both=()
     unlike "ranks with outputs of their own" 0 "" --csv losses.csv
     mkdir -p stale
     { head -c 5000 shard.bin && printf '\1\0' && tail -c +5003 shard.bin; } >stale/shard.bin
     folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
-        "ranks 2-3 were started with --train shard.bin $size, the others with ${size#of }$"
+        "ranks 2-3 were started with --train shard.bin $size, rank 0 with ${size#of }$"
     commit=$(sed -n 's/.*"commit":"\([^"]*\)".*/\1/p' run.json | head -1)
     sed "s/$commit/${commit//?/x}/g" "${train[0]}" >other_commit && chmod +x other_commit
     other=$dir/other_commit unlike "ranks with a program of another commit" 2 \
-        "ranks 2-3 were started with a program of commit xx*, the others with $commit$"
+        "ranks 2-3 were started with a program of commit xx*, rank 0 with $commit$"
     { cat "${train[0]}" && echo; } >other_build && chmod +x other_build
     unequal='ranks 2-3 were started with a program of checksum .*'
     other=$dir/other_build unlike "ranks with another build of the commit" 0 \

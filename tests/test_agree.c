@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "data/io.h"
 #include "parallel/comm/ranks.h"
-#include "parallel/train/agree.h"
 #include "parallel/train/options.h"
+#include "parallel/train/run_agree.h"
 
 /* Values of one fact by rank (NULL: the rank lacks the fact), between two facts that all have. */
 typedef struct Case {
@@ -35,16 +35,12 @@ TEST(agree_names_what_differs_and_the_ranks) {
     static const Case cases[] = {
         {1, {"5"}, NULL},
         {4, {"5", "5", "5", "5"}, NULL},
-        {4, {"5", "5", "7", "7"}, "ranks 2-3 were started with --seed 7, the others with 5"},
-        {5, {"7", "5", "7", "5", "5"}, "ranks 0 2 were started with --seed 7, the others with 5"},
+        {4, {"5", "5", "7", "7"}, "ranks 2-3 were started with --seed 7, rank 0 with 5"},
+        {5, {"7", "5", "7", "5", "5"}, "ranks 1 3-4 were started with --seed 5, rank 0 with 7"},
         {2, {"5", "7"}, "rank 1 was started with --seed 7, rank 0 with 5"},
-        {5,
-         {"5", "6", "5", "7", "7"},
-         "rank 1 was started with --seed 6, ranks 3-4 with 7, the others with 5"},
-        {6,
-         {"1", "2", "3", "4", "5", "6"},
-         "rank 1 was started with --seed 2, rank 2 with 3, rank 3 with 4, rank 0 with 1"},
-        {3, {"5", NULL, "5"}, "rank 1 was started with --seed 7, the others with 5"},
+        {5, {"5", "6", "5", "7", "7"}, "rank 1 was started with --seed 6, rank 0 with 5"},
+        {6, {"1", "2", "3", "4", "5", "6"}, "rank 1 was started with --seed 2, rank 0 with 1"},
+        {3, {"5", NULL, "5"}, "rank 1 was started with --seed 7, rank 0 with 5"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Case c = cases[i];
@@ -66,7 +62,7 @@ static int compare_long(World *w, void *ctx) {
     facts_add(&f, mem_strdup("--model"), mem_strdup(value));
     bool same = facts_agree(&f, &g, &e);
     return same || !strstr(e.text, "rank 2 was started with --model xxx") ||
-           !strstr(e.text, "rank 1000") || !strstr(e.text, ", the others with xxx") ||
+           !strstr(e.text, "rank 1000") || !strstr(e.text, ", rank 0 with xxx") ||
            !strstr(e.text, "rank 0000");
 }
 

@@ -10,7 +10,76 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "data/io.h"
-#include "parallel/train/agree.h"
+#include "parallel/plan/detect.h"
+
+/* ---- facts ---- */
+
+void facts_add(Facts *f, char *name, char *value) {
+    f->at = mem_realloc(f->at, (size_t)f->n + 1, sizeof *f->at);
+    f->at[f->n++] = (Fact){name, value};
+}
+
+static void facts_free(Facts *f) {
+    for (int i = 0; i < f->n; i++) mem_free(f->at[i].name), mem_free(f->at[i].value);
+    mem_free(f->at);
+    *f = (Facts){0};
+}
+
+/* The values of all ranks, each NUL-terminated, one rank's after the other's (mem_free). */
+static char *gather_values(const Facts *f, const Group *g, size_t *each) {
+    size_t n = 1, *sizes = mem_calloc((size_t)g->size, sizeof *sizes);
+    for (int i = 0; i < f->n; i++) n += strlen(f->at[i].value) + 1;
+    group_all_gather(g, &n, sizeof n, sizes);
+    *each = 0;
+    for (int r = 0; r < g->size; r++) *each = sizes[r] > *each ? sizes[r] : *each;
+    char *mine = mem_calloc(*each, 1), *all = mem_alloc((size_t)g->size * *each), *p = mine;
+    for (int i = 0; i < f->n; i++) p = stpcpy(p, f->at[i].value) + 1;
+    group_all_gather(g, mine, *each, all);
+    mem_free(sizes), mem_free(mine);
+    return all;
+}
+
+/* Long values are shown from shortly before the first difference. */
+static const char *shown(const char *value, const char *other) {
+    enum { LONG = 80, BEFORE = 20 };
+    size_t same = 0;
+    while (value[same] && value[same] == other[same]) same++;
+    return strlen(value) > LONG && same > BEFORE ? value + same - BEFORE : value;
+}
+
+/* The ranks that have the value of `rank`, and what rank 0 has. */
+static void describe(Err *e, const char *name, const char *const *value, int size, int rank) {
+    int *item = mem_calloc((size_t)size, sizeof *item), n = 0;
+    char ranks[60];
+    for (int r = rank; r < size; r++)
+        if (strcmp(value[r], value[rank]) == 0) item[n++] = r;
+    detect_list(ranks, sizeof ranks, item, n);
+    err(e, "rank%s %s %s started with %s %.120s, rank 0 with %.120s", n > 1 ? "s" : "", ranks,
+        n > 1 ? "were" : "was", name, shown(value[rank], value[0]), shown(value[0], value[rank]));
+    mem_free(item);
+}
+
+bool facts_agree(Facts *f, const Group *g, Err *e) {
+    size_t each;
+    char *all = gather_values(f, g, &each);
+    const char **value = mem_calloc((size_t)g->size, sizeof *value);
+    bool same = true;
+    for (int r = 0; r < g->size; r++) value[r] = all + (size_t)r * each;
+    for (int i = 0; same && i <= f->n; i++) { // one more: another rank may have more facts
+        int other = 0;
+        for (int r = g->size - 1; r > 0; r--)
+            if (strcmp(value[r], value[0]) != 0) other = r;
+        same = other == 0;
+        if (!same)
+            describe(e, i < f->n ? f->at[i].name : "other options than", value, g->size, other);
+        for (int r = 0; r < g->size; r++) value[r] += strlen(value[r]) + 1;
+    }
+    mem_free(value), mem_free(all);
+    facts_free(f);
+    return same;
+}
+
+/* ---- options ---- */
 
 static bool are_processes(const Run *r) {
     return r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
