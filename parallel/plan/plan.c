@@ -22,7 +22,6 @@ typedef struct Lister {
     int64_t n_choices;
     StepLists lists;
     Orders orders;
-    KnownLines known;
 } Lister;
 
 static void list_work(void *ctx, const Work *w) {
@@ -76,7 +75,7 @@ static void list_choice(const Choice *c, void *ctx) {
     Lister *l = ctx;
     if (!listed(l->s, c)) return;
     PriceShape shape = seed_shape(l->s, c);
-    orders_of(&l->orders, &l->known, l->s, l->m, c->layout.size);
+    orders_of(&l->orders, l->s, l->m, c->layout.size);
     price_lists(&l->lists, &shape, &c->layout, 0, 0);
     price_each_work(&l->lists, list_work, l);
     for (int k = 0; k < l->orders.n; k++) {

@@ -23,21 +23,6 @@ static bool better(const Found *a, const Found *b) {
     return a->schedule != b->schedule ? a->schedule < b->schedule : a->order < b->order;
 }
 
-/* What searches of one space on one machine find out, and others among them need again. */
-typedef struct Known {
-    KnownLines lines;
-    MicroBatches micro; // whose lists bounds have been read from
-} Known;
-
-static Known *known_make(void) {
-    return mem_calloc(1, sizeof(Known));
-}
-
-static void known_free(Known *k) {
-    mem_free(k->micro.at);
-    mem_free(k);
-}
-
 typedef struct Search {
     const Space *s;
     const Machine *m;
@@ -50,7 +35,7 @@ typedef struct Search {
     StepLists lists;
     Orders **orders; // of each place
     int n_orders;
-    Known *known;
+    MicroBatches *lists_read; // by bounds of this space and machine: searches share them
     SearchCount count;
 } Search;
 
@@ -69,7 +54,7 @@ static const Orders *orders_at(Search *w, const Seed *s) {
     }
     if (!w->orders[s->place]) {
         w->orders[s->place] = mem_calloc(1, sizeof **w->orders);
-        orders_of(w->orders[s->place], &w->known->lines, w->s, w->m, s->size);
+        orders_of(w->orders[s->place], w->s, w->m, s->size);
     }
     return w->orders[s->place];
 }
@@ -91,12 +76,12 @@ static bool price_orders(Search *w, const Seed *seed) {
     Found best = {.number = seed->number, .schedule = seed->schedule};
     const Orders *o = orders_at(w, seed);
     shape.unplaced = true;
-    if (!w->brute) shape.layer_bytes = seed_layer_memory(&w->known->micro, w->s, w->m, &c);
+    if (!w->brute) shape.layer_bytes = seed_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
     }
-    seed_bound(&bound, &w->known->micro, w->s, w->m, &c, false);
+    seed_bound(&bound, w->lists_read, w->s, w->m, &c, false);
     double *in = mem_alloc((size_t)o->n * sizeof *in); // INFINITY: priced
     for (int k = 0; k < o->n; k++) in[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
@@ -168,14 +153,14 @@ static void bound_seed(Search *w, Seed *s) {
     Bound bound;
     const Orders *o = orders_at(w, s);
     Closeness close = (Closeness)s->bounded;
-    seed_bound(&bound, &w->known->micro, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
+    seed_bound(&bound, w->lists_read, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
     s->bound = close == BOUND_ROUGH ? bound_rough(&bound, o) : bound_least(&bound, o);
 }
 
 static void add_seed(Search *w, Seed s, Closeness close) {
     Choice c = seed_choice(w->s, &s);
     bool any = s.schedule == ANY_SCHEDULE;
-    if (!machine_fits(w->m, seed_memory(&w->known->micro, w->s, w->m, &c, any))) {
+    if (!machine_fits(w->m, seed_memory(w->lists_read, w->s, w->m, &c, any))) {
         count_large(w, &s);
         return;
     }
@@ -249,9 +234,9 @@ static void price_schedules(const Seed *seed, void *ctx) {
 /* ---- the searches */
 
 static int search_in(const Space *s, const Machine *m, const Family *family, bool brute,
-                     Known *known, Choice *best, int max, SearchCount *count) {
+                     MicroBatches *read, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
-    Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute, .known = known};
+    Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute, .lists_read = read};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     if (brute)
         seed_each(s, family, price_schedules, &w);
@@ -272,9 +257,9 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
 
 static int search_any(const Space *s, const Machine *m, bool brute, Choice *best, int max,
                       SearchCount *count) {
-    Known *known = known_make();
-    int n = search_in(s, m, NULL, brute, known, best, max, count);
-    known_free(known);
+    MicroBatches read = {.n = 0};
+    int n = search_in(s, m, NULL, brute, &read, best, max, count);
+    mem_free(read.at);
     return n;
 }
 
@@ -295,11 +280,11 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
     Bound b;
     Orders o = {.n = 0};
-    Known *known = known_make();
-    seed_bound(&b, &known->micro, s, m, c, false);
-    orders_of(&o, &known->lines, s, m, c->layout.size);
-    *memory = seed_memory(&known->micro, s, m, c, false);
-    known_free(known);
+    MicroBatches read = {.n = 0};
+    seed_bound(&b, &read, s, m, c, false);
+    orders_of(&o, s, m, c->layout.size);
+    *memory = seed_memory(&read, s, m, c, false);
+    mem_free(read.at);
     double least = bound_least(&b, &o);
     orders_free(&o);
     return least;
@@ -329,12 +314,12 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
 }
 
 /* What does not fit is shown as well. */
-static bool search_family(const Space *s, const Machine *m, const Family *f, Known *known,
+static bool search_family(const Space *s, const Machine *m, const Family *f, MicroBatches *read,
                           Choice *out) {
     Machine any = *m;
     any.memory = 0;
-    if (search_in(s, m, f, false, known, out, 1, NULL) == 0 &&
-        search_in(s, &any, f, false, known, out, 1, NULL) == 0)
+    if (search_in(s, m, f, false, read, out, 1, NULL) == 0 &&
+        search_in(s, &any, f, false, read, out, 1, NULL) == 0)
         return false;
     out->fits = m->memory == 0 || out->price.memory <= m->memory;
     return true;
@@ -354,25 +339,25 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     int n = 0;
     Space any = *s;
     any.only = NULL; // what a scheme would cost beside the one layout that is asked for
-    Known *known = known_make();
+    MicroBatches read = {.n = 0};
     for (int i = 0; i < N_FAMILIES && n < max; i++) {
         const Choice *found = s->only ? NULL : first_of(&families[i], s, best, n_best);
         if (found)
             out[n] = *found;
-        else if (!search_family(&any, m, &families[i], known, &out[n]))
+        else if (!search_family(&any, m, &families[i], &read, &out[n]))
             continue;
         name[n++] = families[i].name;
     }
-    known_free(known);
+    mem_free(read.at);
     return n;
 }
 
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
-    Known *known = known_make();
+    MicroBatches read = {.n = 0};
     bool found = false;
     for (int i = 0; i < N_FAMILIES && !found; i++)
         found =
-            strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], known, out);
-    known_free(known);
+            strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], &read, out);
+    mem_free(read.at);
     return found;
 }

@@ -442,41 +442,31 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
 
 /* ---- seconds in an order of the axes ---- */
 
-/* What a collective along each axis costs, what it keeps links busy by itself and with all
- * replicas, and which; NULL: each axis has its own. */
-typedef struct Lines {
-    const double *start, *rate, *wire_start, *wire_rate, *load_start, *load_rate;
-    const uint8_t *level;
-} Lines;
-
-static Lines lines_in(const Orders *o, int order) {
-    const Order *at = &o->at[order];
-    return (Lines){at->start,      at->rate,      at->wire_start, at->wire_rate,
-                   at->load_start, at->load_rate, at->level};
-}
-
 /* Collectives along tensor axes are exposed one after the other; of others some may be in flight
  * together. */
-static double traffic_in(const Traffic *t, const Lines *l) {
+static double traffic_in(const Traffic *t, const Order *o) {
     double s = 0;
     for (int i = 0; i < N_ALONG; i++) {
         bool alone = i != ALONG_Z && i != ALONG_D && i != ALONG_ZD;
-        s += t->calls[i] * (alone ? l->start : l->wire_start)[i];
-        s += t->bytes[i] * (alone ? l->rate : l->wire_rate)[i];
+        const AlongLine *l = &o->along[i];
+        s += t->calls[i] * (alone ? l->start : l->wire_start);
+        s += t->bytes[i] * (alone ? l->rate : l->wire_rate);
     }
     return s;
 }
 
-static double over_d(const Line *t, const Lines *l) {
-    return t->calls * l->wire_start[ALONG_D] + t->bytes * l->wire_rate[ALONG_D];
+static double over_d(const Line *t, const Order *o) {
+    const AlongLine *l = &o->along[ALONG_D];
+    return t->calls * l->wire_start + t->bytes * l->wire_rate;
 }
 
 /* Seconds of the links that have most to do. */
-static double busiest_of(const Traffic *t, const Lines *l) {
+static double busiest_of(const Traffic *t, const Order *o) {
     double links[N_ALONG] = {0}, most = 0; // there are fewer levels
     for (int i = 0; i < N_ALONG; i++) {
-        double *link = &links[l->level ? l->level[i] : i];
-        *link += t->calls[i] * l->load_start[i] + t->bytes[i] * l->load_rate[i];
+        const AlongLine *l = &o->along[i];
+        double *link = &links[l->level];
+        *link += t->calls[i] * l->load_start + t->bytes[i] * l->load_rate;
         most = later(most, *link);
     }
     return most;
@@ -485,10 +475,10 @@ static double busiest_of(const Traffic *t, const Lines *l) {
 /* Kernels and what is exposed, at each place where something waits; or the busiest links, which
  * work while kernels do; or the sums of gradients, after all that comes before them. Where ranks
  * share cores: price.c. */
-static double seconds_in(const Bound *b, Lines l) {
-    double k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(&b->all, &l);
-    double sums = over_d(&b->sums, &l), exposed = traffic_in(&b->exposed, &l);
-    double fresh = over_d(&b->fresh, &l), more = later(0, fresh - b->update);
+static double seconds_in(const Bound *b, const Order *o) {
+    double k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(&b->all, o);
+    double sums = over_d(&b->sums, o), exposed = traffic_in(&b->exposed, o);
+    double fresh = over_d(&b->fresh, o), more = later(0, fresh - b->update);
     double waits = b->compute + exposed + more;
     double step = b->early + sums + b->squares + b->update + more;
     step = later(later(step, busiest), waits);
@@ -501,12 +491,11 @@ static double seconds_in(const Bound *b, Lines l) {
 }
 
 double bound_in(const Bound *b, const Orders *o, int order) {
-    return seconds_in(b, lines_in(o, order));
+    return seconds_in(b, &o->at[order]);
 }
 
 double bound_rough(const Bound *b, const Orders *o) {
-    return seconds_in(b, (Lines){o->least_start, o->least_rate, o->least_start, o->least_rate,
-                                 o->least_start, o->least_rate, NULL});
+    return seconds_in(b, &o->least);
 }
 
 double bound_least(const Bound *b, const Orders *o) {

@@ -51,42 +51,29 @@ int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]);
 Choice seed_choice(const Space *s, const Seed *seed); // with its axes in the order d, z, x, y
 PriceShape seed_shape(const Space *s, const Choice *c);
 
-/* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each:
- * seconds of one that gathers or scatters (an all_reduce does both) or streams a panel, and seconds
- * a byte of its whole. */
+/* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each.
+ */
 enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
+/* A line in the bytes of the whole, of a collective that gathers or scatters (an all_reduce does
+ * both) or streams a panel: seconds at 0 bytes, and a byte. wire: the part that keeps links busy
+ * (clocks_start); load: the same with all replicas. */
+typedef struct AlongLine {
+    double start, rate, wire_start, wire_rate, load_start, load_rate;
+    uint8_t level; // whose links it takes
+} AlongLine;
 typedef struct Order {
-    double start[N_ALONG], rate[N_ALONG];
-    double wire_start[N_ALONG], wire_rate[N_ALONG]; // the part that keeps links busy (clocks_start)
-    double load_start[N_ALONG], load_rate[N_ALONG]; // the same with all replicas
-    uint8_t level[N_ALONG];                         // whose links they take
+    AlongLine along[N_ALONG];
 } Order;
 typedef struct Orders {
     int size[N_AXES];
-    int n, n_levels;
-    Layout *layout;                                   // [n] without words
-    Order *at;                                        // [n]
-    double least_start[N_ALONG], least_rate[N_ALONG]; // of wires, in all orders, each
+    int n;
+    Layout *layout; // [n] without words
+    Order *at;      // [n]
+    Order least;    // the least of wires in all orders, on links of its own each
 } Orders;
-/* What collectives of a group cost, by where its ranks are: many orders, and meshes of other sizes,
- * put groups in like places. One place for each hash; zeroed, it knows nothing. Of one machine. */
-enum { KNOWN_LINES_BITS = 10 };
-typedef struct Range {
-    int64_t from, to;
-} Range;
-typedef struct KnownLine {
-    Range bytes; // of collectives; to 0: nothing is known
-    uint8_t kind, level;
-    Placement place, replicas;
-    double start, rate, wire_start, wire_rate, load_start, load_rate; // Order
-} KnownLine;
-typedef struct KnownLines {
-    KnownLine line[1 << KNOWN_LINES_BITS];
-} KnownLines;
 /* Local. All of them, in place of those that o has, or zero; does nothing when it has these sizes
  * already. */
-void orders_of(Orders *o, KnownLines *known, const Space *s, const Machine *m,
-               const int size[N_AXES]);
+void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
 void orders_free(Orders *o); // to zero
 /* Local, pure. The words of one layout in the order of another. */
 Layout reorder(const Layout *words, const Layout *order);
