@@ -15,19 +15,17 @@
 
 /* A root folder with the files of: two sockets, numbered 0 and 3, of two cores with two hardware
  * threads each, numbered as Intel does (first all first threads, sockets in turn); hardware thread
- * 7 is off; a NUMA node for each. */
+ * 7 is off. */
 static const char *two_sockets(void) {
     const char *root = test_tmpdir();
     char text[256];
     int rc = test_shell(
         root, text, sizeof text,
-        "c=sys/devices/system/cpu; n=sys/devices/system/node; mkdir -p $c $n; "
+        "c=sys/devices/system/cpu; mkdir -p $c; "
         "for i in 0 1 2 3 4 5 6; do mkdir -p $c/cpu$i/topology; "
         "echo $((i %% 2 * 3)) >$c/cpu$i/topology/physical_package_id; "
         "echo $((i %% 4)),$((i %% 4 + 4)) >$c/cpu$i/topology/thread_siblings_list; done; "
-        "echo 3 >$c/cpu3/topology/thread_siblings_list; echo 0-6 >$c/online; "
-        "mkdir -p $n/node0 $n/node8; echo 0,8 >$n/online; echo 0,2,4,6 >$n/node0/cpulist; "
-        "echo 1,3,5,7 >$n/node8/cpulist");
+        "echo 3 >$c/cpu3/topology/thread_siblings_list; echo 0-6 >$c/online");
     return rc == 0 ? root : NULL;
 }
 
@@ -40,7 +38,6 @@ static cpu_set_t set_of(const char *numbers) {
 
 TEST(detect_numbers_cores_along_sockets) {
     static const int core[] = {0, 2, 1, 3, 0, 2, 1}, socket[] = {0, 1, 0, 1, 0, 1, 0};
-    static const int numa[] = {0, 8, 0, 8, 0, 8, 0};
     const char *root = two_sockets();
     Cpus c;
     CHECK(root);
@@ -48,7 +45,6 @@ TEST(detect_numbers_cores_along_sockets) {
     for (int i = 0; i < 7; i++) {
         CHECK(c.cpu[i].core == core[i]);
         CHECK(c.cpu[i].socket == socket[i]);
-        CHECK(c.cpu[i].numa == numa[i]);
     }
     CHECK(c.cpu[7].core == -1);
     CHECK(!cpus_sysfs(&c, "/nowhere"));
@@ -63,41 +59,14 @@ TEST(detect_counts_what_a_node_and_a_rank_may_use) {
               across = set_of("34");
     CHECK(root && cpus_sysfs(&c, root));
     node_cpus(&n, &c, &all);
-    CHECK(n.sockets == 2 && n.numa == 2 && n.cores == 4 && n.threads == 7);
+    CHECK(n.sockets == 2 && n.cores == 4 && n.threads == 7);
     node_cpus(&n, &c, &some);
-    CHECK(n.sockets == 2 && n.numa == 2 && n.cores == 3 && n.threads == 5);
+    CHECK(n.sockets == 2 && n.cores == 3 && n.threads == 5);
     rank_cores(&r, &c, &mine);
     CHECK(r.n_cores == 1 && r.first_core == 2 && r.socket == 1 && r.sockets == 1);
     CHECK(rank_has(&r, 2) && r.core[0] == 4);
     rank_cores(&both, &c, &across);
     CHECK(both.n_cores == 2 && both.first_core == 0 && both.socket == 0 && both.sockets == 2);
-}
-
-TEST(detect_finds_cards_that_lead_out) {
-    const char *root = test_tmpdir();
-    char text[256];
-    NodeFacts n = {0};
-    int rc =
-        test_shell(root, text, sizeof text,
-                   "d=sys/class/net; "
-                   "card() { mkdir -p $d/$1; echo $2 >$d/$1/type; echo $3 >$d/$1/carrier; "
-                   "echo $4 >$d/$1/speed; [ -z \"$5\" ] || mkdir $d/$1/$5; }; "
-                   "card lo 772 1 0; card eth0 1 1 -1; card eth1 1 0 1000; card ib0 32 1 100000; "
-                   "card docker0 1 1 10000 bridge; card veth7 1 1 10000 brport; "
-                   "card tun0 65534 1 10 tun_flags; card bond0 1 1 50000; "
-                   "card eth2 1 1 25000 bonding_slave; card eth9 1 1 2500 brport; "
-                   "mkdir $d/eth9/device");
-    CHECK(rc == 0);
-    node_nics(&n, root);
-    CHECK(n.n_nics == 4);
-    CHECK_STR(n.nic[0].name, "bond0");
-    CHECK(n.nic[0].mbit == 50000);
-    CHECK_STR(n.nic[1].name, "eth0");
-    CHECK(n.nic[1].mbit == 0); // a virtual machine's, which does not say
-    CHECK_STR(n.nic[2].name, "eth9");
-    CHECK(n.nic[2].mbit == 2500);
-    CHECK_STR(n.nic[3].name, "ib0");
-    CHECK(n.nic[3].mbit == 100000);
 }
 
 TEST(detect_mends_names_that_are_not_utf8) {
@@ -159,12 +128,9 @@ static Job *job_make(int nodes, int per_node) {
         NodeFacts *n = &j->node[i];
         *n = (NodeFacts){.cpu = "AMD EPYC 7543",
                          .sockets = 2,
-                         .numa = 2,
                          .cores = 8,
                          .threads = 8,
-                         .memory = (int64_t)32 << 30,
-                         .n_nics = 2,
-                         .nic = {{"eth0", 1000}, {"ib0", 100000}}};
+                         .memory = (int64_t)32 << 30};
         snprintf(n->name, sizeof n->name, "h%d", i);
     }
     for (int r = 0; r < nodes * per_node; r++) {
@@ -251,15 +217,6 @@ TEST(detect_tells_a_rank_on_two_sockets_that_could_have_one) {
     mem_free(j);
 }
 
-TEST(detect_tells_uneven_shares_of_cores) {
-    Job *j = job_make(1, 2);
-    bind_to(&j->rank[0], 0x7, 3), bind_to(&j->rank[1], 0xf0, 4);
-    CHECK_STR(
-        warnings(j),
-        "cores of h0 are dealt unevenly, 3 to rank 0, 4 to rank 1: all wait for the slowest\n");
-    mem_free(j);
-}
-
 TEST(detect_tells_what_a_control_group_does_not_grant) {
     Job *j = job_make(1, 2);
     j->node[0].quota = 8;
@@ -318,16 +275,13 @@ TEST(detect_prints_nodes_and_ranks) {
     Job *j = job_make(2, 2);
     j->node[1].memory = (int64_t)64 << 30;
     j->node[1].threads = 16;
-    j->node[1].nic[0].mbit = 0, j->node[1].nic[1].mbit = 100;
     bind_to(&j->rank[0], 0x6d, 4), bind_to(&j->rank[1], 0x6d, 4);
     j->node[0].sockets = 1; // no word about them
     CHECK_STR(tree(j),
               "2 nodes, 4 ranks (mpi) of 4 threads, avx2 kernels\n"
-              "h0        AMD EPYC 7543, 1 socket, 2 NUMA nodes, 8 cores, 32.0 GiB free, eth0 1 "
-              "Gbit/s, ib0 100 Gbit/s\n"
+              "h0        AMD EPYC 7543, 1 socket, 8 cores, 32.0 GiB free\n"
               "          ranks 0-1  cores 0 2-3 5-6\n"
-              "h1        AMD EPYC 7543, 2 sockets, 8 cores (16 hardware threads), 64.0 GiB free, "
-              "eth0, ib0 100 Mbit/s\n"
+              "h1        AMD EPYC 7543, 2 sockets, 8 cores (16 hardware threads), 64.0 GiB free\n"
               "          rank 2  cores 0-3       rank 3  cores 4-7\n"
               "warning: no rank may use 3 of the 8 cores of h0: mpirun --map-by slot:PE=4, srun "
               "--cpus-per-task 4\n");
@@ -337,7 +291,6 @@ TEST(detect_prints_nodes_and_ranks) {
 TEST(detect_prints_equal_nodes_once) {
     Job *j = job_make(8, 8);
     for (int i = 0; i < 8; i++) {
-        j->node[i].n_nics = 0;
         j->node[i].memory -= i << 20; // what is free is never quite the same
     }
     bind_to(&j->rank[7 * 8], 2, 1), bind_to(&j->rank[7 * 8 + 1], 1, 1);
@@ -405,8 +358,8 @@ TEST(detect_machine_has_the_levels_of_the_job) {
     CHECK_STR(m.level[1].name, "node");
     CHECK_STR(m.level[2].name, "network");
     CHECK(m.level[0].ranks == 2 && m.level[1].ranks == 4 && m.level[2].ranks == 12);
-    CHECK(m.memory == (int64_t)8 << 30);              // a quarter of a node's
-    CHECK(m.level[2].port_rate == 0.956 * 100e9 / 8); // of the faster card
+    CHECK(m.memory == (int64_t)8 << 30);            // a quarter of a node's
+    CHECK(m.level[2].port_rate == 0.956 * 1e9 / 8); // of the preset
     CHECK(m.flops[0] == 50e9 && m.flops[1] == 90e9 && m.slowest == 1);
     CHECK(m.travel == TRAVEL_DIRECT && !m.measured);
     mem_free(j);
@@ -435,7 +388,6 @@ TEST(detect_machine_goes_by_the_smallest_and_slowest) {
     j->rank[1].speed = 0.5;
     j->rank[1].threads = 3;
     j->node[0].memory = (int64_t)10 << 30;
-    j->node[1].n_nics = 1;
     detect_machine(&j->d, &m);
     CHECK(m.ranks == 3 && m.ranks_per_node == 1 && m.n_levels == 1);
     CHECK(m.level[0].ranks == 3 && m.level[0].rank_rate == 0.956 * 1e9 / 8);
@@ -449,7 +401,7 @@ TEST(detect_machine_knows_no_near_ranks_where_they_are_dealt_out) {
     for (int r = 0; r < 4; r++) j->rank[r].node = r % 2;
     detect_machine(&j->d, &m);
     CHECK(m.n_levels == 1 && m.level[0].ranks == 4 && m.level[0].port_rate == 0);
-    CHECK(m.level[0].rank_rate == 0.956 * 100e9 / 8 / 2); // two ranks share a card
+    CHECK(m.level[0].rank_rate == 0.956 * 1e9 / 8 / 2); // two ranks share a card
     mem_free(j);
 }
 

@@ -97,7 +97,6 @@ static NodeFacts node_here(const char *name) {
     cpus_allowed(&allowed);
     node_cpus(&n, cpus_here(), &allowed);
     node_model(&n, "");
-    node_nics(&n, "");
     node_quota(&n, "");
     return n;
 }
@@ -192,10 +191,8 @@ static void digest_facts(const Detected *d, char hex[2 * SHA256_BYTES + 1]) {
     uint8_t digest[SHA256_BYTES];
     for (int i = 0; i < d->n_nodes; i++) {
         const NodeFacts *n = &d->node[i];
-        add_text(&s, mem_printf("%s %s %d %d %d %d %d", n->name, n->cpu, n->sockets, n->numa,
-                                n->cores, n->threads, n->quota));
-        for (int k = 0; k < n->n_nics; k++)
-            add_text(&s, mem_printf("%s %" PRId64, n->nic[k].name, n->nic[k].mbit));
+        add_text(&s, mem_printf("%s %s %d %d %d %d", n->name, n->cpu, n->sockets, n->cores,
+                                n->threads, n->quota));
     }
     for (int r = 0; r < d->n_ranks; r++) {
         const RankFacts *f = &d->rank[r];

@@ -2,7 +2,7 @@
  * and the Machine (machine.h) that follows from it.
  *
  *     2 nodes, 4 ranks (mpi) of 1 thread
- *     h0        Intel Xeon, 1 socket, 2 cores, 23.1 GiB free, eth0 1 Gbit/s
+ *     h0        Intel Xeon, 1 socket, 2 cores, 23.1 GiB free
  *               rank 0  core 0     rank 1  core 1
  *     h1        like h0, ranks 2-3
  *     racks of 2 nodes: 0.95 Gbit/s from node to node, 0.19 out of a rack    (measured links)
@@ -19,15 +19,10 @@
 enum { NODE_CORES = 512, MAX_WARNINGS = 16 };
 
 typedef struct NodeFacts {
-    char name[64], cpu[64];            // host; model of the processor
-    int sockets, numa, cores, threads; // usable by the job; hardware threads
+    char name[64], cpu[64];      // host; model of the processor
+    int sockets, cores, threads; // usable by the job; hardware threads
     int quota;      // CPU quota of the control group in cores, for all ranks; 0: no limit
     int64_t memory; // available bytes
-    int n_nics;
-    struct {
-        char name[16];
-        int64_t mbit; // 0: unknown
-    } nic[8];
 } NodeFacts;
 
 typedef struct RankFacts {
@@ -71,8 +66,8 @@ void detect_free(Detected *d);
 void detect_links(Detected *d, World *w);
 /* Local. Prints the tree and its warnings. */
 void detect_print(const Detected *d, FILE *f);
-/* Local, pure. The Machine: levels, memory and rates as far as known. Links as measured, else by
- * the rated speed of network cards; the rest from the CPU preset. */
+/* Local, pure. The Machine: levels, memory and rates as far as known. Links as measured;
+ * the rest from the CPU preset. */
 void detect_machine(const Detected *d, Machine *m);
 /* The GPUs of the ranks, which are all of one kind. */
 typedef struct Gpus {

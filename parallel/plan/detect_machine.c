@@ -5,22 +5,6 @@
 #include "base/utf8.h"
 #include "parallel/plan/detect_parts.h"
 
-/* Of the fastest card of the slowest node, in bytes/s of payload: headers of Ethernet, IP and TCP
- * take 4.4 %. */
-static double network_rate(const Detected *d, double unknown) {
-    double least = 0;
-    for (int i = 0; i < d->n_nodes; i++) {
-        double best = 0;
-        for (int k = 0; k < d->node[i].n_nics; k++) {
-            double rate = 0.956 * 1e6 / 8 * (double)d->node[i].nic[k].mbit;
-            if (rate > best) best = rate;
-        }
-        if (best == 0) best = unknown;
-        if (i == 0 || best < least) least = best;
-    }
-    return least;
-}
-
 static int fewest_ranks(const Detected *d) {
     int least = d->n_ranks;
     for (int i = 0; i < d->n_nodes; i++) {
@@ -57,7 +41,7 @@ static void add_levels(const Detected *d, Machine *m) {
     bool threads = strcmp(d->backend, "mpi") != 0;
     double latency = threads ? 1e-6 : 3e-6, copy = m->memory_rate / 4; // read and written, twice
     int per_socket = ranks_of_socket(d, m->ranks_per_node);
-    double rate = network_rate(d, network.rank_rate);
+    double rate = network.rank_rate;
     const Links *links = &d->links;
     if (links->node.rate > 0) latency = links->node.latency, copy = links->node.rate;
     if (links->network.rate > 0)

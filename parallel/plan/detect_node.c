@@ -1,5 +1,4 @@
 /* What Linux's files say about one node. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,13 +20,6 @@ static bool read_line(char *line, size_t n, const char *root, const char *path) 
     if (f) fclose(f);
     if (ok) line[strcspn(line, "\n")] = 0;
     return ok;
-}
-
-static bool is_there(const char *root, const char *path) {
-    char *whole = mem_printf("%s%s", root, path);
-    bool yes = access(whole, F_OK) == 0;
-    mem_free(whole);
-    return yes;
 }
 
 /* "0-3,8-11" */
@@ -88,20 +80,12 @@ static void number_cpus(Cpus *c) {
 }
 
 bool cpus_sysfs(Cpus *c, const char *root) {
-    cpu_set_t online, nodes, in_node;
+    cpu_set_t online;
     memset(c, 0, sizeof *c);
     bool ok = read_set(&online, root, "/sys/devices/system/cpu/online");
     for (int i = 0; i < CPU_SETSIZE; i++) {
         c->cpu[i].core = -1;
         if (ok && CPU_ISSET((size_t)i, &online)) read_cpu(c, i, root);
-    }
-    read_set(&nodes, root, "/sys/devices/system/node/online");
-    for (int n = 0; n < CPU_SETSIZE; n++) {
-        char path[64];
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", n);
-        if (!CPU_ISSET((size_t)n, &nodes) || !read_set(&in_node, root, path)) continue;
-        for (int i = 0; i < CPU_SETSIZE; i++)
-            if (CPU_ISSET((size_t)i, &in_node)) c->cpu[i].numa = (int16_t)n;
     }
     if (ok) number_cpus(c);
     return ok;
@@ -137,14 +121,13 @@ void cpus_allowed(cpu_set_t *set) {
 }
 
 void node_cpus(NodeFacts *n, const Cpus *c, const cpu_set_t *allowed) {
-    bool core[CPU_SETSIZE] = {0}, socket[CPU_SETSIZE] = {0}, numa[CPU_SETSIZE] = {0};
-    n->cores = n->sockets = n->numa = n->threads = 0;
+    bool core[CPU_SETSIZE] = {0}, socket[CPU_SETSIZE] = {0};
+    n->cores = n->sockets = n->threads = 0;
     for (int i = 0; i < CPU_SETSIZE; i++) {
         if (!CPU_ISSET((size_t)i, allowed) || c->cpu[i].core < 0) continue;
         n->threads++;
         n->cores += !core[c->cpu[i].core], core[c->cpu[i].core] = true;
         n->sockets += !socket[c->cpu[i].socket], socket[c->cpu[i].socket] = true;
-        n->numa += !numa[c->cpu[i].numa], numa[c->cpu[i].numa] = true;
     }
 }
 
@@ -162,7 +145,7 @@ void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
     if (r->first_core == NODE_CORES) r->first_core = 0;
 }
 
-/* ---- processor, time, cards ---- */
+/* ---- processor, time ---- */
 
 static void drop(char *text, const char *word) {
     for (char *at; (at = strstr(text, word));)
@@ -195,51 +178,4 @@ void node_quota(NodeFacts *n, const char *root) {
     bool ok = read_line(line, sizeof line, root, "/sys/fs/cgroup/cpu.max") &&
               sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period) == 2 && period > 0;
     n->quota = ok ? (int)((quota + period - 1) / period) : 0;
-}
-
-static bool net_has(const char *root, const char *card, const char *file) {
-    char path[320];
-    snprintf(path, sizeof path, "/sys/class/net/%s/%s", card, file);
-    return is_there(root, path);
-}
-
-static int64_t net_number(const char *root, const char *card, const char *file) {
-    char path[320], line[32];
-    snprintf(path, sizeof path, "/sys/class/net/%s/%s", card, file);
-    return read_line(line, sizeof line, root, path) ? atoll(line) : -1;
-}
-
-/* Is it up, and does it lead out of this machine? Bridges, tunnels to programs, cables to
- * containers (ports of a bridge that are no device), and cards that a bond speaks for do not. */
-static bool leads_out(const char *root, const char *card) {
-    enum { LOOPBACK = 772, RUNNING = 1 };
-    if (net_number(root, card, "type") == LOOPBACK || net_number(root, card, "carrier") != RUNNING)
-        return false;
-    if (net_has(root, card, "bridge") || net_has(root, card, "tun_flags") ||
-        net_has(root, card, "bonding_slave"))
-        return false;
-    return !net_has(root, card, "brport") || net_has(root, card, "device");
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-void node_nics(NodeFacts *n, const char *root) {
-    enum { MOST = sizeof n->nic / sizeof *n->nic };
-    char *path = mem_printf("%s/sys/class/net", root);
-    struct dirent **cards;
-    int n_cards = scandir(path, &cards, NULL, by_name);
-    mem_free(path);
-    n->n_nics = 0;
-    for (int i = 0; i < n_cards; i++) {
-        const char *name = cards[i]->d_name;
-        if (*name != '.' && n->n_nics < MOST && leads_out(root, name)) {
-            int64_t mbit = net_number(root, name, "speed");
-            snprintf(n->nic[n->n_nics].name, sizeof n->nic->name, "%.15s", name);
-            n->nic[n->n_nics++].mbit = mbit > 0 ? mbit : 0;
-        }
-        mem_free(cards[i]);
-    }
-    if (n_cards >= 0) mem_free(cards);
 }

@@ -12,10 +12,10 @@
 
 #include "parallel/plan/detect.h"
 
-/* Core, socket and NUMA node of every hardware thread, by its number in a cpu_set_t. */
+/* Core and socket of every hardware thread, by its number in a cpu_set_t. */
 typedef struct Cpus {
     struct {
-        int16_t core, socket, numa; // core -1: no such hardware thread
+        int16_t core, socket; // core -1: no such hardware thread
     } cpu[CPU_SETSIZE];
 } Cpus;
 
@@ -35,7 +35,6 @@ static inline bool rank_has(const RankFacts *r, int core) {
 }
 /* Local. Fields that stay zero or empty are unknown. */
 void node_model(NodeFacts *n, const char *root);
-void node_nics(NodeFacts *n, const char *root);
 void node_quota(NodeFacts *n, const char *root);
 
 /* Local, pure. seconds[n]: exchanges between nodes 2^i apart. The first i from which on they are

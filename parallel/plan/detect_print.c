@@ -9,25 +9,11 @@ static double gib(int64_t n_bytes) {
 
 /* ---- a node ---- */
 
-static void print_nics(const NodeFacts *n, FILE *f) {
-    for (int i = 0; i < n->n_nics; i++) {
-        int64_t mbit = n->nic[i].mbit;
-        if (mbit == 0)
-            fprintf(f, ", %s", n->nic[i].name);
-        else if (mbit < 1000)
-            fprintf(f, ", %s %d Mbit/s", n->nic[i].name, (int)mbit);
-        else
-            fprintf(f, ", %s %g Gbit/s", n->nic[i].name, (double)mbit / 1000);
-    }
-}
-
 static void print_facts(const NodeFacts *n, FILE *f) {
     fprintf(f, "%-9s %s, %d socket%s, ", n->name, n->cpu, n->sockets, n->sockets == 1 ? "" : "s");
-    if (n->numa > n->sockets) fprintf(f, "%d NUMA nodes, ", n->numa);
     fprintf(f, "%d core%s", n->cores, n->cores == 1 ? "" : "s");
     if (n->threads > n->cores) fprintf(f, " (%d hardware threads)", n->threads);
     if (n->memory) fprintf(f, ", %.1f GiB free", gib(n->memory));
-    print_nics(n, f);
     fprintf(f, "\n");
 }
 
@@ -87,19 +73,10 @@ static void print_ranks(const Detected *d, int node, FILE *f) {
 
 /* ---- all ---- */
 
-static bool same_cards(const NodeFacts *a, const NodeFacts *b) {
-    if (a->n_nics != b->n_nics) return false;
-    for (int i = 0; i < a->n_nics; i++)
-        if (strcmp(a->nic[i].name, b->nic[i].name) != 0 || a->nic[i].mbit != b->nic[i].mbit)
-            return false;
-    return true;
-}
-
 static bool same_facts(const NodeFacts *a, const NodeFacts *b) {
     double ratio = a->memory > 0 ? (double)b->memory / (double)a->memory : 1;
-    return strcmp(a->cpu, b->cpu) == 0 && a->sockets == b->sockets && a->numa == b->numa &&
-           a->cores == b->cores && a->threads == b->threads && a->quota == b->quota &&
-           same_cards(a, b) && ratio > 0.9 && ratio < 1.1;
+    return strcmp(a->cpu, b->cpu) == 0 && a->sockets == b->sockets && a->cores == b->cores &&
+           a->threads == b->threads && a->quota == b->quota && ratio > 0.9 && ratio < 1.1;
 }
 
 /* Alike but for names, numbers of ranks, and what memory is free: a tenth more or less. */

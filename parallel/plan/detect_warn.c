@@ -102,20 +102,6 @@ static bool across_sockets(const Detected *d, int node, char *text) {
     return false;
 }
 
-static bool uneven(const Detected *d, int node, char *text) {
-    int least = -1, most = -1;
-    for (int r = 0; r < d->n_ranks; r++) {
-        if (d->rank[r].node != node) continue;
-        if (least < 0 || d->rank[r].n_cores < d->rank[least].n_cores) least = r;
-        if (most < 0 || d->rank[r].n_cores > d->rank[most].n_cores) most = r;
-    }
-    if (least < 0 || d->rank[least].n_cores == d->rank[most].n_cores) return false;
-    return say(
-        text,
-        "cores of %s are dealt unevenly, %d to rank %d, %d to rank %d: all wait for the slowest",
-        d->node[node].name, d->rank[least].n_cores, least, d->rank[most].n_cores, most);
-}
-
 static bool quota(const Detected *d, int node, char *text) {
     int threads = count_threads(d, node), grant = d->node[node].quota;
     if (grant == 0 || threads <= grant) return false;
@@ -180,8 +166,7 @@ static bool straggler(const Detected *d, char *text) {
 /* ---- all ---- */
 
 void detect_warn(Detected *d) {
-    static NodeCheck *const of_node[] = {crowded,        on_one_core, idle_cores,
-                                         across_sockets, uneven,      quota};
+    static NodeCheck *const of_node[] = {crowded, on_one_core, idle_cores, across_sockets, quota};
     static JobCheck *const of_job[] = {unlike_processors, unlike_numbers, dealt_out, straggler};
     char text[TEXT] = "", more[40];
     d->n_warnings = 0;
