@@ -13,9 +13,9 @@ Layout reorder(const Layout *words, const Layout *order) {
     return l;
 }
 
-/* What a collective costs is not below a line in its bytes: that from nothing to more than there is,
- * as by its formula it takes the least of one or more lines, and is above its chords (machine.c); or
- * calibration_line where it was measured. */
+/* What a collective costs is not below a line in its bytes: that from nothing to more than there
+ * is, as by its formula it takes the least of one or more lines, and is above its chords
+ * (machine.c); or calibration_line where it was measured. */
 static void line_of(const Machine *m, const SendGroup *g, CollOp op, double *start, double *rate) {
     Send few = {.op = op, .type_bytes = 4}, many = few;
     if (m->measured && calibration_line(m->measured, g, op, start, rate)) return;
@@ -39,8 +39,9 @@ static LineKind line_kind(int along) {
     return along >= STREAM_X ? LINE_STREAM : along == ALONG_X ? LINE_X : LINE_OTHER;
 }
 
-/* The least line of the collectives that may run along a group; or, load, what they keep its links busy with all replicas. An all_reduce is a scatter and a gather; where x
- * gathers or scatters it may be a ring of shifts. */
+/* The least line of the collectives that may run along a group; or, load, what they keep its links
+ * busy with all replicas. An all_reduce is a scatter and a gather; where x gathers or scatters it
+ * may be a ring of shifts. */
 static void least_line(const Machine *m, const SendGroup *g, LineKind kind, bool load,
                        double *start, double *rate) {
     static const CollOp ops[2][4] = {
