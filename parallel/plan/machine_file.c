@@ -24,21 +24,20 @@
  * its units.
  */
 #include <stdarg.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/opt.h"
+#include "base/opt_file.h"
 #include "base/utf8.h"
 #include "parallel/plan/machine.h"
 #include "parallel/plan/quantity.h"
-
-enum { MAX_LINE = 256 };
 
 typedef enum { IN_DOUBLE, IN_INT, IN_INT64 } NumberType;
 typedef struct Key {
     const char *name;
     Quantity as;
-    size_t offset;
+    size_t offset; // in a Machine or a Level
     NumberType type;
     bool needed, zero; // must be there; may be 0
 } Key;
@@ -60,8 +59,15 @@ static const Key keys[] = {
     FIELD("slowest", slowest, AS_FACTOR, IN_DOUBLE, false, false),
 };
 #undef FIELD
+static const Key level_keys[] = {
+    {"ranks", AS_COUNT, offsetof(Level, ranks), IN_INT, true, false},
+    {"latency", AS_SECONDS, offsetof(Level, latency), IN_DOUBLE, true, true},
+    {"rank_rate", AS_LINK, offsetof(Level, rank_rate), IN_DOUBLE, true, false},
+    {"port_rate", AS_LINK, offsetof(Level, port_rate), IN_DOUBLE, false, false},
+};
 enum {
     N_KEYS = sizeof keys / sizeof *keys,
+    N_LEVEL_KEYS = sizeof level_keys / sizeof *level_keys,
     KEY_NAME = N_KEYS,
     KEY_TRAVEL,
     KEY_KERNELS,
@@ -85,18 +91,32 @@ __attribute__((format(printf, 2, 3))) static bool wrong(const Reader *r, const c
     return err(r->e, "line %d: %s", r->line, why);
 }
 
-static bool unknown(const Reader *r, const char *what, const char *word, const char *const *names,
-                    int n) {
-    const char *near = opt_nearest(word, names, n);
-    return near ? wrong(r, "unknown %s \"%.60s\", did you mean \"%s\"?", what, word, near)
-                : wrong(r, "unknown %s \"%.60s\"", what, word);
+/* The index of a name; n, with a message that has the nearest, where there is none. */
+static int find(const Reader *r, const char *what, const char *word, const char *const *names,
+                int n) {
+    int k = 0;
+    while (k < n && strcmp(word, names[k]) != 0) k++;
+    const char *near = k < n ? NULL : opt_nearest(word, names, n);
+    if (k == n)
+        wrong(r, "unknown %s \"%.60s\"%s%s%s", what, word, near ? ", did you mean \"" : "",
+              near ? near : "", near ? "\"?" : "");
+    return k;
 }
 
-static bool read_value(const Reader *r, const char *name, double *x, Quantity as, bool zero,
-                       const char *text) {
-    if (!quantity_read(x, as, text))
-        return wrong(r, "%s = %.60s: %s is needed", name, text, quantity_example(as));
-    return zero || *x > 0 || wrong(r, "%s is 0", name);
+static void set_number(const Key *key, void *of, double x) {
+    char *at = (char *)of + key->offset;
+    if (key->type == IN_DOUBLE) *(double *)(void *)at = x;
+    if (key->type == IN_INT) *(int *)(void *)at = (int)x;
+    if (key->type == IN_INT64) *(int64_t *)(void *)at = (int64_t)x;
+}
+
+static bool read_number(const Reader *r, const Key *key, void *of, const char *text) {
+    double x;
+    if (!quantity_read(&x, key->as, text))
+        return wrong(r, "%s = %.60s: %s is needed", key->name, text, quantity_example(key->as));
+    if (!key->zero && !(x > 0)) return wrong(r, "%s is 0", key->name);
+    set_number(key, of, x);
+    return true;
 }
 
 static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
@@ -107,28 +127,18 @@ static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
     return true;
 }
 
-enum { LEVEL_RANKS, LEVEL_LATENCY, LEVEL_RANK_RATE, LEVEL_PORT_RATE, N_LEVEL_KEYS };
-static const char *const level_keys[] = {"ranks", "latency", "rank_rate", "port_rate"};
-static const Quantity level_as[] = {AS_COUNT, AS_SECONDS, AS_LINK, AS_LINK};
-
 /* One "key=value" of a level; ranks=all is 0 until all lines are read. */
 static bool level_pair(const Reader *r, Level *l, char *pair, bool seen[N_LEVEL_KEYS]) {
+    const char *names[N_LEVEL_KEYS];
     char *value = strchr(pair, '=');
-    int k = 0;
-    double x = 0;
     if (!value) return wrong(r, "a level's \"%.60s\" should be like ranks=8", pair);
     *value++ = 0;
-    while (k < N_LEVEL_KEYS && strcmp(pair, level_keys[k]) != 0) k++;
-    if (k == N_LEVEL_KEYS) return unknown(r, "key of a level", pair, level_keys, k);
+    for (int i = 0; i < N_LEVEL_KEYS; i++) names[i] = level_keys[i].name;
+    int k = find(r, "key of a level", pair, names, N_LEVEL_KEYS);
+    if (k == N_LEVEL_KEYS) return false;
     if (seen[k]) return wrong(r, "%s is there twice", pair);
     seen[k] = true;
-    if (k == LEVEL_RANKS && strcmp(value, "all") == 0) return true;
-    if (!read_value(r, pair, &x, level_as[k], k == LEVEL_LATENCY, value)) return false;
-    if (k == LEVEL_RANKS) l->ranks = (int)x;
-    if (k == LEVEL_LATENCY) l->latency = x;
-    if (k == LEVEL_RANK_RATE) l->rank_rate = x;
-    if (k == LEVEL_PORT_RATE) l->port_rate = x;
-    return true;
+    return (k == 0 && strcmp(value, "all") == 0) || read_number(r, &level_keys[k], l, value);
 }
 
 /* NVLink ranks=8 latency=5us rank_rate=450GB/s */
@@ -138,26 +148,14 @@ static bool read_level(const Reader *r, char *text) {
     char *rest, *word = strtok_r(text, " \t", &rest);
     if (m->n_levels == MAX_LEVELS) return wrong(r, "more than %d levels", MAX_LEVELS);
     Level *l = &m->level[m->n_levels++];
-    if (strchr(word, '=')) return wrong(r, "a level begins with its name: node %.60s ...", word);
+    if (!word || strchr(word, '='))
+        return wrong(r, "a level begins with its name: node %.60s ...", word ? word : "");
     if (!read_name(r, l->name, sizeof l->name, word)) return false;
     while ((word = strtok_r(NULL, " \t", &rest)))
         if (!level_pair(r, l, word, seen)) return false;
-    for (int k = 0; k < LEVEL_PORT_RATE; k++)
-        if (!seen[k]) return wrong(r, "level %s has no %s=", l->name, level_keys[k]);
-    return true;
-}
-
-static void set_number(void *at, NumberType type, double x) {
-    if (type == IN_DOUBLE) *(double *)at = x;
-    if (type == IN_INT) *(int *)at = (int)x;
-    if (type == IN_INT64) *(int64_t *)at = (int64_t)x;
-}
-
-static bool read_field(const Reader *r, const Key *key, const char *value) {
-    double x;
-    void *at = (char *)r->m + key->offset;
-    if (!read_value(r, key->name, &x, key->as, key->zero, value)) return false;
-    set_number(at, key->type, x);
+    for (int k = 0; k < N_LEVEL_KEYS; k++)
+        if (level_keys[k].needed && !seen[k])
+            return wrong(r, "level %s has no %s=", l->name, level_keys[k].name);
     return true;
 }
 
@@ -173,46 +171,22 @@ static bool read_pair(Reader *r, const char *name, char *value) {
                                   [KEY_TRAVEL] = "travel",
                                   [KEY_KERNELS] = "kernels",
                                   [KEY_LEVEL] = "level"};
-    int k = 0;
+    bool ring;
     for (int i = 0; i < N_KEYS; i++) names[i] = keys[i].name;
-    while (k < N_NAMES && strcmp(name, names[k]) != 0) k++;
-    if (k == N_NAMES) return unknown(r, "key", name, names, N_NAMES);
-    if (!*value) return wrong(r, "%s has no value", name);
+    int k = find(r, "key", name, names, N_NAMES);
+    if (k == N_NAMES) return false;
+    if (!value || !*value) return wrong(r, "%s has no value", name);
+    for (const char *c = value; *c; c++)
+        if ((unsigned char)*c < ' ' && *c != '\t') return wrong(r, "byte %d is no text", *c);
     if (k == KEY_LEVEL) return read_level(r, value);
     if (r->seen[k]) return wrong(r, "%s is in line %d already", name, r->seen[k]);
     r->seen[k] = r->line;
-    if (k < N_KEYS) return read_field(r, &keys[k], value);
+    if (k < N_KEYS) return read_number(r, &keys[k], r->m, value);
     if (k == KEY_NAME) return read_name(r, r->m->name, sizeof r->m->name, value);
-    bool second;
-    if (k == KEY_TRAVEL) {
-        if (!read_either(r, name, value, "direct", "ring", &second)) return false;
-        r->m->travel = second ? TRAVEL_RING : TRAVEL_DIRECT;
-        return true;
-    }
-    return read_either(r, name, value, "cpu", "cuda", &r->m->gpu);
-}
-
-static char *trim(char *text) {
-    text += strspn(text, " \t\r");
-    size_t n = strlen(text);
-    while (n > 0 && strchr(" \t\r", text[n - 1])) text[--n] = 0;
-    return text;
-}
-
-static bool read_line(Reader *r, const char *p, size_t n) {
-    char line[MAX_LINE];
-    if (n >= sizeof line) return wrong(r, "more than %d letters", MAX_LINE - 1);
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)p[i] < ' ' && p[i] != '\t' && p[i] != '\r')
-            return wrong(r, "byte %d is no text", p[i]);
-    memcpy(line, p, n);
-    line[n] = 0;
-    line[strcspn(line, "#")] = 0;
-    char *at = trim(line), *value = strchr(at, '=');
-    if (!*at) return true;
-    if (!value) return wrong(r, "\"%.60s\": key = value is needed", at);
-    *value++ = 0;
-    return read_pair(r, trim(at), trim(value));
+    if (k == KEY_KERNELS) return read_either(r, name, value, "cpu", "cuda", &r->m->gpu);
+    if (!read_either(r, name, value, "direct", "ring", &ring)) return false;
+    r->m->travel = ring ? TRAVEL_RING : TRAVEL_DIRECT;
+    return true;
 }
 
 static bool sane(const Machine *m, Err *e) {
@@ -264,29 +238,31 @@ static bool finish(const Reader *r) {
 
 bool machine_parse(Machine *m, const char *text, size_t n, Err *e) {
     Reader r = {.m = m, .e = e};
+    OptFile f;
+    Err why;
     *m = (Machine){.name = "cluster", .threads = 1, .slowdown = 1, .slowest = 1};
-    for (const char *p = text, *end = text + n; p < end;) {
-        const char *stop = memchr(p, '\n', (size_t)(end - p));
-        if (!stop) stop = end;
-        r.line++;
-        if (!read_line(&r, p, (size_t)(stop - p))) return false;
-        p = stop + 1;
+    if (!opt_file_parse(text, n, &f, &why)) return err(e, "line %.400s", why.text);
+    bool ok = true;
+    for (int i = 0; ok && i < f.n; i++) {
+        r.line = f.pair[i].line;
+        ok = read_pair(&r, f.pair[i].name, f.pair[i].value);
     }
-    return finish(&r);
+    opt_file_free(&f);
+    return ok && finish(&r);
 }
 
 /* ---- one number ---- */
 
+static const Key *key_at(int i) {
+    return i < N_KEYS ? &keys[i] : &level_keys[(i - N_KEYS) % N_LEVEL_KEYS];
+}
+
 bool machine_number(const Machine *m, int i, MachineNumber *out) {
-    int level = (i - N_KEYS) / N_LEVEL_KEYS, key = (i - N_KEYS) % N_LEVEL_KEYS;
-    if (i < N_KEYS) {
-        snprintf(out->name, sizeof out->name, "%s", keys[i].name);
-        out->as = keys[i].as;
-        return true;
-    }
-    if (level >= m->n_levels) return false;
-    snprintf(out->name, sizeof out->name, "%s.%s", m->level[level].name, level_keys[key]);
-    out->as = level_as[key];
+    int level = (i - N_KEYS) / N_LEVEL_KEYS;
+    if (i >= N_KEYS && level >= m->n_levels) return false;
+    snprintf(out->name, sizeof out->name, "%s%s%s", i < N_KEYS ? "" : m->level[level].name,
+             i < N_KEYS ? "" : ".", key_at(i)->name);
+    out->as = key_at(i)->as;
     return true;
 }
 
@@ -306,18 +282,15 @@ static bool resize(Machine *m, double nodes, double of_node, Err *e) {
 
 bool machine_set(Machine *m, int i, double x, Err *e) {
     Level *level = &m->level[i < N_KEYS ? 0 : (i - N_KEYS) / N_LEVEL_KEYS];
-    double *const of_level[] = {NULL, &level->latency, &level->rank_rate, &level->port_rate};
-    void *at = i < N_KEYS ? (char *)m + keys[i].offset : NULL;
-    int key = i < N_KEYS ? -1 : (i - N_KEYS) % N_LEVEL_KEYS;
-    if (at == &m->nodes || at == &m->ranks_per_node) {
-        bool nodes = at == &m->nodes;
-        if (!resize(m, nodes ? x : m->nodes, nodes ? m->ranks_per_node : x, e)) return false;
-    } else if (at == &m->ranks) {
+    const char *name = key_at(i)->name;
+    bool nodes = strcmp(name, "nodes") == 0;
+    if (i >= N_KEYS)
+        set_number(key_at(i), level, x);
+    else if (strcmp(name, "ranks") == 0)
         return err(e, "ranks are nodes times ranks_per_node: one of these");
-    } else if (key == LEVEL_RANKS) {
-        level->ranks = (int)x;
-    } else {
-        set_number(at ? at : of_level[key], at ? keys[i].type : IN_DOUBLE, x);
-    }
+    else if (!nodes && strcmp(name, "ranks_per_node") != 0)
+        set_number(key_at(i), m, x);
+    else if (!resize(m, nodes ? x : m->nodes, nodes ? m->ranks_per_node : x, e))
+        return false;
     return sane(m, e) && fits(m, e);
 }
