@@ -120,9 +120,12 @@ static bool read_number(const Reader *r, const Key *key, void *of, const char *t
 }
 
 static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
-    if (strlen(text) >= n)
+    size_t length = strlen(text);
+    if (length >= n)
         return wrong(r, "the name \"%.60s\" has more than %d letters", text, (int)n - 1);
-    memcpy(to, text, strlen(text) + 1);
+    if (strpbrk(text, "#\"'") || strchr(" \t", text[0]) || strchr(" \t", text[length - 1]))
+        return wrong(r, "the name \"%.60s\" has a quote, a # or a space at an end", text);
+    memcpy(to, text, length + 1);
     utf8_mend(to); // plans are JSON
     return true;
 }
