@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/debug.h"
 #include "base/die.h"
@@ -25,7 +26,7 @@ typedef struct Job {
     Config config;
     Layout layout, next;
     Overlap overlap;
-    double (*losses)[MESH_STEPS], (*norms)[MESH_STEPS]; // [ranks]
+    double (*losses)[MESH_MOST], (*norms)[MESH_MOST]; // [ranks]
 } Job;
 
 /* Larger weights than a real start, so that every path carries signal: biases and norms too. */
@@ -156,7 +157,7 @@ static int rank_main(World *w, void *ctx) {
     MeshRun *r = job->r;
     Place place, *p = &place;
     Outer outer = r->outer;
-    int rank = world_rank(w);
+    int rank = world_rank(w), steps = r->steps ? r->steps : MESH_STEPS;
     Team *team = team_create(r->threads ? r->threads : 1);
     if (!outer.every) outer.every = 1;
     if (r->cuda) {
@@ -171,7 +172,7 @@ static int rank_main(World *w, void *ctx) {
     outer_begin(&outer, &p->m, 0);
     if (r->before) r->before(&p->m, r->ctx);
     world_count_reset(w);
-    for (int step = 0; step < (r->steps ? r->steps : MESH_STEPS); step++) {
+    for (int step = 0; step < steps; step++) {
         if (r->next && step == r->move) place_move(p, job, &outer);
         one_step(job, &p->m, step, p->inputs, p->targets);
         model_sums_begin(&p->m);
@@ -191,7 +192,7 @@ static int rank_main(World *w, void *ctx) {
         outer_step(&outer, &p->m, step + 1);
         if (r->after) r->after(&p->m, step, r->ctx);
     }
-    outer_average(&outer, &p->m, MESH_STEPS);
+    outer_average(&outer, &p->m, steps);
     if (rank == 0) r->received = received(w, "parameters of replicas");
     collect(model_pull(&p->m), r->weights);
     place_free(p);
@@ -210,7 +211,9 @@ int mesh_ranks_run(int n, int (*main_of)(World *w, void *ctx), void *ctx) {
         CPU_SET((size_t)sched_getcpu(), &one);
         share = sched_setaffinity(0, sizeof one, &one) == 0;
     }
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); // models of KiB: a huge page is cleared for nothing
     int status = ranks_run(n, main_of, ctx);
+    prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
     if (share) sched_setaffinity(0, sizeof all, &all);
     return status;
 }
@@ -292,7 +295,7 @@ int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
 MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
     MeshDiff d = {0};
     double far = 0, moved = 0;
-    for (int i = 0; i < MESH_STEPS; i++) {
+    for (int i = 0; i < MESH_MOST; i++) {
         d.loss = fmax(d.loss, fabs(a->loss[i] - b->loss[i]) / fabs(b->loss[i]));
         d.norm = fmax(d.norm, fabs(a->norm[i] - b->norm[i]) / fabs(b->norm[i]));
     }

@@ -9,7 +9,8 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/step/outer.h"
 
-enum { MESH_STEPS = 5, MESH_SEED = 4711 };
+/* Three steps: moments of two, weights that moved twice. */
+enum { MESH_STEPS = 3, MESH_MOST = 4, MESH_SEED = 4711 };
 
 typedef struct MeshRun {
     // what
@@ -20,7 +21,7 @@ typedef struct MeshRun {
     bool cuda,
         bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
     int threads; // of each rank; 0: 1
-    int steps;   // 0: MESH_STEPS
+    int steps;   // at most MESH_MOST; 0: MESH_STEPS
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
     ReplayWhere replay;  // of micro-batches
@@ -38,7 +39,7 @@ typedef struct MeshRun {
     const char *next;
     int move;
     // results, of rank 0 but the weights, which all ranks fill in
-    double loss[MESH_STEPS], norm[MESH_STEPS];
+    double loss[MESH_MOST], norm[MESH_MOST];
     int64_t n_params;
     float *start,
         *weights;     // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
@@ -51,7 +52,6 @@ typedef struct MeshRun {
  * with sanitizers, have all cores, so that ranks also run truly beside each other. */
 int mesh_ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 
-/* Trains MESH_STEPS steps. */
 void mesh_run(MeshRun *r);
 void mesh_run_free(MeshRun *r);
 

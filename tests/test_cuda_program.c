@@ -123,8 +123,8 @@ static bool count_calls(const char *dir, const char *machine, int ranks, const c
                         int steps, const char *file) {
     char text[8192], command[512];
     snprintf(command, sizeof command,
-             "EMU_CALLS=%s %s $EMU $TRAIN --batch %d --ranks %d --schedule constant --no-tune "
-             "--steps %d %s",
+             "EMU_CALLS=%s %s $EMU --train train.bin --micro 2 --batch %d --ranks %d --schedule "
+             "constant --no-tune --eval-every 0 --steps %d %s",
              file, machine, 64 * ranks, ranks, steps, options);
     return run(dir, 0, text, sizeof text, command);
 }
@@ -330,9 +330,9 @@ TEST(cuda_program_moves_to_another_layout) {
     CHECK(run(dir, 0, text, sizeof text,
               "$EMU --train train.bin --lr 1e-2 --eval-every 0 --ranks 2 --layout auto --refine 2 "
               "--calibrate none --ledger none --model layers=1,heads=2,channels=8,seq=16,vocab=61 "
-              "--batch 64 --steps 30"));
+              "--batch 64 --steps 12"));
     CHECK(strstr(text, ": from here on ") && strstr(text, ", chosen") &&
-          strstr(text, "step   30/30"));
+          strstr(text, "step   12/12"));
 }
 
 /* Ranks on devices that do not reach each other need NCCL, on all of them. */

@@ -58,7 +58,7 @@ static void check(const char *spec, const char *overlap, int recompute, bool cud
                  .overlap = overlap,
                  .after = find};
     r.cuda = r.bf16 = cuda;
-    if (cuda) r.replay = REPLAY_ALWAYS;
+    if (cuda) r.replay = REPLAY_ALWAYS, r.sequences = 4; // two micro-batches on one rank
     Layout l;
     Err e;
     if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);

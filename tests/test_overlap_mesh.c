@@ -26,7 +26,7 @@ static bool same_bits(const MeshRun *a, const MeshRun *b) {
     static const char *const recompute[] = {"none", "selective", "full"};
     const char *differs = NULL;
     int step = 0;
-    for (int i = MESH_STEPS - 1; i >= 0; i--) {
+    for (int i = MESH_MOST - 1; i >= 0; i--) {
         if (memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[0]) != 0) differs = "norm", step = i;
         if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[0]) != 0) differs = "loss", step = i;
     }

@@ -36,6 +36,7 @@ static MeshRun run_on(const char *model, const char *layout, const char *next, b
                  .layout = layout,
                  .next = next,
                  .move = 2,
+                 .steps = 4,
                  .sequences = 5,
                  .S = 4,
                  .exact = exact};
@@ -137,13 +138,12 @@ TEST(relayout_keeps_losses_within_reordering) {
                 other = run_on(models[model], "z2.y2+heads", NULL, false),
                 goes = run_on(models[model], "d2.x2", "z2.y2+heads", false);
         CHECK(memcmp(stays.loss, goes.loss, 2 * sizeof stays.loss[0]) == 0); // before it moves
-        CHECK(stays.loss[4] != other.loss[4]);
         // What another order of the same sums makes of the whole run is what it may make of the
-        // last three steps; ten times that, as few numbers may agree by chance.
+        // last two steps; ten times that, as few numbers may agree by chance.
         MeshDiff bound = mesh_diff(&other, &stays), d = mesh_diff(&goes, &stays);
         mesh_run_free(&stays), mesh_run_free(&other), mesh_run_free(&goes);
         CHECK(goes.agreed && d.loss <= 10 * bound.loss + 6e-8 && d.norm <= 10 * bound.norm + 2e-7);
-        CHECK(d.weights <= 10 * bound.weights);
+        CHECK(bound.weights > 0 && d.weights <= 10 * bound.weights);
     }
 }
 

@@ -62,7 +62,7 @@ static bool same_choice(const Choice *a, const Choice *b) {
 TEST(search_finds_what_brute_force_finds) {
     enum { TOP = 5 };
     int64_t left_out = 0;
-    for (int p = 1; p <= (test_long() ? 12 : 7); p++) {
+    for (int p = 1; p <= (test_long() ? 12 : 6); p++) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
@@ -280,7 +280,7 @@ TEST(search_obeys_what_is_fixed) {
 TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
     enum { BEST = 40 };
     int64_t found = 0, alike = 0, all = 0;
-    for (int i = 0; i < (test_long() ? 8 : 7); i++) {
+    for (int i = 0; i < (test_long() ? 8 : 4); i++) {
         static const int ranks[] = {4, 6, 8, 16};
         int p = ranks[i % 4];
         Space s = space_of(models[i % 2], p, 4 * p);

@@ -113,7 +113,7 @@ static double counted(const World *w) {
     return s;
 }
 
-/* After steps 1 and 2 of MESH_STEPS: the steps between are traced. */
+/* After steps 1 and 2: the steps that follow are traced. */
 static void trace_after_step(Model *m, int step, void *ctx) {
     Traced *all = ctx;
     World *w = m->grid->world;
@@ -163,7 +163,8 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
                      .layout = layout,
                      .overlap = overlap,
                      .sequences = 8,
-                     .S = 8},
+                     .S = 8,
+                     .steps = 4},
             r = plain;
     *all = (Traced){0};
     for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room, 0);

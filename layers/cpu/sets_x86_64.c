@@ -17,9 +17,8 @@ static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-static bool has_avx512_bf16(void) { // leaf 7, sub-leaf 1, EAX bit 5
-    unsigned a, b, c, d;
-    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+static bool has_avx512_bf16(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 /* Leaf 7, EDX: bit 22 bf16 matmuls, bit 24 tiles. The system saves tiles (bits 17 and 18 of XCR0)
  * for processes that asked for it: once, before any thread uses them. */

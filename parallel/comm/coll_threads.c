@@ -164,14 +164,15 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
         coll_expire(c, call, seconds, missing);
 }
 
-/* Returns when *word has reached `target`, as at an open gate: spins, then sleeps. */
+/* Returns when *word has reached `target`, as at an open gate: spins, then sleeps. A rank that
+ * shares its core looks once: the others cannot come while it looks. */
 static void word_wait(Comm *c, int stage, _Atomic uint32_t *word, uint32_t number, uint32_t target,
                       const CollCall *call) {
     Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
     double begin = coll_now(), looked = 0;
     for (;;) {
-        for (int i = 0; i < 32; i++) {
+        for (int i = 0; i < (job->spin > 0 ? 32 : 1); i++) {
             if ((int32_t)(atomic_load_explicit(word, memory_order_acquire) - target) >= 0) return;
             pause_cpu();
         }
