@@ -434,13 +434,11 @@ void coll_barrier(Comm *c) {
 }
 
 bool coll_agree(const CollCall *a, const CollCall *b) {
-    bool folds = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_REDUCE || a->op == COLL_REDUCE;
-    bool blocks = a->op == COLL_REDUCE_SCATTER || a->op == COLL_ALL_GATHER;
     bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE || a->op == COLL_SHIFT;
-    return a->op == b->op && a->type == b->type && (!folds || a->reduction == b->reduction) &&
-           a->by_blocks == b->by_blocks && (!blocks || a->dim == b->dim) &&
-           (!rooted || a->root == b->root) && a->rows == b->rows && a->cols == b->cols &&
-           strcmp(a->what, b->what) == 0;
+    return a->op == b->op && a->type == b->type &&
+           (!coll_spreads(a->op) || a->reduction == b->reduction) && a->by_blocks == b->by_blocks &&
+           (!coll_has_blocks(a->op) || a->dim == b->dim) && (!rooted || a->root == b->root) &&
+           a->rows == b->rows && a->cols == b->cols && strcmp(a->what, b->what) == 0;
 }
 
 static const char *describe_all(const CollCall *c, char text[256]) {

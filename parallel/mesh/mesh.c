@@ -108,6 +108,12 @@ int mesh_block_of(const Mesh *m, Axes a, int rank) {
     return block;
 }
 
+bool placement_equal(const Placement *a, const Placement *b) {
+    size_t bytes = (size_t)a->n * sizeof a->size[0];
+    return a->n == b->n && memcmp(a->size, b->size, bytes) == 0 &&
+           memcmp(a->stride, b->stride, bytes) == 0;
+}
+
 int64_t placement_extent(const Placement *p) {
     int64_t extent = 0;
     for (int i = 0; i < p->n; i++) extent += (int64_t)(p->size[i] - 1) * p->stride[i];

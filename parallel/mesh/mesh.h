@@ -128,6 +128,7 @@ typedef struct Placement {
 Placement placement_of(const Mesh *m, Axes a);
 /* Local, pure. Last rank minus first rank. */
 int64_t placement_extent(const Placement *p);
+bool placement_equal(const Placement *a, const Placement *b);
 int placement_ranks(const Placement *p); // ranks of a group
 
 #endif

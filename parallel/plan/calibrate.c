@@ -1,9 +1,9 @@
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "data/machine.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"
@@ -256,13 +256,6 @@ static void derive_works(Bench *b) {
 
 /* ---- all of it */
 
-static void set_time(Calibration *c, const Group *all) {
-    time_t now = time(NULL);
-    struct tm tm;
-    if (gmtime_r(&now, &tm)) strftime(c->measured, sizeof c->measured, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    group_share(all, c->measured, sizeof c->measured);
-}
-
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
     char *path = calibration_path(w->key);
@@ -278,7 +271,8 @@ static void measure(Bench *b) {
     measure_sends(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
-    set_time(b->c, &b->meter.all);
+    machine_time(b->c->measured, sizeof b->c->measured);
+    group_share(&b->meter.all, b->c->measured, sizeof b->c->measured);
     meter_end(&b->meter);
     arena_free(&b->memory);
     mem_free(path);

@@ -73,15 +73,9 @@ void calibration_add_work(Calibration *c, const WorkCost *w) {
     c->work[i] = *w;
 }
 
-static bool same_place(const Placement *a, const Placement *b) {
-    size_t bytes = (size_t)a->n * sizeof a->size[0];
-    return a->n == b->n && memcmp(a->size, b->size, bytes) == 0 &&
-           memcmp(a->stride, b->stride, bytes) == 0;
-}
-
 const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op) {
     for (int i = 0; i < c->n_sends; i++)
-        if (c->send[i].op == op && same_place(&c->send[i].place, p)) return &c->send[i];
+        if (c->send[i].op == op && placement_equal(&c->send[i].place, p)) return &c->send[i];
     return NULL;
 }
 

@@ -46,15 +46,11 @@ typedef struct Sender {
     int64_t n; // floats of the whole
 } Sender;
 
-static bool in_blocks(CollOp op) {
-    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
-}
-
 /* The whole and, behind it, a block: all_reduce and broadcast work in place, as in training. */
 static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
     int64_t size = comm_size(c), n = bytes / (int64_t)sizeof(float);
-    int64_t block = !in_blocks(op) ? n : n / size > 0 ? n / size : 1;
-    int64_t whole = in_blocks(op) ? block * size : n;
+    int64_t block = !coll_has_blocks(op) ? n : n / size > 0 ? n / size : 1;
+    int64_t whole = coll_has_blocks(op) ? block * size : n;
     float *all = memory, *beside = all + (whole + 31) / 32 * 32;
     bool gather = op == COLL_ALL_GATHER, in_place = op == COLL_ALL_REDUCE || op == COLL_BROADCAST;
     return (Sender){.comm = c,

@@ -90,7 +90,7 @@ int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, dou
  * on links that are not far that is not worth a point. */
 static int64_t asks_from(const SendJob *job, const CollBackend *way) {
     CollOp op = job->cost.op;
-    bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE;
+    bool blocks = coll_has_blocks(op) || op == COLL_ALL_REDUCE;
     return calibrate_far(job->cost.seconds[0]) ? way->asks * (blocks ? job->group.size : 1) : 0;
 }
 

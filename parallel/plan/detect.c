@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/version.h"
+#include "data/machine.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/detect_parts.h"
 #include "parallel/step/memory.h"
@@ -36,27 +37,12 @@ static cpu_set_t team_set(Team *team) {
     return all;
 }
 
-/* FLOP/s of a product of a millisecond for each thread. The fastest of some: what else the system
+/* FLOP/s of a matmul of a millisecond for each thread. The fastest of some: what else the system
  * did meanwhile says nothing about this rank's cores. */
 static double product_rate(const Kernels *k, Team *team, bool bf16) {
-    enum { ROWS = 128, SIZE = 512, TIMES = 7, ALIGN = 64 };
-    int64_t rows = (int64_t)ROWS * team_size(team), n_x = rows * SIZE, n_w = (int64_t)SIZE * SIZE;
-    float *x = mem_alloc_aligned((size_t)(2 * n_x + n_w) * sizeof *x, ALIGN);
-    for (int64_t i = 0; i < 2 * n_x + n_w; i++) x[i] = 0.5f;
-    Product p = product_xw(rows, SIZE, SIZE, x, SIZE, x + 2 * n_x);
-    p.y = x + n_x;
-    p.bf16 = bf16;
-    p.workspace = mem_alloc_aligned(k->product_workspace(team_size(team)), ALIGN);
-    double best = 0;
-    for (int i = 0; i < TIMES; i++) { // the first one pays for page faults, and is not the fastest
-        double begin = coll_now();
-        k->product(team, &p);
-        double rate = 2.0 * (double)rows * SIZE * SIZE / (coll_now() - begin);
-        if (rate > best) best = rate;
-    }
-    mem_free(p.workspace);
-    mem_free(x);
-    return best;
+    Work w = {.kind = WORK_XW, .flags = bf16 ? WORK_BF16 : 0, .a = 512, .b = 512};
+    w.threads = team_size(team), w.rows = (int64_t)128 * w.threads;
+    return work_flops(&w) / work_seconds(&w, k, team, 7);
 }
 
 /* ---- all of them ---- */
@@ -69,10 +55,9 @@ typedef struct Seat {
 } Seat;
 
 static double median_rate(const Seat *seat, int n, bool bf16) {
-    double *rate = mem_calloc((size_t)n, sizeof *rate), median;
+    double *rate = mem_calloc((size_t)n, sizeof *rate);
     for (int r = 0; r < n; r++) rate[r] = seat[r].rate[bf16];
-    sort_numbers(rate, n);
-    median = rate[n / 2];
+    double median = median_of(rate, n);
     mem_free(rate);
     return median;
 }
@@ -96,7 +81,7 @@ static NodeFacts node_here(const char *name) {
     snprintf(n.name, sizeof n.name, "%s", name);
     cpus_allowed(&allowed);
     node_cpus(&n, cpus_here(), &allowed);
-    node_model(&n, "");
+    machine_cpu(n.cpu, sizeof n.cpu);
     node_quota(&n, "");
     return n;
 }

@@ -3,11 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "parallel/plan/detect_parts.h"
 
 /* ---- files of one line ---- */
@@ -145,32 +142,7 @@ void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
     if (r->first_core == NODE_CORES) r->first_core = 0;
 }
 
-/* ---- processor, time ---- */
-
-static void drop(char *text, const char *word) {
-    for (char *at; (at = strstr(text, word));)
-        memmove(at, at + strlen(word), strlen(at + strlen(word)) + 1);
-}
-
-/* "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz" is an Intel Xeon E5-2690 v4. */
-void node_model(NodeFacts *n, const char *root) {
-    char *path = mem_printf("%s/proc/cpuinfo", root), line[256] = "", *at;
-    struct utsname machine;
-    FILE *f = fopen(path, "r");
-    mem_free(path);
-    while (f && fgets(line, sizeof line, f) && strncmp(line, "model name", 10) != 0) *line = 0;
-    if (f) fclose(f);
-    if ((at = strchr(line, ':')))
-        snprintf(n->cpu, sizeof n->cpu, "%.60s", at + 2);
-    else if (uname(&machine) == 0)
-        snprintf(n->cpu, sizeof n->cpu, "%.60s", machine.machine);
-    static const char *const words[] = {"(R)", "(TM)", "(tm)", " CPU", " Processor"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) drop(n->cpu, words[i]);
-    n->cpu[strcspn(n->cpu, "@\n")] = 0;
-    for (char *two; (two = strstr(n->cpu, "  "));) memmove(two, two + 1, strlen(two));
-    for (size_t l = strlen(n->cpu); l > 0 && n->cpu[l - 1] == ' '; l--) n->cpu[l - 1] = 0;
-    utf8_mend(n->cpu);
-}
+/* ---- time ---- */
 
 void node_quota(NodeFacts *n, const char *root) {
     char line[64];

@@ -34,7 +34,6 @@ static inline bool rank_has(const RankFacts *r, int core) {
     return r->core[core / 64] >> core % 64 & 1;
 }
 /* Local. Fields that stay zero or empty are unknown. */
-void node_model(NodeFacts *n, const char *root);
 void node_quota(NodeFacts *n, const char *root);
 
 /* Local, pure. seconds[n]: exchanges between nodes 2^i apart. The first i from which on they are

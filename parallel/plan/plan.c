@@ -39,19 +39,12 @@ static void list_work(void *ctx, const Work *w) {
     l->weight[i] += machine_work(l->m, w);
 }
 
-static bool same_place(const Placement *a, const Placement *b) {
-    bool same = a->n == b->n;
-    for (int i = 0; same && i < a->n; i++)
-        same = a->size[i] == b->size[i] && a->stride[i] == b->stride[i];
-    return same;
-}
-
 static void list_send(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
     Lister *l = ctx;
     (void)times;
     CalibrateList *to = l->list;
     int i = 0;
-    while (i < to->n_groups && !same_place(&to->group[i].place, &g->place)) i++;
+    while (i < to->n_groups && !placement_equal(&to->group[i].place, &g->place)) i++;
     if (i == l->max_groups) {
         l->max_groups = l->max_groups ? 2 * l->max_groups : 32;
         to->group = mem_realloc(to->group, (size_t)l->max_groups, sizeof *to->group);

@@ -204,16 +204,11 @@ static void read_list(MicroBatch *to, const Program *p, const bool *kept, const 
 
 /* ---- lists that are known ---- */
 
-static uint8_t words_of(const Layout *l) {
-    return (uint8_t)((l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) |
-                     (l->stay ? SEED_STAY : 0));
-}
-
 static MicroBatch key_of(const Choice *c) {
     return (MicroBatch){.micro = (int32_t)c->micro,
                         .X = c->layout.size[AXIS_X],
                         .Y = c->layout.size[AXIS_Y],
-                        .words = words_of(&c->layout),
+                        .words = seed_words(&c->layout),
                         .recompute = (uint8_t)c->recompute,
                         .used = true};
 }

@@ -20,6 +20,7 @@ typedef struct Seed {
     uint8_t bounded;  // how closely: Closeness
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
+uint8_t seed_words(const Layout *l); // local, pure
 
 /* A named scheme: axes that may have more than one rank, the words that it has; zero -1: any
  * stage. */

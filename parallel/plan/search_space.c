@@ -108,13 +108,14 @@ static bool family_has_sizes(const Family *f, const int size[N_AXES]) {
     return strcmp(f->name, "cube") != 0 || (z == size[AXIS_X] && z == size[AXIS_Y]);
 }
 
-static int words_of(const Layout *l) {
-    return (l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) | (l->stay ? SEED_STAY : 0);
+uint8_t seed_words(const Layout *l) {
+    return (uint8_t)((l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) |
+                     (l->stay ? SEED_STAY : 0));
 }
 
 bool family_has(const Family *f, const Layout *l) {
     int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
-    return family_has_sizes(f, l->size) && words_of(l) == (f->words & all) &&
+    return family_has_sizes(f, l->size) && seed_words(l) == (f->words & all) &&
            (f->zero < 0 || f->zero == l->zero);
 }
 
@@ -123,7 +124,7 @@ void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed,
     Walk w = {.s = s, .family = family, .f = f, .ctx = ctx};
     if (s->only) {
         memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
-        w.seed.words = (uint8_t)words_of(s->only);
+        w.seed.words = seed_words(s->only);
         w.seed.zero = (uint8_t)s->only->zero;
         each_micro(&w);
         return;
