@@ -125,7 +125,7 @@ TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c))
 FAKE_LIBRARY := $(B)/tests/fake_library/libfake.so.1
 PROGRAMS := train_gpt $(TOOLS)
 # what users call, and its name outside the tree: no benchmarks, no programs of the tests
-USER_TOOLS := $(filter-out bench_% logits check_debug_state,$(TOOLS))
+USER_TOOLS := $(filter-out bench_% logits,$(TOOLS))
 COMMANDS := train_gpt $(USER_TOOLS:%=gpt-%)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 

@@ -19,9 +19,11 @@ enum {
     HEADER_BYTES = 1024
 };
 
+enum { LLMC_TENSORS = 16 };
+
 /* Rows and columns in units of C (or 1, V, S), as the file stores one layer. */
 static const struct {
-    const char *theirs, *ours;
+    const char *theirs, *ours; // names
     int rows, cols; // in C; 0 rows is a vector of one row; wte and wpe are set apart
     bool layered, transposed;
 } kinds[LLMC_TENSORS] = {{"wte", "wte", 0, 1, false, false},
@@ -45,10 +47,18 @@ static int64_t padded_vocab(int64_t vocab) {
     return (vocab + 127) / 128 * 128;
 }
 
-LlmcTensor llmc_tensor(const Config *c, int k) {
+/* One of the sixteen, and where it lies in our table. */
+typedef struct LlmcTensor {
+    int64_t layers;     // L, or 1
+    int64_t rows, cols; // of one layer in the file
+    int64_t offset;     // elements before it
+    bool transposed;    // ours is [cols, rows]
+} LlmcTensor;
+
+static LlmcTensor llmc_tensor(const Config *c, int k) {
     LlmcTensor t = {0};
     for (int64_t at = 0, i = 0; i <= k; i++) {
-        t = (LlmcTensor){.name = kinds[i].theirs, .offset = at, .transposed = kinds[i].transposed};
+        t = (LlmcTensor){.offset = at, .transposed = kinds[i].transposed};
         t.layers = kinds[i].layered ? c->layers : 1;
         t.rows = i == 0 ? padded_vocab(c->vocab) : i == 1 ? c->seq : kinds[i].rows * c->channels;
         if (t.rows == 0) t.rows = 1;
@@ -63,7 +73,7 @@ static int64_t all_elements(const Config *c) {
     return last.offset + last.layers * last.rows * last.cols;
 }
 
-int llmc_find(const TensorTable *t, int k, int l) {
+static int llmc_find(const TensorTable *t, int k, int l) {
     char name[64];
     if (!kinds[k].layered) return tensors_find(t, kinds[k].ours);
     snprintf(name, sizeof name, "h.%d.%s", l, kinds[k].ours);
@@ -145,29 +155,6 @@ void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
             piece_get(&(PieceHeld){&p, to, PART_PARAM, to->param}, &from);
         }
     }
-}
-
-bool llmc_state_parse(const uint8_t *p, size_t n, const Config *c, LlmcState *out, Err *e) {
-    int32_t h[8];
-    if (!read_header(p, n, h, e)) return false;
-    if (h[0] != STATE_MAGIC) return err(e, "not an llm.c debug state (magic %d)", h[0]);
-    if (h[1] != 2) return err(e, "version %d of an llm.c debug state; 2 is read", h[1]);
-    *out = (LlmcState){.B = h[2], .T = h[3]};
-    if (h[2] < 1 || h[3] < 1 || h[3] > c->seq)
-        return err(e, "a debug state of %d sequences of %d tokens; the model takes up to %lld",
-                   h[2], h[3], (long long)c->seq);
-    uint64_t tokens = (uint64_t)h[2] * (uint64_t)h[3], words = (n - HEADER_BYTES) / 4;
-    uint64_t grads = (uint64_t)all_elements(c), per_token = 2 + (uint64_t)c->vocab;
-    if (n % 4 || tokens > words / per_token || words - tokens * per_token != grads + 1)
-        return err(e,
-                   "the debug state has %zu bytes, not what %d x %d tokens of this model take: it "
-                   "is cut off, or belongs to another model",
-                   n, h[2], h[3]);
-    out->x = p + HEADER_BYTES, out->y = out->x + 4 * tokens, out->logits = out->y + 4 * tokens;
-    const uint8_t *loss = out->logits + 4 * tokens * (uint64_t)c->vocab;
-    memcpy(&out->loss, loss, 4);
-    out->grads = loss + 4;
-    return true;
 }
 
 /* ---- files ---- */

@@ -1,18 +1,17 @@
-/* llmc -- GPT-2 checkpoints and debug states of llm.c.
+/* llmc -- GPT-2 checkpoints of llm.c.
  *
  * Little-endian; 256 int32 of header, then the tensors without padding between them.
  *
  *   model   h = 20240326, version, longest sequence, V, L, H, C, Vp; version 3 is fp32, 5 is bf16
- *   state   h = 20240327, 2, B, T, then int32 x[B,T], y[B,T], fp32 logits[B,T,V], loss, gradients
  *
- * Sixteen tensors in both, in this order, those of the blocks stacked over layers:
+ * Sixteen tensors in this order, those of the blocks stacked over layers:
  *
  *   wte[Vp,C]    wpe[S,C]    ln1w[L,C]         ln1b[L,C]       qkvw[L,3C,C]  qkvb[L,3C]
  *   attprojw[L,C,C]          attprojb[L,C]     ln2w[L,C]       ln2b[L,C]
  *   fcw[L,4C,C]  fcb[L,4C]   fcprojw[L,C,4C]   fcprojb[L,C]    lnfw[C]       lnfb[C]
  *
  * Vp is V rounded up to 128, the rows from V on are zero; matrices are [out, in], ours are [in,
- * out]. Source: github.com/karpathy/llm.c, train_gpt2.py (write_model, write_state).
+ * out]. Source: github.com/karpathy/llm.c, train_gpt2.py (write_model).
  */
 #ifndef DATA_LLMC_H
 #define DATA_LLMC_H
@@ -25,7 +24,7 @@
 #include "base/group.h"
 #include "base/tensor.h"
 
-enum { LLMC_TENSORS = 16, LLMC_FP32 = 3, LLMC_BF16 = 5 };
+enum { LLMC_FP32 = 3, LLMC_BF16 = 5 };
 
 typedef struct LlmcModel {
     Config config;
@@ -40,30 +39,6 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e);
 /* Local. Fills what this rank holds of every param of the table, whose config must be the
  * model's. */
 void llmc_model_read(const LlmcModel *m, const TensorTable *t);
-
-typedef struct LlmcState {
-    int64_t B, T;
-    const uint8_t *x, *y;  // int32[B, T]
-    const uint8_t *logits; // fp32[B, T, V]
-    float loss;
-    const uint8_t *grads; // fp32, the sixteen tensors
-} LlmcState;
-
-/* Local, pure. The state that belongs to a model of this shape. */
-bool llmc_state_parse(const uint8_t *p, size_t n, const Config *c, LlmcState *out, Err *e);
-
-/* One of the sixteen, and where it lies in our table. */
-typedef struct LlmcTensor {
-    const char *name;   // llm.c's
-    int64_t layers;     // L, or 1
-    int64_t rows, cols; // of one layer in the file
-    int64_t offset;     // elements before it
-    bool transposed;    // ours is [cols, rows]
-} LlmcTensor;
-/* Local. Describes tensor k of a model; wte has Vp rows. */
-LlmcTensor llmc_tensor(const Config *c, int k);
-/* Local. Index in our table of layer l of tensor k. */
-int llmc_find(const TensorTable *t, int k, int l);
 
 /* Local. Files: weights_load and weights_config (data/weights.h) end here for FILE.bin. */
 bool llmc_model_config(const char *path, Config *c, Err *e);

@@ -185,8 +185,7 @@ static bool show_safetensors(const IoMap *m, Err *e) {
 static bool show_state(const IoMap *m, Err *e) {
     if (m->n < 1024) return err(e, "%zu bytes, fewer than its header of 1024: it was cut", m->n);
     if (word(m, 0) == DEBUG_STATE)
-        printf("%s: llm.c debug state, version %d, batch of %d x %d; check_debug_state compares "
-               "with it\n",
+        printf("%s: llm.c debug state, version %d, batch of %d x %d (not read by train_gpt)\n",
                m->path, word(m, 1), word(m, 2), word(m, 3));
     else
         printf("%s: llm.c optimizer state, version %d, rank %d of %d, step %d (not read by "
