@@ -60,7 +60,7 @@ static void predict(Traced *all, const MeshRun *r) {
         StepLists lists;
         price_lists(&lists, &s, &l, rank, 0);
         price_each_send(&lists, count_sends, &all->sends[rank]);
-        trace_create(&all->t[rank], 4096, 2 * price_events(&lists));
+        trace_create(&all->t[rank], 4096, 4096);
         price_free(&lists);
     }
 }

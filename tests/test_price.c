@@ -445,23 +445,6 @@ TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
     calibration_free(c);
 }
 
-TEST(price_counts_the_events_of_all_layers_and_micro_batches) {
-    static const char *const layouts[] = {"d2", "x2+sp", "z2"};
-    for (int i = 0; i < 3 * 3 * 3; i++) {
-        Case c = case_of(divides, 8 * (2 + i % 3 * 4), 1, (Recompute)(i / 3 % 3));
-        Layout l;
-        StepLists few, whole;
-        c.shape.overlap.bulk = i % 2;
-        CHECK(layout_parse(&l, layouts[i / 9], 2, NULL));
-        price_lists(&few, &c.shape, &l, 1, 0);
-        c.shape.whole = true;
-        price_lists(&whole, &c.shape, &l, 1, 0);
-        CHECK(few.n == 2 && whole.n == 1);
-        CHECK(price_events(&few) == price_events(&whole));
-        price_free(&few), price_free(&whole);
-    }
-}
-
 /* A collective that a list waits for is waited for once, behind its start. */
 TEST(price_has_starts_and_waits_in_pairs) {
     Case k = case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE);

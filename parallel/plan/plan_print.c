@@ -195,23 +195,6 @@ static void say_against(const Plan *p, FILE *f) {
             (double)other->price.received / 1048576.0, (double)c->price.received / 1048576.0);
 }
 
-/* What more memory would buy. */
-static void say_memory(const Plan *p, FILE *f) {
-    const Choice *c = &p->best[0], *faster = NULL;
-    const char *name = "";
-    char takes[64], has[64];
-    for (int i = 0; i < p->n_presets; i++) {
-        const Choice *o = &p->preset[i];
-        if (o->fits || o->price.seconds >= c->price.seconds) continue;
-        if (!faster || o->price.seconds < faster->price.seconds)
-            faster = o, name = p->preset_name[i];
-    }
-    if (faster)
-        fprintf(f, "With memory for it %s would be %.0f %% faster, but it takes %s a rank of %s.\n",
-                name, 100 * (1 - faster->price.seconds / c->price.seconds),
-                gib(faster->price.memory, takes), gib(p->machine.memory, has));
-}
-
 /* Which collectives of the chosen step were measured, up to what size, and which were derived. */
 static void say_sources(const Plan *p, FILE *f) {
     int n[2] = {0};
@@ -259,7 +242,6 @@ void plan_reasons(const Plan *p, FILE *f) {
     say_where(p, f);
     say_hidden(p, f);
     say_against(p, f);
-    say_memory(p, f);
     say_sources(p, f);
     say_long(p, f);
     say_slow_bf16(p, f);

@@ -429,26 +429,6 @@ int price_counts(StepLists *s, CollCount *rows, int max) {
     return n;
 }
 
-static int64_t events_of(const StepLists *s, int more) {
-    StepPart part[STEP_PARTS];
-    int64_t n = 0;
-    int extra;
-    for (int parts = price_parts(s, more, part), k = 0; k < parts; k++)
-        for (int i = 0; i < part[k].p->n_ops; i++) {
-            const Op *op = &part[k].p->op[i];
-            bool kernel = op_leads(part[k].p, i) && op->kind != OP_WAIT && op->kind != OP_BUCKET;
-            int64_t calls = kernel ? op_calls(part[k].p, i) : 0;
-            n += part[k].times * (op_info(op->kind)->collective ? 2 : calls);
-        }
-    mem_free(extras(s, more, &extra));
-    return n + extra;
-}
-
-int64_t price_events(const StepLists *s) {
-    int64_t n = events_of(s, 0);
-    return n + (s->n > 1 ? layers_more(s) * (events_of(s, 1) - n) : 0);
-}
-
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx) {
     StepPart part[STEP_PARTS];
     const Model *m = &s->model[0];

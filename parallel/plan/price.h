@@ -92,8 +92,6 @@ int64_t price_memory(const StepLists *s);
 /* Local, pure. The counters of world_counts for a step: at most max rows, returns how many there
  * are. Their labels live as long as s. */
 int price_counts(StepLists *s, CollCount *rows, int max);
-/* Local, pure. Kernels of the real step, and starts and waits of its collectives. */
-int64_t price_events(const StepLists *s);
 /* Local. Calls f for every kernel that is priced. And for every collective: those of all layers are
  * the sum of `times`, of which some are negative; those of an outer step have 0. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);

@@ -13,14 +13,14 @@
 #include "data/output.h"
 
 enum { SETTLED = 3, WARM = 2 }; // steps before the trace (page faults, cold caches); fewest of them
-enum { SPANS = 1 << 17 };       // at least; votes and --exact are not predicted
+enum { SPANS = 1 << 17 };       // at least: votes are in no list
 
 /* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
  * and the wait of each collective. */
 static void allocate_spans(Run *r) {
-    StepLists *s = run_step_lists(r);
-    int64_t events = price_events(s);
-    run_free_lists(s);
+    const StepRun *s = r->m.program;
+    int64_t events = run_micro_batches(r) * step_run_micro_batch(s)->n_ops +
+                     step_run_last(s)->n_ops + step_run_end(s)->n_ops;
     r->trace = mem_calloc(1, sizeof *r->trace);
     trace_create(r->trace, TRACE_STEPS * events > SPANS ? TRACE_STEPS * events : SPANS, 2 * events);
 }
