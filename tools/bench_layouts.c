@@ -239,8 +239,8 @@ static Calibration *predict(Bench *b) {
     b->plan.space = b->space;
     if (o.best) b->plan.space.free_overlap = true;
     detect(&d, b->world, k, b->team, b->space.shape.bf16);
-    PlanWhere where = {.world = b->world, .kernels = k, .team = b->team, .measure = true};
-    Calibration *c = plan_measure(&b->plan, &where, &d);
+    CalibrateWhere where = {.world = b->world, .kernels = k, .team = b->team};
+    Calibration *c = plan_measure(&b->plan, &where, true, &d);
     detect_free(&d);
     if (o.best) add_best(b);
     for (int i = 0; i < b->n; i++) search_price(&b->space, &b->plan.machine, &b->entry[i].choice);

@@ -36,19 +36,13 @@ void plan_list_free(CalibrateList *list);
 /* Collective over the world. Sets p->machine to the detected machine with measured links
  * (d->links), and measures the kernels and collectives of the candidates: at most PLAN_MEASURE_S,
  * and only what is not in the user's cache. Returns the cost table, equal on all ranks
- * (calibration_free, after the plan); NULL without `measure`: the machine as described. */
-typedef struct PlanWhere {
-    World *world;
-    const Kernels *kernels;
-    Team *team; // of this rank
-    bool measure;
-    CalibrateNotify notify;
-} PlanWhere;
-Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d);
+ * (calibration_free, after the plan); NULL without `measure`: the machine as described. Of w the
+ * world, kernels, team and callbacks are read. */
+Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detected *d);
 /* Collective over the world. Predicted seconds of a step of each rank, from the cost table
  * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
  * (calibration_free), or NULL. */
-double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibration **kept);
+double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Calibration **kept);
 
 /* Local. The kernels and groups of one step, listed as by plan_list. */
 void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list);

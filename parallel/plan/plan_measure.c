@@ -24,7 +24,7 @@ static void share_list(const Group *g, CalibrateList *l) {
 }
 
 /* Collective. Seconds until the last rank is through with so many matmuls of its own. */
-static double products(const PlanWhere *w, const Group *all, const Work *work, const Arena *a,
+static double products(const CalibrateWhere *w, const Group *all, const Work *work, const Arena *a,
                        int times) {
     char *workspace = a->base + work_memory(work, w->kernels, team_size(w->team)).operands;
     group_barrier(all);
@@ -39,7 +39,7 @@ static double products(const PlanWhere *w, const Group *all, const Work *work, c
  * machines may share what they do not know of: then matmuls tell, on all ranks at once until the
  * last one is through, and on rank 0 alone. So many that they take longer than a turn: rank 0 may
  * leave the first barrier when others have had theirs. */
-static double take_turns(const PlanWhere *w, const Group *all) {
+static double take_turns(const CalibrateWhere *w, const Group *all) {
     const double enough = 20e-3;
     const Work work = {
         .kind = WORK_XW, .threads = team_size(w->team), .rows = 512, .a = 512, .b = 768};
@@ -69,7 +69,7 @@ static double take_turns(const PlanWhere *w, const Group *all) {
 }
 
 /* Kernels are measured by all ranks together: their teams must be alike. */
-static bool teams_alike(const PlanWhere *w, const Group *all) {
+static bool teams_alike(const CalibrateWhere *w, const Group *all) {
     int mine = team_size(w->team), first = mine;
     group_share(all, &first, sizeof first);
     if (group_all(all, mine == first)) return true;
@@ -82,7 +82,8 @@ static bool teams_alike(const PlanWhere *w, const Group *all) {
 
 /* Collective over the world. The table of this machine, which knows its links and whether ranks
  * share cores; NULL where they would have to be measured and may not be. */
-static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key, bool measure) {
+static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char *key,
+                               bool measure) {
     Group all = comm_group(world_comm(w->world));
     Calibration *c = calibrate_open(w->world, key, &w->notify);
     CalibrateSite *site = calibration_site(c);
@@ -96,13 +97,13 @@ static Calibration *open_table(const PlanWhere *w, Detected *d, const char *key,
     return c;
 }
 
-Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
+Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
     char key[256];
     double begin = coll_now();
     detect_machine(d, &p->machine);
-    if (!w->measure || !teams_alike(w, &all)) return NULL;
+    if (!measure || !teams_alike(w, &all)) return NULL;
     detect_key(d, key);
     Calibration *c = open_table(w, d, key, true);
     double crowd = calibration_site(c)->crowd;
@@ -111,14 +112,8 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
     share_list(&all, &list);
     double left = PLAN_MEASURE_S - (coll_now() - begin);
     group_share(&all, &left, sizeof left);
-    CalibrateWhere where = {.world = w->world,
-                            .kernels = w->kernels,
-                            .team = w->team,
-                            .machine = &p->machine,
-                            .key = key,
-                            .budget = left,
-                            .notify = w->notify,
-                            .crowded = crowd > 1};
+    CalibrateWhere where = *w;
+    where.machine = &p->machine, where.key = key, where.budget = left, where.crowded = crowd > 1;
     calibrate(c, &where, &list);
     p->machine.measured = c;
     p->machine.crowd = crowd;
@@ -127,7 +122,7 @@ Calibration *plan_measure(Plan *p, const PlanWhere *w, Detected *d) {
     return c;
 }
 
-double plan_predict(const PlanWhere *w, Detected *d, const StepLists *s, Calibration **kept) {
+double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Calibration **kept) {
     CalibrateList list;
     Machine m;
     Price price;

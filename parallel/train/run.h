@@ -166,16 +166,11 @@ void run_refine(Run *r);
 void run_trace_prepare(Run *r);
 void run_trace_before(Run *r);
 void run_trace_after(Run *r);
-/* Collective. Measures what the plan needs of this machine: r->calibration. Rank 0 shows
- * progress. */
-void run_calibrate(Run *r, Plan *p, Detected *d);
-/* Local. Reads the newest lines of the ledger, oldest first; returns their number. */
-int run_last_lines(const Run *r, LedgerLine lines[], int max);
+/* Local. Median relative error of predictions for this machine in the ledger; NAN: no entry. */
+double run_known_error(const Run *r);
 /* Local, rank 0. Notes a step for the ledger. run_write_ledger: appends the line at the end of
  * training. */
 void run_note_step(Run *r, const StepRecord *s);
 void run_write_ledger(const Run *r);
-/* Local. Name of the machine: "2 x AMD EPYC 9575F 64-Core Processor, 8 cores". */
-void run_machine_name(const Run *r, char *buf, size_t n);
 
 #endif

@@ -50,7 +50,7 @@ void run_note_step(Run *r, const StepRecord *s) {
     if (r->outer.every == 1 && !r->o->exact) compare_first_steps(r);
 }
 
-void run_machine_name(const Run *r, char *buf, size_t n) {
+static void machine_name(const Run *r, char *buf, size_t n) {
     char cpu[256], nodes[24] = "";
     if (r->device.used) {
         snprintf(buf, n, "%d x %.40s", r->device.all, r->device.facts.name);
@@ -60,6 +60,28 @@ void run_machine_name(const Run *r, char *buf, size_t n) {
     if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
     snprintf(buf, n, "%s%.40s, %d cores", nodes, cpu, r->cores);
     utf8_mend(buf); // a truncated UTF-8 sequence
+}
+
+/* Reads the newest lines of the ledger, oldest first; returns their number. */
+static int last_lines(const Run *r, LedgerLine lines[], int max) {
+    Err e;
+    LedgerDamage damage;
+    char *path = *r->o->ledger ? mem_strdup(r->o->ledger) : ledger_path();
+    int n = path ? ledger_read(path, lines, max, &damage, &e) : 0;
+    mem_free(path);
+    return n > 0 ? n : 0;
+}
+
+/* Median relative error of predictions for this machine in the ledger; NAN: no entry. */
+double run_known_error(const Run *r) {
+    enum { LINES = 64 };
+    char machine[64];
+    LedgerLine *lines = mem_calloc(LINES, sizeof *lines);
+    machine_name(r, machine, sizeof machine);
+    bool measured = !r->device.used && r->o->calibrate != 2;
+    double error = ledger_median_error(lines, last_lines(r, lines, LINES), machine, measured);
+    mem_free(lines);
+    return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : NAN;
 }
 
 /* Predicted bytes that this rank receives in a step. */
@@ -106,7 +128,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
         l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);
     }
     machine_time(l->time, sizeof l->time);
-    run_machine_name(r, l->machine, sizeof l->machine);
+    machine_name(r, l->machine, sizeof l->machine);
     config_print(&r->config, l->model, sizeof l->model);
     layout_print(&r->grid.layout, l->layout);
     if (r->calibration)

@@ -17,7 +17,6 @@
 #include "data/replace.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
-#include "parallel/plan/ledger.h"
 
 static bool given(const Run *r, const char *option) {
     return opt_given(opt_find(r->options, option));
@@ -162,16 +161,48 @@ void run_free_lists(StepLists *s) {
 
 /* ---- costs of the machine at hand */
 
-/* Median relative error of predictions for this machine in the ledger; NAN: no entry. */
-static double known_error(const Run *r) {
-    enum { LINES = 64 };
-    char machine[64];
-    LedgerLine *lines = mem_calloc(LINES, sizeof *lines);
-    run_machine_name(r, machine, sizeof machine);
-    bool measured = !r->device.used && r->o->calibrate != 2;
-    double error = ledger_median_error(lines, run_last_lines(r, lines, LINES), machine, measured);
-    mem_free(lines);
-    return isfinite(error) ? fmin(fmax(error, 0.01), 0.5) : NAN;
+typedef struct Measuring {
+    Progress *progress; // NULL: nothing was printed
+    double run;         // seconds that training may take
+    double now;         // seconds of measuring
+} Measuring;
+
+static void begin_measuring(Measuring *m, const CalibrateProgress *progress) {
+    m->progress = progress_open(stdout, 0);
+    printf("measuring kernels and collectives of this machine: %d s at most, once%s%s\n",
+           PLAN_MEASURE_S, progress->path ? "; kept in " : "",
+           progress->path ? progress->path : "");
+    if (m->run < PLAN_MEASURE_S)
+        printf("(the whole run may take less: --calibrate none does not measure, --layout SPEC "
+               "does not plan)\n");
+    fflush(stdout);
+}
+
+static void show_measuring(void *ctx, const CalibrateProgress *progress) {
+    Measuring *m = ctx;
+    if (!m->progress) begin_measuring(m, progress);
+    m->now = progress->seconds;
+    char what[128];
+    snprintf(what, sizeof what, "measuring %s", progress->what);
+    progress_wait(m->progress, what, m->now, PLAN_MEASURE_S);
+}
+
+/* Collective. Measures what the plan needs of this machine: r->calibration. Rank 0 shows progress.
+ */
+static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
+    double flops = d->flops[r->o->dtype == 1] * r->group.size,
+           tokens = (double)p->space.shape.batch;
+    double a_step = tokens * config_flops_per_token(&r->config, r->seq) / flops;
+    Measuring m = {.run = r->o->plan || !(flops > 0) ? INFINITY : (double)r->o->steps * a_step};
+    CalibrateWhere where = {
+        .world = r->world,
+        .kernels = r->kernels,
+        .team = r->team,
+        .notify = {.again = r->o->calibrate == 1, .progress = show_measuring, .ctx = &m}};
+    r->calibration = plan_measure(p, &where, r->o->calibrate != 2, d);
+    progress_close(m.progress);
+    double took = r->calibration ? calibration_seconds(r->calibration) : 0;
+    if (r->lead && took > 0.05) printf("measured them in %.1f s\n", m.now);
 }
 
 /* ---- the plan */
@@ -225,7 +256,7 @@ static void measure(Run *r, Plan *p) {
     detect_machine(&d, &p->machine);
     // search() reports why it ends
     if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p);
-    run_calibrate(r, p, &d);
+    calibrate_candidates(r, p, &d);
     detect_free(&d);
 }
 
@@ -274,7 +305,7 @@ bool run_choose_layout(Run *r) {
     int ranks = described ? p->machine.ranks : r->group.size;
     int threads = described ? p->machine.threads : team_size(r->team);
     p->space = space_of(r, ranks, threads, &r->fixed);
-    p->error = described ? NAN : known_error(r);
+    p->error = described ? NAN : run_known_error(r);
     if (!described) measure(r, p);
     // A described cluster specifies its ranks: the plan does not depend on this processor.
     p->space.shape.kernels = described || r->device.used
@@ -317,7 +348,7 @@ void run_predict(Run *r) {
         price_of(s, &m, &price);
         r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {
-        PlanWhere where = {.world = r->world, .kernels = r->kernels, .team = r->team};
+        CalibrateWhere where = {.world = r->world, .kernels = r->kernels, .team = r->team};
         r->predicted_ms = 1e3 * plan_predict(&where, &d, s, &r->calibration);
     }
     if (r->group.size > 1 && r->predicted_ms > 0)
