@@ -17,6 +17,7 @@ static inline char *machine_text(const Machine *m) {
             m->nodes, m->ranks_per_node, m->ranks, m->threads);
     fprintf(f, "flops_fp32 = %.17g\nflops_bf16 = %.17g\nflops_half = %.17g\n", m->flops[0],
             m->flops[1], m->flops_half);
+    if (m->sms) fprintf(f, "multiprocessors = %d\n", m->sms);
     fprintf(f, "memory = %lldB\nmemory_rate = %.17gB/s\ncall = %.17gs\n", (long long)m->memory,
             m->memory_rate, m->call);
     fprintf(f, "slowdown = %.17g\nslowest = %.17g\n", m->slowdown, m->slowest);

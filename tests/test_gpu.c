@@ -117,7 +117,8 @@ TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     CHECK_NEAR(m.flops[1] / (h100.flops[1] * 2250 / 989), 1, 1e-12);
     CHECK(m.ranks == 16 && m.ranks_per_node == 8 && m.memory == 180000000000 && m.n_levels == 2);
     CHECK_STR(m.level[0].name, "NVLink");
-    CHECK(m.level[0].ranks == 8 && m.level[0].rank_rate == 2 * h100.level[0].rank_rate);
+    CHECK(m.sms == 148 && m.level[0].ranks == 8 &&
+          m.level[0].rank_rate == 2 * h100.level[0].rank_rate);
     CHECK_NEAR(m.memory_rate / (h100.memory_rate * 8 / 3.35), 1, 1e-12);
     CHECK(m.level[1].ranks == 16 && m.level[1].port_rate == h100.level[1].port_rate);
     // of an unknown kind what was measured

@@ -149,7 +149,7 @@ static bool same(const Machine *a, const Machine *b) {
     return levels && strcmp(a->name, b->name) == 0 && a->ranks == b->ranks &&
            a->nodes == b->nodes && a->ranks_per_node == b->ranks_per_node &&
            a->flops[0] == b->flops[0] && a->flops[1] == b->flops[1] &&
-           a->flops_half == b->flops_half && a->memory_rate == b->memory_rate &&
+           a->flops_half == b->flops_half && a->sms == b->sms && a->memory_rate == b->memory_rate &&
            a->call == b->call && a->memory == b->memory && a->threads == b->threads &&
            a->slowdown == b->slowdown && a->slowest == b->slowest && a->travel == b->travel;
 }
@@ -166,10 +166,11 @@ static void check_round(const Machine *m) {
 }
 
 TEST(machine_is_the_same_after_being_written_and_read) {
-    static const char *const names[] = {"h100:128", "a100:1", "v100:3", "consumer:4", "cpu:17"};
+    static const char *const names[] = {"h100:128", "a100:1",     "v100:3",
+                                        "h200:2",   "consumer:4", "cpu:17"};
     Machine m;
     Err e;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         if (!machine_open(&m, names[i], &e)) die("%s", e.text);
         check_round(&m);
         m.flops[0] /= 3, m.memory_rate /= 7, m.call /= 3, m.memory /= 3, m.level[0].latency *= 1e-5;

@@ -94,7 +94,8 @@ TEST(matmul_schedule_stream_k_is_balanced_within_a_step) {
         }
         CHECK(c.kind == MATMUL_STREAM_K && most - least <= 1 && least >= 1);
         if (tiles < s.workers) CHECK(s.divided == tiles || least >= MATMUL_LEAST_STEPS);
-        int parts = tiles > s.workers ? 2 : (int)((s.steps + least - 1) / least) + 1;
+        int parts = tiles > s.workers ? 2 : (s.divided + tiles - 1) / tiles + 1;
+        CHECK(parts <= MATMUL_MOST_SHARES + 1);
         for (int w = 0; w < busy; w++)
             for (MatmulPart p = matmul_begin(&s, w); matmul_next(&s, &p);) CHECK(p.parts <= parts);
     }

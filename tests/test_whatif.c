@@ -160,7 +160,7 @@ TEST(whatif_varies_every_number_of_a_description) {
         bool was = strcmp(number.name, "nodes") == 0;
         CHECK(same == (threads || was));
     }
-    CHECK(n == 12 + 2 * 4);
+    CHECK(n == 13 + 2 * 4);
     CHECK(whatif_vary(&w, "threads=2..2", 0, &e) && whatif_at(&w, 0, &at, &e));
     CHECK(at.space.shape.threads == 2);
     CHECK(whatif_vary(&w, "port_rate=80..80GB/s", 0, &e) && whatif_at(&w, 0, &at, &e));

@@ -51,7 +51,7 @@ static const Opt options[] = {
      "geometric steps; 0: each value is twice the one before"},
     {.type = OPT_GROUP, .help = "What stays"},
     {"cluster", OPT_STR, &o.cluster, "", 0, 0, "FILE|NAME:NODES",
-     "a description, or a preset: h100 a100 v100 consumer cpu"},
+     "a description, or a preset: h200 h100 a100 v100 consumer cpu"},
     {"model", OPT_STR, &o.model, "d12", 0, 0, "NAME|k=v,...", "as train_gpt has it"},
     {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions of a sequence; 0 is the model's"},
     {"batch", OPT_INT, &o.batch, "0", 0, 1e12, "TOKENS",

@@ -72,8 +72,9 @@ typedef struct MatmulPart {
     int64_t begin, end; // the rest of the share on the line
 } MatmulPart;
 
-/* Fewer tiles than workers: a share of Stream-K has at least so many steps. */
-enum { MATMUL_LEAST_STEPS = 8 };
+/* Fewer tiles than workers: a share of Stream-K has at least so many steps, and a tile at most so
+ * many shares (one more, where they do not begin with it): one worker adds up all its parts. */
+enum { MATMUL_LEAST_STEPS = 8, MATMUL_MOST_SHARES = 16 };
 
 HOST_DEVICE int matmul_tiles(const MatmulSchedule *s) {
     return s->tiles_m * s->tiles_n;
@@ -184,6 +185,7 @@ HOST_DEVICE MatmulSchedule matmul_schedule(int64_t M, int64_t N, int64_t K, Matm
         s.streamed = workers + rest, s.divided = workers;
     } else if (kind == MATMUL_STREAM_K && rest > 0) {
         int64_t most = (int64_t)tiles * s.steps / MATMUL_LEAST_STEPS;
+        if (most > (int64_t)tiles * MATMUL_MOST_SHARES) most = (int64_t)tiles * MATMUL_MOST_SHARES;
         s.streamed = tiles;
         s.divided = most < tiles ? tiles : most < workers ? (int)most : workers;
     }

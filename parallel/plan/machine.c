@@ -54,6 +54,7 @@
 #include <math.h>
 
 #include "parallel/plan/calibrate.h"
+#include "parallel/plan/gpu_matmul.h"
 
 /* The part of a message's latency that is work of the processor, [s]. Messages to many wait for it
  * one after the other, and for the rest of the latency together. It is about half with kernels' TCP
@@ -76,7 +77,8 @@ const Kernels *machine_kernels(const Machine *m, bool bf16) {
 
 /* ---- works ---- */
 
-/* A matrix unit is full when every dimension of a product is large; the smallest decides. */
+/* A matrix unit is full when every dimension of a matmul is large; the smallest decides. Matmuls
+ * of GPUs whose multiprocessors are known have a better model (gpu_matmul.h). */
 static double smallest_dimension(const Work *w) {
     bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
     if (attention) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
@@ -87,6 +89,7 @@ static double smallest_dimension(const Work *w) {
 double machine_work(const Machine *m, const Work *w) {
     double seconds;
     if (m->measured && calibration_work(m->measured, w, &seconds)) return seconds;
+    if (gpu_matmul_is(m, w)) return gpu_matmul_seconds(m, w) + m->call;
     bool fewer = w->threads > 0 && w->threads < m->threads;
     double team = fewer ? (double)w->threads / m->threads : 1;
     double flops = work_flops(w), compute = 0, memory = work_bytes(w) / m->memory_rate;

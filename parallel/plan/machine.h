@@ -7,8 +7,9 @@
  *     h100     level 0  "NVLink"     8 ranks       450 GB/s a rank
  *              level 1  "network"    8 x nodes      50 GB/s a rank, 400 GB/s a node
  *
- * A kernel costs max(FLOPs / rate, bytes / memory bandwidth) + the time of a call. A collective
- * costs the time of its slowest level (formulas: machine.c). Tables measured by
+ * A kernel costs max(FLOPs / rate, bytes / memory bandwidth) + the time of a call; a bf16 matmul of
+ * a GPU costs the waves of its tiles (gpu_matmul.h). A collective costs the time of its slowest
+ * level (formulas: machine.c). Tables measured by
  * parallel/plan/calibrate.h take precedence.
  */
 #ifndef PARALLEL_PLAN_MACHINE_H
@@ -64,6 +65,8 @@ typedef struct Machine {
     Level level[MAX_LEVELS]; // innermost first; the last one holds all ranks
     double flops[2];         // FLOP/s of large matmuls of a rank, in fp32 and bf16
     double flops_half;       // smallest dimension of a matmul that reaches half of it
+    int sms;                 // multiprocessors of a GPU: its bf16 matmuls are priced by their
+                             // waves (gpu_matmul.h), not by flops_half; 0: unknown
     double memory_rate;      // bytes/s per rank
     double call;             // seconds of a kernel call
     int64_t memory;          // bytes available per rank; 0: unknown
@@ -114,8 +117,8 @@ int machine_level(const Machine *m, const SendGroup *g);
 /* Local, pure. Reads a description of "key = value" lines (machine_file.c has an example). False,
  * with line and reason, if malformed. */
 bool machine_parse(Machine *m, const char *text, size_t n, Err *e);
-/* Local. Reads FILE, or a preset NAME:NODES: h100 a100 v100 consumer cpu. False, with the nearest
- * name, if unknown. */
+/* Local. Reads FILE, or a preset NAME:NODES: h200 h100 a100 v100 consumer cpu. False, with the
+ * nearest name, if unknown. */
 bool machine_open(Machine *m, const char *file_or_preset, Err *e);
 
 /* The numbers of a description by name; those of a level: "network.port_rate". */

@@ -8,6 +8,7 @@
  *     flops_fp32     = 400G               that large matmuls reach, a rank
  *     flops_bf16     = 800G
  *     flops_half     = 16                 smallest dimension of a product that reaches half of it
+ *     multiprocessors = 132               of a GPU; its bf16 matmuls are then priced by their waves
  *     memory         = 32GiB              a rank may take
  *     memory_rate    = 20GB/s             a rank
  *     call           = 2us
@@ -52,6 +53,7 @@ static const Key keys[] = {
     FIELD("flops_fp32", flops[0], AS_FLOPS, IN_DOUBLE, true, false),
     FIELD("flops_bf16", flops[1], AS_FLOPS, IN_DOUBLE, false, false),
     FIELD("flops_half", flops_half, AS_FACTOR, IN_DOUBLE, false, true),
+    FIELD("multiprocessors", sms, AS_COUNT, IN_INT, false, false),
     FIELD("memory", memory, AS_BYTES, IN_INT64, false, true),
     FIELD("memory_rate", memory_rate, AS_RATE, IN_DOUBLE, true, false),
     FIELD("call", call, AS_SECONDS, IN_DOUBLE, false, true),

@@ -2,14 +2,16 @@
  *
  * Rates are what programs reach, not what data sheets promise:
  *
+ *   h200      as h100, with 141 GB at 4.8 TB/s, of which a copy reaches 4.3
  *   h100      data sheet: bf16 989 TFLOP/s dense, fp32 67, 80 GB at 3.35 TB/s, NVLink 450 GB/s each
- *             way, and as in a DGX one 400 Gb/s adapter for each GPU. cuBLAS reaches 716 TFLOP/s at
- *             4096^3 (github.com/pranjalssh/fast.cu), streams 3.0 TB/s (QuACK), all_reduce some 370
+ *             way, and as in a DGX one 400 Gb/s adapter for each GPU. cuBLAS reaches 795 TFLOP/s at
+ *             8192^3 and 716 at 4096^3 (github.com/pranjalssh/fast.cu): 820 in full waves without
+ *             what surrounds them (gpu_matmul.h). Streams 3.0 TB/s (QuACK), all_reduce some 370
  *             GB/s of bus bandwidth in a node. NCCL takes up to 16 of 132 processors: slowdown
  *             132/116
  *   a100      312 TFLOP/s, 19.5, 80 GB at 2.04 TB/s, 300 GB/s, 200 Gb/s for each GPU; 108
  *             processors. llm.c trains GPT-2 at 56 to 58 % of the peak from end to end (its pull
- *             requests): products reach some 80 %
+ *             requests): large matmuls reach some 80 %, 90 % in full waves
  *   v100      125 TFLOP/s of fp16 (it has no bf16), 15.7 of fp32, 32 GB at 0.9 TB/s; four on PCIe 3
  *             x16, 16 GB/s each way, of which some 11 arrive; one 100 Gb/s adapter a node
  *   consumer  RTX 4090: 165 TFLOP/s with sums in fp32, 82.6, 24 GB at 1.01 TB/s; no peer access:
@@ -33,12 +35,28 @@
 
 /* ranks of the last level, ranks and nodes follow from the number of nodes. */
 static const Machine presets[] = {
+    {.name = "h200",
+     .ranks_per_node = 8,
+     .n_levels = 2,
+     .level = {{"NVLink", 8, 5e-6, 370e9, 0}, {"network", 0, 10e-6, 46e9, 368e9}},
+     .flops = {50e12, 820e12},
+     .flops_half = 160,
+     .sms = 132,
+     .memory_rate = 4.3e12,
+     .call = 5e-6,
+     .memory = 141000000000,
+     .threads = 1,
+     .slowdown = 1.14,
+     .slowest = 1.02,
+     .travel = TRAVEL_RING,
+     .gpu = true},
     {.name = "h100",
      .ranks_per_node = 8,
      .n_levels = 2,
      .level = {{"NVLink", 8, 5e-6, 370e9, 0}, {"network", 0, 10e-6, 46e9, 368e9}},
-     .flops = {50e12, 700e12},
-     .flops_half = 128,
+     .flops = {50e12, 820e12},
+     .flops_half = 160,
+     .sms = 132,
      .memory_rate = 3e12,
      .call = 5e-6,
      .memory = 80000000000,
@@ -51,8 +69,9 @@ static const Machine presets[] = {
      .ranks_per_node = 8,
      .n_levels = 2,
      .level = {{"NVLink", 8, 5e-6, 230e9, 0}, {"network", 0, 10e-6, 23e9, 184e9}},
-     .flops = {17e12, 250e12},
-     .flops_half = 96,
+     .flops = {17e12, 280e12},
+     .flops_half = 115,
+     .sms = 108,
      .memory_rate = 1.75e12,
      .call = 5e-6,
      .memory = 80000000000,
@@ -67,6 +86,7 @@ static const Machine presets[] = {
      .level = {{"PCIe", 4, 8e-6, 11e9, 0}, {"network", 0, 12e-6, 11e9, 11.5e9}},
      .flops = {14e12, 90e12},
      .flops_half = 64,
+     .sms = 80,
      .memory_rate = 0.8e12,
      .call = 5e-6,
      .memory = 32000000000,
@@ -81,6 +101,7 @@ static const Machine presets[] = {
      .level = {{"PCIe", 8, 10e-6, 10e9, 0}, {"network", 0, 30e-6, 2.9e9, 2.9e9}},
      .flops = {60e12, 140e12},
      .flops_half = 96,
+     .sms = 128,
      .memory_rate = 0.92e12,
      .call = 5e-6,
      .memory = 24000000000,
@@ -138,11 +159,11 @@ static bool not_found(const char *given, const char *name, const char *const *na
     const char *near = opt_nearest(name, names, N_PRESETS), *colon = strchr(given, ':');
     char hint[96] = "";
     if (near) snprintf(hint, sizeof hint, " Did you mean %s%.20s?", near, colon ? colon : ":16");
-    return err(
-        e,
-        "cluster %.80s: no such file (%s), and no preset NAME:NODES with NAME one of h100 a100 "
-        "v100 consumer cpu.%s",
-        given, strerror(errno), hint);
+    return err(e,
+               "cluster %.80s: no such file (%s), and no preset NAME:NODES with NAME one of h200 "
+               "h100 a100 "
+               "v100 consumer cpu.%s",
+               given, strerror(errno), hint);
 }
 
 bool machine_open(Machine *m, const char *file_or_preset, Err *e) {

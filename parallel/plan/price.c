@@ -352,7 +352,9 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
     Spent *spent = &p.spent;
     spent->compute *= 1 + tending(s, m);
     spent->exposed += in_turns(spent, p.along_d);
-    // a third layer may have filled gaps that a hundredth does not find
+    // a third layer may have filled gaps that a hundredth does not find, or have hidden what only
+    // the second one exposed
+    spent->exposed = fmax(spent->exposed, 0);
     for (int i = 0; i < LINK_LEVELS; i++)
         spent->exposed = fmax(spent->exposed, spent->busy[i] - spent->compute);
     double exposed = spent->exposed + outer, hidden = spent->sent - spent->exposed;

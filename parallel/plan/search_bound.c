@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
+#include "parallel/plan/gpu_matmul.h"
 #include "parallel/step/head.h"
 
 static inline double later(double a, double b) {
@@ -41,13 +42,15 @@ static int64_t panels_over(int64_t K, int64_t ranks) {
 }
 
 /* A matmul in panels. By its formula one of K features takes as long as the longest of lines in K
- * that begin above 0: panels of the same length take least, and fewer of them less. Of panels that
- * were measured nothing is known. */
+ * that begin above 0: panels of the same length take least, and fewer of them less. Panels on a GPU
+ * take whole steps, and at least as many as the whole matmul. Of panels that were measured nothing
+ * is known. */
 static double in_panels(const Reader *r, const Work *whole) {
     const int *size = r->p->mesh->size;
     Work w = *whole;
     int64_t n = larger(panels_over(w.a, size[AXIS_X]), panels_over(w.a, size[AXIS_Y]));
     if (r->m->measured) return 0;
+    if (gpu_matmul_is(r->m, &w)) n = 1;
     w.a /= n;
     w.flags &= ~(uint32_t)(WORK_EPI_ACT | WORK_EPI_DACT | WORK_ADDEND | WORK_BIAS);
     return (double)n * machine_work(r->m, &w);
