@@ -242,6 +242,7 @@ int main(int argc, char **argv) {
     if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0) io_keep_stdout();
     Run run = {.o = &o, .options = options, .outer = run_check_options(&o)};
     library_folders(o.libraries);
+    if (*o.explain_matmul) return run_explain_matmul(&o);
     run_check_backend(&run);
     if (!o.plan) catch_signals();
     io_map_survive(); // run_stopping() asks

@@ -97,8 +97,12 @@ static size_t running_rows(Options *o, Opt *table) {
          "search, print the best layouts, every named scheme and the reasons, and exit; with "
          "--json as JSON"},
         {"cluster", OPT_STR, &o->cluster, "", 0, 0, "FILE|NAME:NODES",
-         "with --plan or --listing: for a described cluster, or h100:128, a100:8, v100:4, "
-         "consumer:2, cpu:4"},
+         "with --plan, --listing or --explain-matmul: for a described cluster, or h200:16, "
+         "h100:128, a100:8, v100:4, consumer:2, cpu:4"},
+        {"explain-matmul", OPT_STR, &o->explain_matmul, "", 0, 0, "M,N,K[,wgrad]",
+         "print how y[M,N] = a[M,K] b[K,N] is scheduled on a GPU of --cluster, and exit: tiles, "
+         "waves, predicted time data-parallel, with split-K, with Stream-K, and a picture; wgrad: "
+         "added to y in fp32; with --json as JSON"},
         {"calibrate", OPT_CHOICE, &o->calibrate, "auto", 0, 0, "auto|again|none",
          "measure kernels and collectives for --layout auto: once, again, or not at all"},
         {"refine", OPT_INT, &o->refine, "3", 0, 8, "N",

@@ -6,8 +6,8 @@
 #include "base/opt.h"
 
 typedef struct Options {
-    const char *cluster, *train, *val, *hellaswag, *model, *init, *tokenizer, *save, *prompt,
-        *kernels, *layout, *libraries, *overlap;
+    const char *cluster, *explain_matmul, *train, *val, *hellaswag, *model, *init, *tokenizer,
+        *save, *prompt, *kernels, *layout, *libraries, *overlap;
     const char *config, *json, *csv, *tensorboard, *trace, *ledger, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
         eval_every, eval_batches;

@@ -104,6 +104,8 @@ bool file_in(const char *dir, const char *name);
  * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
  * whole outer steps. */
 Outer run_check_options(Options *o);
+/* Local. Prints what --explain-matmul asks for; the exit status. */
+int run_explain_matmul(const Options *o);
 /* Collective. Frees the run. */
 void run_end(Run *r);
 /* Local. Reads the tokens of this rank for this step, all micro-batches; prefetches the next

@@ -48,10 +48,12 @@ static Outer outer_of(Options *o) {
 
 Outer run_check_options(Options *o) {
     claim_outputs(o);
-    if (*o->cluster && !o->plan && !o->listing) die_usage("--cluster requires --plan or --listing");
+    bool explains = *o->explain_matmul;
+    if (*o->cluster && !o->plan && !o->listing && !explains)
+        die_usage("--cluster requires --plan, --listing or --explain-matmul");
     if (*o->cluster && o->memory)
         die_usage("--memory is of the ranks at hand: leave out --cluster");
-    if (!*o->train && !*o->init && !o->memory && !o->listing && !o->plan)
+    if (!*o->train && !*o->init && !o->memory && !o->listing && !o->plan && !explains)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
     if (o->check_tp && (!*o->train || *o->save || o->sync_every > 1 || o->exact))

@@ -1,0 +1,154 @@
+#include "parallel/plan/explain_matmul.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+static const char *const kinds[] = {"data-parallel", "split-K", "Stream-K"};
+enum { N_KINDS = 3 };
+
+/* ---- the question ---- */
+
+bool explain_matmul_parse(Work *w, const char *text, Err *e) {
+    enum { MOST = 1 << 24 };
+    long long M, N, K;
+    int at = 0;
+    bool ok = sscanf(text, "%lld,%lld,%lld%n", &M, &N, &K, &at) == 3;
+    bool wgrad = ok && strcmp(text + at, ",wgrad") == 0;
+    if (!ok || (text[at] && !wgrad))
+        return err(e, "\"%.60s\": M,N,K or M,N,K,wgrad is needed, like 768,3072,32768,wgrad", text);
+    if (M < 1 || N < 1 || K < 1 || M > MOST || N > MOST || K > MOST)
+        return err(e, "\"%.60s\": sizes are from 1 to %d", text, MOST);
+    *w = wgrad ? (Work){.kind = WORK_DW, .flags = WORK_ADDEND, .rows = K, .a = M, .b = N}
+               : (Work){.kind = WORK_XW, .rows = M, .a = K, .b = N};
+    w->flags |= WORK_BF16 | WORK_WORDS;
+    return true;
+}
+
+/* ---- the table ---- */
+
+static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul *g) {
+    int64_t size[3];
+    gpu_matmul_sizes(w, size);
+    fprintf(f,
+            "y[%" PRId64 ",%" PRId64 "] %s a[%" PRId64 ",%" PRId64 "] b[%" PRId64 ",%" PRId64
+            "] in bf16 on %s, %d SMs\n",
+            size[0], size[1], w->kind == WORK_DW ? "+=" : "=", size[0], size[2], size[2], size[1],
+            m->name, m->sms);
+    fprintf(f, "Predicted, not measured. FLOPs alone take %.1f us, bytes alone %.1f us.\n",
+            1e6 * work_flops(w) / m->flops[1], 1e6 * g->memory);
+}
+
+static void print_row(FILE *f, const Work *w, const GpuMatmul *g, bool chosen) {
+    char tile[32], name[32];
+    snprintf(tile, sizeof tile, "%dx%d", g->tile.m, g->tile.n);
+    snprintf(name, sizeof name, g->kind == MATMUL_SPLIT_K ? "%s by %d" : "%s", kinds[g->kind],
+             g->parts);
+    fprintf(f, "%-14s %-8s%7" PRId64 "%8.2f%8.1f %%%9.1f us%8.0f TFLOP/s%s\n", name, tile, g->tiles,
+            g->waves, 100 * (1 - g->busy), 1e6 * g->seconds, 1e-12 * work_flops(w) / g->seconds,
+            chosen ? "  <-" : "");
+}
+
+/* ---- the picture ---- */
+
+/* Of a multiprocessor at a time: the last digit of the tile that it computes, + where it sums parts
+ * of a tile or keeps them, = where it finishes one. */
+static char doing(const MatmulSchedule *s, const GpuMatmul *g, int worker, double time) {
+    for (MatmulPart p = matmul_begin(s, worker); matmul_next(s, &p);) {
+        bool last = p.k_end == s->steps;
+        time -= (p.k_end - p.k_begin) * g->step;
+        if (time < 0) return (char)('0' + p.end / s->steps % 10);
+        time -= g->slot * (last ? p.parts - 1 : 1);
+        if (time < 0) return '+';
+        if (last) time -= g->epilogue;
+        if (time < 0) return '=';
+    }
+    return '.';
+}
+
+static void print_picture(FILE *f, const MatmulSchedule *s, const GpuMatmul *g, double longest) {
+    enum { CELLS = 64, FIRST = 6, LAST = 2 };
+    for (int w = 0; w < s->workers; w++) {
+        if (w == FIRST && s->workers > FIRST + LAST) {
+            fprintf(f, "  ...\n");
+            w = s->workers - LAST;
+        }
+        fprintf(f, "  SM %-4d ", w);
+        for (int i = 0; i < CELLS; i++) fputc(doing(s, g, w, (i + 0.5) / CELLS * longest), f);
+        fputc('\n', f);
+    }
+}
+
+typedef struct Kinds {
+    GpuMatmul of[N_KINDS];
+    int n, chosen;
+    double longest;
+} Kinds;
+
+static Kinds kinds_of(const Machine *m, const Work *w) {
+    Kinds k = {.n = 0};
+    MatmulKind chosen = gpu_matmul(m, w).kind;
+    for (int i = 0; i < N_KINDS; i++) {
+        GpuMatmul g = gpu_matmul_of_kind(m, w, (MatmulKind)i);
+        if (g.seconds == 0) continue;
+        if (g.kind == chosen) k.chosen = k.n;
+        if (g.seconds > k.longest) k.longest = g.seconds;
+        k.of[k.n++] = g;
+    }
+    return k;
+}
+
+void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
+    Kinds k = kinds_of(m, w);
+    print_head(f, m, w, &k.of[0]);
+    fprintf(f, "%-14s %-8s%7s%8s%10s%12s\n", "schedule", "tile", "tiles", "waves", "lost",
+            "predicted");
+    for (int i = 0; i < k.n; i++) print_row(f, w, &k.of[i], i == k.chosen);
+    fprintf(f,
+            "\nTime to the right, of all %.1f us. A digit is the last one of a tile's "
+            "number;\n+ sums of parts are written or added; = a tile is finished; . idle.\n",
+            1e6 * k.longest);
+    for (int i = 0; i < k.n; i++) {
+        MatmulSchedule s = gpu_matmul_schedule(m, w, &k.of[i]);
+        fprintf(f, "%s\n", kinds[k.of[i].kind]);
+        print_picture(f, &s, &k.of[i], k.longest);
+    }
+}
+
+/* ---- JSON ---- */
+
+static json_t *json_parts(const MatmulSchedule *s, int worker) {
+    json_t *parts = json_array();
+    for (MatmulPart p = matmul_begin(s, worker); matmul_next(s, &p);)
+        json_array_append_new(parts,
+                              json_pack("[i,i,i,i]", p.tile_m, p.tile_n, p.k_begin, p.k_end));
+    return parts;
+}
+
+static json_t *json_kind(const Machine *m, const Work *w, const GpuMatmul *g) {
+    MatmulSchedule s = gpu_matmul_schedule(m, w, g);
+    json_t *sms = json_array();
+    for (int i = 0; i < s.workers; i++) json_array_append_new(sms, json_parts(&s, i));
+    return json_pack("{s:s,s:[i,i,i],s:i,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "schedule",
+                     kinds[g->kind], "tile", g->tile.m, g->tile.n, g->tile.k, "parts", g->parts,
+                     "tiles", (json_int_t)g->tiles, "waves", g->waves, "lost", 1 - g->busy, "us",
+                     1e6 * g->seconds, "tflops", 1e-12 * work_flops(w) / g->seconds, "step_us",
+                     1e6 * g->step, "epilogue_us", 1e6 * g->epilogue, "slot_us", 1e6 * g->slot,
+                     "workspace_bytes", (json_int_t)matmul_workspace(&s, &g->tile), "sms", sms);
+}
+
+void explain_matmul_json(FILE *f, const Machine *m, const Work *w) {
+    Kinds k = kinds_of(m, w);
+    int64_t size[3];
+    json_t *schedules = json_array();
+    gpu_matmul_sizes(w, size);
+    for (int i = 0; i < k.n; i++) json_array_append_new(schedules, json_kind(m, w, &k.of[i]));
+    json_t *all =
+        json_pack("{s:I,s:I,s:I,s:b,s:s,s:i,s:f,s:s,s:o}", "M", (json_int_t)size[0], "N",
+                  (json_int_t)size[1], "K", (json_int_t)size[2], "wgrad", w->kind == WORK_DW,
+                  "cluster", m->name, "multiprocessors", m->sms, "memory_us", 1e6 * k.of[0].memory,
+                  "chosen", kinds[k.of[k.chosen].kind], "schedules", schedules);
+    json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fprintf(f, "\n");
+    json_decref(all);
+}

@@ -1,0 +1,79 @@
+/* How a matmul on a GPU is explained. */
+#include "parallel/plan/explain_matmul.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/page.h"
+#include "tests/test.h"
+
+static Machine h200(void) {
+    Machine m;
+    if (!machine_open(&m, "h200:1", NULL)) die("no preset");
+    return m;
+}
+
+static void explained(Text *t, const char *shape) {
+    Machine m = h200();
+    Work w;
+    char *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f || !explain_matmul_parse(&w, shape, NULL)) die("open_memstream");
+    explain_matmul_print(f, &m, &w);
+    fclose(f);
+    t->n = 0;
+    text_put(t, "$ train_gpt --explain-matmul %s --cluster h200:1\n%s", shape, text);
+    free(text);
+}
+
+TEST(explain_matmul_stands_in_the_page_of_gpus) {
+    static Text t;
+    explained(&t, "768,2304,32768,wgrad");
+    CHECK(page_block_is("docs/gpu.md", "text explain-matmul", &t));
+    for (char *line = t.s, *end; (end = strchr(line, '\n')); line = end + 1)
+        CHECK(end - line <= 80);
+}
+
+TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
+    Machine m = h200();
+    Work w;
+    char *text;
+    size_t n;
+    CHECK(explain_matmul_parse(&w, "1000,2304,4096", NULL));
+    FILE *f = open_memstream(&text, &n);
+    CHECK(f);
+    explain_matmul_json(f, &m, &w);
+    fclose(f);
+    json_t *all = json_loads(text, 0, NULL), *kinds = json_object_get(all, "schedules");
+    free(text);
+    CHECK(json_array_size(kinds) == 3 && json_is_string(json_object_get(all, "chosen")));
+    for (size_t i = 0; i < 3; i++) {
+        json_t *kind = json_array_get(kinds, i), *sms = json_object_get(kind, "sms"), *tile;
+        int64_t elements = 0, want = 0;
+        CHECK(json_array_size(sms) == 132);
+        for (size_t k = 0; k < 132; k++)
+            for (size_t p = 0; p < json_array_size(json_array_get(sms, k)); p++) {
+                json_t *part = json_array_get(json_array_get(sms, k), p);
+                elements += json_integer_value(json_array_get(part, 3)) -
+                            json_integer_value(json_array_get(part, 2));
+            }
+        tile = json_object_get(kind, "tile");
+        want = json_integer_value(json_object_get(kind, "tiles")) * 4096 /
+               json_integer_value(json_array_get(tile, 2));
+        CHECK(elements == want);
+    }
+    json_decref(all);
+}
+
+TEST(explain_matmul_shapes_that_are_none_are_named) {
+    static const char *const wrong[] = {
+        "", "1,2", "1,2,3,4", "0,2,3", "1,2,3,dgrad", "1,2,x", "1,2,99999999999"};
+    Work w;
+    Err e;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK(!explain_matmul_parse(&w, wrong[i], &e));
+        CHECK(strstr(e.text, "M,N,K,wgrad is needed") || strstr(e.text, "sizes are from 1"));
+    }
+}
