@@ -120,19 +120,23 @@ static void pack_block(const Pack *p, float *dst, const float *src, int64_t rows
             r[i] = run(PACK_PAIR, src + i * p->lane_stride, k, p->K);
     } else if (rows > 0) {
         int n = rows < VF ? (int)rows : VF;
-        for (int i = 0; i < VF && k + i < steps; i++)
+        for (int i = 0; i < VF && k + i < steps; i++) {
             r[i] = lanes(PACK_PAIR, src, n, k + i, p->k_stride, p->K);
+            __builtin_prefetch(src + 2 * (k + i + VF) * p->k_stride);
+            __builtin_prefetch(src + (2 * (k + i + VF) + 1) * p->k_stride);
+        }
         vf_transpose(r);
     }
     for (int i = 0; i < VF; i++) vf_store(dst + i * VF, r[i]);
 }
 
+/* Steps before panels: where rows lie side by side memory is read in longer runs. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n) {
     int64_t steps = pack_steps(PACK_PAIR, p->K);
-    for (int i = 0; i < n; i++, dst += p->panel_floats)
-        for (int64_t k = 0; k < steps; k += VF)
+    for (int64_t k = 0; k < steps; k += VF)
+        for (int i = 0; i < n; i++)
             for (int64_t row = 0; row < p->width; row += VF)
-                pack_block(p, dst + (k * p->width + row * VF),
+                pack_block(p, dst + i * p->panel_floats + (k * p->width + row * VF),
                            p->src + (edge[i] + row) * p->lane_stride, edge[i + 1] - edge[i] - row,
                            k);
 }
