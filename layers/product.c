@@ -62,17 +62,21 @@
 
 enum {
     PANEL_K = 384, // steps of K summed in registers; part of the result: the order of summation
+    // The same where steps are pairs. Tile registers are so fast that reading and writing y between
+    // two panels counts: 1,024 tokens of a wgrad are one.
+    PAIRS_K = SIMD_TILES ? 512 : PANEL_K,
     BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // rows of a packed at a time
-    CHUNK_N = 384,  // most columns of b packed at a time by each thread; half of it for dot products
-                    // of pairs (VDPBF16PS)
+    CHUNK_N = 384, // most columns of b packed at a time by each thread; half of it for dot products
+                   // of pairs (VDPBF16PS)
     BLOCK_N = 2048, // columns of y finished over all of K before the next
     RUN = 32,       // most tiles of a run
     // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the
     // same sets of the L1.
     A_PANEL = TILE_M * PANEL_K + 3 * 16,
-    B_PANEL = TILE_N * PANEL_K + 5 * 16,
-    PAIRS_PANEL = PAIRS_M * PANEL_K + 3 * 16, // likewise where steps are pairs
-    A_FLOATS = (BLOCK_M / TILE_M + 1) * A_PANEL + (SIMD_TILES ? PAIRS_PANEL : 0),
+    B_PANEL = TILE_N * PAIRS_K + 5 * 16,
+    PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where steps are pairs
+    A_FLOATS =
+        SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL : (BLOCK_M / TILE_M + 1) * A_PANEL,
     B_FLOATS = CHUNK_N / TILE_N * B_PANEL,
 };
 
@@ -564,7 +568,7 @@ typedef struct Job {
 static void set_panels(Member *w) {
     const ProductExact *x = w->exact;
     int64_t K = w->p->K;
-    w->panel_k = w->kind == PACK_PAIR ? 2 * PANEL_K : PANEL_K;
+    w->panel_k = w->kind == PACK_PAIR ? 2 * PAIRS_K : PANEL_K;
     w->unit = K > 0 ? K : 1;
     if (x) {
         assert(x->k_panel >= 1 && x->k_panel <= PANEL_K);
