@@ -109,41 +109,28 @@ static LinkCost link_of(const Pairs *p, int i, int sharing) {
                           sharing * (double)((TIMES - 1) * p->large) / fmax(s[2] - s[1], least)};
 }
 
-static bool in_equal_blocks(const Detected *d) {
-    bool equal = d->n_ranks % d->n_nodes == 0 && detect_in_blocks(d);
-    for (int i = 0; i < d->n_nodes; i++) equal &= detect_ranks(d, i) * d->n_nodes == d->n_ranks;
-    return equal;
+/* The rank at place `at` among the ranks of a node; -1: there are fewer. */
+static int rank_at(const Detected *d, int node, int at) {
+    for (int r = 0; r < d->n_ranks; r++)
+        if (d->rank[r].node == node && at-- == 0) return r;
+    return -1;
 }
 
-/* Ranks that are dealt out to nodes anyhow: those of the slowest pairs share a node's link as its
- * fewest ranks do. */
-static void measure_unequal(Detected *d, World *w, Pairs *p) {
-    int rank = world_rank(w), slowest = 0, fewest = d->n_ranks;
-    for (int k = 1; k < d->n_ranks; k *= 2)
-        add_pairs(p, w, (rank ^ k) < d->n_ranks ? rank ^ k : -1);
-    measure(p);
-    for (int i = 1; i < p->n; i++)
-        if (p->seconds[i][2] > p->seconds[slowest][2]) slowest = i;
-    for (int i = 0; i < d->n_nodes; i++)
-        if (detect_ranks(d, i) < fewest) fewest = detect_ranks(d, i);
-    d->links.network = link_of(p, slowest, fewest);
-}
-
+/* Where nodes have unequal numbers of ranks, the fewest share a node's link in an exchange. */
 void detect_links(Detected *d, World *w) {
-    int rank = world_rank(w), per_node = d->n_ranks / d->n_nodes, at = rank % per_node;
+    int rank = world_rank(w), node = d->rank[rank].node, at = 0, fewest = d->n_ranks, most = 1;
     Pairs p = {.all = comm_group(world_comm(w))};
     d->links = (Links){0};
     if (d->n_ranks < 2) return;
-    if (!in_equal_blocks(d)) {
-        measure_unequal(d, w, &p);
-        return;
+    for (int r = 0; r < rank; r++) at += d->rank[r].node == node;
+    for (int i = 0; i < d->n_nodes; i++) {
+        int n = detect_ranks(d, i);
+        fewest = n < fewest ? n : fewest, most = n > most ? n : most;
     }
-    int inside = per_node > 1;
-    if (inside) add_pairs(&p, w, (at ^ 1) < per_node ? rank ^ 1 : -1);
-    for (int k = 1; k < d->n_nodes; k *= 2) {
-        int node = rank / per_node ^ k;
-        add_pairs(&p, w, node < d->n_nodes ? node * per_node + at : -1);
-    }
+    int inside = most > 1;
+    if (inside) add_pairs(&p, w, rank_at(d, node, at ^ 1));
+    for (int k = 1; k < d->n_nodes; k *= 2)
+        add_pairs(&p, w, at < fewest ? rank_at(d, node ^ k, at) : -1);
     measure(&p);
     if (inside) d->links.node = link_of(&p, 0, 1);
     if (d->n_nodes == 1) return;
@@ -153,9 +140,10 @@ void detect_links(Detected *d, World *w) {
         large[i] = p.seconds[inside + i][2];
         if (large[i] > large[slowest]) slowest = i;
     }
-    step = d->n_nodes % 2 ? 0 : detect_rack_step(large, n);
-    d->links.network = link_of(&p, inside + (step ? step : slowest), per_node << step);
+    bool blocks = detect_in_blocks(d) && fewest == most && d->n_nodes % 2 == 0;
+    step = blocks ? detect_rack_step(large, n) : 0;
+    d->links.network = link_of(&p, inside + (step ? step : slowest), fewest << step);
     if (step == 0) return;
     d->links.rack_nodes = 1 << step;
-    d->links.rack = link_of(&p, inside, per_node);
+    d->links.rack = link_of(&p, inside, fewest);
 }
