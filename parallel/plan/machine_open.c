@@ -33,111 +33,52 @@
 #include "base/opt.h"
 #include "parallel/plan/machine.h"
 
-/* ranks of the last level, ranks and nodes follow from the number of nodes. */
-static const Machine presets[] = {
-    {.name = "h200",
-     .ranks_per_node = 8,
-     .n_levels = 2,
-     .level = {{"NVLink", 8, 5e-6, 370e9, 0}, {"network", 0, 10e-6, 46e9, 368e9}},
-     .flops = {50e12, 820e12},
-     .flops_half = 160,
-     .sms = 132,
-     .memory_rate = 4.3e12,
-     .call = 5e-6,
-     .memory = 141000000000,
-     .threads = 1,
-     .slowdown = 1.14,
-     .slowest = 1.02,
-     .travel = TRAVEL_RING,
-     .gpu = true},
-    {.name = "h100",
-     .ranks_per_node = 8,
-     .n_levels = 2,
-     .level = {{"NVLink", 8, 5e-6, 370e9, 0}, {"network", 0, 10e-6, 46e9, 368e9}},
-     .flops = {50e12, 820e12},
-     .flops_half = 160,
-     .sms = 132,
-     .memory_rate = 3e12,
-     .call = 5e-6,
-     .memory = 80000000000,
-     .threads = 1,
-     .slowdown = 1.14,
-     .slowest = 1.02,
-     .travel = TRAVEL_RING,
-     .gpu = true},
-    {.name = "a100",
-     .ranks_per_node = 8,
-     .n_levels = 2,
-     .level = {{"NVLink", 8, 5e-6, 230e9, 0}, {"network", 0, 10e-6, 23e9, 184e9}},
-     .flops = {17e12, 280e12},
-     .flops_half = 115,
-     .sms = 108,
-     .memory_rate = 1.75e12,
-     .call = 5e-6,
-     .memory = 80000000000,
-     .threads = 1,
-     .slowdown = 1.17,
-     .slowest = 1.02,
-     .travel = TRAVEL_RING,
-     .gpu = true},
-    {.name = "v100",
-     .ranks_per_node = 4,
-     .n_levels = 2,
-     .level = {{"PCIe", 4, 8e-6, 11e9, 0}, {"network", 0, 12e-6, 11e9, 11.5e9}},
-     .flops = {14e12, 90e12},
-     .flops_half = 64,
-     .sms = 80,
-     .memory_rate = 0.8e12,
-     .call = 5e-6,
-     .memory = 32000000000,
-     .threads = 1,
-     .slowdown = 1.05,
-     .slowest = 1.02,
-     .travel = TRAVEL_RING,
-     .gpu = true},
-    {.name = "consumer",
-     .ranks_per_node = 8,
-     .n_levels = 2,
-     .level = {{"PCIe", 8, 10e-6, 10e9, 0}, {"network", 0, 30e-6, 2.9e9, 2.9e9}},
-     .flops = {60e12, 140e12},
-     .flops_half = 96,
-     .sms = 128,
-     .memory_rate = 0.92e12,
-     .call = 5e-6,
-     .memory = 24000000000,
-     .threads = 1,
-     .slowdown = 1.05,
-     .slowest = 1.05,
-     .travel = TRAVEL_RING,
-     .gpu = true},
-    {.name = "cpu",
-     .ranks_per_node = 1,
-     .n_levels = 1,
-     .level = {{"network", 0, 15e-6, 119.5e6, 0}},
-     .flops = {130e9, 128e9},
-     .flops_half = 12,
-     .memory_rate = 20e9,
-     .call = 2e-6,
-     .memory = 8000000000,
-     .threads = 2,
-     .slowdown = 1.1,
-     .slowest = 1.05,
-     .travel = TRAVEL_DIRECT},
+/* Descriptions (machine_file.c), but for name and nodes. */
+static const struct {
+    const char *name, *text;
+} presets[] = {
+    {"h200", "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"
+             "multiprocessors=132\n memory=141G\n memory_rate=4.3TB/s\n call=5us\n"
+             "slowdown=1.14\n slowest=1.02\n travel=ring\n kernels=cuda\n"
+             "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"
+             "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"},
+    {"h100", "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"
+             "multiprocessors=132\n memory=80G\n memory_rate=3TB/s\n call=5us\n"
+             "slowdown=1.14\n slowest=1.02\n travel=ring\n kernels=cuda\n"
+             "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"
+             "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"},
+    {"a100", "ranks_per_node=8\n flops_fp32=17T\n flops_bf16=280T\n flops_half=115\n"
+             "multiprocessors=108\n memory=80G\n memory_rate=1.75TB/s\n call=5us\n"
+             "slowdown=1.17\n slowest=1.02\n travel=ring\n kernels=cuda\n"
+             "level=NVLink ranks=8 latency=5us rank_rate=230GB/s\n"
+             "level=network ranks=all latency=10us rank_rate=23GB/s port_rate=184GB/s\n"},
+    {"v100", "ranks_per_node=4\n flops_fp32=14T\n flops_bf16=90T\n flops_half=64\n"
+             "multiprocessors=80\n memory=32G\n memory_rate=0.8TB/s\n call=5us\n"
+             "slowdown=1.05\n slowest=1.02\n travel=ring\n kernels=cuda\n"
+             "level=PCIe ranks=4 latency=8us rank_rate=11GB/s\n"
+             "level=network ranks=all latency=12us rank_rate=11GB/s port_rate=11.5GB/s\n"},
+    {"consumer", "ranks_per_node=8\n flops_fp32=60T\n flops_bf16=140T\n flops_half=96\n"
+                 "multiprocessors=128\n memory=24G\n memory_rate=0.92TB/s\n call=5us\n"
+                 "slowdown=1.05\n slowest=1.05\n travel=ring\n kernels=cuda\n"
+                 "level=PCIe ranks=8 latency=10us rank_rate=10GB/s\n"
+                 "level=network ranks=all latency=30us rank_rate=2.9GB/s port_rate=2.9GB/s\n"},
+    {"cpu", "ranks_per_node=1\n threads=2\n flops_fp32=130G\n flops_bf16=128G\n flops_half=12\n"
+            "memory=8G\n memory_rate=20GB/s\n call=2us\n slowdown=1.1\n slowest=1.05\n"
+            "level=network ranks=all latency=15us rank_rate=119.5MB/s\n"},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets, MAX_NODES = 1 << 17, MAX_FILE = 1 << 16 };
 
 /* NAME:NODES */
-static bool open_preset(Machine *m, const Machine *preset, const char *nodes, Err *e) {
+static bool open_preset(Machine *m, const char *name, const char *text, const char *nodes, Err *e) {
     char *end;
     long n = *nodes == ':' ? strtol(nodes + 1, &end, 10) : 0;
     if (*nodes != ':' || end == nodes + 1 || *end || n < 1 || n > MAX_NODES)
-        return err(e, "cluster %s%s: the number of nodes is needed, from 1 to %d: %s:16",
-                   preset->name, nodes, MAX_NODES, preset->name);
-    *m = *preset;
-    m->nodes = (int)n;
-    m->ranks = m->nodes * m->ranks_per_node;
-    m->level[m->n_levels - 1].ranks = m->ranks;
-    return true;
+        return err(e, "cluster %s%s: the number of nodes is needed, from 1 to %d: %s:16", name,
+                   nodes, MAX_NODES, name);
+    char *all = mem_printf("name=%s\nnodes=%ld\n%s", name, n, text);
+    bool ok = machine_parse(m, all, strlen(all), e);
+    mem_free(all);
+    return ok;
 }
 
 static bool read_file(Machine *m, FILE *f, Err *e) {
@@ -174,7 +115,8 @@ bool machine_open(Machine *m, const char *file_or_preset, Err *e) {
              file_or_preset);
     for (int i = 0; i < N_PRESETS; i++) {
         names[i] = presets[i].name;
-        if (strcmp(name, names[i]) == 0) return open_preset(m, &presets[i], file_or_preset + n, e);
+        if (strcmp(name, names[i]) == 0)
+            return open_preset(m, name, presets[i].text, file_or_preset + n, e);
     }
     FILE *f = fopen(file_or_preset, "r");
     if (!f) return not_found(file_or_preset, name, names, e);
