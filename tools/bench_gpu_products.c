@@ -1,10 +1,13 @@
 /* The products of a step, with the epilogues that the step gives them: as this program does them,
  * by the library's first choice and after product_prepare, beside the fastest of 16 algorithms of
- * cuBLASLt. */
+ * cuBLASLt, and beside what is predicted of this program's own kernels
+ * (parallel/plan/gpu_matmul.h). */
 #include <stdio.h>
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/products.h"
+#include "parallel/plan/detect.h"
+#include "parallel/plan/gpu_matmul.h"
 #include "parallel/step/head.h"
 #include "tools/bench_gpu.h"
 
@@ -22,6 +25,7 @@ typedef struct Layer {
 
 static struct {
     const Kernels *k;
+    Machine machine; // the device, as the planner sees it
     GpuLibrary *library;
     int sets;
     Product p[MOST_SETS];
@@ -65,6 +69,31 @@ static void operands(const Layer *l, Form f) {
     }
 }
 
+static void describe_device(void) {
+    RankFacts rank = {.threads = 1};
+    NodeFacts node = {.name = ""};
+    DeviceFacts f = device_facts(0);
+    Detected d = {.n_ranks = 1, .n_nodes = 1, .rank = &rank, .node = &node};
+    Gpus g = {.facts = {f.name, f.major, f.minor, f.sms, f.mhz}, .memory = 1, .sharing = 1};
+    detect_gpu_machine(&d, &g, &b.machine);
+}
+
+/* Seconds. */
+static double predicted(const Layer *l, Form f) {
+    Work w = {.kind = f == XW   ? WORK_XW
+                      : f == DX ? WORK_DX
+                                : WORK_DW,
+              .flags = WORK_BF16 | WORK_WORDS,
+              .rows = l->T,
+              .a = l->K,
+              .b = l->N};
+    if (f >= DW || (f == XW && l->residual)) w.flags |= WORK_ADDEND;
+    if (f == DW_BIAS || (f == XW && l->bias)) w.flags |= WORK_BIAS;
+    if (f == XW && l->forward == EPI_ACT) w.flags |= WORK_EPI_ACT;
+    if (f == DX && l->backward == EPI_DACT) w.flags |= WORK_EPI_DACT;
+    return gpu_matmul_seconds(&b.machine, &w);
+}
+
 static void measure(const Layer *l, Form f, int64_t C) {
     static const char *const forms[] = {"xw", "dx", "dw", "dw+"};
     operands(l, f);
@@ -77,16 +106,19 @@ static void measure(const Layer *l, Form f, int64_t C) {
     gpu_time(job, b.library ? 2 : 1);
     double own = flops / job[0].seconds * 1e-12, before = flops / first.seconds * 1e-12;
     if (b.library) peer = flops / job[1].seconds * 1e-12;
-    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %s\n", (int)C, l->name, forms[f],
-           (int)l->T, (int)l->K, (int)l->N, before, own, peer, peer > 0 ? own / peer : 0,
+    double seconds = predicted(l, f);
+    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %9.1f %s\n", (int)C, l->name,
+           forms[f], (int)l->T, (int)l->K, (int)l->N, before, own, peer, peer > 0 ? own / peer : 0,
+           flops / seconds * 1e-12,
            !b.library ? "no library"
            : whole    ? ""
                       : "without the epilogue");
     json_t *row =
-        json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b}", "C", (json_int_t)C,
-                  "name", l->name, "form", forms[f], "T", (json_int_t)l->T, "K", (json_int_t)l->K,
-                  "N", (json_int_t)l->N, "us", job[0].seconds * 1e6, "first_choice_tflops", before,
-                  "tflops", own, "library_tflops", peer, "same_epilogue", whole);
+        json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b}", "C",
+                  (json_int_t)C, "name", l->name, "form", forms[f], "T", (json_int_t)l->T, "K",
+                  (json_int_t)l->K, "N", (json_int_t)l->N, "us", job[0].seconds * 1e6,
+                  "predicted_us", seconds * 1e6, "first_choice_tflops", before, "tflops", own,
+                  "library_tflops", peer, "same_epilogue", whole);
     gpu_write("products", row);
     gpu_give_all();
 }
@@ -106,9 +138,11 @@ void gpu_products(const Kernels *k, int64_t C) {
         {"head", tokens, C, V, head_ld(V), false, false, true, EPI_NONE, EPI_NONE},
         {"padded", tokens, C, V_tiles, V_tiles, false, false, true, EPI_NONE, EPI_NONE},
     };
+    describe_device();
     b.k = k, b.library = gpu_library_open();
-    printf("\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s\n",
-           (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio");
+    printf("\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s %9s\n",
+           (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio",
+           "predicted");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (Form f = XW; f <= (layers[i].bias ? DW_BIAS : DW); f++)
             if (i > 0 || f == XW) measure(&layers[i], f, C);

@@ -2,6 +2,7 @@
 import glob
 import json
 import os
+import statistics
 
 PEAK = 989e12  # FLOP/s of dense bf16 by the data sheet of an H100 or H200 SXM
 FORMULA = ("MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, "
@@ -155,6 +156,10 @@ def product_rows(rows):
             out.append(fact(f"the head's products, C = {C}: vocabulary {head[0]['N']} takes so "
                             f"many times as long as {padded[0]['N']}",
                             ratio(us / us_padded)))
+    errors = [abs(r["predicted_us"] / r["us"] - 1) for r in products if r.get("predicted_us")]
+    if errors:
+        out.append(fact(f"time of {len(errors)} products as predicted, median error",
+                        share(statistics.median(errors))))
     square = find(rows, stage="products", name="square")
     if square:
         out.append(fact(f"square product of {square['T']}",
