@@ -103,9 +103,6 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 /* Elements are fp32 here. */
-static inline const float *b_at(const Product *p, int64_t k, int64_t n) {
-    return (const float *)p->b + k * p->b_row + n * p->b_col;
-}
 
 /* n <= VF finished sums of one row of a tile go to y(m, n0..), which lies at y. */
 static inline void finish_vector(const Product *p, int64_t m, int64_t n0, float *y, int n, vf sum,
@@ -194,9 +191,10 @@ typedef struct Member {
     float *a[2],
         *b; // packed rows, shared, of the step at hand and of the next; packed columns, its own
     Blocking blocking;
-    RowBlocks rows;        // all rows are one block where the matmul has none
-    int64_t blocks, parts; // of a step: row blocks, or one of so many parts of one
-    RowPanel *panel;       // [MOST_PANELS] of the step at hand
+    RowBlocks rows;         // all rows are one block where the matmul has none
+    const RowBlocks *steps; // of rows of x or dy; NULL
+    int64_t blocks, parts;  // of a step: row blocks, or one of so many parts of one
+    RowPanel *panel;        // [MOST_PANELS] of the step at hand
 } Member;
 
 /* Panels of K from the start of every unit on, as many elements each as whole small panels fit. */
@@ -232,7 +230,9 @@ static Step step_at(const Member *w, int64_t i) {
 static void set_rows(Member *w) {
     const Product *p = w->p;
     int64_t most = BLOCK_M / tile_rows(w->kind);
-    w->rows = p->blocks ? *p->blocks : (RowBlocks){.rows = p->M, .n = 1};
+    bool of_rows = p->blocks && p->blocks->of <= BLOCKS_OF_Y;
+    w->rows = of_rows ? *p->blocks : (RowBlocks){.rows = p->M, .n = 1};
+    w->steps = of_rows ? NULL : p->blocks;
     w->parts = ceil_div(w->rows.rows, BLOCK_M);
     w->blocks = most / ceil_div(w->rows.rows, tile_rows(w->kind));
     if (w->blocks < 1 || w->parts > 1) w->blocks = 1;
@@ -249,15 +249,30 @@ static void set_row_panels(Member *w, const Step *s) {
         int64_t row = block * r->rows + s->m.begin;
         const float *a = p->a;
         float *y = p->y;
-        a += row * p->a_row, y += row * p->ldy;
-        if (r->begin && r->of_y) y = (float *)r->begin(r->ctx, block) + s->m.begin * p->ldy;
-        if (r->begin && !r->of_y)
+        if (a) a += row * p->a_row;
+        if (y) y += row * p->ldy;
+        if (r->begin && r->of == BLOCKS_OF_Y)
+            y = (float *)r->begin(r->ctx, block) + s->m.begin * p->ldy;
+        if (r->begin && r->of == BLOCKS_OF_A)
             a = (const float *)r->begin(r->ctx, block) + s->m.begin * p->a_row;
-        for (int64_t j = 0, n; j < s->per; j++, row += n, a += n * p->a_row, y += n * p->ldy) {
+        for (int64_t j = 0, n; j < s->per; j++, row += n, y += n * p->ldy) {
             n = s->each + (j < s->more);
             *to++ = (RowPanel){row, n, a, y};
+            if (a) a += n * p->a_row;
         }
     }
+}
+
+/* Row k of the operand x or dy of dw = x' dy. *n: so many rows lie together from there on. */
+static const float *row_of(const Member *w, BlocksOf of, int64_t k, int64_t *n) {
+    const Product *p = w->p;
+    const RowBlocks *r = w->steps;
+    int64_t stride = of == BLOCKS_OF_AT ? p->a_col : p->b_row;
+    *n = p->K - k;
+    if (!r || r->of != of) return (const float *)(of == BLOCKS_OF_AT ? p->a : p->b) + k * stride;
+    int64_t block = k / r->rows;
+    *n = (block + 1) * r->rows - k;
+    return (const float *)r->begin(r->ctx, (int)block) + (k - block * r->rows) * stride;
 }
 
 static void blocks_done(const Member *w, const Step *s) {
@@ -299,6 +314,21 @@ static Range chunk_columns(const Step *s, const Share *h, int64_t i) {
                 s->n.end);
 }
 
+/* Packs steps [k.begin, k.end) of panels, which may lie in several blocks. */
+static void pack_steps_of(const Member *w, Pack *pack, BlocksOf of, Range k, int64_t lane,
+                          float *to, const int64_t *edge, int n) {
+    for (int64_t at = k.begin, rows; at < k.end; at += rows) {
+        pack->src = row_of(w, of, at, &rows) + lane * pack->lane_stride;
+        if (rows > k.end - at) rows = k.end - at;
+        pack->K = rows;
+        float *dst = to + pack_steps(w->kind, at - k.begin) * pack->width;
+        if (of == BLOCKS_OF_AT && tile_registers(w->kind))
+            pack_tiles(pack, dst, edge, n);
+        else
+            pack_panels(pack, dst, edge, n);
+    }
+}
+
 static void pack_a(const Member *w, const Step *s, float *to) {
     enum { GROUP = 8 };
     const Product *p = w->p;
@@ -309,9 +339,13 @@ static void pack_a(const Member *w, const Step *s, float *to) {
         int64_t edge[GROUP + 1] = {0}, alike = s->per - i % s->per; // of the same block
         for (n = 0; n < GROUP && n < alike && i + n < panels.end; n++)
             edge[n + 1] = edge[n] + w->panel[i + n].rows;
+        float *dst = to + i * pack.panel_floats;
+        if (w->steps) {
+            pack_steps_of(w, &pack, BLOCKS_OF_AT, s->k, w->panel[i].row, dst, edge, (int)n);
+            continue;
+        }
         pack.src = w->panel[i].a + s->k.begin * p->a_col;
-        (tile_registers(w->kind) ? pack_tiles : pack_panels)(&pack, to + i * pack.panel_floats,
-                                                             edge, (int)n);
+        (tile_registers(w->kind) ? pack_tiles : pack_panels)(&pack, dst, edge, (int)n);
     }
 }
 
@@ -319,11 +353,10 @@ static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     const Product *p = w->p;
     int64_t edge[CHUNK_N / TILE_N + 1];
     int n = 0;
-    Pack pack = {w->kind,  TILE_N,   B_PANEL,     b_at(p, s->k.begin, 0),
-                 p->b_col, p->b_row, length(s->k)};
+    Pack pack = {w->kind, TILE_N, B_PANEL, NULL, p->b_col, p->b_row, length(s->k)};
     for (int64_t at = columns.begin; at < columns.end; at += TILE_N) edge[n++] = at;
     edge[n] = columns.end;
-    pack_panels(&pack, to, edge, n);
+    pack_steps_of(w, &pack, BLOCKS_OF_B, s->k, 0, to, edge, n);
 }
 
 /* The columns of b that will be packed next, fetched by columns of cache lines: `rows` lines, one
@@ -338,7 +371,9 @@ typedef struct Ahead {
 static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     const Product *p = w->p;
     bool rows = p->b_col == 1;
-    Ahead f = {.from = b_at(p, s->k.begin, columns.begin)};
+    if (w->steps && w->steps->of == BLOCKS_OF_B) return (Ahead){0}; // which may not be there yet
+    int64_t all;
+    Ahead f = {.from = row_of(w, BLOCKS_OF_B, s->k.begin, &all) + columns.begin * p->b_col};
     f.stride = rows ? p->b_row : p->b_col;
     f.rows = rows ? length(s->k) : length(columns);
     f.lines = (rows ? length(columns) : length(s->k)) / 16;
@@ -473,6 +508,7 @@ typedef struct Chunk {
     Range columns;
     const float *a;             // packed rows of the step
     int64_t first, end;         // panels of rows; the first one's tiles pack b while they multiply
+    const float *b;             // the first row of the step, unpacked
     int64_t raw;                // number of tiles of columns packed so
     int64_t all, done, fetched; // tiles; pieces of `ahead`
     Ahead *ahead;
@@ -511,7 +547,7 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
     Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(c->s->k))};
     t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
     t.a = c->a + i * a_panel(w->kind), t.b = w->b + j * B_PANEL;
-    t.raw = i == c->first && j < c->raw ? b_at(p, c->s->k.begin, columns.begin) : NULL;
+    if (i == c->first && j < c->raw) t.raw = c->b + columns.begin;
     if (down)
         t.next_a = a_panel(w->kind), t.next_y = m->rows * p->ldy;
     else
@@ -530,14 +566,17 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
 static void multiply(const Member *w, const Step *s, Range panels, Range columns, const float *a,
                      Ahead *ahead) {
     const Product *p = w->p;
-    bool raw = p->b_col == 1 && w->kind != PACK_ROUND && !tile_registers(w->kind) &&
-               (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
+    int64_t together;
+    const float *b = row_of(w, BLOCKS_OF_B, s->k.begin, &together);
+    bool raw = p->b_col == 1 && together >= length(s->k) && w->kind != PACK_ROUND &&
+               !tile_registers(w->kind) && (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
     int64_t tiles = ceil_div(length(columns), TILE_N),
             blocks = ceil_div(length(panels), w->blocking.rows);
     Chunk c = {.w = w,
                .s = s,
                .columns = columns,
                .a = a,
+               .b = b,
                .first = panels.begin,
                .end = panels.end,
                .ahead = ahead};
@@ -630,6 +669,8 @@ static void member(void *ctx, int me, int size) {
     }
     if (size > 1 && p->blocks) team_barrier(job->team);
     if (size > 1 && me == 0) blocks_done(&w, &before);
+    for (int i = 0; me == 0 && w.steps && w.steps->done && i < w.steps->n; i++)
+        w.steps->done(w.steps->ctx, i);
     if (tile_registers(w.kind)) tiles_end();
 }
 

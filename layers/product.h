@@ -33,16 +33,23 @@ typedef enum {
     EPI_DACT, // y = y * act'(aux[m,n])
 } Epilogue;
 
-/* Rows of a, or of y, in n blocks of `rows` rows, each of them in other memory: where another rank
- * has it, or sums it. M = n rows. Blocks are multiplied in the order first, first + 1, ..., n - 1,
- * 0, ..., and panels of rows do not cross their edges, which changes no sum. */
+/* Rows of a matrix in n blocks of `rows` rows, each of them in other memory: where another rank has
+ * it, or sums it.
+ *
+ *   a, y    M = n rows. Blocks are multiplied in the order first, first + 1, ..., n - 1, 0, ...,
+ *           and panels of rows do not cross their edges, which changes no sum
+ *   at, b   K = n rows: of dw = x' dy, the operands x (a is its transpose) or dy. Sums are in the
+ *           order of K, and so are blocks. Where two elements of K are packed together (bf16), rows
+ *           is a multiple of 32. No bias_grad */
+typedef enum { BLOCKS_OF_A, BLOCKS_OF_Y, BLOCKS_OF_AT, BLOCKS_OF_B } BlocksOf;
 typedef struct RowBlocks {
     int64_t rows;
     int n, first;
-    bool of_y; // else of a
+    BlocksOf of;
     // Where a block begins. Returns when it may be read or written. Called by every thread
     Act *(*begin)(void *ctx, int block);
-    // By one thread, in the order of blocks: all rows of y that belong to the block are stored
+    // By one thread, in the order of blocks, or NULL: all rows of y that belong to the block are
+    // stored; the block was read
     void (*done)(void *ctx, int block);
     void *ctx;
 } RowBlocks;

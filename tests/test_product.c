@@ -380,17 +380,21 @@ static void end_block(void *ctx, int block) {
     if (turn_of(e, block) != atomic_fetch_add(&e->done, 1)) e->wrong = true;
 }
 
-/* The same case with rows of a, or of y, in blocks. y: NaN where nothing was stored. */
-static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_t n, bool of_y,
+/* The same case with a, y or b in n blocks of rows, of a' and b those of K. y: NaN where nothing
+ * was stored. */
+static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_t n, BlocksOf of,
                            int threads) {
     Case whole = case_make(f, seed), parts = case_make(f, seed);
-    int64_t rows = f->M / n, first = seed % (unsigned)n, ld = of_y ? whole.p.ldy : whole.p.a_row;
-    int64_t width = of_y ? f->N : f->K;
+    const Product *p = &whole.p;
+    bool of_y = of == BLOCKS_OF_Y, steps = of > BLOCKS_OF_Y;
+    int64_t rows = (steps ? f->K : f->M) / n, first = steps ? 0 : seed % (unsigned)n;
+    int64_t ld = (const int64_t[]){p->a_row, p->ldy, p->a_col, p->b_row}[of];
+    int64_t width = (const int64_t[]){f->K, f->N, f->M, f->N}[of];
     Elsewhere e = {.n = &n, .first = &first};
     RowBlocks blocks = {.rows = rows,
                         .n = (int)n,
                         .first = (int)first,
-                        .of_y = of_y,
+                        .of = of,
                         .begin = begin_block,
                         .done = end_block,
                         .ctx = &e};
@@ -398,11 +402,13 @@ static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_
         size_t bytes = (size_t)((rows - 1) * ld + width) * sizeof(float);
         e.block[i] = mem_alloc(bytes);
         memset(e.block[i], 0xff, bytes);
-        if (!of_y) memcpy(e.block[i], parts.a + i * rows * ld, bytes);
+        const float *from = of == BLOCKS_OF_B ? parts.b : parts.a;
+        if (!of_y) memcpy(e.block[i], from + i * rows * ld, bytes);
     }
     run_product(kernels_of(set), &whole.p, 1);
     parts.p.blocks = &blocks;
-    if (!of_y) parts.p.a = NULL;
+    if (of == BLOCKS_OF_B) parts.p.b = NULL;
+    if (of == BLOCKS_OF_A || of == BLOCKS_OF_AT) parts.p.a = NULL;
     run_product(kernels_of(set), &parts.p, threads);
     bool same = !e.wrong && e.begun == n && e.done == n;
     for (int64_t m = 0; m < f->M; m++) {
@@ -427,7 +433,25 @@ TEST(product_of_row_blocks_elsewhere_has_the_same_bits) {
             if (!of_y) f.addend = (int)(i % 3), f.bias = true, f.aux = true;
             if (!of_y) f.epilogue = (Epilogue)(i / 2 % 3);
             if (!set_differs(*set, f.bf16)) continue;
-            if (!same_in_blocks(*set, &f, i, n, of_y, i % 4 == 3 ? 3 : 1))
+            if (!same_in_blocks(*set, &f, i, n, of_y ? BLOCKS_OF_Y : BLOCKS_OF_A,
+                                i % 4 == 3 ? 3 : 1))
+                test_fail(__FILE__, __LINE__, "%s: case %u", *set, i);
+        }
+}
+
+/* Panels of K cross the edges of blocks; in bf16 not within a pair. */
+TEST(product_of_step_blocks_elsewhere_has_the_same_bits) {
+    static const int64_t rows[] = {1, 7, 33, 200, 383, 385, 900};
+    for (const char *const *set = product_sets(); *set; set++)
+        for (unsigned i = 0; i < 42; i++) {
+            int64_t n = 1 + i % MOST_BLOCKS, size = rows[i / 3 % 7];
+            Form f = {.M = 20 + 30 * (i % 3), .N = i % 5 ? 45 : 400, .a_turned = true};
+            f.bf16 = i % 3 == 0;
+            f.K = n * (f.bf16 ? (size + 31) / 32 * 32 : size);
+            f.addend = (int)(i % 3);
+            if (!set_differs(*set, f.bf16)) continue;
+            if (!same_in_blocks(*set, &f, i, n, i & 1 ? BLOCKS_OF_AT : BLOCKS_OF_B,
+                                i % 4 == 3 ? 3 : 1))
                 test_fail(__FILE__, __LINE__, "%s: case %u", *set, i);
         }
 }

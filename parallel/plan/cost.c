@@ -205,7 +205,7 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
 int64_t op_calls(const Program *p, int i) {
     OpKind kind = p->op[i].kind;
     if (kind != OP_MATMUL && kind != OP_MATMUL_BT) return 1;
-    while (i + 1 < p->n_ops && p->op[i + 1].fused) i++;
+    while (i + 1 < p->n_ops && p->op[i + 1].fused && !op_leads(p, i + 1)) i++;
     return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
 }
 
@@ -215,7 +215,7 @@ bool op_work(const Program *p, int i, const Widths *widths, int threads, bool ov
     if (!op_leads(p, i) || !op_rows[op->kind].sizes || (overwrites && op->kind == OP_ACCUMULATE))
         return false;
     *work = work_of(p, op, widths, threads, overwrites);
-    for (int k = i + 1; k < p->n_ops && p->op[k].fused; k++)
+    for (int k = i + 1; k < p->n_ops && p->op[k].fused && !op_leads(p, k); k++)
         join(p, work, &p->op[k], op, widths, overwrites);
     work->rows /= op_calls(p, i);
     return true;

@@ -262,7 +262,9 @@ static Played play(const Program *p, const OpCost *cost) {
         } else if (op->kind != OP_WAIT) {
             if (!op_leads(p, i)) continue;
             clocks_run(&c, cost[i].seconds);
-            if (gather < 0 || !op->fused) continue;
+            int next = i + 1;
+            while (next < p->n_ops && p->op[next].fused && !op_leads(p, next)) next++;
+            if (gather < 0 || (next < p->n_ops && p->op[next].fused)) continue;
             begin = c.now, t = gather, gather = -1;
         }
         clocks_wait(&c, end[t]);

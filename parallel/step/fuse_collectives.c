@@ -10,10 +10,10 @@
  *   down = reduce_scatter x  down               down = + reduce_scatter x  down
  *
  * all_gather: no rank has the whole of h in memory. The matmul packs the rows of each rank where
- * that rank has them, its own first. reduce_scatter: the partial sum is in no rank's memory. Rows
- * that another rank sums are stored in a slot of its memory, which is the memory of `down` there,
- * and the rank's own come last; then each rank adds its slots in the order of ranks. So neither
- * changes a sum.
+ * that rank has them, its own first; where dgrad and wgrad read the same whole, both are in the
+ * kernel. reduce_scatter: the partial sum is in no rank's memory. Rows that another rank sums are
+ * stored in a slot of its memory, which is the memory of `down` there, and the rank's own come
+ * last; then each rank adds its slots in the order of ranks. So neither changes a sum.
  *
  * Fused are matmuls of layers along tokens, where nothing else reads what the collective brings or
  * takes. Source: FLUX (Chang et al. 2024).
@@ -29,11 +29,12 @@ typedef struct Fuse {
     int n_ops;
     int *maker;   // [tensors] the operation that makes it; -1
     int *readers; // [tensors] how many operations read it
-    int *with;    // [operations] of a matmul: its collective; of that: the matmul; -1
+    int *with;    // [operations] of a matmul: its collective; of that: its first matmul; -1
 } Fuse;
 
 static bool is_matmul(const Op *op) {
-    return (op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT) && op->layer >= 0;
+    return op->layer >= 0 &&
+           (op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT);
 }
 
 /* Has a tensor rows of tokens that lie together, of floats? */
@@ -43,34 +44,44 @@ static bool has_rows(const Program *p, int t) {
            x->storage == STORAGE_TEMPORARY;
 }
 
-/* Is operation i a kernel of its own, with which nothing is fused? */
-static bool alone(const Fuse *f, int i) {
-    return !f->old[i].fused && (i + 1 == f->n_ops || !f->old[i + 1].fused);
+/* Behind the kernel of operation i. */
+static int kernel_end(const Fuse *f, int i) {
+    int end = i + 1;
+    while (end < f->n_ops && f->old[end].fused) end++;
+    return end;
 }
 
-static void join(Fuse *f, int matmul, int collective) {
-    if (matmul < 0 || f->with[matmul] >= 0 || !is_matmul(&f->old[matmul])) return;
-    f->with[matmul] = collective, f->with[collective] = matmul;
+static void find_scatter(Fuse *f, int i) {
+    const Op *op = &f->old[i];
+    int maker = f->maker[op->in[0]];
+    if (op->dim != 0 || !has_rows(f->p, op->in[0]) || maker < 0) return;
+    bool alone = !f->old[maker].fused && kernel_end(f, maker) == maker + 1;
+    if (!alone || !is_matmul(&f->old[maker]) || f->readers[op->in[0]] != 1) return;
+    f->with[i] = maker, f->with[maker] = i;
 }
 
-/* A reduce_scatter with the matmul that makes its operand; an all_gather with the one that reads
- * its result. */
-static void find(Fuse *f) {
-    const Program *p = f->p;
-    for (int i = 0; i < f->n_ops; i++) {
-        const Op *op = &f->old[i];
-        if (op->kind != OP_REDUCE_SCATTER || op->dim != 0 || !has_rows(p, op->in[0])) continue;
-        int maker = f->maker[op->in[0]];
-        if (maker >= 0 && alone(f, maker) && f->readers[op->in[0]] == 1) join(f, maker, i);
-    }
-    for (int i = 0; i < f->n_ops; i++) {
-        const Op *op = &f->old[i];
-        int from = f->maker[op->in[0]];
-        if (op->fused || from < 0 || f->readers[op->in[0]] != 1) continue;
-        const Op *gather = &f->old[from];
-        if (gather->kind == OP_ALL_GATHER && gather->dim == 0 && has_rows(p, gather->in[0]))
-            join(f, i, from);
-    }
+/* Can matmul i read the blocks of x? The sum of a wgrad takes rows two by two where it is of
+ * bf16. */
+static bool reads_blocks(const Fuse *f, int i, int x, int64_t rows) {
+    const Op *op = &f->old[i];
+    if (!is_matmul(op) || op->fused || f->with[i] >= 0) return false;
+    if (op->kind != OP_MATMUL_AT) return op->in[0] == x;
+    bool adds = op->adds && op->in[op->n_in - 1] == x;
+    return (op->in[0] == x) != (op->in[1] == x) && !adds && (!f->p->shape->bf16 || rows % 32 == 0);
+}
+
+/* Of an all_gather: all that read its result are matmuls, one behind the other. */
+static void find_gather(Fuse *f, int i) {
+    const Op *op = &f->old[i];
+    int first = i + 1, left = f->readers[op->out], end;
+    if (op->dim != 0 || !has_rows(f->p, op->in[0]) || left == 0) return;
+    int64_t rows = step_tensor_local(f->p, &f->p->tensor[op->in[0]], 0);
+    while (first < f->n_ops && !reads_blocks(f, first, op->out, rows)) first++;
+    for (end = first; end < f->n_ops && left > 0; end = kernel_end(f, end), left--)
+        if (!reads_blocks(f, end, op->out, rows)) return;
+    if (left > 0) return;
+    f->with[i] = first;
+    for (int k = first; k < end; k = kernel_end(f, k)) f->with[k] = i;
 }
 
 static void append(Fuse *f, int i, bool fused) {
@@ -90,14 +101,16 @@ void program_fuse_collectives(Program *p) {
         f.maker[p->op[i].out] = i, f.with[i] = -1;
         for (int k = 0; k < p->op[i].n_in; k++) f.readers[p->op[i].in[k]]++;
     }
-    find(&f);
+    for (int i = 0; i < f.n_ops; i++)
+        if (f.old[i].kind == OP_REDUCE_SCATTER) find_scatter(&f, i);
+    for (int i = 0; i < f.n_ops; i++)
+        if (f.old[i].kind == OP_ALL_GATHER) find_gather(&f, i);
     p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < f.n_ops; i++) {
         int with = f.with[i];
-        bool matmul = is_matmul(&f.old[i]);
-        if (with >= 0 && !matmul) continue; // beside its matmul
+        if (with >= 0 && op_info(f.old[i].kind)->collective) continue; // beside its matmul
         bool gather = with >= 0 && f.old[with].kind == OP_ALL_GATHER;
-        if (gather) append(&f, with, false);
+        if (gather && f.with[with] == i) append(&f, with, false);
         append(&f, i, gather || f.old[i].fused);
         if (with >= 0 && !gather) append(&f, with, true);
     }

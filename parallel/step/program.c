@@ -281,8 +281,12 @@ bool op_in_kernel(const Program *p, int i) {
 }
 
 bool op_leads(const Program *p, int i) {
-    return !op_info(p->op[i].kind)->collective &&
-           (!p->op[i].fused || op_info(p->op[i - 1].kind)->collective);
+    OpKind kind = p->op[i].kind;
+    int lead = i;
+    while (p->op[lead].fused) lead--;
+    bool gathers = op_info(p->op[lead].kind)->collective;
+    bool matmul = kind == OP_MATMUL || kind == OP_MATMUL_BT || kind == OP_MATMUL_AT;
+    return i == lead ? !gathers : gathers && matmul;
 }
 
 int64_t op_bytes(const Program *p, const Op *op) {

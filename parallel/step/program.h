@@ -181,8 +181,8 @@ void program_fuse(Program *p, bool bias_with_dw);
 /* Local. Matmuls with the collective of their operand or result in one kernel:
  * fuse_collectives.c. */
 void program_fuse_collectives(Program *p);
-/* Local, pure. Does collective i run in the kernel of a matmul? Does operation i begin a kernel: is
- * it fused into none, or into a collective alone? */
+/* Local, pure. Does collective i run in the kernel of matmuls? Does operation i begin a kernel: is
+ * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);
 bool op_leads(const Program *p, int i);
 /* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks

@@ -513,24 +513,44 @@ static void block_done(void *ticket, int block) {
     coll_block_done(*(Ticket *)ticket, block);
 }
 
-/* A matmul with its collective, which is the first or the last of the kernel: the matmul begins
- * with the rows that are here, or ends with those that stay here. */
+static void run_kernel(const Call *c) {
+    const StepHook *hook = c->m->hook;
+    Kernel *exact_kernel = run_exact_kernel(c);
+    bool timed = hook && hook->end && c->op->kind != OP_WAIT && c->op->kind != OP_BUCKET;
+    if (timed) hook->begin(hook->ctx);
+    place_sums(c);
+    (exact_kernel ? exact_kernel : kernels[c->op->kind])(c);
+    if (timed) hook->end(hook->ctx, c->p, c->op, c->n);
+}
+
+/* The part of a matmul's operands or result that is in blocks. */
+static BlocksOf blocks_of(const Op *matmul, const Op *op) {
+    if (op->kind == OP_REDUCE_SCATTER) return BLOCKS_OF_Y;
+    if (matmul->kind != OP_MATMUL_AT) return BLOCKS_OF_A;
+    return matmul->in[0] == op->out ? BLOCKS_OF_AT : BLOCKS_OF_B;
+}
+
+/* Matmuls with their collective `op`: the one that scatters its result, or those that read what is
+ * gathered. They begin with the rows that are here, or end with those that stay here. */
 static void run_fused(const Call *c, const Op *op) {
-    bool gather = op->kind == OP_ALL_GATHER;
+    bool gather = op == c->op;
     int64_t here = mesh_block(c->p->mesh, op->axes);
     Call of = *c, kernel = *c;
     of.op = op, of.n = 1;
-    kernel.op += gather, kernel.n--;
     start_as(&of, true);
     RowBlocks blocks = {.rows = rows(c, gather ? op->in[0] : op->out),
                         .n = (int)mesh_blocks(c->p->mesh, op->axes),
-                        .of_y = !gather,
                         .begin = block_begin,
-                        .done = block_done,
                         .ctx = &c->b->ticket[op->out]};
     blocks.first = (int)(here + !gather) % blocks.n;
     kernel.blocks = &blocks;
-    kernels[kernel.op->kind](&kernel);
+    for (int i = gather, n = c->n - !gather, lead = (int)(c->op - c->p->op); i < n; i += kernel.n) {
+        kernel.op = &c->op[i], kernel.n = 1;
+        while (i + kernel.n < n && !op_leads(c->p, lead + i + kernel.n)) kernel.n++;
+        blocks.of = blocks_of(kernel.op, op);
+        blocks.done = i + kernel.n == n ? block_done : NULL;
+        run_kernel(&kernel);
+    }
     if (!c->b->waits[op - c->p->op]) end(c, op->out);
 }
 
@@ -544,18 +564,13 @@ static const Op *collective_of(const Call *c) {
 /* A kernel; or the start or the end of a collective, which have a watch of their own
  * (coll_watch.h). */
 static void run_op(const Call *c) {
-    const StepHook *hook = c->m->hook;
-    bool kernel = c->op->kind != OP_WAIT && c->op->kind != OP_BUCKET;
     const Op *fused = collective_of(c);
-    bool timed = hook && hook->end && kernel && (fused || !op_info(c->op->kind)->collective);
-    Kernel *exact_kernel = run_exact_kernel(c);
-    if (timed) hook->begin(hook->ctx);
-    place_sums(c);
     if (fused)
         run_fused(c, fused);
+    else if (op_info(c->op->kind)->collective)
+        start(c);
     else
-        (exact_kernel ? exact_kernel : kernels[c->op->kind])(c);
-    if (timed) hook->end(hook->ctx, c->p, c->op + (fused == c->op), c->n - (fused == c->op));
+        run_kernel(c);
 }
 
 /* Is result t of operation i overwritten by a later one of the kernel, or in the memory of the

@@ -189,16 +189,17 @@ static int inside(const Scheduler *s, int i) {
 static void run(Scheduler *s, int i) {
     int fused = inside(s, i), end = unit_end(s, i), before = s->gather;
     while (fused >= 0 && !may_start(s)) finish(s, s->open[0]);
-    double begin = s->clocks.now;
     wait_for_operands(s, i);
     add_slot(s, SLOT_RUN, i);
     if (fused == i) under_way(s, i), s->gather = i;
-    clocks_run(&s->clocks, s->cost[i + (fused == i)].seconds);
+    double at = s->clocks.now;
     for (int k = i; k < end; k++) {
-        if (k == fused && k == i) continue;
-        s->ready[k] = s->clocks.now;
-        s->s->time[k] = (OpTime){begin, s->clocks.now, k == i + (fused == i) ? take_waiting(s) : 0};
+        if (s->cost[k].level >= 0) continue;
+        if (op_leads(s->p, k)) at = s->clocks.now, clocks_run(&s->clocks, s->cost[k].seconds);
+        s->s->time[k] = (OpTime){at, s->clocks.now, op_leads(s->p, k) ? take_waiting(s) : 0};
     }
+    for (int k = i; k < end; k++)
+        if (s->cost[k].level < 0) s->ready[k] = s->clocks.now;
     if (fused > i) under_way(s, fused);
     if (before < 0) return;
     if (!s->waited[before]) wait_for(s, before);
@@ -364,14 +365,15 @@ static void start_time(Schedule *s, Clocks *c, const OpCost *costs, int i) {
 static void run_time(Schedule *s, Clocks *c, const Program *p, const OpCost *costs, int i,
                      double waited) {
     double begin = c->now;
-    if (costs[i].level >= 0) start_time(s, c, costs, i++);
-    clocks_run(c, costs[i].seconds);
-    s->time[i] = (OpTime){begin, c->now, waited};
-    while (++i < p->n_ops && p->op[i].fused)
-        if (costs[i].level >= 0)
-            start_time(s, c, costs, i);
-        else
-            s->time[i] = (OpTime){begin, c->now, 0};
+    for (int k = i; k == i || (k < p->n_ops && p->op[k].fused); k++) {
+        if (costs[k].level >= 0) {
+            start_time(s, c, costs, k);
+            continue;
+        }
+        if (op_leads(p, k)) begin = c->now, clocks_run(c, costs[k].seconds);
+        s->time[k] = (OpTime){begin, c->now, op_leads(p, k) ? waited : 0};
+        waited = 0;
+    }
 }
 
 void schedule_time(Schedule *s, const Program *p, const OpCost *costs) {
