@@ -93,7 +93,7 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
     run(&r);
     for (int i = 0; i < RANKS; i++) {
         CHECK(same_table(r.c[0], r.c[i]));
-        CHECK(calibration_seconds(r.c[i]) > 0);
+        CHECK(r.c[i]->seconds > 0);
         for (int k = 0; k < N_SMALL; k++)
             CHECK(calibration_work(r.c[i], &small_works[k], &s) && s > 0 && s < 1);
         for (int op = 0; op < N_COLL_OPS; op++)
@@ -101,7 +101,7 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
         // threads move bytes while they wait, and at no other time
         CHECK(calibration_beside(r.c[i], &all_ranks, COLL_ALL_REDUCE, &s) && s == 100);
     }
-    CHECK(calibration_slowest(r.c[0]) >= 1);
+    CHECK(r.c[0]->slowest >= 1);
     run_free(&r);
 }
 
@@ -109,13 +109,13 @@ TEST(calibration_is_measured_once_for_each_key) {
     cache_in(test_tmpdir());
     Run first = small_run("a machine"), again = first, other = small_run("another machine");
     run(&first), run(&again), run(&other);
-    CHECK(calibration_seconds(again.c[1]) == 0);
+    CHECK(again.c[1]->seconds == 0);
     CHECK(same_table(first.c[0], again.c[1]));
-    CHECK(calibration_seconds(other.c[0]) > 0);
+    CHECK(other.c[0]->seconds > 0);
     Run forced = small_run("a machine");
     forced.notify.again = true;
     run(&forced);
-    CHECK(calibration_seconds(forced.c[0]) > 0 && forced.c[0]->n_works == N_SMALL);
+    CHECK(forced.c[0]->seconds > 0 && forced.c[0]->n_works == N_SMALL);
     run_free(&first), run_free(&again), run_free(&other), run_free(&forced);
 }
 
@@ -331,7 +331,7 @@ static bool derived_in_time(double budget) {
     int64_t waits = n_waits;
     Run again = r;
     run(&again); // what was derived is not missing
-    ok &= n_waits == waits && calibration_seconds(again.c[0]) == 0 && some;
+    ok &= n_waits == waits && again.c[0]->seconds == 0 && some;
     ok &= r.seconds < budget + 0.3 && r.c[0]->n_sends == N_COLL_OPS;
     run_free(&r), run_free(&again);
     return ok;
@@ -436,7 +436,7 @@ static void damage_and_run(void *arg) {
     test_shell(".", out, sizeof out, "echo '{' >$(ls %s/train_gpt/calibration-*.json)",
                getenv("XDG_CACHE_HOME"));
     run(&again);
-    if (calibration_seconds(again.c[0]) > 0) warn("measured");
+    if (again.c[0]->seconds > 0) warn("measured");
 }
 
 TEST(calibration_measures_again_where_the_file_is_damaged) {
@@ -454,9 +454,9 @@ static void loosen_and_run(void *arg) {
     test_shell(".", out, sizeof out, "%s %s/train_gpt/calibration-*.json", (const char *)arg,
                getenv("XDG_CACHE_HOME"));
     run(&again);
-    if (calibration_seconds(again.c[0]) > 0) warn("measured");
+    if (again.c[0]->seconds > 0) warn("measured");
     run(&third); // what is kept in its place is the user's own
-    if (calibration_seconds(third.c[0]) > 0) warn("measured once more");
+    if (third.c[0]->seconds > 0) warn("measured once more");
 }
 
 TEST(calibration_of_a_file_that_others_can_write_is_measured_again) {
@@ -481,7 +481,7 @@ static void block_and_run(void *arg) {
     test_shell(".", out, sizeof out, "f=$(ls -d %s/train_gpt/calibration-*.json); rm -r $f; %s $f",
                getenv("XDG_CACHE_HOME"), (const char *)arg);
     run(&again);
-    if (calibration_seconds(again.c[0]) > 0) warn("measured");
+    if (again.c[0]->seconds > 0) warn("measured");
 }
 
 TEST(calibration_measures_again_where_no_file_is) {

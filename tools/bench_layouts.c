@@ -541,7 +541,7 @@ static int rank_main(World *w, void *ctx) {
         }
     play_finals(b);
     for (int i = 0; i < b->n && lead; i++) print_entry(&b->entry[i]);
-    if (lead && c) print_regret(b, calibration_seconds(c));
+    if (lead && c) print_regret(b, c->seconds);
     if (c) calibration_free(c);
     for (int i = 0; i < b->n; i++)
         for (int k = 0; k < N_TIMES; k++)

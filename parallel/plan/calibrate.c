@@ -132,6 +132,23 @@ static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     return C / hidden;
 }
 
+/* Collective over the world. This rank's group of those at such a place. */
+static Comm *comm_at(World *w, const SendGroup *g) {
+    int rank = world_rank(w), base = rank, index = 0, size = 1;
+    const Placement *p = &g->place;
+    for (int i = 0; i < p->n; i++) {
+        int at = rank / p->stride[i] % p->size[i];
+        base -= at * p->stride[i];
+        index = index * p->size[i] + at;
+        size *= p->size[i];
+    }
+    Comm *c = world_split(w, base, index, g->label);
+    if (comm_size(c) != size || size != g->size)
+        die("ranks along %s: %d of %d form no groups of %d", g->label, comm_size(c), world_size(w),
+            g->size);
+    return c;
+}
+
 static bool is_across(const Bench *b, const Placement *p) {
     return placement_extent(p) >= b->neighbours;
 }
@@ -156,7 +173,7 @@ static double beside_of(Bench *b, bool across) {
     while (most > SEND_SMALL && calibration_send(b->c, g, op, most, &seconds) && seconds > some)
         most /= 2;
     meter_progress(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
-    Comm *comm = calibrate_comm(b->where->world, g);
+    Comm *comm = comm_at(b->where->world, g);
     double beside = measure_beside(b, comm, op, most);
     comm_free(comm);
     return beside;
@@ -186,7 +203,7 @@ static int measure_latencies(Bench *b, double until) {
         for (int i = 0; i < n && !job->comm; i++)
             if (machine_alike(b->where->machine, &b->job[i].group, &job->group))
                 job->comm = b->job[i].comm, job->group = b->job[i].group;
-        if (!job->comm) job->comm = calibrate_comm(b->where->world, &job->group);
+        if (!job->comm) job->comm = comm_at(b->where->world, &job->group);
         job->cost.place = job->group.place;
         send_one(b, job, SEND_SMALL);
         job->wall = b->meter.elapsed - begin;

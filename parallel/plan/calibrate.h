@@ -54,6 +54,43 @@ typedef struct CalibrateWhere {
     bool crowded; // ranks share cores: a work takes until the last of them is through
 } CalibrateWhere;
 
+/* What the key cannot have, since it is measured: the links, and how kernels of ranks that share
+ * cores slow each other (Machine.crowd; 0: not known). Kept with the table. */
+typedef struct CalibrateSite {
+    Links links;
+    double crowd;
+} CalibrateSite;
+/* Seconds = fixed + per_row * rows. */
+typedef struct WorkCost {
+    Work work; // rows: the most that was asked for
+    double fixed, per_row;
+    bool derived; // from the nearest that was measured: there was no time for it
+} WorkCost;
+
+/* A small size; on far links both sides of the size above which receivers are asked first; a
+ * quarter of the largest that is measured, and that one, between which bandwidth shows whatever a
+ * large message costs at its start; the largest that was asked for. */
+enum { SEND_SMALL = 256, SEND_POINTS = 6 };
+typedef struct SendCost {
+    Placement place;
+    CollOp op;
+    int n;
+    int64_t most;     // bytes that were asked for
+    int64_t measured; // bytes up to which points are measured; 0: all are derived
+    double beside;    // time of kernels while it is under way, by that of them alone
+    double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
+} SendCost;
+
+struct Calibration {
+    WorkCost *work;
+    SendCost *send;
+    int n_works, max_works, n_sends, max_sends;
+    CalibrateSite site;
+    double slowest;    // time of the slowest rank's kernels by the mean
+    double seconds;    // that measuring took, 0 from the cache
+    char measured[24]; // when last: "2026-01-31T12:00:00Z"
+};
+
 /* Collective over the world. The table of this key as the cache has it, or an empty one. Free with
  * calibration_free. */
 Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify);
@@ -64,15 +101,6 @@ void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *lis
 /* Local. What can be said of the listed collectives without measuring: those that the table lacks
  * are derived. False where a kind of work, or all collectives, were never measured. */
 bool calibrate_derived(Calibration *c, const Machine *described, const CalibrateList *list);
-double calibration_seconds(const Calibration *c);       // that measuring took, 0 from the cache
-const char *calibration_measured(const Calibration *c); // when last: "2026-01-31T12:00:00Z"
-/* What the key cannot have, since it is measured: the links, and how kernels of ranks that share
- * cores slow each other (Machine.crowd; 0: not known). Kept with the table. */
-typedef struct CalibrateSite {
-    Links links;
-    double crowd;
-} CalibrateSite;
-CalibrateSite *calibration_site(Calibration *c);
 
 /* Local, pure. Between and beyond what was measured costs are lines. A work of sizes that were not
  * measured costs what the nearest of its kind, threads and type does, by FLOPs or bytes: sizes are
@@ -90,7 +118,5 @@ bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, doubl
 /* Local, pure. Time of kernels while such a collective is under way, by that of them alone: 100
  * where nothing is hidden. */
 bool calibration_beside(const Calibration *c, const SendGroup *g, CollOp op, double *slow);
-/* Time of the slowest rank's kernels by the mean. */
-double calibration_slowest(const Calibration *c);
 
 #endif

@@ -18,20 +18,6 @@ void calibration_free(Calibration *c) {
     mem_free(c);
 }
 
-const char *calibration_measured(const Calibration *c) {
-    return c->measured;
-}
-
-double calibration_seconds(const Calibration *c) {
-    return c->seconds;
-}
-CalibrateSite *calibration_site(Calibration *c) {
-    return &c->site;
-}
-double calibration_slowest(const Calibration *c) {
-    return c->slowest;
-}
-
 /* An order in which works that are alike are equal. */
 static int compare(const Work *x, const Work *y) {
     const int64_t a[] = {x->kind, x->flags, x->threads, x->a, x->b, x->c, x->d},

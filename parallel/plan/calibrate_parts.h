@@ -14,37 +14,6 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/calibrate.h"
 
-/* Seconds = fixed + per_row * rows. */
-typedef struct WorkCost {
-    Work work; // rows: the most that was asked for
-    double fixed, per_row;
-    bool derived; // from the nearest that was measured: there was no time for it
-} WorkCost;
-
-/* A small size; on far links both sides of the size above which receivers are asked first; a
- * quarter of the largest that is measured, and that one, between which bandwidth shows whatever a
- * large message costs at its start; the largest that was asked for. */
-enum { SEND_SMALL = 256, SEND_POINTS = 6 };
-typedef struct SendCost {
-    Placement place;
-    CollOp op;
-    int n;
-    int64_t most;     // bytes that were asked for
-    int64_t measured; // bytes up to which points are measured; 0: all are derived
-    double beside;    // time of kernels while it is under way, by that of them alone
-    double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
-} SendCost;
-
-struct Calibration {
-    WorkCost *work;
-    SendCost *send;
-    int n_works, max_works, n_sends, max_sends;
-    CalibrateSite site;
-    double slowest;
-    double seconds;    // that measuring took
-    char measured[24]; // when, last
-};
-
 /* Local. An empty table; entries are added or take the place of what measured the same. */
 Calibration *calibration_new(void);
 void calibration_add_work(Calibration *c, const WorkCost *w);
@@ -141,7 +110,5 @@ void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list)
  * or across nodes. */
 int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
                           CollOp *op);
-/* Collective over the world. This rank's group of those at such a place. */
-Comm *calibrate_comm(World *w, const SendGroup *g);
 
 #endif

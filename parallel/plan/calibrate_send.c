@@ -23,22 +23,6 @@ int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across
     return most;
 }
 
-Comm *calibrate_comm(World *w, const SendGroup *g) {
-    int rank = world_rank(w), base = rank, index = 0, size = 1;
-    const Placement *p = &g->place;
-    for (int i = 0; i < p->n; i++) {
-        int at = rank / p->stride[i] % p->size[i];
-        base -= at * p->stride[i];
-        index = index * p->size[i] + at;
-        size *= p->size[i];
-    }
-    Comm *c = world_split(w, base, index, g->label);
-    if (comm_size(c) != size || size != g->size)
-        die("ranks along %s: %d of %d form no groups of %d", g->label, comm_size(c), world_size(w),
-            g->size);
-    return c;
-}
-
 /* One collective of some size again and again. */
 typedef struct Sender {
     Comm *comm;

@@ -86,7 +86,7 @@ static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char 
                                bool measure) {
     Group all = comm_group(world_comm(w->world));
     Calibration *c = calibrate_open(w->world, key, &w->notify);
-    CalibrateSite *site = calibration_site(c);
+    CalibrateSite *site = &c->site;
     if (site->crowd == 0 && !measure) return calibration_free(c), NULL;
     if (site->crowd == 0) {
         detect_links(d, w->world);
@@ -106,7 +106,7 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detect
     if (!measure || !teams_alike(w, &all)) return NULL;
     detect_key(d, key);
     Calibration *c = open_table(w, d, key, true);
-    double crowd = calibration_site(c)->crowd;
+    double crowd = c->site.crowd;
     detect_machine(d, &p->machine); // with its links
     if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
     share_list(&all, &list);
@@ -117,7 +117,7 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detect
     calibrate(c, &where, &list);
     p->machine.measured = c;
     p->machine.crowd = crowd;
-    p->machine.slowest = calibration_slowest(c);
+    p->machine.slowest = c->slowest;
     plan_list_free(&list);
     return c;
 }
@@ -140,8 +140,8 @@ double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Ca
         *kept = NULL;
         return 0;
     }
-    m.measured = *kept, m.crowd = calibration_site(*kept)->crowd;
-    m.slowest = calibration_slowest(*kept);
+    m.measured = *kept, m.crowd = (*kept)->site.crowd;
+    m.slowest = (*kept)->slowest;
     price_of(s, &m, &price);
     return price.seconds - price.outer; // outer steps are not in the median of steps
 }

@@ -132,7 +132,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
     config_print(&r->config, l->model, sizeof l->model);
     layout_print(&r->grid.layout, l->layout);
     if (r->calibration)
-        snprintf(l->calibration, sizeof l->calibration, "%s", calibration_measured(r->calibration));
+        snprintf(l->calibration, sizeof l->calibration, "%s", r->calibration->measured);
     snprintf(l->backend, sizeof l->backend, "%s", world_backend(r->world));
     opt_text(opt_find(r->options, "dtype"), l->dtype, sizeof l->dtype);
     snprintf(l->recompute, sizeof l->recompute, "%s", recompute_word(r->m.shape.recompute));

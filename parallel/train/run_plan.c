@@ -201,7 +201,7 @@ static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
         .notify = {.again = r->o->calibrate == 1, .progress = show_measuring, .ctx = &m}};
     r->calibration = plan_measure(p, &where, r->o->calibrate != 2, d);
     progress_close(m.progress);
-    double took = r->calibration ? calibration_seconds(r->calibration) : 0;
+    double took = r->calibration ? r->calibration->seconds : 0;
     if (r->lead && took > 0.05) printf("measured them in %.1f s\n", m.now);
 }
 
