@@ -112,11 +112,15 @@ TEST(bench_gpu_script_rehearses) {
     CHECK(
         test_shell(".", text, sizeof text,
                    "sed -i 's/\"rehearsal\": true/\"rehearsal\": false/' %s/rehearsal-facts.json; "
-                   "printf '<!-- gpu:begin -->\\n<!-- gpu:end -->\\n' >%s/page; "
+                   "for block in predicted gpu; do printf \"<!-- $block:begin -->\\n<!-- "
+                   "$block:end -->\\n\"; "
+                   "done >%s/page; "
                    "python3 -B tools/bench_gpu.py --out %s --page %s/page && cat %s/page",
                    dir, dir, dir, dir, dir) == 0);
     CHECK(strstr(text, "| 50.0 % | 55.0 % | MISSED |\n") && strstr(text, "emulated, driver none"));
     CHECK(strstr(text, "PyTorch 9.8.7+fake, CUDA 13.0, cuDNN 91002; "));
+    CHECK(strstr(text, "products as predicted, median error | "));
+    CHECK(strstr(text, "| d12, B = 32, h200, predicted | K | form | "));
 }
 
 /* A rehearsal of one stage with such programs, in the mood of FAKE_...; its status. */

@@ -239,6 +239,44 @@ def newest(folder):
     return max(dates, key=dates.get) if dates else None
 
 
+PREDICTION = os.path.join(os.path.dirname(__file__), "..", "bench", "results",
+                          "gpu_matmul_prediction.json")
+
+
+def predicted_row(r):
+    best, tiles = r["best"], r["data_parallel"]
+    form = r["form"] + (", activation" if r["activation"] else "") + (
+        ", added" if r["addend"] else "")
+    schedule = best["schedule"] + (f" by {best['parts']}" if best["parts"] > 1 else "")
+    cells = [f"{r['M']} x {r['N']}", r["K"], form, r["times"], schedule,
+             f"{best['tile'][0]} x {best['tile'][1]}", f"{best['waves']:.2f}",
+             f"{best['us']:.1f}", f"{best['tflops']:.0f}", f"{tiles['us']:.1f}",
+             f"{tiles['tflops']:.0f}"]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def predicted():
+    """Matmuls of training steps as tools/bench_predict.c predicted them, as Markdown: sums of all,
+    rows of the smallest and of the largest model on an H200."""
+    with open(PREDICTION) as f:
+        data = json.load(f)
+    out = ["| predicted, not measured | ms of matmuls a micro-batch | data-parallel | |",
+           "|---|---|---|---|"]
+    for c in data["cases"]:
+        out.append(f"| {c['model']}, B = {c['B']}, {c['cluster']} | {c['ms']:.1f} "
+                   f"| {c['data_parallel_ms']:.1f} | {ratio(c['data_parallel_ms'] / c['ms'])} |")
+    for c in data["cases"]:
+        if (c["cluster"], c["model"]) not in (("h200", "d12"), ("h200", "d48")):
+            continue
+        out += ["", f"| {c['model']}, B = {c['B']}, {c['cluster']}, predicted | K | form | times "
+                "| schedule | tile | waves | us | TFLOP/s | data-parallel us | TFLOP/s |",
+                "|---" * 11 + "|"]
+        out += [predicted_row(r) for r in c["rows"]]
+    return ("\n".join(out) + f"\n\nPredicted at commit {data['commit']}, {data['date'][:10]}: "
+            "`build/bench_predict --json bench/results/gpu_matmul_prediction.json`, which has the "
+            "rows of all.\n")
+
+
 def page(folder):
     """As Markdown."""
     prefix = newest(folder)
