@@ -10,7 +10,7 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/step/outer.h"
 #include "tests/mesh_run.h"
-#include "tests/simulated.h"
+#include "tests/page.h"
 #include "tests/test.h"
 #include "tests/theory.h"
 

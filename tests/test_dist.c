@@ -3,8 +3,11 @@
 #include <string.h>
 
 #include "parallel/mesh/dist.h"
-#include "tests/simulated.h"
+#include "tests/page.h"
 #include "tests/test.h"
+
+/* Of ChangeKind. */
+static const char *const change_names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
 

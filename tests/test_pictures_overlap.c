@@ -2,7 +2,7 @@
  * cluster. */
 #include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
-#include "tests/simulated.h"
+#include "tests/page.h"
 #include "tests/test.h"
 
 static PriceShape page_shape(Machine *m) {

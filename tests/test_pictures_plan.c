@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "parallel/plan/plan.h"
-#include "tests/simulated.h"
+#include "tests/page.h"
 #include "tests/test.h"
 
 /* The page's cluster and model. */

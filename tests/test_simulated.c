@@ -1,6 +1,6 @@
-/* The theory on simulated ranks: every layout's three products, and the worked example of
- * parallel/README.md. */
-#include "tests/simulated.h"
+/* The theory on simulated ranks: the worked example of parallel/README.md. That every layout's
+ * products are those of one rank: test_mesh_model.c. */
+#include "tests/page.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,19 +8,26 @@
 #include "parallel/mesh/layout.h"
 #include "tests/test.h"
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* --- the simulator --------------------------------------------------------------------------- */
 
-void whole_fill(Whole *m, int rows, int cols, unsigned seed) {
-    *m = (Whole){.rows = rows, .cols = cols};
-    for (int i = 0; i < rows * cols; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        m->v[i] = (long)(seed >> 16) % 7 - 3;
-    }
-}
+enum { SIM_RANKS = 64, SIM_SIZE = 36 };
 
-void whole_product(Whole *y, const Whole *a, const Whole *b) {
+typedef struct Whole {
+    int rows, cols;
+    long v[SIM_SIZE * SIM_SIZE];
+} Whole;
+
+/* A tensor on every rank; n: elements that each rank has received since it was cut. */
+typedef struct Cut {
+    Dist dist;
+    Whole rank[SIM_RANKS];
+    int n;
+} Cut;
+
+/* Names of ChangeKind. */
+static const char *const change_names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
+
+static void whole_product(Whole *y, const Whole *a, const Whole *b) {
     *y = (Whole){.rows = a->rows, .cols = b->cols};
     for (int i = 0; i < a->rows; i++)
         for (int j = 0; j < b->cols; j++)
@@ -28,15 +35,10 @@ void whole_product(Whole *y, const Whole *a, const Whole *b) {
                 y->v[i * y->cols + j] += a->v[i * a->cols + k] * b->v[k * b->cols + j];
 }
 
-void whole_transpose(Whole *t, const Whole *m) {
+static void whole_transpose(Whole *t, const Whole *m) {
     t->rows = m->cols, t->cols = m->rows;
     for (int i = 0; i < m->rows; i++)
         for (int j = 0; j < m->cols; j++) t->v[j * t->cols + i] = m->v[i * m->cols + j];
-}
-
-bool whole_equal(const Whole *a, const Whole *b) {
-    return a->rows == b->rows && a->cols == b->cols &&
-           memcmp(a->v, b->v, (size_t)(a->rows * a->cols) * sizeof *a->v) == 0;
 }
 
 /* Block i of n along a dimension. */
@@ -56,7 +58,7 @@ static void put_block(Whole *m, const Whole *b, int dim, int i) {
                 b->v[r * b->cols + c];
 }
 
-void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
+static void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
     out->dist = *d;
     out->n = 0;
     for (int r = 0; r < m->p; r++) {
@@ -67,14 +69,14 @@ void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
     }
 }
 
-void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
+static void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
     Err e;
     if (!dist_matmul(&y->dist, name, &a->dist, &b->dist, &e)) die("%s", e.text);
     y->n = 0;
     for (int r = 0; r < m->p; r++) whole_product(&y->rank[r], &a->rank[r], &b->rank[r]);
 }
 
-void cut_transpose(Cut *t, const Mesh *m, const Cut *c) {
+static void cut_transpose(Cut *t, const Mesh *m, const Cut *c) {
     t->dist = dist_transposed(&c->dist);
     for (int r = 0; r < m->p; r++) whole_transpose(&t->rank[r], &c->rank[r]);
 }
@@ -108,7 +110,7 @@ static void forget(Axes *a, int axis) {
     *a = left;
 }
 
-void cut_change(Cut *c, const Mesh *m, const Change *ch) {
+static void cut_change(Cut *c, const Mesh *m, const Change *ch) {
     static Whole next[SIM_RANKS];
     int n = m->size[ch->axis], whole = c->rank[0].rows * c->rank[0].cols, own[N_AXES];
     Axes one = {1, {(uint8_t)ch->axis}};
@@ -131,83 +133,6 @@ void cut_change(Cut *c, const Mesh *m, const Change *ch) {
         forget(&c->dist.partial, ch->axis);
         if (ch->dim >= 0) c->dist.shard[ch->dim] = axes_join(c->dist.shard[ch->dim], one);
     }
-}
-
-void cut_bring(Cut *c, const Mesh *m, const Dist *to) {
-    Change path[MAX_CHANGES];
-    Err e;
-    int n = dist_path(&c->dist, to, path, &e);
-    if (n < 0) die("%s", e.text);
-    for (int i = 0; i < n; i++) cut_change(c, m, &path[i]);
-}
-
-/* --- every layout ---------------------------------------------------------------------------- */
-
-/* Is the tensor on every rank what cutting the whole one gives? */
-static bool lies_as(const Cut *c, const Mesh *m, const Dist *d, const Whole *whole) {
-    static Cut want;
-    if (!dist_equal(&c->dist, d)) return false;
-    cut_whole(&want, m, d, whole);
-    for (int r = 0; r < m->p; r++)
-        if (!whole_equal(&c->rank[r], &want.rank[r])) return false;
-    return true;
-}
-
-/* One linear layer forward and backward as its distributions say, against the products on one rank.
- * The head's weight is [V, C] and enters transposed. */
-static bool layer_is_right(const Mesh *m, const LinearDist *d, bool head) {
-    enum { T = 36, K = 12, N = 24 };
-    static Whole X, W, Wt, DY, DYt, Xt, Y, DX, DW;
-    static Cut x, w, dy, a, b, y, dx, dw;
-    whole_fill(&X, T, K, 1), whole_fill(&W, K, N, 2), whole_fill(&DY, T, N, 3);
-    whole_transpose(&Wt, &W), whole_transpose(&Xt, &X), whole_transpose(&DYt, &DY);
-    whole_product(&Y, &X, &W), whole_product(&DX, &DY, &Wt);
-    whole_product(&DW, head ? &DYt : &Xt, head ? &X : &DY);
-    Dist whole_dy = d->y;
-    whole_dy.partial = axes_none();
-
-    cut_whole(&x, m, &d->x_stored, &X), cut_bring(&x, m, &d->x);
-    cut_whole(&w, m, &d->w_stored, head ? &Wt : &W), cut_bring(&w, m, &d->w);
-    cut_whole(&dy, m, &d->y_stored, &DY), cut_bring(&dy, m, &whole_dy);
-    if (head) {
-        cut_transpose(&a, m, &w), cut_product(&y, m, "y", &x, &a);
-        cut_product(&dx, m, "dx", &dy, &w);
-        cut_transpose(&b, m, &dy), cut_product(&dw, m, "dw", &b, &x);
-    } else {
-        cut_product(&y, m, "y", &x, &w);
-        cut_transpose(&a, m, &w), cut_product(&dx, m, "dx", &dy, &a);
-        cut_transpose(&b, m, &x), cut_product(&dw, m, "dw", &b, &dy);
-    }
-    if (!dist_equal(&y.dist, &d->y) || !dist_equal(&dx.dist, &d->dx) ||
-        !dist_equal(&dw.dist, &d->dw))
-        return false;
-    cut_bring(&y, m, &d->y_stored), cut_bring(&dx, m, &d->x_stored);
-    cut_bring(&dw, m, &d->w_stored);
-    return lies_as(&y, m, &d->y_stored, &Y) && lies_as(&dx, m, &d->x_stored, &DX) &&
-           lies_as(&dw, m, &d->w_stored, &DW);
-}
-
-TEST(simulated_layers_give_on_every_layout_what_one_rank_gives) {
-    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
-    static const char *const meshes[] = {"d1",          "d2",          "z3",       "x2",
-                                         "y3",          "x2.y3",       "y3.x2",    "d2.x3",
-                                         "z2.y2",       "d2.z3.x2",    "z2.x2.y2", "y2.d3.x2",
-                                         "x3.y2.d2.z3", "d2.z3.x2.y2", "x2.y3.x2"};
-    int n = 0;
-    for (size_t i = 0; i < N_OF(meshes); i++)
-        for (size_t w = 0; w < N_OF(words); w++)
-            for (int kind = 0; kind < N_LINEARS; kind++) {
-                char text[64];
-                Layout l;
-                snprintf(text, sizeof text, "%s%s", meshes[i], words[w]);
-                CHECK(layout_parse(&l, text, 0, NULL));
-                Mesh m = mesh_make(&l.factors, 0);
-                LinearDist d = layout_linear(&l, (LinearKind)kind);
-                if (!layer_is_right(&m, &d, kind == LINEAR_HEAD))
-                    test_fail(__FILE__, __LINE__, "layer %d of %s is wrong", kind, text);
-                n++;
-            }
-    CHECK(n == 15 * 5 * 5);
 }
 
 /* --- the worked example of parallel/README.md ------------------------------------------------ */
