@@ -154,7 +154,12 @@ static void put_operation(Lines *l, const Program *p, const Op *op) {
     const StepTensor *out = &p->tensor[op->out];
     bool collective = op_info(op->kind)->collective;
     t.n = 0;
-    text_put(&t, "%s %c ", phases[op->phase], collective ? '~' : op->fused ? '+' : ' ');
+    bool inside = op_in_kernel(p, (int)(op - p->op));
+    text_put(&t, "%s %c ", phases[op->phase],
+             inside       ? '&'
+             : collective ? '~'
+             : op->fused  ? '+'
+                          : ' ');
     size_t at = t.n;
     text_put(&t, "%s%s", dist_print(&out->dist, type), out->bytes == 8 ? " i64" : "");
     put_place(&t, out);

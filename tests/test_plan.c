@@ -136,6 +136,29 @@ TEST(plan_tries_layouts_of_other_kinds_beside_near_ties) {
     CHECK(plan_trials(&p, out, 0) == 0);
 }
 
+/* What fused matmuls bring is measured in the first steps, and nowhere predicted: no search takes
+ * them. */
+TEST(plan_tries_fused_matmuls_in_the_last_place) {
+    Plan p;
+    Err e;
+    Choice out[8];
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    CHECK(plan_search(&p, &e));
+    for (int i = 0; i < p.n_best; i++) CHECK(!p.best[i].overlap.fused);
+    p.error = 10;
+    p.best[0].overlap = (Overlap){.bulk = true};
+    p.best[0].layout.sp = true, p.best[0].layout.size[AXIS_X] = 4, p.best[0].layout.stay = false;
+    CHECK(plan_trials(&p, out, 3) == 3 && !out[2].overlap.fused);
+    p.fuses = true;
+    CHECK(plan_trials(&p, out, 3) == 3 && !out[0].overlap.fused && !out[1].overlap.fused);
+    CHECK(out[2].overlap.fused && out[2].overlap.bulk);
+    CHECK(memcmp(&out[2].layout, &out[0].layout, sizeof(Layout)) == 0);
+    CHECK(plan_trials(&p, out, 1) == 1 && !out[0].overlap.fused);
+    p.best[0].overlap.ring = true; // whose matmuls are split
+    for (int i = plan_trials(&p, out, 2); i-- > 0;)
+        CHECK(!out[i].overlap.fused || !out[i].overlap.ring);
+}
+
 /* An error that no run has shown is not promised. */
 TEST(plan_says_that_the_error_of_predictions_is_unknown) {
     Plan p;

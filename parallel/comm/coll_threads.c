@@ -54,6 +54,7 @@ typedef struct Slot {
     void *note[COLL_IN_FLIGHT]; // published with the call
     // [size * COLL_IN_FLIGHT] last call by blocks in which a rank was done with this rank's block
     _Atomic uint32_t *block_done;
+    _Atomic uint32_t sleepers; // threads that sleep until one of these words is stored
 } Slot;
 
 /* Shared by the ranks of a group. */
@@ -133,10 +134,10 @@ static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t ta
         futex_wake(&g->count);
 }
 
-/* After a word that one rank waits for was stored: wakes it. */
-static void wake(Comm *c, _Atomic uint32_t *word) {
+/* After a word of a rank's slot was stored: wakes those who sleep until then. */
+static void wake(Comm *c, int rank, _Atomic uint32_t *word) {
     const Rendezvous *m = c->impl;
-    if (atomic_load(&m->sleepers) > 0) futex_wake(word);
+    if (atomic_load(&m->slot[rank].sleepers) > 0) futex_wake(word);
 }
 
 /* Writes the ranks that have not passed a gate. Has one of them ended? */
@@ -166,9 +167,8 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
 
 /* Returns when *word has reached `target`, as at an open gate: spins, then sleeps. A rank that
  * shares its core looks once: the others cannot come while it looks. */
-static void word_wait(Comm *c, int stage, _Atomic uint32_t *word, uint32_t number, uint32_t target,
-                      const CollCall *call) {
-    Rendezvous *m = c->impl;
+static void word_wait(Comm *c, int stage, _Atomic uint32_t *word, _Atomic uint32_t *sleepers,
+                      uint32_t number, uint32_t target, const CollCall *call) {
     const ThreadsJob *job = c->world->impl;
     double begin = coll_now(), looked = 0;
     for (;;) {
@@ -180,18 +180,26 @@ static void word_wait(Comm *c, int stage, _Atomic uint32_t *word, uint32_t numbe
         if (seconds >= looked + slice)
             look_at_limits(c, stage, number, call, seconds), looked = seconds;
         if (seconds < job->spin) continue;
-        atomic_fetch_add(&m->sleepers, 1);
+        atomic_fetch_add(sleepers, 1);
         uint32_t count = atomic_load(word);
         bool open = (int32_t)(count - target) >= 0;
         if (!open) futex_wait(word, count, slice);
-        atomic_fetch_sub(&m->sleepers, 1);
+        atomic_fetch_sub(sleepers, 1);
         if (open) return;
     }
 }
 
 static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
                       const CollCall *call) {
-    word_wait(c, stage, &g->count, number, target, call);
+    Rendezvous *m = c->impl;
+    word_wait(c, stage, &g->count, &m->sleepers, number, target, call);
+}
+
+/* Returns when a word of a rank's slot holds the number of a call. */
+static void slot_wait(Comm *c, int stage, int rank, _Atomic uint32_t *word, uint64_t number,
+                      const CollCall *call) {
+    Rendezvous *m = c->impl;
+    word_wait(c, stage, word, &m->slot[rank].sleepers, (uint32_t)number, (uint32_t)number, call);
 }
 
 /* ---- groups */
@@ -271,14 +279,13 @@ static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
         memset((void *)(uintptr_t)call->src, 0xff,
                (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type)));
     threads_publish(c, number, call, NULL);
-    if (call->by_blocks) wake(c, passed(c, c->rank, ARRIVED, (uint32_t)number));
+    if (call->by_blocks) wake(c, c->rank, passed(c, c->rank, ARRIVED, (uint32_t)number));
 }
 
 /* ---- calls by blocks */
 
 static void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
-    word_wait(c, ARRIVED, passed(c, o, ARRIVED, (uint32_t)number), (uint32_t)number,
-              (uint32_t)number, call);
+    slot_wait(c, ARRIVED, o, passed(c, o, ARRIVED, (uint32_t)number), number, call);
     const CollCall *theirs = call_of(c, o, number);
     if (BASE_DEBUG && !coll_agree(call, theirs)) coll_mismatch(c, number, call, o, theirs);
     int64_t slot = call->op == COLL_ALL_GATHER ? 0 : c->rank * coll_elements(call);
@@ -289,7 +296,7 @@ static void threads_block_done(Comm *c, uint64_t number, const CollCall *call, i
     (void)call;
     _Atomic uint32_t *flag = block_done(c, o, c->rank, number);
     atomic_store(flag, (uint32_t)number);
-    wake(c, flag);
+    wake(c, o, flag);
 }
 
 static void sum_of_slots(Comm *c, const CollCall *call) {
@@ -310,8 +317,7 @@ static void sum_of_slots(Comm *c, const CollCall *call) {
 
 static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
     for (int i = 0; i < c->size; i++)
-        word_wait(c, BLOCKS, block_done(c, c->rank, i, number), (uint32_t)number, (uint32_t)number,
-                  call);
+        slot_wait(c, BLOCKS, c->rank, block_done(c, c->rank, i, number), number, call);
     if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
 }
 

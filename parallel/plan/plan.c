@@ -242,6 +242,19 @@ static const Choice *fastest_of(const Plan *p, int kind) {
     return fastest;
 }
 
+/* The first trial whose matmuls can be fused with their collectives, so fused: the last one. */
+static int add_fused(const Plan *p, Choice *out, int n, int max) {
+    int at = n < max ? n : n - 1;
+    for (int i = 0; p->fuses && i < at; i++) {
+        const Layout *l = &out[i].layout;
+        if (!l->sp || l->size[AXIS_X] < 2 || l->stay) continue;
+        if (out[i].overlap.chunks || out[i].overlap.ring) continue;
+        out[at] = out[i], out[at].overlap.fused = true;
+        return at + 1;
+    }
+    return n;
+}
+
 int plan_trials(const Plan *p, Choice *out, int max) {
     double first = p->best[0].price.seconds;
     int n = 0, kinds = 1 << kind_of(&p->best[0]);
@@ -258,5 +271,5 @@ int plan_trials(const Plan *p, Choice *out, int max) {
                       kind_of(&out[k]) == kind_of(&p->best[i]);
         if (!listed) out[n++] = p->best[i];
     }
-    return n;
+    return add_fused(p, out, n, max);
 }

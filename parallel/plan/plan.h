@@ -25,6 +25,7 @@ typedef struct Plan {
     const char *preset_name[PLAN_PRESETS];
     int n_presets;
     double error; // median relative error of predictions; NAN: unknown
+    bool fuses;   // may trials have --overlap fused? Nothing predicts what that brings
 } Plan;
 
 /* Local. The kernels and groups of the candidates, the most expensive on the described machine
@@ -55,8 +56,8 @@ double plan_error(const Plan *p);
 /* Local, pure. Number of the best candidates within that error of the first. */
 int plan_close(const Plan *p);
 /* Local, pure. The candidates for --refine, at most max: the best; the best of other kinds (tensor
- * parallel, data parallel, both) within three times the error; then others within the error.
- * Returns their number. */
+ * parallel, data parallel, both) within three times the error; then others within the error; last,
+ * where ranks may fuse matmuls with their collectives, one of these so. Returns their number. */
 int plan_trials(const Plan *p, Choice *out, int max);
 
 /* ---- parallel/plan/plan_print.c */
