@@ -1,5 +1,5 @@
-/* crc32c -- the Castagnoli checksum (polynomial 0x1edc6f41, reflected), as iSCSI and ext4
- * use it.
+/* crc32c -- the Castagnoli checksum (polynomial 0x1edc6f41, reflected), as iSCSI, TensorBoard and
+ * ext4 use it.
  *
  *     uint32_t c = crc32c(0, p, n);         of one buffer
  *     c = crc32c(crc32c(0, p, n), q, m);    of p followed by q

@@ -11,5 +11,8 @@ void machine_host(char *buf, size_t n);
 void machine_cpu(char *buf, size_t n);
 /* Now, "2026-01-31T12:00:00Z". */
 void machine_time(char *buf, size_t n);
+/* Seconds since 1970, for records. Durations are measured by base/clock.h, which never goes
+ * back. */
+double machine_clock(void);
 
 #endif

@@ -1,10 +1,13 @@
 #include "data/metrics.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -12,9 +15,10 @@
 #include "base/version.h"
 #include "data/logfile.h"
 #include "data/machine.h"
+#include "data/tfevents.h"
 
 struct Metrics {
-    LogFile json, csv;
+    LogFile json, csv, events;
     int64_t resume_step;
 };
 
@@ -197,12 +201,32 @@ int64_t metrics_keep_csv(const char *p, size_t n, int64_t step) {
 static const char csv_header[] =
     "step,tokens,loss,loss_z,norm,norm_z,lr,ms,tokens_per_s,peak,skipped,val_loss,hellaswag\n";
 
+static void open_events(Metrics *m, const char *dir) {
+    if (!dir || !dir[0]) return;
+    char host[128];
+    uint8_t buf[256];
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        die_user("cannot make the folder %s: %s; its parent must exist", dir, strerror(errno));
+    machine_host(host, sizeof host);
+    double now = machine_clock();
+    // the process number keeps two runs of one second apart
+    char *path = mem_printf("%s/events.out.tfevents.%" PRId64 ".%s.%d.train_gpt", dir, (int64_t)now,
+                            host, (int)getpid());
+    logfile_open(&m->events, path, 0, NULL);
+    mem_free(path);
+    logfile_write(&m->events, buf, tfevents_version(buf, sizeof buf, now));
+    size_t n = tfevents_start(buf, sizeof buf, now, m->resume_step > 0 ? m->resume_step + 1 : 0);
+    logfile_write(&m->events, buf, n);
+}
+
 Metrics *metrics_open(const MetricsFiles *f, int64_t resume_step) {
     Metrics *m = mem_calloc(1, sizeof *m);
     m->resume_step = resume_step;
+    m->events.fd = -1;
     logfile_open(&m->json, f->json, resume_step, metrics_keep_json);
     logfile_open(&m->csv, f->csv, resume_step, metrics_keep_csv);
     if (m->csv.size == 0) logfile_write(&m->csv, csv_header, sizeof csv_header - 1);
+    open_events(m, f->tensorboard);
     return m;
 }
 
@@ -242,9 +266,23 @@ static void step_csv(LogFile *f, const StepRecord *s) {
     logfile_write(f, line, (size_t)n);
 }
 
+static void step_events(LogFile *f, const StepRecord *s) {
+    uint8_t buf[1024];
+    TfScalar v[6] = {{"train/loss", s->loss},
+                     {"train/norm", s->norm},
+                     {"train/lr", s->lr},
+                     {"speed/ms", s->ms},
+                     {"speed/tokens_per_s", s->tokens_per_s},
+                     {"speed/peak", s->peak}};
+    int count = s->peak > 0 ? 6 : 5;
+    size_t n = tfevents_scalars(buf, sizeof buf, machine_clock(), s->step, v, count);
+    logfile_write(f, buf, n);
+}
+
 void metrics_step(Metrics *m, const StepRecord *s) {
     if (m->json.fd >= 0) step_json(&m->json, s);
     if (m->csv.fd >= 0) step_csv(&m->csv, s);
+    if (m->events.fd >= 0) step_events(&m->events, s);
 }
 
 void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
@@ -260,22 +298,39 @@ void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
     int n = snprintf(line, sizeof line, "%" PRId64 ",,,,,,,,,,,%s%.17g%s\n", step,
                      is_loss ? "" : ",", x, is_loss ? "," : "");
     logfile_write(&m->csv, line, (size_t)n);
+    uint8_t buf[256];
+    TfScalar v = {is_loss ? "val/loss" : "val/hellaswag", x};
+    if (m->events.fd >= 0)
+        logfile_write(&m->events, buf,
+                      tfevents_scalars(buf, sizeof buf, machine_clock(), step, &v, 1));
 }
 
 void metrics_sample(Metrics *m, int64_t step, const char *text) {
-    if (m->json.fd < 0) return;
-    json_t *o = json_object();
-    add_int(o, "step", step);
-    json_object_set_new(o, "sample", clean_string(text));
-    write_json(&m->json, o);
+    char *clean = utf8_clean(text);
+    if (m->json.fd >= 0) {
+        json_t *o = json_object();
+        add_int(o, "step", step);
+        json_object_set_new(o, "sample", json_string(clean));
+        write_json(&m->json, o);
+    }
+    if (m->events.fd >= 0) {
+        size_t room = strlen(clean) + 256;
+        uint8_t *buf = mem_alloc(room);
+        size_t n = tfevents_text(buf, room, machine_clock(), step, "sample", clean);
+        logfile_write(&m->events, buf, n);
+        mem_free(buf);
+    }
+    mem_free(clean);
 }
 
 void metrics_sync(Metrics *m) {
-    logfile_sync(&m->json), logfile_sync(&m->csv);
+    LogFile *files[] = {&m->json, &m->csv, &m->events};
+    for (int i = 0; i < 3; i++) logfile_sync(files[i]);
 }
 
 void metrics_close(Metrics *m) {
     if (!m) return;
-    logfile_close(&m->json), logfile_close(&m->csv);
+    LogFile *files[] = {&m->json, &m->csv, &m->events};
+    for (int i = 0; i < 3; i++) logfile_close(files[i]);
     mem_free(m);
 }

@@ -1,4 +1,4 @@
-/* metrics -- the records of a run: one stream of numbers, written in one format or two.
+/* metrics -- the records of a run: one stream of numbers, written in up to three formats.
  *
  *     --json FILE         one JSON object per line, full precision (17 digits): the format that the
  *                         other tools read
@@ -9,6 +9,7 @@
  *                           "loss":null,"nonfinite":{"loss":"nan"}
  *     --csv FILE          a header line, then a row per step or evaluation; what a row does not
  *                         have stays empty
+ *     --tensorboard DIR   events.out.tfevents.*: scalars train/loss, val/loss, ...; samples as text
  *
  * A step counts from 1 and names the update that it made; an evaluation at step n is of the
  * parameters after update n (0: before the first). Each record is one write: a killed run leaves
@@ -16,7 +17,8 @@
  *
  * New run: an existing file is kept as FILE.old. Resume at step n: everything up to n stays,
  * records of later steps (made by the run that was lost) and a torn last line are cut off, and the
- * file continues.
+ * file continues. A session record makes TensorBoard forget the later steps; its older
+ * files stay as they are.
  *
  * A file that cannot be opened ends the program (nothing has been trained yet). Afterwards a write
  * that fails, for instance on a full disk, must not cost the run: the record is dropped whole, one
@@ -33,7 +35,7 @@
 
 /* Where to write; NULL or "" is nowhere. */
 typedef struct MetricsFiles {
-    const char *json, *csv;
+    const char *json, *csv, *tensorboard;
 } MetricsFiles;
 
 /* What is known of the run besides its options; 0 or NULL is unknown. Host, processor, commit and

@@ -74,7 +74,8 @@ model=layers=2,heads=2,channels=16,seq=16,vocab=64
 train=("$programs/train_gpt" --train good.bin --model $model --micro 2 --steps 4 --eval-every 0
     --threads 1)
 
-works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv
+works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv \
+    --tensorboard board
 refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses "no option" 2 "is no option" "${train[@]}" word
 refuses "value missing" 2 "--lr needs a value" "${train[@]}" --lr

@@ -1,5 +1,6 @@
 #include "tests/test.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
@@ -8,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/mem.h"
 #include "data/logfile.h"
 #include "data/metrics.h"
+#include "data/tfevents.h"
 
 static char *path_in(const char *dir, const char *name) {
     return mem_printf("%s/%s", dir, name);
@@ -64,11 +67,12 @@ static StepRecord record(int64_t step) {
 }
 
 static MetricsFiles files_in(const char *dir) {
-    return (MetricsFiles){path_in(dir, "log.jsonl"), path_in(dir, "log.csv")};
+    return (MetricsFiles){path_in(dir, "log.jsonl"), path_in(dir, "log.csv"),
+                          path_in(dir, "board")};
 }
 
 static void free_files(MetricsFiles f) {
-    mem_free((char *)f.json), mem_free((char *)f.csv);
+    mem_free((char *)f.json), mem_free((char *)f.csv), mem_free((char *)f.tensorboard);
 }
 
 /* A run of `steps` steps after resume_step with an evaluation and a sample at each tenth. */
@@ -189,6 +193,75 @@ TEST(metrics_new_run_keeps_the_old_file) {
     struct stat st;
     CHECK(stat(f.json, &st) == 0 && st.st_size == 0);
     mem_free(old), mem_free(text), free_files(f);
+}
+
+/* --- tfevents --- */
+
+static uint64_t little(const uint8_t *p, int n) {
+    uint64_t x = 0;
+    for (int i = 0; i < n; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
+}
+
+static uint32_t unmask(uint64_t m) {
+    uint32_t r = (uint32_t)m - 0xa282ead8u;
+    return r << 15 | r >> 17;
+}
+
+/* Number of records whose lengths and checksums hold; -1 when something is left over. */
+static int count_records(const uint8_t *p, size_t n) {
+    int count = 0;
+    for (; n >= 16; count++) {
+        uint64_t len = little(p, 8);
+        if (len > n - 16 || unmask(little(p + 8, 4)) != crc32c(0, p, 8)) return -1;
+        if (unmask(little(p + 12 + len, 4)) != crc32c(0, p + 12, len)) return -1;
+        p += 16 + len, n -= 16 + (size_t)len;
+    }
+    return n == 0 ? count : -1;
+}
+
+TEST(tfevents_first_record_is_the_known_one) {
+    // as TensorBoard's own writer makes it, with wall time 1.0
+    static const uint8_t want[] = {24,  0,   0,   0,   0,   0,   0,   0,    0xa3, 0x7f, 0x4b, 0x22,
+                                   9,   0,   0,   0,   0,   0,   0,   0xf0, 0x3f, 0x1a, 13,   'b',
+                                   'r', 'a', 'i', 'n', '.', 'E', 'v', 'e',  'n',  't',  ':',  '2'};
+    uint8_t buf[64];
+    size_t n = tfevents_version(buf, sizeof buf, 1.0);
+    CHECK(n == sizeof want + 4);
+    CHECK(memcmp(buf, want, sizeof want) == 0);
+    CHECK(count_records(buf, n) == 1);
+}
+
+TEST(tfevents_does_not_write_beyond_the_buffer) {
+    uint8_t buf[256];
+    TfScalar s[2] = {{"train/loss", 1.5}, {"train/norm", 2}};
+    size_t n = tfevents_scalars(buf, sizeof buf, 1, 7, s, 2);
+    CHECK(n > 0 && count_records(buf, n) == 1);
+    for (size_t room = 0; room < n; room++) {
+        memset(buf, 0xee, sizeof buf);
+        CHECK(tfevents_scalars(buf, room, 1, 7, s, 2) == 0);
+        for (size_t i = room; i < sizeof buf; i++) CHECK(buf[i] == 0xee);
+    }
+    CHECK(tfevents_scalars(buf, n, 1, 7, s, 2) == n);
+}
+
+TEST(metrics_event_file_is_whole) {
+    MetricsFiles f = files_in(test_tmpdir());
+    run(f, 0, 20);
+    DIR *d = opendir(f.tensorboard);
+    CHECK(d);
+    int found = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strncmp(e->d_name, "events.out.tfevents.", 20) != 0) continue;
+        size_t n = 0;
+        char *path = path_in(f.tensorboard, e->d_name), *p = slurp(path, &n);
+        // version, start, 20 steps, 2 evaluations, 2 samples
+        CHECK(count_records((uint8_t *)p, n) == 26);
+        mem_free(path), mem_free(p), found++;
+    }
+    closedir(d);
+    CHECK(found == 1);
+    free_files(f);
 }
 
 /* --- what must not stop a run, and what must --- */

@@ -104,6 +104,7 @@ static const Case cases[] = {
     {"csv", "other.csv", "", false},
     {"profile", "1", "", false},
     {"trace", "t.json", "", false},
+    {"tensorboard", "tb", "", false},
     {"ledger", "ledger", "", false},
     {"version", "1", "", false},
 };

@@ -187,6 +187,7 @@ static size_t output_rows(Options *o, Opt *table) {
         {"trace", OPT_STR, &o->trace, "", 0, 0, "FILE",
          "timeline of two steps of every rank, for Perfetto and gpt-timeline, and what overlap "
          "hides: one step without it, one with it"},
+        {"tensorboard", OPT_STR, &o->tensorboard, "", 0, 0, "DIR", "TensorBoard event file"},
         {"ledger", OPT_STR, &o->ledger, "", 0, 0, "FILE|none",
          "gets a line with the predicted and measured time of the run; default: the user's cache"},
         {"version", OPT_BOOL, &o->version, "0", 0, 0, "",
@@ -211,11 +212,11 @@ OptionRole options_role(const Opt *row) {
         const char *name;
         OptionRole role;
     } roles[] = {
-        {"train", OPTION_INPUT},     {"val", OPTION_INPUT},     {"hellaswag", OPTION_INPUT},
-        {"tokenizer", OPTION_INPUT}, {"init", OPTION_INPUT},    {"threads", OPTION_OWN},
-        {"kernels", OPTION_OWN},     {"json", OPTION_OWN},      {"libraries", OPTION_OWN},
-        {"csv", OPTION_OWN},         {"ledger", OPTION_OWN},    {"config", OPTION_OWN},
-        {"progress", OPTION_OWN},    {"log-every", OPTION_OWN},
+        {"train", OPTION_INPUT},     {"val", OPTION_INPUT},    {"hellaswag", OPTION_INPUT},
+        {"tokenizer", OPTION_INPUT}, {"init", OPTION_INPUT},   {"threads", OPTION_OWN},
+        {"kernels", OPTION_OWN},     {"json", OPTION_OWN},     {"libraries", OPTION_OWN},
+        {"csv", OPTION_OWN},         {"ledger", OPTION_OWN},   {"tensorboard", OPTION_OWN},
+        {"config", OPTION_OWN},      {"progress", OPTION_OWN}, {"log-every", OPTION_OWN},
     };
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(row->name, roles[i].name) == 0) return roles[i].role;

@@ -8,7 +8,7 @@
 typedef struct Options {
     const char *cluster, *explain_matmul, *train, *val, *hellaswag, *model, *init, *tokenizer,
         *save, *prompt, *kernels, *layout, *libraries, *overlap;
-    const char *config, *json, *csv, *trace, *ledger, *export_hf, *export_llmc;
+    const char *config, *json, *csv, *tensorboard, *trace, *ledger, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
         eval_every, eval_batches;
     int64_t ranks, timeout, check_tp, audit_every, sample_every, sample_tokens, top_k;

@@ -4,7 +4,7 @@
 #define TOKENS "in tokens: sequences times --seq"
 #define MODEL_KEY                                                                                  \
     "a key of --model: joined by commas, with layers= heads= kv_heads= channels= ffn= seq= vocab="
-#define ONLY_HERE "nothing leaves this machine: --json and --csv write files, gpt-report draws them"
+#define ONLY_HERE "nothing leaves this machine: --json, --csv and --tensorboard write files"
 #define LAUNCHER  "mpirun or srun sets the number of processes, --ranks that of threads in one"
 
 const OptForeign options_foreign[] = {
@@ -209,13 +209,13 @@ const OptForeign options_foreign[] = {
      "save", "every --save-every steps; from other weights: --init"},
     {"log-interval logging-steps metrics.log-freq log-freq print-every print-interval", "log-every",
      NULL},
-    {"tensorboard tensorboard-dir logging-dir tensorboard-log metrics.save-tb-folder "
+    {"tensorboard-dir logging-dir tensorboard-log metrics.save-tb-folder "
      "metrics.enable-tensorboard",
-     "json FILE", "gpt-report draws it, also while the run goes on"},
+     "tensorboard", NULL},
     {"wandb wandb-log wandb-project wandb-run-name wandb-entity report-to run-name use-wandb "
      "metrics.enable-wandb push-to-hub hub-model-id mlflow",
      NULL, ONLY_HERE},
-    {"log-file log logfile log-dir", "json FILE", "or --csv"},
+    {"log-file log logfile log-dir", "json FILE", "or --csv, --tensorboard"},
     {"-lg verbose quiet log-level", NULL, "--log-every N prints fewer lines, --json has all"},
     {"profiling.enable-profiling profiler use-pytorch-profiler profile-step-start", "profile",
      NULL},

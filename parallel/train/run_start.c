@@ -387,7 +387,7 @@ void run_print_header(const Run *r) {
 
 void run_open_records(Run *r) {
     char text[512], spec[64], words[OVERLAP_TEXT];
-    MetricsFiles files = {r->o->json, r->o->csv};
+    MetricsFiles files = {r->o->json, r->o->csv, r->o->tensorboard};
     config_print(&r->config, text, sizeof text);
     RunRecord run = {.options = r->options,
                      .model = text,
