@@ -134,9 +134,9 @@ TEST(gpu_matmul_grows_with_each_size) {
 TEST(gpu_matmul_is_priced_by_its_waves) {
     Machine m[2] = {h200(), h200()};
     m[1].flops[1] /= 2;
-    for (uint64_t i = 0; i < 4000; i++) {
+    for (int i = 0; i < 4000; i++) {
         const Machine *on = &m[i % 2];
-        Work w = wgrad(1 + (int64_t)(i % 7) * 800, 2304, 1 + (int64_t)(i % 150) * 250);
+        Work w = wgrad(1 + i / 2 % 7 * 800, 2304, 1 + i / 2 % 150 * 250);
         CHECK(machine_work(on, &w) == gpu_matmul(on, &w).seconds + on->call);
     }
     Work fp32 = forward(768, 768, 768), none = forward(768, 768, 0), norm = {.kind = WORK_NORM};
