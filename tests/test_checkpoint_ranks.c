@@ -488,7 +488,8 @@ TEST(checkpoint_of_ranks_survives_a_failure_of_any_rank_at_any_write) {
             CHECK(count_names(dir) == 1 && newest_is(dir, 1, 1));
         }
         CHECK(at > (rank == 0 ? 25 : 6)); // two files joined, written to and synced by each
-        CHECK(newest_is(dir, 2, 2) && count_names(dir) == 1);
+        // removing the old one is what may fail last, and costs nothing
+        CHECK(newest_is(dir, 2, 2) && count_names(dir) == (rank == 0 ? 2 : 1));
         CHECK(io_remove_tree(step_2, &e) && job_run(&first));
     }
 }
