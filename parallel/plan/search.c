@@ -148,24 +148,16 @@ static void count_large(Search *w, const Seed *s) {
     w->count.too_large += s->schedule == ANY_SCHEDULE ? seed_schedules(w->s, s, schedule) : 1;
 }
 
-static void bound_seed(Search *w, Seed *s) {
-    Choice c = seed_choice(w->s, s);
-    Bound bound;
-    const Orders *o = orders_at(w, s);
-    Closeness close = (Closeness)s->bounded;
-    seed_bound(&bound, w->lists_read, w->s, w->m, &c, s->schedule == ANY_SCHEDULE);
-    s->bound = close == BOUND_ROUGH ? bound_rough(&bound, o) : bound_least(&bound, o);
-}
-
-static void add_seed(Search *w, Seed s, Closeness close) {
+static void add_seed(Search *w, Seed s) {
     Choice c = seed_choice(w->s, &s);
+    Bound bound;
     bool any = s.schedule == ANY_SCHEDULE;
     if (!machine_fits(w->m, seed_memory(w->lists_read, w->s, w->m, &c, any))) {
         count_large(w, &s);
         return;
     }
-    s.bounded = (uint8_t)close;
-    bound_seed(w, &s);
+    seed_bound(&bound, w->lists_read, w->s, w->m, &c, any);
+    s.bound = bound_least(&bound, orders_at(w, &s));
     push(w, &s);
 }
 
@@ -177,7 +169,7 @@ static void add_schedules(const Seed *seed, void *ctx) {
     int n = seed_schedules(w->s, seed, schedule);
     w->count.candidates += n;
     if (n == 1) s.schedule = schedule[0];
-    if (n > 0) add_seed(w, s, BOUND_ROUGH);
+    if (n > 0) add_seed(w, s);
 }
 
 static void split_seed(Search *w, Seed s) {
@@ -185,7 +177,7 @@ static void split_seed(Search *w, Seed s) {
     int n = seed_schedules(w->s, &s, schedule);
     for (int i = 0; i < n; i++) {
         s.schedule = schedule[i];
-        add_seed(w, s, BOUND_CLOSE);
+        add_seed(w, s);
     }
 }
 
@@ -206,12 +198,7 @@ static void search_bounded(Search *w) {
     while (w->n_seeds > 0) {
         Seed next = pop(w);
         if (enough(w, &next)) break;
-        bool any = next.schedule == ANY_SCHEDULE;
-        if (next.bounded < BOUND_CLOSE) {
-            next.bounded++;
-            bound_seed(w, &next);
-            push(w, &next);
-        } else if (any) {
+        if (next.schedule == ANY_SCHEDULE) {
             split_seed(w, next);
         } else if (!price_orders(w, &next)) {
             count_large(w, &next);

@@ -492,10 +492,6 @@ double bound_in(const Bound *b, const Orders *o, int order) {
     return seconds_in(b, &o->at[order]);
 }
 
-double bound_rough(const Bound *b, const Orders *o) {
-    return seconds_in(b, &o->least);
-}
-
 double bound_least(const Bound *b, const Orders *o) {
     double least = INFINITY;
     for (int k = 0; k < o->n; k++) least = fmin(least, bound_in(b, o, k));

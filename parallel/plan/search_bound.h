@@ -76,6 +76,5 @@ int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const C
 int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c);
 double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
 double bound_least(const Bound *b, const Orders *o);         // in any order
-double bound_rough(const Bound *b, const Orders *o);         // the same, at once: not more
 
 #endif

@@ -86,16 +86,12 @@ static AlongLine line_along(const Machine *m, const SendGroup *g, LineKind kind)
 
 /* What collectives along some axes cost in each order. */
 static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
-    double start = INFINITY, rate = INFINITY;
     Axes d = mesh_real(&mesh[0], axes_of("d"));
     for (int k = 0; k < o->n; k++) {
-        AlongLine *l = &o->at[k].along[along];
         SendGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (!axes_has(axes, AXIS_D)) g.replicas = placement_of(&mesh[k], d);
-        *l = line_along(m, &g, line_kind(along));
-        start = fmin(start, l->wire_start), rate = fmin(rate, l->wire_rate);
+        o->at[k].along[along] = line_along(m, &g, line_kind(along));
     }
-    o->least.along[along] = (AlongLine){start, rate, start, rate, start, rate, (uint8_t)along};
 }
 
 static void list_orders(Orders *o, const Space *s, const Machine *m) {

@@ -6,9 +6,6 @@
 
 #include "parallel/plan/search.h"
 
-/* How close a bound is. A closer one takes longer, and is made when it is the seed's turn. */
-typedef enum { BOUND_ROUGH, BOUND_CLOSE } Closeness;
-
 /* A candidate in any order of its axes. */
 typedef struct Seed {
     double bound; // seconds that none of its prices undercuts
@@ -17,7 +14,6 @@ typedef struct Seed {
     int32_t micro, number; // number: in the order of enumeration
     uint8_t words, zero, recompute;
     uint8_t schedule; // index into schedules
-    uint8_t bounded;  // how closely: Closeness
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
 uint8_t seed_words(const Layout *l); // local, pure
@@ -70,7 +66,6 @@ typedef struct Orders {
     int n;
     Layout *layout; // [n] without words
     Order *at;      // [n]
-    Order least;    // the least of wires in all orders, on links of its own each
 } Orders;
 /* Local. All of them, in place of those that o has, or zero; does nothing when it has these sizes
  * already. */
