@@ -311,7 +311,8 @@ static void send(const Walk *b, int along, double calls, double bytes) {
     if (b->late) add_traffic(&b->to->exposed, along, calls, bytes);
 }
 
-static void add_part(const Walk *b, const Part *part, double times) {
+/* chained: how often what forward sends is exposed. */
+static void add_part(const Walk *b, const Part *part, double times, double chained) {
     const Layout *l = &b->c->layout;
     Bound *to = b->to;
     to->compute += times * part->kernels;
@@ -319,7 +320,7 @@ static void add_part(const Walk *b, const Part *part, double times) {
     if (b->late)
         add_share(&to->exposed, &part->sent, times, 1);
     else if (b->share > 0)
-        add_share(&to->exposed, &part->chain, times, b->share);
+        add_share(&to->exposed, &part->chain, chained, b->share);
     times /= b->passes; // weights come and go once for both halves
     send(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times * part->gathers, times * part->gathered);
     send(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times * part->scatters, times * part->scattered);
@@ -429,8 +430,12 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
               .passes = passes};
     b.late = !any && overlap_equal(&c->overlap, &(Overlap){0});
     b.share = chain_share(s, c, any);
-    add_part(&b, &micro->ends, b.steps);
-    add_part(&b, &micro->layer, b.steps * (double)b.layers);
+    // what the last layer and the head send may go on under what that layer computes again; the
+    // first layer, whose difference is in the ends, may send less than others
+    bool again = c->recompute != RECOMPUTE_NONE;
+    double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
+    add_part(&b, &micro->ends, b.steps, again ? 0 : b.steps);
+    add_part(&b, &micro->layer, b.steps * (double)b.layers, b.steps * chained);
     // all but the backward of the last micro-batch
     double once = micro->ends.kernels + (double)b.layers * micro->layer.kernels;
     to->early =
