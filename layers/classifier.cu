@@ -1,4 +1,7 @@
-/* classifier on CUDA. Bound by memory; bytes per token in bf16, beside which all else is small:
+/* classifier on CUDA. Bound by memory; bytes per token in bf16, beside which all else is small,
+ * when an element costs few instructions (some 14 in all: exponentials are powers of two, the
+ * factor of their arguments in the same FMA as the difference, and the target's column is put right
+ * afterwards by the thread that has it):
  *
  *     classifier   read 2V, write 2V: the row stays in shared memory until its sum is known
  *                  plain (rows that are too long or not aligned), and in two steps: read 4V,
@@ -10,6 +13,7 @@
  * are rounded once.
  */
 #include "layers/cuda/launch.cuh"
+#include "layers/cuda/ptx.cuh"
 #include "layers/cuda/vec.cuh"
 
 #include <cfloat>
@@ -22,16 +26,21 @@ namespace {
 
 enum { THREADS = 512, MERGE_THREADS = 128 };
 
-/* The largest logit, and the sum of the exponentials relative to it; of no logits: -FLT_MAX and
- * 0. */
+/* The largest logit, and the sum of the exponentials relative to it; of no logits: LEAST and 0. */
 struct Stats {
     float max, sum;
 };
+constexpr float LOG2_E = 1.4426950408889634f, LEAST = -FLT_MAX / 2; // LEAST log2(e) is finite
 
-/* A row of -inf, or of no columns, keeps -FLT_MAX and so sums of 0, not of NaN. */
+/* e^(x - y) of y log2(e). */
+__device__ __forceinline__ float exp_less(float x, float y_log2e) {
+    return exp2_fast(fmaf(x, LOG2_E, -y_log2e));
+}
+
+/* A row of -inf, or of no columns, keeps LEAST and so sums of 0, not of NaN. */
 __device__ __forceinline__ Stats merged(Stats a, Stats b) {
-    float max = fmaxf(a.max, b.max);
-    return {max, a.sum * __expf(a.max - max) + b.sum * __expf(b.max - max)};
+    float max = fmaxf(a.max, b.max), m = max * LOG2_E;
+    return {max, a.sum * exp_less(a.max, m) + b.sum * exp_less(b.max, m)};
 }
 
 struct WarpStats {
@@ -59,36 +68,42 @@ __device__ __forceinline__ Stats block_merged(Stats s) {
  * W, one at a time; each thread takes the same in every pass. Some loads are in flight at once. */
 template <class E, int W, class Use>
 __device__ __forceinline__ void over_row(const E *x, int64_t V, Use use) {
-    constexpr int BATCH = 4;
-    for (int64_t v = static_cast<int64_t>(threadIdx.x) * W; v + W <= V; v += BATCH * THREADS * W) {
-        Words<E, W> words[BATCH] = {};
+    constexpr int BATCH = 4, STEP = THREADS * W;
+    int n = static_cast<int>(V), v = static_cast<int>(threadIdx.x) * W;
+    for (; v + (BATCH - 1) * STEP + W <= n; v += BATCH * STEP) {
+        Words<E, W> words[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
-            if (v + i * THREADS * W + W <= V)
-                words[i] = *reinterpret_cast<const Words<E, W> *>(x + v + i * THREADS * W);
+            words[i] = *reinterpret_cast<const Words<E, W> *>(x + v + i * STEP);
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            if (v + i * THREADS * W + W <= V) use(v + i * THREADS * W, words[i]);
+        for (int i = 0; i < BATCH; i++) use(v + i * STEP, words[i]);
     }
-    for (int64_t v = V / W * W + threadIdx.x; v < V; v += THREADS) {
+    for (; v + W <= n; v += STEP) use(v, *reinterpret_cast<const Words<E, W> *>(x + v));
+    for (v = n / W * W + static_cast<int>(threadIdx.x); v < n; v += THREADS) {
         Words<E, 1> word = {{x[v]}};
         use(v, word);
     }
+}
+/* Does this thread take column v? */
+template <int W> __device__ __forceinline__ bool takes(int64_t v, int64_t V) {
+    int64_t whole = V / W * W;
+    return (v < whole ? v / W : v - whole) % THREADS == threadIdx.x;
 }
 
 template <class E, int W> __device__ __forceinline__ void take_in(Stats &s, const Words<E, W> &w) {
     float x[W], max = s.max;
 #pragma unroll
     for (int j = 0; j < W; j++) max = fmaxf(max, x[j] = to_float(w.at[j]));
-    s.sum *= __expf(s.max - max);
+    float m = max * LOG2_E;
+    s.sum *= exp_less(s.max, m);
     s.max = max;
 #pragma unroll
-    for (int j = 0; j < W; j++) s.sum += __expf(x[j] - max);
+    for (int j = 0; j < W; j++) s.sum += exp_less(x[j], m);
 }
 
 template <class E, int W> __device__ __forceinline__ Stats row_stats(const E *x, int64_t V) {
-    Stats s = {-FLT_MAX, 0};
-    over_row<E, W>(x, V, [&](int64_t, const auto &w) { take_in(s, w); });
+    Stats s = {LEAST, 0};
+    over_row<E, W>(x, V, [&](int, const auto &w) { take_in(s, w); });
     return block_merged(s);
 }
 
@@ -97,22 +112,20 @@ struct Gradient {
     int64_t target;
     float log_sum, scale;
 };
-template <class E, int W>
-__device__ __forceinline__ Words<E, W> slopes(const Gradient &g, int64_t v, Words<E, W> w) {
-#pragma unroll
-    for (int j = 0; j < W; j++) {
-        float p = __expf(to_float(w.at[j]) - g.log_sum);
-        from_float(w.at[j], (v + j == g.target ? p - 1.0f : p) * g.scale);
-    }
-    return w;
-}
 template <class E, int W> __device__ __forceinline__ void put(E *p, const Words<E, W> &w) {
     *reinterpret_cast<Words<E, W> *>(p) = w;
 }
 /* From x to y, which may be one. */
 template <class E, int W>
 __device__ __forceinline__ void row_gradient(E *y, const E *x, int64_t V, Gradient g) {
-    over_row<E, W>(x, V, [&](int64_t v, const auto &w) { put(y + v, slopes(g, v, w)); });
+    bool mine = g.target >= 0 && takes<W>(g.target, V);
+    float logit = mine ? to_float(x[g.target]) : 0, m = g.log_sum * LOG2_E;
+    over_row<E, W>(x, V, [&](int v, auto w) {
+#pragma unroll
+        for (auto &word : w.at) from_float(word, exp_less(to_float(word), m) * g.scale);
+        put(y + v, w);
+    });
+    if (mine) from_float(y[g.target], (exp_less(logit, m) - 1) * g.scale);
 }
 
 template <class E> __device__ __forceinline__ void row_zero(E *y, int64_t from, int64_t to) {
@@ -163,8 +176,8 @@ template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *lo
         return;
     }
     float logit = to_float(x[target]);
-    Stats s = {-FLT_MAX, 0};
-    over_row<E, W>(x, r.V, [&](int64_t v, const auto &w) {
+    Stats s = {LEAST, 0};
+    over_row<E, W>(x, r.V, [&](int v, const auto &w) {
         put(row + v, w);
         take_in(s, w);
     });
@@ -185,7 +198,7 @@ template <class E, int W>
 __global__ void __launch_bounds__(THREADS) statistics(float *stats, const E *logits, Classifier c) {
     const E *x = logits + blockIdx.x * c.ld;
     int64_t target = target_column(c);
-    Stats s = {-FLT_MAX, 0};
+    Stats s = {LEAST, 0};
     if (c.targets[blockIdx.x] >= 0) s = row_stats<E, W>(x, c.V);
     if (threadIdx.x > 0) return;
     float *out = stats + 3 * static_cast<int64_t>(blockIdx.x);
