@@ -277,14 +277,17 @@ template <class E> __global__ void backward_plain(Backward<E> b) {
     }
 }
 
-enum { MAX_BACKWARD_THREADS = 512 };
+enum { MAX_BACKWARD_THREADS = 256 }; // of which each may have 255 registers
 
 /* Rows whose sums are taken together: as many as registers hold. */
 template <int K> constexpr int batch = K == 1 ? 4 : 1;
 
 /* Words of these rows, as they lie in memory: so they take the fewest registers until their sums
- * are there. */
-template <class E, int K> struct Rows { Words<E, width<E>> x[batch<K>][K], dy[batch<K>][K]; };
+ * are there. All that the rows need is on its way at once: were dx fetched when the sums are there,
+ * memory would wait for the block's barrier. */
+template <class E, int K> struct Rows {
+    Words<E, width<E>> x[batch<K>][K], dy[batch<K>][K], dx[batch<K>][K];
+};
 
 template <class E, int K>
 __device__ __forceinline__ void load_rows(Rows<E, K> &r, const Backward<E> &b, int64_t t,
@@ -298,6 +301,8 @@ __device__ __forceinline__ void load_rows(Rows<E, K> &r, const Backward<E> &b, i
             if (t + i >= end || c >= b.C) continue;
             r.x[i][k] = *reinterpret_cast<const Words<E, W> *>(b.x + (t + i) * b.ld + c);
             r.dy[i][k] = *reinterpret_cast<const Words<E, W> *>(b.dy + (t + i) * b.ld + c);
+            if (b.dx)
+                r.dx[i][k] = *reinterpret_cast<const Words<E, W> *>(b.dx + (t + i) * b.ld + c);
         }
 }
 
@@ -352,12 +357,11 @@ __global__ void __launch_bounds__(MAX_BACKWARD_THREADS) backward_rows(Backward<E
                 int64_t c = static_cast<int64_t>(k * blockDim.x + threadIdx.x) * W;
                 if (c >= b.C || !b.dx) continue;
                 float dx[W];
-                load<E, W>(dx, b.dx + (t + i) * b.ld + c);
 #pragma unroll
                 for (int j = 0; j < W; j++) {
                     float h = (to_float(r.x[i][k].at[j]) - mean[i]) * rstd[i];
                     float g = to_float(r.dy[i][k].at[j]) * gamma[k][j];
-                    dx[j] = fmaf(rstd[i], g - mean_g - h * mean_gh, dx[j]);
+                    dx[j] = fmaf(rstd[i], g - mean_g - h * mean_gh, to_float(r.dx[i][k].at[j]));
                 }
                 store<E, W>(b.dx + (t + i) * b.ld + c, dx);
             }
@@ -505,12 +509,14 @@ template <class E> struct Launchers {
         int64_t words = (b.C + W - 1) / W;
         if (b.T == 0 || b.C == 0) return;
         unsigned panels = blocks_for(b.T, b.rows);
-        if (words > MAX_BACKWARD_THREADS * 2 || !aligned(n, b.x, b.dx, b.dy))
+        if (words > MAX_BACKWARD_THREADS * 4 || !aligned(n, b.x, b.dx, b.dy))
             LAUNCH((backward_plain<E>), panels, THREADS, 0, b);
         else if (words <= MAX_BACKWARD_THREADS)
             launch_panels<1>(b, panels, words);
-        else
+        else if (words <= MAX_BACKWARD_THREADS * 2)
             launch_panels<2>(b, panels, words);
+        else
+            launch_panels<4>(b, panels, words);
         launch_add_panels(n->dgamma, n->dbeta, b.panels, panels, 2 * b.C, b.C);
     }
 
