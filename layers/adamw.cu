@@ -2,12 +2,11 @@
  * parameter (param, m, v read and written, the gradient read) and 2 more for the copy in bf16. The
  * sum of squares reads 4.
  *
- * The ladder is one kernel: W = 1, an element in a thread, is plain and takes what is not aligned;
- * W = 4 is 16 bytes of each array, seven accesses of them on their way in a thread, and no number
- * is used twice: there is nothing to keep. What is left is the calls. A tensor is one: of GPT-2
- * 124M 148, 98 of them of vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of
- * 124M x 30 bytes at 4.2 TB/s. One call for vectors that lie side by side is the next rung; not
- * measured. */
+ * The ladder: W = 1, an element in a thread, is plain and takes what is not aligned; W = 4 is 16
+ * bytes of each array, seven accesses of them on their way in a thread, and no number is used
+ * twice: there is nothing to keep. What is left is the calls. GPT-2 124M has 148 tensors, 98 of them
+ * vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of 124M x 30 bytes at 4.2
+ * TB/s (calculated). So a kernel takes a list of tensors, and a block finds its own in it. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
@@ -20,37 +19,58 @@ namespace {
 
 enum { THREADS = 256 };
 
-struct Update {
-    float *param, *m, *v;
-    const float *grad;
+struct Rule {
     const AdamWNow *now; // NULL: grad_scale is that of this struct
     float grad_scale, shrink, inv_root2, rate;
     float rest1, beta2, rest2, eps; // 1 - beta1, beta2, 1 - beta2
-    int64_t n;
+};
+/* Tensor i has blocks first[i] to first[i + 1], of THREADS times 4 elements, or as many elements
+ * where it is not aligned. */
+struct List {
+    AdamWTensor tensor[ADAMW_TENSORS];
+    unsigned first[ADAMW_TENSORS + 1];
+    bool aligned[ADAMW_TENSORS];
+    int n;
 };
 
-template <class E, int W> __global__ void update(Update u, E *words) {
-    int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
-    if (i >= u.n) return;
-    if (u.now && !u.now->finite) return;
-    if (u.now) u.grad_scale = u.now->grad_scale;
-    float p[W], m[W], v[W], g[W];
-    load<float, W>(p, u.param + i);
-    load<float, W>(m, u.m + i);
-    load<float, W>(v, u.v + i);
-    load<float, W>(g, u.grad + i);
+template <class E, int W>
+__device__ __forceinline__ void update(const Rule &r, const AdamWTensor &t, int64_t block) {
+    int64_t i = (block * THREADS + threadIdx.x) * W;
+    if (i >= t.n) return;
+    float p[W], m[W], v[W], g[W], scale = r.now ? r.now->grad_scale : r.grad_scale;
+    float shrink = t.decay ? r.shrink : 1;
+    load<float, W>(p, t.param + i);
+    load<float, W>(m, t.m + i);
+    load<float, W>(v, t.v + i);
+    load<float, W>(g, t.grad + i);
 #pragma unroll
     for (int j = 0; j < W; j++) {
-        g[j] *= u.grad_scale;
-        m[j] = fmaf(u.rest1, g[j] - m[j], m[j]);
-        v[j] = fmaf(u.rest2 * g[j], g[j], u.beta2 * v[j]);
-        p[j] = p[j] * u.shrink - u.rate * m[j] / fmaf(sqrtf(v[j]), u.inv_root2, u.eps);
+        g[j] *= scale;
+        m[j] = fmaf(r.rest1, g[j] - m[j], m[j]);
+        v[j] = fmaf(r.rest2 * g[j], g[j], r.beta2 * v[j]);
+        p[j] = p[j] * shrink - r.rate * m[j] / fmaf(sqrtf(v[j]), r.inv_root2, r.eps);
     }
-    store<float, W>(u.param + i, p);
-    store<float, W>(u.m + i, m);
-    store<float, W>(u.v + i, v);
-    if (!words) return;
-    store<E, W>(words + i, p);
+    store<float, W>(t.param + i, p);
+    store<float, W>(t.m + i, m);
+    store<float, W>(t.v + i, v);
+    if (t.words) store<E, W>(static_cast<E *>(t.words) + i, p);
+}
+
+template <class E> __global__ void update_list(Rule r, const __grid_constant__ List list) {
+    if (r.now && !r.now->finite) return;
+    int t = 0, end = list.n; // the tensor is in [t, end)
+    while (end - t > 1) {
+        int middle = (t + end) / 2;
+        if (list.first[middle] <= blockIdx.x)
+            t = middle;
+        else
+            end = middle;
+    }
+    int64_t block = blockIdx.x - list.first[t];
+    if (list.aligned[t])
+        update<E, 4>(r, list.tensor[t], block);
+    else
+        update<E, 1>(r, list.tensor[t], block);
 }
 
 __global__ void begin(AdamWNow *now, const Totals *totals, double clip) {
@@ -63,29 +83,43 @@ void begin_of(AdamWNow *now, const Totals *totals, double clip) {
     LAUNCH(begin, 1, 1, 0, now, totals, clip);
 }
 
+Rule rule_of(const AdamW *o) {
+    double step = static_cast<double>(o->step); // in double, as torch.optim.AdamW does
+    Rule r;
+    r.now = o->now, r.grad_scale = static_cast<float>(o->grad_scale);
+    r.shrink = static_cast<float>(1 - o->lr * o->weight_decay);
+    r.inv_root2 = static_cast<float>(1 / sqrt(1 - pow(o->beta2, step)));
+    r.rate = static_cast<float>(o->lr / (1 - pow(o->beta1, step)));
+    r.eps = static_cast<float>(o->eps);
+    r.rest1 = static_cast<float>(1 - o->beta1), r.beta2 = static_cast<float>(o->beta2);
+    r.rest2 = static_cast<float>(1 - o->beta2);
+    return r;
+}
+
+template <class E> bool is_aligned(const AdamWTensor &t) {
+    return whole_words<float>(t.param, t.n) && whole_words<float>(t.m, 0) &&
+           whole_words<float>(t.v, 0) && whole_words<float>(t.grad, 0) &&
+           reinterpret_cast<uintptr_t>(t.words) % (4 * sizeof(E)) == 0;
+}
+
+template <class E> void list_of(const AdamW *o, const AdamWTensor *tensors, int n) {
+    List list;
+    list.n = 0, list.first[0] = 0;
+    for (int i = 0; i < n; i++) {
+        if (tensors[i].n == 0) continue;
+        int at = list.n++;
+        list.tensor[at] = tensors[i], list.aligned[at] = is_aligned<E>(tensors[i]);
+        list.first[at + 1] =
+            list.first[at] + blocks_for(tensors[i].n, THREADS * (list.aligned[at] ? 4 : 1));
+    }
+    if (list.n > 0) LAUNCH(update_list<E>, list.first[list.n], THREADS, 0, rule_of(o), list);
+}
+
 template <class E>
 void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const float *grad,
               int64_t n, bool decay) {
-    double step = static_cast<double>(o->step); // in double, as torch.optim.AdamW does
-    Update u = {};
-    u.param = param, u.m = m, u.v = v, u.grad = grad, u.now = o->now, u.n = n;
-    u.grad_scale = static_cast<float>(o->grad_scale);
-    u.shrink = decay ? static_cast<float>(1 - o->lr * o->weight_decay) : 1.0f;
-    u.inv_root2 = static_cast<float>(1 / sqrt(1 - pow(o->beta2, step)));
-    u.rate = static_cast<float>(o->lr / (1 - pow(o->beta1, step)));
-    u.eps = static_cast<float>(o->eps);
-    u.rest1 = static_cast<float>(1 - o->beta1), u.beta2 = static_cast<float>(o->beta2);
-    u.rest2 = static_cast<float>(1 - o->beta2);
-    auto *words = static_cast<E *>(o->words);
-    constexpr int W = 4;
-    bool aligned = whole_words<float>(param, n) && whole_words<float>(m, 0) &&
-                   whole_words<float>(v, 0) && whole_words<float>(grad, 0) &&
-                   reinterpret_cast<uintptr_t>(words) % (W * sizeof(E)) == 0;
-    if (n == 0) return;
-    if (aligned)
-        LAUNCH((update<E, W>), blocks_for(n, THREADS * W), THREADS, 0, u, words);
-    else
-        LAUNCH((update<E, 1>), blocks_for(n, THREADS), THREADS, 0, u, words);
+    AdamWTensor t = {param, m, v, grad, o->words, n, decay};
+    list_of<E>(o, &t, 1);
 }
 
 void squares_to(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add) {
@@ -101,6 +135,7 @@ double sum_of_squares_of(Team *, const float *x, int64_t n) {
 
 extern "C" void adamw_cuda(Kernels *k, bool is_bf16) {
     k->adamw = is_bf16 ? adamw_of<bf16> : adamw_of<float>;
+    k->adamw_list = is_bf16 ? list_of<bf16> : list_of<float>;
     k->adamw_begin = begin_of;
     k->squares_to = squares_to;
     k->sum_of_squares = sum_of_squares_of;

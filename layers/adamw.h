@@ -37,6 +37,16 @@ typedef struct AdamW {
     void *words;         // [n] bf16 copy of param, which matmuls read
 } AdamW;
 
+/* CUDA only: a tensor of a list that one kernel updates. words: as above, of this tensor, or NULL. */
+enum { ADAMW_TENSORS = 64 };
+typedef struct AdamWTensor {
+    float *param, *m, *v;
+    const float *grad;
+    void *words;
+    int64_t n;
+    bool decay;
+} AdamWTensor;
+
 /* Local. One pass over n elements. decay: does weight_decay apply to this tensor? */
 void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad, int64_t n,
            bool decay);

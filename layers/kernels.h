@@ -127,6 +127,7 @@ typedef struct Kernels {
     void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
     void (*squares_to)(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add);
     void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
+    void (*adamw_list)(const AdamW *, const AdamWTensor *, int n); // up to ADAMW_TENSORS: a kernel
     void (*copy_out)(void *to, const void *from, size_t n_bytes);
     void (*wait_out)(void);
     // CUDA graphs (else NULL): calls between record and recorded are not run but recorded, for

@@ -235,6 +235,10 @@ static void record_adamw_begin(AdamWNow *now, const Totals *totals, double clip)
     (void)now, (void)totals, (void)clip;
     work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: a call
 }
+static void record_adamw_list(const AdamW *o, const AdamWTensor *list, int n) {
+    (void)o;
+    for (int i = 0; i < n; i++) work(WORK_ADAMW, list[i].words ? bf16 : 0, list[i].n, 0, 0, 0, 0);
+}
 static void record_copy_out(void *to, const void *from, size_t n_bytes) {
     (void)to, (void)from, (void)n_bytes; // nobody waits for it but the host
 }
@@ -317,8 +321,8 @@ const Kernels *recording_kernels(Recording *r, const Kernels *like) {
     if (real->memory) {
         mine.memory = &plain;
         mine.sum_to = record_sum_to, mine.squares_to = record_squares_to;
-        mine.adamw_begin = record_adamw_begin, mine.copy_out = record_copy_out,
-        mine.wait_out = record_wait_out;
+        mine.adamw_begin = record_adamw_begin, mine.adamw_list = record_adamw_list;
+        mine.copy_out = record_copy_out, mine.wait_out = record_wait_out;
     }
     return &mine;
 }

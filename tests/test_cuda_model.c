@@ -100,25 +100,63 @@ TEST(cuda_model_gives_the_same_bits_in_any_order_of_threads) {
     CHECK(memcmp(&l[0], &l[1], sizeof l[0]) == 0);
 }
 
-/* Kernels of a pass forward in words. */
-static int64_t launches_forward(const char *config) {
+static Team *model_begin(Model *m, const char *config) {
     ModelShape shape = {.B = 2, .training = true, .bf16 = true};
-    Model m;
     Err e;
     if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
     shape.S = shape.config.seq;
     Team *team = team_create(1);
-    model_plan(&m, &shape, kernels_cuda(true), team);
-    model_allocate(&m);
-    tensors_init(model_host(&m), team, 7);
-    model_push(&m);
+    model_plan(m, &shape, kernels_cuda(true), team);
+    model_allocate(m);
+    tensors_init(model_host(m), team, 7);
+    model_push(m);
+    return team;
+}
+
+/* Kernels of a pass forward in words. */
+static int64_t launches_forward(const char *config) {
     int32_t tokens[TOKENS] = {0};
+    Model m;
+    Team *team = model_begin(&m, config);
     int64_t before = emu_calls.launches;
     model_loss(&m, tokens, tokens, NULL);
     before = emu_calls.launches - before;
     model_free(&m);
     team_destroy(team);
     return before;
+}
+
+/* Launches of the start of a step (zeros) and of its end with AdamW, of so many layers. */
+static int64_t launches_around(int layers) {
+    char config[128];
+    snprintf(config, sizeof config, "layers=%d,heads=2,channels=16,seq=12,vocab=37", layers);
+    int32_t tokens[TOKENS] = {0};
+    Model m;
+    Team *team = model_begin(&m, config);
+    AdamW rule = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1};
+    int64_t before = emu_calls.launches;
+    model_zero_grads(&m, 1);
+    int64_t launches = emu_calls.launches - before;
+    model_step(&m, tokens, tokens, 1.0f / TOKENS);
+    before = emu_calls.launches;
+    model_sums_begin(&m);
+    model_update_clipped(&m, &rule, 1);
+    launches += emu_calls.launches - before;
+    model_sums_end(&m);
+    model_free(&m);
+    team_destroy(team);
+    return launches;
+}
+
+/* Of vectors there are many: their zeros are a call for each region of memory, and AdamW takes
+ * lists. */
+TEST(cuda_model_launches_no_more_around_a_step_for_more_layers) {
+    NEEDS_EMULATION();
+    cuda_begin(cuda_orders[0]);
+    int64_t one = launches_around(1), four = launches_around(4);
+    if (one != four) test_fail(__FILE__, __LINE__, "%d and %d launches", (int)one, (int)four);
+    CHECK(one > 0 && one < 16);
+    CHECK(cuda_end());
 }
 
 /* Words of biases are made where those of weights are, once in a step, and not at each product. */

@@ -81,20 +81,37 @@ void run_clip(const Call *c) {
     now->grad_scale = clip > 0 && norm > clip ? (float)(clip / (norm + 1e-6)) : 1;
 }
 
+/* On a device those that follow each other wait for the last, or for a full list: most are vectors,
+ * whose kernel ends before another can be launched. Not where each operation is looked at. */
+static bool waits_for_more(const Call *c) {
+    const Op *next = c->op + c->n, *end = c->p->op + c->p->n_ops;
+    return c->m->end.n_waiting < ADAMW_TENSORS && !c->m->hook && next < end &&
+           next->kind == OP_ADAMW;
+}
+
 void run_adamw(const Call *c) {
     const Op *op = c->op, *cast = with(c, OP_CAST);
-    const Tensor *t = c->b->tensor[op->out];
+    StepEnd *e = &c->m->end;
     const AdamWNow *now = at(c, op->in[1]);
-    AdamW own = *c->m->end.rule;
-    own.words = cast ? at(c, cast->out) : NULL;
-    if (c->m->k->adamw_begin) {
+    AdamW own = *e->rule;
+    AdamWTensor t = {at(c, op->out),
+                     at(c, op->in[3]),
+                     at(c, op->in[4]),
+                     at(c, op->in[0]),
+                     cast ? at(c, cast->out) : NULL,
+                     step_tensor_elements(c->p, tensor(c, op->out)),
+                     c->b->tensor[op->out]->decay};
+    if (c->m->k->adamw_list) {
+        e->waiting[e->n_waiting++] = t;
+        if (waits_for_more(c)) return;
         own.now = now;
-    } else {
-        if (!now->finite) return;
-        own.grad_scale = (double)now->grad_scale;
+        c->m->k->adamw_list(&own, e->waiting, e->n_waiting);
+        e->n_waiting = 0;
+        return;
     }
-    c->m->k->adamw(c->m->team, &own, at(c, op->out), at(c, op->in[3]), at(c, op->in[4]),
-                   at(c, op->in[0]), step_tensor_elements(c->p, tensor(c, op->out)), t->decay);
+    if (!now->finite) return;
+    own.words = t.words, own.grad_scale = (double)now->grad_scale;
+    c->m->k->adamw(c->m->team, &own, t.param, t.m, t.v, t.grad, t.n, t.decay);
 }
 
 void run_cast(const Call *c) {

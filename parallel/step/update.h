@@ -35,6 +35,8 @@ typedef struct StepEnd {
     // of the update that runs:
     const AdamW *rule;
     double clip;
+    AdamWTensor waiting[ADAMW_TENSORS]; // on the device: for a kernel of all of them
+    int n_waiting;
 } StepEnd;
 
 /* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate
