@@ -7,6 +7,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
+#include "parallel/step/head.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
@@ -283,4 +284,18 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     schedule_free(&order);
     mem_free(costs);
     program_free(&p);
+}
+
+/* Every token has a place; on a device those of a micro-batch of GPT-2 are one chunk, and of more
+ * all but the last have 132 tiles of 128 rows, once or several times. */
+TEST(step_head_of_a_device_is_one_chunk_or_whole_waves) {
+    enum { V = 50257 };
+    CHECK(head_chunk(8192, V, false) < 2048);
+    CHECK(head_chunk(8192, V, true) == 8192 && head_chunk(32768, V, true) == 32768);
+    int64_t rows = head_chunk(65536, V, true);
+    CHECK(rows == 2 * 132 * 128 && rows * head_ld(V) * 2 < (int64_t)4 << 30);
+    for (int64_t wide = 1000; wide < 2000000; wide *= 3) {
+        rows = head_chunk(65536, wide, true);
+        CHECK(rows > 0 && rows <= 65536);
+    }
 }
