@@ -9,7 +9,7 @@
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, folders, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
-# make cuda-check  registers and spills of every CUDA kernel (where nvcc is)
+# make cuda-check  registers and spills of every CUDA kernel for sm_90a, the table of SASS (where nvcc is)
 # make size        lines per folder
 # make install     train_gpt, the tools as gpt-tokenize, gpt-report ..., man pages and completions of bash to $(PREFIX);
 #                  make uninstall takes them away
@@ -62,6 +62,8 @@ CUDA ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),1,0)
 NVCC_FLAGS ?= -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
 # what only Hopper has is compiled for nothing else
 NVCC_SM90 := -gencode arch=compute_90a,code=sm_90a
+# where what nvcc makes lies
+CUDA_B ?= $(B)/cuda
 WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONFIG)))
 CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_static -lrt
 
@@ -118,7 +120,7 @@ PRODUCT_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/product
 EMULATED ?= $(CUDA_SOURCES) $(CUDA_TESTS)
 EMU_OBJECTS = $(call obj,$(EMU)) $(call emulated,$(CUDA_SOURCES))
 EMU_TESTS = $(call emulated,$(CUDA_TESTS))
-CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o)
+CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(CUDA_B)/%.o)
 # the benchmark of GPUs: a program of several files, with CUDA's kernels or with the emulator's
 BENCH_GPU := $(wildcard tools/bench_gpu*.c)
 TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c)))
@@ -142,15 +144,15 @@ $(B)/libgpt.a: $(call obj,$(LIB)) $(SETS:%=$(B)/kernels_%.o) $(B)/mpi.txt
 TRAIN := train_gpt.c
 $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/libgpt.a $(B)/cuda.txt
 	$(CC) $(ALL_CFLAGS) -o $@ $(filter-out %.txt,$^) $(if $(WITH_CUDA),$(CUDA_LIBS)) $(LDLIBS)
-$(B)/cuda/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
+$(CUDA_B)/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
-$(B)/cuda/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/product_tiles.o $(B)/libgpt.a | $(B)/cuda/train_gpt
+$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/product_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
-$(B)/cuda/probes: $(B)/cuda/tests/cuda_probes_main_sm90.o $(B)/cuda/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
+$(CUDA_B)/probes: $(CUDA_B)/tests/cuda_probes_main_sm90.o $(CUDA_B)/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
-$(B)/cuda/bench_gpu: $(call obj,$(BENCH_GPU)) $(CUDA_OBJECTS) $(B)/libgpt.a
+$(CUDA_B)/bench_gpu: $(call obj,$(BENCH_GPU)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # for the tests: its GPU is the emulator's
 $(B)/train_gpt_emu: $(call obj,$(TRAIN)) $(EMU_OBJECTS) $(B)/libgpt.a
@@ -204,18 +206,18 @@ $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) -Itests/emu/include $(CXX_FLAGS) -x c++ -c -o $@ $<
 # what ptxas says of registers and spills lies beside the object
-$(B)/cuda/%.o: %.cu Makefile $(B)/nvcc.txt
+$(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 -lineinfo -I. -ccbin $(CXX) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
-	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(NVCC_FLAGS)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(NVCC_FLAGS)) $(NVCC_MORE) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): $(B)/mpi.txt
 $(B)/mpi.txt: SAYS := $(MPI_SAYS)
 $(B)/cuda.txt: SAYS := $(WITH_CUDA)
-$(B)/nvcc.txt: SAYS := $(NVCC) $(NVCC_FLAGS)
-$(B)/mpi.txt $(B)/cuda.txt $(B)/nvcc.txt: always
+$(CUDA_B)/nvcc.txt: SAYS := $(NVCC) $(NVCC_FLAGS) $(NVCC_MORE)
+$(B)/mpi.txt $(B)/cuda.txt $(CUDA_B)/nvcc.txt: always
 	@mkdir -p $(@D); echo "$(SAYS)" | cmp -s - $@ || echo "$(SAYS)" >$@
 
 # the commit is part of every run record
@@ -269,10 +271,13 @@ lint:
 	@tools/lint.sh
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
-# with nvcc alone: registers and spills of every kernel, for two architectures; a trainer with CUDA, which starts where CUDA is not
+# With nvcc alone, for sm_90a alone, in a folder of its own: registers and spills of every kernel, SASS of those that take a GPU's time;
+# a trainer with CUDA, which starts where CUDA is not. FACTS=--write: the table of SASS is written.
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
-cuda-check: $(if $(NVCC),$(B)/cuda/train_gpt $(B)/cuda/run_tests $(B)/cuda/bench_gpu $(B)/cuda/probes $(patsubst %.cu,$(B)/cuda/%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),$(B)/cuda/tests/nccl_headers.o))
-	@$(if $(NVCC),tools/cuda_check.sh $(B)/cuda,echo "cuda-check: no nvcc here")
+CHECKED = train_gpt run_tests $(patsubst %.cu,%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),tests/nccl_headers.o)
+cuda-check:
+	@$(if $(NVCC),$(MAKE) -s CUDA_B=$(B)/sm90 NVCC_FLAGS='$(NVCC_SM90)' NVCC_MORE=--no-compress $(CHECKED:%=$(B)/sm90/%) && \
+	    tools/cuda_check.sh $(B)/sm90 && python3 tools/cuda_facts.py $(B)/sm90 --nvcc $(NVCC) $(FACTS),echo "cuda-check: no nvcc here")
 size:
 	@for folder in . base layers layers/cpu layers/cuda data parallel/comm parallel/mesh parallel/step parallel/plan parallel/train tools tests tests/emu; do \
 	    printf '%-14s %6d lines\n' $$folder $$(cat $$folder/*.[ch] $$folder/*.cu $$folder/*.cuh 2>/dev/null | wc -l); done

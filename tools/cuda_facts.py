@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""What the compiler made of the kernels that a GPU's time goes to, from their SASS, as a table that
+is kept: tests/golden/sass.txt.
+
+    python3 tools/cuda_facts.py FOLDER            compares objects in FOLDER (make cuda-check, built
+                                                  with --no-compress) and their logs with the table
+    python3 tools/cuda_facts.py FOLDER --write    writes the table
+
+A row is a kernel for sm_90a: registers at launch, bytes of spills, instructions, and of each
+innermost loop with exponentials (MUFU.EX2) or matmuls (HGMMA) its instructions, how many of those
+there are, and the exponentials beside which a matmul of the warpgroup is in flight.
+
+What must be so whatever the compiler: no spills; in attention every exponential of a loop beside a
+matmul; in norm's backward no row fetched behind the block's sum; in the classifier at most so many
+instructions a logit. The other numbers must be those of the table where the compiler is the table's;
+another one may change them.
+
+Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
+pip brings into FOLDER.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TABLE = os.path.join(HERE, "..", "tests", "golden", "sass.txt")
+KERNELS = {  # files, and which of their kernels
+    "layers/attention_sm90": ".", "layers/attention_sm90_backward": "gradient_of",
+    "layers/matmul_sm90": ".", "layers/classifier": r"whole_staged<__nv_bfloat16>",
+    "layers/norm": r"backward_rows<__nv_bfloat16, [12]",
+    "layers/adamw": r"update_list<__nv_bfloat16>",
+}
+LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
+SHORT = 20  # instructions: loops that wait for a barrier are shorter
+
+
+def nvdisasm(folder):
+    found = shutil.which("nvdisasm")
+    for pattern in ("/usr/local/cuda/bin/nvdisasm", f"{folder}/nvdisasm/nvidia/*/bin/nvdisasm"):
+        found = found or next(iter(glob.glob(pattern)), None)
+    if not found:
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target",
+                        f"{folder}/nvdisasm", "nvidia-cuda-nvdisasm"], capture_output=True)
+        found = next(iter(glob.glob(f"{folder}/nvdisasm/nvidia/*/bin/nvdisasm")), None)
+    return found
+
+
+def cubins(path):
+    """ELF files for CUDA (machine 190) that lie in an object."""
+    with open(path, "rb") as f:
+        data = f.read()
+    for m in re.finditer(b"\x7fELF\x02\x01", data):
+        at = m.start()
+        if struct.unpack_from("<H", data, at + 18)[0] != 190:
+            continue
+        programs, sections = struct.unpack_from("<QQ", data, at + 32)
+        size, n, size_s, n_s = struct.unpack_from("<HHHH", data, at + 54)
+        yield data[at:at + max(programs + size * n, sections + size_s * n_s)]
+
+
+def plain(name):
+    """A kernel's name without what differs from file to file."""
+    name = subprocess.run(["c++filt", name], capture_output=True, text=True).stdout.strip()
+    name = re.sub(r"\(anonymous namespace\)::|^void ", "", name)
+    depth, end = 0, len(name)
+    for i, c in enumerate(name):
+        depth += (c == "<") - (c == ">")
+        if c == "(" and depth == 0:
+            end = i
+            break
+    return re.sub(r"\((?:\w+|\(\w+\))\)(?=\d)", "", name[:end])
+
+
+def sass(tool, path, scratch):
+    """Kernels of an object: their instructions and labels in order."""
+    kernels = {}
+    for cubin in cubins(path):
+        with open(scratch, "wb") as f:
+            f.write(cubin)
+        text = subprocess.run([tool, "-c", scratch], capture_output=True, text=True,
+                              check=True).stdout
+        for line in text.splitlines():
+            m = re.match(r"\.text\.(\S+):", line)
+            if m:
+                code = kernels.setdefault(plain(m.group(1)), [])
+            m = re.match(r"(\.L_x_\d+):|\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line)
+            if m and kernels:
+                code.append(m.group(1) or m.group(2).strip())
+    return kernels
+
+
+def loops(code):
+    """(begin, end) of those that are not short and have no other such loop in them."""
+    labels = {x: i for i, x in enumerate(code) if x.startswith(".L_x_")}
+    found = set()
+    for i, x in enumerate(code):
+        m = re.search(r"\bBRA\b.*`\((\.L_x_\d+)\)", x)
+        if m and labels.get(m.group(1), i) < i - SHORT:
+            found.add((labels[m.group(1)], i))
+    return sorted(x for x in found if not any(y != x and x[0] <= y[0] and y[1] <= x[1]
+                                              for y in found))
+
+
+def of_loop(code):
+    """Instructions, exponentials, those beside a matmul, matmuls."""
+    n = exps = beside = matmuls = flying = 0
+    for x in code:
+        if x.startswith(".L_x_") or "NOP" in x:
+            continue
+        n += 1
+        if "HGMMA" in x:
+            matmuls, flying = matmuls + 1, 1
+        m = re.search(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x\d)", x)
+        if m:
+            flying = int(m.group(1), 16)
+        if "MUFU.EX2" in x:
+            exps, beside = exps + 1, beside + (flying > 0)
+    return n, exps, beside, matmuls
+
+
+def registers(log):
+    """By kernel: registers at launch and bytes of spills for sm_90a, as ptxas says."""
+    facts, name, spills = {}, None, 0
+    with open(log) as f:
+        for line in f:
+            m = re.search(r"Compiling entry function '(\S+)' for '(\w+)'", line)
+            if m:
+                name, spills = plain(m.group(1)) if m.group(2) == "sm_90a" else None, 0
+            m = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)
+            if m:
+                spills = int(m.group(1)) + int(m.group(2))
+            m = re.search(r"Used (\d+) registers", line)
+            if m and name:
+                facts[name] = int(m.group(1)), spills
+    return facts
+
+
+def table(folder, tool, wrong):
+    rows = []
+    for file, wanted in KERNELS.items():
+        path = os.path.join(folder, file)
+        known = registers(path + ".log")
+        code_of = sass(tool, path + ".o", os.path.join(folder, "facts.cubin"))
+        for name in sorted(k for k in code_of if re.search(wanted, k)):
+            code = code_of[name]
+            inner = [of_loop(code[a:b + 1]) for a, b in loops(code)]
+            regs, spills = known[name]
+            n = sum(not x.startswith(".L_x_") and "NOP" not in x for x in code)
+            text = f"{file[len('layers/'):]} {name}: {regs} registers, {spills} spilled, {n}"
+            rows.append(text + "".join(f"; loop {k}" + (f", exp2 {e}" if e else "") +
+                                       (f" ({b} beside)" if m and e else "") +
+                                       (f", hgmma {m}" if m else "")
+                                       for k, e, b, m in inner if e or m))
+            if spills:
+                wrong.append(f"{name}: {spills} bytes are spilled")
+            if "attention" in file and not any(m and e for _, e, _, m in inner):
+                wrong.append(f"{name}: no loop has exponentials and matmuls")
+            if "attention" in file and any(m and b < e for _, e, b, m in inner):
+                wrong.append(f"{name}: exponentials without a matmul beside them")
+            if file == "layers/norm":
+                after = code[next(i for i, x in enumerate(code) if "BAR.SYNC" in x):]
+                rows[-1] += f"; {sum('LDG' in x for x in after)} loads behind the block's sum"
+                if any("LDG.E.128" in x for x in after):
+                    wrong.append(f"{name}: rows are fetched behind the block's sum")
+            if file == "layers/classifier":
+                each = sum(k for k, e, _, _ in inner if e >= LOGITS) / LOGITS
+                rows[-1] += f"; {each:.1f} a logit"
+                if not 0 < each <= MOST_PER_LOGIT:
+                    wrong.append(f"{name}: {each:.1f} instructions a logit, over {MOST_PER_LOGIT}")
+    return rows
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder")
+    p.add_argument("--nvcc", default="nvcc")
+    p.add_argument("--write", action="store_true")
+    a = p.parse_args()
+    tool, wrong = nvdisasm(a.folder), []
+    if not tool:
+        print("note: no nvdisasm here, nor pip to bring it: the table of SASS is not compared")
+        return 0
+    says = subprocess.run([a.nvcc, "--version"], capture_output=True, text=True).stdout
+    version = re.search(r"release .*", says).group(0)
+    lines = [version] + table(a.folder, tool, wrong)
+    if a.write:
+        with open(TABLE, "w") as f:
+            f.write("\n".join(lines) + "\n")
+    with open(TABLE) as f:
+        kept = f.read().splitlines()
+    print("\n".join(lines))
+    changed = sorted(set(kept) - set(lines))
+    if kept[0] != version:
+        print(f"note: the table is of {kept[0]}")
+    elif changed:
+        wrong += [f"tests/golden/sass.txt has another row: {x}" for x in changed]
+        wrong.append("if it is meant: python3 tools/cuda_facts.py FOLDER --write")
+    for x in wrong:
+        print(x, file=sys.stderr)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
