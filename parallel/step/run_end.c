@@ -82,11 +82,10 @@ void run_clip(const Call *c) {
 }
 
 /* On a device those that follow each other wait for the last, or for a full list: most are vectors,
- * whose kernel ends before another can be launched. Not where each operation is looked at. */
+ * whose kernel ends before another can be launched. In a trace the last one has the time of all. */
 static bool waits_for_more(const Call *c) {
     const Op *next = c->op + c->n, *end = c->p->op + c->p->n_ops;
-    return c->m->end.n_waiting < ADAMW_TENSORS && !c->m->hook && next < end &&
-           next->kind == OP_ADAMW;
+    return c->m->end.n_waiting < ADAMW_TENSORS && next < end && next->kind == OP_ADAMW;
 }
 
 void run_adamw(const Call *c) {
