@@ -4,9 +4,9 @@
  *
  * The ladder: W = 1, an element in a thread, is plain and takes what is not aligned; W = 4 is 16
  * bytes of each array, seven accesses of them on their way in a thread, and no number is used
- * twice: there is nothing to keep. What is left is the calls. GPT-2 124M has 148 tensors, 98 of them
- * vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of 124M x 30 bytes at 4.2
- * TB/s (calculated). So a kernel takes a list of tensors, and a block finds its own in it. */
+ * twice: there is nothing to keep. What is left is the calls. GPT-2 124M has 148 tensors, 98 of
+ * them vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of 124M x 30 bytes at
+ * 4.2 TB/s (calculated). So a kernel takes a list of tensors, and a block finds its own in it. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"

@@ -37,7 +37,7 @@ typedef struct AdamW {
     void *words;         // [n] bf16 copy of param, which matmuls read
 } AdamW;
 
-/* CUDA only: a tensor of a list that one kernel updates. words: as above, of this tensor, or NULL. */
+/* CUDA only: one of a list of tensors that a kernel updates. words: as above, or NULL. */
 enum { ADAMW_TENSORS = 64 };
 typedef struct AdamWTensor {
     float *param, *m, *v;

@@ -12,8 +12,8 @@ there are, and the exponentials beside which a matmul of the warpgroup is in fli
 
 What must be so whatever the compiler: no spills; in attention every exponential of a loop beside a
 matmul; in norm's backward no row fetched behind the block's sum; in the classifier at most so many
-instructions a logit. The other numbers must be those of the table where the compiler is the table's;
-another one may change them.
+instructions a logit. The other numbers must be those of the table where the compiler is the
+table's; another one may change them.
 
 Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
 pip brings into FOLDER.

@@ -213,8 +213,8 @@ __device__ __forceinline__ void stop_if(bool never) {
     if (never) asm volatile("trap;");
 }
 
-/* x, of which the compiler knows nothing: what follows from it is worked out here, in registers that
- * are free here, and not once in front of a loop. */
+/* x, of which the compiler knows nothing: what follows from it is worked out here, in registers
+ * that are free here, and not once in front of a loop. */
 __device__ __forceinline__ unsigned anew(unsigned x) {
     asm volatile("" : "+r"(x));
     return x;

@@ -60,9 +60,9 @@ template <int SLOTS> struct Ring {
     __device__ __forceinline__ void skip() { give(take()); }
 };
 
-/* The boxes that each warpgroup has for itself, BUFFERS sets of them: part n of the block's work has
- * set n % BUFFERS, and a barrier of the set says that they have come. With two sets the next part's
- * come, and behind them what all share, while warpgroups still read those of this one. */
+/* The boxes that each warpgroup has for itself, BUFFERS sets of them: part n of the block's work
+ * has set n % BUFFERS, and a barrier of the set says that they have come. With two sets the next
+ * part's come, and behind them what all share, while warpgroups still read those of this one. */
 template <int BUFFERS> struct Sets {
     Shared barriers;
     __device__ __forceinline__ Shared here(unsigned n) const { return barriers + n % BUFFERS * 8; }

@@ -188,8 +188,8 @@ bool model_clears(const Model *m, int i) {
     return m->tensors.t[i].rows == 1 || looked_up;
 }
 
-/* Gradients that lie side by side, with the padding between them, are one call: vectors are many and
- * small. Tensors alternate between a few regions of the arena. */
+/* Gradients that lie side by side, with the padding between them, are one call: vectors are many
+ * and small. Tensors alternate between a few regions of the arena. */
 typedef struct ZeroRun {
     char *begin, *end;
 } ZeroRun;
