@@ -27,7 +27,6 @@ standard errors; `none` by `none` says what that is worth. Matmuls that are fuse
 collectives, among threads, by `bulk`: processes of one schedule each in turns, so that caches are
 those of training; medians of the ratio of neighbours' medians.
 """
-import argparse
 import json
 import os
 import statistics
@@ -36,10 +35,8 @@ import sys
 import tempfile
 
 import bench_page
-from bench_page import TOP
+from bench_page import build
 
-LAB = os.path.join(TOP, "tests/netlab/lab.sh")
-BENCH = os.path.join(TOP, "build/bench_layouts")
 # As GPT-3's, the vocabulary is four times as wide as the stream.
 MODEL = ["--model", "layers=4,heads=16,channels=2048,seq=128,vocab=8192", "--batch", "256",
          "--micro", "2", "--threads", "1"]
@@ -60,11 +57,9 @@ def rows_of(out):
 
 
 def on_lab(cache, program, options):
-    env = dict(os.environ, LIMIT_S="600", FIRST="1")
-    command = [LAB, "mpirun", "2", "1", "env", f"XDG_CACHE_HOME={cache}",
-               os.path.join(TOP, "build", program)] + MODEL + options
-    return subprocess.run(command, env=env, cwd=TOP, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL).stdout.decode()
+    command = bench_page.on_lab(2, 1, cache) + [build(program)] + MODEL + options
+    return subprocess.run(command, env=bench_page.lab_env(600), cwd=bench_page.TOP,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
 
 
 def chosen(cache):
@@ -75,7 +70,7 @@ def chosen(cache):
 
 
 def point(rate, rounds):
-    subprocess.run([LAB, "up", "2", rate], check=True)
+    bench_page.lab("up", "2", rate)
     with tempfile.TemporaryDirectory() as cache:
         best = chosen(cache)
         r = rows_of(on_lab(cache, "bench_layouts", ["--layouts", f"x2@{best['overlap']}@none",
@@ -103,7 +98,7 @@ def against(none, other):
 def steps_of(ranks, layout, overlaps, options):
     """A process: rows of overlaps, whose steps take turns."""
     lists = ",".join(f"{layout}@{o}" for o in overlaps)
-    command = [BENCH, "--ranks", str(ranks), "--layouts", lists, "--alternate", "--rounds",
+    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", lists, "--alternate", "--rounds",
                "1"] + options
     return rows_of(subprocess.run(command, stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL).stdout.decode())
@@ -168,12 +163,9 @@ def table(d):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "overlap.json")
     p.add_argument("--only", default="", help="rates and cases whose names contain this")
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/overlap.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     old = bench_page.load(args.out).get("hidden", {}) if os.path.exists(args.out) else {}
     if args.page:
@@ -199,7 +191,7 @@ def main():
             result["fused"] = [x for x in result["fused"] if x["case"] != r["case"]] + [r]
             print(r, flush=True)
             bench_page.save(args.out, "hidden", result)
-    subprocess.run([LAB, "down"], check=False)
+    bench_page.lab("down", check=False)
 
 
 main()

@@ -20,17 +20,14 @@ gets from others, counted. memory: bytes of rank 0's arenas. predicted: what tra
 of the same layout on a cluster file with the link's rate; nothing in that file is measured in these
 runs.
 """
-import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 
 import bench_page
-from bench_page import TOP
+from bench_page import build
 
-LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 RATE = 50  # Mbit/s of a card
 LAYERS, SEQ, SEQUENCES, VOCAB, HEADS = 2, 64, 8, 512, 32
 GFLOPS = 120  # of the machine, which all ranks share
@@ -63,7 +60,7 @@ def predict(hosts, channels, layout, folder):
                 f"{GFLOPS / hosts}G\nmemory = 1GiB\n"
                 f"memory_rate = {20 / hosts}GB/s\nlevel = switch ranks={hosts} latency=40us "
                 f"rank_rate={rate}Mb/s port_rate={rate}Mb/s\n")
-    plan = [os.path.join(TOP, "build/train_gpt"), "--plan", "--cluster", cluster, "--layout",
+    plan = [build("train_gpt"), "--plan", "--cluster", cluster, "--layout",
             layout, "--micro", str(micro(layout)),
             "--overlap", "none", "--recompute", "none", "--json", "-"] + shape(channels)
     run = subprocess.run(plan, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -74,21 +71,16 @@ def predict(hosts, channels, layout, folder):
 def train(hosts, channels, layouts, steps, folder):
     """bench_layouts' line of each layout, trained in one job."""
     names = ",".join(f"{name}@none@none@{micro(name)}" for name in layouts)
-    bench = [LAB, "mpirun", str(hosts), "1", "env", f"XDG_CACHE_HOME={folder}",
-             os.path.join(TOP, "build/bench_layouts"), "--layouts", names,
-             "--threads", "1", "--steps", str(steps), "--rounds", "1", "--timeout",
-             "200"] + shape(channels)
-    run = subprocess.run(bench, env=dict(os.environ, LIMIT_S="600", FIRST="1"), cwd=TOP,
-                         stdout=subprocess.PIPE, text=True)
-    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
-    if run.returncode or len(lines) != 1 + len(layouts):
-        sys.exit(f"{hosts} hosts: bench_layouts ended with status {run.returncode}:\n{run.stdout}")
-    return lines[1:]
+    bench = bench_page.on_lab(hosts, 1, folder) + [
+        build("bench_layouts"), "--layouts", names, "--threads", "1", "--steps", str(steps),
+        "--rounds", "1", "--timeout", "200"] + shape(channels)
+    return bench_page.rows_of(bench, 600, f"{hosts} hosts",
+                              lambda lines: len(lines) == 1 + len(layouts))[1:]
 
 
 def measure(cluster, args, folder):
     hosts, channels, layouts = cluster
-    subprocess.run([LAB, "up", str(hosts), f"{RATE}mbit"], check=True)
+    bench_page.lab("up", str(hosts), f"{RATE}mbit")
     named = [(s, name) for s, name in zip(SCHEMES, layouts) if name and args.scheme in s]
     # SUMMA: its steps take long, and one is enough
     long = [name for _, name in named if "stay" in name]
@@ -186,13 +178,10 @@ def draw(d, path):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "meshes.json")
     p.add_argument("--only", type=int, help="hosts of the one cluster to measure")
     p.add_argument("--scheme", default="", help="part of the names of the schemes to measure")
     p.add_argument("--steps", type=int, default=2)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/meshes.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         data = bench_page.load(args.out)
@@ -210,7 +199,7 @@ def main():
                 print(f"{case['hosts']:3d} hosts  {r['scheme']:22s} {r['layout']:18s} "
                       f"{r['received'] / 2**20:6.1f} MiB {r['ms']:8.0f} ms, "
                       f"predicted {r['predicted_ms']:8.0f}", flush=True)
-    subprocess.run([LAB, "down"], check=True)
+    bench_page.lab("down")
 
 
 main()

@@ -18,21 +18,16 @@ fastest of all. error: median over all of |measured / predicted - 1|. calibratio
 first run took for it, and a second one that finds it in the cache. Ranks have one thread each and
 go before other processes of the machine.
 """
-import argparse
-import json
-import math
 import os
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
 import bench_page
-from bench_page import TOP
+from bench_page import build
 
-LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 DEEP = ("layers=4,heads=8,channels=128,seq=64,vocab=1024", 2048)  # --model, tokens of a step
 SQUARE = ("layers=2,heads=32,channels=512,seq=64,vocab=512", 512)
 
@@ -78,16 +73,13 @@ GOAL = 0.05
 
 
 def up(cluster):
-    subprocess.run([LAB, "up", cluster[1], cluster[3]] + ([cluster[4]] if cluster[4] else []),
-                   check=True)
+    bench_page.lab("up", cluster[1], cluster[3], *[cluster[4]] * bool(cluster[4]))
     if cluster[5]:
-        subprocess.run([LAB, "delay", str(cluster[5])], check=True)
+        bench_page.lab("delay", str(cluster[5]))
 
 
 def on_lab(cluster, folder):
-    """The beginning of a command that runs on its ranks, with caches in a folder."""
-    hosts = sum(int(h) for h in cluster[1].split())
-    return [LAB, "mpirun", str(hosts), str(cluster[2]), "env", f"XDG_CACHE_HOME={folder}"]
+    return bench_page.on_lab(sum(int(h) for h in cluster[1].split()), cluster[2], folder)
 
 
 def trainer(cluster, folder):
@@ -95,7 +87,7 @@ def trainer(cluster, folder):
     tokens = os.path.join(folder, "tokens.bin")
     if not os.path.exists(tokens):
         bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
-    return on_lab(cluster, folder) + [os.path.join(TOP, "build/train_gpt"), "--train", tokens,
+    return on_lab(cluster, folder) + [build("train_gpt"), "--train", tokens,
                                       "--model", model, "--batch", str(batch),
                                       "--recompute", "none", "--threads", "1", "--ledger", "none"]
 
@@ -107,48 +99,11 @@ def spec_of(text):
     return f"{layout}@{words}@{recompute}@{micro}"
 
 
-def steps_of(log):
-    if not os.path.exists(log):
-        return []
-    with open(log) as f:
-        return [json.loads(line)["ms"] for line in f if line.startswith('{"step"')
-                and line.endswith("}\n")]
-
-
-def choose(cluster, folder):
-    """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the
-    seconds of the calibration."""
-    log = os.path.join(folder, "log.json")
-    run = subprocess.Popen(trainer(cluster, folder) + ["--layout", "auto", "--steps", "100000",
-                                                       "--json", log], cwd=TOP,
-                           env=dict(os.environ, LIMIT_S="300", FIRST="1"), stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True)
-    text, kept, calibrated, tried = "", None, 0, 0
-    for line in run.stdout:
-        text += line
-        if "measured them in" in line:
-            calibrated = float(line.split("measured them in ")[1].split()[0])
-        elif line.startswith("plan  ") and ", micro " in line:
-            kept = spec_of(line.split(None, 1)[1])
-        elif "steps on each" in line:
-            found = re.search(r"refine: (\d+) layouts .*: (\d+) steps on each", line)
-            tried = math.prod(int(n) for n in found.groups())
-        elif line.startswith("refine: ") and line.endswith(", chosen\n"):
-            kept = spec_of(line.split("refine: ")[1])
-        if len(steps_of(log)) > tried + STEPS:
-            break
-    subprocess.run([LAB, "stop"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    run.communicate()
-    if not kept or len(steps_of(log)) <= tried + STEPS:
-        sys.exit(f"{cluster[0]}: train_gpt --layout auto ended:\n{text}")
-    return kept, round(statistics.median(steps_of(log)[-STEPS:]), 3), calibrated
-
-
 def start_s(cluster, folder, calibrate):
     """Seconds of train_gpt --plan."""
     begin = time.time()
-    subprocess.run(trainer(cluster, folder) + ["--plan", "--calibrate", calibrate], cwd=TOP,
-                   check=True, env=dict(os.environ, LIMIT_S="120", FIRST="1"),
+    subprocess.run(trainer(cluster, folder) + ["--plan", "--calibrate", calibrate], cwd=bench_page.TOP,
+                   check=True, env=bench_page.lab_env(120),
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.time() - begin
 
@@ -158,20 +113,17 @@ def name_of(row):
 
 
 def measure(cluster, args, folder):
-    kept, trained_ms, calibrated = choose(cluster, folder)
+    kept, trained_ms, calibrated = bench_page.choose(
+        trainer(cluster, folder), os.path.join(folder, "log.json"), STEPS, cluster[0], spec_of)
     cached = max(0, start_s(cluster, folder, "auto") - start_s(cluster, folder, "none"))
     layouts = [kept] + [name for name in cluster[7] if name != kept]
     model, batch = cluster[6]
-    bench = [os.path.join(TOP, "build/bench_layouts"), "--predict", "--model", model, "--batch",
+    bench = [build("bench_layouts"), "--predict", "--model", model, "--batch",
              str(batch), "--threads", "1", "--layouts",
              ",".join(layouts), "--steps", str(args.steps), "--rounds", "1", "--finals",
              str(args.finals), "--contest", kept.split("@")[0]]
-    run = subprocess.run(on_lab(cluster, folder) + bench,
-                         env=dict(os.environ, LIMIT_S="600", FIRST="1"), cwd=TOP,
-                         stdout=subprocess.PIPE)
-    lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
-    if run.returncode or "regret" not in lines[-1]:
-        sys.exit(f"{cluster[0]}: bench_layouts ended with status {run.returncode}")
+    lines = bench_page.rows_of(on_lab(cluster, folder) + bench, 600, cluster[0],
+                               lambda lines: "regret" in lines[-1])
     rows = {name_of(r): {"layout": name_of(r), "ms": r["ms"], "predicted_ms": r["predicted_ms"]}
             for r in lines[1:-1]}
     mine, best = rows[kept], min(rows.values(), key=lambda r: r["ms"])
@@ -212,14 +164,11 @@ def table(d):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "networks.json")
     p.add_argument("--only", default="", help="clusters whose names contain this")
     p.add_argument("--missing", action="store_true", help="clusters that the file lacks")
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--finals", type=int, default=2)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/networks.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "networks", table(bench_page.load(args.out)))
@@ -241,7 +190,7 @@ def main():
               f"{case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error "
               f"{100 * case['error']:.0f} %; calibration {case['calibrate_s']:.1f} s, "
               f"cached {case['cached_s']:.1f}; {time.time() - begin:.0f} s", flush=True)
-    subprocess.run([LAB, "down"], check=True)
+    bench_page.lab("down")
 
 
 main()

@@ -28,7 +28,6 @@ with full recompute has it in all of them, ours included. Where a case has sever
 one is taken for which Megatron is predicted to spend at most 55 % of its step on communication: how
 much computing that is depends on the machine.
 """
-import argparse
 import json
 import os
 import subprocess
@@ -37,9 +36,7 @@ import tempfile
 import time
 
 import bench_page
-from bench_page import TOP
-
-LAB = os.path.join(TOP, "tests/netlab/lab.sh")
+from bench_page import LAB, TOP, build
 
 
 def sizes(layers, seq, heads, width):
@@ -69,12 +66,11 @@ CASES = [
 def run(case, cache, program, options):
     """On the case's ranks; what it writes to standard output."""
     _, lab, hosts, ranks, _, model, batch = case
-    command = [os.path.join(TOP, "build", program), "--model", model, "--batch", str(batch),
+    command = [build(program), "--model", model, "--batch", str(batch),
                "--threads", "1"] + options
-    env = dict(os.environ, LIMIT_S="600", XDG_CACHE_HOME=cache, FIRST="1")
+    env = dict(bench_page.lab_env(600), XDG_CACHE_HOME=cache)
     if lab:
-        command = [LAB, "mpirun", str(hosts), str(ranks), "env",
-                   f"XDG_CACHE_HOME={cache}"] + command
+        command = bench_page.on_lab(hosts, ranks, cache) + command
     else:
         command = [LAB, "first"] + command + ["--ranks", str(ranks)]
     done = subprocess.run(command, env=env, cwd=TOP, stdout=subprocess.PIPE)
@@ -135,7 +131,7 @@ def candidates(still, most):
 
 def measure(case, cache):
     if case[1]:
-        subprocess.run([LAB, "up"] + case[1], check=True)
+        bench_page.lab("up", *case[1])
     case = sized(case, cache)
     free, still = plan(case, cache, "auto"), plan(case, cache, "none")
     megatron = named(still, "megatron")
@@ -200,11 +196,8 @@ def table(d):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "overlap.json")
     p.add_argument("--only", default="", help="cases whose names contain this")
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/overlap.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "overlap", table(bench_page.load(args.out)))
@@ -222,7 +215,7 @@ def main():
                   f"{r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, "
                   f"{r['over_none']}x, hidden {r['hidden']}, regret {r['regret']} by {r['best']}; "
                   f"{time.time() - begin:.0f} s", flush=True)
-    subprocess.run([LAB, "down"], check=False)
+    bench_page.lab("down", check=False)
 
 
 main()

@@ -1,14 +1,20 @@
-"""What the benchmarks of this folder share: stamp, file and table of a measurement."""
+"""What the benchmarks of this folder share: options, stamp, file and table of a measurement, and the
+emulated cluster (tests/netlab/lab.sh), whose ranks go before other processes of the machine."""
+import argparse
 import array
 import json
+import math
 import os
 import random
+import re
+import statistics
 import struct
 import subprocess
 import sys
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 
 
 def commit():
@@ -72,6 +78,19 @@ def commits(cases):
     return ", ".join(dict.fromkeys(c["commit"] for c in cases))
 
 
+def build(name):
+    return os.path.join(TOP, "build", name)
+
+
+def arguments(doc, out):
+    """A parser with --out, a file of bench/results, and --page."""
+    p = argparse.ArgumentParser(description=doc,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--out", default=os.path.join(TOP, "bench/results", out))
+    add_page(p)
+    return p
+
+
 def add_page(parser):
     parser.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
     parser.add_argument("--check", action="store_true",
@@ -92,3 +111,66 @@ def put(args, name, text):
     if not args.check:
         with open(args.page, "w") as f:
             f.write(new)
+
+
+# ---- the emulated cluster
+
+def lab(*words, check=True):
+    subprocess.run([LAB, *words], check=check)
+
+
+def on_lab(hosts, ranks, folder):
+    """The beginning of a command that runs on so many ranks of a host each, with caches in a
+    folder."""
+    return [LAB, "mpirun", str(hosts), str(ranks), "env", f"XDG_CACHE_HOME={folder}"]
+
+
+def lab_env(seconds):
+    return dict(os.environ, LIMIT_S=str(seconds), FIRST="1")
+
+
+def rows_of(command, seconds, who, is_whole):
+    """The JSON lines of a program; ends this one where it failed or not all of them came."""
+    run = subprocess.run(command, env=lab_env(seconds), cwd=TOP, stdout=subprocess.PIPE, text=True)
+    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    if run.returncode or not is_whole(lines):
+        sys.exit(f"{who}: {os.path.basename(command[0])} ended with status {run.returncode}:\n"
+                 f"{run.stdout}")
+    return lines
+
+
+def steps_of(log):
+    """Milliseconds of each step that a run has written down so far."""
+    if not os.path.exists(log):
+        return []
+    with open(log) as f:
+        return [json.loads(line)["ms"] for line in f if line.startswith('{"step"')
+                and line.endswith("}\n")]
+
+
+def choose(command, log, steps, who, name_of):
+    """What a train_gpt --layout auto --json LOG keeps for the rest of its run, as name_of reads it
+    from a line of plan or refine; the median of its next steps after one; the seconds that
+    measuring the machine took."""
+    run = subprocess.Popen(command + ["--layout", "auto", "--steps", "100000", "--json", log],
+                           env=lab_env(300), cwd=TOP, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
+    text, kept, calibrated, tried = "", None, 0, 0
+    for line in run.stdout:
+        text += line
+        if "measured them in" in line:
+            calibrated = float(line.split("measured them in ")[1].split()[0])
+        elif line.startswith("plan  ") and ", micro " in line:
+            kept = name_of(line.split(None, 1)[1])
+        elif "steps on each" in line:
+            found = re.search(r"refine: (\d+) layouts .*: (\d+) steps on each", line)
+            tried = math.prod(int(n) for n in found.groups())
+        elif line.startswith("refine: ") and line.endswith(", chosen\n"):
+            kept = name_of(line.split("refine: ")[1])
+        if len(steps_of(log)) > tried + steps:
+            break
+    subprocess.run([LAB, "stop"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run.communicate()
+    if not kept or len(steps_of(log)) <= tried + steps:
+        sys.exit(f"{who}: train_gpt --layout auto ended:\n{text}")
+    return kept, round(statistics.median(steps_of(log)[-steps:]), 3), calibrated

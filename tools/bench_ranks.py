@@ -11,7 +11,6 @@ Every round runs each contestant once, in turn, so that all see the same machine
 a run pays for page faults and does not count. Medians of all steps, and their ratio to one rank.
 Needs Python's standard library and a built train_gpt; makes its own tokens.
 """
-import argparse
 import json
 import os
 import statistics
@@ -20,7 +19,7 @@ import sys
 import tempfile
 
 import bench_page
-from bench_page import TOP
+from bench_page import build
 
 EXTRA = ["megatron", "fsdp", "dp+exact"]
 
@@ -38,7 +37,7 @@ def run(args, extra, folder):
     log = os.path.join(folder, "log.json")
     if os.path.exists(log):
         os.remove(log)
-    command = [os.path.join(TOP, "build/train_gpt"), "--train", os.path.join(folder, "tokens.bin"),
+    command = [build("train_gpt"), "--train", os.path.join(folder, "tokens.bin"),
                "--model", "d12",
                "--micro", "4", "--seq", "256", "--batch", "1024", "--steps", str(args.steps + 1),
                "--eval-every", "0", "--json", log] + extra
@@ -59,12 +58,9 @@ def table(d):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "ranks.json")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=5, help="steps of a run that count")
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/ranks.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "ranks", table(bench_page.load(args.out)))

@@ -17,21 +17,14 @@ median over the layouts of |measured / predicted - 1|. Ranks have one thread eac
 other processes of the machine. On slow links layouts that are predicted to take more than some
 times the best ("within") are trained for a single step.
 """
-import argparse
-import json
-import math
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 import bench_page
-from bench_page import TOP
-
-LAB = os.path.join(TOP, "tests/netlab/lab.sh")
+from bench_page import build
 
 # name, hosts (in racks), ranks of a host, rate of a card, of the trunk between racks, within
 CLUSTERS = [
@@ -45,24 +38,11 @@ SHAPES = [
     ("wide", "layers=2,heads=8,channels=256,seq=64,vocab=512", 512, 2),
     ("many tokens", "layers=4,heads=8,channels=64,seq=128,vocab=1024", 4096, 4),
 ]
-
-
 STEPS = 6  # of the layout that a run keeps, after one
 
 
-def steps_of(log):
-    """Milliseconds of each step that a run has written down so far."""
-    if not os.path.exists(log):
-        return []
-    with open(log) as f:
-        return [json.loads(line)["ms"] for line in f if line.startswith('{"step"')
-                and line.endswith("}\n")]
-
-
 def on_lab(cluster, folder):
-    """The beginning of a command that runs on its ranks, with caches in a folder."""
-    hosts = sum(int(h) for h in cluster[1].split())
-    return [LAB, "mpirun", str(hosts), str(cluster[2]), "env", f"XDG_CACHE_HOME={folder}"]
+    return bench_page.on_lab(sum(int(h) for h in cluster[1].split()), cluster[2], folder)
 
 
 def choose(cluster, shape, folder):
@@ -72,49 +52,23 @@ def choose(cluster, shape, folder):
     os.makedirs(folder)
     tokens, log = os.path.join(folder, "tokens.bin"), os.path.join(folder, "log.json")
     bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
-    train = [os.path.join(TOP, "build/train_gpt"), "--train", tokens, "--model", model, "--batch",
-             str(batch), "--micro", str(micro),
-             "--layout", "auto", "--recompute", "none", "--overlap", "none", "--threads", "1",
-             "--steps", "100000", "--json", log]
-    run = subprocess.Popen(on_lab(cluster, folder) + train,
-                           env=dict(os.environ, LIMIT_S="300", FIRST="1"), cwd=TOP,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    text, layout, calibrated, tried = "", None, 0, 0
-    for line in run.stdout:
-        text += line
-        if "measured them in" in line:
-            calibrated = float(line.split("measured them in ")[1].split()[0])
-        elif "plan  " in line:
-            layout = line.split()[1].rstrip(",")
-        elif "steps on each" in line:
-            found = re.search(r"refine: (\d+) layouts .*: (\d+) steps on each", line)
-            tried = math.prod(int(n) for n in found.groups())
-        elif "refine: " in line and line.endswith(", chosen\n"):
-            layout = line.split("refine: ")[1].split(",")[0]
-        if len(steps_of(log)) > tried + STEPS:
-            break
-    subprocess.run([LAB, "stop"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    run.communicate()
-    if not layout or len(steps_of(log)) <= tried + STEPS:
-        sys.exit(f"{cluster[0]}, {shape[0]}: train_gpt --layout auto ended:\n{text}")
-    return layout, round(statistics.median(steps_of(log)[-STEPS:]), 3), calibrated
+    train = [build("train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch),
+             "--micro", str(micro), "--recompute", "none", "--overlap", "none", "--threads", "1"]
+    return bench_page.choose(on_lab(cluster, folder) + train, log, STEPS,
+                             f"{cluster[0]}, {shape[0]}", lambda text: text.split(",")[0])
 
 
 def measure(cluster, shape, args, cache):
     name, within = cluster[0], cluster[5]
     layout, trained_ms, calibrated = choose(cluster, shape, cache)
     what, model, batch, micro = shape
-    bench = [os.path.join(TOP, "build/bench_layouts"), "--predict", "--model", model, "--batch",
+    bench = [build("bench_layouts"), "--predict", "--model", model, "--batch",
              str(batch), "--micro", str(micro),
              "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals",
              str(args.finals), "--contest", layout]
     bench += ["--within", str(within)] if within else []
-    run = subprocess.run(on_lab(cluster, cache) + bench,
-                         env=dict(os.environ, LIMIT_S="1500", FIRST="1"), cwd=TOP,
-                         stdout=subprocess.PIPE)
-    lines = [json.loads(line) for line in run.stdout.decode().splitlines() if line.startswith("{")]
-    if run.returncode or "regret" not in lines[-1]:
-        sys.exit(f"{name}, {what}: bench_layouts ended with status {run.returncode}")
+    lines = bench_page.rows_of(on_lab(cluster, cache) + bench, 1500, f"{name}, {what}",
+                               lambda lines: "regret" in lines[-1])
     last, rows = lines[-1], [r for r in lines[1:-1] if r["ms"]]
     n = lines[0]["ranks"]
     kept = next((r for r in rows if r["layout"] == layout), None)
@@ -174,14 +128,11 @@ def table(d):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "search.json")
     p.add_argument("--only", default="", help="clusters and shapes whose names contain this")
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--finals", type=int, default=4)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "regret", table(bench_page.load(args.out)["regret"]))
@@ -192,8 +143,7 @@ def main():
             for shape in SHAPES:
                 if args.only not in f"{cluster[0]}, {shape[0]}":
                     continue
-                delay = [cluster[4]] if cluster[4] else []
-                subprocess.run([LAB, "up", cluster[1], cluster[3]] + delay, check=True)
+                bench_page.lab("up", cluster[1], cluster[3], *[cluster[4]] * bool(cluster[4]))
                 begin = time.time()
                 mine = f"{CLUSTERS.index(cluster)}{SHAPES.index(shape)}"
                 case = measure(cluster, shape, args, os.path.join(cache, mine))
@@ -207,7 +157,7 @@ def main():
                       f"kept {case['kept']} {case['kept_ms']:.0f} ms, error "
                       f"{100 * case['error']:.0f} %, {case['bytes_equal']} equal in bytes; "
                       f"{time.time() - begin:.0f} s", flush=True)
-    subprocess.run([LAB, "down"], check=True)
+    bench_page.lab("down")
 
 
 main()

@@ -9,13 +9,11 @@ bench/results/search.json.
 
 Needs Python's standard library and a built bench_search, whose --help says what its numbers are.
 """
-import argparse
 import json
-import os
 import subprocess
 
 import bench_page
-from bench_page import TOP
+from bench_page import build
 
 
 def table(d):
@@ -47,15 +45,12 @@ def table(d):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.arguments(__doc__, "search.json")
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results/search.json"))
-    bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "search", table(bench_page.load(args.out)["time"]))
-    run = subprocess.run([os.path.join(TOP, "build/bench_search"), "--rounds", str(args.rounds)],
+    run = subprocess.run([build("bench_search"), "--rounds", str(args.rounds)],
                          check=True, capture_output=True, text=True)
     result = {**bench_page.stamp(f"python3 tools/bench_search.py --rounds {args.rounds}"),
               "rows": [json.loads(line) for line in run.stdout.splitlines()]}
