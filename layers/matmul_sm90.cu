@@ -2,43 +2,53 @@
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
  *
- *                                                bound by            intended on an H200
- *     product.cu   a thread for each element     loads from L1       2 TFLOP/s
- *                  tiles in shared memory        fp32 units          67 at most
- *     here         tensor cores                  tensor cores        989 at most, some 800 with
- *                                                                    the clock that power leaves
+ *                                                bound by         an H200, not measured
+ *     product.cu   a thread for each element     loads from L1    2 TFLOP/s
+ *                  tiles in shared memory        fp32 units       67 at most
+ *     here         tensor cores                  tensor cores     989 at most, some 800 at the
+ *                                                                 clock that power leaves
  *
- * The roofline of a tile. wgmma multiplies 64 x N x 16 in N / 2 cycles. It reads 2 KB of a and 32 N
- * bytes of b from shared memory, 128 bytes a cycle: N = 256 keeps it busy for 80 of 128 cycles, N =
- * 64 for 32 of 32. What comes from L2, (128 + N) x 64 elements for 128 x N x 64 multiply-adds, is
- * 48 bytes a cycle and multiprocessor with N = 256, 64 with N = 128; L2 has some 64 for all 132 at
- * once. So tiles are as wide as registers allow: 128 x 256 has 128 accumulators for each of 256
- * threads.
+ * The roofline of a tile. wgmma multiplies 64 x N x 16 in N / 2 cycles, and reads 2 KB of a and
+ * 32 N bytes of b from shared memory, which gives 128 bytes a cycle: 80 of 128 cycles for N = 256,
+ * 32 of 32 for N = 64. From L2 come (128 + N) x 64 elements for 128 x N x 64 multiply-adds: for
+ * each multiprocessor 48 bytes a cycle with N = 256, 64 with N = 128. So tiles are as wide as
+ * registers allow: 128 x 256 are 128 sums for each of 256 threads.
  *
- * A block is one multiprocessor's, and stays. Its warpgroups:
+ * A block is one multiprocessor's, and stays. One of its threads begins copies (TMA) into a ring of
+ * steps along k; two warpgroups multiply. TOGETHER: both have the same tile, 64 rows each, and
+ * share what is fetched of b. The ring is filled while they are in their epilogue.
  *
- *     fetches    step 0 | step 1 | step 2 | ...                       | steps of the next tile ...
- *     computes          | rows 0-63:   step 0 | step 1 | ... | last   | epilogue | next tile ...
- *     computes          | rows 64-127: step 0 | step 1 | ... | last   | epilogue | next tile ...
+ *     fetches    | tile 0 ............. | tile 1 ............ | tile 2
+ *     computes     | tile 0, rows 0-63  | epilogue | tile 1, rows 0-63  | epilogue
+ *     computes     | tile 0, rows 64-127| epilogue | tile 1, rows 64-127| epilogue
  *
- * One thread begins the copies (TMA) into a ring of steps, which it fills while the others are in
- * their epilogue: the first steps of the next tile are there when they come back. Both warpgroups
- * that compute read the whole step of b, and each its own half of a. While a matmul is in flight,
- * the next one is begun; the slot of the one before is then empty.
+ * With K = 768 a tile of 128 x 256 is 12 steps, 12,300 cycles; GELU of its elements takes another
+ * 4,000 (two special functions each, 16 a cycle). IN_TURNS hides that: tiles of 128 x 192, each of
+ * one warpgroup, which has its epilogue while the other one multiplies.
+ *
+ *     fetches    | tile 0 ... | tile 1 ... | tile 2 ... | tile 3 ...
+ *     computes     | tile 0   | epilogue   | tile 2     | epilogue
+ *     computes                | tile 1     | epilogue   | tile 3   | epilogue
  *
  * Operands come in both orders, which the descriptors of wgmma know; nothing is transposed:
  *
- *     forward   y = x w        a K_MAJOR, b MN_MAJOR       dgrad   dx = dy w'      both K_MAJOR
- *     head      logits = x wte'       both K_MAJOR         wgrad   dw += x' dy     both MN_MAJOR
+ *     forward   y = x w           a K_MAJOR, b MN_MAJOR    dgrad   dx = dy w'     both K_MAJOR
+ *     head      logits = x wte'   both K_MAJOR             wgrad   dw += x' dy    both MN_MAJOR
  *
  * The epilogue goes by boxes of 64 rows x 128 bytes, two to a warpgroup, which TMA copies while the
  * next one is filled. A box may begin with what is read beside y: the addend of a residual, or aux.
- * Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y (one addition
- * for each element: no order that could change).
+ * Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one addition
+ * for each element, so there is no order that could change.
  *
- * Which tile, and which part of its k, is the schedule's (cuda/matmul_schedule.h).
+ * The gradient of a bias, columns of dy summed over k, comes with the gradient of the weight: warps
+ * of the warpgroup that fetches add them while dy lies in the ring as b. That saves a pass over dy.
+ *
+ * Which tile, and which part of its k, is the schedule's (cuda/matmul_schedule.h). Tiles whose k is
+ * divided are summed in the order of their parts (Parts).
  */
 #include "layers/matmul_sm90.cuh"
+
+#include "layers/cuda/panels.cuh"
 
 #include <algorithm>
 
@@ -54,163 +64,242 @@ struct Maps {
 };
 
 /* The thread that fetches: all steps of all parts of this block. */
-template <int N, Major A, Major B>
+template <class K>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule &s,
-                                          const Layout<N, A, B> &at) {
+                                          const Layout<K> &at) {
     auto ring = at.ring();
     for (MatmulPart p = matmul_begin(&s, static_cast<int>(blockIdx.x)); matmul_next(&s, &p);)
         for (int k = p.k_begin; k < p.k_end; k++) {
-            ring.open(Layout<N, A, B>::STEP);
+            ring.open(Layout<K>::STEP);
             at.a(ring.slot).fetch(maps.a, ring.full(), p.tile_m * ROWS, k * DEPTH);
-            at.b(ring.slot).fetch(maps.b, ring.full(), p.tile_n * N, k * DEPTH);
+            at.b(ring.slot).fetch(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH);
             ring.next();
         }
 }
 
-/* c (+)= a step, begun: the rows of this warpgroup. */
-template <int N, Major A, Major B>
-__device__ __forceinline__ void begin_step(Fragment<N / COLUMNS> &c, const Layout<N, A, B> &at,
-                                           int slot, int group, bool add) {
-    Matrix a = at.a(slot).matrix(group * SLAB), b = at.b(slot).matrix(0);
+/* c (+)= a step, begun: the rows of this warpgroup, from `row` of the tile on. */
+template <class K>
+__device__ __forceinline__ void begin_step(typename K::Sums &c, const Layout<K> &at, int slot,
+                                           int row, bool add) {
+    using LA = typename Layout<K>::OperandA;
+    using LB = typename Layout<K>::OperandB;
+    Matrix a = at.a(slot).matrix(row), b = at.b(slot).matrix(0);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < DEPTH / 16; i++)
-        wgmma<A, B>(c, Operand<A, ROWS>::step(a, i), Operand<B, N>::step(b, i), add || i > 0);
+#pragma unroll
+        for (int slab = 0; slab < K::SLABS; slab++)
+            wgmma<K::A, K::B>(c[slab], matrix_on(LA::step(a, i), slab * SLAB * PANEL_ROW),
+                              LB::step(b, i), add || i > 0);
     wgmma_commit();
+}
+
+/* IN_TURNS: a warpgroup multiplies when the other one has begun its last step. It has then taken
+ * all of its slots, so the next phase of each barrier of the ring is the one to wait for. */
+enum { TURN = GROUPS + 2 }; // the first of the barriers behind those of group_sync
+template <class K> __device__ __forceinline__ void wait_turn() {
+    if (K::TURNS) barrier_sync(TURN + this_group(), GROUPS * GROUP);
+}
+template <class K> __device__ __forceinline__ void give_turn() {
+    if (K::TURNS) barrier_arrive(TURN + 1 - this_group(), GROUPS * GROUP);
 }
 
 /* c (+)= the next steps of the ring. The first stands before the loop: ptxas then sees that nothing
  * but matmuls writes c in it. */
-template <int N, Major A, Major B>
-__device__ __forceinline__ void multiply(Fragment<N / COLUMNS> &c, const Layout<N, A, B> &at,
-                                         Ring<Layout<N, A, B>::SLOTS> &ring, int group, int steps,
+template <class K>
+__device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &at,
+                                         Ring<Layout<K>::SLOTS> &ring, int row, int steps,
                                          bool add) {
+    wait_turn<K>();
     int before = ring.take();
-    begin_step(c, at, before, group, add);
+    begin_step(c, at, before, row, add);
 #pragma unroll 1
     for (int k = 1; k < steps; k++) {
         int slot = ring.take();
-        begin_step(c, at, slot, group, true);
+        begin_step(c, at, slot, row, true);
         wgmma_wait<1>();
         ring.give(before);
         before = slot;
     }
-    wgmma_wait<0>(c);
+    give_turn<K>();
+    if constexpr (K::SLABS == 1)
+        wgmma_wait<0>(c[0]);
+    else
+        wgmma_wait<0>(c[0], c[1]);
     ring.give(before);
 }
 
-/* The boxes of a warpgroup, between its threads and TMA. */
-template <int N, Major A, Major B> struct Out {
-    const Layout<N, A, B> &at;
+/* The two boxes of a warpgroup, used in turns, between its threads and TMA. */
+template <class K> struct Out {
+    const Layout<K> &at;
     int group;
-    unsigned parity; // of each box's barrier
+    int used; // so many boxes so far
+    __device__ __forceinline__ int turn() const { return used & 1; }
     __device__ __forceinline__ bool leads() const { return threadIdx.x % GROUP == 0; }
-    __device__ __forceinline__ Shared box(int i) const { return at.box(group, i % 2); }
-    /* Box i begins with what lies beside y, from row m and column n on. The stores from it have
-     * been read. */
-    __device__ __forceinline__ void read(const CUtensorMap &map, int i, int m, int n) const {
+    __device__ __forceinline__ Shared box() const { return at.box(group, turn()); }
+    /* The next box, or the one after it, shall begin with what lies beside y. */
+    __device__ __forceinline__ void read(const CUtensorMap &map, int ahead, int m, int n) const {
         if (!leads()) return;
         tma_wait<0>();
-        mbarrier_expect(at.here(group, i % 2), OutBox<bf16>::BYTES);
-        tma_load(box(i), map, at.here(group, i % 2), n, m);
+        mbarrier_expect(at.here(group, turn() ^ ahead), Layout<K>::BOX);
+        tma_load(at.box(group, turn() ^ ahead), map, at.here(group, turn() ^ ahead), n, m);
     }
-    __device__ __forceinline__ void wait_read(int i) {
-        mbarrier_wait(at.here(group, i % 2), static_cast<int>(parity >> i % 2 & 1));
-        parity ^= 1u << i % 2;
+    /* Where boxes are read all are: the phase of a box's barrier counts its uses. */
+    __device__ __forceinline__ void wait_read() const {
+        mbarrier_wait(at.here(group, turn()), used >> 1 & 1);
     }
-    /* Box i may be written: the store before the last has been read. */
+    /* The next box may be written: the store before the last has been read. */
     __device__ __forceinline__ void wait_empty() const {
         if (leads()) tma_wait<1>();
         group_sync();
     }
-    __device__ __forceinline__ void store(const CUtensorMap &map, int i, int m, int n,
-                                          bool adds) const {
+    __device__ __forceinline__ void store(const CUtensorMap &map, int m, int n, bool adds) {
         fence_async();
         group_sync();
-        if (!leads()) return;
-        if (adds)
-            tma_add(map, box(i), n, m);
-        else
-            tma_store(map, box(i), n, m);
-        tma_commit();
+        if (leads() && adds) tma_add(map, box(), n, m);
+        if (leads() && !adds) tma_store(map, box(), n, m);
+        if (leads()) tma_commit();
+        used++;
     }
 };
 
-/* The epilogue of 64 rows from m on, columns from n0 on. */
-template <int N, Major A, Major B>
-__device__ __forceinline__ void finish(bf16, const Fragment<N / COLUMNS> &c, const Maps &maps,
-                                       const Ends &e, Out<N, A, B> &out, int m, int n0) {
+/* The epilogue of 64 rows from m on and the columns from n on that there are; rows beyond are not
+ * written. Returns with the first box of the next 64 rows on its way where `more` follow. */
+template <class K>
+__device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
+                                       const Ends &e, Out<K> &out, int m, int n, bool more) {
 #pragma unroll
-    for (int i = 0; i < N / PANEL; i++) {
-        int n = n0 + i * PANEL;
-        if (n >= e.N) break;
-        if (e.reads) {
-            if (i + 1 < N / PANEL && n + PANEL < e.N) out.read(maps.beside, i + 1, m, n + PANEL);
-            out.wait_read(i);
-        } else {
+    for (int i = 0; i < K::N / PANEL; i++) {
+        int column = n + i * PANEL;
+        if (column >= e.N) break;
+        bool last = i + 1 == K::N / PANEL || column + PANEL >= e.N;
+        if (e.reads && !last) out.read(maps.beside, 1, m, column + PANEL);
+        if (e.reads && last && more) out.read(maps.beside, 1, m + SLAB, n);
+        if (e.reads)
+            out.wait_read();
+        else
+            out.wait_empty();
+        if (e.writes_aux) {
+            fill_box(out.box(), c, i * PANEL / COLUMNS, e, true);
+            out.store(maps.beside, m, column, false);
             out.wait_empty();
         }
-        if (e.writes_aux) { // box 0 has aux, box 1 y
-            fill_box(out.box(0), c, i * PANEL / COLUMNS, e, true);
-            out.store(maps.beside, 0, m, n, false);
-            out.wait_empty();
-        }
-        int box = e.writes_aux ? 1 : i;
-        fill_box(out.box(box), c, i * PANEL / COLUMNS, e, false);
-        out.store(maps.y, box, m, n, false);
+        fill_box(out.box(), c, i * PANEL / COLUMNS, e, false);
+        out.store(maps.y, m, column, false);
     }
 }
-template <int N, Major A, Major B>
-__device__ __forceinline__ void finish(float, const Fragment<N / COLUMNS> &c, const Maps &maps,
-                                       const Ends &e, Out<N, A, B> &out, int m, int n0) {
+template <class K>
+__device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Maps &maps,
+                                       const Ends &e, Out<K> &out, int m, int n, bool) {
     constexpr int WIDE = OutBox<float>::WIDE;
 #pragma unroll
-    for (int i = 0; i < N / WIDE; i++) {
-        if (n0 + i * WIDE >= e.N) break;
+    for (int i = 0; i < K::N / WIDE; i++) {
+        if (n + i * WIDE >= e.N) break;
         out.wait_empty();
-        fill_box_of_floats(out.box(i), c, i * WIDE / COLUMNS);
-        out.store(maps.y, i, m, n0 + i * WIDE, e.adds);
+        fill_box_of_floats(out.box(), c, i * WIDE / COLUMNS);
+        out.store(maps.y, m, n + i * WIDE, e.adds);
     }
 }
 
-template <int N, Major A, Major B, class Y>
-__device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedule &s,
-                                            const Ends &e, const Parts<N / COLUMNS> &parts,
-                                            const Layout<N, A, B> &at, int group) {
+/* A part of a tile: this warpgroup's rows, from `row` on. */
+template <class K>
+__device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p, const Maps &maps,
+                                        const Ends &e, const Parts<K::J> &parts,
+                                        const Layout<K> &at, Ring<Layout<K>::SLOTS> &ring,
+                                        Out<K> &out, int row) {
+    int m = p.tile_m * ROWS + row, n = p.tile_n * K::N;
+    bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
+    if (e.reads && last) out.read(maps.beside, 0, m, n);
+    if (biased) {
+#pragma unroll
+        for (int i = 0; i < K::SLABS; i++) begin_with_bias(c[i], e, n);
+    }
+    multiply(c, at, ring, row, p.k_end - p.k_begin, biased);
+    if (!last) {
+#pragma unroll
+        for (int i = 0; i < K::SLABS; i++) parts.leave(c[i], p.share, row / SLAB + i);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < K::SLABS; i++) {
+        int slab = row / SLAB + i;
+        for (int share = p.share - p.part; share < p.share; share++)
+            parts.collect(c[i], share, slab);
+        finish(typename K::Y(), c[i], maps, e, out, m + i * SLAB, n, i + 1 < K::SLABS);
+    }
+}
+
+/* The gradient of a bias, where b is dy: two more warps add the columns of each step of b, 4 to a
+ * lane, beside those that multiply; of the first row of tiles, for all tiles have the same. */
+enum { SUMMING = 2, LANE_COLUMNS = 4, WARP_COLUMNS = WARP * LANE_COLUMNS };
+template <class K>
+__device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends &e,
+                                            const Layout<K> &at, int warp) {
     auto ring = at.ring();
-    Out<N, A, B> out = {at, group, 0};
+    int column = warp * WARP_COLUMNS + this_lane() * LANE_COLUMNS, in = column % PANEL;
+    int offset = column / PANEL * Layout<K>::OperandB::BOX_BYTES + in * 2;
 #pragma unroll 1
     for (MatmulPart p = matmul_begin(&s, static_cast<int>(blockIdx.x)); matmul_next(&s, &p);) {
-        int m = p.tile_m * ROWS + group * SLAB, n = p.tile_n * N;
-        bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
-        Fragment<N / COLUMNS> c;
-        if (e.reads && last) out.read(maps.beside, 0, m, n);
-        if (biased) begin_with_bias(c, e, n);
-        multiply(c, at, ring, group, p.k_end - p.k_begin, biased);
-        if (!last) {
-            parts.leave(c, p.share, group);
-            continue;
+        bool mine = p.tile_m == 0 && column < K::N;
+        float sum[LANE_COLUMNS] = {};
+#pragma unroll 1
+        for (int k = p.k_begin; k < p.k_end; k++) {
+            int slot = ring.take();
+            Shared from = at.b(slot).at + offset;
+#pragma unroll 8
+            for (int row = 0; row < DEPTH && mine; row++) {
+                unsigned pair[2];
+                load_shared(pair, flipped(from, row % 8 * 16) + row * PANEL_ROW);
+                sum[0] += low_of(pair[0]), sum[1] += high_of(pair[0]);
+                sum[2] += low_of(pair[1]), sum[3] += high_of(pair[1]);
+            }
+            __syncwarp();
+            ring.give(slot);
         }
-        for (int share = p.share - p.part; share < p.share; share++) parts.collect(c, share, group);
-        finish(Y(), c, maps, e, out, m, n);
+        bool last = p.part == p.parts - 1;
+        for (int i = 0, n = p.tile_n * K::N + column; i < LANE_COLUMNS && mine; i++, n++)
+            for (int j = p.part; n < e.N && j < (last ? e.most_parts : p.part + 1); j++)
+                e.columns[static_cast<int64_t>(j) * e.N + n] = j == p.part ? sum[i] : 0;
+    }
+}
+
+template <class K>
+__device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedule &s,
+                                            const Ends &e, const Parts<K::J> &parts,
+                                            const Layout<K> &at, int group) {
+    auto ring = at.ring();
+    Out<K> out = {at, group, 0};
+    int turn = 0;
+    if (group == 1) give_turn<K>(); // the first is the other's
+#pragma unroll 1
+    for (MatmulPart p = matmul_begin(&s, static_cast<int>(blockIdx.x)); matmul_next(&s, &p);
+         turn ^= 1) {
+        typename K::Sums c;
+        if (K::TURNS && turn != group)
+            ring.pass(p.k_end - p.k_begin);
+        else
+            compute(c, p, maps, e, parts, at, ring, out, K::TURNS ? 0 : group * SLAB);
     }
     if (out.leads()) tma_wait<0>();
 }
 
-template <int N, Major A, Major B, class Y>
-__global__ void __launch_bounds__(Roles<GROUPS, 40>::THREADS, 1)
+template <class K>
+__global__ void __launch_bounds__(K::Threads::THREADS, 1)
     sm90_matmul(const __grid_constant__ Maps maps, MatmulSchedule s, Ends e, float *slots,
                 int *flags) {
-    Layout<N, A, B> at = {shared_address(dynamic_shared<char>())};
-    if (threadIdx.x == 0) at.make_barriers();
+    Layout<K> at = {shared_address(dynamic_shared<char>())};
+    bool sums = K::WIDE && e.columns;
+    if (threadIdx.x == 0) at.make_barriers(sums ? SUMMING : 0);
     __syncthreads();
     int group = this_group();
     if (group == GROUPS) {
-        Roles<GROUPS, 40>::few();
+        K::Threads::few();
+        int warp = this_warp() % 4;
         if (threadIdx.x == GROUPS * GROUP) fetch_all(maps, s, at);
+        if (K::WIDE && sums && warp >= 1 && warp <= SUMMING) sum_columns(s, e, at, warp - 1);
     } else {
-        Roles<GROUPS, 40>::many();
-        compute_all<N, A, B, Y>(maps, s, e, {slots, flags}, at, group);
+        K::Threads::many();
+        compute_all<K>(maps, s, e, {slots, flags}, at, group);
     }
 }
 
@@ -218,42 +307,52 @@ __global__ void __launch_bounds__(Roles<GROUPS, 40>::THREADS, 1)
 
 enum { MOST_SHARES = 1024 }; // of a schedule whose tiles are divided
 
-/* What a schedule costs the worker that has the most, in columns and steps: a step of N columns
- * takes as long as wgmma needs for it; an epilogue, or leaving and collecting sums, some steps
- * more. Intended, not measured. */
-int64_t cost_of(const MatmulSchedule &s, int n) {
-    constexpr int64_t EPILOGUE = 2, FIX_UP = 4;
-    int64_t shares = matmul_shares(&s), most = 0;
-    int whole = static_cast<int>((shares - s.divided + s.workers - 1) / s.workers);
-    if (s.divided > 0) {
-        int64_t each = static_cast<int64_t>(s.streamed) * s.steps / s.divided + 1;
-        most = (s.divided + s.workers - 1) / s.workers * (each + FIX_UP);
-    }
-    return (most + whole * s.steps + (whole + (s.divided > 0)) * EPILOGUE) * n;
+/* A way to compute a shape. Its number, which may be kept in a file, says all of it. */
+struct Way {
+    int width;
+    MatmulKind kind;
+    int number() const { return width + 1024 * static_cast<int>(kind); }
+};
+const Way ways[] = {{256, MATMUL_DATA_PARALLEL}, {256, MATMUL_STREAM_K},
+                    {192, MATMUL_DATA_PARALLEL}, {192, MATMUL_STREAM_K},
+                    {128, MATMUL_DATA_PARALLEL}, {128, MATMUL_STREAM_K}};
+
+/* Gradients of weights have long sums: their epilogues need not be hidden. */
+template <int WIDTH, class Y>
+constexpr Share share = WIDTH == 192 && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
+
+MatmulSchedule schedule_of(const Product *p, const Way &w) {
+    return matmul_schedule(p->M, p->N, p->K, {ROWS, w.width, DEPTH}, device_sms(), w.kind, 1);
 }
 
-/* The cheapest width of tiles and schedule; their order decides where two cost the same. */
-int choose(const Product *p, MatmulSchedule *chosen) {
-    static const int widths[] = {256, 192, 128};
-    static const MatmulKind kinds[] = {MATMUL_DATA_PARALLEL, MATMUL_STREAM_K};
-    int64_t least = INT64_MAX;
-    int width = 0;
-    for (int n : widths)
-        for (MatmulKind kind : kinds) {
-            MatmulTile t = {ROWS, n, DEPTH};
-            MatmulSchedule s = matmul_schedule(p->M, p->N, p->K, t, device_sms(), kind, 1);
-            int64_t cost = cost_of(s, n);
-            bool fits = s.divided <= MOST_SHARES && matmul_workspace(&s, &t) <= PRODUCT_WORKSPACE;
-            if (cost < least && fits) least = cost, width = n, *chosen = s;
-        }
-    return width;
+/* What a way costs the worker that has the most, in columns of steps: a step takes as long as wgmma
+ * needs for it, an epilogue some steps more unless another warpgroup multiplies meanwhile, and so
+ * do sums that are left and collected. Tiles of 192 in turns read more from shared memory.
+ * Intended, not measured: what it is for is an order in which ways are tried. */
+int64_t cost_of(const Product *p, const Way &w) {
+    MatmulSchedule s = schedule_of(p, w);
+    int64_t epilogue = p->epilogue == EPI_NONE ? 2 : 4, fix_up = 4;
+    int64_t whole = (matmul_shares(&s) - s.divided + s.workers - 1) / s.workers;
+    int64_t tiles = whole + (s.divided > 0), steps = whole * s.steps;
+    if (s.divided > 0)
+        steps += (s.divided + s.workers - 1) / s.workers *
+                 (static_cast<int64_t>(s.streamed) * s.steps / s.divided + 1 + fix_up);
+    if (w.width == 192 && !p->wide) return (steps * 21 / 20 + epilogue) * w.width;
+    return (steps + tiles * epilogue) * w.width;
+}
+
+bool fits(const Product *p, const Way &w) {
+    MatmulTile t = {ROWS, w.width, DEPTH};
+    MatmulSchedule s = schedule_of(p, w);
+    bool differs = w.kind == MATMUL_DATA_PARALLEL || s.divided > 0;
+    return differs && s.divided <= MOST_SHARES && matmul_workspace(&s, &t) <= PRODUCT_WORKSPACE;
 }
 
 Ends ends_of(const Product *p) {
     bool reads = !p->wide && (p->addend || p->epilogue == EPI_DACT);
     return {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
-        p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend};
+        p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0};
 }
 
 /* The flags of this rank, zero between matmuls. */
@@ -271,29 +370,43 @@ int *flags_of_rank() {
     return rank_flags;
 }
 
-template <int N, Major A, Major B, class Y> void run(const Product *p, const MatmulSchedule &s) {
-    const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
-    Maps maps = {
-        Operand<A, ROWS>::map(p->a, p->M, p->K, A == K_MAJOR ? p->a_row : p->a_col),
-        Operand<B, N>::map(p->b, p->N, p->K, B == K_MAJOR ? p->b_col : p->b_row),
-        OutBox<Y>::map(p->y, p->M, p->N, p->ldy),
-        OutBox<Y>::map(beside ? beside : p->y, p->M, p->N, p->ldy),
-    };
-    LAUNCH((sm90_matmul<N, A, B, Y>), std::min(s.workers, matmul_shares(&s)),
-           (Roles<GROUPS, 40>::THREADS), (Layout<N, A, B>::BYTES), maps, s, ends_of(p),
-           static_cast<float *>(p->workspace), flags_of_rank());
+int most_parts(const MatmulSchedule &s) {
+    int most = 1;
+    for (int i = 0; i < s.streamed; i++)
+        most = std::max(most, matmul_share_at(&s, (i + 1) * s.steps - 1) -
+                                  matmul_share_at(&s, i * s.steps) + 1);
+    return most;
 }
 
-template <Major A, Major B, class Y> void run(const Product *p) {
-    MatmulSchedule s;
-    switch (choose(p, &s)) {
-    case 256:
-        return run<256, A, B, Y>(p, s);
-    case 192:
-        return run<192, A, B, Y>(p, s);
-    default:
-        return run<128, A, B, Y>(p, s);
+template <class K> void run(const Product *p, const MatmulSchedule &s) {
+    Ends e = ends_of(p);
+    if (p->bias_grad) {
+        e.most_parts = most_parts(s);
+        e.columns = static_cast<float *>(
+            device_scratch(static_cast<size_t>(e.most_parts * p->N) * sizeof(float)));
     }
+    const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
+    Maps maps = {
+        Operand<K::A, ROWS>::map(p->a, p->M, p->K, K::A == K_MAJOR ? p->a_row : p->a_col),
+        Operand<K::B, K::N>::map(p->b, p->N, p->K, K::B == K_MAJOR ? p->b_col : p->b_row),
+        OutBox<typename K::Y>::map(p->y, p->M, p->N, p->ldy),
+        OutBox<typename K::Y>::map(beside ? beside : p->y, p->M, p->N, p->ldy),
+    };
+    LAUNCH(sm90_matmul<K>, std::min(s.workers, matmul_shares(&s)), K::Threads::THREADS,
+           Layout<K>::BYTES, maps, s, e, static_cast<float *>(p->workspace), flags_of_rank());
+    if (p->bias_grad)
+        launch_add_panels(p->bias_grad, nullptr, e.columns, static_cast<unsigned>(e.most_parts),
+                          p->N, p->N);
+}
+
+template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
+    MatmulSchedule s = schedule_of(p, w);
+    if (w.width == 256)
+        run<Kind<256, A, B, Y, share<256, Y>>>(p, s);
+    else if (w.width == 192)
+        run<Kind<192, A, B, Y, share<192, Y>>>(p, s);
+    else
+        run<Kind<128, A, B, Y, share<128, Y>>>(p, s);
 }
 
 bool k_major_a(const Product *p) {
@@ -301,6 +414,12 @@ bool k_major_a(const Product *p) {
 }
 bool k_major_b(const Product *p) {
     return p->b_row == 1;
+}
+
+/* Of all tiles, of the narrowest. */
+double steps_of(const Product *p) {
+    auto tiles = [](int64_t n, int each) { return static_cast<double>((n + each - 1) / each); };
+    return tiles(p->M, ROWS) * tiles(p->N, 128) * tiles(p->K, DEPTH);
 }
 
 /* As TMA wants addresses and the distances of rows. */
@@ -315,7 +434,9 @@ extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
     if (!device_is_sm90()) return "the device is not of capability 9.0";
     if (word != sizeof(bf16)) return "activations are not bf16";
     if (p->M < 1 || p->N < 1 || p->K < 1) return "there is nothing to multiply";
-    if (std::max({p->M, p->N, p->K}) > INT32_MAX / 2) return "a dimension is too large";
+    if (std::max({p->M, p->N, p->K}) > INT32_MAX / 2 || steps_of(p) > INT32_MAX)
+        return "a dimension is too large";
+    if (p->bias_grad && !p->wide) return "the gradient of a bias beside sums in bf16";
     if (p->wide && (k_major_a(p) || k_major_b(p))) return "no gradient of weights lies like that";
     if (!p->wide && !k_major_a(p)) return "a lies along m, and y is bf16";
     if (p->wide && (p->bias || p->epilogue != EPI_NONE)) return "fp32 sums with an epilogue";
@@ -330,11 +451,31 @@ extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
     return lies ? nullptr : "rows do not begin at multiples of 16 bytes";
 }
 
-extern "C" void matmul_sm90(const Product *p) {
-    if (p->wide)
-        run<MN_MAJOR, MN_MAJOR, float>(p);
-    else if (k_major_b(p))
-        run<K_MAJOR, K_MAJOR, bf16>(p);
-    else
-        run<K_MAJOR, MN_MAJOR, bf16>(p);
+extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) {
+    int64_t cost[MATMUL_SM90_WAYS];
+    int n = 0;
+    for (const Way &w : ways) {
+        int i = n;
+        if (!fits(p, w)) continue;
+        for (cost[n++] = cost_of(p, w); i > 0 && cost[i - 1] > cost_of(p, w); i--)
+            cost[i] = cost[i - 1], number[i] = number[i - 1];
+        cost[i] = cost_of(p, w), number[i] = w.number();
+    }
+    return n;
+}
+
+extern "C" void matmul_sm90_ready(void) {
+    if (device_is_sm90()) flags_of_rank();
+}
+
+extern "C" void matmul_sm90(const Product *p, int number) {
+    int best[MATMUL_SM90_WAYS];
+    if (!number && matmul_sm90_ways(p, best)) number = best[0];
+    for (const Way &w : ways) {
+        if (w.number() != number) continue;
+        if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
+        if (k_major_b(p)) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
+        return run<K_MAJOR, MN_MAJOR, bf16>(p, w);
+    }
+    die("there is no way %d to multiply", number);
 }

@@ -13,8 +13,21 @@ extern "C" {
 #include "layers/product.h"
 }
 
-/* A block computes tiles of ROWS x N: two warpgroups have 64 rows each, a step is DEPTH of k. */
+/* A block computes tiles of ROWS x N in steps of DEPTH along k, by two warpgroups. */
 enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = 64, COLUMNS = 8 };
+
+/* What a kernel computes, and how. TOGETHER: both warpgroups work on one tile, 64 rows each.
+ * IN_TURNS: each has every second tile for itself, and is in its epilogue while the other
+ * multiplies. */
+enum Share { TOGETHER, IN_TURNS };
+template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE, Share SHARE> struct Kind {
+    static constexpr int N = WIDTH, J = N / COLUMNS, SLABS = SHARE == TOGETHER ? 1 : GROUPS;
+    static constexpr Major A = MAJOR_A, B = MAJOR_B;
+    static constexpr bool TURNS = SHARE == IN_TURNS, WIDE = sizeof(TYPE) == sizeof(float);
+    using Threads = Roles<GROUPS, WIDE ? 64 : 24>; // of floats, b is summed, too
+    using Y = TYPE;
+    using Sums = Fragment<J>[SLABS]; // of a warpgroup: 64 rows x N each
+};
 
 /* A step of one operand: EXTENT of m or n, DEPTH of k. K_MAJOR is one box of EXTENT rows, MN_MAJOR
  * a box of DEPTH rows for each 64 of m or n; rows are 128 bytes, swizzled. What lies outside of the
@@ -56,57 +69,58 @@ template <class Y> struct OutBox {
 };
 
 /* Shared memory: a ring of steps, two boxes for each warpgroup, barriers. */
-template <int N, Major A, Major B> struct Layout {
-    using OperandA = Operand<A, ROWS>;
-    using OperandB = Operand<B, N>;
-    static constexpr int STEP = OperandA::BYTES + OperandB::BYTES, OUT = GROUPS * 2 * SLAB * 128,
-                         MOST = 227 << 10, SLOTS = (MOST - OUT - 1024) / STEP,
-                         BARRIERS = SLOTS * STEP + OUT, BYTES = BARRIERS + (2 * SLOTS + 4) * 8;
+template <class K> struct Layout {
+    using OperandA = Operand<K::A, ROWS>;
+    using OperandB = Operand<K::B, K::N>;
+    static constexpr int STEP = OperandA::BYTES + OperandB::BYTES, BOX = SLAB * PANEL_ROW,
+                         OUT = GROUPS * 2 * BOX, MOST = 227 << 10,
+                         SLOTS = (MOST - OUT - 1024) / STEP, BARRIERS = SLOTS * STEP + OUT,
+                         BYTES = BARRIERS + (2 * SLOTS + 2 * GROUPS) * 8;
     Shared begin;
     __device__ __forceinline__ OperandA a(int slot) const { return {begin + slot * STEP}; }
     __device__ __forceinline__ OperandB b(int slot) const {
         return {begin + slot * STEP + OperandA::BYTES};
     }
     __device__ __forceinline__ Shared box(int group, int i) const {
-        return begin + SLOTS * STEP + (group * 2 + i) * SLAB * PANEL_ROW;
+        return begin + SLOTS * STEP + (group * 2 + i) * BOX;
     }
     /* What a box is to begin with is here. */
     __device__ __forceinline__ Shared here(int group, int i) const {
         return begin + BARRIERS + (2 * SLOTS + group * 2 + i) * 8;
     }
     __device__ __forceinline__ Ring<SLOTS> ring() const { return {begin + BARRIERS, 0, 0}; }
-    __device__ __forceinline__ void make_barriers() const {
-        ring().make(GROUPS * 4);
+    __device__ __forceinline__ void make_barriers(int more_takers) const {
+        ring().make((K::TURNS ? 1 : GROUPS) * 4 + more_takers);
         for (int i = 0; i < GROUPS * 2; i++) mbarrier_init(here(i / 2, i % 2), 1);
         mbarrier_fence();
     }
 };
 
-/* Sums of tiles whose k is divided: a slot and, for each warpgroup, a flag for every share of the
+/* Sums of tiles whose k is divided: a slot and, for each 64 rows, a flag for every share of the
  * schedule. A warpgroup leaves its sums, 4 to a thread side by side; that of the last part adds
  * them, in the order of the parts, and takes the flag back for the next matmul. */
 template <int J> struct Parts {
     float *slots;
     int *flags;
-    __device__ __forceinline__ float4 *slot(int share, int group) const {
+    __device__ __forceinline__ float4 *slot(int share, int slab) const {
         return reinterpret_cast<float4 *>(slots) +
-               static_cast<int64_t>(share * GROUPS + group) * J * GROUP + threadIdx.x % GROUP;
+               static_cast<int64_t>(share * GROUPS + slab) * J * GROUP + threadIdx.x % GROUP;
     }
-    __device__ __forceinline__ int *flag(int share, int group) const {
-        return flags + share * GROUPS + group;
+    __device__ __forceinline__ int *flag(int share, int slab) const {
+        return flags + share * GROUPS + slab;
     }
-    __device__ __forceinline__ void leave(const Fragment<J> &c, int share, int group) const {
-        float4 *to = slot(share, group);
+    __device__ __forceinline__ void leave(const Fragment<J> &c, int share, int slab) const {
+        float4 *to = slot(share, slab);
 #pragma unroll
         for (int j = 0; j < J; j++) to[j * GROUP] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);
         group_sync();
-        if (threadIdx.x % GROUP == 0) flag_say(flag(share, group), 1);
+        if (threadIdx.x % GROUP == 0) flag_say(flag(share, slab), 1);
     }
-    __device__ __forceinline__ void collect(Fragment<J> &c, int share, int group) const {
-        const float4 *from = slot(share, group);
+    __device__ __forceinline__ void collect(Fragment<J> &c, int share, int slab) const {
+        const float4 *from = slot(share, slab);
         if (threadIdx.x % GROUP == 0) {
-            flag_wait(flag(share, group), 1);
-            *flag(share, group) = 0;
+            flag_wait(flag(share, slab), 1);
+            *flag(share, slab) = 0;
         }
         group_sync();
 #pragma unroll
@@ -126,6 +140,8 @@ struct Ends {
     bool reads;      // `beside` is the addend or, of EPI_DACT, aux
     bool writes_aux; // `beside` is aux, of EPI_ACT
     bool adds;       // y += the sums, of floats
+    float *columns;  // [most_parts][N] = the columns of b summed over each part of k; or NULL
+    int most_parts;
 };
 
 /* Sums of 64 rows and N columns begin with the bias: then what is multiplied is added. */

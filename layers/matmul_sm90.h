@@ -9,8 +9,14 @@
 /* Local. NULL, or why these kernels do not take p on the calling thread's device; word: bytes of an
  * element of its activations. */
 const char *matmul_sm90_refuses(const Product *p, size_t word);
-/* Local. y = epilogue(a b + bias + addend) of a p that is not refused; bias_grad is left to the
- * caller. Same bits in every run with the same number of multiprocessors. */
-void matmul_sm90(const Product *p);
+/* Local. The numbers of the ways that there are to compute p, the likely fastest first: widths of
+ * tiles, with k divided or not. How many; p is not refused. */
+enum { MATMUL_SM90_WAYS = 6 };
+int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]);
+/* Local. y = epilogue(a b + bias + addend), and the gradient of a bias, of a p that is not refused,
+ * by way `number` or, 0, by the likely fastest. Same bits in every run by the same way with the
+ * same number of multiprocessors. The first call of a rank, or matmul_sm90_ready, allocates. */
+void matmul_sm90(const Product *p, int number);
+void matmul_sm90_ready(void);
 
 #endif

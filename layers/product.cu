@@ -191,13 +191,16 @@ template <class E, class Y> Task<E, Y> task_of(const Product *p) {
 }
 
 template <class E> struct Launchers {
-    /* By kernels of ours: tensor cores; tiles where a tile is not mostly empty. */
-    template <class Y> static void own(const Product *p) {
-        if (product_rung() <= PRODUCT_SM90 && !matmul_sm90_refuses(p, sizeof(E))) {
-            matmul_sm90(p);
-            product_counts_mine()->sm90++;
-            return;
-        }
+    /* By tensor cores; false: not of this shape, or on this device. */
+    static bool tensor_cores(const Product *p, int way) {
+        if (product_rung() > PRODUCT_SM90 || matmul_sm90_refuses(p, sizeof(E))) return false;
+        matmul_sm90(p, way);
+        product_counts_mine()->sm90++;
+        return true;
+    }
+
+    /* By tiles, where a tile is not mostly empty. */
+    template <class Y> static void tiles_or_plain(const Product *p) {
         Task<E, Y> t = task_of<E, Y>(p);
         bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
         if (thin || product_rung() == PRODUCT_PLAIN) {
@@ -227,15 +230,17 @@ template <class E> struct Launchers {
         if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
     }
 
-    template <class Y> static void rest(const Product *p, ProductDone done, const float *sums) {
+    template <class Y>
+    static void rest(const Product *p, ProductDone done, int way, const float *sums) {
         if (done == DONE_ALL) {
             if (p->bias_grad) launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
             return;
         }
+        if (done == DONE_NOTHING && tensor_cores(p, way)) return;
         if (done == DONE_SUM)
             end<Y>(p);
         else
-            own<Y>(p);
+            tiles_or_plain<Y>(p);
         add_columns(p);
     }
 
@@ -250,7 +255,7 @@ template <class E> struct Launchers {
         ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
         float *sums = plan ? sums_workspace(p) : nullptr;
         ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
-        rest<Y>(p, done, sums);
+        rest<Y>(p, done, plan ? product_plan_way(plan) : 0, sums);
         count(p, done);
     }
 
@@ -265,6 +270,7 @@ template <class E> struct Launchers {
 
     static void prepare(const Product *p) {
         ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, sizeof(E)) : nullptr;
+        matmul_sm90_ready();
         if (plan) product_plan_time(plan, p, sums_workspace(p), p->wide ? rest<float> : rest<E>);
     }
 

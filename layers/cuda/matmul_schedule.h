@@ -69,7 +69,7 @@ typedef struct MatmulPart {
     int k_begin, k_end; // steps
     int part, parts;    // index and number of this tile's parts; part j is of share - part + j
     int share;          // its slot and flag, if it is not the last part
-    int64_t begin, end; // the rest of the share on the line
+    int begin, end;     // the rest of the share on the line
 } MatmulPart;
 
 /* Fewer tiles than workers: a share of Stream-K has at least so many steps, and a tile at most so
@@ -89,17 +89,19 @@ HOST_DEVICE int matmul_waves(const MatmulSchedule *s) {
 
 /* ---- the line ---- */
 
-/* Where a share begins: shares of the streamed tiles differ by at most one step. */
-HOST_DEVICE int64_t matmul_share_begin(const MatmulSchedule *s, int share) {
-    int64_t streamed = (int64_t)s->streamed * s->steps;
-    if (share >= s->divided) return streamed + (int64_t)(share - s->divided) * s->steps;
-    return streamed * share / s->divided;
+/* Where a share begins: shares of the streamed tiles differ by at most one step. In 32 bits, as the
+ * thread that fetches has few registers: of line x share / divided the whole steps and the rest. */
+HOST_DEVICE int matmul_share_begin(const MatmulSchedule *s, int share) {
+    int line = s->streamed * s->steps;
+    if (share >= s->divided) return line + (share - s->divided) * s->steps;
+    unsigned rest = (unsigned)(line % s->divided) * (unsigned)share;
+    return line / s->divided * share + (int)(rest / (unsigned)s->divided);
 }
 /* The share of a step of the line. */
-HOST_DEVICE int matmul_share_at(const MatmulSchedule *s, int64_t step) {
-    int64_t streamed = (int64_t)s->streamed * s->steps;
-    if (step >= streamed) return s->divided + (int)((step - streamed) / s->steps);
-    return (int)(((step + 1) * s->divided - 1) / streamed);
+HOST_DEVICE int matmul_share_at(const MatmulSchedule *s, int step) {
+    int line = s->streamed * s->steps;
+    if (step >= line) return s->divided + (step - line) / s->steps;
+    return (int)(((int64_t)(step + 1) * s->divided - 1) / line);
 }
 
 /* Row and column of a tile of the line. `group` rows of tiles are walked together, column by
@@ -130,9 +132,9 @@ HOST_DEVICE bool matmul_next(const MatmulSchedule *s, MatmulPart *p) {
         p->begin = matmul_share_begin(s, p->share);
         p->end = matmul_share_begin(s, p->share + 1);
     }
-    int tile = (int)((p->end - 1) / s->steps);
-    int64_t first = (int64_t)tile * s->steps, from = first < p->begin ? p->begin : first;
-    p->k_begin = (int)(from - first), p->k_end = (int)(p->end - first);
+    int tile = (p->end - 1) / s->steps, first = tile * s->steps;
+    int from = first < p->begin ? p->begin : first;
+    p->k_begin = from - first, p->k_end = p->end - first;
     p->end = from;
     matmul_tile_at(s, tile, &p->tile_m, &p->tile_n);
     p->part = p->share - matmul_share_at(s, first);
@@ -166,7 +168,9 @@ HOST_DEVICE int matmul_group(const MatmulTile *t, int tiles_m, int workers) {
     return rows;
 }
 
-/* Local, pure. M, N, K, workers > 0. parts: of a tile with split-K; the other kinds ignore it. */
+/* Local, pure. M, N, K, workers > 0, the steps of all tiles fewer than 2^31. parts: of a tile with
+ * split-K; the other kinds ignore it, and so many tiles that shares would not be counted in 16 bits
+ * are not divided. */
 HOST_DEVICE MatmulSchedule matmul_schedule(int64_t M, int64_t N, int64_t K, MatmulTile t,
                                            int workers, MatmulKind kind, int parts) {
     MatmulSchedule s = {(int)((M + t.m - 1) / t.m),
@@ -178,7 +182,7 @@ HOST_DEVICE MatmulSchedule matmul_schedule(int64_t M, int64_t N, int64_t K, Matm
                         1};
     int tiles = s.tiles_m * s.tiles_n, rest = tiles % workers;
     s.group = matmul_group(&t, s.tiles_m, workers);
-    if (kind == MATMUL_SPLIT_K && parts > 1) {
+    if (kind == MATMUL_SPLIT_K && parts > 1 && tiles <= UINT16_MAX / parts) {
         s.streamed = tiles;
         s.divided = tiles * (parts < s.steps ? parts : s.steps);
     } else if (kind == MATMUL_STREAM_K && rest > 0 && tiles > workers) {

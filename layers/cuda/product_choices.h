@@ -19,7 +19,7 @@ enum { CHOICE_KEY = 192 }; // bytes of what a choice depends on, zeros at its en
 
 typedef struct Choice {
     unsigned char key[CHOICE_KEY];
-    LtAlgorithm algorithm; // of the library
+    LtAlgorithm algorithm; // of the library; where that does nothing, the way of matmul_sm90
     uint32_t done;         // what the library does with it: ProductDone of product_plan.h
     uint32_t crc;          // of all before it
 } Choice;

@@ -34,13 +34,13 @@ _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
 
 /* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an
  * activation's aux wants less. */
-enum { MOST = 8, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
+enum { MOST = 8, MOST_TRIED = 4, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
 
 struct ProductPlan {
     Key key;
     bool whole; // with the epilogue; else the sum alone
     bool timed; // choice[0] is the fastest
-    bool own;   // but the own kernel is faster
+    int way;    // of the own kernel, if that is faster; or 0
     LtDesc desc;
     LtLayout a, b, y;
     LtHeuristic choice[MOST]; // of algorithms: the best first
@@ -57,6 +57,9 @@ static _Thread_local Plans *plans;
 static _Thread_local ProductRung highest;
 static _Thread_local ProductCounts counts;
 
+int product_plan_way(const ProductPlan *plan) {
+    return plan->way;
+}
 void product_set_rung(ProductRung rung) {
     highest = rung;
 }
@@ -330,7 +333,7 @@ static ProductDone done_by(const ProductPlan *plan) {
 }
 
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums) {
-    if (plan->own) return DONE_NOTHING;
+    if (plan->way) return DONE_NOTHING;
     set_addresses(plan, p, sums);
     while (plan->n > 0) {
         if (start(plan, 0, p)) return done_by(plan);
@@ -349,11 +352,10 @@ typedef struct Trial {
     ProductRest *rest;
 } Trial;
 
-enum { OWN = -1 }; // in the place of an algorithm: nothing of the library, the rest is all
-
+/* i: of the library's algorithms, or -1 - i a way of the own kernel. */
 static bool once(const Trial *t, int i) {
-    if (i != OWN && !start(t->plan, i, t->p)) return false;
-    t->rest(t->p, i == OWN ? DONE_NOTHING : done_by(t->plan), t->sums);
+    if (i >= 0 && !start(t->plan, i, t->p)) return false;
+    t->rest(t->p, i < 0 ? DONE_NOTHING : done_by(t->plan), i < 0 ? -1 - i : 0, t->sums);
     return true;
 }
 
@@ -417,12 +419,18 @@ static double take_best(const Trial *t) {
     return whole;
 }
 
-/* Is the own kernel faster than what takes these seconds? One that takes twice as long is not timed
- * on. */
-static bool own_is_faster(const Trial *t, double than) {
-    if (matmul_sm90_refuses(t->p, (size_t)t->plan->key.word)) return false;
-    once(t, OWN); // and warm
-    return seconds(t, OWN, 1) < 2 * than && time_of(t, OWN) < much_faster * than;
+/* Takes the fastest way of the own kernel, where it is faster than what takes these seconds. One
+ * that takes twice as long is not timed on. */
+static void take_own_if_faster(const Trial *t, double least) {
+    int way[MATMUL_SM90_WAYS], n;
+    if (matmul_sm90_refuses(t->p, (size_t)t->plan->key.word)) return;
+    n = matmul_sm90_ways(t->p, way);
+    for (int i = 0; i < n && i < MOST_TRIED; i++) {
+        once(t, -1 - way[i]); // and warm
+        if (seconds(t, -1 - way[i], 1) > 2 * least) continue;
+        double s = time_of(t, -1 - way[i]);
+        if (s < much_faster * least) least = s, t->plan->way = way[i];
+    }
 }
 
 /* --- what was chosen before */
@@ -430,8 +438,9 @@ static bool own_is_faster(const Trial *t, double than) {
 _Static_assert(sizeof(Key) <= CHOICE_KEY, "a key has room");
 
 static Choice choice_of(const ProductPlan *plan) {
-    Choice c = {.done = plan->own ? DONE_NOTHING : done_by(plan),
+    Choice c = {.done = plan->way ? DONE_NOTHING : done_by(plan),
                 .algorithm = plan->choice[0].algorithm};
+    if (plan->way) c.algorithm = (LtAlgorithm){{(uint64_t)plan->way}};
     memcpy(c.key, &plan->key, sizeof plan->key);
     return c;
 }
@@ -452,8 +461,8 @@ static bool recall(const Trial *t, int file) {
     Choice c = choice_of(plan);
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
-    plan->own = c.done == DONE_NOTHING;
-    if (plan->own) return true;
+    plan->way = c.done == DONE_NOTHING ? (int)c.algorithm.data[0] : 0;
+    if (plan->way) return true;
     plan->whole = c.done == DONE_ALL;
     if (set_epilogue(plan) && takes(plan, &c.algorithm)) return true;
     plan->whole = before;
@@ -473,7 +482,7 @@ void product_plan_time(ProductPlan *plan, const Product *p, float *sums, Product
     int file = choices_hold(device_name(), plans->lt->version());
     set_addresses(plan, p, sums);
     if (!recall(&t, file)) {
-        plan->own = own_is_faster(&t, take_best(&t));
+        take_own_if_faster(&t, take_best(&t));
         Choice c = choice_of(plan);
         if (plan->n) choices_add(file, &c);
     }

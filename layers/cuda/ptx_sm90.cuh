@@ -161,7 +161,10 @@ __device__ __forceinline__ void barrier_arrive(int id, int n) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-/* Two floats to shared memory. */
+/* Two registers from shared memory; two floats to it. */
+__device__ __forceinline__ void load_shared(unsigned (&r)[2], Shared at) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
 __device__ __forceinline__ void store_shared(Shared at, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
 }

@@ -58,6 +58,11 @@ template <int SLOTS> struct Ring {
         if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
     }
     __device__ __forceinline__ void skip() { give(take()); }
+    /* The next n slots are another one's: this thread has no part in them. */
+    __device__ __forceinline__ void pass(int n) {
+        phase ^= (slot + n) / SLOTS & 1;
+        slot = (slot + n) % SLOTS;
+    }
 };
 
 /* The boxes that each warpgroup has for itself, BUFFERS sets of them: part n of the block's work

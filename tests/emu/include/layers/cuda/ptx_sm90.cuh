@@ -91,6 +91,10 @@ inline void barrier_arrive(int id, int n, EMU_HERE) {
     emu_barrier(id, n, false, {file, line});
 }
 
+inline void load_shared(unsigned (&r)[2], Shared at, EMU_HERE) {
+    if (reinterpret_cast<uintptr_t>(at) % 8) emu_fail({file, line}, "ld.shared: not 8 bytes");
+    memcpy(r, at, sizeof r);
+}
 inline void store_shared(Shared at, float x, float y, EMU_HERE) {
     const float pair[] = {x, y};
     if (reinterpret_cast<uintptr_t>(at) % 8) emu_fail({file, line}, "st.shared: not 8 bytes");
