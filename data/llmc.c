@@ -24,7 +24,7 @@ enum { LLMC_TENSORS = 16 };
 /* Rows and columns in units of C (or 1, V, S), as the file stores one layer. */
 static const struct {
     const char *theirs, *ours; // names
-    int rows, cols; // in C; 0 rows is a vector of one row; wte and wpe are set apart
+    int rows, cols;            // in C; 0 rows is a vector of one row; wte and wpe are set apart
     bool layered, transposed;
 } kinds[LLMC_TENSORS] = {{"wte", "wte", 0, 1, false, false},
                          {"wpe", "wpe", 0, 1, false, false},

@@ -98,8 +98,8 @@ def against(none, other):
 def steps_of(ranks, layout, overlaps, options):
     """A process: rows of overlaps, whose steps take turns."""
     lists = ",".join(f"{layout}@{o}" for o in overlaps)
-    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", lists, "--alternate", "--rounds",
-               "1"] + options
+    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", lists, "--alternate",
+               "--rounds", "1"] + options
     return rows_of(subprocess.run(command, stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL).stdout.decode())
 

@@ -102,8 +102,8 @@ def spec_of(text):
 def start_s(cluster, folder, calibrate):
     """Seconds of train_gpt --plan."""
     begin = time.time()
-    subprocess.run(trainer(cluster, folder) + ["--plan", "--calibrate", calibrate], cwd=bench_page.TOP,
-                   check=True, env=bench_page.lab_env(120),
+    subprocess.run(trainer(cluster, folder) + ["--plan", "--calibrate", calibrate],
+                   cwd=bench_page.TOP, check=True, env=bench_page.lab_env(120),
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.time() - begin
 

@@ -1,5 +1,5 @@
-"""What the benchmarks of this folder share: options, stamp, file and table of a measurement, and the
-emulated cluster (tests/netlab/lab.sh), whose ranks go before other processes of the machine."""
+"""What the benchmarks of this folder share: options, stamp, file and table of a measurement, and
+the emulated cluster (tests/netlab/lab.sh), whose ranks go before other processes of the machine."""
 import argparse
 import array
 import json

@@ -433,13 +433,24 @@ static void end_step(Flight *f, Team *team) {
         land(f, team);
 }
 
+/* One of the n requests that MPI_Testsome has ended did not succeed. */
+static _Noreturn void fail(const Flight *f, int n) {
+    const MpiComm *m = f->home;
+    int error = MPI_SUCCESS, kind, length;
+    char text[MPI_MAX_ERROR_STRING] = "no reason is known";
+    for (int i = 0; i < n && error == MPI_SUCCESS; i++)
+        if (m->status[i].MPI_ERROR != MPI_ERR_PENDING) error = m->status[i].MPI_ERROR;
+    if (error != MPI_SUCCESS) MPI_Error_string(error, text, &length);
+    MPI_Error_class(error, &kind);
+    die_at(f->call->file, f->call->line, "coll_start", 1, "%s \"%s\" along %s: %s",
+           coll_op_name(f->call->op), f->call->what, m->group->label,
+           kind == MPI_ERR_TRUNCATE ? "a rank calls it with another size" : text);
+}
+
 void flight_advance(Flight *f, Team *team) {
     MpiComm *m = f->home;
     int n;
-    if (MPI_Testsome(f->n_moves, f->request, &n, m->done, m->status) != MPI_SUCCESS)
-        die_at(f->call->file, f->call->line, "coll_start", 1,
-               "%s \"%s\" along %s: a rank calls it with another size", coll_op_name(f->call->op),
-               f->call->what, m->group->label);
+    if (MPI_Testsome(f->n_moves, f->request, &n, m->done, m->status) != MPI_SUCCESS) fail(f, n);
     if (n == MPI_UNDEFINED) {
         end_step(f, team);
         return;

@@ -22,7 +22,8 @@
  *      wait: all flags; dst = slot 0 + slot 1      wait: all flags; dst = slot 0 + slot 1
  *
  * No rank waits in a kernel but for the start of the same call, which stands before the other's
- * kernel: so the rank that is furthest behind never waits. An all_gather has the same flags: `done`
+ * kernel: so the rank that is furthest behind never waits. The wait for all flags stands behind the
+ * kernel, and calls are in the same order on all ranks. An all_gather has the same flags: `done`
  * says that a block was read, wait that the rank's own block was, by all.
  *
  * No two ranks write the same part, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT. Gates

@@ -3,11 +3,11 @@
  *
  *   before                                      after
  *   h    = all_gather x  h                      h    = all_gather x  h
- *   up   = matmul  h, up.weight                 up   = + matmul  h, up.weight
+ *   up   = matmul  h, up.weight                 up   = & matmul  h, up.weight
  *   up   = bias    up, up.bias                  up   = + bias    up, up.bias
  *
  *   down = matmul  act, down.weight             down = matmul  act, down.weight
- *   down = reduce_scatter x  down               down = + reduce_scatter x  down
+ *   down = reduce_scatter x  down               down = & reduce_scatter x  down
  *
  * all_gather: no rank has the whole of h in memory. The matmul packs the rows of each rank where
  * that rank has them, its own first; where dgrad and wgrad read the same whole, both are in the

@@ -27,7 +27,8 @@
 
 enum { LINK_LEVELS = 4 }; // of a cluster: a socket, a node, ...
 
-/* Of one operation. The planner has them (parallel/plan/cost.h). */
+/* Of one operation: by fixed rates where the order is found (order.c), as measured where the
+ * planner prices it (parallel/plan/cost.h). */
 typedef struct OpCost {
     double seconds; // of a kernel with all that is fused into it; 0 of a fused operation
     double wire;    // of a collective: for so long its links are busy with it
