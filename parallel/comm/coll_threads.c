@@ -12,19 +12,20 @@
  *      done 3                  done 3                  done 3                   src is free
  *
  * A call by blocks has no such gates: a kernel reads or writes the blocks itself (coll_block), and
- * a rank waits for one other at a time. reduce_scatter of two ranks; `>`: to another's memory.
+ * each rank has a gate that counts those who are done with its block. reduce_scatter of two ranks;
+ * `>`: to another's memory.
  *
  *      rank 0                                      rank 1
  *      start: publish                              start: publish
  *      own block of x w to slot 0 here             own block of x w to slot 1 here
  *      has rank 1 started? its block > its slot 0  has rank 0 started? its block > its slot 1
- *      done: flag > rank 1                         done: flag > rank 0
- *      wait: all flags; dst = slot 0 + slot 1      wait: all flags; dst = slot 0 + slot 1
+ *      done: counts at rank 1                      done: counts at rank 0
+ *      wait: done 2; dst = slot 0 + slot 1         wait: done 2; dst = slot 0 + slot 1
  *
  * No rank waits in a kernel but for the start of the same call, which stands before the other's
- * kernel: so the rank that is furthest behind never waits. The wait for all flags stands behind the
- * kernel, and calls are in the same order on all ranks. An all_gather has the same flags: `done`
- * says that a block was read, wait that the rank's own block was, by all.
+ * kernel: so the rank that is furthest behind never waits. The wait for all stands behind the
+ * kernel, and calls are in the same order on all ranks. An all_gather has the same gates: a rank is
+ * done with a block when it has read it.
  *
  * No two ranks write the same part, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT. Gates
  * count on from lap to lap; no rank enters the next lap before all have left the wait of this one.
@@ -55,7 +56,8 @@ typedef struct Slot {
     void *note[COLL_IN_FLIGHT]; // published with the call
     // [size * COLL_IN_FLIGHT] last call by blocks in which a rank was done with this rank's block
     _Atomic uint32_t *block_done;
-    _Atomic uint32_t sleepers; // threads that sleep until one of these words is stored
+    Gate blocks[COLL_IN_FLIGHT];         // counts these ranks
+    uint32_t block_laps[COLL_IN_FLIGHT]; // how often this rank has made such a call
 } Slot;
 
 /* Shared by the ranks of a group. */
@@ -128,17 +130,14 @@ static _Atomic uint32_t *passed(const Comm *c, int rank, int stage, uint32_t num
 
 /* Counts this rank; the last one wakes the sleepers. Count and sleepers are sequentially
  * consistent, so either the last rank sees a sleeper or the sleeper sees the full count. */
-static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target) {
+static void gate_count(Comm *c, Gate *g, uint32_t target) {
     Rendezvous *m = c->impl;
-    atomic_store(passed(c, c->rank, stage, number), number);
     if (atomic_fetch_add(&g->count, 1) + 1 == target && atomic_load(&m->sleepers) > 0)
         futex_wake(&g->count);
 }
-
-/* After a word of a rank's slot was stored: wakes those who sleep until then. */
-static void wake(Comm *c, int rank, _Atomic uint32_t *word) {
-    const Rendezvous *m = c->impl;
-    if (atomic_load(&m->slot[rank].sleepers) > 0) futex_wake(word);
+static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target) {
+    atomic_store(passed(c, c->rank, stage, number), number);
+    gate_count(c, g, target);
 }
 
 /* Writes the ranks that have not passed a gate. Has one of them ended? */
@@ -166,41 +165,30 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
         coll_expire(c, call, seconds, missing);
 }
 
-/* Returns when *word has reached `target`, as at an open gate: spins, then sleeps. A rank that
- * shares its core looks once: the others cannot come while it looks. */
-static void word_wait(Comm *c, int stage, _Atomic uint32_t *word, _Atomic uint32_t *sleepers,
-                      uint32_t number, uint32_t target, const CollCall *call) {
+/* Returns when `target` ranks were counted: spins, then sleeps. A rank that shares its core looks
+ * once: the others cannot come while it looks. */
+static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
+                      const CollCall *call) {
+    Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
     double begin = coll_now(), looked = 0;
     for (;;) {
         for (int i = 0; i < (job->spin > 0 ? 32 : 1); i++) {
-            if ((int32_t)(atomic_load_explicit(word, memory_order_acquire) - target) >= 0) return;
+            if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0)
+                return;
             pause_cpu();
         }
         double seconds = coll_now() - begin;
         if (seconds >= looked + slice)
             look_at_limits(c, stage, number, call, seconds), looked = seconds;
         if (seconds < job->spin) continue;
-        atomic_fetch_add(sleepers, 1);
-        uint32_t count = atomic_load(word);
+        atomic_fetch_add(&m->sleepers, 1);
+        uint32_t count = atomic_load(&g->count);
         bool open = (int32_t)(count - target) >= 0;
-        if (!open) futex_wait(word, count, slice);
-        atomic_fetch_sub(sleepers, 1);
+        if (!open) futex_wait(&g->count, count, slice);
+        atomic_fetch_sub(&m->sleepers, 1);
         if (open) return;
     }
-}
-
-static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
-                      const CollCall *call) {
-    Rendezvous *m = c->impl;
-    word_wait(c, stage, &g->count, &m->sleepers, number, target, call);
-}
-
-/* Returns when a word of a rank's slot holds the number of a call. */
-static void slot_wait(Comm *c, int stage, int rank, _Atomic uint32_t *word, uint64_t number,
-                      const CollCall *call) {
-    Rendezvous *m = c->impl;
-    word_wait(c, stage, word, &m->slot[rank].sleepers, (uint32_t)number, (uint32_t)number, call);
 }
 
 /* ---- groups */
@@ -275,29 +263,38 @@ void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
     wait_at(c, DONE, number, call);
 }
 
+static Slot *slot_of(const Comm *c) {
+    return &((Rendezvous *)c->impl)->slot[c->rank];
+}
+
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
     if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER) // no slot may stay so
         memset((void *)(uintptr_t)call->src, 0xff,
                (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type)));
+    if (call->by_blocks) slot_of(c)->block_laps[number % COLL_IN_FLIGHT]++;
     threads_publish(c, number, call, NULL);
-    if (call->by_blocks) wake(c, c->rank, passed(c, c->rank, ARRIVED, (uint32_t)number));
 }
 
 /* ---- calls by blocks */
 
+/* Where rank o is late, all are waited for: each of them is needed soon, and one wake costs less
+ * than several. */
 static void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
-    slot_wait(c, ARRIVED, o, passed(c, o, ARRIVED, (uint32_t)number), number, call);
+    uint32_t last = atomic_load(passed(c, o, ARRIVED, (uint32_t)number));
+    if ((int32_t)(last - (uint32_t)number) < 0) wait_at(c, ARRIVED, number, call);
     const CollCall *theirs = call_of(c, o, number);
     if (BASE_DEBUG && !coll_agree(call, theirs)) coll_mismatch(c, number, call, o, theirs);
     int64_t slot = call->op == COLL_ALL_GATHER ? 0 : c->rank * coll_elements(call);
     return (char *)(uintptr_t)theirs->src + slot * coll_type_bytes(call->type);
 }
 
+/* All ranks make the same calls: the laps of this rank are those of the other one. */
 static void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
+    Rendezvous *m = c->impl;
+    uint32_t at = number % COLL_IN_FLIGHT, lap = slot_of(c)->block_laps[at];
     (void)call;
-    _Atomic uint32_t *flag = block_done(c, o, c->rank, number);
-    atomic_store(flag, (uint32_t)number);
-    wake(c, o, flag);
+    atomic_store(block_done(c, o, c->rank, number), (uint32_t)number);
+    gate_count(c, &m->slot[o].blocks[at], lap * (uint32_t)c->size);
 }
 
 static void sum_of_slots(Comm *c, const CollCall *call) {
@@ -317,8 +314,9 @@ static void sum_of_slots(Comm *c, const CollCall *call) {
 }
 
 static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
-    for (int i = 0; i < c->size; i++)
-        slot_wait(c, BLOCKS, c->rank, block_done(c, c->rank, i, number), number, call);
+    Slot *s = slot_of(c);
+    uint32_t at = number % COLL_IN_FLIGHT, target = s->block_laps[at] * (uint32_t)c->size;
+    gate_wait(c, BLOCKS, &s->blocks[at], (uint32_t)number, target, call);
     if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
 }
 
