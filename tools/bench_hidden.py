@@ -23,9 +23,7 @@ the schedule has them, a few in which every collective is waited for where it st
 
 Where there is nothing to hide (one rank; ranks as threads) schedules take single steps in turns in
 one process, several processes one after the other: medians of the ratio of neighbours, with their
-standard errors; `none` by `none` says what that is worth. Matmuls that are fused with their
-collectives, among threads, by `bulk`: processes of one schedule each in turns, so that caches are
-those of training; medians of the ratio of neighbours' medians.
+standard errors; `none` by `none` says what that is worth.
 """
 import json
 import os
@@ -45,9 +43,6 @@ SMALL = ["--model", "layers=4,heads=8,channels=256,seq=128,vocab=1024", "--batch
          "--micro", "4", "--steps", "10"]
 STILL = [("1 rank", 1, "d1"), ("2 threads", 2, "x2"), ("2 threads", 2, "d2"),
          ("2 threads", 2, "z2")]
-# tokens of a micro-batch, ranks, layout
-FUSED = [(512, 2, "x2+sp"), (4096, 2, "x2+sp"), (512, 4, "x4+sp"), (4096, 4, "x4+sp"),
-         (4096, 4, "x2.y2+sp")]
 
 
 def rows_of(out):
@@ -115,24 +110,6 @@ def still(case, rounds):
             "ms": round(statistics.median(rows[0]["each_ms"]), 2), "cost": costs}
 
 
-def fused(case, rounds):
-    tokens, ranks, layout = case
-    options = SMALL[:2] + ["--batch", str(tokens), "--micro", str(tokens // 128), "--threads", "1",
-                           "--steps", str(16384 // tokens + 4)]
-    overlaps = ("bulk", "bulk+fused", "fused")
-    rows = {o: [] for o in overlaps}
-    for i in range(2 * rounds):
-        for o in overlaps if i % 2 else overlaps[::-1]:
-            row, = steps_of(ranks, layout, (o,), options)
-            rows[o].append(row | {"each_ms": [statistics.median(row["each_ms"][1:])]})
-    each = {o: {"each_ms": [ms for r in rows[o] for ms in r["each_ms"]]} for o in overlaps}
-    return {"case": f"{ranks} threads, {layout}, {tokens} tokens", "processes": 2 * rounds,
-            "ms": {o: round(statistics.median(each[o]["each_ms"]), 2) for o in overlaps},
-            "held_ms": {o: round(statistics.median(r["tensor_ms"] for r in rows[o]), 2)
-                        for o in overlaps},
-            "cost": {o: against(each["bulk"], each[o]) for o in overlaps[1:]}}
-
-
 def table(d):
     percent = lambda x: f"{100 * x:.0f} %"
     out = ["| link, Mbit/s | compute, ms | communication, ms | compute by it | chosen | exposed, "
@@ -150,13 +127,6 @@ def table(d):
         costs = " | ".join(f"{100 * s['cost'][o][0]:+.2f} ± {100 * s['cost'][o][1]:.2f} %"
                            for o in ("none", "bulk"))
         out.append(f"| {s['case']} | {s['ms']:.1f} | {s['steps']} | {costs} |")
-    out += ["", "Matmuls fused with their collectives, by `bulk`; held up: by collectives along x "
-            "and y, outside of matmuls:", "", "| | `bulk`, ms | held up | `bulk+fused`, ms | held "
-            "up | by `bulk` | `fused` by `bulk` |", "|---|---|---|---|---|---|---|"]
-    for s in d.get("fused", []):
-        costs = [f"{100 * c[0]:+.1f} ± {100 * c[1]:.1f} %" for c in s["cost"].values()]
-        cells = [f"{s[k][o]:.1f}" for o in ("bulk", "bulk+fused") for k in ("ms", "held_ms")]
-        out.append(" | ".join([f"| {s['case']}"] + cells + costs) + " |")
     out += ["", f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit "
             f"{d['commit']}: `{d['command']}`."]
     return "\n".join(out) + "\n"
@@ -171,8 +141,7 @@ def main():
     if args.page:
         return bench_page.put(args, "hidden", table(old))
     result = bench_page.stamp("python3 tools/bench_hidden.py")
-    result |= {"model": MODEL[1], "points": old.get("points", []), "still": old.get("still", []),
-               "fused": old.get("fused", [])}
+    result |= {"model": MODEL[1], "points": old.get("points", []), "still": old.get("still", [])}
     for rate in RATES:
         if args.only in rate:
             r = point(rate, args.rounds)
@@ -183,12 +152,6 @@ def main():
         if args.only in f"{case[0]}, {case[2]}":
             r = still(case, args.rounds)
             result["still"] = [x for x in result["still"] if x["case"] != r["case"]] + [r]
-            print(r, flush=True)
-            bench_page.save(args.out, "hidden", result)
-    for case in FUSED:
-        if args.only in f"fused, {case[1]} threads, {case[2]}, {case[0]} tokens":
-            r = fused(case, args.rounds)
-            result["fused"] = [x for x in result["fused"] if x["case"] != r["case"]] + [r]
             print(r, flush=True)
             bench_page.save(args.out, "hidden", result)
     bench_page.lab("down", check=False)

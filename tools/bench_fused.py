@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""What do matmuls gain that are fused with their collectives, among ranks that are threads? The key
+"fused" of bench/results/overlap.json.
+
+    python3 tools/bench_fused.py [--only TEXT] [--rounds N] [--out bench/results/overlap.json]
+        some cases; the others stay in the file
+    python3 tools/bench_fused.py --page docs/overlap.md
+        puts the table of that file between the page's lines
+        <!-- fused:begin --> and <!-- fused:end -->
+
+Needs a built bench_layouts. Processes of one schedule each take turns, so that caches are those of
+training: the median step of each counts. By `bulk`: the median of the ratio of neighbours, with its
+standard error. Held up: milliseconds of a step in which rank 0 waits for collectives along x and y
+or copies what they bring; not what a fused matmul waits.
+"""
+import json
+import statistics
+import subprocess
+
+import bench_page
+from bench_page import build
+
+MODEL = "layers=4,heads=8,channels=256,seq=128,vocab=1024"
+# tokens of a micro-batch, ranks, layout
+CASES = [(512, 2, "x2+sp"), (4096, 2, "x2+sp"), (512, 4, "x4+sp"), (4096, 4, "x4+sp"),
+         (4096, 4, "x2.y2+sp")]
+OVERLAPS = ("bulk", "bulk+fused", "fused")
+
+
+def name(case):
+    return f"{case[1]} threads, {case[2]}, {case[0]} tokens"
+
+
+def steps_of(case, overlap):
+    """Milliseconds of the median step of a process, and those in which it is held up."""
+    tokens, ranks, layout = case
+    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", f"{layout}@{overlap}",
+               "--alternate", "--rounds", "1", "--model", MODEL, "--batch", str(tokens), "--micro",
+               str(tokens // 128), "--threads", "1", "--steps", str(16384 // tokens + 4)]
+    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    row = next(r for r in map(json.loads, filter(lambda line: line.startswith("{"),
+                                                 out.stdout.decode().splitlines()))
+               if r.get("each_ms"))
+    return statistics.median(row["each_ms"][1:]), row["tensor_ms"]
+
+
+def against(bulk, other):
+    """Median of paired ratios and its standard error, by the quartiles."""
+    q = sorted(b / a - 1 for a, b in zip(bulk, other))
+    low, middle, high = statistics.quantiles(q)
+    return round(middle, 5), round(1.253 / 1.349 * (high - low) / len(q) ** 0.5, 5)
+
+
+def measure(case, rounds):
+    ms, held = {o: [] for o in OVERLAPS}, {o: [] for o in OVERLAPS}
+    for i in range(rounds):
+        for o in OVERLAPS if i % 2 else OVERLAPS[::-1]:
+            step, waits = steps_of(case, o)
+            ms[o].append(step), held[o].append(waits)
+    median = lambda of: {o: round(statistics.median(of[o]), 2) for o in OVERLAPS}
+    return {"case": name(case), "processes": rounds, "ms": median(ms), "held_ms": median(held),
+            "cost": {o: against(ms["bulk"], ms[o]) for o in OVERLAPS[1:]}}
+
+
+def table(d):
+    out = ["| | `bulk`, ms | held up | `bulk+fused`, ms | held up | by `bulk` | `fused` by "
+           "`bulk` |", "|---|---|---|---|---|---|---|"]
+    for c in d["cases"]:
+        cells = [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "held_ms")]
+        cells += [f"{100 * m:+.1f} ± {100 * e:.1f} %" for m, e in c["cost"].values()]
+        out.append(" | ".join([f"| {c['case']}"] + cells) + " |")
+    out += ["", f"{MODEL}. {d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, "
+            f"commit {bench_page.commits(d['cases'])}: `{d['command']}`."]
+    return "\n".join(out) + "\n"
+
+
+def main():
+    p = bench_page.arguments(__doc__, "overlap.json")
+    p.add_argument("--only", default="", help="cases whose names contain this")
+    p.add_argument("--rounds", type=int, default=6)
+    args = p.parse_args()
+    if args.page:
+        return bench_page.put(args, "fused", table(bench_page.load(args.out)["fused"]))
+    for case in CASES:
+        if args.only not in name(case):
+            continue
+        r = measure(case, args.rounds)
+        bench_page.put_case(args.out, "fused", "python3 tools/bench_fused.py", r,
+                            lambda c: c["case"], [name(c) for c in CASES])
+        print(r, flush=True)
+
+
+main()
