@@ -1,7 +1,8 @@
 #!/bin/sh
-# A compute-sanitizer that sees nothing, for the rehearsal of tools/bench_gpu.py: it runs the
-# program and prints a last line as the true one does. FAKE_SANITIZER=stops: where rope is tested it
-# ends before that; errors: it has seen one there.
+# A compute-sanitizer that sees nothing, for the rehearsal of tools/bench_gpu.py: it prints a
+# last line as the true one does, after it has run the program; in a mood, and for races, it says
+# instead that all tests passed. FAKE_SANITIZER=stops: where rope is tested it ends before that;
+# errors: it has seen one there.
 tool=$2
 while [ "${1#--}" != "$1" ]; do shift 2; done
 echo "========= COMPUTE-SANITIZER"
@@ -10,7 +11,10 @@ case "$*:$FAKE_SANITIZER" in
 *cuda_rope*:errors) errors=1 ;;
 esac
 [ "$errors" ] && echo "========= Invalid __global__ read of size 4 bytes"
-"$@" || exit
+case "$tool:$FAKE_SANITIZER" in
+memcheck:) "$@" || exit ;;
+*) echo "$(($# - 1)) passed, 0 failed, 0 skipped" ;;
+esac
 case "$tool" in
 memcheck) echo "========= ERROR SUMMARY: ${errors:-0} errors" ;;
 racecheck)

@@ -202,6 +202,8 @@ static int rank_main(World *w, void *ctx) {
     return 0;
 }
 
+static bool on_devices; // the run under way has device memory, in pieces of MiB
+
 int mesh_ranks_run(int n, int (*main_of)(World *w, void *ctx), void *ctx) {
     static unsigned calls;
     cpu_set_t all, one;
@@ -211,7 +213,8 @@ int mesh_ranks_run(int n, int (*main_of)(World *w, void *ctx), void *ctx) {
         CPU_SET((size_t)sched_getcpu(), &one);
         share = sched_setaffinity(0, sizeof one, &one) == 0;
     }
-    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); // models of KiB: a huge page is cleared for nothing
+    // models of KiB: a huge page is cleared for nothing
+    prctl(PR_SET_THP_DISABLE, !on_devices, 0, 0, 0);
     int status = ranks_run(n, main_of, ctx);
     prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
     if (share) sched_setaffinity(0, sizeof all, &all);
@@ -233,7 +236,9 @@ void mesh_run(MeshRun *r) {
     r->weights = mem_calloc((size_t)r->n_params, sizeof *r->weights);
     job.losses = mem_calloc((size_t)p, sizeof *job.losses);
     job.norms = mem_calloc((size_t)p, sizeof *job.norms);
+    on_devices = r->cuda;
     mesh_ranks_run(p, rank_main, &job);
+    on_devices = false;
     memcpy(r->loss, job.losses[0], sizeof r->loss);
     memcpy(r->norm, job.norms[0], sizeof r->norm);
     r->agreed = true;

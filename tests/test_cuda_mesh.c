@@ -92,43 +92,6 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases) == 0);
 }
 
-/* ---- what a step sends and holds, and what its price predicts without a device */
-
-static atomic_int unpredicted;
-
-static void look(Model *m, int step, void *ctx) {
-    const MeshRun *r = ctx;
-    if (step == 0) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
-}
-
-TEST(cuda_mesh_in_either_dtype_sends_and_holds_what_is_predicted) {
-    static const struct {
-        const char *layout, *overlap, *model;
-        bool bf16;
-    } cases[] = {{"d1", "none", model, true},
-                 {"x2+sp", "bulk+ring", model, true},
-                 {"x2.y2+sp+heads", "chunk=2", llama, true},
-                 {"z2", "bulk", model, false},
-                 {"x2", "bulk+halves", llama, true},
-                 {"d2+zero1", "bulk", model, true},
-                 {"d2.z2+zero2", "none", llama, true},
-                 {"x2.y2+stay=y", "bulk", llama, true}};
-    for (int i = 0; i < 8; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
-        MeshRun r = {.model = cases[i].model,
-                     .layout = cases[i].layout,
-                     .overlap = cases[i].overlap,
-                     .recompute = (Recompute)(i % 3),
-                     .cuda = true,
-                     .bf16 = cases[i].bf16,
-                     .steps = 1,
-                     .after = look};
-        unpredicted = 0;
-        r = run_on(r, 1, (Streams){0});
-        mesh_run_free(&r);
-        CHECK(unpredicted == 0);
-    }
-}
-
 /* ---- master weights and their bf16 copies */
 
 static float masters[4096]; // of the logical model, by whoever holds them
@@ -302,6 +265,8 @@ typedef struct Recorded {
     bool bf16;
     const char *next; // as in Case
 } Recorded;
+
+static atomic_int unpredicted;
 
 /* What a step sends is what is predicted, of steps that are called, recorded and replayed; the
  * first also opens communicators. */

@@ -1,6 +1,6 @@
 /* The program of a step on emulated GPUs, ranks as threads: the same bits whatever order threads
- * and streams run in, called or replayed. That they are those of the CPU but for rounding is tested
- * by test_cuda_model.c and test_cuda_mesh.c. */
+ * and streams run in. That replays have them too, and that they are those of the CPU but for
+ * rounding, is tested by test_cuda_mesh.c, test_cuda_replay.c and test_cuda_model.c. */
 #include "tests/test.h"
 
 #include <stdatomic.h>
@@ -82,7 +82,7 @@ TEST(cuda_step_program_has_the_same_bits_in_any_order) {
                                  {1, "x2+stay=y", "none", 1, 1, RECOMPUTE_FULL, true},
                                  {1, "x3+sp", "bulk+ring", 3, 0, RECOMPUTE_NONE, false},
                                  {0, "x2+sp", "chunk=2", 2, 0, RECOMPUTE_SELECTIVE, true},
-                                 {1, "d2.x2", "bulk+halves", 1, 0, RECOMPUTE_NONE, true}};
+                                 {1, "d2.x2+zero2", "bulk+halves", 1, 0, RECOMPUTE_NONE, true}};
     enum { N_CASES = sizeof cases / sizeof *cases };
     int wrong = 0;
     for (int i = 0; i < N_CASES; i += every()) {
@@ -94,35 +94,6 @@ TEST(cuda_step_program_has_the_same_bits_in_any_order) {
     }
     emu_set_peers(true);
     CHECK(wrong == 0);
-}
-
-/* Of each kind the first micro-batch on a model is called, all others are replayed: each by one
- * call of each rank. */
-TEST(cuda_step_program_replays_the_bits_of_calls) {
-    NEEDS_EMULATION();
-    static const struct {
-        Case c;
-        int ranks, micro_batches, kinds;
-    } cases[] = {{{0, "d1", "none", 1, 2, RECOMPUTE_NONE, true}, 1, 2, 2},
-                 {{1, "x2+sp", "bulk", 2, 1, RECOMPUTE_FULL, false}, 2, 4, 3},
-                 {{2, "x2.y2+heads", "bulk+halves", 4, 4, RECOMPUTE_NONE, false}, 4, 1, 1},
-                 {{0, "d2+zero2", "none", 2, 1, RECOMPUTE_SELECTIVE, true}, 2, 2, 2}};
-    for (int i = 0; i < 4; i += every()) {
-        const Case *c = &cases[i].c;
-        emu_set_peers(c->devices == 1);
-        MeshRun called = run_on(c, REPLAY_NEVER, 0);
-        int64_t before = emu_calls.replays;
-        MeshRun replayed = run_on(c, REPLAY_ALWAYS, i);
-        int64_t replays = emu_calls.replays - before,
-                expected = cases[i].ranks * (cases[i].micro_batches * STEPS - cases[i].kinds);
-        CHECK(same("replayed", c, &replayed, &called));
-        if (replays != expected)
-            printf("    %s: %lld replays instead of %lld\n", c->layout, (long long)replays,
-                   (long long)expected);
-        CHECK(replays == expected && emu_nccl_open() == 0);
-        mesh_run_free(&called), mesh_run_free(&replayed);
-    }
-    emu_set_peers(true);
 }
 
 /* Sums of gradients run beside the backward pass of the layers before: products then leave

@@ -150,7 +150,7 @@ static void check_bound(const Choice *c, void *ctx) {
     Bounds *b = ctx;
     int unit[MAX_LEVELS], n;
     int64_t memory;
-    if (b->seen++ % (test_long() ? 1 : 23)) return; // a sample
+    if (b->seen++ % (test_long() ? 1 : 37)) return; // a sample
     for (int i = 0; i < b->m->n_levels; i++) unit[i] = b->m->level[i].ranks;
     Layout *order = layout_orders(&c->layout, unit, b->m->n_levels, &n);
     b->least = INFINITY;
