@@ -102,8 +102,6 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Elements are fp32 here. */
-
 /* n <= VF finished sums of one row of a tile go to y(m, n0..), which lies at y. */
 static inline void finish_vector(const Product *p, int64_t m, int64_t n0, float *y, int n, vf sum,
                                  bool first, bool last) {

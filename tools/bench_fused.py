@@ -32,7 +32,7 @@ def name(case):
 
 
 def steps_of(case, overlap):
-    """Milliseconds of the median step of a process, and those in which it is held up."""
+    """Milliseconds of the median step of a process, and those in which it waits."""
     tokens, ranks, layout = case
     command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", f"{layout}@{overlap}",
                "--alternate", "--rounds", "1", "--model", MODEL, "--batch", str(tokens), "--micro",
@@ -63,7 +63,7 @@ def measure(case, rounds):
 
 
 def table(d):
-    out = ["| | `bulk`, ms | held up | `bulk+fused`, ms | held up | by `bulk` | `fused` by "
+    out = ["| | `bulk`, ms | exposed | `bulk+fused`, ms | exposed | by `bulk` | `fused` by "
            "`bulk` |", "|---|---|---|---|---|---|---|"]
     for c in d["cases"]:
         cells = [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "held_ms")]
