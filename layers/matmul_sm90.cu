@@ -48,12 +48,10 @@
  */
 #include "layers/matmul_sm90.cuh"
 
-#include "layers/cuda/panels.cuh"
-
 #include <algorithm>
 
 extern "C" {
-#include "layers/cuda/sizes.h"
+#include "layers/cuda/matmul_ways.h"
 #include "layers/matmul_sm90.h"
 }
 
@@ -204,9 +202,8 @@ __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Map
 /* A part of a tile: this warpgroup's rows, from `row` on. */
 template <class K>
 __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p, const Maps &maps,
-                                        const Ends &e, const Parts<K::J> &parts,
-                                        const Layout<K> &at, Ring<Layout<K>::SLOTS> &ring,
-                                        Out<K> &out, int row) {
+                                        const Ends &e, const PartsOf<K> &parts, const Layout<K> &at,
+                                        Ring<Layout<K>::SLOTS> &ring, Out<K> &out, int row) {
     int m = p.tile_m * ROWS + row, n = p.tile_n * K::N;
     bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
     if (e.reads && last) out.read(maps.beside, 0, m, n);
@@ -256,16 +253,14 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
             __syncwarp();
             ring.give(slot);
         }
-        bool last = p.part == p.parts - 1;
-        for (int i = 0, n = p.tile_n * K::N + column; i < LANE_COLUMNS && mine; i++, n++)
-            for (int j = p.part; n < e.N && j < (last ? e.most_parts : p.part + 1); j++)
-                e.columns[static_cast<int64_t>(j) * e.N + n] = j == p.part ? sum[i] : 0;
+        for (int i = 0; i < LANE_COLUMNS && mine; i++)
+            leave_column(e, p, p.tile_n * K::N + column + i, sum[i]);
     }
 }
 
 template <class K>
 __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedule &s,
-                                            const Ends &e, const Parts<K::J> &parts,
+                                            const Ends &e, const PartsOf<K> &parts,
                                             const Layout<K> &at, int group) {
     auto ring = at.ring();
     Out<K> out = {at, group, 0};
@@ -305,8 +300,6 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
 
 /* --- launchers */
 
-enum { MOST_SHARES = 1024 }; // of a schedule whose tiles are divided
-
 /* A way to compute a shape. Its number, which may be kept in a file, says all of it. */
 struct Way {
     int width;
@@ -345,46 +338,12 @@ bool fits(const Product *p, const Way &w) {
     MatmulTile t = {ROWS, w.width, DEPTH};
     MatmulSchedule s = schedule_of(p, w);
     bool differs = w.kind == MATMUL_DATA_PARALLEL || s.divided > 0;
-    return differs && s.divided <= MOST_SHARES && matmul_workspace(&s, &t) <= PRODUCT_WORKSPACE;
-}
-
-Ends ends_of(const Product *p) {
-    bool reads = !p->wide && (p->addend || p->epilogue == EPI_DACT);
-    return {
-        reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
-        p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0};
-}
-
-/* The flags of this rank, zero between matmuls. */
-thread_local int *rank_flags;
-void free_flags() {
-    device_free(rank_flags);
-    rank_flags = nullptr;
-}
-int *flags_of_rank() {
-    constexpr size_t BYTES = MOST_SHARES * GROUPS * sizeof(int);
-    if (rank_flags) return rank_flags;
-    rank_flags = static_cast<int *>(device_alloc(BYTES));
-    device_zero(rank_flags, BYTES);
-    device_at_close(free_flags);
-    return rank_flags;
-}
-
-int most_parts(const MatmulSchedule &s) {
-    int most = 1;
-    for (int i = 0; i < s.streamed; i++)
-        most = std::max(most, matmul_share_at(&s, (i + 1) * s.steps - 1) -
-                                  matmul_share_at(&s, i * s.steps) + 1);
-    return most;
+    return differs && matmul_has_room(&s, &t, GROUPS);
 }
 
 template <class K> void run(const Product *p, const MatmulSchedule &s) {
     Ends e = ends_of(p);
-    if (p->bias_grad) {
-        e.most_parts = most_parts(s);
-        e.columns = static_cast<float *>(
-            device_scratch(static_cast<size_t>(e.most_parts * p->N) * sizeof(float)));
-    }
+    begin_columns(p, s, e);
     const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
     Maps maps = {
         Operand<K::A, ROWS>::map(p->a, p->M, p->K, K::A == K_MAJOR ? p->a_row : p->a_col),
@@ -393,10 +352,8 @@ template <class K> void run(const Product *p, const MatmulSchedule &s) {
         OutBox<typename K::Y>::map(beside ? beside : p->y, p->M, p->N, p->ldy),
     };
     LAUNCH(sm90_matmul<K>, std::min(s.workers, matmul_shares(&s)), K::Threads::THREADS,
-           Layout<K>::BYTES, maps, s, e, static_cast<float *>(p->workspace), flags_of_rank());
-    if (p->bias_grad)
-        launch_add_panels(p->bias_grad, nullptr, e.columns, static_cast<unsigned>(e.most_parts),
-                          p->N, p->N);
+           Layout<K>::BYTES, maps, s, e, static_cast<float *>(p->workspace), matmul_flags());
+    add_columns(p, e);
 }
 
 template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
@@ -409,63 +366,23 @@ template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
         run<Kind<128, A, B, Y, share<128, Y>>>(p, s);
 }
 
-bool k_major_a(const Product *p) {
-    return p->a_col == 1;
-}
-bool k_major_b(const Product *p) {
-    return p->b_row == 1;
-}
-
-/* Of all tiles, of the narrowest. */
-double steps_of(const Product *p) {
-    auto tiles = [](int64_t n, int each) { return static_cast<double>((n + each - 1) / each); };
-    return tiles(p->M, ROWS) * tiles(p->N, 128) * tiles(p->K, DEPTH);
-}
-
-/* As TMA wants addresses and the distances of rows. */
-bool aligned(const void *x, int64_t ld, size_t word) {
-    return reinterpret_cast<uintptr_t>(x) % 16 == 0 && static_cast<size_t>(ld) * word % 16 == 0;
-}
-
 } // namespace
 
 extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
-    size_t y_word = p->wide ? sizeof(float) : word;
-    if (!device_is_sm90()) return "the device is not of capability 9.0";
-    if (word != sizeof(bf16)) return "activations are not bf16";
-    if (p->M < 1 || p->N < 1 || p->K < 1) return "there is nothing to multiply";
-    if (std::max({p->M, p->N, p->K}) > INT32_MAX / 2 || steps_of(p) > INT32_MAX)
-        return "a dimension is too large";
-    if (p->bias_grad && !p->wide) return "the gradient of a bias beside sums in bf16";
-    if (p->wide && (k_major_a(p) || k_major_b(p))) return "no gradient of weights lies like that";
-    if (!p->wide && !k_major_a(p)) return "a lies along m, and y is bf16";
-    if (p->wide && (p->bias || p->epilogue != EPI_NONE)) return "fp32 sums with an epilogue";
-    if (p->wide && p->addend && p->addend != p->y) return "fp32 sums with an addend beside y";
-    if (p->addend && p->epilogue != EPI_NONE) return "an addend beside an activation";
-    if (p->bias && (p->N % 2 || reinterpret_cast<uintptr_t>(p->bias) % 4))
-        return "the bias does not lie in pairs";
-    bool lies = aligned(p->a, k_major_a(p) ? p->a_row : p->a_col, word) &&
-                aligned(p->b, k_major_b(p) ? p->b_col : p->b_row, word) &&
-                aligned(p->y, p->ldy, y_word) && aligned(p->addend, 0, y_word) &&
-                aligned(p->aux, 0, word);
-    return lies ? nullptr : "rows do not begin at multiples of 16 bytes";
+    return device_is_sm90() ? matmul_refuses(p, word) : "the device is not of capability 9.0";
 }
 
 extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) {
     int64_t cost[MATMUL_SM90_WAYS];
     int n = 0;
-    for (const Way &w : ways) {
-        int i = n;
-        if (!fits(p, w)) continue;
-        for (cost[n++] = cost_of(p, w); i > 0 && cost[i - 1] > cost_of(p, w); i--)
-            cost[i] = cost[i - 1], number[i] = number[i - 1];
-        cost[i] = cost_of(p, w), number[i] = w.number();
-    }
+    for (const Way &w : ways)
+        if (fits(p, w)) cost[n] = cost_of(p, w), number[n++] = w.number();
+    matmul_sort_ways(n, cost, number);
     return n;
 }
 
 extern "C" void matmul_sm90_ready(void) {
-    if (device_is_sm90()) flags_of_rank();
+    if (device_is_sm90()) matmul_flags();
 }
 
 extern "C" void matmul_sm90(const Product *p, int number) {
@@ -474,7 +391,7 @@ extern "C" void matmul_sm90(const Product *p, int number) {
     for (const Way &w : ways) {
         if (w.number() != number) continue;
         if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
-        if (k_major_b(p)) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
+        if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
         return run<K_MAJOR, MN_MAJOR, bf16>(p, w);
     }
     die("there is no way %d to multiply", number);

@@ -4,17 +4,15 @@
 #ifndef LAYERS_MATMUL_SM90_CUH
 #define LAYERS_MATMUL_SM90_CUH
 
+#include "layers/cuda/matmul_ends.cuh"
 #include "layers/cuda/warpgroups_sm90.cuh"
-#include "layers/pointwise.cuh"
 
 extern "C" {
-#include "layers/cuda/matmul_schedule.h"
 #include "layers/cuda/tensor_map.h"
-#include "layers/product.h"
 }
 
 /* A block computes tiles of ROWS x N in steps of DEPTH along k, by two warpgroups. */
-enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = 64, COLUMNS = 8 };
+enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = 64 };
 
 /* What a kernel computes, and how. TOGETHER: both warpgroups work on one tile, 64 rows each.
  * IN_TURNS: each has every second tile for itself, and is in its epilogue while the other
@@ -58,6 +56,14 @@ template <Major MAJOR, int EXTENT> struct Operand {
     }
 };
 
+/* The threads that have the sums of 64 rows. */
+struct SlabThreads {
+    static constexpr int N = GROUP, PIECES = GROUPS;
+    __device__ __forceinline__ static unsigned index() { return threadIdx.x % GROUP; }
+    __device__ __forceinline__ static void meet() { group_sync(); }
+};
+template <class K> using PartsOf = Parts<K::J, SlabThreads>;
+
 /* Boxes of y, and of what is read or written beside y: rows of 128 bytes, 64 elements of bf16 or 32
  * floats. */
 template <class Y> struct OutBox {
@@ -95,82 +101,6 @@ template <class K> struct Layout {
         mbarrier_fence();
     }
 };
-
-/* Sums of tiles whose k is divided: a slot and, for each 64 rows, a flag for every share of the
- * schedule. A warpgroup leaves its sums, 4 to a thread side by side; that of the last part adds
- * them, in the order of the parts, and takes the flag back for the next matmul. */
-template <int J> struct Parts {
-    float *slots;
-    int *flags;
-    __device__ __forceinline__ float4 *slot(int share, int slab) const {
-        return reinterpret_cast<float4 *>(slots) +
-               static_cast<int64_t>(share * GROUPS + slab) * J * GROUP + threadIdx.x % GROUP;
-    }
-    __device__ __forceinline__ int *flag(int share, int slab) const {
-        return flags + share * GROUPS + slab;
-    }
-    __device__ __forceinline__ void leave(const Fragment<J> &c, int share, int slab) const {
-        float4 *to = slot(share, slab);
-#pragma unroll
-        for (int j = 0; j < J; j++) to[j * GROUP] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);
-        group_sync();
-        if (threadIdx.x % GROUP == 0) flag_say(flag(share, slab), 1);
-    }
-    __device__ __forceinline__ void collect(Fragment<J> &c, int share, int slab) const {
-        const float4 *from = slot(share, slab);
-        if (threadIdx.x % GROUP == 0) {
-            flag_wait(flag(share, slab), 1);
-            *flag(share, slab) = 0;
-        }
-        group_sync();
-#pragma unroll
-        for (int j = 0; j < J; j++) {
-            float4 x = __ldcg(from + j * GROUP);
-            c[j][0] += x.x, c[j][1] += x.y, c[j][2] += x.z, c[j][3] += x.w;
-        }
-    }
-};
-
-/* What is done with finished sums. */
-struct Ends {
-    const bf16 *bias;
-    int N;
-    Epilogue epilogue;
-    ActKind act;
-    bool reads;      // `beside` is the addend or, of EPI_DACT, aux
-    bool writes_aux; // `beside` is aux, of EPI_ACT
-    bool adds;       // y += the sums, of floats
-    float *columns;  // [most_parts][N] = the columns of b summed over each part of k; or NULL
-    int most_parts;
-};
-
-/* Sums of 64 rows and N columns begin with the bias: then what is multiplied is added. */
-template <int J>
-__device__ __forceinline__ void begin_with_bias(Fragment<J> &c, const Ends &e, int n0) {
-#pragma unroll
-    for (int j = 0; j < J; j++) {
-        int n = n0 + j * COLUMNS + this_lane() % 4 * 2;
-        float pair[2] = {0, 0};
-        if (n < e.N) load<bf16, 2>(pair, e.bias + n);
-        c[j][0] = c[j][2] = pair[0], c[j][1] = c[j][3] = pair[1];
-    }
-}
-
-__device__ __forceinline__ float low_of(unsigned pair) {
-    return __uint_as_float(pair << 16);
-}
-__device__ __forceinline__ float high_of(unsigned pair) {
-    return __uint_as_float(pair & 0xffff0000);
-}
-/* Two neighbours of y from their sums and from what was read beside. */
-__device__ __forceinline__ unsigned end_pair(const Ends &e, bool plain, float x, float y,
-                                             unsigned beside) {
-    if (plain || (e.epilogue == EPI_NONE && !e.reads)) return pair_of(x, y);
-    if (e.epilogue == EPI_NONE) return pair_of(low_of(beside) + x, high_of(beside) + y);
-    if (e.epilogue == EPI_ACT) return pair_of(pointwise(e.act, x), pointwise(e.act, y));
-    return pair_of(x * pointwise_slope(e.act, low_of(beside)),
-                   y * pointwise_slope(e.act, high_of(beside)));
-}
 
 /* 64 columns of c from accumulator j0 on into a box, which may hold what was read. `plain`: as they
  * are. */

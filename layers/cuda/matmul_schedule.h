@@ -158,6 +158,16 @@ HOST_DEVICE size_t matmul_workspace(const MatmulSchedule *s, const MatmulTile *t
     return (size_t)s->divided * (matmul_slot_bytes(t) + sizeof(int32_t));
 }
 
+/* The most parts that a tile has. */
+HOST_DEVICE int matmul_most_parts(const MatmulSchedule *s) {
+    int most = 1;
+    for (int i = 0; i < s->streamed; i++) {
+        int parts = matmul_share_at(s, (i + 1) * s->steps - 1) - matmul_share_at(s, i * s->steps);
+        if (parts + 1 > most) most = parts + 1;
+    }
+    return most;
+}
+
 /* ---- schedules ---- */
 
 /* Rows of tiles that make a wave of `workers` tiles about a square of y. */

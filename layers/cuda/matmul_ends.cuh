@@ -1,0 +1,133 @@
+/* matmul_ends -- how a matmul on tensor cores ends: what is done with finished sums, and sums of
+ * tiles whose k is divided. For matmul_sm80.cu and matmul_sm90.cu.
+ *
+ * Sums are in the fragments of mma m16n8k16 (ptx.cuh), as wgmma has them, too: c[j] are a lane's 4
+ * floats of columns 8 j .. 8 j + 7, two neighbours of each of two rows.
+ */
+#ifndef LAYERS_CUDA_MATMUL_ENDS_CUH
+#define LAYERS_CUDA_MATMUL_ENDS_CUH
+
+#include "layers/cuda/launch.cuh"
+#include "layers/cuda/panels.cuh"
+#include "layers/cuda/ptx.cuh"
+#include "layers/cuda/vec.cuh"
+#include "layers/pointwise.cuh"
+
+extern "C" {
+#include "layers/cuda/matmul_schedule.h"
+#include "layers/product.h"
+}
+
+enum { COLUMNS = 8 }; // of a fragment
+
+/* Sums of tiles whose k is divided: a slot and a flag for each piece of every share of the schedule.
+ * A piece is what Threads::N threads have the sums of, J fragments each; they leave them, 4 floats
+ * to a thread side by side, and those of the last part add them, in the order of the parts, and
+ * take the flag back for the next matmul.
+ *
+ *     Threads    PIECES of a share; index(), from 0 to N - 1; meet(), a barrier of these N
+ */
+template <int J, class Threads> struct Parts {
+    float *slots;
+    int *flags;
+    __device__ __forceinline__ float4 *slot(int share, int piece) const {
+        return reinterpret_cast<float4 *>(slots) +
+               static_cast<int64_t>(share * Threads::PIECES + piece) * J * Threads::N +
+               Threads::index();
+    }
+    __device__ __forceinline__ int *flag(int share, int piece) const {
+        return flags + share * Threads::PIECES + piece;
+    }
+    __device__ __forceinline__ void leave(const float (&c)[J][4], int share, int piece) const {
+        float4 *to = slot(share, piece);
+#pragma unroll
+        for (int j = 0; j < J; j++)
+            to[j * Threads::N] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);
+        Threads::meet();
+        if (Threads::index() == 0) flag_say(flag(share, piece), 1);
+    }
+    __device__ __forceinline__ void collect(float (&c)[J][4], int share, int piece) const {
+        const float4 *from = slot(share, piece);
+        if (Threads::index() == 0) {
+            flag_wait(flag(share, piece), 1);
+            *flag(share, piece) = 0;
+        }
+        Threads::meet();
+#pragma unroll
+        for (int j = 0; j < J; j++) {
+            float4 x = __ldcg(from + j * Threads::N);
+            c[j][0] += x.x, c[j][1] += x.y, c[j][2] += x.z, c[j][3] += x.w;
+        }
+    }
+};
+
+/* What is done with finished sums. */
+struct Ends {
+    const bf16 *bias;
+    int N;
+    Epilogue epilogue;
+    ActKind act;
+    bool reads;      // `beside` is the addend or, of EPI_DACT, aux
+    bool writes_aux; // `beside` is aux, of EPI_ACT
+    bool adds;       // y += the sums, of floats
+    float *columns;  // [most_parts][N] = the columns of b summed over each part of k; or NULL
+    int most_parts;
+};
+
+/* Sums of fragments from column n0 on begin with the bias: then what is multiplied is added. */
+template <int J>
+__device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const Ends &e, int n0) {
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+        int n = n0 + j * COLUMNS + this_lane() % 4 * 2;
+        float pair[2] = {0, 0};
+        if (n < e.N) load<bf16, 2>(pair, e.bias + n);
+        c[j][0] = c[j][2] = pair[0], c[j][1] = c[j][3] = pair[1];
+    }
+}
+
+__device__ __forceinline__ float low_of(unsigned pair) {
+    return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_of(unsigned pair) {
+    return __uint_as_float(pair & 0xffff0000);
+}
+/* Two neighbours of y from their sums and from what was read beside. `plain`: as they are. */
+__device__ __forceinline__ unsigned end_pair(const Ends &e, bool plain, float x, float y,
+                                             unsigned beside) {
+    if (plain || (e.epilogue == EPI_NONE && !e.reads)) return pair_of(x, y);
+    if (e.epilogue == EPI_NONE) return pair_of(low_of(beside) + x, high_of(beside) + y);
+    if (e.epilogue == EPI_ACT) return pair_of(pointwise(e.act, x), pointwise(e.act, y));
+    return pair_of(x * pointwise_slope(e.act, low_of(beside)),
+                   y * pointwise_slope(e.act, high_of(beside)));
+}
+
+/* Column n of b, summed over part p of k. Parts that p's tile does not have are zeros. */
+__device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p, int n, float sum) {
+    int end = p.part == p.parts - 1 ? e.most_parts : p.part + 1;
+    for (int j = p.part; n < e.N && j < end; j++)
+        e.columns[static_cast<int64_t>(j) * e.N + n] = j == p.part ? sum : 0;
+}
+
+/* --- on the host */
+
+inline Ends ends_of(const Product *p) {
+    bool reads = !p->wide && (p->addend || p->epilogue == EPI_DACT);
+    return {
+        reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
+        p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0};
+}
+/* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. */
+inline void begin_columns(const Product *p, const MatmulSchedule &s, Ends &e) {
+    if (!p->bias_grad) return;
+    e.most_parts = matmul_most_parts(&s);
+    e.columns = static_cast<float *>(
+        device_scratch(static_cast<size_t>(e.most_parts * p->N) * sizeof(float)));
+}
+inline void add_columns(const Product *p, const Ends &e) {
+    if (p->bias_grad)
+        launch_add_panels(p->bias_grad, nullptr, e.columns, static_cast<unsigned>(e.most_parts),
+                          p->N, p->N);
+}
+
+#endif

@@ -1,0 +1,76 @@
+#include "layers/cuda/matmul_ways.h"
+
+#include "layers/cuda/device.h"
+#include "layers/cuda/sizes.h"
+
+enum { FLAGS = 2048 };
+
+/* ---- what is taken ---- */
+
+/* As copies of 16 bytes want addresses and the distances of rows. */
+static bool aligned(const void *x, int64_t ld, size_t word) {
+    return (uintptr_t)x % 16 == 0 && (size_t)ld * word % 16 == 0;
+}
+
+static bool lies_aligned(const Product *p, size_t word) {
+    size_t y_word = p->wide ? sizeof(float) : word;
+    return aligned(p->a, p->a_col == 1 ? p->a_row : p->a_col, word) &&
+           aligned(p->b, p->b_row == 1 ? p->b_col : p->b_row, word) &&
+           aligned(p->y, p->ldy, y_word) && aligned(p->addend, 0, y_word) &&
+           aligned(p->aux, 0, word);
+}
+
+/* At least as many as there are, of all tiles. */
+static double steps_of(const Product *p) {
+    return ((double)p->M / 128 + 1) * ((double)p->N / 128 + 1) * ((double)p->K / 32 + 1);
+}
+
+const char *matmul_refuses(const Product *p, size_t word) {
+    bool k_major_a = p->a_col == 1, k_major_b = p->b_row == 1;
+    if (word != 2) return "activations are not bf16";
+    if (p->M < 1 || p->N < 1 || p->K < 1) return "there is nothing to multiply";
+    if (p->M > INT32_MAX / 2 || p->N > INT32_MAX / 2 || p->K > INT32_MAX / 2 ||
+        steps_of(p) > INT32_MAX)
+        return "a dimension is too large";
+    if (p->bias_grad && !p->wide) return "the gradient of a bias beside sums in bf16";
+    if (p->wide && (k_major_a || k_major_b)) return "no gradient of weights lies like that";
+    if (!p->wide && !k_major_a) return "a lies along m, and y is bf16";
+    if (p->wide && (p->bias || p->epilogue != EPI_NONE)) return "fp32 sums with an epilogue";
+    if (p->wide && p->addend && p->addend != p->y) return "fp32 sums with an addend beside y";
+    if (p->addend && p->epilogue != EPI_NONE) return "an addend beside an activation";
+    if (p->bias && (p->N % 2 || (uintptr_t)p->bias % 4)) return "the bias does not lie in pairs";
+    return lies_aligned(p, word) ? NULL : "rows do not begin at multiples of 16 bytes";
+}
+
+/* ---- ways ---- */
+
+bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces) {
+    return s->divided * pieces <= FLAGS && matmul_workspace(s, t) <= PRODUCT_WORKSPACE;
+}
+
+void matmul_sort_ways(int n, int64_t cost[], int number[]) {
+    for (int i = 1; i < n; i++) {
+        int64_t c = cost[i];
+        int w = number[i], at = i;
+        for (; at > 0 && cost[at - 1] > c; at--)
+            cost[at] = cost[at - 1], number[at] = number[at - 1];
+        cost[at] = c, number[at] = w;
+    }
+}
+
+/* ---- flags ---- */
+
+static _Thread_local int *flags;
+
+static void free_flags(void) {
+    device_free(flags);
+    flags = NULL;
+}
+
+int *matmul_flags(void) {
+    if (flags) return flags;
+    flags = device_alloc(FLAGS * sizeof *flags);
+    device_zero(flags, FLAGS * sizeof *flags);
+    device_at_close(free_flags);
+    return flags;
+}

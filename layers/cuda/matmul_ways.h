@@ -1,0 +1,22 @@
+/* matmul_ways -- what the matmuls on tensor cores (matmul_sm80.cu, matmul_sm90.cu) have in common on
+ * the host: which matmuls they take, the order of the ways to compute one, flags.
+ */
+#ifndef LAYERS_CUDA_MATMUL_WAYS_H
+#define LAYERS_CUDA_MATMUL_WAYS_H
+
+#include "layers/cuda/matmul_schedule.h"
+#include "layers/product.h"
+
+/* Local, pure. NULL, or why none of them takes p; word: bytes of an element of its activations. */
+const char *matmul_refuses(const Product *p, size_t word);
+
+/* Local, pure. Do the sums and flags of its parts have room? pieces: flags of a share. */
+bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces);
+
+/* Local, pure. The cheapest first. */
+void matmul_sort_ways(int n, int64_t cost[], int number[]);
+
+/* Local. The flags of this rank, zero between matmuls. The first call allocates. */
+int *matmul_flags(void);
+
+#endif
