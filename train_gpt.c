@@ -12,7 +12,7 @@
  * "step n" holds the weights after it, and batch(n-1) made it. A run that resumes from step n
  * therefore continues with batch(n).
  */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <math.h>

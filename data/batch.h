@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "data/shard.h"
+#include "data/token_shard.h"
 
 typedef struct Batches {
     const ShardSet *set; // borrowed

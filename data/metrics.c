@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "data/logfile.h"
-#include "data/machine.h"
+#include "data/stamp.h"
 #include "data/tfevents.h"
 
 struct Metrics {
@@ -117,11 +117,11 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     json_object_set_new(line, "run", run);
     json_object_set_new(run, "program", json_string("train_gpt"));
     json_object_set_new(run, "commit", json_string(version_commit()));
-    machine_time(text, sizeof text);
+    stamp_time(text, sizeof text);
     json_object_set_new(run, "time", json_string(text));
-    machine_host(text, sizeof text);
+    stamp_host(text, sizeof text);
     json_object_set_new(run, "host", clean_string(text));
-    machine_cpu(text, sizeof text);
+    stamp_cpu(text, sizeof text);
     json_object_set_new(run, "cpu", clean_string(text));
     if (r->cores) add_int(run, "cores", r->cores);
     if (r->threads) add_int(run, "threads", r->threads);
@@ -207,8 +207,8 @@ static void open_events(Metrics *m, const char *dir) {
     uint8_t buf[256];
     if (mkdir(dir, 0777) && errno != EEXIST)
         die_user("cannot make the folder %s: %s; its parent must exist", dir, strerror(errno));
-    machine_host(host, sizeof host);
-    double now = machine_clock();
+    stamp_host(host, sizeof host);
+    double now = stamp_clock();
     // the process number keeps two runs of one second apart
     char *path = mem_printf("%s/events.out.tfevents.%" PRId64 ".%s.%d.train_gpt", dir, (int64_t)now,
                             host, (int)getpid());
@@ -275,7 +275,7 @@ static void step_events(LogFile *f, const StepRecord *s) {
                      {"speed/tokens_per_s", s->tokens_per_s},
                      {"speed/peak", s->peak}};
     int count = s->peak > 0 ? 6 : 5;
-    size_t n = tfevents_scalars(buf, sizeof buf, machine_clock(), s->step, v, count);
+    size_t n = tfevents_scalars(buf, sizeof buf, stamp_clock(), s->step, v, count);
     logfile_write(f, buf, n);
 }
 
@@ -302,7 +302,7 @@ void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
     TfScalar v = {is_loss ? "val/loss" : "val/hellaswag", x};
     if (m->events.fd >= 0)
         logfile_write(&m->events, buf,
-                      tfevents_scalars(buf, sizeof buf, machine_clock(), step, &v, 1));
+                      tfevents_scalars(buf, sizeof buf, stamp_clock(), step, &v, 1));
 }
 
 void metrics_sample(Metrics *m, int64_t step, const char *text) {
@@ -316,7 +316,7 @@ void metrics_sample(Metrics *m, int64_t step, const char *text) {
     if (m->events.fd >= 0) {
         size_t room = strlen(clean) + 256;
         uint8_t *buf = mem_alloc(room);
-        size_t n = tfevents_text(buf, room, machine_clock(), step, "sample", clean);
+        size_t n = tfevents_text(buf, room, stamp_clock(), step, "sample", clean);
         logfile_write(&m->events, buf, n);
         mem_free(buf);
     }

@@ -7,7 +7,7 @@
 #include "base/median.h"
 #include "base/mem.h"
 #include "data/chart.h"
-#include "data/machine.h"
+#include "data/stamp.h"
 
 enum { COLOURS = 6, MOST_SAMPLES = 12 };
 
@@ -490,7 +490,7 @@ static void put_subtitle(FILE *f, const ReportRun *r) {
 
 void report_write(FILE *f, const char *title, const ReportRun *runs, int n) {
     char now[64];
-    machine_time(now, sizeof now);
+    stamp_time(now, sizeof now);
     fputs("<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>\n"
           "<meta name='viewport' content='width=device-width,initial-scale=1'>\n"
           "<meta name='color-scheme' content='light dark'><title>",

@@ -23,7 +23,7 @@
 #include "layers/adamw.h"
 #include "layers/attention.h"
 #include "layers/classifier.h"
-#include "layers/clock.h"
+#include "layers/device_clock.h"
 #include "layers/embedding.h"
 #include "layers/exact.h"
 #include "layers/move.h"

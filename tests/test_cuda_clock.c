@@ -1,7 +1,7 @@
 /* The clock of a device: marks in its streams, for which nobody waits before all is done. */
 #include <time.h>
 
-#include "layers/cuda/clock.h"
+#include "layers/cuda/clock_cuda.h"
 #include "tests/cuda.h"
 #include "tests/emu/calls.h"
 #include "tests/test.h"

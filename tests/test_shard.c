@@ -1,4 +1,4 @@
-#include "data/shard.h"
+#include "data/token_shard.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* parallel/step/exact_sums.c, run_exact.c: the program of --exact sums nothing in an order that is
- * the mesh's, and has the bits of the step of exact.c. */
+ * the mesh's, and its bits are those of one rank. */
 #include <string.h>
 
 #include "base/debug.h"

@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/version.h"
-#include "data/machine.h"
 #include "data/replace.h"
+#include "data/stamp.h"
 #include "parallel/plan/gpu_matmul.h"
 #include "parallel/plan/price.h"
 
@@ -129,7 +129,7 @@ int main(int argc, char **argv) {
     json_t *cases = json_array();
     for (int c = 0; c < N_CLUSTERS; c++)
         for (int k = 0; k < N_MODELS; k++) predict(cases, clusters[c], k);
-    machine_time(now, sizeof now);
+    stamp_time(now, sizeof now);
     json_t *all = json_pack("{s:s, s:s, s:s, s:o}", "what", "predicted, not measured", "commit",
                             version_commit(), "date", now, "cases", cases);
     if (*json) {

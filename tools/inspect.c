@@ -26,7 +26,7 @@
 #include "data/llmc.h"
 #include "data/runstate.h"
 #include "data/safetensors.h"
-#include "data/shard.h"
+#include "data/token_shard.h"
 #include "data/tokenizer.h"
 #include "data/weights.h"
 

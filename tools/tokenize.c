@@ -17,7 +17,7 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/replace.h"
-#include "data/shard_write.h"
+#include "data/token_shard_write.h"
 #include "data/tokenizer.h"
 
 static const char usage[] =

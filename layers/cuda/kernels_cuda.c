@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "layers/cuda/clock.h"
+#include "layers/cuda/clock_cuda.h"
 #include "layers/cuda/device.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/graph.h"

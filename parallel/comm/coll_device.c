@@ -21,7 +21,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
-#include "layers/cuda/clock.h"
+#include "layers/cuda/clock_cuda.h"
 #include "layers/cuda/fold.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/coll_threads.h"

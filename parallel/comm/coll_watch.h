@@ -9,12 +9,12 @@
  *                 matmul     matmul         wait |====| end   norm    compute stream, exposed wait
  *
  * For device memory these times are events in the streams, read when the step is done
- * (layers/clock.h).
+ * (layers/device_clock.h).
  */
 #ifndef PARALLEL_COMM_COLL_WATCH_H
 #define PARALLEL_COMM_COLL_WATCH_H
 
-#include "layers/clock.h"
+#include "layers/device_clock.h"
 #include "parallel/comm/coll.h"
 
 /* A collective that this rank has waited for. On the host the counters' seconds are the exposed

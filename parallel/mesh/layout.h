@@ -42,7 +42,7 @@ typedef struct Layout {
     Factors factors;      // the order of ranks; their products are the sizes
     bool sp, heads, stay; // stay implies a residual stream sharded by tokens over x
     int zero;             // 0 to 3
-    bool exact; // not in the SPEC: blocks end at panels of --exact (parallel/step/exact.h)
+    bool exact;           // not in the SPEC: blocks end at panels of --exact (exact_panel, shard.h)
 } Layout;
 
 typedef enum {

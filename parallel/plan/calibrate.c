@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
-#include "data/machine.h"
+#include "data/stamp.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"
@@ -288,7 +288,7 @@ static void measure(Bench *b) {
     measure_sends(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
-    machine_time(b->c->measured, sizeof b->c->measured);
+    stamp_time(b->c->measured, sizeof b->c->measured);
     group_share(&b->meter.all, b->c->measured, sizeof b->c->measured);
     meter_end(&b->meter);
     arena_free(&b->memory);

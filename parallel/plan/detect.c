@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/version.h"
-#include "data/machine.h"
+#include "data/stamp.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/detect_parts.h"
 #include "parallel/step/memory.h"
@@ -81,7 +81,7 @@ static NodeFacts node_here(const char *name) {
     snprintf(n.name, sizeof n.name, "%s", name);
     cpus_allowed(&allowed);
     node_cpus(&n, cpus_here(), &allowed);
-    machine_cpu(n.cpu, sizeof n.cpu);
+    stamp_cpu(n.cpu, sizeof n.cpu);
     node_quota(&n, "");
     return n;
 }

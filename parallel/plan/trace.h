@@ -12,8 +12,8 @@
  *
  * Spans go to memory allocated before, so tracing does not change a step. Clocks of all ranks are
  * converted to that of rank 0. With kernels on a device, times are those of its streams: marks
- * (layers/clock.h) that are read when the step is done, for which the host waits once. Source of E:
- * FLUX (Chang et al. 2024).
+ * (layers/device_clock.h) that are read when the step is done, for which the host waits once.
+ * Source of E: FLUX (Chang et al. 2024).
  */
 #ifndef PARALLEL_PLAN_TRACE_H
 #define PARALLEL_PLAN_TRACE_H

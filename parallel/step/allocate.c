@@ -38,10 +38,10 @@ typedef struct Block {
 typedef struct Life {
     const Program *p;
     int *lead;        // [ops] the first operation of its kernel
-    int *block;       // [tensors] a tensor of the same block; itself: stands for it
-    int *made, *read; // [tensors] life, in leads; -1: never
-    bool *inner;      // [tensors] read in the kernel that makes it alone
-    bool *fixed;      // [tensors] of a block: rows of a whole, or memory outside of the arena
+    int *block;       // [tensors] another tensor of its block, or itself: block_of follows them
+    int *made, *read; // [tensors] the kernels (leads) that make and last read its block; -1: none
+    bool *inner;      // [tensors] no other kernel than the one that makes it reads it
+    bool *fixed;      // [tensors] may not be overwritten: part of a whole, or not in the arena
 } Life;
 
 /* Outside of the arena, where several lists find it. */

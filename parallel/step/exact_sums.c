@@ -1,6 +1,20 @@
 /* exact_sums -- the pass of --exact: sums that a mesh may cut become sums of integers, which have
- * one value in whatever order their terms are added (layers/exact.h). i64: integers; W: two make a
- * wide sum.
+ * one value in whatever order their terms are added (layers/exact.h): in every kernel and in every
+ * collective. run_exact.c has the kernels.
+ *
+ *   sum over                    terms                      parts are added over
+ *   K of a matmul               panels of K                y of x w, x of dy w'
+ *   tokens, of x' dy            panels of a sequence       micro-batches, d, z (and x with stay=y)
+ *   features of a norm          elements                   y
+ *   tokens of dgamma, db        elements                   micro-batches, d, z, x
+ *   vocabulary of the softmax   exponentials               x, y
+ *   losses, squared gradients   elements                   d, z; all ranks
+ *
+ * A panel lies on one rank: blocks are whole numbers of panels (exact_panel, widths_of in
+ * parallel/mesh/shard.c), so a mesh may leave ranks with more padding than without --exact; key
+ * heads are never copied. What has no sum over a dimension that a mesh cuts (attention,
+ * activations, AdamW) is as without --exact. The list before and after the pass; i64 is a tensor of
+ * integers, W the dimension of the two integers, high and low, that are one wide sum:
  *
  *   before                                 after
  *   y  [T, C/y] +x = matmul att, w         y  [T, C/y] +x i64 = matmul att, w

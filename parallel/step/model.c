@@ -7,7 +7,6 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/devices.h"
-#include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"
 

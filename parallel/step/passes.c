@@ -1,6 +1,5 @@
 #include "parallel/step/passes.h"
 
-#include "parallel/step/exact.h"
 #include "parallel/step/head.h"
 #include "parallel/step/schedule.h"
 
@@ -8,7 +7,8 @@ static void chunk_head(Program *p, const Kernels *k, bool exact) {
     int64_t T = step_tensor_local(p, &p->tensor[p->result], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
     int64_t rows = head_chunk(T, V, k && k->memory);
-    program_chunk_head(p, exact ? exact_head_rows(rows, S, T) : rows);
+    if (exact) rows = (rows + S - 1) / S * S; // whole sequences
+    program_chunk_head(p, rows);
 }
 
 /* By kernels of the host, of floats. */

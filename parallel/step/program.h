@@ -80,8 +80,12 @@ typedef struct Op {
     int in[OP_INPUTS], n_in; // tensors
     int out, also;           // tensors; also -1: one result
     Axes axes;               // of a collective
-    int dim;  // that a collective gathers or scatters; -1. Of a shift: by how many ranks
-    int root; // of a broadcast or a reduce, and where the reduced goes: the rank along the axes; -1
+    // of a gather or scatter: 0, its blocks are rows, or 1, columns; of a shift: the distance in
+    // ranks; -1 of all others
+    int dim;
+    // rank along the axes that sends a broadcast, or has the result of a reduce (and runs the copy
+    // behind it); -1: none
+    int root;
     bool fused;  // runs in the kernel of the operation before it in the list
     bool copies; // of a collective: of those along the axes that hold copies of heads
     bool adds;   // its last operand is a gradient, to which its result is added

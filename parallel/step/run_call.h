@@ -1,5 +1,10 @@
 /* run_call -- an operation as its kernel is called: with those that are fused into it, and its
- * operands as kernels take them. For the files that have kernels of operations: run.c, run_exact.c.
+ * operands as kernels take them. Shared by the files of run.h:
+ *
+ *   run_bind.c      the lists of a model and the addresses of their tensors
+ *   run.c           the loop; collectives
+ *   run_kernels.c   kernels, a row for each kind; run_end.c: those of the end of a step;
+ *                   run_exact.c: those of --exact
  */
 #ifndef PARALLEL_STEP_RUN_CALL_H
 #define PARALLEL_STEP_RUN_CALL_H
@@ -24,6 +29,23 @@ typedef struct Bound {
     bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
     bool backward, made;
 } Bound;
+
+enum {
+    TRAIN,   // forward and backward
+    LAST,    // of the last micro-batch of a step, in which gradients become complete
+    FORWARD, // forward alone; of OUTPUT_NEXT, that of a prompt
+    NEXT,    // of OUTPUT_NEXT: that of a token after the prompt
+    END,     // the end of a step
+    CASTS,   // and its casts alone
+    N_LISTS
+};
+
+/* The lists of a model. */
+struct StepRun {
+    Bound list[N_LISTS];
+    int clip;     // [operations of END] between the sums and the update
+    void *totals; // on the host: temporaries of END
+};
 
 /* An operation and those that are fused into it: op[0] to op[n - 1]. */
 typedef struct Call {
@@ -170,6 +192,8 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .first = m->w.V_0};
 }
 
+/* The kernel of an operation: run_kernels.c. */
+Kernel *run_kernel_of(const Call *c);
 /* Kernels of gradients and of the end of a step: run_end.c */
 Kernel run_pack_copies, run_unpack_copies;
 Kernel run_loss_total, run_squares, run_exact_squares, run_clip, run_adamw, run_cast;

@@ -1,19 +1,52 @@
 /* Kernels of --exact: the operations whose results are integers, and those that exact_sums.c alone
  * has. */
 #include "layers/exact.h"
-#include "parallel/step/exact.h"
 #include "parallel/step/run_call.h"
 
 /* ---- matmuls ---- */
+
+/* The sum of a matmul is over panels: `size` terms each, counted from the start of every `unit` (0:
+ * one unit). Each has one rank on every mesh. */
+typedef struct Panels {
+    int64_t size, unit;
+} Panels;
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static Panels panels_of(const Model *m, LinearKind kind, What what) {
+    const Config *c = &m->shape.config;
+    int64_t S = m->tk.S, D = m->w.D;
+    bool heads = what == WHAT_Y ? kind == LINEAR_ATTN_OUT : kind == LINEAR_QKV;
+    bool hidden = what == WHAT_Y ? kind == LINEAR_DOWN : kind == LINEAR_UP;
+    if (what == WHAT_DW) return (Panels){smaller(S, 64), S}; // over tokens
+    if (heads) return (Panels){smaller(D, 64), D};
+    if (kind == LINEAR_HEAD)
+        return (Panels){exact_panel(c->vocab), 0}; // dx: logits are no such sum
+    return (Panels){exact_panel(hidden ? c->ffn : c->channels), 0};
+}
+
+/* The grid of that sum. */
+static int exponent_of(const Model *m, What what) {
+    return what == WHAT_Y    ? EXACT_ACTIVATIONS
+           : what == WHAT_DX ? exact_gradients((double)m->scale)
+                             : EXACT_WEIGHTS;
+}
 
 static void run_product(const Call *c, Product p, int out, bool fresh) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // of tokens' sums alike
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     int64_t stripes = step_tensor_stripes(c->p, tensor(c, out)), every = tensor(c, out)->every;
+    Panels k = panels_of(c->m, kind, what);
+    ProductExact x = {
+        .k_panel = k.size, .k_unit = k.unit, .exponent = exponent_of(c->m, what), .fresh = fresh};
+    p.workspace = c->m->product_work;
     p.M /= stripes;
     for (int64_t i = 0; i < stripes; i++) { // rows of a chunk are some of each block
-        exact_product(c->m, kind, what, p, (int64_t *)at(c, out) + i * every * p.ldy, fresh);
+        x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
+        c->m->k->product_exact(c->m->team, &p, &x);
         p.a = act_at(p.a, every * p.a_row, c->m->k->word);
     }
 }
@@ -94,7 +127,7 @@ static void run_round(const Call *c) {
         what = WHAT_DW;
     else
         linear_named(tensor(c, sum)->what, &what);
-    c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exact_exponent(c->m, what));
+    c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
 }
 
 /* ---- norms ---- */

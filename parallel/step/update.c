@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "parallel/comm/coll.h"
-#include "parallel/step/exact.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"
 
@@ -57,14 +56,17 @@ void model_add_losses(Model *m, const float *losses, int64_t n) {
     if (m->end.totals)
         m->k->sum_to(&m->end.totals[MINE].losses, losses, n, true);
     else if (m->exact)
-        exact_add_losses(m, losses, n);
+        m->k->exact_sum(m->team, m->loss_64, losses, n);
     else
         m->end.loss += m->k->sum_of(losses, n);
 }
 
 double model_losses(Model *m) {
     double sum, *whole = m->end.totals ? &m->end.totals[WHOLE].losses : NULL;
-    if (m->exact) return exact_loss_total(m);
+    if (m->exact) {
+        coll_sum(over_losses(m), COLL_I64, m->loss_64, WIDE, "sum of losses");
+        return m->k->exact_wide_to_double(m->loss_64);
+    }
     if (!whole) return model_sum(m, m->end.loss);
     m->k->copy(m->team, whole, 1, &m->end.totals[MINE].losses, 1, 1, 1, sizeof *whole);
     coll_sum(over_losses(m), COLL_F64, whole, 1, "sum of losses");

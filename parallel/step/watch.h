@@ -1,6 +1,6 @@
 /* watch -- when the kernels of a model's lists begin and end: what --profile adds up and --trace
  * writes down, between StepHook.begin and end (run.h). Where the host does not wait for its kernels
- * (layers/clock.h) it does not wait for them here.
+ * (layers/device_clock.h) it does not wait for them here.
  */
 #ifndef PARALLEL_STEP_WATCH_H
 #define PARALLEL_STEP_WATCH_H

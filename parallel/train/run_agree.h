@@ -9,7 +9,7 @@
 #ifndef PARALLEL_TRAIN_RUN_AGREE_H
 #define PARALLEL_TRAIN_RUN_AGREE_H
 
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 /* A name and a value. Values are compared. Names are only for the message and may differ: the path
  * of a file may differ between nodes. */

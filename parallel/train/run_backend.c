@@ -1,6 +1,6 @@
 /* --backend: the kernels of a run and the device of each rank. Devices of a node are assigned
  * round-robin to its ranks; with more ranks than devices some share one. */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* run_backend -- the device of the kernels of a run: --backend. Part of run.h. */
+/* run_backend -- the device of the kernels of a run: --backend. Part of train.h. */
 #ifndef PARALLEL_TRAIN_RUN_BACKEND_H
 #define PARALLEL_TRAIN_RUN_BACKEND_H
 

@@ -1,5 +1,5 @@
 /* Evaluation and checks of a run: validation loss, HellaSwag, samples, --check-tp. */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <math.h>

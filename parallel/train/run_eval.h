@@ -1,4 +1,4 @@
-/* run_eval -- evaluation, samples and checks of a run. Part of run.h. */
+/* run_eval -- evaluation, samples and checks of a run. Part of train.h. */
 #ifndef PARALLEL_TRAIN_RUN_EVAL_H
 #define PARALLEL_TRAIN_RUN_EVAL_H
 

@@ -1,7 +1,7 @@
 /* --explain-matmul: how a matmul is scheduled on a described GPU. */
 #include "data/replace.h"
 #include "parallel/plan/explain_matmul.h"
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 int run_explain_matmul(const Options *o) {
     Machine m;

@@ -1,7 +1,7 @@
 /* The line of the ledger (parallel/plan/ledger.h) of a run: predicted and measured time of a
  * step. */
 #include "base/median.h"
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "data/machine.h"
+#include "data/stamp.h"
 #include "parallel/plan/count.h"
 #include "parallel/plan/ledger.h"
 
@@ -56,7 +56,7 @@ static void machine_name(const Run *r, char *buf, size_t n) {
         snprintf(buf, n, "%d x %.40s", r->device.all, r->device.facts.name);
         return;
     }
-    machine_cpu(cpu, sizeof cpu);
+    stamp_cpu(cpu, sizeof cpu);
     if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
     snprintf(buf, n, "%s%.40s, %d cores", nodes, cpu, r->cores);
     utf8_mend(buf); // a truncated UTF-8 sequence
@@ -127,7 +127,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
         l->predicted_memory += (int64_t)r->m.arena[i].used;
         l->measured_memory += (int64_t)arena_resident(&r->m.arena[i]);
     }
-    machine_time(l->time, sizeof l->time);
+    stamp_time(l->time, sizeof l->time);
     machine_name(r, l->machine, sizeof l->machine);
     config_print(&r->config, l->model, sizeof l->model);
     layout_print(&r->grid.layout, l->layout);

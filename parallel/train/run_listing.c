@@ -6,7 +6,7 @@
 #include "parallel/plan/detect.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 /* Values of --listing: 0 none, the passes, the order. */
 enum { LIST_BUILD = 1, LIST_SCHEDULE = LIST_BUILD + PASS_SCHEDULE };

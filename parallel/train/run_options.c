@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "data/weights.h"
 #include "layers/kernels.h"
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 /* Before any input is opened: no input may be an output, and no two outputs the same file. */
 static void claim_outputs(const Options *o) {

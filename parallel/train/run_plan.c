@@ -2,7 +2,7 @@
  * overrule it.
  *
  * Rank 0 searches and broadcasts its choices. */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <errno.h>
 #include <inttypes.h>

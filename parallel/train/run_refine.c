@@ -1,6 +1,6 @@
 /* --refine: runs the first steps on each near-optimal layout, then keeps the fastest (plan_trials,
  * parallel/plan/refine.h). */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <stdio.h>

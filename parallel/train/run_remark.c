@@ -1,7 +1,7 @@
 /* Remarks before the first step about what the user may not have intended: hours of training, or a
  * vocabulary that the data hardly use. One line each, with a remedy; the run continues.
  */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <stdio.h>

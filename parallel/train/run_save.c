@@ -1,5 +1,5 @@
 /* Checkpoints, exports, and the end of a run whose numbers are not finite. */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <math.h>

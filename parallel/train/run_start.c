@@ -1,5 +1,5 @@
 /* A run before its first step: options, mesh, model, memory, weights, data, records. */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <pthread.h>

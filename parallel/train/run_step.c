@@ -1,5 +1,5 @@
 /* The tokens, the update rule and the counters of a step. */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <string.h>

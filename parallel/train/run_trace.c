@@ -1,5 +1,5 @@
 /* --trace: timeline of two steps, one without overlap and one with it (parallel/plan/trace.h). */
-#include "parallel/train/run.h"
+#include "parallel/train/train.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/shard.h"
+#include "data/token_shard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

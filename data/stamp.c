@@ -1,4 +1,4 @@
-#include "data/machine.h"
+#include "data/stamp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 
 #include "base/utf8.h"
 
-void machine_host(char *buf, size_t n) {
+void stamp_host(char *buf, size_t n) {
     if (gethostname(buf, n)) snprintf(buf, n, "unknown");
     buf[n - 1] = 0;
     utf8_mend(buf);
 }
 
-void machine_cpu(char *buf, size_t n) {
+void stamp_cpu(char *buf, size_t n) {
     struct utsname u;
     snprintf(buf, n, "%s", uname(&u) == 0 ? u.machine : "unknown");
     FILE *f = fopen("/proc/cpuinfo", "r");
@@ -32,13 +32,13 @@ void machine_cpu(char *buf, size_t n) {
     utf8_mend(buf);
 }
 
-void machine_time(char *buf, size_t n) {
+void stamp_time(char *buf, size_t n) {
     time_t now = time(NULL);
     struct tm tm;
     if (!gmtime_r(&now, &tm) || !strftime(buf, n, "%Y-%m-%dT%H:%M:%SZ", &tm)) snprintf(buf, n, "?");
 }
 
-double machine_clock(void) {
+double stamp_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;

@@ -1,4 +1,4 @@
-#include "data/shard.h"
+#include "data/token_shard.h"
 
 #include <errno.h>
 #include <glob.h>

@@ -1,4 +1,4 @@
-#include "layers/cuda/clock.h"
+#include "layers/cuda/clock_cuda.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "data/shard_write.h"
+#include "data/token_shard_write.h"
 
 #include <string.h>
 #include <unistd.h>

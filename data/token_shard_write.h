@@ -1,4 +1,4 @@
-/* shard_write -- writes token ids as llm.c or nanoGPT shards (layouts in shard.h).
+/* token_shard_write -- writes token ids as llm.c or nanoGPT shards (layouts in token_shard.h).
  *
  *     PREFIX_train.bin                                   one file
  *     PREFIX_train_000000.bin PREFIX_train_000001.bin    shards of shard_tokens, the last shorter
@@ -6,12 +6,12 @@
  * A PREFIX that ends in '/' gets no '_'. No file is in place before all of them are complete and on
  * the disk.
  */
-#ifndef DATA_SHARD_WRITE_H
-#define DATA_SHARD_WRITE_H
+#ifndef DATA_TOKEN_SHARD_WRITE_H
+#define DATA_TOKEN_SHARD_WRITE_H
 
 #include <stdint.h>
 
-#include "data/shard.h"
+#include "data/token_shard.h"
 
 typedef struct ShardWriter ShardWriter;
 

@@ -1,5 +1,5 @@
-/* clock -- times of kernels that the host does not wait for (Kernels.clock; for a GPU:
- * layers/cuda/clock.c).
+/* device_clock -- times of kernels that the host does not wait for (Kernels.clock; for a GPU:
+ * layers/cuda/clock_cuda.c).
  *
  *     host     begin    mark matmul mark     mark norm mark    ...    end     seconds, seconds ...
  *     stream            o== matmul ==o       o= norm =o        ...    |
@@ -8,8 +8,8 @@
  * wait. Between begin and end nothing is waited for, and nothing is allocated while marks last.
  * After end marks become times; those of all streams of a rank are on one clock.
  */
-#ifndef LAYERS_CLOCK_H
-#define LAYERS_CLOCK_H
+#ifndef LAYERS_DEVICE_CLOCK_H
+#define LAYERS_DEVICE_CLOCK_H
 
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
-/* run -- a training run on one rank, from options to the last checkpoint. train_gpt.c has the loop
- * over steps; the run_*.c of this folder do what comes before, between and after steps. Only these
- * files use both data/ and parallel/.
+/* train -- a training run on one rank, from options to the last checkpoint. train_gpt.c has the
+ * loop over steps; the run_*.c of this folder do what comes before, between and after steps. Only
+ * these files use both data/ and parallel/.
  */
-#ifndef PARALLEL_TRAIN_RUN_H
-#define PARALLEL_TRAIN_RUN_H
+#ifndef PARALLEL_TRAIN_TRAIN_H
+#define PARALLEL_TRAIN_TRAIN_H
 
 #include "base/group.h"
 #include "base/sha256.h"

@@ -1,4 +1,4 @@
-/* shard -- files of token ids, read as they are.
+/* token_shard -- files of token ids, read as they are.
  *
  *   format            how it is recognised                  tokens
  *   llm.c 16          int32 magic 20240520, version 1       uint16 from byte 1024
@@ -11,8 +11,8 @@
  * machine this runs on. Sources: llm.c dev/data/data_common.py and llmc/dataloader.h; nanoGPT
  * data/x/prepare.py; Megatron-LM megatron/core/datasets/indexed_dataset.py (layouts only).
  */
-#ifndef DATA_SHARD_H
-#define DATA_SHARD_H
+#ifndef DATA_TOKEN_SHARD_H
+#define DATA_TOKEN_SHARD_H
 
 #include <stdbool.h>
 #include <stddef.h>

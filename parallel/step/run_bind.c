@@ -1,0 +1,215 @@
+/* The lists of a model, and the addresses of their tensors: temporaries at the offsets that
+ * program_allocate found, in an arena; weights, gradients and moments where the table of tensors has
+ * them. */
+#include <assert.h>
+
+#include "base/mem.h"
+#include "parallel/step/passes.h"
+#include "parallel/step/run.h"
+#include "parallel/step/run_call.h"
+
+/* ---- lists ---- */
+
+/* Which collectives have an end of their own in the list. */
+static void find_waits(Bound *b) {
+    const Program *p = &b->p;
+    bool *waits = mem_calloc((size_t)p->n_tensors, sizeof *waits);
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind == OP_WAIT) waits[p->op[i].in[0]] = true;
+    b->waits = mem_calloc((size_t)p->n_ops, sizeof *b->waits);
+    for (int i = 0; i < p->n_ops; i++)
+        b->waits[i] = p->op[i].kind != OP_WAIT && waits[p->op[i].out];
+    mem_free(waits);
+}
+
+/* Bytes of the largest whole that a collective sends in blocks that are columns, or rows apart. */
+static size_t staging_bytes(const Program *p) {
+    size_t most = 0;
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
+        size_t bytes = (size_t)step_tensor_bytes(p, whole);
+        if (op_info(op->kind)->collective && (op->dim == 1 || whole->every) && bytes > most)
+            most = bytes;
+    }
+    return most;
+}
+
+/* Bytes of one layer's cache. */
+static size_t cache_bytes(const Program *p, const StepTensor *t) {
+    return ((size_t)step_tensor_bytes(p, t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+static size_t caches_bytes(const Program *p) {
+    size_t bytes = 0;
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensor[t].storage == STORAGE_CACHE) bytes += cache_bytes(p, &p->tensor[t]);
+    return bytes;
+}
+
+/* Of a list that has all its passes, of b->shape. */
+static void plan_list(Bound *b, Program p, const Kernels *k) {
+    b->p = p;
+    b->backward = b->shape.training;
+    b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
+    if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
+    size_t n = (size_t)b->p.n_tensors;
+    b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
+    b->tensor = mem_calloc(n, sizeof *b->tensor);
+    b->ticket = mem_calloc(n, sizeof *b->ticket);
+    find_waits(b);
+    b->made = true;
+}
+
+static void plan(Bound *b, const ModelShape *shape, const Kernels *k) {
+    b->shape = *shape;
+    plan_list(b, program_passes(&b->shape, PASS_SCHEDULE, k), k);
+}
+
+/* The list of a micro-batch, and that of the last one, where ranks have sums; of a step of one
+ * micro-batch that alone. */
+static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k, bool sums) {
+    Bound *b = &r->list[TRAIN], *last = &r->list[LAST];
+    b->shape = last->shape = *shape;
+    last->shape.sums = true;
+    if (sums && shape->one_micro_batch) {
+        plan_list(last, program_passes(&last->shape, PASS_SCHEDULE, k), k);
+        return;
+    }
+    Program p = program_passes(&b->shape, PASS_HALVES, k);
+    if (sums) plan_list(last, program_micro_batch(program_copy(&p, &last->shape)), k);
+    plan_list(b, program_micro_batch(p), k);
+}
+
+void step_run_plan_end(StepRun *r, const Kernels *k) {
+    Bound *b = &r->list[END];
+    b->shape = r->list[r->list[LAST].made ? LAST : TRAIN].shape;
+    b->shape.unplaced = false; // a host's totals are memory in any case
+    plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k), k);
+    while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
+    if (!k->memory) r->totals = mem_calloc(b->bytes, 1);
+}
+
+static void plan_casts(Bound *b, const ModelShape *shape, const Kernels *k) {
+    b->shape = *shape;
+    plan_list(b, program_casts_passes(&b->shape, PASS_SCHEDULE, k), k);
+}
+
+StepRun *step_run_plan(const Model *m, PassOutput output) {
+    StepRun *r = mem_calloc(1, sizeof *r);
+    ModelShape s = m->shape;
+    s.B = m->B;
+    s.overlap.halves = m->halves > 1 && output == OUTPUT_LOSSES;
+    s.output = output;
+    s.training &= output == OUTPUT_LOSSES;
+    if (s.training) plan_training(r, &s, m->k, m->grid->mesh.p > 1 || m->exact);
+    if (s.step_alone) return r;
+    if (s.training) step_run_plan_end(r, m->k);
+    if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
+    s.training = false;
+    plan(&r->list[FORWARD], &s, m->k);
+    s.S = 1;
+    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k);
+    return r;
+}
+
+static void bound_free(Bound *b) {
+    if (!b->made) return;
+    program_free(&b->p);
+    mem_free(b->at), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
+}
+void step_run_free(StepRun *r) {
+    for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
+    if (r) mem_free(r->totals);
+    mem_free(r);
+}
+
+/* ---- addresses ---- */
+
+const Tensor *step_run_row(const Model *m, const StepTensor *t) {
+    assert(t->parameter >= 0 && m->tensors.t[t->parameter].layer == t->layer);
+    return &m->tensors.t[t->parameter];
+}
+
+/* What is stored of a tensor; *part: which shard of it. */
+static char *stored(const Tensor *row, Storage storage, TensorPart *part) {
+    static const TensorPart parts[N_STORAGES] = {[STORAGE_PARAMETER] = PART_CAST,
+                                                 [STORAGE_GRADIENT] = PART_GRAD,
+                                                 [STORAGE_MASTER] = PART_PARAM,
+                                                 [STORAGE_MOMENT] = PART_MOMENTS,
+                                                 [STORAGE_SECOND_MOMENT] = PART_MOMENTS};
+    *part = parts[storage];
+    return storage == STORAGE_PARAMETER  ? row->cast
+           : storage == STORAGE_GRADIENT ? (char *)row->grad
+           : storage == STORAGE_MASTER   ? (char *)row->param
+           : storage == STORAGE_MOMENT   ? (char *)row->m
+                                         : (char *)row->v;
+}
+
+/* Where a tensor lies in what is stored: its flat shard may be one of several that are here. */
+static char *in_storage(const Model *m, const Program *p, const StepTensor *x, const Tensor *row) {
+    TensorPart part;
+    char *base = stored(row, x->storage, &part);
+    Axes flat = axes_none();
+    if (x->storage == STORAGE_GRADIENT && x->bytes == 8)
+        base = (char *)m->grad_64[row - m->tensors.t];
+    for (int i = x->n_block; i < x->dist.shard[0].n; i++)
+        flat.axis[flat.n++] = x->dist.shard[0].axis[i];
+    int64_t n = step_tensor_elements(p, x), begin = mesh_block(p->mesh, flat) * n;
+    assert(begin >= row->begin[part] && begin + n <= row->end[part]);
+    return base + (begin - row->begin[part]) * x->bytes;
+}
+
+static void bind(Bound *b, const Model *m) {
+    const Program *p = &b->p;
+    for (int t = 0; t < p->n_tensors; t++) {
+        const StepTensor *x = &p->tensor[t], *own = x->gradient < 0 ? x : &p->tensor[x->gradient];
+        char *at = x->offset < 0 ? NULL : b->base + x->offset;
+        if (x->storage == STORAGE_CACHE) {
+            at = b->cache + (size_t)x->layer * cache_bytes(p, x);
+        } else if (own->storage != STORAGE_TEMPORARY) {
+            b->tensor[t] = step_run_row(m, own);
+            at = in_storage(m, p, own, b->tensor[t]);
+            if (own != x) at += step_tensor_begin(p, x) * x->bytes;
+        } else if (x->whole >= 0 && x->offset < 0 && b->at[x->whole]) { // of a parameter
+            at = b->at[x->whole] + step_tensor_begin(p, x) * x->bytes;
+        }
+        b->at[t] = b->again[t] = at;
+    }
+    // the first part of a gradient arrives where the gradient is stored
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind == OP_ACCUMULATE) b->at[p->op[i].in[0]] = b->at[p->op[i].out];
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+void step_run_bind(StepRun *r, Model *m, Arena *a) {
+    size_t bytes = 0, staging = 0, caches = 0;
+    for (int i = 0; i < N_LISTS; i++) {
+        if (!r->list[i].made || (i == END && r->totals)) continue;
+        bytes = larger(bytes, r->list[i].bytes);
+        staging = larger(staging, r->list[i].staging.n_bytes);
+        caches = larger(caches, caches_bytes(&r->list[i].p));
+    }
+    char *base = arena_take(a, bytes), *cache = caches ? arena_take(a, caches) : NULL;
+    void *stage = staging ? arena_take(a, staging) : NULL;
+    for (int i = 0; base && i < N_LISTS; i++) {
+        Bound *b = &r->list[i];
+        if (!b->made) continue;
+        b->base = i == END && r->totals ? r->totals : base, b->cache = cache, b->staging.p = stage;
+        bind(b, m);
+    }
+}
+
+void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first) {
+    Bound *b = &r->list[FORWARD];
+    m->tk = tokens_of(m, 1, n, first);
+    if (n == 1 || n == b->shape.S) return;
+    Program before = b->p;
+    b->shape.S = n;
+    b->p = program_passes(&b->shape, PASS_SCHEDULE, m->k);
+    program_allocate_like(&b->p, &before);
+    program_free(&before);
+    bind(b, m);
+}

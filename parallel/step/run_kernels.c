@@ -1,0 +1,415 @@
+/* Kernels of operations: a row of the table for each kind, and the function that calls the kernel
+ * with the operands of an operation and of those that are fused into it. */
+#include <assert.h>
+
+#include "parallel/step/run_call.h"
+
+/* ---- matmuls ---- */
+
+static void product_run(const Call *c, Product p) {
+    Model *m = c->m;
+    p.blocks = c->blocks;
+    p.bf16 = m->shape.bf16;
+    p.act = m->shape.config.act;
+    p.workspace = m->product_work;
+    m->k->product(m->team, &p);
+}
+
+/* A matmul of rows of tokens: of a chunk, those in each block. */
+static void rows_run(const Call *c, Product p, int y) {
+    int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
+    size_t word = c->m->k->word;
+    p.M /= stripes;
+    for (int64_t i = 0; i < stripes; i++) {
+        product_run(c, p);
+        p.a = act_at(p.a, every * p.a_row, word), p.y = act_at(p.y, every * p.ldy, word);
+        if (p.addend) p.addend = act_at(p.addend, every * p.ldy, word);
+        if (p.aux) p.aux = act_at(p.aux, every * p.ldy, word);
+    }
+}
+
+static void run_matmul(const Call *c) {
+    const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD), *act = with(c, OP_ACT);
+    int x = op->in[0], w = op->in[1], y = c->op[c->n - 1].out;
+    Product p =
+        product_xw(rows(c, x), real_cols(c, x), cols(c, op->out), at(c, x), stride(c, x), at(c, w));
+    p.y = at(c, y);
+    if (bias) p.bias = at(c, bias->in[1]);
+    if (add) p.addend = at(c, addend_of(c, add));
+    if (act) p.epilogue = EPI_ACT, p.aux = at(c, act->in[0]);
+    rows_run(c, p, y);
+}
+
+static void run_matmul_bt(const Call *c) {
+    const Op *op = c->op, *act = with(c, OP_ACT_BACKWARD);
+    int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
+    Product p = product_dx(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
+                           stride(c, dy), at(c, w));
+    p.y = at(c, dx), p.ldy = stride(c, dx);
+    if (act) p.epilogue = EPI_DACT, p.aux = at(c, act->in[1]);
+    rows_run(c, p, dx);
+}
+
+static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) {
+    int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
+    Product p =
+        product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
+    p.y = at(c, dw), p.bias_grad = bias_grad;
+    if (add)
+        p.addend = at(c, addend_of(c, add));
+    else if (adds(c, dw))
+        p.addend = p.y;
+    product_run(c, p);
+    if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
+}
+static void run_matmul_at(const Call *c) {
+    wgrad(c, c->op, with(c, OP_ADD), NULL);
+}
+
+static void run_bias_backward(const Call *c) {
+    int dy = c->op->in[0];
+    const Op *dw = with(c, OP_MATMUL_AT);
+    if (dw)
+        wgrad(c, dw, NULL, at(c, c->op->out));
+    else
+        c->m->k->bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy));
+}
+
+/* ---- norms ---- */
+
+static void norm_weights(const Call *c, Norm *n, const Op *op) {
+    n->gamma = vector(c, op->in[2]);
+    n->beta = op->n_in > 3 ? vector(c, op->in[3]) : NULL;
+}
+/* Kernels of norms do not touch columns of padding. */
+static void clear_padding(const Call *c, int t) {
+    if (c->m->w.C_n < c->m->w.C) clear(c, t);
+}
+
+static void run_norm_statistics(const Call *c) {
+    int x = c->op->in[0];
+    const Op *norm = with(c, OP_NORM);
+    Norm n = norm_of_rows(c, x);
+    if (!norm) {
+        c->m->k->norm_statistics(c->m->team, &n, at(c, c->op->out), at(c, x));
+        return;
+    }
+    norm_weights(c, &n, norm);
+    clear_padding(c, norm->out);
+    c->m->k->norm_forward(c->m->team, &n, at(c, norm->out), mean(c, norm->in[1]),
+                          deviation(c, norm->in[1]), at(c, x));
+}
+
+static void run_norm_merge(const Call *c) {
+    int64_t counts[MAX_Y], C = c->m->w.C;
+    int parts = c->op->in[0], Y = (int)rows(c, parts) / 2;
+    Norm n = {.kind = c->m->shape.config.norm,
+              .T = cols(c, parts),
+              .C_all = c->m->shape.config.channels,
+              .eps = (float)c->m->shape.config.norm_eps};
+    for (int i = 0; i < Y; i++) {
+        int64_t left = n.C_all - i * C;
+        counts[i] = left < 0 ? 0 : left < C ? left : C;
+    }
+    n.C = c->m->w.C_n, n.ld = C;
+    c->m->k->norm_merge(&n, mean(c, c->op->out), deviation(c, c->op->out), at(c, parts), counts, Y);
+}
+
+static void run_norm(const Call *c) {
+    const Op *op = c->op;
+    Norm n = norm_of_rows(c, op->in[0]);
+    norm_weights(c, &n, op);
+    clear_padding(c, op->out);
+    c->m->k->norm_apply(c->m->team, &n, at(c, op->out), at(c, op->in[0]), mean(c, op->in[1]),
+                        deviation(c, op->in[1]));
+}
+
+/* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the
+ * weights. */
+static void run_norm_weight_backward(const Call *c) {
+    const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD), *add = with(c, OP_ADD),
+             *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
+    int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
+    Norm n = norm_of_rows(c, x);
+    n.gamma = vector(c, sums->in[3]);
+    n.dgamma = at(c, c->op->out), n.dbeta = beta ? at(c, beta->out) : NULL;
+    if (!dx) {
+        c->m->k->norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, dy), at(c, x),
+                                    mean(c, moments), deviation(c, moments));
+        return;
+    }
+    int out = add ? add->out : dx->out;
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else
+        clear(c, out);
+    c->m->k->norm_backward(c->m->team, &n, at(c, out), at(c, dy), at(c, x), mean(c, moments),
+                           deviation(c, moments));
+}
+
+static void run_norm_backward(const Call *c) {
+    const Op *op = c->op, *add = with(c, OP_ADD);
+    int out = add ? add->out : op->out, x = op->in[1], moments = op->in[2];
+    Norm n = norm_of_rows(c, x);
+    n.gamma = vector(c, op->in[3]);
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else
+        clear(c, out);
+    c->m->k->norm_backward_apply(c->m->team, &n, at(c, out), at(c, op->in[0]), at(c, x),
+                                 mean(c, moments), deviation(c, moments), at(c, op->in[4]));
+}
+
+/* ---- what is added to a sum that a collective has completed ---- */
+
+/* (y + the residual stream) + bias; then its norm. */
+static void run_residual(const Call *c) {
+    const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
+             *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM);
+    int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
+    int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
+    if (add && at(c, out) == at(c, other)) { // in the place of either
+        int stream = other;
+        other = y, y = stream;
+    }
+    in_place(c, out, y);
+    const float *b = bias ? vector(c, bias->in[1]) : NULL;
+    const Act *addend = other < 0 ? NULL : at(c, other);
+    if (norm) {
+        Norm n = norm_of_rows(c, out);
+        int moments = norm->in[1];
+        norm_weights(c, &n, norm);
+        c->m->k->residual_norm(c->m->team, &n, at(c, out), addend, b, at(c, norm->out),
+                               mean(c, moments), deviation(c, moments));
+        return;
+    }
+    c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));
+}
+
+/* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
+static void run_accumulate(const Call *c) {
+    int part = c->op->in[0], out = c->op->out;
+    int64_t n = step_tensor_elements(c->p, tensor(c, out));
+    if (!is_root(c) || at(c, part) == at(c, out)) return;
+    if (tensor(c, out)->bytes == sizeof(int64_t))
+        c->m->k->exact_add(c->m->team, at(c, out), at(c, part), n);
+    else
+        c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
+}
+
+/* Nothing runs: its gradients lie together. */
+static void run_bucket(const Call *c) {
+    const char *end = at(c, c->op->out);
+    for (int k = 0; k < c->op->n_in; k++) {
+        int t = c->op->in[k];
+        assert((const char *)at(c, t) == end);
+        end +=
+            (step_tensor_bytes(c->p, tensor(c, t)) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    }
+    assert(end == (const char *)at(c, c->op->out) + step_tensor_bytes(c->p, tensor(c, c->op->out)));
+    (void)end;
+}
+
+static void run_copy(const Call *c) {
+    if (is_root(c)) copy_rows(c, c->op->out, c->op->in[0]);
+}
+
+/* ---- activations ---- */
+
+static void run_act(const Call *c) {
+    int x = c->op->in[0];
+    c->m->k->act_forward(c->m->team, c->m->shape.config.act, at(c, c->op->out), at(c, x),
+                         rows(c, x) * cols(c, x));
+}
+static void run_act_backward(const Call *c) {
+    const Op *op = c->op;
+    c->m->k->act_backward(c->m->team, c->m->shape.config.act, at(c, op->out), at(c, op->in[0]),
+                          at(c, op->in[1]), rows(c, op->out) * cols(c, op->out));
+}
+static void run_swiglu(const Call *c) {
+    int y = c->op->out;
+    c->m->k->swiglu_forward(c->m->team, at(c, y), at(c, c->op->in[0]), rows(c, y), cols(c, y));
+}
+static void run_swiglu_backward(const Call *c) {
+    const Op *op = c->op;
+    int dy = op->in[0];
+    c->m->k->swiglu_backward(c->m->team, at(c, op->out), at(c, dy), at(c, op->in[1]), rows(c, dy),
+                             cols(c, dy));
+}
+
+/* ---- attention ---- */
+
+static Attention attention_of(const Call *c) {
+    const Model *m = c->m;
+    return (Attention){.B = m->tk.B,
+                       .S = m->tk.S,
+                       .H = m->w.H,
+                       .Hkv = m->w.Hkv,
+                       .D = m->w.D,
+                       .bf16 = m->shape.bf16,
+                       .workspace = m->attention_work};
+}
+/* Rows of padding follow the last sequence where tokens do not divide by the ranks along x. */
+static void clear_rows(const Call *c, int t) {
+    int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
+    size_t word = c->m->k->word;
+    if (padding > 0)
+        c->m->k->zero(c->m->team, act_at(at(c, t), n * cols(c, t), word),
+                      (size_t)(padding * cols(c, t)) * word);
+}
+static void run_attention(const Call *c) {
+    const Op *op = c->op;
+    Attention a = attention_of(c);
+    c->m->k->attention_forward(c->m->team, &a, at(c, op->out), at(c, op->also), at(c, op->in[0]));
+    clear_rows(c, op->out);
+}
+static void run_attention_backward(const Call *c) {
+    const Op *op = c->op;
+    Attention a = attention_of(c);
+    c->m->k->attention_backward(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
+                                at(c, op->in[2]), at(c, op->in[3]));
+    clear_rows(c, op->out);
+}
+/* Rows of the cache are the positions of a sequence. */
+static void run_cache(const Call *c) {
+    const Tokens *tk = &c->m->tk;
+    int qkv = c->op->in[0], cache = c->op->out;
+    int64_t row = cols(c, cache), wide = cols(c, qkv);
+    size_t word = c->m->k->word;
+    c->m->k->copy(c->m->team, act_at(at(c, cache), tk->first * row, word), row,
+                  act_at(at(c, qkv), wide - row, word), wide, tk->S, row, word);
+}
+static void run_attention_cache(const Call *c) {
+    const Op *op = c->op;
+    Attention a = attention_of(c);
+    a.S = rows(c, op->in[1]);
+    c->m->k->attention_decode(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
+                              c->m->tk.first);
+    clear_rows(c, op->out);
+}
+static void rotate_rows(const Call *c, int direction) {
+    const Model *m = c->m;
+    Rope r = {.B = m->tk.B,
+              .S = m->tk.S,
+              .H = m->w.H,
+              .Hkv = m->w.Hkv,
+              .D = m->w.D,
+              .first = m->tk.first,
+              .table = m->rope_table};
+    in_place(c, c->op->out, c->op->in[0]);
+    m->k->rope(m->team, &r, at(c, c->op->out), direction);
+}
+static void run_rope(const Call *c) {
+    rotate_rows(c, +1);
+}
+static void run_rope_backward(const Call *c) {
+    rotate_rows(c, -1);
+}
+
+/* ---- the ends of the model ---- */
+
+static void run_embedding(const Call *c) {
+    const Op *position = with(c, OP_POSITION);
+    int out = position ? position->out : c->op->out;
+    Embedding e = embedding_of(c, out);
+    e.wte = at(c, c->op->in[0]);
+    if (position) {
+        e.B = c->m->tk.B, e.S = c->m->tk.S, e.first = c->m->tk.first;
+        e.wpe = vector(c, position->in[1]);
+    }
+    c->m->k->embedding_forward(c->m->team, &e, at(c, out));
+}
+static void run_position(const Call *c) {
+    int out = c->op->out;
+    Embedding e = positions_of(c, out);
+    e.wpe = vector(c, c->op->in[1]);
+    in_place(c, out, c->op->in[0]);
+    c->m->k->position_forward(c->m->team, &e, rows(c, out), c->m->tk.t0, at(c, out));
+}
+static void run_embedding_backward(const Call *c) {
+    int dx = c->op->in[0];
+    Embedding e = embedding_of(c, dx);
+    e.dwte = at(c, start_sum(c));
+    c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
+}
+static void run_position_backward(const Call *c) {
+    int dx = c->op->in[0];
+    Embedding e = positions_of(c, dx);
+    e.dwpe = at(c, c->op->out);
+    c->m->k->position_backward(c->m->team, &e, rows(c, dx), c->m->tk.t0, at(c, dx));
+}
+
+/* Forward and backward together, where the vocabulary is whole. */
+static void run_loss_statistics(const Call *c) {
+    const Op *loss = with(c, OP_LOSS), *backward = with(c, OP_LOSS_BACKWARD);
+    int logits = c->op->in[0], out = backward ? backward->out : c->op->out;
+    Classifier f = classifier_of(c, logits);
+    if (loss) {
+        if (backward) in_place(c, out, logits);
+        c->m->k->classifier(c->m->team, &f, at(c, loss->out), at(c, backward ? out : logits));
+        return;
+    }
+    in_place(c, out, logits);
+    c->m->k->classifier_statistics(c->m->team, &f, at(c, c->op->also), at(c, out));
+}
+static void run_loss(const Call *c) {
+    const Op *op = c->op;
+    Classifier f = classifier_of(c, op->in[0]);
+    c->m->k->classifier_merge(&f, at(c, op->out), at(c, op->also), at(c, op->in[2]),
+                              (int)rows(c, op->in[2]) / 3);
+}
+static void run_loss_backward(const Call *c) {
+    const Op *op = c->op;
+    Classifier f = classifier_of(c, op->in[0]);
+    in_place(c, op->out, op->in[0]);
+    c->m->k->classifier_gradient(c->m->team, &f, at(c, op->in[1]), at(c, op->in[2]),
+                                 at(c, op->out));
+}
+
+/* ---- the table ---- */
+
+static Kernel *const kernels[N_OP_KINDS] = {
+    [OP_EMBEDDING] = run_embedding,
+    [OP_POSITION] = run_position,
+    [OP_NORM_STATISTICS] = run_norm_statistics,
+    [OP_NORM_MERGE] = run_norm_merge,
+    [OP_NORM] = run_norm,
+    [OP_MATMUL] = run_matmul,
+    [OP_MATMUL_BT] = run_matmul_bt,
+    [OP_MATMUL_AT] = run_matmul_at,
+    [OP_BIAS] = run_residual,
+    [OP_ROPE] = run_rope,
+    [OP_ATTENTION] = run_attention,
+    [OP_CACHE] = run_cache,
+    [OP_ATTENTION_CACHE] = run_attention_cache,
+    [OP_ACT] = run_act,
+    [OP_SWIGLU] = run_swiglu,
+    [OP_ADD] = run_residual,
+    [OP_LOSS_STATISTICS] = run_loss_statistics,
+    [OP_LOSS] = run_loss,
+    [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
+    [OP_POSITION_BACKWARD] = run_position_backward,
+    [OP_NORM_BACKWARD] = run_norm_backward,
+    [OP_NORM_WEIGHT_BACKWARD] = run_norm_weight_backward,
+    [OP_BIAS_BACKWARD] = run_bias_backward,
+    [OP_ROPE_BACKWARD] = run_rope_backward,
+    [OP_ATTENTION_BACKWARD] = run_attention_backward,
+    [OP_ACT_BACKWARD] = run_act_backward,
+    [OP_SWIGLU_BACKWARD] = run_swiglu_backward,
+    [OP_LOSS_BACKWARD] = run_loss_backward,
+    [OP_ACCUMULATE] = run_accumulate,
+    [OP_COPY] = run_copy,
+    [OP_BUCKET] = run_bucket,
+    [OP_PACK_COPIES] = run_pack_copies,
+    [OP_UNPACK_COPIES] = run_unpack_copies,
+    [OP_LOSS_TOTAL] = run_loss_total,
+    [OP_SQUARES] = run_squares,
+    [OP_CLIP] = run_clip,
+    [OP_ADAMW] = run_adamw,
+    [OP_CAST] = run_cast,
+};
+
+Kernel *run_kernel_of(const Call *c) {
+    Kernel *exact = run_exact_kernel(c);
+    return exact ? exact : kernels[c->op->kind];
+}
