@@ -25,9 +25,6 @@
 #include "parallel/step/occupied.h"
 #include "parallel/step/program.h"
 
-/* So many blocks are placed with occupied.h; fewer take less time when each looks at all. */
-enum { MANY = 2000 };
-
 /* Tensors that share memory. */
 typedef struct Block {
     int64_t bytes, offset;
@@ -184,75 +181,18 @@ static int by_area(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* Blocks that have their place, in the order of their offsets. */
-typedef struct Placed {
-    int *begin, *end;       // life
-    int64_t *offset, *over; // first byte, first byte behind it
-    int *meets;             // of these, whose life meets that of the block at hand
-    int n;
-} Placed;
-
-static Placed placed_make(int room) {
-    size_t n = (size_t)room + 1;
-    Placed p = {.offset = mem_alloc(n * (2 * sizeof *p.offset + 3 * sizeof *p.begin))};
-    p.over = p.offset + n;
-    p.begin = (int *)(void *)(p.over + n), p.end = p.begin + n, p.meets = p.end + n;
-    return p;
-}
-
-static void insert(Placed *p, const Block *b) {
-    int k = p->n++;
-    for (; k > 0 && p->offset[k - 1] > b->offset; k--) {
-        p->offset[k] = p->offset[k - 1], p->over[k] = p->over[k - 1];
-        p->begin[k] = p->begin[k - 1], p->end[k] = p->end[k - 1];
-    }
-    p->offset[k] = b->offset, p->over[k] = b->offset + b->bytes;
-    p->begin[k] = b->begin, p->end[k] = b->end;
-}
-
-/* The lowest place that is free during the life of b. Those that it meets are found first, without
- * a branch: most of the time of a placement is here. */
-static int64_t lowest(const Placed *p, const Block *b) {
-    int64_t at = 0;
-    int n = 0;
-    for (int i = 0; i < p->n; i++) {
-        p->meets[n] = i;
-        n += (p->end[i] >= b->begin) & (p->begin[i] <= b->end);
-    }
-    for (int i = 0; i < n && at + b->bytes > p->offset[p->meets[i]]; i++)
-        if (p->over[p->meets[i]] > at) at = p->over[p->meets[i]];
-    return at;
-}
-
-static void place_few(Block *block, int n) {
-    Placed placed = placed_make(n);
-    for (int i = 0; i < n; i++) {
-        block[i].offset = lowest(&placed, &block[i]);
-        insert(&placed, &block[i]);
-    }
-    mem_free(placed.offset);
-}
-
-/* The same places. */
-static void place_many(Block *block, int n, int n_ops) {
+/* Places blocks in that order, each as low as it fits; returns the peak. */
+static int64_t place(Block *block, int n, int n_ops, int (*order)(const void *, const void *)) {
+    int64_t peak = 0;
     Occupied *o = occupied_make(n_ops + 1);
+    qsort(block, (size_t)n, sizeof *block, order);
     for (int i = 0; i < n; i++) {
         Block *b = &block[i];
         b->offset = occupied_lowest(o, b->begin, b->end, b->bytes);
         if (b->bytes > 0) occupied_add(o, b->begin, b->end, b->offset, b->offset + b->bytes);
+        if (b->offset + b->bytes > peak) peak = b->offset + b->bytes;
     }
     occupied_free(o);
-}
-
-static int64_t place(Block *block, int n, int n_ops, int (*order)(const void *, const void *)) {
-    int64_t peak = 0;
-    qsort(block, (size_t)n, sizeof *block, order);
-    if (n < MANY)
-        place_few(block, n);
-    else
-        place_many(block, n, n_ops);
-    for (int i = 0; i < n; i++)
-        if (block[i].offset + block[i].bytes > peak) peak = block[i].offset + block[i].bytes;
     return peak;
 }
 

@@ -24,12 +24,6 @@ static int whole_of(const Program *p, int t) {
     return t;
 }
 
-/* Operands behind these order an operation: its kernel reads none of them. */
-static int operands(const Op *op) {
-    bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT;
-    return matmul && !op->adds && op->n_in > 2 ? 2 : op->n_in;
-}
-
 typedef struct Walk {
     const Check *c;
     Suspect *s;
@@ -45,7 +39,7 @@ static void visit(Walk *w, int i) {
     if (op_info(op->kind)->collective)
         check_add_cause(w->s, op->copies ? p->grid->kv : grid_comm(p->grid, op->axes),
                         op_info(op->kind)->name, p->tensor[op->out].what);
-    for (int k = 0; k < operands(op); k++) {
+    for (int k = 0; k < op_operands(op); k++) {
         int t = op->in[k], whole = whole_of(p, t);
         if (w->c->agreed[t] || w->c->agreed[whole]) continue;
         for (int j = i - 1; j >= 0; j--) {
@@ -72,5 +66,5 @@ void check_find_causes(const Check *c, Suspect *s) {
 
 void check_agree(Check *c, const StepResult *r) {
     c->agreed[r->tensor] = true;
-    for (int k = 0; k < operands(r->op); k++) c->agreed[r->op->in[k]] = true;
+    for (int k = 0; k < op_operands(r->op); k++) c->agreed[r->op->in[k]] = true;
 }

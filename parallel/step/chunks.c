@@ -46,9 +46,9 @@ static int chunk_of(Chunk *c, int t) {
     part.size[dim] = c->rows * blocks;
     part.row = c->row;
     part.whole = t == c->h || t == c->dh || t == p->result ? t : -1;
-    int out = program_tensor(p, part.dist, part.size, part.bytes);
-    p->tensor[out] = part;
-    return c->now[t] = out;
+    c->now[t] = program_tensor_copy(p, t);
+    p->tensor[c->now[t]] = part;
+    return c->now[t];
 }
 
 /* dwte of all chunks is a sum, made of one chunk after the other. */
@@ -81,9 +81,7 @@ static void emit_chunk(Chunk *c, const Op *old, int n) {
         op.out = chunk_of(c, op.out);
         if (op.also >= 0) op.also = chunk_of(c, op.also);
         if (i == 0) op.in[op.n_in++] = c->ended;
-        program_emit(p, op.kind, op.out, op.in, op.n_in);
-        Op *new = &p->op[p->n_ops - 1];
-        new->also = op.also, new->axes = op.axes, new->dim = op.dim;
+        program_append(p, &op);
     }
 }
 
@@ -102,13 +100,12 @@ void program_chunk_head(Program *p, int64_t rows) {
     find_head(p, &first, &end);
     int64_t T = step_tensor_local(p, &p->tensor[p->op[first].out], 0);
     if (rows >= T) return;
-    Op *old = p->op;
+    Op *old = program_take(p);
     Chunk c = {.p = p, .sum = -1, .h = old[first].in[0], .dh = -1};
     c.ended = c.h;
     if (end < n) c.dh = old[end - 2].out;
     c.now = mem_alloc((size_t)n_tensors * sizeof *c.now);
-    p->op = mem_alloc((size_t)n * sizeof *p->op), p->cap_ops = n, p->n_ops = first;
-    memcpy(p->op, old, (size_t)first * sizeof *p->op);
+    for (int i = 0; i < first; i++) program_append(p, &old[i]);
     for (c.row = 0; c.row < T; c.row += rows) {
         c.rows = T - c.row < rows ? T - c.row : rows;
         c.last = c.row + c.rows == T;
@@ -116,10 +113,7 @@ void program_chunk_head(Program *p, int64_t rows) {
         emit_chunk(&c, old + first, end - first);
         c.ended = c.sum >= 0 ? c.sum : c.now[p->result];
     }
-    for (int i = end; i < n; i++) {
-        program_emit(p, old[i].kind, old[i].out, old[i].in, old[i].n_in);
-        p->op[p->n_ops - 1] = old[i];
-    }
+    for (int i = end; i < n; i++) program_append(p, &old[i]);
     mem_free(c.now);
     mem_free(old);
 }

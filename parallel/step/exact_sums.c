@@ -109,7 +109,7 @@ static int floats(Exact *e, int t) {
     Program *p = e->p;
     if (!integers(e, t)) return t;
     if (e->rounded[t] >= 0) return e->rounded[t];
-    int out = program_tensor(p, e->was[t].dist, e->was[t].size, e->was[t].bytes);
+    int out = program_tensor_copy(p, t);
     p->tensor[out] = e->was[t];
     return e->rounded[t] = EMIT(p, OP_ROUND, out, t);
 }
@@ -203,12 +203,6 @@ static bool of_statistics(Exact *e, const Op *op) {
 
 /* ---- the walk ---- */
 
-/* Operands of a matmul behind the first two do not enter its kernel: they order it (chunks.c). */
-static bool only_orders(const Op *op, int operand) {
-    bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT;
-    return matmul && operand > 1;
-}
-
 static void rewrite(Exact *e, const Op *old) {
     Program *p = e->p;
     Op op = *old;
@@ -217,25 +211,22 @@ static void rewrite(Exact *e, const Op *old) {
     if (adds_integers(e, &op)) {
         make_integers(e, op.out, is_wide(e, op.in[0]));
     } else {
-        for (int k = 0; k < op.n_in; k++)
-            if (!only_orders(&op, k)) op.in[k] = floats(e, op.in[k]);
+        for (int k = 0; k < op_operands(&op); k++) op.in[k] = floats(e, op.in[k]);
         if (is_sum(p, &op)) make_integers(e, op.out, op.kind == OP_NORM_SUMS);
     }
-    program_emit(p, op.kind, op.out, op.in, op.n_in);
-    p->op[p->n_ops - 1] = op;
+    program_append(p, &op);
 }
 
 void program_exact(Program *p) {
     size_t n = (size_t)p->n_tensors;
     int n_ops = p->n_ops;
-    Op *old = p->op;
     Exact e = {.p = p};
     e.was = mem_alloc(n * sizeof *e.was);
     e.rounded = mem_alloc(n * sizeof *e.rounded);
     e.parts = mem_alloc(n * sizeof *e.parts);
     memcpy(e.was, p->tensor, n * sizeof *e.was);
     for (size_t t = 0; t < n; t++) e.rounded[t] = -1, e.parts[t] = (Parts){-1, -1, -1, -1};
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int i = 0; i < n_ops; i++) rewrite(&e, &old[i]);
     mem_free(old);
     mem_free(e.was), mem_free(e.rounded), mem_free(e.parts);

@@ -128,8 +128,8 @@ static void emit_group(Program *p, const Op *old, const Fuse *f, int lead) {
     bool first = true;
     for (int i = lead; i <= f->last[lead]; i++) {
         if (f->lead[i] != lead) continue;
-        p->op[p->n_ops] = old[i];
-        p->op[p->n_ops++].fused = !first;
+        program_append(p, &old[i]);
+        p->op[p->n_ops - 1].fused = !first;
         first = false;
     }
 }
@@ -150,14 +150,12 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 }
 
 void program_fuse(Program *p, bool bias_with_dw) {
-    Op *old = p->op;
     int n = p->n_ops, *memory = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *memory);
     Fuse f = {.p = p, .lead = memory, .last = memory + n, .maker = memory + 2 * n};
     for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].lead][pairs[i].member] = (uint8_t)(i + 1);
     for (int t = 0; t < p->n_tensors; t++) f.maker[t] = -1;
     find_groups(&f, bias_with_dw);
-    p->op = mem_alloc((size_t)n * sizeof *p->op);
-    p->n_ops = 0, p->cap_ops = n;
+    Op *old = program_take(p);
     for (int i = 0; i < n; i++)
         if (f.last[f.lead[i]] == i) emit_group(p, old, &f, f.lead[i]);
     mem_free(old);

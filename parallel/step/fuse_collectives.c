@@ -33,8 +33,7 @@ typedef struct Fuse {
 } Fuse;
 
 static bool is_matmul(const Op *op) {
-    return op->layer >= 0 &&
-           (op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT);
+    return op->layer >= 0 && op_is_matmul(op);
 }
 
 /* Has a tensor rows of tokens that lie together, of floats? */
@@ -44,11 +43,8 @@ static bool has_rows(const Program *p, int t) {
            x->storage == STORAGE_TEMPORARY;
 }
 
-/* Behind the kernel of operation i. */
 static int kernel_end(const Fuse *f, int i) {
-    int end = i + 1;
-    while (end < f->n_ops && f->old[end].fused) end++;
-    return end;
+    return op_kernel_end(f->old, f->n_ops, i);
 }
 
 static void find_scatter(Fuse *f, int i) {
@@ -85,9 +81,7 @@ static void find_gather(Fuse *f, int i) {
 }
 
 static void append(Fuse *f, int i, bool fused) {
-    const Op *op = &f->old[i];
-    program_emit(f->p, op->kind, op->out, op->in, op->n_in);
-    f->p->op[f->p->n_ops - 1] = *op;
+    program_append(f->p, &f->old[i]);
     f->p->op[f->p->n_ops - 1].fused = fused;
 }
 
@@ -105,7 +99,7 @@ void program_fuse_collectives(Program *p) {
         if (f.old[i].kind == OP_REDUCE_SCATTER) find_scatter(&f, i);
     for (int i = 0; i < f.n_ops; i++)
         if (f.old[i].kind == OP_ALL_GATHER) find_gather(&f, i);
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int i = 0; i < f.n_ops; i++) {
         int with = f.with[i];
         if (with >= 0 && op_info(f.old[i].kind)->collective) continue; // beside its matmul
@@ -114,6 +108,6 @@ void program_fuse_collectives(Program *p) {
         append(&f, i, gather || f.old[i].fused);
         if (with >= 0 && !gather) append(&f, with, true);
     }
-    mem_free((void *)(uintptr_t)f.old);
+    mem_free(old);
     mem_free(f.maker);
 }

@@ -36,23 +36,11 @@ static bool of_tokens(const StepTensor *t) {
     return false;
 }
 
-static void emit(Program *p, const Op *op) {
-    program_emit(p, op->kind, op->out, op->in, op->n_in);
-    p->op[p->n_ops - 1] = *op;
-}
-
-static int copy_tensor(Program *p, int t) {
-    StepTensor value = p->tensor[t];
-    int c = program_tensor(p, value.dist, value.size, value.bytes);
-    p->tensor[c] = value;
-    return c;
-}
-
 /* Tokens of the second half follow those of the first, in the model's inputs as in the losses of
  * both. */
 static int second_of(Halves *h, int t) {
     if (h->second[t] >= 0) return h->second[t];
-    int c = h->second[t] = copy_tensor(h->p, t), whole = h->p->tensor[t].whole;
+    int c = h->second[t] = program_tensor_copy(h->p, t), whole = h->p->tensor[t].whole;
     if (whole >= 0 && whole != h->p->result)
         whole = second_of(h, whole), h->p->tensor[c].whole = whole;
     else if (of_tokens(&h->p->tensor[c]))
@@ -93,13 +81,13 @@ static bool runs_once(const Halves *h, int i, int end) {
 static void emit_first(Halves *h, const Op *op) {
     Op one = *op;
     for (int k = 0; k < op->n_in; k++) one.in[k] = h->now[op->in[k]];
-    emit(h->p, &one);
+    program_append(h->p, &one);
 }
 
 /* A gradient of a weight: out is the sum of what both halves make; where it is stored, both are. An
  * operation that adds already adds to that of the first half in place of its own addend. */
 static void add_gradient(Halves *h, Op *op) {
-    int first = op->out, sum = copy_tensor(h->p, first);
+    int first = op->out, sum = program_tensor_copy(h->p, first);
     bool added = false;
     for (int k = 0; k < op->n_in && op->kind == OP_ADD; k++)
         if (is_shared(h, op->in[k])) op->in[k] = first, added = true;
@@ -120,12 +108,12 @@ static void emit_second(Halves *h, int i, int end) {
         two.out = second_of(h, two.out);
     else
         add_gradient(h, &two);
-    emit(h->p, &two);
+    program_append(h->p, &two);
 }
 
 /* The losses of both halves: where each half's were, and their rows, are rows of them now. */
 static void join_losses(Program *p) {
-    int one = p->result, n = p->n_tensors, both = copy_tensor(p, one);
+    int one = p->result, n = p->n_tensors, both = program_tensor_copy(p, one);
     p->tensor[both].size[0] *= 2;
     p->tensor[one].whole = p->result = both;
     for (int t = 0; t < n; t++)
@@ -142,10 +130,9 @@ void program_halves(Program *p) {
     h.shared = mem_calloc(most, sizeof *h.shared);
     for (int t = 0; t < (int)most; t++) h.now[t] = t, h.second[t] = -1;
     for (size_t t = 0; t < tensors; t++) h.shared[t] = p->tensor[t].storage == STORAGE_PARAMETER;
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int i = 0, end; i < n; i = end) {
-        end = i + 1;
-        while (end < n && h.old[end].fused) end++;
+        end = op_kernel_end(old, n, i);
         bool once = runs_once(&h, i, end);
         for (int k = i; k < end; k++) emit_first(&h, &h.old[k]);
         for (int k = i; k < end; k++) {
@@ -155,7 +142,7 @@ void program_halves(Program *p) {
                 emit_second(&h, k, end);
         }
     }
-    mem_free((void *)(uintptr_t)h.old);
+    mem_free(old);
     mem_free(h.now);
     mem_free(h.shared);
 }

@@ -49,8 +49,7 @@ static Listing listing_make(const Program *p, const OpCost *costs, const Schedul
             continue;
         }
         if (order->slot[k].kind == SLOT_RUN) l.waited[i] = last_wait, last_wait = -1;
-        do add_line(&l, i++);
-        while (i < p->n_ops && p->op[i].fused);
+        for (int end = op_kernel_end(p->op, p->n_ops, i); i < end; i++) add_line(&l, i);
     }
     return l;
 }

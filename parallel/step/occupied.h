@@ -1,4 +1,4 @@
-/* occupied -- which bytes of an arena are in use at which times, for very many blocks.
+/* occupied -- which bytes of an arena are in use at which times.
  *
  *   bytes  |  ####        ##
  *          |  ####  ######## ###      where is a block of so many bytes free all the time from

@@ -44,15 +44,9 @@ Schedule schedule_nominal(const Program *p) {
     return s;
 }
 
-static void append(Program *p, const Op *op) {
-    program_emit(p, op->kind, op->out, op->in, op->n_in);
-    p->op[p->n_ops - 1] = *op;
-}
-
 void program_order(Program *p, const Schedule *s) {
-    Op *old = p->op;
     int n = p->n_ops;
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int k = 0; k < s->n_slots; k++) {
         int i = s->slot[k].op;
         if (s->slot[k].kind == SLOT_WAIT) {
@@ -60,8 +54,8 @@ void program_order(Program *p, const Schedule *s) {
             EMIT(p, OP_WAIT, old[i].out, old[i].out, old[i].in[0]);
             continue;
         }
-        append(p, &old[i]);
-        while (s->slot[k].kind == SLOT_RUN && ++i < n && old[i].fused) append(p, &old[i]);
+        int end = s->slot[k].kind == SLOT_RUN ? op_kernel_end(old, n, i) : i + 1;
+        for (; i < end; i++) program_append(p, &old[i]);
     }
     mem_free(old);
 }

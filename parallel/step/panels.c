@@ -91,8 +91,8 @@ static void sides_of(const Panels *s, const Op *op, Side side[2]) {
 }
 
 static bool has_panels(const Panels *s, const Op *op, Side side[2]) {
-    bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT;
-    if (!matmul || op->layer < 0) return false; // the head's weight is sharded in another way
+    if (!op_is_matmul(op) || op->layer < 0)
+        return false; // the head's weight is sharded in another way
     sides_of(s, op, side);
     return side[0].axes.n + side[1].axes.n > 0;
 }
@@ -256,7 +256,7 @@ void program_panels(Program *p) {
     }
     for (int i = 0; i < n; i++) drop(&s, i);
     for (int i = 0; i < n; i++) keep_what_others_read(&s, i);
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         const Op *op = &s.old[i];
         Side side[2];
@@ -265,11 +265,10 @@ void program_panels(Program *p) {
             emit_panels(p, op, side);
             continue;
         }
-        program_emit(p, op->kind, op->out, op->in, op->n_in);
-        p->op[p->n_ops - 1] = *op;
+        program_append(p, op);
     }
     p->phase = PHASE_FORWARD, p->layer = -1;
-    mem_free((void *)(uintptr_t)s.old);
+    mem_free(old);
     mem_free(s.dropped);
     mem_free(memory);
 }

@@ -134,6 +134,10 @@ int program_tensor_like(Program *p, int t) {
                                       .whole = -1});
 }
 
+int program_tensor_copy(Program *p, int t) {
+    return add_tensor(p, p->tensor[t]);
+}
+
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     if (p->n_ops == p->cap_ops) {
         p->cap_ops = 2 * p->cap_ops + 64;
@@ -150,6 +154,32 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     for (int i = 0; i < n_in; i++)
         if (in[i] >= 0) op->in[op->n_in++] = in[i];
     return out;
+}
+
+Op *program_take(Program *p) {
+    Op *op = p->op;
+    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    return op;
+}
+
+void program_append(Program *p, const Op *op) {
+    Op copy = *op; // it may be of this list
+    program_emit(p, copy.kind, copy.out, NULL, 0);
+    p->op[p->n_ops - 1] = copy;
+}
+
+int op_kernel_end(const Op *op, int n, int i) {
+    int end = i + 1;
+    while (end < n && op[end].fused) end++;
+    return end;
+}
+
+bool op_is_matmul(const Op *op) {
+    return op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT || op->kind == OP_MATMUL_AT;
+}
+
+int op_operands(const Op *op) {
+    return op_is_matmul(op) && !op->adds && op->n_in > 2 ? 2 : op->n_in;
 }
 
 /* ---- redistribute ---- */
@@ -281,12 +311,10 @@ bool op_in_kernel(const Program *p, int i) {
 }
 
 bool op_leads(const Program *p, int i) {
-    OpKind kind = p->op[i].kind;
     int lead = i;
     while (p->op[lead].fused) lead--;
     bool gathers = op_info(p->op[lead].kind)->collective;
-    bool matmul = kind == OP_MATMUL || kind == OP_MATMUL_BT || kind == OP_MATMUL_AT;
-    return i == lead ? !gathers : gathers && matmul;
+    return i == lead ? !gathers : gathers && op_is_matmul(&p->op[i]);
 }
 
 int64_t op_bytes(const Program *p, const Op *op) {

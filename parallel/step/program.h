@@ -126,13 +126,18 @@ void program_free(Program *p);
 Program program_copy(const Program *p, const ModelShape *shape);
 /* Local. A tensor of this type, of these whole sizes. Returns its index. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
-/* Local. A tensor of the type of t, with the same value. */
+/* Local. A tensor of the type of t, with the same value; or all else alike, too. */
 int program_tensor_like(Program *p, int t);
+int program_tensor_copy(Program *p, int t);
 /* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
 #define EMIT(p, kind, out, ...)                                                                    \
     program_emit(p, kind, out, (int[]){__VA_ARGS__},                                               \
                  (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
+/* Local. For a pass: takes the list out of a program, which has none then (freed by mem_free); adds
+ * an operation of that list as it is. */
+Op *program_take(Program *p);
+void program_append(Program *p, const Op *op);
 /* Local. Adds the collectives between the type of tensor t and `to`, one for each list of axes: the
  * only place where a collective enters the program. Returns the tensor of type `to`; t itself when
  * it has that type. Dies where there is no such path. */
@@ -159,6 +164,11 @@ int64_t step_tensor_filled(const Program *p, const StepTensor *t);
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
 /* Local, pure. Where its local row r lies: so many rows behind its first one. */
 int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r);
+/* Local, pure. Behind operation i of n and those that are fused into it. */
+int op_kernel_end(const Op *op, int n, int i);
+bool op_is_matmul(const Op *op);
+/* Local, pure. How many operands its kernel reads: those of a matmul behind them order it. */
+int op_operands(const Op *op);
 /* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
 int64_t op_bytes(const Program *p, const Op *op);
 /* Local, pure. Floating-point operations of a kernel on this rank; 0 where bytes are what it

@@ -40,21 +40,6 @@ static bool kept(const Pass *s, int i) {
     return mode == RECOMPUTE_NONE || !cheap;
 }
 
-/* Appends an operation that was there before the pass, or its clone. */
-static void append(Program *p, const Op *op, Phase phase) {
-    p->phase = phase, p->layer = op->layer;
-    program_emit(p, op->kind, op->out, op->in, op->n_in);
-    Op *new = &p->op[p->n_ops - 1];
-    new->also = op->also, new->axes = op->axes, new->dim = op->dim;
-}
-
-static int clone(Program *p, int t) {
-    StepTensor value = p->tensor[t];
-    int c = program_tensor(p, value.dist, value.size, value.bytes);
-    p->tensor[c] = value;
-    return c;
-}
-
 /* The tensor that backward reads for t: t itself, or its clone, which is computed here. */
 static int available(Pass *s, int t) {
     int i = s->maker[t];
@@ -62,15 +47,16 @@ static int available(Pass *s, int t) {
     if (s->clone[t] >= 0) return s->clone[t];
     Op op = s->old[i];
     for (int k = 0; k < op.n_in; k++) op.in[k] = available(s, op.in[k]);
-    op.out = s->clone[op.out] = clone(s->p, op.out);
-    if (op.also >= 0) op.also = s->clone[op.also] = clone(s->p, op.also);
-    append(s->p, &op, PHASE_RECOMPUTE);
+    op.out = s->clone[op.out] = program_tensor_copy(s->p, op.out);
+    if (op.also >= 0) op.also = s->clone[op.also] = program_tensor_copy(s->p, op.also);
+    op.phase = PHASE_RECOMPUTE;
+    program_append(s->p, &op);
     return s->clone[t];
 }
 
 void program_recompute(Program *p) {
-    Op *old = p->op;
     int n_ops = p->n_ops, n = p->n_tensors;
+    Op *old = program_take(p);
     Pass s = {.p = p, .old = old};
     s.maker = mem_alloc(2 * (size_t)n * sizeof(int));
     s.clone = s.maker + n;
@@ -80,12 +66,11 @@ void program_recompute(Program *p) {
             s.maker[old[i].out] = i;
             if (old[i].also >= 0) s.maker[old[i].also] = i;
         }
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
     for (int i = 0; i < n_ops; i++) {
         Op op = old[i];
         for (int k = 0; op.phase == PHASE_BACKWARD && k < op.n_in; k++)
             op.in[k] = available(&s, op.in[k]);
-        append(p, &op, op.phase);
+        program_append(p, &op);
     }
     mem_free(old);
     mem_free(s.maker);

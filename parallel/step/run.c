@@ -175,8 +175,7 @@ static const Op *waited_for(const Program *p, int i) {
 static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
     for (int i = begin; i < end_of_list; i += c.n) {
-        c.op = &b->p.op[i], c.n = 1;
-        while (i + c.n < b->p.n_ops && c.op[c.n].fused) c.n++;
+        c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
         run_op(&c);
         if (op_info(c.op->kind)->collective && c.n == 1 && !b->waits[i]) end(&c, c.op->out);
         if (m->hook && m->hook->look && (c.n > 1 || !b->waits[i])) {

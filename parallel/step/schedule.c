@@ -74,9 +74,7 @@ static bool collective(const Scheduler *s, int i) {
 
 /* Behind unit i: its fused operations are skipped. */
 static int unit_end(const Scheduler *s, int i) {
-    int end = i + 1;
-    while (end < s->p->n_ops && s->p->op[end].fused) end++;
-    return end;
+    return op_kernel_end(s->p->op, s->p->n_ops, i);
 }
 
 /* Unit i needs operation `maker`, unless it is one of its own. */

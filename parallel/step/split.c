@@ -61,7 +61,7 @@ static int rows_of(Split *s, int t, int64_t row, int64_t n, int64_t every) {
     int64_t rows = every ? every : local_rows(s, t);
     x.size[0] = x.size[0] / rows * n;
     x.whole = t, x.row = row, x.every = every;
-    int out = program_tensor(s->p, x.dist, x.size, x.bytes);
+    int out = program_tensor_copy(s->p, t);
     s->p->tensor[out] = x;
     return out;
 }
@@ -79,17 +79,12 @@ static int chunk(Split *s, int t, int64_t block, int k) {
     return *part;
 }
 
-static void append(Split *s, const Op *op) {
-    program_emit(s->p, op->kind, op->out, op->in, op->n_in);
-    s->p->op[s->p->n_ops - 1] = *op;
-}
-
 static void emit_chunk(Split *s, const Op *op, int64_t block, int k) {
     Op new = *op;
     for (int i = 0; i < op->n_in; i++) new.in[i] = chunk(s, op->in[i], block, k);
     new.out = chunk(s, op->out, block, k);
     if (op->also >= 0) new.also = chunk(s, op->also, block, k);
-    append(s, &new);
+    program_append(s->p, &new);
 }
 
 /* ---- which ---- */
@@ -190,22 +185,22 @@ static int emit_block(Split *s, int i, int64_t b, int64_t rows, int before) {
         for (int k = 0; k < op.n_in; k++) op.in[k] = block(s, op.in[k], b, rows);
         if (j == i && before >= 0) op.in[op.n_in++] = before;
         op.out = block(s, op.out, b, rows);
-        append(s, &op);
+        program_append(s->p, &op);
     }
     return block(s, s->old[i].out, b, rows);
 }
 
 static int shift(Split *s, const Op *like, int64_t k, int out, int in) {
-    append(s, &(Op){.kind = OP_SHIFT,
-                    .phase = like->phase,
-                    .layer = like->layer,
-                    .in = {in},
-                    .n_in = 1,
-                    .out = out,
-                    .also = -1,
-                    .axes = like->axes,
-                    .dim = (int)k,
-                    .root = -1});
+    program_append(s->p, &(Op){.kind = OP_SHIFT,
+                               .phase = like->phase,
+                               .layer = like->layer,
+                               .in = {in},
+                               .n_in = 1,
+                               .out = out,
+                               .also = -1,
+                               .axes = like->axes,
+                               .dim = (int)k,
+                               .root = -1});
     return out;
 }
 
@@ -266,8 +261,7 @@ static void emit_ring_out(Split *s, int i) {
 static int emit(Split *s, int i) {
     const Op *op = &s->old[i];
     bool collective = op_info(op->kind)->collective;
-    int end = i + 1;
-    while (end < s->n_ops && s->old[end].fused) end++;
+    int end = op_kernel_end(s->old, s->n_ops, i);
     if (collective && s->how[i] && s->matmul[i] < 0) return end; // behind its matmul
     if (collective && s->how[i] == CHUNKS)
         for (int k = 0; k < s->chunks; k++) emit_chunk(s, op, block_rows(s, i), k);
@@ -280,7 +274,7 @@ static int emit(Split *s, int i) {
     else if (s->how[i] == RING_OUT)
         emit_ring_out(s, i);
     else
-        for (int k = i; k < end; k++) append(s, &s->old[k]);
+        for (int k = i; k < end; k++) program_append(s->p, &s->old[k]);
     return end;
 }
 
@@ -299,8 +293,7 @@ void program_split(Program *p, int chunks, bool ring) {
     for (int i = 0; i < p->n_ops; i++) s.maker[p->op[i].out] = i;
     find_readers(&s);
     find(&s);
-    Op *old = p->op;
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int i = 0; i < s.n_ops;) i = emit(&s, i);
     mem_free(old);
     mem_free(s.how);

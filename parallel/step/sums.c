@@ -52,7 +52,7 @@ static int *last_makers(const Program *p) {
     int *last = mem_alloc((size_t)p->n_tensors * sizeof *last);
     for (int t = 0; t < p->n_tensors; t++) last[t] = -1;
     for (int i = 0, end; i < p->n_ops; i = end) {
-        for (end = i + 1; end < p->n_ops && p->op[end].fused;) end++;
+        end = op_kernel_end(p->op, p->n_ops, i);
         for (int k = i; k < end; k++) {
             int whole = p->tensor[p->op[k].out].whole;
             last[p->op[k].out] = end - 1;
@@ -258,17 +258,15 @@ void program_sums(Program *p) {
     shard_tensors(&table, p->grid, false);
     find_gradients(&s);
     find_buckets(&s);
-    Op *old = p->op;
     int n = p->n_ops, *complete = mem_alloc(2 * (size_t)n * sizeof *complete), *full = complete + n;
     for (int i = 0; i < n; i++) complete[i] = full[i] = -1;
     for (int g = s.n; g-- > 0 && copies;)
         s.gradient[g].next = complete[s.gradient[g].last], complete[s.gradient[g].last] = g;
     for (int b = s.n_buckets; b-- > 0;)
         s.bucket[b].next = full[s.bucket[b].last], full[s.bucket[b].last] = b;
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
-        program_emit(p, old[i].kind, old[i].out, old[i].in, old[i].n_in);
-        p->op[p->n_ops - 1] = old[i];
+        program_append(p, &old[i]);
         for (int g = complete[i]; g >= 0; g = s.gradient[g].next)
             add_copies(p, &table, &s.gradient[g]);
         for (int b = full[i]; b >= 0; b = s.bucket[b].next) sum_bucket(&s, &s.bucket[b]);
