@@ -2,17 +2,30 @@
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
  *
- *                                                bound by         an H200, not measured
- *     product.cu   a thread for each element     loads from L1    2 TFLOP/s
- *                  tiles in shared memory        fp32 units       67 at most
- *     here         tensor cores                  tensor cores     989 at most, some 800 at the
- *                                                                 clock that power leaves
+ * Each rung takes away what bounds the one before. Bytes are those of a multiprocessor in a cycle:
+ * shared memory gives 128, L2 some 44. TFLOP/s are of an H100 at 4096^3, published for kernels like
+ * these (fast.cu, 2024), and 989 at most; none of this file's was measured.
  *
- * The roofline of a tile. wgmma multiplies 64 x N x 16 in N / 2 cycles, and reads 2 KB of a and
- * 32 N bytes of b from shared memory, which gives 128 bytes a cycle: 80 of 128 cycles for N = 256,
- * 32 of 32 for N = 64. From L2 come (128 + N) x 64 elements for 128 x N x 64 multiply-adds: for
- * each multiprocessor 48 bytes a cycle with N = 256, 64 with N = 128. So tiles are as wide as
- * registers allow: 128 x 256 are 128 sums for each of 256 threads.
+ *     product.cu   a thread for each element: loads from L1                                   2
+ *                  tiles in shared memory: fp32 units, 67 at most                            32
+ *     1  tensor cores, wgmma: a step along k of a tile of 64 x 64 is copied, then
+ *        multiplied: the wait for the copy                                                  317
+ *     2  a ring of steps that one thread fetches (TMA) while others multiply. Then L2:
+ *        64 bytes for tiles of 128 x 128; and shared memory, 160                            498
+ *     3  tiles of 128 x 256 of two warpgroups: L2 48, shared memory 80 of 128 cycles,
+ *        tensor cores all of them; 128 sums a thread, as many as fit                        610
+ *     4  blocks that stay: the ring is filled while warpgroups are in their epilogue, in
+ *        an order of tiles that lie close together in y, so that L2 has them                704
+ *     5  clusters of two blocks that fetch b once, half each: L2 32                         734
+ *     6  the epilogue by boxes that TMA stores, beside the next tile                        758
+ *     7  IN_TURNS: one warpgroup multiplies while the other is in its epilogue: of short
+ *        sums, where that is a third of the tile's time
+ *     8  Stream-K (cuda/matmul_schedule.h): no wave that is partly filled
+ *
+ * The roofline of a tile of 128 x N. wgmma multiplies 64 x N x 16 in N / 2 cycles, and reads 2 KB
+ * of a and 32 N bytes of b from shared memory: 80 of 128 cycles for N = 256, 32 of 32 for N = 64.
+ * From L2 come (128 + N) x 64 elements for 128 x N x 64 multiply-adds, which take 4 N cycles; of a
+ * cluster's (128 + N / 2) x 64.
  *
  * A block is one multiprocessor's, and stays. One of its threads begins copies (TMA) into a ring of
  * steps along k; two warpgroups multiply. TOGETHER: both have the same tile, 64 rows each, and
@@ -21,6 +34,15 @@
  *     fetches    | tile 0 ............. | tile 1 ............ | tile 2
  *     computes     | tile 0, rows 0-63  | epilogue | tile 1, rows 0-63  | epilogue
  *     computes     | tile 0, rows 64-127| epilogue | tile 1, rows 64-127| epilogue
+ *
+ * A cluster of two blocks has a tile of 256 x N, 128 rows each. Each block fetches its rows of a
+ * and half of each step of b, which TMA puts into the shared memory of both. So a slot is filled by
+ * two blocks, and it is empty when the warps of both have given it back: each warp arrives at the
+ * barriers of both. Neither block ends before the other, which may still write into it. Rows of the
+ * second block that y does not have arrive as zeros, and are not stored.
+ *
+ *     block 0    a, rows 0-127      b, first half    -> both
+ *     block 1    a, rows 128-255    b, second half   -> both
  *
  * With K = 768 a tile of 128 x 256 is 12 steps, 12,300 cycles; GELU of its elements takes another
  * 4,000 (two special functions each, 16 a cycle). IN_TURNS hides that: tiles of 128 x 192, each of
@@ -61,16 +83,25 @@ struct Maps {
     CUtensorMap a, b, y, beside;
 };
 
+/* Of the schedule: this block, or its cluster. */
+__device__ __forceinline__ int this_worker(int blocks) {
+    return static_cast<int>(blockIdx.x) / blocks;
+}
+
 /* The thread that fetches: all steps of all parts of this block. */
 template <class K>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule &s,
                                           const Layout<K> &at) {
     auto ring = at.ring();
-    for (MatmulPart p = matmul_begin(&s, static_cast<int>(blockIdx.x)); matmul_next(&s, &p);)
+    for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p);)
         for (int k = p.k_begin; k < p.k_end; k++) {
+            auto b = at.b(ring.slot);
             ring.open(Layout<K>::STEP);
-            at.a(ring.slot).fetch(maps.a, ring.full(), p.tile_m * ROWS, k * DEPTH);
-            at.b(ring.slot).fetch(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH);
+            at.a(ring.slot).fetch(maps.a, ring.full(), at.row(p.tile_m), k * DEPTH);
+            if (at.blocks == PAIR)
+                b.fetch_half(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH, at.rank);
+            else
+                b.fetch(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH);
             ring.next();
         }
 }
@@ -116,7 +147,7 @@ __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &a
         int slot = ring.take();
         begin_step(c, at, slot, row, true);
         wgmma_wait<1>();
-        ring.give(before);
+        ring.give_all(before, at.blocks);
         before = slot;
     }
     give_turn<K>();
@@ -124,7 +155,7 @@ __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &a
         wgmma_wait<0>(c[0]);
     else
         wgmma_wait<0>(c[0], c[1]);
-    ring.give(before);
+    ring.give_all(before, at.blocks);
 }
 
 /* The two boxes of a warpgroup, used in turns, between its threads and TMA. */
@@ -204,7 +235,7 @@ template <class K>
 __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p, const Maps &maps,
                                         const Ends &e, const PartsOf<K> &parts, const Layout<K> &at,
                                         Ring<Layout<K>::SLOTS> &ring, Out<K> &out, int row) {
-    int m = p.tile_m * ROWS + row, n = p.tile_n * K::N;
+    int m = at.row(p.tile_m) + row, n = p.tile_n * K::N;
     bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
     if (e.reads && last) out.read(maps.beside, 0, m, n);
     if (biased) {
@@ -214,14 +245,14 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
     multiply(c, at, ring, row, p.k_end - p.k_begin, biased);
     if (!last) {
 #pragma unroll
-        for (int i = 0; i < K::SLABS; i++) parts.leave(c[i], p.share, row / SLAB + i);
+        for (int i = 0; i < K::SLABS; i++) parts.leave(c[i], at.share(p.share), row / SLAB + i);
         return;
     }
 #pragma unroll
     for (int i = 0; i < K::SLABS; i++) {
         int slab = row / SLAB + i;
         for (int share = p.share - p.part; share < p.share; share++)
-            parts.collect(c[i], share, slab);
+            parts.collect(c[i], at.share(share), slab);
         finish(typename K::Y(), c[i], maps, e, out, m + i * SLAB, n, i + 1 < K::SLABS);
     }
 }
@@ -236,8 +267,8 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
     int column = warp * WARP_COLUMNS + this_lane() * LANE_COLUMNS, in = column % PANEL;
     int offset = column / PANEL * Layout<K>::OperandB::BOX_BYTES + in * 2;
 #pragma unroll 1
-    for (MatmulPart p = matmul_begin(&s, static_cast<int>(blockIdx.x)); matmul_next(&s, &p);) {
-        bool mine = p.tile_m == 0 && column < K::N;
+    for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p);) {
+        bool mine = at.row(p.tile_m) == 0 && column < K::N;
         float sum[LANE_COLUMNS] = {};
 #pragma unroll 1
         for (int k = p.k_begin; k < p.k_end; k++) {
@@ -251,7 +282,7 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
                 sum[2] += low_of(pair[1]), sum[3] += high_of(pair[1]);
             }
             __syncwarp();
-            ring.give(slot);
+            ring.give_all(slot, at.blocks);
         }
         for (int i = 0; i < LANE_COLUMNS && mine; i++)
             leave_column(e, p, p.tile_n * K::N + column + i, sum[i]);
@@ -267,8 +298,7 @@ __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedu
     int turn = 0;
     if (group == 1) give_turn<K>(); // the first is the other's
 #pragma unroll 1
-    for (MatmulPart p = matmul_begin(&s, static_cast<int>(blockIdx.x)); matmul_next(&s, &p);
-         turn ^= 1) {
+    for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p); turn ^= 1) {
         typename K::Sums c;
         if (K::TURNS && turn != group)
             ring.pass(p.k_end - p.k_begin);
@@ -282,10 +312,11 @@ template <class K>
 __global__ void __launch_bounds__(K::Threads::THREADS, 1)
     sm90_matmul(const __grid_constant__ Maps maps, MatmulSchedule s, Ends e, float *slots,
                 int *flags) {
-    Layout<K> at = {shared_address(dynamic_shared<char>())};
+    Layout<K> at = {shared_address(dynamic_shared<char>()), cluster_rank(), cluster_size()};
     bool sums = K::WIDE && e.columns;
     if (threadIdx.x == 0) at.make_barriers(sums ? SUMMING : 0);
     __syncthreads();
+    if (at.blocks > 1) cluster_sync(); // the other block's barriers are made, too
     int group = this_group();
     if (group == GROUPS) {
         K::Threads::few();
@@ -296,6 +327,7 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
         K::Threads::many();
         compute_all<K>(maps, s, e, {slots, flags}, at, group);
     }
+    if (at.blocks > 1) cluster_sync(); // the other block reaches none that has ended
 }
 
 /* --- launchers */
@@ -304,18 +336,23 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
 struct Way {
     int width;
     MatmulKind kind;
-    int number() const { return width + 1024 * static_cast<int>(kind); }
+    int blocks; // of a cluster
+    int number() const { return width + 1024 * static_cast<int>(kind) + 4096 * (blocks - 1); }
+    MatmulTile tile() const { return {ROWS * blocks, width, DEPTH}; }
 };
-const Way ways[] = {{256, MATMUL_DATA_PARALLEL}, {256, MATMUL_STREAM_K},
-                    {192, MATMUL_DATA_PARALLEL}, {192, MATMUL_STREAM_K},
-                    {128, MATMUL_DATA_PARALLEL}, {128, MATMUL_STREAM_K}};
+const Way ways[] = {{256, MATMUL_DATA_PARALLEL, PAIR}, {256, MATMUL_STREAM_K, PAIR},
+                    {192, MATMUL_DATA_PARALLEL, PAIR}, {192, MATMUL_STREAM_K, PAIR},
+                    {128, MATMUL_DATA_PARALLEL, PAIR}, {128, MATMUL_STREAM_K, PAIR},
+                    {256, MATMUL_DATA_PARALLEL, 1},    {256, MATMUL_STREAM_K, 1},
+                    {192, MATMUL_DATA_PARALLEL, 1},    {192, MATMUL_STREAM_K, 1},
+                    {128, MATMUL_DATA_PARALLEL, 1},    {128, MATMUL_STREAM_K, 1}};
 
 /* Gradients of weights have long sums: their epilogues need not be hidden. */
 template <int WIDTH, class Y>
 constexpr Share share = WIDTH == 192 && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
 
 MatmulSchedule schedule_of(const Product *p, const Way &w) {
-    return matmul_schedule(p->M, p->N, p->K, {ROWS, w.width, DEPTH}, device_sms(), w.kind, 1);
+    return matmul_schedule(p->M, p->N, p->K, w.tile(), device_sms() / w.blocks, w.kind, 1);
 }
 
 /* What a way costs the worker that has the most, in columns of steps: a step takes as long as wgmma
@@ -330,40 +367,44 @@ int64_t cost_of(const Product *p, const Way &w) {
     if (s.divided > 0)
         steps += (s.divided + s.workers - 1) / s.workers *
                  (static_cast<int64_t>(s.streamed) * s.steps / s.divided + 1 + fix_up);
+    if (w.blocks == 1) steps += steps / 25; // L2
     if (w.width == 192 && !p->wide) return (steps * 21 / 20 + epilogue) * w.width;
     return (steps + tiles * epilogue) * w.width;
 }
 
 bool fits(const Product *p, const Way &w) {
-    MatmulTile t = {ROWS, w.width, DEPTH};
+    if (w.blocks > 1 && (p->M <= ROWS || device_sms() < w.blocks)) return false;
+    MatmulTile t = w.tile();
     MatmulSchedule s = schedule_of(p, w);
     bool differs = w.kind == MATMUL_DATA_PARALLEL || s.divided > 0;
-    return differs && matmul_has_room(&s, &t, GROUPS);
+    return differs && matmul_has_room(&s, &t, GROUPS * w.blocks);
 }
 
-template <class K> void run(const Product *p, const MatmulSchedule &s) {
+template <class K> void run(const Product *p, const MatmulSchedule &s, int blocks) {
     Ends e = ends_of(p);
     begin_columns(p, s, e);
     const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
     Maps maps = {
         Operand<K::A, ROWS>::map(p->a, p->M, p->K, K::A == K_MAJOR ? p->a_row : p->a_col),
-        Operand<K::B, K::N>::map(p->b, p->N, p->K, K::B == K_MAJOR ? p->b_col : p->b_row),
+        Operand<K::B, K::N>::map(p->b, p->N, p->K, K::B == K_MAJOR ? p->b_col : p->b_row, blocks),
         OutBox<typename K::Y>::map(p->y, p->M, p->N, p->ldy),
         OutBox<typename K::Y>::map(beside ? beside : p->y, p->M, p->N, p->ldy),
     };
-    LAUNCH(sm90_matmul<K>, std::min(s.workers, matmul_shares(&s)), K::Threads::THREADS,
-           Layout<K>::BYTES, maps, s, e, static_cast<float *>(p->workspace), matmul_flags());
+    int n = std::min(s.workers, matmul_shares(&s)) * blocks;
+    LAUNCH_CLUSTERS(static_cast<unsigned>(blocks), sm90_matmul<K>, static_cast<unsigned>(n),
+                    K::Threads::THREADS, Layout<K>::BYTES, maps, s, e,
+                    static_cast<float *>(p->workspace), matmul_flags());
     add_columns(p, e);
 }
 
 template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
     MatmulSchedule s = schedule_of(p, w);
     if (w.width == 256)
-        run<Kind<256, A, B, Y, share<256, Y>>>(p, s);
+        run<Kind<256, A, B, Y, share<256, Y>>>(p, s, w.blocks);
     else if (w.width == 192)
-        run<Kind<192, A, B, Y, share<192, Y>>>(p, s);
+        run<Kind<192, A, B, Y, share<192, Y>>>(p, s, w.blocks);
     else
-        run<Kind<128, A, B, Y, share<128, Y>>>(p, s);
+        run<Kind<128, A, B, Y, share<128, Y>>>(p, s, w.blocks);
 }
 
 } // namespace

@@ -14,6 +14,10 @@ extern "C" {
 /* A block computes tiles of ROWS x N in steps of DEPTH along k, by two warpgroups. */
 enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = 64 };
 
+/* Or a PAIR of blocks, a cluster, computes tiles of 2 ROWS x N: each its own rows, with b in
+ * common. */
+enum { PAIR = 2 };
+
 /* What a kernel computes, and how. TOGETHER: both warpgroups work on one tile, 64 rows each.
  * IN_TURNS: each has every second tile for itself, and is in its epilogue while the other
  * multiplies. */
@@ -22,7 +26,7 @@ template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE, Share SHARE> stru
     static constexpr int N = WIDTH, J = N / COLUMNS, SLABS = SHARE == TOGETHER ? 1 : GROUPS;
     static constexpr Major A = MAJOR_A, B = MAJOR_B;
     static constexpr bool TURNS = SHARE == IN_TURNS, WIDE = sizeof(TYPE) == sizeof(float);
-    using Threads = Roles<GROUPS, WIDE ? 64 : 24>; // of floats, b is summed, too
+    using Threads = Roles<GROUPS, WIDE ? 64 : 40>; // of floats, b is summed, too
     using Y = TYPE;
     using Sums = Fragment<J>[SLABS]; // of a warpgroup: 64 rows x N each
 };
@@ -42,6 +46,15 @@ template <Major MAJOR, int EXTENT> struct Operand {
             tma_load(at + i * BOX_BYTES, map, barrier, MAJOR == K_MAJOR ? k : mn + i * PANEL,
                      MAJOR == K_MAJOR ? mn : k);
     }
+    /* The part of this block, `rank` of a PAIR: half of the rows of each box, for both. */
+    __device__ __forceinline__ void fetch_half(const CUtensorMap &map, Shared barrier, int mn,
+                                               int k, int rank) const {
+        int row = rank * (BOX_ROWS / PAIR);
+#pragma unroll
+        for (int i = 0; i < BOXES; i++)
+            tma_multicast(at + i * BOX_BYTES + row * PANEL_ROW, map, barrier, (1 << PAIR) - 1,
+                          MAJOR == K_MAJOR ? k : mn + i * PANEL, (MAJOR == K_MAJOR ? mn : k) + row);
+    }
     /* For wgmma: from row or column `first` on, a multiple of 64; and 16 i of k further on. */
     __device__ __forceinline__ Matrix matrix(int first) const {
         return matrix_at(at + first * PANEL_ROW, BOX_BYTES, 8 * PANEL_ROW);
@@ -49,8 +62,9 @@ template <Major MAJOR, int EXTENT> struct Operand {
     __device__ __forceinline__ static Matrix step(Matrix m, int i) {
         return matrix_on(m, MAJOR == K_MAJOR ? i * 32 : i * 16 * PANEL_ROW);
     }
-    static CUtensorMap map(const void *x, int64_t extent, int64_t K, int64_t ld) {
-        TensorShape s = {2, {K, extent}, {1, ld}, {DEPTH, BOX_ROWS}, false};
+    /* blocks: of a cluster that fetch it together. */
+    static CUtensorMap map(const void *x, int64_t extent, int64_t K, int64_t ld, int blocks = 1) {
+        TensorShape s = {2, {K, extent}, {1, ld}, {DEPTH, BOX_ROWS / blocks}, false};
         if (MAJOR == MN_MAJOR) s.size[0] = extent, s.size[1] = K;
         return tensor_map(x, &s);
     }
@@ -83,6 +97,7 @@ template <class K> struct Layout {
                          SLOTS = (MOST - OUT - 1024) / STEP, BARRIERS = SLOTS * STEP + OUT,
                          BYTES = BARRIERS + (2 * SLOTS + 2 * GROUPS) * 8;
     Shared begin;
+    int rank, blocks; // of the cluster
     __device__ __forceinline__ OperandA a(int slot) const { return {begin + slot * STEP}; }
     __device__ __forceinline__ OperandB b(int slot) const {
         return {begin + slot * STEP + OperandA::BYTES};
@@ -95,8 +110,11 @@ template <class K> struct Layout {
         return begin + BARRIERS + (2 * SLOTS + group * 2 + i) * 8;
     }
     __device__ __forceinline__ Ring<SLOTS> ring() const { return {begin + BARRIERS, 0, 0}; }
+    /* The first row of y that is this block's in tile_m; its part of a share of the schedule. */
+    __device__ __forceinline__ int row(int tile_m) const { return (tile_m * blocks + rank) * ROWS; }
+    __device__ __forceinline__ int share(int share) const { return share * blocks + rank; }
     __device__ __forceinline__ void make_barriers(int more_takers) const {
-        ring().make((K::TURNS ? 1 : GROUPS) * 4 + more_takers);
+        ring().make(((K::TURNS ? 1 : GROUPS) * 4 + more_takers) * blocks);
         for (int i = 0; i < GROUPS * 2; i++) mbarrier_init(here(i / 2, i % 2), 1);
         mbarrier_fence();
     }

@@ -427,6 +427,56 @@ inline ProbeResult run_copy_later() {
     return compare(out, want, 160);
 }
 
+/* --- clusters: each of two blocks brings half of a box of 64 x 64 words to both, and the next box,
+ * the other half, when both have read the one before */
+
+struct Pair {
+    uint16_t box[64 * 64];
+    uint64_t full, empty;
+};
+__global__ void __launch_bounds__(32)
+    bring_halves(const __grid_constant__ CUtensorMap map, uint16_t *out) {
+    auto *x = dynamic_shared<Pair>();
+    Shared box = shared_address(x->box), full = shared_address(&x->full),
+           empty = shared_address(&x->empty);
+    int lane = static_cast<int>(threadIdx.x), rank = cluster_rank(), blocks = cluster_size();
+    if (lane == 0) {
+        mbarrier_init(full, 1);
+        mbarrier_init(empty, blocks);
+        mbarrier_fence();
+    }
+    cluster_sync();
+    for (int round = 0; round < 2; round++) {
+        int half = rank ^ round;
+        if (lane == 0) {
+            mbarrier_wait(empty, round ^ 1);
+            mbarrier_expect(full, 8192);
+            tma_multicast(box + half * 4096, map, full, 3, 0, round * 64 + half * 32);
+        }
+        mbarrier_wait(full, round);
+        for (int i = lane; i < 64 * 64; i += 32) out[(rank * 2 + round) * 64 * 64 + i] = x->box[i];
+        __syncwarp();
+        if (lane < blocks) mbarrier_arrive_at(empty, lane);
+    }
+    cluster_sync();
+}
+inline ProbeResult run_bring_halves() {
+    static uint16_t in[128 * 64], out[4 * 64 * 64], want[4 * 64 * 64];
+    for (int i = 0; i < 128 * 64; i++) in[i] = bf16_of(coded(i));
+    for (int i = 0; i < 4; i++)
+        for (int row = 0; row < 64; row++)
+            for (int column = 0; column < 64; column++)
+                want[i * 64 * 64 + place(64, row, column)] = in[(i % 2 * 64 + row) * 64 + column];
+    Memory memory;
+    device_put(memory.in, in, sizeof in);
+    TensorShape s = {2, {64, 128}, {1, 64}, {64, 32}, false};
+    LAUNCH_CLUSTERS(2, bring_halves, 2, 32, sizeof(Pair), tensor_map(memory.in, &s),
+                    static_cast<uint16_t *>(memory.out));
+    device_get(out, memory.out, sizeof out);
+    device_wait();
+    return compare(out, want, 4 * 64 * 64);
+}
+
 #define PRODUCTS(n)                                                                                \
     {"wgmma_" #n "_k_k", run_multiply<K_MAJOR, K_MAJOR, n, false>},                                \
         {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>},                          \
@@ -469,5 +519,6 @@ extern "C" const Probe probes[] = {PRODUCTS(32),
                                    MATRICES(1),
                                    MATRICES(2),
                                    MATRICES(4),
-                                   {"cp_async", run_copy_later}};
+                                   {"cp_async", run_copy_later},
+                                   {"cluster", run_bring_halves}};
 extern "C" const int n_probes = sizeof probes / sizeof *probes;

@@ -100,12 +100,20 @@ static Case case_make(const Shape *s) {
     return c;
 }
 
+/* Those of blocks alone or, where there are any, of clusters of two. */
+static int ways_of(const Case *c, bool pairs, int ways[MATMUL_SM90_WAYS]) {
+    int all[MATMUL_SM90_WAYS], n = matmul_sm90_ways(&c->p, all), found = 0;
+    for (int i = 0; i < n; i++)
+        if ((all[i] >> 12 & 1) == pairs) ways[found++] = all[i];
+    return found ? found : ways_of(c, !pairs, ways);
+}
+
 /* y and aux, from what they were: a thread for each element, or on tensor cores by a way of those
- * that there are, the `way`-th. */
-enum { PLAIN = -1 };
+ * that there are, the `way`-th; of blocks alone, or from PAIRS on of clusters. */
+enum { PLAIN = -1, PAIRS = 100 };
 static void run(const Case *c, int way, Words *y, Words *aux, Words *sums) {
     Words was_y = c->y, was_aux = c->aux, was_sums = c->sums;
-    int ways[MATMUL_SM90_WAYS], n = matmul_sm90_ways(&c->p, ways);
+    int ways[MATMUL_SM90_WAYS], n = ways_of(c, way >= PAIRS, ways);
     words_put(&was_y), words_put(&was_aux), words_put(&was_sums);
     device_zero(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
     if (way == PLAIN) {
@@ -134,7 +142,8 @@ static bool check_same(const Shape *s, const char *what, const Words *got, const
     return true;
 }
 
-/* By two of the ways and, where k is divided, by the first again: its flags are as they were. */
+/* In clusters, by blocks alone and, where k is divided, in clusters again: their flags are as they
+ * were. */
 static bool run_shape(const Shape *s, int way) {
     Case c = case_make(s);
     const char *why = matmul_sm90_refuses(&c.p, 2);
@@ -142,7 +151,7 @@ static bool run_shape(const Shape *s, int way) {
     if (why) return test_fail(__FILE__, __LINE__, "shape %d: %s", (int)(s - shapes), why), false;
     run(&c, PLAIN, &want_y, &want_aux, &want_sums);
     for (int i = 0; i < (s->K > 600 ? 3 : 2); i++) {
-        run(&c, way + i % 2, &y, &aux, &sums);
+        run(&c, way + (i % 2 ? 0 : PAIRS), &y, &aux, &sums);
         if (!check_same(s, "y", &y, &want_y) || !check_same(s, "aux", &aux, &want_aux) ||
             !check_same(s, "sums", &sums, &want_sums))
             return false;

@@ -4,6 +4,7 @@
 #include "layers/cuda/ptx_sm90.cuh"
 #include "layers/cuda/vec.cuh"
 
+#include <algorithm>
 #include <cinttypes>
 
 extern "C" {
@@ -233,10 +234,36 @@ __global__ void registers_of_some(CUtensorMap) {
     if (threadIdx.x < 32) registers_at_most<24>();
 }
 
+/* Of a cluster of two blocks; forward, the second goes on first when all have met. */
+__global__ void sends_to_one_that_has_ended(CUtensorMap) {
+    Place p = begin_block();
+    cluster_sync();
+    if (cluster_rank() == 0 && threadIdx.x == 0) mbarrier_arrive_at(p.barrier, 1);
+}
+__global__ void sends_to_none(CUtensorMap map) {
+    Place p = begin_block();
+    cluster_sync();
+    if (threadIdx.x == 0) tma_multicast(p.box, map, p.barrier, 4, 0, 0);
+}
+__global__ void sends_too_early(CUtensorMap map) {
+    Place p = begin_block();
+    if (threadIdx.x == 0) tma_multicast(p.box, map, p.barrier, 3, 0, 0);
+    cluster_sync();
+}
+__global__ void waits_for_the_cluster(CUtensorMap) {
+    if (cluster_rank() == 0) cluster_sync();
+}
+__global__ void leaves_what_comes(CUtensorMap map) {
+    Place p = begin_block();
+    cluster_sync();
+    if (cluster_rank() == 1 && threadIdx.x == 0) tma_multicast(p.box, map, p.barrier, 1, 0, 0);
+}
+
 struct Mistake {
     const char *name;
     void (*kernel)(CUtensorMap);
     const char *says;
+    unsigned blocks = 1;
 };
 const Mistake mistakes[] = {
     {"bytes_that_never_come", bytes_that_never_come,
@@ -260,6 +287,15 @@ const Mistake mistakes[] = {
     {"still_under_way", still_under_way, "these accumulators are still under way"},
     {"too_many_registers", too_many_registers, "setmaxnreg: 32768 registers for 1 warpgroups"},
     {"registers_of_some", registers_of_some, "setmaxnreg in 32 of 128 threads of warpgroup 0"},
+    {"sends_to_one_that_has_ended", sends_to_one_that_has_ended, "block 1 of the cluster has ended",
+     2},
+    {"sends_to_none", sends_to_none, "there is no block 2 in a cluster of 2", 2},
+    {"sends_too_early", sends_too_early, "no mbarrier was made here", 2},
+    {"waits_for_the_cluster", waits_for_the_cluster,
+     "128 of 128 threads wait for ever; 128 from thread 0 at barrier of the cluster", 2},
+    {"leaves_what_comes", leaves_what_comes, "a bulk copy is under way while its block has ended",
+     2},
+    {"three_in_clusters_of_two", waits_for_the_cluster, "blocks in clusters of 2", 3},
 };
 
 void make_mistake(void *arg) {
@@ -267,7 +303,8 @@ void make_mistake(void *arg) {
     TensorShape shape = {2, {64, 64}, {1, 64}, {64, 64}, false};
     begin(EMU_FORWARD);
     CUtensorMap map = tensor_map(device_alloc(8192), &shape);
-    launch(m->name, __FILE__, __LINE__, device_stream(), m->kernel, 1, 128, sizeof(Room), map);
+    launch_clusters(m->name, __FILE__, __LINE__, device_stream(), std::min(m->blocks, 2u),
+                    m->kernel, m->blocks, 128, sizeof(Room), map);
     end();
 }
 
@@ -275,8 +312,8 @@ TEST(cuda_sm90_emulation_names_each_mistake) {
     char text[2048];
     for (const Mistake &m : mistakes) {
         Mistake copy = m;
-        CHECK(test_in_child(make_mistake, &copy, text, sizeof text) == 1);
-        if (!strstr(text, m.name) || !strstr(text, m.says))
+        int status = test_in_child(make_mistake, &copy, text, sizeof text);
+        if (status != 1 || !strstr(text, m.name) || !strstr(text, m.says))
             test_fail(__FILE__, __LINE__, "%s: %s", m.name, text);
     }
 }

@@ -26,6 +26,10 @@
  *                next group of 8 of k, `leading` to the next 64 of m or n
  *
  * A matmul is in flight until it was waited for: its accumulators may not be looked at before.
+ *
+ * Clusters: blocks that were launched together, run at the same time, and reach each other's shared
+ * memory. A copy may put one box into several of them at once (multicast): it is fetched from L2
+ * once, lands at the same place in each, and counts for the barrier at the same place in each.
  */
 #ifndef LAYERS_CUDA_PTX_SM90_CUH
 #define LAYERS_CUDA_PTX_SM90_CUH
@@ -62,6 +66,14 @@ __device__ __forceinline__ void mbarrier_wait(Shared at, int parity) {
     } while (!done);
 }
 
+/* The same of the barrier that lies at `at` in block `rank` of the cluster. */
+__device__ __forceinline__ void mbarrier_arrive_at(Shared at, int rank) {
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];}" ::"r"(at),
+                 "r"(rank)
+                 : "memory");
+}
+
 /* --- copies, begun by one thread */
 
 /* What this thread wrote to shared memory is seen by copies and matmuls that begin after the next
@@ -94,6 +106,14 @@ __device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shar
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
                  "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
+}
+/* The box goes to each block of the mask, 1 << rank. */
+__device__ __forceinline__ void tma_multicast(Shared to, const CUtensorMap &map, Shared barrier,
+                                              unsigned mask, int c0, int c1) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%4, %5}], [%2], %3;" ::"r"(to),
+                 "l"(&map), "r"(barrier), "h"(static_cast<uint16_t>(mask)), "r"(c0), "r"(c1)
                  : "memory");
 }
 /* Bytes that lie side by side: a multiple of 16, at addresses that are. */
@@ -139,6 +159,24 @@ __device__ __forceinline__ void tma_commit() {
 /* All groups of this thread but the last LEFT have read what they store. */
 template <int LEFT> __device__ __forceinline__ void tma_wait() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
+
+/* --- clusters */
+
+/* This block's place in its cluster, and how many there are: 0 and 1 in a launch without. */
+__device__ __forceinline__ int cluster_rank() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return static_cast<int>(rank);
+}
+__device__ __forceinline__ int cluster_size() {
+    unsigned n;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    return static_cast<int>(n);
+}
+/* All threads of all blocks meet: what they wrote before is seen by all. */
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 /* --- threads */

@@ -57,6 +57,10 @@ template <int SLOTS> struct Ring {
     __device__ __forceinline__ void give(int i) const {
         if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
     }
+    /* Where the blocks of a cluster fill each other's slots: none of `blocks` may be overtaken. */
+    __device__ __forceinline__ void give_all(int i, int blocks) const {
+        if (this_lane() < blocks) mbarrier_arrive_at(barriers + (SLOTS + i) * 8, this_lane());
+    }
     __device__ __forceinline__ void skip() { give(take()); }
     /* The next n slots are another one's: this thread has no part in them. */
     __device__ __forceinline__ void pass(int n) {

@@ -133,11 +133,16 @@ static EmuThread *take_or_copy(Block *b) {
     return t;
 }
 
+/* Can another block wake a thread of this one? */
+static bool waits_outside(const Block *b) {
+    return b->n_outside > 0 || b->n_cluster > 1;
+}
+
 /* The thread that runs gives way to the next; it goes on when it is taken again. Where all wait,
  * and some of them for another block, other blocks run. */
 static void give_way(Block *b) {
     EmuThread *me = b->self, *next = take_or_copy(b);
-    if (!next && !b->n_outside) report_deadlock(b);
+    if (!next && !waits_outside(b)) report_deadlock(b);
     if (!next) {
         fiber_change(&me->fiber, &b->host, false);
         return;
@@ -293,7 +298,7 @@ static void thread_main(void) {
     bulk_thread_end(me);
     leave(b);
     EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
-    if (!next && b->n_live && !b->n_outside) report_deadlock(b);
+    if (!next && b->n_live && !waits_outside(b)) report_deadlock(b);
     if (next) enter(b, next);
     fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
     __builtin_unreachable();
@@ -315,15 +320,21 @@ static void begin_block(Block *b, uint3 index) {
     for (int i = b->n_threads; i % 32; i++) b->warp[i / 32].ended |= 1u << i % 32;
 }
 
-/* Goes on with the block until it ends or all of its threads wait for other blocks. */
+/* Goes on with the block until it ends or all of its threads wait for other blocks. Those of a
+ * cluster are free when all have ended: until then they may reach each other. */
 static void run_block(Block *b) {
     emu_block = b, emu_at.block = b->index;
     while (b->n_outside > 0) push(b, &b->thread[b->outside[--b->n_outside]], false);
-    enter(b, take(b));
-    fiber_change(&b->host, &b->self->fiber, false);
+    EmuThread *next = take_or_copy(b);
+    if (!next) return;
+    enter(b, next);
+    fiber_change(&b->host, &next->fiber, false);
     if (b->n_live) return;
     shared_check(&b->shared);
     hopper_end(b);
+    for (int i = 0; i < b->n_cluster; i++)
+        if (b->cluster[i]->n_live) return;
+    for (int i = 0, n = b->n_cluster; i < n; i++) b->cluster[i]->n_cluster = 0;
 }
 
 static void refuse_if_impossible(const EmuLaunch *l) {
@@ -333,6 +344,9 @@ static void refuse_if_impossible(const EmuLaunch *l) {
     if (!grid || threads == 0 || threads > MAX_THREADS || l->block.z > 64)
         die("kernel %s: no GPU launches a grid of (%u,%u,%u) blocks of (%u,%u,%u) threads", l->name,
             l->grid.x, l->grid.y, l->grid.z, l->block.x, l->block.y, l->block.z);
+    if (l->cluster < 1 || l->cluster > CLUSTER || l->grid.x % l->cluster)
+        die("kernel %s: no GPU launches a grid of (%u,%u,%u) blocks in clusters of %u", l->name,
+            l->grid.x, l->grid.y, l->grid.z, l->cluster);
 }
 
 /* Threads are numbered x first. */
@@ -350,7 +364,7 @@ static void number_threads(Block *b, uint3 dim) {
 /* A Block for the next block of the grid. n: of those that this launch uses. */
 static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
     for (int i = 0; i < *n; i++)
-        if (!pool->at[i]->n_live) return pool->at[i];
+        if (!pool->at[i]->n_cluster) return pool->at[i];
     if (*n == MOST_BLOCKS) die("kernel %s: more than %d blocks wait for others", l->name, *n);
     if (*n == pool->n) pool->at[pool->n++] = mem_calloc(1, sizeof **pool->at);
     Block *b = emu_block = pool->at[*n];
@@ -380,24 +394,37 @@ static int run_turn(const Pool *pool, int n) {
     return waits;
 }
 
+/* All blocks of a cluster begin before one of them runs. `first`: the first one's number in the
+ * grid. */
+static void begin_cluster(Pool *pool, int *n_used, const EmuLaunch *l, uint64_t first,
+                          Block *block[CLUSTER]) {
+    uint64_t row = first / l->grid.x;
+    for (unsigned i = 0; i < l->cluster; i++) {
+        emu_called(&emu_calls.blocks);
+        Block *b = block[i] = spare_block(pool, n_used, l);
+        b->n_cluster = (int)l->cluster, b->rank = (int)i, b->n_met = 0;
+        begin_block(b, (uint3){(unsigned)(first % l->grid.x) + i, (unsigned)(row % l->grid.y),
+                               (unsigned)(row / l->grid.y)});
+    }
+    for (unsigned i = 0; i < l->cluster; i++)
+        memcpy(block[i]->cluster, block, l->cluster * sizeof *block);
+}
+
 void emu_run(const EmuLaunch *l) {
     refuse_if_impossible(l);
     Pool *pool = this_pool();
     int n_used = 0;
     emu_at.grid_dim = l->grid, emu_at.block_dim = l->block;
-    uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
+    uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z / l->cluster;
     for (uint64_t i = 0; i < n; i++) {
-        emu_called(&emu_calls.blocks);
         uint64_t at = chosen_order == EMU_FORWARD   ? i
                       : chosen_order == EMU_REVERSE ? n - 1 - i
                                                     : rng_permute(i, n, chosen_seed, 0);
-        uint64_t row = at / l->grid.x;
-        Block *b = spare_block(pool, &n_used, l);
-        begin_block(b, (uint3){(unsigned)(at % l->grid.x), (unsigned)(row % l->grid.y),
-                               (unsigned)(row / l->grid.y)});
-        run_block(b);
+        Block *new[CLUSTER];
+        begin_cluster(pool, &n_used, l, at * l->cluster, new);
+        for (unsigned j = 0; j < l->cluster; j++) run_block(new[j]);
         for (int j = 0; j < n_used; j++)
-            if (pool->at[j] != b && pool->at[j]->n_live) run_block(pool->at[j]);
+            if (pool->at[j]->cluster[0] != new[0] && pool->at[j]->n_live) run_block(pool->at[j]);
     }
     while (run_turn(pool, n_used)) continue;
     emu_block = NULL;

@@ -1,5 +1,6 @@
 /* block -- what a block is made of while it runs: block.c moves its threads, shared.c keeps its
- * memory, async.c its copies under way; mbarrier.c, bulk.c and wgmma.c do what hopper.h says. */
+ * memory, async.c its copies under way; mbarrier.c, bulk.c, wgmma.c and cluster.c do what hopper.h
+ * says. */
 #ifndef TESTS_EMU_BLOCK_H
 #define TESTS_EMU_BLOCK_H
 
@@ -7,7 +8,7 @@
 #include "tests/emu/fiber.h"
 #include "tests/emu/hopper_block.h"
 
-enum { BARRIERS = 16, MAX_SHARED = 227 << 10, MAX_STATIC = 48 << 10 };
+enum { BARRIERS = 16, CLUSTER = 8, MAX_SHARED = 227 << 10, MAX_STATIC = 48 << 10 };
 
 /* Copies of a thread that are under way, oldest first: async.c does them. */
 typedef struct CopyLater {
@@ -90,6 +91,11 @@ struct Block {
     // Threads that wait for another block.
     unsigned short outside[MAX_THREADS];
     int n_outside;
+    // Blocks that run at the same time and reach each other's shared memory, this one among them;
+    // 0: the Block is free. Threads that have come to the cluster's barrier, and wait.
+    struct Block *cluster[CLUSTER];
+    int n_cluster, rank;
+    int n_met;
     EmuOrder order;
     uint64_t random;
     Shared shared;

@@ -46,6 +46,7 @@ void emu_set_order(EmuOrder order, unsigned seed);
 typedef struct EmuLaunch {
     const char *name;
     uint3 grid, block;
+    unsigned cluster;     // blocks of a cluster, along x
     size_t dynamic_bytes; // of shared memory
     void (*body)(void *ctx);
     void *ctx;

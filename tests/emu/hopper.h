@@ -1,5 +1,5 @@
 /* hopper -- what capability 9.0 adds to a block: mbarriers (mbarrier.c), bulk copies by tensor maps
- * (bulk.c), products of warpgroups (wgmma.c).
+ * (bulk.c), products of warpgroups (wgmma.c); and clusters of blocks (cluster.c).
  *
  * What is asynchronous on hardware happens here as late as it can. Bytes that a copy will write are
  * poisoned when it begins; it is done when no thread of the block can go on without it, one at a
@@ -30,6 +30,16 @@ void emu_tma_store(const EmuTensorMap *map, const void *from, int n, const int *
 void emu_tma_add(const EmuTensorMap *map, const void *from, int n, const int *at, EmuPlace place);
 void emu_tma_commit(void);
 void emu_tma_wait(int left);
+
+/* Of a thread: the place of its block in the cluster, and how many blocks that has. All threads of
+ * the cluster meet. Arrives at the barrier that lies at `at` in block `rank`; begins the copy of a
+ * box to `to` in each block of the mask, for the barrier in that block. */
+int emu_cluster_rank(void);
+int emu_cluster_size(void);
+void emu_cluster_sync(EmuPlace place);
+void emu_mbarrier_arrive_at(void *at, int rank, EmuPlace place);
+void emu_tma_multicast(void *to, const EmuTensorMap *map, void *mbarrier, unsigned mask, int n,
+                       const int *at, EmuPlace place);
 
 /* Of a thread: it has written 16 bytes of shared memory that only a fence shows to copies and
  * products; the fence. */

@@ -28,6 +28,10 @@ inline void mbarrier_wait(Shared at, int parity, EMU_HERE) {
     emu_mbarrier_wait(at, parity, {file, line});
 }
 
+inline void mbarrier_arrive_at(Shared at, int rank, EMU_HERE) {
+    emu_mbarrier_arrive_at(at, rank, {file, line});
+}
+
 /* --- copies */
 
 inline void fence_async() {
@@ -69,11 +73,28 @@ inline void tma_add(const CUtensorMap &map, Shared from, int c0, int c1, EMU_HER
     const int at[] = {c0, c1};
     emu_tma_add(&map, from, 2, at, {file, line});
 }
+inline void tma_multicast(Shared to, const CUtensorMap &map, Shared barrier, unsigned mask, int c0,
+                          int c1, EMU_HERE) {
+    const int at[] = {c0, c1};
+    emu_tma_multicast(to, &map, barrier, mask, 2, at, {file, line});
+}
 inline void tma_commit() {
     emu_tma_commit();
 }
 template <int LEFT> void tma_wait() {
     emu_tma_wait(LEFT);
+}
+
+/* --- clusters */
+
+inline int cluster_rank() {
+    return emu_cluster_rank();
+}
+inline int cluster_size() {
+    return emu_cluster_size();
+}
+inline void cluster_sync(EMU_HERE) {
+    emu_cluster_sync({file, line});
 }
 
 /* --- threads */
