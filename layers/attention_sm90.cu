@@ -30,7 +30,7 @@ template <int D, int KEYS, int WGS> struct Layout {
     using Own = Sets<2>;
     static constexpr int SLOTS = D == 64 ? 512 / KEYS : 4, OUT = 2 * WGS * Queries::BYTES,
                          TILES = 3 * WGS * Queries::BYTES, BARRIERS = TILES + SLOTS * Tile::BYTES,
-                         BYTES = BARRIERS + (2 + 2 * SLOTS) * 8;
+                         KEPT = BARRIERS + (2 + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
     Shared begin;
     __device__ __forceinline__ Queries queries(int group, unsigned n) const {
         return {begin + (2 * group + static_cast<int>(n % 2)) * Queries::BYTES};
@@ -51,13 +51,16 @@ struct Maps {
 
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
-                                          const Layout<D, KEYS, WGS> &at) {
+                                          const Layout<D, KEYS, WGS> &at, const Pieces &pieces) {
     constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
     auto own = at.own();
     int filled = 0;
-    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
-        Part<WGS> part(a, n);
+    for (unsigned n = 0;; n++) {
+        int piece = pieces.take(n);
+        Part<WGS> part(a, piece);
+        own.open(ring, n, filled, piece < pieces.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
+        if (piece >= pieces.count) break;
         int g = part.h / static_cast<int>(a.H / a.Hkv), last = part.last(KEYS);
         int k = key_head(a, g), v = value_head(a, g);
         auto fetch = [&](int head, int tile) {
@@ -66,7 +69,6 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
                       part.b);
             ring.next();
         };
-        own.open(ring, n, filled, part.slabs() * Box<D, SLAB>::BYTES);
         for (int j = 0; j < WGS; j++)
             if (part.has(j))
                 fetch_box(at.queries(j, n).at, maps.queries, own.here(n), PANELS, part.h,
@@ -130,7 +132,6 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
         ring.skip();
         if (i < last) ring.skip();
     }
-    at.own().take(n);
     int k = ring.take();
     wgmma_fence();
     begin_scores<D, KEYS>(c, q, at.tile(k));
@@ -171,20 +172,25 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
 
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const Attention &a,
-                                           const Layout<D, KEYS, WGS> &at, int group, float scale) {
+                                           const Layout<D, KEYS, WGS> &at, const Pieces &pieces,
+                                           int group, float scale) {
     auto ring = at.ring();
 #pragma unroll 1
-    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
-        Part<WGS> part(a, n);
+    for (unsigned n = 0;; n++) {
+        at.own().take(n);
+        int piece = pieces.part(n);
+        if (piece >= pieces.count) break;
+        Part<WGS> part(a, piece);
         if (!part.has(group)) {
-            part = Part<WGS>(a, anew(n));
-            for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
+            int tile = part.last(KEYS); // down to 0, for others
+            do ring.skip(), ring.skip();
+            while (tile-- > 0);
             continue;
         }
         Rows<D> w = {};
         w.max[0] = w.max[1] = -INFINITY;
         attend(w, part, at, ring, group, n, scale);
-        part = Part<WGS>(a, anew(n)); // kept meanwhile it would take registers that there are not
+        part = Part<WGS>(a, pieces.part(n)); // again: registers are few meanwhile
         int row0 = part.row(group), row = row0 + this_row();
         float f[2];
 #pragma unroll
@@ -202,8 +208,10 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
 
 template <int D, int KEYS, int WGS>
 __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
-    sm90_forward_tiles(const __grid_constant__ Maps maps, float *lse, Attention a, float scale) {
+    sm90_forward_tiles(const __grid_constant__ Maps maps, float *lse, Attention a, int *taken,
+                       float scale) {
     Layout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
+    Pieces pieces = {Part<WGS>::count(a), taken, at.KEPT};
     if (threadIdx.x == 0) {
         at.ring().make(WGS * 4);
         at.own().make();
@@ -213,10 +221,10 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
-        if (threadIdx.x == WGS * GROUP) fetch_all(maps, a, at);
+        if (threadIdx.x == WGS * GROUP) fetch_all(maps, a, at, pieces);
     } else {
         Roles<WGS>::many();
-        attend_all(maps, lse, a, at, group, scale);
+        attend_all(maps, lse, a, at, pieces, group, scale);
     }
 }
 
@@ -226,7 +234,8 @@ void launch_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv) 
     Maps maps = {map_of_heads(qkv, a, packed, SLAB), map_of_heads(qkv, a, packed, KEYS),
                  map_of_heads(out, a, a.H, SLAB)};
     LAUNCH((sm90_forward_tiles<D, KEYS, WGS>), Part<WGS>::blocks(a), Roles<WGS>::THREADS,
-           (Layout<D, KEYS, WGS>::BYTES), maps, lse, a, LOG2_E / sqrtf(static_cast<float>(D)));
+           (Layout<D, KEYS, WGS>::BYTES), maps, lse, a, device_zeros(),
+           LOG2_E / sqrtf(static_cast<float>(D)));
 }
 
 enum { LONG = 2048 };

@@ -75,7 +75,7 @@ template <int D, int WGS, int N, int SLOT, int SLOTS_, int BUFFERS> struct Layou
     using Own = Sets<BUFFERS>;
     static constexpr int SLOTS = SLOTS_, OUT = 2 * BUFFERS * WGS * OwnBox::BYTES,
                          RING = OUT + N * WGS * OwnBox::BYTES, BARRIERS = RING + SLOTS * SLOT,
-                         BYTES = BARRIERS + (BUFFERS + 2 * SLOTS) * 8;
+                         KEPT = BARRIERS + (BUFFERS + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
     Shared begin;
     __device__ __forceinline__ OwnBox own(int group, unsigned n, int i) const {
         return {begin +
@@ -110,15 +110,19 @@ using QueryLayout = Layout<D, WGS, 1, Box<D, KEYS>::BYTES, D == 64 ? 8 : 4, 2>;
 
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
-                                           const QueryLayout<D, KEYS, WGS> &at) {
+                                           const QueryLayout<D, KEYS, WGS> &at,
+                                           const Pieces &pieces) {
     constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
     auto own = at.own_sets();
     int filled = 0;
-    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
-        Part<WGS> part(a, n);
+    for (unsigned n = 0;; n++) {
+        int piece = pieces.take(n);
+        Part<WGS> part(a, piece);
+        own.open(ring, n, filled,
+                 piece < pieces.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
+        if (piece >= pieces.count) break;
         int g = part.h / static_cast<int>(a.H / a.Hkv);
-        own.open(ring, n, filled, part.slabs() * 2 * Box<D, SLAB>::BYTES);
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
             if (!part.has(j)) continue;
@@ -184,27 +188,30 @@ __device__ __forceinline__ void sum_keys(Fragment<D / COLUMNS> &dq, const Part<W
 template <int D, int KEYS, int WGS>
 __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     sm90_gradient_of_queries(const __grid_constant__ Maps maps, const float2 *rows, Attention a,
-                             float scale) {
+                             int *taken, float scale) {
     QueryLayout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
+    Pieces pieces = {Part<WGS>::count(a), taken, at.KEPT};
     if (threadIdx.x == 0) at.make();
     __syncthreads();
     int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
-        if (threadIdx.x == WGS * GROUP) fetch_keys<D, KEYS, WGS>(maps, a, at);
+        if (threadIdx.x == WGS * GROUP) fetch_keys<D, KEYS, WGS>(maps, a, at, pieces);
         return;
     }
     Roles<WGS>::many();
     auto ring = at.ring();
 #pragma unroll 1
-    for (unsigned n = 0; Part<WGS>::is(a, n); n++) {
-        Part<WGS> part(a, n);
+    for (unsigned n = 0;; n++) {
+        at.own_sets().take(n);
+        int piece = pieces.part(n);
+        if (piece >= pieces.count) break;
+        Part<WGS> part(a, piece);
         if (!part.has(group)) {
             for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
             continue;
         }
         Fragment<D / COLUMNS> dq = {};
-        at.own_sets().take(n);
         sum_keys<D, KEYS, WGS>(dq, part, at, ring, group, n,
                                rows + (part.b * a.H + part.h) * padded(a.S), scale);
         store_box<D>(maps.out, at.out(group, 0), dq, scale * LN_2, scale * LN_2, part.h,
@@ -227,17 +234,20 @@ template <int WGS> using KeyPart = Part<WGS, KEYS_AND_VALUES>;
 
 template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void fetch_queries(const Maps &maps, const float2 *rows,
-                                              const Attention &a,
-                                              const KeyLayout<D, ROWS, WGS> &at) {
+                                              const Attention &a, const KeyLayout<D, ROWS, WGS> &at,
+                                              const Pieces &pieces) {
     using T = QueryTile<D, ROWS>;
     constexpr int PANELS = D / PANEL;
     int share = static_cast<int>(a.H / a.Hkv);
     auto ring = at.ring();
     auto own = at.own_sets();
     int filled = 0;
-    for (unsigned n = 0; KeyPart<WGS>::is(a, n); n++) {
-        KeyPart<WGS> part(a, n);
-        own.open(ring, n, filled, part.slabs() * 2 * Box<D, SLAB>::BYTES);
+    for (unsigned n = 0;; n++) {
+        int piece = pieces.take(n);
+        KeyPart<WGS> part(a, piece);
+        own.open(ring, n, filled,
+                 piece < pieces.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
+        if (piece >= pieces.count) break;
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
             if (!part.has(j)) continue;
@@ -335,21 +345,25 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
 template <int D, int ROWS, int WGS>
 __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     sm90_gradient_of_keys(const __grid_constant__ Maps maps, const float2 *rows, Attention a,
-                          float scale) {
+                          int *taken, float scale) {
     KeyLayout<D, ROWS, WGS> at = {shared_address(dynamic_shared<char>())};
+    Pieces pieces = {KeyPart<WGS>::count(a), taken, at.KEPT};
     if (threadIdx.x == 0) at.make();
     __syncthreads();
     int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
-        if (threadIdx.x == WGS * GROUP) fetch_queries<D, ROWS, WGS>(maps, rows, a, at);
+        if (threadIdx.x == WGS * GROUP) fetch_queries<D, ROWS, WGS>(maps, rows, a, at, pieces);
         return;
     }
     Roles<WGS>::many();
     auto ring = at.ring();
 #pragma unroll 1
-    for (unsigned n = 0; KeyPart<WGS>::is(a, n); n++) {
-        KeyPart<WGS> part(a, n);
+    for (unsigned n = 0;; n++) {
+        at.own_sets().take(n);
+        int piece = pieces.part(n);
+        if (piece >= pieces.count) break;
+        KeyPart<WGS> part(a, piece);
         int row = part.row(group);
         if (!part.has(group)) {
             for (int j = 0; j < static_cast<int>(a.H / a.Hkv); j++)
@@ -357,7 +371,6 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
             continue;
         }
         Fragment<D / COLUMNS> dk = {}, dv = {};
-        at.own_sets().take(n);
         sum_queries<D, ROWS, WGS>(dk, dv, part, at, ring, group, n, a, scale);
         float f = scale * LN_2;
         store_box<D>(maps.out, at.out(group, 0), dk, f, f, key_head(a, part.h), row, part.b);
@@ -379,11 +392,12 @@ void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf1
     Maps maps = {own, own_dout, map_of_heads(qkv, a, packed, KEYS), own_dout, out};
     LAUNCH((sm90_gradient_of_queries<D, KEYS, QUERY_WGS>), Part<QUERY_WGS>::blocks(a),
            Roles<QUERY_WGS>::THREADS, (QueryLayout<D, KEYS, QUERY_WGS>::BYTES), maps, rows, a,
-           scale);
+           device_zeros(), scale);
     maps.tiles = map_of_heads(qkv, a, packed, ROWS),
     maps.tiles_dout = map_of_heads(dout, a, a.H, ROWS);
     LAUNCH((sm90_gradient_of_keys<D, ROWS, KEY_WGS>), KeyPart<KEY_WGS>::blocks(a),
-           Roles<KEY_WGS>::THREADS, (KeyLayout<D, ROWS, KEY_WGS>::BYTES), maps, rows, a, scale);
+           Roles<KEY_WGS>::THREADS, (KeyLayout<D, ROWS, KEY_WGS>::BYTES), maps, rows, a,
+           device_zeros(), scale);
 }
 
 } // namespace

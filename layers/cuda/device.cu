@@ -14,6 +14,7 @@ struct Rank {
     cudaEvent_t copied_out; // behind the last device_copy_out
     void *scratch;
     size_t scratch_bytes;
+    int *zeros;
     int n_at_close;
     void (*at_close[4])(void);
 };
@@ -78,6 +79,8 @@ void device_open(int device, size_t scratch_bytes) {
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
     device_check(cudaEventCreateWithFlags(&rank.copied_out, cudaEventDisableTiming));
     rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
+    rank.zeros = static_cast<int *>(device_alloc(DEVICE_ZEROS));
+    device_zero(rank.zeros, DEVICE_ZEROS);
 }
 
 void device_at_close(void (*f)(void)) {
@@ -90,6 +93,7 @@ void device_close(void) {
     device_wait();
     while (rank.n_at_close > 0) rank.at_close[--rank.n_at_close]();
     device_free(rank.scratch);
+    device_free(rank.zeros);
     device_check(cudaEventDestroy(rank.copied_out));
     device_check(cudaStreamDestroy(rank.stream));
     rank = Rank();
@@ -127,6 +131,10 @@ void *device_scratch(size_t n_bytes) {
     if (n_bytes > rank.scratch_bytes)
         die("a kernel needs %zu bytes of scratch; this rank has %zu", n_bytes, rank.scratch_bytes);
     return rank.scratch;
+}
+
+int *device_zeros(void) {
+    return rank.zeros;
 }
 
 void *device_alloc(size_t n_bytes) {

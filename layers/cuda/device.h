@@ -62,6 +62,11 @@ enum {
 }; // for every family of layers/ and any batch: 512 bytes a feature
 void *device_scratch(size_t n_bytes);
 
+/* Local. Device memory that is 0 when no kernel of this rank runs, for flags and counters: a kernel
+ * that writes there leaves zeros behind. */
+enum { DEVICE_ZEROS = 16 << 10 }; // bytes
+int *device_zeros(void);
+
 /* Local. Uninitialized device memory, aligned to 256 bytes. Not inside a step. */
 void *device_alloc(size_t n_bytes);
 void device_free(void *p);

@@ -94,13 +94,43 @@ template <int BUFFERS> struct Sets {
     }
 };
 
+/* Dynamic scheduling of persistent blocks: pieces of work are numbered 0 .. count - 1. Each block
+ * begins with the piece of its own number. When its fetching thread has begun all copies of a
+ * piece, it takes the next number from a counter in device memory, and stores it in shared memory
+ * for the warpgroups that compute. */
+struct Pieces {
+    enum { KEPT = 4, BYTES = KEPT * 4 };
+    int count;
+    int *taken; // the counter, 0 between kernels: pieces behind those that blocks begin with
+    int kept;   // offset in dynamic shared memory of the block's last KEPT numbers
+    __device__ __forceinline__ int &place(unsigned n) const {
+        return reinterpret_cast<int *>(dynamic_shared<char>() + kept)[n % KEPT];
+    }
+    /* Of the thread that fetches, before it opens set n: the number of the block's piece n; from
+     * count on there is none. The last block to ask resets the counter. No warpgroup reads the
+     * number that is overwritten: set n - 1 is open, so all have given back slots of n - 3. */
+    __device__ __forceinline__ int take(unsigned n) const {
+        int piece = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+        if (n > 0) piece = blocks + atomicAdd(taken, 1);
+        if (piece == count + blocks - 1) *taken = 0;
+        return place(n) = piece;
+    }
+    /* Of those who compute, when set n has come: the same number, by a lane's word, so that the
+     * compiler sees that it is one for the warp. */
+    __device__ __forceinline__ int part(unsigned n) const {
+        return __shfl_sync(static_cast<unsigned>(FULL), place(anew(n)), 0);
+    }
+};
+
 /* A block has a multiprocessor for itself: WGS warpgroups that compute and one that fetches, which
- * keeps FEW registers to a thread and gives the others to them. A block has what it was launched
- * with, by 8 to a thread, and no more. */
-template <int WGS, int FEW = 24> struct Roles {
+ * keeps at least FEW registers to a thread and gives the others to them. A block has what it was
+ * launched with, by 8 to a thread, and no more. */
+template <int WGS, int FEW = 32> struct Roles {
     static constexpr int THREADS = (WGS + 1) * GROUP, POOL = 65536 / THREADS / 8 * 8;
     static constexpr int MANY = (POOL * (WGS + 1) - FEW) / WGS / 8 * 8;
-    __device__ __forceinline__ static void few() { registers_at_most<FEW>(); }
+    __device__ __forceinline__ static void few() {
+        registers_at_most<POOL *(WGS + 1) - MANY * WGS>();
+    }
     __device__ __forceinline__ static void many() { registers_at_least<MANY>(); }
 };
 
@@ -117,7 +147,8 @@ __device__ __forceinline__ void group_sync() {
 /* The first of the two rows, 8 apart, of which this lane has accumulators, in the warpgroup's
  * 64. */
 __device__ __forceinline__ int this_row() {
-    return this_warp() % 4 * 16 + this_lane() / 4;
+    unsigned thread = anew(threadIdx.x);
+    return static_cast<int>(thread % GROUP / WARP * 16 + thread % WARP / 4);
 }
 
 #endif
