@@ -187,38 +187,35 @@ bool model_clears(const Model *m, int i) {
     return m->tensors.t[i].rows == 1 || looked_up;
 }
 
-/* Gradients that lie side by side, with the padding between them, are one call: vectors are many
- * and small. Tensors alternate between a few regions of the arena. */
+/* Gradients that lie side by side, with the padding between them, are zeroed by one call: vectors
+ * are many and small. Those of a table's tensors lie in a few such runs (cut_gradients). */
 typedef struct ZeroRun {
     char *begin, *end;
 } ZeroRun;
-enum { ZERO_RUNS = 4 };
-
-static void zero_run(Model *m, const ZeroRun *r) {
-    if (r->begin) m->k->zero(m->team, r->begin, (size_t)(r->end - r->begin));
-}
+enum { ZERO_RUNS = 4 }; // the token table, and vectors by the axes along which they are partial
 
 void model_zero_grads(Model *m, int64_t micro_batches) {
     ZeroRun run[ZERO_RUNS] = {{0}};
-    int oldest = 0;
     assert(micro_batches == 1 || !m->shape.one_micro_batch);
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         if (!model_clears(m, i)) continue;
-        int64_t n = tensor_part(t, PART_GRAD);
+        size_t n = (size_t)tensor_part(t, PART_GRAD);
+        if (m->exact) {
+            memset(m->grad_64[i], 0, n * sizeof **m->grad_64);
+            continue;
+        }
         char *begin = (char *)t->grad;
         int r = 0;
-        while (r < ZERO_RUNS && run[r].begin &&
-               (begin < run[r].end || begin - run[r].end >= ARENA_ALIGN))
+        while (run[r].begin && (begin < run[r].end || begin - run[r].end >= ARENA_ALIGN)) {
             r++;
-        if (r == ZERO_RUNS || !run[r].begin) {
-            if (r == ZERO_RUNS) zero_run(m, &run[r = oldest++ % ZERO_RUNS]);
-            run[r].begin = begin;
+            assert(r < ZERO_RUNS);
         }
-        run[r].end = begin + (size_t)n * sizeof(float);
-        if (m->exact) memset(m->grad_64[i], 0, (size_t)n * sizeof **m->grad_64);
+        if (!run[r].begin) run[r].begin = begin;
+        run[r].end = begin + n * sizeof(float);
     }
-    for (int r = 0; r < ZERO_RUNS; r++) zero_run(m, &run[r]);
+    for (int r = 0; r < ZERO_RUNS; r++)
+        if (run[r].begin) m->k->zero(m->team, run[r].begin, (size_t)(run[r].end - run[r].begin));
     model_zero_losses(m);
     m->grads_fresh = true;
     m->left = micro_batches;
