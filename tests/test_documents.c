@@ -11,7 +11,7 @@
 #include "data/piece.h"
 #include "data/token_shard_write.h"
 #include "parallel/mesh/layout.h"
-#include "parallel/step/schedule_lr.h"
+#include "parallel/step/learning_rate.h"
 #include "tests/page.h"
 #include "tests/test.h"
 
@@ -307,7 +307,7 @@ TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_
     mem_free(block);
     fprintf(py, driver, STEPS, SEQ, PER_STEP, STEPS, STEPS);
     for (int i = 0; i < 2; i++) want_batches(f, pattern, seeds[i]);
-    for (int step = 0; step < STEPS; step++) fprintf(f, "%.10e\n", schedule_lr(&cosine, step));
+    for (int step = 0; step < STEPS; step++) fprintf(f, "%.10e\n", learning_rate(&cosine, step));
     want_groups(f, py, "layers=2,heads=2,channels=8,seq=4,vocab=10");
     want_groups(f, py, "llama,layers=2,heads=2,channels=8,seq=4,vocab=10");
     fclose(f), fclose(py);

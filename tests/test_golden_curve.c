@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "data/batch.h"
 #include "data/tokenizer.h"
+#include "parallel/step/learning_rate.h"
 #include "parallel/step/model.h"
-#include "parallel/step/schedule_lr.h"
 
 enum { MAX_STEPS = 100 };
 static const char golden_path[] = "tests/golden/tinyshakespeare_100.txt";
@@ -145,7 +145,7 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
         StepSums sums = model_sums(m);
         loss[step] = sums.loss / (double)n, norm[step] = sums.norm;
         o.step = step + 1;
-        o.lr = (float)schedule_lr(&c->lr, step);
+        o.lr = (float)learning_rate(&c->lr, step);
         model_update_clipped(m, &o, c->clip);
     }
     mem_free(inputs), mem_free(targets);

@@ -8,9 +8,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/step/generate.h"
+#include "parallel/step/learning_rate.h"
 #include "parallel/step/memory.h"
 #include "parallel/step/model.h"
-#include "parallel/step/schedule_lr.h"
 
 static const char *const shapes[] = {
     "layers=2,heads=3,channels=24,seq=11,vocab=37",
@@ -216,14 +216,14 @@ TEST(schedules_have_the_right_ends) {
                         .warmup = 10,
                         .steps = 100,
                         .wsd_decay = 0.2};
-        CHECK_NEAR(schedule_lr(&s, 0), 0.1, 1e-12);
-        CHECK_NEAR(schedule_lr(&s, 9), 1, 1e-12);
-        CHECK_NEAR(schedule_lr(&s, 10), 1, 1e-12);
-        CHECK_NEAR(schedule_lr(&s, 100), kind == LR_CONSTANT ? 1 : 0.1, 1e-12);
-        for (int i = 11; i < 100; i++) CHECK(schedule_lr(&s, i) <= schedule_lr(&s, i - 1));
+        CHECK_NEAR(learning_rate(&s, 0), 0.1, 1e-12);
+        CHECK_NEAR(learning_rate(&s, 9), 1, 1e-12);
+        CHECK_NEAR(learning_rate(&s, 10), 1, 1e-12);
+        CHECK_NEAR(learning_rate(&s, 100), kind == LR_CONSTANT ? 1 : 0.1, 1e-12);
+        for (int i = 11; i < 100; i++) CHECK(learning_rate(&s, i) <= learning_rate(&s, i - 1));
     }
     LrSchedule s = {.kind = LR_COSINE, .lr = 1, .steps = 100};
-    CHECK_NEAR(schedule_lr(&s, 50), 0.5, 1e-12);
+    CHECK_NEAR(learning_rate(&s, 50), 0.5, 1e-12);
 }
 
 TEST(memory_shrinks_with_recompute) {

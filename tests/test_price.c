@@ -19,6 +19,8 @@ static const char divides[] = "layers=5,heads=8,channels=48,ffn=96,seq=8,vocab=9
 static const char awkward[] =
     "layers=4,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0";
 
+static const char llama[] = "llama,layers=4,heads=5,channels=30,ffn=50,seq=8,vocab=70";
+
 typedef struct Case {
     PriceShape shape;
     const char *model;
@@ -88,10 +90,9 @@ static void check_counts(const char *spec, void *ctx) {
 }
 
 TEST(price_sends_what_theory_predicts_on_every_layout) {
-    Case cases[] = {case_of(divides, 8 * 24, 4, RECOMPUTE_NONE),
-                    case_of(awkward, 8 * 7, 1, RECOMPUTE_SELECTIVE),
-                    case_of(divides, 8 * 12, 3, RECOMPUTE_FULL),
-                    case_of(awkward, 8 * 12, 2, RECOMPUTE_FULL)};
+    Case cases[] = {
+        case_of(divides, 8 * 24, 4, RECOMPUTE_NONE), case_of(llama, 8 * 7, 1, RECOMPUTE_SELECTIVE),
+        case_of(divides, 8 * 12, 3, RECOMPUTE_FULL), case_of(awkward, 8 * 12, 2, RECOMPUTE_FULL)};
     cases[3].shape.kernels = kernels_cuda_sizes(true);
     for (int i = 0; i < 4; i++) {
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, check_counts, &cases[i]);

@@ -1,5 +1,5 @@
 /* parallel/step/end and sums: the list of the end of a step, and the sums that complete gradients
- * in the last micro-batch, against the table of tensors and against tests/theory.c. */
+ * in the last micro-batch. What they send is held against tests/theory.c in test_price.c. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,7 +8,6 @@
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
-#include "tests/theory.h"
 
 static const char *const models[] = {
     "layers=2,heads=4,channels=24,ffn=40,vocab=70,tied=0",
@@ -30,28 +29,15 @@ static ModelShape shape_of(const char *model, const Grid *g) {
     return s;
 }
 
-/* ---- sizes and bytes ---- */
+/* ---- sizes ---- */
 
-/* Elements of the results of a kind, and bytes of the collectives of a name. */
+/* Elements of the results of a kind. */
 static int64_t elements(const Program *p, OpKind kind) {
     int64_t n = 0;
     for (int i = 0; i < p->n_ops; i++)
         if (p->op[i].kind == kind) n += step_tensor_elements(p, &p->tensor[p->op[i].out]);
     return n;
 }
-static int64_t bytes(const Program *p, const char *what) {
-    int64_t n = 0;
-    for (int i = 0; i < p->n_ops; i++)
-        if (strcmp(p->tensor[p->op[i].out].what, what) == 0) n += op_bytes(p, &p->op[i]);
-    return n;
-}
-static int64_t theory_of(const Theory *c, const char *what) {
-    int64_t n = 0;
-    for (int i = 0; i < c->n; i++)
-        if (strcmp(c->row[i].what, what) == 0) n += c->row[i].bytes;
-    return n;
-}
-
 static int64_t moments(const ModelShape *s) {
     TensorTable t = tensors_describe(&s->config);
     int64_t n = 0;
@@ -72,7 +58,6 @@ static int64_t work_rows(const Program *p, const ModelShape *s, WorkKind kind) {
 }
 
 static void compare(const char *spec, void *ctx) {
-    static const char *const whats[] = {"sum of losses", "gradient norm", "new weights"};
     int *n = ctx;
     Grid g;
     grid_at(&g, spec, *n);
@@ -80,14 +65,7 @@ static void compare(const char *spec, void *ctx) {
     ModelShape s = shape_of(models[*n % 3], &g);
     bool words = *n / 3 % 2;
     Kernels k = {.word = words ? 2 : 4};
-    Theory c = {.word = (int)k.word};
-    theory_update(&c, &s);
     Program p = program_end_passes(&s, PASS_HALVES, &k);
-    for (int i = 0; i < 3; i++)
-        if (bytes(&p, whats[i]) != theory_of(&c, whats[i]))
-            test_fail(__FILE__, __LINE__, "%s, %s, %d: %lld bytes in the list, %lld in theory",
-                      spec, whats[i], words, (long long)bytes(&p, whats[i]),
-                      (long long)theory_of(&c, whats[i]));
     int64_t all = moments(&s);
     CHECK(elements(&p, OP_ADAMW) == all);
     CHECK(work_rows(&p, &s, WORK_ADAMW) == all && work_rows(&p, &s, WORK_SQUARES) == all);
@@ -98,7 +76,7 @@ static void compare(const char *spec, void *ctx) {
     ++*n;
 }
 
-TEST(step_end_updates_every_moment_and_sends_what_theory_says) {
+TEST(step_end_updates_every_moment) {
     int n = 0;
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare, &n);
     CHECK(n > 200);
@@ -173,57 +151,6 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
 }
 
 /* ---- sums of gradients ---- */
-
-static int64_t calls(const Program *p, const char *what) {
-    int64_t n = 0;
-    for (int i = 0; i < p->n_ops; i++)
-        n += op_info(p->op[i].kind)->collective && strcmp(p->tensor[p->op[i].out].what, what) == 0;
-    return n;
-}
-static int64_t theory_calls_of(const Theory *c, const char *what) {
-    int64_t n = 0;
-    for (int i = 0; i < c->n; i++)
-        if (strcmp(c->row[i].what, what) == 0) n += c->row[i].calls;
-    return n;
-}
-
-/* Every collective of the list is there without the sums, or is one of them. */
-static void compare_sums(const char *spec, void *ctx) {
-    static const char *const whats[] = {"gradients of matrices", "gradients of vectors",
-                                        "gradients of copied heads"};
-    int *n = ctx;
-    Grid g;
-    grid_at(&g, spec, *n);
-    g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
-    ModelShape s = shape_of(models[*n % 3], &g);
-    s.overlap.bulk = *n % 2, s.recompute = (Recompute)(*n / 2 % 3);
-    Theory c = {.n = 0};
-    theory_update(&c, &s);
-    Program plain = program_passes(&s, PASS_SCHEDULE, NULL);
-    s.sums = true;
-    Program p = program_passes(&s, PASS_SCHEDULE, NULL);
-    int64_t more = 0;
-    for (int i = 0; i < 3; i++) {
-        int64_t is = bytes(&p, whats[i]), want = theory_of(&c, whats[i]);
-        more += calls(&p, whats[i]);
-        CHECK(calls(&plain, whats[i]) == 0);
-        if (is != want || calls(&p, whats[i]) != theory_calls_of(&c, whats[i]))
-            test_fail(__FILE__, __LINE__, "%s, %s: %lld calls, %lld bytes, not %lld, %lld", spec,
-                      whats[i], (long long)calls(&p, whats[i]), (long long)is,
-                      (long long)theory_calls_of(&c, whats[i]), (long long)want);
-    }
-    for (int i = 0; i < p.n_ops; i++) more -= op_info(p.op[i].kind)->collective;
-    for (int i = 0; i < plain.n_ops; i++) more += op_info(plain.op[i].kind)->collective;
-    CHECK(more == 0);
-    program_free(&p), program_free(&plain);
-    ++*n;
-}
-
-TEST(step_sums_send_what_theory_says_in_the_last_micro_batch) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_sums, &n);
-    CHECK(n > 200);
-}
 
 /* The order of collectives, by name and axes. */
 static void order_of(const char *spec, int rank, const char *model, char *text, size_t size) {

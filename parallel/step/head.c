@@ -1,4 +1,26 @@
+/* head -- the head by chunks of tokens, forward and backward of one chunk before the next: logits
+ * of all tokens, [T, V], are never there at once.
+ *
+ *   before   logits = matmul_bt h, wte      after   for each chunk of rows of h:
+ *            exps, stats = statistics                   logits = matmul_bt h', wte
+ *            losses = loss                              exps, stats = statistics
+ *            dlogits = loss_backward                    losses' = loss
+ *            dh = matmul dlogits, wte                   dlogits = loss_backward
+ *            dwte = matmul_at dlogits, h                dh' = matmul dlogits, wte
+ *                                                       dwte = dwte + matmul_at dlogits, h'
+ *
+ * h', dh', losses' are rows of h, dh, losses. A chunk begins when the one before has ended: its
+ * first operation has a result of that as an operand, which no kernel reads, so that no pass can
+ * mix them.
+ */
 #include "parallel/step/head.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "parallel/step/program.h"
+
+/* ---- how long a chunk is ---- */
 
 /* Logits of one chunk of tokens, in floats. On the host larger chunks gain nothing. On a device
  * each adds to the float gradient [V, C]: 8 V C bytes, of GPT-2 124M 309 MB, and its matmuls end
@@ -23,4 +45,106 @@ int64_t head_chunk(int64_t T, int64_t V, bool device) {
     int64_t chunks = most > 0 ? up_to(T, most) : T;
     int64_t rows = up_to(up_to(T, chunks), 64) * 64; // chunks of about equal length
     return rows < T ? rows : T;
+}
+
+/* ---- the pass ---- */
+
+typedef struct Chunk {
+    Program *p;
+    int64_t row, rows; // of this rank
+    bool last;
+    int h, dh; // whole, as the losses are
+    int *now;  // [tensors] what stands for it in this chunk; -1: nothing yet
+    int sum;   // gradient of the weight by the chunks so far; -1: none
+    int ended; // what is there when the chunk before has ended
+} Chunk;
+
+/* Dimension of a tensor that is tokens; -1: none. */
+static int tokens_of_dims(const StepTensor *t) {
+    for (int i = 0; i < t->dist.n_dims; i++)
+        if (strcmp(t->dist.dim[i], "T") == 0) return i;
+    return -1;
+}
+
+/* Those rows of a tensor that are of this chunk. */
+static int chunk_of(Chunk *c, int t) {
+    Program *p = c->p;
+    int dim = tokens_of_dims(&p->tensor[t]);
+    if (dim < 0) return t;
+    if (c->now[t] >= 0) return c->now[t];
+    StepTensor part = p->tensor[t];
+    int64_t blocks = mesh_blocks(p->mesh, part.dist.shard[dim]);
+    part.size[dim] = c->rows * blocks;
+    part.row = c->row;
+    part.whole = t == c->h || t == c->dh || t == p->result ? t : -1;
+    c->now[t] = program_tensor_copy(p, t);
+    p->tensor[c->now[t]] = part;
+    return c->now[t];
+}
+
+/* dwte of all chunks is a sum, made of one chunk after the other. */
+static void add_chunk(Chunk *c, const Op *op) {
+    Program *p = c->p;
+    bool first = c->sum < 0;
+    int parts[2] = {op->out, op->out};
+    for (int i = 0; i < 2; i++) {
+        StepTensor like = p->tensor[op->out];
+        bool whole = c->last && i == !first;
+        if (!whole) {
+            parts[i] = program_tensor(p, like.dist, like.size, like.bytes);
+            p->tensor[parts[i]].n_block = like.n_block;
+        }
+    }
+    EMIT(p, OP_MATMUL_AT, parts[0], c->now[op->in[0]], c->now[op->in[1]], c->now[c->dh]);
+    c->sum = first ? parts[0] : EMIT(p, OP_ADD, parts[1], c->sum, parts[0]);
+}
+
+static void emit_chunk(Chunk *c, const Op *old, int n) {
+    Program *p = c->p;
+    for (int i = 0; i < n; i++) {
+        Op op = old[i];
+        p->phase = op.phase;
+        for (int k = 0; k < op.n_in; k++) op.in[k] = chunk_of(c, op.in[k]);
+        if (op.kind == OP_MATMUL_AT) {
+            add_chunk(c, &old[i]);
+            continue;
+        }
+        op.out = chunk_of(c, op.out);
+        if (op.also >= 0) op.also = chunk_of(c, op.also);
+        if (i == 0) op.in[op.n_in++] = c->ended;
+        program_append(p, &op);
+    }
+}
+
+/* From the logits to the gradients that are made of theirs: operations [first, end). */
+static void find_head(const Program *p, int *first, int *end) {
+    int i = 0;
+    while (strcmp(p->tensor[p->op[i].out].dist.name, "logits") != 0) i++;
+    *first = i;
+    while (i < p->n_ops && p->op[i].out != p->result) i++;
+    *end = i + 1;
+    if (*end < p->n_ops) *end += 3; // loss_backward, dgrad, wgrad
+}
+
+void program_chunk_head(Program *p, int64_t rows) {
+    int first, end, n = p->n_ops, n_tensors = p->n_tensors;
+    find_head(p, &first, &end);
+    int64_t T = step_tensor_local(p, &p->tensor[p->op[first].out], 0);
+    if (rows >= T) return;
+    Op *old = program_take(p);
+    Chunk c = {.p = p, .sum = -1, .h = old[first].in[0], .dh = -1};
+    c.ended = c.h;
+    if (end < n) c.dh = old[end - 2].out;
+    c.now = mem_alloc((size_t)n_tensors * sizeof *c.now);
+    for (int i = 0; i < first; i++) program_append(p, &old[i]);
+    for (c.row = 0; c.row < T; c.row += rows) {
+        c.rows = T - c.row < rows ? T - c.row : rows;
+        c.last = c.row + c.rows == T;
+        for (int t = 0; t < n_tensors; t++) c.now[t] = -1;
+        emit_chunk(&c, old + first, end - first);
+        c.ended = c.sum >= 0 ? c.sum : c.now[p->result];
+    }
+    for (int i = end; i < n; i++) program_append(p, &old[i]);
+    mem_free(c.now);
+    mem_free(old);
 }

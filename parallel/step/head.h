@@ -1,4 +1,4 @@
-/* head -- logits of a vocabulary are large: the head runs by chunks of tokens (chunks.c). */
+/* head -- logits of a vocabulary are large: the head runs by chunks of tokens. */
 #ifndef PARALLEL_STEP_HEAD_H
 #define PARALLEL_STEP_HEAD_H
 

@@ -4,7 +4,7 @@
  *   differentiate   backward                                           differentiate.c
  *   recompute       what is not kept from forward to backward          recompute.c
  *   panels          matmuls of layers with stay=y                      panels.c
- *   exact           the head by chunks of tokens; sums of integers,    chunks.c
+ *   exact           the head by chunks of tokens; sums of integers,    head.c
  *                   with --exact                                       exact_sums.c
  *   fuse            which operations run in one kernel                 fuse.c,
  *                                                                      fuse_collectives.c

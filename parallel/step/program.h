@@ -185,7 +185,7 @@ void program_differentiate(Program *p);
 void program_recompute(Program *p);
 /* Local. With stay=y, matmuls of layers in panels: panels.c. */
 void program_panels(Program *p);
-/* Local. The head, its loss and its backward by chunks of `rows` tokens: chunks.c. */
+/* Local. The head, its loss and its backward by chunks of `rows` tokens: head.c. */
 void program_chunk_head(Program *p, int64_t rows);
 /* Local. --exact: sums that a mesh may cut become sums of integers: exact_sums.c. */
 void program_exact(Program *p);

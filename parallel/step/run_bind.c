@@ -1,6 +1,6 @@
 /* The lists of a model, and the addresses of their tensors: temporaries at the offsets that
- * program_allocate found, in an arena; weights, gradients and moments where the table of tensors has
- * them. */
+ * program_allocate found, in an arena; weights, gradients and moments where the table of tensors
+ * has them. */
 #include <assert.h>
 
 #include "base/mem.h"

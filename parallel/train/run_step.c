@@ -7,7 +7,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/plan/count.h"
-#include "parallel/step/schedule_lr.h"
+#include "parallel/step/learning_rate.h"
 
 float run_loss_scale(const Run *r) {
     return (float)grid_replicas(&r->grid) / (float)r->batch;
@@ -44,7 +44,7 @@ double run_learning_rate(const Run *r, int64_t step) {
                     .warmup = r->o->warmup,
                     .steps = r->o->steps,
                     .wsd_decay = r->o->wsd_decay};
-    return schedule_lr(&s, step);
+    return learning_rate(&s, step);
 }
 
 AdamW run_update_rule(const Run *r, int64_t step) {

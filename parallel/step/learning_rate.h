@@ -1,17 +1,17 @@
-/* schedule_lr -- the learning rate as a function of the step alone.
+/* learning_rate -- the learning rate as a function of the step alone.
  *
  *   warm-up    lr (step + 1) / warmup                        for step < warmup
  *   cosine     min + (lr - min) (1 + cos(pi x)) / 2          x = (step - warmup) / (steps - warmup)
  *   linear     lr + (min - lr) x
  *   constant   lr
- *   wsd        lr until the last `decay` share of the steps, then min + (lr - min) (1 - sqrt(y)), y
- * = 0..1 in that share
+ *   wsd        lr until the last `decay` share of the steps, then
+ *              min + (lr - min) (1 - sqrt(y))                y = 0..1 in that share
  *
  * step counts from 0, as llm.c's schedulers do. Source of wsd: Haegele et al., "Scaling laws and
  * compute-optimal training beyond fixed training durations", 2024 (1 - sqrt).
  */
-#ifndef PARALLEL_STEP_SCHEDULE_LR_H
-#define PARALLEL_STEP_SCHEDULE_LR_H
+#ifndef PARALLEL_STEP_LEARNING_RATE_H
+#define PARALLEL_STEP_LEARNING_RATE_H
 
 #include <stdint.h>
 
@@ -25,6 +25,6 @@ typedef struct LrSchedule {
 } LrSchedule;
 
 /* Local. Pure. */
-double schedule_lr(const LrSchedule *s, int64_t step);
+double learning_rate(const LrSchedule *s, int64_t step);
 
 #endif

@@ -1,8 +1,8 @@
-#include "parallel/step/schedule_lr.h"
+#include "parallel/step/learning_rate.h"
 
 #include <math.h>
 
-double schedule_lr(const LrSchedule *s, int64_t step) {
+double learning_rate(const LrSchedule *s, int64_t step) {
     if (step < s->warmup) return s->lr * (double)(step + 1) / (double)s->warmup;
     int64_t rest = s->steps - s->warmup;
     double x = rest > 0 ? (double)(step - s->warmup) / (double)rest : 1;
