@@ -29,7 +29,7 @@
 typedef struct Block {
     int64_t bytes, offset;
     int begin, end; // life: operations
-    int index;
+    int tensor;     // that stands for all of them: block_of
 } Block;
 
 typedef struct Life {
@@ -163,7 +163,7 @@ static void find_inner(Life *l) {
 static int by_size(const void *a, const void *b) {
     const Block *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x->index - y->index;
+    return x->tensor - y->tensor;
 }
 
 static int by_life(const void *a, const void *b) {
@@ -178,7 +178,7 @@ static int by_area(const void *a, const void *b) {
     const Block *x = a, *y = b;
     int64_t ax = (x->end - x->begin + 1) * x->bytes, ay = (y->end - y->begin + 1) * y->bytes;
     if (ax != ay) return ax < ay ? 1 : -1;
-    return x->index - y->index;
+    return x->tensor - y->tensor;
 }
 
 /* Places blocks in that order, each as low as it fits; returns the peak. */
@@ -246,48 +246,69 @@ static Life life_make(const Program *p) {
     return l;
 }
 
-static size_t allocate(Program *p, bool placed) {
-    Life l = life_make(p);
-    Block *block = mem_calloc((size_t)p->n_tensors + 1, sizeof *block);
-    int *number = mem_alloc((size_t)p->n_tensors * sizeof *number), n = 0;
-    // which gradient a block is
+/* The stored gradient in whose memory each tensor lies; -1: none. Buckets have theirs already. */
+static void find_gradients(const Life *l, Program *p) {
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage != STORAGE_BUCKET) p->tensor[t].gradient = -1;
     for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensor[t].storage == STORAGE_GRADIENT) p->tensor[block_of(&l, t)].gradient = t;
+        if (p->tensor[t].storage == STORAGE_GRADIENT) p->tensor[block_of(l, t)].gradient = t;
+    for (int t = 0; t < p->n_tensors; t++)
+        p->tensor[t].gradient = p->tensor[block_of(l, t)].gradient;
+}
+
+static int64_t aligned(int64_t bytes) {
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* The blocks that need memory in the arena, as large as the largest of their tensors. */
+static Block *make_blocks(const Life *l, int *n) {
+    const Program *p = l->p;
+    Block *block = mem_calloc((size_t)p->n_tensors + 1, sizeof *block);
+    int *number = mem_alloc((size_t)p->n_tensors * sizeof *number);
+    *n = 0;
     for (int t = 0; t < p->n_tensors; t++) {
-        int b = block_of(&l, t);
-        bool none = has_place(&p->tensor[b]) || l.made[b] < 0 || l.inner[b];
+        const StepTensor *x = &p->tensor[t];
+        bool none = has_place(x) || x->gradient >= 0 || l->made[t] < 0 || l->inner[t];
         number[t] = -1;
-        p->tensor[t].gradient = p->tensor[b].gradient;
-        if (b == t && !none && p->tensor[b].gradient < 0) {
-            number[b] = n;
-            block[n] = (Block){.begin = l.made[b], .end = l.read[b], .index = n};
-            n++;
-        }
+        if (block_of(l, t) != t || none) continue;
+        block[*n] = (Block){.begin = l->made[t], .end = l->read[t], .tensor = t};
+        number[t] = (*n)++;
     }
     for (int t = 0; t < p->n_tensors; t++) {
-        int k = number[block_of(&l, t)];
-        int64_t bytes =
-            (step_tensor_bytes(p, &p->tensor[t]) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        int k = number[block_of(l, t)];
+        int64_t bytes = aligned(step_tensor_bytes(p, &p->tensor[t]));
         if (k >= 0 && block[k].bytes < bytes) block[k].bytes = bytes;
     }
+    mem_free(number);
+    return block;
+}
+
+/* Of each tensor: where its block lies, and where in that its rows are. */
+static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
+    int64_t *offset = mem_alloc((size_t)p->n_tensors * sizeof *offset);
+    for (int t = 0; t < p->n_tensors; t++) offset[t] = -1;
+    for (int i = 0; i < n; i++) offset[block[i].tensor] = block[i].offset;
+    for (int t = 0; t < p->n_tensors; t++) {
+        StepTensor *x = &p->tensor[t];
+        x->offset = offset[block_of(l, t)];
+        if (x->offset >= 0 && x->whole >= 0) x->offset += step_tensor_begin(p, x) * x->bytes;
+    }
+    mem_free(offset);
+}
+
+static size_t allocate(Program *p, bool placed) {
+    Life l = life_make(p);
+    int n;
+    find_gradients(&l, p);
+    Block *block = make_blocks(&l, &n);
     p->kept = 0;
     for (int i = 0; i < n; i++) // of which there are none without tensors
         if (block[i].begin <= l.made[p->result] && block[i].end > l.made[p->result])
             p->kept += block[i].bytes;
     int64_t peak = placed ? place_best(block, n, p->n_ops) : most_in_use(block, n, p->n_ops);
     if (!placed) place_apart(block, n);
-    int64_t *offset = mem_alloc((size_t)(n + 1) * sizeof *offset);
-    for (int i = 0; i < n; i++) offset[block[i].index] = block[i].offset;
-    for (int t = 0; t < p->n_tensors; t++) {
-        int k = number[block_of(&l, t)];
-        StepTensor *x = &p->tensor[t];
-        x->offset = k < 0 ? -1 : offset[k];
-        if (k >= 0 && x->whole >= 0) x->offset += step_tensor_begin(p, x) * x->bytes;
-    }
-    mem_free(offset), mem_free(number), mem_free(block);
-    mem_free(l.lead), mem_free(l.inner);
+    set_offsets(&l, p, block, n);
+    mem_free(block), mem_free(l.lead), mem_free(l.inner);
     return (size_t)peak;
 }
 
