@@ -11,9 +11,9 @@ innermost loop with exponentials (MUFU.EX2) or matmuls (HGMMA) its instructions,
 there are, and the exponentials beside which a matmul of the warpgroup is in flight.
 
 What must be so whatever the compiler: no spills; in attention every exponential of a loop beside a
-matmul; in norm's backward no row fetched behind the block's sum; in the classifier at most so many
-instructions a logit. The other numbers must be those of the table where the compiler is the
-table's; another one may change them.
+matmul; in norm's backward no row fetched behind the block's sum; in the embedding's backward rows
+fetched four at a time; in the classifier at most so many instructions a logit. The other numbers
+must be those of the table where the compiler is the table's; another one may change them.
 
 Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
 pip brings into FOLDER.
@@ -34,6 +34,7 @@ KERNELS = {  # files, and which of their kernels
     "layers/matmul_sm90": ".", "layers/classifier": r"whole_staged<__nv_bfloat16>",
     "layers/norm": r"backward_rows<__nv_bfloat16, [12]",
     "layers/adamw": r"update_list<__nv_bfloat16>",
+    "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
 }
 LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
 SHORT = 20  # instructions: loops that wait for a barrier are shorter
@@ -167,6 +168,12 @@ def table(folder, tool, wrong):
                 rows[-1] += f"; {sum('LDG' in x for x in after)} loads behind the block's sum"
                 if any("LDG.E.128" in x for x in after):
                     wrong.append(f"{name}: rows are fetched behind the block's sum")
+            if file == "layers/embedding":
+                first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
+                ahead = sum("LDG.E.128" in x for x in first)  # 4 rows of dx, 4 of two loads of dwte
+                rows[-1] += f"; {ahead} loads before a sum"
+                if ahead < 12:
+                    wrong.append(f"{name}: {ahead} loads before a sum, not 12")
             if file == "layers/classifier":
                 each = sum(k for k, e, _, _ in inner if e >= LOGITS) / LOGITS
                 rows[-1] += f"; {each:.1f} a logit"
