@@ -173,16 +173,6 @@ __device__ __forceinline__ void store_rows(bf16 *head, int64_t stride, int row0,
     }
 }
 
-/* Over the 4 lanes that share a row. */
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, 1));
-    return fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, 2));
-}
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(static_cast<unsigned>(FULL), x, 1);
-    return x + __shfl_xor_sync(static_cast<unsigned>(FULL), x, 2);
-}
-
 /* Words between rows of qkv. */
 __host__ __device__ __forceinline__ int64_t packed_stride(const Attention &a) {
     return (a.H + 2 * a.Hkv) * a.D;

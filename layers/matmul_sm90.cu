@@ -8,6 +8,7 @@
  *
  *     product.cu   a thread for each element: loads from L1                                   2
  *                  tiles in shared memory: fp32 units, 67 at most                            32
+ *     matmul_sm80.cu   tensor cores by mma.sync: at most two thirds of their rate            600
  *     1  tensor cores, wgmma: a step along k of a tile of 64 x 64 is copied, then
  *        multiplied: the wait for the copy                                                  317
  *     2  a ring of steps that one thread fetches (TMA) while others multiply. Then L2:
@@ -420,10 +421,6 @@ extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) 
         if (fits(p, w)) cost[n] = cost_of(p, w), number[n++] = w.number();
     matmul_sort_ways(n, cost, number);
     return n;
-}
-
-extern "C" void matmul_sm90_ready(void) {
-    if (device_is_sm90()) matmul_flags();
 }
 
 extern "C" void matmul_sm90(const Product *p, int number) {

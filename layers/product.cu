@@ -1,30 +1,19 @@
 /* matmul on CUDA. The ladder, from plain to fast; all rungs end alike: addend, bias, epilogue, one
- * rounding to the dtype of y. FLOPs 2MNK.
+ * rounding to the dtype of y. 2MNK FLOPs.
  *
- *     a thread for each element    here. Two loads for a multiply-add: bound by L1.
- *     tiles in shared memory       here. A tile of 64 x 64 reads 128 numbers of shared memory for
- *                                  4,096 multiply-adds: bound by fp32 units, 67 TFLOP/s on an H200.
- *     tensor cores of Hopper       matmul_sm90.cu: 989 TFLOP/s
- *     cuBLASLt                     the same tensor cores (layers/cuda/products.h)
+ *                                                   bound by        TFLOP/s at most: A100   H200
+ *     a thread for each element    here             loads                               5      8
+ *     tiles in shared memory       here             fp32 units                         19     67
+ *     mma.sync, cp.async           matmul_sm80.cu   tensor cores                      312    600
+ *     wgmma, TMA                   matmul_sm90.cu   tensor cores                             989
+ *     cuBLASLt                     cuda/products.h  tensor cores                      312    989
  *
- * Of the last two the faster one is taken, shape by shape. The first two serve what neither takes,
- * and are what both are checked against.
+ * Of the library and the own kernel for the device's tensor cores the faster one is taken, shape by
+ * shape. The first two rungs serve what neither takes, and are what they are checked against.
  *
- * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way
- * (BGRADA: its first matrix is dy, as it lies in memory). That saves bias_backward (activation.cu)
- * its reading of dy, 18 C bytes for a token of a GPT-2 layer in bf16 (qkv 3 C elements, both
- * projections C, up 4 C): of 32 x 1,024 tokens of GPT-2 124M 5.4 GB, 1.3 ms of memory at 4.2 TB/s,
- * in a micro-batch of some 50 ms. The library writes these sums and does not add them, so they go
- * to scratch, and a kernel adds N floats. The plan decides once, before the first step: without an
- * algorithm that sums, or with --tune where one without and bias_backward are faster, that is what
- * is done. Not taken:
- *     - where the matmul's dy is not what the rank stores. With sequence parallelism (sp) the two
- *       row-parallel layers gather dy along x, and the sums over x would count it X times; with
- *       stay=y a dy serves all of the panels (parallel/step/panels.c);
- *     - DGELU_BGRAD of dx, which would give the gradient of up's bias: its sums are bf16, 8 bits of
- *       a sum over all tokens. DGELU alone is used; the gradient of up's bias comes with up's dw.
- * What the epilogue costs beside an algorithm without, a device must say (make bench-gpu, matmuls:
- * dw and dw+).
+ * A thread for each element loads two numbers for a multiply-add, and a multiprocessor loads for 32
+ * threads a cycle: 16 multiply-adds of the 64 (Hopper: 128) that its fp32 units could do. In a tile
+ * of 64 x 64 a thread has 16 sums: it reads 8 numbers of shared memory for 16 multiply-adds.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -33,7 +22,9 @@
 
 extern "C" {
 #include "layers/cuda/families.h"
+#include "layers/cuda/matmul_ways.h"
 #include "layers/cuda/product_plan.h"
+#include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 }
 
@@ -170,125 +161,108 @@ unsigned tiles(const Product *p, int64_t rows, int64_t columns) {
     return blocks_for(p->M, rows) * blocks_for(p->N, columns);
 }
 
-template <class E, class Y> Task<E, Y> task_of(const Product *p) {
-    return Task<E, Y>{p->M,
-                      p->N,
-                      p->K,
-                      static_cast<const E *>(p->a),
-                      static_cast<const E *>(p->b),
-                      p->a_row,
-                      p->a_col,
-                      p->b_row,
-                      p->b_col,
-                      p->ldy,
-                      static_cast<Y *>(p->y),
-                      static_cast<const Y *>(p->addend),
-                      static_cast<const Y *>(p->bias),
-                      static_cast<E *>(p->aux),
-                      p->epilogue,
-                      p->act,
-                      p->bf16};
+enum Kernel { PLAIN, END, TILED };
+template <class E, class Y> void start(const Product *p, Kernel kernel) {
+    Task<E, Y> t = {p->M,
+                    p->N,
+                    p->K,
+                    static_cast<const E *>(p->a),
+                    static_cast<const E *>(p->b),
+                    p->a_row,
+                    p->a_col,
+                    p->b_row,
+                    p->b_col,
+                    p->ldy,
+                    static_cast<Y *>(p->y),
+                    static_cast<const Y *>(kernel == END ? nullptr : p->addend),
+                    static_cast<const Y *>(p->bias),
+                    static_cast<E *>(p->aux),
+                    p->epilogue,
+                    p->act,
+                    p->bf16};
+    if (kernel == TILED)
+        LAUNCH((product_tiled<E, Y>), tiles(p, TILE, TILE), dim3(SIDE, SIDE), 0, t);
+    else
+        LAUNCH((kernel == END ? product_end<E, Y> : product_plain<E, Y>), tiles(p, ROWS, COLUMNS),
+               dim3(COLUMNS, ROWS), 0, t);
+}
+/* word: bytes of an activation. */
+void start(const Product *p, size_t word, Kernel kernel) {
+    if (word == sizeof(float))
+        start<float, float>(p, kernel);
+    else if (p->wide)
+        start<bf16, float>(p, kernel);
+    else
+        start<bf16, bf16>(p, kernel);
 }
 
-template <class E> struct Launchers {
-    /* By tensor cores; false: not of this shape, or on this device. */
-    static bool tensor_cores(const Product *p, int way) {
-        if (product_rung() > PRODUCT_SM90 || matmul_sm90_refuses(p, sizeof(E))) return false;
-        matmul_sm90(p, way);
-        product_counts_mine()->sm90++;
-        return true;
-    }
+/* --- which rung */
 
-    /* By tiles, where a tile is not mostly empty. */
-    template <class Y> static void tiles_or_plain(const Product *p) {
-        Task<E, Y> t = task_of<E, Y>(p);
-        bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
-        if (thin || product_rung() == PRODUCT_PLAIN) {
-            LAUNCH((product_plain<E, Y>), tiles(p, ROWS, COLUMNS), dim3(COLUMNS, ROWS), 0, t);
-            product_counts_mine()->plain++;
-        } else {
-            LAUNCH((product_tiled<E, Y>), tiles(p, TILE, TILE), dim3(SIDE, SIDE), 0, t);
-            product_counts_mine()->tiled++;
-        }
-    }
+/* By tensor cores, by tiles where a tile is not mostly empty, or plain. Returns whether the
+ * gradient of a bias came with it. */
+bool by_own_kernel(const Product *p, size_t word, int way) {
+    ProductCounts *n = product_counts_mine();
+    ProductRung rung = product_rung();
+    bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
+    if (rung <= PRODUCT_SM90 && !matmul_sm90_refuses(p, word))
+        return n->sm90++, matmul_sm90(p, way), true;
+    if (rung <= PRODUCT_SM80 && !matmul_sm80_refuses(p, word))
+        return n->sm80++, matmul_sm80(p, way), true;
+    if (rung <= PRODUCT_TILED && !thin)
+        n->tiled++, start(p, word, TILED);
+    else
+        n->plain++, start(p, word, PLAIN);
+    return false;
+}
 
-    /* Floats for the gradient of a bias, which the library writes and does not add to. */
-    static float *sums_workspace(const Product *p) {
-        auto N = static_cast<size_t>(p->N);
-        return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
-    }
+void add_columns(const Product *p, size_t word) {
+    const Kernels *k = kernels_cuda(word == sizeof(bf16));
+    if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
+}
 
-    template <class Y> static void end(const Product *p) {
-        if (!p->bias && p->epilogue == EPI_NONE) return;
-        Task<E, Y> t = task_of<E, Y>(p);
-        t.addend = nullptr;
-        LAUNCH((product_end<E, Y>), tiles(p, ROWS, COLUMNS), dim3(COLUMNS, ROWS), 0, t);
-    }
+/* What the library has not done. */
+void rest(const Product *p, size_t word, ProductDone done, int way, const float *sums) {
+    if (done == DONE_ALL && p->bias_grad)
+        launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
+    if (done == DONE_SUM && (p->bias || p->epilogue != EPI_NONE)) start(p, word, END);
+    if (done == DONE_SUM || (done == DONE_NOTHING && !by_own_kernel(p, word, way)))
+        add_columns(p, word);
+}
 
-    static void add_columns(const Product *p) {
-        const Kernels *k = kernels_cuda(sizeof(E) == sizeof(bf16));
-        if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
-    }
+/* Floats for the gradient of a bias, which the library writes and does not add to. */
+float *sums_workspace(const Product *p) {
+    auto N = static_cast<size_t>(p->N);
+    return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
+}
 
-    template <class Y>
-    static void rest(const Product *p, ProductDone done, int way, const float *sums) {
-        if (done == DONE_ALL) {
-            if (p->bias_grad) launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
-            return;
-        }
-        if (done == DONE_NOTHING && tensor_cores(p, way)) return;
-        if (done == DONE_SUM)
-            end<Y>(p);
-        else
-            tiles_or_plain<Y>(p);
-        add_columns(p);
-    }
+void run(const Product *p, size_t word) {
+    bool own_only = product_rung() != PRODUCT_LIBRARY || p->K == 0;
+    ProductPlan *plan = own_only ? nullptr : product_plan(p, word);
+    float *sums = plan ? sums_workspace(p) : nullptr;
+    ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
+    ProductCounts *n = product_counts_mine();
+    n->fused += done == DONE_ALL, n->bare += done == DONE_SUM;
+    n->bias_grads += done == DONE_ALL && p->bias_grad;
+    rest(p, word, done, plan ? product_plan_way(plan) : 0, sums);
+}
 
-    static void count(const Product *p, ProductDone done) {
-        ProductCounts *n = product_counts_mine();
-        n->fused += done == DONE_ALL, n->bare += done == DONE_SUM;
-        n->bias_grads += done == DONE_ALL && p->bias_grad;
-    }
-
-    template <class Y> static void run(const Product *p) {
-        bool own_only = product_rung() != PRODUCT_LIBRARY || p->K == 0;
-        ProductPlan *plan = own_only ? nullptr : product_plan(p, sizeof(E));
-        float *sums = plan ? sums_workspace(p) : nullptr;
-        ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
-        rest<Y>(p, done, plan ? product_plan_way(plan) : 0, sums);
-        count(p, done);
-    }
-
-    static void product_of(Team *, const Product *p) {
-        if (p->M == 0) add_columns(p);
-        if (p->M == 0 || p->N == 0) return;
-        if (p->wide)
-            run<float>(p);
-        else
-            run<E>(p);
-    }
-
-    static void prepare(const Product *p) {
-        ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, sizeof(E)) : nullptr;
-        matmul_sm90_ready();
-        if (plan) product_plan_time(plan, p, sums_workspace(p), p->wide ? rest<float> : rest<E>);
-    }
-
-    static void fill(Kernels *k) { k->product = product_of, k->product_choose = prepare; }
-};
+template <class E> void product_of(Team *, const Product *p) {
+    if (p->M == 0) add_columns(p, sizeof(E));
+    if (p->M > 0 && p->N > 0) run(p, sizeof(E));
+}
+template <class E> void choose(const Product *p) {
+    product_prepare(p, sizeof(E));
+}
 
 } // namespace
 
 extern "C" void product_cuda(Kernels *k, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::fill(k);
-    else
-        Launchers<float>::fill(k);
+    k->product = is_bf16 ? product_of<bf16> : product_of<float>;
+    k->product_choose = is_bf16 ? choose<bf16> : choose<float>;
 }
 
 extern "C" void product_prepare(const Product *p, size_t word) {
-    if (word == sizeof(bf16))
-        Launchers<bf16>::prepare(p);
-    else
-        Launchers<float>::prepare(p);
+    ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, word) : nullptr;
+    matmul_flags();
+    if (plan) product_plan_time(plan, p, sums_workspace(p), rest);
 }

@@ -181,7 +181,7 @@ static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
 }
 
 static void begin(CudaOrder o) {
-    device_at_most(8); // without the kernel that is timed beside the library's
+    device_at_most(7); // without the kernels that are timed beside the library's
     cuda_begin(o);
     device_at_most(9);
     emu_lt_mood(EMU_LT_FINE);

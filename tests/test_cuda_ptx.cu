@@ -133,6 +133,26 @@ TEST(cuda_ptx_copies_arrive_when_they_are_waited_for) {
     }
 }
 
+/* Lane l: l bytes of 16, at most all of them. */
+__global__ void copy_first(unsigned *out, const unsigned *in) {
+    auto *x = dynamic_shared<unsigned>();
+    int lane = this_lane(), bytes = min(lane, 16);
+    copy_async_first(shared_address(x + lane * 4), bytes ? in + lane * 4 : nullptr, bytes);
+    copy_commit();
+    copy_wait<0>();
+    for (int i = 0; i < 4; i++) out[lane * 4 + i] = x[lane * 4 + i];
+}
+
+TEST(cuda_ptx_copies_end_in_zeros) {
+    static unsigned in[MOST], out[MOST];
+    for (unsigned i = 0; i < MOST; i++) in[i] = 0x01010101 * i;
+    run(copy_first, out, in, orders[0]);
+    for (unsigned i = 0; i < LANES * 16; i++) {
+        unsigned is = out[i / 4] >> i % 4 * 8 & 0xff;
+        CHECK(is == (i % 16 < i / 16 ? in[i / 4] & 0xff : 0));
+    }
+}
+
 /* --- mistakes */
 __global__ void copy_and_leave(unsigned *, const unsigned *in) {
     copy_async<4>(shared_address(dynamic_shared<unsigned>() + this_lane()), in, true);

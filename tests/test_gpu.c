@@ -83,7 +83,7 @@ TEST(gpu_sheet_is_of_the_whole_name) {
 
 static int64_t products(void) {
     ProductCounts c = product_counts();
-    return c.fused + c.bare + c.sm90 + c.tiled + c.plain;
+    return c.fused + c.bare + c.sm90 + c.sm80 + c.tiled + c.plain;
 }
 
 TEST(gpu_of_an_unknown_kind_is_measured_by_products) {

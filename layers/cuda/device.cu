@@ -8,7 +8,7 @@ namespace {
 struct Rank {
     char name[sizeof DeviceFacts().name];
     int sms, left;
-    bool is_sm90;
+    bool has_mma, is_sm90;
     size_t shared_bytes;
     Stream stream;          // NULL: not open
     cudaEvent_t copied_out; // behind the last device_copy_out
@@ -74,8 +74,8 @@ void device_open(int device, size_t scratch_bytes) {
     device_check(cudaSetDevice(device));
     DeviceFacts f = device_facts(device);
     memcpy(rank.name, f.name, sizeof rank.name);
-    rank.sms = f.sms, rank.is_sm90 = f.major == 9 && at_most >= 9,
-    rank.shared_bytes = f.shared_bytes;
+    rank.has_mma = f.major >= 8 && at_most >= 8, rank.is_sm90 = f.major == 9 && at_most >= 9;
+    rank.sms = f.sms, rank.shared_bytes = f.shared_bytes;
     device_check(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
     device_check(cudaEventCreateWithFlags(&rank.copied_out, cudaEventDisableTiming));
     rank.scratch = device_alloc(scratch_bytes), rank.scratch_bytes = scratch_bytes;
@@ -117,6 +117,10 @@ void device_leave(int sms) {
 
 int device_left(void) {
     return rank.left;
+}
+
+bool device_has_mma(void) {
+    return rank.has_mma;
 }
 
 bool device_is_sm90(void) {

@@ -53,6 +53,7 @@ int device_sms(void);
  * multiprocessor would double the time of a kernel. 0: none. */
 void device_leave(int sms);
 int device_left(void);
+bool device_has_mma(void); // compute capability 8.0 or newer: mma.sync of bf16, cp.async
 bool device_is_sm90(void); // compute capability 9.0: TMA and wgmma
 size_t device_shared(void);
 /* Local. Scratch memory for one call of a kernel family; the next call may overwrite it. Dies if

@@ -20,7 +20,7 @@ extern "C" {
 
 enum { COLUMNS = 8 }; // of a fragment
 
-/* Sums of tiles whose k is divided: a slot and a flag for each piece of every share of the schedule.
+/* Sums of tiles whose k is divided: a slot and a flag for each piece of each share of the schedule.
  * A piece is what Threads::N threads have the sums of, J fragments each; they leave them, 4 floats
  * to a thread side by side, and those of the last part add them, in the order of the parts, and
  * take the flag back for the next matmul.
@@ -92,14 +92,21 @@ __device__ __forceinline__ float low_of(unsigned pair) {
 __device__ __forceinline__ float high_of(unsigned pair) {
     return __uint_as_float(pair & 0xffff0000);
 }
-/* Two neighbours of y from their sums and from what was read beside. `plain`: as they are. */
+/* Two neighbours of y from their sums x, y and from what was read beside. */
+__device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float beside_x,
+                                        float beside_y) {
+    if (e.epilogue == EPI_ACT)
+        x = pointwise(e.act, x), y = pointwise(e.act, y);
+    else if (e.epilogue == EPI_DACT)
+        x *= pointwise_slope(e.act, beside_x), y *= pointwise_slope(e.act, beside_y);
+    else if (e.reads)
+        x = beside_x + x, y = beside_y + y;
+}
+/* The same in a register. `plain`: as they are. */
 __device__ __forceinline__ unsigned end_pair(const Ends &e, bool plain, float x, float y,
                                              unsigned beside) {
-    if (plain || (e.epilogue == EPI_NONE && !e.reads)) return pair_of(x, y);
-    if (e.epilogue == EPI_NONE) return pair_of(low_of(beside) + x, high_of(beside) + y);
-    if (e.epilogue == EPI_ACT) return pair_of(pointwise(e.act, x), pointwise(e.act, y));
-    return pair_of(x * pointwise_slope(e.act, low_of(beside)),
-                   y * pointwise_slope(e.act, high_of(beside)));
+    if (!plain) end_two(e, x, y, low_of(beside), high_of(beside));
+    return pair_of(x, y);
 }
 
 /* Column n of b, summed over part p of k. Parts that p's tile does not have are zeros. */

@@ -1,5 +1,5 @@
-/* matmul_ways -- what the matmuls on tensor cores (matmul_sm80.cu, matmul_sm90.cu) have in common on
- * the host: which matmuls they take, the order of the ways to compute one, flags.
+/* matmul_ways -- what matmul_sm80.cu and matmul_sm90.cu have in common on the host: which matmuls
+ * they take, the order of the ways to compute one, flags.
  */
 #ifndef LAYERS_CUDA_MATMUL_WAYS_H
 #define LAYERS_CUDA_MATMUL_WAYS_H

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/product_choices.h"
+#include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 
 /* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its
@@ -355,7 +356,8 @@ typedef struct Trial {
 /* i: of the library's algorithms, or -1 - i a way of the own kernel. */
 static bool once(const Trial *t, int i) {
     if (i >= 0 && !start(t->plan, i, t->p)) return false;
-    t->rest(t->p, i < 0 ? DONE_NOTHING : done_by(t->plan), i < 0 ? -1 - i : 0, t->sums);
+    t->rest(t->p, (size_t)t->plan->key.word, i < 0 ? DONE_NOTHING : done_by(t->plan),
+            i < 0 ? -1 - i : 0, t->sums);
     return true;
 }
 
@@ -419,12 +421,17 @@ static double take_best(const Trial *t) {
     return whole;
 }
 
+/* The ways of the own kernel that serves on this device; how many. */
+enum { WAYS = MATMUL_SM90_WAYS }; // the most of one kernel
+static int own_ways(const Product *p, int word, int way[WAYS]) {
+    if (!matmul_sm90_refuses(p, (size_t)word)) return matmul_sm90_ways(p, way);
+    return matmul_sm80_refuses(p, (size_t)word) ? 0 : matmul_sm80_ways(p, way);
+}
+
 /* Takes the fastest way of the own kernel, where it is faster than what takes these seconds. One
  * that takes twice as long is not timed on. */
 static void take_own_if_faster(const Trial *t, double least) {
-    int way[MATMUL_SM90_WAYS], n;
-    if (matmul_sm90_refuses(t->p, (size_t)t->plan->key.word)) return;
-    n = matmul_sm90_ways(t->p, way);
+    int way[WAYS], n = own_ways(t->p, t->plan->key.word, way);
     for (int i = 0; i < n && i < MOST_TRIED; i++) {
         once(t, -1 - way[i]); // and warm
         if (seconds(t, -1 - way[i], 1) > 2 * least) continue;
@@ -461,8 +468,12 @@ static bool recall(const Trial *t, int file) {
     Choice c = choice_of(plan);
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
-    plan->way = c.done == DONE_NOTHING ? (int)c.algorithm.data[0] : 0;
-    if (plan->way) return true;
+    if (c.done == DONE_NOTHING) {
+        int way[WAYS], n = own_ways(t->p, plan->key.word, way);
+        while (n > 0 && way[n - 1] != (int)c.algorithm.data[0]) n--;
+        plan->way = n > 0 ? way[n - 1] : 0;
+        return n > 0;
+    }
     plan->whole = c.done == DONE_ALL;
     if (set_epilogue(plan) && takes(plan, &c.algorithm)) return true;
     plan->whole = before;

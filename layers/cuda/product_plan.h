@@ -15,10 +15,13 @@ typedef enum ProductDone { DONE_NOTHING, DONE_SUM, DONE_ALL } ProductDone;
 ProductPlan *product_plan(const Product *p, size_t word);
 /* Local. Runs it. sums: N floats where p has the gradient of a bias. */
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums);
-/* Local. The way of matmul_sm90 that is faster than the library; 0: none. */
+/* Local. The way of matmul_sm90 or matmul_sm80, whichever serves, that is faster than the library;
+ * 0: none. */
 int product_plan_way(const ProductPlan *plan);
-/* What is left of p when the library has done that much; way: of what it has not. */
-typedef void ProductRest(const Product *p, ProductDone done, int way, const float *sums);
+/* What is left of p when the library has done that much; word: bytes of an activation; way: of the
+ * own kernel. */
+typedef void ProductRest(const Product *p, size_t word, ProductDone done, int way,
+                         const float *sums);
 /* Local. Takes the best algorithm, once for a plan: the one that was chosen before
  * (product_choices.h), or by time. Of those that do all of it; and where y is floats, which a pass
  * of its own does not round once more, of those that do the sum alone, with the rest. */

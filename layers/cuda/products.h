@@ -8,8 +8,8 @@
  * The ladder: what the library does whole, epilogue included; what it does without the epilogue,
  * which a pass over y, or for the gradient of a bias one over b, then does (an activation in rows
  * that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0). The own
- * kernel for tensor cores (layers/matmul_sm90.h) takes a shape where product_prepare found it
- * faster, and where the library takes it not or is not there.
+ * kernel for the device's tensor cores (layers/matmul_sm90.h, matmul_sm80.h) takes a shape where
+ * product_prepare found it faster, and where the library takes it not or is not there.
  *
  * Beside kernels to which multiprocessors are left (device_leave) a matmul has another plan, for
  * those that remain: the first algorithm that the library proposes for so many. Its reference says
@@ -25,7 +25,8 @@
 
 typedef enum ProductRung {
     PRODUCT_LIBRARY, // where it takes the shape
-    PRODUCT_SM90,    // kernels of this program: tensor cores (layers/matmul_sm90.h)
+    PRODUCT_SM90,    // kernels of this program: tensor cores of Hopper (layers/matmul_sm90.h)
+    PRODUCT_SM80,    // those of Ampere and later (layers/matmul_sm80.h)
     PRODUCT_TILED,   // tiles in shared memory
     PRODUCT_PLAIN,   // a thread for each element
 } ProductRung;
@@ -44,10 +45,10 @@ void product_prepare(const Product *p, size_t word);
 
 /* Matmuls so far, by who did them, and the plans there are. */
 typedef struct ProductCounts {
-    int64_t fused, bare;        // by the library whole, without its epilogue
-    int64_t sm90, tiled, plain; // by own kernels
-    int64_t bias_grads;         // of those whole: with the gradient of a bias
-    int64_t plans, heuristics;  // times that the library was asked for algorithms
+    int64_t fused, bare;              // by the library whole, without its epilogue
+    int64_t sm90, sm80, tiled, plain; // by own kernels
+    int64_t bias_grads;               // of those whole: with the gradient of a bias
+    int64_t plans, heuristics;        // times that the library was asked for algorithms
 } ProductCounts;
 ProductCounts product_counts(void);
 

@@ -86,16 +86,21 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[4], Shared row) {
                  : "memory");
 }
 
-/* Of a thread: begins a copy of 4 or 16 bytes, aligned to that, from global to shared memory; zeros
- * where it is not `there`, and then `from` is not read. The bytes have any value until this thread
- * has waited; other threads need a barrier after. */
+/* Of a thread: begins a copy of 16 bytes, aligned to that, from global to shared memory. The first
+ * n_bytes are there; zeros behind them, and what is not there is not read. The bytes have any value
+ * until this thread has waited; other threads need a barrier after. Past L1: each byte is fetched
+ * once by a block. */
+__device__ __forceinline__ void copy_async_first(Shared to, const void *from, int n_bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n_bytes)
+                 : "memory");
+}
+/* The same of 4 or 16 bytes, all `there` or none. */
 template <int BYTES>
 __device__ __forceinline__ void copy_async(Shared to, const void *from, bool there) {
     static_assert(BYTES == 4 || BYTES == 16, "what is used");
     int n = there ? BYTES : 0;
-    if constexpr (BYTES == 16) // past L1: each byte is fetched once by a block
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n)
-                     : "memory");
+    if constexpr (BYTES == 16)
+        copy_async_first(to, from, n);
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(n)
                      : "memory");

@@ -82,6 +82,16 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
+/* Over the 4 lanes that share a row of a fragment (ptx.cuh). */
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, 1));
+    return fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, 2));
+}
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(static_cast<unsigned>(FULL), x, 1);
+    return x + __shfl_xor_sync(static_cast<unsigned>(FULL), x, 2);
+}
+
 /* Sums of N numbers over the warps of a block, in the order of the warps, in all threads. Two calls
  * in turn need two of these; a third may use the first again. */
 template <int N> struct BlockSums { float of[WARP][N]; };

@@ -12,6 +12,10 @@
 
 #include "parallel/plan/search_parts.h"
 
+static inline int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 /* Collectives along each axis, or panels: how many, and bytes of the wholes. An all_reduce is
  * two. */
 typedef struct Traffic {
@@ -28,13 +32,12 @@ typedef struct Part {
     int matrices, vectors;
 } Part;
 
-/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute; or, cut,
- * the kernels of those that have their chunks or panels in common, too. */
+/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute. */
 enum { MAX_MATRICES = 8 };
 typedef struct MicroBatch {
     int32_t micro;
     int X, Y;
-    uint8_t words, recompute, cut;
+    uint8_t words, recompute;
     bool used;
     Part ends, layer;
     int64_t matrix[2][MAX_MATRICES]; // elements of each, of no layer, of a layer
@@ -44,6 +47,10 @@ typedef struct MicroBatches {
     MicroBatch *at;
     int n, room;
 } MicroBatches;
+/* Local. The pass of a choice; until the next call. */
+const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
+                                 const Choice *c);
+
 /* Collectives along one axis. */
 typedef struct Line {
     double calls, bytes;

@@ -12,17 +12,20 @@
 
 enum { POISON = 0xff, FIRST_ROOM = 64 };
 
-void emu_copy_later(void *to, const void *from, size_t n_bytes, EmuPlace place) {
+void emu_copy_later(void *to, const void *from, int n_bytes, int n_there, EmuPlace place) {
     Copies *c = &emu_self()->copies;
-    if (emu_shared_offset(to) < 0 || (uintptr_t)to % n_bytes || (uintptr_t)from % n_bytes)
-        emu_fail(place, "cp.async of %zu bytes: not from aligned memory to aligned shared memory",
+    size_t n = (size_t)n_bytes;
+    if (n_there < 0 || n_there > n_bytes)
+        emu_fail(place, "cp.async of %d bytes, %d of them there", n_bytes, n_there);
+    if (emu_shared_offset(to) < 0 || (uintptr_t)to % n || (n_there && (uintptr_t)from % n))
+        emu_fail(place, "cp.async of %d bytes: not from aligned memory to aligned shared memory",
                  n_bytes);
     if (c->n == c->room) {
         c->room = c->room ? 2 * c->room : FIRST_ROOM;
         c->at = mem_realloc(c->at, (size_t)c->room, sizeof *c->at);
     }
-    memset(to, POISON, n_bytes);
-    c->at[c->n++] = (CopyLater){to, from, n_bytes, c->group, place};
+    memset(to, POISON, n);
+    c->at[c->n++] = (CopyLater){to, from, n, (size_t)n_there, c->group, place};
 }
 
 void emu_copy_commit(void) {
@@ -34,10 +37,8 @@ void emu_copy_wait(int left) {
     int done = 0;
     for (; done < c->n && c->at[done].group < c->group - left; done++) {
         const CopyLater *one = &c->at[done];
-        if (one->from)
-            memcpy(one->to, one->from, one->n_bytes);
-        else
-            memset(one->to, 0, one->n_bytes);
+        memset(one->to, 0, one->n_bytes);
+        if (one->n_there) memcpy(one->to, one->from, one->n_there);
     }
     c->n -= done;
     if (c->n) memmove(c->at, c->at + done, (size_t)c->n * sizeof *c->at);

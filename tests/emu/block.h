@@ -14,7 +14,7 @@ enum { BARRIERS = 16, CLUSTER = 8, MAX_SHARED = 227 << 10, MAX_STATIC = 48 << 10
 typedef struct CopyLater {
     void *to;
     const void *from;
-    size_t n_bytes;
+    size_t n_bytes, n_there;
     int group;
     EmuPlace place;
 } CopyLater;

@@ -118,9 +118,12 @@ template <int N> void ldmatrix_trans(unsigned (&r)[N], Shared row, EMU_HERE) {
 }
 
 /* Copies are done when they are waited for, not before (tests/emu/async.c). */
+inline void copy_async_first(Shared to, const void *from, int n_bytes, EMU_HERE) {
+    emu_copy_later(to, from, 16, n_bytes, {file, line});
+}
 template <int BYTES> void copy_async(Shared to, const void *from, bool there, EMU_HERE) {
     static_assert(BYTES == 4 || BYTES == 16, "what is used");
-    emu_copy_later(to, there ? from : nullptr, BYTES, {file, line});
+    emu_copy_later(to, from, BYTES, there ? BYTES : 0, {file, line});
 }
 inline void copy_commit() {
     emu_copy_commit();

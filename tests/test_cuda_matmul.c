@@ -1,14 +1,26 @@
-/* layers/matmul_sm90.cu against a thread for each element: the three matmuls of a layer and that of
- * the head, ragged on every side, with each epilogue. Numbers are small integers, so sums are exact
- * in any order and both give the same bits. */
+/* layers/matmul_sm80.cu and matmul_sm90.cu against a thread for each element: matmuls of a layer
+ * and that of the head, ragged on every side, with each epilogue. Numbers are small integers: their
+ * sums are exact in any order, and all give the same bits. */
 #include <string.h>
 
 #include "layers/cuda/cublaslt.h"
+#include "layers/cuda/product_plan.h"
 #include "layers/cuda/products.h"
 #include "layers/cuda/sizes.h"
+#include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 #include "tests/cuda.h"
 #include "tests/emu/cublaslt.h"
+
+/* Kernels of a capability of devices. */
+typedef struct Own {
+    const char *(*refuses)(const Product *p, size_t word);
+    int (*ways)(const Product *p, int number[]);
+    void (*run)(const Product *p, int number);
+    int major; // the device is treated as of this capability
+} Own;
+static const Own sm80 = {matmul_sm80_refuses, matmul_sm80_ways, matmul_sm80, 8};
+static const Own sm90 = {matmul_sm90_refuses, matmul_sm90_ways, matmul_sm90, 9};
 
 typedef enum Kind { FORWARD, DGRAD, WGRAD } Kind; // b along n; along k; both along m and n
 typedef enum Addend { NONE, ITSELF, OTHER } Addend;
@@ -31,8 +43,8 @@ static const Shape shapes[] = {
     {FORWARD, 128, 192, 64, NONE, false, EPI_NONE, false, ACT_GELU, false},
     {FORWARD, 128, 256, 64, NONE, false, EPI_NONE, false, ACT_GELU, false},
     {FORWARD, 70, 72, 24, NONE, true, EPI_NONE, false, ACT_GELU, false},
-    {FORWARD, 300, 200, 520, ITSELF, true, EPI_NONE, false, ACT_GELU, false},
     {FORWARD, 260, 520, 136, OTHER, true, EPI_NONE, false, ACT_GELU, false},
+    {FORWARD, 300, 200, 520, ITSELF, true, EPI_NONE, false, ACT_GELU, false},
     {FORWARD, 200, 264, 72, NONE, true, EPI_ACT, true, ACT_GELU, false},
     {FORWARD, 130, 440, 64, NONE, true, EPI_ACT, false, ACT_GELU, false},
     {FORWARD, 64, 72, 200, NONE, false, EPI_ACT, true, ACT_RELU2, false},
@@ -101,27 +113,27 @@ static Case case_make(const Shape *s) {
 }
 
 /* Those of blocks alone or, where there are any, of clusters of two. */
-static int ways_of(const Case *c, bool pairs, int ways[MATMUL_SM90_WAYS]) {
-    int all[MATMUL_SM90_WAYS], n = matmul_sm90_ways(&c->p, all), found = 0;
+static int ways_of(const Own *own, const Case *c, bool pairs, int ways[MATMUL_SM90_WAYS]) {
+    int all[MATMUL_SM90_WAYS], n = own->ways(&c->p, all), found = 0;
     for (int i = 0; i < n; i++)
         if ((all[i] >> 12 & 1) == pairs) ways[found++] = all[i];
-    return found ? found : ways_of(c, !pairs, ways);
+    return found ? found : ways_of(own, c, !pairs, ways);
 }
 
 /* y and aux, from what they were: a thread for each element, or on tensor cores by a way of those
  * that there are, the `way`-th; of blocks alone, or from PAIRS on of clusters. */
 enum { PLAIN = -1, PAIRS = 100 };
-static void run(const Case *c, int way, Words *y, Words *aux, Words *sums) {
+static void run(const Own *own, const Case *c, int way, Words *y, Words *aux, Words *sums) {
     Words was_y = c->y, was_aux = c->aux, was_sums = c->sums;
-    int ways[MATMUL_SM90_WAYS], n = ways_of(c, way >= PAIRS, ways);
+    int ways[MATMUL_SM90_WAYS], n = ways_of(own, c, way >= PAIRS, ways);
     words_put(&was_y), words_put(&was_aux), words_put(&was_sums);
-    device_zero(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
+    cuda_poison(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
     if (way == PLAIN) {
         product_set_rung(PRODUCT_PLAIN);
         kernels_cuda(true)->product(NULL, &c->p);
         product_set_rung(PRODUCT_LIBRARY);
     } else {
-        matmul_sm90(&c->p, ways[way % n]);
+        own->run(&c->p, ways[way % n]);
     }
     *y = c->y, *aux = c->aux, *sums = c->sums;
     y->host = floats(y->n, 0, 0), aux->host = floats(aux->n, 0, 0);
@@ -143,15 +155,15 @@ static bool check_same(const Shape *s, const char *what, const Words *got, const
 }
 
 /* In clusters, by blocks alone and, where k is divided, in clusters again: their flags are as they
- * were. */
-static bool run_shape(const Shape *s, int way) {
+ * were. On sm_80, which has no clusters, by two of the ways. */
+static bool run_shape(const Own *own, const Shape *s, int way) {
     Case c = case_make(s);
-    const char *why = matmul_sm90_refuses(&c.p, 2);
+    const char *why = own->refuses(&c.p, 2);
     Words y, aux, sums, want_y, want_aux, want_sums;
     if (why) return test_fail(__FILE__, __LINE__, "shape %d: %s", (int)(s - shapes), why), false;
-    run(&c, PLAIN, &want_y, &want_aux, &want_sums);
+    run(own, &c, PLAIN, &want_y, &want_aux, &want_sums);
     for (int i = 0; i < (s->K > 600 ? 3 : 2); i++) {
-        run(&c, way + (i % 2 ? 0 : PAIRS), &y, &aux, &sums);
+        run(own, &c, way + (i % 2 ? own == &sm80 : PAIRS), &y, &aux, &sums);
         if (!check_same(s, "y", &y, &want_y) || !check_same(s, "aux", &aux, &want_aux) ||
             !check_same(s, "sums", &sums, &want_sums))
             return false;
@@ -159,40 +171,56 @@ static bool run_shape(const Shape *s, int way) {
     return true;
 }
 
-/* Opens the device; false: no kernel of these runs on it. */
-static bool begin(CudaOrder o) {
+/* Opens the device; false: these kernels do not run on it. */
+static bool begin(const Own *own, CudaOrder o) {
+    device_at_most(own->major);
     cuda_begin(o);
-    if (!device_is_sm90()) test_skip("the device is not of capability 9.0");
-    return device_is_sm90();
+    device_at_most(9);
+    bool runs = own->major == 8 ? device_has_mma() : device_is_sm90();
+    if (!runs) test_skip("the device is not of the capability");
+    return runs;
 }
 
-TEST(cuda_matmul_sm90_has_the_bits_of_the_plain_one) {
+static void has_the_bits_of_the_plain_one(const Own *own) {
     for (int i = 0; i < SHAPES; i++) {
-        if (!begin(cuda_orders[i % 3])) return;
-        device_leave(i % 2 ? 0 : i % 3);                              // 4, 3 or 2 multiprocessors
-        bool fine = run_shape(&shapes[i], shapes[i].K > 600 ? 0 : i); // 0: k divided
+        if (!begin(own, cuda_orders[i % 3])) return;
+        device_leave(i % 2 ? 0 : i % 3);                                   // 4, 3 or 2 of them
+        bool fine = run_shape(own, &shapes[i], shapes[i].K > 600 ? 0 : i); // 0: k divided
         device_leave(0);
         CHECK(cuda_end() && fine);
     }
 }
 
 /* Of numbers whose sums are rounded. */
-TEST(cuda_matmul_sm90_has_the_same_bits_in_any_order) {
+static void has_the_same_bits_in_any_order(const Own *own) {
     enum { OPERAND = 2040 * 136 }; // the largest of them
     static const int some[] = {4, 6, 22, 23};
     static float first[300 * 528];
     for (int i = 0; i < 4; i++)
         for (unsigned seed = 0; seed < 3; seed++) {
-            if (!begin((CudaOrder){seed ? EMU_RANDOM : EMU_FORWARD, seed, seed > 1})) return;
+            if (!begin(own, (CudaOrder){seed ? EMU_RANDOM : EMU_FORWARD, seed, seed > 1})) return;
             Case c = case_make(&shapes[some[i]]);
             Words y, aux, sums, a = words(OPERAND, 1, 8, true, 0),
                                 b = words(OPERAND, 1, 9, true, 0);
             c.p.a = a.device, c.p.b = b.device;
-            run(&c, i, &y, &aux, &sums);
+            run(own, &c, i, &y, &aux, &sums);
             if (!seed) memcpy(first, y.host, (size_t)y.n * sizeof *first);
             CHECK(same_bits(first, y.host, y.n));
             CHECK(cuda_end());
         }
+}
+
+TEST(cuda_matmul_sm80_has_the_bits_of_the_plain_one) {
+    has_the_bits_of_the_plain_one(&sm80);
+}
+TEST(cuda_matmul_sm90_has_the_bits_of_the_plain_one) {
+    has_the_bits_of_the_plain_one(&sm90);
+}
+TEST(cuda_matmul_sm80_has_the_same_bits_in_any_order) {
+    has_the_same_bits_in_any_order(&sm80);
+}
+TEST(cuda_matmul_sm90_has_the_same_bits_in_any_order) {
+    has_the_same_bits_in_any_order(&sm90);
 }
 
 static bool says(const Product *p, size_t word, const char *why) {
@@ -201,7 +229,7 @@ static bool says(const Product *p, size_t word, const char *why) {
 }
 
 TEST(cuda_matmul_sm90_says_what_it_does_not_take) {
-    if (!begin(cuda_orders[0])) return;
+    if (!begin(&sm90, cuda_orders[0])) return;
     Case forward = case_make(&shapes[3]), wgrad = case_make(&shapes[17]);
     Product p = forward.p, w = wgrad.p;
     CHECK(!matmul_sm90_refuses(&p, 2) && !matmul_sm90_refuses(&w, 2));
@@ -223,19 +251,21 @@ TEST(cuda_matmul_sm90_says_what_it_does_not_take) {
     w = wgrad.p, w.b_row = 1, w.b_col = 304;
     CHECK(says(&w, 2, "lies like that"));
     CHECK(cuda_end());
-    device_at_most(8);
+    CHECK(begin(&sm80, cuda_orders[0]) && !sm80.refuses(&forward.p, 2));
+    CHECK(says(&forward.p, 2, "capability 9.0"));
+    CHECK(cuda_end());
+    device_at_most(7);
     cuda_begin(cuda_orders[0]);
-    CHECK(says(&forward.p, 2, "capability"));
+    CHECK(strstr(sm80.refuses(&forward.p, 2), "capability 8.0"));
     CHECK(cuda_end());
     device_at_most(9);
 }
 
 /* Where the library takes no shape, and where it was found to be slower. */
-TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
-    NEEDS_EMULATION();
+static void runs_where_the_library_does_not(const Own *own, const int64_t *count) {
     cuda_forget_choices();
     for (int round = 0; round < 3; round++) {
-        begin(cuda_orders[0]);
+        begin(own, cuda_orders[0]);
         emu_lt_mood(round ? EMU_LT_FINE : EMU_LT_NOTHING);
         Case c = case_make(&shapes[0]);
         if (round == 1) { // slower by 30 ms
@@ -244,10 +274,18 @@ TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
             emu_lt_slow_epilogue(0);
         }
         if (round == 2) product_prepare(&c.p, 2); // finds what was chosen
-        int64_t before = product_counts().sm90;
+        int64_t before = *count;
         kernels_cuda(true)->product(NULL, &c.p);
-        CHECK(product_counts().sm90 == before + 1);
+        CHECK(*count == before + 1);
         emu_lt_mood(EMU_LT_FINE);
         CHECK(cuda_end());
     }
+}
+TEST(cuda_matmul_sm80_runs_where_the_library_does_not) {
+    NEEDS_EMULATION();
+    runs_where_the_library_does_not(&sm80, &product_counts_mine()->sm80);
+}
+TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
+    NEEDS_EMULATION();
+    runs_where_the_library_does_not(&sm90, &product_counts_mine()->sm90);
 }

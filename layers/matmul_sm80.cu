@@ -1,0 +1,454 @@
+/* The matmul of a linear layer on tensor cores from Ampere on: the ladder of product.cu goes on
+ * here, and further in matmul_sm90.cu.
+ *
+ *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
+ *
+ * Each rung takes away what bounds the one before. Bytes are those of a multiprocessor in a cycle:
+ * on an A100 shared memory gives 128, L2 some 47. Tensor cores do 1,024 multiply-adds: 312 TFLOP/s.
+ * Nothing here was measured.
+ *
+ *     product.cu   a thread for each element: loads, 5 TFLOP/s
+ *                  tiles in shared memory: fp32 units, 19 TFLOP/s
+ *     1  mma.sync: a warp multiplies 16 x 8 x 16 from registers. With one such accumulator it reads
+ *        768 bytes for 2,048 multiply-adds: shared memory, 384
+ *     2  64 x 64 of y to a warp, 128 registers of each lane: 4 KB for 65,536, shared memory 64
+ *     3  ldmatrix reads 8 rows of 16 bytes at once. Rows in a column of a tile lie in the same
+ *        banks, which takes 8 times as long; so the chunks of a row are turned (Operand)
+ *     4  cp.async writes past registers into a ring of STAGES steps of k: three are on their way
+ *        while one is multiplied, and no warp waits for memory. Then L2: 32 for tiles of 128 x 128,
+ *        24 for 128 x 256
+ *     5  two blocks of 128 x 128 on a multiprocessor: one is in its epilogue while the other
+ *        multiplies. Or one of 128 x 256. Blocks stay, and fetch the first steps of their next tile
+ *        before they finish one
+ *     6  Stream-K (cuda/matmul_schedule.h): no wave that is partly filled
+ *
+ * A block goes through the ring in this order. One barrier for a step says both that it has come,
+ * for all, and that nobody reads the one before any more, whose place is then filled:
+ *
+ *     copies       0 1 2   3     4     5     6
+ *     multiplies         | 0   | 1   | 2   | 3   |     | own copies are waited for, barrier
+ *
+ * Operands come in both orders; nothing is transposed in memory, ldmatrix does it on the way to the
+ * registers:
+ *
+ *     forward   y = x w           a K_MAJOR, b MN_MAJOR    dgrad   dx = dy w'     both K_MAJOR
+ *     head      logits = x wte'   both K_MAJOR             wgrad   dw += x' dy    both MN_MAJOR
+ *
+ * Sums begin with the bias. The gradient of a bias, columns of dy summed over k, comes with the
+ * gradient of the weight: warps of the first row of tiles have dy in registers, as b, and add it.
+ *
+ * Which tile, and which part of its k, is the schedule's. What is done with finished sums, and with
+ * those of parts, is in cuda/matmul_ends.cuh.
+ */
+#include "layers/cuda/matmul_ends.cuh"
+
+#include <algorithm>
+
+extern "C" {
+#include "layers/cuda/matmul_ways.h"
+#include "layers/matmul_sm80.h"
+}
+
+namespace {
+
+/* A block computes tiles of ROWS x N in steps of DEPTH along k, a warp SIDE x SIDE of a tile, in
+ * slabs of 16 rows. */
+enum { ROWS = 128, DEPTH = 32, SIDE = 64, SLABS = SIDE / 16, J = SIDE / COLUMNS, STAGES = 4 };
+constexpr int LINE = 128, CHUNK = 8; // bytes of a line of shared memory; elements of 16 bytes
+
+/* K_MAJOR: neighbours along k are neighbours in memory; MN_MAJOR: those along m of a, n of b. */
+enum Major { K_MAJOR, MN_MAJOR };
+
+constexpr int blocks_of(int width) { // that share a multiprocessor
+    return 256 / width;
+}
+template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE> struct Kind {
+    static constexpr int N = WIDTH, THREADS = ROWS / SIDE * (N / SIDE) * WARP;
+    static constexpr Major A = MAJOR_A, B = MAJOR_B;
+    static constexpr bool WIDE = sizeof(TYPE) == sizeof(float);
+    using Y = TYPE;
+};
+using Sums = float[SLABS][J][4]; // of a lane
+
+/* --- operands */
+
+/* One operand in memory: extent of m or n, and K. */
+struct Matrix {
+    const bf16 *at;
+    int64_t ld;
+    int extent, K;
+};
+
+/* A step of k of it in shared memory: EXTENT of m or n and DEPTH of k, in lines of 8 chunks.
+ *
+ *     K_MAJOR     a line is 32 of k for one m or n, and for the next one
+ *     MN_MAJOR    a line is 64 of m or n for one k; lines of all k, then the next 64
+ *
+ * Chunk c of line l lies at c ^ l % 8. The 8 chunks that ldmatrix takes at once are 2 to a line of
+ * 4, or 1 to a line of 8: so they lie in 8 different groups of banks. */
+template <Major MAJOR, int EXTENT, int THREADS> struct Operand {
+    static constexpr int BYTES = EXTENT * DEPTH * 2, EACH = BYTES / 16 / THREADS;
+    static constexpr bool ALONG_K = MAJOR == K_MAJOR;
+    Shared at;
+
+    __device__ __forceinline__ Shared chunk(int line, int c) const {
+        return at + line * LINE + (c ^ line % 8) * 16;
+    }
+
+    /* Begins to copy what lies from (first, k) on; what the operand does not have becomes zeros.
+     * All threads of the block. */
+    __device__ __forceinline__ void fetch(const Matrix &x, int first, int k) const {
+        constexpr int LINES = THREADS / 8; // at once, a multiple of 8
+        int line = static_cast<int>(threadIdx.x) / 8, c = static_cast<int>(threadIdx.x) % 8;
+        Shared to = chunk(line, c);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int l = line + i * LINES;
+            int mn = first + (ALONG_K ? l * 2 + c / 4 : l / DEPTH * SIDE + c * CHUNK);
+            int at_k = k + (ALONG_K ? c % 4 * CHUNK : l % DEPTH);
+            int left = ALONG_K ? x.K - at_k : x.extent - mn;
+            bool there = ALONG_K ? mn < x.extent : at_k < x.K;
+            int64_t offset = ALONG_K ? mn * x.ld + at_k : at_k * x.ld + mn;
+            copy_async_first(to + i * LINES * LINE, x.at + offset,
+                             there ? min(max(left, 0), CHUNK) * 2 : 0);
+        }
+    }
+
+    /* For ldmatrix: where this lane's row of the 8 x 8 matrix at (mn, k) begins, multiples of 8;
+     * and the same i 16 further along m or n, at most 3, and j 16 further along k. */
+    __device__ __forceinline__ Shared row_of(int mn, int k) const {
+        int r = this_lane() % 8;
+        if (ALONG_K) return chunk((mn + r) / 2, r % 2 * 4 + k / CHUNK);
+        return chunk(mn / SIDE * DEPTH + k + r, mn % SIDE / CHUNK);
+    }
+    __device__ __forceinline__ static Shared on(Shared row, int i, int j) {
+        return ALONG_K ? flipped(row + i * 8 * LINE, j * 32) : flipped(row + j * 16 * LINE, i * 32);
+    }
+    /* 16 x 16, as 4 matrices: fragments want neighbours along k. */
+    __device__ __forceinline__ static void load(unsigned (&r)[4], Shared row) {
+        if constexpr (ALONG_K)
+            ldmatrix(r, row);
+        else
+            ldmatrix_trans(r, row);
+    }
+};
+
+struct Operands {
+    Matrix a, b;
+};
+
+/* Shared memory: the ring, and 16 x 64 sums for each warp. */
+template <class K> struct Layout {
+    using A = Operand<K::A, ROWS, K::THREADS>;
+    using B = Operand<K::B, K::N, K::THREADS>;
+    static constexpr int STEP = A::BYTES + B::BYTES, RING = STAGES * STEP;
+    static constexpr int STAGED = 16 * SIDE, // floats
+        BYTES = RING + K::THREADS / WARP * STAGED * static_cast<int>(sizeof(float));
+    Shared begin;
+    __device__ __forceinline__ A a(int slot) const { return {begin + slot % STAGES * STEP}; }
+    __device__ __forceinline__ B b(int slot) const { return {a(slot).at + A::BYTES}; }
+    __device__ __forceinline__ static float *staged() {
+        return reinterpret_cast<float *>(dynamic_shared<char>() + RING) + this_warp() * STAGED;
+    }
+};
+
+/* --- multiplying */
+
+/* This warp's rows and columns of a tile. */
+__device__ __forceinline__ int warp_m() {
+    return this_warp() % (ROWS / SIDE) * SIDE;
+}
+__device__ __forceinline__ int warp_n() {
+    return this_warp() / (ROWS / SIDE) * SIDE;
+}
+
+/* c += a step. With `sums` the columns of b that this lane has are added, too: of fragment j column
+ * lane / 4, every fourth pair of k. */
+template <class K>
+__device__ __forceinline__ void multiply_step(Sums &c, float (&columns)[J], bool sums,
+                                              const Layout<K> &at, int slot) {
+    using A = typename Layout<K>::A;
+    using B = typename Layout<K>::B;
+    int i = this_lane() / 8; // of four matrices: a's next one is along m, b's along k
+    Shared rows = at.a(slot).row_of(warp_m() + i % 2 * 8, i / 2 * 8);
+    Shared cols = at.b(slot).row_of(warp_n() + i / 2 * 8, i % 2 * 8);
+#pragma unroll
+    for (int k = 0; k < DEPTH / 16; k++) {
+        unsigned a[SLABS][4], b[J / 2][4];
+#pragma unroll
+        for (int s = 0; s < SLABS; s++) A::load(a[s], A::on(rows, s, k));
+#pragma unroll
+        for (int j = 0; j < J / 2; j++) B::load(b[j], B::on(cols, j, k));
+#pragma unroll
+        for (int s = 0; s < SLABS; s++)
+#pragma unroll
+            for (int j = 0; j < J; j++)
+                mma_bf16(c[s][j], a[s], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        if constexpr (K::WIDE)
+#pragma unroll
+            for (int j = 0; j < J * 2 && sums; j++)
+                columns[j / 2] += low_of(b[j / 4][j % 4]) + high_of(b[j / 4][j % 4]);
+    }
+}
+
+template <class K>
+__device__ __forceinline__ void fetch_step(const Operands &x, const MatmulPart &p, int k,
+                                           const Layout<K> &at, int slot) {
+    if (k < p.k_end) {
+        at.a(slot).fetch(x.a, p.tile_m * ROWS, k * DEPTH);
+        at.b(slot).fetch(x.b, p.tile_n * K::N, k * DEPTH);
+    }
+    copy_commit(); // a group for each step, also behind the last one
+}
+
+/* The first steps of a part, but for one place in the ring. That one may still be read. */
+template <class K>
+__device__ __forceinline__ void fetch_first(const Operands &x, const MatmulPart &p,
+                                            const Layout<K> &at, int slot) {
+#pragma unroll 1
+    for (int i = 0; i < STAGES - 1; i++) fetch_step(x, p, p.k_begin + i, at, slot + i);
+}
+
+/* c += the steps of a part, from `slot` of the ring on. */
+template <class K>
+__device__ __forceinline__ void multiply(Sums &c, float (&columns)[J], bool sums, const Operands &x,
+                                         const MatmulPart &p, const Layout<K> &at, int &slot) {
+#pragma unroll 1
+    for (int k = p.k_begin; k < p.k_end; k++, slot = (slot + 1) % STAGES) {
+        copy_wait<STAGES - 2>();
+        __syncthreads();
+        fetch_step(x, p, k + STAGES - 1, at, slot + STAGES - 1);
+        multiply_step(c, columns, sums, at, slot);
+    }
+}
+
+/* --- the end of a tile */
+
+template <class K> struct BlockThreads {
+    static constexpr int N = K::THREADS, PIECES = SLABS;
+    __device__ __forceinline__ static unsigned index() { return threadIdx.x; }
+    __device__ __forceinline__ static void meet() { __syncthreads(); }
+};
+
+/* Where y is, and what lies beside it: addend or aux. */
+template <class Y> struct Result {
+    Y *y, *beside;
+    int64_t ld;
+    int M, N;
+};
+
+/* Neighbours that are moved at once, the first n of them. */
+template <class Y> using Neighbours = Words<Y, width<Y>>;
+template <class Y> __device__ __forceinline__ Neighbours<Y> load_first(const Y *p, int n) {
+    if (n >= width<Y>) return *reinterpret_cast<const Neighbours<Y> *>(p);
+    Neighbours<Y> x = {};
+#pragma unroll
+    for (int i = 0; i < width<Y>; i++)
+        if (i < n) x.at[i] = p[i];
+    return x;
+}
+template <class Y>
+__device__ __forceinline__ void store_first(Y *p, const Neighbours<Y> &x, int n) {
+    if (n >= width<Y>) {
+        *reinterpret_cast<Neighbours<Y> *>(p) = x;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < width<Y>; i++)
+        if (i < n) p[i] = x.at[i];
+}
+
+/* Where the warp leaves element (r, n) of 16 x 64 sums, so that its lanes, which have pairs, can
+ * take 16 bytes of y each. Rows are turned against one another, for the banks. */
+__device__ __forceinline__ int staged_at(int r, int n) {
+    return r * SIDE + (n ^ r % 4 * 8);
+}
+
+/* A slab: its 16 rows from m on, 64 columns from n on. */
+template <class Y>
+__device__ __forceinline__ void finish(const float (&c)[J][4], const Ends &e, const Result<Y> &to,
+                                       float *staged, int m, int n) {
+    constexpr int W = width<Y>, ACROSS = SIDE / W, EACH = 16 * ACROSS / WARP;
+    int lane = this_lane(), row = lane / ACROSS, column = lane % ACROSS * W;
+    constexpr int DOWN = WARP / ACROSS; // rows at once
+    auto offset = [&](int i) { return (m + row + i * DOWN) * to.ld + n + column; };
+    auto there = [&](int i) { return m + row + i * DOWN < to.M ? to.N - n - column : 0; };
+    auto read = [&](int i) {
+        bool some = e.reads && i < EACH;
+        return some ? load_first(to.beside + offset(i), there(i)) : Neighbours<Y>();
+    };
+    Neighbours<Y> next = read(0);
+    __syncwarp(); // the slab before has been taken
+#pragma unroll
+    for (int i = 0; i < J * 2; i++) {
+        float *pair = staged + staged_at(lane / 4 + i % 2 * 8, i / 2 * COLUMNS + lane % 4 * 2);
+        *reinterpret_cast<float2 *>(pair) =
+            make_float2(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < EACH; i++) {
+        const float *from = staged + staged_at(row + i * DOWN, column);
+        Neighbours<Y> beside = next;
+        next = read(i + 1);
+        Neighbours<Y> y;
+        float x[W];
+#pragma unroll
+        for (int w = 0; w < W; w++) x[w] = from[w];
+        if (e.writes_aux) {
+#pragma unroll
+            for (int w = 0; w < W; w++) from_float(y.at[w], x[w]);
+            store_first(to.beside + offset(i), y, there(i));
+        }
+#pragma unroll
+        for (int w = 0; w < W; w += 2)
+            end_two(e, x[w], x[w + 1], to_float(beside.at[w]), to_float(beside.at[w + 1]));
+#pragma unroll
+        for (int w = 0; w < W; w++) from_float(y.at[w], x[w]);
+        store_first(to.y + offset(i), y, there(i));
+    }
+}
+
+/* Sums of columns: four lanes have some k of each. */
+__device__ __forceinline__ void leave_columns(const float (&columns)[J], const Ends &e,
+                                              const MatmulPart &p, int n) {
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+        float sum = quad_sum(columns[j]);
+        if (this_lane() % 4 == 0) leave_column(e, p, n + j * COLUMNS + this_lane() / 4, sum);
+    }
+}
+
+template <class K>
+__global__ void __launch_bounds__(K::THREADS, blocks_of(K::N))
+    sm80_matmul(Operands x, Result<typename K::Y> to, MatmulSchedule s, Ends e, float *slots,
+                int *flags) {
+    Layout<K> at = {shared_address(dynamic_shared<char>())};
+    Parts<J, BlockThreads<K>> parts = {slots, flags};
+    int slot = 0;
+    MatmulPart next = matmul_begin(&s, static_cast<int>(blockIdx.x));
+    bool more = matmul_next(&s, &next);
+    if (more) fetch_first(x, next, at, slot);
+#pragma unroll 1
+    while (more) {
+        MatmulPart p = next;
+        int m = p.tile_m * ROWS + warp_m(), n = p.tile_n * K::N + warp_n();
+        Sums c = {};
+        float columns[J] = {};
+        bool sums = K::WIDE && e.columns && p.tile_m == 0 && warp_m() == 0;
+#pragma unroll
+        for (int i = 0; i < SLABS; i++)
+            if (e.bias && p.part == 0) begin_with_bias(c[i], e, n);
+        multiply(c, columns, sums, x, p, at, slot);
+        more = matmul_next(&s, &next);
+        if (more) fetch_first(x, next, at, slot);
+        if (sums) leave_columns(columns, e, p, n);
+#pragma unroll
+        for (int i = 0; i < SLABS; i++) {
+            if (p.part < p.parts - 1) {
+                parts.leave(c[i], p.share, i);
+                continue;
+            }
+            for (int share = p.share - p.part; share < p.share; share++)
+                parts.collect(c[i], share, i);
+            finish(c[i], e, to, at.staged(), m + i * 16, n);
+        }
+    }
+    copy_wait<0>();
+}
+
+/* --- launchers */
+
+/* A way to compute a shape. Its number, which may be kept in a file, says all of it, and is none of
+ * matmul_sm90.cu. */
+struct Way {
+    int width;
+    MatmulKind kind;
+    int number() const { return width + 1024 * static_cast<int>(kind) + (80 << 16); }
+    MatmulTile tile() const { return {ROWS, width, DEPTH}; }
+    int blocks() const { return blocks_of(width); }
+};
+const Way ways[] = {{128, MATMUL_DATA_PARALLEL},
+                    {128, MATMUL_STREAM_K},
+                    {256, MATMUL_DATA_PARALLEL},
+                    {256, MATMUL_STREAM_K}};
+
+MatmulSchedule schedule_of(const Product *p, const Way &w) {
+    return matmul_schedule(p->M, p->N, p->K, w.tile(), device_sms() * w.blocks(), w.kind, 1);
+}
+
+/* The time of the worker that has the most, in columns of steps of a whole multiprocessor. Blocks
+ * that share one hide their epilogues. Intended, not measured: it orders the ways to be tried. */
+int64_t cost_of(const Product *p, const Way &w) {
+    MatmulSchedule s = schedule_of(p, w);
+    int64_t epilogue = w.blocks() > 1 ? 2 : p->epilogue == EPI_NONE ? 4 : 8;
+    return (matmul_most_steps(&s) + epilogue * matmul_most_tiles(&s)) * w.width * w.blocks();
+}
+
+int as_int(int64_t n) {
+    return static_cast<int>(n);
+}
+
+template <class K> Result<typename K::Y> result_of(const Product *p) {
+    using Y = typename K::Y;
+    const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
+    return {reinterpret_cast<Y *>(p->y), reinterpret_cast<Y *>(const_cast<Act *>(beside)), p->ldy,
+            as_int(p->M), as_int(p->N)};
+}
+
+template <class K> void run(const Product *p, const MatmulSchedule &s) {
+    Ends e = ends_of(p);
+    e.reads |= e.adds;
+    if (K::WIDE) begin_columns(p, s, e);
+    Operands x = {{reinterpret_cast<const bf16 *>(p->a), K::A == K_MAJOR ? p->a_row : p->a_col,
+                   as_int(p->M), as_int(p->K)},
+                  {reinterpret_cast<const bf16 *>(p->b), K::B == K_MAJOR ? p->b_col : p->b_row,
+                   as_int(p->N), as_int(p->K)}};
+    LAUNCH(sm80_matmul<K>, std::min(s.workers, matmul_shares(&s)), K::THREADS, Layout<K>::BYTES, x,
+           result_of<K>(p), s, e, static_cast<float *>(p->workspace), matmul_flags());
+    add_columns(p, e);
+}
+
+template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
+    MatmulSchedule s = schedule_of(p, w);
+    if (w.width == 256)
+        run<Kind<256, A, B, Y>>(p, s);
+    else
+        run<Kind<128, A, B, Y>>(p, s);
+}
+
+/* Not all devices have the shared memory that tiles of 128 x 256 take. */
+bool fits(const Product *p, const Way &w) {
+    MatmulSchedule s = schedule_of(p, w);
+    MatmulTile t = w.tile();
+    size_t shared = w.width == 256 ? Layout<Kind<256, K_MAJOR, K_MAJOR, bf16>>::BYTES : 0;
+    bool differs = w.kind == MATMUL_DATA_PARALLEL || s.divided > 0;
+    return differs && shared <= device_shared() && matmul_has_room(&s, &t, SLABS);
+}
+
+} // namespace
+
+extern "C" const char *matmul_sm80_refuses(const Product *p, size_t word) {
+    return device_has_mma() ? matmul_refuses(p, word) : "the device is below capability 8.0";
+}
+
+extern "C" int matmul_sm80_ways(const Product *p, int number[MATMUL_SM80_WAYS]) {
+    int64_t cost[MATMUL_SM80_WAYS];
+    int n = 0;
+    for (const Way &w : ways)
+        if (fits(p, w)) cost[n] = cost_of(p, w), number[n++] = w.number();
+    matmul_sort_ways(n, cost, number);
+    return n;
+}
+
+extern "C" void matmul_sm80(const Product *p, int number) {
+    int best[MATMUL_SM80_WAYS];
+    if (!number && matmul_sm80_ways(p, best)) number = best[0];
+    for (const Way &w : ways) {
+        if (w.number() != number) continue;
+        if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
+        if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
+        return run<K_MAJOR, MN_MAJOR, bf16>(p, w);
+    }
+    die("there is no way %d to multiply", number);
+}
