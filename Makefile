@@ -9,7 +9,7 @@
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, folders, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
-# make cuda-check  registers and spills of every CUDA kernel for sm_90a, the table of SASS (where nvcc is)
+# make cuda-check  registers and spills of every CUDA kernel for sm_90a (matmul_sm80.cu: for sm_80), the table of SASS (where nvcc is)
 # make size        lines per folder
 # make install     train_gpt, the tools as gpt-tokenize, gpt-report ..., man pages and completions of bash to $(PREFIX);
 #                  make uninstall takes them away
@@ -60,8 +60,9 @@ COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),1,0)
 NVCC_FLAGS ?= -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
-# what only Hopper has is compiled for nothing else
+# what only Hopper has is compiled for nothing else; of what is for older devices cuda-check wants sm_80
 NVCC_SM90 := -gencode arch=compute_90a,code=sm_90a
+NVCC_SM80 = $(NVCC_FLAGS)
 # where what nvcc makes lies
 CUDA_B ?= $(B)/cuda
 WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONFIG)))
@@ -209,7 +210,7 @@ $(B)/emu/%.o: %.cu Makefile
 $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(CXX) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
-	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(NVCC_FLAGS)) $(NVCC_MORE) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
@@ -271,12 +272,12 @@ lint:
 	@tools/lint.sh
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
-# With nvcc alone, for sm_90a alone, in a folder of its own: registers and spills of every kernel, SASS of those that take a GPU's time;
+# With nvcc alone, for sm_90a alone (matmul_sm80.cu: for sm_80), in a folder of its own: registers and spills of every kernel, SASS of those that take a GPU's time;
 # a trainer with CUDA, which starts where CUDA is not. FACTS=--write: the table of SASS is written.
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
 CHECKED = train_gpt run_tests $(patsubst %.cu,%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),tests/nccl_headers.o)
 cuda-check:
-	@$(if $(NVCC),$(MAKE) -s CUDA_B=$(B)/sm90 NVCC_FLAGS='$(NVCC_SM90)' NVCC_MORE=--no-compress $(CHECKED:%=$(B)/sm90/%) && \
+	@$(if $(NVCC),$(MAKE) -s CUDA_B=$(B)/sm90 NVCC_FLAGS='$(NVCC_SM90)' NVCC_SM80='-gencode arch=compute_80$(comma)code=sm_80' NVCC_MORE=--no-compress $(CHECKED:%=$(B)/sm90/%) && \
 	    tools/cuda_check.sh $(B)/sm90 && python3 tools/cuda_facts.py $(B)/sm90 --nvcc $(NVCC) $(FACTS),echo "cuda-check: no nvcc here")
 size:
 	@for folder in . base layers layers/cpu layers/cuda data parallel/comm parallel/mesh parallel/step parallel/plan parallel/train tools tests tests/emu; do \

@@ -6,14 +6,16 @@ is kept: tests/golden/sass.txt.
                                                   with --no-compress) and their logs with the table
     python3 tools/cuda_facts.py FOLDER --write    writes the table
 
-A row is a kernel for sm_90a: registers at launch, bytes of spills, instructions, and of each
-innermost loop with exponentials (MUFU.EX2) or matmuls (HGMMA) its instructions, how many of those
-there are, and the exponentials beside which a matmul of the warpgroup is in flight.
+A row is a kernel for sm_90a (matmul_sm80.cu: for sm_80): registers at launch, bytes of spills,
+instructions, and of each innermost loop with exponentials (MUFU.EX2) or matmuls (HGMMA, of warps
+HMMA) its instructions, how many of those there are, and the exponentials beside which a matmul of
+the warpgroup is in flight.
 
-What must be so whatever the compiler: no spills; in attention every exponential of a loop beside a
-matmul; in norm's backward no row fetched behind the block's sum; in the embedding's backward rows
-fetched four at a time; in the classifier at most so many instructions a logit. The other numbers
-must be those of the table where the compiler is the table's; another one may change them.
+What must be so whatever the compiler: no spills; in matmul_sm80.cu a step of 64 HMMA, which take
+512 cycles, has fewer instructions to issue than cycles; in attention every exponential of a loop
+beside a matmul; in norm's backward no row fetched behind the block's sum; in the classifier at most
+so many instructions a logit. The other numbers must be those of the table where the compiler is the
+table's; another one may change them.
 
 Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
 pip brings into FOLDER.
@@ -31,11 +33,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "..", "tests", "golden", "sass.txt")
 KERNELS = {  # files, and which of their kernels
     "layers/attention_sm90": ".", "layers/attention_sm90_backward": "gradient_of",
-    "layers/matmul_sm90": ".", "layers/classifier": r"whole_staged<__nv_bfloat16>",
+    "layers/matmul_sm80": "sm80", "layers/matmul_sm90": ".",
+    "layers/classifier": r"whole_staged<__nv_bfloat16>",
     "layers/norm": r"backward_rows<__nv_bfloat16, [12]",
     "layers/adamw": r"update_list<__nv_bfloat16>",
-    "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
 }
+OLDER = {"layers/matmul_sm80": "sm_80"}
+HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
 LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
 SHORT = 20  # instructions: loops that wait for a barrier are shorter
 
@@ -108,30 +112,31 @@ def loops(code):
 
 
 def of_loop(code):
-    """Instructions, exponentials, those beside a matmul, matmuls."""
-    n = exps = beside = matmuls = flying = 0
+    """Instructions, exponentials, those beside a matmul, matmuls of warpgroups and of warps."""
+    n = exps = beside = matmuls = flying = of_warps = 0
     for x in code:
         if x.startswith(".L_x_") or "NOP" in x:
             continue
         n += 1
         if "HGMMA" in x:
             matmuls, flying = matmuls + 1, 1
+        of_warps += "HMMA." in x
         m = re.search(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x\d)", x)
         if m:
             flying = int(m.group(1), 16)
         if "MUFU.EX2" in x:
             exps, beside = exps + 1, beside + (flying > 0)
-    return n, exps, beside, matmuls
+    return n, exps, beside, matmuls, of_warps
 
 
-def registers(log):
-    """By kernel: registers at launch and bytes of spills for sm_90a, as ptxas says."""
+def registers(log, arch):
+    """By kernel: registers at launch and bytes of spills for an architecture, as ptxas says."""
     facts, name, spills = {}, None, 0
     with open(log) as f:
         for line in f:
             m = re.search(r"Compiling entry function '(\S+)' for '(\w+)'", line)
             if m:
-                name, spills = plain(m.group(1)) if m.group(2) == "sm_90a" else None, 0
+                name, spills = plain(m.group(1)) if m.group(2) == arch else None, 0
             m = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)
             if m:
                 spills = int(m.group(1)) + int(m.group(2))
@@ -145,7 +150,7 @@ def table(folder, tool, wrong):
     rows = []
     for file, wanted in KERNELS.items():
         path = os.path.join(folder, file)
-        known = registers(path + ".log")
+        known = registers(path + ".log", OLDER.get(file, "sm_90a"))
         code_of = sass(tool, path + ".o", os.path.join(folder, "facts.cubin"))
         for name in sorted(k for k in code_of if re.search(wanted, k)):
             code = code_of[name]
@@ -155,27 +160,25 @@ def table(folder, tool, wrong):
             text = f"{file[len('layers/'):]} {name}: {regs} registers, {spills} spilled, {n}"
             rows.append(text + "".join(f"; loop {k}" + (f", exp2 {e}" if e else "") +
                                        (f" ({b} beside)" if m and e else "") +
-                                       (f", hgmma {m}" if m else "")
-                                       for k, e, b, m in inner if e or m))
+                                       (f", hgmma {m}" if m else "") +
+                                       (f", hmma {w}" if w else "")
+                                       for k, e, b, m, w in inner if e or m or w))
             if spills:
                 wrong.append(f"{name}: {spills} bytes are spilled")
-            if "attention" in file and not any(m and e for _, e, _, m in inner):
+            if file in OLDER and not any(w == HMMA and k <= MOST_IN_LOOP
+                                         for k, _, _, _, w in inner):
+                wrong.append(f"{name}: no loop of {HMMA} HMMA and at most {MOST_IN_LOOP} in all")
+            if "attention" in file and not any(m and e for _, e, _, m, _ in inner):
                 wrong.append(f"{name}: no loop has exponentials and matmuls")
-            if "attention" in file and any(m and b < e for _, e, b, m in inner):
+            if "attention" in file and any(m and b < e for _, e, b, m, _ in inner):
                 wrong.append(f"{name}: exponentials without a matmul beside them")
             if file == "layers/norm":
                 after = code[next(i for i, x in enumerate(code) if "BAR.SYNC" in x):]
                 rows[-1] += f"; {sum('LDG' in x for x in after)} loads behind the block's sum"
                 if any("LDG.E.128" in x for x in after):
                     wrong.append(f"{name}: rows are fetched behind the block's sum")
-            if file == "layers/embedding":
-                first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
-                ahead = sum("LDG.E.128" in x for x in first)  # 4 rows of dx, 4 of two loads of dwte
-                rows[-1] += f"; {ahead} loads before a sum"
-                if ahead < 12:
-                    wrong.append(f"{name}: {ahead} loads before a sum, not 12")
             if file == "layers/classifier":
-                each = sum(k for k, e, _, _ in inner if e >= LOGITS) / LOGITS
+                each = sum(k for k, e, *_ in inner if e >= LOGITS) / LOGITS
                 rows[-1] += f"; {each:.1f} a logit"
                 if not 0 < each <= MOST_PER_LOGIT:
                     wrong.append(f"{name}: {each:.1f} instructions a logit, over {MOST_PER_LOGIT}")
