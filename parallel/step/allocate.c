@@ -71,29 +71,9 @@ int64_t step_tensor_bytes(const Program *p, const StepTensor *t) {
 static void operands_in_place(const Op *op, int operand[2]) {
     operand[0] = operand[1] = -1;
     if (op->adds) operand[0] = op->in[op->n_in - 1];
-    switch (op->kind) {
-    case OP_ADD:
-        operand[1] = op->in[0];
-        operand[0] = op->in[1];
-        break;
-    case OP_BIAS:
-    case OP_POSITION:
-    case OP_ROPE:
-    case OP_ROPE_BACKWARD:
-    case OP_ACT_BACKWARD:
-    case OP_LOSS_STATISTICS:
-    case OP_LOSS_BACKWARD:
-    case OP_LOSS_EXPONENTIALS:
-    case OP_LOSS_GRADIENT:
-    case OP_ALL_REDUCE:
-        operand[0] = op->in[0];
-        break;
-    case OP_SQUARES:
-        if (op->n_in > 1) operand[0] = op->in[1];
-        break;
-    default:
-        break;
-    }
+    if (op_info(op->kind)->in_place) operand[0] = op->in[0];
+    if (op->kind == OP_ADD) operand[0] = op->in[1], operand[1] = op->in[0];
+    if (op->kind == OP_SQUARES && op->n_in > 1) operand[0] = op->in[1];
 }
 
 /* Of as many bytes; a stored gradient may have padding of flat parts behind them. */

@@ -65,22 +65,10 @@ static bool integers(const Exact *e, int t) {
     return e->p->tensor[t].bytes == sizeof(int64_t);
 }
 
-/* Does the result of an operation sum over a dimension that some mesh cuts? */
+/* Does the result of an operation sum over a dimension that some mesh shards? Logits do not: no
+ * mesh shards the features of the head's input. */
 static bool is_sum(const Program *p, const Op *op) {
-    switch (op->kind) {
-    case OP_MATMUL:
-    case OP_MATMUL_BT:
-        return strcmp(p->tensor[op->out].dist.dim[1], "V") != 0; // not logits
-    case OP_MATMUL_AT:
-    case OP_BIAS_BACKWARD:
-    case OP_NORM_SUMS:
-    case OP_NORM_WEIGHT_BACKWARD:
-    case OP_EMBEDDING_BACKWARD:
-    case OP_POSITION_BACKWARD:
-        return true;
-    default:
-        return false;
-    }
+    return op_info(op->kind)->sums && strcmp(p->tensor[op->out].dist.dim[1], "V") != 0;
 }
 
 /* Is the result of integers made of them as integers? */

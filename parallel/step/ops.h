@@ -1,6 +1,6 @@
 /* ops -- the kinds of operations of a step: kernels, collectives, and the ends of collectives.
- * Which kernel an operation calls is a row of run_kernels.c, its derivative or its collective a row
- * of program.c, its cost a row of cost.c.
+ * A kind's name, derivative, kernel and properties are its row of ops.c, its cost is a row of
+ * parallel/plan/cost.c.
  */
 #ifndef PARALLEL_STEP_OPS_H
 #define PARALLEL_STEP_OPS_H

@@ -110,11 +110,21 @@ typedef struct Program {
 
 /* The derivative of a kind (rules.h); NULL: no gradient flows through it. */
 typedef void Rule(Program *p, const Op *op, int grad, int *grads);
+/* Calls the kernel of an operation (run_call.h). */
+struct Call;
+typedef void Kernel(const struct Call *c);
+
+/* What there is to know of a kind: a row of ops.c. */
 typedef struct OpInfo {
     const char *name;
     bool collective;
     CollOp op; // of a collective
     Rule *backward;
+    Kernel *run;       // NULL: a collective, a wait, or fused into others alone
+    Kernel *run_exact; // where the result is a sum of integers (--exact); NULL: as run
+    bool sums;         // over a dimension that some mesh shards: exact_sums.c
+    bool cheap;        // to be computed again: recompute.c
+    bool in_place;     // may write over its first operand: allocate.c
 } OpInfo;
 const OpInfo *op_info(OpKind kind);
 

@@ -36,8 +36,7 @@ static bool kept(const Pass *s, int i) {
     if (op->layer < 0) return true;
     if (mode == RECOMPUTE_FULL) return kept_by_full(s, i);
     if (op->kind == OP_ALL_GATHER) return false;
-    bool cheap = op->kind == OP_NORM || op->kind == OP_ACT || op->kind == OP_SWIGLU;
-    return mode == RECOMPUTE_NONE || !cheap;
+    return mode == RECOMPUTE_NONE || !op_info(op->kind)->cheap;
 }
 
 /* The tensor that backward reads for t: t itself, or its clone, which is computed here. */

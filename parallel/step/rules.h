@@ -1,4 +1,4 @@
-/* rules -- the derivative of each kind of operation, for the table of program.c. A rule gets an
+/* rules -- the derivative of each kind of operation, for the table of ops.c. A rule gets an
  * operation of the forward pass, the gradient of its result, and grads[tensor], the gradients found
  * so far (-1: none); it appends operations and adds to grads. differentiate.c */
 #ifndef PARALLEL_STEP_RULES_H

@@ -9,8 +9,7 @@
  *
  * model_logits and sampling (generate.h) run lists that end with logits in the same way.
  *
- * One row a kind (run_kernels.c): the kernel that it calls, with all operations that are fused into
- * it.
+ * One row a kind (ops.c): the kernel that it calls, with all operations that are fused into it.
  */
 #ifndef PARALLEL_STEP_RUN_H
 #define PARALLEL_STEP_RUN_H

@@ -3,7 +3,7 @@
  *
  *   run_bind.c      the lists of a model and the addresses of their tensors
  *   run.c           the loop; collectives
- *   run_kernels.c   kernels, a row for each kind; run_end.c: those of the end of a step;
+ *   run_kernels.c   kernels of the rows of ops.c; run_end.c: those of the end of a step;
  *                   run_exact.c: those of --exact
  */
 #ifndef PARALLEL_STEP_RUN_CALL_H
@@ -57,8 +57,6 @@ typedef struct Call {
     int n;
     const RowBlocks *blocks; // of a matmul that is fused with a collective; NULL
 } Call;
-
-typedef void Kernel(const Call *c);
 
 /* ---- operands ---- */
 
@@ -192,12 +190,25 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .first = m->w.V_0};
 }
 
-/* The kernel of an operation: run_kernels.c. */
+/* The kernel of an operation: of its row in ops.c. */
 Kernel *run_kernel_of(const Call *c);
-/* Kernels of gradients and of the end of a step: run_end.c */
-Kernel run_pack_copies, run_unpack_copies;
-Kernel run_loss_total, run_squares, run_exact_squares, run_clip, run_adamw, run_cast;
-/* The kernel of an operation of --exact; NULL: it has none of its own. run_exact.c */
-Kernel *run_exact_kernel(const Call *c);
+
+/* ---- the kernels of ops.c ---- */
+
+/* run_kernels.c */
+Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_norm, run_matmul,
+    run_matmul_bt, run_matmul_at, run_residual, run_rope, run_attention, run_cache,
+    run_attention_cache, run_act, run_swiglu, run_loss_statistics, run_loss, run_embedding_backward,
+    run_position_backward, run_norm_backward, run_norm_weight_backward, run_bias_backward,
+    run_rope_backward, run_attention_backward, run_act_backward, run_swiglu_backward,
+    run_loss_backward, run_accumulate, run_copy, run_bucket;
+/* Of gradients and of the end of a step: run_end.c */
+Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_exact_squares, run_clip,
+    run_adamw, run_cast;
+/* Of --exact: run_exact.c */
+Kernel run_exact_matmul, run_exact_matmul_bt, run_exact_matmul_at, run_exact_add,
+    run_exact_embedding_backward, run_exact_position_backward, run_exact_norm_weight_backward,
+    run_exact_bias_backward, run_round, run_norm_sum, run_norm_mean, run_norm_squares,
+    run_norm_deviation, run_loss_largest, run_loss_target, run_loss_of_sums, run_loss_gradient;
 
 #endif

@@ -51,7 +51,7 @@ static void run_product(const Call *c, Product p, int out, bool fresh) {
     }
 }
 
-static void run_matmul(const Call *c) {
+void run_exact_matmul(const Call *c) {
     const Op *op = c->op, *add = with(c, OP_ADD); // of panels
     int x = op->in[0], w = op->in[1], y = add ? add->out : op->out;
     if (add) in_place(c, y, addend_of(c, add));
@@ -60,7 +60,7 @@ static void run_matmul(const Call *c) {
         !add);
 }
 
-static void run_matmul_bt(const Call *c) {
+void run_exact_matmul_bt(const Call *c) {
     const Op *op = c->op;
     int dy = op->in[0], w = op->in[1], dx = op->out;
     Product p =
@@ -69,7 +69,7 @@ static void run_matmul_bt(const Call *c) {
     run_product(c, p, dx, true);
 }
 
-static void run_matmul_at(const Call *c) {
+void run_exact_matmul_at(const Call *c) {
     const Op *op = c->op, *add = with(c, OP_ADD);
     int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
     Product p =
@@ -81,20 +81,20 @@ static void run_matmul_at(const Call *c) {
 
 /* ---- sums over tokens ---- */
 
-static void run_bias_backward(const Call *c) {
+void run_exact_bias_backward(const Call *c) {
     int dy = c->op->in[0];
     c->m->k->exact_bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy),
                                  EXACT_WEIGHTS);
 }
 
-static void run_embedding_backward(const Call *c) {
+void run_exact_embedding_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
     int64_t *sum = at(c, start_sum(c));
     c->m->k->exact_embedding_backward(c->m->team, &e, sum, NULL, at(c, dx), EXACT_WEIGHTS);
 }
 
-static void run_position_backward(const Call *c) {
+void run_exact_position_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = positions_of(c, dx);
     c->m->k->exact_position_backward(c->m->team, &e, at(c, c->op->out), rows(c, dx), c->m->tk.t0,
@@ -102,7 +102,7 @@ static void run_position_backward(const Call *c) {
 }
 
 /* The sum of two integers, in the place of either. */
-static void run_add(const Call *c) {
+void run_exact_add(const Call *c) {
     int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
     bool in_b = at(c, out) == at(c, b);
     in_place(c, out, in_b ? b : a);
@@ -111,7 +111,7 @@ static void run_add(const Call *c) {
 }
 
 /* A wide sum has WIDE integers for each float. */
-static void run_round(const Call *c) {
+void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     What what;
@@ -132,23 +132,23 @@ static void run_round(const Call *c) {
 
 /* ---- norms ---- */
 
-static void run_norm_sum(const Call *c) {
+void run_norm_sum(const Call *c) {
     int x = c->op->in[0];
     Norm n = norm_of_rows(c, x);
     c->m->k->exact_norm_sum(c->m->team, &n, at(c, c->op->out), at(c, x));
 }
-static void run_norm_mean(const Call *c) {
+void run_norm_mean(const Call *c) {
     int out = c->op->out;
     double features = (double)c->m->shape.config.channels;
     c->m->k->exact_wide_to_float(at(c, out), at(c, c->op->in[0]), cols(c, out), 1 / features);
 }
-static void run_norm_squares(const Call *c) {
+void run_norm_squares(const Call *c) {
     const Op *op = c->op;
     Norm n = norm_of_rows(c, op->in[0]);
     c->m->k->exact_norm_squares(c->m->team, &n, at(c, op->out), at(c, op->in[0]),
                                 op->n_in > 1 ? at(c, op->in[1]) : NULL);
 }
-static void run_norm_deviation(const Call *c) {
+void run_norm_deviation(const Call *c) {
     const Op *op = c->op;
     const Config *f = &c->m->shape.config;
     Norm n = {.T = cols(c, op->out), .C_all = f->channels, .eps = (float)f->norm_eps};
@@ -159,7 +159,7 @@ static void run_norm_deviation(const Call *c) {
 }
 
 /* The sums that dx needs, and the gradients of the weights. */
-static void run_norm_weight_backward(const Call *c) {
+void run_exact_norm_weight_backward(const Call *c) {
     const Op *sums = with(c, OP_NORM_SUMS), *beta = with(c, OP_NORM_WEIGHT_BACKWARD);
     int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
     Norm n = norm_of_rows(c, x);
@@ -171,12 +171,12 @@ static void run_norm_weight_backward(const Call *c) {
 
 /* ---- loss ---- */
 
-static void run_loss_largest(const Call *c) {
+void run_loss_largest(const Call *c) {
     int logits = c->op->in[0];
     Classifier f = classifier_of(c, logits);
     c->m->k->exact_classifier_max(c->m->team, &f, at(c, c->op->out), at(c, logits));
 }
-static void run_loss_target(const Call *c) {
+void run_loss_target(const Call *c) {
     const Op *e = with(c, OP_LOSS_EXPONENTIALS);
     int logits = c->op->in[0];
     Classifier f = classifier_of(c, logits);
@@ -184,48 +184,16 @@ static void run_loss_target(const Call *c) {
     c->m->k->exact_classifier_sums(c->m->team, &f, at(c, e->also), at(c, c->op->out), at(c, e->out),
                                    at(c, e->in[1]));
 }
-static void run_loss_of_sums(const Call *c) {
+void run_loss_of_sums(const Call *c) {
     const Op *op = c->op;
     Classifier f = classifier_of(c, op->out);
     c->m->k->exact_classifier_loss(&f, at(c, op->out), at(c, op->also), at(c, op->in[0]),
                                    at(c, op->in[1]), at(c, op->in[2]));
 }
-static void run_loss_gradient(const Call *c) {
+void run_loss_gradient(const Call *c) {
     const Op *op = c->op;
     Classifier f = classifier_of(c, op->in[0]);
     in_place(c, op->out, op->in[0]);
     c->m->k->exact_classifier_gradient(c->m->team, &f, at(c, op->out), at(c, op->in[1]),
                                        at(c, op->in[2]));
-}
-
-/* ---- the table ---- */
-
-static Kernel *const of_integers[N_OP_KINDS] = {
-    [OP_MATMUL] = run_matmul,
-    [OP_MATMUL_BT] = run_matmul_bt,
-    [OP_MATMUL_AT] = run_matmul_at,
-    [OP_ADD] = run_add,
-    [OP_BIAS_BACKWARD] = run_bias_backward,
-    [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
-    [OP_POSITION_BACKWARD] = run_position_backward,
-    [OP_NORM_WEIGHT_BACKWARD] = run_norm_weight_backward,
-    [OP_SQUARES] = run_exact_squares,
-};
-
-static Kernel *const alone[N_OP_KINDS] = {
-    [OP_ROUND] = run_round,
-    [OP_NORM_SUM] = run_norm_sum,
-    [OP_NORM_MEAN] = run_norm_mean,
-    [OP_NORM_SQUARES] = run_norm_squares,
-    [OP_NORM_DEVIATION] = run_norm_deviation,
-    [OP_LOSS_LARGEST] = run_loss_largest,
-    [OP_LOSS_TARGET] = run_loss_target,
-    [OP_LOSS_OF_SUMS] = run_loss_of_sums,
-    [OP_LOSS_GRADIENT] = run_loss_gradient,
-};
-
-Kernel *run_exact_kernel(const Call *c) {
-    const StepTensor *out = tensor(c, c->op->out);
-    bool sums = out->bytes == sizeof(int64_t) && !out->is_double;
-    return alone[c->op->kind] ? alone[c->op->kind] : sums ? of_integers[c->op->kind] : NULL;
 }

@@ -1,5 +1,5 @@
-/* Kernels of operations: a row of the table for each kind, and the function that calls the kernel
- * with the operands of an operation and of those that are fused into it. */
+/* Kernels of operations: each is called with the operands of an operation and of those that are
+ * fused into it. ops.c has the table. */
 #include <assert.h>
 
 #include "parallel/step/run_call.h"
@@ -28,7 +28,7 @@ static void rows_run(const Call *c, Product p, int y) {
     }
 }
 
-static void run_matmul(const Call *c) {
+void run_matmul(const Call *c) {
     const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD), *act = with(c, OP_ACT);
     int x = op->in[0], w = op->in[1], y = c->op[c->n - 1].out;
     Product p =
@@ -40,7 +40,7 @@ static void run_matmul(const Call *c) {
     rows_run(c, p, y);
 }
 
-static void run_matmul_bt(const Call *c) {
+void run_matmul_bt(const Call *c) {
     const Op *op = c->op, *act = with(c, OP_ACT_BACKWARD);
     int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
     Product p = product_dx(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
@@ -62,11 +62,11 @@ static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) 
     product_run(c, p);
     if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
-static void run_matmul_at(const Call *c) {
+void run_matmul_at(const Call *c) {
     wgrad(c, c->op, with(c, OP_ADD), NULL);
 }
 
-static void run_bias_backward(const Call *c) {
+void run_bias_backward(const Call *c) {
     int dy = c->op->in[0];
     const Op *dw = with(c, OP_MATMUL_AT);
     if (dw)
@@ -86,7 +86,7 @@ static void clear_padding(const Call *c, int t) {
     if (c->m->w.C_n < c->m->w.C) clear(c, t);
 }
 
-static void run_norm_statistics(const Call *c) {
+void run_norm_statistics(const Call *c) {
     int x = c->op->in[0];
     const Op *norm = with(c, OP_NORM);
     Norm n = norm_of_rows(c, x);
@@ -100,7 +100,7 @@ static void run_norm_statistics(const Call *c) {
                           deviation(c, norm->in[1]), at(c, x));
 }
 
-static void run_norm_merge(const Call *c) {
+void run_norm_merge(const Call *c) {
     int64_t counts[MAX_Y], C = c->m->w.C;
     int parts = c->op->in[0], Y = (int)rows(c, parts) / 2;
     Norm n = {.kind = c->m->shape.config.norm,
@@ -115,7 +115,7 @@ static void run_norm_merge(const Call *c) {
     c->m->k->norm_merge(&n, mean(c, c->op->out), deviation(c, c->op->out), at(c, parts), counts, Y);
 }
 
-static void run_norm(const Call *c) {
+void run_norm(const Call *c) {
     const Op *op = c->op;
     Norm n = norm_of_rows(c, op->in[0]);
     norm_weights(c, &n, op);
@@ -126,7 +126,7 @@ static void run_norm(const Call *c) {
 
 /* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the
  * weights. */
-static void run_norm_weight_backward(const Call *c) {
+void run_norm_weight_backward(const Call *c) {
     const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD), *add = with(c, OP_ADD),
              *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
     int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
@@ -147,7 +147,7 @@ static void run_norm_weight_backward(const Call *c) {
                            deviation(c, moments));
 }
 
-static void run_norm_backward(const Call *c) {
+void run_norm_backward(const Call *c) {
     const Op *op = c->op, *add = with(c, OP_ADD);
     int out = add ? add->out : op->out, x = op->in[1], moments = op->in[2];
     Norm n = norm_of_rows(c, x);
@@ -163,7 +163,7 @@ static void run_norm_backward(const Call *c) {
 /* ---- what is added to a sum that a collective has completed ---- */
 
 /* (y + the residual stream) + bias; then its norm. */
-static void run_residual(const Call *c) {
+void run_residual(const Call *c) {
     const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
              *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM);
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
@@ -187,7 +187,7 @@ static void run_residual(const Call *c) {
 }
 
 /* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
-static void run_accumulate(const Call *c) {
+void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     if (!is_root(c) || at(c, part) == at(c, out)) return;
@@ -198,7 +198,7 @@ static void run_accumulate(const Call *c) {
 }
 
 /* Nothing runs: its gradients lie together. */
-static void run_bucket(const Call *c) {
+void run_bucket(const Call *c) {
     const char *end = at(c, c->op->out);
     for (int k = 0; k < c->op->n_in; k++) {
         int t = c->op->in[k];
@@ -210,27 +210,27 @@ static void run_bucket(const Call *c) {
     (void)end;
 }
 
-static void run_copy(const Call *c) {
+void run_copy(const Call *c) {
     if (is_root(c)) copy_rows(c, c->op->out, c->op->in[0]);
 }
 
 /* ---- activations ---- */
 
-static void run_act(const Call *c) {
+void run_act(const Call *c) {
     int x = c->op->in[0];
     c->m->k->act_forward(c->m->team, c->m->shape.config.act, at(c, c->op->out), at(c, x),
                          rows(c, x) * cols(c, x));
 }
-static void run_act_backward(const Call *c) {
+void run_act_backward(const Call *c) {
     const Op *op = c->op;
     c->m->k->act_backward(c->m->team, c->m->shape.config.act, at(c, op->out), at(c, op->in[0]),
                           at(c, op->in[1]), rows(c, op->out) * cols(c, op->out));
 }
-static void run_swiglu(const Call *c) {
+void run_swiglu(const Call *c) {
     int y = c->op->out;
     c->m->k->swiglu_forward(c->m->team, at(c, y), at(c, c->op->in[0]), rows(c, y), cols(c, y));
 }
-static void run_swiglu_backward(const Call *c) {
+void run_swiglu_backward(const Call *c) {
     const Op *op = c->op;
     int dy = op->in[0];
     c->m->k->swiglu_backward(c->m->team, at(c, op->out), at(c, dy), at(c, op->in[1]), rows(c, dy),
@@ -257,13 +257,13 @@ static void clear_rows(const Call *c, int t) {
         c->m->k->zero(c->m->team, act_at(at(c, t), n * cols(c, t), word),
                       (size_t)(padding * cols(c, t)) * word);
 }
-static void run_attention(const Call *c) {
+void run_attention(const Call *c) {
     const Op *op = c->op;
     Attention a = attention_of(c);
     c->m->k->attention_forward(c->m->team, &a, at(c, op->out), at(c, op->also), at(c, op->in[0]));
     clear_rows(c, op->out);
 }
-static void run_attention_backward(const Call *c) {
+void run_attention_backward(const Call *c) {
     const Op *op = c->op;
     Attention a = attention_of(c);
     c->m->k->attention_backward(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
@@ -271,7 +271,7 @@ static void run_attention_backward(const Call *c) {
     clear_rows(c, op->out);
 }
 /* Rows of the cache are the positions of a sequence. */
-static void run_cache(const Call *c) {
+void run_cache(const Call *c) {
     const Tokens *tk = &c->m->tk;
     int qkv = c->op->in[0], cache = c->op->out;
     int64_t row = cols(c, cache), wide = cols(c, qkv);
@@ -279,7 +279,7 @@ static void run_cache(const Call *c) {
     c->m->k->copy(c->m->team, act_at(at(c, cache), tk->first * row, word), row,
                   act_at(at(c, qkv), wide - row, word), wide, tk->S, row, word);
 }
-static void run_attention_cache(const Call *c) {
+void run_attention_cache(const Call *c) {
     const Op *op = c->op;
     Attention a = attention_of(c);
     a.S = rows(c, op->in[1]);
@@ -299,16 +299,16 @@ static void rotate_rows(const Call *c, int direction) {
     in_place(c, c->op->out, c->op->in[0]);
     m->k->rope(m->team, &r, at(c, c->op->out), direction);
 }
-static void run_rope(const Call *c) {
+void run_rope(const Call *c) {
     rotate_rows(c, +1);
 }
-static void run_rope_backward(const Call *c) {
+void run_rope_backward(const Call *c) {
     rotate_rows(c, -1);
 }
 
 /* ---- the ends of the model ---- */
 
-static void run_embedding(const Call *c) {
+void run_embedding(const Call *c) {
     const Op *position = with(c, OP_POSITION);
     int out = position ? position->out : c->op->out;
     Embedding e = embedding_of(c, out);
@@ -319,20 +319,20 @@ static void run_embedding(const Call *c) {
     }
     c->m->k->embedding_forward(c->m->team, &e, at(c, out));
 }
-static void run_position(const Call *c) {
+void run_position(const Call *c) {
     int out = c->op->out;
     Embedding e = positions_of(c, out);
     e.wpe = vector(c, c->op->in[1]);
     in_place(c, out, c->op->in[0]);
     c->m->k->position_forward(c->m->team, &e, rows(c, out), c->m->tk.t0, at(c, out));
 }
-static void run_embedding_backward(const Call *c) {
+void run_embedding_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
     e.dwte = at(c, start_sum(c));
     c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
 }
-static void run_position_backward(const Call *c) {
+void run_position_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = positions_of(c, dx);
     e.dwpe = at(c, c->op->out);
@@ -340,7 +340,7 @@ static void run_position_backward(const Call *c) {
 }
 
 /* Forward and backward together, where the vocabulary is whole. */
-static void run_loss_statistics(const Call *c) {
+void run_loss_statistics(const Call *c) {
     const Op *loss = with(c, OP_LOSS), *backward = with(c, OP_LOSS_BACKWARD);
     int logits = c->op->in[0], out = backward ? backward->out : c->op->out;
     Classifier f = classifier_of(c, logits);
@@ -352,13 +352,13 @@ static void run_loss_statistics(const Call *c) {
     in_place(c, out, logits);
     c->m->k->classifier_statistics(c->m->team, &f, at(c, c->op->also), at(c, out));
 }
-static void run_loss(const Call *c) {
+void run_loss(const Call *c) {
     const Op *op = c->op;
     Classifier f = classifier_of(c, op->in[0]);
     c->m->k->classifier_merge(&f, at(c, op->out), at(c, op->also), at(c, op->in[2]),
                               (int)rows(c, op->in[2]) / 3);
 }
-static void run_loss_backward(const Call *c) {
+void run_loss_backward(const Call *c) {
     const Op *op = c->op;
     Classifier f = classifier_of(c, op->in[0]);
     in_place(c, op->out, op->in[0]);
@@ -366,50 +366,9 @@ static void run_loss_backward(const Call *c) {
                                  at(c, op->out));
 }
 
-/* ---- the table ---- */
-
-static Kernel *const kernels[N_OP_KINDS] = {
-    [OP_EMBEDDING] = run_embedding,
-    [OP_POSITION] = run_position,
-    [OP_NORM_STATISTICS] = run_norm_statistics,
-    [OP_NORM_MERGE] = run_norm_merge,
-    [OP_NORM] = run_norm,
-    [OP_MATMUL] = run_matmul,
-    [OP_MATMUL_BT] = run_matmul_bt,
-    [OP_MATMUL_AT] = run_matmul_at,
-    [OP_BIAS] = run_residual,
-    [OP_ROPE] = run_rope,
-    [OP_ATTENTION] = run_attention,
-    [OP_CACHE] = run_cache,
-    [OP_ATTENTION_CACHE] = run_attention_cache,
-    [OP_ACT] = run_act,
-    [OP_SWIGLU] = run_swiglu,
-    [OP_ADD] = run_residual,
-    [OP_LOSS_STATISTICS] = run_loss_statistics,
-    [OP_LOSS] = run_loss,
-    [OP_EMBEDDING_BACKWARD] = run_embedding_backward,
-    [OP_POSITION_BACKWARD] = run_position_backward,
-    [OP_NORM_BACKWARD] = run_norm_backward,
-    [OP_NORM_WEIGHT_BACKWARD] = run_norm_weight_backward,
-    [OP_BIAS_BACKWARD] = run_bias_backward,
-    [OP_ROPE_BACKWARD] = run_rope_backward,
-    [OP_ATTENTION_BACKWARD] = run_attention_backward,
-    [OP_ACT_BACKWARD] = run_act_backward,
-    [OP_SWIGLU_BACKWARD] = run_swiglu_backward,
-    [OP_LOSS_BACKWARD] = run_loss_backward,
-    [OP_ACCUMULATE] = run_accumulate,
-    [OP_COPY] = run_copy,
-    [OP_BUCKET] = run_bucket,
-    [OP_PACK_COPIES] = run_pack_copies,
-    [OP_UNPACK_COPIES] = run_unpack_copies,
-    [OP_LOSS_TOTAL] = run_loss_total,
-    [OP_SQUARES] = run_squares,
-    [OP_CLIP] = run_clip,
-    [OP_ADAMW] = run_adamw,
-    [OP_CAST] = run_cast,
-};
-
 Kernel *run_kernel_of(const Call *c) {
-    Kernel *exact = run_exact_kernel(c);
-    return exact ? exact : kernels[c->op->kind];
+    const StepTensor *out = tensor(c, c->op->out);
+    const OpInfo *info = op_info(c->op->kind);
+    bool integers = out->bytes == sizeof(int64_t) && !out->is_double;
+    return integers && info->run_exact ? info->run_exact : info->run;
 }
