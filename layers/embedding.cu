@@ -12,6 +12,9 @@
  *     sorted    5 5 5 5 | 5 5 8 9 | 9 9 9 9 | 9 20 20 21
  *     pieces          ->|->     ->|->  9  ->|->
  *
+ * Most runs have one token: rows of dx, and rows of dwte that runs end in, are fetched AHEAD at a
+ * time, else a token would take two times as long as memory does to answer.
+ *
  * The ladder of dwte: sums_plain goes over all tokens for each of its numbers, V T looks at tokens
  * for each piece of a row; no step takes it, the tests hold the other one against it. atomicAdd was
  * not taken: its sums have the order of the threads. The sort is what an order costs: of 32,768
@@ -30,7 +33,7 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 128, CHUNK = EMBEDDING_CHUNK };
+enum { THREADS = 128, CHUNK = EMBEDDING_CHUNK, AHEAD = 4 }; // rows of dx fetched together
 
 /* Row of the token table, or -1 where its token is not here. */
 __device__ __forceinline__ int64_t token_row(const Embedding &e, int64_t t) {
@@ -112,13 +115,24 @@ struct Chunk {
     int key[CHUNK + 2], token[CHUNK]; // keys of the chunk, with those before and behind it
 };
 
+template <int W> __device__ __forceinline__ void add(float (&sum)[W], const float (&v)[W]) {
+#pragma unroll
+    for (int j = 0; j < W; j++) sum[j] += v[j];
+}
+
 /* Adds W sums to where they belong. */
-template <int W> __device__ __forceinline__ void add_to(float *to, const float (&sum)[W]) {
+template <int W> __device__ __forceinline__ void add_to(float *to, float (&sum)[W]) {
     float v[W];
     load<float, W>(v, to);
-#pragma unroll
-    for (int j = 0; j < W; j++) v[j] += sum[j];
-    store<float, W>(to, v);
+    add<W>(sum, v);
+    store<float, W>(to, sum);
+}
+
+/* Does the run of a chunk's token i end with it, in this chunk and in none before? Then its sum is
+ * added to dwte. */
+__device__ __forceinline__ bool ends(const Chunk &chunk, int i) {
+    int key = chunk.key[1 + i];
+    return chunk.key[2 + i] != key && chunk.key[0] != key;
 }
 
 /* pieces[chunks, 2, C]: of the run that comes from the chunk before, and of the one that goes on in
@@ -136,27 +150,32 @@ __global__ void sum_runs(float *dwte, float *pieces, const E *dx, const int *key
     __syncthreads();
     int64_t c = this_column() * W;
     if (c >= C) return;
-    bool from_before = chunk.key[0] == chunk.key[1];
-    for (int i = 0; i < n;) {
-        int key = chunk.key[1 + i], end = i + 1;
-        if (key == V) return; // and so are all that follow
-        while (end < n && chunk.key[1 + end] == key) end++;
-        float sum[W] = {0}, v[W];
-#pragma unroll 4
-        for (int j = i; j < end; j++) {
-            load<E, W>(v, dx + chunk.token[j] * C + c);
+    while (n > 0 && chunk.key[n] == V) n--; // tokens of other ranks come last
+    float *piece = pieces + blockIdx.x * 2 * C + c, sum[W] = {0};
+    for (int i = 0; i < n; i += AHEAD) {
+        float v[AHEAD][W], row[AHEAD][W];
 #pragma unroll
-            for (int k = 0; k < W; k++) sum[k] += v[k];
+        for (int j = 0; j < AHEAD; j++) {
+            if (i + j >= n) break;
+            load<E, W>(v[j], dx + chunk.token[i + j] * C + c);
+            if (ends(chunk, i + j)) load<float, W>(row[j], dwte + chunk.key[1 + i + j] * C + c);
         }
-        bool goes_on = end == n && chunk.key[1 + n] == key;
-        float *piece = pieces + blockIdx.x * 2 * C + c;
-        if (i == 0 && from_before)
-            store<float, W>(piece, sum);
-        else if (goes_on)
-            store<float, W>(piece + C, sum);
-        else
-            add_to<W>(dwte + key * C + c, sum);
-        i = end;
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            if (i + j >= n) break;
+            int key = chunk.key[1 + i + j];
+            bool last = chunk.key[2 + i + j] != key;
+            add<W>(sum, v[j]);
+            if (!last && i + j < n - 1) continue;
+            if (ends(chunk, i + j)) {
+                add<W>(sum, row[j]);
+                store<float, W>(dwte + key * C + c, sum);
+            } else {
+                store<float, W>(piece + (chunk.key[0] == key ? 0 : C), sum);
+            }
+#pragma unroll
+            for (int k = 0; k < W; k++) sum[k] = 0;
+        }
     }
 }
 
@@ -174,8 +193,7 @@ __global__ void join_runs(float *dwte, const float *pieces, const int *keys, int
     load<float, W>(sum, pieces + (blockIdx.x * 2 + 1) * C + c);
     for (int64_t p = blockIdx.x + 1; end < T && keys[end] == key; p++, end += CHUNK) {
         load<float, W>(v, pieces + p * 2 * C + c);
-#pragma unroll
-        for (int j = 0; j < W; j++) sum[j] += v[j];
+        add<W>(sum, v);
     }
     add_to<W>(dwte + key * C + c, sum);
 }

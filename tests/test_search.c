@@ -207,6 +207,29 @@ TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
     }
 }
 
+/* With links that cost nothing a step is its kernels: those of chunks, rings and panels, which fill
+ * fewer multiprocessors than whole matmuls. */
+TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
+    static const char *const cases[] = {"x8+sp bulk+chunk=4", "x8+sp bulk+ring",
+                                        "x4.y2+stay=y bulk", "x4.y2+stay=y bulk+halves"};
+    for (int i = 0; i < 4; i++) {
+        Err e;
+        Machine m;
+        Choice c = {.micro = 4};
+        Space s = space_of("layers=4,heads=96,channels=12288,seq=2048,vocab=50257", 8, 8);
+        int64_t memory;
+        CHECK(machine_open(&m, "h100:1", &e));
+        m.level[0].latency = 0, m.level[0].rank_rate = 1e18, m.slowdown = m.slowest = 1;
+        s.shape.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
+        char layout[32], words[32];
+        CHECK(sscanf(cases[i], "%31s %31s", layout, words) == 2);
+        CHECK(layout_parse(&c.layout, layout, 8, &e) && overlap_parse(&c.overlap, words, &e));
+        search_price(&s, &m, &c);
+        double bound = search_bound(&s, &m, &c, &memory);
+        CHECK(bound > 0.95 * c.price.seconds && bound <= c.price.seconds * (1 + 1e-12));
+    }
+}
+
 /* Whose chunks are most of what a step holds, and of its calls. */
 TEST(search_bounds_undercut_prices_of_a_head) {
     for (int device = 0; device < 2; device++) {

@@ -13,9 +13,10 @@ the warpgroup is in flight.
 
 What must be so whatever the compiler: no spills; in matmul_sm80.cu a step of 64 HMMA, which take
 512 cycles, has fewer instructions to issue than cycles; in attention every exponential of a loop
-beside a matmul; in norm's backward no row fetched behind the block's sum; in the classifier at most
-so many instructions a logit. The other numbers must be those of the table where the compiler is the
-table's; another one may change them.
+beside a matmul; in norm's backward no row fetched behind the block's sum; in the embedding's
+backward rows fetched four at a time; in the classifier at most so many instructions a logit. The
+other numbers must be those of the table where the compiler is the table's; another one may change
+them.
 
 Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
 pip brings into FOLDER.
@@ -37,6 +38,7 @@ KERNELS = {  # files, and which of their kernels
     "layers/classifier": r"whole_staged<__nv_bfloat16>",
     "layers/norm": r"backward_rows<__nv_bfloat16, [12]",
     "layers/adamw": r"update_list<__nv_bfloat16>",
+    "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
 HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
@@ -177,6 +179,12 @@ def table(folder, tool, wrong):
                 rows[-1] += f"; {sum('LDG' in x for x in after)} loads behind the block's sum"
                 if any("LDG.E.128" in x for x in after):
                     wrong.append(f"{name}: rows are fetched behind the block's sum")
+            if file == "layers/embedding":
+                first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
+                ahead = sum("LDG.E.128" in x for x in first)  # 4 rows of dx, 4 of two loads of dwte
+                rows[-1] += f"; {ahead} loads before a sum"
+                if ahead < 12:
+                    wrong.append(f"{name}: {ahead} loads before a sum, not 12")
             if file == "layers/classifier":
                 each = sum(k for k, e, *_ in inner if e >= LOGITS) / LOGITS
                 rows[-1] += f"; {each:.1f} a logit"

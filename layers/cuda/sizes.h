@@ -41,7 +41,7 @@ static inline int64_t sort_list(int64_t T) {
 
 /* Gradients of the embedding: a sort, and the ends of the runs of each chunk of sorted tokens, rows
  * of C floats. */
-enum { EMBEDDING_CHUNK = 128 };
+enum { EMBEDDING_CHUNK = 32 };
 static inline int64_t embedding_chunks(int64_t T) {
     return (T + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
 }

@@ -293,5 +293,7 @@ LinearDist layout_linear(const Layout *l, LinearKind kind) {
 
 Axes layout_store(const Layout *l, StoreKind kind) {
     static const int from[] = {[STORE_PARAM] = 3, [STORE_GRAD] = 2, [STORE_MOMENTS] = 1};
-    return axes_here(l, l->zero >= from[kind] ? "z.d" : "z");
+    Axes a = {l->size[AXIS_Z] > 1, {AXIS_Z}};
+    if (l->zero >= from[kind] && l->size[AXIS_D] > 1) a.axis[a.n++] = AXIS_D;
+    return a;
 }

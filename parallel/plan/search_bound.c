@@ -1,7 +1,7 @@
 /* A bound that no price of a candidate undercuts: kernels and bytes of the list of a micro-batch,
- * each at a cost that is not above what the list costs in any order, chunks or panels; and of the
- * end of the step what is known from the sizes of weights. Tests compare it with prices over every
- * layout.
+ * each at a cost that is not above what the list costs in any order, chunks or panels; once the
+ * schedule is known, kernels are those of its own chunks or panels. And of the end of the step what
+ * is known from the sizes of weights. Tests compare it with prices over every layout.
  */
 #include "parallel/plan/search_bound.h"
 
@@ -11,8 +11,8 @@
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
-#include "parallel/plan/gpu_matmul.h"
 #include "parallel/step/head.h"
+#include "parallel/step/passes.h"
 
 static inline double later(double a, double b) {
     return a > b ? a : b;
@@ -27,33 +27,18 @@ typedef struct Reader {
     Part part[3]; // of layers 0 and 1, of none
     Widths widths;
     int threads;
-    bool panels; // stay=y, not on one rank
+    bool panels; // matmuls of layers will be cut in panels
 } Reader;
 
 static Part *part_of(Reader *r, int layer) {
     return &r->part[layer < 0 ? 2 : layer];
 }
 
-/* Panels of K features that are cut over so many ranks, or fewer: not all of these may have
- * some. */
-static int64_t panels_over(int64_t K, int64_t ranks) {
-    int64_t block = (K + ranks - 1) / ranks, filled = K - ranks + 1;
-    return filled > 0 ? (filled + block - 1) / block : 1;
-}
-
-/* A matmul in panels. By its formula one of K features takes as long as the longest of lines in K
- * that begin above 0: panels of the same length take least, and fewer of them less. Panels on a GPU
- * take whole steps, and at least as many as the whole matmul. Of panels that were measured nothing
- * is known. */
-static double in_panels(const Reader *r, const Work *whole) {
-    const int *size = r->p->mesh->size;
-    Work w = *whole;
-    int64_t n = larger(panels_over(w.a, size[AXIS_X]), panels_over(w.a, size[AXIS_Y]));
-    if (r->m->measured) return 0;
-    if (gpu_matmul_is(r->m, &w)) n = 1;
-    w.a /= n;
+/* A matmul in panels takes as long as without, at least, but for what only some panels do. Of
+ * panels that were measured nothing is known. */
+static double in_panels(const Reader *r, Work w) {
     w.flags &= ~(uint32_t)(WORK_EPI_ACT | WORK_EPI_DACT | WORK_ADDEND | WORK_BIAS);
-    return (double)n * machine_work(r->m, &w);
+    return r->m->measured ? 0 : machine_work(r->m, &w);
 }
 
 /* Whole matmuls take no longer than their chunks. Gradients of weights are added to, but for the
@@ -66,7 +51,8 @@ static void read_kernel(Reader *r, int i) {
     if (!op_work(r->p, i, &r->widths, r->threads, false, &w)) return;
     if (w.kind == WORK_DW) w.flags &= ~(uint32_t)WORK_ADDEND;
     bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
-    double seconds = panels ? in_panels(r, &w) : machine_work(r->m, &w);
+    double once = panels ? in_panels(r, w) : machine_work(r->m, &w);
+    double seconds = (double)op_calls(r->p, i) * once;
     part->kernels += seconds;
     if (op->phase == PHASE_FORWARD) part->forward += seconds;
 }
@@ -189,9 +175,18 @@ static void split_parts(Reader *r) {
     r->to->ends = *ends, r->to->layer = *more;
 }
 
+static Reader reader_of(MicroBatch *to, const Program *p, const Space *s, const Machine *m) {
+    return (Reader){.p = p,
+                    .m = m,
+                    .to = to,
+                    .widths = widths_of(&p->shape->config, p->grid),
+                    .threads = s->shape.threads};
+}
+
 /* p: of that many sequences. kept: tensors that backward reads. */
-static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Machine *m) {
-    Reader r = {.p = p, .m = m, .to = to, .widths = widths_of(&p->shape->config, p->grid)};
+static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Space *s,
+                      const Machine *m) {
+    Reader r = reader_of(to, p, s, m);
     r.panels = p->layout->stay && p->mesh->size[AXIS_X] * p->mesh->size[AXIS_Y] > 1;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
@@ -207,24 +202,27 @@ static void read_list(MicroBatch *to, const Program *p, const bool *kept, const 
 
 /* ---- lists that are known ---- */
 
-static MicroBatch key_of(const Choice *c) {
+/* cut: with the chunks or panels of its schedule. */
+static MicroBatch key_of(const Choice *c, bool cut) {
+    const Overlap *o = &c->overlap;
     return (MicroBatch){.micro = (int32_t)c->micro,
                         .X = c->layout.size[AXIS_X],
                         .Y = c->layout.size[AXIS_Y],
                         .words = seed_words(&c->layout),
                         .recompute = (uint8_t)c->recompute,
+                        .cut = (uint8_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0),
                         .used = true};
 }
 
 static MicroBatch *place_of(MicroBatches *all, const MicroBatch *key) {
     uint64_t h = (uint64_t)key->micro * 31 + (uint64_t)key->X;
     h = ((h * 31 + (uint64_t)key->Y) * 31 + key->words) * 31 + key->recompute;
-    h = h * 0x9e3779b97f4a7c15u >> 20;
+    h = (h * 31 + key->cut) * 0x9e3779b97f4a7c15u >> 20;
     for (;; h++) {
         MicroBatch *at = &all->at[h % (uint64_t)all->room];
         if (!at->used) return at;
         if (at->micro == key->micro && at->X == key->X && at->Y == key->Y &&
-            at->words == key->words && at->recompute == key->recompute)
+            at->words == key->words && at->recompute == key->recompute && at->cut == key->cut)
             return at;
     }
 }
@@ -248,42 +246,71 @@ static MicroBatch *add_micro_batch(MicroBatches *all, const MicroBatch *key) {
     return at;
 }
 
-/* A list, for micro-batches of so many sequences and of all larger ones that there may be. */
-static void read_lists(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
+/* The shape of a list of two layers. z is 2: what is gathered and scattered along it is so along z
+ * and d, wherever there are more ranks than one. Life of g: as long as the shape. */
+static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
     int size[N_AXES] = {1, 2, c->layout.size[AXIS_X], c->layout.size[AXIS_Y]};
-    Grid g = {.layout = layout_of_sizes(size)};
-    g.layout.sp = c->layout.sp, g.layout.heads = c->layout.heads, g.layout.stay = c->layout.stay;
-    g.mesh = mesh_make(&g.layout.factors, 0);
+    *g = (Grid){.layout = layout_of_sizes(size)};
+    g->layout.sp = c->layout.sp, g->layout.heads = c->layout.heads, g->layout.stay = c->layout.stay;
+    g->mesh = mesh_make(&g->layout.factors, 0);
     ModelShape shape = {.config = s->shape.config,
                         .B = c->micro,
                         .S = s->shape.S,
                         .bf16 = s->shape.bf16,
                         .recompute = c->recompute,
                         .training = true,
-                        .grid = &g};
+                        .grid = g};
     shape.config.layers = 2;
+    return shape;
+}
+
+/* A list, for micro-batches of so many sequences and of all larger ones that there may be. */
+static void read_lists(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
+    Grid g;
+    ModelShape shape = shape_of(&g, s, c);
     Program p = list_of(&shape, s->shape.kernels);
     bool *kept = kept_of(&p);
     int64_t places = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places;
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
-        MicroBatch key = key_of(c);
+        MicroBatch key = key_of(c, false);
         if (n > c->micro) key.micro = (int32_t)(n < share ? n : share);
         shape.B = key.micro;
         program_resize(&p);
         MicroBatch *to = add_micro_batch(all, &key);
-        if (to) read_list(to, &p, kept, m);
+        if (to) read_list(to, &p, kept, s, m);
         if (n > INT32_MAX / 2) break;
     }
     mem_free(kept);
     program_free(&p);
 }
 
-const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
-                                 const Choice *c) {
-    MicroBatch key = key_of(c);
+/* Of the pass of a choice; until the next call. */
+static const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
+                                        const Choice *c) {
+    MicroBatch key = key_of(c, false);
     if (all->room == 0 || !place_of(all, &key)->used) read_lists(all, s, m, c);
     return place_of(all, &key);
+}
+
+/* Kernels of the chunks or panels that a micro-batch has with its own schedule. */
+static const MicroBatch *cut_of(MicroBatches *all, const Space *s, const Machine *m,
+                                const Choice *c) {
+    const Overlap *o = &c->overlap;
+    MicroBatch key = key_of(c, true);
+    MicroBatch *to = add_micro_batch(all, &key);
+    if (!to) return place_of(all, &key);
+    Grid g;
+    ModelShape shape = shape_of(&g, s, c);
+    shape.overlap = (Overlap){.chunks = o->chunks, .ring = o->ring, .halves = o->halves};
+    if (o->halves) shape.B /= 2;
+    Program p = program_passes(&shape, PASS_HALVES, s->shape.kernels);
+    Reader r = reader_of(to, &p, s, m);
+    for (int i = 0; i < p.n_ops; i++)
+        if (!op_info(p.op[i].kind)->collective) read_kernel(&r, i);
+    split_parts(&r);
+    program_free(&p);
+    return to;
 }
 
 /* ---- the bound ---- */
@@ -409,6 +436,13 @@ static double chain_share(const Space *s, const Choice *c, bool any) {
     return o->chunks ? (double)(rows / o->chunks) / (double)(rows + 1) : 1;
 }
 
+/* Those of the cut list, of so many passes. */
+static void set_kernels(MicroBatch *to, const MicroBatch *cut, int passes) {
+    to->ends.kernels = cut->ends.kernels / passes, to->ends.forward = cut->ends.forward / passes;
+    to->layer.kernels = cut->layer.kernels / passes;
+    to->layer.forward = cut->layer.forward / passes;
+}
+
 void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
                 bool any) {
     *to = (Bound){.crowd = m->crowd > 1 ? m->crowd : 1,
@@ -419,11 +453,13 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     Choice pass = *c;
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
-    const MicroBatch *micro = micro_batch_of(all, s, m, &pass);
+    MicroBatch micro = *micro_batch_of(all, s, m, &pass);
+    if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring))
+        set_kernels(&micro, cut_of(all, s, m, c), passes);
     Walk b = {.s = s,
               .m = m,
               .c = c,
-              .micro = micro,
+              .micro = &micro,
               .to = to,
               .layers = s->shape.config.layers,
               .steps = (double)(passes * price_micro_batches(&shape, &c->layout)),
@@ -434,12 +470,12 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     // first layer, whose difference is in the ends, may send less than others
     bool again = c->recompute != RECOMPUTE_NONE;
     double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
-    add_part(&b, &micro->ends, b.steps, again ? 0 : b.steps);
-    add_part(&b, &micro->layer, b.steps * (double)b.layers, b.steps * chained);
+    add_part(&b, &micro.ends, b.steps, again ? 0 : b.steps);
+    add_part(&b, &micro.layer, b.steps * (double)b.layers, b.steps * chained);
     // all but the backward of the last micro-batch
-    double once = micro->ends.kernels + (double)b.layers * micro->layer.kernels;
+    double once = micro.ends.kernels + (double)b.layers * micro.layer.kernels;
     to->early =
-        (b.steps - passes) * once + micro->ends.forward + (double)b.layers * micro->layer.forward;
+        (b.steps - passes) * once + micro.ends.forward + (double)b.layers * micro.layer.forward;
     update(&b);
 }
 

@@ -12,10 +12,6 @@
 
 #include "parallel/plan/search_parts.h"
 
-static inline int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* Collectives along each axis, or panels: how many, and bytes of the wholes. An all_reduce is
  * two. */
 typedef struct Traffic {
@@ -32,12 +28,13 @@ typedef struct Part {
     int matrices, vectors;
 } Part;
 
-/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute. */
+/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute; or, cut,
+ * the kernels of those that have their chunks or panels in common, too. */
 enum { MAX_MATRICES = 8 };
 typedef struct MicroBatch {
     int32_t micro;
     int X, Y;
-    uint8_t words, recompute;
+    uint8_t words, recompute, cut;
     bool used;
     Part ends, layer;
     int64_t matrix[2][MAX_MATRICES]; // elements of each, of no layer, of a layer
@@ -47,10 +44,6 @@ typedef struct MicroBatches {
     MicroBatch *at;
     int n, room;
 } MicroBatches;
-/* Local. The pass of a choice; until the next call. */
-const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
-                                 const Choice *c);
-
 /* Collectives along one axis. */
 typedef struct Line {
     double calls, bytes;

@@ -256,8 +256,9 @@ static Block *make_blocks(const Life *l, int *n) {
     }
     for (int t = 0; t < p->n_tensors; t++) {
         int k = number[block_of(l, t)];
+        if (k < 0) continue;
         int64_t bytes = aligned(step_tensor_bytes(p, &p->tensor[t]));
-        if (k >= 0 && block[k].bytes < bytes) block[k].bytes = bytes;
+        if (block[k].bytes < bytes) block[k].bytes = bytes;
     }
     mem_free(number);
     return block;

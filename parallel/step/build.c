@@ -14,6 +14,7 @@ typedef struct Builder {
     Program p;
     const Config *c;
     Widths w;
+    LinearDist linear[N_LINEARS];
     int64_t T;                // tokens of all ranks, padded to equal parts
     int64_t channels, hidden; // C and the attention's features, padded; of all ranks
     int wte;                  // the stored weight, -1 before the embedding
@@ -80,13 +81,13 @@ static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
 /* The weight of a linear layer as its matmul wants it. Stored are flat parts of the local block,
  * over z (FSDP) and with zero3 over d: as a type, rows sharded once more. */
 static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
-    LinearDist d = layout_linear(b->p.layout, kind);
+    const LinearDist *d = &b->linear[kind];
     char name[DIST_NAME];
     if (kind == LINEAR_HEAD)
         dist_name(name, b->wte < 0 ? "wte" : "head"); // tied: the embedding's
     else
         dist_join(name, linear_names[kind], ".weight");
-    Dist block = named(name, d.w_stored), flat = block;
+    Dist block = named(name, d->w_stored), flat = block;
     flat.shard[0] = axes_join(flat.shard[0], layout_store(b->p.layout, STORE_PARAM));
     if (stored < 0) {
         int64_t size[2];
@@ -96,20 +97,20 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     }
     if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
     int w = program_redistribute(&b->p, stored, &block, what);
-    return program_redistribute(&b->p, w, &d.w, what);
+    return program_redistribute(&b->p, w, &d->w, what);
 }
 
 /* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types
  * alone. */
 static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     Program *p = &b->p;
-    LinearDist d = layout_linear(p->layout, kind);
+    const LinearDist *d = &b->linear[kind];
     const char *name = linear_names[kind], *y_of = linear_what(kind, WHAT_Y);
-    x = program_redistribute(p, x, &d.x, linear_what(kind, WHAT_X));
+    x = program_redistribute(p, x, &d->x, linear_what(kind, WHAT_X));
     int w = weight(b, kind, -1, linear_what(kind, WHAT_W));
     int y = program_matmul(p, OP_MATMUL, y_name, x, w);
     p->tensor[y].what = y_of;
-    y = program_redistribute(p, y, &d.y_stored, y_of);
+    y = program_redistribute(p, y, &d->y_stored, y_of);
     if (!b->c->bias) return y;
     char bias[DIST_NAME];
     dist_join(bias, name, ".bias");
@@ -156,12 +157,12 @@ static int attention(Builder *b, int qkv) {
     Program *p = &b->p;
     const ModelShape *s = p->shape;
     if (b->c->pos == POS_ROPE) qkv = EMIT(p, OP_ROPE, like(b, qkv, "qkv"), qkv);
-    LinearDist d = layout_linear(p->layout, LINEAR_ATTN_OUT);
+    const LinearDist *d = &b->linear[LINEAR_ATTN_OUT];
     int64_t size[] = {b->T, b->hidden}, heads = b->hidden / b->w.D;
-    int att = program_tensor(p, named("att", d.x_stored), size, p->word), kv = -1;
-    if (s->output == OUTPUT_NEXT) kv = EMIT(p, OP_CACHE, cache(b, d.x_stored.shard[1]), qkv);
+    int att = program_tensor(p, named("att", d->x_stored), size, p->word), kv = -1;
+    if (s->output == OUTPUT_NEXT) kv = EMIT(p, OP_CACHE, cache(b, d->x_stored.shard[1]), qkv);
     if (s->output == OUTPUT_NEXT && s->S == 1) return EMIT(p, OP_ATTENTION_CACHE, att, qkv, kv);
-    Dist logs = typed("lse", "T", d.x_stored.shard[0], "H", d.x_stored.shard[1]);
+    Dist logs = typed("lse", "T", d->x_stored.shard[0], "H", d->x_stored.shard[1]);
     int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, 4);
     EMIT(p, OP_ATTENTION, att, qkv);
     p->op[p->n_ops - 1].also = lse;
@@ -171,7 +172,7 @@ static int attention(Builder *b, int qkv) {
 static int activation(Builder *b, int up) {
     Program *p = &b->p;
     bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
-    Dist d = named("act", layout_linear(p->layout, LINEAR_DOWN).x_stored);
+    Dist d = named("act", b->linear[LINEAR_DOWN].x_stored);
     int64_t size[] = {b->T, p->tensor[up].size[1] / (gated ? 2 : 1)};
     return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->word), up);
 }
@@ -190,8 +191,8 @@ static int block(Builder *b, int x) {
  * term is not zero. Positions are added once, after it. */
 static int embedding(Builder *b) {
     Program *p = &b->p;
-    LinearDist d = layout_linear(p->layout, LINEAR_HEAD);
-    Dist stream = layout_residual(p->layout), partial = named("x", d.dx);
+    const LinearDist *d = &b->linear[LINEAR_HEAD];
+    Dist stream = layout_residual(p->layout), partial = named("x", d->dx);
     int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
     int64_t size[] = {b->T, b->channels};
     int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->word), wte);
@@ -234,8 +235,8 @@ static int last_row(Builder *b, int h) {
 
 static int head(Builder *b, int h) {
     Program *p = &b->p;
-    LinearDist d = layout_linear(p->layout, LINEAR_HEAD);
-    h = program_redistribute(p, h, &d.x, linear_what(LINEAR_HEAD, WHAT_X));
+    const LinearDist *d = &b->linear[LINEAR_HEAD];
+    h = program_redistribute(p, h, &d->x, linear_what(LINEAR_HEAD, WHAT_X));
     if (p->shape->output == OUTPUT_NEXT) h = last_row(b, h);
     int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
     int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w); // [T/d.z, V/x.y]
@@ -264,6 +265,7 @@ void program_resize(Program *p) {
 void program_forward(Program *p) {
     const ModelShape *s = p->shape;
     Builder b = {.p = *p, .c = &s->config, .w = widths_of(&s->config, p->grid), .wte = -1};
+    for (int k = 0; k < N_LINEARS; k++) b.linear[k] = layout_linear(p->layout, (LinearKind)k);
     b.T = tokens(p);
     b.channels = b.w.C_all;
     b.hidden = b.w.att * mesh_blocks(p->mesh, grid_hidden_axes(p->grid));

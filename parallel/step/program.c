@@ -209,15 +209,14 @@ int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
 /* Flat parts are equal: the block is padded for the finest of them, the parts of the moments. */
 int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     Axes rows = t->dist.shard[0];
-    int64_t n = t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1;
-    if (rows.n > t->n_block) rows.n = (uint8_t)t->n_block;
-    n *= t->size[0] / mesh_blocks(p->mesh, rows);
+    bool flat = rows.n > t->n_block;
+    if (flat) rows.n = (uint8_t)t->n_block;
+    int blocks = mesh_blocks(p->mesh, rows);
+    int64_t n = t->size[0] / blocks * (t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1);
     if (t->n_block == N_AXES) return n;
     int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
-    n = (n + parts - 1) / parts * parts;
-    if (t->dist.shard[0].n <= t->n_block) return n;
-    int64_t cut = mesh_blocks(p->mesh, t->dist.shard[0]) / mesh_blocks(p->mesh, rows);
-    return (n + parts - 1) / parts * (parts / cut);
+    n = (n + parts - 1) / parts;
+    return flat ? n * (parts / (mesh_blocks(p->mesh, t->dist.shard[0]) / blocks)) : n * parts;
 }
 
 int64_t step_tensor_begin(const Program *p, const StepTensor *t) {

@@ -28,9 +28,9 @@ static size_t staging_bytes(const Program *p) {
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
+        if (!op_info(op->kind)->collective || (op->dim != 1 && !whole->every)) continue;
         size_t bytes = (size_t)step_tensor_bytes(p, whole);
-        if (op_info(op->kind)->collective && (op->dim == 1 || whole->every) && bytes > most)
-            most = bytes;
+        if (bytes > most) most = bytes;
     }
     return most;
 }

@@ -19,6 +19,7 @@ typedef struct Scheduler {
     int *more;   // [tensors] of such rows: another one of the same whole; -1
     int *reader; // [operations] the first unit that needs it; -1: none
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
+    int *lacks;    // [operations] of a unit: one of those that was not scheduled yet; -1: none
     double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
     double *able;  // [operations] when all operands of a unit are there; -1: not known yet
     bool *waited;  // [operations] of a collective: a WAIT is in the list
@@ -99,14 +100,22 @@ static int add_deps(Scheduler *s, int n, int i) {
     return n;
 }
 
-/* When all operands of unit i are there; INFINITY: not known yet. */
-static double operands_at(Scheduler *s, int i) {
+/* The same for one of which an operand that was lacking is known now. */
+static double all_operands_at(Scheduler *s, int i) {
     double at = 0;
-    if (s->able[i] >= 0) return s->able[i];
-    for (int k = s->first_dep[i]; k < s->first_dep[i + 1] && at < INFINITY; k++)
+    for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++) {
+        s->lacks[i] = s->dep[k];
+        if (s->ready[s->dep[k]] == INFINITY) return INFINITY;
         if (s->ready[s->dep[k]] > at) at = s->ready[s->dep[k]];
-    if (at < INFINITY) s->able[i] = at;
-    return at;
+    }
+    return s->able[i] = at;
+}
+
+/* When all operands of unit i are there; INFINITY: not known yet. */
+static inline double operands_at(Scheduler *s, int i) {
+    if (s->able[i] >= 0) return s->able[i];
+    if (s->lacks[i] >= 0 && s->ready[s->lacks[i]] == INFINITY) return INFINITY;
+    return all_operands_at(s, i);
 }
 
 /* ---- the list ---- */
@@ -300,7 +309,7 @@ static void find_deps(Scheduler *s) {
     s->next[s->p->n_ops] = s->p->n_ops; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
         s->ready[i] = INFINITY, s->able[i] = -1, s->waited[i] = false, s->reader[i] = -1;
-        s->first_dep[i] = n;
+        s->first_dep[i] = n, s->lacks[i] = -1;
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, n = add_deps(s, n, i);
         s->first_dep[i + 1] = n;
         for (int k = s->first_dep[i]; k < n; k++)
@@ -340,7 +349,8 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.able = s.ready + n,
     s.waited = mem_alloc(n * sizeof *s.waited);
-    s.next = mem_alloc((n + 1) * sizeof *s.next), s.reader = mem_alloc(n * sizeof *s.reader);
+    s.next = mem_alloc((n + 1) * sizeof *s.next), s.reader = mem_alloc(2 * n * sizeof *s.reader);
+    s.lacks = s.reader + n;
     s.first_dep = mem_alloc((n + 1) * sizeof *s.first_dep);
     s.maker = mem_alloc(tensors * sizeof *s.maker), s.rows = mem_alloc(tensors * sizeof *s.rows);
     s.more = mem_alloc(tensors * sizeof *s.more);
