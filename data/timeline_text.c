@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "data/chart.h"
-#include "data/timeline.h"
+#include "data/timeline_file.h"
 
 enum { LABEL = 10, LEAST = 20, MOST = 1000 }; // columns before the picture, and of it
 

@@ -3,9 +3,9 @@
  * other, how many devices there are. What only an emulator does for them (NEEDS_EMULATION) they
  * leave out. */
 #include "tests/emu/calls.h"
-#include "tests/emu/cublaslt.h"
 #include "tests/emu/emu.h"
-#include "tests/emu/nccl.h"
+#include "tests/emu/emu_cublaslt.h"
+#include "tests/emu/emu_nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
 

@@ -9,7 +9,7 @@
 #include "base/die.h"
 #include "base/rng.h"
 #include "parallel/comm/ranks.h"
-#include "tests/coll.h"
+#include "tests/coll_cases.h"
 #include "tests/test.h"
 
 static int all_cases(World *w, void *ctx) {

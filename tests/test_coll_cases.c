@@ -4,7 +4,7 @@
 
 #include "base/bf16.h"
 #include "base/rng.h"
-#include "tests/coll.h"
+#include "tests/coll_cases.h"
 #include "tests/test.h"
 
 enum { MARGIN = 64, MARK = 0xA5 };

@@ -1,7 +1,7 @@
 /* What coll.c does for every backend, on one rank: checks, tickets, counters. */
 #include <string.h>
 
-#include "tests/coll.h"
+#include "tests/coll_cases.h"
 #include "tests/test.h"
 
 static CollCall call_of(CollOp op, const void *src, void *dst, int64_t n) {

@@ -1,4 +1,4 @@
-#include "data/corpus.h"
+#include "data/corpus_text.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* layers/activation.cu against double precision, in both words of storage, aligned and not. */
-#include "tests/cuda.h"
-#include "tests/pointwise.h"
+#include "tests/cuda_test.h"
+#include "tests/pointwise_double.h"
 
 /* Exponentials of hardware are good to a few units in the last place; then the word of storage
  * rounds. */

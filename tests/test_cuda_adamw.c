@@ -1,6 +1,6 @@
 /* layers/adamw.cu: the update against torch.optim.AdamW in double, its copy in words of storage,
  * and sums of squares. */
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 
 static const AdamW usual = {
     .lr = 6e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.7};

@@ -1,6 +1,6 @@
 /* layers/attention*.cu against double precision: the plain kernels in both words of storage, those
  * by tiles in bf16. */
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 
 typedef struct Case {

@@ -11,8 +11,8 @@
 #include "layers/cuda/device.h"
 #include "layers/cuda/products.h"
 #include "parallel/step/model.h"
-#include "tests/emu/cublaslt.h"
 #include "tests/emu/emu.h"
+#include "tests/emu/emu_cublaslt.h"
 #include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
 

@@ -1,6 +1,6 @@
 /* layers/classifier.cu against double precision: whole rows and rows that are cut, in both words of
  * storage. */
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/layers.h"
 
 typedef struct Case {

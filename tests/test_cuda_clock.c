@@ -2,7 +2,7 @@
 #include <time.h>
 
 #include "layers/cuda/clock_cuda.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 #include "tests/test.h"
 

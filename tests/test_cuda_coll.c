@@ -10,10 +10,10 @@
 #include "parallel/comm/devices.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/ranks.h"
-#include "tests/coll.h"
+#include "tests/coll_cases.h"
 #include "tests/cuda_ranks.h"
 #include "tests/emu/emu.h"
-#include "tests/emu/nccl.h"
+#include "tests/emu/emu_nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
 

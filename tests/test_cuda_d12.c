@@ -6,9 +6,9 @@
 #include "layers/cuda/graph.h"
 #include "layers/cuda/products.h"
 #include "parallel/comm/nccl.h"
-#include "tests/cuda.h"
-#include "tests/emu/cublaslt.h"
-#include "tests/emu/nccl.h"
+#include "tests/cuda_test.h"
+#include "tests/emu/emu_cublaslt.h"
+#include "tests/emu/emu_nccl.h"
 
 /* ---- matmuls */
 

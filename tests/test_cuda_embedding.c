@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "layers/cuda/embedding_plain.h"
 #include "layers/cuda/sizes.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 
 typedef struct Case {
     int64_t B, S, C, V, first, token0, skew;

@@ -1,7 +1,7 @@
 /* layers/cuda/fold.cu where there is more than ranks that are threads ask of it (those are
  * test_cuda_coll.c's). */
 #include "layers/cuda/fold.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 
 enum { WARPS = 16 }; // of a block
 

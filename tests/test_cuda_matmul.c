@@ -9,8 +9,8 @@
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
-#include "tests/cuda.h"
-#include "tests/emu/cublaslt.h"
+#include "tests/cuda_test.h"
+#include "tests/emu/emu_cublaslt.h"
 
 /* Kernels of a capability of devices. */
 typedef struct Own {

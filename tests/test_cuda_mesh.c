@@ -10,10 +10,10 @@
 #include "base/debug.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/step/mirror.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
-#include "tests/emu/nccl.h"
+#include "tests/emu/emu_nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
 

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 
 enum { STEPS = 3, TOKENS = 2 * 12 };

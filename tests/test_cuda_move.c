@@ -1,6 +1,6 @@
 /* layers/move.cu and layers/rope.cu: every element that was asked for, and no other. */
 #include "base/bf16.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 
 TEST(cuda_copy_moves_rows_and_nothing_between_them) {
     static const struct {

@@ -11,7 +11,7 @@
 #include "parallel/comm/devices.h"
 #include "parallel/comm/ranks.h"
 #include "tests/cuda_ranks.h"
-#include "tests/emu/nccl.h"
+#include "tests/emu/emu_nccl.h"
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
 

@@ -6,10 +6,10 @@
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/product_choices.h"
 #include "layers/cuda/products.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
-#include "tests/emu/cublaslt.h"
-#include "tests/pointwise.h"
+#include "tests/emu/emu_cublaslt.h"
+#include "tests/pointwise_double.h"
 
 typedef struct Form {
     int64_t M, N, K, gap, skew; // gap: of words between rows of y; skew: of each address

@@ -8,9 +8,9 @@
 #include "layers/cuda/products.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
-#include "tests/emu/cublaslt.h"
+#include "tests/emu/emu_cublaslt.h"
 
 enum { STEPS = 8, SEQUENCES = 4, S = 8, VOCAB = 37, TOKENS = SEQUENCES * S };
 

@@ -6,9 +6,9 @@
 #include <stdatomic.h>
 
 #include "base/debug.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
-#include "tests/emu/nccl.h"
+#include "tests/emu/emu_nccl.h"
 #include "tests/mesh_run.h"
 
 static const char *const models[] = {

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "parallel/step/mirror.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 

@@ -1,7 +1,7 @@
 /* What GPUs could do at best. */
 #include "layers/cuda/products.h"
 #include "parallel/plan/detect.h"
-#include "tests/cuda.h"
+#include "tests/cuda_test.h"
 
 #include <string.h>
 

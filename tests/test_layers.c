@@ -1,7 +1,7 @@
 /* Activations, rope and embeddings; norm, classifier, AdamW, product and attention have files of
  * their own. */
 #include "tests/layers.h"
-#include "tests/pointwise.h"
+#include "tests/pointwise_double.h"
 
 static double sigmoid(double x) {
     return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));

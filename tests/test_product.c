@@ -10,7 +10,7 @@
 #include "base/simd.h"
 #include "base/team.h"
 #include "layers/kernels.h"
-#include "tests/pointwise.h"
+#include "tests/pointwise_double.h"
 
 /* Every set of this machine, and products by tile registers (AMX) in plain C: base/amx.h of
  * tests/emu/. */

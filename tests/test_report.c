@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "data/chart.h"
-#include "data/report.h"
+#include "data/report_page.h"
 
 static const char canned[] =
     "{\"run\":{\"model\":\"layers=2\",\"options\":{\"lr\":0.001,\"prompt\":\"</"

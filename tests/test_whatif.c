@@ -1,5 +1,5 @@
 /* parallel/plan/whatif: what must hold of the best layout when one number varies. */
-#include "parallel/plan/whatif.h"
+#include "parallel/plan/whatif_vary.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "data/corpus.h"
+#include "data/corpus_text.h"
 #include "data/replace.h"
 
 /* Whole stories, the last one cut so that exactly n_bytes are written; r == NULL: to the standard

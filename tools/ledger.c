@@ -21,7 +21,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "parallel/plan/ledger.h"
+#include "parallel/plan/ledger_file.h"
 #include "parallel/plan/quantity.h"
 
 static const char usage[] =

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/replace.h"
-#include "data/report.h"
+#include "data/report_page.h"
 
 static const char usage[] =
     "gpt-report: one self-contained HTML page from the JSON lines of train_gpt\n"

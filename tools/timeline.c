@@ -12,7 +12,7 @@
 #include "base/opt.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/timeline.h"
+#include "data/timeline_file.h"
 #include "parallel/plan/trace.h"
 
 static const char usage[] =

@@ -21,7 +21,7 @@
 #include "data/io.h"
 #include "data/progress.h"
 #include "data/replace.h"
-#include "parallel/plan/whatif.h"
+#include "parallel/plan/whatif_vary.h"
 
 enum { PARTS = 3 }; // of a step: computing, waiting for collectives, for slower ranks
 

@@ -1,4 +1,4 @@
-/* The line of the ledger (parallel/plan/ledger.h) of a run: predicted and measured time of a
+/* The line of the ledger (parallel/plan/ledger_file.h) of a run: predicted and measured time of a
  * step. */
 #include "base/median.h"
 #include "parallel/train/train.h"
@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "data/stamp.h"
 #include "parallel/plan/count.h"
-#include "parallel/plan/ledger.h"
+#include "parallel/plan/ledger_file.h"
 
 static const double doubtful = 0.4; // relative error above which a prediction is reported as wrong
 enum {

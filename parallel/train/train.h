@@ -13,7 +13,7 @@
 #include "data/progress.h"
 #include "data/runstate.h"
 #include "data/tokenizer.h"
-#include "parallel/plan/ledger.h"
+#include "parallel/plan/ledger_file.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/trace.h"
 #include "parallel/step/mirror.h"

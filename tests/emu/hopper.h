@@ -14,7 +14,7 @@
 #define TESTS_EMU_HOPPER_H
 
 #include "tests/emu/emu.h"
-#include "tests/emu/tensor_map.h"
+#include "tests/emu/emu_tensor_map.h"
 
 /* Of a thread. */
 void emu_mbarrier_init(void *at, int arrivals, EmuPlace place);

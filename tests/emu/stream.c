@@ -6,8 +6,8 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "tests/emu/calls.h"
-#include "tests/emu/graph.h"
-#include "tests/emu/memory.h"
+#include "tests/emu/emu_graph.h"
+#include "tests/emu/emu_memory.h"
 #include "tests/emu/runtime.h"
 
 enum { STREAMS = 256 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "data/timeline.h"
+#include "data/timeline_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
+#include "tests/emu/emu_tensor_map.h"
 #include "tests/emu/runtime.h"
-#include "tests/emu/tensor_map.h"
 
 typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;

@@ -1,5 +1,5 @@
-/* timeline -- a file of train_gpt --trace as a picture in text: what every rank computes, what is
- * under way meanwhile, and what it is blocked on, in a step without overlap and in one with it.
+/* timeline_file -- a file of train_gpt --trace as a picture in text: what every rank computes, what
+ * is under way meanwhile, and what it is blocked on, in a step without overlap and in one with it.
  *
  *     step 5, --overlap halves: 3.85 ms
  *             0 ms     1       2       3
@@ -11,8 +11,8 @@
  * exposed are read ("ts" and "dur" in microseconds), and "otherData" with the words of the title
  * and the table "layers".
  */
-#ifndef DATA_TIMELINE_H
-#define DATA_TIMELINE_H
+#ifndef DATA_TIMELINE_FILE_H
+#define DATA_TIMELINE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

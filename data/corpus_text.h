@@ -1,12 +1,13 @@
-/* corpus -- English-like text from a small grammar, to train on where no other text is at hand.
+/* corpus_text -- English-like text from a small grammar, to train on where no other text is at
+ * hand.
  *
  * Short stories, one paragraph per line. There is enough to learn for a small model to show that it
  * learns: spelling and punctuation, "a" and "an", one apple and two apples, he and she, quotes that
  * open and close, people who keep their trade and their home, things that stay where they were put,
  * days in order, sums that are right.
  */
-#ifndef DATA_CORPUS_H
-#define DATA_CORPUS_H
+#ifndef DATA_CORPUS_TEXT_H
+#define DATA_CORPUS_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,12 +1,12 @@
-/* report -- the record of one run, or of several to compare, as one self-contained HTML page.
+/* report_page -- the record of one run, or of several to compare, as one self-contained HTML page.
  *
  * No network, no foreign scripts: inline SVG, a little CSS (light and dark) and forty lines of
  * script for the values under the pointer. The input are the JSON lines of data/metrics.h; what is
  * missing is left out of the page, lines that are no JSON (a torn last one) are skipped, and where
  * a step occurs again the later line wins.
  */
-#ifndef DATA_REPORT_H
-#define DATA_REPORT_H
+#ifndef DATA_REPORT_PAGE_H
+#define DATA_REPORT_PAGE_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "data/report.h"
+#include "data/report_page.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* pointwise -- activations of one number each, and their slopes, in double: what the kernels and
- * the epilogues of matmuls are compared with. */
-#ifndef TESTS_POINTWISE_H
-#define TESTS_POINTWISE_H
+/* pointwise_double -- activations of one number each, and their slopes, in double: what the kernels
+ * and the epilogues of matmuls are compared with. */
+#ifndef TESTS_POINTWISE_DOUBLE_H
+#define TESTS_POINTWISE_DOUBLE_H
 
 #include <math.h>
 

@@ -1,7 +1,8 @@
-/* coll -- a collective with its data and its right answer, computed from the definition: for the
- * tests of every backend. Values are small integers, so sums are exact and compared bit for bit. */
-#ifndef TESTS_COLL_H
-#define TESTS_COLL_H
+/* coll_cases -- a collective with its data and its right answer, computed from the definition: for
+ * the tests of every backend. Values are small integers, so sums are exact and compared bit for
+ * bit. */
+#ifndef TESTS_COLL_CASES_H
+#define TESTS_COLL_CASES_H
 
 #include "parallel/comm/coll_backend.h"
 

@@ -1,4 +1,4 @@
-#include "data/timeline.h"
+#include "data/timeline_file.h"
 
 #include <inttypes.h>
 #include <jansson.h>

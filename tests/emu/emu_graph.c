@@ -7,7 +7,7 @@
  * a recording void: a host that asks for a stream or an event that is recorded, a wait for what
  * lies outside of the recording, and an end before all lanes have been joined to lane 0. A capture
  * is of its thread, as the program asks for it. */
-#include "tests/emu/graph.h"
+#include "tests/emu/emu_graph.h"
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* cublaslt -- a cuBLASLt for the emulator. It computes plainly and refuses strictly: what the
+/* emu_cublaslt -- a cuBLASLt for the emulator. It computes plainly and refuses strictly: what the
  * library's reference says of layouts, types, epilogues, alignments and workspaces is checked in
  * every call, and what would be undefined ends the program with a line.
  *
@@ -11,8 +11,8 @@
  *     4   sums K from the first to the last
  *     5   sums two halves of K apart and rounds them to bf16 words of y, where those may be added
  */
-#ifndef TESTS_EMU_CUBLASLT_H
-#define TESTS_EMU_CUBLASLT_H
+#ifndef TESTS_EMU_EMU_CUBLASLT_H
+#define TESTS_EMU_EMU_CUBLASLT_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "tests/emu/memory.h"
+#include "tests/emu/emu_memory.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* whatif -- varies one number and finds the best layout at each value.
+/* whatif_vary -- varies one number and finds the best layout at each value.
  *
  *     network=10Gb/s..1600Gb/s     rank_rate of the level of that name; its port_rate in proportion
  *     latency=1us..100us           of the outermost level; port_rate= likewise
@@ -13,8 +13,8 @@
  * The values double, or are `points` geometric steps. Everything else stays as it is; every value
  * is a search of its own.
  */
-#ifndef PARALLEL_PLAN_WHATIF_H
-#define PARALLEL_PLAN_WHATIF_H
+#ifndef PARALLEL_PLAN_WHATIF_VARY_H
+#define PARALLEL_PLAN_WHATIF_VARY_H
 
 #include "parallel/plan/quantity.h"
 #include "parallel/plan/search.h"

@@ -1,4 +1,4 @@
-#include "tests/emu/nccl.h"
+#include "tests/emu/emu_nccl.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -11,8 +11,8 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/nccl.h"
-#include "tests/emu/graph.h"
-#include "tests/emu/memory.h"
+#include "tests/emu/emu_graph.h"
+#include "tests/emu/emu_memory.h"
 #include "tests/emu/nccl_parts.h"
 #include "tests/emu/runtime.h"
 

@@ -1,5 +1,5 @@
-/* cuda -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/ or on a
- * device (tests/device.c).
+/* cuda_test -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/ or on
+ * a device (tests/device.c).
  *
  *     for (EACH_WORD(bf16)) for (EACH_ORDER(o)) {
  *         cuda_begin(*o);
@@ -11,8 +11,8 @@
  *         CHECK(cuda_end());
  *     }
  */
-#ifndef TESTS_CUDA_H
-#define TESTS_CUDA_H
+#ifndef TESTS_CUDA_TEST_H
+#define TESTS_CUDA_TEST_H
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "tests/emu/cublaslt.h"
+#include "tests/emu/emu_cublaslt.h"
 
 #include <math.h>
 #include <string.h>

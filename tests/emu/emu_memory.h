@@ -1,6 +1,6 @@
-/* memory -- memory of devices, and pinned memory of the host. */
-#ifndef TESTS_EMU_MEMORY_H
-#define TESTS_EMU_MEMORY_H
+/* emu_memory -- memory of devices, and pinned memory of the host. */
+#ifndef TESTS_EMU_EMU_MEMORY_H
+#define TESTS_EMU_EMU_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* nccl -- a library that takes the place of NCCL in the tests: ranks are threads of one process
+/* emu_nccl -- a library that takes the place of NCCL in the tests: ranks are threads of one process
  * with an emulated device each.
  *
  * Memory is registered as the version has it: in windows, of memory that the library gave, or as
@@ -10,8 +10,8 @@
  * program. Sums are taken from the last rank to the first. Arguments are checked as strictly as
  * hardware is.
  */
-#ifndef TESTS_EMU_NCCL_H
-#define TESTS_EMU_NCCL_H
+#ifndef TESTS_EMU_EMU_NCCL_H
+#define TESTS_EMU_EMU_NCCL_H
 
 #include <stdint.h>
 

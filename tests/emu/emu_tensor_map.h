@@ -1,6 +1,6 @@
-/* tensor_map -- what cuTensorMapEncodeTiled writes, as the emulator has it. */
-#ifndef TESTS_EMU_TENSOR_MAP_H
-#define TESTS_EMU_TENSOR_MAP_H
+/* emu_tensor_map -- what cuTensorMapEncodeTiled writes, as the emulator has it. */
+#ifndef TESTS_EMU_EMU_TENSOR_MAP_H
+#define TESTS_EMU_EMU_TENSOR_MAP_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "parallel/plan/whatif.h"
+#include "parallel/plan/whatif_vary.h"
 
 #include <inttypes.h>
 #include <math.h>

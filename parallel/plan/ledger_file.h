@@ -1,5 +1,5 @@
-/* ledger -- predicted and measured time of runs: each run appends a line of JSON to a file in the
- * user's cache directory (train_gpt/ledger.jsonl), or to the file of --ledger. tools/ledger.c
+/* ledger_file -- predicted and measured time of runs: each run appends a line of JSON to a file in
+ * the user's cache directory (train_gpt/ledger.jsonl), or to the file of --ledger. tools/ledger.c
  * prints the errors of recent runs.
  *
  *     {"time": "2026-01-31T12:00:00Z", "machine": "...", ..., "predicted_ms": 81.2,
@@ -8,8 +8,8 @@
  * A line is written by a single write to a file opened for appending, so lines of runs that end
  * together do not mix. A truncated line (full disk) damages only itself: the next line starts anew.
  */
-#ifndef PARALLEL_PLAN_LEDGER_H
-#define PARALLEL_PLAN_LEDGER_H
+#ifndef PARALLEL_PLAN_LEDGER_FILE_H
+#define PARALLEL_PLAN_LEDGER_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>

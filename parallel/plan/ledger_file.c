@@ -1,4 +1,4 @@
-#include "parallel/plan/ledger.h"
+#include "parallel/plan/ledger_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* graph -- between streams and graphs of the emulator. */
-#ifndef TESTS_EMU_GRAPH_H
-#define TESTS_EMU_GRAPH_H
+/* emu_graph -- between streams and graphs of the emulator. */
+#ifndef TESTS_EMU_EMU_GRAPH_H
+#define TESTS_EMU_EMU_GRAPH_H
 
 #include <stdbool.h>
 #include <stdint.h>
