@@ -333,52 +333,28 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
 
 /* --- launchers */
 
-/* A way to compute a shape. Its number, which may be kept in a file, says all of it. */
-struct Way {
-    int width;
-    MatmulKind kind;
-    int blocks; // of a cluster
-    int number() const { return width + 1024 * static_cast<int>(kind) + 4096 * (blocks - 1); }
-    MatmulTile tile() const { return {ROWS * blocks, width, DEPTH}; }
-};
-const Way ways[] = {{256, MATMUL_DATA_PARALLEL, PAIR}, {256, MATMUL_STREAM_K, PAIR},
-                    {192, MATMUL_DATA_PARALLEL, PAIR}, {192, MATMUL_STREAM_K, PAIR},
-                    {128, MATMUL_DATA_PARALLEL, PAIR}, {128, MATMUL_STREAM_K, PAIR},
-                    {256, MATMUL_DATA_PARALLEL, 1},    {256, MATMUL_STREAM_K, 1},
-                    {192, MATMUL_DATA_PARALLEL, 1},    {192, MATMUL_STREAM_K, 1},
-                    {128, MATMUL_DATA_PARALLEL, 1},    {128, MATMUL_STREAM_K, 1}};
+/* The number of a way, which may be kept in a file, says all of it. */
+int number_of(const MatmulWay &w) {
+    return w.width + 1024 * static_cast<int>(w.kind) + 4096 * (w.blocks - 1) + 8192 * (w.parts - 1);
+}
+MatmulWay way_of(int number) {
+    return {static_cast<MatmulKind>(number / 1024 % 4), number % 1024, 1 + number / 4096 % 2,
+            1 + number / 8192};
+}
 
 /* Gradients of weights have long sums: their epilogues need not be hidden. */
 template <int WIDTH, class Y>
-constexpr Share share = WIDTH == 192 && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
+constexpr Share share = WIDTH == MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
 
-MatmulSchedule schedule_of(const Product *p, const Way &w) {
-    return matmul_schedule(p->M, p->N, p->K, w.tile(), device_sms() / w.blocks, w.kind, 1);
+/* A multiprocessor of an H100 or H200 in a cycle: two multiply-adds to a column of a warpgroup's
+ * wgmma, four warps that issue, L2's share. */
+MatmulGpu gpu() {
+    return {device_sms(), 4096, 128, 44, 0};
 }
-
-/* What a way costs the worker that has the most, in columns of steps: a step takes as long as wgmma
- * needs for it, an epilogue some steps more unless another warpgroup multiplies meanwhile, and so
- * do sums that are left and collected. Tiles of 192 in turns read more from shared memory.
- * Intended, not measured: what it is for is an order in which ways are tried. */
-int64_t cost_of(const Product *p, const Way &w) {
-    MatmulSchedule s = schedule_of(p, w);
-    int64_t epilogue = p->epilogue == EPI_NONE ? 2 : 4, fix_up = 4;
-    int64_t whole = (matmul_shares(&s) - s.divided + s.workers - 1) / s.workers;
-    int64_t tiles = whole + (s.divided > 0), steps = whole * s.steps;
-    if (s.divided > 0)
-        steps += (s.divided + s.workers - 1) / s.workers *
-                 (static_cast<int64_t>(s.streamed) * s.steps / s.divided + 1 + fix_up);
-    if (w.blocks == 1) steps += steps / 25; // L2
-    if (w.width == 192 && !p->wide) return (steps * 21 / 20 + epilogue) * w.width;
-    return (steps + tiles * epilogue) * w.width;
-}
-
-bool fits(const Product *p, const Way &w) {
-    if (w.blocks > 1 && (p->M <= ROWS || device_sms() < w.blocks)) return false;
-    MatmulTile t = w.tile();
-    MatmulSchedule s = schedule_of(p, w);
-    bool differs = w.kind == MATMUL_DATA_PARALLEL || s.divided > 0;
-    return differs && matmul_has_room(&s, &t, GROUPS * w.blocks);
+MatmulJob job_of(const Product *p) {
+    int y_word = p->wide ? 4 : 2, aux_word = p->epilogue != EPI_NONE && p->aux ? 2 : 0;
+    return {p->M,       p->N, p->K, y_word, aux_word, p->addend != nullptr, p->bias != nullptr,
+            p->epilogue};
 }
 
 template <class K> void run(const Product *p, const MatmulSchedule &s, int blocks) {
@@ -398,8 +374,9 @@ template <class K> void run(const Product *p, const MatmulSchedule &s, int block
     add_columns(p, e);
 }
 
-template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
-    MatmulSchedule s = schedule_of(p, w);
+template <Major A, Major B, class Y> void run(const Product *p, const MatmulWay &w) {
+    MatmulSchedule s = matmul_schedule(p->M, p->N, p->K, matmul_tile_of(&w),
+                                       device_sms() / w.blocks, w.kind, w.parts);
     if (w.width == 256)
         run<Kind<256, A, B, Y, share<256, Y>>>(p, s, w.blocks);
     else if (w.width == 192)
@@ -415,22 +392,30 @@ extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
 }
 
 extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) {
-    int64_t cost[MATMUL_SM90_WAYS];
+    double time[MATMUL_SM90_WAYS];
+    MatmulGpu g = gpu();
+    MatmulJob j = job_of(p);
     int n = 0;
-    for (const Way &w : ways)
-        if (fits(p, w)) cost[n] = cost_of(p, w), number[n++] = w.number();
-    matmul_sort_ways(n, cost, number);
+    for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++)
+        for (int width : matmul_widths)
+            for (int blocks = 1; blocks <= PAIR; blocks++) {
+                MatmulWay w = {static_cast<MatmulKind>(kind), width, blocks, 1};
+                MatmulCost c = {};
+                if (!matmul_cost_best(&c, &g, &j, &w)) continue;
+                if (kind != MATMUL_DATA_PARALLEL && !c.schedule.divided) continue; // the same
+                time[n] = c.time, number[n++] = number_of(w);
+            }
+    matmul_sort_ways(n, time, number);
     return n;
 }
 
 extern "C" void matmul_sm90(const Product *p, int number) {
     int best[MATMUL_SM90_WAYS];
     if (!number && matmul_sm90_ways(p, best)) number = best[0];
-    for (const Way &w : ways) {
-        if (w.number() != number) continue;
-        if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
-        if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
-        return run<K_MAJOR, MN_MAJOR, bf16>(p, w);
-    }
-    die("there is no way %d to multiply", number);
+    MatmulWay w = way_of(number);
+    if (std::count(matmul_widths, matmul_widths + MATMUL_WIDTHS, w.width) == 0)
+        die("there is no way %d to multiply", number);
+    if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
+    if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
+    run<K_MAJOR, MN_MAJOR, bf16>(p, w);
 }

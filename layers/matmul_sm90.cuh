@@ -8,15 +8,17 @@
 #include "layers/cuda/warpgroups_sm90.cuh"
 
 extern "C" {
+#include "layers/cuda/matmul_cost.h"
 #include "layers/cuda/tensor_map.h"
 }
 
 /* A block computes tiles of ROWS x N in steps of DEPTH along k, by two warpgroups. */
-enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = 64 };
+enum { GROUPS = 2, ROWS = GROUPS * SLAB, DEPTH = MATMUL_DEPTH };
+static_assert(int{ROWS} == MATMUL_ROWS, "as they are priced");
 
 /* Or a PAIR of blocks, a cluster, computes tiles of 2 ROWS x N: each its own rows, with b in
  * common. */
-enum { PAIR = 2 };
+enum { PAIR = MATMUL_PAIR };
 
 /* What a kernel computes, and how. TOGETHER: both warpgroups work on one tile, 64 rows each.
  * IN_TURNS: each has every second tile for itself, and is in its epilogue while the other

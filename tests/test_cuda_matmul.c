@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "layers/cuda/cublaslt.h"
+#include "layers/cuda/matmul_schedule.h"
 #include "layers/cuda/product_plan.h"
 #include "layers/cuda/products.h"
 #include "layers/cuda/sizes.h"
@@ -68,8 +69,8 @@ static const Shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* Of the emulated device: sums of as many tiles as it has multiprocessors. */
-enum { WORKSPACE = 1 << 20 };
+/* Of the emulated device: enough for the sums of the few tiles whose k is divided. */
+enum { WORKSPACE = 4 << 20 };
 
 static int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
@@ -112,20 +113,21 @@ static Case case_make(const Shape *s) {
     return c;
 }
 
-/* Those of blocks alone or, where there are any, of clusters of two. */
-static int ways_of(const Own *own, const Case *c, bool pairs, int ways[MATMUL_SM90_WAYS]) {
-    int all[MATMUL_SM90_WAYS], n = own->ways(&c->p, all), found = 0;
-    for (int i = 0; i < n; i++)
-        if ((all[i] >> 12 & 1) == pairs) ways[found++] = all[i];
-    return found ? found : ways_of(own, c, !pairs, ways);
+/* The n-th way of those of a kind, in clusters of two or by blocks alone; of all, where there is
+ * none such. */
+enum { ANY = -1 };
+static int way_of(const Own *own, const Case *c, int kind, bool pairs, int n) {
+    int all[MATMUL_SM90_WAYS], some[MATMUL_SM90_WAYS], n_all = own->ways(&c->p, all), found = 0;
+    for (int i = 0; i < n_all; i++)
+        if ((kind == ANY || (all[i] >> 10 & 3) == kind) && (all[i] >> 12 & 1) == pairs)
+            some[found++] = all[i];
+    return found ? some[n % found] : all[n % n_all];
 }
 
-/* y and aux, from what they were: a thread for each element, or on tensor cores by a way of those
- * that there are, the `way`-th; of blocks alone, or from PAIRS on of clusters. */
-enum { PLAIN = -1, PAIRS = 100 };
+/* y and aux, from what they were: a thread for each element, or on tensor cores by a way. */
+enum { PLAIN = -1 };
 static void run(const Own *own, const Case *c, int way, Words *y, Words *aux, Words *sums) {
     Words was_y = c->y, was_aux = c->aux, was_sums = c->sums;
-    int ways[MATMUL_SM90_WAYS], n = ways_of(own, c, way >= PAIRS, ways);
     words_put(&was_y), words_put(&was_aux), words_put(&was_sums);
     cuda_poison(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
     if (way == PLAIN) {
@@ -133,7 +135,7 @@ static void run(const Own *own, const Case *c, int way, Words *y, Words *aux, Wo
         kernels_cuda(true)->product(NULL, &c->p);
         product_set_rung(PRODUCT_LIBRARY);
     } else {
-        own->run(&c->p, ways[way % n]);
+        own->run(&c->p, way);
     }
     *y = c->y, *aux = c->aux, *sums = c->sums;
     y->host = floats(y->n, 0, 0), aux->host = floats(aux->n, 0, 0);
@@ -154,16 +156,27 @@ static bool check_same(const Shape *s, const char *what, const Words *got, const
     return true;
 }
 
-/* In clusters, by blocks alone and, where k is divided, in clusters again: their flags are as they
- * were. On sm_80, which has no clusters, by two of the ways. */
-static bool run_shape(const Own *own, const Shape *s, int way) {
+/* In clusters and by blocks alone; where k is divided, by each kind and by the first again: its
+ * flags are as they were. On sm_80, which has no clusters nor split-K, by any way in their place. */
+static bool run_shape(const Own *own, const Shape *s, int n) {
+    static const struct {
+        int kind;
+        bool pairs;
+    } whole[] = {{ANY, true}, {ANY, false}}, divided[] = {{MATMUL_STREAM_K, true},
+                                                          {MATMUL_SPLIT_K, false},
+                                                          {MATMUL_SPLIT_K, true},
+                                                          {MATMUL_STREAM_K, false},
+                                                          {MATMUL_STREAM_K, true}};
     Case c = case_make(s);
     const char *why = own->refuses(&c.p, 2);
     Words y, aux, sums, want_y, want_aux, want_sums;
     if (why) return test_fail(__FILE__, __LINE__, "shape %d: %s", (int)(s - shapes), why), false;
     run(own, &c, PLAIN, &want_y, &want_aux, &want_sums);
-    for (int i = 0; i < (s->K > 600 ? 3 : 2); i++) {
-        run(own, &c, way + (i % 2 ? own == &sm80 : PAIRS), &y, &aux, &sums);
+    bool parts = s->K > 600;
+    for (size_t i = 0; i < (parts ? sizeof divided : sizeof whole) / sizeof *whole; i++) {
+        int kind = parts ? divided[i].kind : whole[i].kind;
+        run(own, &c, way_of(own, &c, kind, parts ? divided[i].pairs : whole[i].pairs, n), &y, &aux,
+            &sums);
         if (!check_same(s, "y", &y, &want_y) || !check_same(s, "aux", &aux, &want_aux) ||
             !check_same(s, "sums", &sums, &want_sums))
             return false;
@@ -203,7 +216,7 @@ static void has_the_same_bits_in_any_order(const Own *own) {
             Words y, aux, sums, a = words(OPERAND, 1, 8, true, 0),
                                 b = words(OPERAND, 1, 9, true, 0);
             c.p.a = a.device, c.p.b = b.device;
-            run(own, &c, i, &y, &aux, &sums);
+            run(own, &c, way_of(own, &c, i < 2 ? ANY : i, i % 2 == 0, i), &y, &aux, &sums);
             if (!seed) memcpy(first, y.host, (size_t)y.n * sizeof *first);
             CHECK(same_bits(first, y.host, y.n));
             CHECK(cuda_end());

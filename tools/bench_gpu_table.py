@@ -249,7 +249,8 @@ def predicted_row(r):
         ", added" if r["addend"] else "")
     schedule = best["schedule"] + (f" by {best['parts']}" if best["parts"] > 1 else "")
     cells = [f"{r['M']} x {r['N']}", r["K"], form, r["times"], schedule,
-             f"{best['tile'][0]} x {best['tile'][1]}", f"{best['waves']:.2f}",
+             ("2 of " if best["cluster"] > 1 else "") + f"{best['tile'][0]} x {best['tile'][1]}",
+             f"{best['waves']:.2f}",
              f"{best['us']:.1f}", f"{best['tflops']:.0f}", f"{tiles['us']:.1f}",
              f"{tiles['tflops']:.0f}"]
     return "| " + " | ".join(map(str, cells)) + " |"

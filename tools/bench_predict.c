@@ -85,9 +85,10 @@ static Rows rows_of(const char *model, int64_t sequences, const Machine *m) {
 static const char *const kinds[] = {"data-parallel", "split-K", "Stream-K"};
 
 static json_t *json_of(const GpuMatmul *g, const Work *w) {
-    return json_pack("{s:s, s:[i,i], s:i, s:f, s:f, s:f}", "schedule", kinds[g->kind], "tile",
-                     g->tile.m, g->tile.n, "parts", g->parts, "waves", g->waves, "us",
-                     1e6 * g->seconds, "tflops", 1e-12 * work_flops(w) / g->seconds);
+    return json_pack("{s:s, s:[i,i], s:i, s:i, s:f, s:f, s:f}", "schedule", kinds[g->kind], "tile",
+                     g->tile.m, g->tile.n, "cluster", g->blocks, "parts", g->parts, "waves",
+                     g->waves, "us", 1e6 * g->seconds, "tflops",
+                     1e-12 * work_flops(w) / g->seconds);
 }
 
 static void predict(json_t *to, const char *cluster, int k) {

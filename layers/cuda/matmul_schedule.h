@@ -45,6 +45,7 @@
 #include <stdint.h>
 
 #include "base/host_device.h"
+#include "layers/cuda/sizes.h"
 
 typedef enum MatmulKind { MATMUL_DATA_PARALLEL, MATMUL_SPLIT_K, MATMUL_STREAM_K } MatmulKind;
 
@@ -178,6 +179,12 @@ HOST_DEVICE int matmul_most_parts(const MatmulSchedule *s) {
         if (parts + 1 > most) most = parts + 1;
     }
     return most;
+}
+
+/* Do the sums and flags of its parts have room? pieces: flags of a share. */
+enum { MATMUL_FLAGS = 2048 };
+HOST_DEVICE bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces) {
+    return s->divided * pieces <= MATMUL_FLAGS && matmul_workspace(s, t) <= PRODUCT_WORKSPACE;
 }
 
 /* ---- schedules ---- */

@@ -1,9 +1,6 @@
 #include "layers/cuda/matmul_ways.h"
 
 #include "layers/cuda/device.h"
-#include "layers/cuda/sizes.h"
-
-enum { FLAGS = 2048 };
 
 /* ---- what is taken ---- */
 
@@ -44,13 +41,9 @@ const char *matmul_refuses(const Product *p, size_t word) {
 
 /* ---- ways ---- */
 
-bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces) {
-    return s->divided * pieces <= FLAGS && matmul_workspace(s, t) <= PRODUCT_WORKSPACE;
-}
-
-void matmul_sort_ways(int n, int64_t cost[], int number[]) {
+void matmul_sort_ways(int n, double cost[], int number[]) {
     for (int i = 1; i < n; i++) {
-        int64_t c = cost[i];
+        double c = cost[i];
         int w = number[i], at = i;
         for (; at > 0 && cost[at - 1] > c; at--)
             cost[at] = cost[at - 1], number[at] = number[at - 1];
@@ -69,8 +62,8 @@ static void free_flags(void) {
 
 int *matmul_flags(void) {
     if (flags) return flags;
-    flags = device_alloc(FLAGS * sizeof *flags);
-    device_zero(flags, FLAGS * sizeof *flags);
+    flags = device_alloc(MATMUL_FLAGS * sizeof *flags);
+    device_zero(flags, MATMUL_FLAGS * sizeof *flags);
     device_at_close(free_flags);
     return flags;
 }

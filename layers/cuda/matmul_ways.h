@@ -10,11 +10,8 @@
 /* Local, pure. NULL, or why none of them takes p; word: bytes of an element of its activations. */
 const char *matmul_refuses(const Product *p, size_t word);
 
-/* Local, pure. Do the sums and flags of its parts have room? pieces: flags of a share. */
-bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces);
-
 /* Local, pure. The cheapest first. */
-void matmul_sort_ways(int n, int64_t cost[], int number[]);
+void matmul_sort_ways(int n, double cost[], int number[]);
 
 /* Local. The flags of this rank, zero between matmuls. The first call allocates. */
 int *matmul_flags(void);

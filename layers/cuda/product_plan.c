@@ -35,7 +35,7 @@ _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
 
 /* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an
  * activation's aux wants less. */
-enum { MOST = 8, MOST_TRIED = 4, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
+enum { MOST = 8, MOST_TRIED = 6, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
 
 struct ProductPlan {
     Key key;

@@ -1,36 +1,22 @@
-/* gpu_matmul -- predicted time of a bf16 matmul on a GPU, from its schedule
- * (layers/cuda/matmul_schedule.h).
- *
- *     seconds = max(bytes / memory rate,
- *                   fill + steps x step + epilogues x epilogue + sums of parts x slot)
- *
- *   steps      along k of the busiest multiprocessor: whole waves, whole tiles, whole steps
- *   step       2 m n k FLOPs at the rate of one multiprocessor; small tiles read more operands from
- *              shared memory for each FLOP
- *   epilogue   of a tile: instructions for each element, or its bytes to and from L2
- *   slot       fp32 sums of a part, written to L2 by one worker and read by another (split-K,
- *              Stream-K)
- *   fill       from the launch to the first step, and from the last one to the end
- *
- * So the efficiency of a shard depends on its waves and on its shape, not on FLOPs alone. Nothing
- * of it was measured: constants are those of data sheets and of published kernels (gpu_matmul.c).
- * Source of the form: Osama et al., "Stream-K", PPoPP 2023, appendix A.1.
+/* gpu_matmul -- predicted time of a bf16 matmul on a GPU: that of the fastest way to compute it
+ * (layers/cuda/matmul_cost.h), at the rates of a described machine, or that of its bytes.
  */
 #ifndef PARALLEL_PLAN_GPU_MATMUL_H
 #define PARALLEL_PLAN_GPU_MATMUL_H
 
-#include "layers/cuda/matmul_schedule.h"
+#include "layers/cuda/matmul_cost.h"
 #include "parallel/plan/machine.h"
 
 typedef struct GpuMatmul {
     MatmulKind kind;
-    MatmulTile tile;
-    int parts;      // of a tile with split-K; else 1
-    int64_t tiles;  // of y
-    double waves;   // tiles over multiprocessors
-    double busy;    // useful FLOPs over those of all multiprocessors in so many steps; the rest is
-                    // lost to quantisation
-    double seconds; // without the call
+    MatmulTile tile; // of a multiprocessor
+    int blocks;      // of a cluster, whose tiles follow each other along m; 1: none
+    int parts;       // of a tile with split-K; else 1
+    int64_t tiles;   // of y
+    double waves;    // tiles over multiprocessors
+    double busy;     // useful FLOPs over those of all multiprocessors in so many steps; the rest is
+                     // lost to quantisation
+    double seconds;  // without the call
     double step, epilogue, slot, memory; // seconds of each; memory: of all bytes
 } GpuMatmul;
 
@@ -47,6 +33,7 @@ GpuMatmul gpu_matmul(const Machine *m, const Work *w);
 double gpu_matmul_seconds(const Machine *m, const Work *w);
 /* Local, pure. M, N and K of y[M,N] = a[M,K] b[K,N]. */
 void gpu_matmul_sizes(const Work *w, int64_t size[3]);
+/* Local, pure. Its workers are clusters of g->blocks multiprocessors. */
 MatmulSchedule gpu_matmul_schedule(const Machine *m, const Work *w, const GpuMatmul *g);
 
 #endif

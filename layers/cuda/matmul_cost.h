@@ -1,0 +1,155 @@
+/* matmul_cost -- predicted time of a bf16 matmul on a GPU from its schedule (matmul_schedule.h).
+ * One model for two uses: the planner's prices, in seconds (parallel/plan/gpu_matmul.h), and the
+ * order in which the ways of layers/matmul_sm90.cu are timed, in cycles.
+ *
+ *     time = fill + steps x step + epilogues x epilogue + slots x slot
+ *
+ *   steps      along k of the busiest worker: whole waves, whole tiles, whole steps
+ *   step       2 m n k FLOPs at the rate of one multiprocessor, longer where L2 or shared memory
+ *              gives operands more slowly than tensor cores take them
+ *   epilogue   of a tile: instructions for each element, or its bytes to and from L2. Where
+ *              warpgroups take turns the tensor cores go on meanwhile: the last one counts
+ *   slot       fp32 sums of a part, written to L2 by one worker or read by another (split-K,
+ *              Stream-K)
+ *   fill       from the launch to the first step, and from the last one to the end
+ *
+ * So the efficiency of a shape depends on its waves, not on FLOPs alone. Nothing of this was
+ * measured: constants are those of data sheets and of published kernels. Source of the form: Osama
+ * et al., "Stream-K", PPoPP 2023, appendix A.1.
+ */
+#ifndef LAYERS_CUDA_MATMUL_COST_H
+#define LAYERS_CUDA_MATMUL_COST_H
+
+#include "layers/cuda/matmul_schedule.h"
+#include "layers/product.h"
+
+/* Tiles of a block are MATMUL_ROWS x a width, in steps of MATMUL_DEPTH. A cluster of MATMUL_PAIR
+ * blocks has as many rows in each and fetches b once. Warpgroups take turns in tiles of width
+ * MATMUL_TURNS whose y is bf16. */
+enum { MATMUL_ROWS = 128, MATMUL_DEPTH = 64, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
+enum { MATMUL_WIDTHS = 3 };
+static const int matmul_widths[MATMUL_WIDTHS] = {256, 192, 128};
+
+/* A way to compute a matmul. */
+typedef struct MatmulWay {
+    MatmulKind kind;
+    int width, blocks; // of a tile; of a cluster, or 1
+    int parts;         // of a tile with split-K; else 1
+} MatmulWay;
+
+/* What a GPU does in a unit of time; the rates are of one multiprocessor. */
+typedef struct MatmulGpu {
+    int sms;
+    double flops; // of tensor cores
+    double issue; // instructions of a thread
+    double port;  // bytes from and to L2
+    double fill;  // units of time
+} MatmulGpu;
+
+/* y[M,N] = epilogue(a[M,K] b[K,N] + bias + addend). */
+typedef struct MatmulJob {
+    int64_t M, N, K;
+    int y_word, aux_word; // bytes of an element; aux_word 0: none
+    bool addend, bias;
+    Epilogue epilogue;
+} MatmulJob;
+
+typedef struct MatmulCost {
+    MatmulSchedule schedule;
+    int64_t steps, epilogues, slots; // of the busiest worker
+    double step, epilogue, slot;     // time of each
+    double time;                     // of all, with fill
+} MatmulCost;
+
+/* ---- a block ---- */
+
+/* Time of a step relative to one that FLOPs bound, by bytes in a cycle of a multiprocessor. From
+ * shared memory: 128; in 16 of k a warpgroup's 64 rows take n/2 cycles of the tensor cores, which
+ * read 64 + n rows of 32 bytes, and TMA writes m + n rows. From L2: 44, with which a cluster is
+ * worth the 4 % that published kernels gain; a block fetches m rows, and its part of n columns.
+ * 128 x 256 in a cluster just fits. Where tensor cores wait the clock rises, under a limit of
+ * power: half is taken back. Published: 128 x 128 reaches 0.9 of 128 x 256. */
+static inline double matmul_slower(int width, int blocks) {
+    double m = MATMUL_ROWS, n = width, cycles = m * n / 128;
+    double shared = 32 * (m / 64 * (64 + n) + m + n) / cycles / 128;
+    double l2 = 32 * (m + n / blocks) / cycles / 44, most = shared > l2 ? shared : l2;
+    return most > 1 ? 1 + 0.5 * (most - 1) : 1;
+}
+
+/* Instructions for an element of y, of a thread: scale, round, pack, store through shared memory;
+ * tanh is an exponential, a reciprocal and what surrounds them. */
+static inline double matmul_instructions(const MatmulJob *j) {
+    double act = j->epilogue == EPI_ACT ? 16 : j->epilogue == EPI_DACT ? 20 : 0;
+    return 4 + (j->addend ? 2 : 0) + (j->bias ? 1 : 0) + act;
+}
+/* Bytes for an element of y: stored, addend and aux. */
+static inline double matmul_element_bytes(const MatmulJob *j) {
+    return j->y_word * (j->addend ? 2 : 1) + j->aux_word;
+}
+
+/* ---- a worker ---- */
+
+static inline MatmulTile matmul_tile_of(const MatmulWay *w) {
+    MatmulTile t = {MATMUL_ROWS * w->blocks, w->width, MATMUL_DEPTH};
+    return t;
+}
+
+/* What the busiest one does. In each round of shares the worker of a last part reads the slots of
+ * the others, after they have been written. */
+static inline void matmul_count(MatmulCost *c) {
+    const MatmulSchedule *s = &c->schedule;
+    int64_t n = s->workers, whole = (matmul_tiles(s) - s->streamed + n - 1) / n;
+    c->steps = whole * s->steps, c->epilogues = whole, c->slots = 0;
+    if (s->divided == 0) return;
+    int64_t rounds = (s->divided + n - 1) / n, line = (int64_t)s->streamed * s->steps;
+    int64_t parts = (s->divided + s->streamed - 1) / s->streamed + (s->divided % s->streamed != 0);
+    c->steps += rounds * ((line + s->divided - 1) / s->divided);
+    c->epilogues += rounds * ((s->streamed + s->divided - 1) / s->divided);
+    if (parts > 1) c->slots = rounds * parts;
+}
+
+/* ---- a way ---- */
+
+/* Local, pure. False: no such way. Split-K has at least two parts, a cluster its multiprocessors,
+ * and sums of parts have room. */
+static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
+                               const MatmulWay *w) {
+    MatmulTile t = matmul_tile_of(w);
+    double elements = (double)MATMUL_ROWS * w->width;
+    if (g->sms < w->blocks) return false;
+    c->schedule = matmul_schedule(j->M, j->N, j->K, t, g->sms / w->blocks, w->kind, w->parts);
+    if (w->kind == MATMUL_SPLIT_K && (!c->schedule.divided || w->parts > c->schedule.steps))
+        return false;
+    if (!matmul_has_room(&c->schedule, &t, t.m / 64)) return false;
+    double issued = matmul_instructions(j) / g->issue, moved = matmul_element_bytes(j) / g->port;
+    c->step = 2 * elements * MATMUL_DEPTH * matmul_slower(w->width, w->blocks) / g->flops;
+    c->epilogue = elements * (issued > moved ? issued : moved);
+    c->slot = elements * (double)sizeof(float) / g->port;
+    matmul_count(c);
+    double steps = (double)c->steps * c->step, ends = (double)c->epilogues * c->epilogue;
+    bool turns = w->width == MATMUL_TURNS && j->y_word == 2;
+    if (turns) // a warpgroup ends half of the tiles
+        c->time = (ends > steps ? (steps + ends) / 2 : steps) + c->epilogue;
+    else
+        c->time = steps + ends;
+    c->time += g->fill + (double)c->slots * c->slot;
+    return true;
+}
+
+/* Local, pure. The same of the fastest number of parts, w->parts, where w is split-K; more than
+ * fill a wave are not tried. */
+static inline bool matmul_cost_best(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
+                                    MatmulWay *w) {
+    MatmulWay next = *w;
+    MatmulCost one;
+    bool any = false, more = true;
+    if (w->kind != MATMUL_SPLIT_K) return matmul_cost(c, g, j, w);
+    for (next.parts = 2; more && matmul_cost(&one, g, j, &next); next.parts++) {
+        if (!any || one.time < c->time) *c = one, *w = next;
+        any = true;
+        more = (int64_t)matmul_tiles(&one.schedule) * (next.parts + 1) <= one.schedule.workers;
+    }
+    return any;
+}
+
+#endif
