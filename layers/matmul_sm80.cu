@@ -45,6 +45,7 @@
 #include <algorithm>
 
 extern "C" {
+#include "layers/cuda/matmul_cost.h"
 #include "layers/cuda/matmul_ways.h"
 #include "layers/matmul_sm80.h"
 }
@@ -373,16 +374,12 @@ const Way ways[] = {{128, MATMUL_DATA_PARALLEL},
                     {256, MATMUL_DATA_PARALLEL},
                     {256, MATMUL_STREAM_K}};
 
-MatmulSchedule schedule_of(const Product *p, const Way &w) {
-    return matmul_schedule(p->M, p->N, p->K, w.tile(), device_sms() * w.blocks(), w.kind, 1);
-}
-
-/* The time of the worker that has the most, in columns of steps of a whole multiprocessor. Blocks
- * that share one hide their epilogues. Intended, not measured: it orders the ways to be tried. */
-int64_t cost_of(const Product *p, const Way &w) {
-    MatmulSchedule s = schedule_of(p, w);
-    int64_t epilogue = w.blocks() > 1 ? 2 : p->epilogue == EPI_NONE ? 4 : 8;
-    return (matmul_most_steps(&s) + epilogue * matmul_most_tiles(&s)) * w.width * w.blocks();
+/* Of a multiprocessor of an A100 in a cycle; two blocks that share one hide their epilogues. */
+bool cost_of(MatmulCost *c, const Product *p, const Way &w) {
+    MatmulGpu g = {device_sms(), 2048, 64, 47, 0};
+    MatmulJob j = matmul_job(p);
+    MatmulWorker worker = {w.tile(), 1.0 / w.blocks(), 1, w.blocks() > 1, SLABS};
+    return matmul_cost(c, &g, &j, &worker, w.kind, 1);
 }
 
 int as_int(int64_t n) {
@@ -410,20 +407,17 @@ template <class K> void run(const Product *p, const MatmulSchedule &s) {
 }
 
 template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
-    MatmulSchedule s = schedule_of(p, w);
+    MatmulCost c;
+    if (!cost_of(&c, p, w)) die("there is no room for parts");
     if (w.width == 256)
-        run<Kind<256, A, B, Y>>(p, s);
+        run<Kind<256, A, B, Y>>(p, c.schedule);
     else
-        run<Kind<128, A, B, Y>>(p, s);
+        run<Kind<128, A, B, Y>>(p, c.schedule);
 }
 
 /* Not all devices have the shared memory that tiles of 128 x 256 take. */
-bool fits(const Product *p, const Way &w) {
-    MatmulSchedule s = schedule_of(p, w);
-    MatmulTile t = w.tile();
-    size_t shared = w.width == 256 ? Layout<Kind<256, K_MAJOR, K_MAJOR, bf16>>::BYTES : 0;
-    bool differs = w.kind == MATMUL_DATA_PARALLEL || s.divided > 0;
-    return differs && shared <= device_shared() && matmul_has_room(&s, &t, SLABS);
+bool fits(const Way &w) {
+    return w.width < 256 || Layout<Kind<256, K_MAJOR, K_MAJOR, bf16>>::BYTES <= device_shared();
 }
 
 } // namespace
@@ -433,11 +427,15 @@ extern "C" const char *matmul_sm80_refuses(const Product *p, size_t word) {
 }
 
 extern "C" int matmul_sm80_ways(const Product *p, int number[MATMUL_SM80_WAYS]) {
-    int64_t cost[MATMUL_SM80_WAYS];
+    double time[MATMUL_SM80_WAYS];
     int n = 0;
-    for (const Way &w : ways)
-        if (fits(p, w)) cost[n] = cost_of(p, w), number[n++] = w.number();
-    matmul_sort_ways(n, cost, number);
+    for (const Way &w : ways) {
+        MatmulCost c = {};
+        if (!fits(w) || !cost_of(&c, p, w)) continue;
+        if (w.kind == MATMUL_STREAM_K && !c.schedule.divided) continue; // the same
+        time[n] = c.time, number[n++] = w.number();
+    }
+    matmul_sort_ways(n, time, number);
     return n;
 }
 

@@ -346,15 +346,10 @@ MatmulWay way_of(int number) {
 template <int WIDTH, class Y>
 constexpr Share share = WIDTH == MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
 
-/* A multiprocessor of an H100 or H200 in a cycle: two multiply-adds to a column of a warpgroup's
- * wgmma, four warps that issue, L2's share. */
+/* At the rates of a multiprocessor of an H100 or H200 in a cycle: 4 N cycles for 128 x N x 64
+ * multiply-adds, four warps that issue, L2's bytes. */
 MatmulGpu gpu() {
     return {device_sms(), 4096, 128, 44, 0};
-}
-MatmulJob job_of(const Product *p) {
-    int y_word = p->wide ? 4 : 2, aux_word = p->epilogue != EPI_NONE && p->aux ? 2 : 0;
-    return {p->M,       p->N, p->K, y_word, aux_word, p->addend != nullptr, p->bias != nullptr,
-            p->epilogue};
 }
 
 template <class K> void run(const Product *p, const MatmulSchedule &s, int blocks) {
@@ -375,14 +370,17 @@ template <class K> void run(const Product *p, const MatmulSchedule &s, int block
 }
 
 template <Major A, Major B, class Y> void run(const Product *p, const MatmulWay &w) {
-    MatmulSchedule s = matmul_schedule(p->M, p->N, p->K, matmul_tile_of(&w),
-                                       device_sms() / w.blocks, w.kind, w.parts);
+    MatmulCost c;
+    MatmulGpu g = gpu();
+    MatmulJob j = matmul_job(p);
+    MatmulWorker worker = matmul_worker(&j, &w);
+    if (!matmul_cost(&c, &g, &j, &worker, w.kind, w.parts)) die("there is no room for parts");
     if (w.width == 256)
-        run<Kind<256, A, B, Y, share<256, Y>>>(p, s, w.blocks);
+        run<Kind<256, A, B, Y, share<256, Y>>>(p, c.schedule, w.blocks);
     else if (w.width == 192)
-        run<Kind<192, A, B, Y, share<192, Y>>>(p, s, w.blocks);
+        run<Kind<192, A, B, Y, share<192, Y>>>(p, c.schedule, w.blocks);
     else
-        run<Kind<128, A, B, Y, share<128, Y>>>(p, s, w.blocks);
+        run<Kind<128, A, B, Y, share<128, Y>>>(p, c.schedule, w.blocks);
 }
 
 } // namespace
@@ -394,14 +392,14 @@ extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
 extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) {
     double time[MATMUL_SM90_WAYS];
     MatmulGpu g = gpu();
-    MatmulJob j = job_of(p);
+    MatmulJob j = matmul_job(p);
     int n = 0;
     for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++)
         for (int width : matmul_widths)
             for (int blocks = 1; blocks <= PAIR; blocks++) {
                 MatmulWay w = {static_cast<MatmulKind>(kind), width, blocks, 1};
                 MatmulCost c = {};
-                if (!matmul_cost_best(&c, &g, &j, &w)) continue;
+                if (!matmul_cost_of_way(&c, &g, &j, &w)) continue;
                 if (kind != MATMUL_DATA_PARALLEL && !c.schedule.divided) continue; // the same
                 time[n] = c.time, number[n++] = number_of(w);
             }

@@ -1,6 +1,6 @@
 /* matmul_cost -- predicted time of a bf16 matmul on a GPU from its schedule (matmul_schedule.h).
  * One model for two uses: the planner's prices, in seconds (parallel/plan/gpu_matmul.h), and the
- * order in which the ways of layers/matmul_sm90.cu are timed, in cycles.
+ * order in which the ways of matmul_sm80.cu and matmul_sm90.cu are timed, in cycles.
  *
  *     time = fill + steps x step + epilogues x epilogue + slots x slot
  *
@@ -8,7 +8,7 @@
  *   step       2 m n k FLOPs at the rate of one multiprocessor, longer where L2 or shared memory
  *              gives operands more slowly than tensor cores take them
  *   epilogue   of a tile: instructions for each element, or its bytes to and from L2. Where
- *              warpgroups take turns the tensor cores go on meanwhile: the last one counts
+ *              others use the tensor cores meanwhile, the last one counts
  *   slot       fp32 sums of a part, written to L2 by one worker or read by another (split-K,
  *              Stream-K)
  *   fill       from the launch to the first step, and from the last one to the end
@@ -22,20 +22,6 @@
 
 #include "layers/cuda/matmul_schedule.h"
 #include "layers/product.h"
-
-/* Tiles of a block are MATMUL_ROWS x a width, in steps of MATMUL_DEPTH. A cluster of MATMUL_PAIR
- * blocks has as many rows in each and fetches b once. Warpgroups take turns in tiles of width
- * MATMUL_TURNS whose y is bf16. */
-enum { MATMUL_ROWS = 128, MATMUL_DEPTH = 64, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
-enum { MATMUL_WIDTHS = 3 };
-static const int matmul_widths[MATMUL_WIDTHS] = {256, 192, 128};
-
-/* A way to compute a matmul. */
-typedef struct MatmulWay {
-    MatmulKind kind;
-    int width, blocks; // of a tile; of a cluster, or 1
-    int parts;         // of a tile with split-K; else 1
-} MatmulWay;
 
 /* What a GPU does in a unit of time; the rates are of one multiprocessor. */
 typedef struct MatmulGpu {
@@ -54,6 +40,15 @@ typedef struct MatmulJob {
     Epilogue epilogue;
 } MatmulJob;
 
+/* A worker of a kernel. */
+typedef struct MatmulWorker {
+    MatmulTile tile;
+    double sms;    // its multiprocessors: those of a cluster; 1/2 where two blocks share one
+    double slower; // time of a step relative to one that FLOPs bound
+    bool hidden;   // epilogues, beside steps of other tiles
+    int pieces;    // flags of a share
+} MatmulWorker;
+
 typedef struct MatmulCost {
     MatmulSchedule schedule;
     int64_t steps, epilogues, slots; // of the busiest worker
@@ -61,20 +56,7 @@ typedef struct MatmulCost {
     double time;                     // of all, with fill
 } MatmulCost;
 
-/* ---- a block ---- */
-
-/* Time of a step relative to one that FLOPs bound, by bytes in a cycle of a multiprocessor. From
- * shared memory: 128; in 16 of k a warpgroup's 64 rows take n/2 cycles of the tensor cores, which
- * read 64 + n rows of 32 bytes, and TMA writes m + n rows. From L2: 44, with which a cluster is
- * worth the 4 % that published kernels gain; a block fetches m rows, and its part of n columns.
- * 128 x 256 in a cluster just fits. Where tensor cores wait the clock rises, under a limit of
- * power: half is taken back. Published: 128 x 128 reaches 0.9 of 128 x 256. */
-static inline double matmul_slower(int width, int blocks) {
-    double m = MATMUL_ROWS, n = width, cycles = m * n / 128;
-    double shared = 32 * (m / 64 * (64 + n) + m + n) / cycles / 128;
-    double l2 = 32 * (m + n / blocks) / cycles / 44, most = shared > l2 ? shared : l2;
-    return most > 1 ? 1 + 0.5 * (most - 1) : 1;
-}
+/* ---- an element of y ---- */
 
 /* Instructions for an element of y, of a thread: scale, round, pack, store through shared memory;
  * tanh is an exponential, a reciprocal and what surrounds them. */
@@ -87,12 +69,15 @@ static inline double matmul_element_bytes(const MatmulJob *j) {
     return j->y_word * (j->addend ? 2 : 1) + j->aux_word;
 }
 
-/* ---- a worker ---- */
-
-static inline MatmulTile matmul_tile_of(const MatmulWay *w) {
-    MatmulTile t = {MATMUL_ROWS * w->blocks, w->width, MATMUL_DEPTH};
-    return t;
+static inline MatmulJob matmul_job(const Product *p) {
+    int aux_word = p->epilogue != EPI_NONE && p->aux ? 2 : 0;
+    MatmulJob j = {
+        p->M,       p->N, p->K, p->wide ? 4 : 2, aux_word, p->addend != NULL, p->bias != NULL,
+        p->epilogue};
+    return j;
 }
+
+/* ---- a worker ---- */
 
 /* What the busiest one does. In each round of shares the worker of a last part reads the slots of
  * the others, after they have been written. */
@@ -108,27 +93,23 @@ static inline void matmul_count(MatmulCost *c) {
     if (parts > 1) c->slots = rounds * parts;
 }
 
-/* ---- a way ---- */
-
-/* Local, pure. False: no such way. Split-K has at least two parts, a cluster its multiprocessors,
- * and sums of parts have room. */
+/* Local, pure. False: split-K would have less than two parts or more than steps, or sums of parts
+ * have no room. */
 static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
-                               const MatmulWay *w) {
-    MatmulTile t = matmul_tile_of(w);
-    double elements = (double)MATMUL_ROWS * w->width;
-    if (g->sms < w->blocks) return false;
-    c->schedule = matmul_schedule(j->M, j->N, j->K, t, g->sms / w->blocks, w->kind, w->parts);
-    if (w->kind == MATMUL_SPLIT_K && (!c->schedule.divided || w->parts > c->schedule.steps))
-        return false;
-    if (!matmul_has_room(&c->schedule, &t, t.m / 64)) return false;
+                               const MatmulWorker *w, MatmulKind kind, int parts) {
+    double elements = (double)w->tile.m * w->tile.n, sms = w->sms;
+    int workers = (int)(g->sms / sms);
+    if (workers < 1) return false;
+    c->schedule = matmul_schedule(j->M, j->N, j->K, w->tile, workers, kind, parts);
+    if (kind == MATMUL_SPLIT_K && (!c->schedule.divided || parts > c->schedule.steps)) return false;
+    if (!matmul_has_room(&c->schedule, &w->tile, w->pieces)) return false;
     double issued = matmul_instructions(j) / g->issue, moved = matmul_element_bytes(j) / g->port;
-    c->step = 2 * elements * MATMUL_DEPTH * matmul_slower(w->width, w->blocks) / g->flops;
-    c->epilogue = elements * (issued > moved ? issued : moved);
-    c->slot = elements * (double)sizeof(float) / g->port;
+    c->step = 2 * elements * w->tile.k * w->slower / (g->flops * sms);
+    c->epilogue = elements * (issued > moved ? issued : moved) / sms;
+    c->slot = elements * (double)sizeof(float) / (g->port * sms);
     matmul_count(c);
     double steps = (double)c->steps * c->step, ends = (double)c->epilogues * c->epilogue;
-    bool turns = w->width == MATMUL_TURNS && j->y_word == 2;
-    if (turns) // a warpgroup ends half of the tiles
+    if (w->hidden) // two work on tiles in turns
         c->time = (ends > steps ? (steps + ends) / 2 : steps) + c->epilogue;
     else
         c->time = steps + ends;
@@ -136,18 +117,55 @@ static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJo
     return true;
 }
 
-/* Local, pure. The same of the fastest number of parts, w->parts, where w is split-K; more than
- * fill a wave are not tried. */
-static inline bool matmul_cost_best(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
-                                    MatmulWay *w) {
-    MatmulWay next = *w;
+/* ---- ways of matmul_sm90.cu ---- */
+
+/* Tiles of a block are MATMUL_ROWS x a width, in steps of MATMUL_DEPTH. A cluster of MATMUL_PAIR
+ * blocks has as many rows in each and fetches b once. Warpgroups take turns in tiles of width
+ * MATMUL_TURNS whose y is bf16. */
+enum { MATMUL_ROWS = 128, MATMUL_DEPTH = 64, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
+enum { MATMUL_WIDTHS = 3 };
+static const int matmul_widths[MATMUL_WIDTHS] = {256, 192, 128};
+
+typedef struct MatmulWay {
+    MatmulKind kind;
+    int width, blocks; // of a tile; of a cluster, or 1
+    int parts;         // of a tile with split-K; else 1
+} MatmulWay;
+
+/* Time of a step relative to one that FLOPs bound, by bytes in a cycle of a multiprocessor. From
+ * shared memory: 128; in 16 of k a warpgroup's 64 rows take n/2 cycles of the tensor cores, which
+ * read 64 + n rows of 32 bytes, and TMA writes m + n rows. From L2: 44, with which a cluster is
+ * worth the 4 % that published kernels gain; a block fetches m rows, and its part of n columns.
+ * 128 x 256 in a cluster just fits. Where tensor cores wait the clock rises, under a limit of
+ * power: half is taken back. Published: 128 x 128 reaches 0.9 of 128 x 256. */
+static inline double matmul_slower(int width, int blocks) {
+    double m = MATMUL_ROWS, n = width, cycles = m * n / 128;
+    double shared = 32 * (m / 64 * (64 + n) + m + n) / cycles / 128;
+    double l2 = 32 * (m + n / blocks) / cycles / 44, most = shared > l2 ? shared : l2;
+    return most > 1 ? 1 + 0.5 * (most - 1) : 1;
+}
+
+static inline MatmulWorker matmul_worker(const MatmulJob *j, const MatmulWay *w) {
+    MatmulWorker x = {{MATMUL_ROWS * w->blocks, w->width, MATMUL_DEPTH},
+                      (double)w->blocks,
+                      matmul_slower(w->width, w->blocks),
+                      w->width == MATMUL_TURNS && j->y_word == 2,
+                      w->blocks * MATMUL_ROWS / 64};
+    return x;
+}
+
+/* Local, pure. matmul_cost of a way; split-K in the fastest number of parts, which w then has: more
+ * than fill a wave are not tried. */
+static inline bool matmul_cost_of_way(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
+                                      MatmulWay *w) {
+    MatmulWorker worker = matmul_worker(j, w);
     MatmulCost one;
     bool any = false, more = true;
-    if (w->kind != MATMUL_SPLIT_K) return matmul_cost(c, g, j, w);
-    for (next.parts = 2; more && matmul_cost(&one, g, j, &next); next.parts++) {
-        if (!any || one.time < c->time) *c = one, *w = next;
+    if (w->kind != MATMUL_SPLIT_K) return matmul_cost(c, g, j, &worker, w->kind, 1);
+    for (int n = 2; more && matmul_cost(&one, g, j, &worker, w->kind, n); n++) {
+        if (!any || one.time < c->time) *c = one, w->parts = n;
         any = true;
-        more = (int64_t)matmul_tiles(&one.schedule) * (next.parts + 1) <= one.schedule.workers;
+        more = (int64_t)matmul_tiles(&one.schedule) * (n + 1) <= one.schedule.workers;
     }
     return any;
 }

@@ -88,18 +88,6 @@ HOST_DEVICE int matmul_waves(const MatmulSchedule *s) {
     return (matmul_tiles(s) + s->workers - 1) / s->workers;
 }
 
-/* Of the worker that has the most: tiles that it ends, if it ends one in each of its shares, and
- * steps. */
-HOST_DEVICE int matmul_most_tiles(const MatmulSchedule *s) {
-    return (matmul_shares(s) + s->workers - 1) / s->workers + (s->divided > 0);
-}
-HOST_DEVICE int64_t matmul_most_steps(const MatmulSchedule *s) {
-    int64_t whole = (matmul_tiles(s) - s->streamed + s->workers - 1) / s->workers * s->steps;
-    if (s->divided == 0) return whole;
-    return whole + (s->divided + s->workers - 1) / s->workers *
-                       (((int64_t)s->streamed * s->steps + s->divided - 1) / s->divided);
-}
-
 /* ---- the line ---- */
 
 /* Where a share begins: shares of the streamed tiles differ by at most one step. In 32 bits, as the

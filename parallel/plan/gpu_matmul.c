@@ -49,7 +49,7 @@ static void take(GpuMatmul *best, const Machine *m, const Work *w, MatmulWay way
     MatmulGpu gpu = gpu_of(m);
     MatmulJob job = job_of(w);
     MatmulCost c = {.time = 0};
-    if (!matmul_cost_best(&c, &gpu, &job, &way)) return;
+    if (!matmul_cost_of_way(&c, &gpu, &job, &way)) return;
     double memory = work_bytes(w) / m->memory_rate, seconds = fmax(c.time, memory);
     if (best->seconds > 0 && seconds >= best->seconds) return;
     MatmulTile tile = {MATMUL_ROWS, way.width, MATMUL_DEPTH};
