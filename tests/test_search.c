@@ -1,5 +1,6 @@
 /* parallel/search: exhaustive, whatever its bounds leave out; fast, however many ranks and
  * layers. */
+#include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/search_parts.h"
 
 #include <string.h>
@@ -228,6 +229,46 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
         double bound = search_bound(&s, &m, &c, &memory);
         CHECK(bound > 0.95 * c.price.seconds && bound <= c.price.seconds * (1 + 1e-12));
     }
+}
+
+/* On long links that were measured: collectives that are under way together share the time that was
+ * measured beyond that of no bytes, though the rate of the links was measured far too low. */
+TEST(search_lines_of_long_links_are_those_that_were_measured) {
+    static const CollOp ops[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE};
+    Err e;
+    Machine m;
+    Space s = space_of(models[0], 4, 4);
+    Orders o = {.n = 0};
+    CHECK(machine_open(&m, "cpu:4", &e));
+    m.n_levels = 1, m.nodes = 4, m.ranks = 4, m.ranks_per_node = 1;
+    m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
+    Calibration *c = calibration_new();
+    SendGroup g = {.place = {1, {4}, {1}}, .size = 4};
+    for (int i = 0; i < 3; i++)
+        calibration_add_send(c, &(SendCost){.place = g.place,
+                                            .op = ops[i],
+                                            .n = 3,
+                                            .measured = 1 << 20,
+                                            .bytes = {256, 1 << 18, 1 << 20},
+                                            .seconds = {5e-3, 9e-3, 15e-3}});
+    m.measured = c;
+    CHECK(machine_long(&m, &g));
+    Machine near = machine_near(&m);
+    Send large = {.op = COLL_ALL_GATHER, .type_bytes = 4, .bytes = 1 << 20};
+    double wire = machine_send(&near, &g, &large);
+    CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
+    orders_of(&o, &s, &m, (int[N_AXES]){4, 1, 1, 1});
+    const AlongLine *l = &o.at[0].along[ALONG_D];
+    for (int i = 0; i < 3; i++)
+        for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {
+            Send send = {.op = ops[i], .type_bytes = 4, .bytes = bytes};
+            double halves = ops[i] == COLL_ALL_REDUCE ? 2 : 1;
+            double line = halves * (l->wire_start + l->wire_rate * (double)bytes);
+            CHECK(line <= machine_send(&near, &g, &send));
+        }
+    CHECK(l->wire_rate > 2e-9);
+    orders_free(&o);
+    calibration_free(c);
 }
 
 /* Whose chunks are most of what a step holds, and of its calls. */

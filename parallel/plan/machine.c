@@ -262,10 +262,13 @@ double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
     Spread s;
     double seconds;
     if (g->size < 2) return 0;
-    if (m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds))
-        return seconds;
+    bool known = m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds);
+    if (known && !m->near) return seconds;
     spread_of(&s, m, g);
-    return travel(m, &s, send->op, g->size, send->bytes);
+    double near = travel(m, &s, send->op, g->size, send->bytes), none;
+    if (!known) return near;
+    calibration_send(m->measured, g, send->op, 0, &none);
+    return smaller(near, seconds - none + travel(m, &s, send->op, g->size, 0));
 }
 
 bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
@@ -293,7 +296,7 @@ bool machine_long(const Machine *m, const SendGroup *g) {
 
 Machine machine_near(const Machine *m) {
     Machine near = *m;
-    near.measured = NULL;
+    near.near = true;
     for (int l = 0; l < m->n_levels; l++)
         near.level[l].latency = smaller(m->level[l].latency, 2 * busy_most);
     return near;

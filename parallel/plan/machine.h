@@ -79,6 +79,7 @@ typedef struct Machine {
     Travel travel;
     // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
     bool gpu;
+    bool near;                   // machine_near
     const Calibration *measured; // or NULL
 } Machine;
 
@@ -96,8 +97,9 @@ double machine_turn(const Machine *m, const SendGroup *g, CollOp op);
  * the latency links and CPUs are free for other collectives. False: none, or collectives run one
  * after the other (rings, in a stream of a device). */
 bool machine_long(const Machine *m, const SendGroup *g);
-/* Local, pure. The same machine with links that are not long, as described: a collective there
- * takes what on long links keeps links and processors busy. */
+/* Local, pure. The same machine with links that are not long: a collective there takes what on long
+ * links keeps links and processors busy, by its formula, or what was measured beyond that of no
+ * bytes, whichever is less: on long links TCP may have been slow when the rate was measured. */
 Machine machine_near(const Machine *m);
 /* Local, pure. For PriceShape.kernels: CUDA's, or NULL. */
 const Kernels *machine_kernels(const Machine *m, bool bf16);

@@ -15,13 +15,19 @@ Layout reorder(const Layout *words, const Layout *order) {
 
 /* What a collective costs is not below a line in its bytes: that from nothing to more than there
  * is, as by its formula it takes the least of one or more lines, and is above its chords
- * (machine.c); or calibration_line where it was measured. */
+ * (machine.c); or calibration_line where it was measured; of links that are not long the least of
+ * both. */
 static void line_of(const Machine *m, const SendGroup *g, CollOp op, double *start, double *rate) {
     Send few = {.op = op, .type_bytes = 4}, many = few;
-    if (m->measured && calibration_line(m->measured, g, op, start, rate)) return;
+    double none, below = 0, least = INFINITY; // of what was measured
+    bool known = m->measured && calibration_line(m->measured, g, op, start, rate);
+    if (known && !m->near) return;
+    if (known && calibration_send(m->measured, g, op, 0, &none))
+        below = *start - none, least = *rate;
     many.bytes = (int64_t)1 << 50;
     *start = machine_send(m, g, &few);
-    *rate = (machine_send(m, g, &many) - *start) / (double)many.bytes;
+    *rate = fmin(least, (machine_send(m, g, &many) - *start) / (double)many.bytes);
+    *start += below;
 }
 
 /* The same where replicas send in turns. */
