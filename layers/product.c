@@ -31,10 +31,12 @@
  * then bias and epilogue. It depends on K and PANEL_K alone. Neither threads nor caches nor the
  * extents of y change a bit of the result.
  *
- * Nothing waits for memory. While a tile is summed, each step asks for one cache line of what comes
- * next: the next panel of rows, then the columns of the next chunk (of the next panel of K after
- * the last one). Where columns lie side by side the first panel of rows reads b unpacked and packs
- * it. Packing prefetches its own source.
+ * Nothing waits for memory. Where rows stay, each step of a tile asks for one cache line of what
+ * comes next: the next panel of rows, then the columns of the next chunk (of the next panel of K
+ * after the last one). Where columns stay, all tiles of a column ask for a few lines of the next
+ * panel of b each; one line with each step of few tiles was 5 % slower (Xeon, AVX2). Where columns
+ * lie side by side the first panel of rows reads b unpacked and packs it. Packing prefetches its
+ * own source.
  *
  * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of
  * 4.
@@ -357,15 +359,14 @@ static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     pack_steps_of(w, &pack, BLOCKS_OF_B, s->k, 0, to, edge, n);
 }
 
-/* The columns of b that will be packed next, fetched by columns of cache lines: `rows` lines, one
- * under the other. */
+/* What is read next, `lines` columns of `rows` cache lines. Tiles fetch it a piece at a time. */
 typedef struct Ahead {
     const float *from;
-    int64_t stride, rows, lines; // rows of `lines` lines
-    int64_t row, line;           // what is next
-    int64_t pieces;              // tiles that it takes
+    int64_t stride, rows, lines; // stride: floats from a line to the one under it
+    int64_t row, line;           // where the next piece begins
 } Ahead;
 
+/* Columns of b that will be packed. */
 static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     const Product *p = w->p;
     bool rows = p->b_col == 1;
@@ -375,13 +376,20 @@ static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     f.stride = rows ? p->b_row : p->b_col;
     f.rows = rows ? length(s->k) : length(columns);
     f.lines = (rows ? length(columns) : length(s->k)) / 16;
-    f.pieces = f.lines * ceil_div(f.rows, PANEL_K);
     return f;
 }
 
-static Fetch ahead_take(Ahead *f) {
-    Fetch next = {f->from + 16 * f->line + f->row * f->stride, f->stride};
-    f->row += PANEL_K;
+/* Of a chunk's columns what is packed before its tiles: all, where columns stay only a panel. */
+static Range first_read(const Member *w, Range columns) {
+    return clip(columns, w->blocking.columns_stay ? columns.begin + TILE_N : columns.end);
+}
+
+/* At most n lines of a column; none where all are taken. */
+static Fetch ahead_take(Ahead *f, int64_t n) {
+    if (f->line >= f->lines) return (Fetch){0};
+    Fetch next = {f->from + 16 * f->line + f->row * f->stride, f->stride,
+                  n < f->rows - f->row ? n : f->rows - f->row};
+    f->row += next.n;
     if (f->row >= f->rows) f->row = 0, f->line++;
     return next;
 }
@@ -484,7 +492,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
         }
         t->a += length(k) * TILE_M, t->b += length(k) * TILE_N;
         if (t->raw) t->raw += length(k) * t->raw_stride;
-        fetch.from += length(k) * fetch.stride;
+        fetch.from += length(k) * fetch.stride, fetch.n = 0;
         begin = k.end;
     } while (begin < s->k.end);
     for (int i = 0; i < rows; i++, y_64 += w->p->ldy) {
@@ -498,8 +506,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
     }
 }
 
-/* A chunk of columns while it is multiplied. The prefetches of `ahead` are spread over its
- * tiles. */
+/* A chunk of columns while it is multiplied. Its tiles fetch what is read next. */
 typedef struct Chunk {
     const Member *w;
     const Step *s;
@@ -508,18 +515,34 @@ typedef struct Chunk {
     int64_t first, end;         // panels of rows; the first one's tiles pack b while they multiply
     const float *b;             // the first row of the step, unpacked
     int64_t raw;                // number of tiles of columns packed so
-    int64_t all, done, fetched; // tiles; pieces of `ahead`
-    Ahead *ahead;
+    Ahead *ahead;               // what is read first after this chunk
+    int64_t all, done, fetched; // where rows stay: tiles; pieces of `ahead`
+    Ahead panel;                // where columns stay: the next panel of b
+    int64_t share;              // of which each tile fetches so many lines
 } Chunk;
 
-/* What a tile prefetches; next: the next panel of rows, else columns of the next chunk. */
-static Fetch chunk_fetch(Chunk *c, const float *a, bool next) {
+/* What a tile fetches where rows stay: the next panel of rows, else a piece of `ahead`. */
+static Fetch rows_fetch(Chunk *c, const float *a, bool next) {
     Ahead *f = c->ahead;
-    int64_t done = c->done++;
-    if (next) return (Fetch){a + a_panel(c->w->kind), 16};
-    if (c->fetched >= f->pieces || c->fetched * c->all > f->pieces * done) return (Fetch){a, 0};
+    int64_t done = c->done++, pieces = f->lines * ceil_div(f->rows, PANEL_K);
+    if (next) return (Fetch){a + a_panel(c->w->kind), 16, 0};
+    if (c->fetched >= pieces || c->fetched * c->all > pieces * done) return (Fetch){a, 0, 0};
     c->fetched++;
-    return ahead_take(f);
+    return ahead_take(f, PANEL_K);
+}
+
+/* Where columns stay: what the tiles of column x of a block of rows fetch, the next panel of b. It
+ * is packed already except for the first block. */
+static void set_panel_ahead(Chunk *c, bool first, bool last, int64_t x, Range rows) {
+    int64_t tiles = ceil_div(length(c->columns), TILE_N), next = (x + 1) % tiles;
+    int64_t begin = c->columns.begin + next * TILE_N;
+    if (next == 0 && last)
+        c->panel = *c->ahead;
+    else if (first && next)
+        c->panel = ahead_of(c->w, c->s, clip((Range){begin, begin + TILE_N}, c->columns.end));
+    else
+        c->panel = (Ahead){c->w->b + next * B_PANEL, 16, B_PANEL / 16, 1, 0, 0};
+    c->share = ceil_div(c->panel.rows * c->panel.lines, length(rows));
 }
 
 /* How many tiles from panel i of the rows and panel j of the columns on, at most `most`, make one
@@ -543,7 +566,7 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
     Range columns = {c->columns.begin + j * TILE_N, c->columns.begin + (j + 1) * TILE_N};
     const RowPanel *m = &w->panel[i];
     Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(c->s->k))};
-    t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
+    t.down = down, t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
     t.a = c->a + i * a_panel(w->kind), t.b = w->b + j * B_PANEL;
     if (i == c->first && j < c->raw) t.raw = c->b + columns.begin;
     if (down)
@@ -551,9 +574,8 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
     else
         t.next_b = B_PANEL, t.next_y = t.next_raw = TILE_N;
     for (int64_t at = 0; at < n; at++)
-        fetch[at] =
-            chunk_fetch(c, t.a + at * t.next_a,
-                        down ? j == 0 && i + at + 1 < c->end : j + at == 0 && i + 1 < c->end);
+        fetch[at] = down ? ahead_take(&c->panel, c->share)
+                         : rows_fetch(c, t.a, j + at == 0 && i + 1 < c->end);
     Range whole = clip(columns, c->columns.end);
     (w->exact                                     ? exact_tile_at
      : length(whole) == TILE_N && direct(p, c->s) ? tiles_at
@@ -590,6 +612,7 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
                 int64_t from = columns.begin + x * TILE_N;
                 pack_b(w, s, clip((Range){from, from + TILE_N}, columns.end), w->b + x * B_PANEL);
             }
+            if (stay) set_panel_ahead(&c, block == 0, block == blocks - 1, x, rows);
             for (int64_t z = 0, n; z < inner; z += n) {
                 int64_t i = rows.begin + (stay ? z : x), j = stay ? x : z;
                 n = run_length(&c, i, j, inner - z, stay);
@@ -657,9 +680,9 @@ static void member(void *ctx, int me, int size) {
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
             if (c + 1 < h.chunks)
-                ahead = ahead_of(&w, &s, chunk_columns(&s, &h, c + 1));
+                ahead = ahead_of(&w, &s, first_read(&w, chunk_columns(&s, &h, c + 1)));
             else if (h_next.chunks)
-                ahead = ahead_of(&w, &next, chunk_columns(&next, &h_next, 0));
+                ahead = ahead_of(&w, &next, first_read(&w, chunk_columns(&next, &h_next, 0)));
             multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], &ahead);
         }
         if (size == 1) blocks_done(&w, &s);

@@ -64,11 +64,11 @@ void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
  * 16][PAIRS_M][16], the last one filled up with 0. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n);
 
-/* Memory that is wanted soon: each step of the sum asks for one cache line of it, `stride` floats
- * after the one before. */
+/* Memory that is wanted soon, as cache lines `stride` floats apart: of tiles side by side one line
+ * with each step of the sum, of tiles one under the other n lines before it. */
 typedef struct Fetch {
     const float *from;
-    int64_t stride;
+    int64_t stride, n;
 } Fetch;
 
 /* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <=
@@ -78,7 +78,7 @@ typedef struct Fetch {
  * Computes a run of n such tiles, side by side or one under the other: time between two tiles is
  * time without a multiplication, so as little as possible happens there. */
 typedef struct Tile {
-    bool pairs;
+    bool pairs, down; // down: one under the other, b in the L1 and a streaming from the L2
     int rows;
     int64_t steps, ld;
     const float *a, *before;
