@@ -130,15 +130,16 @@ static void pack_block(const Pack *p, float *dst, const float *src, int64_t rows
     for (int i = 0; i < VF; i++) vf_store(dst + i * VF, r[i]);
 }
 
-/* Steps before panels: where rows lie side by side memory is read in longer runs. */
+/* Where rows lie side by side steps come before panels: memory is read in longer runs. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n) {
-    int64_t steps = pack_steps(PACK_PAIR, p->K);
-    for (int64_t k = 0; k < steps; k += VF)
+    int64_t steps = pack_steps(PACK_PAIR, p->K), most = p->k_stride == 1 ? steps : VF;
+    for (int64_t k0 = 0; k0 < steps; k0 += most)
         for (int i = 0; i < n; i++)
-            for (int64_t row = 0; row < p->width; row += VF)
-                pack_block(p, dst + i * p->panel_floats + (k * p->width + row * VF),
-                           p->src + (edge[i] + row) * p->lane_stride, edge[i + 1] - edge[i] - row,
-                           k);
+            for (int64_t k = k0; k < k0 + most; k += VF)
+                for (int64_t row = 0; row < p->width; row += VF)
+                    pack_block(p, dst + i * p->panel_floats + (k * p->width + row * VF),
+                               p->src + (edge[i] + row) * p->lane_stride,
+                               edge[i + 1] - edge[i] - row, k);
 }
 
 /* c += a b over 16 steps: tiles 0 to 3 are c, of which 2 and 3 have the rows from 16 on. */
