@@ -11,14 +11,7 @@ static _Thread_local uint32_t bf16; // WORK_WORDS where activations are bf16
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
-    Work w = {.kind = kind,
-              .flags = flags,
-              .threads = recording->threads,
-              .rows = rows,
-              .a = a,
-              .b = b,
-              .c = c,
-              .d = d};
+    Work w = {.kind = kind, .flags = flags, .rows = rows, .a = a, .b = b, .c = c, .d = d};
     recording->f(recording->ctx, &w);
 }
 

@@ -10,7 +10,7 @@
 typedef struct Recording {
     void (*f)(void *ctx, const Work *w); // called for each
     void *ctx;
-    int threads; // that works are said to have
+    int threads; // that workspaces are for
 } Recording;
 
 /* Local. The table, for one recording at a time in each thread; valid until the thread's next call.

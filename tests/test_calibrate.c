@@ -17,9 +17,9 @@
 
 enum { RANKS = 3, N_SMALL = 3 };
 static Work small_works[N_SMALL] = {
-    {.kind = WORK_XW, .threads = 1, .rows = 40, .a = 24, .b = 48},
-    {.kind = WORK_NORM, .threads = 1, .rows = 40, .a = 24},
-    {.kind = WORK_ACT, .threads = 1, .rows = 2000},
+    {.kind = WORK_XW, .rows = 40, .a = 24, .b = 48},
+    {.kind = WORK_NORM, .rows = 40, .a = 24},
+    {.kind = WORK_ACT, .rows = 2000},
 };
 static SendGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
 static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000, 9000}};
@@ -169,7 +169,7 @@ TEST_ALONE(calibration_keeps_its_budget_of_works) {
     enum { MANY = 400 };
     Work work[MANY];
     for (int i = 0; i < MANY; i++)
-        work[i] = (Work){.kind = WORK_XW, .threads = 1, .rows = 400, .a = 200, .b = 200 + i};
+        work[i] = (Work){.kind = WORK_XW, .rows = 400, .a = 200, .b = 200 + i};
     Run r;
     for (double budget = 1; budget <= 4; budget *= 2) { // a busy machine does less in a second
         cache_in(test_tmpdir());
@@ -216,7 +216,7 @@ static double error_asleep(void) {
     double s, worst = 0;
     k.product = product_asleep;
     for (int i = 0; i < N; i++)
-        work[i] = (Work){.kind = WORK_XW, .threads = 1, .rows = 400, .a = 64, .b = 64 + i};
+        work[i] = (Work){.kind = WORK_XW, .rows = 400, .a = 64, .b = 64 + i};
     cache_in(test_tmpdir());
     Run r = small_run("a disturbed machine");
     r.kernels = &k, r.list.work = work, r.list.n_works = N;

@@ -192,7 +192,7 @@ static void list_times(Lines *l, const Request *r, const Program *p) {
     Err e;
     text_of_readme(&t, "lab");
     if (!machine_parse(&m, t.s, t.n, &e)) die("%s", e.text);
-    OpCost *costs = program_costs(p, &m, m.threads, false);
+    OpCost *costs = program_costs(p, &m, false);
     Schedule order = schedule_nominal(p);
     schedule_time(&order, p, costs);
     for (int k = 0; k < order.n_slots; k++) {

@@ -22,7 +22,7 @@ static Work matmul(int64_t T, int64_t K, int64_t N) {
 }
 
 static Machine plain(void) {
-    return (Machine){.flops = {1e12, 4e12}, .memory_rate = 1e12, .threads = 4};
+    return (Machine){.flops = {1e12, 4e12}, .memory_rate = 1e12};
 }
 
 /* Relative; a sum and a quotient of a few numbers round some ten times. */
@@ -56,16 +56,6 @@ TEST(machine_what_computes_little_waits_for_memory) {
     CHECK_SAME(machine_work(&m, &w), work_bytes(&w) / 1e12);
     Work thin = matmul(4096, 4096, 1);
     CHECK_SAME(machine_work(&m, &thin), work_bytes(&thin) / 1e12);
-}
-
-TEST(machine_fewer_threads_do_proportionally_less) {
-    Machine m = plain();
-    Work w = matmul(4096, 4096, 4096);
-    double all = machine_work(&m, &w);
-    w.threads = 1;
-    CHECK_SAME(machine_work(&m, &w), 4 * all);
-    w.threads = 8; // there are no more cores
-    CHECK_SAME(machine_work(&m, &w), all);
 }
 
 /* ---- direct, rank by rank ---- */

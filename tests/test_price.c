@@ -194,7 +194,7 @@ typedef void OnWork(void *ctx, const Work *w);
 static void each_of(const StepLists *s, int more, const Program *p, OnWork *f, void *ctx) {
     Work w;
     for (int i = 0; i < p->n_ops; i++)
-        if (op_work(p, i, &s->model[more].w, 1, false, &w)) f(ctx, &w);
+        if (op_work(p, i, &s->model[more].w, false, &w)) f(ctx, &w);
 }
 
 static void count_kind(void *ctx, const Work *w) {
@@ -566,7 +566,7 @@ static double together(int n, int64_t bytes, double latency, double *sent) {
         int t = program_tensor(&p, part, size, 4);
         whole[i] = program_redistribute(&p, t, &d, "test");
     }
-    OpCost *cost = program_costs(&p, &m, 1, false);
+    OpCost *cost = program_costs(&p, &m, false);
     Clocks c = {.now = 0};
     double end[8];
     for (int i = 0; i < n; i++) end[i] = clocks_start(&c, &cost[i]);

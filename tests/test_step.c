@@ -163,7 +163,7 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Err e;
     if (!machine_open(&m, "cpu:4", &e)) die("%s", e.text);
     Program p = program_passes(&s, PASS_FUSE, NULL);
-    OpCost *costs = program_costs(&p, &m, 1, false);
+    OpCost *costs = program_costs(&p, &m, false);
     Schedule order = schedule_make(&p, costs, WINDOW_BULK);
     char text[65536], data[262144];
     FILE *f = fmemopen(text, sizeof text, "w");

@@ -104,7 +104,7 @@ static void compare_works(const char *spec, void *ctx) {
     if (c->chunks) program_split(&p, c->chunks, false);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
-        if (op_work(&p, i, &widths, 1, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
+        if (op_work(&p, i, &widths, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
     }
     Recorded r = {.c = c, .layout = &g.layout, .shape = &m, .works = &w};
     mesh_ranks_run(layout_ranks(&g.layout), recorded_main, &r);
@@ -234,7 +234,7 @@ static double seconds_of(const char *model, const char *machine, bool collective
     ModelShape s = {.B = 2, .S = 64, .training = true, .grid = &g};
     if (!config_parse(&s.config, model, &e)) die("%s", e.text);
     Program p = step_of(&s, false);
-    OpCost *cost = program_costs(&p, &m, m.threads, false);
+    OpCost *cost = program_costs(&p, &m, false);
     for (int i = 0; i < p.n_ops; i++) {
         bool sends = p.op[i].axes.n > 0, right = (cost[i].level >= 0) == sends;
         if (!right || (cost[i].seconds > 0) == p.op[i].fused)

@@ -53,7 +53,7 @@ static int64_t work_rows(const Program *p, const ModelShape *s, WorkKind kind) {
     int64_t n = 0;
     Work w;
     for (int i = 0; i < p->n_ops; i++)
-        if (op_work(p, i, &widths, 1, false, &w) && w.kind == kind) n += w.rows;
+        if (op_work(p, i, &widths, false, &w) && w.kind == kind) n += w.rows;
     return n;
 }
 

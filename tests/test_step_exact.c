@@ -91,7 +91,7 @@ TEST(step_exact_every_kernel_has_a_price) {
         for (int k = 0; k < p.n_ops; k++) {
             Work w = {.rows = -1};
             bool kernel = !p.op[k].fused && !op_info(p.op[k].kind)->collective;
-            CHECK(op_work(&p, k, &widths, 1, false, &w) == kernel);
+            CHECK(op_work(&p, k, &widths, false, &w) == kernel);
             CHECK(!kernel || (w.rows > 0 && work_bytes(&w) > 0));
         }
         program_free(&p);

@@ -64,7 +64,7 @@ static void check_schedule(const char *spec, Program *p, int window) {
     Machine m;
     Err e;
     if (!machine_open(&m, "v100:2", &e)) die("%s", e.text);
-    OpCost *costs = program_costs(p, &m, 1, false);
+    OpCost *costs = program_costs(p, &m, false);
     Schedule s = schedule_make(p, costs, window);
     Op *list = p->op, *ordered = mem_alloc((size_t)p->n_ops * sizeof *ordered);
     int n = 0;

@@ -40,7 +40,7 @@ static void step_costs(Step *s, const char *machine) {
     Machine m;
     Err e;
     if (!machine_open(&m, machine, &e)) die("%s", e.text);
-    s->cost = program_costs(&s->p, &m, m.threads, false);
+    s->cost = program_costs(&s->p, &m, false);
 }
 
 static void step_free(Step *s) {

@@ -8,7 +8,7 @@
 #include "tests/test.h"
 
 static Work work_of(WorkKind kind, int64_t rows, int64_t a, int64_t b, int64_t c, int64_t d) {
-    return (Work){.kind = kind, .threads = 2, .rows = rows, .a = a, .b = b, .c = c, .d = d};
+    return (Work){.kind = kind, .rows = rows, .a = a, .b = b, .c = c, .d = d};
 }
 
 TEST(work_flops_of_products_and_attention_are_their_closed_forms) {
@@ -86,7 +86,7 @@ static bool all_finite(const float *x, size_t n) {
 
 /* Three times on exactly the memory that was asked for, which small positive numbers fill. */
 static bool runs(const Work *w, const Kernels *k, Team *team) {
-    WorkMemory m = work_memory(w, k, w->threads);
+    WorkMemory m = work_memory(w, k, team_size(team));
     size_t bytes = m.operands, n = bytes / sizeof(float);
     void *workspace = mem_alloc_aligned(m.workspace + 128, 128);
     float *x = mem_alloc_aligned(bytes, 128), *before = mem_alloc(bytes);
@@ -174,8 +174,6 @@ TEST(works_are_alike_but_for_rows) {
     y.rows = 9;
     CHECK(work_alike(&x, &y));
     y.flags = WORK_BIAS;
-    CHECK(!work_alike(&x, &y));
-    y = x, y.threads = 1;
     CHECK(!work_alike(&x, &y));
     y = x, y.b = 768;
     CHECK(!work_alike(&x, &y));

@@ -55,7 +55,7 @@ static void add_list(Rows *r, const Program *p, const Widths *widths) {
     for (int i = 0; i < p->n_ops; i++) {
         Work w;
         bool forward = p->op[i].phase == PHASE_FORWARD;
-        if (!op_work(p, i, widths, 1, false, &w) || w.kind > WORK_DW) continue;
+        if (!op_work(p, i, widths, false, &w) || w.kind > WORK_DW) continue;
         add(r, &w, w.kind == WORK_DW ? "wgrad" : forward ? "forward" : "dgrad", op_calls(p, i));
     }
 }

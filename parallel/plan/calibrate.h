@@ -18,9 +18,8 @@
 #include "parallel/plan/detect.h"
 #include "parallel/plan/machine.h"
 
-/* What shall be measured, each in the order of importance: works (rows: the most that occur; of
- * the team's number of threads, others are passed over) and kinds of groups, of which `most` says
- * in which collectives they occur. */
+/* What shall be measured, each in the order of importance: works (rows: the most that occur) and
+ * kinds of groups, of which `most` says in which collectives they occur. */
 typedef struct CalibrateList {
     Work *work;
     int n_works;
@@ -103,7 +102,7 @@ void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *lis
 bool calibrate_derived(Calibration *c, const Machine *described, const CalibrateList *list);
 
 /* Local, pure. Between and beyond what was measured costs are lines. A work of sizes that were not
- * measured costs what the nearest of its kind, threads and type does, by FLOPs or bytes: sizes are
+ * measured costs what the nearest of its kind and type does, by FLOPs or bytes: sizes are
  * compared by their logarithms. False where its kind, or that op of that group, was not measured.
  */
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);

@@ -14,7 +14,7 @@
 #include "base/sha256.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 6, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 7, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -32,11 +32,10 @@ static json_t *print_whole(const int32_t *x, int n) {
 static json_t *print_work(const WorkCost *w) {
     char name[64];
     const Work *x = &w->work;
-    return json_pack("{ss si si si s[IIII] sI sf sf sb}", "name", work_name(x, name), "kind",
-                     x->kind, "flags", (int)x->flags, "threads", (int)x->threads, "sizes",
-                     (json_int_t)x->a, (json_int_t)x->b, (json_int_t)x->c, (json_int_t)x->d, "rows",
-                     (json_int_t)x->rows, "fixed", w->fixed, "per_row", w->per_row, "derived",
-                     w->derived);
+    return json_pack("{ss si si s[IIII] sI sf sf sb}", "name", work_name(x, name), "kind", x->kind,
+                     "flags", (int)x->flags, "sizes", (json_int_t)x->a, (json_int_t)x->b,
+                     (json_int_t)x->c, (json_int_t)x->d, "rows", (json_int_t)x->rows, "fixed",
+                     w->fixed, "per_row", w->per_row, "derived", w->derived);
 }
 
 static json_t *print_send(const SendCost *s) {
@@ -73,27 +72,25 @@ static bool is_time(double s) {
 }
 
 static bool parse_work(json_t *o, WorkCost *w) {
-    int kind, flags, threads;
+    int kind, flags;
     json_int_t size[4], rows;
     *w = (WorkCost){0};
     int derived;
-    if (json_unpack(o, "{si si si s[IIII!] sI sF sF sb}", "kind", &kind, "flags", &flags, "threads",
-                    &threads, "sizes", &size[0], &size[1], &size[2], &size[3], "rows", &rows,
-                    "fixed", &w->fixed, "per_row", &w->per_row, "derived", &derived))
+    if (json_unpack(o, "{si si s[IIII!] sI sF sF sb}", "kind", &kind, "flags", &flags, "sizes",
+                    &size[0], &size[1], &size[2], &size[3], "rows", &rows, "fixed", &w->fixed,
+                    "per_row", &w->per_row, "derived", &derived))
         return false;
     w->derived = derived;
     for (int i = 0; i < 4; i++)
         if (size[i] < 0) return false;
     w->work = (Work){.kind = (WorkKind)kind,
                      .flags = (uint32_t)flags,
-                     .threads = threads,
                      .rows = rows,
                      .a = size[0],
                      .b = size[1],
                      .c = size[2],
                      .d = size[3]};
-    return kind >= 0 && kind < N_WORKS && threads > 0 && rows > 0 && is_time(w->fixed) &&
-           is_time(w->per_row);
+    return kind >= 0 && kind < N_WORKS && rows > 0 && is_time(w->fixed) && is_time(w->per_row);
 }
 
 /* Numbers that ascend, some of at most max; -1 where they do not. */

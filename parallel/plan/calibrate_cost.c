@@ -20,9 +20,9 @@ void calibration_free(Calibration *c) {
 
 /* An order in which works that are alike are equal. */
 static int compare(const Work *x, const Work *y) {
-    const int64_t a[] = {x->kind, x->flags, x->threads, x->a, x->b, x->c, x->d},
-                  b[] = {y->kind, y->flags, y->threads, y->a, y->b, y->c, y->d};
-    for (int i = 0; i < 7; i++)
+    const int64_t a[] = {x->kind, x->flags, x->a, x->b, x->c, x->d},
+                  b[] = {y->kind, y->flags, y->a, y->b, y->c, y->d};
+    for (int i = 0; i < 6; i++)
         if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
     return 0;
 }
@@ -96,8 +96,7 @@ static const WorkCost *nearest(const Calibration *c, const Work *w) {
     double least = INFINITY;
     for (int i = 0; i < c->n_works; i++) {
         const Work *x = &c->work[i].work;
-        bool kin = x->kind == w->kind && x->threads == w->threads &&
-                   (x->flags & WORK_BF16) == (w->flags & WORK_BF16);
+        bool kin = x->kind == w->kind && (x->flags & WORK_BF16) == (w->flags & WORK_BF16);
         double far = kin && !c->work[i].derived ? distance(x, w) : INFINITY;
         if (far < least) least = far, best = &c->work[i];
     }

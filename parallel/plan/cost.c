@@ -159,10 +159,9 @@ static const struct {
     {WORK_CLASSIFIER_STATISTICS, OP_LOSS, WORK_CLASSIFIER},
 };
 
-static Work work_of(const Program *p, const Op *op, const Widths *widths, int threads,
-                    bool overwrites) {
+static Work work_of(const Program *p, const Op *op, const Widths *widths, bool overwrites) {
     const Row *row = &op_rows[op->kind];
-    Work w = {.kind = row->work, .flags = row->flags, .threads = threads};
+    Work w = {.kind = row->work, .flags = row->flags};
     row->sizes(&(OpCall){p, op, widths}, &w);
     bool matmul = w.kind <= WORK_ATTENTION_BACKWARD;
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
@@ -184,7 +183,7 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
     bool matmul = w->kind <= WORK_DW;
     if (op->kind == OP_MATMUL_AT) {
         uint32_t flags = op_rows[lead->kind].joined;
-        *w = work_of(p, op, widths, w->threads, overwrites);
+        *w = work_of(p, op, widths, overwrites);
         w->flags |= flags;
         return;
     }
@@ -209,12 +208,11 @@ int64_t op_calls(const Program *p, int i) {
     return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
 }
 
-bool op_work(const Program *p, int i, const Widths *widths, int threads, bool overwrites,
-             Work *work) {
+bool op_work(const Program *p, int i, const Widths *widths, bool overwrites, Work *work) {
     const Op *op = &p->op[i];
     if (!op_leads(p, i) || !op_rows[op->kind].sizes || (overwrites && op->kind == OP_ACCUMULATE))
         return false;
-    *work = work_of(p, op, widths, threads, overwrites);
+    *work = work_of(p, op, widths, overwrites);
     for (int k = i + 1; k < p->n_ops && p->op[k].fused && !op_leads(p, k); k++)
         join(p, work, &p->op[k], op, widths, overwrites);
     work->rows /= op_calls(p, i);
@@ -267,16 +265,16 @@ SendGroup op_group(const Program *p, const Op *op) {
     return g;
 }
 
-bool op_packing(const Program *p, const Op *op, int threads, Work *out) {
+bool op_packing(const Program *p, const Op *op, Work *out) {
     if (op->kind != OP_BROADCAST) return false;
-    *out = (Work){.kind = WORK_COPY, .threads = threads};
+    *out = (Work){.kind = WORK_COPY};
     copied(&(OpCall){p, op, NULL}, out);
     return true;
 }
 
 /* near: the machine with links that are not long (machine_near). */
 static OpCost collective_cost(const Program *p, const Op *op, const SendGroup *group,
-                              const Machine *m, const Machine *near, int threads) {
+                              const Machine *m, const Machine *near) {
     SendGroup g = *group;
     Send s = op_send(p, op);
     Work packing;
@@ -291,7 +289,7 @@ static OpCost collective_cost(const Program *p, const Op *op, const SendGroup *g
         c.wire = fmin(c.seconds, machine_send_in_turn(near, &g, &s, load));
         c.load = fmin(c.load, load);
     }
-    if (!op_packing(p, op, threads, &packing)) return c;
+    if (!op_packing(p, op, &packing)) return c;
     double seconds = machine_work(m, &packing) / g.size; // each rank is the root of some
     c.seconds += seconds, c.wire += seconds;
     return c;
@@ -324,7 +322,7 @@ bool op_of_numbers(const Op *op) {
            (op->kind == OP_ROUND && op->phase == PHASE_END);
 }
 
-OpCost *program_costs(const Program *p, const Machine *m, int threads, bool overwrites) {
+OpCost *program_costs(const Program *p, const Machine *m, bool overwrites) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
     Machine near = machine_near(m);
@@ -334,9 +332,8 @@ OpCost *program_costs(const Program *p, const Machine *m, int threads, bool over
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
-            cost[i] = collective_cost(p, op, group_in(&groups, p, op), m, &near, threads);
-        if (!op_work(p, i, &widths, threads, overwrites, &work) || (!m->gpu && op_of_numbers(op)))
-            continue;
+            cost[i] = collective_cost(p, op, group_in(&groups, p, op), m, &near);
+        if (!op_work(p, i, &widths, overwrites, &work) || (!m->gpu && op_of_numbers(op))) continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);

@@ -15,13 +15,13 @@
 #include "parallel/plan/machine.h"
 #include "parallel/step/schedule.h"
 
-/* Local. The costs of all operations, fresh (mem_free): [p->n_ops]. threads: of a rank's team.
+/* Local. The costs of all operations, fresh (mem_free): [p->n_ops].
  * overwrites: of the first micro-batch of a step, whose gradients are not added to others. */
-OpCost *program_costs(const Program *p, const Machine *m, int threads, bool overwrites);
+OpCost *program_costs(const Program *p, const Machine *m, bool overwrites);
 
 /* Local, pure. A call of the kernel of operation i with what is fused into it; false: it is a
  * collective, fused itself, or does nothing. */
-bool op_work(const Program *p, int i, const Widths *w, int threads, bool overwrites, Work *out);
+bool op_work(const Program *p, int i, const Widths *w, bool overwrites, Work *out);
 /* Local, pure. How often operation i calls its kernel: once for each block of tokens that a chunk
  * has rows of. */
 int64_t op_calls(const Program *p, int i);
@@ -29,7 +29,7 @@ int64_t op_calls(const Program *p, int i);
  * called? */
 bool op_of_numbers(const Op *op);
 /* Local, pure. What is packed in front of a collective; false: nothing. */
-bool op_packing(const Program *p, const Op *op, int threads, Work *out);
+bool op_packing(const Program *p, const Op *op, Work *out);
 /* Local, pure. A collective, and its ranks: those that hold copies of key heads are neighbours
  * along the axes that shard heads. */
 Send op_send(const Program *p, const Op *op);

@@ -41,7 +41,7 @@ static cpu_set_t team_set(Team *team) {
  * did meanwhile says nothing about this rank's cores. */
 static double product_rate(const Kernels *k, Team *team, bool bf16) {
     Work w = {.kind = WORK_XW, .flags = bf16 ? WORK_BF16 : 0, .a = 512, .b = 512};
-    w.threads = team_size(team), w.rows = (int64_t)128 * w.threads;
+    w.rows = (int64_t)128 * team_size(team);
     return work_flops(&w) / work_seconds(&w, k, team, 7);
 }
 

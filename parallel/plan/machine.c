@@ -90,15 +90,13 @@ double machine_work(const Machine *m, const Work *w) {
     double seconds;
     if (m->measured && calibration_work(m->measured, w, &seconds)) return seconds;
     if (gpu_matmul_is(m, w)) return gpu_matmul_seconds(m, w) + m->call;
-    bool fewer = w->threads > 0 && w->threads < m->threads;
-    double team = fewer ? (double)w->threads / m->threads : 1;
     double flops = work_flops(w), compute = 0, memory = work_bytes(w) / m->memory_rate;
     if (flops > 0) {
         double size = smallest_dimension(w);
         double rate = m->flops[w->flags & WORK_BF16 ? 1 : 0] * size / (size + m->flops_half);
         compute = flops / rate;
     }
-    return larger(compute, memory) / team + m->call;
+    return larger(compute, memory) + m->call;
 }
 
 /* ---- where a group's ranks are ---- */

@@ -70,9 +70,9 @@ typedef struct Machine {
     double memory_rate;      // bytes/s per rank
     double call;             // seconds of a kernel call
     int64_t memory;          // bytes available per rank; 0: unknown
-    int threads;     // team size for which flops and memory_rate hold; smaller teams are slower
-    double slowdown; // factor of kernel time while a collective is in flight; 1: none
-    double slowest;  // kernel time of the slowest rank relative to this rank
+    int threads;             // team size for which flops and memory_rate hold
+    double slowdown;         // factor of kernel time while a collective is in flight; 1: none
+    double slowest;          // kernel time of the slowest rank relative to this rank
     // oversubscription: kernel time when all ranks compute, relative to one alone: 2 if two ranks
     // share each core; 0 or 1: none
     double crowd;

@@ -41,8 +41,7 @@ static double products(const CalibrateWhere *w, const Group *all, const Work *wo
  * leave the first barrier when others have had theirs. */
 static double take_turns(const CalibrateWhere *w, const Group *all) {
     const double enough = 20e-3;
-    const Work work = {
-        .kind = WORK_XW, .threads = team_size(w->team), .rows = 512, .a = 512, .b = 768};
+    const Work work = {.kind = WORK_XW, .rows = 512, .a = 512, .b = 768};
     double alone = INFINITY, together = INFINITY;
     double known = (double)(ranks_on_node(w->world) * team_size(w->team)) / ranks_cores(w->world);
     if (!group_all(all, known <= 1)) {

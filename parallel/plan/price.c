@@ -113,16 +113,13 @@ typedef struct Extra {
 static Extra *extras(const StepLists *s, int k, int *n_extra) {
     const Model *m = &s->model[k];
     Extra *out = mem_alloc((size_t)(m->tensors.n + 1) * sizeof *out);
-    int n = 0, threads = m->shape.threads;
+    int n = 0;
     for (int i = 0; i < m->tensors.n; i++)
         if (model_clears(m, i))
-            out[n++] = (Extra){{.kind = WORK_ZERO,
-                                .threads = threads,
-                                .rows = tensor_part(&m->tensors.t[i], PART_GRAD)},
-                               1};
+            out[n++] =
+                (Extra){{.kind = WORK_ZERO, .rows = tensor_part(&m->tensors.t[i], PART_GRAD)}, 1};
     if (m->k->sum_to)
-        out[n++] = (Extra){{.kind = WORK_SQUARES, .threads = threads, .rows = m->tk.T},
-                           m->halves * s->micro_batches};
+        out[n++] = (Extra){{.kind = WORK_SQUARES, .rows = m->tk.T}, m->halves * s->micro_batches};
     *n_extra = n;
     return out;
 }
@@ -280,7 +277,7 @@ static Played play_step(const StepLists *s, int more, const Machine *m) {
     Played all = {.calls = 0};
     int n;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
-        OpCost *cost = program_costs(part[k].p, m, s->model[more].shape.threads, part[k].first);
+        OpCost *cost = program_costs(part[k].p, m, part[k].first);
         Played once = play(part[k].p, cost);
         add(&all, &once, part[k].times);
         mem_free(cost);
@@ -436,13 +433,13 @@ int price_counts(StepLists *s, CollCount *rows, int max) {
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx) {
     StepPart part[STEP_PARTS];
     const Model *m = &s->model[0];
-    int threads = m->shape.threads, n;
+    int n;
     Work w;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
             bool priced = m->k->memory || !op_of_numbers(&part[k].p->op[i]);
-            if (priced && op_work(part[k].p, i, &m->w, threads, part[k].first, &w)) f(ctx, &w);
-            if (op_packing(part[k].p, &part[k].p->op[i], threads, &w)) f(ctx, &w);
+            if (priced && op_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
+            if (op_packing(part[k].p, &part[k].p->op[i], &w)) f(ctx, &w);
         }
     Extra *extra = extras(s, 0, &n);
     for (int i = 0; i < n; i++) f(ctx, &extra[i].work);

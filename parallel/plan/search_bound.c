@@ -26,7 +26,6 @@ typedef struct Reader {
     MicroBatch *to;
     Part part[3]; // of layers 0 and 1, of none
     Widths widths;
-    int threads;
     bool panels; // matmuls of layers will be cut in panels
 } Reader;
 
@@ -48,7 +47,7 @@ static void read_kernel(Reader *r, int i) {
     Part *part = part_of(r, op->layer);
     Work w;
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
-    if (!op_work(r->p, i, &r->widths, r->threads, false, &w)) return;
+    if (!op_work(r->p, i, &r->widths, false, &w)) return;
     if (w.kind == WORK_DW) w.flags &= ~(uint32_t)WORK_ADDEND;
     bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
     double once = panels ? in_panels(r, w) : machine_work(r->m, &w);
@@ -175,18 +174,13 @@ static void split_parts(Reader *r) {
     r->to->ends = *ends, r->to->layer = *more;
 }
 
-static Reader reader_of(MicroBatch *to, const Program *p, const Space *s, const Machine *m) {
-    return (Reader){.p = p,
-                    .m = m,
-                    .to = to,
-                    .widths = widths_of(&p->shape->config, p->grid),
-                    .threads = s->shape.threads};
+static Reader reader_of(MicroBatch *to, const Program *p, const Machine *m) {
+    return (Reader){.p = p, .m = m, .to = to, .widths = widths_of(&p->shape->config, p->grid)};
 }
 
 /* p: of that many sequences. kept: tensors that backward reads. */
-static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Space *s,
-                      const Machine *m) {
-    Reader r = reader_of(to, p, s, m);
+static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Machine *m) {
+    Reader r = reader_of(to, p, m);
     r.panels = p->layout->stay && p->mesh->size[AXIS_X] * p->mesh->size[AXIS_Y] > 1;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
@@ -278,7 +272,7 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
         shape.B = key.micro;
         program_resize(&p);
         MicroBatch *to = add_micro_batch(all, &key);
-        if (to) read_list(to, &p, kept, s, m);
+        if (to) read_list(to, &p, kept, m);
         if (n > INT32_MAX / 2) break;
     }
     mem_free(kept);
@@ -305,7 +299,7 @@ static const MicroBatch *cut_of(MicroBatches *all, const Space *s, const Machine
     shape.overlap = (Overlap){.chunks = o->chunks, .ring = o->ring, .halves = o->halves};
     if (o->halves) shape.B /= 2;
     Program p = program_passes(&shape, PASS_HALVES, s->shape.kernels);
-    Reader r = reader_of(to, &p, s, m);
+    Reader r = reader_of(to, &p, m);
     for (int i = 0; i < p.n_ops; i++)
         if (!op_info(p.op[i].kind)->collective) read_kernel(&r, i);
     split_parts(&r);
@@ -358,7 +352,7 @@ static int64_t all_weights(const MicroBatch *p, int64_t layers) {
 }
 
 static double beside(const Walk *b, WorkKind kind, uint32_t flags, int64_t n) {
-    Work w = {.kind = kind, .flags = flags, .threads = b->s->shape.threads, .rows = n};
+    Work w = {.kind = kind, .flags = flags, .rows = n};
     return machine_work(b->m, &w);
 }
 

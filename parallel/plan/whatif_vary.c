@@ -21,16 +21,18 @@ static const struct {
 /* ---- one value */
 
 /* So many threads of those for which the numbers of the machine hold. */
-static bool set_threads(const WhatIf *w, Space *s, double threads, Err *e) {
-    if (threads > w->machine.threads)
+static bool set_threads(Machine *m, Space *s, double threads, Err *e) {
+    double part = threads / m->threads;
+    if (part > 1)
         return err(e, "threads %.0f: what this machine's ranks reach is known of %d", threads,
-                   w->machine.threads);
+                   m->threads);
+    m->flops[0] *= part, m->flops[1] *= part, m->memory_rate *= part;
     s->shape.threads = (int)threads;
     return true;
 }
 
 static bool set_machine(const WhatIf *w, double x, Space *s, Machine *m, Err *e) {
-    if (strcmp(w->name, "threads") == 0) return set_threads(w, s, x, e);
+    if (strcmp(w->name, "threads") == 0) return set_threads(m, s, x, e);
     if (!machine_set(m, w->number, x, e)) return false;
     s->p = m->ranks;
     return true;

@@ -107,6 +107,6 @@ const char *work_name(const Work *w, char buf[64]) {
 }
 
 bool work_alike(const Work *x, const Work *y) {
-    return x->kind == y->kind && x->flags == y->flags && x->threads == y->threads && x->a == y->a &&
-           x->b == y->b && x->c == y->c && x->d == y->d;
+    return x->kind == y->kind && x->flags == y->flags && x->a == y->a && x->b == y->b &&
+           x->c == y->c && x->d == y->d;
 }

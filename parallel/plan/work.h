@@ -77,7 +77,6 @@ enum {
 typedef struct Work {
     WorkKind kind;
     uint32_t flags;
-    int32_t threads; // of the team
     int64_t rows, a, b, c, d;
 } Work;
 

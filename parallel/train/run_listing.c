@@ -33,9 +33,9 @@ typedef struct Priced {
     Schedule order;
 } Priced;
 
-static Priced priced(Program p, Pass last, const Machine *m, int threads, bool ordered) {
+static Priced priced(Program p, Pass last, const Machine *m, bool ordered) {
     Priced out = {.p = p};
-    if (last >= PASS_FUSE) out.costs = program_costs(&p, m, threads, false);
+    if (last >= PASS_FUSE) out.costs = program_costs(&p, m, false);
     if (!ordered) return out;
     out.order = schedule_nominal(&p);
     schedule_time(&out.order, &p, out.costs);
@@ -69,15 +69,14 @@ void run_print_listing(const Run *r) {
     bool described = run_lists_cluster(r), ordered = r->o->listing == LIST_SCHEDULE;
     // the order is printed beside its list
     Pass last = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
-    int threads = described ? m.threads : team_size(r->team);
     if (!r->lead) return;
     shape.sums = shape.training; // the last micro-batch of a step
     if (last >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
-    Priced micro_batch = priced(program_passes(&shape, last, k), last, &m, threads, ordered);
+    Priced micro_batch = priced(program_passes(&shape, last, k), last, &m, ordered);
     Priced end = {.costs = NULL};
     if (last > PASS_BUILD && shape.training)
-        end = priced(program_end_passes(&shape, last, k), last, &m, threads, ordered);
+        end = priced(program_end_passes(&shape, last, k), last, &m, ordered);
     print(r, listed(&micro_batch), listed(&end));
     priced_free(&micro_batch), priced_free(&end);
 }
