@@ -394,12 +394,6 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
     return next;
 }
 
-/* Asks for the tile of a matrix like y that begins at x; x may be NULL. */
-static inline void fetch_tile(const float *x, int64_t ld, int64_t rows) {
-    for (int64_t i = 0; x && i < rows; i++)
-        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + i * ld + j, 1);
-}
-
 /* Tiles that are whole and need no more than adding go straight to y. */
 static bool direct(const Product *p, const Step *s) {
     return !s->last || (!p->bias && p->epilogue == EPI_NONE);
@@ -411,7 +405,7 @@ static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n,
     const float *addend = p->addend, *before = addend ? addend + at : NULL;
     t->ld = p->ldy, t->y = m->y + n.begin, t->before = s->first ? before : t->y;
     if (s->first && addend && before != t->y)
-        for (int64_t i = 0; i < t->n; i++) fetch_tile(before + i * t->next_y, p->ldy, m->rows);
+        for (int64_t i = 0; i < t->n; i++) fetch_tile(before + i * t->next_y, p->ldy, t->rows);
     tile_multiply(t);
 }
 
@@ -424,9 +418,9 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
     float buffer[MOST_M * TILE_N] __attribute__((aligned(64)));
     t->ld = TILE_N, t->y = buffer, t->before = NULL;
     // What the finished tile meets comes from far away while it is summed.
-    fetch_tile(y, p->ldy, m->rows);
-    if (s->first && addend && addend + at != y) fetch_tile(addend + at, p->ldy, m->rows);
-    if (s->last && aux) fetch_tile(aux + at, p->ldy, m->rows);
+    fetch_tile(y, p->ldy, t->rows);
+    if (s->first && addend && addend + at != y) fetch_tile(addend + at, p->ldy, t->rows);
+    if (s->last && aux) fetch_tile(aux + at, p->ldy, t->rows);
     tile_multiply(t);
     for (int64_t i = 0; i < m->rows; i++)
         for (int64_t j = 0; j < length(n); j += VF) {

@@ -210,14 +210,6 @@ static void multiply_tiles(const Tile *t, int tile) {
     }
 }
 
-/* Asks for the rows of a tile that will be written. Inlined, since gcc 12 drops a call that only
- * prefetches. */
-static inline __attribute__((always_inline)) void fetch_rows(const float *y, int64_t ld, int rows) {
-    UNROLL
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(y + i * ld + j, 1);
-}
-
 static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, bool down,
                                                                 int rows, const Tile *t) {
     enum {
@@ -232,7 +224,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
         const float *fetch = t->fetch[tile].from;
         int64_t n = down ? t->fetch[tile].n : 0, stride = t->fetch[tile].stride;
         vf acc[TILE_M][TILE_V];
-        fetch_rows(y, ld, rows);
+        fetch_tile(y, ld, rows);
         for (int64_t i = 0; i < n; i++) __builtin_prefetch(fetch + i * stride, 0, 2);
         UNROLL
         for (int i = 0; i < rows; i++) {

@@ -71,6 +71,17 @@ typedef struct Fetch {
     int64_t stride, n;
 } Fetch;
 
+/* Local. Asks for the tile of a matrix like y that begins at x; x may be NULL. Inlined, since gcc 12
+ * drops a call that only prefetches. */
+static inline __attribute__((always_inline)) void fetch_tile(const float *x, int64_t ld, int rows) {
+    bool straddles = (uintptr_t)x % 64 || ld % 16; // a row ends in one more cache line
+    UNROLL
+    for (int i = 0; x && i < rows; i++) {
+        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + i * ld + j, 1);
+        if (straddles) __builtin_prefetch(x + i * ld + TILE_N - 1, 1);
+    }
+}
+
 /* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <=
  * tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
  * (0). pairs: the panels are PACK_PAIR.
