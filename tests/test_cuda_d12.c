@@ -87,7 +87,8 @@ static bool alike(const char *what, const Linear *l, Form f, const Words *a, con
     return true;
 }
 
-/* By the library's first algorithm, and by what is chosen by time: an own kernel may be, too. */
+/* By the library's first algorithm, by the kernels for tensor cores, and by what of these is chosen
+ * by time. */
 TEST(cuda_product_of_each_kind_of_d12_is_that_of_own_tiles) {
     cuda_forget_choices();
     for (int i = 0; i < LINEAR; i++)
@@ -96,17 +97,20 @@ TEST(cuda_product_of_each_kind_of_d12_is_that_of_own_tiles) {
             emu_lt_mood(EMU_LT_FINE), emu_lt_slow(-1), emu_lt_slow_epilogue(0);
             Operands o = operands(&linear[i], f);
             ProductCounts before = product_counts();
-            Results got[2] = {run(&o, PRODUCT_LIBRARY)}, own = run(&o, PRODUCT_TILED);
+            Results got[4] = {run(&o, PRODUCT_LIBRARY), run(&o, PRODUCT_SM90),
+                              run(&o, PRODUCT_SM80)};
+            Results tiled = run(&o, PRODUCT_TILED);
             ProductCounts after = product_counts();
             int64_t whole = after.fused - before.fused, bare = after.bare - before.bare;
             CHECK(test_on_device ? whole + bare == 1 : whole == 1);
-            CHECK(after.tiled == before.tiled + 1);
+            CHECK(after.tiled == before.tiled + 1 && after.sm80 > before.sm80);
+            CHECK(after.sm90 + after.sm80 == before.sm90 + before.sm80 + 2);
             product_prepare(&o.p, 2);
-            got[1] = run(&o, PRODUCT_LIBRARY);
-            for (int j = 0; j < 2; j++) {
-                CHECK(alike("y", &linear[i], f, &got[j].y, &own.y));
-                CHECK(alike("aux", &linear[i], f, &got[j].aux, &own.aux));
-                CHECK(alike("bias gradient", &linear[i], f, &got[j].sums, &own.sums));
+            got[3] = run(&o, PRODUCT_LIBRARY);
+            for (int j = 0; j < 4; j++) {
+                CHECK(alike("y", &linear[i], f, &got[j].y, &tiled.y));
+                CHECK(alike("aux", &linear[i], f, &got[j].aux, &tiled.aux));
+                CHECK(alike("bias gradient", &linear[i], f, &got[j].sums, &tiled.sums));
             }
             CHECK(cuda_end());
         }

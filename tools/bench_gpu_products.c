@@ -1,11 +1,12 @@
 /* The products of a step, with the epilogues that the step gives them: as this program does them,
  * by the library's first choice and after product_prepare, beside the fastest of 16 algorithms of
- * cuBLASLt, and beside what is predicted of this program's own kernels
- * (parallel/plan/gpu_matmul.h). */
+ * cuBLASLt, by this program's kernels for tensor cores (for sm_80 in both columns where the device
+ * is not of capability 9.0), and beside what is predicted of those (parallel/plan/gpu_matmul.h). */
 #include <stdio.h>
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/products.h"
+#include "layers/matmul_sm80.h"
 #include "parallel/plan/detect.h"
 #include "parallel/plan/gpu_matmul.h"
 #include "parallel/step/head.h"
@@ -31,9 +32,11 @@ static struct {
     Product p[MOST_SETS];
 } b;
 
+/* ctx: the highest rung. */
 static void run(void *ctx, int set) {
-    (void)ctx;
+    product_set_rung(*(const ProductRung *)ctx);
     b.k->product(NULL, &b.p[set]);
+    product_set_rung(PRODUCT_LIBRARY);
 }
 
 static Product shape_of(const Layer *l, Form f) {
@@ -97,28 +100,32 @@ static double predicted(const Layer *l, Form f) {
 static void measure(const Layer *l, Form f, int64_t C) {
     static const char *const forms[] = {"xw", "dx", "dw", "dw+"};
     operands(l, f);
-    double flops = 2 * (double)l->T * (double)l->K * (double)l->N, peer = 0;
-    GpuJob first = {run, NULL, b.sets, 0}, job[2] = {first, first};
+    double flops = 2 * (double)l->T * (double)l->K * (double)l->N * 1e-12, peer = 0;
+    static ProductRung rung[] = {PRODUCT_LIBRARY, PRODUCT_SM90, PRODUCT_SM80};
+    GpuJob first = {run, &rung[0], b.sets, 0}, job[4] = {first, first, first, first};
+    job[1].ctx = &rung[1], job[2].ctx = &rung[2];
+    if (matmul_sm80_refuses(&b.p[0], 2)) job[1].ctx = job[2].ctx = &rung[0]; // tiles take long
     bool whole = false;
     gpu_time(&first, 1);
     product_prepare(&b.p[0], 2); // whose plan is all sets'
-    if (b.library) whole = gpu_library_best(b.library, b.p, b.sets, &job[1]);
-    gpu_time(job, b.library ? 2 : 1);
-    double own = flops / job[0].seconds * 1e-12, before = flops / first.seconds * 1e-12;
-    if (b.library) peer = flops / job[1].seconds * 1e-12;
+    if (b.library) whole = gpu_library_best(b.library, b.p, b.sets, &job[3]);
+    gpu_time(job, b.library ? 4 : 3);
+    double own = flops / job[0].seconds, before = flops / first.seconds;
+    double sm90 = flops / job[1].seconds, sm80 = flops / job[2].seconds;
+    if (b.library) peer = flops / job[3].seconds;
     double seconds = predicted(l, f);
-    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %9.1f %s\n", (int)C, l->name,
-           forms[f], (int)l->T, (int)l->K, (int)l->N, before, own, peer, peer > 0 ? own / peer : 0,
-           flops / seconds * 1e-12,
+    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %9.1f %6.1f %6.1f %s\n", (int)C,
+           l->name, forms[f], (int)l->T, (int)l->K, (int)l->N, before, own, peer,
+           peer > 0 ? own / peer : 0, flops / seconds, sm90, sm80,
            !b.library ? "no library"
            : whole    ? ""
                       : "without the epilogue");
-    json_t *row =
-        json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b}", "C",
-                  (json_int_t)C, "name", l->name, "form", forms[f], "T", (json_int_t)l->T, "K",
-                  (json_int_t)l->K, "N", (json_int_t)l->N, "us", job[0].seconds * 1e6,
-                  "predicted_us", seconds * 1e6, "first_choice_tflops", before, "tflops", own,
-                  "library_tflops", peer, "same_epilogue", whole);
+    json_t *row = json_pack(
+        "{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "C",
+        (json_int_t)C, "name", l->name, "form", forms[f], "T", (json_int_t)l->T, "K",
+        (json_int_t)l->K, "N", (json_int_t)l->N, "us", job[0].seconds * 1e6, "predicted_us",
+        seconds * 1e6, "first_choice_tflops", before, "tflops", own, "library_tflops", peer,
+        "sm90_tflops", sm90, "sm80_tflops", sm80, "same_epilogue", whole);
     gpu_write("products", row);
     gpu_give_all();
 }
@@ -140,9 +147,10 @@ void gpu_products(const Kernels *k, int64_t C) {
     };
     describe_device();
     b.k = k, b.library = gpu_library_open();
-    printf("\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s %9s\n",
-           (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio",
-           "predicted");
+    printf(
+        "\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s %9s %6s %6s\n",
+        (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio",
+        "predicted", "sm_90", "sm_80");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (Form f = XW; f <= (layers[i].bias ? DW_BIAS : DW); f++)
             if (i > 0 || f == XW) measure(&layers[i], f, C);
