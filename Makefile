@@ -51,7 +51,7 @@ endif
 MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(MPI_SAYS)))
 MPI_LIBS := $(if $(MPI_SAYS),-Wl$(comma)--as-needed $(filter -L% -l% -Wl%,$(MPI_SAYS)))
 # collectives of GPUs: of what has CUDA
-COLL_CUDA := parallel/comm/coll_device.c $(wildcard parallel/comm/coll_nccl*.c) parallel/comm/nccl.c
+COLL_CUDA := $(filter-out %_absent.c,$(wildcard parallel/comm/coll_device*.c parallel/comm/coll_nccl*.c)) parallel/comm/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
 # CUDA: a minute of building that only a machine with a GPU has a use for; a node to build on may have none, and ask for it (CUDA=1).

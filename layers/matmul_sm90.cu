@@ -66,6 +66,12 @@
  * The gradient of a bias, columns of dy summed over k, comes with the gradient of the weight: warps
  * of the warpgroup that fetches add them while dy lies in the ring as b. That saves a pass over dy.
  *
+ * Rows of y may lie in other ranks' memory, a block of them in each (RowBlocks): a map for each
+ * block says where TMA stores its boxes. The block that stays here comes last, so that what others
+ * wait for is there first. Or copy engines bring blocks of a from other ranks meanwhile: the thread
+ * that fetches waits for the flag of a block, that of this rank first. No copy needs a
+ * multiprocessor, so kernels that wait keep none from coming. Source: Chang et al., FLUX (2024).
+ *
  * Which tile, and which part of its k, is the schedule's (cuda/matmul_schedule.h). Tiles whose k is
  * divided are summed in the order of their parts (Parts).
  */
@@ -81,7 +87,8 @@ extern "C" {
 namespace {
 
 struct Maps {
-    CUtensorMap a, b, y, beside;
+    CUtensorMap a, b, beside, y[MOST_BLOCKS];
+    Rows rows;
 };
 
 /* Of the schedule: this block, or its cluster. */
@@ -94,17 +101,20 @@ template <class K>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule &s,
                                           const Layout<K> &at) {
     auto ring = at.ring();
-    for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p);)
+    for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p);) {
+        int m = maps.rows.at(at.row(p.tile_m));
+        maps.rows.wait(m);
         for (int k = p.k_begin; k < p.k_end; k++) {
             auto b = at.b(ring.slot);
             ring.open(Layout<K>::STEP);
-            at.a(ring.slot).fetch(maps.a, ring.full(), at.row(p.tile_m), k * DEPTH);
+            at.a(ring.slot).fetch(maps.a, ring.full(), m, k * DEPTH);
             if (at.blocks == PAIR)
                 b.fetch_half(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH, at.rank);
             else
                 b.fetch(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH);
             ring.next();
         }
+    }
 }
 
 /* c (+)= a step, begun: the rows of this warpgroup, from `row` of the tile on. */
@@ -198,6 +208,7 @@ template <class K> struct Out {
 template <class K>
 __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
                                        const Ends &e, Out<K> &out, int m, int n, bool more) {
+    int block = m / maps.rows.stored;
 #pragma unroll
     for (int i = 0; i < K::N / PANEL; i++) {
         int column = n + i * PANEL;
@@ -215,7 +226,7 @@ __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps
             out.wait_empty();
         }
         fill_box(out.box(), c, i * PANEL / COLUMNS, e, false);
-        out.store(maps.y, m, column, false);
+        out.store(maps.y[block], m - block * maps.rows.stored, column, false);
     }
 }
 template <class K>
@@ -227,7 +238,7 @@ __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Map
         if (n + i * WIDE >= e.N) break;
         out.wait_empty();
         fill_box_of_floats(out.box(), c, i * WIDE / COLUMNS);
-        out.store(maps.y, m, n + i * WIDE, e.adds);
+        out.store(maps.y[0], m, n + i * WIDE, e.adds);
     }
 }
 
@@ -236,7 +247,7 @@ template <class K>
 __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p, const Maps &maps,
                                         const Ends &e, const PartsOf<K> &parts, const Layout<K> &at,
                                         Ring<Layout<K>::SLOTS> &ring, Out<K> &out, int row) {
-    int m = at.row(p.tile_m) + row, n = p.tile_n * K::N;
+    int m = maps.rows.at(at.row(p.tile_m)) + row, n = p.tile_n * K::N;
     bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
     if (e.reads && last) out.read(maps.beside, 0, m, n);
     if (biased) {
@@ -352,16 +363,27 @@ MatmulGpu gpu() {
     return {device_sms(), 4096, 128, 44, 0};
 }
 
+Rows rows_of(const Product *p) {
+    const RowBlocks *r = p->blocks;
+    if (!r) return {0, INT32_MAX, INT32_MAX, 1, nullptr, 0};
+    int all = static_cast<int>(p->M), each = static_cast<int>(r->rows), first = r->first * each;
+    if (r->of == BLOCKS_OF_Y) return {first, all, each, 1, nullptr, 0};
+    return {first, all, INT32_MAX, each, r->flags, r->said};
+}
+
 template <class K> void run(const Product *p, const MatmulSchedule &s, int blocks) {
+    const RowBlocks *r = p->blocks;
     Ends e = ends_of(p);
     begin_columns(p, s, e);
     const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
     Maps maps = {
         Operand<K::A, ROWS>::map(p->a, p->M, p->K, K::A == K_MAJOR ? p->a_row : p->a_col),
         Operand<K::B, K::N>::map(p->b, p->N, p->K, K::B == K_MAJOR ? p->b_col : p->b_row, blocks),
-        OutBox<typename K::Y>::map(p->y, p->M, p->N, p->ldy),
         OutBox<typename K::Y>::map(beside ? beside : p->y, p->M, p->N, p->ldy),
-    };
+        {OutBox<typename K::Y>::map(p->y, p->M, p->N, p->ldy)},
+        rows_of(p)};
+    for (int i = 0; r && r->of == BLOCKS_OF_Y && i < r->n; i++)
+        maps.y[i] = OutBox<typename K::Y>::map(r->begin(r->ctx, i), r->rows, p->N, p->ldy);
     int n = std::min(s.workers, matmul_shares(&s)) * blocks;
     LAUNCH_CLUSTERS(static_cast<unsigned>(blocks), sm90_matmul<K>, static_cast<unsigned>(n),
                     K::Threads::THREADS, Layout<K>::BYTES, maps, s, e,
@@ -383,10 +405,21 @@ template <Major A, Major B, class Y> void run(const Product *p, const MatmulWay 
         run<Kind<128, A, B, Y, share<128, Y>>>(p, c.schedule, w.blocks);
 }
 
+const char *refuses_blocks(const Product *p) {
+    const RowBlocks *r = p->blocks;
+    if (!r) return nullptr;
+    bool here = r->of == BLOCKS_OF_Y || (r->of == BLOCKS_OF_A && r->flags);
+    if (!here || p->wide) return "blocks of rows without flags";
+    if (r->n > MOST_BLOCKS) return "too many blocks of rows";
+    return r->rows % ROWS ? "blocks of rows end within tiles" : nullptr;
+}
+
 } // namespace
 
 extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
-    return device_is_sm90() ? matmul_refuses(p, word) : "the device is not of capability 9.0";
+    if (!device_is_sm90()) return "the device is not of capability 9.0";
+    const char *why = matmul_refuses(p, word);
+    return why ? why : refuses_blocks(p);
 }
 
 extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) {
@@ -399,6 +432,7 @@ extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) 
             for (int blocks = 1; blocks <= PAIR; blocks++) {
                 MatmulWay w = {static_cast<MatmulKind>(kind), width, blocks, 1};
                 MatmulCost c = {};
+                if (p->blocks && (kind != MATMUL_DATA_PARALLEL || p->M % (blocks * ROWS))) continue;
                 if (!matmul_cost_of_way(&c, &g, &j, &w)) continue;
                 if (kind != MATMUL_DATA_PARALLEL && !c.schedule.divided) continue; // the same
                 time[n] = c.time, number[n++] = number_of(w);

@@ -90,6 +90,25 @@ template <class Y> struct OutBox {
     }
 };
 
+/* Rows of a or y in blocks of whole tiles (RowBlocks): tiles begin with those of some block, and go
+ * around. */
+enum { MOST_BLOCKS = 8 };
+struct Rows {
+    int first, all;        // the first row; how many
+    int stored, copied;    // rows of a block of y, of a
+    const uint32_t *flags; // of blocks of a; NULL: all are here
+    uint32_t said;
+    __device__ __forceinline__ int at(int m) const {
+        return m + first < all ? m + first : m + first - all;
+    }
+    /* Of the thread that fetches: this row of a is here. */
+    __device__ __forceinline__ void wait(int m) const {
+        if (!flags) return;
+        flag_wait_system(flags + m / copied, said);
+        fence_async_global();
+    }
+};
+
 /* Shared memory: a ring of steps, two boxes for each warpgroup, barriers. */
 template <class K> struct Layout {
     using OperandA = Operand<K::A, ROWS>;

@@ -246,9 +246,40 @@ void run(const Product *p, size_t word) {
     rest(p, word, done, plan ? product_plan_way(plan) : 0, sums);
 }
 
+void run_block(const Product *p, size_t word, int block) {
+    const RowBlocks *r = p->blocks;
+    int64_t at = block * r->rows;
+    Act *here = r->begin(r->ctx, block);
+    Product q = *p;
+    q.M = r->rows, q.blocks = nullptr;
+    q.a = act_at(p->a, at * p->a_row, word);
+    q.y = r->of == BLOCKS_OF_Y ? here : act_at(p->y, at * p->ldy, word);
+    if (p->addend) q.addend = act_at(p->addend, at * p->ldy, word);
+    if (p->aux) q.aux = act_at(p->aux, at * p->ldy, word);
+    run(&q, word);
+}
+
+/* Rows of a or y in blocks: one kernel, or one for each block. Of b, or of a transposed: one, when
+ * all are there. */
+void run_blocks(const Product *p, size_t word) {
+    const RowBlocks *r = p->blocks;
+    bool rows = r->of == BLOCKS_OF_Y || r->of == BLOCKS_OF_A;
+    bool one = product_rung() <= PRODUCT_SM90 && !matmul_sm90_refuses(p, word);
+    Product whole = *p;
+    whole.blocks = nullptr;
+    if (one) product_counts_mine()->sm90++, matmul_sm90(p, 0);
+    for (int i = 0; i < r->n && !one; i++)
+        if (rows)
+            run_block(p, word, (r->first + i) % r->n);
+        else
+            r->begin(r->ctx, i);
+    if (!rows) run(&whole, word);
+    for (int i = 0; i < r->n && r->done; i++) r->done(r->ctx, (r->first + i) % r->n);
+}
+
 template <class E> void product_of(Team *, const Product *p) {
     if (p->M == 0) add_columns(p, sizeof(E));
-    if (p->M > 0 && p->N > 0) run(p, sizeof(E));
+    if (p->M > 0 && p->N > 0) (p->blocks ? run_blocks : run)(p, sizeof(E));
 }
 template <class E> void choose(const Product *p) {
     product_prepare(p, sizeof(E));
@@ -262,7 +293,8 @@ extern "C" void product_cuda(Kernels *k, bool is_bf16) {
 }
 
 extern "C" void product_prepare(const Product *p, size_t word) {
-    ProductPlan *plan = p->M && p->N && p->K ? product_plan(p, word) : nullptr;
+    bool timed = p->M && p->N && p->K && !p->blocks; // others may be summing what it would store
+    ProductPlan *plan = timed ? product_plan(p, word) : nullptr;
     matmul_flags();
     if (plan) product_plan_time(plan, p, sums_workspace(p), rest);
 }

@@ -40,7 +40,12 @@ typedef enum {
  *           and panels of rows do not cross their edges, which changes no sum
  *   at, b   K = n rows: of dw = x' dy, the operands x (a is its transpose) or dy. Sums are in the
  *           order of K, and so are blocks. Where two elements of K are packed together (bf16), rows
- *           is a multiple of 32. No bias_grad */
+ *           is a multiple of 32. No bias_grad
+ *
+ * On a device the blocks of a and b lie where Product says, one behind the other. begin and done
+ * are called by the rank's thread while it puts kernels into its stream: later ones may read or
+ * write the block; those that do are in the stream. Or a kernel waits itself for each block of a,
+ * until flags[block] is `said`. */
 typedef enum { BLOCKS_OF_A, BLOCKS_OF_Y, BLOCKS_OF_AT, BLOCKS_OF_B } BlocksOf;
 typedef struct RowBlocks {
     int64_t rows;
@@ -52,6 +57,8 @@ typedef struct RowBlocks {
     // stored; the block was read
     void (*done)(void *ctx, int block);
     void *ctx;
+    const uint32_t *flags; // of a on a device, [n]; or NULL
+    uint32_t said;
 } RowBlocks;
 
 typedef struct Product {

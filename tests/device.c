@@ -26,6 +26,12 @@ void emu_set_devices(int n) {
 void emu_set_peers(bool reach) {
     (void)reach;
 }
+void emu_lose_flags(bool lost) {
+    (void)lost;
+}
+void emu_forget_flags(bool forgotten) {
+    (void)forgotten;
+}
 void emu_forget_wait(int n) {
     (void)n;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/debug.h"
+#include "layers/cuda/products.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
@@ -30,7 +31,8 @@ static MeshRun run_on(MeshRun r, int devices, Streams s) {
     emu_set_devices(devices);
     emu_set_order(s.late ? EMU_RANDOM : EMU_FORWARD, 3);
     emu_set_late(s.late), emu_set_shuffle(s.shuffle);
-    r.sequences = 4, r.S = 4;
+    r.sequences = 4;
+    if (!r.S) r.S = 4;
     if (r.after) r.ctx = &r;
     mesh_run(&r);
     emu_set_late(false), emu_set_shuffle(0);
@@ -81,8 +83,29 @@ TEST(cuda_mesh_of_2_and_4_ranks_trains_what_one_rank_trains) {
         {"z2", "bulk", 1, NULL},           {"d2", "bulk", 2, NULL},
         {"x2.y2", "bulk+halves", 1, NULL}, {"x2+sp", "bulk+chunk=2", 2, NULL},
         {"x2+sp", "bulk+ring", 1, NULL},   {"x4+sp", "chunk=2", 4, NULL},
-        {"z2.x2", "bulk+halves", 2, NULL}};
+        {"z2.x2", "bulk+halves", 2, NULL}, {"x2+sp", "fused", 2, NULL},
+        {"x4+sp", "bulk+fused", 1, NULL},  {"x2.y2+sp", "bulk+fused+halves", 4, NULL}};
     CHECK(wrong_of(model, cases, sizeof cases / sizeof *cases) == 0);
+}
+
+/* Sums of K in one order, of however many rows. */
+static void own_matmuls(Model *m, void *ctx) {
+    (void)m, (void)ctx;
+    product_set_rung(PRODUCT_TILED);
+}
+
+TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
+    static const char *const layouts[] = {"x2+sp", "x4+sp+heads", "x2.y2+sp", "z2.x2+sp"};
+    for (int i = 0; i < (BASE_DEBUG ? 2 : 4); i++) {
+        MeshRun r = {.model = i % 2 ? llama : model, .layout = layouts[i], .cuda = true};
+        r.bf16 = i % 2, r.before = own_matmuls, r.overlap = "bulk";
+        MeshRun bulk = run_on(r, 1, (Streams){0});
+        r.overlap = i % 3 ? "bulk+fused" : "fused";
+        MeshRun fused = run_on(r, 1 + i % 4, (Streams){i > 0, (unsigned)i / 2});
+        MeshDiff d = mesh_diff(&fused, &bulk);
+        CHECK(fused.agreed && d.loss == 0 && d.norm == 0 && d.weights == 0);
+        mesh_run_free(&bulk), mesh_run_free(&fused);
+    }
 }
 
 TEST(cuda_mesh_of_llama_and_stationary_outputs) {
@@ -90,6 +113,30 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
                                  {"x2.y2+heads", "none", 2, NULL},
                                  {"d2.x2+zero1", "bulk", 4, NULL}};
     CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases) == 0);
+}
+
+static void tensor_cores(Model *m, void *ctx) {
+    (void)m, (void)ctx;
+    product_set_rung(PRODUCT_SM90);
+}
+
+/* Blocks of whole tiles: one kernel, which waits for flags or stores in other ranks' memory. */
+TEST(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
+    NEEDS_EMULATION();
+    MeshRun r = {.model = "layers=1,heads=2,channels=32,seq=64,vocab=40", .layout = "x2+sp"};
+    r.cuda = r.bf16 = true, r.before = tensor_cores, r.steps = 1, r.S = 64, r.overlap = "bulk";
+    MeshRun bulk = run_on(r, 2, (Streams){0});
+    r.overlap = "bulk+fused";
+    for (int forget = 0; forget < 2; forget++) {
+        emu_forget_flags(forget);
+        MeshRun fused = run_on(r, 2, (Streams){true, 1});
+        emu_forget_flags(false);
+        MeshDiff d = mesh_diff(&fused, &bulk);
+        bool same = fused.agreed && d.loss == 0 && d.norm == 0 && d.weights == 0;
+        CHECK(same == !forget);
+        mesh_run_free(&fused);
+    }
+    mesh_run_free(&bulk);
 }
 
 /* ---- master weights and their bf16 copies */

@@ -141,7 +141,7 @@ static void on_layout(const char *spec, void *ctx) {
     program_chunk_head(&p, w->n % 2 ? 3 : 1000);
     if (g.layout.exact) program_exact(&p);
     program_fuse(&p, false);
-    if (w->n % 4 == 0 && !g.layout.exact) program_fuse_collectives(&p);
+    if (w->n % 4 == 0 && !g.layout.exact) program_fuse_collectives(&p, false);
     if (w->n % 4 == 1) program_split(&p, 2 + w->n % 3, false);
     if (w->n % 4 == 2) program_split(&p, 1, true);
     if (w->n % 4 > 1) program_halves(&p);

@@ -193,7 +193,7 @@ static void check_fused(const char *spec, void *ctx) {
     if (!config_parse(&m.config, "layers=3,heads=4,channels=24,vocab=70", &e)) die("%s", e.text);
     Program p = step_of(&m, false);
     int before = p.n_ops, found = 0;
-    program_fuse_collectives(&p);
+    program_fuse_collectives(&p, false);
     CHECK(p.n_ops == before);
     int *made = mem_calloc((size_t)p.n_tensors, sizeof *made); // by which operation, from 1 on
     for (int i = 0; i < p.n_ops; i++) made[p.op[i].out] = i + 1;

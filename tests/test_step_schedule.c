@@ -33,7 +33,7 @@ static void step_build(Step *s, const char *spec, const char *model, Recompute r
     program_recompute(&s->p);
     program_panels(&s->p);
     program_fuse(&s->p, false);
-    if (fused) program_fuse_collectives(&s->p);
+    if (fused) program_fuse_collectives(&s->p, false);
 }
 
 static void step_costs(Step *s, const char *machine) {

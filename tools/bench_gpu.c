@@ -5,6 +5,8 @@
  *                                        products of warpgroups and of warps
  *     products                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt,
  *                                        with the same epilogue
+ *     matmuls with collectives           how much of a transfer is hidden, where the link is
+ *                                        emulated
  *
  * Numbers are random, sets of operands larger than the cache take turns, times are medians by
  * events of the device. Prints tables, and a line of JSON for each row into --json.
@@ -28,8 +30,8 @@
 
 GpuOptions gpu_options;
 static const Opt options[] = {
-    {"what", OPT_STR, &gpu_options.what, "memory,attention,products", 0, 0, "LIST",
-     "of memory, attention, products"},
+    {"what", OPT_STR, &gpu_options.what, "memory,attention,products,fused", 0, 0, "LIST",
+     "of memory, attention, products, fused"},
     {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-batch"},
     {"seq", OPT_INT, &gpu_options.seq, "1024", 1, 1e6, "N", "positions of a sequence"},
     {"channels", OPT_STR, &gpu_options.channels, "768,1024,1280,1600", 0, 0, "LIST",
@@ -150,17 +152,17 @@ void gpu_write(const char *stage, json_t *row) {
     json_decref(row);
 }
 
-enum { MEMORY, ATTENTION, PRODUCTS, STAGES };
+enum { MEMORY, ATTENTION, PRODUCTS, FUSED, STAGES };
 static bool asked_for[STAGES];
 
 static void read_what(void) {
-    static const char *const words[STAGES] = {"memory", "attention", "products"};
+    static const char *const words[STAGES] = {"memory", "attention", "products", "fused"};
     for (const char *w = gpu_options.what; *w; w += strcspn(w, ","), w += *w == ',') {
         size_t n = strcspn(w, ",");
         int i = 0;
         while (i < STAGES && (strlen(words[i]) != n || strncmp(words[i], w, n) != 0)) i++;
         if (i == STAGES)
-            die_usage("--what %.*s: the words are memory, attention, products", (int)n, w);
+            die_usage("--what %.*s: the words are memory, attention, products, fused", (int)n, w);
         asked_for[i] = true;
     }
 }
@@ -173,6 +175,13 @@ static void open_device(int major) {
 static void close_device(void) {
     gpu_give_all();
     device_close();
+}
+
+static void name_library(void) {
+    int64_t version = cublaslt() ? (int64_t)cublaslt()->version() : 0;
+    printf("\ncuBLASLt %lld\n", (long long)version);
+    gpu_write("library",
+              json_pack("{s:s, s:I}", "name", "cuBLASLt", "version", (json_int_t)version));
 }
 
 int main(int argc, char **argv) {
@@ -197,14 +206,12 @@ int main(int argc, char **argv) {
         close_device();
     }
     device_at_most(f.major);
-    if (!asked_for[PRODUCTS]) return 0;
-    int64_t version = cublaslt() ? (int64_t)cublaslt()->version() : 0;
-    printf("\ncuBLASLt %lld\n", (long long)version);
-    gpu_write("library",
-              json_pack("{s:s, s:I}", "name", "cuBLASLt", "version", (json_int_t)version));
+    if (asked_for[PRODUCTS]) name_library();
     for (const char *c = gpu_options.channels; *c; c += strcspn(c, ","), c += *c == ',') {
+        int64_t channels = strtoll(c, NULL, 10);
         open_device(f.major);
-        gpu_products(k, strtoll(c, NULL, 10));
+        if (asked_for[PRODUCTS]) gpu_products(k, channels);
+        if (asked_for[FUSED]) gpu_fused(k, channels);
         close_device();
     }
     return 0;

@@ -49,6 +49,8 @@ void gpu_write(const char *stage, json_t *row);
 void gpu_memory(const Kernels *k);
 void gpu_attention(const Kernels *k, int major);
 void gpu_products(const Kernels *k, int64_t C);
+/* Local. Matmuls with collectives, those of a rank of 2 and of 4, where the link is emulated. */
+void gpu_fused(const Kernels *k, int64_t C);
 
 /* Local. The library's best of up to 16 algorithms for p in bf16 words: a job that runs it, and
  * what it does of p. */

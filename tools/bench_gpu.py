@@ -306,14 +306,16 @@ def lines_of(path):
 
 
 def kernels(run):
-    """Layers, attention and products, saved kind by kind; torch's attention in the same run."""
+    """Layers, attention, products and those with collectives, saved kind by kind; torch's attention
+    in the same run."""
     r = {"rows": [], "watch": {}}
-    for what in ("memory", "attention", "products"):
+    for what in ("memory", "attention", "products", "fused"):
         path = os.path.join(run.scratch, f"{what}.jsonl")
         command = [run.program("bench_gpu"), "--what", what, "--json", path]
         if run.rehearse:
-            command += shlex.split("--tokens 16 --seq 8 --channels 64 --vocab 40 --parameters 100 "
-                                   "--rounds 1 --round-ms 0 --sets 1")
+            tokens = 512 if what == "fused" else 16
+            command += shlex.split(f"--tokens {tokens} --seq 8 --channels 64 --vocab 40 "
+                                   "--parameters 100 --rounds 1 --round-ms 0 --sets 1")
         with Watch(run) as watch:
             status, out = run.shell(command, check=False)
         r["rows"] += lines_of(path) if os.path.exists(path) else []

@@ -15,6 +15,7 @@ ATTENTION = {"forward": (1.0, 1.1), "backward": (0.8, 1.05)}
 # TFLOP/s, heads of 128, 2048 positions: what is published for cuDNN on an H200, and 1.1 times that
 ATTENTION_128 = {"forward": (484, 532), "backward": (370, 407)}
 MEMORY = (0.85, 0.93)  # of the rate of a copy
+HIDDEN = (0.8, 0.9)  # of a transfer under a matmul
 # of losses: other orders of sums, a hundred steps long; words of bf16
 GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-4
 
@@ -168,6 +169,18 @@ def product_rows(rows):
     return out
 
 
+def fused_rows(rows):
+    out = []
+    for x in (x for x in rows if x["stage"] == "fused"):
+        what = (f"one GPU, emulated link: matmul with {x['name']}, C = {x['C']}, "
+                f"{x['ranks']} ranks")
+        if x["transfer_us"]:
+            out.append(goal(f"{what}: of the transfer hidden", x["hidden"], HIDDEN, share))
+        else:
+            out.append(fact(f"{what}: as long as the matmul alone", ratio(x["us"] / x["alone_us"])))
+    return out
+
+
 def kernel_rows(r):
     rows = r.get("rows", [])
     peer = r.get("torch_attention") or {}
@@ -180,7 +193,7 @@ def kernel_rows(r):
         elif x["stage"] == "memory":
             out.append(goal(f"{x['name']} ({x['formula']} bytes), share of the copy", x["share"],
                             MEMORY, share))
-    return out + product_rows(rows)
+    return out + product_rows(rows) + fused_rows(rows)
 
 
 def train_line(x, turn):

@@ -2,6 +2,10 @@
 
 #include <cstring>
 
+extern "C" {
+#include <cuda.h>
+}
+
 namespace {
 
 /* Of a rank: what its thread was opened with. */
@@ -29,6 +33,15 @@ void device_check_at(int error, const char *what, const char *file, int line) {
     if (error != cudaSuccess)
         die_at(file, line, what, 1, "CUDA: %s",
                cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
+
+void *device_driver_function(const char *name) {
+    constexpr unsigned SINCE = 12000;
+    void *f = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    device_check(cudaGetDriverEntryPointByVersion(name, &f, SINCE, cudaEnableDefault, &found));
+    if (found != cudaDriverEntryPointSuccess) die("this driver has no %s", name);
+    return f;
 }
 
 int device_count(Err *e) {
@@ -168,6 +181,10 @@ void device_copy(void *to, const void *from, size_t n_bytes) {
 
 void device_zero(void *p, size_t n_bytes) {
     device_check(cudaMemsetAsync(p, 0, n_bytes, rank.stream));
+}
+
+void device_poison(void *p, size_t n_bytes) {
+    device_check(cudaMemsetAsync(p, 0xff, n_bytes, rank.stream));
 }
 
 void *device_pin(size_t n_bytes) {

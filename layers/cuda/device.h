@@ -78,6 +78,7 @@ void device_put(void *to, const void *from, size_t n_bytes);
 void device_get(void *to, const void *from, size_t n_bytes);
 void device_copy(void *to, const void *from, size_t n_bytes);
 void device_zero(void *p, size_t n_bytes);
+void device_poison(void *p, size_t n_bytes); // NaN in every format
 /* Local. Pinned host memory, for asynchronous copies. Not inside a step. */
 void *device_pin(size_t n_bytes);
 void device_unpin(void *p);
@@ -89,6 +90,10 @@ void device_wait_out(void);
 size_t device_available(void);
 /* Local. Waits until the stream is empty. */
 void device_wait(void);
+
+/* Local. A function of the driver by its name, as of CUDA 12.0: nothing is linked to the driver's
+ * library. Dies without it. */
+void *device_driver_function(const char *name);
 
 /* Local. Dies when `error` (a cudaError_t) is not 0. */
 void device_check_at(int error, const char *what, const char *file, int line);

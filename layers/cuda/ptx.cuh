@@ -132,6 +132,14 @@ __device__ __forceinline__ void flag_wait(const int *flag, int x) {
     } while (is != x);
 }
 
+/* The same wait for what a copy engine, another device or the host says. */
+__device__ __forceinline__ void flag_wait_system(const uint32_t *flag, uint32_t x) {
+    uint32_t is;
+    do {
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(is) : "l"(flag) : "memory");
+    } while (is != x);
+}
+
 /* 2^x to 2 units in the last place; 0 where that is not normal. */
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;

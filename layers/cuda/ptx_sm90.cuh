@@ -81,6 +81,10 @@ __device__ __forceinline__ void mbarrier_arrive_at(Shared at, int rank) {
 __device__ __forceinline__ void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+/* What this thread sees of global memory is seen by the copies that it begins from now on. */
+__device__ __forceinline__ void fence_async_global() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
 __device__ __forceinline__ void tma_prefetch(const CUtensorMap &map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

@@ -1,5 +1,6 @@
 extern "C" {
 #include "layers/cuda/streams.h"
+#include <cuda.h>
 }
 
 #include <cstring>
@@ -62,6 +63,18 @@ void device_note(Stream s, uint32_t *where, uint32_t note) {
 
 uint32_t device_noted(const uint32_t *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+}
+
+void device_copy_in(Stream s, void *to, const void *from, size_t n_bytes) {
+    device_check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice, s));
+}
+
+void device_say(Stream s, uint32_t *where, uint32_t x) {
+    using Write = decltype(&cuStreamWriteValue32);
+    static thread_local Write write;
+    if (!write) write = reinterpret_cast<Write>(device_driver_function("cuStreamWriteValue32"));
+    int e = write(s, reinterpret_cast<CUdeviceptr>(where), x, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (e) die("the driver refuses to write a number behind what is in a stream: error %d", e);
 }
 
 Event device_clock(void) {

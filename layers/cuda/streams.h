@@ -38,6 +38,11 @@ void device_await(Event e);
  * replayed many times while an event shows the last replay only. The reader may be any thread. */
 void device_note(Stream s, uint32_t *where, uint32_t note);
 uint32_t device_noted(const uint32_t *where);
+/* Local. Copies between devices, or on one, put into s; between devices by a copy engine. */
+void device_copy_in(Stream s, void *to, const void *from, size_t n_bytes);
+/* Local. When s reaches this point, x is written to *where, of a device or of device_pin, after all
+ * that s did before; by no kernel, which might find no free multiprocessor. */
+void device_say(Stream s, uint32_t *where, uint32_t x);
 /* Local. An event with a time; seconds between two that their streams have reached. */
 Event device_clock(void);
 double device_seconds(Event from, Event to);

@@ -9,22 +9,12 @@ extern "C" {
 namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
-enum { SINCE = 12000 }; // the version of CUDA that the function came with
-
-Encode find_encode() {
-    void *f = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    device_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, SINCE,
-                                                  cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess) die("this driver has no cuTensorMapEncodeTiled");
-    return reinterpret_cast<Encode>(f);
-}
-
 } // namespace
 
 extern "C" CUtensorMap tensor_map(const void *words, const TensorShape *s) {
     static thread_local Encode encode;
-    if (!encode) encode = find_encode();
+    if (!encode)
+        encode = reinterpret_cast<Encode>(device_driver_function("cuTensorMapEncodeTiled"));
     cuuint64_t size[MAP_DIMENSIONS], stride[MAP_DIMENSIONS];
     cuuint32_t box[MAP_DIMENSIONS], step[MAP_DIMENSIONS];
     for (int i = 0; i < s->n; i++) {

@@ -234,6 +234,12 @@ int64_t coll_src_stride(const CollCall *call, int rank, int size) {
     return call->dim == 1 && in_place ? size * call->cols : call->cols;
 }
 
+/* The backend of the memory that p points to. */
+static const CollBackend *server_of(const Comm *c, const CollCall *call) {
+    const CollBackend *device = c->world->device;
+    return device && coll_elements(call) > 0 && device->takes(call->src) ? device : c->backend;
+}
+
 static void check_call(const Comm *c, const CollCall *call) {
     const char *wrong = NULL;
     bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
@@ -257,7 +263,7 @@ static void check_call(const Comm *c, const CollCall *call) {
         wrong = "root";
     else if (call->stride && (call->dim != 0 || call->stride < coll_elements(call)))
         wrong = "stride";
-    else if (call->by_blocks && !(whole_blocks && c->backend->block))
+    else if (call->by_blocks && !(whole_blocks && c->size > 1 && server_of(c, call)->block))
         wrong = "by_blocks";
     else if (coll_elements(call) > 0 &&
              (!call->src || (needs_dst && !call->dst) || (shift && call->src == call->dst)))
@@ -332,12 +338,6 @@ static void leave(World *w) {
     w->wanted = w->n_open;
 }
 
-/* The backend of the memory that p points to. */
-static const CollBackend *server_of(const Comm *c, const CollCall *call) {
-    const CollBackend *device = c->world->device;
-    return device && coll_elements(call) > 0 && device->takes(call->src) ? device : c->backend;
-}
-
 static void count_call(const Comm *c, const CollCall *call, int row, bool on_device) {
     World *w = c->world;
     if (w->recording) {
@@ -399,17 +399,23 @@ void coll_wait(Ticket t) {
 }
 
 bool world_shares_memory(const World *w) {
-    return w->backend->block != NULL;
+    return (w->device ? w->device : w->backend)->block != NULL;
 }
 
 void *coll_block(Ticket t, int o) {
-    const CollCall *call = &t.comm->open[t.number % COLL_IN_FLIGHT].call;
-    return t.comm->backend->block(t.comm, t.number, call, o);
+    int at = (int)(t.number % COLL_IN_FLIGHT);
+    return t.comm->open[at].by->block(t.comm, t.number, &t.comm->open[at].call, o);
 }
 
 void coll_block_done(Ticket t, int o) {
-    const CollCall *call = &t.comm->open[t.number % COLL_IN_FLIGHT].call;
-    t.comm->backend->block_done(t.comm, t.number, call, o);
+    int at = (int)(t.number % COLL_IN_FLIGHT);
+    t.comm->open[at].by->block_done(t.comm, t.number, &t.comm->open[at].call, o);
+}
+
+const uint32_t *coll_flags(Ticket t, uint32_t *said) {
+    int at = (int)(t.number % COLL_IN_FLIGHT);
+    const CollBackend *by = t.comm->open[at].by;
+    return by->flags ? by->flags(t.comm, t.number, &t.comm->open[at].call, said) : NULL;
 }
 
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {

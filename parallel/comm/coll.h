@@ -129,9 +129,16 @@ void coll_progress(World *w);
  *
  * coll_block waits until rank o has started the call. Every rank calls coll_block_done once for
  * each o, itself included, before its coll_wait. Both may be called by any thread of the rank's
- * team. Source: Chang et al., FLUX (2024). */
+ * team. Source: Chang et al., FLUX (2024).
+ *
+ * Of device memory, where an all_gather is copied to dst all the same: coll_block returns at once,
+ * and later work of the rank's stream may read or write the block; coll_block_done stands behind
+ * it. Or a kernel waits itself: coll_flags gives a flag for each block, which is *said when the
+ * block has come to dst; NULL: there are none. Then all of its work that needs a multiprocessor is
+ * done, on all ranks. */
 void *coll_block(Ticket t, int o);
 void coll_block_done(Ticket t, int o);
+const uint32_t *coll_flags(Ticket t, uint32_t *said);
 bool world_shares_memory(const World *w);
 static inline void coll_run(Comm *c, const CollCall *call) {
     coll_wait(coll_start(c, call));

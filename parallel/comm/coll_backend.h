@@ -33,6 +33,8 @@ typedef struct CollBackend {
     // coll_block, coll_block_done of a call that is not waited for yet; NULL: ranks share no memory
     void *(*block)(Comm *c, uint64_t number, const CollCall *call, int o);
     void (*block_done)(Comm *c, uint64_t number, const CollCall *call, int o);
+    // coll_flags; NULL: there are none
+    const uint32_t *(*flags)(Comm *c, uint64_t number, const CollCall *call, uint32_t *said);
     // Local. Handles arrived messages without the team, which is busy. NULL: nothing to handle
     void (*progress)(World *w);
     void (*barrier)(Comm *c); // Collective. Backends for host memory; NULL: nobody to wait for

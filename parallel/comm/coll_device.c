@@ -19,6 +19,7 @@
  */
 #include <string.h>
 
+#include "base/debug.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "layers/cuda/clock_cuda.h"
@@ -28,35 +29,42 @@
 
 _Static_assert((int)FOLD_MOST >= (int)MAX_THREAD_RANKS, "a src for each rank");
 
-/* Events of a call: src may be read and dst written; this rank has done its part. */
-typedef struct Places {
-    Event ready, done;
-} Places;
-
-/* Call k uses entry k % COLL_IN_FLIGHT. */
-static Places *places_of(Comm *c, uint64_t number) {
-    return (Places *)c->device + number % COLL_IN_FLIGHT;
-}
-
 static void peers_open(Comm *c, int color, int key) {
-    Places *p = c->device = mem_calloc(COLL_IN_FLIGHT, sizeof *p);
+    PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
+    size_t flags = COLL_IN_FLIGHT * (size_t)c->size * sizeof *g->flags;
     (void)color, (void)key;
-    for (int i = 0; i < COLL_IN_FLIGHT; i++)
-        p[i].ready = device_event(), p[i].done = device_event();
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) {
+        Places *p = &g->at[i];
+        p->ready = device_event(), p->done = device_event(), p->begun = device_event();
+        for (int o = 0; o < c->size; o++) p->part[o] = device_event();
+    }
+    g->flags = device_alloc(flags);
+    device_zero(g->flags, flags);
 }
 
 /* After this barrier no rank waits for an event of this one. */
 static void peers_close(Comm *c) {
-    Places *p = c->device;
+    PeersGroup *g = c->device;
     coll_barrier(c);
-    for (int i = 0; i < COLL_IN_FLIGHT; i++)
-        device_event_free(p[i].ready), device_event_free(p[i].done);
-    mem_free(p);
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) {
+        const Places *p = &g->at[i];
+        device_event_free(p->ready), device_event_free(p->done), device_event_free(p->begun);
+        for (int o = 0; o < c->size; o++) device_event_free(p->part[o]);
+    }
+    device_free(g->flags);
+    mem_free(g);
     c->device = NULL;
 }
 
+static Stream stream_of(const Comm *c) {
+    return ((const Peers *)c->world->device_impl)->comm;
+}
+
 static void peers_leave(World *w) {
-    device_stream_free(w->device_impl);
+    Peers *p = w->device_impl;
+    peers_watch_stop(p);
+    device_stream_free(p->comm);
+    mem_free(p);
 }
 
 /* ---- time stamps for tracing */
@@ -116,8 +124,7 @@ static int64_t part_begin(const CollCall *call, int size, int r) {
     return begin < n ? begin : n;
 }
 
-/* Dies for a type without a kernel. */
-static FoldType fold_type(const CollCall *call) {
+FoldType fold_type(const CollCall *call) {
     bool sum = call->reduction == COLL_SUM;
     if (sum && call->type == COLL_F32) return FOLD_F32;
     if (sum && call->type == COLL_BF16) return FOLD_BF16;
@@ -155,6 +162,15 @@ static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
 
 /* ---- calls */
 
+/* Of a call by blocks, what kernels or copies are to fill. */
+static void poison(const Comm *c, const CollCall *call) {
+    size_t bytes = (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type));
+    if (coll_spreads(call->op))
+        device_poison((void *)(uintptr_t)call->src, bytes);
+    else if (call->src != coll_own_block(call, c->rank))
+        device_poison(call->dst, bytes);
+}
+
 static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
     if (coll_spreads(call->op)) fold_type(call); // dies here for other types, before any rank waits
     if (c->size == 1) {
@@ -162,19 +178,18 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
         return;
     }
     Places *p = places_of(c, number);
+    if (BASE_DEBUG && call->by_blocks) poison(c, call);
     device_record(p->ready, device_stream());
     threads_publish(c, number, call, p);
 }
 
-static Places *their_places(const Comm *c, int rank, uint64_t number) {
-    void *note;
-    threads_call(c, rank, number, &note);
-    return note;
-}
-
 static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
-    Stream comm_stream = c->world->device_impl;
+    Stream comm_stream = stream_of(c);
     if (c->size == 1) return;
+    if (call->by_blocks) {
+        peers_wait_for_blocks(c, number, call);
+        return;
+    }
     threads_all_here(c, number, call);
     for (int i = 0; i < c->size; i++) device_follow(comm_stream, their_places(c, i, number)->ready);
     device_begins(c, number, comm_stream);
@@ -199,17 +214,35 @@ static const CollBackend coll_peers = {.name = "peers",
                                        .close = peers_close,
                                        .start = peers_start,
                                        .wait = peers_wait,
+                                       .block = peers_block,
+                                       .block_done = peers_block_done,
+                                       .flags = peers_flags,
                                        .leave = peers_leave};
+
+/* The devices of all ranks. Freed by the caller. */
+static int *all_devices(World *w) {
+    int mine = device_index(), *all = mem_calloc((size_t)w->size, sizeof *all);
+    Group g = comm_group(w->all);
+    group_all_gather(&g, &mine, sizeof mine, all);
+    return all;
+}
 
 /* Can this rank's kernels access the memory of all others? */
 static bool reaches_all(World *w) {
     bool good = w->size == 1 || strcmp(w->backend->name, coll_threads.name) == 0;
-    int mine = device_index(), *all = mem_calloc((size_t)w->size, sizeof *all);
-    Group g = comm_group(w->all);
-    group_all_gather(&g, &mine, sizeof mine, all);
+    int *all = all_devices(w);
     for (int r = 0; good && r < w->size; r++) good = device_reaches(all[r]);
     mem_free(all);
     return good;
+}
+
+static bool have_devices_each(World *w) {
+    bool apart = true;
+    int *all = all_devices(w);
+    for (int r = 0; r < w->size; r++)
+        for (int o = 0; o < r; o++) apart &= all[o] != all[r];
+    mem_free(all);
+    return apart;
 }
 
 bool world_devices_fit(World *w, Err *e) {
@@ -219,8 +252,11 @@ bool world_devices_fit(World *w, Err *e) {
 
 void world_use_devices(World *w) {
     Group g = comm_group(w->all);
-    if (group_all(&g, reaches_all(w)))
-        world_set_device(w, &coll_peers, device_urgent_stream());
-    else
+    if (!group_all(&g, reaches_all(w))) {
         world_use_nccl(w);
+        return;
+    }
+    Peers *p = mem_calloc(1, sizeof *p);
+    p->comm = device_urgent_stream(), p->apart = have_devices_each(w);
+    world_set_device(w, &coll_peers, p);
 }

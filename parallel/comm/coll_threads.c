@@ -244,8 +244,13 @@ static void wait_at(Comm *c, int stage, uint64_t number, const CollCall *call) {
     gate_wait(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size, call);
 }
 
+static Slot *slot_of(const Comm *c) {
+    return &((Rendezvous *)c->impl)->slot[c->rank];
+}
+
 void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note) {
     Rendezvous *m = c->impl;
+    if (call->by_blocks) slot_of(c)->block_laps[number % COLL_IN_FLIGHT]++;
     m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
     m->slot[c->rank].note[number % COLL_IN_FLIGHT] = note;
     pass(c, ARRIVED, number);
@@ -263,15 +268,10 @@ void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
     wait_at(c, DONE, number, call);
 }
 
-static Slot *slot_of(const Comm *c) {
-    return &((Rendezvous *)c->impl)->slot[c->rank];
-}
-
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
     if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER) // no slot may stay so
         memset((void *)(uintptr_t)call->src, 0xff,
                (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type)));
-    if (call->by_blocks) slot_of(c)->block_laps[number % COLL_IN_FLIGHT]++;
     threads_publish(c, number, call, NULL);
 }
 
@@ -279,7 +279,7 @@ static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
 
 /* Where rank o is late, all are waited for: each of them is needed soon, and one wake costs less
  * than several. */
-static void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
+void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
     uint32_t last = atomic_load(passed(c, o, ARRIVED, (uint32_t)number));
     if ((int32_t)(last - (uint32_t)number) < 0) wait_at(c, ARRIVED, number, call);
     const CollCall *theirs = call_of(c, o, number);
@@ -289,7 +289,7 @@ static void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o
 }
 
 /* All ranks make the same calls: the laps of this rank are those of the other one. */
-static void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
+void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
     Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = slot_of(c)->block_laps[at];
     (void)call;
@@ -313,10 +313,14 @@ static void sum_of_slots(Comm *c, const CollCall *call) {
                                               .row_bytes = bytes});
 }
 
-static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
+void threads_blocks_done(Comm *c, uint64_t number, const CollCall *call) {
     Slot *s = slot_of(c);
     uint32_t at = number % COLL_IN_FLIGHT, target = s->block_laps[at] * (uint32_t)c->size;
     gate_wait(c, BLOCKS, &s->blocks[at], (uint32_t)number, target, call);
+}
+
+static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
+    threads_blocks_done(c, number, call);
     if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
 }
 

@@ -13,5 +13,12 @@ void threads_all_here(Comm *c, uint64_t number, const CollCall *call);
 const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note);
 /* Collective. Returns when all ranks have called it. */
 void threads_all_done(Comm *c, uint64_t number, const CollCall *call);
+/* Local. Of a call by blocks: waits until rank o has published it; its src or, of a reduce_scatter,
+ * this rank's slot there. */
+void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o);
+/* Local. Counts this rank among those who are done with rank o's block; waits until all are done
+ * with this rank's. */
+void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o);
+void threads_blocks_done(Comm *c, uint64_t number, const CollCall *call);
 
 #endif

@@ -136,7 +136,10 @@ static void find_inner(Life *l) {
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
     for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->result;
     for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].fused && p->op[i].kind == OP_REDUCE_SCATTER) l->inner[p->op[i].in[0]] = false;
+        if (p->op[i].fused && p->op[i].kind == OP_REDUCE_SCATTER)
+            l->inner[p->op[i].in[0]] = false;
+        else if (p->op[i].kind == OP_ALL_GATHER && p->copied)
+            l->inner[p->op[i].out] = false;
     mem_free(is_read);
 }
 

@@ -11,9 +11,10 @@
  *
  * all_gather: no rank has the whole of h in memory. The matmul packs the rows of each rank where
  * that rank has them, its own first; where dgrad and wgrad read the same whole, both are in the
- * kernel. reduce_scatter: the partial sum is in no rank's memory. Rows that another rank sums are
- * stored in a slot of its memory, which is the memory of `down` there, and the rank's own come
- * last; then each rank adds its slots in the order of ranks. So neither changes a sum.
+ * kernel. On devices rows are copied while the matmul runs. reduce_scatter: the partial sum is in
+ * no rank's memory. Rows that another rank sums are stored in a slot of its memory, which is the
+ * memory of `down` there, and the rank's own come last; then each rank adds its slots in the order
+ * of ranks. So neither changes a sum.
  *
  * Fused are matmuls of layers along tokens, where nothing else reads what the collective brings or
  * takes. Source: FLUX (Chang et al. 2024).
@@ -36,10 +37,10 @@ static bool is_matmul(const Op *op) {
     return op->layer >= 0 && op_is_matmul(op);
 }
 
-/* Has a tensor rows of tokens that lie together, of floats? */
+/* Has a tensor rows of tokens that lie together? */
 static bool has_rows(const Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
-    return strcmp(x->dist.dim[0], "T") == 0 && x->whole < 0 && x->bytes == (int)sizeof(float) &&
+    return strcmp(x->dist.dim[0], "T") == 0 && x->whole < 0 && x->bytes == p->word &&
            x->storage == STORAGE_TEMPORARY;
 }
 
@@ -85,7 +86,7 @@ static void append(Fuse *f, int i, bool fused) {
     f->p->op[f->p->n_ops - 1].fused = fused;
 }
 
-void program_fuse_collectives(Program *p) {
+void program_fuse_collectives(Program *p, bool copied) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Fuse f = {.p = p, .old = p->op, .n_ops = p->n_ops};
     f.maker = mem_alloc((n + 2 * tensors) * sizeof *f.maker);
@@ -100,6 +101,7 @@ void program_fuse_collectives(Program *p) {
     for (int i = 0; i < f.n_ops; i++)
         if (f.old[i].kind == OP_ALL_GATHER) find_gather(&f, i);
     Op *old = program_take(p);
+    p->copied = copied;
     for (int i = 0; i < f.n_ops; i++) {
         int with = f.with[i];
         if (with >= 0 && op_info(f.old[i].kind)->collective) continue; // beside its matmul

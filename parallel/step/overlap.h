@@ -14,8 +14,8 @@
  *             goes to its owner; not among more than MAX_RING ranks: a gather along the same axis
  *             is under way all the time
  *   fused     a matmul and its collective are one kernel: it reads rows of x where the ranks have
- *             them, and stores rows of y where they are summed. Where ranks share memory, and
- *             tokens are sharded along the axis of the collective (sp)
+ *             them, on devices as they come, and stores rows of y where they are summed. Where
+ *             ranks share memory, and tokens are sharded along the axis of the collective (sp)
  *   halves    both halves of a micro-batch are in one list: while one waits, the other computes
  *
  * None of them changes a sum, so none changes a bit of a loss, but halves: its sums over tokens are

@@ -11,9 +11,8 @@ static void chunk_head(Program *p, const Kernels *k, bool exact) {
     program_chunk_head(p, rows);
 }
 
-/* By kernels of the host, of floats. */
-static bool fuses_collectives(const Program *p, const Kernels *k) {
-    return p->shape->overlap.fused && !p->shape->unfused && !p->layout->exact && !(k && k->memory);
+static bool fuses_collectives(const Program *p) {
+    return p->shape->overlap.fused && !p->shape->unfused && !p->layout->exact;
 }
 
 static void order(Program *p) {
@@ -47,7 +46,7 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     if (last >= PASS_EXACT && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
     if (last >= PASS_EXACT && exact) program_exact(&p);
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
-    if (last >= PASS_FUSE && fuses_collectives(&p, k)) program_fuse_collectives(&p);
+    if (last >= PASS_FUSE && fuses_collectives(&p)) program_fuse_collectives(&p, k && k->memory);
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (last >= PASS_HALVES && o->halves) program_halves(&p);
     return completed(p, last);

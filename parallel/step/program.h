@@ -102,6 +102,7 @@ typedef struct Program {
     int word;      // bytes of an activation, and of a weight as matmuls read it
     int result;    // tensor: losses or logits, as shape->output says; of the end of a step, totals
     int n_values;  // of forward and backward
+    bool copied;   // what matmuls gather has memory, into which it is copied: on devices
     bool complete; // both are there: no tensor that a pass adds is a further value
     int layer;     // of what is added next
     Phase phase;
@@ -202,9 +203,9 @@ void program_exact(Program *p);
 /* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
  * bias_with_dw: Kernels. */
 void program_fuse(Program *p, bool bias_with_dw);
-/* Local. Matmuls with the collective of their operand or result in one kernel:
- * fuse_collectives.c. */
-void program_fuse_collectives(Program *p);
+/* Local. Matmuls with the collective of their operand or result in one kernel; `copied`: what is
+ * gathered has memory. fuse_collectives.c. */
+void program_fuse_collectives(Program *p, bool copied);
 /* Local, pure. Does collective i run in the kernel of matmuls? Does operation i begin a kernel: is
  * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);

@@ -107,6 +107,7 @@ static void run_fused(const Call *c, const Op *op) {
                         .begin = block_begin,
                         .ctx = &c->b->ticket[op->out]};
     blocks.first = (int)(here + !gather) % blocks.n;
+    blocks.flags = gather ? coll_flags(c->b->ticket[op->out], &blocks.said) : NULL;
     kernel.blocks = &blocks;
     for (int i = gather, n = c->n - !gather, lead = (int)(c->op - c->p->op); i < n; i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;

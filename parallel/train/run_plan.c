@@ -43,10 +43,10 @@ void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size)
 /* Why no matmul is fused with a collective on these ranks; NULL: they may be. */
 static const char *unfused(const Run *r) {
     bool described = *r->o->cluster;
-    if (!described && r->world && !world_shares_memory(r->world) && r->group.size > 1)
-        return "its ranks are processes, which share no memory (threads do: --ranks N)";
-    if (r->device.used) return "kernels of GPUs have no matmuls with collectives";
-    return NULL;
+    if (described || !r->world || r->group.size == 1 || world_shares_memory(r->world)) return NULL;
+    return strcmp(world_backend(r->world), "threads") == 0
+               ? "its GPUs do not reach each other's memory"
+               : "its ranks are processes, which share no memory (threads do: --ranks N)";
 }
 
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l) {

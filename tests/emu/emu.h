@@ -73,6 +73,12 @@ void emu_sleep(const char *what, EmuPlace place);
  * news for other blocks. Blocks run one after another until one waits so. */
 void emu_wait_outside(const char *what, EmuPlace place);
 void emu_tell_outside(void);
+/* Where all blocks of a kernel wait for others: runs what a copy engine could do meanwhile, in some
+ * order; false: there is nothing. And: are such waits forgotten (tests/emu/runtime.h)? */
+bool emu_run_copy(void);
+/* Of a thread: waits for the host, which may go on meanwhile. */
+void emu_wait_host(const char *what, EmuPlace place);
+bool emu_flag_forgotten(void);
 EmuThread *emu_self(void);
 void emu_wake(EmuThread *t);
 

@@ -15,6 +15,7 @@ typedef struct Task {
     void (*run)(void *ctx);
     void (*drop)(void *ctx); // NULL: nothing
     void *ctx;
+    bool copies; // no kernel: it needs no multiprocessor
 } Task;
 /* Behind so many pieces of work of a stream that is recorded; number is the recording's, 0:
  * none. */

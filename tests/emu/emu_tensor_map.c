@@ -38,13 +38,14 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult *found) {
     (void)version, (void)flags;
-    bool is = !strcmp(symbol, "cuTensorMapEncodeTiled");
     CUresult (*encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                        const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                        CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                        CUtensorMapFloatOOBfill) = cuTensorMapEncodeTiled;
+    CUresult (*write)(cudaStream_t, CUdeviceptr, cuuint32_t, unsigned) = cuStreamWriteValue32;
     *function = NULL;
-    if (is) memcpy(function, &encode, sizeof encode);
-    *found = is ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    if (!strcmp(symbol, "cuTensorMapEncodeTiled")) memcpy(function, &encode, sizeof encode);
+    if (!strcmp(symbol, "cuStreamWriteValue32")) memcpy(function, &write, sizeof write);
+    *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }

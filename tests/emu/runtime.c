@@ -205,7 +205,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     *c = (Copy){.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch};
     c->width = width, c->rows = rows;
     if (stage) c->from = memcpy(c->staged, from, from_bytes);
-    emu_enqueue(s, "cudaMemcpy", do_copy, c);
+    emu_enqueue_copy(s, "cudaMemcpy", do_copy, c);
     // and what the host might read must be there
     if (needed) cudaStreamSynchronize(s);
     return cudaSuccess;

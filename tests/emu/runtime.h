@@ -95,6 +95,10 @@ void emu_set_shuffle(unsigned seed);
 /* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts
  * into a stream from now on is forgotten. 0: none. */
 void emu_forget_wait(int n);
+/* Local. Two more: flags that streams write into device memory are lost, and kernels wait for them
+ * for ever; kernels of all threads wait for none. */
+void emu_lose_flags(bool lost);
+void emu_forget_flags(bool forgotten);
 /* Local. Of a stream: -5 is the highest, 0 the lowest. */
 int emu_priority(cudaStream_t s);
 /* Local. Is all of [p, p + n_bytes) memory of a device? May kernels use p: that, or pinned
@@ -107,8 +111,10 @@ void emu_load(cudaStream_t s, const char *name, const void *kernel);
 /* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written
  * where it may not be. */
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
-/* The same; it runs when ready(ctx) says so, and what is behind it waits. Then drop(ctx), of a
- * graph's when it is gone. */
+/* The same, of a copy engine: also while a kernel waits (emu_run_copy). */
+void emu_enqueue_copy(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
+/* The first again; it runs when ready(ctx) says so, and what is behind it waits. Then drop(ctx), of
+ * a graph's when it is gone. */
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
                       void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx);
 

@@ -6,8 +6,10 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "tests/emu/calls.h"
+#include "tests/emu/emu.h"
 #include "tests/emu/emu_graph.h"
 #include "tests/emu/emu_memory.h"
+#include "tests/emu/include/cuda.h"
 #include "tests/emu/runtime.h"
 
 enum { STREAMS = 256 };
@@ -25,7 +27,7 @@ struct CUstream_st {
     Work *first, **end;
     uint64_t put_in, done; // pieces of work
     int device, priority;
-    bool open;
+    bool open, busy;  // busy: its first work runs
     cudaGraph_t into; // that it is recorded for; or NULL
     int lane;         // of it
 };
@@ -38,7 +40,7 @@ struct CUevent_st {
     bool timed;
 };
 
-static bool late, shuffled;
+static bool late, shuffled, flags_lost, flags_forgotten;
 static uint64_t random_state;
 static __thread int forgotten; // waits to the one that is forgotten
 static struct CUstream_st null_stream = {.end = &null_stream.first};
@@ -71,6 +73,15 @@ void emu_set_shuffle(unsigned seed) {
 void emu_forget_wait(int n) {
     forgotten = n;
 }
+void emu_lose_flags(bool lost) {
+    flags_lost = lost;
+}
+void emu_forget_flags(bool yes) {
+    flags_forgotten = yes;
+}
+bool emu_flag_forgotten(void) {
+    return flags_forgotten;
+}
 
 static double now_ms(void) {
     struct timespec t;
@@ -97,27 +108,36 @@ static void run_first(cudaStream_t s) {
     Work *w = s->first;
     s->first = w->next;
     if (!s->first) s->end = &s->first;
+    s->busy = true;
     do_work(w);
+    s->busy = false;
     s->done++;
     mem_free(w);
 }
 
-/* Runs the first work of some stream that waits for nothing. False when all wait for what other
- * threads have yet to put in. */
-static bool run_any(void) {
+/* Runs the first work of some stream that waits for nothing; `copies`: and is no kernel. False when
+ * there is none. */
+static bool run_some(bool copies) {
     cudaStream_t ready[STREAMS];
     unsigned n = 0;
-    bool meeting = false;
     for (int i = 0; i < n_streams; i++) {
         const Work *w = stream[i].first;
-        if (w && may_run(w)) ready[n++] = &stream[i];
-        meeting |= w && w->task.ready;
+        bool is_kernel = w && w->task.run && !w->task.copies;
+        if (w && !stream[i].busy && may_run(w) && !(copies && is_kernel)) ready[n++] = &stream[i];
     }
-    if (!n && !meeting) die("streams wait for each other");
     if (!n) return false;
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     run_first(ready[(random_state >> 33) % n]);
     return true;
+}
+
+/* False when all wait for what other threads have yet to put in. */
+static bool run_any(void) {
+    bool meeting = false;
+    for (int i = 0; i < n_streams; i++) meeting |= stream[i].first && stream[i].first->task.ready;
+    if (run_some(false)) return true;
+    if (!meeting) die("streams wait for each other");
+    return false;
 }
 
 /* Runs what s waits for first, and nothing else. */
@@ -131,6 +151,12 @@ static bool run_wanted(cudaStream_t s) {
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+bool emu_run_copy(void) {
+    bool ran = late && run_some(true);
+    if (!ran && flags_lost) nap();
+    return ran || flags_lost;
 }
 
 static void run_until(cudaStream_t s, uint64_t until) {
@@ -164,21 +190,47 @@ static void put(cudaStream_t s, Work w) {
     leave();
 }
 
-void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
-                      void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx) {
-    const Task task = {name, ready, run, drop, ctx};
+static void enqueue(cudaStream_t s, Task task) {
     int device;
     cudaGetDevice(&device);
     if (s && s->device != device)
-        die("%s: a stream of device %d on a thread of device %d", name, s->device, device);
+        die("%s: a stream of device %d on a thread of device %d", task.name, s->device, device);
     emu_called(&emu_calls.launches);
     if (s && s->into)
         graph_add(s->into, s->lane, task);
     else
         put(s, (Work){.task = task});
 }
+void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
+                      void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx) {
+    enqueue(s, (Task){name, ready, run, drop, ctx, false});
+}
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
-    emu_enqueue_when(s, name, NULL, run, mem_free, ctx);
+    enqueue(s, (Task){name, NULL, run, mem_free, ctx, false});
+}
+void emu_enqueue_copy(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx) {
+    enqueue(s, (Task){name, NULL, run, mem_free, ctx, true});
+}
+
+/* --- numbers that streams write */
+
+typedef struct Said {
+    uint32_t *where, x;
+} Said;
+
+static void say(void *ctx) {
+    const Said *s = ctx;
+    if (!(flags_lost && emu_is_device(s->where, sizeof s->x)))
+        __atomic_store_n(s->where, s->x, __ATOMIC_RELEASE);
+}
+
+CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags) {
+    uint32_t *to = (uint32_t *)(uintptr_t)where;
+    if (flags || where % sizeof x || !emu_is_reached(to)) return CUDA_ERROR_INVALID_VALUE;
+    Said *said = mem_alloc(sizeof *said);
+    *said = (Said){to, x};
+    emu_enqueue_copy(s, "cuStreamWriteValue32", say, said);
+    return CUDA_SUCCESS;
 }
 
 cudaGraph_t stream_graph(cudaStream_t s, int *lane) {

@@ -1,5 +1,5 @@
-/* cuda -- the driver's tensor maps, in the place of the toolkit's header. Numbers are those of the
- * CUDA Driver API. */
+/* cuda -- the driver's tensor maps and numbers that streams write, in the place of the toolkit's
+ * header. Values of enums are those of the CUDA Driver API. */
 #ifndef TESTS_EMU_CUDA_H
 #define TESTS_EMU_CUDA_H
 
@@ -36,6 +36,11 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                                 const cuuint32_t *box, const cuuint32_t *step,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+
+typedef unsigned long long CUdeviceptr;
+enum { CU_STREAM_WRITE_VALUE_DEFAULT };
+/* tests/emu/stream.c */
+CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
 
 typedef enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointSuccess,

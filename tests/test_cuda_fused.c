@@ -1,0 +1,478 @@
+/* Matmuls that are fused with collectives, of ranks as threads on emulated GPUs: the bits of the
+ * matmul and then the collective, whatever order threads and streams run in. */
+#include <string.h>
+
+#include "base/debug.h"
+#include "base/mem.h"
+#include "layers/cuda/products.h"
+#include "layers/cuda/sizes.h"
+#include "layers/matmul_sm90.h"
+#include "parallel/comm/ranks.h"
+#include "tests/cuda_ranks.h"
+#include "tests/cuda_test.h"
+
+/* Ranks on so many devices, whose streams run late, in an order of `shuffle`. */
+typedef struct Ranks {
+    int n, devices;
+    unsigned shuffle;
+} Ranks;
+
+static int run(Ranks r, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    emu_set_devices(r.devices);
+    emu_set_order(r.shuffle ? EMU_RANDOM : EMU_FORWARD, r.shuffle);
+    emu_set_late(true), emu_set_shuffle(r.shuffle);
+    int result = ranks_run(r.n, cuda_rank, &(CudaJob){rank_main, ctx});
+    emu_set_shuffle(0), emu_set_late(false);
+    emu_set_order(EMU_FORWARD, 0);
+    emu_set_devices(1);
+    return result;
+}
+
+/* Each rank has a part of k: y = the sum of all a b, a block of `rows` rows for each. */
+typedef struct Sizes {
+    int64_t rows, N, K;
+    bool bf16;
+    ProductRung rung;
+} Sizes;
+
+/* Of sums of as many tiles as the emulated device has multiprocessors. */
+#define WORKSPACE (test_on_device ? PRODUCT_WORKSPACE : 1 << 20)
+
+typedef struct Operands {
+    Product p;
+    char *slots, *sum, *want;
+    size_t word;
+} Operands;
+
+static char *poisoned(int64_t n, size_t word) {
+    char *p = device_alloc((size_t)n * word);
+    device_poison(p, (size_t)n * word);
+    return p;
+}
+
+/* Of numbers whose sums are rounded. */
+static void *random_words(int64_t n, unsigned seed, bool bf16) {
+    uint32_t *x = mem_alloc((size_t)n * sizeof *x);
+    test_fill((float *)(void *)x, (size_t)n, 1, seed);
+    uint16_t *half = (uint16_t *)(void *)x;
+    for (int64_t i = 0; bf16 && i < n; i++) half[i] = (uint16_t)(x[i] >> 16);
+    void *p = device_alloc((size_t)n * (bf16 ? 2 : 4));
+    device_put(p, x, (size_t)n * (bf16 ? 2 : 4));
+    device_wait();
+    mem_free(x);
+    return p;
+}
+
+static Operands operands(const Sizes *s, int rank, int n) {
+    Operands o = {product_sized(n * s->rows, s->N, s->K), .word = s->bf16 ? 2 : 4};
+    Product *p = &o.p;
+    p->a = random_words(p->M * p->K, 2 * (unsigned)rank + 1, s->bf16), p->a_row = p->K;
+    p->b = random_words(p->K * p->N, 2 * (unsigned)rank + 2, s->bf16), p->b_row = p->N;
+    p->a_col = p->b_col = 1;
+    o.slots = poisoned(p->M * p->N, o.word);
+    o.sum = poisoned(s->rows * s->N, o.word), o.want = poisoned(s->rows * s->N, o.word);
+    p->workspace = device_alloc(s->rung == PRODUCT_SM90 ? WORKSPACE : 16);
+    return o;
+}
+
+static void operands_free(const Operands *o) {
+    device_wait();
+    device_free((void *)(uintptr_t)o->p.a), device_free((void *)(uintptr_t)o->p.b);
+    device_free(o->slots), device_free(o->sum), device_free(o->want);
+    device_free(o->p.workspace);
+}
+
+static CollCall scatter_of(const Operands *o, int64_t rows, void *dst, bool by_blocks) {
+    return (CollCall){.op = COLL_REDUCE_SCATTER,
+                      .type = o->word == 2 ? COLL_BF16 : COLL_F32,
+                      .rows = rows,
+                      .cols = o->p.N,
+                      .src = o->slots,
+                      .dst = dst,
+                      .by_blocks = by_blocks,
+                      .what = "y of down",
+                      .file = "model.c"};
+}
+
+static Act *begin(void *ticket, int block) {
+    return coll_block(*(Ticket *)ticket, block);
+}
+static void done(void *ticket, int block) {
+    coll_block_done(*(Ticket *)ticket, block);
+}
+
+/* As parallel/step/run.c does it. */
+static void fused(World *w, const Operands *o, const Sizes *s, void *dst) {
+    CollCall call = scatter_of(o, s->rows, dst, true);
+    Ticket t = coll_start(world_comm(w), &call);
+    int n = world_size(w);
+    RowBlocks blocks = {s->rows, n, (world_rank(w) + 1) % n, BLOCKS_OF_Y, begin, done, &t, NULL, 0};
+    Product p = o->p;
+    p.y = o->slots, p.blocks = &blocks;
+    product_set_rung(s->rung);
+    kernels_cuda(s->bf16)->product(NULL, &p);
+    coll_wait(t);
+}
+
+/* A matmul whose k is not divided. */
+static void whole_sums(const Product *p, const Sizes *s) {
+    int ways[MATMUL_SM90_WAYS], n = 0;
+    if (s->rung != PRODUCT_SM90) {
+        kernels_cuda(s->bf16)->product(NULL, p);
+        return;
+    }
+    matmul_sm90_ways(p, ways);
+    while (ways[n] / 1024 % 4) n++;
+    matmul_sm90(p, ways[n]);
+}
+
+static void unfused(World *w, const Operands *o, const Sizes *s, void *dst) {
+    CollCall call = scatter_of(o, s->rows, dst, false);
+    Product p = o->p;
+    p.y = o->slots;
+    product_set_rung(s->rung);
+    whole_sums(&p, s);
+    coll_run(world_comm(w), &call);
+}
+
+/* How many bytes differ. */
+static int different(const Operands *o, int64_t n) {
+    size_t bytes = (size_t)n * o->word;
+    char *got = mem_alloc(2 * bytes), *want = got + bytes;
+    int wrong = 0;
+    device_get(got, o->sum, bytes), device_get(want, o->want, bytes);
+    device_wait();
+    for (size_t i = 0; i < bytes; i++) wrong += got[i] != want[i];
+    mem_free(got);
+    return wrong;
+}
+
+static int scatters(World *w, void *ctx) {
+    const Sizes *s = ctx;
+    int n = world_size(w);
+    Operands o = operands(s, world_rank(w), n);
+    int64_t before = product_counts().sm90;
+    int wrong = 0;
+    unfused(w, &o, s, o.want);
+    for (int round = 0; round < 2; round++) {
+        device_poison(o.slots, (size_t)(o.p.M * o.p.N) * o.word);
+        device_poison(o.sum, (size_t)(s->rows * s->N) * o.word);
+        fused(w, &o, s, o.sum);
+        wrong += different(&o, s->rows * s->N);
+    }
+    bool one_kernel = s->bf16 && s->rows % 128 == 0;
+    if (s->rung == PRODUCT_SM90)
+        wrong += product_counts().sm90 - before != (one_kernel ? 2 : 2 * n);
+    product_set_rung(PRODUCT_LIBRARY);
+    operands_free(&o);
+    return wrong;
+}
+
+TEST(cuda_fused_reduce_scatter_has_the_bits_of_matmul_and_reduce_scatter) {
+    static const Sizes sizes[] = {{128, 200, 136, true, PRODUCT_SM90},
+                                  {256, 264, 72, true, PRODUCT_SM90},
+                                  {128, 72, 1104, true, PRODUCT_SM90},
+                                  {40, 72, 80, true, PRODUCT_SM90}, // a kernel for each block
+                                  {48, 40, 33, false, PRODUCT_TILED},
+                                  {5, 7, 9, false, PRODUCT_PLAIN}};
+    for (int i = 0; i < 6; i++)
+        for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 3); k += 2) {
+            Ranks r = {(i + k) % 3 + 2, k + 1, (unsigned)k};
+            CHECK(run(r, scatters, (void *)(uintptr_t)&sizes[i]) == 0);
+        }
+}
+
+/* ---- all_gather */
+
+/* h = the rows of x of all ranks; y = h w, and the gradient of a w: dw = h' y. */
+typedef struct Gathered {
+    Product y, dw;
+    char *x, *h;
+    size_t word;
+} Gathered;
+
+static Gathered gathered(const Sizes *s, int rank, int n) {
+    size_t word = s->bf16 ? 2 : 4;
+    int64_t M = n * s->rows;
+    Gathered g = {.word = word, .x = random_words(s->rows * s->K, (unsigned)rank + 1, s->bf16)};
+    g.h = poisoned(M * s->K, word);
+    g.y = product_xw(M, s->K, s->N, g.h, s->K, random_words(s->K * s->N, 90, s->bf16));
+    g.y.bias = random_words(s->N, 91, s->bf16);
+    g.y.epilogue = EPI_ACT, g.y.act = ACT_RELU2;
+    g.y.aux = poisoned(M * s->N, word), g.y.y = poisoned(M * s->N, word);
+    g.dw = product_dw(M, s->K, s->N, g.h, s->K, random_words(M * s->N, 92, s->bf16));
+    g.dw.y = poisoned(s->K * s->N, sizeof(float));
+    g.y.workspace = g.dw.workspace = device_alloc(s->rung == PRODUCT_SM90 ? WORKSPACE : 16);
+    return g;
+}
+
+static void gathered_free(const Gathered *g) {
+    const void *all[] = {g->x,   g->h,    g->y.b,  g->y.bias,     g->y.aux,
+                         g->y.y, g->dw.b, g->dw.y, g->y.workspace};
+    device_wait();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) device_free((void *)(uintptr_t)all[i]);
+}
+
+static CollCall gather_of(const Gathered *g, const Sizes *s, bool by_blocks) {
+    return (CollCall){.op = COLL_ALL_GATHER,
+                      .type = g->word == 2 ? COLL_BF16 : COLL_F32,
+                      .rows = s->rows,
+                      .cols = s->K,
+                      .src = g->x,
+                      .dst = g->h,
+                      .by_blocks = by_blocks,
+                      .what = "x of up",
+                      .file = "model.c"};
+}
+
+static void unfused_gather(World *w, const Gathered *g, const Sizes *s) {
+    CollCall call = gather_of(g, s, false);
+    coll_run(world_comm(w), &call);
+    whole_sums(&g->y, s);
+    kernels_cuda(s->bf16)->product(NULL, &g->dw);
+}
+
+/* As parallel/step/run.c does it. What was gathered may be overwritten as soon as it is over. */
+static void fused_gather(World *w, const Gathered *g, const Sizes *s, bool dw) {
+    CollCall call = gather_of(g, s, true);
+    Ticket t = coll_start(world_comm(w), &call);
+    RowBlocks blocks = {s->rows, world_size(w), world_rank(w), BLOCKS_OF_A, begin, NULL, &t, NULL,
+                        0};
+    Product y = g->y, of_w = g->dw;
+    blocks.flags = coll_flags(t, &blocks.said);
+    y.blocks = of_w.blocks = &blocks;
+    if (!dw) blocks.done = done;
+    product_set_rung(s->rung);
+    kernels_cuda(s->bf16)->product(NULL, &y);
+    blocks.of = BLOCKS_OF_AT, blocks.done = done;
+    if (dw) kernels_cuda(s->bf16)->product(NULL, &of_w);
+    coll_wait(t);
+}
+
+/* y, aux and dw, one behind the other. */
+static char *results(const Gathered *g) {
+    size_t y = (size_t)(g->y.M * g->y.N) * g->word, dw = (size_t)(g->dw.M * g->dw.N) * 4;
+    char *all = mem_alloc(2 * y + dw);
+    device_get(all, g->y.y, y), device_get(all + y, g->y.aux, y);
+    device_get(all + 2 * y, g->dw.y, dw);
+    device_wait();
+    return all;
+}
+static int results_differ(const Gathered *g, const char *want) {
+    size_t bytes = (size_t)(2 * g->y.M * g->y.N) * g->word + (size_t)(g->dw.M * g->dw.N) * 4;
+    char *got = results(g);
+    int wrong = 0;
+    for (size_t i = 0; i < bytes; i++) wrong += got[i] != want[i];
+    mem_free(got);
+    return wrong;
+}
+static void poison_results(const Gathered *g) {
+    device_poison(g->h, (size_t)(g->y.M * g->y.K) * g->word);
+    device_poison(g->y.y, (size_t)(g->y.M * g->y.N) * g->word);
+    device_poison(g->y.aux, (size_t)(g->y.M * g->y.N) * g->word);
+    device_poison(g->dw.y, (size_t)(g->dw.M * g->dw.N) * 4);
+}
+
+static int gathers(World *w, void *ctx) {
+    const Sizes *s = ctx;
+    int wrong = 0;
+    Gathered g = gathered(s, world_rank(w), world_size(w));
+    product_set_rung(s->rung);
+    unfused_gather(w, &g, s);
+    char *want = results(&g);
+    for (int round = 0; round < 2; round++) {
+        poison_results(&g);
+        fused_gather(w, &g, s, true);
+        wrong += results_differ(&g, want);
+    }
+    mem_free(want);
+    product_set_rung(PRODUCT_LIBRARY);
+    gathered_free(&g);
+    return wrong;
+}
+
+/* With a device for each rank kernels wait for flags, else streams do. */
+TEST(cuda_fused_all_gather_has_the_bits_of_all_gather_and_matmul) {
+    static const Sizes sizes[] = {{128, 200, 136, true, PRODUCT_SM90},
+                                  {256, 264, 72, true, PRODUCT_SM90},
+                                  {128, 72, 400, true, PRODUCT_SM90},
+                                  {40, 72, 80, true, PRODUCT_SM90}, // blocks end within tiles
+                                  {48, 40, 33, false, PRODUCT_TILED},
+                                  {5, 7, 9, false, PRODUCT_PLAIN}};
+    for (int i = 0; i < 6; i++)
+        for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 4); k += 2) {
+            int n = (i + k) % 3 + 2;
+            Ranks r = {n, k == 3 ? 1 : n, (unsigned)k};
+            CHECK(run(r, gathers, (void *)(uintptr_t)&sizes[i]) == 0);
+        }
+}
+
+/* ---- what waits for what */
+
+enum { ROUNDS = 3 };
+
+/* The wait of each round that one of the ranks forgets; -1: none does. */
+typedef struct Forgotten {
+    Sizes s;
+    int wait;
+    char *memory[2]; // of each rank: given back when nothing is under way, whatever was forgotten
+    _Atomic int wrong;
+} Forgotten;
+
+static int rounds(World *w, void *ctx) {
+    Forgotten *f = ctx;
+    int rank = world_rank(w), n = world_size(w);
+    int64_t some = f->s.rows * f->s.N;
+    size_t bytes = (size_t)some * sizeof(float);
+    Operands o = operands(&f->s, rank, n);
+    char *own = o.slots;
+    char *kept = f->memory[rank] + 3 * bytes;
+    unfused(w, &o, &f->s, o.want);
+    device_wait();
+    o.slots = f->memory[rank];
+    for (int r = 0; r < ROUNDS; r++) {
+        device_poison(o.slots, 3 * bytes);
+        if (f->wait >= 0 && rank == f->wait % n) emu_forget_wait(f->wait / n + 1);
+        fused(w, &o, &f->s, o.slots + 2 * bytes);
+        device_copy(kept + (size_t)r * bytes, o.slots + 2 * bytes, bytes);
+    }
+    emu_forget_wait(0);
+    device_wait();
+    o.slots = own;
+    for (int r = 0; r < ROUNDS; r++) {
+        device_copy(o.sum, kept + (size_t)r * bytes, bytes);
+        f->wrong += different(&o, some);
+    }
+    product_set_rung(PRODUCT_LIBRARY);
+    operands_free(&o);
+    return 0;
+}
+
+static void run_rounds(Forgotten *f, unsigned seed) {
+    size_t bytes = (size_t)(f->s.rows * f->s.N) * sizeof(float);
+    for (int r = 0; r < 2; r++) f->memory[r] = device_alloc((3 + ROUNDS) * bytes);
+    run((Ranks){2, 1, seed}, rounds, f);
+    for (int r = 0; r < 2; r++) device_free(f->memory[r]);
+}
+
+/* Of two ranks: before it stores at the other one, before it sums, for both parts, and after it. */
+TEST(cuda_fused_reduce_scatter_needs_each_wait_that_it_has) {
+    NEEDS_EMULATION();
+    enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
+    for (int forget = -1; forget < WAITS; forget++) {
+        Forgotten f = {{3, 5, 4, false, PRODUCT_PLAIN}, forget, {NULL, NULL}, 0};
+        unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
+        for (; seed < seeds && !f.wrong; seed++) run_rounds(&f, seed);
+        if ((f.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
+        CHECK((f.wrong > 0) == (forget >= 0));
+    }
+}
+
+/* ---- the same of an all_gather, by streams or by a kernel's flags */
+
+typedef struct Rounds {
+    Sizes s;
+    int devices, forget; // the wait that one of the ranks forgets; -1: none
+    double limit;        // of a wait; 0: none
+    _Atomic int wrong;
+} Rounds;
+
+/* Nothing of any rank is under way. */
+static void settle(World *w) {
+    float *x = device_alloc(2 * sizeof *x);
+    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
+                                        .rows = 1,
+                                        .cols = 1,
+                                        .src = x,
+                                        .dst = x + 1,
+                                        .what = "all",
+                                        .file = __FILE__});
+    device_wait();
+    coll_barrier(world_comm(w));
+    device_free(x);
+}
+
+/* x is there late, and overwritten as soon as it may be. */
+static int gather_rounds(World *w, void *ctx) {
+    Rounds *r = ctx;
+    int rank = world_rank(w), n = world_size(w);
+    Gathered g = gathered(&r->s, rank, n);
+    size_t bytes = (size_t)(r->s.rows * r->s.K) * g.word, y = (size_t)(g.y.M * g.y.N) * g.word;
+    char *x = random_words(r->s.rows * r->s.K, (unsigned)rank + 1, r->s.bf16);
+    world_set_limit(w, r->limit);
+    product_set_rung(r->s.rung);
+    unfused_gather(w, &g, &r->s);
+    char *want = results(&g);
+    for (int i = 0; i < ROUNDS; i++) {
+        poison_results(&g);
+        device_poison(g.x, bytes), device_copy(g.x, x, bytes);
+        if (r->forget >= 0 && rank == r->forget % n) emu_forget_wait(r->forget / n + 1);
+        fused_gather(w, &g, &r->s, false);
+        emu_forget_wait(0);
+        device_poison(g.x, bytes);
+        char *got = results(&g);
+        for (size_t k = 0; k < y; k++) r->wrong += got[k] != want[k];
+        mem_free(got);
+    }
+    settle(w);
+    mem_free(want), device_free(x);
+    product_set_rung(PRODUCT_LIBRARY);
+    gathered_free(&g);
+    return 0;
+}
+
+static const Sizes by_streams = {3, 5, 4, false, PRODUCT_PLAIN},
+                   by_flags = {128, 72, 64, true, PRODUCT_SM90};
+
+/* Of two ranks on one device: before the copies, for both of x; before each block is read; and
+ * before x is written again. */
+TEST(cuda_fused_all_gather_needs_each_wait_that_it_has) {
+    NEEDS_EMULATION();
+    enum { WAITS = 2 * 5, SEEDS = 12, MANY = 300 };
+    for (int forget = -1; forget < WAITS; forget++) {
+        Rounds r = {.s = by_streams, .forget = forget};
+        unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
+        for (; seed < seeds && !r.wrong; seed++) run((Ranks){2, 1, seed}, gather_rounds, &r);
+        if ((r.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
+        CHECK((r.wrong > 0) == (forget >= 0));
+    }
+}
+
+TEST(cuda_fused_all_gather_needs_its_flags) {
+    NEEDS_EMULATION();
+    for (unsigned seed = 0; seed < 3; seed++) {
+        Rounds r = {.s = by_flags, .forget = -1};
+        run((Ranks){2, 2, seed}, gather_rounds, &r);
+        CHECK(r.wrong == 0);
+        emu_forget_flags(true);
+        run((Ranks){2, 2, seed}, gather_rounds, &r);
+        emu_forget_flags(false);
+        CHECK(r.wrong > 0);
+    }
+}
+
+/* The third wait of a rank is the one for what its matmul may begin behind. Without it a matmul may
+ * have all multiprocessors while x is still to be made. */
+static void begin_too_early(void *ctx) {
+    (void)ctx;
+    for (unsigned seed = 1; seed < 100; seed++) {
+        Rounds r = {.s = by_flags, .forget = 2 * 2};
+        run((Ranks){2, 2, seed}, gather_rounds, &r);
+    }
+}
+
+static void lose_flags(void *ctx) {
+    Rounds r = {.s = by_flags, .forget = -1, .limit = 0.3};
+    (void)ctx;
+    emu_lose_flags(true);
+    run((Ranks){2, 2, 0}, gather_rounds, &r);
+}
+
+TEST(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
+    NEEDS_EMULATION();
+    char text[4096];
+    CHECK(test_in_child(begin_too_early, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "wait for ever") && strstr(text, "a flag of a copy"));
+    CHECK(test_in_child(lose_flags, NULL, text, sizeof text) == 75);
+    CHECK(strstr(text, "matmul with all_gather \"x of up\"") && strstr(text, "not there: "));
+}

@@ -1,0 +1,144 @@
+/* Matmuls that are fused with collectives: what a rank of 2 and of 4 does, on one GPU, where the
+ * link is emulated. No other GPU takes part: this shows how much of a transfer of a given length a
+ * kernel hides, and nothing of a link's bandwidth, or of the order of stores between GPUs.
+ *
+ *   all_gather       up of an MLP. All of x is here, and a thread of the host says the flags at the
+ *                    times at which a link would have brought the blocks
+ *   reduce_scatter   down. Its blocks go to a buffer for each rank here; no link slows them down
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/die.h"
+#include "layers/cuda/device.h"
+#include "layers/cuda/streams.h"
+#include "layers/matmul_sm90.h"
+#include "tools/bench_gpu.h"
+
+enum { MOST_RANKS = 4, MOST_SETS = 8 };
+static const double link = 450e9; // bytes a second into one of several GPUs: NVLink of an H200
+
+static struct {
+    const Kernels *k;
+    int ranks, sets;
+    double transfer;   // seconds from the first byte to the last
+    uint32_t *go;      // pinned: kernels that may begin, written by the stream
+    uint32_t *flags;   // pinned: of blocks
+    uint32_t launched; // kernels that wait for flags, so far
+    atomic_bool ends;
+    Product p[MOST_SETS];
+    void *slot[MOST_RANKS];
+} b;
+
+/* Says the flags of each kernel that may begin: block 0 is the rank's own. */
+static void *arrivals(void *ctx) {
+    (void)ctx;
+    for (uint32_t seen = 0; !atomic_load(&b.ends);) {
+        if (device_noted(b.go) == seen) continue;
+        seen++;
+        double begin = now_s();
+        for (int i = 0; i < b.ranks; i++) {
+            while (now_s() - begin < b.transfer * i / (b.ranks - 1)) continue;
+            __atomic_store_n(&b.flags[i], seen, __ATOMIC_RELEASE);
+        }
+    }
+    return NULL;
+}
+
+static RowBlocks blocks_of(const Product *p, BlocksOf of) {
+    return (RowBlocks){.rows = p->M / b.ranks, .n = b.ranks, .of = of};
+}
+
+static void run_alone(void *ctx, int set) {
+    (void)ctx;
+    matmul_sm90(&b.p[set], 0);
+}
+
+static void run_gathered(void *ctx, int set) {
+    (void)ctx;
+    Product p = b.p[set];
+    RowBlocks blocks = blocks_of(&p, BLOCKS_OF_A);
+    blocks.flags = b.flags, blocks.said = ++b.launched;
+    p.blocks = &blocks;
+    device_say(device_stream(), b.go, b.launched);
+    matmul_sm90(&p, 0);
+}
+
+static Act *slot(void *ctx, int block) {
+    (void)ctx;
+    return b.slot[block];
+}
+static void run_scattered(void *ctx, int set) {
+    (void)ctx;
+    Product p = b.p[set];
+    RowBlocks blocks = blocks_of(&p, BLOCKS_OF_Y);
+    blocks.first = 1, blocks.begin = slot;
+    p.blocks = &blocks;
+    matmul_sm90(&p, 0);
+}
+
+static void operands(Product p) {
+    b.sets = gpu_sets(2 * (p.M * p.K + p.K * p.N + p.M * p.N));
+    p.workspace = gpu_take((int64_t)b.k->product_workspace(1), GPU_ZEROS);
+    for (int i = 0; i < b.sets; i++) {
+        p.a = gpu_take(2 * p.M * p.K, GPU_RANDOM), p.b = gpu_take(2 * p.K * p.N, GPU_RANDOM);
+        p.y = gpu_take(2 * p.M * p.N, GPU_RANDOM);
+        b.p[i] = p;
+    }
+    for (int i = 0; i < b.ranks; i++) b.slot[i] = gpu_take(2 * p.M * p.N / b.ranks, GPU_RANDOM);
+}
+
+static void write_row(const char *name, int64_t C, double alone, double fused) {
+    const Product *p = &b.p[0];
+    double hidden = b.transfer > 0 ? 1 - (fused - alone) / b.transfer : 0;
+    printf("%-15s %5d %7d %6d %6d %9.1f %9.1f %9.1f %8.1f\n", name, b.ranks, (int)p->M, (int)p->K,
+           (int)p->N, alone * 1e6, b.transfer * 1e6, fused * 1e6, 100 * hidden);
+    gpu_write("fused",
+              json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "name", name, "C",
+                        (json_int_t)C, "ranks", b.ranks, "M", (json_int_t)p->M, "K",
+                        (json_int_t)p->K, "N", (json_int_t)p->N, "alone_us", alone * 1e6,
+                        "transfer_us", b.transfer * 1e6, "us", fused * 1e6, "hidden", hidden));
+    gpu_give_all();
+}
+
+static void gather(int64_t T, int64_t K, int64_t N) {
+    operands(product_xw(T, K, N, NULL, K, NULL));
+    b.transfer = 2 * (double)(T * K) * (b.ranks - 1) / b.ranks / link;
+    GpuJob job[2] = {{run_alone, NULL, b.sets, 0}, {run_gathered, NULL, b.sets, 0}};
+    pthread_t thread;
+    *b.go = b.launched = 0, b.ends = false;
+    for (int i = 0; i < b.ranks; i++) b.flags[i] = 0;
+    int rc = pthread_create(&thread, NULL, arrivals, NULL);
+    if (rc) die("no thread for arrivals: error %d", rc);
+    gpu_time(job, 2);
+    b.ends = true;
+    pthread_join(thread, NULL);
+    write_row("all_gather", K, job[0].seconds, job[1].seconds);
+}
+
+static void scatter(int64_t T, int64_t K, int64_t N) {
+    operands(product_xw(T, K, N, NULL, K, NULL));
+    b.transfer = 0;
+    GpuJob job[2] = {{run_alone, NULL, b.sets, 0}, {run_scattered, NULL, b.sets, 0}};
+    gpu_time(job, 2);
+    write_row("reduce_scatter", N, job[0].seconds, job[1].seconds);
+}
+
+void gpu_fused(const Kernels *k, int64_t C) {
+    int64_t T = gpu_options.tokens;
+    Product some = product_xw(T, C, C, NULL, C, NULL);
+    const char *why = matmul_sm90_refuses(&some, 2);
+    if (!why && T % (128 * MOST_RANKS)) why = "blocks of tokens end within tiles";
+    if (why) printf("\nmatmuls with collectives: none: %s\n", why);
+    if (why) return;
+    b.k = k, b.go = device_pin(sizeof *b.go), b.flags = device_pin(MOST_RANKS * sizeof *b.flags);
+    printf("\none GPU, emulated link of %.0f GB/s\n%-15s %5s %7s %6s %6s %9s %9s %9s %8s\n",
+           link * 1e-9, "us", "ranks", "M", "K", "N", "alone", "transfer", "fused", "hidden %");
+    for (b.ranks = 2; b.ranks <= MOST_RANKS; b.ranks *= 2) {
+        gather(T, C, 4 * C / b.ranks);
+        scatter(T, 4 * C / b.ranks, C);
+    }
+    device_unpin(b.go), device_unpin(b.flags);
+}
