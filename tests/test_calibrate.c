@@ -45,7 +45,13 @@ static const Machine flat = {
     .level = {{.name = "node", .ranks = RANKS, .latency = 1e-6, .rank_rate = 10e9}}};
 
 static Run small_run(const char *key) {
-    return (Run){.list = {small_works, N_SMALL, &all_ranks, all_ops, 1}, .key = key, .budget = 20};
+    return (Run){.list = {.work = small_works,
+                          .n_works = N_SMALL,
+                          .group = &all_ranks,
+                          .most = all_ops,
+                          .n_groups = 1},
+                 .key = key,
+                 .budget = 20};
 }
 
 static int rank_main(World *w, void *ctx) {
@@ -103,6 +109,34 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
     }
     CHECK(r.c[0]->slowest >= 1);
     run_free(&r);
+}
+
+/* Ranks that are threads share memory: all forms of a fused matmul, whatever divides their rows. */
+TEST(calibration_measures_fused_matmuls_beside_their_parts) {
+    FusedWork fused[] = {
+        {{.kind = WORK_XW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, RANKS},
+        {{.kind = WORK_DX, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, RANKS},
+        {{.kind = WORK_XW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_Y, RANKS},
+        {{.kind = WORK_DX, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_Y, RANKS},
+        {{.kind = WORK_DW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_AT, RANKS},
+        {{.kind = WORK_DW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_B, RANKS},
+        {{.kind = WORK_DW, .rows = 90, .a = 24, .b = 40}, BLOCKS_OF_B, RANKS},
+        {{.kind = WORK_XW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, 2},
+    };
+    enum { N = sizeof fused / sizeof *fused, NOT = 2 }; // too few rows; ranks that do not divide
+    cache_in(test_tmpdir());
+    Run r = small_run("a machine"), again;
+    r.list.fused = fused, r.list.n_fused = N, r.budget = 600;
+    again = r;
+    run(&r), run(&again);
+    CHECK(r.c[0]->n_fused == N - NOT && again.c[0]->n_works == N_SMALL);
+    for (int i = 0; i < RANKS; i++) CHECK(same_table(r.c[0], r.c[i]));
+    for (int i = 0; i < N - NOT; i++) {
+        double ratio;
+        CHECK(calibration_fused(r.c[0], &fused[i], &ratio) && ratio > 0.01 && ratio < 100);
+        CHECK(calibration_find_fused(again.c[0], &fused[i])->ratio == ratio);
+    }
+    run_free(&r), run_free(&again);
 }
 
 TEST(calibration_is_measured_once_for_each_key) {

@@ -10,6 +10,7 @@
 #include "parallel/plan/quantity.h"
 
 static const double works_share = 0.5;   // of the budget, at most; the rest is for collectives
+static const double fused_share = 0.2;   // likewise: for fused matmuls, which come between them
 static const double latency_share = 0.5; // of that, at most, for the small sizes
 static const double pace = 0.9;          // of the budget, when the last collective is to be done
 static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
@@ -22,6 +23,7 @@ typedef struct Bench {
     Work *work;   // those that are missing
     SendJob *job; // likewise
     int n_works, n_jobs;
+    bool lacks_fused;
     WorkMemory bytes; // for works
     Arena memory;
     Meter meter;
@@ -78,9 +80,13 @@ static bool find_missing(Bench *b) {
         int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
         memory = larger(memory, (size_t)calibrate_send_bytes(most));
     }
+    for (int i = 0; i < b->list->n_fused; i++) {
+        b->lacks_fused |= !calibration_find_fused(b->c, &b->list->fused[i]);
+        memory = larger(memory, calibrate_fused_memory(b->where, &b->list->fused[i]));
+    }
     b->memory = arena_measure("calibration");
     arena_take(&b->memory, memory);
-    return b->n_jobs > 0 || b->n_works > 0;
+    return b->n_jobs > 0 || b->n_works > 0 || b->lacks_fused;
 }
 
 /* ---- collectives, and products beside them */
@@ -285,6 +291,8 @@ static void measure(Bench *b) {
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = w->crowded ? 1 : slowest;
     derive_works(b);
+    calibrate_fused(&b->meter, w, b->list->fused, b->list->n_fused, b->memory.base,
+                    b->meter.elapsed + fused_share * w->budget, b->c);
     measure_sends(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
@@ -324,15 +332,17 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
 static void share(const Group *g, Calibration *c) {
     Calibration head = *c;
     group_share(g, &head, sizeof head);
-    head.work = c->work, head.send = c->send;
+    head.work = c->work, head.send = c->send, head.fused = c->fused;
     if (g->rank > 0) {
         *c = head;
-        c->max_works = head.n_works, c->max_sends = head.n_sends;
+        c->max_works = head.n_works, c->max_sends = head.n_sends, c->max_fused = head.n_fused;
         c->work = mem_calloc((size_t)c->n_works + 1, sizeof *c->work);
         c->send = mem_calloc((size_t)c->n_sends + 1, sizeof *c->send);
+        c->fused = mem_calloc((size_t)c->n_fused + 1, sizeof *c->fused);
     }
     if (c->n_works) group_share(g, c->work, (size_t)c->n_works * sizeof *c->work);
     if (c->n_sends) group_share(g, c->send, (size_t)c->n_sends * sizeof *c->send);
+    if (c->n_fused) group_share(g, c->fused, (size_t)c->n_fused * sizeof *c->fused);
 }
 
 Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify) {
@@ -340,7 +350,7 @@ Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *no
     Group all = comm_group(world_comm(w));
     if (all.rank == 0) {
         calibration_load(c, key);
-        if (notify->again) c->n_works = c->n_sends = 0, c->site = (CalibrateSite){0};
+        if (notify->again) c->n_works = c->n_sends = c->n_fused = 0, c->site = (CalibrateSite){0};
     }
     share(&all, c);
     return c;

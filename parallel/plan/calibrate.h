@@ -18,14 +18,17 @@
 #include "parallel/plan/detect.h"
 #include "parallel/plan/machine.h"
 
-/* What shall be measured, each in the order of importance: works (rows: the most that occur) and
- * kinds of groups, of which `most` says in which collectives they occur. */
+/* What shall be measured, each in the order of importance: works (rows: the most that occur); kinds
+ * of groups, of which `most` says in which collectives they occur; fused matmuls, where ranks share
+ * memory. */
 typedef struct CalibrateList {
     Work *work;
     int n_works;
     SendGroup *group;
     int64_t (*most)[N_COLL_OPS]; // [n_groups] bytes of the largest; 0: not used
     int n_groups;
+    FusedWork *fused;
+    int n_fused;
 } CalibrateList;
 
 /* Passed on rank 0 before each measurement. */
@@ -80,10 +83,17 @@ typedef struct SendCost {
     double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
 } SendCost;
 
+/* Of a fused matmul: its time by that of both one after the other, as they alternate. */
+typedef struct FusedCost {
+    FusedWork fused;
+    double ratio;
+} FusedCost;
+
 struct Calibration {
     WorkCost *work;
     SendCost *send;
-    int n_works, max_works, n_sends, max_sends;
+    FusedCost *fused;
+    int n_works, max_works, n_sends, max_sends, n_fused, max_fused;
     CalibrateSite site;
     double slowest;    // time of the slowest rank's kernels by the mean
     double seconds;    // that measuring took, 0 from the cache
@@ -108,6 +118,9 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);
 bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
                       double *seconds);
+/* Local, pure. Of the nearest fused matmul that was measured; false: each has a size that is more
+ * than twice as large or small. */
+bool calibration_fused(const Calibration *c, const FusedWork *f, double *ratio);
 /* Local, pure. Bytes up to which it was measured; 0: it was derived from others, or is not known
  * at all. */
 int64_t calibration_reach(const Calibration *c, const SendGroup *g, CollOp op);

@@ -14,7 +14,7 @@
 #include "base/sha256.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 7, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 8, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -29,13 +29,25 @@ static json_t *print_whole(const int32_t *x, int n) {
     return list;
 }
 
-static json_t *print_work(const WorkCost *w) {
+static json_t *print_kernel(const Work *x) {
     char name[64];
-    const Work *x = &w->work;
-    return json_pack("{ss si si s[IIII] sI sf sf sb}", "name", work_name(x, name), "kind", x->kind,
-                     "flags", (int)x->flags, "sizes", (json_int_t)x->a, (json_int_t)x->b,
-                     (json_int_t)x->c, (json_int_t)x->d, "rows", (json_int_t)x->rows, "fixed",
-                     w->fixed, "per_row", w->per_row, "derived", w->derived);
+    return json_pack("{ss si si s[IIII] sI}", "name", work_name(x, name), "kind", x->kind, "flags",
+                     (int)x->flags, "sizes", (json_int_t)x->a, (json_int_t)x->b, (json_int_t)x->c,
+                     (json_int_t)x->d, "rows", (json_int_t)x->rows);
+}
+
+static json_t *print_work(const WorkCost *w) {
+    json_t *cost = json_pack("{sf sf sb}", "fixed", w->fixed, "per_row", w->per_row, "derived",
+                             w->derived),
+           *o = print_kernel(&w->work);
+    json_object_update(o, cost);
+    json_decref(cost);
+    return o;
+}
+
+static json_t *print_fused(const FusedCost *f) {
+    return json_pack("{si si so sf}", "blocks", (int)f->fused.of, "ranks", (int)f->fused.ranks,
+                     "matmul", print_kernel(&f->fused.work), "ratio", f->ratio);
 }
 
 static json_t *print_send(const SendCost *s) {
@@ -56,12 +68,13 @@ static json_t *print_site(const CalibrateSite *s) {
 }
 
 char *calibration_print(const Calibration *c, const char *key) {
-    json_t *works = json_array(), *sends = json_array();
+    json_t *works = json_array(), *sends = json_array(), *fused = json_array();
     for (int i = 0; i < c->n_works; i++) json_array_append_new(works, print_work(&c->work[i]));
     for (int i = 0; i < c->n_sends; i++) json_array_append_new(sends, print_send(&c->send[i]));
-    json_t *o = json_pack("{si ss ss sf so so so}", "calibration", VERSION, "key", key, "measured",
-                          c->measured, "slowest", c->slowest, "site", print_site(&c->site), "works",
-                          works, "sends", sends);
+    for (int i = 0; i < c->n_fused; i++) json_array_append_new(fused, print_fused(&c->fused[i]));
+    json_t *o = json_pack("{si ss ss sf so so so so}", "calibration", VERSION, "key", key,
+                          "measured", c->measured, "slowest", c->slowest, "site",
+                          print_site(&c->site), "works", works, "sends", sends, "fused", fused);
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(o);
     return text;
@@ -71,26 +84,44 @@ static bool is_time(double s) {
     return isfinite(s) && s >= 0 && s < 1e6;
 }
 
-static bool parse_work(json_t *o, WorkCost *w) {
+static bool parse_kernel(json_t *o, Work *w) {
     int kind, flags;
     json_int_t size[4], rows;
-    *w = (WorkCost){0};
-    int derived;
-    if (json_unpack(o, "{si si s[IIII!] sI sF sF sb}", "kind", &kind, "flags", &flags, "sizes",
-                    &size[0], &size[1], &size[2], &size[3], "rows", &rows, "fixed", &w->fixed,
-                    "per_row", &w->per_row, "derived", &derived))
+    if (json_unpack(o, "{si si s[IIII!] sI}", "kind", &kind, "flags", &flags, "sizes", &size[0],
+                    &size[1], &size[2], &size[3], "rows", &rows))
         return false;
-    w->derived = derived;
     for (int i = 0; i < 4; i++)
         if (size[i] < 0) return false;
-    w->work = (Work){.kind = (WorkKind)kind,
-                     .flags = (uint32_t)flags,
-                     .rows = rows,
-                     .a = size[0],
-                     .b = size[1],
-                     .c = size[2],
-                     .d = size[3]};
-    return kind >= 0 && kind < N_WORKS && rows > 0 && is_time(w->fixed) && is_time(w->per_row);
+    *w = (Work){.kind = (WorkKind)kind,
+                .flags = (uint32_t)flags,
+                .rows = rows,
+                .a = size[0],
+                .b = size[1],
+                .c = size[2],
+                .d = size[3]};
+    return kind >= 0 && kind < N_WORKS && rows > 0;
+}
+
+static bool parse_work(json_t *o, WorkCost *w) {
+    int derived;
+    *w = (WorkCost){0};
+    if (!parse_kernel(o, &w->work) || json_unpack(o, "{sF sF sb}", "fixed", &w->fixed, "per_row",
+                                                  &w->per_row, "derived", &derived))
+        return false;
+    w->derived = derived;
+    return is_time(w->fixed) && is_time(w->per_row);
+}
+
+static bool parse_fused(json_t *o, FusedCost *f) {
+    json_t *matmul;
+    int of, ranks;
+    if (json_unpack(o, "{si si so sF}", "blocks", &of, "ranks", &ranks, "matmul", &matmul, "ratio",
+                    &f->ratio))
+        return false;
+    f->fused.of = (BlocksOf)of, f->fused.ranks = ranks;
+    return of >= BLOCKS_OF_A && of <= BLOCKS_OF_B && ranks > 1 &&
+           parse_kernel(matmul, &f->fused.work) && f->fused.work.kind <= WORK_DW && f->ratio > 0 &&
+           f->ratio < 1e3;
 }
 
 /* Numbers that ascend, some of at most max; -1 where they do not. */
@@ -154,19 +185,20 @@ static bool parse_site(json_t *o, CalibrateSite *s) {
 }
 
 static bool parse_all(json_t *o, const char *key, Calibration *c, Err *e) {
-    json_t *site, *works, *sends;
+    json_t *site, *works, *sends, *fused;
     const char *theirs, *measured;
     int version;
     if (json_unpack(o, "{si ss}", "calibration", &version, "key", &theirs))
         return err(e, "not a calibration");
     if (version != VERSION) return err(e, "a calibration of version %d, not %d", version, VERSION);
     if (strcmp(theirs, key) != 0) return err(e, "a calibration of \"%s\"", theirs);
-    if (json_unpack(o, "{ss sF so so so}", "measured", &measured, "slowest", &c->slowest, "site",
-                    &site, "works", &works, "sends", &sends))
+    if (json_unpack(o, "{ss sF so so so so}", "measured", &measured, "slowest", &c->slowest, "site",
+                    &site, "works", &works, "sends", &sends, "fused", &fused))
         return err(e, "not a calibration");
     if (strlen(measured) >= sizeof c->measured) return err(e, "no time when it was measured");
     strcpy(c->measured, measured);
-    if (json_array_size(works) > MOST_ENTRIES || json_array_size(sends) > MOST_ENTRIES)
+    if (json_array_size(works) > MOST_ENTRIES || json_array_size(sends) > MOST_ENTRIES ||
+        json_array_size(fused) > MOST_ENTRIES)
         return err(e, "more entries than a calibration has");
     for (size_t i = 0; i < json_array_size(works); i++) {
         WorkCost w;
@@ -177,6 +209,12 @@ static bool parse_all(json_t *o, const char *key, Calibration *c, Err *e) {
         SendCost s;
         if (!parse_send(json_array_get(sends, i), &s)) return err(e, "send %zu is damaged", i);
         calibration_add_send(c, &s);
+    }
+    for (size_t i = 0; i < json_array_size(fused); i++) {
+        FusedCost f;
+        if (!parse_fused(json_array_get(fused, i), &f))
+            return err(e, "fused matmul %zu is damaged", i);
+        calibration_add_fused(c, &f);
     }
     if (!parse_site(site, &c->site)) return err(e, "site is damaged");
     bool factor = c->slowest >= 1 && c->slowest < 1e3;

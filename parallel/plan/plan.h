@@ -25,7 +25,6 @@ typedef struct Plan {
     const char *preset_name[PLAN_PRESETS];
     int n_presets;
     double error; // median relative error of predictions; NAN: unknown
-    bool fuses;   // may trials have --overlap fused? Nothing predicts what that brings
 } Plan;
 
 /* Local. The kernels and groups of the candidates, the most expensive on the described machine

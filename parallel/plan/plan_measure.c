@@ -13,14 +13,17 @@
 static void share_list(const Group *g, CalibrateList *l) {
     group_share(g, &l->n_works, sizeof l->n_works);
     group_share(g, &l->n_groups, sizeof l->n_groups);
+    group_share(g, &l->n_fused, sizeof l->n_fused);
     if (g->rank > 0) {
         l->work = mem_calloc((size_t)l->n_works, sizeof *l->work);
         l->group = mem_calloc((size_t)l->n_groups, sizeof *l->group);
         l->most = mem_calloc((size_t)l->n_groups, sizeof *l->most);
+        l->fused = mem_calloc((size_t)l->n_fused, sizeof *l->fused);
     }
     group_share(g, l->work, (size_t)l->n_works * sizeof *l->work);
     group_share(g, l->group, (size_t)l->n_groups * sizeof *l->group);
     group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
+    if (l->n_fused) group_share(g, l->fused, (size_t)l->n_fused * sizeof *l->fused);
 }
 
 /* Collective. Seconds until the last rank is through with so many matmuls of its own. */

@@ -243,7 +243,6 @@ static Played play(const Program *p, const OpCost *cost) {
     bool *waited = waited_of(p);
     int *start = mem_alloc((size_t)p->n_tensors * sizeof *start); // of a collective's result
     double *end = mem_alloc((size_t)p->n_tensors * sizeof *end);
-    int gather = -1; // in the kernel of a matmul, and not waited for elsewhere
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         double begin = c.now;
@@ -252,17 +251,10 @@ static Played play(const Program *p, const OpCost *cost) {
             end[t] = clocks_start(&c, &cost[i]), start[t] = i;
             out.received += op_bytes(p, op), out.calls++;
             if (waited[t]) continue;
-            if (op_in_kernel(p, i) && !op->fused) {
-                gather = t;
-                continue;
-            }
         } else if (op->kind != OP_WAIT) {
             if (!op_leads(p, i)) continue;
             clocks_run(&c, cost[i].seconds);
-            int next = i + 1;
-            while (next < p->n_ops && p->op[next].fused && !op_leads(p, next)) next++;
-            if (gather < 0 || (next < p->n_ops && p->op[next].fused)) continue;
-            begin = c.now, t = gather, gather = -1;
+            continue;
         }
         clocks_wait(&c, end[t]);
         if (axes_has(p->op[start[t]].axes, AXIS_D)) out.along_d += c.now - begin;
@@ -444,6 +436,15 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
     Extra *extra = extras(s, 0, &n);
     for (int i = 0; i < n; i++) f(ctx, &extra[i].work);
     mem_free(extra);
+}
+
+void price_each_fused(const StepLists *s, void (*f)(void *ctx, const FusedWork *w), void *ctx) {
+    StepPart part[STEP_PARTS];
+    const Model *m = &s->model[0];
+    FusedWork w;
+    for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
+        for (int i = 0; i < part[k].p->n_ops; i++)
+            if (op_fused_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
 }
 
 void price_each_send(const StepLists *s,

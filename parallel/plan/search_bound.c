@@ -463,9 +463,12 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     // what the last layer and the head send may go on under what that layer computes again; the
     // first layer, whose difference is in the ends, may send less than others
     bool again = c->recompute != RECOMPUTE_NONE;
+    bool fused = any && s->free_overlap ? s->fuses && c->layout.sp : c->overlap.fused;
     double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
     add_part(&b, &micro.ends, b.steps, again ? 0 : b.steps);
     add_part(&b, &micro.layer, b.steps * (double)b.layers, b.steps * chained);
+    if (fused) // collectives may cost nothing beside their matmuls
+        to->all.calls[ALONG_X] = to->all.bytes[ALONG_X] = 0;
     // all but the backward of the last micro-batch
     double once = micro.ends.kernels + (double)b.layers * micro.layer.kernels;
     to->early =

@@ -35,15 +35,15 @@ bool family_has(const Family *f, const Layout *l);
 /* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
  * beside a collective; the others take its place under what it leaves exposed, so they come with
  * it. Chunks and rings cut what a product waits for; halves hide that and all else: more of them at
- * once have nothing left to hide. */
+ * once have nothing left to hide. Fused matmuls come with bulk where they were measured. */
 enum {
-    N_SCHEDULES = 6,
+    N_SCHEDULES = 7,
     ANY_SCHEDULE = N_SCHEDULES
 }; // ANY: a seed that stands for all of its schedules
 extern const Overlap schedules[N_SCHEDULES];
 /* Local, pure. Those of a seed: where there is nothing to hide none, on d and z alone none and
- * bulk, ring with sp, halves of an even micro-batch; the one that is asked for where it is fixed.
- * Returns how many. */
+ * bulk, ring and fused with sp, halves of an even micro-batch; the one that is asked for where it
+ * is fixed. Returns how many. */
 int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]);
 Choice seed_choice(const Space *s, const Seed *seed); // with its axes in the order d, z, x, y
 PriceShape seed_shape(const Space *s, const Choice *c);

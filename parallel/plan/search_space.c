@@ -147,7 +147,8 @@ const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
                                         {.bulk = true, .chunks = 2},
                                         {.bulk = true, .chunks = 4},
                                         {.bulk = true, .ring = true},
-                                        {.bulk = true, .halves = true}};
+                                        {.bulk = true, .halves = true},
+                                        {.bulk = true, .fused = true}};
 
 int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
     int X = seed->size[AXIS_X];
@@ -162,7 +163,7 @@ int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
         const Overlap *o = &schedules[i];
         if ((o->bulk && s->p == 1) || (o->halves && (!tensor || seed->micro % 2)) ||
             (o->chunks && (!tensor || stay || (sp && X > MAX_STRIPES))) ||
-            (o->ring && (!sp || X > MAX_RING)))
+            (o->ring && (!sp || X > MAX_RING)) || (o->fused && (!s->fuses || !sp)))
             continue;
         out[n++] = i;
     }

@@ -44,7 +44,7 @@ static int32_t *tokens(Run *r, int64_t T, int64_t n) {
 
 /* ---- matmuls and attention */
 
-static void run_product(Run *r) {
+static Product product_of(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, K = w->a, N = w->b;
     float *x = workspace(r, w->kind == WORK_DX ? T * N : T * K);
@@ -65,6 +65,11 @@ static void run_product(Run *r) {
     }
     p.bf16 = has(r, WORK_BF16);
     p.workspace = arena_take(&r->workspace, r->k->product_workspace(r->threads));
+    return p;
+}
+
+static void run_product(Run *r) {
+    Product p = product_of(r);
     if (!sizing(r)) r->k->product(r->team, &p);
 }
 
@@ -276,15 +281,26 @@ WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {
     return (WorkMemory){r.operands.used, r.workspace.used};
 }
 
-void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+static Run run_in(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
     int threads = team_size(team);
     WorkMemory n = work_memory(w, k, threads);
-    run(&(Run){.w = w,
-               .k = k,
-               .team = team,
-               .threads = threads,
-               .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
-               .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}});
+    return (Run){
+        .w = w,
+        .k = k,
+        .team = team,
+        .threads = threads,
+        .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
+        .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}};
+}
+
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+    Run r = run_in(w, k, team, operands, workspace);
+    run(&r);
+}
+
+Product work_product(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+    Run r = run_in(w, k, team, operands, workspace);
+    return product_of(&r);
 }
 
 double work_seconds(const Work *w, const Kernels *k, Team *team, int times) {

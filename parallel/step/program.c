@@ -250,6 +250,12 @@ bool op_leads(const Program *p, int i) {
     return i == lead ? !gathers : gathers && op_is_matmul(&p->op[i]);
 }
 
+BlocksOf op_blocks_of(const Op *matmul, const Op *collective) {
+    if (collective->kind == OP_REDUCE_SCATTER) return BLOCKS_OF_Y;
+    if (matmul->kind != OP_MATMUL_AT) return BLOCKS_OF_A;
+    return matmul->in[0] == collective->out ? BLOCKS_OF_AT : BLOCKS_OF_B;
+}
+
 int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];

@@ -210,6 +210,9 @@ void program_fuse_collectives(Program *p, bool copied);
  * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);
 bool op_leads(const Program *p, int i);
+/* Local, pure. The part of a matmul's operands or result that a collective in its kernel brings or
+ * takes. */
+BlocksOf op_blocks_of(const Op *matmul, const Op *collective);
 /* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks
  * hold, where tokens are gathered or scattered. */
 void program_split(Program *p, int chunks, bool ring);

@@ -87,13 +87,6 @@ static void run_kernel(const Call *c) {
     if (timed) hook->end(hook->ctx, c->p, c->op, c->n);
 }
 
-/* The part of a matmul's operands or result that is in blocks. */
-static BlocksOf blocks_of(const Op *matmul, const Op *op) {
-    if (op->kind == OP_REDUCE_SCATTER) return BLOCKS_OF_Y;
-    if (matmul->kind != OP_MATMUL_AT) return BLOCKS_OF_A;
-    return matmul->in[0] == op->out ? BLOCKS_OF_AT : BLOCKS_OF_B;
-}
-
 /* Matmuls with their collective `op`: the one that scatters its result, or those that read what is
  * gathered. They begin with the rows that are here, or end with those that stay here. */
 static void run_fused(const Call *c, const Op *op) {
@@ -112,7 +105,7 @@ static void run_fused(const Call *c, const Op *op) {
     for (int i = gather, n = c->n - !gather, lead = (int)(c->op - c->p->op); i < n; i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;
         while (i + kernel.n < n && !op_leads(c->p, lead + i + kernel.n)) kernel.n++;
-        blocks.of = blocks_of(kernel.op, op);
+        blocks.of = op_blocks_of(kernel.op, op);
         blocks.done = i + kernel.n == n ? block_done : NULL;
         run_kernel(&kernel);
     }

@@ -306,7 +306,7 @@ bool run_choose_layout(Run *r) {
     int threads = described ? p->machine.threads : team_size(r->team);
     p->space = space_of(r, ranks, threads, &r->fixed);
     p->error = described ? NAN : run_known_error(r);
-    p->fuses = p->space.free_overlap && !described && !r->o->exact && !unfused(r);
+    p->space.fuses = p->space.free_overlap && !described && !r->o->exact && !unfused(r);
     if (!described) measure(r, p);
     // A described cluster specifies its ranks: the plan does not depend on this processor.
     p->space.shape.kernels = described || r->device.used
