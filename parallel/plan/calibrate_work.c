@@ -8,8 +8,9 @@
 /* Short disturbances hit one round of a work, not all: the least of them counts. What still looks
  * disturbed gets more. */
 enum { ROUNDS = 3, MORE_ROUNDS = 5, REPEATS = 2 };
-static const double short_time = 2e-3; // seconds: a longer work needs no more rows
-static const double long_time = 5e-3;  // the first call of a longer one is measurement enough
+static const double rounds_share = 0.8; // of the time; the rest is for what looks disturbed
+static const double short_time = 2e-3;  // seconds: a longer work needs no more rows
+static const double long_time = 5e-3;   // the first call of a longer one is measurement enough
 
 /* ---- memory: works follow each other through a window as large as all of them together, up to a
  * limit: what lies in the caches during a step does so here. What they leave is cleaned, outside of
@@ -203,7 +204,7 @@ double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, 
     if (n > 0) pool_open(&pool, where, memory, bytes);
     m->tidy = work_done;
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < (round ? done : n) && m->elapsed < until; i++) {
+        for (int i = 0; i < (round ? done : n) && m->elapsed < rounds_share * until; i++) {
             Job *j = &job[i];
             if (round == 0) {
                 char name[64];
