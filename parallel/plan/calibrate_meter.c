@@ -46,6 +46,9 @@ Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
 Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together) {
     double least = m->crowded ? 1e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
     int64_t batch = about >= least / 10 ? 1 : about > 0 ? (int64_t)(least / about) + 1 : 1000;
+    // on far links ranks leave a barrier a millisecond apart
+    if (about > 0 && about * (double)batch < 2 * m->barrier)
+        batch = (int64_t)(2 * m->barrier / about) + 1;
     if (batch > 1000) batch = 1000;
     double round = about * (double)batch, s[MOST_REPEATS];
     int n = repeats < MOST_REPEATS ? repeats : MOST_REPEATS;
