@@ -344,15 +344,6 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
 
 /* --- launchers */
 
-/* The number of a way, which may be kept in a file, says all of it. */
-int number_of(const MatmulWay &w) {
-    return w.width + 1024 * static_cast<int>(w.kind) + 4096 * (w.blocks - 1) + 8192 * (w.parts - 1);
-}
-MatmulWay way_of(int number) {
-    return {static_cast<MatmulKind>(number / 1024 % 4), number % 1024, 1 + number / 4096 % 2,
-            1 + number / 8192};
-}
-
 /* Gradients of weights have long sums: their epilogues need not be hidden. */
 template <int WIDTH, class Y>
 constexpr Share share = WIDTH == MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
@@ -435,7 +426,7 @@ extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) 
                 if (p->blocks && (kind != MATMUL_DATA_PARALLEL || p->M % (blocks * ROWS))) continue;
                 if (!matmul_cost_of_way(&c, &g, &j, &w)) continue;
                 if (kind != MATMUL_DATA_PARALLEL && !c.schedule.divided) continue; // the same
-                time[n] = c.time, number[n++] = number_of(w);
+                time[n] = c.time, number[n++] = matmul_way_number(&w);
             }
     matmul_sort_ways(n, time, number);
     return n;
@@ -444,7 +435,7 @@ extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) 
 extern "C" void matmul_sm90(const Product *p, int number) {
     int best[MATMUL_SM90_WAYS];
     if (!number && matmul_sm90_ways(p, best)) number = best[0];
-    MatmulWay w = way_of(number);
+    MatmulWay w = matmul_way(number);
     if (std::count(matmul_widths, matmul_widths + MATMUL_WIDTHS, w.width) == 0)
         die("there is no way %d to multiply", number);
     if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);

@@ -55,6 +55,7 @@ TEST(bench_gpu_measures_every_kernel) {
     CHECK(rows_of(rows, "attention", "us", &us) == ATTENTIONS);
     CHECK(rows_of(rows, "products", "library_tflops", &rate) == PRODUCTS);
     CHECK(rows_of(rows, "products", "predicted_us", &us) == PRODUCTS);
+    CHECK(rows_of(rows, "products", "sm90_tflops", &rate) == PRODUCTS);
     CHECK(us > 0 && rate > 0);
     json_t *norm = row_of(rows, "norm"), *adamw = row_of(rows, "adamw"), *up = row_of(rows, "up");
     CHECK(json_number_value(json_object_get(norm, "bytes")) == 4 * 16 * 64 + 8 * 16);
@@ -127,7 +128,7 @@ TEST(bench_gpu_script_rehearses) {
                    dir, dir, dir, dir, dir) == 0);
     CHECK(strstr(text, "| 50.0 % | 55.0 % | MISSED |\n") && strstr(text, "emulated, driver none"));
     CHECK(strstr(text, "PyTorch 9.8.7+fake, CUDA 13.0, cuDNN 91002; "));
-    CHECK(strstr(text, "products as predicted, median error | "));
+    CHECK(strstr(text, "products by the own kernel as predicted, median error | "));
     CHECK(strstr(text, "| d12, B = 32, h200, predicted | K | form | "));
 }
 

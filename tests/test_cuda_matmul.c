@@ -149,8 +149,9 @@ static bool check_same(const Shape *s, const char *what, const Words *got, const
         // on a device two kernels may contract an activation differently
         double off = test_on_device ? 0x1p-7 * fabs((double)want->host[i]) : 0;
         if (fabs((double)got->host[i] - (double)want->host[i]) <= off) continue;
-        test_fail(__FILE__, __LINE__, "shape %d: %s(%d,%d) is %g, not %g", (int)(s - shapes), what,
-                  (int)(i / ld), (int)(i % ld), (double)got->host[i], (double)want->host[i]);
+        test_fail(__FILE__, __LINE__, "%s of %d x %d over %d: (%d,%d) is %g, not %g", what,
+                  (int)s->M, (int)s->N, (int)s->K, (int)(i / ld), (int)(i % ld),
+                  (double)got->host[i], (double)want->host[i]);
         return false;
     }
     return true;
@@ -170,7 +171,7 @@ static bool run_shape(const Own *own, const Shape *s, int n) {
     Case c = case_make(s);
     const char *why = own->refuses(&c.p, 2);
     Words y, aux, sums, want_y, want_aux, want_sums;
-    if (why) return test_fail(__FILE__, __LINE__, "shape %d: %s", (int)(s - shapes), why), false;
+    if (why) return test_fail(__FILE__, __LINE__, "%s", why), false;
     run(own, &c, PLAIN, &want_y, &want_aux, &want_sums);
     bool parts = s->K > 600;
     for (int i = 0; i < (!parts ? 2 : own == &sm80 ? 3 : 5); i++) {
@@ -234,6 +235,17 @@ TEST(cuda_matmul_sm80_has_the_same_bits_in_any_order) {
 }
 TEST(cuda_matmul_sm90_has_the_same_bits_in_any_order) {
     has_the_same_bits_in_any_order(&sm90);
+}
+
+/* Whichever warp's lanes lag behind their first: none of what they read is overwritten. */
+TEST(cuda_matmul_sm90_waits_for_every_lane) {
+    NEEDS_EMULATION();
+    static const Shape s = {WGRAD, 72, 72, 600, ITSELF, false, EPI_NONE, false, ACT_GELU, true};
+    for (unsigned warp = 0; warp < 12; warp++) {
+        if (!begin(&sm90, (CudaOrder){EMU_LAG, warp, false})) return;
+        bool fine = run_shape(&sm90, &s, 0);
+        CHECK(cuda_end() && fine);
+    }
 }
 
 static bool says(const Product *p, size_t word, const char *why) {

@@ -1,18 +1,20 @@
 /* The products of a step, with the epilogues that the step gives them: as this program does them,
- * by the library's first choice and after product_prepare, beside the fastest of 16 algorithms of
- * cuBLASLt, by this program's kernels for tensor cores (for sm_80 in both columns where the device
- * is not of capability 9.0), and beside what is predicted of those (parallel/plan/gpu_matmul.h). */
+ * by the library's first choice and after product_prepare; by the fastest way of its own kernel for
+ * Hopper, and as that was predicted (parallel/plan/gpu_matmul.h); by the one for sm_80; and by the
+ * fastest of 16 algorithms of cuBLASLt. */
 #include <stdio.h>
 
 #include "layers/cuda/device.h"
+#include "layers/cuda/matmul_cost.h"
 #include "layers/cuda/products.h"
 #include "layers/matmul_sm80.h"
+#include "layers/matmul_sm90.h"
 #include "parallel/plan/detect.h"
 #include "parallel/plan/gpu_matmul.h"
 #include "parallel/step/head.h"
 #include "tools/bench_gpu.h"
 
-enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128 };
+enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128, MOST_WAYS = 8 };
 
 /* The last one: dw with the gradient of the bias. */
 typedef enum Form { XW, DX, DW, DW_BIAS } Form;
@@ -32,11 +34,9 @@ static struct {
     Product p[MOST_SETS];
 } b;
 
-/* ctx: the highest rung. */
 static void run(void *ctx, int set) {
-    product_set_rung(*(const ProductRung *)ctx);
+    (void)ctx;
     b.k->product(NULL, &b.p[set]);
-    product_set_rung(PRODUCT_LIBRARY);
 }
 
 static Product shape_of(const Layer *l, Form f) {
@@ -72,6 +72,36 @@ static void operands(const Layer *l, Form f) {
     }
 }
 
+static void run_sm80(void *ctx, int set) {
+    (void)ctx;
+    matmul_sm80(&b.p[set], 0);
+}
+static void run_sm90(void *ctx, int set) {
+    matmul_sm90(&b.p[set], *(int *)ctx);
+}
+/* The fastest of its likely ways; false: it does not take the shape. */
+static bool best_sm90(GpuJob *job, int *way) {
+    enum { ROUNDS = 3 };
+    static int ways[MATMUL_SM90_WAYS];
+    GpuJob each[MATMUL_SM90_WAYS];
+    if (matmul_sm90_refuses(&b.p[0], 2)) return false;
+    int n = matmul_sm90_ways(&b.p[0], ways), best = 0;
+    if (n > MOST_WAYS) n = MOST_WAYS;
+    for (int i = 0; i < n; i++) each[i] = (GpuJob){run_sm90, &ways[i], b.sets, 0};
+    gpu_time_rounds(each, n, ROUNDS);
+    for (int i = 1; i < n; i++)
+        if (each[i].seconds < each[best].seconds) best = i;
+    *job = each[best], *way = ways[best];
+    return true;
+}
+
+static const char *way_name(int number, char name[32]) {
+    static const char *const kinds[] = {"", " split-K", " Stream-K"};
+    MatmulWay w = matmul_way(number);
+    snprintf(name, 32, "%s%dx%d%s", w.blocks > 1 ? "2x" : "", MATMUL_ROWS, w.width, kinds[w.kind]);
+    return name;
+}
+
 static void describe_device(void) {
     RankFacts rank = {.threads = 1};
     NodeFacts node = {.name = ""};
@@ -97,35 +127,51 @@ static double predicted(const Layer *l, Form f) {
     return gpu_matmul_seconds(&b.machine, &w);
 }
 
+/* TFLOP/s; 0 where it was not measured. */
+typedef struct Rates {
+    double first, prepared, sm90, sm80, library, predicted;
+} Rates;
+
+static json_t *row_of(const Layer *l, const char *form, int64_t C, const Rates *r, double tera) {
+    double us = 1e6 * tera;
+    return json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "C",
+                     (json_int_t)C, "name", l->name, "form", form, "T", (json_int_t)l->T, "K",
+                     (json_int_t)l->K, "N", (json_int_t)l->N, "us", us / r->prepared,
+                     "predicted_us", us / r->predicted, "first_choice_tflops", r->first, "tflops",
+                     r->prepared, "library_tflops", r->library, "sm90_tflops", r->sm90,
+                     "sm80_tflops", r->sm80);
+}
+
 static void measure(const Layer *l, Form f, int64_t C) {
     static const char *const forms[] = {"xw", "dx", "dw", "dw+"};
-    operands(l, f);
-    double flops = 2 * (double)l->T * (double)l->K * (double)l->N * 1e-12, peer = 0;
-    static ProductRung rung[] = {PRODUCT_LIBRARY, PRODUCT_SM90, PRODUCT_SM80};
-    GpuJob first = {run, &rung[0], b.sets, 0}, job[4] = {first, first, first, first};
-    job[1].ctx = &rung[1], job[2].ctx = &rung[2];
-    if (matmul_sm80_refuses(&b.p[0], 2)) job[1].ctx = job[2].ctx = &rung[0]; // tiles take long
+    char name[32] = "";
+    int way = 0, n = 1, sm90 = 0, sm80 = 0, library = 0;
     bool whole = false;
+    operands(l, f);
+    double tera = 2e-12 * (double)l->T * (double)l->K * (double)l->N;
+    GpuJob first = {run, NULL, b.sets, 0}, job[4] = {first, first, first, first};
     gpu_time(&first, 1);
     product_prepare(&b.p[0], 2); // whose plan is all sets'
-    if (b.library) whole = gpu_library_best(b.library, b.p, b.sets, &job[3]);
-    gpu_time(job, b.library ? 4 : 3);
-    double own = flops / job[0].seconds, before = flops / first.seconds;
-    double sm90 = flops / job[1].seconds, sm80 = flops / job[2].seconds;
-    if (b.library) peer = flops / job[3].seconds;
-    double seconds = predicted(l, f);
-    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %9.1f %6.1f %6.1f %s\n", (int)C,
-           l->name, forms[f], (int)l->T, (int)l->K, (int)l->N, before, own, peer,
-           peer > 0 ? own / peer : 0, flops / seconds, sm90, sm80,
-           !b.library ? "no library"
-           : whole    ? ""
-                      : "without the epilogue");
-    json_t *row = json_pack(
-        "{s:I, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "C",
-        (json_int_t)C, "name", l->name, "form", forms[f], "T", (json_int_t)l->T, "K",
-        (json_int_t)l->K, "N", (json_int_t)l->N, "us", job[0].seconds * 1e6, "predicted_us",
-        seconds * 1e6, "first_choice_tflops", before, "tflops", own, "library_tflops", peer,
-        "sm90_tflops", sm90, "sm80_tflops", sm80, "same_epilogue", whole);
+    if (best_sm90(&job[n], &way)) sm90 = n++;
+    if (!matmul_sm80_refuses(&b.p[0], 2)) job[n].run = run_sm80, sm80 = n++;
+    if (b.library) library = n++, whole = gpu_library_best(b.library, b.p, b.sets, &job[library]);
+    gpu_time(job, n);
+    Rates r = {tera / first.seconds,
+               tera / job[0].seconds,
+               sm90 ? tera / job[sm90].seconds : 0,
+               sm80 ? tera / job[sm80].seconds : 0,
+               library ? tera / job[library].seconds : 0,
+               tera / predicted(l, f)};
+    printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %9.1f %6.1f %6.1f %s%s\n", (int)C,
+           l->name, forms[f], (int)l->T, (int)l->K, (int)l->N, r.first, r.prepared, r.library,
+           library ? r.prepared / r.library : 0, r.predicted, r.sm90, r.sm80,
+           sm90 ? way_name(way, name) : "",
+           !library ? ", no library"
+           : whole  ? ""
+                    : ", library without the epilogue");
+    json_t *row = row_of(l, forms[f], C, &r, tera);
+    json_object_set_new(row, "way", json_string(name));
+    json_object_set_new(row, "same_epilogue", json_boolean(whole));
     gpu_write("products", row);
     gpu_give_all();
 }

@@ -16,6 +16,8 @@ ATTENTION = {"forward": (1.0, 1.1), "backward": (0.8, 1.05)}
 ATTENTION_128 = {"forward": (484, 532), "backward": (370, 407)}
 MEMORY = (0.85, 0.93)  # of the rate of a copy
 HIDDEN = (0.8, 0.9)  # of a transfer under a matmul
+# the own kernel's rate, of cuBLASLt's best: a step's products, gradients of weights, 8192^3
+OWN, OWN_DW, OWN_SQUARE = (1.0, 1.03), (1.1, 1.1), (0.95, 1.0)
 # of losses: other orders of sums, a hundred steps long; words of bf16
 GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-4
 
@@ -140,6 +142,29 @@ def find(rows, **want):
     return next((r for r in rows if all(r.get(k) == v for k, v in want.items())), None)
 
 
+def own_rows(products):
+    """The own kernel beside the library's best; goals are for the smallest model, C = 768."""
+    out, own = [], [r for r in products if r.get("sm90_tflops") and r["same_epilogue"]]
+    for C in sorted({r["C"] for r in own}):
+        step = [r for r in own if r["C"] == C and r["name"] not in ("square", "padded")]
+        for what, goals, mine in ((f"{len(step)} products of a step", OWN, step),
+                                  ("dw", OWN_DW, [r for r in step if r["form"] == "dw"
+                                                  and r["name"] != "head"])):
+            us = [sum(r["us"] * r["tflops"] / r[who] for r in mine)
+                  for who in ("library_tflops", "sm90_tflops")]
+            if mine:
+                what = f"own kernel, {what}, C = {C}: cuBLASLt's best of 16 takes so many times " \
+                       "as long"
+                out.append(goal(what, us[0] / us[1], goals, ratio) if C == 768
+                           else fact(what, ratio(us[0] / us[1])))
+    for r in own:
+        if r["name"] == "square" and r["T"] == 8192:
+            out.append(goal("own kernel, square product of 8192: of cuBLASLt's best",
+                            r["sm90_tflops"] / r["library_tflops"], OWN_SQUARE, ratio))
+            break
+    return out
+
+
 def product_rows(rows):
     out, products = [], [r for r in rows if r["stage"] == "products" and r["library_tflops"] > 0]
     for C in sorted({r["C"] for r in products}):
@@ -157,9 +182,12 @@ def product_rows(rows):
             out.append(fact(f"the head's products, C = {C}: vocabulary {head[0]['N']} takes so "
                             f"many times as long as {padded[0]['N']}",
                             ratio(us / us_padded)))
-    errors = [abs(r["predicted_us"] / r["us"] - 1) for r in products if r.get("predicted_us")]
+    out += own_rows(products)
+    errors = [abs(r["predicted_us"] * r["sm90_tflops"] / (r["us"] * r["tflops"]) - 1)
+              for r in products if r.get("sm90_tflops")]
     if errors:
-        out.append(fact(f"time of {len(errors)} products as predicted, median error",
+        out.append(fact(f"time of {len(errors)} products by the own kernel as predicted, "
+                        "median error",
                         share(statistics.median(errors))))
     square = find(rows, stage="products", name="square")
     if square:

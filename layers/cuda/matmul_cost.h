@@ -132,6 +132,16 @@ typedef struct MatmulWay {
     int parts;         // of a tile with split-K; else 1
 } MatmulWay;
 
+/* The number of a way, which may be kept in a file, says all of it. */
+static inline int matmul_way_number(const MatmulWay *w) {
+    return w->width + 1024 * (int)w->kind + 4096 * (w->blocks - 1) + 8192 * (w->parts - 1);
+}
+static inline MatmulWay matmul_way(int number) {
+    MatmulWay w = {(MatmulKind)(number / 1024 % 4), number % 1024, 1 + number / 4096 % 2,
+                   1 + number / 8192};
+    return w;
+}
+
 /* Time of a step relative to one that FLOPs bound, by bytes in a cycle of a multiprocessor. From
  * shared memory: 128; in 16 of k a warpgroup's 64 rows take n/2 cycles of the tensor cores, which
  * read 64 + n rows of 32 bytes, and TMA writes m + n rows. From L2: 44, with which a cluster is

@@ -82,10 +82,16 @@ static void push(Block *b, EmuThread *t, bool in_front) {
     b->n_ready++;
 }
 
-/* The next thread in the order, NULL when all wait. */
-static EmuThread *take(Block *b) {
-    if (b->n_ready == 0) return NULL;
-    unsigned at = b->first;
+static bool lags(const Block *b, unsigned at) {
+    unsigned i = b->ready[at % MAX_THREADS];
+    return b->order == EMU_LAG && i / 32 == chosen_seed && i % 32 > 0;
+}
+
+/* The next thread in the order, NULL when all wait, or those that do not lag. */
+static EmuThread *take(Block *b, bool all) {
+    unsigned at = b->first, end = b->first + (unsigned)b->n_ready;
+    while (!all && at != end && lags(b, at)) at++;
+    if (at == end) return NULL;
     if (b->order == EMU_REVERSE) at += (unsigned)b->n_ready - 1;
     if (b->order == EMU_RANDOM) {
         b->random = b->random * 6364136223846793005u + 1442695040888963407u;
@@ -129,9 +135,9 @@ static void enter(Block *b, EmuThread *t) {
 
 /* The next thread; when all wait, copies under way are done until one can go on. */
 static EmuThread *take_or_copy(Block *b) {
-    EmuThread *t = take(b);
-    while (!t && bulk_do_one(b)) t = take(b);
-    return t;
+    EmuThread *t = take(b, false);
+    while (!t && bulk_do_one(b)) t = take(b, false);
+    return t ? t : take(b, true);
 }
 
 /* Can another block wake a thread of this one? */

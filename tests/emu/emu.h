@@ -39,8 +39,10 @@ typedef struct EmuPlace {
     int line;
 } EmuPlace;
 
-typedef enum EmuOrder { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM } EmuOrder;
-/* Local. How threads of a block, and blocks of a grid, follow each other from now on. */
+typedef enum EmuOrder { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM, EMU_LAG } EmuOrder;
+/* Local. How threads of a block, and blocks of a grid, follow each other from now on. EMU_LAG: of
+ * warp `seed` of each block all lanes but the first run only when nothing else can go on, copies
+ * included. */
 void emu_set_order(EmuOrder order, unsigned seed);
 
 typedef struct EmuLaunch {
