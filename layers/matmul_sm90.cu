@@ -2,26 +2,27 @@
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
  *
- * Each rung takes away what bounds the one before. Bytes are those of a multiprocessor in a cycle:
- * shared memory gives 128, L2 some 44. TFLOP/s are of an H100 at 4096^3, published for kernels like
- * these (fast.cu, 2024), and 989 at most; none of this file's was measured.
+ * Each rung takes away what bounds the one before. The kernel below is the last one; in brackets
+ * is where it does what a rung adds. Bytes are those of a multiprocessor in a cycle: shared memory
+ * gives 128, L2 some 44. TFLOP/s are of an H100 at 4096^3, published for kernels like these
+ * (fast.cu, 2024), and 989 at most; none of this file's was measured.
  *
  *     product.cu   a thread for each element: loads from L1                                   2
  *                  tiles in shared memory: fp32 units, 67 at most                            32
  *     matmul_sm80.cu   tensor cores by mma.sync: at most two thirds of their rate            600
- *     1  tensor cores, wgmma: a step along k of a tile of 64 x 64 is copied, then
- *        multiplied: the wait for the copy                                                  317
- *     2  a ring of steps that one thread fetches (TMA) while others multiply. Then L2:
- *        64 bytes for tiles of 128 x 128; and shared memory, 160                            498
- *     3  tiles of 128 x 256 of two warpgroups: L2 48, shared memory 80 of 128 cycles,
- *        tensor cores all of them; 128 sums a thread, as many as fit                        610
- *     4  blocks that stay: the ring is filled while warpgroups are in their epilogue, in
- *        an order of tiles that lie close together in y, so that L2 has them                704
- *     5  clusters of two blocks that fetch b once, half each: L2 32                         734
- *     6  the epilogue by boxes that TMA stores, beside the next tile                        758
- *     7  IN_TURNS: one warpgroup multiplies while the other is in its epilogue: of short
- *        sums, where that is a third of the tile's time
- *     8  Stream-K (cuda/matmul_schedule.h): no wave that is partly filled
+ *     1  tensor cores, wgmma [begin_step]: a step along k of a tile of 64 x 64 is
+ *        copied, then multiplied: the wait for the copy                                     317
+ *     2  a ring of steps that one thread fetches [fetch_all] while others multiply.
+ *        Then L2: 64 bytes for tiles of 128 x 128; and shared memory, 160                   498
+ *     3  tiles of 128 x 256 of two warpgroups [Kind]: L2 48, shared memory 80 of 128
+ *        cycles, tensor cores all of them; 128 sums a thread, as many as fit                610
+ *     4  blocks that stay [compute_all]: the ring is filled during epilogues, in an order
+ *        of tiles that lie close together in y, so that L2 has them [matmul_tile_at]        704
+ *     5  clusters of two blocks that fetch b once, half each [fetch_half]: L2 32            734
+ *     6  the epilogue by boxes that TMA stores, beside the next tile [Out]                  758
+ *     7  IN_TURNS [wait_turn]: one warpgroup multiplies while the other is in its
+ *        epilogue: for short sums, where that is a third of a tile's time
+ *     8  Stream-K [matmul_next, Parts]: no wave that is partly filled
  *
  * The roofline of a tile of 128 x N. wgmma multiplies 64 x N x 16 in N / 2 cycles, and reads 2 KB
  * of a and 32 N bytes of b from shared memory: 80 of 128 cycles for N = 256, 32 of 32 for N = 64.
