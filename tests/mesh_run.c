@@ -107,6 +107,21 @@ typedef struct Place {
     int32_t *inputs, *targets;
 } Place;
 
+Grid mesh_grid(const char *spec, int rank) {
+    Grid g = {0};
+    Err e;
+    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    g.mesh = mesh_make(&g.layout.factors, rank);
+    return g;
+}
+
+ModelShape mesh_shape(const char *model, const Grid *g) {
+    ModelShape s = {.B = 4, .S = 10, .training = true, .grid = g};
+    Err e;
+    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    return s;
+}
+
 static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) {
     const MeshRun *r = job->r;
     int64_t n = l->size[AXIS_Z] * (r->alike ? 1 : l->size[AXIS_D]);

@@ -47,6 +47,11 @@ typedef struct MeshRun {
     int64_t received; // bytes, by rank 0, for meetings
 } MeshRun;
 
+/* The grid of a rank of a described mesh, without communicators; and a step of 4 sequences of 10
+ * tokens at each coordinate of d x z. Both die of a text that is wrong. */
+Grid mesh_grid(const char *spec, int rank);
+ModelShape mesh_shape(const char *model, const Grid *g);
+
 /* As ranks_run, but mostly all ranks share one core: a rank that waits for another then wakes no
  * other core, which on virtual machines takes half the time of a sweep. Every eighth call, and all
  * with sanitizers, have all cores, so that ranks also run truly beside each other. */

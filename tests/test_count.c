@@ -14,19 +14,9 @@
 #include "tests/test.h"
 #include "tests/theory.h"
 
-/* The grid of a rank without a world, as a planner has it. */
-static Grid paper_grid(const char *spec, int rank) {
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(&g.layout.factors, rank);
-    return g;
-}
-
 static ModelShape shape_of(const char *model, const Grid *g, int64_t B, int64_t S) {
-    ModelShape s = {.B = B, .S = S, .training = true, .grid = g};
-    Err e;
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    ModelShape s = mesh_shape(model, g);
+    s.B = B, s.S = S;
     return s;
 }
 
@@ -50,7 +40,7 @@ static double by_hand(const Layout *l, double T, double C) {
 
 static void check_formula(const char *spec, void *ctx) {
     const int64_t B = 12, S = 10, C = 240; // they divide by all meshes of up to 8 ranks but 7
-    Grid g = paper_grid(spec, 0);
+    Grid g = mesh_grid(spec, 0);
     ModelShape s = shape_of("layers=1,heads=120,channels=240,vocab=240", &g, B, S);
     Theory c = {.n = 0};
     theory_block(&c, &s);
@@ -89,7 +79,7 @@ TEST(count_of_collectives_is_what_the_literature_counts) {
         {"optimus:2x2", 48, {0, 0, 0, 32, 16}}, // 4 layers x 6 streams x 2 panels
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Grid g = paper_grid(rows[i].layout, 0);
+        Grid g = mesh_grid(rows[i].layout, 0);
         ModelShape s = shape_of("layers=1,heads=8,channels=64,vocab=64", &g, 4, 8);
         Theory c = {.n = 0};
         int64_t ops[N_COLL_OPS] = {0}, norms = 0;

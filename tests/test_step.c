@@ -13,18 +13,9 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-static Grid grid_of(const char *spec, int rank) {
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(&g.layout.factors, rank);
-    return g;
-}
-
 static ModelShape shape_of(const char *model, const Grid *g, Recompute r) {
-    ModelShape s = {.B = 4, .S = 10, .training = true, .grid = g, .recompute = r};
-    Err e;
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
+    ModelShape s = mesh_shape(model, g);
+    s.recompute = r;
     return s;
 }
 
@@ -44,7 +35,7 @@ static const char *const models[] = {
 
 static void check_panels(const char *spec, void *ctx) {
     int *n = ctx;
-    Grid g = grid_of(spec, 0);
+    Grid g = mesh_grid(spec, 0);
     g.mesh = mesh_make(&g.layout.factors, *n % g.mesh.p);
     if (!g.layout.stay) return;
     for (int model = 0; model < 3; model++) {
@@ -73,7 +64,7 @@ TEST(step_panels_leave_no_operand_whole) {
 
 /* Collectives of one kind along x in one layer, forward and backward. */
 static int collectives(const char *spec, OpKind kind, Phase phase) {
-    Grid g = grid_of(spec, 0);
+    Grid g = mesh_grid(spec, 0);
     ModelShape s = shape_of(models[0], &g, RECOMPUTE_NONE);
     Program p = program_make(&s);
     int n = 0;
@@ -102,7 +93,7 @@ TEST(step_program_of_megatron_has_its_collectives) {
 /* Of the last matmul of a layer backward reads no result. */
 static void recomputed(const char *spec, void *ctx) {
     int *n = ctx;
-    Grid g = grid_of(spec, 0);
+    Grid g = mesh_grid(spec, 0);
     ModelShape s = shape_of(models[*n % 3], &g, RECOMPUTE_FULL);
     Program p = step_of(&s);
     for (int i = 0; i < p.n_ops; i++)
@@ -130,7 +121,7 @@ static void list(char *text, size_t n, const ModelShape *s, Pass last) {
 
 /* Operations of forward of one layer, in order, without collectives and with their types. */
 TEST(step_listing_shows_types_and_costs) {
-    Grid g = grid_of("x2+sp", 0);
+    Grid g = mesh_grid("x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
     char text[32768];
     list(text, sizeof text, &s, PASS_RECOMPUTE);
@@ -144,7 +135,7 @@ TEST(step_listing_shows_types_and_costs) {
 
 /* Blocks of 11 features of h1 and of 16 rows of the weight: four panels. */
 TEST(step_listing_shows_panels_and_their_owners) {
-    Grid g = grid_of("x2.y3+stay=y", 0);
+    Grid g = mesh_grid("x2.y3+stay=y", 0);
     ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
     char text[32768];
     list(text, sizeof text, &s, PASS_PANELS);
@@ -157,7 +148,7 @@ TEST(step_listing_shows_panels_and_their_owners) {
 
 /* The last two lines are of all operations; every line before has one, or folds some. */
 TEST(step_listing_shows_the_order_and_what_runs_under_what) {
-    Grid g = grid_of("z2.x2+sp", 0);
+    Grid g = mesh_grid("z2.x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=64,vocab=64", &g, RECOMPUTE_SELECTIVE);
     Machine m;
     Err e;

@@ -120,19 +120,15 @@ static void check_program(Program *p, const char *spec, Worst *w) {
 
 static void on_layout(const char *spec, void *ctx) {
     Worst *w = ctx;
-    Grid g = {0};
-    Err e;
+    Grid g = mesh_grid(spec, 0);
     int model = w->n % 3;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
     if (!mesh_sampled_thinly(w->n)) {
         w->n++;
         return;
     }
     g.layout.exact = w->n / 9 % 2;
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    ModelShape s = {
-        .B = 4, .S = 10, .training = true, .grid = &g, .recompute = (Recompute)(w->n / 3 % 3)};
-    if (!config_parse(&s.config, models[model], &e)) die("%s", e.text);
+    ModelShape s = mesh_shape(models[model], &g);
+    s.recompute = (Recompute)(w->n / 3 % 3);
     Program p = program_make(&s);
     program_forward(&p);
     program_differentiate(&p);
@@ -229,13 +225,10 @@ static void check_inside(const Program *p, size_t peak, const char *spec) {
 
 static void prompts_on(const char *spec, void *ctx) {
     int *n = ctx;
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    Grid g = mesh_grid(spec, 0);
     g.layout.exact = *n / 3 % 4 == 0;
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    ModelShape longest = {.B = 1, .grid = &g, .output = OUTPUT_NEXT}, shorter;
-    if (!config_parse(&longest.config, models[*n % 3], &e)) die("%s", e.text);
+    ModelShape longest = mesh_shape(models[*n % 3], &g), shorter;
+    longest.B = 1, longest.training = false, longest.output = OUTPUT_NEXT;
     shorter = longest;
     Program p = prompt_of(&longest, 16);
     size_t peak = program_allocate(&p);

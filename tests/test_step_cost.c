@@ -88,16 +88,13 @@ static bool left_out(const Work *w) {
 
 static void compare_works(const char *spec, void *ctx) {
     Case *c = ctx;
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    Grid g = mesh_grid(spec, 0);
     if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 7 != 0) return; // a sample
     if (g.layout.stay || g.layout.size[AXIS_X] == 7 || g.layout.size[AXIS_Y] == 7) return;
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    ModelShape m = {.B = 4, .S = 30, .training = true, .grid = &g, .recompute = c->recompute};
+    ModelShape m = mesh_shape(c->model, &g);
+    m.S = 30, m.recompute = c->recompute;
     m.bf16 = c->kernels != NULL;
     m.overlap.chunks = c->chunks;
-    if (!config_parse(&m.config, c->model, &e)) die("%s", e.text);
     Widths widths = widths_of(&m.config, &g);
     Works w = {.n = 0};
     Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
@@ -141,14 +138,10 @@ TEST(step_cost_is_of_the_kernels_that_training_runs) {
  * between. */
 static void check_groups(const char *spec, void *ctx) {
     int *n = ctx;
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(&g.layout.factors, 0);
+    Grid g = mesh_grid(spec, 0);
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        ModelShape m = {.B = 4, .S = 10, .training = true, .grid = &g, .recompute = (Recompute)r};
-        if (!config_parse(&m.config, "layers=3,heads=4,channels=24,vocab=70", &e))
-            die("%s", e.text);
+        ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
+        m.recompute = (Recompute)r;
         Program plain = program_make(&m), p = step_of(&m, *n % 2);
         program_forward(&plain);
         program_differentiate(&plain);
@@ -185,12 +178,8 @@ TEST(step_fuse_keeps_operands_before_their_readers) {
 /* Collectives in kernels of matmuls: the others are as they were, and operands come first. */
 static void check_fused(const char *spec, void *ctx) {
     int *n = ctx;
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    ModelShape m = {.B = 4, .S = 10, .training = true, .grid = &g};
-    if (!config_parse(&m.config, "layers=3,heads=4,channels=24,vocab=70", &e)) die("%s", e.text);
+    Grid g = mesh_grid(spec, 0);
+    ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
     Program p = step_of(&m, false);
     int before = p.n_ops, found = 0;
     program_fuse_collectives(&p, false);

@@ -15,18 +15,9 @@ static const char *const models[] = {
     "layers=3,heads=3,channels=21,vocab=70,bias=0",
 };
 
-static void grid_at(Grid *g, const char *spec, int rank) {
-    Err e;
-    *g = (Grid){0};
-    if (!layout_parse(&g->layout, spec, 0, &e)) die("%s", e.text);
-    g->mesh = mesh_make(&g->layout.factors, rank % layout_ranks(&g->layout));
-}
-
-static ModelShape shape_of(const char *model, const Grid *g) {
-    ModelShape s = {.B = 4, .S = 10, .training = true, .grid = g};
-    Err e;
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
-    return s;
+static Grid grid_at(const char *spec, int rank) {
+    Grid g = mesh_grid(spec, 0);
+    return mesh_grid(spec, rank % g.mesh.p);
 }
 
 /* ---- sizes ---- */
@@ -59,10 +50,9 @@ static int64_t work_rows(const Program *p, const ModelShape *s, WorkKind kind) {
 
 static void compare(const char *spec, void *ctx) {
     int *n = ctx;
-    Grid g;
-    grid_at(&g, spec, *n);
+    Grid g = grid_at(spec, *n);
     g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
-    ModelShape s = shape_of(models[*n % 3], &g);
+    ModelShape s = mesh_shape(models[*n % 3], &g);
     bool words = *n / 3 % 2;
     Kernels k = {.word = words ? 2 : 4};
     Program p = program_end_passes(&s, PASS_HALVES, &k);
@@ -88,9 +78,8 @@ TEST(step_end_updates_every_moment) {
  * sums stands in front of the clip, with its end, and what updates behind it. */
 static void check_order(const char *spec, void *ctx) {
     int *n = ctx, clip = 0, under_way = 0, gathers = 0;
-    Grid g;
-    grid_at(&g, spec, 0);
-    ModelShape s = shape_of(models[*n % 3], &g);
+    Grid g = grid_at(spec, 0);
+    ModelShape s = mesh_shape(models[*n % 3], &g);
     s.overlap.bulk = true;
     Kernels k = {.word = 2};
     Program p = program_end_passes(&s, PASS_SCHEDULE, &k);
@@ -117,9 +106,8 @@ TEST(step_end_has_its_sums_in_front_of_the_clip_in_every_order) {
 
 /* On a device squares of all gradients are one kernel. */
 TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
-    Grid g;
-    grid_at(&g, "d2+zero1", 0);
-    ModelShape s = shape_of(models[0], &g);
+    Grid g = grid_at("d2+zero1", 0);
+    ModelShape s = mesh_shape(models[0], &g);
     for (int device = 0; device < 2; device++) {
         const Kernels *k = device ? kernels_cuda_sizes(true) : NULL;
         Program p = program_end_passes(&s, PASS_HALVES, k);
@@ -132,10 +120,9 @@ TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
 }
 
 TEST(step_end_is_listed_with_the_types_of_its_shards) {
-    Grid g;
     char text[16384];
-    grid_at(&g, "d2.x2+zero1", 0);
-    ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g);
+    Grid g = grid_at("d2.x2+zero1", 0);
+    ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
     Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2});
     FILE *f = fmemopen(text, sizeof text, "w");
     listing_print(f, &p, NULL, NULL);
@@ -154,9 +141,8 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
 
 /* The order of collectives, by name and axes. */
 static void order_of(const char *spec, int rank, const char *model, char *text, size_t size) {
-    Grid g;
-    grid_at(&g, spec, rank);
-    ModelShape s = shape_of(model, &g);
+    Grid g = grid_at(spec, rank);
+    ModelShape s = mesh_shape(model, &g);
     s.overlap.bulk = s.sums = true;
     Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     size_t at = 0;
@@ -173,8 +159,7 @@ static void order_of(const char *spec, int rank, const char *model, char *text, 
 static void compare_orders(const char *spec, void *ctx) {
     static char one[65536], other[65536];
     int *n = ctx;
-    Grid g;
-    grid_at(&g, spec, 0);
+    Grid g = grid_at(spec, 0);
     for (int rank = 0; rank < g.mesh.p; rank++) {
         order_of(spec, rank, models[*n % 3], rank ? other : one, sizeof one);
         if (rank && strcmp(one, other) != 0)
@@ -192,9 +177,8 @@ TEST(step_sums_are_in_the_same_order_on_all_ranks) {
 /* With one micro-batch or several, with bulk: the sum of a layer is under way while layers before
  * it go backward. */
 TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
-    Grid g;
-    grid_at(&g, "d2", 0);
-    ModelShape s = shape_of("layers=3,heads=4,channels=32,vocab=64", &g);
+    Grid g = grid_at("d2", 0);
+    ModelShape s = mesh_shape("layers=3,heads=4,channels=32,vocab=64", &g);
     s.overlap.bulk = s.sums = true;
     Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     int started = -1, ended = -1, backward = 0;

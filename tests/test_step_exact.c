@@ -42,14 +42,10 @@ static bool may_read(const Program *p, const Op *op, int k) {
 
 static void on_program(const char *spec, void *ctx) {
     int *n = ctx, sums = 0;
-    Grid g = {0};
-    Err e;
-    ModelShape s = {.B = 4, .S = 10, .training = true, .recompute = (Recompute)(*n % 3)};
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    if (!config_parse(&s.config, models[(*n)++ / 3 % 3], &e)) die("%s", e.text);
+    Grid g = mesh_grid(spec, 0);
+    ModelShape s = mesh_shape(models[*n / 3 % 3], &g);
+    s.recompute = (Recompute)((*n)++ % 3);
     g.layout.exact = true;
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    s.grid = &g;
     Program p = program_passes(&s, PASS_EXACT, NULL);
     for (int i = 0; i < p.n_ops; i++) {
         const Op *op = &p.op[i];
@@ -79,13 +75,9 @@ TEST(step_exact_adds_no_floats_of_ranks_on_any_layout) {
 TEST(step_exact_every_kernel_has_a_price) {
     static const char *const layouts[] = {"d1", "x2.y2+sp", "z4"};
     for (int i = 0; i < 9; i++) {
-        Grid g = {0};
-        Err e;
-        ModelShape s = {.B = 4, .S = 10, .training = true, .grid = &g};
-        if (!layout_parse(&g.layout, layouts[i / 3], 0, &e)) die("%s", e.text);
-        if (!config_parse(&s.config, models[i % 3], &e)) die("%s", e.text);
+        Grid g = mesh_grid(layouts[i / 3], 0);
+        ModelShape s = mesh_shape(models[i % 3], &g);
         g.layout.exact = true;
-        g.mesh = mesh_make(&g.layout.factors, 0);
         Widths widths = widths_of(&s.config, &g);
         Program p = program_passes(&s, PASS_FUSE, NULL);
         for (int k = 0; k < p.n_ops; k++) {

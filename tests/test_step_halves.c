@@ -10,12 +10,9 @@
 #include "tests/test.h"
 
 static void shape_of(ModelShape *s, Grid *g, const char *spec, const char *model, Recompute r) {
-    Err e;
-    *g = (Grid){0};
-    *s = (ModelShape){.B = 4, .S = 42, .training = true, .grid = g, .recompute = r};
-    if (!layout_parse(&g->layout, spec, 0, &e)) die("%s", e.text);
-    if (!config_parse(&s->config, model, &e)) die("%s", e.text);
-    g->mesh = mesh_make(&g->layout.factors, 0);
+    *g = mesh_grid(spec, 0);
+    *s = mesh_shape(model, g);
+    s->S = 42, s->recompute = r;
 }
 
 typedef struct Sums {

@@ -20,13 +20,9 @@ typedef struct Step {
 
 static void step_build(Step *s, const char *spec, const char *model, Recompute r, int rank,
                        bool fused) {
-    Err e;
-    *s = (Step){.shape = {.B = 4, .training = true, .recompute = r}};
-    s->shape.grid = &s->grid;
-    if (!layout_parse(&s->grid.layout, spec, 0, &e)) die("%s", e.text);
-    if (!config_parse(&s->shape.config, model, &e)) die("%s", e.text);
-    s->shape.S = s->shape.config.seq;
-    s->grid.mesh = mesh_make(&s->grid.layout.factors, rank);
+    *s = (Step){.grid = mesh_grid(spec, rank)};
+    s->shape = mesh_shape(model, &s->grid);
+    s->shape.S = s->shape.config.seq, s->shape.recompute = r;
     s->p = program_make(&s->shape);
     program_forward(&s->p);
     program_differentiate(&s->p);

@@ -13,13 +13,9 @@ static const char *const models[] = {
 };
 
 static ModelShape shape_of(Grid *g, const char *spec, const char *model) {
-    ModelShape s = {.B = 4, .training = true, .sums = true, .grid = g};
-    Err e;
-    *g = (Grid){0};
-    if (!layout_parse(&g->layout, spec, 0, &e)) die("%s", e.text);
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
-    s.S = 10;
-    g->mesh = mesh_make(&g->layout.factors, 0);
+    *g = mesh_grid(spec, 0);
+    ModelShape s = mesh_shape(model, g);
+    s.sums = true;
     return s;
 }
 

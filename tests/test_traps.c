@@ -124,12 +124,9 @@ TEST(trap_gradient_norm_counts_copies_once) {
 
 /* Collectives of one micro-batch of rank 0 of a layout. */
 static void micro_batch_of(Theory *c, const char *spec, const char *model) {
-    Grid g = {0};
-    Err e;
-    ModelShape s = {.B = 4, .S = 8, .training = true, .grid = &g};
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
-    g.mesh = mesh_make(&g.layout.factors, 0);
+    Grid g = mesh_grid(spec, 0);
+    ModelShape s = mesh_shape(model, &g);
+    s.S = s.config.seq;
     c->n = c->word = 0;
     theory_micro_batch(c, &s);
 }

@@ -1,6 +1,6 @@
-/* exact_sums -- the pass of --exact: sums that a mesh may cut become sums of integers, which have
- * one value in whatever order their terms are added (layers/exact.h): in every kernel and in every
- * collective. run_exact.c has the kernels.
+/* exact_sums -- the pass of --exact: sums over what a mesh may shard become sums of integers, which
+ * have one value in whatever order their terms are added (layers/exact.h): in every kernel and in
+ * every collective. run_exact.c has the kernels.
  *
  *   sum over                    terms                      parts are added over
  *   K of a matmul               panels of K                y of x w, x of dy w'
@@ -36,7 +36,7 @@
  *   stats        = all_gather x.y stats    sums, target   = all_reduce x.y each
  *   losses, logs = loss exps, stats        losses, logs   = loss_of_sums sums, target, largest
  *
- * Sums of matmuls are integers on one rank, too: what another mesh would cut decides, not this
+ * Sums of matmuls are integers on one rank, too: what another mesh would shard decides, not this
  * mesh. Only logits stay floats: no mesh cuts the features of the head's input. Gradients of
  * parameters are never rounded here: they stay integers from the kernel to the end of the step,
  * over all micro-batches.

@@ -94,7 +94,7 @@ static bool read_before(const Fuse *f, int lead, int i) {
 }
 
 /* Is bias i of a row-parallel layer? It is added with the residual stream, where the matmul's own
- * addend is not the stream but the panels before (panels.c). */
+ * addend is not the residual stream but the panels before (panels.c). */
 static bool before_residual(const Fuse *f, int i) {
     const Op *next = &f->p->op[i + 1];
     return i + 1 < f->p->n_ops && next->kind == OP_ADD && reads(next, f->p->op[i].out);

@@ -1,7 +1,7 @@
 /* generate -- sampling with a key-value cache.
  *
  * Prefill runs the prompt through the blocks at once and keeps each block's keys and values; every
- * further token costs one row of every product. A Generator has its own small model memory and
+ * further token costs one row of every matmul. A Generator has its own small model memory and
  * borrows the weights of another Model, so sampling in the middle of training touches nothing that
  * training needs.
  */

@@ -78,11 +78,6 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     return need;
 }
 
-const char *recompute_word(Recompute r) {
-    static const char *const words[] = {"none", "selective", "full"};
-    return words[r];
-}
-
 void memory_require(const Model *m, int ranks, FILE *f) {
     int64_t have = memory_free(m) / ranks, need = memory_needed(m);
     int found = 0;

@@ -51,7 +51,7 @@ static void cut_outer(Model *m) {
         m->tensors.t[i].velocity = m->velocity + (m->tensors.t[i].param - m->tensors.t[0].param);
 }
 
-/* What products read, where that is not the weights themselves. */
+/* What matmuls read, where that is not the weights themselves. */
 static void place_casts(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];

@@ -11,8 +11,8 @@
  *
  *                 kept per block                                    computed again in backward
  *   none          x h1 qkv att lse x2 h2 pre act, statistics        -
- *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no product twice
- *   full          x, statistics; x2 where a sum along the mesh      the block but its last product
+ *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no matmul twice
+ *   full          x, statistics; x2 where a sum along the mesh      the block but its last matmul
  *                 made it (then recompute needs none: Oases)
  *
  * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
@@ -40,14 +40,14 @@ typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 const char *recompute_word(Recompute r); // as --recompute has it
 
 /* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z;
- * where the residual stream is stored by tokens, T is padded to X equal parts (whole sequences for
+ * where the residual stream is sharded by tokens, T is padded to X equal parts (whole sequences for
  * stay=y). */
 typedef struct Tokens {
-    int64_t B, S;  // sequences whose attention runs here
-    int64_t T;     // T/d.z
-    int64_t T_x;   // T/d.z.x where the stream is stored by tokens, else T: rows of the stream here
-    int64_t t0;    // the first of them
-    int64_t rows;  // of products, qkv, att, pre, act: T, or T_x for stay=y
+    int64_t B, S; // sequences whose attention runs here
+    int64_t T;    // T/d.z
+    int64_t T_x;  // rows of the residual stream here: T/d.z.x where it is sharded by tokens, else T
+    int64_t t0;   // the first of them
+    int64_t rows; // of matmuls, qkv, att, pre, act: T, or T_x for stay=y
     int64_t first; // position of the first token of every sequence
 } Tokens;
 
@@ -64,7 +64,7 @@ typedef enum {
 typedef struct ModelShape {
     Config config;
     int64_t B, S; // sequences of a micro-batch at each coordinate of d x z, positions <= config.seq
-    bool bf16;    // products in bf16 with fp32 sums; weights, sums and everything else stay fp32
+    bool bf16;    // matmuls in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
     Overlap overlap;      // halves needs an even B
     bool training;        // false: no gradients, no optimizer state, nothing kept for backward

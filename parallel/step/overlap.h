@@ -2,15 +2,15 @@
  * joined by '+'.
  *
  *   none      every collective is waited for where it is started
- *   bulk      what is independent goes side by side: dx is reduced under the product dw, in the
- *             head as well, x gathered again under the product dx; sharded weights are gathered
+ *   bulk      what is independent goes side by side: dx is reduced under wgrad, in the head as
+ *             well, x gathered again under dgrad; sharded weights are gathered
  *             ahead, their gradients scattered late; the gradients of a layer are summed over d
  *             while the layers before it go backward; panels of stay=y come ahead; recompute begins
  *             before the gradient is there
- *   chunk=n   products are cut along tokens into n chunks: one is reduced (or gathered) under the
- *             product of the next; not where a rank would have tokens of more than MAX_STRIPES
+ *   chunk=n   matmuls are split along tokens into n chunks: one is reduced (or gathered) under
+ *             the matmul of the next; not where a rank would have tokens of more than MAX_STRIPES
  *             others, for a kernel for each of them would be all call, no work
- *   ring      with sp: the product of the block at hand runs while the next rank's block comes, or
+ *   ring      with sp: the matmul of the block at hand runs while the next rank's block comes, or
  *             goes to its owner; not among more than MAX_RING ranks: a gather along the same axis
  *             is under way all the time
  *   fused     a matmul and its collective are one kernel: it reads rows of x where the ranks have
@@ -36,7 +36,7 @@ enum { MAX_CHUNKS = 8, MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256, OVE
 
 typedef struct Overlap {
     bool bulk, ring, fused, halves;
-    int chunks; // 2 to MAX_CHUNKS; 0: products are whole
+    int chunks; // 2 to MAX_CHUNKS; 0: matmuls are whole
 } Overlap;
 
 /* Local, pure. Reads "none" or flags; false with the nearest flag. ring, chunk and fused exclude

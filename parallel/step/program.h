@@ -59,7 +59,7 @@ typedef struct StepTensor {
     bool is_double; // of 8 bytes: a double, else an integer of --exact
     bool largest;   // what is pending is the largest of the parts, not their sum
     Storage storage;
-    // axes of dimension 0 that shard it; further ones cut the local block in flat parts
+    // axes of dimension 0 that shard it; further ones shard the local block in flat parts
     int n_block;
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
     int whole;        // of which it is rows, from `row` on; -1
@@ -198,7 +198,7 @@ void program_recompute(Program *p);
 void program_panels(Program *p);
 /* Local. The head, its loss and its backward by chunks of `rows` tokens: head.c. */
 void program_chunk_head(Program *p, int64_t rows);
-/* Local. --exact: sums that a mesh may cut become sums of integers: exact_sums.c. */
+/* Local. --exact: sums over what a mesh may shard become sums of integers: exact_sums.c. */
 void program_exact(Program *p);
 /* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
  * bias_with_dw: Kernels. */

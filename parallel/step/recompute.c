@@ -15,6 +15,11 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
+const char *recompute_word(Recompute r) {
+    static const char *const words[] = {"none", "selective", "full"};
+    return words[r];
+}
+
 typedef struct Pass {
     Program *p;
     const Op *old; // operations before the pass
