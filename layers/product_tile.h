@@ -71,8 +71,8 @@ typedef struct Fetch {
     int64_t stride, n;
 } Fetch;
 
-/* Local. Asks for the tile of a matrix like y that begins at x; x may be NULL. Inlined, since gcc 12
- * drops a call that only prefetches. */
+/* Local. Asks for the tile of a matrix like y that begins at x; x may be NULL. Inlined, as gcc 12
+ * drops calls that only prefetch. */
 static inline __attribute__((always_inline)) void fetch_tile(const float *x, int64_t ld, int rows) {
     bool straddles = (uintptr_t)x % 64 || ld % 16; // a row ends in one more cache line
     UNROLL
