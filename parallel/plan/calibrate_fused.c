@@ -132,21 +132,21 @@ static double ratio_of(Meter *m, Pair *p) {
 
 void calibrate_fused(Meter *m, const CalibrateWhere *where, const FusedWork *list, int n,
                      void *memory, double until, Calibration *c) {
-    Comm *comm = NULL;
-    int rank = world_rank(where->world), ranks = 0;
+    enum { MOST = 64 }; // ranks that are threads
+    Comm *comm[MOST + 1] = {0};
+    int rank = world_rank(where->world);
     for (int i = 0; i < n && m->elapsed < until; i++) {
         const FusedWork *f = &list[i];
         char name[64];
-        bool fits = world_size(where->world) % f->ranks == 0 && whole_blocks(f).rows > 0;
+        bool fits = f->ranks <= MOST && world_size(where->world) % f->ranks == 0 &&
+                    whole_blocks(f).rows > 0;
         if (!fits || calibration_find_fused(c, f)) continue;
         meter_progress(m, "%s of %d ranks, fused", work_name(&f->work, name), (int)f->ranks);
-        if (ranks != f->ranks) { // ranks that follow each other: all share memory
-            if (comm) comm_free(comm);
-            ranks = f->ranks;
-            comm = world_split(where->world, rank / ranks, rank, "fused");
-        }
-        Pair p = pair_of(where, f, comm, memory);
+        if (!comm[f->ranks]) // ranks that follow each other: all share memory
+            comm[f->ranks] = world_split(where->world, rank / f->ranks, rank, "fused");
+        Pair p = pair_of(where, f, comm[f->ranks], memory);
         calibration_add_fused(c, &(FusedCost){*f, ratio_of(m, &p)});
     }
-    if (comm) comm_free(comm);
+    for (int i = 0; i <= MOST; i++)
+        if (comm[i]) comm_free(comm[i]);
 }

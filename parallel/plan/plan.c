@@ -124,11 +124,9 @@ static void sort_works(Lister *l) {
     }
 }
 
-/* Of fused matmuls those of as many ranks together, too. */
 static int larger_first(const void *a, const void *b) {
     const FusedWork *x = a, *y = b;
     double more = work_flops(&y->work) - work_flops(&x->work);
-    if (x->ranks != y->ranks) return x->ranks - y->ranks;
     return more > 0 ? 1 : more < 0 ? -1 : (int)x->of - (int)y->of;
 }
 
