@@ -15,8 +15,8 @@ enum {
 };
 
 /* An all_reduce up to this size, in bytes, goes in one exchange, every rank sending all to all, as
- * long as each rank sends at most so much more than in two: (p - 1) n instead of 2 (p - 1) n / p.
- * It takes one latency instead of two. */
+ * long as each rank sends hardly more than in two: (p - 1) n instead of 2 (p - 1) n / p, which is
+ * less than (p - 2) n more. It takes one latency instead of two. */
 static const int64_t whole_to = 16 << 10, whole_beyond = 1 << 10;
 
 /* A whole from this size on, in bytes, goes by nodes: less crosses the network, in twice as many

@@ -7,8 +7,8 @@
  *     all_reduce                    part j is slice j of the buffer    rank j
  *     reduce, broadcast             one part is all of it              the root
  *
- * A flight takes one or two steps, or twice as many, each for one chunk of all parts after the
- * other:
+ * A flight takes one or two steps, or twice as many by nodes. Long parts go by chunks: a step is
+ * done for one chunk of all parts after the other.
  *
  *     spread     reduce_scatter, all_reduce, reduce    all ranks send each part to its owner, which
  *                                                      sums in the tree of coll_fold.h
@@ -81,7 +81,7 @@ typedef struct MpiComm {
     struct MpiComm *next;
     uint64_t barriers;
     int near; // a power of two: each so many consecutive ranks share a node; 1: so does the group
-    int near_small;     // the same for small wholes: of ranks on nodes of their own about the root
+    int near_small;     // the same for small wholes; with a node for each rank near sqrt(size)
     int *done;          // [2 size] output of MPI_Testsome
     MPI_Status *status; // [2 size] output of MPI_Testsome, unused
     const char **term;  // [size] of a sum

@@ -13,9 +13,9 @@
  *   gradients    what is added to a stored gradient in place is computed where that is stored
  * A value between operations that are fused in one kernel is in registers: it has no memory, unless
  * an operation outside of the kernel reads it, or a reduce_scatter in it: what this rank sums comes
- * from other ranks. Blocks are placed one after the other, each as low
- * as it fits: those that live longest first, the largest first (Pisarchyk, Lee 2020), or those of
- * the largest product of both, whichever takes least.
+ * from other ranks. Blocks are placed one after the other, each as low as it fits: those that live
+ * longest first, the largest first (Pisarchyk, Lee 2020), or those of the largest product of both,
+ * whichever takes least.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -10,8 +10,7 @@
  * of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C] takes.
  * Gradients of parameters end in the type in which they are stored; where that is not sharded over
  * the data-parallel ranks, their sum stays pending until the last micro-batch (sums.c).
- * Source: reverse-mode differentiation; Xu et al. 2021
- * (GSPMD) for the pending sums.
+ * Source: reverse-mode differentiation; Xu et al. 2021 (GSPMD) for the pending sums.
  */
 #include <string.h>
 

@@ -3,8 +3,9 @@
  *   matrices of a layer    dlayer  [G] +d    = bucket          dqkv.weight, dattn_out.weight, ...
  *                          dlayer  [G]       = all_reduce d    dlayer
  *   of zero1, one by one   dup.weight [C/d, N/x] = reduce_scatter d  dup.weight
- *   vectors of all layers  dvectors [G] +d.z = bucket          dln1.weight, dln1.bias, ...
+ *   vectors of all layers  dvectors [G] +d.z = bucket          dqkv.bias, dup.bias, ...
  *                          dvectors [G]      = all_reduce d.z  dvectors
+ *   with sp, stay=y another dvectors [G] +d.x = bucket          dln1.weight, ddown.bias, ...
  *
  * A collective stands behind the last operation that adds to one of its gradients, so the scheduler
  * starts it under the backward of the layers before. Gradients lie in memory as buckets have them
@@ -69,7 +70,7 @@ static void find_gradients(Sums *s) {
     Gradient *of = s->gradient = mem_calloc((size_t)p->n_tensors, sizeof *of);
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage == STORAGE_PARAMETER)
-            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block < N_AXES, -1};
+            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block < N_AXES, -1}; // not of a vector
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
         if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;
