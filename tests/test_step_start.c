@@ -100,8 +100,10 @@ static double seconds_of(ModelShape s, int layers, bool placed) {
     return least;
 }
 
-/* What is quadratic in layers takes 64 times as long for 8 times the layers. Where collectives
- * overlap, temporaries leave holes between those that are kept, and placing looks at them all. */
+/* What is quadratic in layers takes 64 times as long for 8 times the layers; what is linear, 10
+ * to 20 times, as the lists of few are in the caches, and more beside other processes. Where
+ * collectives overlap, temporaries leave holes between those that are kept, and placing looks at
+ * them all. */
 TEST(step_start_takes_time_linear_in_layers) {
     static const Overlap overlaps[] = {
         {0}, {.bulk = true}, {.chunks = 2}, {.ring = true}, {.halves = true}};
@@ -113,7 +115,7 @@ TEST(step_start_takes_time_linear_in_layers) {
             s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3);
             double few = seconds_of(s, 32, k == 0 && i < 3),
                    many = seconds_of(s, 256, k == 0 && i < 3);
-            if (many > 3 * 8 * few)
+            if (many > 4 * 8 * few)
                 test_fail(__FILE__, __LINE__, "%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s",
                           specs[i], k, few, many);
         }
