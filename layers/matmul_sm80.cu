@@ -402,7 +402,7 @@ template <class K> void run(const Product *p, const MatmulSchedule &s) {
                   {reinterpret_cast<const bf16 *>(p->b), K::B == K_MAJOR ? p->b_col : p->b_row,
                    as_int(p->N), as_int(p->K)}};
     LAUNCH(sm80_matmul<K>, std::min(s.workers, matmul_shares(&s)), K::THREADS, Layout<K>::BYTES, x,
-           result_of<K>(p), s, e, static_cast<float *>(p->workspace), matmul_flags());
+           result_of<K>(p), s, e, static_cast<float *>(p->workspace), device_zeros());
     add_columns(p, e);
 }
 

@@ -379,7 +379,7 @@ template <class K> void run(const Product *p, const MatmulSchedule &s, int block
     int n = std::min(s.workers, matmul_shares(&s)) * blocks;
     LAUNCH_CLUSTERS(static_cast<unsigned>(blocks), sm90_matmul<K>, static_cast<unsigned>(n),
                     K::Threads::THREADS, Layout<K>::BYTES, maps, s, e,
-                    static_cast<float *>(p->workspace), matmul_flags());
+                    static_cast<float *>(p->workspace), device_zeros());
     add_columns(p, e);
 }
 

@@ -15,7 +15,7 @@ enum { MATMUL_SM90_WAYS = 18 };
 int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]);
 /* Local. y = epilogue(a b + bias + addend), and the gradient of a bias, of a p that is not refused,
  * by way `number` or, 0, by the likely fastest. Same bits in every run by the same way with the
- * same number of multiprocessors. The first call of a rank allocates (matmul_flags). */
+ * same number of multiprocessors. */
 void matmul_sm90(const Product *p, int number);
 
 #endif

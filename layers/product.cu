@@ -22,7 +22,6 @@
 
 extern "C" {
 #include "layers/cuda/families.h"
-#include "layers/cuda/matmul_ways.h"
 #include "layers/cuda/product_plan.h"
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
@@ -295,6 +294,5 @@ extern "C" void product_cuda(Kernels *k, bool is_bf16) {
 extern "C" void product_prepare(const Product *p, size_t word) {
     bool timed = p->M && p->N && p->K && !p->blocks; // others may be summing what it would store
     ProductPlan *plan = timed ? product_plan(p, word) : nullptr;
-    matmul_flags();
     if (plan) product_plan_time(plan, p, sums_workspace(p), rest);
 }

@@ -63,9 +63,9 @@ enum {
 }; // for every family of layers/ and any batch: 512 bytes a feature
 void *device_scratch(size_t n_bytes);
 
-/* Local. Device memory that is 0 when no kernel of the rank's stream runs, for counters: a kernel
- * that writes there leaves zeros behind. */
-enum { DEVICE_ZEROS = 256 }; // bytes
+/* Local. Device memory that is 0 when no kernel of the rank's stream runs, for counters and flags:
+ * a kernel that writes there leaves zeros behind. */
+enum { DEVICE_ZEROS = 8 << 10 }; // bytes
 int *device_zeros(void);
 
 /* Local. Uninitialized device memory, aligned to 256 bytes. Not inside a step. */

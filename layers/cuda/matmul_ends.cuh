@@ -19,6 +19,7 @@ extern "C" {
 }
 
 enum { COLUMNS = 8 }; // of a fragment
+static_assert(MATMUL_FLAGS * sizeof(int) <= DEVICE_ZEROS, "flags lie in device_zeros()");
 
 /* Sums of tiles whose k is divided: a slot and a flag for each piece of each share of the schedule.
  * A piece is what Threads::N threads have the sums of, J fragments each; they leave them, 4 floats

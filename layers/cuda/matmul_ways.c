@@ -1,7 +1,5 @@
 #include "layers/cuda/matmul_ways.h"
 
-#include "layers/cuda/device.h"
-
 /* ---- what is taken ---- */
 
 /* As copies of 16 bytes want addresses and the distances of rows. */
@@ -49,21 +47,4 @@ void matmul_sort_ways(int n, double cost[], int number[]) {
             cost[at] = cost[at - 1], number[at] = number[at - 1];
         cost[at] = c, number[at] = w;
     }
-}
-
-/* ---- flags ---- */
-
-static _Thread_local int *flags;
-
-static void free_flags(void) {
-    device_free(flags);
-    flags = NULL;
-}
-
-int *matmul_flags(void) {
-    if (flags) return flags;
-    flags = device_alloc(MATMUL_FLAGS * sizeof *flags);
-    device_zero(flags, MATMUL_FLAGS * sizeof *flags);
-    device_at_close(free_flags);
-    return flags;
 }

@@ -1,5 +1,5 @@
 /* matmul_ways -- what matmul_sm80.cu and matmul_sm90.cu have in common on the host: which matmuls
- * they take, the order of the ways to compute one, flags.
+ * they take, the order of the ways to compute one.
  */
 #ifndef LAYERS_CUDA_MATMUL_WAYS_H
 #define LAYERS_CUDA_MATMUL_WAYS_H
@@ -12,8 +12,5 @@ const char *matmul_refuses(const Product *p, size_t word);
 
 /* Local, pure. The cheapest first. */
 void matmul_sort_ways(int n, double cost[], int number[]);
-
-/* Local. The flags of this rank, zero between matmuls. The first call allocates. */
-int *matmul_flags(void);
 
 #endif
