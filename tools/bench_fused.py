@@ -10,10 +10,9 @@
 
 Needs a built bench_layouts. Processes of one schedule each take turns, so that caches are those of
 training: the median step of each counts. By `bulk`: the median of the ratio of neighbours, with its
-standard error. Held up: milliseconds of a step in which rank 0 waits for collectives along x and y
+standard error. Exposed: milliseconds of a step in which rank 0 waits for collectives along x and y
 or copies what they bring; not what a fused matmul waits.
 """
-import json
 import statistics
 import subprocess
 
@@ -38,35 +37,27 @@ def steps_of(case, overlap):
                "--alternate", "--rounds", "1", "--model", MODEL, "--batch", str(tokens), "--micro",
                str(tokens // 128), "--threads", "1", "--steps", str(16384 // tokens + 4)]
     out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    row = next(r for r in map(json.loads, filter(lambda line: line.startswith("{"),
-                                                 out.stdout.decode().splitlines()))
-               if r.get("each_ms"))
+    row = next(r for r in bench_page.json_lines(out.stdout.decode()) if r.get("each_ms"))
     return statistics.median(row["each_ms"][1:]), row["tensor_ms"]
 
 
-def against(bulk, other):
-    """Median of paired ratios and its standard error, by the quartiles."""
-    q = sorted(b / a - 1 for a, b in zip(bulk, other))
-    low, middle, high = statistics.quantiles(q)
-    return round(middle, 5), round(1.253 / 1.349 * (high - low) / len(q) ** 0.5, 5)
-
-
 def measure(case, rounds):
-    ms, held = {o: [] for o in OVERLAPS}, {o: [] for o in OVERLAPS}
+    ms, exposed = {o: [] for o in OVERLAPS}, {o: [] for o in OVERLAPS}
     for i in range(rounds):
         for o in OVERLAPS if i % 2 else OVERLAPS[::-1]:
             step, waits = steps_of(case, o)
-            ms[o].append(step), held[o].append(waits)
+            ms[o].append(step), exposed[o].append(waits)
     median = lambda of: {o: round(statistics.median(of[o]), 2) for o in OVERLAPS}
-    return {"case": name(case), "processes": rounds, "ms": median(ms), "held_ms": median(held),
-            "cost": {o: against(ms["bulk"], ms[o]) for o in OVERLAPS[1:]}}
+    return {"case": name(case), "processes": rounds, "ms": median(ms),
+            "exposed_ms": median(exposed),
+            "cost": {o: bench_page.against(ms["bulk"], ms[o]) for o in OVERLAPS[1:]}}
 
 
 def table(d):
     out = ["| | `bulk`, ms | exposed | `bulk+fused`, ms | exposed | by `bulk` | `fused` by "
            "`bulk` |", "|---|---|---|---|---|---|---|"]
     for c in d["cases"]:
-        cells = [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "held_ms")]
+        cells = [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "exposed_ms")]
         cells += [f"{100 * m:+.1f} ± {100 * e:.1f} %" for m, e in c["cost"].values()]
         out.append(" | ".join([f"| {c['case']}"] + cells) + " |")
     out += ["", f"{MODEL}. {d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, "

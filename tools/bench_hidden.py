@@ -46,8 +46,7 @@ STILL = [("1 rank", 1, "d1"), ("2 threads", 2, "x2"), ("2 threads", 2, "d2"),
 
 
 def rows_of(out):
-    rows = [r for r in (json.loads(line) for line in out.splitlines() if line.startswith("{"))
-            if r.get("ms")]
+    rows = [r for r in bench_page.json_lines(out) if r.get("ms")]
     return rows or sys.exit("nothing was measured: " + out)
 
 
@@ -83,13 +82,6 @@ def point(rate, rounds):
             "gained": round((r["serial_ms"] - r["ms"]) / r["serial_tensor_ms"], 3)}
 
 
-def against(none, other):
-    """Median of paired ratios and its standard error, by the quartiles."""
-    q = sorted(b / a - 1 for a, b in zip(none["each_ms"], other["each_ms"]))
-    low, middle, high = statistics.quantiles(q)
-    return round(middle, 5), round(1.253 / 1.349 * (high - low) / len(q) ** 0.5, 5)
-
-
 def steps_of(ranks, layout, overlaps, options):
     """A process: rows of overlaps, whose steps take turns."""
     lists = ",".join(f"{layout}@{o}" for o in overlaps)
@@ -105,7 +97,8 @@ def still(case, rounds):
                  for _ in range(2 * rounds)]
     rows = [dict(p[0], each_ms=[ms for one in processes for ms in one[i]["each_ms"]]) for i,
             p in enumerate(zip(*processes))]
-    costs = dict(zip(("none", "bulk"), (against(rows[0], r) for r in rows[1:])))
+    costs = dict(zip(("none", "bulk"), (bench_page.against(rows[0]["each_ms"], r["each_ms"])
+                                          for r in rows[1:])))
     return {"case": f"{what}, {layout}" if ranks > 1 else what, "steps": len(rows[0]["each_ms"]),
             "ms": round(statistics.median(rows[0]["each_ms"]), 2), "cost": costs}
 

@@ -78,6 +78,18 @@ def commits(cases):
     return ", ".join(dict.fromkeys(c["commit"] for c in cases))
 
 
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def against(base, other):
+    """Of lists of milliseconds: the median of the ratios of pairs, less 1, and its standard error,
+    by the quartiles."""
+    q = sorted(b / a - 1 for a, b in zip(base, other))
+    low, middle, high = statistics.quantiles(q)
+    return round(middle, 5), round(1.253 / 1.349 * (high - low) / len(q) ** 0.5, 5)
+
+
 def build(name):
     return os.path.join(TOP, "build", name)
 
@@ -132,7 +144,7 @@ def lab_env(seconds):
 def rows_of(command, seconds, who, is_whole):
     """The JSON lines of a program; ends this one where it failed or not all of them came."""
     run = subprocess.run(command, env=lab_env(seconds), cwd=TOP, stdout=subprocess.PIPE, text=True)
-    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    lines = json_lines(run.stdout)
     if run.returncode or not is_whole(lines):
         sys.exit(f"{who}: {os.path.basename(command[0])} ended with status {run.returncode}:\n"
                  f"{run.stdout}")
