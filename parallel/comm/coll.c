@@ -495,8 +495,7 @@ const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TE
     if (call)
         snprintf(text, COLL_TEXT, "%s%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
                  call->by_blocks ? "matmul with " : "", words[call->op], call->what,
-                 coll_elements(call) * coll_type_bytes(call->type), c->label, call->file,
-                 call->line);
+                 coll_block_bytes(call), c->label, call->file, call->line);
     else
         snprintf(text, COLL_TEXT, "barrier along %s", c->label);
     return text;

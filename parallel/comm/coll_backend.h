@@ -111,9 +111,12 @@ void world_threads_left(World *w);
 /* Local. Sets the backend for device memory. */
 void world_set_device(World *w, const CollBackend *b, void *impl);
 
-/* Elements of one block, or of the buffer. */
+/* Elements and bytes of one block, or of the buffer. */
 static inline int64_t coll_elements(const CollCall *call) {
     return call->rows * call->cols;
+}
+static inline int64_t coll_block_bytes(const CollCall *call) {
+    return coll_elements(call) * coll_type_bytes(call->type);
 }
 /* First element of part r when n elements are split into p parts; part r ends where r + 1
  * begins. */

@@ -98,7 +98,7 @@ static void gather_blocks(Comm *c, uint64_t number, const CollCall *call, Stream
 
 /* Copies src to dst if they differ. */
 static void copy_to_dst(const CollCall *call, const void *src, Stream s) {
-    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    int64_t bytes = coll_block_bytes(call);
     Gather g = {.n = src != call->dst, .rows = 1, .cols = bytes, .dst_ld = bytes};
     g.src[0] = src, g.dst[0] = call->dst, g.src_ld[0] = bytes;
     device_gather(s, &g);
@@ -164,7 +164,7 @@ static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
 
 /* Of a call by blocks, what kernels or copies are to fill. */
 static void poison(const Comm *c, const CollCall *call) {
-    size_t bytes = (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type));
+    size_t bytes = (size_t)(c->size * coll_block_bytes(call));
     if (coll_spreads(call->op))
         device_poison((void *)(uintptr_t)call->src, bytes);
     else if (call->src != coll_own_block(call, c->rank))

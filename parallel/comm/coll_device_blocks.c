@@ -34,10 +34,6 @@ static Peers *peers_of(const Comm *c) {
     return c->world->device_impl;
 }
 
-static int64_t block_bytes(const CollCall *call) {
-    return coll_elements(call) * coll_type_bytes(call->type);
-}
-
 static uint32_t *flags_of(const Comm *c, uint64_t number) {
     const PeersGroup *g = c->device;
     return g->flags + number % COLL_IN_FLIGHT * (uint64_t)c->size;
@@ -61,7 +57,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
         int o = (c->rank + i) % c->size;
         void *note, *to = coll_own_block(call, o);
         const void *src = threads_call(c, o, number, &note)->src;
-        if (src != to) device_copy_in(s, to, src, (size_t)block_bytes(call));
+        if (src != to) device_copy_in(s, to, src, (size_t)coll_block_bytes(call));
         device_say(s, flags_of(c, number) + o, (uint32_t)number);
         device_record(p->part[o], s);
     }
@@ -84,7 +80,7 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     Fold f = {.n_src = c->size, .n_dst = 1, .rows = 1, .cols = n, .src_ld = n};
     f.dst[0] = call->dst;
     for (int i = 0; i < c->size; i++) {
-        f.src[i] = (const char *)call->src + i * block_bytes(call);
+        f.src[i] = (const char *)call->src + i * coll_block_bytes(call);
         device_follow(s, their_places(c, i, number)->part[c->rank]);
     }
     device_begins(c, number, s);

@@ -377,7 +377,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     f->number = number;
     f->tag = TAGS_PER_CALL * (int)(number % TAGS + (barrier ? TAGS : 0));
     f->from = 0;
-    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    int64_t bytes = coll_block_bytes(call);
     f->whole =
         call->op == COLL_ALL_REDUCE && bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
     if (coll_has_blocks(call->op)) bytes *= c->size;

@@ -94,7 +94,7 @@ static bool touch(const CollCall *call) {
 
 /* The staging buffer of a call with strided blocks. Dies if it is too small. */
 static char *place_of(const CollCall *call, int size) {
-    size_t n_bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type) * size);
+    size_t n_bytes = (size_t)(coll_block_bytes(call) * size);
     if (call->staging.n_bytes < n_bytes)
         die_at(call->file, call->line, "coll_start", 1,
                "collective \"%s\": strided blocks need a staging buffer; it has %zu of %zu bytes",
@@ -141,7 +141,7 @@ static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall
 }
 
 static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
-    size_t bytes = (size_t)(coll_elements(call) * coll_type_bytes(call->type));
+    size_t bytes = (size_t)coll_block_bytes(call);
     int size = g->of->size, to = (g->of->rank + call->root) % size,
         from = (g->of->rank - call->root + size) % size;
     nccl_check(n, n->f->group_start(), "a group", g->of);
@@ -182,19 +182,19 @@ static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
 NcclQueued *nccl_queue_take(NcclWorld *n, const NcclQueued *of) {
     NcclQueued *t = &n->queue[n->end % MAX_QUEUED];
     if (n->end >= MAX_QUEUED) device_await(t->done);
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->watchdog.lock);
     if (n->end - n->first == MAX_QUEUED) n->first++;
     t->called = of->called, t->replay = of->replay, t->limit = of->limit;
     t->since = 0, t->in_stream = false;
     n->end++;
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->watchdog.lock);
     return t;
 }
 
 void nccl_queue_given(NcclWorld *n, NcclQueued *t) {
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->watchdog.lock);
     t->in_stream = true;
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->watchdog.lock);
 }
 
 void nccl_settle(const NcclWorld *n) {
@@ -312,7 +312,7 @@ void world_use_nccl(World *w) {
     if (!world_nccl_fits(w, &e)) die("%s", e.text);
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
-    n->f = f, n->device = device_index(), n->name = die_rank();
+    n->f = f;
     n->comm_stream = device_urgent_stream(), n->notes = device_urgent_stream(),
     n->fork = device_event();
     for (int i = 0; i < MAX_QUEUED; i++)

@@ -4,9 +4,8 @@
 #ifndef PARALLEL_COMM_COLL_NCCL_H
 #define PARALLEL_COMM_COLL_NCCL_H
 
-#include <pthread.h>
-
 #include "parallel/comm/coll_device.h"
+#include "parallel/comm/coll_device_watchdog.h"
 #include "parallel/comm/nccl.h"
 
 // calls that the host may run ahead of the device; registered allocations
@@ -56,11 +55,7 @@ typedef struct NcclWorld {
         void *p; // NULL: free
         size_t n_bytes;
     } registered[MAX_REGISTERED];
-    int device;
-    DieRank name;
-    pthread_t watchdog;
-    pthread_mutex_t lock; // of all fields below
-    pthread_cond_t change;
+    Watchdog watchdog;            // its lock: of all fields below
     NcclQueued queue[MAX_QUEUED]; // entry k is queue[k % MAX_QUEUED]
     uint64_t first, end;          // entries [first, end) are not known to be done
     NcclGroup *groups;
@@ -69,7 +64,6 @@ typedef struct NcclWorld {
         const char *what;
         double since, limit;
     } opening; // a host call of NCCL that waits for the other hosts of a group
-    bool ends;
 } NcclWorld;
 
 /* Local. Ends the job with NCCL's error text if result is an error. */

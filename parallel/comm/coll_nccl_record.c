@@ -93,9 +93,9 @@ static void forget(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
     NcclRecording *r = recording;
     nccl_settle(n);
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->watchdog.lock);
     n->first = n->end; // the watchdog no longer looks at it
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->watchdog.lock);
     device_unpin(r->note);
     mem_free(r->called);
     mem_free(r);

@@ -11,13 +11,12 @@
  */
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/die.h"
 #include "parallel/comm/coll_nccl.h"
 
-enum { LOOK_NS = 20000000, ABORT_MS = 1500 }; // interval of polls; longest time for aborts
+enum { ABORT_MS = 1500 }; // longest time for aborts
 
 /* ---- the end of the process */
 
@@ -29,7 +28,7 @@ static _Atomic int aborting;
 static void *abort_one(void *ctx) {
     const NcclGroup *g = ctx;
     const NcclWorld *n = g->of->world->device_impl;
-    device_visit(n->device);
+    device_visit(n->watchdog.device);
     n->f->abort(g->comm); // its result does not matter any more
     atomic_fetch_sub(&aborting, 1);
     return NULL;
@@ -50,17 +49,17 @@ void nccl_watch_open(NcclWorld *n, NcclGroup *g) {
     die_set_release(abort_all);
     g->next_open = all_open, all_open = g;
     pthread_mutex_unlock(&open_lock);
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->watchdog.lock);
     g->next = n->groups, n->groups = g;
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->watchdog.lock);
 }
 
 void nccl_watch_close(NcclWorld *n, NcclGroup *g) {
     NcclGroup **at = &n->groups;
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->watchdog.lock);
     while (*at != g) at = &(*at)->next;
     *at = g->next;
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->watchdog.lock);
     pthread_mutex_lock(&open_lock);
     for (at = &all_open; *at != g;) at = &(*at)->next_open;
     *at = g->next_open;
@@ -150,51 +149,26 @@ static void look_at_host(const NcclWorld *n) {
 }
 
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->watchdog.lock);
     n->opening.comm = what ? c : NULL, n->opening.what = what;
     n->opening.since = coll_now(), n->opening.limit = c->world->limit;
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->watchdog.lock);
 }
 
 /* ---- the thread */
 
-static void *watch(void *ctx) {
+static void look(void *ctx) {
     NcclWorld *n = ctx;
-    die_adopt_rank(n->name);
-    device_visit(n->device);
-    pthread_mutex_lock(&n->lock);
-    while (!n->ends) {
-        struct timespec t;
-        forget_done(n);
-        look_for_errors(n);
-        look_at_oldest(n);
-        look_at_host(n);
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += LOOK_NS;
-        t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&n->change, &n->lock, &t);
-    }
-    pthread_mutex_unlock(&n->lock);
-    return NULL;
+    forget_done(n);
+    look_for_errors(n);
+    look_at_oldest(n);
+    look_at_host(n);
 }
 
 void nccl_watch_start(NcclWorld *n) {
-    pthread_mutex_init(&n->lock, NULL);
-    pthread_condattr_t monotonic; // a clock that is set back must not stop the watching
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&n->change, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    int rc = pthread_create(&n->watchdog, NULL, watch, n);
-    if (rc) die("cannot start a thread that watches NCCL: %s", strerror(rc));
+    watchdog_start(&n->watchdog, "NCCL", look, n);
 }
 
 void nccl_watch_stop(NcclWorld *n) {
-    pthread_mutex_lock(&n->lock);
-    n->ends = true;
-    pthread_cond_signal(&n->change);
-    pthread_mutex_unlock(&n->lock);
-    pthread_join(n->watchdog, NULL);
-    pthread_mutex_destroy(&n->lock);
-    pthread_cond_destroy(&n->change);
+    watchdog_stop(&n->watchdog);
 }

@@ -12,7 +12,7 @@ static void self_close(Comm *c) {
 static void self_start(Comm *c, uint64_t number, const CollCall *call) {
     (void)number;
     if (call->src == call->dst || coll_elements(call) == 0) return;
-    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    int64_t bytes = coll_block_bytes(call);
     coll_copy(c->world->team, call->dst, bytes, call->src, bytes, 1, bytes);
 }
 

@@ -270,8 +270,7 @@ void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
 
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
     if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER) // no slot may stay so
-        memset((void *)(uintptr_t)call->src, 0xff,
-               (size_t)(c->size * coll_elements(call) * coll_type_bytes(call->type)));
+        memset((void *)(uintptr_t)call->src, 0xff, (size_t)(c->size * coll_block_bytes(call)));
     threads_publish(c, number, call, NULL);
 }
 
@@ -299,7 +298,7 @@ void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
 
 static void sum_of_slots(Comm *c, const CollCall *call) {
     const char *src[MAX_THREAD_RANKS];
-    int64_t stride[MAX_THREAD_RANKS], bytes = coll_elements(call) * coll_type_bytes(call->type);
+    int64_t stride[MAX_THREAD_RANKS], bytes = coll_block_bytes(call);
     for (int i = 0; i < c->size; i++)
         src[i] = (const char *)call->src + i * bytes, stride[i] = bytes;
     coll_sum_terms(c->world->team, &(CollSum){.type = call->type,
@@ -342,7 +341,7 @@ static void all_gather(Comm *c, uint64_t number, const CollCall *call) {
 /* Copies the src of another rank. broadcast: the root; shift: the rank `root` before this one. */
 static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call) {
     const void *src = call_of(c, rank, number)->src;
-    int64_t bytes = coll_elements(call) * coll_type_bytes(call->type);
+    int64_t bytes = coll_block_bytes(call);
     if (src != call->dst) coll_copy(c->world->team, call->dst, bytes, src, bytes, 1, bytes);
 }
 

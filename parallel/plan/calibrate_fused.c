@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "parallel/comm/coll_blocks.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"
 
@@ -92,27 +93,14 @@ static void apart(void *ctx) {
     if (!gathers(p->f)) coll_wait(start(p, false));
 }
 
-static Act *block_begin(void *ticket, int block) {
-    return coll_block(*(Ticket *)ticket, block);
-}
-static void block_done(void *ticket, int block) {
-    coll_block_done(*(Ticket *)ticket, block);
-}
-
 /* As a step does it: parallel/step/run.c. */
 static void together(void *ctx) {
     const Pair *p = ctx;
     const CalibrateWhere *w = p->where;
-    bool gather = gathers(p->f);
     Ticket ticket = start(p, true);
-    RowBlocks blocks = {.rows = p->rows,
-                        .n = p->f->ranks,
-                        .first = (comm_rank(p->comm) + !gather) % p->f->ranks,
-                        .of = p->f->of,
-                        .begin = block_begin,
-                        .done = block_done,
-                        .ctx = &ticket};
+    RowBlocks blocks = coll_row_blocks(&ticket, p->rows);
     Product matmul = p->matmul;
+    blocks.of = p->f->of;
     matmul.blocks = &blocks;
     w->kernels->product(w->team, &matmul);
     coll_wait(ticket);

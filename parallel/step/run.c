@@ -1,5 +1,6 @@
 #include "parallel/step/run.h"
 
+#include "parallel/comm/coll_blocks.h"
 #include "parallel/step/run_call.h"
 
 /* ---- collectives ---- */
@@ -71,13 +72,6 @@ static void place_sums(const Call *c) {
         if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
 }
 
-static Act *block_begin(void *ticket, int block) {
-    return coll_block(*(Ticket *)ticket, block);
-}
-static void block_done(void *ticket, int block) {
-    coll_block_done(*(Ticket *)ticket, block);
-}
-
 static void run_kernel(const Call *c) {
     const StepHook *hook = c->m->hook;
     bool timed = hook && hook->end && c->op->kind != OP_BUCKET;
@@ -88,25 +82,20 @@ static void run_kernel(const Call *c) {
 }
 
 /* Matmuls with their collective `op`: the one that scatters its result, or those that read what is
- * gathered. They begin with the rows that are here, or end with those that stay here. */
+ * gathered. */
 static void run_fused(const Call *c, const Op *op) {
     bool gather = op == c->op;
-    int64_t here = mesh_block(c->p->mesh, op->axes);
     Call of = *c, kernel = *c;
     of.op = op, of.n = 1;
     start_as(&of, true);
-    RowBlocks blocks = {.rows = rows(c, gather ? op->in[0] : op->out),
-                        .n = (int)mesh_blocks(c->p->mesh, op->axes),
-                        .begin = block_begin,
-                        .ctx = &c->b->ticket[op->out]};
-    blocks.first = (int)(here + !gather) % blocks.n;
-    blocks.flags = gather ? coll_flags(c->b->ticket[op->out], &blocks.said) : NULL;
+    RowBlocks all = coll_row_blocks(&c->b->ticket[op->out], rows(c, gather ? op->in[0] : op->out)),
+              blocks = all;
     kernel.blocks = &blocks;
     for (int i = gather, n = c->n - !gather, lead = (int)(c->op - c->p->op); i < n; i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;
         while (i + kernel.n < n && !op_leads(c->p, lead + i + kernel.n)) kernel.n++;
         blocks.of = op_blocks_of(kernel.op, op);
-        blocks.done = i + kernel.n == n ? block_done : NULL;
+        blocks.done = i + kernel.n == n ? all.done : NULL;
         run_kernel(&kernel);
     }
     if (!c->b->waits[op - c->p->op]) end(c, op->out);
