@@ -1,5 +1,6 @@
-/* coll_device_watchdog -- a thread that looks again and again whether what a device does for a rank still
- * progresses, while the rank itself may wait for the device. For the backends of device memory.
+/* coll_device_watchdog -- a thread that looks again and again whether what a device does for a
+ * rank still progresses, while the rank itself may wait for the device. For the backends of
+ * device memory.
  */
 #ifndef PARALLEL_COMM_COLL_DEVICE_WATCHDOG_H
 #define PARALLEL_COMM_COLL_DEVICE_WATCHDOG_H
