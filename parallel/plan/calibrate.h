@@ -88,6 +88,8 @@ typedef struct FusedCost {
     FusedWork fused;
     double ratio;
 } FusedCost;
+/* Local, pure. Are they one matmul, with as many rows, blocks and ranks? */
+bool fused_alike(const FusedWork *a, const FusedWork *b);
 
 struct Calibration {
     WorkCost *work;

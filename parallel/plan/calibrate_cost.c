@@ -46,14 +46,18 @@ const WorkCost *calibration_find_work(const Calibration *c, const Work *w) {
     return i < c->n_works && work_alike(&c->work[i].work, w) ? &c->work[i] : NULL;
 }
 
+/* Room for one more entry behind n. */
+static void *one_more(void *entries, int n, int *max, size_t bytes) {
+    if (n < *max) return entries;
+    *max = *max ? 2 * *max : 32;
+    return mem_realloc(entries, (size_t)*max, bytes);
+}
+
 void calibration_add_work(Calibration *c, const WorkCost *w) {
     int i = place_of(c, &w->work);
     bool same = i < c->n_works && work_alike(&c->work[i].work, &w->work);
-    if (!same && c->n_works == c->max_works) {
-        c->max_works = c->max_works ? 2 * c->max_works : 64;
-        c->work = mem_realloc(c->work, (size_t)c->max_works, sizeof *c->work);
-    }
     if (!same) {
+        c->work = one_more(c->work, c->n_works, &c->max_works, sizeof *c->work);
         memmove(&c->work[i + 1], &c->work[i], (size_t)(c->n_works - i) * sizeof *c->work);
         c->n_works++;
     }
@@ -69,15 +73,12 @@ const SendCost *calibration_find_send(const Calibration *c, const Placement *p, 
 void calibration_add_send(Calibration *c, const SendCost *s) {
     const SendCost *same = calibration_find_send(c, &s->place, s->op);
     int i = same ? (int)(same - c->send) : c->n_sends;
-    if (i == c->max_sends) {
-        c->max_sends = c->max_sends ? 2 * c->max_sends : 32;
-        c->send = mem_realloc(c->send, (size_t)c->max_sends, sizeof *c->send);
-    }
+    c->send = one_more(c->send, i, &c->max_sends, sizeof *c->send);
     c->send[i] = *s;
     if (!same) c->n_sends++;
 }
 
-static bool fused_alike(const FusedWork *a, const FusedWork *b) {
+bool fused_alike(const FusedWork *a, const FusedWork *b) {
     return a->of == b->of && a->ranks == b->ranks && work_alike(&a->work, &b->work) &&
            a->work.rows == b->work.rows;
 }
@@ -91,10 +92,7 @@ const FusedCost *calibration_find_fused(const Calibration *c, const FusedWork *a
 void calibration_add_fused(Calibration *c, const FusedCost *f) {
     const FusedCost *same = calibration_find_fused(c, &f->fused);
     int i = same ? (int)(same - c->fused) : c->n_fused;
-    if (i == c->max_fused) {
-        c->max_fused = c->max_fused ? 2 * c->max_fused : 32;
-        c->fused = mem_realloc(c->fused, (size_t)c->max_fused, sizeof *c->fused);
-    }
+    c->fused = one_more(c->fused, i, &c->max_fused, sizeof *c->fused);
     c->fused[i] = *f;
     if (!same) c->n_fused++;
 }

@@ -67,12 +67,8 @@ static bool listed(const Space *s, const Choice *c) {
 static void list_fused(void *ctx, const FusedWork *f) {
     Lister *l = ctx;
     CalibrateList *to = l->list;
-    for (int i = 0; i < to->n_fused; i++) {
-        const FusedWork *x = &to->fused[i];
-        if (x->of == f->of && x->ranks == f->ranks && work_alike(&x->work, &f->work) &&
-            x->work.rows == f->work.rows)
-            return;
-    }
+    for (int i = 0; i < to->n_fused; i++)
+        if (fused_alike(&to->fused[i], f)) return;
     if (to->n_fused == l->max_fused) {
         l->max_fused = l->max_fused ? 2 * l->max_fused : 32;
         to->fused = mem_realloc(to->fused, (size_t)l->max_fused, sizeof *to->fused);

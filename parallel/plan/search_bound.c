@@ -447,13 +447,16 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     Choice pass = *c;
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
-    MicroBatch micro = *micro_batch_of(all, s, m, &pass);
-    if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring))
-        set_kernels(&micro, cut_of(all, s, m, c), passes);
+    const MicroBatch *micro = micro_batch_of(all, s, m, &pass);
+    MicroBatch cut;
+    if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring)) {
+        cut = *micro, micro = &cut;
+        set_kernels(&cut, cut_of(all, s, m, c), passes);
+    }
     Walk b = {.s = s,
               .m = m,
               .c = c,
-              .micro = &micro,
+              .micro = micro,
               .to = to,
               .layers = s->shape.config.layers,
               .steps = (double)(passes * price_micro_batches(&shape, &c->layout)),
@@ -465,14 +468,14 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     bool again = c->recompute != RECOMPUTE_NONE;
     bool fused = any && s->free_overlap ? s->fuses && c->layout.sp : c->overlap.fused;
     double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
-    add_part(&b, &micro.ends, b.steps, again ? 0 : b.steps);
-    add_part(&b, &micro.layer, b.steps * (double)b.layers, b.steps * chained);
+    add_part(&b, &micro->ends, b.steps, again ? 0 : b.steps);
+    add_part(&b, &micro->layer, b.steps * (double)b.layers, b.steps * chained);
     if (fused) // collectives may cost nothing beside their matmuls
         to->all.calls[ALONG_X] = to->all.bytes[ALONG_X] = 0;
     // all but the backward of the last micro-batch
-    double once = micro.ends.kernels + (double)b.layers * micro.layer.kernels;
+    double once = micro->ends.kernels + (double)b.layers * micro->layer.kernels;
     to->early =
-        (b.steps - passes) * once + micro.ends.forward + (double)b.layers * micro.layer.forward;
+        (b.steps - passes) * once + micro->ends.forward + (double)b.layers * micro->layer.forward;
     update(&b);
 }
 
