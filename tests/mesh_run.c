@@ -1,7 +1,6 @@
 #include "tests/mesh_run.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,18 +220,12 @@ static bool on_devices; // the run under way has device memory, in pieces of MiB
 
 int mesh_ranks_run(int n, int (*main_of)(World *w, void *ctx), void *ctx) {
     static unsigned calls;
-    cpu_set_t all, one;
-    bool share = !BASE_DEBUG && calls++ % 8 != 7 && sched_getaffinity(0, sizeof all, &all) == 0;
-    if (share) {
-        CPU_ZERO(&one);
-        CPU_SET((size_t)sched_getcpu(), &one);
-        share = sched_setaffinity(0, sizeof one, &one) == 0;
-    }
+    test_one_processor(!BASE_DEBUG && calls++ % 8 != 7);
     // models of KiB: a huge page is cleared for nothing
     prctl(PR_SET_THP_DISABLE, !on_devices, 0, 0, 0);
     int status = ranks_run(n, main_of, ctx);
     prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
-    if (share) sched_setaffinity(0, sizeof all, &all);
+    test_one_processor(false);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/test.h"
 
 #include <ftw.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -34,8 +35,27 @@ bool test_failed(void) {
 bool test_skipped(void) {
     return skipped;
 }
+
+static struct {
+    bool one;
+    cpu_set_t all;
+} processors;
+
+bool test_one_processor(bool one) {
+    cpu_set_t here;
+    if (one == processors.one) return true;
+    if (one) {
+        CPU_ZERO(&here);
+        CPU_SET((size_t)sched_getcpu(), &here);
+        if (sched_getaffinity(0, sizeof processors.all, &processors.all)) return false;
+    }
+    processors.one = one;
+    return sched_setaffinity(0, sizeof here, one ? &here : &processors.all) == 0;
+}
+
 void test_begin(void) {
     failed = skipped = false;
+    test_one_processor(false);
 }
 
 bool test_long(void) {

@@ -57,6 +57,10 @@ int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* A fresh folder, removed when the run ends. The string lives until then. */
 const char *test_tmpdir(void);
+/* Puts this process and those that it starts on one processor, or back on all that it had, as the
+ * end of the test does: whether ranks take turns on a processor is then known, and a busy machine
+ * cannot change what is measured of it. */
+bool test_one_processor(bool one);
 int test_count(const char *text, const char *word); // how often it is there
 /* Is every tag that is opened in a page or picture closed, in the right order? */
 bool test_balanced(const char *html);

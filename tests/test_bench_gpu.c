@@ -133,27 +133,33 @@ TEST(bench_gpu_script_rehearses) {
 }
 
 /* A rehearsal of one stage with such programs, in the mood of FAKE_...; its status. */
-static int rehearse(char *text, size_t n, const char *mood, const char *stage) {
+static int rehearse(char *text, size_t n, const char *mood, const char *programs,
+                    const char *stage) {
     return test_shell(".", text, n,
-                      "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
+                      "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s "
                       "--out %s --stages %s --python tests/fake_python.sh --sanitizer "
                       "tests/fake_sanitizer.sh",
-                      mood, test_tmpdir(), stage);
+                      mood, programs, test_tmpdir(), stage);
 }
 
 /* PyTorch that is there and does not answer, groups of tests that compute-sanitizer did not come to
  * the end of. */
 TEST(bench_gpu_script_says_who_did_not_answer) {
+    const char *dir = test_tmpdir();
     char text[16384];
     if (no_python()) return;
-    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=silent", "kernels,train") == 1);
+    CHECK(test_shell(dir, text, sizeof text, // no kernel is timed here
+                     "ln -s $BUILD/train_gpt_emu . && echo '#!/bin/sh' >bench_gpu_emu && "
+                     "chmod +x bench_gpu_emu") == 0);
+    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=silent", dir, "kernels,train") == 1);
     CHECK(strstr(text, "BROKE: attention of PyTorch: status 1: ImportError: libfake.so\n"));
     CHECK(strstr(text, "BROKE: torch.compile of d12, B = 2: status 1: ImportError: libfake.so\n"));
     CHECK(strstr(text, "broken stages: kernels, train\n"));
-    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=dumb FAKE_SANITIZER=stops", "sanitizer") == 1);
+    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=dumb FAKE_SANITIZER=stops", "$BUILD",
+                   "sanitizer") == 1);
     CHECK(strstr(text, "fake_python.sh does not say whether it has PyTorch: status 1: no such"));
     CHECK(has_row(text, "compute-sanitizer memcheck, ", " groups"));
-    CHECK(rehearse(text, sizeof text, "FAKE_SANITIZER=errors", "sanitizer") == 0);
+    CHECK(rehearse(text, sizeof text, "FAKE_SANITIZER=errors", "$BUILD", "sanitizer") == 0);
     CHECK(has_row(text, "compute-sanitizer memcheck, ", "NO"));
     CHECK(strstr(text, "1 errors, 0 failed, ") && !strstr(text, "yes\n"));
 }

@@ -1,7 +1,6 @@
 #include "parallel/plan/ledger_file.h"
 
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -179,14 +178,9 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     char path[200], text[16384];
     LedgerLine l[2];
     LedgerDamage damage;
-    cpu_set_t all, one;
-    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
-    CPU_ZERO(&one);
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
-        if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
     // on one core ranks are known to take turns; on more a stopwatch says, and busy machines change
     // its mind
-    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK(test_one_processor(true));
     CHECK(train_text(dir, "--steps 5", text, sizeof text) == 0);
     CHECK(strstr(text, "measuring kernels and collectives of this machine: 10 s at most"));
     CHECK(strstr(text, "kept in ") && strstr(text, "/cache/train_gpt/calibration-"));
@@ -207,7 +201,6 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
                      "cache/train_gpt/calibration-*") == 0);
     CHECK(train_text(dir, "--steps 6 --refine 0", text, sizeof text) == 0);
     CHECK(strstr(text, " were predicted (-") && strstr(text, "--calibrate again")); // too slow
-    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
 TEST(ledger_gets_a_line_from_every_run_that_trains) {

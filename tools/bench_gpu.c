@@ -39,7 +39,8 @@ static const Opt options[] = {
     {"vocab", OPT_INT, &gpu_options.vocab, "50257", 1, 1e8, "N", "tokens of the vocabulary"},
     {"parameters", OPT_INT, &gpu_options.parameters, "124439808", 1, 1e10, "N", "of AdamW"},
     {"rounds", OPT_INT, &gpu_options.rounds, "7", 1, 100, "N", "of each row: medians"},
-    {"round-ms", OPT_FLOAT, &gpu_options.round_ms, "4", 0, 1000, "X", "least length of a round"},
+    {"round-ms", OPT_FLOAT, &gpu_options.round_ms, "4", 0, 1000, "X",
+     "least length of a round; 0: one run"},
     {"sets", OPT_INT, &gpu_options.sets, "0", 0, 8, "N",
      "of operands, used in turns (0: more than the cache holds)"},
     {"libraries", OPT_STR, &gpu_options.libraries, "", 0, 0, "FOLDER:...|none",
@@ -121,6 +122,8 @@ void gpu_time_rounds(GpuJob *jobs, int n, int rounds) {
     int runs[MOST_JOBS];
     for (int j = 0; j < n; j++) {
         for (int i = 0; i < jobs[j].sets; i++) jobs[j].run(jobs[j].ctx, i); // warm
+        runs[j] = 1;
+        if (gpu_options.round_ms <= 0) continue;
         double fill = 1e-3 * gpu_options.round_ms / (round_of(&jobs[j], 2, clock) + 1e-9);
         runs[j] = fill < 2 ? 2 : fill > MOST_RUNS ? MOST_RUNS : (int)fill;
     }

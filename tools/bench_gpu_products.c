@@ -81,14 +81,14 @@ static void run_sm90(void *ctx, int set) {
 }
 /* The fastest of its likely ways; false: it does not take the shape. */
 static bool best_sm90(GpuJob *job, int *way) {
-    enum { ROUNDS = 3 };
+    enum { ROUNDS = 3 }; // at most
     static int ways[MATMUL_SM90_WAYS];
     GpuJob each[MATMUL_SM90_WAYS];
     if (matmul_sm90_refuses(&b.p[0], 2)) return false;
     int n = matmul_sm90_ways(&b.p[0], ways), best = 0;
     if (n > MOST_WAYS) n = MOST_WAYS;
     for (int i = 0; i < n; i++) each[i] = (GpuJob){run_sm90, &ways[i], b.sets, 0};
-    gpu_time_rounds(each, n, ROUNDS);
+    gpu_time_rounds(each, n, gpu_options.rounds < ROUNDS ? 1 : ROUNDS);
     for (int i = 1; i < n; i++)
         if (each[i].seconds < each[best].seconds) best = i;
     *job = each[best], *way = ways[best];
