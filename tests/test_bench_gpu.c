@@ -63,8 +63,8 @@ TEST(bench_gpu_measures_every_kernel) {
     CHECK(json_is_true(json_object_get(up, "same_epilogue")));
     json_decref(rows);
     CHECK(test_shell(dir, text, sizeof text,
-                     "$BUILD/bench_gpu_emu --what fused --tokens 512 --channels 64 --rounds 1 "
-                     "--round-ms 0 --sets 1 --json rows") == 0);
+                     "$BUILD/bench_gpu_emu --what fused --tokens 512 --channels 64 --rounds 3 "
+                     "--round-ms 1 --sets 1 --json rows") == 0);
     rows = load_lines(path);
     CHECK(rows_of(rows, "fused", "us", &us) == 2 * 2);
     json_t *gather = row_of(rows, "all_gather");
