@@ -6,8 +6,6 @@
 #include "base/arena.h"
 #include "base/die.h"
 #include "base/mem.h"
-#include "base/rng.h"
-#include "parallel/step/occupied.h"
 #include "parallel/step/program.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
@@ -159,43 +157,6 @@ TEST(step_allocate_of_an_empty_list_takes_nothing) {
     Program p = program_make(&s);
     CHECK(program_allocate(&p) == 0 && program_in_use(&p) == 0);
     program_free(&p);
-}
-
-/* ---- many blocks ---- */
-
-enum { BLOCKS = 300 };
-typedef struct Placed {
-    int begin, end;
-    int64_t from, to;
-} Placed;
-
-/* A byte at a time. */
-static int64_t lowest(const Placed *p, int n, int begin, int end, int64_t bytes) {
-    for (int64_t at = 0, i;; at++) {
-        for (i = 0; i < n; i++)
-            if (p[i].begin <= end && p[i].end >= begin && p[i].from < at + bytes && p[i].to > at)
-                break;
-        if (i == n) return at;
-    }
-}
-
-TEST(step_allocate_finds_the_lowest_place_among_many) {
-    for (int round = 0; round < 40; round++) {
-        Placed p[BLOCKS];
-        int n_times = 1 + (int)(rng_u64(1, 2, (uint64_t)round) % 90);
-        Occupied *o = occupied_make(n_times);
-        for (int i = 0; i < BLOCKS; i++) {
-            uint64_t r = rng_u64((uint64_t)round, 3, (uint64_t)i);
-            int begin = (int)(r % (uint64_t)n_times), left = n_times - begin;
-            int end = begin + (int)(r / 100 % (uint64_t)(i % 3 && left > 3 ? 3 : left));
-            int64_t bytes = 1 + (int64_t)(r / 10000 % 9),
-                    at = occupied_lowest(o, begin, end, bytes);
-            CHECK(at == lowest(p, i, begin, end, bytes));
-            p[i] = (Placed){begin, end, at, at + bytes};
-            occupied_add(o, begin, end, at, at + bytes);
-        }
-        occupied_free(o);
-    }
 }
 
 /* ---- a list for fewer tokens, in the places of the longest ---- */

@@ -84,15 +84,14 @@ static double processor_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* To make the lists of a step, and to place their temporaries: the least of three times. */
-static double seconds_of(ModelShape s, int layers, bool placed) {
+/* To make the lists of a step: the least of three times. */
+static double seconds_of(ModelShape s, int layers) {
     double least = 0;
     s.config.layers = layers;
     for (int i = 0; i < 3; i++) {
         double begin = processor_seconds();
         Program p = program_passes(&s, PASS_SCHEDULE, NULL);
         Program end = program_end_passes(&s, PASS_SCHEDULE, NULL);
-        if (placed) program_allocate(&p), program_allocate(&end);
         double seconds = processor_seconds() - begin;
         program_free(&p), program_free(&end);
         if (i == 0 || seconds < least) least = seconds;
@@ -101,9 +100,7 @@ static double seconds_of(ModelShape s, int layers, bool placed) {
 }
 
 /* What is quadratic in layers takes 64 times as long for 8 times the layers; what is linear, 10
- * to 20 times, as the lists of few are in the caches, and more beside other processes. Where
- * collectives overlap, temporaries leave holes between those that are kept, and placing looks at
- * them all. */
+ * to 20 times, as the lists of few are in the caches, and more beside other processes. */
 TEST(step_start_takes_time_linear_in_layers) {
     static const Overlap overlaps[] = {
         {0}, {.bulk = true}, {.chunks = 2}, {.ring = true}, {.halves = true}};
@@ -113,8 +110,7 @@ TEST(step_start_takes_time_linear_in_layers) {
             Grid g;
             ModelShape s = shape_of(&g, specs[i], models[(i + k) % 3]);
             s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3);
-            double few = seconds_of(s, 32, k == 0 && i < 3),
-                   many = seconds_of(s, 256, k == 0 && i < 3);
+            double few = seconds_of(s, 32), many = seconds_of(s, 256);
             if (many > 4 * 8 * few)
                 test_fail(__FILE__, __LINE__, "%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s",
                           specs[i], k, few, many);

@@ -22,7 +22,6 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
-#include "parallel/step/occupied.h"
 #include "parallel/step/program.h"
 
 /* Tensors that share memory. */
@@ -164,18 +163,32 @@ static int by_area(const void *a, const void *b) {
     return x->tensor - y->tensor;
 }
 
-/* Places blocks in that order, each as low as it fits; returns the peak. */
-static int64_t place(Block *block, int n, int n_ops, int (*order)(const void *, const void *)) {
-    int64_t peak = 0;
-    Occupied *o = occupied_make(n_ops + 1);
-    qsort(block, (size_t)n, sizeof *block, order);
+/* The lowest offset at which block b lies apart from those of the n placed blocks that live when it
+ * does. placed: by offset. */
+static int64_t lowest(const Block *placed, int n, const Block *b) {
+    int64_t at = 0;
     for (int i = 0; i < n; i++) {
+        if (placed[i].end < b->begin || placed[i].begin > b->end) continue;
+        if (placed[i].offset >= at + b->bytes) break;
+        int64_t end = placed[i].offset + placed[i].bytes;
+        if (end > at) at = end;
+    }
+    return at;
+}
+
+/* Places blocks in that order, each as low as it fits; returns the peak. */
+static int64_t place(Block *block, int n, int (*order)(const void *, const void *)) {
+    Block *placed = mem_calloc((size_t)n + 1, sizeof *placed);
+    int64_t peak = 0;
+    qsort(block, (size_t)n, sizeof *block, order);
+    for (int i = 0, k; i < n; i++) {
         Block *b = &block[i];
-        b->offset = occupied_lowest(o, b->begin, b->end, b->bytes);
-        if (b->bytes > 0) occupied_add(o, b->begin, b->end, b->offset, b->offset + b->bytes);
+        b->offset = lowest(placed, i, b);
+        for (k = i; k > 0 && placed[k - 1].offset > b->offset; k--) placed[k] = placed[k - 1];
+        placed[k] = *b;
         if (b->offset + b->bytes > peak) peak = b->offset + b->bytes;
     }
-    occupied_free(o);
+    mem_free(placed);
     return peak;
 }
 
@@ -203,10 +216,10 @@ static int64_t place_best(Block *block, int n, int n_ops) {
     int64_t least = INT64_MAX, bound = most_in_use(block, n, n_ops);
     int best = 0, i = 0;
     for (; i < 3 && least > bound; i++) {
-        int64_t peak = place(block, n, n_ops, orders[i]);
+        int64_t peak = place(block, n, orders[i]);
         if (peak < least) least = peak, best = i;
     }
-    return best == i - 1 ? least : place(block, n, n_ops, orders[best]);
+    return best == i - 1 ? least : place(block, n, orders[best]);
 }
 
 static Life life_make(const Program *p) {
