@@ -53,7 +53,7 @@ __device__ __forceinline__ void update(const Rule &r, const AdamWTensor &t, int6
     store<float, W>(t.param + i, p);
     store<float, W>(t.m + i, m);
     store<float, W>(t.v + i, v);
-    if (t.words) store<E, W>(static_cast<E *>(t.words) + i, p);
+    if (t.cast) store<E, W>(static_cast<E *>(t.cast) + i, p);
 }
 
 template <class E> __global__ void update_list(Rule r, const __grid_constant__ List list) {
@@ -99,7 +99,7 @@ Rule rule_of(const AdamW *o) {
 template <class E> bool is_aligned(const AdamWTensor &t) {
     return whole_words<float>(t.param, t.n) && whole_words<float>(t.m, 0) &&
            whole_words<float>(t.v, 0) && whole_words<float>(t.grad, 0) &&
-           reinterpret_cast<uintptr_t>(t.words) % (4 * sizeof(E)) == 0;
+           reinterpret_cast<uintptr_t>(t.cast) % (4 * sizeof(E)) == 0;
 }
 
 template <class E> void list_of(const AdamW *o, const AdamWTensor *tensors, int n) {
@@ -118,7 +118,7 @@ template <class E> void list_of(const AdamW *o, const AdamWTensor *tensors, int 
 template <class E>
 void adamw_of(Team *, const AdamW *o, float *param, float *m, float *v, const float *grad,
               int64_t n, bool decay) {
-    AdamWTensor t = {param, m, v, grad, o->words, n, decay};
+    AdamWTensor t = {param, m, v, grad, o->cast, n, decay};
     list_of<E>(o, &t, 1);
 }
 

@@ -34,15 +34,15 @@ typedef struct AdamW {
     int64_t step;                               // 1 for the first update
     // CUDA only:
     const AdamWNow *now; // on the device; replaces grad_scale
-    void *words;         // [n] bf16 copy of param, which matmuls read
+    void *cast;          // [n] bf16 copy of param, which matmuls read
 } AdamW;
 
-/* CUDA only: one of a list of tensors that a kernel updates. words: as above, or NULL. */
+/* CUDA only: one of a list of tensors that a kernel updates. cast: as above, or NULL. */
 enum { ADAMW_TENSORS = 64 };
 typedef struct AdamWTensor {
     float *param, *m, *v;
     const float *grad;
-    void *words;
+    void *cast;
     int64_t n;
     bool decay;
 } AdamWTensor;

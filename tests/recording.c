@@ -7,7 +7,7 @@
 
 static _Thread_local Recording *recording; // the table's functions have no argument for it
 static _Thread_local const Kernels *real;
-static _Thread_local uint32_t bf16; // WORK_WORDS where activations are bf16
+static _Thread_local uint32_t bf16; // WORK_BF16_STORED where activations are bf16
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
@@ -210,7 +210,7 @@ static double record_sum_of(const float *x, int64_t n) {
 static void record_adamw(Team *t, const AdamW *o, float *param, float *m, float *v,
                          const float *grad, int64_t n, bool decay) {
     (void)t, (void)param, (void)m, (void)v, (void)grad, (void)decay;
-    work(WORK_ADAMW, o->words ? bf16 : 0, n, 0, 0, 0, 0);
+    work(WORK_ADAMW, o->cast ? bf16 : 0, n, 0, 0, 0, 0);
 }
 
 /* ---- where the host does not wait for numbers */
@@ -230,7 +230,7 @@ static void record_adamw_begin(AdamWNow *now, const Totals *totals, double clip)
 }
 static void record_adamw_list(const AdamW *o, const AdamWTensor *list, int n) {
     (void)o;
-    for (int i = 0; i < n; i++) work(WORK_ADAMW, list[i].words ? bf16 : 0, list[i].n, 0, 0, 0, 0);
+    for (int i = 0; i < n; i++) work(WORK_ADAMW, list[i].cast ? bf16 : 0, list[i].n, 0, 0, 0, 0);
 }
 static void record_copy_out(void *to, const void *from, size_t n_bytes) {
     (void)to, (void)from, (void)n_bytes; // nobody waits for it but the host
@@ -310,7 +310,7 @@ const Kernels *recording_kernels(Recording *r, const Kernels *like) {
     real = like ? like : kernels_cpu("portable");
     mine = table;
     mine.word = real->word, mine.bias_with_dw = real->bias_with_dw;
-    bf16 = mine.word == sizeof(float) ? 0 : WORK_WORDS;
+    bf16 = mine.word == sizeof(float) ? 0 : WORK_BF16_STORED;
     if (real->memory) {
         mine.memory = &plain;
         mine.sum_to = record_sum_to, mine.squares_to = record_squares_to;

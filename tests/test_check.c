@@ -307,7 +307,7 @@ TEST(check_names_the_half_that_lacks_a_sum) {
         {"x2.y2+heads", "dx of up", "x",
          "dh2 of layer 1 (all_reduce over x), second half: ", "all_reduce", true},
         {"y2", "statistics of norm", "y",
-         "h1 of layer 0 (norm x, moments, ln1.weight, ln1.bias), second half: ", "all_gather",
+         "h1 of layer 0 (norm x, ln1.moments, ln1.weight, ln1.bias), second half: ", "all_gather",
          false},
     };
     int bad = 0;
@@ -336,18 +336,18 @@ TEST(check_names_sums_that_are_missing_under_others) {
 TEST(check_names_statistics_and_gathers_that_are_missing) {
     static const Fault faults[] = {
         {"y2", "statistics of norm", "y",
-         "h1 of layer 0 (norm x, moments, ln1.weight, ln1.bias): ", "all_gather", false},
+         "h1 of layer 0 (norm x, ln1.moments, ln1.weight, ln1.bias): ", "all_gather", false},
         {"y2", "sums of dnorm", "y",
-         "dx (norm_backward dh, x, moments, lnf.weight, sums): ", "all_reduce", false},
-        {"x2.y2", "statistics of loss", "x.y", "losses (loss exps, stats, stats): ", "all_gather",
-         false},
+         "dx3 (norm_backward dh, x3, lnf.moments, lnf.weight, lnf.sums): ", "all_reduce", false},
+        {"x2.y2", "statistics of loss", "x.y",
+         "losses (loss exps, loss.stats, loss.stats): ", "all_gather", false},
         {"d2", "sum of losses", "d", "loss: ", "all_reduce", false},
         {"x2", "gradient norm", "all", "gradient norm: ", "all_reduce", false},
         {"z2", "w of up", "z", "up.weight of layer 0 (all_gather over z): ", "all_gather", false},
         {"z2", "w of embedding", "z", "wte (all_gather over z): ", "all_gather", false},
         {"d2+zero1", "new weights", "d", "parameter wte after the update: ", "all_gather", false},
         {"x2+sp", "x of qkv", "x", "h1 of layer 0 (all_gather over x): ", "all_gather", false},
-        {"x2+sp", "dy of down", "x", "dx of layer 1 (all_gather over x): ", "all_gather", false},
+        {"x2+sp", "dy of down", "x", "dx3 of layer 1 (all_gather over x): ", "all_gather", false},
         {"x2.y2", "x of head", "y", "h (all_gather over y): ", "all_gather", false},
         {"y2", "dx of embedding", "y", "dx (all_gather over y): ", "all_gather", false},
         {"x2.y2+stay=y", "x of up", "y", "up of layer 0 (bias up, up.bias): ", "broadcast", false},

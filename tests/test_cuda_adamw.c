@@ -53,7 +53,7 @@ TEST(cuda_adamw_matches_double) {
                 AdamW o = usual;
                 cuda_begin(*order);
                 Model a = model_new(n, bf16, sizes[i / 2].skew);
-                o.words = a.words.device;
+                o.cast = a.words.device;
                 for (o.step = 1; o.step <= 5; o.step++) {
                     gradients(&a, (unsigned)o.step);
                     kernels_cuda(bf16)->adamw(NULL, &o, a.param.device, a.m.device, a.v.device,

@@ -11,11 +11,15 @@ static Machine h200(void) {
     return m;
 }
 static Work forward(int64_t M, int64_t N, int64_t K) {
-    return (Work){.kind = WORK_XW, .flags = WORK_BF16 | WORK_WORDS, .rows = M, .a = K, .b = N};
+    return (Work){
+        .kind = WORK_XW, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = M, .a = K, .b = N};
 }
 static Work wgrad(int64_t M, int64_t N, int64_t K) {
-    return (Work){
-        .kind = WORK_DW, .flags = WORK_BF16 | WORK_WORDS | WORK_ADDEND, .rows = K, .a = M, .b = N};
+    return (Work){.kind = WORK_DW,
+                  .flags = WORK_BF16 | WORK_BF16_STORED | WORK_ADDEND,
+                  .rows = K,
+                  .a = M,
+                  .b = N};
 }
 
 /* ---- the prediction and the schedule ---- */

@@ -149,7 +149,7 @@ static bool halved(const Work *w, double bytes, double floats) {
     case WORK_CLASSIFIER_MERGE:
         return bytes == floats;
     case WORK_ADAMW: // and a copy in words of what products read
-        return bytes == floats * (w->flags & WORK_WORDS ? 30 / 28.0 : 1);
+        return bytes == floats * (w->flags & WORK_BF16_STORED ? 30 / 28.0 : 1);
     case WORK_XW:
     case WORK_DX:
     case WORK_ACT:
@@ -169,8 +169,8 @@ typedef struct Seen {
 static void see_bf16(void *ctx, const Work *w) {
     Seen *seen = ctx;
     Work floats = *w;
-    floats.flags &= ~(uint32_t)WORK_WORDS;
-    seen->n[w->kind]++, seen->bf16 += (w->flags & WORK_WORDS) > 0;
+    floats.flags &= ~(uint32_t)WORK_BF16_STORED;
+    seen->n[w->kind]++, seen->bf16 += (w->flags & WORK_BF16_STORED) > 0;
     bool either = w->kind == WORK_COPY || w->kind == WORK_BIAS_RESIDUAL; // gradients, too
     CHECK(either || halved(w, work_bytes(w), work_bytes(&floats)));
 }

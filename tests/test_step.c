@@ -161,7 +161,7 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     listing_print(f, &p, costs, &order);
     fclose(f);
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
-          strstr(text, "back + dx[T/z.x, C]"));
+          strstr(text, "back + dx2[T/z.x, C]"));
     CHECK(test_count(text, "... 3 more layers") >= 2);
     CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
     f = fmemopen(data, sizeof data, "w");

@@ -194,7 +194,7 @@ static void check_fused(const char *spec, void *ctx) {
         bool reads = next->in[0] == op->out || next->in[1] == op->out;
         CHECK(op->fused ? op->kind == OP_REDUCE_SCATTER && op[-1].out == op->in[0] && !op[-1].fused
                         : op->kind == OP_ALL_GATHER && reads && next->fused);
-        CHECK(op_leads(&p, op->fused ? i - 1 : i + 1) && !op_leads(&p, i));
+        CHECK(op_begins_kernel(&p, op->fused ? i - 1 : i + 1) && !op_begins_kernel(&p, i));
     }
     // of each of three layers: four gathers and four sums, and two gathers of what was not kept
     bool sp = g.layout.sp && g.layout.size[AXIS_X] > 1 && !g.layout.stay;

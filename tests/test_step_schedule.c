@@ -97,7 +97,7 @@ static void draw_costs(Step *s, uint64_t *drawn) {
     for (int i = 0; i < s->p.n_ops; i++) {
         double u = (double)(rng_u64(5, 3, ++*drawn) >> 11) * 0x1p-53;
         OpCost *c = &s->cost[i];
-        c->seconds = op_leads(&s->p, i) || c->level >= 0 ? u * u * u : 0;
+        c->seconds = op_begins_kernel(&s->p, i) || c->level >= 0 ? u * u * u : 0;
         if (c->level >= 0)
             c->wire = c->load = c->seconds, c->beside = 1 + u, c->level = (int)(*drawn % 3);
     }

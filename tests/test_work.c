@@ -43,18 +43,18 @@ TEST(work_bytes_count_what_is_read_and_written) {
 
 TEST(work_bytes_of_bf16_words) {
     Work xw = work_of(WORK_XW, 7, 5, 3, 0, 0), dw = work_of(WORK_DW, 7, 5, 3, 0, 0);
-    xw.flags = dw.flags = WORK_WORDS | WORK_ADDEND;
+    xw.flags = dw.flags = WORK_BF16_STORED | WORK_ADDEND;
     CHECK(work_bytes(&xw) == 2 * (7 * 5 + 5 * 3 + 2 * 7 * 3));
     CHECK(work_bytes(&dw) ==
           2 * (7 * 5 + 7 * 3) + 4 * 2 * 5 * 3); // a float is added to, and written
     Work att = work_of(WORK_ATTENTION_BACKWARD, 2, 11, 4, 2, 8),
          norm = work_of(WORK_NORM, 7, 5, 0, 0, 0);
-    att.flags = norm.flags = WORK_WORDS; // qkv, out and their gradients; lse
+    att.flags = norm.flags = WORK_BF16_STORED; // qkv, out and their gradients; lse
     CHECK(work_bytes(&att) == 2 * 2 * 22 * ((4 + 2 * 2) * 8 + 4 * 8) + 4 * 22 * 4);
     CHECK(work_bytes(&norm) == 2 * 2 * 7 * 5 + 4 * 2 * 7);
     Work adamw = work_of(WORK_ADAMW, 10, 0, 0, 0, 0);
     Work table = work_of(WORK_EMBEDDING_BACKWARD, 7, 5, 11, 0, 0);
-    adamw.flags = table.flags = WORK_WORDS;
+    adamw.flags = table.flags = WORK_BF16_STORED;
     CHECK(work_bytes(&adamw) == (4 * 7 + 2) * 10);
     CHECK(work_bytes(&table) == (2 + 2 * 4) * 7 * 5);
 }

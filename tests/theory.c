@@ -381,7 +381,7 @@ void theory_update(Theory *c, const ModelShape *s) {
     Walk k = walk(c, s);
     if (k.m->p == 1) return;
     TensorTable t = tensors_describe(&s->config);
-    shard_tensors(&t, s->grid, false); // PART_CAST is the same with masters
+    shard_tensors(&t, s->grid, false); // PART_CAST is the same with bf16 copies
     call(&k, "sum of losses", COLL_ALL_REDUCE, axes_of("d.z"), 1, F64);
     copied_heads(&k, &t);
     matrices(&k, &t);

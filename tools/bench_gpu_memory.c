@@ -102,7 +102,7 @@ static void do_embedding_backward(char *const at[]) {
 static void do_adamw(char *const at[]) {
     AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     float *const *x = (float *const *)at;
-    o.grad_scale = 1, o.step = 3, o.words = at[4];
+    o.grad_scale = 1, o.step = 3, o.cast = at[4];
     b.k->adamw(NULL, &o, x[0], x[1], x[2], x[3], b.n, true);
 }
 static void do_squares(char *const at[]) {

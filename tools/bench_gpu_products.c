@@ -116,7 +116,7 @@ static double predicted(const Layer *l, Form f) {
     Work w = {.kind = f == XW   ? WORK_XW
                       : f == DX ? WORK_DX
                                 : WORK_DW,
-              .flags = WORK_BF16 | WORK_WORDS,
+              .flags = WORK_BF16 | WORK_BF16_STORED,
               .rows = l->T,
               .a = l->K,
               .b = l->N};

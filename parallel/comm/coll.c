@@ -12,11 +12,11 @@
 #include "parallel/comm/coll_record.h"
 #include "parallel/comm/devices.h"
 
-static const char *const words[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
+static const char *const names[N_COLL_OPS] = {"all_gather", "reduce_scatter", "all_reduce",
                                               "broadcast",  "reduce",         "shift"};
 
 const char *coll_op_name(CollOp op) {
-    return words[op];
+    return names[op];
 }
 
 double coll_now(void) {
@@ -450,7 +450,7 @@ bool coll_agree(const CollCall *a, const CollCall *b) {
 static const char *describe_all(const CollCall *c, char text[256]) {
     static const char *const type[] = {"f32", "f64", "i64", "i32", "u8", "bf16"};
     snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d (%s:%d)",
-             words[c->op], c->what, c->rows, c->cols, type[c->type], c->reduction ? "max" : "sum",
+             names[c->op], c->what, c->rows, c->cols, type[c->type], c->reduction ? "max" : "sum",
              c->dim, c->root, c->file, c->line);
     return text;
 }
@@ -494,7 +494,7 @@ bool coll_expired(void) {
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]) {
     if (call)
         snprintf(text, COLL_TEXT, "%s%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
-                 call->by_blocks ? "matmul with " : "", words[call->op], call->what,
+                 call->by_blocks ? "matmul with " : "", names[call->op], call->what,
                  coll_block_bytes(call), c->label, call->file, call->line);
     else
         snprintf(text, COLL_TEXT, "barrier along %s", c->label);

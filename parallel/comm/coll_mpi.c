@@ -108,7 +108,7 @@ static bool any_near(const Comm *c) {
 }
 
 /* The largest power of two whose square is at most the size, and which divides it. */
-static int root_of(int size) {
+static int square_root(int size) {
     int near = 1;
     while (size % (2 * near) == 0 && 4 * near * near <= size) near *= 2;
     return near;
@@ -127,7 +127,7 @@ static void mpi_open(Comm *c, int color, int key) {
         mpi_job_nodes(job.node);
     }
     m->near = ranks_near(c);
-    m->near_small = any_near(c) ? m->near : root_of(c->size);
+    m->near_small = any_near(c) ? m->near : square_root(c->size);
     flights_open(m);
     m->next = job.comms;
     job.comms = m;

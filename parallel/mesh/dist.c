@@ -58,6 +58,15 @@ void dist_join(char to[DIST_NAME], const char *a, const char *b) {
     to[n + more] = 0;
 }
 
+void dist_beside(char to[DIST_NAME], const char *other, const char *name) {
+    char prefix[DIST_NAME];
+    dist_name(prefix, other);
+    char *dot = strchr(prefix, '.');
+    assert(dot);
+    dot[1] = 0;
+    dist_join(to, prefix, name);
+}
+
 bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e) {
     char tx[DIST_TEXT], tw[DIST_TEXT];
     if (x->n_dims != 2 || w->n_dims != 2)

@@ -176,8 +176,8 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimS
 
 /* Splits the block into equal flat parts. The parts of the moments are the smallest; coarser parts
  * are whole numbers of them. */
-static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool masters) {
-    const StoreKind kinds[N_PARTS] = {[PART_PARAM] = masters ? STORE_MOMENTS : STORE_PARAM,
+static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool bf16_copies) {
+    const StoreKind kinds[N_PARTS] = {[PART_PARAM] = bf16_copies ? STORE_MOMENTS : STORE_PARAM,
                                       [PART_GRAD] = STORE_GRAD,
                                       [PART_MOMENTS] = STORE_MOMENTS,
                                       [PART_CAST] = STORE_PARAM};
@@ -200,7 +200,7 @@ static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool
     }
 }
 
-static void shard_tensor(TensorTable *table, int i, const Grid *g, bool masters) {
+static void shard_tensor(TensorTable *table, int i, const Grid *g, bool bf16_copies) {
     Tensor *t = &table->t[i];
     DimShard rows, cols;
     Axes axes;
@@ -218,7 +218,7 @@ static void shard_tensor(TensorTable *table, int i, const Grid *g, bool masters)
                              .at = rows.s[r].local * cols.size + cols.s[k].local,
                              .first = cols.s[k].first};
     mem_free(rows.s), mem_free(cols.s);
-    split_flat(table, i, g, axes, masters);
+    split_flat(table, i, g, axes, bf16_copies);
 }
 
 /* Shards t as the same tensor of another layer is sharded. */
@@ -232,7 +232,7 @@ static void shard_alike(Tensor *t, const Tensor *other) {
     memcpy(t->first, other->first, sizeof t->first);
 }
 
-void shard_tensors(TensorTable *table, const Grid *g, bool masters) {
+void shard_tensors(TensorTable *table, const Grid *g, bool bf16_copies) {
     int of_layer = 0; // tensors per layer
     if (g->mesh.p == 1 && !g->layout.exact) return;
     for (int i = 0; i < table->n; i++) of_layer += table->t[i].layer == 0;
@@ -241,7 +241,7 @@ void shard_tensors(TensorTable *table, const Grid *g, bool masters) {
         if (t->layer > 0)
             shard_alike(t, t - of_layer);
         else
-            shard_tensor(table, i, g, masters);
+            shard_tensor(table, i, g, bf16_copies);
     }
 }
 

@@ -70,10 +70,10 @@ typedef enum {
 } FeatureKind;
 DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind);
 
-/* Local. Shards every tensor of the table for this rank. masters: matmuls read a bf16 copy, so only
- * AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with
+/* Local. Shards every tensor of the table for this rank. bf16_copies: matmuls read a bf16 copy, so
+ * only AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with
  * zero1 and zero2 no rank holds the master weights of others. */
-void shard_tensors(TensorTable *t, const Grid *g, bool masters);
+void shard_tensors(TensorTable *t, const Grid *g, bool bf16_copies);
 /* Local. Is tensor i a matmul weight, split into flat parts over z (and d with zero)? wpe is
  * not. */
 bool shard_stored(const TensorTable *t, int i);

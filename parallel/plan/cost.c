@@ -144,12 +144,12 @@ static const Row op_rows[N_OP_KINDS] = {
     [OP_SQUARES] = {WORK_SQUARES, stored, 0, 0},
     [OP_CLIP] = {WORK_ZERO, one, 0, 0}, // one thread
     [OP_ADAMW] = {WORK_ADAMW, stored, 0, 0},
-    [OP_CAST] = {WORK_COPY, flat, 0, WORK_WORDS},
+    [OP_CAST] = {WORK_COPY, flat, 0, WORK_BF16_STORED},
 };
 
-/* Another kernel than the lead's, where an operation is fused into it. */
+/* Another kernel than that of the first operation, where a second one is fused into it. */
 static const struct {
-    WorkKind lead;
+    WorkKind first;
     OpKind member;
     WorkKind work;
 } fused_works[] = {
@@ -167,9 +167,9 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool o
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
     bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
-    bool words = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
-                 op->phase != PHASE_END;
-    if (words) w.flags |= WORK_WORDS;
+    bool bf16 = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
+                op->phase != PHASE_END;
+    if (bf16) w.flags |= WORK_BF16_STORED;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->whole < 0 ? result : &p->tensor[result->whole];
     bool stored = whole->storage == STORAGE_GRADIENT;
@@ -178,11 +178,11 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool o
     return w;
 }
 
-static void join(const Program *p, Work *w, const Op *op, const Op *lead, const Widths *widths,
+static void join(const Program *p, Work *w, const Op *op, const Op *first, const Widths *widths,
                  bool overwrites) {
     bool matmul = w->kind <= WORK_DW;
     if (op->kind == OP_MATMUL_AT) {
-        uint32_t flags = op_rows[lead->kind].joined;
+        uint32_t flags = op_rows[first->kind].joined;
         *w = work_of(p, op, widths, overwrites);
         w->flags |= flags;
         return;
@@ -192,7 +192,7 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
         w->flags |= op_rows[op->kind].joined;
     if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) w->d = p->shape->config.act;
     for (size_t i = 0; i < sizeof fused_works / sizeof *fused_works; i++)
-        if (fused_works[i].lead == w->kind && fused_works[i].member == op->kind) {
+        if (fused_works[i].first == w->kind && fused_works[i].member == op->kind) {
             w->kind = fused_works[i].work;
             if (w->kind != WORK_RESIDUAL_NORM) return;
             w->flags &= ~(uint32_t)WORK_ADDEND;
@@ -204,16 +204,17 @@ static void join(const Program *p, Work *w, const Op *op, const Op *lead, const 
 int64_t op_calls(const Program *p, int i) {
     OpKind kind = p->op[i].kind;
     if (kind != OP_MATMUL && kind != OP_MATMUL_BT) return 1;
-    while (i + 1 < p->n_ops && p->op[i + 1].fused && !op_leads(p, i + 1)) i++;
+    while (i + 1 < p->n_ops && p->op[i + 1].fused && !op_begins_kernel(p, i + 1)) i++;
     return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
 }
 
 bool op_work(const Program *p, int i, const Widths *widths, bool overwrites, Work *work) {
     const Op *op = &p->op[i];
-    if (!op_leads(p, i) || !op_rows[op->kind].sizes || (overwrites && op->kind == OP_ACCUMULATE))
+    if (!op_begins_kernel(p, i) || !op_rows[op->kind].sizes ||
+        (overwrites && op->kind == OP_ACCUMULATE))
         return false;
     *work = work_of(p, op, widths, overwrites);
-    for (int k = i + 1; k < p->n_ops && p->op[k].fused && !op_leads(p, k); k++)
+    for (int k = i + 1; k < p->n_ops && p->op[k].fused && !op_begins_kernel(p, k); k++)
         join(p, work, &p->op[k], op, widths, overwrites);
     work->rows /= op_calls(p, i);
     return true;

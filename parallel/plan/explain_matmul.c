@@ -21,7 +21,7 @@ bool explain_matmul_parse(Work *w, const char *text, Err *e) {
         return err(e, "\"%.60s\": sizes are from 1 to %d", text, MOST);
     *w = wgrad ? (Work){.kind = WORK_DW, .flags = WORK_ADDEND, .rows = K, .a = M, .b = N}
                : (Work){.kind = WORK_XW, .rows = M, .a = K, .b = N};
-    w->flags |= WORK_BF16 | WORK_WORDS;
+    w->flags |= WORK_BF16 | WORK_BF16_STORED;
     return true;
 }
 

@@ -20,7 +20,7 @@ static MatmulGpu gpu_of(const Machine *m) {
 static MatmulJob job_of(const Work *w) {
     int64_t size[3];
     gpu_matmul_sizes(w, size);
-    int word = w->flags & WORK_WORDS ? 2 : 4;
+    int word = w->flags & WORK_BF16_STORED ? 2 : 4;
     Epilogue e = w->flags & WORK_EPI_ACT ? EPI_ACT : w->flags & WORK_EPI_DACT ? EPI_DACT : EPI_NONE;
     return (MatmulJob){.M = size[0],
                        .N = size[1],

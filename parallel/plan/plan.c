@@ -58,7 +58,7 @@ static void list_send(void *ctx, const SendGroup *g, const Send *s, int64_t time
     if (s->bytes > to->most[i][s->op]) to->most[i][s->op] = s->bytes;
 }
 
-/* The words of overlap divide rows and make the same works; but rings shift, and sum themselves;
+/* The flags of overlap divide rows and make the same works; but rings shift, and sum themselves;
  * and matmuls are fused. */
 static bool listed(const Space *s, const Choice *c) {
     return !s->free_overlap || !c->overlap.bulk || c->overlap.ring || c->overlap.fused;

@@ -11,10 +11,10 @@
 #include "parallel/plan/search_parts.h"
 
 const char *choice_print(const Choice *c, char text[128]) {
-    char spec[64], words[OVERLAP_TEXT];
+    char spec[64], flags[OVERLAP_TEXT];
     bool none = overlap_equal(&c->overlap, &(Overlap){0});
     snprintf(text, 128, "%s, %s%s, micro %" PRId64 ", recompute %s", layout_print(&c->layout, spec),
-             none ? "overlap " : "", overlap_print(&c->overlap, words), c->micro,
+             none ? "overlap " : "", overlap_print(&c->overlap, flags), c->micro,
              recompute_word(c->recompute));
     return text;
 }
@@ -37,12 +37,12 @@ static const char *gib(int64_t bytes, char buf[64]) {
 
 static void print_row(FILE *f, const Plan *p, const char *name, const Choice *c) {
     const Choice *chosen = &p->best[0];
-    char spec[64], words[OVERLAP_TEXT], more[64] = "";
+    char spec[64], flags[OVERLAP_TEXT], more[64] = "";
     if (c != chosen) quantity_more(c->price.seconds / chosen->price.seconds, 0, more);
     fprintf(f,
             "%-12s %-26s %-13s %5" PRId64
             " %-9s %10.2f %7s %9.2f %8.2f %8.2f %8.2f %10.1f %9.1f%s\n",
-            name, layout_print(&c->layout, spec), overlap_print(&c->overlap, words), c->micro,
+            name, layout_print(&c->layout, spec), overlap_print(&c->overlap, flags), c->micro,
             recompute_word(c->recompute), ms(c->price.seconds), more, ms(c->price.compute),
             ms(c->price.exposed), ms(c->price.hidden), ms(c->price.waiting),
             (double)c->price.received / 1048576.0, (double)c->price.memory / 1048576.0,
@@ -159,7 +159,7 @@ static const char *longer(double ratio, char buf[64]) {
 static void say_hidden(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0];
     Choice without = *c;
-    char words[OVERLAP_TEXT], more[64];
+    char flags[OVERLAP_TEXT], more[64];
     double all = c->price.hidden + c->price.exposed;
     without.overlap = (Overlap){0};
     if (overlap_equal(&c->overlap, &without.overlap) || all == 0) return;
@@ -167,7 +167,7 @@ static void say_hidden(const Plan *p, FILE *f) {
     fprintf(f,
             "Overlap %s hides %.2f ms of collectives, %.0f %% of them; without it the same step "
             "would take %.2f ms, %s.\n",
-            overlap_print(&c->overlap, words), ms(c->price.hidden), share(c->price.hidden, all),
+            overlap_print(&c->overlap, flags), ms(c->price.hidden), share(c->price.hidden, all),
             ms(without.price.seconds), longer(without.price.seconds / c->price.seconds, more));
 }
 
@@ -258,10 +258,10 @@ void plan_reasons(const Plan *p, FILE *f) {
 /* ---- JSON */
 
 static json_t *json_choice(const Choice *c, const char *name) {
-    char spec[64], words[OVERLAP_TEXT];
+    char spec[64], flags[OVERLAP_TEXT];
     json_t *o = json_pack(
         "{s:s,s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
-        layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, words), "micro",
+        layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, flags), "micro",
         (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "predicted_ms",
         ms(c->price.seconds), "compute_ms", ms(c->price.compute), "exposed_ms",
         ms(c->price.exposed), "hidden_ms", ms(c->price.hidden), "waiting_ms", ms(c->price.waiting),

@@ -252,7 +252,7 @@ static Played play(const Program *p, const OpCost *cost) {
             out.received += op_bytes(p, op), out.calls++;
             if (waited[t]) continue;
         } else if (op->kind != OP_WAIT) {
-            if (!op_leads(p, i)) continue;
+            if (!op_begins_kernel(p, i)) continue;
             clocks_run(&c, cost[i].seconds);
             continue;
         }
@@ -307,7 +307,7 @@ static double in_turns(const Spent *p, double along_d) {
     return (s + sqrt(s * s + 4 * most)) / 2 - s;
 }
 
-/* Kernels of processors look after collectives that are under way, by the schedule's words whether
+/* Kernels of processors look after collectives that are under way, by the schedule's flags whether
  * there are any or not: -0.1 to +0.5 % of a step, measured where there was nothing to hide
  * (tools/bench_overlap.py). So an overlap that brings nothing is not chosen. */
 static double tending(const StepLists *s, const Machine *m) {

@@ -1,6 +1,6 @@
 /* search -- exhaustive search over all layouts of p ranks for the fastest that fits.
  *
- * All factorizations of p into d, z, x, y; every order of the axes that differs; words of storage
+ * All factorizations of p into d, z, x, y; every order of the axes that differs; flags of storage
  * and heads; stages of ZeRO; micro-batch, recompute; and what runs under what
  * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
  * (search_bound); the best bounds are priced until no bound is left below what was

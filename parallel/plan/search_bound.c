@@ -128,7 +128,7 @@ static void read_weights(Reader *r) {
         const StepTensor *x = &r->p->tensor[t];
         Part *part = part_of(r, x->layer);
         if (x->storage != STORAGE_PARAMETER) continue;
-        if (x->n_block == N_AXES) {
+        if (x->n_block == NO_FLAT_PARTS) {
             part->vectors++;
             continue;
         }
@@ -202,7 +202,7 @@ static MicroBatch key_of(const Choice *c, bool cut) {
     return (MicroBatch){.micro = (int32_t)c->micro,
                         .X = c->layout.size[AXIS_X],
                         .Y = c->layout.size[AXIS_Y],
-                        .words = seed_words(&c->layout),
+                        .flags = seed_flags(&c->layout),
                         .recompute = (uint8_t)c->recompute,
                         .cut = (uint8_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0),
                         .used = true};
@@ -210,13 +210,13 @@ static MicroBatch key_of(const Choice *c, bool cut) {
 
 static MicroBatch *place_of(MicroBatches *all, const MicroBatch *key) {
     uint64_t h = (uint64_t)key->micro * 31 + (uint64_t)key->X;
-    h = ((h * 31 + (uint64_t)key->Y) * 31 + key->words) * 31 + key->recompute;
+    h = ((h * 31 + (uint64_t)key->Y) * 31 + key->flags) * 31 + key->recompute;
     h = (h * 31 + key->cut) * 0x9e3779b97f4a7c15u >> 20;
     for (;; h++) {
         MicroBatch *at = &all->at[h % (uint64_t)all->room];
         if (!at->used) return at;
         if (at->micro == key->micro && at->X == key->X && at->Y == key->Y &&
-            at->words == key->words && at->recompute == key->recompute && at->cut == key->cut)
+            at->flags == key->flags && at->recompute == key->recompute && at->cut == key->cut)
             return at;
     }
 }
@@ -389,7 +389,7 @@ static int64_t word_of(const Space *s) {
     return s->shape.kernels ? (int64_t)s->shape.kernels->word : (int64_t)sizeof(float);
 }
 static uint32_t words_flag(const Space *s) {
-    return word_of(s) == 2 ? WORK_WORDS : 0;
+    return word_of(s) == 2 ? WORK_BF16_STORED : 0;
 }
 
 /* The end of a step: sums over d, and AdamW. */

@@ -28,13 +28,13 @@ typedef struct Part {
     int matrices, vectors;
 } Part;
 
-/* The list of candidates with the same sizes of x and y, words, micro-batch, recompute; or, cut,
+/* The list of candidates with the same sizes of x and y, flags, micro-batch, recompute; or, cut,
  * the kernels of those that have their chunks or panels in common, too. */
 enum { MAX_MATRICES = 8 };
 typedef struct MicroBatch {
     int32_t micro;
     int X, Y;
-    uint8_t words, recompute, cut;
+    uint8_t flags, recompute, cut;
     bool used;
     Part ends, layer;
     int64_t matrix[2][MAX_MATRICES]; // elements of each, of no layer, of a layer

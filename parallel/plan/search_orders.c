@@ -6,10 +6,10 @@
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/search_parts.h"
 
-Layout reorder(const Layout *words, const Layout *order) {
+Layout reorder(const Layout *flags, const Layout *order) {
     Layout l = *order;
-    l.sp = words->sp, l.heads = words->heads, l.stay = words->stay, l.zero = words->zero;
-    l.exact = words->exact;
+    l.sp = flags->sp, l.heads = flags->heads, l.stay = flags->stay, l.zero = flags->zero;
+    l.exact = flags->exact;
     return l;
 }
 

@@ -12,17 +12,17 @@ typedef struct Seed {
     int size[N_AXES];
     int place;             // of these sizes among all
     int32_t micro, number; // number: in the order of enumeration
-    uint8_t words, zero, recompute;
+    uint8_t flags, zero, recompute;
     uint8_t schedule; // index into schedules
 } Seed;
 enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
-uint8_t seed_words(const Layout *l); // local, pure
+uint8_t seed_flags(const Layout *l); // local, pure
 
-/* A named scheme: axes that may have more than one rank, the words that it has; zero -1: any
+/* A named scheme: axes that may have more than one rank, the flags that it has; zero -1: any
  * stage. */
 typedef struct Family {
     const char *name, *axes;
-    int words, zero;
+    int flags, zero;
 } Family;
 extern const Family families[];
 enum { N_FAMILIES = 10 };
@@ -64,14 +64,14 @@ typedef struct Order {
 typedef struct Orders {
     int size[N_AXES];
     int n;
-    Layout *layout; // [n] without words
+    Layout *layout; // [n] without flags
     Order *at;      // [n]
 } Orders;
 /* Local. All of them, in place of those that o has, or zero; does nothing when it has these sizes
  * already. */
 void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
 void orders_free(Orders *o); // to zero
-/* Local, pure. The words of one layout in the order of another. */
-Layout reorder(const Layout *words, const Layout *order);
+/* Local, pure. The flags of one layout in the order of another. */
+Layout reorder(const Layout *flags, const Layout *order);
 
 #endif

@@ -90,13 +90,13 @@ static int words_with_effect(int X, int Y) {
 /* Heads, which are for y, keep key heads whole, too: without them ranks along x may have copies,
  * whose gradients are summed up. */
 static void each_words(Walk *w) {
-    static const int words[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
+    static const int flags[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
     int X = w->seed.size[AXIS_X], all = words_with_effect(X, w->seed.size[AXIS_Y]);
     bool copies = head_blocks(&w->s->shape.config, X, false).copies > 1;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         int without = ~(all | (copies ? SEED_HEADS : 0));
-        if (w->family ? words[i] != (w->family->words & all) : (words[i] & without) != 0) continue;
-        w->seed.words = (uint8_t)words[i];
+        if (w->family ? flags[i] != (w->family->flags & all) : (flags[i] & without) != 0) continue;
+        w->seed.flags = (uint8_t)flags[i];
         each_micro(w);
     }
 }
@@ -108,14 +108,14 @@ static bool family_has_sizes(const Family *f, const int size[N_AXES]) {
     return strcmp(f->name, "cube") != 0 || (z == size[AXIS_X] && z == size[AXIS_Y]);
 }
 
-uint8_t seed_words(const Layout *l) {
+uint8_t seed_flags(const Layout *l) {
     return (uint8_t)((l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) |
                      (l->stay ? SEED_STAY : 0));
 }
 
 bool family_has(const Family *f, const Layout *l) {
     int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
-    return family_has_sizes(f, l->size) && seed_words(l) == (f->words & all) &&
+    return family_has_sizes(f, l->size) && seed_flags(l) == (f->flags & all) &&
            (f->zero < 0 || f->zero == l->zero);
 }
 
@@ -124,7 +124,7 @@ void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed,
     Walk w = {.s = s, .family = family, .f = f, .ctx = ctx};
     if (s->only) {
         memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
-        w.seed.words = seed_words(s->only);
+        w.seed.flags = seed_flags(s->only);
         w.seed.zero = (uint8_t)s->only->zero;
         each_micro(&w);
         return;
@@ -152,8 +152,8 @@ const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
 
 int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
     int X = seed->size[AXIS_X];
-    bool tensor = X * seed->size[AXIS_Y] > 1, stay = seed->words & SEED_STAY,
-         sp = seed->words & SEED_SP;
+    bool tensor = X * seed->size[AXIS_Y] > 1, stay = seed->flags & SEED_STAY,
+         sp = seed->flags & SEED_SP;
     int n = 0;
     if (!s->free_overlap) {
         out[0] = 0;
@@ -176,9 +176,9 @@ Choice seed_choice(const Space *s, const Seed *seed) {
                 .micro = seed->micro,
                 .recompute = (Recompute)seed->recompute,
                 .overlap = known ? schedules[seed->schedule] : s->shape.overlap};
-    c.layout.sp = seed->words & SEED_SP;
-    c.layout.heads = seed->words & SEED_HEADS;
-    c.layout.stay = seed->words & SEED_STAY;
+    c.layout.sp = seed->flags & SEED_SP;
+    c.layout.heads = seed->flags & SEED_HEADS;
+    c.layout.stay = seed->flags & SEED_STAY;
     c.layout.zero = seed->zero;
     return c;
 }

@@ -266,7 +266,7 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
     return true;
 }
 
-/* ---- words */
+/* ---- flags */
 
 const char *whatif_value(const WhatIf *w, int i, char buf[64]) {
     return quantity_short(w->value[i], w->as, w->like, buf);
@@ -282,10 +282,10 @@ const char *whatif_unit(const WhatIf *w, char buf[64]) {
 }
 
 const char *whatif_form(const WhatIf *w, const Choice *c, char buf[96]) {
-    char spec[64], words[OVERLAP_TEXT];
+    char spec[64], flags[OVERLAP_TEXT];
     bool none = overlap_equal(&c->overlap, &(Overlap){0});
     snprintf(buf, 96, "%s%s%s", layout_print(&c->layout, spec), none ? "" : " ",
-             none ? "" : overlap_print(&c->overlap, words));
+             none ? "" : overlap_print(&c->overlap, flags));
     if (!w->ranks_vary) return buf;
     char *digits = buf + 1;
     size_t n = strspn(digits, "0123456789");

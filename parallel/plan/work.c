@@ -7,7 +7,7 @@ enum { FLOAT = sizeof(float) };
 
 /* Of an activation. */
 static double word_of(const Work *w) {
-    return w->flags & WORK_WORDS ? 2 : FLOAT;
+    return w->flags & WORK_BF16_STORED ? 2 : FLOAT;
 }
 
 double work_flops(const Work *w) {
@@ -29,7 +29,7 @@ double work_flops(const Work *w) {
     }
 }
 
-/* Weights are read in words, their gradients are floats. */
+/* Weights are read in the dtype of activations, their gradients are floats. */
 static double product_bytes(const Work *w) {
     double T = (double)w->rows, K = (double)w->a, N = (double)w->b, word = word_of(w);
     double result = w->kind == WORK_XW ? T * N : w->kind == WORK_DX ? T * K : K * N;
@@ -82,7 +82,7 @@ static const struct {
     [WORK_ROPE] = {"rope", 0, 0, 0, 0, 0},
     [WORK_SQUARES] = {"squares", 0, 1, 0, 0, 0},
     // parameter and two moments both ways, gradient; the bf16 copy
-    [WORK_ADAMW] = {"adamw", 0, 7, 0, 0, WORK_WORDS},
+    [WORK_ADAMW] = {"adamw", 0, 7, 0, 0, WORK_BF16_STORED},
     [WORK_ZERO] = {"zero", 0, 1, 0, 0, 0},
     [WORK_COPY] = {"copy", 0, 2, 0, 0, 0},
 };

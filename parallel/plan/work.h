@@ -69,9 +69,9 @@ enum {
     WORK_BIAS = 4,   // of dw: with the gradient of the bias
     WORK_EPI_ACT = 8,
     WORK_EPI_DACT = 16,
-    WORK_RMS = 32,      // a norm without mean
-    WORK_BACKWARD = 64, // of a classifier: with its gradient
-    WORK_WORDS = 128    // bf16 activations; of AdamW: with the bf16 copy of the weights
+    WORK_RMS = 32,         // a norm without mean
+    WORK_BACKWARD = 64,    // of a classifier: with its gradient
+    WORK_BF16_STORED = 128 // activations in bf16; of AdamW: with the bf16 copy of the weights
 };
 
 typedef struct Work {

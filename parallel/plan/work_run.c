@@ -231,7 +231,7 @@ static void run_adamw(Run *r) {
           *grad = workspace(r, n);
     AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     o.grad_scale = 1, o.step = 3;
-    if (has(r, WORK_WORDS)) o.words = workspace(r, n);
+    if (has(r, WORK_BF16_STORED)) o.cast = workspace(r, n);
     if (!sizing(r)) r->k->adamw(r->team, &o, param, m, v, grad, n, true);
 }
 

@@ -123,23 +123,23 @@ static int norm(Builder *b, const char *layer, const char *name, int x) {
     Program *p = &b->p;
     StepTensor in = p->tensor[x];
     int64_t Y = mesh_blocks(p->mesh, in.dist.shard[1]), size[] = {2 * Y, in.size[0]};
-    Dist part = typed("stats", "2Y", in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
+    char stats[DIST_NAME], moments[DIST_NAME], weight[DIST_NAME], bias[DIST_NAME];
+    dist_join(stats, layer, ".stats"), dist_join(moments, layer, ".moments");
+    dist_join(weight, layer, ".weight"), dist_join(bias, layer, ".bias");
+    Dist part = typed(stats, "2Y", in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
     int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, 4), x);
     s = program_redistribute(p, s, &whole, "statistics of norm");
-    Dist moments = typed("moments", "2", axes_none(), "T", in.dist.shard[0]);
+    Dist merged = typed(moments, "2", axes_none(), "T", in.dist.shard[0]);
     size[0] = 2;
-    s = EMIT(p, OP_NORM_MERGE, program_tensor(p, moments, size, 4), s);
-    char weight[DIST_NAME], bias[DIST_NAME];
-    dist_join(weight, layer, ".weight");
-    dist_join(bias, layer, ".bias");
+    s = EMIT(p, OP_NORM_MERGE, program_tensor(p, merged, size, 4), s);
     bool biased = b->c->bias && b->c->norm == NORM_LAYER;
     int w = vector(b, x, weight);
     return EMIT(p, OP_NORM, like(b, x, name), x, s, w, biased ? vector(b, x, bias) : -1);
 }
 
-static int add(Builder *b, int x, int y) {
-    return EMIT(&b->p, OP_ADD, like(b, x, "x"), x, y);
+static int add(Builder *b, const char *name, int x, int y) {
+    return EMIT(&b->p, OP_ADD, like(b, x, name), x, y);
 }
 
 /* Keys and values of every position of a sequence, of the heads that a rank has. */
@@ -181,10 +181,12 @@ static int block(Builder *b, int x) {
     int h = norm(b, "ln1", "h1", x);                        // [T/d.z.x, C/y]
     int qkv = linear(b, LINEAR_QKV, "qkv", h);              // [T/d.z, N/x]      column-parallel
     int att = attention(b, qkv);                            // [T/d.z, K/x]      heads over x
-    x = add(b, x, linear(b, LINEAR_ATTN_OUT, "o", att));    // [T/d.z.x, C/y] row-parallel
+    int o = linear(b, LINEAR_ATTN_OUT, "o", att);           // [T/d.z.x, C/y]    row-parallel
+    x = add(b, "x2", x, o);                                 // [T/d.z.x, C/y]
     h = norm(b, "ln2", "h2", x);                            // [T/d.z.x, C/y]
     int act = activation(b, linear(b, LINEAR_UP, "up", h)); // [T/d.z, N/x]
-    return add(b, x, linear(b, LINEAR_DOWN, "down", act));  // [T/d.z.x, C/y]
+    int down = linear(b, LINEAR_DOWN, "down", act);         // [T/d.z.x, C/y]
+    return add(b, "x3", x, down);                           // [T/d.z.x, C/y]
 }
 
 /* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one
@@ -209,7 +211,7 @@ static int losses(Builder *b, int logits) {
     p->tensor[logits].stride = (int)head_ld(b->w.V);
     StepTensor l = p->tensor[logits];
     int64_t V = mesh_blocks(p->mesh, l.dist.shard[1]), size[] = {3 * V, b->T};
-    Dist part = typed("stats", "3V", l.dist.shard[1], "T", l.dist.shard[0]), whole = part;
+    Dist part = typed("loss.stats", "3V", l.dist.shard[1], "T", l.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
     int own = program_tensor(p, part, size, 4);
     int exps = EMIT(p, OP_LOSS_STATISTICS, like(b, logits, "exps"), logits);

@@ -259,11 +259,11 @@ static void check_parameters(Check *c, Table *t) {
 }
 
 static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_t *targets) {
-    bool lead = c->group.rank == 0;
+    bool has_reference = c->group.rank == 0;
     World *world = c->m->grid->world;
     double loss[2] = {0}, norm[2] = {0};
     if (world) world_set_limit(world, 0); // rank 0 works, the others wait for it
-    if (lead) {
+    if (has_reference) {
         loss[0] = whole_step(c, &c->one, step, check_keep, inputs, targets);
         loss[1] = whole_step(c, &c->other, step, check_reorder, inputs, targets);
         norm[0] = model_sums(&c->one).norm, norm[1] = model_sums(&c->other).norm;
@@ -278,7 +278,7 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     check_number(c, t, ROW_NORM, mesh_norm, norm[0], norm[1]);
     AdamW rule = c->job->rule(c->job->ctx, step);
     model_update_clipped(c->m, &rule, c->job->clip);
-    if (lead) {
+    if (has_reference) {
         model_update_clipped(&c->one, &rule, c->job->clip);
         model_update_clipped(&c->other, &rule, c->job->clip);
     }

@@ -46,6 +46,7 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
         if (!dist_equal(&p->tensor[g].dist, &p->tensor[other].dist))
             g = complete(p, g, t, NULL), other = complete(p, other, t, NULL);
         StepTensor sum = p->tensor[other];
+        dist_join(sum.dist.name, "d", p->tensor[t].dist.name);
         int out = program_tensor(p, sum.dist, sum.size, sum.bytes);
         p->tensor[out].what = sum.what;
         g = EMIT(p, OP_ADD, out, other, g);
@@ -139,7 +140,7 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
     StepTensor s = p->tensor[moments];
     Dist part = s.dist, whole;
     part.partial = p->tensor[x].dist.shard[1];
-    dist_name(part.name, "sums");
+    dist_beside(part.name, s.dist.name, "sums");
     whole = part, whole.partial = axes_none();
     int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, moments, weight);
     sums = program_redistribute(p, sums, &whole, "sums of dnorm");

@@ -51,7 +51,7 @@ static End end_of(Program *p) {
     for (int t = 0; t < forward.n_tensors; t++) {
         const StepTensor *x = &forward.tensor[t];
         if (x->storage == STORAGE_PARAMETER)
-            e.parameter[e.n++] = (Parameter){*x, copy && x->n_block < N_AXES, -1};
+            e.parameter[e.n++] = (Parameter){*x, copy && x->n_block != NO_FLAT_PARTS, -1};
     }
     for (int i = 0; i < forward.n_ops; i++)
         if (forward.op[i].kind == OP_BIAS)
@@ -64,7 +64,7 @@ static End end_of(Program *p) {
 static int of_parameter(End *e, const StepTensor *read, Storage storage, const char *prefix) {
     Dist d = read->dist;
     dist_join(d.name, prefix, read->dist.name);
-    if (read->n_block < N_AXES) {
+    if (read->n_block != NO_FLAT_PARTS) {
         d.shard[0].n = (uint8_t)read->n_block;
         d.shard[0] = axes_join(d.shard[0], layout_store(e->p->layout, STORE_MOMENTS));
     }

@@ -107,7 +107,7 @@ static int floats(Exact *e, int t) {
 /* A number, or a wide sum, of each token, of which ranks along `over` have a part. */
 static int of_tokens(Exact *e, const char *name, const StepTensor *like, Axes over, bool wide) {
     Dist d = {.n_dims = 2, .shard = {axes_none(), like->dist.shard[1]}, .partial = over};
-    dist_name(d.name, name);
+    dist_beside(d.name, like->dist.name, name);
     snprintf(d.dim[0], sizeof d.dim[0], wide ? "W" : "1");
     snprintf(d.dim[1], sizeof d.dim[1], "T");
     int64_t size[] = {wide ? WIDE : 1, like->size[1]};

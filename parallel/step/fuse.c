@@ -20,10 +20,10 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* `member` joins a group that begins with `lead` when it reads a result of the group, or (beside)
- * the first operand of the lead. */
+/* `member` joins a group that begins with `first` when it reads a result of the group, or (beside)
+ * the first operand of `first`. */
 typedef struct Pair {
-    OpKind lead, member;
+    OpKind first, member;
     bool beside;
     bool always; // the member has no kernel of its own, or adds to a stored gradient
 } Pair;
@@ -59,10 +59,10 @@ enum { N_PAIRS = sizeof pairs / sizeof *pairs, REACH = 24 };
 
 typedef struct Fuse {
     Program *p;
-    int *lead;                            // [ops] first member of its group; itself
-    int *last;                            // [ops] of a lead: last member
+    int *group;                           // [ops] first member of its group; itself
+    int *last;                            // [ops] of a first member: the last one
     int *maker;                           // [tensors] operation that makes it; -1
-    uint8_t pair[N_OP_KINDS][N_OP_KINDS]; // of lead and member: index into pairs, and 1; 0: none
+    uint8_t pair[N_OP_KINDS][N_OP_KINDS]; // of first and member: index into pairs, and 1; 0: none
 } Fuse;
 
 static bool reads(const Op *op, int tensor) {
@@ -71,25 +71,25 @@ static bool reads(const Op *op, int tensor) {
     return false;
 }
 
-static bool has(const Fuse *f, int lead, OpKind kind) {
-    for (int i = lead; i <= f->last[lead]; i++)
-        if (f->lead[i] == lead && f->p->op[i].kind == kind) return true;
+static bool has(const Fuse *f, int group, OpKind kind) {
+    for (int i = group; i <= f->last[group]; i++)
+        if (f->group[i] == group && f->p->op[i].kind == kind) return true;
     return false;
 }
 
-static bool reads_group(const Fuse *f, int lead, const Op *op) {
+static bool reads_group(const Fuse *f, int group, const Op *op) {
     for (int k = 0; k < op->n_in; k++) {
         int maker = f->maker[op->in[k]];
-        if (maker >= 0 && f->lead[maker] == lead) return true;
+        if (maker >= 0 && f->group[maker] == group) return true;
     }
     return false;
 }
 
 /* Does an operation in between, of no member, read what the group makes? Then the group may not
  * move. */
-static bool read_before(const Fuse *f, int lead, int i) {
-    for (int k = lead + 1; k < i; k++)
-        if (f->lead[k] != lead && reads_group(f, lead, &f->p->op[k])) return true;
+static bool read_before(const Fuse *f, int group, int i) {
+    for (int k = group + 1; k < i; k++)
+        if (f->group[k] != group && reads_group(f, group, &f->p->op[k])) return true;
     return false;
 }
 
@@ -106,28 +106,28 @@ static bool whole_rows(const Program *p, const Op *statistics) {
     return x->dist.shard[1].n == 0;
 }
 
-static bool joins(const Fuse *f, int lead, int i, bool bias_with_dw) {
-    const Op *a = &f->p->op[lead], *b = &f->p->op[i];
+static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
+    const Op *a = &f->p->op[group], *b = &f->p->op[i];
     const Layout *layout = f->p->layout;
     int found = f->pair[a->kind][b->kind];
     if (found == 0) return false;
     const Pair *pair = &pairs[found - 1];
     if (f->p->shape->unfused && !pair->always) return false;
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
-    if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, lead, b->kind)) return false;
-    if (b->kind == OP_BIAS && has(f, lead, OP_ADD) && before_residual(f, i)) return false;
+    if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, group, b->kind)) return false;
+    if (b->kind == OP_BIAS && has(f, group, OP_ADD) && before_residual(f, i)) return false;
     bool stream = a->kind == OP_BIAS || a->kind == OP_ADD;
-    if (stream && b->kind == OP_NORM && !has(f, lead, OP_NORM_STATISTICS)) return false;
+    if (stream && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
     if (stream && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
     if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
-    bool operands = pair->beside ? reads(b, a->in[0]) : reads_group(f, lead, b);
-    return operands && !read_before(f, lead, i);
+    bool operands = pair->beside ? reads(b, a->in[0]) : reads_group(f, group, b);
+    return operands && !read_before(f, group, i);
 }
 
-static void emit_group(Program *p, const Op *old, const Fuse *f, int lead) {
+static void emit_group(Program *p, const Op *old, const Fuse *f, int group) {
     bool first = true;
-    for (int i = lead; i <= f->last[lead]; i++) {
-        if (f->lead[i] != lead) continue;
+    for (int i = group; i <= f->last[group]; i++) {
+        if (f->group[i] != group) continue;
         program_append(p, &old[i]);
         p->op[p->n_ops - 1].fused = !first;
         first = false;
@@ -137,13 +137,13 @@ static void emit_group(Program *p, const Op *old, const Fuse *f, int lead) {
 static void find_groups(Fuse *f, bool bias_with_dw) {
     for (int i = 0; i < f->p->n_ops; i++) {
         const Op *op = &f->p->op[i];
-        f->lead[i] = f->last[i] = i;
+        f->group[i] = f->last[i] = i;
         f->maker[op->out] = i;
         if (op->also >= 0) f->maker[op->also] = i;
         if (op_info(op->kind)->collective) continue;
         for (int k = i - 1; k >= 0 && k >= i - REACH; k--) {
-            if (f->lead[k] != k || !joins(f, k, i, bias_with_dw)) continue;
-            f->lead[i] = k, f->last[k] = i;
+            if (f->group[k] != k || !joins(f, k, i, bias_with_dw)) continue;
+            f->group[i] = k, f->last[k] = i;
             break;
         }
     }
@@ -151,13 +151,13 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 
 void program_fuse(Program *p, bool bias_with_dw) {
     int n = p->n_ops, *memory = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *memory);
-    Fuse f = {.p = p, .lead = memory, .last = memory + n, .maker = memory + 2 * n};
-    for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].lead][pairs[i].member] = (uint8_t)(i + 1);
+    Fuse f = {.p = p, .group = memory, .last = memory + n, .maker = memory + 2 * n};
+    for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].first][pairs[i].member] = (uint8_t)(i + 1);
     for (int t = 0; t < p->n_tensors; t++) f.maker[t] = -1;
     find_groups(&f, bias_with_dw);
     Op *old = program_take(p);
     for (int i = 0; i < n; i++)
-        if (f.last[f.lead[i]] == i) emit_group(p, old, &f, f.lead[i]);
+        if (f.last[f.group[i]] == i) emit_group(p, old, &f, f.group[i]);
     mem_free(old);
     mem_free(memory);
 }

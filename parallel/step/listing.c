@@ -136,7 +136,7 @@ static void print_cost(FILE *f, const Listing *l, int i) {
     char text[AMOUNT_TEXT] = "";
     if (bytes > 0) amount(bytes, "B", text);
     if (flops > 0) amount(flops, "FLOP", text);
-    if (!l->costs || (op->fused && !op_leads(l->p, i) && !op_in_kernel(l->p, i))) {
+    if (!l->costs || (op->fused && !op_begins_kernel(l->p, i) && !op_in_kernel(l->p, i))) {
         fprintf(f, "%s", text);
         return;
     }
@@ -183,8 +183,8 @@ static bool stands_for_all(const Program *p, const Op *op) {
  * the end of a step one kernel may be of all layers. */
 static bool folded(const Listing *l, int k, bool before) {
     const Op *op = &l->p->op[l->at[k]];
-    bool lead = !op->fused || op->phase == PHASE_END;
-    bool decides = lead && (!l->order || l->costs[l->at[k]].level < 0);
+    bool begins = !op->fused || op->phase == PHASE_END;
+    bool decides = begins && (!l->order || l->costs[l->at[k]].level < 0);
     return decides ? !stands_for_all(l->p, op) : before;
 }
 
@@ -205,6 +205,31 @@ static void print_total(FILE *f, const Listing *l) {
                 1e3 * l->order->spent.exposed);
 }
 
+/* What the dimensions mean that are in the list. */
+static void print_dimensions(FILE *f, const Program *p) {
+    static const char *const meaning[][2] = {
+        {"T", "tokens"},
+        {"C", "channels of the residual stream"},
+        {"N", "outputs of a column-parallel layer"},
+        {"K", "inputs of a row-parallel layer"},
+        {"V", "vocabulary"},
+        {"H", "heads"},
+        {"S", "positions"},
+        {"2Y", "mean and sum of squared deviations, of the features of each rank along y"},
+        {"3V",
+         "largest logit, sum of exponentials, target's logit, of each block of the vocabulary"},
+        {"G", "all gradients of a bucket"},
+        {"W", "high and low part of an integer sum (--exact)"}};
+    for (size_t k = 0; k < sizeof meaning / sizeof *meaning; k++) {
+        bool found = false;
+        for (int i = 0; i < p->n_ops && !found; i++) {
+            const Dist *d = &p->tensor[p->op[i].out].dist;
+            for (int n = 0; n < d->n_dims; n++) found |= strcmp(d->dim[n], meaning[k][0]) == 0;
+        }
+        if (found) fprintf(f, "  %-2s  %s\n", meaning[k][0], meaning[k][1]);
+    }
+}
+
 void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order) {
     Listing l = listing_make(p, costs, order);
     long long layers = p->shape->config.layers;
@@ -221,6 +246,7 @@ void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedul
                 layers == 2 ? "" : "s", next - k);
     }
     print_total(f, &l);
+    print_dimensions(f, p);
     listing_free(&l);
 }
 

@@ -9,7 +9,8 @@
  *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
  *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
  *
- * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line.
+ * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line. Below the list
+ * stands what its dimensions (T, 2Y, ...) mean.
  */
 #ifndef PARALLEL_STEP_LISTING_H
 #define PARALLEL_STEP_LISTING_H
@@ -28,7 +29,7 @@ typedef struct Listed {
     const Schedule *order;
 } Listed;
 void listing_json(FILE *f, const Listed *micro_batch, const Listed *end);
-/* Local. A result in a line: "x of layer 1 (add x, down)",
+/* Local. A result in a line: "x3 of layer 1 (add x2, down)",
  * "down of layer 1 (reduce_scatter over x)". */
 const char *listing_result(const Program *p, const Op *op, int tensor, char *text, size_t size);
 

@@ -5,7 +5,7 @@
  *   block   h1 = norm(x)          qkv = h1 Wqkv + b     (rope)     att = attention(qkv)
  *           x2 = x + att Wo + b
  *           h2 = norm(x2)         pre = h2 Wup + b                 act = gelu(pre) or silu(gate) up
- *           x' = x2 + act Wdown + b
+ *           x3 = x2 + act Wdown + b
  *
  * What forward keeps for backward is a question of memory (--recompute):
  *

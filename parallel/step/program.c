@@ -48,7 +48,7 @@ int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int byt
                                       .value = p->complete ? -1 : p->n_values++,
                                       .parameter = -1,
                                       .bytes = bytes,
-                                      .n_block = N_AXES,
+                                      .n_block = NO_FLAT_PARTS,
                                       .what = "",
                                       .whole = -1});
 }
@@ -213,7 +213,7 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     if (flat) rows.n = (uint8_t)t->n_block;
     int blocks = mesh_blocks(p->mesh, rows);
     int64_t n = t->size[0] / blocks * (t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1);
-    if (t->n_block == N_AXES) return n;
+    if (t->n_block == NO_FLAT_PARTS) return n;
     int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
     n = (n + parts - 1) / parts;
     return flat ? n * (parts / (mesh_blocks(p->mesh, t->dist.shard[0]) / blocks)) : n * parts;
@@ -243,11 +243,11 @@ bool op_in_kernel(const Program *p, int i) {
     return op_info(op->kind)->collective && (op->fused || (i + 1 < p->n_ops && p->op[i + 1].fused));
 }
 
-bool op_leads(const Program *p, int i) {
-    int lead = i;
-    while (p->op[lead].fused) lead--;
-    bool gathers = op_info(p->op[lead].kind)->collective;
-    return i == lead ? !gathers : gathers && op_is_matmul(&p->op[i]);
+bool op_begins_kernel(const Program *p, int i) {
+    int first = i;
+    while (p->op[first].fused) first--;
+    bool gathers = op_info(p->op[first].kind)->collective;
+    return i == first ? !gathers : gathers && op_is_matmul(&p->op[i]);
 }
 
 BlocksOf op_blocks_of(const Op *matmul, const Op *collective) {

@@ -6,6 +6,11 @@
  *   backward  dh1  [T/d.z, C] +x     = matmul_bt        dqkv, qkv.weight
  *             dh1  [T/d.z.x, C]      = reduce_scatter x dh1
  *
+ * Dimensions: T tokens, C channels, N and K outputs and inputs of a layer, V vocabulary, H heads, S
+ * positions. 2Y: two numbers of each rank along y (norms). 3V: three numbers of each block of the
+ * vocabulary (the loss). G: all gradients of a bucket. listing.c prints them below a list. The
+ * residual stream is x in front of a layer's attention, x2 in front of its MLP, x3 behind it.
+ *
  * The list is built once, from the forward pass (build.c). Every collective of it comes out of one
  * function, program_redistribute; backward is derived (differentiate.c), and what is not kept from
  * forward to backward is computed again (recompute.c). Nothing here is executed: a tensor is a type
@@ -23,8 +28,8 @@
 
 typedef enum { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_END, N_PHASES } Phase;
 
-/* Parameters are weights as matmuls read them; masters are the fp32 weights that AdamW updates, the
- * same memory where matmuls read fp32. */
+/* Parameters are weights as matmuls read them; masters are the fp32 master weights, which AdamW
+ * updates: the same memory where matmuls read fp32. */
 typedef enum {
     STORAGE_TEMPORARY,
     STORAGE_PARAMETER,
@@ -38,6 +43,7 @@ typedef enum {
 } Storage;
 
 enum { OP_INPUTS = 6 };
+enum { NO_FLAT_PARTS = N_AXES };
 
 /* The collectives of a linear layer, by what they redistribute. */
 typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What;
@@ -59,7 +65,8 @@ typedef struct StepTensor {
     bool is_double; // of 8 bytes: a double, else an integer of --exact
     bool largest;   // what is pending is the largest of the parts, not their sum
     Storage storage;
-    // axes of dimension 0 that shard it; further ones shard the local block in flat parts
+    // of a matrix that is stored: axes of dimension 0 that shard it, further ones shard the local
+    // block in flat parts (ZeRO, z). NO_FLAT_PARTS: of a vector, or a temporary
     int n_block;
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
     int whole;        // of which it is rows, from `row` on; -1
@@ -209,7 +216,7 @@ void program_fuse_collectives(Program *p, bool copied);
 /* Local, pure. Does collective i run in the kernel of matmuls? Does operation i begin a kernel: is
  * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);
-bool op_leads(const Program *p, int i);
+bool op_begins_kernel(const Program *p, int i);
 /* Local, pure. The part of a matmul's operands or result that a collective in its kernel brings or
  * takes. */
 BlocksOf op_blocks_of(const Op *matmul, const Op *collective);
@@ -221,8 +228,8 @@ void program_halves(Program *p);
 /* Local. The last micro-batch of a step: its gradients become complete: sums.c. */
 void program_sums(Program *p);
 /* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
- * are added up in one kernel. The other list makes what matmuls read of masters that did not come
- * from AdamW. */
+ * are added up in one kernel. The other list makes what matmuls read of master
+ * weights that did not come from AdamW. */
 void program_end(Program *p, bool one_kernel);
 void program_casts(Program *p);
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and

@@ -16,8 +16,8 @@
 #include "parallel/step/program.h"
 
 const char *recompute_word(Recompute r) {
-    static const char *const words[] = {"none", "selective", "full"};
-    return words[r];
+    static const char *const names[] = {"none", "selective", "full"};
+    return names[r];
 }
 
 typedef struct Pass {

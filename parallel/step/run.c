@@ -91,9 +91,9 @@ static void run_fused(const Call *c, const Op *op) {
     RowBlocks all = coll_row_blocks(&c->b->ticket[op->out], rows(c, gather ? op->in[0] : op->out)),
               blocks = all;
     kernel.blocks = &blocks;
-    for (int i = gather, n = c->n - !gather, lead = (int)(c->op - c->p->op); i < n; i += kernel.n) {
+    for (int i = gather, n = c->n - !gather, first = (int)(c->op - c->p->op); i < n; i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;
-        while (i + kernel.n < n && !op_leads(c->p, lead + i + kernel.n)) kernel.n++;
+        while (i + kernel.n < n && !op_begins_kernel(c->p, first + i + kernel.n)) kernel.n++;
         blocks.of = op_blocks_of(kernel.op, op);
         blocks.done = i + kernel.n == n ? all.done : NULL;
         run_kernel(&kernel);
@@ -156,7 +156,7 @@ static const Op *waited_for(const Program *p, int i) {
 
 /* Operations [begin, end). */
 static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
-    Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at : b->again};
+    Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at_first : b->at_later};
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
         run_op(&c);
@@ -178,7 +178,7 @@ void step_run(StepRun *r, Model *m, bool backward) {
 Totals *step_run_sums(StepRun *r, Model *m) {
     Bound *b = &r->list[END];
     run_all(b, m, 0, r->clip);
-    return (Totals *)(void *)b->at[b->p.result];
+    return (Totals *)(void *)b->at_first[b->p.result];
 }
 void step_run_update(StepRun *r, Model *m) {
     Bound *b = &r->list[END];
@@ -195,13 +195,13 @@ int64_t step_run_kept(const StepRun *r) {
 
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
     const Bound *b = program_of(r, m, backward);
-    return (float *)(void *)b->at[b->p.result];
+    return (float *)(void *)b->at_first[b->p.result];
 }
 
 const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
     const Bound *b = program_of(r, m, false);
     const StepTensor *logits = &b->p.tensor[b->p.result];
-    return act_at(b->at[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
+    return act_at(b->at_first[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
 }
 
 const Program *step_run_micro_batch(const StepRun *r) {

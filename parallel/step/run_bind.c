@@ -53,7 +53,7 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
     if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
-    b->at = mem_calloc(2 * n, sizeof *b->at), b->again = b->at + n;
+    b->at_first = mem_calloc(2 * n, sizeof *b->at_first), b->at_later = b->at_first + n;
     b->tensor = mem_calloc(n, sizeof *b->tensor);
     b->ticket = mem_calloc(n, sizeof *b->ticket);
     find_waits(b);
@@ -115,7 +115,7 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
 static void bound_free(Bound *b) {
     if (!b->made) return;
     program_free(&b->p);
-    mem_free(b->at), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
+    mem_free(b->at_first), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
 }
 void step_run_free(StepRun *r) {
     for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
@@ -170,14 +170,14 @@ static void bind(Bound *b, const Model *m) {
             b->tensor[t] = step_run_row(m, own);
             at = in_storage(m, p, own, b->tensor[t]);
             if (own != x) at += step_tensor_begin(p, x) * x->bytes;
-        } else if (x->whole >= 0 && x->offset < 0 && b->at[x->whole]) { // of a parameter
-            at = b->at[x->whole] + step_tensor_begin(p, x) * x->bytes;
+        } else if (x->whole >= 0 && x->offset < 0 && b->at_first[x->whole]) { // of a parameter
+            at = b->at_first[x->whole] + step_tensor_begin(p, x) * x->bytes;
         }
-        b->at[t] = b->again[t] = at;
+        b->at_first[t] = b->at_later[t] = at;
     }
     // the first part of a gradient arrives where the gradient is stored
     for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].kind == OP_ACCUMULATE) b->at[p->op[i].in[0]] = b->at[p->op[i].out];
+        if (p->op[i].kind == OP_ACCUMULATE) b->at_first[p->op[i].in[0]] = b->at_first[p->op[i].out];
 }
 
 static size_t larger(size_t a, size_t b) {

@@ -18,7 +18,8 @@
 typedef struct Bound {
     ModelShape shape; // of the program
     Program p;
-    char **at, **again; // [tensors] addresses: in the first micro-batch of a step, in later ones
+    // [tensors] addresses: in the first micro-batch of a step, in later ones
+    char **at_first, **at_later;
     const Tensor *
         *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
     Ticket *ticket; // [tensors] of a collective that has been started: by its result

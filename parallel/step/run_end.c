@@ -109,7 +109,7 @@ void run_adamw(const Call *c) {
         return;
     }
     if (!now->finite) return;
-    own.words = t.words, own.grad_scale = (double)now->grad_scale;
+    own.cast = t.cast, own.grad_scale = (double)now->grad_scale;
     c->m->k->adamw(c->m->team, &own, t.param, t.m, t.v, t.grad, t.n, t.decay);
 }
 

@@ -202,8 +202,8 @@ static void run(Scheduler *s, int i) {
     double at = s->clocks.now;
     for (int k = i; k < end; k++) {
         if (s->cost[k].level >= 0) continue;
-        if (op_leads(s->p, k)) at = s->clocks.now, clocks_run(&s->clocks, s->cost[k].seconds);
-        s->s->time[k] = (OpTime){at, s->clocks.now, op_leads(s->p, k) ? take_waiting(s) : 0};
+        if (op_begins_kernel(s->p, k)) at = s->clocks.now, clocks_run(&s->clocks, s->cost[k].seconds);
+        s->s->time[k] = (OpTime){at, s->clocks.now, op_begins_kernel(s->p, k) ? take_waiting(s) : 0};
     }
     for (int k = i; k < end; k++)
         if (s->cost[k].level < 0) s->ready[k] = s->clocks.now;
@@ -378,8 +378,8 @@ static void run_time(Schedule *s, Clocks *c, const Program *p, const OpCost *cos
             start_time(s, c, costs, k);
             continue;
         }
-        if (op_leads(p, k)) begin = c->now, clocks_run(c, costs[k].seconds);
-        s->time[k] = (OpTime){begin, c->now, op_leads(p, k) ? waited : 0};
+        if (op_begins_kernel(p, k)) begin = c->now, clocks_run(c, costs[k].seconds);
+        s->time[k] = (OpTime){begin, c->now, op_begins_kernel(p, k) ? waited : 0};
         waited = 0;
     }
 }

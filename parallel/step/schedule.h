@@ -90,7 +90,7 @@ typedef struct Schedule {
     Spent spent;
 } Schedule;
 
-/* Local, pure. Of --overlap's words. */
+/* Local, pure. Of --overlap's flags. */
 int schedule_window(const Overlap *overlap);
 /* Local, pure. costs: of p's operations. Freed by schedule_free. */
 Schedule schedule_make(const Program *p, const OpCost *costs, int window);

@@ -70,7 +70,8 @@ static void find_gradients(Sums *s) {
     Gradient *of = s->gradient = mem_calloc((size_t)p->n_tensors, sizeof *of);
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage == STORAGE_PARAMETER)
-            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block < N_AXES, -1}; // not of a vector
+            of[n++] =
+                (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS, -1}; // not of a vector
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
         if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;

@@ -354,7 +354,7 @@ static double batch_waste(const Run *r) {
 }
 
 void run_print_header(const Run *r) {
-    char text[512], spec[64], words[OVERLAP_TEXT];
+    char text[512], spec[64], flags[OVERLAP_TEXT];
     config_print(&r->config, text, sizeof text);
     printf("model    %s\n         %.1f M parameters, %.2f GFLOP per token\n", text,
            (double)config_parameters(&r->config) / 1e6,
@@ -365,7 +365,7 @@ void run_print_header(const Run *r) {
             "mesh     %d ranks (%s), %s, overlap %s%s; padding: %.1f %% of the weights, %.1f %% of "
             "the tokens\n",
             r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
-            overlap_print(&r->m.shape.overlap, words),
+            overlap_print(&r->m.shape.overlap, flags),
             unasked ? " (auto of a given layout; --plan prices others)" : "",
             100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
     run_print_machine(r);
@@ -386,7 +386,7 @@ void run_print_header(const Run *r) {
 }
 
 void run_open_records(Run *r) {
-    char text[512], spec[64], words[OVERLAP_TEXT];
+    char text[512], spec[64], flags[OVERLAP_TEXT];
     MetricsFiles files = {r->o->json, r->o->csv, r->o->tensorboard};
     config_print(&r->config, text, sizeof text);
     RunRecord run = {.options = r->options,
@@ -395,7 +395,7 @@ void run_open_records(Run *r) {
                      .device = r->device.used ? r->device.facts.name : NULL,
                      .ranks = r->group.size,
                      .layout = layout_print(&r->grid.layout, spec),
-                     .overlap = overlap_print(&r->m.shape.overlap, words),
+                     .overlap = overlap_print(&r->m.shape.overlap, flags),
                      .digest = *r->digest ? r->digest : NULL,
                      .parameters = config_parameters(&r->config),
                      .tokens_per_step = r->batch,

@@ -66,12 +66,12 @@ static json_t *layers_json(const TraceTable *table, bool efficiency) {
 
 /* Metadata of the file, with the number of lost spans and the error of the clocks. */
 static char *about(const Run *r, const TraceTable *table, double lost, double error) {
-    char model[512], spec[64], words[OVERLAP_TEXT], dtype[16];
+    char model[512], spec[64], flags[OVERLAP_TEXT], dtype[16];
     config_print(&r->config, model, sizeof model);
     opt_text(opt_find(r->options, "dtype"), dtype, sizeof dtype);
     json_t *j = json_pack(
         "{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:f,s:f,s:o,s:f,s:f}", "model", model, "layout",
-        layout_print(&r->grid.layout, spec), "overlap", overlap_print(&r->m.shape.overlap, words),
+        layout_print(&r->grid.layout, spec), "overlap", overlap_print(&r->m.shape.overlap, flags),
         "recompute", recompute_word(r->m.shape.recompute), "dtype", dtype, "backend",
         world_backend(r->world), "ranks", r->group.size, "threads", team_size(r->team), "micro",
         (json_int_t)r->micro, "batch", (json_int_t)r->batch, "clock_error_us", 1e6 * error,
@@ -158,7 +158,7 @@ static void write_file(Run *r, const char *about_text) {
 
 static void print(const Run *r, const TraceTable *table, double lost, double error) {
     const Trace *t = r->trace;
-    char *text = NULL, words[OVERLAP_TEXT];
+    char *text = NULL, flags[OVERLAP_TEXT];
     size_t size = 0;
     double ms[TRACE_STEPS];
     FILE *f = open_memstream(&text, &size);
@@ -168,7 +168,7 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
             "trace: step %" PRId64 " waits where it starts, %.2f ms; step %" PRId64
             " is --overlap %s, %.2f ms; clocks agree within %.0f us\n",
             t->step[TRACE_SERIAL].number, ms[TRACE_SERIAL], t->step[TRACE_OVERLAP].number,
-            overlap_print(&r->m.shape.overlap, words), ms[TRACE_OVERLAP], 1e6 * error);
+            overlap_print(&r->m.shape.overlap, flags), ms[TRACE_OVERLAP], 1e6 * error);
     trace_print(f, table, says_something(r));
     if (lost > 0) fprintf(f, "trace: the last %.0f spans of all ranks did not fit\n", lost);
     bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
