@@ -6,19 +6,9 @@
 
 #include "parallel/step/program.h"
 
-void embedding_rule(Program *p, const Op *op, int g, int *grads);
-void position_rule(Program *p, const Op *op, int g, int *grads);
-void norm_rule(Program *p, const Op *op, int g, int *grads);
-void matmul_rule(Program *p, const Op *op, int g, int *grads);
-void matmul_bt_rule(Program *p, const Op *op, int g, int *grads);
-void bias_rule(Program *p, const Op *op, int g, int *grads);
-void rope_rule(Program *p, const Op *op, int g, int *grads);
-void attention_rule(Program *p, const Op *op, int g, int *grads);
-void act_rule(Program *p, const Op *op, int g, int *grads);
-void swiglu_rule(Program *p, const Op *op, int g, int *grads);
-void add_rule(Program *p, const Op *op, int g, int *grads);
-void loss_rule(Program *p, const Op *op, int g, int *grads);
+Rule embedding_rule, position_rule, norm_rule, matmul_rule, matmul_bt_rule, bias_rule, rope_rule,
+    attention_rule, act_rule, swiglu_rule, add_rule, loss_rule;
 /* A gradient passes a collective as it is: it is redistributed where it is read. */
-void collective_rule(Program *p, const Op *op, int g, int *grads);
+Rule collective_rule;
 
 #endif

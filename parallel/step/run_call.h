@@ -207,9 +207,12 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
 Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_exact_squares, run_clip,
     run_adamw, run_cast;
 /* Of --exact: run_exact.c */
-Kernel run_exact_matmul, run_exact_matmul_bt, run_exact_matmul_at, run_exact_add,
-    run_exact_embedding_backward, run_exact_position_backward, run_exact_norm_weight_backward,
-    run_exact_bias_backward, run_round, run_norm_sum, run_norm_mean, run_norm_squares,
-    run_norm_deviation, run_loss_largest, run_loss_target, run_loss_of_sums, run_loss_gradient;
+Kernel run_exact_add, run_exact_embedding_backward, run_exact_position_backward,
+    run_exact_norm_weight_backward, run_exact_bias_backward, run_round, run_norm_sum, run_norm_mean,
+    run_norm_squares, run_norm_deviation, run_loss_largest, run_loss_target, run_loss_of_sums,
+    run_loss_gradient;
+
+/* A matmul of `stripes` times p.M rows into a sum of integers; fresh: which begins with it. */
+void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool fresh);
 
 #endif

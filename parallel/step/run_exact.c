@@ -34,49 +34,18 @@ static int exponent_of(const Model *m, What what) {
                              : EXACT_WEIGHTS;
 }
 
-static void run_product(const Call *c, Product p, int out, bool fresh) {
+void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool fresh) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // of tokens' sums alike
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
-    int64_t stripes = step_tensor_stripes(c->p, tensor(c, out)), every = tensor(c, out)->every;
     Panels k = panels_of(c->m, kind, what);
     ProductExact x = {
         .k_panel = k.size, .k_unit = k.unit, .exponent = exponent_of(c->m, what), .fresh = fresh};
-    p.workspace = c->m->product_work;
-    p.M /= stripes;
-    for (int64_t i = 0; i < stripes; i++) { // rows of a chunk are some of each block
+    for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
         x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
         c->m->k->product_exact(c->m->team, &p, &x);
         p.a = act_at(p.a, every * p.a_row, c->m->k->word);
     }
-}
-
-void run_exact_matmul(const Call *c) {
-    const Op *op = c->op, *add = with(c, OP_ADD); // of panels
-    int x = op->in[0], w = op->in[1], y = add ? add->out : op->out;
-    if (add) in_place(c, y, addend_of(c, add));
-    run_product(
-        c, product_xw(rows(c, x), real_cols(c, x), cols(c, y), at(c, x), stride(c, x), at(c, w)), y,
-        !add);
-}
-
-void run_exact_matmul_bt(const Call *c) {
-    const Op *op = c->op;
-    int dy = op->in[0], w = op->in[1], dx = op->out;
-    Product p =
-        product_dx(rows(c, dy), cols(c, dx), cols(c, dy), at(c, dy), stride(c, dy), at(c, w));
-    p.ldy = stride(c, dx);
-    run_product(c, p, dx, true);
-}
-
-void run_exact_matmul_at(const Call *c) {
-    const Op *op = c->op, *add = with(c, OP_ADD);
-    int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
-    Product p =
-        product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
-    if (add) in_place(c, dw, addend_of(c, add));
-    run_product(c, p, dw, !add && !adds(c, dw));
-    if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
 
 /* ---- sums over tokens ---- */

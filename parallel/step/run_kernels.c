@@ -6,22 +6,27 @@
 
 /* ---- matmuls ---- */
 
-static void product_run(const Call *c, Product p) {
-    Model *m = c->m;
-    p.blocks = c->blocks;
-    p.bf16 = m->shape.bf16;
-    p.act = m->shape.config.act;
-    p.workspace = m->product_work;
-    m->k->product(m->team, &p);
+static bool is_integers(const Call *c, int t) {
+    return tensor(c, t)->bytes == sizeof(int64_t) && !tensor(c, t)->is_double;
 }
 
-/* A matmul of rows of tokens: of a chunk, those in each block. */
-static void rows_run(const Call *c, Product p, int y) {
+/* y = a b, added to the other operand of `add` or to what is in its place. Of a chunk of tokens:
+ * the rows in each block. */
+static void product_run(const Call *c, Product p, const Op *add, int y) {
+    Model *m = c->m;
     int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
-    size_t word = c->m->k->word;
+    size_t word = m->k->word;
+    p.y = at(c, y), p.workspace = m->product_work;
     p.M /= stripes;
+    if (is_integers(c, y)) {
+        if (add) in_place(c, y, addend_of(c, add));
+        run_exact_product(c, p, y, stripes, !add && !adds(c, y));
+        return;
+    }
+    p.addend = add ? at(c, addend_of(c, add)) : adds(c, y) ? p.y : NULL;
+    p.blocks = c->blocks, p.bf16 = m->shape.bf16, p.act = m->shape.config.act;
     for (int64_t i = 0; i < stripes; i++) {
-        product_run(c, p);
+        m->k->product(m->team, &p);
         p.a = act_at(p.a, every * p.a_row, word), p.y = act_at(p.y, every * p.ldy, word);
         if (p.addend) p.addend = act_at(p.addend, every * p.ldy, word);
         if (p.aux) p.aux = act_at(p.aux, every * p.ldy, word);
@@ -33,11 +38,9 @@ void run_matmul(const Call *c) {
     int x = op->in[0], w = op->in[1], y = c->op[c->n - 1].out;
     Product p =
         product_xw(rows(c, x), real_cols(c, x), cols(c, op->out), at(c, x), stride(c, x), at(c, w));
-    p.y = at(c, y);
     if (bias) p.bias = at(c, bias->in[1]);
-    if (add) p.addend = at(c, addend_of(c, add));
     if (act) p.epilogue = EPI_ACT, p.aux = at(c, act->in[0]);
-    rows_run(c, p, y);
+    product_run(c, p, add, y);
 }
 
 void run_matmul_bt(const Call *c) {
@@ -45,21 +48,17 @@ void run_matmul_bt(const Call *c) {
     int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
     Product p = product_dx(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
                            stride(c, dy), at(c, w));
-    p.y = at(c, dx), p.ldy = stride(c, dx);
+    p.ldy = stride(c, dx);
     if (act) p.epilogue = EPI_DACT, p.aux = at(c, act->in[1]);
-    rows_run(c, p, dx);
+    product_run(c, p, NULL, dx);
 }
 
 static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) {
     int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
     Product p =
         product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
-    p.y = at(c, dw), p.bias_grad = bias_grad;
-    if (add)
-        p.addend = at(c, addend_of(c, add));
-    else if (adds(c, dw))
-        p.addend = p.y;
-    product_run(c, p);
+    p.bias_grad = bias_grad;
+    product_run(c, p, add, dw);
     if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
 void run_matmul_at(const Call *c) {
@@ -367,8 +366,6 @@ void run_loss_backward(const Call *c) {
 }
 
 Kernel *run_kernel_of(const Call *c) {
-    const StepTensor *out = tensor(c, c->op->out);
     const OpInfo *info = op_info(c->op->kind);
-    bool integers = out->bytes == sizeof(int64_t) && !out->is_double;
-    return integers && info->run_exact ? info->run_exact : info->run;
+    return info->run_exact && is_integers(c, c->op->out) ? info->run_exact : info->run;
 }
