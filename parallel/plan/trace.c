@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/step/program.h"
-#include "parallel/step/watch.h"
 
 void trace_create(Trace *t, int64_t max, int64_t marks) {
     *t = (Trace){.max = max, .marks = marks};
@@ -28,7 +27,7 @@ static void add(Trace *t, const TraceSpan *s) {
     t->span[t->n++].step = t->now;
 }
 
-static void add_kernel(void *ctx, const WatchSpan *k) {
+static void add_kernel(void *ctx, const StepSpan *k) {
     TraceSpan s = {.name = op_info(k->op->kind)->name, .begin = k->begin, .end = k->end};
     memcpy(s.result, k->p->tensor[k->op->out].dist.name, sizeof s.result);
     s.layer = k->op->layer, s.phase = k->op->phase, s.flops = k->flops;
@@ -93,7 +92,8 @@ void trace_begin(Trace *t, int which, int64_t number, Model *m, World *w) {
     const DeviceClock *clock = m->k->clock;
     if (which == TRACE_SERIAL) compare_clocks(t, w);
     t->now = which, t->open = true;
-    watch_begin(m, add_kernel, t);
+    t->hook = (StepHook){.kernel = add_kernel, .ctx = t};
+    m->hook = &t->hook;
     if (clock) {
         clock->begin(t->marks);
         t->device_error = fmax(t->device_error, clock->set());
@@ -115,7 +115,7 @@ void trace_end(Trace *t, Model *m, World *w) {
     if (clock) t->marks = clock->end();
     t->step[t->now].end = coll_now();
     if (clock) read_marks(t, clock);
-    watch_end(m);
+    m->hook = NULL;
     t->open = false;
     world_set_watch(w, NULL, NULL, NULL);
     world_set_wait_at_start(w, false);

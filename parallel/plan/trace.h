@@ -20,6 +20,7 @@
 
 #include "parallel/plan/price.h"
 #include "parallel/step/program.h"
+#include "parallel/step/run.h"
 
 /* Names are constants. Times: seconds of this rank's CLOCK_MONOTONIC, or marks while a step is
  * traced on a device. */
@@ -55,6 +56,7 @@ typedef struct Trace {
     } step[TRACE_STEPS];
     int now;              // the step that is being traced
     bool open;            // a step is
+    StepHook hook;        // of the model, meanwhile
     int64_t marks;        // marks per step to allocate on a device
     double offset, error; // this rank's clock minus that of rank 0; bound of its error
     double device_error;  // error of device times on this rank's clock

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "parallel/step/program.h"
-#include "parallel/step/watch.h"
+#include "parallel/step/run.h"
 
 enum { MAX_ROWS = 96 };
 
@@ -30,14 +30,14 @@ static Call *calls;
 static int64_t n_calls, max_calls;
 
 /* Operations are told apart by what they make: "matmul up[T, N/x]". */
-static void name_row(char name[64], const WatchSpan *s) {
+static void name_row(char name[64], const StepSpan *s) {
     char type[DIST_TEXT];
     Dist made = s->p->tensor[s->op->out].dist;
     made.partial = axes_none();
     snprintf(name, 64, "%s %.40s", op_info(s->op->kind)->name, dist_print(&made, type));
 }
 
-static void add_call(int row, const WatchSpan *s) {
+static void add_call(int row, const StepSpan *s) {
     if (n_calls == max_calls) {
         max_calls = max_calls ? 2 * max_calls : 1024;
         calls = mem_realloc(calls, (size_t)max_calls, sizeof *calls);
@@ -46,7 +46,7 @@ static void add_call(int row, const WatchSpan *s) {
 }
 
 /* When the table is full the last row takes the rest. */
-static void add(void *ctx, const WatchSpan *s) {
+static void add(void *ctx, const StepSpan *s) {
     char name[64];
     int i = 0;
     (void)ctx;
@@ -63,13 +63,14 @@ static void add(void *ctx, const WatchSpan *s) {
 }
 
 void profile_begin(Model *m) {
+    static const StepHook hook = {.kernel = add};
     device = m->k->clock;
-    watch_begin(m, add, NULL);
+    m->hook = &hook;
     if (device) device->begin(2 * max_calls);
 }
 
 void profile_end(Model *m) {
-    watch_end(m);
+    m->hook = NULL;
     if (!device) return;
     device->end();
     for (const Call *c = calls; c < calls + n_calls; c++)

@@ -1,6 +1,6 @@
 /* profile -- where a step's time goes (--profile).
  *
- * Rows are operations of the lists (parallel/step/watch.h) that make tensors of one name and type,
+ * Rows are operations of the lists (StepHook of run.h) that make tensors of one name and type,
  * so the table shows which matmuls run below the others.
  */
 #ifndef PARALLEL_STEP_PROFILE_H

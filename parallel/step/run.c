@@ -1,5 +1,6 @@
 #include "parallel/step/run.h"
 
+#include "base/clock.h"
 #include "parallel/comm/coll_blocks.h"
 #include "parallel/step/run_call.h"
 
@@ -18,7 +19,8 @@ static void start_as(const Call *c, bool by_blocks) {
     int64_t every = tensor(c, block == src ? dst : src)->every;
     bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
     bool made_here = tensor(c, src)->storage != STORAGE_GRADIENT; // whose padding is zero already
-    if (t->n_block < N_AXES && op->kind == OP_REDUCE_SCATTER && made_here) { // of flat parts
+    if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER &&
+        made_here) { // of flat parts
         StepTensor whole = *tensor(c, src);
         int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
         if (all > n)
@@ -72,13 +74,20 @@ static void place_sums(const Call *c) {
         if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
 }
 
+static Moment moment(const Model *m) {
+    return m->k->clock ? m->k->clock->mark() : now_s();
+}
+
 static void run_kernel(const Call *c) {
     const StepHook *hook = c->m->hook;
-    bool timed = hook && hook->end && c->op->kind != OP_BUCKET;
-    if (timed) hook->begin(hook->ctx);
+    bool timed = hook && hook->kernel && c->op->kind != OP_BUCKET;
+    StepSpan s = {.p = c->p, .op = c->op, .begin = timed ? moment(c->m) : 0};
     place_sums(c);
     run_kernel_of(c)(c);
-    if (timed) hook->end(hook->ctx, c->p, c->op, c->n);
+    if (!timed || s.begin == 0) return;
+    s.end = moment(c->m);
+    for (int i = 0; i < c->n; i++) s.flops += op_flops(c->p, &c->op[i]);
+    hook->kernel(hook->ctx, &s);
 }
 
 /* Matmuls with their collective `op`: the one that scatters its result, or those that read what is
@@ -91,7 +100,8 @@ static void run_fused(const Call *c, const Op *op) {
     RowBlocks all = coll_row_blocks(&c->b->ticket[op->out], rows(c, gather ? op->in[0] : op->out)),
               blocks = all;
     kernel.blocks = &blocks;
-    for (int i = gather, n = c->n - !gather, first = (int)(c->op - c->p->op); i < n; i += kernel.n) {
+    for (int i = gather, n = c->n - !gather, first = (int)(c->op - c->p->op); i < n;
+         i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;
         while (i + kernel.n < n && !op_begins_kernel(c->p, first + i + kernel.n)) kernel.n++;
         blocks.of = op_blocks_of(kernel.op, op);

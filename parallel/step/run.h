@@ -30,13 +30,21 @@ typedef struct StepResult {
     const void *at; // NULL: another rank has it
 } StepResult;
 
+/* A kernel, of op[0] and the operations fused into it. Where the host does not wait for its kernels
+ * (layers/device_clock.h), begin and end are marks. */
+typedef struct StepSpan {
+    const struct Program *p;
+    const struct Op *op;
+    double flops; // 0: not counted in FLOPs
+    Moment begin, end;
+} StepSpan;
+
 /* What is called beside a step; NULL where nothing is. */
 typedef struct StepHook {
     // with every result, in the order of the list, on all ranks alike: it may be collective
     void (*look)(void *ctx, Model *m, const StepResult *r);
-    // around every kernel: of the operations op[0] to op[n - 1]
-    void (*begin)(void *ctx);
-    void (*end)(void *ctx, const struct Program *p, const struct Op *op, int n);
+    // behind every kernel; with a device's clock (Kernels.clock) between its begin and end alone
+    void (*kernel)(void *ctx, const StepSpan *s);
     void *ctx;
 } StepHook;
 
@@ -54,7 +62,8 @@ void step_run_bind(StepRun *r, Model *m, Arena *a);
  */
 void step_run(StepRun *r, Model *m, bool backward);
 /* Collective over the mesh. The end of a step (end.c), in two parts: its sums, which lie where
- * kernels compute; and the update by m->end. Or what matmuls read of masters alone. */
+ * kernels compute; and the update by m->end. Or what matmuls read of the master weights
+ * alone: bf16 copies. */
 Totals *step_run_sums(StepRun *r, Model *m);
 void step_run_update(StepRun *r, Model *m);
 void step_run_casts(StepRun *r, Model *m);
