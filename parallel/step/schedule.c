@@ -28,7 +28,6 @@ typedef struct Scheduler {
     int n_started;
     int gather; // the last one in the kernel of a matmul, where it is not waited for; -1
     Clocks clocks;
-    double waiting; // seconds since the last kernel, or the last wait that had a name
 } Scheduler;
 
 /* ---- clocks ---- */
@@ -139,25 +138,10 @@ static void wait_for_operands(Scheduler *s, int i) {
     for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++) wait_for(s, s->dep[k]);
 }
 
-/* ---- time ---- */
-
-static void wait_until(Scheduler *s, double at) {
-    double before = s->clocks.now;
-    clocks_wait(&s->clocks, at);
-    s->waiting += s->clocks.now - before;
-}
-
-static double take_waiting(Scheduler *s) {
-    double seconds = s->waiting;
-    s->waiting = 0;
-    return seconds;
-}
-
 static void under_way(Scheduler *s, int i) {
     s->number[s->n_open] = s->n_started++;
     s->open[s->n_open++] = i;
     s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
-    s->s->time[i] = (OpTime){s->ready[i] - s->cost[i].seconds, s->ready[i], 0};
 }
 
 static void start(Scheduler *s, int i) {
@@ -168,8 +152,7 @@ static void start(Scheduler *s, int i) {
 
 /* A collective's result that nobody in the window reads is waited for here. */
 static void finish(Scheduler *s, int i) {
-    wait_until(s, s->ready[i]);
-    s->s->time[i].waited += take_waiting(s);
+    clocks_wait(&s->clocks, s->ready[i]);
     wait_for(s, i);
 }
 
@@ -199,12 +182,8 @@ static void run(Scheduler *s, int i) {
     wait_for_operands(s, i);
     add_slot(s, SLOT_RUN, i);
     if (fused == i) under_way(s, i), s->gather = i;
-    double at = s->clocks.now;
-    for (int k = i; k < end; k++) {
-        if (s->cost[k].level >= 0) continue;
-        if (op_begins_kernel(s->p, k)) at = s->clocks.now, clocks_run(&s->clocks, s->cost[k].seconds);
-        s->s->time[k] = (OpTime){at, s->clocks.now, op_begins_kernel(s->p, k) ? take_waiting(s) : 0};
-    }
+    for (int k = i; k < end; k++)
+        if (op_begins_kernel(s->p, k)) clocks_run(&s->clocks, s->cost[k].seconds);
     for (int k = i; k < end; k++)
         if (s->cost[k].level < 0) s->ready[k] = s->clocks.now;
     if (fused > i) under_way(s, fused);
@@ -254,7 +233,7 @@ static int look(Scheduler *s, double *soonest) {
 
 /* Waits for the next operand, before anything else starts. */
 static void wait_for_next(Scheduler *s, double at) {
-    wait_until(s, at);
+    clocks_wait(&s->clocks, at);
     for (int k = s->n_open - 1; k >= 0; k--)
         if (s->ready[s->open[k]] == at) wait_for(s, s->open[k]);
 }
@@ -358,7 +337,7 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     find_deps(&s);
     if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
-    out.seconds = s.clocks.now, out.spent = s.clocks.spent;
+    schedule_time(&out, p, costs);
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
     mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep), mem_free(s.reader);
     return out;
