@@ -4,7 +4,6 @@
 
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
-#include "parallel/step/squares.h"
 
 static int index_of(const Call *c, int t) {
     return (int)(c->b->tensor[t] - c->m->tensors.t);
@@ -44,6 +43,85 @@ void run_unpack_copies(const Call *c) {
     move_copies(c, at(c, c->op->in[1]), false);
 }
 
+/* ---- squares of gradients: each element counts on the first rank that holds it ---- */
+
+enum { MATRICES, VECTORS, VECTORS_OVER_X, N_REGIONS };
+
+/* On the host each gradient is added by itself, in the order of the calls. On a device gradients
+ * that lie side by side are one kernel, which takes less time than a launch for each: matrices in
+ * one region, vectors in regions by the axes along which their gradients are partial. */
+typedef struct Squares {
+    Model *m;
+    double here, *there; // there: on the device; NULL: here
+    bool begun;
+    struct {
+        const float *begin, *end;
+    } open[N_REGIONS]; // still to be added
+} Squares;
+
+static void add_there(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
+    s->m->k->squares_to(s->there, x, ld, rows, n, s->begun);
+    s->begun = true;
+}
+
+static void close_region(Squares *s, int region) {
+    const float *begin = s->open[region].begin, *end = s->open[region].end;
+    if (begin != end) add_there(s, begin, end - begin, 1, end - begin);
+}
+
+/* Rows that are not side by side. */
+static void add_squares_of(Squares *s, const float *x, const TensorRect *r, int64_t ld) {
+    for (int64_t i = 0; i < r->rows && !s->there; i++)
+        s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, r->cols);
+    if (s->there) add_there(s, x, ld, r->rows, r->cols);
+}
+
+/* x[n], followed by `zeros` of them. */
+static void add_squares(Squares *s, int region, const float *x, int64_t n, int64_t zeros) {
+    if (!s->there) {
+        s->here += s->m->k->sum_of_squares(s->m->team, x, n);
+        return;
+    }
+    if (s->open[region].end != x) {
+        close_region(s, region);
+        s->open[region].begin = x;
+    }
+    s->open[region].end = x + n + zeros;
+}
+
+static int region_of(const Model *m, int i) {
+    if (shard_stored(&m->tensors, i)) return MATRICES;
+    Axes partial = shard_partial_axes(&m->tensors, i, &m->grid->layout);
+    return axes_equal(partial, axes_of("d.z")) ? VECTORS : VECTORS_OVER_X;
+}
+
+/* With zero1 only the shard of the moments is complete; replicas that take local steps have
+ * gradients of their own. */
+static void squares_add(Squares *s, int i) {
+    const int64_t unit = ARENA_ALIGN / sizeof(float);
+    const Tensor *t = &s->m->tensors.t[i];
+    TensorPart part = s->m->grid->local_steps ? PART_GRAD : PART_MOMENTS;
+    int region = region_of(s->m, i);
+    const float *g = t->grad + (t->begin[part] - t->begin[PART_GRAD]);
+    int64_t n = tensor_part(t, part), gap = (unit - n % unit) % unit;
+    bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
+    for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
+    if (all_first) {
+        // padding is zero, and so is what nobody writes, from the last element to where the next
+        // tensor begins
+        add_squares(s, region, g, n, whole ? gap : 0);
+        return;
+    }
+    TensorRect r;
+    for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
+        add_squares_of(s, g + r.at, &r, t->local_cols);
+}
+
+static void squares_end(Squares *s) {
+    for (int i = 0; i < N_REGIONS; i++) close_region(s, i);
+    if (s->there && !s->begun) s->m->k->zero(s->m->team, s->there, sizeof *s->there);
+}
+
 /* Behind the sum of the gradients before; on a device all of them are one kernel. */
 void run_squares(const Call *c) {
     int out = c->op[c->n - 1].out;
@@ -67,6 +145,8 @@ void run_exact_squares(const Call *c) {
     for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
         c->m->k->exact_sum_of_squares(c->m->team, sum, (float *)at(c, dw) + r.at, r.n);
 }
+
+/* ---- the update ---- */
 
 void run_clip(const Call *c) {
     const Totals *totals = at(c, c->op->in[0]);
