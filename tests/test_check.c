@@ -323,7 +323,7 @@ TEST(check_names_sums_that_are_missing_under_others) {
         {"x2", "dx of qkv", "x", "dh1 of layer 1 (all_reduce over x): ", "all_reduce", true},
         {"d3", "gradients of matrices", "d", "gradient of h.1.down.weight: ", "all_reduce", true},
         {"z2", "dw of up", "z", "gradient of h.1.up.weight: ", "reduce_scatter", false},
-        {"z2", "w of up", "z", "up.weight of layer 0 (all_gather over z): ", "all_gather", false},
+        {"z2", "w of up", "z", "up of layer 0 (bias up, up.bias): ", "all_gather", false},
     };
     int bad = 0;
     fault.overlap = "bulk";
@@ -343,8 +343,8 @@ TEST(check_names_statistics_and_gathers_that_are_missing) {
          "losses (loss exps, loss.stats, loss.stats): ", "all_gather", false},
         {"d2", "sum of losses", "d", "loss: ", "all_reduce", false},
         {"x2", "gradient norm", "all", "gradient norm: ", "all_reduce", false},
-        {"z2", "w of up", "z", "up.weight of layer 0 (all_gather over z): ", "all_gather", false},
-        {"z2", "w of embedding", "z", "wte (all_gather over z): ", "all_gather", false},
+        {"z2", "w of up", "z", "up of layer 0 (bias up, up.bias): ", "all_gather", false},
+        {"z2", "w of embedding", "z", "x (position x, wpe): ", "all_gather", false},
         {"d2+zero1", "new weights", "d", "parameter wte after the update: ", "all_gather", false},
         {"x2+sp", "x of qkv", "x", "h1 of layer 0 (all_gather over x): ", "all_gather", false},
         {"x2+sp", "dy of down", "x", "dx3 of layer 1 (all_gather over x): ", "all_gather", false},

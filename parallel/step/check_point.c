@@ -70,16 +70,6 @@ void ranges_of(Check *c, const Tensor *t, TensorPart part) {
         add_range(c, r.at, r.row * t->cols + r.col, r.n);
 }
 
-/* Of the whole local block of a weight. */
-static void ranges_of_block(Check *c, const Tensor *t) {
-    c->ranges.n = 0;
-    for (int k = 0; k < t->n_rects; k++)
-        for (int64_t i = 0; i < t->rects[k].rows; i++) {
-            const TensorRect *r = &t->rects[k];
-            add_range(c, r->at + i * t->local_cols, (r->row + i) * t->cols + r->col, r->cols);
-        }
-}
-
 /* ---- tensors of tokens */
 
 /* The features of a tensor, as this rank has them; false: it has none that are compared. Logits are
@@ -337,15 +327,6 @@ bool check_tensor(Check *c, const Suspect *s, const float *reference, int64_t n,
     return beyond == 0;
 }
 
-/* A gathered weight: it is compared with the reference's parameter. */
-static bool check_weight(Check *c, const StepResult *r, const Tensor *t, const char *name) {
-    Diff d;
-    Suspect s = {.name = name, .local = r->at, .op = r->op};
-    ranges_of_block(c, t);
-    const float *whole = c->group.rank == 0 ? c->one.tensors.t[t - c->m->tensors.t].param : NULL;
-    return check_tensor(c, &s, whole, tensor_size(t), (Limit){0, INFINITY}, &d);
-}
-
 static bool check_tokens(Check *c, const StepResult *r, const char *name) {
     const StepTensor *t = &r->p->tensor[r->tensor];
     const Point *x = c->group.rank == 0 ? &c->points[t->value] : NULL;
@@ -363,26 +344,13 @@ static bool check_tokens(Check *c, const StepResult *r, const char *name) {
     return check_tensor(c, &s, x ? x->values : NULL, n, limit, &d);
 }
 
-/* The parameter that a tensor is the whole local block of; NULL: of none. */
-static const Tensor *gathered(const Check *c, const StepResult *r) {
-    const StepTensor *t = &r->p->tensor[r->tensor];
-    if (r->op->kind != OP_ALL_GATHER || t->value < 0 || t->parameter < 0 ||
-        t->dist.shard[0].n > t->n_block)
-        return NULL;
-    const Tensor *row = step_run_row(c->m, t);
-    bool block = step_tensor_local(r->p, t, 0) == row->local_rows &&
-                 step_tensor_local(r->p, t, 1) == row->local_cols;
-    return block ? row : NULL;
-}
-
 void check_mesh(void *ctx, Model *m, const StepResult *r) {
     Check *c = ctx;
     char name[192];
     int half = 0;
     if (c->verdict[0] || r->op->root >= 0) return; // of panels
-    const Tensor *weight = gathered(c, r);
-    if (!weight && !ranges_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
+    if (!ranges_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
     listing_result(r->p, r->op, r->tensor, name, sizeof name - 16);
     if (half) strcat(name, ", second half");
-    if (weight ? check_weight(c, r, weight, name) : check_tokens(c, r, name)) check_agree(c, r);
+    if (check_tokens(c, r, name)) check_agree(c, r);
 }
