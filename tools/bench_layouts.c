@@ -562,7 +562,7 @@ int main(int argc, char **argv) {
          "sequences of a micro-batch at each coordinate of d x z; 0: all powers of two"},
         {"recompute", OPT_CHOICE, &o.recompute, "none", 0, 0, "none|selective|full|all",
          "activations that are computed again"},
-        {"overlap", OPT_STR, &o.overlap, "none", 0, 0, "none|WORDS|all",
+        {"overlap", OPT_STR, &o.overlap, "none", 0, 0, "none|FLAGS|all",
          "bulk chunk=n ring fused halves, joined by '+'; all: whatever a search tries"},
         {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16", "of matmuls"},
         {"ranks", OPT_INT, &o.ranks, "0", 0, MAX_THREAD_RANKS, "N",

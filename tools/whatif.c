@@ -60,7 +60,7 @@ static const Opt options[] = {
     {"micro", OPT_INT, &o.micro, "0", 0, 1e9, "N", "sequences per micro-batch; 0 is any"},
     {"recompute", OPT_CHOICE, &o.recompute, "any", 0, 0, "none|selective|full|any",
      "what backward computes again"},
-    {"overlap", OPT_STR, &o.overlap, "any", 0, 0, "any|none|WORDS",
+    {"overlap", OPT_STR, &o.overlap, "any", 0, 0, "any|none|FLAGS",
      "what is computed while collectives are under way: bulk chunk=n ring fused halves"},
     {"layout", OPT_STR, &o.layout, "auto", 0, 0, "auto|SPEC", "only this one"},
     {.type = OPT_GROUP, .help = "What is shown"},
