@@ -55,6 +55,7 @@ namespace {
 /* A block computes tiles of ROWS x N in steps of DEPTH along k, a warp SIDE x SIDE of a tile, in
  * slabs of 16 rows. */
 enum { ROWS = 128, DEPTH = 32, SIDE = 64, SLABS = SIDE / 16, J = SIDE / COLUMNS, STAGES = 4 };
+static_assert(int{ROWS} == MATMUL_ROWS && int{DEPTH} == MATMUL_DEPTH_SM80, "as they are priced");
 constexpr int LINE = 128, CHUNK = 8; // bytes of a line of shared memory; elements of 16 bytes
 
 /* K_MAJOR: neighbours along k are neighbours in memory; MN_MAJOR: those along m of a, n of b. */
@@ -145,6 +146,7 @@ template <class K> struct Layout {
     static constexpr int STEP = A::BYTES + B::BYTES, RING = STAGES * STEP;
     static constexpr int STAGED = 16 * SIDE, // floats
         BYTES = RING + K::THREADS / WARP * STAGED * static_cast<int>(sizeof(float));
+    static_assert(BYTES == MATMUL_SHARED_ROWS + K::N * MATMUL_SHARED_COLUMN, "as it is priced");
     Shared begin;
     __device__ __forceinline__ A a(int slot) const { return {begin + slot % STAGES * STEP}; }
     __device__ __forceinline__ B b(int slot) const { return {a(slot).at + A::BYTES}; }
@@ -360,26 +362,10 @@ __global__ void __launch_bounds__(K::THREADS, blocks_of(K::N))
 
 /* --- launchers */
 
-/* A way to compute a shape. Its number, which may be kept in a file, says all of it, and is none of
- * matmul_sm90.cu. */
-struct Way {
-    int width;
-    MatmulKind kind;
-    int number() const { return width + 1024 * static_cast<int>(kind) + (80 << 16); }
-    MatmulTile tile() const { return {ROWS, width, DEPTH}; }
-    int blocks() const { return blocks_of(width); }
-};
-const Way ways[] = {{128, MATMUL_DATA_PARALLEL},
-                    {128, MATMUL_STREAM_K},
-                    {256, MATMUL_DATA_PARALLEL},
-                    {256, MATMUL_STREAM_K}};
-
-/* Of a multiprocessor of an A100 in a cycle; two blocks that share one hide their epilogues. */
-bool cost_of(MatmulCost *c, const Product *p, const Way &w) {
-    MatmulGpu g = {device_sms(), 2048, 64, 47, 0};
-    MatmulJob j = matmul_job(p);
-    MatmulWorker worker = {w.tile(), 1.0 / w.blocks(), 1, w.blocks() > 1, SLABS};
-    return matmul_cost(c, &g, &j, &worker, w.kind, 1);
+/* At the rates of a multiprocessor of an A100 in a cycle: 2,048 FLOPs, two warps that issue, L2's
+ * bytes. */
+MatmulGpu gpu() {
+    return {device_sms(), 2048, 64, 47, 0, static_cast<int>(device_shared())};
 }
 
 int as_int(int64_t n) {
@@ -406,18 +392,12 @@ template <class K> void run(const Product *p, const MatmulSchedule &s) {
     add_columns(p, e);
 }
 
-template <Major A, Major B, class Y> void run(const Product *p, const Way &w) {
-    MatmulCost c;
-    if (!cost_of(&c, p, w)) die("there is no room for parts");
+template <Major A, Major B, class Y>
+void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
     if (w.width == 256)
-        run<Kind<256, A, B, Y>>(p, c.schedule);
+        run<Kind<256, A, B, Y>>(p, s);
     else
-        run<Kind<128, A, B, Y>>(p, c.schedule);
-}
-
-/* Not all devices have the shared memory that tiles of 128 x 256 take. */
-bool fits(const Way &w) {
-    return w.width < 256 || Layout<Kind<256, K_MAJOR, K_MAJOR, bf16>>::BYTES <= device_shared();
+        run<Kind<128, A, B, Y>>(p, s);
 }
 
 } // namespace
@@ -426,27 +406,16 @@ extern "C" const char *matmul_sm80_refuses(const Product *p, size_t word) {
     return device_has_mma() ? matmul_refuses(p, word) : "the device is below capability 8.0";
 }
 
-extern "C" int matmul_sm80_ways(const Product *p, int number[MATMUL_SM80_WAYS]) {
-    double time[MATMUL_SM80_WAYS];
-    int n = 0;
-    for (const Way &w : ways) {
-        MatmulCost c = {};
-        if (!fits(w) || !cost_of(&c, p, w)) continue;
-        if (w.kind == MATMUL_STREAM_K && !c.schedule.divided) continue; // the same
-        time[n] = c.time, number[n++] = w.number();
-    }
-    matmul_sort_ways(n, time, number);
-    return n;
+extern "C" int matmul_sm80_ways(const Product *p, int number[MATMUL_WAYS]) {
+    MatmulGpu g = gpu();
+    return matmul_ways(p, MATMUL_SM80, &g, number);
 }
 
 extern "C" void matmul_sm80(const Product *p, int number) {
-    int best[MATMUL_SM80_WAYS];
-    if (!number && matmul_sm80_ways(p, best)) number = best[0];
-    for (const Way &w : ways) {
-        if (w.number() != number) continue;
-        if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
-        if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
-        return run<K_MAJOR, MN_MAJOR, bf16>(p, w);
-    }
-    die("there is no way %d to multiply", number);
+    MatmulGpu g = gpu();
+    MatmulWay w;
+    MatmulSchedule s = matmul_schedule_of(p, MATMUL_SM80, &g, number, &w);
+    if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, s, w);
+    if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, s, w);
+    run<K_MAJOR, MN_MAJOR, bf16>(p, s, w);
 }

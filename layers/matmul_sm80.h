@@ -4,11 +4,10 @@
 #ifndef LAYERS_MATMUL_SM80_H
 #define LAYERS_MATMUL_SM80_H
 
-#include "layers/product.h"
+#include "layers/cuda/matmul_ways.h"
 
-enum { MATMUL_SM80_WAYS = 4 };
 const char *matmul_sm80_refuses(const Product *p, size_t word);
-int matmul_sm80_ways(const Product *p, int number[MATMUL_SM80_WAYS]);
+int matmul_sm80_ways(const Product *p, int number[MATMUL_WAYS]);
 void matmul_sm80(const Product *p, int number);
 
 #endif

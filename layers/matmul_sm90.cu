@@ -352,7 +352,7 @@ constexpr Share share = WIDTH == MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_
 /* At the rates of a multiprocessor of an H100 or H200 in a cycle: 4 N cycles for 128 x N x 64
  * multiply-adds, four warps that issue, L2's bytes. */
 MatmulGpu gpu() {
-    return {device_sms(), 4096, 128, 44, 0};
+    return {device_sms(), 4096, 128, 44, 0, static_cast<int>(device_shared())};
 }
 
 Rows rows_of(const Product *p) {
@@ -383,18 +383,14 @@ template <class K> void run(const Product *p, const MatmulSchedule &s, int block
     add_columns(p, e);
 }
 
-template <Major A, Major B, class Y> void run(const Product *p, const MatmulWay &w) {
-    MatmulCost c;
-    MatmulGpu g = gpu();
-    MatmulJob j = matmul_job(p);
-    MatmulWorker worker = matmul_worker(&j, &w);
-    if (!matmul_cost(&c, &g, &j, &worker, w.kind, w.parts)) die("there is no room for parts");
+template <Major A, Major B, class Y>
+void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
     if (w.width == 256)
-        run<Kind<256, A, B, Y, share<256, Y>>>(p, c.schedule, w.blocks);
+        run<Kind<256, A, B, Y, share<256, Y>>>(p, s, w.blocks);
     else if (w.width == 192)
-        run<Kind<192, A, B, Y, share<192, Y>>>(p, c.schedule, w.blocks);
+        run<Kind<192, A, B, Y, share<192, Y>>>(p, s, w.blocks);
     else
-        run<Kind<128, A, B, Y, share<128, Y>>>(p, c.schedule, w.blocks);
+        run<Kind<128, A, B, Y, share<128, Y>>>(p, s, w.blocks);
 }
 
 const char *refuses_blocks(const Product *p) {
@@ -414,32 +410,16 @@ extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
     return why ? why : refuses_blocks(p);
 }
 
-extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]) {
-    double time[MATMUL_SM90_WAYS];
+extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_WAYS]) {
     MatmulGpu g = gpu();
-    MatmulJob j = matmul_job(p);
-    int n = 0;
-    for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++)
-        for (int width : matmul_widths)
-            for (int blocks = 1; blocks <= PAIR; blocks++) {
-                MatmulWay w = {static_cast<MatmulKind>(kind), width, blocks, 1};
-                MatmulCost c = {};
-                if (p->blocks && (kind != MATMUL_DATA_PARALLEL || p->M % (blocks * ROWS))) continue;
-                if (!matmul_cost_of_way(&c, &g, &j, &w)) continue;
-                if (kind != MATMUL_DATA_PARALLEL && !c.schedule.divided) continue; // the same
-                time[n] = c.time, number[n++] = matmul_way_number(&w);
-            }
-    matmul_sort_ways(n, time, number);
-    return n;
+    return matmul_ways(p, MATMUL_SM90, &g, number);
 }
 
 extern "C" void matmul_sm90(const Product *p, int number) {
-    int best[MATMUL_SM90_WAYS];
-    if (!number && matmul_sm90_ways(p, best)) number = best[0];
-    MatmulWay w = matmul_way(number);
-    if (std::count(matmul_widths, matmul_widths + MATMUL_WIDTHS, w.width) == 0)
-        die("there is no way %d to multiply", number);
-    if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, w);
-    if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, w);
-    run<K_MAJOR, MN_MAJOR, bf16>(p, w);
+    MatmulGpu g = gpu();
+    MatmulWay w;
+    MatmulSchedule s = matmul_schedule_of(p, MATMUL_SM90, &g, number, &w);
+    if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, s, w);
+    if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, s, w);
+    run<K_MAJOR, MN_MAJOR, bf16>(p, s, w);
 }

@@ -4,15 +4,14 @@
 #ifndef LAYERS_MATMUL_SM90_H
 #define LAYERS_MATMUL_SM90_H
 
-#include "layers/product.h"
+#include "layers/cuda/matmul_ways.h"
 
 /* Local. NULL, or why these kernels do not take p on the calling thread's device; word: bytes of an
  * element of its activations. */
 const char *matmul_sm90_refuses(const Product *p, size_t word);
-/* Local. The numbers of the ways that there are to compute p, the likely fastest first: widths of
- * tiles, with k divided or not, alone or in clusters of two. How many; p is not refused. */
-enum { MATMUL_SM90_WAYS = 18 };
-int matmul_sm90_ways(const Product *p, int number[MATMUL_SM90_WAYS]);
+/* Local. The numbers of the ways that there are to compute p, the likely fastest first
+ * (cuda/matmul_ways.h). How many; p is not refused. */
+int matmul_sm90_ways(const Product *p, int number[MATMUL_WAYS]);
 /* Local. y = epilogue(a b + bias + addend), and the gradient of a bias, of a p that is not refused,
  * by way `number` or, 0, by the likely fastest. Same bits in every run by the same way with the
  * same number of multiprocessors. */

@@ -111,6 +111,85 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
     run_free(&r);
 }
 
+/* ---- fused matmuls, by themselves ---- */
+
+typedef struct FusedRun {
+    FusedWork list[3];
+    int n;
+    double until;
+    FusedCost known; // in the table before; ratio 0: none
+    Calibration *c[RANKS];
+    int begun; // measurements, on rank 0
+} FusedRun;
+
+static void count_begun(void *ctx, const CalibrateProgress *p) {
+    CHECK(strstr(p->what, "fused"));
+    ++*(int *)ctx;
+}
+
+static int fused_main(World *w, void *ctx) {
+    FusedRun *r = ctx;
+    Team *team = team_create(1);
+    Meter m;
+    CalibrateNotify notify = {.progress = count_begun, .ctx = &r->begun};
+    CalibrateWhere where = {
+        .world = w, .kernels = kernels_cpu(NULL), .team = team, .machine = &flat};
+    Calibration *c = r->c[world_rank(w)] = calibration_new();
+    size_t most = 0;
+    for (int i = 0; i < r->n; i++) {
+        size_t bytes = calibrate_fused_memory(&where, &r->list[i]);
+        if (bytes > most) most = bytes;
+    }
+    void *memory = mem_alloc(most);
+    if (r->known.ratio > 0) calibration_add_fused(c, &r->known);
+    meter_start(&m, w, false);
+    m.notify = &notify;
+    calibrate_fused(&m, &where, r->list, r->n, memory, r->until, c);
+    meter_end(&m);
+    mem_free(memory);
+    team_destroy(team);
+    return 0;
+}
+
+/* Runs it, and checks that so many were measured. */
+static void fused_run(FusedRun *r, int measured) {
+    ranks_run(RANKS, fused_main, r);
+    CHECK(r->begun == measured);
+    for (int i = 0; i < RANKS; i++) {
+        CHECK(r->c[i]->n_fused == measured + (r->known.ratio > 0));
+        CHECK(same_table(r->c[0], r->c[i]));
+    }
+}
+static void fused_free(FusedRun *r) {
+    for (int i = 0; i < RANKS; i++) calibration_free(r->c[i]);
+}
+static const FusedWork one_fused = {
+    {.kind = WORK_XW, .rows = 30, .a = 8, .b = 16}, BLOCKS_OF_A, RANKS};
+
+TEST(calibration_of_fused_matmuls_ends_where_its_time_has_passed) {
+    FusedRun none = {.list = {one_fused}, .n = 1, .until = 0},
+             all = {.list = {one_fused}, .n = 1, .until = INFINITY};
+    fused_run(&none, 0), fused_run(&all, 1);
+    fused_free(&none), fused_free(&all);
+}
+
+/* Ranks that are not a part of all as large as others, and rows that are less than the ranks. */
+TEST(calibration_of_fused_matmuls_leaves_those_that_do_not_divide) {
+    FusedRun r = {.list = {one_fused, one_fused, one_fused}, .n = 3, .until = INFINITY};
+    r.list[0].ranks = RANKS - 1, r.list[1].work.rows = RANKS - 1;
+    fused_run(&r, 1);
+    CHECK(calibration_find_fused(r.c[0], &one_fused));
+    fused_free(&r);
+}
+
+TEST(calibration_of_fused_matmuls_measures_each_once) {
+    FusedRun twice = {.list = {one_fused, one_fused}, .n = 2, .until = INFINITY},
+             known = {.list = {one_fused}, .n = 1, .until = INFINITY, .known = {one_fused, 77}};
+    fused_run(&twice, 1), fused_run(&known, 0);
+    CHECK(known.c[0]->fused[0].ratio == 77);
+    fused_free(&twice), fused_free(&known);
+}
+
 /* Ranks that are threads share memory: all forms of a fused matmul, whatever divides their rows. */
 TEST(calibration_measures_fused_matmuls_beside_their_parts) {
     FusedWork fused[] = {

@@ -116,7 +116,7 @@ static void fused(World *w, const Operands *o, const Sizes *s, void *dst) {
 
 /* A matmul whose k is not divided. */
 static void whole_sums(const Product *p, const Sizes *s) {
-    int ways[MATMUL_SM90_WAYS], n = 0;
+    int ways[MATMUL_WAYS], n = 0;
     if (s->rung != PRODUCT_SM90) {
         kernels_cuda(s->bf16)->product(NULL, p);
         return;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "layers/cuda/cublaslt.h"
-#include "layers/cuda/matmul_schedule.h"
+#include "layers/cuda/matmul_cost.h"
 #include "layers/cuda/product_plan.h"
 #include "layers/cuda/products.h"
 #include "layers/cuda/sizes.h"
@@ -117,7 +117,7 @@ static Case case_make(const Shape *s) {
  * none such. */
 enum { ANY = -1 };
 static int way_of(const Own *own, const Case *c, int kind, bool pairs, int n) {
-    int all[MATMUL_SM90_WAYS], some[MATMUL_SM90_WAYS], n_all = own->ways(&c->p, all), found = 0;
+    int all[MATMUL_WAYS], some[MATMUL_WAYS], n_all = own->ways(&c->p, all), found = 0;
     for (int i = 0; i < n_all; i++)
         if ((kind == ANY || (all[i] >> 10 & 3) == kind) && (all[i] >> 12 & 1) == pairs)
             some[found++] = all[i];
@@ -157,8 +157,8 @@ static bool check_same(const Shape *s, const char *what, const Words *got, const
     return true;
 }
 
-/* In clusters and by blocks alone; where k is divided, by each kind and by the first again: its
- * flags are as they were. On sm_80, without clusters and split-K, by any way in their place. */
+/* In clusters, which sm_80 has not, and by blocks alone; where k is divided, by each kind and by
+ * the first again: its flags are as they were. */
 static bool run_shape(const Own *own, const Shape *s, int n) {
     static const struct {
         int kind;
@@ -174,9 +174,9 @@ static bool run_shape(const Own *own, const Shape *s, int n) {
     if (why) return test_fail(__FILE__, __LINE__, "%s", why), false;
     run(own, &c, PLAIN, &want_y, &want_aux, &want_sums);
     bool parts = s->K > 600;
-    for (int i = 0; i < (!parts ? 2 : own == &sm80 ? 3 : 5); i++) {
+    for (int i = 0; i < (parts ? 5 : 2); i++) {
         int kind = parts ? divided[i].kind : whole[i].kind;
-        bool pairs = parts ? divided[i].pairs : whole[i].pairs;
+        bool pairs = own == &sm90 && (parts ? divided[i].pairs : whole[i].pairs);
         run(own, &c, way_of(own, &c, kind, pairs, n + i), &y, &aux, &sums);
         if (!check_same(s, "y", &y, &want_y) || !check_same(s, "aux", &aux, &want_aux) ||
             !check_same(s, "sums", &sums, &want_sums))
@@ -246,6 +246,22 @@ TEST(cuda_matmul_sm90_waits_for_every_lane) {
         bool fine = run_shape(&sm90, &s, 0);
         CHECK(cuda_end() && fine);
     }
+}
+
+/* Of a tile whose k is long: whole, split and streamed, each by all widths that there are. */
+static void has_every_kind(const Own *own, int of_each) {
+    int way[MATMUL_WAYS], found[3] = {0};
+    if (!begin(own, cuda_orders[0])) return;
+    Case c = case_make(&shapes[22]);
+    int n = own->ways(&c.p, way);
+    for (int i = 0; i < n; i++) found[matmul_way(way[i]).kind]++;
+    for (int kind = 0; kind < 3; kind++) CHECK(found[kind] == of_each);
+    CHECK(cuda_end());
+}
+TEST(cuda_matmul_has_every_kind_of_schedule) {
+    NEEDS_EMULATION();
+    has_every_kind(&sm80, 2);
+    has_every_kind(&sm90, 6);
 }
 
 static bool says(const Product *p, size_t word, const char *why) {

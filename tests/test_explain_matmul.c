@@ -8,14 +8,14 @@
 #include "tests/page.h"
 #include "tests/test.h"
 
-static Machine h200(void) {
+static Machine preset(const char *name) {
     Machine m;
-    if (!machine_open(&m, "h200:1", NULL)) die("no preset");
+    if (!machine_open(&m, name, NULL)) die("no preset");
     return m;
 }
 
-static void explained(Text *t, const char *shape) {
-    Machine m = h200();
+static void explained(Text *t, const char *shape, const char *cluster) {
+    Machine m = preset(cluster);
     Work w;
     char *text;
     size_t n;
@@ -24,20 +24,25 @@ static void explained(Text *t, const char *shape) {
     explain_matmul_print(f, &m, &w);
     fclose(f);
     t->n = 0;
-    text_put(t, "$ train_gpt --explain-matmul %s --cluster h200:1\n%s", shape, text);
+    text_put(t, "$ train_gpt --explain-matmul %s --cluster %s\n%s", shape, cluster, text);
     free(text);
 }
 
 TEST(explain_matmul_stands_in_the_page_of_gpus) {
+    static const char *const example[][3] = {
+        {"768,2304,32768,wgrad", "h200:1", "text explain-matmul"},
+        {"32768,768,768", "a100:1", "text explain-a100"}};
     static Text t;
-    explained(&t, "768,2304,32768,wgrad");
-    CHECK(page_block_is("docs/gpu.md", "text explain-matmul", &t));
-    for (char *line = t.s, *end; (end = strchr(line, '\n')); line = end + 1)
-        CHECK(end - line <= 80);
+    for (int i = 0; i < 2; i++) {
+        explained(&t, example[i][0], example[i][1]);
+        CHECK(page_block_is("docs/gpu.md", example[i][2], &t));
+        for (char *line = t.s, *end; (end = strchr(line, '\n')); line = end + 1)
+            CHECK(end - line <= 80);
+    }
 }
 
 TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
-    Machine m = h200();
+    Machine m = preset("h200:1");
     Work w;
     char *text;
     size_t n;
@@ -50,7 +55,7 @@ TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
     free(text);
     CHECK(json_array_size(kinds) == 3 && json_is_string(json_object_get(all, "chosen")));
     for (size_t i = 0; i < 3; i++) {
-        json_t *kind = json_array_get(kinds, i), *sms = json_object_get(kind, "sms"), *tile;
+        json_t *kind = json_array_get(kinds, i), *sms = json_object_get(kind, "blocks"), *tile;
         int64_t elements = 0, want = 0;
         CHECK(json_array_size(sms) == 132);
         for (size_t k = 0; k < 132; k++)

@@ -5,10 +5,13 @@
 #include "base/rng.h"
 #include "tests/test.h"
 
-static Machine h200(void) {
+static Machine preset(const char *name) {
     Machine m;
-    if (!machine_open(&m, "h200:1", NULL)) die("no preset");
+    if (!machine_open(&m, name, NULL)) die("no preset");
     return m;
+}
+static Machine h200(void) {
+    return preset("h200:1");
 }
 static Work forward(int64_t M, int64_t N, int64_t K) {
     return (Work){
@@ -25,15 +28,15 @@ static Work wgrad(int64_t M, int64_t N, int64_t K) {
 /* ---- the prediction and the schedule ---- */
 
 /* The seconds in which the last worker ends, and the steps of the busiest: shares wait only for
- * those before them. Where warpgroups take turns their epilogues are hidden, all but the last. */
-static double makespan(const MatmulSchedule *s, const GpuMatmul *g, bool turns, int64_t *most) {
+ * those before them. Where epilogues are hidden all but the last are. */
+static double makespan(const MatmulSchedule *s, const GpuMatmul *g, int64_t *most) {
     int n = matmul_shares(s);
     double *clock = mem_calloc((size_t)s->workers, sizeof *clock), end = 0;
     double *flag = mem_calloc((size_t)n, sizeof *flag);
     MatmulPart *at = mem_calloc((size_t)s->workers, sizeof *at);
     int64_t *steps = mem_calloc((size_t)s->workers, sizeof *steps);
     for (int w = 0; w < s->workers; w++) at[w] = matmul_begin(s, w);
-    double epilogue = turns ? 0 : g->epilogue;
+    double epilogue = g->hidden ? 0 : g->epilogue;
     *most = 0;
     for (int share = 0; share < n; share++) {
         int w = share % s->workers;
@@ -52,7 +55,7 @@ static double makespan(const MatmulSchedule *s, const GpuMatmul *g, bool turns, 
         if (steps[w] > *most) *most = steps[w];
     }
     mem_free(clock), mem_free(flag), mem_free(at), mem_free(steps);
-    return turns ? end + g->epilogue : end;
+    return g->hidden ? end + g->epilogue : end;
 }
 
 /* Steps are those of the busiest worker of the very schedule. The time is that of a run of it, give
@@ -61,12 +64,11 @@ static double makespan(const MatmulSchedule *s, const GpuMatmul *g, bool turns, 
 static void check_time(const Machine *m, const Work *w, const GpuMatmul *g) {
     int64_t most;
     MatmulSchedule s = gpu_matmul_schedule(m, w, g);
-    bool turns = g->tile.n == MATMUL_TURNS && w->kind != WORK_DW;
-    if (turns && g->epilogue > s.steps * g->step) return; // which then is not hidden
-    double run = makespan(&s, g, turns, &most), predicted = g->seconds - 2e-6;
-    double flops = 2.0 * g->tile.m * g->tile.n * g->tile.k * m->sms;
+    if (g->hidden && g->epilogue > s.steps * g->step) return; // which then is not hidden
+    double run = makespan(&s, g, &most), predicted = g->seconds - 2e-6;
+    double flops = 2.0 * g->tile.m * g->tile.n * g->tile.k * m->sms * g->sharing;
     double steps = work_flops(w) / g->busy / flops;
-    bool split = g->kind == MATMUL_SPLIT_K, rounds = split && matmul_shares(&s) > m->sms;
+    bool split = g->kind == MATMUL_SPLIT_K, rounds = split && matmul_shares(&s) > s.workers;
     CHECK(matmul_tiles(&s) * g->blocks == g->tiles);
     if (!split) CHECK_NEAR(steps / (double)most, 1, 1e-9);
     CHECK(steps > (double)most * (1 - 1e-9));
@@ -80,10 +82,11 @@ static void check_time(const Machine *m, const Work *w, const GpuMatmul *g) {
 }
 
 TEST(gpu_matmul_is_the_time_of_its_schedule) {
-    Machine m = h200();
+    static const char *const presets[] = {"h200:1", "a100:1", "consumer:1"};
     int parts = 0;
-    for (uint64_t i = 0; i < 600; i++) {
+    for (uint64_t i = 0; i < 1200; i++) {
         int64_t size[3];
+        Machine m = preset(presets[i / 7 % 3]);
         for (uint64_t k = 0; k < 3; k++)
             size[k] = (int64_t)exp(log(16) + (log(40000) - log(16)) * rng_uniform(3, k, i));
         if (i % 5 == 0) m.sms = 1 + (int)(rng_u64(4, 0, i) % 160);
@@ -94,7 +97,7 @@ TEST(gpu_matmul_is_the_time_of_its_schedule) {
         MatmulSchedule s = gpu_matmul_schedule(&m, &w, &g);
         parts += matmul_fixes_up(&s);
     }
-    CHECK(parts > 200);
+    CHECK(parts > 400);
 }
 
 TEST(gpu_matmul_of_full_waves_runs_at_the_rate_of_large_matmuls) {
@@ -108,6 +111,30 @@ TEST(gpu_matmul_of_full_waves_runs_at_the_rate_of_large_matmuls) {
     GpuMatmul wave = gpu_matmul_of_kind(&m, &more, MATMUL_DATA_PARALLEL);
     CHECK(gpu_matmul(&m, &more).kind == MATMUL_STREAM_K);
     CHECK(wave.seconds / g.seconds > 1.05 && gpu_matmul(&m, &more).seconds / g.seconds < 1.01);
+}
+
+/* The tiles of a device are those of the kernel for its tensor cores: two blocks of 128 x 128 share
+ * a multiprocessor of an A100, one fits into that of a GeForce, and none of 128 x 256. */
+TEST(gpu_matmul_has_the_tiles_of_the_capability) {
+    Machine a100 = preset("a100:1"), small = preset("consumer:1"), hopper = preset("a100:1");
+    hopper.capability = 90;
+    Work even = forward(128 * 108 * 16, 512, 1 << 14), few = forward(700, 2304, 32768);
+    for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++) {
+        GpuMatmul g = gpu_matmul_of_kind(&a100, &few, (MatmulKind)kind);
+        CHECK(g.tile.m == 128 && g.tile.k == 32 && g.blocks == 1);
+        CHECK(g.tile.n * g.sharing == 256 && (g.tile.n == 256 || g.hidden));
+        g = gpu_matmul_of_kind(&small, &few, (MatmulKind)kind);
+        CHECK(g.tile.n == 128 && g.tile.k == 32 && g.sharing == 1 && !g.hidden);
+        g = gpu_matmul_of_kind(&hopper, &few, (MatmulKind)kind);
+        CHECK(g.tile.k == 64 && g.sharing == 1);
+    }
+    GpuMatmul g = gpu_matmul(&a100, &even);
+    CHECK(g.kind == MATMUL_DATA_PARALLEL && g.busy == 1 && g.waves == 32);
+    CHECK_NEAR(work_flops(&even) / g.seconds / a100.flops[1], 1, 0.01);
+    // the search's memory of prices tells them apart
+    CHECK(gpu_matmul_seconds(&a100, &even) == g.seconds);
+    CHECK(gpu_matmul_seconds(&hopper, &even) == gpu_matmul(&hopper, &even).seconds);
+    CHECK(gpu_matmul_seconds(&hopper, &even) != g.seconds);
 }
 
 /* Gradients of weights are few tiles with long sums. */

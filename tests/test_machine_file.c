@@ -37,7 +37,8 @@ TEST(machine_file_says_what_it_says) {
     CHECK(m.flops[0] == 400e9 && m.flops[1] == 800e9 && m.flops_half == 16);
     CHECK(m.memory == (int64_t)32 << 30 && m.memory_rate == 20e9 && m.call == 2e-6);
     CHECK(m.slowdown == 1.1 && m.slowest == 1.05 && m.travel == TRAVEL_RING && !m.measured);
-    CHECK(m.gpu && machine_kernels(&m, true)->word == 2 && machine_kernels(&m, false)->word == 4);
+    CHECK(m.gpu && m.capability == 90);
+    CHECK(machine_kernels(&m, true)->word == 2 && machine_kernels(&m, false)->word == 4);
     CHECK(m.n_levels == 3 && m.level[0].ranks == 2 && m.level[1].ranks == 16);
     CHECK(m.level[2].ranks == 32);
     CHECK_STR(m.level[2].name, "trunk");
@@ -103,7 +104,9 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
         {"400G", "400GB/s", "flops_fp32 = 400GB/s: a rate like 60T"},
         {"32GiB", "32GiB/s", "memory = 32GiB/s: a size like 80G"},
         {"= ring", "= rings", "line 14: travel is direct or ring, not \"rings\""},
-        {"= cuda", "= gpu", "line 15: kernels is cpu or cuda, not \"gpu\""},
+        {"= cuda", "= gpu", "line 15: kernels is cpu, cuda or like sm_80, not \"gpu\""},
+        {"= cuda", "= sm_8x", "line 15: kernels is cpu, cuda or like sm_80, not \"sm_8x\""},
+        {"= cuda", "= sm_-8", "line 15: kernels is cpu, cuda or like sm_80, not \"sm_-8\""},
         {"cuda\nlevel",
          "cuda\nlevel = a ranks=1 latency=1s rank_rate=1B/s\nlevel = b ranks=1 latency=1s "
          "rank_rate=1B/s\nlevel",
@@ -151,7 +154,8 @@ static bool same(const Machine *a, const Machine *b) {
            a->flops[0] == b->flops[0] && a->flops[1] == b->flops[1] &&
            a->flops_half == b->flops_half && a->sms == b->sms && a->memory_rate == b->memory_rate &&
            a->call == b->call && a->memory == b->memory && a->threads == b->threads &&
-           a->slowdown == b->slowdown && a->slowest == b->slowest && a->travel == b->travel;
+           a->slowdown == b->slowdown && a->slowest == b->slowest && a->travel == b->travel &&
+           a->gpu == b->gpu && a->capability == b->capability;
 }
 
 static void check_round(const Machine *m) {

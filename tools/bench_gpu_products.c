@@ -82,8 +82,8 @@ static void run_sm90(void *ctx, int set) {
 /* The fastest of its likely ways; false: it does not take the shape. */
 static bool best_sm90(GpuJob *job, int *way) {
     enum { ROUNDS = 3 }; // at most
-    static int ways[MATMUL_SM90_WAYS];
-    GpuJob each[MATMUL_SM90_WAYS];
+    static int ways[MATMUL_WAYS];
+    GpuJob each[MATMUL_WAYS];
     if (matmul_sm90_refuses(&b.p[0], 2)) return false;
     int n = matmul_sm90_ways(&b.p[0], ways), best = 0;
     if (n > MOST_WAYS) n = MOST_WAYS;

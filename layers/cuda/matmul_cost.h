@@ -30,6 +30,7 @@ typedef struct MatmulGpu {
     double issue; // instructions of a thread
     double port;  // bytes from and to L2
     double fill;  // units of time
+    int shared;   // bytes of shared memory that a block may have
 } MatmulGpu;
 
 /* y[M,N] = epilogue(a[M,K] b[K,N] + bias + addend). */
@@ -117,29 +118,51 @@ static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJo
     return true;
 }
 
-/* ---- ways of matmul_sm90.cu ---- */
+/* ---- ways to compute it ---- */
 
-/* Tiles of a block are MATMUL_ROWS x a width, in steps of MATMUL_DEPTH. A cluster of MATMUL_PAIR
- * blocks has as many rows in each and fetches b once. Warpgroups take turns in tiles of width
- * MATMUL_TURNS whose y is bf16. */
-enum { MATMUL_ROWS = 128, MATMUL_DEPTH = 64, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
-enum { MATMUL_WIDTHS = 3 };
-static const int matmul_widths[MATMUL_WIDTHS] = {256, 192, 128};
+/* Tiles of a block are MATMUL_ROWS x a width.
+ *
+ *     matmul_sm90.cu  MATMUL_DEPTH of k a step. A cluster of MATMUL_PAIR blocks has as many rows in
+ *                     each and fetches b once. Warpgroups take turns in tiles of width MATMUL_TURNS
+ *                     whose y is bf16
+ *     matmul_sm80.cu  MATMUL_DEPTH_SM80 of k a step. Two blocks of width 128 share a
+ *                     multiprocessor whose shared memory holds both: one is in its epilogue while
+ *                     the other multiplies
+ */
+typedef enum MatmulKernel { MATMUL_SM90, MATMUL_SM80 } MatmulKernel;
+enum { MATMUL_ROWS = 128, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
+enum { MATMUL_DEPTH = 64, MATMUL_DEPTH_SM80 = 32 };
 
 typedef struct MatmulWay {
+    MatmulKernel kernel;
     MatmulKind kind;
     int width, blocks; // of a tile; of a cluster, or 1
     int parts;         // of a tile with split-K; else 1
 } MatmulWay;
 
 /* The number of a way, which may be kept in a file, says all of it. */
+enum { MATMUL_NUMBER_SM80 = 80 << 16 }; // more than any of matmul_sm90.cu
 static inline int matmul_way_number(const MatmulWay *w) {
-    return w->width + 1024 * (int)w->kind + 4096 * (w->blocks - 1) + 8192 * (w->parts - 1);
+    return w->width + 1024 * (int)w->kind + 4096 * (w->blocks - 1) + 8192 * (w->parts - 1) +
+           (w->kernel == MATMUL_SM80 ? MATMUL_NUMBER_SM80 : 0);
 }
 static inline MatmulWay matmul_way(int number) {
-    MatmulWay w = {(MatmulKind)(number / 1024 % 4), number % 1024, 1 + number / 4096 % 2,
-                   1 + number / 8192};
+    bool sm80 = number >= MATMUL_NUMBER_SM80;
+    int n = sm80 ? number - MATMUL_NUMBER_SM80 : number;
+    MatmulWay w = {sm80 ? MATMUL_SM80 : MATMUL_SM90, (MatmulKind)(n / 1024 % 4), n % 1024,
+                   1 + n / 4096 % 2, 1 + n / 8192};
     return w;
+}
+
+/* The i-th way of a kernel, kind by kind, blocks alone before clusters; those of split-K without
+ * parts. False: there are no more. */
+static inline bool matmul_way_at(MatmulWay *w, MatmulKernel kernel, int i) {
+    bool sm90 = kernel == MATMUL_SM90;
+    int widths = sm90 ? 3 : 2, most_blocks = sm90 ? MATMUL_PAIR : 1;
+    w->kernel = kernel, w->kind = (MatmulKind)(i / (widths * most_blocks));
+    w->width = 256 - i % widths * (sm90 ? 64 : 128);
+    w->blocks = 1 + i / widths % most_blocks, w->parts = 1;
+    return i < (MATMUL_STREAM_K + 1) * widths * most_blocks;
 }
 
 /* Time of a step relative to one that FLOPs bound, by bytes in a cycle of a multiprocessor. From
@@ -155,24 +178,44 @@ static inline double matmul_slower(int width, int blocks) {
     return most > 1 ? 1 + 0.5 * (most - 1) : 1;
 }
 
-static inline MatmulWorker matmul_worker(const MatmulJob *j, const MatmulWay *w) {
-    MatmulWorker x = {{MATMUL_ROWS * w->blocks, w->width, MATMUL_DEPTH},
-                      (double)w->blocks,
-                      matmul_slower(w->width, w->blocks),
-                      w->width == MATMUL_TURNS && j->y_word == 2,
-                      w->blocks * MATMUL_ROWS / 64};
-    return x;
+/* Bytes of shared memory of a block of matmul_sm80.cu, for its rows and for each of its columns:
+ * four steps of bf16, and 16 x 64 floats for each 64 x 64 of the tile. */
+enum {
+    MATMUL_SHARED_ROWS = 4 * MATMUL_DEPTH_SM80 * MATMUL_ROWS * 2,
+    MATMUL_SHARED_COLUMN = 4 * MATMUL_DEPTH_SM80 * 2 + MATMUL_ROWS / 64 * 16 * 4
+};
+/* So many of these blocks share a multiprocessor; 0: none fits. All are resident at once, as
+ * split-K in several rounds needs it (matmul_schedule.h). */
+static inline int matmul_sharing(const MatmulGpu *g, int width) {
+    int fit = g->shared / (MATMUL_SHARED_ROWS + width * MATMUL_SHARED_COLUMN), most = 256 / width;
+    return fit < most ? fit : most;
 }
 
-/* Local, pure. matmul_cost of a way; split-K in the fastest number of parts, which w then has: more
- * than fill a wave are not tried. */
-static inline bool matmul_cost_of_way(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
-                                      MatmulWay *w) {
-    MatmulWorker worker = matmul_worker(j, w);
+/* Local, pure. False: no block fits. */
+static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const MatmulJob *j,
+                                 const MatmulWay *w) {
+    bool sm80 = w->kernel == MATMUL_SM80;
+    int sharing = sm80 ? matmul_sharing(g, w->width) : 1;
+    x->tile.m = MATMUL_ROWS * w->blocks, x->tile.n = w->width;
+    x->tile.k = sm80 ? MATMUL_DEPTH_SM80 : MATMUL_DEPTH;
+    x->sms = (double)w->blocks / (sharing > 0 ? sharing : 1);
+    x->slower = sm80 ? 1 : matmul_slower(w->width, w->blocks);
+    x->hidden = sm80 ? sharing > 1 : w->width == MATMUL_TURNS && j->y_word == 2;
+    x->pieces = sm80 ? 4 : w->blocks * MATMUL_ROWS / 64;
+    return sharing > 0;
+}
+
+/* Local, pure. matmul_cost of a way; split-K in the parts that w has, or, where it has one, in the
+ * fastest number of parts, which w then has: more than fill a wave are not tried. x: its
+ * worker. */
+static inline bool matmul_cost_of_way(MatmulCost *c, MatmulWorker *x, const MatmulGpu *g,
+                                      const MatmulJob *j, MatmulWay *w) {
     MatmulCost one;
     bool any = false, more = true;
-    if (w->kind != MATMUL_SPLIT_K) return matmul_cost(c, g, j, &worker, w->kind, 1);
-    for (int n = 2; more && matmul_cost(&one, g, j, &worker, w->kind, n); n++) {
+    if (!matmul_worker(x, g, j, w)) return false;
+    if (w->kind != MATMUL_SPLIT_K || w->parts > 1)
+        return matmul_cost(c, g, j, x, w->kind, w->parts);
+    for (int n = 2; more && matmul_cost(&one, g, j, x, w->kind, n); n++) {
         if (!any || one.time < c->time) *c = one, w->parts = n;
         any = true;
         more = (int64_t)matmul_tiles(&one.schedule) * (n + 1) <= one.schedule.workers;

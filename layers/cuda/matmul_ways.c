@@ -1,5 +1,7 @@
 #include "layers/cuda/matmul_ways.h"
 
+#include "base/die.h"
+
 /* ---- what is taken ---- */
 
 /* As copies of 16 bytes want addresses and the distances of rows. */
@@ -39,7 +41,8 @@ const char *matmul_refuses(const Product *p, size_t word) {
 
 /* ---- ways ---- */
 
-void matmul_sort_ways(int n, double cost[], int number[]) {
+/* The cheapest first. */
+static void sort(int n, double cost[], int number[]) {
     for (int i = 1; i < n; i++) {
         double c = cost[i];
         int w = number[i], at = i;
@@ -47,4 +50,44 @@ void matmul_sort_ways(int n, double cost[], int number[]) {
             cost[at] = cost[at - 1], number[at] = number[at - 1];
         cost[at] = c, number[at] = w;
     }
+}
+
+int matmul_ways(const Product *p, MatmulKernel kernel, const MatmulGpu *g,
+                int number[MATMUL_WAYS]) {
+    double time[MATMUL_WAYS];
+    MatmulJob j = matmul_job(p);
+    MatmulWorker worker;
+    MatmulWay w;
+    int n = 0;
+    for (int i = 0; matmul_way_at(&w, kernel, i); i++) {
+        bool whole = w.kind == MATMUL_DATA_PARALLEL;
+        MatmulCost c = {.time = 0};
+        if (p->blocks && (!whole || p->M % (w.blocks * MATMUL_ROWS))) continue;
+        if (!matmul_cost_of_way(&c, &worker, g, &j, &w)) continue;
+        if (!whole && !c.schedule.divided) continue; // the same
+        time[n] = c.time, number[n++] = matmul_way_number(&w);
+    }
+    sort(n, time, number);
+    return n;
+}
+
+static bool has_way(MatmulKernel kernel, const MatmulWay *w) {
+    MatmulWay one;
+    for (int i = 0; matmul_way_at(&one, kernel, i); i++)
+        if (one.kind == w->kind && one.width == w->width && one.blocks == w->blocks)
+            return w->kernel == kernel;
+    return false;
+}
+
+MatmulSchedule matmul_schedule_of(const Product *p, MatmulKernel kernel, const MatmulGpu *g,
+                                  int number, MatmulWay *way) {
+    int likely[MATMUL_WAYS];
+    MatmulJob j = matmul_job(p);
+    MatmulWorker worker;
+    MatmulCost c = {.time = 0};
+    if (!number && matmul_ways(p, kernel, g, likely)) number = likely[0];
+    *way = matmul_way(number);
+    if (!has_way(kernel, way)) die("there is no way %d to multiply", number);
+    if (!matmul_cost_of_way(&c, &worker, g, &j, way)) die("there is no room for parts");
+    return c.schedule;
 }

@@ -422,8 +422,7 @@ static double take_best(const Trial *t) {
 }
 
 /* The ways of the own kernel that serves on this device; how many. */
-enum { WAYS = MATMUL_SM90_WAYS }; // the most of one kernel
-static int own_ways(const Product *p, int word, int way[WAYS]) {
+static int own_ways(const Product *p, int word, int way[MATMUL_WAYS]) {
     if (!matmul_sm90_refuses(p, (size_t)word)) return matmul_sm90_ways(p, way);
     return matmul_sm80_refuses(p, (size_t)word) ? 0 : matmul_sm80_ways(p, way);
 }
@@ -431,7 +430,7 @@ static int own_ways(const Product *p, int word, int way[WAYS]) {
 /* Takes the fastest way of the own kernel, where it is faster than what takes these seconds. One
  * that takes twice as long is not timed on. */
 static void take_own_if_faster(const Trial *t, double least) {
-    int way[WAYS], n = own_ways(t->p, t->plan->key.word, way);
+    int way[MATMUL_WAYS], n = own_ways(t->p, t->plan->key.word, way);
     for (int i = 0; i < n && i < MOST_TRIED; i++) {
         once(t, -1 - way[i]); // and warm
         if (seconds(t, -1 - way[i], 1) > 2 * least) continue;
@@ -469,7 +468,7 @@ static bool recall(const Trial *t, int file) {
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
     if (c.done == DONE_NOTHING) {
-        int way[WAYS], n = own_ways(t->p, plan->key.word, way);
+        int way[MATMUL_WAYS], n = own_ways(t->p, plan->key.word, way);
         while (n > 0 && way[n - 1] != (int)c.algorithm.data[0]) n--;
         plan->way = n > 0 ? way[n - 1] : 0;
         return n > 0;

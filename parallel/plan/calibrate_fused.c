@@ -120,14 +120,12 @@ static double ratio_of(Meter *m, Pair *p) {
 
 void calibrate_fused(Meter *m, const CalibrateWhere *where, const FusedWork *list, int n,
                      void *memory, double until, Calibration *c) {
-    enum { MOST = 64 }; // ranks that are threads
-    Comm *comm[MOST + 1] = {0};
+    Comm *comm[MAX_THREAD_RANKS + 1] = {0}; // of so many ranks each
     int rank = world_rank(where->world);
     for (int i = 0; i < n && m->elapsed < until; i++) {
         const FusedWork *f = &list[i];
         char name[64];
-        bool fits = f->ranks <= MOST && world_size(where->world) % f->ranks == 0 &&
-                    whole_blocks(f).rows > 0;
+        bool fits = world_size(where->world) % f->ranks == 0 && whole_blocks(f).rows > 0;
         if (!fits || calibration_find_fused(c, f)) continue;
         meter_progress(m, "%s of %d ranks, fused", work_name(&f->work, name), (int)f->ranks);
         if (!comm[f->ranks]) // ranks that follow each other: all share memory
@@ -135,6 +133,6 @@ void calibrate_fused(Meter *m, const CalibrateWhere *where, const FusedWork *lis
         Pair p = pair_of(where, f, comm[f->ranks], memory);
         calibration_add_fused(c, &(FusedCost){*f, ratio_of(m, &p)});
     }
-    for (int i = 0; i <= MOST; i++)
+    for (int i = 0; i <= MAX_THREAD_RANKS; i++)
         if (comm[i]) comm_free(comm[i]);
 }

@@ -61,6 +61,7 @@ void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m) {
     m->ranks = d->n_ranks, m->nodes = d->n_nodes;
     m->ranks_per_node = (d->n_ranks + d->n_nodes - 1) / d->n_nodes;
     if (g->facts.sms > 0) m->sms = g->facts.sms;
+    if (g->facts.major > 0) m->capability = g->facts.major * 10 + g->facts.minor;
     m->memory = g->memory / g->sharing;
     m->threads = d->rank[0].threads;
     set_levels(d, m, g);

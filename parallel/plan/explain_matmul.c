@@ -41,41 +41,47 @@ static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul
 
 static void print_row(FILE *f, const Work *w, const GpuMatmul *g, bool chosen) {
     char tile[32], name[32];
-    snprintf(tile, sizeof tile, "%s%dx%d", g->blocks > 1 ? "2x" : "", g->tile.m, g->tile.n);
+    const char *of = g->blocks > 1 ? "2x" : g->sharing > 1 ? "1/2:" : "";
+    snprintf(tile, sizeof tile, "%s%dx%d", of, g->tile.m, g->tile.n);
     snprintf(name, sizeof name, g->kind == MATMUL_SPLIT_K ? "%s by %d" : "%s", kinds[g->kind],
              g->parts);
-    fprintf(f, "%-14s %-10s%6" PRId64 "%7.2f%8.1f %%%9.1f us%8.0f TFLOP/s%s\n", name, tile,
+    fprintf(f, "%-14s %-11s%5" PRId64 "%7.2f%8.1f %%%9.1f us%8.0f TFLOP/s%s\n", name, tile,
             g->tiles, g->waves, 100 * (1 - g->busy), 1e6 * g->seconds,
             1e-12 * work_flops(w) / g->seconds, chosen ? "  <-" : "");
 }
 
 /* ---- the picture ---- */
 
-/* Of a multiprocessor at a time: the last digit of the tile that it computes, + where it sums parts
- * of a tile or keeps them, = where it finishes one. */
-static char doing(const MatmulSchedule *s, const GpuMatmul *g, int sm, double time) {
-    for (MatmulPart p = matmul_begin(s, sm / g->blocks); matmul_next(s, &p);) {
+/* Of a block at a time: the last digit of the tile that it computes, + where it sums parts of a
+ * tile or keeps them, = where it finishes one and multiplies nothing meanwhile. */
+static char doing(const MatmulSchedule *s, const GpuMatmul *g, int block, double time) {
+    MatmulPart p = matmul_begin(s, block / g->blocks);
+    for (bool more = matmul_next(s, &p); more;) {
+        MatmulPart next = p;
         bool last = p.k_end == s->steps;
+        more = matmul_next(s, &next);
         time -= (p.k_end - p.k_begin) * g->step;
-        if (time < 0) return (char)('0' + (p.end / s->steps * g->blocks + sm % g->blocks) % 10);
+        if (time < 0) return (char)('0' + (p.end / s->steps * g->blocks + block % g->blocks) % 10);
         time -= g->slot * (last ? p.parts - 1 : 1);
         if (time < 0) return '+';
-        if (last) time -= g->epilogue;
+        if (last && !(g->hidden && more)) time -= g->epilogue;
         if (time < 0) return '=';
+        p = next;
     }
     return '.';
 }
 
+/* A line for each block; one of a multiprocessor is called by that. */
 static void print_picture(FILE *f, const MatmulSchedule *s, const GpuMatmul *g, double longest) {
     enum { CELLS = 64, FIRST = 6, LAST = 2 };
-    int sms = s->workers * g->blocks;
-    for (int sm = 0; sm < sms; sm++) {
-        if (sm == FIRST && sms > FIRST + LAST) {
+    int blocks = s->workers * g->blocks;
+    for (int b = 0; b < blocks; b++) {
+        if (b == FIRST && blocks > FIRST + LAST) {
             fprintf(f, "  ...\n");
-            sm = sms - LAST;
+            b = blocks - LAST;
         }
-        fprintf(f, "  SM %-4d ", sm);
-        for (int i = 0; i < CELLS; i++) fputc(doing(s, g, sm, (i + 0.5) / CELLS * longest), f);
+        fprintf(f, "  %s %-4d ", g->sharing > 1 ? "block" : "SM", b);
+        for (int i = 0; i < CELLS; i++) fputc(doing(s, g, b, (i + 0.5) / CELLS * longest), f);
         fputc('\n', f);
     }
 }
@@ -101,14 +107,17 @@ static Kinds kinds_of(const Machine *m, const Work *w) {
 
 void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
     Kinds k = kinds_of(m, w);
+    bool clusters = k.of[0].tile.k == MATMUL_DEPTH; // of matmul_sm90.cu
     print_head(f, m, w, &k.of[0]);
-    fprintf(f, "%-14s %-10s%6s%7s%10s%12s\n", "schedule", "tile", "tiles", "waves", "lost",
+    fprintf(f, "%-14s %-11s%5s%7s%10s%12s\n", "schedule", "tile", "tiles", "waves", "lost",
             "predicted");
     for (int i = 0; i < k.n; i++) print_row(f, w, &k.of[i], i == k.chosen);
     fprintf(f,
-            "2x: on two multiprocessors, a cluster, which fetch b once.\n"
+            "%s\n"
             "\nTime to the right, of all %.1f us. A digit is the last one of a tile's "
             "number;\n+ sums of parts are written or added; = a tile is finished; . idle.\n",
+            clusters ? "2x: on two multiprocessors, a cluster, which fetch b once."
+                     : "1/2: two blocks share a multiprocessor, each with tiles of its own.",
             1e6 * k.longest);
     for (int i = 0; i < k.n; i++) {
         MatmulSchedule s = gpu_matmul_schedule(m, w, &k.of[i]);
@@ -119,27 +128,27 @@ void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
 
 /* ---- JSON ---- */
 
-static json_t *json_parts(const MatmulSchedule *s, int blocks, int sm) {
+static json_t *json_parts(const MatmulSchedule *s, int blocks, int block) {
     json_t *parts = json_array();
-    for (MatmulPart p = matmul_begin(s, sm / blocks); matmul_next(s, &p);)
-        json_array_append_new(parts, json_pack("[i,i,i,i]", p.tile_m * blocks + sm % blocks,
+    for (MatmulPart p = matmul_begin(s, block / blocks); matmul_next(s, &p);)
+        json_array_append_new(parts, json_pack("[i,i,i,i]", p.tile_m * blocks + block % blocks,
                                                p.tile_n, p.k_begin, p.k_end));
     return parts;
 }
 
 static json_t *json_kind(const Machine *m, const Work *w, const GpuMatmul *g) {
     MatmulSchedule s = gpu_matmul_schedule(m, w, g);
-    json_t *sms = json_array();
+    json_t *blocks = json_array();
     for (int i = 0; i < s.workers * g->blocks; i++)
-        json_array_append_new(sms, json_parts(&s, g->blocks, i));
+        json_array_append_new(blocks, json_parts(&s, g->blocks, i));
     MatmulTile t = {g->tile.m * g->blocks, g->tile.n, g->tile.k};
-    return json_pack("{s:s,s:[i,i,i],s:i,s:i,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "schedule",
-                     kinds[g->kind], "tile", g->tile.m, g->tile.n, g->tile.k, "cluster", g->blocks,
-                     "parts", g->parts, "tiles", (json_int_t)g->tiles, "waves", g->waves, "lost",
-                     1 - g->busy, "us", 1e6 * g->seconds, "tflops",
-                     1e-12 * work_flops(w) / g->seconds, "step_us", 1e6 * g->step, "epilogue_us",
-                     1e6 * g->epilogue, "slot_us", 1e6 * g->slot, "workspace_bytes",
-                     (json_int_t)matmul_workspace(&s, &t), "sms", sms);
+    return json_pack("{s:s,s:[i,i,i],s:i,s:i,s:i,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o}",
+                     "schedule", kinds[g->kind], "tile", g->tile.m, g->tile.n, g->tile.k, "cluster",
+                     g->blocks, "sharing", g->sharing, "parts", g->parts, "tiles",
+                     (json_int_t)g->tiles, "waves", g->waves, "lost", 1 - g->busy, "us",
+                     1e6 * g->seconds, "tflops", 1e-12 * work_flops(w) / g->seconds, "step_us",
+                     1e6 * g->step, "epilogue_us", 1e6 * g->epilogue, "slot_us", 1e6 * g->slot,
+                     "workspace_bytes", (json_int_t)matmul_workspace(&s, &t), "blocks", blocks);
 }
 
 void explain_matmul_json(FILE *f, const Machine *m, const Work *w) {

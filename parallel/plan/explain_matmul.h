@@ -13,9 +13,9 @@
  * of a weight, added to y in fp32. */
 bool explain_matmul_parse(Work *w, const char *text, Err *e);
 /* Local. At most 80 columns: a table of the three kinds of schedules, then some multiprocessors of
- * each as rows, time to the right. */
+ * each (or blocks, where two share one) as rows, time to the right. */
 void explain_matmul_print(FILE *f, const Machine *m, const Work *w);
-/* Local. The same as JSON, with the parts of all multiprocessors. */
+/* Local. The same as JSON, with the parts of the block or blocks of each multiprocessor. */
 void explain_matmul_json(FILE *f, const Machine *m, const Work *w);
 
 #endif

@@ -6,6 +6,21 @@
  * overlaps the kernel before: half of it. */
 static const double fill = 2e-6;
 
+/* Tiles of data centers' newer GPUs count as Hopper's. */
+static MatmulKernel kernel_of(const Machine *m) {
+    return m->capability >= 90 && m->capability < 120 ? MATMUL_SM90 : MATMUL_SM80;
+}
+
+/* Bytes of shared memory that a block may have. Source: CUDA C++ Programming Guide, "Technical
+ * Specifications per Compute Capability". */
+static int shared_of(int capability) {
+    int kib = capability >= 120 || capability == 86 || capability == 89 ? 99
+              : capability >= 90                                        ? 227
+              : capability >= 80                                        ? 163
+                                                                        : 96;
+    return kib << 10;
+}
+
 /* A multiprocessor while all compute: a multiply-add of fp32 is an instruction, and L2 has about
  * twice the rate of memory. */
 static MatmulGpu gpu_of(const Machine *m) {
@@ -14,7 +29,8 @@ static MatmulGpu gpu_of(const Machine *m) {
                        .flops = m->flops[1] / sms,
                        .issue = m->flops[0] / 2 / sms,
                        .port = 2 * m->memory_rate / sms,
-                       .fill = fill};
+                       .fill = fill,
+                       .shared = shared_of(m->capability)};
 }
 
 static MatmulJob job_of(const Work *w) {
@@ -44,64 +60,68 @@ void gpu_matmul_sizes(const Work *w, int64_t size[3]) {
     size[2] = w->kind == WORK_XW ? w->a : w->kind == WORK_DX ? w->b : w->rows;
 }
 
-/* Takes the way where it is faster than the best. */
-static void take(GpuMatmul *best, const Machine *m, const Work *w, MatmulWay way) {
-    MatmulGpu gpu = gpu_of(m);
-    MatmulJob job = job_of(w);
-    MatmulCost c = {.time = 0};
-    if (!matmul_cost_of_way(&c, &gpu, &job, &way)) return;
-    double memory = work_bytes(w) / m->memory_rate, seconds = fmax(c.time, memory);
-    if (best->seconds > 0 && seconds >= best->seconds) return;
-    MatmulTile tile = {MATMUL_ROWS, way.width, MATMUL_DEPTH};
-    double flops = 2.0 * tile.m * tile.n * tile.k * (double)c.steps * (double)m->sms;
-    int64_t tiles = (int64_t)matmul_tiles(&c.schedule) * way.blocks;
-    *best = (GpuMatmul){.kind = way.kind,
-                        .tile = tile,
-                        .blocks = way.blocks,
-                        .parts = way.parts,
-                        .tiles = tiles,
-                        .waves = (double)tiles / m->sms,
-                        .busy = work_flops(w) / flops,
-                        .seconds = seconds,
-                        .step = c.step,
-                        .epilogue = c.epilogue,
-                        .slot = c.slot,
-                        .memory = memory};
+static GpuMatmul describe(const Machine *m, const Work *w, const MatmulWay *way,
+                          const MatmulWorker *x, const MatmulCost *c) {
+    MatmulTile tile = {MATMUL_ROWS, x->tile.n, x->tile.k};
+    int64_t tiles = (int64_t)matmul_tiles(&c->schedule) * way->blocks;
+    double at_once = m->sms * way->blocks / x->sms; // tiles
+    double flops = 2.0 * tile.m * tile.n * tile.k * (double)c->steps * at_once;
+    return (GpuMatmul){.kind = way->kind,
+                       .tile = tile,
+                       .blocks = way->blocks,
+                       .sharing = (int)(way->blocks / x->sms),
+                       .parts = way->parts,
+                       .tiles = tiles,
+                       .waves = (double)tiles / at_once,
+                       .busy = work_flops(w) / flops,
+                       .hidden = x->hidden,
+                       .step = c->step,
+                       .epilogue = c->epilogue,
+                       .slot = c->slot};
 }
 
-static void take_kind(GpuMatmul *best, const Machine *m, const Work *w, MatmulKind kind) {
-    for (int blocks = 1; blocks <= MATMUL_PAIR; blocks++)
-        for (int i = 0; i < MATMUL_WIDTHS; i++)
-            take(best, m, w, (MatmulWay){kind, matmul_widths[i], blocks, 1});
+/* The fastest of all ways of these kinds; of equal ones the first. */
+static GpuMatmul fastest(const Machine *m, const Work *w, MatmulKind from, MatmulKind to) {
+    MatmulGpu gpu = gpu_of(m);
+    MatmulJob job = job_of(w);
+    MatmulWay way;
+    MatmulWorker worker;
+    double memory = work_bytes(w) / m->memory_rate;
+    GpuMatmul best = {.seconds = 0};
+    for (int i = 0; matmul_way_at(&way, kernel_of(m), i); i++) {
+        MatmulCost c = {.time = 0};
+        if (way.kind < from || way.kind > to) continue;
+        if (!matmul_cost_of_way(&c, &worker, &gpu, &job, &way)) continue;
+        double seconds = fmax(c.time, memory);
+        if (best.seconds > 0 && seconds >= best.seconds) continue;
+        best = describe(m, w, &way, &worker, &c);
+        best.seconds = seconds, best.memory = memory;
+    }
+    return best;
 }
 
 GpuMatmul gpu_matmul_of_kind(const Machine *m, const Work *w, MatmulKind kind) {
-    GpuMatmul best = {.seconds = 0};
-    take_kind(&best, m, w, kind);
-    return best;
+    return fastest(m, w, kind, kind);
 }
 
 GpuMatmul gpu_matmul(const Machine *m, const Work *w) {
-    GpuMatmul best = {.seconds = 0};
-    for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++)
-        take_kind(&best, m, w, (MatmulKind)kind);
-    return best;
+    return fastest(m, w, MATMUL_DATA_PARALLEL, MATMUL_STREAM_K);
 }
 
 double gpu_matmul_seconds(const Machine *m, const Work *w) {
     static _Thread_local struct {
         Work w;
         double flops[2], memory_rate, seconds;
-        int sms;
+        int sms, capability;
     } known[512], *at;
     uint64_t h = ((uint64_t)w->rows * 31 + (uint64_t)w->a) * 31 + (uint64_t)w->b;
     h = ((h * 31 + w->flags) * 31 + w->kind) * 0x9e3779b97f4a7c15u;
     at = &known[h >> 55];
     if (at->w.rows == w->rows && work_alike(&at->w, w) && at->sms == m->sms &&
-        at->flops[0] == m->flops[0] && at->flops[1] == m->flops[1] &&
-        at->memory_rate == m->memory_rate)
+        at->capability == m->capability && at->flops[0] == m->flops[0] &&
+        at->flops[1] == m->flops[1] && at->memory_rate == m->memory_rate)
         return at->seconds;
-    at->w = *w, at->sms = m->sms, at->memory_rate = m->memory_rate;
+    at->w = *w, at->sms = m->sms, at->capability = m->capability, at->memory_rate = m->memory_rate;
     at->flops[0] = m->flops[0], at->flops[1] = m->flops[1];
     return at->seconds = gpu_matmul(m, w).seconds;
 }
@@ -110,5 +130,6 @@ MatmulSchedule gpu_matmul_schedule(const Machine *m, const Work *w, const GpuMat
     int64_t size[3];
     gpu_matmul_sizes(w, size);
     MatmulTile t = {g->tile.m * g->blocks, g->tile.n, g->tile.k};
-    return matmul_schedule(size[0], size[1], size[2], t, m->sms / g->blocks, g->kind, g->parts);
+    int workers = m->sms * g->sharing / g->blocks;
+    return matmul_schedule(size[0], size[1], size[2], t, workers, g->kind, g->parts);
 }

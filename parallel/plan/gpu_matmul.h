@@ -1,5 +1,6 @@
 /* gpu_matmul -- predicted time of a bf16 matmul on a GPU: that of the fastest way to compute it
- * (layers/cuda/matmul_cost.h), at the rates of a described machine, or that of its bytes.
+ * (layers/cuda/matmul_cost.h), at the rates of a described machine, or that of its bytes. The ways
+ * are those of matmul_sm90.cu or matmul_sm80.cu, by the machine's compute capability.
  */
 #ifndef PARALLEL_PLAN_GPU_MATMUL_H
 #define PARALLEL_PLAN_GPU_MATMUL_H
@@ -11,11 +12,13 @@ typedef struct GpuMatmul {
     MatmulKind kind;
     MatmulTile tile; // of a multiprocessor
     int blocks;      // of a cluster, whose tiles follow each other along m; 1: none
+    int sharing;     // blocks that share a multiprocessor, each with its own tiles; 1: none
     int parts;       // of a tile with split-K; else 1
     int64_t tiles;   // of y
-    double waves;    // tiles over multiprocessors
+    double waves;    // tiles over those that are computed at once
     double busy;     // useful FLOPs over those of all multiprocessors in so many steps; the rest is
                      // lost to quantisation
+    bool hidden;     // epilogues, but for the last one, beside steps of other tiles
     double seconds;  // without the call
     double step, epilogue, slot, memory; // seconds of each; memory: of all bytes
 } GpuMatmul;
@@ -33,7 +36,8 @@ GpuMatmul gpu_matmul(const Machine *m, const Work *w);
 double gpu_matmul_seconds(const Machine *m, const Work *w);
 /* Local, pure. M, N and K of y[M,N] = a[M,K] b[K,N]. */
 void gpu_matmul_sizes(const Work *w, int64_t size[3]);
-/* Local, pure. Its workers are clusters of g->blocks multiprocessors. */
+/* Local, pure. Its workers are clusters of g->blocks multiprocessors, or the g->sharing blocks of
+ * one. */
 MatmulSchedule gpu_matmul_schedule(const Machine *m, const Work *w, const GpuMatmul *g);
 
 #endif

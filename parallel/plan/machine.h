@@ -87,7 +87,8 @@ typedef struct Machine {
     Travel travel;
     // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
     bool gpu;
-    bool near;                   // machine_near
+    int capability; // compute capability of a GPU, 90 for 9.0: the tiles of its matmuls
+    bool near;      // machine_near
     const Calibration *measured; // or NULL
 } Machine;
 

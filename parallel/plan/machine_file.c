@@ -15,7 +15,8 @@
  *     slowdown       = 1.1                of kernels while a collective is in flight
  *     slowest        = 1.05               rank, by the others
  *     travel         = direct             or ring
- *     kernels        = cpu                or cuda, where activations in bf16 are two bytes
+ *     kernels        = cpu                or cuda, where activations in bf16 are two bytes; sm_80:
+ *                                         cuda, of that compute capability (without: sm_90)
  *     level          = node    ranks=2   latency=2us  rank_rate=10GB/s
  *     level          = rack    ranks=16  latency=15us rank_rate=1Gb/s port_rate=1Gb/s
  *     level          = trunk   ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s
@@ -164,11 +165,21 @@ static bool read_level(const Reader *r, char *text) {
     return true;
 }
 
-static bool read_either(const Reader *r, const char *name, const char *value, const char *first,
-                        const char *other, bool *second) {
-    *second = strcmp(value, other) == 0;
-    return *second || strcmp(value, first) == 0 ||
-           wrong(r, "%s is %s or %s, not \"%.60s\"", name, first, other, value);
+/* cpu, cuda, or sm_80: cuda on devices of compute capability 8.0. */
+static bool read_kernels(const Reader *r, const char *value) {
+    int capability, end = 0;
+    bool given = sscanf(value, "sm_%3d%n", &capability, &end) == 1 && !value[end] && capability > 0;
+    if (given) r->m->capability = capability;
+    r->m->gpu = given || strcmp(value, "cuda") == 0;
+    return r->m->gpu || strcmp(value, "cpu") == 0 ||
+           wrong(r, "kernels is cpu, cuda or like sm_80, not \"%.60s\"", value);
+}
+
+static bool read_travel(const Reader *r, const char *value) {
+    bool ring = strcmp(value, "ring") == 0;
+    r->m->travel = ring ? TRAVEL_RING : TRAVEL_DIRECT;
+    return ring || strcmp(value, "direct") == 0 ||
+           wrong(r, "travel is direct or ring, not \"%.60s\"", value);
 }
 
 static bool read_pair(Reader *r, const char *name, char *value) {
@@ -176,7 +187,6 @@ static bool read_pair(Reader *r, const char *name, char *value) {
                                   [KEY_TRAVEL] = "travel",
                                   [KEY_KERNELS] = "kernels",
                                   [KEY_LEVEL] = "level"};
-    bool ring;
     for (int i = 0; i < N_KEYS; i++) names[i] = keys[i].name;
     int k = find(r, "key", name, names, N_NAMES);
     if (k == N_NAMES) return false;
@@ -188,10 +198,8 @@ static bool read_pair(Reader *r, const char *name, char *value) {
     r->seen[k] = r->line;
     if (k < N_KEYS) return read_number(r, &keys[k], r->m, value);
     if (k == KEY_NAME) return read_name(r, r->m->name, sizeof r->m->name, value);
-    if (k == KEY_KERNELS) return read_either(r, name, value, "cpu", "cuda", &r->m->gpu);
-    if (!read_either(r, name, value, "direct", "ring", &ring)) return false;
-    r->m->travel = ring ? TRAVEL_RING : TRAVEL_DIRECT;
-    return true;
+    if (k == KEY_KERNELS) return read_kernels(r, value);
+    return read_travel(r, value);
 }
 
 static bool sane(const Machine *m, Err *e) {
@@ -245,7 +253,7 @@ bool machine_parse(Machine *m, const char *text, size_t n, Err *e) {
     Reader r = {.m = m, .e = e};
     OptFile f;
     Err why;
-    *m = (Machine){.name = "cluster", .threads = 1, .slowdown = 1, .slowest = 1};
+    *m = (Machine){.name = "cluster", .threads = 1, .capability = 90, .slowdown = 1, .slowest = 1};
     if (!opt_file_parse(text, n, &f, &why)) return err(e, "line %.400s", why.text);
     bool ok = true;
     for (int i = 0; ok && i < f.n; i++) {
