@@ -259,9 +259,10 @@ static int64_t tokens(const Program *p) {
 
 void program_resize(Program *p) {
     int64_t T = tokens(p);
-    for (int t = 0; t < p->n_tensors; t++)
-        for (int i = 0; i < p->tensor[t].dist.n_dims; i++)
-            if (strcmp(p->tensor[t].dist.dim[i], "T") == 0) p->tensor[t].size[i] = T;
+    for (int t = 0; t < p->n_tensors; t++) {
+        int dim = step_tensor_tokens(&p->tensor[t]);
+        if (dim >= 0) p->tensor[t].size[dim] = T;
+    }
 }
 
 void program_forward(Program *p) {

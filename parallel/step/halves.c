@@ -15,8 +15,6 @@
  * its rows. The scheduler does the rest. Source: half-batches in turns are those of Oases (Li et
  * al. 2023) and of Domino (Wang et al. 2024).
  */
-#include <string.h>
-
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
@@ -31,9 +29,7 @@ typedef struct Halves {
 
 /* Has a tensor rows or columns of tokens? */
 static bool of_tokens(const StepTensor *t) {
-    for (int i = 0; i < t->dist.n_dims; i++)
-        if (strcmp(t->dist.dim[i], "T") == 0) return true;
-    return false;
+    return step_tensor_tokens(t) >= 0;
 }
 
 /* Tokens of the second half follow those of the first, in the model's inputs as in the losses of

@@ -59,17 +59,10 @@ typedef struct Chunk {
     int ended; // what is there when the chunk before has ended
 } Chunk;
 
-/* Dimension of a tensor that is tokens; -1: none. */
-static int tokens_of_dims(const StepTensor *t) {
-    for (int i = 0; i < t->dist.n_dims; i++)
-        if (strcmp(t->dist.dim[i], "T") == 0) return i;
-    return -1;
-}
-
 /* Those rows of a tensor that are of this chunk. */
 static int chunk_of(Chunk *c, int t) {
     Program *p = c->p;
-    int dim = tokens_of_dims(&p->tensor[t]);
+    int dim = step_tensor_tokens(&p->tensor[t]);
     if (dim < 0) return t;
     if (c->now[t] >= 0) return c->now[t];
     StepTensor part = p->tensor[t];

@@ -152,8 +152,6 @@ static void print_cost(FILE *f, const Listing *l, int i) {
         fprintf(f, first < last ? "  under %%%d-%%%d" : "  under %%%d", first, last);
     if (t->waited > 0 && l->waited[i] >= 0)
         fprintf(f, "  waited %.4f for %%%d", 1e3 * t->waited, l->line[l->waited[i]]);
-    else if (t->waited > 0)
-        fprintf(f, "  waited for %.4f", 1e3 * t->waited);
 }
 
 static void print_line(FILE *f, const Listing *l, int i) {

@@ -229,6 +229,12 @@ int64_t step_tensor_filled(const Program *p, const StepTensor *t) {
     return (left < 0 ? 0 : left < rows ? left : rows) * step_tensor_local(p, t, 1);
 }
 
+int step_tensor_tokens(const StepTensor *t) {
+    for (int i = 0; i < t->dist.n_dims; i++)
+        if (strcmp(t->dist.dim[i], "T") == 0) return i;
+    return -1;
+}
+
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t) {
     return t->every ? step_tensor_local(p, &p->tensor[t->whole], 0) / t->every : 1;
 }

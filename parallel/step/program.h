@@ -178,6 +178,8 @@ int64_t step_tensor_bytes(const Program *p, const StepTensor *t); // of its memo
  * block, in rows, that are not padding. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
 int64_t step_tensor_filled(const Program *p, const StepTensor *t);
+/* Local, pure. Its dimension of tokens; -1: it has none. */
+int step_tensor_tokens(const StepTensor *t);
 /* Local, pure. Blocks of its whole of which a tensor has rows; 1 where its rows lie together. */
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
 /* Local, pure. Where its local row r lies: so many rows behind its first one. */

@@ -49,7 +49,7 @@ typedef struct Slot {
 /* Predicted seconds from the beginning of the list. */
 typedef struct OpTime {
     double start, end; // of a collective: on its links
-    double waited;     // by the compute stream, before it runs, or for a collective
+    double waited;     // of a kernel: by the compute stream, before it runs
 } OpTime;
 
 /* Seconds of a list. */
