@@ -67,8 +67,13 @@ static bool place(Search *w, const PriceShape *shape, Found *f) {
     return fits;
 }
 
-/* Prices a candidate in the orders of its axes, the most promising first; the best is kept. False
- * when it turns out not to fit. */
+/* Is a bound above all prices that are kept, and no more are? */
+static bool beyond(const Search *w, double bound) {
+    return w->n == w->max && bound > w->best[w->n - 1].c.price.seconds;
+}
+
+/* Prices a candidate in the orders of its axes, the most promising first, as long as one that is
+ * left may be its best and kept; the best is kept. False when it turns out not to fit. */
 static bool price_orders(Search *w, const Seed *seed) {
     Bound bound;
     Choice c = seed_choice(w->s, seed);
@@ -88,7 +93,8 @@ static bool price_orders(Search *w, const Seed *seed) {
         int next = 0;
         for (int k = 1; k < o->n; k++)
             if (in[k] < in[next]) next = k;
-        if (n > 0 && !w->brute && in[next] > best.c.price.seconds) break;
+        bool worse = in[next] > best.c.price.seconds || beyond(w, in[next]);
+        if (n > 0 && !w->brute && worse) break;
         in[next] = INFINITY;
         Found f = best;
         f.c = c, f.order = next;
@@ -188,9 +194,9 @@ enum { FAMILY_PRICES = 100 };
 static bool enough(const Search *w, const Seed *next) {
     if (w->n == 0) return false;
     if (w->family && w->count.priced >= FAMILY_PRICES) return true;
-    const Choice *first = &w->best[0].c, *last = &w->best[w->n - 1].c;
+    const Choice *first = &w->best[0].c;
     if (w->s->close > 0 && next->bound > (1 + w->s->close) * first->price.seconds) return true;
-    return w->n == w->max && next->bound > last->price.seconds;
+    return beyond(w, next->bound);
 }
 
 static void search_bounded(Search *w) {
