@@ -1,13 +1,25 @@
 #include "data/presplit.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "data/unicode_table.h"
 
+static uint8_t class_of[0x110000]; // of code points, once `unpacked`
+static atomic_bool unpacked;
+
+static void unpack(void) {
+    uint8_t *at = class_of;
+    for (const uint32_t *run = unicode_runs; *run; at += *run++ >> 2)
+        if (*run & 3) memset(at, (int)(*run & 3), *run >> 2);
+    atomic_store_explicit(&unpacked, true, memory_order_release);
+}
+
 CharClass unicode_class(uint32_t code) {
-    if (code > 0x10FFFF) return CLASS_OTHER;
-    unsigned byte = unicode_bits[unicode_block[code >> 8] * 64 + (code >> 2 & 63)];
-    return (CharClass)(byte >> 2 * (code & 3) & 3);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!atomic_load_explicit(&unpacked, memory_order_acquire)) pthread_once(&once, unpack);
+    return code <= 0x10FFFF ? (CharClass)class_of[code] : CLASS_OTHER;
 }
 
 static bool is_tail(uint8_t byte) {

@@ -1,8 +1,8 @@
 /* unicode_table -- class of every code point: 0 other, 1 letter (L), 2 number (N), 3 space
  * (White_Space).
  *
- * Two stages: the block of a code point by its upper bits, then 2 bits for each of the 256 code
- * points of a block, the lowest first. presplit.h has the functions. The tables are made by
+ * Runs of code points of one class, from U+0000 on: 4 * their number + the class; 0 ends them, and
+ * all later code points are of class 0. presplit.h has the functions. The table is made by
  * tools/unicode_table.py.
  */
 #ifndef DATA_UNICODE_TABLE_H
@@ -10,7 +10,6 @@
 
 #include <stdint.h>
 
-extern const uint8_t unicode_block[0x1100]; // [code >> 8]
-extern const uint8_t unicode_bits[];        // [block * 64 + (code >> 2 & 63)] >> 2 * (code & 3)
+extern const uint32_t unicode_runs[];
 
 #endif
